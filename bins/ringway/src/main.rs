@@ -1,0 +1,2 @@
+//! ringway
+fn main() {}

@@ -1,0 +1,75 @@
+//! What a port counts, one drop counter per reason.
+
+/// Why a packet was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum DropReason {
+    /// The receiver had no buffers for too long.
+    NoRoom,
+    /// Shorter than an Ethernet header, or its header does not fit its bytes.
+    Malformed,
+    /// Longer than the receiver's buffers can take.
+    TooLong,
+    /// Uses an offload that the receiver did not accept.
+    Offload,
+    /// The receiver's link is down, or its guest has not started the queue.
+    LinkDown,
+    /// The switch had nowhere to send it.
+    NoRoute,
+    /// The operating system refused it.
+    Os,
+}
+
+impl DropReason {
+    /// All reasons, in the order of the counters.
+    pub const ALL: [Self; 7] = [
+        Self::NoRoom,
+        Self::Malformed,
+        Self::TooLong,
+        Self::Offload,
+        Self::LinkDown,
+        Self::NoRoute,
+        Self::Os,
+    ];
+
+    /// The name used in statistics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoRoom => "no_room",
+            Self::Malformed => "malformed",
+            Self::TooLong => "too_long",
+            Self::Offload => "offload",
+            Self::LinkDown => "link_down",
+            Self::NoRoute => "no_route",
+            Self::Os => "os",
+        }
+    }
+}
+
+/// Counters of one direction of a port. Plain integers: one owner, no sharing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Packets that went through.
+    pub packets: u64,
+    /// Their bytes, without the virtio-net header.
+    pub bytes: u64,
+    /// Notifications that arrived from the guest for this direction (kicks).
+    pub kicks: u64,
+    /// Notifications sent to the guest for this direction (calls).
+    pub calls: u64,
+    /// Dropped packets by [`DropReason`].
+    pub drops: [u64; DropReason::ALL.len()],
+}
+
+impl Counters {
+    /// Counts one packet of `len` bytes.
+    pub fn count(&mut self, len: u32) {
+        self.packets += 1;
+        self.bytes += u64::from(len);
+    }
+
+    /// Counts one dropped packet.
+    pub fn count_drop(&mut self, reason: DropReason) {
+        self.drops[reason as usize] += 1;
+    }
+}

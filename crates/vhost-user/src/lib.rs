@@ -1,0 +1,1 @@
+//! ringway-vhost-user

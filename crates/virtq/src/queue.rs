@@ -1,0 +1,212 @@
+//! The vocabulary that both formats and both sides share.
+
+use crate::{Broken, Elements, QueueFull, Regions, SharedSlice};
+
+/// Ring format, chosen once when a queue starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// virtio 1.2 §2.7
+    Split,
+    /// virtio 1.2 §2.8
+    Packed,
+}
+
+/// Where the three parts of a queue are; guest-physical on the device side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Areas {
+    /// Descriptor area (split: descriptor table; packed: descriptor ring).
+    pub descriptor: u64,
+    /// Driver area (split: available ring; packed: driver event suppression).
+    pub driver: u64,
+    /// Device area (split: used ring; packed: device event suppression).
+    pub device: u64,
+}
+
+/// The negotiated features that change how a ring works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QueueOptions {
+    /// `VIRTIO_F_EVENT_IDX`
+    pub event_idx: bool,
+    /// `VIRTIO_F_INDIRECT_DESC`
+    pub indirect: bool,
+    /// `VIRTIO_F_IN_ORDER`
+    pub in_order: bool,
+    /// `VIRTIO_F_NOTIFY_ON_EMPTY` (split only)
+    pub notify_on_empty: bool,
+}
+
+/// Where in the ring a side continues: next available and next used position.
+///
+/// Split: the free-running 16-bit indexes; the wrap counters are not used.
+/// Packed: the offset in the ring with its wrap counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// Next available buffer the device will look at.
+    pub available: u16,
+    /// Its wrap counter (packed).
+    pub available_wrap: bool,
+    /// Next used entry the device will write.
+    pub used: u16,
+    /// Its wrap counter (packed).
+    pub used_wrap: bool,
+}
+
+impl Position {
+    /// A ring that nobody has used yet: index 0, and wrap counters 1.
+    pub const FRESH: Self = Self { available: 0, available_wrap: true, used: 0, used_wrap: true };
+}
+
+/// All that is needed to start a queue.
+#[derive(Debug, Clone, Copy)]
+pub struct QueueSetup {
+    /// Entries: a power of two for split, 1 to 32768 for both.
+    pub size: u16,
+    /// Where the ring is.
+    pub areas: Areas,
+    /// Where to continue.
+    pub position: Position,
+    /// What was negotiated.
+    pub options: QueueOptions,
+}
+
+/// When the peer shall notify us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arm {
+    /// Not at all: we look by ourselves.
+    Never,
+    /// At the next buffer.
+    Next,
+    /// After this many further buffers (without EVENT_IDX the same as `Next`).
+    After(u16),
+}
+
+/// The driver's name for a buffer in flight: below the queue size, chosen by the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BufferId(pub u16);
+
+/// A buffer the device has used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Used {
+    /// Which buffer.
+    pub id: BufferId,
+    /// Bytes the device wrote; never more than the buffer's writable bytes.
+    pub len: u32,
+}
+
+/// A buffer the device has peeked at: enough to give it back later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// Split: index of the chain's first descriptor. Packed: buffer id.
+    pub id: u16,
+    /// Ring entries it takes (split: always 1 of the used ring).
+    pub descriptors: u16,
+}
+
+/// A copy of a position in the available ring. Peeking moves it; dropping it undoes the peek.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cursor {
+    pub(crate) at: u16,
+    pub(crate) wrap: bool,
+    /// Buffers peeked past since the cursor was taken.
+    pub(crate) buffers: u16,
+}
+
+/// The driver's side of one virtqueue. `add` stages, `publish` makes available, `must_kick` asks.
+pub trait DriverQueue {
+    /// Entries of the queue.
+    fn size(&self) -> u16;
+
+    /// Descriptors that are free.
+    fn free(&self) -> u16;
+
+    /// Stages one buffer: `readable` then `writable` elements as (device address, length).
+    /// With `indirect` negotiated and more than one element, one ring entry is taken.
+    ///
+    /// The id must be below the size and not in flight (programmer error otherwise).
+    ///
+    /// # Errors
+    /// [`QueueFull`]; nothing changed.
+    fn add(
+        &mut self,
+        readable: &[(u64, u32)],
+        writable: &[(u64, u32)],
+        id: BufferId,
+    ) -> Result<(), QueueFull>;
+
+    /// Makes everything added available at once.
+    fn publish(&mut self);
+
+    /// Whether the device wants to be told about what was published since the last time asked.
+    fn must_kick(&mut self) -> bool;
+
+    /// Takes the next used buffer.
+    ///
+    /// # Errors
+    /// [`Broken`] when the device returns what it never got.
+    fn pop_used(&mut self) -> Result<Option<Used>, Broken>;
+
+    /// Tells the device when to call. `true`: used buffers are already there, look again.
+    fn arm_calls(&mut self, arm: Arm) -> bool;
+}
+
+/// The device's side of one virtqueue.
+pub trait DeviceQueue: Sized {
+    /// Translates the areas and starts at the position of the setup.
+    ///
+    /// # Errors
+    /// [`crate::Why::BadArea`], [`crate::Why::BadIndex`].
+    fn start(setup: &QueueSetup, regions: &Regions) -> Result<Self, Broken>;
+
+    /// Entries of the queue.
+    fn size(&self) -> u16;
+
+    /// Where the next peek starts.
+    fn cursor(&self) -> Cursor;
+
+    /// Reads the next available buffer into `into` (cleared first) and moves the cursor past it.
+    ///
+    /// # Errors
+    /// [`Broken`]: the queue must not be used any more.
+    fn peek(
+        &mut self,
+        at: &mut Cursor,
+        regions: &Regions,
+        into: &mut Elements,
+    ) -> Result<Option<Head>, Broken>;
+
+    /// Accepts everything up to the cursor.
+    fn pop_to(&mut self, at: Cursor);
+
+    /// Stages one used entry; invisible until [`publish`](Self::publish).
+    fn add_used(&mut self, head: Head, written: u32);
+
+    /// Makes all staged used entries visible at once.
+    fn publish(&mut self);
+
+    /// Whether the driver wants to be told about what was published since the last time asked.
+    fn must_call(&mut self) -> bool;
+
+    /// Tells the driver when to kick. `true`: buffers beyond the popped position are already
+    /// there, look again.
+    fn arm_kicks(&mut self, arm: Arm) -> bool;
+
+    /// Where another device would continue. Staged but unpublished entries do not count.
+    fn position(&self) -> Position;
+
+    /// Memory or areas changed under a running queue: translates again, keeps the position.
+    ///
+    /// # Errors
+    /// [`crate::Why::BadArea`].
+    fn rebind(&mut self, areas: &Areas, regions: &Regions) -> Result<(), Broken>;
+}
+
+/// Bytes of each part of a queue of `size` entries, with the event words (virtio 1.2 §2.7, §2.8).
+#[allow(dead_code)]
+pub(crate) struct AreaSizes {
+    pub descriptor: u32,
+    pub driver: u32,
+    pub device: u32,
+}
+
+#[allow(dead_code)]
+pub(crate) type RingPart = SharedSlice;

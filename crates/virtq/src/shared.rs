@@ -1,0 +1,136 @@
+//! Memory that the peer may write at any time.
+//!
+//! The only type through which this workspace touches such memory. No `&[u8]` to it ever exists:
+//! bytes are copied in or out, words are read once with relaxed atomic loads, and what was copied
+//! is what gets checked and used. Ordering is not here: rings use explicit fences.
+
+use core::ptr;
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+/// A contiguous piece of host memory shared with a peer.
+///
+/// A plain pointer and a length: whoever creates the first one (see [`SharedSlice::new`]) promises
+/// that the memory stays mapped for as long as any copy of it is in use.
+#[derive(Debug, Clone, Copy)]
+pub struct SharedSlice {
+    start: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the type gives no reference to the memory, only copies in and out of it, and the
+// constructor's contract is independent of threads.
+unsafe impl Send for SharedSlice {}
+// SAFETY: as above; concurrent copies race only with what a hostile peer could do anyway.
+unsafe impl Sync for SharedSlice {}
+
+impl SharedSlice {
+    /// A slice of no bytes.
+    pub const EMPTY: Self = Self { start: ptr::dangling_mut(), len: 0 };
+
+    /// Shares `len` bytes at `start`.
+    ///
+    /// # Safety
+    /// The bytes must be mapped readable and writable, and stay so for as long as this slice or
+    /// any slice or queue made from it is used. No Rust reference to them may exist meanwhile.
+    pub const unsafe fn new(start: *mut u8, len: usize) -> Self {
+        Self { start, len }
+    }
+
+    /// Length in bytes.
+    pub const fn len(self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    pub const fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// Host address, for system calls that take one (`readv`, `writev`).
+    pub const fn as_ptr(self) -> *mut u8 {
+        self.start
+    }
+
+    /// The `len` bytes at `offset`, or `None` if they are not all inside.
+    pub fn slice(self, offset: usize, len: usize) -> Option<Self> {
+        if offset > self.len || len > self.len - offset {
+            return None;
+        }
+        // SAFETY: offset <= self.len, so the pointer stays inside the shared bytes or one past.
+        Some(Self { start: unsafe { self.start.add(offset) }, len })
+    }
+
+    /// Cuts in two at `mid`, which must not be larger than the length.
+    pub fn split_at(self, mid: usize) -> (Self, Self) {
+        assert!(mid <= self.len, "split at {mid} of {}", self.len);
+        // SAFETY: mid <= self.len.
+        (
+            Self { start: self.start, len: mid },
+            Self { start: unsafe { self.start.add(mid) }, len: self.len - mid },
+        )
+    }
+
+    /// Copies the bytes at `offset` out into `into`. The range must be inside.
+    pub fn read(self, offset: usize, into: &mut [u8]) {
+        self.check(offset, into.len());
+        // SAFETY: checked; `into` is private memory, so the two cannot overlap.
+        unsafe { ptr::copy_nonoverlapping(self.start.add(offset), into.as_mut_ptr(), into.len()) }
+    }
+
+    /// Copies `from` in at `offset`. The range must be inside.
+    pub fn write(self, offset: usize, from: &[u8]) {
+        self.check(offset, from.len());
+        // SAFETY: checked; `from` is private memory, so the two cannot overlap.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.start.add(offset), from.len()) }
+    }
+
+    /// Copies as many bytes as both hold, starting at both starts; returns how many.
+    pub fn copy_to(self, to: Self) -> usize {
+        let len = self.len.min(to.len);
+        // SAFETY: `len` is inside both; `copy` allows the overlap a hostile guest can arrange.
+        unsafe { ptr::copy(self.start, to.start, len) };
+        len
+    }
+
+    /// Loads a little-endian word; `offset` must be inside and aligned to 2.
+    pub fn load_u16(self, offset: usize) -> u16 {
+        u16::from_le(self.word::<AtomicU16>(offset).load(Ordering::Relaxed))
+    }
+
+    /// Stores a little-endian word; `offset` must be inside and aligned to 2.
+    pub fn store_u16(self, offset: usize, value: u16) {
+        self.word::<AtomicU16>(offset).store(value.to_le(), Ordering::Relaxed);
+    }
+
+    /// Loads a little-endian word; `offset` must be inside and aligned to 4.
+    pub fn load_u32(self, offset: usize) -> u32 {
+        u32::from_le(self.word::<AtomicU32>(offset).load(Ordering::Relaxed))
+    }
+
+    /// Stores a little-endian word; `offset` must be inside and aligned to 4.
+    pub fn store_u32(self, offset: usize, value: u32) {
+        self.word::<AtomicU32>(offset).store(value.to_le(), Ordering::Relaxed);
+    }
+
+    /// Loads a little-endian word; `offset` must be inside and aligned to 8.
+    pub fn load_u64(self, offset: usize) -> u64 {
+        u64::from_le(self.word::<AtomicU64>(offset).load(Ordering::Relaxed))
+    }
+
+    /// Stores a little-endian word; `offset` must be inside and aligned to 8.
+    pub fn store_u64(self, offset: usize, value: u64) {
+        self.word::<AtomicU64>(offset).store(value.to_le(), Ordering::Relaxed);
+    }
+
+    fn check(self, offset: usize, len: usize) {
+        assert!(offset <= self.len && len <= self.len - offset, "{offset}+{len} of {}", self.len);
+    }
+
+    fn word<T>(&self, offset: usize) -> &T {
+        self.check(offset, size_of::<T>());
+        let word = self.start.wrapping_add(offset).cast::<T>();
+        assert!(word.is_aligned(), "misaligned shared word");
+        // SAFETY: inside the shared bytes and aligned; an atomic tolerates concurrent writers.
+        unsafe { &*word }
+    }
+}
