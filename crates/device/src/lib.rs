@@ -1,1 +1,15 @@
-//! ringway-device
+//! The device side of one guest: its queues as a packet source and a packet sink.
+//!
+//! Pure: no file descriptor, thread, clock or log. The host decides when a queue is visited and
+//! carries out what a flush asks for.
+#![forbid(unsafe_code)]
+
+mod control;
+mod from_guest;
+mod port;
+mod to_guest;
+
+pub use control::ControlQueue;
+pub use from_guest::FromGuest;
+pub use port::{AnyGuestPort, GuestPort, Queue};
+pub use to_guest::ToGuest;

@@ -1,1 +1,30 @@
-//! ringway-driver
+//! The virtio-net guest driver: packets in and out of two virtqueues.
+//!
+//! How it fits together: whoever sets the device up (see `ringway-vhost-user` for one way) hands
+//! over an [`Arena`], the memory both sides share, and one started [`DriverQueue`] per direction.
+//! [`NetTx`] copies each packet into a fixed slot and makes it available, [`NetRx`] posts buffers
+//! and lends what arrived in them. Staging, publishing and kicking are separate steps: `send` and
+//! `receive` only stage, `flush` publishes and says whether the device must be kicked.
+//!
+//! Limits: all memory is taken at the start, nothing is allocated later. The device is not
+//! trusted: whatever it writes is copied, checked and counted, and a device that breaks the rules
+//! of the ring stops that queue with [`Broken`].
+//!
+//! [`DriverQueue`]: ringway_virtq::DriverQueue
+//! [`Broken`]: ringway_virtq::Broken
+#![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+
+mod arena;
+mod control;
+mod driver;
+mod pool;
+mod rx;
+mod tx;
+
+pub use arena::{Arena, ArenaFull, Part};
+pub use control::{Control, ControlFailure};
+pub use driver::{DriverOptions, NetDriver};
+pub use rx::{ELEMENTS_PER_BUFFER_MAX, NetRx, Received, RxOptions};
+pub use tx::{NetTx, Sent, TxOptions};

@@ -1,1 +1,40 @@
-//! ringway-host
+//! The Linux side of ringway: mapped guest memory, notification fds, epoll, and the tap.
+//!
+//! Everything that makes a system call on the data path is here, and every `unsafe` outside the
+//! rings. What a front-end hands over is checked once when it arrives; from then on the worker uses
+//! it without locks, allocation or logging.
+//!
+//! ```no_run
+//! use ringway_host::{Tap, TapOffloads, TapOptions};
+//!
+//! # fn main() -> Result<(), ringway_host::TapError> {
+//! let mut tap = Tap::open(&TapOptions { name: "tap0".into(), mtu: None })?;
+//! let wanted = TapOffloads { csum: true, tso4: true, ..TapOffloads::default() };
+//! let granted = tap.set_offloads(wanted);
+//! assert!(!granted.tso6);
+//! # Ok(())
+//! # }
+//! ```
+#![cfg(target_os = "linux")]
+
+mod command;
+mod commands;
+mod eventfd;
+mod forward;
+mod memory;
+mod poller;
+mod port;
+mod signal_bus;
+mod tap;
+mod tap_ioctl;
+mod tap_offloads;
+mod tap_open;
+mod worker;
+
+pub use command::{Answer, Command, Event, PortSnapshot, QueueFds, Wire};
+pub use eventfd::{CallFd, CallResult, EventFd, KickFd};
+pub use memory::{GuestMemory, MemoryError, MemoryRequest};
+pub use poller::{Events, Interest, PollEvent, Poller};
+pub use signal_bus::install_bus_guard;
+pub use tap::{Tap, TapError, TapOffloads, TapOptions};
+pub use worker::{Worker, WorkerChannels};

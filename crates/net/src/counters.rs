@@ -73,3 +73,22 @@ impl Counters {
         self.drops[reason as usize] += 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_has_its_own_counter() {
+        let mut counters = Counters::default();
+        for (at, reason) in DropReason::ALL.into_iter().enumerate() {
+            counters.count_drop(reason);
+            counters.count_drop(reason);
+            assert_eq!(counters.drops[at], 2, "{}", reason.name());
+            assert_eq!(counters.drops.iter().sum::<u64>(), 2 * (at as u64 + 1));
+        }
+        counters.count(60);
+        counters.count(1500);
+        assert_eq!((counters.packets, counters.bytes), (2, 1560));
+    }
+}

@@ -1,12 +1,25 @@
 //! The header in front of every packet (virtio 1.2 §5.1.6, `struct virtio_net_hdr`).
+//!
+//! Three lengths: 10 bytes (legacy without mergeable buffers), 12 bytes (the usual one) and
+//! 20 bytes (with a hash). Fields are little-endian; the guest-endian fields of legacy big-endian
+//! guests are not supported. [`NetHeader::check`] is the gate for headers from outside: behind it,
+//! offsets are inside the packet.
+
+use core::fmt;
 
 /// Bytes of the header of a virtio 1.x device without hash report.
 pub const HEADER_LEN: usize = 12;
+/// Bytes of the header of a legacy device without mergeable buffers: no `num_buffers`.
+pub const HEADER_LEN_LEGACY: usize = 10;
+/// Bytes of the header with `HASH_REPORT`.
+pub const HEADER_LEN_HASH: usize = 20;
 
-/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`
+/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the checksum at `csum_start + csum_offset` is to be completed.
 pub const NEEDS_CSUM: u8 = 1;
-/// `VIRTIO_NET_HDR_F_DATA_VALID`
+/// `VIRTIO_NET_HDR_F_DATA_VALID`: the device has checked the checksum.
 pub const DATA_VALID: u8 = 2;
+/// `VIRTIO_NET_HDR_GSO_ECN`: the bit of `gso_type` for TCP with ECN.
+pub const GSO_ECN: u8 = 0x80;
 
 /// Values of `gso_type` without the ECN bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +34,34 @@ pub enum GsoType {
     TcpV6,
     /// UDP segmentation (`USO`).
     UdpL4,
+}
+
+impl GsoType {
+    /// All types.
+    pub const ALL: [Self; 5] = [Self::None, Self::TcpV4, Self::Ufo, Self::TcpV6, Self::UdpL4];
+
+    /// The type with that raw value (without the ECN bit), or `None` if there is no such type.
+    pub const fn from_raw(raw: u8) -> Option<Self> {
+        match raw {
+            0 => Some(Self::None),
+            1 => Some(Self::TcpV4),
+            3 => Some(Self::Ufo),
+            4 => Some(Self::TcpV6),
+            5 => Some(Self::UdpL4),
+            _ => None,
+        }
+    }
+
+    /// The value on the wire.
+    pub const fn raw(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::TcpV4 => 1,
+            Self::Ufo => 3,
+            Self::TcpV6 => 4,
+            Self::UdpL4 => 5,
+        }
+    }
 }
 
 /// The header, in host byte order, `num_buffers` included.
@@ -43,8 +84,19 @@ pub struct NetHeader {
     pub num_buffers: u16,
 }
 
+/// The fields that `HASH_REPORT` puts behind the 12 bytes (virtio 1.2 §5.1.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[doc(alias = "virtio_net_hdr_v1_hash")]
+pub struct HeaderHash {
+    /// The hash; meaningless if `report` is 0.
+    pub value: u32,
+    /// What was hashed: `VIRTIO_NET_HASH_REPORT_*`, 0 for none.
+    pub report: u16,
+}
+
 impl NetHeader {
     /// Decodes the 12 bytes of a virtio 1.x header.
+    #[inline]
     pub fn decode(bytes: &[u8; HEADER_LEN]) -> Self {
         let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         Self {
@@ -59,6 +111,7 @@ impl NetHeader {
     }
 
     /// Encodes to the 12 bytes of a virtio 1.x header.
+    #[inline]
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         bytes[0] = self.flags;
@@ -70,4 +123,149 @@ impl NetHeader {
         bytes[10..12].copy_from_slice(&self.num_buffers.to_le_bytes());
         bytes
     }
+
+    /// Decodes the 10 bytes of a legacy header; `num_buffers` is 1, as such a packet always takes
+    /// one buffer.
+    pub fn decode_legacy(bytes: &[u8; HEADER_LEN_LEGACY]) -> Self {
+        let mut long = [0; HEADER_LEN];
+        long[..HEADER_LEN_LEGACY].copy_from_slice(bytes);
+        Self { num_buffers: 1, ..Self::decode(&long) }
+    }
+
+    /// Encodes to the 10 bytes of a legacy header; `num_buffers` is lost.
+    pub fn encode_legacy(&self) -> [u8; HEADER_LEN_LEGACY] {
+        let mut bytes = [0; HEADER_LEN_LEGACY];
+        bytes.copy_from_slice(&self.encode()[..HEADER_LEN_LEGACY]);
+        bytes
+    }
+
+    /// Decodes the 20 bytes of a header with hash.
+    pub fn decode_hash(bytes: &[u8; HEADER_LEN_HASH]) -> (Self, HeaderHash) {
+        let mut short = [0; HEADER_LEN];
+        short.copy_from_slice(&bytes[..HEADER_LEN]);
+        let hash = HeaderHash {
+            value: u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]),
+            report: u16::from_le_bytes([bytes[16], bytes[17]]),
+        };
+        (Self::decode(&short), hash)
+    }
+
+    /// Encodes to the 20 bytes of a header with hash; the padding is 0.
+    pub fn encode_hash(&self, hash: HeaderHash) -> [u8; HEADER_LEN_HASH] {
+        let mut bytes = [0; HEADER_LEN_HASH];
+        bytes[..HEADER_LEN].copy_from_slice(&self.encode());
+        bytes[12..16].copy_from_slice(&hash.value.to_le_bytes());
+        bytes[16..18].copy_from_slice(&hash.report.to_le_bytes());
+        bytes
+    }
+
+    /// Decodes a header of any of the three lengths, or `None` for another length. A hash is
+    /// skipped.
+    #[inline]
+    pub fn decode_any(bytes: &[u8]) -> Option<Self> {
+        if let Ok(bytes) = bytes.try_into() {
+            Some(Self::decode(bytes))
+        } else if let Ok(bytes) = bytes.try_into() {
+            Some(Self::decode_legacy(bytes))
+        } else if let Ok(bytes) = bytes.try_into() {
+            Some(Self::decode_hash(bytes).0)
+        } else {
+            None
+        }
+    }
+
+    /// Encodes to 20 bytes without a hash. The first 10 or 12 of them are the shorter headers, so
+    /// the first [`header_len`](crate::Negotiated::header_len) bytes are right for every peer.
+    #[inline]
+    pub fn encode_any(&self) -> [u8; HEADER_LEN_HASH] {
+        self.encode_hash(HeaderHash::default())
+    }
+
+    /// Type of segmentation, without the ECN bit; `None` if the value is not known.
+    #[inline]
+    pub fn gso(&self) -> Option<GsoType> {
+        GsoType::from_raw(self.gso_type & !GSO_ECN)
+    }
+
+    /// Whether the ECN bit is set.
+    #[inline]
+    pub fn ecn(&self) -> bool {
+        self.gso_type & GSO_ECN != 0
+    }
+
+    /// Whether the checksum has to be completed.
+    #[inline]
+    pub fn needs_csum(&self) -> bool {
+        self.flags & NEEDS_CSUM != 0
+    }
+
+    /// Checks a header from outside against its packet of `packet_len` bytes (without header).
+    ///
+    /// `hdr_len` is a hint which drivers fill as they like, unknown flags are to be ignored, and
+    /// fields that no flag announces mean nothing: none of them is checked.
+    ///
+    /// # Errors
+    /// The first [`HeaderError`] found; the packet must not be passed on.
+    #[inline]
+    pub fn check(&self, packet_len: u32) -> Result<(), HeaderError> {
+        if self.gso_type == 0 && !self.needs_csum() {
+            return Ok(());
+        }
+        self.check_offloads(packet_len)
+    }
+
+    fn check_offloads(&self, packet_len: u32) -> Result<(), HeaderError> {
+        let gso = self.gso().ok_or(HeaderError::GsoType)?;
+        if self.ecn() && !matches!(gso, GsoType::TcpV4 | GsoType::TcpV6) {
+            return Err(HeaderError::Ecn);
+        }
+        // In 32 bits: the sum of two 16-bit fields that the peer chose must not wrap.
+        let csum_end = u32::from(self.csum_start) + u32::from(self.csum_offset) + CSUM_LEN;
+        if self.needs_csum() && csum_end > packet_len {
+            return Err(HeaderError::CsumOutside);
+        }
+        if gso == GsoType::None {
+            return Ok(());
+        }
+        // virtio 1.2 §5.1.6.2.1: whoever asks for segmentation also asks for the checksum.
+        if !self.needs_csum() {
+            return Err(HeaderError::GsoWithoutCsum);
+        }
+        if self.gso_size == 0 {
+            return Err(HeaderError::GsoSizeZero);
+        }
+        Ok(())
+    }
 }
+
+/// Bytes of an internet checksum.
+const CSUM_LEN: u32 = 2;
+
+/// What is wrong with a header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeaderError {
+    /// `gso_type` has no known value.
+    GsoType,
+    /// The ECN bit without TCP.
+    Ecn,
+    /// The checksum does not lie inside the packet.
+    CsumOutside,
+    /// Segmentation without `NEEDS_CSUM`.
+    GsoWithoutCsum,
+    /// Segmentation into segments of 0 bytes.
+    GsoSizeZero,
+}
+
+impl fmt::Display for HeaderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::GsoType => "gso_type has an unknown value",
+            Self::Ecn => "gso_type has the ECN bit without TCP",
+            Self::CsumOutside => "csum_start and csum_offset point outside the packet",
+            Self::GsoWithoutCsum => "gso_type is set without NEEDS_CSUM",
+            Self::GsoSizeZero => "gso_type is set with gso_size 0",
+        })
+    }
+}
+
+impl core::error::Error for HeaderError {}

@@ -1,12 +1,33 @@
 //! What the bytes of virtio-net mean, and every decision about them that is not I/O.
+//!
+//! Feature bits become plain fields once ([`Features`] → [`Negotiated`]), header bytes become a
+//! [`NetHeader`] and are checked against their packet, the configuration space and the control
+//! queue are bytes in, bytes out, and a [`Packet`] is lent from a [`PacketSource`] to a
+//! [`PacketSink`]. Nothing here reads a clock, a file or a socket.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
+mod config;
+mod control;
 mod counters;
+mod ethernet;
+mod features;
 mod header;
+mod mac;
+mod negotiated;
 mod packet;
 
+pub use config::{CONFIG_LEN, NetConfig};
+pub use control::{Ack, CONTROL_LEN_MAX, Command, ControlState, answer};
 pub use counters::{Counters, DropReason};
-pub use header::{GsoType, HEADER_LEN, NetHeader};
+pub use ethernet::{ETHERNET_HEADER_LEN, destination, source};
+pub use features::{FeatureError, Features};
+pub use header::{DATA_VALID, GSO_ECN, NEEDS_CSUM};
+pub use header::{GsoType, HeaderError, HeaderHash, NetHeader};
+pub use header::{HEADER_LEN, HEADER_LEN_HASH, HEADER_LEN_LEGACY};
+pub use mac::{MAC_ADDRESS_LEN, MacAddress, MacAddressError};
+pub use negotiated::Negotiated;
 pub use packet::{PACKET_LEN_MAX, Packet, PacketSink, PacketSource, Put};

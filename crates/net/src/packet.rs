@@ -2,7 +2,7 @@
 
 use ringway_virtq::SharedSlice;
 
-use crate::NetHeader;
+use crate::{ETHERNET_HEADER_LEN, NetHeader};
 
 /// Longest packet without its header: 64 KiB of IP payload with Ethernet and VLAN headers.
 pub const PACKET_LEN_MAX: u32 = 65_550 + 8;
@@ -16,6 +16,37 @@ pub struct Packet<'a> {
     pub payload: &'a [SharedSlice],
     /// Sum of the pieces' lengths in bytes.
     pub len: u32,
+}
+
+impl Packet<'_> {
+    /// The Ethernet header, copied out of the first pieces, or `None` if the packet is shorter.
+    #[inline]
+    pub fn ethernet_header(&self) -> Option<[u8; ETHERNET_HEADER_LEN]> {
+        let mut header = [0; ETHERNET_HEADER_LEN];
+        match self.payload.first() {
+            Some(first) if first.len() >= ETHERNET_HEADER_LEN => first.read(0, &mut header),
+            _ if self.copy_out(&mut header) < ETHERNET_HEADER_LEN => return None,
+            _ => {}
+        }
+        Some(header)
+    }
+
+    /// Copies the packet's first bytes into `into`; returns how many, which is the smaller of the
+    /// packet's and the slice's length.
+    ///
+    /// The sender may change its memory at any time: two copies may differ.
+    pub fn copy_out(&self, into: &mut [u8]) -> usize {
+        let mut copied = 0;
+        for piece in self.payload {
+            let len = piece.len().min(into.len() - copied);
+            if len == 0 {
+                break;
+            }
+            piece.read(0, &mut into[copied..copied + len]);
+            copied += len;
+        }
+        copied
+    }
 }
 
 /// What became of a packet that was handed to a sink.

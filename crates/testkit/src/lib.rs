@@ -1,1 +1,26 @@
-//! ringway-testkit
+//! Guests without virtual machines, and the other tools that tests of several crates share.
+//!
+//! [`AnyUserGuest`] is a complete guest in user space; [`HostileGuest`] attaches the same way and
+//! then writes what it likes. [`Traffic`] moves verified packets between two guests.
+//! [`RingwayProcess`] is a running `ringway` to attach them to. Everything random comes from
+//! [`Rng`] and replays by seed.
+#![forbid(unsafe_code)]
+
+mod arena;
+mod attachment;
+pub mod frames;
+pub mod hostile;
+mod rings;
+mod ringway_process;
+mod rng;
+mod traffic;
+pub mod user_guest;
+
+pub use arena::TestMemory;
+pub use attachment::{AttachedQueue, Attachment, GuestError, GuestOptions};
+pub use hostile::{HostileGuest, Scramble};
+pub use rings::Ring;
+pub use ringway_process::{BINARY_VARIABLE, RingwayProcess, WAIT_LIMIT};
+pub use rng::{Rng, SEED_VARIABLE};
+pub use traffic::{ARRIVAL_LIMIT, Traffic, TrafficError};
+pub use user_guest::{AnyUserGuest, UserGuest};

@@ -1,1 +1,35 @@
-//! ringway-vhost-user
+//! vhost-user, both ends: how a virtual machine monitor hands a guest's queues to this process.
+//!
+//! The way of one message on the back-end side, in one direction only:
+//!
+//! 1. [`Connection::receive`] reads bytes and file descriptors from the socket, and
+//! 2. [`codec::decode`] makes a typed [`Message`] of them, or says why it cannot;
+//! 3. [`Session::handle`] decides, without any I/O, what has to happen: a list of [`Effect`]s;
+//! 4. the caller carries the effects out and reports with [`Applied`];
+//! 5. [`Session::complete`] makes the reply, if one is wanted, for [`Connection::send`].
+//!
+//! [`Frontend`] is the other end: it drives a device the way a monitor does.
+//!
+//! The document meant by "vhost-user" everywhere in this crate is QEMU's `docs/interop/vhost-user`.
+#![forbid(unsafe_code)]
+
+pub mod codec;
+mod effect;
+pub mod frontend;
+mod listener;
+mod memory_table;
+mod message;
+mod ring_state;
+mod session;
+mod socket;
+
+pub use effect::{Applied, Effect, Outcome, PendingReply, Refusal};
+pub use frontend::{Frontend, FrontendError, QueueStart};
+pub use listener::Listener;
+pub use message::{
+    CONFIG_LEN_MAX, MemoryRange, MemoryRegion, Message, ProtocolFeatures, Reply, Request,
+    VringAddress, VringFd, WhyMalformed, request_name,
+};
+pub use ring_state::{base_from_position, position_from_base};
+pub use session::{Offer, Session};
+pub use socket::{Connection, FDS_MAX, Received, SocketError, send_on_channel};

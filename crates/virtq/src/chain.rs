@@ -1,8 +1,14 @@
 //! The elements of one buffer, copied out of the ring and checked.
+//!
+//! How: the formats walk their descriptors, [`Elements::push`] checks and keeps each one, and
+//! [`IndirectTable`] finds the table behind an indirect descriptor. Limits: [`ELEMENTS_MAX`]
+//! elements, one level of indirection, each element inside one region.
 
 use alloc::vec::Vec;
 
-use crate::SharedSlice;
+use crate::areas::DESCRIPTOR_LEN;
+use crate::desc::{Descriptor, INDIRECT, NEXT, WRITE};
+use crate::{Broken, Regions, SharedSlice, Why};
 
 /// Most elements one buffer may have (`IOV_MAX`, and what QEMU allows).
 pub const ELEMENTS_MAX: usize = 1024;
@@ -23,24 +29,118 @@ impl Elements {
     }
 
     /// Forgets all elements.
+    #[inline]
     pub fn clear(&mut self) {
         self.list.clear();
         self.readable = 0;
     }
 
     /// What the device may read, in order.
+    #[inline]
     pub fn readable(&self) -> &[SharedSlice] {
         &self.list[..self.readable]
     }
 
     /// What the device may write, in order.
+    #[inline]
     pub fn writable(&self) -> &[SharedSlice] {
         &self.list[self.readable..]
+    }
+
+    /// Checks one element and keeps it (virtio 1.2 §2.7.4.2: readable ones come first).
+    #[inline]
+    pub(crate) fn push(
+        &mut self,
+        descriptor: &Descriptor,
+        flags: u16,
+        regions: &Regions,
+    ) -> Result<(), Broken> {
+        if self.list.len() == ELEMENTS_MAX {
+            return Err(Broken(Why::ChainTooLong));
+        }
+        if descriptor.len == 0 {
+            return Err(Broken(Why::ZeroLength));
+        }
+        let found = regions.slice(descriptor.address, descriptor.len);
+        let element = found.ok_or(Broken(Why::OutsideMemory))?;
+        if flags & WRITE == 0 {
+            if self.readable != self.list.len() {
+                return Err(Broken(Why::ReadableAfterWritable));
+            }
+            self.readable += 1;
+        }
+        self.list.push(element);
+        Ok(())
     }
 }
 
 impl Default for Elements {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// The table behind an indirect descriptor (virtio 1.2 §2.7.5.3, §2.8.7).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IndirectTable {
+    memory: SharedSlice,
+    /// Descriptors in it: 1 to [`ELEMENTS_MAX`].
+    count: u16,
+}
+
+impl IndirectTable {
+    /// Finds the table; its descriptor's own WRITE flag means nothing.
+    #[inline]
+    pub fn find(
+        descriptor: &Descriptor,
+        flags: u16,
+        allowed: bool,
+        regions: &Regions,
+    ) -> Result<Self, Broken> {
+        if !allowed || flags & NEXT != 0 {
+            return Err(Broken(Why::BadIndirect));
+        }
+        let Descriptor { address, len, .. } = *descriptor;
+        let count = usize::try_from(len / DESCRIPTOR_LEN).unwrap_or(usize::MAX);
+        if len % DESCRIPTOR_LEN != 0 || count == 0 || count > ELEMENTS_MAX {
+            return Err(Broken(Why::BadIndirectLength));
+        }
+        let memory = regions.slice(address, len).ok_or(Broken(Why::OutsideMemory))?;
+        let count = u16::try_from(count).map_err(|_| Broken(Why::BadIndirectLength))?;
+        Ok(Self { memory, count })
+    }
+
+    /// Follows the next fields from the first descriptor, as split rings do.
+    pub fn walk_linked(self, regions: &Regions, into: &mut Elements) -> Result<(), Broken> {
+        let mut index = 0;
+        for _ in 0..self.count {
+            let descriptor = Descriptor::copy(self.memory, index);
+            let flags = descriptor.third;
+            if flags & INDIRECT != 0 {
+                return Err(Broken(Why::BadIndirect));
+            }
+            into.push(&descriptor, flags, regions)?;
+            if flags & NEXT == 0 {
+                return Ok(());
+            }
+            index = descriptor.fourth;
+            if index >= self.count {
+                return Err(Broken(Why::BadIndex));
+            }
+        }
+        Err(Broken(Why::ChainTooLong))
+    }
+
+    /// Takes all descriptors one after the other, as packed rings do; only WRITE has a meaning.
+    pub fn walk_all(self, regions: &Regions, into: &mut Elements) -> Result<(), Broken> {
+        for index in 0..self.count {
+            let descriptor = Descriptor::copy(self.memory, index);
+            let flags = descriptor.fourth;
+            if flags & INDIRECT != 0 {
+                return Err(Broken(Why::BadIndirect));
+            }
+            into.push(&descriptor, flags, regions)?;
+        }
+        Ok(())
     }
 }

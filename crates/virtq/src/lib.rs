@@ -20,17 +20,28 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod areas;
 mod chain;
+mod desc;
 mod error;
+mod event;
+mod flight;
+mod packed;
+mod plan;
 mod queue;
 mod regions;
+#[cfg_attr(loom, path = "shared_loom.rs")]
 mod shared;
+mod split;
 
+pub use areas::{AreaSizes, INDIRECT_ELEMENTS_MAX, Layout, split_used_index};
 pub use chain::{ELEMENTS_MAX, Elements};
 pub use error::{Broken, QueueFull, Why};
+pub use packed::{PackedDevice, PackedDriver};
 pub use queue::{
-    Areas, Arm, BufferId, Cursor, DeviceQueue, DriverQueue, Format, Head, QueueOptions, QueueSetup,
-    Position, Used,
+    Areas, Arm, BufferId, Cursor, DeviceQueue, DriverQueue, Format, Head, Position, QueueOptions,
+    QueueSetup, SIZE_MAX, Used,
 };
 pub use regions::{REGIONS_MAX, Region, RegionError, Regions};
 pub use shared::SharedSlice;
+pub use split::{SplitDevice, SplitDriver};

@@ -1,6 +1,13 @@
 //! The vocabulary that both formats and both sides share.
+//!
+//! How: two traits, one for each side, each implemented once for each format. Code above is generic
+//! over them and chooses a format once, when a queue starts. Limits: a queue has at most
+//! [`SIZE_MAX`] entries.
 
 use crate::{Broken, Elements, QueueFull, Regions, SharedSlice};
+
+/// Most entries a queue may have (virtio 1.2 §2.7, §2.8).
+pub const SIZE_MAX: u16 = 32768;
 
 /// Ring format, chosen once when a queue starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,13 +77,17 @@ pub struct QueueSetup {
 }
 
 /// When the peer shall notify us.
+///
+/// Whatever was armed before no longer holds. A peer may always notify more often than asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arm {
     /// Not at all: we look by ourselves.
     Never,
     /// At the next buffer.
     Next,
-    /// After this many further buffers (without EVENT_IDX the same as `Next`).
+    /// When this many further buffers have come; `After(1)` is `Next`. Without EVENT_IDX the same
+    /// as `Next`; in a packed ring what is counted is ring entries, so a buffer of several
+    /// elements may count for more than one. Never more than can come: at most the queue size.
     After(u16),
 }
 
@@ -113,6 +124,22 @@ pub struct Cursor {
 
 /// The driver's side of one virtqueue. `add` stages, `publish` makes available, `must_kick` asks.
 pub trait DriverQueue {
+    /// The ring format.
+    const FORMAT: Format;
+
+    /// Zeroes `memory` and starts a fresh queue of `size` entries in it.
+    ///
+    /// [`Layout::of`](crate::Layout::of) this format, size and options says how long `memory` must
+    /// be and how the parts lie in it; `device_address` is where the device sees its first byte.
+    /// Both addresses must be multiples of [`Layout::ALIGN`](crate::Layout::ALIGN), `memory` long
+    /// enough, and `size` 1 to 32768, for split a power of two (programmer error otherwise).
+    fn new(memory: SharedSlice, device_address: u64, size: u16, options: QueueOptions) -> Self
+    where
+        Self: Sized;
+
+    /// Where the parts are, as the device sees them.
+    fn areas(&self) -> Areas;
+
     /// Entries of the queue.
     fn size(&self) -> u16;
 
@@ -122,10 +149,12 @@ pub trait DriverQueue {
     /// Stages one buffer: `readable` then `writable` elements as (device address, length).
     /// With `indirect` negotiated and more than one element, one ring entry is taken.
     ///
-    /// The id must be below the size and not in flight (programmer error otherwise).
+    /// The id must be below the size and not in flight, there must be an element, and none may be
+    /// empty (programmer error otherwise).
     ///
     /// # Errors
-    /// [`QueueFull`]; nothing changed.
+    /// [`QueueFull`]; nothing changed. Also for a buffer of more elements than the queue has
+    /// entries, which never fits (virtio 1.2 §2.7.5.2, §2.8.6).
     fn add(
         &mut self,
         readable: &[(u64, u32)],
@@ -141,6 +170,10 @@ pub trait DriverQueue {
 
     /// Takes the next used buffer.
     ///
+    /// With IN_ORDER negotiated one used entry may stand for several buffers: each is returned by
+    /// its own id, those that were skipped with all their writable bytes as length, because the
+    /// device has used them completely (virtio 1.2 §2.7.9).
+    ///
     /// # Errors
     /// [`Broken`] when the device returns what it never got.
     fn pop_used(&mut self) -> Result<Option<Used>, Broken>;
@@ -151,6 +184,9 @@ pub trait DriverQueue {
 
 /// The device's side of one virtqueue.
 pub trait DeviceQueue: Sized {
+    /// The ring format.
+    const FORMAT: Format;
+
     /// Translates the areas and starts at the position of the setup.
     ///
     /// # Errors
@@ -190,23 +226,17 @@ pub trait DeviceQueue: Sized {
     /// there, look again.
     fn arm_kicks(&mut self, arm: Arm) -> bool;
 
+    /// Asks for a kick at the first buffer behind the cursor: for buffers that were peeked, are
+    /// kept, and are not enough. `true`: there is one already, look again.
+    fn arm_kicks_behind(&mut self, at: Cursor) -> bool;
+
     /// Where another device would continue. Staged but unpublished entries do not count.
     fn position(&self) -> Position;
 
     /// Memory or areas changed under a running queue: translates again, keeps the position.
+    /// On an error the queue stays where it was.
     ///
     /// # Errors
     /// [`crate::Why::BadArea`].
     fn rebind(&mut self, areas: &Areas, regions: &Regions) -> Result<(), Broken>;
 }
-
-/// Bytes of each part of a queue of `size` entries, with the event words (virtio 1.2 §2.7, §2.8).
-#[allow(dead_code)]
-pub(crate) struct AreaSizes {
-    pub descriptor: u32,
-    pub driver: u32,
-    pub device: u32,
-}
-
-#[allow(dead_code)]
-pub(crate) type RingPart = SharedSlice;

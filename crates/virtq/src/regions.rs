@@ -67,6 +67,7 @@ impl Regions {
     }
 
     /// The `len` bytes at a guest-physical address, if they lie wholly inside one region.
+    #[inline]
     pub fn slice(&self, guest_address: u64, len: u32) -> Option<SharedSlice> {
         if let Some(region) = self.table.get(self.last_hit.get())
             && let Some(found) = within(region, guest_address, len)
@@ -81,6 +82,7 @@ impl Regions {
     }
 }
 
+#[inline]
 fn within(region: &Region, guest_address: u64, len: u32) -> Option<SharedSlice> {
     let offset = usize::try_from(guest_address.checked_sub(region.guest_address)?).ok()?;
     region.memory.slice(offset, len as usize)

@@ -37,11 +37,13 @@ impl SharedSlice {
     }
 
     /// Length in bytes.
+    #[inline]
     pub const fn len(self) -> usize {
         self.len
     }
 
     /// Whether there are no bytes.
+    #[inline]
     pub const fn is_empty(self) -> bool {
         self.len == 0
     }
@@ -52,6 +54,7 @@ impl SharedSlice {
     }
 
     /// The `len` bytes at `offset`, or `None` if they are not all inside.
+    #[inline]
     pub fn slice(self, offset: usize, len: usize) -> Option<Self> {
         if offset > self.len || len > self.len - offset {
             return None;
@@ -61,16 +64,16 @@ impl SharedSlice {
     }
 
     /// Cuts in two at `mid`, which must not be larger than the length.
+    #[inline]
     pub fn split_at(self, mid: usize) -> (Self, Self) {
         assert!(mid <= self.len, "split at {mid} of {}", self.len);
-        // SAFETY: mid <= self.len.
-        (
-            Self { start: self.start, len: mid },
-            Self { start: unsafe { self.start.add(mid) }, len: self.len - mid },
-        )
+        // SAFETY: mid <= self.len, so the pointer stays inside the shared bytes or one past.
+        let start = unsafe { self.start.add(mid) };
+        (Self { start: self.start, len: mid }, Self { start, len: self.len - mid })
     }
 
     /// Copies the bytes at `offset` out into `into`. The range must be inside.
+    #[inline]
     pub fn read(self, offset: usize, into: &mut [u8]) {
         self.check(offset, into.len());
         // SAFETY: checked; `into` is private memory, so the two cannot overlap.
@@ -78,13 +81,27 @@ impl SharedSlice {
     }
 
     /// Copies `from` in at `offset`. The range must be inside.
+    #[inline]
     pub fn write(self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
         // SAFETY: checked; `from` is private memory, so the two cannot overlap.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.start.add(offset), from.len()) }
     }
 
+    /// Sets all bytes to zero.
+    pub fn zero(self) {
+        // SAFETY: all of the shared bytes are mapped and writable.
+        unsafe { ptr::write_bytes(self.start, 0, self.len) }
+    }
+
+    /// Whether the host address is a multiple of `align` bytes, a power of two.
+    #[inline]
+    pub fn is_aligned_to(self, align: usize) -> bool {
+        self.start.addr() & (align - 1) == 0
+    }
+
     /// Copies as many bytes as both hold, starting at both starts; returns how many.
+    #[inline]
     pub fn copy_to(self, to: Self) -> usize {
         let len = self.len.min(to.len);
         // SAFETY: `len` is inside both; `copy` allows the overlap a hostile guest can arrange.
@@ -93,39 +110,49 @@ impl SharedSlice {
     }
 
     /// Loads a little-endian word; `offset` must be inside and aligned to 2.
+    #[inline]
     pub fn load_u16(self, offset: usize) -> u16 {
         u16::from_le(self.word::<AtomicU16>(offset).load(Ordering::Relaxed))
     }
 
     /// Stores a little-endian word; `offset` must be inside and aligned to 2.
+    #[inline]
     pub fn store_u16(self, offset: usize, value: u16) {
         self.word::<AtomicU16>(offset).store(value.to_le(), Ordering::Relaxed);
     }
 
     /// Loads a little-endian word; `offset` must be inside and aligned to 4.
+    #[inline]
     pub fn load_u32(self, offset: usize) -> u32 {
         u32::from_le(self.word::<AtomicU32>(offset).load(Ordering::Relaxed))
     }
 
     /// Stores a little-endian word; `offset` must be inside and aligned to 4.
+    #[inline]
     pub fn store_u32(self, offset: usize, value: u32) {
         self.word::<AtomicU32>(offset).store(value.to_le(), Ordering::Relaxed);
     }
 
     /// Loads a little-endian word; `offset` must be inside and aligned to 8.
+    #[inline]
     pub fn load_u64(self, offset: usize) -> u64 {
         u64::from_le(self.word::<AtomicU64>(offset).load(Ordering::Relaxed))
     }
 
     /// Stores a little-endian word; `offset` must be inside and aligned to 8.
+    #[inline]
     pub fn store_u64(self, offset: usize, value: u64) {
         self.word::<AtomicU64>(offset).store(value.to_le(), Ordering::Relaxed);
     }
 
+    #[inline]
     fn check(self, offset: usize, len: usize) {
-        assert!(offset <= self.len && len <= self.len - offset, "{offset}+{len} of {}", self.len);
+        if offset > self.len || len > self.len - offset {
+            outside(offset, len, self.len);
+        }
     }
 
+    #[inline]
     fn word<T>(&self, offset: usize) -> &T {
         self.check(offset, size_of::<T>());
         let word = self.start.wrapping_add(offset).cast::<T>();
@@ -133,4 +160,11 @@ impl SharedSlice {
         // SAFETY: inside the shared bytes and aligned; an atomic tolerates concurrent writers.
         unsafe { &*word }
     }
+}
+
+/// Out of line, so that the check itself stays small.
+#[cold]
+#[inline(never)]
+fn outside(offset: usize, len: usize, of: usize) -> ! {
+    panic!("shared bytes {offset}+{len} of {of}")
 }

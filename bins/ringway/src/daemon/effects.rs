@@ -1,0 +1,153 @@
+//! What a session decided, carried out: memory is mapped, queues are started and stopped.
+
+use std::os::fd::OwnedFd;
+
+use anyhow::{Context, anyhow};
+use ringway_device::Queue;
+use ringway_host::{CallFd, GuestMemory, KickFd, MemoryRequest, QueueFds, Wire};
+use ringway_net::{ControlState, Features, MacAddress, Negotiated};
+use ringway_switch::PortId;
+use ringway_vhost_user::{Applied, Effect, MemoryRegion};
+use tracing::{info, warn};
+
+use super::Daemon;
+use super::link::Link;
+
+impl Daemon {
+    /// Carries out the effects in order. After one fails, only what lets go of things still runs.
+    pub(super) fn apply(&mut self, id: PortId, effects: Vec<Effect>) -> Applied {
+        let mut applied = Applied { ok: true, stopped: Vec::new() };
+        for effect in effects {
+            if let Effect::StopQueue { index } = effect {
+                let stopped =
+                    Queue::from_index(index).and_then(|queue| self.worker.stop_queue(id, queue));
+                applied.stopped.extend(stopped.map(|position| (index, position)));
+            } else if applied.ok
+                && let Err(why) = self.apply_one(id, effect)
+            {
+                warn!(port = self.ports[usize::from(id.0)].spec.name, "{why:#}");
+                applied.ok = false;
+            }
+        }
+        applied
+    }
+
+    fn apply_one(&mut self, id: PortId, effect: Effect) -> anyhow::Result<()> {
+        match effect {
+            Effect::Features(features) => self.set_features(id, features),
+            Effect::SetMemory(regions) => {
+                let requests = regions.into_iter().map(memory_request).collect();
+                let memory = GuestMemory::map(requests).context("memory table")?;
+                self.set_memory(id, memory)
+            }
+            Effect::AddMemory(region) => {
+                let memory = self.linked(id)?.memory.with(memory_request(region));
+                self.set_memory(id, memory.context("memory region")?)
+            }
+            Effect::RemoveMemory(range) => {
+                let memory = self.linked(id)?.memory.without(range.guest_address, range.size);
+                self.set_memory(id, memory)
+            }
+            Effect::StartQueue { index, setup, kick, call, error, .. } => {
+                let queue = queue_of(index)?;
+                let fds = QueueFds::new(kick, call, error).context("notification fd")?;
+                self.attach_if_needed(id)?;
+                let started = self.worker.start_queue(id, queue, setup, fds);
+                started.map_err(|why| anyhow!("{}: {}", queue.name(), why.0))
+            }
+            Effect::RebindQueue { index, areas } => {
+                let queue = queue_of(index)?;
+                let bound = self.worker.rebind_queue(id, queue, areas);
+                bound.map_err(|why| anyhow!("{}: {}", queue.name(), why.0))
+            }
+            Effect::SetKick { index, fd } => {
+                self.set_wire(id, index, Wire::Kick(fd.map(KickFd::new)))
+            }
+            Effect::SetCall { index, fd } => self.set_wire(id, index, Wire::Call(call_fd(fd)?)),
+            Effect::SetError { index, fd } => self.set_wire(id, index, Wire::Error(call_fd(fd)?)),
+            Effect::BackendChannel(fd) => {
+                self.linked(id)?.back_end_channel = Some(fd);
+                Ok(())
+            }
+            Effect::Reset => {
+                self.linked(id)?.negotiated = None;
+                self.attach(id)
+            }
+            Effect::AnnounceMac(mac) => {
+                self.worker.announce(id, MacAddress(mac));
+                Ok(())
+            }
+            Effect::SetMtu(mtu) => {
+                info!(port = self.ports[usize::from(id.0)].spec.name, mtu, "guest's MTU");
+                Ok(())
+            }
+            // Handled where the positions are collected.
+            Effect::StopQueue { .. } => Ok(()),
+        }
+    }
+
+    fn linked(&mut self, id: PortId) -> anyhow::Result<&mut Link> {
+        let port = self.ports.get_mut(usize::from(id.0)).context("port")?;
+        port.vm.as_mut().and_then(|vm| vm.link.as_mut()).context("no front-end is connected")
+    }
+
+    fn set_features(&mut self, id: PortId, features: u64) -> anyhow::Result<()> {
+        let features = Features::from_bits_retain(features) - Features::PROTOCOL_FEATURES;
+        // Some drivers accept an offload without what it needs; they get on without it.
+        let usable = features.drop_unmet();
+        let negotiated = Negotiated::new(usable).map_err(|why| anyhow!("features: {why}"))?;
+        let link = self.linked(id)?;
+        if link.negotiated.is_some_and(|before| before.features == usable) {
+            return Ok(());
+        }
+        link.negotiated = Some(negotiated);
+        self.attach(id)
+    }
+
+    fn attach_if_needed(&mut self, id: PortId) -> anyhow::Result<()> {
+        if self.linked(id)?.negotiated.is_some() {
+            return Ok(());
+        }
+        self.set_features(id, 0)
+    }
+
+    fn attach(&mut self, id: PortId) -> anyhow::Result<()> {
+        let port = self.ports.get_mut(usize::from(id.0)).context("port")?;
+        let vm = port.vm.as_mut().context("not a virtual machine's port")?;
+        let mac = vm.mac;
+        let link = vm.link.as_mut().context("no front-end is connected")?;
+        let negotiated = link.negotiated.unwrap_or(Negotiated::NOTHING);
+        let memory = link.memory.clone();
+        let state = ControlState { mac };
+        self.worker.attach_guest(id, negotiated, state, memory);
+        Ok(())
+    }
+
+    fn set_memory(&mut self, id: PortId, memory: GuestMemory) -> anyhow::Result<()> {
+        self.linked(id)?.memory = memory.clone();
+        let bound = self.worker.set_memory(id, memory);
+        bound.map_err(|why| anyhow!("a running queue is not inside the new memory: {}", why.0))
+    }
+
+    fn set_wire(&mut self, id: PortId, index: u16, wire: Wire) -> anyhow::Result<()> {
+        self.worker.set_wire(id, queue_of(index)?, wire);
+        Ok(())
+    }
+}
+
+fn queue_of(index: u16) -> anyhow::Result<Queue> {
+    Queue::from_index(index).with_context(|| format!("queue {index} does not exist"))
+}
+
+fn call_fd(fd: Option<OwnedFd>) -> anyhow::Result<Option<CallFd>> {
+    fd.map(CallFd::new).transpose().context("notification fd")
+}
+
+fn memory_request(region: MemoryRegion) -> MemoryRequest {
+    MemoryRequest {
+        guest_address: region.guest_address,
+        size: region.size,
+        mmap_offset: region.mmap_offset,
+        fd: region.fd,
+    }
+}

@@ -1,0 +1,89 @@
+//! Statistics: what the worker counted and what the control thread knows, put together.
+
+use ringway_host::PortSnapshot;
+use ringway_net::{Counters, DropReason, Features};
+use ringway_switch::PortId;
+use ringway_virtq::Format;
+
+use super::{Daemon, Port};
+use crate::control::{DirectionStats, PROTOCOL_VERSION, PortStats, StatsReply};
+
+impl Daemon {
+    pub(super) fn stats(&self) -> StatsReply {
+        let snapshots = self.worker.snapshot();
+        let ports = self.ports.iter().enumerate().map(|(at, port)| {
+            let id = PortId(at as u16);
+            port_stats(port, snapshots.iter().find(|snapshot| snapshot.port == id))
+        });
+        StatsReply {
+            version: PROTOCOL_VERSION,
+            ok: true,
+            uptime_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            ports: ports.collect(),
+        }
+    }
+}
+
+fn port_stats(port: &Port, snapshot: Option<&PortSnapshot>) -> PortStats {
+    let link = port.vm.as_ref().and_then(|vm| vm.link.as_ref());
+    let negotiated = link.and_then(|link| link.negotiated);
+    let broken: Vec<String> = snapshot.map_or(Vec::new(), |snapshot| {
+        snapshot.broken.iter().map(|(queue, why)| format!("{}: {why}", queue.name())).collect()
+    });
+    let mac = snapshot.and_then(|snapshot| snapshot.mac).or(port.vm.as_ref().map(|vm| vm.mac));
+    PortStats {
+        name: port.spec.name.clone(),
+        kind: port.spec.kind.name().to_string(),
+        address: port.spec.kind.address(),
+        mac: mac.map(|mac| mac.to_string()),
+        mtu: port.spec.mtu,
+        connected: port.is_linked() || port.vm.is_none() && port.failure.is_none(),
+        state: state(port, snapshot, &broken).to_string(),
+        error: port.failure.clone(),
+        features: negotiated.map_or(Vec::new(), |negotiated| feature_names(negotiated.features)),
+        format: negotiated.map(|negotiated| format_name(negotiated.format).to_string()),
+        to_guest: direction(snapshot.map(|snapshot| &snapshot.to_end)),
+        from_guest: direction(snapshot.map(|snapshot| &snapshot.from_end)),
+        broken,
+    }
+}
+
+fn state(port: &Port, snapshot: Option<&PortSnapshot>, broken: &[String]) -> &'static str {
+    if port.failure.is_some() {
+        return "failed";
+    }
+    if !broken.is_empty() {
+        return "broken";
+    }
+    if port.vm.is_none() || snapshot.is_some_and(|snapshot| !snapshot.running.is_empty()) {
+        return "running";
+    }
+    if port.is_linked() { "connected" } else { "waiting" }
+}
+
+fn feature_names(features: Features) -> Vec<String> {
+    features.iter_names().map(|(name, _)| name.to_string()).collect()
+}
+
+fn format_name(format: Format) -> &'static str {
+    match format {
+        Format::Split => "split",
+        Format::Packed => "packed",
+    }
+}
+
+fn direction(counters: Option<&Counters>) -> DirectionStats {
+    let counters = counters.copied().unwrap_or_default();
+    let drops = DropReason::ALL
+        .iter()
+        .map(|&reason| (reason.name().to_string(), counters.drops[reason as usize]))
+        .filter(|(_, count)| *count > 0)
+        .collect();
+    DirectionStats {
+        packets: counters.packets,
+        bytes: counters.bytes,
+        kicks: counters.kicks,
+        calls: counters.calls,
+        drops,
+    }
+}

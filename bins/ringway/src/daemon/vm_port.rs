@@ -1,0 +1,181 @@
+//! A port for a virtual machine: listening or connecting, and the link while there is one.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ringway_net::{Features, MacAddress, NetConfig};
+use ringway_switch::PortId;
+use ringway_vhost_user::{Connection, Listener, Offer};
+use tracing::{info, warn};
+
+use super::link::Link;
+use super::{Daemon, Wake};
+use crate::port_spec::{PortKind, PortSpec};
+
+/// Pause between two attempts to connect.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
+
+/// The largest MTU that may be configured and the one assumed without configuration.
+const MTU_DEFAULT: u16 = 1500;
+
+/// A virtual machine's port.
+pub(super) struct VmPort {
+    way: Way,
+    pub(super) mac: MacAddress,
+    pub(super) mtu: Option<u16>,
+    pub(super) features: Features,
+    pub(super) link: Option<Link>,
+}
+
+/// How the front-end is reached.
+enum Way {
+    Listen(Listener),
+    Connect { socket: PathBuf, next_try: Instant },
+}
+
+impl VmPort {
+    pub(super) fn open(id: PortId, spec: &PortSpec) -> anyhow::Result<Self> {
+        let way = match &spec.kind {
+            PortKind::VmConnect { socket } => {
+                Way::Connect { socket: socket.clone(), next_try: Instant::now() }
+            }
+            PortKind::Vm { socket } => Way::Listen(Listener::bind(socket)?),
+            PortKind::Tap { .. } | PortKind::TapFd { .. } => {
+                unreachable!("only called for virtual machines")
+            }
+        };
+        let mut features = Features::OFFERED - spec.features_off;
+        if spec.mtu.is_none() {
+            // A guest takes an offered MTU for the largest it may ever set.
+            features -= Features::MTU;
+        }
+        Ok(Self {
+            way,
+            mac: spec.mac.unwrap_or_else(|| MacAddress::local(u32::from(id.0) + 1)),
+            mtu: spec.mtu,
+            features: features.drop_unmet(),
+            link: None,
+        })
+    }
+
+    pub(super) fn listener_fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.way {
+            Way::Listen(listener) => Some(listener.as_fd()),
+            Way::Connect { .. } => None,
+        }
+    }
+
+    pub(super) fn is_linked(&self) -> bool {
+        self.link.is_some()
+    }
+
+    /// The device configuration space with the link up or down.
+    pub(super) fn config(&self, link_up: bool) -> Vec<u8> {
+        let config = NetConfig {
+            mac: self.mac,
+            link_up,
+            max_queue_pairs: 1,
+            mtu: self.mtu.unwrap_or(MTU_DEFAULT),
+        };
+        config.encode().to_vec()
+    }
+
+    fn offer(&self) -> Offer {
+        Offer {
+            features: self.features.bits(),
+            queue_pairs_max: 1,
+            has_control_queue: self.features.contains(Features::CTRL_VQ),
+            config: self.config(true),
+            memory_slots_max: ringway_virtq::REGIONS_MAX as u64,
+        }
+    }
+
+    fn try_connect(&mut self, now: Instant) -> Option<Connection> {
+        let Way::Connect { socket, next_try } = &mut self.way else { return None };
+        if self.link.is_some() || *next_try > now {
+            return None;
+        }
+        *next_try = now + RETRY_AFTER;
+        Connection::connect(socket).ok()
+    }
+
+    fn next_try(&self) -> Option<Instant> {
+        match &self.way {
+            Way::Connect { next_try, .. } if self.link.is_none() => Some(*next_try),
+            _ => None,
+        }
+    }
+}
+
+impl Daemon {
+    pub(super) fn next_connect_in(&self) -> Option<Duration> {
+        let tries = self.ports.iter().filter_map(|port| port.vm.as_ref()?.next_try());
+        tries.min().map(|at| at.saturating_duration_since(Instant::now()))
+    }
+
+    /// Ports that connect by themselves try again when their time has come.
+    pub(super) fn connect_due_ports(&mut self) {
+        let now = Instant::now();
+        for at in 0..self.ports.len() {
+            let Some(vm) = &mut self.ports[at].vm else { continue };
+            if let Some(connection) = vm.try_connect(now) {
+                self.link(PortId(at as u16), connection);
+            }
+        }
+    }
+
+    /// A front-end knocks. While another one is linked it waits in the socket's queue.
+    pub(super) fn accept(&mut self, id: PortId) {
+        let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
+        let Some(VmPort { way: Way::Listen(listener), link: None, .. }) = &port.vm else { return };
+        match listener.accept() {
+            Ok(Some(connection)) => self.link(id, connection),
+            Ok(None) => {}
+            Err(why) => warn!(port = port.spec.name, "accept: {why}"),
+        }
+    }
+
+    fn link(&mut self, id: PortId, connection: Connection) {
+        let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
+        let Some(vm) = &mut port.vm else { return };
+        if let Some(listener) = vm.listener_fd() {
+            let _ = self.poller.remove(listener);
+        }
+        if let Err(why) = self.poller.add(connection.as_fd(), Wake::Link(id).token()) {
+            warn!(port = port.spec.name, "link: {why}");
+            return;
+        }
+        info!(port = port.spec.name, "front-end connected");
+        vm.link = Some(Link::new(connection, vm.offer()));
+    }
+
+    /// Lets go of a front-end; the port waits for the next one.
+    pub(super) fn drop_link(&mut self, id: PortId) {
+        let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
+        let Some(vm) = &mut port.vm else { return };
+        let Some(link) = vm.link.take() else { return };
+        let _ = self.poller.remove(link.connection.as_fd());
+        self.worker.detach(id);
+        info!(port = port.spec.name, "front-end gone");
+        if let Some(listener) = vm.listener_fd()
+            && let Err(why) = self.poller.add(listener, Wake::Listener(id).token())
+        {
+            warn!(port = port.spec.name, "cannot listen any more: {why}");
+            port.failure = Some(format!("cannot listen any more: {why}"));
+        }
+    }
+
+    /// Every guest that can be told sees its link go down; returns how many.
+    pub(super) fn tell_link_down(&mut self) -> usize {
+        let mut told = 0;
+        for port in &mut self.ports {
+            let Some(vm) = &mut port.vm else { continue };
+            let config = vm.config(false);
+            if let Some(link) = &mut vm.link {
+                told += usize::from(link.change_config(config));
+            }
+        }
+        told
+    }
+}

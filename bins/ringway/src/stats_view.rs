@@ -1,0 +1,157 @@
+//! Statistics as a table for people; a pure function of one report, or of two with the rates in
+//! between.
+
+use std::fmt::Write as _;
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, Table};
+
+use crate::control::{DirectionStats, PortStats, StatsReply};
+use crate::units;
+
+/// The table and the line above it; with the report `before`, rates are shown too.
+pub fn table(now: &StatsReply, before: Option<&StatsReply>) -> String {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    table.set_header(["port", "state", "negotiated", "to guest", "from guest", "dropped"]);
+    for port in &now.ports {
+        let earlier = before.and_then(|before| earlier(port, now, before));
+        table.add_row([
+            format!("{}\n{}:{}", port.name, port.kind, port.address),
+            state(port),
+            negotiated(port),
+            direction(&port.to_guest, earlier.map(|(port, ms)| (&port.to_guest, ms))),
+            direction(&port.from_guest, earlier.map(|(port, ms)| (&port.from_guest, ms))),
+            drops(port),
+        ]);
+    }
+    for column in [3, 4] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let seconds = now.uptime_ms / 1000;
+    format!("running for {} s, {} ports\n{table}\n", units::count(seconds), now.ports.len())
+}
+
+/// The same port in the report before, and the milliseconds that have passed since.
+fn earlier<'a>(
+    port: &PortStats,
+    now: &StatsReply,
+    before: &'a StatsReply,
+) -> Option<(&'a PortStats, u64)> {
+    // A daemon that was started anew has run for less long: nothing to compare with.
+    let passed_ms = now.uptime_ms.checked_sub(before.uptime_ms).filter(|&ms| ms > 0)?;
+    let port = before.ports.iter().find(|other| other.name == port.name)?;
+    Some((port, passed_ms))
+}
+
+fn state(port: &PortStats) -> String {
+    let mut text = port.state.clone();
+    for line in port.error.iter().chain(&port.broken) {
+        let _ = write!(text, "\n{line}");
+    }
+    text
+}
+
+/// What was negotiated, in a few words.
+pub fn negotiated(port: &PortStats) -> String {
+    let Some(format) = &port.format else { return "–".to_string() };
+    let has = |name: &str| port.features.iter().any(|feature| feature == name);
+    let words = [
+        (has("MRG_RXBUF"), "mergeable"),
+        (has("HOST_TSO4") || has("HOST_TSO6"), "TSO out"),
+        (has("GUEST_TSO4") || has("GUEST_TSO6"), "TSO in"),
+        (has("CSUM"), "checksum out"),
+        (has("GUEST_CSUM"), "checksum in"),
+        (has("EVENT_IDX"), "event index"),
+        (has("INDIRECT_DESC"), "indirect"),
+        (has("IN_ORDER"), "in order"),
+    ];
+    let words = words.iter().filter(|(is_there, _)| *is_there).map(|&(_, word)| word);
+    let words: Vec<&str> = std::iter::once(format.as_str()).chain(words).collect();
+    // Three to a line keep the column narrow.
+    words.chunks(3).map(|line| line.join(", ")).collect::<Vec<_>>().join(",\n")
+}
+
+fn direction(now: &DirectionStats, before: Option<(&DirectionStats, u64)>) -> String {
+    let mut text = format!("{} packets\n{}", units::count(now.packets), units::bytes(now.bytes));
+    if let Some((before, passed_ms)) = before {
+        let per_second = |now: u64, before: u64| {
+            units::approximate(now.saturating_sub(before)) * 1000.0 / units::approximate(passed_ms)
+        };
+        let bits = units::bits_per_second(per_second(now.bytes, before.bytes) * 8.0);
+        let packets = units::packets_per_second(per_second(now.packets, before.packets));
+        let _ = write!(text, "\n{bits}\n{packets}");
+    }
+    text
+}
+
+/// The total, and where it comes from.
+fn drops(port: &PortStats) -> String {
+    let directions = [("to guest", &port.to_guest), ("from guest", &port.from_guest)];
+    let total: u64 = directions.iter().flat_map(|(_, direction)| direction.drops.values()).sum();
+    let mut text = units::count(total);
+    for (name, direction) in directions {
+        for (reason, &count) in direction.drops.iter().filter(|&(_, &count)| count > 0) {
+            let _ = write!(text, "\n{name}, {reason}: {}", units::count(count));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::tests::example;
+
+    #[test]
+    fn the_table_shows_state_traffic_and_drops() {
+        let text = table(&example(), None);
+        let wanted = [
+            "vm0",
+            "vm:/run/vm0.sock",
+            "running",
+            "packed, mergeable, checksum out",
+            "1,000,000 packets",
+            "1.00 GB",
+            "to guest, no_room: 7",
+        ];
+        for words in wanted {
+            assert!(text.contains(words), "{words} in\n{text}");
+        }
+        assert!(!text.contains("/s "), "no rates without a report before:\n{text}");
+    }
+
+    #[test]
+    fn rates_are_what_came_in_between() {
+        let before = example();
+        let mut now = example();
+        now.uptime_ms += 2000;
+        now.ports[0].to_guest.packets += 3000;
+        now.ports[0].to_guest.bytes += 1_000_000;
+        let text = table(&now, Some(&before));
+        assert!(text.contains("4.00 Mb/s"), "{text}");
+        assert!(text.contains("1.50 kpackets/s"), "{text}");
+        assert!(text.contains("0 b/s"), "{text}");
+    }
+
+    #[test]
+    fn a_daemon_started_anew_has_no_rates_yet() {
+        let mut now = example();
+        now.uptime_ms = 100;
+        assert!(!table(&now, Some(&example())).contains("b/s"));
+    }
+
+    #[test]
+    fn failures_and_broken_queues_are_told() {
+        let mut reply = example();
+        reply.ports[0].broken = vec!["transmitq1: descriptor outside memory".to_string()];
+        reply.ports[0].error = Some("permission denied".to_string());
+        reply.ports[0].format = None;
+        let text = table(&reply, None);
+        assert!(text.contains("transmitq1: descriptor outside memory"), "{text}");
+        assert!(text.contains("permission denied"), "{text}");
+        assert!(text.contains('–'), "{text}");
+    }
+}

@@ -1,0 +1,92 @@
+//! What is printed for a command line that is wrong, compared with committed text.
+//!
+//! Each case of `tests/golden/port_errors.txt` is a command line after `$`, and below it what goes
+//! to standard error. After an intended change run with `RINGWAY_GOLDEN=accept` and read the diff.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A wrong command line is rejected at once; this bounds one that is taken by mistake.
+const LIMIT: Duration = Duration::from_secs(10);
+
+fn ringway(arguments: &[&str]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ringway"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let deadline = Instant::now() + LIMIT;
+    while child.try_wait().expect("wait").is_none() {
+        if Instant::now() > deadline {
+            child.kill().expect("kill");
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    child.wait_with_output().expect("output")
+}
+
+#[test]
+fn wrong_ports_are_told_in_one_line_each() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/port_errors.txt");
+    let golden = fs::read_to_string(&path).expect("golden file");
+    let mut now = String::new();
+    let mut cases = 0;
+    for line in golden.lines().filter(|line| line.starts_with("$ ")) {
+        let words: Vec<&str> = line.split(' ').skip(2).collect();
+        let output = ringway(&words);
+        assert_eq!(output.status.code(), Some(2), "{line}");
+        assert!(output.stdout.is_empty(), "{line}");
+        let _ = writeln!(now, "{line}\n{}", String::from_utf8_lossy(&output.stderr));
+        cases += 1;
+    }
+    assert!(cases > 20, "{cases} cases");
+    if std::env::var_os("RINGWAY_GOLDEN").is_some_and(|value| value == "accept") {
+        return fs::write(&path, &now).expect("golden file");
+    }
+    assert!(now == golden, "not as in {}:\n{now}", path.display());
+}
+
+#[test]
+fn help_and_version_succeed_and_name_the_commands() {
+    for arguments in [&["help"][..], &["--help"], &["run", "--help"]] {
+        let output = ringway(arguments);
+        assert!(output.status.success());
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains("Usage"), "{text}");
+        assert!(!text.contains("internal"), "internal commands are not shown: {text}");
+    }
+    let all = ringway(&["help"]);
+    let text = String::from_utf8_lossy(&all.stdout).into_owned();
+    for command in ["run", "stats", "demo", "help"] {
+        assert!(text.contains(&format!("\n  {command} ")), "{command} in {text}");
+    }
+    let version = ringway(&["--version"]);
+    assert_eq!(version.stdout, concat!("ringway ", env!("CARGO_PKG_VERSION"), "\n").as_bytes());
+}
+
+#[test]
+fn without_a_command_there_is_help_and_a_failure() {
+    let output = ringway(&[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Usage"));
+}
+
+#[test]
+fn statistics_of_nobody_are_an_error_that_says_what_to_do() {
+    let directory = tempfile::tempdir().expect("directory");
+    let socket = directory.path().join("none.sock");
+    let shown = socket.display().to_string();
+    let output = ringway(&["stats", "--control", &shown]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty());
+    let expected = format!(
+        "{shown}: no ringway is listening here: start one with: ringway run --control {shown} …\n"
+    );
+    assert_eq!(String::from_utf8_lossy(&output.stderr), expected);
+}

@@ -1,0 +1,171 @@
+//! transmitq → packets: what the guest sends, lent straight out of its memory.
+//!
+//! `peek` reads the next buffer, copies and checks its header, and lends the rest in place; `pop`
+//! gives the buffer back as used; `flush` makes everything given back visible at once. A packet
+//! whose content makes no sense is dropped and counted; a ring that breaks the rules stops.
+
+use ringway_net::{
+    Counters, DropReason, HEADER_LEN, Negotiated, NetHeader, PACKET_LEN_MAX, Packet,
+};
+use ringway_net::{ETHERNET_HEADER_LEN, PacketSource};
+use ringway_virtq::{Arm, Broken, Cursor, DeviceQueue, Elements, Head, Regions, SharedSlice, Why};
+
+/// The device side of one transmitq.
+#[derive(Debug)]
+pub struct FromGuest<Q> {
+    queue: Q,
+    regions: Regions,
+    negotiated: Negotiated,
+    elements: Elements,
+    payload: Vec<SharedSlice>,
+    lent: Option<Lent>,
+    staged: bool,
+    broken: Option<Why>,
+    /// What went through, and what was dropped on the way in.
+    pub counters: Counters,
+}
+
+/// The packet that `peek` has lent and `pop` has not taken yet.
+#[derive(Debug, Clone, Copy)]
+struct Lent {
+    head: Head,
+    next: Cursor,
+    header: NetHeader,
+    len: u32,
+}
+
+impl<Q: DeviceQueue> FromGuest<Q> {
+    /// Wraps a started queue; `counters` continue from an earlier start.
+    pub fn new(queue: Q, regions: Regions, negotiated: Negotiated, counters: Counters) -> Self {
+        Self {
+            queue,
+            regions,
+            negotiated,
+            elements: Elements::new(),
+            payload: Vec::with_capacity(ringway_virtq::ELEMENTS_MAX),
+            lent: None,
+            staged: false,
+            broken: None,
+            counters,
+        }
+    }
+
+    /// Publishes what was popped; `true`: the guest wants a call.
+    pub fn flush(&mut self) -> bool {
+        if !std::mem::take(&mut self.staged) {
+            return false;
+        }
+        self.queue.publish();
+        self.queue.must_call()
+    }
+
+    /// Tells the guest when to kick; `true`: packets are already there, look again.
+    pub fn arm_kicks(&mut self, arm: Arm) -> bool {
+        self.broken.is_none() && self.queue.arm_kicks(arm)
+    }
+
+    /// Why the queue stopped, if the guest broke it.
+    pub fn broken(&self) -> Option<Why> {
+        self.broken
+    }
+
+    /// The ring itself, to ask for its position or to rebind it.
+    pub fn queue(&mut self) -> &mut Q {
+        &mut self.queue
+    }
+
+    /// Uses another memory table from the next packet on; a lent packet is forgotten.
+    pub fn set_regions(&mut self, regions: Regions) {
+        self.lent = None;
+        self.regions = regions;
+    }
+
+    /// The ring was looked for in other memory: it stops if it is not there, and goes on if that
+    /// was all that was wrong.
+    pub fn rebound(&mut self, result: Result<(), Broken>) {
+        match result {
+            Err(Broken(why)) => self.broken = Some(why),
+            Ok(()) if self.broken == Some(Why::BadArea) => self.broken = None,
+            Ok(()) => {}
+        }
+    }
+
+    /// Reads buffers until one holds a packet; at most one ring's worth of bad ones per call.
+    fn find(&mut self) -> Result<Option<Lent>, Why> {
+        for _ in 0..self.queue.size() {
+            let mut next = self.queue.cursor();
+            let found = self.queue.peek(&mut next, &self.regions, &mut self.elements);
+            let Some(head) = found.map_err(|broken| broken.0)? else { return Ok(None) };
+            if !self.elements.writable().is_empty() {
+                return Err(Why::WrongDirection);
+            }
+            match self.parse() {
+                Ok((header, len)) => return Ok(Some(Lent { head, next, header, len })),
+                Err(reason) => {
+                    self.counters.count_drop(reason);
+                    self.give_back(head, next);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes the header off the elements; what remains is the payload.
+    fn parse(&mut self) -> Result<(NetHeader, u32), DropReason> {
+        let mut header = [0; HEADER_LEN];
+        let header_len = self.negotiated.header_len;
+        let mut have = 0;
+        let mut len = 0u64;
+        self.payload.clear();
+        for &element in self.elements.readable() {
+            let take = element.len().min(header_len - have);
+            let (front, rest) = element.split_at(take);
+            let keep = take.min(HEADER_LEN.saturating_sub(have));
+            front.read(0, &mut header[have..have + keep]);
+            have += take;
+            if !rest.is_empty() {
+                len += rest.len() as u64;
+                self.payload.push(rest);
+            }
+        }
+        if len < ETHERNET_HEADER_LEN as u64 {
+            return Err(DropReason::Malformed);
+        }
+        let len = u32::try_from(len).map_err(|_| DropReason::TooLong)?;
+        if len > PACKET_LEN_MAX {
+            return Err(DropReason::TooLong);
+        }
+        let header = self.negotiated.from_guest(NetHeader::decode(&header));
+        if header.check(len).is_err() || !self.negotiated.may_send(&header) {
+            return Err(DropReason::Malformed);
+        }
+        Ok((header, len))
+    }
+
+    fn give_back(&mut self, head: Head, next: Cursor) {
+        self.queue.pop_to(next);
+        self.queue.add_used(head, 0);
+        self.staged = true;
+    }
+}
+
+impl<Q: DeviceQueue> PacketSource for FromGuest<Q> {
+    #[inline]
+    fn peek(&mut self) -> Option<Packet<'_>> {
+        if self.lent.is_none() && self.broken.is_none() {
+            match self.find() {
+                Ok(found) => self.lent = found,
+                Err(why) => self.broken = Some(why),
+            }
+        }
+        let lent = self.lent.as_ref()?;
+        Some(Packet { header: lent.header, payload: &self.payload, len: lent.len })
+    }
+
+    #[inline]
+    fn pop(&mut self) {
+        let Some(lent) = self.lent.take() else { return };
+        self.counters.count(lent.len);
+        self.give_back(lent.head, lent.next);
+    }
+}

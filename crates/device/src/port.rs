@@ -1,0 +1,280 @@
+//! One guest as a port: its receiveq, transmitq and controlq.
+//!
+//! The ring format is chosen once, here, when the guest has negotiated.
+
+use ringway_net::{ControlState, Counters, DropReason, Negotiated, Packet, PacketSink, Put};
+use ringway_virtq::{
+    Areas, Arm, Broken, DeviceQueue, Format, PackedDevice, Position, QueueSetup, Regions,
+    SplitDevice, Why,
+};
+
+use crate::{ControlQueue, FromGuest, ToGuest};
+
+/// The queues of a device with one queue pair, by their index (virtio 1.2 §5.1.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Queue {
+    /// receiveq1
+    ToGuest,
+    /// transmitq1
+    FromGuest,
+    /// controlq
+    Control,
+}
+
+impl Queue {
+    /// All queues in the order of their index.
+    pub const ALL: [Self; 3] = [Self::ToGuest, Self::FromGuest, Self::Control];
+
+    /// The queue with this index, if the device has it.
+    pub fn from_index(index: u16) -> Option<Self> {
+        Self::ALL.get(usize::from(index)).copied()
+    }
+
+    /// The name used in the specification.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ToGuest => "receiveq1",
+            Self::FromGuest => "transmitq1",
+            Self::Control => "controlq",
+        }
+    }
+}
+
+/// The started queues of one guest, all in one ring format.
+#[derive(Debug)]
+pub struct GuestPort<Q> {
+    negotiated: Negotiated,
+    /// receiveq, while it runs.
+    pub to_guest: Option<ToGuest<Q>>,
+    /// transmitq, while it runs.
+    pub from_guest: Option<FromGuest<Q>>,
+    /// controlq, while it runs.
+    pub control: Option<ControlQueue<Q>>,
+    /// What the guest has set through the controlq.
+    pub control_state: ControlState,
+    counters: [Counters; 2],
+}
+
+impl<Q: DeviceQueue> GuestPort<Q> {
+    fn new(negotiated: Negotiated, control_state: ControlState, counters: [Counters; 2]) -> Self {
+        Self {
+            negotiated,
+            to_guest: None,
+            from_guest: None,
+            control: None,
+            control_state,
+            counters,
+        }
+    }
+
+    fn start(&mut self, queue: Queue, setup: &QueueSetup, regions: &Regions) -> Result<(), Broken> {
+        let ring = Q::start(setup, regions)?;
+        let (regions, negotiated) = (regions.clone(), self.negotiated);
+        let [to, from] = self.counters();
+        match queue {
+            Queue::ToGuest => self.to_guest = Some(ToGuest::new(ring, regions, negotiated, to)),
+            Queue::FromGuest => {
+                self.from_guest = Some(FromGuest::new(ring, regions, negotiated, from));
+            }
+            Queue::Control => self.control = Some(ControlQueue::new(ring, regions, negotiated)),
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self, queue: Queue) -> Option<Position> {
+        self.counters = self.counters();
+        match queue {
+            Queue::ToGuest => self.to_guest.take().map(|mut queue| {
+                queue.flush();
+                queue.queue().position()
+            }),
+            Queue::FromGuest => self.from_guest.take().map(|mut queue| {
+                queue.flush();
+                queue.queue().position()
+            }),
+            Queue::Control => self.control.take().map(|mut queue| queue.queue().position()),
+        }
+    }
+
+    fn rebind(&mut self, queue: Queue, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
+        match queue {
+            Queue::ToGuest => self.to_guest.as_mut().map_or(Ok(()), |queue| {
+                queue.set_regions(regions.clone());
+                let bound = queue.queue().rebind(areas, regions);
+                queue.rebound(bound);
+                bound
+            }),
+            Queue::FromGuest => self.from_guest.as_mut().map_or(Ok(()), |queue| {
+                queue.set_regions(regions.clone());
+                let bound = queue.queue().rebind(areas, regions);
+                queue.rebound(bound);
+                bound
+            }),
+            Queue::Control => self.control.as_mut().map_or(Ok(()), |queue| {
+                queue.set_regions(regions.clone());
+                let bound = queue.queue().rebind(areas, regions);
+                queue.rebound(bound);
+                bound
+            }),
+        }
+    }
+
+    fn put(&mut self, packet: &Packet<'_>) -> Put {
+        match &mut self.to_guest {
+            Some(to_guest) => to_guest.put(packet),
+            None => {
+                self.counters[0].count_drop(DropReason::LinkDown);
+                Put::Refused
+            }
+        }
+    }
+
+    fn count_drop(&mut self, reason: DropReason) {
+        match &mut self.to_guest {
+            Some(to_guest) => to_guest.counters.count_drop(reason),
+            None => self.counters[0].count_drop(reason),
+        }
+    }
+
+    fn counters(&self) -> [Counters; 2] {
+        [
+            self.to_guest.as_ref().map_or(self.counters[0], |queue| queue.counters),
+            self.from_guest.as_ref().map_or(self.counters[1], |queue| queue.counters),
+        ]
+    }
+
+    fn broken(&self, queue: Queue) -> Option<Why> {
+        match queue {
+            Queue::ToGuest => self.to_guest.as_ref()?.broken(),
+            Queue::FromGuest => self.from_guest.as_ref()?.broken(),
+            Queue::Control => self.control.as_ref()?.broken(),
+        }
+    }
+}
+
+/// A guest port of either ring format; matched once per visit, never per packet.
+#[derive(Debug)]
+pub enum AnyGuestPort {
+    /// All queues are split.
+    Split(GuestPort<SplitDevice>),
+    /// All queues are packed.
+    Packed(GuestPort<PackedDevice>),
+}
+
+/// Runs one expression on whichever format the port has.
+macro_rules! either {
+    ($port:expr, $inner:ident => $body:expr) => {
+        match $port {
+            AnyGuestPort::Split($inner) => $body,
+            AnyGuestPort::Packed($inner) => $body,
+        }
+    };
+}
+
+impl AnyGuestPort {
+    /// A port with no queue running; `counters` (to, from the guest) continue from an earlier one.
+    pub fn new(
+        negotiated: Negotiated,
+        control_state: ControlState,
+        counters: [Counters; 2],
+    ) -> Self {
+        match negotiated.format {
+            Format::Split => Self::Split(GuestPort::new(negotiated, control_state, counters)),
+            Format::Packed => Self::Packed(GuestPort::new(negotiated, control_state, counters)),
+        }
+    }
+
+    /// Starts one queue.
+    ///
+    /// # Errors
+    /// [`Broken`]: its ring is not where or what it must be.
+    pub fn start(
+        &mut self,
+        queue: Queue,
+        setup: &QueueSetup,
+        regions: &Regions,
+    ) -> Result<(), Broken> {
+        either!(self, port => port.start(queue, setup, regions))
+    }
+
+    /// Stops one queue and says where it stood; `None` if it was not running.
+    pub fn stop(&mut self, queue: Queue) -> Option<Position> {
+        either!(self, port => port.stop(queue))
+    }
+
+    /// Moves a running queue to other areas or other memory; a queue that is not running ignores it.
+    ///
+    /// # Errors
+    /// [`Broken`]: the areas are not in that memory; the queue is then broken.
+    pub fn rebind(&mut self, queue: Queue, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
+        either!(self, port => port.rebind(queue, areas, regions))
+    }
+
+    /// Copies one packet to the guest; refused while its receiveq does not run.
+    #[inline]
+    pub fn put(&mut self, packet: &Packet<'_>) -> Put {
+        either!(self, port => port.put(packet))
+    }
+
+    /// Counts a packet that was meant for the guest and did not get there.
+    pub fn count_drop(&mut self, reason: DropReason) {
+        either!(self, port => port.count_drop(reason));
+    }
+
+    /// Publishes what was put; `true`: the guest wants a call on its receiveq.
+    #[inline]
+    pub fn flush_to_guest(&mut self) -> bool {
+        either!(self, port => port.to_guest.as_mut().is_some_and(ToGuest::flush))
+    }
+
+    /// Publishes what was taken; `true`: the guest wants a call on its transmitq.
+    #[inline]
+    pub fn flush_from_guest(&mut self) -> bool {
+        either!(self, port => port.from_guest.as_mut().is_some_and(FromGuest::flush))
+    }
+
+    /// Tells the guest when to kick a queue; `true`: there is work already, look again.
+    pub fn arm_kicks(&mut self, queue: Queue, arm: Arm) -> bool {
+        either!(self, port => match queue {
+            Queue::ToGuest => port.to_guest.as_mut().is_some_and(|queue| queue.arm_kicks(arm)),
+            Queue::FromGuest => port.from_guest.as_mut().is_some_and(|queue| queue.arm_kicks(arm)),
+            Queue::Control => port.control.as_mut().is_some_and(|queue| queue.arm_kicks(arm)),
+        })
+    }
+
+    /// Answers the commands on the controlq; `true`: the guest wants a call on it.
+    pub fn visit_control(&mut self) -> bool {
+        either!(self, port => {
+            port.control.as_mut().is_some_and(|control| control.visit(&mut port.control_state))
+        })
+    }
+
+    /// Counters to and from the guest.
+    pub fn counters(&self) -> [Counters; 2] {
+        either!(self, port => port.counters())
+    }
+
+    /// Why a queue is broken, if it is.
+    pub fn broken(&self, queue: Queue) -> Option<Why> {
+        either!(self, port => port.broken(queue))
+    }
+
+    /// What was negotiated.
+    pub fn negotiated(&self) -> &Negotiated {
+        either!(self, port => &port.negotiated)
+    }
+
+    /// What the guest has set through the controlq.
+    pub fn control_state(&self) -> &ControlState {
+        either!(self, port => &port.control_state)
+    }
+
+    /// Whether this queue runs.
+    pub fn is_running(&self, queue: Queue) -> bool {
+        either!(self, port => match queue {
+            Queue::ToGuest => port.to_guest.is_some(),
+            Queue::FromGuest => port.from_guest.is_some(),
+            Queue::Control => port.control.is_some(),
+        })
+    }
+}

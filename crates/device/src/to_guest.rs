@@ -1,0 +1,336 @@
+//! packets → receiveq: what the guest receives, copied once, straight into its buffers.
+//!
+//! The guest's buffers are read ahead into a *window*: peeked, not popped. `reserve` makes the
+//! window large enough, `commit` accepts as many of its buffers as the packet fills and stages
+//! their used entries, `flush` publishes them all at once, so that a merged packet is never seen
+//! half. What was peeked and not needed simply stays in the window for the next packet.
+
+use ringway_net::{Counters, DropReason, Negotiated, NetHeader};
+use ringway_net::{Packet, PacketSink, Put};
+use ringway_virtq::{Arm, Cursor, DeviceQueue, ELEMENTS_MAX, Elements, Head, Regions};
+use ringway_virtq::{Broken, SharedSlice, Why};
+
+/// The device side of one receiveq.
+#[derive(Debug)]
+pub struct ToGuest<Q> {
+    queue: Q,
+    regions: Regions,
+    negotiated: Negotiated,
+    elements: Elements,
+    window: Window,
+    slot: Vec<SharedSlice>,
+    staged: bool,
+    broken: Option<Why>,
+    /// What went through, and what was dropped on the way out.
+    pub counters: Counters,
+}
+
+/// Buffers that were peeked and are not used yet.
+#[derive(Debug)]
+struct Window {
+    buffers: Vec<Buffer>,
+    pieces: Vec<SharedSlice>,
+    /// The first buffer that is not used yet.
+    first: usize,
+    /// Bytes of all buffers that are not used yet.
+    bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Buffer {
+    head: Head,
+    /// The ring position behind this buffer.
+    next: Cursor,
+    pieces_from: usize,
+    pieces_to: usize,
+    bytes: u32,
+}
+
+impl Window {
+    fn new() -> Self {
+        Self {
+            buffers: Vec::with_capacity(ELEMENTS_MAX),
+            pieces: Vec::with_capacity(ELEMENTS_MAX),
+            first: 0,
+            bytes: 0,
+        }
+    }
+
+    fn clear(&mut self) {
+        self.buffers.clear();
+        self.pieces.clear();
+        self.first = 0;
+        self.bytes = 0;
+    }
+
+    fn unused(&self) -> &[Buffer] {
+        &self.buffers[self.first..]
+    }
+
+    fn has_room_for(&self, pieces: usize) -> bool {
+        self.buffers.len() < ELEMENTS_MAX && self.pieces.len() + pieces <= ELEMENTS_MAX
+    }
+}
+
+impl<Q: DeviceQueue> ToGuest<Q> {
+    /// Wraps a started queue; `counters` continue from an earlier start.
+    pub fn new(queue: Q, regions: Regions, negotiated: Negotiated, counters: Counters) -> Self {
+        Self {
+            queue,
+            regions,
+            negotiated,
+            elements: Elements::new(),
+            window: Window::new(),
+            slot: Vec::with_capacity(ELEMENTS_MAX),
+            staged: false,
+            broken: None,
+            counters,
+        }
+    }
+
+    /// Room for one packet of up to `len` bytes, header not counted, in the guest's own memory.
+    ///
+    /// With mergeable buffers as many buffers as needed; without, the next one, which may be
+    /// shorter than `len`. `None`: the guest has not posted enough; nothing changed.
+    pub fn reserve(&mut self, len: u32) -> Option<&[SharedSlice]> {
+        if self.broken.is_some() {
+            return None;
+        }
+        match self.fill_window(u64::from(len) + self.negotiated.header_len as u64) {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(why) => {
+                self.set_broken(why);
+                return None;
+            }
+        }
+        self.lay_out_slot(len);
+        Some(&self.slot)
+    }
+
+    /// Accepts the `len` bytes that were written into the reserved room, with this header.
+    ///
+    /// `len` must not be larger than what was reserved.
+    pub fn commit(&mut self, header: NetHeader, len: u32) {
+        let mut left = len + self.negotiated.header_len as u32;
+        let first = self.window.first;
+        let mut used = 0u16;
+        while used == 0 || left > 0 {
+            let buffer = self.window.buffers[first + usize::from(used)];
+            let written = left.min(buffer.bytes);
+            self.queue.add_used(buffer.head, written);
+            left -= written;
+            used += 1;
+        }
+        self.write_header(NetHeader { num_buffers: used, ..header });
+        let taken = &self.window.buffers[first..first + usize::from(used)];
+        self.queue.pop_to(taken[taken.len() - 1].next);
+        self.window.bytes -= taken.iter().map(|buffer| u64::from(buffer.bytes)).sum::<u64>();
+        self.window.first += usize::from(used);
+        self.staged = true;
+        self.counters.count(len);
+    }
+
+    /// Publishes what was committed; `true`: the guest wants a call.
+    pub fn flush(&mut self) -> bool {
+        if !std::mem::take(&mut self.staged) {
+            return false;
+        }
+        self.queue.publish();
+        self.queue.must_call()
+    }
+
+    /// Tells the guest when to kick after posting buffers; `true`: new ones are already there.
+    ///
+    /// What is in the window does not count: it was not enough, or nobody would wait.
+    pub fn arm_kicks(&mut self, arm: Arm) -> bool {
+        if self.broken.is_some() {
+            return false;
+        }
+        match (arm, self.window.unused().last()) {
+            (Arm::Next | Arm::After(_), Some(last)) => self.queue.arm_kicks_behind(last.next),
+            _ => self.queue.arm_kicks(arm),
+        }
+    }
+
+    /// Whether the guest may receive a packet with this header.
+    pub fn accepts(&self, header: &NetHeader) -> bool {
+        self.negotiated.accepts(header)
+    }
+
+    /// Why the queue stopped, if the guest broke it.
+    pub fn broken(&self) -> Option<Why> {
+        self.broken
+    }
+
+    /// The ring itself, to ask for its position or to rebind it.
+    pub fn queue(&mut self) -> &mut Q {
+        &mut self.queue
+    }
+
+    /// Uses another memory table from the next packet on.
+    pub fn set_regions(&mut self, regions: Regions) {
+        self.window.clear();
+        self.regions = regions;
+    }
+
+    /// The ring was looked for in other memory: it stops if it is not there, and goes on if that
+    /// was all that was wrong.
+    pub fn rebound(&mut self, result: Result<(), Broken>) {
+        match result {
+            Err(Broken(why)) => self.set_broken(why),
+            Ok(()) if self.broken == Some(Why::BadArea) => self.broken = None,
+            Ok(()) => {}
+        }
+    }
+
+    fn set_broken(&mut self, why: Why) {
+        self.window.clear();
+        self.broken = Some(why);
+    }
+
+    /// Peeks further buffers until the window holds `bytes`, or one buffer without merging.
+    fn fill_window(&mut self, bytes: u64) -> Result<bool, Why> {
+        if self.window.unused().is_empty() {
+            self.window.clear();
+        }
+        while !self.is_filled(bytes) {
+            let mut next = match self.window.unused().last() {
+                Some(buffer) => buffer.next,
+                None => self.queue.cursor(),
+            };
+            let found = self.queue.peek(&mut next, &self.regions, &mut self.elements);
+            let Some(head) = found.map_err(|broken| broken.0)? else { return Ok(false) };
+            if !self.push(head, next)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn is_filled(&self, bytes: u64) -> bool {
+        match self.negotiated.mergeable {
+            true => self.window.bytes >= bytes,
+            false => !self.window.unused().is_empty(),
+        }
+    }
+
+    /// Adds the buffer in `elements` to the window. `false`: the packet would need more pieces
+    /// than one packet may have, so it never fits; the window starts anew.
+    fn push(&mut self, head: Head, next: Cursor) -> Result<bool, Why> {
+        if !self.elements.readable().is_empty() {
+            return Err(Why::WrongDirection);
+        }
+        let writable = self.elements.writable();
+        let bytes: u64 = writable.iter().map(|piece| piece.len() as u64).sum();
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if (bytes as usize) < self.negotiated.header_len {
+            return Err(Why::NoHeader);
+        }
+        if !self.window.has_room_for(writable.len()) {
+            let restart = self.window.first > 0;
+            self.window.clear();
+            // A peek is undone by forgetting it: the next round reads these buffers again.
+            return Ok(restart);
+        }
+        let pieces_from = self.window.pieces.len();
+        self.window.pieces.extend_from_slice(writable);
+        self.window.buffers.push(Buffer {
+            head,
+            next,
+            pieces_from,
+            pieces_to: self.window.pieces.len(),
+            bytes,
+        });
+        self.window.bytes += u64::from(bytes);
+        Ok(true)
+    }
+
+    /// Lists the window's pieces behind the header, up to `len` bytes.
+    fn lay_out_slot(&mut self, len: u32) {
+        self.slot.clear();
+        let mut skip = self.negotiated.header_len;
+        let mut left = len as usize;
+        let from = self.window.buffers[self.window.first].pieces_from;
+        let to = match self.negotiated.mergeable {
+            true => self.window.pieces.len(),
+            false => self.window.buffers[self.window.first].pieces_to,
+        };
+        for &piece in &self.window.pieces[from..to] {
+            let (front, rest) = piece.split_at(piece.len().min(skip));
+            skip -= front.len();
+            let (rest, _) = rest.split_at(rest.len().min(left));
+            if !rest.is_empty() {
+                self.slot.push(rest);
+                left -= rest.len();
+            }
+            if left == 0 {
+                break;
+            }
+        }
+    }
+
+    /// Writes the header over the first bytes of the first buffer, which was checked to hold it.
+    fn write_header(&self, header: NetHeader) {
+        let bytes = self.negotiated.to_guest(header).encode_any();
+        let header_len = self.negotiated.header_len;
+        let mut at = 0;
+        let from = self.window.buffers[self.window.first].pieces_from;
+        for piece in &self.window.pieces[from..] {
+            let len = piece.len().min(header_len - at);
+            piece.write(0, &bytes[at..at + len]);
+            at += len;
+            if at == header_len {
+                return;
+            }
+        }
+    }
+
+    fn refuse(&mut self, reason: DropReason) -> Put {
+        self.counters.count_drop(reason);
+        Put::Refused
+    }
+}
+
+impl<Q: DeviceQueue> PacketSink for ToGuest<Q> {
+    #[inline]
+    fn put(&mut self, packet: &Packet<'_>) -> Put {
+        if !self.negotiated.accepts(&packet.header) {
+            return self.refuse(DropReason::Offload);
+        }
+        if self.reserve(packet.len).is_none() {
+            return match self.broken {
+                Some(_) => self.refuse(DropReason::LinkDown),
+                None => Put::NoRoom,
+            };
+        }
+        if copy(packet.payload, &self.slot) < packet.len {
+            return self.refuse(DropReason::TooLong);
+        }
+        self.commit(packet.header, packet.len);
+        Put::Done
+    }
+}
+
+/// The one copy of a packet: from the sender's memory into the receiver's.
+fn copy(from: &[SharedSlice], to: &[SharedSlice]) -> u32 {
+    let mut copied = 0usize;
+    let mut rooms = to.iter().copied();
+    let mut room = SharedSlice::EMPTY;
+    for &piece in from {
+        let mut piece = piece;
+        while !piece.is_empty() {
+            if room.is_empty() {
+                match rooms.next() {
+                    Some(next) => room = next,
+                    None => return copied as u32,
+                }
+            }
+            let n = piece.copy_to(room);
+            copied += n;
+            piece = piece.split_at(n).1;
+            room = room.split_at(n).1;
+        }
+    }
+    copied as u32
+}

@@ -1,0 +1,358 @@
+//! A driver queue against the device's source and sink over one memory, both ring formats.
+
+use ringway_device::{ControlQueue, FromGuest, ToGuest};
+use ringway_net::{
+    ControlState, Counters, DropReason, Features, MacAddress, NEEDS_CSUM, Negotiated, NetHeader,
+    Packet, PacketSink, PacketSource, Put,
+};
+use ringway_testkit::TestMemory;
+use ringway_virtq::{
+    BufferId, DeviceQueue, DriverQueue, Format, Layout, PackedDevice, PackedDriver, Position,
+    QueueSetup, Regions, SharedSlice, SplitDevice, SplitDriver, Used, Why,
+};
+
+const BASE: u64 = 0x10_0000;
+const QUEUE_SIZE: u16 = 64;
+const DATA_AT: u64 = BASE + 0x4_0000;
+const SENDER_AT: u64 = 0x100_0000;
+
+/// One queue with a driver on it, and memory for its buffers.
+struct Bench<D> {
+    memory: TestMemory,
+    driver: D,
+    negotiated: Negotiated,
+}
+
+impl<D: DriverQueue> Bench<D> {
+    fn new(features: Features) -> Self {
+        let memory = TestMemory::new(&[(BASE, 0x20_0000), (SENDER_AT, 0x2_0000)]).unwrap();
+        let format = match D::FORMAT {
+            Format::Split => Features::empty(),
+            Format::Packed => Features::RING_PACKED,
+        };
+        let negotiated = Negotiated::new(features | format | Features::VERSION_1).unwrap();
+        let layout = Layout::of(D::FORMAT, QUEUE_SIZE, negotiated.options);
+        let ring = memory.regions().slice(BASE, layout.len).unwrap();
+        let driver = D::new(ring, BASE, QUEUE_SIZE, negotiated.options);
+        Self { memory, driver, negotiated }
+    }
+
+    fn device<Q: DeviceQueue>(&self) -> Q {
+        let setup = QueueSetup {
+            size: QUEUE_SIZE,
+            areas: self.driver.areas(),
+            position: Position::FRESH,
+            options: self.negotiated.options,
+        };
+        Q::start(&setup, &self.regions()).unwrap()
+    }
+
+    fn regions(&self) -> Regions {
+        self.memory.regions()
+    }
+
+    fn at(&self, address: u64, len: usize) -> SharedSlice {
+        self.regions().slice(address, len as u32).unwrap()
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) {
+        self.at(address, bytes.len()).write(0, bytes);
+    }
+
+    fn read(&self, address: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.at(address, len).read(0, &mut bytes);
+        bytes
+    }
+
+    /// Sends header and packet as one buffer whose elements have the given lengths.
+    fn send(&mut self, bytes: &[u8], cuts: &[usize]) {
+        self.write(DATA_AT, bytes);
+        let (mut at, mut list) = (0, Vec::new());
+        for &cut in cuts.iter().chain([&bytes.len()]) {
+            let end = cut.min(bytes.len());
+            if end > at {
+                list.push((DATA_AT + at as u64, (end - at) as u32));
+            }
+            at = at.max(end);
+        }
+        self.driver.add(&list, &[], BufferId(0)).unwrap();
+        self.driver.publish();
+    }
+
+    /// Posts receive buffers of these lengths, each at its own 64 KiB + 4 KiB.
+    fn post(&mut self, lens: &[u32]) {
+        for (id, &len) in lens.iter().enumerate() {
+            let element = [(buffer_at(id), len)];
+            self.driver.add(&[], &element, BufferId(id as u16)).unwrap();
+        }
+        self.driver.publish();
+    }
+
+    fn all_used(&mut self) -> Vec<Used> {
+        std::iter::from_fn(|| self.driver.pop_used().unwrap()).collect()
+    }
+
+    /// A packet of `len` bytes in memory of another guest, in two pieces.
+    fn put(&self, to_guest: &mut impl PacketSink, header: NetHeader, len: usize) -> Put {
+        self.write(SENDER_AT, &pattern(len));
+        let whole = self.at(SENDER_AT, len);
+        let pieces = [whole.split_at(len / 3).0, whole.split_at(len / 3).1];
+        to_guest.put(&Packet { header, payload: &pieces, len: len as u32 })
+    }
+}
+
+fn buffer_at(id: usize) -> u64 {
+    DATA_AT + id as u64 * 0x1_1000
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
+}
+
+fn to_guest<D: DriverQueue, Q: DeviceQueue>(bench: &Bench<D>) -> ToGuest<Q> {
+    ToGuest::new(bench.device(), bench.regions(), bench.negotiated, Counters::default())
+}
+
+fn from_guest<D: DriverQueue, Q: DeviceQueue>(bench: &Bench<D>) -> FromGuest<Q> {
+    FromGuest::new(bench.device(), bench.regions(), bench.negotiated, Counters::default())
+}
+
+/// Runs a generic test body for both formats.
+macro_rules! both_formats {
+    ($($body:ident),* $(,)?) => {
+        mod split { $(#[test] fn $body() { super::$body::<super::SplitDriver, super::SplitDevice>(); })* }
+        mod packed { $(#[test] fn $body() { super::$body::<super::PackedDriver, super::PackedDevice>(); })* }
+    };
+}
+
+both_formats!(
+    spec_5_1_6_4_a_merged_packet_counts_its_buffers,
+    a_merged_packet_appears_all_at_once,
+    without_mergeable_buffers_one_packet_takes_one_buffer,
+    a_packet_longer_than_the_buffer_is_refused_and_the_buffer_stays,
+    no_room_changes_nothing,
+    an_offload_that_was_not_accepted_is_never_seen,
+    a_readable_element_breaks_the_receiveq,
+    a_buffer_without_room_for_the_header_breaks_the_receiveq,
+    the_header_may_be_split_at_every_byte,
+    a_packet_shorter_than_ethernet_is_dropped_and_counted,
+    a_writable_element_breaks_the_transmitq,
+    an_offload_that_was_not_negotiated_cannot_be_sent,
+    spec_5_1_6_5_every_command_is_answered,
+    an_acknowledgement_that_cannot_be_written_breaks_the_controlq,
+);
+
+fn spec_5_1_6_4_a_merged_packet_counts_its_buffers<D: DriverQueue, Q: DeviceQueue>() {
+    for len in [14, 60, 1012, 1013, 1514, 4000, 9000, 65_550] {
+        let mut bench = Bench::<D>::new(Features::MRG_RXBUF);
+        let mut sink = to_guest::<D, Q>(&bench);
+        let buffers: Vec<u32> = [1024; 64].to_vec();
+        // 64 buffers of 1 KiB hold less than the longest packet.
+        let buffers = if len > 60_000 { vec![4096; 17] } else { buffers };
+        bench.post(&buffers);
+        assert_eq!(bench.put(&mut sink, NetHeader::default(), len), Put::Done);
+        sink.flush();
+        let used = bench.all_used();
+        let expected = (len + 12).div_ceil(buffers[0] as usize);
+        assert_eq!(used.len(), expected, "packet of {len} bytes");
+        let header = NetHeader::decode(&bench.read(buffer_at(0), 12).try_into().unwrap());
+        assert_eq!(usize::from(header.num_buffers), expected);
+        let mut received = Vec::new();
+        for one in &used {
+            received.extend(bench.read(buffer_at(one.id.0.into()), one.len as usize));
+        }
+        assert_eq!(received[12..], pattern(len), "packet of {len} bytes");
+        assert_eq!((sink.counters.packets, sink.counters.bytes), (1, len as u64));
+    }
+}
+
+fn a_merged_packet_appears_all_at_once<D: DriverQueue, Q: DeviceQueue>() {
+    let mut bench = Bench::<D>::new(Features::MRG_RXBUF);
+    let mut sink = to_guest::<D, Q>(&bench);
+    bench.post(&[256; 20]);
+    assert_eq!(bench.put(&mut sink, NetHeader::default(), 1000), Put::Done);
+    assert!(bench.all_used().is_empty(), "used entries were visible before the flush");
+    assert!(sink.flush());
+    assert_eq!(bench.all_used().len(), 4);
+    assert!(!sink.flush(), "nothing new to tell");
+}
+
+fn without_mergeable_buffers_one_packet_takes_one_buffer<D: DriverQueue, Q: DeviceQueue>() {
+    let mut bench = Bench::<D>::new(Features::empty());
+    let mut sink = to_guest::<D, Q>(&bench);
+    bench.post(&[1526, 1526]);
+    for len in [60, 1514] {
+        assert_eq!(bench.put(&mut sink, NetHeader::default(), len), Put::Done);
+    }
+    sink.flush();
+    let used = bench.all_used();
+    assert_eq!(used.iter().map(|used| used.len).collect::<Vec<_>>(), [72, 1526]);
+    for (id, len) in [(0, 60), (1, 1514)] {
+        let bytes = bench.read(buffer_at(id), 12 + len);
+        assert_eq!(bytes[10..12], [1, 0], "num_buffers is 1 (virtio 1.2 §5.1.6.4.1)");
+        assert_eq!(bytes[12..], pattern(len));
+    }
+}
+
+fn a_packet_longer_than_the_buffer_is_refused_and_the_buffer_stays<
+    D: DriverQueue,
+    Q: DeviceQueue,
+>() {
+    let mut bench = Bench::<D>::new(Features::empty());
+    let mut sink = to_guest::<D, Q>(&bench);
+    bench.post(&[512]);
+    assert_eq!(bench.put(&mut sink, NetHeader::default(), 501), Put::Refused);
+    assert_eq!(sink.counters.drops[DropReason::TooLong as usize], 1);
+    assert_eq!(bench.put(&mut sink, NetHeader::default(), 500), Put::Done);
+    sink.flush();
+    assert_eq!(bench.all_used().len(), 1);
+}
+
+fn no_room_changes_nothing<D: DriverQueue, Q: DeviceQueue>() {
+    let mut bench = Bench::<D>::new(Features::MRG_RXBUF);
+    let mut sink = to_guest::<D, Q>(&bench);
+    bench.post(&[512, 512]);
+    assert_eq!(bench.put(&mut sink, NetHeader::default(), 2000), Put::NoRoom);
+    sink.flush();
+    assert!(bench.all_used().is_empty());
+    assert_eq!(bench.put(&mut sink, NetHeader::default(), 700), Put::Done);
+    sink.flush();
+    assert_eq!(bench.all_used().len(), 2, "the same two buffers");
+    assert_eq!(sink.counters.packets, 1);
+}
+
+fn an_offload_that_was_not_accepted_is_never_seen<D: DriverQueue, Q: DeviceQueue>() {
+    let csum =
+        NetHeader { flags: NEEDS_CSUM, csum_start: 34, csum_offset: 16, ..Default::default() };
+    let tso = NetHeader { gso_type: 1, gso_size: 1448, hdr_len: 54, ..csum };
+    for (features, header, expected) in [
+        (Features::empty(), csum, Put::Refused),
+        (Features::GUEST_CSUM, csum, Put::Done),
+        (Features::GUEST_CSUM, tso, Put::Refused),
+        (Features::GUEST_CSUM | Features::GUEST_TSO4, tso, Put::Done),
+        (Features::GUEST_CSUM | Features::GUEST_TSO6, tso, Put::Refused),
+    ] {
+        let mut bench = Bench::<D>::new(features | Features::MRG_RXBUF);
+        let mut sink = to_guest::<D, Q>(&bench);
+        bench.post(&[4096, 4096]);
+        assert_eq!(bench.put(&mut sink, header, 3000), expected, "{features} {header:?}");
+        let refused = u64::from(expected == Put::Refused);
+        assert_eq!(sink.counters.drops[DropReason::Offload as usize], refused);
+    }
+}
+
+fn a_readable_element_breaks_the_receiveq<D: DriverQueue, Q: DeviceQueue>() {
+    let mut bench = Bench::<D>::new(Features::MRG_RXBUF);
+    let mut sink = to_guest::<D, Q>(&bench);
+    bench.driver.add(&[(DATA_AT, 64)], &[(DATA_AT + 64, 2000)], BufferId(0)).unwrap();
+    bench.driver.publish();
+    assert_eq!(bench.put(&mut sink, NetHeader::default(), 100), Put::Refused);
+    assert_eq!(sink.broken(), Some(Why::WrongDirection));
+}
+
+fn a_buffer_without_room_for_the_header_breaks_the_receiveq<D: DriverQueue, Q: DeviceQueue>() {
+    for len in [1, 11] {
+        let mut bench = Bench::<D>::new(Features::MRG_RXBUF);
+        let mut sink = to_guest::<D, Q>(&bench);
+        bench.post(&[len]);
+        assert_eq!(bench.put(&mut sink, NetHeader::default(), 100), Put::Refused);
+        assert_eq!(sink.broken(), Some(Why::NoHeader));
+    }
+}
+
+fn the_header_may_be_split_at_every_byte<D: DriverQueue, Q: DeviceQueue>() {
+    let header = NetHeader { hdr_len: 0x1234, ..NetHeader::default() };
+    let mut bytes = header.encode().to_vec();
+    bytes.extend(pattern(60));
+    for first in 1..bytes.len() {
+        for second in [first, first + 1, first + 5] {
+            let mut bench = Bench::<D>::new(Features::empty());
+            let mut source = from_guest::<D, Q>(&bench);
+            bench.send(&bytes, &[first, second]);
+            let packet = source.peek().unwrap();
+            assert_eq!((packet.header.hdr_len, packet.len), (0x1234, 60));
+            let mut payload = vec![0; 60];
+            assert_eq!(packet.copy_out(&mut payload), 60);
+            assert_eq!(payload, pattern(60), "cut at {first} and {second}");
+            assert!(source.peek().is_some(), "peeking again lends the same packet");
+            source.pop();
+            assert!(source.peek().is_none());
+            assert!(source.flush());
+            assert_eq!(bench.all_used(), [Used { id: BufferId(0), len: 0 }]);
+        }
+    }
+}
+
+fn a_packet_shorter_than_ethernet_is_dropped_and_counted<D: DriverQueue, Q: DeviceQueue>() {
+    for len in 1..12 + 14 {
+        let mut bench = Bench::<D>::new(Features::empty());
+        let mut source = from_guest::<D, Q>(&bench);
+        bench.send(&vec![0; len], &[5]);
+        assert!(source.peek().is_none());
+        assert_eq!(source.counters.drops[DropReason::Malformed as usize], 1, "{len} bytes");
+        assert_eq!(source.broken(), None);
+        source.flush();
+        assert_eq!(bench.all_used().len(), 1, "the buffer goes back");
+    }
+}
+
+fn a_writable_element_breaks_the_transmitq<D: DriverQueue, Q: DeviceQueue>() {
+    let mut bench = Bench::<D>::new(Features::empty());
+    let mut source = from_guest::<D, Q>(&bench);
+    bench.driver.add(&[(DATA_AT, 100)], &[(DATA_AT + 100, 1)], BufferId(3)).unwrap();
+    bench.driver.publish();
+    assert!(source.peek().is_none());
+    assert_eq!(source.broken(), Some(Why::WrongDirection));
+}
+
+fn an_offload_that_was_not_negotiated_cannot_be_sent<D: DriverQueue, Q: DeviceQueue>() {
+    let header =
+        NetHeader { flags: NEEDS_CSUM, csum_start: 34, csum_offset: 16, ..Default::default() };
+    let mut bytes = header.encode().to_vec();
+    bytes.extend(pattern(100));
+    for (features, passes) in [(Features::empty(), false), (Features::CSUM, true)] {
+        let mut bench = Bench::<D>::new(features);
+        let mut source = from_guest::<D, Q>(&bench);
+        bench.send(&bytes, &[12]);
+        assert_eq!(source.peek().is_some(), passes);
+        let dropped = source.counters.drops[DropReason::Malformed as usize];
+        assert_eq!(dropped, u64::from(!passes));
+    }
+}
+
+fn spec_5_1_6_5_every_command_is_answered<D: DriverQueue, Q: DeviceQueue>() {
+    let mac = MacAddress([0x52, 0x54, 0, 1, 2, 3]);
+    let mut set_mac = vec![1, 1];
+    set_mac.extend(mac.0);
+    for (command, ack, after) in [
+        (set_mac, 0, mac),
+        (vec![0, 0, 1], 1, MacAddress::ZERO),
+        (vec![9, 9], 1, MacAddress::ZERO),
+        (vec![1], 1, MacAddress::ZERO),
+        (vec![7; 3000], 1, MacAddress::ZERO),
+    ] {
+        let mut bench =
+            Bench::<D>::new(Features::CTRL_VQ | Features::CTRL_MAC_ADDR | Features::MAC);
+        let mut control = ControlQueue::<Q>::new(bench.device(), bench.regions(), bench.negotiated);
+        bench.write(DATA_AT, &command);
+        bench.write(DATA_AT + 4096, &[0xee]);
+        let readable = [(DATA_AT, command.len() as u32)];
+        bench.driver.add(&readable, &[(DATA_AT + 4096, 1)], BufferId(0)).unwrap();
+        bench.driver.publish();
+        let mut state = ControlState { mac: MacAddress::ZERO };
+        assert!(control.visit(&mut state));
+        assert_eq!(bench.all_used(), [Used { id: BufferId(0), len: 1 }]);
+        assert_eq!(bench.read(DATA_AT + 4096, 1), [ack], "command {:?}…", &command[..1]);
+        assert_eq!(state.mac, after);
+    }
+}
+
+fn an_acknowledgement_that_cannot_be_written_breaks_the_controlq<D: DriverQueue, Q: DeviceQueue>() {
+    let mut bench = Bench::<D>::new(Features::CTRL_VQ);
+    let mut control = ControlQueue::<Q>::new(bench.device(), bench.regions(), bench.negotiated);
+    bench.driver.add(&[(DATA_AT, 8)], &[], BufferId(0)).unwrap();
+    bench.driver.publish();
+    assert!(!control.visit(&mut ControlState { mac: MacAddress::ZERO }));
+    assert_eq!(control.broken(), Some(Why::WrongDirection));
+}

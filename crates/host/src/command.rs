@@ -1,0 +1,187 @@
+//! What the control thread asks of the worker, and what the worker tells the control thread.
+//!
+//! Commands are carried out between visits, so nothing on the data path needs a lock.
+
+use std::os::fd::OwnedFd;
+use std::sync::mpsc;
+
+use ringway_device::Queue;
+use ringway_net::{ControlState, Counters, MacAddress, Negotiated};
+use ringway_switch::PortId;
+use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
+
+use crate::{CallFd, GuestMemory, KickFd, Tap};
+
+/// Where the answer to a command goes.
+pub type Answer<T> = mpsc::SyncSender<T>;
+
+/// The file descriptors a queue notifies through; a missing one means polling or no notification.
+#[derive(Debug, Default)]
+pub struct QueueFds {
+    /// Guest → device.
+    pub kick: Option<KickFd>,
+    /// Device → guest.
+    pub call: Option<CallFd>,
+    /// Device → front-end: the queue is broken.
+    pub error: Option<CallFd>,
+}
+
+/// One request to the worker.
+#[derive(Debug)]
+pub enum Command {
+    /// A guest has connected (or negotiated anew): an empty port with no queue running.
+    AttachGuest {
+        /// Which port.
+        port: PortId,
+        /// What it negotiated.
+        negotiated: Negotiated,
+        /// What the device tells and what the guest may set.
+        control_state: ControlState,
+        /// The guest's memory, if known.
+        memory: GuestMemory,
+    },
+    /// A tap joins.
+    AttachTap {
+        /// Which port.
+        port: PortId,
+        /// The tap.
+        tap: Box<Tap>,
+    },
+    /// The guest is gone: all queues stop, fds and memory are dropped.
+    Detach {
+        /// Which port.
+        port: PortId,
+        /// Sent when nothing of the guest is used any more.
+        done: Answer<()>,
+    },
+    /// New memory table; running queues are bound to it.
+    SetMemory {
+        /// Which port.
+        port: PortId,
+        /// The table.
+        memory: GuestMemory,
+        /// Sent when the old memory is not used any more.
+        done: Answer<Result<(), Broken>>,
+    },
+    /// Start one queue.
+    StartQueue {
+        /// Which port.
+        port: PortId,
+        /// Which queue.
+        queue: Queue,
+        /// Where and what its ring is.
+        setup: QueueSetup,
+        /// Its notification fds.
+        fds: QueueFds,
+        /// Whether it could be started.
+        done: Answer<Result<(), Broken>>,
+    },
+    /// Stop one queue.
+    StopQueue {
+        /// Which port.
+        port: PortId,
+        /// Which queue.
+        queue: Queue,
+        /// Where it stood.
+        done: Answer<Option<Position>>,
+    },
+    /// A running queue moves to other areas.
+    RebindQueue {
+        /// Which port.
+        port: PortId,
+        /// Which queue.
+        queue: Queue,
+        /// The new areas.
+        areas: Areas,
+        /// Whether they are inside memory.
+        done: Answer<Result<(), Broken>>,
+    },
+    /// Replace the fd of a running queue.
+    SetWire {
+        /// Which port.
+        port: PortId,
+        /// Which queue.
+        queue: Queue,
+        /// The new fd.
+        wire: Wire,
+    },
+    /// Counters of all ports.
+    Snapshot {
+        /// Where to.
+        done: Answer<Vec<PortSnapshot>>,
+    },
+    /// A guest has moved here (live migration, fail-over): everybody shall learn where it is.
+    Announce {
+        /// Which port.
+        port: PortId,
+        /// The guest's address.
+        mac: MacAddress,
+    },
+    /// The port does not exist any more.
+    RemovePort {
+        /// Which port.
+        port: PortId,
+    },
+    /// End the worker.
+    Stop,
+}
+
+/// One notification fd of a running queue.
+#[derive(Debug)]
+pub enum Wire {
+    /// Guest → device.
+    Kick(Option<KickFd>),
+    /// Device → guest.
+    Call(Option<CallFd>),
+    /// Device → front-end.
+    Error(Option<CallFd>),
+}
+
+/// What the worker noticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A guest broke one of its queues; the queue is stopped.
+    Broken {
+        /// Which port.
+        port: PortId,
+        /// Which queue.
+        queue: Queue,
+        /// What it did.
+        why: Why,
+    },
+}
+
+/// Counters of one port at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortSnapshot {
+    /// Which port.
+    pub port: PortId,
+    /// Into the end: to the guest, or to the tap.
+    pub to_end: Counters,
+    /// Out of the end.
+    pub from_end: Counters,
+    /// Queues that run.
+    pub running: Vec<Queue>,
+    /// Queues that the guest broke.
+    pub broken: Vec<(Queue, Why)>,
+    /// The MAC address the guest uses, as far as it told.
+    pub mac: Option<MacAddress>,
+}
+
+impl QueueFds {
+    /// Takes over the fds a front-end sent.
+    ///
+    /// # Errors
+    /// One of them is neither an eventfd nor a socket.
+    pub fn new(
+        kick: Option<OwnedFd>,
+        call: Option<OwnedFd>,
+        error: Option<OwnedFd>,
+    ) -> std::io::Result<Self> {
+        Ok(Self {
+            kick: kick.map(KickFd::new),
+            call: call.map(CallFd::new).transpose()?,
+            error: error.map(CallFd::new).transpose()?,
+        })
+    }
+}

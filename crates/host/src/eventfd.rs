@@ -1,0 +1,193 @@
+//! Notification fds: kicks from the guest, calls to the guest, and our own wake-ups.
+//!
+//! Fds that a front-end sent share their *open file description* with it. Setting `O_NONBLOCK` on
+//! ours would set it on theirs, which breaks a User Mode Linux guest: it relies on its kick eventfd
+//! being blocking. So the flag is never touched, and instead
+//!
+//! - a kick is read with `RWF_NOWAIT`, which eventfds honour;
+//! - a call through a socket is sent with `MSG_DONTWAIT`;
+//! - a call through an eventfd, for which writing with `RWF_NOWAIT` is not supported (the kernel
+//!   answers `EOPNOTSUPP`), is a plain write if the fd is non-blocking (QEMU, DPDK and most
+//!   others), and otherwise comes after a `poll` that says whether the counter has room.
+//!
+//! Limits: a front-end that fills its own blocking eventfd exactly between our poll and our write,
+//! or that clears `O_NONBLOCK` later and then fills it, can make that write wait until it reads.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::fs::{FileType, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+use rustix::net::SendFlags;
+
+/// What is added to an eventfd, and what is sent through a socket.
+const ONE: [u8; 8] = 1u64.to_ne_bytes();
+
+/// The offset that means "the current position" to `preadv2`.
+const CURRENT_POSITION: u64 = u64::MAX;
+
+/// Guest → device: there are available buffers.
+#[derive(Debug)]
+pub struct KickFd {
+    fd: OwnedFd,
+}
+
+impl KickFd {
+    /// Takes over what a front-end sent.
+    pub fn new(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+
+    /// Forgets all kicks so far; `true` if there was one. Never blocks.
+    pub fn drain(&self) -> bool {
+        drain(self.fd.as_fd())
+    }
+}
+
+impl AsFd for KickFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// What became of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallResult {
+    /// The guest will be notified.
+    Sent,
+    /// Earlier calls are still unread, so the guest will be notified anyway.
+    Pending,
+    /// Nobody is there any more.
+    Gone,
+}
+
+/// How a call is made; found out once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CallKind {
+    /// An eventfd that never blocks.
+    Eventfd,
+    /// An eventfd that would block if its counter were full.
+    BlockingEventfd,
+    Socket,
+}
+
+/// Device → guest: there are used buffers.
+#[derive(Debug)]
+pub struct CallFd {
+    fd: OwnedFd,
+    kind: CallKind,
+}
+
+impl CallFd {
+    /// Takes over what a front-end sent: an eventfd, or a stream socket (User Mode Linux).
+    ///
+    /// # Errors
+    /// `InvalidInput`: it is something else, and writing to it could do anything.
+    pub fn new(fd: OwnedFd) -> io::Result<Self> {
+        let kind = call_kind(fd.as_fd())?;
+        Ok(Self { fd, kind })
+    }
+
+    /// Notifies. Never waits for the peer (see the limits above).
+    pub fn call(&self) -> CallResult {
+        let sent = match self.kind {
+            CallKind::Socket => {
+                rustix::net::send(&self.fd, &ONE, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+            }
+            CallKind::BlockingEventfd if !is_ready(self.fd.as_fd(), PollFlags::OUT) => {
+                return CallResult::Pending;
+            }
+            CallKind::Eventfd | CallKind::BlockingEventfd => rustix::io::write(&self.fd, &ONE),
+        };
+        match sent {
+            Ok(_) => CallResult::Sent,
+            // A full counter or a full socket: what is in there has not been looked at yet.
+            Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => CallResult::Pending,
+            Err(_) => CallResult::Gone,
+        }
+    }
+}
+
+impl AsFd for CallFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// An eventfd of our own, to wake another thread.
+#[derive(Debug)]
+pub struct EventFd {
+    fd: OwnedFd,
+}
+
+impl EventFd {
+    /// One that nobody has rung.
+    ///
+    /// # Errors
+    /// The process has no fd left.
+    pub fn new() -> io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self { fd: rustix::event::eventfd(0, flags)? })
+    }
+
+    /// Makes it readable.
+    pub fn notify(&self) {
+        // It can fail only when the counter is full, and then it is readable already.
+        let _ = rustix::io::write(&self.fd, &ONE);
+    }
+
+    /// Makes it unreadable; `true` if it was readable.
+    pub fn drain(&self) -> bool {
+        drain(self.fd.as_fd())
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn drain(fd: BorrowedFd<'_>) -> bool {
+    let mut count = [0; 8];
+    let mut buffers = [io::IoSliceMut::new(&mut count)];
+    let read = rustix::io::preadv2(fd, &mut buffers, CURRENT_POSITION, ReadWriteFlags::NOWAIT);
+    match read {
+        // A kernel that cannot do this with what the fd is. We are its only reader, so what poll
+        // says about it stays true.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::SPIPE) => {
+            is_ready(fd, PollFlags::IN) && rustix::io::read(fd, &mut count).is_ok_and(|len| len > 0)
+        }
+        read => read.is_ok_and(|len| len > 0),
+    }
+}
+
+/// `false` also when poll itself fails: then nothing is known.
+fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
+    rustix::event::poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().intersects(flags)
+}
+
+fn call_kind(fd: BorrowedFd<'_>) -> io::Result<CallKind> {
+    let mode = rustix::fs::fstat(fd)?.st_mode;
+    if FileType::from_raw_mode(mode) == FileType::Socket {
+        return Ok(CallKind::Socket);
+    }
+    if !is_eventfd(fd, mode) {
+        let what = "a notification fd must be an eventfd or a stream socket";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    let is_nonblocking = rustix::fs::fcntl_getfl(fd)?.contains(OFlags::NONBLOCK);
+    Ok(if is_nonblocking { CallKind::Eventfd } else { CallKind::BlockingEventfd })
+}
+
+fn is_eventfd(fd: BorrowedFd<'_>, mode: u32) -> bool {
+    use std::os::fd::AsRawFd;
+    match std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())) {
+        Ok(target) => target.as_os_str() == "anon_inode:[eventfd]",
+        // Without /proc: an eventfd has no file type, unlike everything that has a name.
+        Err(_) => FileType::from_raw_mode(mode) == FileType::Unknown,
+    }
+}

@@ -1,0 +1,172 @@
+//! The heart: for each packet that a source lends, find where it goes, copy it there, take it.
+//!
+//! Nothing is ever put back: a packet that finds no room stays with its sender (it was only lent),
+//! and the port waits a bounded time for the receiver. Floods never wait.
+
+use ringway_device::{AnyGuestPort, ToGuest};
+use ringway_net::{DropReason, Packet, PacketSource, Put, destination, source};
+use ringway_switch::{PortId, Route, Switch};
+use ringway_virtq::DeviceQueue;
+
+use crate::Tap;
+use crate::port::{End, Port};
+
+/// Packets per visit of one port.
+pub(crate) const BUDGET_PACKETS: usize = 64;
+
+/// How a visit ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Visit {
+    /// The source had nothing more to lend.
+    Idle,
+    /// The budget is used up; there may be more.
+    More,
+    /// The next packet waits for room at this port.
+    Hold(PortId),
+}
+
+/// Everything a visited port can reach: all other ports, and the switch that chooses among them.
+pub(crate) struct Fabric<'a> {
+    pub(crate) before: &'a mut [Port],
+    pub(crate) after: &'a mut [Port],
+    pub(crate) from: PortId,
+    pub(crate) switch: &'a mut Switch,
+    /// With exactly two ports there is nothing to look up: the other end of the cable.
+    pub(crate) cable: Option<PortId>,
+    pub(crate) dirty: &'a mut Vec<PortId>,
+    pub(crate) now_ms: u64,
+    pub(crate) no_route: &'a mut u64,
+}
+
+/// Moves packets from one source until it is idle, the budget is used up, or one must wait.
+pub(crate) fn forward<S: PacketSource>(source: &mut S, fabric: &mut Fabric<'_>) -> Visit {
+    for _ in 0..BUDGET_PACKETS {
+        let Some(packet) = source.peek() else { return Visit::Idle };
+        if let Some(to) = fabric.deliver(&packet) {
+            return Visit::Hold(to);
+        }
+        source.pop();
+    }
+    Visit::More
+}
+
+impl Fabric<'_> {
+    /// Delivers one packet; `Some`: not yet, it must wait for room at that port.
+    #[inline]
+    fn deliver(&mut self, packet: &Packet<'_>) -> Option<PortId> {
+        match self.route(packet) {
+            Route::One(to) => self.put(to, packet),
+            Route::Flood => {
+                self.flood(packet);
+                None
+            }
+            Route::Drop => {
+                *self.no_route += 1;
+                None
+            }
+        }
+    }
+
+    #[inline]
+    fn route(&mut self, packet: &Packet<'_>) -> Route {
+        if let Some(to) = self.cable {
+            return Route::One(to);
+        }
+        // Copied once: the sender may rewrite its memory at any time.
+        let Some(header) = packet.ethernet_header() else { return Route::Drop };
+        self.switch.learn(self.from, source(&header), self.now_ms);
+        self.switch.route(self.from, destination(&header))
+    }
+
+    fn put(&mut self, to: PortId, packet: &Packet<'_>) -> Option<PortId> {
+        let port = port_of(self.before, self.after, to)?;
+        match port.put(packet) {
+            Put::Done => {
+                port.is_stuck = false;
+                mark_dirty(port, self.dirty);
+            }
+            Put::NoRoom if port.is_stuck => port.count_drop(DropReason::NoRoom),
+            Put::NoRoom => {
+                // What fills the ring must be seen by the guest before it can make room.
+                port.flush_to();
+                return Some(to);
+            }
+            Put::Refused => {}
+        }
+        None
+    }
+
+    fn flood(&mut self, packet: &Packet<'_>) {
+        for port in self.before.iter_mut().chain(self.after.iter_mut()) {
+            match port.put(packet) {
+                Put::Done => mark_dirty(port, self.dirty),
+                Put::NoRoom => port.count_drop(DropReason::NoRoom),
+                Put::Refused => {}
+            }
+        }
+    }
+
+    /// The guest at the other end of the cable, if its queues can be filled directly.
+    pub(crate) fn cable_guest(&mut self) -> Option<&mut Port> {
+        let port = port_of(self.before, self.after, self.cable?)?;
+        match &port.end {
+            End::Guest(guest) if guest.queues.is_running(ringway_device::Queue::ToGuest) => {
+                mark_dirty(port, self.dirty);
+                Some(port)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Tap → guest without a copy in between: the kernel writes into the guest's own buffers.
+pub(crate) fn fill(tap: &mut Tap, port: &mut Port) -> Visit {
+    let id = port.id;
+    let End::Guest(guest) = &mut port.end else { return Visit::Idle };
+    match &mut guest.queues {
+        AnyGuestPort::Split(queues) => fill_queue(tap, queues.to_guest.as_mut(), id),
+        AnyGuestPort::Packed(queues) => fill_queue(tap, queues.to_guest.as_mut(), id),
+    }
+}
+
+fn fill_queue<Q: DeviceQueue>(
+    tap: &mut Tap,
+    to_guest: Option<&mut ToGuest<Q>>,
+    id: PortId,
+) -> Visit {
+    let Some(to_guest) = to_guest else { return Visit::Idle };
+    for _ in 0..BUDGET_PACKETS {
+        let len_max = tap.packet_len_max();
+        let Some(room) = to_guest.reserve(len_max) else {
+            return match to_guest.broken() {
+                Some(_) => Visit::Idle,
+                None => Visit::Hold(id),
+            };
+        };
+        match tap.read_into(room) {
+            Ok(Some((header, len))) if to_guest.accepts(&header) => to_guest.commit(header, len),
+            Ok(Some(_)) => to_guest.counters.count_drop(DropReason::Offload),
+            Ok(None) => return Visit::Idle,
+            Err(why) if why.raw_os_error() == Some(libc::EBADFD) => return Visit::Idle,
+            // One packet was lost, and counted; what waits behind it may be fine.
+            Err(_) => {}
+        }
+    }
+    Visit::More
+}
+
+fn port_of<'a>(before: &'a mut [Port], after: &'a mut [Port], id: PortId) -> Option<&'a mut Port> {
+    let at = usize::from(id.0);
+    match at.checked_sub(before.len()) {
+        None => before.get_mut(at),
+        // The port between the two slices is the source itself.
+        Some(behind) => after.get_mut(behind.checked_sub(1)?),
+    }
+}
+
+fn mark_dirty(port: &mut Port, dirty: &mut Vec<PortId>) {
+    if !port.is_dirty {
+        port.is_dirty = true;
+        dirty.push(port.id);
+    }
+}

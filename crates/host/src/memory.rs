@@ -1,0 +1,332 @@
+//! The guest's memory, mapped into this process.
+//!
+//! A front-end sends a file descriptor per region; each is checked against the size of its file,
+//! mapped, guarded against SIGBUS, and unmapped when the last [`GuestMemory`] that has it is gone.
+//! Tables are values: adding or removing a region gives a new table that shares the other mappings,
+//! so queues can move from the old table to the new one before the old one is dropped.
+//!
+//! Limits: [`REGIONS_MAX`] regions; the memory behind a region must be a file with a size (memfd,
+//! tmpfs, hugetlbfs or a disk file, not a character device).
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr;
+use std::sync::Arc;
+
+use ringway_virtq::{REGIONS_MAX, Region, RegionError, Regions, SharedSlice};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::signal_bus::Guarded;
+
+/// `f_type` of hugetlbfs (`linux/magic.h`).
+const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+
+/// One region as a front-end describes it (vhost-user, *memory region description*).
+#[derive(Debug)]
+pub struct MemoryRequest {
+    /// First guest-physical address.
+    pub guest_address: u64,
+    /// Length in bytes.
+    pub size: u64,
+    /// Where the region starts in the file, in bytes; need not be page aligned.
+    pub mmap_offset: u64,
+    /// The file.
+    pub fd: OwnedFd,
+}
+
+/// Why a region or a table was refused. Nothing stays mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// More than [`REGIONS_MAX`].
+    #[error("{0} memory regions, at most {REGIONS_MAX} are possible")]
+    TooMany(usize),
+    /// A region of length zero.
+    #[error("memory region at {guest_address:#x}: size 0")]
+    Empty {
+        /// Where.
+        guest_address: u64,
+    },
+    /// Addresses or offsets do not fit in 64 bits.
+    #[error("memory region at {guest_address:#x}: size {size:#x} overflows the address space")]
+    Overflow {
+        /// Where.
+        guest_address: u64,
+        /// Its length in bytes.
+        size: u64,
+    },
+    /// The file is shorter than the region says; touching the rest would raise SIGBUS.
+    #[error(
+        "memory region at {guest_address:#x}: its file has {file_len:#x} bytes, \
+         it needs {needed_len:#x}"
+    )]
+    ShortFile {
+        /// Where.
+        guest_address: u64,
+        /// What the file has, in bytes.
+        file_len: u64,
+        /// What it would have to have, in bytes.
+        needed_len: u64,
+    },
+    /// Two regions share guest-physical addresses.
+    #[error("memory regions overlap")]
+    Overlap,
+    /// The process has as many mappings as it can guard.
+    #[error("too many memory regions in all ports together")]
+    NoGuard,
+    /// The operating system refused to map the file.
+    #[error("memory region at {guest_address:#x}: cannot map {size:#x} bytes: {source}")]
+    Map {
+        /// Where.
+        guest_address: u64,
+        /// Its length in bytes.
+        size: u64,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}
+
+/// All memory of one guest. Cheap to clone; the mappings live as long as the last clone.
+#[derive(Debug, Clone)]
+pub struct GuestMemory {
+    mappings: Vec<Arc<Mapping>>,
+    regions: Regions,
+}
+
+impl GuestMemory {
+    /// No memory at all.
+    pub fn empty() -> Self {
+        Self { mappings: Vec::new(), regions: Regions::empty() }
+    }
+
+    /// Maps a whole table.
+    ///
+    /// # Errors
+    /// See [`MemoryError`].
+    pub fn map(requests: Vec<MemoryRequest>) -> Result<Self, MemoryError> {
+        if requests.len() > REGIONS_MAX {
+            return Err(MemoryError::TooMany(requests.len()));
+        }
+        let mappings: Result<Vec<_>, _> =
+            requests.into_iter().map(|request| Mapping::new(&request).map(Arc::new)).collect();
+        Self::from_mappings(mappings?)
+    }
+
+    /// This table and one region more.
+    ///
+    /// # Errors
+    /// See [`MemoryError`]; this table stays as it is.
+    pub fn with(&self, request: MemoryRequest) -> Result<Self, MemoryError> {
+        if self.mappings.len() >= REGIONS_MAX {
+            return Err(MemoryError::TooMany(self.mappings.len() + 1));
+        }
+        let mut mappings = self.mappings.clone();
+        mappings.push(Arc::new(Mapping::new(&request)?));
+        Self::from_mappings(mappings)
+    }
+
+    /// This table without the region of exactly this address and size; the same if there is none.
+    #[must_use]
+    pub fn without(&self, guest_address: u64, size: u64) -> Self {
+        let is_other = |mapping: &&Arc<Mapping>| {
+            let region = &mapping.region;
+            region.guest_address != guest_address || region.memory.len() as u64 != size
+        };
+        let mappings = self.mappings.iter().filter(is_other).cloned().collect();
+        // Removing cannot break what held before.
+        Self::from_mappings(mappings).unwrap_or_else(|_| self.clone())
+    }
+
+    /// Where everything is. The answer is only addresses: whoever uses it must keep this value, or
+    /// a clone of it, for as long.
+    pub fn regions(&self) -> Regions {
+        self.regions.clone()
+    }
+
+    /// Number of regions.
+    pub fn len(&self) -> usize {
+        self.mappings.len()
+    }
+
+    /// Whether there is no region.
+    pub fn is_empty(&self) -> bool {
+        self.mappings.is_empty()
+    }
+
+    /// Whether the front-end took away memory that we have touched since. What reads from the
+    /// affected regions then gives is zeroes, and the guest sees nothing we write.
+    pub fn torn(&self) -> bool {
+        self.mappings.iter().any(|mapping| mapping.guard.torn())
+    }
+
+    fn from_mappings(mappings: Vec<Arc<Mapping>>) -> Result<Self, MemoryError> {
+        let regions = Regions::new(mappings.iter().map(|mapping| mapping.region).collect());
+        let regions = regions.map_err(|why| match why {
+            RegionError::TooMany => MemoryError::TooMany(mappings.len()),
+            // Lengths and ends were checked one by one.
+            RegionError::BadRange | RegionError::Overlap => MemoryError::Overlap,
+        })?;
+        Ok(Self { mappings, regions })
+    }
+}
+
+impl Default for GuestMemory {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+/// One mapped region. Fields are dropped in this order: the handler for SIGBUS forgets the address
+/// before the kernel may give it to somebody else.
+#[derive(Debug)]
+struct Mapping {
+    region: Region,
+    guard: Guarded,
+    _span: Span,
+}
+
+/// Mapped pages, unmapped on drop.
+#[derive(Debug)]
+struct Span {
+    /// Address of the first page.
+    start: usize,
+    /// Length in bytes, a multiple of the page size.
+    len: usize,
+}
+
+/// What to map, in bytes.
+#[derive(Debug, PartialEq, Eq)]
+struct Extent {
+    offset: u64,
+    lead_len: usize,
+    mapped_len: usize,
+    size: usize,
+}
+
+impl Mapping {
+    fn new(request: &MemoryRequest) -> Result<Self, MemoryError> {
+        let guest_address = request.guest_address;
+        let size = request.size;
+        let os_error = |source: rustix::io::Errno| MemoryError::Map {
+            guest_address,
+            size,
+            source: source.into(),
+        };
+        let file_len = rustix::fs::fstat(&request.fd).map_err(os_error)?.st_size;
+        let file_len = u64::try_from(file_len).unwrap_or(0);
+        let page_size = page_size_of(request.fd.as_fd()).map_err(os_error)?;
+        let extent = Extent::new(request, file_len, page_size)?;
+        Self::of_extent(request, &extent).map_err(os_error)?.ok_or(MemoryError::NoGuard)
+    }
+
+    /// `None`: nothing can be guarded any more.
+    fn of_extent(request: &MemoryRequest, extent: &Extent) -> rustix::io::Result<Option<Self>> {
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
+        let base = unsafe {
+            let len = extent.mapped_len;
+            rustix::mm::mmap(ptr::null_mut(), len, protection, flags, &request.fd, extent.offset)?
+        };
+        let span = Span { start: base as usize, len: extent.mapped_len };
+        let Some(guard) = Guarded::new(span.start, span.start + span.len) else { return Ok(None) };
+        // A core dump should neither contain guests' memory nor be as large. Best effort.
+        // SAFETY: this advice does not change what the memory contains.
+        let _ = unsafe { rustix::mm::madvise(base, span.len, Advice::LinuxDontDump) };
+        let first = base.cast::<u8>().wrapping_add(extent.lead_len);
+        // SAFETY: lead and size lie inside the span, which is readable and writable and lives as
+        // long as this value. Slices and queues made from it do not borrow it: whoever calls
+        // `GuestMemory::regions` keeps the GuestMemory alive for as long as they are used. No Rust
+        // reference to the memory is ever made.
+        let memory = unsafe { SharedSlice::new(first, extent.size) };
+        let region = Region { guest_address: request.guest_address, memory };
+        Ok(Some(Self { region, guard, _span: span }))
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        // SAFETY: exactly what was mapped. The last owner of the region is going away, and nobody
+        // else uses the memory: see where its SharedSlice is made.
+        let unmapped = unsafe { rustix::mm::munmap(self.start as *mut _, self.len) };
+        debug_assert!(unmapped.is_ok(), "munmap of a mapping of ours: {unmapped:?}");
+    }
+}
+
+impl Extent {
+    fn new(request: &MemoryRequest, file_len: u64, page_size: u64) -> Result<Self, MemoryError> {
+        let MemoryRequest { guest_address, size, mmap_offset, .. } = *request;
+        let overflow = MemoryError::Overflow { guest_address, size };
+        if size == 0 {
+            return Err(MemoryError::Empty { guest_address });
+        }
+        let (Some(_), Some(needed_len)) =
+            (guest_address.checked_add(size), mmap_offset.checked_add(size))
+        else {
+            return Err(overflow);
+        };
+        if file_len < needed_len {
+            return Err(MemoryError::ShortFile { guest_address, file_len, needed_len });
+        }
+        let lead_len = mmap_offset % page_size;
+        let mapped_len = (lead_len + size).checked_next_multiple_of(page_size);
+        let in_memory = |len: u64| isize::try_from(len).ok().map(isize::unsigned_abs);
+        match (in_memory(lead_len), mapped_len.and_then(in_memory), in_memory(size)) {
+            (Some(lead_len), Some(mapped_len), Some(size)) => {
+                Ok(Self { offset: mmap_offset - lead_len as u64, lead_len, mapped_len, size })
+            }
+            _ => Err(overflow),
+        }
+    }
+}
+
+/// Mappings of huge-page files start and end at huge pages.
+fn page_size_of(fd: BorrowedFd<'_>) -> rustix::io::Result<u64> {
+    let page_size = rustix::param::page_size() as u64;
+    let file_system = rustix::fs::fstatfs(fd)?;
+    if file_system.f_type as u64 != HUGETLBFS_MAGIC {
+        return Ok(page_size);
+    }
+    Ok(u64::try_from(file_system.f_bsize).map_or(page_size, |size| size.max(page_size)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(guest_address: u64, size: u64, mmap_offset: u64) -> MemoryRequest {
+        let fd = rustix::fs::memfd_create("extent", rustix::fs::MemfdFlags::CLOEXEC);
+        MemoryRequest { guest_address, size, mmap_offset, fd: fd.expect("memfd") }
+    }
+
+    #[test]
+    fn extents_start_and_end_at_pages() {
+        let extent = Extent::new(&request(0, 0x1801, 0x2f00), 0x10000, 0x1000).expect("fits");
+        assert_eq!(
+            extent,
+            Extent { offset: 0x2000, lead_len: 0xf00, mapped_len: 0x3000, size: 0x1801 }
+        );
+        let extent = Extent::new(&request(0, 0x1000, 0x20_1000), 0x60_0000, 0x20_0000);
+        assert_eq!(
+            extent.expect("fits"),
+            Extent { offset: 0x20_0000, lead_len: 0x1000, mapped_len: 0x20_0000, size: 0x1000 }
+        );
+    }
+
+    #[test]
+    fn whatever_numbers_a_front_end_sends_the_extent_is_inside_the_file() {
+        let numbers = [0, 1, 0xfff, 0x1000, 0x1001, 1 << 40, 1 << 63, u64::MAX - 1, u64::MAX];
+        let mut accepted = 0;
+        for (guest_address, size) in numbers.iter().flat_map(|&a| numbers.map(|size| (a, size))) {
+            for (offset, file_len) in numbers.iter().flat_map(|&o| numbers.map(|len| (o, len))) {
+                let request = request(guest_address, size, offset);
+                let Ok(extent) = Extent::new(&request, file_len, 0x1000) else { continue };
+                accepted += 1;
+                let end = u128::from(extent.offset) + extent.lead_len as u128 + extent.size as u128;
+                assert!(end <= u128::from(file_len) && extent.size as u64 == size && size > 0);
+                assert!(extent.mapped_len >= extent.lead_len + extent.size);
+                assert_eq!(extent.mapped_len % 0x1000, 0);
+            }
+        }
+        assert!(accepted > 20, "{accepted} accepted");
+    }
+}

@@ -1,0 +1,120 @@
+//! A port as the worker owns it: what is at its end, and what it is waiting for.
+
+use std::time::Instant;
+
+use ringway_device::{AnyGuestPort, Queue};
+use ringway_net::{DropReason, Packet, PacketSink, Put};
+use ringway_switch::PortId;
+
+use crate::{CallFd, CallResult, GuestMemory, KickFd, Tap};
+
+/// One port of the worker.
+#[derive(Debug)]
+pub(crate) struct Port {
+    pub(crate) id: PortId,
+    pub(crate) end: End,
+    /// In the list of ports to visit.
+    pub(crate) is_ready: bool,
+    /// In the list of ports to flush.
+    pub(crate) is_dirty: bool,
+    /// Its next packet waits for room at another port.
+    pub(crate) hold: Option<Hold>,
+    /// Its guest posted no buffers for a whole hold: nobody waits for it until it does.
+    pub(crate) is_stuck: bool,
+    /// Packets from this port that the switch had nowhere to send.
+    pub(crate) no_route: u64,
+}
+
+/// A packet that waits for room.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hold {
+    pub(crate) to: PortId,
+    pub(crate) until: Instant,
+}
+
+/// What is at the end of a port.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// A slot without a port.
+    Absent,
+    Guest(Box<GuestEnd>),
+    Tap(Box<Tap>),
+}
+
+/// A guest's queues with everything that must live as long as they do.
+#[derive(Debug)]
+pub(crate) struct GuestEnd {
+    /// Dropped before the memory that its rings point into.
+    pub(crate) queues: AnyGuestPort,
+    pub(crate) memory: GuestMemory,
+    pub(crate) wires: [Wires; Queue::ALL.len()],
+}
+
+/// The notification file descriptors of one queue.
+#[derive(Debug, Default)]
+pub(crate) struct Wires {
+    pub(crate) kick: Option<KickFd>,
+    pub(crate) call: Option<CallFd>,
+    pub(crate) error: Option<CallFd>,
+    /// Where the ring is, while it runs.
+    pub(crate) areas: Option<ringway_virtq::Areas>,
+    pub(crate) kicks: u64,
+    pub(crate) calls: u64,
+    pub(crate) is_broken_reported: bool,
+}
+
+impl Wires {
+    /// Notifies the guest that buffers were used.
+    pub(crate) fn call(&mut self) {
+        let Some(call) = &self.call else { return };
+        self.calls += 1;
+        // A peer that is gone shows on its socket, in the control thread.
+        if call.call() == CallResult::Gone {
+            self.call = None;
+        }
+    }
+}
+
+impl Port {
+    pub(crate) fn new(id: PortId, end: End) -> Self {
+        Self { id, end, is_ready: false, is_dirty: false, hold: None, is_stuck: false, no_route: 0 }
+    }
+
+    /// Hands one packet to whatever is at the end.
+    #[inline]
+    pub(crate) fn put(&mut self, packet: &Packet<'_>) -> Put {
+        match &mut self.end {
+            End::Guest(guest) => guest.queues.put(packet),
+            End::Tap(tap) => tap.put(packet),
+            End::Absent => Put::Refused,
+        }
+    }
+
+    pub(crate) fn count_drop(&mut self, reason: DropReason) {
+        match &mut self.end {
+            End::Guest(guest) => guest.queues.count_drop(reason),
+            End::Tap(tap) => tap.to_tap.count_drop(reason),
+            End::Absent => {}
+        }
+    }
+
+    /// Makes everything put visible, and notifies.
+    #[inline]
+    pub(crate) fn flush_to(&mut self) {
+        if let End::Guest(guest) = &mut self.end
+            && guest.queues.flush_to_guest()
+        {
+            guest.wires[Queue::ToGuest as usize].call();
+        }
+    }
+
+    /// Gives everything taken back to its owner, and notifies.
+    #[inline]
+    pub(crate) fn flush_from(&mut self) {
+        if let End::Guest(guest) = &mut self.end
+            && guest.queues.flush_from_guest()
+        {
+            guest.wires[Queue::FromGuest as usize].call();
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! A tap: the host's end of a cable, with offloads and without copies.
+//!
+//! Every packet to and from the kernel has the 12-byte header of virtio-net in front of it
+//! (`IFF_VNET_HDR`), so that checksums and segmentation stay undone for as long as the receiver
+//! accepts that. To the tap, a packet is written straight from the sender's memory. From the tap,
+//! [`Tap::read_into`] reads straight into a receiver's buffers; where a lookup has to come first,
+//! the tap lends packets from a buffer of its own (`PacketSource`), which costs one copy.
+//!
+//! Limits: packets of at most [`PACKET_LEN_MAX`] bytes; longer ones are counted as too long. One
+//! queue per tap.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use ringway_net::{Counters, DropReason, ETHERNET_HEADER_LEN, HEADER_LEN, NetHeader};
+use ringway_net::{PACKET_LEN_MAX, Packet, PacketSink, PacketSource, Put};
+use ringway_virtq::SharedSlice;
+
+pub use crate::tap_offloads::TapOffloads;
+pub use crate::tap_open::{TapError, TapOptions};
+
+use crate::tap_ioctl as ioctl;
+use crate::tap_ioctl::{PIECES_MAX, Scratch, Vectors};
+
+/// Packets dropped in one call before the caller hears about it.
+const DROPS_MAX: usize = 64;
+
+/// Bytes of a frame beside what the MTU counts: the Ethernet header and two VLAN tags.
+const FRAME_OVERHEAD_LEN: u32 = 14 + 2 * 4;
+
+/// An open tap. One that we created vanishes when this is dropped; others stay.
+#[derive(Debug)]
+pub struct Tap {
+    fd: OwnedFd,
+    name: String,
+    /// For asking about the interface; none if it is in another network namespace.
+    interfaces: Option<OwnedFd>,
+    /// In bytes; `None`: not known.
+    mtu: Option<u32>,
+    offloads: TapOffloads,
+    vectors: Vectors,
+    /// One packet, and one byte behind it that tells when a packet was longer.
+    scratch: Scratch,
+    /// For packets to the tap in more pieces than one call takes.
+    bounce: Scratch,
+    /// The packet in `scratch` that was lent and not taken yet.
+    pending: Option<(NetHeader, u32)>,
+    lent: [SharedSlice; 1],
+    /// Packets to the tap.
+    pub to_tap: Counters,
+    /// Packets from the tap.
+    pub from_tap: Counters,
+}
+
+impl Tap {
+    /// `interfaces`: a socket in the network namespace of the tap, if it is this one.
+    pub(crate) fn new(fd: OwnedFd, name: String, interfaces: Option<OwnedFd>) -> Self {
+        let mut tap = Self {
+            fd,
+            name,
+            interfaces,
+            mtu: None,
+            offloads: TapOffloads::default(),
+            vectors: Vectors::new(),
+            scratch: Scratch::new(PACKET_LEN_MAX as usize + 1),
+            bounce: Scratch::new(PACKET_LEN_MAX as usize),
+            pending: None,
+            lent: [SharedSlice::EMPTY],
+            to_tap: Counters::default(),
+            from_tap: Counters::default(),
+        };
+        tap.refresh_mtu();
+        tap
+    }
+
+    fn refresh_mtu(&mut self) {
+        if let Some(interfaces) = &self.interfaces {
+            self.mtu = ioctl::interface_mtu(interfaces.as_fd(), &self.name).ok();
+        }
+    }
+
+    /// Name of the interface.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// MTU in bytes as last looked up; `None` for a passed tap in another network namespace.
+    pub fn mtu(&self) -> Option<u32> {
+        self.mtu
+    }
+
+    /// Length in bytes of the longest packet (without header) that is to be expected from the tap
+    /// with the offloads granted last.
+    pub fn packet_len_max(&self) -> u32 {
+        match self.mtu {
+            Some(mtu) if !self.offloads.leaves_segmentation() => {
+                mtu.saturating_add(FRAME_OVERHEAD_LEN).min(PACKET_LEN_MAX)
+            }
+            _ => PACKET_LEN_MAX,
+        }
+    }
+
+    /// Says what the receivers of this tap's packets accept, and gives what the kernel makes of
+    /// it. What is not granted the kernel completes itself: slower, never wrong.
+    pub fn set_offloads(&mut self, wanted: TapOffloads) -> TapOffloads {
+        let wanted = wanted.consistent();
+        let attempts = [
+            wanted,
+            TapOffloads { uso: false, ..wanted },
+            TapOffloads { uso: false, ecn: false, ..wanted },
+            TapOffloads { csum: wanted.csum, ..TapOffloads::default() },
+            TapOffloads::default(),
+        ];
+        let is_granted =
+            |offloads: &TapOffloads| ioctl::set_offload(self.fd.as_fd(), offloads.flags()).is_ok();
+        // If even nothing is refused, the kernel has kept what it was told before.
+        self.offloads = attempts.into_iter().find(is_granted).unwrap_or(self.offloads);
+        self.offloads
+    }
+
+    /// Plugs the interface's cable in or out (`TUNSETCARRIER`).
+    ///
+    /// # Errors
+    /// The kernel is older than 5.0, or the interface is down.
+    pub fn set_link(&self, is_up: bool) -> io::Result<()> {
+        ioctl::set_carrier(self.fd.as_fd(), is_up)
+    }
+
+    /// Reads the next packet straight into `pieces`, and gives its header and its length in bytes.
+    /// `None`: there is none now. Packets longer than the pieces are dropped and counted.
+    ///
+    /// # Errors
+    /// The kernel gave no packet although it may have more: the interface is gone (`EBADFD`), or
+    /// many packets in a row were dropped, or the pieces are not memory any more (`EFAULT`; some
+    /// kernels do not tell, and the packet's bytes are lost with the memory).
+    pub fn read_into(&mut self, pieces: &[SharedSlice]) -> io::Result<Option<(NetHeader, u32)>> {
+        if self.pending.is_some() || pieces.len() > PIECES_MAX {
+            return self.read_through_scratch(pieces);
+        }
+        let packet = self.read_packet(pieces)?;
+        if let Some((_, len)) = packet {
+            self.from_tap.count(len);
+        }
+        Ok(packet)
+    }
+
+    /// The way with a copy: a packet was lent before, or there are more pieces than one call takes.
+    fn read_through_scratch(
+        &mut self,
+        pieces: &[SharedSlice],
+    ) -> io::Result<Option<(NetHeader, u32)>> {
+        for _ in 0..DROPS_MAX {
+            self.read_ahead()?;
+            let Some((header, len)) = self.pending.take() else { return Ok(None) };
+            let Some(bytes) = self.scratch.bytes().slice(0, len as usize) else { continue };
+            if copy_all(bytes, pieces) {
+                self.from_tap.count(len);
+                return Ok(Some((header, len)));
+            }
+            self.from_tap.count_drop(DropReason::TooLong);
+        }
+        Err(too_many_drops())
+    }
+
+    /// Makes sure that there is a pending packet, if there is one at all.
+    fn read_ahead(&mut self) -> io::Result<()> {
+        if self.pending.is_none() {
+            let room = self.scratch.bytes().split_at(PACKET_LEN_MAX as usize).0;
+            self.pending = self.read_packet(&[room])?;
+        }
+        Ok(())
+    }
+
+    fn read_packet(&mut self, pieces: &[SharedSlice]) -> io::Result<Option<(NetHeader, u32)>> {
+        let room = pieces.iter().fold(0, |room: usize, piece| room.saturating_add(piece.len()));
+        let spill = self.scratch.bytes().split_at(PACKET_LEN_MAX as usize).1;
+        for _ in 0..DROPS_MAX {
+            // The kernel does not write `num_buffers`.
+            let mut header = [0; HEADER_LEN];
+            let read = self.vectors.read(self.fd.as_fd(), &mut header, pieces, spill)?;
+            let Some(read) = read else { return Ok(None) };
+            let len = read.saturating_sub(HEADER_LEN);
+            if len > room || len > PACKET_LEN_MAX as usize {
+                self.from_tap.count_drop(DropReason::TooLong);
+                // Perhaps somebody has changed the MTU; the next room is then large enough.
+                self.refresh_mtu();
+                continue;
+            }
+            let header = NetHeader::decode(&header);
+            let len = u32::try_from(len).unwrap_or(0);
+            if (len as usize) < ETHERNET_HEADER_LEN || header.check(len).is_err() {
+                self.from_tap.count_drop(DropReason::Malformed);
+                continue;
+            }
+            return Ok(Some((header, len)));
+        }
+        Err(too_many_drops())
+    }
+
+    fn write(&mut self, packet: &Packet<'_>) -> io::Result<()> {
+        // `num_buffers` means nothing to the kernel.
+        let header = NetHeader { num_buffers: 0, ..packet.header }.encode();
+        if packet.payload.len() <= PIECES_MAX {
+            return self.vectors.write(self.fd.as_fd(), &header, packet.payload);
+        }
+        let len = gather(packet.payload, self.bounce.bytes());
+        let Some(bytes) = self.bounce.bytes().slice(0, len) else { return Ok(()) };
+        self.vectors.write(self.fd.as_fd(), &header, &[bytes])
+    }
+}
+
+impl AsFd for Tap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl PacketSource for Tap {
+    fn peek(&mut self) -> Option<Packet<'_>> {
+        if self.read_ahead().is_err() {
+            self.from_tap.count_drop(DropReason::Os);
+        }
+        let (header, len) = self.pending?;
+        self.lent = [self.scratch.bytes().slice(0, len as usize)?];
+        Some(Packet { header, payload: &self.lent, len })
+    }
+
+    fn pop(&mut self) {
+        if let Some((_, len)) = self.pending.take() {
+            self.from_tap.count(len);
+        }
+    }
+}
+
+impl PacketSink for Tap {
+    fn put(&mut self, packet: &Packet<'_>) -> Put {
+        if packet.len > PACKET_LEN_MAX {
+            self.to_tap.count_drop(DropReason::TooLong);
+            return Put::Refused;
+        }
+        let Err(why) = self.write(packet) else {
+            self.to_tap.count(packet.len);
+            return Put::Done;
+        };
+        let reason = match why.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => return Put::NoRoom,
+            Some(libc::EINVAL) => DropReason::Malformed,
+            // The interface is down.
+            Some(libc::EIO) => DropReason::LinkDown,
+            _ => DropReason::Os,
+        };
+        self.to_tap.count_drop(reason);
+        Put::Refused
+    }
+}
+
+fn too_many_drops() -> io::Error {
+    io::Error::other("many packets in a row were dropped")
+}
+
+/// Copies all of `bytes` into the pieces; `false`, and nothing copied, if they are too short.
+fn copy_all(bytes: SharedSlice, pieces: &[SharedSlice]) -> bool {
+    let room = pieces.iter().fold(0, |room: usize, piece| room.saturating_add(piece.len()));
+    if room < bytes.len() {
+        return false;
+    }
+    let mut rest = bytes;
+    for &piece in pieces {
+        let copied = rest.copy_to(piece);
+        rest = rest.split_at(copied).1;
+    }
+    true
+}
+
+/// Copies the pieces one behind the other; returns how many bytes. What does not fit is left out.
+fn gather(pieces: &[SharedSlice], into: SharedSlice) -> usize {
+    let mut room = into;
+    for &piece in pieces {
+        let copied = piece.copy_to(room);
+        room = room.split_at(copied).1;
+    }
+    into.len() - room.len()
+}

@@ -1,0 +1,355 @@
+//! The worker: owns its ports outright, visits those that have something to do, sleeps otherwise.
+//!
+//! One thread. `epoll` says which port woke up; a visit moves at most [`BUDGET_PACKETS`] packets
+//! and then publishes and notifies once. Commands from the control thread run between visits.
+//! Before sleeping, every idle source has been armed and looked at once more, so that no kick is
+//! lost.
+//!
+//! [`BUDGET_PACKETS`]: crate::forward::BUDGET_PACKETS
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use ringway_device::{AnyGuestPort, Queue};
+use ringway_switch::{PORTS_MAX, PortId, Switch};
+use ringway_virtq::Arm;
+
+use crate::command::{Command, Event};
+use crate::forward::{Fabric, Visit, fill, forward};
+use crate::port::{End, Hold, Port};
+use crate::{EventFd, Events, Poller};
+
+/// How long a packet waits for room before the receiver counts as stuck.
+const HOLD_MAX: Duration = Duration::from_millis(10);
+
+/// Wake-ups handled per turn of the loop.
+const EVENTS_MAX: usize = 64;
+
+/// Who woke the worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wake {
+    Kick(PortId, Queue),
+    Readable(PortId),
+    Command,
+}
+
+impl Wake {
+    const COMMAND: u64 = u64::MAX;
+    const READABLE: u64 = 0xff;
+
+    pub(crate) fn token(self) -> u64 {
+        match self {
+            Self::Kick(port, queue) => u64::from(port.0) << 8 | queue as u64,
+            Self::Readable(port) => u64::from(port.0) << 8 | Self::READABLE,
+            Self::Command => Self::COMMAND,
+        }
+    }
+
+    fn from_token(token: u64) -> Option<Self> {
+        if token == Self::COMMAND {
+            return Some(Self::Command);
+        }
+        let port = PortId(u16::try_from(token >> 8).ok()?);
+        match token & 0xff {
+            Self::READABLE => Some(Self::Readable(port)),
+            queue => Queue::from_index(queue as u16).map(|queue| Self::Kick(port, queue)),
+        }
+    }
+}
+
+/// The data path thread.
+pub struct Worker {
+    pub(crate) ports: Vec<Port>,
+    pub(crate) switch: Switch,
+    pub(crate) cable: Option<(PortId, PortId)>,
+    pub(crate) poller: Poller,
+    commands: Receiver<Command>,
+    command_bell: Arc<EventFd>,
+    events: Sender<Event>,
+    event_bell: Arc<EventFd>,
+    ready: VecDeque<PortId>,
+    dirty: Vec<PortId>,
+    holding: usize,
+    started: Instant,
+}
+
+/// How the control thread and a worker reach each other.
+#[derive(Debug)]
+pub struct WorkerChannels {
+    /// Requests to the worker.
+    pub commands: Receiver<Command>,
+    /// Rung after a request was sent.
+    pub command_bell: Arc<EventFd>,
+    /// What the worker noticed.
+    pub events: Sender<Event>,
+    /// Rung by the worker after an event was sent.
+    pub event_bell: Arc<EventFd>,
+}
+
+impl Worker {
+    /// A worker without ports. `seed` keeps guests from guessing the switch's hash.
+    ///
+    /// # Errors
+    /// The operating system has no epoll instance left.
+    pub fn new(channels: WorkerChannels, seed: u64) -> io::Result<Self> {
+        let poller = Poller::new()?;
+        poller.add_edge(channels.command_bell.as_fd(), Wake::Command.token())?;
+        Ok(Self {
+            ports: Vec::new(),
+            switch: Switch::new(seed),
+            cable: None,
+            poller,
+            commands: channels.commands,
+            command_bell: channels.command_bell,
+            events: channels.events,
+            event_bell: channels.event_bell,
+            ready: VecDeque::with_capacity(PORTS_MAX),
+            dirty: Vec::with_capacity(PORTS_MAX),
+            holding: 0,
+            started: Instant::now(),
+        })
+    }
+
+    /// Runs until told to stop.
+    ///
+    /// # Errors
+    /// Waiting itself failed; nothing else ends a worker.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        loop {
+            self.poller.wait(&mut events, self.sleep_at_most())?;
+            let mut has_commands = false;
+            for event in events.iter() {
+                match Wake::from_token(event.token) {
+                    Some(Wake::Kick(port, queue)) => self.on_kick(port, queue),
+                    Some(Wake::Readable(port)) => self.make_ready(port),
+                    Some(Wake::Command) => has_commands = true,
+                    None => {}
+                }
+            }
+            if has_commands && !self.carry_out_commands() {
+                return Ok(());
+            }
+            self.end_expired_holds();
+            for _ in 0..self.ready.len() {
+                let Some(port) = self.ready.pop_front() else { break };
+                self.visit(port);
+            }
+        }
+    }
+
+    /// Nothing to wait for: do not sleep. Otherwise until the next hold ends, or for ever.
+    fn sleep_at_most(&self) -> Option<Duration> {
+        if !self.ready.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        if self.holding == 0 {
+            return None;
+        }
+        let holds = self.ports.iter().filter_map(|port| port.hold);
+        holds.map(|hold| hold.until.saturating_duration_since(Instant::now())).min()
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// `false`: the worker was told to stop.
+    fn carry_out_commands(&mut self) -> bool {
+        self.command_bell.drain();
+        while let Ok(command) = self.commands.try_recv() {
+            if matches!(command, Command::Stop) {
+                return false;
+            }
+            self.carry_out(command);
+        }
+        true
+    }
+
+    pub(crate) fn make_ready(&mut self, id: PortId) {
+        let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
+        if !port.is_ready {
+            port.is_ready = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    fn on_kick(&mut self, id: PortId, queue: Queue) {
+        let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
+        let End::Guest(guest) = &mut port.end else { return };
+        guest.wires[queue as usize].kicks += 1;
+        match queue {
+            Queue::FromGuest => self.make_ready(id),
+            Queue::ToGuest => {
+                port.is_stuck = false;
+                self.release_holds(id);
+            }
+            Queue::Control => self.visit_control(id),
+        }
+    }
+
+    /// Room came up at `to`: everybody who waits for it tries again.
+    pub(crate) fn release_holds(&mut self, to: PortId) {
+        if self.holding == 0 {
+            return;
+        }
+        for at in 0..self.ports.len() {
+            if self.ports[at].hold.is_some_and(|hold| hold.to == to) {
+                self.ports[at].hold = None;
+                self.holding -= 1;
+                self.make_ready(self.ports[at].id);
+            }
+        }
+    }
+
+    fn end_expired_holds(&mut self) {
+        if self.holding == 0 {
+            return;
+        }
+        let now = Instant::now();
+        for at in 0..self.ports.len() {
+            let Some(hold) = self.ports[at].hold.filter(|hold| hold.until <= now) else { continue };
+            self.ports[usize::from(hold.to.0)].is_stuck = true;
+            self.release_holds(hold.to);
+        }
+    }
+
+    pub(crate) fn visit_control(&mut self, id: PortId) {
+        let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
+        let End::Guest(guest) = &mut port.end else { return };
+        // Twice at most: once for what was there, once for what raced in with arming.
+        for _ in 0..2 {
+            if guest.queues.visit_control() {
+                guest.wires[Queue::Control as usize].call();
+            }
+            if !guest.queues.arm_kicks(Queue::Control, Arm::Next) {
+                break;
+            }
+        }
+        self.report_broken(id);
+    }
+
+    fn visit(&mut self, id: PortId) {
+        let at = usize::from(id.0);
+        self.ports[at].is_ready = false;
+        if self.ports[at].hold.is_some() {
+            return;
+        }
+        let visit = self.move_packets(at);
+        self.ports[at].flush_from();
+        while let Some(to) = self.dirty.pop() {
+            let port = &mut self.ports[usize::from(to.0)];
+            port.is_dirty = false;
+            port.flush_to();
+        }
+        match visit {
+            Visit::More => self.make_ready(id),
+            Visit::Idle => self.on_idle(id),
+            Visit::Hold(to) => self.on_hold(id, to),
+        }
+    }
+
+    fn move_packets(&mut self, at: usize) -> Visit {
+        let now_ms = self.now_ms();
+        let (before, rest) = self.ports.split_at_mut(at);
+        let Some((port, after)) = rest.split_first_mut() else { return Visit::Idle };
+        let cable = match self.cable {
+            Some((one, other)) if one == port.id => Some(other),
+            Some((one, _)) => Some(one),
+            None => None,
+        };
+        let mut fabric = Fabric {
+            before,
+            after,
+            from: port.id,
+            switch: &mut self.switch,
+            cable,
+            dirty: &mut self.dirty,
+            now_ms,
+            no_route: &mut port.no_route,
+        };
+        match &mut port.end {
+            End::Guest(guest) => match &mut guest.queues {
+                AnyGuestPort::Split(queues) => visit_queue(queues.from_guest.as_mut(), &mut fabric),
+                AnyGuestPort::Packed(queues) => {
+                    visit_queue(queues.from_guest.as_mut(), &mut fabric)
+                }
+            },
+            End::Tap(tap) => match fabric.cable_guest() {
+                Some(guest) => fill(tap, guest),
+                None => forward(&mut **tap, &mut fabric),
+            },
+            End::Absent => Visit::Idle,
+        }
+    }
+
+    /// Asks to be woken by the next packet, and looks once more in case it is already there.
+    fn on_idle(&mut self, id: PortId) {
+        let port = &mut self.ports[usize::from(id.0)];
+        if let End::Guest(guest) = &mut port.end
+            && guest.queues.arm_kicks(Queue::FromGuest, Arm::Next)
+        {
+            self.make_ready(id);
+        }
+        self.report_broken(id);
+    }
+
+    /// Asks the receiver to say when it has room, and looks once more in case it has.
+    fn on_hold(&mut self, id: PortId, to: PortId) {
+        let receiver = &mut self.ports[usize::from(to.0)];
+        if let End::Guest(guest) = &mut receiver.end
+            && guest.queues.arm_kicks(Queue::ToGuest, Arm::Next)
+        {
+            return self.make_ready(id);
+        }
+        if receiver.is_stuck && !matches!(self.ports[usize::from(id.0)].end, End::Tap(_)) {
+            return self.make_ready(id);
+        }
+        self.ports[usize::from(id.0)].hold = Some(Hold { to, until: Instant::now() + HOLD_MAX });
+        self.holding += 1;
+        self.report_broken(to);
+    }
+
+    /// Tells the front-end and the control thread, once, about queues that the guest broke.
+    pub(crate) fn report_broken(&mut self, id: PortId) {
+        let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
+        let End::Guest(guest) = &mut port.end else { return };
+        for queue in Queue::ALL {
+            let Some(why) = guest.queues.broken(queue) else { continue };
+            let wires = &mut guest.wires[queue as usize];
+            if wires.is_broken_reported {
+                continue;
+            }
+            wires.is_broken_reported = true;
+            if let Some(error) = &wires.error {
+                error.call();
+            }
+            // The receiver lives as long as the worker; a full shutdown may have dropped it.
+            if self.events.send(Event::Broken { port: id, queue, why }).is_ok() {
+                self.event_bell.notify();
+            }
+        }
+    }
+
+    pub(crate) fn forget_hold(&mut self, id: PortId) {
+        if let Some(port) = self.ports.get_mut(usize::from(id.0))
+            && port.hold.take().is_some()
+        {
+            self.holding -= 1;
+        }
+    }
+}
+
+/// Visits a transmitq: while it is being looked at, the guest need not kick.
+fn visit_queue<Q: ringway_virtq::DeviceQueue>(
+    from_guest: Option<&mut ringway_device::FromGuest<Q>>,
+    fabric: &mut Fabric<'_>,
+) -> Visit {
+    let Some(from_guest) = from_guest else { return Visit::Idle };
+    from_guest.arm_kicks(Arm::Never);
+    forward(from_guest, fabric)
+}

@@ -1,0 +1,133 @@
+//! Notification fds: nothing blocks, whatever the other end does.
+
+mod common;
+
+use std::io::{ErrorKind, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use common::{memory_file, without_blocking};
+use ringway_host::{CallFd, CallResult, EventFd, KickFd};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::OFlags;
+
+/// The largest value an eventfd's counter can have.
+const COUNTER_MAX: u64 = u64::MAX - 1;
+
+fn new_eventfd(flags: EventfdFlags) -> (OwnedFd, OwnedFd) {
+    let fd = eventfd(0, flags).expect("eventfd");
+    let other = fd.try_clone().expect("dup");
+    (fd, other)
+}
+
+fn add(fd: &OwnedFd, value: u64) {
+    assert_eq!(rustix::io::write(fd, &value.to_ne_bytes()), Ok(8));
+}
+
+fn take(fd: &OwnedFd) -> u64 {
+    let mut value = [0; 8];
+    assert_eq!(rustix::io::read(fd, &mut value), Ok(8));
+    u64::from_ne_bytes(value)
+}
+
+#[test]
+fn kicks_of_a_blocking_eventfd_are_drained_without_blocking_and_without_changing_it() {
+    let (ours, theirs) = new_eventfd(EventfdFlags::empty());
+    let kick = KickFd::new(ours);
+    let (kick, theirs) = without_blocking(move || {
+        assert!(!kick.drain(), "there was no kick");
+        add(&theirs, 1);
+        add(&theirs, 1);
+        assert!(kick.drain());
+        assert!(!kick.drain(), "both kicks are gone");
+        (kick, theirs)
+    });
+    let flags = rustix::fs::fcntl_getfl(&theirs).expect("F_GETFL");
+    assert!(!flags.contains(OFlags::NONBLOCK), "the front-end's fd has changed");
+    add(&theirs, 1);
+    common::wait_readable(kick.as_fd());
+}
+
+#[test]
+fn calls_add_up_in_an_eventfd() {
+    for flags in [EventfdFlags::empty(), EventfdFlags::NONBLOCK] {
+        let (ours, theirs) = new_eventfd(flags);
+        let call = CallFd::new(ours).expect("an eventfd");
+        for _ in 0..3 {
+            assert_eq!(call.call(), CallResult::Sent);
+        }
+        assert_eq!(take(&theirs), 3);
+        let now = rustix::fs::fcntl_getfl(&theirs).expect("F_GETFL").contains(OFlags::NONBLOCK);
+        assert_eq!(now, flags == EventfdFlags::NONBLOCK, "the front-end's fd has changed");
+    }
+}
+
+#[test]
+fn a_saturated_eventfd_never_blocks_a_call() {
+    for flags in [EventfdFlags::empty(), EventfdFlags::NONBLOCK] {
+        let (ours, theirs) = new_eventfd(flags);
+        add(&theirs, COUNTER_MAX);
+        let call = CallFd::new(ours).expect("an eventfd");
+        let call = without_blocking(move || {
+            for _ in 0..1000 {
+                assert_eq!(call.call(), CallResult::Pending);
+            }
+            call
+        });
+        assert_eq!(take(&theirs), COUNTER_MAX);
+        assert_eq!(call.call(), CallResult::Sent);
+        assert_eq!(take(&theirs), 1);
+    }
+}
+
+#[test]
+fn ten_thousand_calls_to_a_socket_that_nobody_reads_never_block() {
+    let (ours, mut theirs) = UnixStream::pair().expect("socketpair");
+    let call = CallFd::new(ours.into()).expect("a socket");
+    let (call, sent) = without_blocking(move || {
+        let mut results: Vec<_> = (0..10_000).map(|_| call.call()).collect();
+        let sent = results.iter().filter(|&&result| result == CallResult::Sent).count();
+        results.dedup();
+        assert_eq!(results, [CallResult::Sent, CallResult::Pending], "full once, full for ever");
+        (call, sent)
+    });
+    let mut unread = vec![0; sent * 8];
+    theirs.read_exact(&mut unread).expect("whole calls");
+    assert!(unread.chunks(8).all(|value| value == 1u64.to_ne_bytes()));
+    assert_eq!(call.call(), CallResult::Sent, "there is room again");
+    theirs.read_exact(&mut unread[..8]).expect("one more call");
+}
+
+#[test]
+fn a_socket_whose_peer_is_gone_says_so_and_raises_no_signal() {
+    let (ours, theirs) = UnixStream::pair().expect("socketpair");
+    let call = CallFd::new(ours.into()).expect("a socket");
+    drop(theirs);
+    // The test harness ignores SIGPIPE, as Rust programs do; here it would end the process.
+    // SAFETY: the default action is a valid one, and nothing else in this process relies on it.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    assert_eq!(call.call(), CallResult::Gone);
+    assert_eq!(call.call(), CallResult::Gone);
+}
+
+#[test]
+fn other_kinds_of_fds_are_refused() {
+    let (_, pipe) = rustix::pipe::pipe().expect("pipe");
+    let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC);
+    for fd in [memory_file(0), pipe, epoll.expect("epoll")] {
+        let error = CallFd::new(fd).expect_err("neither an eventfd nor a socket");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("must be an eventfd"), "{error}");
+    }
+}
+
+#[test]
+fn an_eventfd_of_our_own_wakes_once_for_many_notifications() {
+    let bell = EventFd::new().expect("eventfd");
+    assert!(!bell.drain());
+    bell.notify();
+    bell.notify();
+    common::wait_readable(bell.as_fd());
+    assert!(bell.drain());
+    assert!(!bell.drain());
+}

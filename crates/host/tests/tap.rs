@@ -1,0 +1,353 @@
+//! The tap against the kernel, each test in a network namespace of its own.
+#![allow(clippy::cast_possible_truncation)]
+
+mod common;
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use common::wire::{IPV4, QUIET, TCP_HEADERS_LEN, Wire, frame, interface_index, tcp_frame};
+use common::{gathered, in_namespace, pieces, shared, wait_readable, wire};
+use ringway_host::{GuestMemory, Tap, TapError, TapOffloads, TapOptions, install_bus_guard};
+use ringway_net::{DropReason, GsoType, NEEDS_CSUM, NetHeader};
+use ringway_net::{PACKET_LEN_MAX, Packet, PacketSink, PacketSource, Put};
+use ringway_virtq::SharedSlice;
+
+const FLAGS: i32 = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+
+fn open(name: &str) -> Tap {
+    try_open(name, None).expect("a tap")
+}
+
+fn try_open(name: &str, mtu: Option<u16>) -> Result<Tap, TapError> {
+    Tap::open(&TapOptions { name: name.to_owned(), mtu })
+}
+
+fn put(tap: &mut Tap, header: NetHeader, payload: &[SharedSlice]) -> Put {
+    let len = payload.iter().map(|piece| piece.len() as u32).sum();
+    tap.put(&Packet { header, payload, len })
+}
+
+fn dropped(drops: [u64; DropReason::ALL.len()]) -> Vec<(DropReason, u64)> {
+    let counted = DropReason::ALL.into_iter().zip(drops);
+    counted.filter(|&(_, count)| count > 0).collect()
+}
+
+/// What TCP hands to a device that segments.
+fn gso_header() -> NetHeader {
+    NetHeader {
+        flags: NEEDS_CSUM,
+        gso_type: GsoType::TcpV4.raw(),
+        hdr_len: TCP_HEADERS_LEN as u16,
+        gso_size: 1448,
+        csum_start: 34,
+        csum_offset: 16,
+        num_buffers: 0,
+    }
+}
+
+#[test]
+fn packets_of_the_host_are_lent_until_taken() {
+    in_namespace(|| {
+        let mut tap = open("tap0");
+        let wire = Wire::new("tap0", QUIET);
+        assert!(tap.peek().is_none());
+        let frames = [frame(60, 1), frame(1514, 2), frame(14, 3)];
+        frames.iter().for_each(|frame| wire.send(frame));
+        wait_readable(tap.as_fd());
+        for expected in &frames {
+            for _ in 0..2 {
+                let packet = tap.peek().expect("a packet");
+                assert_eq!(gathered(packet.payload), *expected);
+                assert_eq!(packet.len as usize, expected.len());
+                assert_eq!(packet.header, NetHeader::default());
+            }
+            tap.pop();
+        }
+        assert!(tap.peek().is_none());
+        assert_eq!((tap.from_tap.packets, tap.from_tap.bytes), (3, 60 + 1514 + 14));
+    });
+}
+
+#[test]
+fn packets_of_the_host_are_read_straight_into_pieces() {
+    in_namespace(|| {
+        let mut tap = open("tap0");
+        let wire = Wire::new("tap0", QUIET);
+        let room = shared(&[0; 2000]);
+        for lens in [&[][..], &[1, 2, 13, 700], &[1; 1500], &[0, 14, 0, 1]] {
+            let expected = frame(1514, lens.len() as u8);
+            wire.send(&expected);
+            wait_readable(tap.as_fd());
+            let pieces = pieces(room, lens);
+            let read = tap.read_into(&pieces).expect("readable");
+            assert_eq!(read, Some((NetHeader::default(), 1514)), "{} pieces", pieces.len());
+            assert_eq!(gathered(&pieces)[..1514], expected);
+            assert_eq!(tap.read_into(&pieces).expect("open"), None);
+        }
+        assert_eq!(tap.from_tap.packets, 4);
+    });
+}
+
+#[test]
+fn a_packet_that_was_lent_before_is_the_first_to_be_read() {
+    in_namespace(|| {
+        let mut tap = open("tap0");
+        let wire = Wire::new("tap0", QUIET);
+        wire.send(&frame(100, 1));
+        wire.send(&frame(200, 2));
+        wait_readable(tap.as_fd());
+        assert_eq!(tap.peek().expect("a packet").len, 100);
+        let pieces = pieces(shared(&[0; 300]), &[50, 30]);
+        for (len, seed) in [(100, 1), (200, 2)] {
+            let read = tap.read_into(&pieces).expect("readable").expect("a packet");
+            assert_eq!(read.1 as usize, len);
+            assert_eq!(gathered(&pieces)[..len], frame(len, seed));
+        }
+        assert_eq!(tap.from_tap.packets, 2);
+    });
+}
+
+#[test]
+fn packets_to_the_host_arrive_in_order_and_whole() {
+    in_namespace(|| {
+        let mut tap = open("tap0");
+        let wire = Wire::new("tap0", QUIET);
+        // The last one has more pieces than one system call takes.
+        for lens in [&[][..], &[14, 3, 1], &[1; 1021], &[1; 1022], &[1; 1023]] {
+            let sent = frame(1500, lens.len() as u8);
+            // What a guest leaves in `num_buffers` must not matter.
+            let header = NetHeader { num_buffers: 77, ..NetHeader::default() };
+            assert_eq!(put(&mut tap, header, &pieces(shared(&sent), lens)), Put::Done);
+            assert_eq!(wire.receive(), sent, "{} pieces", lens.len() + 1);
+        }
+        assert_eq!((tap.to_tap.packets, tap.to_tap.bytes), (5, 5 * 1500));
+        assert_eq!(dropped(tap.to_tap.drops), []);
+    });
+}
+
+#[test]
+fn bad_packets_to_the_host_are_refused_and_counted() {
+    in_namespace(|| {
+        let mut tap = open("tap0");
+        let good = frame(60, 1);
+        let no_type = NetHeader { gso_type: 99, gso_size: 1, ..NetHeader::default() };
+        assert_eq!(put(&mut tap, no_type, &[shared(&good)]), Put::Refused);
+        assert_eq!(put(&mut tap, NetHeader::default(), &[shared(&[1; 5])]), Put::Refused);
+        let too_long = vec![0; PACKET_LEN_MAX as usize + 1];
+        assert_eq!(put(&mut tap, NetHeader::default(), &[shared(&too_long)]), Put::Refused);
+        wire::set_up("tap0", false);
+        assert_eq!(put(&mut tap, NetHeader::default(), &[shared(&good)]), Put::Refused);
+        let (malformed, too_long) = ((DropReason::Malformed, 2), (DropReason::TooLong, 1));
+        let down = (DropReason::LinkDown, 1);
+        assert_eq!(dropped(tap.to_tap.drops), [malformed, too_long, down]);
+        wire::set_up("tap0", true);
+        assert_eq!(put(&mut tap, NetHeader::default(), &[shared(&good)]), Put::Done);
+        assert_eq!((tap.to_tap.packets, tap.to_tap.bytes), (1, 60));
+    });
+}
+
+#[test]
+fn an_unsegmented_packet_goes_to_the_host_in_one_piece() {
+    in_namespace(|| {
+        let mut tap = open("tap0");
+        let wire = Wire::new("tap0", IPV4);
+        let sent = tcp_frame(40_000);
+        let payload = pieces(shared(&sent), &[54, 4096, 4096, 10_000]);
+        assert_eq!(put(&mut tap, gso_header(), &payload), Put::Done);
+        assert_eq!(wire.receive(), sent);
+    });
+}
+
+#[test]
+fn the_host_segments_exactly_what_the_receiver_does_not_accept() {
+    in_namespace(|| {
+        let mut tap = open("tap0");
+        let wire = Wire::new("tap0", IPV4);
+        wire.send_with_header();
+        let sent = tcp_frame(20_000);
+        let with_header = [&gso_header().encode()[..10], &sent].concat();
+
+        let wanted = TapOffloads { csum: true, tso4: true, ecn: true, ..TapOffloads::default() };
+        assert_eq!(tap.set_offloads(wanted), wanted);
+        assert_eq!(tap.packet_len_max(), PACKET_LEN_MAX);
+        wire.send(&with_header);
+        wait_readable(tap.as_fd());
+        let packet = tap.peek().expect("one large packet");
+        assert_eq!(gathered(packet.payload), sent);
+        assert_eq!(packet.header.gso(), Some(GsoType::TcpV4));
+        assert_eq!((packet.header.gso_size, packet.header.flags), (1448, NEEDS_CSUM));
+        assert_eq!((packet.header.csum_start, packet.header.csum_offset), (34, 16));
+        tap.pop();
+        assert!(tap.peek().is_none());
+
+        assert_eq!(tap.set_offloads(TapOffloads::default()), TapOffloads::default());
+        assert!(tap.packet_len_max() < 2000);
+        wire.send(&with_header);
+        let mut payload: Vec<u8> = Vec::new();
+        wait_readable(tap.as_fd());
+        while let Some(packet) = tap.peek() {
+            assert_eq!(packet.header, NetHeader::default(), "complete");
+            assert!(packet.len <= tcp_frame(1448).len() as u32);
+            payload.extend(&gathered(packet.payload)[TCP_HEADERS_LEN..]);
+            tap.pop();
+        }
+        assert_eq!(payload, sent[TCP_HEADERS_LEN..]);
+        assert_eq!(tap.from_tap.packets, 1 + 20_000u64.div_ceil(1448));
+    });
+}
+
+#[test]
+fn offloads_without_their_preconditions_are_not_granted() {
+    in_namespace(|| {
+        let mut tap = open("tap0");
+        let all = TapOffloads { csum: true, tso4: true, tso6: true, ecn: true, uso: true };
+        let granted = tap.set_offloads(all);
+        assert_eq!(TapOffloads { uso: true, ..granted }, all, "uso depends on the kernel");
+        let without_csum = TapOffloads { csum: false, ..all };
+        assert_eq!(tap.set_offloads(without_csum), TapOffloads::default());
+        let only_ecn = TapOffloads { csum: true, ecn: true, ..TapOffloads::default() };
+        assert_eq!(tap.set_offloads(only_ecn), TapOffloads { ecn: false, ..only_ecn });
+    });
+}
+
+#[test]
+fn a_packet_longer_than_the_room_is_dropped_and_the_next_one_comes() {
+    in_namespace(|| {
+        let mut tap = open("tap0");
+        let wire = Wire::new("tap0", QUIET);
+        assert_eq!((tap.mtu(), tap.packet_len_max()), (Some(1500), 1522));
+        wire::set_mtu("tap0", 4000);
+        wire.send(&frame(4014, 1));
+        wire.send(&frame(1522, 2));
+        wait_readable(tap.as_fd());
+        let pieces = pieces(shared(&[0; 1522]), &[1000]);
+        let read = tap.read_into(&pieces).expect("readable").expect("the second");
+        assert_eq!((read.1, gathered(&pieces)), (1522, frame(1522, 2)));
+        assert_eq!(dropped(tap.from_tap.drops), [(DropReason::TooLong, 1)]);
+        assert_eq!((tap.mtu(), tap.packet_len_max()), (Some(4000), 4022), "looked up anew");
+    });
+}
+
+#[test]
+fn memory_that_was_taken_away_costs_a_packet_and_nothing_else() {
+    in_namespace(|| {
+        install_bus_guard().expect("handler");
+        let mut tap = open("tap0");
+        let wire = Wire::new("tap0", QUIET);
+        let file = common::memory_file(4096);
+        let memory = GuestMemory::map(vec![common::request(&file, 0, 4096, 0)]).expect("good");
+        let lost = memory.regions().slice(0, 2000).expect("inside");
+        rustix::fs::ftruncate(&file, 0).expect("ftruncate");
+        assert_eq!(put(&mut tap, NetHeader::default(), &[lost]), Put::Refused);
+        assert_eq!(dropped(tap.to_tap.drops), [(DropReason::Os, 1)]);
+        wire.send(&frame(500, 1));
+        wire.send(&frame(500, 2));
+        wait_readable(tap.as_fd());
+        // Whether the kernel tells that it lost the bytes depends on its version.
+        match tap.read_into(&[lost]) {
+            Ok(read) => assert_eq!(read, Some((NetHeader::default(), 500))),
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EFAULT)),
+        }
+        let packet = tap.peek().expect("the second");
+        assert_eq!(gathered(packet.payload), frame(500, 2));
+    });
+}
+
+#[test]
+fn a_tap_that_did_not_exist_vanishes_with_its_owner() {
+    in_namespace(|| {
+        let tap = try_open("tap%d", Some(9000)).expect("a tap");
+        assert_eq!((tap.name(), tap.mtu()), ("tap0", Some(9000)));
+        assert_ne!(interface_index("tap0"), 0);
+        assert!(wire::has_link("tap0"), "it is up");
+        tap.set_link(false).expect("TUNSETCARRIER");
+        assert!(!wire::has_link("tap0"));
+        tap.set_link(true).expect("TUNSETCARRIER");
+        assert!(wire::has_link("tap0"));
+        drop(tap);
+        assert_eq!(interface_index("tap0"), 0);
+    });
+}
+
+#[test]
+fn an_existing_tap_is_adopted_and_stays() {
+    in_namespace(|| {
+        wire::create_persistent("tap0", libc::IFF_TAP | libc::IFF_NO_PI);
+        wire::create_persistent("many0", FLAGS | libc::IFF_MULTI_QUEUE);
+        for name in ["tap0", "many0"] {
+            wire::set_mtu(name, 2000);
+            for round in 0..2 {
+                let mut tap = try_open(name, Some(9000)).expect("a tap");
+                assert_eq!((tap.name(), tap.mtu()), (name, Some(2000)), "its own MTU");
+                let wire = Wire::new(name, QUIET);
+                wire.send(&frame(100, round));
+                wait_readable(tap.as_fd());
+                let packet = tap.peek().expect("a packet, with a header although made without");
+                assert_eq!(gathered(packet.payload), frame(100, round));
+            }
+            assert_ne!(interface_index(name), 0, "it is not ours to remove");
+        }
+    });
+}
+
+#[test]
+fn each_reason_why_there_is_no_tap_is_told() {
+    in_namespace(|| {
+        let failure = |name: &str| try_open(name, None).expect_err(name).to_string();
+        let _tap = open("tap0");
+        assert_eq!(failure("tap0"), "tap0: busy: another program has it open");
+        assert!(failure("lo").starts_with("lo: is not a tap"), "{}", failure("lo"));
+        wire::create_persistent("tun0", libc::IFF_TUN | libc::IFF_NO_PI);
+        assert!(failure("tun0").starts_with("tun0: is not a tap"), "{}", failure("tun0"));
+        assert!(failure("sixteen-bytes-xy").contains("at most 15 bytes, this one has 16"));
+        let mtu = try_open("tap1", Some(67)).expect_err("a bad MTU").to_string();
+        assert!(mtu.starts_with("tap1: MTU 67: "), "{mtu}");
+        assert_eq!(interface_index("tap1"), 0, "nothing is left of the attempt");
+        // SAFETY: only this thread, which ends with the test, becomes nobody.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) }, 0);
+        assert_eq!(
+            failure("tap2"),
+            "tap2: permission denied: run as root, grant CAP_NET_ADMIN, or create it first with: \
+             ip tuntap add tap2 mode tap user $USER vnet_hdr"
+        );
+    });
+}
+
+#[test]
+fn a_passed_tap_works_and_anything_else_is_refused() {
+    in_namespace(|| {
+        let passed = wire::raw_tap("tap0", FLAGS);
+        wire::set_up("tap0", true);
+        let number = passed.as_raw_fd();
+        let mut tap = Tap::from_raw_fd_number(number).expect("a tap");
+        assert_eq!((tap.name(), tap.mtu()), ("tap0", Some(1500)));
+        assert!(tap.peek().is_none(), "it does not block");
+        Wire::new("tap0", QUIET).send(&frame(99, 1));
+        wait_readable(tap.as_fd());
+        assert_eq!(gathered(tap.peek().expect("a packet").payload), frame(99, 1));
+        drop((tap, passed));
+
+        let failure = |fd| Tap::from_fd(fd).expect_err("not a good tap").to_string();
+        let plain = wire::raw_tap("plain0", libc::IFF_TAP | libc::IFF_NO_PI);
+        assert!(failure(plain).starts_with("plain0: packets have no virtio-net header"));
+        let tun = wire::raw_tap("tun0", libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR);
+        assert!(failure(tun).starts_with("tun0: is not a tap"));
+        assert!(failure(common::memory_file(1)).contains("is not a tap"));
+        let closed = Tap::from_raw_fd_number(1 << 20).expect_err("no such fd").to_string();
+        assert!(closed.starts_with("fd 1048576: not open: "), "{closed}");
+        assert!(Tap::from_raw_fd_number(-1).is_err());
+    });
+}
+
+#[test]
+fn a_passed_tap_of_another_network_does_not_take_over_a_namesakes_mtu() {
+    in_namespace(|| {
+        let passed = wire::raw_tap("tap0", FLAGS);
+        // SAFETY: as in `in_namespace`.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
+        let _namesake = try_open("tap0", Some(1400)).expect("another tap");
+        let tap = Tap::from_fd(passed).expect("a tap");
+        assert_eq!((tap.name(), tap.mtu()), ("tap0", None));
+        assert_eq!(tap.packet_len_max(), PACKET_LEN_MAX);
+    });
+}

@@ -1,0 +1,252 @@
+//! What a session wants done, what came of it, and why it refused something.
+//!
+//! Plain values: whoever carries the effects out needs to know nothing about vhost-user.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use ringway_virtq::{Areas, Format, Position, QueueSetup};
+use thiserror::Error;
+
+use crate::memory_table::MemoryTable;
+use crate::message::{MemoryRange, MemoryRegion, Reply, WhyMalformed, request_name};
+
+/// One thing that has to happen. Effects are carried out in the order in which they come; queues
+/// that have to stop come first. After the first failure the others need not be carried out.
+#[derive(Debug)]
+pub enum Effect {
+    /// A queue stops; where it stood is reported in [`Applied::stopped`]. The ring is not touched
+    /// any more when the report is made.
+    StopQueue {
+        /// Which queue.
+        index: u16,
+    },
+    /// The device is reset: forget what was negotiated and what the driver has set. Memory stays.
+    Reset,
+    /// The driver has accepted these features (virtio bits only). No queue runs.
+    Features(u64),
+    /// The whole memory table, replacing the one before. Queues that run are bound to it.
+    SetMemory(Vec<MemoryRegion>),
+    /// One more region.
+    AddMemory(MemoryRegion),
+    /// One region less. No running queue has its ring there.
+    RemoveMemory(MemoryRange),
+    /// A queue starts.
+    StartQueue {
+        /// Which queue.
+        index: u16,
+        /// Of which format.
+        format: Format,
+        /// Where it is and where to continue.
+        setup: QueueSetup,
+        /// Driver → device; `None`: the device has to poll.
+        kick: Option<OwnedFd>,
+        /// Device → driver; `None`: the driver polls.
+        call: Option<OwnedFd>,
+        /// Device → front-end, when the queue breaks.
+        error: Option<OwnedFd>,
+    },
+    /// The ring of a running queue is somewhere else now (or its memory is); the position stays.
+    RebindQueue {
+        /// Which queue.
+        index: u16,
+        /// Where.
+        areas: Areas,
+    },
+    /// Another kick fd for a running queue.
+    SetKick {
+        /// Which queue.
+        index: u16,
+        /// The fd.
+        fd: Option<OwnedFd>,
+    },
+    /// Another call fd for a running queue.
+    SetCall {
+        /// Which queue.
+        index: u16,
+        /// The fd.
+        fd: Option<OwnedFd>,
+    },
+    /// Another error fd for a running queue.
+    SetError {
+        /// Which queue.
+        index: u16,
+        /// The fd.
+        fd: Option<OwnedFd>,
+    },
+    /// The channel on which the back-end may send requests.
+    BackendChannel(OwnedFd),
+    /// The guest with this MAC address has moved here: tell the network.
+    AnnounceMac([u8; 6]),
+    /// The front-end gives the guest this MTU, in bytes.
+    SetMtu(u16),
+}
+
+/// What a request leads to.
+#[derive(Debug)]
+#[must_use = "the effects have to be carried out and the reply has to be completed"]
+pub struct Outcome {
+    /// To be carried out, in this order.
+    pub effects: Vec<Effect>,
+    /// For [`Session::complete`](crate::Session::complete), after the effects.
+    pub pending: PendingReply,
+    /// The request was refused, for the log. The reply says so by itself.
+    pub refused: Option<Refusal>,
+}
+
+/// What the effects of one outcome came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// Whether all of them succeeded.
+    pub ok: bool,
+    /// Where each queue stood that was stopped. A queue that did not run is left out.
+    pub stopped: Vec<(u16, Position)>,
+}
+
+impl Applied {
+    /// All went well and no queue was stopped.
+    pub const OK: Self = Self { ok: true, stopped: Vec::new() };
+    /// Something failed.
+    pub const FAILED: Self = Self { ok: false, stopped: Vec::new() };
+}
+
+/// A reply that waits for its effects.
+#[derive(Debug)]
+#[must_use = "the front-end may wait for this reply"]
+pub struct PendingReply {
+    pub(crate) code: u32,
+    pub(crate) reply_wanted: bool,
+    pub(crate) answer: Answer,
+    /// The memory table to go back to when the new one cannot be mapped.
+    pub(crate) memory_before: Option<MemoryTable>,
+}
+
+/// What is to be replied, as far as it is known before the effects.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// Acknowledge, if that is wanted.
+    Ack,
+    /// Refuse, if an answer is wanted.
+    Nack,
+    /// Known already.
+    Reply(Reply),
+    /// The position of this ring, known when it has stopped.
+    Base { index: u16 },
+}
+
+/// Why a request was refused.
+#[derive(Debug, Error)]
+pub enum Refusal {
+    /// The message itself is wrong.
+    #[error("{}: {why}", request_name(*.code))]
+    Malformed {
+        /// Which request.
+        code: u32,
+        /// In what way.
+        why: WhyMalformed,
+    },
+    /// A request of a protocol feature that was never offered.
+    #[error("{}: not offered", request_name(*.code))]
+    NotOffered {
+        /// Which request.
+        code: u32,
+    },
+    /// A request that is not known.
+    #[error("request {code}: not known")]
+    Unknown {
+        /// Which request.
+        code: u32,
+    },
+    /// A ring that this device does not have.
+    #[error("ring {index}: the device has {rings} rings")]
+    NoSuchRing {
+        /// Which.
+        index: u64,
+        /// How many there are.
+        rings: usize,
+    },
+    /// The ring runs; this can only be set while it is stopped.
+    #[error("ring {index}: cannot be changed while it runs")]
+    RingRuns {
+        /// Which.
+        index: u16,
+    },
+    /// Not a queue size.
+    #[error("ring {index}: queue size {size} is not possible: 1 to 32768, a power of two if split")]
+    BadQueueSize {
+        /// Which.
+        index: u16,
+        /// Entries.
+        size: u32,
+    },
+    /// A part of the ring is not inside one memory region.
+    #[error("ring {index}: its addresses are outside the memory table")]
+    RingOutsideMemory {
+        /// Which.
+        index: u16,
+    },
+    /// Features that were not offered.
+    #[error("features {bits:#x} were not offered")]
+    FeaturesNotOffered {
+        /// The bits too many.
+        bits: u64,
+    },
+    /// Protocol features that were not offered.
+    #[error("protocol features {bits:#x} were not offered")]
+    ProtocolFeaturesNotOffered {
+        /// The bits too many.
+        bits: u64,
+    },
+    /// A region that is empty or ends beyond 64 bits.
+    #[error("memory region {guest_address:#x}: its size {size:#x} is not possible")]
+    BadRegion {
+        /// First guest-physical address.
+        guest_address: u64,
+        /// Bytes.
+        size: u64,
+    },
+    /// A region that shares guest-physical addresses with another one.
+    #[error("memory region {guest_address:#x}: overlaps another region")]
+    RegionOverlaps {
+        /// First guest-physical address.
+        guest_address: u64,
+    },
+    /// More regions than there are slots.
+    #[error("more than {limit} memory regions")]
+    TooManyRegions {
+        /// Slots.
+        limit: usize,
+    },
+    /// No region like this one is in the table.
+    #[error("memory region {guest_address:#x}: not in the table")]
+    NoSuchRegion {
+        /// First guest-physical address.
+        guest_address: u64,
+    },
+    /// Nothing in the configuration space can be written.
+    #[error("the configuration space cannot be written")]
+    ConfigNotWritable,
+    /// Beyond the end of the largest configuration space.
+    #[error("configuration space: {size} bytes at {offset} are beyond its end")]
+    ConfigOutOfRange {
+        /// First byte.
+        offset: u32,
+        /// Bytes.
+        size: u32,
+    },
+    /// Not an MTU.
+    #[error("MTU {mtu} is not possible: 68 to 65535")]
+    BadMtu {
+        /// Bytes.
+        mtu: u64,
+    },
+    /// Not a device status.
+    #[error("device status {status:#x} has bits beyond the eighth")]
+    BadStatus {
+        /// As sent.
+        status: u64,
+    },
+    /// A file descriptor could not be duplicated.
+    #[error("no file descriptor left: {0}")]
+    NoFd(#[from] io::Error),
+}

@@ -1,0 +1,392 @@
+//! The messages of vhost-user as types: what a front-end asks, what a back-end replies.
+//!
+//! A [`Request`] owns the file descriptors that came with it; whatever drops the request closes
+//! them. Indexes and sizes are kept as wide as on the wire, so that nothing is cut off before it
+//! has been checked. What this back-end never offers (dirty log, IOTLB, in-flight buffers,
+//! postcopy, crypto, in-band kicks) exists only as [`Request::NotOffered`].
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use bitflags::bitflags;
+use thiserror::Error;
+
+/// Most bytes of configuration space that one message may carry.
+pub const CONFIG_LEN_MAX: u32 = 256;
+
+/// `VHOST_USER_F_PROTOCOL_FEATURES`: the feature bit that is about vhost-user, not virtio.
+pub(crate) const PROTOCOL_FEATURES_BIT: u64 = 1 << 30;
+
+bitflags! {
+    /// Optional parts of the protocol (vhost-user, "Protocol features").
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct ProtocolFeatures: u64 {
+        /// More than one queue pair; `GET_QUEUE_NUM`.
+        const MQ = 1 << 0;
+        /// `SEND_RARP`
+        const RARP = 1 << 2;
+        /// A front-end may ask for an acknowledgement of any request.
+        const REPLY_ACK = 1 << 3;
+        /// `NET_SET_MTU`
+        const NET_MTU = 1 << 4;
+        /// The back-end may send requests on a channel of its own.
+        const BACKEND_REQ = 1 << 5;
+        /// `GET_CONFIG`, `SET_CONFIG`, and the notice that the configuration changed.
+        const CONFIG = 1 << 9;
+        /// `RESET_DEVICE`
+        const RESET_DEVICE = 1 << 13;
+        /// Memory regions are added and removed one by one.
+        const CONFIGURE_MEM_SLOTS = 1 << 15;
+        /// `SET_STATUS`, `GET_STATUS`
+        const STATUS = 1 << 16;
+    }
+}
+
+/// Request numbers (vhost-user, "Front-end message types").
+pub(crate) mod code {
+    pub const GET_FEATURES: u32 = 1;
+    pub const SET_FEATURES: u32 = 2;
+    pub const SET_OWNER: u32 = 3;
+    pub const RESET_OWNER: u32 = 4;
+    pub const SET_MEM_TABLE: u32 = 5;
+    pub const SET_LOG_BASE: u32 = 6;
+    pub const SET_LOG_FD: u32 = 7;
+    pub const SET_VRING_NUM: u32 = 8;
+    pub const SET_VRING_ADDR: u32 = 9;
+    pub const SET_VRING_BASE: u32 = 10;
+    pub const GET_VRING_BASE: u32 = 11;
+    pub const SET_VRING_KICK: u32 = 12;
+    pub const SET_VRING_CALL: u32 = 13;
+    pub const SET_VRING_ERR: u32 = 14;
+    pub const GET_PROTOCOL_FEATURES: u32 = 15;
+    pub const SET_PROTOCOL_FEATURES: u32 = 16;
+    pub const GET_QUEUE_NUM: u32 = 17;
+    pub const SET_VRING_ENABLE: u32 = 18;
+    pub const SEND_RARP: u32 = 19;
+    pub const NET_SET_MTU: u32 = 20;
+    pub const SET_BACKEND_REQ_FD: u32 = 21;
+    pub const IOTLB_MSG: u32 = 22;
+    pub const SET_VRING_ENDIAN: u32 = 23;
+    pub const GET_CONFIG: u32 = 24;
+    pub const SET_CONFIG: u32 = 25;
+    pub const GPU_SET_SOCKET: u32 = 33;
+    pub const RESET_DEVICE: u32 = 34;
+    pub const VRING_KICK: u32 = 35;
+    pub const GET_MAX_MEM_SLOTS: u32 = 36;
+    pub const ADD_MEM_REG: u32 = 37;
+    pub const REM_MEM_REG: u32 = 38;
+    pub const SET_STATUS: u32 = 39;
+    pub const GET_STATUS: u32 = 40;
+    pub const CHECK_DEVICE_STATE: u32 = 43;
+}
+
+/// A front-end's request and whether it waits for an acknowledgement.
+#[derive(Debug)]
+pub struct Message {
+    /// What is asked.
+    pub request: Request,
+    /// The `NEED_REPLY` flag. Requests that have a reply of their own are answered either way.
+    pub reply_wanted: bool,
+}
+
+/// A range of guest memory as the front-end sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryRange {
+    /// First guest-physical address.
+    pub guest_address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Where the front-end itself has it mapped; ring addresses are given in this space.
+    pub user_address: u64,
+}
+
+/// A range of guest memory and the file that holds it.
+#[derive(Debug)]
+pub struct MemoryRegion {
+    /// First guest-physical address.
+    pub guest_address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Where the front-end itself has it mapped.
+    pub user_address: u64,
+    /// Where in the file it begins, bytes.
+    pub mmap_offset: u64,
+    /// The file.
+    pub fd: OwnedFd,
+}
+
+impl MemoryRegion {
+    /// The addresses alone.
+    pub fn range(&self) -> MemoryRange {
+        MemoryRange {
+            guest_address: self.guest_address,
+            size: self.size,
+            user_address: self.user_address,
+        }
+    }
+}
+
+/// `SET_VRING_ADDR`: where the parts of a ring are, in the front-end's own address space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VringAddress {
+    /// Which ring.
+    pub index: u32,
+    /// Bit 0: log writes (not offered, ignored).
+    pub flags: u32,
+    /// Descriptor area.
+    pub descriptor: u64,
+    /// Device area (split: used ring).
+    pub device: u64,
+    /// Driver area (split: available ring).
+    pub driver: u64,
+    /// Where to log writes (not offered, ignored).
+    pub log: u64,
+}
+
+/// `SET_VRING_KICK`, `_CALL`, `_ERR`: a ring and its notification fd, or none.
+#[derive(Debug)]
+pub struct VringFd {
+    /// Which ring; everything of the payload but the "no fd" flag.
+    pub index: u64,
+    /// `None`: the front-end says that there is none.
+    pub fd: Option<OwnedFd>,
+}
+
+/// Everything a front-end may ask of a network back-end.
+#[derive(Debug)]
+#[allow(missing_docs)] // the variants are the document's requests, the fields its payloads
+pub enum Request {
+    GetFeatures,
+    SetFeatures(u64),
+    SetOwner,
+    ResetOwner,
+    SetMemTable(Vec<MemoryRegion>),
+    SetVringNum {
+        index: u32,
+        size: u32,
+    },
+    SetVringAddr(VringAddress),
+    SetVringBase {
+        index: u32,
+        base: u32,
+    },
+    GetVringBase {
+        index: u32,
+    },
+    SetVringKick(VringFd),
+    SetVringCall(VringFd),
+    SetVringErr(VringFd),
+    GetProtocolFeatures,
+    SetProtocolFeatures(u64),
+    GetQueueNum,
+    SetVringEnable {
+        index: u32,
+        enable: bool,
+    },
+    SendRarp([u8; 6]),
+    NetSetMtu(u64),
+    SetBackendReqFd(OwnedFd),
+    GetConfig {
+        offset: u32,
+        size: u32,
+        flags: u32,
+    },
+    SetConfig {
+        offset: u32,
+        flags: u32,
+        bytes: Vec<u8>,
+    },
+    ResetDevice,
+    GetMaxMemSlots,
+    AddMemReg(MemoryRegion),
+    RemMemReg(MemoryRange),
+    SetStatus(u64),
+    GetStatus,
+    /// In the document, but belongs to a protocol feature that is never offered.
+    NotOffered {
+        code: u32,
+    },
+    /// Not in the document as known here.
+    Unknown {
+        code: u32,
+    },
+    /// A known request whose payload or fds are not as they must be.
+    Malformed {
+        code: u32,
+        why: WhyMalformed,
+    },
+}
+
+/// What is wrong with one message; the connection can go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum WhyMalformed {
+    /// Fewer bytes than the request needs.
+    #[error("its payload of {len} bytes is too short")]
+    Short {
+        /// Bytes that came.
+        len: usize,
+    },
+    /// Fewer file descriptors than the request needs.
+    #[error("it needs {needed} file descriptors and came with {came}")]
+    MissingFds {
+        /// Needed.
+        needed: usize,
+        /// Came.
+        came: usize,
+    },
+    /// A count in the payload is beyond the limit.
+    #[error("it announces {count} entries, the limit is {limit}")]
+    TooMany {
+        /// Announced.
+        count: u32,
+        /// Accepted at most.
+        limit: u32,
+    },
+    /// It is marked as a reply, but nothing was asked.
+    #[error("it is marked as a reply, but nothing was asked")]
+    IsReply,
+}
+
+/// What a back-end answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// A number: features, a limit, or an acknowledgement (0: done, 1: refused).
+    U64(u64),
+    /// `GET_VRING_BASE`
+    VringState {
+        /// Which ring.
+        index: u32,
+        /// Its position, encoded.
+        base: u32,
+    },
+    /// `GET_CONFIG`
+    Config {
+        /// As asked.
+        offset: u32,
+        /// As asked.
+        flags: u32,
+        /// As many as asked.
+        bytes: Vec<u8>,
+    },
+    /// No payload: a request with a reply of its own cannot be fulfilled.
+    Empty,
+}
+
+impl Reply {
+    /// "Done."
+    pub const ACK: Self = Self::U64(0);
+    /// "Refused."
+    pub const NACK: Self = Self::U64(1);
+}
+
+impl Request {
+    /// Its number on the wire.
+    pub fn code(&self) -> u32 {
+        match self {
+            Self::GetFeatures => code::GET_FEATURES,
+            Self::SetFeatures(_) => code::SET_FEATURES,
+            Self::SetOwner => code::SET_OWNER,
+            Self::ResetOwner => code::RESET_OWNER,
+            Self::SetMemTable(_) => code::SET_MEM_TABLE,
+            Self::SetVringNum { .. } => code::SET_VRING_NUM,
+            Self::SetVringAddr(_) => code::SET_VRING_ADDR,
+            Self::SetVringBase { .. } => code::SET_VRING_BASE,
+            Self::GetVringBase { .. } => code::GET_VRING_BASE,
+            Self::SetVringKick(_) => code::SET_VRING_KICK,
+            Self::SetVringCall(_) => code::SET_VRING_CALL,
+            Self::SetVringErr(_) => code::SET_VRING_ERR,
+            Self::GetProtocolFeatures => code::GET_PROTOCOL_FEATURES,
+            Self::SetProtocolFeatures(_) => code::SET_PROTOCOL_FEATURES,
+            Self::GetQueueNum => code::GET_QUEUE_NUM,
+            Self::SetVringEnable { .. } => code::SET_VRING_ENABLE,
+            Self::SendRarp(_) => code::SEND_RARP,
+            Self::NetSetMtu(_) => code::NET_SET_MTU,
+            Self::SetBackendReqFd(_) => code::SET_BACKEND_REQ_FD,
+            Self::GetConfig { .. } => code::GET_CONFIG,
+            Self::SetConfig { .. } => code::SET_CONFIG,
+            Self::ResetDevice => code::RESET_DEVICE,
+            Self::GetMaxMemSlots => code::GET_MAX_MEM_SLOTS,
+            Self::AddMemReg(_) => code::ADD_MEM_REG,
+            Self::RemMemReg(_) => code::REM_MEM_REG,
+            Self::SetStatus(_) => code::SET_STATUS,
+            Self::GetStatus => code::GET_STATUS,
+            Self::NotOffered { code } | Self::Unknown { code } | Self::Malformed { code, .. } => {
+                *code
+            }
+        }
+    }
+
+    /// The file descriptors that travel with it.
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        match self {
+            Self::SetMemTable(regions) => regions.iter().map(|region| region.fd.as_fd()).collect(),
+            Self::AddMemReg(region) => vec![region.fd.as_fd()],
+            Self::SetVringKick(vring) | Self::SetVringCall(vring) | Self::SetVringErr(vring) => {
+                vring.fd.iter().map(|fd| fd.as_fd()).collect()
+            }
+            Self::SetBackendReqFd(fd) => vec![fd.as_fd()],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Whether the request with this number is answered by more than an acknowledgement.
+pub(crate) fn has_own_reply(code: u32) -> bool {
+    matches!(
+        code,
+        code::GET_FEATURES
+            | code::GET_PROTOCOL_FEATURES
+            | code::GET_VRING_BASE
+            | code::GET_QUEUE_NUM
+            | code::GET_CONFIG
+            | code::GET_MAX_MEM_SLOTS
+            | code::GET_STATUS
+    )
+}
+
+/// The document's name of a request, for messages to people.
+pub fn request_name(code: u32) -> &'static str {
+    const NAMES: [&str; 40] = [
+        "GET_FEATURES",
+        "SET_FEATURES",
+        "SET_OWNER",
+        "RESET_OWNER",
+        "SET_MEM_TABLE",
+        "SET_LOG_BASE",
+        "SET_LOG_FD",
+        "SET_VRING_NUM",
+        "SET_VRING_ADDR",
+        "SET_VRING_BASE",
+        "GET_VRING_BASE",
+        "SET_VRING_KICK",
+        "SET_VRING_CALL",
+        "SET_VRING_ERR",
+        "GET_PROTOCOL_FEATURES",
+        "SET_PROTOCOL_FEATURES",
+        "GET_QUEUE_NUM",
+        "SET_VRING_ENABLE",
+        "SEND_RARP",
+        "NET_SET_MTU",
+        "SET_BACKEND_REQ_FD",
+        "IOTLB_MSG",
+        "SET_VRING_ENDIAN",
+        "GET_CONFIG",
+        "SET_CONFIG",
+        "CREATE_CRYPTO_SESSION",
+        "CLOSE_CRYPTO_SESSION",
+        "POSTCOPY_ADVISE",
+        "POSTCOPY_LISTEN",
+        "POSTCOPY_END",
+        "GET_INFLIGHT_FD",
+        "SET_INFLIGHT_FD",
+        "GPU_SET_SOCKET",
+        "RESET_DEVICE",
+        "VRING_KICK",
+        "GET_MAX_MEM_SLOTS",
+        "ADD_MEM_REG",
+        "REM_MEM_REG",
+        "SET_STATUS",
+        "GET_STATUS",
+    ];
+    let at = usize::try_from(code).ok().and_then(|code| code.checked_sub(1));
+    at.and_then(|at| NAMES.get(at)).copied().unwrap_or("unknown request")
+}

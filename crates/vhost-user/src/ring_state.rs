@@ -1,0 +1,217 @@
+//! What a front-end has said about one ring, and where it stands while it does not run.
+//!
+//! The position travels in a 32-bit word, the "base". For a split ring it is the next available
+//! index; the used index is taken to be the same, because a stopped device has nothing in flight.
+//! For a packed ring it holds both positions: bits 0 to 14 and 15 the next available offset and its
+//! wrap counter, bits 16 to 30 and 31 the same for the next used one.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use ringway_virtq::{Areas, Format, Position, QueueOptions, QueueSetup};
+
+use crate::effect::{Effect, Refusal};
+use crate::message::VringAddress;
+
+/// Largest queue (virtio 1.2 §2.7, §2.8).
+const QUEUE_SIZE_MAX: u32 = 32768;
+
+const OFFSET_MASK: u32 = 0x7fff;
+const WRAP_BIT: u32 = 0x8000;
+
+/// A position as it is told in `GET_VRING_BASE` (vhost-user, "Vring state").
+pub fn base_from_position(position: Position, format: Format) -> u32 {
+    let packed = |offset: u16, wrap: bool| {
+        (u32::from(offset) & OFFSET_MASK) | if wrap { WRAP_BIT } else { 0 }
+    };
+    match format {
+        Format::Split => u32::from(position.available),
+        Format::Packed => {
+            packed(position.available, position.available_wrap)
+                | packed(position.used, position.used_wrap) << 16
+        }
+    }
+}
+
+/// The position that a `SET_VRING_BASE` means, taken literally.
+pub fn position_from_base(base: u32, format: Format) -> Position {
+    let low = low_half(base);
+    match format {
+        Format::Split => Position { available: low, used: low, ..Position::FRESH },
+        Format::Packed => {
+            let high = low_half(base >> 16);
+            Position {
+                available: low & 0x7fff,
+                available_wrap: low & 0x8000 != 0,
+                used: high & 0x7fff,
+                used_wrap: high & 0x8000 != 0,
+            }
+        }
+    }
+}
+
+fn low_half(word: u32) -> u16 {
+    let [a, b, ..] = word.to_le_bytes();
+    u16::from_le_bytes([a, b])
+}
+
+/// How the driver kicks.
+#[derive(Debug, Default)]
+pub(crate) enum Kick {
+    /// No `SET_VRING_KICK` since the ring was last stopped: it may not run.
+    #[default]
+    Missing,
+    /// Explicitly without an fd: the device polls.
+    Poll,
+    /// Through this fd.
+    Fd(OwnedFd),
+}
+
+/// Where a ring continues when it starts next.
+#[derive(Debug, Clone, Copy, Default)]
+enum Base {
+    /// Nobody said anything: at the beginning.
+    #[default]
+    Unset,
+    /// What the front-end said; what it means depends on the format.
+    Told(u32),
+    /// Where it stood when it was stopped.
+    StoppedAt(Position, Format),
+}
+
+/// A ring that runs: how it was started.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Running {
+    pub areas: Areas,
+    pub format: Format,
+}
+
+/// One ring.
+#[derive(Debug, Default)]
+pub(crate) struct RingState {
+    pub size: Option<u16>,
+    /// In the front-end's address space.
+    pub addresses: Option<VringAddress>,
+    pub kick: Kick,
+    pub call: Option<OwnedFd>,
+    pub error: Option<OwnedFd>,
+    /// The front-end's wish, which may come long before the ring can run.
+    pub enabled: bool,
+    pub running: Option<Running>,
+    base: Base,
+    /// What `GET_VRING_BASE` answered last.
+    answered: Option<u32>,
+    /// The format of a ring that was stopped and whose position is still to come.
+    stopping: Option<Format>,
+}
+
+impl RingState {
+    /// The effect that starts this ring; fds are duplicated, because it may have to start again.
+    pub fn start(
+        &mut self,
+        index: u16,
+        running: Running,
+        options: QueueOptions,
+    ) -> io::Result<Option<Effect>> {
+        let Some(size) = self.size else { return Ok(None) };
+        let kick = match &self.kick {
+            Kick::Missing => return Ok(None),
+            Kick::Poll => None,
+            Kick::Fd(fd) => Some(fd.try_clone()?),
+        };
+        let Running { areas, format } = running;
+        let setup = QueueSetup { size, areas, position: self.position(format), options };
+        let call = duplicate(self.call.as_ref())?;
+        let error = duplicate(self.error.as_ref())?;
+        self.running = Some(running);
+        Ok(Some(Effect::StartQueue { index, format, setup, kick, call, error }))
+    }
+
+    /// The ring has to stop, but keeps its kick: it goes on when the reason is gone.
+    /// `false`: it did not run.
+    pub fn pause(&mut self) -> bool {
+        let Some(running) = self.running.take() else { return false };
+        self.stopping = Some(running.format);
+        true
+    }
+
+    /// The ring has to stop until a new kick is set. `false`: it did not run.
+    pub fn stop(&mut self) -> bool {
+        self.kick = Kick::Missing;
+        self.pause()
+    }
+
+    /// As in the beginning, but for the call and error fds: front-ends do not send them again.
+    pub fn reset(&mut self) {
+        *self = Self { call: self.call.take(), error: self.error.take(), ..Self::default() };
+    }
+
+    /// Where the ring stood when it was stopped.
+    pub fn stopped_at(&mut self, position: Position) {
+        if let Some(format) = self.stopping.take() {
+            self.base = Base::StoppedAt(position, format);
+        }
+    }
+
+    /// The front-end says where to continue.
+    pub fn continue_at(&mut self, base: u32) {
+        self.base = Base::Told(base);
+    }
+
+    /// The answer to `GET_VRING_BASE`.
+    pub fn answer_base(&mut self, format: Format) -> u32 {
+        let format = match self.base {
+            Base::StoppedAt(_, format) => format,
+            _ => format,
+        };
+        let base = base_from_position(self.position(format), format);
+        self.answered = Some(base);
+        base
+    }
+
+    fn position(&self, format: Format) -> Position {
+        match self.base {
+            Base::Unset => Position::FRESH,
+            Base::Told(base) => self.position_told(base, format),
+            Base::StoppedAt(position, stopped) if stopped == format => position,
+            Base::StoppedAt(..) => Position::FRESH,
+        }
+    }
+
+    /// Two front-ends do not say what they mean for packed rings, unless it is what they were told:
+    /// User Mode Linux sends 0 for a fresh ring (wrap counters are 1 there), and DPDK's virtio-user
+    /// sends only the half for the available position.
+    fn position_told(&self, base: u32, format: Format) -> Position {
+        let literal = position_from_base(base, format);
+        if format == Format::Split || self.answered == Some(base) || base >> 16 != 0 {
+            return literal;
+        }
+        if base == 0 {
+            return Position::FRESH;
+        }
+        Position { used: literal.available, used_wrap: literal.available_wrap, ..literal }
+    }
+}
+
+pub(crate) fn duplicate(fd: Option<&OwnedFd>) -> io::Result<Option<OwnedFd>> {
+    fd.map(OwnedFd::try_clone).transpose()
+}
+
+/// A size that some format can have.
+pub(crate) fn queue_size(index: u16, size: u32, maybe_packed: bool) -> Result<u16, Refusal> {
+    let refusal = Refusal::BadQueueSize { index, size };
+    if size == 0 || size > QUEUE_SIZE_MAX || !(maybe_packed || size.is_power_of_two()) {
+        return Err(refusal);
+    }
+    u16::try_from(size).map_err(|_| refusal)
+}
+
+/// Bytes of the descriptor, driver and device area (virtio 1.2 §2.7, §2.8).
+pub(crate) fn area_lens(size: u16, format: Format, event_idx: bool) -> (u64, u64, u64) {
+    let size = u64::from(size);
+    let event = if event_idx { 2 } else { 0 };
+    match format {
+        Format::Split => (16 * size, 4 + 2 * size + event, 4 + 8 * size + event),
+        Format::Packed => (16 * size, 4, 4),
+    }
+}

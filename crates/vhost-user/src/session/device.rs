@@ -1,0 +1,148 @@
+//! What is about the device as a whole: features, status, reset, configuration space, memory.
+
+use super::{Plan, Session};
+use crate::effect::{Answer, Effect, Refusal};
+use crate::memory_table::MemoryTable;
+use crate::message::{
+    CONFIG_LEN_MAX, MemoryRange, MemoryRegion, PROTOCOL_FEATURES_BIT, ProtocolFeatures, Reply,
+};
+use crate::ring_state::RingState;
+
+/// Device status bit (virtio 1.2 §2.1).
+const STATUS_FEATURES_OK: u8 = 8;
+
+/// Smallest MTU of IPv4 and of virtio 1.2 §5.1.4.1.
+const MTU_MIN: u16 = 68;
+
+impl Session {
+    /// A driver that negotiates something else has started anew, so its old rings stop. The same
+    /// set again is harmless: a front-end with several queue pairs sends it once per pair, and
+    /// another one sends it a second time without bit 30.
+    pub(super) fn accept_features(
+        &mut self,
+        features: u64,
+        plan: &mut Plan,
+    ) -> Result<(), Refusal> {
+        let bits = features & !(self.offer.features | PROTOCOL_FEATURES_BIT);
+        if bits != 0 {
+            return Err(Refusal::FeaturesNotOffered { bits });
+        }
+        let virtio_features = features & !PROTOCOL_FEATURES_BIT;
+        if self.features() != Some(virtio_features) {
+            self.stop_all(plan);
+        }
+        if self.rings.iter().all(|ring| ring.running.is_none()) {
+            plan.effects.push(Effect::Features(virtio_features));
+        }
+        self.accepted = Some(features);
+        Ok(())
+    }
+
+    /// `MQ` only comes with more than one pair: QEMU and DPDK read the answer to `GET_QUEUE_NUM` as
+    /// queue pairs, Cloud Hypervisor as rings. A device with one pair that answers 1 would not get
+    /// its two rings from the latter; without `MQ` all of them know that there is one pair.
+    pub(super) fn protocol_features_offered(&self) -> ProtocolFeatures {
+        let mut offered = ProtocolFeatures::all();
+        offered.set(ProtocolFeatures::MQ, self.offer.queue_pairs_max > 1);
+        offered
+    }
+
+    pub(super) fn accept_protocol_features(&mut self, features: u64) -> Result<(), Refusal> {
+        let bits = features & !self.protocol_features_offered().bits();
+        if bits != 0 {
+            return Err(Refusal::ProtocolFeaturesNotOffered { bits });
+        }
+        self.protocol_features = ProtocolFeatures::from_bits_truncate(features);
+        Ok(())
+    }
+
+    pub(super) fn set_status(&mut self, status: u64, plan: &mut Plan) -> Result<(), Refusal> {
+        let mut bits = u8::try_from(status).map_err(|_| Refusal::BadStatus { status })?;
+        if bits == 0 {
+            self.reset(plan);
+        }
+        if self.accepted.is_none() {
+            bits &= !STATUS_FEATURES_OK;
+        }
+        self.status = bits;
+        Ok(())
+    }
+
+    pub(super) fn reset(&mut self, plan: &mut Plan) {
+        self.stop_all(plan);
+        self.rings.iter_mut().for_each(RingState::reset);
+        self.accepted = None;
+        self.status = 0;
+        plan.effects.push(Effect::Reset);
+    }
+
+    /// `RESET_OWNER` is deprecated; the document recommends to disable all rings and no more.
+    pub(super) fn disable_all(&mut self, plan: &mut Plan) {
+        self.stop_all(plan);
+        self.rings.iter_mut().for_each(|ring| ring.enabled = false);
+    }
+
+    pub(super) fn stop_all(&mut self, plan: &mut Plan) {
+        for (index, ring) in (0..).zip(&mut self.rings) {
+            if ring.running.is_some() && ring.stop() {
+                plan.stops.push(Effect::StopQueue { index });
+            }
+        }
+    }
+
+    pub(super) fn config(&self, offset: u32, size: u32, flags: u32) -> Result<Answer, Refusal> {
+        let refusal = Refusal::ConfigOutOfRange { offset, size };
+        let Some(end) = offset.checked_add(size).filter(|end| *end <= CONFIG_LEN_MAX) else {
+            return Err(refusal);
+        };
+        let config = self.offer.config.iter().copied().chain(std::iter::repeat(0));
+        let bytes = config.take(end as usize).skip(offset as usize).collect();
+        Ok(Answer::Reply(Reply::Config { offset, flags, bytes }))
+    }
+
+    /// An MTU that a network can have, in bytes.
+    pub(super) fn checked_mtu(mtu: u64) -> Result<u16, Refusal> {
+        let checked = u16::try_from(mtu).ok().filter(|mtu| *mtu >= MTU_MIN);
+        checked.ok_or(Refusal::BadMtu { mtu })
+    }
+}
+
+/// The memory table.
+impl Session {
+    pub(super) fn set_memory(
+        &mut self,
+        regions: Vec<MemoryRegion>,
+        plan: &mut Plan,
+    ) -> Result<(), Refusal> {
+        let table = MemoryTable::new(&regions, self.slots_max())?;
+        plan.memory_before = Some(std::mem::replace(&mut self.memory, table));
+        plan.effects.push(Effect::SetMemory(regions));
+        Ok(())
+    }
+
+    pub(super) fn add_memory(
+        &mut self,
+        region: MemoryRegion,
+        plan: &mut Plan,
+    ) -> Result<(), Refusal> {
+        let before = self.memory.clone();
+        self.memory.add(&region, self.slots_max())?;
+        plan.memory_before = Some(before);
+        plan.effects.push(Effect::AddMemory(region));
+        Ok(())
+    }
+
+    pub(super) fn remove_memory(
+        &mut self,
+        range: MemoryRange,
+        plan: &mut Plan,
+    ) -> Result<(), Refusal> {
+        self.memory.remove(&range)?;
+        plan.effects.push(Effect::RemoveMemory(range));
+        Ok(())
+    }
+
+    pub(super) fn slots_max(&self) -> usize {
+        usize::try_from(self.offer.memory_slots_max).unwrap_or(usize::MAX)
+    }
+}

@@ -1,0 +1,369 @@
+//! The socket of one connection: whole messages in, bytes and file descriptors out.
+//!
+//! The only file of this crate, with the listener, that does I/O. A message is read in two steps,
+//! header then payload, never beyond its end, so that file descriptors are always those of the
+//! message that is being read. Reading never blocks. Writing waits a bounded time: replies are a
+//! few bytes, and a peer that does not read them for so long is taken for dead.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::cmsg_space;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, send, sendmsg,
+};
+use thiserror::Error;
+
+use crate::codec::{self, HEADER_LEN, Header, HeaderError};
+use crate::message::Message;
+
+/// Most file descriptors that one message may carry; more are closed unseen.
+pub const FDS_MAX: usize = 32;
+
+/// Longest wait for a peer that does not read what it is sent.
+const SEND_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The kernel passes up to 253 fds at once; room for all, so that none is lost unnoticed.
+const KERNEL_FDS_MAX: usize = 253;
+
+/// What went wrong with a socket.
+#[derive(Debug, Error)]
+pub enum SocketError {
+    /// The path belongs to somebody who answers.
+    #[error(
+        "{}: a running instance listens here: stop it or choose another path", .path.display()
+    )]
+    InUse {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The path is something that must not be replaced.
+    #[error("{}: exists and is not a socket: remove it or choose another path", .path.display())]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// An operation on a path failed.
+    #[error("{}: cannot {what}: {source}", .path.display())]
+    Path {
+        /// The path.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The peer speaks something else.
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+    /// The peer went away in the middle of a message.
+    #[error("the peer closed the connection in the middle of a message")]
+    Truncated,
+    /// The peer does not read.
+    #[error("the peer does not read what it is sent")]
+    Stuck,
+    /// The socket failed.
+    #[error("vhost-user socket: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl From<Errno> for SocketError {
+    fn from(errno: Errno) -> Self {
+        Self::Io(errno.into())
+    }
+}
+
+/// What a read gave.
+#[derive(Debug)]
+pub enum Received {
+    /// One whole request; it may be malformed, which the session answers.
+    Request(Message),
+    /// Not yet a whole message; wait until the socket is readable.
+    Nothing,
+    /// The peer has closed the connection, between two messages.
+    Closed,
+}
+
+/// What a read of a message of either direction gave.
+pub(crate) enum Raw {
+    /// Header and payload, and the fds that came along, at most [`FDS_MAX`].
+    Message(Vec<u8>, Vec<OwnedFd>),
+    Nothing,
+    Closed,
+}
+
+/// One connection, non-blocking.
+#[derive(Debug)]
+pub struct Connection {
+    stream: UnixStream,
+    /// What has come of the message that is being read.
+    bytes: Vec<u8>,
+    fds: Vec<OwnedFd>,
+}
+
+impl Connection {
+    /// Takes over a connected stream, which becomes non-blocking.
+    ///
+    /// # Errors
+    /// The mode cannot be set.
+    pub fn new(stream: UnixStream) -> Result<Self, SocketError> {
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream, bytes: Vec::new(), fds: Vec::new() })
+    }
+
+    /// Connects to a listener. Does not wait for one to appear.
+    ///
+    /// # Errors
+    /// Nobody listens there, or the path cannot be used.
+    pub fn connect(path: &Path) -> Result<Self, SocketError> {
+        let stream = UnixStream::connect(path).map_err(|source| SocketError::Path {
+            path: path.to_owned(),
+            what: "connect",
+            source,
+        })?;
+        Self::new(stream)
+    }
+
+    /// Reads until one request is complete or nothing is left to read.
+    ///
+    /// # Errors
+    /// The connection cannot go on.
+    pub fn receive(&mut self) -> Result<Received, SocketError> {
+        Ok(match self.receive_raw()? {
+            Raw::Message(bytes, fds) => Received::Request(codec::decode(&bytes, fds)?),
+            Raw::Nothing => Received::Nothing,
+            Raw::Closed => Received::Closed,
+        })
+    }
+
+    /// Reads until one message is complete or nothing is left to read.
+    pub(crate) fn receive_raw(&mut self) -> Result<Raw, SocketError> {
+        // Each turn of the loop reads at least a byte of a message of bounded length.
+        loop {
+            let missing = self.missing()?;
+            if missing == 0 {
+                let bytes = std::mem::take(&mut self.bytes);
+                let fds = std::mem::take(&mut self.fds);
+                return Ok(Raw::Message(bytes, fds));
+            }
+            match self.read(missing) {
+                Ok(0) if self.bytes.is_empty() => return Ok(Raw::Closed),
+                Ok(0) => return Err(SocketError::Truncated),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(Raw::Nothing),
+                Err(Errno::CONNRESET) => return Ok(Raw::Closed),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Bytes until the header, or then the message, is complete.
+    fn missing(&self) -> Result<usize, HeaderError> {
+        match self.bytes.first_chunk::<HEADER_LEN>() {
+            None => Ok(HEADER_LEN - self.bytes.len()),
+            Some(header) => {
+                let payload_len = Header::parse(header)?.payload_len as usize;
+                Ok(HEADER_LEN + payload_len - self.bytes.len())
+            }
+        }
+    }
+
+    fn read(&mut self, missing: usize) -> Result<usize, Errno> {
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(KERNEL_FDS_MAX))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let start = self.bytes.len();
+        self.bytes.resize(start + missing, 0);
+        let mut into = [io::IoSliceMut::new(&mut self.bytes[start..])];
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let received = recvmsg(&self.stream, &mut into, &mut ancillary, flags);
+        let count = received.as_ref().map_or(0, |received| received.bytes);
+        self.bytes.truncate(start + count);
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                let room = FDS_MAX.saturating_sub(self.fds.len());
+                // The iterator closes what is not taken out of it.
+                self.fds.extend(fds.take(room));
+            }
+        }
+        received.map(|received| received.bytes)
+    }
+
+    /// Sends all of the bytes.
+    ///
+    /// # Errors
+    /// The peer is gone or does not read.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), SocketError> {
+        self.send_with_fds(bytes, &[])
+    }
+
+    /// Sends all of the bytes, and with them the fds (at most [`FDS_MAX`]).
+    ///
+    /// # Errors
+    /// The peer is gone or does not read.
+    ///
+    /// # Panics
+    /// More fds than that.
+    pub fn send_with_fds(
+        &mut self,
+        bytes: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), SocketError> {
+        assert!(fds.len() <= FDS_MAX, "{} fds in one message", fds.len());
+        let deadline = Instant::now() + SEND_TIMEOUT;
+        let (mut left, mut fds) = (bytes, fds);
+        while !left.is_empty() {
+            match self.write(left, fds) {
+                Ok(count) => {
+                    left = left.get(count..).unwrap_or_default();
+                    fds = &[];
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    if !wait_for(self.stream.as_fd(), PollFlags::OUT, deadline)? {
+                        return Err(SocketError::Stuck);
+                    }
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<usize, Errno> {
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FDS_MAX))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(Errno::NOBUFS);
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        sendmsg(&self.stream, &[io::IoSlice::new(bytes)], &mut ancillary, flags)
+    }
+
+    /// Waits until there is something to read. `false`: not before the deadline.
+    ///
+    /// # Errors
+    /// The kernel refuses to wait.
+    pub fn wait_readable(&self, deadline: Instant) -> Result<bool, SocketError> {
+        Ok(wait_for(self.stream.as_fd(), PollFlags::IN, deadline)?)
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+/// Sends a request on the back-end's own channel, which belongs to a front-end that may not read
+/// it: never waits.
+///
+/// # Errors
+/// The front-end is gone or its socket is full.
+pub fn send_on_channel(channel: impl AsFd, bytes: &[u8]) -> io::Result<()> {
+    match send(channel, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)? {
+        count if count == bytes.len() => Ok(()),
+        _ => Err(io::ErrorKind::WriteZero.into()),
+    }
+}
+
+fn wait_for(fd: BorrowedFd<'_>, what: PollFlags, deadline: Instant) -> Result<bool, Errno> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).map_err(|_| Errno::INVAL)?;
+        match poll(&mut [PollFd::from_borrowed_fd(fd, what)], Some(&timeout)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn pair() -> (UnixStream, Connection) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (ours, Connection::new(theirs).unwrap())
+    }
+
+    fn message(payload: &[u8]) -> Vec<u8> {
+        let len = u32::try_from(payload.len()).unwrap();
+        let mut bytes = Vec::new();
+        for word in [2u32, 1, len] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(payload);
+        bytes
+    }
+
+    #[test]
+    fn a_message_that_comes_byte_by_byte_is_one_message() {
+        let (mut ours, mut connection) = pair();
+        let sent = message(&[7; 8]);
+        for byte in &sent {
+            assert!(matches!(connection.receive_raw().unwrap(), Raw::Nothing));
+            ours.write_all(&[*byte]).unwrap();
+        }
+        let Raw::Message(bytes, fds) = connection.receive_raw().unwrap() else { panic!() };
+        assert_eq!((bytes, fds.len()), (sent, 0));
+    }
+
+    #[test]
+    fn fds_stay_with_their_message() {
+        let (ours, mut connection) = pair();
+        let mut ours = Connection::new(ours).unwrap();
+        let file = tempfile::tempfile().unwrap();
+        let (first, second) = (message(&[1; 8]), message(&[]));
+        ours.send_with_fds(&first, &[file.as_fd(), file.as_fd()]).unwrap();
+        ours.send_with_fds(&second, &[file.as_fd()]).unwrap();
+        ours.send(&second).unwrap();
+        for (expected, count) in [(&first, 2), (&second, 1), (&second, 0)] {
+            let Raw::Message(bytes, fds) = connection.receive_raw().unwrap() else { panic!() };
+            assert_eq!((&bytes, fds.len()), (expected, count));
+            for fd in &fds {
+                let flags = rustix::io::fcntl_getfd(fd).unwrap();
+                assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+            }
+        }
+        assert!(matches!(connection.receive_raw().unwrap(), Raw::Nothing));
+    }
+
+    #[test]
+    fn closing_between_messages_is_not_an_error_but_within_one_is() {
+        let (ours, mut connection) = pair();
+        drop(ours);
+        assert!(matches!(connection.receive_raw().unwrap(), Raw::Closed));
+        let (mut ours, mut connection) = pair();
+        ours.write_all(&message(&[1; 8])[..15]).unwrap();
+        drop(ours);
+        assert!(matches!(connection.receive(), Err(SocketError::Truncated)));
+    }
+
+    #[test]
+    fn a_header_that_cannot_be_right_ends_the_connection() {
+        for (flags, len) in [(1u32, u32::MAX), (2, 0), (0, 0)] {
+            let (mut ours, mut connection) = pair();
+            for word in [1, flags, len] {
+                ours.write_all(&word.to_le_bytes()).unwrap();
+            }
+            assert!(matches!(connection.receive(), Err(SocketError::Header(_))));
+        }
+    }
+
+    #[test]
+    fn a_peer_that_never_reads_is_given_up() {
+        let (_ours, mut connection) = pair();
+        let bytes = vec![0; 1 << 22];
+        assert!(matches!(connection.send(&bytes), Err(SocketError::Stuck)));
+    }
+}

@@ -1,0 +1,233 @@
+//! The device's side of a packed ring.
+//!
+//! How: a position is an offset with a wrap counter. Used entries are written as they are staged,
+//! except the flags of the first one: the driver looks at the entries in order, so storing those
+//! flags shows them all. Limits: what lies between the used position and any cursor is never more
+//! than one lap.
+
+use crate::areas::Bound;
+use crate::chain::IndirectTable;
+use crate::desc::{Descriptor, INDIRECT, NEXT, PACKED_ID, PACKED_LEN, WRITE, offset};
+use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
+use crate::packed::{event_word, is_available, store_flags, used_flags};
+use crate::{
+    Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Format, Head, Position, QueueOptions,
+    QueueSetup, Regions, SIZE_MAX, Why,
+};
+
+/// A packed virtqueue, seen from the device.
+#[derive(Debug)]
+pub struct PackedDevice {
+    parts: Bound,
+    size: u16,
+    options: QueueOptions,
+    /// Next descriptor that is not popped.
+    popped: RingOffset,
+    /// Where the next used entry goes, with and without what is only staged.
+    staged: RingOffset,
+    published: RingOffset,
+    /// The flags of the first staged entry, which show it and all behind it.
+    withheld: Option<u16>,
+    /// Ring entries published since [`must_call`](DeviceQueue::must_call) was last asked.
+    unasked: u32,
+    /// Nobody has asked since the start or a rebind: where the driver last saw us is unknown.
+    is_first_call: bool,
+    /// The event suppression word as last stored, if it was.
+    armed: Option<u32>,
+}
+
+impl PackedDevice {
+    /// Follows one chain through at most `left` ring entries; returns buffer id and entries.
+    #[inline]
+    fn walk(
+        &self,
+        from: RingOffset,
+        left: u16,
+        regions: &Regions,
+        into: &mut Elements,
+    ) -> Result<Head, Broken> {
+        let mut at = from;
+        for descriptors in 1..=left {
+            let descriptor = Descriptor::load(self.parts.descriptor, at.at);
+            let (id, flags) = (descriptor.third, descriptor.fourth);
+            if flags & INDIRECT != 0 {
+                let allowed = self.options.indirect;
+                let table = IndirectTable::find(&descriptor, flags, allowed, regions)?;
+                table.walk_all(regions, into)?;
+            } else {
+                into.push(&descriptor, flags, regions)?;
+            }
+            // The id counts in the last descriptor of the chain (virtio 1.2 §2.8.6).
+            if flags & NEXT == 0 {
+                let is_inside = id < self.size;
+                return is_inside.then_some(Head { id, descriptors }).ok_or(Broken(Why::BadIndex));
+            }
+            at = at.advanced(1, self.size);
+        }
+        Err(Broken(Why::ChainTooLong))
+    }
+
+    #[inline]
+    fn store_armed(&mut self, word: u32) {
+        if self.armed != Some(word) {
+            self.parts.device.store_u32(0, word);
+            self.armed = Some(word);
+        }
+    }
+}
+
+impl DeviceQueue for PackedDevice {
+    const FORMAT: Format = Format::Packed;
+
+    fn start(setup: &QueueSetup, regions: &Regions) -> Result<Self, Broken> {
+        let Position { available, available_wrap, used, used_wrap } = setup.position;
+        let size = setup.size;
+        if size == 0 || size > SIZE_MAX || available >= size || used >= size {
+            return Err(Broken(Why::BadIndex));
+        }
+        let popped = RingOffset { at: available, wrap: available_wrap };
+        let used = RingOffset { at: used, wrap: used_wrap };
+        if popped.distance(used, size) > u32::from(size) {
+            return Err(Broken(Why::BadIndex));
+        }
+        Ok(Self {
+            parts: Bound::translate(Format::Packed, size, &setup.areas, regions)?,
+            size,
+            options: setup.options,
+            popped,
+            staged: used,
+            published: used,
+            withheld: None,
+            unasked: 0,
+            is_first_call: true,
+            armed: None,
+        })
+    }
+
+    #[inline]
+    fn size(&self) -> u16 {
+        self.size
+    }
+
+    #[inline]
+    fn cursor(&self) -> Cursor {
+        Cursor { at: self.popped.at, wrap: self.popped.wrap, buffers: 0 }
+    }
+
+    #[inline]
+    fn peek(
+        &mut self,
+        at: &mut Cursor,
+        regions: &Regions,
+        into: &mut Elements,
+    ) -> Result<Option<Head>, Broken> {
+        into.clear();
+        let from = RingOffset { at: at.at, wrap: at.wrap };
+        if !is_available(self.parts.descriptor, from) {
+            return Ok(None);
+        }
+        event::after_seeing();
+        // What is not used yet and what is still available share one lap.
+        let ahead = from.distance(self.staged, self.size);
+        let left = u32::from(self.size).checked_sub(ahead).filter(|&left| left > 0);
+        let left = left.and_then(|left| u16::try_from(left).ok()).ok_or(Broken(Why::IndexJump))?;
+        let head = self.walk(from, left, regions, into)?;
+        let next = from.advanced(head.descriptors, self.size);
+        let buffers = at.buffers.wrapping_add(1);
+        *at = Cursor { at: next.at, wrap: next.wrap, buffers };
+        Ok(Some(head))
+    }
+
+    #[inline]
+    fn pop_to(&mut self, at: Cursor) {
+        self.popped = RingOffset { at: at.at, wrap: at.wrap };
+    }
+
+    #[inline]
+    fn add_used(&mut self, head: Head, written: u32) {
+        assert!(head.descriptors <= self.size, "a head of another queue");
+        let (ring, at) = (self.parts.descriptor, self.staged.at);
+        ring.store_u32(offset(at) + PACKED_LEN, written);
+        ring.store_u16(offset(at) + PACKED_ID, head.id);
+        let write = if written > 0 { WRITE } else { 0 };
+        let flags = write | used_flags(self.staged.wrap);
+        match self.withheld {
+            None => self.withheld = Some(flags),
+            Some(_) => store_flags(ring, at, flags),
+        }
+        self.staged = self.staged.advanced(head.descriptors, self.size);
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        let Some(flags) = self.withheld.take() else { return };
+        event::before_showing();
+        store_flags(self.parts.descriptor, self.published.at, flags);
+        let added = self.staged.distance(self.published, self.size);
+        self.published = self.staged;
+        self.unasked = self.unasked.saturating_add(added);
+    }
+
+    #[inline]
+    fn must_call(&mut self) -> bool {
+        let unasked = core::mem::take(&mut self.unasked);
+        if unasked == 0 {
+            return false;
+        }
+        event::before_asking();
+        let mut word = self.parts.driver.load_u32(0);
+        let is_first = core::mem::take(&mut self.is_first_call);
+        let at_position = event_word(AT_POSITION, 0);
+        if word & event_word(3, 0) == at_position && (is_first || !self.options.event_idx) {
+            word = event_word(ENABLE, 0);
+        }
+        event::packed_wants(word, self.published, unasked, self.size)
+    }
+
+    #[inline]
+    fn arm_kicks(&mut self, arm: Arm) -> bool {
+        let entries = match arm {
+            Arm::Never => {
+                self.store_armed(event_word(DISABLE, 0));
+                return false;
+            }
+            Arm::Next => 1,
+            Arm::After(buffers) => buffers.clamp(1, self.size),
+        };
+        self.store_armed(match self.options.event_idx {
+            false => event_word(ENABLE, 0),
+            true => {
+                let wanted_at = self.popped.advanced(entries - 1, self.size);
+                event_word(AT_POSITION, wanted_at.to_bits())
+            }
+        });
+        event::before_second_look();
+        is_available(self.parts.descriptor, self.popped)
+    }
+
+    fn arm_kicks_behind(&mut self, at: Cursor) -> bool {
+        let behind = RingOffset { at: at.at, wrap: at.wrap };
+        self.store_armed(match self.options.event_idx {
+            false => event_word(ENABLE, 0),
+            true => event_word(AT_POSITION, behind.to_bits()),
+        });
+        event::before_second_look();
+        is_available(self.parts.descriptor, behind)
+    }
+
+    fn position(&self) -> Position {
+        Position {
+            available: self.popped.at,
+            available_wrap: self.popped.wrap,
+            used: self.published.at,
+            used_wrap: self.published.wrap,
+        }
+    }
+
+    fn rebind(&mut self, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
+        self.parts = Bound::translate(Format::Packed, self.size, areas, regions)?;
+        self.is_first_call = true;
+        self.armed = None;
+        Ok(())
+    }
+}

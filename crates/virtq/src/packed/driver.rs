@@ -1,0 +1,198 @@
+//! The driver's side of a packed ring.
+//!
+//! How: descriptors are taken in ring order; a used buffer frees as many as it took, in the order
+//! in which the device uses them, whichever buffer they were for. Staged descriptors are complete
+//! except for the flags of the first one, which `publish` stores last. Limits: indirect tables
+//! hold [`INDIRECT_ELEMENTS_MAX`](crate::INDIRECT_ELEMENTS_MAX) elements.
+
+use crate::areas::{DESCRIPTOR_LEN, DriverMemory};
+use crate::desc::{Descriptor, INDIRECT, NEXT, PACKED_ID, PACKED_LEN, WRITE, offset};
+use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
+use crate::flight::InFlight;
+use crate::packed::{available_flags, event_word, is_used, store_flags};
+use crate::plan::Plan;
+use crate::{
+    Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, SharedSlice, Used,
+};
+
+/// A packed virtqueue, seen from the driver.
+#[derive(Debug)]
+pub struct PackedDriver {
+    memory: DriverMemory,
+    size: u16,
+    options: QueueOptions,
+    free: u16,
+    in_flight: InFlight,
+    /// Where the next descriptor goes, with and without what is only staged.
+    staged: RingOffset,
+    published: RingOffset,
+    /// The flags of the first staged descriptor, which show it and all behind it.
+    withheld: Option<u16>,
+    /// Ring entries published since [`must_kick`](DriverQueue::must_kick) was last asked.
+    unasked: u32,
+    /// Where the device puts the next used entry.
+    used: RingOffset,
+}
+
+impl PackedDriver {
+    /// Writes the descriptor at the staged position and moves it on.
+    #[inline]
+    fn stage(&mut self, element: (u64, u32), id: BufferId, flags: u16) {
+        let ((address, len), ring, at) = (element, self.memory.bound.descriptor, self.staged.at);
+        let flags = flags | available_flags(self.staged.wrap);
+        if self.withheld.is_some() {
+            Descriptor { address, len, third: id.0, fourth: flags }.store(ring, at);
+        } else {
+            ring.store_u64(offset(at), address);
+            ring.store_u32(offset(at) + PACKED_LEN, len);
+            ring.store_u16(offset(at) + PACKED_ID, id.0);
+            self.withheld = Some(flags);
+        }
+        self.staged = self.staged.advanced(1, self.size);
+    }
+
+    #[inline]
+    fn stage_chain(&mut self, readable: &[(u64, u32)], writable: &[(u64, u32)], id: BufferId) {
+        let last = readable.len() + writable.len() - 1;
+        for (at, &element) in readable.iter().chain(writable).enumerate() {
+            let write = if at < readable.len() { 0 } else { WRITE };
+            let next = if at < last { NEXT } else { 0 };
+            self.stage(element, id, write | next);
+        }
+    }
+
+    fn stage_table(&mut self, readable: &[(u64, u32)], writable: &[(u64, u32)], id: BufferId) {
+        let (table, table_address) = self.memory.indirect_table(id.0);
+        let mut count = 0u16;
+        for (at, &(address, len)) in readable.iter().chain(writable).enumerate() {
+            let flags = if at < readable.len() { 0 } else { WRITE };
+            Descriptor { address, len, third: 0, fourth: flags }.store(table, count);
+            count += 1;
+        }
+        self.stage((table_address, u32::from(count) * DESCRIPTOR_LEN), id, INDIRECT);
+    }
+}
+
+impl DriverQueue for PackedDriver {
+    const FORMAT: Format = Format::Packed;
+
+    fn new(memory: SharedSlice, device_address: u64, size: u16, options: QueueOptions) -> Self {
+        Self {
+            memory: DriverMemory::new(Format::Packed, memory, device_address, size, options),
+            size,
+            options,
+            free: size,
+            in_flight: InFlight::new(size, options.in_order),
+            staged: RingOffset::FRESH,
+            published: RingOffset::FRESH,
+            withheld: None,
+            unasked: 0,
+            used: RingOffset::FRESH,
+        }
+    }
+
+    fn areas(&self) -> Areas {
+        self.memory.areas
+    }
+
+    #[inline]
+    fn size(&self) -> u16 {
+        self.size
+    }
+
+    #[inline]
+    fn free(&self) -> u16 {
+        self.free
+    }
+
+    #[inline]
+    fn add(
+        &mut self,
+        readable: &[(u64, u32)],
+        writable: &[(u64, u32)],
+        id: BufferId,
+    ) -> Result<(), QueueFull> {
+        let plan = Plan::of(readable, writable, self.size, self.options)?;
+        assert!(self.in_flight.is_free(id), "buffer {} is in flight", id.0);
+        if plan.descriptors > self.free {
+            return Err(QueueFull);
+        }
+        match plan.indirect {
+            true => self.stage_table(readable, writable, id),
+            false => self.stage_chain(readable, writable, id),
+        }
+        self.free -= plan.descriptors;
+        self.in_flight.add(id, plan.descriptors, (0, 0), plan.writable);
+        Ok(())
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        let Some(flags) = self.withheld.take() else { return };
+        self.in_flight.publish();
+        event::before_showing();
+        store_flags(self.memory.bound.descriptor, self.published.at, flags);
+        let added = self.staged.distance(self.published, self.size);
+        self.published = self.staged;
+        self.unasked = self.unasked.saturating_add(added);
+    }
+
+    #[inline]
+    fn must_kick(&mut self) -> bool {
+        let unasked = core::mem::take(&mut self.unasked);
+        if unasked == 0 {
+            return false;
+        }
+        event::before_asking();
+        let mut word = self.memory.bound.device.load_u32(0);
+        if !self.options.event_idx && word & event_word(3, 0) == event_word(AT_POSITION, 0) {
+            word = event_word(ENABLE, 0);
+        }
+        event::packed_wants(word, self.published, unasked, self.size)
+    }
+
+    #[inline]
+    fn pop_used(&mut self) -> Result<Option<Used>, Broken> {
+        if !self.in_flight.is_in_batch() {
+            let ring = self.memory.bound.descriptor;
+            if self.in_flight.published() == 0 || !is_used(ring, self.used) {
+                return Ok(None);
+            }
+            event::after_seeing();
+            let descriptor = Descriptor::load(ring, self.used.at);
+            let id = BufferId(descriptor.third);
+            // Without WRITE the length means nothing (virtio 1.2 §2.8.5).
+            let len = if descriptor.fourth & WRITE == 0 { 0 } else { descriptor.len };
+            self.in_flight.accept(Used { id, len }, self.in_flight.published())?;
+        }
+        let Some((used, buffer)) = self.in_flight.return_next() else { return Ok(None) };
+        self.used = self.used.advanced(buffer.descriptors, self.size);
+        self.free += buffer.descriptors;
+        Ok(Some(used))
+    }
+
+    #[inline]
+    fn arm_calls(&mut self, arm: Arm) -> bool {
+        let entries = match arm {
+            Arm::Never => {
+                self.memory.bound.driver.store_u32(0, event_word(DISABLE, 0));
+                return false;
+            }
+            Arm::Next => 1,
+            Arm::After(buffers) => {
+                let can_come = u16::try_from(self.in_flight.published()).unwrap_or(u16::MAX);
+                buffers.clamp(1, can_come.max(1))
+            }
+        };
+        let word = match self.options.event_idx {
+            false => event_word(ENABLE, 0),
+            true => {
+                let wanted_at = self.used.advanced(entries - 1, self.size);
+                event_word(AT_POSITION, wanted_at.to_bits())
+            }
+        };
+        self.memory.bound.driver.store_u32(0, word);
+        event::before_second_look();
+        self.in_flight.is_in_batch() || is_used(self.memory.bound.descriptor, self.used)
+    }
+}

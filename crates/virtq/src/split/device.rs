@@ -1,0 +1,245 @@
+//! The device's side of a split ring.
+//!
+//! How: indexes run freely over 16 bits and are cut to the ring when used. The driver's index is
+//! loaded only when the cached one is exhausted, the own one stored once per publish. Limits: a
+//! driver that makes a head available twice gets it twice; what it hurts is only itself.
+
+use crate::areas::Bound;
+use crate::chain::IndirectTable;
+use crate::desc::{Descriptor, INDIRECT, NEXT};
+use crate::event;
+use crate::split::{
+    FAR, FLAGS, INDEX, NO_NOTIFICATION, available_entry, available_event, used_entry, used_event,
+};
+use crate::{
+    Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Format, Head, Position, QueueOptions,
+    QueueSetup, Regions, SIZE_MAX, Why,
+};
+
+/// A split virtqueue, seen from the device.
+#[derive(Debug)]
+pub struct SplitDevice {
+    parts: Bound,
+    size: u16,
+    options: QueueOptions,
+    /// Next available entry that is not popped.
+    popped: u16,
+    /// The driver's index as last loaded: `popped` to `popped + size`.
+    seen: u16,
+    /// The own index with and without what is only staged.
+    staged: u16,
+    published: u16,
+    /// Used entries published since [`must_call`](DeviceQueue::must_call) was last asked.
+    unasked: u32,
+    /// Nobody has asked since the start or a rebind: where the driver last saw us is unknown.
+    is_first_call: bool,
+    /// The flags or event word as last stored, if it was.
+    armed: Option<u16>,
+}
+
+impl SplitDevice {
+    /// The driver's index, checked against what may be available beyond the popped position.
+    #[inline]
+    fn load_index(&mut self, at: u16) -> Result<(), Broken> {
+        let index = self.parts.driver.load_u16(INDEX);
+        let beyond = index.wrapping_sub(self.popped);
+        // An index that went back behind a cursor is as wrong as one that went too far.
+        if beyond > self.size || beyond < at.wrapping_sub(self.popped) {
+            return Err(Broken(Why::IndexJump));
+        }
+        event::after_seeing();
+        self.seen = index;
+        Ok(())
+    }
+
+    #[inline]
+    fn is_seen(&self, at: u16) -> bool {
+        at.wrapping_sub(self.popped) < self.seen.wrapping_sub(self.popped)
+    }
+
+    /// Follows one chain; each descriptor is read once, and at most `size` of them.
+    #[inline]
+    fn walk(&self, head: u16, regions: &Regions, into: &mut Elements) -> Result<(), Broken> {
+        let mut index = head;
+        for _ in 0..self.size {
+            if index >= self.size {
+                return Err(Broken(Why::BadIndex));
+            }
+            let descriptor = Descriptor::load(self.parts.descriptor, index);
+            let flags = descriptor.third;
+            if flags & INDIRECT != 0 {
+                let allowed = self.options.indirect;
+                let table = IndirectTable::find(&descriptor, flags, allowed, regions)?;
+                return table.walk_linked(regions, into);
+            }
+            into.push(&descriptor, flags, regions)?;
+            if flags & NEXT == 0 {
+                return Ok(());
+            }
+            index = descriptor.fourth;
+        }
+        Err(Broken(Why::ChainTooLong))
+    }
+
+    /// Stores the word with which the driver is told when to kick, unless it is there already.
+    #[inline]
+    fn store_armed(&mut self, offset: usize, value: u16) {
+        if self.armed != Some(value) {
+            self.parts.device.store_u16(offset, value);
+            self.armed = Some(value);
+        }
+    }
+
+    fn is_event_far(&self) -> bool {
+        let ahead = self.armed.map_or(0, |event| event.wrapping_sub(self.popped));
+        (FAR / 2..=FAR).contains(&ahead)
+    }
+}
+
+impl DeviceQueue for SplitDevice {
+    const FORMAT: Format = Format::Split;
+
+    fn start(setup: &QueueSetup, regions: &Regions) -> Result<Self, Broken> {
+        if !setup.size.is_power_of_two() || setup.size > SIZE_MAX {
+            return Err(Broken(Why::BadIndex));
+        }
+        Ok(Self {
+            parts: Bound::translate(Format::Split, setup.size, &setup.areas, regions)?,
+            size: setup.size,
+            options: setup.options,
+            popped: setup.position.available,
+            seen: setup.position.available,
+            staged: setup.position.used,
+            published: setup.position.used,
+            unasked: 0,
+            is_first_call: true,
+            armed: None,
+        })
+    }
+
+    #[inline]
+    fn size(&self) -> u16 {
+        self.size
+    }
+
+    #[inline]
+    fn cursor(&self) -> Cursor {
+        Cursor { at: self.popped, wrap: true, buffers: 0 }
+    }
+
+    #[inline]
+    fn peek(
+        &mut self,
+        at: &mut Cursor,
+        regions: &Regions,
+        into: &mut Elements,
+    ) -> Result<Option<Head>, Broken> {
+        into.clear();
+        if !self.is_seen(at.at) {
+            self.load_index(at.at)?;
+            if !self.is_seen(at.at) {
+                return Ok(None);
+            }
+        }
+        let id = self.parts.driver.load_u16(available_entry(at.at, self.size));
+        self.walk(id, regions, into)?;
+        at.at = at.at.wrapping_add(1);
+        at.buffers = at.buffers.wrapping_add(1);
+        Ok(Some(Head { id, descriptors: 1 }))
+    }
+
+    #[inline]
+    fn pop_to(&mut self, at: Cursor) {
+        self.popped = at.at;
+    }
+
+    #[inline]
+    fn add_used(&mut self, head: Head, written: u32) {
+        let entry = used_entry(self.staged, self.size);
+        self.parts.device.store_u32(entry, u32::from(head.id));
+        self.parts.device.store_u32(entry + 4, written);
+        self.staged = self.staged.wrapping_add(1);
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        let added = self.staged.wrapping_sub(self.published);
+        if added == 0 {
+            return;
+        }
+        event::before_showing();
+        self.parts.device.store_u16(INDEX, self.staged);
+        self.published = self.staged;
+        self.unasked = self.unasked.saturating_add(u32::from(added));
+    }
+
+    #[inline]
+    fn must_call(&mut self) -> bool {
+        let unasked = core::mem::take(&mut self.unasked);
+        if unasked == 0 {
+            return false;
+        }
+        event::before_asking();
+        let driver = self.parts.driver;
+        if self.options.notify_on_empty && driver.load_u16(INDEX) == self.popped {
+            return true;
+        }
+        if !self.options.event_idx {
+            return driver.load_u16(FLAGS) & NO_NOTIFICATION == 0;
+        }
+        let Ok(added) = u16::try_from(unasked) else { return true };
+        let old = self.published.wrapping_sub(added);
+        let wanted_at = driver.load_u16(used_event(self.size));
+        let is_first = core::mem::take(&mut self.is_first_call);
+        is_first || event::crossed(wanted_at, self.published, old)
+    }
+
+    #[inline]
+    fn arm_kicks(&mut self, arm: Arm) -> bool {
+        let buffers = match arm {
+            Arm::Never => {
+                match self.options.event_idx {
+                    false => self.store_armed(FLAGS, NO_NOTIFICATION),
+                    true if self.is_event_far() => {}
+                    true => {
+                        let far = self.popped.wrapping_add(FAR);
+                        self.store_armed(available_event(self.size), far);
+                    }
+                }
+                return false;
+            }
+            Arm::Next => 1,
+            Arm::After(buffers) => buffers.clamp(1, self.size),
+        };
+        match self.options.event_idx {
+            false => self.store_armed(FLAGS, 0),
+            true => {
+                let wanted_at = self.popped.wrapping_add(buffers - 1);
+                self.store_armed(available_event(self.size), wanted_at);
+            }
+        }
+        event::before_second_look();
+        self.parts.driver.load_u16(INDEX) != self.popped
+    }
+
+    fn arm_kicks_behind(&mut self, at: Cursor) -> bool {
+        match self.options.event_idx {
+            false => self.store_armed(FLAGS, 0),
+            true => self.store_armed(available_event(self.size), at.at),
+        }
+        event::before_second_look();
+        self.parts.driver.load_u16(INDEX) != at.at
+    }
+
+    fn position(&self) -> Position {
+        Position { available: self.popped, used: self.published, ..Position::FRESH }
+    }
+
+    fn rebind(&mut self, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
+        self.parts = Bound::translate(Format::Split, self.size, areas, regions)?;
+        self.seen = self.popped;
+        self.is_first_call = true;
+        self.armed = None;
+        Ok(())
+    }
+}

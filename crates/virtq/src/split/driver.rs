@@ -1,0 +1,257 @@
+//! The driver's side of a split ring.
+//!
+//! How: the free list and the record of every chain are private; the shared table is only
+//! written. Free descriptors are taken from the front of the list and come back at its end, so
+//! that with IN_ORDER they are used in ring order, as the specification wants it (virtio 1.2
+//! §2.7.5.2). Limits: indirect tables hold [`INDIRECT_ELEMENTS_MAX`](crate::INDIRECT_ELEMENTS_MAX)
+//! elements.
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+use crate::areas::{DESCRIPTOR_LEN, DriverMemory};
+use crate::desc::{Descriptor, INDIRECT, NEXT, WRITE};
+use crate::event;
+use crate::flight::{Flying, InFlight};
+use crate::plan::Plan;
+use crate::split::{
+    FAR, FLAGS, INDEX, NO_NOTIFICATION, available_entry, available_event, used_entry, used_event,
+};
+use crate::{
+    Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, SharedSlice, Used,
+    Why,
+};
+
+/// A split virtqueue, seen from the driver.
+#[derive(Debug)]
+pub struct SplitDriver {
+    memory: DriverMemory,
+    size: u16,
+    options: QueueOptions,
+    /// For each descriptor the one behind it, in a chain or in the free list.
+    next: Box<[u16]>,
+    free_first: u16,
+    free_last: u16,
+    free: u16,
+    in_flight: InFlight,
+    /// For each descriptor the id of the last chain that started with it.
+    id_of_head: Box<[u16]>,
+    /// The own index with and without what is only staged.
+    staged: u16,
+    published: u16,
+    /// Buffers published since [`must_kick`](DriverQueue::must_kick) was last asked.
+    unasked: u64,
+    /// Next used entry, and the device's index as last loaded.
+    used: u16,
+    seen: u16,
+}
+
+impl SplitDriver {
+    /// Writes the elements into free descriptors; returns the first and the last of them.
+    #[inline]
+    fn write_chain(&mut self, readable: &[(u64, u32)], writable: &[(u64, u32)]) -> (u16, u16) {
+        let table = self.memory.bound.descriptor;
+        let count = readable.len() + writable.len();
+        let first = self.free_first;
+        let (mut index, mut last) = (first, first);
+        for (at, &(address, len)) in readable.iter().chain(writable).enumerate() {
+            let write = if at < readable.len() { 0 } else { WRITE };
+            let next = self.next[usize::from(index)];
+            let (flags, fourth) = if at + 1 < count { (write | NEXT, next) } else { (write, 0) };
+            Descriptor { address, len, third: flags, fourth }.store(table, index);
+            last = index;
+            index = next;
+        }
+        self.free_first = index;
+        (first, last)
+    }
+
+    /// Writes the elements into the id's table and one free descriptor for the table.
+    fn write_table(
+        &mut self,
+        readable: &[(u64, u32)],
+        writable: &[(u64, u32)],
+        id: BufferId,
+    ) -> (u16, u16) {
+        let (table, table_address) = self.memory.indirect_table(id.0);
+        let mut count = 0u16;
+        let last = readable.len() + writable.len() - 1;
+        for (at, &(address, len)) in readable.iter().chain(writable).enumerate() {
+            let write = if at < readable.len() { 0 } else { WRITE };
+            let (flags, next) = if at < last { (write | NEXT, count + 1) } else { (write, 0) };
+            Descriptor { address, len, third: flags, fourth: next }.store(table, count);
+            count += 1;
+        }
+        let first = self.free_first;
+        let len = u32::from(count) * DESCRIPTOR_LEN;
+        let descriptor = Descriptor { address: table_address, len, third: INDIRECT, fourth: 0 };
+        descriptor.store(self.memory.bound.descriptor, first);
+        self.free_first = self.next[usize::from(first)];
+        (first, first)
+    }
+
+    #[inline]
+    fn release(&mut self, chain: &Flying) {
+        if self.free == 0 {
+            self.free_first = chain.first;
+        } else {
+            self.next[usize::from(self.free_last)] = chain.first;
+        }
+        self.free_last = chain.last;
+        self.free += chain.descriptors;
+    }
+
+    /// Reads and checks the next used entry, if there is one.
+    #[inline]
+    fn accept_used(&mut self) -> Result<bool, Broken> {
+        let device = self.memory.bound.device;
+        if self.used == self.seen {
+            let index = device.load_u16(INDEX);
+            if index == self.used {
+                return Ok(false);
+            }
+            if u64::from(index.wrapping_sub(self.used)) > self.in_flight.published() {
+                return Err(Broken(Why::NotInFlight));
+            }
+            event::after_seeing();
+            self.seen = index;
+        }
+        let entry = used_entry(self.used, self.size);
+        let (head, len) = (device.load_u32(entry), device.load_u32(entry + 4));
+        let head = usize::try_from(head).unwrap_or(usize::MAX);
+        let id = *self.id_of_head.get(head).ok_or(Broken(Why::BadIndex))?;
+        if self.in_flight.first_of(id).map(usize::from) != Some(head) {
+            return Err(Broken(Why::NotInFlight));
+        }
+        let shown = u64::from(self.seen.wrapping_sub(self.used));
+        self.in_flight.accept(Used { id: BufferId(id), len }, shown)?;
+        Ok(true)
+    }
+}
+
+impl DriverQueue for SplitDriver {
+    const FORMAT: Format = Format::Split;
+
+    fn new(memory: SharedSlice, device_address: u64, size: u16, options: QueueOptions) -> Self {
+        assert!(size.is_power_of_two(), "a split queue of {size} entries");
+        Self {
+            memory: DriverMemory::new(Format::Split, memory, device_address, size, options),
+            size,
+            options,
+            next: (1..=size).map(|next| next % size).collect(),
+            free_first: 0,
+            free_last: size - 1,
+            free: size,
+            in_flight: InFlight::new(size, options.in_order),
+            id_of_head: vec![0; usize::from(size)].into(),
+            staged: 0,
+            published: 0,
+            unasked: 0,
+            used: 0,
+            seen: 0,
+        }
+    }
+
+    fn areas(&self) -> Areas {
+        self.memory.areas
+    }
+
+    #[inline]
+    fn size(&self) -> u16 {
+        self.size
+    }
+
+    #[inline]
+    fn free(&self) -> u16 {
+        self.free
+    }
+
+    #[inline]
+    fn add(
+        &mut self,
+        readable: &[(u64, u32)],
+        writable: &[(u64, u32)],
+        id: BufferId,
+    ) -> Result<(), QueueFull> {
+        let plan = Plan::of(readable, writable, self.size, self.options)?;
+        assert!(self.in_flight.is_free(id), "buffer {} is in flight", id.0);
+        if plan.descriptors > self.free {
+            return Err(QueueFull);
+        }
+        let chain = match plan.indirect {
+            true => self.write_table(readable, writable, id),
+            false => self.write_chain(readable, writable),
+        };
+        self.free -= plan.descriptors;
+        self.in_flight.add(id, plan.descriptors, chain, plan.writable);
+        self.id_of_head[usize::from(chain.0)] = id.0;
+        let entry = available_entry(self.staged, self.size);
+        self.memory.bound.driver.store_u16(entry, chain.0);
+        self.staged = self.staged.wrapping_add(1);
+        Ok(())
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        let added = self.in_flight.publish();
+        if added == 0 {
+            return;
+        }
+        event::before_showing();
+        self.memory.bound.driver.store_u16(INDEX, self.staged);
+        self.published = self.staged;
+        self.unasked += added;
+    }
+
+    #[inline]
+    fn must_kick(&mut self) -> bool {
+        let unasked = core::mem::take(&mut self.unasked);
+        if unasked == 0 {
+            return false;
+        }
+        event::before_asking();
+        let device = self.memory.bound.device;
+        if !self.options.event_idx {
+            return device.load_u16(FLAGS) & NO_NOTIFICATION == 0;
+        }
+        let Ok(added) = u16::try_from(unasked) else { return true };
+        let wanted_at = device.load_u16(available_event(self.size));
+        event::crossed(wanted_at, self.published, self.published.wrapping_sub(added))
+    }
+
+    #[inline]
+    fn pop_used(&mut self) -> Result<Option<Used>, Broken> {
+        if !self.in_flight.is_in_batch() && !self.accept_used()? {
+            return Ok(None);
+        }
+        let Some((used, chain)) = self.in_flight.return_next() else { return Ok(None) };
+        self.used = self.used.wrapping_add(1);
+        self.release(&chain);
+        Ok(Some(used))
+    }
+
+    #[inline]
+    fn arm_calls(&mut self, arm: Arm) -> bool {
+        let driver = self.memory.bound.driver;
+        let buffers = match arm {
+            Arm::Never => {
+                match self.options.event_idx {
+                    false => driver.store_u16(FLAGS, NO_NOTIFICATION),
+                    true => driver.store_u16(used_event(self.size), self.used.wrapping_add(FAR)),
+                }
+                return false;
+            }
+            Arm::Next => 1,
+            Arm::After(buffers) => {
+                let can_come = u16::try_from(self.in_flight.published()).unwrap_or(u16::MAX);
+                buffers.clamp(1, can_come.max(1))
+            }
+        };
+        match self.options.event_idx {
+            false => driver.store_u16(FLAGS, 0),
+            true => driver.store_u16(used_event(self.size), self.used.wrapping_add(buffers - 1)),
+        }
+        event::before_second_look();
+        self.in_flight.is_in_batch() || self.memory.bound.device.load_u16(INDEX) != self.used
+    }
+}
