@@ -5,7 +5,7 @@
 //! whose content makes no sense is dropped and counted; a ring that breaks the rules stops.
 
 use ringway_net::{
-    Counters, DropReason, HEADER_LEN, Negotiated, NetHeader, PACKET_LEN_MAX, Packet,
+    Counters, DropReason, HEADER_LEN_HASH, Negotiated, NetHeader, PACKET_LEN_MAX, Packet,
 };
 use ringway_net::{ETHERNET_HEADER_LEN, PacketSource};
 use ringway_virtq::{Arm, Broken, Cursor, DeviceQueue, Elements, Head, Regions, SharedSlice, Why};
@@ -99,7 +99,8 @@ impl<Q: DeviceQueue> FromGuest<Q> {
             if !self.elements.writable().is_empty() {
                 return Err(Why::WrongDirection);
             }
-            match self.parse() {
+            let header = self.take_header()?;
+            match self.check(header) {
                 Ok((header, len)) => return Ok(Some(Lent { head, next, header, len })),
                 Err(reason) => {
                     self.counters.count_drop(reason);
@@ -111,23 +112,25 @@ impl<Q: DeviceQueue> FromGuest<Q> {
     }
 
     /// Takes the header off the elements; what remains is the payload.
-    fn parse(&mut self) -> Result<(NetHeader, u32), DropReason> {
-        let mut header = [0; HEADER_LEN];
+    fn take_header(&mut self) -> Result<NetHeader, Why> {
+        let mut header = [0; HEADER_LEN_HASH];
         let header_len = self.negotiated.header_len;
         let mut have = 0;
-        let mut len = 0u64;
         self.payload.clear();
         for &element in self.elements.readable() {
-            let take = element.len().min(header_len - have);
-            let (front, rest) = element.split_at(take);
-            let keep = take.min(HEADER_LEN.saturating_sub(have));
-            front.read(0, &mut header[have..have + keep]);
-            have += take;
+            let (front, rest) = element.split_at(element.len().min(header_len - have));
+            front.read(0, &mut header[have..have + front.len()]);
+            have += front.len();
             if !rest.is_empty() {
-                len += rest.len() as u64;
                 self.payload.push(rest);
             }
         }
+        NetHeader::decode_any(&header[..have]).filter(|_| have == header_len).ok_or(Why::NoHeader)
+    }
+
+    /// What counts of the header, and the packet's length, if the two make sense together.
+    fn check(&self, header: NetHeader) -> Result<(NetHeader, u32), DropReason> {
+        let len: u64 = self.payload.iter().map(|piece| piece.len() as u64).sum();
         if len < ETHERNET_HEADER_LEN as u64 {
             return Err(DropReason::Malformed);
         }
@@ -135,7 +138,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         if len > PACKET_LEN_MAX {
             return Err(DropReason::TooLong);
         }
-        let header = self.negotiated.from_guest(NetHeader::decode(&header));
+        let header = self.negotiated.from_guest(header);
         if header.check(len).is_err() || !self.negotiated.may_send(&header) {
             return Err(DropReason::Malformed);
         }

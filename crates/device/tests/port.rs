@@ -137,6 +137,7 @@ both_formats!(
     a_buffer_without_room_for_the_header_breaks_the_receiveq,
     the_header_may_be_split_at_every_byte,
     a_packet_shorter_than_ethernet_is_dropped_and_counted,
+    a_buffer_shorter_than_the_header_breaks_the_transmitq,
     a_writable_element_breaks_the_transmitq,
     an_offload_that_was_not_negotiated_cannot_be_sent,
     spec_5_1_6_5_every_command_is_answered,
@@ -285,7 +286,7 @@ fn the_header_may_be_split_at_every_byte<D: DriverQueue, Q: DeviceQueue>() {
 }
 
 fn a_packet_shorter_than_ethernet_is_dropped_and_counted<D: DriverQueue, Q: DeviceQueue>() {
-    for len in 1..12 + 14 {
+    for len in 12..12 + 14 {
         let mut bench = Bench::<D>::new(Features::empty());
         let mut source = from_guest::<D, Q>(&bench);
         bench.send(&vec![0; len], &[5]);
@@ -294,6 +295,16 @@ fn a_packet_shorter_than_ethernet_is_dropped_and_counted<D: DriverQueue, Q: Devi
         assert_eq!(source.broken(), None);
         source.flush();
         assert_eq!(bench.all_used().len(), 1, "the buffer goes back");
+    }
+}
+
+fn a_buffer_shorter_than_the_header_breaks_the_transmitq<D: DriverQueue, Q: DeviceQueue>() {
+    for len in 1..12 {
+        let mut bench = Bench::<D>::new(Features::empty());
+        let mut source = from_guest::<D, Q>(&bench);
+        bench.send(&vec![0; len], &[5]);
+        assert!(source.peek().is_none());
+        assert_eq!(source.broken(), Some(Why::NoHeader), "{len} bytes");
     }
 }
 

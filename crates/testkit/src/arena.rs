@@ -90,6 +90,14 @@ impl TestMemory {
         self.file.as_fd()
     }
 
+    /// Takes the memory away under whoever has mapped it; nothing of it may be touched any more.
+    ///
+    /// # Errors
+    /// From the operating system.
+    pub fn truncate(&self) -> io::Result<()> {
+        Ok(ftruncate(&self.file, 0)?)
+    }
+
     /// Whether nobody has written outside the regions.
     pub fn guards_intact(&self) -> bool {
         let mut intact = true;

@@ -1,56 +1,23 @@
 //! The whole program with user-space guests: what two guests exchange is verified byte by byte
-//! under every combination of features, over many reconnects, and beside a hostile guest.
+//! under every combination of features and over many reconnects.
 //!
 //! Each test starts its own `ringway run`; see `RingwayProcess` for where the binary comes from.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::thread;
+mod common;
+
 use std::time::{Duration, Instant};
 
-use ringway_net::{Features, HEADER_LEN, NetHeader};
+use ringway_net::{Features, NetHeader};
 use ringway_testkit::frames::{self, Link, Mac, Stamp};
-use ringway_testkit::hostile::{RawDescriptor, WRITE};
-use ringway_testkit::{
-    AnyUserGuest, GuestOptions, HostileGuest, RingwayProcess, Rng, Scramble, Traffic,
-};
+use ringway_testkit::{AnyUserGuest, GuestOptions, RingwayProcess, Rng};
 use ringway_virtq::Format;
 
-type Outcome = Result<(), Box<dyn std::error::Error>>;
+use common::{
+    FRAME_LEN_MAX, Outcome, SHOWN_LIMIT, accepting, attach_two, new_flow, verify_exchange,
+};
 
-/// Longest frame with the MTU that ports have by default.
-const FRAME_LEN_MAX: usize = 1514;
-
-/// Longest wait until statistics show what happened.
-const SHOWN_LIMIT: Duration = Duration::from_secs(5);
-
-/// Each exchange has its own flow number, so that a late packet is never taken for a new one.
-fn new_flow() -> u64 {
-    static FLOW: AtomicU32 = AtomicU32::new(1);
-    u64::from(FLOW.fetch_add(1, Ordering::Relaxed))
-}
-
-fn accepting(features: Features) -> GuestOptions {
-    GuestOptions { accept: features, ..GuestOptions::default() }
-}
-
-fn attach_two(
-    ringway: &RingwayProcess,
-    options: [&GuestOptions; 2],
-) -> Result<[AnyUserGuest; 2], Box<dyn std::error::Error>> {
-    Ok([
-        AnyUserGuest::attach(&ringway.socket("a"), options[0])?,
-        AnyUserGuest::attach(&ringway.socket("b"), options[1])?,
-    ])
-}
-
-fn verify_exchange(guests: &mut [AnyUserGuest; 2], packets: u64, len_max: usize) -> Outcome {
-    let macs = [guests[0].mac(), guests[1].mac()];
-    let mut traffic = Traffic::new(macs, new_flow(), len_max);
-    traffic.settle(guests)?;
-    traffic.exchange(guests, packets)?;
-    assert_eq!(traffic.arrived(), packets * 2);
-    Ok(())
-}
+/// An MTU is offered only where one was configured.
+const EVERYTHING_OFFERED: [(&str, &str); 2] = [("a", "mtu=1500"), ("b", "mtu=1500")];
 
 fn detach_both(guests: [AnyUserGuest; 2]) -> Outcome {
     for guest in guests {
@@ -61,7 +28,7 @@ fn detach_both(guests: [AnyUserGuest; 2]) -> Outcome {
 
 #[test]
 fn guests_exchange_every_packet_in_every_combination_of_ring_features() -> Outcome {
-    let ringway = RingwayProcess::start(&[("a", ""), ("b", "")])?;
+    let ringway = RingwayProcess::start(&EVERYTHING_OFFERED)?;
     let choices = [
         Features::RING_PACKED,
         Features::MRG_RXBUF,
@@ -91,7 +58,7 @@ fn guests_exchange_every_packet_in_every_combination_of_ring_features() -> Outco
 
 #[test]
 fn every_offered_feature_is_right_when_negotiated_and_when_not() -> Outcome {
-    let ringway = RingwayProcess::start(&[("a", ""), ("b", "")])?;
+    let ringway = RingwayProcess::start(&EVERYTHING_OFFERED)?;
     for feature in Features::OFFERED.difference(Features::VERSION_1).iter() {
         let without = Features::OFFERED.difference(feature).drop_unmet();
         let only = with_needs(feature);
@@ -152,7 +119,7 @@ fn the_configuration_space_says_what_the_port_is() -> Outcome {
 /// A packet the receiver has to be able to cut arrives whole, or not at all.
 #[test]
 fn a_receiver_never_sees_an_offload_it_did_not_accept() -> Outcome {
-    let ringway = RingwayProcess::start(&[("a", ""), ("b", "")])?;
+    let ringway = RingwayProcess::start(&[("a", "mtu=9000"), ("b", "mtu=9000")])?;
     let without = Features::OFFERED.difference(Features::GUEST_TSO4).drop_unmet();
     for accept in [Features::OFFERED, without] {
         let mut guests = attach_two(&ringway, [&accepting(Features::OFFERED), &accepting(accept)])?;
@@ -208,7 +175,7 @@ fn receive_until(
 fn control_commands_are_always_answered() -> Outcome {
     const CLASS_MAC: u8 = 1;
     const MAC_ADDR_SET: u8 = 1;
-    let ringway = RingwayProcess::start(&[("a", ""), ("b", "")])?;
+    let ringway = RingwayProcess::start(&[("a", "mtu=9000"), ("b", "mtu=9000")])?;
     for format in [Features::empty(), Features::RING_PACKED] {
         let accept = Features::OFFERED.difference(Features::RING_PACKED) | format;
         let options = accepting(accept);
@@ -254,151 +221,4 @@ fn a_guest_may_reconnect_a_hundred_times() -> Outcome {
         }
     }
     Ok(())
-}
-
-/// The queues that statistics show as broken on a port, with the reasons.
-fn broken_queues(ringway: &RingwayProcess, port: &str) -> Result<Vec<String>, std::io::Error> {
-    let stats = ringway.port_stats(port)?;
-    let list = stats["broken"].as_array();
-    let list = list.ok_or_else(|| std::io::Error::other(format!("no list of queues: {stats}")))?;
-    Ok(list.iter().map(|entry| entry.as_str().unwrap_or_default().to_string()).collect())
-}
-
-/// Waits until a queue is shown as broken; it must be the only one.
-fn wait_for_broken(ringway: &RingwayProcess, port: &str, queue: &str) -> Outcome {
-    let deadline = Instant::now() + SHOWN_LIMIT;
-    loop {
-        let broken = broken_queues(ringway, port)?;
-        match &broken[..] {
-            [only] if only.starts_with(queue) => return Ok(()),
-            [] if Instant::now() < deadline => thread::sleep(Duration::from_millis(10)),
-            _ => return Err(format!("{queue} is not the only one broken: {broken:?}").into()),
-        }
-    }
-}
-
-/// The names of the queues in statistics, by their index.
-const QUEUE_NAMES: [&str; 3] = ["receiveq1", "transmitq1", "controlq"];
-
-/// Runs `hostile` while two other guests exchange verified traffic; then the port must serve a
-/// good guest again.
-fn beside_good_guests(
-    loss_allowed: bool,
-    hostile: impl FnOnce(&RingwayProcess) -> Outcome,
-) -> Outcome {
-    let mut ringway = RingwayProcess::start(&[("a", ""), ("b", ""), ("h", "")])?;
-    let all = GuestOptions::default();
-    let mut guests = attach_two(&ringway, [&all, &all])?;
-    let mut traffic = Traffic::new([guests[0].mac(), guests[1].mac()], new_flow(), FRAME_LEN_MAX);
-    if loss_allowed {
-        traffic = traffic.allow_loss();
-    }
-    traffic.settle(&mut guests)?;
-    let over = AtomicBool::new(false);
-    let (good, bad) = thread::scope(|scope| {
-        let good = scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                traffic.exchange(&mut guests, 100).map_err(|error| error.to_string())?;
-            }
-            Ok::<(), String>(())
-        });
-        let bad = hostile(&ringway);
-        over.store(true, Ordering::Relaxed);
-        (good.join(), bad)
-    });
-    assert!(ringway.is_running()?, "{}", ringway.log());
-    bad?;
-    good.map_err(|_| "the good guests panicked")??;
-    println!("{} packets arrived, {} lost", traffic.arrived(), traffic.lost());
-    assert!(traffic.arrived() > traffic.lost() * 4, "others were disturbed");
-    // Undisturbed from here on, and the hostile guest's port is usable again.
-    verify_exchange(&mut guests, 500, FRAME_LEN_MAX)?;
-    let [one, two] = guests;
-    two.detach()?;
-    let mut guests = [one, AnyUserGuest::attach(&ringway.socket("h"), &all)?];
-    verify_exchange(&mut guests, 500, FRAME_LEN_MAX)?;
-    assert_eq!(broken_queues(&ringway, "h")?, [""; 0]);
-    assert!(ringway.stop()?.success(), "{}", ringway.log());
-    Ok(())
-}
-
-/// What each way to break a ring looks like; every one must stop that queue, and only that.
-fn offences(guest: &HostileGuest) -> Vec<(&'static str, usize, Vec<RawDescriptor>)> {
-    let inside = guest.scratch().device_address;
-    let readable = RawDescriptor { address: inside, len: 100, id: 0, flags: 0 };
-    let writable = RawDescriptor { flags: WRITE, ..readable };
-    let (start, len) = guest.memory().ranges()[0];
-    let header = u32::try_from(HEADER_LEN).unwrap_or(0);
-    vec![
-        ("outside memory", 1, vec![RawDescriptor { address: 0xdead_0000_0000, ..readable }]),
-        ("over the end", 1, vec![RawDescriptor { address: start + len - 50, ..readable }]),
-        ("overflow", 1, vec![RawDescriptor { address: u64::MAX - 50, ..readable }]),
-        ("length zero", 1, vec![RawDescriptor { len: 0, ..readable }]),
-        ("readable after writable", 1, vec![writable, readable]),
-        ("wrong direction to device", 1, vec![writable]),
-        ("no room for the header", 1, vec![RawDescriptor { len: header - 1, ..readable }]),
-        ("indirect length", 1, vec![RawDescriptor { flags: 4, len: 17, ..readable }]),
-        ("indirect of nothing", 1, vec![RawDescriptor { flags: 4, len: 0, ..readable }]),
-        ("control without answer", 2, vec![readable]),
-    ]
-}
-
-#[test]
-fn each_offence_stops_that_queue_only() -> Outcome {
-    for format in [Features::empty(), Features::RING_PACKED] {
-        beside_good_guests(false, |ringway| {
-            let accept = Features::OFFERED.difference(Features::RING_PACKED) | format;
-            let mut at = 0;
-            loop {
-                let guest = HostileGuest::attach(&ringway.socket("h"), &accepting(accept))?;
-                let Some((name, queue, elements)) = offences(&guest).into_iter().nth(at) else {
-                    return Ok(());
-                };
-                assert_eq!(broken_queues(ringway, "h")?, [""; 0], "before {name}");
-                guest.offer(queue, &elements);
-                wait_for_broken(ringway, "h", QUEUE_NAMES[queue])
-                    .map_err(|error| format!("{name}: {error}"))?;
-                at += 1;
-            }
-        })?;
-    }
-    Ok(())
-}
-
-#[test]
-fn an_available_index_that_jumps_stops_the_queue() -> Outcome {
-    beside_good_guests(false, |ringway| {
-        let accept = Features::OFFERED.difference(Features::RING_PACKED);
-        let guest = HostileGuest::attach(&ringway.socket("h"), &accepting(accept))?;
-        let queue = guest.queue(1);
-        queue.set_available_index(queue.size() + 1);
-        queue.kick();
-        wait_for_broken(ringway, "h", QUEUE_NAMES[1])
-    })
-}
-
-/// Random bytes in every descriptor, index, header and control command.
-#[test]
-fn nonsense_in_every_ring_never_disturbs_the_others() -> Outcome {
-    let mut rng = Rng::from_environment("nonsense", 0x0bad_cafe);
-    beside_good_guests(true, |ringway| {
-        let mut rounds_broken = 0;
-        for round in 0..60 {
-            let mut accept = Features::OFFERED;
-            accept.set(Features::RING_PACKED, round % 2 == 0);
-            accept.set(Features::INDIRECT_DESC, rng.one_in(2));
-            accept.set(Features::EVENT_IDX, rng.one_in(2));
-            accept.set(Features::MRG_RXBUF, rng.one_in(2));
-            let guest = HostileGuest::attach(&ringway.socket("h"), &accepting(accept))?;
-            let how = if rng.one_in(3) { Scramble::Bytes } else { Scramble::Plausible };
-            for _ in 0..4 {
-                guest.scramble(&mut rng, how);
-                // The answer comes after everything the kicks have started.
-                rounds_broken += usize::from(!broken_queues(ringway, "h")?.is_empty());
-            }
-            assert!(guest.memory().guards_intact(), "round {round}: written outside memory");
-        }
-        assert!(rounds_broken > 60, "nonsense went unnoticed: {rounds_broken}");
-        Ok(())
-    })
 }

@@ -52,7 +52,8 @@ impl RingOffset {
     #[inline]
     pub fn distance(self, from: Self, size: u16) -> u32 {
         let lap = 2 * u32::from(size);
-        (self.on_lap(size) + lap - from.on_lap(size)) % lap
+        let ahead = self.on_lap(size) + lap - from.on_lap(size);
+        if ahead < lap { ahead } else { ahead - lap }
     }
 
     /// As the event suppression areas and vhost-user carry it: the wrap counter on top.
@@ -83,9 +84,12 @@ pub(crate) fn packed_wants(word: u32, new: RingOffset, added: u32, size: u16) ->
         return flags != DISABLE;
     }
     let event = RingOffset::from_bits((word & 0xffff) as u16);
+    if event.at >= size || added >= 2 * u32::from(size) {
+        return true;
+    }
     // The event is in old..new exactly if it is 1 to `added` entries behind new.
     let behind = new.distance(event, size);
-    event.at >= size || added >= 2 * u32::from(size) || (behind != 0 && behind <= added)
+    behind != 0 && behind <= added
 }
 
 /// After the content is written and before the index or the flags that show it are.
@@ -166,7 +170,9 @@ mod tests {
         assert!(packed_wants(u32::from(ENABLE) << 16, new, 1, 4));
         assert!(!packed_wants(u32::from(DISABLE) << 16, new, 1, 4));
         assert!(packed_wants(3 << 16, new, 1, 4), "reserved flags");
-        assert!(packed_wants(4 | 2 << 16, new, 1, 4), "an offset outside the ring");
+        for outside in [4, 0x7fff, 0x8004, 0xffff] {
+            assert!(packed_wants(outside | 2 << 16, new, 1, 4), "{outside:#x} is outside the ring");
+        }
         assert!(packed_wants(3 | 2 << 16, new, 8, 4), "more than two laps");
     }
 

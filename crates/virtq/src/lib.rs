@@ -43,5 +43,7 @@ pub use queue::{
     QueueSetup, SIZE_MAX, Used,
 };
 pub use regions::{REGIONS_MAX, Region, RegionError, Regions};
+#[cfg(loom)]
+pub use shared::ModelledMemory;
 pub use shared::SharedSlice;
 pub use split::{SplitDevice, SplitDriver};

@@ -193,6 +193,8 @@ impl DriverQueue for PackedDriver {
         };
         self.memory.bound.driver.store_u32(0, word);
         event::before_second_look();
-        self.in_flight.is_in_batch() || is_used(self.memory.bound.descriptor, self.used)
+        let is_waiting = self.in_flight.published() > 0;
+        let ring = self.memory.bound.descriptor;
+        self.in_flight.is_in_batch() || (is_waiting && is_used(ring, self.used))
     }
 }

@@ -150,6 +150,10 @@ impl DeviceQueue for SplitDevice {
 
     #[inline]
     fn pop_to(&mut self, at: Cursor) {
+        // A cursor from before a rebind is ahead of what has been seen since.
+        if at.at != self.seen && !self.is_seen(at.at) {
+            self.seen = at.at;
+        }
         self.popped = at.at;
     }
 
@@ -181,6 +185,7 @@ impl DeviceQueue for SplitDevice {
         }
         event::before_asking();
         let driver = self.parts.driver;
+        let is_first = core::mem::take(&mut self.is_first_call);
         if self.options.notify_on_empty && driver.load_u16(INDEX) == self.popped {
             return true;
         }
@@ -190,7 +195,6 @@ impl DeviceQueue for SplitDevice {
         let Ok(added) = u16::try_from(unasked) else { return true };
         let old = self.published.wrapping_sub(added);
         let wanted_at = driver.load_u16(used_event(self.size));
-        let is_first = core::mem::take(&mut self.is_first_call);
         is_first || event::crossed(wanted_at, self.published, old)
     }
 

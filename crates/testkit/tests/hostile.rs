@@ -1,0 +1,232 @@
+//! A hostile guest beside good ones: whatever it writes into its rings, ringway goes on, the
+//! others lose nothing, and statistics show what was stopped and why.
+//!
+//! Each test starts its own `ringway run`; see `RingwayProcess` for where the binary comes from.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringway_net::{Features, HEADER_LEN, NetHeader};
+use ringway_testkit::hostile::{RawDescriptor, WRITE};
+use ringway_testkit::{
+    AnyUserGuest, GuestOptions, HostileGuest, RingwayProcess, Rng, Scramble, Traffic,
+};
+
+use common::{
+    FRAME_LEN_MAX, Outcome, SHOWN_LIMIT, accepting, attach_two, new_flow, verify_exchange,
+};
+
+/// The queues that statistics show as broken on a port, with the reasons.
+fn broken_queues(ringway: &RingwayProcess, port: &str) -> Result<Vec<String>, std::io::Error> {
+    let stats = ringway.port_stats(port)?;
+    let list = stats["broken"].as_array();
+    let list = list.ok_or_else(|| std::io::Error::other(format!("no list of queues: {stats}")))?;
+    Ok(list.iter().map(|entry| entry.as_str().unwrap_or_default().to_string()).collect())
+}
+
+/// Waits until a queue is shown as broken; it must be the only one.
+fn wait_for_broken(ringway: &RingwayProcess, port: &str, queue: &str) -> Outcome {
+    let deadline = Instant::now() + SHOWN_LIMIT;
+    loop {
+        let broken = broken_queues(ringway, port)?;
+        match &broken[..] {
+            [only] if only.starts_with(queue) => return Ok(()),
+            [] if Instant::now() < deadline => thread::sleep(Duration::from_millis(10)),
+            _ => return Err(format!("not {queue}, but {broken:?} is shown as broken").into()),
+        }
+    }
+}
+
+/// The names of the queues in statistics, by their index.
+const QUEUE_NAMES: [&str; 3] = ["receiveq1", "transmitq1", "controlq"];
+
+/// Runs `hostile` while two other guests exchange verified traffic; then the port must serve a
+/// good guest again.
+fn beside_good_guests(
+    loss_allowed: bool,
+    hostile: impl FnOnce(&RingwayProcess) -> Outcome,
+) -> Outcome {
+    let mut ringway = RingwayProcess::start(&[("a", ""), ("b", ""), ("h", "")])?;
+    let all = GuestOptions::default();
+    let mut guests = attach_two(&ringway, [&all, &all])?;
+    let mut traffic = Traffic::new([guests[0].mac(), guests[1].mac()], new_flow(), FRAME_LEN_MAX);
+    if loss_allowed {
+        traffic = traffic.allow_loss();
+    }
+    traffic.settle(&mut guests)?;
+    let over = AtomicBool::new(false);
+    let (good, bad) = thread::scope(|scope| {
+        let good = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                traffic.exchange(&mut guests, 100).map_err(|error| error.to_string())?;
+            }
+            Ok::<(), String>(())
+        });
+        let bad = hostile(&ringway);
+        over.store(true, Ordering::Relaxed);
+        (good.join(), bad)
+    });
+    assert!(ringway.is_running()?, "{}", ringway.log());
+    bad?;
+    good.map_err(|_| "the good guests panicked")??;
+    println!("{} packets arrived, {} lost", traffic.arrived(), traffic.lost());
+    assert!(traffic.arrived() > traffic.lost() * 4, "others were disturbed");
+    // Undisturbed from here on, and the hostile guest's port is usable again.
+    verify_exchange(&mut guests, 500, FRAME_LEN_MAX)?;
+    let [one, two] = guests;
+    two.detach()?;
+    let mut guests = [one, AnyUserGuest::attach(&ringway.socket("h"), &all)?];
+    verify_exchange(&mut guests, 500, FRAME_LEN_MAX)?;
+    assert_eq!(broken_queues(&ringway, "h")?, [""; 0]);
+    assert!(ringway.stop()?.success(), "{}", ringway.log());
+    Ok(())
+}
+
+/// What each way to break a ring looks like; every one must stop that queue, and only that.
+fn offences(guest: &HostileGuest) -> Vec<(&'static str, usize, Vec<RawDescriptor>)> {
+    let inside = guest.scratch().device_address;
+    let readable = RawDescriptor { address: inside, len: 100, id: 0, flags: 0 };
+    let writable = RawDescriptor { flags: WRITE, ..readable };
+    let (start, len) = guest.memory().ranges()[0];
+    vec![
+        ("outside memory", 1, vec![RawDescriptor { address: 0xdead_0000_0000, ..readable }]),
+        ("over the end", 1, vec![RawDescriptor { address: start + len - 50, ..readable }]),
+        ("overflow", 1, vec![RawDescriptor { address: u64::MAX - 50, ..readable }]),
+        ("length zero", 1, vec![RawDescriptor { len: 0, ..readable }]),
+        ("readable after writable", 1, vec![writable, readable]),
+        ("wrong direction to device", 1, vec![writable]),
+        ("indirect length", 1, vec![RawDescriptor { flags: 4, len: 17, ..readable }]),
+        ("indirect of nothing", 1, vec![RawDescriptor { flags: 4, len: 0, ..readable }]),
+        ("control without answer", 2, vec![readable]),
+    ]
+}
+
+#[test]
+fn each_offence_stops_that_queue_only() -> Outcome {
+    for format in [Features::empty(), Features::RING_PACKED] {
+        beside_good_guests(false, |ringway| {
+            let accept = Features::OFFERED.difference(Features::RING_PACKED) | format;
+            let mut at = 0;
+            loop {
+                let guest = HostileGuest::attach(&ringway.socket("h"), &accepting(accept))?;
+                let Some((name, queue, elements)) = offences(&guest).into_iter().nth(at) else {
+                    return Ok(());
+                };
+                assert_eq!(broken_queues(ringway, "h")?, [""; 0], "before {name}");
+                guest.offer(queue, &elements);
+                wait_for_broken(ringway, "h", QUEUE_NAMES[queue])
+                    .map_err(|error| format!("{name}: {error}"))?;
+                at += 1;
+            }
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn an_available_index_that_jumps_stops_the_queue() -> Outcome {
+    beside_good_guests(false, |ringway| {
+        let accept = Features::OFFERED.difference(Features::RING_PACKED);
+        let guest = HostileGuest::attach(&ringway.socket("h"), &accepting(accept))?;
+        let queue = guest.queue(1);
+        queue.set_available_index(queue.size() + 1);
+        queue.kick();
+        wait_for_broken(ringway, "h", QUEUE_NAMES[1])
+    })
+}
+
+/// Packets that make no sense in a ring that does: dropped and counted, and the queue goes on.
+#[test]
+fn malformed_packets_are_counted_and_break_nothing() -> Outcome {
+    let too_short = u32::try_from(HEADER_LEN).unwrap_or(0) - 1;
+    let good = NetHeader::default();
+    let cases = [
+        ("no room for the header", good, too_short),
+        ("only a header", good, too_short + 1),
+        ("shorter than an Ethernet header", good, too_short + 1 + 13),
+        ("unknown segmentation", NetHeader { gso_type: 99, gso_size: 100, ..good }, 1000),
+        ("segments of nothing", NetHeader { gso_type: 1, flags: 1, ..good }, 1000),
+        ("checksum outside", NetHeader { flags: 1, csum_start: 2000, ..good }, 1000),
+        ("checksum over the end", NetHeader { flags: 1, csum_start: 987, ..good }, 1000),
+    ];
+    beside_good_guests(false, |ringway| {
+        for format in [Features::empty(), Features::RING_PACKED] {
+            let accept = Features::OFFERED.difference(Features::RING_PACKED) | format;
+            for (name, header, len) in cases {
+                let before = malformed(ringway, "h")?;
+                let guest = HostileGuest::attach(&ringway.socket("h"), &accepting(accept))?;
+                guest.scratch().memory.write(0, &header.encode());
+                let address = guest.scratch().device_address;
+                guest.offer(1, &[RawDescriptor { address, len, id: 0, flags: 0 }]);
+                let deadline = Instant::now() + SHOWN_LIMIT;
+                while malformed(ringway, "h")? == before {
+                    assert!(Instant::now() < deadline, "{name}: not counted");
+                    thread::sleep(Duration::from_millis(10));
+                }
+                assert_eq!(malformed(ringway, "h")?, before + 1, "{name}");
+                assert_eq!(broken_queues(ringway, "h")?, [""; 0], "{name}");
+            }
+        }
+        Ok(())
+    })
+}
+
+fn malformed(ringway: &RingwayProcess, port: &str) -> Result<u64, std::io::Error> {
+    let stats = ringway.port_stats(port)?;
+    Ok(stats["from_guest"]["drops"]["malformed"].as_u64().unwrap_or(0))
+}
+
+/// Random bytes in every descriptor, index, header and control command.
+#[test]
+fn nonsense_in_every_ring_never_disturbs_the_others() -> Outcome {
+    let mut rng = Rng::from_environment("nonsense", 0x0bad_cafe);
+    beside_good_guests(true, |ringway| {
+        let mut rounds_broken = 0;
+        for round in 0..60 {
+            let mut accept = Features::OFFERED;
+            accept.set(Features::RING_PACKED, round % 2 == 0);
+            accept.set(Features::INDIRECT_DESC, rng.one_in(2));
+            accept.set(Features::EVENT_IDX, rng.one_in(2));
+            accept.set(Features::MRG_RXBUF, rng.one_in(2));
+            let guest = HostileGuest::attach(&ringway.socket("h"), &accepting(accept))?;
+            let how = if rng.one_in(3) { Scramble::Bytes } else { Scramble::Plausible };
+            for _ in 0..4 {
+                guest.scramble(&mut rng, how);
+                // The answer comes after everything the kicks have started.
+                rounds_broken += usize::from(!broken_queues(ringway, "h")?.is_empty());
+            }
+            assert!(guest.memory().guards_intact(), "round {round}: written outside memory");
+        }
+        assert!(rounds_broken > 60, "nonsense went unnoticed: {rounds_broken}");
+        Ok(())
+    })
+}
+
+fn kicks(ringway: &RingwayProcess, port: &str) -> Result<u64, std::io::Error> {
+    let stats = ringway.port_stats(port)?;
+    Ok(stats["from_guest"]["kicks"].as_u64().unwrap_or(0))
+}
+
+/// Memory that vanishes under a running ring: touching it would raise SIGBUS.
+#[test]
+fn memory_that_is_taken_away_harms_only_its_guest() -> Outcome {
+    beside_good_guests(false, |ringway| {
+        for format in [Features::empty(), Features::RING_PACKED] {
+            let accept = Features::OFFERED.difference(Features::RING_PACKED) | format;
+            let guest = HostileGuest::attach(&ringway.socket("h"), &accepting(accept))?;
+            guest.memory().truncate()?;
+            let before = kicks(ringway, "h")?;
+            let deadline = Instant::now() + SHOWN_LIMIT;
+            // Until ringway has looked into the ring that is gone.
+            while kicks(ringway, "h")? == before {
+                assert!(Instant::now() < deadline, "kicks are not taken");
+                guest.queue(1).kick();
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Ok(())
+    })
+}
