@@ -112,14 +112,14 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     ///
     /// `len` must not be larger than what was reserved.
     pub fn commit(&mut self, header: NetHeader, len: u32) {
-        let mut left = len + self.negotiated.header_len as u32;
+        let mut left = u64::from(len) + self.negotiated.header_len as u64;
         let first = self.window.first;
         let mut used = 0u16;
         while used == 0 || left > 0 {
             let buffer = self.window.buffers[first + usize::from(used)];
-            let written = left.min(buffer.bytes);
+            let written = u32::try_from(left).map_or(buffer.bytes, |left| left.min(buffer.bytes));
             self.queue.add_used(buffer.head, written);
-            left -= written;
+            left -= u64::from(written);
             used += 1;
         }
         self.write_header(NetHeader { num_buffers: used, ..header });
@@ -304,7 +304,7 @@ impl<Q: DeviceQueue> PacketSink for ToGuest<Q> {
                 None => Put::NoRoom,
             };
         }
-        if copy(packet.payload, &self.slot) < packet.len {
+        if !copy(packet.payload, &self.slot) {
             return self.refuse(DropReason::TooLong);
         }
         self.commit(packet.header, packet.len);
@@ -312,9 +312,8 @@ impl<Q: DeviceQueue> PacketSink for ToGuest<Q> {
     }
 }
 
-/// The one copy of a packet: from the sender's memory into the receiver's.
-fn copy(from: &[SharedSlice], to: &[SharedSlice]) -> u32 {
-    let mut copied = 0usize;
+/// The one copy of a packet: from the sender's memory into the receiver's. `false`: it is longer.
+fn copy(from: &[SharedSlice], to: &[SharedSlice]) -> bool {
     let mut rooms = to.iter().copied();
     let mut room = SharedSlice::EMPTY;
     for &piece in from {
@@ -323,14 +322,13 @@ fn copy(from: &[SharedSlice], to: &[SharedSlice]) -> u32 {
             if room.is_empty() {
                 match rooms.next() {
                     Some(next) => room = next,
-                    None => return copied as u32,
+                    None => return false,
                 }
             }
-            let n = piece.copy_to(room);
-            copied += n;
-            piece = piece.split_at(n).1;
-            room = room.split_at(n).1;
+            let copied = piece.copy_to(room);
+            piece = piece.split_at(copied).1;
+            room = room.split_at(copied).1;
         }
     }
-    copied as u32
+    true
 }

@@ -1,4 +1,5 @@
 //! A driver queue against the device's source and sink over one memory, both ring formats.
+#![allow(clippy::cast_possible_truncation, reason = "small numbers that the tests choose")]
 
 use ringway_device::{ControlQueue, FromGuest, ToGuest};
 use ringway_net::{

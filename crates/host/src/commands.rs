@@ -51,9 +51,10 @@ impl Worker {
     fn slot(&mut self, id: PortId) -> &mut Port {
         let at = usize::from(id.0);
         assert!(at < PORTS_MAX, "port ids come from the control thread");
-        while self.ports.len() <= at {
-            let id = PortId(self.ports.len() as u16);
-            self.ports.push(Port::new(id, End::Absent));
+        while let Ok(next) = u16::try_from(self.ports.len())
+            && next <= id.0
+        {
+            self.ports.push(Port::new(PortId(next), End::Absent));
         }
         &mut self.ports[at]
     }
@@ -198,7 +199,7 @@ impl Worker {
         // SAFETY: `frame` lives until the end of this function and is used through this only.
         let payload = [unsafe { SharedSlice::new(frame.as_mut_ptr(), frame.len()) }];
         let header = NetHeader { num_buffers: 1, ..NetHeader::default() };
-        let packet = Packet { header, payload: &payload, len: payload[0].len() as u32 };
+        let packet = Packet { header, payload: &payload, len: ANNOUNCEMENT_LEN };
         self.switch.learn(id, mac, self.now_ms());
         for port in self.ports.iter_mut().filter(|port| port.id != id) {
             match port.put(&packet) {
@@ -302,11 +303,14 @@ impl Worker {
     }
 }
 
+/// Bytes of the shortest Ethernet frame, without its checksum.
+const ANNOUNCEMENT_LEN: u32 = 60;
+
 /// RFC 903: who has my IP address, asked by and about `mac`; padded to the shortest frame.
-fn announcement(mac: MacAddress) -> [u8; 60] {
+fn announcement(mac: MacAddress) -> [u8; ANNOUNCEMENT_LEN as usize] {
     const RARP: [u8; 2] = [0x80, 0x35];
     const ETHERNET_IPV4_REQUEST_REVERSE: [u8; 8] = [0, 1, 8, 0, 6, 4, 0, 3];
-    let mut frame = [0; 60];
+    let mut frame = [0; ANNOUNCEMENT_LEN as usize];
     frame[..6].fill(0xff);
     frame[6..12].copy_from_slice(&mac.0);
     frame[12..14].copy_from_slice(&RARP);

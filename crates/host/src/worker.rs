@@ -56,7 +56,10 @@ impl Wake {
         let port = PortId(u16::try_from(token >> 8).ok()?);
         match token & 0xff {
             Self::READABLE => Some(Self::Readable(port)),
-            queue => Queue::from_index(queue as u16).map(|queue| Self::Kick(port, queue)),
+            queue => {
+                let queue = Queue::from_index(u16::try_from(queue).ok()?)?;
+                Some(Self::Kick(port, queue))
+            }
         }
     }
 }

@@ -66,10 +66,10 @@ impl Daemon {
     pub(super) fn accept_control_client(&mut self) {
         let Some(control) = &mut self.control else { return };
         let Some(slot) = control.clients.iter().position(Option::is_none) else { return };
+        let token = Wake::ControlClient(u32::try_from(slot).unwrap_or(u32::MAX)).token();
         let Ok((stream, _)) = control.listener.accept() else { return };
-        let added = stream.set_nonblocking(true).and_then(|()| {
-            self.poller.add(stream.as_fd(), Wake::ControlClient(slot as u32).token())
-        });
+        let added =
+            stream.set_nonblocking(true).and_then(|()| self.poller.add(stream.as_fd(), token));
         match added {
             Ok(()) => {
                 let client = Client { stream, input: Vec::new(), output: Vec::new() };

@@ -10,12 +10,13 @@ mod stats;
 mod vm_port;
 mod worker_client;
 
+use std::io::Read;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use ringway_host::{Event as WorkerEvent, Events, Poller, Tap, TapOptions};
-use ringway_switch::PortId;
+use ringway_switch::{PORTS_MAX, PortId};
 use tracing::{error, info, warn};
 
 use crate::port_spec::{PortKind, PortSpec, RunConfig};
@@ -93,6 +94,9 @@ impl Daemon {
     /// No port at all could be opened, or the control socket cannot be.
     pub fn start(config: RunConfig) -> anyhow::Result<Self> {
         ringway_host::install_bus_guard().context("installing the SIGBUS handler")?;
+        if config.ports.len() > PORTS_MAX {
+            bail!("{} ports: at most {PORTS_MAX} are possible", config.ports.len());
+        }
         let poller = Poller::new().context("epoll")?;
         let signals = catch_signals()?;
         poller.add(signals.as_fd(), Wake::Signal.token())?;
@@ -104,8 +108,8 @@ impl Daemon {
         }
         let mut daemon =
             Self { ports: Vec::new(), poller, worker, control, signals, started: Instant::now() };
-        for spec in config.ports {
-            daemon.open_port(spec);
+        for (id, spec) in ids(PORTS_MAX).zip(config.ports) {
+            daemon.open_port(id, spec);
         }
         if daemon.ports.iter().all(|port| port.failure.is_some()) {
             bail!("no port could be opened");
@@ -113,8 +117,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    fn open_port(&mut self, spec: PortSpec) {
-        let id = PortId(self.ports.len() as u16);
+    fn open_port(&mut self, id: PortId, spec: PortSpec) {
         let mut port = Port { spec, failure: None, vm: None };
         if let Err(why) = self.try_open(id, &mut port) {
             error!(port = port.spec.name, "{why:#}");
@@ -166,7 +169,11 @@ impl Daemon {
         self.poller.wait(events, timeout)?;
         for event in events.iter() {
             match Wake::from_token(event.token) {
-                Some(Wake::Signal) => return Ok(false),
+                Some(Wake::Signal) => {
+                    // Read, so that the next signal is noticed again.
+                    let _ = (&self.signals).read(&mut [0; 16]);
+                    return Ok(false);
+                }
                 Some(Wake::Worker) => self.on_worker_events()?,
                 Some(Wake::Control) => self.accept_control_client(),
                 Some(Wake::ControlClient(client)) => self.serve_control_client(client),
@@ -190,8 +197,8 @@ impl Daemon {
                 break;
             }
         }
-        for at in 0..self.ports.len() {
-            self.drop_link(PortId(at as u16));
+        for id in ids(self.ports.len()) {
+            self.drop_link(id);
         }
         self.worker.stop();
     }
@@ -216,6 +223,11 @@ impl Port {
     fn is_linked(&self) -> bool {
         self.vm.as_ref().is_some_and(VmPort::is_linked)
     }
+}
+
+/// The ids of that many ports.
+fn ids(count: usize) -> impl Iterator<Item = PortId> {
+    (0..u16::MAX).map(PortId).take(count)
 }
 
 /// SIGINT and SIGTERM make the returned stream readable.

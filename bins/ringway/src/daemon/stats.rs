@@ -2,17 +2,15 @@
 
 use ringway_host::PortSnapshot;
 use ringway_net::{Counters, DropReason, Features};
-use ringway_switch::PortId;
 use ringway_virtq::Format;
 
-use super::{Daemon, Port};
+use super::{Daemon, Port, ids};
 use crate::control::{DirectionStats, PROTOCOL_VERSION, PortStats, StatsReply};
 
 impl Daemon {
     pub(super) fn stats(&self) -> StatsReply {
         let snapshots = self.worker.snapshot();
-        let ports = self.ports.iter().enumerate().map(|(at, port)| {
-            let id = PortId(at as u16);
+        let ports = ids(self.ports.len()).zip(&self.ports).map(|(id, port)| {
             port_stats(port, snapshots.iter().find(|snapshot| snapshot.port == id))
         });
         StatsReply {

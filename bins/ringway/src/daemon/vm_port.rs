@@ -10,7 +10,7 @@ use ringway_vhost_user::{Connection, Listener, Offer};
 use tracing::{info, warn};
 
 use super::link::Link;
-use super::{Daemon, Wake};
+use super::{Daemon, Wake, ids};
 use crate::port_spec::{PortKind, PortSpec};
 
 /// Pause between two attempts to connect.
@@ -117,10 +117,10 @@ impl Daemon {
     /// Ports that connect by themselves try again when their time has come.
     pub(super) fn connect_due_ports(&mut self) {
         let now = Instant::now();
-        for at in 0..self.ports.len() {
+        for (at, id) in ids(self.ports.len()).enumerate() {
             let Some(vm) = &mut self.ports[at].vm else { continue };
             if let Some(connection) = vm.try_connect(now) {
-                self.link(PortId(at as u16), connection);
+                self.link(id, connection);
             }
         }
     }
