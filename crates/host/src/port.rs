@@ -29,7 +29,8 @@ pub(crate) struct Port {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hold {
     pub(crate) to: PortId,
-    pub(crate) until: Instant,
+    /// Then the receiver counts as stuck; `None`: it waits as long as it takes.
+    pub(crate) until: Option<Instant>,
 }
 
 /// What is at the end of a port.

@@ -154,7 +154,8 @@ impl Worker {
             return None;
         }
         let holds = self.ports.iter().filter_map(|port| port.hold);
-        holds.map(|hold| hold.until.saturating_duration_since(Instant::now())).min()
+        let soonest = holds.filter_map(|hold| hold.until).min()?;
+        Some(soonest.saturating_duration_since(Instant::now()))
     }
 
     pub(crate) fn now_ms(&self) -> u64 {
@@ -215,7 +216,9 @@ impl Worker {
         }
         let now = Instant::now();
         for at in 0..self.ports.len() {
-            let Some(hold) = self.ports[at].hold.filter(|hold| hold.until <= now) else { continue };
+            let hold = self.ports[at].hold;
+            let is_over = |hold: &Hold| hold.until.is_some_and(|until| until <= now);
+            let Some(hold) = hold.filter(is_over) else { continue };
             self.ports[usize::from(hold.to.0)].is_stuck = true;
             self.release_holds(hold.to);
         }
@@ -309,10 +312,11 @@ impl Worker {
         {
             return self.make_ready(id);
         }
-        if receiver.is_stuck && !matches!(self.ports[usize::from(id.0)].end, End::Tap(_)) {
-            return self.make_ready(id);
-        }
-        self.ports[usize::from(id.0)].hold = Some(Hold { to, until: Instant::now() + HOLD_MAX });
+        // A tap on a cable keeps nobody else waiting, and the kernel bounds its queue.
+        let port = &mut self.ports[usize::from(id.0)];
+        let is_patient = self.cable.is_some() && matches!(port.end, End::Tap(_));
+        let until = (!is_patient).then(|| Instant::now() + HOLD_MAX);
+        port.hold = Some(Hold { to, until });
         self.holding += 1;
         self.report_broken(to);
     }

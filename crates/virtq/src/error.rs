@@ -1,4 +1,7 @@
 //! The two failures a ring knows: no room (expected), and a peer that broke the rules.
+//!
+//! How: [`QueueFull`] is an answer, [`Broken`] ends the queue. Limits: what it says is for logs and
+//! counters; nothing is repaired.
 
 use core::fmt;
 

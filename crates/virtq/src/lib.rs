@@ -15,6 +15,51 @@
 //!
 //! Both sides trust only private copies: whatever the peer may write is read once, copied,
 //! checked, and only the copy is used.
+//!
+//! Limits: 32768 entries a queue, [`ELEMENTS_MAX`] elements a buffer, [`REGIONS_MAX`] regions.
+//!
+//! One buffer there and back:
+//!
+//! ```
+//! use ringway_virtq::*;
+//!
+//! #[repr(align(64))]
+//! struct Memory([u8; 4096]);
+//! let mut memory = Memory([0; 4096]);
+//! // SAFETY: the memory outlives everything below and is only touched through this slice.
+//! let shared = unsafe { SharedSlice::new(memory.0.as_mut_ptr(), 4096) };
+//! let regions = Regions::new(vec![Region { guest_address: 0x10000, memory: shared }]).unwrap();
+//! let (size, options) = (8, QueueOptions::default());
+//! let ring_len = Layout::of(Format::Split, size, options).len as usize;
+//! let (ring, data) = shared.split_at(ring_len);
+//! let data_address = 0x10000 + ring_len as u64;
+//!
+//! let mut driver = SplitDriver::new(ring, 0x10000, size, options);
+//! let setup = QueueSetup { size, areas: driver.areas(), position: Position::FRESH, options };
+//! let mut device = SplitDevice::start(&setup, &regions).unwrap();
+//!
+//! // The driver asks: 5 bytes to read, 5 bytes to write.
+//! data.write(0, b"hello");
+//! driver.add(&[(data_address, 5)], &[(data_address + 5, 5)], BufferId(3)).unwrap();
+//! driver.publish();
+//! assert!(driver.must_kick());
+//!
+//! // The device answers.
+//! let (mut at, mut elements) = (device.cursor(), Elements::new());
+//! let head = device.peek(&mut at, &regions, &mut elements).unwrap().unwrap();
+//! assert_eq!(elements.readable()[0].copy_to(elements.writable()[0]), 5);
+//! device.pop_to(at);
+//! device.add_used(head, 5);
+//! device.publish();
+//! assert!(device.must_call());
+//!
+//! // The driver owns the memory again.
+//! assert_eq!(driver.pop_used(), Ok(Some(Used { id: BufferId(3), len: 5 })));
+//! let mut answer = [0; 5];
+//! data.read(5, &mut answer);
+//! assert_eq!(&answer, b"hello");
+//! assert_eq!(driver.free(), size);
+//! ```
 #![no_std]
 extern crate alloc;
 #[cfg(test)]

@@ -1,4 +1,7 @@
 //! The guest's memory: which guest-physical range is at which host address.
+//!
+//! How: a sorted table, searched only when the range found last does not hold the address.
+//! Limits: [`REGIONS_MAX`] ranges, which do not overlap; nothing spans two of them.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

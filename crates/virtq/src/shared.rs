@@ -3,6 +3,9 @@
 //! The only type through which this workspace touches such memory. No `&[u8]` to it ever exists:
 //! bytes are copied in or out, words are read once with relaxed atomic loads, and what was copied
 //! is what gets checked and used. Ordering is not here: rings use explicit fences.
+//!
+//! Limits: an access outside the slice or a misaligned word is a programmer error and panics; callers
+//! check first what a peer says. Under `--cfg loom` the type of `shared_loom.rs` takes its place.
 
 use core::ptr;
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};

@@ -1,9 +1,10 @@
 //! A port for a virtual machine: listening or connecting, and the link while there is one.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use anyhow::{anyhow, bail};
 use ringway_net::{Features, MacAddress, NetConfig};
 use ringway_switch::PortId;
 use ringway_vhost_user::{Connection, Listener, Offer};
@@ -40,7 +41,7 @@ impl VmPort {
             PortKind::VmConnect { socket } => {
                 Way::Connect { socket: socket.clone(), next_try: Instant::now() }
             }
-            PortKind::Vm { socket } => Way::Listen(Listener::bind(socket)?),
+            PortKind::Vm { socket } => Way::Listen(listen(socket)?),
             PortKind::Tap { .. } | PortKind::TapFd { .. } => {
                 unreachable!("only called for virtual machines")
             }
@@ -106,6 +107,15 @@ impl VmPort {
             _ => None,
         }
     }
+}
+
+/// Listens at `socket`; the error says all in one line.
+fn listen(socket: &Path) -> anyhow::Result<Listener> {
+    let directory = socket.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if directory.is_some_and(|directory| !directory.is_dir()) {
+        bail!("{}: its directory does not exist: create it first", socket.display());
+    }
+    Listener::bind(socket).map_err(|why| anyhow!("{why}"))
 }
 
 impl Daemon {
