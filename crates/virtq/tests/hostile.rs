@@ -18,14 +18,14 @@ use ringway_virtq::{
 const ROUNDS: u32 = 6000;
 const PEEKS_PER_ROUND: u32 = 24;
 /// Guest-physical ranges with holes between them; rings and data are anywhere in them.
-const RANGES: [(u64, usize); 3] = [(0x1000, 0x3000), (0x8000, 0x1000), (0x1_0000_0000, 0x2000)];
+const RANGES: [(u64, u32); 3] = [(0x1000, 0x3000), (0x8000, 0x1000), (0x1_0000_0000, 0x2000)];
 const MEMORY_LEN: usize = 0x6000;
 
 fn regions(memory: SharedSlice) -> Regions {
     let mut offset = 0;
     let table = RANGES.map(|(guest_address, len)| {
-        let memory = memory.slice(offset, len).expect("inside");
-        offset += len;
+        let memory = memory.slice(offset, len as usize).expect("inside");
+        offset += len as usize;
         Region { guest_address, memory }
     });
     Regions::new(table.to_vec()).expect("apart")
@@ -36,9 +36,9 @@ fn random_address(rng: &mut Rng) -> u64 {
     match rng.below(40) {
         0 => rng.next(),
         1 => u64::MAX - u64::from(rng.below(64)),
-        2 => start + len as u64 - u64::from(rng.below(64)),
-        3..20 => start + u64::from(rng.below(len as u32)),
-        _ => start + u64::from(rng.below(len as u32 / 16) * 16),
+        2 => start + u64::from(len) - u64::from(rng.below(64)),
+        3..20 => start + u64::from(rng.below(len)),
+        _ => start + u64::from(rng.below(len / 16) * 16),
     }
 }
 
@@ -273,6 +273,15 @@ fn a_packed_device_survives_any_driver() {
     }
 }
 
+/// Ends the writing thread even if the test panics, so that a failure does not hang.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A thread writes descriptors and indexes while the device reads them.
 fn racing_driver<V: DeviceQueue>() {
     let mut memory = Memory::new(MEMORY_LEN);
@@ -296,6 +305,7 @@ fn racing_driver<V: DeviceQueue>() {
                 scribble(&mut rng, &regions(shared), &setup, 0, V::FORMAT);
             }
         });
+        let _stop = StopOnDrop(&stop);
         let mut rng = Rng::new(2);
         let mut seen = Seen::default();
         for _ in 0..ROUNDS {
@@ -308,7 +318,6 @@ fn racing_driver<V: DeviceQueue>() {
                 seen.broken(broken);
             }
         }
-        stop.store(true, Ordering::Relaxed);
         assert!(seen.buffers > ROUNDS / 10 && seen.whys.len() > 2, "{}", seen.buffers);
     });
 }
@@ -373,7 +382,8 @@ fn hostile_device<D: DriverQueue>(default_seed: u64) {
                 let elements = [(0x100, 10), (0x200, 20), (0x300, 30)];
                 let (readable, writable) = elements.split_at(rng.index(4));
                 let sum: u32 = writable.iter().map(|&(_, len)| len).sum();
-                let added = driver.add(readable, writable, BufferId(id as u16));
+                let added =
+                    driver.add(readable, writable, BufferId(u16::try_from(id).expect("small")));
                 in_flight[id] = added.ok().map(|()| sum);
             }
             if rng.one_in(2) {

@@ -16,7 +16,7 @@ use ringway_virtq::{
 };
 
 /// Operations of all cases of one format together.
-const OPERATIONS: usize = 1_200_000;
+const OPERATIONS: usize = 3_000_000;
 /// Payload bytes that belong to one buffer id.
 const SLOT: usize = 64;
 const ELEMENTS_PER_BUFFER_MAX: usize = 40;
@@ -193,7 +193,7 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
         self.stamp = self.stamp.wrapping_add(1);
         for (at, &(address, len)) in elements[..readable].iter().enumerate() {
             let stamp = self.stamp.wrapping_add(u8::try_from(at).expect("few"));
-            self.memory_at(address, len).write(0, &[stamp; SLOT][..len as usize]);
+            self.memory_at(address, len as usize).write(0, &[stamp; SLOT][..len as usize]);
         }
         let in_table = self.options.indirect && (2..=INDIRECT_ELEMENTS_MAX).contains(&count);
         let writable = elements.split_off(readable);
@@ -234,7 +234,7 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
         for &(address, len) in &expected.writable {
             let len = left.min(len as usize);
             let mut bytes = [0; SLOT];
-            self.memory_at(address, len as u32).read(0, &mut bytes[..len]);
+            self.memory_at(address, len).read(0, &mut bytes[..len]);
             assert!(bytes[..len].iter().all(|&byte| byte == !expected.stamp), "written bytes");
             left -= len;
         }
@@ -281,7 +281,7 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
         let same = |elements: &[SharedSlice], wanted: &[(u64, u32)]| {
             assert_eq!(elements.len(), wanted.len());
             for (element, &(address, len)) in elements.iter().zip(wanted) {
-                assert_eq!(element.as_ptr(), self.memory_at(address, len).as_ptr());
+                assert_eq!(element.as_ptr(), self.memory_at(address, len as usize).as_ptr());
                 assert_eq!(element.len(), len as usize);
             }
         };
@@ -320,7 +320,7 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
         let mut left = buffer.written as usize;
         for &(address, len) in &buffer.writable {
             let len = left.min(len as usize);
-            self.memory_at(address, len as u32).write(0, &[!buffer.stamp; SLOT][..len]);
+            self.memory_at(address, len).write(0, &[!buffer.stamp; SLOT][..len]);
             left -= len;
         }
         self.device.add_used(buffer.head.expect("popped"), buffer.written);
@@ -387,9 +387,9 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
         }
     }
 
-    fn memory_at(&self, address: u64, len: u32) -> SharedSlice {
+    fn memory_at(&self, address: u64, len: usize) -> SharedSlice {
         let offset = usize::try_from(address - self.payload_address).expect("inside");
-        self.payload.slice(offset, len as usize).expect("inside")
+        self.payload.slice(offset, len).expect("inside")
     }
 }
 

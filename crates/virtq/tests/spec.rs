@@ -194,7 +194,8 @@ fn regions_come_in_any_order_up_to_509() {
     for _ in 0..20_000 {
         let (at, offset) = (rng.index(REGIONS_MAX), rng.index(2 * LEN));
         let len = 1 + rng.index(LEN);
-        let found = regions.slice(0x1000 * (at as u64 + 1) + offset as u64, len as u32);
+        let found = regions
+            .slice(0x1000 * (at as u64 + 1) + offset as u64, u32::try_from(len).expect("small"));
         let expected = region(at).memory.slice(offset, len);
         assert_eq!(found.map(SharedSlice::as_ptr), expected.map(SharedSlice::as_ptr));
     }
@@ -317,7 +318,7 @@ fn spec_2_7_5_3_indirect_tables() {
         assert_eq!(verdict(&one, 16), None);
         assert_eq!(verdict(&two, 32), None);
         assert_eq!(verdict(&nested, 32), Some(Why::BadIndirect));
-        let too_long = 16 * ELEMENTS_MAX as u32 + 16;
+        let too_long = u32::try_from(16 * ELEMENTS_MAX + 16).expect("small");
         for len in [0, 1, 15, 17, 33, too_long, u32::MAX, u32::MAX - 15] {
             assert_eq!(verdict(&two, len), Some(Why::BadIndirectLength), "{len}");
         }
@@ -564,6 +565,25 @@ fn a_rebound_queue_keeps_its_position_and_calls_again() {
     assert_eq!(moved, Err(Broken(Why::BadArea)));
     let position = Position { available: 4, used: 4, ..Position::FRESH };
     assert_eq!(ring.device.position(), position);
+}
+
+#[test]
+fn a_rebound_queue_believes_only_the_new_memory() {
+    let mut ring = ByHand::<SplitDevice>::new(4, NO_OPTIONS);
+    ring.describe(0, 0, (data(), 1, 0), 0);
+    ring.show_split(0, &[0, 0]);
+    assert!(ring.peek().expect("ok").is_some(), "the index 2 is known");
+    // Elsewhere nothing is available, and an old cursor does not change that.
+    let elsewhere = Areas { driver: BASE + TABLE as u64, ..areas() };
+    ring.device.rebind(&elsewhere, &ring.regions).expect("right areas");
+    assert_eq!(ring.peek(), Ok(None));
+    ring.device.rebind(&areas(), &ring.regions).expect("right areas");
+    let mut at = ring.device.cursor();
+    assert!(ring.device.peek(&mut at, &ring.regions, &mut ring.elements).expect("ok").is_some());
+    ring.device.rebind(&areas(), &ring.regions).expect("right areas");
+    ring.memory.store_u16(DRIVER_AREA + 2, 1);
+    ring.device.pop_to(at);
+    assert_eq!(ring.peek(), Ok(None), "popped by a cursor from before the rebind");
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl Rng {
 
     /// 0 to `bound - 1`.
     pub fn below(&mut self, bound: u32) -> u32 {
-        u32::try_from((self.next() >> 32) * u64::from(bound) >> 32).expect("below the bound")
+        u32::try_from(((self.next() >> 32) * u64::from(bound)) >> 32).expect("below the bound")
     }
 
     pub fn index(&mut self, bound: usize) -> usize {

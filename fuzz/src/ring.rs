@@ -1,0 +1,113 @@
+//! What a guest writes into its rings: descriptors, indexes, tables, in memory it may change.
+
+use std::cell::{Cell, RefCell};
+
+use ringway_device::FromGuest;
+use ringway_net::{Counters, Features, Negotiated, PacketSource};
+use ringway_testkit::TestMemory;
+use ringway_virtq::{
+    Areas, DeviceQueue, Elements, PackedDevice, Position, QueueSetup, SharedSlice, SplitDevice,
+};
+
+const BASE: u64 = 0x4000;
+const SIZE: u16 = 16;
+/// Small, so that random addresses are inside now and then.
+const MEMORY_LEN: usize = 0x4000;
+/// First, so that short inputs make something available.
+const DRIVER_AT: u64 = BASE;
+const DESCRIPTOR_AT: u64 = BASE + 0x40;
+/// Runs between two looks at the guards, which are long.
+const GUARDS_EVERY: u32 = 64;
+const DEVICE_AT: u64 = BASE + 0x400;
+
+thread_local! {
+    static MEMORY: RefCell<Option<TestMemory>> = const { RefCell::new(None) };
+    static RUNS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Split: the input fills the memory in which the ring lies.
+pub(crate) fn split_chain(data: &[u8]) {
+    chain::<SplitDevice>(data);
+}
+
+/// Packed: the same.
+pub(crate) fn packed_chain(data: &[u8]) {
+    chain::<PackedDevice>(data);
+}
+
+/// A whole transmitq on such a ring, until it idles or breaks.
+pub(crate) fn transmitq(data: &[u8]) {
+    with_memory(data, |memory| {
+        let Ok(negotiated) = Negotiated::new(Features::OFFERED - Features::RING_PACKED) else {
+            return;
+        };
+        let Ok(queue) = SplitDevice::start(&setup(&negotiated), &memory.regions()) else { return };
+        let mut source = FromGuest::new(queue, memory.regions(), negotiated, Counters::default());
+        for _ in 0..2 * SIZE {
+            match source.peek() {
+                Some(packet) => {
+                    assert!(packet.payload.iter().all(|piece| is_inside(memory, *piece)))
+                }
+                None => break,
+            }
+            source.pop();
+        }
+        source.flush();
+    });
+}
+
+fn chain<Q: DeviceQueue>(data: &[u8]) {
+    with_memory(data, |memory| {
+        let Ok(negotiated) = Negotiated::new(Features::OFFERED) else { return };
+        let regions = memory.regions();
+        let Ok(mut queue) = Q::start(&setup(&negotiated), &regions) else { return };
+        let mut elements = Elements::new();
+        for _ in 0..2 * SIZE {
+            let mut at = queue.cursor();
+            match queue.peek(&mut at, &regions, &mut elements) {
+                Ok(Some(head)) => {
+                    let all = elements.readable().iter().chain(elements.writable());
+                    assert!(all.into_iter().all(|piece| is_inside(memory, *piece)));
+                    queue.pop_to(at);
+                    queue.add_used(head, 0);
+                }
+                Ok(None) | Err(_) => break,
+            }
+        }
+        queue.publish();
+        let _ = queue.must_call();
+    });
+}
+
+fn setup(negotiated: &Negotiated) -> QueueSetup {
+    QueueSetup {
+        size: SIZE,
+        areas: Areas { descriptor: DESCRIPTOR_AT, driver: DRIVER_AT, device: DEVICE_AT },
+        position: Position::FRESH,
+        options: negotiated.options,
+    }
+}
+
+fn with_memory(data: &[u8], run: impl FnOnce(&TestMemory)) {
+    MEMORY.with_borrow_mut(|memory| {
+        if memory.is_none() {
+            *memory = TestMemory::new(&[(BASE, MEMORY_LEN as u64)]).ok();
+        }
+        let Some(memory) = memory else { return };
+        let whole = memory.region(0);
+        whole.write(0, &[0; MEMORY_LEN]);
+        whole.write(0, &data[..data.len().min(whole.len())]);
+        run(memory);
+        RUNS.set(RUNS.get().wrapping_add(1));
+        if RUNS.get().is_multiple_of(GUARDS_EVERY) {
+            assert!(memory.guards_intact(), "memory outside the guest's was written");
+        }
+    });
+}
+
+fn is_inside(memory: &TestMemory, piece: SharedSlice) -> bool {
+    let whole = memory.region(0);
+    let start = whole.as_ptr().addr();
+    let at = piece.as_ptr().addr();
+    at >= start && at + piece.len() <= start + whole.len() && !piece.is_empty()
+}

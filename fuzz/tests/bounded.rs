@@ -1,0 +1,93 @@
+//! Every target with a bounded number of seeded inputs: random bytes, structured bytes, and small
+//! changes of inputs that came before. A failing input is printed, with the seed of the run.
+#![allow(clippy::cast_possible_truncation, reason = "small numbers that the tests choose")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ringway_fuzz::{TARGETS, Target, canary};
+use ringway_testkit::Rng;
+
+const INPUTS: u32 = 20_000;
+const INPUT_LEN_MAX: u64 = 2048;
+const KEPT_MAX: usize = 64;
+
+#[test]
+fn no_input_fails_any_target() {
+    for (name, target) in TARGETS {
+        if let Some(input) = failing_input(target, INPUTS) {
+            panic!("{name} fails with the input {input:02x?}");
+        }
+    }
+}
+
+#[test]
+fn the_canary_fails_and_is_noticed() {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let found = failing_input(canary, 200 * INPUTS);
+    std::panic::set_hook(hook);
+    assert!(found.is_some(), "nobody would notice a failure");
+}
+
+/// Runs a target; the first input that fails.
+fn failing_input(target: Target, inputs: u32) -> Option<Vec<u8>> {
+    let mut rng = Rng::from_environment("fuzz", 1);
+    let mut kept: Vec<Vec<u8>> = Vec::new();
+    for _ in 0..inputs {
+        let input = make_input(&mut rng, &kept);
+        if catch_unwind(AssertUnwindSafe(|| target(&input))).is_err() {
+            return Some(input);
+        }
+        if kept.len() < KEPT_MAX {
+            kept.push(input);
+        }
+    }
+    None
+}
+
+fn make_input(rng: &mut Rng, kept: &[Vec<u8>]) -> Vec<u8> {
+    match rng.below(4) {
+        0 => random(rng, INPUT_LEN_MAX),
+        1 => random(rng, 64),
+        2 => ring_like(rng),
+        _ => changed(rng, kept),
+    }
+}
+
+fn random(rng: &mut Rng, len_max: u64) -> Vec<u8> {
+    (0..rng.below(len_max)).map(|_| rng.bits() as u8).collect()
+}
+
+/// Indexes that make descriptors available, then sixteen with addresses near the memory.
+fn ring_like(rng: &mut Rng) -> Vec<u8> {
+    let mut bytes = vec![0, 0, rng.below(20) as u8, 0];
+    for _ in 0..16 {
+        bytes.extend((rng.below(18) as u16).to_le_bytes());
+    }
+    bytes.resize(0x40, 0);
+    for _ in 0..16 {
+        let address = 0x4000 + rng.below(0x4800);
+        let len = rng.below(0x800) as u32 & !(rng.below(2) as u32 * 15);
+        bytes.extend(address.to_le_bytes());
+        bytes.extend(len.to_le_bytes());
+        bytes.extend((rng.below(18) as u16).to_le_bytes());
+        bytes.extend((rng.below(20) as u16 | (rng.bits() as u16 & 0x8080)).to_le_bytes());
+    }
+    let tail = random(rng, 0x400);
+    bytes.extend(tail);
+    bytes
+}
+
+fn changed(rng: &mut Rng, kept: &[Vec<u8>]) -> Vec<u8> {
+    let Some(at) = usize::try_from(rng.below(kept.len().max(1) as u64)).ok() else {
+        return Vec::new();
+    };
+    let mut input = kept.get(at).cloned().unwrap_or_default();
+    for _ in 0..=rng.below(8) {
+        let at = rng.below(input.len().max(1) as u64) as usize;
+        if let Some(byte) = input.get_mut(at) {
+            *byte = rng.bits() as u8;
+        }
+    }
+    input
+}
