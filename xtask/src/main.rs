@@ -1,2 +1,93 @@
-//! xtask
-fn main() {}
+//! What `./x` does: set-up, the demonstration, tests, checks and measurements.
+//!
+//! How: one sub-command per file. Tests with real guests are in [`guest`]: each runs in a process
+//! of its own inside fresh namespaces, so that nothing of it can stay behind.
+//!
+//! Limits: Debian 12 or something like it, x86-64.
+
+#![forbid(unsafe_code)]
+
+mod check;
+mod counts;
+mod demo;
+mod dpdk_files;
+mod guest;
+mod kernel_files;
+mod paths;
+mod setup;
+mod shell;
+mod test_run;
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use paths::Paths;
+
+#[derive(Parser)]
+#[command(name = "./x")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Install what is missing
+    Setup,
+    /// Set up, build, and let two Linux guests talk through ringway
+    Demo {
+        /// Options of `ringway demo`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
+    },
+    /// Run every test, or those whose names contain one of the given words
+    Test {
+        /// Parts of the names of the tests to run; `guest::` in front: scenarios only
+        names: Vec<String>,
+        /// List the names only
+        #[arg(long)]
+        list: bool,
+    },
+    /// Format, lints, tidy rules and unit tests
+    Check,
+    /// Measure ringway against QEMU's own tap, in one guest
+    Bench,
+    /// Format the tree
+    Fmt,
+    /// Check the rules of the tree
+    Tidy,
+    /// Run one scenario here and now, without namespaces around it (internal)
+    #[command(hide = true)]
+    GuestOne {
+        /// Its name
+        name: String,
+        /// Where its sockets and scripts may be
+        #[arg(long)]
+        directory: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let paths = Paths::new();
+    let result = match Arguments::parse().command {
+        Command::Setup => setup::command(&paths),
+        Command::Demo { options } => demo::command(&paths, &options),
+        Command::Test { names, list: false } => test_run::command(&paths, &names),
+        Command::Test { names, list: true } => test_run::list(&paths, &names),
+        Command::Check => check::command(&paths),
+        Command::Bench => guest::bench(&paths),
+        Command::Fmt => check::format(&paths),
+        Command::Tidy => tidy::command(&paths),
+        Command::GuestOne { name, directory } => return guest::run_here(&paths, &name, &directory),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! `./x check`: what has to hold before every commit; and the builds that other commands need.
+
+use std::process::Command;
+
+use crate::paths::Paths;
+use crate::{shell, tidy};
+
+/// `./x check`
+///
+/// # Errors
+/// The first check that fails.
+pub fn command(paths: &Paths) -> anyhow::Result<()> {
+    let lints = ["--workspace", "--all-targets", "--", "-D", "warnings"];
+    step("format", || shell::run(cargo(paths, "fmt").args(["--all", "--check"])))?;
+    step("tidy", || tidy::command(paths))?;
+    step("lints", || shell::run(cargo(paths, "clippy").args(lints)))?;
+    step("unit tests", || shell::run(cargo(paths, "test").args(["--workspace", "--lib", "--bins"])))
+}
+
+/// `./x fmt`
+///
+/// # Errors
+/// The formatter fails.
+pub fn format(paths: &Paths) -> anyhow::Result<()> {
+    shell::run(cargo(paths, "fmt").arg("--all"))
+}
+
+/// Builds the binary that is tested and shown.
+///
+/// # Errors
+/// It does not build.
+pub fn build_ringway(paths: &Paths) -> anyhow::Result<()> {
+    shell::run(cargo(paths, "build").args(["--release", "-p", "ringway"]))
+}
+
+/// `cargo` for this tree.
+pub fn cargo(paths: &Paths, command: &str) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.arg(command).current_dir(&paths.root);
+    cargo
+}
+
+fn step(name: &str, check: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    println!("check: {name}");
+    check()
+}

@@ -1,0 +1,180 @@
+//! DPDK's `dpdk-testpmd` with the libraries it needs, unpacked below `target/guest`.
+//!
+//! How: the program is in Debian's `dpdk-dev`, which depends on all of DPDK. Instead of installing
+//! that, `ldd` says which libraries are missing, and the packages of just these are unpacked beside
+//! it, until none is missing.
+//!
+//! Limits: a library's package is guessed from its file name, as Debian's policy has it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::bail;
+
+use crate::kernel_files::download_and_unpack;
+use crate::paths::Paths;
+use crate::shell;
+
+/// The package with the program.
+pub const PACKAGE: &str = "dpdk-dev";
+
+/// Drivers that are loaded by name and not because something links to them.
+const DRIVERS: [&str; 3] = ["librte_bus_vdev", "librte_mempool_ring", "librte_net_virtio"];
+
+/// Rounds of finding what is missing: each goes at least one library deeper.
+const ROUNDS_MAX: usize = 12;
+
+/// What it takes to run `dpdk-testpmd`.
+#[derive(Debug)]
+pub struct DpdkFiles {
+    /// The program.
+    pub testpmd: PathBuf,
+    /// Where its libraries are, if they are not the machine's own.
+    pub libraries: PathBuf,
+    /// The drivers to load.
+    pub drivers: Vec<PathBuf>,
+}
+
+impl DpdkFiles {
+    /// The program with its libraries and drivers, and no arguments yet.
+    ///
+    /// The drivers are preloaded because DPDK refuses to load any from below a directory that
+    /// everybody can write to, as `/tmp` is.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.testpmd);
+        let drivers: Vec<_> = self.drivers.iter().map(|path| path.to_string_lossy()).collect();
+        command.env("LD_LIBRARY_PATH", &self.libraries).env("LD_PRELOAD", drivers.join(":"));
+        command
+    }
+}
+
+/// Makes sure that the program can be started.
+///
+/// # Errors
+/// No such package, no network, or a library whose package cannot be guessed.
+pub fn prepare(paths: &Paths) -> anyhow::Result<()> {
+    if find(paths).is_some() {
+        return Ok(());
+    }
+    println!("downloading DPDK's testpmd");
+    let directory = directory(paths);
+    if !testpmd(&directory).is_file() {
+        download_and_unpack(&[PACKAGE], &directory)?;
+    }
+    let mut packages = Vec::new();
+    for _ in 0..ROUNDS_MAX {
+        let wanted = wanted_packages(&directory)?;
+        if wanted.is_empty() {
+            fs::write(directory.join("complete"), packages.join("\n"))?;
+            return Ok(());
+        }
+        if let Some(again) = wanted.iter().find(|package| packages.contains(*package)) {
+            bail!("{again}: does not contain what its name promises");
+        }
+        let names: Vec<&str> = wanted.iter().map(String::as_str).collect();
+        download_and_unpack(&names, &directory)?;
+        packages.extend(wanted);
+    }
+    bail!("still incomplete after {ROUNDS_MAX} rounds: {}", packages.join(" "))
+}
+
+/// The program, if it is complete.
+pub fn find(paths: &Paths) -> Option<DpdkFiles> {
+    let directory = directory(paths);
+    if !directory.join("complete").is_file() {
+        return None;
+    }
+    let drivers = DRIVERS.map(|name| find_driver(&directory, name));
+    Some(DpdkFiles {
+        testpmd: testpmd(&directory),
+        libraries: libraries(&directory),
+        drivers: drivers.into_iter().collect::<Option<_>>()?,
+    })
+}
+
+fn directory(paths: &Paths) -> PathBuf {
+    paths.guest().join("dpdk")
+}
+
+fn testpmd(directory: &Path) -> PathBuf {
+    directory.join("usr/bin/dpdk-testpmd")
+}
+
+fn libraries(directory: &Path) -> PathBuf {
+    directory.join("usr/lib/x86_64-linux-gnu")
+}
+
+fn find_driver(directory: &Path, name: &str) -> Option<PathBuf> {
+    let prefix = format!("{name}.so.");
+    let entries = fs::read_dir(libraries(directory)).ok()?.flatten();
+    entries.map(|entry| entry.path()).find(|path| {
+        let version = path.file_name().and_then(|name| name.to_str()?.strip_prefix(&prefix));
+        version.is_some_and(|version| version.bytes().all(|byte| byte.is_ascii_digit()))
+    })
+}
+
+/// The packages of all libraries that the dynamic linker does not find.
+fn wanted_packages(directory: &Path) -> anyhow::Result<Vec<String>> {
+    let mut objects = vec![testpmd(directory)];
+    objects.extend(DRIVERS.iter().filter_map(|name| find_driver(directory, name)));
+    let mut listing = shell::command(&["ldd"]);
+    let listing =
+        shell::output(listing.args(objects).env("LD_LIBRARY_PATH", libraries(directory)))?;
+    let mut missing: Vec<String> = missing_libraries(&listing).map(str::to_string).collect();
+    // The drivers have the version of everything else.
+    if let Some(version) = listing.lines().find_map(eal_version) {
+        let absent = DRIVERS.iter().filter(|name| find_driver(directory, name).is_none());
+        missing.extend(absent.map(|name| format!("{name}.so.{version}")));
+    }
+    let mut packages: Vec<String> = missing.iter().map(|name| package_of(name)).collect();
+    packages.sort();
+    packages.dedup();
+    Ok(packages)
+}
+
+fn eal_version(line: &str) -> Option<&str> {
+    line.trim().strip_prefix("librte_eal.so.")?.split_whitespace().next()
+}
+
+fn missing_libraries(listing: &str) -> impl Iterator<Item = &str> {
+    let missing = listing.lines().filter(|line| line.contains("=> not found"));
+    missing.filter_map(|line| line.split_whitespace().next())
+}
+
+/// The Debian package of a library: its name and version, with a dash between two digits.
+fn package_of(library: &str) -> String {
+    if library.starts_with("libmlx") {
+        return "ibverbs-providers".to_string();
+    }
+    let (name, version) = library.split_once(".so.").unwrap_or((library, ""));
+    let name = name.replace('_', "-").to_lowercase();
+    let dash = if name.ends_with(|last: char| last.is_ascii_digit()) { "-" } else { "" };
+    format!("{name}{dash}{version}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_follow_from_library_names() {
+        for (library, package) in [
+            ("librte_net_virtio.so.23", "librte-net-virtio23"),
+            ("librte_common_mlx5.so.23", "librte-common-mlx5-23"),
+            ("libpcap.so.0.8", "libpcap0.8"),
+            ("libnl-3.so.200", "libnl-3-200"),
+            ("libmlx5.so.1", "ibverbs-providers"),
+        ] {
+            assert_eq!(package_of(library), package);
+        }
+    }
+
+    #[test]
+    fn missing_libraries_are_read_from_ldd() {
+        let listing = "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibrte_eal.so.23 => not found\n\
+                       \tlibm.so.6 => /lib/libm.so.6 (0x00007f)\n";
+        assert_eq!(missing_libraries(listing).collect::<Vec<_>>(), ["librte_eal.so.23"]);
+        assert_eq!(listing.lines().find_map(eal_version), Some("23"));
+    }
+}

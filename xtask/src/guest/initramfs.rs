@@ -1,0 +1,235 @@
+//! The file system of QEMU guests: busybox, iperf3, ping, ethtool, and the virtio modules.
+//!
+//! How: programs come from this machine together with the libraries that `ldd` names; modules from
+//! the unpacked kernel, in the order in which they depend on each other. The archive is a `cpio`
+//! in the kernel's "newc" form, not compressed: an emulated processor would take longer to
+//! decompress it than to read it.
+//!
+//! Limits: modules that are not compressed, as Debian 12 has them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+
+use super::console::AGENT_LOOP;
+use crate::kernel_files::KernelFiles;
+use crate::shell;
+
+/// Programs of this machine that guests run.
+pub const PROGRAMS: [&str; 3] = ["iperf3", "ping", "ethtool"];
+
+/// What a guest's network needs; others come along by dependency.
+const MODULES: [&str; 2] = ["virtio_pci", "virtio_net"];
+
+/// Folders that must be there.
+const FOLDERS: [&str; 7] = ["bin", "dev", "etc", "mod", "proc", "sys", "tmp"];
+
+/// Deepest folder of modules that is looked into.
+const DEPTH_MAX: usize = 8;
+
+const FOLDER_MODE: u32 = 0o040_755;
+const FILE_MODE: u32 = 0o100_755;
+
+const PROLOGUE: &str = "\
+#!/bin/busybox sh
+/bin/busybox --install -s /bin
+export PATH=/bin HOME=/tmp
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+mount -t tmpfs tmpfs /tmp
+cd /tmp
+for module in MODULES; do
+    insmod /mod/$module.ko
+done
+ip link set lo up
+# Without this, busybox's shell would run its own.
+ping() { /bin/ping \"$@\"; }
+";
+
+/// The archive, as QEMU takes it with `-initrd`.
+///
+/// # Errors
+/// A program or a module is missing.
+pub fn build(kernel: &KernelFiles) -> anyhow::Result<Vec<u8>> {
+    let mut archive = Archive::default();
+    for folder in FOLDERS {
+        archive.folder(folder);
+    }
+    let mut order = Vec::new();
+    for module in MODULES {
+        add_module(kernel, module, &mut order, &mut archive)?;
+    }
+    let prologue = PROLOGUE.replace("MODULES", &order.join(" "));
+    archive.file("init", format!("{prologue}{AGENT_LOOP}").as_bytes());
+    // Before the links of busybox, which leave out names that are there.
+    for program in PROGRAMS.into_iter().chain(["busybox"]) {
+        let path = shell::find_program(program).ok_or_else(|| anyhow!("{program}: not found"))?;
+        archive.file(&format!("bin/{program}"), &read(&path)?);
+        for library in libraries(&path)? {
+            archive.file(library.trim_start_matches('/'), &read(Path::new(&library))?);
+        }
+    }
+    Ok(archive.finish())
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    fs::read(path).with_context(|| path.display().to_string())
+}
+
+/// What the dynamic linker would load for a program; nothing for a static one.
+fn libraries(program: &Path) -> anyhow::Result<Vec<String>> {
+    let output = shell::command(&["ldd"]).arg(program).output().context("ldd")?;
+    Ok(library_paths(&String::from_utf8_lossy(&output.stdout)))
+}
+
+fn library_paths(listing: &str) -> Vec<String> {
+    let words = listing.lines().filter_map(|line| {
+        let path = line.split_once("=> ").map_or(line, |(_, path)| path);
+        path.split_whitespace().next()
+    });
+    words.filter(|word| word.starts_with('/')).map(str::to_string).collect()
+}
+
+/// Adds a module after those it depends on.
+fn add_module(
+    kernel: &KernelFiles,
+    name: &str,
+    order: &mut Vec<String>,
+    archive: &mut Archive,
+) -> anyhow::Result<()> {
+    if order.iter().any(|known| known == name) {
+        return Ok(());
+    }
+    let path = find_module(&kernel.modules, name, DEPTH_MAX);
+    let path = path.ok_or_else(|| anyhow!("{}: no module {name}", kernel.modules.display()))?;
+    let module = read(&path)?;
+    for dependency in dependencies(&module)? {
+        add_module(kernel, &dependency, order, archive)?;
+    }
+    archive.file(&format!("mod/{name}.ko"), &module);
+    order.push(name.to_string());
+    Ok(())
+}
+
+fn find_module(folder: &Path, name: &str, depth: usize) -> Option<PathBuf> {
+    let is_it = |path: &Path| {
+        let stem = path.file_stem().map(|stem| stem.to_string_lossy().replace('-', "_"));
+        path.extension().is_some_and(|extension| extension == "ko") && stem.as_deref() == Some(name)
+    };
+    let entries = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    let mut folders = Vec::new();
+    for path in entries {
+        if is_it(&path) {
+            return Some(path);
+        }
+        folders.extend(path.is_dir().then_some(path));
+    }
+    let deeper = depth.checked_sub(1)?;
+    folders.iter().find_map(|folder| find_module(folder, name, deeper))
+}
+
+/// The names after `depends=` in a module's information.
+fn dependencies(module: &[u8]) -> anyhow::Result<Vec<String>> {
+    let mark = b"\0depends=";
+    let Some(at) = module.windows(mark.len()).position(|window| window == mark) else {
+        bail!("not a kernel module");
+    };
+    let text = module.get(at + mark.len()..).unwrap_or_default();
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+    let names = std::str::from_utf8(text)?.split(',').filter(|name| !name.is_empty());
+    Ok(names.map(|name| name.replace('-', "_")).collect())
+}
+
+/// An archive in the kernel's "newc" form.
+#[derive(Debug, Default)]
+struct Archive {
+    bytes: Vec<u8>,
+    names: Vec<String>,
+}
+
+impl Archive {
+    fn folder(&mut self, name: &str) {
+        self.entry(name, FOLDER_MODE, &[]);
+    }
+
+    /// Adds a file, and the folders it is in.
+    fn file(&mut self, name: &str, contents: &[u8]) {
+        for (at, _) in name.match_indices('/') {
+            self.folder(name.get(..at).unwrap_or_default());
+        }
+        self.entry(name, FILE_MODE, contents);
+    }
+
+    fn entry(&mut self, name: &str, mode: u32, contents: &[u8]) {
+        if self.names.iter().any(|known| known == name) {
+            return;
+        }
+        self.names.push(name.to_string());
+        // inode, mode, user, group, links, time, length, four device numbers, name's length, sum
+        let inode = self.names.len();
+        self.bytes.extend_from_slice(b"070701");
+        for field in [inode, mode as usize, 0, 0, 1, 0, contents.len()] {
+            self.bytes.extend_from_slice(format!("{field:08X}").as_bytes());
+        }
+        for field in [0, 0, 0, 0, name.len() + 1, 0] {
+            self.bytes.extend_from_slice(format!("{field:08X}").as_bytes());
+        }
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.bytes.push(0);
+        self.pad();
+        self.bytes.extend_from_slice(contents);
+        self.pad();
+    }
+
+    fn pad(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.entry("TRAILER!!!", 0, &[]);
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn archives_have_the_form_the_kernel_reads() {
+        let mut archive = Archive::default();
+        archive.file("a/b", b"hello");
+        archive.file("a/c", b"");
+        let bytes = archive.finish();
+        let text = String::from_utf8_lossy(&bytes);
+        let headers: Vec<usize> = text.match_indices("070701").map(|(at, _)| at).collect();
+        assert_eq!(headers.len(), 4, "folder a once, a/b, a/c, trailer");
+        assert!(headers.iter().all(|at| at % 4 == 0) && bytes.len() % 4 == 0);
+        let b = headers[1];
+        let field = |number: usize| &text[b + 6 + number * 8..b + 14 + number * 8];
+        assert_eq!((field(1), field(6), field(11)), ("000081ED", "00000005", "00000004"));
+        assert_eq!(&text[b + 110..b + 114], "a/b\0");
+        assert_eq!(&text[b + 116..b + 121], "hello", "the name is padded to four bytes");
+        assert!(text.ends_with("TRAILER!!!\0\0\0\0"), "{:?}", &text[text.len() - 20..]);
+    }
+
+    #[test]
+    fn libraries_are_read_from_ldd() {
+        let listing = "\tlinux-vdso.so.1 (0x7ffc)\n\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n\
+                       \t/lib64/ld-linux-x86-64.so.2 (0x7f)\n\tnot a dynamic executable\n";
+        assert_eq!(library_paths(listing), ["/lib/libc.so.6", "/lib64/ld-linux-x86-64.so.2"]);
+    }
+
+    #[test]
+    fn dependencies_are_read_from_modules() {
+        let module = b"ELF\0license=GPL\0depends=virtio_ring,net-failover\0name=x\0";
+        assert_eq!(
+            dependencies(module).ok(),
+            Some(vec!["virtio_ring".into(), "net_failover".into()])
+        );
+        assert_eq!(dependencies(b"x\0depends=\0").ok(), Some(vec![]));
+        assert!(dependencies(b"nothing").is_err());
+    }
+}

@@ -1,0 +1,89 @@
+//! iperf3: a server of ours, and what a client reports.
+
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use serde_json::Value;
+
+use super::process::Process;
+use super::stage::Stage;
+use crate::shell;
+
+/// Starts a server on this side.
+///
+/// # Errors
+/// There is no iperf3, or its port is taken.
+pub fn start_server(stage: &Stage) -> anyhow::Result<Process> {
+    let command = shell::command(&["iperf3", "-s", "--forceflush"]);
+    let mut server = Process::start(stage, "iperf3-server", command)?;
+    let is_listening = |process: &mut Process| process.printed().contains("Server listening");
+    server.wait_until("listening", Duration::from_secs(10), is_listening)?;
+    Ok(server)
+}
+
+/// What a client measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Report {
+    /// What arrived at the receiver.
+    pub bits_per_second: f64,
+    /// TCP segments that were sent again, where the sender's system knows.
+    pub retransmits: Option<u64>,
+    /// UDP packets that were lost, in percent of those sent.
+    pub lost_percent: Option<f64>,
+}
+
+impl Report {
+    /// Reads what `iperf3 -J` prints.
+    ///
+    /// # Errors
+    /// The measurement failed, or this is something else.
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        let start = text.find('{').ok_or_else(|| anyhow!("iperf3: no JSON in {text:?}"))?;
+        let json = text.get(start..).unwrap_or_default();
+        let value: Value = serde_json::from_str(json).with_context(|| format!("iperf3: {text}"))?;
+        if let Some(error) = value["error"].as_str() {
+            bail!("iperf3: {error}");
+        }
+        let end = &value["end"];
+        let sum = if end["sum_received"].is_object() { &end["sum_received"] } else { &end["sum"] };
+        let rate = sum["bits_per_second"].as_f64();
+        Ok(Self {
+            bits_per_second: rate.ok_or_else(|| anyhow!("iperf3: no rate in {json}"))?,
+            retransmits: end["sum_sent"]["retransmits"].as_u64(),
+            lost_percent: end["sum"]["lost_percent"].as_f64(),
+        })
+    }
+
+    /// The rate in Gb/s.
+    pub fn gigabits(&self) -> f64 {
+        self.bits_per_second / 1e9
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tcp_reports_have_a_rate_and_retransmits() {
+        let text = "noise\n{\"end\":{\"sum_sent\":{\"bits_per_second\":2e9,\"retransmits\":3},\
+                    \"sum_received\":{\"bits_per_second\":1.5e9}}}\n";
+        let report = Report::parse(text).expect("a report");
+        assert_eq!((report.gigabits(), report.retransmits), (1.5, Some(3)));
+    }
+
+    #[test]
+    fn udp_reports_have_a_loss() {
+        let text = "{\"end\":{\"sum\":{\"bits_per_second\":2e7,\"lost_percent\":0.5}}}";
+        let report = Report::parse(text).expect("a report");
+        assert_eq!((report.bits_per_second, report.lost_percent), (2e7, Some(0.5)));
+    }
+
+    #[test]
+    fn failures_are_errors() {
+        let error = Report::parse("{\"error\":\"unable to connect\",\"end\":{}}");
+        assert!(error.expect_err("failed").to_string().contains("unable to connect"));
+        assert!(Report::parse("no route to host").is_err());
+        assert!(Report::parse("{\"end\":{}}").is_err());
+    }
+}

@@ -1,0 +1,99 @@
+//! Scenarios: ringway between real guests and real kernels.
+//!
+//! How: [`plan`] lists them. [`runner`] starts each as a process of its own inside fresh network,
+//! process and mount namespaces, where [`run_here`] carries it out; when that process ends, for
+//! whatever reason, the kernel ends everything it started and removes every interface with it.
+//! A guest runs one script ([`console`]) that obeys commands on its console, so that what a
+//! scenario does is all here, in Rust.
+//!
+//! Limits: x86-64; every scenario has a time limit that ends in SIGKILL.
+
+mod console;
+mod initramfs;
+mod iperf;
+mod net;
+mod plan;
+mod process;
+mod qemu;
+mod ringway;
+mod runner;
+mod scenarios_dpdk;
+mod scenarios_qemu;
+mod scenarios_uml;
+mod stage;
+mod testpmd;
+mod traffic;
+mod uml;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::bail;
+
+use crate::check::build_ringway;
+use crate::counts::Counts;
+use crate::paths::Paths;
+use crate::setup::{self, For};
+use plan::{Case, Scenario};
+use stage::Stage;
+
+/// The names of all scenarios, in the order in which they run.
+pub fn names() -> Vec<String> {
+    plan::scenarios().into_iter().map(|scenario| scenario.name).collect()
+}
+
+/// Runs the scenarios that are wanted, one after the other.
+pub fn run(paths: &Paths, is_wanted: impl Fn(&str) -> bool) -> Counts {
+    let scenarios = plan::scenarios().into_iter().filter(|scenario| is_wanted(&scenario.name));
+    let mut counts = Counts::default();
+    let mut machine = None;
+    for scenario in scenarios {
+        let machine = machine.get_or_insert_with(|| runner::Machine::look(paths));
+        counts += runner::run(paths, machine, &scenario);
+    }
+    counts
+}
+
+/// `./x bench`: what can be measured so far.
+///
+/// # Errors
+/// It does not build, or the measurement fails.
+pub fn bench(paths: &Paths) -> anyhow::Result<()> {
+    setup::prepare(paths, For::Test)?;
+    build_ringway(paths)?;
+    let counts = run(paths, |name| name == plan::SANITY);
+    if counts.passed != 1 {
+        bail!("{}: {counts}", plan::SANITY);
+    }
+    Ok(())
+}
+
+/// Carries out one scenario in this process, which is alone in its namespaces.
+pub fn run_here(paths: &Paths, name: &str, directory: &Path) -> ExitCode {
+    let Some(scenario) = plan::scenarios().into_iter().find(|scenario| scenario.name == name)
+    else {
+        eprintln!("{name}: no such scenario");
+        return ExitCode::FAILURE;
+    };
+    stage::end_with_parent(directory);
+    let stage = Stage::new(paths, name, directory);
+    match carry_out(&stage, &scenario) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("failed: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn carry_out(stage: &Stage, scenario: &Scenario) -> anyhow::Result<()> {
+    net::prepare()?;
+    match &scenario.case {
+        Case::UmlPair(case) => scenarios_uml::pair(stage, case),
+        Case::QemuTap(case) => scenarios_qemu::tap(stage, case),
+        Case::QemuReboot => scenarios_qemu::reboot(stage),
+        Case::QemuReconnect => scenarios_qemu::reconnect(stage),
+        Case::Sanity => scenarios_qemu::sanity(stage),
+        Case::Dpdk(case) => scenarios_dpdk::echo(stage, case),
+    }
+}

@@ -1,0 +1,121 @@
+//! The list of scenarios.
+
+use std::time::Duration;
+
+use super::scenarios_dpdk::DpdkCase;
+use super::scenarios_qemu::QemuCase;
+use super::scenarios_uml::UmlCase;
+
+/// The scenario that compares ringway with QEMU's own tap.
+pub const SANITY: &str = "sanity_vs_qemu_tap";
+
+/// One scenario.
+#[derive(Debug)]
+pub struct Scenario {
+    /// Its name: letters, digits and underscores.
+    pub name: String,
+    /// What it needs beside ringway and namespaces.
+    pub needs: Needs,
+    /// It is killed after this.
+    pub limit: Duration,
+    /// What it does.
+    pub case: Case,
+}
+
+/// What has to be installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// User Mode Linux, and what its guests run.
+    Uml,
+    /// QEMU, the guests' kernel, and what goes into their initramfs.
+    Qemu,
+    /// DPDK's testpmd.
+    Dpdk,
+}
+
+/// What happens in a scenario.
+#[derive(Debug)]
+pub enum Case {
+    /// Two User Mode Linux guests talk.
+    UmlPair(UmlCase),
+    /// A QEMU guest talks with this machine through a tap.
+    QemuTap(QemuCase),
+    /// The same, and it reboots.
+    QemuReboot,
+    /// The same, and ringway is killed and started again.
+    QemuReconnect,
+    /// One guest with two devices, measured against each other.
+    Sanity,
+    /// A DPDK program sends everything back.
+    Dpdk(DpdkCase),
+}
+
+/// All of them, in the order in which they run.
+pub fn scenarios() -> Vec<Scenario> {
+    let mut all = Vec::new();
+    all.extend(dpdk());
+    all.extend(uml());
+    all.extend(qemu());
+    let qemu = |name: &str, seconds, case| scenario(name, Needs::Qemu, seconds, case);
+    all.push(qemu("qemu_reboot", 120, Case::QemuReboot));
+    all.push(qemu("qemu_reconnect", 120, Case::QemuReconnect));
+    all.push(qemu(SANITY, 180, Case::Sanity));
+    all
+}
+
+fn uml() -> impl Iterator<Item = Scenario> {
+    let cases = [
+        ("uml_pair_split", UmlCase { packed: false, mtu: None }),
+        ("uml_pair_packed", UmlCase { packed: true, mtu: None }),
+        ("uml_pair_jumbo", UmlCase { packed: false, mtu: Some(9000) }),
+        ("uml_pair_packed_jumbo", UmlCase { packed: true, mtu: Some(9000) }),
+    ];
+    cases.into_iter().map(|(name, case)| scenario(name, Needs::Uml, 120, Case::UmlPair(case)))
+}
+
+fn qemu() -> impl Iterator<Item = Scenario> {
+    combinations().map(|[packed, mergeable, event_idx]| {
+        let case = QemuCase { packed, mergeable, event_idx };
+        let name = format!("qemu_tap_{}", case.name());
+        scenario(&name, Needs::Qemu, 150, Case::QemuTap(case))
+    })
+}
+
+fn dpdk() -> impl Iterator<Item = Scenario> {
+    combinations().map(|[packed, in_order, mergeable]| {
+        let case = DpdkCase { packed, in_order, mergeable };
+        let name = format!("dpdk_{}", case.name());
+        scenario(&name, Needs::Dpdk, 60, Case::Dpdk(case))
+    })
+}
+
+fn scenario(name: &str, needs: Needs, seconds: u64, case: Case) -> Scenario {
+    Scenario { name: name.to_string(), needs, limit: Duration::from_secs(seconds), case }
+}
+
+/// Every way to set three switches.
+fn combinations() -> impl Iterator<Item = [bool; 3]> {
+    (0..8_u8).map(|bits| [bits & 4 != 0, bits & 2 != 0, bits & 1 != 0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique_and_fit_into_paths() {
+        let all = scenarios();
+        let names: BTreeSet<&str> = all.iter().map(|scenario| &*scenario.name).collect();
+        assert_eq!(names.len(), all.len());
+        let fits = |character: char| character.is_ascii_alphanumeric() || character == '_';
+        assert!(names.iter().all(|name| name.chars().all(fits) && name.len() < 60), "{names:?}");
+        assert!(names.contains(SANITY));
+    }
+
+    #[test]
+    fn every_combination_is_there() {
+        let all: BTreeSet<[bool; 3]> = combinations().collect();
+        assert_eq!(all.len(), 8);
+    }
+}

@@ -1,0 +1,112 @@
+//! A QEMU guest under software emulation, with a vhost-user device and perhaps one on a tap.
+//!
+//! Limits: one processor; QEMU before version 8 gets a device without MSI-X, with which it would
+//! crash.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::console::Console;
+use super::initramfs;
+use super::stage::Stage;
+use crate::kernel_files;
+use crate::shell;
+
+/// The program.
+pub const PROGRAM: &str = "qemu-system-x86_64";
+
+/// Longest time until a guest obeys; a busy machine emulates slowly.
+pub const BOOT_LIMIT: Duration = Duration::from_secs(60);
+
+/// Guest memory, shared with ringway.
+const MEMORY: &str = "256M";
+
+/// Hardware address of the vhost-user device.
+pub const MAC: &str = "52:54:00:12:34:01";
+
+/// Hardware address of the device on QEMU's own tap.
+pub const TAP_MAC: &str = "52:54:00:12:34:02";
+
+/// The first version that does not crash with MSI-X under software emulation.
+const VERSION_WITH_VECTORS: u32 = 8;
+
+/// What a guest's machine has.
+#[derive(Debug, Default)]
+pub struct Machine<'a> {
+    /// Options of the vhost-user device, such as `,packed=on`.
+    pub device_options: &'a str,
+    /// The tap of a second device, which QEMU serves itself.
+    pub tap: Option<&'a str>,
+}
+
+/// Starts a guest and waits until it obeys.
+///
+/// # Errors
+/// Something is not installed, or the guest does not boot.
+pub fn boot(stage: &Stage, socket: &Path, machine: &Machine<'_>) -> anyhow::Result<Console> {
+    let kernel = kernel_files::find(&stage.paths).context("the guests' kernel is not unpacked")?;
+    let initramfs = stage.file("initramfs");
+    fs::write(&initramfs, initramfs::build(&kernel)?)?;
+    let vectors = if version()? < VERSION_WITH_VECTORS { ",vectors=0" } else { "" };
+    let mut command = shell::command(&[PROGRAM]);
+    command.args(["-accel", "tcg", "-m", MEMORY, "-smp", "1", "-nodefaults", "-no-user-config"]);
+    command.args(["-display", "none", "-serial", "stdio", "-monitor", "none"]);
+    command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(&initramfs);
+    command.args(["-append", "console=ttyS0 quiet loglevel=1 panic=-1"]);
+    let memory = format!("memory-backend-memfd,id=mem,size={MEMORY},share=on");
+    command.args(["-object", &memory, "-machine", "memory-backend=mem"]);
+    let chardev = format!("socket,id=c0,path={},reconnect=1", socket.display());
+    command.args(["-chardev", &chardev, "-netdev", "vhost-user,id=n0,chardev=c0"]);
+    let options = machine.device_options;
+    let device = format!("virtio-net-pci,netdev=n0,mac={MAC},romfile={vectors}{options}");
+    command.args(["-device", &device]);
+    if let Some(tap) = machine.tap {
+        let netdev = format!("tap,id=n1,ifname={tap},script=no,downscript=no,vnet_hdr=on");
+        let device = format!("virtio-net-pci,netdev=n1,mac={TAP_MAC},romfile={vectors}");
+        command.args(["-netdev", &netdev, "-device", &device]);
+    }
+    let guest = Console::start(stage, "guest", command)?;
+    guest.wait_ready(0, BOOT_LIMIT)?;
+    Ok(guest)
+}
+
+/// Gives the guest's device with this hardware address an address, and switches it on.
+///
+/// # Errors
+/// It has no such device.
+pub fn set_up(guest: &mut Console, mac: &str, address: &str, mtu: u32) -> anyhow::Result<()> {
+    let line = format!(
+        "device=$(basename $(dirname $(grep -l {mac} /sys/class/net/eth*/address))) && \
+         ip addr add {address}/24 dev $device && ip link set $device mtu {mtu} up"
+    );
+    let (status, text) = guest.run(&line, Duration::from_secs(20))?;
+    anyhow::ensure!(status == 0, "the guest has no device {mac}:\n{text}");
+    Ok(())
+}
+
+/// QEMU's major version.
+fn version() -> anyhow::Result<u32> {
+    let text = shell::output(&mut shell::command(&[PROGRAM, "--version"]))?;
+    major_version(&text).with_context(|| format!("{PROGRAM}: no version in {text}"))
+}
+
+fn major_version(text: &str) -> Option<u32> {
+    let (_, rest) = text.split_once("version ")?;
+    rest.split('.').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_read() {
+        let text = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)\nCopyright\n";
+        assert_eq!(major_version(text), Some(7));
+        assert_eq!(major_version("QEMU emulator version 10.0.2"), Some(10));
+        assert_eq!(major_version("nonsense"), None);
+    }
+}

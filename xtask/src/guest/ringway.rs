@@ -1,0 +1,233 @@
+//! A running `ringway run`, and what it counts.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use serde_json::Value;
+
+use super::process::Process;
+use super::stage::Stage;
+use crate::shell;
+
+/// Longest wait for ringway to come up, or to end.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// A running ringway.
+#[derive(Debug)]
+pub struct Ringway {
+    process: Process,
+    binary: PathBuf,
+    control: PathBuf,
+    sockets: Vec<PathBuf>,
+}
+
+impl Ringway {
+    /// Starts it with these ports (as after `--port`) and waits until it listens.
+    ///
+    /// # Errors
+    /// It does not come up: the text has what it printed.
+    pub fn start(stage: &Stage, ports: &[String]) -> anyhow::Result<Self> {
+        let binary = stage.paths.ringway();
+        let control = stage.file("control.sock");
+        let mut command = shell::command(&[&binary]);
+        command.arg("run").arg("--control").arg(&control).env("RINGWAY_LOG", "info");
+        for port in ports {
+            command.arg("--port").arg(port);
+        }
+        let mut sockets: Vec<PathBuf> = ports.iter().filter_map(|port| socket(port)).collect();
+        sockets.push(control.clone());
+        let process = Process::start(stage, "ringway", command)?;
+        let mut ringway = Self { process, binary, control, sockets };
+        let wanted = ports.len();
+        let (binary, control) = (ringway.binary.clone(), ringway.control.clone());
+        ringway.process.wait_until("listening", LIMIT, |_| {
+            ask(&binary, &control).is_ok_and(|stats| ports_of(&stats).len() == wanted)
+        })?;
+        Ok(ringway)
+    }
+
+    /// What it says about a port.
+    ///
+    /// # Errors
+    /// It does not answer, or has no such port.
+    pub fn port(&self, name: &str) -> anyhow::Result<Port> {
+        let stats = ask(&self.binary, &self.control)?;
+        let port = ports_of(&stats).iter().find(|port| port["name"] == name);
+        Ok(Port(port.ok_or_else(|| anyhow!("ringway: no port {name} in {stats}"))?.clone()))
+    }
+
+    /// Ends it as a failing machine would: it cannot clean up.
+    pub fn kill(mut self) {
+        self.process.kill();
+    }
+
+    /// Ends it as a user does, and checks that it leaves nothing behind.
+    ///
+    /// # Errors
+    /// It does not end, fails, or leaves a socket.
+    pub fn finish(mut self) -> anyhow::Result<()> {
+        let status = self.process.terminate(LIMIT)?;
+        ensure!(status.success(), "ringway: {status} after SIGTERM:\n{}", self.process.printed());
+        match self.sockets.iter().find(|path| path.exists()) {
+            Some(left) => bail!("ringway: left {} behind", left.display()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The socket of a guest port.
+fn socket(port: &str) -> Option<PathBuf> {
+    let (_, rest) = port.split_once("=vm:")?;
+    rest.split(',').next().map(PathBuf::from)
+}
+
+fn ask(binary: &PathBuf, control: &PathBuf) -> anyhow::Result<Value> {
+    let mut command = shell::command(&[binary]);
+    let text = shell::output(command.args(["stats", "--json", "--control"]).arg(control))?;
+    serde_json::from_str(&text).with_context(|| format!("ringway stats: {text}"))
+}
+
+fn ports_of(stats: &Value) -> &[Value] {
+    stats["ports"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// What ringway says about one port.
+#[derive(Debug)]
+pub struct Port(Value);
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// The two directions of a port.
+#[derive(Debug, Clone, Copy)]
+pub enum Way {
+    /// To the guest, or into the tap.
+    To,
+    /// From the guest, or out of the tap.
+    From,
+}
+
+/// Packets and bytes of one direction, for differences.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    /// Packets that went through.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Port {
+    /// What went through so far.
+    pub fn moved(&self, way: Way) -> Moved {
+        let direction = self.direction(way);
+        let number = |key: &str| direction[key].as_u64().unwrap_or(0);
+        Moved { packets: number("packets"), bytes: number("bytes") }
+    }
+
+    /// Whether a front-end is connected, or the tap open.
+    pub fn is_connected(&self) -> bool {
+        self.0["connected"] == Value::Bool(true)
+    }
+
+    /// Checks the ring format, and which features were negotiated and which not.
+    ///
+    /// # Errors
+    /// Something is otherwise.
+    pub fn check_negotiated(&self, format: &str, features: &[(&str, bool)]) -> anyhow::Result<()> {
+        ensure!(self.0["format"] == format, "not {format}: {}", self.0);
+        let negotiated = self.0["features"].as_array().map_or(&[][..], Vec::as_slice);
+        for (name, wanted) in features {
+            let is_there = negotiated.iter().any(|feature| feature == name);
+            ensure!(is_there == *wanted, "{name}: negotiated {is_there}: {}", self.0);
+        }
+        Ok(())
+    }
+
+    /// Checks that no queue was stopped, and nothing dropped for a reason other than these.
+    ///
+    /// # Errors
+    /// Something is broken, or was dropped.
+    pub fn check_healthy(&self, allowed_drops: &[&str]) -> anyhow::Result<()> {
+        let broken = &self.0["broken"];
+        let is_fine = broken.is_null() || broken.as_array().is_some_and(Vec::is_empty);
+        ensure!(is_fine, "broken: {}", self.0);
+        for way in [Way::To, Way::From] {
+            let drops = self.direction(way)["drops"].as_object().into_iter().flatten();
+            for (reason, count) in drops.filter(|(_, count)| count.as_u64() != Some(0)) {
+                let is_allowed = allowed_drops.contains(&reason.as_str());
+                ensure!(is_allowed, "{count} packets dropped ({reason}): {}", self.0);
+            }
+        }
+        Ok(())
+    }
+
+    fn direction(&self, way: Way) -> &Value {
+        match way {
+            Way::To => &self.0["to_guest"],
+            Way::From => &self.0["from_guest"],
+        }
+    }
+}
+
+impl Moved {
+    /// What went through since `before`.
+    pub fn since(self, before: Self) -> Self {
+        let packets = self.packets.saturating_sub(before.packets);
+        Self { packets, bytes: self.bytes.saturating_sub(before.bytes) }
+    }
+
+    /// Mean length of a packet in bytes.
+    pub fn mean_len(self) -> u64 {
+        self.bytes.checked_div(self.packets).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn port() -> Port {
+        Port(json!({
+            "name": "vm0", "connected": true, "format": "packed", "features": ["MRG_RXBUF"],
+            "to_guest": { "packets": 4, "bytes": 40, "drops": { "no_room": 2, "offload": 0 } },
+            "from_guest": { "packets": 1, "bytes": 9, "drops": {} }, "broken": [],
+        }))
+    }
+
+    #[test]
+    fn sockets_are_those_of_listening_ports() {
+        assert_eq!(socket("vm0=vm:/a/b.sock,packed=off"), Some(PathBuf::from("/a/b.sock")));
+        assert_eq!(socket("up=tap:tap0"), None);
+    }
+
+    #[test]
+    fn negotiation_is_compared_both_ways() {
+        let wanted = [("MRG_RXBUF", true), ("EVENT_IDX", false)];
+        assert!(port().check_negotiated("packed", &wanted).is_ok());
+        assert!(port().check_negotiated("split", &wanted).is_err());
+        assert!(port().check_negotiated("packed", &[("MRG_RXBUF", false)]).is_err());
+        assert!(port().check_negotiated("packed", &[("EVENT_IDX", true)]).is_err());
+    }
+
+    #[test]
+    fn drops_and_broken_queues_are_found() {
+        assert!(port().check_healthy(&["no_room"]).is_ok());
+        assert!(port().check_healthy(&[]).is_err());
+        let mut broken = port();
+        broken.0["broken"] = json!(["transmitq1: loop"]);
+        assert!(broken.check_healthy(&["no_room"]).is_err());
+    }
+
+    #[test]
+    fn differences_have_a_mean() {
+        let now = port().moved(Way::To);
+        assert_eq!(now.since(Moved { packets: 2, bytes: 10 }).mean_len(), 15);
+        assert_eq!(now.since(now).mean_len(), 0);
+    }
+}

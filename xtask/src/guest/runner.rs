@@ -1,0 +1,206 @@
+//! Running one scenario: in namespaces of its own, for a limited time, with its logs kept.
+//!
+//! How: `unshare` starts this same program again in fresh network, process and mount namespaces.
+//! When the first process of a process namespace ends, the kernel kills all others in it.
+//!
+//! Limits: without root it needs a kernel that lets users create namespaces, and a tap driver that
+//! lets them in; otherwise scenarios are skipped, with the reason.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::plan::{Needs, Scenario};
+use super::process::{LOOK_EVERY, tail};
+use super::{initramfs, qemu, stage, uml};
+use crate::counts::Counts;
+use crate::paths::Paths;
+use crate::{dpdk_files, kernel_files, shell};
+
+/// Lines of each log that are shown when a scenario fails.
+const TAIL_LINES: usize = 30;
+
+/// What this machine lacks, by need; the text is the reason for skipping.
+#[derive(Debug)]
+pub struct Machine {
+    namespaces: Option<String>,
+    taps: Option<String>,
+    uml: Option<String>,
+    qemu: Option<String>,
+    dpdk: Option<String>,
+}
+
+impl Machine {
+    /// Looks at the machine.
+    pub fn look(paths: &Paths) -> Self {
+        let mut qemu = missing(&[&[qemu::PROGRAM, "busybox"], &initramfs::PROGRAMS[..]].concat());
+        if qemu.is_none() && kernel_files::find(paths).is_none() {
+            qemu = Some("the guests' kernel is not unpacked: see ./x setup".to_string());
+        }
+        let mut uml = missing(&["linux.uml", "iperf3", "ping", "ip", "insmod"]);
+        if uml.is_none() && uml::find_modules().is_none() {
+            uml = Some("User Mode Linux has no modules: see ./x setup".to_string());
+        }
+        let unpacked = dpdk_files::find(paths).is_some();
+        let dpdk = (!unpacked).then(|| "testpmd is not unpacked: see ./x setup".to_string());
+        let no_namespaces = attempt("no namespaces", &["true"]);
+        let add_tap = ["ip", "tuntap", "add", "dev", "attempt0", "mode", "tap", "vnet_hdr"];
+        let taps = attempt("no tap in a network namespace", &add_tap);
+        Self { namespaces: no_namespaces, taps, uml, qemu, dpdk }
+    }
+
+    fn why_not(&self, needs: Needs) -> Option<&str> {
+        let (taps, program) = match needs {
+            Needs::Uml => (&None, &self.uml),
+            Needs::Qemu => (&self.taps, &self.qemu),
+            Needs::Dpdk => (&self.taps, &self.dpdk),
+        };
+        [&self.namespaces, taps, program].into_iter().find_map(Option::as_deref)
+    }
+}
+
+fn missing(programs: &[&str]) -> Option<String> {
+    let absent = programs.iter().filter(|name| shell::find_program(name).is_none());
+    let absent: Vec<&str> = absent.copied().collect();
+    (!absent.is_empty()).then(|| format!("not installed: {}: see ./x setup", absent.join(" ")))
+}
+
+/// Why this command does not work in namespaces of its own, if so.
+fn attempt(what: &str, words: &[&str]) -> Option<String> {
+    let error = shell::output(unshare().args(words)).err()?;
+    Some(format!("{what} here: {error:#}"))
+}
+
+/// The command that puts what follows into fresh namespaces.
+fn unshare() -> Command {
+    let mut command = shell::command(&["unshare"]);
+    if !shell::is_root() {
+        command.arg("--map-root-user");
+    }
+    command.args(["--net", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--"]);
+    command
+}
+
+/// Runs one scenario and says what became of it.
+pub fn run(paths: &Paths, machine: &Machine, scenario: &Scenario) -> Counts {
+    print!("test guest::{} ... ", scenario.name);
+    // A line that appears late is no reason to fail.
+    let _ = std::io::stdout().flush();
+    if let Some(reason) = machine.why_not(scenario.needs) {
+        println!("skipped: {reason}");
+        return Counts { skipped: 1, ..Counts::default() };
+    }
+    let started = Instant::now();
+    let result = run_in_namespaces(paths, scenario);
+    let seconds = started.elapsed().as_secs_f64();
+    let verdict = if result.is_ok() { "ok" } else { "FAILED" };
+    println!("{verdict} ({seconds:.1} s)");
+    let logs = stage::logs(paths, &scenario.name);
+    match &result {
+        Ok(()) => show_notes(&logs),
+        Err(error) => show_failure(&logs, error),
+    }
+    Counts::one(result.is_ok())
+}
+
+fn run_in_namespaces(paths: &Paths, scenario: &Scenario) -> anyhow::Result<()> {
+    let logs = stage::logs(paths, &scenario.name);
+    if logs.exists() {
+        fs::remove_dir_all(&logs).with_context(|| logs.display().to_string())?;
+    }
+    fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
+    // Short, because a socket's path has at most 107 bytes.
+    let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
+    let log = fs::File::create(log_of(&logs))?;
+    let mut command = unshare();
+    command.arg(std::env::current_exe().context("this program")?);
+    command.args(["guest-one", &scenario.name, "--directory"]).arg(directory.path());
+    // Nothing is ever written there: its end tells the scenario that we are gone.
+    command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
+    let mut child = command.spawn().context("unshare")?;
+    match wait(&mut child, scenario.limit)? {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => anyhow::bail!("{status}"),
+        None => anyhow::bail!("killed: it took longer than {:?}", scenario.limit),
+    }
+}
+
+/// Waits for the end; `None`: it took too long and was killed.
+fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + limit;
+    // `Child::wait` would close its standard input, which it takes for our end.
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() > deadline {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn log_of(logs: &Path) -> std::path::PathBuf {
+    logs.join("scenario.log")
+}
+
+fn show_notes(logs: &Path) {
+    let text = fs::read_to_string(log_of(logs)).unwrap_or_default();
+    for note in text.lines().filter_map(|line| line.strip_prefix(stage::NOTE)) {
+        println!("    {note}");
+    }
+}
+
+fn show_failure(logs: &Path, error: &anyhow::Error) {
+    println!("    {error:#}; all logs: {}", logs.display());
+    for name in ["scenario.log", "ringway.log"] {
+        let bytes = fs::read(logs.join(name)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        println!("    the end of {name}:");
+        tail(&text, TAIL_LINES).lines().for_each(|line| println!("    | {line}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_general_reason_comes_first() {
+        let mut machine = Machine {
+            namespaces: None,
+            taps: Some("no taps".to_string()),
+            uml: None,
+            qemu: Some("no QEMU".to_string()),
+            dpdk: None,
+        };
+        assert_eq!(machine.why_not(Needs::Uml), None);
+        assert_eq!(machine.why_not(Needs::Dpdk), Some("no taps"));
+        machine.taps = None;
+        assert_eq!(machine.why_not(Needs::Qemu), Some("no QEMU"));
+        machine.namespaces = Some("no namespaces".to_string());
+        assert_eq!(machine.why_not(Needs::Qemu), Some("no namespaces"));
+        assert_eq!(machine.why_not(Needs::Uml), Some("no namespaces"));
+    }
+
+    #[test]
+    fn missing_programs_are_named() {
+        assert_eq!(missing(&["sh"]), None);
+        let reason = missing(&["sh", "no-such-program"]).unwrap_or_default();
+        assert!(reason.contains("no-such-program") && !reason.contains(" sh"), "{reason}");
+    }
+
+    #[test]
+    fn what_takes_too_long_is_killed() {
+        let mut child = shell::command(&["sleep", "1000"]).spawn().expect("sleep starts");
+        let ended = wait(&mut child, Duration::from_millis(100)).expect("it can be killed");
+        assert!(ended.is_none());
+    }
+}

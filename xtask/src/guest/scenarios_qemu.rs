@@ -1,0 +1,296 @@
+//! A QEMU guest that talks with this machine through ringway and a tap.
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure};
+
+use super::console::Console;
+use super::ringway::{Ringway, Way};
+use super::stage::Stage;
+use super::traffic::{self, Side};
+use super::{iperf, net, qemu};
+
+/// Addresses of this side and the guest, through ringway.
+const HERE: &str = "10.98.0.1";
+const GUEST: &str = "10.98.0.2";
+
+/// The same through QEMU's own tap.
+const HERE_BESIDE: &str = "10.97.0.1";
+const GUEST_BESIDE: &str = "10.97.0.2";
+
+const TAP: &str = "tap0";
+const TAP_BESIDE: &str = "tap1";
+
+/// An ordinary MTU, and that of jumbo packets, in bytes.
+const MTU: u32 = 1500;
+const JUMBO: u32 = 9000;
+
+/// Packets of this mean length can only be those of segmentation offload.
+const OFFLOADED_LEN_MIN: u64 = 4000;
+
+/// Longest time until traffic resumes.
+const RESUME_LIMIT: Duration = Duration::from_secs(30);
+
+/// Rounds of the comparison, and in each: seconds of TCP one way, and pings.
+const ROUNDS: usize = 4;
+const ROUND_SECONDS: u32 = 2;
+const COMPARED_PINGS: u32 = 2000;
+
+/// One way to set the device's switches.
+#[derive(Debug)]
+pub struct QemuCase {
+    /// Packed rings.
+    pub packed: bool,
+    /// Mergeable receive buffers.
+    pub mergeable: bool,
+    /// Event index, or packed event suppression.
+    pub event_idx: bool,
+}
+
+impl QemuCase {
+    /// Part of the scenario's name.
+    pub fn name(&self) -> String {
+        let format = if self.packed { "packed" } else { "split" };
+        let mergeable = if self.mergeable { "mergeable" } else { "big" };
+        let events = if self.event_idx { "event_idx" } else { "flags" };
+        format!("{format}_{mergeable}_{events}")
+    }
+
+    /// The device's options.
+    fn options(&self) -> String {
+        let [packed, mergeable, event_idx] =
+            [self.packed, self.mergeable, self.event_idx].map(|on| if on { "on" } else { "off" });
+        format!(",packed={packed},mrg_rxbuf={mergeable},event_idx={event_idx}")
+    }
+
+    fn negotiated(&self) -> [(&'static str, bool); 7] {
+        [
+            ("RING_PACKED", self.packed),
+            ("MRG_RXBUF", self.mergeable),
+            ("EVENT_IDX", self.event_idx),
+            ("GUEST_TSO4", true),
+            ("HOST_TSO4", true),
+            ("CSUM", true),
+            ("GUEST_CSUM", true),
+        ]
+    }
+}
+
+/// All traffic at an ordinary MTU, then full packets and TCP at a large one.
+///
+/// # Errors
+/// What did not work.
+pub fn tap(stage: &Stage, case: &QemuCase) -> anyhow::Result<()> {
+    let ringway = start_ringway(stage)?;
+    net::wait_exists(TAP, true, RESUME_LIMIT)?;
+    net::set_up(TAP, HERE, JUMBO)?;
+    let mut guest = boot(stage, &case.options())?;
+    let _server = iperf::start_server(stage)?;
+    let figures = traffic::carry(stage, &mut Side::Guest(&mut guest), HERE)?;
+    stage.note(&figures.to_string());
+    check_offloads(stage, &ringway, &mut guest)?;
+    stage.step("jumbo packets");
+    qemu::set_up(&mut guest, qemu::MAC, "10.98.1.2", JUMBO)?;
+    traffic::full_packets(&mut Side::Guest(&mut guest), HERE, JUMBO)?;
+    traffic::full_packets(&mut Side::Here, GUEST, JUMBO)?;
+    traffic::tcp(&mut Side::Guest(&mut guest), HERE, 1, "")?;
+    let port = ringway.port("vm0")?;
+    port.check_negotiated(if case.packed { "packed" } else { "split" }, &case.negotiated())?;
+    port.check_healthy(&["no_room", "link_down"])?;
+    drop(guest);
+    ringway.finish()?;
+    net::wait_exists(TAP, false, RESUME_LIMIT)
+}
+
+/// The guest reboots while ringway runs; traffic resumes.
+///
+/// # Errors
+/// What did not work.
+pub fn reboot(stage: &Stage) -> anyhow::Result<()> {
+    let ringway = start_ringway(stage)?;
+    net::wait_exists(TAP, true, RESUME_LIMIT)?;
+    net::set_up(TAP, HERE, MTU)?;
+    let mut guest = boot(stage, "")?;
+    let _server = iperf::start_server(stage)?;
+    check_short_traffic(&mut guest)?;
+    for round in 1..=2 {
+        stage.step(&format!("reboot {round}"));
+        let mark = guest.mark();
+        guest.send("0 reboot -f")?;
+        guest.wait_ready(mark, qemu::BOOT_LIMIT)?;
+        qemu::set_up(&mut guest, qemu::MAC, GUEST, MTU)?;
+        stage.step("traffic");
+        check_short_traffic(&mut guest)?;
+    }
+    ringway.port("vm0")?.check_healthy(&["no_room", "link_down"])?;
+    drop(guest);
+    ringway.finish()
+}
+
+/// Ringway is killed under the guest and started again, twice; traffic resumes.
+///
+/// # Errors
+/// What did not work.
+pub fn reconnect(stage: &Stage) -> anyhow::Result<()> {
+    net::create_tap(TAP)?;
+    net::set_up(TAP, HERE, MTU)?;
+    let mut ringway = start_ringway(stage)?;
+    let mut guest = boot(stage, "")?;
+    let _server = iperf::start_server(stage)?;
+    check_short_traffic(&mut guest)?;
+    for round in 1..=2 {
+        stage.step(&format!("kill {round}"));
+        ringway.kill();
+        ringway = start_ringway(stage)?;
+        let started = Instant::now();
+        wait_for_traffic()?;
+        stage.step(&format!("traffic resumed after {:.1} s", started.elapsed().as_secs_f64()));
+        check_short_traffic(&mut guest)?;
+    }
+    let port = ringway.port("vm0")?;
+    ensure!(port.is_connected(), "the guest's traffic flows, and its port is not connected");
+    port.check_healthy(&["no_room", "link_down"])?;
+    drop(guest);
+    ringway.finish()?;
+    ensure!(net::exists(TAP), "ringway removed a tap that it had not created");
+    Ok(())
+}
+
+/// The same guest through ringway and through QEMU's own tap, measured alternately.
+///
+/// # Errors
+/// Traffic fails; which of the two is faster is printed only.
+pub fn sanity(stage: &Stage) -> anyhow::Result<()> {
+    net::create_tap(TAP_BESIDE)?;
+    let ringway = start_ringway(stage)?;
+    net::wait_exists(TAP, true, RESUME_LIMIT)?;
+    net::set_up(TAP, HERE, MTU)?;
+    net::set_up(TAP_BESIDE, HERE_BESIDE, MTU)?;
+    let machine = qemu::Machine { device_options: "", tap: Some(TAP_BESIDE) };
+    let mut guest = qemu::boot(stage, &socket(stage), &machine)?;
+    qemu::set_up(&mut guest, qemu::MAC, GUEST, MTU)?;
+    qemu::set_up(&mut guest, qemu::TAP_MAC, GUEST_BESIDE, MTU)?;
+    let _server = iperf::start_server(stage)?;
+    let mut side = Side::Guest(&mut guest);
+    let mut measured = [const { [const { Vec::new() }; 3] }; 2];
+    for round in 0..ROUNDS {
+        stage.step(&format!("round {} of {ROUNDS}", round + 1));
+        // Each goes first in half of the rounds.
+        for which in [round % 2, (round + 1) % 2] {
+            let figures = measure_once(&mut side, [HERE, HERE_BESIDE][which])?;
+            stage.step(&format!("{}: {figures:.3?}", ["ringway", "QEMU's tap"][which]));
+            measured[which].iter_mut().zip(figures).for_each(|(all, figure)| all.push(figure));
+        }
+    }
+    let [ours, theirs] = measured.map(|results| results.map(median));
+    stage.note(&sanity_line(ours, theirs));
+    ringway.port("vm0")?.check_healthy(&["no_room", "link_down"])?;
+    drop(guest);
+    ringway.finish()
+}
+
+/// Gb/s out, Gb/s in, and the mean round trip in ms.
+fn measure_once(side: &mut Side<'_>, address: &str) -> anyhow::Result<[f64; 3]> {
+    let out = traffic::tcp(side, address, ROUND_SECONDS, "")?;
+    let back = traffic::tcp(side, address, ROUND_SECONDS, "-R")?;
+    let ping_ms = traffic::flood(side, address, COMPARED_PINGS)?;
+    Ok([out.gigabits(), back.gigabits(), ping_ms])
+}
+
+/// One line with everything, ratios last: only those mean something on another machine.
+fn sanity_line(ours: [f64; 3], theirs: [f64; 3]) -> String {
+    let [out, back, ping] = ours;
+    let [out_beside, back_beside, ping_beside] = theirs;
+    let (ratio_out, ratio_back) = (out / out_beside, back / back_beside);
+    let verdict = match ratio_out >= 1.0 && ratio_back >= 1.0 {
+        true => "at least as fast both ways",
+        false => "SLOWER",
+    };
+    format!(
+        "ringway {out:.2} / {back:.2} Gb/s out / in, {ping:.3} ms; QEMU's tap {out_beside:.2} / \
+         {back_beside:.2} Gb/s, {ping_beside:.3} ms; ratio {ratio_out:.2} out, {ratio_back:.2} in: \
+         {verdict}"
+    )
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+fn start_ringway(stage: &Stage) -> anyhow::Result<Ringway> {
+    stage.step("ringway");
+    let guest = format!("vm0=vm:{},mac={}", socket(stage).display(), qemu::MAC);
+    Ringway::start(stage, &[guest, format!("up=tap:{TAP}")])
+}
+
+/// Boots a guest and configures it for an ordinary MTU.
+fn boot(stage: &Stage, device_options: &str) -> anyhow::Result<Console> {
+    stage.step("guest");
+    let machine = qemu::Machine { device_options, tap: None };
+    let mut guest = qemu::boot(stage, &socket(stage), &machine)?;
+    qemu::set_up(&mut guest, qemu::MAC, GUEST, MTU)?;
+    Ok(guest)
+}
+
+fn check_short_traffic(guest: &mut Console) -> anyhow::Result<()> {
+    let mut side = Side::Guest(guest);
+    traffic::flood(&mut side, HERE, 1000)?;
+    traffic::tcp(&mut side, HERE, 1, "")?;
+    traffic::tcp(&mut side, HERE, 1, "-R")?;
+    Ok(())
+}
+
+/// TCP alone, so that the mean length of packets tells whether they were segmented by anybody.
+fn check_offloads(stage: &Stage, ringway: &Ringway, guest: &mut Console) -> anyhow::Result<()> {
+    for (way, option) in [(Way::From, ""), (Way::To, "-R")] {
+        stage.step(&format!("segmentation offload {way:?} the guest"));
+        let before = ringway.port("vm0")?.moved(way);
+        traffic::tcp(&mut Side::Guest(guest), HERE, 1, option)?;
+        let mean = ringway.port("vm0")?.moved(way).since(before).mean_len();
+        let direction = format!("TCP packets of {mean} bytes {way:?} the guest");
+        ensure!(mean > OFFLOADED_LEN_MIN, "{direction}: no segmentation offload");
+    }
+    Ok(())
+}
+
+fn wait_for_traffic() -> anyhow::Result<()> {
+    let deadline = Instant::now() + RESUME_LIMIT;
+    while Side::Here.run(&format!("ping -c 1 -W 1 {GUEST}"))?.0 != 0 {
+        if Instant::now() > deadline {
+            bail!("no traffic {RESUME_LIMIT:?} after ringway was started again");
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+fn socket(stage: &Stage) -> PathBuf {
+    stage.file("vm0.sock")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_comparison_says_who_is_slower() {
+        let line = sanity_line([2.0, 1.5, 0.1], [1.0, 1.5, 0.2]);
+        assert!(line.contains("ratio 2.00 out, 1.00 in: at least as fast both ways"), "{line}");
+        assert!(sanity_line([2.0, 1.4, 0.1], [1.0, 1.5, 0.2]).ends_with("SLOWER"));
+    }
+
+    #[test]
+    fn medians_ignore_outliers() {
+        assert_eq!(median(vec![9.0, 1.0, 2.0]).to_string(), "2");
+    }
+
+    #[test]
+    fn names_and_options_follow_from_the_switches() {
+        let case = QemuCase { packed: true, mergeable: false, event_idx: true };
+        assert_eq!(case.name(), "packed_big_event_idx");
+        assert_eq!(case.options(), ",packed=on,mrg_rxbuf=off,event_idx=on");
+    }
+}

@@ -1,0 +1,114 @@
+//! DPDK's `dpdk-testpmd` as a guest: its driver on ringway's device, no kernel in between.
+//!
+//! Limits: 256 MB of ordinary memory, one queue pair; its forwarding thread never sleeps.
+
+use std::path::Path;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+
+use super::console::Console;
+use super::stage::Stage;
+use crate::dpdk_files;
+
+/// What it prints when it takes commands.
+const PROMPT: &str = "testpmd> ";
+
+/// Longest time until it takes commands.
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// Longest time for a command.
+const COMMAND_LIMIT: Duration = Duration::from_secs(10);
+
+/// A running testpmd.
+#[derive(Debug)]
+pub struct Testpmd {
+    console: Console,
+}
+
+/// What it counted on its port.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// Packets received, without those missed.
+    pub received: u64,
+    /// Packets that it had no buffer for.
+    pub missed: u64,
+    /// Packets sent.
+    pub sent: u64,
+}
+
+impl Testpmd {
+    /// Starts it on a vhost-user socket, with options for its device and for itself.
+    ///
+    /// # Errors
+    /// It is not unpacked, or does not come up.
+    pub fn start(
+        stage: &Stage,
+        socket: &Path,
+        device_options: &str,
+        options: &str,
+    ) -> anyhow::Result<Self> {
+        let files = dpdk_files::find(&stage.paths).context("testpmd is not unpacked")?;
+        let mut command = files.command();
+        command.args("--no-huge -m 256 --no-pci --no-telemetry --no-shconf".split(' '));
+        let several = available_parallelism().is_ok_and(|processors| processors.get() > 1);
+        command.args(["--iova-mode=va", "--lcores", if several { "0@0,1@1" } else { "0@0,1@0" }]);
+        let device = format!("net_virtio_user0,path={},queues=1", socket.display());
+        command.args(["--vdev", &format!("{device}{device_options}"), "--", "--interactive"]);
+        command.arg("--total-num-mbufs=8192").args(options.split_whitespace());
+        let console = Console::start(stage, "testpmd", command)?;
+        console.wait_for(PROMPT, 0, START_LIMIT)?;
+        let mut testpmd = Self { console };
+        testpmd.run("start")?;
+        Ok(testpmd)
+    }
+
+    /// Lets it detach and end, and returns what it has counted.
+    ///
+    /// # Errors
+    /// It does not end as it should.
+    pub fn finish(mut self) -> anyhow::Result<Counted> {
+        let mark = self.console.mark();
+        for command in ["show port stats 0", "stop", "quit"] {
+            self.console.send(command)?;
+        }
+        // What it prints goes through a buffer that is only sure to be written when it ends.
+        let (status, text) = self.console.wait_end(mark, COMMAND_LIMIT)?;
+        ensure!(status.success(), "testpmd: {status}:\n{text}");
+        counted(&text).with_context(|| format!("testpmd: no counts in:\n{text}"))
+    }
+
+    fn run(&mut self, command: &str) -> anyhow::Result<String> {
+        let mark = self.console.mark();
+        self.console.send(command)?;
+        self.console.wait_for(PROMPT, mark, COMMAND_LIMIT)
+    }
+}
+
+fn counted(text: &str) -> Option<Counted> {
+    let number = |name: &str| number_after(text, name);
+    Some(Counted {
+        received: number("RX-packets:")?,
+        missed: number("RX-missed:")? + number("RX-nombuf:")?,
+        sent: number("TX-packets:")?,
+    })
+}
+
+fn number_after(text: &str, name: &str) -> Option<u64> {
+    let (_, rest) = text.split_once(name)?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_from_its_table() {
+        let text = "  RX-packets: 200        RX-missed: 1          RX-bytes:  300\n\
+                    \x20 RX-nombuf:  2\n  TX-packets: 7          TX-errors: 0\n";
+        assert_eq!(counted(text), Some(Counted { received: 200, missed: 3, sent: 7 }));
+        assert_eq!(counted("RX-packets: 200"), None);
+    }
+}

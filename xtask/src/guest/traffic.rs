@@ -1,0 +1,191 @@
+//! The traffic that every pair has to carry: pings, a flood of them, TCP both ways, UDP.
+//!
+//! How: the same commands run on this side or in a guest ([`Side`]), against an iperf3 server on
+//! the other side. "Out" is from the side that runs them, "in" is back.
+//!
+//! Limits: rates are measured for a few seconds; they say that it works, not how fast it is.
+
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+
+use super::console::Console;
+use super::iperf::Report;
+use super::stage::Stage;
+use crate::shell;
+
+/// Echo requests in a flood.
+pub const FLOOD_PACKETS: u32 = 10_000;
+
+/// Seconds of each TCP measurement.
+const TCP_SECONDS: u32 = 2;
+
+/// UDP at a rate that an emulated guest can take.
+const UDP: &str = "-u -b 20M -l 1400 -t 1";
+
+/// UDP packets that may get lost, in percent: a receiver that does not get the processor in time
+/// loses some, and nobody sends them again.
+const UDP_LOST_PERCENT_MAX: f64 = 20.0;
+
+/// IP and ICMP headers of an echo request in bytes.
+const PING_HEADERS_LEN: u32 = 28;
+
+/// Longest time for one command.
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// Where commands run.
+#[derive(Debug)]
+pub enum Side<'a> {
+    /// This side, in the scenario's namespace.
+    Here,
+    /// In a guest.
+    Guest(&'a mut Console),
+}
+
+impl Side<'_> {
+    /// Runs a command line; returns its status and what it printed.
+    ///
+    /// # Errors
+    /// It does not finish in time.
+    pub fn run(&mut self, line: &str) -> anyhow::Result<(i32, String)> {
+        match self {
+            Side::Guest(console) => console.run(line, LIMIT),
+            Side::Here => {
+                let seconds = LIMIT.as_secs().to_string();
+                let limit = ["timeout", "-s", "KILL", &seconds, "sh", "-c", line];
+                let mut command = shell::command(&limit);
+                let output = command.stdin(std::process::Stdio::null()).output()?;
+                let text = [output.stdout, output.stderr].concat();
+                let status = output.status.code().unwrap_or(-1);
+                Ok((status, String::from_utf8_lossy(&text).into_owned()))
+            }
+        }
+    }
+
+    /// Runs a command line that must succeed.
+    ///
+    /// # Errors
+    /// It fails, or does not finish in time.
+    pub fn must(&mut self, line: &str) -> anyhow::Result<String> {
+        let (status, text) = self.run(line)?;
+        ensure!(status == 0, "{line}: status {status}:\n{text}");
+        Ok(text)
+    }
+}
+
+/// What was measured between two sides.
+#[derive(Debug, Clone, Copy)]
+pub struct Figures {
+    /// TCP from the side that asked.
+    pub out: Report,
+    /// TCP back to it.
+    pub back: Report,
+    /// UDP from the side that asked.
+    pub udp: Report,
+    /// Mean round trip in the flood, in milliseconds.
+    pub ping_ms: f64,
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [out, back] = [self.out, self.back].map(|report| {
+            let again = report.retransmits.map_or("?".to_string(), |count| count.to_string());
+            format!("{:.2} Gb/s ({again} retransmits)", report.gigabits())
+        });
+        let lost = self.udp.lost_percent.unwrap_or(0.0);
+        write!(f, "{out} out, {back} in, UDP {lost:.1} % lost, {:.3} ms", self.ping_ms)
+    }
+}
+
+/// Carries out all of it towards `address`, where an iperf3 server is.
+///
+/// # Errors
+/// The first that does not work.
+pub fn carry(stage: &Stage, side: &mut Side<'_>, address: &str) -> anyhow::Result<Figures> {
+    stage.step(&format!("flood of {FLOOD_PACKETS} pings to {address}"));
+    let ping_ms = flood(side, address, FLOOD_PACKETS)?;
+    stage.step("TCP out");
+    let out = tcp(side, address, TCP_SECONDS, "")?;
+    stage.step("TCP in");
+    let back = tcp(side, address, TCP_SECONDS, "-R")?;
+    stage.step("UDP");
+    let udp = udp(side, address)?;
+    let figures = Figures { out, back, udp, ping_ms };
+    stage.step(&figures.to_string());
+    Ok(figures)
+}
+
+/// Sends a flood of pings, none of which may be lost; returns the mean round trip in ms.
+///
+/// # Errors
+/// One was lost, or there is no way to `address`.
+pub fn flood(side: &mut Side<'_>, address: &str, packets: u32) -> anyhow::Result<f64> {
+    // The addresses are resolved first: a flood does not wait for that.
+    side.must(&format!("ping -c 1 -W 10 {address}"))?;
+    let text = side.must(&format!("ping -f -q -c {packets} {address}"))?;
+    ensure!(text.contains(&format!(" {packets} received")), "pings were lost:\n{text}");
+    mean_ms(&text).with_context(|| format!("ping: {text}"))
+}
+
+/// Sends full packets of this MTU that nobody may cut into pieces.
+///
+/// # Errors
+/// One was lost, or is too long for somebody.
+pub fn full_packets(side: &mut Side<'_>, address: &str, mtu: u32) -> anyhow::Result<()> {
+    let len = mtu - PING_HEADERS_LEN;
+    let text = side.must(&format!("ping -M do -q -c 100 -i 0.01 -s {len} {address}"))?;
+    ensure!(text.contains(" 100 received"), "pings of {mtu} bytes were lost:\n{text}");
+    Ok(())
+}
+
+/// TCP for some seconds; `-R` as an option turns the direction round.
+///
+/// # Errors
+/// No connection, or nothing arrives.
+pub fn tcp(
+    side: &mut Side<'_>,
+    address: &str,
+    seconds: u32,
+    options: &str,
+) -> anyhow::Result<Report> {
+    let (_, text) = side.run(&format!("iperf3 -J -c {address} -t {seconds} {options}"))?;
+    let report = Report::parse(&text)?;
+    ensure!(report.bits_per_second > 0.0, "TCP {options}: nothing arrived");
+    Ok(report)
+}
+
+fn udp(side: &mut Side<'_>, address: &str) -> anyhow::Result<Report> {
+    let (_, text) = side.run(&format!("iperf3 -J -c {address} {UDP}"))?;
+    let report = Report::parse(&text)?;
+    match report.lost_percent {
+        Some(lost) if lost <= UDP_LOST_PERCENT_MAX => Ok(report),
+        lost => bail!("UDP: {lost:?} percent lost"),
+    }
+}
+
+/// The mean in `rtt min/avg/max/mdev = 0.1/0.2/0.3/0.0 ms`.
+fn mean_ms(text: &str) -> anyhow::Result<f64> {
+    let figures = text.lines().find_map(|line| line.trim().strip_prefix("rtt "));
+    let figures = figures.and_then(|line| line.split_once("= ")).context("no round trips")?.1;
+    Ok(figures.split('/').nth(1).context("no mean")?.parse()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_round_trip_is_read() {
+        let text = "10 packets transmitted, 10 received, 0% packet loss, time 9ms\n\
+                    rtt min/avg/max/mdev = 0.050/0.126/0.300/0.010 ms, ipg/ewma 0.1/0.1 ms\n";
+        assert_eq!(mean_ms(text).ok(), Some(0.126));
+        assert!(mean_ms("10 packets transmitted, 0 received").is_err());
+    }
+
+    #[test]
+    fn commands_run_here() {
+        assert_eq!(Side::Here.run("echo a; exit 3").ok(), Some((3, "a\n".to_string())));
+        assert!(Side::Here.must("exit 1").is_err());
+    }
+}

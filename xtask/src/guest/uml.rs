@@ -1,0 +1,76 @@
+//! A User Mode Linux guest: this machine's file system, read-only, and one script.
+//!
+//! Limits: its memory lies in `/dev/shm`; it ignores SIGTERM, so it is always killed.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::console::{AGENT_LOOP, Console};
+use super::stage::Stage;
+use crate::shell;
+
+/// Where Debian has the guest kernel's modules.
+const MODULES: &str = "/usr/lib/uml/modules";
+
+/// Longest time until the guest obeys.
+const BOOT_LIMIT: Duration = Duration::from_secs(30);
+
+const PROLOGUE: &str = "\
+#!/bin/sh
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t tmpfs tmpfs /mnt
+export TMPDIR=/mnt
+cd /mnt
+for module in net/core/failover drivers/net/net_failover drivers/net/virtio_net; do
+    insmod MODULES/$module.ko
+done
+ip link set lo up
+";
+
+/// Starts a guest on a vhost-user socket; [`wait_booted`] waits for it.
+///
+/// # Errors
+/// User Mode Linux is not installed.
+pub fn start(stage: &Stage, name: &str, socket: &Path) -> anyhow::Result<Console> {
+    let script = stage.file(&format!("{name}.sh"));
+    let modules = find_modules().with_context(|| format!("{MODULES}: no modules"))?;
+    let prologue = PROLOGUE.replace("MODULES", &modules.to_string_lossy());
+    fs::write(&script, format!("{prologue}{AGENT_LOOP}"))?;
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+    let arguments = [
+        "mem=256M root=/dev/root rootfstype=hostfs rootflags=/ ro".to_string(),
+        format!("init={}", script.display()),
+        "con=null con0=fd:0,fd:1 quiet loglevel=1".to_string(),
+        format!("virtio_uml.device={}:1", socket.display()),
+        format!("uml_dir={}/ umid={name}", stage.directory.display()),
+    ];
+    let mut command = shell::command(&["linux.uml"]);
+    command.args(arguments.iter().flat_map(|words| words.split(' ')));
+    // The memory must be in /dev/shm and not where the user keeps temporary files.
+    command.env_remove("TMPDIR").env_remove("TMP").env_remove("TEMP");
+    Console::start(stage, name, command)
+}
+
+/// Waits until the guest obeys, and configures its interface.
+///
+/// # Errors
+/// It does not boot, or finds no network device.
+pub fn wait_booted(guest: &mut Console, address: &str) -> anyhow::Result<()> {
+    guest.wait_ready(0, BOOT_LIMIT)?;
+    let configure = format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up");
+    let (status, text) = guest.run(&configure, Duration::from_secs(10))?;
+    anyhow::ensure!(status == 0, "the guest has no eth0:\n{text}");
+    Ok(())
+}
+
+/// The `kernel` folder of the modules.
+pub fn find_modules() -> Option<PathBuf> {
+    let entries = fs::read_dir(MODULES).ok()?.flatten();
+    entries.map(|entry| entry.path().join("kernel")).find(|path| path.is_dir())
+}

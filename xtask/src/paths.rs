@@ -1,0 +1,39 @@
+//! Where things are.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The places of this tree.
+#[derive(Debug, Clone)]
+pub struct Paths {
+    /// The root of the tree.
+    pub root: PathBuf,
+    /// Where cargo puts what it builds.
+    pub target: PathBuf,
+}
+
+impl Paths {
+    /// The tree that this program was built from.
+    pub fn new() -> Self {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = here.parent().unwrap_or(here).to_path_buf();
+        let target = match env::var_os("CARGO_TARGET_DIR") {
+            Some(directory) => root.join(directory),
+            None => root.join("target"),
+        };
+        Self { root, target }
+    }
+
+    /// Downloaded kernels, guests' file systems and logs.
+    pub fn guest(&self) -> PathBuf {
+        self.target.join("guest")
+    }
+
+    /// The binary under test: the one in `RINGWAY_BIN`, or the release build.
+    pub fn ringway(&self) -> PathBuf {
+        match env::var_os("RINGWAY_BIN") {
+            Some(binary) => PathBuf::from(binary),
+            None => self.target.join("release/ringway"),
+        }
+    }
+}

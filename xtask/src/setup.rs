@@ -1,0 +1,144 @@
+//! `./x setup`: everything from Debian that the tree needs and this machine lacks.
+//!
+//! How: programs are installed as packages. The guests' kernel and DPDK's `testpmd` are only
+//! unpacked below `target/guest`: installing the first would touch how this machine boots, and the
+//! second would bring two hundred packages along.
+//!
+//! Limits: needs root for installing; without it, says what to run.
+
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+use crate::paths::Paths;
+use crate::{dpdk_files, kernel_files, shell};
+
+/// What `ringway demo` needs.
+const DEMO_PACKAGES: [&str; 6] =
+    ["user-mode-linux", "iperf3", "iputils-ping", "iproute2", "kmod", "mount"];
+
+/// What the tests need beyond that.
+const TEST_PACKAGES: [&str; 6] =
+    ["qemu-system-x86", "busybox-static", "ethtool", "util-linux", "procps", "libc-bin"];
+
+/// Packages that are only unpacked.
+const UNPACKED: [&str; 2] = [kernel_files::META_PACKAGE, dpdk_files::PACKAGE];
+
+/// How much has to be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum For {
+    /// The demonstration.
+    Demo,
+    /// All tests.
+    Test,
+}
+
+/// `./x setup`
+///
+/// # Errors
+/// Something is missing and cannot be had.
+pub fn command(paths: &Paths) -> anyhow::Result<()> {
+    if prepare(paths, For::Test)? {
+        println!("everything is there");
+        return Ok(());
+    }
+    bail!("something is missing: see above")
+}
+
+/// Makes sure that everything is there; `false`: something is missing, which was printed.
+///
+/// # Errors
+/// There is no `apt-get` or `dpkg-query` that works.
+pub fn prepare(paths: &Paths, purpose: For) -> anyhow::Result<bool> {
+    let missing = missing_packages(&wanted_packages(purpose))?;
+    let mut complete = true;
+    if !missing.is_empty() {
+        complete = install(&missing)?;
+    }
+    if purpose == For::Test {
+        complete &= unpack("the guests' kernel", || kernel_files::prepare(paths));
+        complete &= unpack("DPDK's testpmd", || dpdk_files::prepare(paths));
+    }
+    Ok(complete)
+}
+
+/// Unpacks something that is not installed; a failure is told and skips the tests that need it.
+fn unpack(what: &str, prepare: impl Fn() -> anyhow::Result<()>) -> bool {
+    let Err(first) = prepare() else { return true };
+    let mut result = Err(first);
+    // Old package lists name files that are gone.
+    if shell::is_root() && update().is_ok() {
+        result = prepare();
+    }
+    if let Err(error) = &result {
+        let advice = format!("apt-get update && apt-get download {}", UNPACKED.join(" "));
+        println!("{what}: {error:#}: check as root that this works: {advice}");
+    }
+    result.is_ok()
+}
+
+fn wanted_packages(purpose: For) -> Vec<&'static str> {
+    let mut packages = DEMO_PACKAGES.to_vec();
+    if purpose == For::Test {
+        packages.extend(TEST_PACKAGES);
+    }
+    packages
+}
+
+/// Those of `wanted` that are not installed.
+fn missing_packages<'a>(wanted: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
+    let mut query = shell::command(&["dpkg-query", "-W", "-f=${Package} ${db:Status-Status}\\n"]);
+    // It fails if it has never heard of one of them, and still lists the others.
+    let output = query.args(wanted).output().context("dpkg-query: is this Debian?")?;
+    let listed = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(not_installed(wanted, &listed))
+}
+
+fn not_installed<'a>(wanted: &[&'a str], listed: &str) -> Vec<&'a str> {
+    let is_there =
+        |package: &str| listed.lines().any(|line| line == format!("{package} installed"));
+    wanted.iter().copied().filter(|package| !is_there(package)).collect()
+}
+
+fn install(missing: &[&str]) -> anyhow::Result<bool> {
+    let list = missing.join(" ");
+    if !shell::is_root() {
+        println!("not installed: {list}. Run as root:");
+        println!("apt-get update && apt-get install --no-install-recommends -y {list}");
+        return Ok(false);
+    }
+    println!("installing {list}");
+    update()?;
+    let words = ["apt-get", "install", "-q", "-y", "--no-install-recommends"];
+    shell::run(quiet(shell::command(&words)).args(missing))?;
+    Ok(true)
+}
+
+/// Fetches the package lists.
+fn update() -> anyhow::Result<()> {
+    shell::run(&mut quiet(shell::command(&["apt-get", "update", "-q"])))
+}
+
+/// No questions, no half-terminal output.
+fn quiet(mut command: Command) -> Command {
+    command.env("DEBIAN_FRONTEND", "noninteractive").stdout(std::io::stderr());
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_fully_installed_counts() {
+        let listed = "kmod installed\niperf3 config-files\nfoo installed\n";
+        assert_eq!(not_installed(&["kmod", "iperf3", "cpio"], listed), ["iperf3", "cpio"]);
+    }
+
+    #[test]
+    fn the_demo_needs_less_than_the_tests() {
+        let test = wanted_packages(For::Test);
+        assert!(wanted_packages(For::Demo).iter().all(|package| test.contains(package)));
+        assert!(!wanted_packages(For::Demo).contains(&"qemu-system-x86"));
+    }
+}

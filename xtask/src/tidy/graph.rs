@@ -1,0 +1,105 @@
+//! Who may depend on whom.
+//!
+//! How: `cargo metadata` against two tables. A crate without a line in the first is a violation,
+//! so that a new crate is placed on purpose. Dev-dependencies are free: in tests everybody meets.
+
+use serde_json::Value;
+
+/// In front of our crates' names.
+const PREFIX: &str = "ringway-";
+
+/// What each crate may use of ours; arrows point from later lines to earlier ones only.
+const OURS: [(&str, &[&str]); 11] = [
+    ("ringway-virtq", &[]),
+    ("ringway-net", &["virtq"]),
+    ("ringway-driver", &["virtq", "net"]),
+    ("ringway-device", &["virtq", "net"]),
+    ("ringway-switch", &["virtq", "net"]),
+    ("ringway-vhost-user", &["virtq", "net"]),
+    ("ringway-host", &["virtq", "net", "device", "switch"]),
+    ("ringway-testkit", &["virtq", "net", "driver", "device", "switch", "vhost-user", "host"]),
+    // The test kit is where the demonstration has its embedded guests from.
+    ("ringway", &["virtq", "net", "driver", "device", "switch", "vhost-user", "host", "testkit"]),
+    ("ringway-fuzz", &["virtq", "net", "device", "vhost-user", "testkit"]),
+    ("xtask", &[]),
+];
+
+/// What each library may use of others; programs and test code may use what the workspace names.
+const OTHERS: [(&str, &[&str]); 7] = [
+    ("ringway-virtq", &["loom"]),
+    ("ringway-net", &["bitflags"]),
+    ("ringway-driver", &[]),
+    ("ringway-device", &[]),
+    ("ringway-switch", &[]),
+    ("ringway-vhost-user", &["bitflags", "rustix", "thiserror"]),
+    ("ringway-host", &["libc", "rustix", "thiserror"]),
+];
+
+/// Violations in the output of `cargo metadata --no-deps`.
+pub fn complaints(metadata: &Value) -> Vec<String> {
+    let packages = metadata["packages"].as_array();
+    let mut complaints: Vec<String> =
+        packages.into_iter().flatten().flat_map(package_complaints).collect();
+    if packages.is_none_or(Vec::is_empty) {
+        complaints.push("cargo metadata: no packages".to_string());
+    }
+    complaints
+}
+
+fn package_complaints(package: &Value) -> Vec<String> {
+    let name = package["name"].as_str().unwrap_or_default();
+    let Some((_, ours)) = OURS.iter().find(|(known, _)| *known == name) else {
+        return vec![format!("{name}: no line for it in the tables of xtask/src/tidy/graph.rs")];
+    };
+    let others = OTHERS.iter().find(|(known, _)| *known == name).map(|(_, allowed)| *allowed);
+    let mut complaints = Vec::new();
+    for dependency in normal_dependencies(package) {
+        let is_fine = match dependency.strip_prefix(PREFIX) {
+            Some(short) => ours.contains(&short),
+            None => others.is_none_or(|allowed| allowed.contains(&dependency)),
+        };
+        if !is_fine {
+            complaints.push(format!("{name}: must not depend on {dependency}"));
+        }
+    }
+    complaints
+}
+
+fn normal_dependencies(package: &Value) -> impl Iterator<Item = &str> {
+    let dependencies = package["dependencies"].as_array().into_iter().flatten();
+    let normal = dependencies.filter(|dependency| dependency["kind"] != "dev");
+    normal.filter_map(|dependency| dependency["name"].as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn one(name: &str, dependency: &str, kind: &Value) -> Vec<String> {
+        let dependencies = json!([{ "name": dependency, "kind": kind }]);
+        complaints(&json!({ "packages": [{ "name": name, "dependencies": dependencies }] }))
+    }
+
+    #[test]
+    fn arrows_point_one_way() {
+        assert!(one("ringway-net", "ringway-virtq", &Value::Null).is_empty());
+        assert_eq!(one("ringway-virtq", "ringway-net", &Value::Null).len(), 1);
+        assert_eq!(one("ringway-driver", "ringway-device", &Value::Null).len(), 1);
+        assert!(one("ringway-driver", "ringway-device", &json!("dev")).is_empty());
+        assert_eq!(one("ringway-host", "ringway-testkit", &Value::Null).len(), 1);
+    }
+
+    #[test]
+    fn libraries_use_few_others() {
+        assert_eq!(one("ringway-host", "clap", &Value::Null).len(), 1);
+        assert!(one("ringway", "clap", &Value::Null).is_empty());
+        assert!(one("ringway-net", "bitflags", &Value::Null).is_empty());
+    }
+
+    #[test]
+    fn new_crates_must_be_placed() {
+        assert_eq!(one("ringway-new", "ringway-virtq", &Value::Null).len(), 1);
+        assert_eq!(complaints(&json!({})).len(), 1);
+    }
+}
