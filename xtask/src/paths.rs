@@ -10,6 +10,8 @@ pub struct Paths {
     pub root: PathBuf,
     /// Where cargo puts what it builds.
     pub target: PathBuf,
+    /// This program. Looked up at the start: the file may be replaced while it runs.
+    pub program: PathBuf,
 }
 
 impl Paths {
@@ -21,7 +23,8 @@ impl Paths {
             Some(directory) => root.join(directory),
             None => root.join("target"),
         };
-        Self { root, target }
+        let program = env::current_exe().unwrap_or_else(|_| target.join("debug/xtask"));
+        Self { root, target, program }
     }
 
     /// Downloaded kernels, guests' file systems and logs.

@@ -92,6 +92,8 @@ impl RawQueue<'_> {
 
     /// Split: the available index.
     pub fn set_available_index(&self, index: u16) {
+        // PAIRS WITH: crates/virtq/src/event.rs::after_seeing. Even a hostile guest shall be seen
+        // to have written what it meant.
         std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
         self.queue.ring.driver.memory.store_u16(2, index);
     }
@@ -286,6 +288,8 @@ fn write_descriptor(
         Format::Packed => (12, 14),
     };
     memory.store_u16(at + id_at, descriptor.id);
+    // PAIRS WITH: crates/virtq/src/event.rs::after_seeing. Even a hostile guest shall be seen to
+    // have written what it meant.
     std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
     memory.store_u16(at + flags_at, descriptor.flags);
 }

@@ -195,7 +195,7 @@ mod tests {
 
     fn agent() -> (tempfile::TempDir, Console) {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let paths = Paths { root: directory.path().into(), target: directory.path().into() };
+        let paths = Paths { target: directory.path().into(), ..Paths::new() };
         let stage = Stage::new(&paths, "test", directory.path());
         std::fs::create_dir_all(&stage.logs).expect("log directory");
         let script = AGENT_LOOP.replace("stty -echo\n", "");

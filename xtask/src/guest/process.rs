@@ -169,7 +169,7 @@ mod tests {
     use crate::shell::command;
 
     fn stage(directory: &tempfile::TempDir) -> Stage {
-        let paths = Paths { root: directory.path().into(), target: directory.path().into() };
+        let paths = Paths { target: directory.path().into(), ..Paths::new() };
         let stage = Stage::new(&paths, "test", directory.path());
         std::fs::create_dir_all(&stage.logs).expect("log directory");
         stage

@@ -118,7 +118,7 @@ fn run_in_namespaces(paths: &Paths, scenario: &Scenario) -> anyhow::Result<()> {
     let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
     let log = fs::File::create(log_of(&logs))?;
     let mut command = unshare();
-    command.arg(std::env::current_exe().context("this program")?);
+    command.arg(&paths.program);
     command.args(["guest-one", &scenario.name, "--directory"]).arg(directory.path());
     // Nothing is ever written there: its end tells the scenario that we are gone.
     command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);

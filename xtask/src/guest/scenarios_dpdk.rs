@@ -31,8 +31,10 @@ const JUMBO_OPTIONS: &str = "--max-pkt-len=9018 --enable-scatter --tx-offloads=0
 /// Packets that make the round.
 const PACKETS: u64 = 20_000;
 
-/// Packets on the way at once: fewer than any queue on it holds.
+/// Packets and bytes on the way at once: fewer than any queue on it holds, and than the kernel
+/// keeps for a socket (212,992 bytes, each packet counted with the memory it lies in).
 const WINDOW: usize = 32;
+const WINDOW_LEN: usize = 32_000;
 
 /// IPv4 and UDP headers, and that of Ethernet, in bytes.
 const HEADERS_LEN: u32 = 20 + 8;
@@ -151,11 +153,13 @@ fn send_round(packets: u64, mtu: u32) -> anyhow::Result<u64> {
     let mut buffer = [0; 10_000];
     let mut bytes = 0;
     let mut next = 0;
+    let mut len_on_the_way = 0;
     while next < packets || !on_the_way.is_empty() {
-        if next < packets && on_the_way.len() < WINDOW {
+        if next < packets && on_the_way.len() < WINDOW && len_on_the_way < WINDOW_LEN {
             let sent = payload(next, mtu);
             socket.send(&sent).with_context(|| format!("sending packet {next}"))?;
             bytes += sent.len() as u64 + u64::from(HEADERS_LEN) + ETHERNET_LEN;
+            len_on_the_way += sent.len();
             on_the_way.push_back(sent);
             next += 1;
             continue;
@@ -163,6 +167,7 @@ fn send_round(packets: u64, mtu: u32) -> anyhow::Result<u64> {
         let number = next - on_the_way.len() as u64;
         let len = socket.recv(&mut buffer).with_context(|| format!("packet {number} is lost"))?;
         let expected = on_the_way.pop_front().unwrap_or_default();
+        len_on_the_way -= expected.len();
         let received = buffer.get(..len).unwrap_or_default();
         ensure!(received == expected, "packet {number}: {}", difference(&expected, received));
     }
