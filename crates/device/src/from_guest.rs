@@ -41,7 +41,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
             queue,
             regions,
             negotiated,
-            elements: Elements::new(),
+            elements: Elements::readable_only(),
             payload: Vec::with_capacity(ringway_virtq::ELEMENTS_MAX),
             lent: None,
             staged: false,
@@ -96,9 +96,6 @@ impl<Q: DeviceQueue> FromGuest<Q> {
             let mut next = self.queue.cursor();
             let found = self.queue.peek(&mut next, &self.regions, &mut self.elements);
             let Some(head) = found.map_err(|broken| broken.0)? else { return Ok(None) };
-            if !self.elements.writable().is_empty() {
-                return Err(Why::WrongDirection);
-            }
             let header = self.take_header()?;
             match self.check(header) {
                 Ok((header, len)) => return Ok(Some(Lent { head, next, header, len })),

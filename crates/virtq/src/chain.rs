@@ -20,12 +20,19 @@ pub const ELEMENTS_MAX: usize = 1024;
 pub struct Elements {
     list: Vec<SharedSlice>,
     readable: usize,
+    readable_only: bool,
 }
 
 impl Elements {
     /// Room for [`ELEMENTS_MAX`] elements.
     pub fn new() -> Self {
-        Self { list: Vec::with_capacity(ELEMENTS_MAX), readable: 0 }
+        Self { list: Vec::with_capacity(ELEMENTS_MAX), readable: 0, readable_only: false }
+    }
+
+    /// The same for a queue that only ever carries device-readable buffers: what a driver marks
+    /// as writable is read all the same. The transmitq of DPDK's packed driver needs that.
+    pub fn readable_only() -> Self {
+        Self { readable_only: true, ..Self::new() }
     }
 
     /// Forgets all elements.
@@ -63,7 +70,7 @@ impl Elements {
         }
         let found = regions.slice(descriptor.address, descriptor.len);
         let element = found.ok_or(Broken(Why::OutsideMemory))?;
-        if flags & WRITE == 0 {
+        if flags & WRITE == 0 || self.readable_only {
             if self.readable != self.list.len() {
                 return Err(Broken(Why::ReadableAfterWritable));
             }

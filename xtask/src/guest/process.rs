@@ -189,9 +189,17 @@ mod tests {
         let printed = process.printed();
         let child: u32 = printed.trim().trim_start_matches("child ").parse().expect("a process id");
         drop(process);
-        // Gone, or a zombie that nobody has waited for yet.
-        let status = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
-        assert!(status.is_empty() || status.contains(") Z "), "{status}");
+        // Gone, or a zombie that nobody has waited for yet. It was told before `drop` returned,
+        // and still has to obey.
+        let is_gone = || {
+            let status = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+            status.is_empty() || status.contains(") Z ")
+        };
+        let deadline = Instant::now() + limit;
+        while !is_gone() {
+            assert!(Instant::now() < deadline, "{child} lives on");
+            thread::sleep(LOOK_EVERY);
+        }
     }
 
     #[test]

@@ -112,13 +112,17 @@ pub enum Way {
     From,
 }
 
-/// Packets and bytes of one direction, for differences.
+/// What went through in one direction, for differences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
     /// Packets that went through.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Notifications from the guest.
+    pub kicks: u64,
+    /// Notifications to the guest.
+    pub calls: u64,
 }
 
 impl Port {
@@ -126,7 +130,12 @@ impl Port {
     pub fn moved(&self, way: Way) -> Moved {
         let direction = self.direction(way);
         let number = |key: &str| direction[key].as_u64().unwrap_or(0);
-        Moved { packets: number("packets"), bytes: number("bytes") }
+        Moved {
+            packets: number("packets"),
+            bytes: number("bytes"),
+            kicks: number("kicks"),
+            calls: number("calls"),
+        }
     }
 
     /// Whether a front-end is connected, or the tap open.
@@ -174,11 +183,22 @@ impl Port {
     }
 }
 
+impl fmt::Display for Moved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { packets, kicks, calls, .. } = self;
+        write!(f, "{packets} packets of {} bytes, {kicks} kicks, {calls} calls", self.mean_len())
+    }
+}
+
 impl Moved {
     /// What went through since `before`.
     pub fn since(self, before: Self) -> Self {
-        let packets = self.packets.saturating_sub(before.packets);
-        Self { packets, bytes: self.bytes.saturating_sub(before.bytes) }
+        Self {
+            packets: self.packets.saturating_sub(before.packets),
+            bytes: self.bytes.saturating_sub(before.bytes),
+            kicks: self.kicks.saturating_sub(before.kicks),
+            calls: self.calls.saturating_sub(before.calls),
+        }
     }
 
     /// Mean length of a packet in bytes.
@@ -227,7 +247,7 @@ mod tests {
     #[test]
     fn differences_have_a_mean() {
         let now = port().moved(Way::To);
-        assert_eq!(now.since(Moved { packets: 2, bytes: 10 }).mean_len(), 15);
+        assert_eq!(now.since(Moved { packets: 2, bytes: 10, kicks: 0, calls: 0 }).mean_len(), 15);
         assert_eq!(now.since(now).mean_len(), 0);
     }
 }

@@ -78,13 +78,6 @@ impl DpdkCase {
         if self.mergeable { JUMBO } else { MTU }
     }
 
-    /// Options of ringway's port.
-    fn port_options(&self) -> &'static str {
-        // With packed rings, DPDK's driver marks the header of a packet that takes an indirect
-        // table as device-writable, which breaks the queue (virtio 1.2 §2.8.17: readable first).
-        if self.packed && self.mergeable { ",indirect_desc=off" } else { "" }
-    }
-
     /// Testpmd's own options.
     fn own_options(&self) -> String {
         let jumbo = if self.mergeable { JUMBO_OPTIONS } else { "" };
@@ -108,8 +101,7 @@ impl DpdkCase {
 pub fn echo(stage: &Stage, case: &DpdkCase) -> anyhow::Result<()> {
     stage.step("ringway");
     let socket = stage.file("vm0.sock");
-    let options = case.port_options();
-    let guest = format!("vm0=vm:{}{options}", socket.display());
+    let guest = format!("vm0=vm:{}", socket.display());
     let ports = [guest, format!("up=tap:{TAP},mtu={}", case.mtu())];
     let ringway = Ringway::start(stage, &ports)?;
     net::wait_exists(TAP, true, RETURN_LIMIT)?;

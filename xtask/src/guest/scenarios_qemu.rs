@@ -249,9 +249,9 @@ fn check_offloads(stage: &Stage, ringway: &Ringway, guest: &mut Console) -> anyh
         stage.step(&format!("segmentation offload {way:?} the guest"));
         let before = ringway.port("vm0")?.moved(way);
         traffic::tcp(&mut Side::Guest(guest), HERE, 1, option)?;
-        let mean = ringway.port("vm0")?.moved(way).since(before).mean_len();
-        let direction = format!("TCP packets of {mean} bytes {way:?} the guest");
-        ensure!(mean > OFFLOADED_LEN_MIN, "{direction}: no segmentation offload");
+        let moved = ringway.port("vm0")?.moved(way).since(before);
+        stage.step(&moved.to_string());
+        ensure!(moved.mean_len() > OFFLOADED_LEN_MIN, "{way:?}, {moved}: no segmentation offload");
     }
     Ok(())
 }

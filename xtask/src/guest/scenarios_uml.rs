@@ -57,8 +57,7 @@ pub fn pair(stage: &Stage, case: &UmlCase) -> anyhow::Result<()> {
     stage.note(&figures.to_string());
     let after = ringway.port("vm1")?;
     for way in [Way::From, Way::To] {
-        let mean = after.moved(way).since(before.moved(way)).mean_len();
-        stage.step(&format!("{way:?}: mean length {mean} bytes"));
+        stage.step(&format!("{way:?}: {}", after.moved(way).since(before.moved(way))));
     }
     check_offloads(stage, &ringway, &mut second)?;
     for (name, _) in GUESTS {
@@ -99,8 +98,8 @@ fn check_offloads(stage: &Stage, ringway: &Ringway, guest: &mut Console) -> anyh
     stage.step("segmentation offload");
     let before = ringway.port("vm1")?.moved(Way::From);
     traffic::tcp(&mut Side::Guest(guest), GUESTS[0].1, 1, "")?;
-    let mean = ringway.port("vm1")?.moved(Way::From).since(before).mean_len();
-    ensure!(mean > OFFLOADED_LEN_MIN, "TCP packets of {mean} bytes: no segmentation offload");
+    let moved = ringway.port("vm1")?.moved(Way::From).since(before);
+    ensure!(moved.mean_len() > OFFLOADED_LEN_MIN, "{moved}: no segmentation offload");
     Ok(())
 }
 

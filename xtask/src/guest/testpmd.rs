@@ -51,6 +51,8 @@ impl Testpmd {
     ) -> anyhow::Result<Self> {
         let files = dpdk_files::find(&stage.paths).context("testpmd is not unpacked")?;
         let mut command = files.command();
+        // Even without shared configuration it creates a directory for it.
+        command.env("RUNTIME_DIRECTORY", &stage.directory);
         command.args("--no-huge -m 256 --no-pci --no-telemetry --no-shconf".split(' '));
         let several = available_parallelism().is_ok_and(|processors| processors.get() > 1);
         command.args(["--iova-mode=va", "--lcores", if several { "0@0,1@1" } else { "0@0,1@0" }]);
