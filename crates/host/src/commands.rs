@@ -1,6 +1,7 @@
 //! How the worker carries out what the control thread asks.
 
 use std::os::fd::AsFd;
+use std::time::Instant;
 
 use ringway_device::{AnyGuestPort, Queue};
 use ringway_net::{ControlState, Counters, DropReason, MacAddress, Negotiated, NetHeader};
@@ -203,7 +204,8 @@ impl Worker {
         self.switch.learn(id, mac, self.now_ms());
         for port in self.ports.iter_mut().filter(|port| port.id != id) {
             match port.put(&packet) {
-                Put::Done => port.flush_to(),
+                Put::Done if port.flush_to() => self.second_calls.expect(Instant::now()),
+                Put::Done => {}
                 Put::NoRoom => port.count_drop(DropReason::NoRoom),
                 Put::Refused => {}
             }
@@ -261,7 +263,9 @@ impl Worker {
             Wire::Call(call) => {
                 wires.call = call;
                 // Whatever was used while the old fd was going away would never be told.
-                wires.call();
+                if wires.call() {
+                    self.second_calls.expect(Instant::now());
+                }
             }
             Wire::Error(error) => wires.error = error,
             Wire::Kick(_) => {}

@@ -89,6 +89,11 @@ impl CallFd {
         Ok(Self { fd, kind })
     }
 
+    /// Whether it is a stream socket, as only User Mode Linux sends.
+    pub fn is_socket(&self) -> bool {
+        self.kind == CallKind::Socket
+    }
+
     /// Notifies. Never waits for the peer (see the limits above).
     pub fn call(&self) -> CallResult {
         let sent = match self.kind {

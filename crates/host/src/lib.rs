@@ -24,6 +24,7 @@ mod forward;
 mod memory;
 mod poller;
 mod port;
+mod second_call;
 mod signal_bus;
 mod tap;
 mod tap_ioctl;

@@ -62,16 +62,30 @@ pub(crate) struct Wires {
     pub(crate) kicks: u64,
     pub(crate) calls: u64,
     pub(crate) is_broken_reported: bool,
+    /// Called since the last round of second calls, and may have slept through it.
+    may_have_slept: bool,
 }
 
 impl Wires {
-    /// Notifies the guest that buffers were used.
-    pub(crate) fn call(&mut self) {
-        let Some(call) = &self.call else { return };
+    /// Notifies the guest that buffers were used; `true`: it must be called once more, later.
+    pub(crate) fn call(&mut self) -> bool {
+        let Some(call) = &self.call else { return false };
         self.calls += 1;
         // A peer that is gone shows on its socket, in the control thread.
         if call.call() == CallResult::Gone {
             self.call = None;
+            return false;
+        }
+        self.may_have_slept = call.is_socket();
+        self.may_have_slept
+    }
+
+    /// Repeats the last call to a guest that may have slept through it.
+    pub(crate) fn call_again(&mut self) {
+        if std::mem::take(&mut self.may_have_slept)
+            && let Some(call) = &self.call
+        {
+            call.call();
         }
     }
 }
@@ -99,23 +113,55 @@ impl Port {
         }
     }
 
-    /// Makes everything put visible, and notifies.
+    /// Makes everything put visible, and notifies; `true`: a second call is needed later.
     #[inline]
-    pub(crate) fn flush_to(&mut self) {
-        if let End::Guest(guest) = &mut self.end
-            && guest.queues.flush_to_guest()
-        {
-            guest.wires[Queue::ToGuest as usize].call();
-        }
+    pub(crate) fn flush_to(&mut self) -> bool {
+        let End::Guest(guest) = &mut self.end else { return false };
+        guest.queues.flush_to_guest() && guest.wires[Queue::ToGuest as usize].call()
     }
 
-    /// Gives everything taken back to its owner, and notifies.
+    /// Gives everything taken back to its owner, and notifies; `true`: a second call is needed
+    /// later.
     #[inline]
-    pub(crate) fn flush_from(&mut self) {
-        if let End::Guest(guest) = &mut self.end
-            && guest.queues.flush_from_guest()
-        {
-            guest.wires[Queue::FromGuest as usize].call();
-        }
+    pub(crate) fn flush_from(&mut self) -> bool {
+        let End::Guest(guest) = &mut self.end else { return false };
+        guest.queues.flush_from_guest() && guest.wires[Queue::FromGuest as usize].call()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::EventFd;
+
+    #[test]
+    fn a_guest_behind_a_socket_is_called_once_more() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let mut wires = Wires { call: Some(CallFd::new(ours.into()).unwrap()), ..Wires::default() };
+        let mut heard = || theirs.read(&mut [0; 64]).unwrap_or(0);
+        wires.call_again();
+        assert_eq!(heard(), 0, "nobody has called yet");
+        assert!(wires.call());
+        assert_eq!(heard(), 8);
+        wires.call_again();
+        assert_eq!(heard(), 8);
+        wires.call_again();
+        assert_eq!(heard(), 0, "once is enough");
+    }
+
+    #[test]
+    fn a_guest_behind_an_eventfd_never_sleeps_through_a_call() {
+        let bell = EventFd::new().unwrap();
+        let call = CallFd::new(bell.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        let mut wires = Wires { call: Some(call), ..Wires::default() };
+        assert!(!wires.call());
+        assert!(bell.drain());
+        wires.call_again();
+        assert!(!bell.drain());
     }
 }

@@ -20,7 +20,8 @@ use ringway_virtq::Arm;
 
 use crate::command::{Command, Event};
 use crate::forward::{Fabric, Visit, fill, forward};
-use crate::port::{End, Hold, Port};
+use crate::port::{End, Hold, Port, Wires};
+use crate::second_call::SecondCalls;
 use crate::{EventFd, Events, Poller};
 
 /// How long a packet waits for room before the receiver counts as stuck.
@@ -77,6 +78,7 @@ pub struct Worker {
     ready: VecDeque<PortId>,
     dirty: Vec<PortId>,
     holding: usize,
+    pub(crate) second_calls: SecondCalls,
     started: Instant,
 }
 
@@ -113,6 +115,7 @@ impl Worker {
             ready: VecDeque::with_capacity(PORTS_MAX),
             dirty: Vec::with_capacity(PORTS_MAX),
             holding: 0,
+            second_calls: SecondCalls::default(),
             started: Instant::now(),
         })
     }
@@ -138,6 +141,7 @@ impl Worker {
                 return Ok(());
             }
             self.end_expired_holds();
+            self.call_again();
             for _ in 0..self.ready.len() {
                 let Some(port) = self.ready.pop_front() else { break };
                 self.visit(port);
@@ -145,17 +149,33 @@ impl Worker {
         }
     }
 
-    /// Nothing to wait for: do not sleep. Otherwise until the next hold ends, or for ever.
+    /// Nothing to wait for: do not sleep. Otherwise until the next hold ends, or the next second
+    /// call is due, or for ever.
     fn sleep_at_most(&self) -> Option<Duration> {
         if !self.ready.is_empty() {
             return Some(Duration::ZERO);
         }
-        if self.holding == 0 {
-            return None;
-        }
-        let holds = self.ports.iter().filter_map(|port| port.hold);
-        let soonest = holds.filter_map(|hold| hold.until).min()?;
+        let soonest = match self.holding {
+            0 => self.second_calls.due()?,
+            _ => {
+                let holds = self.ports.iter().filter_map(|port| port.hold);
+                let ends = holds.filter_map(|hold| hold.until);
+                ends.chain(self.second_calls.due()).min()?
+            }
+        };
         Some(soonest.saturating_duration_since(Instant::now()))
+    }
+
+    /// Calls those again who may have slept through the last call.
+    fn call_again(&mut self) {
+        if !self.second_calls.take(Instant::now) {
+            return;
+        }
+        for port in &mut self.ports {
+            if let End::Guest(guest) = &mut port.end {
+                guest.wires.iter_mut().for_each(Wires::call_again);
+            }
+        }
     }
 
     pub(crate) fn now_ms(&self) -> u64 {
@@ -229,8 +249,8 @@ impl Worker {
         let End::Guest(guest) = &mut port.end else { return };
         // Twice at most: once for what was there, once for what raced in with arming.
         for _ in 0..2 {
-            if guest.queues.visit_control() {
-                guest.wires[Queue::Control as usize].call();
+            if guest.queues.visit_control() && guest.wires[Queue::Control as usize].call() {
+                self.second_calls.expect(Instant::now());
             }
             if !guest.queues.arm_kicks(Queue::Control, Arm::Next) {
                 break;
@@ -246,11 +266,14 @@ impl Worker {
             return;
         }
         let visit = self.move_packets(at);
-        self.ports[at].flush_from();
+        let mut may_sleep = self.ports[at].flush_from();
         while let Some(to) = self.dirty.pop() {
             let port = &mut self.ports[usize::from(to.0)];
             port.is_dirty = false;
-            port.flush_to();
+            may_sleep |= port.flush_to();
+        }
+        if may_sleep {
+            self.second_calls.expect(Instant::now());
         }
         match visit {
             Visit::More => self.make_ready(id),
