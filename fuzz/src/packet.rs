@@ -18,9 +18,9 @@ pub(crate) fn header(data: &[u8]) {
 
 /// Any command.
 pub(crate) fn control(data: &[u8]) {
-    let features = Features::CTRL_VQ | Features::CTRL_MAC_ADDR | Features::VERSION_1;
-    let Ok(negotiated) = Negotiated::new(features) else { return };
-    let mut state = ControlState { mac: MacAddress::ZERO };
+    let Ok(negotiated) = Negotiated::new(Features::OFFERED) else { return };
+    let mut state = ControlState::new(MacAddress::ZERO, &negotiated);
     let _ = answer(data, &mut state, &negotiated);
     assert!(!state.mac.is_multicast(), "a multicast address was taken as the guest's own");
+    assert!(Features::OFFERED.contains(state.guest_offloads), "an offload nobody negotiated");
 }

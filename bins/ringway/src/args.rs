@@ -42,7 +42,8 @@ Options, after the port and separated by commas (write ,, for a comma in a path)
   FEATURE=on|off     whether a feature is offered to the guest (default: on), by QEMU's names:
                      packed mrg_rxbuf event_idx indirect_desc in_order notify_on_empty
                      csum guest_csum guest_tso4 guest_tso6 guest_ecn
-                     host_tso4 host_tso6 host_ecn ctrl_vq ctrl_mac_addr status
+                     host_tso4 host_tso6 host_ecn ctrl_vq ctrl_mac_addr ctrl_rx
+                     ctrl_rx_extra ctrl_vlan ctrl_guest_offloads status
 
 Example:
   ringway run --port vm0=vm:/run/vm0.sock,packed=off --port up=tap:tap0

@@ -22,7 +22,7 @@ const KIND_ADVICE: &str =
     "write vm:SOCKET, vm-connect:SOCKET, tap:IFNAME or tap-fd:NUMBER after the =";
 
 /// Features by the names that QEMU gives them.
-const FEATURE_KEYS: [(&str, Features); 17] = [
+const FEATURE_KEYS: [(&str, Features); 21] = [
     ("packed", Features::RING_PACKED),
     ("mrg_rxbuf", Features::MRG_RXBUF),
     ("event_idx", Features::EVENT_IDX),
@@ -39,6 +39,10 @@ const FEATURE_KEYS: [(&str, Features); 17] = [
     ("host_ecn", Features::HOST_ECN),
     ("ctrl_vq", Features::CTRL_VQ),
     ("ctrl_mac_addr", Features::CTRL_MAC_ADDR),
+    ("ctrl_rx", Features::CTRL_RX),
+    ("ctrl_rx_extra", Features::CTRL_RX_EXTRA),
+    ("ctrl_vlan", Features::CTRL_VLAN),
+    ("ctrl_guest_offloads", Features::CTRL_GUEST_OFFLOADS),
     ("status", Features::STATUS),
 ];
 

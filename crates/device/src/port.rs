@@ -121,12 +121,30 @@ impl<Q: DeviceQueue> GuestPort<Q> {
 
     fn put(&mut self, packet: &Packet<'_>) -> Put {
         match &mut self.to_guest {
-            Some(to_guest) => to_guest.put(packet),
+            Some(to_guest) if self.control_state.wants(packet) => to_guest.put(packet),
+            Some(to_guest) => {
+                to_guest.counters.count_drop(DropReason::Filtered);
+                Put::Refused
+            }
             None => {
                 self.counters[0].count_drop(DropReason::LinkDown);
                 Put::Refused
             }
         }
+    }
+
+    fn visit_control(&mut self) -> bool {
+        let Some(control) = &mut self.control else { return false };
+        let before = self.control_state.guest_offloads;
+        let call = control.visit(&mut self.control_state);
+        let now = self.control_state.guest_offloads;
+        if now != before {
+            self.negotiated = self.negotiated.with_guest_offloads(now);
+            if let Some(to_guest) = &mut self.to_guest {
+                to_guest.set_negotiated(self.negotiated);
+            }
+        }
+        call
     }
 
     fn count_drop(&mut self, reason: DropReason) {
@@ -244,9 +262,7 @@ impl AnyGuestPort {
 
     /// Answers the commands on the controlq; `true`: the guest wants a call on it.
     pub fn visit_control(&mut self) -> bool {
-        either!(self, port => {
-            port.control.as_mut().is_some_and(|control| control.visit(&mut port.control_state))
-        })
+        either!(self, port => port.visit_control())
     }
 
     /// Counters to and from the guest.
@@ -259,7 +275,7 @@ impl AnyGuestPort {
         either!(self, port => port.broken(queue))
     }
 
-    /// What was negotiated.
+    /// What was negotiated, with the receive offloads that are on now.
     pub fn negotiated(&self) -> &Negotiated {
         either!(self, port => &port.negotiated)
     }

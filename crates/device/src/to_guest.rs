@@ -158,6 +158,16 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         self.negotiated.accepts(header)
     }
 
+    /// Other receive offloads hold from the next packet on; everything else stays.
+    pub fn set_negotiated(&mut self, negotiated: Negotiated) {
+        self.negotiated = negotiated;
+    }
+
+    /// The packet of `len` bytes that was written into the reserved room.
+    pub fn reserved(&self, header: NetHeader, len: u32) -> Packet<'_> {
+        Packet { header, payload: &self.slot, len }
+    }
+
     /// Why the queue stopped, if the guest broke it.
     pub fn broken(&self) -> Option<Why> {
         self.broken

@@ -348,9 +348,10 @@ fn spec_5_1_6_5_every_command_is_answered<D: DriverQueue, Q: DeviceQueue>() {
     for (command, ack, after) in [
         (set_mac, 0, mac),
         (vec![0, 0, 1], 1, MacAddress::ZERO),
+        (vec![2, 0, 5, 0], 1, MacAddress::ZERO),
         (vec![9, 9], 1, MacAddress::ZERO),
         (vec![1], 1, MacAddress::ZERO),
-        (vec![7; 3000], 1, MacAddress::ZERO),
+        (vec![7; 5000], 1, MacAddress::ZERO),
     ] {
         let mut bench =
             Bench::<D>::new(Features::CTRL_VQ | Features::CTRL_MAC_ADDR | Features::MAC);
@@ -360,7 +361,7 @@ fn spec_5_1_6_5_every_command_is_answered<D: DriverQueue, Q: DeviceQueue>() {
         let readable = [(DATA_AT, command.len() as u32)];
         bench.driver.add(&readable, &[(DATA_AT + 4096, 1)], BufferId(0)).unwrap();
         bench.driver.publish();
-        let mut state = ControlState { mac: MacAddress::ZERO };
+        let mut state = ControlState::new(MacAddress::ZERO, &Negotiated::NOTHING);
         assert!(control.visit(&mut state));
         assert_eq!(bench.all_used(), [Used { id: BufferId(0), len: 1 }]);
         assert_eq!(bench.read(DATA_AT + 4096, 1), [ack], "command {:?}…", &command[..1]);
@@ -373,6 +374,6 @@ fn an_acknowledgement_that_cannot_be_written_breaks_the_controlq<D: DriverQueue,
     let mut control = ControlQueue::<Q>::new(bench.device(), bench.regions(), bench.negotiated);
     bench.driver.add(&[(DATA_AT, 8)], &[], BufferId(0)).unwrap();
     bench.driver.publish();
-    assert!(!control.visit(&mut ControlState { mac: MacAddress::ZERO }));
+    assert!(!control.visit(&mut ControlState::new(MacAddress::ZERO, &Negotiated::NOTHING)));
     assert_eq!(control.broken(), Some(Why::WrongDirection));
 }

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 
 use ringway_device::Queue;
-use ringway_net::{ControlState, Counters, MacAddress, Negotiated};
+use ringway_net::{Counters, MacAddress, Negotiated};
 use ringway_switch::PortId;
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 
@@ -35,8 +35,8 @@ pub enum Command {
         port: PortId,
         /// What it negotiated.
         negotiated: Negotiated,
-        /// What the device tells and what the guest may set.
-        control_state: ControlState,
+        /// Its address, until it sets another.
+        mac: MacAddress,
         /// The guest's memory, if known.
         memory: GuestMemory,
     },

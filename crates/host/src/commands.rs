@@ -19,8 +19,8 @@ impl Worker {
     pub(crate) fn carry_out(&mut self, command: Command) {
         // A dropped answer means the control thread stopped waiting, which is its own business.
         match command {
-            Command::AttachGuest { port, negotiated, control_state, memory } => {
-                self.attach_guest(port, negotiated, control_state, memory);
+            Command::AttachGuest { port, negotiated, mac, memory } => {
+                self.attach_guest(port, negotiated, mac, memory);
             }
             Command::AttachTap { port, tap } => self.attach_tap(port, tap),
             Command::Detach { port, done } => {
@@ -64,7 +64,7 @@ impl Worker {
         &mut self,
         id: PortId,
         negotiated: Negotiated,
-        control_state: ControlState,
+        mac: MacAddress,
         memory: GuestMemory,
     ) {
         let counters = match &self.slot(id).end {
@@ -72,7 +72,8 @@ impl Worker {
             _ => [Counters::default(); 2],
         };
         self.detach(id);
-        let queues = AnyGuestPort::new(negotiated, control_state, counters);
+        let state = ControlState::new(mac, &negotiated);
+        let queues = AnyGuestPort::new(negotiated, state, counters);
         let wires = std::array::from_fn(|_| Wires::default());
         self.slot(id).end = End::Guest(Box::new(GuestEnd { queues, memory, wires }));
         self.join(id);
@@ -287,7 +288,7 @@ impl Worker {
     }
 
     /// A tap may hand us only what every running guest accepts.
-    fn refresh_tap_offloads(&mut self) {
+    pub(crate) fn refresh_tap_offloads(&mut self) {
         let mut common: Option<TapOffloads> = None;
         for port in &self.ports {
             let End::Guest(guest) = &port.end else { continue };

@@ -3,7 +3,7 @@
 //! Nothing is ever put back: a packet that finds no room stays with its sender (it was only lent),
 //! and the port waits a bounded time for the receiver. Floods never wait.
 
-use ringway_device::{AnyGuestPort, ToGuest};
+use ringway_device::{AnyGuestPort, GuestPort};
 use ringway_net::{DropReason, Packet, PacketSource, Put, destination, source};
 use ringway_switch::{PortId, Route, Switch};
 use ringway_virtq::DeviceQueue;
@@ -124,17 +124,15 @@ pub(crate) fn fill(tap: &mut Tap, port: &mut Port) -> Visit {
     let id = port.id;
     let End::Guest(guest) = &mut port.end else { return Visit::Idle };
     match &mut guest.queues {
-        AnyGuestPort::Split(queues) => fill_queue(tap, queues.to_guest.as_mut(), id),
-        AnyGuestPort::Packed(queues) => fill_queue(tap, queues.to_guest.as_mut(), id),
+        AnyGuestPort::Split(queues) => fill_queue(tap, queues, id),
+        AnyGuestPort::Packed(queues) => fill_queue(tap, queues, id),
     }
 }
 
-fn fill_queue<Q: DeviceQueue>(
-    tap: &mut Tap,
-    to_guest: Option<&mut ToGuest<Q>>,
-    id: PortId,
-) -> Visit {
-    let Some(to_guest) = to_guest else { return Visit::Idle };
+fn fill_queue<Q: DeviceQueue>(tap: &mut Tap, queues: &mut GuestPort<Q>, id: PortId) -> Visit {
+    let GuestPort { to_guest: Some(to_guest), control_state, .. } = queues else {
+        return Visit::Idle;
+    };
     for _ in 0..BUDGET_PACKETS {
         let len_max = tap.packet_len_max();
         let Some(room) = to_guest.reserve(len_max) else {
@@ -144,8 +142,13 @@ fn fill_queue<Q: DeviceQueue>(
             };
         };
         match tap.read_into(room) {
-            Ok(Some((header, len))) if to_guest.accepts(&header) => to_guest.commit(header, len),
-            Ok(Some(_)) => to_guest.counters.count_drop(DropReason::Offload),
+            Ok(Some((header, _))) if !to_guest.accepts(&header) => {
+                to_guest.counters.count_drop(DropReason::Offload);
+            }
+            Ok(Some((header, len))) if !control_state.wants(&to_guest.reserved(header, len)) => {
+                to_guest.counters.count_drop(DropReason::Filtered);
+            }
+            Ok(Some((header, len))) => to_guest.commit(header, len),
             Ok(None) => return Visit::Idle,
             Err(why) if why.raw_os_error() == Some(libc::EBADFD) => return Visit::Idle,
             // One packet was lost, and counted; what waits behind it may be fine.

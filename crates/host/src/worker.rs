@@ -247,6 +247,7 @@ impl Worker {
     pub(crate) fn visit_control(&mut self, id: PortId) {
         let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
         let End::Guest(guest) = &mut port.end else { return };
+        let offloads_before = guest.queues.control_state().guest_offloads;
         // Twice at most: once for what was there, once for what raced in with arming.
         for _ in 0..2 {
             if guest.queues.visit_control() && guest.wires[Queue::Control as usize].call() {
@@ -255,6 +256,9 @@ impl Worker {
             if !guest.queues.arm_kicks(Queue::Control, Arm::Next) {
                 break;
             }
+        }
+        if guest.queues.control_state().guest_offloads != offloads_before {
+            self.refresh_tap_offloads();
         }
         self.report_broken(id);
     }

@@ -9,6 +9,8 @@ pub const CONFIG_LEN: usize = 24;
 
 /// `VIRTIO_NET_S_LINK_UP` in `status`.
 const LINK_UP: u16 = 1;
+/// `VIRTIO_NET_S_ANNOUNCE` in `status`.
+const ANNOUNCE: u16 = 2;
 /// Speed and duplex that are not known (§5.1.4).
 const SPEED_UNKNOWN: u32 = u32::MAX;
 const DUPLEX_UNKNOWN: u8 = u8::MAX;
@@ -21,6 +23,8 @@ pub struct NetConfig {
     pub mac: MacAddress,
     /// With `STATUS`: whether the link is up.
     pub link_up: bool,
+    /// With `GUEST_ANNOUNCE`: the guest shall announce itself to its network.
+    pub announce: bool,
     /// With `MQ`: most queue pairs that can be used, at least 1.
     pub max_queue_pairs: u16,
     /// With `MTU`: largest MTU in bytes, without the Ethernet header; 68 to 65535.
@@ -30,7 +34,8 @@ pub struct NetConfig {
 impl NetConfig {
     /// Encodes to the bytes the driver reads.
     pub fn encode(&self) -> [u8; CONFIG_LEN] {
-        let status = if self.link_up { LINK_UP } else { 0 };
+        let link_up = if self.link_up { LINK_UP } else { 0 };
+        let status = link_up | if self.announce { ANNOUNCE } else { 0 };
         let mut bytes = [0; CONFIG_LEN];
         bytes[0..6].copy_from_slice(&self.mac.0);
         bytes[6..8].copy_from_slice(&status.to_le_bytes());
@@ -49,6 +54,7 @@ impl NetConfig {
         Self {
             mac: MacAddress([a, b, c, d, e, f]),
             link_up: word(6) & LINK_UP != 0,
+            announce: word(6) & ANNOUNCE != 0,
             max_queue_pairs: word(8),
             mtu: word(10),
         }
@@ -61,10 +67,11 @@ mod tests {
 
     #[test]
     fn survives_the_round_trip() {
-        for link_up in [false, true] {
+        for (link_up, announce) in [(false, false), (true, false), (false, true), (true, true)] {
             let config = NetConfig {
                 mac: MacAddress::local(7),
                 link_up,
+                announce,
                 max_queue_pairs: 0x0102,
                 mtu: 9000,
             };
@@ -75,7 +82,8 @@ mod tests {
     #[test]
     fn other_status_bits_are_not_the_link() {
         let mut bytes = [0; CONFIG_LEN];
-        bytes[6..8].copy_from_slice(&[0xfe, 0xff]);
-        assert!(!NetConfig::decode(&bytes).link_up);
+        bytes[6..8].copy_from_slice(&[0xfc, 0xff]);
+        let config = NetConfig::decode(&bytes);
+        assert!(!config.link_up && !config.announce);
     }
 }

@@ -3,18 +3,37 @@
 //! Pure: bytes in, one acknowledgement out. Every command gets an answer, because a guest waits
 //! for it in its boot; what is unknown, malformed or not negotiated is refused with an error.
 
-use crate::{MacAddress, Negotiated};
+use crate::receive_filter::{FILTER_LEN, ReceiveFilter, ReceiveMode};
+use crate::{Features, MacAddress, Negotiated, Packet};
 
-/// Longest command in bytes that is looked at. The device copies at most so many; what is longer
-/// is cut, and no command known here has that length.
-pub const CONTROL_LEN_MAX: usize = 1024;
+/// Longest command in bytes that is looked at: a table of 600 addresses and more. What is longer
+/// is refused.
+pub const CONTROL_LEN_MAX: usize = 4096;
 
 /// Bytes in front of a command's data: class and command.
 const CONTROL_HEADER_LEN: usize = 2;
+/// `VIRTIO_NET_CTRL_RX`; its commands are the modes of [`ReceiveMode::ALL`].
+const CLASS_RECEIVE_MODE: u8 = 0;
 /// `VIRTIO_NET_CTRL_MAC`
 const CLASS_MAC: u8 = 1;
+/// `VIRTIO_NET_CTRL_MAC_TABLE_SET`
+const MAC_TABLE_SET: u8 = 0;
 /// `VIRTIO_NET_CTRL_MAC_ADDR_SET`
 const MAC_ADDR_SET: u8 = 1;
+/// `VIRTIO_NET_CTRL_VLAN`
+const CLASS_VLAN: u8 = 2;
+/// `VIRTIO_NET_CTRL_VLAN_ADD`
+const VLAN_ADD: u8 = 0;
+/// `VIRTIO_NET_CTRL_VLAN_DEL`
+const VLAN_DEL: u8 = 1;
+/// `VIRTIO_NET_CTRL_ANNOUNCE`
+const CLASS_ANNOUNCE: u8 = 3;
+/// `VIRTIO_NET_CTRL_ANNOUNCE_ACK`
+const ANNOUNCE_ACK: u8 = 0;
+/// `VIRTIO_NET_CTRL_GUEST_OFFLOADS`
+const CLASS_GUEST_OFFLOADS: u8 = 5;
+/// `VIRTIO_NET_CTRL_GUEST_OFFLOADS_SET`
+const GUEST_OFFLOADS_SET: u8 = 0;
 
 /// The one byte that answers a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,18 +54,78 @@ impl Ack {
 
 /// A command that this device knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Command {
+pub enum Command<'a> {
+    /// Turn a receive mode on or off (`VIRTIO_NET_CTRL_RX`, §5.1.6.5.1).
+    SetReceiveMode(ReceiveMode, bool),
+    /// Receive packets to these single stations and these groups too
+    /// (`VIRTIO_NET_CTRL_MAC_TABLE_SET`, §5.1.6.5.2).
+    SetMacTable {
+        /// Single stations.
+        unicast: MacTable<'a>,
+        /// Groups.
+        multicast: MacTable<'a>,
+    },
     /// Use this MAC address from now on (`VIRTIO_NET_CTRL_MAC_ADDR_SET`).
     SetMac(MacAddress),
+    /// Receive packets of this VLAN, or no longer (`VIRTIO_NET_CTRL_VLAN`, §5.1.6.5.3).
+    SetVlan(u16, bool),
+    /// The guest has announced itself (`VIRTIO_NET_CTRL_ANNOUNCE_ACK`, §5.1.6.5.4).
+    AcknowledgeAnnouncement,
+    /// Which of the negotiated receive offloads are on from now on
+    /// (`VIRTIO_NET_CTRL_GUEST_OFFLOADS_SET`, §5.1.6.5.6).
+    SetGuestOffloads(Features),
 }
 
-impl Command {
+/// Addresses as they lie in a command, one behind the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MacTable<'a>(&'a [[u8; MacAddress::ZERO.0.len()]]);
+
+impl<'a> MacTable<'a> {
+    /// A little-endian count of 32 bits and so many addresses; also what comes behind them.
+    fn parse(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (count, rest) = bytes.split_first_chunk()?;
+        let count = usize::try_from(u32::from_le_bytes(*count)).ok()?;
+        let len = count.checked_mul(MacAddress::ZERO.0.len())?;
+        let (addresses, rest) = rest.split_at_checked(len)?;
+        Some((Self(addresses.as_chunks().0), rest))
+    }
+
+    /// The addresses.
+    pub fn iter(self) -> impl ExactSizeIterator<Item = MacAddress> + 'a {
+        self.0.iter().map(|bytes| MacAddress(*bytes))
+    }
+}
+
+impl<'a> Command<'a> {
     /// Parses a command: its class, its number and the bytes behind them. `None` for everything
     /// unknown or of the wrong length.
-    pub fn parse(class: u8, command: u8, data: &[u8]) -> Option<Self> {
+    pub fn parse(class: u8, command: u8, data: &'a [u8]) -> Option<Self> {
         match (class, command) {
+            (CLASS_RECEIVE_MODE, mode) => {
+                let mode = *ReceiveMode::ALL.get(usize::from(mode))?;
+                match data {
+                    [on] => Some(Self::SetReceiveMode(mode, *on != 0)),
+                    _ => None,
+                }
+            }
+            (CLASS_MAC, MAC_TABLE_SET) => {
+                let (unicast, rest) = MacTable::parse(data)?;
+                let (multicast, rest) = MacTable::parse(rest)?;
+                rest.is_empty().then_some(Self::SetMacTable { unicast, multicast })
+            }
             (CLASS_MAC, MAC_ADDR_SET) => {
                 data.try_into().ok().map(|bytes| Self::SetMac(MacAddress(bytes)))
+            }
+            (CLASS_VLAN, VLAN_ADD | VLAN_DEL) => {
+                let vlan = u16::from_le_bytes(data.try_into().ok()?);
+                Some(Self::SetVlan(vlan, command == VLAN_ADD))
+            }
+            (CLASS_ANNOUNCE, ANNOUNCE_ACK) => {
+                data.is_empty().then_some(Self::AcknowledgeAnnouncement)
+            }
+            (CLASS_GUEST_OFFLOADS, GUEST_OFFLOADS_SET) => {
+                let offloads = u64::from_le_bytes(data.try_into().ok()?);
+                Some(Self::SetGuestOffloads(Features::from_bits_retain(offloads)))
             }
             _ => None,
         }
@@ -54,24 +133,86 @@ impl Command {
 }
 
 /// What commands change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControlState {
     /// The guest's address.
     pub mac: MacAddress,
+    /// What the guest wants to receive.
+    pub filter: ReceiveFilter,
+    /// The receive offloads that are on.
+    pub guest_offloads: Features,
+    /// How often the guest has acknowledged that it shall announce itself.
+    pub announcements: u64,
+}
+
+impl ControlState {
+    /// The state after a reset, for a device with this address.
+    pub const fn new(mac: MacAddress, negotiated: &Negotiated) -> Self {
+        Self {
+            mac,
+            filter: ReceiveFilter::new(negotiated.features.contains(Features::CTRL_VLAN)),
+            guest_offloads: negotiated.features.intersection(Features::GUEST_OFFLOADS),
+            announcements: 0,
+        }
+    }
+
+    /// Whether the guest wants this packet.
+    #[inline]
+    pub fn wants(&self, packet: &Packet<'_>) -> bool {
+        if self.filter.mode(ReceiveMode::Promiscuous) {
+            return true;
+        }
+        let mut head = [0; FILTER_LEN];
+        packet.copy_out(&mut head);
+        self.filter.accepts(self.mac, &head)
+    }
+
+    /// Does what a command says; `None`: it was not negotiated, or it makes no sense.
+    fn carry_out(&mut self, command: Command<'_>, negotiated: &Negotiated) -> Option<()> {
+        let has = |feature| negotiated.features.contains(feature).then_some(());
+        match command {
+            Command::SetReceiveMode(mode, on) => {
+                has(match mode {
+                    ReceiveMode::Promiscuous | ReceiveMode::AllMulticast => Features::CTRL_RX,
+                    _ => Features::CTRL_RX_EXTRA,
+                })?;
+                self.filter.set_mode(mode, on);
+            }
+            Command::SetMacTable { unicast, multicast } => {
+                has(Features::CTRL_RX)?;
+                self.filter.set_addresses(unicast.iter(), multicast.iter());
+            }
+            Command::SetMac(mac) => {
+                has(Features::CTRL_MAC_ADDR)?;
+                self.mac = mac.is_station().then_some(mac)?;
+            }
+            Command::SetVlan(vlan, on) => {
+                has(Features::CTRL_VLAN)?;
+                self.filter.set_vlan(vlan, on).then_some(())?;
+            }
+            Command::AcknowledgeAnnouncement => {
+                has(Features::GUEST_ANNOUNCE)?;
+                self.announcements += 1;
+            }
+            Command::SetGuestOffloads(offloads) => {
+                has(Features::CTRL_GUEST_OFFLOADS)?;
+                has(offloads)?;
+                let is_consistent = Features::GUEST_OFFLOADS.contains(offloads)
+                    && offloads.check_dependencies().is_ok();
+                self.guest_offloads = is_consistent.then_some(offloads)?;
+            }
+        }
+        Some(())
+    }
 }
 
 /// Carries out the command in `bytes` (all device-readable bytes of the buffer) on `state`.
 pub fn answer(bytes: &[u8], state: &mut ControlState, negotiated: &Negotiated) -> Ack {
-    match command_in(bytes) {
-        Some(Command::SetMac(mac)) if negotiated.ctrl_mac_addr && mac.is_station() => {
-            state.mac = mac;
-            Ack::Ok
-        }
-        Some(Command::SetMac(_)) | None => Ack::Err,
-    }
+    let done = command_in(bytes).and_then(|command| state.carry_out(command, negotiated));
+    if done.is_some() { Ack::Ok } else { Ack::Err }
 }
 
-fn command_in(bytes: &[u8]) -> Option<Command> {
+fn command_in(bytes: &[u8]) -> Option<Command<'_>> {
     let (header, data) = bytes.split_at_checked(CONTROL_HEADER_LEN)?;
     Command::parse(header[0], header[1], data)
 }
@@ -81,48 +222,149 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::Features;
 
-    const BEFORE: ControlState = ControlState { mac: MacAddress::local(1) };
+    const ALL: Features = Features::OFFERED.union(Features::GUEST_ANNOUNCE);
     const SET_MAC: [u8; 8] = [1, 1, 0x52, 0x54, 0, 0, 0, 2];
+    const GROUP: MacAddress = MacAddress([1, 0, 0x5e, 1, 2, 3]);
+
+    fn before(features: Features) -> ControlState {
+        ControlState::new(MacAddress::local(1), &Negotiated::new(features).unwrap())
+    }
 
     fn answered(bytes: &[u8], features: Features) -> (Ack, ControlState) {
-        let negotiated = Negotiated::new(features).unwrap();
-        let mut state = BEFORE;
-        (answer(bytes, &mut state, &negotiated), state)
+        let mut state = before(features);
+        (answer(bytes, &mut state, &Negotiated::new(features).unwrap()), state)
+    }
+
+    fn command(class: u8, command: u8, data: &[u8]) -> Vec<u8> {
+        [&[class, command], data].concat()
+    }
+
+    fn tables(unicast: &[MacAddress], multicast: &[MacAddress]) -> Vec<u8> {
+        let mut bytes = command(CLASS_MAC, MAC_TABLE_SET, &[]);
+        for table in [unicast, multicast] {
+            bytes.extend(u32::try_from(table.len()).unwrap().to_le_bytes());
+            bytes.extend(table.iter().flat_map(|mac| mac.0));
+        }
+        bytes
+    }
+
+    /// Every command in a form that is accepted, with the feature it needs.
+    fn good() -> Vec<(Vec<u8>, Features)> {
+        let offloads = (Features::GUEST_CSUM | Features::GUEST_TSO4).bits().to_le_bytes();
+        vec_of([
+            (command(CLASS_RECEIVE_MODE, 0, &[0]), Features::CTRL_RX),
+            (command(CLASS_RECEIVE_MODE, 1, &[1]), Features::CTRL_RX),
+            (command(CLASS_RECEIVE_MODE, 2, &[1]), Features::CTRL_RX_EXTRA),
+            (command(CLASS_RECEIVE_MODE, 3, &[1]), Features::CTRL_RX_EXTRA),
+            (command(CLASS_RECEIVE_MODE, 4, &[1]), Features::CTRL_RX_EXTRA),
+            (command(CLASS_RECEIVE_MODE, 5, &[1]), Features::CTRL_RX_EXTRA),
+            (tables(&[MacAddress::local(5)], &[GROUP, GROUP]), Features::CTRL_RX),
+            (SET_MAC.to_vec(), Features::CTRL_MAC_ADDR),
+            (command(CLASS_VLAN, VLAN_ADD, &[5, 0]), Features::CTRL_VLAN),
+            (command(CLASS_ANNOUNCE, ANNOUNCE_ACK, &[]), Features::GUEST_ANNOUNCE),
+            (
+                command(CLASS_GUEST_OFFLOADS, GUEST_OFFLOADS_SET, &offloads),
+                Features::CTRL_GUEST_OFFLOADS,
+            ),
+        ])
+    }
+
+    fn vec_of<T, const N: usize>(array: [T; N]) -> Vec<T> {
+        array.into_iter().collect()
     }
 
     #[test]
-    fn sets_the_mac_address() {
-        let (ack, state) = answered(&SET_MAC, Features::OFFERED);
-        assert_eq!((ack, state.mac), (Ack::Ok, MacAddress::local(2)));
+    fn every_command_changes_the_state_and_needs_its_feature() {
+        for (bytes, feature) in good() {
+            let (ack, state) = answered(&bytes, ALL);
+            assert_eq!(ack, Ack::Ok, "{bytes:?}");
+            assert_ne!(state, before(ALL), "{bytes:?}");
+            let without = ALL - feature;
+            assert_eq!(answered(&bytes, without), (Ack::Err, before(without)), "{bytes:?}");
+        }
     }
 
     #[test]
-    fn not_negotiated_means_refused() {
-        let without = Features::OFFERED - Features::CTRL_MAC_ADDR;
-        assert_eq!(answered(&SET_MAC, without), (Ack::Err, BEFORE));
+    fn every_other_length_is_refused_and_changes_nothing() {
+        for (mut bytes, _) in good() {
+            for len in 0..bytes.len() {
+                assert_eq!(answered(&bytes[..len], ALL), (Ack::Err, before(ALL)), "{bytes:?}");
+            }
+            bytes.push(0);
+            assert_eq!(answered(&bytes, ALL), (Ack::Err, before(ALL)), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn every_other_command_is_refused() {
+        let known = good();
+        for class in 0..=u8::MAX {
+            for number in 0..=u8::MAX {
+                let is_known = |(bytes, _): &(Vec<u8>, _)| bytes[..2] == [class, number];
+                if known.iter().any(is_known) || [class, number] == [CLASS_VLAN, VLAN_DEL] {
+                    continue;
+                }
+                for (data, _) in &known {
+                    let bytes = command(class, number, &data[2..]);
+                    assert_eq!(answered(&bytes, ALL), (Ack::Err, before(ALL)));
+                }
+            }
+        }
     }
 
     #[test]
     fn no_guest_becomes_a_group_or_nobody() {
-        for mac in [MacAddress::BROADCAST, MacAddress([1, 0, 0x5e, 0, 0, 1]), MacAddress::ZERO] {
-            let bytes: Vec<u8> = [1, 1].into_iter().chain(mac.0).collect();
-            assert_eq!(answered(&bytes, Features::OFFERED), (Ack::Err, BEFORE));
+        for mac in [MacAddress::BROADCAST, GROUP, MacAddress::ZERO] {
+            let bytes = command(CLASS_MAC, MAC_ADDR_SET, &mac.0);
+            assert_eq!(answered(&bytes, ALL), (Ack::Err, before(ALL)));
         }
     }
 
     #[test]
-    fn every_other_command_and_length_is_refused() {
-        for class in 0..=u8::MAX {
-            for command in (0..=u8::MAX).filter(|command| (class, *command) != (1, 1)) {
-                let bytes = [class, command, 0x52, 0x54, 0, 0, 0, 2];
-                assert_eq!(answered(&bytes, Features::OFFERED), (Ack::Err, BEFORE));
-            }
+    fn tables_reach_the_filter() {
+        let mut state = answered(&tables(&[MacAddress::local(9)], &[GROUP]), ALL).1;
+        state.filter.set_mode(ReceiveMode::Promiscuous, false);
+        let accepts = |mac: MacAddress| {
+            let mut head = [0; FILTER_LEN];
+            head[..6].copy_from_slice(&mac.0);
+            state.filter.accepts(state.mac, &head)
+        };
+        assert!(accepts(MacAddress::local(9)) && accepts(GROUP) && accepts(MacAddress::local(1)));
+        assert!(!accepts(MacAddress::local(8)) && !accepts(MacAddress([1, 0, 0x5e, 1, 2, 4])));
+    }
+
+    #[test]
+    fn tables_that_lie_about_their_length_are_refused() {
+        for count in [2u32, 3, 0x2aaa_aaab, u32::MAX] {
+            let mut bytes = tables(&[GROUP], &[]);
+            bytes[2..6].copy_from_slice(&count.to_le_bytes());
+            assert_eq!(answered(&bytes, ALL), (Ack::Err, before(ALL)), "{count}");
         }
-        let long: Vec<u8> = SET_MAC.into_iter().chain([0; CONTROL_LEN_MAX]).collect();
-        for len in (0..long.len()).filter(|len| *len != SET_MAC.len()) {
-            assert_eq!(answered(&long[..len], Features::OFFERED), (Ack::Err, BEFORE), "{len}");
+    }
+
+    #[test]
+    fn vlans_beyond_the_last_one_are_refused() {
+        for vlan in [4096u16, 0x8005, u16::MAX] {
+            let bytes = command(CLASS_VLAN, VLAN_ADD, &vlan.to_le_bytes());
+            assert_eq!(answered(&bytes, ALL), (Ack::Err, before(ALL)), "{vlan}");
         }
+    }
+
+    #[test]
+    fn offloads_that_were_not_negotiated_or_lack_something_are_refused() {
+        let refused = [
+            Features::GUEST_UFO | Features::GUEST_CSUM,
+            Features::GUEST_TSO4,
+            Features::GUEST_CSUM | Features::MRG_RXBUF,
+            Features::from_bits_retain(u64::MAX),
+        ];
+        for offloads in refused {
+            let data = offloads.bits().to_le_bytes();
+            let bytes = command(CLASS_GUEST_OFFLOADS, GUEST_OFFLOADS_SET, &data);
+            assert_eq!(answered(&bytes, ALL), (Ack::Err, before(ALL)), "{offloads}");
+        }
+        let off = command(CLASS_GUEST_OFFLOADS, GUEST_OFFLOADS_SET, &[0; 8]);
+        assert_eq!(answered(&off, ALL).1.guest_offloads, Features::empty());
     }
 }

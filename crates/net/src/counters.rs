@@ -18,11 +18,13 @@ pub enum DropReason {
     NoRoute,
     /// The operating system refused it.
     Os,
+    /// The guest did not want it: its receive modes, addresses or VLANs.
+    Filtered,
 }
 
 impl DropReason {
     /// All reasons, in the order of the counters.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::NoRoom,
         Self::Malformed,
         Self::TooLong,
@@ -30,6 +32,7 @@ impl DropReason {
         Self::LinkDown,
         Self::NoRoute,
         Self::Os,
+        Self::Filtered,
     ];
 
     /// The name used in statistics.
@@ -42,6 +45,7 @@ impl DropReason {
             Self::LinkDown => "link_down",
             Self::NoRoute => "no_route",
             Self::Os => "os",
+            Self::Filtered => "filtered",
         }
     }
 }

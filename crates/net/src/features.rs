@@ -166,6 +166,14 @@ const DEPENDENCIES: [Dependency; 25] = [
 ];
 
 impl Features {
+    /// What a driver may turn off and on again with `CTRL_GUEST_OFFLOADS`.
+    pub const GUEST_OFFLOADS: Self = Self::GUEST_CSUM
+        .union(GUEST_TSO)
+        .union(Self::GUEST_ECN)
+        .union(Self::GUEST_UFO)
+        .union(Self::GUEST_USO4)
+        .union(Self::GUEST_USO6);
+
     /// What a guest port offers, before the user turns anything off. `PROTOCOL_FEATURES` is not
     /// part of it: the vhost-user session adds that bit.
     pub const OFFERED: Self = Self::VERSION_1
@@ -181,6 +189,10 @@ impl Features {
         .union(Self::MRG_RXBUF)
         .union(Self::CTRL_VQ)
         .union(Self::CTRL_MAC_ADDR)
+        .union(Self::CTRL_RX)
+        .union(Self::CTRL_RX_EXTRA)
+        .union(Self::CTRL_VLAN)
+        .union(Self::CTRL_GUEST_OFFLOADS)
         .union(Self::RING_PACKED)
         .union(Self::EVENT_IDX)
         .union(Self::INDIRECT_DESC)

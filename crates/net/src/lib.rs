@@ -19,9 +19,10 @@ mod header;
 mod mac;
 mod negotiated;
 mod packet;
+mod receive_filter;
 
 pub use config::{CONFIG_LEN, NetConfig};
-pub use control::{Ack, CONTROL_LEN_MAX, Command, ControlState, answer};
+pub use control::{Ack, CONTROL_LEN_MAX, Command, ControlState, MacTable, answer};
 pub use counters::{Counters, DropReason};
 pub use ethernet::{ETHERNET_HEADER_LEN, destination, source};
 pub use features::{FeatureError, Features};
@@ -31,3 +32,4 @@ pub use header::{HEADER_LEN, HEADER_LEN_HASH, HEADER_LEN_LEGACY};
 pub use mac::{MAC_ADDRESS_LEN, MacAddress, MacAddressError};
 pub use negotiated::Negotiated;
 pub use packet::{PACKET_LEN_MAX, Packet, PacketSink, PacketSource, Put};
+pub use receive_filter::{ADDRESSES_MAX, FILTER_LEN, ReceiveFilter, ReceiveMode};

@@ -117,6 +117,20 @@ impl Negotiated {
         })
     }
 
+    /// The same with only these receive offloads on (§5.1.6.5.6); `features` stays what was
+    /// accepted.
+    #[must_use]
+    pub fn with_guest_offloads(self, offloads: Features) -> Self {
+        let has = |feature| offloads.contains(feature);
+        Self {
+            guest_csum: has(Features::GUEST_CSUM),
+            guest_tso4: has(Features::GUEST_TSO4),
+            guest_tso6: has(Features::GUEST_TSO6),
+            guest_ecn: has(Features::GUEST_ECN),
+            ..self
+        }
+    }
+
     /// Whether this guest may receive a packet with that header (virtio 1.2 §5.1.6.4.1).
     #[inline]
     pub fn accepts(&self, header: &NetHeader) -> bool {

@@ -130,11 +130,13 @@ fn header_lengths_and_offsets() {
 fn config_length_and_offsets() {
     assert_eq!(CONFIG_LEN, size_of::<net::virtio_net_config>());
     let mac = MacAddress([1, 2, 3, 4, 5, 6]);
-    let bytes = NetConfig { mac, link_up: true, max_queue_pairs: 7, mtu: 8 }.encode();
+    let bytes =
+        NetConfig { mac, link_up: true, announce: true, max_queue_pairs: 7, mtu: 8 }.encode();
     let at = offset_of!(net::virtio_net_config, mac);
     assert_eq!(bytes[at..at + 6], mac.0);
     let at = offset_of!(net::virtio_net_config, status);
-    assert_eq!(u32::from(bytes[at]), net::VIRTIO_NET_S_LINK_UP);
+    let status = net::VIRTIO_NET_S_LINK_UP | net::VIRTIO_NET_S_ANNOUNCE;
+    assert_eq!(u32::from(bytes[at]), status);
     assert_eq!(bytes[offset_of!(net::virtio_net_config, max_virtqueue_pairs)], 7);
     assert_eq!(bytes[offset_of!(net::virtio_net_config, mtu)], 8);
     let at = offset_of!(net::virtio_net_config, speed);
@@ -147,7 +149,7 @@ fn config_length_and_offsets() {
 #[test]
 fn control_constants() {
     let negotiated = Negotiated::new(Features::OFFERED).unwrap();
-    let mut state = ControlState { mac: MacAddress::local(1) };
+    let mut state = ControlState::new(MacAddress::local(1), &negotiated);
     let [class, command] = [net::VIRTIO_NET_CTRL_MAC, net::VIRTIO_NET_CTRL_MAC_ADDR_SET]
         .map(|n| u8::try_from(n).unwrap());
     let ack = answer(&[class, command, 2, 0, 0, 0, 0, 9], &mut state, &negotiated);

@@ -199,6 +199,7 @@ impl Attachment {
         Ok(NetConfig {
             mac: MacAddress(mac),
             link_up: word(6) & 1 != 0,
+            announce: word(6) & 2 != 0,
             max_queue_pairs: word(8),
             mtu: word(10),
         })

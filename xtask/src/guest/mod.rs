@@ -17,6 +17,7 @@ mod process;
 mod qemu;
 mod ringway;
 mod runner;
+mod scenarios_control;
 mod scenarios_dpdk;
 mod scenarios_qemu;
 mod scenarios_uml;
@@ -90,6 +91,7 @@ fn carry_out(stage: &Stage, scenario: &Scenario) -> anyhow::Result<()> {
     net::prepare()?;
     match &scenario.case {
         Case::UmlPair(case) => scenarios_uml::pair(stage, case),
+        Case::UmlControl => scenarios_control::control(stage),
         Case::QemuTap(case) => scenarios_qemu::tap(stage, case),
         Case::QemuReboot => scenarios_qemu::reboot(stage),
         Case::QemuReconnect => scenarios_qemu::reconnect(stage),

@@ -38,6 +38,8 @@ pub enum Needs {
 pub enum Case {
     /// Two User Mode Linux guests talk.
     UmlPair(UmlCase),
+    /// Two User Mode Linux guests, and what one sets through its control queue.
+    UmlControl,
     /// A QEMU guest talks with this machine through a tap.
     QemuTap(QemuCase),
     /// The same, and it reboots.
@@ -55,6 +57,7 @@ pub fn scenarios() -> Vec<Scenario> {
     let mut all = Vec::new();
     all.extend(dpdk());
     all.extend(uml());
+    all.push(scenario("uml_control", Needs::Uml, 120, Case::UmlControl));
     all.extend(qemu());
     let qemu = |name: &str, seconds, case| scenario(name, Needs::Qemu, seconds, case);
     all.push(qemu("qemu_reboot", 120, Case::QemuReboot));

@@ -1,20 +1,15 @@
 //! Two User Mode Linux guests on one ringway.
 
-use std::time::Duration;
-
 use anyhow::ensure;
 
 use super::console::Console;
 use super::ringway::{Ringway, Way};
 use super::stage::Stage;
 use super::traffic::{self, Side};
-use super::uml;
+use super::uml::{self, must};
 
 /// The guests' ports and addresses.
 const GUESTS: [(&str, &str); 2] = [("vm0", "10.99.0.1"), ("vm1", "10.99.0.2")];
-
-/// Longest time for a short command in a guest.
-const LIMIT: Duration = Duration::from_secs(10);
 
 /// Packets of this mean length can only be those of segmentation offload.
 const OFFLOADED_LEN_MIN: u64 = 4000;
@@ -107,12 +102,6 @@ fn check_mtu(guest: &mut Console, wanted: u32) -> anyhow::Result<()> {
     let mtu = must(guest, "cat /sys/class/net/eth0/mtu")?;
     ensure!(mtu.trim() == wanted.to_string(), "the guest's MTU is {mtu}, not {wanted}");
     Ok(())
-}
-
-fn must(guest: &mut Console, line: &str) -> anyhow::Result<String> {
-    let (status, text) = guest.run(line, LIMIT)?;
-    ensure!(status == 0, "{line}: status {status}:\n{text}");
-    Ok(text)
 }
 
 fn socket(stage: &Stage, name: &str) -> std::path::PathBuf {

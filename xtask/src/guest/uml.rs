@@ -19,6 +19,9 @@ const MODULES: &str = "/usr/lib/uml/modules";
 /// Longest time until the guest obeys.
 const BOOT_LIMIT: Duration = Duration::from_secs(30);
 
+/// Longest time for a short command in a guest.
+const COMMAND_LIMIT: Duration = Duration::from_secs(10);
+
 const PROLOGUE: &str = "\
 #!/bin/sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
@@ -64,9 +67,18 @@ pub fn start(stage: &Stage, name: &str, socket: &Path) -> anyhow::Result<Console
 pub fn wait_booted(guest: &mut Console, address: &str) -> anyhow::Result<()> {
     guest.wait_ready(0, BOOT_LIMIT)?;
     let configure = format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up");
-    let (status, text) = guest.run(&configure, Duration::from_secs(10))?;
-    anyhow::ensure!(status == 0, "the guest has no eth0:\n{text}");
+    must(guest, &configure).context("the guest's eth0")?;
     Ok(())
+}
+
+/// Runs a short command in a guest; what it printed.
+///
+/// # Errors
+/// It takes too long, or fails.
+pub fn must(guest: &mut Console, line: &str) -> anyhow::Result<String> {
+    let (status, text) = guest.run(line, COMMAND_LIMIT)?;
+    anyhow::ensure!(status == 0, "{line}: status {status}:\n{text}");
+    Ok(text)
 }
 
 /// The `kernel` folder of the modules.

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use anyhow::{Context, anyhow};
 use ringway_device::Queue;
 use ringway_host::{CallFd, GuestMemory, KickFd, MemoryRequest, QueueFds, Wire};
-use ringway_net::{ControlState, Features, MacAddress, Negotiated};
+use ringway_net::{Features, MacAddress, Negotiated};
 use ringway_switch::PortId;
 use ringway_vhost_user::{Applied, Effect, MemoryRegion};
 use tracing::{info, warn};
@@ -118,8 +118,7 @@ impl Daemon {
         let link = vm.link.as_mut().context("no front-end is connected")?;
         let negotiated = link.negotiated.unwrap_or(Negotiated::NOTHING);
         let memory = link.memory.clone();
-        let state = ControlState { mac };
-        self.worker.attach_guest(id, negotiated, state, memory);
+        self.worker.attach_guest(id, negotiated, mac, memory);
         Ok(())
     }
 

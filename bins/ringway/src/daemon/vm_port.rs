@@ -76,6 +76,7 @@ impl VmPort {
         let config = NetConfig {
             mac: self.mac,
             link_up,
+            announce: false,
             max_queue_pairs: 1,
             mtu: self.mtu.unwrap_or(MTU_DEFAULT),
         };

@@ -12,7 +12,7 @@ use ringway_host::{
     Answer, Command, Event, EventFd, GuestMemory, PortSnapshot, QueueFds, Tap, Wire, Worker,
     WorkerChannels,
 };
-use ringway_net::{ControlState, MacAddress, Negotiated};
+use ringway_net::{MacAddress, Negotiated};
 use ringway_switch::PortId;
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 use tracing::error;
@@ -81,18 +81,17 @@ impl WorkerClient {
 
     /// A guest port without a guest: packets for it are dropped and counted.
     pub(super) fn attach_empty_guest(&self, port: PortId, mac: MacAddress) {
-        let state = ControlState { mac };
-        self.attach_guest(port, Negotiated::NOTHING, state, GuestMemory::empty());
+        self.attach_guest(port, Negotiated::NOTHING, mac, GuestMemory::empty());
     }
 
     pub(super) fn attach_guest(
         &self,
         port: PortId,
         negotiated: Negotiated,
-        control_state: ControlState,
+        mac: MacAddress,
         memory: GuestMemory,
     ) {
-        self.send(Command::AttachGuest { port, negotiated, control_state, memory });
+        self.send(Command::AttachGuest { port, negotiated, mac, memory });
     }
 
     pub(super) fn attach_tap(&self, port: PortId, tap: Tap) {

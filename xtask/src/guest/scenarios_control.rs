@@ -1,0 +1,167 @@
+//! What a Linux guest changes through the control queue, and what becomes of the packets then.
+//!
+//! Two User Mode Linux guests; QEMU answers the control queue itself. The first sends, the second
+//! changes its mind, and ringway's counters say whether it got the packets.
+
+use std::fmt;
+
+use anyhow::ensure;
+
+use super::console::Console;
+use super::ringway::{Port, Ringway, Way};
+use super::stage::Stage;
+use super::traffic;
+use super::uml::{self, must};
+
+/// The sender's and the receiver's address.
+const ADDRESSES: [&str; 2] = ["10.99.0.1", "10.99.0.2"];
+/// An address that belongs to nobody; see [`STRANGER`].
+const NOBODY: &str = "10.99.0.77";
+/// Its MAC address: the sender believes in it.
+const STRANGER: &str = "52:54:00:77:77:77";
+/// A group and its MAC address.
+const GROUP: [&str; 2] = ["239.7.7.7", "01:00:5e:07:07:07"];
+/// Packets per question.
+const PINGS: u64 = 5;
+
+/// What becomes of packets to the second guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Delivered,
+    Filtered,
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Delivered => "delivered",
+            Self::Filtered => "filtered",
+        })
+    }
+}
+
+/// Everybody in the scenario.
+struct Pair<'a> {
+    stage: &'a Stage,
+    ringway: &'a Ringway,
+    sender: Console,
+    receiver: Console,
+}
+
+/// Goes through all commands that Linux 6.1 knows how to send.
+///
+/// # Errors
+/// What did not work.
+pub fn control(stage: &Stage) -> anyhow::Result<()> {
+    let socket = |name: &str| stage.file(&format!("{name}.sock"));
+    let ports = ["vm0", "vm1"].map(|name| format!("{name}=vm:{}", socket(name).display()));
+    stage.step("ringway and two guests");
+    let ringway = Ringway::start(stage, &ports)?;
+    let mut sender = uml::start(stage, "vm0", &socket("vm0"))?;
+    let mut receiver = uml::start(stage, "vm1", &socket("vm1"))?;
+    uml::wait_booted(&mut sender, ADDRESSES[0])?;
+    uml::wait_booted(&mut receiver, ADDRESSES[1])?;
+    let mut pair = Pair { stage, ringway: &ringway, sender, receiver };
+    pair.on_sender(&format!("ip neigh add {NOBODY} lladdr {STRANGER} dev eth0"))?;
+    pair.on_sender("ip route add 239.0.0.0/8 dev eth0")?;
+    pair.modes_and_tables()?;
+    pair.own_address()?;
+    pair.vlans()?;
+    pair.offloads()?;
+    drop(pair);
+    ringway.finish()
+}
+
+impl Pair<'_> {
+    fn modes_and_tables(&mut self) -> anyhow::Result<()> {
+        let fdb = |verb: &str| format!("bridge fdb {verb} {STRANGER} dev eth0 self permanent");
+        let group = |verb: &str| format!("ip maddr {verb} {} dev eth0", GROUP[1]);
+        let set = |what: &str| format!("ip link set eth0 {what}");
+        let questions = [
+            (NOBODY, set("promisc on"), set("promisc off")),
+            (NOBODY, fdb("add"), fdb("del")),
+            (GROUP[0], set("allmulticast on"), set("allmulticast off")),
+            (GROUP[0], group("add"), group("del")),
+        ];
+        for (to, on, off) in questions {
+            self.expect(to, Fate::Filtered)?;
+            self.on_receiver(&on)?;
+            self.expect(to, Fate::Delivered)?;
+            self.on_receiver(&off)?;
+            self.expect(to, Fate::Filtered)?;
+        }
+        Ok(())
+    }
+
+    fn own_address(&mut self) -> anyhow::Result<()> {
+        let old = self.on_receiver("cat /sys/class/net/eth0/address")?;
+        self.on_receiver(&format!("ip link set eth0 address {STRANGER}"))?;
+        self.expect(NOBODY, Fate::Delivered)?;
+        self.on_receiver(&format!("ip link set eth0 address {}", old.trim()))?;
+        self.expect(NOBODY, Fate::Filtered)
+    }
+
+    fn vlans(&mut self) -> anyhow::Result<()> {
+        let modules = uml::find_modules().unwrap_or_default();
+        let load = ["llc/llc", "802/stp", "802/garp", "802/mrp", "8021q/8021q"]
+            .map(|module| format!("insmod {}/net/{module}.ko", modules.display()))
+            .join(" && ");
+        self.on_sender(&load)?;
+        self.on_receiver(&load)?;
+        let add = "ip link add link eth0 name eth0.5 type vlan id 5 && ip link set eth0.5 up";
+        let mac = self.on_receiver("cat /sys/class/net/eth0/address")?;
+        self.on_sender(&format!("{add} && ip addr add 10.99.5.1/24 dev eth0.5"))?;
+        let neighbour = format!("ip neigh add 10.99.5.2 lladdr {} dev eth0.5", mac.trim());
+        self.on_sender(&neighbour)?;
+        self.expect("10.99.5.2", Fate::Filtered)?;
+        self.on_receiver(add)?;
+        self.expect("10.99.5.2", Fate::Delivered)?;
+        self.on_receiver("ip link del eth0.5")?;
+        self.expect("10.99.5.2", Fate::Filtered)
+    }
+
+    /// A receiver that turns its offloads off gets TCP in packets of its MTU.
+    fn offloads(&mut self) -> anyhow::Result<()> {
+        self.on_receiver("iperf3 -s -D")?;
+        for (switch, is_whole) in [("on", true), ("off", false), ("on", true)] {
+            self.on_receiver(&format!("ethtool -K eth0 rx-gro-hw {switch}"))?;
+            let before = self.receiver_port()?.moved(Way::To);
+            let mut side = traffic::Side::Guest(&mut self.sender);
+            traffic::tcp(&mut side, ADDRESSES[1], 1, "")?;
+            let moved = self.receiver_port()?.moved(Way::To).since(before);
+            self.stage.step(&format!("offloads {switch}: {moved}"));
+            ensure!(moved.packets > 100, "offloads {switch}: {moved}");
+            ensure!((moved.mean_len() > 4000) == is_whole, "offloads {switch}: {moved}");
+        }
+        Ok(())
+    }
+
+    /// Sends a few packets and looks what became of them.
+    fn expect(&mut self, to: &str, fate: Fate) -> anyhow::Result<()> {
+        let before = self.receiver_port()?;
+        let ping = format!("ping -q -c {PINGS} -i 0.02 -W 1 -I eth0 {to}; true");
+        let ping = if to.starts_with("10.99.5.") { ping.replace("eth0", "eth0.5") } else { ping };
+        self.on_sender(&ping)?;
+        let after = self.receiver_port()?;
+        let delivered = after.moved(Way::To).since(before.moved(Way::To)).packets;
+        let filtered = after.dropped(Way::To, "filtered") - before.dropped(Way::To, "filtered");
+        let seen = if delivered >= PINGS { Fate::Delivered } else { Fate::Filtered };
+        let text = format!("to {to}: {delivered} delivered, {filtered} filtered");
+        self.stage.step(&text);
+        ensure!(delivered >= PINGS || filtered >= PINGS, "{text}: what became of the rest?");
+        ensure!(seen == fate, "{text}, but they should have been {fate}");
+        Ok(())
+    }
+
+    fn receiver_port(&self) -> anyhow::Result<Port> {
+        self.ringway.port("vm1")
+    }
+
+    fn on_sender(&mut self, line: &str) -> anyhow::Result<String> {
+        must(&mut self.sender, line)
+    }
+
+    fn on_receiver(&mut self, line: &str) -> anyhow::Result<String> {
+        must(&mut self.receiver, line)
+    }
+}
