@@ -13,18 +13,31 @@
 //! [`DriverQueue`]: ringway_virtq::DriverQueue
 //! [`Broken`]: ringway_virtq::Broken
 #![no_std]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 extern crate alloc;
 
 mod arena;
+mod bring_up;
 mod control;
 mod driver;
+#[allow(unsafe_code)]
+mod mmio;
+mod pci;
 mod pool;
 mod rx;
+mod transport;
 mod tx;
 
 pub use arena::{Arena, ArenaFull, Part};
+pub use bring_up::{
+    BringUpError, BroughtUp, QueuePair, QueueSet, Queues, Started, Wanted, bring_up, read_config,
+};
 pub use control::{Control, ControlFailure};
 pub use driver::{DriverOptions, NetDriver};
+pub use mmio::{MmioDoorbell, MmioError, MmioTransport, Registers};
+pub use pci::{
+    ConfigSpace, Ecam, FunctionAddress, PciDoorbell, PciError, PciTransport, net_functions,
+};
 pub use rx::{ELEMENTS_PER_BUFFER_MAX, NetRx, Received, RxOptions};
+pub use transport::{Doorbell, QueueStart, Transport, status};
 pub use tx::{NetTx, Sent, TxOptions};
