@@ -72,11 +72,6 @@ impl PortSet {
         self.words[port.index() / WORD_BITS] &= !bit(port);
     }
 
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.words.iter().map(|word| word.count_ones() as usize).sum()
-    }
-
     /// All of them, lowest number first.
     pub fn iter(&self) -> impl Iterator<Item = PortId> + use<> {
         let mut words = self.words;

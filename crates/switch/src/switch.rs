@@ -3,11 +3,14 @@
 //! Only decides; whoever moves packets asks [`Switch::learn`] and [`Switch::route`] for each one
 //! and sends copies to all other [`ports`](Switch::ports) when the answer is [`Route::Flood`].
 
+use alloc::sync::Arc;
+
 use ringway_net::MacAddress;
 
-use crate::mac_table::MacTable;
+use crate::entry::Tick;
+use crate::policy::{PolicyError, PortPolicy};
 use crate::port::PortSet;
-use crate::{Learned, PORTS_MAX, PortError, PortId};
+use crate::{Learned, PORTS_MAX, PortError, PortId, Shared, VlanId};
 
 /// Where a packet goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +23,10 @@ pub enum Route {
     Drop,
 }
 
-/// A learning switch. One owner, no sharing; never more than [`PORTS_MAX`] ports.
+/// A learning switch as one worker sees it; never more than [`PORTS_MAX`] ports.
+///
+/// What was learned is [`Shared`] with the switches of other workers. All of them are told of
+/// ports and policies by themselves, and must read the same clock.
 ///
 /// ```
 /// use ringway_net::MacAddress;
@@ -38,15 +44,28 @@ pub enum Route {
 /// # Ok::<(), ringway_switch::PortError>(())
 /// ```
 pub struct Switch {
-    table: MacTable,
+    shared: Arc<Shared>,
     ports: PortSet,
+    snoops_multicast: bool,
+    /// The time of the last packet.
+    now: Tick,
 }
 
 impl Switch {
-    /// A switch without ports. `seed` should be secret and different for each switch, so that no
-    /// guest can choose addresses that collide in the table.
+    /// A switch of its own, without ports. `seed` should be secret and different for each switch,
+    /// so that no guest can choose addresses that collide in the table.
     pub fn new(seed: u64) -> Self {
-        Self { table: MacTable::new(seed), ports: PortSet::default() }
+        Self::over(Shared::new(seed))
+    }
+
+    /// A switch without ports that learns and looks up in the same table as others.
+    pub fn over(shared: Arc<Shared>) -> Self {
+        Self { shared, ports: PortSet::default(), snoops_multicast: false, now: Tick::default() }
+    }
+
+    /// What this switch shares: for [`over`](Self::over).
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Adds a port. The more ports there are, the fewer addresses each may own: at most
@@ -62,7 +81,7 @@ impl Switch {
             return Err(PortError::Exists(port));
         }
         self.ports.insert(port);
-        self.table.divide(self.ports.len());
+        self.shared.macs.join(port);
         Ok(())
     }
 
@@ -73,9 +92,36 @@ impl Switch {
             return false;
         }
         self.ports.remove(port);
-        self.table.forget_port(port);
-        self.table.divide(self.ports.len());
+        self.shared.macs.leave(port);
         true
+    }
+
+    /// Gives a port, which must exist, another policy. Walks the whole table.
+    ///
+    /// # Errors
+    /// [`PolicyError`] when the policy contradicts itself or is too long, or there is no such
+    /// port: nothing has changed then. [`PolicyError::MacsTaken`] leaves only those addresses out.
+    pub fn set_port(&mut self, port: PortId, policy: PortPolicy) -> Result<(), PolicyError> {
+        policy.check()?;
+        if !self.ports.contains(port) {
+            return Err(PolicyError::NoPort(port));
+        }
+        let vlan = policy.vlan.of_untagged().unwrap_or(VlanId::NONE);
+        match self.shared.macs.fix(port, vlan, &policy.static_macs) {
+            0 => Ok(()),
+            taken => Err(PolicyError::MacsTaken(taken)),
+        }
+    }
+
+    /// Whether packets to a multicast group go only to ports that asked for it (IGMP and MLD
+    /// snooping) and to multicast routers. Off at first: to all ports.
+    pub fn snoop_multicast(&mut self, is_on: bool) {
+        self.snoops_multicast = is_on;
+    }
+
+    /// See [`snoop_multicast`](Self::snoop_multicast).
+    pub fn snoops_multicast(&self) -> bool {
+        self.snoops_multicast
     }
 
     /// All ports, lowest number first. The iterator works on a copy of the set.
@@ -85,7 +131,7 @@ impl Switch {
 
     /// How many addresses are remembered for `port`, expired ones included.
     pub fn addresses_of(&self, port: PortId) -> usize {
-        if self.ports.contains(port) { self.table.owned_by(port) } else { 0 }
+        if self.ports.contains(port) { self.shared.macs.owned_by(port) } else { 0 }
     }
 
     /// Notes that a packet with that source address came in on port `from`. Addresses that no
@@ -99,7 +145,8 @@ impl Switch {
     #[inline]
     pub fn learn(&mut self, from: PortId, source: MacAddress, now_ms: u64) -> Learned {
         assert!(self.ports.contains(from), "learn from port {from}, which was not added");
-        self.table.learn(from, source, now_ms)
+        self.now = Tick::of_ms(now_ms);
+        self.shared.macs.learn(from, VlanId::NONE, source, self.now)
     }
 
     /// Where a packet that came in on port `from` goes. Group addresses and addresses that are not
@@ -109,7 +156,7 @@ impl Switch {
         if destination.is_multicast() {
             return Route::Flood;
         }
-        match self.table.port_of(destination) {
+        match self.shared.macs.port_of(VlanId::NONE, destination, self.now) {
             Some(port) if port == from => Route::Drop,
             Some(port) => Route::One(port),
             None => Route::Flood,

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use proptest::prelude::*;
 use ringway_net::MacAddress;
-use ringway_switch::{AGE_MAX_MS, Learned, PortError, PortId, Route, Switch};
+use ringway_switch::{AGE_MAX_MS, FLAPS_MAX, Learned, PortError, PortId, Route, Switch};
 
 /// Ages are rounded: around the limit both answers are right.
 const AGE_ROUNDING_MS: u64 = 1100;
@@ -49,6 +49,8 @@ fn operation() -> impl Strategy<Value = Operation> {
 struct Model {
     ports: BTreeSet<PortId>,
     seen: HashMap<MacAddress, (PortId, u64)>,
+    /// When it moved.
+    moves_ms: HashMap<MacAddress, Vec<u64>>,
     now_ms: u64,
 }
 
@@ -69,9 +71,20 @@ impl Model {
     }
 
     fn learn(&mut self, from: PortId, source: MacAddress) {
-        if source.is_station() {
-            self.seen.insert(source, (from, self.now_ms));
+        if !source.is_station() {
+            return;
         }
+        let old = self.seen.insert(source, (from, self.now_ms));
+        if old.is_some_and(|(port, _)| port != from) {
+            self.moves_ms.entry(source).or_default().push(self.now_ms);
+        }
+    }
+
+    /// Whether the address has moved so often lately that it may stay where it is.
+    fn may_flap(&self, source: MacAddress) -> bool {
+        let since_ms = self.now_ms.saturating_sub(AGE_ROUNDING_MS);
+        let moves = self.moves_ms.get(&source).into_iter().flatten();
+        moves.filter(|at_ms| **at_ms >= since_ms).count() >= usize::from(FLAPS_MAX)
     }
 
     fn add_port(&mut self, port: PortId) -> Result<(), PortError> {
@@ -109,7 +122,11 @@ proptest! {
                     }
                     let learned = switch.learn(from, source, model.now_ms);
                     prop_assert_eq!(learned == Learned::Refused, !source.is_station());
-                    model.learn(from, source);
+                    if learned == Learned::Flapping {
+                        prop_assert!(model.may_flap(source));
+                    } else {
+                        model.learn(from, source);
+                    }
                     let route = switch.route(from, destination);
                     prop_assert!(
                         model.may_answer(from, destination, route),

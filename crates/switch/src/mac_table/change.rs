@@ -1,0 +1,145 @@
+//! Changes of the table: entries come, move and go. One at a time; readers are never disturbed.
+
+use core::sync::atomic::Ordering::{Relaxed, Release};
+
+use super::{BUCKETS, FREE, Learned, MacTable, Place, SWEEP_BUCKETS_MAX, share};
+use crate::entry::{Tick, Value};
+use crate::{PROBES_MAX, PortId};
+
+/// The right to change the table.
+pub(super) struct Change<'a> {
+    pub(super) table: &'a MacTable,
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        // PAIRS WITH: mac_table.rs::try_change
+        self.table.is_changing.store(false, Release);
+    }
+}
+
+impl Change<'_> {
+    pub fn divide(&self) {
+        let members = &self.table.members;
+        let ports = members.iter().filter(|count| count.load(Relaxed) > 0).count();
+        let share = share(ports);
+        self.table.share.store(share, Relaxed);
+        if self.table.owned.iter().all(|owned| owned.load(Relaxed) <= share) {
+            return;
+        }
+        let is_too_rich = |port: PortId| self.table.owned[port.index()].load(Relaxed) > share;
+        self.remove_if(|_, value| !value.is_fixed() && is_too_rich(value.port()));
+    }
+
+    /// Removes all entries for which `is_wrong` says so, asking about each just before.
+    pub fn remove_if(&self, is_wrong: impl Fn(u64, Value) -> bool) {
+        for at_bucket in 0..BUCKETS {
+            for at in 0..PROBES_MAX {
+                if self.entry(at_bucket, at).is_some_and(|(key, value)| is_wrong(key, value)) {
+                    self.remove(at_bucket, at);
+                }
+            }
+        }
+    }
+
+    fn entry(&self, at_bucket: usize, at: usize) -> Option<(u64, Value)> {
+        let bucket = &self.table.buckets[at_bucket];
+        match bucket.keys[at].load(Relaxed) {
+            FREE => None,
+            key => Some((key, Value::from_word(bucket.values[at].load(Relaxed)))),
+        }
+    }
+
+    pub fn insert(&self, port: PortId, place: Place, now: Tick) -> Learned {
+        if !self.may_own_one_more(port, place.bucket) {
+            return Learned::Refused;
+        }
+        let Some(at) = self.room_for(port, place.bucket, Some(now)) else {
+            return Learned::Refused;
+        };
+        self.write(place, at, Value::learned(port, now, place.tag));
+        self.own(port);
+        Learned::New
+    }
+
+    pub fn fix(&self, port: PortId, place: Place) -> bool {
+        if let Some((at, old)) = self.table.find(place) {
+            if old.is_fixed() {
+                return false;
+            }
+            self.remove(place.bucket, at);
+        }
+        let Some(at) = self.room_for(port, place.bucket, None) else { return false };
+        self.write(place, at, Value::fixed(port, place.tag));
+        true
+    }
+
+    fn write(&self, place: Place, at: usize, value: Value) {
+        let bucket = &self.table.buckets[place.bucket];
+        bucket.values[at].store(value.word(), Relaxed);
+        bucket.keys[at].store(place.key, Relaxed);
+    }
+
+    /// A free place in the bucket, made free if necessary: by an expired entry of anyone, or by
+    /// the oldest entry of `port` itself; without a time, by the oldest that was learned.
+    fn room_for(&self, port: PortId, at_bucket: usize, now: Option<Tick>) -> Option<usize> {
+        if let Some(at) = (0..PROBES_MAX).find(|at| self.entry(at_bucket, *at).is_none()) {
+            return Some(at);
+        }
+        let at = match now {
+            Some(now) => self
+                .oldest_of(at_bucket, |value| !value.is_fresh(now))
+                .or_else(|| self.oldest_of(at_bucket, |value| value.port() == port)),
+            None => self.oldest_of(at_bucket, |_| true),
+        }?;
+        self.remove(at_bucket, at);
+        Some(at)
+    }
+
+    /// Whether `port` may have another entry. If need be it gives up one: of this bucket if there
+    /// is any, else the next one in a bounded walk on through the table.
+    pub fn may_own_one_more(&self, port: PortId, at_bucket: usize) -> bool {
+        let table = self.table;
+        if table.owned[port.index()].load(Relaxed) < table.share.load(Relaxed) {
+            return true;
+        }
+        let hand = table.hand.load(Relaxed);
+        let walk = (0..SWEEP_BUCKETS_MAX).map(|step| (hand + step) % BUCKETS);
+        for (steps, at_bucket) in core::iter::once(at_bucket).chain(walk).enumerate() {
+            table.hand.store((hand + steps) % BUCKETS, Relaxed);
+            if let Some(at) = self.oldest_of(at_bucket, |value| value.port() == port) {
+                self.remove(at_bucket, at);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The learned entry with the oldest stamp among those that `may_go`.
+    fn oldest_of(&self, at_bucket: usize, may_go: impl Fn(Value) -> bool) -> Option<usize> {
+        let learned = |at: &usize| {
+            let (_, value) = self.entry(at_bucket, *at)?;
+            (!value.is_fixed() && may_go(value)).then_some(value)
+        };
+        (0..PROBES_MAX)
+            .filter(|at| learned(at).is_some())
+            .min_by_key(|at| learned(at).map(Value::seen))
+    }
+
+    pub fn remove(&self, at_bucket: usize, at: usize) {
+        if let Some((_, value)) = self.entry(at_bucket, at) {
+            self.table.buckets[at_bucket].keys[at].store(FREE, Relaxed);
+            self.disown(value);
+        }
+    }
+
+    pub fn own(&self, port: PortId) {
+        self.table.owned[port.index()].fetch_add(1, Relaxed);
+    }
+
+    pub fn disown(&self, value: Value) {
+        if !value.is_fixed() {
+            self.table.owned[value.port().index()].fetch_sub(1, Relaxed);
+        }
+    }
+}
