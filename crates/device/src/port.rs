@@ -72,7 +72,11 @@ impl<Q: DeviceQueue> GuestPort<Q> {
         let (regions, negotiated) = (regions.clone(), self.negotiated);
         let [to, from] = self.counters();
         match queue {
-            Queue::ToGuest => self.to_guest = Some(ToGuest::new(ring, regions, negotiated, to)),
+            Queue::ToGuest => {
+                let mut to_guest = ToGuest::new(ring, regions, negotiated, to);
+                to_guest.set_hash(self.control_state.hash.clone());
+                self.to_guest = Some(to_guest);
+            }
             Queue::FromGuest => {
                 self.from_guest = Some(FromGuest::new(ring, regions, negotiated, from));
             }
@@ -135,16 +139,22 @@ impl<Q: DeviceQueue> GuestPort<Q> {
 
     fn visit_control(&mut self) -> bool {
         let Some(control) = &mut self.control else { return false };
-        let before = self.control_state.guest_offloads;
+        let before = self.control_state.clone();
         let call = control.visit(&mut self.control_state);
-        let now = self.control_state.guest_offloads;
-        if now != before {
-            self.negotiated = self.negotiated.with_guest_offloads(now);
-            if let Some(to_guest) = &mut self.to_guest {
-                to_guest.set_negotiated(self.negotiated);
-            }
+        if self.control_state != before {
+            self.apply_control_state();
         }
         call
+    }
+
+    /// What the guest has set is true for its receiveq from the next packet on.
+    fn apply_control_state(&mut self) {
+        let state = &self.control_state;
+        self.negotiated = self.negotiated.with_guest_offloads(state.guest_offloads);
+        if let Some(to_guest) = &mut self.to_guest {
+            to_guest.set_negotiated(self.negotiated);
+            to_guest.set_hash(state.hash.clone());
+        }
     }
 
     fn count_drop(&mut self, reason: DropReason) {
@@ -263,6 +273,14 @@ impl AnyGuestPort {
     /// Answers the commands on the controlq; `true`: the guest wants a call on it.
     pub fn visit_control(&mut self) -> bool {
         either!(self, port => port.visit_control())
+    }
+
+    /// Takes over what the guest has set through the controlq of another queue pair.
+    pub fn set_control_state(&mut self, state: ControlState) {
+        either!(self, port => {
+            port.control_state = state;
+            port.apply_control_state();
+        });
     }
 
     /// Counters to and from the guest.

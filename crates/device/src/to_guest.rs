@@ -6,7 +6,7 @@
 //! half. What was peeked and not needed simply stays in the window for the next packet.
 
 use ringway_net::{Counters, DropReason, Negotiated, NetHeader};
-use ringway_net::{Packet, PacketSink, Put};
+use ringway_net::{HEADER_LEN_HASH, HeaderHash, Packet, PacketSink, Put, ReceiveHash};
 use ringway_virtq::{Arm, Cursor, DeviceQueue, ELEMENTS_MAX, Elements, Head, Regions};
 use ringway_virtq::{Broken, SharedSlice, Why};
 
@@ -16,6 +16,8 @@ pub struct ToGuest<Q> {
     queue: Q,
     regions: Regions,
     negotiated: Negotiated,
+    /// What the guest wants reported in front of each packet.
+    hash: Option<ReceiveHash>,
     elements: Elements,
     window: Window,
     slot: Vec<SharedSlice>,
@@ -79,6 +81,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             queue,
             regions,
             negotiated,
+            hash: None,
             elements: Elements::new(),
             window: Window::new(),
             slot: Vec::with_capacity(ELEMENTS_MAX),
@@ -112,6 +115,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     ///
     /// `len` must not be larger than what was reserved.
     pub fn commit(&mut self, header: NetHeader, len: u32) {
+        let hash = self.hash_of(len);
         let mut left = u64::from(len) + self.negotiated.header_len as u64;
         let first = self.window.first;
         let mut used = 0u16;
@@ -122,7 +126,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             left -= u64::from(written);
             used += 1;
         }
-        self.write_header(NetHeader { num_buffers: used, ..header });
+        self.write_header(NetHeader { num_buffers: used, ..header }, hash);
         let taken = &self.window.buffers[first..first + usize::from(used)];
         self.queue.pop_to(taken[taken.len() - 1].next);
         self.window.bytes -= taken.iter().map(|buffer| u64::from(buffer.bytes)).sum::<u64>();
@@ -161,6 +165,11 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     /// Other receive offloads hold from the next packet on; everything else stays.
     pub fn set_negotiated(&mut self, negotiated: Negotiated) {
         self.negotiated = negotiated;
+    }
+
+    /// Hashes are taken so, or not at all, from the next packet on.
+    pub fn set_hash(&mut self, hash: Option<ReceiveHash>) {
+        self.hash = hash;
     }
 
     /// The packet of `len` bytes that was written into the reserved room.
@@ -280,9 +289,20 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         }
     }
 
+    /// The hash of the packet that was written into the reserved room; what the guest makes of its
+    /// memory meanwhile is reported to itself only.
+    fn hash_of(&self, len: u32) -> HeaderHash {
+        match &self.hash {
+            Some(hash) if self.negotiated.header_len == HEADER_LEN_HASH => {
+                hash.of(&self.reserved(NetHeader::default(), len))
+            }
+            _ => HeaderHash::default(),
+        }
+    }
+
     /// Writes the header over the first bytes of the first buffer, which was checked to hold it.
-    fn write_header(&self, header: NetHeader) {
-        let bytes = self.negotiated.to_guest(header).encode_any();
+    fn write_header(&self, header: NetHeader, hash: HeaderHash) {
+        let bytes = self.negotiated.to_guest(header).encode_hash(hash);
         let header_len = self.negotiated.header_len;
         let mut at = 0;
         let from = self.window.buffers[self.window.first].pieces_from;

@@ -4,7 +4,7 @@
 use ringway_device::{ControlQueue, FromGuest, ToGuest};
 use ringway_net::{
     ControlState, Counters, DropReason, Features, MacAddress, NEEDS_CSUM, Negotiated, NetHeader,
-    Packet, PacketSink, PacketSource, Put,
+    Packet, PacketSink, PacketSource, Put, ReceiveHash,
 };
 use ringway_testkit::TestMemory;
 use ringway_virtq::{
@@ -143,6 +143,7 @@ both_formats!(
     an_offload_that_was_not_negotiated_cannot_be_sent,
     spec_5_1_6_5_every_command_is_answered,
     an_acknowledgement_that_cannot_be_written_breaks_the_controlq,
+    spec_5_1_6_4_the_hash_stands_behind_the_header,
 );
 
 fn spec_5_1_6_4_a_merged_packet_counts_its_buffers<D: DriverQueue, Q: DeviceQueue>() {
@@ -376,4 +377,35 @@ fn an_acknowledgement_that_cannot_be_written_breaks_the_controlq<D: DriverQueue,
     bench.driver.publish();
     assert!(!control.visit(&mut ControlState::new(MacAddress::ZERO, &Negotiated::NOTHING)));
     assert_eq!(control.broken(), Some(Why::WrongDirection));
+}
+
+/// A published hash (see `net`), in the 20 bytes that the guest reads.
+fn spec_5_1_6_4_the_hash_stands_behind_the_header<D: DriverQueue, Q: DeviceQueue>() {
+    const KEY: [u8; 40] = [
+        0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f,
+        0xb0, 0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30,
+        0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
+    ];
+    let mut bytes = vec![0; 60];
+    bytes[12..15].copy_from_slice(&[8, 0, 0x45]);
+    bytes[23] = 6;
+    bytes[26..34].copy_from_slice(&[66, 9, 149, 187, 161, 142, 100, 80]);
+    bytes[34..38].copy_from_slice(&[0x0a, 0xea, 0x06, 0xe6]);
+    let hashed = [0x78, 0xc1, 0xcc, 0x51, 2, 0, 0, 0];
+    for (hash, expected) in [(ReceiveHash::new(0x3f, &KEY), hashed), (None, [0; 8])] {
+        let features = Features::MRG_RXBUF | Features::CTRL_VQ | Features::HASH_REPORT;
+        let mut bench = Bench::<D>::new(features);
+        let mut sink = to_guest::<D, Q>(&bench);
+        sink.set_hash(hash);
+        // The header does not even fit into the first buffer's first half.
+        bench.post(&[50, 2000]);
+        bench.write(SENDER_AT, &bytes);
+        let payload = [bench.at(SENDER_AT, bytes.len())];
+        let packet = Packet { header: NetHeader::default(), payload: &payload, len: 60 };
+        assert_eq!(sink.put(&packet), Put::Done);
+        sink.flush();
+        assert_eq!(bench.all_used().len(), 2);
+        assert_eq!(bench.read(buffer_at(0) + 12, 8), expected);
+        assert_eq!(bench.read(buffer_at(0) + 20, 30), bytes[..30]);
+    }
 }

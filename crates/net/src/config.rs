@@ -3,6 +3,7 @@
 //! Always the full 24 bytes; a driver looks only at the fields whose features were negotiated.
 
 use crate::MacAddress;
+use crate::{HASH_KEY_LEN_MAX, HASH_TYPES_SUPPORTED, INDIRECTION_LEN_MAX};
 
 /// Bytes of the configuration space.
 pub const CONFIG_LEN: usize = 24;
@@ -14,6 +15,13 @@ const ANNOUNCE: u16 = 2;
 /// Speed and duplex that are not known (§5.1.4).
 const SPEED_UNKNOWN: u32 = u32::MAX;
 const DUPLEX_UNKNOWN: u8 = u8::MAX;
+
+/// With `RSS` or `HASH_REPORT`: `rss_max_key_size` and `rss_max_indirection_table_length`.
+const RSS_KEY_LEN_MAX: u8 = 40;
+const RSS_INDIRECTION_LEN_MAX: u16 = 128;
+
+const _: () = assert!(RSS_KEY_LEN_MAX as usize == HASH_KEY_LEN_MAX);
+const _: () = assert!(RSS_INDIRECTION_LEN_MAX as usize == INDIRECTION_LEN_MAX);
 
 /// What the device tells the driver about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +51,9 @@ impl NetConfig {
         bytes[10..12].copy_from_slice(&self.mtu.to_le_bytes());
         bytes[12..16].copy_from_slice(&SPEED_UNKNOWN.to_le_bytes());
         bytes[16] = DUPLEX_UNKNOWN;
-        // rss_max_key_size, rss_max_indirection_table_length and supported_hash_types stay 0.
+        bytes[17] = RSS_KEY_LEN_MAX;
+        bytes[18..20].copy_from_slice(&RSS_INDIRECTION_LEN_MAX.to_le_bytes());
+        bytes[20..24].copy_from_slice(&HASH_TYPES_SUPPORTED.to_le_bytes());
         bytes
     }
 

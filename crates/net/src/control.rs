@@ -3,8 +3,9 @@
 //! Pure: bytes in, one acknowledgement out. Every command gets an answer, because a guest waits
 //! for it in its boot; what is unknown, malformed or not negotiated is refused with an error.
 
+use crate::queue_commands::{self, SetHash, SetSteering};
 use crate::receive_filter::{FILTER_LEN, ReceiveFilter, ReceiveMode};
-use crate::{Features, MacAddress, Negotiated, Packet};
+use crate::{Features, MacAddress, Negotiated, Packet, ReceiveHash, RssTable};
 
 /// Longest command in bytes that is looked at: a table of 600 addresses and more. What is longer
 /// is refused.
@@ -30,6 +31,14 @@ const VLAN_DEL: u8 = 1;
 const CLASS_ANNOUNCE: u8 = 3;
 /// `VIRTIO_NET_CTRL_ANNOUNCE_ACK`
 const ANNOUNCE_ACK: u8 = 0;
+/// `VIRTIO_NET_CTRL_MQ`
+const CLASS_QUEUES: u8 = 4;
+/// `VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET`
+const QUEUE_PAIRS_SET: u8 = 0;
+/// `VIRTIO_NET_CTRL_MQ_RSS_CONFIG`
+const RSS_CONFIG: u8 = 1;
+/// `VIRTIO_NET_CTRL_MQ_HASH_CONFIG`
+const HASH_CONFIG: u8 = 2;
 /// `VIRTIO_NET_CTRL_GUEST_OFFLOADS`
 const CLASS_GUEST_OFFLOADS: u8 = 5;
 /// `VIRTIO_NET_CTRL_GUEST_OFFLOADS_SET`
@@ -74,6 +83,13 @@ pub enum Command<'a> {
     /// Which of the negotiated receive offloads are on from now on
     /// (`VIRTIO_NET_CTRL_GUEST_OFFLOADS_SET`, §5.1.6.5.6).
     SetGuestOffloads(Features),
+    /// Use so many queue pairs, steered automatically (`VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET`,
+    /// §5.1.6.5.5).
+    SetQueuePairs(u16),
+    /// Steer by this table (`VIRTIO_NET_CTRL_MQ_RSS_CONFIG`, §5.1.6.5.7).
+    SetSteering(SetSteering<'a>),
+    /// Report hashes, steer automatically (`VIRTIO_NET_CTRL_MQ_HASH_CONFIG`, §5.1.6.5.6.4).
+    SetHash(SetHash<'a>),
 }
 
 /// Addresses as they lie in a command, one behind the other.
@@ -127,6 +143,11 @@ impl<'a> Command<'a> {
                 let offloads = u64::from_le_bytes(data.try_into().ok()?);
                 Some(Self::SetGuestOffloads(Features::from_bits_retain(offloads)))
             }
+            (CLASS_QUEUES, QUEUE_PAIRS_SET) => {
+                Some(Self::SetQueuePairs(u16::from_le_bytes(data.try_into().ok()?)))
+            }
+            (CLASS_QUEUES, RSS_CONFIG) => SetSteering::parse(data).map(Self::SetSteering),
+            (CLASS_QUEUES, HASH_CONFIG) => SetHash::parse(data).map(Self::SetHash),
             _ => None,
         }
     }
@@ -143,6 +164,14 @@ pub struct ControlState {
     pub guest_offloads: Features,
     /// How often the guest has acknowledged that it shall announce itself.
     pub announcements: u64,
+    /// Pairs that the device has: more cannot be set.
+    pub queue_pairs_max: u16,
+    /// Pairs that the guest uses.
+    pub queue_pairs: u16,
+    /// How received packets are hashed for the guest's eyes, if it asked for that.
+    pub hash: Option<ReceiveHash>,
+    /// How received packets are spread over the pairs, if the guest decides that.
+    pub rss: Option<RssTable>,
 }
 
 impl ControlState {
@@ -153,7 +182,17 @@ impl ControlState {
             filter: ReceiveFilter::new(negotiated.features.contains(Features::CTRL_VLAN)),
             guest_offloads: negotiated.features.intersection(Features::GUEST_OFFLOADS),
             announcements: 0,
+            queue_pairs_max: 1,
+            queue_pairs: 1,
+            hash: None,
+            rss: None,
         }
+    }
+
+    /// The same for a device with so many queue pairs; the guest uses one until it says more.
+    #[must_use]
+    pub fn with_queue_pairs_max(self, queue_pairs_max: u16) -> Self {
+        Self { queue_pairs_max: queue_pairs_max.max(1), ..self }
     }
 
     /// Whether the guest wants this packet.
@@ -201,6 +240,9 @@ impl ControlState {
                     && offloads.check_dependencies().is_ok();
                 self.guest_offloads = is_consistent.then_some(offloads)?;
             }
+            Command::SetQueuePairs(_) | Command::SetSteering(_) | Command::SetHash(_) => {
+                return queue_commands::carry_out(self, command, negotiated);
+            }
         }
         Some(())
     }
@@ -223,7 +265,8 @@ mod tests {
 
     use super::*;
 
-    const ALL: Features = Features::OFFERED.union(Features::GUEST_ANNOUNCE);
+    const ALL: Features =
+        Features::OFFERED.union(Features::GUEST_ANNOUNCE).union(Features::ON_REQUEST);
     const SET_MAC: [u8; 8] = [1, 1, 0x52, 0x54, 0, 0, 0, 2];
     const GROUP: MacAddress = MacAddress([1, 0, 0x5e, 1, 2, 3]);
 

@@ -199,6 +199,10 @@ impl Features {
         .union(Self::IN_ORDER)
         .union(Self::NOTIFY_ON_EMPTY);
 
+    /// What a guest port can do and offers only when told to: several queue pairs come with their
+    /// number, the other two cost time for every packet.
+    pub const ON_REQUEST: Self = Self::MQ.union(Self::RSS).union(Self::HASH_REPORT);
+
     /// Checks that every feature in the set has what it needs (virtio 1.2 §5.1.3.1).
     ///
     /// # Errors

@@ -143,7 +143,12 @@ fn config_length_and_offsets() {
     assert_eq!(bytes[at..at + 4], u32::MAX.to_le_bytes(), "speed is not known");
     assert_eq!(bytes[offset_of!(net::virtio_net_config, duplex)], 0xff, "duplex is not known");
     let at = offset_of!(net::virtio_net_config, rss_max_key_size);
-    assert!(bytes[at..].iter().all(|byte| *byte == 0), "nothing about hashes");
+    assert_eq!(bytes[at], 40, "bytes of a key");
+    let at = offset_of!(net::virtio_net_config, rss_max_indirection_table_length);
+    assert_eq!(bytes[at..at + 2], 128u16.to_le_bytes());
+    let at = offset_of!(net::virtio_net_config, supported_hash_types);
+    let types = (1 << net::VIRTIO_NET_HASH_REPORT_UDPv6) - 1;
+    assert_eq!(bytes[at..], u32::to_le_bytes(types), "IPv4, TCPv4, UDPv4, IPv6, TCPv6, UDPv6");
 }
 
 #[test]
