@@ -15,6 +15,8 @@ pub(crate) struct Port {
     pub(crate) end: End,
     /// In the list of ports to visit.
     pub(crate) is_ready: bool,
+    /// Commands wait on its controlq that no kick will announce.
+    pub(crate) has_commands: bool,
     /// In the list of ports to flush.
     pub(crate) is_dirty: bool,
     /// Its next packet waits for room at another port.
@@ -92,7 +94,16 @@ impl Wires {
 
 impl Port {
     pub(crate) fn new(id: PortId, end: End) -> Self {
-        Self { id, end, is_ready: false, is_dirty: false, hold: None, is_stuck: false, no_route: 0 }
+        Self {
+            id,
+            end,
+            is_ready: false,
+            has_commands: false,
+            is_dirty: false,
+            hold: None,
+            is_stuck: false,
+            no_route: 0,
+        }
     }
 
     /// Hands one packet to whatever is at the end.

@@ -248,17 +248,17 @@ impl Worker {
         let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
         let End::Guest(guest) = &mut port.end else { return };
         let offloads_before = guest.queues.control_state().guest_offloads;
-        // Twice at most: once for what was there, once for what raced in with arming.
-        for _ in 0..2 {
-            if guest.queues.visit_control() && guest.wires[Queue::Control as usize].call() {
-                self.second_calls.expect(Instant::now());
-            }
-            if !guest.queues.arm_kicks(Queue::Control, Arm::Next) {
-                break;
-            }
+        if guest.queues.visit_control() && guest.wires[Queue::Control as usize].call() {
+            self.second_calls.expect(Instant::now());
         }
+        // Commands that raced in with arming wait for the port's next turn: no kick will come.
+        port.has_commands = guest.queues.arm_kicks(Queue::Control, Arm::Next);
+        let has_commands = port.has_commands;
         if guest.queues.control_state().guest_offloads != offloads_before {
             self.refresh_tap_offloads();
+        }
+        if has_commands {
+            self.make_ready(id);
         }
         self.report_broken(id);
     }
@@ -266,6 +266,9 @@ impl Worker {
     fn visit(&mut self, id: PortId) {
         let at = usize::from(id.0);
         self.ports[at].is_ready = false;
+        if std::mem::take(&mut self.ports[at].has_commands) {
+            self.visit_control(id);
+        }
         if self.ports[at].hold.is_some() {
             return;
         }
