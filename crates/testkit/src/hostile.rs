@@ -182,6 +182,22 @@ impl HostileGuest {
         queue.kick();
     }
 
+    /// Writes a table of descriptors into the scratch memory, `offset` bytes from its start, and
+    /// gives the descriptor that points to it. `NEXT` is added to all but the last.
+    pub fn indirect_table(&self, offset: usize, elements: &[RawDescriptor]) -> RawDescriptor {
+        for (at, &element) in (0..).zip(elements) {
+            let mut element = RawDescriptor { id: at + 1, ..element };
+            if usize::from(at) + 1 < elements.len() {
+                element.flags |= NEXT;
+            }
+            let entry = offset + usize::from(at) * 16;
+            write_descriptor(self.scratch.memory, entry, self.format, element);
+        }
+        let len = u32::try_from(elements.len() * 16).unwrap_or(0);
+        let address = self.scratch.device_address + offset as u64;
+        RawDescriptor { address, len, id: 0, flags: INDIRECT }
+    }
+
     /// Writes nonsense over every ring, header and command, and kicks every queue.
     pub fn scramble(&self, rng: &mut Rng, how: Scramble) {
         self.scramble_scratch(rng);

@@ -8,6 +8,7 @@
 
 mod arena;
 mod attachment;
+pub mod beside;
 pub mod frames;
 pub mod hostile;
 mod rings;

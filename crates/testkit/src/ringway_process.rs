@@ -100,6 +100,11 @@ impl RingwayProcess {
             .ok_or_else(|| io::Error::other(format!("no port {port} in {stats}")))
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Whether the process still runs.
     ///
     /// # Errors

@@ -3,8 +3,6 @@
 //!
 //! Each test starts its own `ringway run`; see `RingwayProcess` for where the binary comes from.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
 use ringway_net::{Features, NetHeader};
@@ -12,7 +10,7 @@ use ringway_testkit::frames::{self, Link, Mac, Stamp};
 use ringway_testkit::{AnyUserGuest, GuestOptions, RingwayProcess, Rng};
 use ringway_virtq::Format;
 
-use common::{
+use ringway_testkit::beside::{
     FRAME_LEN_MAX, Outcome, SHOWN_LIMIT, accepting, attach_two, new_flow, verify_exchange,
 };
 

@@ -3,97 +3,16 @@
 //!
 //! Each test starts its own `ringway run`; see `RingwayProcess` for where the binary comes from.
 
-mod common;
-
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ringway_net::{Features, HEADER_LEN, NetHeader};
+use ringway_testkit::beside::{
+    Outcome, QUEUE_NAMES, SHOWN_LIMIT, accepting, beside_good_guests, broken_queues,
+    wait_for_broken,
+};
 use ringway_testkit::hostile::{RawDescriptor, WRITE};
-use ringway_testkit::{
-    AnyUserGuest, GuestOptions, HostileGuest, RingwayProcess, Rng, Scramble, Traffic,
-};
-
-use common::{
-    FRAME_LEN_MAX, Outcome, SHOWN_LIMIT, accepting, attach_two, new_flow, verify_exchange,
-};
-
-/// The queues that statistics show as broken on a port, with the reasons.
-fn broken_queues(ringway: &RingwayProcess, port: &str) -> Result<Vec<String>, std::io::Error> {
-    let stats = ringway.port_stats(port)?;
-    let list = stats["broken"].as_array();
-    let list = list.ok_or_else(|| std::io::Error::other(format!("no list of queues: {stats}")))?;
-    Ok(list.iter().map(|entry| entry.as_str().unwrap_or_default().to_string()).collect())
-}
-
-/// Waits until a queue is shown as broken; it must be the only one.
-fn wait_for_broken(ringway: &RingwayProcess, port: &str, queue: &str) -> Outcome {
-    let deadline = Instant::now() + SHOWN_LIMIT;
-    loop {
-        let broken = broken_queues(ringway, port)?;
-        match &broken[..] {
-            [only] if only.starts_with(queue) => return Ok(()),
-            [] if Instant::now() < deadline => thread::sleep(Duration::from_millis(10)),
-            _ => return Err(format!("not {queue}, but {broken:?} is shown as broken").into()),
-        }
-    }
-}
-
-/// The names of the queues in statistics, by their index.
-const QUEUE_NAMES: [&str; 3] = ["receiveq1", "transmitq1", "controlq"];
-
-/// Ends the good guests' loop, also when the hostile one's check panics.
-struct StopOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Runs `hostile` while two other guests exchange verified traffic; then the port must serve a
-/// good guest again.
-fn beside_good_guests(
-    loss_allowed: bool,
-    hostile: impl FnOnce(&RingwayProcess) -> Outcome,
-) -> Outcome {
-    let mut ringway = RingwayProcess::start(&[("a", ""), ("b", ""), ("h", "")])?;
-    let all = GuestOptions::default();
-    let mut guests = attach_two(&ringway, [&all, &all])?;
-    let mut traffic = Traffic::new([guests[0].mac(), guests[1].mac()], new_flow(), FRAME_LEN_MAX);
-    if loss_allowed {
-        traffic = traffic.allow_loss();
-    }
-    traffic.settle(&mut guests)?;
-    let over = AtomicBool::new(false);
-    let (good, bad) = thread::scope(|scope| {
-        let good = scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                traffic.exchange(&mut guests, 100).map_err(|error| error.to_string())?;
-            }
-            Ok::<(), String>(())
-        });
-        let stop = StopOnDrop(&over);
-        let bad = hostile(&ringway);
-        drop(stop);
-        (good.join(), bad)
-    });
-    assert!(ringway.is_running()?, "{}", ringway.log());
-    bad?;
-    good.map_err(|_| "the good guests panicked")??;
-    println!("{} packets arrived, {} lost", traffic.arrived(), traffic.lost());
-    assert!(traffic.arrived() > traffic.lost() * 4, "others were disturbed");
-    // Undisturbed from here on, and the hostile guest's port is usable again.
-    verify_exchange(&mut guests, 500, FRAME_LEN_MAX)?;
-    let [one, two] = guests;
-    two.detach()?;
-    let mut guests = [one, AnyUserGuest::attach(&ringway.socket("h"), &all)?];
-    verify_exchange(&mut guests, 500, FRAME_LEN_MAX)?;
-    assert_eq!(broken_queues(&ringway, "h")?, [""; 0]);
-    assert!(ringway.stop()?.success(), "{}", ringway.log());
-    Ok(())
-}
+use ringway_testkit::{HostileGuest, RingwayProcess, Rng, Scramble};
 
 /// What each way to break a ring looks like; every one must stop that queue, and only that.
 fn offences(guest: &HostileGuest) -> Vec<(&'static str, usize, Vec<RawDescriptor>)> {
