@@ -1,9 +1,12 @@
 //! The command line as typed. Values with a meaning of their own (ports) stay text here and are
-//! checked in [`port_spec`](crate::port_spec), so that all mistakes can be told at once.
+//! checked in [`config`](crate::config), so that all mistakes can be told at once.
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+
+use crate::config::options::OPTIONS;
+use crate::config::{LowConfig, LowOption, RunConfig, SpecError, flags, settings};
 
 /// A virtio-net device and switch for virtual machines, in user space.
 #[derive(Debug, Parser)]
@@ -18,8 +21,10 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Carry the traffic of virtual machines until SIGINT or SIGTERM
-    #[command(after_long_help = RUN_HELP)]
+    #[command(after_long_help = run_help())]
     Run(RunArgs),
+    /// Say whether a configuration file is fine, and what is not
+    CheckConfig(CheckConfigArgs),
     /// Show what a running ringway negotiated, moved and dropped
     Stats(StatsArgs),
     /// Let two Linux guests talk through ringway: no root, no KVM, under a minute
@@ -29,7 +34,7 @@ pub enum Command {
     Keep(KeepArgs),
 }
 
-const RUN_HELP: &str = "\
+const KINDS_HELP: &str = "\
 Kinds of ports:
   vm:SOCKET          listen on this vhost-user socket; a virtual machine connects
   vm-connect:SOCKET  connect to this vhost-user socket, and keep trying
@@ -37,29 +42,56 @@ Kinds of ports:
   tap-fd:NUMBER      an open tap that was passed in as this file descriptor
 
 Options, after the port and separated by commas (write ,, for a comma in a path):
-  mac=ADDRESS        the guest's MAC address (default: one per port)
-  mtu=BYTES          the MTU the guest is advised of, or the tap's: 68 to 65535
-  FEATURE=on|off     whether a feature is offered to the guest (default: on), by QEMU's names:
-                     packed mrg_rxbuf event_idx indirect_desc in_order notify_on_empty
-                     csum guest_csum guest_tso4 guest_tso6 guest_ecn
-                     host_tso4 host_tso6 host_ecn ctrl_vq ctrl_mac_addr ctrl_rx
-                     ctrl_rx_extra ctrl_vlan ctrl_guest_offloads status
+";
 
+const RUN_HELP_END: &str = "
 Example:
   ringway run --port vm0=vm:/run/vm0.sock,packed=off --port up=tap:tap0
 
-The environment variable RINGWAY_LOG says what to log: error, warn, info, debug or trace.";
+With --config, the ports are in a file; on SIGHUP it is read again and what has changed is carried
+out. The environment variable RINGWAY_LOG says what to log: error, warn, info, debug or trace.";
+
+/// What follows the flags of `ringway run --help`.
+fn run_help() -> String {
+    let mut text = String::from(KINDS_HELP);
+    for option in OPTIONS {
+        let key = format!("{}={}", option.key, option.value.to_uppercase());
+        let default = option.default;
+        text.push_str(&format!("  {key:<28} {} (default: {default})\n", option.about));
+    }
+    text + RUN_HELP_END
+}
 
 /// `ringway run`
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// A port: its name, its kind and where it leads; may be given many times
-    #[arg(long = "port", value_name = "NAME=KIND:ARG[,KEY=VALUE…]", required = true)]
-    pub ports: Vec<String>,
+    #[arg(long = "port", value_name = "NAME=KIND:ARG[,KEY=VALUE…]")]
+    #[arg(required_unless_present = "config", conflicts_with = "config")]
+    ports: Vec<String>,
+    /// The file with the ports and settings
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Where `ringway stats` asks [default: ringway.sock in $XDG_RUNTIME_DIR; /run/ringway.sock as
     /// root; otherwise /tmp/ringway-UID.sock]
     #[arg(long, value_name = "SOCKET")]
-    control: Option<PathBuf>,
+    control: Option<String>,
+    /// Permissions of the control socket's file, as octal digits [default: 0600]
+    #[arg(long, value_name = "MODE")]
+    control_mode: Option<String>,
+    /// A group whose members may use the control socket
+    #[arg(long, value_name = "GROUP")]
+    control_group: Option<String>,
+}
+
+/// `ringway check-config`
+#[derive(Debug, Args)]
+pub struct CheckConfigArgs {
+    /// The file to check
+    pub file: PathBuf,
+    /// Print what the file says as JSON, every option that is no default
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `ringway stats`
@@ -102,9 +134,39 @@ pub struct KeepArgs {
 }
 
 impl RunArgs {
-    /// The control socket that was asked for, or the usual one.
-    pub fn control_or_default(&self) -> PathBuf {
-        self.control.clone().unwrap_or_else(default_control_socket)
+    /// The configuration, from the file or from the flags.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn config(&self) -> Result<RunConfig, Vec<SpecError>> {
+        if let Some(file) = &self.config {
+            return RunConfig::load(file, &self.over(), default_control_socket());
+        }
+        let mut errors = Vec::new();
+        let mut ports = Vec::new();
+        for typed in &self.ports {
+            match flags::parse_port(typed) {
+                Ok(port) => ports.push(port),
+                Err(error) => errors.push(error),
+            }
+        }
+        let low = LowConfig { settings: self.over(), ports };
+        match RunConfig::resolve(&low, default_control_socket()) {
+            Ok(config) if errors.is_empty() => Ok(config),
+            Ok(_) => Err(errors),
+            Err(others) => Err(errors.into_iter().chain(others).collect()),
+        }
+    }
+
+    /// Settings given as flags; they count more than a file's.
+    pub fn over(&self) -> Vec<LowOption> {
+        let flags = [
+            ("control", &self.control),
+            ("control_mode", &self.control_mode),
+            ("control_group", &self.control_group),
+        ];
+        let given = flags.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
+        given.map(|(key, value)| settings::flag(key, value)).collect()
     }
 }
 
@@ -116,7 +178,7 @@ impl StatsArgs {
 }
 
 /// Where `run` listens and `stats` asks if nothing else is said.
-fn default_control_socket() -> PathBuf {
+pub fn default_control_socket() -> PathBuf {
     let user = rustix::process::geteuid();
     control_socket_of(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from), user.as_raw())
 }
@@ -160,9 +222,17 @@ mod tests {
     }
 
     #[test]
+    fn a_file_and_ports_exclude_each_other() {
+        let parse =
+            |words: &[&str]| Arguments::try_parse_from([&["ringway", "run"], words].concat());
+        assert!(parse(&["--config", "f"]).is_ok());
+        assert!(parse(&["--config", "f", "--port", "a"]).is_err());
+    }
+
+    #[test]
     fn the_help_names_every_option_of_a_port() {
-        for key in crate::port_spec::keys() {
-            assert!(RUN_HELP.contains(&format!(" {key}")) || RUN_HELP.contains(&format!("{key}=")));
+        for key in crate::config::options::keys() {
+            assert!(run_help().contains(&format!("  {key}=")), "{key}");
         }
     }
 }

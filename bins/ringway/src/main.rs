@@ -2,20 +2,19 @@
 //!
 //! `run` is the daemon ([`run`] and [`daemon`]); `stats` asks a running one over its control
 //! socket; `demo` starts one together with two Linux guests. What was typed becomes a checked
-//! configuration in [`port_spec`] before anything is opened.
+//! configuration in [`config`] before anything is opened.
 //!
 //! Limits: the exit status is 0 for success, 1 for a failure, 2 for a command line that is wrong,
 //! 130 after Ctrl-C.
 #![forbid(unsafe_code)]
 
 mod args;
+mod check_config;
+mod config;
 mod control;
 mod daemon;
 mod demo;
-mod port_spec;
-mod port_values;
 mod run;
-mod spec_error;
 mod stats;
 mod stats_view;
 mod units;
@@ -27,7 +26,7 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use args::{Arguments, Command};
-use port_spec::RunConfig;
+use config::SpecError;
 
 /// Names what to log, as in `RINGWAY_LOG=debug`.
 const LOG_VARIABLE: &str = "RINGWAY_LOG";
@@ -37,20 +36,27 @@ const EXIT_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
-        Command::Run(args) => match RunConfig::parse(&args.ports, args.control_or_default()) {
+        Command::Run(args) => match args.config() {
             Ok(config) => {
                 start_log();
                 finish(run::run(config))
             }
-            Err(errors) => {
-                errors.iter().for_each(|error| eprintln!("{error}"));
-                ExitCode::from(EXIT_USAGE)
-            }
+            Err(errors) => reject(&errors),
+        },
+        Command::CheckConfig(args) => match check_config::check_config(&args) {
+            Ok(outcome) => finish(outcome),
+            Err(errors) => reject(&errors),
         },
         Command::Stats(args) => finish(stats::stats(&args)),
         Command::Demo(args) => demo::demo(&args),
         Command::Keep(args) => finish(demo::keep(&args)),
     }
+}
+
+/// One line for each mistake.
+fn reject(errors: &[SpecError]) -> ExitCode {
+    errors.iter().for_each(|error| eprintln!("{error}"));
+    ExitCode::from(EXIT_USAGE)
 }
 
 /// One line for people, and the exit status.

@@ -2,8 +2,8 @@
 
 use anyhow::Context;
 
+use crate::config::RunConfig;
 use crate::daemon::Daemon;
-use crate::port_spec::RunConfig;
 
 /// Runs until SIGINT or SIGTERM.
 ///

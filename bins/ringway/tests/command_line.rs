@@ -1,11 +1,11 @@
 //! What is printed for a command line that is wrong, compared with committed text.
 //!
-//! Each case of `tests/golden/port_errors.txt` is a command line after `$`, and below it what goes
-//! to standard error. After an intended change run with `RINGWAY_GOLDEN=accept` and read the diff.
+//! Each case of `tests/golden/*_errors.txt` is a command line after `$`, run where the files of
+//! `tests/golden/config` are, and below it what goes to standard error. After an intended change run with `RINGWAY_GOLDEN=accept` and read the diff.
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 fn ringway(arguments: &[&str]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_ringway"))
         .args(arguments)
+        .current_dir(golden_directory().join("config"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -31,9 +32,9 @@ fn ringway(arguments: &[&str]) -> Output {
     child.wait_with_output().expect("output")
 }
 
-#[test]
-fn wrong_ports_are_told_in_one_line_each() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/port_errors.txt");
+/// Runs each command line of a golden file and compares what it complains about.
+fn compare_with(golden: &str, cases_min: usize) {
+    let path = golden_directory().join(golden);
     let golden = fs::read_to_string(&path).expect("golden file");
     let mut now = String::new();
     let mut cases = 0;
@@ -45,11 +46,47 @@ fn wrong_ports_are_told_in_one_line_each() {
         let _ = writeln!(now, "{line}\n{}", String::from_utf8_lossy(&output.stderr));
         cases += 1;
     }
-    assert!(cases > 20, "{cases} cases");
+    assert!(cases >= cases_min, "{cases} cases");
     if std::env::var_os("RINGWAY_GOLDEN").is_some_and(|value| value == "accept") {
         return fs::write(&path, &now).expect("golden file");
     }
     assert!(now == golden, "not as in {}:\n{now}", path.display());
+}
+
+fn golden_directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
+#[test]
+fn wrong_ports_are_told_in_one_line_each() {
+    compare_with("port_errors.txt", 20);
+}
+
+#[test]
+fn mistakes_in_files_are_told_with_their_line_and_what_to_do() {
+    compare_with("config_errors.txt", 8);
+}
+
+#[test]
+fn a_good_file_is_fine_and_shown_as_what_it_means() {
+    let output = ringway(&["check-config", "good.toml"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "good.toml: fine, 3 ports\n");
+    let output = ringway(&["check-config", "good.toml", "--json"]);
+    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let right = serde_json::json!({
+        "ringway": {
+            "control": "/run/ringway-test.sock", "control_mode": "0660", "control_group": null,
+        },
+        "ports": [
+            {
+                "name": "vm0", "vm": "/run/vm0.sock", "mac": "52:54:00:12:34:56",
+                "packed": false,
+            },
+            { "name": "vm1", "vm-connect": "/run/vm1.sock", "link": "down" },
+            { "name": "up", "tap": "tap0", "mtu": 9000 },
+        ],
+    });
+    assert_eq!(shown, right);
 }
 
 #[test]
@@ -63,7 +100,7 @@ fn help_and_version_succeed_and_name_the_commands() {
     }
     let all = ringway(&["help"]);
     let text = String::from_utf8_lossy(&all.stdout).into_owned();
-    for command in ["run", "stats", "demo", "help"] {
+    for command in ["run", "check-config", "stats", "demo", "help"] {
         assert!(text.contains(&format!("\n  {command} ")), "{command} in {text}");
     }
     let version = ringway(&["--version"]);

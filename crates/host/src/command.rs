@@ -10,7 +10,7 @@ use ringway_net::{Counters, MacAddress, Negotiated};
 use ringway_switch::PortId;
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 
-use crate::{CallFd, GuestMemory, KickFd, Tap};
+use crate::{CallFd, GuestMemory, KickFd, Tap, TapError};
 
 /// Where the answer to a command goes.
 pub type Answer<T> = mpsc::SyncSender<T>;
@@ -117,10 +117,28 @@ pub enum Command {
         /// The guest's address.
         mac: MacAddress,
     },
-    /// The port does not exist any more.
+    /// A port's link goes up or down.
+    SetLink {
+        /// Which port.
+        port: PortId,
+        /// Up, so that it carries packets again.
+        is_up: bool,
+    },
+    /// The MTU of a tap's interface changes.
+    SetTapMtu {
+        /// Which port.
+        port: PortId,
+        /// In bytes.
+        mtu: u16,
+        /// Whether the operating system has done it.
+        done: Answer<Result<(), TapError>>,
+    },
+    /// The port does not exist any more: its tap is closed, its addresses are forgotten.
     RemovePort {
         /// Which port.
         port: PortId,
+        /// Sent when its id can be used for another one.
+        done: Answer<()>,
     },
     /// End the worker.
     Stop,

@@ -13,7 +13,7 @@ use crate::command::{Command, PortSnapshot, QueueFds, Wire};
 use crate::port::{End, GuestEnd, Port, Wires};
 use crate::tap::TapOffloads;
 use crate::worker::{Wake, Worker};
-use crate::{GuestMemory, KickFd, Tap};
+use crate::{GuestMemory, KickFd, Tap, TapError};
 
 impl Worker {
     pub(crate) fn carry_out(&mut self, command: Command) {
@@ -44,7 +44,14 @@ impl Worker {
                 let _ = done.send(self.ports.iter().filter_map(snapshot).collect());
             }
             Command::Announce { port, mac } => self.announce(port, mac),
-            Command::RemovePort { port } => self.remove_port(port),
+            Command::SetLink { port, is_up } => self.set_link(port, is_up),
+            Command::SetTapMtu { port, mtu, done } => {
+                let _ = done.send(self.set_tap_mtu(port, mtu));
+            }
+            Command::RemovePort { port, done } => {
+                self.remove_port(port);
+                let _ = done.send(());
+            }
             Command::Stop => {}
         }
     }
@@ -102,9 +109,31 @@ impl Worker {
         if let End::Tap(tap) = std::mem::replace(&mut self.slot(id).end, End::Absent) {
             let _ = self.poller.remove(tap.as_fd());
         }
+        // The next port with this id starts afresh; it may still be in the list of ready ones.
+        let is_ready = self.slot(id).is_ready;
+        *self.slot(id) = Port { is_ready, ..Port::new(id, End::Absent) };
         self.switch.remove_port(id);
         self.refresh_cable();
         self.refresh_tap_offloads();
+    }
+
+    fn set_link(&mut self, id: PortId, is_up: bool) {
+        let port = self.slot(id);
+        port.is_link_up = is_up;
+        if let End::Tap(tap) = &port.end {
+            // The host sees it too, if its kernel can show it.
+            let _ = tap.set_link(is_up);
+        }
+        // Whoever waits for this port finds out that it may go on.
+        self.release_holds(id);
+        self.make_ready(id);
+    }
+
+    fn set_tap_mtu(&mut self, id: PortId, mtu: u16) -> Result<(), TapError> {
+        match &mut self.slot(id).end {
+            End::Tap(tap) => tap.set_mtu(mtu),
+            End::Guest(_) | End::Absent => Ok(()),
+        }
     }
 
     /// With exactly two ports the switch is a cable.

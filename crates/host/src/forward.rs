@@ -35,6 +35,8 @@ pub(crate) struct Fabric<'a> {
     pub(crate) cable: Option<PortId>,
     pub(crate) dirty: &'a mut Vec<PortId>,
     pub(crate) now_ms: u64,
+    /// Of the port it comes from; otherwise everything is dropped.
+    pub(crate) is_link_up: bool,
     pub(crate) no_route: &'a mut u64,
 }
 
@@ -71,6 +73,9 @@ impl Fabric<'_> {
     fn route(&mut self, packet: &Packet<'_>) -> Route {
         if let Some(to) = self.cable {
             return Route::One(to);
+        }
+        if !self.is_link_up {
+            return Route::Drop;
         }
         // Copied once: the sender may rewrite its memory at any time.
         let Some(header) = packet.ethernet_header() else { return Route::Drop };
@@ -110,7 +115,9 @@ impl Fabric<'_> {
     pub(crate) fn cable_guest(&mut self) -> Option<&mut Port> {
         let port = port_of(self.before, self.after, self.cable?)?;
         match &port.end {
-            End::Guest(guest) if guest.queues.is_running(ringway_device::Queue::ToGuest) => {
+            End::Guest(guest)
+                if port.is_link_up && guest.queues.is_running(ringway_device::Queue::ToGuest) =>
+            {
                 mark_dirty(port, self.dirty);
                 Some(port)
             }

@@ -23,6 +23,8 @@ pub(crate) struct Port {
     pub(crate) hold: Option<Hold>,
     /// Its guest posted no buffers for a whole hold: nobody waits for it until it does.
     pub(crate) is_stuck: bool,
+    /// While it is not, nothing goes in or out: packets are taken and dropped.
+    pub(crate) is_link_up: bool,
     /// Packets from this port that the switch had nowhere to send.
     pub(crate) no_route: u64,
 }
@@ -102,6 +104,7 @@ impl Port {
             is_dirty: false,
             hold: None,
             is_stuck: false,
+            is_link_up: true,
             no_route: 0,
         }
     }
@@ -109,6 +112,10 @@ impl Port {
     /// Hands one packet to whatever is at the end.
     #[inline]
     pub(crate) fn put(&mut self, packet: &Packet<'_>) -> Put {
+        if !self.is_link_up {
+            self.count_drop(DropReason::LinkDown);
+            return Put::Refused;
+        }
         match &mut self.end {
             End::Guest(guest) => guest.queues.put(packet),
             End::Tap(tap) => tap.put(packet),

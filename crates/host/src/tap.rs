@@ -126,6 +126,19 @@ impl Tap {
         ioctl::set_carrier(self.fd.as_fd(), is_up)
     }
 
+    /// Changes the MTU of the interface, in bytes.
+    ///
+    /// # Errors
+    /// Not permitted, not possible, or a passed tap in another network namespace.
+    pub fn set_mtu(&mut self, mtu: u16) -> Result<(), TapError> {
+        let set = match &self.interfaces {
+            Some(interfaces) => ioctl::set_interface_mtu(interfaces.as_fd(), &self.name, mtu),
+            None => Err(io::Error::other("it is in another network namespace")),
+        };
+        self.refresh_mtu();
+        set.map_err(|source| TapError::Mtu { name: self.name.clone(), mtu, source })
+    }
+
     /// Reads the next packet straight into `pieces`, and gives its header and its length in bytes.
     /// `None`: there is none now. Packets longer than the pieces are dropped and counted.
     ///

@@ -294,6 +294,7 @@ impl Worker {
         let (before, rest) = self.ports.split_at_mut(at);
         let Some((port, after)) = rest.split_first_mut() else { return Visit::Idle };
         let cable = match self.cable {
+            _ if !port.is_link_up => None,
             Some((one, other)) if one == port.id => Some(other),
             Some((one, _)) => Some(one),
             None => None,
@@ -306,6 +307,7 @@ impl Worker {
             cable,
             dirty: &mut self.dirty,
             now_ms,
+            is_link_up: port.is_link_up,
             no_route: &mut port.no_route,
         };
         match &mut port.end {

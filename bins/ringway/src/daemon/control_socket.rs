@@ -1,15 +1,18 @@
 //! The control socket: one JSON line in, one JSON line out; never waits for a client.
 
+use std::fs::Permissions;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use tracing::warn;
 
 use super::{Daemon, Wake};
+use crate::config::Settings;
+use crate::config::settings::CONTROL_MODE;
 use crate::control::{LINE_LEN_MAX, answer};
 
 /// Clients served at the same time; one more waits.
@@ -30,7 +33,8 @@ struct Client {
 
 impl ControlSocket {
     /// Listens at `path`; a socket file that nobody serves any more is replaced.
-    pub(super) fn bind(path: &Path) -> anyhow::Result<Self> {
+    pub(super) fn bind(settings: &Settings) -> anyhow::Result<Self> {
+        let path = settings.control.as_path();
         let shown = path.display();
         if UnixStream::connect(path).is_ok() {
             bail!("{shown}: another ringway listens here: choose another with --control SOCKET");
@@ -41,8 +45,7 @@ impl ControlSocket {
         let listener = UnixListener::bind(path)
             .with_context(|| format!("{shown}: cannot listen: choose another with --control"))?;
         listener.set_nonblocking(true)?;
-        // Whoever may open the socket may ask; that is the owner, and nobody else.
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        permit(settings).inspect_err(|_| drop(std::fs::remove_file(path)))?;
         Ok(Self { listener, path: path.to_owned(), clients: Default::default() })
     }
 
@@ -58,13 +61,27 @@ impl Drop for ControlSocket {
     }
 }
 
+/// Who may open the socket's file: first the owner alone, then whoever was named.
+fn permit(settings: &Settings) -> anyhow::Result<()> {
+    let path = settings.control.as_path();
+    let shown = path.display();
+    std::fs::set_permissions(path, Permissions::from_mode(CONTROL_MODE))?;
+    if let Some(group) = &settings.control_group {
+        chown(path, None, Some(group.id)).with_context(|| {
+            format!("{shown}: cannot be given to group {}: use one you are in", group.name)
+        })?;
+    }
+    std::fs::set_permissions(path, Permissions::from_mode(settings.file_mode()))
+        .with_context(|| format!("{shown}: permissions"))
+}
+
 fn is_socket(found: &std::fs::Metadata) -> bool {
     std::os::unix::fs::FileTypeExt::is_socket(&found.file_type())
 }
 
 impl Daemon {
     pub(super) fn accept_control_client(&mut self) {
-        let Some(control) = &mut self.control else { return };
+        let control = &mut self.control;
         let Some(slot) = control.clients.iter().position(Option::is_none) else { return };
         let token = Wake::ControlClient(u32::try_from(slot).unwrap_or(u32::MAX)).token();
         let Ok((stream, _)) = control.listener.accept() else { return };
@@ -83,7 +100,7 @@ impl Daemon {
     }
 
     pub(super) fn serve_control_client(&mut self, slot: u32) {
-        let Some(control) = &mut self.control else { return };
+        let control = &mut self.control;
         let Some(Some(client)) = control.clients.get_mut(slot as usize) else { return };
         let mut is_alive = client.receive().is_ok();
         while let Some(line) = self.next_control_line(slot) {
@@ -101,7 +118,7 @@ impl Daemon {
     }
 
     fn control_client(&mut self, slot: u32) -> Option<&mut Client> {
-        self.control.as_mut()?.clients.get_mut(slot as usize)?.as_mut()
+        self.control.clients.get_mut(slot as usize)?.as_mut()
     }
 
     fn next_control_line(&mut self, slot: u32) -> Option<String> {
@@ -112,7 +129,7 @@ impl Daemon {
     }
 
     fn drop_control_client(&mut self, slot: u32) {
-        let Some(control) = &mut self.control else { return };
+        let control = &mut self.control;
         let was_full = control.clients.iter().all(Option::is_some);
         let Some(client) = control.clients.get_mut(slot as usize).and_then(Option::take) else {
             return;

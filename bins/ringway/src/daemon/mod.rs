@@ -19,7 +19,7 @@ use ringway_host::{Event as WorkerEvent, Events, Poller, Tap, TapOptions};
 use ringway_switch::{PORTS_MAX, PortId};
 use tracing::{error, info, warn};
 
-use crate::port_spec::{PortKind, PortSpec, RunConfig};
+use crate::config::{PortKind, PortSpec, RunConfig};
 use control_socket::ControlSocket;
 use vm_port::VmPort;
 use worker_client::WorkerClient;
@@ -82,7 +82,7 @@ pub struct Daemon {
     ports: Vec<Port>,
     poller: Poller,
     worker: WorkerClient,
-    control: Option<ControlSocket>,
+    control: ControlSocket,
     signals: std::os::unix::net::UnixStream,
     started: Instant,
 }
@@ -102,10 +102,8 @@ impl Daemon {
         poller.add(signals.as_fd(), Wake::Signal.token())?;
         let worker = WorkerClient::start().context("starting the worker")?;
         poller.add(worker.event_bell().as_fd(), Wake::Worker.token())?;
-        let control = config.control.as_deref().map(ControlSocket::bind).transpose()?;
-        if let Some(control) = &control {
-            poller.add(control.as_fd(), Wake::Control.token())?;
-        }
+        let control = ControlSocket::bind(&config.settings)?;
+        poller.add(control.as_fd(), Wake::Control.token())?;
         let mut daemon =
             Self { ports: Vec::new(), poller, worker, control, signals, started: Instant::now() };
         for (id, spec) in ids(PORTS_MAX).zip(config.ports) {
@@ -143,6 +141,9 @@ impl Daemon {
             PortKind::TapFd { fd } => {
                 self.worker.attach_tap(id, Tap::from_raw_fd_number(*fd)?);
             }
+        }
+        if !port.spec.is_link_up {
+            self.worker.set_link(id, false);
         }
         info!(port = port.spec.name, "open: {}", port.spec.kind);
         Ok(())

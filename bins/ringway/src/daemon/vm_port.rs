@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use super::link::Link;
 use super::{Daemon, Wake, ids};
-use crate::port_spec::{PortKind, PortSpec};
+use crate::config::{PortKind, PortSpec};
 
 /// Pause between two attempts to connect.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -25,6 +25,7 @@ pub(super) struct VmPort {
     way: Way,
     pub(super) mac: MacAddress,
     pub(super) mtu: Option<u16>,
+    pub(super) is_link_up: bool,
     pub(super) features: Features,
     pub(super) link: Option<Link>,
 }
@@ -55,6 +56,7 @@ impl VmPort {
             way,
             mac: spec.mac.unwrap_or_else(|| MacAddress::local(u32::from(id.0) + 1)),
             mtu: spec.mtu,
+            is_link_up: spec.is_link_up,
             features: features.drop_unmet(),
             link: None,
         })
@@ -88,7 +90,7 @@ impl VmPort {
             features: self.features.bits(),
             queue_pairs_max: 1,
             has_control_queue: self.features.contains(Features::CTRL_VQ),
-            config: self.config(true),
+            config: self.config(self.is_link_up),
             memory_slots_max: ringway_virtq::REGIONS_MAX as u64,
         }
     }

@@ -137,6 +137,10 @@ impl WorkerClient {
         self.send(Command::Announce { port, mac });
     }
 
+    pub(super) fn set_link(&self, port: PortId, is_up: bool) {
+        self.send(Command::SetLink { port, is_up });
+    }
+
     pub(super) fn snapshot(&self) -> Vec<PortSnapshot> {
         self.ask(|done| Command::Snapshot { done }).unwrap_or_default()
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 
-use crate::port_values::SOCKET_PATH_LEN_MAX;
+use crate::config::values::SOCKET_PATH_LEN_MAX;
 
 /// What names of demonstration directories begin with; the process id follows.
 const PREFIX: &str = "ringway-demo-";

@@ -1,0 +1,37 @@
+//! `ringway check-config`: whether a file is fine, without opening anything it names.
+//!
+//! Limits: what depends on the machine (whether a directory exists, a tap may be opened) shows only
+//! when it runs.
+
+use std::io::Write;
+
+use serde_json::json;
+
+use crate::args::{CheckConfigArgs, default_control_socket};
+use crate::config::{RunConfig, SpecError, json};
+
+/// Checks a file and says that it is fine; the outer error is that it is not, the inner one that
+/// this could not be printed.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn check_config(args: &CheckConfigArgs) -> Result<anyhow::Result<()>, Vec<SpecError>> {
+    let config = RunConfig::load(&args.file, &[], default_control_socket())?;
+    let text = match args.json {
+        true => report(&config),
+        false => format!("{}: fine, {} ports", args.file.display(), config.ports.len()),
+    };
+    Ok(writeln!(std::io::stdout(), "{text}").map_err(Into::into))
+}
+
+fn report(config: &RunConfig) -> String {
+    let ports: Vec<_> = config.ports.iter().map(json::write_port).collect();
+    let settings = &config.settings;
+    let group = settings.control_group.as_ref().map(|group| group.name.as_str());
+    let settings = json!({
+        "control": settings.control,
+        "control_mode": format!("{:04o}", settings.file_mode()),
+        "control_group": group,
+    });
+    json!({ "ringway": settings, "ports": ports }).to_string()
+}

@@ -1,0 +1,213 @@
+//! Every option of a port in one table: its key, what it takes, what it means, how it is read from
+//! text and how it is written. Flags, files, requests, the help and the documentation all come
+//! from here.
+//!
+//! Limits: a value is text as on the command line; files and requests are brought into that form.
+
+use ringway_net::Features;
+
+use super::error::{Origin, SpecError};
+use super::port::PortSpec;
+use super::values::{parse_link, parse_mac, parse_mtu, parse_switch};
+
+/// The value that stands for an option that was not given.
+pub const DEFAULT: &str = "default";
+
+/// One option of a port.
+#[derive(Debug)]
+pub struct PortOption {
+    /// What it is called, in every syntax.
+    pub key: &'static str,
+    /// What it takes, for people.
+    pub value: &'static str,
+    /// What holds without it, for people.
+    pub default: &'static str,
+    /// Which ports may have it.
+    pub ports: Ports,
+    /// When a change of a running port is felt.
+    pub effect: Effect,
+    /// What it does.
+    pub about: &'static str,
+    field: Field,
+}
+
+/// Which ports an option makes sense for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ports {
+    /// Those with a virtual machine.
+    Guests,
+    /// All.
+    All,
+}
+
+/// When a change of a running port is felt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// At once; a guest is told by a configuration change where it can be.
+    Now,
+    /// By the next guest that connects: a driver has accepted what was offered before.
+    NextConnection,
+}
+
+/// What an option changes.
+#[derive(Debug, Clone, Copy)]
+enum Field {
+    Mac,
+    Mtu,
+    Link,
+    Feature(Features),
+}
+
+/// A value in the form it takes in files and requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Literal {
+    /// `on` and `off`; `true` and `false` in files.
+    Switch(bool),
+    /// A number without a unit.
+    Number(u64),
+    /// Anything else.
+    Text(String),
+}
+
+const fn option(
+    key: &'static str,
+    value: &'static str,
+    default: &'static str,
+    field: Field,
+    about: &'static str,
+) -> PortOption {
+    PortOption { key, value, default, ports: Ports::All, effect: Effect::Now, about, field }
+}
+
+const fn feature(key: &'static str, feature: Features, about: &'static str) -> PortOption {
+    let field = Field::Feature(feature);
+    let option = option(key, "on or off", "on", field, about);
+    PortOption { ports: Ports::Guests, effect: Effect::NextConnection, ..option }
+}
+
+/// All of them, in the order of the documentation. Features have the names QEMU gives them.
+pub const OPTIONS: &[PortOption] = &[
+    PortOption {
+        ports: Ports::Guests,
+        effect: Effect::NextConnection,
+        ..option("mac", "address", "one per port", Field::Mac, "the guest's MAC address")
+    },
+    option(
+        "mtu",
+        "bytes, 68 to 65535",
+        "none advised",
+        Field::Mtu,
+        "the MTU the guest is advised of, or the tap's",
+    ),
+    option("link", "up or down", "up", Field::Link, "a link that is down carries nothing"),
+    feature("packed", Features::RING_PACKED, "packed rings"),
+    feature("mrg_rxbuf", Features::MRG_RXBUF, "a packet may span several receive buffers"),
+    feature("event_idx", Features::EVENT_IDX, "notifications by index"),
+    feature("indirect_desc", Features::INDIRECT_DESC, "indirect descriptors"),
+    feature("in_order", Features::IN_ORDER, "buffers are used in order"),
+    feature("notify_on_empty", Features::NOTIFY_ON_EMPTY, "a call when the ring has run empty"),
+    feature("csum", Features::CSUM, "the guest may leave checksums to ringway"),
+    feature("guest_csum", Features::GUEST_CSUM, "ringway may leave checksums to the guest"),
+    feature("guest_tso4", Features::GUEST_TSO4, "unsegmented TCP over IPv4 to the guest"),
+    feature("guest_tso6", Features::GUEST_TSO6, "unsegmented TCP over IPv6 to the guest"),
+    feature("guest_ecn", Features::GUEST_ECN, "unsegmented TCP with ECN to the guest"),
+    feature("host_tso4", Features::HOST_TSO4, "unsegmented TCP over IPv4 from the guest"),
+    feature("host_tso6", Features::HOST_TSO6, "unsegmented TCP over IPv6 from the guest"),
+    feature("host_ecn", Features::HOST_ECN, "unsegmented TCP with ECN from the guest"),
+    feature("ctrl_vq", Features::CTRL_VQ, "a control queue"),
+    feature("ctrl_mac_addr", Features::CTRL_MAC_ADDR, "the guest may change its MAC address"),
+    feature("ctrl_rx", Features::CTRL_RX, "the guest may choose receive modes"),
+    feature("ctrl_rx_extra", Features::CTRL_RX_EXTRA, "the guest may choose more receive modes"),
+    feature("ctrl_vlan", Features::CTRL_VLAN, "the guest may filter VLANs"),
+    feature(
+        "ctrl_guest_offloads",
+        Features::CTRL_GUEST_OFFLOADS,
+        "the guest may change its receive offloads while it runs",
+    ),
+    feature("status", Features::STATUS, "the guest sees whether its link is up"),
+];
+
+/// Every key, in the order of the table.
+pub fn keys() -> Vec<&'static str> {
+    OPTIONS.iter().map(|option| option.key).collect()
+}
+
+/// The option of that key.
+pub fn find(key: &str) -> Option<&'static PortOption> {
+    OPTIONS.iter().find(|option| option.key == key)
+}
+
+impl PortOption {
+    /// Sets the option from text; [`DEFAULT`] takes it back.
+    ///
+    /// # Errors
+    /// The text is not a value of it.
+    pub fn set(&self, spec: &mut PortSpec, origin: &Origin, text: &str) -> Result<(), SpecError> {
+        let text = Some(text).filter(|text| *text != DEFAULT);
+        match self.field {
+            Field::Mac => spec.mac = text.map(|text| parse_mac(origin, text)).transpose()?,
+            Field::Mtu => spec.mtu = text.map(|text| parse_mtu(origin, text)).transpose()?,
+            Field::Link => {
+                let is_up = text.map(|text| parse_link(origin, text)).transpose()?;
+                spec.is_link_up = is_up.unwrap_or(true);
+            }
+            Field::Feature(feature) => {
+                let is_on = text.map(|text| parse_switch(origin, self.key, text)).transpose()?;
+                spec.features_off.set(feature, !is_on.unwrap_or(true));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a port has; `None`: the default.
+    pub fn value_of(&self, spec: &PortSpec) -> Option<Literal> {
+        match self.field {
+            Field::Mac => spec.mac.map(|mac| Literal::Text(mac.to_string())),
+            Field::Mtu => spec.mtu.map(|mtu| Literal::Number(mtu.into())),
+            Field::Link => (!spec.is_link_up).then(|| Literal::Text("down".into())),
+            Field::Feature(feature) => {
+                spec.features_off.contains(feature).then_some(Literal::Switch(false))
+            }
+        }
+    }
+
+    /// The feature it turns on and off.
+    pub fn feature(&self) -> Option<Features> {
+        match self.field {
+            Field::Feature(feature) => Some(feature),
+            _ => None,
+        }
+    }
+}
+
+impl Literal {
+    /// As on a command line.
+    pub fn to_text(&self) -> String {
+        match self {
+            Self::Switch(true) => "on".into(),
+            Self::Switch(false) => "off".into(),
+            Self::Number(number) => number.to_string(),
+            Self::Text(text) => text.clone(),
+        }
+    }
+}
+
+impl Effect {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Now => "at once",
+            Self::NextConnection => "next guest",
+        }
+    }
+}
+
+impl Ports {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Guests => "guests",
+            Self::All => "all",
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What concerns ringway as a whole and no single port: one table, as for the options of ports.
+
+use std::path::PathBuf;
+
+use super::error::{Origin, SpecError};
+use super::port::LowOption;
+use super::values::{check_socket, parse_group, parse_mode};
+
+/// Permissions of the control socket's file if nothing else is said: its owner's.
+pub const CONTROL_MODE: u32 = 0o600;
+
+/// Everything beside the ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Where to answer questions and take orders.
+    pub control: PathBuf,
+    /// Permissions of that socket's file.
+    pub control_mode: u32,
+    /// A group whose members may do so too.
+    pub control_group: Option<Group>,
+}
+
+/// A group of users.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// As it was written.
+    pub name: String,
+    /// Its number.
+    pub id: u32,
+}
+
+/// One setting.
+#[derive(Debug)]
+pub struct Setting {
+    /// What it is called.
+    pub key: &'static str,
+    /// What it takes, for people.
+    pub value: &'static str,
+    /// What holds without it, for people.
+    pub default: &'static str,
+    /// What it does.
+    pub about: &'static str,
+    field: Field,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Field {
+    Control,
+    ControlMode,
+    ControlGroup,
+}
+
+/// All of them, in the order of the documentation.
+pub const SETTINGS: [Setting; 3] = [
+    Setting {
+        key: "control",
+        value: "path",
+        default: "by user",
+        about: "the control socket: `ringway.sock` in `$XDG_RUNTIME_DIR`, or \
+                `/run/ringway.sock` as root, or `/tmp/ringway-UID.sock`",
+        field: Field::Control,
+    },
+    Setting {
+        key: "control_mode",
+        value: "octal digits",
+        default: "0600",
+        about: "permissions of the control socket's file",
+        field: Field::ControlMode,
+    },
+    Setting {
+        key: "control_group",
+        value: "name or number",
+        default: "none",
+        about: "a group whose members may use the control socket; its file belongs to that group",
+        field: Field::ControlGroup,
+    },
+];
+
+/// Every key, in the order of the table.
+pub fn keys() -> Vec<&'static str> {
+    SETTINGS.iter().map(|setting| setting.key).collect()
+}
+
+impl Settings {
+    /// Nothing but defaults, with the control socket at `control`.
+    pub fn new(control: PathBuf) -> Self {
+        Self { control, control_mode: CONTROL_MODE, control_group: None }
+    }
+
+    /// Sets what was written down; the last one of a key counts. Gives everything that is wrong.
+    pub fn change(&mut self, written: &[LowOption]) -> Vec<SpecError> {
+        let mut errors: Vec<SpecError> =
+            written.iter().filter_map(|option| self.set(option).err()).collect();
+        if errors.is_empty() {
+            errors.extend(self.contradiction(written));
+        }
+        errors
+    }
+
+    fn set(&mut self, option: &LowOption) -> Result<(), SpecError> {
+        let LowOption { origin, key, value } = option;
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) else {
+            return Err(origin.unknown_key("setting", key, &keys()));
+        };
+        match setting.field {
+            Field::Control => {
+                let path = PathBuf::from(value);
+                check_socket(origin, &path)?;
+                self.control = path;
+            }
+            Field::ControlMode => self.control_mode = parse_mode(origin, value)?,
+            Field::ControlGroup => self.control_group = Some(parse_group(origin, value)?),
+        }
+        Ok(())
+    }
+
+    /// A group that could not open the file has nothing of being allowed to.
+    fn contradiction(&self, written: &[LowOption]) -> Option<SpecError> {
+        const GROUP_MAY_USE: u32 = 0o060;
+        let group = self.control_group.as_ref()?;
+        let mode = written.iter().find(|option| option.key == "control_mode")?;
+        if self.control_mode & GROUP_MAY_USE == GROUP_MAY_USE {
+            return None;
+        }
+        let wrong = format!("group {} may use a socket that it cannot open", group.name);
+        let advice = format!("write {}, or leave it out", mode.origin.assign(&mode.key, "0660"));
+        Some(mode.origin.wrong(wrong, advice))
+    }
+
+    /// Permissions of the file: a group that is named can open it if nothing else was said.
+    pub fn file_mode(&self) -> u32 {
+        match (&self.control_group, self.control_mode) {
+            (Some(_), CONTROL_MODE) => 0o660,
+            (_, mode) => mode,
+        }
+    }
+}
+
+/// A setting given as a flag of its own.
+pub fn flag(key: &str, value: &str) -> LowOption {
+    let origin = Origin::flag(format!("--{} {value}", key.replace('_', "-")));
+    LowOption { origin, key: key.into(), value: value.into() }
+}

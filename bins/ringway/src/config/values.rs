@@ -1,0 +1,241 @@
+//! Single values as text: names, paths, numbers, addresses. The same text means the same in every
+//! syntax.
+//!
+//! Limits: a name has at most [`NAME_LEN_MAX`] bytes, a socket path [`SOCKET_PATH_LEN_MAX`].
+
+use std::path::{Path, PathBuf};
+
+use ringway_net::MacAddress;
+
+use super::error::{Origin, SpecError};
+use super::settings::Group;
+
+/// Bytes of a port's name.
+pub const NAME_LEN_MAX: usize = 32;
+
+/// Bytes of a path that fit into `sockaddr_un` with the zero at its end (unix(7)).
+pub const SOCKET_PATH_LEN_MAX: usize = 107;
+
+/// Bytes of a network interface's name (`IFNAMSIZ` without the zero at its end).
+const INTERFACE_NAME_LEN_MAX: usize = 15;
+
+/// The smallest MTU a device may advise (virtio 1.2 §5.1.4.1).
+const MTU_MIN: u16 = 68;
+
+/// Where the names of groups are.
+const GROUPS: &str = "/etc/group";
+
+/// Standard input, output and error are never a tap.
+const TAP_FD_MIN: i32 = 3;
+
+/// Whether `name` can be the name of a port.
+///
+/// # Errors
+/// Starts with what was typed.
+pub fn check_name(origin: &Origin, name: &str) -> Result<(), SpecError> {
+    let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if !name.is_empty() && name.len() <= NAME_LEN_MAX && name.bytes().all(is_good) {
+        return Ok(());
+    }
+    let wrong = match name.is_empty() {
+        true => "the name before the = is missing".to_string(),
+        false => format!("{name:?} cannot be the name of a port"),
+    };
+    let advice = format!("use 1 to {NAME_LEN_MAX} letters, digits, and any of - _ .");
+    Err(origin.wrong(wrong, advice))
+}
+
+/// The path of a socket.
+///
+/// # Errors
+/// Starts with what was typed.
+pub fn parse_socket(origin: &Origin, path: &str) -> Result<PathBuf, SpecError> {
+    if path.is_empty() {
+        let advice = "write where it is, such as vm:/run/vm0.sock";
+        return Err(origin.wrong("the path of the socket is missing", advice));
+    }
+    let path = PathBuf::from(path);
+    check_socket(origin, &path)?;
+    Ok(path)
+}
+
+/// Whether a path fits into a socket address.
+///
+/// # Errors
+/// Starts with what was typed.
+pub fn check_socket(origin: &Origin, path: &Path) -> Result<(), SpecError> {
+    let len = path.as_os_str().len();
+    if len <= SOCKET_PATH_LEN_MAX {
+        return Ok(());
+    }
+    let wrong =
+        format!("the path has {len} bytes, and a socket's has at most {SOCKET_PATH_LEN_MAX}");
+    Err(origin.wrong(wrong, "choose a shorter one"))
+}
+
+/// The name of a network interface.
+///
+/// # Errors
+/// Starts with what was typed.
+pub fn parse_interface(origin: &Origin, name: &str) -> Result<String, SpecError> {
+    let is_bad = |byte: u8| !byte.is_ascii_graphic() || b"/%:".contains(&byte);
+    let is_dots = name == "." || name == "..";
+    let len_ok = (1..=INTERFACE_NAME_LEN_MAX).contains(&name.len());
+    if len_ok && !is_dots && !name.bytes().any(is_bad) {
+        return Ok(name.to_string());
+    }
+    let wrong = match name.is_empty() {
+        true => "the name of the tap is missing".to_string(),
+        false => format!("{name:?} cannot be the name of a network interface"),
+    };
+    let advice = format!("use 1 to {INTERFACE_NAME_LEN_MAX} characters without blanks / % :");
+    Err(origin.wrong(wrong, advice))
+}
+
+/// The number of a file descriptor that was passed in.
+///
+/// # Errors
+/// Starts with what was typed.
+pub fn parse_tap_fd(origin: &Origin, number: &str) -> Result<i32, SpecError> {
+    let fd = number.parse().ok().filter(|&fd| fd >= TAP_FD_MIN);
+    fd.ok_or_else(|| {
+        let wrong = format!("{number:?} is not the number of a passed file descriptor");
+        origin.wrong(wrong, format!("write a number from {TAP_FD_MIN} on"))
+    })
+}
+
+/// The MAC address of one station.
+///
+/// # Errors
+/// Starts with what was typed.
+pub fn parse_mac(origin: &Origin, text: &str) -> Result<MacAddress, SpecError> {
+    let Ok(mac) = text.parse::<MacAddress>() else {
+        let example = origin.assign("mac", "52:54:00:12:34:56");
+        let advice = format!("write six two-digit hexadecimal numbers, such as {example}");
+        let wrong = format!("{text:?} is not a MAC address");
+        return Err(origin.wrong(wrong, advice));
+    };
+    if !mac.is_station() {
+        let wrong = format!("{mac} is not the address of one station");
+        let advice = "the first number must be even, and not all may be 0";
+        return Err(origin.wrong(wrong, advice));
+    }
+    Ok(mac)
+}
+
+/// An MTU in bytes.
+///
+/// # Errors
+/// Starts with what was typed.
+pub fn parse_mtu(origin: &Origin, text: &str) -> Result<u16, SpecError> {
+    let mtu = text.parse().ok().filter(|&mtu: &u16| mtu >= MTU_MIN);
+    mtu.ok_or_else(|| {
+        let wrong = format!("{text:?} is not an MTU");
+        let example = origin.assign("mtu", "9000");
+        let advice = format!("write bytes from {MTU_MIN} to {}, such as {example}", u16::MAX);
+        origin.wrong(wrong, advice)
+    })
+}
+
+/// `on` or `off`.
+///
+/// # Errors
+/// Starts with what was typed.
+pub fn parse_switch(origin: &Origin, key: &str, text: &str) -> Result<bool, SpecError> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => {
+            let wrong = format!("{key} can be on or off, and not {text:?}");
+            let [on, off] = ["on", "off"].map(|value| origin.assign(key, value));
+            Err(origin.wrong(wrong, format!("write {on} or {off}")))
+        }
+    }
+}
+
+/// `up` or `down`, for a link.
+///
+/// # Errors
+/// Starts with what was typed.
+pub fn parse_link(origin: &Origin, text: &str) -> Result<bool, SpecError> {
+    match text {
+        "up" => Ok(true),
+        "down" => Ok(false),
+        _ => {
+            let wrong = format!("link can be up or down, and not {text:?}");
+            let [up, down] = ["up", "down"].map(|value| origin.assign("link", value));
+            Err(origin.wrong(wrong, format!("write {up} or {down}")))
+        }
+    }
+}
+
+/// Permissions of a file, as octal digits.
+///
+/// # Errors
+/// Starts with what was typed.
+pub fn parse_mode(origin: &Origin, text: &str) -> Result<u32, SpecError> {
+    let digits = text.strip_prefix("0o").unwrap_or(text);
+    let is_octal = digits.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
+    let mode = u32::from_str_radix(digits, 8).ok().filter(|&mode| is_octal && mode <= 0o777);
+    mode.ok_or_else(|| {
+        let wrong = format!("{text:?} is not a file's permissions");
+        origin.wrong(wrong, "write octal digits, such as 0660 (in quotes in a file)")
+    })
+}
+
+/// A group of users, by the name it has in `/etc/group` or by its number.
+///
+/// # Errors
+/// Starts with what was typed.
+pub fn parse_group(origin: &Origin, text: &str) -> Result<Group, SpecError> {
+    let id = text.parse().ok().or_else(|| group_in(&std::fs::read_to_string(GROUPS).ok()?, text));
+    id.map(|id| Group { name: text.to_string(), id }).ok_or_else(|| {
+        let wrong = format!("there is no group called {text:?} in {GROUPS}");
+        origin.wrong(wrong, "write another, or the number of one")
+    })
+}
+
+/// The number of a group (group(5): name, password, number, members).
+fn group_in(groups: &str, name: &str) -> Option<u32> {
+    let mut lines = groups.lines().map(|line| line.split(':'));
+    let mut line = lines.find(|line| line.clone().next() == Some(name))?;
+    line.nth(2)?.parse().ok()
+}
+
+/// Whether two paths lead to one place, as far as can be told without looking there.
+pub fn is_same_path(one: &Path, other: &Path) -> bool {
+    match (std::path::absolute(one), std::path::absolute(other)) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => one == other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_are_octal_and_no_more_than_nine_bits() {
+        let origin = Origin::flag("typed");
+        let parse = |text: &str| parse_mode(&origin, text).ok();
+        assert_eq!(
+            [parse("0660"), parse("0o600"), parse("0")],
+            [Some(0o660), Some(0o600), Some(0)]
+        );
+        for text in ["", "8", "1777", "+600", "rw", "-1"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn groups_are_found_by_name_and_number() {
+        let groups = "root:x:0:\nkvm:x:104:alice,bob\nbroken\nkv:x:7:\n";
+        assert_eq!(group_in(groups, "kvm"), Some(104));
+        assert_eq!(group_in(groups, "kv"), Some(7));
+        assert_eq!(group_in(groups, "broken"), None);
+        let origin = Origin::flag("typed");
+        let numbered = parse_group(&origin, "1234").expect("a number is a group");
+        assert_eq!(numbered.id, 1234);
+        assert!(parse_group(&origin, "no-such-group-here").is_err());
+    }
+}
