@@ -15,6 +15,8 @@
 #![no_std]
 #![deny(unsafe_code)]
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 mod arena;
 mod bring_up;
@@ -25,6 +27,7 @@ mod mmio;
 mod pci;
 mod pool;
 mod rx;
+pub mod rx_buffer;
 mod transport;
 mod tx;
 
@@ -39,5 +42,6 @@ pub use pci::{
     ConfigSpace, Ecam, FunctionAddress, PciDoorbell, PciError, PciTransport, net_functions,
 };
 pub use rx::{ELEMENTS_PER_BUFFER_MAX, NetRx, Received, RxOptions};
+pub use rx_buffer::{RxBufferSizer, RxScheme};
 pub use transport::{Doorbell, QueueStart, Transport, status};
 pub use tx::{NetTx, Sent, TxOptions};
