@@ -194,13 +194,13 @@ impl Footprint {
     }
 }
 
-/// Resident memory of a process in KiB.
+/// Resident memory of a process in KiB, without what it shares with others.
 ///
 /// # Errors
 /// It does not exist.
-pub fn resident_kib(pid: u32) -> io::Result<u64> {
+pub fn resident_private_kib(pid: u32) -> io::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
     let number = line.and_then(|line| line.split_whitespace().next());
-    number.and_then(|text| text.parse().ok()).ok_or_else(|| io::Error::other("no VmRSS"))
+    number.and_then(|text| text.parse().ok()).ok_or_else(|| io::Error::other("no RssAnon"))
 }

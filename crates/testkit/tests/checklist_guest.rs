@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ringway_net::{Features, HEADER_LEN, NetHeader};
 use ringway_testkit::beside::{
     FRAME_LEN_MAX, Footprint, Outcome, QUEUE_NAMES, SHOWN_LIMIT, accepting, beside_good_guests,
-    broken_queues, resident_kib, verify_exchange, wait_for_broken,
+    broken_queues, resident_private_kib, verify_exchange, wait_for_broken,
 };
 use ringway_testkit::frames::{self, BROADCAST, Link, Stamp};
 use ringway_testkit::hostile::{AVAILABLE, INDIRECT, NEXT, RawDescriptor, WRITE};
@@ -592,13 +592,13 @@ fn ten_thousand_repetitions_leave_nothing_behind() -> Outcome {
         ];
         guest.offer(TRANSMITQ, &attacks[usize::try_from(repetition)? % attacks.len()]);
         if repetition == 500 {
-            resident_after_warm_up = resident_kib(ringway.pid())?;
+            resident_after_warm_up = resident_private_kib(ringway.pid())?;
         }
     }
     let fds = Footprint { fds: empty.fds, ..empty };
     let now = Footprint::of(ringway.pid())?;
     assert!(now.fds <= fds.fds + 16 && now.guest_mappings <= 4, "{fds:?} before, {now:?} after");
-    let resident = resident_kib(ringway.pid())?;
+    let resident = resident_private_kib(ringway.pid())?;
     println!("resident: {resident_after_warm_up} KiB after 500, {resident} KiB after all");
     assert!(resident < resident_after_warm_up + 2048, "memory is lost");
     Ok(())
