@@ -94,6 +94,12 @@ impl InFlight {
         (flying.descriptors != 0).then_some(flying.first)
     }
 
+    /// Bytes the device may write to a buffer; 0 if it is none of ours.
+    #[inline]
+    pub fn writable_of(&self, id: u16) -> u32 {
+        self.buffers.get(usize::from(id)).map_or(0, |flying| flying.writable)
+    }
+
     /// Checks a used entry and opens its batch; `shown` is how many buffers it may stand for.
     #[inline]
     pub fn accept(&mut self, used: Used, shown: u64) -> Result<(), Broken> {

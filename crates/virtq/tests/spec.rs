@@ -721,6 +721,18 @@ fn spec_2_8_the_packed_driver_writes_what_the_specification_says() {
 }
 
 #[test]
+fn a_packed_device_that_never_sets_write_is_understood() {
+    // QEMU's own devices are like this.
+    for (written, expected) in [(5, 5), (6, 6), (7, 6), (u32::MAX, 6)] {
+        let mut ring = DriverByHand::<PackedDriver>::new(3, NO_OPTIONS);
+        ring.driver.add(&[], &[(0x2222, 6)], BufferId(1)).expect("room");
+        ring.driver.publish();
+        ring.use_packed(0, 1, written, AVAIL | USED);
+        assert_eq!(ring.pop_all(), [(1, expected)]);
+    }
+}
+
+#[test]
 fn a_buffer_that_does_not_fit_changes_nothing() {
     fn refuse<D: DriverQueue>(options: QueueOptions) {
         let mut ring = DriverByHand::<D>::new(4, options);

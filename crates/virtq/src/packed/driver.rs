@@ -161,8 +161,11 @@ impl DriverQueue for PackedDriver {
             event::after_seeing();
             let descriptor = Descriptor::load(ring, self.used.at);
             let id = BufferId(descriptor.third);
-            // Without WRITE the length means nothing (virtio 1.2 §2.8.5).
-            let len = if descriptor.fourth & WRITE == 0 { 0 } else { descriptor.len };
+            // Without WRITE the length means nothing (virtio 1.2 §2.8.5), says the specification.
+            // QEMU never sets it and means the length; so it counts, as far as the buffer goes.
+            let is_meant = descriptor.fourth & WRITE != 0;
+            let writable = self.in_flight.writable_of(id.0);
+            let len = if is_meant { descriptor.len } else { descriptor.len.min(writable) };
             self.in_flight.accept(Used { id, len }, self.in_flight.published())?;
         }
         let Some((used, buffer)) = self.in_flight.return_next() else { return Ok(None) };
