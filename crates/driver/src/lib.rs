@@ -25,6 +25,8 @@ mod driver;
 #[allow(unsafe_code)]
 mod mmio;
 mod pci;
+#[cfg(feature = "smoltcp")]
+pub mod phy;
 mod pool;
 mod rx;
 pub mod rx_buffer;

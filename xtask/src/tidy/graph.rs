@@ -9,7 +9,7 @@ use serde_json::Value;
 const PREFIX: &str = "ringway-";
 
 /// What each crate may use of ours; arrows point from later lines to earlier ones only.
-const OURS: [(&str, &[&str]); 11] = [
+const OURS: [(&str, &[&str]); 12] = [
     ("ringway-virtq", &[]),
     ("ringway-net", &["virtq"]),
     ("ringway-driver", &["virtq", "net"]),
@@ -21,6 +21,7 @@ const OURS: [(&str, &[&str]); 11] = [
     // The test kit is where the demonstration has its embedded guests from.
     ("ringway", &["virtq", "net", "driver", "device", "switch", "vhost-user", "host", "testkit"]),
     ("ringway-fuzz", &["virtq", "net", "device", "vhost-user", "testkit"]),
+    ("ringway-services", &["virtq", "net", "driver"]),
     ("xtask", &[]),
 ];
 
@@ -28,7 +29,7 @@ const OURS: [(&str, &[&str]); 11] = [
 const OTHERS: [(&str, &[&str]); 7] = [
     ("ringway-virtq", &["loom"]),
     ("ringway-net", &["bitflags"]),
-    ("ringway-driver", &[]),
+    ("ringway-driver", &["smoltcp"]),
     ("ringway-device", &[]),
     ("ringway-switch", &[]),
     ("ringway-vhost-user", &["bitflags", "rustix", "thiserror"]),

@@ -1,0 +1,122 @@
+//! A guest without an operating system, on ringway's driver.
+//!
+//! How: find a network device, on PCI or where the loader says that memory-mapped ones are; bring
+//! it up; then poll the device and the stack for ever. See the README for what it offers and how
+//! it is started.
+//!
+//! Limits: one device, one queue pair, one processor, no interrupts: it never sleeps.
+#![no_std]
+#![no_main]
+extern crate alloc;
+
+mod machine;
+mod options;
+mod report;
+
+use ringway_driver::phy::SmoltcpDevice;
+use ringway_driver::{
+    Arena, BroughtUp, Doorbell, DriverOptions, MmioError, MmioTransport, NetDriver, PciTransport,
+    QueueSet, Queues, RxOptions, Transport, TxOptions, Wanted, bring_up, net_functions,
+};
+use ringway_net::{MacAddress, Negotiated, NetConfig};
+use ringway_services::Services;
+use ringway_virtq::DriverQueue;
+
+use machine::{Machine, PciPorts};
+use options::Options;
+use report::Report;
+
+/// Bytes of rings and buffers: 256 packets of 64 KiB in each direction, and the rings.
+const ARENA_LEN: usize = 36 << 20;
+
+/// PCI buses that are looked at.
+const BUSES: u8 = 4;
+
+/// Used when the device has no address for us.
+const MAC_DEFAULT: MacAddress = MacAddress::local(1);
+
+fn main(machine: &Machine) -> ! {
+    println!("ringway unikernel: {}", machine.command_line);
+    let functions = (0..BUSES).flat_map(|bus| net_functions(&PciPorts, bus));
+    for function in functions {
+        match PciTransport::new(PciPorts, function, machine::registers) {
+            Ok(transport) => run(machine, "virtio-pci", transport),
+            Err(error) => println!("{function:?}: {error:?}"),
+        }
+    }
+    for address in options::mmio_places(machine.command_line) {
+        let Some(registers) = machine::registers(address, options::MMIO_LEN) else { continue };
+        match MmioTransport::new(registers) {
+            Ok(transport) => run(machine, "virtio-mmio", transport),
+            Err(MmioError::NotVirtio | MmioError::Device(_)) => {}
+            Err(error) => println!("{address:#x}: {error:?}"),
+        }
+    }
+    panic!("no network device");
+}
+
+/// Brings the device up and serves for ever.
+fn run<T: Transport>(machine: &Machine, name: &'static str, mut transport: T) -> ! {
+    let options = Options::new(machine.command_line);
+    let (memory, address) = machine::share(ARENA_LEN).expect("memory for the arena");
+    let mut arena = Arena::new(memory, address);
+    let accept = Wanted::DEFAULT.accept.difference(options.without);
+    let wanted = Wanted { accept, ..Wanted::DEFAULT };
+    let up = match bring_up(&mut transport, &mut arena, &wanted) {
+        Ok(up) => up,
+        Err(error) => panic!("{name}: {error:?}"),
+    };
+    let BroughtUp { negotiated, config, queues } = up;
+    println!("{name}: {:?} rings, {}", negotiated.format, negotiated.features);
+    let guest = Guest { machine, name, options, negotiated, config };
+    match queues {
+        Queues::Split(queues) => guest.serve(queues, arena),
+        Queues::Packed(queues) => guest.serve(queues, arena),
+    }
+}
+
+/// Everything that is settled.
+struct Guest<'a> {
+    machine: &'a Machine,
+    name: &'static str,
+    options: Options,
+    negotiated: Negotiated,
+    config: NetConfig,
+}
+
+impl Guest<'_> {
+    fn serve<Q: DriverQueue, D: Doorbell>(self, queues: QueueSet<Q, D>, mut arena: Arena) -> ! {
+        let pair = queues.pairs.into_iter().next().expect("bring-up starts a queue pair");
+        let rx = if self.negotiated.mergeable { RxOptions::MERGEABLE } else { RxOptions::BIG };
+        let options = DriverOptions { rx, tx: TxOptions::default() };
+        let (receiveq, transmitq) = (pair.receiveq, pair.transmitq);
+        let driver = NetDriver::new(receiveq.queue, transmitq.queue, &mut arena, &options);
+        let driver = driver.expect("memory for the buffers");
+        let mut device = SmoltcpDevice::new(driver, &self.negotiated, &self.config);
+        let mac = if self.config.mac.is_station() { self.config.mac } else { MAC_DEFAULT };
+        let clock = self.machine.clock;
+        let (addressing, seed) = (self.options.addressing, clock.seed());
+        let mut services = Services::new(&mut device, mac, addressing, seed, clock.now_us());
+        let mut address = None;
+        println!("serving as {mac}, {} KiB of heap left", machine::heap_left() >> 10);
+        loop {
+            let report = Report::new(&self, &mut device, services.address());
+            services.poll(&mut device, clock.now_us(), &report);
+            let kicks = device.flush();
+            if kicks.transmitq {
+                transmitq.doorbell.kick();
+            }
+            if kicks.receiveq {
+                receiveq.doorbell.kick();
+            }
+            if services.address() != address {
+                address = services.address();
+                println!("address {address:?} after {} us", clock.now_us());
+            }
+            if let Some(broken) = device.broken() {
+                panic!("the device broke the rules: {broken:?}");
+            }
+            core::hint::spin_loop();
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The statistics page.
+
+use core::fmt;
+
+use ringway_driver::phy::SmoltcpDevice;
+use ringway_net::{Counters, DropReason};
+use ringway_virtq::DriverQueue;
+
+use crate::{Guest, machine};
+
+/// What there was to count at one moment.
+#[derive(Debug)]
+pub struct Report<'a> {
+    transport: &'a str,
+    format: ringway_virtq::Format,
+    features: ringway_net::Features,
+    address: Option<core::net::Ipv4Addr>,
+    up_us: u64,
+    heap_left: usize,
+    rx: Counters,
+    tx: Counters,
+    dropped: Counters,
+}
+
+impl<'a> Report<'a> {
+    /// Takes the counters.
+    pub fn new<Q: DriverQueue>(
+        guest: &'a Guest<'_>,
+        device: &mut SmoltcpDevice<Q>,
+        address: Option<core::net::Ipv4Addr>,
+    ) -> Self {
+        Self {
+            transport: guest.name,
+            format: guest.negotiated.format,
+            features: guest.negotiated.features,
+            address,
+            up_us: guest.machine.clock.now_us(),
+            heap_left: machine::heap_left(),
+            rx: *device.driver().rx.counters(),
+            tx: *device.driver().tx.counters(),
+            dropped: *device.dropped(),
+        }
+    }
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "ringway unikernel")?;
+        writeln!(f, "device    {}, {:?} rings", self.transport, self.format)?;
+        writeln!(f, "features  {}", self.features)?;
+        match self.address {
+            Some(address) => writeln!(f, "address   {address}")?,
+            None => writeln!(f, "address   none yet")?,
+        }
+        writeln!(f, "up        {}.{:03} s", self.up_us / 1_000_000, self.up_us / 1000 % 1000)?;
+        writeln!(f, "heap left {} bytes", self.heap_left)?;
+        for (name, counters) in [("rx", &self.rx), ("tx", &self.tx), ("stack", &self.dropped)] {
+            let Counters { packets, bytes, kicks, .. } = counters;
+            writeln!(f, "{name}_packets {packets}\n{name}_bytes {bytes}\n{name}_kicks {kicks}")?;
+            for reason in DropReason::ALL {
+                let drops = counters.drops[reason as usize];
+                if drops > 0 {
+                    writeln!(f, "{name}_drop_{} {drops}", reason.name())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
