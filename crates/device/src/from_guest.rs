@@ -32,6 +32,8 @@ struct Lent {
     next: Cursor,
     header: NetHeader,
     len: u32,
+    /// Segments of it that its receiver has already.
+    segments_done: usize,
 }
 
 impl<Q: DeviceQueue> FromGuest<Q> {
@@ -98,7 +100,9 @@ impl<Q: DeviceQueue> FromGuest<Q> {
             let Some(head) = found.map_err(|broken| broken.0)? else { return Ok(None) };
             let header = self.take_header()?;
             match self.check(header) {
-                Ok((header, len)) => return Ok(Some(Lent { head, next, header, len })),
+                Ok((header, len)) => {
+                    return Ok(Some(Lent { head, next, header, len, segments_done: 0 }));
+                }
                 Err(reason) => {
                     self.counters.count_drop(reason);
                     self.give_back(head, next);
@@ -160,6 +164,17 @@ impl<Q: DeviceQueue> PacketSource for FromGuest<Q> {
         }
         let lent = self.lent.as_ref()?;
         Some(Packet { header: lent.header, payload: &self.payload, len: lent.len })
+    }
+
+    #[inline]
+    fn segments_done(&self) -> usize {
+        self.lent.as_ref().map_or(0, |lent| lent.segments_done)
+    }
+
+    fn set_segments_done(&mut self, count: usize) {
+        if let Some(lent) = &mut self.lent {
+            lent.segments_done = count;
+        }
     }
 
     #[inline]

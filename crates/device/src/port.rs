@@ -2,6 +2,7 @@
 //!
 //! The ring format is chosen once, here, when the guest has negotiated.
 
+use ringway_net::offload::Segment;
 use ringway_net::{ControlState, Counters, DropReason, Negotiated, Packet, PacketSink, Put};
 use ringway_virtq::{
     Areas, Arm, Broken, DeviceQueue, Format, PackedDevice, Position, QueueSetup, Regions,
@@ -137,6 +138,16 @@ impl<Q: DeviceQueue> GuestPort<Q> {
         }
     }
 
+    fn put_segment(&mut self, segment: &Segment<'_>) -> Put {
+        match &mut self.to_guest {
+            Some(to_guest) => to_guest.put_segment(segment),
+            None => {
+                self.counters[0].count_drop(DropReason::LinkDown);
+                Put::Refused
+            }
+        }
+    }
+
     fn visit_control(&mut self) -> bool {
         let Some(control) = &mut self.control else { return false };
         let before = self.control_state.clone();
@@ -242,6 +253,11 @@ impl AnyGuestPort {
     #[inline]
     pub fn put(&mut self, packet: &Packet<'_>) -> Put {
         either!(self, port => port.put(packet))
+    }
+
+    /// Copies one segment of a packet that [`put`](Self::put) found unfinished.
+    pub fn put_segment(&mut self, segment: &Segment<'_>) -> Put {
+        either!(self, port => port.put_segment(segment))
     }
 
     /// Counts a packet that was meant for the guest and did not get there.

@@ -6,7 +6,9 @@
 //! half. What was peeked and not needed simply stays in the window for the next packet.
 
 use ringway_net::{Counters, DropReason, Negotiated, NetHeader};
-use ringway_net::{HEADER_LEN_HASH, HeaderHash, Packet, PacketSink, Put, ReceiveHash};
+use ringway_net::{
+    HEADER_LEN_HASH, HeaderHash, Packet, PacketSink, Put, ReceiveHash, offload::Segment,
+};
 use ringway_virtq::{Arm, Cursor, DeviceQueue, ELEMENTS_MAX, Elements, Head, Regions};
 use ringway_virtq::{Broken, SharedSlice, Why};
 
@@ -316,6 +318,34 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         }
     }
 
+    /// Copies in one packet that was completed for this guest, out of private memory.
+    pub fn put_segment(&mut self, segment: &Segment<'_>) -> Put {
+        let Ok(len) = u32::try_from(segment.bytes.len()) else {
+            return self.refuse(DropReason::TooLong);
+        };
+        if self.reserve(len).is_none() {
+            return self.no_room();
+        }
+        let mut rest = segment.bytes;
+        for &room in &self.slot {
+            let (now, behind) = rest.split_at(room.len().min(rest.len()));
+            room.write(0, now);
+            rest = behind;
+        }
+        if !rest.is_empty() {
+            return self.refuse(DropReason::TooLong);
+        }
+        self.commit(segment.header, len);
+        Put::Done
+    }
+
+    fn no_room(&mut self) -> Put {
+        match self.broken {
+            Some(_) => self.refuse(DropReason::LinkDown),
+            None => Put::NoRoom,
+        }
+    }
+
     fn refuse(&mut self, reason: DropReason) -> Put {
         self.counters.count_drop(reason);
         Put::Refused
@@ -326,13 +356,10 @@ impl<Q: DeviceQueue> PacketSink for ToGuest<Q> {
     #[inline]
     fn put(&mut self, packet: &Packet<'_>) -> Put {
         if !self.negotiated.accepts(&packet.header) {
-            return self.refuse(DropReason::Offload);
+            return Put::Unfinished;
         }
         if self.reserve(packet.len).is_none() {
-            return match self.broken {
-                Some(_) => self.refuse(DropReason::LinkDown),
-                None => Put::NoRoom,
-            };
+            return self.no_room();
         }
         if !copy(packet.payload, &self.slot) {
             return self.refuse(DropReason::TooLong);

@@ -2,6 +2,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "small numbers that the tests choose")]
 
 use ringway_device::{ControlQueue, FromGuest, ToGuest};
+use ringway_net::offload::Segment;
 use ringway_net::{
     ControlState, Counters, DropReason, Features, MacAddress, NEEDS_CSUM, Negotiated, NetHeader,
     Packet, PacketSink, PacketSource, Put, ReceiveHash,
@@ -134,6 +135,8 @@ both_formats!(
     a_packet_longer_than_the_buffer_is_refused_and_the_buffer_stays,
     no_room_changes_nothing,
     an_offload_that_was_not_accepted_is_never_seen,
+    a_segment_is_received_like_any_packet,
+    a_segment_longer_than_the_buffer_is_refused,
     a_readable_element_breaks_the_receiveq,
     a_buffer_without_room_for_the_header_breaks_the_receiveq,
     the_header_may_be_split_at_every_byte,
@@ -230,19 +233,47 @@ fn an_offload_that_was_not_accepted_is_never_seen<D: DriverQueue, Q: DeviceQueue
         NetHeader { flags: NEEDS_CSUM, csum_start: 34, csum_offset: 16, ..Default::default() };
     let tso = NetHeader { gso_type: 1, gso_size: 1448, hdr_len: 54, ..csum };
     for (features, header, expected) in [
-        (Features::empty(), csum, Put::Refused),
+        (Features::empty(), csum, Put::Unfinished),
         (Features::GUEST_CSUM, csum, Put::Done),
-        (Features::GUEST_CSUM, tso, Put::Refused),
+        (Features::GUEST_CSUM, tso, Put::Unfinished),
         (Features::GUEST_CSUM | Features::GUEST_TSO4, tso, Put::Done),
-        (Features::GUEST_CSUM | Features::GUEST_TSO6, tso, Put::Refused),
+        (Features::GUEST_CSUM | Features::GUEST_TSO6, tso, Put::Unfinished),
     ] {
         let mut bench = Bench::<D>::new(features | Features::MRG_RXBUF);
         let mut sink = to_guest::<D, Q>(&bench);
         bench.post(&[4096, 4096]);
         assert_eq!(bench.put(&mut sink, header, 3000), expected, "{features} {header:?}");
-        let refused = u64::from(expected == Put::Refused);
-        assert_eq!(sink.counters.drops[DropReason::Offload as usize], refused);
+        assert_eq!(sink.counters.drops, [0; DropReason::ALL.len()]);
+        sink.flush();
+        assert_eq!(bench.all_used().is_empty(), expected == Put::Unfinished, "nothing changed");
     }
+}
+
+fn a_segment_is_received_like_any_packet<D: DriverQueue, Q: DeviceQueue>() {
+    let header = NetHeader { flags: NEEDS_CSUM, csum_start: 34, ..Default::default() };
+    let features = Features::MRG_RXBUF | Features::VERSION_1 | Features::GUEST_CSUM;
+    let mut bench = Bench::<D>::new(features);
+    let mut sink = to_guest::<D, Q>(&bench);
+    let bytes = pattern(1700);
+    assert_eq!(sink.put_segment(&Segment { header, bytes: &bytes }), Put::NoRoom);
+    bench.post(&[1012, 1012, 1012]);
+    assert_eq!(sink.put_segment(&Segment { header, bytes: &bytes }), Put::Done);
+    sink.flush();
+    assert_eq!(bench.all_used().iter().map(|used| used.len).collect::<Vec<_>>(), [1012, 700]);
+    let received = NetHeader::decode_any(&bench.read(buffer_at(0), 12)).unwrap();
+    assert_eq!(received, NetHeader { num_buffers: 2, ..header });
+    let payload = [bench.read(buffer_at(0) + 12, 1000), bench.read(buffer_at(1), 700)].concat();
+    assert_eq!(payload, bytes);
+}
+
+fn a_segment_longer_than_the_buffer_is_refused<D: DriverQueue, Q: DeviceQueue>() {
+    let mut bench = Bench::<D>::new(Features::VERSION_1);
+    let mut sink = to_guest::<D, Q>(&bench);
+    bench.post(&[1526]);
+    let segment = |bytes| Segment { header: NetHeader::default(), bytes };
+    assert_eq!(sink.put_segment(&segment(&[1; 1515])), Put::Refused);
+    assert_eq!(sink.counters.drops[DropReason::TooLong as usize], 1);
+    assert_eq!(sink.put_segment(&segment(&[1; 1514])), Put::Done);
 }
 
 fn a_readable_element_breaks_the_receiveq<D: DriverQueue, Q: DeviceQueue>() {

@@ -237,7 +237,7 @@ impl Worker {
                 Put::Done if port.flush_to() => self.second_calls.expect(Instant::now()),
                 Put::Done => {}
                 Put::NoRoom => port.count_drop(DropReason::NoRoom),
-                Put::Refused => {}
+                Put::Refused | Put::Unfinished => {}
             }
         }
     }

@@ -9,6 +9,7 @@ use ringway_switch::{PortId, Route, Switch};
 use ringway_virtq::DeviceQueue;
 
 use crate::Tap;
+use crate::completion::Completion;
 use crate::port::{End, Port};
 
 /// Packets per visit of one port.
@@ -25,6 +26,14 @@ pub(crate) enum Visit {
     Hold(PortId),
 }
 
+/// A packet that is not delivered yet, or not all of its segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Wait {
+    /// Where room is missing.
+    room_at: PortId,
+    segments_done: usize,
+}
+
 /// Everything a visited port can reach: all other ports, and the switch that chooses among them.
 pub(crate) struct Fabric<'a> {
     pub(crate) before: &'a mut [Port],
@@ -34,6 +43,9 @@ pub(crate) struct Fabric<'a> {
     /// With exactly two ports there is nothing to look up: the other end of the cable.
     pub(crate) cable: Option<PortId>,
     pub(crate) dirty: &'a mut Vec<PortId>,
+    pub(crate) completion: &'a mut Completion,
+    /// Packets that this visit may still move.
+    pub(crate) budget: usize,
     pub(crate) now_ms: u64,
     /// Of the port it comes from; otherwise everything is dropped.
     pub(crate) is_link_up: bool,
@@ -42,10 +54,13 @@ pub(crate) struct Fabric<'a> {
 
 /// Moves packets from one source until it is idle, the budget is used up, or one must wait.
 pub(crate) fn forward<S: PacketSource>(source: &mut S, fabric: &mut Fabric<'_>) -> Visit {
-    for _ in 0..BUDGET_PACKETS {
+    while fabric.budget > 0 {
+        fabric.budget -= 1;
+        let done = source.segments_done();
         let Some(packet) = source.peek() else { return Visit::Idle };
-        if let Some(to) = fabric.deliver(&packet) {
-            return Visit::Hold(to);
+        if let Some(Wait { room_at, segments_done }) = fabric.deliver(&packet, done) {
+            source.set_segments_done(segments_done);
+            return Visit::Hold(room_at);
         }
         source.pop();
     }
@@ -53,11 +68,12 @@ pub(crate) fn forward<S: PacketSource>(source: &mut S, fabric: &mut Fabric<'_>) 
 }
 
 impl Fabric<'_> {
-    /// Delivers one packet; `Some`: not yet, it must wait for room at that port.
+    /// Delivers one packet, of which the receiver may have some segments already; `Some`: not yet,
+    /// it must wait for room.
     #[inline]
-    fn deliver(&mut self, packet: &Packet<'_>) -> Option<PortId> {
+    fn deliver(&mut self, packet: &Packet<'_>, segments_done: usize) -> Option<Wait> {
         match self.route(packet) {
-            Route::One(to) => self.put(to, packet),
+            Route::One(to) => self.put(to, packet, segments_done),
             Route::Flood => {
                 self.flood(packet);
                 None
@@ -83,30 +99,35 @@ impl Fabric<'_> {
         self.switch.route(self.from, destination(&header))
     }
 
-    fn put(&mut self, to: PortId, packet: &Packet<'_>) -> Option<PortId> {
+    fn put(&mut self, to: PortId, packet: &Packet<'_>, done: usize) -> Option<Wait> {
         let port = port_of(self.before, self.after, to)?;
-        match port.put(packet) {
-            Put::Done => {
-                port.is_stuck = false;
-                mark_dirty(port, self.dirty);
-            }
+        let completed = self.completion.put(port, packet, done);
+        if completed.packets > 0 {
+            mark_dirty(port, self.dirty);
+            self.budget = self.budget.saturating_sub(completed.packets - 1);
+        }
+        match completed.put {
+            Put::Done => port.is_stuck = false,
             Put::NoRoom if port.is_stuck => port.count_drop(DropReason::NoRoom),
             Put::NoRoom => {
                 // What fills the ring must be seen by the guest before it can make room.
                 port.flush_to();
-                return Some(to);
+                return Some(Wait { room_at: to, segments_done: completed.position });
             }
-            Put::Refused => {}
+            Put::Refused | Put::Unfinished => {}
         }
         None
     }
 
     fn flood(&mut self, packet: &Packet<'_>) {
         for port in self.before.iter_mut().chain(self.after.iter_mut()) {
-            match port.put(packet) {
-                Put::Done => mark_dirty(port, self.dirty),
-                Put::NoRoom => port.count_drop(DropReason::NoRoom),
-                Put::Refused => {}
+            let completed = self.completion.put(port, packet, 0);
+            if completed.packets > 0 {
+                mark_dirty(port, self.dirty);
+                self.budget = self.budget.saturating_sub(completed.packets - 1);
+            }
+            if completed.put == Put::NoRoom {
+                port.count_drop(DropReason::NoRoom);
             }
         }
     }
@@ -149,8 +170,10 @@ fn fill_queue<Q: DeviceQueue>(tap: &mut Tap, queues: &mut GuestPort<Q>, id: Port
             };
         };
         match tap.read_into(room) {
-            Ok(Some((header, _))) if !to_guest.accepts(&header) => {
-                to_guest.counters.count_drop(DropReason::Offload);
+            // The guest has just stopped to accept it: the next visit completes it.
+            Ok(Some((header, len))) if !to_guest.accepts(&header) => {
+                tap.lend(header, len, to_guest.reserved(header, len).payload);
+                return Visit::More;
             }
             Ok(Some((header, len))) if !control_state.wants(&to_guest.reserved(header, len)) => {
                 to_guest.counters.count_drop(DropReason::Filtered);

@@ -19,6 +19,7 @@
 
 mod command;
 mod commands;
+mod completion;
 mod eventfd;
 mod forward;
 mod memory;

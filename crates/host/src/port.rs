@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use ringway_device::{AnyGuestPort, Queue};
+use ringway_net::offload::Segment;
 use ringway_net::{DropReason, Packet, PacketSink, Put};
 use ringway_switch::PortId;
 
@@ -120,6 +121,24 @@ impl Port {
             End::Guest(guest) => guest.queues.put(packet),
             End::Tap(tap) => tap.put(packet),
             End::Absent => Put::Refused,
+        }
+    }
+
+    /// Hands over one segment of a packet that `put` found unfinished.
+    pub(crate) fn put_segment(&mut self, segment: &Segment<'_>) -> Put {
+        match &mut self.end {
+            End::Guest(guest) => guest.queues.put_segment(segment),
+            End::Tap(tap) => tap.put_segment(segment),
+            End::Absent => Put::Refused,
+        }
+    }
+
+    /// Whether whatever is at the end takes partial checksums.
+    pub(crate) fn accepts_csum(&self) -> bool {
+        match &self.end {
+            End::Guest(guest) => guest.queues.negotiated().guest_csum,
+            End::Tap(_) => true,
+            End::Absent => false,
         }
     }
 

@@ -12,7 +12,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use ringway_net::{Counters, DropReason, ETHERNET_HEADER_LEN, HEADER_LEN, NetHeader};
+use ringway_net::offload::Segment;
+use ringway_net::{Counters, DropReason, ETHERNET_HEADER_LEN, GsoType, HEADER_LEN, NetHeader};
 use ringway_net::{PACKET_LEN_MAX, Packet, PacketSink, PacketSource, Put};
 use ringway_virtq::SharedSlice;
 
@@ -38,6 +39,8 @@ pub struct Tap {
     /// In bytes; `None`: not known.
     mtu: Option<u32>,
     offloads: TapOffloads,
+    /// Whether the kernel completes unsegmented UDP (Linux 6.2).
+    takes_uso: bool,
     vectors: Vectors,
     /// One packet, and one byte behind it that tells when a packet was longer.
     scratch: Scratch,
@@ -45,6 +48,8 @@ pub struct Tap {
     bounce: Scratch,
     /// The packet in `scratch` that was lent and not taken yet.
     pending: Option<(NetHeader, u32)>,
+    /// Segments of it that its receiver has already.
+    segments_done: usize,
     lent: [SharedSlice; 1],
     /// Packets to the tap.
     pub to_tap: Counters,
@@ -61,15 +66,20 @@ impl Tap {
             interfaces,
             mtu: None,
             offloads: TapOffloads::default(),
+            takes_uso: false,
             vectors: Vectors::new(),
             scratch: Scratch::new(PACKET_LEN_MAX as usize + 1),
             bounce: Scratch::new(PACKET_LEN_MAX as usize),
             pending: None,
+            segments_done: 0,
             lent: [SharedSlice::EMPTY],
             to_tap: Counters::default(),
             from_tap: Counters::default(),
         };
         tap.refresh_mtu();
+        let uso = TapOffloads { csum: true, uso: true, ..TapOffloads::default() };
+        tap.takes_uso = tap.set_offloads(uso) == uso;
+        tap.set_offloads(TapOffloads::default());
         tap
     }
 
@@ -157,6 +167,20 @@ impl Tap {
         Ok(packet)
     }
 
+    /// Lends the packet that was just read into `pieces`: its receiver does not take it as it is.
+    pub(crate) fn lend(&mut self, header: NetHeader, len: u32, pieces: &[SharedSlice]) {
+        gather(pieces, self.scratch.bytes());
+        self.pending = Some((header, len));
+        // It is counted when it is taken.
+        self.from_tap.packets -= 1;
+        self.from_tap.bytes -= u64::from(len);
+    }
+
+    /// Whether a packet is lent and not taken yet.
+    pub(crate) fn is_lending(&self) -> bool {
+        self.pending.is_some()
+    }
+
     /// The way with a copy: a packet was lent before, or there are more pieces than one call takes.
     fn read_through_scratch(
         &mut self,
@@ -165,6 +189,7 @@ impl Tap {
         for _ in 0..DROPS_MAX {
             self.read_ahead()?;
             let Some((header, len)) = self.pending.take() else { return Ok(None) };
+            self.segments_done = 0;
             let Some(bytes) = self.scratch.bytes().slice(0, len as usize) else { continue };
             if copy_all(bytes, pieces) {
                 self.from_tap.count(len);
@@ -210,6 +235,18 @@ impl Tap {
         Err(too_many_drops())
     }
 
+    /// Writes one segment of a packet that [`put`](PacketSink::put) found unfinished.
+    pub fn put_segment(&mut self, segment: &Segment<'_>) -> Put {
+        let bytes = self.bounce.bytes();
+        let Some(lent) = bytes.slice(0, segment.bytes.len()) else {
+            self.to_tap.count_drop(DropReason::TooLong);
+            return Put::Refused;
+        };
+        lent.write(0, segment.bytes);
+        let len = u32::try_from(segment.bytes.len()).unwrap_or(u32::MAX);
+        self.put(&Packet { header: segment.header, payload: &[lent], len })
+    }
+
     fn write(&mut self, packet: &Packet<'_>) -> io::Result<()> {
         // `num_buffers` means nothing to the kernel.
         let header = NetHeader { num_buffers: 0, ..packet.header }.encode();
@@ -238,7 +275,16 @@ impl PacketSource for Tap {
         Some(Packet { header, payload: &self.lent, len })
     }
 
+    fn segments_done(&self) -> usize {
+        self.segments_done
+    }
+
+    fn set_segments_done(&mut self, count: usize) {
+        self.segments_done = count;
+    }
+
     fn pop(&mut self) {
+        self.segments_done = 0;
         if let Some((_, len)) = self.pending.take() {
             self.from_tap.count(len);
         }
@@ -250,6 +296,9 @@ impl PacketSink for Tap {
         if packet.len > PACKET_LEN_MAX {
             self.to_tap.count_drop(DropReason::TooLong);
             return Put::Refused;
+        }
+        if !self.takes_uso && packet.header.gso() == Some(GsoType::UdpL4) {
+            return Put::Unfinished;
         }
         let Err(why) = self.write(packet) else {
             self.to_tap.count(packet.len);

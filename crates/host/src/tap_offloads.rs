@@ -1,7 +1,8 @@
 //! Which work on a tap's packets is left to their receiver.
 //!
 //! The kernel leaves undone only what every receiver accepts; the names are those of the guest's
-//! features (virtio 1.2 §5.1.3). Packets *to* the tap need no agreement: the kernel completes them.
+//! features (virtio 1.2 §5.1.3). Packets *to* the tap need no agreement: the kernel completes them,
+//! except unsegmented UDP before Linux 6.2.
 
 use ringway_net::Negotiated;
 
@@ -28,7 +29,8 @@ impl TapOffloads {
             tso4: negotiated.guest_tso4,
             tso6: negotiated.guest_tso6,
             ecn: negotiated.guest_ecn,
-            uso: false,
+            // The kernel grants both or none.
+            uso: negotiated.guest_uso4 && negotiated.guest_uso6,
         }
     }
 

@@ -4,8 +4,6 @@
 //! and then publishes and notifies once. Commands from the control thread run between visits.
 //! Before sleeping, every idle source has been armed and looked at once more, so that no kick is
 //! lost.
-//!
-//! [`BUDGET_PACKETS`]: crate::forward::BUDGET_PACKETS
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,7 +17,8 @@ use ringway_switch::{PORTS_MAX, PortId, Switch};
 use ringway_virtq::Arm;
 
 use crate::command::{Command, Event};
-use crate::forward::{Fabric, Visit, fill, forward};
+use crate::completion::Completion;
+use crate::forward::{BUDGET_PACKETS, Fabric, Visit, fill, forward};
 use crate::port::{End, Hold, Port, Wires};
 use crate::second_call::SecondCalls;
 use crate::{EventFd, Events, Poller};
@@ -77,6 +76,7 @@ pub struct Worker {
     event_bell: Arc<EventFd>,
     ready: VecDeque<PortId>,
     dirty: Vec<PortId>,
+    completion: Completion,
     holding: usize,
     pub(crate) second_calls: SecondCalls,
     started: Instant,
@@ -114,6 +114,7 @@ impl Worker {
             event_bell: channels.event_bell,
             ready: VecDeque::with_capacity(PORTS_MAX),
             dirty: Vec::with_capacity(PORTS_MAX),
+            completion: Completion::new(),
             holding: 0,
             second_calls: SecondCalls::default(),
             started: Instant::now(),
@@ -306,6 +307,8 @@ impl Worker {
             switch: &mut self.switch,
             cable,
             dirty: &mut self.dirty,
+            completion: &mut self.completion,
+            budget: BUDGET_PACKETS,
             now_ms,
             is_link_up: port.is_link_up,
             no_route: &mut port.no_route,
@@ -317,6 +320,8 @@ impl Worker {
                     visit_queue(queues.from_guest.as_mut(), &mut fabric)
                 }
             },
+            // What a tap lends already goes the way of all packets.
+            End::Tap(tap) if tap.is_lending() => forward(&mut **tap, &mut fabric),
             End::Tap(tap) => match fabric.cable_guest() {
                 Some(guest) => fill(tap, guest),
                 None => forward(&mut **tap, &mut fabric),

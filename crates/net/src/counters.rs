@@ -10,7 +10,8 @@ pub enum DropReason {
     Malformed,
     /// Longer than the receiver's buffers can take.
     TooLong,
-    /// Uses an offload that the receiver did not accept.
+    /// Uses an offload that the receiver did not accept, and is not what the sender says, so that
+    /// it cannot be completed.
     Offload,
     /// The receiver's link is down, or its guest has not started the queue.
     LinkDown,

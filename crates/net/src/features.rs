@@ -106,7 +106,8 @@ bitflags! {
         const HOST_USO = 1 << 56;
         /// The header carries a hash of the packet (20-byte header).
         const HASH_REPORT = 1 << 57;
-        /// The driver's `hdr_len` is exact.
+        /// The driver's `hdr_len` is exact. It is passed on and never relied upon: whoever needs
+        /// the length of the headers looks at them.
         const GUEST_HDRLEN = 1 << 59;
         /// Receive-side scaling.
         const RSS = 1 << 60;
@@ -184,8 +185,12 @@ impl Features {
         .union(Self::GUEST_CSUM)
         .union(HOST_TSO)
         .union(Self::HOST_ECN)
+        .union(Self::HOST_USO)
         .union(GUEST_TSO)
         .union(Self::GUEST_ECN)
+        .union(Self::GUEST_USO4)
+        .union(Self::GUEST_USO6)
+        .union(Self::GUEST_HDRLEN)
         .union(Self::MRG_RXBUF)
         .union(Self::CTRL_VQ)
         .union(Self::CTRL_MAC_ADDR)

@@ -42,6 +42,10 @@ pub struct Negotiated {
     pub guest_tso6: bool,
     /// `GUEST_ECN`: the guest takes unsegmented TCP with ECN.
     pub guest_ecn: bool,
+    /// `GUEST_USO4`: the guest takes unsegmented UDP over IPv4.
+    pub guest_uso4: bool,
+    /// `GUEST_USO6`: the guest takes unsegmented UDP over IPv6.
+    pub guest_uso6: bool,
     /// `CSUM`: the guest may send partial checksums.
     pub csum: bool,
     /// `HOST_TSO4`: the guest may send unsegmented TCP over IPv4.
@@ -50,6 +54,8 @@ pub struct Negotiated {
     pub host_tso6: bool,
     /// `HOST_ECN`: the guest may send unsegmented TCP with ECN.
     pub host_ecn: bool,
+    /// `HOST_USO`: the guest may send unsegmented UDP.
+    pub host_uso: bool,
     /// `CTRL_VQ`: there is a control queue.
     pub ctrl_vq: bool,
     /// `CTRL_MAC_ADDR`: the guest may set its MAC address.
@@ -77,10 +83,13 @@ impl Negotiated {
         guest_tso4: false,
         guest_tso6: false,
         guest_ecn: false,
+        guest_uso4: false,
+        guest_uso6: false,
         csum: false,
         host_tso4: false,
         host_tso6: false,
         host_ecn: false,
+        host_uso: false,
         ctrl_vq: false,
         ctrl_mac_addr: false,
         link_status: false,
@@ -106,10 +115,13 @@ impl Negotiated {
             guest_tso4: has(Features::GUEST_TSO4),
             guest_tso6: has(Features::GUEST_TSO6),
             guest_ecn: has(Features::GUEST_ECN),
+            guest_uso4: has(Features::GUEST_USO4),
+            guest_uso6: has(Features::GUEST_USO6),
             csum: has(Features::CSUM),
             host_tso4: has(Features::HOST_TSO4) || gso,
             host_tso6: has(Features::HOST_TSO6) || gso,
             host_ecn: has(Features::HOST_ECN) || gso,
+            host_uso: has(Features::HOST_USO),
             ctrl_vq: has(Features::CTRL_VQ),
             ctrl_mac_addr: has(Features::CTRL_MAC_ADDR),
             link_status: has(Features::STATUS),
@@ -127,11 +139,16 @@ impl Negotiated {
             guest_tso4: has(Features::GUEST_TSO4),
             guest_tso6: has(Features::GUEST_TSO6),
             guest_ecn: has(Features::GUEST_ECN),
+            guest_uso4: has(Features::GUEST_USO4),
+            guest_uso6: has(Features::GUEST_USO6),
             ..self
         }
     }
 
     /// Whether this guest may receive a packet with that header (virtio 1.2 §5.1.6.4.1).
+    ///
+    /// The header of unsegmented UDP does not tell the version of IP: such packets are for guests
+    /// that take both.
     #[inline]
     pub fn accepts(&self, header: &NetHeader) -> bool {
         if header.flags & NEEDS_CSUM == 0 && header.gso_type == 0 {
@@ -141,7 +158,8 @@ impl Negotiated {
             Some(GsoType::None) => true,
             Some(GsoType::TcpV4) => self.guest_tso4,
             Some(GsoType::TcpV6) => self.guest_tso6,
-            Some(GsoType::Ufo | GsoType::UdpL4) | None => false,
+            Some(GsoType::UdpL4) => self.guest_uso4 && self.guest_uso6,
+            Some(GsoType::Ufo) | None => false,
         };
         gso && (!header.needs_csum() || self.guest_csum) && (!header.ecn() || self.guest_ecn)
     }
@@ -156,7 +174,8 @@ impl Negotiated {
             Some(GsoType::None) => true,
             Some(GsoType::TcpV4) => self.host_tso4,
             Some(GsoType::TcpV6) => self.host_tso6,
-            Some(GsoType::Ufo | GsoType::UdpL4) | None => false,
+            Some(GsoType::UdpL4) => self.host_uso,
+            Some(GsoType::Ufo) | None => false,
         };
         gso && (!header.needs_csum() || self.csum) && (!header.ecn() || self.host_ecn)
     }

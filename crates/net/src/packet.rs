@@ -58,12 +58,21 @@ pub enum Put {
     NoRoom,
     /// Will never be taken (and was counted as dropped by the sink).
     Refused,
+    /// The receiver does not accept an offload of it; nothing changed and nothing was counted. It
+    /// will take what [`complete`](crate::offload::complete) makes of the packet.
+    Unfinished,
 }
 
 /// Where packets come from.
 pub trait PacketSource {
     /// The next packet, without taking it. Calling again lends the same packet again.
     fn peek(&mut self) -> Option<Packet<'_>>;
+
+    /// How many segments of the packet that is lent its receiver has already; 0 if none is lent.
+    fn segments_done(&self) -> usize;
+
+    /// Remembers that number for as long as the packet is lent.
+    fn set_segments_done(&mut self, count: usize);
 
     /// Takes the packet last lent by [`peek`](Self::peek); its memory goes back with the next flush.
     fn pop(&mut self);

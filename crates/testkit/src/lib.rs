@@ -16,6 +16,7 @@ mod rings;
 mod ringway_process;
 mod rng;
 mod traffic;
+pub mod unsegmented;
 pub mod user_guest;
 
 pub use arena::TestMemory;
