@@ -28,8 +28,12 @@ mod pci;
 #[cfg(feature = "smoltcp")]
 pub mod phy;
 mod pool;
+mod received;
 mod rx;
 pub mod rx_buffer;
+mod rx_memory;
+mod rx_options;
+mod statistics;
 mod transport;
 mod tx;
 
@@ -43,7 +47,10 @@ pub use mmio::{MmioDoorbell, MmioError, MmioTransport, Registers};
 pub use pci::{
     ConfigSpace, Ecam, FunctionAddress, PciDoorbell, PciError, PciTransport, net_functions,
 };
-pub use rx::{ELEMENTS_PER_BUFFER_MAX, NetRx, Received, RxOptions};
+pub use received::{FRAGMENTS_MAX, Held, LINEAR_LEN_MAX, Received};
+pub use rx::{ELEMENTS_PER_BUFFER_MAX, NetRx};
 pub use rx_buffer::{RxBufferSizer, RxScheme};
+pub use rx_options::RxOptions;
+pub use statistics::RxStatistics;
 pub use transport::{Doorbell, QueueStart, Transport, status};
 pub use tx::{NetTx, Sent, TxOptions};

@@ -1,109 +1,110 @@
 //! Packets from the device: empty buffers are posted, and what arrives in them is lent.
 //!
-//! How: `receive` takes the buffers of one packet off the used ring and lends their bytes in
-//! place; they go back to the pool with the next call of `receive` or `flush`. `flush` posts every
-//! free buffer again and publishes once. With mergeable buffers a packet takes `num_buffers` of
-//! them (virtio 1.2 §5.1.6.4); without, exactly one, and that must hold any packet.
+//! How: what waits in the ring is memory and nothing else. `receive` takes the buffers of one
+//! packet off the used ring, copies header and first bytes out, and lends the rest in place; only
+//! then is there a packet. Its buffers go back with the next `receive` or `flush`, unless `hold`
+//! takes them out. `flush` posts what is free and publishes once. A slot of the ring keeps its
+//! memory as long as the wanted length stays the same, so posting it again is one `add`. With
+//! mergeable buffers a packet takes `num_buffers` of them (virtio 1.2 §5.1.6.4); without, exactly
+//! one.
 //!
-//! Limits: the device is not trusted. A packet whose lengths or `num_buffers` make no sense is
-//! counted as malformed and its buffers are posted again; a used entry that the ring refuses stops
-//! the queue. The bytes lent can still be changed by the device: copy, then check.
+//! Memory that is missing is never an error: slots stay empty, that is counted, and every later
+//! flush tries again.
+//!
+//! Limits: the device is not trusted. A packet whose lengths, `num_buffers` or header make no sense
+//! is counted as malformed and its buffers are posted again; a used entry that the ring refuses
+//! stops the queue. How long each posted buffer is, is in a private table.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
-use ringway_net::{Counters, DropReason, HEADER_LEN, NetHeader, PACKET_LEN_MAX};
-use ringway_virtq::{Arm, Broken, BufferId, DriverQueue, SharedSlice, Used};
+use ringway_net::{Counters, DropReason, HeaderError, NetHeader, PACKET_LEN_MAX};
+use ringway_virtq::{Arm, Broken, BufferId, DriverQueue, Used};
 
-use crate::pool::Pool;
-use crate::{Arena, ArenaFull};
+use crate::received::{FRAGMENTS_MAX, Fragment, Held, LINEAR_TRUESIZE, Linear, Received};
+use crate::rx_memory::{Extent, RxMemory};
+use crate::{Arena, ArenaFull, RxBufferSizer, RxOptions, RxStatistics};
 
 /// Most elements one posted buffer is divided into.
 pub const ELEMENTS_PER_BUFFER_MAX: usize = 32;
 
-/// How buffers are posted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RxOptions {
-    /// `VIRTIO_NET_F_MRG_RXBUF` was negotiated.
-    pub mergeable: bool,
-    /// Bytes of each buffer, header included.
-    pub buffer_len: u32,
-    /// Elements each buffer is divided into, 1 to [`ELEMENTS_PER_BUFFER_MAX`].
-    pub elements: u16,
+/// What a slot of the ring has.
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    /// Its memory; of length 0: none.
+    extent: Extent,
+    /// The length that was wanted when it was cut; it may be a little longer.
+    wanted: u32,
 }
 
-impl RxOptions {
-    /// One page each: packets are spread over as many as they need.
-    pub const MERGEABLE: Self = Self { mergeable: true, buffer_len: 4096, elements: 1 };
-
-    /// The least that holds any packet when the device may send large ones (virtio 1.2 §5.1.6.3.1).
-    pub const BIG: Self = Self { mergeable: false, buffer_len: 65_562, elements: 1 };
-}
-
-/// A packet lent by [`NetRx::receive`].
-#[derive(Debug)]
-pub struct Received<'a> {
-    /// The header as the device wrote it, decoded; not checked beyond `num_buffers`.
-    pub header: NetHeader,
-    /// The packet's bytes in order.
-    pub pieces: &'a [SharedSlice],
-    /// Sum of their lengths in bytes.
-    pub len: u32,
-}
-
-impl Received<'_> {
-    /// Copies the packet to the start of `into`, which must be at least `len` bytes long.
-    pub fn copy_to(&self, into: &mut [u8]) {
-        let mut rest = into;
-        for piece in self.pieces {
-            let (head, tail) = rest.split_at_mut(piece.len());
-            piece.read(0, head);
-            rest = tail;
-        }
-    }
+/// A slot of the packet that is lent now.
+#[derive(Debug, Clone, Copy)]
+struct Lent {
+    id: BufferId,
+    /// Whether bytes of the packet are in its memory, beyond those copied out.
+    is_kept: bool,
 }
 
 /// The receiveq of a driver.
 #[derive(Debug)]
 pub struct NetRx<Q> {
     queue: Q,
-    pool: Pool,
     options: RxOptions,
-    /// Buffers of the packet that is lent now.
-    lent: Vec<BufferId>,
-    pieces: Vec<SharedSlice>,
+    sizer: RxBufferSizer,
+    memory: RxMemory,
+    /// By buffer id.
+    slots: Vec<Slot>,
+    /// Slots without memory.
+    empty: Vec<BufferId>,
+    lent: Vec<Lent>,
+    /// The packet that is lent now.
+    packet: Option<(NetHeader, u32)>,
+    linear: Linear,
+    fragments: Vec<Fragment>,
     counters: Counters,
+    statistics: RxStatistics,
     broken: Option<Broken>,
 }
 
 /// What the used ring held for one packet.
 enum Taken {
     Nothing,
-    Malformed,
+    Dropped(DropReason),
     Packet(NetHeader, u32),
 }
 
 impl<Q: DriverQueue> NetRx<Q> {
-    /// Takes the buffers from the arena and stages them; the first flush publishes them.
+    /// Takes the memory from the arena and stages buffers; the first flush publishes them.
     /// The queue must be fresh.
     ///
     /// # Errors
     /// [`ArenaFull`].
     pub fn new(queue: Q, arena: &mut Arena, options: &RxOptions) -> Result<Self, ArenaFull> {
-        assert!(options.buffer_len as usize > HEADER_LEN, "{} bytes", options.buffer_len);
-        let elements = usize::from(options.elements);
-        assert!((1..=ELEMENTS_PER_BUFFER_MAX).contains(&elements), "{elements} elements");
-        assert!(options.buffer_len as usize >= elements, "{elements} elements");
+        options.check();
         let size = queue.size();
+        // 12 or 20.
+        let header_len = u32::try_from(options.header_len).unwrap_or(u32::MAX);
+        // Without indirect tables a buffer takes as many entries as it has elements.
+        let buffers_max = (size / options.elements).max(1);
+        let sizer = RxBufferSizer::new(options.scheme, header_len, buffers_max);
+        let (chunk_len, chunks) = options.chunks(&sizer, size);
         let mut rx = Self {
-            pool: Pool::new(arena, size, options.buffer_len)?,
+            memory: RxMemory::new(arena, chunk_len, chunks)?,
             queue,
             options: *options,
+            sizer,
+            slots: vec![Slot::default(); usize::from(size)],
+            // Reversed, so that slots are first taken in rising order.
+            empty: (0..size).rev().map(BufferId).collect(),
             lent: Vec::with_capacity(usize::from(size)),
-            pieces: Vec::with_capacity(usize::from(size)),
+            packet: None,
+            linear: Linear::EMPTY,
+            fragments: Vec::with_capacity(usize::from(size)),
             counters: Counters::default(),
+            statistics: RxStatistics::default(),
             broken: None,
         };
-        rx.refill();
+        rx.fill();
         Ok(rx)
     }
 
@@ -119,10 +120,12 @@ impl<Q: DriverQueue> NetRx<Q> {
             self.take_back();
             match self.take_packet() {
                 Ok(Taken::Nothing) => return Ok(None),
-                Ok(Taken::Malformed) => self.counters.count_drop(DropReason::Malformed),
+                Ok(Taken::Dropped(reason)) => self.counters.count_drop(reason),
                 Ok(Taken::Packet(header, len)) => {
                     self.counters.count(len);
-                    return Ok(Some(Received { header, pieces: &self.pieces, len }));
+                    self.sizer.on_packet(len);
+                    self.packet = Some((header, len));
+                    return Ok(Some(self.lend(header, len)));
                 }
                 Err(broken) => {
                     self.broken = Some(broken);
@@ -133,6 +136,42 @@ impl<Q: DriverQueue> NetRx<Q> {
         Ok(None)
     }
 
+    /// Takes the packet that was lent last out of the ring, to keep it. `None`: there is none, or
+    /// it is in more than [`FRAGMENTS_MAX`] places (counted); then copy it.
+    pub fn hold(&mut self) -> Option<Held> {
+        let (header, len) = self.packet?;
+        if self.fragments.len() > FRAGMENTS_MAX {
+            self.statistics.hold_refused += 1;
+            return None;
+        }
+        let mut fragments = [Fragment::default(); FRAGMENTS_MAX];
+        let count = self.fragments.len();
+        fragments[..count].copy_from_slice(&self.fragments);
+        let truesize = self.truesize();
+        let (slots, empty) = (&mut self.slots, &mut self.empty);
+        self.lent.retain(|lent| {
+            if lent.is_kept {
+                slots[usize::from(lent.id.0)] = Slot::default();
+                empty.push(lent.id);
+            }
+            !lent.is_kept
+        });
+        self.fragments.clear();
+        self.packet = None;
+        self.statistics.held += 1;
+        let (linear, memory) = (self.linear.clone(), self.memory.whole());
+        Some(Held { header, len, truesize, linear, fragments, count, memory })
+    }
+
+    /// Takes back a packet that was held; the next flush can post its memory.
+    pub fn release(&mut self, held: Held) {
+        assert!(held.memory.as_ptr() == self.memory.whole().as_ptr(), "held by another queue");
+        for fragment in &held.fragments[..held.count] {
+            self.memory.give_back_fragment(fragment.extent, fragment.buffers);
+        }
+        self.statistics.released += 1;
+    }
+
     /// Posts every free buffer again and publishes them. `true`: the device wants to be kicked.
     #[must_use]
     pub fn flush(&mut self) -> bool {
@@ -140,7 +179,7 @@ impl<Q: DriverQueue> NetRx<Q> {
             return false;
         }
         self.take_back();
-        self.refill();
+        self.fill();
         self.queue.publish();
         let kick = self.queue.must_kick();
         self.counters.kicks += u64::from(kick);
@@ -158,88 +197,181 @@ impl<Q: DriverQueue> NetRx<Q> {
         &self.counters
     }
 
+    /// The same with the specification's names, and more about memory.
+    pub fn statistics(&self) -> RxStatistics {
+        let posted = self.slots.iter().filter(|slot| slot.extent.len > 0);
+        let posted_bytes = posted.clone().map(|slot| u64::from(slot.extent.len)).sum();
+        RxStatistics {
+            posted_buffers: posted.count() as u64,
+            posted_bytes,
+            buffer_len: self.sizer.next_len(),
+            ..self.statistics.with(&self.counters)
+        }
+    }
+
     /// The ring itself, which keeps working on the same areas.
     pub fn queue(&self) -> &Q {
         &self.queue
     }
 
+    fn lend(&self, header: NetHeader, len: u32) -> Received<'_> {
+        Received {
+            header,
+            len,
+            truesize: self.truesize(),
+            linear: &self.linear,
+            fragments: &self.fragments,
+            memory: self.memory.whole(),
+        }
+    }
+
+    /// Memory that the packet lent now holds.
+    fn truesize(&self) -> u32 {
+        let kept = self.lent.iter().filter(|lent| lent.is_kept);
+        let buffers: u32 = kept.map(|lent| self.slots[usize::from(lent.id.0)].extent.len).sum();
+        LINEAR_TRUESIZE + buffers
+    }
+
     /// The used entries of one packet, first to last.
     fn take_packet(&mut self) -> Result<Taken, Broken> {
         let Some(first) = self.queue.pop_used()? else { return Ok(Taken::Nothing) };
-        let memory = self.lend(first);
-        if memory.len() < HEADER_LEN {
-            return Ok(Taken::Malformed);
+        let header_len = self.options.header_len;
+        let (extent, written) = self.lend_slot(first);
+        if (written as usize) < header_len {
+            return Ok(Taken::Dropped(DropReason::Malformed));
         }
-        let mut bytes = [0; HEADER_LEN];
-        memory.read(0, &mut bytes);
-        let header = NetHeader::decode(&bytes);
-        let (_, payload) = memory.split_at(HEADER_LEN);
-        let mut len = self.keep(payload);
+        self.linear.copy_from(self.memory.bytes(extent), header_len, written as usize);
+        let header = NetHeader::decode(self.linear.header(header_len));
         let buffers = if self.options.mergeable { header.num_buffers } else { 1 };
         if buffers == 0 || buffers > self.queue.size() {
-            return Ok(Taken::Malformed);
+            return Ok(Taken::Dropped(DropReason::Malformed));
         }
+        // At most `written`, which has 32 bits.
+        let skipped = header_len + self.linear.packet().len();
+        let skipped = u32::try_from(skipped).unwrap_or(u32::MAX);
+        self.keep(extent, skipped, written);
+        let mut len = u64::from(written) - header_len as u64;
         for _ in 1..buffers {
             // All buffers of a packet become used together (virtio 1.2 §5.1.6.4): none may miss.
-            let Some(next) = self.queue.pop_used()? else { return Ok(Taken::Malformed) };
-            let memory = self.lend(next);
-            len = len.saturating_add(self.keep(memory));
+            let Some(next) = self.queue.pop_used()? else {
+                return Ok(Taken::Dropped(DropReason::Malformed));
+            };
+            let (extent, written) = self.lend_slot(next);
+            self.keep(extent, 0, written);
+            len += u64::from(written);
         }
-        if len > PACKET_LEN_MAX {
-            return Ok(Taken::Malformed);
-        }
-        Ok(Taken::Packet(header, len))
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        Ok(self.judge(header, len))
     }
 
-    /// Marks a buffer as lent; returns the bytes the device wrote, at most the whole buffer.
-    fn lend(&mut self, used: Used) -> SharedSlice {
-        self.lent.push(used.id);
-        let written = used.len.min(self.pool.slot_len());
-        self.pool.memory(used.id).split_at(written as usize).0
-    }
-
-    /// Adds a piece to the packet, unless it is empty; returns its length.
-    fn keep(&mut self, piece: SharedSlice) -> u32 {
-        if piece.is_empty() {
-            return 0;
+    /// Whether a complete packet can be handed up.
+    #[inline]
+    fn judge(&self, header: NetHeader, len: u32) -> Taken {
+        // Packets merged on the way may be checked already and have no partial checksum.
+        let wrong = header.check(len).is_err_and(|error| error != HeaderError::GsoWithoutCsum);
+        if len == 0 || len > PACKET_LEN_MAX || wrong {
+            return Taken::Dropped(DropReason::Malformed);
         }
-        self.pieces.push(piece);
-        // A piece lies inside a slot, and a slot's length is 32 bits.
-        u32::try_from(piece.len()).unwrap_or(u32::MAX)
+        if !self.options.accepts(&header) {
+            return Taken::Dropped(DropReason::Offload);
+        }
+        Taken::Packet(header, len)
     }
 
+    /// Marks a slot as lent; its memory, and how much of that the device wrote.
+    #[inline]
+    fn lend_slot(&mut self, used: Used) -> (Extent, u32) {
+        let extent = self.slots[usize::from(used.id.0)].extent;
+        self.lent.push(Lent { id: used.id, is_kept: false });
+        (extent, used.len.min(extent.len))
+    }
+
+    /// Adds the bytes from `skipped` to `written` of the slot lent last, unless there are none.
+    #[inline]
+    fn keep(&mut self, extent: Extent, skipped: u32, written: u32) {
+        if written <= skipped {
+            return;
+        }
+        if let Some(lent) = self.lent.last_mut() {
+            lent.is_kept = true;
+        }
+        let piece = Extent { offset: extent.offset + skipped, len: written - skipped };
+        let is_fixed = self.options.scheme.is_fixed();
+        if let Some(before) = self.fragments.last_mut()
+            && before.extent.offset + before.extent.len == piece.offset
+            && (is_fixed || self.memory.is_one_chunk(before.extent.offset, piece.offset))
+        {
+            before.extent.len += piece.len;
+            before.buffers += 1;
+            self.statistics.coalesced += 1;
+            return;
+        }
+        self.fragments.push(Fragment { extent: piece, buffers: 1 });
+    }
+
+    /// The packet lent before is over: its slots are posted again, or emptied.
     fn take_back(&mut self) {
-        self.pieces.clear();
-        for id in self.lent.drain(..) {
-            self.pool.give(id);
-        }
-    }
-
-    /// Stages free buffers until the pool or the ring is out of them.
-    fn refill(&mut self) {
-        while let Some(id) = self.pool.take() {
-            if !self.post(id) {
-                self.pool.give(id);
-                return;
+        self.packet = None;
+        self.fragments.clear();
+        for at in 0..self.lent.len() {
+            let id = self.lent[at].id;
+            let slot = self.slots[usize::from(id.0)];
+            if slot.wanted != self.sizer.next_len() || !self.post(id, slot.extent) {
+                self.memory.give_back(slot.extent.offset);
+                self.slots[usize::from(id.0)] = Slot::default();
+                self.empty.push(id);
             }
         }
+        self.lent.clear();
     }
 
-    fn post(&mut self, id: BufferId) -> bool {
+    /// Gives empty slots memory and stages them, as long as there is some.
+    fn fill(&mut self) {
+        let wanted = self.sizer.next_len();
+        while let Some(&id) = self.empty.last() {
+            let Some(extent) = self.memory.cut(wanted) else {
+                self.count_missing(wanted);
+                return;
+            };
+            if !self.post(id, extent) {
+                self.memory.give_back(extent.offset);
+                return;
+            }
+            self.empty.pop();
+            self.slots[usize::from(id.0)] = Slot { extent, wanted };
+        }
+    }
+
+    /// Counts that memory is out, unless there is just not enough for so many long buffers.
+    fn count_missing(&mut self, wanted: u32) {
+        let posted = self.slots.len() - self.empty.len();
+        self.statistics.no_memory += u64::from(posted < self.memory.buffers_of(wanted) as usize);
+    }
+
+    /// Stages a buffer. `false`: the ring is full.
+    #[inline]
+    fn post(&mut self, id: BufferId, extent: Extent) -> bool {
+        let at = self.memory.device_address(extent.offset);
+        if self.options.elements == 1 {
+            return self.queue.add(&[], &[(at, extent.len)], id).is_ok();
+        }
         let mut room = [(0, 0); ELEMENTS_PER_BUFFER_MAX];
         let elements = &mut room[..usize::from(self.options.elements)];
-        let share = self.options.buffer_len / u32::from(self.options.elements);
-        let mut at = self.pool.device_address(id);
-        let mut left = self.options.buffer_len;
-        for element in elements.iter_mut() {
-            *element = (at, share);
-            at += u64::from(share);
-            left -= share;
-        }
-        if let Some(last) = elements.last_mut() {
-            // The division's rest.
-            last.1 += left;
-        }
+        divide(at, extent.len, elements);
         self.queue.add(&[], elements, id).is_ok()
+    }
+}
+
+/// Divides `len` bytes at `at` into equal elements; the last one has the rest as well.
+fn divide(mut at: u64, len: u32, elements: &mut [(u64, u32)]) {
+    let share = len / u32::try_from(elements.len()).unwrap_or(1);
+    let mut left = len;
+    for element in elements.iter_mut() {
+        *element = (at, share);
+        at += u64::from(share);
+        left -= share;
+    }
+    if let Some(last) = elements.last_mut() {
+        last.1 += left;
     }
 }

@@ -9,6 +9,7 @@
 mod arena;
 mod attachment;
 pub mod beside;
+mod driver_pair;
 pub mod frames;
 pub mod hostile;
 mod raw_front_end;
@@ -21,6 +22,7 @@ pub mod user_guest;
 
 pub use arena::TestMemory;
 pub use attachment::{AttachedQueue, Attachment, GuestError, GuestOptions};
+pub use driver_pair::{ARENA_AT, DriverPair, PairShape};
 pub use hostile::{HostileGuest, Scramble};
 pub use raw_front_end::{Answer, QUEUE_SIZE, RawFrontEnd, pair, vring_addresses};
 pub use raw_front_end::{FDS_MAX, REGIONS, USER_OFFSET};

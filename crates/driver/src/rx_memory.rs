@@ -1,0 +1,150 @@
+//! The memory of one receiveq: equal chunks of an arena, from which buffers are cut.
+//!
+//! How: buffers are cut one behind the other from the current chunk; what would be too short for
+//! one more goes to the last one (its *hole*). A chunk counts its buffers and is free again when
+//! the last one came back. With one length for all buffers a chunk is one buffer, and nothing is
+//! ever cut. Free chunks are numbers in a fixed array: no list node, no allocation.
+//!
+//! Limits: 4 GiB; a buffer lies in one chunk.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use ringway_virtq::SharedSlice;
+
+use crate::rx_buffer::BUFFER_ALIGN;
+use crate::{Arena, ArenaFull, Part};
+
+/// A piece of receive memory: where it starts in it, and how long it is, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub offset: u32,
+    pub len: u32,
+}
+
+/// Chunks, and who uses them.
+#[derive(Debug)]
+pub(crate) struct RxMemory {
+    part: Part,
+    chunk_len: u32,
+    /// Buffers cut from each chunk that are not back.
+    users: Vec<u32>,
+    free: Vec<u32>,
+    /// The chunk that is being cut, and the offset in it of what is left.
+    current: Option<u32>,
+    cut: u32,
+}
+
+impl RxMemory {
+    /// Takes `chunks` chunks of `chunk_len` bytes, a multiple of a cache line.
+    pub fn new(arena: &mut Arena, chunk_len: u32, chunks: u32) -> Result<Self, ArenaFull> {
+        assert!(chunk_len > 0 && chunk_len.is_multiple_of(BUFFER_ALIGN), "chunks of {chunk_len}");
+        let bytes = chunk_len.checked_mul(chunks).ok_or(ArenaFull)?;
+        let part = arena.carve(bytes as usize, BUFFER_ALIGN as usize)?;
+        Ok(Self {
+            part,
+            chunk_len,
+            users: vec![0; chunks as usize],
+            // Reversed, so that chunks are first taken in rising order.
+            free: (0..chunks).rev().collect(),
+            current: None,
+            cut: 0,
+        })
+    }
+
+    /// All of it.
+    pub fn whole(&self) -> SharedSlice {
+        self.part.memory
+    }
+
+    /// Where the device sees an offset.
+    #[inline]
+    pub fn device_address(&self, offset: u32) -> u64 {
+        self.part.device_address + u64::from(offset)
+    }
+
+    /// The bytes of an extent.
+    #[inline]
+    pub fn bytes(&self, extent: Extent) -> SharedSlice {
+        slice(self.part.memory, extent)
+    }
+
+    /// How many buffers of `len` bytes all chunks together make.
+    pub fn buffers_of(&self, len: u32) -> u32 {
+        (self.chunk_len / len) * u32::try_from(self.users.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether two offsets are in the same chunk.
+    #[inline]
+    pub fn is_one_chunk(&self, one: u32, other: u32) -> bool {
+        one / self.chunk_len == other / self.chunk_len
+    }
+
+    /// Cuts a buffer of `len` bytes, or a little more. `None`: no memory now.
+    pub fn cut(&mut self, len: u32) -> Option<Extent> {
+        if self.current.is_none() || self.chunk_len - self.cut < len {
+            self.start_chunk()?;
+        }
+        let chunk = self.current?;
+        let left = self.chunk_len - self.cut;
+        assert!(len > 0 && len <= left, "{len} bytes from a chunk of {}", self.chunk_len);
+        let hole = left - len;
+        let len = if hole < len { left } else { len };
+        let offset = chunk * self.chunk_len + self.cut;
+        self.users[chunk as usize] += 1;
+        self.cut += len;
+        if self.cut == self.chunk_len {
+            self.current = None;
+        }
+        Some(Extent { offset, len })
+    }
+
+    /// Takes back one buffer that starts somewhere in this chunk.
+    pub fn give_back(&mut self, offset: u32) {
+        let chunk = offset / self.chunk_len;
+        let users = &mut self.users[chunk as usize];
+        assert!(*users > 0, "chunk {chunk} given back twice");
+        *users -= 1;
+        if *users > 0 {
+            return;
+        }
+        if self.current == Some(chunk) {
+            self.cut = 0;
+        } else {
+            self.free.push(chunk);
+        }
+    }
+
+    /// Takes back a fragment of that many buffers.
+    pub fn give_back_fragment(&mut self, extent: Extent, buffers: u32) {
+        let last = extent.offset + extent.len.max(1) - 1;
+        let (first, last) = (extent.offset / self.chunk_len, last / self.chunk_len);
+        if first == last {
+            (0..buffers).for_each(|_| self.give_back(extent.offset));
+        } else {
+            // Whole chunks, one buffer each.
+            (first..=last).for_each(|chunk| self.give_back(chunk * self.chunk_len));
+        }
+    }
+
+    /// Leaves the current chunk for a free one. `None`: there is none, nothing changed.
+    fn start_chunk(&mut self) -> Option<()> {
+        let next = self.free.pop()?;
+        if let Some(left) = self.current.replace(next)
+            && self.users[left as usize] == 0
+        {
+            self.free.push(left);
+        }
+        self.cut = 0;
+        Some(())
+    }
+}
+
+/// The bytes of an extent that was cut from this memory.
+#[inline]
+pub(crate) fn slice(memory: SharedSlice, extent: Extent) -> SharedSlice {
+    match memory.slice(extent.offset as usize, extent.len as usize) {
+        Some(bytes) => bytes,
+        None => unreachable!("{extent:?} was cut from {} bytes", memory.len()),
+    }
+}
