@@ -19,6 +19,7 @@ mod flow;
 mod header;
 mod mac;
 mod negotiated;
+pub mod notify;
 pub mod offload;
 mod packet;
 mod queue_commands;

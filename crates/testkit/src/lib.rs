@@ -12,6 +12,7 @@ pub mod beside;
 mod driver_pair;
 pub mod frames;
 pub mod hostile;
+pub mod pacing;
 mod raw_front_end;
 mod rings;
 mod ringway_process;

@@ -1,0 +1,244 @@
+//! A window that follows the traffic: the long timer's throughput for a stream, and no delay at
+//! all for a ping.
+//!
+//! The window is how many buffers may pass before the other side is told. It is what fits into
+//! [`PATIENCE_NS`] at the rate seen last, at most twice the one before. A timer ends just behind
+//! the moment at which the window should be full. If it ends first, the traffic has changed: a
+//! window that filled at least half is halved, anything less makes it one, and it stays one for
+//! [`CAUTION_PACKETS`]. At one, every buffer is told at once and there is no timer.
+//!
+//! ADR 18 gives the reason for each constant.
+
+use super::{Held, NOTHING, Nanos, Plan, Side, Visit, arm_after};
+
+/// Longest time in nanoseconds by which a window delays a buffer: what it costs to wake a sleeping
+/// peer. Waiting longer would cost the buffer more than the wake-up that is spared.
+pub const PATIENCE_NS: u64 = 30_000;
+
+/// Largest window in buffers: what a worker moves in one visit.
+pub const WINDOW_MAX_PACKETS: u32 = 64;
+
+/// Buffers told one by one after the timer found next to nothing. More than 100, so that at most
+/// one buffer in a hundred pays for trying: the 99th percentile never sees it.
+const CAUTION_PACKETS: u32 = 128;
+
+/// The same after one attempt after the other has failed: a thousand pings pay for one.
+const CAUTION_PACKETS_MAX: u32 = 1024;
+
+/// Shortest timer in nanoseconds: one that ends sooner costs more than telling the peer.
+const TIMER_NS_MIN: u64 = 5_000;
+
+/// Longest gap between two buffers that counts, in units of the patience: after a pause of any
+/// length a few buffers suffice to see the new rate.
+const GAP_NS_MAX: u64 = 4 * PATIENCE_NS;
+
+/// Why a window is what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Cause {
+    /// The policy has no window that changes.
+    Fixed,
+    /// Nothing has happened yet.
+    #[default]
+    Started,
+    /// Windows fill in time: it grew.
+    Filled,
+    /// Fewer buffers fit into the patience than before.
+    Slower,
+    /// A stream the other way keeps the owner awake: it finds the buffers by itself.
+    AwakeAnyway,
+    /// The side that takes is the slower one.
+    Behind,
+    /// The timer ended with the window half full.
+    HalfFull,
+    /// The timer ended with next to nothing: request and response, or the end of a burst.
+    Ended,
+}
+
+impl Cause {
+    /// A few words for statistics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fixed => "fixed",
+            Self::Started => "started",
+            Self::Filled => "windows fill",
+            Self::Slower => "slower",
+            Self::AwakeAnyway => "awake anyway",
+            Self::Behind => "taker is behind",
+            Self::HalfFull => "half full at timer",
+            Self::Ended => "empty at timer",
+        }
+    }
+}
+
+/// State of one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Adaptive {
+    window: u32,
+    window_max: u32,
+    /// Moving average between two buffers.
+    gap_ns: u64,
+    last: Nanos,
+    held: Held,
+    /// When the timer of a taker ends.
+    wake_at: Option<Nanos>,
+    /// Buffers left to be told one by one.
+    caution: u32,
+    /// What `caution` was last set to.
+    cautious_for: u32,
+    /// Since the last visit the owner was awake for a stream the other way.
+    is_streaming: bool,
+    cause: Cause,
+}
+
+/// Buffers moved at one waking that make a stream: no request and response moves as many.
+const STREAM_PACKETS: u32 = 4;
+
+impl Adaptive {
+    /// For a queue of `size` entries, at most a quarter of which may wait.
+    pub fn new(size: u16) -> Self {
+        Self {
+            window: 1,
+            window_max: (u32::from(size) / 4).clamp(1, WINDOW_MAX_PACKETS),
+            gap_ns: GAP_NS_MAX,
+            last: Nanos(0),
+            held: Held { packets: 0, since: Nanos(0) },
+            wake_at: None,
+            caution: 0,
+            cautious_for: CAUTION_PACKETS,
+            is_streaming: false,
+            cause: Cause::Started,
+        }
+    }
+
+    /// Buffers that may pass before the other side is told.
+    pub const fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// Why it is what it is.
+    pub const fn cause(&self) -> Cause {
+        self.cause
+    }
+
+    /// How long the timer would run now, in nanoseconds; 0 at a window of one.
+    pub fn patience_ns(&self) -> u64 {
+        match self.window {
+            1 => 0,
+            _ if self.cause == Cause::AwakeAnyway => PATIENCE_NS,
+            // The peer has to hear of the room and wake up, and then we do.
+            _ if self.cause == Cause::Behind => 2 * PATIENCE_NS,
+            // A quarter more than the window should take.
+            window => {
+                let expected = u64::from(window) * self.gap_ns;
+                (expected + expected / 4).clamp(TIMER_NS_MIN, PATIENCE_NS + PATIENCE_NS / 4)
+            }
+        }
+    }
+
+    pub(super) fn after(&mut self, visit: Visit) -> Plan {
+        self.observe(visit);
+        match visit.side {
+            Side::Gives => self.give(visit),
+            Side::Takes => self.take(visit),
+        }
+    }
+
+    /// The owner was awake for `moved` buffers elsewhere, and looked here, too.
+    pub(super) fn looked(&mut self, moved: u32) {
+        self.is_streaming |= moved >= STREAM_PACKETS;
+    }
+
+    fn observe(&mut self, visit: Visit) {
+        if visit.moved == 0 {
+            return;
+        }
+        let gap_ns = visit.now.since(self.last).min(GAP_NS_MAX * u64::from(visit.moved));
+        self.gap_ns = (3 * self.gap_ns + gap_ns / u64::from(visit.moved)) / 4;
+        self.last = visit.now;
+        self.caution = self.caution.saturating_sub(visit.moved);
+    }
+
+    fn give(&mut self, visit: Visit) -> Plan {
+        self.held.add(visit.moved, visit.now);
+        if self.held.packets == 0 {
+            return NOTHING;
+        }
+        let wake_at = self.held.since.plus(self.patience_ns());
+        let held = self.held.packets;
+        if held >= self.window {
+            self.filled(held);
+        } else if visit.now >= wake_at {
+            self.ran_out(held);
+        } else if !visit.short {
+            return Plan::hold(wake_at);
+        }
+        self.held.release()
+    }
+
+    fn take(&mut self, visit: Visit) -> Plan {
+        if visit.more {
+            self.wake_at = None;
+            return Plan::COME_BACK;
+        }
+        let was_streaming = core::mem::take(&mut self.is_streaming);
+        let is_timer = self.wake_at.take().is_some_and(|wake_at| visit.now >= wake_at);
+        match visit.moved {
+            _ if was_streaming && (visit.moved > 0 || self.cause == Cause::AwakeAnyway) => {
+                self.keep_company();
+            }
+            moved if is_timer && moved < self.window => self.ran_out(moved),
+            0 => {}
+            moved => self.filled(moved),
+        }
+        if self.window == 1 {
+            return NOTHING;
+        }
+        let wake_at = visit.now.plus(self.patience_ns());
+        self.wake_at = Some(wake_at);
+        Plan { arm: arm_after(self.window), ..Plan::hold(wake_at) }
+    }
+
+    /// The window was full in time: both sides keep up.
+    fn filled(&mut self, moved: u32) {
+        // Whoever finds so many was behind, and its own pace says nothing of the other side's. If
+        // the guess is wrong, one buffer in as many as caution asks for pays.
+        if moved >= CAUTION_PACKETS {
+            (self.window, self.cause) = (self.window_max, Cause::Behind);
+            return;
+        }
+        if self.caution > 0 {
+            return;
+        }
+        let fits = u32::try_from(PATIENCE_NS / self.gap_ns.max(1)).unwrap_or(u32::MAX);
+        let fits = fits.clamp(1, self.window_max);
+        let window = fits.min(self.window * 2);
+        if window > self.window {
+            self.cautious_for = CAUTION_PACKETS;
+        }
+        self.change(window, if window > self.window { Cause::Filled } else { Cause::Slower });
+    }
+
+    /// The owner was awake for a stream the other way, and will be again before the timer ends.
+    fn keep_company(&mut self) {
+        if self.caution == 0 {
+            (self.window, self.cause) = (self.window_max, Cause::AwakeAnyway);
+        }
+    }
+
+    /// The timer ended with `moved` buffers, less than the window.
+    fn ran_out(&mut self, moved: u32) {
+        if moved >= self.window.div_ceil(2) && moved > 1 {
+            return self.change(self.window / 2, Cause::HalfFull);
+        }
+        self.caution = self.cautious_for;
+        self.cautious_for = (2 * self.cautious_for).min(CAUTION_PACKETS_MAX);
+        self.change(1, Cause::Ended);
+    }
+
+    fn change(&mut self, window: u32, cause: Cause) {
+        if window != self.window {
+            self.window = window.max(1);
+            self.cause = cause;
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Who notifies whom, and when: one decision after each visit to a queue, as a pure value.
+//!
+//! How: a queue has two directions, and each has one [`Notifier`] at the side that decides. The
+//! side that *gives* buffers (packets to a receiveq, used buffers of a transmitq, or a driver's own
+//! packets) may hold a notification back. The side that *takes* them says after how many it wants
+//! to hear, and may look by itself when a timer ends. Both hand in what the visit moved and get a
+//! [`Plan`]. Time is an argument and the next wake-up a result; nothing here reads a clock or
+//! touches a ring, so the same code runs in the worker, in a driver and in a simulator.
+//!
+//! What is held back is the *question*: a giver that was told not to notify does not ask the ring
+//! whether the peer wants to hear. The ring answers for everything published since it was last
+//! asked, and by then the peer may have taken it all without being told.
+//!
+//! Limits: a plan with a `wake_at` needs a timer. An owner that has none calls
+//! [`Notifier::without_timer`], which turns every plan into one that is safe without.
+
+mod adaptive;
+mod coalesce;
+mod parse;
+mod returns;
+mod timer;
+
+use ringway_virtq::Arm;
+
+pub use adaptive::{Adaptive, Cause, PATIENCE_NS, WINDOW_MAX_PACKETS};
+pub use coalesce::{Coalesce, CoalesceLimits};
+pub use parse::PolicyError;
+pub use returns::{LULL_NS, RETURN_WAIT_NS, Returns};
+pub use timer::Timer;
+
+/// A moment in nanoseconds since some fixed one; which, is the owner's choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// This moment and `ns` nanoseconds more.
+    #[must_use]
+    pub const fn plus(self, ns: u64) -> Self {
+        Self(self.0.saturating_add(ns))
+    }
+
+    /// Nanoseconds from `earlier` to here; 0 if it is not earlier.
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// On which side of the direction the owner stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Publishes buffers and notifies.
+    Gives,
+    /// Takes buffers and is notified.
+    Takes,
+}
+
+/// What one visit to a queue did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Visit {
+    /// When it ended.
+    pub now: Nanos,
+    /// On which side the owner stands; the same at every visit.
+    pub side: Side,
+    /// Buffers published, or taken.
+    pub moved: u32,
+    /// The owner comes back at once by itself: there is more to do, it only ran out of budget.
+    pub more: bool,
+    /// The peer may be waiting for this notification to go on at all: the ring is full or empty.
+    pub short: bool,
+}
+
+/// What to do until the next visit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// Ask the ring now, and notify if the peer wants it (a giver).
+    pub notify: bool,
+    /// When the peer shall notify us (a taker).
+    pub arm: Arm,
+    /// Visit again at this moment, even if nothing was heard.
+    pub wake_at: Option<Nanos>,
+}
+
+impl Plan {
+    const NOTIFY: Self = Self { notify: true, arm: Arm::Next, wake_at: None };
+    const COME_BACK: Self = Self { notify: false, arm: Arm::Never, wake_at: None };
+
+    const fn hold(wake_at: Nanos) -> Self {
+        Self { notify: false, arm: Arm::Next, wake_at: Some(wake_at) }
+    }
+}
+
+/// A policy by name, with its parameters: what a user chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Policy {
+    /// Notify at every visit, and ask to be notified of every buffer.
+    Every,
+    /// Notify when nothing more is at hand, and ask when everything was taken.
+    OnEmpty,
+    /// The 2008 scheme: notifications are suppressed while a timer runs.
+    Timer {
+        /// How long it runs, in microseconds.
+        usecs: u32,
+    },
+    /// `VIRTIO_NET_F_NOTF_COAL`: after so many packets or so much time.
+    Coalesce(CoalesceLimits),
+    /// A window that follows the traffic.
+    #[default]
+    Adaptive,
+}
+
+/// What decides about one direction of one queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notifier {
+    /// See [`Policy::Every`].
+    Every,
+    /// See [`Policy::OnEmpty`].
+    OnEmpty,
+    /// See [`Policy::Timer`].
+    Timer(Timer),
+    /// See [`Policy::Coalesce`].
+    Coalesce(Coalesce),
+    /// See [`Policy::Adaptive`].
+    Adaptive(Adaptive),
+    /// What [`Policy::Adaptive`] does for used buffers that nobody waits for.
+    Returns(Returns),
+}
+
+impl Notifier {
+    /// For packets, in a queue of `size` entries.
+    pub fn new(policy: Policy, size: u16) -> Self {
+        match policy {
+            Policy::Every => Self::Every,
+            Policy::OnEmpty => Self::OnEmpty,
+            Policy::Timer { usecs } => Self::Timer(Timer::new(usecs, size)),
+            Policy::Coalesce(limits) => Self::Coalesce(Coalesce::new(limits)),
+            Policy::Adaptive => Self::Adaptive(Adaptive::new(size)),
+        }
+    }
+
+    /// For buffers that only go back to their owner: used buffers of a transmitq.
+    pub fn for_returns(policy: Policy, size: u16) -> Self {
+        match policy {
+            Policy::Adaptive => Self::Returns(Returns::new(size)),
+            fixed => Self::new(fixed, size),
+        }
+    }
+
+    /// Decides after a visit.
+    pub fn after(&mut self, visit: Visit) -> Plan {
+        match self {
+            Self::Every => Plan::NOTIFY,
+            Self::OnEmpty if visit.more && !visit.short => Plan::COME_BACK,
+            Self::OnEmpty => Plan::NOTIFY,
+            Self::Timer(timer) => timer.after(visit),
+            Self::Coalesce(coalesce) => coalesce.after(visit),
+            Self::Adaptive(adaptive) => adaptive.after(visit),
+            Self::Returns(returns) => returns.after(visit),
+        }
+    }
+
+    /// A taker was awake for `moved` buffers elsewhere, and looks here whenever it is.
+    pub fn looked(&mut self, moved: u32) {
+        if let Self::Adaptive(adaptive) = self {
+            adaptive.looked(moved);
+        }
+    }
+
+    /// As [`after`](Self::after), for an owner without a timer: whatever would have waited for
+    /// one is notified, or asked for, at once.
+    pub fn without_timer(&mut self, visit: Visit) -> Plan {
+        let plan = self.after(visit);
+        match (plan.wake_at, visit.side) {
+            (None, _) => plan,
+            (Some(_), Side::Gives) => Plan::NOTIFY,
+            (Some(_), Side::Takes) => Plan { arm: Arm::Next, wake_at: None, ..plan },
+        }
+    }
+
+    /// Buffers that may pass before the peer is told; 1 for a policy without a window.
+    pub fn window(&self) -> u32 {
+        match self {
+            Self::Every | Self::OnEmpty => 1,
+            Self::Timer(timer) => timer.window(),
+            Self::Coalesce(coalesce) => coalesce.limits().max_packets.max(1),
+            Self::Adaptive(adaptive) => adaptive.window(),
+            Self::Returns(returns) => returns.window(),
+        }
+    }
+
+    /// Longest time in nanoseconds for which anything is held back, as of now.
+    pub fn timer_ns(&self) -> u64 {
+        match self {
+            Self::Every | Self::OnEmpty => 0,
+            Self::Timer(timer) => timer.timer_ns(),
+            Self::Coalesce(coalesce) => coalesce.limits().timer_ns(),
+            Self::Adaptive(adaptive) => adaptive.patience_ns(),
+            Self::Returns(_) => RETURN_WAIT_NS,
+        }
+    }
+
+    /// Why the window was last changed.
+    pub fn cause(&self) -> Cause {
+        match self {
+            Self::Adaptive(adaptive) => adaptive.cause(),
+            _ => Cause::Fixed,
+        }
+    }
+}
+
+/// What a giver has published and not notified of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Held {
+    packets: u32,
+    since: Nanos,
+}
+
+impl Held {
+    /// Counting starts with the first packet after a notification.
+    fn add(&mut self, moved: u32, now: Nanos) {
+        if self.packets == 0 {
+            self.since = now;
+        }
+        self.packets = self.packets.saturating_add(moved);
+    }
+
+    /// Notifies, and starts anew.
+    fn release(&mut self) -> Plan {
+        self.packets = 0;
+        Plan::NOTIFY
+    }
+}
+
+/// Nothing is held and nothing was moved: nobody need be told.
+const NOTHING: Plan = Plan { notify: false, arm: Arm::Next, wake_at: None };
+
+/// After so many, as a ring can be asked for.
+fn arm_after(packets: u32) -> Arm {
+    match u16::try_from(packets).unwrap_or(u16::MAX) {
+        0 | 1 => Arm::Next,
+        packets => Arm::After(packets),
+    }
+}

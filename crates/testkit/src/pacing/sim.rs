@@ -1,0 +1,363 @@
+//! The simulation: two processors, three directions, one remote end.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use ringway_net::notify::{Notifier, Policy, Side};
+use ringway_virtq::Arm;
+
+use super::load::{Flows, Load};
+use super::parts::{Done, NEVER, Paced, Processor};
+use super::{Costs, Direction, Guest, Outcome};
+use crate::Rng;
+
+/// Entries of both queues.
+const RING_SIZE: u16 = 256;
+/// Packets per visit, as in the worker.
+const BUDGET_PACKETS: usize = 64;
+
+/// Runs one load under one policy.
+pub fn simulate(load: &Load, policy: Policy, guest: Guest, seed: u64) -> Outcome {
+    let mut sim = Sim::new(load, policy, guest, seed);
+    sim.run(load.packets);
+    sim.outcome()
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Packet {
+    flow: usize,
+    is_answer: bool,
+    ready_at: u64,
+}
+
+/// What happens outside the two processors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A flow would like to send.
+    Ready(usize),
+    /// A packet from the remote end reaches the device: (flow, is an answer).
+    Arrives(usize, bool),
+    /// The sender of a flow hears an answer at the remote end.
+    Answered(usize),
+}
+
+struct Flow {
+    shape: Flows,
+    unanswered: u32,
+    heard: u32,
+    sent: u32,
+    is_waiting: bool,
+}
+
+struct Sim {
+    costs: Costs,
+    guest_kind: Guest,
+    flows: Vec<Flow>,
+    rng: Rng,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    event_count: u64,
+    guest: Processor,
+    device: Processor,
+    outbox: VecDeque<Packet>,
+    inbox: VecDeque<Packet>,
+    from_guest: Direction<Packet>,
+    to_guest: Direction<Packet>,
+    returns: Direction<()>,
+    in_flight: usize,
+    kicks: Paced,
+    calls: Paced,
+    return_calls: Paced,
+    guest_takes: Paced,
+    taken_by_guest: usize,
+    /// A call came that the guest has not looked after.
+    is_called: bool,
+    /// The guest takes packets until there are none, then says when to be called.
+    is_receiving: bool,
+    /// The visit of the device that is going on.
+    visit: Option<Done>,
+    /// What the device last asked for.
+    armed: Arm,
+    latencies: Vec<u64>,
+    is_ending: bool,
+}
+
+impl Sim {
+    fn new(load: &Load, policy: Policy, guest: Guest, seed: u64) -> Self {
+        let flows = load.flows.iter().flat_map(|shape| std::iter::repeat_n(*shape, shape.count));
+        let new_flow = |shape| Flow { shape, unanswered: 0, heard: 0, sent: 0, is_waiting: false };
+        let (device_calls, guest_takes) = match guest {
+            Guest::Stock => (policy, Policy::OnEmpty),
+            Guest::Paced => (Policy::OnEmpty, policy),
+        };
+        let costs = Costs::TWO_CORES;
+        let guest_packet_ns = costs.guest_packet_ns + load.slow_guest_ns;
+        let mut sim = Self {
+            costs: Costs { guest_packet_ns, ..costs },
+            guest_kind: guest,
+            flows: flows.map(new_flow).collect(),
+            rng: Rng::new(seed),
+            events: BinaryHeap::new(),
+            event_count: 0,
+            guest: Processor::default(),
+            device: Processor::default(),
+            outbox: VecDeque::new(),
+            inbox: VecDeque::new(),
+            from_guest: Direction::default(),
+            to_guest: Direction::default(),
+            returns: Direction::default(),
+            in_flight: 0,
+            kicks: Paced::new(Notifier::new(policy, RING_SIZE), Side::Takes),
+            calls: Paced::new(Notifier::new(device_calls, RING_SIZE), Side::Gives),
+            return_calls: Paced::new(Notifier::for_returns(policy, RING_SIZE), Side::Gives),
+            guest_takes: Paced::new(Notifier::new(guest_takes, RING_SIZE), Side::Takes),
+            taken_by_guest: 0,
+            is_called: false,
+            is_receiving: false,
+            visit: None,
+            armed: Arm::Next,
+            latencies: Vec::new(),
+            is_ending: false,
+        };
+        sim.guest.sleep(None);
+        sim.device.sleep(None);
+        for flow in 0..sim.flows.len() {
+            sim.next_packet_of(flow, 0);
+        }
+        sim
+    }
+
+    fn run(&mut self, packets: u64) {
+        loop {
+            self.is_ending = self.latencies.len() as u64 >= packets;
+            let event_at = self.events.peek().map_or(NEVER, |Reverse((at, ..))| *at);
+            let now = event_at.min(self.guest.turn_at).min(self.device.turn_at);
+            if now == NEVER {
+                return;
+            }
+            if event_at == now {
+                if let Some(Reverse((_, _, event))) = self.events.pop() {
+                    self.happen(event, now);
+                }
+            } else if self.device.turn_at == now {
+                // A timer ends a sleep as late as a notification does.
+                match self.device.is_asleep {
+                    true => self.device.wake(now + self.costs.wake_ns),
+                    false => self.device_turn(now),
+                }
+            } else {
+                match self.guest.is_asleep {
+                    true => self.guest.wake(now + self.costs.wake_ns),
+                    false => self.guest_turn(now),
+                }
+            }
+        }
+    }
+
+    fn schedule(&mut self, at: u64, event: Event) {
+        self.event_count += 1;
+        self.events.push(Reverse((at, self.event_count, event)));
+    }
+
+    /// Asks for the next packet of a flow, as soon as its shape allows.
+    fn next_packet_of(&mut self, at: usize, now: u64) {
+        let flow = &mut self.flows[at];
+        if flow.is_waiting || flow.unanswered >= flow.shape.window || self.is_ending {
+            return;
+        }
+        flow.is_waiting = true;
+        let gap_ns = match flow.shape.is_random {
+            true => self.rng.below(2 * flow.shape.gap_ns),
+            false => flow.shape.gap_ns,
+        };
+        let is_burst_over =
+            flow.shape.burst > 0 && flow.sent > 0 && flow.sent.is_multiple_of(flow.shape.burst);
+        let off_ns = if is_burst_over { flow.shape.off_ns } else { 0 };
+        self.schedule(now + gap_ns + off_ns, Event::Ready(at));
+    }
+
+    fn happen(&mut self, event: Event, now: u64) {
+        match event {
+            Event::Ready(at) => {
+                let flow = &mut self.flows[at];
+                flow.is_waiting = false;
+                flow.unanswered += 1;
+                flow.sent += 1;
+                self.send(at, false, now);
+                self.next_packet_of(at, now);
+            }
+            Event::Arrives(flow, is_answer) => {
+                self.inbox.push_back(Packet { flow, is_answer, ready_at: now });
+                self.device.wake(now + self.costs.wake_ns);
+            }
+            Event::Answered(flow) => self.answered(flow, now),
+        }
+    }
+
+    /// One end of a flow sends: the request its sender, the answer its receiver.
+    fn send(&mut self, flow: usize, is_answer: bool, now: u64) {
+        if self.flows[flow].shape.remote_sends == is_answer {
+            self.outbox.push_back(Packet { flow, is_answer, ready_at: now });
+            self.guest.wake(now);
+        } else {
+            self.schedule(now, Event::Arrives(flow, is_answer));
+        }
+    }
+
+    fn answered(&mut self, at: usize, now: u64) {
+        let flow = &mut self.flows[at];
+        flow.unanswered = flow.unanswered.saturating_sub(flow.shape.answer_every);
+        self.next_packet_of(at, now);
+    }
+
+    /// A packet got to its end at `now`; that end reacts.
+    fn delivered(&mut self, packet: Packet, now: u64, to_remote: bool) {
+        self.latencies.push(now - packet.ready_at);
+        let flow = &mut self.flows[packet.flow];
+        // Jitter: without it, timers and round trips lock into step, which no machine shows.
+        let remote_ns = self.rng.between(self.costs.remote_ns / 2, self.costs.remote_ns * 3 / 2);
+        let reacts_at = now + if to_remote { remote_ns } else { 0 };
+        if packet.is_answer {
+            return self.schedule(reacts_at, Event::Answered(packet.flow));
+        }
+        flow.heard += 1;
+        if flow.heard.is_multiple_of(flow.shape.answer_every) {
+            match to_remote {
+                true => self.schedule(reacts_at, Event::Arrives(packet.flow, true)),
+                false => self.send(packet.flow, true, reacts_at),
+            }
+        }
+    }
+
+    /// A visit begins: packets are taken, and what comes of them shows when it ends.
+    fn device_turn(&mut self, now: u64) {
+        if let Some(done) = self.visit.take() {
+            return self.device_finishes(now, done);
+        }
+        let mut end = now + self.costs.device_visit_ns;
+        let mut done = Done::default();
+        while done.from < BUDGET_PACKETS {
+            let Some(packet) = self.from_guest.take() else { break };
+            end += self.costs.device_packet_ns;
+            self.delivered(packet, end, true);
+            done.from += 1;
+        }
+        done.to = self.inbox.len().min(BUDGET_PACKETS);
+        end += self.costs.device_packet_ns * done.to as u64;
+        // Who notifies every time is not stopped from it during the visit either.
+        let is_every = matches!(self.kicks.notifier, Notifier::Every);
+        self.from_guest.arm(if is_every { Arm::Next } else { Arm::Never });
+        self.visit = Some(done);
+        self.device.turn_at = end;
+    }
+
+    /// A visit ends: publish, notify, arm, look once more, sleep.
+    fn device_finishes(&mut self, now: u64, done: Done) {
+        for packet in self.inbox.drain(..done.to) {
+            self.to_guest.give(packet);
+        }
+        for _ in 0..done.from {
+            self.returns.give(());
+        }
+        let mut end = now;
+        let more = !self.from_guest.is_empty();
+        let plan = self.return_calls.after(now, done.from, more);
+        if plan.notify() && self.returns.must_notify() {
+            end += self.costs.call_ns;
+            self.guest.wake(end + self.costs.wake_ns);
+        }
+        self.kicks.notifier.looked(u32::try_from(done.to).unwrap_or(u32::MAX));
+        let plan = self.calls.after(now, done.to, !self.inbox.is_empty());
+        if plan.notify() && self.to_guest.must_notify() {
+            end += self.costs.call_ns;
+            self.is_called = true;
+            self.guest.wake(end + self.costs.wake_ns);
+        }
+        let arm = self.kicks.after(now, done.from, more).arm_or(self.armed);
+        self.armed = if arm == Arm::Never { self.armed } else { arm };
+        if self.from_guest.arm(arm) || more || !self.inbox.is_empty() {
+            self.device.turn_at = end;
+            return;
+        }
+        let timers = [self.kicks.wake_at, self.calls.wake_at, self.return_calls.wake_at];
+        self.device.sleep(timers.into_iter().flatten().min());
+    }
+
+    fn guest_turn(&mut self, now: u64) {
+        let mut end = now;
+        let mut taken = 0;
+        let room = if self.is_receiving || self.is_called { BUDGET_PACKETS } else { 0 };
+        self.is_receiving |= std::mem::take(&mut self.is_called);
+        while taken < room {
+            let Some(packet) = self.to_guest.take() else { break };
+            end += self.costs.guest_packet_ns;
+            self.delivered(packet, end, false);
+            taken += 1;
+        }
+        self.taken_by_guest += taken;
+        while self.returns.take().is_some() {
+            self.in_flight -= 1;
+        }
+        if taken > 0 {
+            self.guest.turn_at = end;
+        } else if self.in_flight < usize::from(RING_SIZE)
+            && let Some(packet) = self.outbox.pop_front()
+        {
+            self.guest_sends(packet, &mut end);
+            self.guest.turn_at = end;
+        } else {
+            self.guest_rests(end);
+        }
+    }
+
+    fn guest_sends(&mut self, packet: Packet, end: &mut u64) {
+        *end += match self.guest_kind {
+            _ if packet.is_answer => 0,
+            _ => self.costs.guest_packet_ns,
+        };
+        self.from_guest.give(packet);
+        self.in_flight += 1;
+        // Linux asks for a call after three quarters of what is in flight.
+        let quarters = u16::try_from(self.in_flight * 3 / 4).unwrap_or(u16::MAX);
+        self.returns.arm(Arm::After(quarters.max(1)));
+        if self.from_guest.must_notify() {
+            *end += self.costs.kick_ns;
+            self.device.wake(*end + self.costs.wake_ns);
+        }
+    }
+
+    /// Nothing to do: says when to be called, looks once more, sleeps.
+    fn guest_rests(&mut self, now: u64) {
+        let moved = std::mem::take(&mut self.taken_by_guest);
+        self.is_receiving |= self.guest_takes.wake_at.is_some_and(|at| at <= now);
+        let mut is_more = false;
+        if std::mem::take(&mut self.is_receiving) {
+            let arm = self.guest_takes.after(now, moved, false).arm_or(Arm::Next);
+            is_more = self.to_guest.arm(arm);
+            self.is_receiving = is_more;
+        }
+        let is_full = !self.outbox.is_empty();
+        if is_more || (is_full && self.returns.arm(Arm::Next)) {
+            self.guest.turn_at = now;
+            return;
+        }
+        self.guest.sleep(self.guest_takes.wake_at);
+    }
+
+    fn outcome(mut self) -> Outcome {
+        self.latencies.sort_unstable();
+        let at = |percent: usize| self.latencies[(self.latencies.len() - 1) * percent / 100];
+        let waiting =
+            [self.outbox.len(), self.inbox.len(), self.from_guest.len(), self.to_guest.len()];
+        Outcome {
+            packets: self.latencies.len() as u64,
+            lost: waiting.iter().sum::<usize>() as u64,
+            kicks: self.from_guest.notifications,
+            calls: self.to_guest.notifications,
+            return_calls: self.returns.notifications,
+            device_wakes: self.device.wakes,
+            p50_ns: at(50),
+            p99_ns: at(99),
+            max_ns: at(100),
+        }
+    }
+}

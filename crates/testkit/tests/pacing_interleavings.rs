@@ -1,0 +1,196 @@
+//! No wake-up is lost: every interleaving of a side that gives and a side that takes, in small.
+//!
+//! Each side does its steps one at a time: publish, ask, notify; take, arm, look once more, sleep.
+//! All orders of these steps are tried. When nobody can move any more, everything must have been
+//! taken. Timers end only when nobody else can move: what a policy does not ask a timer for must
+//! get there without.
+
+use std::collections::HashSet;
+
+use ringway_net::notify::{Nanos, Notifier, Policy, Side, Visit};
+use ringway_testkit::pacing::Direction;
+use ringway_virtq::Arm;
+
+const PACKETS: u32 = 3;
+const POLICIES: [&str; 5] = ["every", "on-empty", "timer:50us", "coalesce:2,50us", "adaptive"];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Giver {
+    Publish,
+    Ask,
+    Notify,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Taker {
+    Take,
+    Arm,
+    LookAgain,
+    Asleep,
+}
+
+#[derive(Debug, Clone)]
+struct World {
+    giver: Giver,
+    taker: Taker,
+    ring: Direction<()>,
+    gives: Notifier,
+    takes: Notifier,
+    given: u32,
+    taken: u32,
+    moved: u32,
+    is_notified: bool,
+    timers: [Option<Nanos>; 2],
+    now: u64,
+    has_timers: bool,
+    /// The defect that the test must find.
+    forgets_second_look: bool,
+}
+
+impl World {
+    fn new(gives: &str, takes: &str, has_timers: bool) -> Self {
+        let notifier = |text: &str| Notifier::new(text.parse::<Policy>().unwrap(), 16);
+        Self {
+            giver: Giver::Publish,
+            taker: Taker::Take,
+            ring: Direction::default(),
+            gives: notifier(gives),
+            takes: notifier(takes),
+            given: 0,
+            taken: 0,
+            moved: 0,
+            is_notified: false,
+            timers: [None; 2],
+            now: 0,
+            has_timers,
+            forgets_second_look: false,
+        }
+    }
+
+    fn decide(&mut self, side: Side, moved: u32) -> (bool, Arm) {
+        let visit = Visit { now: Nanos(self.now), side, moved, more: false, short: false };
+        let notifier = if side == Side::Gives { &mut self.gives } else { &mut self.takes };
+        let plan = match self.has_timers {
+            true => notifier.after(visit),
+            false => notifier.without_timer(visit),
+        };
+        self.timers[usize::from(side == Side::Takes)] = plan.wake_at;
+        (plan.notify, plan.arm)
+    }
+
+    /// One step of the giver; `false`: it has none.
+    fn give(&mut self) -> bool {
+        self.giver = match self.giver {
+            Giver::Publish if self.given < PACKETS => {
+                self.ring.give(());
+                self.given += 1;
+                self.moved_by_giver(1)
+            }
+            Giver::Publish => return false,
+            Giver::Ask => match self.ring.must_notify() {
+                true => Giver::Notify,
+                false => Giver::Publish,
+            },
+            Giver::Notify => {
+                self.is_notified = true;
+                Giver::Publish
+            }
+        };
+        self.now += 700;
+        true
+    }
+
+    fn moved_by_giver(&mut self, moved: u32) -> Giver {
+        match self.decide(Side::Gives, moved) {
+            (true, _) => Giver::Ask,
+            (false, _) => Giver::Publish,
+        }
+    }
+
+    /// One step of the taker; `false`: it has none.
+    fn take(&mut self) -> bool {
+        self.taker = match self.taker {
+            Taker::Take => match self.ring.take() {
+                Some(()) => {
+                    self.taken += 1;
+                    self.moved += 1;
+                    Taker::Take
+                }
+                None => Taker::Arm,
+            },
+            Taker::Arm => {
+                let moved = std::mem::take(&mut self.moved);
+                let (_, arm) = self.decide(Side::Takes, moved);
+                self.ring.arm(arm);
+                Taker::LookAgain
+            }
+            Taker::LookAgain if self.ring.is_empty() || self.forgets_second_look => Taker::Asleep,
+            Taker::LookAgain => Taker::Take,
+            Taker::Asleep if std::mem::take(&mut self.is_notified) => Taker::Take,
+            Taker::Asleep => return false,
+        };
+        self.now += 700;
+        true
+    }
+
+    /// The sooner timer ends; `false`: none runs.
+    fn timer(&mut self) -> bool {
+        let Some(at) = self.timers.into_iter().flatten().min() else { return false };
+        self.now = self.now.max(at.0);
+        if self.timers[0] == Some(at) {
+            self.giver = self.moved_by_giver(0);
+        } else {
+            self.timers[1] = None;
+            self.taker = Taker::Take;
+        }
+        true
+    }
+}
+
+/// Tries every order from here on; the first one that loses a packet, if any does.
+fn explore(world: World, seen: &mut HashSet<String>) -> Result<(), String> {
+    if !seen.insert(format!("{world:?}")) {
+        return Ok(());
+    }
+    let mut has_moved = false;
+    for step in [World::give, World::take] {
+        let mut next = world.clone();
+        if step(&mut next) {
+            has_moved = true;
+            explore(next, seen)?;
+        }
+    }
+    if has_moved {
+        return Ok(());
+    }
+    let mut next = world.clone();
+    if next.timer() {
+        return explore(next, seen);
+    }
+    match world.taken == PACKETS {
+        true => Ok(()),
+        false => Err(format!("{} of {PACKETS} taken: {world:?}", world.taken)),
+    }
+}
+
+#[test]
+fn no_order_of_steps_loses_a_wake_up() {
+    for gives in POLICIES {
+        for takes in POLICIES {
+            for has_timers in [true, false] {
+                let mut seen = HashSet::new();
+                let world = World::new(gives, takes, has_timers);
+                if let Err(why) = explore(world, &mut seen) {
+                    panic!("{gives} to {takes}, timers {has_timers}: {why}");
+                }
+                assert!(seen.len() > 100, "{} states are too few", seen.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_missing_second_look_is_found() {
+    let world = World { forgets_second_look: true, ..World::new("every", "on-empty", false) };
+    assert!(explore(world, &mut HashSet::new()).is_err());
+}
