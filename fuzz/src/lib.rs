@@ -13,11 +13,12 @@ mod wire;
 pub type Target = fn(&[u8]);
 
 /// All targets that must never fail, by name.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("codec", wire::codec),
     ("session", wire::session),
     ("header", packet::header),
     ("control", packet::control),
+    ("completion", packet::completion),
     ("split_chain", ring::split_chain),
     ("packed_chain", ring::packed_chain),
     ("transmitq", ring::transmitq),

@@ -168,7 +168,7 @@ impl Tap {
     }
 
     /// Lends the packet that was just read into `pieces`: its receiver does not take it as it is.
-    pub(crate) fn lend(&mut self, header: NetHeader, len: u32, pieces: &[SharedSlice]) {
+    pub fn lend(&mut self, header: NetHeader, len: u32, pieces: &[SharedSlice]) {
         gather(pieces, self.scratch.bytes());
         self.pending = Some((header, len));
         // It is counted when it is taken.
@@ -177,7 +177,7 @@ impl Tap {
     }
 
     /// Whether a packet is lent and not taken yet.
-    pub(crate) fn is_lending(&self) -> bool {
+    pub fn is_lending(&self) -> bool {
         self.pending.is_some()
     }
 

@@ -12,7 +12,7 @@ use common::wire::Wire;
 use common::{gathered, in_namespace, wait_readable};
 use ringway_host::{Tap, TapOffloads, TapOptions};
 use ringway_net::offload::complete;
-use ringway_net::{NEEDS_CSUM, NetHeader, PacketSource};
+use ringway_net::{GsoType, NEEDS_CSUM, NetHeader, Packet, PacketSink, PacketSource, Put};
 use ringway_testkit::Rng;
 use ringway_testkit::unsegmented::{ACK, CWR, ECE, FIN, PSH, Unsegmented};
 
@@ -157,6 +157,32 @@ fn any_packet_is_completed_as_the_kernel_does() {
         let mut rng = Rng::from_environment("offload", 0x0ff1);
         for _ in 0..100 {
             compare(tap, &Unsegmented::random(&mut rng, SEGMENTS_MAX), false);
+        }
+    });
+}
+
+#[test]
+fn unsegmented_udp_passes_both_ways_where_the_kernel_takes_it() {
+    with_tap(|tap| {
+        let uso = TapOffloads { csum: true, uso: true, ..TapOffloads::default() };
+        let is_granted = tap.set_offloads(uso) == uso;
+        for packet in shapes().into_iter().filter(|packet| packet.is_udp) {
+            let (header, bytes) = packet.build();
+            let sent = [common::shared(&bytes)];
+            let len = u32::try_from(bytes.len()).expect("small");
+            let wire = Wire::new(tap.name(), u16::from_be_bytes([bytes[12], bytes[13]]));
+            let put = tap.put(&Packet { header, payload: &sent, len });
+            if !is_granted {
+                println!("skipped: no unsegmented UDP before Linux 6.2");
+                assert_eq!(put, Put::Unfinished);
+                continue;
+            }
+            assert_eq!(put, Put::Done);
+            assert!(wire.receive() == bytes, "to the host");
+            let back = kernels(tap, &packet);
+            assert_eq!(back.len(), 1);
+            assert_eq!((back[0].0.gso(), back[0].0.gso_size), (Some(GsoType::UdpL4), 1472));
+            assert!(back[0].1 == bytes, "from the host");
         }
     });
 }

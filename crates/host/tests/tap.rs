@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use common::wire::{IPV4, QUIET, TCP_HEADERS_LEN, Wire, frame, interface_index, tcp_frame};
 use common::{gathered, in_namespace, pieces, shared, wait_readable, wire};
 use ringway_host::{GuestMemory, Tap, TapError, TapOffloads, TapOptions, install_bus_guard};
+use ringway_net::offload::Segment;
 use ringway_net::{DropReason, GsoType, NEEDS_CSUM, NetHeader};
 use ringway_net::{PACKET_LEN_MAX, Packet, PacketSink, PacketSource, Put};
 use ringway_virtq::SharedSlice;
@@ -104,6 +105,50 @@ fn a_packet_that_was_lent_before_is_the_first_to_be_read() {
             assert_eq!(gathered(&pieces)[..len], frame(len, seed));
         }
         assert_eq!(tap.from_tap.packets, 2);
+    });
+}
+
+#[test]
+fn a_packet_that_its_receiver_does_not_take_is_lent_instead() {
+    in_namespace(|| {
+        let mut tap = open("tap0");
+        let wire = Wire::new("tap0", QUIET);
+        wire.send(&frame(100, 1));
+        wire.send(&frame(200, 2));
+        wait_readable(tap.as_fd());
+        let room = pieces(shared(&[0; 300]), &[50, 30]);
+        let (header, len) = tap.read_into(&room).expect("readable").expect("a packet");
+        assert!(!tap.is_lending());
+        tap.lend(header, len, &room);
+        assert!(tap.is_lending());
+        tap.set_segments_done(3);
+        assert_eq!(gathered(tap.peek().expect("the same").payload), frame(100, 1));
+        assert_eq!((tap.segments_done(), tap.from_tap.packets), (3, 0));
+        tap.pop();
+        assert!(!tap.is_lending());
+        assert_eq!(gathered(tap.peek().expect("the next").payload), frame(200, 2));
+        tap.pop();
+        let counted = (tap.segments_done(), tap.from_tap.packets, tap.from_tap.bytes);
+        assert_eq!(counted, (0, 2, 300), "each once");
+    });
+}
+
+#[test]
+fn segments_out_of_private_memory_arrive_like_packets() {
+    in_namespace(|| {
+        let mut tap = open("tap0");
+        let wire = Wire::new("tap0", QUIET);
+        for len in [14, 1514, 9000] {
+            let bytes = frame(len, 5);
+            let segment = Segment { header: NetHeader::default(), bytes: &bytes };
+            assert_eq!(tap.put_segment(&segment), Put::Done);
+            assert_eq!(wire.receive(), bytes);
+        }
+        assert_eq!((tap.to_tap.packets, tap.to_tap.bytes), (3, 14 + 1514 + 9000));
+        let bytes = vec![0; PACKET_LEN_MAX as usize + 1];
+        let segment = Segment { header: NetHeader::default(), bytes: &bytes };
+        assert_eq!(tap.put_segment(&segment), Put::Refused);
+        assert_eq!(dropped(tap.to_tap.drops), [(DropReason::TooLong, 1)]);
     });
 }
 

@@ -3,16 +3,12 @@
 //!
 //! Each test starts its own `ringway run`; see `RingwayProcess` for where the binary comes from.
 
-use std::time::{Duration, Instant};
-
-use ringway_net::{Features, NetHeader};
-use ringway_testkit::frames::{self, Link, Mac, Stamp};
+use ringway_net::Features;
+use ringway_testkit::frames::Mac;
 use ringway_testkit::{AnyUserGuest, GuestOptions, RingwayProcess, Rng};
 use ringway_virtq::Format;
 
-use ringway_testkit::beside::{
-    FRAME_LEN_MAX, Outcome, SHOWN_LIMIT, accepting, attach_two, new_flow, verify_exchange,
-};
+use ringway_testkit::beside::{FRAME_LEN_MAX, Outcome, accepting, attach_two, verify_exchange};
 
 /// An MTU is offered only where one was configured.
 const EVERYTHING_OFFERED: [(&str, &str); 2] = [("a", "mtu=1500"), ("b", "mtu=1500")];
@@ -112,61 +108,6 @@ fn the_configuration_space_says_what_the_port_is() -> Outcome {
     assert!(config.link_up);
     assert_ne!(guests[1].config()?.mac, config.mac);
     verify_exchange(&mut guests, 500, 9014)
-}
-
-/// A packet that the receiver cannot cut is cut for it.
-#[test]
-fn a_receiver_never_sees_an_offload_it_did_not_accept() -> Outcome {
-    let ringway = RingwayProcess::start(&[("a", "mtu=9000"), ("b", "mtu=9000")])?;
-    let without = Features::OFFERED.difference(Features::GUEST_TSO4).drop_unmet();
-    for accept in [Features::OFFERED, without] {
-        let mut guests = attach_two(&ringway, [&accepting(Features::OFFERED), &accepting(accept)])?;
-        verify_exchange(&mut guests, 10, FRAME_LEN_MAX)?;
-        let link = Link { from: guests[0].mac(), to: guests[1].mac() };
-        let large = Stamp { flow: new_flow() << 32, sequence: 0 };
-        let small = Stamp { sequence: 1, ..large };
-        let (header, packet) = frames::tcp_large(link, large, 60_000, 1448);
-        assert_eq!(guests[0].send_with(&header, &packet)?, ringway_driver::Sent::Done);
-        let last = frames::udp(link, small, 100);
-        assert_eq!(guests[0].send(&last)?, ringway_driver::Sent::Done);
-        guests[0].flush();
-        let (seen, header) = receive_until(&mut guests[1], large.flow, small)?;
-        if accept.contains(Features::GUEST_TSO4) {
-            assert_eq!(seen, [large, small]);
-            assert_eq!((header.gso_type, header.gso_size, header.flags), (1, 1448, 1));
-        } else {
-            assert_eq!((header.gso_type, header.gso_size, header.flags), (0, 0, 1), "cut");
-        }
-        detach_both(guests)?;
-    }
-    Ok(())
-}
-
-/// Stamps of a flow up to the last one, and the header of the first.
-fn receive_until(
-    guest: &mut AnyUserGuest,
-    flow: u64,
-    last: Stamp,
-) -> Result<(Vec<Stamp>, NetHeader), Box<dyn std::error::Error>> {
-    let deadline = Instant::now() + SHOWN_LIMIT;
-    let mut seen = Vec::new();
-    let mut first = NetHeader::default();
-    while seen.last() != Some(&last) {
-        if Instant::now() > deadline {
-            return Err(format!("{last:?} does not arrive after {seen:?}").into());
-        }
-        guest.wait_call(Duration::from_millis(100))?;
-        while let Some((header, packet)) = guest.receive()? {
-            if let Some(stamp) = frames::read_stamp(&packet).filter(|stamp| stamp.flow == flow) {
-                if seen.is_empty() {
-                    first = header;
-                }
-                seen.push(stamp);
-            }
-        }
-        guest.flush();
-    }
-    Ok((seen, first))
 }
 
 #[test]
