@@ -20,7 +20,8 @@ use crate::shell;
 pub const PACKAGE: &str = "dpdk-dev";
 
 /// Drivers that are loaded by name and not because something links to them.
-const DRIVERS: [&str; 3] = ["librte_bus_vdev", "librte_mempool_ring", "librte_net_virtio"];
+const DRIVERS: [&str; 4] =
+    ["librte_bus_vdev", "librte_mempool_ring", "librte_net_virtio", "librte_net_vhost"];
 
 /// Rounds of finding what is missing: each goes at least one library deeper.
 const ROUNDS_MAX: usize = 12;

@@ -29,6 +29,8 @@ pub enum Command {
     Stats(StatsArgs),
     /// Let two Linux guests talk through ringway: no root, no KVM, under a minute
     Demo(DemoArgs),
+    /// Measure ringway beside its peers and beside the limit of this machine
+    Bench(crate::bench::BenchArgs),
     /// Run a command that must not outlive the demonstration (internal)
     #[command(hide = true)]
     Keep(KeepArgs),

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
 mod check_config;
 mod config;
 mod control;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         },
         Command::Stats(args) => finish(stats::stats(&args)),
         Command::Demo(args) => demo::demo(&args),
+        Command::Bench(args) => finish(bench::bench(args)),
         Command::Keep(args) => finish(demo::keep(&args)),
     }
 }

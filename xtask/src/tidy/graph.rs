@@ -9,7 +9,7 @@ use serde_json::Value;
 const PREFIX: &str = "ringway-";
 
 /// What each crate may use of ours; arrows point from later lines to earlier ones only.
-const OURS: [(&str, &[&str]); 12] = [
+const OURS: [(&str, &[&str]); 13] = [
     ("ringway-virtq", &[]),
     ("ringway-net", &["virtq"]),
     ("ringway-driver", &["virtq", "net"]),
@@ -18,8 +18,15 @@ const OURS: [(&str, &[&str]); 12] = [
     ("ringway-vhost-user", &["virtq", "net"]),
     ("ringway-host", &["virtq", "net", "device", "switch"]),
     ("ringway-testkit", &["virtq", "net", "driver", "device", "switch", "vhost-user", "host"]),
+    (
+        "ringway-bench",
+        &["virtq", "net", "driver", "device", "switch", "vhost-user", "host", "testkit"],
+    ),
     // The test kit is where the demonstration has its embedded guests from.
-    ("ringway", &["virtq", "net", "driver", "device", "switch", "vhost-user", "host", "testkit"]),
+    (
+        "ringway",
+        &["virtq", "net", "driver", "device", "switch", "vhost-user", "host", "testkit", "bench"],
+    ),
     ("ringway-fuzz", &["virtq", "net", "device", "vhost-user", "testkit"]),
     ("ringway-services", &["virtq", "net", "driver"]),
     ("xtask", &[]),

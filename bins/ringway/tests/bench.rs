@@ -1,0 +1,60 @@
+//! `ringway bench`: every kind measures something and shows it in each form.
+//!
+//! Limits: what the numbers are is not looked at; they depend on the machine.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// Packets of this length are beyond what DPDK's program can do, so that it is not started.
+const LEN: &str = "65536";
+
+fn bench(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_ringway"))
+        .arg("bench")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("ringway starts");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn every_row_of_the_ring_is_measured_in_both_formats_and_directions() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let page = directory.path().join("page.html");
+    let page = page.to_str().expect("UTF-8");
+    let arguments = ["ring", "--seconds", "0.02", "--repeats", "2", "--sizes", LEN];
+    let json = bench(&[&arguments[..], &["--json", "--html", page]].concat());
+    let report: Value = serde_json::from_str(&json).expect("JSON");
+    let tables = report["tables"].as_array().expect("tables");
+    assert_eq!(tables.len(), 6, "{json}");
+    for table in tables {
+        let rows: Vec<&str> = table["rows"]
+            .as_array()
+            .expect("rows")
+            .iter()
+            .filter_map(|row| row[1].as_str())
+            .collect();
+        assert_eq!(rows, ["limit: plain ring", "ringway × ringway"], "{table}");
+        for row in table["rows"].as_array().expect("rows") {
+            assert!(row[2]["median"].as_f64() > Some(0.0), "{row}");
+        }
+    }
+    let page = std::fs::read_to_string(page).expect("the page is written");
+    assert!(page.contains("<svg") && page.contains("ringway × ringway"));
+    assert!(!page.contains("http-equiv") && !page.contains("<script") && !page.contains("src="));
+}
+
+#[test]
+fn a_length_that_is_not_possible_is_refused() {
+    let output = Command::new(env!("CARGO_BIN_EXE_ringway"))
+        .args(["bench", "ring", "--sizes", "63"])
+        .stdin(Stdio::null())
+        .output()
+        .expect("ringway starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("63: a packet has 64 to 65536 bytes"));
+}

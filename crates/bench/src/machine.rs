@@ -1,0 +1,145 @@
+//! What a measurement ran on, and which processors it may use.
+//!
+//! Limits: what `/proc` and a program's own `--version` say.
+
+use std::fs;
+use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::Serialize;
+
+/// The machine, its system and the versions of everything that takes part.
+#[derive(Debug, Clone, Serialize)]
+pub struct Machine {
+    /// The processor's name, and how many of them this process may use.
+    pub processor: String,
+    /// Of these.
+    pub processors: usize,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Name and version of the kernel.
+    pub kernel: String,
+    /// Name of the distribution.
+    pub distribution: String,
+    /// Processes ready to run when the measurement began, averaged over a minute: above the
+    /// number of processors, nothing measured here means much.
+    pub load: String,
+    /// Name and version of each program that takes part.
+    pub versions: Vec<(String, String)>,
+}
+
+impl Machine {
+    /// Looks.
+    pub fn look() -> Self {
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let release = text("/etc/os-release");
+        let memory_kib = field(&text("/proc/meminfo"), "MemTotal").and_then(|value| {
+            value.split_whitespace().next().and_then(|number| number.parse::<u64>().ok())
+        });
+        Self {
+            processor: field(&text("/proc/cpuinfo"), "model name").unwrap_or_default(),
+            processors: processors().len(),
+            memory_bytes: memory_kib.unwrap_or(0) * 1024,
+            kernel: format!("Linux {}", text("/proc/sys/kernel/osrelease").trim()),
+            distribution: value_of(&release, "PRETTY_NAME").unwrap_or_default(),
+            load: text("/proc/loadavg").split(' ').next().unwrap_or_default().to_string(),
+            versions: vec![("ringway".to_string(), env!("CARGO_PKG_VERSION").to_string())],
+        }
+    }
+}
+
+/// The value behind `name` and a colon.
+fn field(text: &str, name: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_string())
+}
+
+/// The value behind `name=`, without quotes.
+fn value_of(text: &str, name: &str) -> Option<String> {
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
+    Some(value.trim_matches('"').to_string())
+}
+
+/// The processors that this process may use, in rising order.
+pub fn processors() -> Vec<usize> {
+    match sched_getaffinity(None) {
+        Ok(set) => (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect(),
+        Err(_) => vec![0],
+    }
+}
+
+/// Keeps the calling thread on one processor.
+///
+/// # Errors
+/// There is no such processor for us.
+pub fn pin(processor: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(processor);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Now, as `2026-01-31 12:59 UTC`.
+///
+/// # Errors
+/// The clock is before 1970.
+pub fn date() -> anyhow::Result<String> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock")?;
+    Ok(date_of(now.as_secs()))
+}
+
+/// Counts whole years, then whole months, off the days since 1970.
+fn date_of(seconds: u64) -> String {
+    let mut days = seconds / 86_400;
+    let mut year = 1970;
+    while days >= year_len(year) {
+        days -= year_len(year);
+        year += 1;
+    }
+    let february = year_len(year) - 337;
+    let mut month = 1;
+    for len in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if days < len {
+            break;
+        }
+        days -= len;
+        month += 1;
+    }
+    let (hour, minute) = (seconds / 3600 % 24, seconds / 60 % 60);
+    format!("{year}-{month:02}-{:02} {hour:02}:{minute:02} UTC", days + 1)
+}
+
+fn year_len(year: u64) -> u64 {
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    if is_leap { 366 } else { 365 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_follow_the_calendar() {
+        assert_eq!(date_of(0), "1970-01-01 00:00 UTC");
+        assert_eq!(date_of(951_782_399), "2000-02-28 23:59 UTC");
+        assert_eq!(date_of(951_782_400), "2000-02-29 00:00 UTC");
+        assert_eq!(date_of(1_767_225_599), "2025-12-31 23:59 UTC");
+        assert_eq!(date_of(1_795_244_400), "2026-11-21 07:00 UTC");
+    }
+
+    #[test]
+    fn fields_are_found_in_the_system_s_files() {
+        let text = "model name\t: A processor: fast\nMemTotal:  16 kB\n";
+        assert_eq!(field(text, "model name").as_deref(), Some("A processor: fast"));
+        assert_eq!(field(text, "MemTotal").as_deref(), Some("16 kB"));
+        assert_eq!(value_of("A=\"b c\"\n", "A").as_deref(), Some("b c"));
+    }
+
+    #[test]
+    fn a_thread_can_be_kept_on_one_of_its_processors() {
+        let last = *processors().last().expect("at least one");
+        pin(last).expect("one of ours");
+        assert_eq!(processors(), [last]);
+    }
+}

@@ -1,0 +1,135 @@
+//! What a measurement found, as plain values; [`terminal`], [`markdown`] and [`html`] show it.
+//!
+//! How: a report has tables and plots; a table knows the units of its columns, and every number
+//! keeps its spread. JSON is the report itself.
+
+pub mod html;
+pub mod markdown;
+mod plot;
+pub mod terminal;
+
+use serde::Serialize;
+
+use crate::Spread;
+use crate::machine::Machine;
+
+/// Everything that one run found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Which measurement.
+    pub title: String,
+    /// When it began.
+    pub date: String,
+    /// The command that leads to such a report.
+    pub command: String,
+    /// On what it ran.
+    pub machine: Machine,
+    /// How it was measured, one sentence each.
+    pub method: Vec<String>,
+    /// What could not be measured and why, one sentence each.
+    pub left_out: Vec<String>,
+    /// The commands that were run for it, each once.
+    pub commands: Vec<String>,
+    /// The results.
+    pub tables: Vec<Table>,
+    /// The results again, to look at.
+    pub plots: Vec<Plot>,
+}
+
+/// One table.
+#[derive(Debug, Clone, Serialize)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// The head of each column, with its unit.
+    pub columns: Vec<String>,
+    /// As many cells each as there are columns.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+/// One cell.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Cell {
+    /// What the row is about.
+    Text(String),
+    /// A measurement.
+    Number {
+        /// The value and its spread.
+        #[serde(flatten)]
+        spread: Spread,
+        /// Digits behind the point when shown.
+        #[serde(skip)]
+        digits: usize,
+    },
+    /// Not measured.
+    Missing,
+}
+
+impl Cell {
+    /// A text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    /// A number, if it was measured.
+    pub fn number(spread: Option<Spread>, digits: usize) -> Self {
+        spread.map_or(Self::Missing, |spread| Self::Number { spread, digits })
+    }
+
+    /// As shown: the median, and the spread if there is one.
+    pub fn show(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Number { spread: Spread { median, low, high }, digits } if low == high => {
+                format!("{median:.digits$}")
+            }
+            Self::Number { spread: Spread { median, low, high }, digits } => {
+                format!("{median:.digits$} ({low:.digits$}–{high:.digits$})")
+            }
+            Self::Missing => "–".to_string(),
+        }
+    }
+}
+
+/// Bars in groups: one bar for each series in each group.
+#[derive(Debug, Clone, Serialize)]
+pub struct Plot {
+    /// What it shows.
+    pub title: String,
+    /// What the bars' heights are, with the unit.
+    pub unit: String,
+    /// The names of the bars in a group.
+    pub series: Vec<String>,
+    /// The groups.
+    pub groups: Vec<Group>,
+}
+
+/// The bars of one group.
+#[derive(Debug, Clone, Serialize)]
+pub struct Group {
+    /// Its name.
+    pub name: String,
+    /// One value for each series, where there is one.
+    pub values: Vec<Option<Spread>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_show_their_spread_if_there_is_one() {
+        let number = |low, high| Cell::number(Some(Spread { median: 2.25, low, high }), 1).show();
+        assert_eq!(number(2.25, 2.25), "2.2");
+        assert_eq!(number(1.0, 3.0), "2.2 (1.0–3.0)");
+        assert_eq!(Cell::number(None, 1).show(), "–");
+    }
+
+    #[test]
+    fn a_number_is_a_number_in_json() {
+        let cell = Cell::number(Spread::of([1.0, 2.0, 4.0]), 1);
+        let json = serde_json::to_value(cell).expect("JSON");
+        assert_eq!(json, serde_json::json!({"median": 2.0, "low": 1.0, "high": 4.0}));
+    }
+}

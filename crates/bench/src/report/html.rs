@@ -1,0 +1,65 @@
+//! A report as one page that needs nothing else: style, plots and numbers are in it.
+
+use std::fmt::Write;
+
+use super::{Cell, Report, Table, plot, terminal};
+
+const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:75rem;margin:2rem auto;\
+padding:0 1rem;color:#222}table{border-collapse:collapse;margin:1rem 0}th,td{padding:.2rem .6rem;\
+border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}th:first-child,td.t{text-align:\
+left}pre{background:#f5f5f5;padding:.6rem;overflow-x:auto}svg{max-width:100%;height:auto}\
+div.w{overflow-x:auto}";
+
+/// The whole page.
+///
+/// # Errors
+/// A plot cannot be drawn.
+pub fn render(report: &Report) -> anyhow::Result<String> {
+    let title = escape(&report.title);
+    let mut page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<title>{title}</title>\
+         <style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n<p>{}</p>\n<pre>{}</pre>\n<ul>\n",
+        escape(&report.date),
+        escape(&report.command)
+    );
+    for line in terminal::about(report) {
+        writeln!(page, "<li>{}</li>", escape(&line))?;
+    }
+    page.push_str("</ul>\n");
+    for plot in &report.plots {
+        page.push_str(&plot::svg(plot)?);
+        page.push('\n');
+    }
+    for table in &report.tables {
+        write!(
+            page,
+            "<h2>{}</h2>\n<div class=\"w\">{}</div>\n",
+            escape(&table.title),
+            rows(table)
+        )?;
+    }
+    if !report.commands.is_empty() {
+        write!(page, "<h2>Commands</h2>\n<pre>{}</pre>\n", escape(&report.commands.join("\n")))?;
+    }
+    page.push_str("</body></html>\n");
+    Ok(page)
+}
+
+fn rows(table: &Table) -> String {
+    let heads = table.columns.iter().map(|column| format!("<th>{}</th>", escape(column)));
+    let mut text = format!("<table>\n<tr>{}</tr>\n", heads.collect::<String>());
+    for row in &table.rows {
+        let cells = row.iter().map(|cell| {
+            let class = if matches!(cell, Cell::Text(_)) { " class=\"t\"" } else { "" };
+            format!("<td{class}>{}</td>", escape(&cell.show()))
+        });
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "<tr>{}</tr>", cells.collect::<String>());
+    }
+    text.push_str("</table>");
+    text
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,336 @@
+//! One end of whatever carries packets, and what is done with it: the same loops drive all of
+//! them, so that only the ends differ.
+//!
+//! How: [`Work`] runs rounds of at most [`BATCH`] packets, stage by stage: move, publish, count.
+//! Every [`SAMPLE_EVERY`]th round that moved something is timed; that is the cost of a packet on
+//! this side, waiting not counted.
+//!
+//! Limits: one packet length at a time; ends are polled and never sleep.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use ringway_testkit::TestMemory;
+use ringway_virtq::{Broken, SharedSlice};
+
+/// Packets between two publications, as DPDK's programs do it.
+pub(super) const BATCH: usize = 32;
+
+/// Rounds between two that are timed: a look at the clock costs as much as some packets.
+const SAMPLE_EVERY: u32 = 16;
+
+/// Where the time is written in a packet: behind the Ethernet header.
+const STAMP_AT: usize = 14;
+const STAMP_LEN: usize = 8;
+
+/// Longest round trip that is told apart, in ns.
+const ROUND_TRIP_MAX_NS: u64 = 10_000_000_000;
+
+/// An end that packets go in and come out of.
+pub(super) trait End {
+    /// Copies one packet in. `false`: there is no room.
+    fn send(&mut self, packet: &Template) -> Result<bool, Broken>;
+
+    /// Makes what was sent visible to the other end.
+    fn flush_sent(&mut self);
+
+    /// Copies the next packet out to the start of `into`; returns its length.
+    fn receive(&mut self, into: &mut [u8]) -> Result<Option<usize>, Broken>;
+
+    /// Gives the room of what was received back.
+    fn flush_received(&mut self);
+}
+
+/// The packet that is sent, in memory of our own, in the two forms that ends take it in.
+#[derive(Debug)]
+pub(super) struct Template {
+    bytes: Vec<u8>,
+    shared: [SharedSlice; 1],
+    /// Keeps `shared` mapped.
+    _memory: TestMemory,
+}
+
+impl Template {
+    /// A packet of `len` bytes (14 at least) from one local address to another.
+    pub fn new(len: usize) -> std::io::Result<Self> {
+        let room = (len as u64).next_multiple_of(4096);
+        let memory = TestMemory::new(&[(0, room)])?;
+        let mut bytes = vec![0x5a; len];
+        // Type 0x88b5 is free for experiments (IEEE 802).
+        let header = [2, 0x72, 0x77, 0, 0, 2, 2, 0x72, 0x77, 0, 0, 1, 0x88, 0xb5];
+        bytes[..header.len()].copy_from_slice(&header);
+        let shared = memory.region(0).split_at(len).0;
+        shared.write(0, &bytes);
+        Ok(Self { bytes, shared: [shared], _memory: memory })
+    }
+
+    /// The packet as private bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The packet as a lent one.
+    pub fn shared(&self) -> &[SharedSlice] {
+        &self.shared
+    }
+
+    fn set_stamp(&mut self, stamp: u64) {
+        let stamp = stamp.to_le_bytes();
+        self.bytes[STAMP_AT..STAMP_AT + STAMP_LEN].copy_from_slice(&stamp);
+        self.shared[0].write(STAMP_AT, &stamp);
+    }
+}
+
+fn stamp_of(packet: &[u8]) -> u64 {
+    let bytes = packet.get(STAMP_AT..).and_then(<[u8]>::first_chunk);
+    bytes.map_or(NO_STAMP, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// What one side has done, for whoever measures. A line of its own: nobody else writes to it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Counts {
+    packets: AtomicU64,
+    timed_packets: AtomicU64,
+    timed_ns: AtomicU64,
+}
+
+impl Counts {
+    /// Packets moved.
+    pub fn packets(&self) -> u64 {
+        self.packets.load(Ordering::Relaxed)
+    }
+
+    /// Packets that were timed, and the ns that they took.
+    pub fn timed(&self) -> (u64, u64) {
+        let packets = self.timed_packets.load(Ordering::Relaxed);
+        (packets, self.timed_ns.load(Ordering::Relaxed))
+    }
+
+    /// Only one thread writes, so that a plain store is enough.
+    fn add(&self, packets: usize, ns: Option<u64>) {
+        let packets = packets as u64;
+        let bump = |counter: &AtomicU64, by| {
+            counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+        };
+        bump(&self.packets, packets);
+        if let Some(ns) = ns {
+            bump(&self.timed_packets, packets);
+            bump(&self.timed_ns, ns);
+        }
+    }
+}
+
+/// What a side does.
+#[derive(Debug)]
+pub(super) enum Role {
+    /// Sends as much as there is room for.
+    Send,
+    /// Receives whatever comes.
+    Receive,
+    /// Sends everything back, and drops what there is no room for.
+    Echo,
+    /// Sends at a steady rate and takes the time until each packet is back.
+    Probe(Box<Probe>),
+}
+
+/// The state of a side that takes times.
+#[derive(Debug)]
+pub(super) struct Probe {
+    /// Between two packets.
+    every: Duration,
+    /// When the first packet was back; until then one is sent now and then.
+    started: Option<Instant>,
+    /// When the next packet is due, since the start.
+    due: Duration,
+    warm_up: Duration,
+    /// In ns, of packets that were due after the warm-up.
+    round_trips: Histogram<u64>,
+}
+
+/// In packets that are sent before times are taken.
+const NO_STAMP: u64 = 0;
+
+/// Between two of these.
+const KNOCK_EVERY: Duration = Duration::from_millis(1);
+
+impl Probe {
+    /// At that many packets per second, or as many as there is room for; times are taken from
+    /// `warm_up` after the first packet was back.
+    pub fn new(packets_per_second: Option<f64>, warm_up: Duration) -> Self {
+        let round_trips = Histogram::new_with_max(ROUND_TRIP_MAX_NS, 3)
+            .expect("three digits of ten seconds are possible");
+        Self {
+            every: packets_per_second
+                .map_or(Duration::ZERO, |rate| Duration::from_secs_f64(1.0 / rate.max(1.0))),
+            started: None,
+            due: Duration::ZERO,
+            warm_up,
+            round_trips,
+        }
+    }
+
+    /// The stamp of the next packet, if one is due. A packet that finds no room stays due: its
+    /// time counts from then, so that a peer that stalls is not spared.
+    fn next_stamp(&self, now: Duration) -> Option<u64> {
+        (self.due <= now).then(|| ns_of(self.due).max(NO_STAMP + 1))
+    }
+
+    fn arrived(&mut self, stamp: u64, now: Duration) {
+        let sent_at = Duration::from_nanos(stamp);
+        if stamp != NO_STAMP && sent_at >= self.warm_up {
+            self.round_trips.saturating_record(ns_of(now.saturating_sub(sent_at)));
+        }
+    }
+
+    fn round<E: End>(
+        &mut self,
+        end: &mut E,
+        packet: &mut Template,
+        into: &mut [u8],
+    ) -> Result<usize, Broken> {
+        let Some(started) = self.started else { return self.knock(end, packet, into) };
+        let now = started.elapsed();
+        let mut sent = 0;
+        while sent < BATCH
+            && let Some(stamp) = self.next_stamp(now)
+        {
+            packet.set_stamp(stamp);
+            if !end.send(packet)? {
+                break;
+            }
+            self.due += self.every;
+            sent += 1;
+        }
+        if sent > 0 {
+            end.flush_sent();
+        }
+        let now = started.elapsed();
+        receive_batch(end, into, |_, received| {
+            self.arrived(stamp_of(received), now);
+            Ok(())
+        })
+    }
+
+    /// Until somebody answers: a peer may need seconds to come up.
+    fn knock<E: End>(
+        &mut self,
+        end: &mut E,
+        packet: &mut Template,
+        into: &mut [u8],
+    ) -> Result<usize, Broken> {
+        packet.set_stamp(NO_STAMP);
+        if end.send(packet)? {
+            end.flush_sent();
+        }
+        std::thread::sleep(KNOCK_EVERY);
+        let received = receive_batch(end, into, |_, _| Ok(()))?;
+        if received > 0 {
+            self.started = Some(Instant::now());
+        }
+        Ok(received)
+    }
+}
+
+/// One side's loop.
+#[derive(Debug)]
+pub(super) struct Work<'a> {
+    role: Role,
+    packet: Template,
+    received: Vec<u8>,
+    counts: &'a Counts,
+    until_timed: u32,
+}
+
+impl<'a> Work<'a> {
+    /// For packets of `len` bytes.
+    pub fn new(role: Role, len: usize, counts: &'a Counts) -> std::io::Result<Self> {
+        let room = ringway_net::PACKET_LEN_MAX as usize;
+        let (packet, received) = (Template::new(len)?, vec![0; room]);
+        Ok(Self { role, packet, received, counts, until_timed: SAMPLE_EVERY })
+    }
+
+    /// Runs that many rounds, or fewer if told to stop.
+    pub fn rounds(
+        &mut self,
+        end: &mut impl End,
+        rounds: u32,
+        stop: &AtomicBool,
+    ) -> Result<(), Broken> {
+        for _ in 0..rounds {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let began = (self.until_timed == 0).then(Instant::now);
+            let moved = self.round(end)?;
+            if moved == 0 {
+                std::hint::spin_loop();
+                continue;
+            }
+            let ns = began.map(|began| ns_of(began.elapsed()));
+            self.until_timed = if ns.is_some() { SAMPLE_EVERY } else { self.until_timed - 1 };
+            self.counts.add(moved, ns);
+        }
+        Ok(())
+    }
+
+    /// The times that were taken, if that was its role.
+    pub fn round_trips(self) -> Option<Histogram<u64>> {
+        match self.role {
+            Role::Probe(probe) => Some(probe.round_trips),
+            Role::Send | Role::Receive | Role::Echo => None,
+        }
+    }
+
+    fn round(&mut self, end: &mut impl End) -> Result<usize, Broken> {
+        match &mut self.role {
+            Role::Send => send_batch(end, &self.packet),
+            Role::Receive => receive_batch(end, &mut self.received, |_, _| Ok(())),
+            Role::Echo => {
+                let packet = &mut self.packet;
+                let moved = receive_batch(end, &mut self.received, |end, received| {
+                    packet.set_stamp(stamp_of(received));
+                    end.send(packet).map(|_| ())
+                })?;
+                if moved > 0 {
+                    end.flush_sent();
+                }
+                Ok(moved)
+            }
+            Role::Probe(probe) => probe.round(end, &mut self.packet, &mut self.received),
+        }
+    }
+}
+
+fn send_batch<E: End>(end: &mut E, packet: &Template) -> Result<usize, Broken> {
+    let mut sent = 0;
+    while sent < BATCH && end.send(packet)? {
+        sent += 1;
+    }
+    if sent > 0 {
+        end.flush_sent();
+    }
+    Ok(sent)
+}
+
+fn receive_batch<E: End>(
+    end: &mut E,
+    into: &mut [u8],
+    mut each: impl FnMut(&mut E, &[u8]) -> Result<(), Broken>,
+) -> Result<usize, Broken> {
+    let mut received = 0;
+    while received < BATCH {
+        let Some(len) = end.receive(into)? else { break };
+        each(end, &into[..len])?;
+        received += 1;
+    }
+    if received > 0 {
+        end.flush_received();
+    }
+    Ok(received)
+}
+
+fn ns_of(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,162 @@
+//! The limit: the plainest ring between two threads, one copy in and one copy out.
+//!
+//! How: slots of one length, a position for each side, each on a line of its own and published
+//! once per batch; each side remembers what it last saw of the other. No descriptors, no header,
+//! no checks: whatever carries packets between two cores and is faster copies less.
+//!
+//! Limits: one producer, one consumer; not for use, only to compare with.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ringway_testkit::TestMemory;
+use ringway_virtq::{Broken, SharedSlice};
+
+use super::end::{End, Template};
+
+/// Bytes in flight at most: what fits a core's second-level cache beside everything else.
+const BYTES_MAX: u64 = 512 * 1024;
+
+/// Slots begin at lines, so that two packets never share one.
+const SLOT_ALIGN: u64 = 64;
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+/// The slots and the two positions.
+#[derive(Debug)]
+struct Lane {
+    slots: SharedSlice,
+    /// Length of the packet in each slot, 4 bytes each.
+    lens: SharedSlice,
+    slot_len: usize,
+    /// A power of two.
+    depth: u64,
+    filled: Line,
+    emptied: Line,
+    /// Keeps the slots mapped. Never locked: it is in a lock because both sides have it.
+    _memory: Mutex<TestMemory>,
+}
+
+impl Lane {
+    fn new(packet_len: usize, depth_max: u16) -> std::io::Result<Self> {
+        let slot_len = (packet_len as u64).next_multiple_of(SLOT_ALIGN);
+        let fitting = (BYTES_MAX / slot_len).clamp(2, u64::from(depth_max).max(2));
+        // The next power of two that is not larger.
+        let depth = 1 << fitting.ilog2();
+        let page = |len: u64| len.next_multiple_of(4096);
+        let memory = TestMemory::new(&[(0, page(depth * slot_len)), (1 << 32, page(depth * 4))])?;
+        let (slots, lens) = (memory.region(0), memory.region(1));
+        let slot_len = usize::try_from(slot_len).map_err(std::io::Error::other)?;
+        let (filled, emptied) = (Line::default(), Line::default());
+        Ok(Self { slots, lens, slot_len, depth, filled, emptied, _memory: Mutex::new(memory) })
+    }
+
+    fn slot(&self, position: u64) -> usize {
+        usize::try_from(position & (self.depth - 1)).unwrap_or(0)
+    }
+}
+
+/// One end of two lanes, one for each direction.
+#[derive(Debug)]
+pub(super) struct LimitEnd {
+    out: Arc<Lane>,
+    sent: u64,
+    out_emptied: u64,
+    into: Arc<Lane>,
+    received: u64,
+    into_filled: u64,
+}
+
+impl LimitEnd {
+    /// Both ends, for packets of one length, with at most that many in flight in each direction.
+    pub fn pair(packet_len: usize, depth_max: u16) -> std::io::Result<(Self, Self)> {
+        let there = Arc::new(Lane::new(packet_len, depth_max)?);
+        let back = Arc::new(Lane::new(packet_len, depth_max)?);
+        let end = |out: &Arc<Lane>, into: &Arc<Lane>| Self {
+            out: Arc::clone(out),
+            sent: 0,
+            out_emptied: 0,
+            into: Arc::clone(into),
+            received: 0,
+            into_filled: 0,
+        };
+        Ok((end(&there, &back), end(&back, &there)))
+    }
+}
+
+impl End for LimitEnd {
+    #[inline]
+    fn send(&mut self, packet: &Template) -> Result<bool, Broken> {
+        let lane = &*self.out;
+        if self.sent - self.out_emptied == lane.depth {
+            self.out_emptied = lane.emptied.0.load(Ordering::Acquire);
+            if self.sent - self.out_emptied == lane.depth {
+                return Ok(false);
+            }
+        }
+        let (slot, bytes) = (lane.slot(self.sent), packet.bytes());
+        lane.slots.write(slot * lane.slot_len, bytes);
+        lane.lens.store_u32(slot * 4, u32::try_from(bytes.len()).unwrap_or(0));
+        self.sent += 1;
+        Ok(true)
+    }
+
+    #[inline]
+    fn flush_sent(&mut self) {
+        self.out.filled.0.store(self.sent, Ordering::Release);
+    }
+
+    #[inline]
+    fn receive(&mut self, into: &mut [u8]) -> Result<Option<usize>, Broken> {
+        let lane = &*self.into;
+        if self.received == self.into_filled {
+            self.into_filled = lane.filled.0.load(Ordering::Acquire);
+            if self.received == self.into_filled {
+                return Ok(None);
+            }
+        }
+        let slot = lane.slot(self.received);
+        let len = lane.lens.load_u32(slot * 4) as usize;
+        lane.slots.read(slot * lane.slot_len, &mut into[..len]);
+        self.received += 1;
+        Ok(Some(len))
+    }
+
+    #[inline]
+    fn flush_received(&mut self) {
+        self.into.emptied.0.store(self.received, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_arrive_in_order_and_only_when_published() {
+        let (mut one, mut other) = LimitEnd::pair(64, 4).expect("memory");
+        let packet = Template::new(64).expect("memory");
+        let mut into = [0; 64];
+        for _ in 0..3 {
+            while one.send(&packet).expect("never broken") {}
+            assert_eq!(other.receive(&mut into), Ok(None));
+            one.flush_sent();
+            for _ in 0..4 {
+                assert_eq!(other.receive(&mut into), Ok(Some(64)));
+                assert_eq!(into[..], *packet.bytes());
+            }
+            assert_eq!(other.receive(&mut into), Ok(None));
+            assert_eq!(one.send(&packet), Ok(false), "not given back yet");
+            other.flush_received();
+        }
+    }
+
+    #[test]
+    fn large_packets_stay_within_the_bytes_in_flight() {
+        let lane = Lane::new(65_536, 256).expect("memory");
+        assert_eq!(lane.depth, 8);
+        assert_eq!(Lane::new(64, 256).expect("memory").depth, 256);
+    }
+}

@@ -1,0 +1,286 @@
+//! `ringway bench ring`: drivers and devices, ringway's and DPDK's, in all four pairs, beside the
+//! plainest ring that there can be.
+//!
+//! How: everything that shares a ring format, a direction and a packet length is measured one right
+//! after the other, then the next length; then all of it again. A ratio is taken between two
+//! neighbours in time, and only then the median of the ratios.
+//!
+//! Limits: one queue pair, two cores, both sides polling; one packet length at a time.
+
+mod device;
+mod driver;
+mod end;
+mod limit;
+mod results;
+mod run;
+mod testpmd;
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use ringway_virtq::Format;
+
+use crate::machine::{Machine, date, processors};
+use crate::progress::Progress;
+use crate::report::Report;
+use results::Results;
+use run::{Direction, Row, Setup, Who};
+use testpmd::Dpdk;
+
+pub use testpmd::DIRECTORY_VARIABLE;
+
+/// Packet lengths in bytes, if nothing else is asked for.
+pub const PACKET_LENS: [usize; 5] = [64, 256, 1518, 9000, 65_536];
+
+/// Shortest and longest packet in bytes.
+const PACKET_LEN_RANGE: std::ops::RangeInclusive<usize> = 64..=65_536;
+
+/// How much is measured.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long each number is measured.
+    pub duration: Duration,
+    /// How often everything is measured.
+    pub repeats: usize,
+    /// Packet lengths in bytes: 64 to 65536.
+    pub packet_lens: Vec<usize>,
+    /// Ring formats.
+    pub formats: Vec<Format>,
+    /// Entries of each queue: a power of two from 8 to 1024.
+    pub queue_size: u16,
+    /// Whether round trips are measured too.
+    pub latency: bool,
+    /// The command line, for the report.
+    pub command: String,
+}
+
+/// One number that is to be measured, again and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Task {
+    what: What,
+    row: Row,
+    format: Format,
+    packet_len: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Throughput(Direction),
+    RoundTrips,
+}
+
+const ROWS: [Row; 5] = [
+    Row::Limit,
+    Row::Pair { driver: Who::Ringway, device: Who::Ringway },
+    Row::Pair { driver: Who::Dpdk, device: Who::Ringway },
+    Row::Pair { driver: Who::Ringway, device: Who::Dpdk },
+    Row::Pair { driver: Who::Dpdk, device: Who::Dpdk },
+];
+
+impl Row {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Limit => "limit: plain ring",
+            Self::Pair { driver: Who::Ringway, device: Who::Ringway } => "ringway × ringway",
+            Self::Pair { driver: Who::Dpdk, device: Who::Ringway } => "DPDK × ringway",
+            Self::Pair { driver: Who::Ringway, device: Who::Dpdk } => "ringway × DPDK",
+            Self::Pair { driver: Who::Dpdk, device: Who::Dpdk } => "DPDK × DPDK",
+        }
+    }
+
+    fn has_dpdk(self) -> bool {
+        matches!(self, Self::Pair { driver: Who::Dpdk, .. } | Self::Pair { device: Who::Dpdk, .. })
+    }
+
+    /// Whether somebody on it can write the time into a packet.
+    fn has_clock(self) -> bool {
+        self != Self::Pair { driver: Who::Dpdk, device: Who::Dpdk }
+    }
+}
+
+/// Measures.
+///
+/// # Errors
+/// The options make no sense, or ringway itself fails; a peer that is missing is left out instead.
+pub fn measure(options: &Options) -> anyhow::Result<Report> {
+    check(options)?;
+    let mut results = Results::new(Machine::look(), date()?);
+    let processors = two_processors(&mut results);
+    let dpdk = match Dpdk::find() {
+        Ok(dpdk) => Some(dpdk),
+        Err(why) => {
+            results.leave_out(&format!("all pairs with DPDK: {why:#}"));
+            None
+        }
+    };
+    let tasks = plan(options, dpdk.is_some());
+    let mut progress = Progress::start(tasks.len() * options.repeats);
+    for repeat in 0..options.repeats {
+        for task in &tasks {
+            progress.step(&task.name());
+            let setup = Setup {
+                row: task.row,
+                format: task.format,
+                packet_len: task.packet_len,
+                queue_size: options.queue_size,
+                processors,
+                duration: options.duration,
+                dpdk: dpdk.as_ref(),
+            };
+            if let Err(why) = measure_one(*task, &setup, repeat, &mut results) {
+                // What the peer cannot do is no reason to stop; what we cannot do is.
+                if !task.row.has_dpdk() {
+                    return Err(why.context(task.name()));
+                }
+                progress.note(&format!("{}: {why:#}", task.name()));
+                results.leave_out(&format!("{}: {why:#}", task.name()));
+            }
+        }
+    }
+    progress.end();
+    Ok(results.report(options))
+}
+
+fn measure_one(
+    task: Task,
+    setup: &Setup<'_>,
+    repeat: usize,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    match task.what {
+        What::Throughput(direction) => {
+            let found = setup.throughput(direction)?;
+            results.add_throughput(task, repeat, found);
+        }
+        What::RoundTrips => {
+            let (capacity, _) = setup.round_trips(None)?;
+            let (_, times) = setup.round_trips(Some(capacity / 2.0))?;
+            let times = times.context("nobody took times")?;
+            results.add_round_trips(task, repeat, capacity, &times);
+        }
+    }
+    Ok(())
+}
+
+fn check(options: &Options) -> anyhow::Result<()> {
+    if let Some(len) = options.packet_lens.iter().find(|len| !PACKET_LEN_RANGE.contains(*len)) {
+        bail!("{len}: a packet has 64 to 65536 bytes");
+    }
+    if !options.queue_size.is_power_of_two() || !(8..=1024).contains(&options.queue_size) {
+        bail!("{}: a queue has 8, 16, 32, … 1024 entries", options.queue_size);
+    }
+    if options.repeats == 0 || options.packet_lens.is_empty() || options.formats.is_empty() {
+        bail!("nothing to measure");
+    }
+    if options.duration < Duration::from_millis(10) {
+        bail!("{:?}: at least 10 ms for each number", options.duration);
+    }
+    Ok(())
+}
+
+fn two_processors(results: &mut Results) -> [usize; 2] {
+    match processors()[..] {
+        [one, other, ..] => [one, other],
+        [one] => {
+            results.leave_out("two processors: there is one, so both sides take turns on it");
+            [one, one]
+        }
+        [] => [0, 0],
+    }
+}
+
+/// Everything once, in the order in which it is measured. Rows change fastest.
+fn plan(options: &Options, has_dpdk: bool) -> Vec<Task> {
+    let mut whats =
+        vec![What::Throughput(Direction::GuestToHost), What::Throughput(Direction::HostToGuest)];
+    if options.latency {
+        whats.push(What::RoundTrips);
+    }
+    let mut tasks = Vec::new();
+    for &format in &options.formats {
+        for &what in &whats {
+            for &packet_len in &options.packet_lens {
+                let dpdk = has_dpdk && packet_len <= testpmd::PACKET_LEN_MAX;
+                let rows = ROWS.into_iter().filter(|row| dpdk || !row.has_dpdk());
+                let rows = rows.filter(|row| what != What::RoundTrips || row.has_clock());
+                tasks.extend(rows.map(|row| Task { what, row, format, packet_len }));
+            }
+        }
+    }
+    tasks
+}
+
+impl Task {
+    fn name(self) -> String {
+        let what = match self.what {
+            What::Throughput(direction) => direction.name(),
+            What::RoundTrips => "there and back",
+        };
+        let format = format_name(self.format);
+        format!("{}, {what}, {format}, {} bytes", self.row.name(), self.packet_len)
+    }
+}
+
+impl Direction {
+    fn name(self) -> &'static str {
+        match self {
+            Self::GuestToHost => "guest → host",
+            Self::HostToGuest => "host → guest",
+        }
+    }
+}
+
+fn format_name(format: Format) -> &'static str {
+    match format {
+        Format::Split => "split",
+        Format::Packed => "packed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> Options {
+        Options {
+            duration: Duration::from_millis(20),
+            repeats: 2,
+            packet_lens: vec![64, 65_536],
+            formats: vec![Format::Split, Format::Packed],
+            queue_size: 256,
+            latency: true,
+            command: "ringway bench ring".into(),
+        }
+    }
+
+    #[test]
+    fn neighbours_in_time_differ_in_the_row_only() {
+        let tasks = plan(&options(), true);
+        for (pair, other) in tasks.iter().zip(tasks.iter().skip(1)) {
+            let same_rest = pair.what == other.what
+                && pair.format == other.format
+                && pair.packet_len == other.packet_len;
+            assert!(same_rest || other.row == Row::Limit, "{pair:?} {other:?}");
+        }
+        assert_eq!(tasks.len(), 2 * ((2 * (5 + 2)) + (4 + 2)));
+    }
+
+    #[test]
+    fn without_dpdk_its_rows_are_not_planned() {
+        assert!(plan(&options(), false).iter().all(|task| !task.row.has_dpdk()));
+    }
+
+    #[test]
+    fn options_that_make_no_sense_are_refused() {
+        assert!(check(&options()).is_ok());
+        let wrong = |change: fn(&mut Options)| {
+            let mut options = options();
+            change(&mut options);
+            check(&options).is_err()
+        };
+        assert!(wrong(|options| options.packet_lens.push(63)));
+        assert!(wrong(|options| options.queue_size = 100));
+        assert!(wrong(|options| options.repeats = 0));
+        assert!(wrong(|options| options.duration = Duration::ZERO));
+    }
+}

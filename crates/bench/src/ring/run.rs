@@ -1,0 +1,352 @@
+//! One measurement: two ends on two cores, started, watched for a while, and stopped.
+//!
+//! How: ringway's ends are threads of this process, DPDK's are processes. The watching thread
+//! sleeps meanwhile; it reads the receiver's counter twice, with the time.
+//!
+//! Limits: an end that does not deliver its first packet in time is an error.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use hdrhistogram::Histogram;
+use ringway_device::AnyGuestPort;
+use ringway_virtq::{Broken, Format};
+
+use super::device::Backend;
+use super::driver::AnyDriverEnd;
+use super::end::{Counts, End, Probe, Role, Work};
+use super::limit::LimitEnd;
+use super::testpmd::{Dpdk, Forward, Part, Setting, Testpmd};
+use crate::machine::pin;
+
+/// Longest wait for the first packets.
+const FIRST_PACKET_LIMIT: Duration = Duration::from_secs(10);
+
+/// Until two programs of DPDK's have found each other and packets flow.
+const PROGRAMS_WARM_UP: Duration = Duration::from_millis(1500);
+
+/// Rounds between two looks at the vhost-user socket.
+const ROUNDS: u32 = 4096;
+
+/// The sides, as indexes.
+const DRIVER: usize = 0;
+const DEVICE: usize = 1;
+
+/// Who implements a side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Who {
+    Ringway,
+    Dpdk,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Row {
+    Limit,
+    Pair { driver: Who, device: Who },
+}
+
+/// The direction of packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    GuestToHost,
+    HostToGuest,
+}
+
+/// Under which conditions.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setup<'a> {
+    pub row: Row,
+    pub format: Format,
+    pub packet_len: usize,
+    pub queue_size: u16,
+    /// Of the driver and of the device.
+    pub processors: [usize; 2],
+    pub duration: Duration,
+    pub dpdk: Option<&'a Dpdk>,
+}
+
+/// What a run with packets in one direction found.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Throughput {
+    pub packets_per_second: f64,
+    /// Processor time per packet of the driver and of the device, in ns.
+    pub cost_ns: [Option<f64>; 2],
+    /// How DPDK's programs were started.
+    pub commands: Vec<String>,
+    /// DPDK's version.
+    pub version: Option<String>,
+}
+
+/// The two sides' counters and the end of both.
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    /// Of the driver and of the device.
+    sides: [Counts; 2],
+}
+
+/// Stops the other side, and whoever watches, when a side ends for whatever reason.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+type Times = Option<Histogram<u64>>;
+
+impl Setup<'_> {
+    /// Sends in one direction as fast as it goes.
+    ///
+    /// # Errors
+    /// A side does not come up, breaks the rules, or no packet arrives.
+    pub fn throughput(&self, direction: Direction) -> anyhow::Result<Throughput> {
+        let guest_sends = direction == Direction::GuestToHost;
+        let role = |sends: bool| if sends { Role::Send } else { Role::Receive };
+        let roles = [role(guest_sends), role(!guest_sends)];
+        let forward = |sends: bool| if sends { Forward::Send } else { Forward::Receive };
+        let forwards = [forward(guest_sends), forward(!guest_sends)];
+        let mut found = Throughput::default();
+        self.run(roles, forwards, |shared, programs| {
+            found = self.watch_throughput(guest_sends, shared, programs)?;
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// The round trip of packets at a steady rate; without a rate, how many there and back are
+    /// possible per second. One side must be ringway's, or the limit's.
+    ///
+    /// # Errors
+    /// As [`throughput`](Self::throughput).
+    pub fn round_trips(&self, rate: Option<f64>) -> anyhow::Result<(f64, Times)> {
+        let probe = || Role::Probe(Box::new(Probe::new(rate, self.duration / 4)));
+        let driver_probes = !matches!(self.row, Row::Pair { driver: Who::Dpdk, .. });
+        let roles = if driver_probes { [probe(), Role::Echo] } else { [Role::Echo, probe()] };
+        let mut rate = 0.0;
+        let times = self.run(roles, [Forward::Echo; 2], |shared, _| {
+            let counts = if driver_probes { &shared.sides[DRIVER] } else { &shared.sides[DEVICE] };
+            self.wait_until_flowing(shared, counts, 0)?;
+            rate = self.watch(counts);
+            Ok(())
+        })?;
+        Ok((rate, times))
+    }
+
+    /// Starts both sides, lets `watch` look, stops both.
+    fn run(
+        &self,
+        roles: [Role; 2],
+        forwards: [Forward; 2],
+        watch: impl FnOnce(&Shared, &mut [Option<Testpmd>; 2]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Times> {
+        let directory = tempfile::Builder::new().prefix("ringway-bench").tempdir()?;
+        let socket = directory.path().join("s");
+        let shared = Shared::default();
+        let [driver_role, device_role] = roles;
+        thread::scope(|scope| {
+            let _stop = StopAtEnd(&shared.stop);
+            let mut programs = [None, None];
+            let mut threads: Vec<ScopedJoinHandle<'_, anyhow::Result<Times>>> = Vec::new();
+            let shared = &shared;
+            match self.row {
+                Row::Limit => {
+                    let (one, other) = LimitEnd::pair(self.packet_len, self.queue_size)?;
+                    threads.push(scope.spawn(move || self.limit(one, driver_role, shared, DRIVER)));
+                    threads
+                        .push(scope.spawn(move || self.limit(other, device_role, shared, DEVICE)));
+                }
+                Row::Pair { driver, device } => {
+                    // The device listens before its driver comes.
+                    if device == Who::Ringway {
+                        let backend = Backend::bind(&socket)?;
+                        threads
+                            .push(scope.spawn(move || self.device(backend, device_role, shared)));
+                    } else {
+                        programs[DEVICE] =
+                            Some(self.testpmd(Part::Device, forwards[DEVICE], &socket)?);
+                    }
+                    if driver == Who::Ringway {
+                        let socket = socket.clone();
+                        threads
+                            .push(scope.spawn(move || self.driver(&socket, driver_role, shared)));
+                    } else {
+                        programs[DRIVER] =
+                            Some(self.testpmd(Part::Driver, forwards[DRIVER], &socket)?);
+                    }
+                }
+            }
+            let watched = watch(shared, &mut programs);
+            shared.stop.store(true, Ordering::Relaxed);
+            let mut times = None;
+            for side in threads {
+                let ended = side.join().map_err(|_| anyhow!("a side panicked"))?;
+                times = times.or(ended?);
+            }
+            watched.map(|()| times)
+        })
+    }
+
+    fn limit(
+        &self,
+        mut end: LimitEnd,
+        role: Role,
+        shared: &Shared,
+        side: usize,
+    ) -> anyhow::Result<Times> {
+        let _stop = StopAtEnd(&shared.stop);
+        pin(self.processors[side])?;
+        let mut work = Work::new(role, self.packet_len, &shared.sides[side])?;
+        while !shared.stop.load(Ordering::Relaxed) {
+            work.rounds(&mut end, ROUNDS, &shared.stop).map_err(broken)?;
+        }
+        Ok(work.round_trips())
+    }
+
+    fn driver(&self, socket: &Path, role: Role, shared: &Shared) -> anyhow::Result<Times> {
+        let _stop = StopAtEnd(&shared.stop);
+        pin(self.processors[DRIVER])?;
+        let mut work = Work::new(role, self.packet_len, &shared.sides[DRIVER])?;
+        match AnyDriverEnd::attach(socket, self.format, self.queue_size)? {
+            AnyDriverEnd::Split(mut end) => drive(&mut end, &mut work, &shared.stop)?,
+            AnyDriverEnd::Packed(mut end) => drive(&mut end, &mut work, &shared.stop)?,
+        }
+        Ok(work.round_trips())
+    }
+
+    fn device(&self, mut backend: Backend, role: Role, shared: &Shared) -> anyhow::Result<Times> {
+        let _stop = StopAtEnd(&shared.stop);
+        pin(self.processors[DEVICE])?;
+        let mut work = Work::new(role, self.packet_len, &shared.sides[DEVICE])?;
+        while !shared.stop.load(Ordering::Relaxed) {
+            backend.serve()?;
+            let (port, calls) = backend.parts();
+            let moved = match port {
+                AnyGuestPort::Split(port) => Backend::end(port, calls)
+                    .map_or(Ok(()), |mut end| work.rounds(&mut end, ROUNDS, &shared.stop)),
+                AnyGuestPort::Packed(port) => Backend::end(port, calls)
+                    .map_or(Ok(()), |mut end| work.rounds(&mut end, ROUNDS, &shared.stop)),
+            };
+            moved.map_err(broken)?;
+        }
+        Ok(work.round_trips())
+    }
+
+    fn testpmd(&self, part: Part, forward: Forward, socket: &Path) -> anyhow::Result<Testpmd> {
+        let dpdk = self.dpdk.context("DPDK is not there")?;
+        let processor = self.processors[usize::from(part == Part::Device)];
+        let setting = Setting {
+            part,
+            forward,
+            format: self.format,
+            packet_len: self.packet_len,
+            queue_size: self.queue_size,
+            processor,
+            socket,
+        };
+        Testpmd::start(dpdk, &setting)
+    }
+
+    /// The rate by our own end's counter if one is ours: at most a ring's worth of packets apart
+    /// from the other's.
+    fn watch_throughput(
+        &self,
+        guest_sends: bool,
+        shared: &Shared,
+        programs: &mut [Option<Testpmd>; 2],
+    ) -> anyhow::Result<Throughput> {
+        let sides = &shared.sides;
+        let receiver = usize::from(guest_sends);
+        let ours = [receiver, 1 - receiver].into_iter().find(|&side| programs[side].is_none());
+        match ours {
+            Some(side) => {
+                // A sender fills the ring before anybody empties it.
+                let is_sender = side != receiver;
+                let flowing = if is_sender { 4 * u64::from(self.queue_size) } else { 0 };
+                self.wait_until_flowing(shared, &sides[side], flowing)?;
+            }
+            None => thread::sleep(PROGRAMS_WARM_UP),
+        }
+        for program in programs.iter_mut().flatten() {
+            program.forget_cost()?;
+        }
+        let packets_per_second = match (ours, &mut programs[receiver]) {
+            (Some(side), _) => self.watch(&sides[side]),
+            (None, Some(program)) => program.rate(self.duration)?,
+            (None, None) => bail!("nobody receives"),
+        };
+        let mut found = Throughput { packets_per_second, ..Throughput::default() };
+        for side in [0, 1] {
+            found.cost_ns[side] = match &mut programs[side] {
+                Some(program) => {
+                    found.commands.push(program.command.clone());
+                    found.version = program.version();
+                    program.cost_ns()?
+                }
+                None => cost_ns(&sides[side]),
+            };
+        }
+        Ok(found)
+    }
+
+    /// Waits until more than `flowing` packets have gone through, and then warms up.
+    fn wait_until_flowing(
+        &self,
+        shared: &Shared,
+        counts: &Counts,
+        flowing: u64,
+    ) -> anyhow::Result<()> {
+        let deadline = Instant::now() + FIRST_PACKET_LIMIT;
+        while counts.packets() <= flowing {
+            if shared.stop.load(Ordering::Relaxed) {
+                bail!("a side has ended");
+            }
+            if Instant::now() > deadline {
+                bail!("no more than {flowing} packets within {FIRST_PACKET_LIMIT:?}");
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        thread::sleep(self.duration / 4);
+        Ok(())
+    }
+
+    /// Packets per second of one counter.
+    fn watch(&self, counts: &Counts) -> f64 {
+        let (began, before) = (Instant::now(), counts.packets());
+        thread::sleep(self.duration);
+        // On a busy machine a short look may fall between two turns of the receiver.
+        while counts.packets() == before && began.elapsed() < FIRST_PACKET_LIMIT {
+            thread::sleep(self.duration);
+        }
+        let (elapsed, after) = (began.elapsed(), counts.packets());
+        // A number of packets is far below 2^53.
+        #[allow(clippy::cast_precision_loss)]
+        let packets = (after - before) as f64;
+        packets / elapsed.as_secs_f64()
+    }
+}
+
+fn drive(end: &mut impl End, work: &mut Work<'_>, stop: &AtomicBool) -> anyhow::Result<()> {
+    while !stop.load(Ordering::Relaxed) {
+        work.rounds(end, ROUNDS, stop).map_err(broken)?;
+    }
+    Ok(())
+}
+
+#[allow(clippy::needless_pass_by_value)]
+fn broken(broken: Broken) -> anyhow::Error {
+    anyhow!("the peer broke the ring: {}", broken.0)
+}
+
+/// Ns per packet of the rounds that were timed.
+fn cost_ns(counts: &Counts) -> Option<f64> {
+    let (packets, ns) = counts.timed();
+    // Both are far below 2^53.
+    #[allow(clippy::cast_precision_loss)]
+    (packets > 0).then(|| ns as f64 / packets as f64)
+}
