@@ -7,7 +7,7 @@ use std::sync::mpsc;
 
 use ringway_device::Queue;
 use ringway_net::{Counters, MacAddress, Negotiated};
-use ringway_switch::PortId;
+use ringway_switch::{PolicyError, PortId, PortPolicy};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 
 use crate::{CallFd, GuestMemory, KickFd, Tap, TapError};
@@ -132,6 +132,21 @@ pub enum Command {
         mtu: u16,
         /// Whether the operating system has done it.
         done: Answer<Result<(), TapError>>,
+    },
+    /// Another policy for a port, which need not be attached yet; it stays until
+    /// [`RemovePort`](Self::RemovePort).
+    SetPolicy {
+        /// Which port.
+        port: PortId,
+        /// What it may do from now on.
+        policy: Box<PortPolicy>,
+        /// Whether it can be followed.
+        done: Answer<Result<(), PolicyError>>,
+    },
+    /// Multicast goes only to who asked for it, or to everybody.
+    SnoopMulticast {
+        /// Whether to snoop.
+        is_on: bool,
     },
     /// The port does not exist any more: its tap is closed, its addresses are forgotten.
     RemovePort {

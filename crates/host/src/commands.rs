@@ -4,10 +4,9 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 use ringway_device::{AnyGuestPort, Queue};
-use ringway_net::{ControlState, Counters, DropReason, MacAddress, Negotiated, NetHeader};
-use ringway_net::{Packet, Put};
-use ringway_switch::{PORTS_MAX, PortId};
-use ringway_virtq::{Areas, Arm, Broken, Position, QueueSetup, SharedSlice, Why};
+use ringway_net::{ControlState, Counters, MacAddress, Negotiated};
+use ringway_switch::{PORTS_MAX, PolicyError, PortId, PortPolicy};
+use ringway_virtq::{Areas, Arm, Broken, Position, QueueSetup, Why};
 
 use crate::command::{Command, PortSnapshot, QueueFds, Wire};
 use crate::port::{End, GuestEnd, Port, Wires};
@@ -47,6 +46,13 @@ impl Worker {
             Command::SetLink { port, is_up } => self.set_link(port, is_up),
             Command::SetTapMtu { port, mtu, done } => {
                 let _ = done.send(self.set_tap_mtu(port, mtu));
+            }
+            Command::SetPolicy { port, policy, done } => {
+                let _ = done.send(self.set_policy(port, *policy));
+            }
+            Command::SnoopMulticast { is_on } => {
+                self.switch.snoop_multicast(is_on);
+                self.refresh_cable();
             }
             Command::RemovePort { port, done } => {
                 self.remove_port(port);
@@ -136,11 +142,21 @@ impl Worker {
         }
     }
 
-    /// With exactly two ports the switch is a cable.
+    fn set_policy(&mut self, id: PortId, policy: PortPolicy) -> Result<(), PolicyError> {
+        let result = self.switch.set_port(id, policy);
+        self.refresh_cable();
+        // What waits for the old policy tries the new one.
+        self.release_holds(id);
+        self.forget_hold(id);
+        self.make_ready(id);
+        result
+    }
+
+    /// With exactly two ports the switch is a cable, unless there is anything to decide.
     fn refresh_cable(&mut self) {
         let mut ids = self.switch.ports();
         self.cable = match (ids.next(), ids.next(), ids.next()) {
-            (Some(one), Some(other), None) => Some((one, other)),
+            (Some(one), Some(other), None) if self.switch.is_plain() => Some((one, other)),
             _ => None,
         };
     }
@@ -220,24 +236,6 @@ impl Worker {
                         self.make_ready(self.ports[at].id);
                     }
                 }
-            }
-        }
-    }
-
-    /// Sends a reverse ARP request in the guest's name, which every switch on the way learns from.
-    fn announce(&mut self, id: PortId, mac: MacAddress) {
-        let mut frame = announcement(mac);
-        // SAFETY: `frame` lives until the end of this function and is used through this only.
-        let payload = [unsafe { SharedSlice::new(frame.as_mut_ptr(), frame.len()) }];
-        let header = NetHeader { num_buffers: 1, ..NetHeader::default() };
-        let packet = Packet { header, payload: &payload, len: ANNOUNCEMENT_LEN };
-        self.switch.learn(id, mac, self.now_ms());
-        for port in self.ports.iter_mut().filter(|port| port.id != id) {
-            match port.put(&packet) {
-                Put::Done if port.flush_to() => self.second_calls.expect(Instant::now()),
-                Put::Done => {}
-                Put::NoRoom => port.count_drop(DropReason::NoRoom),
-                Put::Refused | Put::Unfinished => {}
             }
         }
     }
@@ -337,23 +335,6 @@ impl Worker {
     }
 }
 
-/// Bytes of the shortest Ethernet frame, without its checksum.
-const ANNOUNCEMENT_LEN: u32 = 60;
-
-/// RFC 903: who has my IP address, asked by and about `mac`; padded to the shortest frame.
-fn announcement(mac: MacAddress) -> [u8; ANNOUNCEMENT_LEN as usize] {
-    const RARP: [u8; 2] = [0x80, 0x35];
-    const ETHERNET_IPV4_REQUEST_REVERSE: [u8; 8] = [0, 1, 8, 0, 6, 4, 0, 3];
-    let mut frame = [0; ANNOUNCEMENT_LEN as usize];
-    frame[..6].fill(0xff);
-    frame[6..12].copy_from_slice(&mac.0);
-    frame[12..14].copy_from_slice(&RARP);
-    frame[14..22].copy_from_slice(&ETHERNET_IPV4_REQUEST_REVERSE);
-    frame[22..28].copy_from_slice(&mac.0);
-    frame[32..38].copy_from_slice(&mac.0);
-    frame
-}
-
 fn snapshot(port: &Port) -> Option<PortSnapshot> {
     let mut snapshot = match &port.end {
         End::Absent => return None,
@@ -367,7 +348,9 @@ fn snapshot(port: &Port) -> Option<PortSnapshot> {
         },
         End::Guest(guest) => guest_snapshot(port.id, guest),
     };
-    snapshot.from_end.drops[DropReason::NoRoute as usize] += port.no_route;
+    for (drops, refused) in snapshot.from_end.drops.iter_mut().zip(port.refused) {
+        *drops += refused;
+    }
     Some(snapshot)
 }
 

@@ -4,16 +4,23 @@
 //! and the port waits a bounded time for the receiver. Floods never wait.
 
 use ringway_device::{AnyGuestPort, GuestPort};
-use ringway_net::{DropReason, Packet, PacketSource, Put, destination, source};
+use ringway_net::{DropReason, Packet, PacketSource, Put};
 use ringway_switch::{PortId, Route, Switch};
 use ringway_virtq::DeviceQueue;
 
 use crate::Tap;
 use crate::completion::Completion;
-use crate::port::{End, Port};
+use crate::port::{Drops, End, Port};
+use crate::rewrite::Rewriter;
 
-/// Packets per visit of one port.
+/// Packets per visit of one port, at most.
 pub(crate) const BUDGET_PACKETS: usize = 64;
+/// Work per visit of one port: a unit for each copy of a packet and for each [`UNIT_LEN`] bytes of
+/// it. Counting packets alone would give a port that sends to everybody, or long packets, many
+/// times the share of one that does not.
+pub(crate) const BUDGET_UNITS: u32 = 64;
+/// In bytes.
+const UNIT_LEN: u32 = 8192;
 
 /// How a visit ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,14 +31,8 @@ pub(crate) enum Visit {
     More,
     /// The next packet waits for room at this port.
     Hold(PortId),
-}
-
-/// A packet that is not delivered yet, or not all of its segments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Wait {
-    /// Where room is missing.
-    room_at: PortId,
-    segments_done: usize,
+    /// The next packet waits until then, in nanoseconds of the worker's clock.
+    Wait(u64),
 }
 
 /// Everything a visited port can reach: all other ports, and the switch that chooses among them.
@@ -42,93 +43,130 @@ pub(crate) struct Fabric<'a> {
     pub(crate) switch: &'a mut Switch,
     /// With exactly two ports there is nothing to look up: the other end of the cable.
     pub(crate) cable: Option<PortId>,
-    pub(crate) dirty: &'a mut Vec<PortId>,
-    pub(crate) completion: &'a mut Completion,
-    /// Packets that this visit may still move.
-    pub(crate) budget: usize,
+    pub(crate) now_ns: u64,
     pub(crate) now_ms: u64,
     /// Of the port it comes from; otherwise everything is dropped.
     pub(crate) is_link_up: bool,
-    pub(crate) no_route: &'a mut u64,
+    /// Of the port it comes from.
+    pub(crate) refused: &'a mut Drops,
+    pub(crate) rewriter: &'a mut Rewriter,
+    pub(crate) delivery: Delivery<'a>,
+}
+
+/// Handing packets over, and what came of it in this visit.
+pub(crate) struct Delivery<'a> {
+    pub(crate) completion: &'a mut Completion,
+    pub(crate) dirty: &'a mut Vec<PortId>,
+    /// Segments of the packet that its receiver has already.
+    pub(crate) position: usize,
+    /// Done in this visit, in units.
+    pub(crate) work: u32,
+}
+
+impl Delivery<'_> {
+    /// Whether the packet was taken; or else what it waits for.
+    #[inline]
+    fn put(&mut self, port: &mut Port, packet: &Packet<'_>, may_hold: bool) -> Result<bool, Visit> {
+        let completed = self.completion.put(port, packet, self.position);
+        if completed.packets > 0 {
+            let packets = u32::try_from(completed.packets).unwrap_or(BUDGET_UNITS);
+            self.work += packets + packet.len / UNIT_LEN;
+            mark_dirty(port, self.dirty);
+        }
+        match completed.put {
+            Put::Done => {
+                port.is_stuck = false;
+                return Ok(true);
+            }
+            Put::NoRoom if port.is_stuck || !may_hold => port.count_drop(DropReason::NoRoom),
+            Put::NoRoom => {
+                // What fills the ring must be seen by the guest before it can make room.
+                port.flush_to();
+                self.position = completed.position;
+                return Err(Visit::Hold(port.id));
+            }
+            Put::Refused | Put::Unfinished => {}
+        }
+        Ok(false)
+    }
 }
 
 /// Moves packets from one source until it is idle, the budget is used up, or one must wait.
 pub(crate) fn forward<S: PacketSource>(source: &mut S, fabric: &mut Fabric<'_>) -> Visit {
-    while fabric.budget > 0 {
-        fabric.budget -= 1;
-        let done = source.segments_done();
+    while fabric.delivery.work < BUDGET_UNITS {
+        fabric.delivery.position = source.segments_done();
         let Some(packet) = source.peek() else { return Visit::Idle };
-        if let Some(Wait { room_at, segments_done }) = fabric.deliver(&packet, done) {
-            source.set_segments_done(segments_done);
-            return Visit::Hold(room_at);
+        let work_before = fabric.delivery.work;
+        if let Some(visit) = fabric.deliver(&packet) {
+            source.set_segments_done(fabric.delivery.position);
+            return visit;
         }
+        // What goes nowhere costs a unit too.
+        fabric.delivery.work = fabric.delivery.work.max(work_before + 1);
         source.pop();
     }
     Visit::More
 }
 
 impl Fabric<'_> {
-    /// Delivers one packet, of which the receiver may have some segments already; `Some`: not yet,
-    /// it must wait for room.
+    /// Delivers one packet; `Some`: not yet, it must wait.
     #[inline]
-    fn deliver(&mut self, packet: &Packet<'_>, segments_done: usize) -> Option<Wait> {
+    fn deliver(&mut self, packet: &Packet<'_>) -> Option<Visit> {
         match self.route(packet) {
-            Route::One(to) => self.put(to, packet, segments_done),
-            Route::Flood => {
-                self.flood(packet);
-                None
-            }
-            Route::Drop => {
-                *self.no_route += 1;
-                None
-            }
-        }
-    }
-
-    #[inline]
-    fn route(&mut self, packet: &Packet<'_>) -> Route {
-        if let Some(to) = self.cable {
-            return Route::One(to);
-        }
-        if !self.is_link_up {
-            return Route::Drop;
-        }
-        // Copied once: the sender may rewrite its memory at any time.
-        let Some(header) = packet.ethernet_header() else { return Route::Drop };
-        self.switch.learn(self.from, source(&header), self.now_ms);
-        self.switch.route(self.from, destination(&header))
-    }
-
-    fn put(&mut self, to: PortId, packet: &Packet<'_>, done: usize) -> Option<Wait> {
-        let port = port_of(self.before, self.after, to)?;
-        let completed = self.completion.put(port, packet, done);
-        if completed.packets > 0 {
-            mark_dirty(port, self.dirty);
-            self.budget = self.budget.saturating_sub(completed.packets - 1);
-        }
-        match completed.put {
-            Put::Done => port.is_stuck = false,
-            Put::NoRoom if port.is_stuck => port.count_drop(DropReason::NoRoom),
-            Put::NoRoom => {
-                // What fills the ring must be seen by the guest before it can make room.
-                port.flush_to();
-                return Some(Wait { room_at: to, segments_done: completed.position });
-            }
-            Put::Refused | Put::Unfinished => {}
+            Some(Route::One(to)) => return self.put(to, packet, true).err(),
+            Some(Route::Flood) => self.flood(packet),
+            Some(Route::Drop) => self.refuse(DropReason::NoRoute),
+            None => return self.deliver_guarded(packet),
         }
         None
     }
 
+    /// `None`: a policy has a say.
+    #[inline]
+    fn route(&mut self, packet: &Packet<'_>) -> Option<Route> {
+        if let Some(to) = self.cable {
+            return Some(Route::One(to));
+        }
+        if !self.is_link_up {
+            return Some(Route::Drop);
+        }
+        // Copied once: the sender may rewrite its memory at any time.
+        let Some(header) = packet.ethernet_header() else { return Some(Route::Drop) };
+        self.switch.route_plain(self.from, &header, self.now_ms)
+    }
+
+    /// Whether the packet was taken; or else what it waits for.
+    pub(crate) fn put(
+        &mut self,
+        to: PortId,
+        packet: &Packet<'_>,
+        may_hold: bool,
+    ) -> Result<bool, Visit> {
+        let Some(port) = port_of(self.before, self.after, to) else { return Ok(false) };
+        self.delivery.put(port, packet, may_hold)
+    }
+
+    /// The same for the packet that was laid out last.
+    pub(crate) fn put_laid_out(&mut self, to: PortId, may_hold: bool) -> Result<bool, Visit> {
+        let Some(port) = port_of(self.before, self.after, to) else { return Ok(false) };
+        self.delivery.put(port, &self.rewriter.packet(), may_hold)
+    }
+
     fn flood(&mut self, packet: &Packet<'_>) {
         for port in self.before.iter_mut().chain(self.after.iter_mut()) {
-            let completed = self.completion.put(port, packet, 0);
-            if completed.packets > 0 {
-                mark_dirty(port, self.dirty);
-                self.budget = self.budget.saturating_sub(completed.packets - 1);
-            }
-            if completed.put == Put::NoRoom {
-                port.count_drop(DropReason::NoRoom);
-            }
+            // A flood never waits.
+            self.delivery.position = 0;
+            let _ = self.delivery.put(port, packet, false);
+        }
+    }
+
+    pub(crate) fn refuse(&mut self, reason: DropReason) {
+        self.refused[reason as usize] += 1;
+    }
+
+    pub(crate) fn count_drop_at(&mut self, to: PortId, reason: DropReason) {
+        if let Some(port) = port_of(self.before, self.after, to) {
+            port.count_drop(reason);
         }
     }
 
@@ -139,7 +177,7 @@ impl Fabric<'_> {
             End::Guest(guest)
                 if port.is_link_up && guest.queues.is_running(ringway_device::Queue::ToGuest) =>
             {
-                mark_dirty(port, self.dirty);
+                mark_dirty(port, self.delivery.dirty);
                 Some(port)
             }
             _ => None,

@@ -17,14 +17,18 @@
 //! ```
 #![cfg(target_os = "linux")]
 
+mod announce;
 mod command;
 mod commands;
 mod completion;
 mod eventfd;
 mod forward;
+mod guarded;
+mod holds;
 mod memory;
 mod poller;
 mod port;
+mod rewrite;
 mod second_call;
 mod signal_bus;
 mod tap;

@@ -26,14 +26,18 @@ pub(crate) struct Port {
     pub(crate) is_stuck: bool,
     /// While it is not, nothing goes in or out: packets are taken and dropped.
     pub(crate) is_link_up: bool,
-    /// Packets from this port that the switch had nowhere to send.
-    pub(crate) no_route: u64,
+    /// Packets from this port that the switch sent nowhere.
+    pub(crate) refused: Drops,
 }
 
-/// A packet that waits for room.
+/// Dropped packets by [`DropReason`].
+pub(crate) type Drops = [u64; DropReason::ALL.len()];
+
+/// A packet that waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hold {
-    pub(crate) to: PortId,
+    /// For room at that port; `None`: only for its time to come.
+    pub(crate) to: Option<PortId>,
     /// Then the receiver counts as stuck; `None`: it waits as long as it takes.
     pub(crate) until: Option<Instant>,
 }
@@ -106,7 +110,7 @@ impl Port {
             hold: None,
             is_stuck: false,
             is_link_up: true,
-            no_route: 0,
+            refused: Drops::default(),
         }
     }
 

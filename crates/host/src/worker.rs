@@ -18,13 +18,13 @@ use ringway_virtq::Arm;
 
 use crate::command::{Command, Event};
 use crate::completion::Completion;
-use crate::forward::{BUDGET_PACKETS, Fabric, Visit, fill, forward};
-use crate::port::{End, Hold, Port, Wires};
+use crate::forward::{Delivery, Fabric, Visit, fill, forward};
+use crate::port::{End, Port, Wires};
+use crate::rewrite::Rewriter;
 use crate::second_call::SecondCalls;
 use crate::{EventFd, Events, Poller};
 
-/// How long a packet waits for room before the receiver counts as stuck.
-const HOLD_MAX: Duration = Duration::from_millis(10);
+const NS_PER_MS: u64 = 1_000_000;
 
 /// Wake-ups handled per turn of the loop.
 const EVENTS_MAX: usize = 64;
@@ -76,10 +76,10 @@ pub struct Worker {
     event_bell: Arc<EventFd>,
     ready: VecDeque<PortId>,
     dirty: Vec<PortId>,
-    completion: Completion,
-    holding: usize,
+    pub(crate) completion: Completion,
+    pub(crate) holding: usize,
     pub(crate) second_calls: SecondCalls,
-    started: Instant,
+    pub(crate) rewriter: Rewriter,
 }
 
 /// How the control thread and a worker reach each other.
@@ -117,7 +117,7 @@ impl Worker {
             completion: Completion::new(),
             holding: 0,
             second_calls: SecondCalls::default(),
-            started: Instant::now(),
+            rewriter: Rewriter::new(),
         })
     }
 
@@ -179,10 +179,6 @@ impl Worker {
         }
     }
 
-    pub(crate) fn now_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
     /// `false`: the worker was told to stop.
     fn carry_out_commands(&mut self) -> bool {
         self.command_bell.drain();
@@ -214,34 +210,6 @@ impl Worker {
                 self.release_holds(id);
             }
             Queue::Control => self.visit_control(id),
-        }
-    }
-
-    /// Room came up at `to`: everybody who waits for it tries again.
-    pub(crate) fn release_holds(&mut self, to: PortId) {
-        if self.holding == 0 {
-            return;
-        }
-        for at in 0..self.ports.len() {
-            if self.ports[at].hold.is_some_and(|hold| hold.to == to) {
-                self.ports[at].hold = None;
-                self.holding -= 1;
-                self.make_ready(self.ports[at].id);
-            }
-        }
-    }
-
-    fn end_expired_holds(&mut self) {
-        if self.holding == 0 {
-            return;
-        }
-        let now = Instant::now();
-        for at in 0..self.ports.len() {
-            let hold = self.ports[at].hold;
-            let is_over = |hold: &Hold| hold.until.is_some_and(|until| until <= now);
-            let Some(hold) = hold.filter(is_over) else { continue };
-            self.ports[usize::from(hold.to.0)].is_stuck = true;
-            self.release_holds(hold.to);
         }
     }
 
@@ -287,11 +255,12 @@ impl Worker {
             Visit::More => self.make_ready(id),
             Visit::Idle => self.on_idle(id),
             Visit::Hold(to) => self.on_hold(id, to),
+            Visit::Wait(at_ns) => self.on_wait(id, at_ns),
         }
     }
 
     fn move_packets(&mut self, at: usize) -> Visit {
-        let now_ms = self.now_ms();
+        let now_ns = now_ns();
         let (before, rest) = self.ports.split_at_mut(at);
         let Some((port, after)) = rest.split_first_mut() else { return Visit::Idle };
         let cable = match self.cable {
@@ -306,12 +275,17 @@ impl Worker {
             from: port.id,
             switch: &mut self.switch,
             cable,
-            dirty: &mut self.dirty,
-            completion: &mut self.completion,
-            budget: BUDGET_PACKETS,
-            now_ms,
+            now_ns,
+            now_ms: now_ns / NS_PER_MS,
             is_link_up: port.is_link_up,
-            no_route: &mut port.no_route,
+            refused: &mut port.refused,
+            rewriter: &mut self.rewriter,
+            delivery: Delivery {
+                completion: &mut self.completion,
+                dirty: &mut self.dirty,
+                position: 0,
+                work: 0,
+            },
         };
         match &mut port.end {
             End::Guest(guest) => match &mut guest.queues {
@@ -341,23 +315,6 @@ impl Worker {
         self.report_broken(id);
     }
 
-    /// Asks the receiver to say when it has room, and looks once more in case it has.
-    fn on_hold(&mut self, id: PortId, to: PortId) {
-        let receiver = &mut self.ports[usize::from(to.0)];
-        if let End::Guest(guest) = &mut receiver.end
-            && guest.queues.arm_kicks(Queue::ToGuest, Arm::Next)
-        {
-            return self.make_ready(id);
-        }
-        // A tap on a cable keeps nobody else waiting, and the kernel bounds its queue.
-        let port = &mut self.ports[usize::from(id.0)];
-        let is_patient = self.cable.is_some() && matches!(port.end, End::Tap(_));
-        let until = (!is_patient).then(|| Instant::now() + HOLD_MAX);
-        port.hold = Some(Hold { to, until });
-        self.holding += 1;
-        self.report_broken(to);
-    }
-
     /// Tells the front-end and the control thread, once, about queues that the guest broke.
     pub(crate) fn report_broken(&mut self, id: PortId) {
         let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
@@ -378,14 +335,13 @@ impl Worker {
             }
         }
     }
+}
 
-    pub(crate) fn forget_hold(&mut self, id: PortId) {
-        if let Some(port) = self.ports.get_mut(usize::from(id.0))
-            && port.hold.take().is_some()
-        {
-            self.holding -= 1;
-        }
-    }
+/// The monotonic clock: the same for all workers, which share what the switch knows.
+pub(crate) fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 /// Visits a transmitq: while it is being looked at, the guest need not kick.

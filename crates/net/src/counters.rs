@@ -21,11 +21,23 @@ pub enum DropReason {
     Os,
     /// The guest did not want it: its receive modes, addresses or VLANs.
     Filtered,
+    /// Its sender used a MAC address that it may not use, or that belongs to another port.
+    SpoofedMac,
+    /// Its sender used an IP address that it may not use.
+    SpoofedIp,
+    /// Its VLAN is not one of the port's, or it has a tag where none may be.
+    Vlan,
+    /// Between two ports of which one is isolated and the other no uplink.
+    Isolated,
+    /// More broadcasts, multicasts and packets to unknown stations than the port may send.
+    Storm,
+    /// More than the rate of the receiver's port.
+    RateLimit,
 }
 
 impl DropReason {
     /// All reasons, in the order of the counters.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 14] = [
         Self::NoRoom,
         Self::Malformed,
         Self::TooLong,
@@ -34,6 +46,12 @@ impl DropReason {
         Self::NoRoute,
         Self::Os,
         Self::Filtered,
+        Self::SpoofedMac,
+        Self::SpoofedIp,
+        Self::Vlan,
+        Self::Isolated,
+        Self::Storm,
+        Self::RateLimit,
     ];
 
     /// The name used in statistics.
@@ -47,6 +65,12 @@ impl DropReason {
             Self::NoRoute => "no_route",
             Self::Os => "os",
             Self::Filtered => "filtered",
+            Self::SpoofedMac => "spoofed_mac",
+            Self::SpoofedIp => "spoofed_ip",
+            Self::Vlan => "vlan",
+            Self::Isolated => "isolated",
+            Self::Storm => "storm",
+            Self::RateLimit => "rate_limit",
         }
     }
 }

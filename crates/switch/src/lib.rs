@@ -9,19 +9,29 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod decide;
 mod entry;
+mod frame;
+mod groups;
+mod guard;
+mod ipv6;
 mod mac_table;
+mod meter;
 mod policy;
 mod port;
 mod shared;
+mod snoop;
 mod switch;
 mod vlan;
 
+pub use decide::{Decision, Flood, Room};
 pub use entry::AGE_MAX_MS;
+pub use frame::PEEK_LEN;
+pub use groups::GROUPS_PER_PORT_MAX;
 pub use mac_table::{FLAPS_MAX, Learned, MACS_MAX, MACS_PER_PORT_MAX, PROBES_MAX};
 pub use policy::{BURST_DEFAULT_US, LOCKED_IPS_MAX, PolicyError, PortPolicy, RateLimit};
 pub use policy::{STATIC_MACS_MAX, WhenFull};
 pub use port::{PORTS_MAX, PortError, PortId};
 pub use shared::Shared;
 pub use switch::{Route, Switch};
-pub use vlan::{Vlan, VlanId, VlanSet};
+pub use vlan::{TagChange, Vlan, VlanId, VlanSet};

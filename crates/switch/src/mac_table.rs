@@ -131,7 +131,7 @@ impl MacTable {
     pub fn leave(&self, port: PortId) {
         let change = self.change();
         self.members[port.index()].fetch_sub(1, Relaxed);
-        change.remove_if(|_, value| value.port() == port);
+        change.remove_if(|value| value.port() == port);
         change.divide();
     }
 
@@ -171,10 +171,20 @@ impl MacTable {
 
     /// Fixes exactly these addresses, in `vlan`, to `port`. What does not fit is left out; returns
     /// how many those are. Walks the whole table.
-    pub fn fix(&self, port: PortId, vlan: VlanId, addresses: &[MacAddress]) -> usize {
+    pub fn fix(
+        &self,
+        port: PortId,
+        vlan: VlanId,
+        addresses: impl Iterator<Item = MacAddress>,
+    ) -> usize {
         let change = self.change();
-        change.remove_if(|_, value| value.is_fixed() && value.port() == port);
-        addresses.iter().filter(|address| !change.fix(port, self.place(vlan, **address))).count()
+        change.remove_if(|value| value.is_fixed() && value.port() == port);
+        addresses.filter(|address| !change.fix(port, self.place(vlan, *address))).count()
+    }
+
+    /// Forgets everything that `port` has learned. Walks the whole table.
+    pub fn forget(&self, port: PortId) {
+        self.change().remove_if(|value| value.port() == port && !value.is_fixed());
     }
 
     /// New stamp of age; if the entry changes at this moment, whoever changes it knows better.
@@ -389,8 +399,8 @@ mod tests {
     #[test]
     fn a_fixed_address_neither_moves_nor_ages_nor_counts() {
         let (table, addresses) = collisions();
-        assert_eq!(table.fix(OWNER, VlanId::NONE, &addresses[..1]), 0);
-        assert_eq!(table.fix(OTHER, VlanId::NONE, &addresses[..1]), 1, "taken");
+        assert_eq!(table.fix(OWNER, VlanId::NONE, addresses[..1].iter().copied()), 0);
+        assert_eq!(table.fix(OTHER, VlanId::NONE, addresses[..1].iter().copied()), 1, "taken");
         assert_eq!(learn(&table, OTHER, addresses[0], 0), Learned::Fixed);
         assert_eq!(learn(&table, OWNER, addresses[0], 9 * AGE_MAX_MS), Learned::Known);
         assert_eq!(port_of(&table, addresses[0], 20 * AGE_MAX_MS), Some(OWNER));
@@ -399,7 +409,7 @@ mod tests {
         }
         assert_eq!(port_of(&table, addresses[0], 0), Some(OWNER), "a full bucket keeps it");
         assert_eq!((table.owned_by(OWNER), table.owned_by(OTHER)), (0, PROBES_MAX - 1));
-        table.fix(OWNER, VlanId::NONE, &[]);
+        table.fix(OWNER, VlanId::NONE, core::iter::empty());
         assert_eq!(port_of(&table, addresses[0], 0), None);
     }
 
@@ -409,7 +419,7 @@ mod tests {
         for address in &addresses[..PROBES_MAX] {
             learn(&table, OTHER, *address, 0);
         }
-        assert_eq!(table.fix(OWNER, VlanId::NONE, &addresses[PROBES_MAX..]), 0);
+        assert_eq!(table.fix(OWNER, VlanId::NONE, addresses[PROBES_MAX..].iter().copied()), 0);
         assert_eq!(port_of(&table, addresses[PROBES_MAX], 0), Some(OWNER));
         assert_eq!(table.owned_by(OTHER), PROBES_MAX - 2);
     }

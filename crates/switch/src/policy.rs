@@ -6,7 +6,7 @@ use core::net::IpAddr;
 
 use ringway_net::MacAddress;
 
-use crate::{PortId, Vlan};
+use crate::{PortId, Vlan, VlanId};
 
 /// Addresses that a port may be locked to.
 pub const LOCKED_IPS_MAX: usize = 16;
@@ -82,6 +82,11 @@ impl PortPolicy {
         if let Some(mac) = stations.into_iter().find(|mac| !mac.is_station()) {
             return Err(PolicyError::NoStation(*mac));
         }
+        if let Vlan::Trunk { tagged, native: Some(native) } = &self.vlan
+            && tagged.contains(*native)
+        {
+            return Err(PolicyError::NativeTagged(*native));
+        }
         if !self.static_macs.is_empty() && self.vlan.of_untagged().is_none() {
             return Err(PolicyError::StaticWithoutVlan);
         }
@@ -105,6 +110,8 @@ pub enum PolicyError {
     NoStation(MacAddress),
     /// Static addresses at a trunk that has no VLAN for packets without a tag.
     StaticWithoutVlan,
+    /// A trunk whose native VLAN is one of its tagged ones too.
+    NativeTagged(VlanId),
     /// Both isolated and an uplink.
     IsolatedUplink,
     /// So many of the static addresses belong to another port already, or do not fit.
@@ -126,6 +133,9 @@ impl fmt::Display for PolicyError {
             }
             Self::StaticWithoutVlan => {
                 f.write_str("static MAC addresses of a trunk are in its native VLAN: give it one")
+            }
+            Self::NativeTagged(vlan) => {
+                write!(f, "VLAN {vlan} is native, so without tags, and cannot be tagged as well")
             }
             Self::IsolatedUplink => {
                 f.write_str("a port is either isolated (reaches uplinks only) or an uplink")

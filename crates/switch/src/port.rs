@@ -72,6 +72,20 @@ impl PortSet {
         self.words[port.index() / WORD_BITS] &= !bit(port);
     }
 
+    /// Puts `port` in or takes it out.
+    pub fn set(&mut self, port: PortId, is_in: bool) {
+        if is_in {
+            self.insert(port);
+        } else {
+            self.remove(port);
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.words == [0; WORDS]
+    }
+
     /// All of them, lowest number first.
     pub fn iter(&self) -> impl Iterator<Item = PortId> + use<> {
         let mut words = self.words;

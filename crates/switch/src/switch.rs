@@ -1,13 +1,15 @@
-//! Where a packet goes: learn its source, look its destination up.
+//! The ports, their policies, and the short way of packets that no policy has a say in.
 //!
-//! Only decides; whoever moves packets asks [`Switch::learn`] and [`Switch::route`] for each one
-//! and sends copies to all other [`ports`](Switch::ports) when the answer is [`Route::Flood`].
+//! Only decides; whoever moves packets asks [`Switch::route_plain`] for each one, and
+//! [`Switch::decide`] when that has no answer.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use ringway_net::MacAddress;
+use ringway_net::{ETHERNET_HEADER_LEN, MacAddress, destination, source};
 
 use crate::entry::Tick;
+use crate::meter::Pace;
 use crate::policy::{PolicyError, PortPolicy};
 use crate::port::PortSet;
 use crate::{Learned, PORTS_MAX, PortError, PortId, Shared, VlanId};
@@ -26,7 +28,7 @@ pub enum Route {
 /// A learning switch as one worker sees it; never more than [`PORTS_MAX`] ports.
 ///
 /// What was learned is [`Shared`] with the switches of other workers. All of them are told of
-/// ports and policies by themselves, and must read the same clock.
+/// ports and policies by themselves, and must be given the same clock.
 ///
 /// ```
 /// use ringway_net::MacAddress;
@@ -44,11 +46,27 @@ pub enum Route {
 /// # Ok::<(), ringway_switch::PortError>(())
 /// ```
 pub struct Switch {
-    shared: Arc<Shared>,
-    ports: PortSet,
-    snoops_multicast: bool,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) ports: PortSet,
+    /// Those with a policy that is not the default.
+    special: PortSet,
+    has_special: bool,
+    pub(crate) snoops_multicast: bool,
     /// The time of the last packet.
-    now: Tick,
+    pub(crate) now: Tick,
+    pub(crate) uplinks: PortSet,
+    pub(crate) rules: Box<[Rules]>,
+    /// Stations that have moved to each port.
+    moves: Box<[u64]>,
+}
+
+/// A policy, and what follows from it for one packet.
+#[derive(Default, Clone)]
+pub(crate) struct Rules {
+    pub policy: PortPolicy,
+    pub to_guest: Pace,
+    pub from_guest: Pace,
+    pub storm: Pace,
 }
 
 impl Switch {
@@ -60,7 +78,17 @@ impl Switch {
 
     /// A switch without ports that learns and looks up in the same table as others.
     pub fn over(shared: Arc<Shared>) -> Self {
-        Self { shared, ports: PortSet::default(), snoops_multicast: false, now: Tick::default() }
+        Self {
+            shared,
+            ports: PortSet::default(),
+            special: PortSet::default(),
+            has_special: false,
+            snoops_multicast: false,
+            now: Tick::default(),
+            uplinks: PortSet::default(),
+            rules: alloc::vec![Rules::default(); PORTS_MAX].into_boxed_slice(),
+            moves: alloc::vec![0; PORTS_MAX].into_boxed_slice(),
+        }
     }
 
     /// What this switch shares: for [`over`](Self::over).
@@ -85,32 +113,68 @@ impl Switch {
         Ok(())
     }
 
-    /// Removes a port and forgets what was learned from it; returns whether there was one. Walks
-    /// the whole table: not for the data path.
+    /// Removes a port, forgets what was learned from it, and its policy; returns whether there was
+    /// one. Walks the whole table: not for the data path.
     pub fn remove_port(&mut self, port: PortId) -> bool {
         if !self.ports.contains(port) {
             return false;
         }
         self.ports.remove(port);
         self.shared.macs.leave(port);
+        self.shared.groups.forget(port);
+        self.follow(port, PortPolicy::default());
         true
     }
 
-    /// Gives a port, which must exist, another policy. Walks the whole table.
+    /// Gives a port another policy; it need not have been added yet. Walks the whole table.
+    ///
+    /// Addresses that were learned stay, unless the port is now in other VLANs. The port's locked
+    /// address is treated as a static one.
     ///
     /// # Errors
     /// [`PolicyError`] when the policy contradicts itself or is too long, or there is no such
     /// port: nothing has changed then. [`PolicyError::MacsTaken`] leaves only those addresses out.
     pub fn set_port(&mut self, port: PortId, policy: PortPolicy) -> Result<(), PolicyError> {
         policy.check()?;
-        if !self.ports.contains(port) {
+        if port.index() >= PORTS_MAX {
             return Err(PolicyError::NoPort(port));
         }
-        let vlan = policy.vlan.of_untagged().unwrap_or(VlanId::NONE);
-        match self.shared.macs.fix(port, vlan, &policy.static_macs) {
-            0 => Ok(()),
-            taken => Err(PolicyError::MacsTaken(taken)),
+        let old = &self.rules[port.index()].policy;
+        if old.vlan != policy.vlan {
+            self.shared.macs.forget(port);
+            self.shared.groups.forget(port);
         }
+        let meters = &self.shared.meters[port.index()];
+        if old.rate_to_guest != policy.rate_to_guest {
+            meters.to_guest.reset();
+        }
+        if old.rate_from_guest != policy.rate_from_guest {
+            meters.from_guest.reset();
+        }
+        let macs = policy.static_macs.iter().chain(&policy.locked_mac).copied();
+        let left_out = match policy.vlan.of_untagged() {
+            Some(vlan) => self.shared.macs.fix(port, vlan, macs),
+            None => self.shared.macs.fix(port, VlanId::NONE, core::iter::empty()),
+        };
+        self.follow(port, policy);
+        if left_out == 0 { Ok(()) } else { Err(PolicyError::MacsTaken(left_out)) }
+    }
+
+    fn follow(&mut self, port: PortId, policy: PortPolicy) {
+        self.special.set(port, policy != PortPolicy::default());
+        self.has_special = !self.special.is_empty();
+        self.uplinks.set(port, policy.is_uplink);
+        self.rules[port.index()] = Rules {
+            to_guest: Pace::new(&policy.rate_to_guest),
+            from_guest: Pace::new(&policy.rate_from_guest),
+            storm: Pace::storm(policy.storm_packets_per_second),
+            policy,
+        };
+    }
+
+    /// The policy of a port.
+    pub fn policy(&self, port: PortId) -> Option<&PortPolicy> {
+        self.rules.get(port.index()).map(|rules| &rules.policy)
     }
 
     /// Whether packets to a multicast group go only to ports that asked for it (IGMP and MLD
@@ -119,9 +183,9 @@ impl Switch {
         self.snoops_multicast = is_on;
     }
 
-    /// See [`snoop_multicast`](Self::snoop_multicast).
-    pub fn snoops_multicast(&self) -> bool {
-        self.snoops_multicast
+    /// Whether no port has a policy and multicast is not snooped: two ports are then a cable.
+    pub fn is_plain(&self) -> bool {
+        !self.has_special && !self.snoops_multicast
     }
 
     /// All ports, lowest number first. The iterator works on a copy of the set.
@@ -129,13 +193,46 @@ impl Switch {
         self.ports.iter()
     }
 
-    /// How many addresses are remembered for `port`, expired ones included.
+    /// How many addresses are remembered for `port`, expired ones included, static ones not.
     pub fn addresses_of(&self, port: PortId) -> usize {
         if self.ports.contains(port) { self.shared.macs.owned_by(port) } else { 0 }
     }
 
-    /// Notes that a packet with that source address came in on port `from`. Addresses that no
-    /// station can have (group addresses, all zeros) are not learned.
+    /// How many stations this switch has seen move to `port` from another one.
+    pub fn moves_to(&self, port: PortId) -> u64 {
+        self.moves.get(port.index()).copied().unwrap_or(0)
+    }
+
+    /// The short way, for packets that no policy has a say in: learns the source, and looks the
+    /// destination up. `None`: ask [`decide`](Self::decide).
+    ///
+    /// `now_ms` counts milliseconds from any start and does not go backwards.
+    ///
+    /// # Panics
+    /// When `from` is not one of the ports.
+    #[inline]
+    pub fn route_plain(
+        &mut self,
+        from: PortId,
+        header: &[u8; ETHERNET_HEADER_LEN],
+        now_ms: u64,
+    ) -> Option<Route> {
+        let destination = destination(header);
+        if self.special.contains(from) || destination.is_multicast() && self.snoops_multicast {
+            return None;
+        }
+        if self.learn(from, source(header), now_ms) == Learned::Fixed {
+            return None;
+        }
+        match self.route(from, destination) {
+            Route::One(to) if self.special.contains(to) => None,
+            Route::Flood if self.has_special => None,
+            route => Some(route),
+        }
+    }
+
+    /// Notes that a packet with that source address and without a VLAN came in on port `from`.
+    /// Addresses that no station can have (group addresses, all zeros) are not learned.
     ///
     /// `now_ms` counts milliseconds from any start and does not go backwards; it is also the time
     /// against which the next [`route`](Self::route) judges ages.
@@ -146,11 +243,25 @@ impl Switch {
     pub fn learn(&mut self, from: PortId, source: MacAddress, now_ms: u64) -> Learned {
         assert!(self.ports.contains(from), "learn from port {from}, which was not added");
         self.now = Tick::of_ms(now_ms);
-        self.shared.macs.learn(from, VlanId::NONE, source, self.now)
+        self.note_source(from, VlanId::NONE, source)
     }
 
-    /// Where a packet that came in on port `from` goes. Group addresses and addresses that are not
-    /// known (any more) are flooded.
+    #[inline]
+    pub(crate) fn note_source(
+        &mut self,
+        from: PortId,
+        vlan: VlanId,
+        source: MacAddress,
+    ) -> Learned {
+        let learned = self.shared.macs.learn(from, vlan, source, self.now);
+        if learned == Learned::Moved {
+            self.moves[from.index()] += 1;
+        }
+        learned
+    }
+
+    /// Where a packet without a VLAN that came in on port `from` goes, policies aside. Group
+    /// addresses and addresses that are not known (any more) are flooded.
     #[inline]
     pub fn route(&self, from: PortId, destination: MacAddress) -> Route {
         if destination.is_multicast() {

@@ -3,6 +3,8 @@
 use alloc::boxed::Box;
 use core::fmt;
 
+use crate::frame::Frame;
+
 /// The number of a VLAN, 1 to 4094.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VlanId(u16);
@@ -90,7 +92,8 @@ pub enum Vlan {
     Trunk {
         /// The VLANs whose packets have a tag.
         tagged: VlanSet,
-        /// The VLAN of packets without a tag; without one, such packets are dropped.
+        /// The VLAN of packets without a tag, not to be one of those; without one, such packets
+        /// are dropped.
         native: Option<VlanId>,
     },
 }
@@ -105,6 +108,53 @@ impl Vlan {
             Self::Trunk { native, .. } => *native,
         }
     }
+
+    /// The VLAN of a packet from this port; `None`: it may not send such packets.
+    pub(crate) fn admit(&self, frame: &Frame<'_>) -> Option<VlanId> {
+        // What is inside a service tag would get past every check.
+        let is_service = frame.tci.is_none() && frame.has_more_tags;
+        match self {
+            Self::None => Some(VlanId::NONE),
+            _ if is_service || frame.has_bad_tag() => None,
+            Self::Access(vlan) => frame.vlan().is_none().then_some(*vlan),
+            Self::Trunk { tagged, native } => match frame.vlan() {
+                None => *native,
+                Some(vlan) => tagged.contains(vlan).then_some(vlan),
+            },
+        }
+    }
+
+    /// How a packet of `vlan`, which came with that tag, goes out at this port; `None`: not at
+    /// all.
+    pub(crate) fn deliver(&self, vlan: VlanId, tci: Option<u16>) -> Option<TagChange> {
+        let untagged = if tci.is_some() { TagChange::Strip } else { TagChange::Keep };
+        match self {
+            Self::None => (vlan == VlanId::NONE).then_some(TagChange::Keep),
+            Self::Access(own) => (vlan == *own).then_some(untagged),
+            Self::Trunk { native: Some(native), .. } if vlan == *native => Some(untagged),
+            Self::Trunk { tagged, .. } if tagged.contains(vlan) => Some(match tci {
+                None => TagChange::Insert(vlan.raw()),
+                Some(tci) if tci & VLAN_MASK == vlan.raw() => TagChange::Keep,
+                Some(tci) => TagChange::Replace(tci & !VLAN_MASK | vlan.raw()),
+            }),
+            Self::Trunk { .. } => None,
+        }
+    }
+}
+
+const VLAN_MASK: u16 = 0x0fff;
+
+/// What is done to the first tag of a packet on its way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TagChange {
+    /// Nothing.
+    Keep,
+    /// A tag with this content (priority and VLAN) goes in behind the addresses.
+    Insert(u16),
+    /// The tag goes.
+    Strip,
+    /// The tag gets this content.
+    Replace(u16),
 }
 
 #[cfg(test)]

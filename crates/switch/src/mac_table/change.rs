@@ -28,25 +28,25 @@ impl Change<'_> {
             return;
         }
         let is_too_rich = |port: PortId| self.table.owned[port.index()].load(Relaxed) > share;
-        self.remove_if(|_, value| !value.is_fixed() && is_too_rich(value.port()));
+        self.remove_if(|value| !value.is_fixed() && is_too_rich(value.port()));
     }
 
     /// Removes all entries for which `is_wrong` says so, asking about each just before.
-    pub fn remove_if(&self, is_wrong: impl Fn(u64, Value) -> bool) {
+    pub fn remove_if(&self, is_wrong: impl Fn(Value) -> bool) {
         for at_bucket in 0..BUCKETS {
             for at in 0..PROBES_MAX {
-                if self.entry(at_bucket, at).is_some_and(|(key, value)| is_wrong(key, value)) {
+                if self.entry(at_bucket, at).is_some_and(&is_wrong) {
                     self.remove(at_bucket, at);
                 }
             }
         }
     }
 
-    fn entry(&self, at_bucket: usize, at: usize) -> Option<(u64, Value)> {
+    fn entry(&self, at_bucket: usize, at: usize) -> Option<Value> {
         let bucket = &self.table.buckets[at_bucket];
         match bucket.keys[at].load(Relaxed) {
             FREE => None,
-            key => Some((key, Value::from_word(bucket.values[at].load(Relaxed)))),
+            _ => Some(Value::from_word(bucket.values[at].load(Relaxed))),
         }
     }
 
@@ -65,7 +65,8 @@ impl Change<'_> {
     pub fn fix(&self, port: PortId, place: Place) -> bool {
         if let Some((at, old)) = self.table.find(place) {
             if old.is_fixed() {
-                return false;
+                // Twice on the same port: static, and locked to it.
+                return old.port() == port;
             }
             self.remove(place.bucket, at);
         }
@@ -118,7 +119,7 @@ impl Change<'_> {
     /// The learned entry with the oldest stamp among those that `may_go`.
     fn oldest_of(&self, at_bucket: usize, may_go: impl Fn(Value) -> bool) -> Option<usize> {
         let learned = |at: &usize| {
-            let (_, value) = self.entry(at_bucket, *at)?;
+            let value = self.entry(at_bucket, *at)?;
             (!value.is_fixed() && may_go(value)).then_some(value)
         };
         (0..PROBES_MAX)
@@ -127,7 +128,7 @@ impl Change<'_> {
     }
 
     pub fn remove(&self, at_bucket: usize, at: usize) {
-        if let Some((_, value)) = self.entry(at_bucket, at) {
+        if let Some(value) = self.entry(at_bucket, at) {
             self.table.buckets[at_bucket].keys[at].store(FREE, Relaxed);
             self.disown(value);
         }

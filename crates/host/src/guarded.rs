@@ -1,0 +1,79 @@
+//! The way of packets that a policy has a say in: one copy of their first bytes, one judgement,
+//! and receivers get the bytes that were judged.
+
+use ringway_net::{DropReason, Packet};
+use ringway_switch::{Decision, Flood, PEEK_LEN, PortId, Room, TagChange, WhenFull};
+
+use crate::forward::{Fabric, Visit};
+use crate::holds::HOLD_MAX;
+
+impl Fabric<'_> {
+    /// Delivers one packet; `Some`: not yet.
+    #[cold]
+    pub(crate) fn deliver_guarded(&mut self, packet: &Packet<'_>) -> Option<Visit> {
+        let mut head = [0; PEEK_LEN];
+        let len = packet.copy_out(&mut head);
+        let head = &head[..len];
+        let decision = self.switch.decide(self.from, head, self.now_ns);
+        match decision {
+            Decision::One(to, change) => {
+                if let Some(visit) = self.put_guarded(to, packet, head, change) {
+                    return Some(visit);
+                }
+            }
+            Decision::Flood(flood) => self.flood_guarded(&flood, packet, head),
+            Decision::Drop(reason) => self.refuse(reason),
+            Decision::Wait(at_ns) => return Some(Visit::Wait(at_ns)),
+        }
+        self.switch.taken(self.from, packet.len, &decision, self.now_ns);
+        None
+    }
+
+    fn put_guarded(
+        &mut self,
+        to: PortId,
+        packet: &Packet<'_>,
+        head: &[u8],
+        change: TagChange,
+    ) -> Option<Visit> {
+        let may_hold = self.switch.when_full(to) == WhenFull::Hold;
+        if let Room::At(at_ns) = self.switch.room_at(to, self.now_ns) {
+            if may_hold && u128::from(at_ns - self.now_ns) <= HOLD_MAX.as_nanos() {
+                return Some(Visit::Wait(at_ns));
+            }
+            self.count_drop_at(to, DropReason::RateLimit);
+            return None;
+        }
+        if self.rewriter.lay_out(packet, head, change).is_none() {
+            self.refuse(DropReason::Malformed);
+            return None;
+        }
+        match self.put_laid_out(to, may_hold) {
+            Ok(true) => self.switch.delivered(to, packet.len, self.now_ns),
+            Ok(false) => {}
+            Err(visit) => return Some(visit),
+        }
+        None
+    }
+
+    fn flood_guarded(&mut self, flood: &Flood, packet: &Packet<'_>, head: &[u8]) {
+        let mut laid_out = None;
+        for to in self.switch.ports() {
+            let Some(change) = self.switch.goes_to(flood, to) else { continue };
+            if self.switch.room_at(to, self.now_ns) != Room::Yes {
+                self.count_drop_at(to, DropReason::RateLimit);
+                continue;
+            }
+            if laid_out != Some(change) {
+                if self.rewriter.lay_out(packet, head, change).is_none() {
+                    return self.refuse(DropReason::Malformed);
+                }
+                laid_out = Some(change);
+            }
+            self.delivery.position = 0;
+            if let Ok(true) = self.put_laid_out(to, false) {
+                self.switch.delivered(to, packet.len, self.now_ns);
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Packets that wait where they are: for room at a receiver, or for their time to come.
+
+use std::time::{Duration, Instant};
+
+use ringway_device::Queue;
+use ringway_switch::PortId;
+use ringway_virtq::Arm;
+
+use crate::port::{End, Hold};
+use crate::worker::{Worker, now_ns};
+
+/// How long a packet waits for room before the receiver counts as stuck.
+pub(crate) const HOLD_MAX: Duration = Duration::from_millis(10);
+
+impl Worker {
+    /// Room came up at `to`: everybody who waits for it tries again.
+    pub(crate) fn release_holds(&mut self, to: PortId) {
+        if self.holding == 0 {
+            return;
+        }
+        for at in 0..self.ports.len() {
+            if self.ports[at].hold.is_some_and(|hold| hold.to == Some(to)) {
+                self.ports[at].hold = None;
+                self.holding -= 1;
+                self.make_ready(self.ports[at].id);
+            }
+        }
+    }
+
+    pub(crate) fn end_expired_holds(&mut self) {
+        if self.holding == 0 {
+            return;
+        }
+        let now = Instant::now();
+        for at in 0..self.ports.len() {
+            let hold = self.ports[at].hold;
+            let is_over = |hold: &Hold| hold.until.is_some_and(|until| until <= now);
+            let Some(hold) = hold.filter(is_over) else { continue };
+            match hold.to {
+                Some(to) => {
+                    self.ports[usize::from(to.0)].is_stuck = true;
+                    self.release_holds(to);
+                }
+                None => {
+                    self.forget_hold(self.ports[at].id);
+                    self.make_ready(self.ports[at].id);
+                }
+            }
+        }
+    }
+
+    /// The port's time has not come yet. Its guest need not kick meanwhile.
+    pub(crate) fn on_wait(&mut self, id: PortId, at_ns: u64) {
+        let wait = Duration::from_nanos(at_ns.saturating_sub(now_ns()));
+        self.ports[usize::from(id.0)].hold =
+            Some(Hold { to: None, until: Some(Instant::now() + wait) });
+        self.holding += 1;
+    }
+
+    /// Asks the receiver to say when it has room, and looks once more in case it has.
+    pub(crate) fn on_hold(&mut self, id: PortId, to: PortId) {
+        let receiver = &mut self.ports[usize::from(to.0)];
+        if let End::Guest(guest) = &mut receiver.end
+            && guest.queues.arm_kicks(Queue::ToGuest, Arm::Next)
+        {
+            return self.make_ready(id);
+        }
+        // A tap on a cable keeps nobody else waiting, and the kernel bounds its queue.
+        let port = &mut self.ports[usize::from(id.0)];
+        let is_patient = self.cable.is_some() && matches!(port.end, End::Tap(_));
+        let until = (!is_patient).then(|| Instant::now() + HOLD_MAX);
+        port.hold = Some(Hold { to: Some(to), until });
+        self.holding += 1;
+        self.report_broken(to);
+    }
+
+    pub(crate) fn forget_hold(&mut self, id: PortId) {
+        if let Some(port) = self.ports.get_mut(usize::from(id.0))
+            && port.hold.take().is_some()
+        {
+            self.holding -= 1;
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Where a packet goes when policies have a say: one judgement per packet, in order of what costs
+//! the sender least to be told.
+//!
+//! Everything is decided on one copy of the packet's first bytes, and that copy is what receivers
+//! must be given: the sender may rewrite its memory at any time.
+
+use ringway_net::{DropReason, MacAddress};
+
+use crate::entry::Tick;
+use crate::frame::Frame;
+use crate::groups::{Group, GroupTick};
+use crate::guard;
+use crate::snoop::{Heard, Message, listen};
+use crate::vlan::TagChange;
+use crate::{Learned, PortId, Switch, VlanId, WhenFull};
+
+const NS_PER_MS: u64 = 1_000_000;
+
+/// What becomes of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// It goes to that port, after that change.
+    One(PortId, TagChange),
+    /// It goes to every other port for which [`Switch::goes_to`] gives a change.
+    Flood(Flood),
+    /// It goes nowhere.
+    Drop(DropReason),
+    /// It stays where it is until then, in nanoseconds of the clock that was given.
+    Wait(u64),
+}
+
+/// A packet for several ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flood {
+    from: PortId,
+    traits: Traits,
+    audience: Audience,
+}
+
+/// Who wants a packet for several ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Audience {
+    Everybody,
+    /// Whoever may have this station behind it.
+    Station(MacAddress),
+    /// Members and routers.
+    Group(Group, GroupTick),
+    /// Routers of that group's family.
+    Routers(GroupTick),
+}
+
+/// What delivery depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Traits {
+    vlan: VlanId,
+    tci: Option<u16>,
+    has_more_tags: bool,
+}
+
+/// What a port says to one more packet now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// It may have it.
+    Yes,
+    /// Not before then, in nanoseconds.
+    At(u64),
+}
+
+impl Switch {
+    /// Where a packet goes that came in on port `from`. `head` is a copy of its first
+    /// [`PEEK_LEN`](crate::PEEK_LEN) bytes, or of all if it is shorter.
+    ///
+    /// Asking again about the same packet is harmless; nothing is counted before
+    /// [`taken`](Self::taken) and [`delivered`](Self::delivered).
+    ///
+    /// # Panics
+    /// When `from` is not one of the ports.
+    pub fn decide(&mut self, from: PortId, head: &[u8], now_ns: u64) -> Decision {
+        assert!(self.ports.contains(from), "a packet from port {from}, which was not added");
+        let rules = &self.rules[from.index()];
+        let meters = &self.shared.meters[from.index()];
+        if let Err(at_ns) = meters.from_guest.check(&rules.from_guest, now_ns) {
+            return Decision::Wait(at_ns);
+        }
+        let decision = match Frame::parse(head) {
+            Some(frame) => self.judge(from, &frame, now_ns),
+            None => Err(DropReason::Malformed),
+        };
+        let decision = decision.unwrap_or_else(Decision::Drop);
+        let storm = &self.rules[from.index()].storm;
+        let is_storm = matches!(decision, Decision::Flood(_))
+            && self.shared.meters[from.index()].storm.check(storm, now_ns).is_err();
+        if is_storm { Decision::Drop(DropReason::Storm) } else { decision }
+    }
+
+    fn judge(
+        &mut self,
+        from: PortId,
+        frame: &Frame<'_>,
+        now_ns: u64,
+    ) -> Result<Decision, DropReason> {
+        let policy = &self.rules[from.index()].policy;
+        let vlan = policy.vlan.admit(frame).ok_or(DropReason::Vlan)?;
+        guard::check(policy, frame)?;
+        self.now = Tick::of_ms(now_ns / NS_PER_MS);
+        if self.note_source(from, vlan, frame.source) == Learned::Fixed {
+            return Err(DropReason::SpoofedMac);
+        }
+        let (tci, has_more_tags) = (frame.tci, frame.has_more_tags);
+        let traits = Traits { vlan, tci, has_more_tags };
+        if frame.destination.is_multicast() {
+            let audience = self.audience(from, vlan, frame, now_ns);
+            return Ok(Decision::Flood(Flood { from, traits, audience }));
+        }
+        match self.shared.macs.port_of(vlan, frame.destination, self.now) {
+            Some(to) if to == from => Err(DropReason::NoRoute),
+            Some(to) => self.change_for(from, to, traits).map(|change| Decision::One(to, change)),
+            None => {
+                let audience = Audience::Station(frame.destination);
+                Ok(Decision::Flood(Flood { from, traits, audience }))
+            }
+        }
+    }
+
+    fn audience(&self, from: PortId, vlan: VlanId, frame: &Frame<'_>, now_ns: u64) -> Audience {
+        if !self.snoops_multicast {
+            return Audience::Everybody;
+        }
+        let now = GroupTick::of_ms(now_ns / NS_PER_MS);
+        let groups = &self.shared.groups;
+        let heard = listen(vlan, frame, |message| match message {
+            Message::Join(group) => groups.join(from, group, now),
+            Message::Leave(group) => groups.leave(from, group, now),
+            Message::TooMany => groups.overflow(from, now),
+        });
+        match heard {
+            Heard::Query(family) => {
+                if self.believes_queries(from) {
+                    groups.hear_query(from, vlan, family, now);
+                }
+                Audience::Everybody
+            }
+            Heard::Report(family) if groups.has_querier(vlan, family, now) => {
+                Audience::Routers(now)
+            }
+            Heard::Report(_) => Audience::Everybody,
+            Heard::Nothing => match Group::of_mac(vlan, frame.destination) {
+                Some(group) if groups.has_querier(vlan, group.family(), now) => {
+                    Audience::Group(group, now)
+                }
+                _ => Audience::Everybody,
+            },
+        }
+    }
+
+    /// A guest that plays the router would hear everything, and could end the memberships of all
+    /// others by not asking for them: where there are uplinks, routers are behind them.
+    fn believes_queries(&self, from: PortId) -> bool {
+        let policy = &self.rules[from.index()].policy;
+        let is_locked = policy.locked_mac.is_some() || !policy.locked_ips.is_empty();
+        policy.is_uplink || self.uplinks.is_empty() && !policy.isolated && !is_locked
+    }
+
+    /// How a packet for several ports goes to `to`; `None`: not at all.
+    pub fn goes_to(&self, flood: &Flood, to: PortId) -> Option<TagChange> {
+        if to == flood.from || !self.ports.contains(to) || !self.is_audience(flood, to) {
+            return None;
+        }
+        self.change_for(flood.from, to, flood.traits).ok()
+    }
+
+    fn is_audience(&self, flood: &Flood, to: PortId) -> bool {
+        let groups = &self.shared.groups;
+        match flood.audience {
+            Audience::Everybody => true,
+            Audience::Station(mac) => {
+                self.rules[to.index()].policy.locked_mac.is_none_or(|locked| locked == mac)
+            }
+            Audience::Group(group, now) => {
+                self.uplinks.contains(to) || groups.wants(to, group, now)
+            }
+            Audience::Routers(now) => self.uplinks.contains(to) || groups.has_router(to, now),
+        }
+    }
+
+    /// Whether, and how, a packet may go from one port to another.
+    fn change_for(
+        &self,
+        from: PortId,
+        to: PortId,
+        traits: Traits,
+    ) -> Result<TagChange, DropReason> {
+        let (source, target) = (&self.rules[from.index()].policy, &self.rules[to.index()].policy);
+        if source.isolated && !target.is_uplink || target.isolated && !source.is_uplink {
+            return Err(DropReason::Isolated);
+        }
+        let change = target.vlan.deliver(traits.vlan, traits.tci).ok_or(DropReason::Vlan)?;
+        // The inner tag would become the outer one, and choose a VLAN that nobody has checked.
+        if change == TagChange::Strip && traits.has_more_tags {
+            return Err(DropReason::Vlan);
+        }
+        Ok(change)
+    }
+
+    /// Whether `to` may have another packet now.
+    pub fn room_at(&self, to: PortId, now_ns: u64) -> Room {
+        let pace = &self.rules[to.index()].to_guest;
+        match self.shared.meters[to.index()].to_guest.check(pace, now_ns) {
+            Ok(()) => Room::Yes,
+            Err(at_ns) => Room::At(at_ns),
+        }
+    }
+
+    /// What becomes of packets for `to` when there is no room.
+    pub fn when_full(&self, to: PortId) -> WhenFull {
+        self.rules[to.index()].policy.when_full
+    }
+
+    /// A packet of `len` bytes was delivered to `to`.
+    pub fn delivered(&self, to: PortId, len: u32, now_ns: u64) {
+        let pace = &self.rules[to.index()].to_guest;
+        self.shared.meters[to.index()].to_guest.charge(pace, len, now_ns);
+    }
+
+    /// A packet of `len` bytes was taken from `from`, whatever became of it.
+    pub fn taken(&self, from: PortId, len: u32, decision: &Decision, now_ns: u64) {
+        let (rules, meters) = (&self.rules[from.index()], &self.shared.meters[from.index()]);
+        meters.from_guest.charge(&rules.from_guest, len, now_ns);
+        if matches!(decision, Decision::Flood(_)) {
+            meters.storm.charge(&rules.storm, len, now_ns);
+        }
+    }
+}
