@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::paths::Paths;
-use crate::{shell, tidy};
+use crate::{shell, tidy, unikernel};
 
 /// `./x check`
 ///
@@ -14,6 +14,7 @@ pub fn command(paths: &Paths) -> anyhow::Result<()> {
     step("format", || shell::run(cargo(paths, "fmt").args(["--all", "--check"])))?;
     step("tidy", || tidy::command(paths))?;
     step("lints", || shell::run(cargo(paths, "clippy").args(lints)))?;
+    step("lints of the unikernel", || unikernel::lint(paths))?;
     step("unit tests", || shell::run(cargo(paths, "test").args(["--workspace", "--lib", "--bins"])))
 }
 

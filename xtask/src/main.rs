@@ -18,6 +18,7 @@ mod setup;
 mod shell;
 mod test_run;
 mod tidy;
+mod unikernel;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -55,6 +56,8 @@ enum Command {
     Check,
     /// Measure ringway against QEMU's own tap, in one guest
     Bench,
+    /// Build the bare-metal example and boot it under QEMU
+    Unikernel(unikernel::Options),
     /// Format the tree
     Fmt,
     /// Check the rules of the tree
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Command::Test { names, list: true } => test_run::list(&paths, &names),
         Command::Check => check::command(&paths),
         Command::Bench => guest::bench(&paths),
+        Command::Unikernel(options) => unikernel::command(&paths, &options),
         Command::Fmt => check::format(&paths),
         Command::Tidy => tidy::command(&paths),
         Command::GuestOne { name, directory } => return guest::run_here(&paths, &name, &directory),

@@ -97,7 +97,7 @@ impl Guest<'_> {
         let clock = self.machine.clock;
         let (addressing, seed) = (self.options.addressing, clock.seed());
         let mut services = Services::new(&mut device, mac, addressing, seed, clock.now_us());
-        let mut address = None;
+        let (mut address, mut has_sent) = (None, false);
         println!("serving as {mac}, {} KiB of heap left", machine::heap_left() >> 10);
         loop {
             let report = Report::new(&self, &mut device, services.address());
@@ -109,9 +109,13 @@ impl Guest<'_> {
             if kicks.receiveq {
                 receiveq.doorbell.kick();
             }
+            if !has_sent && device.driver().tx.counters().packets > 0 {
+                has_sent = true;
+                println!("first packet {} us after the start", clock.now_us());
+            }
             if services.address() != address {
                 address = services.address();
-                println!("address {address:?} after {} us", clock.now_us());
+                println!("address {address:?} {} us after the start", clock.now_us());
             }
             if let Some(broken) = device.broken() {
                 panic!("the device broke the rules: {broken:?}");

@@ -21,6 +21,8 @@ mod scenarios_control;
 mod scenarios_dpdk;
 mod scenarios_qemu;
 mod scenarios_uml;
+mod scenarios_unikernel;
+mod services;
 mod stage;
 mod testpmd;
 mod traffic;
@@ -35,7 +37,8 @@ use crate::check::build_ringway;
 use crate::counts::Counts;
 use crate::paths::Paths;
 use crate::setup::{self, For};
-use plan::{Case, Scenario};
+use crate::unikernel;
+use plan::{Case, Needs, Scenario};
 use stage::Stage;
 
 /// The names of all scenarios, in the order in which they run.
@@ -48,11 +51,26 @@ pub fn run(paths: &Paths, is_wanted: impl Fn(&str) -> bool) -> Counts {
     let scenarios = plan::scenarios().into_iter().filter(|scenario| is_wanted(&scenario.name));
     let mut counts = Counts::default();
     let mut machine = None;
+    let mut image = None;
     for scenario in scenarios {
+        if scenario.needs == Needs::Unikernel && !*image.get_or_insert_with(|| has_image(paths)) {
+            println!("test guest::{} ... FAILED", scenario.name);
+            counts += Counts::one(false);
+            continue;
+        }
         let machine = machine.get_or_insert_with(|| runner::Machine::look(paths));
         counts += runner::run(paths, machine, &scenario);
     }
     counts
+}
+
+/// Builds what the bare-metal scenarios boot. That it does not build is no reason to skip them.
+fn has_image(paths: &Paths) -> bool {
+    let built = unikernel::build(paths);
+    if let Err(error) = &built {
+        println!("{error:#}");
+    }
+    built.is_ok()
 }
 
 /// `./x bench`: what can be measured so far.
@@ -97,5 +115,6 @@ fn carry_out(stage: &Stage, scenario: &Scenario) -> anyhow::Result<()> {
         Case::QemuReconnect => scenarios_qemu::reconnect(stage),
         Case::Sanity => scenarios_qemu::sanity(stage),
         Case::Dpdk(case) => scenarios_dpdk::echo(stage, case),
+        Case::Unikernel(case) => scenarios_unikernel::serve(stage, case),
     }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use super::scenarios_dpdk::DpdkCase;
 use super::scenarios_qemu::QemuCase;
 use super::scenarios_uml::UmlCase;
+use super::scenarios_unikernel::{DeviceCase, UnikernelCase};
+use crate::unikernel::MachineType;
 
 /// The scenario that compares ringway with QEMU's own tap.
 pub const SANITY: &str = "sanity_vs_qemu_tap";
@@ -31,6 +33,8 @@ pub enum Needs {
     Qemu,
     /// DPDK's testpmd.
     Dpdk,
+    /// QEMU and the bare-metal example.
+    Unikernel,
 }
 
 /// What happens in a scenario.
@@ -50,12 +54,15 @@ pub enum Case {
     Sanity,
     /// A DPDK program sends everything back.
     Dpdk(DpdkCase),
+    /// The bare-metal example serves this machine.
+    Unikernel(UnikernelCase),
 }
 
 /// All of them, in the order in which they run.
 pub fn scenarios() -> Vec<Scenario> {
     let mut all = Vec::new();
     all.extend(dpdk());
+    all.extend(unikernel());
     all.extend(uml());
     all.push(scenario("uml_control", Needs::Uml, 120, Case::UmlControl));
     all.extend(qemu());
@@ -89,6 +96,24 @@ fn dpdk() -> impl Iterator<Item = Scenario> {
         let case = DpdkCase { packed, in_order, mergeable };
         let name = format!("dpdk_{}", case.name());
         scenario(&name, Needs::Dpdk, 60, Case::Dpdk(case))
+    })
+}
+
+fn unikernel() -> impl Iterator<Item = Scenario> {
+    use {DeviceCase::*, MachineType::*};
+    let cases = [
+        (Q35, Tap, true, true),
+        (Q35, Tap, false, false),
+        (Microvm, Tap, false, true),
+        (Microvm, Tap, true, false),
+        (Q35, User, false, true),
+        (Microvm, User, true, true),
+        (Q35, Ringway, true, true),
+    ];
+    cases.into_iter().map(|(machine, device, packed, mergeable)| {
+        let case = UnikernelCase { machine, device, packed, mergeable };
+        let name = format!("unikernel_{}", case.name());
+        scenario(&name, Needs::Unikernel, 90, Case::Unikernel(case))
     })
 }
 

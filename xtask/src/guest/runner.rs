@@ -20,7 +20,7 @@ use super::process::{LOOK_EVERY, tail};
 use super::{initramfs, qemu, stage, uml};
 use crate::counts::Counts;
 use crate::paths::Paths;
-use crate::{dpdk_files, kernel_files, shell};
+use crate::{dpdk_files, kernel_files, shell, unikernel};
 
 /// Lines of each log that are shown when a scenario fails.
 const TAIL_LINES: usize = 30;
@@ -33,6 +33,7 @@ pub struct Machine {
     uml: Option<String>,
     qemu: Option<String>,
     dpdk: Option<String>,
+    unikernel: Option<String>,
 }
 
 impl Machine {
@@ -51,7 +52,8 @@ impl Machine {
         let no_namespaces = attempt("no namespaces", &["true"]);
         let add_tap = ["ip", "tuntap", "add", "dev", "attempt0", "mode", "tap", "vnet_hdr"];
         let taps = attempt("no tap in a network namespace", &add_tap);
-        Self { namespaces: no_namespaces, taps, uml, qemu, dpdk }
+        let unikernel = missing(&[unikernel::PROGRAM, "ping", "ip"]);
+        Self { namespaces: no_namespaces, taps, uml, qemu, dpdk, unikernel }
     }
 
     fn why_not(&self, needs: Needs) -> Option<&str> {
@@ -59,6 +61,7 @@ impl Machine {
             Needs::Uml => (&None, &self.uml),
             Needs::Qemu => (&self.taps, &self.qemu),
             Needs::Dpdk => (&self.taps, &self.dpdk),
+            Needs::Unikernel => (&self.taps, &self.unikernel),
         };
         [&self.namespaces, taps, program].into_iter().find_map(Option::as_deref)
     }
@@ -180,6 +183,7 @@ mod tests {
             uml: None,
             qemu: Some("no QEMU".to_string()),
             dpdk: None,
+            unikernel: None,
         };
         assert_eq!(machine.why_not(Needs::Uml), None);
         assert_eq!(machine.why_not(Needs::Dpdk), Some("no taps"));

@@ -17,8 +17,8 @@ const CONTROL: u16 = 0x43;
 const COUNT_ONCE: u8 = 0x30;
 /// Hold counter 0 for reading.
 const LATCH: u8 = 0x00;
-/// Ticks that are measured: 20 milliseconds.
-const MEASURED_TICKS: u16 = 23_864;
+/// Ticks that are measured: 5 milliseconds.
+const MEASURED_TICKS: u16 = 5_966;
 /// How often the timer is looked at before it counts as missing.
 const LOOKS_MAX: u32 = 10_000_000;
 
@@ -30,7 +30,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Measures, which takes 20 ms, and starts at 0.
+    /// Measures, which takes 5 ms, and starts at 0.
     pub fn start() -> Self {
         out_u8(CONTROL, COUNT_ONCE);
         out_u8(COUNTER, 0xff);
