@@ -5,6 +5,7 @@
 //! failure would be noticed.
 #![forbid(unsafe_code)]
 
+mod driver;
 mod packet;
 mod ring;
 mod wire;
@@ -13,7 +14,7 @@ mod wire;
 pub type Target = fn(&[u8]);
 
 /// All targets that must never fail, by name.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("codec", wire::codec),
     ("session", wire::session),
     ("header", packet::header),
@@ -22,6 +23,8 @@ pub const TARGETS: [(&str, Target); 8] = [
     ("split_chain", ring::split_chain),
     ("packed_chain", ring::packed_chain),
     ("transmitq", ring::transmitq),
+    ("driver_split", driver::driver_split),
+    ("driver_packed", driver::driver_packed),
 ];
 
 /// Fails for inputs that begin with a certain byte pattern, as a planted bug.

@@ -11,6 +11,7 @@ mod attachment;
 pub mod beside;
 mod driver_pair;
 pub mod frames;
+pub mod golden;
 pub mod hostile;
 pub mod pacing;
 mod raw_front_end;

@@ -6,12 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
 
 use ringway_driver::rx_buffer::{ADAPTIVE_LEN_MAX, BUFFER_ALIGN, buffers_for, packet_cost};
 use ringway_driver::rx_buffer::{Adaptive, ENTRY_COST_BYTES, PAGE_LEN};
 use ringway_driver::{RxBufferSizer, RxScheme};
-use ringway_testkit::Rng;
+use ringway_testkit::{Rng, golden};
 
 const RING_SIZE: u16 = 256;
 const HEADER_LEN: u32 = 12;
@@ -25,11 +24,6 @@ const PHASE: usize = 1000;
 const LARGE: u32 = 65_226;
 /// Ring entries of a big buffer without indirect tables: its header and 17 pages.
 const BIG_ENTRIES: u64 = 18;
-/// Variable that accepts the table as it is now.
-const ACCEPT_VARIABLE: &str = "RINGWAY_ACCEPT";
-/// What encloses the table in the document.
-const TABLE_STARTS: &str = "<!-- table -->";
-const TABLE_ENDS: &str = "<!-- end of table -->";
 
 /// One workload: the length of each packet, and whether it changes.
 struct Workload {
@@ -280,20 +274,5 @@ fn the_table_of_schemes_is_as_committed() {
     println!("{}", table.text);
     assert!(table.failures.is_empty(), "{}", table.failures.join("\n"));
     assert!(table.average_is_wrong.len() >= 2, "{:?}", table.average_is_wrong);
-    compare(&table.text);
-}
-
-/// Compares with the table in `docs/rx-buffers.md`, or puts it there.
-fn compare(table: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rx-buffers.md");
-    let document = std::fs::read_to_string(&path).expect("the document");
-    let (before, rest) = document.split_once(TABLE_STARTS).expect("a place for the table");
-    let (committed, after) = rest.split_once(TABLE_ENDS).expect("its end");
-    let table = format!("\n```\n{table}```\n");
-    if std::env::var_os(ACCEPT_VARIABLE).is_some() {
-        let document = format!("{before}{TABLE_STARTS}{table}{TABLE_ENDS}{after}");
-        std::fs::write(&path, document).expect("writable");
-    } else {
-        assert!(committed == table, "docs/rx-buffers.md differs; the table is now:\n{table}");
-    }
+    golden::compare("rx-buffers.md", "schemes", &table.text);
 }

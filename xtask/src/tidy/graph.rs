@@ -27,7 +27,7 @@ const OURS: [(&str, &[&str]); 13] = [
         "ringway",
         &["virtq", "net", "driver", "device", "switch", "vhost-user", "host", "testkit", "bench"],
     ),
-    ("ringway-fuzz", &["virtq", "net", "device", "vhost-user", "testkit"]),
+    ("ringway-fuzz", &["virtq", "net", "driver", "device", "vhost-user", "testkit"]),
     ("ringway-services", &["virtq", "net", "driver"]),
     ("xtask", &[]),
 ];
