@@ -87,7 +87,7 @@ struct Guest<'a> {
 impl Guest<'_> {
     fn serve<Q: DriverQueue, D: Doorbell>(self, queues: QueueSet<Q, D>, mut arena: Arena) -> ! {
         let pair = queues.pairs.into_iter().next().expect("bring-up starts a queue pair");
-        let rx = if self.negotiated.mergeable { RxOptions::MERGEABLE } else { RxOptions::BIG };
+        let rx = RxOptions::negotiated(self.options.scheme, &self.negotiated);
         let options = DriverOptions { rx, tx: TxOptions::default() };
         let (receiveq, transmitq) = (pair.receiveq, pair.transmitq);
         let driver = NetDriver::new(receiveq.queue, transmitq.queue, &mut arena, &options);

@@ -1,9 +1,10 @@
 //! The words on the command line.
 //!
 //! `address=A.B.C.D/N` and `gateway=A.B.C.D` instead of DHCP, `packed=off` for split rings,
-//! `mergeable=off` for one large buffer per packet. The loader's own words (`virtio_mmio.device=…`)
+//! `scheme=NAME` for how long receive buffers are (`big`, `page`, `mtu`, `ewma`, `adaptive`). The loader's own words (`virtio_mmio.device=…`)
 //! say where devices are; everything else is ignored.
 
+use ringway_driver::RxScheme;
 use ringway_net::Features;
 use ringway_services::Addressing;
 
@@ -22,6 +23,8 @@ const MICROVM_MMIO_PLACES: usize = 24;
 pub struct Options {
     /// Where the address comes from.
     pub addressing: Addressing,
+    /// How long receive buffers are.
+    pub scheme: RxScheme,
     /// Features not to accept.
     pub without: Features,
 }
@@ -35,12 +38,14 @@ impl Options {
         };
         let address = value("address").and_then(|text| text.parse().ok());
         let gateway = value("gateway").and_then(|text| text.parse().ok());
+        let scheme = value("scheme").and_then(RxScheme::from_name);
+        let scheme = scheme.unwrap_or(RxScheme::Adaptive);
         let mut without = Features::empty();
         without.set(Features::RING_PACKED, value("packed") == Some("off"));
-        without.set(Features::MRG_RXBUF, value("mergeable") == Some("off"));
+        without.set(Features::MRG_RXBUF, !scheme.needs_mergeable());
         let addressing =
             address.map_or(Addressing::Dhcp, |address| Addressing::Fixed(address, gateway));
-        Self { addressing, without }
+        Self { addressing, scheme, without }
     }
 }
 

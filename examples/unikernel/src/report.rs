@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use ringway_driver::RxStatistics;
 use ringway_driver::phy::SmoltcpDevice;
 use ringway_net::{Counters, DropReason};
 use ringway_virtq::DriverQueue;
@@ -17,6 +18,8 @@ pub struct Report<'a> {
     address: Option<core::net::Ipv4Addr>,
     up_us: u64,
     heap_left: usize,
+    scheme: &'a str,
+    statistics: RxStatistics,
     rx: Counters,
     tx: Counters,
     dropped: Counters,
@@ -36,6 +39,8 @@ impl<'a> Report<'a> {
             address,
             up_us: guest.machine.clock.now_us(),
             heap_left: machine::heap_left(),
+            scheme: guest.options.scheme.name(),
+            statistics: device.driver().rx.statistics(),
             rx: *device.driver().rx.counters(),
             tx: *device.driver().tx.counters(),
             dropped: *device.dropped(),
@@ -54,6 +59,17 @@ impl fmt::Display for Report<'_> {
         }
         writeln!(f, "up        {}.{:03} s", self.up_us / 1_000_000, self.up_us / 1000 % 1000)?;
         writeln!(f, "heap left {} bytes", self.heap_left)?;
+        let RxStatistics { posted_buffers, posted_bytes, buffer_len, .. } = self.statistics;
+        writeln!(
+            f,
+            "receive   {}: {posted_buffers} buffers of {posted_bytes} bytes, next {buffer_len}",
+            self.scheme
+        )?;
+        writeln!(
+            f,
+            "rx_coalesced {}\nrx_no_memory {}",
+            self.statistics.coalesced, self.statistics.no_memory
+        )?;
         for (name, counters) in [("rx", &self.rx), ("tx", &self.tx), ("stack", &self.dropped)] {
             let Counters { packets, bytes, kicks, .. } = counters;
             writeln!(f, "{name}_packets {packets}\n{name}_bytes {bytes}\n{name}_kicks {kicks}")?;

@@ -99,19 +99,23 @@ fn dpdk() -> impl Iterator<Item = Scenario> {
     })
 }
 
+/// Every receive scheme on every transport and in both formats, though not each with each.
 fn unikernel() -> impl Iterator<Item = Scenario> {
-    use {DeviceCase::*, MachineType::*};
-    let cases = [
-        (Q35, Tap, true, true),
-        (Q35, Tap, false, false),
-        (Microvm, Tap, false, true),
-        (Microvm, Tap, true, false),
-        (Q35, User, false, true),
-        (Microvm, User, true, true),
-        (Q35, Ringway, true, true),
+    use DeviceCase::{Ringway, Tap, User};
+    use MachineType::{Microvm, Q35};
+    let schemes = (0..).zip(["big", "page", "mtu", "ewma", "adaptive"]);
+    let on_taps = schemes.flat_map(|(at, scheme)| {
+        let packed = at % 2 == 0;
+        [(Q35, Tap, packed, scheme), (Microvm, Tap, !packed, scheme)]
+    });
+    let others = [
+        (Q35, User, false, "page"),
+        (Microvm, User, true, "adaptive"),
+        (Q35, Ringway, true, "adaptive"),
+        (Q35, Ringway, false, "big"),
     ];
-    cases.into_iter().map(|(machine, device, packed, mergeable)| {
-        let case = UnikernelCase { machine, device, packed, mergeable };
+    on_taps.chain(others).map(|(machine, device, packed, scheme)| {
+        let case = UnikernelCase { machine, device, packed, scheme };
         let name = format!("unikernel_{}", case.name());
         scenario(&name, Needs::Unikernel, 90, Case::Unikernel(case))
     })

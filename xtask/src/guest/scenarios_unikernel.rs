@@ -53,8 +53,8 @@ pub struct UnikernelCase {
     pub device: DeviceCase,
     /// Packed rings.
     pub packed: bool,
-    /// Mergeable receive buffers.
-    pub mergeable: bool,
+    /// How long its receive buffers are; `big` ones are not mergeable.
+    pub scheme: &'static str,
 }
 
 /// What is behind the device.
@@ -78,8 +78,7 @@ impl UnikernelCase {
             DeviceCase::Ringway => "ringway",
         };
         let format = if self.packed { "packed" } else { "split" };
-        let mergeable = if self.mergeable { "mergeable" } else { "big" };
-        format!("{machine}_{device}_{format}_{mergeable}")
+        format!("{machine}_{device}_{format}_{}", self.scheme)
     }
 }
 
@@ -94,7 +93,7 @@ pub fn serve(stage: &Stage, case: &UnikernelCase) -> anyhow::Result<()> {
             net::set_up(TAP, HERE, MTU)?;
             let netdev = format!("tap,id=n0,ifname={TAP},script=no,downscript=no,vnet_hdr=on");
             let _guest = boot(stage, case, &netdev, "")?;
-            all_traffic(stage)
+            all_traffic(stage, case)
         }
         DeviceCase::User => {
             let _guest = boot(stage, case, &unikernel::user_netdev(FORWARDED), "")?;
@@ -107,7 +106,7 @@ pub fn serve(stage: &Stage, case: &UnikernelCase) -> anyhow::Result<()> {
             net::wait_exists(TAP, true, BOOT_LIMIT)?;
             net::set_up(TAP, HERE, MTU)?;
             let guest = boot(stage, case, "vhost-user,id=n0,chardev=c0", &chardev(&socket))?;
-            all_traffic(stage)?;
+            all_traffic(stage, case)?;
             ringway.port("vm0")?.check_healthy(&["no_room", "link_down"])?;
             drop(guest);
             ringway.finish()
@@ -130,12 +129,11 @@ fn boot(
     let memory = if chardev.is_empty() { String::new() } else { unikernel::shared_memory() };
     let options = format!(",packed={}", if case.packed { "on" } else { "off" });
     let device = Device { netdev, options: &options, memory: &memory };
-    let mergeable = if case.mergeable { "on" } else { "off" };
     let address = match case.device {
         DeviceCase::User => String::new(),
         _ => format!(" address={GUEST}/24"),
     };
-    let words = format!("mergeable={mergeable}{address}");
+    let words = format!("scheme={}{address}", case.scheme);
     let image = unikernel::image(&stage.paths);
     let mut command = unikernel::qemu(&image, case.machine, &device, &words);
     if !chardev.is_empty() {
@@ -154,7 +152,7 @@ fn boot(
 }
 
 /// What a tap allows: pings, and the device's offloads.
-fn all_traffic(stage: &Stage) -> anyhow::Result<()> {
+fn all_traffic(stage: &Stage, case: &UnikernelCase) -> anyhow::Result<()> {
     let at = |port| SocketAddr::from((GUEST, port));
     stage.step("pings");
     let guest = GUEST.to_string();
@@ -177,6 +175,7 @@ fn all_traffic(stage: &Stage) -> anyhow::Result<()> {
          source {source_s:.1} s in packets of {tx_len} bytes"
     ));
     ensure!(after.has(&["features", "CSUM", "GUEST_CSUM", "HOST_TSO4", "GUEST_TSO4"]), "{after:?}");
+    ensure!(after.has(&["receive", &format!("{}:", case.scheme)]), "{after:?}");
     ensure!(rx_len >= OFFLOADED_LEN_MIN, "packets of {rx_len} bytes were received");
     ensure!(tx_len >= OFFLOADED_LEN_MIN, "packets of {tx_len} bytes were sent");
     check_healthy(&first, &after)
