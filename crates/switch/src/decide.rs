@@ -163,7 +163,7 @@ impl Switch {
 
     /// How a packet for several ports goes to `to`; `None`: not at all.
     pub fn goes_to(&self, flood: &Flood, to: PortId) -> Option<TagChange> {
-        if to == flood.from || !self.ports.contains(to) || !self.is_audience(flood, to) {
+        if to == flood.from || !self.is_audience(flood, to) {
             return None;
         }
         self.change_for(flood.from, to, flood.traits).ok()
@@ -190,6 +190,10 @@ impl Switch {
         to: PortId,
         traits: Traits,
     ) -> Result<TagChange, DropReason> {
+        // Static addresses may belong to a port that is not there yet.
+        if !self.ports.contains(to) {
+            return Err(DropReason::NoRoute);
+        }
         let (source, target) = (&self.rules[from.index()].policy, &self.rules[to.index()].policy);
         if source.isolated && !target.is_uplink || target.isolated && !source.is_uplink {
             return Err(DropReason::Isolated);

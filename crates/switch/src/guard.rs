@@ -149,8 +149,8 @@ impl Lock<'_> {
             _ => SOURCE_LINK_ADDRESS,
         };
         for _ in 0..OPTIONS_MAX {
-            let Some((&option, len)) = options.first().zip(options.get(1)) else { return Ok(()) };
-            let len = usize::from(*len) * 8;
+            let Some([option, len]) = array(options, 0) else { break };
+            let len = usize::from(len) * 8;
             let Some(rest) = options.get(len..).filter(|_| len > 0) else { break };
             if option == own
                 && !array(options, 2).is_some_and(|mac| self.allows_mac(MacAddress(mac)))

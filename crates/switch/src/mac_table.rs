@@ -249,7 +249,7 @@ impl MacTable {
     fn try_change(&self) -> Option<Change<'_>> {
         // PAIRS WITH: mac_table/change.rs::drop; a change starts from what the one before it has written.
         let taken = self.is_changing.compare_exchange(false, true, Acquire, Relaxed);
-        taken.is_ok().then_some(Change { table: self })
+        taken.is_ok().then(|| Change { table: self })
     }
 
     /// Waits for it: not for the data path.
@@ -447,5 +447,36 @@ mod tests {
         assert_eq!(table.port_of(one, address, now), Some(OWNER));
         assert_eq!(table.port_of(two, address, now), Some(OTHER));
         assert_eq!(table.port_of(VlanId::NONE, address, now), None);
+    }
+
+    #[test]
+    fn a_key_with_the_value_of_another_is_not_believed() {
+        let (table, addresses) = collisions();
+        learn(&table, OWNER, addresses[0], 0);
+        learn(&table, OTHER, addresses[1], 0);
+        let place = |at: usize| table.place(VlanId::NONE, addresses[at]);
+        let word = |at: usize| {
+            let (slot, _) = table.find(place(at)).unwrap();
+            &table.buckets[place(at).bucket].values[slot]
+        };
+        // What a reader sees that read the key before, and the value after a replacement.
+        let (torn, whole) = (word(0), word(1).load(Relaxed));
+        torn.store(whole, Relaxed);
+        assert_eq!(port_of(&table, addresses[0], 0), None);
+        assert_eq!(port_of(&table, addresses[1], 0), Some(OTHER));
+    }
+
+    #[test]
+    fn while_somebody_changes_the_table_others_go_on_without_learning() {
+        let (table, addresses) = collisions();
+        learn(&table, OWNER, addresses[0], 0);
+        let change = table.try_change().unwrap();
+        assert!(table.try_change().is_none());
+        assert_eq!(learn(&table, OTHER, addresses[1], 0), Learned::Refused);
+        assert_eq!(learn(&table, OTHER, addresses[0], 0), Learned::Refused);
+        assert_eq!(learn(&table, OWNER, addresses[0], 5000), Learned::Known, "a new stamp of age");
+        assert_eq!(port_of(&table, addresses[0], 5000), Some(OWNER));
+        drop(change);
+        assert_eq!(learn(&table, OTHER, addresses[1], 0), Learned::New);
     }
 }
