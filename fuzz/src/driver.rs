@@ -74,7 +74,11 @@ fn start<Q: DriverQueue, V: DeviceQueue>(memory: &TestMemory, choice: u8) -> Dri
     });
     let scheme = RxScheme::ALL[usize::from(choice) % RxScheme::ALL.len()];
     let rx = RxOptions { spare_len: 1 << 16, ..RxOptions::of(scheme) };
-    let tx = TxOptions { packet_len_max: 1514, header_apart: choice & 0x10 != 0 };
+    let tx = TxOptions {
+        packet_len_max: 1514,
+        header_apart: choice & 0x10 != 0,
+        ..TxOptions::default()
+    };
     let [receiveq, transmitq, controlq] = [0, 1, 2].map(|at: usize| rings[at].start(options));
     let driver = NetDriver::new(receiveq, transmitq, &mut arena, &DriverOptions { rx, tx });
     let driver = driver.expect("the arena is long enough");

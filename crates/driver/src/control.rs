@@ -1,10 +1,15 @@
 //! Commands on the control queue (virtio 1.2 §5.1.6.5), one at a time.
 //!
-//! Limits: one command in flight; the caller kicks and waits between `start` and `finish`.
+//! How: [`Control::command`] makes a command available, [`Control::poll`] says what became of it and
+//! when to look again; time is an argument. A device that does not answer for
+//! [`ANSWER_LIMIT_US`] counts as dead: nobody waits for ever.
+//!
+//! Limits: one command in flight; the caller kicks and waits.
 
+use ringway_net::Features;
 use ringway_virtq::{Broken, BufferId, DriverQueue};
 
-use crate::{Arena, ArenaFull, Part};
+use crate::{Arena, ArenaFull, ControlCommand, Part};
 
 /// Longest command data in bytes: a MAC table of a few hundred entries fits.
 const DATA_LEN_MAX: u32 = 4096;
@@ -14,6 +19,8 @@ const HEAD_LEN: u32 = 2;
 const ACK_AT: u32 = HEAD_LEN + DATA_LEN_MAX;
 /// What the answer byte holds until the device has written it; neither OK (0) nor error (1).
 const ACK_UNWRITTEN: u8 = 0xff;
+/// Longest wait for an answer, in microseconds.
+pub const ANSWER_LIMIT_US: u64 = 5_000_000;
 
 /// Why a command could not be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +29,26 @@ pub enum ControlFailure {
     InFlight,
     /// More than 4096 bytes of data.
     TooLong,
+    /// The device does not know this command.
+    NotNegotiated,
+}
+
+/// What became of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// There is none in flight.
+    Idle,
+    /// Not answered yet; it counts as lost at this time, in microseconds.
+    Waiting {
+        /// The time to look again at the latest.
+        until_us: u64,
+    },
+    /// Done.
+    Ok,
+    /// Refused; nothing was changed.
+    Refused,
+    /// No answer in time: the device must be reset. No further command can be started.
+    TimedOut,
 }
 
 /// The controlq of a driver.
@@ -30,6 +57,8 @@ pub struct Control<Q> {
     queue: Q,
     part: Part,
     in_flight: bool,
+    /// When the command in flight counts as lost, in microseconds.
+    deadline_us: u64,
 }
 
 impl<Q: DriverQueue> Control<Q> {
@@ -39,33 +68,72 @@ impl<Q: DriverQueue> Control<Q> {
     /// [`ArenaFull`].
     pub fn new(queue: Q, arena: &mut Arena) -> Result<Self, ArenaFull> {
         let part = arena.carve(ACK_AT as usize + 1, 64)?;
-        Ok(Self { queue, part, in_flight: false })
+        Ok(Self { queue, part, in_flight: false, deadline_us: u64::MAX })
     }
 
-    /// Makes one command available. `true`: the device wants to be kicked.
+    /// Makes a command available at the time `now_us` on a device with these features. `true`: the
+    /// device wants to be kicked. Then [`poll`](Self::poll).
+    ///
+    /// # Errors
+    /// [`ControlFailure`]; nothing changed.
+    pub fn command(
+        &mut self,
+        command: &ControlCommand<'_>,
+        features: Features,
+        now_us: u64,
+    ) -> Result<bool, ControlFailure> {
+        if !features.contains(command.needs()) {
+            return Err(ControlFailure::NotNegotiated);
+        }
+        self.check_idle()?;
+        let (memory, mut at) = (self.part.memory, HEAD_LEN as usize);
+        let mut fits = true;
+        let counted = command.data(|piece| {
+            fits &= at + piece.len() <= ACK_AT as usize;
+            if fits {
+                memory.write(at, piece);
+                at += piece.len();
+            }
+        });
+        if counted.is_none() || !fits {
+            return Err(ControlFailure::TooLong);
+        }
+        self.deadline_us = now_us.saturating_add(ANSWER_LIMIT_US);
+        let (class, number) = command.code();
+        // At most ACK_AT.
+        let len = u32::try_from(at).unwrap_or(ACK_AT) - HEAD_LEN;
+        Ok(self.add(class, number, len))
+    }
+
+    /// What has become of the command at the time `now_us`.
+    ///
+    /// # Errors
+    /// [`Broken`]: the device broke the rules; the queue must be set up again.
+    pub fn poll(&mut self, now_us: u64) -> Result<Answer, Broken> {
+        if !self.in_flight {
+            return Ok(Answer::Idle);
+        }
+        Ok(match self.finish()? {
+            Some(0) => Answer::Ok,
+            Some(_) => Answer::Refused,
+            None if now_us >= self.deadline_us => Answer::TimedOut,
+            None => Answer::Waiting { until_us: self.deadline_us },
+        })
+    }
+
+    /// Makes one command available from its bytes. `true`: the device wants to be kicked.
     ///
     /// # Errors
     /// [`ControlFailure`]; nothing changed.
     pub fn start(&mut self, class: u8, command: u8, data: &[u8]) -> Result<bool, ControlFailure> {
-        if self.in_flight {
-            return Err(ControlFailure::InFlight);
-        }
+        self.check_idle()?;
         let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
         if len > DATA_LEN_MAX {
             return Err(ControlFailure::TooLong);
         }
-        self.part.memory.write(0, &[class, command]);
         self.part.memory.write(HEAD_LEN as usize, data);
-        self.part.memory.write(ACK_AT as usize, &[ACK_UNWRITTEN]);
-        let at = self.part.device_address;
-        let readable = [(at, HEAD_LEN), (at + u64::from(HEAD_LEN), len)];
-        let readable = if len == 0 { &readable[..1] } else { &readable[..] };
-        let writable = [(at + u64::from(ACK_AT), 1)];
-        let added = self.queue.add(readable, &writable, BufferId(0));
-        assert!(added.is_ok(), "an empty control queue has room for one command");
-        self.in_flight = true;
-        self.queue.publish();
-        Ok(self.queue.must_kick())
+        self.deadline_us = u64::MAX;
+        Ok(self.add(class, command, len))
     }
 
     /// The device's answer to the command, once there is one: 0 is OK.
@@ -80,5 +148,24 @@ impl<Q: DriverQueue> Control<Q> {
         let mut ack = [0];
         self.part.memory.read(ACK_AT as usize, &mut ack);
         Ok(Some(ack[0]))
+    }
+
+    fn check_idle(&self) -> Result<(), ControlFailure> {
+        if self.in_flight { Err(ControlFailure::InFlight) } else { Ok(()) }
+    }
+
+    /// Adds the command whose data of `len` bytes is in its place, and publishes it.
+    fn add(&mut self, class: u8, command: u8, len: u32) -> bool {
+        self.part.memory.write(0, &[class, command]);
+        self.part.memory.write(ACK_AT as usize, &[ACK_UNWRITTEN]);
+        let at = self.part.device_address;
+        let readable = [(at, HEAD_LEN), (at + u64::from(HEAD_LEN), len)];
+        let readable = if len == 0 { &readable[..1] } else { &readable[..] };
+        let writable = [(at + u64::from(ACK_AT), 1)];
+        let added = self.queue.add(readable, &writable, BufferId(0));
+        assert!(added.is_ok(), "an empty control queue has room for one command");
+        self.in_flight = true;
+        self.queue.publish();
+        self.queue.must_kick()
     }
 }

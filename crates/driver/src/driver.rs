@@ -2,9 +2,12 @@
 //!
 //! Limits: bringing the device up (virtio 1.2 §3.1.1) is the transport's work and done before.
 
+use alloc::vec::Vec;
+
+use ringway_net::Negotiated;
 use ringway_virtq::DriverQueue;
 
-use crate::{Arena, ArenaFull, NetRx, NetTx, RxOptions, TxOptions};
+use crate::{Arena, ArenaFull, NetRx, NetTx, RxOptions, RxScheme, TxOptions};
 
 /// How both directions work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +16,17 @@ pub struct DriverOptions {
     pub rx: RxOptions,
     /// Towards the device.
     pub tx: TxOptions,
+}
+
+impl DriverOptions {
+    /// For a device with which this was negotiated, with receive buffers of this scheme if it
+    /// merges them.
+    pub fn negotiated(scheme: RxScheme, negotiated: &Negotiated) -> Self {
+        Self {
+            rx: RxOptions::negotiated(scheme, negotiated),
+            tx: TxOptions::negotiated(negotiated),
+        }
+    }
 }
 
 /// The two directions of one queue pair.
@@ -39,5 +53,19 @@ impl<Q: DriverQueue> NetDriver<Q> {
             rx: NetRx::new(receiveq, arena, &options.rx)?,
             tx: NetTx::new(transmitq, arena, &options.tx)?,
         })
+    }
+
+    /// One driver per queue pair, from (receiveq, transmitq) of each. They share nothing: each has
+    /// its own part of the arena, and can go to a thread of its own.
+    ///
+    /// # Errors
+    /// [`ArenaFull`].
+    pub fn pairs(
+        queues: impl IntoIterator<Item = (Q, Q)>,
+        arena: &mut Arena,
+        options: &DriverOptions,
+    ) -> Result<Vec<Self>, ArenaFull> {
+        let pair = |(receiveq, transmitq)| Self::new(receiveq, transmitq, arena, options);
+        queues.into_iter().map(pair).collect()
     }
 }

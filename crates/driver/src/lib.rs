@@ -21,6 +21,8 @@ extern crate std;
 mod arena;
 mod bring_up;
 mod control;
+mod control_command;
+mod device_state;
 mod driver;
 #[allow(unsafe_code)]
 mod mmio;
@@ -36,12 +38,15 @@ mod rx_options;
 mod statistics;
 mod transport;
 mod tx;
+mod tx_options;
 
 pub use arena::{Arena, ArenaFull, Part};
 pub use bring_up::{
     BringUpError, BroughtUp, QueuePair, QueueSet, Queues, Started, Wanted, bring_up, read_config,
 };
-pub use control::{Control, ControlFailure};
+pub use control::{ANSWER_LIMIT_US, Answer, Control, ControlFailure};
+pub use control_command::{Coalescing, ControlCommand};
+pub use device_state::{ConfigChange, DeviceState};
 pub use driver::{DriverOptions, NetDriver};
 pub use mmio::{MmioDoorbell, MmioError, MmioTransport, Registers};
 pub use pci::{
@@ -51,6 +56,7 @@ pub use received::{FRAGMENTS_MAX, Held, LINEAR_LEN_MAX, Received};
 pub use rx::{ELEMENTS_PER_BUFFER_MAX, NetRx};
 pub use rx_buffer::{RxBufferSizer, RxScheme};
 pub use rx_options::RxOptions;
-pub use statistics::RxStatistics;
+pub use statistics::{RxStatistics, TxStatistics};
 pub use transport::{Doorbell, QueueStart, Transport, status};
-pub use tx::{NetTx, Sent, TxOptions};
+pub use tx::{NetTx, TX_FRAGMENTS_MAX};
+pub use tx_options::{Sent, TxFragment, TxOptions};

@@ -36,11 +36,6 @@ impl Pool {
         self.free.len()
     }
 
-    /// Bytes of each slot.
-    pub(crate) fn slot_len(&self) -> u32 {
-        self.slot_len
-    }
-
     /// Takes a free slot.
     pub(crate) fn take(&mut self) -> Option<BufferId> {
         self.free.pop().map(BufferId)

@@ -12,6 +12,7 @@ use core::fmt;
 use ringway_net::{HEADER_LEN_HASH, NetHeader};
 use ringway_virtq::SharedSlice;
 
+use crate::TxFragment;
 use crate::rx_memory::{Extent, slice};
 
 /// Bytes of a packet that are copied out, its headers among them.
@@ -128,6 +129,7 @@ pub struct Held {
     pub(crate) fragments: [Fragment; FRAGMENTS_MAX],
     pub(crate) count: usize,
     pub(crate) memory: SharedSlice,
+    pub(crate) device_address: u64,
 }
 
 impl Held {
@@ -139,6 +141,14 @@ impl Held {
     /// As [`Received::fragments`].
     pub fn fragments(&self) -> impl ExactSizeIterator<Item = SharedSlice> {
         self.fragments[..self.count].iter().map(|fragment| slice(self.memory, fragment.extent))
+    }
+
+    /// Where the device sees the fragments: to send them on without a copy.
+    pub fn tx_fragments(&self) -> impl ExactSizeIterator<Item = TxFragment> {
+        self.fragments[..self.count].iter().map(|Fragment { extent, .. }| TxFragment {
+            device_address: self.device_address + u64::from(extent.offset),
+            len: extent.len,
+        })
     }
 
     /// As [`Received::copy_to`].

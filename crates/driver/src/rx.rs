@@ -159,8 +159,16 @@ impl<Q: DriverQueue> NetRx<Q> {
         self.fragments.clear();
         self.packet = None;
         self.statistics.held += 1;
-        let (linear, memory) = (self.linear.clone(), self.memory.whole());
-        Some(Held { header, len, truesize, linear, fragments, count, memory })
+        Some(Held {
+            header,
+            len,
+            truesize,
+            linear: self.linear.clone(),
+            fragments,
+            count,
+            memory: self.memory.whole(),
+            device_address: self.memory.device_address(0),
+        })
     }
 
     /// Takes back a packet that was held; the next flush can post its memory.

@@ -50,3 +50,32 @@ impl RxStatistics {
         }
     }
 }
+
+/// Statistics of a transmitq.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TxStatistics {
+    /// Kicks sent about packets.
+    pub tx_notifications: u64,
+    /// Packets handed to the device.
+    pub tx_packets: u64,
+    /// Their bytes, without headers.
+    pub tx_bytes: u64,
+    /// Packets that were not sent.
+    pub tx_drops: u64,
+    /// Packets with fragments in place.
+    pub in_place: u64,
+    /// Times that used slots were taken back; each takes all there are.
+    pub reclaims: u64,
+}
+
+impl TxStatistics {
+    pub(crate) fn with(self, counters: &Counters) -> Self {
+        Self {
+            tx_notifications: counters.kicks,
+            tx_packets: counters.packets,
+            tx_bytes: counters.bytes,
+            tx_drops: counters.drops.iter().sum(),
+            ..self
+        }
+    }
+}

@@ -1,56 +1,45 @@
-//! Packets to the device: each is copied into a slot behind its header and made available.
+//! Packets to the device: a header and the start of each packet are copied into a slot, the rest is
+//! taken from where it is.
 //!
-//! How: `send` stages, `flush` publishes once for everything staged. Used slots are reclaimed
-//! only when they become scarce, so the used ring is read once for many packets, and the device is
-//! never asked to call for them.
+//! How: `send` copies a whole packet, `send_fragments` a start and then lists memory that the device
+//! sees; both stage, and `flush` publishes once for everything staged. What was sent in place must
+//! not change until its token comes out of `next_done`. Used slots are reclaimed only when they
+//! become scarce, so the used ring is read once for many packets, and the device is never asked to
+//! call for them. A packet in one piece takes one descriptor; one in several pieces takes one ring
+//! entry and an indirect table where tables were negotiated, else a chain.
 //!
-//! Limits: a packet fits one slot; as many packets in flight as the queue has entries.
+//! Limits: what is copied fits one slot; as many packets in flight as the queue has entries, and as
+//! many tokens.
 
-use ringway_net::{Counters, DropReason, HEADER_LEN, NetHeader, PACKET_LEN_MAX};
-use ringway_virtq::{Arm, Broken, DriverQueue};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use ringway_net::{Counters, DropReason, HEADER_LEN_HASH, NetHeader, PACKET_LEN_MAX};
+use ringway_virtq::{Arm, Broken, BufferId, DriverQueue};
 
 use crate::pool::Pool;
-use crate::{Arena, ArenaFull};
+use crate::tx_options::{Sent, TxFragment, TxOptions};
+use crate::{Arena, ArenaFull, TxStatistics};
 
-/// Header and packet lengths are added as 32-bit numbers.
-#[allow(clippy::cast_possible_truncation)]
-const HEADER_BYTES: u32 = HEADER_LEN as u32;
-
-/// How packets are laid out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TxOptions {
-    /// Longest packet in bytes, without the header.
-    pub packet_len_max: u32,
-    /// Header in an element of its own (two descriptors per packet, or one indirect table).
-    pub header_apart: bool,
-}
-
-impl Default for TxOptions {
-    fn default() -> Self {
-        Self { packet_len_max: PACKET_LEN_MAX, header_apart: false }
-    }
-}
-
-/// What became of a packet handed to [`NetTx::send`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub enum Sent {
-    /// Staged; the device sees it after the next flush.
-    Done,
-    /// Every slot is in flight; nothing changed. Flush, and try again after the device's call.
-    NoRoom,
-    /// Longer than a slot: counted and dropped.
-    TooLong,
-}
+/// Most fragments of one packet, beside its copied start.
+pub const TX_FRAGMENTS_MAX: usize = 18;
 
 /// The transmitq of a driver.
 #[derive(Debug)]
 pub struct NetTx<Q> {
     queue: Q,
     pool: Pool,
-    header_apart: bool,
+    options: TxOptions,
+    header_len: u32,
     reclaim_at: u16,
+    /// By slot: what its sender calls the packet, if parts of it are in place.
+    tokens: Vec<Option<u64>>,
+    /// Tokens of packets that the device is done with, newest last.
+    done: Vec<u64>,
+    /// Tokens taken and not yet handed back.
+    outstanding: u16,
     counters: Counters,
+    statistics: TxStatistics,
     broken: Option<Broken>,
 }
 
@@ -60,17 +49,24 @@ impl<Q: DriverQueue> NetTx<Q> {
     /// # Errors
     /// [`ArenaFull`].
     pub fn new(mut queue: Q, arena: &mut Arena, options: &TxOptions) -> Result<Self, ArenaFull> {
-        assert!(options.packet_len_max <= PACKET_LEN_MAX, "{}", options.packet_len_max);
-        let slot_len = HEADER_BYTES + options.packet_len_max;
-        let pool = Pool::new(arena, queue.size(), slot_len)?;
+        options.check();
+        // 12 or 20.
+        let header_len = u32::try_from(options.header_len).unwrap_or(u32::MAX);
+        let pool = Pool::new(arena, queue.size(), header_len + options.packet_len_max)?;
         // Nothing is in flight yet, so there is nothing to look at again.
         let _ = queue.arm_calls(Arm::Never);
+        let size = usize::from(queue.size());
         Ok(Self {
             reclaim_at: (queue.size() / 4).max(1),
             queue,
             pool,
-            header_apart: options.header_apart,
+            options: *options,
+            header_len,
+            tokens: vec![None; size],
+            done: Vec::with_capacity(size),
+            outstanding: 0,
             counters: Counters::default(),
+            statistics: TxStatistics::default(),
             broken: None,
         })
     }
@@ -79,35 +75,37 @@ impl<Q: DriverQueue> NetTx<Q> {
     ///
     /// # Errors
     /// [`Broken`]: the device broke the rules; the queue must be set up again.
+    #[inline]
     pub fn send(&mut self, header: &NetHeader, packet: &[u8]) -> Result<Sent, Broken> {
-        self.check()?;
-        let len = match u32::try_from(packet.len()) {
-            Ok(len) if len <= self.pool.slot_len() - HEADER_BYTES => len,
-            _ => {
-                self.counters.count_drop(DropReason::TooLong);
-                return Ok(Sent::TooLong);
-            }
-        };
-        if self.queue.free() <= self.reclaim_at || self.pool.free() == 0 {
-            self.reclaim()?;
-        }
-        let Some(id) = self.pool.take() else { return Ok(Sent::NoRoom) };
-        let slot = self.pool.memory(id);
-        slot.write(0, &NetHeader { num_buffers: 0, ..*header }.encode());
-        slot.write(HEADER_LEN, packet);
-        let at = self.pool.device_address(id);
-        let apart = [(at, HEADER_BYTES), (at + u64::from(HEADER_BYTES), len)];
-        let added = if self.header_apart && len > 0 {
-            self.queue.add(&apart, &[], id)
-        } else {
-            self.queue.add(&[(at, HEADER_BYTES + len)], &[], id)
-        };
-        if added.is_err() {
-            self.pool.give(id);
+        self.stage(header, packet, &[], None)
+    }
+
+    /// Stages one packet whose start is copied and whose rest is `fragments`, in place.
+    ///
+    /// With [`Sent::Done`] the fragments belong to the device until [`next_done`](Self::next_done)
+    /// returns `token`. At most [`TX_FRAGMENTS_MAX`], none of them empty.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_fragments(
+        &mut self,
+        header: &NetHeader,
+        start: &[u8],
+        fragments: &[TxFragment],
+        token: u64,
+    ) -> Result<Sent, Broken> {
+        assert!(fragments.len() <= TX_FRAGMENTS_MAX, "{} fragments", fragments.len());
+        if self.outstanding == self.queue.size() {
             return Ok(Sent::NoRoom);
         }
-        self.counters.count(len);
-        Ok(Sent::Done)
+        self.stage(header, start, fragments, Some(token))
+    }
+
+    /// The next packet in fragments that the device is done with, in no particular order.
+    pub fn next_done(&mut self) -> Option<u64> {
+        let token = self.done.pop()?;
+        self.outstanding -= 1;
+        Some(token)
     }
 
     /// Publishes everything staged. `true`: the device wants to be kicked.
@@ -131,7 +129,7 @@ impl<Q: DriverQueue> NetTx<Q> {
         let mut reclaimed = 0;
         while reclaimed < self.queue.size() {
             match self.queue.pop_used() {
-                Ok(Some(used)) => self.pool.give(used.id),
+                Ok(Some(used)) => self.give_back(used.id),
                 Ok(None) => break,
                 Err(broken) => {
                     self.broken = Some(broken);
@@ -140,6 +138,7 @@ impl<Q: DriverQueue> NetTx<Q> {
             }
             reclaimed += 1;
         }
+        self.statistics.reclaims += u64::from(reclaimed > 0);
         Ok(reclaimed)
     }
 
@@ -160,6 +159,11 @@ impl<Q: DriverQueue> NetTx<Q> {
         &self.counters
     }
 
+    /// The same with the specification's names, and more.
+    pub fn statistics(&self) -> TxStatistics {
+        self.statistics.with(&self.counters)
+    }
+
     /// The ring itself, which keeps working on the same areas.
     pub fn queue(&self) -> &Q {
         &self.queue
@@ -167,5 +171,83 @@ impl<Q: DriverQueue> NetTx<Q> {
 
     fn check(&self) -> Result<(), Broken> {
         self.broken.map_or(Ok(()), Err)
+    }
+
+    #[inline]
+    fn stage(
+        &mut self,
+        header: &NetHeader,
+        start: &[u8],
+        fragments: &[TxFragment],
+        token: Option<u64>,
+    ) -> Result<Sent, Broken> {
+        self.check()?;
+        let start_len = u32::try_from(start.len()).unwrap_or(u32::MAX);
+        let in_place = fragments.iter().fold(0u32, |sum, part| sum.saturating_add(part.len));
+        let len = start_len.saturating_add(in_place);
+        if start_len > self.options.packet_len_max || len > PACKET_LEN_MAX {
+            self.counters.count_drop(DropReason::TooLong);
+            return Ok(Sent::TooLong);
+        }
+        if !self.options.may_send(header) {
+            self.counters.count_drop(DropReason::Offload);
+            return Ok(Sent::NotNegotiated);
+        }
+        if self.queue.free() <= self.reclaim_at || self.pool.free() == 0 {
+            self.reclaim()?;
+        }
+        let Some(id) = self.pool.take() else { return Ok(Sent::NoRoom) };
+        self.write_slot(id, header, start);
+        if !self.add(id, start_len, fragments) {
+            self.pool.give(id);
+            return Ok(Sent::NoRoom);
+        }
+        if token.is_some() {
+            self.tokens[usize::from(id.0)] = token;
+            self.outstanding += 1;
+            self.statistics.in_place += 1;
+        }
+        self.counters.count(len);
+        Ok(Sent::Done)
+    }
+
+    #[inline]
+    fn write_slot(&mut self, id: BufferId, header: &NetHeader, start: &[u8]) {
+        let slot = self.pool.memory(id);
+        let bytes: [u8; HEADER_LEN_HASH] = NetHeader { num_buffers: 0, ..*header }.encode_any();
+        slot.write(0, &bytes[..self.options.header_len]);
+        slot.write(self.options.header_len, start);
+    }
+
+    /// Adds a slot and what follows it. `false`: the ring is full.
+    #[inline]
+    fn add(&mut self, id: BufferId, start_len: u32, fragments: &[TxFragment]) -> bool {
+        let at = self.pool.device_address(id);
+        let apart = self.options.header_apart && start_len > 0;
+        if fragments.is_empty() && !apart {
+            return self.queue.add(&[(at, self.header_len + start_len)], &[], id).is_ok();
+        }
+        let mut room = [(0, 0); TX_FRAGMENTS_MAX + 2];
+        let mut count = 1;
+        room[0] = (at, self.header_len + start_len);
+        if apart {
+            room[0].1 = self.header_len;
+            room[1] = (at + u64::from(self.header_len), start_len);
+            count = 2;
+        }
+        for fragment in fragments {
+            room[count] = (fragment.device_address, fragment.len);
+            count += 1;
+        }
+        self.queue.add(&room[..count], &[], id).is_ok()
+    }
+
+    #[inline]
+    fn give_back(&mut self, id: BufferId) {
+        self.pool.give(id);
+        if let Some(token) = self.tokens[usize::from(id.0)].take() {
+            // There is room: no more tokens are taken than the queue has entries.
+            self.done.push(token);
+        }
     }
 }

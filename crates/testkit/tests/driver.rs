@@ -57,7 +57,7 @@ impl Carried<'_> {
             match pair.driver.tx.send(&header, &packet).expect("a right device") {
                 Sent::Done => self.expected.push_back((header, packet)),
                 Sent::NoRoom => break,
-                Sent::TooLong => panic!("{} bytes fit", packet.len()),
+                sent => panic!("{} bytes fit: {sent:?}", packet.len()),
             }
             self.sent += 1;
         }

@@ -3,7 +3,9 @@
 //! Whatever it is, the driver counts a drop and goes on, or stops that queue for good; it never
 //! panics, and never touches memory that is not its own.
 
-use ringway_driver::{Control, RxOptions, RxScheme};
+use ringway_driver::{
+    ANSWER_LIMIT_US, Answer, Control, ControlCommand, ControlFailure, RxOptions, RxScheme,
+};
 use ringway_net::{DropReason, Features, Negotiated, NetHeader};
 use ringway_testkit::{DriverPair, PairShape, Ring, Rng};
 use ringway_virtq::{
@@ -329,12 +331,15 @@ fn a_command_that_is_never_answered_can_be_given_up() {
         let options = QueueOptions::default();
         let ring = Ring::carve(&mut arena, D::FORMAT, 16, options).expect("room");
         let mut control = Control::<D>::new(ring.start(options), &mut arena).expect("room");
-        assert!(control.start(1, 1, &[0; 6]).is_ok());
-        // Whoever waits looks as often as it likes, and gives up when it likes.
+        let (command, now) = (ControlCommand::QueuePairs(2), 1000);
+        assert_eq!(control.command(&command, Features::MQ, now), Ok(true));
+        let until_us = now + ANSWER_LIMIT_US;
         for _ in 0..1000 {
-            assert_eq!(control.finish(), Ok(None));
+            assert_eq!(control.poll(until_us - 1), Ok(Answer::Waiting { until_us }));
         }
-        assert!(control.start(1, 1, &[0; 6]).is_err(), "one at a time");
+        assert_eq!(control.poll(until_us), Ok(Answer::TimedOut));
+        let again = control.command(&command, Features::MQ, until_us);
+        assert_eq!(again, Err(ControlFailure::InFlight));
     }
     unanswered::<SplitDriver>();
     unanswered::<PackedDriver>();
