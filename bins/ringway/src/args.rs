@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::attach::FrontEnd;
 use crate::config::options::OPTIONS;
 use crate::config::{LowConfig, LowOption, RunConfig, SpecError, flags, settings};
 
@@ -27,6 +28,11 @@ pub enum Command {
     CheckConfig(CheckConfigArgs),
     /// Show what a running ringway negotiated, moved and dropped
     Stats(StatsArgs),
+    /// Add, remove, change and list the ports of a running ringway
+    #[command(subcommand)]
+    Port(PortCommand),
+    /// Print what a virtual machine needs to be given to use a port
+    Attach(AttachArgs),
     /// Let two Linux guests talk through ringway: no root, no KVM, under a minute
     Demo(DemoArgs),
     /// Measure ringway beside its peers and beside the limit of this machine
@@ -90,10 +96,83 @@ pub struct RunArgs {
 #[derive(Debug, Args)]
 pub struct CheckConfigArgs {
     /// The file to check
-    pub file: PathBuf,
+    #[arg(required_unless_present = "keys")]
+    pub file: Option<PathBuf>,
+    /// Print every key that a file may have, with its values and default, as Markdown
+    #[arg(long, conflicts_with_all = ["file", "json"])]
+    pub keys: bool,
     /// Print what the file says as JSON, every option that is no default
     #[arg(long)]
     pub json: bool,
+}
+
+/// `ringway port`
+#[derive(Debug, Subcommand)]
+pub enum PortCommand {
+    /// Show how each port is configured
+    List {
+        /// Print the ports as a configuration file has them
+        #[arg(long, conflicts_with = "json")]
+        toml: bool,
+        /// Which ringway, and how to print.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Add a port, written as after `ringway run --port`
+    Add {
+        /// Its name, its kind, where it leads, and options
+        #[arg(value_name = "NAME=KIND:ARG[,KEY=VALUE…]")]
+        port: String,
+        /// Which ringway, and how to print.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Remove a port; a guest sees its link go down first
+    Remove {
+        /// Its name
+        name: String,
+        /// Which ringway, and how to print.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Change options of a port; the value `default` takes one back
+    Set {
+        /// Its name
+        name: String,
+        /// What changes
+        #[arg(required = true, value_name = "KEY=VALUE")]
+        options: Vec<String>,
+        /// Which ringway, and how to print.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+}
+
+/// `ringway attach`
+#[derive(Debug, Args)]
+pub struct AttachArgs {
+    /// The port's name
+    pub port: String,
+    /// Print only what this program needs
+    #[arg(long = "for", value_name = "PROGRAM")]
+    pub program: Option<FrontEnd>,
+    /// Memory of the guest, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 512)]
+    pub memory: u32,
+    /// Which ringway, and how to print.
+    #[command(flatten)]
+    pub ask: AskArgs,
+}
+
+/// Which ringway is asked, and how its answer is printed.
+#[derive(Debug, Args)]
+pub struct AskArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The control socket of the ringway to ask [default: as for `ringway run`]
+    #[arg(long, value_name = "SOCKET")]
+    control: Option<PathBuf>,
 }
 
 /// `ringway stats`
@@ -169,6 +248,13 @@ impl RunArgs {
         ];
         let given = flags.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
         given.map(|(key, value)| settings::flag(key, value)).collect()
+    }
+}
+
+impl AskArgs {
+    /// The control socket that was asked for, or the usual one.
+    pub fn control_or_default(&self) -> PathBuf {
+        self.control.clone().unwrap_or_else(default_control_socket)
     }
 }
 

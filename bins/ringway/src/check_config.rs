@@ -8,7 +8,7 @@ use std::io::Write;
 use serde_json::json;
 
 use crate::args::{CheckConfigArgs, default_control_socket};
-use crate::config::{RunConfig, SpecError, json};
+use crate::config::{RunConfig, SpecError, document, json};
 
 /// Checks a file and says that it is fine; the outer error is that it is not, the inner one that
 /// this could not be printed.
@@ -16,12 +16,17 @@ use crate::config::{RunConfig, SpecError, json};
 /// # Errors
 /// Everything that is wrong with it.
 pub fn check_config(args: &CheckConfigArgs) -> Result<anyhow::Result<()>, Vec<SpecError>> {
-    let config = RunConfig::load(&args.file, &[], default_control_socket())?;
-    let text = match args.json {
-        true => report(&config),
-        false => format!("{}: fine, {} ports", args.file.display(), config.ports.len()),
+    let text = match &args.file {
+        None => document::tables(),
+        Some(file) => {
+            let config = RunConfig::load(file, &[], default_control_socket())?;
+            match args.json {
+                true => report(&config),
+                false => format!("{}: fine, {} ports\n", file.display(), config.ports.len()),
+            }
+        }
     };
-    Ok(writeln!(std::io::stdout(), "{text}").map_err(Into::into))
+    Ok(std::io::stdout().write_all(text.as_bytes()).map_err(Into::into))
 }
 
 fn report(config: &RunConfig) -> String {
@@ -33,5 +38,5 @@ fn report(config: &RunConfig) -> String {
         "control_mode": format!("{:04o}", settings.file_mode()),
         "control_group": group,
     });
-    json!({ "ringway": settings, "ports": ports }).to_string()
+    json!({ "ringway": settings, "ports": ports }).to_string() + "\n"
 }

@@ -9,12 +9,14 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod attach;
 mod bench;
 mod check_config;
 mod config;
 mod control;
 mod daemon;
 mod demo;
+mod port_command;
 mod run;
 mod stats;
 mod stats_view;
@@ -40,7 +42,7 @@ fn main() -> ExitCode {
         Command::Run(args) => match args.config() {
             Ok(config) => {
                 start_log();
-                finish(run::run(config))
+                finish(run::run(config, args.over()))
             }
             Err(errors) => reject(&errors),
         },
@@ -49,6 +51,11 @@ fn main() -> ExitCode {
             Err(errors) => reject(&errors),
         },
         Command::Stats(args) => finish(stats::stats(&args)),
+        Command::Port(command) => match port_command::port(&command) {
+            Ok(outcome) => finish(outcome),
+            Err(errors) => reject(&errors),
+        },
+        Command::Attach(args) => finish(attach::attach(&args)),
         Command::Demo(args) => demo::demo(&args),
         Command::Bench(args) => finish(bench::bench(args)),
         Command::Keep(args) => finish(demo::keep(&args)),

@@ -90,6 +90,21 @@ fn a_good_file_is_fine_and_shown_as_what_it_means() {
 }
 
 #[test]
+fn every_key_is_documented() {
+    let output = ringway(&["check-config", "--keys"]);
+    assert!(output.status.success());
+    let tables = String::from_utf8_lossy(&output.stdout).into_owned();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let document = fs::read_to_string(&path).expect("the documentation");
+    let (before, rest) = document.split_once("-->\n\n").expect("the mark before the tables");
+    if std::env::var_os("RINGWAY_GOLDEN").is_some_and(|value| value == "accept") {
+        let accepted = format!("{before}-->\n\n{tables}");
+        return fs::write(&path, accepted).expect("the documentation");
+    }
+    assert!(rest == tables, "not as in {}:\n{tables}", path.display());
+}
+
+#[test]
 fn help_and_version_succeed_and_name_the_commands() {
     for arguments in [&["help"][..], &["--help"], &["run", "--help"]] {
         let output = ringway(arguments);
@@ -100,7 +115,7 @@ fn help_and_version_succeed_and_name_the_commands() {
     }
     let all = ringway(&["help"]);
     let text = String::from_utf8_lossy(&all.stdout).into_owned();
-    for command in ["run", "check-config", "stats", "demo", "help"] {
+    for command in ["run", "check-config", "stats", "port", "attach", "demo", "help"] {
         assert!(text.contains(&format!("\n  {command} ")), "{command} in {text}");
     }
     let version = ringway(&["--version"]);

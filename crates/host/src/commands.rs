@@ -130,6 +130,9 @@ impl Worker {
             // The host sees it too, if its kernel can show it.
             let _ = tap.set_link(is_up);
         }
+        if !is_up {
+            self.switch.forget(id);
+        }
         // Whoever waits for this port finds out that it may go on.
         self.release_holds(id);
         self.make_ready(id);

@@ -126,6 +126,15 @@ impl Switch {
         true
     }
 
+    /// Forgets what was learned from a port, because its link went down: its stations may turn up
+    /// elsewhere. Walks the whole table.
+    pub fn forget(&mut self, port: PortId) {
+        if self.ports.contains(port) {
+            self.shared.macs.forget(port);
+            self.shared.groups.forget(port);
+        }
+    }
+
     /// Gives a port another policy; it need not have been added yet. Walks the whole table.
     ///
     /// Addresses that were learned stay, unless the port is now in other VLANs. The port's locked
@@ -342,6 +351,17 @@ mod tests {
         switch.add_port(A).unwrap();
         assert_eq!(switch.route(B, STATION), Route::Flood);
         assert_eq!(switch.addresses_of(A), 0);
+    }
+
+    #[test]
+    fn a_port_whose_link_went_down_is_forgotten_and_stays() {
+        let mut switch = two_ports();
+        switch.learn(A, STATION, 0);
+        switch.forget(A);
+        assert_eq!(switch.route(B, STATION), Route::Flood);
+        assert_eq!(switch.addresses_of(A), 0);
+        assert_eq!(switch.learn(A, STATION, 0), Learned::New);
+        switch.forget(PortId(77));
     }
 
     #[test]

@@ -66,7 +66,12 @@ pub fn parse(shown: &str, text: &str) -> (LowConfig, Vec<SpecError>) {
 
 /// The port as it would be written in a file.
 pub fn write_port(spec: &PortSpec) -> String {
-    let mut text = format!("[port.{:?}]\n", spec.name);
+    // A dot would begin a table inside the table.
+    let name = match spec.name.contains('.') {
+        true => quoted(&spec.name),
+        false => spec.name.clone(),
+    };
+    let mut text = format!("[port.{name}]\n");
     let place = super::json::place(&spec.kind);
     let _ = writeln!(text, "{} = {}", spec.kind.name(), literal(&place));
     for option in OPTIONS {

@@ -7,14 +7,15 @@
 //!
 //! Limits: at most as many ports as the switch has.
 
-#![allow(dead_code, reason = "requests on the control socket are the next step")]
-
+pub mod document;
 pub mod error;
 pub mod file;
 pub mod flags;
 pub mod json;
 pub mod options;
 pub mod port;
+#[cfg(test)]
+mod round_trip;
 pub mod settings;
 pub mod values;
 
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use ringway_switch::PORTS_MAX;
 
-pub use error::SpecError;
+pub use error::{Origin, SpecError};
 use port::Clash;
 pub use port::{LowOption, LowPort, PortKind, PortSpec};
 pub use settings::Settings;

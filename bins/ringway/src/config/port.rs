@@ -149,6 +149,10 @@ impl PortSpec {
             let wrong = "an option is missing after a comma";
             return Err(origin.wrong(wrong, "write KEY=VALUE, or remove the comma"));
         }
+        if KINDS.contains(&key.as_str()) {
+            let wrong = format!("{key} says where a port leads, which stays");
+            return Err(origin.wrong(wrong, "remove the port and add it again"));
+        }
         let Some(known) = find(key) else {
             return Err(origin.unknown_key("option", key, &keys()));
         };

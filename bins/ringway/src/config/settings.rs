@@ -51,7 +51,7 @@ enum Field {
 }
 
 /// All of them, in the order of the documentation.
-pub const SETTINGS: [Setting; 3] = [
+pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "control",
         value: "path",

@@ -1,154 +1,265 @@
-//! The control socket: one JSON line in, one JSON line out; never waits for a client.
+//! The control socket: JSON lines in and out; never waits for a client.
+//!
+//! Who may ask: whoever may open the socket's file, and is the daemon's own user, root, or in the
+//! group that was named. A client that keeps others waiting is dropped: one that sends a line or
+//! reads its answer too slowly after [`PATIENCE`], and the one that was silent for longest when
+//! all places are taken.
+//!
+//! Limits: [`CLIENTS_MAX`] clients, [`LINES_PER_TURN`] lines of one client before others get their
+//! turn, lines of at most [`LINE_LEN_MAX`] bytes. Nothing more is read from a client before it has
+//! read its answers.
 
 use std::fs::Permissions;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use ringway_host::{Interest, PeerCredentials};
 use tracing::warn;
 
 use super::{Daemon, Wake};
 use crate::config::Settings;
 use crate::config::settings::CONTROL_MODE;
-use crate::control::{LINE_LEN_MAX, answer};
+use crate::control::{LINE_LEN_MAX, refusal};
 
-/// Clients served at the same time; one more waits.
+/// Clients served at the same time.
 const CLIENTS_MAX: usize = 16;
+
+/// Lines of one client answered before others get their turn.
+const LINES_PER_TURN: usize = 8;
+
+/// How long a client may take to finish a line, and to read its answers.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The listening socket and its clients.
 pub(super) struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
+    /// Device and inode of the file that was made.
+    file: (u64, u64),
+    /// Its members may ask too.
+    group: Option<u32>,
     clients: [Option<Client>; CLIENTS_MAX],
 }
 
 struct Client {
     stream: UnixStream,
+    /// Why it may not ask; it hears that once it does.
+    objection: Option<String>,
     input: Vec<u8>,
     output: Vec<u8>,
+    /// When something last came from it.
+    heard_at: Instant,
+    /// Since when it owes us the rest of a line, or has not read an answer.
+    owes_since: Option<Instant>,
+    interest: Interest,
 }
 
 impl ControlSocket {
-    /// Listens at `path`; a socket file that nobody serves any more is replaced.
+    /// Listens as the settings say; a socket file that nobody serves any more is replaced.
     pub(super) fn bind(settings: &Settings) -> anyhow::Result<Self> {
         let path = settings.control.as_path();
         let shown = path.display();
         if UnixStream::connect(path).is_ok() {
             bail!("{shown}: another ringway listens here: choose another with --control SOCKET");
         }
-        if std::fs::symlink_metadata(path).is_ok_and(|found| is_socket(&found)) {
+        if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
             std::fs::remove_file(path).with_context(|| format!("{shown}: cannot be replaced"))?;
         }
         let listener = UnixListener::bind(path)
             .with_context(|| format!("{shown}: cannot listen: choose another with --control"))?;
         listener.set_nonblocking(true)?;
-        permit(settings).inspect_err(|_| drop(std::fs::remove_file(path)))?;
-        Ok(Self { listener, path: path.to_owned(), clients: Default::default() })
+        let file = identity(path)?;
+        let group = settings.control_group.as_ref().map(|group| group.id);
+        let path = path.to_owned();
+        let socket = Self { listener, path, file, group, clients: Default::default() };
+        socket.permit(settings)?;
+        Ok(socket)
+    }
+
+    /// Who may open the socket's file: first its owner alone, then whoever was named.
+    fn permit(&self, settings: &Settings) -> anyhow::Result<()> {
+        let shown = self.path.display();
+        std::fs::set_permissions(&self.path, Permissions::from_mode(CONTROL_MODE))?;
+        if let Some(group) = &settings.control_group {
+            chown(&self.path, None, Some(group.id)).with_context(|| {
+                format!("{shown}: cannot be given to group {}: use one you are in", group.name)
+            })?;
+        }
+        std::fs::set_permissions(&self.path, Permissions::from_mode(settings.file_mode()))
+            .with_context(|| format!("{shown}: permissions"))
+    }
+
+    /// Changes who may ask. Clients that are connected stay.
+    pub(super) fn change_permissions(&mut self, settings: &Settings) -> anyhow::Result<()> {
+        self.permit(settings)?;
+        self.group = settings.control_group.as_ref().map(|group| group.id);
+        Ok(())
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
+
+    /// Until the next client has kept us waiting for too long.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let owes = self.clients.iter().flatten().filter_map(|client| client.owes_since);
+        owes.min().map(|since| since + PATIENCE)
+    }
+
+    /// Why this peer may not ask, if it may not.
+    fn objection(&self, stream: &UnixStream) -> Option<String> {
+        let peer = match PeerCredentials::of(stream) {
+            Ok(peer) => peer,
+            Err(why) => return Some(format!("not permitted: who asks is not known: {why}")),
+        };
+        let own = rustix::process::geteuid().as_raw();
+        let in_group = self.group.is_some_and(|group| peer.groups.contains(&group));
+        if peer.user == 0 || peer.user == own || in_group {
+            return None;
+        }
+        let user = peer.user;
+        Some(format!("not permitted: user {user} is neither {own} nor root nor in control_group"))
+    }
 }
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // Already removed by somebody else is as good.
-        let _ = std::fs::remove_file(&self.path);
+        if identity(&self.path).is_ok_and(|file| file == self.file) {
+            // Already removed by somebody else is as good.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
-/// Who may open the socket's file: first the owner alone, then whoever was named.
-fn permit(settings: &Settings) -> anyhow::Result<()> {
-    let path = settings.control.as_path();
-    let shown = path.display();
-    std::fs::set_permissions(path, Permissions::from_mode(CONTROL_MODE))?;
-    if let Some(group) = &settings.control_group {
-        chown(path, None, Some(group.id)).with_context(|| {
-            format!("{shown}: cannot be given to group {}: use one you are in", group.name)
-        })?;
-    }
-    std::fs::set_permissions(path, Permissions::from_mode(settings.file_mode()))
-        .with_context(|| format!("{shown}: permissions"))
-}
-
-fn is_socket(found: &std::fs::Metadata) -> bool {
-    std::os::unix::fs::FileTypeExt::is_socket(&found.file_type())
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
 impl Daemon {
     pub(super) fn accept_control_client(&mut self) {
-        let control = &mut self.control;
-        let Some(slot) = control.clients.iter().position(Option::is_none) else { return };
+        let Ok((stream, _)) = self.control.listener.accept() else { return };
+        let objection = self.control.objection(&stream);
+        if let Some(why) = &objection {
+            warn!("control client: {why}");
+        }
+        let slot = self.free_control_slot();
         let token = Wake::ControlClient(u32::try_from(slot).unwrap_or(u32::MAX)).token();
-        let Ok((stream, _)) = control.listener.accept() else { return };
         let added =
             stream.set_nonblocking(true).and_then(|()| self.poller.add(stream.as_fd(), token));
         match added {
-            Ok(()) => {
-                let client = Client { stream, input: Vec::new(), output: Vec::new() };
-                control.clients[slot] = Some(client);
-            }
+            Ok(()) => self.control.clients[slot] = Some(Client::new(stream, objection)),
             Err(why) => warn!("control client: {why}"),
-        }
-        if control.clients.iter().all(Option::is_some) {
-            let _ = self.poller.remove(control.listener.as_fd());
         }
     }
 
+    /// A free place; if there is none, one that may not ask makes room, or the client that was
+    /// silent for longest.
+    fn free_control_slot(&mut self) -> usize {
+        let merit = |slot: &usize| {
+            let client = self.control.clients[*slot].as_ref();
+            // `None`, for a free place, is less than anything.
+            client.map(|client| (client.objection.is_none(), client.heard_at))
+        };
+        let slot = (0..CLIENTS_MAX).min_by_key(merit).unwrap_or(0);
+        self.drop_control_client(slot);
+        slot
+    }
+
     pub(super) fn serve_control_client(&mut self, slot: u32) {
-        let control = &mut self.control;
-        let Some(Some(client)) = control.clients.get_mut(slot as usize) else { return };
+        let slot = slot as usize;
+        let Some(Some(client)) = self.control.clients.get_mut(slot) else { return };
         let mut is_alive = client.receive().is_ok();
-        while let Some(line) = self.next_control_line(slot) {
-            let reply = answer(&line, || self.stats());
-            if let Some(client) = self.control_client(slot) {
-                client.output.extend_from_slice(reply.as_bytes());
-                client.output.push(b'\n');
-            }
+        for _ in 0..LINES_PER_TURN {
+            let Some(line) = self.control_client(slot).and_then(Client::next_line) else { break };
+            let objection = self.control_client(slot).and_then(|client| client.objection.clone());
+            is_alive &= objection.is_none();
+            let reply = match objection {
+                Some(why) => refusal(&[why]),
+                None => self.answer(&line),
+            };
+            let Some(client) = self.control_client(slot) else { return };
+            client.output.extend_from_slice(reply.as_bytes());
+            client.output.push(b'\n');
+            is_alive &= client.send().is_ok();
         }
         let Some(client) = self.control_client(slot) else { return };
-        is_alive &= client.input.len() <= LINE_LEN_MAX && client.send().is_ok();
+        is_alive &= client.send().is_ok() && client.check_len().is_ok();
         if !is_alive {
+            return self.drop_control_client(slot);
+        }
+        client.note_debt(Instant::now());
+        self.watch_control_client(slot);
+    }
+
+    /// Clients that owe us something for too long are dropped.
+    pub(super) fn drop_slow_control_clients(&mut self) {
+        let now = Instant::now();
+        for slot in 0..CLIENTS_MAX {
+            let owes = self.control.clients[slot].as_ref().and_then(|client| client.owes_since);
+            if owes.is_some_and(|since| now >= since + PATIENCE) {
+                self.drop_control_client(slot);
+            }
+        }
+    }
+
+    /// Every client goes, as when another control socket takes over.
+    pub(super) fn drop_control_clients(&mut self) {
+        (0..CLIENTS_MAX).for_each(|slot| self.drop_control_client(slot));
+    }
+
+    fn watch_control_client(&mut self, slot: usize) {
+        let Some(Some(client)) = self.control.clients.get_mut(slot) else { return };
+        let wanted = client.wanted();
+        if wanted == client.interest {
+            return;
+        }
+        client.interest = wanted;
+        let token = Wake::ControlClient(u32::try_from(slot).unwrap_or(u32::MAX)).token();
+        if self.poller.modify(client.stream.as_fd(), token, wanted).is_err() {
             self.drop_control_client(slot);
         }
     }
 
-    fn control_client(&mut self, slot: u32) -> Option<&mut Client> {
-        self.control.clients.get_mut(slot as usize)?.as_mut()
+    fn control_client(&mut self, slot: usize) -> Option<&mut Client> {
+        self.control.clients.get_mut(slot)?.as_mut()
     }
 
-    fn next_control_line(&mut self, slot: u32) -> Option<String> {
-        let client = self.control_client(slot)?;
-        let end = client.input.iter().position(|&byte| byte == b'\n')?;
-        let line: Vec<u8> = client.input.drain(..=end).collect();
-        Some(String::from_utf8_lossy(&line[..end]).into_owned())
-    }
-
-    fn drop_control_client(&mut self, slot: u32) {
-        let control = &mut self.control;
-        let was_full = control.clients.iter().all(Option::is_some);
-        let Some(client) = control.clients.get_mut(slot as usize).and_then(Option::take) else {
-            return;
-        };
-        let _ = self.poller.remove(client.stream.as_fd());
-        if was_full {
-            let _ = self.poller.add(control.listener.as_fd(), Wake::Control.token());
+    fn drop_control_client(&mut self, slot: usize) {
+        if let Some(client) = self.control.clients.get_mut(slot).and_then(Option::take) {
+            let _ = self.poller.remove(client.stream.as_fd());
         }
     }
 }
 
 impl Client {
-    /// Takes what has arrived, at most one line too much; an error ends the client.
+    fn new(stream: UnixStream, objection: Option<String>) -> Self {
+        Self {
+            stream,
+            objection,
+            input: Vec::new(),
+            output: Vec::new(),
+            heard_at: Instant::now(),
+            owes_since: None,
+            interest: Interest::Readable,
+        }
+    }
+
+    /// Takes what has arrived, at most one line too much, and nothing while answers wait to be
+    /// read; an error ends the client.
     fn receive(&mut self) -> io::Result<()> {
         let mut buffer = [0; 4096];
-        while self.input.len() <= LINE_LEN_MAX {
+        while self.output.is_empty() && self.input.len() <= LINE_LEN_MAX {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(n) => self.input.extend_from_slice(&buffer[..n]),
+                Ok(n) => {
+                    self.input.extend_from_slice(&buffer[..n]);
+                    self.heard_at = Instant::now();
+                }
                 Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
                 Err(why) => return Err(why),
@@ -157,9 +268,66 @@ impl Client {
         Ok(())
     }
 
-    /// Sends all of the output; a client that does not read its reply is dropped.
+    /// The next line without its end, unless answers still wait to be read.
+    fn next_line(&mut self) -> Option<String> {
+        if !self.output.is_empty() {
+            return None;
+        }
+        let end = self.input.iter().position(|&byte| byte == b'\n')?;
+        let line: Vec<u8> = self.input.drain(..=end).collect();
+        Some(String::from_utf8_lossy(&line[..end]).into_owned())
+    }
+
+    /// A line without end is nobody's question.
+    fn check_len(&mut self) -> io::Result<()> {
+        if self.input.len() <= LINE_LEN_MAX || self.has_line() {
+            return Ok(());
+        }
+        let why = format!("a line is longer than {LINE_LEN_MAX} bytes");
+        self.output.extend_from_slice((refusal(&[why]) + "\n").as_bytes());
+        let _ = self.send();
+        Err(io::ErrorKind::InvalidData.into())
+    }
+
+    fn has_line(&self) -> bool {
+        self.input.contains(&b'\n')
+    }
+
+    /// Sends as much of the output as the client takes now.
     fn send(&mut self) -> io::Result<()> {
-        let output = std::mem::take(&mut self.output);
-        (&self.stream).write_all(&output)
+        let mut sent = 0;
+        let outcome = loop {
+            if sent == self.output.len() {
+                break Ok(());
+            }
+            match (&self.stream).write(&self.output[sent..]) {
+                Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => sent += n,
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => break Ok(()),
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                Err(why) => break Err(why),
+            }
+        };
+        self.output.drain(..sent);
+        // Progress counts: a large answer may take a while to read.
+        if sent > 0 {
+            self.owes_since = None;
+        }
+        outcome
+    }
+
+    /// It owes us the rest of a line, or the reading of an answer.
+    fn note_debt(&mut self, now: Instant) {
+        let owes = !self.output.is_empty() || !self.input.is_empty() && !self.has_line();
+        self.owes_since = owes.then(|| self.owes_since.unwrap_or(now));
+    }
+
+    fn wanted(&self) -> Interest {
+        match (self.output.is_empty(), self.has_line()) {
+            (false, _) => Interest::Writable,
+            // More lines are here already: come back as soon as others had their turn.
+            (true, true) => Interest::Both,
+            (true, false) => Interest::Readable,
+        }
     }
 }

@@ -25,7 +25,7 @@ impl Daemon {
             } else if applied.ok
                 && let Err(why) = self.apply_one(id, effect)
             {
-                warn!(port = self.ports[usize::from(id.0)].spec.name, "{why:#}");
+                warn!(port = self.name(id), "{why:#}");
                 applied.ok = false;
             }
         }
@@ -78,7 +78,7 @@ impl Daemon {
                 Ok(())
             }
             Effect::SetMtu(mtu) => {
-                info!(port = self.ports[usize::from(id.0)].spec.name, mtu, "guest's MTU");
+                info!(port = self.name(id), mtu, "guest's MTU");
                 Ok(())
             }
             // Handled where the positions are collected.
@@ -87,7 +87,7 @@ impl Daemon {
     }
 
     fn linked(&mut self, id: PortId) -> anyhow::Result<&mut Link> {
-        let port = self.ports.get_mut(usize::from(id.0)).context("port")?;
+        let port = self.ports.get_mut(&id).context("port")?;
         port.vm.as_mut().and_then(|vm| vm.link.as_mut()).context("no front-end is connected")
     }
 
@@ -112,13 +112,12 @@ impl Daemon {
     }
 
     fn attach(&mut self, id: PortId) -> anyhow::Result<()> {
-        let port = self.ports.get_mut(usize::from(id.0)).context("port")?;
+        let port = self.ports.get_mut(&id).context("port")?;
         let vm = port.vm.as_mut().context("not a virtual machine's port")?;
-        let mac = vm.mac;
         let link = vm.link.as_mut().context("no front-end is connected")?;
         let negotiated = link.negotiated.unwrap_or(Negotiated::NOTHING);
         let memory = link.memory.clone();
-        self.worker.attach_guest(id, negotiated, mac, memory);
+        self.worker.attach_guest(id, negotiated, link.mac, memory);
         Ok(())
     }
 

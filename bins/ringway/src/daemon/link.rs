@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use ringway_host::GuestMemory;
-use ringway_net::Negotiated;
+use ringway_net::{MacAddress, Negotiated};
 use ringway_switch::PortId;
 use ringway_vhost_user::{Connection, Offer, Received, Session};
 use tracing::{debug, warn};
@@ -16,6 +16,8 @@ const MESSAGES_PER_TURN: usize = 32;
 /// The state that lasts as long as one connection.
 pub(super) struct Link {
     pub(super) connection: Connection,
+    /// The MAC address this guest was given; the port may have another for the next one.
+    pub(super) mac: MacAddress,
     pub(super) session: Session,
     pub(super) memory: GuestMemory,
     pub(super) negotiated: Option<Negotiated>,
@@ -23,9 +25,10 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(connection: Connection, offer: Offer) -> Self {
+    pub(super) fn new(connection: Connection, mac: MacAddress, offer: Offer) -> Self {
         Self {
             connection,
+            mac,
             session: Session::new(offer),
             memory: GuestMemory::empty(),
             negotiated: None,
@@ -45,7 +48,7 @@ impl Daemon {
     /// Handles what a front-end sent; a connection that ends or breaks is dropped.
     pub(super) fn serve_link(&mut self, id: PortId) {
         for _ in 0..MESSAGES_PER_TURN {
-            let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
+            let Some(port) = self.ports.get_mut(&id) else { return };
             let Some(link) = port.vm.as_mut().and_then(|vm| vm.link.as_mut()) else { return };
             match link.connection.receive() {
                 Ok(Received::Request(request)) => {
@@ -76,7 +79,7 @@ impl Daemon {
         pending: ringway_vhost_user::PendingReply,
         applied: ringway_vhost_user::Applied,
     ) -> bool {
-        let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return false };
+        let Some(port) = self.ports.get_mut(&id) else { return false };
         let Some(link) = port.vm.as_mut().and_then(|vm| vm.link.as_mut()) else { return false };
         let Some(bytes) = link.session.complete(pending, applied) else { return true };
         match link.connection.send(&bytes) {

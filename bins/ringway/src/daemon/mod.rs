@@ -6,22 +6,29 @@
 mod control_socket;
 mod effects;
 mod link;
+mod ports;
+mod reload;
+mod requests;
 mod stats;
 mod vm_port;
 mod worker_client;
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ringway_host::{Event as WorkerEvent, Events, Poller, Tap, TapOptions};
-use ringway_switch::{PORTS_MAX, PortId};
-use tracing::{error, info, warn};
+use ringway_host::{Event as WorkerEvent, Events, Poller};
+use ringway_switch::PortId;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tracing::{info, warn};
 
-use crate::config::{PortKind, PortSpec, RunConfig};
+use crate::config::{LowOption, RunConfig, Settings};
 use control_socket::ControlSocket;
-use vm_port::VmPort;
+use ports::Port;
 use worker_client::WorkerClient;
 
 /// Events handled per turn of the loop.
@@ -39,6 +46,7 @@ enum Wake {
     ControlClient(u32),
     Listener(PortId),
     Link(PortId),
+    Reload,
 }
 
 impl Wake {
@@ -50,6 +58,7 @@ impl Wake {
             Self::ControlClient(client) => (3, client),
             Self::Listener(port) => (4, u32::from(port.0)),
             Self::Link(port) => (5, u32::from(port.0)),
+            Self::Reload => (6, 0),
         };
         kind << 32 | u64::from(number)
     }
@@ -64,89 +73,63 @@ impl Wake {
             3 => Some(Self::ControlClient(number)),
             4 => port().map(Self::Listener),
             5 => port().map(Self::Link),
+            6 => Some(Self::Reload),
             _ => None,
         }
     }
 }
 
-/// One port as the control thread sees it.
-struct Port {
-    spec: PortSpec,
-    /// Why the port does not work, if it does not.
-    failure: Option<String>,
-    vm: Option<VmPort>,
-}
-
 /// The running daemon.
 pub struct Daemon {
-    ports: Vec<Port>,
+    ports: BTreeMap<PortId, Port>,
     poller: Poller,
     worker: WorkerClient,
     control: ControlSocket,
-    signals: std::os::unix::net::UnixStream,
+    signals: UnixStream,
+    reload_signals: UnixStream,
+    settings: Settings,
+    /// The file to read again on SIGHUP.
+    file: Option<PathBuf>,
+    /// Settings that count more than the file's.
+    over: Vec<LowOption>,
     started: Instant,
 }
 
 impl Daemon {
-    /// Opens every port; a port that cannot be opened is reported and left out.
+    /// Opens every port; a port that cannot be opened is reported and left out. `over` are the
+    /// settings that count more than the file's whenever it is read.
     ///
     /// # Errors
     /// No port at all could be opened, or the control socket cannot be.
-    pub fn start(config: RunConfig) -> anyhow::Result<Self> {
+    pub fn start(config: RunConfig, over: Vec<LowOption>) -> anyhow::Result<Self> {
         ringway_host::install_bus_guard().context("installing the SIGBUS handler")?;
-        if config.ports.len() > PORTS_MAX {
-            bail!("{} ports: at most {PORTS_MAX} are possible", config.ports.len());
-        }
         let poller = Poller::new().context("epoll")?;
-        let signals = catch_signals()?;
+        let signals = catch(&[SIGINT, SIGTERM])?;
         poller.add(signals.as_fd(), Wake::Signal.token())?;
+        let reload_signals = catch(&[SIGHUP])?;
+        poller.add(reload_signals.as_fd(), Wake::Reload.token())?;
         let worker = WorkerClient::start().context("starting the worker")?;
         poller.add(worker.event_bell().as_fd(), Wake::Worker.token())?;
         let control = ControlSocket::bind(&config.settings)?;
         poller.add(control.as_fd(), Wake::Control.token())?;
-        let mut daemon =
-            Self { ports: Vec::new(), poller, worker, control, signals, started: Instant::now() };
-        for (id, spec) in ids(PORTS_MAX).zip(config.ports) {
-            daemon.open_port(id, spec);
-        }
-        if daemon.ports.iter().all(|port| port.failure.is_some()) {
+        let mut daemon = Self {
+            ports: BTreeMap::new(),
+            poller,
+            worker,
+            control,
+            signals,
+            reload_signals,
+            settings: config.settings,
+            file: config.file,
+            over,
+            started: Instant::now(),
+        };
+        config.ports.into_iter().for_each(|spec| daemon.open_configured(spec));
+        let mut ports = daemon.ports.values().peekable();
+        if ports.peek().is_some() && ports.all(|port| port.failure.is_some()) {
             bail!("no port could be opened");
         }
         Ok(daemon)
-    }
-
-    fn open_port(&mut self, id: PortId, spec: PortSpec) {
-        let mut port = Port { spec, failure: None, vm: None };
-        if let Err(why) = self.try_open(id, &mut port) {
-            error!(port = port.spec.name, "{why:#}");
-            port.failure = Some(format!("{why:#}"));
-        }
-        self.ports.push(port);
-    }
-
-    fn try_open(&mut self, id: PortId, port: &mut Port) -> anyhow::Result<()> {
-        match &port.spec.kind {
-            PortKind::Vm { .. } | PortKind::VmConnect { .. } => {
-                let vm = VmPort::open(id, &port.spec)?;
-                if let Some(listener) = vm.listener_fd() {
-                    self.poller.add(listener, Wake::Listener(id).token())?;
-                }
-                self.worker.attach_empty_guest(id, vm.mac);
-                port.vm = Some(vm);
-            }
-            PortKind::Tap { name } => {
-                let options = TapOptions { name: name.clone(), mtu: port.spec.mtu };
-                self.worker.attach_tap(id, Tap::open(&options)?);
-            }
-            PortKind::TapFd { fd } => {
-                self.worker.attach_tap(id, Tap::from_raw_fd_number(*fd)?);
-            }
-        }
-        if !port.spec.is_link_up {
-            self.worker.set_link(id, false);
-        }
-        info!(port = port.spec.name, "open: {}", port.spec.kind);
-        Ok(())
     }
 
     /// Serves until a signal asks to stop.
@@ -157,6 +140,8 @@ impl Daemon {
         let mut events = Events::with_capacity(EVENTS_MAX);
         loop {
             self.connect_due_ports();
+            self.finish_leaving_ports();
+            self.drop_slow_control_clients();
             if !self.turn(&mut events, None)? {
                 info!("stopping");
                 return Ok(());
@@ -166,7 +151,10 @@ impl Daemon {
 
     /// One wait and everything it brought; `false`: a signal asked to stop.
     fn turn(&mut self, events: &mut Events, at_most: Option<Duration>) -> anyhow::Result<bool> {
-        let timeout = self.next_connect_in().into_iter().chain(at_most).min();
+        let deadlines = [self.next_try(), self.next_leaving(), self.control.next_deadline()];
+        let soonest = deadlines.into_iter().flatten().min();
+        let until = soonest.map(|at| at.saturating_duration_since(Instant::now()));
+        let timeout = until.into_iter().chain(at_most).min();
         self.poller.wait(events, timeout)?;
         for event in events.iter() {
             match Wake::from_token(event.token) {
@@ -174,6 +162,10 @@ impl Daemon {
                     // Read, so that the next signal is noticed again.
                     let _ = (&self.signals).read(&mut [0; 16]);
                     return Ok(false);
+                }
+                Some(Wake::Reload) => {
+                    let _ = (&self.reload_signals).read(&mut [0; 16]);
+                    self.reload();
                 }
                 Some(Wake::Worker) => self.on_worker_events()?,
                 Some(Wake::Control) => self.accept_control_client(),
@@ -191,14 +183,14 @@ impl Daemon {
         let told = self.tell_link_down();
         let until = Instant::now() + FAREWELL;
         let mut events = Events::with_capacity(EVENTS_MAX);
-        while told > 0 && Instant::now() < until && self.ports.iter().any(Port::is_linked) {
+        while told > 0 && Instant::now() < until && self.ports.values().any(Port::is_linked) {
             let left = until.saturating_duration_since(Instant::now());
             // A second signal means: now.
             if !matches!(self.turn(&mut events, Some(left)), Ok(true)) {
                 break;
             }
         }
-        for id in ids(self.ports.len()) {
+        for id in self.ids() {
             self.drop_link(id);
         }
         self.worker.stop();
@@ -208,8 +200,13 @@ impl Daemon {
         for event in self.worker.take_events() {
             match event {
                 WorkerEvent::Broken { port, queue, why } => {
-                    let name = &self.ports[usize::from(port.0)].spec.name;
-                    warn!(port = name, queue = queue.name(), "stopped, the guest broke it: {why}");
+                    // It may have been removed since.
+                    let Some(port) = self.ports.get(&port) else { continue };
+                    warn!(
+                        port = port.spec.name,
+                        queue = queue.name(),
+                        "stopped, the guest broke it: {why}"
+                    );
                 }
             }
         }
@@ -220,21 +217,10 @@ impl Daemon {
     }
 }
 
-impl Port {
-    fn is_linked(&self) -> bool {
-        self.vm.as_ref().is_some_and(VmPort::is_linked)
-    }
-}
-
-/// The ids of that many ports.
-fn ids(count: usize) -> impl Iterator<Item = PortId> {
-    (0..u16::MAX).map(PortId).take(count)
-}
-
-/// SIGINT and SIGTERM make the returned stream readable.
-fn catch_signals() -> anyhow::Result<std::os::unix::net::UnixStream> {
-    let (read, write) = std::os::unix::net::UnixStream::pair().context("socketpair")?;
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+/// These signals make the returned stream readable.
+fn catch(signals: &[i32]) -> anyhow::Result<UnixStream> {
+    let (read, write) = UnixStream::pair().context("socketpair")?;
+    for &signal in signals {
         signal_hook::low_level::pipe::register(signal, write.try_clone()?)
             .context("catching signals")?;
     }

@@ -4,13 +4,13 @@ use ringway_host::PortSnapshot;
 use ringway_net::{Counters, DropReason, Features};
 use ringway_virtq::Format;
 
-use super::{Daemon, Port, ids};
+use super::{Daemon, Port};
 use crate::control::{DirectionStats, PROTOCOL_VERSION, PortStats, StatsReply};
 
 impl Daemon {
     pub(super) fn stats(&self) -> StatsReply {
         let snapshots = self.worker.snapshot();
-        let ports = ids(self.ports.len()).zip(&self.ports).map(|(id, port)| {
+        let ports = self.ports.iter().filter(|(_, port)| !port.is_leaving()).map(|(&id, port)| {
             port_stats(port, snapshots.iter().find(|snapshot| snapshot.port == id))
         });
         StatsReply {

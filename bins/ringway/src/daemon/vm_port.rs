@@ -11,7 +11,7 @@ use ringway_vhost_user::{Connection, Listener, Offer};
 use tracing::{info, warn};
 
 use super::link::Link;
-use super::{Daemon, Wake, ids};
+use super::{Daemon, Wake};
 use crate::config::{PortKind, PortSpec};
 
 /// Pause between two attempts to connect.
@@ -33,7 +33,12 @@ pub(super) struct VmPort {
 /// How the front-end is reached.
 enum Way {
     Listen(Listener),
-    Connect { socket: PathBuf, next_try: Instant },
+    Connect {
+        socket: PathBuf,
+        next_try: Instant,
+    },
+    /// The port is being removed: nobody is waited for.
+    Closed,
 }
 
 impl VmPort {
@@ -47,25 +52,47 @@ impl VmPort {
                 unreachable!("only called for virtual machines")
             }
         };
+        let mut vm = Self {
+            way,
+            mac: MacAddress::ZERO,
+            mtu: None,
+            is_link_up: true,
+            features: Features::empty(),
+            link: None,
+        };
+        vm.configure(id, spec);
+        Ok(vm)
+    }
+
+    /// Takes over what the next guest is offered, and what holds at once.
+    pub(super) fn configure(&mut self, id: PortId, spec: &PortSpec) {
         let mut features = Features::OFFERED - spec.features_off;
         if spec.mtu.is_none() {
             // A guest takes an offered MTU for the largest it may ever set.
             features -= Features::MTU;
         }
-        Ok(Self {
-            way,
-            mac: spec.mac.unwrap_or_else(|| MacAddress::local(u32::from(id.0) + 1)),
-            mtu: spec.mtu,
-            is_link_up: spec.is_link_up,
-            features: features.drop_unmet(),
-            link: None,
-        })
+        self.mac = spec.mac.unwrap_or_else(|| MacAddress::local(u32::from(id.0) + 1));
+        self.mtu = spec.mtu;
+        self.is_link_up = spec.is_link_up;
+        self.features = features.drop_unmet();
+    }
+
+    /// Nobody is waited for any more; a guest that is connected stays.
+    pub(super) fn close(&mut self) {
+        self.way = Way::Closed;
+        self.is_link_up = false;
+    }
+
+    /// Tells the guest what its configuration is now; `true`: it was told.
+    pub(super) fn tell_config(&mut self) -> bool {
+        let config = self.config(self.is_link_up);
+        self.link.as_mut().is_some_and(|link| link.change_config(config))
     }
 
     pub(super) fn listener_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.way {
             Way::Listen(listener) => Some(listener.as_fd()),
-            Way::Connect { .. } => None,
+            Way::Connect { .. } | Way::Closed => None,
         }
     }
 
@@ -76,7 +103,7 @@ impl VmPort {
     /// The device configuration space with the link up or down.
     pub(super) fn config(&self, link_up: bool) -> Vec<u8> {
         let config = NetConfig {
-            mac: self.mac,
+            mac: self.link.as_ref().map_or(self.mac, |link| link.mac),
             link_up,
             announce: false,
             max_queue_pairs: 1,
@@ -122,16 +149,17 @@ fn listen(socket: &Path) -> anyhow::Result<Listener> {
 }
 
 impl Daemon {
-    pub(super) fn next_connect_in(&self) -> Option<Duration> {
-        let tries = self.ports.iter().filter_map(|port| port.vm.as_ref()?.next_try());
-        tries.min().map(|at| at.saturating_duration_since(Instant::now()))
+    pub(super) fn next_try(&self) -> Option<Instant> {
+        self.ports.values().filter_map(|port| port.vm.as_ref()?.next_try()).min()
     }
 
     /// Ports that connect by themselves try again when their time has come.
     pub(super) fn connect_due_ports(&mut self) {
         let now = Instant::now();
-        for (at, id) in ids(self.ports.len()).enumerate() {
-            let Some(vm) = &mut self.ports[at].vm else { continue };
+        for id in self.ids() {
+            let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) else {
+                continue;
+            };
             if let Some(connection) = vm.try_connect(now) {
                 self.link(id, connection);
             }
@@ -140,7 +168,7 @@ impl Daemon {
 
     /// A front-end knocks. While another one is linked it waits in the socket's queue.
     pub(super) fn accept(&mut self, id: PortId) {
-        let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
+        let Some(port) = self.ports.get_mut(&id) else { return };
         let Some(VmPort { way: Way::Listen(listener), link: None, .. }) = &port.vm else { return };
         match listener.accept() {
             Ok(Some(connection)) => self.link(id, connection),
@@ -150,7 +178,7 @@ impl Daemon {
     }
 
     fn link(&mut self, id: PortId, connection: Connection) {
-        let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
+        let Some(port) = self.ports.get_mut(&id) else { return };
         let Some(vm) = &mut port.vm else { return };
         if let Some(listener) = vm.listener_fd() {
             let _ = self.poller.remove(listener);
@@ -160,17 +188,21 @@ impl Daemon {
             return;
         }
         info!(port = port.spec.name, "front-end connected");
-        vm.link = Some(Link::new(connection, vm.offer()));
+        vm.link = Some(Link::new(connection, vm.mac, vm.offer()));
     }
 
     /// Lets go of a front-end; the port waits for the next one.
     pub(super) fn drop_link(&mut self, id: PortId) {
-        let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        let is_leaving = port.is_leaving();
         let Some(vm) = &mut port.vm else { return };
         let Some(link) = vm.link.take() else { return };
         let _ = self.poller.remove(link.connection.as_fd());
         self.worker.detach(id);
         info!(port = port.spec.name, "front-end gone");
+        if is_leaving {
+            return self.finish_leaving(id);
+        }
         if let Some(listener) = vm.listener_fd()
             && let Err(why) = self.poller.add(listener, Wake::Listener(id).token())
         {
@@ -182,12 +214,9 @@ impl Daemon {
     /// Every guest that can be told sees its link go down; returns how many.
     pub(super) fn tell_link_down(&mut self) -> usize {
         let mut told = 0;
-        for port in &mut self.ports {
-            let Some(vm) = &mut port.vm else { continue };
-            let config = vm.config(false);
-            if let Some(link) = &mut vm.link {
-                told += usize::from(link.change_config(config));
-            }
+        for vm in self.ports.values_mut().filter_map(|port| port.vm.as_mut()) {
+            vm.is_link_up = false;
+            told += usize::from(vm.tell_config());
         }
         told
     }

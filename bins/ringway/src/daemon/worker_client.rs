@@ -141,6 +141,16 @@ impl WorkerClient {
         self.send(Command::SetLink { port, is_up });
     }
 
+    pub(super) fn set_tap_mtu(&self, port: PortId, mtu: u16) -> anyhow::Result<()> {
+        let set = self.ask(|done| Command::SetTapMtu { port, mtu, done });
+        set.context("the data path thread does not answer")?.map_err(Into::into)
+    }
+
+    /// Returns when the port's id can be used again.
+    pub(super) fn remove_port(&self, port: PortId) {
+        self.ask(|done| Command::RemovePort { port, done });
+    }
+
     pub(super) fn snapshot(&self) -> Vec<PortSnapshot> {
         self.ask(|done| Command::Snapshot { done }).unwrap_or_default()
     }

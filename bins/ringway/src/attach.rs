@@ -1,0 +1,354 @@
+//! `ringway attach`: what each program has to be given to use a port.
+//!
+//! The options are a pure function of the port, asked of the running ringway. They are exact: what
+//! is printed can be pasted into a command line or a file.
+//!
+//! Limits: guests of QEMU before version 8 under software emulation also need `vectors=0`, which
+//! is said in a note; User Mode Linux only connects, so it cannot use a `vm-connect:` port.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use anyhow::bail;
+use clap::ValueEnum;
+use ringway_net::Features;
+use serde::Serialize;
+
+use crate::args::AttachArgs;
+use crate::config::error::nearest;
+use crate::config::{PortKind, PortSpec};
+use crate::control::ListedPort;
+use crate::port_command::{ports, spec_of};
+
+/// A program that can use a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FrontEnd {
+    /// QEMU's command line
+    Qemu,
+    /// Elements of libvirt's domain XML
+    Libvirt,
+    /// Cloud Hypervisor's command line
+    CloudHypervisor,
+    /// crosvm's command line
+    Crosvm,
+    /// User Mode Linux' command line
+    Uml,
+    /// DPDK's options for its virtio-user device
+    Dpdk,
+}
+
+/// What one program has to be given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Given {
+    /// Which program.
+    #[serde(rename = "for")]
+    program: &'static str,
+    /// Arguments of a command line, unquoted.
+    arguments: Vec<String>,
+    /// XML, for libvirt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    xml: Option<String>,
+    /// What else there is to know.
+    notes: Vec<String>,
+}
+
+/// What matters about a port.
+struct Attachment {
+    name: String,
+    socket: String,
+    /// The program listens, and ringway connects.
+    program_listens: bool,
+    mac: Option<String>,
+    mtu: Option<u16>,
+    packed: bool,
+    memory_mib: u32,
+}
+
+/// Prints what a port's guest needs.
+///
+/// # Errors
+/// Nobody answers, there is no such port, or the program cannot use it.
+pub fn attach(args: &AttachArgs) -> anyhow::Result<()> {
+    let reply = ports(&args.ask.control_or_default())?;
+    let is_it = |port: &&ListedPort| port.port.get("name").is_some_and(|it| *it == *args.port);
+    let Some(port) = reply.ports.iter().find(is_it) else {
+        let names: Vec<String> = reply.ports.iter().filter_map(spec_of).map(|it| it.name).collect();
+        let advice = match nearest(&args.port, names.iter().map(String::as_str)) {
+            Some(name) => format!("did you mean {name}?"),
+            None => format!("use one of {}", names.join(" ")),
+        };
+        bail!("{}: there is no port called that: {advice}", args.port);
+    };
+    let attachment = Attachment::of(port, args.memory)?;
+    let given: Vec<Given> = match args.program {
+        Some(program) => vec![attachment.given(program)?],
+        None => FrontEnd::value_variants()
+            .iter()
+            .filter_map(|&program| attachment.given(program).ok())
+            .collect(),
+    };
+    let text = match (args.ask.json, args.program) {
+        (true, Some(_)) => serde_json::to_string(&given.first())? + "\n",
+        (true, None) => serde_json::to_string(&given)? + "\n",
+        (false, program) => given.iter().map(|it| it.text(program.is_none())).collect(),
+    };
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
+
+impl Attachment {
+    fn of(port: &ListedPort, memory_mib: u32) -> anyhow::Result<Self> {
+        let Some(spec) = spec_of(port) else { bail!("a port that this version does not know") };
+        let PortSpec { name, kind, .. } = &spec;
+        let Some(socket) = port.socket.clone() else {
+            bail!("{name}: a {} has no virtual machine: name a vm: port", kind.name());
+        };
+        Ok(Self {
+            name: name.clone(),
+            socket,
+            program_listens: matches!(kind, PortKind::VmConnect { .. }),
+            mac: port.mac.clone(),
+            mtu: spec.mtu,
+            packed: !spec.features_off.contains(Features::RING_PACKED),
+            memory_mib,
+        })
+    }
+
+    fn given(&self, program: FrontEnd) -> anyhow::Result<Given> {
+        match program {
+            FrontEnd::Qemu => Ok(self.qemu()),
+            FrontEnd::Libvirt => Ok(self.libvirt()),
+            FrontEnd::CloudHypervisor => self.cloud_hypervisor(),
+            FrontEnd::Crosvm => self.crosvm(),
+            FrontEnd::Uml => self.uml(),
+            FrontEnd::Dpdk => self.dpdk(),
+        }
+    }
+
+    fn qemu(&self) -> Given {
+        let Self { name, memory_mib, .. } = self;
+        // Two commas are one to QEMU.
+        let path = self.socket.replace(',', ",,");
+        let way = if self.program_listens { "server=on" } else { "reconnect=1" };
+        let mut device = format!("virtio-net-pci,netdev=net-{name}");
+        if let Some(mac) = &self.mac {
+            let _ = write!(device, ",mac={mac}");
+        }
+        if let Some(mtu) = self.mtu {
+            let _ = write!(device, ",host_mtu={mtu}");
+        }
+        if self.packed {
+            device.push_str(",packed=on");
+        }
+        let arguments = [
+            ["-m".to_string(), format!("{memory_mib}M")],
+            [
+                "-object".to_string(),
+                format!("memory-backend-memfd,id=mem-{name},size={memory_mib}M,share=on"),
+            ],
+            ["-machine".to_string(), format!("memory-backend=mem-{name}")],
+            ["-chardev".to_string(), format!("socket,id=chr-{name},path={path},{way}")],
+            ["-netdev".to_string(), format!("vhost-user,id=net-{name},chardev=chr-{name}")],
+            ["-device".to_string(), device],
+        ];
+        let notes = [
+            "QEMU before version 8 without KVM: add ,vectors=0 to the device",
+            "a guest with several ports needs -m, -object and -machine only once",
+        ];
+        Given::arguments("qemu", arguments.as_flattened(), &notes)
+    }
+
+    fn libvirt(&self) -> Given {
+        let mode = if self.program_listens { "server" } else { "client" };
+        let reconnect = match self.program_listens {
+            true => "",
+            false => "\n    <reconnect enabled='yes' timeout='1'/>\n  ",
+        };
+        let mac = self.mac.as_ref().map(|mac| format!("  <mac address='{mac}'/>\n"));
+        let mtu = self.mtu.map(|mtu| format!("  <mtu size='{mtu}'/>\n"));
+        let packed = if self.packed { "  <driver packed='on'/>\n" } else { "" };
+        let xml = format!(
+            "<memoryBacking>\n  <source type='memfd'/>\n  <access mode='shared'/>\n\
+             </memoryBacking>\n\
+             <interface type='vhostuser'>\n{}  <source type='unix' path='{}' mode='{mode}'>\
+             {reconnect}</source>\n  <model type='virtio'/>\n{packed}{}</interface>\n",
+            mac.unwrap_or_default(),
+            escaped(&self.socket),
+            mtu.unwrap_or_default(),
+        );
+        let notes = ["memoryBacking belongs below domain, interface below devices"];
+        Given { xml: Some(xml), ..Given::arguments("libvirt", &[], &notes) }
+    }
+
+    fn cloud_hypervisor(&self) -> anyhow::Result<Given> {
+        self.check_path("Cloud Hypervisor", ",\"[]")?;
+        let mut net = format!("vhost_user=true,socket={}", self.socket);
+        if let Some(mac) = &self.mac {
+            let _ = write!(net, ",mac={mac}");
+        }
+        if let Some(mtu) = self.mtu {
+            let _ = write!(net, ",mtu={mtu}");
+        }
+        if self.program_listens {
+            net.push_str(",vhost_mode=server");
+        }
+        let memory = format!("size={}M,shared=on", self.memory_mib);
+        let arguments = ["--memory".to_string(), memory, "--net".to_string(), net];
+        Ok(Given::arguments("cloud-hypervisor", &arguments, &[]))
+    }
+
+    fn crosvm(&self) -> anyhow::Result<Given> {
+        self.check_path("crosvm", ",\"")?;
+        self.check_connects("crosvm")?;
+        let device = format!("net,socket={}", self.socket);
+        let memory = format!("size={}", self.memory_mib);
+        let arguments = ["--mem".to_string(), memory, "--vhost-user".to_string(), device];
+        Ok(Given::arguments("crosvm", &arguments, &[]))
+    }
+
+    fn uml(&self) -> anyhow::Result<Given> {
+        // One word of a kernel's command line, in which a colon starts the device's type.
+        self.check_path("User Mode Linux", ": \"")?;
+        self.check_connects("User Mode Linux")?;
+        /// Virtio device type: network (virtio 1.2 §5).
+        const NETWORK: u32 = 1;
+        let device = format!("virtio_uml.device={}:{NETWORK}", self.socket);
+        let notes = [
+            "the modules failover, net_failover and virtio_net may have to be loaded in the guest",
+            "the memory must be in /dev/shm: start it without TMPDIR, TMP and TEMP",
+        ];
+        Ok(Given::arguments("uml", &[format!("mem={}M", self.memory_mib), device], &notes))
+    }
+
+    fn dpdk(&self) -> anyhow::Result<Given> {
+        self.check_path("DPDK", ",")?;
+        let packed = u8::from(self.packed);
+        let mut device =
+            format!("net_virtio_user0,path={},queues=1,packed_vq={packed}", self.socket);
+        if let Some(mac) = &self.mac {
+            let _ = write!(device, ",mac={mac}");
+        }
+        if self.program_listens {
+            device.push_str(",server=1");
+        }
+        let notes = ["these are options of DPDK itself: they come before the -- of an application"];
+        Ok(Given::arguments("dpdk", &["--vdev".to_string(), device], &notes))
+    }
+
+    fn check_path(&self, program: &str, forbidden: &str) -> anyhow::Result<()> {
+        match self.socket.chars().find(|&character| forbidden.contains(character)) {
+            None => Ok(()),
+            Some(character) => {
+                let (name, socket) = (&self.name, &self.socket);
+                bail!(
+                    "{name}: {program} takes no path with {character:?} ({socket}): choose another"
+                )
+            }
+        }
+    }
+
+    fn check_connects(&self, program: &str) -> anyhow::Result<()> {
+        if self.program_listens {
+            bail!("{}: {program} only connects, it cannot listen: use a vm: port", self.name);
+        }
+        Ok(())
+    }
+}
+
+impl Given {
+    fn arguments(program: &'static str, arguments: &[String], notes: &[&str]) -> Self {
+        let notes = notes.iter().map(ToString::to_string).collect();
+        Self { program, arguments: arguments.to_vec(), xml: None, notes }
+    }
+
+    /// For people; among others with a heading.
+    fn text(&self, with_heading: bool) -> String {
+        let mut text = String::new();
+        if with_heading {
+            let _ = writeln!(text, "# {}", self.program);
+        }
+        // An option and its value on one line, as they would be typed.
+        let mut line = String::new();
+        let mut lines = Vec::new();
+        for argument in &self.arguments {
+            if argument.starts_with('-') && !line.is_empty() {
+                lines.push(std::mem::take(&mut line));
+            }
+            let separator = if line.is_empty() { "" } else { " " };
+            let _ = write!(line, "{separator}{}", quoted(argument));
+        }
+        lines.extend(Some(line).filter(|line| !line.is_empty()));
+        if !lines.is_empty() {
+            let _ = writeln!(text, "{}", lines.join(" \\\n"));
+        }
+        text.push_str(self.xml.as_deref().unwrap_or_default());
+        for note in self.notes.iter().filter(|_| with_heading) {
+            let _ = writeln!(text, "# {note}");
+        }
+        if with_heading {
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// For a shell, quoted only if that is needed.
+fn quoted(argument: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=,:+@%".contains(&byte);
+    match !argument.is_empty() && argument.bytes().all(is_plain) {
+        true => argument.to_string(),
+        false => format!("'{}'", argument.replace('\'', r"'\''")),
+    }
+}
+
+/// For an attribute of XML.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('\'', "&apos;").replace('<', "&lt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attachment(socket: &str) -> Attachment {
+        Attachment {
+            name: "vm0".into(),
+            socket: socket.into(),
+            program_listens: false,
+            mac: Some("52:54:00:00:00:01".into()),
+            mtu: Some(9000),
+            packed: true,
+            memory_mib: 256,
+        }
+    }
+
+    #[test]
+    fn every_program_is_given_the_socket_and_what_the_port_has() {
+        for &program in FrontEnd::value_variants() {
+            let given = attachment("/run/vm0.sock").given(program).expect("possible");
+            let text = given.text(true);
+            assert!(text.contains("/run/vm0.sock"), "{text}");
+            assert!(given.arguments.is_empty() != given.xml.is_none(), "{text}");
+        }
+        let qemu = attachment("/run/vm0.sock").qemu();
+        let device = "virtio-net-pci,netdev=net-vm0,mac=52:54:00:00:00:01,host_mtu=9000,packed=on";
+        assert_eq!(qemu.arguments.last().map(String::as_str), Some(device));
+    }
+
+    #[test]
+    fn paths_are_written_as_each_program_reads_them() {
+        let odd = attachment("/run/a,b 'c'.sock");
+        assert!(odd.qemu().text(false).contains(r"path=/run/a,,b '\''c'\''.sock,reconnect=1'"));
+        assert!(odd.libvirt().text(false).contains("path='/run/a,b &apos;c&apos;.sock'"));
+        assert!(odd.dpdk().is_err() && odd.crosvm().is_err() && odd.uml().is_err());
+        assert!(attachment("/run/a:b.sock").uml().is_err());
+    }
+
+    #[test]
+    fn a_port_that_connects_needs_a_program_that_listens() {
+        let connecting = Attachment { program_listens: true, ..attachment("/s") };
+        assert!(connecting.qemu().text(false).contains("server=on"));
+        assert!(connecting.libvirt().text(false).contains("mode='server'></source>"));
+        assert!(connecting.dpdk().expect("possible").text(false).contains("server=1"));
+        assert!(connecting.uml().is_err() && connecting.crosvm().is_err());
+    }
+}

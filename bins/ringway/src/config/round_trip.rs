@@ -1,0 +1,72 @@
+//! Any port, written as a flag, in a file and in a request, is read back as the same port.
+
+use proptest::prelude::*;
+use ringway_net::{Features, MacAddress};
+
+use super::options::OPTIONS;
+use super::port::{PortKind, PortSpec};
+use super::{file, flags, json};
+
+fn kind() -> impl Strategy<Value = PortKind> {
+    // Characters that mean something in one syntax or another, and some that do not.
+    let path = "[a-z/][-a-z0-9,=.:+\"'\\\\# \\[\\]äß]{0,40}";
+    prop_oneof![
+        path.prop_map(|path| PortKind::Vm { socket: path.into() }),
+        path.prop_map(|path| PortKind::VmConnect { socket: path.into() }),
+        "[a-z][-a-z0-9_.,=+\"']{0,14}".prop_map(|name| PortKind::Tap { name }),
+        (3..1000i32).prop_map(|fd| PortKind::TapFd { fd }),
+    ]
+}
+
+prop_compose! {
+    fn spec()(
+        name in "[-a-zA-Z0-9_.]{1,32}",
+        kind in kind(),
+        mac in proptest::option::of(any::<[u8; 5]>()),
+        mtu in proptest::option::of(68..=u16::MAX),
+        is_link_up in any::<bool>(),
+        off in any::<u64>(),
+    ) -> PortSpec {
+        let keyed: Features = OPTIONS.iter().filter_map(|option| option.feature()).collect();
+        let plain = PortSpec { mtu, is_link_up, ..PortSpec::new(&name, kind) };
+        match plain.kind.is_guest() {
+            false => plain,
+            true => PortSpec {
+                mac: mac.map(|[a, b, c, d, e]| MacAddress([0x52, a, b, c, d, e])),
+                features_off: Features::from_bits_retain(off) & keyed,
+                ..plain
+            },
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn flags_files_and_requests_mean_the_same(spec in spec()) {
+        let typed = flags::write_port(&spec);
+        let low = flags::parse_port(&typed).expect("a port");
+        prop_assert_eq!(PortSpec::resolve(&low), Ok(spec.clone()), "{}", typed);
+
+        let written = file::write_port(&spec);
+        let (low, errors) = file::parse("f", &written);
+        prop_assert_eq!(errors, [], "{}", written);
+        prop_assert_eq!(PortSpec::resolve(&low.ports[0]), Ok(spec.clone()), "{}", written);
+
+        let line = serde_json::to_string(&json::write_port(&spec)).expect("JSON");
+        let object = serde_json::from_str(&line).expect("an object");
+        let low = json::read_port(&object).expect("a port");
+        prop_assert_eq!(PortSpec::resolve(&low), Ok(spec.clone()), "{}", line);
+    }
+
+    #[test]
+    fn no_text_is_too_strange(text in any::<String>(), key in any::<String>()) {
+        let _ = flags::parse_port(&text).map(|low| PortSpec::resolve(&low));
+        let _ = file::parse("f", &text);
+        let _ = file::parse("f", &format!("[port.a]\nvm = 's'\n{text}"));
+        let options = flags::parse_options(&[format!("{key}={text}")]);
+        let mut spec = PortSpec::new("a", PortKind::Vm { socket: "s".into() });
+        for error in spec.change(&options) {
+            prop_assert!(!error.to_string().contains('\n'), "one line");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Asking a running ringway over its control socket.
+//!
+//! Limits: an answer has at most [`REPLY_LEN_MAX`] bytes and is waited for at most
+//! [`REPLY_LIMIT`].
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{PROTOCOL_VERSION, REPLY_LEN_MAX, Request, StatsReply};
+
+/// Longest wait for an answer.
+pub const REPLY_LIMIT: Duration = Duration::from_secs(5);
+
+/// Why there is no answer. Each text starts with the socket and ends with what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// No socket, or nobody behind it.
+    #[error("{0}: no ringway is listening here: start one with: ringway run --control {0} …")]
+    Nobody(String),
+    /// The socket belongs to another user.
+    #[error("{0}: permission denied: ask as the user who started this ringway, or as root")]
+    Denied(String),
+    /// It did not answer in time.
+    #[error("{0}: no answer within {limit} s: this ringway hangs or is not one", limit = REPLY_LIMIT.as_secs())]
+    Silent(String),
+    /// What came is not an answer.
+    #[error("{0}: not an answer of ringway ({1}): is this its control socket?")]
+    NotAnAnswer(String, String),
+    /// It refused.
+    #[error("{0}: refused: {1}")]
+    Refused(String, String),
+    /// Anything else the operating system says.
+    #[error("{0}: {1}: check the path, or choose another with --control")]
+    Io(String, io::Error),
+}
+
+/// Asks the ringway behind a control socket for its statistics.
+///
+/// # Errors
+/// [`ControlError`], with the path in front.
+pub fn request_stats(path: &Path) -> Result<StatsReply, ControlError> {
+    ask(path, &Request::Stats)
+}
+
+/// Asks the ringway behind a control socket.
+///
+/// # Errors
+/// [`ControlError`], with the path in front; [`ControlError::Refused`] has its reasons.
+pub fn ask<R: DeserializeOwned>(path: &Path, request: &Request) -> Result<R, ControlError> {
+    let line = exchange(path, request).map_err(|why| io_error(path, why))?;
+    parse_reply(&path.display().to_string(), &line)
+}
+
+fn exchange(path: &Path, request: &Request) -> io::Result<String> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(REPLY_LIMIT))?;
+    stream.set_write_timeout(Some(REPLY_LIMIT))?;
+    let line = request.to_line() + "\n";
+    stream.write_all(line.as_bytes())?;
+    let mut reply = String::new();
+    BufReader::new(stream.take(REPLY_LEN_MAX)).read_line(&mut reply)?;
+    Ok(reply)
+}
+
+fn io_error(path: &Path, why: io::Error) -> ControlError {
+    let shown = path.display().to_string();
+    match why.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ControlError::Nobody(shown),
+        io::ErrorKind::PermissionDenied => ControlError::Denied(shown),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ControlError::Silent(shown),
+        io::ErrorKind::InvalidData => ControlError::NotAnAnswer(shown, why.to_string()),
+        _ => ControlError::Io(shown, why),
+    }
+}
+
+fn parse_reply<R: DeserializeOwned>(shown: &str, line: &str) -> Result<R, ControlError> {
+    let not_an_answer = |why: String| ControlError::NotAnAnswer(shown.to_string(), why);
+    if line.is_empty() {
+        return Err(not_an_answer("it hung up".to_string()));
+    }
+    let value: Value = serde_json::from_str(line).map_err(|why| not_an_answer(why.to_string()))?;
+    if value.get("ok") == Some(&Value::Bool(false)) {
+        let error = value.get("error").and_then(Value::as_str).unwrap_or("no reason given");
+        return Err(ControlError::Refused(shown.to_string(), error.to_string()));
+    }
+    let version = value.get("version").and_then(Value::as_u64);
+    if version != Some(u64::from(PROTOCOL_VERSION)) {
+        return Err(not_an_answer(format!("version {version:?}, not {PROTOCOL_VERSION}")));
+    }
+    serde_json::from_value(value).map_err(|why| not_an_answer(why.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::example;
+    use super::super::{refusal, reply_line};
+    use super::*;
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    #[test]
+    fn an_answer_and_a_refusal_are_told_apart() {
+        let reply: StatsReply = parse_reply("s", &reply_line(&example())).expect("a reply");
+        assert_eq!(reply, example());
+        let refused = parse_reply::<StatsReply>("s", &refusal(&["one".into(), "two".into()]));
+        let Err(ControlError::Refused(_, why)) = refused else { panic!("{refused:?}") };
+        assert_eq!(why, "one; two");
+    }
+
+    #[test]
+    fn what_is_not_an_answer_is_said_to_be_none() {
+        for line in
+            ["", "hello\n", "{}", r#"{"version":9,"ok":true}"#, r#"{"version":1,"ok":true}"#]
+        {
+            let outcome = parse_reply::<StatsReply>("s", line);
+            assert!(matches!(outcome, Err(ControlError::NotAnAnswer(..))), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_running_daemon_is_asked_over_its_socket() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("control.sock");
+        let listener = UnixListener::bind(&path).expect("bind");
+        let server = thread::spawn(move || {
+            let (stream, _) = listener.accept().expect("accept");
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line).expect("line");
+            assert_eq!(Request::parse(line.trim_end()), Ok(Request::Stats));
+            let reply = reply_line(&example()) + "\n";
+            (&stream).write_all(reply.as_bytes()).expect("write");
+        });
+        assert_eq!(request_stats(&path).expect("stats"), example());
+        server.join().expect("server");
+        // The listener is gone, its file is not.
+        let error = request_stats(&path).expect_err("nobody").to_string();
+        assert!(error.contains("no ringway is listening here"), "{error}");
+        let missing = directory.path().join("missing.sock");
+        let error = request_stats(&missing).expect_err("missing").to_string();
+        assert!(error.starts_with(&missing.display().to_string()), "{error}");
+        assert!(error.contains("ringway run --control"), "{error}");
+    }
+}

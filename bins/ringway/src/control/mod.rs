@@ -1,0 +1,301 @@
+//! The control protocol: one JSON object per line, question and answer, with a version.
+//!
+//! ```text
+//! {"version":1,"command":"stats"}
+//! {"version":1,"ok":true,"uptime_ms":5000,"ports":[…]}
+//! {"version":1,"ok":false,"error":"…"}
+//! ```
+//!
+//! What is said is here, for both sides; the daemon does the input and output in its own loop, and
+//! [`client`] asks. `docs/control-protocol.md` is for those who write another client.
+//!
+//! Limits: a question has at most [`LINE_LEN_MAX`] bytes, an answer at most [`REPLY_LEN_MAX`].
+//! Unknown fields are ignored on both sides, so fields may be added without a new version.
+
+pub mod client;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::config::error::nearest;
+
+pub use client::request_stats;
+
+/// Version of the protocol.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// Bytes of a question, without the newline.
+pub const LINE_LEN_MAX: usize = 16 << 10;
+
+/// Bytes of an answer: a few thousand per port, and room for many ports.
+pub const REPLY_LEN_MAX: u64 = 16 << 20;
+
+/// The answer to `stats`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatsReply {
+    /// [`PROTOCOL_VERSION`] of the daemon.
+    pub version: u32,
+    /// Always `true`; a refusal has `false` and an error.
+    pub ok: bool,
+    /// Time since the daemon has started, in milliseconds.
+    pub uptime_ms: u64,
+    /// All ports, in the order of the command line.
+    pub ports: Vec<PortStats>,
+}
+
+/// What there is to know about one port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortStats {
+    /// Its name.
+    pub name: String,
+    /// Its kind as on the command line: `vm`, `vm-connect`, `tap`, `tap-fd`.
+    pub kind: String,
+    /// Socket path, interface name or file descriptor.
+    pub address: String,
+    /// The guest's MAC address.
+    pub mac: Option<String>,
+    /// The MTU that was configured, in bytes.
+    pub mtu: Option<u16>,
+    /// Whether a front-end is connected, or the tap is open.
+    pub connected: bool,
+    /// `waiting`, `connected`, `running`, `broken` or `failed`.
+    pub state: String,
+    /// Why the port failed.
+    pub error: Option<String>,
+    /// Names of the negotiated features.
+    pub features: Vec<String>,
+    /// The negotiated ring format: `split` or `packed`.
+    pub format: Option<String>,
+    /// To the guest, or into the tap.
+    pub to_guest: DirectionStats,
+    /// From the guest, or out of the tap.
+    pub from_guest: DirectionStats,
+    /// Queues that were stopped because the guest broke them, each with the reason.
+    pub broken: Vec<String>,
+}
+
+/// One direction of one port, counted since the daemon has started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectionStats {
+    /// Packets that went through.
+    pub packets: u64,
+    /// Their bytes, with the Ethernet header, without the virtio-net header.
+    pub bytes: u64,
+    /// Notifications from the guest.
+    pub kicks: u64,
+    /// Notifications to the guest.
+    pub calls: u64,
+    /// Dropped packets by reason; reasons that never happened may be left out.
+    pub drops: BTreeMap<String, u64>,
+}
+
+/// What can be asked, in the order of the documentation.
+const COMMANDS: [&str; 5] = ["stats", "port_list", "port_add", "port_remove", "port_set"];
+
+/// A question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// What each port negotiated, moved and dropped.
+    Stats,
+    /// What each port is configured to be.
+    PortList,
+    /// A new port: its name, kind and options, as in [`config::json`](crate::config::json).
+    PortAdd(Map<String, Value>),
+    /// The port of that name goes.
+    PortRemove(String),
+    /// Options of a port change; `null` is the default.
+    PortSet {
+        /// Its name.
+        name: String,
+        /// What changes.
+        options: Map<String, Value>,
+    },
+}
+
+#[derive(Deserialize)]
+struct Envelope {
+    version: u32,
+    command: String,
+    name: Option<String>,
+    port: Option<Map<String, Value>>,
+    options: Option<Map<String, Value>>,
+}
+
+impl Request {
+    /// Reads one line, without the newline.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub fn parse(line: &str) -> Result<Self, String> {
+        if line.len() > LINE_LEN_MAX {
+            return Err(format!("{} bytes are too long: at most {LINE_LEN_MAX}", line.len()));
+        }
+        let request: Envelope =
+            serde_json::from_str(line).map_err(|why| format!("not a request: {why}"))?;
+        if request.version != PROTOCOL_VERSION {
+            let version = request.version;
+            return Err(format!("version {version} is not spoken here: use {PROTOCOL_VERSION}"));
+        }
+        let missing = |field: &str| format!("{}: {field:?} is missing: add it", request.command);
+        let name = || request.name.clone().ok_or_else(|| missing("name"));
+        match request.command.as_str() {
+            "stats" => Ok(Self::Stats),
+            "port_list" => Ok(Self::PortList),
+            "port_add" => Ok(Self::PortAdd(request.port.ok_or_else(|| missing("port"))?)),
+            "port_remove" => Ok(Self::PortRemove(name()?)),
+            "port_set" => {
+                let name = name()?;
+                Ok(Self::PortSet {
+                    name,
+                    options: request.options.ok_or_else(|| missing("options"))?,
+                })
+            }
+            other => Err(unknown_command(other)),
+        }
+    }
+
+    /// One line, without the newline.
+    pub fn to_line(&self) -> String {
+        let version = PROTOCOL_VERSION;
+        let request = match self {
+            Self::Stats => json!({ "version": version, "command": "stats" }),
+            Self::PortList => json!({ "version": version, "command": "port_list" }),
+            Self::PortAdd(port) => {
+                json!({ "version": version, "command": "port_add", "port": port })
+            }
+            Self::PortRemove(name) => {
+                json!({ "version": version, "command": "port_remove", "name": name })
+            }
+            Self::PortSet { name, options } => json!({
+                "version": version, "command": "port_set", "name": name, "options": options,
+            }),
+        };
+        request.to_string()
+    }
+}
+
+fn unknown_command(typed: &str) -> String {
+    let advice = match nearest(typed, COMMANDS) {
+        Some(word) => format!("did you mean {word:?}?"),
+        None => format!("use one of {}", COMMANDS.join(" ")),
+    };
+    format!("there is no command {typed:?}: {advice}")
+}
+
+/// The answer to `port_list`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortListReply {
+    /// [`PROTOCOL_VERSION`] of the daemon.
+    pub version: u32,
+    /// Always `true`.
+    pub ok: bool,
+    /// All ports, by number.
+    pub ports: Vec<ListedPort>,
+}
+
+/// How a port is configured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedPort {
+    /// Name, kind with place, and every option that is no default, as in the file.
+    pub port: Map<String, Value>,
+    /// As in the statistics.
+    pub state: String,
+    /// The MAC address that the guest is given.
+    pub mac: Option<String>,
+    /// Absolute path of its vhost-user socket.
+    pub socket: Option<String>,
+}
+
+/// The answer to a change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeReply {
+    /// [`PROTOCOL_VERSION`] of the daemon.
+    pub version: u32,
+    /// Always `true`.
+    pub ok: bool,
+    /// Whether a guest was sent a notice that its configuration has changed.
+    pub guest_told: bool,
+    /// Options that only the next guest that connects will see.
+    pub at_next_connection: Vec<String>,
+}
+
+/// The line for a question that is refused, with every reason.
+pub fn refusal(errors: &[String]) -> String {
+    let error = errors.join("; ");
+    json!({ "version": PROTOCOL_VERSION, "ok": false, "error": error, "errors": errors })
+        .to_string()
+}
+
+/// The line for an answer.
+pub fn reply_line(reply: &impl Serialize) -> String {
+    // Plain structs of numbers and text always have a JSON form; say so rather than end.
+    serde_json::to_string(reply).unwrap_or_else(|_| refusal(&["no JSON form".to_string()]))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A reply with one running guest, for tests.
+    pub(crate) fn example() -> StatsReply {
+        let direction = |packets, drops: &[(&str, u64)]| DirectionStats {
+            packets,
+            bytes: packets * 1000,
+            kicks: 1,
+            calls: 2,
+            drops: drops.iter().map(|&(name, count)| (name.to_string(), count)).collect(),
+        };
+        let port = PortStats {
+            name: "vm0".to_string(),
+            kind: "vm".to_string(),
+            address: "/run/vm0.sock".to_string(),
+            mac: Some("52:54:00:00:00:01".to_string()),
+            mtu: None,
+            connected: true,
+            state: "running".to_string(),
+            error: None,
+            features: vec!["CSUM".to_string(), "MRG_RXBUF".to_string()],
+            format: Some("packed".to_string()),
+            to_guest: direction(1_000_000, &[("no_room", 7)]),
+            from_guest: direction(20, &[]),
+            broken: Vec::new(),
+        };
+        StatsReply { version: PROTOCOL_VERSION, ok: true, uptime_ms: 5000, ports: vec![port] }
+    }
+
+    fn refused(line: &str) -> String {
+        Request::parse(line).expect_err(line)
+    }
+
+    #[test]
+    fn a_request_survives_the_line() {
+        let object = |text: &str| serde_json::from_str(text).expect("an object");
+        let requests = [
+            Request::Stats,
+            Request::PortList,
+            Request::PortAdd(object(r#"{"name":"a","vm":"/a.sock","mtu":9000}"#)),
+            Request::PortRemove("a".into()),
+            Request::PortSet { name: "a".into(), options: object(r#"{"mtu":null}"#) },
+        ];
+        for request in requests {
+            let line = request.to_line();
+            assert!(!line.contains('\n'));
+            assert_eq!(Request::parse(&line), Ok(request));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert!(refused("").starts_with("not a request"));
+        assert!(refused("{}").contains("version"));
+        assert!(refused("[1,2").starts_with("not a request"));
+        assert!(refused(&"[".repeat(LINE_LEN_MAX)).starts_with("not a request"));
+        assert!(refused(r#"{"version":2,"command":"stats"}"#).contains("version 2"));
+        assert!(refused(r#"{"version":1,"command":"stop"}"#).contains("use one of stats"));
+        assert!(refused(r#"{"version":1,"command":"port-add"}"#).contains("\"port_add\"?"));
+        assert!(refused(r#"{"version":1,"command":"port_set","name":"a"}"#).contains("options"));
+        assert!(refused(&" ".repeat(LINE_LEN_MAX + 1)).contains("too long"));
+    }
+}

@@ -1,0 +1,210 @@
+//! Ports that come, change and go while others carry traffic.
+//!
+//! A port that goes with a guest connected is seen by that guest as a link that goes down: it stays
+//! for [`FAREWELL`](super::FAREWELL), without packets, so that the guest can read what it was told.
+//! Its name and its place are free at once.
+//!
+//! Limits: at most [`PORTS_MAX`] ports, those included that are about to go.
+
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use ringway_host::{Tap, TapOptions};
+use ringway_switch::{PORTS_MAX, PortId};
+use tracing::{error, info};
+
+use super::vm_port::VmPort;
+use super::{Daemon, FAREWELL, Wake};
+use crate::config::options::{Effect, OPTIONS};
+use crate::config::{PortKind, PortSpec};
+
+/// One port as the control thread sees it.
+pub(super) struct Port {
+    pub(super) spec: PortSpec,
+    /// As the file has it, if it comes from there.
+    pub(super) from_file: Option<PortSpec>,
+    /// Why the port does not work, if it does not.
+    pub(super) failure: Option<String>,
+    pub(super) vm: Option<VmPort>,
+    /// It was removed, and goes for good then.
+    leaves_at: Option<Instant>,
+}
+
+/// What a change came to.
+#[derive(Debug, Default)]
+pub(super) struct Changed {
+    /// A guest was sent a notice.
+    pub(super) guest_told: bool,
+    /// Options that only the next guest will see.
+    pub(super) at_next_connection: Vec<&'static str>,
+}
+
+impl Port {
+    pub(super) fn is_linked(&self) -> bool {
+        self.vm.as_ref().is_some_and(VmPort::is_linked)
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaves_at.is_some()
+    }
+}
+
+impl Daemon {
+    /// The ids of all ports, as they are now.
+    pub(super) fn ids(&self) -> Vec<PortId> {
+        self.ports.keys().copied().collect()
+    }
+
+    pub(super) fn name(&self, id: PortId) -> &str {
+        self.ports.get(&id).map_or("", |port| &port.spec.name)
+    }
+
+    /// The port of that name, unless it is about to go.
+    pub(super) fn find_port(&self, name: &str) -> Option<PortId> {
+        let mut ports = self.ports.iter().filter(|(_, port)| !port.is_leaving());
+        ports.find(|(_, port)| port.spec.name == name).map(|(&id, _)| id)
+    }
+
+    /// What is configured, without ports that are about to go.
+    pub(super) fn specs(&self) -> impl Iterator<Item = &PortSpec> {
+        self.ports.values().filter(|port| !port.is_leaving()).map(|port| &port.spec)
+    }
+
+    /// Opens a port of the configuration. If that fails it is kept, with the reason.
+    pub(super) fn open_configured(&mut self, spec: PortSpec) {
+        let from_file = self.file.is_some().then(|| spec.clone());
+        let Some(id) = self.free_id() else {
+            return error!(port = spec.name, "there are {PORTS_MAX} ports already");
+        };
+        let mut port = Port { spec, from_file, failure: None, vm: None, leaves_at: None };
+        if let Err(why) = self.try_open(id, &mut port) {
+            error!(port = port.spec.name, "{why:#}");
+            port.failure = Some(format!("{why:#}"));
+        }
+        self.ports.insert(id, port);
+    }
+
+    /// Opens a port that was asked for.
+    ///
+    /// # Errors
+    /// It cannot be opened; nothing is left of it.
+    pub(super) fn open_port(&mut self, spec: PortSpec) -> anyhow::Result<()> {
+        let Some(id) = self.free_id() else { bail!("there are {PORTS_MAX} ports already") };
+        let mut port = Port { spec, from_file: None, failure: None, vm: None, leaves_at: None };
+        self.try_open(id, &mut port)?;
+        self.ports.insert(id, port);
+        Ok(())
+    }
+
+    fn free_id(&self) -> Option<PortId> {
+        let count = u16::try_from(PORTS_MAX).unwrap_or(u16::MAX);
+        (0..count).map(PortId).find(|id| !self.ports.contains_key(id))
+    }
+
+    fn try_open(&mut self, id: PortId, port: &mut Port) -> anyhow::Result<()> {
+        match &port.spec.kind {
+            PortKind::Vm { .. } | PortKind::VmConnect { .. } => {
+                let vm = VmPort::open(id, &port.spec)?;
+                if let Some(listener) = vm.listener_fd() {
+                    self.poller.add(listener, Wake::Listener(id).token())?;
+                }
+                self.worker.attach_empty_guest(id, vm.mac);
+                port.vm = Some(vm);
+            }
+            PortKind::Tap { name } => {
+                let options = TapOptions { name: name.clone(), mtu: port.spec.mtu };
+                self.worker.attach_tap(id, Tap::open(&options)?);
+            }
+            PortKind::TapFd { fd } => {
+                self.worker.attach_tap(id, Tap::from_raw_fd_number(*fd)?);
+            }
+        }
+        if !port.spec.is_link_up {
+            self.worker.set_link(id, false);
+        }
+        info!(port = port.spec.name, "open: {}", port.spec.kind);
+        Ok(())
+    }
+
+    /// Removes a port; a connected guest is told first, and has a moment to see it.
+    pub(super) fn remove_port(&mut self, id: PortId) {
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        info!(port = port.spec.name, "removed");
+        port.leaves_at = Some(Instant::now());
+        self.worker.set_link(id, false);
+        if let Some(vm) = &mut port.vm {
+            if let Some(listener) = vm.listener_fd() {
+                // While a front-end is connected it is not watched.
+                let _ = self.poller.remove(listener);
+            }
+            vm.close();
+            if vm.tell_config() {
+                port.leaves_at = Some(Instant::now() + FAREWELL);
+            }
+        }
+        self.finish_leaving_ports();
+    }
+
+    /// When the next port goes for good.
+    pub(super) fn next_leaving(&self) -> Option<Instant> {
+        self.ports.values().filter_map(|port| port.leaves_at).min()
+    }
+
+    pub(super) fn finish_leaving_ports(&mut self) {
+        let now = Instant::now();
+        for id in self.ids() {
+            let leaves_at = self.ports.get(&id).and_then(|port| port.leaves_at);
+            if leaves_at.is_some_and(|at| at <= now) {
+                self.finish_leaving(id);
+            }
+        }
+    }
+
+    /// The port is gone, its id free.
+    pub(super) fn finish_leaving(&mut self, id: PortId) {
+        let Some(port) = self.ports.remove(&id) else { return };
+        if let Some(link) = port.vm.as_ref().and_then(|vm| vm.link.as_ref()) {
+            let _ = self.poller.remove(link.connection.as_fd());
+        }
+        // Only then may the guest's memory and fds go with the port.
+        self.worker.remove_port(id);
+    }
+
+    /// Gives a port other options; its kind stays.
+    ///
+    /// # Errors
+    /// The operating system refuses; then nothing has changed.
+    pub(super) fn change_port(&mut self, id: PortId, spec: PortSpec) -> anyhow::Result<Changed> {
+        let port = self.ports.get_mut(&id).context("the port is gone")?;
+        let before = std::mem::replace(&mut port.spec, spec);
+        let now = &port.spec;
+        if port.vm.is_none()
+            && let Some(mtu) = now.mtu.filter(|_| now.mtu != before.mtu)
+            && let Err(why) = self.worker.set_tap_mtu(id, mtu)
+        {
+            port.spec = before;
+            return Err(why);
+        }
+        if now.is_link_up != before.is_link_up {
+            self.worker.set_link(id, now.is_link_up);
+        }
+        let differs = |option: &&_| differs(option, &before, now);
+        let late = OPTIONS.iter().filter(|option| option.effect == Effect::NextConnection);
+        let mut changed = Changed {
+            guest_told: false,
+            at_next_connection: late.filter(differs).map(|option| option.key).collect(),
+        };
+        if let Some(vm) = &mut port.vm {
+            vm.configure(id, now);
+            let is_news = now.is_link_up != before.is_link_up || now.mtu != before.mtu;
+            changed.guest_told = is_news && vm.tell_config();
+        }
+        info!(port = now.name, "changed");
+        Ok(changed)
+    }
+}
+
+fn differs(option: &crate::config::options::PortOption, one: &PortSpec, other: &PortSpec) -> bool {
+    option.value_of(one) != option.value_of(other)
+}

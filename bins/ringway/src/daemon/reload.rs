@@ -1,0 +1,109 @@
+//! SIGHUP: the file is read again, and what has changed in it is carried out.
+//!
+//! Ports whose lines say the same as before are not touched, nor are ports that were added through
+//! the control socket. A file with any mistake changes nothing. What only shows when it is tried,
+//! such as a tap that may not be opened, is reported and leaves that port out, as at the start.
+
+use tracing::{error, info, warn};
+
+use super::Daemon;
+use super::Wake;
+use super::control_socket::ControlSocket;
+use crate::args::default_control_socket;
+use crate::config::{PortSpec, RunConfig, Settings};
+
+impl Daemon {
+    /// Reads the file again.
+    pub(super) fn reload(&mut self) {
+        let Some(file) = self.file.clone() else {
+            return warn!("SIGHUP: there is no file to read again: start with --config FILE");
+        };
+        let shown = file.display();
+        match RunConfig::load(&file, &self.over, default_control_socket()) {
+            Err(errors) => {
+                errors.iter().for_each(|why| error!("{why}"));
+                error!("{shown}: nothing has changed");
+            }
+            Ok(config) => match self.conflict_with_added(&config.ports) {
+                Some(why) => error!("{shown}: {why}: nothing has changed"),
+                None => {
+                    self.take_over(config);
+                    info!("{shown}: read again");
+                }
+            },
+        }
+    }
+
+    /// Ports that were added while we run are not in the file, and may be in its way.
+    fn conflict_with_added(&self, ports: &[PortSpec]) -> Option<String> {
+        let running = self.ports.values().filter(|port| !port.is_leaving());
+        let mut added = running.filter(|port| port.from_file.is_none()).map(|port| &port.spec);
+        added.find_map(|added| {
+            let (_, wrong, advice) = ports.iter().find_map(|spec| spec.conflict_with(added))?;
+            Some(format!("{wrong}: {advice}"))
+        })
+    }
+
+    fn take_over(&mut self, config: RunConfig) {
+        self.remove_surplus(&config.ports);
+        for spec in config.ports {
+            self.bring_about(spec);
+        }
+        self.change_settings(config.settings);
+    }
+
+    /// Ports that are not in the file any more, or lead elsewhere, go first: their places may be
+    /// needed.
+    fn remove_surplus(&mut self, wanted: &[PortSpec]) {
+        for id in self.ids() {
+            let Some(port) = self.ports.get(&id) else { continue };
+            let stays = |spec: &PortSpec| {
+                spec.name == port.spec.name && spec.kind == port.spec.kind && port.failure.is_none()
+            };
+            if port.from_file.is_some() && !port.is_leaving() && !wanted.iter().any(stays) {
+                self.remove_port(id);
+            }
+        }
+    }
+
+    /// A port that is there gets the file's options if those have changed; others are opened.
+    fn bring_about(&mut self, spec: PortSpec) {
+        let Some(id) = self.find_port(&spec.name) else { return self.open_configured(spec) };
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        let before = port.from_file.replace(spec.clone());
+        if before.as_ref() == Some(&spec) {
+            return;
+        }
+        match self.change_port(id, spec) {
+            Ok(changed) if changed.at_next_connection.is_empty() => {}
+            Ok(changed) => {
+                let late = changed.at_next_connection.join(" ");
+                warn!(port = self.name(id), "for the next guest that connects: {late}");
+            }
+            Err(why) => error!(port = self.name(id), "{why:#}"),
+        }
+    }
+
+    fn change_settings(&mut self, settings: Settings) {
+        if settings == self.settings {
+            return;
+        }
+        let outcome = match settings.control == self.settings.control {
+            true => self.control.change_permissions(&settings),
+            false => self.move_control_socket(&settings),
+        };
+        match outcome {
+            Ok(()) => self.settings = settings,
+            Err(why) => error!("the control socket stays as it is: {why:#}"),
+        }
+    }
+
+    fn move_control_socket(&mut self, settings: &Settings) -> anyhow::Result<()> {
+        let control = ControlSocket::bind(settings)?;
+        self.poller.add(control.as_fd(), Wake::Control.token())?;
+        self.drop_control_clients();
+        let _ = self.poller.remove(self.control.as_fd());
+        self.control = control;
+        Ok(())
+    }
+}

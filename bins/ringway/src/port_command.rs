@@ -1,0 +1,131 @@
+//! `ringway port`: asks a running ringway to add, remove, change and list its ports.
+//!
+//! What was typed is checked here first, so that its mistakes are told as those of `ringway run`
+//! are; the daemon checks again.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+
+use comfy_table::Table;
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use serde::Serialize;
+
+use crate::args::{AskArgs, PortCommand};
+use crate::config::{Origin, PortKind, PortSpec, SpecError, file, flags, json};
+use crate::control::client::{ControlError, ask};
+use crate::control::{ChangeReply, ListedPort, PortListReply, Request};
+
+/// Carries out one command; the outer error is a mistake in what was typed.
+///
+/// # Errors
+/// Everything that is wrong with what was typed.
+pub fn port(command: &PortCommand) -> Result<anyhow::Result<()>, Vec<SpecError>> {
+    match command {
+        PortCommand::List { toml, ask } => Ok(list(ask, *toml)),
+        PortCommand::Add { port, ask } => {
+            let low = flags::parse_port(port).map_err(|error| vec![error])?;
+            let spec = absolute(PortSpec::resolve(&low)?);
+            let request = Request::PortAdd(json::write_port(&spec));
+            Ok(change(ask, &request, &spec.name, "added"))
+        }
+        PortCommand::Remove { name, ask } => {
+            Ok(change(ask, &Request::PortRemove(name.clone()), name, "removed"))
+        }
+        PortCommand::Set { name, options, ask } => set(name, options, ask),
+    }
+}
+
+fn list(args: &AskArgs, as_file: bool) -> anyhow::Result<()> {
+    let reply = ports(&args.control_or_default())?;
+    print(args, &reply, || {
+        if as_file {
+            let specs = reply.ports.iter().filter_map(spec_of);
+            return specs.map(|spec| file::write_port(&spec)).collect::<Vec<_>>().join("\n");
+        }
+        let mut table = Table::new();
+        table.load_style(UTF8_FULL_CONDENSED);
+        table.set_header(["port", "state", "guest's MAC address", "options"]);
+        for port in &reply.ports {
+            let (name, options) = shown(port);
+            let mac = port.mac.clone().unwrap_or_else(|| "–".to_string());
+            table.add_row([name, port.state.clone(), mac, options]);
+        }
+        format!("{table}\n")
+    })
+}
+
+fn set(name: &str, typed: &[String], args: &AskArgs) -> Result<anyhow::Result<()>, Vec<SpecError>> {
+    let reply = match ports(&args.control_or_default()) {
+        Ok(reply) => reply,
+        Err(why) => return Ok(Err(why.into())),
+    };
+    let Some(mut spec) = reply.ports.iter().filter_map(spec_of).find(|spec| spec.name == name)
+    else {
+        let names: Vec<String> = reply.ports.iter().filter_map(spec_of).map(|it| it.name).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        return Err(vec![Origin::flag(name).unknown_key("port", name, &names)]);
+    };
+    let options = flags::parse_options(typed);
+    let errors = spec.change(&options);
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let options = json::write_options(&options);
+    Ok(change(args, &Request::PortSet { name: name.into(), options }, name, "changed"))
+}
+
+fn change(args: &AskArgs, request: &Request, name: &str, done: &str) -> anyhow::Result<()> {
+    let reply: ChangeReply = ask(&args.control_or_default(), request)?;
+    print(args, &reply, || {
+        let mut text = format!("{name}: {done}");
+        if reply.guest_told {
+            text.push_str(", and its guest was told");
+        }
+        if !reply.at_next_connection.is_empty() {
+            let late = reply.at_next_connection.join(" ");
+            let _ = write!(text, "; for the next guest that connects: {late}");
+        }
+        text + "\n"
+    })
+}
+
+/// How the ports of a running ringway are configured.
+///
+/// # Errors
+/// It does not answer.
+pub fn ports(control: &Path) -> Result<PortListReply, ControlError> {
+    ask(control, &Request::PortList)
+}
+
+/// What a listed port is configured to be.
+pub fn spec_of(port: &ListedPort) -> Option<PortSpec> {
+    PortSpec::resolve(&json::read_port(&port.port).ok()?).ok()
+}
+
+/// Name with kind and place, and options, one to a line.
+fn shown(port: &ListedPort) -> (String, String) {
+    let Some(spec) = spec_of(port) else { return Default::default() };
+    let typed = flags::write_port(&spec);
+    let kind = format!("{}={}", spec.name, spec.kind).replace(',', ",,");
+    let options = typed.strip_prefix(&kind).unwrap_or_default().trim_start_matches(',');
+    (format!("{}\n{}", spec.name, spec.kind), options.replace(',', "\n"))
+}
+
+fn print(args: &AskArgs, reply: &impl Serialize, text: impl Fn() -> String) -> anyhow::Result<()> {
+    let text = match args.json {
+        true => serde_json::to_string(reply)? + "\n",
+        false => text(),
+    };
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
+
+/// The daemon may have been started in another directory.
+fn absolute(mut spec: PortSpec) -> PortSpec {
+    if let PortKind::Vm { socket } | PortKind::VmConnect { socket } = &mut spec.kind
+        && let Ok(path) = std::path::absolute(&*socket)
+    {
+        *socket = path;
+    }
+    spec
+}

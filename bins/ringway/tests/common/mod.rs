@@ -1,0 +1,193 @@
+//! A running ringway for tests of the command line: with a configuration file or with ports, asked
+//! with the program's own commands, or over its socket by hand. It ends with the test.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Longest wait for anything.
+pub const LIMIT: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(5);
+
+pub struct Ringway {
+    child: Child,
+    directory: PathBuf,
+}
+
+impl Ringway {
+    /// Starts `ringway run` with these arguments and a control socket in the directory.
+    pub fn run(directory: &Path, arguments: &[&str]) -> Self {
+        let log = File::create(directory.join("log")).expect("a log");
+        let child = Command::new(env!("CARGO_BIN_EXE_ringway"))
+            .arg("run")
+            .args(arguments)
+            .arg("--control")
+            .arg(directory.join("control.sock"))
+            .current_dir(directory)
+            .env("RINGWAY_LOG", "info")
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("ringway starts");
+        let ringway = Self { child, directory: directory.to_owned() };
+        wait_for("an answer", || ringway.ask(&["stats", "--json"]).status.success().then_some(()));
+        ringway
+    }
+
+    /// Runs another command of ringway on this one.
+    pub fn ask(&self, arguments: &[&str]) -> Output {
+        let (command, rest) = arguments.split_at(if arguments[0] == "port" { 2 } else { 1 });
+        Command::new(env!("CARGO_BIN_EXE_ringway"))
+            .args(command)
+            .arg("--control")
+            .arg(self.control())
+            .args(rest)
+            .current_dir(&self.directory)
+            .output()
+            .expect("ringway runs")
+    }
+
+    /// What a command that must succeed prints.
+    pub fn told(&self, arguments: &[&str]) -> String {
+        let output = self.ask(arguments);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {}{}", text(&output.stderr), self.log());
+        text(&output.stdout)
+    }
+
+    /// What a command that must fail complains about.
+    pub fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.ask(arguments);
+        assert!(!output.status.success(), "{arguments:?} was accepted");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// The state of a port, if there is one of that name.
+    pub fn state(&self, port: &str) -> Option<String> {
+        let stats: Value = serde_json::from_str(&self.told(&["stats", "--json"])).expect("JSON");
+        let ports = stats["ports"].as_array().expect("ports");
+        let port = ports.iter().find(|entry| entry["name"] == port)?;
+        port["state"].as_str().map(str::to_owned)
+    }
+
+    /// Names of all ports.
+    pub fn names(&self) -> Vec<String> {
+        let list: Value =
+            serde_json::from_str(&self.told(&["port", "list", "--json"])).expect("JSON");
+        let ports = list["ports"].as_array().expect("ports").iter();
+        ports.map(|port| port["port"]["name"].as_str().expect("a name").to_owned()).collect()
+    }
+
+    pub fn control(&self) -> PathBuf {
+        self.directory.join("control.sock")
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::new(UnixStream::connect(self.control()).expect("a control socket"))
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("it runs");
+    }
+
+    /// Sends SIGHUP and waits until the log says what came of it.
+    pub fn reload(&self) {
+        let over = |log: &str| {
+            log.matches("read again").count() + log.matches("nothing has changed").count()
+        };
+        let before = over(&self.log());
+        self.signal(rustix::process::Signal::HUP);
+        wait_for("reload", || (over(&self.log()) > before).then_some(()));
+    }
+
+    /// Open file descriptors.
+    pub fn fds(&self) -> usize {
+        let path = format!("/proc/{}/fd", self.child.id());
+        std::fs::read_dir(path).expect("it runs").count()
+    }
+
+    /// Mappings, and memory in use in KiB.
+    pub fn memory(&self) -> (usize, u64) {
+        let read = |name: &str| {
+            std::fs::read_to_string(format!("/proc/{}/{name}", self.child.id())).expect("it runs")
+        };
+        let status = read("status");
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let resident = resident.and_then(|text| text.trim().trim_end_matches(" kB").parse().ok());
+        (read("maps").lines().count(), resident.expect("VmRSS"))
+    }
+
+    /// Processor time used so far, in clock ticks.
+    pub fn ticks(&self) -> u64 {
+        let stat =
+            std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("runs");
+        let fields: Vec<&str> =
+            stat.rsplit(')').next().expect("fields").split_whitespace().collect();
+        [11, 12].iter().map(|&at| fields[at].parse::<u64>().expect("a number")).sum()
+    }
+}
+
+impl Drop for Ringway {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- log of ringway ---\n{}--- end of log ---", self.log());
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One connection to a control socket.
+pub struct Client {
+    reader: BufReader<UnixStream>,
+}
+
+impl Client {
+    pub fn new(stream: UnixStream) -> Self {
+        stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
+        Self { reader: BufReader::new(stream) }
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.reader.get_mut().write_all(bytes)
+    }
+
+    /// The next line, or an empty text at the end.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        // A connection that was reset has ended too.
+        let _ = self.reader.read_line(&mut line);
+        line
+    }
+
+    /// Asks, and returns what is answered.
+    pub fn ask(&mut self, request: &Value) -> Value {
+        self.send(format!("{request}\n").as_bytes()).expect("connected");
+        let line = self.line();
+        serde_json::from_str(&line).unwrap_or_else(|why| panic!("{request}: {why}: {line}"))
+    }
+}
+
+/// Tries until it works.
+pub fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        if let Some(done) = attempt() {
+            return done;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within {LIMIT:?}");
+        sleep(PAUSE);
+    }
+}

@@ -1,0 +1,183 @@
+//! Ports that come, change and go while others carry traffic: nothing is disturbed, guests are
+//! told, and nothing is left behind.
+
+mod common;
+
+use std::path::Path;
+use std::time::Duration;
+
+use common::{Ringway, wait_for};
+use ringway_net::Features;
+use ringway_testkit::{AnyUserGuest, GuestOptions, Traffic};
+use serde_json::json;
+
+/// How often a port is added and removed.
+const CYCLES: usize = 1000;
+
+/// Bytes of the longest frame in these tests.
+const FRAME_LEN_MAX: usize = 1514;
+
+fn guest(directory: &Path, name: &str, accept: Features) -> AnyUserGuest {
+    let socket = directory.join(format!("{name}.sock"));
+    let options = GuestOptions { accept, ..GuestOptions::default() };
+    let attach = || AnyUserGuest::attach(&socket, &options).ok();
+    wait_for("the socket", || socket.exists().then_some(()));
+    wait_for("a guest", attach)
+}
+
+fn config_changed(guest: &mut AnyUserGuest) -> bool {
+    let changed = match guest {
+        AnyUserGuest::Split(guest) => guest.attachment().config_changed(),
+        AnyUserGuest::Packed(guest) => guest.attachment().config_changed(),
+    };
+    changed.expect("connected")
+}
+
+fn traffic(guests: &[AnyUserGuest; 2], flow: u64) -> Traffic {
+    Traffic::new([guests[0].mac(), guests[1].mac()], flow, FRAME_LEN_MAX)
+}
+
+fn two_guests(directory: &Path, accept: Features) -> (Ringway, [AnyUserGuest; 2], Traffic) {
+    let port = |name: &str| format!("{name}=vm:{name}.sock");
+    // A third port makes it a switch.
+    let (a, b) = (port("a"), port("b"));
+    let ports = ["--port", &a, "--port", &b, "--port", "idle=vm:idle.sock"];
+    let ringway = Ringway::run(directory, &ports);
+    let mut guests = [guest(directory, "a", accept), guest(directory, "b", accept)];
+    let mut between = traffic(&guests, 1);
+    between.settle(&mut guests).expect("they hear each other");
+    (ringway, guests, between)
+}
+
+#[test]
+fn a_thousand_ports_come_and_go_and_others_notice_nothing() {
+    for accept in [Features::OFFERED, Features::OFFERED.difference(Features::RING_PACKED)] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (ringway, mut guests, mut between) = two_guests(directory.path(), accept);
+        let mut client = ringway.connect();
+        let socket = directory.path().join("c.sock");
+        let add = json!({ "version": 1, "command": "port_add",
+            "port": { "name": "c", "vm": socket, "mtu": 9000 } });
+        let remove = json!({ "version": 1, "command": "port_remove", "name": "c" });
+        let mut before = None;
+        for cycle in 0..CYCLES / 2 {
+            assert_eq!(client.ask(&add)["ok"], true, "{cycle}");
+            // Now and then somebody uses it, with memory, rings and learned addresses.
+            let third = cycle.is_multiple_of(25).then(|| {
+                let mut third = guest(directory.path(), "c", accept);
+                let _ = third.send(&[0xff; 60]);
+                third.flush();
+                third
+            });
+            between.exchange(&mut guests, 2).expect("undisturbed");
+            assert_eq!(client.ask(&remove)["ok"], true, "{cycle}");
+            between.exchange(&mut guests, 2).expect("undisturbed");
+            assert!(!socket.exists(), "the place is free at once");
+            if let Some(mut third) = third {
+                wait_for("the notice", || config_changed(&mut third).then_some(()));
+                assert!(!third.config().expect("still there").link_up);
+            }
+            // What was allocated once stays; after that, nothing may grow.
+            if cycle == CYCLES / 10 {
+                wait_for("the last guest's end", || (ringway.names().len() == 3).then_some(()));
+                std::thread::sleep(Duration::from_millis(300));
+                before = Some((ringway.fds(), ringway.memory()));
+            }
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let (fds, (mappings, resident_kib)) = before.expect("measured");
+        assert_eq!(ringway.fds(), fds);
+        let (mappings_now, resident_now_kib) = ringway.memory();
+        assert!(mappings_now <= mappings + 2, "{mappings} mappings, now {mappings_now}");
+        let grown_kib = resident_now_kib.saturating_sub(resident_kib);
+        assert!(grown_kib < 1024, "{resident_kib} KiB, now {resident_now_kib} KiB");
+        assert_eq!(between.lost(), 0);
+        assert_eq!(ringway.names(), ["a", "b", "idle"]);
+    }
+}
+
+#[test]
+fn a_guest_is_told_of_its_link_and_its_mtu() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (ringway, mut guests, mut between) = two_guests(directory.path(), Features::OFFERED);
+    assert!(!config_changed(&mut guests[0]));
+    let told = ringway.told(&["port", "set", "a", "link=down"]);
+    assert_eq!(told, "a: changed, and its guest was told\n");
+    assert!(config_changed(&mut guests[0]));
+    assert!(!guests[0].config().expect("connected").link_up);
+    // Whatever is sent now is gone: towards it, and from it.
+    let broadcast = [0xff; 60];
+    for guest in &mut guests {
+        let _ = guest.send(&broadcast).expect("sent");
+        guest.flush();
+        wait_for("taken", || {
+            guest.wait_room(Duration::from_millis(50)).expect("fine").then_some(())
+        });
+    }
+    assert!(guests[0].receive().expect("fine").is_none());
+    assert!(guests[1].receive().expect("fine").is_none());
+    let told = ringway.told(&["port", "set", "a", "link=up", "mtu=1400"]);
+    assert_eq!(told, "a: changed, and its guest was told\n");
+    assert!(config_changed(&mut guests[0]));
+    let config = guests[0].config().expect("connected");
+    assert!(config.link_up);
+    assert_eq!(config.mtu, 1400);
+    between.settle(&mut guests).expect("they hear each other again");
+    between.exchange(&mut guests, 100).expect("undisturbed");
+    let told = ringway.told(&["port", "set", "b", "packed=off", "mac=52:54:00:00:00:99"]);
+    assert_eq!(told, "b: changed; for the next guest that connects: mac packed\n");
+    assert!(!config_changed(&mut guests[1]));
+    between.exchange(&mut guests, 100).expect("undisturbed");
+}
+
+#[test]
+fn what_a_removed_port_had_learned_and_held_is_forgotten() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (ringway, mut guests, mut between) = two_guests(directory.path(), Features::OFFERED);
+    let [first, second] = [guests[0].mac(), guests[1].mac()];
+    // The address of b turns up at c: traffic for it goes there, until c is removed.
+    ringway.told(&["port", "add", "c=vm:c.sock"]);
+    let mut third = guest(directory.path(), "c", Features::OFFERED);
+    let mut frame = [0; 60];
+    frame[..6].copy_from_slice(&first);
+    frame[6..12].copy_from_slice(&second);
+    wait_for("c's claim", || {
+        let _ = third.send(&frame).expect("sent");
+        third.flush();
+        guests[0].wait_call(Duration::from_millis(20)).expect("fine");
+        guests[0].receive().expect("fine").filter(|(_, packet)| packet[..] == frame[..]).map(drop)
+    });
+    ringway.told(&["port", "remove", "c"]);
+    between.exchange(&mut guests, 50).expect("what c had claimed is forgotten");
+}
+
+#[test]
+fn mistakes_are_told_as_they_were_typed_and_change_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
+    for (typed, part) in [
+        (&["port", "add", "a=vm:other.sock"][..], "another port is called a already"),
+        (&["port", "add", "b=vm:a.sock"], "is at "),
+        (&["port", "add", "b=vm:control.sock"], "is the control socket"),
+        (&["port", "add", "b=vm:b.sock,paked=off"], "did you mean packed?"),
+        (&["port", "add", "b=vm:no/such/directory.sock"], "its directory does not exist"),
+        (&["port", "remove", "b"], "there is no port called \"b\": use one of a"),
+        (&["port", "set", "bb", "mtu=1500"], "no port called \"bb\": use one of a"),
+        (&["port", "set", "a", "mtu=1"], "mtu=1: \"1\" is not an MTU"),
+        (&["port", "set", "a", "vm=b.sock"], "remove the port and add it again"),
+        (&["port", "set", "a", "csum=off", "host_tso4=on"], "turn on csum"),
+        (&["attach", "b"], "there is no port called that: use one of a"),
+    ] {
+        let complaint = ringway.refused(typed);
+        assert!(complaint.contains(part), "{typed:?}: {complaint}");
+    }
+    assert_eq!(ringway.names(), ["a"]);
+    assert_eq!(ringway.told(&["port", "list", "--toml"]).lines().next(), Some("[port.a]"));
+    ringway.told(&["port", "add", "b=vm:b.sock,mtu=9000,packed=off"]);
+    assert_eq!(ringway.state("b").as_deref(), Some("waiting"));
+    assert!(directory.path().join("b.sock").exists());
+    let table = ringway.told(&["port", "list"]);
+    assert!(table.contains("mtu=9000") && table.contains("packed=off"), "{table}");
+    ringway.told(&["port", "remove", "b"]);
+    assert!(!directory.path().join("b.sock").exists());
+}

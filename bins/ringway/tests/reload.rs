@@ -1,0 +1,113 @@
+//! SIGHUP: the file's difference is carried out, what is unchanged is not touched, and a bad file
+//! changes nothing.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{Ringway, wait_for};
+use ringway_testkit::{AnyUserGuest, GuestOptions, Traffic};
+
+fn write(directory: &Path, text: &str) {
+    fs::write(directory.join("ringway.toml"), text).expect("the file");
+}
+
+fn port(name: &str, options: &str) -> String {
+    format!("[port.{name}]\nvm = \"{name}.sock\"\n{options}\n")
+}
+
+#[test]
+fn only_the_difference_is_carried_out() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    let stays = port("a", "") + &port("b", "mtu = 1400");
+    write(path, &(stays.clone() + &port("old", "") + &port("changed", "link = \"down\"")));
+    let ringway = Ringway::run(path, &["--config", "ringway.toml"]);
+    assert_eq!(ringway.names(), ["a", "b", "old", "changed"]);
+    ringway.told(&["port", "add", "mine=vm:mine.sock"]);
+    let attach = |name: &str| {
+        let socket = path.join(format!("{name}.sock"));
+        wait_for("a guest", || AnyUserGuest::attach(&socket, &GuestOptions::default()).ok())
+    };
+    let mut guests = [attach("a"), attach("b")];
+    let mut traffic = Traffic::new([guests[0].mac(), guests[1].mac()], 1, 1400);
+    traffic.settle(&mut guests).expect("they hear each other");
+    // While they talk: one goes, one comes, one changes, one moves to another socket.
+    let moved = "[port.changed]\nvm = \"elsewhere.sock\"\n";
+    write(path, &(port("new", "packed = false") + &stays + moved));
+    ringway.reload();
+    traffic.exchange(&mut guests, 200).expect("undisturbed");
+    let mut names = ringway.names();
+    names.sort_unstable();
+    assert_eq!(names, ["a", "b", "changed", "mine", "new"]);
+    assert!(!path.join("old.sock").exists() && !path.join("changed.sock").exists());
+    assert!(path.join("new.sock").exists() && path.join("elsewhere.sock").exists());
+    // The same file again changes nothing, and takes nothing back that was set meanwhile.
+    ringway.told(&["port", "set", "new", "mtu=2000"]);
+    ringway.reload();
+    assert!(ringway.told(&["port", "list", "--toml"]).contains("mtu = 2000"));
+    // An option of a running port: told at once.
+    write(path, &(port("new", "packed = false") + &port("a", "link = \"down\"") + &port("b", "")));
+    ringway.reload();
+    assert!(!guests[0].config().expect("connected").link_up);
+    assert!(guests[1].config().expect("connected").link_up);
+}
+
+#[test]
+fn a_bad_file_changes_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    write(path, &port("a", ""));
+    let ringway = Ringway::run(path, &["--config", "ringway.toml"]);
+    ringway.told(&["port", "add", "mine=vm:mine.sock"]);
+    let bad = [
+        "[port.a\n".to_string(),
+        port("b", "paked = true"),
+        port("b", "") + &port("c", "mtu = 1"),
+        port("mine", ""),
+        port("b", "") + "[port.c]\nvm = \"b.sock\"\n",
+    ];
+    for text in bad {
+        write(path, &text);
+        ringway.reload();
+        assert_eq!(ringway.names(), ["a", "mine"], "{text}");
+        assert!(path.join("a.sock").exists());
+    }
+    fs::remove_file(path.join("ringway.toml")).expect("it was there");
+    ringway.reload();
+    assert_eq!(ringway.names(), ["a", "mine"]);
+    assert!(ringway.log().contains("did you mean packed?"), "{}", ringway.log());
+}
+
+#[test]
+fn the_control_socket_moves_and_changes_its_permissions() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    write(path, &port("a", ""));
+    let ringway = Ringway::run(path, &["--config", "ringway.toml"]);
+    let mode = || {
+        let file = fs::metadata(path.join("control.sock")).expect("a socket");
+        file.permissions().mode() & 0o777
+    };
+    assert_eq!(mode(), 0o600);
+    write(path, &("[ringway]\ncontrol_mode = \"0640\"\n".to_string() + &port("a", "")));
+    ringway.reload();
+    assert_eq!(mode(), 0o640);
+    // The flag counts more than the file.
+    write(path, &("[ringway]\ncontrol = \"other.sock\"\n".to_string() + &port("a", "")));
+    ringway.reload();
+    assert_eq!(mode(), 0o600);
+    assert!(!path.join("other.sock").exists());
+}
+
+#[test]
+fn an_empty_file_is_a_switch_that_waits_for_ports() {
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), "");
+    let ringway = Ringway::run(directory.path(), &["--config", "ringway.toml"]);
+    assert!(ringway.names().is_empty());
+    ringway.told(&["port", "add", "a=vm:a.sock"]);
+    assert_eq!(ringway.names(), ["a"]);
+}
