@@ -353,3 +353,6 @@ fn visit_queue<Q: ringway_virtq::DeviceQueue>(
     from_guest.arm_kicks(Arm::Never);
     forward(from_guest, fabric)
 }
+
+#[cfg(test)]
+mod tests;

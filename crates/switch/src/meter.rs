@@ -34,11 +34,13 @@ pub(crate) struct Pace {
 impl Pace {
     pub fn new(limit: &RateLimit) -> Self {
         let burst_us = if limit.burst_us == 0 { BURST_DEFAULT_US } else { limit.burst_us };
-        let bytes_per_second = limit.bits_per_second.div_ceil(BITS_PER_BYTE);
         let one_second = NS_PER_S << FRACTION_BITS;
         Self {
             per_packet: each(one_second, limit.packets_per_second),
-            per_byte: each(one_second << BYTE_FRACTION_BITS, bytes_per_second),
+            per_byte: each(
+                (BITS_PER_BYTE * one_second) << BYTE_FRACTION_BITS,
+                limit.bits_per_second,
+            ),
             burst: (u64::from(burst_us) * NS_PER_US) << FRACTION_BITS,
         }
     }
