@@ -2,9 +2,10 @@
 //!
 //! How it fits together: whoever sets the device up (see `ringway-vhost-user` for one way) hands
 //! over an [`Arena`], the memory both sides share, and one started [`DriverQueue`] per direction.
-//! [`NetTx`] copies each packet into a fixed slot and makes it available, [`NetRx`] posts buffers
-//! and lends what arrived in them. Staging, publishing and kicking are separate steps: `send` and
-//! `receive` only stage, `flush` publishes and says whether the device must be kicked.
+//! [`NetRx`] posts bare memory, whose length one of five schemes decides ([`rx_buffer`]), and builds
+//! a packet when one arrives; [`NetTx`] sends packets that are copied, or lie where the device sees
+//! them; [`Control`] carries commands. Staging, publishing and kicking are separate steps: `send`
+//! and `receive` only stage, `flush` publishes and says whether the device must be kicked.
 //!
 //! Limits: all memory is taken at the start, nothing is allocated later. The device is not
 //! trusted: whatever it writes is copied, checked and counted, and a device that breaks the rules
@@ -15,6 +16,10 @@
 #![no_std]
 #![deny(unsafe_code)]
 extern crate alloc;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 #[cfg(test)]
 extern crate std;
 

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use ringway_driver::{Arena, ArenaFull, ControlFailure};
+use ringway_driver::{Arena, ArenaFull, ControlFailure, RxScheme};
 use ringway_host::EventFd;
 use ringway_net::{FeatureError, Features, MacAddress, Negotiated, NetConfig};
 use ringway_vhost_user::{
@@ -55,6 +55,8 @@ pub struct GuestOptions {
     pub accept: Features,
     /// Entries of receiveq and transmitq, a power of two up to 1024.
     pub queue_size: u16,
+    /// Scheme of receive buffers, if they can be merged; otherwise big ones.
+    pub rx_scheme: RxScheme,
     /// Elements per receive buffer.
     pub rx_elements: u16,
     /// Header and packet in two elements when sending.
@@ -68,6 +70,7 @@ impl Default for GuestOptions {
         Self {
             accept: Features::OFFERED,
             queue_size: 256,
+            rx_scheme: RxScheme::Page,
             rx_elements: 1,
             header_apart: false,
             mac: [2, 0x72, 0x77, 0, 0, 1],

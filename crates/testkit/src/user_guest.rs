@@ -9,7 +9,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ringway_driver::{Control, DriverOptions, NetDriver, RxOptions, Sent, TxOptions};
+use ringway_driver::{Control, DriverOptions, NetDriver, RxOptions, RxStatistics, Sent, TxOptions};
 use ringway_net::{Counters, Negotiated, NetConfig, NetHeader};
 use ringway_virtq::{Arm, DriverQueue, Format, PackedDriver, SplitDriver};
 
@@ -37,11 +37,12 @@ pub struct UserGuest<Q> {
 impl<Q: DriverQueue> UserGuest<Q> {
     /// Starts the driver on a device that is up.
     fn start(mut attachment: Attachment, options: &GuestOptions) -> Result<Self, GuestError> {
-        let mergeable = attachment.negotiated.mergeable;
-        let rx = if mergeable { RxOptions::MERGEABLE } else { RxOptions::BIG };
+        let rx = RxOptions::negotiated(options.rx_scheme, &attachment.negotiated);
+        // Tests may send what was not negotiated.
+        let tx = TxOptions { allow: None, ..TxOptions::negotiated(&attachment.negotiated) };
         let driver_options = DriverOptions {
             rx: RxOptions { elements: options.rx_elements, ..rx },
-            tx: TxOptions { header_apart: options.header_apart, ..TxOptions::default() },
+            tx: TxOptions { header_apart: options.header_apart, ..tx },
         };
         let ring_options = attachment.negotiated.options;
         let receiveq = attachment.queues[RECEIVEQ].ring.start(ring_options);
@@ -161,6 +162,11 @@ impl<Q: DriverQueue> UserGuest<Q> {
     /// Counters of the direction to the device.
     pub fn tx_counters(&self) -> &Counters {
         self.driver.tx.counters()
+    }
+
+    /// What the receiveq has counted, with its memory.
+    pub fn rx_statistics(&self) -> RxStatistics {
+        self.driver.rx.statistics()
     }
 
     /// Packets sent that the device is not known to be done with.
@@ -283,6 +289,11 @@ impl AnyUserGuest {
     /// Counters of the direction to the device.
     pub fn tx_counters(&self) -> &Counters {
         either!(self, guest => guest.tx_counters())
+    }
+
+    /// See [`UserGuest::rx_statistics`].
+    pub fn rx_statistics(&self) -> RxStatistics {
+        either!(self, guest => guest.rx_statistics())
     }
 
     /// Packets sent that the device is not known to be done with.
