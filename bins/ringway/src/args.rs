@@ -90,6 +90,9 @@ pub struct RunArgs {
     /// A group whose members may use the control socket
     #[arg(long, value_name = "GROUP")]
     control_group: Option<String>,
+    /// Whether multicast goes only to ports that asked for it: on or off [default: off]
+    #[arg(long, value_name = "ON|OFF")]
+    snoop_multicast: Option<String>,
 }
 
 /// `ringway check-config`
@@ -245,6 +248,7 @@ impl RunArgs {
             ("control", &self.control),
             ("control_mode", &self.control_mode),
             ("control_group", &self.control_group),
+            ("snoop_multicast", &self.snoop_multicast),
         ];
         let given = flags.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
         given.map(|(key, value)| settings::flag(key, value)).collect()

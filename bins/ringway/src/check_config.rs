@@ -37,6 +37,7 @@ fn report(config: &RunConfig) -> String {
         "control": settings.control,
         "control_mode": format!("{:04o}", settings.file_mode()),
         "control_group": group,
+        "snoop_multicast": settings.snoop_multicast,
     });
     json!({ "ringway": settings, "ports": ports }).to_string() + "\n"
 }

@@ -76,6 +76,7 @@ fn a_good_file_is_fine_and_shown_as_what_it_means() {
     let right = serde_json::json!({
         "ringway": {
             "control": "/run/ringway-test.sock", "control_mode": "0660", "control_group": null,
+            "snoop_multicast": false,
         },
         "ports": [
             {

@@ -131,6 +131,40 @@ fn a_guest_is_told_of_its_link_and_its_mtu() {
 }
 
 #[test]
+fn a_rule_is_felt_at_once_and_a_bad_one_changes_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (ringway, mut guests, mut between) = two_guests(directory.path(), Features::OFFERED);
+    for name in ["a", "b"] {
+        assert_eq!(
+            ringway.told(&["port", "set", name, "isolated=on"]),
+            format!("{name}: changed\n")
+        );
+    }
+    let _ = guests[0].send(&[0xff; 60]).expect("sent");
+    guests[0].flush();
+    guests[1].wait_call(Duration::from_millis(100)).expect("fine");
+    while let Some((_, packet)) = guests[1].receive().expect("fine") {
+        // What was sent to settle is still there.
+        assert!(packet != [0xff; 60], "it went from one isolated port to another");
+    }
+    guests[1].flush();
+    let complaint = ringway.refused(&["port", "set", "a", "uplink=on"]);
+    assert!(complaint.contains("either isolated"), "{complaint}");
+    ringway.told(&["port", "set", "a", "isolated=default", "uplink=on", "rate_to_guest=1G"]);
+    between.settle(&mut guests).expect("an uplink is reached");
+    between.exchange(&mut guests, 100).expect("undisturbed");
+    let file = ringway.told(&["port", "list", "--toml"]);
+    assert!(file.contains("uplink = true\n") && file.contains("rate_to_guest = 1000000000\n"));
+    // The address of another port's station cannot be fixed twice: nothing is left of the port.
+    ringway.told(&["port", "set", "b", "static_macs=02:00:00:00:00:07"]);
+    let complaint = ringway.refused(&["port", "add", "c=vm:c.sock,static_macs=02:00:00:00:00:07"]);
+    assert!(complaint.contains("belong to another port"), "{complaint}");
+    assert_eq!(ringway.names(), ["a", "b", "idle"]);
+    ringway.told(&["port", "add", "c=vm:c.sock"]);
+    between.exchange(&mut guests, 100).expect("undisturbed");
+}
+
+#[test]
 fn what_a_removed_port_had_learned_and_held_is_forgotten() {
     let directory = tempfile::tempdir().expect("a directory");
     let (ringway, mut guests, mut between) = two_guests(directory.path(), Features::OFFERED);

@@ -17,6 +17,7 @@ mod process;
 mod qemu;
 mod ringway;
 mod runner;
+mod scenarios_attach;
 mod scenarios_control;
 mod scenarios_dpdk;
 mod scenarios_qemu;
@@ -109,6 +110,9 @@ fn carry_out(stage: &Stage, scenario: &Scenario) -> anyhow::Result<()> {
     net::prepare()?;
     match &scenario.case {
         Case::UmlPair(case) => scenarios_uml::pair(stage, case),
+        Case::AttachUml => scenarios_attach::uml(stage),
+        Case::AttachQemu => scenarios_attach::qemu(stage),
+        Case::AttachDpdk => scenarios_attach::dpdk(stage),
         Case::UmlControl => scenarios_control::control(stage),
         Case::QemuTap(case) => scenarios_qemu::tap(stage, case),
         Case::QemuReboot => scenarios_qemu::reboot(stage),

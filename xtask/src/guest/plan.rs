@@ -44,6 +44,12 @@ pub enum Case {
     UmlPair(UmlCase),
     /// Two User Mode Linux guests, and what one sets through its control queue.
     UmlControl,
+    /// User Mode Linux, given what `ringway attach` prints.
+    AttachUml,
+    /// QEMU, given what `ringway attach` prints.
+    AttachQemu,
+    /// DPDK, given what `ringway attach` prints.
+    AttachDpdk,
     /// A QEMU guest talks with this machine through a tap.
     QemuTap(QemuCase),
     /// The same, and it reboots.
@@ -65,6 +71,9 @@ pub fn scenarios() -> Vec<Scenario> {
     all.extend(unikernel());
     all.extend(uml());
     all.push(scenario("uml_control", Needs::Uml, 120, Case::UmlControl));
+    all.push(scenario("attach_uml", Needs::Uml, 120, Case::AttachUml));
+    all.push(scenario("attach_qemu", Needs::Qemu, 120, Case::AttachQemu));
+    all.push(scenario("attach_dpdk", Needs::Dpdk, 60, Case::AttachDpdk));
     all.extend(qemu());
     let qemu = |name: &str, seconds, case| scenario(name, Needs::Qemu, seconds, case);
     all.push(qemu("qemu_reboot", 120, Case::QemuReboot));

@@ -47,23 +47,43 @@ pub struct Machine<'a> {
 /// # Errors
 /// Something is not installed, or the guest does not boot.
 pub fn boot(stage: &Stage, socket: &Path, machine: &Machine<'_>) -> anyhow::Result<Console> {
+    let memory = format!("memory-backend-memfd,id=mem,size={MEMORY},share=on");
+    let chardev = format!("socket,id=c0,path={},reconnect=1", socket.display());
+    let options = machine.device_options;
+    let device = format!("virtio-net-pci,netdev=n0,mac={MAC}{options}");
+    let mut arguments: Vec<String> = ["-m", MEMORY, "-machine", "memory-backend=mem", "-netdev"]
+        .into_iter()
+        .map(String::from)
+        .collect();
+    arguments.push("vhost-user,id=n0,chardev=c0".into());
+    let more = [["-object", &memory], ["-chardev", &chardev], ["-device", &device]];
+    arguments.extend(more.as_flattened().iter().map(ToString::to_string));
+    boot_with(stage, arguments, machine.tap)
+}
+
+/// The same with these arguments for its memory and its device, which is the last of them.
+///
+/// # Errors
+/// Something is not installed, or the guest does not boot.
+pub fn boot_with(
+    stage: &Stage,
+    mut arguments: Vec<String>,
+    tap: Option<&str>,
+) -> anyhow::Result<Console> {
     let kernel = kernel_files::find(&stage.paths).context("the guests' kernel is not unpacked")?;
     let initramfs = stage.file("initramfs");
     fs::write(&initramfs, initramfs::build(&kernel)?)?;
     let vectors = if version()? < VERSION_WITH_VECTORS { ",vectors=0" } else { "" };
     let mut command = shell::command(&[PROGRAM]);
-    command.args(["-accel", "tcg", "-m", MEMORY, "-smp", "1", "-nodefaults", "-no-user-config"]);
+    command.args(["-accel", "tcg", "-smp", "1", "-nodefaults", "-no-user-config"]);
     command.args(["-display", "none", "-serial", "stdio", "-monitor", "none"]);
     command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(&initramfs);
     command.args(["-append", "console=ttyS0 quiet loglevel=1 panic=-1"]);
-    let memory = format!("memory-backend-memfd,id=mem,size={MEMORY},share=on");
-    command.args(["-object", &memory, "-machine", "memory-backend=mem"]);
-    let chardev = format!("socket,id=c0,path={},reconnect=1", socket.display());
-    command.args(["-chardev", &chardev, "-netdev", "vhost-user,id=n0,chardev=c0"]);
-    let options = machine.device_options;
-    let device = format!("virtio-net-pci,netdev=n0,mac={MAC},romfile={vectors}{options}");
-    command.args(["-device", &device]);
-    if let Some(tap) = machine.tap {
+    if let Some(device) = arguments.last_mut() {
+        device.push_str(&format!(",romfile={vectors}"));
+    }
+    command.args(&arguments);
+    if let Some(tap) = tap {
         let netdev = format!("tap,id=n1,ifname={tap},script=no,downscript=no,vnet_hdr=on");
         let device = format!("virtio-net-pci,netdev=n1,mac={TAP_MAC},romfile={vectors}");
         command.args(["-netdev", &netdev, "-device", &device]);

@@ -58,6 +58,19 @@ impl Ringway {
         Ok(Port(port.ok_or_else(|| anyhow!("ringway: no port {name} in {stats}"))?.clone()))
     }
 
+    /// What `ringway attach` says that a program has to be given to use a port.
+    ///
+    /// # Errors
+    /// It refuses.
+    pub fn attach(&self, port: &str, program: &str) -> anyhow::Result<Vec<String>> {
+        let mut command = shell::command(&[&self.binary]);
+        command.args(["attach", port, "--for", program, "--memory", "256", "--json", "--control"]);
+        let text = shell::output(command.arg(&self.control))?;
+        let given: Value = serde_json::from_str(&text).with_context(|| text.clone())?;
+        let arguments = given["arguments"].as_array().with_context(|| text.clone())?.iter();
+        Ok(arguments.filter_map(Value::as_str).map(str::to_owned).collect())
+    }
+
     /// Ends it as a failing machine would: it cannot clean up.
     pub fn kill(mut self) {
         self.process.kill();

@@ -49,6 +49,16 @@ impl Testpmd {
         device_options: &str,
         options: &str,
     ) -> anyhow::Result<Self> {
+        let device = format!("net_virtio_user0,path={},queues=1", socket.display());
+        let device = format!("{device}{device_options}");
+        Self::start_with(stage, &["--vdev".to_string(), device], options)
+    }
+
+    /// The same with these options of DPDK itself for its device.
+    ///
+    /// # Errors
+    /// It is not unpacked, or does not come up.
+    pub fn start_with(stage: &Stage, device: &[String], options: &str) -> anyhow::Result<Self> {
         let files = dpdk_files::find(&stage.paths).context("testpmd is not unpacked")?;
         let mut command = files.command();
         // Even without shared configuration it creates a directory for it.
@@ -56,8 +66,7 @@ impl Testpmd {
         command.args("--no-huge -m 256 --no-pci --no-telemetry --no-shconf".split(' '));
         let several = available_parallelism().is_ok_and(|processors| processors.get() > 1);
         command.args(["--iova-mode=va", "--lcores", if several { "0@0,1@1" } else { "0@0,1@0" }]);
-        let device = format!("net_virtio_user0,path={},queues=1", socket.display());
-        command.args(["--vdev", &format!("{device}{device_options}"), "--", "--interactive"]);
+        command.args(device).args(["--", "--interactive"]);
         command.arg("--total-num-mbufs=8192").args(options.split_whitespace());
         let console = Console::start(stage, "testpmd", command)?;
         console.wait_for(PROMPT, 0, START_LIMIT)?;

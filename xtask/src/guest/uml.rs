@@ -41,20 +41,28 @@ ip link set lo up
 /// # Errors
 /// User Mode Linux is not installed.
 pub fn start(stage: &Stage, name: &str, socket: &Path) -> anyhow::Result<Console> {
+    let device = format!("virtio_uml.device={}:1", socket.display());
+    start_with(stage, name, &["mem=256M".to_string(), device])
+}
+
+/// The same with these words for its memory and its device.
+///
+/// # Errors
+/// User Mode Linux is not installed.
+pub fn start_with(stage: &Stage, name: &str, words: &[String]) -> anyhow::Result<Console> {
     let script = stage.file(&format!("{name}.sh"));
     let modules = find_modules().with_context(|| format!("{MODULES}: no modules"))?;
     let prologue = PROLOGUE.replace("MODULES", &modules.to_string_lossy());
     fs::write(&script, format!("{prologue}{AGENT_LOOP}"))?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
     let arguments = [
-        "mem=256M root=/dev/root rootfstype=hostfs rootflags=/ ro".to_string(),
+        "root=/dev/root rootfstype=hostfs rootflags=/ ro".to_string(),
         format!("init={}", script.display()),
         "con=null con0=fd:0,fd:1 quiet loglevel=1".to_string(),
-        format!("virtio_uml.device={}:1", socket.display()),
         format!("uml_dir={}/ umid={name}", stage.directory.display()),
     ];
     let mut command = shell::command(&["linux.uml"]);
-    command.args(arguments.iter().flat_map(|words| words.split(' ')));
+    command.args(arguments.iter().flat_map(|words| words.split(' '))).args(words);
     // The memory must be in /dev/shm and not where the user keeps temporary files.
     command.env_remove("TMPDIR").env_remove("TMP").env_remove("TEMP");
     Console::start(stage, name, command)

@@ -86,6 +86,10 @@ fn literal(value: &Literal) -> String {
     match value {
         Literal::Switch(is_on) => is_on.to_string(),
         Literal::Number(number) => number.to_string(),
+        Literal::List(texts) => {
+            let quoted: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
+            format!("[{}]", quoted.join(", "))
+        }
         Literal::Text(text) => quoted(text),
     }
 }

@@ -87,6 +87,7 @@ fn value_of(literal: Literal) -> Value {
     match literal {
         Literal::Switch(is_on) => is_on.into(),
         Literal::Number(number) => number.into(),
+        Literal::List(texts) => texts.into(),
         Literal::Text(text) => text.into(),
     }
 }

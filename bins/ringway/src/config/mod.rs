@@ -16,6 +16,7 @@ pub mod options;
 pub mod port;
 #[cfg(test)]
 mod round_trip;
+pub mod rules;
 pub mod settings;
 pub mod values;
 

@@ -8,6 +8,7 @@ use ringway_net::Features;
 
 use super::error::{Origin, SpecError};
 use super::port::PortSpec;
+use super::rules::{Number, Rule};
 use super::values::{parse_link, parse_mac, parse_mtu, parse_switch};
 
 /// The value that stands for an option that was not given.
@@ -56,6 +57,7 @@ enum Field {
     Mtu,
     Link,
     Feature(Features),
+    Rule(Rule),
 }
 
 /// A value in the form it takes in files and requests.
@@ -65,6 +67,8 @@ pub enum Literal {
     Switch(bool),
     /// A number without a unit.
     Number(u64),
+    /// Several; an array in files.
+    List(Vec<String>),
     /// Anything else.
     Text(String),
 }
@@ -77,6 +81,25 @@ const fn option(
     about: &'static str,
 ) -> PortOption {
     PortOption { key, value, default, ports: Ports::All, effect: Effect::Now, about, field }
+}
+
+const fn rule(
+    key: &'static str,
+    value: &'static str,
+    default: &'static str,
+    rule: Rule,
+    about: &'static str,
+) -> PortOption {
+    option(key, value, default, Field::Rule(rule), about)
+}
+
+const fn number(
+    key: &'static str,
+    value: &'static str,
+    number: Number,
+    about: &'static str,
+) -> PortOption {
+    rule(key, value, "no limit", Rule::Number(number), about)
 }
 
 const fn feature(key: &'static str, feature: Features, about: &'static str) -> PortOption {
@@ -100,6 +123,89 @@ pub const OPTIONS: &[PortOption] = &[
         "the MTU the guest is advised of, or the tap's",
     ),
     option("link", "up or down", "up", Field::Link, "a link that is down carries nothing"),
+    rule("vlan", "1 to 4094", "none", Rule::Vlan, "the VLAN of a port that knows no tags"),
+    rule(
+        "trunk",
+        "list of VLANs and ranges, or all",
+        "none",
+        Rule::Trunk,
+        "the VLANs of a port that tells them apart by tags",
+    ),
+    rule(
+        "native",
+        "1 to 4094",
+        "none",
+        Rule::Native,
+        "the VLAN of what a trunk sends without a tag",
+    ),
+    number(
+        "rate_to_guest",
+        "bits per second",
+        Number::BitsToGuest,
+        "how much may go to the guest; `k`, `M`, `G` and `T` are powers of 1000",
+    ),
+    number(
+        "packets_to_guest",
+        "packets per second",
+        Number::PacketsToGuest,
+        "how many packets may go to the guest",
+    ),
+    rule(
+        "burst_to_guest_us",
+        "microseconds",
+        "10000",
+        Rule::Number(Number::BurstToGuest),
+        "how far ahead of these rates it may get after a pause",
+    ),
+    number(
+        "rate_from_guest",
+        "bits per second",
+        Number::BitsFromGuest,
+        "how much may come from the guest; the rest waits there",
+    ),
+    number(
+        "packets_from_guest",
+        "packets per second",
+        Number::PacketsFromGuest,
+        "how many packets may come from the guest",
+    ),
+    rule(
+        "burst_from_guest_us",
+        "microseconds",
+        "10000",
+        Rule::Number(Number::BurstFromGuest),
+        "how far ahead of these rates it may get after a pause",
+    ),
+    number(
+        "storm",
+        "packets per second",
+        Number::Storm,
+        "how many packets it may send to groups, to all, and to unknown stations",
+    ),
+    rule(
+        "when_full",
+        "hold or drop",
+        "hold",
+        Rule::WhenFull,
+        "whether packets for it wait with their sender, for a bounded time, when it has no room",
+    ),
+    rule("isolated", "on or off", "off", Rule::Isolated, "reaches uplinks only"),
+    rule("uplink", "on or off", "off", Rule::Uplink, "isolated ports may reach it"),
+    rule("locked_mac", "address", "any", Rule::LockedMac, "the only MAC address it may use"),
+    rule(
+        "locked_ips",
+        "list of addresses",
+        "any",
+        Rule::LockedIps,
+        "the only IP addresses it may use as its own",
+    ),
+    rule(
+        "static_macs",
+        "list of addresses",
+        "none",
+        Rule::StaticMacs,
+        "stations that are here, never elsewhere, and never forgotten",
+    ),
     feature("packed", Features::RING_PACKED, "packed rings"),
     feature("mrg_rxbuf", Features::MRG_RXBUF, "a packet may span several receive buffers"),
     feature("event_idx", Features::EVENT_IDX, "notifications by index"),
@@ -155,6 +261,7 @@ impl PortOption {
                 let is_up = text.map(|text| parse_link(origin, text)).transpose()?;
                 spec.is_link_up = is_up.unwrap_or(true);
             }
+            Field::Rule(rule) => rule.set(&mut spec.rules, origin, self.key, text)?,
             Field::Feature(feature) => {
                 let is_on = text.map(|text| parse_switch(origin, self.key, text)).transpose()?;
                 spec.features_off.set(feature, !is_on.unwrap_or(true));
@@ -169,6 +276,7 @@ impl PortOption {
             Field::Mac => spec.mac.map(|mac| Literal::Text(mac.to_string())),
             Field::Mtu => spec.mtu.map(|mtu| Literal::Number(mtu.into())),
             Field::Link => (!spec.is_link_up).then(|| Literal::Text("down".into())),
+            Field::Rule(rule) => rule.value_of(&spec.rules),
             Field::Feature(feature) => {
                 spec.features_off.contains(feature).then_some(Literal::Switch(false))
             }
@@ -191,6 +299,7 @@ impl Literal {
             Self::Switch(true) => "on".into(),
             Self::Switch(false) => "off".into(),
             Self::Number(number) => number.to_string(),
+            Self::List(texts) => texts.join("+"),
             Self::Text(text) => text.clone(),
         }
     }

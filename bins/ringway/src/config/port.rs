@@ -10,6 +10,7 @@ use ringway_net::{Features, MacAddress};
 
 use super::error::{Origin, SpecError};
 use super::options::{DEFAULT, OPTIONS, PortOption, Ports, find, keys};
+use super::rules::Rules;
 use super::values::{check_name, is_same_path, parse_interface, parse_socket, parse_tap_fd};
 
 /// The words for kinds of ports; the other half of each is where the port leads.
@@ -58,6 +59,8 @@ pub struct PortSpec {
     pub is_link_up: bool,
     /// Features that are not offered to the guest.
     pub features_off: Features,
+    /// What the switch allows it.
+    pub rules: Rules,
 }
 
 /// Where a port leads.
@@ -106,6 +109,7 @@ impl PortSpec {
             mtu: None,
             is_link_up: true,
             features_off: Features::empty(),
+            rules: Rules::default(),
         }
     }
 
@@ -181,7 +185,9 @@ impl PortSpec {
             let off: Vec<&str> = off.collect();
             option.origin.wrong(wrong, format!("turn it off too, or turn on {}", off.join(" or ")))
         };
-        unmet.map(complain).collect()
+        let rules = self.rules.contradiction().zip(options.last());
+        let rules = rules.map(|((wrong, advice), last)| last.origin.wrong(wrong, advice));
+        unmet.map(complain).chain(rules).collect()
     }
 
     /// Whether both cannot exist in one ringway: because of what, why not, and what to do.

@@ -5,7 +5,7 @@ use ringway_net::{Features, MacAddress};
 
 use super::options::OPTIONS;
 use super::port::{PortKind, PortSpec};
-use super::{file, flags, json};
+use super::{file, flags, json, rules};
 
 fn kind() -> impl Strategy<Value = PortKind> {
     // Characters that mean something in one syntax or another, and some that do not.
@@ -26,9 +26,10 @@ prop_compose! {
         mtu in proptest::option::of(68..=u16::MAX),
         is_link_up in any::<bool>(),
         off in any::<u64>(),
+        rules in rules::any(),
     ) -> PortSpec {
         let keyed: Features = OPTIONS.iter().filter_map(|option| option.feature()).collect();
-        let plain = PortSpec { mtu, is_link_up, ..PortSpec::new(&name, kind) };
+        let plain = PortSpec { mtu, is_link_up, rules, ..PortSpec::new(&name, kind) };
         match plain.kind.is_guest() {
             false => plain,
             true => PortSpec {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::error::{Origin, SpecError};
 use super::port::LowOption;
-use super::values::{check_socket, parse_group, parse_mode};
+use super::values::{check_socket, parse_group, parse_mode, parse_switch};
 
 /// Permissions of the control socket's file if nothing else is said: its owner's.
 pub const CONTROL_MODE: u32 = 0o600;
@@ -18,6 +18,8 @@ pub struct Settings {
     pub control_mode: u32,
     /// A group whose members may do so too.
     pub control_group: Option<Group>,
+    /// Whether multicast goes only where it was asked for.
+    pub snoop_multicast: bool,
 }
 
 /// A group of users.
@@ -48,6 +50,7 @@ enum Field {
     Control,
     ControlMode,
     ControlGroup,
+    SnoopMulticast,
 }
 
 /// All of them, in the order of the documentation.
@@ -74,6 +77,13 @@ pub const SETTINGS: &[Setting] = &[
         about: "a group whose members may use the control socket; its file belongs to that group",
         field: Field::ControlGroup,
     },
+    Setting {
+        key: "snoop_multicast",
+        value: "on or off",
+        default: "off",
+        about: "packets to a multicast group go only to ports that asked for it (IGMP and MLD)",
+        field: Field::SnoopMulticast,
+    },
 ];
 
 /// Every key, in the order of the table.
@@ -84,7 +94,7 @@ pub fn keys() -> Vec<&'static str> {
 impl Settings {
     /// Nothing but defaults, with the control socket at `control`.
     pub fn new(control: PathBuf) -> Self {
-        Self { control, control_mode: CONTROL_MODE, control_group: None }
+        Self { control, control_mode: CONTROL_MODE, control_group: None, snoop_multicast: false }
     }
 
     /// Sets what was written down; the last one of a key counts. Gives everything that is wrong.
@@ -110,6 +120,7 @@ impl Settings {
             }
             Field::ControlMode => self.control_mode = parse_mode(origin, value)?,
             Field::ControlGroup => self.control_group = Some(parse_group(origin, value)?),
+            Field::SnoopMulticast => self.snoop_multicast = parse_switch(origin, key, value)?,
         }
         Ok(())
     }

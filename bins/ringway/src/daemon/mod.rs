@@ -124,6 +124,7 @@ impl Daemon {
             over,
             started: Instant::now(),
         };
+        daemon.worker.snoop_multicast(daemon.settings.snoop_multicast);
         config.ports.into_iter().for_each(|spec| daemon.open_configured(spec));
         let mut ports = daemon.ports.values().peekable();
         if ports.peek().is_some() && ports.all(|port| port.failure.is_some()) {

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use ringway_host::{Tap, TapOptions};
-use ringway_switch::{PORTS_MAX, PortId};
+use ringway_switch::{PORTS_MAX, PortId, PortPolicy};
 use tracing::{error, info};
 
 use super::vm_port::VmPort;
@@ -103,6 +103,16 @@ impl Daemon {
     }
 
     fn try_open(&mut self, id: PortId, port: &mut Port) -> anyhow::Result<()> {
+        // Its rules hold from the first packet on.
+        let rules = self.worker.set_policy(id, port.spec.rules.policy());
+        let opened = rules.and_then(|()| self.attach_end(id, port));
+        if opened.is_err() {
+            let _ = self.worker.set_policy(id, PortPolicy::default());
+        }
+        opened
+    }
+
+    fn attach_end(&mut self, id: PortId, port: &mut Port) -> anyhow::Result<()> {
         match &port.spec.kind {
             PortKind::Vm { .. } | PortKind::VmConnect { .. } => {
                 let vm = VmPort::open(id, &port.spec)?;
@@ -179,10 +189,16 @@ impl Daemon {
         let port = self.ports.get_mut(&id).context("the port is gone")?;
         let before = std::mem::replace(&mut port.spec, spec);
         let now = &port.spec;
-        if port.vm.is_none()
-            && let Some(mtu) = now.mtu.filter(|_| now.mtu != before.mtu)
-            && let Err(why) = self.worker.set_tap_mtu(id, mtu)
-        {
+        let mut done = Ok(());
+        if now.rules != before.rules {
+            done = self.worker.set_policy(id, now.rules.policy());
+        }
+        if let Some(mtu) = now.mtu.filter(|_| port.vm.is_none() && now.mtu != before.mtu) {
+            done = done.and_then(|()| self.worker.set_tap_mtu(id, mtu));
+        }
+        if let Err(why) = done {
+            // Those hold already, so they are accepted.
+            let _ = self.worker.set_policy(id, before.rules.policy());
             port.spec = before;
             return Err(why);
         }

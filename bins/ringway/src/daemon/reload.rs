@@ -88,6 +88,7 @@ impl Daemon {
         if settings == self.settings {
             return;
         }
+        self.worker.snoop_multicast(settings.snoop_multicast);
         let outcome = match settings.control == self.settings.control {
             true => self.control.change_permissions(&settings),
             false => self.move_control_socket(&settings),

@@ -13,7 +13,7 @@ use ringway_host::{
     WorkerChannels,
 };
 use ringway_net::{MacAddress, Negotiated};
-use ringway_switch::PortId;
+use ringway_switch::{PortId, PortPolicy};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 use tracing::error;
 
@@ -144,6 +144,17 @@ impl WorkerClient {
     pub(super) fn set_tap_mtu(&self, port: PortId, mtu: u16) -> anyhow::Result<()> {
         let set = self.ask(|done| Command::SetTapMtu { port, mtu, done });
         set.context("the data path thread does not answer")?.map_err(Into::into)
+    }
+
+    /// Says what a port may do, also before it is attached.
+    pub(super) fn set_policy(&self, port: PortId, policy: PortPolicy) -> anyhow::Result<()> {
+        let policy = Box::new(policy);
+        let set = self.ask(|done| Command::SetPolicy { port, policy, done });
+        set.context("the data path thread does not answer")?.map_err(Into::into)
+    }
+
+    pub(super) fn snoop_multicast(&self, is_on: bool) {
+        self.send(Command::SnoopMulticast { is_on });
     }
 
     /// Returns when the port's id can be used again.
