@@ -5,10 +5,11 @@
 //! whose content makes no sense is dropped and counted; a ring that breaks the rules stops.
 
 use ringway_net::{
-    Counters, DropReason, HEADER_LEN_HASH, Negotiated, NetHeader, PACKET_LEN_MAX, Packet,
+    Counters, DropReason, HEADER_LEN, HEADER_LEN_HASH, Negotiated, NetHeader, PACKET_LEN_MAX,
+    Packet,
 };
 use ringway_net::{ETHERNET_HEADER_LEN, PacketSource};
-use ringway_virtq::{Arm, Broken, Cursor, DeviceQueue, Elements, Head, Regions, SharedSlice, Why};
+use ringway_virtq::{Arm, Broken, Cursor, DeviceQueue, Elements, Head, Regions, Why};
 
 /// The device side of one transmitq.
 #[derive(Debug)]
@@ -17,7 +18,6 @@ pub struct FromGuest<Q> {
     regions: Regions,
     negotiated: Negotiated,
     elements: Elements,
-    payload: Vec<SharedSlice>,
     lent: Option<Lent>,
     staged: bool,
     broken: Option<Why>,
@@ -44,7 +44,6 @@ impl<Q: DeviceQueue> FromGuest<Q> {
             regions,
             negotiated,
             elements: Elements::readable_only(),
-            payload: Vec::with_capacity(ringway_virtq::ELEMENTS_MAX),
             lent: None,
             staged: false,
             broken: None,
@@ -93,15 +92,16 @@ impl<Q: DeviceQueue> FromGuest<Q> {
     }
 
     /// Reads buffers until one holds a packet; at most one ring's worth of bad ones per call.
-    fn find(&mut self) -> Result<Option<Lent>, Why> {
+    fn find(&mut self) -> Result<(), Why> {
         for _ in 0..self.queue.size() {
             let mut next = self.queue.cursor();
             let found = self.queue.peek(&mut next, &self.regions, &mut self.elements);
-            let Some(head) = found.map_err(|broken| broken.0)? else { return Ok(None) };
+            let Some(head) = found.map_err(|broken| broken.0)? else { return Ok(()) };
             let header = self.take_header()?;
             match self.check(header) {
                 Ok((header, len)) => {
-                    return Ok(Some(Lent { head, next, header, len, segments_done: 0 }));
+                    self.lent = Some(Lent { head, next, header, len, segments_done: 0 });
+                    return Ok(());
                 }
                 Err(reason) => {
                     self.counters.count_drop(reason);
@@ -109,29 +109,24 @@ impl<Q: DeviceQueue> FromGuest<Q> {
                 }
             }
         }
-        Ok(None)
+        Ok(())
     }
 
     /// Takes the header off the elements; what remains is the payload.
+    #[inline]
     fn take_header(&mut self) -> Result<NetHeader, Why> {
-        let mut header = [0; HEADER_LEN_HASH];
-        let header_len = self.negotiated.header_len;
-        let mut have = 0;
-        self.payload.clear();
-        for &element in self.elements.readable() {
-            let (front, rest) = element.split_at(element.len().min(header_len - have));
-            front.read(0, &mut header[have..have + front.len()]);
-            have += front.len();
-            if !rest.is_empty() {
-                self.payload.push(rest);
-            }
-        }
-        NetHeader::decode_any(&header[..have]).filter(|_| have == header_len).ok_or(Why::NoHeader)
+        let elements = &mut self.elements;
+        let header = match self.negotiated.header_len {
+            HEADER_LEN => elements.take().map(|bytes| NetHeader::decode(&bytes)),
+            HEADER_LEN_HASH => elements.take().map(|bytes| NetHeader::decode_hash(&bytes).0),
+            _ => elements.take().map(|bytes| NetHeader::decode_legacy(&bytes)),
+        };
+        header.ok_or(Why::NoHeader)
     }
 
     /// What counts of the header, and the packet's length, if the two make sense together.
     fn check(&self, header: NetHeader) -> Result<(NetHeader, u32), DropReason> {
-        let len: u64 = self.payload.iter().map(|piece| piece.len() as u64).sum();
+        let len = self.elements.bytes();
         if len < ETHERNET_HEADER_LEN as u64 {
             return Err(DropReason::Malformed);
         }
@@ -146,6 +141,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         Ok((header, len))
     }
 
+    #[inline]
     fn give_back(&mut self, head: Head, next: Cursor) {
         self.queue.pop_to(next);
         self.queue.add_used(head, 0);
@@ -157,13 +153,10 @@ impl<Q: DeviceQueue> PacketSource for FromGuest<Q> {
     #[inline]
     fn peek(&mut self) -> Option<Packet<'_>> {
         if self.lent.is_none() && self.broken.is_none() {
-            match self.find() {
-                Ok(found) => self.lent = found,
-                Err(why) => self.broken = Some(why),
-            }
+            self.find().unwrap_or_else(|why| self.broken = Some(why));
         }
         let lent = self.lent.as_ref()?;
-        Some(Packet { header: lent.header, payload: &self.payload, len: lent.len })
+        Some(Packet { header: lent.header, payload: self.elements.readable(), len: lent.len })
     }
 
     #[inline]
@@ -179,8 +172,9 @@ impl<Q: DeviceQueue> PacketSource for FromGuest<Q> {
 
     #[inline]
     fn pop(&mut self) {
-        let Some(lent) = self.lent.take() else { return };
-        self.counters.count(lent.len);
-        self.give_back(lent.head, lent.next);
+        let Some(Lent { head, next, len, .. }) = self.lent else { return };
+        self.lent = None;
+        self.counters.count(len);
+        self.give_back(head, next);
     }
 }

@@ -8,6 +8,7 @@ mod control;
 mod from_guest;
 mod port;
 mod to_guest;
+mod window;
 
 pub use control::ControlQueue;
 pub use from_guest::FromGuest;

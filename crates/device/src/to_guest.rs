@@ -5,9 +5,10 @@
 //! their used entries, `flush` publishes them all at once, so that a merged packet is never seen
 //! half. What was peeked and not needed simply stays in the window for the next packet.
 
+use crate::window::{Buffer, Window};
 use ringway_net::{Counters, DropReason, Negotiated, NetHeader};
 use ringway_net::{
-    HEADER_LEN_HASH, HeaderHash, Packet, PacketSink, Put, ReceiveHash, offload::Segment,
+    HEADER_LEN, HEADER_LEN_HASH, HeaderHash, Packet, PacketSink, Put, ReceiveHash, offload::Segment,
 };
 use ringway_virtq::{Arm, Cursor, DeviceQueue, ELEMENTS_MAX, Elements, Head, Regions};
 use ringway_virtq::{Broken, SharedSlice, Why};
@@ -27,53 +28,6 @@ pub struct ToGuest<Q> {
     broken: Option<Why>,
     /// What went through, and what was dropped on the way out.
     pub counters: Counters,
-}
-
-/// Buffers that were peeked and are not used yet.
-#[derive(Debug)]
-struct Window {
-    buffers: Vec<Buffer>,
-    pieces: Vec<SharedSlice>,
-    /// The first buffer that is not used yet.
-    first: usize,
-    /// Bytes of all buffers that are not used yet.
-    bytes: u64,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Buffer {
-    head: Head,
-    /// The ring position behind this buffer.
-    next: Cursor,
-    pieces_from: usize,
-    pieces_to: usize,
-    bytes: u32,
-}
-
-impl Window {
-    fn new() -> Self {
-        Self {
-            buffers: Vec::with_capacity(ELEMENTS_MAX),
-            pieces: Vec::with_capacity(ELEMENTS_MAX),
-            first: 0,
-            bytes: 0,
-        }
-    }
-
-    fn clear(&mut self) {
-        self.buffers.clear();
-        self.pieces.clear();
-        self.first = 0;
-        self.bytes = 0;
-    }
-
-    fn unused(&self) -> &[Buffer] {
-        &self.buffers[self.first..]
-    }
-
-    fn has_room_for(&self, pieces: usize) -> bool {
-        self.buffers.len() < ELEMENTS_MAX && self.pieces.len() + pieces <= ELEMENTS_MAX
-    }
 }
 
 impl<Q: DeviceQueue> ToGuest<Q> {
@@ -98,19 +52,27 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     /// With mergeable buffers as many buffers as needed; without, the next one, which may be
     /// shorter than `len`. `None`: the guest has not posted enough; nothing changed.
     pub fn reserve(&mut self, len: u32) -> Option<&[SharedSlice]> {
-        if self.broken.is_some() {
+        if !self.has_room(len) {
             return None;
-        }
-        match self.fill_window(u64::from(len) + self.negotiated.header_len as u64) {
-            Ok(true) => {}
-            Ok(false) => return None,
-            Err(why) => {
-                self.set_broken(why);
-                return None;
-            }
         }
         self.lay_out_slot(len);
         Some(&self.slot)
+    }
+
+    /// Whether the window has room for so many bytes behind a header, as far as it can be told.
+    #[inline]
+    fn has_room(&mut self, len: u32) -> bool {
+        let bytes = u64::from(len) + self.negotiated.header_len as u64;
+        if self.is_filled(bytes) {
+            return true;
+        }
+        match self.broken {
+            Some(_) => false,
+            None => self.fill_window(bytes).unwrap_or_else(|why| {
+                self.set_broken(why);
+                false
+            }),
+        }
     }
 
     /// Accepts the `len` bytes that were written into the reserved room, with this header.
@@ -118,21 +80,18 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     /// `len` must not be larger than what was reserved.
     pub fn commit(&mut self, header: NetHeader, len: u32) {
         let hash = self.hash_of(len);
+        let header_at = self.window.buffers[self.window.first].pieces_from;
         let mut left = u64::from(len) + self.negotiated.header_len as u64;
-        let first = self.window.first;
         let mut used = 0u16;
-        while used == 0 || left > 0 {
-            let buffer = self.window.buffers[first + usize::from(used)];
+        while left > 0 {
+            let buffer = self.window.take();
             let written = u32::try_from(left).map_or(buffer.bytes, |left| left.min(buffer.bytes));
             self.queue.add_used(buffer.head, written);
+            self.queue.pop_to(buffer.next);
             left -= u64::from(written);
             used += 1;
         }
-        self.write_header(NetHeader { num_buffers: used, ..header }, hash);
-        let taken = &self.window.buffers[first..first + usize::from(used)];
-        self.queue.pop_to(taken[taken.len() - 1].next);
-        self.window.bytes -= taken.iter().map(|buffer| u64::from(buffer.bytes)).sum::<u64>();
-        self.window.first += usize::from(used);
+        self.write_header(header_at, NetHeader { num_buffers: used, ..header }, hash);
         self.staged = true;
         self.counters.count(len);
     }
@@ -243,8 +202,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             return Err(Why::WrongDirection);
         }
         let writable = self.elements.writable();
-        let bytes: u64 = writable.iter().map(|piece| piece.len() as u64).sum();
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let bytes = u32::try_from(self.elements.bytes()).unwrap_or(u32::MAX);
         if (bytes as usize) < self.negotiated.header_len {
             return Err(Why::NoHeader);
         }
@@ -272,12 +230,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         self.slot.clear();
         let mut skip = self.negotiated.header_len;
         let mut left = len as usize;
-        let from = self.window.buffers[self.window.first].pieces_from;
-        let to = match self.negotiated.mergeable {
-            true => self.window.pieces.len(),
-            false => self.window.buffers[self.window.first].pieces_to,
-        };
-        for &piece in &self.window.pieces[from..to] {
+        for &piece in self.window.next_pieces(&self.negotiated) {
             let (front, rest) = piece.split_at(piece.len().min(skip));
             skip -= front.len();
             let (rest, _) = rest.split_at(rest.len().min(left));
@@ -302,13 +255,18 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         }
     }
 
-    /// Writes the header over the first bytes of the first buffer, which was checked to hold it.
-    fn write_header(&self, header: NetHeader, hash: HeaderHash) {
-        let bytes = self.negotiated.to_guest(header).encode_hash(hash);
+    /// Writes the header into the pieces from that one on, which were checked to hold it.
+    #[inline]
+    fn write_header(&self, first: usize, header: NetHeader, hash: HeaderHash) {
         let header_len = self.negotiated.header_len;
+        let header = self.negotiated.to_guest(header);
+        let piece = self.window.pieces[first];
+        if header_len == HEADER_LEN && piece.len() >= HEADER_LEN {
+            return piece.write_array(0, &header.encode());
+        }
+        let bytes = header.encode_hash(hash);
         let mut at = 0;
-        let from = self.window.buffers[self.window.first].pieces_from;
-        for piece in &self.window.pieces[from..] {
+        for piece in &self.window.pieces[first..] {
             let len = piece.len().min(header_len - at);
             piece.write(0, &bytes[at..at + len]);
             at += len;
@@ -358,10 +316,17 @@ impl<Q: DeviceQueue> PacketSink for ToGuest<Q> {
         if !self.negotiated.accepts(&packet.header) {
             return Put::Unfinished;
         }
-        if self.reserve(packet.len).is_none() {
+        if !self.has_room(packet.len) {
             return self.no_room();
         }
-        if !copy(packet.payload, &self.slot) {
+        if self.hash.is_some() {
+            self.lay_out_slot(packet.len);
+        }
+        if !copy(
+            packet.payload,
+            self.window.next_pieces(&self.negotiated),
+            self.negotiated.header_len,
+        ) {
             return self.refuse(DropReason::TooLong);
         }
         self.commit(packet.header, packet.len);
@@ -369,9 +334,27 @@ impl<Q: DeviceQueue> PacketSink for ToGuest<Q> {
     }
 }
 
-/// The one copy of a packet: from the sender's memory into the receiver's. `false`: it is longer.
-fn copy(from: &[SharedSlice], to: &[SharedSlice]) -> bool {
-    let mut rooms = to.iter().copied();
+/// The one copy of a packet: from the sender's memory into the receiver's, behind `skip` bytes.
+/// `false`: it is longer.
+#[inline]
+fn copy(from: &[SharedSlice], to: &[SharedSlice], skip: usize) -> bool {
+    if let (&[piece], Some(room)) = (from, to.first())
+        && let Some(room) = room.slice(skip, piece.len())
+    {
+        piece.copy_to(room);
+        return true;
+    }
+    copy_pieces(from, to, skip)
+}
+
+/// The same from several pieces, or into several.
+fn copy_pieces(from: &[SharedSlice], to: &[SharedSlice], skip: usize) -> bool {
+    let mut skip = skip;
+    let mut rooms = to.iter().map(|room| {
+        let (front, rest) = room.split_at(room.len().min(skip));
+        skip -= front.len();
+        rest
+    });
     let mut room = SharedSlice::EMPTY;
     for &piece in from {
         let mut piece = piece;

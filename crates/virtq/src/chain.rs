@@ -4,7 +4,8 @@
 //! [`IndirectTable`] finds the table behind an indirect descriptor. Limits: [`ELEMENTS_MAX`]
 //! elements, one level of indirection, each element inside one region.
 
-use alloc::vec::Vec;
+use alloc::boxed::Box;
+use alloc::vec;
 
 use crate::areas::DESCRIPTOR_LEN;
 use crate::desc::{Descriptor, INDIRECT, NEXT, WRITE};
@@ -18,15 +19,22 @@ pub const ELEMENTS_MAX: usize = 1024;
 /// Its memory is taken once; reading chains into it does not allocate.
 #[derive(Debug)]
 pub struct Elements {
-    list: Vec<SharedSlice>,
-    readable: usize,
+    list: Box<[SharedSlice]>,
+    /// The first readable element that was not taken.
+    first: usize,
+    /// Where the writable ones begin.
+    readable_to: usize,
+    len: usize,
+    /// Sum of the lengths of all elements that were not taken.
+    bytes: u64,
     readable_only: bool,
 }
 
 impl Elements {
     /// Room for [`ELEMENTS_MAX`] elements.
     pub fn new() -> Self {
-        Self { list: Vec::with_capacity(ELEMENTS_MAX), readable: 0, readable_only: false }
+        let list = vec![SharedSlice::EMPTY; ELEMENTS_MAX].into_boxed_slice();
+        Self { list, first: 0, readable_to: 0, len: 0, bytes: 0, readable_only: false }
     }
 
     /// The same for a queue that only ever carries device-readable buffers: what a driver marks
@@ -38,20 +46,59 @@ impl Elements {
     /// Forgets all elements.
     #[inline]
     pub fn clear(&mut self) {
-        self.list.clear();
-        self.readable = 0;
+        self.first = 0;
+        self.readable_to = 0;
+        self.len = 0;
+        self.bytes = 0;
     }
 
-    /// What the device may read, in order.
+    /// What the device may read, in order, without what was taken.
     #[inline]
     pub fn readable(&self) -> &[SharedSlice] {
-        &self.list[..self.readable]
+        &self.list[self.first..self.readable_to]
     }
 
     /// What the device may write, in order.
     #[inline]
     pub fn writable(&self) -> &[SharedSlice] {
-        &self.list[self.readable..]
+        &self.list[self.readable_to..self.len]
+    }
+
+    /// Length of all elements together in bytes, without what was taken.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Copies the first `N` readable bytes out, and takes them off the elements; `None`, and
+    /// nothing useful left, if there are not so many.
+    #[inline]
+    pub fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        match self.readable().first() {
+            Some(&element) if element.len() > N => {
+                self.list[self.first] = element.split_at(N).1;
+                self.bytes -= N as u64;
+                Some(element.read_array(0))
+            }
+            _ => self.take_pieces(),
+        }
+    }
+
+    /// The same from elements as short as one byte.
+    #[cold]
+    fn take_pieces<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let mut taken = [0; N];
+        let mut have = 0;
+        while have < N {
+            let element = *self.readable().first()?;
+            let (front, rest) = element.split_at(element.len().min(N - have));
+            front.read(0, &mut taken[have..have + front.len()]);
+            have += front.len();
+            self.list[self.first] = rest;
+            self.first += usize::from(rest.is_empty());
+        }
+        self.bytes -= N as u64;
+        Some(taken)
     }
 
     /// Checks one element and keeps it (virtio 1.2 §2.7.4.2: readable ones come first).
@@ -62,21 +109,21 @@ impl Elements {
         flags: u16,
         regions: &Regions,
     ) -> Result<(), Broken> {
-        if self.list.len() == ELEMENTS_MAX {
-            return Err(Broken(Why::ChainTooLong));
-        }
         if descriptor.len == 0 {
             return Err(Broken(Why::ZeroLength));
         }
         let found = regions.slice(descriptor.address, descriptor.len);
         let element = found.ok_or(Broken(Why::OutsideMemory))?;
+        let place = self.list.get_mut(self.len).ok_or(Broken(Why::ChainTooLong))?;
         if flags & WRITE == 0 || self.readable_only {
-            if self.readable != self.list.len() {
+            if self.readable_to != self.len {
                 return Err(Broken(Why::ReadableAfterWritable));
             }
-            self.readable += 1;
+            self.readable_to += 1;
         }
-        self.list.push(element);
+        *place = element;
+        self.len += 1;
+        self.bytes += u64::from(descriptor.len);
         Ok(())
     }
 }

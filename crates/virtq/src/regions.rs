@@ -21,6 +21,9 @@ pub struct Region {
     pub memory: SharedSlice,
 }
 
+/// A region that holds nothing.
+const NOWHERE: Region = Region { guest_address: u64::MAX, memory: SharedSlice::EMPTY };
+
 /// Why a table of regions was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegionError {
@@ -36,7 +39,8 @@ pub enum RegionError {
 #[derive(Debug, Clone)]
 pub struct Regions {
     table: Arc<[Region]>,
-    last_hit: Cell<usize>,
+    /// A copy, so that a hit touches nothing else.
+    last_hit: Cell<Region>,
 }
 
 impl Regions {
@@ -61,26 +65,29 @@ impl Regions {
             }
             free_from = end;
         }
-        Ok(Self { table: regions.into(), last_hit: Cell::new(0) })
+        Ok(Self { table: regions.into(), last_hit: Cell::new(NOWHERE) })
     }
 
     /// No memory at all: every lookup fails.
     pub fn empty() -> Self {
-        Self { table: Arc::new([]), last_hit: Cell::new(0) }
+        Self { table: Arc::new([]), last_hit: Cell::new(NOWHERE) }
     }
 
     /// The `len` bytes at a guest-physical address, if they lie wholly inside one region.
     #[inline]
     pub fn slice(&self, guest_address: u64, len: u32) -> Option<SharedSlice> {
-        if let Some(region) = self.table.get(self.last_hit.get())
-            && let Some(found) = within(region, guest_address, len)
-        {
-            return Some(found);
+        match within(&self.last_hit.get(), guest_address, len) {
+            Some(found) => Some(found),
+            None => self.search(guest_address, len),
         }
+    }
+
+    #[cold]
+    fn search(&self, guest_address: u64, len: u32) -> Option<SharedSlice> {
         let at = self.table.partition_point(|region| region.guest_address <= guest_address);
-        let at = at.checked_sub(1)?;
-        let found = within(&self.table[at], guest_address, len)?;
-        self.last_hit.set(at);
+        let region = self.table[at.checked_sub(1)?];
+        let found = within(&region, guest_address, len)?;
+        self.last_hit.set(region);
         Some(found)
     }
 }

@@ -83,6 +83,23 @@ impl SharedSlice {
         unsafe { ptr::copy_nonoverlapping(self.start.add(offset), into.as_mut_ptr(), into.len()) }
     }
 
+    /// Copies `N` bytes at `offset` out; a few of them, for which a call would cost more. The
+    /// range must be inside.
+    #[inline]
+    pub fn read_array<const N: usize>(self, offset: usize) -> [u8; N] {
+        self.check(offset, N);
+        // SAFETY: checked; an array of bytes may be at any address.
+        unsafe { ptr::read(self.start.add(offset).cast()) }
+    }
+
+    /// Copies `N` bytes in at `offset`; the counterpart of [`read_array`](Self::read_array).
+    #[inline]
+    pub fn write_array<const N: usize>(self, offset: usize, bytes: &[u8; N]) {
+        self.check(offset, N);
+        // SAFETY: checked; an array of bytes may be at any address.
+        unsafe { ptr::write(self.start.add(offset).cast(), *bytes) }
+    }
+
     /// Copies `from` in at `offset`. The range must be inside.
     #[inline]
     pub fn write(self, offset: usize, from: &[u8]) {

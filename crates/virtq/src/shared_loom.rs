@@ -81,6 +81,17 @@ impl SharedSlice {
         }
     }
 
+    pub fn read_array<const N: usize>(self, offset: usize) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.read(offset, &mut bytes);
+        bytes
+    }
+
+    pub fn split_at(self, mid: usize) -> (Self, Self) {
+        let start = self.start + mid;
+        (Self { len: mid, ..self }, Self { start, len: self.len - mid, ..self })
+    }
+
     pub fn load_u16(self, offset: usize) -> u16 {
         self.word(offset).load(Ordering::Relaxed)
     }

@@ -59,12 +59,19 @@ impl PackedDevice {
             }
             // The id counts in the last descriptor of the chain (virtio 1.2 §2.8.6).
             if flags & NEXT == 0 {
-                let is_inside = id < self.size;
-                return is_inside.then_some(Head { id, descriptors }).ok_or(Broken(Why::BadIndex));
+                return self.head(id, descriptors);
             }
             at = at.advanced(1, self.size);
         }
         Err(Broken(Why::ChainTooLong))
+    }
+
+    #[inline]
+    fn head(&self, id: u16, descriptors: u16) -> Result<Head, Broken> {
+        match id < self.size {
+            true => Ok(Head { id, descriptors }),
+            false => Err(Broken(Why::BadIndex)),
+        }
     }
 
     #[inline]

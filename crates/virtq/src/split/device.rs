@@ -60,12 +60,22 @@ impl SplitDevice {
     /// Follows one chain; each descriptor is read once, and at most `size` of them.
     #[inline]
     fn walk(&self, head: u16, regions: &Regions, into: &mut Elements) -> Result<(), Broken> {
-        let mut index = head;
+        let descriptor = self.descriptor(head)?;
+        match descriptor.third & (INDIRECT | NEXT) {
+            0 => into.push(&descriptor, descriptor.third, regions),
+            _ => self.walk_on(descriptor, regions, into),
+        }
+    }
+
+    /// The rest of a chain that is more than one element, from its first descriptor on.
+    fn walk_on(
+        &self,
+        first: Descriptor,
+        regions: &Regions,
+        into: &mut Elements,
+    ) -> Result<(), Broken> {
+        let mut descriptor = first;
         for _ in 0..self.size {
-            if index >= self.size {
-                return Err(Broken(Why::BadIndex));
-            }
-            let descriptor = Descriptor::load(self.parts.descriptor, index);
             let flags = descriptor.third;
             if flags & INDIRECT != 0 {
                 let allowed = self.options.indirect;
@@ -76,9 +86,17 @@ impl SplitDevice {
             if flags & NEXT == 0 {
                 return Ok(());
             }
-            index = descriptor.fourth;
+            descriptor = self.descriptor(descriptor.fourth)?;
         }
         Err(Broken(Why::ChainTooLong))
+    }
+
+    #[inline]
+    fn descriptor(&self, index: u16) -> Result<Descriptor, Broken> {
+        match index < self.size {
+            true => Ok(Descriptor::load(self.parts.descriptor, index)),
+            false => Err(Broken(Why::BadIndex)),
+        }
     }
 
     /// Stores the word with which the driver is told when to kick, unless it is there already.

@@ -1,0 +1,73 @@
+//! Receive buffers that were read ahead of the packets that will fill them.
+//!
+//! A peek is undone by forgetting it, so clearing the window loses nothing. Limits: at most
+//! [`ELEMENTS_MAX`] buffers and pieces, as many as one packet may have.
+
+use ringway_net::Negotiated;
+use ringway_virtq::{Cursor, ELEMENTS_MAX, Head, SharedSlice};
+
+/// Buffers that were peeked and are not used yet.
+#[derive(Debug)]
+pub(crate) struct Window {
+    pub buffers: Vec<Buffer>,
+    pub pieces: Vec<SharedSlice>,
+    /// The first buffer that is not used yet.
+    pub first: usize,
+    /// Bytes of all buffers that are not used yet.
+    pub bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Buffer {
+    pub head: Head,
+    /// The ring position behind this buffer.
+    pub next: Cursor,
+    pub pieces_from: usize,
+    pub pieces_to: usize,
+    pub bytes: u32,
+}
+
+impl Window {
+    pub fn new() -> Self {
+        Self {
+            buffers: Vec::with_capacity(ELEMENTS_MAX),
+            pieces: Vec::with_capacity(ELEMENTS_MAX),
+            first: 0,
+            bytes: 0,
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.buffers.clear();
+        self.pieces.clear();
+        self.first = 0;
+        self.bytes = 0;
+    }
+
+    pub fn unused(&self) -> &[Buffer] {
+        &self.buffers[self.first..]
+    }
+
+    /// The pieces that the next packet may fill: of one buffer, or with mergeable ones of all.
+    #[inline]
+    pub fn next_pieces(&self, negotiated: &Negotiated) -> &[SharedSlice] {
+        let next = &self.buffers[self.first];
+        match negotiated.mergeable {
+            true => &self.pieces[next.pieces_from..],
+            false => &self.pieces[next.pieces_from..next.pieces_to],
+        }
+    }
+
+    /// The next buffer, which from now on is used.
+    #[inline]
+    pub fn take(&mut self) -> Buffer {
+        let buffer = self.buffers[self.first];
+        self.first += 1;
+        self.bytes -= u64::from(buffer.bytes);
+        buffer
+    }
+
+    pub fn has_room_for(&self, pieces: usize) -> bool {
+        self.buffers.len() < ELEMENTS_MAX && self.pieces.len() + pieces <= ELEMENTS_MAX
+    }
+}
