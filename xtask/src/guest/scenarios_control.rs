@@ -63,6 +63,8 @@ pub fn control(stage: &Stage) -> anyhow::Result<()> {
     uml::wait_booted(&mut receiver, ADDRESSES[1])?;
     let mut pair = Pair { stage, ringway: &ringway, sender, receiver };
     pair.on_sender(&format!("ip neigh add {NOBODY} lladdr {STRANGER} dev eth0"))?;
+    // Long before it is needed, so that it listens by then.
+    pair.on_receiver("iperf3 -s -D")?;
     pair.on_sender("ip route add 239.0.0.0/8 dev eth0")?;
     pair.modes_and_tables()?;
     pair.own_address()?;
@@ -122,7 +124,6 @@ impl Pair<'_> {
 
     /// A receiver that turns its offloads off gets TCP in packets of its MTU.
     fn offloads(&mut self) -> anyhow::Result<()> {
-        self.on_receiver("iperf3 -s -D")?;
         for (switch, is_whole) in [("on", true), ("off", false), ("on", true)] {
             self.on_receiver(&format!("ethtool -K eth0 rx-gro-hw {switch}"))?;
             let before = self.receiver_port()?.moved(Way::To);
@@ -133,7 +134,7 @@ impl Pair<'_> {
             ensure!(moved.packets > 100, "offloads {switch}: {moved}");
             ensure!((moved.mean_len() > 4000) == is_whole, "offloads {switch}: {moved}");
         }
-        Ok(())
+        self.receiver_port()?.check_healthy(&["no_room", "link_down"])
     }
 
     /// Sends a few packets and looks what became of them.
