@@ -40,7 +40,7 @@ const CONTROL_QUEUE_SIZE: u16 = 64;
 /// User addresses differ from guest-physical ones, so that taking one for the other is noticed.
 const USER_OFFSET: u64 = 0x7f00_0000_0000;
 /// Longest wait for an answer on the vhost-user socket.
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Bytes of the configuration space that are read: up to and including the MTU.
 const CONFIG_READ_LEN: u32 = 12;
 /// Device status (virtio 1.2 §2.1) at the steps of §3.1.1.
@@ -99,6 +99,9 @@ pub enum GuestError {
     /// A control command could not be started.
     #[error("control command: {0:?}")]
     Control(ControlFailure),
+    /// The device does not come up.
+    #[error("bring-up: {0}")]
+    BringUp(String),
     /// The device does not answer a control command.
     #[error("no answer on the control queue")]
     NoAnswer,
@@ -263,7 +266,7 @@ fn set_status(frontend: &mut Frontend, status: u8) -> Result<(), GuestError> {
     Ok(())
 }
 
-fn memory_table(memory: &TestMemory) -> io::Result<Vec<MemoryRegion>> {
+pub(crate) fn memory_table(memory: &TestMemory) -> io::Result<Vec<MemoryRegion>> {
     let describe = |(at, &(guest_address, size)): (usize, &(u64, u64))| {
         Ok(MemoryRegion {
             guest_address,

@@ -20,7 +20,8 @@ mod ringway_process;
 mod rng;
 mod traffic;
 pub mod unsegmented;
-pub mod user_guest;
+pub mod user_device;
+mod user_guest;
 
 pub use arena::TestMemory;
 pub use attachment::{AttachedQueue, Attachment, GuestError, GuestOptions};
@@ -32,4 +33,5 @@ pub use rings::Ring;
 pub use ringway_process::{BINARY_VARIABLE, RingwayProcess, WAIT_LIMIT};
 pub use rng::{Rng, SEED_VARIABLE};
 pub use traffic::{ARRIVAL_LIMIT, Traffic, TrafficError};
+pub use user_device::UserDevice;
 pub use user_guest::{AnyUserGuest, UserGuest};

@@ -1,7 +1,7 @@
 //! A complete guest in user space: a driver attached to a vhost-user device.
 //!
-//! How: [`Attachment`] brings the device up as a VM monitor and its guest would together; the
-//! driver then works on shared memory alone, with one eventfd per direction and queue.
+//! How: [`UserDevice`] brings the device up with the driver's own front-end transport; the driver
+//! then works on shared memory alone, with one eventfd per direction and queue.
 //!
 //! Limits: one queue pair and the control queue; one thread; the caller waits with
 //! [`UserGuest::wait_call`]. Received packets are copied out.
@@ -9,19 +9,24 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ringway_driver::{Control, DriverOptions, NetDriver, RxOptions, RxStatistics, Sent, TxOptions};
+use ringway_driver::{
+    Control, Doorbell, DriverOptions, NetDriver, QueueSet, Queues, RxOptions, RxStatistics, Sent,
+    TxOptions,
+};
 use ringway_net::{Counters, Negotiated, NetConfig, NetHeader};
+use ringway_vhost_user::EventfdDoorbell;
 use ringway_virtq::{Arm, DriverQueue, Format, PackedDriver, SplitDriver};
 
-use crate::attachment::{Attachment, GuestError, GuestOptions};
+use crate::attachment::{GuestError, GuestOptions};
 use crate::frames::Mac;
+use crate::user_device::UserDevice;
 
 /// Index of the receiveq, as in virtio 1.2 §5.1.2.
-const RECEIVEQ: usize = 0;
+const RECEIVEQ: u16 = 0;
 /// Index of the transmitq.
-const TRANSMITQ: usize = 1;
+const TRANSMITQ: u16 = 1;
 /// Index of the controlq of a device with one queue pair.
-const CONTROLQ: usize = 2;
+const CONTROLQ: u16 = 2;
 
 /// Longest wait for the answer to a control command.
 const COMMAND_LIMIT: Duration = Duration::from_secs(5);
@@ -30,35 +35,39 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct UserGuest<Q> {
     driver: NetDriver<Q>,
-    control: Option<Control<Q>>,
-    attachment: Attachment,
+    receiveq: EventfdDoorbell,
+    transmitq: EventfdDoorbell,
+    control: Option<(Control<Q>, EventfdDoorbell)>,
+    device: UserDevice,
 }
 
 impl<Q: DriverQueue> UserGuest<Q> {
     /// Starts the driver on a device that is up.
-    fn start(mut attachment: Attachment, options: &GuestOptions) -> Result<Self, GuestError> {
-        let rx = RxOptions::negotiated(options.rx_scheme, &attachment.negotiated);
+    fn start(
+        mut device: UserDevice,
+        queues: QueueSet<Q, EventfdDoorbell>,
+        options: &GuestOptions,
+    ) -> Result<Self, GuestError> {
+        let rx = RxOptions::negotiated(options.rx_scheme, &device.negotiated);
         // Tests may send what was not negotiated.
-        let tx = TxOptions { allow: None, ..TxOptions::negotiated(&attachment.negotiated) };
+        let tx = TxOptions { allow: None, ..TxOptions::negotiated(&device.negotiated) };
         let driver_options = DriverOptions {
             rx: RxOptions { elements: options.rx_elements, ..rx },
             tx: TxOptions { header_apart: options.header_apart, ..tx },
         };
-        let ring_options = attachment.negotiated.options;
-        let receiveq = attachment.queues[RECEIVEQ].ring.start(ring_options);
-        let transmitq = attachment.queues[TRANSMITQ].ring.start(ring_options);
-        let arena = &mut attachment.arena;
-        let mut driver = NetDriver::new(receiveq, transmitq, arena, &driver_options)?;
-        let control = match attachment.queues.get(CONTROLQ) {
-            Some(queue) => Some(Control::new(queue.ring.start(ring_options), arena)?),
+        let mut pairs = queues.pairs.into_iter();
+        let pair = pairs.next().ok_or(GuestError::NotNegotiated("a queue pair"))?;
+        let (receiveq, transmitq) = (pair.receiveq, pair.transmitq);
+        let arena = &mut device.arena;
+        let driver = NetDriver::new(receiveq.queue, transmitq.queue, arena, &driver_options)?;
+        let control = match queues.controlq {
+            Some(started) => Some((Control::new(started.queue, arena)?, started.doorbell)),
             None => None,
         };
-        // A vhost-user ring starts with its first kick, wanted or not.
-        let _ = driver.rx.flush();
-        for queue in &attachment.queues {
-            queue.kick();
-        }
-        Ok(Self { driver, control, attachment })
+        let (receiveq, transmitq) = (receiveq.doorbell, transmitq.doorbell);
+        let mut guest = Self { driver, receiveq, transmitq, control, device };
+        guest.flush();
+        Ok(guest)
     }
 
     /// Stages a packet that needs nothing done to it.
@@ -80,10 +89,10 @@ impl<Q: DriverQueue> UserGuest<Q> {
     /// Publishes sent packets and emptied buffers, and kicks where the device wants it.
     pub fn flush(&mut self) {
         if self.driver.tx.flush() {
-            self.attachment.queues[TRANSMITQ].kick();
+            self.transmitq.kick();
         }
         if self.driver.rx.flush() {
-            self.attachment.queues[RECEIVEQ].kick();
+            self.receiveq.kick();
         }
     }
 
@@ -113,7 +122,7 @@ impl<Q: DriverQueue> UserGuest<Q> {
     /// The device went away.
     pub fn wait_call(&mut self, timeout: Duration) -> Result<bool, GuestError> {
         let there =
-            self.driver.rx.arm_calls(Arm::Next) || self.attachment.wait_call(RECEIVEQ, timeout)?;
+            self.driver.rx.arm_calls(Arm::Next) || self.device.wait_call(RECEIVEQ, timeout)?;
         let raced = self.driver.rx.arm_calls(Arm::Never);
         Ok(there || raced)
     }
@@ -124,7 +133,7 @@ impl<Q: DriverQueue> UserGuest<Q> {
     /// The device went away, or broke the rules.
     pub fn wait_room(&mut self, timeout: Duration) -> Result<bool, GuestError> {
         let room =
-            self.driver.tx.arm_calls(Arm::Next) || self.attachment.wait_call(TRANSMITQ, timeout)?;
+            self.driver.tx.arm_calls(Arm::Next) || self.device.wait_call(TRANSMITQ, timeout)?;
         let raced = self.driver.tx.arm_calls(Arm::Never);
         Ok(self.driver.tx.reclaim()? > 0 || room || raced)
     }
@@ -135,10 +144,10 @@ impl<Q: DriverQueue> UserGuest<Q> {
     /// There is no control queue, no answer in time, or the device broke the rules.
     pub fn command(&mut self, class: u8, command: u8, data: &[u8]) -> Result<u8, GuestError> {
         let missing = GuestError::NotNegotiated("CTRL_VQ");
-        let control = self.control.as_mut().ok_or(missing)?;
+        let (control, doorbell) = self.control.as_mut().ok_or(missing)?;
         let kick = control.start(class, command, data).map_err(GuestError::Control)?;
         if kick {
-            self.attachment.queues[CONTROLQ].kick();
+            doorbell.kick();
         }
         let deadline = Instant::now() + COMMAND_LIMIT;
         loop {
@@ -150,7 +159,7 @@ impl<Q: DriverQueue> UserGuest<Q> {
                 return Err(GuestError::NoAnswer);
             }
             // Calls on this queue are never disarmed.
-            self.attachment.wait_call(CONTROLQ, left)?;
+            self.device.wait_call(CONTROLQ, left)?;
         }
     }
 
@@ -175,8 +184,8 @@ impl<Q: DriverQueue> UserGuest<Q> {
     }
 
     /// What the device and we agreed on.
-    pub fn attachment(&mut self) -> &mut Attachment {
-        &mut self.attachment
+    pub fn device(&mut self) -> &mut UserDevice {
+        &mut self.device
     }
 
     /// Stops the device's rings and disconnects.
@@ -184,7 +193,7 @@ impl<Q: DriverQueue> UserGuest<Q> {
     /// # Errors
     /// The device went away before, or refuses.
     pub fn detach(self) -> Result<(), GuestError> {
-        self.attachment.detach()
+        self.device.detach()
     }
 }
 
@@ -213,10 +222,10 @@ impl AnyUserGuest {
     /// # Errors
     /// The device is not there, or refuses.
     pub fn attach(socket: &Path, options: &GuestOptions) -> Result<Self, GuestError> {
-        let attachment = Attachment::new(socket, options)?;
-        Ok(match attachment.format() {
-            Format::Split => Self::Split(UserGuest::start(attachment, options)?),
-            Format::Packed => Self::Packed(UserGuest::start(attachment, options)?),
+        let (device, queues) = UserDevice::bring_up(socket, options)?;
+        Ok(match queues {
+            Queues::Split(queues) => Self::Split(UserGuest::start(device, queues, options)?),
+            Queues::Packed(queues) => Self::Packed(UserGuest::start(device, queues, options)?),
         })
     }
 
@@ -311,12 +320,12 @@ impl AnyUserGuest {
 
     /// What was negotiated, as plain fields.
     pub fn negotiated(&self) -> &Negotiated {
-        either!(self, guest => &guest.attachment.negotiated)
+        either!(self, guest => &guest.device.negotiated)
     }
 
     /// The guest's hardware address: the device's if it has one, else the one from the options.
     pub fn mac(&self) -> Mac {
-        either!(self, guest => guest.attachment.mac)
+        either!(self, guest => guest.device.mac)
     }
 
     /// The device's configuration space, read now.
@@ -324,7 +333,7 @@ impl AnyUserGuest {
     /// # Errors
     /// The device went away.
     pub fn config(&mut self) -> Result<NetConfig, GuestError> {
-        either!(self, guest => guest.attachment.config())
+        either!(self, guest => guest.device.config())
     }
 
     /// Stops the device's rings and disconnects.

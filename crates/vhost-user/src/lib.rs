@@ -8,7 +8,8 @@
 //! 4. the caller carries the effects out and reports with [`Applied`];
 //! 5. [`Session::complete`] makes the reply, if one is wanted, for [`Connection::send`].
 //!
-//! [`Frontend`] is the other end: it drives a device the way a monitor does.
+//! [`Frontend`] is the other end: it drives a device the way a monitor does. [`FrontendTransport`]
+//! makes it a device that the driver crate can bring up.
 //!
 //! The document meant by "vhost-user" everywhere in this crate is QEMU's `docs/interop/vhost-user`.
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@ mod message;
 mod ring_state;
 mod session;
 mod socket;
+mod transport;
 
 pub use effect::{Applied, Effect, Outcome, PendingReply, Refusal};
 pub use frontend::{Frontend, FrontendError, QueueStart};
@@ -33,3 +35,4 @@ pub use message::{
 pub use ring_state::{base_from_position, position_from_base};
 pub use session::{Offer, Session};
 pub use socket::{Connection, FDS_MAX, Received, SocketError, send_on_channel};
+pub use transport::{EventfdDoorbell, FrontendTransport};

@@ -15,7 +15,7 @@ const OURS: [(&str, &[&str]); 13] = [
     ("ringway-driver", &["virtq", "net"]),
     ("ringway-device", &["virtq", "net"]),
     ("ringway-switch", &["virtq", "net"]),
-    ("ringway-vhost-user", &["virtq", "net"]),
+    ("ringway-vhost-user", &["virtq", "net", "driver"]),
     ("ringway-host", &["virtq", "net", "device", "switch"]),
     ("ringway-testkit", &["virtq", "net", "driver", "device", "switch", "vhost-user", "host"]),
     (
