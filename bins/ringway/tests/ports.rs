@@ -27,8 +27,8 @@ fn guest(directory: &Path, name: &str, accept: Features) -> AnyUserGuest {
 
 fn config_changed(guest: &mut AnyUserGuest) -> bool {
     let changed = match guest {
-        AnyUserGuest::Split(guest) => guest.attachment().config_changed(),
-        AnyUserGuest::Packed(guest) => guest.attachment().config_changed(),
+        AnyUserGuest::Split(guest) => guest.device().config_changed(),
+        AnyUserGuest::Packed(guest) => guest.device().config_changed(),
     };
     changed.expect("connected")
 }

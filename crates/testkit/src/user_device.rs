@@ -10,10 +10,8 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use ringway_driver::{
-    Arena, BringUpError, BroughtUp, Queues, Transport, Wanted, bring_up, read_config,
-};
-use ringway_net::{Features, Negotiated, NetConfig};
+use ringway_driver::{Arena, BringUpError, BroughtUp, Queues, Transport, Wanted, bring_up};
+use ringway_net::{CONFIG_LEN, Features, Negotiated, NetConfig};
 use ringway_vhost_user::{EventfdDoorbell, Frontend, FrontendError, FrontendTransport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -28,6 +26,8 @@ const MEMORY_AT: u64 = 0x1_4000_0000;
 const BUFFER_LEN: u64 = 66_048;
 /// Bytes beside the buffers: rings, and control commands.
 const EXTRA_LEN: u64 = 4 << 20;
+/// Bytes of the configuration space that are read: up to and including the MTU.
+const CONFIG_READ_LEN: usize = 12;
 /// Entries of the control queue.
 const CONTROL_QUEUE_SIZE: u16 = 64;
 
@@ -43,6 +43,8 @@ pub struct UserDevice {
     pub mac: Mac,
     /// Memory for buffers.
     pub arena: Arena,
+    /// Of the configuration, when it was last asked whether it changed.
+    generation: u32,
     /// Keeps the memory mapped.
     _memory: TestMemory,
 }
@@ -76,16 +78,27 @@ impl UserDevice {
             bring_up(&mut transport, &mut arena, &wanted).map_err(GuestError::from)?;
         let mac = if config.mac.is_station() { config.mac.0 } else { options.mac };
         let _memory = memory;
-        Ok((Self { transport, negotiated, config, mac, arena, _memory }, queues))
+        let generation = transport.config_generation()?;
+        Ok((Self { transport, negotiated, config, mac, arena, generation, _memory }, queues))
     }
 
-    /// The device's configuration, read now.
+    /// The device's configuration, read now: also the fields whose feature was not negotiated.
     ///
     /// # Errors
     /// The device went away.
     pub fn config(&mut self) -> Result<NetConfig, GuestError> {
-        let accepted = self.negotiated.features;
-        read_config(&mut self.transport, accepted).map_err(GuestError::from)
+        let mut bytes = [0; CONFIG_LEN];
+        self.transport.read_config(0, &mut bytes[..CONFIG_READ_LEN])?;
+        Ok(NetConfig::decode(&bytes))
+    }
+
+    /// Whether the device has said since the last time asked that the configuration changed.
+    ///
+    /// # Errors
+    /// The device went away.
+    pub fn config_changed(&mut self) -> Result<bool, GuestError> {
+        let now = self.transport.config_generation()?;
+        Ok(std::mem::replace(&mut self.generation, now) != now)
     }
 
     /// Waits for a call on a queue and takes it. `false`: none within `timeout`.
