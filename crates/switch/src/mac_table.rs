@@ -47,6 +47,8 @@ const BUCKET_BITS: u32 = BUCKETS.trailing_zeros();
 const SWEEP_BUCKETS_MAX: usize = 8;
 /// The address in a key is above the VLAN.
 const VLAN_BITS: u32 = 16;
+/// Bits of the hash between those of the tag and those that choose the bucket.
+const FIRST_SLOT_SHIFT: u32 = 32;
 /// No station has the address of all zeros, so no entry has this key.
 const FREE: u64 = 0;
 
@@ -85,8 +87,16 @@ pub enum Learned {
 struct Place {
     key: u64,
     bucket: usize,
-    /// Some bits of the hash that did not choose the bucket.
+    /// The hash: the bits that did not choose the bucket tell entries of a bucket apart.
     tag: u64,
+}
+
+impl Place {
+    /// Where in the bucket the entry goes if there is room.
+    #[inline]
+    fn first_slot(self) -> usize {
+        (self.tag >> FIRST_SLOT_SHIFT) as usize % PROBES_MAX
+    }
 }
 
 /// Addresses and their ports. Shared: all methods take `&self`.
@@ -227,7 +237,10 @@ impl MacTable {
             return None;
         }
         let bucket = &self.buckets[place.bucket];
-        let at = bucket.keys.iter().position(|key| key.load(Relaxed) == place.key)?;
+        let is_at = |at: usize| bucket.keys[at].load(Relaxed) == place.key;
+        // Where most entries are: buckets are a quarter full at most, on average.
+        let first = place.first_slot();
+        let at = if is_at(first) { first } else { (0..PROBES_MAX).find(|at| is_at(*at))? };
         // The value may already be that of another key; its tag tells.
         let value = Value::from_word(bucket.values[at].load(Relaxed));
         value.has_tag(place.tag).then_some((at, value))

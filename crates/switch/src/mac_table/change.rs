@@ -54,7 +54,7 @@ impl Change<'_> {
         if !self.may_own_one_more(port, place.bucket) {
             return Learned::Refused;
         }
-        let Some(at) = self.room_for(port, place.bucket, Some(now)) else {
+        let Some(at) = self.room_for(port, place, Some(now)) else {
             return Learned::Refused;
         };
         self.write(place, at, Value::learned(port, now, place.tag));
@@ -70,7 +70,7 @@ impl Change<'_> {
             }
             self.remove(place.bucket, at);
         }
-        let Some(at) = self.room_for(port, place.bucket, None) else { return false };
+        let Some(at) = self.room_for(port, place, None) else { return false };
         self.write(place, at, Value::fixed(port, place.tag));
         true
     }
@@ -83,8 +83,10 @@ impl Change<'_> {
 
     /// A free place in the bucket, made free if necessary: by an expired entry of anyone, or by
     /// the oldest entry of `port` itself; without a time, by the oldest that was learned.
-    fn room_for(&self, port: PortId, at_bucket: usize, now: Option<Tick>) -> Option<usize> {
-        if let Some(at) = (0..PROBES_MAX).find(|at| self.entry(at_bucket, *at).is_none()) {
+    fn room_for(&self, port: PortId, place: Place, now: Option<Tick>) -> Option<usize> {
+        let at_bucket = place.bucket;
+        let mut slots = (0..PROBES_MAX).map(|step| (place.first_slot() + step) % PROBES_MAX);
+        if let Some(at) = slots.find(|at| self.entry(at_bucket, *at).is_none()) {
             return Some(at);
         }
         let at = match now {
