@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use ringway_driver::RxScheme;
+use ringway_driver::{RxOptions, RxScheme};
 use ringway_net::NetHeader;
 use ringway_testkit::{DriverPair, PairShape, golden};
 use ringway_virtq::{DeviceQueue, Format, QueueOptions, SplitDevice, SplitDriver};
@@ -77,6 +77,67 @@ fn the_ring_holds_what_its_scheme_allows() {
     assert!((12..=14).contains(&mtu_sized[0]), "{}", mtu_sized[0]);
     assert_eq!(mtu_sized[3..6], [256; 3], "page, mtu and ewma");
     golden::compare("rx-buffers.md", "ring", &text);
+}
+
+/// Bytes of `truesize` that a receiver may hold, like a socket's receive buffer.
+const WINDOW_LEN: u32 = 1 << 20;
+
+/// Payload in packets of these lengths, in turn, that a receiver may hold at a time: a window that
+/// counts `truesize`, as TCP's does, is this many bytes for the sender.
+fn payload_in_window(scheme: RxScheme, lengths: &[usize]) -> u64 {
+    let shape = PairShape::plain(Format::Split, SIZE, scheme);
+    let spare_len = 2 * WINDOW_LEN;
+    let mut pair = Pair::with(shape, &RxOptions { spare_len, ..shape.rx() });
+    let _ = pair.driver.rx.flush();
+    let (mut held, mut truesize, mut payload) = (Vec::new(), 0, 0);
+    for (at, &len) in lengths.iter().cycle().enumerate() {
+        assert!(pair.give(&NetHeader::default(), &vec![0; len]), "{scheme:?}: no room");
+        pair.receiveq.publish();
+        let received = pair.driver.rx.receive().expect("a right device").expect("a packet");
+        // Used to the traffic first.
+        if at >= 8 * usize::from(SIZE) {
+            if truesize + received.truesize > WINDOW_LEN {
+                break;
+            }
+            truesize += received.truesize;
+            payload += u64::from(received.len);
+            held.push(pair.driver.rx.hold().expect("few fragments"));
+        }
+        let _ = pair.driver.rx.flush();
+    }
+    held.into_iter().for_each(|held| pair.driver.rx.release(held));
+    payload
+}
+
+#[test]
+fn a_window_that_counts_truesize_holds_what_the_model_says() {
+    let rows: [(&str, &[usize]); 5] = [
+        ("MTU", &[MTU_LEN]),
+        ("9000", &[9014]),
+        ("64 KiB", &[LARGE_LEN]),
+        ("64 B and 9000", &[64, 9014]),
+        ("MTU and 64 KiB", &[MTU_LEN, MTU_LEN, MTU_LEN, MTU_LEN, LARGE_LEN]),
+    ];
+    let mut text = format!("{:<18}", "KiB of payload");
+    RxScheme::ALL.iter().for_each(|scheme| {
+        let _ = write!(text, "{:>10}", scheme.name());
+    });
+    text.push('\n');
+    for (name, lengths) in rows {
+        let payloads = RxScheme::ALL.map(|scheme| payload_in_window(scheme, lengths));
+        let _ = write!(text, "{name:<18}");
+        payloads.iter().for_each(|payload| {
+            let _ = write!(text, "{:>10}", payload / 1024);
+        });
+        text.push('\n');
+        let [big, page, mtu, ewma, adaptive] = payloads;
+        // The window ends with a whole packet: one of the longest more or less is no difference.
+        let slack = *lengths.iter().max().expect("packets") as u64;
+        assert!(adaptive + slack >= ewma.max(page).max(big), "{name}: {payloads:?}");
+        assert!(mtu >= big || name == "64 KiB", "{name}: {payloads:?}");
+    }
+    println!("{text}");
+    golden::compare("rx-buffers.md", "window", &text);
 }
 
 /// Memory that is held by packets is missing in the ring, is counted, and comes back without a
