@@ -20,6 +20,7 @@ mod runner;
 mod scenarios_attach;
 mod scenarios_control;
 mod scenarios_dpdk;
+mod scenarios_offload;
 mod scenarios_qemu;
 mod scenarios_uml;
 mod scenarios_unikernel;
@@ -114,6 +115,7 @@ fn carry_out(stage: &Stage, scenario: &Scenario) -> anyhow::Result<()> {
         Case::AttachQemu => scenarios_attach::qemu(stage),
         Case::AttachDpdk => scenarios_attach::dpdk(stage),
         Case::UmlControl => scenarios_control::control(stage),
+        Case::UmlMixed => scenarios_offload::mixed(stage),
         Case::QemuTap(case) => scenarios_qemu::tap(stage, case),
         Case::QemuReboot => scenarios_qemu::reboot(stage),
         Case::QemuReconnect => scenarios_qemu::reconnect(stage),

@@ -50,6 +50,8 @@ pub enum Case {
     AttachQemu,
     /// DPDK, given what `ringway attach` prints.
     AttachDpdk,
+    /// Guests with different offloads and a tap on one switch.
+    UmlMixed,
     /// A QEMU guest talks with this machine through a tap.
     QemuTap(QemuCase),
     /// The same, and it reboots.
@@ -74,6 +76,7 @@ pub fn scenarios() -> Vec<Scenario> {
     all.push(scenario("attach_uml", Needs::Uml, 120, Case::AttachUml));
     all.push(scenario("attach_qemu", Needs::Qemu, 120, Case::AttachQemu));
     all.push(scenario("attach_dpdk", Needs::Dpdk, 60, Case::AttachDpdk));
+    all.push(scenario("uml_mixed_offloads", Needs::Uml, 120, Case::UmlMixed));
     all.extend(qemu());
     let qemu = |name: &str, seconds, case| scenario(name, Needs::Qemu, seconds, case);
     all.push(qemu("qemu_reboot", 120, Case::QemuReboot));

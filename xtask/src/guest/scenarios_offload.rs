@@ -1,0 +1,98 @@
+//! Guests that have nothing in common on one switch: what one leaves undone, the other never sees.
+//!
+//! Two User Mode Linux guests and a tap. The first guest has an ordinary MTU, split rings, neither
+//! checksum nor segmentation offload, and small receive buffers; the second has everything.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::ensure;
+
+use super::ringway::{Ringway, Way};
+use super::stage::Stage;
+use super::traffic::{self, Side};
+use super::uml::{self, must};
+use super::{iperf, net};
+
+/// The guests' and this side's addresses.
+const PLAIN: &str = "10.99.0.1";
+const RICH: &str = "10.99.0.2";
+const HERE: &str = "10.99.0.3";
+
+const TAP: &str = "tap0";
+
+/// What the first guest does without; without checksums there is no segmentation either.
+const PLAIN_OPTIONS: &str = "packed=off,mrg_rxbuf=off,csum=off,guest_csum=off";
+const RICH_OPTIONS: &str = "mtu=9000";
+
+/// MTUs in bytes, and the longest packet of the smaller one.
+const MTU: u32 = 1500;
+const PACKET_LEN_MAX: u64 = 1514;
+
+/// Packets of this mean length can only be those of segmentation offload.
+const OFFLOADED_LEN_MIN: u64 = 4000;
+
+/// Longest time until the tap is there.
+const TAP_LIMIT: Duration = Duration::from_secs(10);
+
+/// TCP both ways between all three.
+///
+/// # Errors
+/// What did not work.
+pub fn mixed(stage: &Stage) -> anyhow::Result<()> {
+    let ports = [
+        format!("vm0=vm:{},{PLAIN_OPTIONS}", socket(stage, "vm0").display()),
+        format!("vm1=vm:{},{RICH_OPTIONS}", socket(stage, "vm1").display()),
+        format!("up=tap:{TAP}"),
+    ];
+    stage.step("ringway and two guests");
+    let ringway = Ringway::start(stage, &ports)?;
+    net::wait_exists(TAP, true, TAP_LIMIT)?;
+    net::set_up(TAP, HERE, MTU)?;
+    let mut plain = uml::start(stage, "vm0", &socket(stage, "vm0"))?;
+    let mut rich = uml::start(stage, "vm1", &socket(stage, "vm1"))?;
+    uml::wait_booted(&mut plain, PLAIN)?;
+    uml::wait_booted(&mut rich, RICH)?;
+    // Detached from the consoles, which belong to commands.
+    must(&mut plain, "iperf3 -s -D")?;
+    must(&mut rich, "iperf3 -s -D")?;
+    let _server = iperf::start_server(stage)?;
+    check_segments(stage, &ringway, &mut Side::Guest(&mut rich))?;
+    for (name, mut side, address) in [
+        ("guest with everything to guest without", Side::Guest(&mut rich), PLAIN),
+        ("tap to guest without", Side::Here, PLAIN),
+        ("tap to guest with everything", Side::Here, RICH),
+    ] {
+        stage.step(name);
+        let out = traffic::tcp(&mut side, address, 1, "")?.gigabits();
+        let back = traffic::tcp(&mut side, address, 1, "-R")?.gigabits();
+        stage.note(&format!("{name}: {out:.2} Gb/s out, {back:.2} Gb/s in"));
+    }
+    for (name, features) in [("vm0", false), ("vm1", true)] {
+        let port = ringway.port(name)?;
+        let names = ["GUEST_CSUM", "GUEST_TSO4", "GUEST_TSO6", "HOST_TSO4", "CSUM", "MRG_RXBUF"];
+        let features: Vec<_> = names.into_iter().map(|name| (name, features)).collect();
+        port.check_negotiated(if name == "vm0" { "split" } else { "packed" }, &features)?;
+        port.check_healthy(&["no_room", "link_down", "filtered"])?;
+    }
+    drop((plain, rich));
+    ringway.finish()
+}
+
+/// The packets that one guest sends are far longer than those that the other receives.
+fn check_segments(stage: &Stage, ringway: &Ringway, rich: &mut Side<'_>) -> anyhow::Result<()> {
+    stage.step("segmentation on delivery");
+    let moved = |name, way| anyhow::Ok(ringway.port(name)?.moved(way));
+    let before = (moved("vm1", Way::From)?, moved("vm0", Way::To)?);
+    traffic::tcp(rich, PLAIN, 1, "")?;
+    let sent = moved("vm1", Way::From)?.since(before.0);
+    let received = moved("vm0", Way::To)?.since(before.1);
+    stage.note(&format!("sent {sent}; received {received}"));
+    ensure!(sent.mean_len() > OFFLOADED_LEN_MIN, "{sent}: the sender does not leave it undone");
+    ensure!(received.mean_len() <= PACKET_LEN_MAX, "{received}: unsegmented packets");
+    Ok(())
+}
+
+fn socket(stage: &Stage, name: &str) -> PathBuf {
+    stage.file(&format!("{name}.sock"))
+}
