@@ -317,18 +317,17 @@ impl Worker {
         }
     }
 
-    /// A tap may hand us only what every running guest accepts.
+    /// A tap may leave undone what any running guest accepts: for the others it is completed on
+    /// delivery.
     pub(crate) fn refresh_tap_offloads(&mut self) {
-        let mut common: Option<TapOffloads> = None;
+        let mut wanted = TapOffloads::default();
         for port in &self.ports {
             let End::Guest(guest) = &port.end else { continue };
             if !guest.queues.is_running(Queue::ToGuest) {
                 continue;
             }
-            let accepted = TapOffloads::accepted_by(guest.queues.negotiated());
-            common = Some(common.map_or(accepted, |common| common.and(accepted)));
+            wanted = wanted.or(TapOffloads::accepted_by(guest.queues.negotiated()));
         }
-        let wanted = common.unwrap_or_default();
         for port in &mut self.ports {
             if let End::Tap(tap) = &mut port.end {
                 // What is not granted is only slower, never wrong.

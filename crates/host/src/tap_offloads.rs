@@ -1,8 +1,8 @@
 //! Which work on a tap's packets is left to their receiver.
 //!
-//! The kernel leaves undone only what every receiver accepts; the names are those of the guest's
-//! features (virtio 1.2 §5.1.3). Packets *to* the tap need no agreement: the kernel completes them,
-//! except unsegmented UDP before Linux 6.2.
+//! The kernel leaves undone what any receiver accepts; for the others it is completed on delivery
+//! (ADR 0014). The names are those of the guest's features (virtio 1.2 §5.1.3). Packets *to* the
+//! tap need no agreement: the kernel completes them, except unsegmented UDP before Linux 6.2.
 
 use ringway_net::Negotiated;
 
@@ -34,15 +34,15 @@ impl TapOffloads {
         }
     }
 
-    /// What both take.
+    /// What at least one takes.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn or(self, other: Self) -> Self {
         Self {
-            csum: self.csum && other.csum,
-            tso4: self.tso4 && other.tso4,
-            tso6: self.tso6 && other.tso6,
-            ecn: self.ecn && other.ecn,
-            uso: self.uso && other.uso,
+            csum: self.csum || other.csum,
+            tso4: self.tso4 || other.tso4,
+            tso6: self.tso6 || other.tso6,
+            ecn: self.ecn || other.ecn,
+            uso: self.uso || other.uso,
         }
     }
 
@@ -91,11 +91,11 @@ mod tests {
     }
 
     #[test]
-    fn two_receivers_get_what_both_take() {
-        let one = TapOffloads { uso: false, ..ALL };
-        let other = TapOffloads { tso6: false, ..ALL };
-        assert_eq!(one.and(other), TapOffloads { uso: false, tso6: false, ..ALL });
-        assert_eq!(ALL.and(ALL), ALL);
+    fn two_receivers_get_what_either_takes() {
+        let one = TapOffloads { csum: true, tso4: true, ..TapOffloads::default() };
+        let other = TapOffloads { csum: true, uso: true, ..TapOffloads::default() };
+        assert_eq!(one.or(other), TapOffloads { uso: true, ..one });
+        assert_eq!(TapOffloads::default().or(ALL), ALL);
     }
 
     #[test]
