@@ -88,7 +88,7 @@ impl Guest<'_> {
     fn serve<Q: DriverQueue, D: Doorbell>(self, queues: QueueSet<Q, D>, mut arena: Arena) -> ! {
         let pair = queues.pairs.into_iter().next().expect("bring-up starts a queue pair");
         let rx = RxOptions::negotiated(self.options.scheme, &self.negotiated);
-        let options = DriverOptions { rx, tx: TxOptions::default() };
+        let options = DriverOptions { rx, tx: TxOptions::negotiated(&self.negotiated) };
         let (receiveq, transmitq) = (pair.receiveq, pair.transmitq);
         let driver = NetDriver::new(receiveq.queue, transmitq.queue, &mut arena, &options);
         let driver = driver.expect("memory for the buffers");
