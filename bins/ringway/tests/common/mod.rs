@@ -24,8 +24,34 @@ pub struct Ringway {
 impl Ringway {
     /// Starts `ringway run` with these arguments and a control socket in the directory.
     pub fn run(directory: &Path, arguments: &[&str]) -> Self {
+        Self::start(Command::new(env!("CARGO_BIN_EXE_ringway")), directory, arguments)
+    }
+
+    /// The same in a network namespace of its own; `None`: such a thing cannot be made here.
+    pub fn run_in_namespace(directory: &Path, arguments: &[&str]) -> Option<Self> {
+        let namespace = ["--map-root-user", "--net"];
+        let tried = Command::new("unshare").args(namespace).arg("true").output().ok()?;
+        let has_driver = Path::new("/dev/net/tun").exists();
+        if !tried.status.success() || !has_driver {
+            return None;
+        }
+        let mut command = Command::new("unshare");
+        command.args(namespace).arg(env!("CARGO_BIN_EXE_ringway"));
+        Some(Self::start(command, directory, arguments))
+    }
+
+    /// Runs a command in the namespaces of this ringway; what it prints.
+    pub fn inside(&self, words: &[&str]) -> String {
+        let pid = self.child.id().to_string();
+        let namespaces = ["--preserve-credentials", "--user", "--net", "--target", &pid];
+        let output = Command::new("nsenter").args(namespaces).args(words).output();
+        let output = output.expect("nsenter is where unshare is");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn start(mut command: Command, directory: &Path, arguments: &[&str]) -> Self {
         let log = File::create(directory.join("log")).expect("a log");
-        let child = Command::new(env!("CARGO_BIN_EXE_ringway"))
+        let child = command
             .arg("run")
             .args(arguments)
             .arg("--control")

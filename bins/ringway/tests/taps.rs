@@ -1,0 +1,41 @@
+//! Taps that come, change and go, in a network namespace of their own.
+
+mod common;
+
+use common::{Ringway, wait_for};
+
+/// How often a tap is added and removed.
+const CYCLES: usize = 20;
+
+#[test]
+fn a_tap_is_made_changed_and_closed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["--port", "vm0=vm:vm0.sock"];
+    let Some(ringway) = Ringway::run_in_namespace(directory.path(), &ports) else {
+        println!("skipped: no network namespace or no /dev/net/tun here");
+        return;
+    };
+    let shown = || ringway.inside(&["ip", "-o", "link", "show"]);
+    // With the connection of the last question, which may not have been noticed to be over.
+    let fds = ringway.fds();
+    for cycle in 0..CYCLES {
+        ringway.told(&["port", "add", "up=tap:rwt0,mtu=1400"]);
+        assert!(shown().contains("rwt0"), "{cycle}");
+        ringway.told(&["port", "remove", "up"]);
+        assert!(!shown().contains("rwt0"), "{cycle}: it is closed when the answer comes");
+        wait_for("all fds closed", || (ringway.fds() <= fds).then_some(()));
+    }
+    ringway.told(&["port", "add", "up=tap:rwt0,mtu=1400"]);
+    assert!(shown().contains("mtu 1400"), "{}", shown());
+    ringway.told(&["port", "set", "up", "mtu=9000"]);
+    assert!(shown().contains("mtu 9000"), "{}", shown());
+    ringway.told(&["port", "set", "up", "link=down"]);
+    wait_for("no carrier", || (!shown().contains("LOWER_UP")).then_some(()));
+    ringway.told(&["port", "set", "up", "link=up"]);
+    wait_for("a carrier", || shown().contains("LOWER_UP").then_some(()));
+    // What the kernel refuses changes nothing.
+    ringway.inside(&["ip", "link", "del", "rwt0"]);
+    let complaint = ringway.refused(&["port", "set", "up", "mtu=1500"]);
+    assert!(complaint.contains("rwt0"), "{complaint}");
+    assert!(ringway.told(&["port", "list", "--toml"]).contains("mtu = 9000"));
+}
