@@ -148,3 +148,58 @@ pub(crate) fn slice(memory: SharedSlice, extent: Extent) -> SharedSlice {
         None => unreachable!("{extent:?} was cut from {} bytes", memory.len()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CHUNK_LEN: u32 = 65_536;
+    const CHUNKS: u32 = 4;
+
+    /// Memory that nobody touches: only its places are looked at.
+    fn memory() -> (RxMemory, Vec<u8>) {
+        let mut bytes = std::vec![0u8; (CHUNK_LEN * CHUNKS) as usize + 4096];
+        let start = bytes.as_ptr().align_offset(4096);
+        let len = (CHUNK_LEN * CHUNKS) as usize;
+        // SAFETY: inside the vector, which is returned along and not touched meanwhile.
+        #[allow(unsafe_code)]
+        let shared = unsafe { SharedSlice::new(bytes.as_mut_ptr().add(start), len) };
+        let mut arena = Arena::new(shared, 0x10_0000);
+        (RxMemory::new(&mut arena, CHUNK_LEN, CHUNKS).expect("room"), bytes)
+    }
+
+    proptest! {
+        /// Whatever is cut and given back in whatever order: buffers are as long as was asked, lie
+        /// inside one chunk, and never overlap; and in the end all memory is there again.
+        #[test]
+        fn buffers_never_overlap(steps in prop::collection::vec((1u32..=1024, 0usize..8), 1..400)) {
+            let (mut memory, _bytes) = memory();
+            let mut out: Vec<Extent> = Vec::new();
+            for (lines, back) in steps {
+                let len = lines * BUFFER_ALIGN;
+                if let Some(extent) = memory.cut(len) {
+                    prop_assert!(extent.len >= len && extent.len < 2 * len);
+                    let end = extent.offset + extent.len;
+                    prop_assert!(memory.is_one_chunk(extent.offset, end - 1));
+                    let apart = |other: &Extent| {
+                        end <= other.offset || other.offset + other.len <= extent.offset
+                    };
+                    prop_assert!(out.iter().all(apart), "{extent:?} in {out:?}");
+                    out.push(extent);
+                }
+                if back > 3 && back < out.len() {
+                    memory.give_back(out.swap_remove(back).offset);
+                }
+            }
+            out.iter().for_each(|extent| memory.give_back(extent.offset));
+            for _ in 0..CHUNKS {
+                prop_assert!(memory.cut(CHUNK_LEN).is_some());
+            }
+            prop_assert!(memory.cut(BUFFER_ALIGN).is_none());
+        }
+    }
+}
