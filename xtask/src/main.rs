@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod check;
 mod counts;
 mod demo;
@@ -54,10 +55,14 @@ enum Command {
     },
     /// Format, lints, tidy rules and unit tests
     Check,
-    /// Measure ringway against QEMU's own tap, in one guest
-    Bench,
     /// Build the bare-metal example and boot it under QEMU
     Unikernel(unikernel::Options),
+    /// Measure ringway beside its peers; without options a quick look
+    Bench {
+        /// Options of `ringway bench`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
+    },
     /// Format the tree
     Fmt,
     /// Check the rules of the tree
@@ -81,8 +86,8 @@ fn main() -> ExitCode {
         Command::Test { names, list: false } => test_run::command(&paths, &names),
         Command::Test { names, list: true } => test_run::list(&paths, &names),
         Command::Check => check::command(&paths),
-        Command::Bench => guest::bench(&paths),
         Command::Unikernel(options) => unikernel::command(&paths, &options),
+        Command::Bench { options } => bench::command(&paths, &options),
         Command::Fmt => check::format(&paths),
         Command::Tidy => tidy::command(&paths),
         Command::GuestOne { name, directory } => return guest::run_here(&paths, &name, &directory),

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::{Args, Subcommand, ValueEnum};
+use ringway_bench::instructions::{self, Golden};
 use ringway_bench::report::{Report, html, markdown, terminal};
-use ringway_bench::ring;
+use ringway_bench::{ring, rxbuf};
 use ringway_virtq::Format;
 
 /// Packet lengths of `--quick`, in bytes.
@@ -23,6 +24,43 @@ pub struct BenchArgs {
 enum What {
     /// Drivers and devices on one ring, ringway's and DPDK's, beside the limit of the machine
     Ring(RingArgs),
+    /// Kinds of traffic × schemes of receive buffers, into a receiver with a limit on memory
+    Rxbuf(RxbufArgs),
+    /// Instructions per packet, counted by valgrind: does not depend on what else the machine does
+    Instructions(InstructionsArgs),
+}
+
+/// `ringway bench rxbuf`
+#[derive(Debug, Args)]
+struct RxbufArgs {
+    /// How long each number is measured
+    #[arg(long, default_value_t = 0.5)]
+    seconds: f64,
+    /// How often everything is measured
+    #[arg(long, default_value_t = 5)]
+    repeats: usize,
+    /// A first impression: 0.05 s, once
+    #[arg(long, conflicts_with_all = ["seconds", "repeats"])]
+    quick: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// `ringway bench instructions`
+#[derive(Debug, Args)]
+struct InstructionsArgs {
+    /// Fail if a number is more than 3 % above the one in this file
+    #[arg(long, value_name = "FILE", conflicts_with = "accept")]
+    check: Option<PathBuf>,
+    /// Write the numbers to this file
+    #[arg(long, value_name = "FILE")]
+    accept: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Move packets in this format, to be counted (internal)
+    #[arg(long, hide = true, value_name = "FORMAT")]
+    run: Option<RingFormat>,
 }
 
 /// How results are shown.
@@ -83,6 +121,40 @@ pub fn bench(args: BenchArgs) -> anyhow::Result<()> {
             let report = ring::measure(&args.options()?)?;
             args.output.show(&report)
         }
+        What::Rxbuf(args) => {
+            let (seconds, repeats) =
+                if args.quick { (0.05, 1) } else { (args.seconds, args.repeats) };
+            let duration = Duration::try_from_secs_f64(seconds).context("--seconds")?;
+            let options = rxbuf::Options { duration, repeats, command: typed() };
+            args.output.show(&rxbuf::measure(&options)?)
+        }
+        What::Instructions(args) => args.count(),
+    }
+}
+
+impl InstructionsArgs {
+    fn count(&self) -> anyhow::Result<()> {
+        if let Some(format) = self.run {
+            return instructions::run(format.into());
+        }
+        let counts = instructions::count(&["bench", "instructions", "--run"])?;
+        if self.json {
+            let numbers =
+                counts.iter().map(|count| (count.name.clone(), count.instructions.into()));
+            let numbers: serde_json::Map<String, serde_json::Value> = numbers.collect();
+            println!("{}", serde_json::to_string_pretty(&numbers)?);
+        } else {
+            print!("{}", Golden::text(&counts));
+        }
+        if let Some(file) = &self.accept {
+            std::fs::write(file, Golden::text(&counts))
+                .with_context(|| file.display().to_string())?;
+        }
+        let Some(file) = &self.check else { return Ok(()) };
+        let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+        let complaints = Golden::parse(&text)?.complaints(&counts);
+        ensure!(complaints.is_empty(), "{}", complaints.join("\n"));
+        Ok(())
     }
 }
 

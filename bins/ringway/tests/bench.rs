@@ -49,6 +49,18 @@ fn every_row_of_the_ring_is_measured_in_both_formats_and_directions() {
 }
 
 #[test]
+fn every_scheme_gets_every_kind_of_traffic_through() {
+    let json = bench(&["rxbuf", "--seconds", "0.001", "--repeats", "1", "--json"]);
+    let report: Value = serde_json::from_str(&json).expect("JSON");
+    let rows = report["tables"][0]["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 30);
+    for row in rows {
+        assert!(row[2]["median"].as_f64() > Some(0.0), "{row}");
+        assert!(row[5]["median"].as_f64() >= Some(0.99), "{row}");
+    }
+}
+
+#[test]
 fn a_length_that_is_not_possible_is_refused() {
     let output = Command::new(env!("CARGO_BIN_EXE_ringway"))
         .args(["bench", "ring", "--sizes", "63"])

@@ -35,10 +35,8 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 
-use crate::check::build_ringway;
 use crate::counts::Counts;
 use crate::paths::Paths;
-use crate::setup::{self, For};
 use crate::unikernel;
 use plan::{Case, Needs, Scenario};
 use stage::Stage;
@@ -75,13 +73,11 @@ fn has_image(paths: &Paths) -> bool {
     built.is_ok()
 }
 
-/// `./x bench`: what can be measured so far.
+/// Measures ringway against QEMU's own tap, in one guest.
 ///
 /// # Errors
-/// It does not build, or the measurement fails.
+/// The measurement fails.
 pub fn bench(paths: &Paths) -> anyhow::Result<()> {
-    setup::prepare(paths, For::Test)?;
-    build_ringway(paths)?;
     let counts = run(paths, |name| name == plan::SANITY);
     if counts.passed != 1 {
         bail!("{}: {counts}", plan::SANITY);

@@ -2,8 +2,8 @@
 //! them, so that only the ends differ.
 //!
 //! How: [`Work`] runs rounds of at most [`BATCH`] packets, stage by stage: move, publish, count.
-//! Every [`SAMPLE_EVERY`]th round that moved something is timed; that is the cost of a packet on
-//! this side, waiting not counted.
+//! Every [`SAMPLE_EVERY`]th round that moved something is timed; the median of these times is the
+//! cost of a packet on this side, whatever else the processor did in between.
 //!
 //! Limits: one packet length at a time; ends are polled and never sleep.
 
@@ -92,8 +92,6 @@ fn stamp_of(packet: &[u8]) -> u64 {
 #[repr(align(128))]
 pub(super) struct Counts {
     packets: AtomicU64,
-    timed_packets: AtomicU64,
-    timed_ns: AtomicU64,
 }
 
 impl Counts {
@@ -102,24 +100,19 @@ impl Counts {
         self.packets.load(Ordering::Relaxed)
     }
 
-    /// Packets that were timed, and the ns that they took.
-    pub fn timed(&self) -> (u64, u64) {
-        let packets = self.timed_packets.load(Ordering::Relaxed);
-        (packets, self.timed_ns.load(Ordering::Relaxed))
-    }
-
     /// Only one thread writes, so that a plain store is enough.
-    fn add(&self, packets: usize, ns: Option<u64>) {
-        let packets = packets as u64;
-        let bump = |counter: &AtomicU64, by| {
-            counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
-        };
-        bump(&self.packets, packets);
-        if let Some(ns) = ns {
-            bump(&self.timed_packets, packets);
-            bump(&self.timed_ns, ns);
-        }
+    fn add(&self, packets: usize) {
+        self.packets.store(self.packets() + packets as u64, Ordering::Relaxed);
     }
+}
+
+/// What a side knows when it is over.
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    /// Ns of processor time per packet, if packets were moved.
+    pub cost_ns: Option<f64>,
+    /// Round trips in ns, if it took times.
+    pub round_trips: Option<Histogram<u64>>,
 }
 
 /// What a side does.
@@ -159,15 +152,13 @@ impl Probe {
     /// At that many packets per second, or as many as there is room for; times are taken from
     /// `warm_up` after the first packet was back.
     pub fn new(packets_per_second: Option<f64>, warm_up: Duration) -> Self {
-        let round_trips = Histogram::new_with_max(ROUND_TRIP_MAX_NS, 3)
-            .expect("three digits of ten seconds are possible");
         Self {
             every: packets_per_second
                 .map_or(Duration::ZERO, |rate| Duration::from_secs_f64(1.0 / rate.max(1.0))),
             started: None,
             due: Duration::ZERO,
             warm_up,
-            round_trips,
+            round_trips: histogram(),
         }
     }
 
@@ -241,6 +232,8 @@ pub(super) struct Work<'a> {
     received: Vec<u8>,
     counts: &'a Counts,
     until_timed: u32,
+    /// In tenths of ns per packet.
+    costs: Histogram<u64>,
 }
 
 impl<'a> Work<'a> {
@@ -248,7 +241,8 @@ impl<'a> Work<'a> {
     pub fn new(role: Role, len: usize, counts: &'a Counts) -> std::io::Result<Self> {
         let room = ringway_net::PACKET_LEN_MAX as usize;
         let (packet, received) = (Template::new(len)?, vec![0; room]);
-        Ok(Self { role, packet, received, counts, until_timed: SAMPLE_EVERY })
+        let costs = histogram();
+        Ok(Self { role, packet, received, counts, until_timed: SAMPLE_EVERY, costs })
     }
 
     /// Runs that many rounds, or fewer if told to stop.
@@ -268,19 +262,27 @@ impl<'a> Work<'a> {
                 std::hint::spin_loop();
                 continue;
             }
-            let ns = began.map(|began| ns_of(began.elapsed()));
-            self.until_timed = if ns.is_some() { SAMPLE_EVERY } else { self.until_timed - 1 };
-            self.counts.add(moved, ns);
+            if let Some(began) = began {
+                self.costs.saturating_record(ns_of(began.elapsed()) * 10 / moved as u64);
+                self.until_timed = SAMPLE_EVERY;
+            }
+            self.until_timed -= 1;
+            self.counts.add(moved);
         }
         Ok(())
     }
 
-    /// The times that were taken, if that was its role.
-    pub fn round_trips(self) -> Option<Histogram<u64>> {
-        match self.role {
+    /// What it knows now that it is over.
+    pub fn end(self) -> Ended {
+        // A cost is far below 2^53.
+        #[allow(clippy::cast_precision_loss)]
+        let cost_ns =
+            (!self.costs.is_empty()).then(|| self.costs.value_at_quantile(0.5) as f64 / 10.0);
+        let round_trips = match self.role {
             Role::Probe(probe) => Some(probe.round_trips),
             Role::Send | Role::Receive | Role::Echo => None,
-        }
+        };
+        Ended { cost_ns, round_trips }
     }
 
     fn round(&mut self, end: &mut impl End) -> Result<usize, Broken> {
@@ -329,6 +331,11 @@ fn receive_batch<E: End>(
         end.flush_received();
     }
     Ok(received)
+}
+
+/// Three digits of any time up to [`ROUND_TRIP_MAX_NS`].
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_max(ROUND_TRIP_MAX_NS, 3).expect("three digits are possible")
 }
 
 fn ns_of(duration: Duration) -> u64 {

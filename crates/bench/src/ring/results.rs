@@ -16,9 +16,8 @@ const METHOD: [&str; 8] = [
     "ringway's sender copies each packet from memory of its own, its receiver copies each packet \
      into memory of its own. DPDK's programs (testpmd txonly and rxonly) write 42 bytes of a packet \
      that they send, and leave what they receive where it is.",
-    "CPU ns per packet: the processor time of rounds that moved packets, by the packets. A side that \
-     waits for the other in the middle of a round pays for it; testpmd as a sender also counts \
-     rounds that find no room.",
+    "CPU ns per packet: how long rounds that moved packets took, by the packets. Of ringway's sides the \
+     median over rounds; of testpmd the mean, which as a sender also counts rounds that find no room.",
     "Round trips: one side sends at half the rate at which packets go there and back at most, the \
      other one sends each packet back at once; the time counts from when a packet was due.",
     "Rows are measured one right after the other, and all of it again for each repeat. Numbers are \

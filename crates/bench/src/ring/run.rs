@@ -17,7 +17,7 @@ use ringway_virtq::{Broken, Format};
 
 use super::device::Backend;
 use super::driver::AnyDriverEnd;
-use super::end::{Counts, End, Probe, Role, Work};
+use super::end::{Counts, End, Ended, Probe, Role, Work};
 use super::limit::LimitEnd;
 use super::testpmd::{Dpdk, Forward, Part, Setting, Testpmd};
 use crate::machine::pin;
@@ -98,8 +98,6 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-type Times = Option<Histogram<u64>>;
-
 impl Setup<'_> {
     /// Sends in one direction as fast as it goes.
     ///
@@ -112,10 +110,13 @@ impl Setup<'_> {
         let forward = |sends: bool| if sends { Forward::Send } else { Forward::Receive };
         let forwards = [forward(guest_sends), forward(!guest_sends)];
         let mut found = Throughput::default();
-        self.run(roles, forwards, |shared, programs| {
+        let ended = self.run(roles, forwards, |shared, programs| {
             found = self.watch_throughput(guest_sends, shared, programs)?;
             Ok(())
         })?;
+        for (cost_ns, side) in found.cost_ns.iter_mut().zip(&ended) {
+            *cost_ns = cost_ns.or(side.cost_ns);
+        }
         Ok(found)
     }
 
@@ -124,18 +125,18 @@ impl Setup<'_> {
     ///
     /// # Errors
     /// As [`throughput`](Self::throughput).
-    pub fn round_trips(&self, rate: Option<f64>) -> anyhow::Result<(f64, Times)> {
+    pub fn round_trips(&self, rate: Option<f64>) -> anyhow::Result<(f64, Option<Histogram<u64>>)> {
         let probe = || Role::Probe(Box::new(Probe::new(rate, self.duration / 4)));
         let driver_probes = !matches!(self.row, Row::Pair { driver: Who::Dpdk, .. });
         let roles = if driver_probes { [probe(), Role::Echo] } else { [Role::Echo, probe()] };
         let mut rate = 0.0;
-        let times = self.run(roles, [Forward::Echo; 2], |shared, _| {
+        let ended = self.run(roles, [Forward::Echo; 2], |shared, _| {
             let counts = if driver_probes { &shared.sides[DRIVER] } else { &shared.sides[DEVICE] };
             self.wait_until_flowing(shared, counts, 0)?;
             rate = self.watch(counts);
             Ok(())
         })?;
-        Ok((rate, times))
+        Ok((rate, ended.into_iter().find_map(|side| side.round_trips)))
     }
 
     /// Starts both sides, lets `watch` look, stops both.
@@ -144,7 +145,7 @@ impl Setup<'_> {
         roles: [Role; 2],
         forwards: [Forward; 2],
         watch: impl FnOnce(&Shared, &mut [Option<Testpmd>; 2]) -> anyhow::Result<()>,
-    ) -> anyhow::Result<Times> {
+    ) -> anyhow::Result<[Ended; 2]> {
         let directory = tempfile::Builder::new().prefix("ringway-bench").tempdir()?;
         let socket = directory.path().join("s");
         let shared = Shared::default();
@@ -152,29 +153,31 @@ impl Setup<'_> {
         thread::scope(|scope| {
             let _stop = StopAtEnd(&shared.stop);
             let mut programs = [None, None];
-            let mut threads: Vec<ScopedJoinHandle<'_, anyhow::Result<Times>>> = Vec::new();
+            let mut threads: [Option<ScopedJoinHandle<'_, anyhow::Result<Ended>>>; 2] =
+                [None, None];
             let shared = &shared;
             match self.row {
                 Row::Limit => {
                     let (one, other) = LimitEnd::pair(self.packet_len, self.queue_size)?;
-                    threads.push(scope.spawn(move || self.limit(one, driver_role, shared, DRIVER)));
-                    threads
-                        .push(scope.spawn(move || self.limit(other, device_role, shared, DEVICE)));
+                    threads[DRIVER] =
+                        Some(scope.spawn(move || self.limit(one, driver_role, shared, DRIVER)));
+                    threads[DEVICE] =
+                        Some(scope.spawn(move || self.limit(other, device_role, shared, DEVICE)));
                 }
                 Row::Pair { driver, device } => {
                     // The device listens before its driver comes.
                     if device == Who::Ringway {
                         let backend = Backend::bind(&socket)?;
-                        threads
-                            .push(scope.spawn(move || self.device(backend, device_role, shared)));
+                        threads[DEVICE] =
+                            Some(scope.spawn(move || self.device(backend, device_role, shared)));
                     } else {
                         programs[DEVICE] =
                             Some(self.testpmd(Part::Device, forwards[DEVICE], &socket)?);
                     }
                     if driver == Who::Ringway {
                         let socket = socket.clone();
-                        threads
-                            .push(scope.spawn(move || self.driver(&socket, driver_role, shared)));
+                        threads[DRIVER] =
+                            Some(scope.spawn(move || self.driver(&socket, driver_role, shared)));
                     } else {
                         programs[DRIVER] =
                             Some(self.testpmd(Part::Driver, forwards[DRIVER], &socket)?);
@@ -183,12 +186,13 @@ impl Setup<'_> {
             }
             let watched = watch(shared, &mut programs);
             shared.stop.store(true, Ordering::Relaxed);
-            let mut times = None;
-            for side in threads {
-                let ended = side.join().map_err(|_| anyhow!("a side panicked"))?;
-                times = times.or(ended?);
+            let mut ended = [Ended::default(), Ended::default()];
+            for (place, side) in ended.iter_mut().zip(threads) {
+                if let Some(side) = side {
+                    *place = side.join().map_err(|_| anyhow!("a side panicked"))??;
+                }
             }
-            watched.map(|()| times)
+            watched.map(|()| ended)
         })
     }
 
@@ -198,17 +202,17 @@ impl Setup<'_> {
         role: Role,
         shared: &Shared,
         side: usize,
-    ) -> anyhow::Result<Times> {
+    ) -> anyhow::Result<Ended> {
         let _stop = StopAtEnd(&shared.stop);
         pin(self.processors[side])?;
         let mut work = Work::new(role, self.packet_len, &shared.sides[side])?;
         while !shared.stop.load(Ordering::Relaxed) {
             work.rounds(&mut end, ROUNDS, &shared.stop).map_err(broken)?;
         }
-        Ok(work.round_trips())
+        Ok(work.end())
     }
 
-    fn driver(&self, socket: &Path, role: Role, shared: &Shared) -> anyhow::Result<Times> {
+    fn driver(&self, socket: &Path, role: Role, shared: &Shared) -> anyhow::Result<Ended> {
         let _stop = StopAtEnd(&shared.stop);
         pin(self.processors[DRIVER])?;
         let mut work = Work::new(role, self.packet_len, &shared.sides[DRIVER])?;
@@ -216,10 +220,10 @@ impl Setup<'_> {
             AnyDriverEnd::Split(mut end) => drive(&mut end, &mut work, &shared.stop)?,
             AnyDriverEnd::Packed(mut end) => drive(&mut end, &mut work, &shared.stop)?,
         }
-        Ok(work.round_trips())
+        Ok(work.end())
     }
 
-    fn device(&self, mut backend: Backend, role: Role, shared: &Shared) -> anyhow::Result<Times> {
+    fn device(&self, mut backend: Backend, role: Role, shared: &Shared) -> anyhow::Result<Ended> {
         let _stop = StopAtEnd(&shared.stop);
         pin(self.processors[DEVICE])?;
         let mut work = Work::new(role, self.packet_len, &shared.sides[DEVICE])?;
@@ -234,7 +238,7 @@ impl Setup<'_> {
             };
             moved.map_err(broken)?;
         }
-        Ok(work.round_trips())
+        Ok(work.end())
     }
 
     fn testpmd(&self, part: Part, forward: Forward, socket: &Path) -> anyhow::Result<Testpmd> {
@@ -281,15 +285,12 @@ impl Setup<'_> {
             (None, None) => bail!("nobody receives"),
         };
         let mut found = Throughput { packets_per_second, ..Throughput::default() };
-        for side in [0, 1] {
-            found.cost_ns[side] = match &mut programs[side] {
-                Some(program) => {
-                    found.commands.push(program.command.clone());
-                    found.version = program.version();
-                    program.cost_ns()?
-                }
-                None => cost_ns(&sides[side]),
-            };
+        for (cost_ns, program) in found.cost_ns.iter_mut().zip(programs) {
+            if let Some(program) = program {
+                found.commands.push(program.command.clone());
+                found.version = program.version();
+                *cost_ns = program.cost_ns()?;
+            }
         }
         Ok(found)
     }
@@ -341,12 +342,4 @@ fn drive(end: &mut impl End, work: &mut Work<'_>, stop: &AtomicBool) -> anyhow::
 #[allow(clippy::needless_pass_by_value)]
 fn broken(broken: Broken) -> anyhow::Error {
     anyhow!("the peer broke the ring: {}", broken.0)
-}
-
-/// Ns per packet of the rounds that were timed.
-fn cost_ns(counts: &Counts) -> Option<f64> {
-    let (packets, ns) = counts.timed();
-    // Both are far below 2^53.
-    #[allow(clippy::cast_precision_loss)]
-    (packets > 0).then(|| ns as f64 / packets as f64)
 }

@@ -1,0 +1,83 @@
+//! A driver and a device on the same rings in one thread: everything between two packets is ours,
+//! and nothing waits for another core.
+//!
+//! Limits: one queue pair; nobody is notified.
+
+use anyhow::anyhow;
+use ringway_device::{FromGuest, ToGuest};
+use ringway_driver::{Arena, DriverOptions, NetDriver, RxOptions, TxOptions};
+use ringway_net::{Counters, Features, Negotiated};
+use ringway_testkit::{Ring, TestMemory};
+use ringway_virtq::{Arm, DeviceQueue, DriverQueue, Format, Position, QueueSetup, Regions};
+
+/// Where the memory is for the device.
+const BUFFERS_AT: u64 = 1 << 32;
+const RINGS_AT: u64 = 1 << 20;
+const RINGS_LEN: u64 = 1 << 20;
+
+/// Both sides of one queue pair.
+#[derive(Debug)]
+pub(crate) struct Mirror<D, V> {
+    pub driver: NetDriver<D>,
+    pub to_guest: ToGuest<V>,
+    pub from_guest: FromGuest<V>,
+    /// Keeps everything mapped.
+    _memory: TestMemory,
+}
+
+/// How the driver works.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Options {
+    pub rx: RxOptions,
+    /// Longest packet that the driver sends, in bytes.
+    pub tx_len_max: u32,
+    pub queue_size: u16,
+    /// Bytes for buffers, a multiple of a page.
+    pub buffers_len: u64,
+}
+
+impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
+    /// Starts both, polling.
+    pub fn new(options: &Options) -> anyhow::Result<Self> {
+        let mut features = Features::OFFERED;
+        features.set(Features::RING_PACKED, D::FORMAT == Format::Packed);
+        features.set(Features::MRG_RXBUF, options.rx.mergeable);
+        let negotiated = Negotiated::new(features.drop_unmet());
+        let negotiated = negotiated.map_err(|why| anyhow!("features: {why}"))?;
+        let memory = TestMemory::new(&[(BUFFERS_AT, options.buffers_len), (RINGS_AT, RINGS_LEN)])?;
+        let full = |_| anyhow!("the memory is full");
+        let mut rings = Arena::new(memory.region(1), RINGS_AT);
+        let mut carve =
+            || Ring::carve(&mut rings, D::FORMAT, options.queue_size, negotiated.options);
+        let rings = [carve().map_err(full)?, carve().map_err(full)?];
+        let mut buffers = Arena::new(memory.region(0), BUFFERS_AT);
+        let [rx, tx] = rings.map(|ring| ring.start::<D>(negotiated.options));
+        let tx_options = TxOptions { packet_len_max: options.tx_len_max, ..TxOptions::default() };
+        let driver_options = DriverOptions { rx: options.rx, tx: tx_options };
+        let mut driver = NetDriver::new(rx, tx, &mut buffers, &driver_options).map_err(full)?;
+        // The device is looked at and not told.
+        let _ = driver.rx.flush();
+        let _ = driver.rx.arm_calls(Arm::Never);
+        let regions = memory.regions();
+        let [to, from] = rings.map(|ring| start::<V>(&ring, &negotiated, &regions));
+        let mut to_guest = ToGuest::new(to?, regions.clone(), negotiated, Counters::default());
+        let mut from_guest = FromGuest::new(from?, regions, negotiated, Counters::default());
+        to_guest.arm_kicks(Arm::Never);
+        from_guest.arm_kicks(Arm::Never);
+        Ok(Self { driver, to_guest, from_guest, _memory: memory })
+    }
+}
+
+fn start<V: DeviceQueue>(
+    ring: &Ring,
+    negotiated: &Negotiated,
+    regions: &Regions,
+) -> anyhow::Result<V> {
+    let setup = QueueSetup {
+        size: ring.size,
+        areas: ring.areas(),
+        position: Position::FRESH,
+        options: negotiated.options,
+    };
+    V::start(&setup, regions).map_err(|broken| anyhow!("queue: {}", broken.0))
+}

@@ -1,0 +1,302 @@
+//! `ringway bench rxbuf`: kinds of traffic × schemes of receive buffers, through a real ring, into
+//! a receiver that may only hold so much memory.
+//!
+//! How: the device puts packets in; the driver takes each out of the ring and holds it, as a socket
+//! would, until all that it holds reaches [`HELD_MAX`] bytes of memory, whole buffers counted
+//! (`truesize`). Then its application reads everything and gives the memory back. The more memory a
+//! scheme ties up per byte of payload, the less fits the limit.
+//!
+//! Limits: one thread, so no cache line moves between cores; what a smaller window costs over a
+//! network is not in the rate but in its own column.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use ringway_driver::{FRAGMENTS_MAX, Held, NetRx, RxOptions, RxScheme};
+use ringway_net::{NetHeader, Packet, PacketSink, Put};
+use ringway_testkit::TestMemory;
+use ringway_virtq::{SharedSlice, SplitDevice, SplitDriver};
+
+use crate::machine::{Machine, date, pin, processors};
+use crate::mirror::{Mirror, Options as MirrorOptions};
+use crate::progress::Progress;
+use crate::report::{Cell, Group, Plot, Report, Table};
+use crate::{Spread, ratios};
+
+/// Bytes of memory that the receiver holds at most: what Linux gives a socket by default.
+const HELD_MAX: u64 = 212_992;
+/// Entries of the receiveq.
+const QUEUE_SIZE: u16 = 256;
+/// Packets between two publications.
+const BATCH: usize = 32;
+/// Room for the largest buffers in every entry, and for what is held.
+const BUFFERS_LEN: u64 = 64 << 20;
+/// Rounds without a packet until that is an error.
+const STALLED_ROUNDS_MAX: u32 = 1000;
+/// Longest packet of any kind of traffic, in bytes.
+const PACKET_LEN_MAX: usize = 65_226;
+
+/// Kinds of traffic: a name, and lengths in bytes that follow each other again and again.
+const WORKLOADS: [(&str, &[usize]); 6] = [
+    ("acknowledgements", &[66]),
+    ("MTU 1500", &[1514]),
+    ("MTU 9000", &[9014]),
+    ("64 KiB GSO", &[65_226]),
+    ("64 KiB GSO among acknowledgements", &[65_226, 66, 66, 66]),
+    (
+        "mixed small (7 × 64, 4 × 570, 1 × 1514)",
+        &[64, 570, 64, 64, 570, 64, 1514, 64, 570, 64, 570, 64],
+    ),
+];
+
+/// How much is measured.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long each number is measured.
+    pub duration: Duration,
+    /// How often everything is measured.
+    pub repeats: usize,
+    /// The command line, for the report.
+    pub command: String,
+}
+
+/// One measurement.
+#[derive(Debug, Clone, Copy, Default)]
+struct Found {
+    packets: u64,
+    payload: u64,
+    truesize: u64,
+    /// Buffer length at the end, in bytes.
+    buffer_len: u32,
+    seconds: f64,
+}
+
+/// Measures.
+///
+/// # Errors
+/// A scheme does not get its packets through.
+pub fn measure(options: &Options) -> anyhow::Result<Report> {
+    let machine = Machine::look();
+    let began = date()?;
+    if let Some(&first) = processors().first() {
+        pin(first)?;
+    }
+    let mut found = vec![Vec::new(); WORKLOADS.len() * RxScheme::ALL.len()];
+    let mut progress = Progress::start(options.repeats * found.len());
+    for _ in 0..options.repeats {
+        let tasks =
+            WORKLOADS.iter().flat_map(|workload| RxScheme::ALL.map(|scheme| (workload, scheme)));
+        for (place, ((name, lens), scheme)) in found.iter_mut().zip(tasks) {
+            let task = || format!("{name}, {}", scheme.name());
+            progress.step(&task());
+            place.push(measure_one(lens, scheme, options.duration).with_context(task)?);
+        }
+    }
+    progress.end();
+    Ok(report(options, machine, began, &found))
+}
+
+fn measure_one(lens: &[usize], scheme: RxScheme, duration: Duration) -> anyhow::Result<Found> {
+    // Twice the limit: a packet is held before the limit is looked at.
+    let spare_len = u32::try_from(2 * HELD_MAX).unwrap_or(u32::MAX);
+    let mut mirror = Mirror::<SplitDriver, SplitDevice>::new(&MirrorOptions {
+        rx: RxOptions { spare_len, ..RxOptions::of(scheme) },
+        tx_len_max: 64,
+        queue_size: QUEUE_SIZE,
+        buffers_len: BUFFERS_LEN,
+    })?;
+    let outside = TestMemory::new(&[(0, (PACKET_LEN_MAX as u64).next_multiple_of(4096))])?;
+    let mut lens = lens.iter().cycle();
+    let mut next = lens.next().copied().context("a length")?;
+    let mut receiver = Receiver::new();
+    let mut found = Found::default();
+    let mut began = Instant::now();
+    let mut is_warm = false;
+    loop {
+        let elapsed = began.elapsed();
+        if is_warm && elapsed >= duration && found.packets > 0 {
+            found.seconds = elapsed.as_secs_f64();
+            break;
+        }
+        if !is_warm && elapsed >= duration / 4 {
+            (is_warm, began, found) = (true, Instant::now(), Found::default());
+        }
+        let mut put = 0;
+        while put < BATCH && put_one(&mut mirror.to_guest, outside.region(0), next)? {
+            next = lens.next().copied().context("a length")?;
+            put += 1;
+        }
+        mirror.to_guest.flush();
+        let received = receiver.take(&mut mirror.driver.rx, &mut found)?;
+        let is_idle = put == 0 && received == 0;
+        receiver.check_progress(is_idle)?;
+        if is_idle || receiver.truesize >= HELD_MAX {
+            receiver.read(&mut mirror.driver.rx);
+        }
+        let _ = mirror.driver.rx.flush();
+    }
+    found.buffer_len = mirror.driver.rx.statistics().buffer_len;
+    Ok(found)
+}
+
+fn put_one(sink: &mut impl PacketSink, memory: SharedSlice, len: usize) -> anyhow::Result<bool> {
+    let payload = [memory.split_at(len).0];
+    let len = u32::try_from(len).unwrap_or(u32::MAX);
+    match sink.put(&Packet { header: NetHeader::default(), payload: &payload, len }) {
+        Put::Done => Ok(true),
+        Put::NoRoom => Ok(false),
+        Put::Refused | Put::Unfinished => bail!("the device refused {len} bytes"),
+    }
+}
+
+/// What a socket and its application do.
+struct Receiver {
+    held: Vec<Held>,
+    truesize: u64,
+    into: Vec<u8>,
+    /// Rounds one after the other in which nothing moved.
+    stalled: u32,
+}
+
+impl Receiver {
+    fn new() -> Self {
+        // As many as there can be: each is accounted for with its linear area at least.
+        Self { held: Vec::with_capacity(4096), truesize: 0, into: vec![0; 65_600], stalled: 0 }
+    }
+
+    /// Holds what has arrived, until the limit; what is in too many places to be held is copied.
+    fn take(&mut self, rx: &mut NetRx<SplitDriver>, found: &mut Found) -> anyhow::Result<usize> {
+        let mut received = 0;
+        while self.truesize < HELD_MAX {
+            let packet = match rx.receive() {
+                Ok(Some(packet)) => packet,
+                Ok(None) => break,
+                Err(broken) => bail!("the ring is broken: {}", broken.0),
+            };
+            received += 1;
+            found.packets += 1;
+            found.payload += u64::from(packet.len);
+            if packet.fragments().len() > FRAGMENTS_MAX {
+                // Into memory of its own, as long as itself.
+                packet.copy_to(&mut self.into[..packet.len as usize]);
+                found.truesize += u64::from(packet.len);
+                continue;
+            }
+            found.truesize += u64::from(packet.truesize);
+            self.truesize += u64::from(packet.truesize);
+            self.held.extend(rx.hold());
+        }
+        Ok(received)
+    }
+
+    /// One idle round is ended by reading; many show that nothing will ever move again.
+    fn check_progress(&mut self, is_idle: bool) -> anyhow::Result<()> {
+        self.stalled = if is_idle { self.stalled + 1 } else { 0 };
+        if self.stalled > STALLED_ROUNDS_MAX {
+            bail!("nothing moves any more");
+        }
+        Ok(())
+    }
+
+    /// The application reads everything.
+    fn read(&mut self, rx: &mut NetRx<SplitDriver>) {
+        for held in self.held.drain(..) {
+            held.copy_to(&mut self.into[..held.len as usize]);
+            std::hint::black_box(&self.into);
+            rx.release(held);
+        }
+        self.truesize = 0;
+    }
+}
+
+// Numbers of packets and bytes are far below 2^53.
+#[allow(clippy::cast_precision_loss)]
+impl Found {
+    fn gigabits(&self) -> f64 {
+        self.payload as f64 * 8.0 / 1e9 / self.seconds
+    }
+
+    fn ns_per_packet(&self) -> f64 {
+        self.seconds * 1e9 / self.packets as f64
+    }
+
+    fn memory_per_byte(&self) -> f64 {
+        self.truesize as f64 / self.payload as f64
+    }
+
+    fn payload_held(&self) -> f64 {
+        HELD_MAX as f64 / self.memory_per_byte() / 1024.0
+    }
+}
+
+fn report(options: &Options, machine: Machine, date: String, found: &[Vec<Found>]) -> Report {
+    let schemes = RxScheme::ALL;
+    let mut rows = Vec::new();
+    let mut groups = Vec::new();
+    for ((name, _), of_workload) in WORKLOADS.iter().zip(found.chunks(schemes.len())) {
+        let rates = |found: &Vec<Found>| -> Vec<Option<f64>> {
+            found.iter().map(|found| Some(found.gigabits())).collect()
+        };
+        let page = rates(&of_workload[1]);
+        let mut values = Vec::new();
+        for (scheme, found) in schemes.iter().zip(of_workload) {
+            let column = |value: fn(&Found) -> f64, digits| {
+                Cell::number(Spread::of(found.iter().map(value)), digits)
+            };
+            rows.push(vec![
+                Cell::text(*name),
+                Cell::text(scheme.name()),
+                column(Found::gigabits, 2),
+                Cell::number(Spread::of(ratios(&rates(found), &page)), 2),
+                column(Found::ns_per_packet, 1),
+                column(Found::memory_per_byte, 2),
+                column(Found::payload_held, 0),
+                column(|found| f64::from(found.buffer_len), 0),
+            ]);
+            values.push(Spread::of(found.iter().map(Found::memory_per_byte)));
+        }
+        groups.push(Group { name: (*name).to_string(), values });
+    }
+    let columns = [
+        "traffic",
+        "scheme",
+        "Gb/s",
+        "× page",
+        "ns/packet",
+        "memory per payload byte",
+        "KiB of payload within the limit",
+        "buffer at the end, bytes",
+    ];
+    let title = "Receive buffers".to_string();
+    Report {
+        title: "ringway bench rxbuf".to_string(),
+        date,
+        command: options.command.clone(),
+        machine,
+        method: method(options),
+        left_out: Vec::new(),
+        commands: Vec::new(),
+        tables: vec![Table { title, columns: columns.map(str::to_string).to_vec(), rows }],
+        plots: vec![Plot {
+            title: "Memory held per byte of payload".to_string(),
+            unit: "bytes".to_string(),
+            series: schemes.map(|scheme| scheme.name().to_string()).to_vec(),
+            groups,
+        }],
+    }
+}
+
+fn method(options: &Options) -> Vec<String> {
+    let seconds = options.duration.as_secs_f64();
+    vec![
+        format!("{} repeats of {seconds} s for each number; split ring.", options.repeats),
+        format!(
+            "Device and driver in one thread, a receiveq of {QUEUE_SIZE} entries. The driver takes \
+             packets out of the ring and holds them until they tie up {HELD_MAX} bytes of memory, \
+             whole buffers counted; then the application reads all of them."
+        ),
+        "Rows are measured one right after the other, and all of it again for each repeat. Numbers \
+         are medians (lowest–highest); ratios are taken within a repeat."
+            .to_string(),
+    ]
+}
