@@ -9,7 +9,7 @@ use serde_json::Value;
 const PREFIX: &str = "ringway-";
 
 /// What each crate may use of ours; arrows point from later lines to earlier ones only.
-const OURS: [(&str, &[&str]); 13] = [
+const OURS: [(&str, &[&str]); 14] = [
     ("ringway-virtq", &[]),
     ("ringway-net", &["virtq"]),
     ("ringway-driver", &["virtq", "net"]),
@@ -29,6 +29,7 @@ const OURS: [(&str, &[&str]); 13] = [
     ),
     ("ringway-fuzz", &["virtq", "net", "driver", "device", "vhost-user", "testkit"]),
     ("ringway-services", &["virtq", "net", "driver"]),
+    ("ringway-attach", &["virtq", "net", "driver", "vhost-user", "services", "testkit"]),
     ("xtask", &[]),
 ];
 
