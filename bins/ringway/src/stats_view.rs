@@ -13,7 +13,15 @@ use crate::units;
 pub fn table(now: &StatsReply, before: Option<&StatsReply>) -> String {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
-    table.set_header(["port", "state", "negotiated", "to guest", "from guest", "dropped"]);
+    table.set_header([
+        "port",
+        "state",
+        "negotiated",
+        "to guest",
+        "from guest",
+        "pacing",
+        "dropped",
+    ]);
     for port in &now.ports {
         let earlier = before.and_then(|before| earlier(port, now, before));
         table.add_row([
@@ -22,6 +30,7 @@ pub fn table(now: &StatsReply, before: Option<&StatsReply>) -> String {
             negotiated(port),
             direction(&port.to_guest, earlier.map(|(port, ms)| (&port.to_guest, ms))),
             direction(&port.from_guest, earlier.map(|(port, ms)| (&port.from_guest, ms))),
+            pacing(port),
             drops(port),
         ]);
     }
@@ -87,6 +96,27 @@ fn direction(now: &DirectionStats, before: Option<(&DirectionStats, u64)>) -> St
     text
 }
 
+/// Packets per notification, the windows, and why they are what they are.
+fn pacing(port: &PortStats) -> String {
+    let per = |packets: u64, notifications: u64| {
+        units::approximate(packets) / units::approximate(notifications.max(1))
+    };
+    let mut lines = Vec::new();
+    for direction in &port.pacing {
+        let ratio = match direction.direction.as_str() {
+            "calls" => per(port.to_guest.packets, port.to_guest.calls),
+            "returns" => per(port.from_guest.packets, port.from_guest.calls),
+            _ => per(port.from_guest.packets, port.from_guest.kicks),
+        };
+        let timer_us = units::approximate(direction.timer_ns) / 1000.0;
+        lines.push(format!(
+            "{}: {ratio:.1} packets each\n  window {}, {timer_us:.0} µs: {}",
+            direction.direction, direction.window, direction.cause
+        ));
+    }
+    lines.join("\n")
+}
+
 /// The total, and where it comes from.
 fn drops(port: &PortStats) -> String {
     let directions = [("to guest", &port.to_guest), ("from guest", &port.from_guest)];
@@ -116,6 +146,8 @@ mod tests {
             "1,000,000 packets",
             "1.00 GB",
             "to guest, no_room: 7",
+            "calls: 500000.0 packets each",
+            "window 8, 31 µs: windows fill",
         ];
         for words in wanted {
             assert!(text.contains(words), "{words} in\n{text}");

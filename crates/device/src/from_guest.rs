@@ -19,7 +19,8 @@ pub struct FromGuest<Q> {
     negotiated: Negotiated,
     elements: Elements,
     lent: Option<Lent>,
-    staged: bool,
+    /// Buffers popped and not published.
+    staged: u32,
     broken: Option<Why>,
     /// What went through, and what was dropped on the way in.
     pub counters: Counters,
@@ -45,7 +46,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
             negotiated,
             elements: Elements::readable_only(),
             lent: None,
-            staged: false,
+            staged: 0,
             broken: None,
             counters,
         }
@@ -53,10 +54,20 @@ impl<Q: DeviceQueue> FromGuest<Q> {
 
     /// Publishes what was popped; `true`: the guest wants a call.
     pub fn flush(&mut self) -> bool {
-        if !std::mem::take(&mut self.staged) {
-            return false;
+        self.publish() > 0 && self.must_call()
+    }
+
+    /// Publishes what was popped, and says how many buffers that are.
+    pub fn publish(&mut self) -> u32 {
+        let staged = std::mem::take(&mut self.staged);
+        if staged > 0 {
+            self.queue.publish();
         }
-        self.queue.publish();
+        staged
+    }
+
+    /// Whether the guest wants a call about what was published since the last time asked.
+    pub fn must_call(&mut self) -> bool {
         self.queue.must_call()
     }
 
@@ -145,7 +156,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
     fn give_back(&mut self, head: Head, next: Cursor) {
         self.queue.pop_to(next);
         self.queue.add_used(head, 0);
-        self.staged = true;
+        self.staged += 1;
     }
 }
 

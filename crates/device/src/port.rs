@@ -265,16 +265,24 @@ impl AnyGuestPort {
         either!(self, port => port.count_drop(reason));
     }
 
-    /// Publishes what was put; `true`: the guest wants a call on its receiveq.
+    /// Publishes what was put or taken; how many packets that are. The controlq publishes by itself.
     #[inline]
-    pub fn flush_to_guest(&mut self) -> bool {
-        either!(self, port => port.to_guest.as_mut().is_some_and(ToGuest::flush))
+    pub fn publish(&mut self, queue: Queue) -> u32 {
+        either!(self, port => match queue {
+            Queue::ToGuest => port.to_guest.as_mut().map_or(0, ToGuest::publish),
+            Queue::FromGuest => port.from_guest.as_mut().map_or(0, FromGuest::publish),
+            Queue::Control => 0,
+        })
     }
 
-    /// Publishes what was taken; `true`: the guest wants a call on its transmitq.
+    /// Whether the guest wants a call about what was published since the last time asked.
     #[inline]
-    pub fn flush_from_guest(&mut self) -> bool {
-        either!(self, port => port.from_guest.as_mut().is_some_and(FromGuest::flush))
+    pub fn must_call(&mut self, queue: Queue) -> bool {
+        either!(self, port => match queue {
+            Queue::ToGuest => port.to_guest.as_mut().is_some_and(ToGuest::must_call),
+            Queue::FromGuest => port.from_guest.as_mut().is_some_and(FromGuest::must_call),
+            Queue::Control => false,
+        })
     }
 
     /// Tells the guest when to kick a queue; `true`: there is work already, look again.

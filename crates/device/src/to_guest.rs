@@ -24,7 +24,8 @@ pub struct ToGuest<Q> {
     elements: Elements,
     window: Window,
     slot: Vec<SharedSlice>,
-    staged: bool,
+    /// Packets committed and not published.
+    staged: u32,
     broken: Option<Why>,
     /// What went through, and what was dropped on the way out.
     pub counters: Counters,
@@ -41,7 +42,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             elements: Elements::new(),
             window: Window::new(),
             slot: Vec::with_capacity(ELEMENTS_MAX),
-            staged: false,
+            staged: 0,
             broken: None,
             counters,
         }
@@ -92,16 +93,26 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             used += 1;
         }
         self.write_header(header_at, NetHeader { num_buffers: used, ..header }, hash);
-        self.staged = true;
+        self.staged += 1;
         self.counters.count(len);
     }
 
     /// Publishes what was committed; `true`: the guest wants a call.
     pub fn flush(&mut self) -> bool {
-        if !std::mem::take(&mut self.staged) {
-            return false;
+        self.publish() > 0 && self.must_call()
+    }
+
+    /// Publishes what was committed, and says how many packets that are.
+    pub fn publish(&mut self) -> u32 {
+        let staged = std::mem::take(&mut self.staged);
+        if staged > 0 {
+            self.queue.publish();
         }
-        self.queue.publish();
+        staged
+    }
+
+    /// Whether the guest wants a call about what was published since the last time asked.
+    pub fn must_call(&mut self) -> bool {
         self.queue.must_call()
     }
 

@@ -6,6 +6,7 @@ use ringway_net::{DropReason, MacAddress, NetHeader, Packet, Put};
 use ringway_switch::{Decision, PortId};
 use ringway_virtq::SharedSlice;
 
+use crate::pace::Flush;
 use crate::worker::{Worker, now_ns};
 
 /// Bytes of the shortest Ethernet frame, without its checksum.
@@ -41,8 +42,11 @@ impl Worker {
                 continue;
             }
             match port.put(&self.rewriter.packet()) {
-                Put::Done if port.flush_to() => self.second_calls.expect(Instant::now()),
-                Put::Done => {}
+                Put::Done => {
+                    if port.flush_to(Flush::at_end()).call_again {
+                        self.second_calls.expect(Instant::now());
+                    }
+                }
                 Put::NoRoom => port.count_drop(DropReason::NoRoom),
                 Put::Refused | Put::Unfinished => {}
             }

@@ -6,11 +6,12 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 
 use ringway_device::Queue;
+use ringway_net::notify::Policy;
 use ringway_net::{Counters, MacAddress, Negotiated};
 use ringway_switch::{PolicyError, PortId, PortPolicy};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 
-use crate::{CallFd, GuestMemory, KickFd, Tap, TapError};
+use crate::{CallFd, GuestMemory, KickFd, PaceSnapshot, Tap, TapError};
 
 /// Where the answer to a command goes.
 pub type Answer<T> = mpsc::SyncSender<T>;
@@ -148,6 +149,13 @@ pub enum Command {
         /// Whether to snoop.
         is_on: bool,
     },
+    /// How a guest is notified, from its next attachment on.
+    SetNotify {
+        /// Which port.
+        port: PortId,
+        /// The policy.
+        policy: Policy,
+    },
     /// The port does not exist any more: its tap is closed, its addresses are forgotten.
     RemovePort {
         /// Which port.
@@ -199,6 +207,8 @@ pub struct PortSnapshot {
     pub broken: Vec<(Queue, Why)>,
     /// The MAC address the guest uses, as far as it told.
     pub mac: Option<MacAddress>,
+    /// How its queues are paced; empty for a tap.
+    pub pacing: Vec<PaceSnapshot>,
 }
 
 impl QueueFds {

@@ -9,6 +9,7 @@ use ringway_switch::{PORTS_MAX, PolicyError, PortId, PortPolicy};
 use ringway_virtq::{Areas, Arm, Broken, Position, QueueSetup, Why};
 
 use crate::command::{Command, PortSnapshot, QueueFds, Wire};
+use crate::pace::Pace;
 use crate::port::{End, GuestEnd, Port, Wires};
 use crate::tap::TapOffloads;
 use crate::worker::{Wake, Worker};
@@ -54,6 +55,7 @@ impl Worker {
                 self.switch.snoop_multicast(is_on);
                 self.refresh_cable();
             }
+            Command::SetNotify { port, policy } => self.slot(port).notify = policy,
             Command::RemovePort { port, done } => {
                 self.remove_port(port);
                 let _ = done.send(());
@@ -88,7 +90,8 @@ impl Worker {
         let state = ControlState::new(mac, &negotiated);
         let queues = AnyGuestPort::new(negotiated, state, counters);
         let wires = std::array::from_fn(|_| Wires::default());
-        self.slot(id).end = End::Guest(Box::new(GuestEnd { queues, memory, wires }));
+        let pace = Pace::new(self.slot(id).notify);
+        self.slot(id).end = End::Guest(Box::new(GuestEnd { queues, memory, wires, pace }));
         self.join(id);
     }
 
@@ -210,6 +213,7 @@ impl Worker {
         let Some(guest) = self.guest(id) else { return Err(Broken(Why::BadArea)) };
         let regions = guest.memory.regions();
         guest.queues.start(queue, setup, &regions)?;
+        guest.pace.start(queue, setup.size);
         let arm = match queue {
             Queue::ToGuest => Arm::Never,
             Queue::FromGuest | Queue::Control => Arm::Next,
@@ -257,15 +261,8 @@ impl Worker {
 
     fn stop_ring(&mut self, id: PortId, queue: Queue) -> Option<Position> {
         let guest = self.guest(id)?;
-        let calls = match queue {
-            Queue::ToGuest => guest.queues.flush_to_guest(),
-            Queue::FromGuest => guest.queues.flush_from_guest(),
-            Queue::Control => false,
-        };
+        guest.flush_last(queue);
         let wires = &mut guest.wires[queue as usize];
-        if calls {
-            wires.call();
-        }
         wires.areas = None;
         wires.call = None;
         wires.error = None;
@@ -347,6 +344,7 @@ fn snapshot(port: &Port) -> Option<PortSnapshot> {
             running: Vec::new(),
             broken: Vec::new(),
             mac: None,
+            pacing: Vec::new(),
         },
         End::Guest(guest) => guest_snapshot(port.id, guest),
     };
@@ -372,5 +370,6 @@ fn guest_snapshot(port: PortId, guest: &GuestEnd) -> PortSnapshot {
         running: running.collect(),
         broken: broken.collect(),
         mac: Some(queues.control_state().mac),
+        pacing: guest.pace.snapshot().to_vec(),
     }
 }

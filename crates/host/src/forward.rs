@@ -10,6 +10,7 @@ use ringway_virtq::DeviceQueue;
 
 use crate::Tap;
 use crate::completion::Completion;
+use crate::pace::Flush;
 use crate::port::{Drops, End, Port};
 use crate::rewrite::Rewriter;
 
@@ -81,7 +82,7 @@ impl Delivery<'_> {
             Put::NoRoom if port.is_stuck || !may_hold => port.count_drop(DropReason::NoRoom),
             Put::NoRoom => {
                 // What fills the ring must be seen by the guest before it can make room.
-                port.flush_to();
+                port.flush_to(Flush::short());
                 self.position = completed.position;
                 return Err(Visit::Hold(port.id));
             }

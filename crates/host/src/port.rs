@@ -3,10 +3,12 @@
 use std::time::Instant;
 
 use ringway_device::{AnyGuestPort, Queue};
+use ringway_net::notify::Policy;
 use ringway_net::offload::Segment;
 use ringway_net::{DropReason, Packet, PacketSink, Put};
 use ringway_switch::PortId;
 
+use crate::pace::{Flush, Flushed, Pace};
 use crate::{CallFd, CallResult, GuestMemory, KickFd, Tap};
 
 /// One port of the worker.
@@ -26,6 +28,8 @@ pub(crate) struct Port {
     pub(crate) is_stuck: bool,
     /// While it is not, nothing goes in or out: packets are taken and dropped.
     pub(crate) is_link_up: bool,
+    /// How its guest is notified, from its next attachment on.
+    pub(crate) notify: Policy,
     /// Packets from this port that the switch sent nowhere.
     pub(crate) refused: Drops,
 }
@@ -58,6 +62,7 @@ pub(crate) struct GuestEnd {
     pub(crate) queues: AnyGuestPort,
     pub(crate) memory: GuestMemory,
     pub(crate) wires: [Wires; Queue::ALL.len()],
+    pub(crate) pace: Pace,
 }
 
 /// The notification file descriptors of one queue.
@@ -110,6 +115,7 @@ impl Port {
             hold: None,
             is_stuck: false,
             is_link_up: true,
+            notify: Policy::default(),
             refused: Drops::default(),
         }
     }
@@ -154,19 +160,22 @@ impl Port {
         }
     }
 
-    /// Makes everything put visible, and notifies; `true`: a second call is needed later.
+    /// Makes everything put visible, and notifies if it is time to.
     #[inline]
-    pub(crate) fn flush_to(&mut self) -> bool {
-        let End::Guest(guest) = &mut self.end else { return false };
-        guest.queues.flush_to_guest() && guest.wires[Queue::ToGuest as usize].call()
+    pub(crate) fn flush_to(&mut self, flush: Flush) -> Flushed {
+        match &mut self.end {
+            End::Guest(guest) => guest.flush(Queue::ToGuest, flush),
+            End::Tap(_) | End::Absent => Flushed::default(),
+        }
     }
 
-    /// Gives everything taken back to its owner, and notifies; `true`: a second call is needed
-    /// later.
+    /// Gives everything taken back to its owner, and notifies if it is time to.
     #[inline]
-    pub(crate) fn flush_from(&mut self) -> bool {
-        let End::Guest(guest) = &mut self.end else { return false };
-        guest.queues.flush_from_guest() && guest.wires[Queue::FromGuest as usize].call()
+    pub(crate) fn flush_from(&mut self, flush: Flush) -> Flushed {
+        match &mut self.end {
+            End::Guest(guest) => guest.flush(Queue::FromGuest, flush),
+            End::Tap(_) | End::Absent => Flushed::default(),
+        }
     }
 }
 

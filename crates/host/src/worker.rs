@@ -7,19 +7,21 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ringway_device::{AnyGuestPort, Queue};
+use ringway_net::notify::Nanos;
 use ringway_switch::{PORTS_MAX, PortId, Switch};
 use ringway_virtq::Arm;
 
 use crate::command::{Command, Event};
 use crate::completion::Completion;
 use crate::forward::{Delivery, Fabric, Visit, fill, forward};
-use crate::port::{End, Port, Wires};
+use crate::port::{End, Port};
 use crate::rewrite::Rewriter;
 use crate::second_call::SecondCalls;
 use crate::{EventFd, Events, Poller};
@@ -74,8 +76,8 @@ pub struct Worker {
     command_bell: Arc<EventFd>,
     events: Sender<Event>,
     event_bell: Arc<EventFd>,
-    ready: VecDeque<PortId>,
-    dirty: Vec<PortId>,
+    pub(crate) ready: VecDeque<PortId>,
+    pub(crate) dirty: Vec<PortId>,
     pub(crate) completion: Completion,
     pub(crate) holding: usize,
     pub(crate) second_calls: SecondCalls,
@@ -127,6 +129,9 @@ impl Worker {
     /// Waiting itself failed; nothing else ends a worker.
     pub fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS_MAX);
+        // Timers of tens of microseconds: the usual slack of 50 would double them. A kernel that
+        // refuses only makes them late.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         loop {
             self.poller.wait(&mut events, self.sleep_at_most())?;
             let mut has_commands = false;
@@ -143,38 +148,10 @@ impl Worker {
             }
             self.end_expired_holds();
             self.call_again();
+            self.end_timers();
             for _ in 0..self.ready.len() {
                 let Some(port) = self.ready.pop_front() else { break };
                 self.visit(port);
-            }
-        }
-    }
-
-    /// Nothing to wait for: do not sleep. Otherwise until the next hold ends, or the next second
-    /// call is due, or for ever.
-    fn sleep_at_most(&self) -> Option<Duration> {
-        if !self.ready.is_empty() {
-            return Some(Duration::ZERO);
-        }
-        let soonest = match self.holding {
-            0 => self.second_calls.due()?,
-            _ => {
-                let holds = self.ports.iter().filter_map(|port| port.hold);
-                let ends = holds.filter_map(|hold| hold.until);
-                ends.chain(self.second_calls.due()).min()?
-            }
-        };
-        Some(soonest.saturating_duration_since(Instant::now()))
-    }
-
-    /// Calls those again who may have slept through the last call.
-    fn call_again(&mut self) {
-        if !self.second_calls.take(Instant::now) {
-            return;
-        }
-        for port in &mut self.ports {
-            if let End::Guest(guest) = &mut port.end {
-                guest.wires.iter_mut().for_each(Wires::call_again);
             }
         }
     }
@@ -242,15 +219,7 @@ impl Worker {
             return;
         }
         let visit = self.move_packets(at);
-        let mut may_sleep = self.ports[at].flush_from();
-        while let Some(to) = self.dirty.pop() {
-            let port = &mut self.ports[usize::from(to.0)];
-            port.is_dirty = false;
-            may_sleep |= port.flush_to();
-        }
-        if may_sleep {
-            self.second_calls.expect(Instant::now());
-        }
+        self.flush(id, visit);
         match visit {
             Visit::More => self.make_ready(id),
             Visit::Idle => self.on_idle(id),
@@ -307,10 +276,11 @@ impl Worker {
     /// Asks to be woken by the next packet, and looks once more in case it is already there.
     fn on_idle(&mut self, id: PortId) {
         let port = &mut self.ports[usize::from(id.0)];
-        if let End::Guest(guest) = &mut port.end
-            && guest.queues.arm_kicks(Queue::FromGuest, Arm::Next)
-        {
-            self.make_ready(id);
+        if let End::Guest(guest) = &mut port.end {
+            let arm = guest.pace.idle(Nanos(now_ns()));
+            if guest.queues.arm_kicks(Queue::FromGuest, arm) {
+                self.make_ready(id);
+            }
         }
         self.report_broken(id);
     }

@@ -13,7 +13,7 @@ fn visit(now: u64, side: Side, moved: u32) -> Visit {
 }
 
 fn policies() -> Vec<Policy> {
-    ["every", "on-empty", "timer:150us", "coalesce:16,50us", "coalesce:0,50us", "adaptive"]
+    ["every", "on-empty", "timer:150us", "coalesce:16/50us", "coalesce:0/50us", "adaptive"]
         .iter()
         .map(|text| text.parse().unwrap())
         .collect()

@@ -18,8 +18,8 @@ const POLICIES: [&str; 8] = [
     "timer:50us",
     "timer:150us",
     "timer:250us",
-    "coalesce:8,25us",
-    "coalesce:16,50us",
+    "coalesce:8/25us",
+    "coalesce:16/50us",
     "adaptive",
 ];
 

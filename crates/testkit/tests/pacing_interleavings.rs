@@ -12,7 +12,7 @@ use ringway_testkit::pacing::Direction;
 use ringway_virtq::Arm;
 
 const PACKETS: u32 = 3;
-const POLICIES: [&str; 5] = ["every", "on-empty", "timer:50us", "coalesce:2,50us", "adaptive"];
+const POLICIES: [&str; 5] = ["every", "on-empty", "timer:50us", "coalesce:2/50us", "adaptive"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Giver {

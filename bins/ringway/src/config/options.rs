@@ -5,11 +5,12 @@
 //! Limits: a value is text as on the command line; files and requests are brought into that form.
 
 use ringway_net::Features;
+use ringway_net::notify::Policy;
 
 use super::error::{Origin, SpecError};
 use super::port::PortSpec;
 use super::rules::{Number, Rule};
-use super::values::{parse_link, parse_mac, parse_mtu, parse_switch};
+use super::values::{parse_link, parse_mac, parse_mtu, parse_notify, parse_switch};
 
 /// The value that stands for an option that was not given.
 pub const DEFAULT: &str = "default";
@@ -56,6 +57,7 @@ enum Field {
     Mac,
     Mtu,
     Link,
+    Notify,
     Feature(Features),
     Rule(Rule),
 }
@@ -206,6 +208,17 @@ pub const OPTIONS: &[PortOption] = &[
         Rule::StaticMacs,
         "stations that are here, never elsewhere, and never forgotten",
     ),
+    PortOption {
+        ports: Ports::Guests,
+        effect: Effect::NextConnection,
+        ..option(
+            "notify",
+            "policy",
+            "adaptive",
+            Field::Notify,
+            "when the guest is notified: every, on-empty, timer:150us, coalesce:16/50us, adaptive",
+        )
+    },
     feature("packed", Features::RING_PACKED, "packed rings"),
     feature("mrg_rxbuf", Features::MRG_RXBUF, "a packet may span several receive buffers"),
     feature("event_idx", Features::EVENT_IDX, "notifications by index"),
@@ -262,6 +275,10 @@ impl PortOption {
                 spec.is_link_up = is_up.unwrap_or(true);
             }
             Field::Rule(rule) => rule.set(&mut spec.rules, origin, self.key, text)?,
+            Field::Notify => {
+                let policy = text.map(|text| parse_notify(origin, text)).transpose()?;
+                spec.notify = policy.unwrap_or_default();
+            }
             Field::Feature(feature) => {
                 let is_on = text.map(|text| parse_switch(origin, self.key, text)).transpose()?;
                 spec.features_off.set(feature, !is_on.unwrap_or(true));
@@ -277,6 +294,9 @@ impl PortOption {
             Field::Mtu => spec.mtu.map(|mtu| Literal::Number(mtu.into())),
             Field::Link => (!spec.is_link_up).then(|| Literal::Text("down".into())),
             Field::Rule(rule) => rule.value_of(&spec.rules),
+            Field::Notify => {
+                (spec.notify != Policy::default()).then(|| Literal::Text(spec.notify.to_string()))
+            }
             Field::Feature(feature) => {
                 spec.features_off.contains(feature).then_some(Literal::Switch(false))
             }

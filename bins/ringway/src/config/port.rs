@@ -6,6 +6,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use ringway_net::notify::Policy;
 use ringway_net::{Features, MacAddress};
 
 use super::error::{Origin, SpecError};
@@ -57,6 +58,8 @@ pub struct PortSpec {
     pub mtu: Option<u16>,
     /// Whether the port carries anything.
     pub is_link_up: bool,
+    /// When the guest is notified.
+    pub notify: Policy,
     /// Features that are not offered to the guest.
     pub features_off: Features,
     /// What the switch allows it.
@@ -108,6 +111,7 @@ impl PortSpec {
             mac: None,
             mtu: None,
             is_link_up: true,
+            notify: Policy::default(),
             features_off: Features::empty(),
             rules: Rules::default(),
         }

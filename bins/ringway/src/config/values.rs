@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use ringway_net::MacAddress;
+use ringway_net::notify::Policy;
 
 use super::error::{Origin, SpecError};
 use super::settings::Group;
@@ -134,6 +135,19 @@ pub fn parse_mtu(origin: &Origin, text: &str) -> Result<u16, SpecError> {
         let example = origin.assign("mtu", "9000");
         let advice = format!("write bytes from {MTU_MIN} to {}, such as {example}", u16::MAX);
         origin.wrong(wrong, advice)
+    })
+}
+
+/// A policy for notifications.
+///
+/// # Errors
+/// Starts with what was typed.
+pub fn parse_notify(origin: &Origin, text: &str) -> Result<Policy, SpecError> {
+    text.parse().map_err(|_| {
+        let wrong = format!("{text:?} is not a policy for notifications");
+        let example = origin.assign("notify", "timer:150us");
+        let names = "every, on-empty, timer:TIMEus, coalesce:PACKETS/TIMEus or adaptive";
+        origin.wrong(wrong, format!("write {names}, such as {example}"))
     })
 }
 

@@ -74,6 +74,22 @@ pub struct PortStats {
     pub from_guest: DirectionStats,
     /// Queues that were stopped because the guest broke them, each with the reason.
     pub broken: Vec<String>,
+    /// How notifications are paced, for each direction of a guest's queues.
+    #[serde(default)]
+    pub pacing: Vec<PacingStats>,
+}
+
+/// How the notifications of one direction are paced at this moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacingStats {
+    /// `calls` (packets to the guest), `returns` (used transmit buffers) or `kicks`.
+    pub direction: String,
+    /// Packets that may pass before the other side is told.
+    pub window: u32,
+    /// How long at most one waits for that, in nanoseconds.
+    pub timer_ns: u64,
+    /// Why the window was last changed.
+    pub cause: String,
 }
 
 /// One direction of one port, counted since the daemon has started.
@@ -261,6 +277,12 @@ pub(crate) mod tests {
             to_guest: direction(1_000_000, &[("no_room", 7)]),
             from_guest: direction(20, &[]),
             broken: Vec::new(),
+            pacing: vec![PacingStats {
+                direction: "calls".to_string(),
+                window: 8,
+                timer_ns: 31_000,
+                cause: "windows fill".to_string(),
+            }],
         };
         StatsReply { version: PROTOCOL_VERSION, ok: true, uptime_ms: 5000, ports: vec![port] }
     }

@@ -113,10 +113,12 @@ impl Daemon {
 
     fn attach(&mut self, id: PortId) -> anyhow::Result<()> {
         let port = self.ports.get_mut(&id).context("port")?;
+        let notify = port.spec.notify;
         let vm = port.vm.as_mut().context("not a virtual machine's port")?;
         let link = vm.link.as_mut().context("no front-end is connected")?;
         let negotiated = link.negotiated.unwrap_or(Negotiated::NOTHING);
         let memory = link.memory.clone();
+        self.worker.set_notify(id, notify);
         self.worker.attach_guest(id, negotiated, link.mac, memory);
         Ok(())
     }

@@ -1,11 +1,11 @@
 //! Statistics: what the worker counted and what the control thread knows, put together.
 
-use ringway_host::PortSnapshot;
+use ringway_host::{PaceSnapshot, PortSnapshot};
 use ringway_net::{Counters, DropReason, Features};
 use ringway_virtq::Format;
 
 use super::{Daemon, Port};
-use crate::control::{DirectionStats, PROTOCOL_VERSION, PortStats, StatsReply};
+use crate::control::{DirectionStats, PROTOCOL_VERSION, PacingStats, PortStats, StatsReply};
 
 impl Daemon {
     pub(super) fn stats(&self) -> StatsReply {
@@ -43,6 +43,17 @@ fn port_stats(port: &Port, snapshot: Option<&PortSnapshot>) -> PortStats {
         to_guest: direction(snapshot.map(|snapshot| &snapshot.to_end)),
         from_guest: direction(snapshot.map(|snapshot| &snapshot.from_end)),
         broken,
+        pacing: snapshot
+            .map_or(Vec::new(), |snapshot| snapshot.pacing.iter().map(pacing).collect()),
+    }
+}
+
+fn pacing(pace: &PaceSnapshot) -> PacingStats {
+    PacingStats {
+        direction: pace.direction.to_string(),
+        window: pace.window,
+        timer_ns: pace.timer_ns,
+        cause: pace.cause.name().to_string(),
     }
 }
 

@@ -12,6 +12,7 @@ use ringway_host::{
     Answer, Command, Event, EventFd, GuestMemory, PortSnapshot, QueueFds, Tap, Wire, Worker,
     WorkerChannels,
 };
+use ringway_net::notify::Policy;
 use ringway_net::{MacAddress, Negotiated};
 use ringway_switch::{PortId, PortPolicy};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
@@ -77,6 +78,11 @@ impl WorkerClient {
         let (done, answer) = mpsc::sync_channel(1);
         self.send(command(done));
         answer.recv_timeout(ANSWER_MAX).ok()
+    }
+
+    /// How the guests of a port are notified, from the next one on.
+    pub(super) fn set_notify(&self, port: PortId, policy: Policy) {
+        self.send(Command::SetNotify { port, policy });
     }
 
     /// A guest port without a guest: packets for it are dropped and counted.

@@ -4,7 +4,9 @@
 //! one visit at a time. Time is counted in packets that the worker has delivered.
 
 use std::sync::mpsc;
+use std::time::Duration;
 
+use ringway_net::notify::Policy;
 use ringway_net::{DropReason, Features, HEADER_LEN, MacAddress, Negotiated};
 use ringway_switch::{PortPolicy, RateLimit, Vlan, VlanSet, WhenFull};
 use ringway_virtq::{
@@ -51,6 +53,8 @@ impl Guest {
         let slice = memory.regions().slice(BASE, u32::try_from(MEMORY_LEN).unwrap()).unwrap();
         let negotiated = Negotiated::new(Features::VERSION_1).unwrap();
         let id = PortId(u16::try_from(port).unwrap());
+        // What is put off would be a matter of real time.
+        worker.carry_out(Command::SetNotify { port: id, policy: Policy::Every });
         worker.carry_out(Command::AttachGuest { port: id, negotiated, mac: mac(port), memory });
         let queues = RINGS_AT.map(|at| {
             let layout = Layout::of(SplitDriver::FORMAT, QUEUE_SIZE, negotiated.options);

@@ -1,4 +1,4 @@
-//! Policies as text: `every`, `on-empty`, `timer:150us`, `coalesce:16,50us`, `adaptive`.
+//! Policies as text: `every`, `on-empty`, `timer:150us`, `coalesce:16/50us`, `adaptive`.
 
 use core::fmt;
 use core::str::FromStr;
@@ -12,7 +12,7 @@ pub struct PolicyError;
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "not a policy: use every, on-empty, timer:150us, coalesce:16,50us or adaptive \
+            "not a policy: use every, on-empty, timer:150us, coalesce:16/50us or adaptive \
              (at most 32768 packets and 1000000us)",
         )
     }
@@ -34,7 +34,7 @@ impl FromStr for Policy {
                 Ok(Self::Timer { usecs })
             }
             ("coalesce", limits) => {
-                let (packets, usecs) = limits.split_once(',').ok_or(PolicyError)?;
+                let (packets, usecs) = limits.split_once('/').ok_or(PolicyError)?;
                 let max_packets = packets.parse().map_err(|_| PolicyError)?;
                 let max_usecs = usecs_in(usecs).ok_or(PolicyError)?;
                 let limits = CoalesceLimits { max_packets, max_usecs };
@@ -57,7 +57,7 @@ impl fmt::Display for Policy {
             Self::OnEmpty => f.write_str("on-empty"),
             Self::Timer { usecs } => write!(f, "timer:{usecs}us"),
             Self::Coalesce(CoalesceLimits { max_packets, max_usecs }) => {
-                write!(f, "coalesce:{max_packets},{max_usecs}us")
+                write!(f, "coalesce:{max_packets}/{max_usecs}us")
             }
             Self::Adaptive => f.write_str("adaptive"),
         }
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn what_is_printed_is_read_again() {
-        for text in ["every", "on-empty", "timer:150us", "coalesce:16,50us", "adaptive"] {
+        for text in ["every", "on-empty", "timer:150us", "coalesce:16/50us", "adaptive"] {
             assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
         }
     }
@@ -88,9 +88,9 @@ mod tests {
             "timer:5",
             "timer:1000001us",
             "coalesce:16",
-            "coalesce:16,50",
-            "coalesce:32769,50us",
-            "coalesce:-1,50us",
+            "coalesce:16/50",
+            "coalesce:32769/50us",
+            "coalesce:-1/50us",
         ] {
             assert_eq!(text.parse::<Policy>(), Err(PolicyError), "{text}");
         }

@@ -1,0 +1,237 @@
+//! When a guest is told, and when it shall tell: the policies of `ringway_net::notify` on the queues
+//! of one port.
+//!
+//! Three directions are paced: calls on the receiveq, calls on the transmitq for buffers that go
+//! back, and kicks of the transmitq. A plan that waits leaves a moment at which the worker comes
+//! back; the worker sleeps until the first of them at most.
+//!
+//! Limits: the moment is kept to the worker's timer slack and to the length of a visit.
+
+use ringway_device::Queue;
+use ringway_net::notify::{Cause, Nanos, Notifier, Policy, Side, Visit};
+use ringway_virtq::Arm;
+
+use crate::port::{End, GuestEnd, Port};
+use crate::worker::now_ns;
+
+/// Packets moved to a guest at once that make a stream, whose answers are worth a look.
+const STREAM_PACKETS: u32 = 4;
+
+/// What a guest's directions are doing, for statistics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PaceSnapshot {
+    /// Which direction.
+    pub direction: &'static str,
+    /// Packets that may pass before the other side is told.
+    pub window: u32,
+    /// How long at most anything waits for the window to fill, in nanoseconds.
+    pub timer_ns: u64,
+    /// Why the window was last changed.
+    pub cause: Cause,
+}
+
+/// A notifier and the moment at which it wants to be asked again.
+#[derive(Debug)]
+struct Direction {
+    notifier: Notifier,
+    wake_at: Option<Nanos>,
+}
+
+impl Direction {
+    fn is_due(&self, now: Nanos) -> bool {
+        self.wake_at.is_some_and(|wake_at| wake_at <= now)
+    }
+
+    fn give(&mut self, visit: Visit) -> bool {
+        if visit.moved == 0 && !visit.short && !self.is_due(visit.now) {
+            return false;
+        }
+        let plan = self.notifier.after(visit);
+        self.wake_at = plan.wake_at;
+        plan.notify
+    }
+}
+
+/// How one guest's queues are paced.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    policy: Policy,
+    calls: Direction,
+    returns: Direction,
+    kicks: Direction,
+    /// Packets taken from the guest since its queue was last idle.
+    taken: u32,
+}
+
+/// How a visit of a port went, for whoever is told about it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Flush {
+    /// When the visit ended.
+    pub(crate) now: Nanos,
+    /// The source has more: the worker comes back at once.
+    pub(crate) more: bool,
+    /// The guest has no buffers left, and must hear of what it got to post new ones.
+    pub(crate) short: bool,
+}
+
+impl Flush {
+    /// A visit has ended here, and nothing more is at hand.
+    pub(crate) fn at_end() -> Self {
+        Self { now: Nanos(now_ns()), more: false, short: false }
+    }
+
+    /// The guest has no buffers left.
+    pub(crate) fn short() -> Self {
+        Self { short: true, ..Self::at_end() }
+    }
+}
+
+/// What a flush leaves to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Flushed {
+    /// The guest may sleep through the call: call once more, later.
+    pub(crate) call_again: bool,
+    /// The guest got a stream and was not asked to kick: its answers must be looked for.
+    pub(crate) look: bool,
+}
+
+impl Pace {
+    pub(crate) fn new(policy: Policy) -> Self {
+        let new = |notifier| Direction { notifier, wake_at: None };
+        Self {
+            policy,
+            calls: new(Notifier::new(policy, 1)),
+            returns: new(Notifier::for_returns(policy, 1)),
+            kicks: new(Notifier::new(policy, 1)),
+            taken: 0,
+        }
+    }
+
+    /// A queue of `size` entries starts: nothing is known about its traffic.
+    pub(crate) fn start(&mut self, queue: Queue, size: u16) {
+        let new = |notifier| Direction { notifier, wake_at: None };
+        match queue {
+            Queue::ToGuest => self.calls = new(Notifier::new(self.policy, size)),
+            Queue::FromGuest => {
+                self.returns = new(Notifier::for_returns(self.policy, size));
+                self.kicks = new(Notifier::new(self.policy, size));
+                self.taken = 0;
+            }
+            Queue::Control => {}
+        }
+    }
+
+    /// A queue has stopped: its timers must not wake anybody.
+    pub(crate) fn stop(&mut self, queue: Queue) {
+        match queue {
+            Queue::ToGuest => self.calls.wake_at = None,
+            Queue::FromGuest => (self.returns.wake_at, self.kicks.wake_at) = (None, None),
+            Queue::Control => {}
+        }
+    }
+
+    /// `moved` packets were published in a queue; `true`: ask whether the guest wants a call.
+    fn gave(&mut self, queue: Queue, moved: u32, flush: Flush) -> bool {
+        let Flush { now, more, short } = flush;
+        let visit = Visit { now, side: Side::Gives, moved, more, short };
+        match queue {
+            Queue::ToGuest => {
+                self.kicks.notifier.looked(moved);
+                self.calls.give(visit)
+            }
+            Queue::FromGuest => {
+                self.taken = self.taken.saturating_add(moved);
+                self.returns.give(visit)
+            }
+            Queue::Control => true,
+        }
+    }
+
+    /// The transmitq is idle: when the guest shall kick.
+    pub(crate) fn idle(&mut self, now: Nanos) -> Arm {
+        let moved = std::mem::take(&mut self.taken);
+        let side = Side::Takes;
+        let visit = Visit { now, side, moved, more: false, short: false };
+        let plan = self.kicks.notifier.after(visit);
+        self.kicks.wake_at = plan.wake_at;
+        plan.arm
+    }
+
+    /// When the worker has to come back.
+    pub(crate) fn wake_at(&self) -> Option<Nanos> {
+        let all = [self.calls.wake_at, self.returns.wake_at, self.kicks.wake_at];
+        all.into_iter().flatten().min()
+    }
+
+    pub(crate) fn snapshot(&self) -> [PaceSnapshot; 3] {
+        let named = [("calls", &self.calls), ("returns", &self.returns), ("kicks", &self.kicks)];
+        named.map(|(direction, Direction { notifier, .. })| PaceSnapshot {
+            direction,
+            window: notifier.window(),
+            timer_ns: notifier.timer_ns(),
+            cause: notifier.cause(),
+        })
+    }
+}
+
+impl GuestEnd {
+    /// Makes visible what was put in a queue or taken from it, and notifies if it is time to.
+    #[inline]
+    pub(crate) fn flush(&mut self, queue: Queue, flush: Flush) -> Flushed {
+        let moved = self.queues.publish(queue);
+        let is_time = self.pace.gave(queue, moved, flush);
+        let calls = is_time && self.queues.must_call(queue);
+        Flushed {
+            call_again: calls && self.wires[queue as usize].call(),
+            look: queue == Queue::ToGuest
+                && moved >= STREAM_PACKETS
+                && self.pace.kicks.wake_at.is_some(),
+        }
+    }
+
+    /// Makes everything visible and notifies whatever the policy says: the queue stops.
+    pub(crate) fn flush_last(&mut self, queue: Queue) {
+        self.queues.publish(queue);
+        self.pace.stop(queue);
+        if self.queues.must_call(queue) {
+            self.wires[queue as usize].call();
+        }
+    }
+}
+
+/// What the ends of timers leave to do at one port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Ended {
+    /// See [`Flushed::call_again`].
+    pub(crate) call_again: bool,
+    /// Its transmitq is to be visited.
+    pub(crate) visit: bool,
+}
+
+impl Port {
+    /// When the worker has to come back to it.
+    pub(crate) fn wake_at(&self) -> Option<Nanos> {
+        match &self.end {
+            End::Guest(guest) => guest.pace.wake_at(),
+            End::Tap(_) | End::Absent => None,
+        }
+    }
+
+    /// Does what was put off until now or earlier.
+    pub(crate) fn end_timers(&mut self, now: Nanos) -> Ended {
+        let mut ended = Ended::default();
+        let End::Guest(guest) = &mut self.end else { return ended };
+        if guest.pace.wake_at().is_none_or(|wake_at| wake_at > now) {
+            return ended;
+        }
+        let flush = Flush { now, more: false, short: false };
+        for queue in [Queue::ToGuest, Queue::FromGuest] {
+            ended.call_again |= guest.flush(queue, flush).call_again;
+        }
+        if guest.pace.kicks.is_due(now) {
+            guest.pace.kicks.wake_at = None;
+            ended.visit = true;
+        }
+        ended
+    }
+}

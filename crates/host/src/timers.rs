@@ -1,0 +1,75 @@
+//! What the worker does at a later moment than the one that asks for it, and how long it may sleep.
+//!
+//! Three things wait: packets that are held for room, second calls, and what pacing puts off.
+
+use std::time::{Duration, Instant};
+
+use ringway_net::notify::Nanos;
+use ringway_switch::PortId;
+
+use crate::forward::Visit;
+use crate::pace::Flush;
+use crate::port::{End, Port, Wires};
+use crate::worker::{Worker, now_ns};
+
+impl Worker {
+    /// Nothing to wait for: do not sleep. Otherwise until the next hold ends, or the next second
+    /// call is due, or for ever.
+    pub(crate) fn sleep_at_most(&self) -> Option<Duration> {
+        if !self.ready.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let now = Nanos(now_ns());
+        let paced = self.ports.iter().filter_map(Port::wake_at).min();
+        let paced = paced.map(|at| Duration::from_nanos(at.since(now)));
+        let holds = self.ports.iter().filter(|_| self.holding > 0).filter_map(|port| port.hold);
+        let ends = holds.filter_map(|hold| hold.until);
+        let others = ends.chain(self.second_calls.due()).min();
+        let others = others.map(|at| at.saturating_duration_since(Instant::now()));
+        paced.into_iter().chain(others).min()
+    }
+
+    /// Calls those again who may have slept through the last call.
+    pub(crate) fn call_again(&mut self) {
+        if !self.second_calls.take(Instant::now) {
+            return;
+        }
+        for port in &mut self.ports {
+            if let End::Guest(guest) = &mut port.end {
+                guest.wires.iter_mut().for_each(Wires::call_again);
+            }
+        }
+    }
+
+    /// Publishes once for the whole visit, and notifies whom it is time to notify.
+    pub(crate) fn flush(&mut self, from: PortId, visit: Visit) {
+        let flush = Flush { more: visit == Visit::More, ..Flush::at_end() };
+        let mut call_again = self.ports[usize::from(from.0)].flush_from(flush).call_again;
+        while let Some(to) = self.dirty.pop() {
+            let port = &mut self.ports[usize::from(to.0)];
+            port.is_dirty = false;
+            let flushed = port.flush_to(Flush { short: visit == Visit::Hold(to), ..flush });
+            call_again |= flushed.call_again;
+            if flushed.look {
+                self.make_ready(to);
+            }
+        }
+        if call_again {
+            self.second_calls.expect(Instant::now());
+        }
+    }
+
+    /// Does what the ports have put off until now.
+    pub(crate) fn end_timers(&mut self) {
+        let now = Nanos(now_ns());
+        for at in 0..self.ports.len() {
+            let ended = self.ports[at].end_timers(now);
+            if ended.call_again {
+                self.second_calls.expect(Instant::now());
+            }
+            if ended.visit {
+                self.make_ready(self.ports[at].id);
+            }
+        }
+    }
+}
