@@ -1,6 +1,7 @@
 //! `./x test`: every test there is, and one last line with the numbers.
 //!
-//! How: cargo's tests, the models of the rings' memory ordering, the tidy rules, and the scenarios
+//! How: cargo's tests, the models of the rings' memory ordering, the tidy rules, the count of
+//! instructions per packet, and the scenarios
 //! with real guests, in this order: cheapest first. All run, whatever fails.
 //!
 //! Limits: with `CI=true` in the environment a skipped test counts as failed.
@@ -12,6 +13,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, anyhow, bail};
 
+use crate::bench;
 use crate::check::{build_ringway, cargo};
 use crate::counts::Counts;
 use crate::guest;
@@ -60,7 +62,7 @@ pub fn command(paths: &Paths, names: &[String]) -> anyhow::Result<()> {
 pub fn list(paths: &Paths, names: &[String]) -> anyhow::Result<()> {
     let mut all: Vec<String> =
         guest::names().into_iter().map(|name| format!("{GUEST}{name}")).collect();
-    all.push("tidy".to_string());
+    all.extend(["tidy", bench::INSTRUCTIONS].map(str::to_string));
     if !only_guests(names) {
         let mut command = cargo(paths, "test");
         command.args(["--workspace", "--", "--list"]).stderr(Stdio::null());
@@ -90,6 +92,9 @@ fn run_all(paths: &Paths, names: &[String]) -> Counts {
         let result = tidy::command(paths);
         report("tidy", &result);
         counts += Counts::one(result.is_ok());
+    }
+    if is_wanted(bench::INSTRUCTIONS, names) {
+        counts += bench::instructions(paths);
     }
     counts += guest::run(paths, |name| is_wanted(&format!("{GUEST}{name}"), names));
     counts
