@@ -153,7 +153,7 @@ fn folder(paths: &Paths) -> PathBuf {
 
 fn cargo_here(paths: &Paths, subcommand: &str) -> Command {
     let mut command = cargo(paths, subcommand);
-    command.args(["--release", "--locked", "--target-dir"]).arg(paths.target.join("unikernel"));
+    command.args(["--release", "--target-dir"]).arg(paths.target.join("unikernel"));
     // Its own flags count, not those of whoever runs us.
     command.current_dir(folder(paths)).env_remove("RUSTFLAGS").env_remove("CARGO_BUILD_TARGET");
     command
