@@ -93,6 +93,13 @@ pub struct RunArgs {
     /// Whether multicast goes only to ports that asked for it: on or off [default: off]
     #[arg(long, value_name = "ON|OFF")]
     snoop_multicast: Option<String>,
+    /// How many threads carry packets [default: 1]; auto: as many as ports have queues and the
+    /// machine has processors
+    #[arg(long, value_name = "N|auto")]
+    workers: Option<String>,
+    /// The processor of each worker
+    #[arg(long, value_name = "CPU,…")]
+    pin: Option<String>,
 }
 
 /// `ringway check-config`
@@ -249,6 +256,8 @@ impl RunArgs {
             ("control_mode", &self.control_mode),
             ("control_group", &self.control_group),
             ("snoop_multicast", &self.snoop_multicast),
+            ("workers", &self.workers),
+            ("pin", &self.pin),
         ];
         let given = flags.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
         given.map(|(key, value)| settings::flag(key, value)).collect()

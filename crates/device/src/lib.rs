@@ -12,5 +12,5 @@ mod window;
 
 pub use control::ControlQueue;
 pub use from_guest::FromGuest;
-pub use port::{AnyGuestPort, GuestPort, Queue};
+pub use port::{AnyGuestPort, GuestPort, Queue, QueueId};
 pub use to_guest::ToGuest;

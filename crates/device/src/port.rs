@@ -1,6 +1,8 @@
-//! One guest as a port: its receiveq, transmitq and controlq.
+//! One queue pair of a guest as a port: its receiveq, transmitq and, for the first, controlq.
 //!
 //! The ring format is chosen once, here, when the guest has negotiated.
+
+use core::fmt;
 
 use ringway_net::offload::Segment;
 use ringway_net::{ControlState, Counters, DropReason, Negotiated, Packet, PacketSink, Put};
@@ -11,7 +13,7 @@ use ringway_virtq::{
 
 use crate::{ControlQueue, FromGuest, ToGuest};
 
-/// The queues of a device with one queue pair, by their index (virtio 1.2 §5.1.2).
+/// The queues of one pair, and the controlq that goes with the first (virtio 1.2 §5.1.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queue {
     /// receiveq1
@@ -41,7 +43,41 @@ impl Queue {
     }
 }
 
-/// The started queues of one guest, all in one ring format.
+/// One queue of a device with any number of pairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueId {
+    /// The pair, counted from 0; 0 for the controlq.
+    pub pair: u16,
+    /// Which of the pair.
+    pub queue: Queue,
+}
+
+impl QueueId {
+    /// The queue with this index in a device with `pairs` pairs, whose controlq comes behind them
+    /// (virtio 1.2 §5.1.2).
+    pub fn from_index(index: u16, pairs: u16) -> Option<Self> {
+        let pair = index / 2;
+        if pair >= pairs {
+            let is_control = index == pairs.checked_mul(2)?;
+            return is_control.then_some(Self { pair: 0, queue: Queue::Control });
+        }
+        let queue = if index.is_multiple_of(2) { Queue::ToGuest } else { Queue::FromGuest };
+        Some(Self { pair, queue })
+    }
+}
+
+impl fmt::Display for QueueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = u32::from(self.pair) + 1;
+        match self.queue {
+            Queue::ToGuest => write!(f, "receiveq{number}"),
+            Queue::FromGuest => write!(f, "transmitq{number}"),
+            Queue::Control => f.write_str("controlq"),
+        }
+    }
+}
+
+/// The started queues of one pair of a guest, all in one ring format.
 #[derive(Debug)]
 pub struct GuestPort<Q> {
     negotiated: Negotiated,

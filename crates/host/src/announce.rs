@@ -6,8 +6,9 @@ use ringway_net::{DropReason, MacAddress, NetHeader, Packet, Put};
 use ringway_switch::{Decision, PortId};
 use ringway_virtq::SharedSlice;
 
+use crate::clock::now_ns;
 use crate::pace::Flush;
-use crate::worker::{Worker, now_ns};
+use crate::worker::Worker;
 
 /// Bytes of the shortest Ethernet frame, without its checksum.
 const ANNOUNCEMENT_LEN: u32 = 60;
@@ -36,7 +37,8 @@ impl Worker {
         let payload = [unsafe { SharedSlice::new(frame.as_mut_ptr(), frame.len()) }];
         let header = NetHeader { num_buffers: 1, ..NetHeader::default() };
         let packet = Packet { header, payload: &payload, len: ANNOUNCEMENT_LEN };
-        for port in &mut self.ports {
+        // The first pair of every port is this worker's, which is the first.
+        for port in self.ports.iter_mut().filter(|port| port.of == port.id) {
             let Some(change) = self.switch.goes_to(&flood, port.id) else { continue };
             if self.rewriter.lay_out(&packet, &announcement(mac), change).is_none() {
                 continue;

@@ -5,9 +5,9 @@
 use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 
-use ringway_device::Queue;
+use ringway_device::QueueId;
 use ringway_net::notify::Policy;
-use ringway_net::{Counters, MacAddress, Negotiated};
+use ringway_net::{ControlState, Counters, FromPair, MacAddress, Negotiated};
 use ringway_switch::{PolicyError, PortId, PortPolicy};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 
@@ -40,13 +40,41 @@ pub enum Command {
         mac: MacAddress,
         /// The guest's memory, if known.
         memory: GuestMemory,
+        /// Queue pairs it can have, at least 1.
+        pairs: u16,
     },
     /// A tap joins.
     AttachTap {
         /// Which port.
         port: PortId,
-        /// The tap.
+        /// The tap, or one queue of it.
         tap: Box<Tap>,
+        /// Which of its queues, and how many there are. `None`: it is only written to here, and
+        /// read by another worker.
+        queue: Option<FromPair>,
+    },
+    /// So many receive queues run, on whichever worker.
+    SetPairs {
+        /// Which port.
+        port: PortId,
+        /// The first so many.
+        running: u16,
+        /// The guest's controlq runs too, so it says how many of them it uses.
+        has_control: bool,
+    },
+    /// What has the guest set?
+    TakeControlState {
+        /// Which port.
+        port: PortId,
+        /// `None`: there is no guest.
+        done: Answer<Option<ControlState>>,
+    },
+    /// The guest has set this through its controlq, which another worker owns.
+    SetControlState {
+        /// Which port.
+        port: PortId,
+        /// All of it.
+        state: Box<ControlState>,
     },
     /// The guest is gone: all queues stop, fds and memory are dropped.
     Detach {
@@ -69,7 +97,7 @@ pub enum Command {
         /// Which port.
         port: PortId,
         /// Which queue.
-        queue: Queue,
+        queue: QueueId,
         /// Where and what its ring is.
         setup: QueueSetup,
         /// Its notification fds.
@@ -82,7 +110,7 @@ pub enum Command {
         /// Which port.
         port: PortId,
         /// Which queue.
-        queue: Queue,
+        queue: QueueId,
         /// Where it stood.
         done: Answer<Option<Position>>,
     },
@@ -91,7 +119,7 @@ pub enum Command {
         /// Which port.
         port: PortId,
         /// Which queue.
-        queue: Queue,
+        queue: QueueId,
         /// The new areas.
         areas: Areas,
         /// Whether they are inside memory.
@@ -102,7 +130,7 @@ pub enum Command {
         /// Which port.
         port: PortId,
         /// Which queue.
-        queue: Queue,
+        queue: QueueId,
         /// The new fd.
         wire: Wire,
     },
@@ -186,25 +214,33 @@ pub enum Event {
         /// Which port.
         port: PortId,
         /// Which queue.
-        queue: Queue,
+        queue: QueueId,
         /// What it did.
         why: Why,
     },
+    /// A guest has set something that the other workers must know.
+    ControlChanged {
+        /// Which port.
+        port: PortId,
+    },
 }
 
-/// Counters of one port at one moment.
+/// Counters of one queue pair of a port, at one moment. A worker that owns no pair of a port has
+/// counters for it nevertheless: what it could not hand over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortSnapshot {
     /// Which port.
     pub port: PortId,
+    /// Which pair.
+    pub pair: u16,
     /// Into the end: to the guest, or to the tap.
     pub to_end: Counters,
     /// Out of the end.
     pub from_end: Counters,
     /// Queues that run.
-    pub running: Vec<Queue>,
+    pub running: Vec<QueueId>,
     /// Queues that the guest broke.
-    pub broken: Vec<(Queue, Why)>,
+    pub broken: Vec<(QueueId, Why)>,
     /// The MAC address the guest uses, as far as it told.
     pub mac: Option<MacAddress>,
     /// How its queues are paced; empty for a tap.

@@ -4,15 +4,16 @@
 //! and the port waits a bounded time for the receiver. Floods never wait.
 
 use ringway_device::{AnyGuestPort, GuestPort};
-use ringway_net::{DropReason, Packet, PacketSource, Put};
+use ringway_net::{DropReason, FromPair, Packet, PacketSource, Put};
 use ringway_switch::{PortId, Route, Switch};
 use ringway_virtq::DeviceQueue;
 
 use crate::Tap;
 use crate::completion::Completion;
 use crate::pace::Flush;
-use crate::port::{Drops, End, Port};
+use crate::port::{Drops, End, Place, Port, RoomAt};
 use crate::rewrite::Rewriter;
+use crate::team::Team;
 
 /// Packets per visit of one port, at most.
 pub(crate) const BUDGET_PACKETS: usize = 64;
@@ -30,8 +31,8 @@ pub(crate) enum Visit {
     Idle,
     /// The budget is used up; there may be more.
     More,
-    /// The next packet waits for room at this port.
-    Hold(PortId),
+    /// The next packet waits for room there.
+    Hold(RoomAt),
     /// The next packet waits until then, in nanoseconds of the worker's clock.
     Wait(u64),
 }
@@ -56,6 +57,10 @@ pub(crate) struct Fabric<'a> {
 
 /// Handing packets over, and what came of it in this visit.
 pub(crate) struct Delivery<'a> {
+    /// The pair that the packets come from.
+    pub(crate) pair: FromPair,
+    /// The way to queue pairs of other workers.
+    pub(crate) team: &'a mut Team,
     pub(crate) completion: &'a mut Completion,
     pub(crate) dirty: &'a mut Vec<PortId>,
     /// Segments of the packet that its receiver has already.
@@ -64,10 +69,51 @@ pub(crate) struct Delivery<'a> {
     pub(crate) work: u32,
 }
 
+/// All ports but the one a packet comes from: those before it, and those behind it.
+type Others<'a> = (&'a mut [Port], &'a mut [Port]);
+
 impl Delivery<'_> {
     /// Whether the packet was taken; or else what it waits for.
     #[inline]
-    fn put(&mut self, port: &mut Port, packet: &Packet<'_>, may_hold: bool) -> Result<bool, Visit> {
+    fn put(
+        &mut self,
+        (before, after): Others<'_>,
+        to: PortId,
+        packet: &Packet<'_>,
+        may_hold: bool,
+    ) -> Result<bool, Visit> {
+        let Some(port) = port_of(before, after, to) else { return Ok(false) };
+        let pair = port.steering.pair_for(self.pair, packet);
+        match port.place_of(pair) {
+            Place::Here(slot) if slot == to => self.put_here(port, packet, may_hold),
+            Place::Here(slot) => match port_of(before, after, slot) {
+                Some(port) => self.put_here(port, packet, may_hold),
+                None => Ok(false),
+            },
+            Place::There(worker) => match self.team.hand_over(worker, (to, pair), packet) {
+                Put::Done => {
+                    self.work += 1 + packet.len / UNIT_LEN;
+                    Ok(true)
+                }
+                Put::NoRoom if may_hold => {
+                    self.position = 0;
+                    Err(Visit::Hold(RoomAt::Worker(worker)))
+                }
+                Put::NoRoom | Put::Refused | Put::Unfinished => {
+                    port.count_drop(DropReason::NoRoom);
+                    Ok(false)
+                }
+            },
+        }
+    }
+
+    #[inline]
+    fn put_here(
+        &mut self,
+        port: &mut Port,
+        packet: &Packet<'_>,
+        may_hold: bool,
+    ) -> Result<bool, Visit> {
         let completed = self.completion.put(port, packet, self.position);
         if completed.packets > 0 {
             let packets = u32::try_from(completed.packets).unwrap_or(BUDGET_UNITS);
@@ -84,7 +130,7 @@ impl Delivery<'_> {
                 // What fills the ring must be seen by the guest before it can make room.
                 port.flush_to(Flush::short());
                 self.position = completed.position;
-                return Err(Visit::Hold(port.id));
+                return Err(Visit::Hold(RoomAt::Port(port.id)));
             }
             Put::Refused | Put::Unfinished => {}
         }
@@ -143,21 +189,26 @@ impl Fabric<'_> {
         packet: &Packet<'_>,
         may_hold: bool,
     ) -> Result<bool, Visit> {
-        let Some(port) = port_of(self.before, self.after, to) else { return Ok(false) };
-        self.delivery.put(port, packet, may_hold)
+        self.delivery.put((self.before, self.after), to, packet, may_hold)
     }
 
     /// The same for the packet that was laid out last.
     pub(crate) fn put_laid_out(&mut self, to: PortId, may_hold: bool) -> Result<bool, Visit> {
-        let Some(port) = port_of(self.before, self.after, to) else { return Ok(false) };
-        self.delivery.put(port, &self.rewriter.packet(), may_hold)
+        let packet = self.rewriter.packet();
+        self.delivery.put((self.before, self.after), to, &packet, may_hold)
     }
 
     fn flood(&mut self, packet: &Packet<'_>) {
-        for port in self.before.iter_mut().chain(self.after.iter_mut()) {
+        for at in 0..self.before.len() + 1 + self.after.len() {
+            let Ok(to) = u16::try_from(at).map(PortId) else { return };
+            let Some(port) = port_of(self.before, self.after, to) else { continue };
+            // The other slots of a port are reached through its first one.
+            if port.of != to || to == self.from {
+                continue;
+            }
             // A flood never waits.
             self.delivery.position = 0;
-            let _ = self.delivery.put(port, packet, false);
+            let _ = self.put(to, packet, false);
         }
     }
 
@@ -174,6 +225,10 @@ impl Fabric<'_> {
     /// The guest at the other end of the cable, if its queues can be filled directly.
     pub(crate) fn cable_guest(&mut self) -> Option<&mut Port> {
         let port = port_of(self.before, self.after, self.cable?)?;
+        // What the guest's table decides, or another worker's queue, needs the packet first.
+        let pair = port.steering.pair_unseen(self.delivery.pair)?;
+        let Place::Here(slot) = port.place_of(pair) else { return None };
+        let port = port_of(self.before, self.after, slot)?;
         match &port.end {
             End::Guest(guest)
                 if port.is_link_up && guest.queues.is_running(ringway_device::Queue::ToGuest) =>
@@ -205,7 +260,7 @@ fn fill_queue<Q: DeviceQueue>(tap: &mut Tap, queues: &mut GuestPort<Q>, id: Port
         let Some(room) = to_guest.reserve(len_max) else {
             return match to_guest.broken() {
                 Some(_) => Visit::Idle,
-                None => Visit::Hold(id),
+                None => Visit::Hold(RoomAt::Port(id)),
             };
         };
         match tap.read_into(room) {
@@ -236,7 +291,7 @@ fn port_of<'a>(before: &'a mut [Port], after: &'a mut [Port], id: PortId) -> Opt
     }
 }
 
-fn mark_dirty(port: &mut Port, dirty: &mut Vec<PortId>) {
+pub(crate) fn mark_dirty(port: &mut Port, dirty: &mut Vec<PortId>) {
     if !port.is_dirty {
         port.is_dirty = true;
         dirty.push(port.id);

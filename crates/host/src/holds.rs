@@ -6,15 +6,16 @@ use ringway_device::Queue;
 use ringway_switch::PortId;
 use ringway_virtq::Arm;
 
-use crate::port::{End, Hold};
-use crate::worker::{Worker, now_ns};
+use crate::clock::now_ns;
+use crate::port::{End, Hold, RoomAt};
+use crate::worker::Worker;
 
 /// How long a packet waits for room before the receiver counts as stuck.
 pub(crate) const HOLD_MAX: Duration = Duration::from_millis(10);
 
 impl Worker {
-    /// Room came up at `to`: everybody who waits for it tries again.
-    pub(crate) fn release_holds(&mut self, to: PortId) {
+    /// Room came up there: everybody who waits for it tries again.
+    pub(crate) fn release_holds(&mut self, to: RoomAt) {
         if self.holding == 0 {
             return;
         }
@@ -28,8 +29,12 @@ impl Worker {
     }
 
     pub(crate) fn end_expired_holds(&mut self) {
-        if self.holding == 0 {
+        if self.holding + self.backlogs == 0 {
             return;
+        }
+        while let Some(worker) = self.team.with_room() {
+            self.team.end_wait(worker, false);
+            self.release_holds(RoomAt::Worker(worker));
         }
         let now = Instant::now();
         for at in 0..self.ports.len() {
@@ -38,7 +43,10 @@ impl Worker {
             let Some(hold) = hold.filter(is_over) else { continue };
             match hold.to {
                 Some(to) => {
-                    self.ports[usize::from(to.0)].is_stuck = true;
+                    match to {
+                        RoomAt::Port(slot) => self.ports[usize::from(slot.0)].is_stuck = true,
+                        RoomAt::Worker(worker) => self.team.end_wait(worker, true),
+                    }
                     self.release_holds(to);
                 }
                 None => {
@@ -47,6 +55,7 @@ impl Worker {
                 }
             }
         }
+        self.end_expired_backlogs(now);
     }
 
     /// The port's time has not come yet. Its guest need not kick meanwhile.
@@ -58,12 +67,16 @@ impl Worker {
     }
 
     /// Asks the receiver to say when it has room, and looks once more in case it has.
-    pub(crate) fn on_hold(&mut self, id: PortId, to: PortId) {
-        let receiver = &mut self.ports[usize::from(to.0)];
-        if let End::Guest(guest) = &mut receiver.end
-            && guest.queues.arm_kicks(Queue::ToGuest, Arm::Next)
-        {
-            return self.make_ready(id);
+    pub(crate) fn on_hold(&mut self, id: PortId, to: RoomAt) {
+        match to {
+            RoomAt::Worker(worker) => self.team.wait_for_room(worker),
+            RoomAt::Port(slot) => {
+                if let End::Guest(guest) = &mut self.ports[usize::from(slot.0)].end
+                    && guest.queues.arm_kicks(Queue::ToGuest, Arm::Next)
+                {
+                    return self.make_ready(id);
+                }
+            }
         }
         // A tap on a cable keeps nobody else waiting, and the kernel bounds its queue.
         let port = &mut self.ports[usize::from(id.0)];
@@ -71,7 +84,9 @@ impl Worker {
         let until = (!is_patient).then(|| Instant::now() + HOLD_MAX);
         port.hold = Some(Hold { to: Some(to), until });
         self.holding += 1;
-        self.report_broken(to);
+        if let RoomAt::Port(slot) = to {
+            self.report_broken(slot);
+        }
     }
 
     pub(crate) fn forget_hold(&mut self, id: PortId) {

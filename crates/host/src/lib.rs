@@ -18,25 +18,34 @@
 #![cfg(target_os = "linux")]
 
 mod announce;
+mod arrivals;
+mod clock;
 mod command;
 mod commands;
 mod completion;
 mod eventfd;
 mod forward;
 mod guarded;
+mod hand_off;
 mod holds;
 mod memory;
 mod pace;
 mod peer;
+mod pin;
 mod poller;
 mod port;
+mod queue_commands;
 mod rewrite;
 mod second_call;
 mod signal_bus;
+mod sleeper;
+mod slots;
+mod snapshot;
 mod tap;
 mod tap_ioctl;
 mod tap_offloads;
 mod tap_open;
+mod team;
 mod timers;
 mod worker;
 
@@ -45,7 +54,9 @@ pub use eventfd::{CallFd, CallResult, EventFd, KickFd};
 pub use memory::{GuestMemory, MemoryError, MemoryRequest};
 pub use pace::PaceSnapshot;
 pub use peer::{GROUPS_MAX, PeerCredentials};
+pub use pin::pin_to;
 pub use poller::{Events, Interest, PollEvent, Poller};
 pub use signal_bus::install_bus_guard;
 pub use tap::{Tap, TapError, TapOffloads, TapOptions};
+pub use team::Team;
 pub use worker::{Worker, WorkerChannels};

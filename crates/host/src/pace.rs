@@ -11,8 +11,8 @@ use ringway_device::Queue;
 use ringway_net::notify::{Cause, Nanos, Notifier, Policy, Side, Visit};
 use ringway_virtq::Arm;
 
+use crate::clock::now_ns;
 use crate::port::{End, GuestEnd, Port};
-use crate::worker::now_ns;
 
 /// Packets moved to a guest at once that make a stream, whose answers are worth a look.
 const STREAM_PACKETS: u32 = 4;

@@ -5,16 +5,38 @@ use std::time::Instant;
 use ringway_device::{AnyGuestPort, Queue};
 use ringway_net::notify::Policy;
 use ringway_net::offload::Segment;
-use ringway_net::{DropReason, Packet, PacketSink, Put};
+use ringway_net::{DropReason, FromPair, Packet, PacketSink, Put, Steering};
 use ringway_switch::PortId;
 
 use crate::pace::{Flush, Flushed, Pace};
 use crate::{CallFd, CallResult, GuestMemory, KickFd, Tap};
 
-/// One port of the worker.
+/// One port of the worker: what it owns of it, which is one queue pair.
+///
+/// A guest with more pairs than there are workers has further *slots*, numbered from
+/// [`PORTS_MAX`](ringway_switch::PORTS_MAX) on; the first has the number of the port itself.
 #[derive(Debug)]
 pub(crate) struct Port {
+    /// The number of the slot.
     pub(crate) id: PortId,
+    /// The port as the switch knows it.
+    pub(crate) of: PortId,
+    /// The queue pair in this slot.
+    pub(crate) pair: FromPair,
+    /// In the first slot: how packets are spread over the pairs.
+    pub(crate) steering: Steering,
+    /// In the first slot: where each pair is.
+    pub(crate) places: Vec<Place>,
+    /// In the first slot: the first so many receive queues run.
+    pub(crate) running_pairs: u16,
+    /// In the first slot: the guest's controlq runs, so it says how many pairs it uses.
+    pub(crate) has_control: bool,
+    /// In the first slot: the control thread was told that the guest has set something.
+    pub(crate) is_change_told: bool,
+    /// A tap's packets are read here; another worker may only write to it.
+    pub(crate) is_read: bool,
+    /// Packets from other workers wait for room in it.
+    pub(crate) backlog: Option<Backlog>,
     pub(crate) end: End,
     /// In the list of ports to visit.
     pub(crate) is_ready: bool,
@@ -34,14 +56,41 @@ pub(crate) struct Port {
     pub(crate) refused: Drops,
 }
 
+/// Who owns a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// This worker, in this slot.
+    Here(PortId),
+    /// The worker with this number.
+    There(u16),
+}
+
+/// Packets that stay in the rings of other workers until there is room.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Backlog {
+    /// Then the receiver counts as stuck.
+    pub(crate) until: Instant,
+    pub(crate) packets: usize,
+    pub(crate) bytes: usize,
+}
+
+/// What a packet waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RoomAt {
+    /// Buffers of the guest in this slot, or the tap's queue.
+    Port(PortId),
+    /// The ring to this worker.
+    Worker(u16),
+}
+
 /// Dropped packets by [`DropReason`].
 pub(crate) type Drops = [u64; DropReason::ALL.len()];
 
 /// A packet that waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hold {
-    /// For room at that port; `None`: only for its time to come.
-    pub(crate) to: Option<PortId>,
+    /// For room there; `None`: only for its time to come.
+    pub(crate) to: Option<RoomAt>,
     /// Then the receiver counts as stuck; `None`: it waits as long as it takes.
     pub(crate) until: Option<Instant>,
 }
@@ -108,6 +157,15 @@ impl Port {
     pub(crate) fn new(id: PortId, end: End) -> Self {
         Self {
             id,
+            of: id,
+            pair: FromPair { pair: 0, of: 1 },
+            steering: Steering::ONE_PAIR,
+            places: vec![Place::Here(id)],
+            running_pairs: 0,
+            has_control: false,
+            is_change_told: false,
+            is_read: true,
+            backlog: None,
             end,
             is_ready: false,
             has_commands: false,
@@ -118,6 +176,12 @@ impl Port {
             notify: Policy::default(),
             refused: Drops::default(),
         }
+    }
+
+    /// Who owns a pair. Steering never gives one that has no place.
+    #[inline]
+    pub(crate) fn place_of(&self, pair: u16) -> Place {
+        self.places.get(usize::from(pair)).copied().unwrap_or(Place::Here(self.id))
     }
 
     /// Hands one packet to whatever is at the end.

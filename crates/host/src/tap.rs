@@ -6,8 +6,8 @@
 //! [`Tap::read_into`] reads straight into a receiver's buffers; where a lookup has to come first,
 //! the tap lends packets from a buffer of its own (`PacketSource`), which costs one copy.
 //!
-//! Limits: packets of at most [`PACKET_LEN_MAX`] bytes; longer ones are counted as too long. One
-//! queue per tap.
+//! Limits: packets of at most [`PACKET_LEN_MAX`] bytes; longer ones are counted as too long. A
+//! [`Tap`] is one queue; of several, each has its own.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -89,6 +89,11 @@ impl Tap {
         }
     }
 
+    /// The socket for asking about the interface.
+    pub(crate) fn interfaces(&self) -> Option<BorrowedFd<'_>> {
+        self.interfaces.as_ref().map(AsFd::as_fd)
+    }
+
     /// Name of the interface.
     pub fn name(&self) -> &str {
         &self.name
@@ -126,6 +131,11 @@ impl Tap {
         // If even nothing is refused, the kernel has kept what it was told before.
         self.offloads = attempts.into_iter().find(is_granted).unwrap_or(self.offloads);
         self.offloads
+    }
+
+    /// Somebody else sets the offloads of this tap, so anything may come from it.
+    pub fn expect_any_offload(&mut self) {
+        self.offloads = TapOffloads { csum: true, tso4: true, tso6: true, ..self.offloads };
     }
 
     /// Plugs the interface's cable in or out (`TUNSETCARRIER`).

@@ -3,7 +3,7 @@
 //! The send buffer is set to the largest value: a smaller one makes writes fail for as long as
 //! packets of ours wait somewhere in the host, which would hold up all other traffic to the tap.
 //!
-//! Limits: one queue per tap; a tap made for several queues is used with one.
+//! Limits: a tap that was passed has one queue.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -72,6 +72,15 @@ pub enum TapError {
         /// Which tap.
         name: String,
     },
+    /// Several queues were asked for, and the interface was made for one.
+    #[error(
+        "{name}: it has one queue: make it anew with: ip tuntap add {name} mode tap multi_queue \
+         vnet_hdr, or leave queues out"
+    )]
+    OneQueue {
+        /// Which tap.
+        name: String,
+    },
     /// The MTU was refused.
     #[error("{name}: MTU {mtu}: {source}: a tap takes 68 to 65521 bytes")]
     Mtu {
@@ -101,15 +110,51 @@ impl Tap {
     /// # Errors
     /// See [`TapError`].
     pub fn open(options: &TapOptions) -> Result<Self, TapError> {
+        Self::open_first(options, 1)
+    }
+
+    /// As [`open`](Self::open), with so many queues (`IFF_MULTI_QUEUE`), at least one. The kernel
+    /// spreads flows over them by the queue that last sent to the flow.
+    ///
+    /// # Errors
+    /// See [`TapError`]; there is an interface that was made for fewer queues.
+    pub fn open_queues(options: &TapOptions, count: u16) -> Result<Vec<Self>, TapError> {
+        let mut queues = vec![Self::open_first(options, count)?];
+        for _ in 1..count {
+            queues.push(queues[0].open_further()?);
+        }
+        Ok(queues)
+    }
+
+    /// The same queue once more, to be written to by another thread. Reading from both would mix
+    /// up the order of packets.
+    ///
+    /// # Errors
+    /// No file descriptor is left.
+    pub fn duplicate(&self) -> io::Result<Self> {
+        let interfaces = self.interfaces().map(|fd| fd.try_clone_to_owned()).transpose()?;
+        let fd = self.as_fd().try_clone_to_owned()?;
+        Ok(Self::new(fd, self.name().to_owned(), interfaces))
+    }
+
+    fn open_further(&self) -> Result<Self, TapError> {
+        let name = self.name();
+        let os = |source| TapError::Os { name: name.to_owned(), what: "socket", source };
+        let fd = open_driver(name)?;
+        attach(fd.as_fd(), name, 2)?;
+        prepare(fd.as_fd(), name)?;
+        let interfaces = self.interfaces().map(|fd| fd.try_clone_to_owned()).transpose();
+        Ok(Self::new(fd, name.to_owned(), interfaces.map_err(os)?))
+    }
+
+    fn open_first(options: &TapOptions, queues: u16) -> Result<Self, TapError> {
         let name = options.name.as_str();
         check_name(name)?;
         let os = |what| move |source| TapError::Os { name: name.to_owned(), what, source };
         let interfaces = interface_socket().map_err(os("socket"))?;
         let exists = ioctl::interface_flags(interfaces.as_fd(), name).is_ok();
-        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
-            .map_err(|why| open_error(name, why.into()))?;
-        let name = attach(fd.as_fd(), name)?;
+        let fd = open_driver(name)?;
+        let name = attach(fd.as_fd(), name, queues)?;
         prepare(fd.as_fd(), &name)?;
         bring_up(interfaces.as_fd(), &name, options.mtu.filter(|_| !exists), exists)?;
         Ok(Self::new(fd, name, Some(interfaces)))
@@ -231,12 +276,24 @@ fn open_error(name: &str, source: io::Error) -> TapError {
     }
 }
 
-fn attach(fd: BorrowedFd<'_>, name: &str) -> Result<String, TapError> {
+fn open_driver(name: &str) -> Result<OwnedFd, TapError> {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    rustix::fs::open("/dev/net/tun", flags, Mode::empty())
+        .map_err(|why| open_error(name, why.into()))
+}
+
+fn attach(fd: BorrowedFd<'_>, name: &str, queues: u16) -> Result<String, TapError> {
     let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
-    let mut attached = ioctl::attach(fd, name, flags);
+    let several = flags | libc::IFF_MULTI_QUEUE;
+    let mut attached = ioctl::attach(fd, name, if queues > 1 { several } else { flags });
+    let is_other_kind =
+        attached.as_ref().is_err_and(|why| why.raw_os_error() == Some(libc::EINVAL));
+    if is_other_kind && queues > 1 {
+        return Err(TapError::OneQueue { name: name.to_owned() });
+    }
     // A tap that was created for several queues can only be opened as such; one is used.
-    if attached.as_ref().is_err_and(|why| why.raw_os_error() == Some(libc::EINVAL)) {
-        attached = ioctl::attach(fd, name, flags | libc::IFF_MULTI_QUEUE);
+    if is_other_kind {
+        attached = ioctl::attach(fd, name, several);
     }
     attached.map_err(|source| {
         let name = name.to_owned();

@@ -7,16 +7,17 @@ use std::time::{Duration, Instant};
 use ringway_net::notify::Nanos;
 use ringway_switch::PortId;
 
+use crate::clock::now_ns;
 use crate::forward::Visit;
 use crate::pace::Flush;
-use crate::port::{End, Port, Wires};
-use crate::worker::{Worker, now_ns};
+use crate::port::{End, Port, RoomAt, Wires};
+use crate::worker::Worker;
 
 impl Worker {
     /// Nothing to wait for: do not sleep. Otherwise until the next hold ends, or the next second
     /// call is due, or for ever.
     pub(crate) fn sleep_at_most(&self) -> Option<Duration> {
-        if !self.ready.is_empty() {
+        if !self.ready.is_empty() || !self.team.may_sleep() {
             return Some(Duration::ZERO);
         }
         let now = Nanos(now_ns());
@@ -24,7 +25,9 @@ impl Worker {
         let paced = paced.map(|at| Duration::from_nanos(at.since(now)));
         let holds = self.ports.iter().filter(|_| self.holding > 0).filter_map(|port| port.hold);
         let ends = holds.filter_map(|hold| hold.until);
-        let others = ends.chain(self.second_calls.due()).min();
+        let backlogs = self.ports.iter().filter(|_| self.backlogs > 0);
+        let backlogs = backlogs.filter_map(|port| Some(port.backlog?.until));
+        let others = ends.chain(backlogs).chain(self.second_calls.due()).min();
         let others = others.map(|at| at.saturating_duration_since(Instant::now()));
         paced.into_iter().chain(others).min()
     }
@@ -45,18 +48,26 @@ impl Worker {
     pub(crate) fn flush(&mut self, from: PortId, visit: Visit) {
         let flush = Flush { more: visit == Visit::More, ..Flush::at_end() };
         let mut call_again = self.ports[usize::from(from.0)].flush_from(flush).call_again;
+        call_again |= self.flush_dirty(visit, flush);
+        if call_again {
+            self.second_calls.expect(Instant::now());
+        }
+    }
+
+    /// Publishes what was put into ports; `true`: a second call is needed later.
+    pub(crate) fn flush_dirty(&mut self, visit: Visit, flush: Flush) -> bool {
+        let mut call_again = false;
         while let Some(to) = self.dirty.pop() {
             let port = &mut self.ports[usize::from(to.0)];
             port.is_dirty = false;
-            let flushed = port.flush_to(Flush { short: visit == Visit::Hold(to), ..flush });
+            let flushed =
+                port.flush_to(Flush { short: visit == Visit::Hold(RoomAt::Port(to)), ..flush });
             call_again |= flushed.call_again;
             if flushed.look {
                 self.make_ready(to);
             }
         }
-        if call_again {
-            self.second_calls.expect(Instant::now());
-        }
+        call_again
     }
 
     /// Does what the ports have put off until now.

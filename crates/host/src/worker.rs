@@ -13,17 +13,19 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Instant;
 
-use ringway_device::{AnyGuestPort, Queue};
+use ringway_device::{AnyGuestPort, Queue, QueueId};
 use ringway_net::notify::Nanos;
 use ringway_switch::{PORTS_MAX, PortId, Switch};
 use ringway_virtq::Arm;
 
+use crate::clock::now_ns;
 use crate::command::{Command, Event};
 use crate::completion::Completion;
-use crate::forward::{Delivery, Fabric, Visit, fill, forward};
-use crate::port::{End, Port};
+use crate::forward::{Delivery, Fabric, Visit, fill, forward, mark_dirty};
+use crate::port::{End, Port, RoomAt};
 use crate::rewrite::Rewriter;
 use crate::second_call::SecondCalls;
+use crate::team::Team;
 use crate::{EventFd, Events, Poller};
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -36,17 +38,21 @@ const EVENTS_MAX: usize = 64;
 pub(crate) enum Wake {
     Kick(PortId, Queue),
     Readable(PortId),
+    /// Another worker handed something over, or made room.
+    Team,
     Command,
 }
 
 impl Wake {
     const COMMAND: u64 = u64::MAX;
+    const TEAM: u64 = u64::MAX - 1;
     const READABLE: u64 = 0xff;
 
     pub(crate) fn token(self) -> u64 {
         match self {
             Self::Kick(port, queue) => u64::from(port.0) << 8 | queue as u64,
             Self::Readable(port) => u64::from(port.0) << 8 | Self::READABLE,
+            Self::Team => Self::TEAM,
             Self::Command => Self::COMMAND,
         }
     }
@@ -54,6 +60,9 @@ impl Wake {
     fn from_token(token: u64) -> Option<Self> {
         if token == Self::COMMAND {
             return Some(Self::Command);
+        }
+        if token == Self::TEAM {
+            return Some(Self::Team);
         }
         let port = PortId(u16::try_from(token >> 8).ok()?);
         match token & 0xff {
@@ -76,16 +85,19 @@ pub struct Worker {
     command_bell: Arc<EventFd>,
     events: Sender<Event>,
     event_bell: Arc<EventFd>,
+    /// The other workers.
+    pub(crate) team: Team,
     pub(crate) ready: VecDeque<PortId>,
     pub(crate) dirty: Vec<PortId>,
     pub(crate) completion: Completion,
     pub(crate) holding: usize,
+    /// Ports with a backlog.
+    pub(crate) backlogs: usize,
     pub(crate) second_calls: SecondCalls,
     pub(crate) rewriter: Rewriter,
 }
 
-/// How the control thread and a worker reach each other.
-#[derive(Debug)]
+/// How the control thread and a worker reach each other, and what workers have in common.
 pub struct WorkerChannels {
     /// Requests to the worker.
     pub commands: Receiver<Command>,
@@ -95,29 +107,36 @@ pub struct WorkerChannels {
     pub events: Sender<Event>,
     /// Rung by the worker after an event was sent.
     pub event_bell: Arc<EventFd>,
+    /// The other workers, if there are any.
+    pub team: Team,
+    /// The worker's switch, which shares its addresses with those of the other workers.
+    pub switch: Switch,
 }
 
 impl Worker {
-    /// A worker without ports. `seed` keeps guests from guessing the switch's hash.
+    /// A worker without ports.
     ///
     /// # Errors
     /// The operating system has no epoll instance left.
-    pub fn new(channels: WorkerChannels, seed: u64) -> io::Result<Self> {
+    pub fn new(channels: WorkerChannels) -> io::Result<Self> {
         let poller = Poller::new()?;
         poller.add_edge(channels.command_bell.as_fd(), Wake::Command.token())?;
+        poller.add_edge(channels.team.sleeper().bell().as_fd(), Wake::Team.token())?;
         Ok(Self {
             ports: Vec::new(),
-            switch: Switch::new(seed),
+            switch: channels.switch,
             cable: None,
             poller,
             commands: channels.commands,
             command_bell: channels.command_bell,
             events: channels.events,
             event_bell: channels.event_bell,
+            team: channels.team,
             ready: VecDeque::with_capacity(PORTS_MAX),
             dirty: Vec::with_capacity(PORTS_MAX),
             completion: Completion::new(),
             holding: 0,
+            backlogs: 0,
             second_calls: SecondCalls::default(),
             rewriter: Rewriter::new(),
         })
@@ -134,18 +153,20 @@ impl Worker {
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         loop {
             self.poller.wait(&mut events, self.sleep_at_most())?;
+            self.team.wake_up();
             let mut has_commands = false;
             for event in events.iter() {
                 match Wake::from_token(event.token) {
                     Some(Wake::Kick(port, queue)) => self.on_kick(port, queue),
                     Some(Wake::Readable(port)) => self.make_ready(port),
                     Some(Wake::Command) => has_commands = true,
-                    None => {}
+                    Some(Wake::Team) | None => {}
                 }
             }
             if has_commands && !self.carry_out_commands() {
                 return Ok(());
             }
+            self.take_arrivals();
             self.end_expired_holds();
             self.call_again();
             self.end_timers();
@@ -184,7 +205,8 @@ impl Worker {
             Queue::FromGuest => self.make_ready(id),
             Queue::ToGuest => {
                 port.is_stuck = false;
-                self.release_holds(id);
+                self.release_holds(RoomAt::Port(id));
+                self.end_backlog(id);
             }
             Queue::Control => self.visit_control(id),
         }
@@ -193,15 +215,15 @@ impl Worker {
     pub(crate) fn visit_control(&mut self, id: PortId) {
         let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
         let End::Guest(guest) = &mut port.end else { return };
-        let offloads_before = guest.queues.control_state().guest_offloads;
+        let before = guest.queues.control_state().clone();
         if guest.queues.visit_control() && guest.wires[Queue::Control as usize].call() {
             self.second_calls.expect(Instant::now());
         }
         // Commands that raced in with arming wait for the port's next turn: no kick will come.
         port.has_commands = guest.queues.arm_kicks(Queue::Control, Arm::Next);
         let has_commands = port.has_commands;
-        if guest.queues.control_state().guest_offloads != offloads_before {
-            self.refresh_tap_offloads();
+        if *guest.queues.control_state() != before {
+            self.after_control(id);
         }
         if has_commands {
             self.make_ready(id);
@@ -220,6 +242,7 @@ impl Worker {
         }
         let visit = self.move_packets(at);
         self.flush(id, visit);
+        self.team.publish();
         match visit {
             Visit::More => self.make_ready(id),
             Visit::Idle => self.on_idle(id),
@@ -228,20 +251,24 @@ impl Worker {
         }
     }
 
+    pub(crate) fn mark_dirty(&mut self, slot: PortId) {
+        mark_dirty(&mut self.ports[usize::from(slot.0)], &mut self.dirty);
+    }
+
     fn move_packets(&mut self, at: usize) -> Visit {
         let now_ns = now_ns();
         let (before, rest) = self.ports.split_at_mut(at);
         let Some((port, after)) = rest.split_first_mut() else { return Visit::Idle };
         let cable = match self.cable {
             _ if !port.is_link_up => None,
-            Some((one, other)) if one == port.id => Some(other),
+            Some((one, other)) if one == port.of => Some(other),
             Some((one, _)) => Some(one),
             None => None,
         };
         let mut fabric = Fabric {
             before,
             after,
-            from: port.id,
+            from: port.of,
             switch: &mut self.switch,
             cable,
             now_ns,
@@ -250,6 +277,8 @@ impl Worker {
             refused: &mut port.refused,
             rewriter: &mut self.rewriter,
             delivery: Delivery {
+                pair: port.pair,
+                team: &mut self.team,
                 completion: &mut self.completion,
                 dirty: &mut self.dirty,
                 position: 0,
@@ -263,6 +292,8 @@ impl Worker {
                     visit_queue(queues.from_guest.as_mut(), &mut fabric)
                 }
             },
+            // Another worker reads what comes from this tap.
+            End::Tap(_) if !port.is_read => Visit::Idle,
             // What a tap lends already goes the way of all packets.
             End::Tap(tap) if tap.is_lending() => forward(&mut **tap, &mut fabric),
             End::Tap(tap) => match fabric.cable_guest() {
@@ -285,6 +316,13 @@ impl Worker {
         self.report_broken(id);
     }
 
+    pub(crate) fn tell(&self, event: Event) {
+        // The receiver lives as long as the worker; a full shutdown may have dropped it.
+        if self.events.send(event).is_ok() {
+            self.event_bell.notify();
+        }
+    }
+
     /// Tells the front-end and the control thread, once, about queues that the guest broke.
     pub(crate) fn report_broken(&mut self, id: PortId) {
         let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
@@ -300,18 +338,12 @@ impl Worker {
                 error.call();
             }
             // The receiver lives as long as the worker; a full shutdown may have dropped it.
-            if self.events.send(Event::Broken { port: id, queue, why }).is_ok() {
+            let queue = QueueId { pair: port.pair.pair, queue };
+            if self.events.send(Event::Broken { port: port.of, queue, why }).is_ok() {
                 self.event_bell.notify();
             }
         }
     }
-}
-
-/// The monotonic clock: the same for all workers, which share what the switch knows.
-pub(crate) fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 /// Visits a transmitq: while it is being looked at, the guest need not kick.

@@ -101,6 +101,19 @@ impl Counters {
     pub fn count_drop(&mut self, reason: DropReason) {
         self.drops[reason as usize] += 1;
     }
+
+    /// What both have counted.
+    #[must_use]
+    pub fn plus(mut self, other: &Self) -> Self {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.kicks += other.kicks;
+        self.calls += other.calls;
+        for (mine, theirs) in self.drops.iter_mut().zip(other.drops) {
+            *mine += theirs;
+        }
+        self
+    }
 }
 
 #[cfg(test)]

@@ -87,6 +87,13 @@ impl Steering {
         self.pairs
     }
 
+    /// The pair for a packet, where that can be said without looking at the packet.
+    #[inline]
+    pub fn pair_unseen(&self, from: FromPair) -> Option<u16> {
+        let is_straight = self.table.is_none() && from.of >= self.pairs;
+        (self.pairs == 1 || is_straight).then(|| from.pair % self.pairs)
+    }
+
     /// The pair for a packet, always below [`pairs`](Self::pairs).
     #[inline]
     pub fn pair_for(&self, from: FromPair, packet: &Packet<'_>) -> u16 {
@@ -97,10 +104,12 @@ impl Steering {
     }
 
     fn spread(&self, from: FromPair, packet: &Packet<'_>) -> u16 {
+        if let Some(pair) = self.pair_unseen(from) {
+            return pair;
+        }
         let wanted = match &self.table {
             // A pair in the table may not run (yet); its packets then go where others go too.
             Some(table) => u32::from(table.pair_of(packet)),
-            None if from.of >= self.pairs => u32::from(from.pair),
             None => Flow::of(packet).map_or(u32::from(from.pair), |flow| flow.conversation()),
         };
         let pair = wanted % u32::from(self.pairs);

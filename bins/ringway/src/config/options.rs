@@ -10,10 +10,13 @@ use ringway_net::notify::Policy;
 use super::error::{Origin, SpecError};
 use super::port::PortSpec;
 use super::rules::{Number, Rule};
-use super::values::{parse_link, parse_mac, parse_mtu, parse_notify, parse_switch};
+use super::values::{parse_count, parse_link, parse_mac, parse_mtu, parse_notify, parse_switch};
 
 /// The value that stands for an option that was not given.
 pub const DEFAULT: &str = "default";
+
+/// Most queue pairs of one port.
+const QUEUES_MAX: u16 = 64;
 
 /// One option of a port.
 #[derive(Debug)]
@@ -58,8 +61,10 @@ enum Field {
     Mtu,
     Link,
     Notify,
+    Queues,
     Feature(Features),
     Rule(Rule),
+    FeatureOnRequest(Features),
 }
 
 /// A value in the form it takes in files and requests.
@@ -107,6 +112,12 @@ const fn number(
 const fn feature(key: &'static str, feature: Features, about: &'static str) -> PortOption {
     let field = Field::Feature(feature);
     let option = option(key, "on or off", "on", field, about);
+    PortOption { ports: Ports::Guests, effect: Effect::NextConnection, ..option }
+}
+
+const fn on_request(key: &'static str, feature: Features, about: &'static str) -> PortOption {
+    let field = Field::FeatureOnRequest(feature);
+    let option = option(key, "on or off", "off", field, about);
     PortOption { ports: Ports::Guests, effect: Effect::NextConnection, ..option }
 }
 
@@ -219,6 +230,16 @@ pub const OPTIONS: &[PortOption] = &[
             "when the guest is notified: every, on-empty, timer:150us, coalesce:16/50us, adaptive",
         )
     },
+    PortOption {
+        effect: Effect::NextConnection,
+        ..option(
+            "queues",
+            "1 to 64",
+            "1",
+            Field::Queues,
+            "queue pairs of a guest, or queues of a tap, of which each worker uses one",
+        )
+    },
     feature("packed", Features::RING_PACKED, "packed rings"),
     feature("mrg_rxbuf", Features::MRG_RXBUF, "a packet may span several receive buffers"),
     feature("event_idx", Features::EVENT_IDX, "notifications by index"),
@@ -247,6 +268,8 @@ pub const OPTIONS: &[PortOption] = &[
         Features::CTRL_GUEST_OFFLOADS,
         "the guest may change its receive offloads while it runs",
     ),
+    on_request("rss", Features::RSS, "the guest may choose queues by hash"),
+    on_request("hash", Features::HASH_REPORT, "the guest is told each packet's hash"),
     feature("status", Features::STATUS, "the guest sees whether its link is up"),
 ];
 
@@ -279,6 +302,14 @@ impl PortOption {
                 let policy = text.map(|text| parse_notify(origin, text)).transpose()?;
                 spec.notify = policy.unwrap_or_default();
             }
+            Field::Queues => {
+                let queues = text.map(|text| parse_count(origin, self.key, text, QUEUES_MAX));
+                spec.queues = queues.transpose()?.unwrap_or(1);
+            }
+            Field::FeatureOnRequest(feature) => {
+                let is_on = text.map(|text| parse_switch(origin, self.key, text)).transpose()?;
+                spec.features_on.set(feature, is_on.unwrap_or(false));
+            }
             Field::Feature(feature) => {
                 let is_on = text.map(|text| parse_switch(origin, self.key, text)).transpose()?;
                 spec.features_off.set(feature, !is_on.unwrap_or(true));
@@ -297,6 +328,10 @@ impl PortOption {
             Field::Notify => {
                 (spec.notify != Policy::default()).then(|| Literal::Text(spec.notify.to_string()))
             }
+            Field::Queues => (spec.queues != 1).then(|| Literal::Number(spec.queues.into())),
+            Field::FeatureOnRequest(feature) => {
+                spec.features_on.contains(feature).then_some(Literal::Switch(true))
+            }
             Field::Feature(feature) => {
                 spec.features_off.contains(feature).then_some(Literal::Switch(false))
             }
@@ -306,7 +341,7 @@ impl PortOption {
     /// The feature it turns on and off.
     pub fn feature(&self) -> Option<Features> {
         match self.field {
-            Field::Feature(feature) => Some(feature),
+            Field::Feature(feature) | Field::FeatureOnRequest(feature) => Some(feature),
             _ => None,
         }
     }

@@ -64,6 +64,10 @@ pub struct PortSpec {
     pub features_off: Features,
     /// What the switch allows it.
     pub rules: Rules,
+    /// Features that are offered only because they were asked for.
+    pub features_on: Features,
+    /// Queue pairs, at least 1.
+    pub queues: u16,
 }
 
 /// Where a port leads.
@@ -114,6 +118,8 @@ impl PortSpec {
             notify: Policy::default(),
             features_off: Features::empty(),
             rules: Rules::default(),
+            features_on: Features::empty(),
+            queues: 1,
         }
     }
 
@@ -173,8 +179,7 @@ impl PortSpec {
 
     /// Options that each are fine and together make no sense.
     fn contradictions(&self, options: &[LowOption]) -> Vec<SpecError> {
-        let offered = Features::OFFERED - self.features_off;
-        let possible = offered.drop_unmet();
+        let possible = self.features_offered().drop_unmet();
         let is_asked_for = |option: &&LowOption| option.value != DEFAULT && option.value == "on";
         let unmet = options.iter().filter(is_asked_for).filter(|option| {
             let feature = find(&option.key).and_then(PortOption::feature);
@@ -192,6 +197,12 @@ impl PortSpec {
         let rules = self.rules.contradiction().zip(options.last());
         let rules = rules.map(|((wrong, advice), last)| last.origin.wrong(wrong, advice));
         unmet.map(complain).chain(rules).collect()
+    }
+
+    /// What the guest is offered, as far as it has what it needs.
+    pub fn features_offered(&self) -> Features {
+        let several = if self.queues > 1 { Features::MQ } else { Features::empty() };
+        (Features::OFFERED | self.features_on | several) - self.features_off
     }
 
     /// Whether both cannot exist in one ringway: because of what, why not, and what to do.
@@ -353,8 +364,12 @@ mod tests {
         let mut off = Features::empty();
         for option in OPTIONS {
             let Some(feature) = option.feature() else { continue };
-            assert_eq!(ok(&format!("v=vm:s,{}=off", option.key)).features_off, feature);
-            assert!(Features::OFFERED.contains(feature), "{}", option.key);
+            let key = option.key;
+            let offered = |value: &str| ok(&format!("v=vm:s,{key}={value}")).features_offered();
+            assert_eq!(offered("on") - offered("off"), feature, "{key}");
+            let is_default_on = Features::OFFERED.contains(feature);
+            assert_eq!(offered(DEFAULT).contains(feature), is_default_on, "{key}");
+            assert!(is_default_on || Features::ON_REQUEST.contains(feature), "{key}");
             assert!(!off.intersects(feature), "{}", option.key);
             off |= feature;
         }

@@ -27,6 +27,7 @@ prop_compose! {
         is_link_up in any::<bool>(),
         off in any::<u64>(),
         rules in rules::any(),
+        queues in 1..=64u16,
     ) -> PortSpec {
         let keyed: Features = OPTIONS.iter().filter_map(|option| option.feature()).collect();
         let plain = PortSpec { mtu, is_link_up, rules, ..PortSpec::new(&name, kind) };
@@ -34,7 +35,13 @@ prop_compose! {
             false => plain,
             true => PortSpec {
                 mac: mac.map(|[a, b, c, d, e]| MacAddress([0x52, a, b, c, d, e])),
-                features_off: Features::from_bits_retain(off) & keyed,
+                features_off: (Features::from_bits_retain(off) & keyed) - Features::ON_REQUEST,
+                // They need the controlq.
+                features_on: match Features::from_bits_retain(off).contains(Features::CTRL_VQ) {
+                    true => Features::empty(),
+                    false => Features::from_bits_retain(off) & keyed & Features::ON_REQUEST,
+                },
+                queues,
                 ..plain
             },
         }

@@ -4,10 +4,14 @@ use std::path::PathBuf;
 
 use super::error::{Origin, SpecError};
 use super::port::LowOption;
-use super::values::{check_socket, parse_group, parse_mode, parse_switch};
+use super::values::parse_switch;
+use super::values::{check_socket, parse_count, parse_group, parse_mode, parse_processors};
 
 /// Permissions of the control socket's file if nothing else is said: its owner's.
 pub const CONTROL_MODE: u32 = 0o600;
+
+/// Most workers; each two of them have rings between them.
+const WORKERS_MAX: u16 = 32;
 
 /// Everything beside the ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +24,11 @@ pub struct Settings {
     pub control_group: Option<Group>,
     /// Whether multicast goes only where it was asked for.
     pub snoop_multicast: bool,
+    /// How many workers carry packets; `None`: as many as ports have queue pairs and the machine
+    /// has processors.
+    pub workers: Option<u16>,
+    /// The processor of each worker; those beyond the list run anywhere.
+    pub pins: Vec<u16>,
 }
 
 /// A group of users.
@@ -51,6 +60,8 @@ enum Field {
     ControlMode,
     ControlGroup,
     SnoopMulticast,
+    Workers,
+    Pin,
 }
 
 /// All of them, in the order of the documentation.
@@ -84,6 +95,21 @@ pub const SETTINGS: &[Setting] = &[
         about: "packets to a multicast group go only to ports that asked for it (IGMP and MLD)",
         field: Field::SnoopMulticast,
     },
+    Setting {
+        key: "workers",
+        value: "number or auto",
+        default: "1",
+        about: "how many threads carry packets: worker i owns queue pair i of every port; \
+                auto: as many as ports have queues and the machine has processors",
+        field: Field::Workers,
+    },
+    Setting {
+        key: "pin",
+        value: "processors",
+        default: "none",
+        about: "the processor of each worker, such as 0,1",
+        field: Field::Pin,
+    },
 ];
 
 /// Every key, in the order of the table.
@@ -94,7 +120,14 @@ pub fn keys() -> Vec<&'static str> {
 impl Settings {
     /// Nothing but defaults, with the control socket at `control`.
     pub fn new(control: PathBuf) -> Self {
-        Self { control, control_mode: CONTROL_MODE, control_group: None, snoop_multicast: false }
+        Self {
+            control,
+            control_mode: CONTROL_MODE,
+            control_group: None,
+            snoop_multicast: false,
+            workers: Some(1),
+            pins: Vec::new(),
+        }
     }
 
     /// Sets what was written down; the last one of a key counts. Gives everything that is wrong.
@@ -119,6 +152,11 @@ impl Settings {
                 self.control = path;
             }
             Field::ControlMode => self.control_mode = parse_mode(origin, value)?,
+            Field::Workers if value == "auto" => self.workers = None,
+            Field::Workers => {
+                self.workers = Some(parse_count(origin, setting.key, value, WORKERS_MAX)?);
+            }
+            Field::Pin => self.pins = parse_processors(origin, value)?,
             Field::ControlGroup => self.control_group = Some(parse_group(origin, value)?),
             Field::SnoopMulticast => self.snoop_multicast = parse_switch(origin, key, value)?,
         }

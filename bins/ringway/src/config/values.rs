@@ -151,6 +151,33 @@ pub fn parse_notify(origin: &Origin, text: &str) -> Result<Policy, SpecError> {
     })
 }
 
+/// A number from 1 on.
+///
+/// # Errors
+/// Starts with what was typed.
+pub fn parse_count(origin: &Origin, key: &str, text: &str, max: u16) -> Result<u16, SpecError> {
+    let count = text.parse().ok().filter(|count| (1..=max).contains(count));
+    count.ok_or_else(|| {
+        let wrong = format!("{text:?} cannot be the number of {key}");
+        origin.wrong(
+            wrong,
+            format!("write a number from 1 to {max}, such as {}", origin.assign(key, "2")),
+        )
+    })
+}
+
+/// Numbers of processors, separated by commas or plus signs.
+///
+/// # Errors
+/// Starts with what was typed.
+pub fn parse_processors(origin: &Origin, text: &str) -> Result<Vec<u16>, SpecError> {
+    let numbers: Result<Vec<u16>, _> = text.split([',', '+']).map(str::parse).collect();
+    numbers.map_err(|_| {
+        let wrong = format!("{text:?} is not a list of processors");
+        origin.wrong(wrong, "write their numbers, such as 0,1")
+    })
+}
+
 /// `on` or `off`.
 ///
 /// # Errors

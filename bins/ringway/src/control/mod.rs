@@ -72,6 +72,9 @@ pub struct PortStats {
     pub to_guest: DirectionStats,
     /// From the guest, or out of the tap.
     pub from_guest: DirectionStats,
+    /// Packets of each queue pair, if there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pairs: Vec<PairStats>,
     /// Queues that were stopped because the guest broke them, each with the reason.
     pub broken: Vec<String>,
     /// How notifications are paced, for each direction of a guest's queues.
@@ -90,6 +93,17 @@ pub struct PacingStats {
     pub timer_ns: u64,
     /// Why the window was last changed.
     pub cause: String,
+}
+
+/// Packets of one queue pair of one port.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PairStats {
+    /// Which, counted from 0.
+    pub pair: u16,
+    /// To the guest, or into the tap.
+    pub to_guest: u64,
+    /// From the guest, or out of the tap.
+    pub from_guest: u64,
 }
 
 /// One direction of one port, counted since the daemon has started.
@@ -276,6 +290,7 @@ pub(crate) mod tests {
             format: Some("packed".to_string()),
             to_guest: direction(1_000_000, &[("no_room", 7)]),
             from_guest: direction(20, &[]),
+            pairs: Vec::new(),
             broken: Vec::new(),
             pacing: vec![PacingStats {
                 direction: "calls".to_string(),

@@ -3,15 +3,16 @@
 use std::os::fd::OwnedFd;
 
 use anyhow::{Context, anyhow};
-use ringway_device::Queue;
+use ringway_device::QueueId;
 use ringway_host::{CallFd, GuestMemory, KickFd, MemoryRequest, QueueFds, Wire};
 use ringway_net::{Features, MacAddress, Negotiated};
 use ringway_switch::PortId;
 use ringway_vhost_user::{Applied, Effect, MemoryRegion};
+use ringway_virtq::Position;
 use tracing::{info, warn};
 
 use super::Daemon;
-use super::link::Link;
+use super::link::{Link, Running};
 
 impl Daemon {
     /// Carries out the effects in order. After one fails, only what lets go of things still runs.
@@ -19,8 +20,7 @@ impl Daemon {
         let mut applied = Applied { ok: true, stopped: Vec::new() };
         for effect in effects {
             if let Effect::StopQueue { index } = effect {
-                let stopped =
-                    Queue::from_index(index).and_then(|queue| self.worker.stop_queue(id, queue));
+                let stopped = self.stop_queue(id, index);
                 applied.stopped.extend(stopped.map(|position| (index, position)));
             } else if applied.ok
                 && let Err(why) = self.apply_one(id, effect)
@@ -49,16 +49,18 @@ impl Daemon {
                 self.set_memory(id, memory)
             }
             Effect::StartQueue { index, setup, kick, call, error, .. } => {
-                let queue = queue_of(index)?;
                 let fds = QueueFds::new(kick, call, error).context("notification fd")?;
                 self.attach_if_needed(id)?;
+                let queue = self.queue_of(id, index)?;
                 let started = self.worker.start_queue(id, queue, setup, fds);
-                started.map_err(|why| anyhow!("{}: {}", queue.name(), why.0))
+                started.map_err(|why| anyhow!("{queue}: {}", why.0))?;
+                self.note_running(id, queue, true);
+                Ok(())
             }
             Effect::RebindQueue { index, areas } => {
-                let queue = queue_of(index)?;
+                let queue = self.queue_of(id, index)?;
                 let bound = self.worker.rebind_queue(id, queue, areas);
-                bound.map_err(|why| anyhow!("{}: {}", queue.name(), why.0))
+                bound.map_err(|why| anyhow!("{queue}: {}", why.0))
             }
             Effect::SetKick { index, fd } => {
                 self.set_wire(id, index, Wire::Kick(fd.map(KickFd::new)))
@@ -119,24 +121,50 @@ impl Daemon {
         let negotiated = link.negotiated.unwrap_or(Negotiated::NOTHING);
         let memory = link.memory.clone();
         self.worker.set_notify(id, notify);
-        self.worker.attach_guest(id, negotiated, link.mac, memory);
+        link.running = Running::default();
+        self.worker.attach_guest(id, negotiated, link.mac, (memory, link.pairs));
         Ok(())
     }
 
     fn set_memory(&mut self, id: PortId, memory: GuestMemory) -> anyhow::Result<()> {
         self.linked(id)?.memory = memory.clone();
-        let bound = self.worker.set_memory(id, memory);
+        let bound = self.worker.set_memory(id, &memory);
         bound.map_err(|why| anyhow!("a running queue is not inside the new memory: {}", why.0))
     }
 
+    /// The queue of that index, as both sides count since features were negotiated.
+    fn queue_of(&self, id: PortId, index: u16) -> anyhow::Result<QueueId> {
+        let vm = self.ports.get(&id).and_then(|port| port.vm.as_ref());
+        let link = vm.and_then(|vm| vm.link.as_ref()).context("no front-end is connected")?;
+        let negotiated = link.negotiated;
+        let has_pairs = negotiated
+            .is_some_and(|negotiated| negotiated.features.intersects(Features::MQ | Features::RSS));
+        let pairs = if has_pairs { link.pairs } else { 1 };
+        QueueId::from_index(index, pairs).with_context(|| format!("queue {index} does not exist"))
+    }
+
+    fn stop_queue(&mut self, id: PortId, index: u16) -> Option<Position> {
+        let queue = self.queue_of(id, index).ok()?;
+        // Nobody is to be sent to a queue that is about to stop.
+        self.note_running(id, queue, false);
+        self.worker.stop_queue(id, queue)
+    }
+
+    /// The workers learn how many receive queues run, where there can be more than one.
+    fn note_running(&mut self, id: PortId, queue: QueueId, is_running: bool) {
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        let Some(vm) = &mut port.vm else { return };
+        let Some(link) = &mut vm.link else { return };
+        if link.pairs > 1 && link.running.note(queue, is_running) {
+            self.worker.set_pairs(id, link.running.pairs(), link.running.has_control);
+        }
+    }
+
     fn set_wire(&mut self, id: PortId, index: u16, wire: Wire) -> anyhow::Result<()> {
-        self.worker.set_wire(id, queue_of(index)?, wire);
+        let queue = self.queue_of(id, index)?;
+        self.worker.set_wire(id, queue, wire);
         Ok(())
     }
-}
-
-fn queue_of(index: u16) -> anyhow::Result<Queue> {
-    Queue::from_index(index).with_context(|| format!("queue {index} does not exist"))
 }
 
 fn call_fd(fd: Option<OwnedFd>) -> anyhow::Result<Option<CallFd>> {

@@ -1,7 +1,9 @@
 //! One connected front-end: its socket, its session, and the memory it shared.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 
+use ringway_device::{Queue, QueueId};
 use ringway_host::GuestMemory;
 use ringway_net::{MacAddress, Negotiated};
 use ringway_switch::PortId;
@@ -22,6 +24,37 @@ pub(super) struct Link {
     pub(super) memory: GuestMemory,
     pub(super) negotiated: Option<Negotiated>,
     pub(super) back_end_channel: Option<OwnedFd>,
+    /// Queue pairs this guest was offered; the port may have others for the next one.
+    pub(super) pairs: u16,
+    pub(super) running: Running,
+}
+
+/// Which queues of a guest run.
+#[derive(Debug, Default)]
+pub(super) struct Running {
+    /// Pairs whose receive queue runs.
+    receiving: BTreeSet<u16>,
+    pub(super) has_control: bool,
+}
+
+impl Running {
+    /// Notes one queue; `true`: where packets go is different now.
+    pub(super) fn note(&mut self, queue: QueueId, is_running: bool) -> bool {
+        let before = (self.pairs(), self.has_control);
+        match queue.queue {
+            Queue::ToGuest if is_running => drop(self.receiving.insert(queue.pair)),
+            Queue::ToGuest => drop(self.receiving.remove(&queue.pair)),
+            Queue::Control => self.has_control = is_running,
+            Queue::FromGuest => {}
+        }
+        before != (self.pairs(), self.has_control)
+    }
+
+    /// The first so many receive queues run without a gap.
+    pub(super) fn pairs(&self) -> u16 {
+        let in_order = (0..).zip(&self.receiving).take_while(|(at, pair)| at == *pair);
+        u16::try_from(in_order.count()).unwrap_or(u16::MAX)
+    }
 }
 
 impl Link {
@@ -29,10 +62,12 @@ impl Link {
         Self {
             connection,
             mac,
-            session: Session::new(offer),
             memory: GuestMemory::empty(),
             negotiated: None,
             back_end_channel: None,
+            pairs: offer.queue_pairs_max,
+            running: Running::default(),
+            session: Session::new(offer),
         }
     }
 
@@ -89,5 +124,24 @@ impl Daemon {
                 false
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_count_from_the_first_without_a_gap() {
+        let mut running = Running::default();
+        let queue = |pair, queue| QueueId { pair, queue };
+        assert!(!running.note(queue(1, Queue::ToGuest), true));
+        assert_eq!(running.pairs(), 0);
+        assert!(running.note(queue(0, Queue::ToGuest), true));
+        assert_eq!(running.pairs(), 2);
+        assert!(!running.note(queue(0, Queue::FromGuest), true));
+        assert!(running.note(queue(0, Queue::Control), true));
+        assert!(running.note(queue(1, Queue::ToGuest), false));
+        assert_eq!(running.pairs(), 1);
     }
 }

@@ -108,7 +108,7 @@ impl Daemon {
         poller.add(signals.as_fd(), Wake::Signal.token())?;
         let reload_signals = catch(&[SIGHUP])?;
         poller.add(reload_signals.as_fd(), Wake::Reload.token())?;
-        let worker = WorkerClient::start().context("starting the worker")?;
+        let worker = start_workers(&config).context("starting the workers")?;
         poller.add(worker.event_bell().as_fd(), Wake::Worker.token())?;
         let control = ControlSocket::bind(&config.settings)?;
         poller.add(control.as_fd(), Wake::Control.token())?;
@@ -203,12 +203,9 @@ impl Daemon {
                 WorkerEvent::Broken { port, queue, why } => {
                     // It may have been removed since.
                     let Some(port) = self.ports.get(&port) else { continue };
-                    warn!(
-                        port = port.spec.name,
-                        queue = queue.name(),
-                        "stopped, the guest broke it: {why}"
-                    );
+                    warn!(port = port.spec.name, %queue, "stopped, the guest broke it: {why}");
                 }
+                WorkerEvent::ControlChanged { port } => self.worker.share_control_state(port),
             }
         }
         if self.worker.is_finished() {
@@ -216,6 +213,18 @@ impl Daemon {
         }
         Ok(())
     }
+}
+
+/// As many workers as asked for; by itself one for each pair that some port may have, as far as
+/// there are processors.
+fn start_workers(config: &RunConfig) -> anyhow::Result<WorkerClient> {
+    let settings = &config.settings;
+    let count = settings.workers.unwrap_or_else(|| {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let pairs = config.ports.iter().map(|port| port.queues).max().unwrap_or(1);
+        pairs.min(u16::try_from(processors).unwrap_or(u16::MAX))
+    });
+    WorkerClient::start(count, &settings.pins)
 }
 
 /// These signals make the returned stream readable.

@@ -124,10 +124,11 @@ impl Daemon {
             }
             PortKind::Tap { name } => {
                 let options = TapOptions { name: name.clone(), mtu: port.spec.mtu };
-                self.worker.attach_tap(id, Tap::open(&options)?);
+                let queues = port.spec.queues.min(self.worker.count());
+                self.worker.attach_tap(id, Tap::open_queues(&options, queues)?)?;
             }
             PortKind::TapFd { fd } => {
-                self.worker.attach_tap(id, Tap::from_raw_fd_number(*fd)?);
+                self.worker.attach_tap(id, vec![Tap::from_raw_fd_number(*fd)?])?;
             }
         }
         if !port.spec.is_link_up {

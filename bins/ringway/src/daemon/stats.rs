@@ -5,13 +5,16 @@ use ringway_net::{Counters, DropReason, Features};
 use ringway_virtq::Format;
 
 use super::{Daemon, Port};
-use crate::control::{DirectionStats, PROTOCOL_VERSION, PacingStats, PortStats, StatsReply};
+use crate::control::{
+    DirectionStats, PROTOCOL_VERSION, PacingStats, PairStats, PortStats, StatsReply,
+};
 
 impl Daemon {
     pub(super) fn stats(&self) -> StatsReply {
         let snapshots = self.worker.snapshot();
         let ports = self.ports.iter().filter(|(_, port)| !port.is_leaving()).map(|(&id, port)| {
-            port_stats(port, snapshots.iter().find(|snapshot| snapshot.port == id))
+            let of_port = snapshots.iter().filter(|snapshot| snapshot.port == id);
+            port_stats(port, &of_port.collect::<Vec<_>>())
         });
         StatsReply {
             version: PROTOCOL_VERSION,
@@ -22,13 +25,14 @@ impl Daemon {
     }
 }
 
-fn port_stats(port: &Port, snapshot: Option<&PortSnapshot>) -> PortStats {
+fn port_stats(port: &Port, snapshots: &[&PortSnapshot]) -> PortStats {
     let link = port.vm.as_ref().and_then(|vm| vm.link.as_ref());
     let negotiated = link.and_then(|link| link.negotiated);
-    let broken: Vec<String> = snapshot.map_or(Vec::new(), |snapshot| {
-        snapshot.broken.iter().map(|(queue, why)| format!("{}: {why}", queue.name())).collect()
-    });
-    let mac = snapshot.and_then(|snapshot| snapshot.mac).or(port.vm.as_ref().map(|vm| vm.mac));
+    let broken = snapshots.iter().flat_map(|snapshot| &snapshot.broken);
+    let broken: Vec<String> = broken.map(|(queue, why)| format!("{queue}: {why}")).collect();
+    // The controlq, by which a guest sets it, belongs to the first pair.
+    let first = snapshots.iter().find(|snapshot| snapshot.pair == 0);
+    let mac = first.and_then(|snapshot| snapshot.mac).or(port.vm.as_ref().map(|vm| vm.mac));
     PortStats {
         name: port.spec.name.clone(),
         kind: port.spec.kind.name().to_string(),
@@ -36,15 +40,15 @@ fn port_stats(port: &Port, snapshot: Option<&PortSnapshot>) -> PortStats {
         mac: mac.map(|mac| mac.to_string()),
         mtu: port.spec.mtu,
         connected: port.is_linked() || port.vm.is_none() && port.failure.is_none(),
-        state: state(port, snapshot, &broken).to_string(),
+        state: state(port, snapshots, &broken).to_string(),
         error: port.failure.clone(),
         features: negotiated.map_or(Vec::new(), |negotiated| feature_names(negotiated.features)),
         format: negotiated.map(|negotiated| format_name(negotiated.format).to_string()),
-        to_guest: direction(snapshot.map(|snapshot| &snapshot.to_end)),
-        from_guest: direction(snapshot.map(|snapshot| &snapshot.from_end)),
+        to_guest: direction(&total(snapshots.iter().map(|snapshot| &snapshot.to_end))),
+        from_guest: direction(&total(snapshots.iter().map(|snapshot| &snapshot.from_end))),
+        pairs: pairs(snapshots),
         broken,
-        pacing: snapshot
-            .map_or(Vec::new(), |snapshot| snapshot.pacing.iter().map(pacing).collect()),
+        pacing: first.map_or(Vec::new(), |snapshot| snapshot.pacing.iter().map(pacing).collect()),
     }
 }
 
@@ -57,14 +61,14 @@ fn pacing(pace: &PaceSnapshot) -> PacingStats {
     }
 }
 
-fn state(port: &Port, snapshot: Option<&PortSnapshot>, broken: &[String]) -> &'static str {
+fn state(port: &Port, snapshots: &[&PortSnapshot], broken: &[String]) -> &'static str {
     if port.failure.is_some() {
         return "failed";
     }
     if !broken.is_empty() {
         return "broken";
     }
-    if port.vm.is_none() || snapshot.is_some_and(|snapshot| !snapshot.running.is_empty()) {
+    if port.vm.is_none() || snapshots.iter().any(|snapshot| !snapshot.running.is_empty()) {
         return "running";
     }
     if port.is_linked() { "connected" } else { "waiting" }
@@ -81,8 +85,26 @@ fn format_name(format: Format) -> &'static str {
     }
 }
 
-fn direction(counters: Option<&Counters>) -> DirectionStats {
-    let counters = counters.copied().unwrap_or_default();
+fn total<'a>(counters: impl Iterator<Item = &'a Counters>) -> Counters {
+    counters.fold(Counters::default(), |sum, one| sum.plus(one))
+}
+
+/// Packets of each pair, where there are several.
+fn pairs(snapshots: &[&PortSnapshot]) -> Vec<PairStats> {
+    let has_packets = |snapshot: &&&PortSnapshot| {
+        !snapshot.running.is_empty() || snapshot.to_end.packets + snapshot.from_end.packets > 0
+    };
+    let stats = snapshots.iter().filter(has_packets).map(|snapshot| PairStats {
+        pair: snapshot.pair,
+        to_guest: snapshot.to_end.packets,
+        from_guest: snapshot.from_end.packets,
+    });
+    let mut stats: Vec<PairStats> = stats.collect();
+    stats.sort_by_key(|stats| stats.pair);
+    if stats.len() > 1 { stats } else { Vec::new() }
+}
+
+fn direction(counters: &Counters) -> DirectionStats {
     let drops = DropReason::ALL
         .iter()
         .map(|&reason| (reason.name().to_string(), counters.drops[reason as usize]))

@@ -27,6 +27,8 @@ pub(super) struct VmPort {
     pub(super) mtu: Option<u16>,
     pub(super) is_link_up: bool,
     pub(super) features: Features,
+    /// Queue pairs, at least 1.
+    pub(super) pairs: u16,
     pub(super) link: Option<Link>,
 }
 
@@ -58,6 +60,7 @@ impl VmPort {
             mtu: None,
             is_link_up: true,
             features: Features::empty(),
+            pairs: 1,
             link: None,
         };
         vm.configure(id, spec);
@@ -66,7 +69,7 @@ impl VmPort {
 
     /// Takes over what the next guest is offered, and what holds at once.
     pub(super) fn configure(&mut self, id: PortId, spec: &PortSpec) {
-        let mut features = Features::OFFERED - spec.features_off;
+        let mut features = spec.features_offered();
         if spec.mtu.is_none() {
             // A guest takes an offered MTU for the largest it may ever set.
             features -= Features::MTU;
@@ -75,6 +78,7 @@ impl VmPort {
         self.mtu = spec.mtu;
         self.is_link_up = spec.is_link_up;
         self.features = features.drop_unmet();
+        self.pairs = spec.queues;
     }
 
     /// Nobody is waited for any more; a guest that is connected stays.
@@ -106,7 +110,7 @@ impl VmPort {
             mac: self.link.as_ref().map_or(self.mac, |link| link.mac),
             link_up,
             announce: false,
-            max_queue_pairs: 1,
+            max_queue_pairs: self.pairs,
             mtu: self.mtu.unwrap_or(MTU_DEFAULT),
         };
         config.encode().to_vec()
@@ -115,7 +119,7 @@ impl VmPort {
     fn offer(&self) -> Offer {
         Offer {
             features: self.features.bits(),
-            queue_pairs_max: 1,
+            queue_pairs_max: self.pairs,
             has_control_queue: self.features.contains(Features::CTRL_VQ),
             config: self.config(self.is_link_up),
             memory_slots_max: ringway_virtq::REGIONS_MAX as u64,

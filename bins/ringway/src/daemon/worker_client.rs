@@ -1,4 +1,4 @@
-//! The control thread's end of the channel to the worker.
+//! The control thread's end of the channels to the workers.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -6,52 +6,63 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::Context;
-use ringway_device::Queue;
+use anyhow::{Context, bail};
+use ringway_device::QueueId;
 use ringway_host::{
-    Answer, Command, Event, EventFd, GuestMemory, PortSnapshot, QueueFds, Tap, Wire, Worker,
+    Answer, Command, Event, EventFd, GuestMemory, PortSnapshot, QueueFds, Tap, Team, Wire, Worker,
     WorkerChannels,
 };
 use ringway_net::notify::Policy;
-use ringway_net::{MacAddress, Negotiated};
-use ringway_switch::{PortId, PortPolicy};
+use ringway_net::{FromPair, MacAddress, Negotiated};
+use ringway_switch::{PortId, PortPolicy, Shared, Switch};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 use tracing::error;
 
 /// The worker answers between two visits; this long only if it has ended.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// A running worker.
+/// The running workers. Queue pair `i` of every port belongs to worker `i`, counted round.
 pub(super) struct WorkerClient {
-    commands: Sender<Command>,
-    command_bell: Arc<EventFd>,
+    workers: Vec<Handle>,
     events: Receiver<Event>,
     event_bell: Arc<EventFd>,
+}
+
+/// One of them.
+struct Handle {
+    commands: Sender<Command>,
+    command_bell: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl WorkerClient {
-    pub(super) fn start() -> anyhow::Result<Self> {
-        let command_bell = Arc::new(EventFd::new()?);
+    /// Starts `count` workers, each on its processor of `pins` if there are any.
+    pub(super) fn start(count: u16, pins: &[u16]) -> anyhow::Result<Self> {
         let event_bell = Arc::new(EventFd::new()?);
-        let (commands, command_receiver) = mpsc::channel();
         let (event_sender, events) = mpsc::channel();
-        let channels = WorkerChannels {
-            commands: command_receiver,
-            command_bell: command_bell.clone(),
-            events: event_sender,
-            event_bell: event_bell.clone(),
-        };
-        let worker = Worker::new(channels, random_seed()?)?;
-        let ended = event_bell.clone();
-        let thread =
-            std::thread::Builder::new().name("ringway-worker".into()).spawn(move || {
-                if let Err(why) = worker.run() {
-                    error!("worker: {why}");
-                }
-                ended.notify();
-            })?;
-        Ok(Self { commands, command_bell, events, event_bell, thread: Some(thread) })
+        let shared = Shared::new(random_seed()?);
+        let mut workers = Vec::new();
+        for team in Team::of(count)? {
+            let command_bell = Arc::new(EventFd::new()?);
+            let (commands, command_receiver) = mpsc::channel();
+            let pin = pins.get(usize::from(team.index())).copied();
+            let channels = WorkerChannels {
+                commands: command_receiver,
+                command_bell: command_bell.clone(),
+                events: event_sender.clone(),
+                event_bell: event_bell.clone(),
+                switch: Switch::over(shared.clone()),
+                team,
+            };
+            let thread = Some(spawn(channels, pin)?);
+            workers.push(Handle { commands, command_bell, thread });
+        }
+        Ok(Self { workers, events, event_bell })
+    }
+
+    /// How many workers there are.
+    pub(super) fn count(&self) -> u16 {
+        u16::try_from(self.workers.len()).unwrap_or(u16::MAX)
     }
 
     pub(super) fn event_bell(&self) -> BorrowedFd<'_> {
@@ -63,10 +74,176 @@ impl WorkerClient {
         self.events.try_iter().collect()
     }
 
+    /// Whether one of them has ended.
     pub(super) fn is_finished(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        let mut threads = self.workers.iter().map(|worker| worker.thread.as_ref());
+        threads.any(|thread| thread.is_none_or(JoinHandle::is_finished))
     }
 
+    /// The worker that owns a pair.
+    fn owner(&self, pair: u16) -> &Handle {
+        &self.workers[usize::from(pair) % self.workers.len()]
+    }
+
+    /// Tells every worker.
+    fn send_all(&self, command: impl Fn() -> Command) {
+        self.workers.iter().for_each(|worker| worker.send(command()));
+    }
+
+    /// Asks every worker; the answers of those that have not ended.
+    fn ask_all<T>(&self, command: impl Fn(Answer<T>) -> Command) -> Vec<T> {
+        self.workers.iter().filter_map(|worker| worker.ask(&command)).collect()
+    }
+
+    /// How the guests of a port are notified, from the next one on.
+    pub(super) fn set_notify(&self, port: PortId, policy: Policy) {
+        self.send_all(|| Command::SetNotify { port, policy });
+    }
+
+    /// A guest port without a guest: packets for it are dropped and counted.
+    pub(super) fn attach_empty_guest(&self, port: PortId, mac: MacAddress) {
+        self.attach_guest(port, Negotiated::NOTHING, mac, (GuestMemory::empty(), 1));
+    }
+
+    pub(super) fn attach_guest(
+        &self,
+        port: PortId,
+        negotiated: Negotiated,
+        mac: MacAddress,
+        (memory, pairs): (GuestMemory, u16),
+    ) {
+        self.send_all(|| {
+            let memory = memory.clone();
+            Command::AttachGuest { port, negotiated, mac, memory, pairs }
+        });
+    }
+
+    /// The queues of one tap, for as many workers; the others write to them too.
+    pub(super) fn attach_tap(&self, port: PortId, queues: Vec<Tap>) -> anyhow::Result<()> {
+        let of = u16::try_from(queues.len()).unwrap_or(u16::MAX);
+        let mut rest = Vec::new();
+        for at in queues.len()..self.workers.len() {
+            rest.push(queues[at % queues.len()].duplicate().context("sharing the tap")?);
+        }
+        let read = (0..of).map(|pair| Some(FromPair { pair, of })).chain(std::iter::repeat(None));
+        for ((worker, tap), queue) in
+            self.workers.iter().zip(queues.into_iter().chain(rest)).zip(read)
+        {
+            worker.send(Command::AttachTap { port, tap: Box::new(tap), queue });
+        }
+        Ok(())
+    }
+
+    pub(super) fn detach(&self, port: PortId) {
+        self.ask_all(|done| Command::Detach { port, done });
+    }
+
+    pub(super) fn set_memory(&self, port: PortId, memory: &GuestMemory) -> Result<(), Broken> {
+        let bound = self.ask_all(|done| {
+            let memory = memory.clone();
+            Command::SetMemory { port, memory, done }
+        });
+        let all = if bound.len() == self.workers.len() { Ok(()) } else { GONE };
+        bound.into_iter().fold(all, Result::and)
+    }
+
+    /// So many receive queues of a guest run; with `has_control` it says how many it uses.
+    pub(super) fn set_pairs(&self, port: PortId, running: u16, has_control: bool) {
+        self.send_all(|| Command::SetPairs { port, running, has_control });
+    }
+
+    /// What a guest has set on its first worker is told to the others.
+    pub(super) fn share_control_state(&self, port: PortId) {
+        let Some((first, others)) = self.workers.split_first() else { return };
+        let state = first.ask(|done| Command::TakeControlState { port, done });
+        let Some(state) = state.flatten() else { return };
+        for worker in others {
+            worker.send(Command::SetControlState { port, state: Box::new(state.clone()) });
+        }
+    }
+
+    pub(super) fn start_queue(
+        &self,
+        port: PortId,
+        queue: QueueId,
+        setup: QueueSetup,
+        fds: QueueFds,
+    ) -> Result<(), Broken> {
+        let start = |done| Command::StartQueue { port, queue, setup, fds, done };
+        self.owner(queue.pair).ask(start).unwrap_or(GONE)
+    }
+
+    pub(super) fn stop_queue(&self, port: PortId, queue: QueueId) -> Option<Position> {
+        self.owner(queue.pair).ask(|done| Command::StopQueue { port, queue, done }).flatten()
+    }
+
+    pub(super) fn rebind_queue(
+        &self,
+        port: PortId,
+        queue: QueueId,
+        areas: Areas,
+    ) -> Result<(), Broken> {
+        let rebind = |done| Command::RebindQueue { port, queue, areas, done };
+        self.owner(queue.pair).ask(rebind).unwrap_or(GONE)
+    }
+
+    pub(super) fn set_wire(&self, port: PortId, queue: QueueId, wire: Wire) {
+        self.owner(queue.pair).send(Command::SetWire { port, queue, wire });
+    }
+
+    pub(super) fn announce(&self, port: PortId, mac: MacAddress) {
+        self.owner(0).send(Command::Announce { port, mac });
+    }
+
+    pub(super) fn set_link(&self, port: PortId, is_up: bool) {
+        self.send_all(|| Command::SetLink { port, is_up });
+    }
+
+    pub(super) fn set_tap_mtu(&self, port: PortId, mtu: u16) -> anyhow::Result<()> {
+        let set = self.ask_all(|done| Command::SetTapMtu { port, mtu, done });
+        if set.len() < self.workers.len() {
+            bail!("a data path thread does not answer");
+        }
+        Ok(set.into_iter().collect::<Result<_, _>>()?)
+    }
+
+    /// Says what a port may do, also before it is attached.
+    pub(super) fn set_policy(&self, port: PortId, policy: PortPolicy) -> anyhow::Result<()> {
+        let set = self.ask_all(|done| {
+            let policy = Box::new(policy.clone());
+            Command::SetPolicy { port, policy, done }
+        });
+        if set.len() < self.workers.len() {
+            bail!("a data path thread does not answer");
+        }
+        Ok(set.into_iter().collect::<Result<_, _>>()?)
+    }
+
+    pub(super) fn snoop_multicast(&self, is_on: bool) {
+        self.send_all(|| Command::SnoopMulticast { is_on });
+    }
+
+    /// Returns when the port's id can be used again.
+    pub(super) fn remove_port(&self, port: PortId) {
+        self.ask_all(|done| Command::RemovePort { port, done });
+    }
+
+    /// One for each queue pair of each port, and more; see [`PortSnapshot`].
+    pub(super) fn snapshot(&self) -> Vec<PortSnapshot> {
+        self.ask_all(|done| Command::Snapshot { done }).into_iter().flatten().collect()
+    }
+
+    pub(super) fn stop(&mut self) {
+        self.send_all(|| Command::Stop);
+        for thread in self.workers.iter_mut().filter_map(|worker| worker.thread.take()) {
+            if thread.join().is_err() {
+                error!("the data path thread panicked");
+            }
+        }
+    }
+}
+
+impl Handle {
     fn send(&self, command: Command) {
         // A worker that has ended is noticed through its bell.
         if self.commands.send(command).is_ok() {
@@ -79,107 +256,25 @@ impl WorkerClient {
         self.send(command(done));
         answer.recv_timeout(ANSWER_MAX).ok()
     }
+}
 
-    /// How the guests of a port are notified, from the next one on.
-    pub(super) fn set_notify(&self, port: PortId, policy: Policy) {
-        self.send(Command::SetNotify { port, policy });
-    }
-
-    /// A guest port without a guest: packets for it are dropped and counted.
-    pub(super) fn attach_empty_guest(&self, port: PortId, mac: MacAddress) {
-        self.attach_guest(port, Negotiated::NOTHING, mac, GuestMemory::empty());
-    }
-
-    pub(super) fn attach_guest(
-        &self,
-        port: PortId,
-        negotiated: Negotiated,
-        mac: MacAddress,
-        memory: GuestMemory,
-    ) {
-        self.send(Command::AttachGuest { port, negotiated, mac, memory });
-    }
-
-    pub(super) fn attach_tap(&self, port: PortId, tap: Tap) {
-        self.send(Command::AttachTap { port, tap: Box::new(tap) });
-    }
-
-    pub(super) fn detach(&self, port: PortId) {
-        self.ask(|done| Command::Detach { port, done });
-    }
-
-    pub(super) fn set_memory(&self, port: PortId, memory: GuestMemory) -> Result<(), Broken> {
-        self.ask(|done| Command::SetMemory { port, memory, done }).unwrap_or(GONE)
-    }
-
-    pub(super) fn start_queue(
-        &self,
-        port: PortId,
-        queue: Queue,
-        setup: QueueSetup,
-        fds: QueueFds,
-    ) -> Result<(), Broken> {
-        self.ask(|done| Command::StartQueue { port, queue, setup, fds, done }).unwrap_or(GONE)
-    }
-
-    pub(super) fn stop_queue(&self, port: PortId, queue: Queue) -> Option<Position> {
-        self.ask(|done| Command::StopQueue { port, queue, done }).flatten()
-    }
-
-    pub(super) fn rebind_queue(
-        &self,
-        port: PortId,
-        queue: Queue,
-        areas: Areas,
-    ) -> Result<(), Broken> {
-        self.ask(|done| Command::RebindQueue { port, queue, areas, done }).unwrap_or(GONE)
-    }
-
-    pub(super) fn set_wire(&self, port: PortId, queue: Queue, wire: Wire) {
-        self.send(Command::SetWire { port, queue, wire });
-    }
-
-    pub(super) fn announce(&self, port: PortId, mac: MacAddress) {
-        self.send(Command::Announce { port, mac });
-    }
-
-    pub(super) fn set_link(&self, port: PortId, is_up: bool) {
-        self.send(Command::SetLink { port, is_up });
-    }
-
-    pub(super) fn set_tap_mtu(&self, port: PortId, mtu: u16) -> anyhow::Result<()> {
-        let set = self.ask(|done| Command::SetTapMtu { port, mtu, done });
-        set.context("the data path thread does not answer")?.map_err(Into::into)
-    }
-
-    /// Says what a port may do, also before it is attached.
-    pub(super) fn set_policy(&self, port: PortId, policy: PortPolicy) -> anyhow::Result<()> {
-        let policy = Box::new(policy);
-        let set = self.ask(|done| Command::SetPolicy { port, policy, done });
-        set.context("the data path thread does not answer")?.map_err(Into::into)
-    }
-
-    pub(super) fn snoop_multicast(&self, is_on: bool) {
-        self.send(Command::SnoopMulticast { is_on });
-    }
-
-    /// Returns when the port's id can be used again.
-    pub(super) fn remove_port(&self, port: PortId) {
-        self.ask(|done| Command::RemovePort { port, done });
-    }
-
-    pub(super) fn snapshot(&self) -> Vec<PortSnapshot> {
-        self.ask(|done| Command::Snapshot { done }).unwrap_or_default()
-    }
-
-    pub(super) fn stop(&mut self) {
-        self.send(Command::Stop);
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
+/// Starts one worker, on that processor if one is given.
+fn spawn(channels: WorkerChannels, pin: Option<u16>) -> anyhow::Result<JoinHandle<()>> {
+    let name = format!("ringway-worker{}", channels.team.index());
+    let ended = channels.event_bell.clone();
+    let worker = Worker::new(channels)?;
+    let thread = std::thread::Builder::new().name(name).spawn(move || {
+        if let Some(cpu) = pin
+            && let Err(why) = ringway_host::pin_to(cpu)
         {
-            error!("the data path thread panicked");
+            error!("processor {cpu}: {why}: the worker runs anywhere");
         }
-    }
+        if let Err(why) = worker.run() {
+            error!("worker: {why}");
+        }
+        ended.notify();
+    })?;
+    Ok(thread)
 }
 
 const GONE: Result<(), Broken> = Err(Broken(Why::BadArea));

@@ -55,7 +55,13 @@ impl Guest {
         let id = PortId(u16::try_from(port).unwrap());
         // What is put off would be a matter of real time.
         worker.carry_out(Command::SetNotify { port: id, policy: Policy::Every });
-        worker.carry_out(Command::AttachGuest { port: id, negotiated, mac: mac(port), memory });
+        worker.carry_out(Command::AttachGuest {
+            port: id,
+            negotiated,
+            mac: mac(port),
+            memory,
+            pairs: 1,
+        });
         let queues = RINGS_AT.map(|at| {
             let layout = Layout::of(SplitDriver::FORMAT, QUEUE_SIZE, negotiated.options);
             let ring = slice.slice(usize::try_from(at).unwrap(), layout.len as usize).unwrap();
@@ -66,7 +72,13 @@ impl Guest {
             let setup = QueueSetup { size: QUEUE_SIZE, areas, position: Position::FRESH, options };
             let (done, answer) = mpsc::sync_channel(1);
             let fds = QueueFds::default();
-            worker.carry_out(Command::StartQueue { port: id, queue, setup, fds, done });
+            worker.carry_out(Command::StartQueue {
+                port: id,
+                queue: QueueId { pair: 0, queue },
+                setup,
+                fds,
+                done,
+            });
             answer.recv().unwrap().unwrap();
         }
         let free = (0..QUEUE_SIZE).collect();
@@ -128,9 +140,15 @@ impl Bench {
         let (command_sender, commands) = mpsc::channel();
         let (events, event_receiver) = mpsc::channel();
         let bell = || Arc::new(EventFd::new().unwrap());
-        let channels =
-            WorkerChannels { commands, command_bell: bell(), events, event_bell: bell() };
-        let mut worker = Worker::new(channels, 7).unwrap();
+        let channels = WorkerChannels {
+            commands,
+            command_bell: bell(),
+            events,
+            event_bell: bell(),
+            team: Team::of(1).unwrap().remove(0),
+            switch: Switch::new(7),
+        };
+        let mut worker = Worker::new(channels).unwrap();
         let guests = (0..guests).map(|port| Guest::attach(&mut worker, port)).collect();
         let mut bench = Self { worker, guests, _other_ends: (command_sender, event_receiver) };
         bench.guests.iter_mut().for_each(Guest::post_all);

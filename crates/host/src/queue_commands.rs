@@ -1,0 +1,156 @@
+//! Queues of guests, started, moved and stopped between two visits.
+
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use ringway_device::Queue;
+use ringway_switch::PortId;
+use ringway_virtq::{Areas, Arm, Broken, Position, QueueSetup, Why};
+
+use crate::command::{QueueFds, Wire};
+use crate::port::{End, GuestEnd, Port, RoomAt};
+use crate::worker::{Wake, Worker};
+use crate::{GuestMemory, KickFd};
+
+impl Worker {
+    /// The guest's end in a slot.
+    pub(crate) fn guest(&mut self, id: PortId) -> Option<&mut GuestEnd> {
+        match &mut self.ports.get_mut(usize::from(id.0))?.end {
+            End::Guest(guest) => Some(guest),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn set_memory(&mut self, id: PortId, memory: GuestMemory) -> Result<(), Broken> {
+        let Some(guest) = self.guest(id) else { return Ok(()) };
+        let regions = memory.regions();
+        let mut result = Ok(());
+        for queue in Queue::ALL {
+            let Some(areas) = guest.wires[queue as usize].areas else { continue };
+            result = result.and(guest.queues.rebind(queue, &areas, &regions));
+        }
+        // Only now may the old mappings go: no ring points into them any more.
+        guest.memory = memory;
+        self.report_broken(id);
+        result
+    }
+
+    pub(crate) fn start_queue(
+        &mut self,
+        id: PortId,
+        queue: Queue,
+        setup: &QueueSetup,
+        fds: QueueFds,
+    ) -> Result<(), Broken> {
+        self.stop_queue(id, queue);
+        let Some(guest) = self.guest(id) else { return Err(Broken(Why::BadArea)) };
+        let regions = guest.memory.regions();
+        guest.queues.start(queue, setup, &regions)?;
+        guest.pace.start(queue, setup.size);
+        let arm = match queue {
+            Queue::ToGuest => Arm::Never,
+            Queue::FromGuest | Queue::Control => Arm::Next,
+        };
+        guest.queues.arm_kicks(queue, arm);
+        let wires = &mut guest.wires[queue as usize];
+        wires.areas = Some(setup.areas);
+        wires.is_broken_reported = false;
+        wires.call = fds.call;
+        wires.error = fds.error;
+        self.set_kick(id, queue, fds.kick);
+        self.refresh_tap_offloads();
+        self.after_start(id, queue);
+        Ok(())
+    }
+
+    /// A kick may have been sent before anybody listened, so every new queue is visited once.
+    fn after_start(&mut self, id: PortId, queue: Queue) {
+        match queue {
+            Queue::FromGuest => self.make_ready(id),
+            Queue::Control => self.visit_control(id),
+            Queue::ToGuest => {
+                self.ports[usize::from(id.0)].is_stuck = false;
+                self.release_holds(RoomAt::Port(id));
+                self.end_backlog(id);
+                for at in 0..self.ports.len() {
+                    if matches!(self.ports[at].end, End::Tap(_)) {
+                        self.make_ready(self.ports[at].id);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn stop_queue(&mut self, id: PortId, queue: Queue) -> Option<Position> {
+        self.set_kick(id, queue, None);
+        if queue == Queue::FromGuest {
+            self.forget_hold(id);
+        }
+        let position = self.stop_ring(id, queue);
+        if queue == Queue::ToGuest {
+            self.release_holds(RoomAt::Port(id));
+            self.end_backlog(id);
+        }
+        position
+    }
+
+    fn stop_ring(&mut self, id: PortId, queue: Queue) -> Option<Position> {
+        let guest = self.guest(id)?;
+        guest.flush_last(queue);
+        let wires = &mut guest.wires[queue as usize];
+        wires.areas = None;
+        wires.call = None;
+        wires.error = None;
+        guest.queues.stop(queue)
+    }
+
+    pub(crate) fn rebind_queue(
+        &mut self,
+        id: PortId,
+        queue: Queue,
+        areas: &Areas,
+    ) -> Result<(), Broken> {
+        let Some(guest) = self.guest(id) else { return Ok(()) };
+        let regions = guest.memory.regions();
+        let result = guest.queues.rebind(queue, areas, &regions);
+        if guest.queues.is_running(queue) {
+            guest.wires[queue as usize].areas = Some(*areas);
+        }
+        self.report_broken(id);
+        result
+    }
+
+    pub(crate) fn set_wire(&mut self, id: PortId, queue: Queue, wire: Wire) {
+        if let Wire::Kick(kick) = wire {
+            self.set_kick(id, queue, kick);
+            return self.after_start(id, queue);
+        }
+        let Some(guest) = self.guest(id) else { return };
+        let wires = &mut guest.wires[queue as usize];
+        match wire {
+            Wire::Call(call) => {
+                wires.call = call;
+                // Whatever was used while the old fd was going away would never be told.
+                if wires.call() {
+                    self.second_calls.expect(Instant::now());
+                }
+            }
+            Wire::Error(error) => wires.error = error,
+            Wire::Kick(_) => {}
+        }
+    }
+
+    fn set_kick(&mut self, id: PortId, queue: Queue, kick: Option<KickFd>) {
+        let at = usize::from(id.0);
+        let Some(Port { end: End::Guest(guest), .. }) = self.ports.get_mut(at) else { return };
+        let wires = &mut guest.wires[queue as usize];
+        if let Some(old) = wires.kick.take() {
+            let _ = self.poller.remove(old.as_fd());
+        }
+        if let Some(kick) = kick
+            && self.poller.add_edge(kick.as_fd(), Wake::Kick(id, queue).token()).is_ok()
+        {
+            wires.kick = Some(kick);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! One worker among several: the rings to and from the others, and how they wake each other.
+//!
+//! A worker alone has no rings, and nothing here costs it more than a look at an empty list.
+
+use std::io;
+use std::sync::Arc;
+
+use ringway_net::{Packet, Put};
+use ringway_switch::PortId;
+
+use crate::hand_off::{Consumer, HandedOver, Producer, ring};
+use crate::port::Place;
+use crate::sleeper::Sleeper;
+
+/// The place of one worker among all.
+#[derive(Debug)]
+pub struct Team {
+    index: u16,
+    size: u16,
+    sleeper: Arc<Sleeper>,
+    /// By the number of the worker; none to itself.
+    outgoing: Vec<Option<Outgoing>>,
+    incoming: Vec<Incoming>,
+}
+
+#[derive(Debug)]
+struct Outgoing {
+    producer: Producer,
+    /// Of the worker at the other end.
+    sleeper: Arc<Sleeper>,
+    /// The other worker made no room for a whole hold: nobody waits for it until it does.
+    is_stuck: bool,
+    /// Somebody waits for room.
+    is_waited_for: bool,
+}
+
+#[derive(Debug)]
+struct Incoming {
+    consumer: Consumer,
+    /// Of the worker at the other end.
+    sleeper: Arc<Sleeper>,
+}
+
+impl Team {
+    /// The places of `size` workers, from the first to the last.
+    ///
+    /// # Errors
+    /// No eventfd is left.
+    pub fn of(size: u16) -> io::Result<Vec<Self>> {
+        let mut teams = Vec::new();
+        for index in 0..size {
+            let sleeper = Arc::new(Sleeper::new()?);
+            teams.push(Self { index, size, sleeper, outgoing: Vec::new(), incoming: Vec::new() });
+        }
+        for from in 0..teams.len() {
+            for to in 0..teams.len() {
+                if from == to {
+                    teams[from].outgoing.push(None);
+                    continue;
+                }
+                let (producer, consumer) = ring();
+                let [mine, other] = [from, to].map(|at| teams[at].sleeper.clone());
+                let (is_stuck, is_waited_for) = (false, false);
+                let outgoing = Outgoing { producer, sleeper: other, is_stuck, is_waited_for };
+                teams[from].outgoing.push(Some(outgoing));
+                teams[to].incoming.push(Incoming { consumer, sleeper: mine });
+            }
+        }
+        Ok(teams)
+    }
+
+    /// The number of this worker.
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+
+    /// How many workers there are.
+    pub fn size(&self) -> u16 {
+        self.size
+    }
+
+    pub(crate) fn sleeper(&self) -> &Sleeper {
+        &self.sleeper
+    }
+
+    /// Where a pair belongs: worker `i` owns pair `i`, and every `size`-th from there on. `slots`
+    /// are the slots of this worker's pairs, in order.
+    pub(crate) fn place_of(&self, pair: u16, slots: &[PortId]) -> Place {
+        match (pair % self.size, slots.get(usize::from(pair / self.size))) {
+            (owner, Some(&slot)) if owner == self.index => Place::Here(slot),
+            (owner, _) => Place::There(owner),
+        }
+    }
+
+    /// Copies a packet into the ring of another worker. `Refused`: that one is stuck.
+    #[cold]
+    pub(crate) fn hand_over(&mut self, worker: u16, to: (PortId, u16), packet: &Packet<'_>) -> Put {
+        let Some(Some(outgoing)) = self.outgoing.get_mut(usize::from(worker)) else {
+            return Put::Refused;
+        };
+        match outgoing.producer.put(to.0.0, to.1, packet) {
+            true => {
+                outgoing.is_stuck = false;
+                Put::Done
+            }
+            false if outgoing.is_stuck => Put::Refused,
+            false => Put::NoRoom,
+        }
+    }
+
+    /// Makes everything handed over visible, and wakes who sleeps.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        for outgoing in self.outgoing.iter_mut().flatten() {
+            if outgoing.producer.publish() {
+                outgoing.sleeper.wake();
+            }
+        }
+    }
+
+    /// A packet waits for room in the ring to that worker.
+    pub(crate) fn wait_for_room(&mut self, worker: u16) {
+        if let Some(Some(outgoing)) = self.outgoing.get_mut(usize::from(worker)) {
+            outgoing.is_waited_for = true;
+            outgoing.producer.ask_for_room();
+        }
+    }
+
+    /// Nobody waits for that worker any more; with `is_stuck` nor will anybody.
+    pub(crate) fn end_wait(&mut self, worker: u16, is_stuck: bool) {
+        if let Some(Some(outgoing)) = self.outgoing.get_mut(usize::from(worker)) {
+            outgoing.is_waited_for = false;
+            outgoing.is_stuck = is_stuck;
+        }
+    }
+
+    /// A worker that somebody waits for and whose ring has room.
+    pub(crate) fn with_room(&self) -> Option<u16> {
+        let has_room =
+            |outgoing: &&Outgoing| outgoing.is_waited_for && outgoing.producer.has_room();
+        let at = self.outgoing.iter().position(|one| one.as_ref().is_some_and(|o| has_room(&o)))?;
+        u16::try_from(at).ok()
+    }
+
+    /// Says that this worker goes to sleep; `false`: it must not, there is something to do.
+    pub(crate) fn may_sleep(&self) -> bool {
+        if self.size == 1 {
+            return true;
+        }
+        self.sleeper.going_to_sleep();
+        !self.has_work()
+    }
+
+    /// This worker does not sleep any more.
+    pub(crate) fn wake_up(&self) {
+        if self.size > 1 {
+            self.sleeper.awake();
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        self.incoming.iter().any(|incoming| incoming.consumer.has_more())
+            || self.with_room().is_some()
+    }
+
+    /// How many rings come in; `peek` and the others take a number below that.
+    pub(crate) fn incoming_count(&self) -> usize {
+        self.incoming.len()
+    }
+
+    /// The next packet of a ring.
+    pub(crate) fn peek(&mut self, at: usize) -> Option<HandedOver> {
+        self.incoming[at].consumer.peek()
+    }
+
+    /// The packet peeked at is done with, or stays for later with so many segments delivered.
+    pub(crate) fn settle(&mut self, at: usize, left_at: Option<usize>) {
+        let consumer = &mut self.incoming[at].consumer;
+        match left_at {
+            None => consumer.done(),
+            Some(segments_done) => consumer.leave(segments_done),
+        }
+    }
+
+    /// Gives back what is done with, and wakes the producer if it waits for that.
+    pub(crate) fn release(&mut self, at: usize) {
+        let incoming = &mut self.incoming[at];
+        if incoming.consumer.release() {
+            incoming.sleeper.wake();
+        }
+    }
+
+    /// What stayed for later is looked at again.
+    pub(crate) fn look_again(&mut self) {
+        self.incoming.iter_mut().for_each(|incoming| incoming.consumer.look_again());
+    }
+}
