@@ -218,7 +218,7 @@ pub enum Event {
         /// What it did.
         why: Why,
     },
-    /// A guest has set something that the other workers must know.
+    /// A guest has set something that the other workers must know, or has announced itself.
     ControlChanged {
         /// Which port.
         port: PortId,

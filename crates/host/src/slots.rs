@@ -111,13 +111,14 @@ impl Worker {
     }
 
     /// The guest has set something: it is true for all its queues.
-    pub(crate) fn after_control(&mut self, port: PortId) {
+    pub(crate) fn after_control(&mut self, port: PortId, announcements_before: u64) {
         let Some(guest) = self.guest(port) else { return };
         let state = guest.queues.control_state().clone();
         self.set_control_state(port, &state);
         self.refresh_tap_offloads();
+        let is_news = self.team.size() > 1 || state.announcements != announcements_before;
         // At most one such event per port is under way, however many commands a guest gives.
-        if self.team.size() > 1 && !std::mem::replace(&mut self.slot(port).is_change_told, true) {
+        if is_news && !std::mem::replace(&mut self.slot(port).is_change_told, true) {
             self.tell(Event::ControlChanged { port });
         }
     }

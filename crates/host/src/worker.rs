@@ -223,7 +223,7 @@ impl Worker {
         port.has_commands = guest.queues.arm_kicks(Queue::Control, Arm::Next);
         let has_commands = port.has_commands;
         if *guest.queues.control_state() != before {
-            self.after_control(id);
+            self.after_control(id, before.announcements);
         }
         if has_commands {
             self.make_ready(id);

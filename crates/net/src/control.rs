@@ -265,8 +265,7 @@ mod tests {
 
     use super::*;
 
-    const ALL: Features =
-        Features::OFFERED.union(Features::GUEST_ANNOUNCE).union(Features::ON_REQUEST);
+    const ALL: Features = Features::OFFERED.union(Features::ON_REQUEST);
     const SET_MAC: [u8; 8] = [1, 1, 0x52, 0x54, 0, 0, 0, 2];
     const GROUP: MacAddress = MacAddress([1, 0, 0x5e, 1, 2, 3]);
 

@@ -198,6 +198,7 @@ impl Features {
         .union(Self::CTRL_RX_EXTRA)
         .union(Self::CTRL_VLAN)
         .union(Self::CTRL_GUEST_OFFLOADS)
+        .union(Self::GUEST_ANNOUNCE)
         .union(Self::RING_PACKED)
         .union(Self::EVENT_IDX)
         .union(Self::INDIRECT_DESC)

@@ -71,6 +71,16 @@ impl Ringway {
         Ok(arguments.filter_map(Value::as_str).map(str::to_owned).collect())
     }
 
+    /// Changes an option of a port.
+    ///
+    /// # Errors
+    /// It refuses.
+    pub fn set(&self, name: &str, option: &str) -> anyhow::Result<()> {
+        let mut command = shell::command(&[&self.binary]);
+        command.args(["port", "set", name, option, "--control"]).arg(&self.control);
+        shell::output(&mut command).map(drop)
+    }
+
     /// Ends it as a failing machine would: it cannot clean up.
     pub fn kill(mut self) {
         self.process.kill();

@@ -69,6 +69,7 @@ pub fn control(stage: &Stage) -> anyhow::Result<()> {
     pair.modes_and_tables()?;
     pair.own_address()?;
     pair.vlans()?;
+    pair.announcement()?;
     pair.offloads()?;
     drop(pair);
     ringway.finish()
@@ -120,6 +121,23 @@ impl Pair<'_> {
         self.expect("10.99.5.2", Fate::Delivered)?;
         self.on_receiver("ip link del eth0.5")?;
         self.expect("10.99.5.2", Fate::Filtered)
+    }
+
+    /// A guest whose link comes up again says where it is, once, without being spoken to.
+    fn announcement(&mut self) -> anyhow::Result<()> {
+        let carrier = "cat /sys/class/net/eth0/carrier";
+        for _ in 0..2 {
+            self.ringway.set("vm1", "link=down")?;
+            ensure!(self.on_receiver(carrier)?.trim() == "0", "the guest sees its link up");
+            let before = self.receiver_port()?.moved(Way::From);
+            self.ringway.set("vm1", "link=up")?;
+            ensure!(self.on_receiver(carrier)?.trim() == "1", "the guest sees its link down");
+            self.on_receiver("sleep 1")?;
+            let said = self.receiver_port()?.moved(Way::From).since(before);
+            self.stage.step(&format!("link up: {said}"));
+            ensure!(said.packets > 0, "the guest has not announced itself");
+        }
+        Ok(())
     }
 
     /// A receiver that turns its offloads off gets TCP in packets of its MTU.

@@ -268,6 +268,11 @@ pub const OPTIONS: &[PortOption] = &[
         Features::CTRL_GUEST_OFFLOADS,
         "the guest may change its receive offloads while it runs",
     ),
+    feature(
+        "guest_announce",
+        Features::GUEST_ANNOUNCE,
+        "the guest can be asked to announce itself after its link came up",
+    ),
     on_request("rss", Features::RSS, "the guest may choose queues by hash"),
     on_request("hash", Features::HASH_REPORT, "the guest is told each packet's hash"),
     feature("status", Features::STATUS, "the guest sees whether its link is up"),

@@ -11,6 +11,7 @@ use ringway_vhost_user::{Connection, Offer, Received, Session};
 use tracing::{debug, warn};
 
 use super::Daemon;
+use super::announcement::Announcement;
 
 /// Messages handled before other ports get their turn.
 const MESSAGES_PER_TURN: usize = 32;
@@ -27,6 +28,7 @@ pub(super) struct Link {
     /// Queue pairs this guest was offered; the port may have others for the next one.
     pub(super) pairs: u16,
     pub(super) running: Running,
+    pub(super) announcement: Announcement,
 }
 
 /// Which queues of a guest run.
@@ -67,6 +69,7 @@ impl Link {
             back_end_channel: None,
             pairs: offer.queue_pairs_max,
             running: Running::default(),
+            announcement: Announcement::default(),
             session: Session::new(offer),
         }
     }

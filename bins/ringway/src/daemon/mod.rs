@@ -3,6 +3,7 @@
 //! One `epoll` loop. Whatever concerns a running queue is asked of the worker as a command and
 //! waited for, so that a front-end's acknowledgement means that it has happened.
 
+mod announcement;
 mod control_socket;
 mod effects;
 mod link;
@@ -141,6 +142,7 @@ impl Daemon {
         let mut events = Events::with_capacity(EVENTS_MAX);
         loop {
             self.connect_due_ports();
+            self.ask_due_announcements();
             self.finish_leaving_ports();
             self.drop_slow_control_clients();
             if !self.turn(&mut events, None)? {
@@ -152,7 +154,12 @@ impl Daemon {
 
     /// One wait and everything it brought; `false`: a signal asked to stop.
     fn turn(&mut self, events: &mut Events, at_most: Option<Duration>) -> anyhow::Result<bool> {
-        let deadlines = [self.next_try(), self.next_leaving(), self.control.next_deadline()];
+        let deadlines = [
+            self.next_try(),
+            self.next_leaving(),
+            self.next_announcement(),
+            self.control.next_deadline(),
+        ];
         let soonest = deadlines.into_iter().flatten().min();
         let until = soonest.map(|at| at.saturating_duration_since(Instant::now()));
         let timeout = until.into_iter().chain(at_most).min();
@@ -205,7 +212,13 @@ impl Daemon {
                     let Some(port) = self.ports.get(&port) else { continue };
                     warn!(port = port.spec.name, %queue, "stopped, the guest broke it: {why}");
                 }
-                WorkerEvent::ControlChanged { port } => self.worker.share_control_state(port),
+                WorkerEvent::ControlChanged { port } => {
+                    let Some(state) = self.worker.share_control_state(port) else { continue };
+                    let port = self.ports.get_mut(&port);
+                    if let Some(vm) = port.and_then(|port| port.vm.as_mut()) {
+                        vm.on_answers(state.announcements);
+                    }
+                }
             }
         }
         if self.worker.is_finished() {

@@ -214,6 +214,9 @@ impl Daemon {
         };
         if let Some(vm) = &mut port.vm {
             vm.configure(id, now);
+            if now.is_link_up && !before.is_link_up {
+                vm.plan_announcement();
+            }
             let is_news = now.is_link_up != before.is_link_up || now.mtu != before.mtu;
             changed.guest_told = is_news && vm.tell_config();
         }

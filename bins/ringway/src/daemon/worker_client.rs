@@ -13,7 +13,7 @@ use ringway_host::{
     WorkerChannels,
 };
 use ringway_net::notify::Policy;
-use ringway_net::{FromPair, MacAddress, Negotiated};
+use ringway_net::{ControlState, FromPair, MacAddress, Negotiated};
 use ringway_switch::{PortId, PortPolicy, Shared, Switch};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 use tracing::error;
@@ -153,13 +153,13 @@ impl WorkerClient {
     }
 
     /// What a guest has set on its first worker is told to the others.
-    pub(super) fn share_control_state(&self, port: PortId) {
-        let Some((first, others)) = self.workers.split_first() else { return };
-        let state = first.ask(|done| Command::TakeControlState { port, done });
-        let Some(state) = state.flatten() else { return };
+    pub(super) fn share_control_state(&self, port: PortId) -> Option<ControlState> {
+        let (first, others) = self.workers.split_first()?;
+        let state = first.ask(|done| Command::TakeControlState { port, done }).flatten()?;
         for worker in others {
             worker.send(Command::SetControlState { port, state: Box::new(state.clone()) });
         }
+        Some(state)
     }
 
     pub(super) fn start_queue(
