@@ -21,6 +21,7 @@ mod scenarios_attach;
 mod scenarios_control;
 mod scenarios_dpdk;
 mod scenarios_offload;
+mod scenarios_pairs;
 mod scenarios_qemu;
 mod scenarios_uml;
 mod scenarios_unikernel;
@@ -110,6 +111,7 @@ fn carry_out(stage: &Stage, scenario: &Scenario) -> anyhow::Result<()> {
         Case::AttachUml => scenarios_attach::uml(stage),
         Case::AttachQemu => scenarios_attach::qemu(stage),
         Case::AttachDpdk => scenarios_attach::dpdk(stage),
+        Case::UmlPairs => scenarios_pairs::pairs(stage),
         Case::UmlControl => scenarios_control::control(stage),
         Case::UmlMixed => scenarios_offload::mixed(stage),
         Case::QemuTap(case) => scenarios_qemu::tap(stage, case),

@@ -42,6 +42,8 @@ pub enum Needs {
 pub enum Case {
     /// Two User Mode Linux guests talk.
     UmlPair(UmlCase),
+    /// Two User Mode Linux guests with two queue pairs each, and two workers.
+    UmlPairs,
     /// Two User Mode Linux guests, and what one sets through its control queue.
     UmlControl,
     /// User Mode Linux, given what `ringway attach` prints.
@@ -72,6 +74,7 @@ pub fn scenarios() -> Vec<Scenario> {
     all.extend(dpdk());
     all.extend(unikernel());
     all.extend(uml());
+    all.push(scenario("uml_queue_pairs", Needs::Uml, 120, Case::UmlPairs));
     all.push(scenario("uml_control", Needs::Uml, 120, Case::UmlControl));
     all.push(scenario("attach_uml", Needs::Uml, 120, Case::AttachUml));
     all.push(scenario("attach_qemu", Needs::Qemu, 120, Case::AttachQemu));

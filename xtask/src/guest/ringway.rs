@@ -29,6 +29,14 @@ impl Ringway {
     /// # Errors
     /// It does not come up: the text has what it printed.
     pub fn start(stage: &Stage, ports: &[String]) -> anyhow::Result<Self> {
+        Self::start_with(stage, ports, &[])
+    }
+
+    /// The same with further arguments of `ringway run`.
+    ///
+    /// # Errors
+    /// It does not come up: the text has what it printed.
+    pub fn start_with(stage: &Stage, ports: &[String], more: &[&str]) -> anyhow::Result<Self> {
         let binary = stage.paths.ringway();
         let control = stage.file("control.sock");
         let mut command = shell::command(&[&binary]);
@@ -36,6 +44,7 @@ impl Ringway {
         for port in ports {
             command.arg("--port").arg(port);
         }
+        command.args(more);
         let mut sockets: Vec<PathBuf> = ports.iter().filter_map(|port| socket(port)).collect();
         sockets.push(control.clone());
         let process = Process::start(stage, "ringway", command)?;
@@ -159,6 +168,16 @@ impl Port {
             kicks: number("kicks"),
             calls: number("calls"),
         }
+    }
+
+    /// Packets so far through each queue pair.
+    pub fn pairs(&self, way: Way) -> Vec<u64> {
+        let key = match way {
+            Way::To => "to_guest",
+            Way::From => "from_guest",
+        };
+        let pairs = self.0["pairs"].as_array().map_or(&[][..], Vec::as_slice);
+        pairs.iter().map(|pair| pair[key].as_u64().unwrap_or(0)).collect()
     }
 
     /// Packets dropped so far for one reason.

@@ -1,0 +1,96 @@
+//! Several queue pairs and several workers: a Linux guest says which it uses, and packets follow.
+//!
+//! Two User Mode Linux guests with two pairs each, and a tap, at a ringway with two workers: what
+//! stays on a pair stays with one worker, everything else crosses from one to the other.
+
+use anyhow::ensure;
+
+use super::console::Console;
+use super::net;
+use super::ringway::{Ringway, Way};
+use super::stage::Stage;
+use super::traffic::{self, Side};
+use super::uml::{self, must};
+
+/// The guests' addresses, and the tap's.
+const ADDRESSES: [&str; 3] = ["10.99.0.1", "10.99.0.2", "10.99.0.3"];
+/// Packets that show that a pair is used; fewer are the guests' own small talk.
+const USED_PACKETS: u64 = 500;
+/// Streams at once, so that each of two pairs gets some.
+const STREAMS: &str = "-P 8";
+
+/// Everybody in the scenario.
+struct Scene<'a> {
+    stage: &'a Stage,
+    ringway: &'a Ringway,
+    sender: Console,
+    receiver: Console,
+}
+
+/// Changes the number of pairs and the table of hashes, and looks where packets go.
+///
+/// # Errors
+/// What did not work.
+pub fn pairs(stage: &Stage) -> anyhow::Result<()> {
+    let socket = |name: &str| stage.file(&format!("{name}.sock"));
+    let mut ports =
+        ["vm0", "vm1"].map(|name| format!("{name}=vm:{},queues=2,rss=on", socket(name).display()));
+    ports[0].push_str(",packed=off");
+    let ports = [&ports[..], &["up=tap:rwtap".to_string()]].concat();
+    stage.step("ringway with two workers, two guests with two pairs each, and a tap");
+    let ringway = Ringway::start_with(stage, &ports, &["--workers", "2"])?;
+    net::set_up("rwtap", ADDRESSES[2], 1500)?;
+    let mut sender = uml::start(stage, "vm0", &socket("vm0"))?;
+    let mut receiver = uml::start(stage, "vm1", &socket("vm1"))?;
+    uml::wait_booted(&mut sender, ADDRESSES[0])?;
+    uml::wait_booted(&mut receiver, ADDRESSES[1])?;
+    must(&mut receiver, "iperf3 -s -D")?;
+    let mut scene = Scene { stage, ringway: &ringway, sender, receiver };
+    scene.on_both("ethtool -L eth0 combined 2")?;
+    scene.expect("two pairs", [true, true])?;
+    scene.on_both("ethtool -L eth0 combined 1")?;
+    scene.expect("one pair", [true, false])?;
+    scene.on_both("ethtool -L eth0 combined 2")?;
+    must(&mut scene.receiver, "ethtool -X eth0 weight 0 1")?;
+    scene.expect("all hashes to the second pair", [false, true])?;
+    must(&mut scene.receiver, "ethtool -X eth0 equal 2")?;
+    scene.expect("hashes to both pairs", [true, true])?;
+    scene.tap_traffic()?;
+    for name in ["vm0", "vm1"] {
+        ringway.port(name)?.check_healthy(&["no_room", "link_down"])?;
+    }
+    drop(scene);
+    ringway.finish()
+}
+
+impl Scene<'_> {
+    /// Lets the guests talk, and compares which of the receiver's pairs were used.
+    fn expect(&mut self, what: &str, used: [bool; 2]) -> anyhow::Result<()> {
+        let before = self.ringway.port("vm1")?.pairs(Way::To);
+        let mut side = Side::Guest(&mut self.sender);
+        let report = traffic::tcp(&mut side, ADDRESSES[1], 1, STREAMS)?;
+        let after = self.ringway.port("vm1")?.pairs(Way::To);
+        let moved: Vec<u64> = after.iter().zip(&before).map(|(now, then)| now - then).collect();
+        let gigabits = report.bits_per_second / 1e9;
+        let text = format!("{what}: {gigabits:.2} Gb/s, {moved:?} packets per pair");
+        self.stage.step(&text);
+        let seen: Vec<bool> = moved.iter().map(|packets| *packets > USED_PACKETS).collect();
+        ensure!(seen == used, "{text}: used {seen:?}, not {used:?}");
+        Ok(())
+    }
+
+    /// This machine talks to both pairs, both ways.
+    fn tap_traffic(&mut self) -> anyhow::Result<()> {
+        for options in [STREAMS, "-P 8 -R"] {
+            let report = traffic::tcp(&mut Side::Here, ADDRESSES[1], 1, options)?;
+            self.stage.step(&format!("tap {options}: {:.2} Gb/s", report.bits_per_second / 1e9));
+        }
+        Ok(())
+    }
+
+    fn on_both(&mut self, line: &str) -> anyhow::Result<()> {
+        must(&mut self.sender, line)?;
+        must(&mut self.receiver, line)?;
+        Ok(())
+    }
+}
