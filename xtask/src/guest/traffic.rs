@@ -149,14 +149,28 @@ pub fn tcp(
     seconds: u32,
     options: &str,
 ) -> anyhow::Result<Report> {
-    let (_, text) = side.run(&format!("iperf3 -J -c {address} -t {seconds} {options}"))?;
+    let text = iperf(side, &format!("iperf3 -J -c {address} -t {seconds} {options}"))?;
     let report = Report::parse(&text)?;
     ensure!(report.bits_per_second > 0.0, "TCP {options}: nothing arrived");
     Ok(report)
 }
 
+/// Runs an iperf3 client. Its server takes a moment to listen, at first and after every client.
+fn iperf(side: &mut Side<'_>, line: &str) -> anyhow::Result<String> {
+    let mut attempts_left = 20;
+    loop {
+        let (_, text) = side.run(line)?;
+        let is_early = text.contains("Connection refused") || text.contains("server is busy");
+        if !is_early || attempts_left == 0 {
+            return Ok(text);
+        }
+        attempts_left -= 1;
+        side.run("sleep 0.2")?;
+    }
+}
+
 fn udp(side: &mut Side<'_>, address: &str) -> anyhow::Result<Report> {
-    let (_, text) = side.run(&format!("iperf3 -J -c {address} {UDP}"))?;
+    let text = iperf(side, &format!("iperf3 -J -c {address} {UDP}"))?;
     let report = Report::parse(&text)?;
     match report.lost_percent {
         Some(lost) if lost <= UDP_LOST_PERCENT_MAX => Ok(report),
