@@ -12,6 +12,7 @@ mod check;
 mod counts;
 mod demo;
 mod dpdk_files;
+mod driver_test;
 mod guest;
 mod kernel_files;
 mod paths;

@@ -20,6 +20,7 @@ mod runner;
 mod scenarios_attach;
 mod scenarios_control;
 mod scenarios_dpdk;
+mod scenarios_driver;
 mod scenarios_offload;
 mod scenarios_pairs;
 mod scenarios_qemu;
@@ -38,7 +39,7 @@ use anyhow::bail;
 
 use crate::counts::Counts;
 use crate::paths::Paths;
-use crate::unikernel;
+use crate::{driver_test, unikernel};
 use plan::{Case, Needs, Scenario};
 use stage::Stage;
 
@@ -52,9 +53,9 @@ pub fn run(paths: &Paths, is_wanted: impl Fn(&str) -> bool) -> Counts {
     let scenarios = plan::scenarios().into_iter().filter(|scenario| is_wanted(&scenario.name));
     let mut counts = Counts::default();
     let mut machine = None;
-    let mut image = None;
+    let mut built = Vec::new();
     for scenario in scenarios {
-        if scenario.needs == Needs::Unikernel && !*image.get_or_insert_with(|| has_image(paths)) {
+        if !is_built(paths, scenario.needs, &mut built) {
             println!("test guest::{} ... FAILED", scenario.name);
             counts += Counts::one(false);
             continue;
@@ -65,13 +66,22 @@ pub fn run(paths: &Paths, is_wanted: impl Fn(&str) -> bool) -> Counts {
     counts
 }
 
-/// Builds what the bare-metal scenarios boot. That it does not build is no reason to skip them.
-fn has_image(paths: &Paths) -> bool {
-    let built = unikernel::build(paths);
-    if let Err(error) = &built {
+/// Builds what scenarios with these needs start, once. That it does not build is no reason to skip
+/// them.
+fn is_built(paths: &Paths, needs: Needs, built: &mut Vec<(Needs, bool)>) -> bool {
+    if let Some((_, is_built)) = built.iter().find(|(known, _)| *known == needs) {
+        return *is_built;
+    }
+    let result = match needs {
+        Needs::Unikernel => unikernel::build(paths).map(drop),
+        Needs::DpdkDevice => driver_test::build(paths),
+        Needs::Uml | Needs::Qemu | Needs::Dpdk => Ok(()),
+    };
+    if let Err(error) = &result {
         println!("{error:#}");
     }
-    built.is_ok()
+    built.push((needs, result.is_ok()));
+    result.is_ok()
 }
 
 /// Measures ringway against QEMU's own tap, in one guest.
@@ -119,6 +129,7 @@ fn carry_out(stage: &Stage, scenario: &Scenario) -> anyhow::Result<()> {
         Case::QemuReconnect => scenarios_qemu::reconnect(stage),
         Case::Sanity => scenarios_qemu::sanity(stage),
         Case::Dpdk(case) => scenarios_dpdk::echo(stage, case),
+        Case::DpdkDevice => scenarios_driver::vhost(stage),
         Case::Unikernel(case) => scenarios_unikernel::serve(stage, case),
     }
 }

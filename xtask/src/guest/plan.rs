@@ -6,6 +6,7 @@ use super::scenarios_dpdk::DpdkCase;
 use super::scenarios_qemu::QemuCase;
 use super::scenarios_uml::UmlCase;
 use super::scenarios_unikernel::{DeviceCase, UnikernelCase};
+use crate::driver_test;
 use crate::unikernel::MachineType;
 
 /// The scenario that compares ringway with QEMU's own tap.
@@ -33,6 +34,8 @@ pub enum Needs {
     Qemu,
     /// DPDK's testpmd.
     Dpdk,
+    /// The same, and the driver's test; no tap.
+    DpdkDevice,
     /// QEMU and the bare-metal example.
     Unikernel,
 }
@@ -64,6 +67,8 @@ pub enum Case {
     Sanity,
     /// A DPDK program sends everything back.
     Dpdk(DpdkCase),
+    /// The driver on a DPDK program's devices.
+    DpdkDevice,
     /// The bare-metal example serves this machine.
     Unikernel(UnikernelCase),
 }
@@ -72,6 +77,7 @@ pub enum Case {
 pub fn scenarios() -> Vec<Scenario> {
     let mut all = Vec::new();
     all.extend(dpdk());
+    all.push(dpdk_device());
     all.extend(unikernel());
     all.extend(uml());
     all.push(scenario("uml_queue_pairs", Needs::Uml, 120, Case::UmlPairs));
@@ -112,6 +118,13 @@ fn dpdk() -> impl Iterator<Item = Scenario> {
         let name = format!("dpdk_{}", case.name());
         scenario(&name, Needs::Dpdk, 60, Case::Dpdk(case))
     })
+}
+
+/// As long as asked for with `RINGWAY_GIB`.
+fn dpdk_device() -> Scenario {
+    let start_limit = Duration::from_secs(90);
+    let limit = start_limit + driver_test::limit();
+    Scenario { limit, ..scenario("dpdk_vhost", Needs::DpdkDevice, 0, Case::DpdkDevice) }
 }
 
 /// Every receive scheme on every transport and in both formats, though not each with each.

@@ -61,6 +61,7 @@ impl Machine {
             Needs::Uml => (&None, &self.uml),
             Needs::Qemu => (&self.taps, &self.qemu),
             Needs::Dpdk => (&self.taps, &self.dpdk),
+            Needs::DpdkDevice => (&None, &self.dpdk),
             Needs::Unikernel => (&self.taps, &self.unikernel),
         };
         [&self.namespaces, taps, program].into_iter().find_map(Option::as_deref)
@@ -187,6 +188,7 @@ mod tests {
         };
         assert_eq!(machine.why_not(Needs::Uml), None);
         assert_eq!(machine.why_not(Needs::Dpdk), Some("no taps"));
+        assert_eq!(machine.why_not(Needs::DpdkDevice), None);
         machine.taps = None;
         assert_eq!(machine.why_not(Needs::Qemu), Some("no QEMU"));
         machine.namespaces = Some("no namespaces".to_string());

@@ -34,7 +34,9 @@ const DRIVERS: [&str; 4] =
 const LINE_BUFFER: &str = "/usr/libexec/coreutils/libstdbuf.so";
 
 const PROMPT: &str = "testpmd> ";
-const START_LIMIT: Duration = Duration::from_secs(20);
+/// It clears its memory before it prompts: a second or two, and many more where others want the
+/// processors too.
+const START_LIMIT: Duration = Duration::from_secs(60);
 const COMMAND_LIMIT: Duration = Duration::from_secs(5);
 
 /// Bytes of a buffer beyond the packet: headroom, and what the device's header needs.
@@ -186,7 +188,9 @@ impl Testpmd {
         let shown = show(&command);
         let program = Program::start(PROGRAM, command)?;
         let mut testpmd = Self { program, command: shown };
-        testpmd.program.wait_for(PROMPT, 0, START_LIMIT)?;
+        let part = setting.part;
+        let started = testpmd.program.wait_for(PROMPT, 0, START_LIMIT);
+        started.with_context(|| format!("DPDK's {part:?} does not start, or is kept waiting"))?;
         testpmd.run("set record-core-cycles on")?;
         testpmd.run("start")?;
         Ok(testpmd)
