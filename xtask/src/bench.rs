@@ -8,13 +8,16 @@ use crate::check::build_ringway;
 use crate::counts::Counts;
 use crate::paths::Paths;
 use crate::setup::{self, For};
-use crate::{dpdk_files, guest, shell};
+use crate::{dpdk_files, kernel_files, shell};
 
 /// The name of the test that counts instructions.
 pub const INSTRUCTIONS: &str = "instructions";
 
 /// Names DPDK's directory to `ringway bench`.
 const DPDK_VARIABLE: &str = "RINGWAY_DPDK";
+
+/// Names the directory of the guests' kernel to it.
+const KERNEL_VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
 
 /// The committed counts.
 const GOLDEN: &str = "crates/bench/tests/golden/instructions.txt";
@@ -34,7 +37,7 @@ pub fn command(paths: &Paths, options: &[String]) -> anyhow::Result<()> {
         return shell::run(ringway_bench(paths).args(options));
     }
     shell::run(ringway_bench(paths).args(["ring", "--quick"]))?;
-    guest::bench(paths)
+    shell::run(ringway_bench(paths).args(["rxbuf", "--quick"]))
 }
 
 /// Measures everything and writes `docs/performance.md` from it.
@@ -67,9 +70,9 @@ pub fn instructions(paths: &Paths) -> Counts {
 
 fn ringway_bench(paths: &Paths) -> Command {
     let mut command = Command::new(paths.ringway());
-    command.arg("bench");
+    command.arg("bench").env(KERNEL_VARIABLE, kernel_files::directory(paths));
     if dpdk_files::find(paths).is_some() {
-        command.env(DPDK_VARIABLE, paths.guest().join("dpdk"));
+        command.env(DPDK_VARIABLE, dpdk_files::directory(paths));
     }
     command
 }

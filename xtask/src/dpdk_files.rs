@@ -8,9 +8,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::bail;
+use ringway_guests::dpdk_files::{DRIVERS, DpdkFiles, TAP_DRIVER, find_driver, libraries, testpmd};
 
 use crate::kernel_files::download_and_unpack;
 use crate::paths::Paths;
@@ -19,43 +19,15 @@ use crate::shell;
 /// The package with the program.
 pub const PACKAGE: &str = "dpdk-dev";
 
-/// Drivers that are loaded by name and not because something links to them.
-const DRIVERS: [&str; 4] =
-    ["librte_bus_vdev", "librte_mempool_ring", "librte_net_virtio", "librte_net_vhost"];
-
 /// Rounds of finding what is missing: each goes at least one library deeper.
 const ROUNDS_MAX: usize = 12;
-
-/// What it takes to run `dpdk-testpmd`.
-#[derive(Debug)]
-pub struct DpdkFiles {
-    /// The program.
-    pub testpmd: PathBuf,
-    /// Where its libraries are, if they are not the machine's own.
-    pub libraries: PathBuf,
-    /// The drivers to load.
-    pub drivers: Vec<PathBuf>,
-}
-
-impl DpdkFiles {
-    /// The program with its libraries and drivers, and no arguments yet.
-    ///
-    /// The drivers are preloaded because DPDK refuses to load any from below a directory that
-    /// everybody can write to, as `/tmp` is.
-    pub fn command(&self) -> Command {
-        let mut command = Command::new(&self.testpmd);
-        let drivers: Vec<_> = self.drivers.iter().map(|path| path.to_string_lossy()).collect();
-        command.env("LD_LIBRARY_PATH", &self.libraries).env("LD_PRELOAD", drivers.join(":"));
-        command
-    }
-}
 
 /// Makes sure that the program can be started.
 ///
 /// # Errors
 /// No such package, no network, or a library whose package cannot be guessed.
 pub fn prepare(paths: &Paths) -> anyhow::Result<()> {
-    if find(paths).is_some() {
+    if find(paths).is_some_and(|files| files.has_tap()) {
         return Ok(());
     }
     println!("downloading DPDK's testpmd");
@@ -83,49 +55,31 @@ pub fn prepare(paths: &Paths) -> anyhow::Result<()> {
 /// The program, if it is complete.
 pub fn find(paths: &Paths) -> Option<DpdkFiles> {
     let directory = directory(paths);
-    if !directory.join("complete").is_file() {
-        return None;
-    }
-    let drivers = DRIVERS.map(|name| find_driver(&directory, name));
-    Some(DpdkFiles {
-        testpmd: testpmd(&directory),
-        libraries: libraries(&directory),
-        drivers: drivers.into_iter().collect::<Option<_>>()?,
-    })
+    let is_complete = directory.join("complete").is_file();
+    is_complete.then(|| DpdkFiles::unpacked(&directory).ok()).flatten()
 }
 
-fn directory(paths: &Paths) -> PathBuf {
+/// Where it is unpacked.
+pub fn directory(paths: &Paths) -> PathBuf {
     paths.guest().join("dpdk")
 }
 
-fn testpmd(directory: &Path) -> PathBuf {
-    directory.join("usr/bin/dpdk-testpmd")
-}
-
-fn libraries(directory: &Path) -> PathBuf {
-    directory.join("usr/lib/x86_64-linux-gnu")
-}
-
-fn find_driver(directory: &Path, name: &str) -> Option<PathBuf> {
-    let prefix = format!("{name}.so.");
-    let entries = fs::read_dir(libraries(directory)).ok()?.flatten();
-    entries.map(|entry| entry.path()).find(|path| {
-        let version = path.file_name().and_then(|name| name.to_str()?.strip_prefix(&prefix));
-        version.is_some_and(|version| version.bytes().all(|byte| byte.is_ascii_digit()))
-    })
+/// Also the driver for taps, which only measurements use.
+fn drivers() -> impl Iterator<Item = &'static str> {
+    DRIVERS.into_iter().chain([TAP_DRIVER])
 }
 
 /// The packages of all libraries that the dynamic linker does not find.
 fn wanted_packages(directory: &Path) -> anyhow::Result<Vec<String>> {
     let mut objects = vec![testpmd(directory)];
-    objects.extend(DRIVERS.iter().filter_map(|name| find_driver(directory, name)));
+    objects.extend(drivers().filter_map(|name| find_driver(directory, name)));
     let mut listing = shell::command(&["ldd"]);
     let listing =
         shell::output(listing.args(objects).env("LD_LIBRARY_PATH", libraries(directory)))?;
     let mut missing: Vec<String> = missing_libraries(&listing).map(str::to_string).collect();
     // The drivers have the version of everything else.
     if let Some(version) = listing.lines().find_map(eal_version) {
-        let absent = DRIVERS.iter().filter(|name| find_driver(directory, name).is_none());
+        let absent = drivers().filter(|name| find_driver(directory, name).is_none());
         missing.extend(absent.map(|name| format!("{name}.so.{version}")));
     }
     let mut packages: Vec<String> = missing.iter().map(|name| package_of(name)).collect();

@@ -8,21 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
+use ringway_guests::kernel_files::{self, KernelFiles};
 
 use crate::paths::Paths;
 use crate::shell;
 
 /// The package that depends on the current cloud kernel.
 pub const META_PACKAGE: &str = "linux-image-cloud-amd64";
-
-/// A kernel and its modules.
-#[derive(Debug)]
-pub struct KernelFiles {
-    /// The bootable image.
-    pub image: PathBuf,
-    /// `lib/modules/VERSION/kernel`.
-    pub modules: PathBuf,
-}
 
 /// Downloads and unpacks the kernel if it is not there.
 ///
@@ -42,14 +34,8 @@ pub fn prepare(paths: &Paths) -> anyhow::Result<()> {
 }
 
 /// The kernel, if it is unpacked.
-pub fn find(paths: &Paths) -> Option<KernelFiles> {
-    let directory = directory(paths);
-    let image = entries(&directory.join("boot")).into_iter().find(|path| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
-    })?;
-    let version = image.file_name()?.to_str()?.strip_prefix("vmlinuz-")?;
-    let modules = directory.join("lib/modules").join(version).join("kernel");
-    modules.is_dir().then_some(KernelFiles { image, modules })
+fn find(paths: &Paths) -> Option<KernelFiles> {
+    kernel_files::find(&directory(paths))
 }
 
 /// Downloads packages and unpacks them into `directory`, which appears in one step.
@@ -74,7 +60,8 @@ pub fn download_and_unpack(packages: &[&str], directory: &Path) -> anyhow::Resul
     fs::rename(&unpacked, directory).with_context(|| directory.display().to_string())
 }
 
-fn directory(paths: &Paths) -> PathBuf {
+/// Where it is unpacked.
+pub fn directory(paths: &Paths) -> PathBuf {
     paths.guest().join("kernel")
 }
 

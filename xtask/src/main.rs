@@ -17,7 +17,6 @@ mod guest;
 mod kernel_files;
 mod paths;
 mod setup;
-mod shell;
 mod test_run;
 mod tidy;
 mod unikernel;
@@ -26,6 +25,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use ringway_guests::shell;
 
 use paths::Paths;
 

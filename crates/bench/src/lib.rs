@@ -12,6 +12,7 @@ pub mod instructions;
 pub mod machine;
 mod mirror;
 mod process;
+mod programs;
 pub mod progress;
 pub mod report;
 pub mod ring;

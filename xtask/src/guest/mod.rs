@@ -1,21 +1,12 @@
 //! Scenarios: ringway between real guests and real kernels.
 //!
-//! How: [`plan`] lists them. [`runner`] starts each as a process of its own inside fresh network,
-//! process and mount namespaces, where [`run_here`] carries it out; when that process ends, for
-//! whatever reason, the kernel ends everything it started and removes every interface with it.
-//! A guest runs one script ([`console`]) that obeys commands on its console, so that what a
-//! scenario does is all here, in Rust.
+//! How: [`plan`] lists them. [`runner`] starts each as a process of its own inside fresh
+//! [`namespaces`], where [`run_here`] carries it out with the guests and tools of
+//! [`ringway_guests`].
 //!
 //! Limits: x86-64; every scenario has a time limit that ends in SIGKILL.
 
-mod console;
-mod initramfs;
-mod iperf;
-mod net;
 mod plan;
-mod process;
-mod qemu;
-mod ringway;
 mod runner;
 mod scenarios_attach;
 mod scenarios_control;
@@ -27,19 +18,17 @@ mod scenarios_qemu;
 mod scenarios_uml;
 mod scenarios_unikernel;
 mod services;
-mod stage;
-mod testpmd;
-mod traffic;
-mod uml;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::bail;
+use ringway_guests::{
+    console, iperf, namespaces, net, process, qemu, ringway, stage, testpmd, traffic, uml,
+};
 
 use crate::counts::Counts;
 use crate::paths::Paths;
-use crate::{driver_test, unikernel};
+use crate::{dpdk_files, driver_test, kernel_files, unikernel};
 use plan::{Case, Needs, Scenario};
 use stage::Stage;
 
@@ -84,18 +73,6 @@ fn is_built(paths: &Paths, needs: Needs, built: &mut Vec<(Needs, bool)>) -> bool
     result.is_ok()
 }
 
-/// Measures ringway against QEMU's own tap, in one guest.
-///
-/// # Errors
-/// The measurement fails.
-pub fn bench(paths: &Paths) -> anyhow::Result<()> {
-    let counts = run(paths, |name| name == plan::SANITY);
-    if counts.passed != 1 {
-        bail!("{}: {counts}", plan::SANITY);
-    }
-    Ok(())
-}
-
 /// Carries out one scenario in this process, which is alone in its namespaces.
 pub fn run_here(paths: &Paths, name: &str, directory: &Path) -> ExitCode {
     let Some(scenario) = plan::scenarios().into_iter().find(|scenario| scenario.name == name)
@@ -104,7 +81,12 @@ pub fn run_here(paths: &Paths, name: &str, directory: &Path) -> ExitCode {
         return ExitCode::FAILURE;
     };
     stage::end_with_parent(directory);
-    let stage = Stage::new(paths, name, directory);
+    let programs = stage::Programs {
+        ringway: paths.ringway(),
+        kernel: kernel_files::directory(paths),
+        dpdk: dpdk_files::find(paths),
+    };
+    let stage = Stage::new(programs, logs_of(paths, name), directory);
     match carry_out(&stage, &scenario) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -112,6 +94,11 @@ pub fn run_here(paths: &Paths, name: &str, directory: &Path) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Where the logs of a scenario are.
+fn logs_of(paths: &Paths, name: &str) -> PathBuf {
+    paths.guest().join("logs").join(name)
 }
 
 fn carry_out(stage: &Stage, scenario: &Scenario) -> anyhow::Result<()> {

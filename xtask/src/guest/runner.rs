@@ -1,23 +1,22 @@
 //! Running one scenario: in namespaces of its own, for a limited time, with its logs kept.
 //!
-//! How: `unshare` starts this same program again in fresh network, process and mount namespaces.
-//! When the first process of a process namespace ends, the kernel kills all others in it.
+//! How: this same program is started again in namespaces of its own ([`namespaces`]).
 //!
-//! Limits: without root it needs a kernel that lets users create namespaces, and a tap driver that
-//! lets them in; otherwise scenarios are skipped, with the reason.
+//! Limits: where there are no namespaces, scenarios are skipped, with the reason.
 
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
+use super::namespaces::{self, unshare};
 use super::plan::{Needs, Scenario};
 use super::process::{LOOK_EVERY, tail};
-use super::{initramfs, qemu, stage, uml};
+use super::{logs_of, qemu, stage, uml};
 use crate::counts::Counts;
 use crate::paths::Paths;
 use crate::{dpdk_files, kernel_files, shell, unikernel};
@@ -39,21 +38,17 @@ pub struct Machine {
 impl Machine {
     /// Looks at the machine.
     pub fn look(paths: &Paths) -> Self {
-        let mut qemu = missing(&[&[qemu::PROGRAM, "busybox"], &initramfs::PROGRAMS[..]].concat());
-        if qemu.is_none() && kernel_files::find(paths).is_none() {
-            qemu = Some("the guests' kernel is not unpacked: see ./x setup".to_string());
-        }
-        let mut uml = missing(&["linux.uml", "iperf3", "ping", "ip", "insmod"]);
-        if uml.is_none() && uml::find_modules().is_none() {
-            uml = Some("User Mode Linux has no modules: see ./x setup".to_string());
-        }
+        let advise = |missing: String| format!("{missing}: see ./x setup");
         let unpacked = dpdk_files::find(paths).is_some();
         let dpdk = (!unpacked).then(|| "testpmd is not unpacked: see ./x setup".to_string());
-        let no_namespaces = attempt("no namespaces", &["true"]);
-        let add_tap = ["ip", "tuntap", "add", "dev", "attempt0", "mode", "tap", "vnet_hdr"];
-        let taps = attempt("no tap in a network namespace", &add_tap);
-        let unikernel = missing(&[unikernel::PROGRAM, "ping", "ip"]);
-        Self { namespaces: no_namespaces, taps, uml, qemu, dpdk, unikernel }
+        Self {
+            namespaces: namespaces::missing(),
+            taps: namespaces::missing_taps(),
+            uml: uml::missing().map(advise),
+            qemu: qemu::missing(&kernel_files::directory(paths)).map(advise),
+            dpdk,
+            unikernel: shell::missing(&[unikernel::PROGRAM, "ping", "ip"]).map(advise),
+        }
     }
 
     fn why_not(&self, needs: Needs) -> Option<&str> {
@@ -66,28 +61,6 @@ impl Machine {
         };
         [&self.namespaces, taps, program].into_iter().find_map(Option::as_deref)
     }
-}
-
-fn missing(programs: &[&str]) -> Option<String> {
-    let absent = programs.iter().filter(|name| shell::find_program(name).is_none());
-    let absent: Vec<&str> = absent.copied().collect();
-    (!absent.is_empty()).then(|| format!("not installed: {}: see ./x setup", absent.join(" ")))
-}
-
-/// Why this command does not work in namespaces of its own, if so.
-fn attempt(what: &str, words: &[&str]) -> Option<String> {
-    let error = shell::output(unshare().args(words)).err()?;
-    Some(format!("{what} here: {error:#}"))
-}
-
-/// The command that puts what follows into fresh namespaces.
-fn unshare() -> Command {
-    let mut command = shell::command(&["unshare"]);
-    if !shell::is_root() {
-        command.arg("--map-root-user");
-    }
-    command.args(["--net", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--"]);
-    command
 }
 
 /// Runs one scenario and says what became of it.
@@ -104,7 +77,7 @@ pub fn run(paths: &Paths, machine: &Machine, scenario: &Scenario) -> Counts {
     let seconds = started.elapsed().as_secs_f64();
     let verdict = if result.is_ok() { "ok" } else { "FAILED" };
     println!("{verdict} ({seconds:.1} s)");
-    let logs = stage::logs(paths, &scenario.name);
+    let logs = logs_of(paths, &scenario.name);
     match &result {
         Ok(()) => show_notes(&logs),
         Err(error) => show_failure(&logs, error),
@@ -113,7 +86,7 @@ pub fn run(paths: &Paths, machine: &Machine, scenario: &Scenario) -> Counts {
 }
 
 fn run_in_namespaces(paths: &Paths, scenario: &Scenario) -> anyhow::Result<()> {
-    let logs = stage::logs(paths, &scenario.name);
+    let logs = logs_of(paths, &scenario.name);
     if logs.exists() {
         fs::remove_dir_all(&logs).with_context(|| logs.display().to_string())?;
     }
@@ -194,13 +167,6 @@ mod tests {
         machine.namespaces = Some("no namespaces".to_string());
         assert_eq!(machine.why_not(Needs::Qemu), Some("no namespaces"));
         assert_eq!(machine.why_not(Needs::Uml), Some("no namespaces"));
-    }
-
-    #[test]
-    fn missing_programs_are_named() {
-        assert_eq!(missing(&["sh"]), None);
-        let reason = missing(&["sh", "no-such-program"]).unwrap_or_default();
-        assert!(reason.contains("no-such-program") && !reason.contains(" sh"), "{reason}");
     }
 
     #[test]

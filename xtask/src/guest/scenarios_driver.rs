@@ -12,6 +12,7 @@ use super::console::Console;
 use super::stage::Stage;
 use super::testpmd::Testpmd;
 use crate::driver_test::{self, SOCKETS};
+use crate::paths::Paths;
 
 /// Of each port: it takes large packets from its guest, and hands offloads on.
 const PORT_OPTIONS: &str = "queues=1,tso=1,legacy-ol-flags=1";
@@ -35,7 +36,7 @@ pub fn vhost(stage: &Stage) -> anyhow::Result<()> {
     });
     let testpmd = Testpmd::start_with(stage, &ports.collect::<Vec<_>>(), OPTIONS)?;
     stage.step("guests");
-    let test = driver_test::command(&stage.paths, &stage.directory);
+    let test = driver_test::command(&Paths::new(), &stage.directory);
     let (status, text) =
         Console::start(stage, "guests", test)?.wait_end(0, driver_test::limit())?;
     ensure!(status.success(), "the guests: {status}:\n{text}");

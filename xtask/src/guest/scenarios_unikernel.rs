@@ -16,6 +16,7 @@ use super::ringway::Ringway;
 use super::services::{self, Page};
 use super::stage::Stage;
 use super::traffic::{self, Side};
+use crate::paths::Paths;
 use crate::unikernel::{self, Device, MAC, MachineType};
 
 /// Addresses of this side and the guest.
@@ -134,7 +135,7 @@ fn boot(
         _ => format!(" address={GUEST}/24"),
     };
     let words = format!("scheme={}{address}", case.scheme);
-    let image = unikernel::image(&stage.paths);
+    let image = unikernel::image(&Paths::new());
     let mut command = unikernel::qemu(&image, case.machine, &device, &words);
     if !chardev.is_empty() {
         // In front of the device that names it, wherever that is.

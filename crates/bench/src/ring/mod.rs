@@ -25,9 +25,6 @@ use crate::progress::Progress;
 use crate::report::Report;
 use results::Results;
 use run::{Direction, Row, Setup, Who};
-use testpmd::Dpdk;
-
-pub use testpmd::DIRECTORY_VARIABLE;
 
 /// Packet lengths in bytes, if nothing else is asked for.
 pub const PACKET_LENS: [usize; 5] = [64, 256, 1518, 9000, 65_536];
@@ -106,7 +103,7 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     check(options)?;
     let mut results = Results::new(Machine::look(), date()?);
     let processors = two_processors(&mut results);
-    let dpdk = match Dpdk::find() {
+    let dpdk = match crate::programs::dpdk() {
         Ok(dpdk) => Some(dpdk),
         Err(why) => {
             results.leave_out(&format!("all pairs with DPDK: {why:#}"));

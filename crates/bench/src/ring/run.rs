@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use hdrhistogram::Histogram;
 use ringway_device::AnyGuestPort;
+use ringway_guests::dpdk_files::DpdkFiles;
 use ringway_virtq::{Broken, Format};
 
 use super::device::Backend;
 use super::driver::AnyDriverEnd;
 use super::end::{Counts, End, Ended, Probe, Role, Work};
 use super::limit::LimitEnd;
-use super::testpmd::{Dpdk, Forward, Part, Setting, Testpmd};
+use super::testpmd::{Forward, Part, Setting, Testpmd};
 use crate::machine::pin;
 
 /// Longest wait for the first packets.
@@ -66,7 +67,7 @@ pub(super) struct Setup<'a> {
     /// Of the driver and of the device.
     pub processors: [usize; 2],
     pub duration: Duration,
-    pub dpdk: Option<&'a Dpdk>,
+    pub dpdk: Option<&'a DpdkFiles>,
 }
 
 /// What a run with packets in one direction found.

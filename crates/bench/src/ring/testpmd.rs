@@ -9,12 +9,13 @@
 //! copying it out: it copies each packet once where a driver or device of ringway's copies it, and
 //! not at all elsewhere.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
-use std::{env, fs, thread};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
+use ringway_guests::dpdk_files::DpdkFiles;
 use ringway_virtq::Format;
 
 use crate::process::{Program, show};
@@ -22,13 +23,7 @@ use crate::process::{Program, show};
 /// Longest packet, in bytes.
 pub(super) const PACKET_LEN_MAX: usize = 9000;
 
-/// Names a directory with the files of Debian's packages in it, unpacked and not installed.
-pub const DIRECTORY_VARIABLE: &str = "RINGWAY_DPDK";
-
 const PROGRAM: &str = "dpdk-testpmd";
-const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
-const DRIVERS: [&str; 4] =
-    ["librte_bus_vdev", "librte_mempool_ring", "librte_net_virtio", "librte_net_vhost"];
 
 /// Makes a program print line by line although nobody types at a terminal (part of coreutils).
 const LINE_BUFFER: &str = "/usr/libexec/coreutils/libstdbuf.so";
@@ -42,14 +37,6 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(5);
 /// Bytes of a buffer beyond the packet: headroom, and what the device's header needs.
 const BUFFER_EXTRA: usize = 256;
 const BUFFER_LEN_MIN: usize = 2176;
-
-/// The installed or unpacked program.
-#[derive(Debug, Clone)]
-pub(super) struct Dpdk {
-    program: PathBuf,
-    /// Only where it is unpacked: where its libraries are, and the drivers among them.
-    unpacked: Option<(PathBuf, Vec<PathBuf>)>,
-}
 
 /// Which side of the ring it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,66 +65,24 @@ pub(super) struct Setting<'a> {
     pub socket: &'a Path,
 }
 
-impl Dpdk {
-    /// Looks for it.
-    ///
-    /// # Errors
-    /// It is not there, or not all of it.
-    pub fn find() -> anyhow::Result<Self> {
-        if let Some(directory) = env::var_os(DIRECTORY_VARIABLE) {
-            return Self::unpacked(Path::new(&directory));
-        }
-        let path = env::var_os("PATH").unwrap_or_default();
-        let program = env::split_paths(&path).map(|directory| directory.join(PROGRAM));
-        let program = program.chain([Path::new("/usr/bin").join(PROGRAM)]).find(|at| at.is_file());
-        let missing = "dpdk-testpmd is not installed (Debian: apt-get install dpdk-dev)";
-        Ok(Self { program: program.context(missing)?, unpacked: None })
-    }
-
-    fn unpacked(directory: &Path) -> anyhow::Result<Self> {
-        let program = directory.join("usr/bin").join(PROGRAM);
-        let libraries = directory.join(LIBRARIES);
-        let names: Vec<PathBuf> = fs::read_dir(&libraries)
-            .with_context(|| libraries.display().to_string())?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .collect();
-        let driver = |name: &&str| {
-            let prefix = format!("{name}.so.");
-            let is_it = |path: &&PathBuf| {
-                let version =
-                    path.file_name().and_then(|name| name.to_str()?.strip_prefix(&prefix));
-                version.is_some_and(|version| version.bytes().all(|byte| byte.is_ascii_digit()))
-            };
-            let found = names.iter().find(is_it).cloned();
-            found.ok_or_else(|| anyhow!("{}: no {name}", libraries.display()))
-        };
-        let drivers = DRIVERS.iter().map(driver).collect::<anyhow::Result<_>>()?;
-        Ok(Self { program, unpacked: Some((libraries, drivers)) })
-    }
-
-    fn command(&self, setting: &Setting<'_>, runtime: &Path) -> Command {
-        let mut command = Command::new(&self.program);
-        let mut preload = Vec::new();
-        if let Some((libraries, drivers)) = &self.unpacked {
-            command.env("LD_LIBRARY_PATH", libraries);
-            preload.extend(drivers.iter().map(|path| path.display().to_string()));
-        }
-        preload.push(LINE_BUFFER.to_string());
-        command.env("LD_PRELOAD", preload.join(":")).env("_STDBUF_O", "L");
+impl Setting<'_> {
+    fn command(&self, dpdk: &DpdkFiles, runtime: &Path) -> Command {
+        let mut command = dpdk.command(&[LINE_BUFFER]);
+        command.env("_STDBUF_O", "L");
         command.env("RUNTIME_DIRECTORY", runtime);
         command.args("-v --no-huge -m 256 --no-pci --no-telemetry --no-shconf".split(' '));
-        let core = setting.processor;
+        let core = self.processor;
         command.args(["--iova-mode=va", "--lcores", &format!("0@{core},1@{core}")]);
-        command.args(["--vdev", &setting.device(), "--"]);
+        command.args(["--vdev", &self.device(), "--"]);
         command.args("--interactive --disable-link-check --total-num-mbufs=8192".split(' '));
-        let buffer_len = (setting.packet_len + BUFFER_EXTRA).max(BUFFER_LEN_MIN);
+        let buffer_len = (self.packet_len + BUFFER_EXTRA).max(BUFFER_LEN_MIN);
         command.arg(format!("--mbuf-size={buffer_len}"));
         command.args([
-            format!("--txd={}", setting.queue_size),
-            format!("--rxd={}", setting.queue_size),
-            format!("--txpkts={}", setting.packet_len),
-            format!("--max-pkt-len={}", setting.packet_len.max(1518)),
-            format!("--forward-mode={}", setting.forward.name()),
+            format!("--txd={}", self.queue_size),
+            format!("--rxd={}", self.queue_size),
+            format!("--txpkts={}", self.packet_len),
+            format!("--max-pkt-len={}", self.packet_len.max(1518)),
+            format!("--forward-mode={}", self.forward.name()),
         ]);
         command
     }
@@ -181,10 +126,10 @@ impl Testpmd {
     ///
     /// # Errors
     /// It does not come up.
-    pub fn start(dpdk: &Dpdk, setting: &Setting<'_>) -> anyhow::Result<Self> {
+    pub fn start(dpdk: &DpdkFiles, setting: &Setting<'_>) -> anyhow::Result<Self> {
         // Even without shared configuration it creates a directory for it.
         let runtime = setting.socket.parent().unwrap_or(Path::new("/tmp"));
-        let command = dpdk.command(setting, runtime);
+        let command = setting.command(dpdk, runtime);
         let shown = show(&command);
         let program = Program::start(PROGRAM, command)?;
         let mut testpmd = Self { program, command: shown };

@@ -42,6 +42,16 @@ pub struct Machine<'a> {
     pub tap: Option<&'a str>,
 }
 
+/// What this machine lacks for such guests, if anything; `kernel` is where their kernel is.
+pub fn missing(kernel: &Path) -> Option<String> {
+    let programs = [&[PROGRAM, "busybox"], &initramfs::PROGRAMS[..]].concat();
+    let no_kernel = || {
+        let missing = kernel_files::find(kernel).is_none();
+        missing.then(|| format!("no kernel for guests below {}", kernel.display()))
+    };
+    shell::missing(&programs).or_else(no_kernel)
+}
+
 /// Starts a guest and waits until it obeys.
 ///
 /// # Errors
@@ -70,7 +80,7 @@ pub fn boot_with(
     mut arguments: Vec<String>,
     tap: Option<&str>,
 ) -> anyhow::Result<Console> {
-    let kernel = kernel_files::find(&stage.paths).context("the guests' kernel is not unpacked")?;
+    let kernel = kernel_files::find(&stage.programs.kernel).context("no kernel for guests")?;
     let initramfs = stage.file("initramfs");
     fs::write(&initramfs, initramfs::build(&kernel)?)?;
     let vectors = if version()? < VERSION_WITH_VECTORS { ",vectors=0" } else { "" };

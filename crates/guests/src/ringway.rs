@@ -37,7 +37,7 @@ impl Ringway {
     /// # Errors
     /// It does not come up: the text has what it printed.
     pub fn start_with(stage: &Stage, ports: &[String], more: &[&str]) -> anyhow::Result<Self> {
-        let binary = stage.paths.ringway();
+        let binary = stage.programs.ringway.clone();
         let control = stage.file("control.sock");
         let mut command = shell::command(&[&binary]);
         command.arg("run").arg("--control").arg(&control).env("RINGWAY_LOG", "info");

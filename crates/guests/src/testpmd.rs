@@ -11,7 +11,6 @@ use anyhow::{Context, ensure};
 
 use super::console::Console;
 use super::stage::Stage;
-use crate::dpdk_files;
 
 /// What it prints when it takes commands.
 const PROMPT: &str = "testpmd> ";
@@ -61,8 +60,8 @@ impl Testpmd {
     /// # Errors
     /// It is not unpacked, or does not come up.
     pub fn start_with(stage: &Stage, device: &[String], options: &str) -> anyhow::Result<Self> {
-        let files = dpdk_files::find(&stage.paths).context("testpmd is not unpacked")?;
-        let mut command = files.command();
+        let files = stage.programs.dpdk.as_ref().context("testpmd is not there")?;
+        let mut command = files.command(&[]);
         // Even without shared configuration it creates a directory for it.
         command.env("RUNTIME_DIRECTORY", &stage.directory);
         command.args("--no-huge -m 256 --no-pci --no-telemetry --no-shconf".split(' '));

@@ -36,6 +36,13 @@ done
 ip link set lo up
 ";
 
+/// What this machine lacks for such guests, if anything.
+pub fn missing() -> Option<String> {
+    let no_modules =
+        || find_modules().is_none().then(|| format!("User Mode Linux has no modules: {MODULES}"));
+    shell::missing(&["linux.uml", "iperf3", "ping", "ip", "insmod"]).or_else(no_modules)
+}
+
 /// Starts a guest on a vhost-user socket; [`wait_booted`] waits for it.
 ///
 /// # Errors

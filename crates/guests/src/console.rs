@@ -190,14 +190,11 @@ impl Screen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paths::Paths;
     use crate::shell::command;
 
     fn agent() -> (tempfile::TempDir, Console) {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let paths = Paths { target: directory.path().into(), ..Paths::new() };
-        let stage = Stage::new(&paths, "test", directory.path());
-        std::fs::create_dir_all(&stage.logs).expect("log directory");
+        let stage = Stage::for_test(directory.path());
         let script = AGENT_LOOP.replace("stty -echo\n", "");
         let console = Console::start(&stage, "agent", command(&["sh", "-c", &script]));
         (directory, console.expect("sh starts"))

@@ -1,20 +1,31 @@
-//! What every scenario has: places, and a way to say what it does.
+//! What every scenario or measurement has: places, and a way to say what it does.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
-use crate::paths::Paths;
+use crate::dpdk_files::DpdkFiles;
 
 /// In front of lines that are shown even when the scenario passes.
 pub const NOTE: &str = "note: ";
 
+/// Where programs are that are not simply installed.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    /// `ringway` itself.
+    pub ringway: PathBuf,
+    /// Below which the kernel of QEMU guests is: see [`kernel_files`](crate::kernel_files).
+    pub kernel: PathBuf,
+    /// DPDK, if it is there.
+    pub dpdk: Option<DpdkFiles>,
+}
+
 /// The surroundings of one scenario.
 #[derive(Debug)]
 pub struct Stage {
-    /// The tree.
-    pub paths: Paths,
+    /// What is started.
+    pub programs: Programs,
     /// For sockets and scripts; short, empty, and removed afterwards.
     pub directory: PathBuf,
     /// For what the processes print.
@@ -23,14 +34,16 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// The surroundings of a scenario of this name.
-    pub fn new(paths: &Paths, name: &str, directory: &Path) -> Self {
-        Self {
-            paths: paths.clone(),
-            directory: directory.to_path_buf(),
-            logs: logs(paths, name),
-            started: Instant::now(),
-        }
+    /// Surroundings with these places, which exist.
+    pub fn new(programs: Programs, logs: PathBuf, directory: &Path) -> Self {
+        Self { programs, directory: directory.to_path_buf(), logs, started: Instant::now() }
+    }
+
+    /// Surroundings without programs.
+    #[cfg(test)]
+    pub fn for_test(directory: &Path) -> Self {
+        let programs = Programs { ringway: "false".into(), kernel: "/nowhere".into(), dpdk: None };
+        Self::new(programs, directory.to_path_buf(), directory)
     }
 
     /// Says what comes next, for the log.
@@ -47,11 +60,6 @@ impl Stage {
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
-}
-
-/// Where the logs of a scenario are.
-pub fn logs(paths: &Paths, name: &str) -> PathBuf {
-    paths.guest().join("logs").join(name)
 }
 
 /// Ends this process, and so all it has started, when whoever holds the other end of its standard

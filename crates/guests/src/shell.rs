@@ -50,6 +50,13 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
     DIRECTORIES.iter().map(|directory| Path::new(directory).join(name)).find(|path| path.is_file())
 }
 
+/// Which of these programs are not installed, if any.
+pub fn missing(programs: &[&str]) -> Option<String> {
+    let absent = programs.iter().filter(|name| find_program(name).is_none());
+    let absent: Vec<&str> = absent.copied().collect();
+    (!absent.is_empty()).then(|| format!("not installed: {}", absent.join(" ")))
+}
+
 /// Whether we may do everything.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -78,5 +85,12 @@ mod tests {
     fn programs_are_found_or_not() {
         assert!(find_program("sh").is_some());
         assert!(find_program("no-such-program-anywhere").is_none());
+    }
+
+    #[test]
+    fn missing_programs_are_named() {
+        assert_eq!(missing(&["sh"]), None);
+        let reason = missing(&["sh", "no-such-program"]).unwrap_or_default();
+        assert!(reason.contains("no-such-program") && !reason.contains(" sh"), "{reason}");
     }
 }

@@ -165,14 +165,10 @@ pub fn tail(text: &str, lines: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paths::Paths;
     use crate::shell::command;
 
     fn stage(directory: &tempfile::TempDir) -> Stage {
-        let paths = Paths { target: directory.path().into(), ..Paths::new() };
-        let stage = Stage::new(&paths, "test", directory.path());
-        std::fs::create_dir_all(&stage.logs).expect("log directory");
-        stage
+        Stage::for_test(directory.path())
     }
 
     #[test]

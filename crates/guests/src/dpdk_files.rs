@@ -1,0 +1,130 @@
+//! DPDK's `dpdk-testpmd`: installed, or unpacked below a directory with the libraries it needs.
+//!
+//! Limits: the places of Debian's packages.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, anyhow};
+
+/// Drivers that are loaded by name and not because something links to them.
+pub const DRIVERS: [&str; 4] =
+    ["librte_bus_vdev", "librte_mempool_ring", "librte_net_virtio", "librte_net_vhost"];
+
+/// The driver for taps, which is only measured.
+pub const TAP_DRIVER: &str = "librte_net_tap";
+
+const PROGRAM: &str = "dpdk-testpmd";
+
+/// Where Debian has the libraries.
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+
+/// What it takes to run `dpdk-testpmd`.
+#[derive(Debug, Clone)]
+pub struct DpdkFiles {
+    /// The program.
+    pub testpmd: PathBuf,
+    /// Only where it is unpacked.
+    unpacked: Option<Unpacked>,
+}
+
+#[derive(Debug, Clone)]
+struct Unpacked {
+    libraries: PathBuf,
+    /// The drivers to load.
+    drivers: Vec<PathBuf>,
+}
+
+impl DpdkFiles {
+    /// Looks below a directory with unpacked packages.
+    ///
+    /// # Errors
+    /// A driver is missing.
+    pub fn unpacked(directory: &Path) -> anyhow::Result<Self> {
+        let driver = |name: &&str| {
+            let found = find_driver(directory, name);
+            found.ok_or_else(|| anyhow!("{}: no {name}", directory.display()))
+        };
+        let mut drivers = DRIVERS.iter().map(driver).collect::<anyhow::Result<Vec<_>>>()?;
+        drivers.extend(find_driver(directory, TAP_DRIVER));
+        let unpacked = Unpacked { libraries: libraries(directory), drivers };
+        Ok(Self { testpmd: testpmd(directory), unpacked: Some(unpacked) })
+    }
+
+    /// Looks among the installed programs.
+    ///
+    /// # Errors
+    /// It is not installed.
+    pub fn installed() -> anyhow::Result<Self> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let program = std::env::split_paths(&path).map(|directory| directory.join(PROGRAM));
+        let program = program.chain([Path::new("/usr/bin").join(PROGRAM)]).find(|at| at.is_file());
+        let missing = "dpdk-testpmd is not installed (Debian: apt-get install dpdk-dev)";
+        Ok(Self { testpmd: program.context(missing)?, unpacked: None })
+    }
+
+    /// Whether it can open taps.
+    pub fn has_tap(&self) -> bool {
+        let is_tap = |path: &PathBuf| path.to_string_lossy().contains(TAP_DRIVER);
+        self.unpacked.as_ref().is_none_or(|unpacked| unpacked.drivers.iter().any(is_tap))
+    }
+
+    /// The program with its libraries and drivers, `preload` beside them, and no arguments yet.
+    ///
+    /// The drivers are preloaded because DPDK refuses to load any from below a directory that
+    /// everybody can write to, as `/tmp` is.
+    pub fn command(&self, preload: &[&str]) -> Command {
+        let mut command = Command::new(&self.testpmd);
+        let mut loaded: Vec<String> = Vec::new();
+        if let Some(unpacked) = &self.unpacked {
+            command.env("LD_LIBRARY_PATH", &unpacked.libraries);
+            loaded.extend(unpacked.drivers.iter().map(|path| path.display().to_string()));
+        }
+        loaded.extend(preload.iter().map(ToString::to_string));
+        if !loaded.is_empty() {
+            command.env("LD_PRELOAD", loaded.join(":"));
+        }
+        command
+    }
+}
+
+/// Where the program is below such a directory.
+pub fn testpmd(directory: &Path) -> PathBuf {
+    directory.join("usr/bin").join(PROGRAM)
+}
+
+/// Where libraries are below such a directory.
+pub fn libraries(directory: &Path) -> PathBuf {
+    directory.join(LIBRARIES)
+}
+
+/// A driver below such a directory.
+pub fn find_driver(directory: &Path, name: &str) -> Option<PathBuf> {
+    let prefix = format!("{name}.so.");
+    let entries = fs::read_dir(libraries(directory)).ok()?.flatten();
+    entries.map(|entry| entry.path()).find(|path| {
+        let version = path.file_name().and_then(|name| name.to_str()?.strip_prefix(&prefix));
+        version.is_some_and(|version| version.bytes().all(|byte| byte.is_ascii_digit()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unpacked_drivers_are_found_by_name_and_version() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let libraries = libraries(directory.path());
+        fs::create_dir_all(&libraries).expect("created");
+        let add = |name: &str| fs::write(libraries.join(name), "").expect("written");
+        DRIVERS.iter().for_each(|name| add(&format!("{name}.so.23.0")));
+        assert!(DpdkFiles::unpacked(directory.path()).is_err());
+        DRIVERS.iter().for_each(|name| add(&format!("{name}.so.23")));
+        let files = DpdkFiles::unpacked(directory.path()).expect("all of them");
+        assert!(!files.has_tap());
+        add(&format!("{TAP_DRIVER}.so.23"));
+        assert!(DpdkFiles::unpacked(directory.path()).is_ok_and(|files| files.has_tap()));
+    }
+}

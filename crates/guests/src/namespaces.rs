@@ -1,0 +1,39 @@
+//! Namespaces of one's own, so that nothing can stay behind.
+//!
+//! How: `unshare` starts a program in fresh network, process and mount namespaces. When the first
+//! process of a process namespace ends, the kernel kills all others in it, and removes the
+//! interfaces of the network namespace with the last of them.
+//!
+//! Limits: without root it needs a kernel that lets users create namespaces, and a tap driver that
+//! lets them in.
+
+use std::process::Command;
+
+use crate::shell;
+
+/// The command that puts what follows into fresh namespaces.
+pub fn unshare() -> Command {
+    let mut command = shell::command(&["unshare"]);
+    if !shell::is_root() {
+        command.arg("--map-root-user");
+    }
+    command.args(["--net", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--"]);
+    command
+}
+
+/// Why there are no namespaces here, if so.
+pub fn missing() -> Option<String> {
+    attempt("no namespaces", &["true"])
+}
+
+/// Why there are no taps in namespaces, if so.
+pub fn missing_taps() -> Option<String> {
+    let add_tap = ["ip", "tuntap", "add", "dev", "attempt0", "mode", "tap", "vnet_hdr"];
+    attempt("no tap in a network namespace", &add_tap)
+}
+
+/// Why this command does not work in namespaces of its own, if so.
+fn attempt(what: &str, words: &[&str]) -> Option<String> {
+    let error = shell::output(unshare().args(words)).err()?;
+    Some(format!("{what} here: {error:#}"))
+}
