@@ -275,7 +275,8 @@ impl<Q: DriverQueue> NetRx<Q> {
     /// Whether a complete packet can be handed up.
     #[inline]
     fn judge(&self, header: NetHeader, len: u32) -> Taken {
-        // Packets merged on the way may be checked already and have no partial checksum.
+        // A device must ask for the checksum of whatever it asks to be segmented (virtio 1.2
+        // §5.1.6.4.1), and a Linux host does not when it has checked a packet that it merged.
         let wrong = header.check(len).is_err_and(|error| error != HeaderError::GsoWithoutCsum);
         if len == 0 || len > PACKET_LEN_MAX || wrong {
             return Taken::Dropped(DropReason::Malformed);

@@ -64,7 +64,7 @@ impl RxOptions {
     /// Whether the device may send a packet with this header.
     #[inline]
     pub(crate) fn accepts(&self, header: &NetHeader) -> bool {
-        self.accept.is_none_or(|negotiated| negotiated.accepts(header))
+        self.accept.is_none_or(|negotiated| negotiated.expects(header))
     }
 
     /// Stops programmer errors.

@@ -1,6 +1,6 @@
 //! How a transmitq works, what can be sent on it, and what became of a packet.
 
-use ringway_net::{Features, GsoType, HEADER_LEN, Negotiated, NetHeader, PACKET_LEN_MAX};
+use ringway_net::{HEADER_LEN, Negotiated, NetHeader, PACKET_LEN_MAX};
 
 /// How packets are laid out, and what may be asked of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,10 +36,7 @@ impl TxOptions {
     /// Whether the device takes a packet with this header.
     #[inline]
     pub(crate) fn may_send(&self, header: &NetHeader) -> bool {
-        let Some(negotiated) = &self.allow else { return true };
-        let is_uso = header.gso() == Some(GsoType::UdpL4) && !header.ecn();
-        negotiated.may_send(header)
-            || (is_uso && negotiated.csum && negotiated.features.contains(Features::HOST_USO))
+        self.allow.is_none_or(|negotiated| negotiated.may_send(header))
     }
 
     /// Stops programmer errors.

@@ -227,12 +227,13 @@ impl NetHeader {
         if gso == GsoType::None {
             return Ok(());
         }
-        // virtio 1.2 §5.1.6.2.1: whoever asks for segmentation also asks for the checksum.
-        if !self.needs_csum() {
-            return Err(HeaderError::GsoWithoutCsum);
-        }
         if self.gso_size == 0 {
             return Err(HeaderError::GsoSizeZero);
+        }
+        // virtio 1.2 §5.1.6.2.1: whoever asks for segmentation also asks for the checksum. Last, so
+        // that who forgives this knows that nothing else is wrong.
+        if !self.needs_csum() {
+            return Err(HeaderError::GsoWithoutCsum);
         }
         Ok(())
     }

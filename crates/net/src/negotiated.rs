@@ -145,12 +145,25 @@ impl Negotiated {
         }
     }
 
-    /// Whether this guest may receive a packet with that header (virtio 1.2 §5.1.6.4.1).
+    /// Whether a device that does not look into packets may give this guest one with that header
+    /// (virtio 1.2 §5.1.6.4.1).
     ///
     /// The header of unsegmented UDP does not tell the version of IP: such packets are for guests
     /// that take both.
     #[inline]
     pub fn accepts(&self, header: &NetHeader) -> bool {
+        self.takes(header, self.guest_uso4 && self.guest_uso6)
+    }
+
+    /// Whether a driver has to expect a packet with that header from its device: as
+    /// [`accepts`](Self::accepts), but a device may know the version of IP.
+    #[inline]
+    pub fn expects(&self, header: &NetHeader) -> bool {
+        self.takes(header, self.guest_uso4 || self.guest_uso6)
+    }
+
+    #[inline]
+    fn takes(&self, header: &NetHeader, uso: bool) -> bool {
         if header.flags & NEEDS_CSUM == 0 && header.gso_type == 0 {
             return true;
         }
@@ -158,7 +171,7 @@ impl Negotiated {
             Some(GsoType::None) => true,
             Some(GsoType::TcpV4) => self.guest_tso4,
             Some(GsoType::TcpV6) => self.guest_tso6,
-            Some(GsoType::UdpL4) => self.guest_uso4 && self.guest_uso6,
+            Some(GsoType::UdpL4) => uso,
             Some(GsoType::Ufo) | None => false,
         };
         gso && (!header.needs_csum() || self.guest_csum) && (!header.ecn() || self.guest_ecn)

@@ -136,6 +136,7 @@ fn each_lie_has_its_error() {
         (NetHeader { gso_type: 5 | GSO_ECN, ..TCP4 }, HeaderError::Ecn),
         (NetHeader { flags: DATA_VALID, ..TCP4 }, HeaderError::GsoWithoutCsum),
         (NetHeader { gso_size: 0, ..TCP4 }, HeaderError::GsoSizeZero),
+        (NetHeader { flags: 0, gso_size: 0, ..TCP4 }, HeaderError::GsoSizeZero),
         (NetHeader { csum_start: u16::MAX, ..TCP4 }, HeaderError::CsumOutside),
         (NetHeader { csum_offset: u16::MAX, ..TCP4 }, HeaderError::CsumOutside),
         // In 16 bits these would add up to 0.

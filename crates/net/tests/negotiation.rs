@@ -196,6 +196,23 @@ fn a_guest_receives_only_offloads_it_accepted() {
     }
 }
 
+/// The header does not tell the version of IP: one version negotiated is enough for the driver to
+/// expect such a packet, and too little for a device that does not look into it.
+#[test]
+fn unsegmented_udp_of_one_version_is_expected_and_not_accepted_blindly() {
+    let header = segmented(GsoType::UdpL4.raw());
+    for missing in [Features::GUEST_USO4, Features::GUEST_USO6] {
+        let negotiated = negotiated(Features::OFFERED - missing);
+        assert!(negotiated.expects(&header) && !negotiated.accepts(&header), "{missing}");
+    }
+    let neither = Features::OFFERED - Features::GUEST_USO4 - Features::GUEST_USO6;
+    assert!(!negotiated(neither).expects(&header));
+    for (header, needed, _) in offload_features() {
+        let negotiated = negotiated((Features::OFFERED - needed).drop_unmet());
+        assert!(!negotiated.expects(&header), "{header:?}");
+    }
+}
+
 #[test]
 fn a_guest_sends_only_offloads_it_negotiated() {
     for (header, _, needed) in offload_features() {

@@ -92,6 +92,7 @@ fn segmentation_that_makes_no_sense_is_dropped() {
         (NetHeader { gso_type: 2, gso_size: 100, ..header }, 112),
         (NetHeader { gso_type: 0x7f, gso_size: 100, ..header }, 112),
         (NetHeader { gso_type: 1, gso_size: 0, ..header }, 112),
+        (NetHeader { flags: 0, gso_type: 1, gso_size: 0, ..header }, 112),
         // The ECN bit without TCP.
         (NetHeader { gso_type: 0x85, gso_size: 100, ..header }, 112),
     ]);
