@@ -5,13 +5,18 @@
 //! otherwise it must be the one given. Limits: run from the tree the test was built in.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::{env, fs};
+
+/// Tests run side by side, and several may replace a table of one document.
+static DOCUMENTS: Mutex<()> = Mutex::new(());
 
 /// Name of the environment variable that accepts tables as they are now.
 pub const ACCEPT_VARIABLE: &str = "RINGWAY_ACCEPT";
 
 /// Compares `text` with the table `name` in `docs/document`; panics when they differ.
 pub fn compare(document: &str, name: &str, text: &str) {
+    let _documents = DOCUMENTS.lock().unwrap_or_else(PoisonError::into_inner);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(document);
     let whole = fs::read_to_string(&path).expect("the document");
     let (starts, ends) = (format!("<!-- table {name} -->"), format!("<!-- end {name} -->"));
