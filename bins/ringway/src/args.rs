@@ -100,6 +100,12 @@ pub struct RunArgs {
     /// The processor of each worker
     #[arg(long, value_name = "CPU,…")]
     pin: Option<String>,
+    /// Whether a worker looks for packets for a while before it sleeps [default: auto]
+    #[arg(long, value_name = "auto|always|never")]
+    poll: Option<String>,
+    /// Share of one processor for packets that do not come, with --poll auto [default: 10%]
+    #[arg(long, value_name = "PERCENT")]
+    poll_budget: Option<String>,
 }
 
 /// `ringway check-config`
@@ -258,6 +264,8 @@ impl RunArgs {
             ("snoop_multicast", &self.snoop_multicast),
             ("workers", &self.workers),
             ("pin", &self.pin),
+            ("poll", &self.poll),
+            ("poll_budget", &self.poll_budget),
         ];
         let given = flags.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
         given.map(|(key, value)| settings::flag(key, value)).collect()

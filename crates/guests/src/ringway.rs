@@ -37,8 +37,21 @@ impl Ringway {
     /// # Errors
     /// It does not come up: the text has what it printed.
     pub fn start_with(stage: &Stage, ports: &[String], more: &[&str]) -> anyhow::Result<Self> {
+        Self::start_named(stage, "ringway", ports, more)
+    }
+
+    /// The same, where there are several.
+    ///
+    /// # Errors
+    /// It does not come up: the text has what it printed.
+    pub fn start_named(
+        stage: &Stage,
+        name: &str,
+        ports: &[String],
+        more: &[&str],
+    ) -> anyhow::Result<Self> {
         let binary = stage.programs.ringway.clone();
-        let control = stage.file("control.sock");
+        let control = stage.file(&format!("{name}.control"));
         let mut command = shell::command(&[&binary]);
         command.arg("run").arg("--control").arg(&control).env("RINGWAY_LOG", "info");
         for port in ports {
@@ -47,7 +60,7 @@ impl Ringway {
         command.args(more);
         let mut sockets: Vec<PathBuf> = ports.iter().filter_map(|port| socket(port)).collect();
         sockets.push(control.clone());
-        let process = Process::start(stage, "ringway", command)?;
+        let process = Process::start(stage, name, command)?;
         let mut ringway = Self { process, binary, control, sockets };
         let wanted = ports.len();
         let (binary, control) = (ringway.binary.clone(), ringway.control.clone());
@@ -65,6 +78,16 @@ impl Ringway {
         let stats = ask(&self.binary, &self.control)?;
         let port = ports_of(&stats).iter().find(|port| port["name"] == name);
         Ok(Port(port.ok_or_else(|| anyhow!("ringway: no port {name} in {stats}"))?.clone()))
+    }
+
+    /// What it says about its workers; at least one.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn workers(&self) -> anyhow::Result<Vec<Value>> {
+        let stats = ask(&self.binary, &self.control)?;
+        let workers = stats["workers"].as_array().filter(|workers| !workers.is_empty());
+        Ok(workers.ok_or_else(|| anyhow!("ringway: no worker in {stats}"))?.clone())
     }
 
     /// What `ringway attach` says that a program has to be given to use a port.

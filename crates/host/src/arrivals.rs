@@ -36,6 +36,7 @@ impl Worker {
             for _ in 0..BUDGET_PACKETS {
                 let Some(packet) = self.team.peek(at) else { break };
                 let left_at = self.arrive(&packet);
+                self.has_found |= left_at.is_none();
                 self.team.settle(at, left_at);
             }
             self.team.release(at);

@@ -7,11 +7,11 @@ use std::sync::mpsc;
 
 use ringway_device::QueueId;
 use ringway_net::notify::Policy;
-use ringway_net::{ControlState, Counters, FromPair, MacAddress, Negotiated};
+use ringway_net::{ControlState, Counters, FromPair, MacAddress, Negotiated, PollOptions};
 use ringway_switch::{PolicyError, PortId, PortPolicy};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 
-use crate::{CallFd, GuestMemory, KickFd, PaceSnapshot, Tap, TapError};
+use crate::{CallFd, GuestMemory, KickFd, PaceSnapshot, Tap, TapError, WorkerSnapshot};
 
 /// Where the answer to a command goes.
 pub type Answer<T> = mpsc::SyncSender<T>;
@@ -138,6 +138,16 @@ pub enum Command {
     Snapshot {
         /// Where to.
         done: Answer<Vec<PortSnapshot>>,
+    },
+    /// Whether the worker polls before it sleeps, from now on.
+    SetPoll {
+        /// When, and how much.
+        options: PollOptions,
+    },
+    /// How the worker spends its time.
+    Effort {
+        /// Where to.
+        done: Answer<WorkerSnapshot>,
     },
     /// A guest has moved here (live migration, fail-over): everybody shall learn where it is.
     Announce {

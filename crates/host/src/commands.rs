@@ -5,14 +5,14 @@ use std::os::fd::AsFd;
 use ringway_device::{AnyGuestPort, Queue};
 use ringway_net::{ControlState, Counters, FromPair, Negotiated};
 use ringway_switch::{PolicyError, PortId, PortPolicy};
-use ringway_virtq::{Broken, Why};
 
 use crate::command::Command;
 use crate::pace::Pace;
 use crate::port::{End, GuestEnd, Port, RoomAt, Wires};
 use crate::snapshot::snapshot;
 use crate::tap::TapOffloads;
-use crate::worker::{Wake, Worker};
+use crate::wake::Wake;
+use crate::worker::Worker;
 use crate::{GuestMemory, Tap, TapError};
 
 impl Worker {
@@ -41,11 +41,7 @@ impl Worker {
                 let _ = done.send(bound.fold(Ok(()), Result::and));
             }
             Command::StartQueue { port, queue, setup, fds, done } => {
-                let started = match self.slot_of(port, queue.pair) {
-                    Some(slot) => self.start_queue(slot, queue.queue, &setup, fds),
-                    None => Err(Broken(Why::BadArea)),
-                };
-                let _ = done.send(started);
+                let _ = done.send(self.start_queue_of(port, queue, &setup, fds));
             }
             Command::StopQueue { port, queue, done } => {
                 let slot = self.slot_of(port, queue.pair);
@@ -65,6 +61,10 @@ impl Worker {
             }
             Command::Snapshot { done } => {
                 let _ = done.send(self.ports.iter().filter_map(snapshot).collect());
+            }
+            Command::SetPoll { options } => self.polling.set_options(options),
+            Command::Effort { done } => {
+                let _ = done.send(self.effort());
             }
             Command::Announce { port, mac } => self.announce(port, mac),
             Command::SetLink { port, is_up } => self.set_link(port, is_up),

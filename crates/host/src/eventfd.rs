@@ -21,6 +21,8 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::net::SendFlags;
 
+use crate::effort::count_system_call;
+
 /// What is added to an eventfd, and what is sent through a socket.
 const ONE: [u8; 8] = 1u64.to_ne_bytes();
 
@@ -96,6 +98,7 @@ impl CallFd {
 
     /// Notifies. Never waits for the peer (see the limits above).
     pub fn call(&self) -> CallResult {
+        count_system_call();
         let sent = match self.kind {
             CallKind::Socket => {
                 rustix::net::send(&self.fd, &ONE, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
@@ -138,6 +141,7 @@ impl EventFd {
 
     /// Makes it readable.
     pub fn notify(&self) {
+        count_system_call();
         // It can fail only when the counter is full, and then it is readable already.
         let _ = rustix::io::write(&self.fd, &ONE);
     }
@@ -155,6 +159,7 @@ impl AsFd for EventFd {
 }
 
 fn drain(fd: BorrowedFd<'_>) -> bool {
+    count_system_call();
     let mut count = [0; 8];
     let mut buffers = [io::IoSliceMut::new(&mut count)];
     let read = rustix::io::preadv2(fd, &mut buffers, CURRENT_POSITION, ReadWriteFlags::NOWAIT);
@@ -170,6 +175,7 @@ fn drain(fd: BorrowedFd<'_>) -> bool {
 
 /// `false` also when poll itself fails: then nothing is known.
 fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
+    count_system_call();
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
     rustix::event::poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().intersects(flags)

@@ -67,6 +67,8 @@ pub(crate) struct Delivery<'a> {
     pub(crate) position: usize,
     /// Done in this visit, in units.
     pub(crate) work: u32,
+    /// Taken in this visit.
+    pub(crate) packets: u64,
 }
 
 /// All ports but the one a packet comes from: those before it, and those behind it.
@@ -151,6 +153,7 @@ pub(crate) fn forward<S: PacketSource>(source: &mut S, fabric: &mut Fabric<'_>) 
         // What goes nowhere costs a unit too.
         fabric.delivery.work = fabric.delivery.work.max(work_before + 1);
         source.pop();
+        fabric.delivery.packets += 1;
     }
     Visit::More
 }

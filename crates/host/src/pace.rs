@@ -157,6 +157,13 @@ impl Pace {
         plan.arm
     }
 
+    /// The transmitq is idle, and looked at again without being armed: what comes meanwhile says
+    /// nothing about kicks.
+    pub(crate) fn keep_looking(&mut self) {
+        self.taken = 0;
+        self.kicks.wake_at = None;
+    }
+
     /// When the worker has to come back.
     pub(crate) fn wake_at(&self) -> Option<Nanos> {
         let all = [self.calls.wake_at, self.returns.wake_at, self.kicks.wake_at];

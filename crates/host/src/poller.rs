@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use rustix::event::{Timespec, epoll};
 
+use crate::effort::count_system_call;
+
 /// Longest wait; a longer timeout only leads to a wait that ends early without events.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -114,6 +116,7 @@ impl Poller {
             tv_nsec: i64::from(timeout.subsec_nanos()),
         });
         events.list.clear();
+        count_system_call();
         let room = rustix::buffer::spare_capacity(&mut events.list);
         match epoll::wait(&self.fd, room, timeout.as_ref()) {
             Err(rustix::io::Errno::INTR) => Ok(0),
@@ -137,6 +140,11 @@ impl Events {
     /// Room for `capacity` wake-ups, at least one.
     pub fn with_capacity(capacity: usize) -> Self {
         Self { list: Vec::with_capacity(capacity.max(1)) }
+    }
+
+    /// As after a wait without wake-ups.
+    pub fn clear(&mut self) {
+        self.list.clear();
     }
 
     /// The wake-ups of the last wait.

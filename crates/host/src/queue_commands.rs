@@ -3,13 +3,14 @@
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use ringway_device::Queue;
+use ringway_device::{Queue, QueueId};
 use ringway_switch::PortId;
 use ringway_virtq::{Areas, Arm, Broken, Position, QueueSetup, Why};
 
 use crate::command::{QueueFds, Wire};
 use crate::port::{End, GuestEnd, Port, RoomAt};
-use crate::worker::{Wake, Worker};
+use crate::wake::Wake;
+use crate::worker::Worker;
 use crate::{GuestMemory, KickFd};
 
 impl Worker {
@@ -35,7 +36,20 @@ impl Worker {
         result
     }
 
-    pub(crate) fn start_queue(
+    pub(crate) fn start_queue_of(
+        &mut self,
+        port: PortId,
+        queue: QueueId,
+        setup: &QueueSetup,
+        fds: QueueFds,
+    ) -> Result<(), Broken> {
+        match self.slot_of(port, queue.pair) {
+            Some(slot) => self.start_queue(slot, queue.queue, setup, fds),
+            None => Err(Broken(Why::BadArea)),
+        }
+    }
+
+    fn start_queue(
         &mut self,
         id: PortId,
         queue: Queue,

@@ -9,6 +9,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use ringway_net::HEADER_LEN;
 use ringway_virtq::SharedSlice;
 
+use crate::effort::count_system_call;
+
 /// Most pieces of a packet that one call can take: `IOV_MAX` without the header and the spill.
 pub(crate) const PIECES_MAX: usize = 1024 - 2;
 
@@ -140,6 +142,7 @@ impl Vectors {
         self.list.extend(pieces.iter().map(|piece| vector(piece.as_ptr(), piece.len())));
         self.list.push(vector(spill.as_ptr(), spill.len()));
         let count = libc::c_int::try_from(self.list.len()).unwrap_or(0);
+        count_system_call();
         // SAFETY: the header is exclusively ours, and the slices are memory that may be written at
         // any time, mapped for as long as they are used. Memory that a front-end took away gives
         // EFAULT.
@@ -163,6 +166,7 @@ impl Vectors {
         self.list.push(vector(header.as_ptr().cast_mut(), header.len()));
         self.list.extend(pieces.iter().map(|piece| vector(piece.as_ptr(), piece.len())));
         let count = libc::c_int::try_from(self.list.len()).unwrap_or(0);
+        count_system_call();
         // SAFETY: the kernel only reads; the slices are mapped for as long as they are used, and
         // may change at any time. Memory that a front-end took away gives EFAULT.
         let len = unsafe { libc::writev(fd.as_raw_fd(), self.list.as_ptr(), count) };

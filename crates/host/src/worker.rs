@@ -15,65 +15,27 @@ use std::time::Instant;
 
 use ringway_device::{AnyGuestPort, Queue, QueueId};
 use ringway_net::notify::Nanos;
+use ringway_net::{PollOptions, Polling};
 use ringway_switch::{PORTS_MAX, PortId, Switch};
 use ringway_virtq::Arm;
 
 use crate::clock::now_ns;
 use crate::command::{Command, Event};
 use crate::completion::Completion;
+use crate::effort::EffortMeter;
 use crate::forward::{Delivery, Fabric, Visit, fill, forward, mark_dirty};
+use crate::polling::Pause;
 use crate::port::{End, Port, RoomAt};
 use crate::rewrite::Rewriter;
 use crate::second_call::SecondCalls;
 use crate::team::Team;
+use crate::wake::Wake;
 use crate::{EventFd, Events, Poller};
 
 const NS_PER_MS: u64 = 1_000_000;
 
 /// Wake-ups handled per turn of the loop.
 const EVENTS_MAX: usize = 64;
-
-/// Who woke the worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wake {
-    Kick(PortId, Queue),
-    Readable(PortId),
-    /// Another worker handed something over, or made room.
-    Team,
-    Command,
-}
-
-impl Wake {
-    const COMMAND: u64 = u64::MAX;
-    const TEAM: u64 = u64::MAX - 1;
-    const READABLE: u64 = 0xff;
-
-    pub(crate) fn token(self) -> u64 {
-        match self {
-            Self::Kick(port, queue) => u64::from(port.0) << 8 | queue as u64,
-            Self::Readable(port) => u64::from(port.0) << 8 | Self::READABLE,
-            Self::Team => Self::TEAM,
-            Self::Command => Self::COMMAND,
-        }
-    }
-
-    fn from_token(token: u64) -> Option<Self> {
-        if token == Self::COMMAND {
-            return Some(Self::Command);
-        }
-        if token == Self::TEAM {
-            return Some(Self::Team);
-        }
-        let port = PortId(u16::try_from(token >> 8).ok()?);
-        match token & 0xff {
-            Self::READABLE => Some(Self::Readable(port)),
-            queue => {
-                let queue = Queue::from_index(u16::try_from(queue).ok()?)?;
-                Some(Self::Kick(port, queue))
-            }
-        }
-    }
-}
 
 /// The data path thread.
 pub struct Worker {
@@ -95,6 +57,16 @@ pub struct Worker {
     pub(crate) backlogs: usize,
     pub(crate) second_calls: SecondCalls,
     pub(crate) rewriter: Rewriter,
+    pub(crate) polling: Polling,
+    /// Ports whose transmitq has run empty and was not armed yet.
+    pub(crate) unarmed: Vec<PortId>,
+    /// Something was moved in this turn.
+    pub(crate) has_found: bool,
+    /// When this turn began.
+    pub(crate) turn_at: Nanos,
+    /// When file descriptors were last looked at without sleeping.
+    pub(crate) looked_at_fds: Nanos,
+    pub(crate) effort: EffortMeter,
 }
 
 /// How the control thread and a worker reach each other, and what workers have in common.
@@ -111,6 +83,8 @@ pub struct WorkerChannels {
     pub team: Team,
     /// The worker's switch, which shares its addresses with those of the other workers.
     pub switch: Switch,
+    /// Whether it polls before it sleeps.
+    pub poll: PollOptions,
 }
 
 impl Worker {
@@ -139,6 +113,12 @@ impl Worker {
             backlogs: 0,
             second_calls: SecondCalls::default(),
             rewriter: Rewriter::new(),
+            polling: Polling::new(channels.poll, Nanos(now_ns())),
+            unarmed: Vec::with_capacity(PORTS_MAX),
+            has_found: false,
+            turn_at: Nanos(now_ns()),
+            looked_at_fds: Nanos(0),
+            effort: EffortMeter::default(),
         })
     }
 
@@ -152,8 +132,7 @@ impl Worker {
         // refuses only makes them late.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         loop {
-            self.poller.wait(&mut events, self.sleep_at_most())?;
-            self.team.wake_up();
+            self.take_pause(&mut events)?;
             let mut has_commands = false;
             for event in events.iter() {
                 match Wake::from_token(event.token) {
@@ -175,6 +154,24 @@ impl Worker {
                 self.visit(port);
             }
         }
+    }
+
+    fn take_pause(&mut self, events: &mut Events) -> io::Result<()> {
+        let pause = self.pause();
+        match pause {
+            Pause::None => events.clear(),
+            Pause::Wait(at_most) => {
+                self.poller.wait(events, at_most)?;
+            }
+        }
+        self.team.wake_up();
+        self.turn_at = Nanos(now_ns());
+        self.effort.roll(self.turn_at, self.polling.counters().looked_ns);
+        let is_for_command = |event: crate::PollEvent| event.token == Wake::COMMAND;
+        if pause.is_sleep() && !events.iter().all(is_for_command) {
+            self.effort.wakeups += 1;
+        }
+        Ok(())
     }
 
     /// `false`: the worker was told to stop.
@@ -240,7 +237,9 @@ impl Worker {
         if self.ports[at].hold.is_some() {
             return;
         }
-        let visit = self.move_packets(at);
+        let (visit, packets) = self.move_packets(at);
+        self.has_found |= packets > 0;
+        self.effort.packets += packets;
         self.flush(id, visit);
         self.team.publish();
         match visit {
@@ -255,10 +254,11 @@ impl Worker {
         mark_dirty(&mut self.ports[usize::from(slot.0)], &mut self.dirty);
     }
 
-    fn move_packets(&mut self, at: usize) -> Visit {
+    /// How the visit ended, and how many packets were taken.
+    fn move_packets(&mut self, at: usize) -> (Visit, u64) {
         let now_ns = now_ns();
         let (before, rest) = self.ports.split_at_mut(at);
-        let Some((port, after)) = rest.split_first_mut() else { return Visit::Idle };
+        let Some((port, after)) = rest.split_first_mut() else { return (Visit::Idle, 0) };
         let cable = match self.cable {
             _ if !port.is_link_up => None,
             Some((one, other)) if one == port.of => Some(other),
@@ -283,9 +283,10 @@ impl Worker {
                 dirty: &mut self.dirty,
                 position: 0,
                 work: 0,
+                packets: 0,
             },
         };
-        match &mut port.end {
+        let visit = match &mut port.end {
             End::Guest(guest) => match &mut guest.queues {
                 AnyGuestPort::Split(queues) => visit_queue(queues.from_guest.as_mut(), &mut fabric),
                 AnyGuestPort::Packed(queues) => {
@@ -297,15 +298,31 @@ impl Worker {
             // What a tap lends already goes the way of all packets.
             End::Tap(tap) if tap.is_lending() => forward(&mut **tap, &mut fabric),
             End::Tap(tap) => match fabric.cable_guest() {
-                Some(guest) => fill(tap, guest),
+                Some(guest) => {
+                    let before = tap.from_tap.packets;
+                    let visit = fill(tap, guest);
+                    fabric.delivery.packets += tap.from_tap.packets - before;
+                    visit
+                }
                 None => forward(&mut **tap, &mut fabric),
             },
             End::Absent => Visit::Idle,
+        };
+        (visit, fabric.delivery.packets)
+    }
+
+    /// Nothing is left to take from this port now.
+    fn on_idle(&mut self, id: PortId) {
+        match self.polling.is_wanted() && matches!(self.ports[usize::from(id.0)].end, End::Guest(_))
+        {
+            true => self.leave_unarmed(id),
+            false => self.arm_idle(id),
         }
+        self.report_broken(id);
     }
 
     /// Asks to be woken by the next packet, and looks once more in case it is already there.
-    fn on_idle(&mut self, id: PortId) {
+    pub(crate) fn arm_idle(&mut self, id: PortId) {
         let port = &mut self.ports[usize::from(id.0)];
         if let End::Guest(guest) = &mut port.end {
             let arm = guest.pace.idle(Nanos(now_ns()));
@@ -313,7 +330,6 @@ impl Worker {
                 self.make_ready(id);
             }
         }
-        self.report_broken(id);
     }
 
     pub(crate) fn tell(&self, event: Event) {

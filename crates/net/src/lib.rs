@@ -22,6 +22,7 @@ mod negotiated;
 pub mod notify;
 pub mod offload;
 mod packet;
+mod polling;
 mod queue_commands;
 mod receive_filter;
 mod receive_hash;
@@ -39,6 +40,9 @@ pub use header::{HEADER_LEN, HEADER_LEN_HASH, HEADER_LEN_LEGACY};
 pub use mac::{MAC_ADDRESS_LEN, MacAddress, MacAddressError};
 pub use negotiated::Negotiated;
 pub use packet::{PACKET_LEN_MAX, Packet, PacketSink, PacketSource, Put};
+pub use polling::{
+    LOOK_NS_MAX, Next, PollCounters, PollMode, PollModeError, PollOptions, Polling, STOLEN_NS,
+};
 pub use queue_commands::{SetHash, SetSteering};
 pub use receive_filter::{ADDRESSES_MAX, FILTER_LEN, ReceiveFilter, ReceiveMode};
 pub use receive_hash::{HASH_KEY_LEN_MAX, HASH_TYPES_SUPPORTED, ReceiveHash};

@@ -14,6 +14,7 @@ mod scenarios_dpdk;
 mod scenarios_driver;
 mod scenarios_offload;
 mod scenarios_pairs;
+mod scenarios_poll;
 mod scenarios_qemu;
 mod scenarios_uml;
 mod scenarios_unikernel;
@@ -108,6 +109,7 @@ fn carry_out(stage: &Stage, scenario: &Scenario) -> anyhow::Result<()> {
         Case::AttachUml => scenarios_attach::uml(stage),
         Case::AttachQemu => scenarios_attach::qemu(stage),
         Case::AttachDpdk => scenarios_attach::dpdk(stage),
+        Case::UmlPoll => scenarios_poll::poll(stage),
         Case::UmlPairs => scenarios_pairs::pairs(stage),
         Case::UmlControl => scenarios_control::control(stage),
         Case::UmlMixed => scenarios_offload::mixed(stage),

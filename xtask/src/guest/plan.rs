@@ -45,6 +45,8 @@ pub enum Needs {
 pub enum Case {
     /// Two User Mode Linux guests talk.
     UmlPair(UmlCase),
+    /// Two User Mode Linux guests on taps, one of whose workers may poll.
+    UmlPoll,
     /// Two User Mode Linux guests with two queue pairs each, and two workers.
     UmlPairs,
     /// Two User Mode Linux guests, and what one sets through its control queue.
@@ -80,6 +82,7 @@ pub fn scenarios() -> Vec<Scenario> {
     all.push(dpdk_device());
     all.extend(unikernel());
     all.extend(uml());
+    all.push(scenario("uml_poll", Needs::Uml, 180, Case::UmlPoll));
     all.push(scenario("uml_queue_pairs", Needs::Uml, 120, Case::UmlPairs));
     all.push(scenario("uml_control", Needs::Uml, 120, Case::UmlControl));
     all.push(scenario("attach_uml", Needs::Uml, 120, Case::AttachUml));

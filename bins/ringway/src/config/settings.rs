@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
+use ringway_net::PollOptions;
+
 use super::error::{Origin, SpecError};
 use super::port::LowOption;
-use super::values::parse_switch;
 use super::values::{check_socket, parse_count, parse_group, parse_mode, parse_processors};
+use super::values::{parse_percent, parse_poll, parse_switch};
 
 /// Permissions of the control socket's file if nothing else is said: its owner's.
 pub const CONTROL_MODE: u32 = 0o600;
@@ -29,6 +31,8 @@ pub struct Settings {
     pub workers: Option<u16>,
     /// The processor of each worker; those beyond the list run anywhere.
     pub pins: Vec<u16>,
+    /// Whether workers poll before they sleep.
+    pub poll: PollOptions,
 }
 
 /// A group of users.
@@ -62,6 +66,8 @@ enum Field {
     SnoopMulticast,
     Workers,
     Pin,
+    Poll,
+    PollBudget,
 }
 
 /// All of them, in the order of the documentation.
@@ -110,6 +116,22 @@ pub const SETTINGS: &[Setting] = &[
         about: "the processor of each worker, such as 0,1",
         field: Field::Pin,
     },
+    Setting {
+        key: "poll",
+        value: "auto, always or never",
+        default: "auto",
+        about: "whether a worker that has nothing to do looks for packets before it sleeps; auto: \
+                as long as recent packets say that it pays",
+        field: Field::Poll,
+    },
+    Setting {
+        key: "poll_budget",
+        value: "percent",
+        default: "10%",
+        about: "the share of one processor that each worker may spend on looking for packets that \
+                do not come; for `poll = auto`",
+        field: Field::PollBudget,
+    },
 ];
 
 /// Every key, in the order of the table.
@@ -127,6 +149,7 @@ impl Settings {
             snoop_multicast: false,
             workers: Some(1),
             pins: Vec::new(),
+            poll: PollOptions::default(),
         }
     }
 
@@ -157,6 +180,8 @@ impl Settings {
                 self.workers = Some(parse_count(origin, setting.key, value, WORKERS_MAX)?);
             }
             Field::Pin => self.pins = parse_processors(origin, value)?,
+            Field::Poll => self.poll.mode = parse_poll(origin, value)?,
+            Field::PollBudget => self.poll.budget_percent = parse_percent(origin, key, value)?,
             Field::ControlGroup => self.control_group = Some(parse_group(origin, value)?),
             Field::SnoopMulticast => self.snoop_multicast = parse_switch(origin, key, value)?,
         }

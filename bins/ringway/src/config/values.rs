@@ -5,8 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
-use ringway_net::MacAddress;
 use ringway_net::notify::Policy;
+use ringway_net::{MacAddress, PollMode};
 
 use super::error::{Origin, SpecError};
 use super::settings::Group;
@@ -175,6 +175,29 @@ pub fn parse_processors(origin: &Origin, text: &str) -> Result<Vec<u16>, SpecErr
     numbers.map_err(|_| {
         let wrong = format!("{text:?} is not a list of processors");
         origin.wrong(wrong, "write their numbers, such as 0,1")
+    })
+}
+
+/// When a worker polls.
+///
+/// # Errors
+/// Starts with what was typed.
+pub fn parse_poll(origin: &Origin, text: &str) -> Result<PollMode, SpecError> {
+    text.parse().map_err(|_| {
+        let wrong = format!("{text:?} does not say when to poll");
+        origin.wrong(wrong, "write auto, always or never")
+    })
+}
+
+/// A share in percent, with or without its sign.
+///
+/// # Errors
+/// Starts with what was typed.
+pub fn parse_percent(origin: &Origin, key: &str, text: &str) -> Result<u8, SpecError> {
+    let percent = text.strip_suffix('%').unwrap_or(text).parse().ok();
+    percent.filter(|percent| *percent <= 100).ok_or_else(|| {
+        let wrong = format!("{text:?} is not a share");
+        origin.wrong(wrong, format!("write 0% to 100%, such as {}", origin.assign(key, "10%")))
     })
 }
 

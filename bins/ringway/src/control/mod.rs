@@ -43,6 +43,45 @@ pub struct StatsReply {
     pub uptime_ms: u64,
     /// All ports, in the order of the command line.
     pub ports: Vec<PortStats>,
+    /// How each worker spends its time.
+    #[serde(default)]
+    pub workers: Vec<WorkerStats>,
+}
+
+/// How one worker spends its time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerStats {
+    /// Its number.
+    pub worker: u16,
+    /// What it does when it has nothing to do: `sleeping`, or `polling` first.
+    pub mode: String,
+    /// When it may poll: `auto`, `always` or `never`.
+    pub poll: String,
+    /// Share of one processor that it may look in vain, in percent.
+    pub poll_budget_percent: u8,
+    /// Looks that found something.
+    pub poll_hits: u64,
+    /// Looks that ended in sleep.
+    pub poll_misses: u64,
+    /// Time looked in vain, in nanoseconds.
+    pub in_vain_ns: u64,
+    /// Since its start.
+    pub total: EffortStats,
+    /// In the last full second.
+    pub last_second: EffortStats,
+}
+
+/// What a worker did in some time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EffortStats {
+    /// Packets taken from guests and taps.
+    pub packets: u64,
+    /// System calls on the data path.
+    pub system_calls: u64,
+    /// Sleeps that ended, other than for a command.
+    pub wakeups: u64,
+    /// Time spent looking for work, in nanoseconds.
+    pub polled_ns: u64,
 }
 
 /// What there is to know about one port.
@@ -299,7 +338,17 @@ pub(crate) mod tests {
                 cause: "windows fill".to_string(),
             }],
         };
-        StatsReply { version: PROTOCOL_VERSION, ok: true, uptime_ms: 5000, ports: vec![port] }
+        let last_second =
+            EffortStats { packets: 4000, system_calls: 1000, wakeups: 12, polled_ns: 25_000_000 };
+        let mode = "polling".to_string();
+        let worker = WorkerStats { mode, last_second, ..WorkerStats::default() };
+        StatsReply {
+            version: PROTOCOL_VERSION,
+            ok: true,
+            uptime_ms: 5000,
+            ports: vec![port],
+            workers: vec![worker],
+        }
     }
 
     fn refused(line: &str) -> String {

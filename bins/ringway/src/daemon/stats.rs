@@ -1,12 +1,13 @@
 //! Statistics: what the worker counted and what the control thread knows, put together.
 
-use ringway_host::{PaceSnapshot, PortSnapshot};
+use ringway_host::{Effort, PaceSnapshot, PortSnapshot, WorkerSnapshot};
 use ringway_net::{Counters, DropReason, Features};
 use ringway_virtq::Format;
 
 use super::{Daemon, Port};
 use crate::control::{
-    DirectionStats, PROTOCOL_VERSION, PacingStats, PairStats, PortStats, StatsReply,
+    DirectionStats, EffortStats, PROTOCOL_VERSION, PacingStats, PairStats, PortStats, StatsReply,
+    WorkerStats,
 };
 
 impl Daemon {
@@ -21,7 +22,31 @@ impl Daemon {
             ok: true,
             uptime_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             ports: ports.collect(),
+            workers: self.worker.efforts().iter().map(worker_stats).collect(),
         }
+    }
+}
+
+fn worker_stats(worker: &WorkerSnapshot) -> WorkerStats {
+    WorkerStats {
+        worker: worker.worker,
+        mode: if worker.is_polling { "polling" } else { "sleeping" }.to_string(),
+        poll: worker.options.mode.to_string(),
+        poll_budget_percent: worker.options.budget_percent,
+        poll_hits: worker.polling.hits,
+        poll_misses: worker.polling.misses,
+        in_vain_ns: worker.polling.in_vain_ns,
+        total: effort(&worker.total),
+        last_second: effort(&worker.last_second),
+    }
+}
+
+fn effort(effort: &Effort) -> EffortStats {
+    EffortStats {
+        packets: effort.packets,
+        system_calls: effort.system_calls,
+        wakeups: effort.wakeups,
+        polled_ns: effort.looked_ns,
     }
 }
 

@@ -10,10 +10,10 @@ use anyhow::{Context, bail};
 use ringway_device::QueueId;
 use ringway_host::{
     Answer, Command, Event, EventFd, GuestMemory, PortSnapshot, QueueFds, Tap, Team, Wire, Worker,
-    WorkerChannels,
+    WorkerChannels, WorkerSnapshot,
 };
 use ringway_net::notify::Policy;
-use ringway_net::{ControlState, FromPair, MacAddress, Negotiated};
+use ringway_net::{ControlState, FromPair, MacAddress, Negotiated, PollOptions};
 use ringway_switch::{PortId, PortPolicy, Shared, Switch};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 use tracing::error;
@@ -37,7 +37,7 @@ struct Handle {
 
 impl WorkerClient {
     /// Starts `count` workers, each on its processor of `pins` if there are any.
-    pub(super) fn start(count: u16, pins: &[u16]) -> anyhow::Result<Self> {
+    pub(super) fn start(count: u16, pins: &[u16], poll: PollOptions) -> anyhow::Result<Self> {
         let event_bell = Arc::new(EventFd::new()?);
         let (event_sender, events) = mpsc::channel();
         let shared = Shared::new(random_seed()?);
@@ -53,6 +53,7 @@ impl WorkerClient {
                 event_bell: event_bell.clone(),
                 switch: Switch::over(shared.clone()),
                 team,
+                poll,
             };
             let thread = Some(spawn(channels, pin)?);
             workers.push(Handle { commands, command_bell, thread });
@@ -231,6 +232,16 @@ impl WorkerClient {
     /// One for each queue pair of each port, and more; see [`PortSnapshot`].
     pub(super) fn snapshot(&self) -> Vec<PortSnapshot> {
         self.ask_all(|done| Command::Snapshot { done }).into_iter().flatten().collect()
+    }
+
+    /// Whether workers poll before they sleep, from now on.
+    pub(super) fn set_poll(&self, options: PollOptions) {
+        self.send_all(|| Command::SetPoll { options });
+    }
+
+    /// How each worker spends its time.
+    pub(super) fn efforts(&self) -> Vec<WorkerSnapshot> {
+        self.ask_all(|done| Command::Effort { done })
     }
 
     pub(super) fn stop(&mut self) {

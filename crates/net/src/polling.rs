@@ -1,0 +1,270 @@
+//! Whether to look for work for a while before sleeping, and for how long: a pure value.
+//!
+//! A worker that has nothing to do either sleeps, and has to be woken, which costs the packet a
+//! wake-up and the sender a notification; or it goes on looking, which costs processor time. How
+//! long the next pause will be is not known, but recent pauses say something: looking pays if most
+//! of them ended within about the time that a wake-up takes. So the owner says when it found
+//! something ([`Polling::found`]) and asks when it has nothing ([`Polling::idle`]); pauses are
+//! observed asleep as well as awake, so looking begins and ends by itself.
+//!
+//! Looking in vain is paid from a budget, a share of one processor, which is earned as time
+//! passes. Limits: the budget bounds what is looked in vain, not what finds something in time: that
+//! replaces a wake-up. ADR 20 gives the reason for each constant.
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::notify::{Nanos, PATIENCE_NS};
+
+/// How long a look lasts at most, in nanoseconds: two wake-ups, the peer's and one's own.
+pub const LOOK_NS_MAX: u64 = 2 * PATIENCE_NS;
+
+/// A shorter pause in nanoseconds is none: nobody would have got to sleep in it.
+const PAUSE_NS_MIN: u64 = 3_000;
+
+/// Longest time in nanoseconds between two looks if nobody else wants the processor.
+pub const STOLEN_NS: u64 = 50_000;
+
+/// Most that can be saved of the budget, in nanoseconds.
+const CREDIT_NS_MAX: u64 = 2_000_000;
+
+/// The share that stands for all recent pauses.
+const ALL: u32 = 256;
+
+/// When to look for work instead of sleeping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PollMode {
+    /// As long as recent pauses say that it pays.
+    #[default]
+    Auto,
+    /// Always: the processor is the worker's alone.
+    Always,
+    /// Never: sleep at once.
+    Never,
+}
+
+/// What a user chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PollOptions {
+    /// When to look.
+    pub mode: PollMode,
+    /// Share of one processor that may be spent on looking in vain.
+    pub budget_percent: u8,
+}
+
+impl Default for PollOptions {
+    fn default() -> Self {
+        Self { mode: PollMode::Auto, budget_percent: 10 }
+    }
+}
+
+/// The text names no mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PollModeError;
+
+impl FromStr for PollMode {
+    type Err = PollModeError;
+
+    fn from_str(text: &str) -> Result<Self, PollModeError> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "always" => Ok(Self::Always),
+            "never" => Ok(Self::Never),
+            _ => Err(PollModeError),
+        }
+    }
+}
+
+impl fmt::Display for PollMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Always => "always",
+            Self::Never => "never",
+        })
+    }
+}
+
+/// What to do when nothing is at hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Look again at once.
+    Look,
+    /// Ask to be notified, look once more, then sleep.
+    Sleep,
+}
+
+/// What the owner was last told, or did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Busy,
+    /// Nothing since `since`; looked last at `last`, and looks until `until`.
+    Looking {
+        since: Nanos,
+        last: Nanos,
+        until: Nanos,
+    },
+    /// Nothing since `since`; with `is_counted` this pause is known to be a long one.
+    Asleep {
+        since: Nanos,
+        is_counted: bool,
+    },
+}
+
+/// What one worker knows of its pauses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Polling {
+    options: PollOptions,
+    state: State,
+    /// How many of the recent pauses were short, of [`ALL`].
+    short: u32,
+    /// What is left of the budget, as of `credited`.
+    credit_ns: u64,
+    credited: Nanos,
+    spent: PollCounters,
+}
+
+/// What looking has cost and brought, since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PollCounters {
+    /// Time spent looking, in nanoseconds.
+    pub looked_ns: u64,
+    /// Of that, paid from the budget.
+    pub in_vain_ns: u64,
+    /// Looks that found something.
+    pub hits: u64,
+    /// Looks that ended in sleep.
+    pub misses: u64,
+}
+
+impl Polling {
+    /// Nothing has happened yet; `now` is when the budget begins.
+    pub fn new(options: PollOptions, now: Nanos) -> Self {
+        Self {
+            options,
+            state: State::Busy,
+            short: 0,
+            credit_ns: 0,
+            credited: now,
+            spent: PollCounters::default(),
+        }
+    }
+
+    /// Whether a pause that began now would begin with looking, as far as the traffic says.
+    pub fn is_wanted(&self) -> bool {
+        match self.options.mode {
+            PollMode::Always => true,
+            PollMode::Never => false,
+            PollMode::Auto => self.options.budget_percent > 0 && self.short >= ALL / 2,
+        }
+    }
+
+    /// Whether it could be wanted at all: otherwise there is nothing to ask.
+    pub fn may_look(&self) -> bool {
+        self.options.mode != PollMode::Never
+    }
+
+    /// Other options from now on.
+    pub fn set_options(&mut self, options: PollOptions) {
+        self.options = options;
+    }
+
+    /// What holds for it now.
+    pub fn options(&self) -> PollOptions {
+        self.options
+    }
+
+    /// What looking has cost and brought.
+    pub fn counters(&self) -> PollCounters {
+        self.spent
+    }
+
+    /// Something was at hand.
+    pub fn found(&mut self, now: Nanos) {
+        match core::mem::replace(&mut self.state, State::Busy) {
+            State::Looking { since, last, .. } => {
+                self.looked(last, now);
+                let pause_ns = now.since(since);
+                self.spent.hits += u64::from(pause_ns >= PAUSE_NS_MIN);
+                self.pay(pause_ns.saturating_sub(PATIENCE_NS));
+                self.observe(pause_ns, LOOK_NS_MAX);
+            }
+            // Who slept sees a pause a wake-up longer than it was.
+            State::Asleep { since, is_counted: false } => {
+                self.observe(now.since(since), LOOK_NS_MAX + PATIENCE_NS);
+            }
+            State::Asleep { .. } | State::Busy => {}
+        }
+    }
+
+    /// Nothing is at hand.
+    pub fn idle(&mut self, now: Nanos) -> Next {
+        match (self.options.mode, self.state) {
+            (PollMode::Always, State::Looking { since, last, until }) => {
+                self.looked(last, now);
+                self.state = State::Looking { since, last: now, until };
+                Next::Look
+            }
+            (_, State::Looking { since, last, until }) => {
+                self.looked(last, now);
+                if now < until && now.since(last) < STOLEN_NS {
+                    self.state = State::Looking { since, last: now, until };
+                    return Next::Look;
+                }
+                self.give_up(since, last, now)
+            }
+            (_, State::Asleep { .. }) => Next::Sleep,
+            (_, State::Busy) => self.begin(now),
+        }
+    }
+
+    fn begin(&mut self, now: Nanos) -> Next {
+        self.earn(now);
+        let is_paid = self.options.mode == PollMode::Always || self.credit_ns >= LOOK_NS_MAX;
+        if self.is_wanted() && is_paid {
+            self.state = State::Looking { since: now, last: now, until: now.plus(LOOK_NS_MAX) };
+            return Next::Look;
+        }
+        self.state = State::Asleep { since: now, is_counted: false };
+        Next::Sleep
+    }
+
+    /// The look came to its end, or somebody else took the processor.
+    fn give_up(&mut self, since: Nanos, last: Nanos, now: Nanos) -> Next {
+        self.spent.misses += 1;
+        if now.since(last) >= STOLEN_NS {
+            // Whoever waits for this processor needs it more: see some short pauses first.
+            self.short = 0;
+        } else {
+            self.short -= self.short / 8;
+        }
+        self.pay(now.since(since).min(LOOK_NS_MAX));
+        self.state = State::Asleep { since, is_counted: true };
+        Next::Sleep
+    }
+
+    fn observe(&mut self, pause_ns: u64, short_ns: u64) {
+        match pause_ns {
+            0..PAUSE_NS_MIN => {}
+            _ if pause_ns <= short_ns => self.short += (ALL - self.short).div_ceil(8),
+            _ => self.short -= self.short / 8,
+        }
+    }
+
+    fn looked(&mut self, last: Nanos, now: Nanos) {
+        self.spent.looked_ns += now.since(last).min(STOLEN_NS);
+    }
+
+    fn earn(&mut self, now: Nanos) {
+        // Nothing is earned beyond what can be saved, so a longer time counts no more.
+        let passed_ns = now.since(self.credited).min(100 * CREDIT_NS_MAX);
+        let earned_ns = passed_ns * u64::from(self.options.budget_percent) / 100;
+        self.credit_ns = (self.credit_ns + earned_ns).min(CREDIT_NS_MAX);
+        self.credited = now;
+    }
+
+    fn pay(&mut self, ns: u64) {
+        self.credit_ns = self.credit_ns.saturating_sub(ns);
+        self.spent.in_vain_ns += ns;
+    }
+}

@@ -1,0 +1,158 @@
+//! What holds of polling, whatever the traffic, and that it begins and ends with the traffic.
+
+use ringway_net::notify::Nanos;
+use ringway_net::{LOOK_NS_MAX, Next, PollMode, PollOptions, Polling, STOLEN_NS};
+
+/// Between two looks of a worker that polls, in nanoseconds.
+const STEP_NS: u64 = 500;
+
+/// A worker in virtual time: packets come after pauses, and it polls or sleeps.
+struct Worker {
+    polling: Polling,
+    now: u64,
+    slept: u64,
+    looks: u64,
+}
+
+impl Worker {
+    fn new(mode: PollMode, budget_percent: u8) -> Self {
+        let polling = Polling::new(PollOptions { mode, budget_percent }, Nanos(0));
+        // Some credit is earned first.
+        Self { polling, now: 100_000_000, slept: 0, looks: 0 }
+    }
+
+    /// Nothing comes for `pause_ns`; `wake_ns` later than that if it sleeps. `true`: it slept.
+    fn pause(&mut self, pause_ns: u64, wake_ns: u64) -> bool {
+        let arrives_at = self.now + pause_ns;
+        loop {
+            match self.polling.idle(Nanos(self.now)) {
+                Next::Sleep => {
+                    self.slept += 1;
+                    self.now = self.now.max(arrives_at) + wake_ns;
+                    self.polling.found(Nanos(self.now));
+                    return true;
+                }
+                Next::Look => {
+                    self.looks += 1;
+                    self.now += STEP_NS;
+                }
+            }
+            if self.now >= arrives_at {
+                self.polling.found(Nanos(self.now));
+                return false;
+            }
+        }
+    }
+
+    fn pauses(&mut self, count: u32, pause_ns: u64) -> u32 {
+        (0..count).map(|_| u32::from(self.pause(pause_ns, 10_000))).sum()
+    }
+}
+
+/// SplitMix64, enough for traffic.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed ^ (mixed >> 29)
+}
+
+#[test]
+fn short_pauses_begin_it_and_long_ones_end_it() {
+    let mut worker = Worker::new(PollMode::Auto, 10);
+    assert_eq!(worker.pauses(100, 1_000_000), 100, "long pauses are slept through");
+    assert_eq!(worker.looks, 0);
+    assert!(worker.pauses(20, 20_000) < 10, "it takes a few to begin");
+    assert_eq!(worker.pauses(1000, 20_000), 0, "and then all are polled through");
+    worker.pauses(20, 1_000_000);
+    let looks = worker.looks;
+    assert_eq!(worker.pauses(100, 1_000_000), 100);
+    assert_eq!(worker.looks, looks, "it has ended");
+}
+
+#[test]
+fn a_pause_in_which_nobody_would_have_slept_says_nothing() {
+    let mut worker = Worker::new(PollMode::Auto, 10);
+    for _ in 0..1000 {
+        worker.pause(1000, 0);
+        worker.pause(200_000, 10_000);
+    }
+    assert_eq!(worker.polling.counters().misses, 0);
+}
+
+#[test]
+fn idle_costs_one_look_at_most() {
+    for budget in [1, 10, 100] {
+        let mut worker = Worker::new(PollMode::Auto, budget);
+        worker.pauses(50, 20_000);
+        let before = worker.polling.counters().looked_ns;
+        assert!(worker.pause(u64::MAX / 2, 0));
+        let looked_ns = worker.polling.counters().looked_ns - before;
+        assert!(looked_ns <= LOOK_NS_MAX + STEP_NS, "{looked_ns} ns");
+    }
+}
+
+#[test]
+fn never_and_no_budget_never_look_and_always_never_sleeps() {
+    for (mode, budget) in [(PollMode::Never, 10), (PollMode::Auto, 0)] {
+        let mut worker = Worker::new(mode, budget);
+        worker.pauses(1000, 10_000);
+        assert_eq!((worker.slept, worker.looks), (1000, 0), "{mode}");
+        assert!(!worker.polling.is_wanted());
+    }
+    let mut worker = Worker::new(PollMode::Always, 0);
+    worker.pauses(10, 1_000_000);
+    assert_eq!(worker.slept, 0);
+}
+
+#[test]
+fn whoever_needs_the_processor_gets_it() {
+    let mut worker = Worker::new(PollMode::Auto, 100);
+    worker.pauses(50, 20_000);
+    assert!(worker.polling.is_wanted());
+    assert_eq!(worker.polling.idle(Nanos(worker.now)), Next::Look);
+    worker.now += STOLEN_NS;
+    assert_eq!(worker.polling.idle(Nanos(worker.now)), Next::Sleep);
+    assert!(!worker.polling.is_wanted(), "not before it has seen short pauses again");
+}
+
+/// What is looked in vain is within the budget, beside what was saved before.
+#[test]
+fn the_budget_holds_for_any_traffic() {
+    for seed in 0..60_u64 {
+        let mut state = seed;
+        let budget = u8::try_from(random(&mut state) % 101).unwrap();
+        let mut worker = Worker::new(PollMode::Auto, budget);
+        let start = worker.now;
+        for _ in 0..5_000 {
+            // Dense, request and response, around what a look lasts, sparse; each for a while.
+            let longest =
+                [2_000, 40_000, 120_000, 2_000_000][(random(&mut state) >> 9 & 3) as usize];
+            for _ in 0..random(&mut state) % 8 {
+                worker.pause(random(&mut state) % longest, random(&mut state) % 30_000);
+            }
+        }
+        let spent = worker.polling.counters();
+        let saved_ns = 2_000_000;
+        let allowed_ns = (worker.now - start) * u64::from(budget) / 100 + saved_ns + LOOK_NS_MAX;
+        assert!(spent.in_vain_ns <= allowed_ns, "seed {seed}: {spent:?}, {allowed_ns} allowed");
+        assert!(budget == 0 || spent.misses > 0, "seed {seed}: the test shows nothing");
+    }
+}
+
+/// Against somebody who knows the traffic: with pauses that pay, nearly all are polled; with pauses
+/// that do not, nearly none. Between the two it may do either, within the budget.
+#[test]
+fn most_pauses_decide() {
+    for (short_of_10, polled) in [(9, true), (1, false)] {
+        let mut state = short_of_10;
+        let mut worker = Worker::new(PollMode::Auto, 100);
+        let (mut slept, count) = (0, 10_000);
+        for _ in 0..count {
+            let is_short = random(&mut state) % 10 < short_of_10;
+            let pause_ns = if is_short { 20_000 } else { 500_000 };
+            slept += u64::from(worker.pause(pause_ns, 10_000) && is_short);
+        }
+        let short = count * short_of_10 / 10;
+        assert!(if polled { slept * 10 < short } else { slept * 10 > short * 9 }, "{slept}");
+    }
+}

@@ -1,0 +1,138 @@
+//! Polling: two guests on two ringways, one of which may poll, measured in turns.
+//!
+//! Checks that nothing gets lost, that the worker that may poll does so under a flood of pings and
+//! the other never, and that an idle one sleeps. `RINGWAY_ROUNDS` says how often to measure.
+//!
+//! Limits: figures are printed and not judged.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{bail, ensure};
+
+use super::console::Console;
+use super::ringway::Ringway;
+use super::stage::Stage;
+use super::traffic::{self, Side};
+use super::uml::{self, must};
+use super::{iperf, net};
+
+/// Seconds of each TCP measurement.
+const TCP_SECONDS: u32 = 2;
+
+/// How often an idle second is looked for.
+const IDLE_ATTEMPTS: u32 = 8;
+
+/// A guest on a tap of its own.
+struct Row {
+    name: &'static str,
+    ringway: Ringway,
+    guest: Console,
+    /// Of this machine, on the guest's tap.
+    here: String,
+    figures: [Vec<f64>; 3],
+}
+
+/// Measures and compares.
+///
+/// # Errors
+/// What did not work.
+pub fn poll(stage: &Stage) -> anyhow::Result<()> {
+    let modes = ["never", "auto"];
+    let _server = iperf::start_server(stage)?;
+    let mut rows = Vec::new();
+    for (at, mode) in modes.into_iter().enumerate() {
+        rows.push(start(stage, at, mode)?);
+    }
+    let rounds = std::env::var("RINGWAY_ROUNDS").ok().and_then(|text| text.parse().ok());
+    for round in 0..rounds.unwrap_or(1) {
+        stage.step(&format!("round {round}"));
+        rows.iter_mut().try_for_each(|row| row.measure(stage))?;
+    }
+    for row in &rows {
+        stage.note(&row.summary());
+        row.check()?;
+    }
+    for row in &rows {
+        row.check_idle(stage)?;
+    }
+    for row in rows {
+        row.ringway.port("vm0")?.check_healthy(&["no_room", "link_down"])?;
+        drop(row.guest);
+        row.ringway.finish()?;
+    }
+    Ok(())
+}
+
+fn start(stage: &Stage, at: usize, mode: &'static str) -> anyhow::Result<Row> {
+    stage.step(&format!("a guest and a tap, --poll {mode}"));
+    let socket = stage.file(&format!("{mode}.sock"));
+    let tap = format!("rw{mode}");
+    let ports = [format!("vm0=vm:{}", socket.display()), format!("up=tap:{tap}")];
+    let ringway =
+        Ringway::start_named(stage, &format!("ringway-{mode}"), &ports, &["--poll", mode])?;
+    let [here, there] = [1, 2].map(|end| format!("10.{}.0.{end}", 99 + at));
+    net::set_up(&tap, &here, 1500)?;
+    let mut guest = uml::start(stage, mode, &socket)?;
+    uml::wait_booted(&mut guest, &there)?;
+    // Nobody shall talk unasked.
+    must(&mut guest, "echo 1 > /proc/sys/net/ipv6/conf/eth0/disable_ipv6; true")?;
+    Ok(Row { name: mode, ringway, guest, here, figures: Default::default() })
+}
+
+impl Row {
+    fn measure(&mut self, stage: &Stage) -> anyhow::Result<()> {
+        let side = &mut Side::Guest(&mut self.guest);
+        let ping_ms = traffic::flood(side, &self.here, traffic::FLOOD_PACKETS)?;
+        stage.step(&format!("{} {}", self.name, self.ringway.workers()?[0]));
+        let out = traffic::tcp(side, &self.here, TCP_SECONDS, "")?.gigabits();
+        stage.step(&format!("{} {}", self.name, self.ringway.workers()?[0]));
+        let back = traffic::tcp(side, &self.here, TCP_SECONDS, "-R")?.gigabits();
+        stage.step(&format!("{} {}", self.name, self.ringway.workers()?[0]));
+        stage.step(&format!("{}: {ping_ms:.3} ms, {out:.2} out, {back:.2} in", self.name));
+        for (list, figure) in self.figures.iter_mut().zip([ping_ms * 1000.0, out, back]) {
+            list.push(figure);
+        }
+        Ok(())
+    }
+
+    fn summary(&self) -> String {
+        let [ping, out, back] = self.figures.each_ref().map(|list| spread(list));
+        format!("--poll {}: ping -f {ping} µs, out {out} Gb/s, in {back} Gb/s", self.name)
+    }
+
+    /// Who may not poll has not, and who may has.
+    fn check(&self) -> anyhow::Result<()> {
+        let worker = &self.ringway.workers()?[0];
+        let hits = worker["poll_hits"].as_u64();
+        let is_right = if self.name == "never" { hits == Some(0) } else { hits > Some(0) };
+        ensure!(is_right, "--poll {}: {worker}", self.name);
+        Ok(())
+    }
+
+    /// Some second passes without a wake-up and without polling.
+    fn check_idle(&self, stage: &Stage) -> anyhow::Result<()> {
+        let mut last = None;
+        for _ in 0..IDLE_ATTEMPTS {
+            sleep(Duration::from_millis(1100));
+            let worker = self.ringway.workers()?[0].clone();
+            let second = &worker["last_second"];
+            if second["wakeups"] == 0 && second["polled_ns"] == 0 {
+                stage.step(&format!("{}: idle", self.name));
+                return Ok(());
+            }
+            last = Some(worker);
+        }
+        bail!("--poll {}: never idle: {last:?}", self.name)
+    }
+}
+
+/// Mean and standard deviation, minimum and maximum.
+fn spread(list: &[f64]) -> String {
+    let count = f64::from(u32::try_from(list.len()).unwrap_or(1).max(1));
+    let mean = list.iter().sum::<f64>() / count;
+    let deviation = (list.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / count).sqrt();
+    let min = list.iter().copied().fold(f64::INFINITY, f64::min);
+    let max = list.iter().copied().fold(0.0, f64::max);
+    format!("{mean:.2} ± {deviation:.2} ({min:.2} to {max:.2})")
+}
