@@ -37,7 +37,7 @@ pub fn command(paths: &Paths, options: &[String]) -> anyhow::Result<()> {
         return shell::run(ringway_bench(paths).args(options));
     }
     shell::run(ringway_bench(paths).args(["ring", "--quick"]))?;
-    shell::run(ringway_bench(paths).args(["rxbuf", "--quick"]))
+    shell::run(ringway_bench(paths).args(["guest", "--quick"]))
 }
 
 /// Measures everything and writes `docs/performance.md` from it.

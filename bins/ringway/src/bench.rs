@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{Args, Subcommand, ValueEnum};
+use ringway_bench::guest::{self, Pairing};
 use ringway_bench::instructions::{self, Golden};
 use ringway_bench::report::{Report, html, markdown, terminal};
 use ringway_bench::{ring, rxbuf};
@@ -12,6 +13,13 @@ use ringway_virtq::Format;
 
 /// Packet lengths of `--quick`, in bytes.
 const QUICK_PACKET_LENS: [usize; 2] = [64, 1518];
+
+/// Echo requests in a flood, and in one of `--quick`.
+const PINGS: u32 = 10_000;
+const QUICK_PINGS: u32 = 2000;
+
+/// Says that the namespaces are there.
+const HERE: &str = "--here";
 
 /// `ringway bench`
 #[derive(Debug, Args)]
@@ -24,10 +32,53 @@ pub struct BenchArgs {
 enum What {
     /// Drivers and devices on one ring, ringway's and DPDK's, beside the limit of the machine
     Ring(RingArgs),
+    /// Linux guests on ringway, and on what they would use instead: taps, a bridge, DPDK
+    Guest(GuestArgs),
     /// Kinds of traffic × schemes of receive buffers, into a receiver with a limit on memory
     Rxbuf(RxbufArgs),
     /// Instructions per packet, counted by valgrind: does not depend on what else the machine does
     Instructions(InstructionsArgs),
+    /// Requests that an address answers per second (internal)
+    #[command(hide = true)]
+    Requests {
+        /// Address and port
+        address: String,
+        /// For so long
+        #[arg(long, default_value_t = 1.0)]
+        seconds: f64,
+    },
+}
+
+/// `ringway bench guest`
+#[derive(Debug, Args)]
+struct GuestArgs {
+    /// How long each number is measured, in whole seconds
+    #[arg(long, default_value_t = 2)]
+    seconds: u32,
+    /// How often everything is measured
+    #[arg(long, default_value_t = 5)]
+    repeats: usize,
+    /// A first impression: 1 s, once
+    #[arg(long, conflicts_with_all = ["seconds", "repeats"])]
+    quick: bool,
+    /// Who talks with whom
+    #[arg(long, value_delimiter = ',', value_name = "WHO", default_value = "qemu,uml,uml-pair")]
+    pairs: Vec<GuestPair>,
+    /// Measure here and now, without namespaces around it (internal)
+    #[arg(long, hide = true)]
+    here: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum GuestPair {
+    /// Linux under QEMU, and this machine
+    Qemu,
+    /// User Mode Linux, and this machine
+    Uml,
+    /// Two User Mode Linux guests
+    UmlPair,
 }
 
 /// `ringway bench rxbuf`
@@ -121,6 +172,13 @@ pub fn bench(args: BenchArgs) -> anyhow::Result<()> {
             let report = ring::measure(&args.options()?)?;
             args.output.show(&report)
         }
+        What::Guest(args) if !args.here => guest::in_namespaces(HERE),
+        What::Guest(args) => args.output.show(&guest::measure(&args.options())?),
+        What::Requests { address, seconds } => {
+            let duration = Duration::try_from_secs_f64(seconds).context("--seconds")?;
+            println!("{:.0}", guest::per_second(&address, duration)?);
+            Ok(())
+        }
         What::Rxbuf(args) => {
             let (seconds, repeats) =
                 if args.quick { (0.05, 1) } else { (args.seconds, args.repeats) };
@@ -129,6 +187,25 @@ pub fn bench(args: BenchArgs) -> anyhow::Result<()> {
             args.output.show(&rxbuf::measure(&options)?)
         }
         What::Instructions(args) => args.count(),
+    }
+}
+
+impl GuestArgs {
+    fn options(&self) -> guest::Options {
+        let (seconds, repeats) = if self.quick { (1, 1) } else { (self.seconds, self.repeats) };
+        let pings = if self.quick { QUICK_PINGS } else { PINGS };
+        let pairings = self.pairs.iter().map(|&pair| pair.into()).collect();
+        guest::Options { seconds, repeats, pings, pairings, command: typed() }
+    }
+}
+
+impl From<GuestPair> for Pairing {
+    fn from(pair: GuestPair) -> Self {
+        match pair {
+            GuestPair::Qemu => Self::QemuHost,
+            GuestPair::Uml => Self::UmlHost,
+            GuestPair::UmlPair => Self::UmlPair,
+        }
     }
 }
 
@@ -209,7 +286,7 @@ impl Output {
 /// The command line, as it would be typed to measure the same again.
 fn typed() -> String {
     let words = std::env::args().skip(1);
-    let shown = ["--json", "--markdown"];
+    let shown = ["--json", "--markdown", HERE];
     let words = words.filter(|word| !shown.contains(&word.as_str()));
     std::iter::once("ringway".to_string()).chain(words).collect::<Vec<_>>().join(" ")
 }

@@ -1,6 +1,6 @@
 //! Measurements: ringway beside its peers, and beside the limit of the machine.
 //!
-//! How: each kind of measurement ([`ring`], [`rxbuf`]) fills a [`report::Report`], a plain value, which is
+//! How: each kind of measurement ([`ring`], [`guest`], [`rxbuf`]) fills a [`report::Report`], a plain value, which is
 //! then shown as a table, as Markdown, as JSON or as a page with plots. Everything compared is
 //! measured in the same run, one after the other and again from the start, so that what changes
 //! on the machine meanwhile changes all of it.
@@ -8,6 +8,7 @@
 //! Limits: Linux, x86-64; a peer that is not installed is left out, and the report says so.
 #![forbid(unsafe_code)]
 
+pub mod guest;
 pub mod instructions;
 pub mod machine;
 mod mirror;

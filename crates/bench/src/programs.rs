@@ -1,12 +1,16 @@
 //! Where the programs are that take part in measurements.
 
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ringway_guests::dpdk_files::DpdkFiles;
+use ringway_guests::shell;
 
 /// Names a directory with the files of DPDK's Debian packages in it, unpacked and not installed.
 const DPDK_VARIABLE: &str = "RINGWAY_DPDK";
+
+/// Names a directory with the files of a kernel's Debian package in it, unpacked.
+const KERNEL_VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
 
 /// Looks for DPDK.
 ///
@@ -16,5 +20,39 @@ pub(crate) fn dpdk() -> anyhow::Result<DpdkFiles> {
     match env::var_os(DPDK_VARIABLE) {
         Some(directory) => DpdkFiles::unpacked(Path::new(&directory)),
         None => DpdkFiles::installed(),
+    }
+}
+
+/// Below which the kernel of QEMU guests is: this machine's own, if nothing else is said.
+pub(crate) fn kernel() -> PathBuf {
+    env::var_os(KERNEL_VARIABLE).map_or_else(|| PathBuf::from("/"), PathBuf::from)
+}
+
+/// Name and version of each program that is installed.
+pub(crate) fn versions(programs: &[&str]) -> Vec<(String, String)> {
+    let version = |program: &&str| {
+        let text = shell::output(&mut shell::command(&[program, "--version"])).ok()?;
+        Some(((*program).to_string(), version_in(&text)?))
+    };
+    programs.iter().filter_map(version).collect()
+}
+
+/// The first word with a digit in front.
+fn version_in(text: &str) -> Option<String> {
+    let is_version = |word: &&str| word.starts_with(|first: char| first.is_ascii_digit());
+    text.split_whitespace().find(is_version).map(str::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_programs_say() {
+        let version = |text| version_in(text);
+        assert_eq!(version("QEMU emulator version 7.2.22 (Debian)").as_deref(), Some("7.2.22"));
+        assert_eq!(version("iperf 3.12 (cJSON 1.7.15)").as_deref(), Some("3.12"));
+        assert_eq!(version("6.1.176\n").as_deref(), Some("6.1.176"));
+        assert_eq!(version("none"), None);
     }
 }

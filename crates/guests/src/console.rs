@@ -68,6 +68,16 @@ impl Console {
         Ok(Self { process, input, screen, commands: 0 })
     }
 
+    /// How it was started, as one would type it.
+    pub fn command(&self) -> &str {
+        self.process.command()
+    }
+
+    /// The program's number.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// A place in what is printed: right after everything so far.
     pub fn mark(&self) -> usize {
         self.screen.state().text.len()

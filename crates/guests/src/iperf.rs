@@ -1,5 +1,6 @@
 //! iperf3: a server of ours, and what a client reports.
 
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -14,7 +15,18 @@ use crate::shell;
 /// # Errors
 /// There is no iperf3, or its port is taken.
 pub fn start_server(stage: &Stage) -> anyhow::Result<Process> {
-    let command = shell::command(&["iperf3", "-s", "--forceflush"]);
+    start(stage, shell::command(&["iperf3", "-s", "--forceflush"]))
+}
+
+/// Starts a server that listens at one address of this side only.
+///
+/// # Errors
+/// There is no iperf3, or its port is taken.
+pub fn start_server_at(stage: &Stage, address: &str) -> anyhow::Result<Process> {
+    start(stage, shell::command(&["iperf3", "-s", "--forceflush", "-B", address]))
+}
+
+fn start(stage: &Stage, command: Command) -> anyhow::Result<Process> {
     let mut server = Process::start(stage, "iperf3-server", command)?;
     let is_listening = |process: &mut Process| process.printed().contains("Server listening");
     server.wait_until("listening", Duration::from_secs(10), is_listening)?;
@@ -26,6 +38,10 @@ pub fn start_server(stage: &Stage) -> anyhow::Result<Process> {
 pub struct Report {
     /// What arrived at the receiver.
     pub bits_per_second: f64,
+    /// Over so many seconds.
+    pub seconds: f64,
+    /// UDP packets that arrived.
+    pub packets: Option<f64>,
     /// TCP segments that were sent again, where the sender's system knows.
     pub retransmits: Option<u64>,
     /// UDP packets that were lost, in percent of those sent.
@@ -47,7 +63,10 @@ impl Report {
         let end = &value["end"];
         let sum = if end["sum_received"].is_object() { &end["sum_received"] } else { &end["sum"] };
         let rate = sum["bits_per_second"].as_f64();
+        let udp = |key: &str| end["sum"][key].as_f64();
         Ok(Self {
+            seconds: sum["seconds"].as_f64().unwrap_or(0.0),
+            packets: udp("packets").zip(udp("lost_packets")).map(|(sent, lost)| sent - lost),
             bits_per_second: rate.ok_or_else(|| anyhow!("iperf3: no rate in {json}"))?,
             retransmits: end["sum_sent"]["retransmits"].as_u64(),
             lost_percent: end["sum"]["lost_percent"].as_f64(),
@@ -74,8 +93,10 @@ mod tests {
 
     #[test]
     fn udp_reports_have_a_loss() {
-        let text = "{\"end\":{\"sum\":{\"bits_per_second\":2e7,\"lost_percent\":0.5}}}";
+        let text = "{\"end\":{\"sum\":{\"bits_per_second\":2e7,\"lost_percent\":0.5,\
+                    \"seconds\":2,\"packets\":1000,\"lost_packets\":5}}}";
         let report = Report::parse(text).expect("a report");
+        assert_eq!((report.seconds, report.packets), (2.0, Some(995.0)));
         assert_eq!((report.bits_per_second, report.lost_percent), (2e7, Some(0.5)));
     }
 

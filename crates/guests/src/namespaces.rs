@@ -7,8 +7,11 @@
 //! Limits: without root it needs a kernel that lets users create namespaces, and a tap driver that
 //! lets them in.
 
-use std::process::Command;
+use std::process::{Child, Command, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use crate::process::LOOK_EVERY;
 use crate::shell;
 
 /// The command that puts what follows into fresh namespaces.
@@ -36,4 +39,37 @@ pub fn missing_taps() -> Option<String> {
 fn attempt(what: &str, words: &[&str]) -> Option<String> {
     let error = shell::output(unshare().args(words)).err()?;
     Some(format!("{what} here: {error:#}"))
+}
+
+/// Waits for the end; `None`: it took too long and was killed. Its standard input, if it is a pipe,
+/// stays open meanwhile: the end of it tells the program that we are gone.
+///
+/// # Errors
+/// The operating system does not know it.
+pub fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + limit;
+    // `Child::wait` would close its standard input.
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() > deadline {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_too_long_is_killed() {
+        let mut child = shell::command(&["sleep", "1000"]).spawn().expect("sleep starts");
+        let ended = wait(&mut child, Duration::from_millis(100)).expect("it can be killed");
+        assert!(ended.is_none());
+    }
 }

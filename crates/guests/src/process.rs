@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use super::shell;
 use super::stage::Stage;
 
 /// Between two looks at something that nobody tells us about.
@@ -25,6 +26,7 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Process {
     name: String,
+    command: String,
     child: Child,
     log: PathBuf,
 }
@@ -61,12 +63,22 @@ impl Process {
     fn spawn(name: &str, log: PathBuf, command: &mut Command) -> anyhow::Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
         let child = command.process_group(0).spawn().with_context(|| program)?;
-        Ok(Self { name: name.to_string(), child, log })
+        Ok(Self { name: name.to_string(), command: shell::show(command), child, log })
     }
 
     /// What it is called in messages.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// How it was started, as one would type it.
+    pub fn command(&self) -> &str {
+        &self.command
+    }
+
+    /// Its number, which is also that of its group.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// What it has printed so far.

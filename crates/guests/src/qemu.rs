@@ -71,6 +71,17 @@ pub fn boot(stage: &Stage, socket: &Path, machine: &Machine<'_>) -> anyhow::Resu
     boot_with(stage, arguments, machine.tap)
 }
 
+/// Starts a guest whose only device is on a tap that QEMU serves itself, and waits until it obeys.
+///
+/// # Errors
+/// Something is not installed, or the guest does not boot.
+pub fn boot_on_tap(stage: &Stage, tap: &str) -> anyhow::Result<Console> {
+    let netdev = format!("tap,id=n0,ifname={tap},script=no,downscript=no,vnet_hdr=on");
+    let device = format!("virtio-net-pci,netdev=n0,mac={MAC}");
+    let words = ["-m", MEMORY, "-netdev", &netdev, "-device", &device];
+    boot_with(stage, words.map(String::from).to_vec(), None)
+}
+
 /// The same with these arguments for its memory and its device, which is the last of them.
 ///
 /// # Errors

@@ -70,6 +70,16 @@ impl Ringway {
         Ok(ringway)
     }
 
+    /// How it was started, as one would type it.
+    pub fn command(&self) -> &str {
+        self.process.command()
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// What it says about a port.
     ///
     /// # Errors

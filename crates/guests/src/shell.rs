@@ -63,7 +63,7 @@ pub fn is_root() -> bool {
 }
 
 /// The command as one would type it.
-fn show(command: &Command) -> String {
+pub fn show(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }

@@ -76,6 +76,24 @@ impl Testpmd {
         Ok(testpmd)
     }
 
+    /// How it was started, as one would type it.
+    pub fn command(&self) -> &str {
+        self.console.command()
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.console.id()
+    }
+
+    /// Lets it forward, or stop: it needs a processor to itself only while it forwards.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn forward(&mut self, is_on: bool) -> anyhow::Result<()> {
+        self.run(if is_on { "start" } else { "stop" }).map(drop)
+    }
+
     /// Lets it detach and end, and returns what it has counted on its first port.
     ///
     /// # Errors

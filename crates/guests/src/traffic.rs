@@ -156,7 +156,10 @@ pub fn tcp(
 }
 
 /// Runs an iperf3 client. Its server takes a moment to listen, at first and after every client.
-fn iperf(side: &mut Side<'_>, line: &str) -> anyhow::Result<String> {
+///
+/// # Errors
+/// It does not finish in time.
+pub fn iperf(side: &mut Side<'_>, line: &str) -> anyhow::Result<String> {
     let mut attempts_left = 20;
     loop {
         let (_, text) = side.run(line)?;

@@ -80,10 +80,27 @@ pub fn start_with(stage: &Stage, name: &str, words: &[String]) -> anyhow::Result
 /// # Errors
 /// It does not boot, or finds no network device.
 pub fn wait_booted(guest: &mut Console, address: &str) -> anyhow::Result<()> {
+    wait_booted_with(guest, "eth0", address)
+}
+
+/// The same for an interface of this name.
+///
+/// # Errors
+/// It does not boot, or finds no network device.
+pub fn wait_booted_with(guest: &mut Console, device: &str, address: &str) -> anyhow::Result<()> {
     guest.wait_ready(0, BOOT_LIMIT)?;
-    let configure = format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up");
-    must(guest, &configure).context("the guest's eth0")?;
+    let configure = format!("ip addr add {address}/24 dev {device} && ip link set {device} up");
+    must(guest, &configure).with_context(|| format!("the guest's {device}"))?;
     Ok(())
+}
+
+/// Starts a guest on a tap of this machine, which its own driver opens.
+///
+/// # Errors
+/// User Mode Linux is not installed.
+pub fn start_on_tap(stage: &Stage, name: &str, tap: &str) -> anyhow::Result<Console> {
+    let device = format!("vec0:transport=tap,ifname={tap},depth=128,gro=1");
+    start_with(stage, name, &["mem=256M".to_string(), device])
 }
 
 /// Runs a short command in a guest; what it printed.

@@ -9,6 +9,7 @@
 mod plan;
 mod runner;
 mod scenarios_attach;
+mod scenarios_bench;
 mod scenarios_control;
 mod scenarios_dpdk;
 mod scenarios_driver;
@@ -110,6 +111,7 @@ fn carry_out(stage: &Stage, scenario: &Scenario) -> anyhow::Result<()> {
         Case::AttachQemu => scenarios_attach::qemu(stage),
         Case::AttachDpdk => scenarios_attach::dpdk(stage),
         Case::UmlPoll => scenarios_poll::poll(stage),
+        Case::Bench => scenarios_bench::guests(stage),
         Case::UmlPairs => scenarios_pairs::pairs(stage),
         Case::UmlControl => scenarios_control::control(stage),
         Case::UmlMixed => scenarios_offload::mixed(stage),

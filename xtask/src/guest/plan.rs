@@ -47,6 +47,8 @@ pub enum Case {
     UmlPair(UmlCase),
     /// Two User Mode Linux guests on taps, one of whose workers may poll.
     UmlPoll,
+    /// Two User Mode Linux guests are measured.
+    Bench,
     /// Two User Mode Linux guests with two queue pairs each, and two workers.
     UmlPairs,
     /// Two User Mode Linux guests, and what one sets through its control queue.
@@ -93,6 +95,7 @@ pub fn scenarios() -> Vec<Scenario> {
     let qemu = |name: &str, seconds, case| scenario(name, Needs::Qemu, seconds, case);
     all.push(qemu("qemu_reboot", 120, Case::QemuReboot));
     all.push(qemu("qemu_reconnect", 120, Case::QemuReconnect));
+    all.push(scenario("bench_guest", Needs::Uml, 180, Case::Bench));
     all.push(qemu(SANITY, 180, Case::Sanity));
     all
 }

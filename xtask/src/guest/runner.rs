@@ -7,15 +7,14 @@
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Child, ExitStatus, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Stdio;
+use std::time::Instant;
 
 use anyhow::Context;
 
 use super::namespaces::{self, unshare};
 use super::plan::{Needs, Scenario};
-use super::process::{LOOK_EVERY, tail};
+use super::process::tail;
 use super::{logs_of, qemu, stage, uml};
 use crate::counts::Counts;
 use crate::paths::Paths;
@@ -100,27 +99,10 @@ fn run_in_namespaces(paths: &Paths, scenario: &Scenario) -> anyhow::Result<()> {
     // Nothing is ever written there: its end tells the scenario that we are gone.
     command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
     let mut child = command.spawn().context("unshare")?;
-    match wait(&mut child, scenario.limit)? {
+    match namespaces::wait(&mut child, scenario.limit)? {
         Some(status) if status.success() => Ok(()),
         Some(status) => anyhow::bail!("{status}"),
         None => anyhow::bail!("killed: it took longer than {:?}", scenario.limit),
-    }
-}
-
-/// Waits for the end; `None`: it took too long and was killed.
-fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
-    let deadline = Instant::now() + limit;
-    // `Child::wait` would close its standard input, which it takes for our end.
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if Instant::now() > deadline {
-            child.kill()?;
-            child.wait()?;
-            return Ok(None);
-        }
-        thread::sleep(LOOK_EVERY);
     }
 }
 
@@ -167,12 +149,5 @@ mod tests {
         machine.namespaces = Some("no namespaces".to_string());
         assert_eq!(machine.why_not(Needs::Qemu), Some("no namespaces"));
         assert_eq!(machine.why_not(Needs::Uml), Some("no namespaces"));
-    }
-
-    #[test]
-    fn what_takes_too_long_is_killed() {
-        let mut child = shell::command(&["sleep", "1000"]).spawn().expect("sleep starts");
-        let ended = wait(&mut child, Duration::from_millis(100)).expect("it can be killed");
-        assert!(ended.is_none());
     }
 }

@@ -1,0 +1,327 @@
+//! One thing to be measured: guests that are booted and addressed, and what carries their traffic.
+//!
+//! Limits: each rig has a subnet, a directory and taps of its own, so that all can be there at once.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use ringway_guests::console::Console;
+use ringway_guests::process::Process;
+use ringway_guests::ringway::Ringway;
+use ringway_guests::stage::{Programs, Stage};
+use ringway_guests::testpmd::Testpmd;
+use ringway_guests::traffic::Side;
+use ringway_guests::{iperf, net, qemu, uml};
+
+use super::Pairing;
+use crate::programs;
+
+/// Longest wait for an interface.
+const INTERFACE_LIMIT: Duration = Duration::from_secs(10);
+
+/// What packets are told to be as long as at most, in bytes.
+const MTU: u32 = 1500;
+
+/// Answers requests of one byte each, one connection after the other. `cat` sends back.
+const ANSWER: &str = "busybox nc -ll -p 7 -e cat >/dev/null 2>&1 &";
+
+/// Options of DPDK's device and of the program: what comes in on one port goes out on the other.
+const DPDK_OPTIONS: &str = "--forward-mode=io";
+
+/// What carries the traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Carrier {
+    /// Ringway, with a tap where this machine takes part.
+    Ringway,
+    /// What the guest's own machine has: a tap, and a bridge between two of them.
+    Own,
+    /// DPDK's vhost-user device and its tap.
+    Dpdk,
+}
+
+/// What is to be booted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub pairing: Pairing,
+    pub carrier: Carrier,
+}
+
+impl Plan {
+    /// All that are compared for one pairing; ringway first.
+    pub fn all(pairing: Pairing) -> Vec<Self> {
+        let carriers: &[Carrier] = match pairing {
+            // User Mode Linux hangs on DPDK's control queue, which nobody answers.
+            Pairing::QemuHost => &[Carrier::Ringway, Carrier::Own, Carrier::Dpdk],
+            Pairing::UmlHost | Pairing::UmlPair => &[Carrier::Ringway, Carrier::Own],
+        };
+        carriers.iter().map(|&carrier| Self { pairing, carrier }).collect()
+    }
+
+    pub fn name(self) -> &'static str {
+        match (self.carrier, self.pairing) {
+            (Carrier::Ringway, Pairing::UmlPair) => "ringway's switch",
+            (Carrier::Ringway, _) => "ringway + tap",
+            (Carrier::Own, Pairing::QemuHost) => "QEMU's own tap",
+            (Carrier::Own, Pairing::UmlHost) => "UML's vector tap",
+            (Carrier::Own, Pairing::UmlPair) => "Linux bridge, two vector taps",
+            (Carrier::Dpdk, _) => "DPDK vhost + tap",
+        }
+    }
+
+    /// A number below 256 that no other plan has.
+    fn number(self) -> u8 {
+        10 * self.pairing as u8 + self.carrier as u8 + 1
+    }
+
+    fn tap(self, end: u8) -> String {
+        format!("rw{}t{end}", self.number())
+    }
+
+    fn address(self, end: u8) -> String {
+        format!("10.90.{}.{end}", self.number())
+    }
+}
+
+/// Running guests, and what carries their traffic.
+#[derive(Debug)]
+pub(super) struct Rig {
+    pub plan: Plan,
+    /// Where commands run.
+    asking: Console,
+    /// The other guest, if this machine is not the other side.
+    answering: Option<Console>,
+    back_end: BackEnd,
+    /// Of this machine, where it is the other side.
+    _server: Option<Process>,
+}
+
+/// What runs beside the guests.
+#[derive(Debug)]
+enum BackEnd {
+    None,
+    Ringway(Ringway),
+    Dpdk(Testpmd),
+}
+
+impl Rig {
+    /// Boots it; nothing moves yet.
+    ///
+    /// # Errors
+    /// Something is missing or does not come up.
+    pub fn boot(plan: Plan, directory: &Path) -> anyhow::Result<Self> {
+        let directory = directory.join(plan.number().to_string());
+        fs::create_dir_all(&directory)?;
+        let dpdk = match plan.carrier {
+            Carrier::Dpdk => Some(programs::dpdk()?),
+            Carrier::Ringway | Carrier::Own => None,
+        };
+        let ringway = std::env::current_exe()?;
+        let programs = Programs { ringway, kernel: programs::kernel(), dpdk };
+        let stage = Stage::new(programs, directory.clone(), &directory);
+        let mut rig = match plan.pairing {
+            Pairing::QemuHost => Self::boot_qemu(plan, &stage)?,
+            Pairing::UmlHost => Self::boot_uml(plan, &stage)?,
+            Pairing::UmlPair => Self::boot_pair(plan, &stage)?,
+        };
+        let server = match &mut rig.answering {
+            Some(guest) => uml::must(guest, "iperf3 -s -D").map(|_| None)?,
+            None => Some(iperf::start_server_at(&stage, &plan.address(1))?),
+        };
+        // This machine asks a guest, and a guest asks another.
+        let answers = rig.answering.as_mut().unwrap_or(&mut rig.asking);
+        answers.run(ANSWER, Duration::from_secs(5))?;
+        rig._server = server;
+        rig.rest()?;
+        Ok(rig)
+    }
+
+    fn boot_qemu(plan: Plan, stage: &Stage) -> anyhow::Result<Self> {
+        let socket = stage.file("vm.sock");
+        let tap = plan.tap(0);
+        let on_socket = || qemu::boot(stage, &socket, &qemu::Machine::default());
+        let (back_end, mut guest) = match plan.carrier {
+            Carrier::Ringway => {
+                let vm = format!("vm=vm:{},mac={}", socket.display(), qemu::MAC);
+                let ringway = Ringway::start(stage, &[vm, format!("up=tap:{tap}")])?;
+                set_up(plan)?;
+                (BackEnd::Ringway(ringway), on_socket()?)
+            }
+            Carrier::Own => {
+                net::create_tap(&tap)?;
+                set_up(plan)?;
+                (BackEnd::None, qemu::boot_on_tap(stage, &tap)?)
+            }
+            Carrier::Dpdk => {
+                let has_tap = stage.programs.dpdk.as_ref().is_some_and(|dpdk| dpdk.has_tap());
+                ensure!(has_tap, "DPDK's driver for taps (librte_net_tap) is not there");
+                let vhost = format!("net_vhost0,iface={},queues=1", socket.display());
+                let net_tap = format!("net_tap0,iface={tap}");
+                let devices = ["--vdev", &vhost, "--vdev", &net_tap].map(String::from);
+                let testpmd = Testpmd::start_with(stage, &devices, DPDK_OPTIONS)?;
+                set_up(plan)?;
+                (BackEnd::Dpdk(testpmd), on_socket()?)
+            }
+        };
+        qemu::set_up(&mut guest, qemu::MAC, &plan.address(2), MTU)?;
+        Ok(Self { plan, asking: guest, answering: None, back_end, _server: None })
+    }
+
+    fn boot_uml(plan: Plan, stage: &Stage) -> anyhow::Result<Self> {
+        let socket = stage.file("vm.sock");
+        let (name, tap) = (format!("uml{}", plan.number()), plan.tap(0));
+        let (back_end, guest) = if plan.carrier == Carrier::Ringway {
+            let vm = format!("vm=vm:{}", socket.display());
+            let ringway = Ringway::start(stage, &[vm, format!("up=tap:{tap}")])?;
+            set_up(plan)?;
+            (BackEnd::Ringway(ringway), uml::start(stage, &name, &socket)?)
+        } else {
+            net::create_tap(&tap)?;
+            set_up(plan)?;
+            (BackEnd::None, uml::start_on_tap(stage, &name, &tap)?)
+        };
+        let mut asking = guest;
+        uml::wait_booted_with(&mut asking, plan.device(), &plan.address(2))?;
+        Ok(Self { plan, asking, answering: None, back_end, _server: None })
+    }
+
+    fn boot_pair(plan: Plan, stage: &Stage) -> anyhow::Result<Self> {
+        let name = |end: u8| format!("uml{}{end}", plan.number());
+        let socket = |end: u8| stage.file(&format!("vm{end}.sock"));
+        let (back_end, [mut answering, mut asking]) = if plan.carrier == Carrier::Ringway {
+            let port = |end: u8| format!("vm{end}=vm:{}", socket(end).display());
+            let ringway = Ringway::start(stage, &[port(1), port(2)])?;
+            let start = |end: u8| uml::start(stage, &name(end), &socket(end));
+            (BackEnd::Ringway(ringway), [start(1)?, start(2)?])
+        } else {
+            let bridge = format!("rw{}b", plan.number());
+            net::ip(&format!("link add {bridge} type bridge"))?;
+            net::ip(&format!("link set {bridge} up"))?;
+            for end in [1, 2] {
+                net::create_tap(&plan.tap(end))?;
+                net::ip(&format!("link set {} master {bridge} up", plan.tap(end)))?;
+            }
+            let start = |end: u8| uml::start_on_tap(stage, &name(end), &plan.tap(end));
+            (BackEnd::None, [start(1)?, start(2)?])
+        };
+        uml::wait_booted_with(&mut answering, plan.device(), &plan.address(1))?;
+        uml::wait_booted_with(&mut asking, plan.device(), &plan.address(2))?;
+        Ok(Self { plan, asking, answering: Some(answering), back_end, _server: None })
+    }
+
+    /// Where commands run: always in a guest.
+    pub fn side(&mut self) -> Side<'_> {
+        Side::Guest(&mut self.asking)
+    }
+
+    /// Who answers pings and iperf3.
+    pub fn address(&self) -> String {
+        self.plan.address(1)
+    }
+
+    /// Requests of one byte that are answered per second, one at a time.
+    ///
+    /// # Errors
+    /// Nobody answers.
+    pub fn requests_per_second(&mut self, seconds: u32) -> anyhow::Result<f64> {
+        if self.answering.is_none() {
+            let address = format!("{}:7", self.plan.address(2));
+            return super::per_second(&address, Duration::from_secs(seconds.into()));
+        }
+        let program = std::env::current_exe()?;
+        let address = format!("{}:7", self.plan.address(1));
+        let line = format!("{} bench requests {address} --seconds {seconds}", program.display());
+        let printed = self.side().must(&line)?;
+        printed.trim().parse().with_context(|| format!("{line}: {printed}"))
+    }
+
+    /// How everything was started.
+    pub fn commands(&self) -> Vec<String> {
+        let guests = [Some(&self.asking), self.answering.as_ref()];
+        let guests = guests.into_iter().flatten().map(Console::command);
+        let back_end = match &self.back_end {
+            BackEnd::None => None,
+            BackEnd::Ringway(ringway) => Some(ringway.command()),
+            BackEnd::Dpdk(testpmd) => Some(testpmd.command()),
+        };
+        back_end.into_iter().chain(guests).map(str::to_string).collect()
+    }
+
+    /// The guests' processes, and those of what runs beside them.
+    pub fn processes(&self) -> [Vec<u32>; 2] {
+        let guests = [Some(&self.asking), self.answering.as_ref()];
+        let guests = guests.into_iter().flatten().map(Console::id).collect();
+        let back_end = match &self.back_end {
+            BackEnd::None => vec![],
+            BackEnd::Ringway(ringway) => vec![ringway.id()],
+            BackEnd::Dpdk(testpmd) => vec![testpmd.id()],
+        };
+        [guests, back_end]
+    }
+
+    /// Its turn begins: packets can move.
+    ///
+    /// # Errors
+    /// What carries them has ended.
+    pub fn work(&mut self) -> anyhow::Result<()> {
+        if let BackEnd::Dpdk(testpmd) = &mut self.back_end {
+            testpmd.forward(true)?;
+        }
+        Ok(())
+    }
+
+    /// Its turn is over: what would take a processor without packets stands still.
+    ///
+    /// # Errors
+    /// What carries packets has ended.
+    pub fn rest(&mut self) -> anyhow::Result<()> {
+        if let BackEnd::Dpdk(testpmd) = &mut self.back_end {
+            testpmd.forward(false)?;
+        }
+        // What is on its way arrives, and nobody is measured with the end of another's traffic.
+        thread::sleep(Duration::from_millis(50));
+        Ok(())
+    }
+}
+
+impl Plan {
+    /// The interface of a User Mode Linux guest.
+    fn device(self) -> &'static str {
+        if self.carrier == Carrier::Ringway { "eth0" } else { "vec0" }
+    }
+}
+
+/// Gives this machine's end of the tap its address.
+fn set_up(plan: Plan) -> anyhow::Result<()> {
+    let tap = plan.tap(0);
+    net::wait_exists(&tap, true, INTERFACE_LIMIT)?;
+    net::set_up(&tap, &plan.address(1), MTU)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::PAIRINGS;
+
+    #[test]
+    fn all_can_be_there_at_once() {
+        let plans: Vec<Plan> = PAIRINGS.into_iter().flat_map(Plan::all).collect();
+        for (at, plan) in plans.iter().enumerate() {
+            assert!(plan.tap(2).len() < 16, "the name of an interface has at most 15 bytes");
+            for other in &plans[..at] {
+                assert_ne!(plan.address(1), other.address(1));
+                assert_ne!(plan.tap(1), other.tap(1));
+                assert!(plan.pairing != other.pairing || plan.name() != other.name());
+            }
+        }
+    }
+
+    #[test]
+    fn ringway_is_what_others_are_compared_with() {
+        for pairing in PAIRINGS {
+            assert_eq!(Plan::all(pairing)[0].carrier, Carrier::Ringway);
+        }
+    }
+}
