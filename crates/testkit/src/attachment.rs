@@ -59,6 +59,8 @@ pub struct GuestOptions {
     pub rx_scheme: RxScheme,
     /// Elements per receive buffer.
     pub rx_elements: u16,
+    /// Bytes of memory for received packets that are held, beyond what fills the ring.
+    pub rx_spare_len: u32,
     /// Header and packet in two elements when sending.
     pub header_apart: bool,
     /// The guest's address if the device gives it none.
@@ -72,6 +74,7 @@ impl Default for GuestOptions {
             queue_size: 256,
             rx_scheme: RxScheme::Page,
             rx_elements: 1,
+            rx_spare_len: 0,
             header_apart: false,
             mac: [2, 0x72, 0x77, 0, 0, 1],
         }

@@ -34,4 +34,4 @@ pub use ringway_process::{BINARY_VARIABLE, RingwayProcess, WAIT_LIMIT};
 pub use rng::{Rng, SEED_VARIABLE};
 pub use traffic::{ARRIVAL_LIMIT, Traffic, TrafficError};
 pub use user_device::UserDevice;
-pub use user_guest::{AnyUserGuest, UserGuest};
+pub use user_guest::{AnyUserGuest, Arrived, UserGuest};

@@ -59,7 +59,9 @@ impl UserDevice {
         options: &GuestOptions,
     ) -> Result<(Self, Queues<EventfdDoorbell>), GuestError> {
         let frontend = Frontend::connect(socket, ANSWER_LIMIT)?;
-        let buffers_len = 2 * u64::from(options.queue_size) * BUFFER_LEN + EXTRA_LEN;
+        let buffers_len = 2 * u64::from(options.queue_size) * BUFFER_LEN
+            + u64::from(options.rx_spare_len).next_multiple_of(BUFFER_LEN)
+            + EXTRA_LEN;
         let memory = TestMemory::new(&[(MEMORY_AT, buffers_len.next_multiple_of(4096))])?;
         let mut transport = FrontendTransport::new(frontend, memory_table(&memory)?);
         let mut arena = Arena::new(memory.region(0), MEMORY_AT);

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ringway_driver::{
-    Control, Doorbell, DriverOptions, NetDriver, QueueSet, Queues, RxOptions, RxStatistics, Sent,
-    TxOptions,
+    Control, Doorbell, DriverOptions, Held, NetDriver, QueueSet, Queues, RxOptions, RxStatistics,
+    Sent, TxOptions,
 };
 use ringway_net::{Counters, Negotiated, NetConfig, NetHeader};
 use ringway_vhost_user::EventfdDoorbell;
@@ -30,6 +30,17 @@ const CONTROLQ: u16 = 2;
 
 /// Longest wait for the answer to a control command.
 const COMMAND_LIMIT: Duration = Duration::from_secs(5);
+
+/// A packet that a receiver has accepted.
+#[derive(Debug)]
+pub struct Arrived {
+    /// Its bytes.
+    pub len: u32,
+    /// Bytes of memory that it holds.
+    pub truesize: u32,
+    /// The packet, unless it is in too many places.
+    pub held: Option<Held>,
+}
 
 /// A guest of one ring format.
 #[derive(Debug)]
@@ -52,7 +63,7 @@ impl<Q: DriverQueue> UserGuest<Q> {
         // Tests may send what was not negotiated.
         let tx = TxOptions { allow: None, ..TxOptions::negotiated(&device.negotiated) };
         let driver_options = DriverOptions {
-            rx: RxOptions { elements: options.rx_elements, ..rx },
+            rx: RxOptions { elements: options.rx_elements, spare_len: options.rx_spare_len, ..rx },
             tx: TxOptions { header_apart: options.header_apart, ..tx },
         };
         let mut pairs = queues.pairs.into_iter();
@@ -114,6 +125,22 @@ impl<Q: DriverQueue> UserGuest<Q> {
         packet.resize(received.len as usize, 0);
         received.copy_to(packet);
         Ok(Some(received.header))
+    }
+
+    /// The next packet that has arrived, taken out of the ring. What is in too many places for that
+    /// stays, and goes back with the next flush.
+    ///
+    /// # Errors
+    /// The device broke the rules.
+    pub fn receive_held(&mut self) -> Result<Option<Arrived>, GuestError> {
+        let Some(received) = self.driver.rx.receive()? else { return Ok(None) };
+        let (len, truesize) = (received.len, received.truesize);
+        Ok(Some(Arrived { len, truesize, held: self.driver.rx.hold() }))
+    }
+
+    /// Gives the memory of a packet back to the ring.
+    pub fn release(&mut self, held: Held) {
+        self.driver.rx.release(held);
     }
 
     /// Waits until the device calls about packets. `false`: nothing within `timeout`.
@@ -264,6 +291,19 @@ impl AnyUserGuest {
     /// The device broke the rules.
     pub fn receive_into(&mut self, packet: &mut Vec<u8>) -> Result<Option<NetHeader>, GuestError> {
         either!(self, guest => guest.receive_into(packet))
+    }
+
+    /// See [`UserGuest::receive_held`].
+    ///
+    /// # Errors
+    /// The device broke the rules.
+    pub fn receive_held(&mut self) -> Result<Option<Arrived>, GuestError> {
+        either!(self, guest => guest.receive_held())
+    }
+
+    /// See [`UserGuest::release`].
+    pub fn release(&mut self, held: Held) {
+        either!(self, guest => guest.release(held))
     }
 
     /// See [`UserGuest::wait_call`].
