@@ -105,6 +105,9 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     /// Publishes what was committed, and says how many packets that are.
     pub fn publish(&mut self) -> u32 {
         let staged = std::mem::take(&mut self.staged);
+        if self.is_ring_lost() {
+            return 0;
+        }
         if staged > 0 {
             self.queue.publish();
         }
@@ -113,7 +116,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
 
     /// Whether the guest wants a call about what was published since the last time asked.
     pub fn must_call(&mut self) -> bool {
-        self.queue.must_call()
+        !self.is_ring_lost() && self.queue.must_call()
     }
 
     /// Tells the guest when to kick after posting buffers; `true`: new ones are already there.
@@ -163,6 +166,11 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     pub fn set_regions(&mut self, regions: Regions) {
         self.window.clear();
         self.regions = regions;
+    }
+
+    /// The ring is not in the memory that there is: the one it was in may be unmapped.
+    fn is_ring_lost(&self) -> bool {
+        self.broken == Some(Why::BadArea)
     }
 
     /// The ring was looked for in other memory: it stops if it is not there, and goes on if that

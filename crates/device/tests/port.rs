@@ -135,6 +135,7 @@ both_formats!(
     a_packet_longer_than_the_buffer_is_refused_and_the_buffer_stays,
     no_room_changes_nothing,
     an_offload_that_was_not_accepted_is_never_seen,
+    a_ring_that_is_nowhere_is_not_touched,
     a_segment_is_received_like_any_packet,
     a_segment_longer_than_the_buffer_is_refused,
     a_readable_element_breaks_the_receiveq,
@@ -246,6 +247,33 @@ fn an_offload_that_was_not_accepted_is_never_seen<D: DriverQueue, Q: DeviceQueue
         assert_eq!(sink.counters.drops, [0; DropReason::ALL.len()]);
         sink.flush();
         assert_eq!(bench.all_used().is_empty(), expected == Put::Unfinished, "nothing changed");
+    }
+}
+
+/// Whoever moves the memory unmaps the old one next.
+fn a_ring_that_is_nowhere_is_not_touched<D: DriverQueue, Q: DeviceQueue>() {
+    let bytes = [NetHeader::default().encode().to_vec(), pattern(60)].concat();
+    for lost in [false, true] {
+        let mut bench = Bench::<D>::new(Features::empty());
+        let mut sink = to_guest::<D, Q>(&bench);
+        bench.post(&[2000, 2000]);
+        assert_eq!(bench.put(&mut sink, NetHeader::default(), 60), Put::Done);
+        let mut bench = Bench::<D>::new(Features::empty());
+        let mut source = from_guest::<D, Q>(&bench);
+        bench.send(&bytes, &[]);
+        assert!(source.peek().is_some());
+        source.pop();
+        if lost {
+            let areas = bench.driver.areas();
+            sink.set_regions(Regions::empty());
+            let bound = sink.queue().rebind(&areas, &Regions::empty());
+            sink.rebound(bound);
+            source.set_regions(Regions::empty());
+            let bound = source.queue().rebind(&areas, &Regions::empty());
+            source.rebound(bound);
+        }
+        assert_eq!([sink.publish(), source.publish()], if lost { [0, 0] } else { [1, 1] });
+        assert_eq!([sink.must_call(), source.must_call()], [!lost; 2]);
     }
 }
 

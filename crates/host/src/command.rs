@@ -89,6 +89,8 @@ pub enum Command {
         port: PortId,
         /// The table.
         memory: GuestMemory,
+        /// Where running queues are that are elsewhere in it.
+        moved: Vec<(QueueId, Areas)>,
         /// Sent when the old memory is not used any more.
         done: Answer<Result<(), Broken>>,
     },

@@ -35,9 +35,9 @@ impl Worker {
                 self.detach(port);
                 let _ = done.send(());
             }
-            Command::SetMemory { port, memory, done } => {
+            Command::SetMemory { port, memory, moved, done } => {
                 let slots = self.slots_of(port).into_iter();
-                let bound = slots.map(|slot| self.set_memory(slot, memory.clone()));
+                let bound = slots.map(|slot| self.set_memory(slot, memory.clone(), &moved));
                 let _ = done.send(bound.fold(Ok(()), Result::and));
             }
             Command::StartQueue { port, queue, setup, fds, done } => {

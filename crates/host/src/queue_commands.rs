@@ -22,15 +22,26 @@ impl Worker {
         }
     }
 
-    pub(crate) fn set_memory(&mut self, id: PortId, memory: GuestMemory) -> Result<(), Broken> {
+    /// Other memory, in which the queues of `moved` are elsewhere.
+    pub(crate) fn set_memory(
+        &mut self,
+        id: PortId,
+        memory: GuestMemory,
+        moved: &[(QueueId, Areas)],
+    ) -> Result<(), Broken> {
+        let Some(pair) = self.ports.get(usize::from(id.0)).map(|port| port.pair.pair) else {
+            return Ok(());
+        };
         let Some(guest) = self.guest(id) else { return Ok(()) };
         let regions = memory.regions();
         let mut result = Ok(());
         for queue in Queue::ALL {
-            let Some(areas) = guest.wires[queue as usize].areas else { continue };
-            result = result.and(guest.queues.rebind(queue, &areas, &regions));
+            let Some(areas) = &mut guest.wires[queue as usize].areas else { continue };
+            let is_it = |(id, _): &&(QueueId, Areas)| *id == QueueId { pair, queue };
+            *areas = moved.iter().find(is_it).map_or(*areas, |(_, areas)| *areas);
+            result = result.and(guest.queues.rebind(queue, areas, &regions));
         }
-        // Only now may the old mappings go: no ring points into them any more.
+        // Only now may the old mappings go: a ring points into the new ones, or is not touched.
         guest.memory = memory;
         self.report_broken(id);
         result

@@ -359,6 +359,26 @@ fn memory_tables_that_change_while_rings_run() -> Outcome {
     })
 }
 
+/// Its rings stay at their user addresses, so they move in guest-physical ones.
+#[test]
+fn memory_that_moves_under_running_rings() -> Outcome {
+    row(|front_end, ringway| {
+        let file = front_end.memory.file().try_clone_to_owned()?;
+        for by in [0x100_0000, 0x200_0000, 0_u64] {
+            let mut table = front_end.memory_table();
+            for (region, (address, _)) in REGIONS.into_iter().enumerate() {
+                let at = 8 + region * 32;
+                table[at..at + 8].copy_from_slice(&(address + by).to_le_bytes());
+            }
+            let fds = [file.as_fd(), file.as_fd()];
+            let answer = front_end.request(SET_MEM_TABLE, &table, &fds)?;
+            assert!(answer.is_done(), "{answer:?}");
+        }
+        assert_eq!(broken_queues(ringway, "h")?, [""; 0]);
+        Ok(())
+    })
+}
+
 #[test]
 fn regions_in_any_order_and_padded_tables() -> Outcome {
     row(|front_end, _| {

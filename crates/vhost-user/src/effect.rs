@@ -47,6 +47,7 @@ pub enum Effect {
         error: Option<OwnedFd>,
     },
     /// The ring of a running queue is somewhere else now (or its memory is); the position stays.
+    /// Behind one of the memory effects: in that memory, so both belong into one step.
     RebindQueue {
         /// Which queue.
         index: u16,

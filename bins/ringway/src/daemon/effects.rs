@@ -8,7 +8,7 @@ use ringway_host::{CallFd, GuestMemory, KickFd, MemoryRequest, QueueFds, Wire};
 use ringway_net::{Features, MacAddress, Negotiated};
 use ringway_switch::PortId;
 use ringway_vhost_user::{Applied, Effect, MemoryRegion};
-use ringway_virtq::Position;
+use ringway_virtq::{Areas, Position};
 use tracing::{info, warn};
 
 use super::Daemon;
@@ -18,12 +18,13 @@ impl Daemon {
     /// Carries out the effects in order. After one fails, only what lets go of things still runs.
     pub(super) fn apply(&mut self, id: PortId, effects: Vec<Effect>) -> Applied {
         let mut applied = Applied { ok: true, stopped: Vec::new() };
+        let moved = self.moved(id, &effects);
         for effect in effects {
             if let Effect::StopQueue { index } = effect {
                 let stopped = self.stop_queue(id, index);
                 applied.stopped.extend(stopped.map(|position| (index, position)));
             } else if applied.ok
-                && let Err(why) = self.apply_one(id, effect)
+                && let Err(why) = self.apply_one(id, effect, &moved)
             {
                 warn!(port = self.name(id), "{why:#}");
                 applied.ok = false;
@@ -32,21 +33,38 @@ impl Daemon {
         applied
     }
 
-    fn apply_one(&mut self, id: PortId, effect: Effect) -> anyhow::Result<()> {
+    /// Queues whose rings are elsewhere behind these effects. A memory table and they go together:
+    /// no ring is ever looked for in memory that it is not meant for.
+    fn moved(&self, id: PortId, effects: &[Effect]) -> Vec<(QueueId, Areas)> {
+        let moved = effects.iter().filter_map(|effect| match effect {
+            Effect::RebindQueue { index, areas } => {
+                self.queue_of(id, *index).ok().map(|queue| (queue, *areas))
+            }
+            _ => None,
+        });
+        moved.collect()
+    }
+
+    fn apply_one(
+        &mut self,
+        id: PortId,
+        effect: Effect,
+        moved: &[(QueueId, Areas)],
+    ) -> anyhow::Result<()> {
         match effect {
             Effect::Features(features) => self.set_features(id, features),
             Effect::SetMemory(regions) => {
                 let requests = regions.into_iter().map(memory_request).collect();
                 let memory = GuestMemory::map(requests).context("memory table")?;
-                self.set_memory(id, memory)
+                self.set_memory(id, memory, moved)
             }
             Effect::AddMemory(region) => {
                 let memory = self.linked(id)?.memory.with(memory_request(region));
-                self.set_memory(id, memory.context("memory region")?)
+                self.set_memory(id, memory.context("memory region")?, moved)
             }
             Effect::RemoveMemory(range) => {
                 let memory = self.linked(id)?.memory.without(range.guest_address, range.size);
-                self.set_memory(id, memory)
+                self.set_memory(id, memory, moved)
             }
             Effect::StartQueue { index, setup, kick, call, error, .. } => {
                 let fds = QueueFds::new(kick, call, error).context("notification fd")?;
@@ -126,9 +144,14 @@ impl Daemon {
         Ok(())
     }
 
-    fn set_memory(&mut self, id: PortId, memory: GuestMemory) -> anyhow::Result<()> {
+    fn set_memory(
+        &mut self,
+        id: PortId,
+        memory: GuestMemory,
+        moved: &[(QueueId, Areas)],
+    ) -> anyhow::Result<()> {
         self.linked(id)?.memory = memory.clone();
-        let bound = self.worker.set_memory(id, &memory);
+        let bound = self.worker.set_memory(id, &memory, moved);
         bound.map_err(|why| anyhow!("a running queue is not inside the new memory: {}", why.0))
     }
 

@@ -139,10 +139,16 @@ impl WorkerClient {
         self.ask_all(|done| Command::Detach { port, done });
     }
 
-    pub(super) fn set_memory(&self, port: PortId, memory: &GuestMemory) -> Result<(), Broken> {
+    /// Other memory, in which the queues of `moved` are elsewhere.
+    pub(super) fn set_memory(
+        &self,
+        port: PortId,
+        memory: &GuestMemory,
+        moved: &[(QueueId, Areas)],
+    ) -> Result<(), Broken> {
         let bound = self.ask_all(|done| {
-            let memory = memory.clone();
-            Command::SetMemory { port, memory, done }
+            let (memory, moved) = (memory.clone(), moved.to_vec());
+            Command::SetMemory { port, memory, moved, done }
         });
         let all = if bound.len() == self.workers.len() { Ok(()) } else { GONE };
         bound.into_iter().fold(all, Result::and)

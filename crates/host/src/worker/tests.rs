@@ -17,6 +17,8 @@ use super::*;
 use crate::forward::BUDGET_UNITS;
 use crate::{GuestMemory, MemoryRequest, QueueFds};
 
+mod limits;
+
 const BASE: u64 = 0x10_0000;
 const MEMORY_LEN: u64 = 0x10_0000;
 const QUEUE_SIZE: u16 = 256;
