@@ -2,7 +2,7 @@
 //! and receivers get the bytes that were judged.
 
 use ringway_net::{DropReason, Packet};
-use ringway_switch::{Decision, Flood, PEEK_LEN, PortId, Room, TagChange, WhenFull};
+use ringway_switch::{Decision, Flood, PEEK_LEN, PortId, Room, TagChange, WhenFull, spares_judged};
 
 use crate::forward::{Fabric, Visit};
 use crate::holds::HOLD_MAX;
@@ -14,7 +14,13 @@ impl Fabric<'_> {
         let mut head = [0; PEEK_LEN];
         let len = packet.copy_out(&mut head);
         let head = &head[..len];
-        let decision = self.switch.decide(self.from, head, self.now_ns);
+        let decision = match self.switch.decide(self.from, head, self.now_ns) {
+            // The receiver would be made to write into what was judged.
+            Decision::One(..) | Decision::Flood(_) if !spares_judged(head, &packet.header) => {
+                Decision::Drop(DropReason::Malformed)
+            }
+            decision => decision,
+        };
         match decision {
             Decision::One(to, change) => {
                 if let Some(visit) = self.put_guarded(to, packet, head, change) {

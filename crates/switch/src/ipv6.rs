@@ -16,6 +16,8 @@ pub(crate) struct Upper<'a> {
     pub protocol: u8,
     /// Its bytes, as far as they were copied.
     pub bytes: &'a [u8],
+    /// Where they begin, counted from the start of the IP header.
+    pub at: usize,
     /// One of several fragments.
     pub is_fragment: bool,
     /// Begins with the header of the protocol: not a later fragment.
@@ -31,19 +33,24 @@ pub(crate) fn upper(ip: &[u8]) -> Option<Upper<'_>> {
     // What follows the packet is padding.
     let end = HEADER_LEN + usize::from(word(ip, 4)?);
     let mut bytes = ip.get(HEADER_LEN..end.min(ip.len()))?;
+    let end = HEADER_LEN + bytes.len();
     let mut is_fragment = false;
     for _ in 0..=HEADERS_MAX {
         let len = match protocol {
             HOP_BY_HOP | ROUTING | DESTINATION => (usize::from(*bytes.get(1)?) + 1) * 8,
             FRAGMENT => 8,
-            _ => return Some(Upper { protocol, bytes, is_fragment, is_first: true }),
+            _ => {
+                let at = end - bytes.len();
+                return Some(Upper { protocol, bytes, at, is_fragment, is_first: true });
+            }
         };
         let [next, _] = array(bytes, 0)?;
         if protocol == FRAGMENT {
             is_fragment = true;
             if word(bytes, 2)? >> 3 != 0 {
                 let bytes = bytes.get(len..)?;
-                return Some(Upper { protocol: next, bytes, is_fragment, is_first: false });
+                let at = end - bytes.len();
+                return Some(Upper { protocol: next, bytes, at, is_fragment, is_first: false });
             }
         }
         protocol = next;

@@ -9,6 +9,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod checksum;
 mod decide;
 mod entry;
 mod frame;
@@ -24,6 +25,7 @@ mod snoop;
 mod switch;
 mod vlan;
 
+pub use checksum::spares_judged;
 pub use decide::{Decision, Flood, Room};
 pub use entry::AGE_MAX_MS;
 pub use frame::PEEK_LEN;

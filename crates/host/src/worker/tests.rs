@@ -53,7 +53,7 @@ impl Guest {
         let request = MemoryRequest { guest_address: BASE, size: MEMORY_LEN, mmap_offset: 0, fd };
         let memory = GuestMemory::map(vec![request]).unwrap();
         let slice = memory.regions().slice(BASE, u32::try_from(MEMORY_LEN).unwrap()).unwrap();
-        let negotiated = Negotiated::new(Features::VERSION_1).unwrap();
+        let negotiated = Negotiated::new(Features::VERSION_1 | Features::CSUM).unwrap();
         let id = PortId(u16::try_from(port).unwrap());
         // What is put off would be a matter of real time.
         worker.carry_out(Command::SetNotify { port: id, policy: Policy::Every });
