@@ -363,6 +363,11 @@ impl AnyGuestPort {
         either!(self, port => &port.control_state)
     }
 
+    /// See [`ToGuest::never_fits`].
+    pub fn never_fits(&self) -> bool {
+        either!(self, port => port.to_guest.as_ref().is_some_and(ToGuest::never_fits))
+    }
+
     /// Whether this queue runs.
     pub fn is_running(&self, queue: Queue) -> bool {
         either!(self, port => match queue {

@@ -26,6 +26,8 @@ pub struct ToGuest<Q> {
     slot: Vec<SharedSlice>,
     /// Packets committed and not published.
     staged: u32,
+    /// What was asked for last needs more pieces than one packet may have.
+    never_fits: bool,
     broken: Option<Why>,
     /// What went through, and what was dropped on the way out.
     pub counters: Counters,
@@ -43,6 +45,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             window: Window::new(),
             slot: Vec::with_capacity(ELEMENTS_MAX),
             staged: 0,
+            never_fits: false,
             broken: None,
             counters,
         }
@@ -58,6 +61,12 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         }
         self.lay_out_slot(len);
         Some(&self.slot)
+    }
+
+    /// Whether no buffers of the kind that the guest posts would have been enough for the last
+    /// [`reserve`](Self::reserve): they are in too many pieces. Shorter packets may fit.
+    pub fn never_fits(&self) -> bool {
+        self.never_fits
     }
 
     /// Whether the window has room for so many bytes behind a header, as far as it can be told.
@@ -190,6 +199,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
 
     /// Peeks further buffers until the window holds `bytes`, or one buffer without merging.
     fn fill_window(&mut self, bytes: u64) -> Result<bool, Why> {
+        self.never_fits = false;
         if self.window.unused().is_empty() {
             self.window.clear();
         }
@@ -215,7 +225,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     }
 
     /// Adds the buffer in `elements` to the window. `false`: the packet would need more pieces
-    /// than one packet may have, so it never fits; the window starts anew.
+    /// than one packet may have, so it never fits.
     fn push(&mut self, head: Head, next: Cursor) -> Result<bool, Why> {
         if !self.elements.readable().is_empty() {
             return Err(Why::WrongDirection);
@@ -226,10 +236,12 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             return Err(Why::NoHeader);
         }
         if !self.window.has_room_for(writable.len()) {
-            let restart = self.window.first > 0;
-            self.window.clear();
-            // A peek is undone by forgetting it: the next round reads these buffers again.
-            return Ok(restart);
+            self.never_fits = self.window.first == 0;
+            if !self.never_fits {
+                // A peek is undone by forgetting it: the next round reads these buffers again.
+                self.window.clear();
+            }
+            return Ok(!self.never_fits);
         }
         let pieces_from = self.window.pieces.len();
         self.window.pieces.extend_from_slice(writable);
@@ -319,6 +331,8 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     fn no_room(&mut self) -> Put {
         match self.broken {
             Some(_) => self.refuse(DropReason::LinkDown),
+            // Waiting would not help.
+            None if self.never_fits => self.refuse(DropReason::TooLong),
             None => Put::NoRoom,
         }
     }

@@ -134,6 +134,7 @@ both_formats!(
     without_mergeable_buffers_one_packet_takes_one_buffer,
     a_packet_longer_than_the_buffer_is_refused_and_the_buffer_stays,
     no_room_changes_nothing,
+    what_needs_too_many_pieces_is_refused_at_once,
     an_offload_that_was_not_accepted_is_never_seen,
     a_ring_that_is_nowhere_is_not_touched,
     a_segment_is_received_like_any_packet,
@@ -227,6 +228,24 @@ fn no_room_changes_nothing<D: DriverQueue, Q: DeviceQueue>() {
     sink.flush();
     assert_eq!(bench.all_used().len(), 2, "the same two buffers");
     assert_eq!(sink.counters.packets, 1);
+}
+
+/// No kick could announce room for it, so whoever waited would wait for ever.
+fn what_needs_too_many_pieces_is_refused_at_once<D: DriverQueue, Q: DeviceQueue>() {
+    let mut bench = Bench::<D>::new(Features::MRG_RXBUF | Features::INDIRECT_DESC);
+    let mut sink = to_guest::<D, Q>(&bench);
+    for id in 0..QUEUE_SIZE {
+        let elements: Vec<(u64, u32)> =
+            (0..32).map(|at| (DATA_AT + u64::from(id) * 64 + at, 1)).collect();
+        bench.driver.add(&[], &elements, BufferId(id)).unwrap();
+    }
+    bench.driver.publish();
+    for (len, put) in [(1500, Put::Refused), (60, Put::Done), (1500, Put::Refused)] {
+        assert_eq!(bench.put(&mut sink, NetHeader::default(), len), put, "{len}");
+    }
+    assert_eq!(sink.counters.drops[DropReason::TooLong as usize], 2);
+    sink.flush();
+    assert_eq!(bench.all_used().len(), 3, "three buffers for 72 bytes");
 }
 
 fn an_offload_that_was_not_accepted_is_never_seen<D: DriverQueue, Q: DeviceQueue>() {

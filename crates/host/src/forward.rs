@@ -233,8 +233,11 @@ impl Fabric<'_> {
         let Place::Here(slot) = port.place_of(pair) else { return None };
         let port = port_of(self.before, self.after, slot)?;
         match &port.end {
+            // Buffers that are not enough for the longest packet may be for others.
             End::Guest(guest)
-                if port.is_link_up && guest.queues.is_running(ringway_device::Queue::ToGuest) =>
+                if port.is_link_up
+                    && guest.queues.is_running(ringway_device::Queue::ToGuest)
+                    && !guest.queues.never_fits() =>
             {
                 mark_dirty(port, self.delivery.dirty);
                 Some(port)
@@ -263,6 +266,7 @@ fn fill_queue<Q: DeviceQueue>(tap: &mut Tap, queues: &mut GuestPort<Q>, id: Port
         let Some(room) = to_guest.reserve(len_max) else {
             return match to_guest.broken() {
                 Some(_) => Visit::Idle,
+                None if to_guest.never_fits() => Visit::More,
                 None => Visit::Hold(RoomAt::Port(id)),
             };
         };
