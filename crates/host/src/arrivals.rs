@@ -11,7 +11,7 @@ use ringway_net::{DropReason, Packet, Put};
 use ringway_switch::PortId;
 use ringway_virtq::Arm;
 
-use crate::forward::{BUDGET_PACKETS, Visit};
+use crate::forward::{BUDGET_UNITS, UNIT_LEN, Visit};
 use crate::hand_off::{BYTES_MAX, HandedOver, PACKETS_MAX};
 use crate::holds::HOLD_MAX;
 use crate::pace::Flush;
@@ -33,8 +33,10 @@ impl Worker {
             return;
         }
         for at in 0..self.team.incoming_count() {
-            for _ in 0..BUDGET_PACKETS {
+            let mut work = 0;
+            while work < BUDGET_UNITS {
                 let Some(packet) = self.team.peek(at) else { break };
+                work += 1 + packet.len / UNIT_LEN;
                 let left_at = self.arrive(&packet);
                 self.has_found |= left_at.is_none();
                 self.team.settle(at, left_at);

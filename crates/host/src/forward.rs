@@ -15,14 +15,13 @@ use crate::port::{Drops, End, Place, Port, RoomAt};
 use crate::rewrite::Rewriter;
 use crate::team::Team;
 
-/// Packets per visit of one port, at most.
-pub(crate) const BUDGET_PACKETS: usize = 64;
 /// Work per visit of one port: a unit for each copy of a packet and for each [`UNIT_LEN`] bytes of
 /// it. Counting packets alone would give a port that sends to everybody, or long packets, many
-/// times the share of one that does not.
+/// times the share of one that does not. What the last packet of a visit takes beyond it is taken
+/// off the next one.
 pub(crate) const BUDGET_UNITS: u32 = 64;
 /// In bytes.
-const UNIT_LEN: u32 = 8192;
+pub(crate) const UNIT_LEN: u32 = 8192;
 
 /// How a visit ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -248,20 +247,26 @@ impl Fabric<'_> {
 }
 
 /// Tap → guest without a copy in between: the kernel writes into the guest's own buffers.
-pub(crate) fn fill(tap: &mut Tap, port: &mut Port) -> Visit {
+pub(crate) fn fill(tap: &mut Tap, port: &mut Port, work: &mut u32) -> Visit {
     let id = port.id;
     let End::Guest(guest) = &mut port.end else { return Visit::Idle };
     match &mut guest.queues {
-        AnyGuestPort::Split(queues) => fill_queue(tap, queues, id),
-        AnyGuestPort::Packed(queues) => fill_queue(tap, queues, id),
+        AnyGuestPort::Split(queues) => fill_queue(tap, queues, id, work),
+        AnyGuestPort::Packed(queues) => fill_queue(tap, queues, id, work),
     }
 }
 
-fn fill_queue<Q: DeviceQueue>(tap: &mut Tap, queues: &mut GuestPort<Q>, id: PortId) -> Visit {
+fn fill_queue<Q: DeviceQueue>(
+    tap: &mut Tap,
+    queues: &mut GuestPort<Q>,
+    id: PortId,
+    work: &mut u32,
+) -> Visit {
     let GuestPort { to_guest: Some(to_guest), control_state, .. } = queues else {
         return Visit::Idle;
     };
-    for _ in 0..BUDGET_PACKETS {
+    while *work < BUDGET_UNITS {
+        *work += 1;
         let len_max = tap.packet_len_max();
         let Some(room) = to_guest.reserve(len_max) else {
             return match to_guest.broken() {
@@ -279,7 +284,10 @@ fn fill_queue<Q: DeviceQueue>(tap: &mut Tap, queues: &mut GuestPort<Q>, id: Port
             Ok(Some((header, len))) if !control_state.wants(&to_guest.reserved(header, len)) => {
                 to_guest.counters.count_drop(DropReason::Filtered);
             }
-            Ok(Some((header, len))) => to_guest.commit(header, len),
+            Ok(Some((header, len))) => {
+                *work += len / UNIT_LEN;
+                to_guest.commit(header, len);
+            }
             Ok(None) => return Visit::Idle,
             Err(why) if why.raw_os_error() == Some(libc::EBADFD) => return Visit::Idle,
             // One packet was lost, and counted; what waits behind it may be fine.

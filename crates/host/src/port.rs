@@ -42,6 +42,8 @@ pub(crate) struct Port {
     pub(crate) is_ready: bool,
     /// Commands wait on its controlq that no kick will announce.
     pub(crate) has_commands: bool,
+    /// Work of its last visit beyond the budget, in units.
+    pub(crate) debt: u32,
     /// In the list of ports to flush.
     pub(crate) is_dirty: bool,
     /// Its next packet waits for room at another port.
@@ -169,6 +171,7 @@ impl Port {
             end,
             is_ready: false,
             has_commands: false,
+            debt: 0,
             is_dirty: false,
             hold: None,
             is_stuck: false,

@@ -23,7 +23,7 @@ use crate::clock::now_ns;
 use crate::command::{Command, Event};
 use crate::completion::Completion;
 use crate::effort::EffortMeter;
-use crate::forward::{Delivery, Fabric, Visit, fill, forward, mark_dirty};
+use crate::forward::{BUDGET_UNITS, Delivery, Fabric, Visit, fill, forward, mark_dirty};
 use crate::polling::Pause;
 use crate::port::{End, Port, RoomAt};
 use crate::rewrite::Rewriter;
@@ -282,7 +282,7 @@ impl Worker {
                 completion: &mut self.completion,
                 dirty: &mut self.dirty,
                 position: 0,
-                work: 0,
+                work: port.debt,
                 packets: 0,
             },
         };
@@ -299,16 +299,21 @@ impl Worker {
             End::Tap(tap) if tap.is_lending() => forward(&mut **tap, &mut fabric),
             End::Tap(tap) => match fabric.cable_guest() {
                 Some(guest) => {
-                    let before = tap.from_tap.packets;
-                    let visit = fill(tap, guest);
+                    let (before, mut work) = (tap.from_tap.packets, port.debt);
+                    let visit = fill(tap, guest, &mut work);
                     fabric.delivery.packets += tap.from_tap.packets - before;
+                    fabric.delivery.work = work;
                     visit
                 }
                 None => forward(&mut **tap, &mut fabric),
             },
             End::Absent => Visit::Idle,
         };
-        (visit, fabric.delivery.packets)
+        let packets = fabric.delivery.packets;
+        // Whoever has nothing more to send owes nothing.
+        let is_more = visit == Visit::More;
+        port.debt = if is_more { fabric.delivery.work.saturating_sub(BUDGET_UNITS) } else { 0 };
+        (visit, packets)
     }
 
     /// Nothing is left to take from this port now.

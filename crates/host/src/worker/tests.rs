@@ -14,8 +14,8 @@ use ringway_virtq::{
 };
 
 use super::*;
-use crate::forward::BUDGET_UNITS;
-use crate::{GuestMemory, MemoryRequest, QueueFds};
+use crate::forward::UNIT_LEN;
+use crate::{CallFd, GuestMemory, MemoryRequest, QueueFds};
 
 mod limits;
 
@@ -44,6 +44,10 @@ struct Guest {
     /// Buffers of the transmitq that are free.
     free: Vec<u16>,
     received: Vec<Vec<u8>>,
+    /// Of each receive buffer; beyond [`RECEIVE_LEN`] they overlap.
+    receive_len: u32,
+    /// Bytes behind each frame that it sends.
+    padding: u32,
 }
 
 impl Guest {
@@ -73,7 +77,8 @@ impl Guest {
             let (areas, options) = (ring.areas(), negotiated.options);
             let setup = QueueSetup { size: QUEUE_SIZE, areas, position: Position::FRESH, options };
             let (done, answer) = mpsc::sync_channel(1);
-            let fds = QueueFds::default();
+            let bell = EventFd::new().unwrap().as_fd().try_clone_to_owned().unwrap();
+            let fds = QueueFds { call: Some(CallFd::new(bell).unwrap()), ..QueueFds::default() };
             worker.carry_out(Command::StartQueue {
                 port: id,
                 queue: QueueId { pair: 0, queue },
@@ -84,7 +89,8 @@ impl Guest {
             answer.recv().unwrap().unwrap();
         }
         let free = (0..QUEUE_SIZE).collect();
-        Self { memory: slice, queues, free, received: Vec::new() }
+        let (receive_len, padding) = (RECEIVE_LEN, 0);
+        Self { memory: slice, queues, free, received: Vec::new(), receive_len, padding }
     }
 
     fn post_all(&mut self) {
@@ -93,7 +99,7 @@ impl Guest {
     }
 
     fn post(&mut self, id: u16) {
-        let element = [(BASE + receive_at(id), RECEIVE_LEN)];
+        let element = [(BASE + receive_at(id), self.receive_len)];
         self.queues[0].add(&[], &element, BufferId(id)).unwrap();
     }
 
@@ -120,7 +126,11 @@ impl Guest {
             let at = SEND_AT + u64::from(id) * SEND_LEN;
             self.memory.write(usize::try_from(at).unwrap() + HEADER_LEN, frame);
             let len = u32::try_from(HEADER_LEN + frame.len()).unwrap();
-            self.queues[1].add(&[(BASE + at, len)], &[], BufferId(id)).unwrap();
+            let elements = [(BASE + at, len), (BASE, self.padding)];
+            let count = 1 + usize::from(self.padding > 0);
+            if self.queues[1].add(&elements[..count], &[], BufferId(id)).is_err() {
+                self.free.push(id);
+            }
         }
         self.queues[1].publish();
     }
@@ -222,6 +232,47 @@ fn a_port_that_floods_costs_another_pair_at_most_its_share() {
     assert_eq!(to_pair, turns * BUDGET_UNITS as usize, "as many per turn as without the flood");
     assert!(to_pair * 100 >= by_flooder * 90, "the flood has more than its share of the copies");
     assert!(longest < BUDGET_UNITS as usize + guests, "a visit of {longest} copies");
+    let share = turns * BUDGET_UNITS as usize;
+    assert!(by_flooder.abs_diff(share) <= guests, "{by_flooder} copies instead of {share}");
+}
+
+/// How many packets with so many bytes of padding a guest that always has more sends in so many
+/// visits, and how often the receiver is called.
+fn moved_in(visits: usize, padding: u32) -> (usize, u64) {
+    let mut bench = Bench::new(3);
+    bench.introduce();
+    // The old buffers are used up first.
+    bench.guests[1].receive_len = RECEIVE_LEN + padding;
+    bench.send(0, &frame(mac(1), mac(0), 1), usize::from(QUEUE_SIZE));
+    bench.settle();
+    bench.guests[0].padding = padding;
+    let packet = frame(mac(1), mac(0), 2);
+    let calls = |bench: &Bench| match &bench.worker.ports[1].end {
+        End::Guest(guest) => guest.wires[Queue::ToGuest as usize].calls,
+        _ => 0,
+    };
+    let before = calls(&bench);
+    let mut packets = 0;
+    for _ in 0..visits {
+        bench.send(0, &packet, usize::from(QUEUE_SIZE));
+        let (_, got) = bench.step().unwrap();
+        packets += got[1];
+    }
+    (packets, calls(&bench) - before)
+}
+
+#[test]
+fn a_visit_has_a_budget_of_packets_and_of_bytes_and_ends_with_one_call() {
+    let visits: usize = 50;
+    let budget = BUDGET_UNITS as usize;
+    assert_eq!(moved_in(visits, 0), (visits * budget, visits as u64));
+    // Each counts for itself and for the seven times 8 KiB that it has.
+    let (packets, calls) = moved_in(visits, 7 * UNIT_LEN);
+    assert_eq!((packets, calls), (visits * budget / 8, visits as u64));
+    // Three into sixty-four does not go: what a visit takes too much, the next one has less.
+    let (packets, calls) = moved_in(visits, 2 * UNIT_LEN);
+    assert!(packets.abs_diff(visits * budget / 3) <= 1, "{packets} packets");
+    assert_eq!(calls, visits as u64);
 }
 
 /// The 99th percentile of the time between sending and receiving one packet, in copies that the
