@@ -45,6 +45,21 @@ pub fn output(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// Runs it and returns what it prints on standard output; what it says beside that goes where ours
+/// goes.
+///
+/// # Errors
+/// It cannot be started, or fails.
+pub fn output_beside(command: &mut Command) -> anyhow::Result<String> {
+    let shown = show(command);
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let output = output.with_context(|| shown.clone())?;
+    if !output.status.success() {
+        bail!("{shown}: {}", output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// A program's path, if it is installed.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     DIRECTORIES.iter().map(|directory| Path::new(directory).join(name)).find(|path| path.is_file())

@@ -107,7 +107,7 @@ impl Results {
             }
         }
         Report {
-            title: "Real guests".into(),
+            title: "ringway bench guest".into(),
             date: self.date,
             command: options.command.clone(),
             machine: self.machine,

@@ -2,8 +2,10 @@
 //! plainest ring that there can be.
 //!
 //! How: everything that shares a ring format, a direction and a packet length is measured one right
-//! after the other, then the next length; then all of it again. A ratio is taken between two
-//! neighbours in time, and only then the median of the ratios.
+//! after the other, then the next length; then all of it again. The limit is measured again right
+//! before and right after each row, because a machine that is shared can be twice as fast a few
+//! seconds later. A ratio is taken between two neighbours in time, and only then the median of the
+//! ratios.
 //!
 //! Limits: one queue pair, two cores, both sides polling; one packet length at a time.
 
@@ -66,6 +68,7 @@ enum What {
     RoundTrips,
 }
 
+/// In the order in which they are shown.
 const ROWS: [Row; 5] = [
     Row::Limit,
     Row::Pair { driver: Who::Ringway, device: Who::Ringway },
@@ -73,6 +76,9 @@ const ROWS: [Row; 5] = [
     Row::Pair { driver: Who::Ringway, device: Who::Dpdk },
     Row::Pair { driver: Who::Dpdk, device: Who::Dpdk },
 ];
+
+/// In the order in which they are measured: what is compared with DPDK × DPDK is beside it.
+const TURNS: [Row; 5] = [ROWS[0], ROWS[1], ROWS[2], ROWS[4], ROWS[3]];
 
 impl Row {
     fn name(self) -> &'static str {
@@ -146,7 +152,10 @@ fn measure_one(
 ) -> anyhow::Result<()> {
     match task.what {
         What::Throughput(direction) => {
-            let found = setup.throughput(direction)?;
+            let before = limit_beside(setup, direction)?;
+            let mut found = setup.throughput(direction)?;
+            let after = limit_beside(setup, direction)?;
+            found.limit = before.zip(after).map(|(before, after)| f64::midpoint(before, after));
             results.add_throughput(task, repeat, found);
         }
         What::RoundTrips => {
@@ -157,6 +166,15 @@ fn measure_one(
         }
     }
     Ok(())
+}
+
+/// The limit beside a row that is not the limit itself, in packets per second.
+fn limit_beside(setup: &Setup<'_>, direction: Direction) -> anyhow::Result<Option<f64>> {
+    if setup.row == Row::Limit {
+        return Ok(None);
+    }
+    let limit = Setup { row: Row::Limit, duration: setup.duration / 4, ..*setup };
+    Ok(Some(limit.throughput(direction)?.packets_per_second))
 }
 
 fn check(options: &Options) -> anyhow::Result<()> {
@@ -198,7 +216,7 @@ fn plan(options: &Options, has_dpdk: bool) -> Vec<Task> {
         for &what in &whats {
             for &packet_len in &options.packet_lens {
                 let dpdk = has_dpdk && packet_len <= testpmd::PACKET_LEN_MAX;
-                let rows = ROWS.into_iter().filter(|row| dpdk || !row.has_dpdk());
+                let rows = TURNS.into_iter().filter(|row| dpdk || !row.has_dpdk());
                 let rows = rows.filter(|row| what != What::RoundTrips || row.has_clock());
                 tasks.extend(rows.map(|row| Task { what, row, format, packet_len }));
             }

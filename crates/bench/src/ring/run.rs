@@ -74,6 +74,8 @@ pub(super) struct Setup<'a> {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Throughput {
     pub packets_per_second: f64,
+    /// Of the limit right before and right after, the mean, in packets per second.
+    pub limit: Option<f64>,
     /// Processor time per packet of the driver and of the device, in ns.
     pub cost_ns: [Option<f64>; 2],
     /// How DPDK's programs were started.
