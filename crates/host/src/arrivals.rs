@@ -1,8 +1,9 @@
 //! What other workers hand over: packets for queues of this one.
 //!
 //! A receiver without room makes its packets stay in the ring, others go past them. The wait is
-//! bounded in time, as everywhere, and in packets and bytes, so that one guest that does not
-//! receive cannot fill a ring that all share.
+//! bounded in time, as everywhere, and in packets and bytes; and when what waits takes up half of
+//! a ring, which is released only from the front, it is dropped: one guest that does not receive
+//! cannot take from others a ring that all share.
 
 use std::time::Instant;
 
@@ -13,7 +14,6 @@ use ringway_virtq::Arm;
 
 use crate::forward::{BUDGET_UNITS, UNIT_LEN, Visit};
 use crate::hand_off::{BYTES_MAX, HandedOver, PACKETS_MAX};
-use crate::holds::HOLD_MAX;
 use crate::pace::Flush;
 use crate::port::{Backlog, End};
 use crate::worker::Worker;
@@ -42,6 +42,9 @@ impl Worker {
                 self.team.settle(at, left_at);
             }
             self.team.release(at);
+            if self.team.is_crowded(at) {
+                self.give_up_backlogs();
+            }
         }
         if self.flush_dirty(Visit::Idle, Flush::at_end()) {
             self.second_calls.expect(Instant::now());
@@ -49,7 +52,12 @@ impl Worker {
     }
 
     /// `Some`: the packet waits, and so many of its segments were delivered.
-    fn arrive(&mut self, handed: &HandedOver) -> Option<usize> {
+    pub(crate) fn arrive(&mut self, handed: &HandedOver) -> Option<usize> {
+        let first = self.ports.get(usize::from(handed.port));
+        // It was meant for a port that is gone.
+        if first.is_none_or(|first| first.generation != handed.generation) {
+            return None;
+        }
         let slot = self.slot_of(PortId(handed.port), handed.pair)?;
         let port = &mut self.ports[usize::from(slot.0)];
         if let Some(backlog) = &mut port.backlog {
@@ -82,9 +90,10 @@ impl Worker {
             }
             return None;
         }
-        let mut backlog = Backlog { until: Instant::now() + HOLD_MAX, packets: 0, bytes: 0 };
+        let port = &mut self.ports[usize::from(slot.0)];
+        let mut backlog = Backlog { until: port.wait_until(Instant::now()), packets: 0, bytes: 0 };
         backlog.takes(handed.len as usize);
-        self.ports[usize::from(slot.0)].backlog = Some(backlog);
+        port.backlog = Some(backlog);
         self.backlogs += 1;
         Some(position)
     }
@@ -110,6 +119,7 @@ impl Worker {
         if port.backlog.take().is_none() {
             return;
         }
+        port.patience.end(Instant::now());
         self.backlogs -= 1;
         self.team.look_again();
         // Everything that stays is counted anew.
@@ -119,11 +129,20 @@ impl Worker {
     }
 
     pub(crate) fn end_expired_backlogs(&mut self, now: Instant) {
+        self.end_backlogs_if(|backlog| backlog.until <= now);
+    }
+
+    /// What waits keeps others from the ring, so it does not wait any longer.
+    fn give_up_backlogs(&mut self) {
+        self.end_backlogs_if(|_| true);
+    }
+
+    fn end_backlogs_if(&mut self, is_over: impl Fn(Backlog) -> bool) {
         if self.backlogs == 0 {
             return;
         }
         for at in 0..self.ports.len() {
-            if self.ports[at].backlog.is_some_and(|backlog| backlog.until <= now) {
+            if self.ports[at].backlog.is_some_and(&is_over) {
                 self.ports[at].is_stuck = true;
                 self.end_backlog(self.ports[at].id);
             }

@@ -143,7 +143,8 @@ impl Worker {
         }
         // The next port with this id starts afresh; it may still be in the list of ready ones.
         let is_ready = self.slot(id).is_ready;
-        *self.slot(id) = Port { is_ready, ..Port::new(id, End::Absent) };
+        let generation = self.slot(id).generation.wrapping_add(1);
+        *self.slot(id) = Port { is_ready, generation, ..Port::new(id, End::Absent) };
         self.switch.remove_port(id);
         self.refresh_cable();
         self.refresh_tap_offloads();
@@ -195,6 +196,9 @@ impl Worker {
             (Some(one), Some(other), None) if self.switch.is_plain() => Some((one, other)),
             _ => None,
         };
+        if self.cable.is_none() {
+            self.release_endless_holds();
+        }
     }
 
     /// Stops all queues of a guest and lets go of its memory; the counters stay.

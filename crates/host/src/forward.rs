@@ -91,7 +91,7 @@ impl Delivery<'_> {
                 Some(port) => self.put_here(port, packet, may_hold),
                 None => Ok(false),
             },
-            Place::There(worker) => match self.team.hand_over(worker, (to, pair), packet) {
+            Place::There(worker) => match self.team.hand_over(worker, (port, pair), packet) {
                 Put::Done => {
                     self.work += 1 + packet.len / UNIT_LEN;
                     Ok(true)

@@ -5,7 +5,7 @@ use ringway_net::{DropReason, Packet};
 use ringway_switch::{Decision, Flood, PEEK_LEN, PortId, Room, TagChange, WhenFull, spares_judged};
 
 use crate::forward::{Fabric, Visit};
-use crate::holds::HOLD_MAX;
+use crate::patience::HOLD_MAX;
 
 impl Fabric<'_> {
     /// Delivers one packet; `Some`: not yet.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
 
-use ringway_net::{HEADER_LEN, NetHeader, Packet};
+use ringway_net::{HEADER_LEN, NetHeader, PACKET_LEN_MAX, Packet};
 use ringway_virtq::SharedSlice;
 
 use crate::tap_ioctl::Scratch;
@@ -22,6 +22,10 @@ use crate::tap_ioctl::Scratch;
 pub(crate) const PACKETS_MAX: usize = 1024;
 /// Bytes in one ring: sixteen of the largest packets.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
+
+/// Of the word that says where a packet goes.
+const LEN_BITS: u32 = 24;
+const _: () = assert!(PACKET_LEN_MAX < 1 << LEN_BITS);
 
 /// Where packets begin: each on a cache line of its own.
 const ALIGNMENT: usize = 64;
@@ -34,7 +38,7 @@ pub(crate) struct OwnLine<T>(pub(crate) T);
 /// What a packet is, besides its bytes; every word is written by the producer before it publishes.
 #[derive(Debug, Default)]
 struct Slot {
-    /// Port, pair and length, from the highest bits on.
+    /// Port, pair, generation of the port and length, from the highest bits on.
     place: AtomicU64,
     /// The first eight bytes of the header.
     header: AtomicU64,
@@ -62,6 +66,8 @@ pub(crate) struct HandedOver {
     pub(crate) port: u16,
     /// Its queue pair.
     pub(crate) pair: u16,
+    /// Which of the ports that have had that number.
+    pub(crate) generation: u8,
     pub(crate) header: NetHeader,
     /// Bytes in `payload`.
     pub(crate) len: u32,
@@ -124,7 +130,12 @@ pub(crate) fn ring() -> (Producer, Consumer) {
 
 impl Producer {
     /// Copies a packet in; `false`: there is no room for it, and nothing changed.
-    pub(crate) fn put(&mut self, port: u16, pair: u16, packet: &Packet<'_>) -> bool {
+    pub(crate) fn put(
+        &mut self,
+        (port, generation): (u16, u8),
+        pair: u16,
+        packet: &Packet<'_>,
+    ) -> bool {
         let Some(at) = self.room_for(packet.len as usize) else { return false };
         let Some(bytes) = self.ring.bytes.bytes().slice(at, packet.len as usize) else {
             return false;
@@ -135,7 +146,8 @@ impl Producer {
             room = room.split_at(copied).1;
         }
         let slot = &self.ring.slots[self.staged % PACKETS_MAX];
-        let place = u64::from(port) << 48 | u64::from(pair) << 32 | u64::from(packet.len);
+        let place = u64::from(port) << 48 | u64::from(pair) << 32;
+        let place = place | u64::from(generation) << LEN_BITS | u64::from(packet.len);
         slot.place.store(place, Relaxed);
         let [head, tail] = words(packet.header.encode());
         slot.header.store(head, Relaxed);
@@ -183,7 +195,7 @@ impl Producer {
 
     /// Whether there is room for any packet.
     pub(crate) fn has_room(&self) -> bool {
-        self.room_for(ringway_net::PACKET_LEN_MAX as usize).is_some()
+        self.room_for(PACKET_LEN_MAX as usize).is_some()
     }
 }
 
@@ -200,13 +212,14 @@ impl Consumer {
         }
         let slot = &self.ring.slots[self.next % PACKETS_MAX];
         let [port, pair, len_high, len_low] = quarters(slot.place.load(Relaxed));
+        let [generation, len_high] = len_high.to_be_bytes();
         let len = u32::from(len_high) << 16 | u32::from(len_low);
         let rest = slot.rest.load(Relaxed);
         let header = header(slot.header.load(Relaxed), rest >> 32);
         let at = usize::try_from(rest & 0xffff_ffff).ok()?;
         let payload = [self.ring.bytes.bytes().slice(at, len as usize)?];
         let segments_done = self.segments_done[self.next % PACKETS_MAX];
-        Some(HandedOver { port, pair, header, len, payload, segments_done })
+        Some(HandedOver { port, pair, generation, header, len, payload, segments_done })
     }
 
     /// The packet peeked at has arrived, or was dropped.
@@ -230,6 +243,19 @@ impl Consumer {
     /// Whether something was published and not looked at.
     pub(crate) fn has_more(&self) -> bool {
         self.next != self.ring.published.0.load(Acquire)
+    }
+
+    /// Whether what was left, with everything behind it that was looked at, takes up more than half
+    /// of the ring.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let packets = self.next.wrapping_sub(self.first);
+        if packets == 0 {
+            return false;
+        }
+        let at = |number: usize| self.ring.slots[number % PACKETS_MAX].rest.load(Relaxed);
+        let from = at(self.first) & 0xffff_ffff;
+        let bytes = (at(self.next - 1) & 0xffff_ffff).wrapping_sub(from) % BYTES_MAX as u64;
+        packets > PACKETS_MAX / 2 || bytes > BYTES_MAX as u64 / 2
     }
 
     /// Gives back what is done, as far as nothing older was left; `true`: the producer waits for
@@ -273,8 +299,6 @@ fn quarters(word: u64) -> [u16; 4] {
 
 #[cfg(test)]
 mod tests {
-    use ringway_net::PACKET_LEN_MAX;
-
     use super::*;
 
     fn byte_at(at: usize, number: u16) -> u8 {
@@ -288,12 +312,12 @@ mod tests {
         let whole = unsafe { SharedSlice::new(bytes.as_mut_ptr(), len) };
         let payload = [whole.split_at(mid).0, whole.split_at(mid).1];
         let packet = Packet { header, payload: &payload, len: u32::try_from(len).unwrap() };
-        producer.put(number, number ^ 1, &packet)
+        producer.put((number, number.to_le_bytes()[0]), number ^ 1, &packet)
     }
 
     fn check(got: &HandedOver, number: u16, len: usize) {
         assert_eq!((got.port, got.pair, got.len as usize), (number, number ^ 1, len));
-        assert_eq!(got.header.csum_start, number);
+        assert_eq!((got.header.csum_start, got.generation), (number, number.to_le_bytes()[0]));
         let mut bytes = vec![0; len];
         got.payload[0].read(0, &mut bytes);
         let is_good = |(at, &byte): (usize, &u8)| byte == byte_at(at, number);
@@ -357,6 +381,35 @@ mod tests {
         assert!(consumer.peek().is_none());
         producer.ask_for_room();
         assert!(consumer.release());
+    }
+
+    #[test]
+    fn one_that_is_left_crowds_the_ring_by_packets_or_bytes() {
+        for (len, at_most) in [(60, PACKETS_MAX / 2), (60_000, 10)] {
+            let (mut producer, mut consumer) = ring();
+            let mut count = 0;
+            while put(&mut producer, count, len) {
+                count += 1;
+            }
+            producer.publish();
+            consumer.peek();
+            consumer.leave(0);
+            let mut looked_at = 1;
+            while !consumer.is_crowded() {
+                assert!(consumer.peek().is_some());
+                consumer.done();
+                looked_at += 1;
+            }
+            assert!(looked_at <= at_most + 1, "{looked_at}");
+            consumer.look_again();
+            consumer.peek();
+            consumer.done();
+            while consumer.peek().is_some() {
+                consumer.done();
+            }
+            consumer.release();
+            assert!(!consumer.is_crowded());
+        }
     }
 
     #[test]

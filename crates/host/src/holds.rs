@@ -7,11 +7,9 @@ use ringway_switch::PortId;
 use ringway_virtq::Arm;
 
 use crate::clock::now_ns;
+use crate::patience::HOLD_MAX;
 use crate::port::{End, Hold, RoomAt};
 use crate::worker::Worker;
-
-/// How long a packet waits for room before the receiver counts as stuck.
-pub(crate) const HOLD_MAX: Duration = Duration::from_millis(10);
 
 impl Worker {
     /// Room came up there: everybody who waits for it tries again.
@@ -23,6 +21,20 @@ impl Worker {
             if self.ports[at].hold.is_some_and(|hold| hold.to == Some(to)) {
                 self.ports[at].hold = None;
                 self.holding -= 1;
+                self.make_ready(self.ports[at].id);
+            }
+        }
+        if let RoomAt::Port(slot) = to {
+            self.ports[usize::from(slot.0)].patience.end(Instant::now());
+        }
+    }
+
+    /// Whoever waits without end tries again: the reason for it is gone.
+    pub(crate) fn release_endless_holds(&mut self) {
+        for at in 0..self.ports.len() {
+            let port = &self.ports[at];
+            if port.hold.is_some_and(|hold| hold.until.is_none()) {
+                self.forget_hold(port.id);
                 self.make_ready(self.ports[at].id);
             }
         }
@@ -79,10 +91,13 @@ impl Worker {
             }
         }
         // A tap on a cable keeps nobody else waiting, and the kernel bounds its queue.
-        let port = &mut self.ports[usize::from(id.0)];
-        let is_patient = self.cable.is_some() && matches!(port.end, End::Tap(_));
-        let until = (!is_patient).then(|| Instant::now() + HOLD_MAX);
-        port.hold = Some(Hold { to: Some(to), until });
+        let is_tap = matches!(self.ports[usize::from(id.0)].end, End::Tap(_));
+        let is_patient = self.cable.is_some() && is_tap;
+        let until = (!is_patient).then(|| match to {
+            RoomAt::Port(slot) => self.ports[usize::from(slot.0)].wait_until(Instant::now()),
+            RoomAt::Worker(_) => Instant::now() + HOLD_MAX,
+        });
+        self.ports[usize::from(id.0)].hold = Some(Hold { to: Some(to), until });
         self.holding += 1;
         if let RoomAt::Port(slot) = to {
             self.report_broken(slot);

@@ -31,6 +31,7 @@ mod hand_off;
 mod holds;
 mod memory;
 mod pace;
+mod patience;
 mod peer;
 mod pin;
 mod poller;

@@ -5,10 +5,11 @@ use std::time::Instant;
 use ringway_device::{AnyGuestPort, Queue};
 use ringway_net::notify::Policy;
 use ringway_net::offload::Segment;
-use ringway_net::{DropReason, FromPair, Packet, PacketSink, Put, Steering};
+use ringway_net::{Counters, DropReason, FromPair, Packet, PacketSink, Put, Steering};
 use ringway_switch::PortId;
 
 use crate::pace::{Flush, Flushed, Pace};
+use crate::patience::{HOLD_MAX, Patience, Taken};
 use crate::{CallFd, CallResult, GuestMemory, KickFd, Tap};
 
 /// One port of the worker: what it owns of it, which is one queue pair.
@@ -50,6 +51,10 @@ pub(crate) struct Port {
     pub(crate) hold: Option<Hold>,
     /// Its guest posted no buffers for a whole hold: nobody waits for it until it does.
     pub(crate) is_stuck: bool,
+    /// How long others still wait for it.
+    pub(crate) patience: Patience,
+    /// Goes up whenever the number of the port is given to another one.
+    pub(crate) generation: u8,
     /// While it is not, nothing goes in or out: packets are taken and dropped.
     pub(crate) is_link_up: bool,
     /// How its guest is notified, from its next attachment on.
@@ -175,6 +180,8 @@ impl Port {
             is_dirty: false,
             hold: None,
             is_stuck: false,
+            patience: Patience::new(),
+            generation: 0,
             is_link_up: true,
             notify: Policy::default(),
             refused: Drops::default(),
@@ -185,6 +192,13 @@ impl Port {
     #[inline]
     pub(crate) fn place_of(&self, pair: u16) -> Place {
         self.places.get(usize::from(pair)).copied().unwrap_or(Place::Here(self.id))
+    }
+
+    /// A packet waits for room here: until when.
+    pub(crate) fn wait_until(&mut self, now: Instant) -> Instant {
+        let End::Guest(guest) = &self.end else { return now + HOLD_MAX };
+        let [Counters { packets, bytes, .. }, _] = guest.queues.counters();
+        self.patience.wait(now, Taken { packets, bytes })
     }
 
     /// Hands one packet to whatever is at the end.

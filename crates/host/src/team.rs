@@ -9,7 +9,7 @@ use ringway_net::{Packet, Put};
 use ringway_switch::PortId;
 
 use crate::hand_off::{Consumer, HandedOver, Producer, ring};
-use crate::port::Place;
+use crate::port::{Place, Port};
 use crate::sleeper::Sleeper;
 
 /// The place of one worker among all.
@@ -94,11 +94,12 @@ impl Team {
 
     /// Copies a packet into the ring of another worker. `Refused`: that one is stuck.
     #[cold]
-    pub(crate) fn hand_over(&mut self, worker: u16, to: (PortId, u16), packet: &Packet<'_>) -> Put {
+    pub(crate) fn hand_over(&mut self, worker: u16, to: (&Port, u16), packet: &Packet<'_>) -> Put {
         let Some(Some(outgoing)) = self.outgoing.get_mut(usize::from(worker)) else {
             return Put::Refused;
         };
-        match outgoing.producer.put(to.0.0, to.1, packet) {
+        let (Port { id, generation, .. }, pair) = to;
+        match outgoing.producer.put((id.0, *generation), pair, packet) {
             true => {
                 outgoing.is_stuck = false;
                 Put::Done
@@ -147,6 +148,10 @@ impl Team {
         if self.size == 1 {
             return true;
         }
+        // Room that was too little used the last request up.
+        for outgoing in self.outgoing.iter().flatten().filter(|outgoing| outgoing.is_waited_for) {
+            outgoing.producer.ask_for_room();
+        }
         self.sleeper.going_to_sleep();
         !self.has_work()
     }
@@ -190,8 +195,49 @@ impl Team {
         }
     }
 
+    /// Whether what stayed for later takes up more than half of a ring.
+    pub(crate) fn is_crowded(&self, at: usize) -> bool {
+        self.incoming[at].consumer.is_crowded()
+    }
+
     /// What stayed for later is looked at again.
     pub(crate) fn look_again(&mut self) {
         self.incoming.iter_mut().for_each(|incoming| incoming.consumer.look_again());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringway_net::NetHeader;
+
+    use super::*;
+    use crate::port::End;
+    use crate::tap_ioctl::Scratch;
+
+    #[test]
+    fn too_little_room_is_not_the_last_that_a_sleeper_hears_of() {
+        let mut teams = Team::of(2).unwrap();
+        let (mut receiver, mut sender) = (teams.remove(1), teams.remove(0));
+        let (port, bytes) = (Port::new(PortId(0), End::Absent), Scratch::new(16_384));
+        let payload = [bytes.bytes()];
+        let packet = Packet { header: NetHeader::default(), payload: &payload, len: 16_384 };
+        while sender.hand_over(1, (&port, 1), &packet) == Put::Done {}
+        sender.publish();
+        sender.wait_for_room(1);
+        let mut take = || {
+            let taken = receiver.peek(0).is_some();
+            if taken {
+                receiver.settle(0, None);
+                receiver.release(0);
+            }
+            taken
+        };
+        // A quarter of what the longest packet needs.
+        assert!(take());
+        assert_eq!(sender.with_room(), None);
+        assert!(sender.may_sleep());
+        while take() {}
+        assert!(sender.sleeper().bell().drain(), "nobody woke the sender");
+        assert_eq!(sender.with_room(), Some(1));
     }
 }

@@ -5,6 +5,9 @@ use ringway_virtq::{Areas, Broken, Why};
 use ringway_net::{NEEDS_CSUM, NetHeader};
 
 use super::*;
+use crate::hand_off::HandedOver;
+use crate::patience::{HOLD_MAX, Taken};
+use crate::port::Hold;
 
 /// Memory of its own, somewhere else.
 fn memory_at(base: u64) -> GuestMemory {
@@ -57,5 +60,55 @@ fn a_checksum_does_not_change_what_was_judged() {
         bench.send(0, &tcp, 1);
         bench.settle();
         assert_eq!(bench.guests[1].received.len(), passes, "{header:?}");
+    }
+}
+
+#[test]
+fn a_receiver_that_has_kept_others_waiting_does_not_get_another_wait() {
+    let mut bench = Bench::new(3);
+    bench.introduce();
+    let start = Instant::now();
+    let port = &mut bench.worker.ports[1];
+    // As if it had just let a whole wait go by.
+    let taken = Taken { packets: u64::MAX, bytes: u64::MAX };
+    port.patience.wait(start - HOLD_MAX, taken);
+    port.patience.end(start);
+    for _ in 0..2 {
+        bench.send(0, &frame(mac(1), mac(0), 1), usize::from(QUEUE_SIZE));
+        while let Some(port) = bench.worker.ready.pop_front() {
+            bench.worker.visit(port);
+        }
+    }
+    let until = bench.worker.ports[0].hold.unwrap().until.unwrap();
+    assert!(until < Instant::now() + HOLD_MAX / 2);
+}
+
+#[test]
+fn a_wait_without_end_ends_with_the_cable() {
+    let mut bench = Bench::new(2);
+    let hold = Hold { to: Some(RoomAt::Port(PortId(1))), until: None };
+    bench.worker.ports[0].hold = Some(hold);
+    bench.worker.holding = 1;
+    bench.worker.carry_out(Command::SnoopMulticast { is_on: true });
+    assert!(bench.worker.ports[0].hold.is_none());
+    assert_eq!((bench.worker.holding, bench.worker.ready.front()), (0, Some(&PortId(0))));
+}
+
+#[test]
+fn what_was_handed_over_for_a_port_that_is_gone_reaches_no_other() {
+    let mut bench = Bench::new(2);
+    let (done, answer) = mpsc::sync_channel(1);
+    bench.worker.carry_out(Command::RemovePort { port: PortId(1), done });
+    answer.recv().unwrap();
+    bench.guests[1] = Guest::attach(&mut bench.worker, 1);
+    bench.guests[1].post_all();
+    let payload = [bench.guests[0].memory.slice(0, 60).unwrap()];
+    for generation in [0, 1] {
+        let header = NetHeader::default();
+        let (port, pair, len, segments_done) = (1, 0, 60, 0);
+        let handed = HandedOver { port, pair, generation, header, len, payload, segments_done };
+        assert_eq!(bench.worker.arrive(&handed), None);
+        bench.worker.flush_dirty(crate::forward::Visit::Idle, crate::pace::Flush::at_end());
+        assert_eq!(bench.guests[1].receive(), usize::from(generation));
     }
 }
