@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod control;
+mod copy;
 mod from_guest;
 mod port;
 mod to_guest;

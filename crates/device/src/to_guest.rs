@@ -5,6 +5,7 @@
 //! their used entries, `flush` publishes them all at once, so that a merged packet is never seen
 //! half. What was peeked and not needed simply stays in the window for the next packet.
 
+use crate::copy::copy;
 use crate::window::{Buffer, Window};
 use ringway_net::{Counters, DropReason, Negotiated, NetHeader};
 use ringway_net::{
@@ -365,43 +366,4 @@ impl<Q: DeviceQueue> PacketSink for ToGuest<Q> {
         self.commit(packet.header, packet.len);
         Put::Done
     }
-}
-
-/// The one copy of a packet: from the sender's memory into the receiver's, behind `skip` bytes.
-/// `false`: it is longer.
-#[inline]
-fn copy(from: &[SharedSlice], to: &[SharedSlice], skip: usize) -> bool {
-    if let (&[piece], Some(room)) = (from, to.first())
-        && let Some(room) = room.slice(skip, piece.len())
-    {
-        piece.copy_to(room);
-        return true;
-    }
-    copy_pieces(from, to, skip)
-}
-
-/// The same from several pieces, or into several.
-fn copy_pieces(from: &[SharedSlice], to: &[SharedSlice], skip: usize) -> bool {
-    let mut skip = skip;
-    let mut rooms = to.iter().map(|room| {
-        let (front, rest) = room.split_at(room.len().min(skip));
-        skip -= front.len();
-        rest
-    });
-    let mut room = SharedSlice::EMPTY;
-    for &piece in from {
-        let mut piece = piece;
-        while !piece.is_empty() {
-            if room.is_empty() {
-                match rooms.next() {
-                    Some(next) => room = next,
-                    None => return false,
-                }
-            }
-            let copied = piece.copy_to(room);
-            piece = piece.split_at(copied).1;
-            room = room.split_at(copied).1;
-        }
-    }
-    true
 }
