@@ -117,21 +117,18 @@ fn direction(now: &DirectionStats, before: Option<(&DirectionStats, u64)>) -> St
 
 /// Packets per notification, the windows, and why they are what they are.
 fn pacing(port: &PortStats) -> String {
-    let per = |packets: u64, notifications: u64| {
-        units::approximate(packets) / units::approximate(notifications.max(1))
-    };
     let mut lines = Vec::new();
-    for direction in &port.pacing {
-        let ratio = match direction.direction.as_str() {
-            "calls" => per(port.to_guest.packets, port.to_guest.calls),
-            "returns" => per(port.from_guest.packets, port.from_guest.calls),
-            _ => per(port.from_guest.packets, port.from_guest.kicks),
-        };
-        let timer_us = units::approximate(direction.timer_ns) / 1000.0;
+    for pace in &port.pacing {
+        let notifications = units::approximate(pace.notifications.max(1));
+        let ratio = units::approximate(pace.packets) / notifications;
+        let timer_us = units::approximate(pace.timer_ns) / 1000.0;
         lines.push(format!(
-            "{}: {ratio:.1} packets each\n  window {}, {timer_us:.0} µs: {}",
-            direction.direction, direction.window, direction.cause
+            "{} {}: {ratio:.1} packets each\n  window {}, {timer_us:.0} µs: {}",
+            pace.queue, pace.direction, pace.window, pace.cause
         ));
+    }
+    if port.refused_commands > 0 {
+        lines.push(format!("{} commands refused", units::count(port.refused_commands)));
     }
     lines.join("\n")
 }
@@ -165,9 +162,10 @@ mod tests {
             "1,000,000 packets",
             "1.00 GB",
             "to guest, no_room: 7",
-            "calls: 500000.0 packets each",
+            "receiveq1 calls: 500000.0 packets each",
             "window 8, 31 µs: windows fill",
             "worker 0: polling, 12 wake-ups/s, polling 2.5 % of the time, 250 system calls per 1,000",
+            "3 commands refused",
         ];
         for words in wanted {
             assert!(text.contains(words), "{words} in\n{text}");

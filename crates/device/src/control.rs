@@ -1,6 +1,6 @@
 //! controlq: every command is answered, because a guest that gets no answer waits for ever.
 
-use ringway_net::{Ack, CONTROL_LEN_MAX, ControlState, Negotiated, answer};
+use ringway_net::{Ack, Answer, CONTROL_LEN_MAX, ControlState, Negotiated, answer};
 use ringway_virtq::{Arm, Broken, DeviceQueue, Elements, Regions, Why};
 
 /// The device side of the controlq.
@@ -11,12 +11,13 @@ pub struct ControlQueue<Q> {
     negotiated: Negotiated,
     elements: Elements,
     broken: Option<Why>,
+    refused: u64,
 }
 
 impl<Q: DeviceQueue> ControlQueue<Q> {
     /// Wraps a started queue.
     pub fn new(queue: Q, regions: Regions, negotiated: Negotiated) -> Self {
-        Self { queue, regions, negotiated, elements: Elements::new(), broken: None }
+        Self { queue, regions, negotiated, elements: Elements::new(), broken: None, refused: 0 }
     }
 
     /// Answers all waiting commands, at most one ring's worth; `true`: the guest wants a call.
@@ -52,6 +53,11 @@ impl<Q: DeviceQueue> ControlQueue<Q> {
         self.broken
     }
 
+    /// Commands that were answered with an error.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
     /// The ring itself, to ask for its position or to rebind it.
     pub fn queue(&mut self) -> &mut Q {
         &mut self.queue
@@ -76,18 +82,36 @@ impl<Q: DeviceQueue> ControlQueue<Q> {
         let mut next = self.queue.cursor();
         let found = self.queue.peek(&mut next, &self.regions, &mut self.elements);
         let Some(head) = found.map_err(|broken| broken.0)? else { return Ok(false) };
-        let Some(&ack_at) = self.elements.writable().first() else {
+        if self.elements.writable().is_empty() {
             return Err(Why::WrongDirection);
-        };
+        }
         let mut command = [0; CONTROL_LEN_MAX];
-        let ack = match self.copy_command(&mut command) {
+        let mut answer = match self.copy_command(&mut command) {
             Some(len) => answer(&command[..len], state, &self.negotiated),
-            None => Ack::Err,
+            None => Answer { result: None, ack: Ack::Err },
         };
-        ack_at.write(0, &[ack.raw()]);
+        let room: usize = self.elements.writable().iter().map(|piece| piece.len()).sum();
+        if room <= answer.result.map_or(0, |result| result.len()) {
+            answer = Answer { result: None, ack: Ack::Err };
+        }
+        self.refused += u64::from(answer.ack == Ack::Err);
+        let written = self.write_answer(answer);
         self.queue.pop_to(next);
-        self.queue.add_used(head, 1);
+        self.queue.add_used(head, written);
         Ok(true)
+    }
+
+    /// Writes the result, if there is one, and the acknowledgement behind it; how many bytes.
+    fn write_answer(&self, Answer { result, ack }: Answer) -> u32 {
+        let bytes = result.iter().flatten().copied().chain([ack.raw()]);
+        let pieces = self.elements.writable().iter();
+        let places = pieces.flat_map(|piece| (0..piece.len()).map(move |at| (piece, at)));
+        let mut written = 0;
+        for ((piece, at), byte) in places.zip(bytes) {
+            piece.write(at, &[byte]);
+            written += 1;
+        }
+        written
     }
 
     /// Copies the readable bytes out; `None` when the command is longer than any we know.

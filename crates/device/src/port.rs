@@ -90,6 +90,8 @@ pub struct GuestPort<Q> {
     /// What the guest has set through the controlq.
     pub control_state: ControlState,
     counters: [Counters; 2],
+    /// Of controlqs that have stopped.
+    refused_commands: u64,
 }
 
 impl<Q: DeviceQueue> GuestPort<Q> {
@@ -101,6 +103,7 @@ impl<Q: DeviceQueue> GuestPort<Q> {
             control: None,
             control_state,
             counters,
+            refused_commands: 0,
         }
     }
 
@@ -124,6 +127,9 @@ impl<Q: DeviceQueue> GuestPort<Q> {
 
     fn stop(&mut self, queue: Queue) -> Option<Position> {
         self.counters = self.counters();
+        if queue == Queue::Control {
+            self.refused_commands = self.refused_commands();
+        }
         match queue {
             Queue::ToGuest => self.to_guest.take().map(|mut queue| {
                 queue.flush();
@@ -216,6 +222,10 @@ impl<Q: DeviceQueue> GuestPort<Q> {
             self.to_guest.as_ref().map_or(self.counters[0], |queue| queue.counters),
             self.from_guest.as_ref().map_or(self.counters[1], |queue| queue.counters),
         ]
+    }
+
+    fn refused_commands(&self) -> u64 {
+        self.refused_commands + self.control.as_ref().map_or(0, ControlQueue::refused)
     }
 
     fn broken(&self, queue: Queue) -> Option<Why> {
@@ -341,6 +351,16 @@ impl AnyGuestPort {
             port.control_state = state;
             port.apply_control_state();
         });
+    }
+
+    /// The first so many queue pairs of the guest run: only they can be set.
+    pub fn set_running_pairs(&mut self, pairs: u16) {
+        either!(self, port => port.control_state.running_pairs = pairs);
+    }
+
+    /// Commands of the guest that were answered with an error.
+    pub fn refused_commands(&self) -> u64 {
+        either!(self, port => port.refused_commands())
     }
 
     /// Counters to and from the guest.

@@ -147,6 +147,7 @@ both_formats!(
     a_writable_element_of_the_transmitq_is_read_and_never_written,
     an_offload_that_was_not_negotiated_cannot_be_sent,
     spec_5_1_6_5_every_command_is_answered,
+    spec_1_3_5_1_6_5_7_a_result_comes_before_its_acknowledgement,
     an_acknowledgement_that_cannot_be_written_breaks_the_controlq,
     spec_5_1_6_4_the_hash_stands_behind_the_header,
 );
@@ -445,6 +446,42 @@ fn spec_5_1_6_5_every_command_is_answered<D: DriverQueue, Q: DeviceQueue>() {
         assert_eq!(bench.all_used(), [Used { id: BufferId(0), len: 1 }]);
         assert_eq!(bench.read(DATA_AT + 4096, 1), [ack], "command {:?}…", &command[..1]);
         assert_eq!(state.mac, after);
+    }
+}
+
+/// The result of a question lies before the acknowledgement, in however many pieces.
+fn spec_1_3_5_1_6_5_7_a_result_comes_before_its_acknowledgement<D: DriverQueue, Q: DeviceQueue>() {
+    let limits = [16, 0, 0, 0, 50, 0, 0, 0];
+    let set = [&[6, 1][..], &limits].concat();
+    let (question, beyond) = ([6, 3, 0, 0, 0, 0], [6, 3, 2, 0, 0, 0]);
+    let answer = |bytes: [u8; 8], ack| [&bytes[..], &[ack]].concat();
+    for (question, pieces, expected, refused) in [
+        (question, &[9][..], answer(limits, 0), 0),
+        (question, &[3, 5, 1], answer(limits, 0), 0),
+        (question, &[8, 40], answer(limits, 0), 0),
+        (beyond, &[9], answer([0; 8], 1), 1),
+        (question, &[8], vec![1], 1),
+    ] {
+        let mut bench =
+            Bench::<D>::new(Features::CTRL_VQ | Features::NOTF_COAL | Features::VQ_NOTF_COAL);
+        let mut control = ControlQueue::<Q>::new(bench.device(), bench.regions(), bench.negotiated);
+        let mut state = ControlState::new(MacAddress::ZERO, &bench.negotiated);
+        bench.write(DATA_AT, &set);
+        bench.write(DATA_AT + 2048, &question);
+        let first = [(DATA_AT, set.len() as u32)];
+        bench.driver.add(&first, &[(DATA_AT + 1024, 1)], BufferId(0)).unwrap();
+        let (mut writable, mut at) = (Vec::new(), DATA_AT + 4096);
+        for &len in pieces {
+            writable.push((at, len));
+            at += u64::from(len);
+        }
+        bench.driver.add(&[(DATA_AT + 2048, 6)], &writable, BufferId(1)).unwrap();
+        bench.driver.publish();
+        assert!(control.visit(&mut state));
+        let used = bench.all_used();
+        assert_eq!(used[1].len, expected.len() as u32, "{pieces:?}");
+        assert_eq!(bench.read(DATA_AT + 4096, expected.len()), expected, "{pieces:?}");
+        assert_eq!(control.refused(), refused);
     }
 }
 

@@ -7,6 +7,7 @@
 //! Limits: one command in flight; the caller kicks and waits.
 
 use ringway_net::Features;
+use ringway_net::notify::CoalesceLimits;
 use ringway_virtq::{Broken, BufferId, DriverQueue};
 
 use crate::{Arena, ArenaFull, ControlCommand, Part};
@@ -15,8 +16,14 @@ use crate::{Arena, ArenaFull, ControlCommand, Part};
 const DATA_LEN_MAX: u32 = 4096;
 /// Class and command.
 const HEAD_LEN: u32 = 2;
-/// Where the device writes its answer.
-const ACK_AT: u32 = HEAD_LEN + DATA_LEN_MAX;
+/// Where the device writes the result of a command that has one.
+const RESULT_AT: u32 = HEAD_LEN + DATA_LEN_MAX;
+/// Bytes of the only result there is.
+const RESULT_LEN: u32 = 8;
+/// Where the device writes its answer, right behind the result.
+const ACK_AT: u32 = RESULT_AT + RESULT_LEN;
+/// A command and its number: `VIRTIO_NET_CTRL_NOTF_COAL_VQ_GET`, the only one with a result.
+const HAS_RESULT: (u8, u8) = (6, 3);
 /// What the answer byte holds until the device has written it; neither OK (0) nor error (1).
 const ACK_UNWRITTEN: u8 = 0xff;
 /// Longest wait for an answer, in microseconds.
@@ -89,7 +96,7 @@ impl<Q: DriverQueue> Control<Q> {
         let (memory, mut at) = (self.part.memory, HEAD_LEN as usize);
         let mut fits = true;
         let counted = command.data(|piece| {
-            fits &= at + piece.len() <= ACK_AT as usize;
+            fits &= at + piece.len() <= RESULT_AT as usize;
             if fits {
                 memory.write(at, piece);
                 at += piece.len();
@@ -100,8 +107,8 @@ impl<Q: DriverQueue> Control<Q> {
         }
         self.deadline_us = now_us.saturating_add(ANSWER_LIMIT_US);
         let (class, number) = command.code();
-        // At most ACK_AT.
-        let len = u32::try_from(at).unwrap_or(ACK_AT) - HEAD_LEN;
+        // At most RESULT_AT.
+        let len = u32::try_from(at).unwrap_or(RESULT_AT) - HEAD_LEN;
         Ok(self.add(class, number, len))
     }
 
@@ -150,6 +157,14 @@ impl<Q: DriverQueue> Control<Q> {
         Ok(Some(ack[0]))
     }
 
+    /// What the device has answered to [`ControlCommand::ReadCoalescing`]; only after
+    /// [`Answer::Ok`], and until the next command.
+    pub fn coalescing(&self) -> CoalesceLimits {
+        let mut bytes = [0; CoalesceLimits::LEN];
+        self.part.memory.read(RESULT_AT as usize, &mut bytes);
+        CoalesceLimits::decode(bytes)
+    }
+
     fn check_idle(&self) -> Result<(), ControlFailure> {
         if self.in_flight { Err(ControlFailure::InFlight) } else { Ok(()) }
     }
@@ -161,7 +176,11 @@ impl<Q: DriverQueue> Control<Q> {
         let at = self.part.device_address;
         let readable = [(at, HEAD_LEN), (at + u64::from(HEAD_LEN), len)];
         let readable = if len == 0 { &readable[..1] } else { &readable[..] };
-        let writable = [(at + u64::from(ACK_AT), 1)];
+        let (result_at, writable_len) = match (class, command) == HAS_RESULT {
+            true => (RESULT_AT, RESULT_LEN + 1),
+            false => (ACK_AT, 1),
+        };
+        let writable = [(at + u64::from(result_at), writable_len)];
         let added = self.queue.add(readable, &writable, BufferId(0));
         assert!(added.is_ok(), "an empty control queue has room for one command");
         self.in_flight = true;

@@ -4,6 +4,7 @@
 //! Limits: steering tables and hash configurations have no command here; automatic steering is
 //! what this driver uses.
 
+use ringway_net::notify::CoalesceLimits;
 use ringway_net::{Features, MacAddress, ReceiveMode};
 
 /// Bytes of a MAC address.
@@ -32,21 +33,14 @@ pub enum ControlCommand<'a> {
     /// Which negotiated receive offloads are on (`VIRTIO_NET_CTRL_GUEST_OFFLOADS_SET`).
     GuestOffloads(Features),
     /// When to call about sent packets (`VIRTIO_NET_CTRL_NOTF_COAL_TX_SET`).
-    CoalesceTransmit(Coalescing),
+    CoalesceTransmit(CoalesceLimits),
     /// When to call about received packets (`VIRTIO_NET_CTRL_NOTF_COAL_RX_SET`).
-    CoalesceReceive(Coalescing),
+    CoalesceReceive(CoalesceLimits),
     /// When to call about one queue (`VIRTIO_NET_CTRL_NOTF_COAL_VQ_SET`).
-    CoalesceQueue(u16, Coalescing),
-}
-
-/// A call after so many packets or so much time, whichever comes first, counted from the first
-/// packet; 0 in either: a call for each packet (virtio 1.2 §5.1.6.5.9).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Coalescing {
-    /// Packets.
-    pub max_packets: u32,
-    /// Microseconds.
-    pub max_usecs: u32,
+    CoalesceQueue(u16, CoalesceLimits),
+    /// What counts for one queue (`VIRTIO_NET_CTRL_NOTF_COAL_VQ_GET`): then
+    /// [`Control::coalescing`](crate::Control::coalescing).
+    ReadCoalescing(u16),
 }
 
 impl ControlCommand<'_> {
@@ -67,6 +61,7 @@ impl ControlCommand<'_> {
             Self::CoalesceTransmit(_) => (6, 0),
             Self::CoalesceReceive(_) => (6, 1),
             Self::CoalesceQueue(..) => (6, 2),
+            Self::ReadCoalescing(_) => (6, 3),
         }
     }
 
@@ -84,7 +79,7 @@ impl ControlCommand<'_> {
             Self::QueuePairs(_) => Features::MQ,
             Self::GuestOffloads(_) => Features::CTRL_GUEST_OFFLOADS,
             Self::CoalesceTransmit(_) | Self::CoalesceReceive(_) => Features::NOTF_COAL,
-            Self::CoalesceQueue(..) => Features::VQ_NOTF_COAL,
+            Self::CoalesceQueue(..) | Self::ReadCoalescing(_) => Features::VQ_NOTF_COAL,
         }
     }
 
@@ -108,6 +103,10 @@ impl ControlCommand<'_> {
             Self::CoalesceTransmit(limits) | Self::CoalesceReceive(limits) => {
                 write(&limits.encode());
             }
+            Self::ReadCoalescing(queue) => {
+                write(&queue.to_le_bytes());
+                write(&[0; 2]);
+            }
             Self::CoalesceQueue(queue, limits) => {
                 write(&queue.to_le_bytes());
                 write(&[0; 2]);
@@ -118,20 +117,11 @@ impl ControlCommand<'_> {
     }
 }
 
-impl Coalescing {
-    fn encode(self) -> [u8; 8] {
-        let mut bytes = [0; 8];
-        bytes[..4].copy_from_slice(&self.max_packets.to_le_bytes());
-        bytes[4..].copy_from_slice(&self.max_usecs.to_le_bytes());
-        bytes
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::vec::Vec;
 
-    use ringway_net::Command;
+    use ringway_net::{Command, QueueKind};
 
     use super::*;
 
@@ -146,6 +136,8 @@ mod tests {
         let macs = [1, 2, 3].map(MacAddress::local);
         let (unicast, multicast) = macs.split_at(2);
         let offloads = Features::GUEST_CSUM | Features::GUEST_TSO4;
+        let limits = CoalesceLimits { max_packets: 16, max_usecs: 50 };
+        let (receive, transmit) = (QueueKind::Receive, QueueKind::Transmit);
         for (ours, expected) in [
             (ControlCommand::Mac(macs[0]), Command::SetMac(macs[0])),
             (ControlCommand::Vlan(17, true), Command::SetVlan(17, true)),
@@ -153,6 +145,10 @@ mod tests {
             (ControlCommand::AcknowledgeAnnouncement, Command::AcknowledgeAnnouncement),
             (ControlCommand::QueuePairs(4), Command::SetQueuePairs(4)),
             (ControlCommand::GuestOffloads(offloads), Command::SetGuestOffloads(offloads)),
+            (ControlCommand::CoalesceTransmit(limits), Command::SetCoalescing(transmit, limits)),
+            (ControlCommand::CoalesceReceive(limits), Command::SetCoalescing(receive, limits)),
+            (ControlCommand::CoalesceQueue(5, limits), Command::SetQueueCoalescing(5, limits)),
+            (ControlCommand::ReadCoalescing(5), Command::ReadQueueCoalescing(5)),
         ] {
             let ((class, command), data) = (ours.code(), data(&ours));
             assert_eq!(Command::parse(class, command, &data), Some(expected), "{ours:?}");
@@ -175,7 +171,7 @@ mod tests {
 
     #[test]
     fn coalescing_is_laid_out_as_specified() {
-        let limits = Coalescing { max_packets: 0x0102, max_usecs: 0x0304 };
+        let limits = CoalesceLimits { max_packets: 0x0102, max_usecs: 0x0304 };
         let ours = ControlCommand::CoalesceQueue(5, limits);
         assert_eq!(data(&ours), [5, 0, 0, 0, 2, 1, 0, 0, 4, 3, 0, 0]);
         assert_eq!(ours.code(), (6, 2));

@@ -50,7 +50,7 @@ pub use bring_up::{
     BringUpError, BroughtUp, QueuePair, QueueSet, Queues, Started, Wanted, bring_up, read_config,
 };
 pub use control::{ANSWER_LIMIT_US, Answer, Control, ControlFailure};
-pub use control_command::{Coalescing, ControlCommand};
+pub use control_command::ControlCommand;
 pub use device_state::{ConfigChange, DeviceState};
 pub use driver::{DriverOptions, NetDriver};
 pub use mmio::{MmioDoorbell, MmioError, MmioTransport, Registers};
@@ -58,6 +58,7 @@ pub use pci::{
     ConfigSpace, Ecam, FunctionAddress, PciDoorbell, PciError, PciTransport, net_functions,
 };
 pub use received::{FRAGMENTS_MAX, Held, LINEAR_LEN_MAX, Received};
+pub use ringway_net::notify::CoalesceLimits;
 pub use rx::{ELEMENTS_PER_BUFFER_MAX, NetRx};
 pub use rx_buffer::{RxBufferSizer, RxScheme};
 pub use rx_options::RxOptions;

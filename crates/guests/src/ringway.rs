@@ -168,6 +168,23 @@ impl fmt::Display for Port {
     }
 }
 
+/// How one direction of a queue is paced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pacing {
+    /// Packets that may pass before the other side is told.
+    pub window: u64,
+    /// How long one waits for that, in microseconds.
+    pub timer_us: u64,
+    /// Why.
+    pub cause: String,
+}
+
+impl fmt::Display for Pacing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} packets, {} µs: {}", self.window, self.timer_us, self.cause)
+    }
+}
+
 /// The two directions of a port.
 #[derive(Debug, Clone, Copy)]
 pub enum Way {
@@ -216,6 +233,27 @@ impl Port {
     /// Packets dropped so far for one reason.
     pub fn dropped(&self, way: Way, reason: &str) -> u64 {
         self.direction(way)["drops"][reason].as_u64().unwrap_or(0)
+    }
+
+    /// How one direction of its first queue pair is paced: `calls`, `returns` or `kicks`.
+    ///
+    /// # Errors
+    /// No queue runs.
+    pub fn pacing(&self, direction: &str) -> anyhow::Result<Pacing> {
+        let all = self.0["pacing"].as_array().map_or(&[][..], Vec::as_slice);
+        let one = all.iter().find(|one| one["direction"] == direction);
+        let one = one.with_context(|| format!("no {direction}: {}", self.0))?;
+        let number = |key: &str| one[key].as_u64().unwrap_or(0);
+        Ok(Pacing {
+            window: number("window"),
+            timer_us: number("timer_ns") / 1000,
+            cause: one["cause"].as_str().unwrap_or_default().to_string(),
+        })
+    }
+
+    /// Commands of the guest that were answered with an error.
+    pub fn refused_commands(&self) -> u64 {
+        self.0["refused_commands"].as_u64().unwrap_or(0)
     }
 
     /// Whether a front-end is connected, or the tap open.

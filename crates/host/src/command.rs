@@ -257,6 +257,8 @@ pub struct PortSnapshot {
     pub mac: Option<MacAddress>,
     /// How its queues are paced; empty for a tap.
     pub pacing: Vec<PaceSnapshot>,
+    /// Commands of the guest that were answered with an error.
+    pub refused_commands: u64,
 }
 
 impl QueueFds {

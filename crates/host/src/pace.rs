@@ -5,10 +5,14 @@
 //! back, and kicks of the transmitq. A plan that waits leaves a moment at which the worker comes
 //! back; the worker sleeps until the first of them at most.
 //!
+//! A guest that has set coalescing is called as it said, whatever the port's policy is: they are
+//! its interrupts. How it kicks is still the policy's business.
+//!
 //! Limits: the moment is kept to the worker's timer slack and to the length of a visit.
 
-use ringway_device::Queue;
-use ringway_net::notify::{Cause, Nanos, Notifier, Policy, Side, Visit};
+use ringway_device::{Queue, QueueId};
+use ringway_net::notify::{Cause, Coalesce, CoalesceLimits, Nanos, Notifier, Policy, Side, Visit};
+use ringway_net::{CoalesceScope, Coalescing, Counters};
 use ringway_virtq::Arm;
 
 use crate::clock::now_ns;
@@ -20,8 +24,14 @@ const STREAM_PACKETS: u32 = 4;
 /// What a guest's directions are doing, for statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PaceSnapshot {
-    /// Which direction.
+    /// Which queue.
+    pub queue: QueueId,
+    /// Which direction of it: `calls` for packets, `returns` for used transmit buffers, `kicks`.
     pub direction: &'static str,
+    /// Packets so far that this is about.
+    pub packets: u64,
+    /// Notifications so far.
+    pub notifications: u64,
     /// Packets that may pass before the other side is told.
     pub window: u32,
     /// How long at most anything waits for the window to fill, in nanoseconds.
@@ -35,9 +45,34 @@ pub struct PaceSnapshot {
 struct Direction {
     notifier: Notifier,
     wake_at: Option<Nanos>,
+    /// The guest's own limits, which the notifier then follows.
+    asked: Option<(CoalesceLimits, CoalesceScope)>,
 }
 
 impl Direction {
+    fn new(notifier: Notifier) -> Self {
+        Self { notifier, wake_at: None, asked: None }
+    }
+
+    /// Follows the guest's limits from now on; `true`: what was held back must be told now.
+    fn ask(&mut self, asked: Option<(CoalesceLimits, CoalesceScope)>, size: u16) -> bool {
+        if asked == self.asked {
+            return false;
+        }
+        self.asked = asked;
+        let Some((limits, _)) = asked else { return false };
+        self.notifier = Notifier::Coalesce(Coalesce::new(limits, size));
+        self.wake_at.take().is_some()
+    }
+
+    fn cause(&self) -> Cause {
+        match self.asked {
+            None => self.notifier.cause(),
+            Some((_, CoalesceScope::All)) => Cause::Guest,
+            Some((_, CoalesceScope::One)) => Cause::GuestQueue,
+        }
+    }
+
     fn is_due(&self, now: Nanos) -> bool {
         self.wake_at.is_some_and(|wake_at| wake_at <= now)
     }
@@ -61,6 +96,8 @@ pub(crate) struct Pace {
     kicks: Direction,
     /// Packets taken from the guest since its queue was last idle.
     taken: u32,
+    /// Entries of the receiveq and of the transmitq.
+    sizes: [u16; 2],
 }
 
 /// How a visit of a port went, for whoever is told about it.
@@ -97,25 +134,28 @@ pub(crate) struct Flushed {
 
 impl Pace {
     pub(crate) fn new(policy: Policy) -> Self {
-        let new = |notifier| Direction { notifier, wake_at: None };
         Self {
             policy,
-            calls: new(Notifier::new(policy, 1)),
-            returns: new(Notifier::for_returns(policy, 1)),
-            kicks: new(Notifier::new(policy, 1)),
+            calls: Direction::new(Notifier::new(policy, 1)),
+            returns: Direction::new(Notifier::for_returns(policy, 1)),
+            kicks: Direction::new(Notifier::new(policy, 1)),
             taken: 0,
+            sizes: [1; 2],
         }
     }
 
     /// A queue of `size` entries starts: nothing is known about its traffic.
     pub(crate) fn start(&mut self, queue: Queue, size: u16) {
-        let new = |notifier| Direction { notifier, wake_at: None };
         match queue {
-            Queue::ToGuest => self.calls = new(Notifier::new(self.policy, size)),
+            Queue::ToGuest => {
+                self.calls = Direction::new(Notifier::new(self.policy, size));
+                self.sizes[0] = size;
+            }
             Queue::FromGuest => {
-                self.returns = new(Notifier::for_returns(self.policy, size));
-                self.kicks = new(Notifier::new(self.policy, size));
+                self.returns = Direction::new(Notifier::for_returns(self.policy, size));
+                self.kicks = Direction::new(Notifier::new(self.policy, size));
                 self.taken = 0;
+                self.sizes[1] = size;
             }
             Queue::Control => {}
         }
@@ -128,6 +168,16 @@ impl Pace {
             Queue::FromGuest => (self.returns.wake_at, self.kicks.wake_at) = (None, None),
             Queue::Control => {}
         }
+    }
+
+    /// What the guest has set for its queue pair number `pair`; which queues must be told now of
+    /// what was held back.
+    fn ask(&mut self, coalescing: &Coalescing, pair: u16) -> [(Queue, bool); 2] {
+        let [to, from] = [2 * pair, 2 * pair + 1].map(|queue| coalescing.of(queue));
+        [
+            (Queue::ToGuest, self.calls.ask(to, self.sizes[0])),
+            (Queue::FromGuest, self.returns.ask(from, self.sizes[1])),
+        ]
     }
 
     /// `moved` packets were published in a queue; `true`: ask whether the guest wants a call.
@@ -170,13 +220,21 @@ impl Pace {
         all.into_iter().flatten().min()
     }
 
-    pub(crate) fn snapshot(&self) -> [PaceSnapshot; 3] {
-        let named = [("calls", &self.calls), ("returns", &self.returns), ("kicks", &self.kicks)];
-        named.map(|(direction, Direction { notifier, .. })| PaceSnapshot {
-            direction,
-            window: notifier.window(),
-            timer_ns: notifier.timer_ns(),
-            cause: notifier.cause(),
+    /// What the queues of the pair number `pair` are doing, of which this was counted.
+    pub(crate) fn snapshot(&self, pair: u16, to: &Counters, from: &Counters) -> [PaceSnapshot; 3] {
+        let all = [
+            (Queue::ToGuest, "calls", &self.calls, (to.packets, to.calls)),
+            (Queue::FromGuest, "returns", &self.returns, (from.packets, from.calls)),
+            (Queue::FromGuest, "kicks", &self.kicks, (from.packets, from.kicks)),
+        ];
+        all.map(|(queue, name, direction, (packets, notifications))| PaceSnapshot {
+            queue: QueueId { pair, queue },
+            direction: name,
+            packets,
+            notifications,
+            window: direction.notifier.window(),
+            timer_ns: direction.notifier.timer_ns(),
+            cause: direction.cause(),
         })
     }
 }
@@ -194,6 +252,17 @@ impl GuestEnd {
                 && moved >= STREAM_PACKETS
                 && self.pace.kicks.wake_at.is_some(),
         }
+    }
+
+    /// Follows what the guest has set for its queue pair number `pair`; `true`: see
+    /// [`Flushed::call_again`].
+    pub(crate) fn follow_coalescing(&mut self, pair: u16) -> bool {
+        let mut call_again = false;
+        for (queue, is_held) in self.pace.ask(&self.queues.control_state().coalescing, pair) {
+            let calls = is_held && self.queues.must_call(queue);
+            call_again |= calls && self.wires[queue as usize].call();
+        }
+        call_again
     }
 
     /// Makes everything visible and notifies whatever the policy says: the queue stops.

@@ -83,6 +83,7 @@ impl Worker {
         wires.call = fds.call;
         wires.error = fds.error;
         self.set_kick(id, queue, fds.kick);
+        self.follow_coalescing(id);
         self.refresh_tap_offloads();
         self.after_start(id, queue);
         Ok(())

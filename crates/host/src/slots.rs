@@ -4,6 +4,8 @@
 //! further one as many on as there are workers; each is in a slot. What the control thread and the
 //! guest say about pairs is put together here, so that the data path only looks it up.
 
+use std::time::Instant;
+
 use ringway_net::{ControlState, FromPair, Steering};
 use ringway_switch::{PORTS_MAX, PortId};
 
@@ -97,6 +99,11 @@ impl Worker {
     pub(crate) fn set_pairs(&mut self, port: PortId, running: u16, has_control: bool) {
         let first = self.slot(port);
         (first.running_pairs, first.has_control) = (running, has_control);
+        for slot in self.slots_of(port) {
+            if let Some(guest) = self.guest(slot) {
+                guest.queues.set_running_pairs(running);
+            }
+        }
         self.refresh_steering(port);
     }
 
@@ -106,8 +113,17 @@ impl Worker {
             if let Some(guest) = self.guest(slot) {
                 guest.queues.set_control_state(state.clone());
             }
+            self.follow_coalescing(slot);
         }
         self.refresh_steering(port);
+    }
+
+    /// The guest has said how seldom it wants to be called, perhaps before this queue started.
+    pub(crate) fn follow_coalescing(&mut self, slot: PortId) {
+        let pair = self.at(slot).pair.pair;
+        if self.guest(slot).is_some_and(|guest| guest.follow_coalescing(pair)) {
+            self.second_calls.expect(Instant::now());
+        }
     }
 
     /// The guest has set something: it is true for all its queues.

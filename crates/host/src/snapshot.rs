@@ -18,6 +18,7 @@ pub(crate) fn snapshot(port: &Port) -> Option<PortSnapshot> {
             broken: Vec::new(),
             mac: None,
             pacing: Vec::new(),
+            refused_commands: 0,
         },
         End::Guest(guest) => guest_snapshot(port, guest),
     };
@@ -47,6 +48,7 @@ fn guest_snapshot(port: &Port, guest: &GuestEnd) -> PortSnapshot {
         running: running.collect(),
         broken: broken.collect(),
         mac: Some(queues.control_state().mac),
-        pacing: guest.pace.snapshot().to_vec(),
+        pacing: guest.pace.snapshot(pair, &to_end, &from_end).to_vec(),
+        refused_commands: queues.refused_commands(),
     }
 }

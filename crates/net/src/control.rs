@@ -3,6 +3,8 @@
 //! Pure: bytes in, one acknowledgement out. Every command gets an answer, because a guest waits
 //! for it in its boot; what is unknown, malformed or not negotiated is refused with an error.
 
+use crate::coalesce_commands::{self, Coalescing, QueueKind};
+use crate::notify::CoalesceLimits;
 use crate::queue_commands::{self, SetHash, SetSteering};
 use crate::receive_filter::{FILTER_LEN, ReceiveFilter, ReceiveMode};
 use crate::{Features, MacAddress, Negotiated, Packet, ReceiveHash, RssTable};
@@ -43,6 +45,16 @@ const HASH_CONFIG: u8 = 2;
 const CLASS_GUEST_OFFLOADS: u8 = 5;
 /// `VIRTIO_NET_CTRL_GUEST_OFFLOADS_SET`
 const GUEST_OFFLOADS_SET: u8 = 0;
+/// `VIRTIO_NET_CTRL_NOTF_COAL`
+const CLASS_COALESCING: u8 = 6;
+/// `VIRTIO_NET_CTRL_NOTF_COAL_TX_SET`
+const COALESCE_TRANSMIT: u8 = 0;
+/// `VIRTIO_NET_CTRL_NOTF_COAL_RX_SET`
+const COALESCE_RECEIVE: u8 = 1;
+/// `VIRTIO_NET_CTRL_NOTF_COAL_VQ_SET`
+const COALESCE_QUEUE: u8 = 2;
+/// `VIRTIO_NET_CTRL_NOTF_COAL_VQ_GET`
+const COALESCE_QUEUE_READ: u8 = 3;
 
 /// The one byte that answers a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +102,22 @@ pub enum Command<'a> {
     SetSteering(SetSteering<'a>),
     /// Report hashes, steer automatically (`VIRTIO_NET_CTRL_MQ_HASH_CONFIG`, §5.1.6.5.6.4).
     SetHash(SetHash<'a>),
+    /// Call about all queues of a kind so seldom (`VIRTIO_NET_CTRL_NOTF_COAL_TX_SET` and
+    /// `_RX_SET`, §5.1.6.5.6).
+    SetCoalescing(QueueKind, CoalesceLimits),
+    /// Call about one queue so seldom (`VIRTIO_NET_CTRL_NOTF_COAL_VQ_SET`).
+    SetQueueCoalescing(u16, CoalesceLimits),
+    /// What counts for this queue? (`VIRTIO_NET_CTRL_NOTF_COAL_VQ_GET`)
+    ReadQueueCoalescing(u16),
+}
+
+/// What a guest is answered, in the order in which it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// The result of a command that has one; meaningless when it was refused.
+    pub result: Option<[u8; CoalesceLimits::LEN]>,
+    /// Whether it was done.
+    pub ack: Ack,
 }
 
 /// Addresses as they lie in a command, one behind the other.
@@ -148,6 +176,24 @@ impl<'a> Command<'a> {
             }
             (CLASS_QUEUES, RSS_CONFIG) => SetSteering::parse(data).map(Self::SetSteering),
             (CLASS_QUEUES, HASH_CONFIG) => SetHash::parse(data).map(Self::SetHash),
+            (CLASS_COALESCING, number) => Self::parse_coalescing(number, data),
+            _ => None,
+        }
+    }
+
+    fn parse_coalescing(number: u8, data: &'a [u8]) -> Option<Self> {
+        let set = |kind| Some(Self::SetCoalescing(kind, CoalesceLimits::parse(data)?));
+        match number {
+            COALESCE_TRANSMIT => set(QueueKind::Transmit),
+            COALESCE_RECEIVE => set(QueueKind::Receive),
+            COALESCE_QUEUE => {
+                let (queue, limits) = coalesce_commands::parse_queue(data)?;
+                Some(Self::SetQueueCoalescing(queue, CoalesceLimits::parse(limits)?))
+            }
+            COALESCE_QUEUE_READ => {
+                let (queue, rest) = coalesce_commands::parse_queue(data)?;
+                rest.is_empty().then_some(Self::ReadQueueCoalescing(queue))
+            }
             _ => None,
         }
     }
@@ -168,10 +214,14 @@ pub struct ControlState {
     pub queue_pairs_max: u16,
     /// Pairs that the guest uses.
     pub queue_pairs: u16,
+    /// The first so many of the device's pairs run.
+    pub running_pairs: u16,
     /// How received packets are hashed for the guest's eyes, if it asked for that.
     pub hash: Option<ReceiveHash>,
     /// How received packets are spread over the pairs, if the guest decides that.
     pub rss: Option<RssTable>,
+    /// How seldom the guest wants to be called.
+    pub coalescing: Coalescing,
 }
 
 impl ControlState {
@@ -184,8 +234,10 @@ impl ControlState {
             announcements: 0,
             queue_pairs_max: 1,
             queue_pairs: 1,
+            running_pairs: u16::MAX,
             hash: None,
             rss: None,
+            coalescing: Coalescing::NOTHING,
         }
     }
 
@@ -243,15 +295,30 @@ impl ControlState {
             Command::SetQueuePairs(_) | Command::SetSteering(_) | Command::SetHash(_) => {
                 return queue_commands::carry_out(self, command, negotiated);
             }
+            Command::SetCoalescing(..)
+            | Command::SetQueueCoalescing(..)
+            | Command::ReadQueueCoalescing(_) => {
+                return coalesce_commands::carry_out(self, command, negotiated);
+            }
         }
         Some(())
     }
 }
 
 /// Carries out the command in `bytes` (all device-readable bytes of the buffer) on `state`.
-pub fn answer(bytes: &[u8], state: &mut ControlState, negotiated: &Negotiated) -> Ack {
-    let done = command_in(bytes).and_then(|command| state.carry_out(command, negotiated));
-    if done.is_some() { Ack::Ok } else { Ack::Err }
+pub fn answer(bytes: &[u8], state: &mut ControlState, negotiated: &Negotiated) -> Answer {
+    let command = command_in(bytes);
+    let done = command.and_then(|command| state.carry_out(command, negotiated));
+    let ack = if done.is_some() { Ack::Ok } else { Ack::Err };
+    // Where the acknowledgement is depends on the result, even when there is none to give.
+    let has_result = bytes.starts_with(&[CLASS_COALESCING, COALESCE_QUEUE_READ]);
+    let result = has_result.then(|| match (done, command) {
+        (Some(()), Some(Command::ReadQueueCoalescing(queue))) => {
+            state.coalescing.of(queue).map_or_else(CoalesceLimits::default, |of| of.0).encode()
+        }
+        _ => [0; CoalesceLimits::LEN],
+    });
+    Answer { result, ack }
 }
 
 fn command_in(bytes: &[u8]) -> Option<Command<'_>> {
@@ -268,6 +335,10 @@ mod tests {
     const ALL: Features = Features::OFFERED.union(Features::ON_REQUEST);
     const SET_MAC: [u8; 8] = [1, 1, 0x52, 0x54, 0, 0, 0, 2];
     const GROUP: MacAddress = MacAddress([1, 0, 0x5e, 1, 2, 3]);
+    /// After 16 packets or 50 microseconds.
+    const COALESCE: [u8; 8] = [16, 0, 0, 0, 50, 0, 0, 0];
+    /// Commands of a form that others have, too.
+    const OTHERS: [[u8; 2]; 2] = [[CLASS_VLAN, VLAN_DEL], [CLASS_COALESCING, COALESCE_QUEUE_READ]];
 
     fn before(features: Features) -> ControlState {
         ControlState::new(MacAddress::local(1), &Negotiated::new(features).unwrap())
@@ -275,7 +346,7 @@ mod tests {
 
     fn answered(bytes: &[u8], features: Features) -> (Ack, ControlState) {
         let mut state = before(features);
-        (answer(bytes, &mut state, &Negotiated::new(features).unwrap()), state)
+        (answer(bytes, &mut state, &Negotiated::new(features).unwrap()).ack, state)
     }
 
     fn command(class: u8, command: u8, data: &[u8]) -> Vec<u8> {
@@ -308,6 +379,12 @@ mod tests {
             (
                 command(CLASS_GUEST_OFFLOADS, GUEST_OFFLOADS_SET, &offloads),
                 Features::CTRL_GUEST_OFFLOADS,
+            ),
+            (command(CLASS_COALESCING, COALESCE_TRANSMIT, &COALESCE), Features::NOTF_COAL),
+            (command(CLASS_COALESCING, COALESCE_RECEIVE, &COALESCE), Features::NOTF_COAL),
+            (
+                command(CLASS_COALESCING, COALESCE_QUEUE, &[&[1, 0, 0, 0], &COALESCE[..]].concat()),
+                Features::VQ_NOTF_COAL,
             ),
         ])
     }
@@ -344,7 +421,7 @@ mod tests {
         for class in 0..=u8::MAX {
             for number in 0..=u8::MAX {
                 let is_known = |(bytes, _): &(Vec<u8>, _)| bytes[..2] == [class, number];
-                if known.iter().any(is_known) || [class, number] == [CLASS_VLAN, VLAN_DEL] {
+                if known.iter().any(is_known) || OTHERS.contains(&[class, number]) {
                     continue;
                 }
                 for (data, _) in &known {

@@ -199,6 +199,8 @@ impl Features {
         .union(Self::CTRL_VLAN)
         .union(Self::CTRL_GUEST_OFFLOADS)
         .union(Self::GUEST_ANNOUNCE)
+        .union(Self::NOTF_COAL)
+        .union(Self::VQ_NOTF_COAL)
         .union(Self::RING_PACKED)
         .union(Self::EVENT_IDX)
         .union(Self::INDIRECT_DESC)

@@ -10,6 +10,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod coalesce_commands;
 mod config;
 mod control;
 mod counters;
@@ -28,8 +29,9 @@ mod receive_filter;
 mod receive_hash;
 mod steering;
 
+pub use coalesce_commands::{CoalesceScope, Coalescing, QueueKind};
 pub use config::{CONFIG_LEN, NetConfig};
-pub use control::{Ack, CONTROL_LEN_MAX, Command, ControlState, MacTable, answer};
+pub use control::{Ack, Answer, CONTROL_LEN_MAX, Command, ControlState, MacTable, answer};
 pub use counters::{Counters, DropReason};
 pub use ethernet::{ETHERNET_HEADER_LEN, destination, source};
 pub use features::{FeatureError, Features};

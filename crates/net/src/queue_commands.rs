@@ -116,7 +116,7 @@ mod tests {
 
     fn answered(bytes: &[u8], features: Features) -> (Ack, ControlState) {
         let mut state = state();
-        (answer(bytes, &mut state, &Negotiated::new(features).unwrap()), state)
+        (answer(bytes, &mut state, &Negotiated::new(features).unwrap()).ack, state)
     }
 
     fn pairs_set(pairs: u16) -> Vec<u8> {
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!((ack, state.queue_pairs), (Ack::Ok, PAIRS_MAX));
         assert!(state.rss.is_some() && state.hash.is_some());
         let negotiated = Negotiated::new(ALL).unwrap();
-        assert_eq!(answer(&pairs_set(2), &mut state, &negotiated), Ack::Ok);
+        assert_eq!(answer(&pairs_set(2), &mut state, &negotiated).ack, Ack::Ok);
         assert!(state.rss.is_none() && state.hash.is_some());
         assert_eq!(state.queue_pairs, 2);
     }

@@ -157,7 +157,7 @@ fn control_constants() {
     let mut state = ControlState::new(MacAddress::local(1), &negotiated);
     let [class, command] = [net::VIRTIO_NET_CTRL_MAC, net::VIRTIO_NET_CTRL_MAC_ADDR_SET]
         .map(|n| u8::try_from(n).unwrap());
-    let ack = answer(&[class, command, 2, 0, 0, 0, 0, 9], &mut state, &negotiated);
+    let ack = answer(&[class, command, 2, 0, 0, 0, 0, 9], &mut state, &negotiated).ack;
     assert_eq!(u32::from(ack.raw()), net::VIRTIO_NET_OK);
     assert_eq!(state.mac, MacAddress([2, 0, 0, 0, 0, 9]));
     assert_eq!(u32::from(Ack::Err.raw()), net::VIRTIO_NET_ERR);

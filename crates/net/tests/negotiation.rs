@@ -65,8 +65,8 @@ fn the_offer_is_this_list() {
     let golden = "CSUM GUEST_CSUM CTRL_GUEST_OFFLOADS MTU MAC GUEST_TSO4 GUEST_TSO6 GUEST_ECN \
                   HOST_TSO4 HOST_TSO6 HOST_ECN MRG_RXBUF STATUS CTRL_VQ CTRL_RX CTRL_VLAN \
                   CTRL_RX_EXTRA GUEST_ANNOUNCE CTRL_MAC_ADDR NOTIFY_ON_EMPTY INDIRECT_DESC \
-                  EVENT_IDX VERSION_1 RING_PACKED IN_ORDER GUEST_USO4 GUEST_USO6 HOST_USO \
-                  GUEST_HDRLEN";
+                  EVENT_IDX VERSION_1 RING_PACKED IN_ORDER VQ_NOTF_COAL NOTF_COAL GUEST_USO4 \
+                  GUEST_USO6 HOST_USO GUEST_HDRLEN";
     assert_eq!(Features::OFFERED.to_string(), golden);
     assert_eq!(Features::OFFERED.names().collect::<Vec<_>>().join(" "), golden);
     assert_eq!(Features::OFFERED.check_dependencies(), Ok(()));

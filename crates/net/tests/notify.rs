@@ -139,6 +139,17 @@ fn spec_5_1_6_5_6_a_limit_of_zero_notifies_of_every_packet() {
     }
 }
 
+/// A device may notify more often than asked: a guest without buffers waits for nothing else.
+#[test]
+fn a_guest_that_cannot_go_on_is_notified_before_its_limits() {
+    let limits = CoalesceLimits { max_packets: 30_000, max_usecs: 1_000_000 };
+    let mut notifier = Notifier::new(Policy::Coalesce(limits), SIZE);
+    assert!(!notifier.after(visit(0, Side::Gives, 200)).notify);
+    assert!(notifier.after(visit(1, Side::Gives, 56)).notify, "all entries");
+    assert!(!notifier.after(visit(2, Side::Gives, 3)).notify);
+    assert!(notifier.after(Visit { short: true, ..visit(3, Side::Gives, 0) }).notify);
+}
+
 #[test]
 fn request_and_response_is_never_delayed() {
     for side in [Side::Gives, Side::Takes] {

@@ -154,6 +154,11 @@ impl<Q: DriverQueue> UserGuest<Q> {
         Ok(there || raced)
     }
 
+    /// Asks to be called about the next packet, without waiting. `true`: one is there already.
+    pub fn ask_for_calls(&mut self) -> bool {
+        self.driver.rx.arm_calls(Arm::Next)
+    }
+
     /// Waits until the device is done with sent packets. `false`: not within `timeout`.
     ///
     /// # Errors
@@ -312,6 +317,11 @@ impl AnyUserGuest {
     /// The device went away.
     pub fn wait_call(&mut self, timeout: Duration) -> Result<bool, GuestError> {
         either!(self, guest => guest.wait_call(timeout))
+    }
+
+    /// See [`UserGuest::ask_for_calls`].
+    pub fn ask_for_calls(&mut self) -> bool {
+        either!(self, guest => guest.ask_for_calls())
     }
 
     /// See [`UserGuest::wait_room`].

@@ -1,7 +1,8 @@
 //! Commands of the driver, carried over a real control queue and answered by what a device does
 //! with them.
 
-use ringway_driver::{Answer, Arena, Coalescing, Control, ControlCommand, ControlFailure};
+use ringway_driver::{Answer, Arena, CoalesceLimits, Control, ControlCommand, ControlFailure};
+use ringway_net::Answer as NetAnswer;
 use ringway_net::{ControlState, Features, MacAddress, Negotiated, ReceiveMode, answer};
 use ringway_testkit::{Ring, TestMemory};
 use ringway_virtq::{
@@ -51,10 +52,11 @@ impl<D: DriverQueue, V: DeviceQueue> Commanded<D, V> {
             bytes.resize(start + piece.len(), 0);
             piece.read(0, &mut bytes[start..]);
         }
-        let ack = answer(&bytes, &mut self.state, &self.negotiated);
-        elements.writable()[0].write(0, &[ack.raw()]);
+        let NetAnswer { result, ack } = answer(&bytes, &mut self.state, &self.negotiated);
+        let bytes: Vec<u8> = result.into_iter().flatten().chain([ack.raw()]).collect();
+        elements.writable()[0].write(0, &bytes);
         self.device.pop_to(at);
-        self.device.add_used(head, 1);
+        self.device.add_used(head, u32::try_from(bytes.len()).expect("a few bytes"));
         self.device.publish();
     }
 
@@ -94,6 +96,16 @@ fn commands_take_effect<D: DriverQueue, V: DeviceQueue>() {
     assert_eq!(commanded.ask(&ControlCommand::GuestOffloads(Features::GUEST_CSUM)), Answer::Ok);
     assert_eq!(commanded.state.guest_offloads, Features::GUEST_CSUM);
     assert_eq!(commanded.ask(&ControlCommand::AcknowledgeAnnouncement), Answer::Ok);
+    let limits = CoalesceLimits { max_packets: 16, max_usecs: 50 };
+    assert_eq!(commanded.ask(&ControlCommand::CoalesceReceive(limits)), Answer::Ok);
+    for (queue, expected) in [(0, limits), (1, CoalesceLimits::default())] {
+        assert_eq!(commanded.ask(&ControlCommand::ReadCoalescing(queue)), Answer::Ok);
+        assert_eq!(commanded.control.coalescing(), expected);
+    }
+    let too_long = CoalesceLimits { max_usecs: u32::MAX, ..limits };
+    assert_eq!(commanded.ask(&ControlCommand::CoalesceQueue(1, too_long)), Answer::Refused);
+    assert_eq!(commanded.ask(&ControlCommand::CoalesceQueue(1, limits)), Answer::Ok);
+    assert_eq!(commanded.ask(&ControlCommand::ReadCoalescing(2 * PAIRS_MAX)), Answer::Refused);
 }
 
 #[test]
@@ -105,7 +117,7 @@ fn a_device_does_what_it_is_told() {
 #[test]
 fn what_cannot_be_asked_is_not_asked() {
     let mut commanded = Commanded::<SplitDriver, SplitDevice>::new();
-    let coalesce = ControlCommand::CoalesceReceive(Coalescing::default());
+    let coalesce = ControlCommand::CoalesceReceive(CoalesceLimits::default());
     let without = commanded.negotiated.features - Features::NOTF_COAL;
     let control = &mut commanded.control;
     assert_eq!(control.command(&coalesce, without, 0), Err(ControlFailure::NotNegotiated));

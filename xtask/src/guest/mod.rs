@@ -10,6 +10,7 @@ mod plan;
 mod runner;
 mod scenarios_attach;
 mod scenarios_bench;
+mod scenarios_coalesce;
 mod scenarios_control;
 mod scenarios_dpdk;
 mod scenarios_driver;
@@ -114,6 +115,7 @@ fn carry_out(stage: &Stage, scenario: &Scenario) -> anyhow::Result<()> {
         Case::Bench => scenarios_bench::guests(stage),
         Case::UmlPairs => scenarios_pairs::pairs(stage),
         Case::UmlControl => scenarios_control::control(stage),
+        Case::UmlCoalesce => scenarios_coalesce::coalesce(stage),
         Case::UmlMixed => scenarios_offload::mixed(stage),
         Case::QemuTap(case) => scenarios_qemu::tap(stage, case),
         Case::QemuReboot => scenarios_qemu::reboot(stage),

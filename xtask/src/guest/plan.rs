@@ -53,6 +53,8 @@ pub enum Case {
     UmlPairs,
     /// Two User Mode Linux guests, and what one sets through its control queue.
     UmlControl,
+    /// Two User Mode Linux guests, one of which says how seldom it wants to be called.
+    UmlCoalesce,
     /// User Mode Linux, given what `ringway attach` prints.
     AttachUml,
     /// QEMU, given what `ringway attach` prints.
@@ -87,6 +89,7 @@ pub fn scenarios() -> Vec<Scenario> {
     all.push(scenario("uml_poll", Needs::Uml, 180, Case::UmlPoll));
     all.push(scenario("uml_queue_pairs", Needs::Uml, 120, Case::UmlPairs));
     all.push(scenario("uml_control", Needs::Uml, 120, Case::UmlControl));
+    all.push(scenario("uml_coalesce", Needs::Uml, 120, Case::UmlCoalesce));
     all.push(scenario("attach_uml", Needs::Uml, 120, Case::AttachUml));
     all.push(scenario("attach_qemu", Needs::Qemu, 120, Case::AttachQemu));
     all.push(scenario("attach_dpdk", Needs::Dpdk, 60, Case::AttachDpdk));

@@ -119,13 +119,25 @@ pub struct PortStats {
     /// How notifications are paced, for each direction of a guest's queues.
     #[serde(default)]
     pub pacing: Vec<PacingStats>,
+    /// Commands of the guest that were answered with an error.
+    #[serde(default)]
+    pub refused_commands: u64,
 }
 
 /// How the notifications of one direction are paced at this moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacingStats {
+    /// The queue by its name in the specification: `receiveq1`, `transmitq1`, …
+    #[serde(default)]
+    pub queue: String,
     /// `calls` (packets to the guest), `returns` (used transmit buffers) or `kicks`.
     pub direction: String,
+    /// Packets so far that these notifications are about.
+    #[serde(default)]
+    pub packets: u64,
+    /// Notifications so far.
+    #[serde(default)]
+    pub notifications: u64,
     /// Packets that may pass before the other side is told.
     pub window: u32,
     /// How long at most one waits for that, in nanoseconds.
@@ -332,11 +344,15 @@ pub(crate) mod tests {
             pairs: Vec::new(),
             broken: Vec::new(),
             pacing: vec![PacingStats {
+                queue: "receiveq1".to_string(),
                 direction: "calls".to_string(),
+                packets: 1_000_000,
+                notifications: 2,
                 window: 8,
                 timer_ns: 31_000,
                 cause: "windows fill".to_string(),
             }],
+            refused_commands: 3,
         };
         let last_second =
             EffortStats { packets: 4000, system_calls: 1000, wakeups: 12, polled_ns: 25_000_000 };

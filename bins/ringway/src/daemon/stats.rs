@@ -73,12 +73,25 @@ fn port_stats(port: &Port, snapshots: &[&PortSnapshot]) -> PortStats {
         from_guest: direction(&total(snapshots.iter().map(|snapshot| &snapshot.from_end))),
         pairs: pairs(snapshots),
         broken,
-        pacing: first.map_or(Vec::new(), |snapshot| snapshot.pacing.iter().map(pacing).collect()),
+        pacing: running_queues(snapshots).map(pacing).collect(),
+        refused_commands: snapshots.iter().map(|snapshot| snapshot.refused_commands).sum(),
     }
+}
+
+/// The queues that run, by pair.
+fn running_queues<'a>(snapshots: &[&'a PortSnapshot]) -> impl Iterator<Item = &'a PaceSnapshot> {
+    let mut by_pair = snapshots.to_vec();
+    by_pair.sort_by_key(|snapshot| snapshot.pair);
+    by_pair.into_iter().flat_map(|snapshot| {
+        snapshot.pacing.iter().filter(|pace| snapshot.running.contains(&pace.queue))
+    })
 }
 
 fn pacing(pace: &PaceSnapshot) -> PacingStats {
     PacingStats {
+        queue: pace.queue.to_string(),
+        packets: pace.packets,
+        notifications: pace.notifications,
         direction: pace.direction.to_string(),
         window: pace.window,
         timer_ns: pace.timer_ns,

@@ -37,6 +37,10 @@ const GAP_NS_MAX: u64 = 4 * PATIENCE_NS;
 pub enum Cause {
     /// The policy has no window that changes.
     Fixed,
+    /// The guest has said how seldom it wants to be called, for all queues of this kind.
+    Guest,
+    /// The same for this queue.
+    GuestQueue,
     /// Nothing has happened yet.
     #[default]
     Started,
@@ -59,7 +63,9 @@ impl Cause {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fixed => "fixed",
-            Self::Started => "started",
+            Self::Guest => "set by the guest",
+            Self::GuestQueue => "set by the guest for this queue",
+            Self::Started => "nothing yet",
             Self::Filled => "windows fill",
             Self::Slower => "slower",
             Self::AwakeAnyway => "awake anyway",

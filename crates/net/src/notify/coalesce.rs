@@ -4,6 +4,9 @@
 //! A giver counts packets and time from the first packet after a notification, and the condition
 //! is met when either limit is reached; with one limit at 0 it is met by every packet. Whether the
 //! peer then is notified is still up to event suppression.
+//!
+//! A device may notify more often than it was asked to: it does when the peer cannot go on without,
+//! which is when all entries of the ring wait for the notification.
 
 use super::{Held, NOTHING, Nanos, Plan, Side, Visit, arm_after};
 
@@ -42,13 +45,16 @@ impl CoalesceLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Coalesce {
     limits: CoalesceLimits,
+    /// Entries of the ring.
+    size: u32,
     held: Held,
 }
 
 impl Coalesce {
-    /// With nothing counted yet.
-    pub const fn new(limits: CoalesceLimits) -> Self {
-        Self { limits, held: Held { packets: 0, since: Nanos(0) } }
+    /// With nothing counted yet, in a queue of `size` entries.
+    pub fn new(limits: CoalesceLimits, size: u16) -> Self {
+        let held = Held { packets: 0, since: Nanos(0) };
+        Self { limits, size: u32::from(size).max(1), held }
     }
 
     /// What was configured.
@@ -69,8 +75,9 @@ impl Coalesce {
             return NOTHING;
         }
         let wake_at = self.held.since.plus(self.limits.timer_ns());
-        let is_full = !self.limits.holds() || self.held.packets >= self.limits.max_packets;
-        if is_full || visit.now >= wake_at {
+        let is_full = self.held.packets >= self.limits.max_packets.min(self.size);
+        let is_met = !self.limits.holds() || is_full || visit.now >= wake_at;
+        if is_met || visit.short {
             return self.held.release();
         }
         Plan::hold(wake_at)

@@ -132,7 +132,7 @@ impl Notifier {
             Policy::Every => Self::Every,
             Policy::OnEmpty => Self::OnEmpty,
             Policy::Timer { usecs } => Self::Timer(Timer::new(usecs, size)),
-            Policy::Coalesce(limits) => Self::Coalesce(Coalesce::new(limits)),
+            Policy::Coalesce(limits) => Self::Coalesce(Coalesce::new(limits, size)),
             Policy::Adaptive => Self::Adaptive(Adaptive::new(size)),
         }
     }

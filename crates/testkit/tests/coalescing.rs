@@ -1,0 +1,188 @@
+//! Notification coalescing as a guest sets it, on a running ringway: when it is called, what the
+//! statistics say about it, and what is refused.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use ringway_net::Features;
+use ringway_net::notify::CoalesceLimits;
+use ringway_testkit::beside::{
+    FRAME_LEN_MAX, Outcome, SHOWN_LIMIT, accepting, attach_two, verify_exchange,
+};
+use ringway_testkit::frames::{self, Link, Stamp};
+use ringway_testkit::{AnyUserGuest, GuestOptions, RingwayProcess};
+use serde_json::Value;
+
+/// `VIRTIO_NET_CTRL_NOTF_COAL` and its commands.
+const CLASS: u8 = 6;
+const TX_SET: u8 = 0;
+const RX_SET: u8 = 1;
+const VQ_SET: u8 = 2;
+/// The one queue pair's numbers.
+const RECEIVEQ: u16 = 0;
+const TRANSMITQ: u16 = 1;
+const OK: u8 = 0;
+const ERR: u8 = 1;
+/// Attempts at what a busy machine may spoil.
+const ATTEMPTS: u32 = 20;
+
+const LIMITS: CoalesceLimits = CoalesceLimits { max_packets: 16, max_usecs: 50 };
+
+fn guests_of(format: Features) -> GuestOptions {
+    let mut accept = Features::OFFERED;
+    accept.set(Features::RING_PACKED, format.contains(Features::RING_PACKED));
+    accepting(accept)
+}
+
+fn formats() -> [Features; 2] {
+    [Features::empty(), Features::RING_PACKED]
+}
+
+fn vq_set(queue: u16, limits: CoalesceLimits) -> Vec<u8> {
+    [&queue.to_le_bytes()[..], &[0; 2], &limits.encode()].concat()
+}
+
+/// Window, microseconds and reason of one direction of the port `b`.
+fn pace(ringway: &RingwayProcess, direction: &str) -> Result<(u64, u64, String), Box<dyn Error>> {
+    let stats = ringway.port_stats("b")?;
+    let all = stats["pacing"].as_array().ok_or("no pacing")?;
+    let one = all.iter().find(|pace| pace["direction"] == direction).ok_or("no such direction")?;
+    let number = |key: &str| one[key].as_u64().unwrap_or(u64::MAX);
+    let cause = one["cause"].as_str().unwrap_or_default().to_string();
+    Ok((number("window"), number("timer_ns") / 1000, cause))
+}
+
+#[test]
+fn what_a_guest_sets_counts_for_its_queues_and_is_shown() -> Outcome {
+    let ringway = RingwayProcess::start(&[("a", ""), ("b", "")])?;
+    let shown = |packets, usecs, cause: &str| (packets, usecs, cause.to_string());
+    for format in formats() {
+        let options = guests_of(format);
+        let mut guests = attach_two(&ringway, [&GuestOptions::default(), &options])?;
+        let started = [pace(&ringway, "calls")?.2, pace(&ringway, "returns")?.2];
+        assert_eq!(started, ["nothing yet", "fixed"], "nothing is left of the guest before");
+        let kicks = pace(&ringway, "kicks")?;
+        assert_eq!(guests[1].command(CLASS, RX_SET, &LIMITS.encode())?, OK);
+        assert_eq!(pace(&ringway, "calls")?, shown(16, 50, "set by the guest"));
+        assert_eq!(pace(&ringway, "returns")?.2, "fixed", "the other kind is as it was");
+        assert_eq!(guests[1].command(CLASS, TX_SET, &LIMITS.encode())?, OK);
+        assert_eq!(pace(&ringway, "returns")?, shown(16, 50, "set by the guest"));
+        let others = CoalesceLimits { max_packets: 8, max_usecs: 20 };
+        for queue in [RECEIVEQ, TRANSMITQ] {
+            assert_eq!(guests[1].command(CLASS, VQ_SET, &vq_set(queue, others))?, OK);
+        }
+        for direction in ["calls", "returns"] {
+            assert_eq!(pace(&ringway, direction)?, shown(8, 20, "set by the guest for this queue"));
+        }
+        assert_eq!(guests[1].command(CLASS, RX_SET, &LIMITS.encode())?, OK);
+        assert_eq!(pace(&ringway, "calls")?, shown(16, 50, "set by the guest"), "the last one");
+        assert_eq!(pace(&ringway, "returns")?, shown(8, 20, "set by the guest for this queue"));
+        assert_eq!(pace(&ringway, "kicks")?, kicks, "how it kicks is not concerned");
+        verify_exchange(&mut guests, 500, FRAME_LEN_MAX)?;
+        let [one, two] = guests;
+        one.detach()?;
+        two.detach()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_and_counted() -> Outcome {
+    let ringway = RingwayProcess::start(&[("a", ""), ("b", "")])?;
+    let all = GuestOptions::default();
+    let mut guests = attach_two(&ringway, [&all, &all])?;
+    let before = pace(&ringway, "calls")?;
+    let many = CoalesceLimits { max_packets: CoalesceLimits::PACKETS_MAX + 1, max_usecs: 0 };
+    let long = CoalesceLimits { max_packets: 0, max_usecs: CoalesceLimits::USECS_MAX + 1 };
+    let refused = [
+        (RX_SET, many.encode().to_vec()),
+        (RX_SET, long.encode().to_vec()),
+        (TX_SET, vec![0xff; 8]),
+        (VQ_SET, vq_set(RECEIVEQ, long)),
+        (VQ_SET, vq_set(2, LIMITS)),
+        (VQ_SET, vq_set(u16::MAX, LIMITS)),
+        (RX_SET, LIMITS.encode()[..7].to_vec()),
+        (4, vec![]),
+    ];
+    for (number, data) in &refused {
+        assert_eq!(guests[1].command(CLASS, *number, data)?, ERR, "{number} {data:?}");
+    }
+    let stats = ringway.port_stats("b")?;
+    assert_eq!(stats["refused_commands"].as_u64(), Some(refused.len() as u64), "{stats}");
+    assert_eq!(pace(&ringway, "calls")?, before);
+    verify_exchange(&mut guests, 100, FRAME_LEN_MAX)
+}
+
+/// Three packets wait for the fourth, or for the longest time that can be set: a second.
+#[test]
+fn a_guest_is_called_when_its_limit_is_reached_and_not_before() -> Outcome {
+    const PACKETS: u64 = 4;
+    let limits = CoalesceLimits { max_packets: 4, max_usecs: CoalesceLimits::USECS_MAX };
+    let ringway = RingwayProcess::start(&[("a", ""), ("b", "")])?;
+    for format in formats() {
+        let all = GuestOptions::default();
+        let mut guests = attach_two(&ringway, [&all, &guests_of(format)])?;
+        verify_exchange(&mut guests, 10, FRAME_LEN_MAX)?;
+        assert_eq!(guests[1].command(CLASS, RX_SET, &limits.encode())?, OK);
+        let mut is_shown = false;
+        for _ in 0..ATTEMPTS {
+            empty(&mut guests[1])?;
+            let before = counted(&ringway)?;
+            let start = Instant::now();
+            for number in 1..PACKETS {
+                send_one(&mut guests, number)?;
+                wait_for_packets(&ringway, before.0 + number)?;
+            }
+            let waiting = counted(&ringway)?.1;
+            send_one(&mut guests, PACKETS)?;
+            wait_for_packets(&ringway, before.0 + PACKETS)?;
+            let called = counted(&ringway)?.1;
+            // Else a timer may have ended in between.
+            if start.elapsed() < Duration::from_secs(1) {
+                assert_eq!((waiting, called), (before.1, before.1 + 1));
+                is_shown = true;
+                break;
+            }
+        }
+        assert!(is_shown, "{ATTEMPTS} attempts took more than a second each");
+        let [one, two] = guests;
+        one.detach()?;
+        two.detach()?;
+    }
+    Ok(())
+}
+
+fn send_one(guests: &mut [AnyUserGuest; 2], sequence: u64) -> Outcome {
+    let link = Link { from: guests[0].mac(), to: guests[1].mac() };
+    let _ = guests[0].send(&frames::udp(link, Stamp { flow: 0, sequence }, 100))?;
+    guests[0].flush();
+    Ok(())
+}
+
+/// Takes what is there, and asks to be called about the next packet.
+fn empty(guest: &mut AnyUserGuest) -> Outcome {
+    loop {
+        while guest.receive()?.is_some() {}
+        guest.flush();
+        if !guest.ask_for_calls() {
+            return Ok(());
+        }
+    }
+}
+
+/// Packets to the port `b`, and calls about them.
+fn counted(ringway: &RingwayProcess) -> Result<(u64, u64), Box<dyn Error>> {
+    let stats = ringway.port_stats("b")?;
+    let number = |value: &Value| value.as_u64().ok_or_else(|| format!("{stats}"));
+    Ok((number(&stats["to_guest"]["packets"])?, number(&stats["to_guest"]["calls"])?))
+}
+
+fn wait_for_packets(ringway: &RingwayProcess, packets: u64) -> Outcome {
+    let deadline = Instant::now() + SHOWN_LIMIT;
+    while counted(ringway)?.0 < packets {
+        if Instant::now() > deadline {
+            return Err(format!("{packets} packets never arrived").into());
+        }
+    }
+    Ok(())
+}

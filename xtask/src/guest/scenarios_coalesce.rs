@@ -1,0 +1,140 @@
+//! Notification coalescing as a Linux guest's `ethtool` sets it, and what ringway makes of it.
+//!
+//! Two User Mode Linux guests; QEMU answers the control queue itself and offers no coalescing. What
+//! the guest's kernel is too old for is told, not tried.
+
+use anyhow::ensure;
+
+use super::console::Console;
+use super::ringway::{Pacing, Port, Ringway};
+use super::stage::Stage;
+use super::traffic::{self, Side};
+use super::uml::{self, must};
+
+/// The sender's and the receiver's address.
+const ADDRESSES: [&str; 2] = ["10.99.0.1", "10.99.0.2"];
+/// What ringway says of a queue whose guest has set something.
+const BY_GUEST: &str = "set by the guest";
+const BY_GUEST_FOR_QUEUE: &str = "set by the guest for this queue";
+/// Echo requests in a flood.
+const PINGS: u32 = 2_000;
+
+struct Scene<'a> {
+    stage: &'a Stage,
+    ringway: &'a Ringway,
+    guest: Console,
+}
+
+/// Sets everything that the guest's kernel knows how to set.
+///
+/// # Errors
+/// What did not work.
+pub fn coalesce(stage: &Stage) -> anyhow::Result<()> {
+    let socket = |name: &str| stage.file(&format!("{name}.sock"));
+    let ports = ["vm0", "vm1"].map(|name| format!("{name}=vm:{}", socket(name).display()));
+    stage.step("ringway and two guests");
+    let ringway = Ringway::start(stage, &ports)?;
+    let mut guest = uml::start(stage, "vm0", &socket("vm0"))?;
+    let mut other = uml::start(stage, "vm1", &socket("vm1"))?;
+    uml::wait_booted(&mut guest, ADDRESSES[0])?;
+    uml::wait_booted(&mut other, ADDRESSES[1])?;
+    let mut scene = Scene { stage, ringway: &ringway, guest };
+    let wanted = [("NOTF_COAL", true)];
+    scene.port()?.check_negotiated("packed", &wanted)?;
+    scene.all_queues()?;
+    scene.out_of_range()?;
+    scene.single_queues()?;
+    scene.moderation()?;
+    drop(scene);
+    drop(other);
+    ringway.finish()
+}
+
+impl Scene<'_> {
+    fn all_queues(&mut self) -> anyhow::Result<()> {
+        let kicks = self.port()?.pacing("kicks")?;
+        // Linux 6.1 forgets that it starts with one frame, and sets both kinds whatever was asked.
+        self.must("ethtool -C eth0 rx-usecs 50 rx-frames 16 tx-frames 1")?;
+        self.expect("calls", 16, 50, BY_GUEST)?;
+        self.expect("returns", 1, 0, BY_GUEST)?;
+        self.must("ethtool -C eth0 tx-usecs 100 tx-frames 32")?;
+        self.expect("returns", 32, 100, BY_GUEST)?;
+        self.expect("calls", 16, 50, BY_GUEST)?;
+        ensure!(self.port()?.pacing("kicks")? == kicks, "kicks are none of its business");
+        let shown = self.must("ethtool -c eth0")?;
+        let words: Vec<&str> = shown.split_whitespace().collect();
+        for set in [["rx-usecs:", "50"], ["rx-frames:", "16"], ["tx-frames:", "32"]] {
+            ensure!(words.windows(2).any(|pair| pair == set), "{set:?}: {shown}");
+        }
+        let mean_ms = traffic::flood(&mut Side::Guest(&mut self.guest), ADDRESSES[1], PINGS)?;
+        self.stage.step(&format!("{PINGS} pings while 50 and 100 µs are set: {mean_ms} ms each"));
+        Ok(())
+    }
+
+    /// The guest is refused, told so, and everything stays as it was.
+    fn out_of_range(&mut self) -> anyhow::Result<()> {
+        let before = self.port()?.refused_commands();
+        for beyond in ["rx-usecs 1000001", "rx-frames 32769", "tx-usecs 4294967295"] {
+            let (status, text) = self.run(&format!("ethtool -C eth0 {beyond}"))?;
+            ensure!(status != 0, "{beyond} was not refused: {text}");
+        }
+        let refused = self.port()?.refused_commands() - before;
+        ensure!(refused >= 3, "{refused} refusals were counted");
+        self.expect("calls", 16, 50, BY_GUEST)?;
+        self.expect("returns", 32, 100, BY_GUEST)
+    }
+
+    fn single_queues(&mut self) -> anyhow::Result<()> {
+        let set = "ethtool -Q eth0 queue_mask 1 --coalesce rx-usecs 20 rx-frames 4";
+        let (status, text) = self.run(set)?;
+        if status != 0 {
+            let why = text.trim().replace('\n', ", ");
+            self.stage.note(&format!("single queues: not known to this guest's kernel: {why}"));
+            return Ok(());
+        }
+        self.expect("calls", 4, 20, BY_GUEST_FOR_QUEUE)?;
+        self.must("ethtool -C eth0 rx-usecs 50 rx-frames 16")?;
+        self.expect("calls", 16, 50, BY_GUEST)
+    }
+
+    /// The guest's kernel measures its traffic and sets the limits by itself.
+    fn moderation(&mut self) -> anyhow::Result<()> {
+        let (status, text) = self.run("ethtool -C eth0 adaptive-rx on")?;
+        if status != 0 {
+            let why = text.trim().replace('\n', ", ");
+            self.stage.note(&format!("adaptive-rx: not known to this guest's kernel: {why}"));
+            return Ok(());
+        }
+        traffic::flood(&mut Side::Guest(&mut self.guest), ADDRESSES[1], 10 * PINGS)?;
+        let pacing = self.port()?.pacing("calls")?;
+        self.stage.step(&format!("under its own moderation: {pacing}"));
+        ensure!(pacing.cause == BY_GUEST_FOR_QUEUE, "{pacing}");
+        Ok(())
+    }
+
+    fn expect(
+        &self,
+        direction: &str,
+        window: u64,
+        timer_us: u64,
+        cause: &str,
+    ) -> anyhow::Result<()> {
+        let wanted = Pacing { window, timer_us, cause: cause.to_string() };
+        let found = self.port()?.pacing(direction)?;
+        ensure!(found == wanted, "{direction}: {found}, not {wanted}");
+        self.stage.step(&format!("{direction}: {found}"));
+        Ok(())
+    }
+
+    fn port(&self) -> anyhow::Result<Port> {
+        self.ringway.port("vm0")
+    }
+
+    fn must(&mut self, line: &str) -> anyhow::Result<String> {
+        must(&mut self.guest, line)
+    }
+
+    fn run(&mut self, line: &str) -> anyhow::Result<(i32, String)> {
+        Side::Guest(&mut self.guest).run(line)
+    }
+}
