@@ -125,7 +125,7 @@ pub fn qemu(image: &Path, machine: MachineType, device: &Device<'_>, words: &str
     command.args(["-accel", "tcg", "-m", MEMORY, "-smp", "1", "-nodefaults", "-no-user-config"]);
     command.args(["-display", "none", "-serial", "stdio", "-monitor", "none", "-no-reboot"]);
     let (machine, model) = match machine {
-        MachineType::Q35 => ("q35", "virtio-net-pci,romfile=,vectors=0"),
+        MachineType::Q35 => ("q35", "virtio-net-pci,romfile="),
         MachineType::Microvm => {
             command.args(["-global", "virtio-mmio.force-legacy=false"]);
             ("microvm", "virtio-net-device")

@@ -1,10 +1,11 @@
 //! A guest without an operating system, on ringway's driver.
 //!
 //! How: find a network device, on PCI or where the loader says that memory-mapped ones are; bring
-//! it up; then poll the device and the stack for ever. See the README for what it offers and how
-//! it is started.
+//! it up; then poll the device and the stack for ever. On PCI it sleeps when there is nothing to
+//! do, until the device's MSI-X interrupt; elsewhere it never does. See the README for what it
+//! offers and how it is started.
 //!
-//! Limits: one device, one queue pair, one processor, no interrupts: it never sleeps.
+//! Limits: one device, one queue pair, one processor.
 #![no_std]
 #![no_main]
 extern crate alloc;
@@ -15,14 +16,15 @@ mod report;
 
 use ringway_driver::phy::SmoltcpDevice;
 use ringway_driver::{
-    Arena, BroughtUp, Doorbell, DriverOptions, MmioError, MmioTransport, NetDriver, PciTransport,
-    QueueSet, Queues, RxOptions, Transport, TxOptions, Wanted, bring_up, net_functions,
+    Arena, BroughtUp, Doorbell, DriverOptions, MmioError, MmioTransport, NetDriver, NetRx,
+    PciTransport, QueueSet, Queues, RxOptions, Transport, TxOptions, Wanted, bring_up,
+    net_functions,
 };
 use ringway_net::{MacAddress, Negotiated, NetConfig};
 use ringway_services::Services;
-use ringway_virtq::DriverQueue;
+use ringway_virtq::{Arm, DriverQueue};
 
-use machine::{Machine, PciPorts};
+use machine::{Interrupts, Machine, PciPorts};
 use options::Options;
 use report::Report;
 
@@ -32,6 +34,12 @@ const ARENA_LEN: usize = 36 << 20;
 /// PCI buses that are looked at.
 const BUSES: u8 = 4;
 
+/// Vectors of one queue pair and the control queue.
+const VECTORS: u16 = 3;
+
+/// Rounds in which nothing moves before it sleeps: going to sleep and waking up take longer.
+const IDLE_ROUNDS: u32 = 64;
+
 /// Used when the device has no address for us.
 const MAC_DEFAULT: MacAddress = MacAddress::local(1);
 
@@ -40,14 +48,14 @@ fn main(machine: &Machine) -> ! {
     let functions = (0..BUSES).flat_map(|bus| net_functions(&PciPorts, bus));
     for function in functions {
         match PciTransport::new(PciPorts, function, machine::registers) {
-            Ok(transport) => run(machine, "virtio-pci", transport),
+            Ok(transport) => run_pci(machine, transport),
             Err(error) => println!("{function:?}: {error:?}"),
         }
     }
     for address in options::mmio_places(machine.command_line) {
         let Some(registers) = machine::registers(address, options::MMIO_LEN) else { continue };
         match MmioTransport::new(registers) {
-            Ok(transport) => run(machine, "virtio-mmio", transport),
+            Ok(transport) => run(machine, "virtio-mmio", transport, None),
             Err(MmioError::NotVirtio | MmioError::Device(_)) => {}
             Err(error) => println!("{address:#x}: {error:?}"),
         }
@@ -55,20 +63,38 @@ fn main(machine: &Machine) -> ! {
     panic!("no network device");
 }
 
+/// With interrupts, if the device has as many vectors as it needs.
+fn run_pci(machine: &Machine, mut transport: PciTransport<PciPorts>) -> ! {
+    let is_able = transport.vectors() >= usize::from(VECTORS);
+    let wanted = is_able && Options::new(machine.command_line).interrupts;
+    let interrupts = wanted.then(|| Interrupts::prepare(machine.clock)).flatten();
+    if let Some((address, data)) = interrupts.map(|interrupts| interrupts.message()) {
+        for vector in 0..VECTORS {
+            transport.set_vector(vector, address, data).expect("the device has so many");
+        }
+    }
+    run(machine, "virtio-pci", transport, interrupts)
+}
+
 /// Brings the device up and serves for ever.
-fn run<T: Transport>(machine: &Machine, name: &'static str, mut transport: T) -> ! {
+fn run<T: Transport>(
+    machine: &Machine,
+    name: &'static str,
+    mut transport: T,
+    interrupts: Option<Interrupts>,
+) -> ! {
     let options = Options::new(machine.command_line);
     let (memory, address) = machine::share(ARENA_LEN).expect("memory for the arena");
     let mut arena = Arena::new(memory, address);
     let accept = Wanted::DEFAULT.accept.difference(options.without);
-    let wanted = Wanted { accept, ..Wanted::DEFAULT };
+    let wanted = Wanted { accept, vectors: interrupts.is_some(), ..Wanted::DEFAULT };
     let up = match bring_up(&mut transport, &mut arena, &wanted) {
         Ok(up) => up,
         Err(error) => panic!("{name}: {error:?}"),
     };
     let BroughtUp { negotiated, config, queues } = up;
     println!("{name}: {:?} rings, {}", negotiated.format, negotiated.features);
-    let guest = Guest { machine, name, options, negotiated, config };
+    let guest = Guest { machine, name, interrupts, options, negotiated, config };
     match queues {
         Queues::Split(queues) => guest.serve(queues, arena),
         Queues::Packed(queues) => guest.serve(queues, arena),
@@ -79,6 +105,7 @@ fn run<T: Transport>(machine: &Machine, name: &'static str, mut transport: T) ->
 struct Guest<'a> {
     machine: &'a Machine,
     name: &'static str,
+    interrupts: Option<Interrupts>,
     options: Options,
     negotiated: Negotiated,
     config: NetConfig,
@@ -98,10 +125,13 @@ impl Guest<'_> {
         let (addressing, seed) = (self.options.addressing, clock.seed());
         let mut services = Services::new(&mut device, mac, addressing, seed, clock.now_us());
         let (mut address, mut has_sent) = (None, false);
+        let (mut moved, mut idle) = (0, 0);
+        // What was sent is looked at when there is more to send.
+        let _ = device.driver().tx.arm_calls(Arm::Never);
         println!("serving as {mac}, {} KiB of heap left", machine::heap_left() >> 10);
         loop {
             let report = Report::new(&self, &mut device, services.address());
-            services.poll(&mut device, clock.now_us(), &report);
+            let due_us = services.poll(&mut device, clock.now_us(), &report);
             let kicks = device.flush();
             if kicks.transmitq {
                 transmitq.doorbell.kick();
@@ -120,7 +150,26 @@ impl Guest<'_> {
             if let Some(broken) = device.broken() {
                 panic!("the device broke the rules: {broken:?}");
             }
-            core::hint::spin_loop();
+            let driver = device.driver();
+            let packets = driver.rx.counters().packets + driver.tx.counters().packets;
+            idle = if packets == moved { idle + 1 } else { 0 };
+            moved = packets;
+            match self.interrupts {
+                Some(interrupts) if idle >= IDLE_ROUNDS => {
+                    sleep(interrupts, &mut driver.rx, due_us);
+                    idle = 0;
+                }
+                _ => core::hint::spin_loop(),
+            }
         }
     }
+}
+
+/// Until a packet has arrived, or something is due.
+fn sleep<Q: DriverQueue>(interrupts: Interrupts, rx: &mut NetRx<Q>, due_us: Option<u64>) {
+    let due_us = due_us.unwrap_or(u64::MAX);
+    if due_us > 0 && !rx.arm_calls(Arm::Next) {
+        interrupts.sleep(due_us);
+    }
+    let _ = rx.arm_calls(Arm::Never);
 }

@@ -1,8 +1,9 @@
 //! The words on the command line.
 //!
 //! `address=A.B.C.D/N` and `gateway=A.B.C.D` instead of DHCP, `packed=off` for split rings,
-//! `scheme=NAME` for how long receive buffers are (`big`, `page`, `mtu`, `ewma`, `adaptive`). The loader's own words (`virtio_mmio.device=…`)
-//! say where devices are; everything else is ignored.
+//! `scheme=NAME` for how long receive buffers are (`big`, `page`, `mtu`, `ewma`, `adaptive`),
+//! `interrupts=off` to poll on PCI as well. The loader's own words (`virtio_mmio.device=…`) say
+//! where devices are; everything else is ignored.
 
 use ringway_driver::RxScheme;
 use ringway_net::Features;
@@ -25,6 +26,8 @@ pub struct Options {
     pub addressing: Addressing,
     /// How long receive buffers are.
     pub scheme: RxScheme,
+    /// To sleep until the device calls, where that is possible.
+    pub interrupts: bool,
     /// Features not to accept.
     pub without: Features,
 }
@@ -45,7 +48,8 @@ impl Options {
         without.set(Features::MRG_RXBUF, !scheme.needs_mergeable());
         let addressing =
             address.map_or(Addressing::Dhcp, |address| Addressing::Fixed(address, gateway));
-        Self { addressing, scheme, without }
+        let interrupts = value("interrupts") != Some("off");
+        Self { addressing, scheme, interrupts, without }
     }
 }
 

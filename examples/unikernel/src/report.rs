@@ -17,6 +17,7 @@ pub struct Report<'a> {
     features: ringway_net::Features,
     address: Option<core::net::Ipv4Addr>,
     up_us: u64,
+    interrupts: Option<u64>,
     heap_left: usize,
     scheme: &'a str,
     statistics: RxStatistics,
@@ -38,6 +39,7 @@ impl<'a> Report<'a> {
             features: guest.negotiated.features,
             address,
             up_us: guest.machine.clock.now_us(),
+            interrupts: guest.interrupts.map(|interrupts| interrupts.count()),
             heap_left: machine::heap_left(),
             scheme: guest.options.scheme.name(),
             statistics: device.driver().rx.statistics(),
@@ -58,6 +60,10 @@ impl fmt::Display for Report<'_> {
             None => writeln!(f, "address   none yet")?,
         }
         writeln!(f, "up        {}.{:03} s", self.up_us / 1_000_000, self.up_us / 1000 % 1000)?;
+        match self.interrupts {
+            Some(count) => writeln!(f, "interrupts {count}")?,
+            None => writeln!(f, "interrupts off: it polls")?,
+        }
         writeln!(f, "heap left {} bytes", self.heap_left)?;
         let RxStatistics { posted_buffers, posted_bytes, buffer_len, .. } = self.statistics;
         writeln!(

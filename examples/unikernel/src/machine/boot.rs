@@ -6,8 +6,8 @@
 //! pages of 2 MiB; the last GiB, where devices are, is not cached. Then long mode, a stack, and
 //! `kernel_start`.
 //!
-//! Limits: one processor. There is no interrupt table: nothing here enables interrupts, which is
-//! also why compiled code may use the red zone below the stack. A fault resets the machine.
+//! Limits: one processor. Interrupts stay off but for one place, which is why compiled code may use
+//! the red zone below the stack. A fault resets the machine.
 
 use core::arch::global_asm;
 

@@ -4,10 +4,11 @@
 //! the program's `main` with a [`Machine`]. Beyond that there are ports, a clock, memory, and the
 //! words that the loader passes on.
 //!
-//! Limits: x86-64, one processor, no interrupts.
+//! Limits: x86-64, one processor; interrupts only while it sleeps.
 
 mod boot;
 mod clock;
+mod interrupts;
 mod loader;
 mod memory;
 mod memory_functions;
@@ -18,6 +19,7 @@ use core::fmt::Write;
 use core::panic::PanicInfo;
 
 pub use clock::Clock;
+pub use interrupts::Interrupts;
 use loader::StartInfo;
 pub use memory::{left as heap_left, registers, share};
 pub use ports::{PciPorts, Serial};
