@@ -1,4 +1,5 @@
-//! The one copy that a packet costs: out of one guest's memory, into another's.
+//! The one copy of a packet: from piece to piece, whatever the pieces are on either side, or out of
+//! private memory.
 
 use ringway_virtq::SharedSlice;
 
@@ -39,4 +40,15 @@ fn copy_pieces(from: &[SharedSlice], to: &[SharedSlice], skip: usize) -> bool {
         }
     }
     true
+}
+
+/// Copies private bytes into the pieces. `false`: there are more.
+pub(crate) fn write(bytes: &[u8], to: &[SharedSlice]) -> bool {
+    let mut rest = bytes;
+    for room in to {
+        let (now, behind) = rest.split_at(room.len().min(rest.len()));
+        room.write(0, now);
+        rest = behind;
+    }
+    rest.is_empty()
 }

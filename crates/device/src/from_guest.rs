@@ -111,6 +111,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
     }
 
     /// Reads buffers until one holds a packet; at most one ring's worth of bad ones per call.
+    #[inline]
     fn find(&mut self) -> Result<(), Why> {
         for _ in 0..self.queue.size() {
             let mut next = self.queue.cursor();
@@ -134,16 +135,22 @@ impl<Q: DeviceQueue> FromGuest<Q> {
     /// Takes the header off the elements; what remains is the payload.
     #[inline]
     fn take_header(&mut self) -> Result<NetHeader, Why> {
-        let elements = &mut self.elements;
         let header = match self.negotiated.header_len {
-            HEADER_LEN => elements.take().map(|bytes| NetHeader::decode(&bytes)),
-            HEADER_LEN_HASH => elements.take().map(|bytes| NetHeader::decode_hash(&bytes).0),
-            _ => elements.take().map(|bytes| NetHeader::decode_legacy(&bytes)),
+            HEADER_LEN => self.elements.take().map(|bytes| NetHeader::decode(&bytes)),
+            _ => self.take_unusual_header(),
         };
         header.ok_or(Why::NoHeader)
     }
 
+    fn take_unusual_header(&mut self) -> Option<NetHeader> {
+        match self.negotiated.header_len {
+            HEADER_LEN_HASH => self.elements.take().map(|bytes| NetHeader::decode_hash(&bytes).0),
+            _ => self.elements.take().map(|bytes| NetHeader::decode_legacy(&bytes)),
+        }
+    }
+
     /// What counts of the header, and the packet's length, if the two make sense together.
+    #[inline]
     fn check(&self, header: NetHeader) -> Result<(NetHeader, u32), DropReason> {
         let len = self.elements.bytes();
         if len < ETHERNET_HEADER_LEN as u64 {

@@ -5,7 +5,7 @@
 //! their used entries, `flush` publishes them all at once, so that a merged packet is never seen
 //! half. What was peeked and not needed simply stays in the window for the next packet.
 
-use crate::copy::copy;
+use crate::copy::{copy, write};
 use crate::window::{Buffer, Window};
 use ringway_net::{Counters, DropReason, Negotiated, NetHeader};
 use ringway_net::{
@@ -316,16 +316,57 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         if self.reserve(len).is_none() {
             return self.no_room();
         }
-        let mut rest = segment.bytes;
-        for &room in &self.slot {
-            let (now, behind) = rest.split_at(room.len().min(rest.len()));
-            room.write(0, now);
-            rest = behind;
-        }
-        if !rest.is_empty() {
+        if !write(segment.bytes, &self.slot) {
             return self.refuse(DropReason::TooLong);
         }
         self.commit(segment.header, len);
+        Put::Done
+    }
+
+    /// The usual packet: in one piece, into one buffer, which is one piece as well. `None`: it is
+    /// not so, and nothing changed.
+    #[inline]
+    fn put_whole(&mut self, packet: &Packet<'_>) -> Option<Put> {
+        let &[from] = packet.payload else { return None };
+        let is_plain = self.negotiated.header_len == HEADER_LEN && self.broken.is_none();
+        if !is_plain || !self.window.unused().is_empty() {
+            return None;
+        }
+        let mut next = self.queue.cursor();
+        let Ok(head) = self.queue.peek(&mut next, &self.regions, &mut self.elements) else {
+            // The other way of putting finds and reports the same.
+            return None;
+        };
+        let Some(head) = head else { return Some(Put::NoRoom) };
+        let room = self.elements.only_writable()?;
+        let behind_header = room.slice(HEADER_LEN, from.len())?;
+        let written = u32::try_from(HEADER_LEN + from.len()).ok()?;
+        let header = self.negotiated.to_guest(NetHeader { num_buffers: 1, ..packet.header });
+        room.write_array(0, &header.encode());
+        from.copy_to(behind_header);
+        self.queue.add_used(head, written);
+        self.queue.pop_to(next);
+        self.staged += 1;
+        self.counters.count(packet.len);
+        Some(Put::Done)
+    }
+
+    /// Any packet, into as many buffers as it takes.
+    fn put_pieces(&mut self, packet: &Packet<'_>) -> Put {
+        if !self.has_room(packet.len) {
+            return self.no_room();
+        }
+        if self.hash.is_some() {
+            self.lay_out_slot(packet.len);
+        }
+        if !copy(
+            packet.payload,
+            self.window.next_pieces(&self.negotiated),
+            self.negotiated.header_len,
+        ) {
+            return self.refuse(DropReason::TooLong);
+        }
+        self.commit(packet.header, packet.len);
         Put::Done
     }
 
@@ -350,20 +391,9 @@ impl<Q: DeviceQueue> PacketSink for ToGuest<Q> {
         if !self.negotiated.accepts(&packet.header) {
             return Put::Unfinished;
         }
-        if !self.has_room(packet.len) {
-            return self.no_room();
+        match self.put_whole(packet) {
+            Some(put) => put,
+            None => self.put_pieces(packet),
         }
-        if self.hash.is_some() {
-            self.lay_out_slot(packet.len);
-        }
-        if !copy(
-            packet.payload,
-            self.window.next_pieces(&self.negotiated),
-            self.negotiated.header_len,
-        ) {
-            return self.refuse(DropReason::TooLong);
-        }
-        self.commit(packet.header, packet.len);
-        Put::Done
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Limits: at most 32768 slots (one per ring entry), all taken from the arena at the start.
 
-use alloc::vec::Vec;
+use alloc::boxed::Box;
 
 use ringway_virtq::{BufferId, SharedSlice};
 
@@ -18,7 +18,11 @@ pub(crate) struct Pool {
     slot_len: u32,
     stride: usize,
     count: u16,
-    free: Vec<u16>,
+    /// The free slots, from `first` on and around the end: taken in the order in which they came
+    /// back, so that a slot meets the same place of the ring lap after lap.
+    free: Box<[u16]>,
+    first: u16,
+    free_count: u16,
 }
 
 impl Pool {
@@ -27,29 +31,53 @@ impl Pool {
         let stride = (slot_len as usize).next_multiple_of(SLOT_ALIGN);
         let bytes = stride.checked_mul(usize::from(count)).ok_or(ArenaFull)?;
         let slots = arena.carve(bytes, SLOT_ALIGN)?;
-        // Reversed, so that slots are first taken in rising order.
-        Ok(Self { slots, slot_len, stride, count, free: (0..count).rev().collect() })
+        let free = (0..count).collect();
+        Ok(Self { slots, slot_len, stride, count, free, first: 0, free_count: count })
     }
 
     /// Slots nobody has.
-    pub(crate) fn free(&self) -> usize {
-        self.free.len()
+    #[inline]
+    pub(crate) fn free(&self) -> u16 {
+        self.free_count
     }
 
-    /// Takes a free slot.
+    /// Takes the slot that has been free longest.
+    #[inline]
     pub(crate) fn take(&mut self) -> Option<BufferId> {
-        self.free.pop().map(BufferId)
+        self.free_count = self.free_count.checked_sub(1)?;
+        let slot = self.free[usize::from(self.first)];
+        self.first = self.place(1);
+        Some(BufferId(slot))
     }
 
     /// Gives a slot back that was taken.
+    #[inline]
     pub(crate) fn give(&mut self, id: BufferId) {
         // The ring refuses used entries for slots that are not in flight, so the device cannot
-        // bring this about; and the list has room for all slots, so it never grows.
-        assert!(self.free.len() < usize::from(self.count), "slot {} given twice", id.0);
-        self.free.push(id.0);
+        // bring this about.
+        assert!(self.free_count < self.count, "slot {} given twice", id.0);
+        let place = self.place(self.free_count);
+        self.free[usize::from(place)] = id.0;
+        self.free_count += 1;
+    }
+
+    /// Gives back the slot that was taken last.
+    pub(crate) fn untake(&mut self) {
+        assert!(self.free_count < self.count, "no slot was taken");
+        self.first = self.place(self.count - 1);
+        self.free_count += 1;
+    }
+
+    /// The place `ahead` of the first one, less than a lap.
+    #[inline]
+    fn place(&self, ahead: u16) -> u16 {
+        // At most 32768 slots: no overflow.
+        let place = self.first + ahead;
+        if place < self.count { place } else { place - self.count }
     }
 
     /// A slot's bytes.
+    #[inline]
     pub(crate) fn memory(&self, id: BufferId) -> SharedSlice {
         let start = usize::from(id.0) * self.stride;
         match self.slots.memory.slice(start, self.slot_len as usize) {
@@ -59,6 +87,7 @@ impl Pool {
     }
 
     /// Where the device sees a slot.
+    #[inline]
     pub(crate) fn device_address(&self, id: BufferId) -> u64 {
         self.slots.device_address + (usize::from(id.0) * self.stride) as u64
     }

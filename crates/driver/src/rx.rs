@@ -22,7 +22,7 @@ use ringway_net::{Counters, DropReason, HeaderError, NetHeader, PACKET_LEN_MAX};
 use ringway_virtq::{Arm, Broken, BufferId, DriverQueue, Used};
 
 use crate::received::{FRAGMENTS_MAX, Fragment, Held, LINEAR_TRUESIZE, Linear, Received};
-use crate::rx_memory::{Extent, RxMemory};
+use crate::rx_memory::{Extent, RxMemory, divide};
 use crate::{Arena, ArenaFull, RxBufferSizer, RxOptions, RxStatistics};
 
 /// Most elements one posted buffer is divided into.
@@ -57,8 +57,11 @@ pub struct NetRx<Q> {
     /// Slots without memory.
     empty: Vec<BufferId>,
     lent: Vec<Lent>,
-    /// The packet that is lent now.
-    packet: Option<(NetHeader, u32)>,
+    /// Whether a packet is lent now; then its header, its length, and the memory that it holds.
+    is_lent: bool,
+    header: NetHeader,
+    len: u32,
+    truesize: u32,
     linear: Linear,
     fragments: Vec<Fragment>,
     counters: Counters,
@@ -70,7 +73,7 @@ pub struct NetRx<Q> {
 enum Taken {
     Nothing,
     Dropped(DropReason),
-    Packet(NetHeader, u32),
+    Packet,
 }
 
 impl<Q: DriverQueue> NetRx<Q> {
@@ -97,7 +100,10 @@ impl<Q: DriverQueue> NetRx<Q> {
             // Reversed, so that slots are first taken in rising order.
             empty: (0..size).rev().map(BufferId).collect(),
             lent: Vec::with_capacity(usize::from(size)),
-            packet: None,
+            is_lent: false,
+            header: NetHeader::default(),
+            len: 0,
+            truesize: 0,
             linear: Linear::EMPTY,
             fragments: Vec::with_capacity(usize::from(size)),
             counters: Counters::default(),
@@ -114,6 +120,7 @@ impl<Q: DriverQueue> NetRx<Q> {
     ///
     /// # Errors
     /// [`Broken`]: the device broke the rules; the queue must be set up again.
+    #[inline]
     pub fn receive(&mut self) -> Result<Option<Received<'_>>, Broken> {
         self.broken.map_or(Ok(()), Err)?;
         for _ in 0..self.queue.size() {
@@ -121,11 +128,11 @@ impl<Q: DriverQueue> NetRx<Q> {
             match self.take_packet() {
                 Ok(Taken::Nothing) => return Ok(None),
                 Ok(Taken::Dropped(reason)) => self.counters.count_drop(reason),
-                Ok(Taken::Packet(header, len)) => {
-                    self.counters.count(len);
-                    self.sizer.on_packet(len);
-                    self.packet = Some((header, len));
-                    return Ok(Some(self.lend(header, len)));
+                Ok(Taken::Packet) => {
+                    self.counters.count(self.len);
+                    self.sizer.on_packet(self.len);
+                    self.is_lent = true;
+                    return Ok(Some(self.lend()));
                 }
                 Err(broken) => {
                     self.broken = Some(broken);
@@ -139,7 +146,9 @@ impl<Q: DriverQueue> NetRx<Q> {
     /// Takes the packet that was lent last out of the ring, to keep it. `None`: there is none, or
     /// it is in more than [`FRAGMENTS_MAX`] places (counted); then copy it.
     pub fn hold(&mut self) -> Option<Held> {
-        let (header, len) = self.packet?;
+        if !self.is_lent {
+            return None;
+        }
         if self.fragments.len() > FRAGMENTS_MAX {
             self.statistics.hold_refused += 1;
             return None;
@@ -147,7 +156,6 @@ impl<Q: DriverQueue> NetRx<Q> {
         let mut fragments = [Fragment::default(); FRAGMENTS_MAX];
         let count = self.fragments.len();
         fragments[..count].copy_from_slice(&self.fragments);
-        let truesize = self.truesize();
         let (slots, empty) = (&mut self.slots, &mut self.empty);
         self.lent.retain(|lent| {
             if lent.is_kept {
@@ -157,12 +165,12 @@ impl<Q: DriverQueue> NetRx<Q> {
             !lent.is_kept
         });
         self.fragments.clear();
-        self.packet = None;
+        self.is_lent = false;
         self.statistics.held += 1;
         Some(Held {
-            header,
-            len,
-            truesize,
+            header: self.header,
+            len: self.len,
+            truesize: self.truesize,
             linear: self.linear.clone(),
             fragments,
             count,
@@ -222,25 +230,20 @@ impl<Q: DriverQueue> NetRx<Q> {
         &self.queue
     }
 
-    fn lend(&self, header: NetHeader, len: u32) -> Received<'_> {
+    #[inline]
+    fn lend(&self) -> Received<'_> {
         Received {
-            header,
-            len,
-            truesize: self.truesize(),
+            header: self.header,
+            len: self.len,
+            truesize: self.truesize,
             linear: &self.linear,
             fragments: &self.fragments,
             memory: self.memory.whole(),
         }
     }
 
-    /// Memory that the packet lent now holds.
-    fn truesize(&self) -> u32 {
-        let kept = self.lent.iter().filter(|lent| lent.is_kept);
-        let buffers: u32 = kept.map(|lent| self.slots[usize::from(lent.id.0)].extent.len).sum();
-        LINEAR_TRUESIZE + buffers
-    }
-
     /// The used entries of one packet, first to last.
+    #[inline]
     fn take_packet(&mut self) -> Result<Taken, Broken> {
         let Some(first) = self.queue.pop_used()? else { return Ok(Taken::Nothing) };
         let header_len = self.options.header_len;
@@ -249,42 +252,57 @@ impl<Q: DriverQueue> NetRx<Q> {
             return Ok(Taken::Dropped(DropReason::Malformed));
         }
         self.linear.copy_from(self.memory.bytes(extent), header_len, written as usize);
-        let header = NetHeader::decode(self.linear.header(header_len));
-        let buffers = if self.options.mergeable { header.num_buffers } else { 1 };
-        if buffers == 0 || buffers > self.queue.size() {
-            return Ok(Taken::Dropped(DropReason::Malformed));
+        self.header = NetHeader::decode(self.linear.header(header_len));
+        self.truesize = LINEAR_TRUESIZE;
+        let linear_len = header_len + self.linear.packet().len();
+        if (written as usize) > linear_len {
+            // Less than `written`, which has 32 bits.
+            self.keep(extent, u32::try_from(linear_len).unwrap_or(u32::MAX), written);
         }
-        // At most `written`, which has 32 bits.
-        let skipped = header_len + self.linear.packet().len();
-        let skipped = u32::try_from(skipped).unwrap_or(u32::MAX);
-        self.keep(extent, skipped, written);
         let mut len = u64::from(written) - header_len as u64;
+        let buffers = if self.options.mergeable { self.header.num_buffers } else { 1 };
+        if buffers != 1 {
+            match self.take_further(buffers)? {
+                Some(further) => len += further,
+                None => return Ok(Taken::Dropped(DropReason::Malformed)),
+            }
+        }
+        self.len = u32::try_from(len).unwrap_or(u32::MAX);
+        Ok(self.judge())
+    }
+
+    /// The other buffers of a packet that takes so many; their bytes. `None`: it cannot.
+    fn take_further(&mut self, buffers: u16) -> Result<Option<u64>, Broken> {
+        if buffers == 0 || buffers > self.queue.size() {
+            return Ok(None);
+        }
+        let mut len = 0;
         for _ in 1..buffers {
             // All buffers of a packet become used together (virtio 1.2 §5.1.6.4): none may miss.
-            let Some(next) = self.queue.pop_used()? else {
-                return Ok(Taken::Dropped(DropReason::Malformed));
-            };
+            let Some(next) = self.queue.pop_used()? else { return Ok(None) };
             let (extent, written) = self.lend_slot(next);
-            self.keep(extent, 0, written);
+            if written > 0 {
+                self.keep(extent, 0, written);
+            }
             len += u64::from(written);
         }
-        let len = u32::try_from(len).unwrap_or(u32::MAX);
-        Ok(self.judge(header, len))
+        Ok(Some(len))
     }
 
     /// Whether a complete packet can be handed up.
     #[inline]
-    fn judge(&self, header: NetHeader, len: u32) -> Taken {
+    fn judge(&self) -> Taken {
         // A device must ask for the checksum of whatever it asks to be segmented (virtio 1.2
         // §5.1.6.4.1), and a Linux host does not when it has checked a packet that it merged.
-        let wrong = header.check(len).is_err_and(|error| error != HeaderError::GsoWithoutCsum);
-        if len == 0 || len > PACKET_LEN_MAX || wrong {
+        let checked = self.header.check(self.len);
+        let wrong = checked.is_err_and(|error| error != HeaderError::GsoWithoutCsum);
+        if self.len == 0 || self.len > PACKET_LEN_MAX || wrong {
             return Taken::Dropped(DropReason::Malformed);
         }
-        if !self.options.accepts(&header) {
+        if !self.options.accepts(&self.header) {
             return Taken::Dropped(DropReason::Offload);
         }
-        Taken::Packet(header, len)
+        Taken::Packet
     }
 
     /// Marks a slot as lent; its memory, and how much of that the device wrote.
@@ -295,15 +313,12 @@ impl<Q: DriverQueue> NetRx<Q> {
         (extent, used.len.min(extent.len))
     }
 
-    /// Adds the bytes from `skipped` to `written` of the slot lent last, unless there are none.
-    #[inline]
+    /// Adds the bytes from `skipped` to `written`, which is more, of the slot lent last.
     fn keep(&mut self, extent: Extent, skipped: u32, written: u32) {
-        if written <= skipped {
-            return;
-        }
         if let Some(lent) = self.lent.last_mut() {
             lent.is_kept = true;
         }
+        self.truesize += extent.len;
         let piece = Extent { offset: extent.offset + skipped, len: written - skipped };
         let is_fixed = self.options.scheme.is_fixed();
         if let Some(before) = self.fragments.last_mut()
@@ -319,8 +334,9 @@ impl<Q: DriverQueue> NetRx<Q> {
     }
 
     /// The packet lent before is over: its slots are posted again, or emptied.
+    #[inline]
     fn take_back(&mut self) {
-        self.packet = None;
+        self.is_lent = false;
         self.fragments.clear();
         for at in 0..self.lent.len() {
             let id = self.lent[at].id;
@@ -368,19 +384,5 @@ impl<Q: DriverQueue> NetRx<Q> {
         let elements = &mut room[..usize::from(self.options.elements)];
         divide(at, extent.len, elements);
         self.queue.add(&[], elements, id).is_ok()
-    }
-}
-
-/// Divides `len` bytes at `at` into equal elements; the last one has the rest as well.
-fn divide(mut at: u64, len: u32, elements: &mut [(u64, u32)]) {
-    let share = len / u32::try_from(elements.len()).unwrap_or(1);
-    let mut left = len;
-    for element in elements.iter_mut() {
-        *element = (at, share);
-        at += u64::from(share);
-        left -= share;
-    }
-    if let Some(last) = elements.last_mut() {
-        last.1 += left;
     }
 }

@@ -149,6 +149,20 @@ pub(crate) fn slice(memory: SharedSlice, extent: Extent) -> SharedSlice {
     }
 }
 
+/// Divides `len` bytes at `at` into equal elements; the last one has the rest as well.
+pub(crate) fn divide(mut at: u64, len: u32, elements: &mut [(u64, u32)]) {
+    let share = len / u32::try_from(elements.len()).unwrap_or(1);
+    let mut left = len;
+    for element in elements.iter_mut() {
+        *element = (at, share);
+        at += u64::from(share);
+        left -= share;
+    }
+    if let Some(last) = elements.last_mut() {
+        last.1 += left;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::vec::Vec;

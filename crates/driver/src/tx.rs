@@ -14,7 +14,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use ringway_net::{Counters, DropReason, HEADER_LEN_HASH, NetHeader, PACKET_LEN_MAX};
+use ringway_net::{Counters, DropReason, HEADER_LEN, NetHeader, PACKET_LEN_MAX};
 use ringway_virtq::{Arm, Broken, BufferId, DriverQueue};
 
 use crate::pool::Pool;
@@ -151,7 +151,7 @@ impl<Q: DriverQueue> NetTx<Q> {
 
     /// Packets sent and not reclaimed yet.
     pub fn in_flight(&self) -> usize {
-        usize::from(self.queue.size()) - self.pool.free()
+        usize::from(self.queue.size() - self.pool.free())
     }
 
     /// What was counted so far.
@@ -199,7 +199,7 @@ impl<Q: DriverQueue> NetTx<Q> {
         let Some(id) = self.pool.take() else { return Ok(Sent::NoRoom) };
         self.write_slot(id, header, start);
         if !self.add(id, start_len, fragments) {
-            self.pool.give(id);
+            self.pool.untake();
             return Ok(Sent::NoRoom);
         }
         if token.is_some() {
@@ -214,8 +214,11 @@ impl<Q: DriverQueue> NetTx<Q> {
     #[inline]
     fn write_slot(&mut self, id: BufferId, header: &NetHeader, start: &[u8]) {
         let slot = self.pool.memory(id);
-        let bytes: [u8; HEADER_LEN_HASH] = NetHeader { num_buffers: 0, ..*header }.encode_any();
-        slot.write(0, &bytes[..self.options.header_len]);
+        let header = NetHeader { num_buffers: 0, ..*header };
+        match self.options.header_len {
+            HEADER_LEN => slot.write_array(0, &header.encode()),
+            _ => slot.write_array(0, &header.encode_any()),
+        }
         slot.write(self.options.header_len, start);
     }
 
@@ -223,14 +226,19 @@ impl<Q: DriverQueue> NetTx<Q> {
     #[inline]
     fn add(&mut self, id: BufferId, start_len: u32, fragments: &[TxFragment]) -> bool {
         let at = self.pool.device_address(id);
-        let apart = self.options.header_apart && start_len > 0;
-        if fragments.is_empty() && !apart {
-            return self.queue.add(&[(at, self.header_len + start_len)], &[], id).is_ok();
+        if !fragments.is_empty() || (self.options.header_apart && start_len > 0) {
+            return self.add_pieces(id, start_len, fragments);
         }
+        self.queue.add(&[(at, self.header_len + start_len)], &[], id).is_ok()
+    }
+
+    /// The same for what takes more than one element.
+    fn add_pieces(&mut self, id: BufferId, start_len: u32, fragments: &[TxFragment]) -> bool {
+        let at = self.pool.device_address(id);
         let mut room = [(0, 0); TX_FRAGMENTS_MAX + 2];
         let mut count = 1;
         room[0] = (at, self.header_len + start_len);
-        if apart {
+        if self.options.header_apart && start_len > 0 {
             room[0].1 = self.header_len;
             room[1] = (at + u64::from(self.header_len), start_len);
             count = 2;

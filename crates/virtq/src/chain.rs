@@ -64,6 +64,15 @@ impl Elements {
         &self.list[self.readable_to..self.len]
     }
 
+    /// The one element of a buffer that has no other and is for writing.
+    #[inline]
+    pub fn only_writable(&self) -> Option<SharedSlice> {
+        match (self.readable_to, self.len) {
+            (0, 1) => self.list.first().copied(),
+            _ => None,
+        }
+    }
+
     /// Length of all elements together in bytes, without what was taken.
     #[inline]
     pub fn bytes(&self) -> u64 {
@@ -101,7 +110,23 @@ impl Elements {
         Some(taken)
     }
 
-    /// Checks one element and keeps it (virtio 1.2 §2.7.4.2: readable ones come first).
+    /// Keeps the one element of a buffer that has no other.
+    #[inline(always)]
+    pub(crate) fn keep_only(
+        &mut self,
+        descriptor: &Descriptor,
+        flags: u16,
+        regions: &Regions,
+    ) -> Result<(), Broken> {
+        self.list[0] = element(descriptor, regions)?;
+        self.first = 0;
+        self.readable_to = usize::from(flags & WRITE == 0 || self.readable_only);
+        self.len = 1;
+        self.bytes = u64::from(descriptor.len);
+        Ok(())
+    }
+
+    /// Checks one element and keeps it behind the others (virtio 1.2 §2.7.4.2: readable ones come first).
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -109,11 +134,7 @@ impl Elements {
         flags: u16,
         regions: &Regions,
     ) -> Result<(), Broken> {
-        if descriptor.len == 0 {
-            return Err(Broken(Why::ZeroLength));
-        }
-        let found = regions.slice(descriptor.address, descriptor.len);
-        let element = found.ok_or(Broken(Why::OutsideMemory))?;
+        let element = element(descriptor, regions)?;
         let place = self.list.get_mut(self.len).ok_or(Broken(Why::ChainTooLong))?;
         if flags & WRITE == 0 || self.readable_only {
             if self.readable_to != self.len {
@@ -126,6 +147,15 @@ impl Elements {
         self.bytes += u64::from(descriptor.len);
         Ok(())
     }
+}
+
+/// The memory of one element, checked.
+#[inline(always)]
+fn element(descriptor: &Descriptor, regions: &Regions) -> Result<SharedSlice, Broken> {
+    if descriptor.len == 0 {
+        return Err(Broken(Why::ZeroLength));
+    }
+    regions.slice(descriptor.address, descriptor.len).ok_or(Broken(Why::OutsideMemory))
 }
 
 impl Default for Elements {

@@ -43,8 +43,8 @@ impl Descriptor {
     /// Reads a descriptor of the ring, which is aligned. The index must be inside.
     #[inline]
     pub fn load(table: SharedSlice, index: u16) -> Self {
-        let at = offset(index);
-        Self::from_words(table.load_u64(at), table.load_u64(at + 8))
+        let [address, rest] = table.load_u64_pair(offset(index));
+        Self::from_words(address, rest)
     }
 
     /// Reads a descriptor of an indirect table, which a driver may put at any address.
@@ -62,10 +62,14 @@ impl Descriptor {
     /// Writes all of it. The index must be inside.
     #[inline]
     pub fn store(self, table: SharedSlice, index: u16) {
-        let at = offset(index);
+        table.store_u64_pair(offset(index), self.words());
+    }
+
+    /// The two words that are in memory.
+    #[inline]
+    pub fn words(self) -> [u64; 2] {
         let flags = u64::from(self.third) << 32 | u64::from(self.fourth) << 48;
-        table.store_u64(at, self.address);
-        table.store_u64(at + 8, u64::from(self.len) | flags);
+        [self.address, u64::from(self.len) | flags]
     }
 
     #[inline]

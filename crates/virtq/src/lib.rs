@@ -78,6 +78,7 @@ mod regions;
 #[cfg_attr(loom, path = "shared_loom.rs")]
 mod shared;
 mod split;
+mod written;
 
 pub use areas::{AreaSizes, INDIRECT_ELEMENTS_MAX, Layout, split_used_index};
 pub use chain::{ELEMENTS_MAX, Elements};

@@ -17,7 +17,6 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    #[inline]
     pub fn of(
         readable: &[(u64, u32)],
         writable: &[(u64, u32)],
@@ -26,11 +25,16 @@ impl Plan {
     ) -> Result<Self, QueueFull> {
         let elements = readable.len() + writable.len();
         assert!(elements > 0, "a buffer without elements");
-        let is_filled = |part: &[(u64, u32)]| part.iter().all(|&(_, len)| len > 0);
         assert!(is_filled(readable) && is_filled(writable), "an empty element");
         let count = u16::try_from(elements).ok().filter(|&count| count <= size).ok_or(QueueFull)?;
         let indirect = options.indirect && (2..=INDIRECT_ELEMENTS_MAX).contains(&elements);
         let writable = writable.iter().fold(0u32, |sum, &(_, len)| sum.saturating_add(len));
         Ok(Self { descriptors: if indirect { 1 } else { count }, indirect, writable })
     }
+}
+
+/// Whether no element is empty.
+#[inline]
+pub(crate) fn is_filled(elements: &[(u64, u32)]) -> bool {
+    elements.iter().all(|&(_, len)| len > 0)
 }

@@ -118,8 +118,6 @@ pub struct Head {
 pub struct Cursor {
     pub(crate) at: u16,
     pub(crate) wrap: bool,
-    /// Buffers peeked past since the cursor was taken.
-    pub(crate) buffers: u16,
 }
 
 /// The driver's side of one virtqueue. `add` stages, `publish` makes available, `must_kick` asks.
@@ -199,7 +197,8 @@ pub trait DeviceQueue: Sized {
     /// Where the next peek starts.
     fn cursor(&self) -> Cursor;
 
-    /// Reads the next available buffer into `into` (cleared first) and moves the cursor past it.
+    /// Reads the next available buffer into `into` and moves the cursor past it. Without a buffer
+    /// nothing of what is in `into` means anything.
     ///
     /// # Errors
     /// [`Broken`]: the queue must not be used any more.

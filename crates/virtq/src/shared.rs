@@ -59,7 +59,7 @@ impl SharedSlice {
     /// The `len` bytes at `offset`, or `None` if they are not all inside.
     #[inline]
     pub fn slice(self, offset: usize, len: usize) -> Option<Self> {
-        if offset > self.len || len > self.len - offset {
+        if offset.checked_add(len)? > self.len {
             return None;
         }
         // SAFETY: offset <= self.len, so the pointer stays inside the shared bytes or one past.
@@ -165,10 +165,42 @@ impl SharedSlice {
         self.word::<AtomicU64>(offset).store(value.to_le(), Ordering::Relaxed);
     }
 
+    /// Stores two neighbouring words, the first one first; as [`store_u32`](Self::store_u32).
+    #[inline]
+    pub fn store_u32_pair(self, offset: usize, values: [u32; 2]) {
+        let words = self.word::<[AtomicU32; 2]>(offset);
+        words[0].store(values[0].to_le(), Ordering::Relaxed);
+        words[1].store(values[1].to_le(), Ordering::Relaxed);
+    }
+
+    /// Loads two neighbouring words, the first one first; as [`load_u32`](Self::load_u32).
+    #[inline]
+    pub fn load_u32_pair(self, offset: usize) -> [u32; 2] {
+        let words = self.word::<[AtomicU32; 2]>(offset);
+        [0, 1].map(|at| u32::from_le(words[at].load(Ordering::Relaxed)))
+    }
+
+    /// Stores two neighbouring words, the first one first; as [`store_u64`](Self::store_u64).
+    #[inline]
+    pub fn store_u64_pair(self, offset: usize, values: [u64; 2]) {
+        let words = self.word::<[AtomicU64; 2]>(offset);
+        words[0].store(values[0].to_le(), Ordering::Relaxed);
+        words[1].store(values[1].to_le(), Ordering::Relaxed);
+    }
+
+    /// Loads two neighbouring words, the first one first; as [`load_u64`](Self::load_u64).
+    #[inline]
+    pub fn load_u64_pair(self, offset: usize) -> [u64; 2] {
+        let words = self.word::<[AtomicU64; 2]>(offset);
+        [0, 1].map(|at| u64::from_le(words[at].load(Ordering::Relaxed)))
+    }
+
+    /// One comparison where the compiler knows that the sum does not overflow.
     #[inline]
     fn check(self, offset: usize, len: usize) {
-        if offset > self.len || len > self.len - offset {
-            outside(offset, len, self.len);
+        match offset.checked_add(len) {
+            Some(end) if end <= self.len => {}
+            _ => outside(offset, len, self.len),
         }
     }
 

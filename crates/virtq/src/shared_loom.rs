@@ -118,6 +118,24 @@ impl SharedSlice {
         self.store_u32(offset + 4, (value >> 32) as u32);
     }
 
+    pub fn store_u32_pair(self, offset: usize, values: [u32; 2]) {
+        self.store_u32(offset, values[0]);
+        self.store_u32(offset + 4, values[1]);
+    }
+
+    pub fn load_u32_pair(self, offset: usize) -> [u32; 2] {
+        [self.load_u32(offset), self.load_u32(offset + 4)]
+    }
+
+    pub fn store_u64_pair(self, offset: usize, values: [u64; 2]) {
+        self.store_u64(offset, values[0]);
+        self.store_u64(offset + 8, values[1]);
+    }
+
+    pub fn load_u64_pair(self, offset: usize) -> [u64; 2] {
+        [self.load_u64(offset), self.load_u64(offset + 8)]
+    }
+
     fn word(&self, offset: usize) -> &AtomicU16 {
         assert!(offset + 2 <= self.len && offset.is_multiple_of(2), "{offset} of {}", self.len);
         // SAFETY: inside the words, which outlive every use (see above).

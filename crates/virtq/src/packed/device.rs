@@ -38,8 +38,27 @@ pub struct PackedDevice {
 
 impl PackedDevice {
     /// Follows one chain through at most `left` ring entries; returns buffer id and entries.
-    #[inline]
+    #[inline(always)]
     fn walk(
+        &self,
+        from: RingOffset,
+        left: u16,
+        regions: &Regions,
+        into: &mut Elements,
+    ) -> Result<Head, Broken> {
+        let descriptor = Descriptor::load(self.parts.descriptor, from.at);
+        let (id, flags) = (descriptor.third, descriptor.fourth);
+        if flags & (INDIRECT | NEXT) != 0 {
+            into.clear();
+            return self.walk_on(from, left, regions, into);
+        }
+        into.keep_only(&descriptor, flags, regions)?;
+        self.head(id, 1)
+    }
+
+    /// A chain that is more than one element. Reads the first descriptor again, and uses only
+    /// what it reads now.
+    fn walk_on(
         &self,
         from: RingOffset,
         left: u16,
@@ -66,7 +85,7 @@ impl PackedDevice {
         Err(Broken(Why::ChainTooLong))
     }
 
-    #[inline]
+    #[inline(always)]
     fn head(&self, id: u16, descriptors: u16) -> Result<Head, Broken> {
         match id < self.size {
             true => Ok(Head { id, descriptors }),
@@ -118,17 +137,16 @@ impl DeviceQueue for PackedDevice {
 
     #[inline]
     fn cursor(&self) -> Cursor {
-        Cursor { at: self.popped.at, wrap: self.popped.wrap, buffers: 0 }
+        Cursor { at: self.popped.at, wrap: self.popped.wrap }
     }
 
-    #[inline]
+    #[inline(always)]
     fn peek(
         &mut self,
         at: &mut Cursor,
         regions: &Regions,
         into: &mut Elements,
     ) -> Result<Option<Head>, Broken> {
-        into.clear();
         let from = RingOffset { at: at.at, wrap: at.wrap };
         if !is_available(self.parts.descriptor, from) {
             return Ok(None);
@@ -140,17 +158,16 @@ impl DeviceQueue for PackedDevice {
         let left = left.and_then(|left| u16::try_from(left).ok()).ok_or(Broken(Why::IndexJump))?;
         let head = self.walk(from, left, regions, into)?;
         let next = from.advanced(head.descriptors, self.size);
-        let buffers = at.buffers.wrapping_add(1);
-        *at = Cursor { at: next.at, wrap: next.wrap, buffers };
+        *at = Cursor { at: next.at, wrap: next.wrap };
         Ok(Some(head))
     }
 
-    #[inline]
+    #[inline(always)]
     fn pop_to(&mut self, at: Cursor) {
         self.popped = RingOffset { at: at.at, wrap: at.wrap };
     }
 
-    #[inline]
+    #[inline(always)]
     fn add_used(&mut self, head: Head, written: u32) {
         assert!(head.descriptors <= self.size, "a head of another queue");
         let (ring, at) = (self.parts.descriptor, self.staged.at);

@@ -8,9 +8,9 @@
 use crate::areas::{DESCRIPTOR_LEN, DriverMemory};
 use crate::desc::{Descriptor, INDIRECT, NEXT, PACKED_ID, PACKED_LEN, WRITE, offset};
 use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
-use crate::flight::InFlight;
+use crate::flight::{Flying, InFlight};
 use crate::packed::{available_flags, event_word, is_used, store_flags};
-use crate::plan::Plan;
+use crate::plan::{Plan, is_filled};
 use crate::{
     Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, SharedSlice, Used,
 };
@@ -35,8 +35,42 @@ pub struct PackedDriver {
 }
 
 impl PackedDriver {
+    /// The usual buffer: one element, one descriptor.
+    #[inline(always)]
+    fn add_one(&mut self, element: (u64, u32), flags: u16, id: BufferId) -> Result<(), QueueFull> {
+        assert!(is_filled(&[element]), "an empty element");
+        if self.free == 0 {
+            return Err(QueueFull);
+        }
+        let writable = if flags & WRITE == 0 { 0 } else { element.1 };
+        self.in_flight.add(id, 1, (0, 0), writable);
+        self.stage(element, id, flags);
+        self.free -= 1;
+        Ok(())
+    }
+
+    /// Any buffer of several elements.
+    fn add_several(
+        &mut self,
+        readable: &[(u64, u32)],
+        writable: &[(u64, u32)],
+        id: BufferId,
+    ) -> Result<(), QueueFull> {
+        let plan = Plan::of(readable, writable, self.size, self.options)?;
+        if plan.descriptors > self.free {
+            return Err(QueueFull);
+        }
+        self.in_flight.add(id, plan.descriptors, (0, 0), plan.writable);
+        match plan.indirect {
+            true => self.stage_table(readable, writable, id),
+            false => self.stage_chain(readable, writable, id),
+        }
+        self.free -= plan.descriptors;
+        Ok(())
+    }
+
     /// Writes the descriptor at the staged position and moves it on.
-    #[inline]
+    #[inline(always)]
     fn stage(&mut self, element: (u64, u32), id: BufferId, flags: u16) {
         let ((address, len), ring, at) = (element, self.memory.bound.descriptor, self.staged.at);
         let flags = flags | available_flags(self.staged.wrap);
@@ -51,7 +85,6 @@ impl PackedDriver {
         self.staged = self.staged.advanced(1, self.size);
     }
 
-    #[inline]
     fn stage_chain(&mut self, readable: &[(u64, u32)], writable: &[(u64, u32)], id: BufferId) {
         let last = readable.len() + writable.len() - 1;
         for (at, &element) in readable.iter().chain(writable).enumerate() {
@@ -70,6 +103,24 @@ impl PackedDriver {
             count += 1;
         }
         self.stage((table_address, u32::from(count) * DESCRIPTOR_LEN), id, INDIRECT);
+    }
+
+    /// Reads and checks the next used descriptor, if there is one.
+    #[inline(always)]
+    fn accept_used(&mut self) -> Result<Option<(Used, Flying)>, Broken> {
+        let ring = self.memory.bound.descriptor;
+        if self.in_flight.published() == 0 || !is_used(ring, self.used) {
+            return Ok(None);
+        }
+        event::after_seeing();
+        let descriptor = Descriptor::load(ring, self.used.at);
+        let id = BufferId(descriptor.third);
+        // Without WRITE the length means nothing (virtio 1.2 §2.8.5), says the specification.
+        // QEMU never sets it and means the length; so it counts, as far as the buffer goes.
+        let is_meant = descriptor.fourth & WRITE != 0;
+        let writable = self.in_flight.writable_of(id.0);
+        let len = if is_meant { descriptor.len } else { descriptor.len.min(writable) };
+        self.in_flight.accept(Used { id, len }, 0, self.in_flight.published()).map(Some)
     }
 }
 
@@ -105,25 +156,18 @@ impl DriverQueue for PackedDriver {
         self.free
     }
 
-    #[inline]
+    #[inline(always)]
     fn add(
         &mut self,
         readable: &[(u64, u32)],
         writable: &[(u64, u32)],
         id: BufferId,
     ) -> Result<(), QueueFull> {
-        let plan = Plan::of(readable, writable, self.size, self.options)?;
-        assert!(self.in_flight.is_free(id), "buffer {} is in flight", id.0);
-        if plan.descriptors > self.free {
-            return Err(QueueFull);
+        match (readable, writable) {
+            (&[element], []) => self.add_one(element, 0, id),
+            ([], &[element]) => self.add_one(element, WRITE, id),
+            _ => self.add_several(readable, writable, id),
         }
-        match plan.indirect {
-            true => self.stage_table(readable, writable, id),
-            false => self.stage_chain(readable, writable, id),
-        }
-        self.free -= plan.descriptors;
-        self.in_flight.add(id, plan.descriptors, (0, 0), plan.writable);
-        Ok(())
     }
 
     #[inline]
@@ -151,24 +195,13 @@ impl DriverQueue for PackedDriver {
         event::packed_wants(word, self.published, unasked, self.size)
     }
 
-    #[inline]
+    #[inline(always)]
     fn pop_used(&mut self) -> Result<Option<Used>, Broken> {
-        if !self.in_flight.is_in_batch() {
-            let ring = self.memory.bound.descriptor;
-            if self.in_flight.published() == 0 || !is_used(ring, self.used) {
-                return Ok(None);
-            }
-            event::after_seeing();
-            let descriptor = Descriptor::load(ring, self.used.at);
-            let id = BufferId(descriptor.third);
-            // Without WRITE the length means nothing (virtio 1.2 §2.8.5), says the specification.
-            // QEMU never sets it and means the length; so it counts, as far as the buffer goes.
-            let is_meant = descriptor.fourth & WRITE != 0;
-            let writable = self.in_flight.writable_of(id.0);
-            let len = if is_meant { descriptor.len } else { descriptor.len.min(writable) };
-            self.in_flight.accept(Used { id, len }, self.in_flight.published())?;
-        }
-        let Some((used, buffer)) = self.in_flight.return_next() else { return Ok(None) };
+        let next = match self.in_flight.return_next() {
+            Some(next) => Some(next),
+            None => self.accept_used()?,
+        };
+        let Some((used, buffer)) = next else { return Ok(None) };
         self.used = self.used.advanced(buffer.descriptors, self.size);
         self.free += buffer.descriptors;
         Ok(Some(used))

@@ -11,10 +11,14 @@ use crate::event;
 use crate::split::{
     FAR, FLAGS, INDEX, NO_NOTIFICATION, available_entry, available_event, used_entry, used_event,
 };
+use crate::written::Written;
 use crate::{
     Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Format, Head, Position, QueueOptions,
     QueueSetup, Regions, SIZE_MAX, Why,
 };
+
+/// No used entry is this one: what is in a driver's memory at the start is not known.
+const NEVER_USED: [u32; 2] = [u32::MAX; 2];
 
 /// A split virtqueue, seen from the device.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub struct SplitDevice {
     popped: u16,
     /// The driver's index as last loaded: `popped` to `popped + size`.
     seen: u16,
+    /// The used entries: id and length.
+    used: Written<[u32; 2]>,
     /// The own index with and without what is only staged.
     staged: u16,
     published: u16,
@@ -52,17 +58,17 @@ impl SplitDevice {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn is_seen(&self, at: u16) -> bool {
         at.wrapping_sub(self.popped) < self.seen.wrapping_sub(self.popped)
     }
 
     /// Follows one chain; each descriptor is read once, and at most `size` of them.
-    #[inline]
+    #[inline(always)]
     fn walk(&self, head: u16, regions: &Regions, into: &mut Elements) -> Result<(), Broken> {
         let descriptor = self.descriptor(head)?;
         match descriptor.third & (INDIRECT | NEXT) {
-            0 => into.push(&descriptor, descriptor.third, regions),
+            0 => into.keep_only(&descriptor, descriptor.third, regions),
             _ => self.walk_on(descriptor, regions, into),
         }
     }
@@ -74,6 +80,7 @@ impl SplitDevice {
         regions: &Regions,
         into: &mut Elements,
     ) -> Result<(), Broken> {
+        into.clear();
         let mut descriptor = first;
         for _ in 0..self.size {
             let flags = descriptor.third;
@@ -91,7 +98,7 @@ impl SplitDevice {
         Err(Broken(Why::ChainTooLong))
     }
 
-    #[inline]
+    #[inline(always)]
     fn descriptor(&self, index: u16) -> Result<Descriptor, Broken> {
         match index < self.size {
             true => Ok(Descriptor::load(self.parts.descriptor, index)),
@@ -127,6 +134,7 @@ impl DeviceQueue for SplitDevice {
             options: setup.options,
             popped: setup.position.available,
             seen: setup.position.available,
+            used: Written::new(setup.size, NEVER_USED),
             staged: setup.position.used,
             published: setup.position.used,
             unasked: 0,
@@ -142,17 +150,16 @@ impl DeviceQueue for SplitDevice {
 
     #[inline]
     fn cursor(&self) -> Cursor {
-        Cursor { at: self.popped, wrap: true, buffers: 0 }
+        Cursor { at: self.popped, wrap: true }
     }
 
-    #[inline]
+    #[inline(always)]
     fn peek(
         &mut self,
         at: &mut Cursor,
         regions: &Regions,
         into: &mut Elements,
     ) -> Result<Option<Head>, Broken> {
-        into.clear();
         if !self.is_seen(at.at) {
             self.load_index(at.at)?;
             if !self.is_seen(at.at) {
@@ -162,11 +169,10 @@ impl DeviceQueue for SplitDevice {
         let id = self.parts.driver.load_u16(available_entry(at.at, self.size));
         self.walk(id, regions, into)?;
         at.at = at.at.wrapping_add(1);
-        at.buffers = at.buffers.wrapping_add(1);
         Ok(Some(Head { id, descriptors: 1 }))
     }
 
-    #[inline]
+    #[inline(always)]
     fn pop_to(&mut self, at: Cursor) {
         // A cursor from before a rebind is ahead of what has been seen since.
         if at.at != self.seen && !self.is_seen(at.at) {
@@ -175,11 +181,12 @@ impl DeviceQueue for SplitDevice {
         self.popped = at.at;
     }
 
-    #[inline]
+    #[inline(always)]
     fn add_used(&mut self, head: Head, written: u32) {
-        let entry = used_entry(self.staged, self.size);
-        self.parts.device.store_u32(entry, u32::from(head.id));
-        self.parts.device.store_u32(entry + 4, written);
+        let content = [u32::from(head.id), written];
+        if self.used.is_new(self.staged & (self.size - 1), content) {
+            self.parts.device.store_u32_pair(used_entry(self.staged, self.size), content);
+        }
         self.staged = self.staged.wrapping_add(1);
     }
 
@@ -260,6 +267,7 @@ impl DeviceQueue for SplitDevice {
     fn rebind(&mut self, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
         self.parts = Bound::translate(Format::Split, self.size, areas, regions)?;
         self.seen = self.popped;
+        self.used = Written::new(self.size, NEVER_USED);
         self.is_first_call = true;
         self.armed = None;
         Ok(())

@@ -7,20 +7,31 @@
 //! elements.
 
 use alloc::boxed::Box;
-use alloc::vec;
 
 use crate::areas::{DESCRIPTOR_LEN, DriverMemory};
 use crate::desc::{Descriptor, INDIRECT, NEXT, WRITE};
 use crate::event;
 use crate::flight::{Flying, InFlight};
-use crate::plan::Plan;
+use crate::plan::{Plan, is_filled};
 use crate::split::{
     FAR, FLAGS, INDEX, NO_NOTIFICATION, available_entry, available_event, used_entry, used_event,
 };
+use crate::written::Written;
 use crate::{
     Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, SharedSlice, Used,
     Why,
 };
+
+/// What is known of one descriptor.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    /// What was last stored: the same is not stored again (see [`Written`]).
+    words: [u64; 2],
+    /// The descriptor behind it, in a chain or in the free list.
+    next: u16,
+    /// The id of the last chain that started with it.
+    id: u16,
+}
 
 /// A split virtqueue, seen from the driver.
 #[derive(Debug)]
@@ -28,37 +39,92 @@ pub struct SplitDriver {
     memory: DriverMemory,
     size: u16,
     options: QueueOptions,
-    /// For each descriptor the one behind it, in a chain or in the free list.
-    next: Box<[u16]>,
+    places: Box<[Place]>,
     free_first: u16,
     free_last: u16,
     free: u16,
     in_flight: InFlight,
-    /// For each descriptor the id of the last chain that started with it.
-    id_of_head: Box<[u16]>,
+    available: Written<u16>,
     /// The own index with and without what is only staged.
     staged: u16,
     published: u16,
     /// Buffers published since [`must_kick`](DriverQueue::must_kick) was last asked.
-    unasked: u64,
+    unasked: u32,
     /// Next used entry, and the device's index as last loaded.
     used: u16,
     seen: u16,
 }
 
 impl SplitDriver {
+    /// The usual buffer: one element, one descriptor.
+    #[inline(always)]
+    fn add_one(&mut self, element: (u64, u32), flags: u16, id: BufferId) -> Result<(), QueueFull> {
+        let (address, len) = element;
+        assert!(is_filled(&[element]), "an empty element");
+        if self.free == 0 {
+            return Err(QueueFull);
+        }
+        let first = self.free_first;
+        let descriptor = Descriptor { address, len, third: flags, fourth: 0 };
+        self.free_first = self.write_descriptor(first, descriptor);
+        let writable = if flags & WRITE == 0 { 0 } else { len };
+        self.stage(id, 1, (first, first), writable);
+        Ok(())
+    }
+
+    /// Any buffer of several elements.
+    fn add_several(
+        &mut self,
+        readable: &[(u64, u32)],
+        writable: &[(u64, u32)],
+        id: BufferId,
+    ) -> Result<(), QueueFull> {
+        let plan = Plan::of(readable, writable, self.size, self.options)?;
+        if plan.descriptors > self.free {
+            return Err(QueueFull);
+        }
+        let chain = match plan.indirect {
+            true => self.write_table(readable, writable, id),
+            false => self.write_chain(readable, writable),
+        };
+        self.stage(id, plan.descriptors, chain, plan.writable);
+        Ok(())
+    }
+
+    /// Makes a chain that was written the next entry of the available ring.
+    #[inline(always)]
+    fn stage(&mut self, id: BufferId, descriptors: u16, chain: (u16, u16), writable: u32) {
+        self.in_flight.add(id, descriptors, chain, writable);
+        self.free -= descriptors;
+        self.places[usize::from(chain.0)].id = id.0;
+        if self.available.is_new(self.staged & (self.size - 1), chain.0) {
+            let entry = available_entry(self.staged, self.size);
+            self.memory.bound.driver.store_u16(entry, chain.0);
+        }
+        self.staged = self.staged.wrapping_add(1);
+    }
+
+    /// Writes a descriptor, unless it is there already; returns the one behind it.
+    #[inline(always)]
+    fn write_descriptor(&mut self, index: u16, descriptor: Descriptor) -> u16 {
+        let place = &mut self.places[usize::from(index)];
+        if place.words != descriptor.words() {
+            place.words = descriptor.words();
+            descriptor.store(self.memory.bound.descriptor, index);
+        }
+        place.next
+    }
+
     /// Writes the elements into free descriptors; returns the first and the last of them.
-    #[inline]
     fn write_chain(&mut self, readable: &[(u64, u32)], writable: &[(u64, u32)]) -> (u16, u16) {
-        let table = self.memory.bound.descriptor;
         let count = readable.len() + writable.len();
         let first = self.free_first;
         let (mut index, mut last) = (first, first);
         for (at, &(address, len)) in readable.iter().chain(writable).enumerate() {
             let write = if at < readable.len() { 0 } else { WRITE };
-            let next = self.next[usize::from(index)];
+            let next = self.places[usize::from(index)].next;
             let (flags, fourth) = if at + 1 < count { (write | NEXT, next) } else { (write, 0) };
-            Descriptor { address, len, third: flags, fourth }.store(table, index);
+            self.write_descriptor(index, Descriptor { address, len, third: flags, fourth });
             last = index;
             index = next;
         }
@@ -85,46 +151,46 @@ impl SplitDriver {
         let first = self.free_first;
         let len = u32::from(count) * DESCRIPTOR_LEN;
         let descriptor = Descriptor { address: table_address, len, third: INDIRECT, fourth: 0 };
-        descriptor.store(self.memory.bound.descriptor, first);
-        self.free_first = self.next[usize::from(first)];
+        self.free_first = self.write_descriptor(first, descriptor);
         (first, first)
     }
 
-    #[inline]
+    #[inline(always)]
     fn release(&mut self, chain: &Flying) {
         if self.free == 0 {
             self.free_first = chain.first;
         } else {
-            self.next[usize::from(self.free_last)] = chain.first;
+            self.places[usize::from(self.free_last)].next = chain.first;
         }
         self.free_last = chain.last;
         self.free += chain.descriptors;
     }
 
     /// Reads and checks the next used entry, if there is one.
-    #[inline]
-    fn accept_used(&mut self) -> Result<bool, Broken> {
+    #[inline(always)]
+    fn accept_used(&mut self) -> Result<Option<(Used, Flying)>, Broken> {
         let device = self.memory.bound.device;
-        if self.used == self.seen {
-            let index = device.load_u16(INDEX);
-            if index == self.used {
-                return Ok(false);
-            }
-            if u64::from(index.wrapping_sub(self.used)) > self.in_flight.published() {
-                return Err(Broken(Why::NotInFlight));
-            }
-            event::after_seeing();
-            self.seen = index;
+        if self.used == self.seen && !self.load_index()? {
+            return Ok(None);
         }
-        let entry = used_entry(self.used, self.size);
-        let (head, len) = (device.load_u32(entry), device.load_u32(entry + 4));
-        let head = usize::try_from(head).unwrap_or(usize::MAX);
-        let id = *self.id_of_head.get(head).ok_or(Broken(Why::BadIndex))?;
-        if self.in_flight.first_of(id).map(usize::from) != Some(head) {
+        let [head, len] = device.load_u32_pair(used_entry(self.used, self.size));
+        let head = u16::try_from(head).map_err(|_| Broken(Why::BadIndex))?;
+        let place = self.places.get(usize::from(head)).ok_or(Broken(Why::BadIndex))?;
+        let used = Used { id: BufferId(place.id), len };
+        self.in_flight.accept(used, head, u32::from(self.seen.wrapping_sub(self.used))).map(Some)
+    }
+
+    /// The device's index, checked; whether there is anything new.
+    fn load_index(&mut self) -> Result<bool, Broken> {
+        let index = self.memory.bound.device.load_u16(INDEX);
+        if index == self.used {
+            return Ok(false);
+        }
+        if u32::from(index.wrapping_sub(self.used)) > self.in_flight.published() {
             return Err(Broken(Why::NotInFlight));
         }
-        let shown = u64::from(self.seen.wrapping_sub(self.used));
-        self.in_flight.accept(Used { id: BufferId(id), len }, shown)?;
+        event::after_seeing();
+        self.seen = index;
         Ok(true)
     }
 }
@@ -138,12 +204,15 @@ impl DriverQueue for SplitDriver {
             memory: DriverMemory::new(Format::Split, memory, device_address, size, options),
             size,
             options,
-            next: (1..=size).map(|next| next % size).collect(),
+            // The memory is zero.
+            places: (1..=size)
+                .map(|next| Place { words: [0; 2], next: next % size, id: 0 })
+                .collect(),
             free_first: 0,
             free_last: size - 1,
             free: size,
             in_flight: InFlight::new(size, options.in_order),
-            id_of_head: vec![0; usize::from(size)].into(),
+            available: Written::new(size, 0),
             staged: 0,
             published: 0,
             unasked: 0,
@@ -166,29 +235,18 @@ impl DriverQueue for SplitDriver {
         self.free
     }
 
-    #[inline]
+    #[inline(always)]
     fn add(
         &mut self,
         readable: &[(u64, u32)],
         writable: &[(u64, u32)],
         id: BufferId,
     ) -> Result<(), QueueFull> {
-        let plan = Plan::of(readable, writable, self.size, self.options)?;
-        assert!(self.in_flight.is_free(id), "buffer {} is in flight", id.0);
-        if plan.descriptors > self.free {
-            return Err(QueueFull);
+        match (readable, writable) {
+            (&[element], []) => self.add_one(element, 0, id),
+            ([], &[element]) => self.add_one(element, WRITE, id),
+            _ => self.add_several(readable, writable, id),
         }
-        let chain = match plan.indirect {
-            true => self.write_table(readable, writable, id),
-            false => self.write_chain(readable, writable),
-        };
-        self.free -= plan.descriptors;
-        self.in_flight.add(id, plan.descriptors, chain, plan.writable);
-        self.id_of_head[usize::from(chain.0)] = id.0;
-        let entry = available_entry(self.staged, self.size);
-        self.memory.bound.driver.store_u16(entry, chain.0);
-        self.staged = self.staged.wrapping_add(1);
-        Ok(())
     }
 
     #[inline]
@@ -200,7 +258,7 @@ impl DriverQueue for SplitDriver {
         event::before_showing();
         self.memory.bound.driver.store_u16(INDEX, self.staged);
         self.published = self.staged;
-        self.unasked += added;
+        self.unasked = self.unasked.saturating_add(added);
     }
 
     #[inline]
@@ -219,12 +277,13 @@ impl DriverQueue for SplitDriver {
         event::crossed(wanted_at, self.published, self.published.wrapping_sub(added))
     }
 
-    #[inline]
+    #[inline(always)]
     fn pop_used(&mut self) -> Result<Option<Used>, Broken> {
-        if !self.in_flight.is_in_batch() && !self.accept_used()? {
-            return Ok(None);
-        }
-        let Some((used, chain)) = self.in_flight.return_next() else { return Ok(None) };
+        let next = match self.in_flight.return_next() {
+            Some(next) => Some(next),
+            None => self.accept_used()?,
+        };
+        let Some((used, chain)) = next else { return Ok(None) };
         self.used = self.used.wrapping_add(1);
         self.release(&chain);
         Ok(Some(used))

@@ -1,0 +1,46 @@
+//! What was last stored in each entry of a ring, so that the same is not stored again.
+//!
+//! How: a private copy of a part that only this side writes. A store takes the cache line away from
+//! the other side even when it changes nothing. Buffers that come back in the order in which they
+//! went get the same entries lap after lap; so these lines stay with both sides, and what travels
+//! is indexes and packets.
+//!
+//! Limits: not for packed rings, whose flags change with every lap.
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+/// The last content of each entry.
+#[derive(Debug)]
+pub(crate) struct Written<T>(Box<[T]>);
+
+impl<T: Copy + PartialEq> Written<T> {
+    /// All entries have this content, or it is one that is never stored.
+    pub fn new(entries: u16, content: T) -> Self {
+        Self(vec![content; usize::from(entries)].into())
+    }
+
+    /// Whether `content` is not in that entry yet. From now on it counts as stored.
+    #[inline]
+    pub fn is_new(&mut self, entry: u16, content: T) -> bool {
+        let last = &mut self.0[usize::from(entry)];
+        let is_new = *last != content;
+        *last = content;
+        is_new
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_differs_is_new() {
+        let mut written = Written::new(2, 0u16);
+        assert!(!written.is_new(1, 0));
+        assert!(written.is_new(1, 5));
+        assert!(!written.is_new(1, 5));
+        assert!(!written.is_new(0, 0));
+        assert!(written.is_new(1, 0));
+    }
+}
