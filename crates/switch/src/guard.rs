@@ -78,9 +78,15 @@ impl Lock<'_> {
         if !self.allows_mac(sender_mac) {
             return Err(DropReason::SpoofedMac);
         }
-        // RFC 5227: a probe names no sender.
-        let is_probe = sender_ip == [0; 4];
-        if is_probe || self.allows_v4(sender_ip) { Ok(()) } else { Err(DropReason::SpoofedIp) }
+        // RFC 5227: a probe names no sender. Who answers a probe of its own address gives it up.
+        let is_own = match sender_ip {
+            [0, 0, 0, 0] => {
+                let target = array(arp, 24).ok_or(DropReason::SpoofedIp)?;
+                target == [0; 4] || self.allows_v4(target)
+            }
+            sender => self.allows_v4(sender),
+        };
+        if is_own { Ok(()) } else { Err(DropReason::SpoofedIp) }
     }
 
     fn check_ipv4(&self, ip: &[u8]) -> Option<()> {
@@ -113,7 +119,15 @@ impl Lock<'_> {
         if !is_unspecified && !self.allows_v6(source) {
             return Err(DropReason::SpoofedIp);
         }
-        if upper.protocol == ICMPV6 && upper.is_first { self.check_icmpv6(&upper) } else { Ok(()) }
+        if upper.protocol != ICMPV6 || !upper.is_first {
+            return Ok(());
+        }
+        // Duplicate address detection would keep another from its address.
+        let is_probe = is_unspecified && upper.bytes.first() == Some(&NEIGHBOUR_SOLICITATION);
+        if is_probe && !array(upper.bytes, 8).is_some_and(|target| self.allows_v6(target)) {
+            return Err(DropReason::SpoofedIp);
+        }
+        self.check_icmpv6(&upper)
     }
 
     fn check_icmpv6(&self, upper: &ipv6::Upper<'_>) -> Result<(), DropReason> {

@@ -116,6 +116,8 @@ impl Vlan {
         match self {
             Self::None => Some(VlanId::NONE),
             _ if is_service || frame.has_bad_tag() => None,
+            // What follows a tag without a VLAN would be in another one, once that tag is gone.
+            _ if frame.vlan().is_none() && frame.has_more_tags => None,
             Self::Access(vlan) => frame.vlan().is_none().then_some(*vlan),
             Self::Trunk { tagged, native } => match frame.vlan() {
                 None => *native,

@@ -73,6 +73,11 @@ fn a_native_vlan_has_no_tags_and_nothing_hides_behind_one() {
     assert_eq!(bench.reached(1, &tagged(&frame, CUSTOMER, 1)), [0, 2]);
     let both = trunk(&[1], Some(1));
     assert_eq!(both.check(), Err(PolicyError::NativeTagged(vlan(1))));
+    // A switch further on might take the outer tag off.
+    let hidden = tagged(&tagged(&frame, CUSTOMER, 10), CUSTOMER, 0x2000);
+    for port in [0, 2] {
+        assert_eq!(bench.send(port, &hidden), Err(DropReason::Vlan));
+    }
 }
 
 #[test]
@@ -129,7 +134,9 @@ fn locked_ips_hold_for_arp_and_ipv4() {
     };
     let spoofed = Err(DropReason::SpoofedIp);
     assert_eq!(send(ARP, &arp(mac(1), own)), Ok(()));
-    assert_eq!(send(ARP, &arp(mac(1), [0; 4])), Ok(()), "a probe");
+    let probe = |target: [u8; 4]| [&arp(mac(1), [0; 4])[..24], &target].concat();
+    assert_eq!(send(ARP, &probe(own)), Ok(()));
+    assert_eq!(send(ARP, &probe([10, 0, 0, 2])), spoofed, "keeps another from its address");
     assert_eq!(send(ARP, &arp(mac(1), [10, 0, 0, 2])), spoofed);
     assert_eq!(send(ARP, &arp(mac(1), own)[..16]), spoofed, "cut off");
     let all = [255; 4];
@@ -164,6 +171,7 @@ fn locked_ips_hold_for_ipv6_and_neighbour_discovery() {
     assert_eq!(send([0; 16], UDP, &[0; 8]), spoofed);
     assert_eq!(send(OWN_V6, ICMPV6, &discovery(135, other, 1, 1)), Ok(()), "asks for another");
     assert_eq!(send([0; 16], ICMPV6, &discovery(135, OWN_V6, 1, 1)[..24]), Ok(()), "is it free?");
+    assert_eq!(send([0; 16], ICMPV6, &discovery(135, other, 1, 1)[..24]), spoofed, "and another?");
     assert_eq!(send(OWN_V6, ICMPV6, &discovery(136, OWN_V6, 2, 1)), Ok(()));
     assert_eq!(send(OWN_V6, ICMPV6, &discovery(136, other, 2, 1)), spoofed, "claims another");
     let link = Err(DropReason::SpoofedMac);
