@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use ringway_net::{DropReason, MacAddress, NetHeader, Packet, Put};
-use ringway_switch::{Decision, PortId};
+use ringway_switch::{Decision, PortId, Room};
 use ringway_virtq::SharedSlice;
 
 use crate::clock::now_ns;
@@ -30,9 +30,16 @@ fn announcement(mac: MacAddress) -> [u8; ANNOUNCEMENT_LEN as usize] {
 impl Worker {
     /// Sends a reverse ARP request in the guest's name, which every switch on the way learns from.
     pub(crate) fn announce(&mut self, id: PortId, mac: MacAddress) {
-        let mut frame = announcement(mac);
-        // As if the guest had sent it: the same VLAN, and nothing that it may not say.
-        let Decision::Flood(flood) = self.switch.decide(id, &frame, now_ns()) else { return };
+        if self.ports.get(usize::from(id.0)).is_none_or(|port| !port.is_link_up) {
+            return;
+        }
+        let (mut frame, now_ns) = (announcement(mac), now_ns());
+        // As if the guest had sent it: the same VLAN, and nothing that it may not say, or not yet.
+        let decision = self.switch.decide(id, &frame, now_ns);
+        if !matches!(decision, Decision::Wait(_)) {
+            self.switch.taken(id, ANNOUNCEMENT_LEN, &decision, now_ns);
+        }
+        let Decision::Flood(flood) = decision else { return };
         // SAFETY: `frame` lives until the end of this function and is used through this only.
         let payload = [unsafe { SharedSlice::new(frame.as_mut_ptr(), frame.len()) }];
         let header = NetHeader { num_buffers: 1, ..NetHeader::default() };
@@ -40,11 +47,16 @@ impl Worker {
         // The first pair of every port is this worker's, which is the first.
         for port in self.ports.iter_mut().filter(|port| port.of == port.id) {
             let Some(change) = self.switch.goes_to(&flood, port.id) else { continue };
+            if self.switch.room_at(port.id, now_ns) != Room::Yes {
+                port.count_drop(DropReason::RateLimit);
+                continue;
+            }
             if self.rewriter.lay_out(&packet, &announcement(mac), change).is_none() {
                 continue;
             }
             match port.put(&self.rewriter.packet()) {
                 Put::Done => {
+                    self.switch.delivered(port.id, ANNOUNCEMENT_LEN, now_ns);
                     if port.flush_to(Flush::at_end()).call_again {
                         self.second_calls.expect(Instant::now());
                     }

@@ -112,3 +112,23 @@ fn what_was_handed_over_for_a_port_that_is_gone_reaches_no_other() {
         assert_eq!(bench.guests[1].receive(), usize::from(generation));
     }
 }
+
+#[test]
+fn an_announcement_is_a_packet_like_any_other() {
+    let mut bench = Bench::new(2);
+    let announced = |bench: &mut Bench| {
+        bench.worker.carry_out(Command::Announce { port: PortId(0), mac: mac(0) });
+        bench.guests[1].receive()
+    };
+    assert_eq!(announced(&mut bench), 1);
+    bench.worker.carry_out(Command::SetLink { port: PortId(0), is_up: false });
+    assert_eq!(announced(&mut bench), 0, "its link is down");
+    bench.worker.carry_out(Command::SetLink { port: PortId(0), is_up: true });
+    // The first is paid for after minutes.
+    let slow = RateLimit { bits_per_second: 1, packets_per_second: 0, burst_us: 1 };
+    bench.set(0, PortPolicy { rate_from_guest: slow, ..PortPolicy::default() });
+    assert_eq!([announced(&mut bench), announced(&mut bench)], [1, 0]);
+    bench.set(0, PortPolicy::default());
+    bench.set(1, PortPolicy { rate_to_guest: slow, ..PortPolicy::default() });
+    assert_eq!([announced(&mut bench), announced(&mut bench)], [1, 0]);
+}
