@@ -272,7 +272,7 @@ impl QueueFds {
         error: Option<OwnedFd>,
     ) -> std::io::Result<Self> {
         Ok(Self {
-            kick: kick.map(KickFd::new),
+            kick: kick.map(KickFd::new).transpose()?,
             call: call.map(CallFd::new).transpose()?,
             error: error.map(CallFd::new).transpose()?,
         })

@@ -36,9 +36,14 @@ pub struct KickFd {
 }
 
 impl KickFd {
-    /// Takes over what a front-end sent.
-    pub fn new(fd: OwnedFd) -> Self {
-        Self { fd }
+    /// Takes over what a front-end sent: an eventfd, or a socket.
+    ///
+    /// # Errors
+    /// `InvalidInput`: it is something else, and waiting for it could make a file system of the
+    /// front-end's own wait.
+    pub fn new(fd: OwnedFd) -> io::Result<Self> {
+        call_kind(fd.as_fd())?;
+        Ok(Self { fd })
     }
 
     /// Forgets all kicks so far; `true` if there was one. Never blocks.
@@ -182,11 +187,11 @@ fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
 }
 
 fn call_kind(fd: BorrowedFd<'_>) -> io::Result<CallKind> {
-    let mode = rustix::fs::fstat(fd)?.st_mode;
-    if FileType::from_raw_mode(mode) == FileType::Socket {
+    if is_kind(fd, "socket:[", FileType::Socket)? {
         return Ok(CallKind::Socket);
     }
-    if !is_eventfd(fd, mode) {
+    // An eventfd has no file type, unlike everything that has a name.
+    if !is_kind(fd, "anon_inode:[eventfd]", FileType::Unknown)? {
         let what = "a notification fd must be an eventfd or a stream socket";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
@@ -194,11 +199,13 @@ fn call_kind(fd: BorrowedFd<'_>) -> io::Result<CallKind> {
     Ok(if is_nonblocking { CallKind::Eventfd } else { CallKind::BlockingEventfd })
 }
 
-fn is_eventfd(fd: BorrowedFd<'_>, mode: u32) -> bool {
+/// By its name, which the kernel knows by itself: to ask for anything else could mean to ask a file
+/// system that the front-end serves. Without /proc there is nothing else to ask for.
+fn is_kind(fd: BorrowedFd<'_>, name: &str, file_type: FileType) -> io::Result<bool> {
     use std::os::fd::AsRawFd;
     match std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())) {
-        Ok(target) => target.as_os_str() == "anon_inode:[eventfd]",
-        // Without /proc: an eventfd has no file type, unlike everything that has a name.
-        Err(_) => FileType::from_raw_mode(mode) == FileType::Unknown,
+        // What has a path begins with a slash.
+        Ok(target) => Ok(target.as_os_str().as_encoded_bytes().starts_with(name.as_bytes())),
+        Err(_) => Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) == file_type),
     }
 }

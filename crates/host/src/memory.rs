@@ -6,10 +6,10 @@
 //! so queues can move from the old table to the new one before the old one is dropped.
 //!
 //! Limits: [`REGIONS_MAX`] regions; the memory behind a region must be a file with a size (memfd,
-//! tmpfs, hugetlbfs or a disk file, not a character device).
+//! tmpfs, hugetlbfs or a disk file, not a character device, and not a file that a program serves).
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::Arc;
 
@@ -20,6 +20,8 @@ use crate::signal_bus::Guarded;
 
 /// `f_type` of hugetlbfs (`linux/magic.h`).
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+/// `f_type` of file systems that a program serves, which may be the front-end's own.
+const FUSE_MAGIC: u64 = 0x6573_5546;
 
 /// One region as a front-end describes it (vhost-user, *memory region description*).
 #[derive(Debug)]
@@ -70,6 +72,12 @@ pub enum MemoryError {
     /// Two regions share guest-physical addresses.
     #[error("memory regions overlap")]
     Overlap,
+    /// A program serves the file, and could make whoever touches the memory wait for ever.
+    #[error("memory region at {guest_address:#x}: its file is not in memory or on a disk (FUSE)")]
+    Served {
+        /// Where.
+        guest_address: u64,
+    },
     /// The process has as many mappings as it can guard.
     #[error("too many memory regions in all ports together")]
     NoGuard,
@@ -211,9 +219,13 @@ impl Mapping {
             size,
             source: source.into(),
         };
+        // First of all: a program that serves a file answers everything else about it.
+        let file_system = rustix::fs::fstatfs(&request.fd).map_err(os_error)?;
+        let block_size = u64::try_from(file_system.f_bsize).unwrap_or(0);
+        let page_size = page_size_of(file_system.f_type as u64, block_size)
+            .ok_or(MemoryError::Served { guest_address })?;
         let file_len = rustix::fs::fstat(&request.fd).map_err(os_error)?.st_size;
         let file_len = u64::try_from(file_len).unwrap_or(0);
-        let page_size = page_size_of(request.fd.as_fd()).map_err(os_error)?;
         let extent = Extent::new(request, file_len, page_size)?;
         Self::of_extent(request, &extent).map_err(os_error)?.ok_or(MemoryError::NoGuard)
     }
@@ -279,14 +291,14 @@ impl Extent {
     }
 }
 
-/// Mappings of huge-page files start and end at huge pages.
-fn page_size_of(fd: BorrowedFd<'_>) -> rustix::io::Result<u64> {
+/// Mappings of huge-page files start and end at huge pages. `None`: a program serves the files.
+fn page_size_of(file_system: u64, block_size: u64) -> Option<u64> {
     let page_size = rustix::param::page_size() as u64;
-    let file_system = rustix::fs::fstatfs(fd)?;
-    if file_system.f_type as u64 != HUGETLBFS_MAGIC {
-        return Ok(page_size);
+    match file_system {
+        FUSE_MAGIC => None,
+        HUGETLBFS_MAGIC => Some(block_size.max(page_size)),
+        _ => Some(page_size),
     }
-    Ok(u64::try_from(file_system.f_bsize).map_or(page_size, |size| size.max(page_size)))
 }
 
 #[cfg(test)]
@@ -310,6 +322,15 @@ mod tests {
             extent.expect("fits"),
             Extent { offset: 0x20_0000, lead_len: 0x1000, mapped_len: 0x20_0000, size: 0x1000 }
         );
+    }
+
+    #[test]
+    fn memory_that_a_program_serves_is_refused() {
+        const TMPFS_MAGIC: u64 = 0x0102_1994;
+        let page_size = rustix::param::page_size() as u64;
+        assert_eq!(page_size_of(FUSE_MAGIC, page_size), None);
+        assert_eq!(page_size_of(TMPFS_MAGIC, 1 << 21), Some(page_size));
+        assert_eq!(page_size_of(HUGETLBFS_MAGIC, 1 << 21), Some(1 << 21));
     }
 
     #[test]

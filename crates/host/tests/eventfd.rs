@@ -33,7 +33,7 @@ fn take(fd: &OwnedFd) -> u64 {
 #[test]
 fn kicks_of_a_blocking_eventfd_are_drained_without_blocking_and_without_changing_it() {
     let (ours, theirs) = new_eventfd(EventfdFlags::empty());
-    let kick = KickFd::new(ours);
+    let kick = KickFd::new(ours).expect("an eventfd");
     let (kick, theirs) = without_blocking(move || {
         assert!(!kick.drain(), "there was no kick");
         add(&theirs, 1);

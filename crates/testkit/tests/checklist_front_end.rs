@@ -248,6 +248,7 @@ fn cve_2023_1838_fds_of_the_wrong_kind() -> Outcome {
         }
         for fd in &wrong[..3] {
             // To what is not an eventfd or a socket, nothing must ever be written.
+            refused_with(front_end, 12, &1_u64.to_le_bytes(), &[*fd])?;
             refused_with(front_end, 13, &1_u64.to_le_bytes(), &[*fd])?;
             refused_with(front_end, 14, &1_u64.to_le_bytes(), &[*fd])?;
         }

@@ -81,7 +81,8 @@ impl Daemon {
                 bound.map_err(|why| anyhow!("{queue}: {}", why.0))
             }
             Effect::SetKick { index, fd } => {
-                self.set_wire(id, index, Wire::Kick(fd.map(KickFd::new)))
+                let kick = fd.map(KickFd::new).transpose().context("notification fd")?;
+                self.set_wire(id, index, Wire::Kick(kick))
             }
             Effect::SetCall { index, fd } => self.set_wire(id, index, Wire::Call(call_fd(fd)?)),
             Effect::SetError { index, fd } => self.set_wire(id, index, Wire::Error(call_fd(fd)?)),
