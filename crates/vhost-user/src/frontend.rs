@@ -4,6 +4,7 @@
 //! of their own are acknowledged when the back-end offers that; a refusal is an error. When the
 //! front-end is dropped, the connection is closed and the back-end stops all queues by itself.
 
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -18,6 +19,9 @@ use crate::message::{
     VringAddress, VringFd, request_name,
 };
 use crate::socket::{Connection, Raw, SocketError};
+
+/// Pause between two attempts to connect to a back-end that is busy.
+const RETRY_AFTER: Duration = Duration::from_millis(10);
 
 /// Why something with a back-end did not work.
 #[derive(Debug, Error)]
@@ -93,7 +97,18 @@ impl Frontend {
     /// # Errors
     /// Nobody listens there, or whoever does is not a vhost-user back-end.
     pub fn connect(path: &Path, timeout: Duration) -> Result<Self, FrontendError> {
-        Self::negotiate(Connection::connect(path)?, timeout)
+        let deadline = Instant::now() + timeout;
+        loop {
+            match Connection::connect(path) {
+                // Too many others wait there, for a moment.
+                Err(SocketError::Path { source, .. })
+                    if source.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline =>
+                {
+                    std::thread::sleep(RETRY_AFTER);
+                }
+                connected => return Self::negotiate(connected?, timeout),
+            }
+        }
     }
 
     /// The same over a stream that is connected already.

@@ -12,9 +12,8 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use crate::socket::{Connection, SocketError};
+use crate::socket::{Connection, SocketError, connect_at_once};
 
 /// A listening socket, non-blocking; the file goes when it goes.
 #[derive(Debug)]
@@ -96,18 +95,11 @@ fn remove_stale(path: &Path) -> Result<(), SocketError> {
     if !file.file_type().is_socket() {
         return Err(SocketError::NotASocket { path: path.to_owned() });
     }
-    match probe(path) {
+    match connect_at_once(path) {
         Err(Errno::CONNREFUSED) => fs::remove_file(path).map_err(failed("remove the old socket")),
         // Connected, or a full queue of waiting connections, or no right to know.
         _ => Err(SocketError::InUse { path: path.to_owned() }),
     }
-}
-
-/// Tries to connect, without waiting for a listener that is busy.
-fn probe(path: &Path) -> Result<(), Errno> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    connect(&probe, &SocketAddrUnix::new(path)?)
 }
 
 #[cfg(test)]

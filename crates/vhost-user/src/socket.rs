@@ -16,8 +16,9 @@ use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, send, sendmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg,
+    send, sendmsg, socket_with,
 };
 use thiserror::Error;
 
@@ -106,6 +107,8 @@ pub struct Connection {
     /// What has come of the message that is being read.
     bytes: Vec<u8>,
     fds: Vec<OwnedFd>,
+    /// The longest wait for a peer that does not read.
+    send_timeout: Duration,
 }
 
 impl Connection {
@@ -115,20 +118,28 @@ impl Connection {
     /// The mode cannot be set.
     pub fn new(stream: UnixStream) -> Result<Self, SocketError> {
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, bytes: Vec::new(), fds: Vec::new() })
+        let (bytes, fds) = (Vec::new(), Vec::new());
+        Ok(Self { stream, bytes, fds, send_timeout: SEND_TIMEOUT })
     }
 
-    /// Connects to a listener. Does not wait for one to appear.
+    /// Does not wait for a peer that does not read, for who has others to serve: the kernel holds
+    /// many replies, so such a peer has not read for a long time.
+    #[must_use]
+    pub fn without_waiting(self) -> Self {
+        Self { send_timeout: Duration::ZERO, ..self }
+    }
+
+    /// Connects to a listener. Waits neither for one to appear nor for one that is busy.
     ///
     /// # Errors
-    /// Nobody listens there, or the path cannot be used.
+    /// Nobody listens there, or the path cannot be used; `WouldBlock`: too many others wait there.
     pub fn connect(path: &Path) -> Result<Self, SocketError> {
-        let stream = UnixStream::connect(path).map_err(|source| SocketError::Path {
+        let stream = connect_at_once(path).map_err(|errno| SocketError::Path {
             path: path.to_owned(),
             what: "connect",
-            source,
+            source: errno.into(),
         })?;
-        Self::new(stream)
+        Self::new(stream.into())
     }
 
     /// Reads until one request is complete or nothing is left to read.
@@ -216,7 +227,7 @@ impl Connection {
         fds: &[BorrowedFd<'_>],
     ) -> Result<(), SocketError> {
         assert!(fds.len() <= FDS_MAX, "{} fds in one message", fds.len());
-        let deadline = Instant::now() + SEND_TIMEOUT;
+        let deadline = Instant::now() + self.send_timeout;
         let (mut left, mut fds) = (bytes, fds);
         while !left.is_empty() {
             match self.write(left, fds) {
@@ -271,6 +282,14 @@ pub fn send_on_channel(channel: impl AsFd, bytes: &[u8]) -> io::Result<()> {
         count if count == bytes.len() => Ok(()),
         _ => Err(io::ErrorKind::WriteZero.into()),
     }
+}
+
+/// Connects without waiting for a listener that is busy.
+pub(crate) fn connect_at_once(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
 }
 
 fn wait_for(fd: BorrowedFd<'_>, what: PollFlags, deadline: Instant) -> Result<bool, Errno> {
@@ -365,5 +384,22 @@ mod tests {
         let (_ours, mut connection) = pair();
         let bytes = vec![0; 1 << 22];
         assert!(matches!(connection.send(&bytes), Err(SocketError::Stuck)));
+        let (mut connection, start) = (connection.without_waiting(), Instant::now());
+        assert!(matches!(connection.send(&bytes), Err(SocketError::Stuck)));
+        assert!(start.elapsed() < SEND_TIMEOUT);
+    }
+
+    #[test]
+    fn a_listener_that_does_not_accept_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("busy.sock");
+        let flags = SocketFlags::CLOEXEC;
+        let busy = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        rustix::net::bind(&busy, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&busy, 0).unwrap();
+        let _first = Connection::connect(&path).unwrap();
+        let second = Connection::connect(&path);
+        let Err(SocketError::Path { source, .. }) = second else { panic!("{second:?}") };
+        assert_eq!(source.kind(), io::ErrorKind::WouldBlock);
     }
 }

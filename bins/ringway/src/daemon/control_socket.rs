@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use ringway_host::{Interest, PeerCredentials};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use tracing::warn;
 
 use super::{Daemon, Wake};
@@ -64,7 +66,7 @@ impl ControlSocket {
     pub(super) fn bind(settings: &Settings) -> anyhow::Result<Self> {
         let path = settings.control.as_path();
         let shown = path.display();
-        if UnixStream::connect(path).is_ok() {
+        if is_served(path) {
             bail!("{shown}: another ringway listens here: choose another with --control SOCKET");
         }
         if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
@@ -134,6 +136,14 @@ impl Drop for ControlSocket {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// Whether somebody listens there, who may be too busy to be waited for.
+fn is_served(path: &Path) -> bool {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let connected = probe.and_then(|probe| connect(&probe, &SocketAddrUnix::new(path)?));
+    matches!(connected, Ok(()) | Err(Errno::AGAIN))
 }
 
 fn identity(path: &Path) -> io::Result<(u64, u64)> {

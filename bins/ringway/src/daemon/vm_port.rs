@@ -192,6 +192,7 @@ impl Daemon {
             return;
         }
         info!(port = port.spec.name, "front-end connected");
+        let connection = connection.without_waiting();
         vm.link = Some(Link::new(connection, vm.mac, vm.offer()));
     }
 
