@@ -3,6 +3,9 @@
 use ringway_net::{Ack, Answer, CONTROL_LEN_MAX, ControlState, Negotiated, answer};
 use ringway_virtq::{Arm, Broken, DeviceQueue, Elements, Regions, Why};
 
+/// Commands answered in one visit. Arming kicks afterwards says whether there are more.
+const COMMANDS_MAX: usize = 16;
+
 /// The device side of the controlq.
 #[derive(Debug)]
 pub struct ControlQueue<Q> {
@@ -20,13 +23,13 @@ impl<Q: DeviceQueue> ControlQueue<Q> {
         Self { queue, regions, negotiated, elements: Elements::new(), broken: None, refused: 0 }
     }
 
-    /// Answers all waiting commands, at most one ring's worth; `true`: the guest wants a call.
+    /// Answers waiting commands, at most [`COMMANDS_MAX`]; `true`: the guest wants a call.
     pub fn visit(&mut self, state: &mut ControlState) -> bool {
         if self.broken.is_some() {
             return false;
         }
         let mut answered = false;
-        for _ in 0..self.queue.size() {
+        for _ in 0..COMMANDS_MAX {
             match self.answer_next(state) {
                 Ok(true) => answered = true,
                 Ok(false) => break,

@@ -11,6 +11,9 @@ use ringway_net::{
 use ringway_net::{ETHERNET_HEADER_LEN, PacketSource};
 use ringway_virtq::{Arm, Broken, Cursor, DeviceQueue, Elements, Head, Regions, Why};
 
+/// Buffers without a packet that one visit looks at; those behind them wait for the next one.
+const WASTED_MAX: u32 = 32;
+
 /// The device side of one transmitq.
 #[derive(Debug)]
 pub struct FromGuest<Q> {
@@ -21,6 +24,8 @@ pub struct FromGuest<Q> {
     lent: Option<Lent>,
     /// Buffers popped and not published.
     staged: u32,
+    /// How many of those held no packet.
+    wasted: u32,
     broken: Option<Why>,
     /// What went through, and what was dropped on the way in.
     pub counters: Counters,
@@ -47,6 +52,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
             elements: Elements::readable_only(),
             lent: None,
             staged: 0,
+            wasted: 0,
             broken: None,
             counters,
         }
@@ -60,6 +66,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
     /// Publishes what was popped, and says how many buffers that are.
     pub fn publish(&mut self) -> u32 {
         let staged = std::mem::take(&mut self.staged);
+        self.wasted = 0;
         if self.is_ring_lost() {
             return 0;
         }
@@ -110,10 +117,10 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         }
     }
 
-    /// Reads buffers until one holds a packet; at most one ring's worth of bad ones per call.
+    /// Reads buffers until one holds a packet; at most [`WASTED_MAX`] bad ones per visit.
     #[inline]
     fn find(&mut self) -> Result<(), Why> {
-        for _ in 0..self.queue.size() {
+        while self.wasted < WASTED_MAX {
             let mut next = self.queue.cursor();
             let found = self.queue.peek(&mut next, &self.regions, &mut self.elements);
             let Some(head) = found.map_err(|broken| broken.0)? else { return Ok(()) };
@@ -125,6 +132,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
                 }
                 Err(reason) => {
                     self.counters.count_drop(reason);
+                    self.wasted += 1;
                     self.give_back(head, next);
                 }
             }

@@ -9,7 +9,7 @@ use ringway_net::{
 };
 use ringway_testkit::TestMemory;
 use ringway_virtq::{
-    BufferId, DeviceQueue, DriverQueue, Format, Layout, PackedDevice, PackedDriver, Position,
+    Arm, BufferId, DeviceQueue, DriverQueue, Format, Layout, PackedDevice, PackedDriver, Position,
     QueueSetup, Regions, SharedSlice, SplitDevice, SplitDriver, Used, Why,
 };
 
@@ -144,6 +144,7 @@ both_formats!(
     the_header_may_be_split_at_every_byte,
     a_packet_shorter_than_ethernet_is_dropped_and_counted,
     a_buffer_shorter_than_the_header_breaks_the_transmitq,
+    a_visit_ends_after_so_many_bad_buffers_or_commands,
     a_writable_element_of_the_transmitq_is_read_and_never_written,
     an_offload_that_was_not_negotiated_cannot_be_sent,
     spec_5_1_6_5_every_command_is_answered,
@@ -377,6 +378,35 @@ fn a_packet_shorter_than_ethernet_is_dropped_and_counted<D: DriverQueue, Q: Devi
         source.flush();
         assert_eq!(bench.all_used().len(), 1, "the buffer goes back");
     }
+}
+
+/// Or a guest with a long ring would keep the worker from all others.
+fn a_visit_ends_after_so_many_bad_buffers_or_commands<D: DriverQueue, Q: DeviceQueue>() {
+    let mut bench = Bench::<D>::new(Features::empty());
+    let mut source = from_guest::<D, Q>(&bench);
+    for id in 0..40 {
+        let len = if id < 39 { 12 + 5 } else { 12 + 60 };
+        bench.driver.add(&[(DATA_AT, len)], &[], BufferId(id)).unwrap();
+    }
+    bench.driver.publish();
+    for found in [false, false] {
+        assert_eq!(source.peek().is_some(), found);
+    }
+    assert_eq!(source.publish(), 32);
+    assert!(source.arm_kicks(Arm::Next), "there are more");
+    assert!(source.peek().is_some());
+    let mut bench = Bench::<D>::new(Features::CTRL_VQ);
+    let mut control = ControlQueue::<Q>::new(bench.device(), bench.regions(), bench.negotiated);
+    for id in 0..20 {
+        bench.driver.add(&[(DATA_AT, 8)], &[(DATA_AT + 4096, 1)], BufferId(id)).unwrap();
+    }
+    bench.driver.publish();
+    let mut state = ControlState::new(MacAddress::ZERO, &Negotiated::NOTHING);
+    control.visit(&mut state);
+    assert_eq!(bench.all_used().len(), 16);
+    assert!(control.arm_kicks(Arm::Next), "there are more");
+    control.visit(&mut state);
+    assert_eq!(bench.all_used().len(), 4);
 }
 
 fn a_buffer_shorter_than_the_header_breaks_the_transmitq<D: DriverQueue, Q: DeviceQueue>() {
