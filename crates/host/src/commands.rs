@@ -103,8 +103,9 @@ impl Worker {
             let queues = AnyGuestPort::new(negotiated, state.clone(), counters);
             let wires = std::array::from_fn(|_| Wires::default());
             let memory = memory.clone();
-            self.at(slot).end =
-                End::Guest(Box::new(GuestEnd { queues, memory, wires, pace: Pace::new(notify) }));
+            let pace = Pace::new(notify);
+            let guest = GuestEnd { queues, memory, wires, pace, look_at: None };
+            self.at(slot).end = End::Guest(Box::new(guest));
         }
         self.join(id);
     }

@@ -282,13 +282,15 @@ pub(crate) struct Ended {
     pub(crate) call_again: bool,
     /// Its transmitq is to be visited.
     pub(crate) visit: bool,
+    /// Its queues without a kick fd are to be looked at.
+    pub(crate) look: bool,
 }
 
 impl Port {
     /// When the worker has to come back to it.
     pub(crate) fn wake_at(&self) -> Option<Nanos> {
         match &self.end {
-            End::Guest(guest) => guest.pace.wake_at(),
+            End::Guest(guest) => [guest.pace.wake_at(), guest.look_at].into_iter().flatten().min(),
             End::Tap(_) | End::Absent => None,
         }
     }
@@ -297,6 +299,7 @@ impl Port {
     pub(crate) fn end_timers(&mut self, now: Nanos) -> Ended {
         let mut ended = Ended::default();
         let End::Guest(guest) = &mut self.end else { return ended };
+        ended.look = guest.look_at.is_some_and(|look_at| look_at <= now);
         if guest.pace.wake_at().is_none_or(|wake_at| wake_at > now) {
             return ended;
         }

@@ -3,11 +3,12 @@
 use std::time::Instant;
 
 use ringway_device::{AnyGuestPort, Queue};
-use ringway_net::notify::Policy;
+use ringway_net::notify::{Nanos, Policy};
 use ringway_net::offload::Segment;
 use ringway_net::{Counters, DropReason, FromPair, Packet, PacketSink, Put, Steering};
 use ringway_switch::PortId;
 
+use crate::clock::now_ns;
 use crate::pace::{Flush, Flushed, Pace};
 use crate::patience::{HOLD_MAX, Patience, Taken};
 use crate::{CallFd, CallResult, GuestMemory, KickFd, Tap};
@@ -119,6 +120,25 @@ pub(crate) struct GuestEnd {
     pub(crate) memory: GuestMemory,
     pub(crate) wires: [Wires; Queue::ALL.len()],
     pub(crate) pace: Pace,
+    /// A queue runs without a kick fd: when it is looked at next.
+    pub(crate) look_at: Option<Nanos>,
+}
+
+/// Between two looks at a queue whose guest cannot kick, in nanoseconds.
+const LOOK_PAUSE_NS: u64 = 1_000_000;
+
+impl GuestEnd {
+    /// Whether a queue runs whose guest cannot kick it.
+    pub(crate) fn is_looked_at(&self, queue: Queue) -> bool {
+        let wires = &self.wires[queue as usize];
+        wires.areas.is_some() && wires.kick.is_none()
+    }
+
+    /// Queues or their kick fds are others now, or have just been looked at.
+    pub(crate) fn plan_look(&mut self) {
+        let is_any = Queue::ALL.into_iter().any(|queue| self.is_looked_at(queue));
+        self.look_at = is_any.then(|| Nanos(now_ns()).plus(LOOK_PAUSE_NS));
+    }
 }
 
 /// The notification file descriptors of one queue.

@@ -107,6 +107,18 @@ impl Worker {
         }
     }
 
+    /// Queues whose guest cannot kick are visited as if it had.
+    pub(crate) fn look_without_kick(&mut self, id: PortId) {
+        for queue in Queue::ALL {
+            if self.guest(id).is_some_and(|guest| guest.is_looked_at(queue)) {
+                self.after_start(id, queue);
+            }
+        }
+        if let Some(guest) = self.guest(id) {
+            guest.plan_look();
+        }
+    }
+
     pub(crate) fn stop_queue(&mut self, id: PortId, queue: Queue) -> Option<Position> {
         self.set_kick(id, queue, None);
         if queue == Queue::FromGuest {
@@ -127,6 +139,7 @@ impl Worker {
         wires.areas = None;
         wires.call = None;
         wires.error = None;
+        guest.plan_look();
         guest.queues.stop(queue)
     }
 
@@ -178,5 +191,6 @@ impl Worker {
         {
             wires.kick = Some(kick);
         }
+        guest.plan_look();
     }
 }

@@ -81,6 +81,9 @@ impl Worker {
             if ended.visit {
                 self.make_ready(self.ports[at].id);
             }
+            if ended.look {
+                self.look_without_kick(self.ports[at].id);
+            }
         }
     }
 }

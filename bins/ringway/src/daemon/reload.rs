@@ -80,7 +80,13 @@ impl Daemon {
                 let late = changed.at_next_connection.join(" ");
                 warn!(port = self.name(id), "for the next guest that connects: {late}");
             }
-            Err(why) => error!(port = self.name(id), "{why:#}"),
+            Err(why) => {
+                error!(port = self.name(id), "{why:#}");
+                // The next time it may be possible, so the file still says something new.
+                if let Some(port) = self.ports.get_mut(&id) {
+                    port.from_file = before;
+                }
+            }
         }
     }
 
@@ -96,7 +102,11 @@ impl Daemon {
         };
         match outcome {
             Ok(()) => self.settings = settings,
-            Err(why) => error!("the control socket stays as it is: {why:#}"),
+            Err(why) => {
+                error!("the control socket stays as it is: {why:#}");
+                let Settings { control, control_mode, control_group, .. } = self.settings.clone();
+                self.settings = Settings { control, control_mode, control_group, ..settings };
+            }
         }
     }
 

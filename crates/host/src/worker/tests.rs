@@ -3,6 +3,7 @@
 //! How: guests are rings in memory of this process; the test kicks by hand and lets the worker make
 //! one visit at a time. Time is counted in packets that the worker has delivered.
 
+use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use ringway_virtq::{
 
 use super::*;
 use crate::forward::UNIT_LEN;
-use crate::{CallFd, GuestMemory, MemoryRequest, QueueFds};
+use crate::{GuestMemory, MemoryRequest, QueueFds};
 
 mod limits;
 
@@ -36,6 +37,11 @@ fn mac(n: usize) -> MacAddress {
 /// A packet of the shortest length whose last bytes are `mark`.
 fn frame(to: MacAddress, from: MacAddress, mark: u8) -> Vec<u8> {
     [&to.0[..], &from.0, &[0x88, 0xb5], &[mark; 46]].concat()
+}
+
+/// One that nobody rings: the tests kick by hand.
+fn kick_fd() -> OwnedFd {
+    EventFd::new().unwrap().as_fd().try_clone_to_owned().unwrap()
 }
 
 struct Guest {
@@ -78,7 +84,7 @@ impl Guest {
             let setup = QueueSetup { size: QUEUE_SIZE, areas, position: Position::FRESH, options };
             let (done, answer) = mpsc::sync_channel(1);
             let bell = EventFd::new().unwrap().as_fd().try_clone_to_owned().unwrap();
-            let fds = QueueFds { call: Some(CallFd::new(bell).unwrap()), ..QueueFds::default() };
+            let fds = QueueFds::new(Some(kick_fd()), Some(bell), None).unwrap();
             worker.carry_out(Command::StartQueue {
                 port: id,
                 queue: QueueId { pair: 0, queue },

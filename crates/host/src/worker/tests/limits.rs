@@ -8,6 +8,9 @@ use super::*;
 use crate::hand_off::HandedOver;
 use crate::patience::{HOLD_MAX, Taken};
 use crate::port::Hold;
+use crate::{KickFd, Wire};
+
+const LOOK_PAUSE: Duration = Duration::from_millis(1);
 
 /// Memory of its own, somewhere else.
 fn memory_at(base: u64) -> GuestMemory {
@@ -131,4 +134,21 @@ fn an_announcement_is_a_packet_like_any_other() {
     bench.set(0, PortPolicy::default());
     bench.set(1, PortPolicy { rate_to_guest: slow, ..PortPolicy::default() });
     assert_eq!([announced(&mut bench), announced(&mut bench)], [1, 0]);
+}
+
+#[test]
+fn a_queue_without_a_kick_fd_is_looked_at_now_and_then() {
+    let mut bench = Bench::new(2);
+    assert_eq!(bench.worker.sleep_at_most(), None);
+    bench.worker.set_wire(PortId(0), Queue::FromGuest, Wire::Kick(None));
+    bench.settle();
+    bench.guests[0].send(&frame(MacAddress::BROADCAST, mac(0), 1), 1);
+    assert!(bench.worker.sleep_at_most().is_some_and(|at_most| at_most <= LOOK_PAUSE));
+    bench.worker.guest(PortId(0)).unwrap().look_at = Some(Nanos(0));
+    bench.worker.end_timers();
+    bench.settle();
+    assert_eq!(bench.guests[1].received.len(), 1);
+    bench.worker.set_wire(PortId(0), Queue::FromGuest, Wire::Kick(KickFd::new(kick_fd()).ok()));
+    bench.settle();
+    assert_eq!(bench.worker.sleep_at_most(), None);
 }
