@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use ringway_bench::guest::{self, Pairing};
 use ringway_bench::instructions::{self, Golden};
 use ringway_bench::report::{Report, html, markdown, terminal};
-use ringway_bench::{ring, rxbuf};
+use ringway_bench::{history, ring, rxbuf};
 use ringway_virtq::Format;
 
 /// Packet lengths of `--quick`, in bytes.
@@ -34,6 +34,8 @@ enum What {
     Ring(RingArgs),
     /// Linux guests on ringway, and on what they would use instead: taps, a bridge, DPDK
     Guest(GuestArgs),
+    /// What made virtio-net fast, from 2008 on: each technique switched on in turn
+    History(HistoryArgs),
     /// Kinds of traffic × schemes of receive buffers, into a receiver with a limit on memory
     Rxbuf(RxbufArgs),
     /// Instructions per packet, counted by valgrind: does not depend on what else the machine does
@@ -79,6 +81,22 @@ enum GuestPair {
     Uml,
     /// Two User Mode Linux guests
     UmlPair,
+}
+
+/// `ringway bench history`
+#[derive(Debug, Args)]
+struct HistoryArgs {
+    /// How long each number is measured
+    #[arg(long, default_value_t = 0.3)]
+    seconds: f64,
+    /// How often everything is measured
+    #[arg(long, default_value_t = 5)]
+    repeats: usize,
+    /// A first impression: 0.1 s, once
+    #[arg(long, conflicts_with_all = ["seconds", "repeats"])]
+    quick: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// `ringway bench rxbuf`
@@ -178,6 +196,13 @@ pub fn bench(args: BenchArgs) -> anyhow::Result<()> {
             let duration = Duration::try_from_secs_f64(seconds).context("--seconds")?;
             println!("{:.0}", guest::per_second(&address, duration)?);
             Ok(())
+        }
+        What::History(args) => {
+            let (seconds, repeats) =
+                if args.quick { (0.1, 1) } else { (args.seconds, args.repeats) };
+            let duration = Duration::try_from_secs_f64(seconds).context("--seconds")?;
+            let options = history::Options { duration, repeats, command: typed() };
+            args.output.show(&history::measure(&options)?)
         }
         What::Rxbuf(args) => {
             let (seconds, repeats) =
