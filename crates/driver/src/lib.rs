@@ -44,6 +44,7 @@ mod statistics;
 mod transport;
 mod tx;
 mod tx_options;
+mod tx_pacing;
 
 pub use arena::{Arena, ArenaFull, Part};
 pub use bring_up::{
@@ -66,3 +67,4 @@ pub use statistics::{RxStatistics, TxStatistics};
 pub use transport::{Doorbell, QueueStart, Transport, status};
 pub use tx::{NetTx, TX_FRAGMENTS_MAX};
 pub use tx_options::{Sent, TxFragment, TxOptions};
+pub use tx_pacing::Flushed;

@@ -14,6 +14,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use ringway_net::notify::{Notifier, Policy};
 use ringway_net::{Counters, DropReason, HEADER_LEN, NetHeader, PACKET_LEN_MAX};
 use ringway_virtq::{Arm, Broken, BufferId, DriverQueue};
 
@@ -27,8 +28,8 @@ pub const TX_FRAGMENTS_MAX: usize = 18;
 /// The transmitq of a driver.
 #[derive(Debug)]
 pub struct NetTx<Q> {
-    queue: Q,
-    pool: Pool,
+    pub(crate) queue: Q,
+    pub(crate) pool: Pool,
     options: TxOptions,
     header_len: u32,
     reclaim_at: u16,
@@ -38,9 +39,13 @@ pub struct NetTx<Q> {
     done: Vec<u64>,
     /// Tokens taken and not yet handed back.
     outstanding: u16,
-    counters: Counters,
+    pub(crate) counters: Counters,
     statistics: TxStatistics,
-    broken: Option<Broken>,
+    pub(crate) broken: Option<Broken>,
+    /// Decides about kicks in [`flush_at`](Self::flush_at).
+    pub(crate) kicks: Notifier,
+    /// Packets staged since the last flush.
+    pub(crate) unpublished: u32,
 }
 
 impl<Q: DriverQueue> NetTx<Q> {
@@ -58,6 +63,8 @@ impl<Q: DriverQueue> NetTx<Q> {
         let size = usize::from(queue.size());
         Ok(Self {
             reclaim_at: (queue.size() / 4).max(1),
+            kicks: Notifier::new(Policy::default(), queue.size()),
+            unpublished: 0,
             queue,
             pool,
             options: *options,
@@ -115,6 +122,7 @@ impl<Q: DriverQueue> NetTx<Q> {
             return false;
         }
         self.queue.publish();
+        self.unpublished = 0;
         let kick = self.queue.must_kick();
         self.counters.kicks += u64::from(kick);
         kick
@@ -208,6 +216,7 @@ impl<Q: DriverQueue> NetTx<Q> {
             self.statistics.in_place += 1;
         }
         self.counters.count(len);
+        self.unpublished = self.unpublished.saturating_add(1);
         Ok(Sent::Done)
     }
 

@@ -1,0 +1,146 @@
+//! What guests cost that do nothing, or nothing but notify: an idle daemon sleeps, and a guest that
+//! kicks without end, or never takes anything, costs only itself.
+//!
+//! Limits: that nobody wakes up is looked at for two seconds; a stray wake-up of the machine's making
+//! is given further chances.
+
+use std::fs;
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringway_net::Features;
+use ringway_testkit::beside::{
+    FRAME_LEN_MAX, Outcome, accepting, beside_good_guests, verify_exchange,
+};
+use ringway_testkit::frames::{self, Link, Stamp};
+use ringway_testkit::{AnyUserGuest, GuestOptions, HostileGuest, RingwayProcess};
+
+const GUESTS: usize = 16;
+/// How long nobody may wake up.
+const IDLE: Duration = Duration::from_secs(2);
+const CHANCES: usize = 5;
+/// Clock ticks of [`IDLE`] on one core, at 100 per second.
+const IDLE_TICKS: u64 = 200;
+/// How long a guest misbehaves.
+const STORM: Duration = Duration::from_millis(500);
+const TRANSMITQ: usize = 1;
+
+/// What a process has done so far: how often its threads went to sleep, and its processor time in
+/// clock ticks.
+fn effort(pid: u32) -> io::Result<(u64, u64)> {
+    let wrong = || io::Error::other("/proc has another form");
+    let mut sleeps = 0;
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let status = fs::read_to_string(task?.path().join("status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        sleeps += line.and_then(|text| text.trim().parse::<u64>().ok()).ok_or_else(wrong)?;
+    }
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // Behind the name, which may contain anything: state is the first, then ten more.
+    let (_, fields) = stat.rsplit_once(')').ok_or_else(wrong)?;
+    let times = fields.split_whitespace().skip(11).take(2);
+    Ok((sleeps, times.filter_map(|time| time.parse::<u64>().ok()).sum()))
+}
+
+fn packed(is_packed: bool) -> GuestOptions {
+    let mut accept = Features::OFFERED;
+    accept.set(Features::RING_PACKED, is_packed);
+    GuestOptions { queue_size: 64, ..accepting(accept) }
+}
+
+#[test]
+fn an_idle_daemon_with_sixteen_guests_never_wakes_up() -> Outcome {
+    let names: Vec<String> = (0..GUESTS).map(|at| format!("g{at}")).collect();
+    let ports: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "")).collect();
+    let ringway = RingwayProcess::start(&ports)?;
+    let mut pairs = Vec::new();
+    for (at, names) in names.chunks(2).enumerate() {
+        let attach =
+            |name: &str| AnyUserGuest::attach(&ringway.socket(name), &packed(at.is_multiple_of(2)));
+        pairs.push([attach(&names[0])?, attach(&names[1])?]);
+    }
+    for pair in &mut pairs {
+        verify_exchange(pair, 200, FRAME_LEN_MAX)?;
+    }
+    let mut seen = Vec::new();
+    for _ in 0..CHANCES {
+        let before = effort(ringway.pid())?;
+        thread::sleep(IDLE);
+        let after = effort(ringway.pid())?;
+        seen.push((after.0 - before.0, after.1 - before.1));
+        if seen.last() == Some(&(0, 0)) {
+            break;
+        }
+    }
+    println!("woken up, and clock ticks, in {IDLE:?}: {seen:?}");
+    let ticks = seen.iter().map(|seen| seen.1).min();
+    assert!(seen.iter().any(|seen| seen.0 == 0), "somebody always wakes up: {seen:?}");
+    // Half a percent of one core.
+    assert!(ticks.is_some_and(|ticks| ticks * 200 <= IDLE_TICKS), "{seen:?}");
+    for pair in &mut pairs {
+        verify_exchange(pair, 200, FRAME_LEN_MAX)?;
+    }
+    Ok(())
+}
+
+/// Packets that the good guest at `a` has sent so far.
+fn progress(ringway: &RingwayProcess) -> Result<u64, io::Error> {
+    Ok(ringway.port_stats("a")?["from_guest"]["packets"].as_u64().unwrap_or(0))
+}
+
+#[test]
+fn a_guest_that_kicks_without_end_costs_only_itself() -> Outcome {
+    beside_good_guests(true, |ringway| {
+        for is_packed in [false, true] {
+            let guest = HostileGuest::attach(&ringway.socket("h"), &packed(is_packed))?;
+            let (before, until) = (progress(ringway)?, Instant::now() + STORM);
+            let mut kicks = 0u64;
+            while Instant::now() < until {
+                for queue in 0..guest.queue_count() {
+                    guest.queue(queue).kick();
+                    kicks += 1;
+                }
+            }
+            let moved = progress(ringway)? - before;
+            println!("{kicks} kicks; {moved} packets of others");
+            assert!(kicks > 1000, "{kicks} kicks are no storm");
+            assert!(moved > 100, "only {moved} packets of others while one kicked");
+            assert!(ringway.port_stats("h")?["from_guest"]["packets"] == 0);
+            // The queue still works: nothing was stopped for being asked too often.
+            guest.queue(TRANSMITQ).kick();
+        }
+        Ok(())
+    })
+}
+
+/// A receiver that takes nothing, and a sender that sends to it all the same.
+#[test]
+fn a_guest_that_never_consumes_costs_only_who_talks_to_it() -> Outcome {
+    beside_good_guests(true, |ringway| {
+        for is_packed in [false, true] {
+            let options = packed(is_packed);
+            let mut stuck = AnyUserGuest::attach(&ringway.socket("h"), &options)?;
+            let mut talker = AnyUserGuest::attach(&ringway.socket("p"), &options)?;
+            // The switch learns where it is, and then it never moves again.
+            let (here, there) = (stuck.mac(), talker.mac());
+            let stamp = |sequence| Stamp { flow: 0, sequence };
+            let _ = stuck.send(&frames::udp(Link { from: here, to: there }, stamp(0), 100))?;
+            stuck.flush();
+            let (before, until) = (progress(ringway)?, Instant::now() + STORM);
+            let mut sent = 0;
+            while Instant::now() < until {
+                let link = Link { from: there, to: here };
+                let _ = talker.send(&frames::udp(link, stamp(sent), 1000))?;
+                talker.flush();
+                sent += 1;
+            }
+            let moved = progress(ringway)? - before;
+            println!("{sent} packets for nobody; {moved} packets of others");
+            assert!(moved > 100, "only {moved} packets of others while one took nothing");
+            talker.detach()?;
+            stuck.detach()?;
+        }
+        Ok(())
+    })
+}
