@@ -36,6 +36,8 @@ enum What {
     Guest(GuestArgs),
     /// What made virtio-net fast, from 2008 on: each technique switched on in turn
     History(HistoryArgs),
+    /// Policies of notification (`notify=`) in turns: TCP, pings, and pings beside TCP
+    Pacing(PacingArgs),
     /// Kinds of traffic × schemes of receive buffers, into a receiver with a limit on memory
     Rxbuf(RxbufArgs),
     /// Instructions per packet, counted by valgrind: does not depend on what else the machine does
@@ -65,6 +67,28 @@ struct GuestArgs {
     quick: bool,
     /// Who talks with whom
     #[arg(long, value_delimiter = ',', value_name = "WHO", default_value = "qemu,uml,uml-pair")]
+    pairs: Vec<GuestPair>,
+    /// Measure here and now, without namespaces around it (internal)
+    #[arg(long, hide = true)]
+    here: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// `ringway bench pacing`
+#[derive(Debug, Args)]
+struct PacingArgs {
+    /// How long each number is measured, in whole seconds
+    #[arg(long, default_value_t = 5)]
+    seconds: u32,
+    /// How often everything is measured
+    #[arg(long, default_value_t = 5)]
+    repeats: usize,
+    /// A first impression: 1 s, once
+    #[arg(long, conflicts_with_all = ["seconds", "repeats"])]
+    quick: bool,
+    /// Who talks with whom
+    #[arg(long, value_delimiter = ',', value_name = "WHO", default_value = "uml,qemu")]
     pairs: Vec<GuestPair>,
     /// Measure here and now, without namespaces around it (internal)
     #[arg(long, hide = true)]
@@ -192,6 +216,8 @@ pub fn bench(args: BenchArgs) -> anyhow::Result<()> {
         }
         What::Guest(args) if !args.here => guest::in_namespaces(HERE),
         What::Guest(args) => args.output.show(&guest::measure(&args.options())?),
+        What::Pacing(args) if !args.here => guest::in_namespaces(HERE),
+        What::Pacing(args) => args.output.show(&guest::measure_pacing(&args.options())?),
         What::Requests { address, seconds } => {
             let duration = Duration::try_from_secs_f64(seconds).context("--seconds")?;
             println!("{:.0}", guest::per_second(&address, duration)?);
@@ -216,6 +242,15 @@ pub fn bench(args: BenchArgs) -> anyhow::Result<()> {
 }
 
 impl GuestArgs {
+    fn options(&self) -> guest::Options {
+        let (seconds, repeats) = if self.quick { (1, 1) } else { (self.seconds, self.repeats) };
+        let pings = if self.quick { QUICK_PINGS } else { PINGS };
+        let pairings = self.pairs.iter().map(|&pair| pair.into()).collect();
+        guest::Options { seconds, repeats, pings, pairings, command: typed() }
+    }
+}
+
+impl PacingArgs {
     fn options(&self) -> guest::Options {
         let (seconds, repeats) = if self.quick { (1, 1) } else { (self.seconds, self.repeats) };
         let pings = if self.quick { QUICK_PINGS } else { PINGS };

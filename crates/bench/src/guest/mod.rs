@@ -8,6 +8,7 @@
 //! and named.
 
 mod figures;
+mod pacing;
 mod processor_time;
 mod requests;
 mod results;
@@ -27,6 +28,7 @@ use crate::report::Report;
 use results::Results;
 use rig::{Plan, Rig};
 
+pub use pacing::measure_pacing;
 pub use requests::per_second;
 
 /// All of it ends within this, however long each number is measured.
@@ -117,9 +119,7 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
     stage::end_with_parent(directory.path());
     net::prepare()?;
-    let mut machine = Machine::look();
-    machine.versions.extend(programs::versions(&["qemu-system-x86_64", "linux.uml", "iperf3"]));
-    let mut results = Results::new(machine, date()?);
+    let mut results = Results::new(machine_with_guests(), date()?);
     let mut plans = Vec::new();
     for &pairing in &options.pairings {
         match pairing.why_not() {
@@ -147,6 +147,13 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     }
     progress.end();
     Ok(results.report(options))
+}
+
+/// This machine, with the versions of what makes guests.
+fn machine_with_guests() -> Machine {
+    let mut machine = Machine::look();
+    machine.versions.extend(programs::versions(&["qemu-system-x86_64", "linux.uml", "iperf3"]));
+    machine
 }
 
 /// Boots what can be booted.

@@ -17,6 +17,7 @@ use ringway_guests::traffic::Side;
 use ringway_guests::{iperf, net, qemu, uml};
 
 use super::Pairing;
+use super::pacing::POLICIES;
 use crate::programs;
 
 /// Longest wait for an interface.
@@ -47,6 +48,8 @@ pub(super) enum Carrier {
 pub(super) struct Plan {
     pub pairing: Pairing,
     pub carrier: Carrier,
+    /// One of the policies of notification that are compared; `None`: as it comes.
+    policy: Option<usize>,
 }
 
 impl Plan {
@@ -57,10 +60,27 @@ impl Plan {
             Pairing::QemuHost => &[Carrier::Ringway, Carrier::Own, Carrier::Dpdk],
             Pairing::UmlHost | Pairing::UmlPair => &[Carrier::Ringway, Carrier::Own],
         };
-        carriers.iter().map(|&carrier| Self { pairing, carrier }).collect()
+        carriers.iter().map(|&carrier| Self { pairing, carrier, policy: None }).collect()
+    }
+
+    /// Ringway with the policy of this number.
+    pub fn paced(pairing: Pairing, policy: usize) -> Self {
+        Self { pairing, carrier: Carrier::Ringway, policy: Some(policy) }
+    }
+
+    fn policy_name(self) -> Option<&'static str> {
+        POLICIES.get(self.policy?).copied()
+    }
+
+    /// Options of a guest's port.
+    fn port_options(self) -> String {
+        self.policy_name().map_or(String::new(), |policy| format!(",notify={policy}"))
     }
 
     pub fn name(self) -> &'static str {
+        if let Some(policy) = self.policy_name() {
+            return policy;
+        }
         match (self.carrier, self.pairing) {
             (Carrier::Ringway, Pairing::UmlPair) => "ringway's switch",
             (Carrier::Ringway, _) => "ringway + tap",
@@ -73,7 +93,11 @@ impl Plan {
 
     /// A number below 256 that no other plan has.
     fn number(self) -> u8 {
-        10 * self.pairing as u8 + self.carrier as u8 + 1
+        // Ten for each pairing, and as many again for policies.
+        const BEHIND_ALL: u8 = 30;
+        let policy = self.policy.and_then(|policy| u8::try_from(policy).ok());
+        let number = 10 * self.pairing as u8 + self.carrier as u8 + 1;
+        number + policy.map_or(0, |policy| BEHIND_ALL + policy)
     }
 
     fn tap(self, end: u8) -> String {
@@ -144,7 +168,8 @@ impl Rig {
         let on_socket = || qemu::boot(stage, &socket, &qemu::Machine::default());
         let (back_end, mut guest) = match plan.carrier {
             Carrier::Ringway => {
-                let vm = format!("vm=vm:{},mac={}", socket.display(), qemu::MAC);
+                let vm =
+                    format!("vm=vm:{},mac={}{}", socket.display(), qemu::MAC, plan.port_options());
                 let ringway = Ringway::start(stage, &[vm, format!("up=tap:{tap}")])?;
                 set_up(plan)?;
                 (BackEnd::Ringway(ringway), on_socket()?)
@@ -173,7 +198,7 @@ impl Rig {
         let socket = stage.file("vm.sock");
         let (name, tap) = (format!("uml{}", plan.number()), plan.tap(0));
         let (back_end, guest) = if plan.carrier == Carrier::Ringway {
-            let vm = format!("vm=vm:{}", socket.display());
+            let vm = format!("vm=vm:{}{}", socket.display(), plan.port_options());
             let ringway = Ringway::start(stage, &[vm, format!("up=tap:{tap}")])?;
             set_up(plan)?;
             (BackEnd::Ringway(ringway), uml::start(stage, &name, &socket)?)
@@ -191,7 +216,8 @@ impl Rig {
         let name = |end: u8| format!("uml{}{end}", plan.number());
         let socket = |end: u8| stage.file(&format!("vm{end}.sock"));
         let (back_end, [mut answering, mut asking]) = if plan.carrier == Carrier::Ringway {
-            let port = |end: u8| format!("vm{end}=vm:{}", socket(end).display());
+            let port =
+                |end: u8| format!("vm{end}=vm:{}{}", socket(end).display(), plan.port_options());
             let ringway = Ringway::start(stage, &[port(1), port(2)])?;
             let start = |end: u8| uml::start(stage, &name(end), &socket(end));
             (BackEnd::Ringway(ringway), [start(1)?, start(2)?])
@@ -307,7 +333,9 @@ mod tests {
 
     #[test]
     fn all_can_be_there_at_once() {
-        let plans: Vec<Plan> = PAIRINGS.into_iter().flat_map(Plan::all).collect();
+        let paced = |pairing| (0..POLICIES.len()).map(move |policy| Plan::paced(pairing, policy));
+        let plans = PAIRINGS.into_iter().flat_map(Plan::all);
+        let plans: Vec<Plan> = plans.chain(PAIRINGS.into_iter().flat_map(paced)).collect();
         for (at, plan) in plans.iter().enumerate() {
             assert!(plan.tap(2).len() < 16, "the name of an interface has at most 15 bytes");
             for other in &plans[..at] {
