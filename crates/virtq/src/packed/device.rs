@@ -171,13 +171,15 @@ impl DeviceQueue for PackedDevice {
     fn add_used(&mut self, head: Head, written: u32) {
         assert!(head.descriptors <= self.size, "a head of another queue");
         let (ring, at) = (self.parts.descriptor, self.staged.at);
-        ring.store_u32(offset(at) + PACKED_LEN, written);
-        ring.store_u16(offset(at) + PACKED_ID, head.id);
         let write = if written > 0 { WRITE } else { 0 };
         let flags = write | used_flags(self.staged.wrap);
-        match self.withheld {
-            None => self.withheld = Some(flags),
-            Some(_) => store_flags(ring, at, flags),
+        if self.withheld.is_some() {
+            let id_and_flags = u64::from(head.id) << 32 | u64::from(flags) << 48;
+            ring.store_u64(offset(at) + PACKED_LEN, u64::from(written) | id_and_flags);
+        } else {
+            ring.store_u32(offset(at) + PACKED_LEN, written);
+            ring.store_u16(offset(at) + PACKED_ID, head.id);
+            self.withheld = Some(flags);
         }
         self.staged = self.staged.advanced(head.descriptors, self.size);
     }
