@@ -106,6 +106,9 @@ pub struct RunArgs {
     /// Share of one processor for packets that do not come, with --poll auto [default: 10%]
     #[arg(long, value_name = "PERCENT")]
     poll_budget: Option<String>,
+    /// How packets are written to taps [default: auto, what is measured to be faster]
+    #[arg(long, value_name = "auto|plain|io_uring")]
+    tap_writes: Option<String>,
 }
 
 /// `ringway check-config`
@@ -266,6 +269,7 @@ impl RunArgs {
             ("pin", &self.pin),
             ("poll", &self.poll),
             ("poll_budget", &self.poll_budget),
+            ("tap_writes", &self.tap_writes),
         ];
         let given = flags.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
         given.map(|(key, value)| settings::flag(key, value)).collect()

@@ -8,6 +8,7 @@ use ringway_virtq::SharedSlice;
 
 use crate::clock::now_ns;
 use crate::pace::Flush;
+use crate::port::Stays;
 use crate::worker::Worker;
 
 /// Bytes of the shortest Ethernet frame, without its checksum.
@@ -54,7 +55,7 @@ impl Worker {
             if self.rewriter.lay_out(&packet, &announcement(mac), change).is_none() {
                 continue;
             }
-            match port.put(&self.rewriter.packet()) {
+            match port.put(&self.rewriter.packet(), Stays::Now) {
                 Put::Done => {
                     self.switch.delivered(port.id, ANNOUNCEMENT_LEN, now_ns);
                     if port.flush_to(Flush::at_end()).call_again {

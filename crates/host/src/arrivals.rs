@@ -15,7 +15,7 @@ use ringway_virtq::Arm;
 use crate::forward::{BUDGET_UNITS, UNIT_LEN, Visit};
 use crate::hand_off::{BYTES_MAX, HandedOver, PACKETS_MAX};
 use crate::pace::Flush;
-use crate::port::{Backlog, End};
+use crate::port::{Backlog, End, Stays};
 use crate::worker::Worker;
 
 /// What may wait for one receiver in the rings to this worker.
@@ -71,7 +71,7 @@ impl Worker {
         let mut position = handed.segments_done;
         for _ in 0..RACES_MAX {
             let port = &mut self.ports[usize::from(slot.0)];
-            let completed = self.completion.put(port, &packet, position);
+            let completed = self.completion.put(port, &packet, position, Stays::Now);
             if completed.packets > 0 {
                 self.mark_dirty(slot);
             }

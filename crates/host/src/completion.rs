@@ -10,7 +10,7 @@
 use ringway_net::offload::complete;
 use ringway_net::{DropReason, PACKET_LEN_MAX, Packet, Put};
 
-use crate::port::Port;
+use crate::port::{Port, Stays};
 
 /// The scratch space of one worker.
 #[derive(Debug)]
@@ -42,8 +42,9 @@ impl Completion {
         port: &mut Port,
         packet: &Packet<'_>,
         position: usize,
+        stays: Stays,
     ) -> Completed {
-        match port.put(packet) {
+        match port.put(packet, stays) {
             Put::Unfinished => self.deliver(port, packet, position),
             put => Completed { put, position: 0, packets: usize::from(put == Put::Done) },
         }

@@ -11,7 +11,7 @@ use ringway_virtq::DeviceQueue;
 use crate::Tap;
 use crate::completion::Completion;
 use crate::pace::Flush;
-use crate::port::{Drops, End, Place, Port, RoomAt};
+use crate::port::{Drops, End, Place, Port, RoomAt, Stays};
 use crate::rewrite::Rewriter;
 use crate::team::Team;
 
@@ -68,6 +68,8 @@ pub(crate) struct Delivery<'a> {
     pub(crate) work: u32,
     /// Taken in this visit.
     pub(crate) packets: u64,
+    /// How long the packets stay.
+    pub(crate) stays: Stays,
 }
 
 /// All ports but the one a packet comes from: those before it, and those behind it.
@@ -115,7 +117,7 @@ impl Delivery<'_> {
         packet: &Packet<'_>,
         may_hold: bool,
     ) -> Result<bool, Visit> {
-        let completed = self.completion.put(port, packet, self.position);
+        let completed = self.completion.put(port, packet, self.position, self.stays);
         if completed.packets > 0 {
             let packets = u32::try_from(completed.packets).unwrap_or(BUDGET_UNITS);
             self.work += packets + packet.len / UNIT_LEN;
@@ -197,7 +199,11 @@ impl Fabric<'_> {
     /// The same for the packet that was laid out last.
     pub(crate) fn put_laid_out(&mut self, to: PortId, may_hold: bool) -> Result<bool, Visit> {
         let packet = self.rewriter.packet();
-        self.delivery.put((self.before, self.after), to, &packet, may_hold)
+        // The next one is laid out in the same place.
+        let stays = std::mem::replace(&mut self.delivery.stays, Stays::Now);
+        let put = self.delivery.put((self.before, self.after), to, &packet, may_hold);
+        self.delivery.stays = stays;
+        put
     }
 
     fn flood(&mut self, packet: &Packet<'_>) {

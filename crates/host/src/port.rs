@@ -91,6 +91,15 @@ pub(crate) enum RoomAt {
     Worker(u16),
 }
 
+/// For how long the bytes of a packet stay where they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stays {
+    /// For the call only.
+    Now,
+    /// Until the receiver's port is flushed.
+    UntilFlush,
+}
+
 /// Dropped packets by [`DropReason`].
 pub(crate) type Drops = [u64; DropReason::ALL.len()];
 
@@ -223,13 +232,14 @@ impl Port {
 
     /// Hands one packet to whatever is at the end.
     #[inline]
-    pub(crate) fn put(&mut self, packet: &Packet<'_>) -> Put {
+    pub(crate) fn put(&mut self, packet: &Packet<'_>, stays: Stays) -> Put {
         if !self.is_link_up {
             self.count_drop(DropReason::LinkDown);
             return Put::Refused;
         }
         match &mut self.end {
             End::Guest(guest) => guest.queues.put(packet),
+            End::Tap(tap) if stays == Stays::UntilFlush => tap.stage(packet),
             End::Tap(tap) => tap.put(packet),
             End::Absent => Put::Refused,
         }
@@ -266,7 +276,11 @@ impl Port {
     pub(crate) fn flush_to(&mut self, flush: Flush) -> Flushed {
         match &mut self.end {
             End::Guest(guest) => guest.flush(Queue::ToGuest, flush),
-            End::Tap(_) | End::Absent => Flushed::default(),
+            End::Tap(tap) => {
+                tap.flush();
+                Flushed::default()
+            }
+            End::Absent => Flushed::default(),
         }
     }
 

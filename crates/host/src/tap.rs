@@ -20,6 +20,7 @@ use ringway_virtq::SharedSlice;
 pub use crate::tap_offloads::TapOffloads;
 pub use crate::tap_open::{TapError, TapOptions};
 
+use crate::tap_batch::{TapBatch, TapWrites, drop_reason};
 use crate::tap_ioctl as ioctl;
 use crate::tap_ioctl::{PIECES_MAX, Scratch, Vectors};
 
@@ -42,6 +43,8 @@ pub struct Tap {
     /// Whether the kernel completes unsegmented UDP (Linux 6.2).
     takes_uso: bool,
     vectors: Vectors,
+    /// Packets to the tap that are written at the end of the visit; none: at once.
+    batch: Option<Box<TapBatch>>,
     /// One packet, and one byte behind it that tells when a packet was longer.
     scratch: Scratch,
     /// For packets to the tap in more pieces than one call takes.
@@ -68,6 +71,7 @@ impl Tap {
             offloads: TapOffloads::default(),
             takes_uso: false,
             vectors: Vectors::new(),
+            batch: None,
             scratch: Scratch::new(PACKET_LEN_MAX as usize + 1),
             bounce: Scratch::new(PACKET_LEN_MAX as usize),
             pending: None,
@@ -257,6 +261,48 @@ impl Tap {
         self.put(&Packet { header: segment.header, payload: &[lent], len })
     }
 
+    /// As `put`, for a packet that stays where it is until [`flush`](Self::flush): it may be
+    /// written only then, and what becomes of it counted.
+    pub fn stage(&mut self, packet: &Packet<'_>) -> Put {
+        let pieces = packet.payload.len();
+        let Some(batch) = &mut self.batch else { return self.put(packet) };
+        let is_whole = self.takes_uso || packet.header.gso() != Some(GsoType::UdpL4);
+        if !is_whole || packet.len > PACKET_LEN_MAX {
+            return self.put(packet);
+        }
+        if !batch.has_room(pieces) {
+            self.flush();
+        }
+        match &mut self.batch {
+            Some(batch) if batch.has_room(pieces) => {
+                batch.note(NetHeader { num_buffers: 0, ..packet.header }.encode(), packet);
+                Put::Done
+            }
+            _ => self.put(packet),
+        }
+    }
+
+    /// Writes what was staged.
+    pub fn flush(&mut self) {
+        let Self { batch: Some(batch), to_tap, fd, .. } = self else { return };
+        if batch.is_empty() {
+            return;
+        }
+        batch.write(fd.as_fd(), |len, written| match written {
+            Ok(()) => to_tap.count(len),
+            // Its sender has been told that it was taken.
+            Err(why) => to_tap.count_drop(drop_reason(&why).unwrap_or(DropReason::NoRoom)),
+        });
+    }
+
+    /// Chooses how packets are written; gives from how many at a time on io_uring is used.
+    pub fn set_writes(&mut self, writes: TapWrites) -> Option<usize> {
+        self.flush();
+        let from = writes.batch_from()?;
+        self.batch = TapBatch::new(self.fd.as_fd(), from).ok().map(Box::new);
+        self.batch.as_ref().map(|_| from)
+    }
+
     fn write(&mut self, packet: &Packet<'_>) -> io::Result<()> {
         // `num_buffers` means nothing to the kernel.
         let header = NetHeader { num_buffers: 0, ..packet.header }.encode();
@@ -303,6 +349,8 @@ impl PacketSource for Tap {
 
 impl PacketSink for Tap {
     fn put(&mut self, packet: &Packet<'_>) -> Put {
+        // What came before it goes before it.
+        self.flush();
         if packet.len > PACKET_LEN_MAX {
             self.to_tap.count_drop(DropReason::TooLong);
             return Put::Refused;
@@ -314,13 +362,7 @@ impl PacketSink for Tap {
             self.to_tap.count(packet.len);
             return Put::Done;
         };
-        let reason = match why.raw_os_error() {
-            Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => return Put::NoRoom,
-            Some(libc::EINVAL) => DropReason::Malformed,
-            // The interface is down.
-            Some(libc::EIO) => DropReason::LinkDown,
-            _ => DropReason::Os,
-        };
+        let Some(reason) = drop_reason(&why) else { return Put::NoRoom };
         self.to_tap.count_drop(reason);
         Put::Refused
     }

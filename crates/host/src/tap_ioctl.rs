@@ -209,7 +209,8 @@ fn none_if_empty(error: io::Error) -> io::Result<Option<usize>> {
     }
 }
 
-fn vector(start: *mut u8, len: usize) -> libc::iovec {
+/// One piece of memory.
+pub(crate) fn vector(start: *mut u8, len: usize) -> libc::iovec {
     libc::iovec { iov_base: start.cast(), iov_len: len }
 }
 

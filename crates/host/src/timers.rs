@@ -47,8 +47,9 @@ impl Worker {
     /// Publishes once for the whole visit, and notifies whom it is time to notify.
     pub(crate) fn flush(&mut self, from: PortId, visit: Visit) {
         let flush = Flush { more: visit == Visit::More, ..Flush::at_end() };
-        let mut call_again = self.ports[usize::from(from.0)].flush_from(flush).call_again;
-        call_again |= self.flush_dirty(visit, flush);
+        // What was only staged for a tap lies in the sender's memory until it is written.
+        let mut call_again = self.flush_dirty(visit, flush);
+        call_again |= self.ports[usize::from(from.0)].flush_from(flush).call_again;
         if call_again {
             self.second_calls.expect(Instant::now());
         }

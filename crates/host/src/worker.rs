@@ -25,7 +25,7 @@ use crate::completion::Completion;
 use crate::effort::EffortMeter;
 use crate::forward::{BUDGET_UNITS, Delivery, Fabric, Visit, fill, forward, mark_dirty};
 use crate::polling::Pause;
-use crate::port::{End, Port, RoomAt};
+use crate::port::{End, Port, RoomAt, Stays};
 use crate::rewrite::Rewriter;
 use crate::second_call::SecondCalls;
 use crate::team::Team;
@@ -284,6 +284,11 @@ impl Worker {
                 position: 0,
                 work: port.debt,
                 packets: 0,
+                // A guest gets its buffers back at the end of the visit; a tap reads into one place.
+                stays: match &port.end {
+                    End::Guest(_) => Stays::UntilFlush,
+                    End::Tap(_) | End::Absent => Stays::Now,
+                },
             },
         };
         let visit = match &mut port.end {

@@ -7,7 +7,9 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use common::wire::{IPV4, QUIET, TCP_HEADERS_LEN, Wire, frame, interface_index, tcp_frame};
 use common::{gathered, in_namespace, pieces, shared, wait_readable, wire};
-use ringway_host::{GuestMemory, Tap, TapError, TapOffloads, TapOptions, install_bus_guard};
+use ringway_host::{
+    GuestMemory, Tap, TapError, TapOffloads, TapOptions, TapWrites, install_bus_guard,
+};
 use ringway_net::offload::Segment;
 use ringway_net::{DropReason, GsoType, NEEDS_CSUM, NetHeader};
 use ringway_net::{PACKET_LEN_MAX, Packet, PacketSink, PacketSource, Put};
@@ -167,6 +169,50 @@ fn packets_to_the_host_arrive_in_order_and_whole() {
         }
         assert_eq!((tap.to_tap.packets, tap.to_tap.bytes), (5, 5 * 1500));
         assert_eq!(dropped(tap.to_tap.drops), []);
+    });
+}
+
+#[test]
+fn staged_packets_arrive_at_the_flush_in_order_and_whole() {
+    in_namespace(|| {
+        let mut tap = open("tap0");
+        let wire = Wire::new("tap0", QUIET);
+        if tap.set_writes(TapWrites::IoUring).is_none() {
+            return println!("skipped: no io_uring here");
+        }
+        // More than fit at a time, in one piece and in several.
+        let frames: Vec<_> = (0..100_u8).map(|n| frame(60 + usize::from(n) * 14, n)).collect();
+        let mut bad = frame(60, 0);
+        for (at, bytes) in frames.iter().enumerate() {
+            let all = shared(bytes);
+            let cut = pieces(all, &[14, bytes.len() - 14]);
+            let payload = if at % 3 == 0 { vec![all] } else { cut };
+            let len = bytes.len() as u32;
+            let header = NetHeader::default();
+            assert_eq!(tap.stage(&Packet { header, payload: &payload, len }), Put::Done);
+            if at == 98 {
+                // Nonsense among good ones: of the kernel's to refuse, and counted.
+                let header = NetHeader { gso_type: 99, ..header };
+                tap.stage(&Packet { header, payload: &[shared(&bad)], len: 60 });
+            }
+        }
+        assert_eq!(tap.to_tap.packets, 64, "the rest waits");
+        tap.flush();
+        tap.flush();
+        assert_eq!(tap.to_tap.packets, 100);
+        assert_eq!(dropped(tap.to_tap.drops), [(DropReason::Malformed, 1)]);
+        // One that does not wait comes behind those that do.
+        bad[14] = 7;
+        for (byte, stays) in [(1, true), (2, false)] {
+            bad[15] = byte;
+            let kept = bad.clone().leak();
+            let packet = Packet { header: NetHeader::default(), payload: &[shared(kept)], len: 60 };
+            assert_eq!(if stays { tap.stage(&packet) } else { tap.put(&packet) }, Put::Done);
+        }
+        for expected in &frames {
+            assert_eq!(&wire.receive(), expected);
+        }
+        assert_eq!([wire.receive()[15], wire.receive()[15]], [1, 2]);
     });
 }
 

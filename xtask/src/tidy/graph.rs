@@ -43,7 +43,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
     ("ringway-device", &[]),
     ("ringway-switch", &[]),
     ("ringway-vhost-user", &["bitflags", "rustix", "thiserror"]),
-    ("ringway-host", &["libc", "rustix", "thiserror"]),
+    ("ringway-host", &["io-uring", "libc", "rustix", "thiserror"]),
 ];
 
 /// Violations in the output of `cargo metadata --no-deps`.

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
+use ringway_host::TapWrites;
 use ringway_net::PollOptions;
 
 use super::error::{Origin, SpecError};
 use super::port::LowOption;
 use super::values::{check_socket, parse_count, parse_group, parse_mode, parse_processors};
-use super::values::{parse_percent, parse_poll, parse_switch};
+use super::values::{parse_percent, parse_poll, parse_switch, parse_tap_writes};
 
 /// Permissions of the control socket's file if nothing else is said: its owner's.
 pub const CONTROL_MODE: u32 = 0o600;
@@ -33,6 +34,8 @@ pub struct Settings {
     pub pins: Vec<u16>,
     /// Whether workers poll before they sleep.
     pub poll: PollOptions,
+    /// How packets are written to taps.
+    pub tap_writes: TapWrites,
 }
 
 /// A group of users.
@@ -68,6 +71,7 @@ enum Field {
     Pin,
     Poll,
     PollBudget,
+    TapWrites,
 }
 
 /// All of them, in the order of the documentation.
@@ -132,6 +136,14 @@ pub const SETTINGS: &[Setting] = &[
                 do not come; for `poll = auto`",
         field: Field::PollBudget,
     },
+    Setting {
+        key: "tap_writes",
+        value: "auto, plain or io_uring",
+        default: "auto",
+        about: "how packets are written to taps: one system call each, or several at once with \
+                io_uring; auto: as a measurement at the start says; for taps opened later",
+        field: Field::TapWrites,
+    },
 ];
 
 /// Every key, in the order of the table.
@@ -150,6 +162,7 @@ impl Settings {
             workers: Some(1),
             pins: Vec::new(),
             poll: PollOptions::default(),
+            tap_writes: TapWrites::default(),
         }
     }
 
@@ -182,6 +195,7 @@ impl Settings {
             Field::Pin => self.pins = parse_processors(origin, value)?,
             Field::Poll => self.poll.mode = parse_poll(origin, value)?,
             Field::PollBudget => self.poll.budget_percent = parse_percent(origin, key, value)?,
+            Field::TapWrites => self.tap_writes = parse_tap_writes(origin, value)?,
             Field::ControlGroup => self.control_group = Some(parse_group(origin, value)?),
             Field::SnoopMulticast => self.snoop_multicast = parse_switch(origin, key, value)?,
         }

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use ringway_host::TapWrites;
 use ringway_net::notify::Policy;
 use ringway_net::{MacAddress, PollMode};
 
@@ -186,6 +187,17 @@ pub fn parse_poll(origin: &Origin, text: &str) -> Result<PollMode, SpecError> {
     text.parse().map_err(|_| {
         let wrong = format!("{text:?} does not say when to poll");
         origin.wrong(wrong, "write auto, always or never")
+    })
+}
+
+/// How packets are written to taps.
+///
+/// # Errors
+/// Starts with what was typed.
+pub fn parse_tap_writes(origin: &Origin, text: &str) -> Result<TapWrites, SpecError> {
+    text.parse().map_err(|_| {
+        let wrong = format!("{text:?} is no way to write to taps");
+        origin.wrong(wrong, "write auto, plain or io_uring")
     })
 }
 

@@ -237,7 +237,7 @@ fn start_workers(config: &RunConfig) -> anyhow::Result<WorkerClient> {
         let pairs = config.ports.iter().map(|port| port.queues).max().unwrap_or(1);
         pairs.min(u16::try_from(processors).unwrap_or(u16::MAX))
     });
-    WorkerClient::start(count, &settings.pins, settings.poll)
+    WorkerClient::start(count, settings)
 }
 
 /// These signals make the returned stream readable.

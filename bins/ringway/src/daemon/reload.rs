@@ -95,7 +95,7 @@ impl Daemon {
             return;
         }
         self.worker.snoop_multicast(settings.snoop_multicast);
-        self.worker.set_poll(settings.poll);
+        self.worker.change(&settings);
         let outcome = match settings.control == self.settings.control {
             true => self.control.change_permissions(&settings),
             false => self.move_control_socket(&settings),

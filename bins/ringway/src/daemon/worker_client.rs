@@ -9,14 +9,16 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use ringway_device::QueueId;
 use ringway_host::{
-    Answer, Command, Event, EventFd, GuestMemory, PortSnapshot, QueueFds, Tap, Team, Wire, Worker,
-    WorkerChannels, WorkerSnapshot,
+    Answer, Command, Event, EventFd, GuestMemory, PortSnapshot, QueueFds, Tap, TapWrites, Team,
+    Wire, Worker, WorkerChannels, WorkerSnapshot,
 };
 use ringway_net::notify::Policy;
-use ringway_net::{ControlState, FromPair, MacAddress, Negotiated, PollOptions};
+use ringway_net::{ControlState, FromPair, MacAddress, Negotiated};
 use ringway_switch::{PortId, PortPolicy, Shared, Switch};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
-use tracing::error;
+use tracing::{debug, error};
+
+use crate::config::Settings;
 
 /// The worker answers between two visits; this long only if it has ended.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -26,6 +28,8 @@ pub(super) struct WorkerClient {
     workers: Vec<Handle>,
     events: Receiver<Event>,
     event_bell: Arc<EventFd>,
+    /// Of taps that are attached from now on.
+    tap_writes: TapWrites,
 }
 
 /// One of them.
@@ -36,8 +40,8 @@ struct Handle {
 }
 
 impl WorkerClient {
-    /// Starts `count` workers, each on its processor of `pins` if there are any.
-    pub(super) fn start(count: u16, pins: &[u16], poll: PollOptions) -> anyhow::Result<Self> {
+    /// Starts `count` workers, each on its processor if the settings name one.
+    pub(super) fn start(count: u16, settings: &Settings) -> anyhow::Result<Self> {
         let event_bell = Arc::new(EventFd::new()?);
         let (event_sender, events) = mpsc::channel();
         let shared = Shared::new(random_seed()?);
@@ -45,7 +49,7 @@ impl WorkerClient {
         for team in Team::of(count)? {
             let command_bell = Arc::new(EventFd::new()?);
             let (commands, command_receiver) = mpsc::channel();
-            let pin = pins.get(usize::from(team.index())).copied();
+            let pin = settings.pins.get(usize::from(team.index())).copied();
             let channels = WorkerChannels {
                 commands: command_receiver,
                 command_bell: command_bell.clone(),
@@ -53,12 +57,12 @@ impl WorkerClient {
                 event_bell: event_bell.clone(),
                 switch: Switch::over(shared.clone()),
                 team,
-                poll,
+                poll: settings.poll,
             };
             let thread = Some(spawn(channels, pin)?);
             workers.push(Handle { commands, command_bell, thread });
         }
-        Ok(Self { workers, events, event_bell })
+        Ok(Self { workers, events, event_bell, tap_writes: settings.tap_writes })
     }
 
     /// How many workers there are.
@@ -127,8 +131,15 @@ impl WorkerClient {
             rest.push(queues[at % queues.len()].duplicate().context("sharing the tap")?);
         }
         let read = (0..of).map(|pair| Some(FromPair { pair, of })).chain(std::iter::repeat(None));
+        let set_writes = |mut tap: Tap| {
+            match tap.set_writes(self.tap_writes) {
+                Some(from) => debug!(tap = tap.name(), "io_uring from {from} packets on"),
+                None => debug!(tap = tap.name(), "one system call for each packet"),
+            }
+            tap
+        };
         for ((worker, tap), queue) in
-            self.workers.iter().zip(queues.into_iter().chain(rest)).zip(read)
+            self.workers.iter().zip(queues.into_iter().chain(rest).map(set_writes)).zip(read)
         {
             worker.send(Command::AttachTap { port, tap: Box::new(tap), queue });
         }
@@ -240,9 +251,11 @@ impl WorkerClient {
         self.ask_all(|done| Command::Snapshot { done }).into_iter().flatten().collect()
     }
 
-    /// Whether workers poll before they sleep, from now on.
-    pub(super) fn set_poll(&self, options: PollOptions) {
+    /// Whether workers poll before they sleep, from now on, and how taps attached later are written.
+    pub(super) fn change(&mut self, settings: &Settings) {
+        let options = settings.poll;
         self.send_all(|| Command::SetPoll { options });
+        self.tap_writes = settings.tap_writes;
     }
 
     /// How each worker spends its time.

@@ -1,0 +1,313 @@
+//! Several packets written to a tap with one system call (io_uring), where that is faster.
+//!
+//! How: packets that stay where they are until the end of the visit are only noted, header and
+//! pieces. At the end all of them are handed to the kernel at once, which carries them out in order
+//! and before the call returns, because a tap's file is non-blocking. Few packets are written one
+//! by one: setting up a request costs as much as the system call it spares. How many are few is
+//! measured at the start, on `/dev/null`, because it depends on what a system call costs here.
+//!
+//! Limits: [`BATCH_PACKETS`] packets in [`BATCH_PIECES`] pieces at a time. A kernel without
+//! io_uring, or that does not permit it, gets one `writev` per packet.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::str::FromStr;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use io_uring::{IoUring, opcode, types};
+use ringway_net::{DropReason, HEADER_LEN, Packet};
+use rustix::fs::{Mode, OFlags};
+
+use crate::effort::count_system_call;
+use crate::tap_ioctl::vector;
+
+/// Packets at a time: the budget of a visit.
+pub(crate) const BATCH_PACKETS: usize = 64;
+/// Pieces at a time, headers included.
+const BATCH_PIECES: usize = 512;
+
+/// Tried when measuring, from the smallest on.
+const SIZES: [usize; 4] = [2, 4, 8, 16];
+/// How often each is tried; the shortest time counts.
+const ROUNDS: usize = 30;
+
+/// How packets are written to taps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TapWrites {
+    /// As measured at the start.
+    #[default]
+    Auto,
+    /// One system call per packet.
+    Plain,
+    /// With io_uring from two packets on, if there is io_uring.
+    IoUring,
+}
+
+/// The text names no way to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TapWritesError;
+
+impl FromStr for TapWrites {
+    type Err = TapWritesError;
+
+    fn from_str(text: &str) -> Result<Self, TapWritesError> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "plain" => Ok(Self::Plain),
+            "io_uring" => Ok(Self::IoUring),
+            _ => Err(TapWritesError),
+        }
+    }
+}
+
+impl TapWrites {
+    /// From how many packets on io_uring is used; `None`: never.
+    pub fn batch_from(self) -> Option<usize> {
+        static MEASURED: OnceLock<Option<usize>> = OnceLock::new();
+        match self {
+            Self::Plain => None,
+            Self::IoUring => IoUring::new(2).is_ok().then_some(2),
+            Self::Auto => *MEASURED.get_or_init(|| measure().unwrap_or(None)),
+        }
+    }
+}
+
+/// One noted packet.
+#[derive(Debug, Clone, Copy)]
+struct Noted {
+    /// Where its vectors begin, and how many there are.
+    first: usize,
+    count: usize,
+    len: u32,
+}
+
+/// Packets that are to be written.
+pub(crate) struct TapBatch {
+    ring: IoUring,
+    /// Fewer are written one by one.
+    from: usize,
+    headers: Box<[[u8; HEADER_LEN]; BATCH_PACKETS]>,
+    vectors: Vec<libc::iovec>,
+    noted: Vec<Noted>,
+    /// What became of each: bytes, or an error number below zero.
+    results: [i32; BATCH_PACKETS],
+}
+
+// SAFETY: the addresses in `vectors` are used between `note` and the end of `write` only, which is
+// one visit of one worker.
+unsafe impl Send for TapBatch {}
+
+impl TapBatch {
+    /// For this tap; `from` packets at least go through io_uring.
+    ///
+    /// # Errors
+    /// The kernel has no io_uring for us.
+    pub(crate) fn new(fd: BorrowedFd<'_>, from: usize) -> io::Result<Self> {
+        let ring = IoUring::new(u32::try_from(BATCH_PACKETS).unwrap_or(1))?;
+        ring.submitter().register_files(&[fd.as_raw_fd()])?;
+        Ok(Self {
+            ring,
+            from,
+            headers: Box::new([[0; HEADER_LEN]; BATCH_PACKETS]),
+            vectors: Vec::with_capacity(BATCH_PIECES),
+            noted: Vec::with_capacity(BATCH_PACKETS),
+            results: [0; BATCH_PACKETS],
+        })
+    }
+
+    /// Nothing is noted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.noted.is_empty()
+    }
+
+    /// Whether a packet in so many pieces can be noted beside the others.
+    pub(crate) fn has_room(&self, pieces: usize) -> bool {
+        self.noted.len() < BATCH_PACKETS && self.vectors.len() + 1 + pieces <= BATCH_PIECES
+    }
+
+    /// Notes a packet, for which there [is room](Self::has_room). Its memory must stay mapped, and
+    /// should stay as it is, until [`write`](Self::write).
+    pub(crate) fn note(&mut self, header: [u8; HEADER_LEN], packet: &Packet<'_>) {
+        let at = self.noted.len();
+        let first = self.vectors.len();
+        self.headers[at] = header;
+        self.vectors.push(vector(self.headers[at].as_mut_ptr(), HEADER_LEN));
+        self.vectors.extend(packet.payload.iter().map(|piece| vector(piece.as_ptr(), piece.len())));
+        self.noted.push(Noted { first, count: self.vectors.len() - first, len: packet.len });
+    }
+
+    /// Writes everything noted, in order, and says of each packet's length what became of it.
+    pub(crate) fn write(&mut self, fd: BorrowedFd<'_>, mut done: impl FnMut(u32, io::Result<()>)) {
+        let count = self.noted.len();
+        match count < self.from {
+            true => self.write_one_by_one(fd),
+            false => self.write_at_once(),
+        }
+        for (noted, &result) in self.noted.iter().zip(&self.results) {
+            let written =
+                if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) };
+            done(noted.len, written);
+        }
+        self.noted.clear();
+        self.vectors.clear();
+    }
+
+    fn write_one_by_one(&mut self, fd: BorrowedFd<'_>) {
+        for (noted, result) in self.noted.iter().zip(&mut self.results) {
+            let vectors = &self.vectors[noted.first..noted.first + noted.count];
+            let count = libc::c_int::try_from(noted.count).unwrap_or(0);
+            count_system_call();
+            // SAFETY: the headers are ours, and the pieces are mapped until after this call (see
+            // `note`); the kernel only reads. Memory that a front-end took away gives EFAULT.
+            let len = unsafe { libc::writev(fd.as_raw_fd(), vectors.as_ptr(), count) };
+            let error = || io::Error::last_os_error().raw_os_error().map_or(-libc::EIO, |why| -why);
+            *result = if len < 0 { error() } else { 0 };
+        }
+    }
+
+    fn write_at_once(&mut self) {
+        self.results.fill(-libc::ECANCELED);
+        let mut submission = self.ring.submission();
+        for (at, noted) in (0..).zip(&self.noted) {
+            let vectors = &self.vectors[noted.first..noted.first + noted.count];
+            let count = u32::try_from(noted.count).unwrap_or(0);
+            let entry = opcode::Writev::new(types::Fixed(0), vectors.as_ptr(), count);
+            // SAFETY: headers, vectors and pieces stay until all requests are completed, which is
+            // waited for below; the kernel only reads. Memory that a front-end took away gives
+            // EFAULT.
+            // The ring has as many places as a batch has packets, and is empty in between.
+            let _ = unsafe { submission.push(&entry.build().user_data(at)) };
+        }
+        drop(submission);
+        let mut left = self.noted.len();
+        while left > 0 {
+            count_system_call();
+            match self.ring.submit_and_wait(left) {
+                Err(why) if why.kind() != io::ErrorKind::Interrupted => break,
+                _ => {}
+            }
+            for completed in self.ring.completion() {
+                let at = usize::try_from(completed.user_data()).unwrap_or(BATCH_PACKETS);
+                if let Some(result) = self.results.get_mut(at) {
+                    *result = completed.result();
+                }
+                left = left.saturating_sub(1);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for TapBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TapBatch").field("from", &self.from).finish_non_exhaustive()
+    }
+}
+
+/// Why a packet that was not written is lost; `None`: there was no room for it now.
+pub(crate) fn drop_reason(why: &io::Error) -> Option<DropReason> {
+    match why.raw_os_error() {
+        Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => None,
+        Some(libc::EINVAL) => Some(DropReason::Malformed),
+        // The interface is down.
+        Some(libc::EIO) => Some(DropReason::LinkDown),
+        _ => Some(DropReason::Os),
+    }
+}
+
+/// The smallest batch that is faster at once than one by one, on a file that takes everything.
+fn measure() -> io::Result<Option<usize>> {
+    let null: OwnedFd = rustix::fs::open("/dev/null", OFlags::WRONLY, Mode::empty())?;
+    let mut bytes = [0; 64];
+    let mut batch = TapBatch::new(null.as_fd(), usize::MAX)?;
+    // SAFETY: `bytes` live until the end of this function and are only read.
+    let piece = unsafe { ringway_virtq::SharedSlice::new(bytes.as_mut_ptr(), bytes.len()) };
+    let payload = [piece];
+    let packet = Packet { header: ringway_net::NetHeader::default(), payload: &payload, len: 64 };
+    let mut shortest = |from: usize, size: usize| {
+        batch.from = from;
+        let times = (0..ROUNDS).map(|_| {
+            (0..size).for_each(|_| batch.note([0; HEADER_LEN], &packet));
+            let start = Instant::now();
+            batch.write(null.as_fd(), |_, _| {});
+            start.elapsed()
+        });
+        times.min().unwrap_or(Duration::MAX)
+    };
+    let is_faster = |size: &usize| shortest(0, *size) < shortest(usize::MAX, *size);
+    Ok(SIZES.into_iter().find(is_faster))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    /// What arrives in a pipe when packets of these lengths are written to it with `from`.
+    fn written(lens: &[usize], from: usize) -> Option<(Vec<u8>, Vec<bool>)> {
+        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+        let Ok(mut batch) = TapBatch::new(write.as_fd(), from) else {
+            println!("skipped: no io_uring here");
+            return None;
+        };
+        let mut bytes: Vec<u8> = (0..=u8::MAX).collect();
+        // SAFETY: the bytes live until the end of this function and are only read.
+        let all = unsafe { ringway_virtq::SharedSlice::new(bytes.as_mut_ptr(), bytes.len()) };
+        for (at, &len) in (0..).zip(lens) {
+            let payload =
+                [all.slice(0, len / 2).unwrap(), all.slice(len / 2, len - len / 2).unwrap()];
+            let header = ringway_net::NetHeader::default();
+            let len = u32::try_from(len).unwrap();
+            assert!(batch.has_room(payload.len()));
+            batch.note([at; HEADER_LEN], &Packet { header, payload: &payload, len });
+        }
+        let mut results = Vec::new();
+        batch.write(write.as_fd(), |len, result| results.push((len as usize, result.is_ok())));
+        assert!(batch.is_empty());
+        assert!(results.iter().map(|(len, _)| len).eq(lens), "in order");
+        let mut got = Vec::new();
+        let _ = std::fs::File::from(read).read_to_end(&mut got);
+        Some((got, results.into_iter().map(|(_, is_ok)| is_ok).collect()))
+    }
+
+    #[test]
+    fn at_once_and_one_by_one_write_the_same() {
+        let lens: Vec<usize> = (0..BATCH_PACKETS).map(|at| at * 3 % 255 + 1).collect();
+        let (Some(at_once), Some(one_by_one)) = (written(&lens, 0), written(&lens, usize::MAX))
+        else {
+            return;
+        };
+        assert_eq!(at_once, one_by_one);
+        assert_eq!(at_once.0.len(), lens.iter().sum::<usize>() + lens.len() * HEADER_LEN);
+        assert!(at_once.1.iter().all(|&is_ok| is_ok));
+    }
+
+    #[test]
+    fn failures_are_told() {
+        let (read, _write) = rustix::pipe::pipe().unwrap();
+        for from in [0, usize::MAX] {
+            let Ok(mut batch) = TapBatch::new(read.as_fd(), from) else {
+                return println!("skipped: no io_uring here");
+            };
+            let header = ringway_net::NetHeader::default();
+            (10..13).for_each(|len| {
+                batch.note([0; HEADER_LEN], &Packet { header, payload: &[], len });
+            });
+            let mut errors = Vec::new();
+            batch.write(read.as_fd(), |len, result| {
+                errors.push((len, result.err().and_then(|why| why.raw_os_error())));
+            });
+            assert_eq!(errors, [10, 11, 12].map(|len| (len, Some(libc::EBADF))), "read only");
+        }
+    }
+
+    #[test]
+    fn names_of_ways_are_read() {
+        assert_eq!("auto".parse(), Ok(TapWrites::Auto));
+        assert_eq!("plain".parse::<TapWrites>().unwrap().batch_from(), None);
+        assert_eq!("uring".parse::<TapWrites>(), Err(TapWritesError));
+        println!("io_uring from {:?} packets on", TapWrites::Auto.batch_from());
+    }
+}
