@@ -23,8 +23,13 @@ const KERNEL_VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
 const DOCUMENT: &str = "docs/performance.md";
 
 /// Its parts, and how much of each is measured: together well below 40 minutes.
-const PARTS: [(&str, &str); 4] =
-    [("ring", "--seconds 0.5 --repeats 3"), ("guest", ""), ("history", ""), ("rxbuf", "")];
+const PARTS: [(&str, &str); 5] = [
+    ("ring", "--seconds 0.5 --repeats 3"),
+    ("guest", ""),
+    ("history", ""),
+    ("rxbuf", ""),
+    ("scale", ""),
+];
 
 /// The committed counts.
 const GOLDEN: &str = "crates/bench/tests/golden/instructions.txt";

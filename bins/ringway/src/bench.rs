@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use ringway_bench::guest::{self, Pairing};
 use ringway_bench::instructions::{self, Golden};
 use ringway_bench::report::{Report, html, markdown, terminal};
-use ringway_bench::{history, ring, rxbuf};
+use ringway_bench::{history, ring, rxbuf, scale};
 use ringway_virtq::Format;
 
 /// Packet lengths of `--quick`, in bytes.
@@ -40,6 +40,8 @@ enum What {
     Pacing(PacingArgs),
     /// Kinds of traffic × schemes of receive buffers, into a receiver with a limit on memory
     Rxbuf(RxbufArgs),
+    /// 2 to 64 ports, 1 to 8 queue pairs: what a packet, a port and being idle cost
+    Scale(ScaleArgs),
     /// Instructions per packet, counted by valgrind: does not depend on what else the machine does
     Instructions(InstructionsArgs),
     /// Requests that an address answers per second (internal)
@@ -117,6 +119,22 @@ struct HistoryArgs {
     #[arg(long, default_value_t = 5)]
     repeats: usize,
     /// A first impression: 0.1 s, once
+    #[arg(long, conflicts_with_all = ["seconds", "repeats"])]
+    quick: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// `ringway bench scale`
+#[derive(Debug, Args)]
+struct ScaleArgs {
+    /// How long each number is measured
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// How often everything is measured
+    #[arg(long, default_value_t = 3)]
+    repeats: usize,
+    /// A first impression: 0.2 s, once
     #[arg(long, conflicts_with_all = ["seconds", "repeats"])]
     quick: bool,
     #[command(flatten)]
@@ -229,6 +247,13 @@ pub fn bench(args: BenchArgs) -> anyhow::Result<()> {
             let duration = Duration::try_from_secs_f64(seconds).context("--seconds")?;
             let options = history::Options { duration, repeats, command: typed() };
             args.output.show(&history::measure(&options)?)
+        }
+        What::Scale(args) => {
+            let (seconds, repeats) =
+                if args.quick { (0.2, 1) } else { (args.seconds, args.repeats) };
+            let duration = Duration::try_from_secs_f64(seconds).context("--seconds")?;
+            let options = scale::Options { duration, repeats, command: typed() };
+            args.output.show(&scale::measure(&options)?)
         }
         What::Rxbuf(args) => {
             let (seconds, repeats) =

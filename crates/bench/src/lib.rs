@@ -1,6 +1,7 @@
 //! Measurements: ringway beside its peers, and beside the limit of the machine.
 //!
-//! How: each kind of measurement ([`ring`], [`guest`], [`history`], [`rxbuf`]) fills a [`report::Report`], a plain value, which is
+//! How: each kind of measurement ([`ring`], [`guest`], [`history`], [`rxbuf`],
+//! [`scale`]) fills a [`report::Report`], a plain value, which is
 //! then shown as a table, as Markdown, as JSON or as a page with plots. Everything compared is
 //! measured in the same run, one after the other and again from the start, so that what changes
 //! on the machine meanwhile changes all of it.
@@ -19,6 +20,7 @@ pub mod progress;
 pub mod report;
 pub mod ring;
 pub mod rxbuf;
+pub mod scale;
 mod spread;
 
 pub use spread::{Spread, ratios};

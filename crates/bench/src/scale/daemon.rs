@@ -1,0 +1,80 @@
+//! What a daemon has used: processor time, wake-ups and memory, from `/proc`.
+//!
+//! Limits: threads that have ended in between are not counted.
+
+use std::fs;
+use std::time::Instant;
+
+use anyhow::Context;
+use ringway_testkit::beside::resident_private_kib;
+
+/// So far.
+#[derive(Debug, Clone)]
+pub(super) struct Usage {
+    pub processor_ns: f64,
+    /// How often a thread went to sleep by itself.
+    pub wakeups: f64,
+    pub memory_kib: f64,
+    at: Instant,
+}
+
+/// Between two looks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Used {
+    pub processor_ns: f64,
+    pub wakeups: f64,
+    pub seconds: f64,
+}
+
+impl Usage {
+    /// Looks.
+    ///
+    /// # Errors
+    /// There is no such process.
+    pub fn look(pid: u32) -> anyhow::Result<Self> {
+        let directory = format!("/proc/{pid}/task");
+        let (mut processor_ns, mut wakeups) = (0.0, 0.0);
+        for thread in fs::read_dir(&directory).with_context(|| directory.clone())? {
+            let thread = thread?.path();
+            let text = |name: &str| fs::read_to_string(thread.join(name)).unwrap_or_default();
+            processor_ns += first_number(&text("schedstat")).unwrap_or(0.0);
+            let status = text("status");
+            let mut lines = status.lines();
+            let line = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            wakeups += line.and_then(first_number).unwrap_or(0.0);
+        }
+        // A number of KiB is far below 2^53.
+        #[allow(clippy::cast_precision_loss)]
+        let memory_kib = resident_private_kib(pid)? as f64;
+        Ok(Self { processor_ns, wakeups, memory_kib, at: Instant::now() })
+    }
+
+    /// What was used since an earlier look.
+    pub fn since(&self, before: &Self) -> Used {
+        Used {
+            processor_ns: self.processor_ns - before.processor_ns,
+            wakeups: self.wakeups - before.wakeups,
+            seconds: (self.at - before.at).as_secs_f64(),
+        }
+    }
+}
+
+fn first_number(text: &str) -> Option<f64> {
+    text.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_seen() {
+        let pid = std::process::id();
+        let before = Usage::look(pid).expect("we exist");
+        let until = Instant::now() + std::time::Duration::from_millis(20);
+        while Instant::now() < until {}
+        let used = Usage::look(pid).expect("we exist").since(&before);
+        assert!(used.processor_ns > 0.0 && used.seconds >= 0.02, "{used:?}");
+        assert!(before.memory_kib > 0.0);
+    }
+}

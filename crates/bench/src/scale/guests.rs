@@ -1,0 +1,145 @@
+//! Guests in user space that send to each other in pairs, all driven by one thread.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use ringway_driver::Sent;
+use ringway_testkit::frames::BROADCAST;
+use ringway_testkit::{AnyUserGuest, GuestOptions, RingwayProcess};
+
+/// Bytes of a packet.
+const PACKET_LEN: usize = 64;
+
+/// Packets that a guest sends at once.
+const BATCH: usize = 32;
+
+/// Entries of each queue: every guest has memory for as many of the longest packets, both ways.
+const QUEUE_SIZE: u16 = 64;
+
+/// Longest wait for packets that must come.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Without packets for so long, there are none under way.
+const QUIET: Duration = Duration::from_millis(50);
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Guests {
+    guests: Vec<AnyUserGuest>,
+    /// What each sends to its partner.
+    packets: Vec<Vec<u8>>,
+    received: Vec<u8>,
+    attach: Duration,
+}
+
+impl Guests {
+    /// Attaches one to each port.
+    ///
+    /// # Errors
+    /// A port is not there, or refuses.
+    pub fn attach(daemon: &RingwayProcess, names: &[String]) -> anyhow::Result<Self> {
+        let options = GuestOptions { queue_size: QUEUE_SIZE, ..GuestOptions::default() };
+        let began = Instant::now();
+        let attach = |name: &String| {
+            AnyUserGuest::attach(&daemon.socket(name), &options).with_context(|| name.clone())
+        };
+        let guests: Vec<AnyUserGuest> = names.iter().map(attach).collect::<Result<_, _>>()?;
+        let attach = began.elapsed();
+        let macs: Vec<_> = guests.iter().map(AnyUserGuest::mac).collect();
+        let partner = |at: usize| macs.get(at ^ 1).copied().unwrap_or(BROADCAST);
+        let packet = |at: usize| {
+            // Type 0x88b5 is free for experiments (IEEE 802).
+            let mut packet = [&partner(at)[..], &macs[at][..], &[0x88, 0xb5]].concat();
+            packet.resize(PACKET_LEN, 0x5a);
+            packet
+        };
+        let packets = (0..guests.len()).map(packet).collect();
+        Ok(Self { guests, packets, received: Vec::new(), attach })
+    }
+
+    /// The mean time that one of them took to attach, in ms.
+    pub fn attach_ms(&self) -> f64 {
+        let guests = f64::from(u32::try_from(self.guests.len()).unwrap_or(u32::MAX));
+        self.attach.as_secs_f64() * 1e3 / guests
+    }
+
+    /// Each sends one packet, after which the switch knows where everybody is.
+    ///
+    /// # Errors
+    /// A device broke the rules, or somebody was not heard.
+    pub fn introduce(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + LIMIT;
+        for at in 0..self.guests.len() {
+            let _ = self.guests[at].send(&self.packets[at])?;
+            self.guests[at].flush();
+        }
+        let mut heard = 0;
+        while heard < self.guests.len() {
+            heard += self.receive_all()?;
+            if Instant::now() > deadline {
+                bail!("{heard} of {} packets arrived", self.guests.len());
+            }
+        }
+        Ok(())
+    }
+
+    /// Until nothing arrives any more.
+    ///
+    /// # Errors
+    /// A device broke the rules.
+    pub fn quiet(&mut self) -> anyhow::Result<()> {
+        let mut last = Instant::now();
+        while last.elapsed() < QUIET {
+            if self.receive_all()? > 0 {
+                last = Instant::now();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Everybody sends to his partner for so long; how many packets arrived.
+    ///
+    /// # Errors
+    /// A device broke the rules.
+    pub fn exchange(&mut self, duration: Duration) -> anyhow::Result<f64> {
+        let began = Instant::now();
+        let mut received = 0;
+        while began.elapsed() < duration {
+            for (guest, packet) in self.guests.iter_mut().zip(&self.packets) {
+                for _ in 0..BATCH {
+                    if guest.send(packet)? != Sent::Done {
+                        break;
+                    }
+                }
+                guest.flush();
+            }
+            let arrived = self.receive_all()?;
+            received += arrived;
+            if arrived == 0 {
+                std::thread::yield_now();
+            }
+        }
+        // Far below 2^53.
+        #[allow(clippy::cast_precision_loss)]
+        let received = received as f64;
+        Ok(received)
+    }
+
+    fn receive_all(&mut self) -> anyhow::Result<usize> {
+        let mut received = 0;
+        for guest in &mut self.guests {
+            let mut here = 0;
+            while here < usize::from(QUEUE_SIZE)
+                && guest.receive_into(&mut self.received)?.is_some()
+            {
+                here += 1;
+            }
+            if here > 0 {
+                guest.flush();
+            }
+            received += here;
+        }
+        Ok(received)
+    }
+}
