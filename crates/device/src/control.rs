@@ -1,7 +1,7 @@
 //! controlq: every command is answered, because a guest that gets no answer waits for ever.
 
 use ringway_net::{Ack, Answer, CONTROL_LEN_MAX, ControlState, Negotiated, answer};
-use ringway_virtq::{Arm, Broken, DeviceQueue, Elements, Regions, Why};
+use ringway_virtq::{Areas, Arm, Broken, DeviceQueue, Elements, Regions, Why};
 
 /// Commands answered in one visit. Arming kicks afterwards says whether there are more.
 const COMMANDS_MAX: usize = 16;
@@ -61,24 +61,25 @@ impl<Q: DeviceQueue> ControlQueue<Q> {
         self.refused
     }
 
-    /// The ring itself, to ask for its position or to rebind it.
+    /// The ring itself, to ask for its position.
     pub fn queue(&mut self) -> &mut Q {
         &mut self.queue
     }
 
-    /// Uses another memory table from the next command on.
-    pub fn set_regions(&mut self, regions: Regions) {
-        self.regions = regions;
-    }
-
-    /// The ring was looked for in other memory: it stops if it is not there, and goes on if that
-    /// was all that was wrong.
-    pub fn rebound(&mut self, result: Result<(), Broken>) {
-        match result {
+    /// The ring, or the memory that it is in, is somewhere else: it stops if it is not there, and
+    /// goes on if that was all that was wrong.
+    ///
+    /// # Errors
+    /// [`Broken`]: the areas are not in that memory.
+    pub fn rebind(&mut self, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
+        self.regions = regions.clone();
+        let bound = self.queue.rebind(areas, regions);
+        match bound {
             Err(Broken(why)) => self.broken = Some(why),
             Ok(()) if self.broken == Some(Why::BadArea) => self.broken = None,
             Ok(()) => {}
         }
+        bound
     }
 
     fn answer_next(&mut self, state: &mut ControlState) -> Result<bool, Why> {

@@ -9,7 +9,7 @@ use ringway_net::{
     Packet,
 };
 use ringway_net::{ETHERNET_HEADER_LEN, PacketSource};
-use ringway_virtq::{Arm, Broken, Cursor, DeviceQueue, Elements, Head, Regions, Why};
+use ringway_virtq::{Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Head, Regions, Why};
 
 /// Buffers without a packet that one visit looks at; those behind them wait for the next one.
 const WASTED_MAX: u32 = 32;
@@ -91,15 +91,9 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         self.broken
     }
 
-    /// The ring itself, to ask for its position or to rebind it.
+    /// The ring itself, to ask for its position.
     pub fn queue(&mut self) -> &mut Q {
         &mut self.queue
-    }
-
-    /// Uses another memory table from the next packet on; a lent packet is forgotten.
-    pub fn set_regions(&mut self, regions: Regions) {
-        self.lent = None;
-        self.regions = regions;
     }
 
     /// The ring is not in the memory that there is: the one it was in may be unmapped.
@@ -107,14 +101,22 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         self.broken == Some(Why::BadArea)
     }
 
-    /// The ring was looked for in other memory: it stops if it is not there, and goes on if that
-    /// was all that was wrong.
-    pub fn rebound(&mut self, result: Result<(), Broken>) {
-        match result {
+    /// The ring, or the memory that it is in, is somewhere else: it stops if it is not there, and
+    /// goes on if that was all that was wrong.
+    ///
+    /// # Errors
+    /// [`Broken`]: the areas are not in that memory.
+    pub fn rebind(&mut self, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
+        // Forgotten, not lost: it is read again.
+        self.lent = None;
+        self.regions = regions.clone();
+        let bound = self.queue.rebind(areas, regions);
+        match bound {
             Err(Broken(why)) => self.broken = Some(why),
             Ok(()) if self.broken == Some(Why::BadArea) => self.broken = None,
             Ok(()) => {}
         }
+        bound
     }
 
     /// Reads buffers until one holds a packet; at most [`WASTED_MAX`] bad ones per visit.

@@ -145,25 +145,11 @@ impl<Q: DeviceQueue> GuestPort<Q> {
 
     fn rebind(&mut self, queue: Queue, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
         match queue {
-            Queue::ToGuest => self.to_guest.as_mut().map_or(Ok(()), |queue| {
-                queue.set_regions(regions.clone());
-                let bound = queue.queue().rebind(areas, regions);
-                queue.rebound(bound);
-                bound
-            }),
-            Queue::FromGuest => self.from_guest.as_mut().map_or(Ok(()), |queue| {
-                queue.set_regions(regions.clone());
-                let bound = queue.queue().rebind(areas, regions);
-                queue.rebound(bound);
-                bound
-            }),
-            Queue::Control => self.control.as_mut().map_or(Ok(()), |queue| {
-                queue.set_regions(regions.clone());
-                let bound = queue.queue().rebind(areas, regions);
-                queue.rebound(bound);
-                bound
-            }),
+            Queue::ToGuest => self.to_guest.as_mut().map(|queue| queue.rebind(areas, regions)),
+            Queue::FromGuest => self.from_guest.as_mut().map(|queue| queue.rebind(areas, regions)),
+            Queue::Control => self.control.as_mut().map(|queue| queue.rebind(areas, regions)),
         }
+        .unwrap_or(Ok(()))
     }
 
     fn put(&mut self, packet: &Packet<'_>) -> Put {

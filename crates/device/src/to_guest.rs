@@ -11,7 +11,7 @@ use ringway_net::{Counters, DropReason, Negotiated, NetHeader};
 use ringway_net::{
     HEADER_LEN, HEADER_LEN_HASH, HeaderHash, Packet, PacketSink, Put, ReceiveHash, offload::Segment,
 };
-use ringway_virtq::{Arm, Cursor, DeviceQueue, ELEMENTS_MAX, Elements, Head, Regions};
+use ringway_virtq::{Areas, Arm, Cursor, DeviceQueue, ELEMENTS_MAX, Elements, Head, Regions};
 use ringway_virtq::{Broken, SharedSlice, Why};
 
 /// The device side of one receiveq.
@@ -167,15 +167,9 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         self.broken
     }
 
-    /// The ring itself, to ask for its position or to rebind it.
+    /// The ring itself, to ask for its position.
     pub fn queue(&mut self) -> &mut Q {
         &mut self.queue
-    }
-
-    /// Uses another memory table from the next packet on.
-    pub fn set_regions(&mut self, regions: Regions) {
-        self.window.clear();
-        self.regions = regions;
     }
 
     /// The ring is not in the memory that there is: the one it was in may be unmapped.
@@ -183,14 +177,21 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         self.broken == Some(Why::BadArea)
     }
 
-    /// The ring was looked for in other memory: it stops if it is not there, and goes on if that
-    /// was all that was wrong.
-    pub fn rebound(&mut self, result: Result<(), Broken>) {
-        match result {
+    /// The ring, or the memory that it is in, is somewhere else: it stops if it is not there, and
+    /// goes on if that was all that was wrong.
+    ///
+    /// # Errors
+    /// [`Broken`]: the areas are not in that memory.
+    pub fn rebind(&mut self, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
+        self.window.clear();
+        self.regions = regions.clone();
+        let bound = self.queue.rebind(areas, regions);
+        match bound {
             Err(Broken(why)) => self.set_broken(why),
             Ok(()) if self.broken == Some(Why::BadArea) => self.broken = None,
             Ok(()) => {}
         }
+        bound
     }
 
     fn set_broken(&mut self, why: Why) {
