@@ -286,6 +286,9 @@ impl<T: Transport> Setup<'_, T> {
             true => Some(self.queue(controlq_at, self.wanted.control_queue_size)?),
             false => None,
         };
+        if controlq.as_ref().is_some_and(|it: &Started<Q, _>| it.queue.size() < COMMAND_ELEMENTS) {
+            return Err(BringUpError::NoQueue(controlq_at));
+        }
         Ok(QueueSet { pairs, controlq })
     }
 
@@ -306,6 +309,9 @@ impl<T: Transport> Setup<'_, T> {
         Ok(Started { queue: ring, doorbell })
     }
 }
+
+/// What a command takes: its head, its data, and room for the answer.
+const COMMAND_ELEMENTS: u16 = 3;
 
 /// The size of a queue when this many entries are wanted and that many allowed.
 fn queue_size(wanted: u16, max: u16, format: Format) -> Option<u16> {

@@ -256,6 +256,10 @@ impl<C: ConfigSpace, M: FnMut(u64, usize) -> Option<Registers>> Finder<'_, C, M>
         let Some((capability, _)) = found else { return Ok(None) };
         let bar = bar_of(capability);
         let (offset, len) = (self.read(capability + 8), self.read(capability + 12));
+        // No structure of ours may be misaligned (virtio 1.2 §4.1.4.3 to §4.1.4.6).
+        if !offset.is_multiple_of(if kind == NOTIFY { 2 } else { 4 }) {
+            return Ok(None);
+        }
         let registers = self.registers(bar, offset, len as usize)?;
         Ok(Some(Structure { capability, registers }))
     }
@@ -374,7 +378,7 @@ impl<C: ConfigSpace> Transport for PciTransport<C> {
             return Err(PciError::NoVector(vector));
         }
         let offset = usize::from(common.read_u16(common::QUEUE_NOTIFY_OFFSET));
-        let register = offset.checked_mul(self.notify_multiplier);
+        let register = offset.checked_mul(self.notify_multiplier).filter(|at| at % 2 == 0);
         let register = register.and_then(|offset| self.notify.slice(offset, 2));
         let register = register.ok_or(PciError::NoDoorbell(start.queue))?;
         common.write_u16(common::QUEUE_ENABLE, 1);

@@ -29,7 +29,7 @@ use smoltcp::wire::{
     UdpPacket, checksum,
 };
 
-use crate::{NetDriver, NetTx, Sent};
+use crate::{DeviceState, NetDriver, NetTx, Sent};
 
 /// Longest packet that the stack may hand over for segmentation: what an IPv4 header can say.
 const SEGMENTED_LEN_MAX: usize = ETHERNET_HEADER_LEN + 65_535;
@@ -74,7 +74,7 @@ impl<Q: DriverQueue> SmoltcpDevice<Q> {
         let packet = || vec![0; PACKET_LEN_MAX as usize].into_boxed_slice();
         Self {
             driver,
-            capabilities: capabilities(negotiated, config.mtu),
+            capabilities: capabilities(negotiated, DeviceState::new(config, negotiated).mtu),
             checks: negotiated.guest_csum,
             received: packet(),
             sending: packet(),

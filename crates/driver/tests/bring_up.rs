@@ -184,6 +184,7 @@ fn a_device_that_does_not_play_along_is_given_up() {
     let refuses = Fake { refuses: true, ..Fake::default() };
     let restless = Fake { restless: true, ..Fake::default() };
     let without = Fake { queue_size_max: 0, ..Fake::default() };
+    let small = Fake { queue_size_max: 2, ..Fake::default() };
     let legacy = Fake { offered: Features::OFFERED - Features::VERSION_1, ..Fake::default() };
     let large = Fake { queue_size_max: 32768, ..Fake::default() };
     for (mut fake, expected) in [
@@ -191,6 +192,7 @@ fn a_device_that_does_not_play_along_is_given_up() {
         (refuses, BringUpError::FeaturesRefused),
         (restless, BringUpError::ConfigRestless),
         (without, BringUpError::NoQueue(0)),
+        (small, BringUpError::NoQueue(2)),
         (legacy, BringUpError::Legacy),
     ] {
         assert_eq!(failure(&mut fake), expected);

@@ -115,6 +115,11 @@ fn a_doorbell_outside_its_structure_is_refused() {
     bar.write_u16(0x1e, 4);
     let error = transport.start_queue(&start(0, None)).err();
     assert_eq!(error, Some(PciError::NoDoorbell(0)));
+    let odd = Space::good();
+    odd.set(usize::from(NOTIFY.0) + 16, 3);
+    bar.write_u16(0x1e, 1);
+    let error = open(&odd, bar).expect("a good device").start_queue(&start(0, None)).err();
+    assert_eq!(error, Some(PciError::NoDoorbell(0)), "misaligned");
     assert_eq!(bar.read_u16(0x1c), 0, "not enabled");
     let mut word = [0; 2];
     assert_eq!(transport.read_config(22, &mut word), Ok(()));
@@ -134,12 +139,14 @@ fn capabilities_that_make_no_sense_are_refused() {
     assert_eq!(error(|space| space.capability(COMMON, 1, 0x37, NOTIFY.0)), common, "too short");
     assert_eq!(error(|space| space.capability(COMMON, 9, 0x38, COMMON.0)), common, "a loop");
     assert_eq!(error(|space| space.set(0x44, 7)), common, "an unknown BAR is skipped");
+    assert_eq!(error(|space| space.set(0x48, 2)), common, "misaligned");
     let notify = Some(PciError::NoCapability("notify"));
     assert_eq!(error(|space| space.capability(NOTIFY, 8, 0x10, DEVICE.0)), notify);
+    assert_eq!(error(|space| space.set(0x58, 0x1001)), notify, "misaligned");
     let no_bar = Some(PciError::NoBar(4));
     assert_eq!(error(|space| space.set(0x20, 4)), no_bar, "not assigned");
     assert_eq!(error(|space| space.set(0x20, 0xfe01)), no_bar, "ports");
-    assert_eq!(error(|space| space.set(0x48, u32::MAX)), no_bar, "outside");
+    assert_eq!(error(|space| space.set(0x48, u32::MAX - 3)), no_bar, "outside");
     assert_eq!(error(|space| space.set(0x4c, u32::MAX)), no_bar, "too long");
 }
 
