@@ -70,6 +70,8 @@ pub(crate) struct Delivery<'a> {
     pub(crate) packets: u64,
     /// How long the packets stay.
     pub(crate) stays: Stays,
+    /// A guest that was called meanwhile must be called once more, later.
+    pub(crate) call_again: bool,
 }
 
 /// All ports but the one a packet comes from: those before it, and those behind it.
@@ -131,7 +133,7 @@ impl Delivery<'_> {
             Put::NoRoom if port.is_stuck || !may_hold => port.count_drop(DropReason::NoRoom),
             Put::NoRoom => {
                 // What fills the ring must be seen by the guest before it can make room.
-                port.flush_to(Flush::short());
+                self.call_again |= port.flush_to(Flush::short()).call_again;
                 self.position = completed.position;
                 return Err(Visit::Hold(RoomAt::Port(port.id)));
             }

@@ -10,6 +10,8 @@ use ringway_virtq::{ELEMENTS_MAX, SharedSlice};
 
 use crate::tap_ioctl::Scratch;
 
+/// Bytes of the shortest packet there is: one whose tag was all that it had is none.
+const ETHERNET_LEN: u32 = 14;
 /// Bytes of the two addresses, which the tag follows.
 const ADDRESSES_LEN: usize = 12;
 const TAG_LEN: usize = 4;
@@ -35,7 +37,7 @@ impl Rewriter {
     }
 
     /// Lays `packet` out with `head`, a copy of its first bytes, in place of those, and the tag
-    /// changed. `None`: its checksum would be in what goes away, or it becomes too long.
+    /// changed. `None`: its checksum would be in what goes away, or it becomes too long or short.
     pub(crate) fn lay_out(
         &mut self,
         packet: &Packet<'_>,
@@ -71,7 +73,7 @@ impl Rewriter {
         }
         let (skip, added) = (u32::try_from(skip).ok()?, u32::try_from(added).ok()?);
         self.len = packet.len - skip + added;
-        (self.len <= PACKET_LEN_MAX).then_some(())
+        (ETHERNET_LEN..=PACKET_LEN_MAX).contains(&self.len).then_some(())
     }
 
     /// The packet laid out last.
@@ -143,6 +145,20 @@ mod tests {
         assert_eq!(bytes(TagChange::Insert(0x2005)), expected(&[0x81, 0, 0x20, 5], 0));
         assert_eq!(bytes(TagChange::Strip), expected(&[], 4));
         assert_eq!(bytes(TagChange::Replace(7)), expected(&[0x81, 0, 0, 7], 4));
+    }
+
+    #[test]
+    fn what_is_nothing_but_a_tag_is_no_packet_without_it() {
+        for (len, is_packet) in [(14, false), (17, false), (18, true)] {
+            let memory = Scratch::new(len);
+            let payload = [memory.bytes()];
+            let len = u32::try_from(len).unwrap();
+            let packet = Packet { header: NetHeader::default(), payload: &payload, len };
+            let mut head = [0; PEEK_LEN];
+            let len = packet.copy_out(&mut head);
+            let laid_out = Rewriter::new().lay_out(&packet, &head[..len], TagChange::Strip);
+            assert_eq!(laid_out.is_some(), is_packet);
+        }
     }
 
     #[test]

@@ -289,6 +289,7 @@ impl Worker {
                     End::Guest(_) => Stays::UntilFlush,
                     End::Tap(_) | End::Absent => Stays::Now,
                 },
+                call_again: false,
             },
         };
         let visit = match &mut port.end {
@@ -315,6 +316,9 @@ impl Worker {
             End::Absent => Visit::Idle,
         };
         let packets = fabric.delivery.packets;
+        if fabric.delivery.call_again {
+            self.second_calls.expect(Instant::now());
+        }
         // Whoever has nothing more to send owes nothing.
         let is_more = visit == Visit::More;
         port.debt = if is_more { fabric.delivery.work.saturating_sub(BUDGET_UNITS) } else { 0 };
