@@ -111,3 +111,20 @@ fn an_empty_file_is_a_switch_that_waits_for_ports() {
     ringway.told(&["port", "add", "a=vm:a.sock"]);
     assert_eq!(ringway.names(), ["a"]);
 }
+
+/// The same file, once what was in its way is gone.
+#[test]
+fn what_could_not_be_changed_is_tried_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    write(path, &port("a", ""));
+    let ringway = Ringway::run(path, &["--config", "ringway.toml"]);
+    ringway.told(&["port", "add", "mine=vm:mine.sock,static_macs=02:00:00:00:00:07"]);
+    write(path, &port("a", "static_macs = [\"02:00:00:00:00:07\"]\nmtu = 1400"));
+    let has_changed = || ringway.told(&["port", "list", "--toml"]).contains("mtu = 1400");
+    ringway.reload();
+    assert!(!has_changed(), "the address is another port's");
+    ringway.told(&["port", "remove", "mine"]);
+    ringway.reload();
+    assert!(has_changed());
+}
