@@ -61,6 +61,20 @@ fn every_scheme_gets_every_kind_of_traffic_through() {
 }
 
 #[test]
+fn every_number_of_ports_is_measured_on_a_daemon() {
+    let json = bench(&["scale", "--seconds", "0.02", "--repeats", "1", "--json"]);
+    let report: Value = serde_json::from_str(&json).expect("JSON");
+    let rows = report["tables"][0]["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 9);
+    for row in rows {
+        // The cost of a packet, packets, memory, time to attach.
+        for column in 2..6 {
+            assert!(row[column]["median"].as_f64() > Some(0.0), "{row}");
+        }
+    }
+}
+
+#[test]
 fn a_length_that_is_not_possible_is_refused() {
     let output = Command::new(env!("CARGO_BIN_EXE_ringway"))
         .args(["bench", "ring", "--sizes", "63"])

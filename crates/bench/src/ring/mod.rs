@@ -34,6 +34,10 @@ pub const PACKET_LENS: [usize; 5] = [64, 256, 1518, 9000, 65_536];
 /// Shortest and longest packet in bytes.
 const PACKET_LEN_RANGE: std::ops::RangeInclusive<usize> = 64..=65_536;
 
+/// Shortest look at the limit beside a row, unless the row itself is shorter: some turns of whoever
+/// else wants the processors.
+const LIMIT_BESIDE_MIN: Duration = Duration::from_millis(100);
+
 /// How much is measured.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -173,7 +177,8 @@ fn limit_beside(setup: &Setup<'_>, direction: Direction) -> anyhow::Result<Optio
     if setup.row == Row::Limit {
         return Ok(None);
     }
-    let limit = Setup { row: Row::Limit, duration: setup.duration / 4, ..*setup };
+    let duration = (setup.duration / 4).max(setup.duration.min(LIMIT_BESIDE_MIN));
+    let limit = Setup { row: Row::Limit, duration, ..*setup };
     Ok(Some(limit.throughput(direction)?.packets_per_second))
 }
 

@@ -22,7 +22,7 @@ const METHOD: [&str; 8] = [
      other one sends each packet back at once; the time counts from when a packet was due.",
     "Rows are measured one right after the other, and all of it again for each repeat. Numbers are \
      medians (lowest–highest). Ratios are taken between neighbours in time, then their median: the \
-     limit is measured anew right before and right after each row, for a quarter of the time each.",
+     limit is measured anew right before and right after each row, for a quarter of the time or 0.1 s.",
     "Packets are without the virtio header; Gb/s counts their bytes.",
     "DPDK runs with --no-huge: ordinary pages, as ringway's memory here.",
 ];
