@@ -22,6 +22,8 @@ use crate::team::Team;
 pub(crate) const BUDGET_UNITS: u32 = 64;
 /// In bytes.
 pub(crate) const UNIT_LEN: u32 = 8192;
+/// Elements of a packet that cost a unit: as many as take about the time of so many bytes.
+const UNIT_ELEMENTS: usize = 64;
 
 /// How a visit ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,12 +151,13 @@ pub(crate) fn forward<S: PacketSource>(source: &mut S, fabric: &mut Fabric<'_>) 
         fabric.delivery.position = source.segments_done();
         let Some(packet) = source.peek() else { return Visit::Idle };
         let work_before = fabric.delivery.work;
+        let in_pieces = u32::try_from(packet.payload.len() / UNIT_ELEMENTS).unwrap_or(BUDGET_UNITS);
         if let Some(visit) = fabric.deliver(&packet) {
             source.set_segments_done(fabric.delivery.position);
             return visit;
         }
         // What goes nowhere costs a unit too.
-        fabric.delivery.work = fabric.delivery.work.max(work_before + 1);
+        fabric.delivery.work = fabric.delivery.work.max(work_before + 1) + in_pieces;
         source.pop();
         fabric.delivery.packets += 1;
     }

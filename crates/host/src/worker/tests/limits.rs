@@ -152,3 +152,20 @@ fn a_queue_without_a_kick_fd_is_looked_at_now_and_then() {
     bench.settle();
     assert_eq!(bench.worker.sleep_at_most(), None);
 }
+
+#[test]
+fn a_packet_in_very_many_pieces_takes_more_of_a_visit() {
+    let mut bench = Bench::new(2);
+    bench.introduce();
+    let bytes = frame(mac(1), mac(0), 1);
+    let guest = &mut bench.guests[0];
+    let id = guest.free.pop().unwrap();
+    let at = BASE + SEND_AT + u64::from(id) * SEND_LEN;
+    guest.memory.write(usize::try_from(at - BASE).unwrap() + HEADER_LEN, &bytes);
+    let mut elements = vec![(at, u32::try_from(HEADER_LEN).unwrap())];
+    elements.extend((0..128).map(|offset| (at + 12 + offset, 1)));
+    guest.queues[1].add(&elements, &[], BufferId(id)).unwrap();
+    bench.send(0, &bytes, 100);
+    let (_, got) = bench.step().unwrap();
+    assert_eq!(got[1], 62, "three units for the first packet, one for each of the others");
+}
