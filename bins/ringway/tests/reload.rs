@@ -103,6 +103,25 @@ fn the_control_socket_moves_and_changes_its_permissions() {
 }
 
 #[test]
+fn workers_stay_and_whoever_wants_others_hears_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    write(path, &("[ringway]\nworkers = 2\n".to_string() + &port("a", "")));
+    let ringway = Ringway::run(path, &["--config", "ringway.toml"]);
+    ringway.reload();
+    assert!(!ringway.log().contains("started again"), "{}", ringway.log());
+    write(path, &("[ringway]\nworkers = 1\npin = [0]\n".to_string() + &port("b", "")));
+    for times in 1..=2 {
+        ringway.reload();
+        for key in ["workers", "pin"] {
+            let line = format!("{key} stays as it is until ringway is started again");
+            assert_eq!(ringway.log().matches(&line).count(), times, "{}", ringway.log());
+        }
+    }
+    assert_eq!(ringway.names(), ["b"], "the rest is carried out");
+}
+
+#[test]
 fn an_empty_file_is_a_switch_that_waits_for_ports() {
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), "");

@@ -39,3 +39,22 @@ fn a_tap_is_made_changed_and_closed() {
     assert!(complaint.contains("rwt0"), "{complaint}");
     assert!(ringway.told(&["port", "list", "--toml"]).contains("mtu = 9000"));
 }
+
+#[test]
+fn a_tap_is_opened_with_as_many_queues_as_workers_can_use() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let arguments = ["--workers", "3", "--port", "vm0=vm:vm0.sock"];
+    let Some(ringway) = Ringway::run_in_namespace(directory.path(), &arguments) else {
+        println!("skipped: no network namespace or no /dev/net/tun here");
+        return;
+    };
+    for (asked, opened) in [(1, None), (2, Some(2)), (3, Some(3)), (8, Some(3))] {
+        ringway.told(&["port", "add", &format!("up=tap:rwt0,queues={asked}")]);
+        let shown = ringway.inside(&["ip", "-details", "link", "show", "rwt0"]);
+        let words: Vec<&str> = shown.split_whitespace().collect();
+        let queues = words.windows(2).find(|pair| pair[0] == "numqueues").map(|pair| pair[1]);
+        let opened: Option<String> = opened.map(|opened: u8| opened.to_string());
+        assert_eq!(queues.map(str::to_owned), opened, "{asked} queues: {shown}");
+        ringway.told(&["port", "remove", "up"]);
+    }
+}

@@ -299,6 +299,8 @@ fn fill_queue<Q: DeviceQueue>(
                 *work += len / UNIT_LEN;
                 to_guest.commit(header, len);
             }
+            // Longer than was to be expected: the next visit copies it.
+            Ok(None) if tap.is_lending() => return Visit::More,
             Ok(None) => return Visit::Idle,
             Err(why) if why.raw_os_error() == Some(libc::EBADFD) => return Visit::Idle,
             // One packet was lost, and counted; what waits behind it may be fine.

@@ -7,6 +7,8 @@
 //! whole mapping, because page by page a hostile front-end could make us use up the kernel's limit
 //! on mappings, and because pages of a huge-page file cannot be replaced one by one.
 //!
+//! It also rings a bell, so that somebody can look at once which mapping it was.
+//!
 //! System calls that touch such memory raise no signal and do not mark it; most give `EFAULT`.
 //!
 //! Limits: [`MAPPINGS_MAX`] mappings at a time. A SIGBUS from anywhere else does what it does
@@ -16,6 +18,8 @@ use std::io;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::EventFd;
 
 /// Most mappings that can be guarded at a time.
 pub(crate) const MAPPINGS_MAX: usize = 4096;
@@ -30,6 +34,9 @@ struct Slot {
     end: AtomicUsize,
     torn: AtomicBool,
 }
+
+/// Rung after a mapping was torn; there once the handler is installed.
+static BELL: OnceLock<EventFd> = OnceLock::new();
 
 static SLOTS: [Slot; MAPPINGS_MAX] = [const { Slot::new() }; MAPPINGS_MAX];
 
@@ -90,14 +97,20 @@ impl Slot {
     }
 }
 
-/// Installs the SIGBUS handler. Calling it again does nothing.
+/// Installs the SIGBUS handler, and gives the bell that it rings after somebody's memory was taken
+/// away: see [`GuestMemory::torn`](crate::GuestMemory::torn). Calling it again gives the same bell.
 ///
 /// # Errors
-/// The operating system refused the handler.
-pub fn install_bus_guard() -> io::Result<()> {
+/// The operating system refused the handler, or no eventfd is left.
+pub fn install_bus_guard() -> io::Result<&'static EventFd> {
     static INSTALLED: OnceLock<i32> = OnceLock::new();
+    if BELL.get().is_none() {
+        // If two threads get here, one of the two bells is dropped unused.
+        let _ = BELL.set(EventFd::new()?);
+    }
+    let Some(bell) = BELL.get() else { return Err(io::ErrorKind::NotFound.into()) };
     match *INSTALLED.get_or_init(install) {
-        0 => Ok(()),
+        0 => Ok(bell),
         os_error => Err(io::Error::from_raw_os_error(os_error)),
     }
 }
@@ -152,6 +165,10 @@ fn mend(address: usize) -> bool {
             )
         };
         slot.torn.store(true, Ordering::Relaxed);
+        // A bare system call, as is allowed here.
+        if let Some(bell) = BELL.get() {
+            bell.notify();
+        }
         return mapped != libc::MAP_FAILED;
     }
     false

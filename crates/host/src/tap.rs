@@ -164,7 +164,8 @@ impl Tap {
     }
 
     /// Reads the next packet straight into `pieces`, and gives its header and its length in bytes.
-    /// `None`: there is none now. Packets longer than the pieces are dropped and counted.
+    /// `None`: there is none now, or it is longer than the pieces, as the first one is after the
+    /// MTU was raised: then it is [lent](Self::is_lending).
     ///
     /// # Errors
     /// The kernel gave no packet although it may have more: the interface is gone (`EBADFD`), or
@@ -200,18 +201,15 @@ impl Tap {
         &mut self,
         pieces: &[SharedSlice],
     ) -> io::Result<Option<(NetHeader, u32)>> {
-        for _ in 0..DROPS_MAX {
-            self.read_ahead()?;
-            let Some((header, len)) = self.pending.take() else { return Ok(None) };
-            self.segments_done = 0;
-            let Some(bytes) = self.scratch.bytes().slice(0, len as usize) else { continue };
-            if copy_all(bytes, pieces) {
-                self.from_tap.count(len);
-                return Ok(Some((header, len)));
-            }
-            self.from_tap.count_drop(DropReason::TooLong);
+        self.read_ahead()?;
+        let Some((header, len)) = self.pending else { return Ok(None) };
+        let bytes = self.scratch.bytes().split_at(len as usize).0;
+        if !copy_all(bytes, pieces) {
+            self.refresh_mtu();
+            return Ok(None);
         }
-        Err(too_many_drops())
+        self.pop();
+        Ok(Some((header, len)))
     }
 
     /// Makes sure that there is a pending packet, if there is one at all.
@@ -225,26 +223,31 @@ impl Tap {
 
     fn read_packet(&mut self, pieces: &[SharedSlice]) -> io::Result<Option<(NetHeader, u32)>> {
         let room = pieces.iter().fold(0, |room: usize, piece| room.saturating_add(piece.len()));
-        let spill = self.scratch.bytes().split_at(PACKET_LEN_MAX as usize).1;
+        // What is longer, as when somebody has raised the MTU, spills to its place in the scratch.
+        let spill = self.scratch.bytes().split_at(room.min(PACKET_LEN_MAX as usize)).1;
         for _ in 0..DROPS_MAX {
             // The kernel does not write `num_buffers`.
             let mut header = [0; HEADER_LEN];
             let read = self.vectors.read(self.fd.as_fd(), &mut header, pieces, spill)?;
             let Some(read) = read else { return Ok(None) };
             let len = read.saturating_sub(HEADER_LEN);
-            if len > room || len > PACKET_LEN_MAX as usize {
+            if len > PACKET_LEN_MAX as usize {
                 self.from_tap.count_drop(DropReason::TooLong);
-                // Perhaps somebody has changed the MTU; the next room is then large enough.
-                self.refresh_mtu();
                 continue;
             }
             let header = NetHeader::decode(&header);
-            let len = u32::try_from(len).unwrap_or(0);
-            if (len as usize) < ETHERNET_HEADER_LEN || header.check(len).is_err() {
+            let packet_len = u32::try_from(len).unwrap_or(0);
+            if len < ETHERNET_HEADER_LEN || header.check(packet_len).is_err() {
                 self.from_tap.count_drop(DropReason::Malformed);
                 continue;
             }
-            return Ok(Some((header, len)));
+            if len > room {
+                gather(pieces, self.scratch.bytes().split_at(room).0);
+                self.pending = Some((header, packet_len));
+                self.refresh_mtu();
+                return Ok(None);
+            }
+            return Ok(Some((header, packet_len)));
         }
         Err(too_many_drops())
     }

@@ -36,6 +36,13 @@ impl MacAddress {
         matches!(self.0, [0xff, 0xff, 0xff, 0xff, 0xff, 0xff])
     }
 
+    /// Whether it is one of those that a bridge does not pass on: `01:80:c2:00:00:00` to `:0f`
+    /// (IEEE 802.1Q table 8-1).
+    #[inline]
+    pub const fn is_for_bridges(self) -> bool {
+        matches!(self.0, [0x01, 0x80, 0xc2, 0, 0, 0..=0x0f])
+    }
+
     /// Whether one station can have it: neither a group address nor all zero.
     #[inline]
     pub const fn is_station(self) -> bool {
@@ -147,6 +154,8 @@ mod tests {
         assert!(multicast.is_multicast() && !multicast.is_broadcast() && !multicast.is_station());
         assert!(MacAddress::BROADCAST.is_multicast() && MacAddress::BROADCAST.is_broadcast());
         assert!(!MacAddress::ZERO.is_multicast() && !MacAddress::ZERO.is_station());
+        let bridges = |last| MacAddress([1, 0x80, 0xc2, 0, 0, last]).is_for_bridges();
+        assert!(bridges(0) && bridges(0x0f) && !bridges(0x10) && !multicast.is_for_bridges());
         assert_eq!(MacAddress([1, 2, 3, 4, 5, 6]).to_u64(), 0x0102_0304_0506);
     }
 

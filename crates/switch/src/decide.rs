@@ -108,6 +108,9 @@ impl Switch {
         }
         let (tci, has_more_tags) = (frame.tci, frame.has_more_tags);
         let traits = Traits { vlan, tci, has_more_tags };
+        if frame.destination.is_for_bridges() {
+            return Err(DropReason::NoRoute);
+        }
         if frame.destination.is_multicast() {
             let audience = self.audience(from, vlan, frame, now_ns);
             return Ok(Decision::Flood(Flood { from, traits, audience }));

@@ -21,7 +21,7 @@ pub enum Route {
     One(PortId),
     /// To every port except the one it came from.
     Flood,
-    /// Nowhere: its destination is on the port it came from.
+    /// Nowhere: its destination is on the port it came from, or is not passed on by bridges.
     Drop,
 }
 
@@ -270,11 +270,12 @@ impl Switch {
     }
 
     /// Where a packet without a VLAN that came in on port `from` goes, policies aside. Group
-    /// addresses and addresses that are not known (any more) are flooded.
+    /// addresses and addresses that are not known (any more) are flooded; what is meant for the
+    /// next bridge only ends here.
     #[inline]
     pub fn route(&self, from: PortId, destination: MacAddress) -> Route {
         if destination.is_multicast() {
-            return Route::Flood;
+            return if destination.is_for_bridges() { Route::Drop } else { Route::Flood };
         }
         match self.shared.macs.port_of(VlanId::NONE, destination, self.now) {
             Some(port) if port == from => Route::Drop,
@@ -288,8 +289,10 @@ impl Switch {
 mod tests {
     use std::vec::Vec;
 
+    use ringway_net::DropReason;
+
     use super::*;
-    use crate::AGE_MAX_MS;
+    use crate::{AGE_MAX_MS, Decision};
 
     const A: PortId = PortId(3);
     const B: PortId = PortId(200);
@@ -339,6 +342,19 @@ mod tests {
             assert_eq!(switch.route(B, source), Route::Flood);
             assert_eq!(switch.route(A, source), Route::Flood);
         }
+    }
+
+    #[test]
+    fn what_is_meant_for_the_next_bridge_ends_here() {
+        let mut switch = two_ports();
+        let address = |last| MacAddress([1, 0x80, 0xc2, 0, 0, last]);
+        for last in 0..=0x0f {
+            assert_eq!(switch.route(A, address(last)), Route::Drop, "{last:#x}");
+        }
+        assert_eq!(switch.route(A, address(0x10)), Route::Flood);
+        let head = [&address(0x0e).0[..], &STATION.0, &[0x88, 0xcc]].concat();
+        assert_eq!(switch.decide(A, &head, 0), Decision::Drop(DropReason::NoRoute));
+        assert_eq!(switch.route(B, STATION), Route::One(A), "its sender is learned");
     }
 
     #[test]

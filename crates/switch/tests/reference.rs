@@ -87,6 +87,7 @@ fn any_address() -> impl Strategy<Value = MacAddress> {
         12 => station(),
         1 => Just(BROADCAST),
         1 => Just(MacAddress([0x33, 0x33, 0, 0, 0, 1])),
+        1 => (0..0x11u8).prop_map(|last| MacAddress([1, 0x80, 0xc2, 0, 0, last])),
         1 => Just(MacAddress::ZERO),
     ]
 }
@@ -263,6 +264,9 @@ impl Reference {
         unspoofed(&policy, packet)?;
         if !self.learn(from, vlan, packet.from) {
             return Err(DropReason::SpoofedMac);
+        }
+        if packet.to.0[..5] == [1, 0x80, 0xc2, 0, 0] && packet.to.0[5] < 0x10 {
+            return Err(DropReason::NoRoute);
         }
         let known = self.where_is(vlan, packet.to).filter(|_| !packet.to.is_multicast());
         let out = |reference: &Self, to: PortId| {

@@ -194,9 +194,16 @@ impl PortSpec {
             let off: Vec<&str> = off.collect();
             option.origin.wrong(wrong, format!("turn it off too, or turn on {}", off.join(" or ")))
         };
+        let queues = options.iter().find(|option| option.key == "queues");
+        let queues =
+            queues.filter(|_| self.queues > 1 && matches!(self.kind, PortKind::TapFd { .. }));
+        let queues = queues.map(|option| {
+            let wrong = "a tap that is given as a file descriptor has one queue";
+            option.origin.wrong(wrong, "leave queues out, or give the tap by its name")
+        });
         let rules = self.rules.contradiction().zip(options.last());
         let rules = rules.map(|((wrong, advice), last)| last.origin.wrong(wrong, advice));
-        unmet.map(complain).chain(rules).collect()
+        unmet.map(complain).chain(queues).chain(rules).collect()
     }
 
     /// What the guest is offered, as far as it has what it needs.
@@ -381,6 +388,16 @@ mod tests {
         assert!(parse("v=vm:s,csum=off").is_ok(), "what needs it goes off with it");
         let errors = parse("v=vm:s,csum=off,host_tso4=on").expect_err("a contradiction");
         assert!(errors[0].to_string().contains("turn on csum"), "{errors:?}");
+    }
+
+    #[test]
+    fn a_tap_given_as_a_descriptor_has_one_queue() {
+        assert_eq!(ok("t=tap:tap0,queues=2").queues, 2);
+        assert_eq!(ok("t=tap-fd:3,queues=1").queues, 1);
+        let errors = parse("t=tap-fd:3,queues=2").expect_err("it has one");
+        assert!(errors[0].to_string().contains("give the tap by its name"), "{errors:?}");
+        let more = flags::parse_options(&["queues=2".to_string()]);
+        assert_eq!(ok("t=tap-fd:3").change(&more).len(), 1);
     }
 
     #[test]

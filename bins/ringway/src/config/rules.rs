@@ -323,7 +323,10 @@ pub fn any() -> impl proptest::strategy::Strategy<Value = Rules> {
     let which = prop_oneof![
         Just((None, None, None)),
         vlan().prop_map(|vlan| (Some(vlan), None, None)),
-        (vlans, vlan()).prop_map(|(trunk, native)| (None, Some(trunk), Some(native))),
+        (vlans, vlan()).prop_map(|(trunk, native): (VlanSet, _)| {
+            let native = Some(native).filter(|native| !trunk.contains(*native));
+            (None, Some(trunk), native)
+        }),
     ];
     (rest, which).prop_map(|(rest, (vlan, trunk, native))| Rules { vlan, trunk, native, rest })
 }

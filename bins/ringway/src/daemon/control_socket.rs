@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use tracing::warn;
 
+use super::vm_port::{Deafness, RETRY_AFTER};
 use super::{Daemon, Wake};
 use crate::config::Settings;
 use crate::config::settings::CONTROL_MODE;
@@ -46,6 +47,7 @@ pub(super) struct ControlSocket {
     /// Its members may ask too.
     group: Option<u32>,
     clients: [Option<Client>; CLIENTS_MAX],
+    pub(super) deafness: Deafness,
 }
 
 struct Client {
@@ -78,7 +80,8 @@ impl ControlSocket {
         let file = identity(path)?;
         let group = settings.control_group.as_ref().map(|group| group.id);
         let path = path.to_owned();
-        let socket = Self { listener, path, file, group, clients: Default::default() };
+        let (clients, deafness) = (Default::default(), Deafness::default());
+        let socket = Self { listener, path, file, group, clients, deafness };
         socket.permit(settings)?;
         Ok(socket)
     }
@@ -146,13 +149,30 @@ fn is_served(path: &Path) -> bool {
     matches!(connected, Ok(()) | Err(Errno::AGAIN))
 }
 
+/// There is nobody to accept (any more).
+fn is_passing(why: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+    matches!(why.kind(), WouldBlock | Interrupted | ConnectionAborted)
+}
+
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
 impl Daemon {
     pub(super) fn accept_control_client(&mut self) {
-        let Ok((stream, _)) = self.control.listener.accept() else { return };
+        let stream = match self.control.listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(why) if is_passing(&why) => return,
+            Err(why) => {
+                let _ = self.poller.remove(self.control.as_fd());
+                if self.control.deafness.begin() {
+                    warn!("control socket: accept: {why}: trying again every {RETRY_AFTER:?}");
+                }
+                return;
+            }
+        };
+        self.control.deafness = Deafness::default();
         let objection = self.control.objection(&stream);
         if let Some(why) = &objection {
             warn!("control client: {why}");

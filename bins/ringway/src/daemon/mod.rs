@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ringway_host::{Event as WorkerEvent, Events, Poller};
+use ringway_host::{Event as WorkerEvent, EventFd, Events, Poller};
 use ringway_switch::PortId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{info, warn};
@@ -48,6 +48,7 @@ enum Wake {
     Listener(PortId),
     Link(PortId),
     Reload,
+    TornMemory,
 }
 
 impl Wake {
@@ -60,6 +61,7 @@ impl Wake {
             Self::Listener(port) => (4, u32::from(port.0)),
             Self::Link(port) => (5, u32::from(port.0)),
             Self::Reload => (6, 0),
+            Self::TornMemory => (7, 0),
         };
         kind << 32 | u64::from(number)
     }
@@ -75,6 +77,7 @@ impl Wake {
             4 => port().map(Self::Listener),
             5 => port().map(Self::Link),
             6 => Some(Self::Reload),
+            7 => Some(Self::TornMemory),
             _ => None,
         }
     }
@@ -88,6 +91,8 @@ pub struct Daemon {
     control: ControlSocket,
     signals: UnixStream,
     reload_signals: UnixStream,
+    /// Rung when a front-end has taken away memory that a worker then touched.
+    torn: &'static EventFd,
     settings: Settings,
     /// The file to read again on SIGHUP.
     file: Option<PathBuf>,
@@ -103,8 +108,9 @@ impl Daemon {
     /// # Errors
     /// No port at all could be opened, or the control socket cannot be.
     pub fn start(config: RunConfig, over: Vec<LowOption>) -> anyhow::Result<Self> {
-        ringway_host::install_bus_guard().context("installing the SIGBUS handler")?;
+        let torn = ringway_host::install_bus_guard().context("installing the SIGBUS handler")?;
         let poller = Poller::new().context("epoll")?;
+        poller.add(torn.as_fd(), Wake::TornMemory.token())?;
         let signals = catch(&[SIGINT, SIGTERM])?;
         poller.add(signals.as_fd(), Wake::Signal.token())?;
         let reload_signals = catch(&[SIGHUP])?;
@@ -120,6 +126,7 @@ impl Daemon {
             control,
             signals,
             reload_signals,
+            torn,
             settings: config.settings,
             file: config.file,
             over,
@@ -142,6 +149,7 @@ impl Daemon {
         let mut events = Events::with_capacity(EVENTS_MAX);
         loop {
             self.connect_due_ports();
+            self.listen_again();
             self.ask_due_announcements();
             self.finish_leaving_ports();
             self.drop_slow_control_clients();
@@ -159,6 +167,7 @@ impl Daemon {
             self.next_leaving(),
             self.next_announcement(),
             self.control.next_deadline(),
+            self.next_listening(),
         ];
         let soonest = deadlines.into_iter().flatten().min();
         let until = soonest.map(|at| at.saturating_duration_since(Instant::now()));
@@ -175,6 +184,7 @@ impl Daemon {
                     let _ = (&self.reload_signals).read(&mut [0; 16]);
                     self.reload();
                 }
+                Some(Wake::TornMemory) => self.drop_torn_links(),
                 Some(Wake::Worker) => self.on_worker_events()?,
                 Some(Wake::Control) => self.accept_control_client(),
                 Some(Wake::ControlClient(client)) => self.serve_control_client(client),

@@ -1,7 +1,7 @@
 //! SIGHUP: the file is read again, and what has changed in it is carried out.
 //!
 //! Ports whose lines say the same as before are not touched, nor are ports that were added through
-//! the control socket. A file with any mistake changes nothing. What only shows when it is tried,
+//! the control socket; workers and their processors stay, which is said. A file with any mistake changes nothing. What only shows when it is tried,
 //! such as a tap that may not be opened, is reported and leaves that port out, as at the start.
 
 use tracing::{error, info, warn};
@@ -90,7 +90,8 @@ impl Daemon {
         }
     }
 
-    fn change_settings(&mut self, settings: Settings) {
+    fn change_settings(&mut self, mut settings: Settings) {
+        self.keep_workers(&mut settings);
         if settings == self.settings {
             return;
         }
@@ -108,6 +109,17 @@ impl Daemon {
                 self.settings = Settings { control, control_mode, control_group, ..settings };
             }
         }
+    }
+
+    /// Workers stay as they are while we run; whoever wants others hears that.
+    fn keep_workers(&self, wanted: &mut Settings) {
+        let now = &self.settings;
+        let changed =
+            [("workers", wanted.workers != now.workers), ("pin", wanted.pins != now.pins)];
+        for (key, _) in changed.into_iter().filter(|(_, is_changed)| *is_changed) {
+            warn!("{key} stays as it is until ringway is started again");
+        }
+        (wanted.workers, wanted.pins) = (now.workers, now.pins.clone());
     }
 
     fn move_control_socket(&mut self, settings: &Settings) -> anyhow::Result<()> {

@@ -14,8 +14,8 @@ use super::link::Link;
 use super::{Daemon, Wake};
 use crate::config::{PortKind, PortSpec};
 
-/// Pause between two attempts to connect.
-const RETRY_AFTER: Duration = Duration::from_millis(500);
+/// Pause between two attempts to connect, or to accept where that has failed.
+pub(super) const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 /// The largest MTU that may be configured and the one assumed without configuration.
 const MTU_DEFAULT: u16 = 1500;
@@ -30,6 +30,7 @@ pub(super) struct VmPort {
     /// Queue pairs, at least 1.
     pub(super) pairs: u16,
     pub(super) link: Option<Link>,
+    deafness: Deafness,
 }
 
 /// How the front-end is reached.
@@ -62,6 +63,7 @@ impl VmPort {
             features: Features::empty(),
             pairs: 1,
             link: None,
+            deafness: Deafness::default(),
         };
         vm.configure(id, spec);
         Ok(vm)
@@ -143,6 +145,28 @@ impl VmPort {
     }
 }
 
+/// A listener that cannot accept, as when no file descriptor is left, is left alone for a while:
+/// whoever knocks would keep waking us.
+#[derive(Debug, Default)]
+pub(super) struct Deafness {
+    pub(super) until: Option<Instant>,
+    /// Since the last connection that was accepted.
+    is_told: bool,
+}
+
+impl Deafness {
+    /// The listener is not watched for a while; `true`: this is news.
+    pub(super) fn begin(&mut self) -> bool {
+        self.until = Some(Instant::now() + RETRY_AFTER);
+        !std::mem::replace(&mut self.is_told, true)
+    }
+
+    /// Whether the listener is to be watched again from now on.
+    fn ends(&mut self, now: Instant) -> bool {
+        self.until.take_if(|until| *until <= now).is_some()
+    }
+}
+
 /// Listens at `socket`; the error says all in one line.
 fn listen(socket: &Path) -> anyhow::Result<Listener> {
     let directory = socket.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -177,7 +201,50 @@ impl Daemon {
         match listener.accept() {
             Ok(Some(connection)) => self.link(id, connection),
             Ok(None) => {}
-            Err(why) => warn!(port = port.spec.name, "accept: {why}"),
+            Err(why) => {
+                let _ = self.poller.remove(listener.as_fd());
+                let Some(vm) = &mut port.vm else { return };
+                if vm.deafness.begin() {
+                    warn!(
+                        port = port.spec.name,
+                        "accept: {why}: trying again every {RETRY_AFTER:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// When the next listener that could not accept is to be listened to again.
+    pub(super) fn next_listening(&self) -> Option<Instant> {
+        let ports = self.ports.values().filter_map(|port| port.vm.as_ref());
+        ports.filter_map(|vm| vm.deafness.until).chain(self.control.deafness.until).min()
+    }
+
+    /// Listeners that could not accept are listened to again when their time has come.
+    pub(super) fn listen_again(&mut self) {
+        let now = Instant::now();
+        if self.control.deafness.ends(now) {
+            let _ = self.poller.add(self.control.as_fd(), Wake::Control.token());
+        }
+        for (&id, port) in &mut self.ports {
+            let Some(vm) = &mut port.vm else { continue };
+            if vm.deafness.ends(now)
+                && let Some(listener) = vm.listener_fd()
+            {
+                let _ = self.poller.add(listener, Wake::Listener(id).token());
+            }
+        }
+    }
+
+    /// Front-ends that took away memory which a worker then touched are let go of.
+    pub(super) fn drop_torn_links(&mut self) {
+        self.torn.drain();
+        for id in self.ids() {
+            let link = self.ports.get(&id).and_then(|port| port.vm.as_ref()?.link.as_ref());
+            if link.is_some_and(|link| link.memory.torn()) {
+                warn!(port = self.name(id), "the front-end took away memory that it had shared");
+                self.drop_link(id);
+            }
         }
     }
 
@@ -193,6 +260,7 @@ impl Daemon {
         }
         info!(port = port.spec.name, "front-end connected");
         let connection = connection.without_waiting();
+        vm.deafness = Deafness::default();
         vm.link = Some(Link::new(connection, vm.mac, vm.offer()));
     }
 

@@ -138,6 +138,15 @@ impl Ringway {
         wait_for("reload", || (over(&self.log()) > before).then_some(()));
     }
 
+    pub fn pid(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
+    }
+
+    /// How many file descriptors it may have.
+    pub fn fds_max(&self) -> rustix::process::Rlimit {
+        rustix::process::getrlimit(rustix::process::Resource::Nofile)
+    }
+
     /// Open file descriptors.
     pub fn fds(&self) -> usize {
         let path = format!("/proc/{}/fd", self.child.id());

@@ -1,0 +1,44 @@
+//! No file descriptor left: whoever knocks waits, without keeping ringway busy, and is served as
+//! soon as there is one again.
+
+mod common;
+
+use std::os::unix::net::UnixStream;
+use std::thread::sleep;
+use std::time::Duration;
+
+use common::{Ringway, wait_for};
+use ringway_testkit::{AnyUserGuest, GuestOptions};
+use rustix::process::{Resource, Rlimit};
+
+/// Long enough for several attempts.
+const WATCHED: Duration = Duration::from_millis(1500);
+
+/// Clock ticks of processor time that are more than a few attempts take: ringway would use a
+/// hundred in a second.
+const BUSY_TICKS: u64 = 20;
+
+#[test]
+fn who_knocks_while_no_descriptor_is_left_is_served_later() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "vm0=vm:vm0.sock"]);
+    let socket = directory.path().join("vm0.sock");
+    let limit = |fds: u64| {
+        let limit = Rlimit { current: Some(fds), maximum: ringway.fds_max().maximum };
+        rustix::process::prlimit(Some(ringway.pid()), Resource::Nofile, limit).expect("allowed")
+    };
+    // One that was used for the last question may still be open.
+    let before = limit(3);
+    let knocking = UnixStream::connect(&socket).expect("it listens");
+    let asking = UnixStream::connect(ringway.control()).expect("it listens");
+    let ticks = ringway.ticks();
+    sleep(WATCHED);
+    assert!(ringway.ticks() - ticks < BUSY_TICKS, "busy with nothing");
+    let log = ringway.log();
+    assert_eq!(log.matches("trying again").count(), 2, "one line for each socket: {log}");
+    assert!(log.contains("Too many open files"), "{log}");
+    drop((knocking, asking));
+    limit(before.current.expect("a limit"));
+    wait_for("a guest", || AnyUserGuest::attach(&socket, &GuestOptions::default()).ok());
+    assert_eq!(ringway.names(), ["vm0"]);
+}
