@@ -55,6 +55,8 @@ pub struct GuestOptions {
     pub accept: Features,
     /// Entries of receiveq and transmitq, a power of two up to 1024.
     pub queue_size: u16,
+    /// Queue pairs that a [`UserGuest`](crate::UserGuest) uses, if the device has so many.
+    pub queue_pairs: u16,
     /// Scheme of receive buffers, if they can be merged; otherwise big ones.
     pub rx_scheme: RxScheme,
     /// Elements per receive buffer.
@@ -72,6 +74,7 @@ impl Default for GuestOptions {
         Self {
             accept: Features::OFFERED,
             queue_size: 256,
+            queue_pairs: 1,
             rx_scheme: RxScheme::Page,
             rx_elements: 1,
             rx_spare_len: 0,

@@ -51,7 +51,8 @@ pub fn udp(link: Link, stamp: Stamp, len: usize) -> Vec<u8> {
     assert!((STAMPED_LEN_MIN..=STAMPED_LEN_MAX).contains(&len), "{len} bytes");
     let mut packet = ethernet(link, 0x0800);
     packet.extend(ipv4(17, len - ETHERNET_LEN));
-    packet.extend(7_u16.to_be_bytes());
+    // Each flow is a conversation of its own, for whoever spreads packets by that.
+    packet.extend(7_u16.wrapping_add(stamp.flow.to_le_bytes()[0].into()).to_be_bytes());
     packet.extend(9_u16.to_be_bytes());
     packet.extend(be16(len - ETHERNET_LEN - IPV4_LEN));
     packet.extend([0, 0]);

@@ -38,6 +38,14 @@ impl RingwayProcess {
     /// # Errors
     /// No binary, or it does not come up: the text contains its log.
     pub fn start(ports: &[(&str, &str)]) -> io::Result<Self> {
+        Self::start_with(ports, &[])
+    }
+
+    /// The same with further arguments of `ringway run`.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with(ports: &[(&str, &str)], more: &[&str]) -> io::Result<Self> {
         let binary = find_binary()?;
         let directory = new_directory()?;
         let log = File::create(directory.join("log"))?;
@@ -49,6 +57,7 @@ impl RingwayProcess {
             command.arg("--port");
             command.arg(format!("{name}=vm:{}{comma}{options}", socket.display()));
         }
+        command.args(more);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn()?;
         let mut process = Self { child, binary, directory };
@@ -87,6 +96,21 @@ impl RingwayProcess {
             return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
         }
         Ok(serde_json::from_slice(&output.stdout)?)
+    }
+
+    /// Runs `ringway port` with these words; what it printed.
+    ///
+    /// # Errors
+    /// It fails: the text is what it complained about.
+    pub fn port(&self, words: &[&str]) -> io::Result<String> {
+        let (verb, rest) = words.split_at(words.len().min(1));
+        let mut command = Command::new(&self.binary);
+        command.arg("port").args(verb).arg("--control").arg(self.control()).args(rest);
+        let output = command.stdin(Stdio::null()).output()?;
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned())),
+        }
     }
 
     /// The statistics of one port.

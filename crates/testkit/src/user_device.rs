@@ -3,10 +3,9 @@
 //! How: memory as [`TestMemory`] has it, a [`FrontendTransport`] on the socket, and the driver's own
 //! [`bring_up`]. Rings and buffers lie in one arena.
 //!
-//! Limits: one queue pair, plus the control queue if negotiated.
+//! Limits: the queue pairs of the options, plus the control queue if negotiated.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -59,19 +58,22 @@ impl UserDevice {
         options: &GuestOptions,
     ) -> Result<(Self, Queues<EventfdDoorbell>), GuestError> {
         let frontend = Frontend::connect(socket, ANSWER_LIMIT)?;
-        let buffers_len = 2 * u64::from(options.queue_size) * BUFFER_LEN
-            + u64::from(options.rx_spare_len).next_multiple_of(BUFFER_LEN)
-            + EXTRA_LEN;
+        let pairs = u64::from(options.queue_pairs);
+        let spare_len = u64::from(options.rx_spare_len).next_multiple_of(BUFFER_LEN);
+        let queues_len = 2 * u64::from(options.queue_size) * BUFFER_LEN + spare_len;
+        let buffers_len = pairs * queues_len + EXTRA_LEN;
         let memory = TestMemory::new(&[(MEMORY_AT, buffers_len.next_multiple_of(4096))])?;
         let mut transport = FrontendTransport::new(frontend, memory_table(&memory)?);
         let mut arena = Arena::new(memory.region(0), MEMORY_AT);
-        // OFFERED is also all that this driver knows.
-        let accept = options.accept.intersection(Features::OFFERED);
+        // OFFERED is also all that this driver knows, but for several pairs.
+        let several = if options.queue_pairs > 1 { Features::MQ } else { Features::empty() };
+        let accept = options.accept.intersection(Features::OFFERED) | several;
         if !accept.contains(Features::VERSION_1) {
             return Err(GuestError::NotNegotiated("VERSION_1"));
         }
         let wanted = Wanted {
             accept,
+            queue_pairs: options.queue_pairs,
             queue_size: options.queue_size,
             control_queue_size: CONTROL_QUEUE_SIZE,
             ..Wanted::DEFAULT
@@ -103,16 +105,23 @@ impl UserDevice {
         Ok(std::mem::replace(&mut self.generation, now) != now)
     }
 
-    /// Waits for a call on a queue and takes it. `false`: none within `timeout`.
+    /// Waits for a call on any of these queues and takes it. `false`: none within `timeout`.
     ///
     /// # Errors
     /// From the operating system.
-    pub fn wait_call(&self, queue: u16, timeout: Duration) -> Result<bool, GuestError> {
-        let Some(call) = self.transport.call_fd(queue) else { return Ok(false) };
+    pub fn wait_call(
+        &self,
+        queues: impl Iterator<Item = u16> + Clone,
+        timeout: Duration,
+    ) -> Result<bool, GuestError> {
         let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
-        let mut waiting = [PollFd::from_borrowed_fd(call.as_fd(), PollFlags::IN)];
+        let calls = queues.clone().filter_map(|queue| self.transport.call_fd(queue));
+        let mut waiting: Vec<PollFd<'_>> =
+            calls.map(|call| PollFd::from_borrowed_fd(call, PollFlags::IN)).collect();
         match poll(&mut waiting, Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => Ok(self.transport.take_call(queue)),
+            Ok(_) | Err(Errno::INTR) => {
+                Ok(queues.filter(|&queue| self.transport.take_call(queue)).count() > 0)
+            }
             Err(error) => Err(GuestError::Io(error.into())),
         }
     }

@@ -3,30 +3,39 @@
 //! How: [`UserDevice`] brings the device up with the driver's own front-end transport; the driver
 //! then works on shared memory alone, with one eventfd per direction and queue.
 //!
-//! Limits: one queue pair and the control queue; one thread; the caller waits with
-//! [`UserGuest::wait_call`]. Received packets are copied out.
+//! Limits: one thread; the caller waits with [`UserGuest::wait_call`], and says with
+//! [`UserGuest::send_on`] which queue pair its packets go out on. Received packets are copied out.
 
-use std::path::Path;
+mod any;
+
 use std::time::{Duration, Instant};
 
 use ringway_driver::{
-    Control, Doorbell, DriverOptions, Held, NetDriver, QueueSet, Queues, RxOptions, RxStatistics,
-    Sent, TxOptions,
+    Control, Doorbell, DriverOptions, Held, NetDriver, QueueSet, RxOptions, RxStatistics, Sent,
+    TxOptions,
 };
-use ringway_net::{Counters, Negotiated, NetConfig, NetHeader};
+use ringway_net::{Counters, Features, NetHeader};
 use ringway_vhost_user::EventfdDoorbell;
-use ringway_virtq::{Arm, DriverQueue, Format, PackedDriver, SplitDriver};
+use ringway_virtq::{Arm, DriverQueue};
 
 use crate::attachment::{GuestError, GuestOptions};
-use crate::frames::Mac;
 use crate::user_device::UserDevice;
 
-/// Index of the receiveq, as in virtio 1.2 §5.1.2.
-const RECEIVEQ: u16 = 0;
-/// Index of the transmitq.
-const TRANSMITQ: u16 = 1;
-/// Index of the controlq of a device with one queue pair.
-const CONTROLQ: u16 = 2;
+pub use any::AnyUserGuest;
+
+/// Index of the receiveq of a pair, as in virtio 1.2 §5.1.2.
+fn receiveq(pair: usize) -> u16 {
+    u16::try_from(pair * 2).unwrap_or(u16::MAX)
+}
+
+/// Index of the transmitq of a pair.
+fn transmitq(pair: usize) -> u16 {
+    receiveq(pair) + 1
+}
+
+/// The command that says how many pairs the guest uses (virtio 1.2 §5.1.6.5.6).
+const CLASS_MQ: u8 = 4;
+const VQ_PAIRS_SET: u8 = 0;
 
 /// Longest wait for the answer to a control command.
 const COMMAND_LIMIT: Duration = Duration::from_secs(5);
@@ -45,11 +54,22 @@ pub struct Arrived {
 /// A guest of one ring format.
 #[derive(Debug)]
 pub struct UserGuest<Q> {
+    /// At least one.
+    pairs: Vec<Pair<Q>>,
+    /// Packets go out on this one.
+    sending: usize,
+    control: Option<(Control<Q>, EventfdDoorbell)>,
+    /// Index of the controlq.
+    controlq: u16,
+    device: UserDevice,
+}
+
+/// One queue pair and what kicks it.
+#[derive(Debug)]
+struct Pair<Q> {
     driver: NetDriver<Q>,
     receiveq: EventfdDoorbell,
     transmitq: EventfdDoorbell,
-    control: Option<(Control<Q>, EventfdDoorbell)>,
-    device: UserDevice,
 }
 
 impl<Q: DriverQueue> UserGuest<Q> {
@@ -66,19 +86,35 @@ impl<Q: DriverQueue> UserGuest<Q> {
             rx: RxOptions { elements: options.rx_elements, spare_len: options.rx_spare_len, ..rx },
             tx: TxOptions { header_apart: options.header_apart, ..tx },
         };
-        let mut pairs = queues.pairs.into_iter();
-        let pair = pairs.next().ok_or(GuestError::NotNegotiated("a queue pair"))?;
-        let (receiveq, transmitq) = (pair.receiveq, pair.transmitq);
         let arena = &mut device.arena;
-        let driver = NetDriver::new(receiveq.queue, transmitq.queue, arena, &driver_options)?;
+        let mut pairs = Vec::new();
+        for pair in queues.pairs {
+            let (receiveq, transmitq) = (pair.receiveq, pair.transmitq);
+            let driver = NetDriver::new(receiveq.queue, transmitq.queue, arena, &driver_options)?;
+            let (receiveq, transmitq) = (receiveq.doorbell, transmitq.doorbell);
+            pairs.push(Pair { driver, receiveq, transmitq });
+        }
         let control = match queues.controlq {
             Some(started) => Some((Control::new(started.queue, arena)?, started.doorbell)),
             None => None,
         };
-        let (receiveq, transmitq) = (receiveq.doorbell, transmitq.doorbell);
-        let mut guest = Self { driver, receiveq, transmitq, control, device };
+        let has_several = device.negotiated.features.contains(Features::MQ);
+        let controlq = if has_several { device.config.max_queue_pairs * 2 } else { 2 };
+        let mut guest = Self { pairs, sending: 0, control, controlq, device };
         guest.flush();
+        if guest.pairs.len() > 1 {
+            let count = u16::try_from(guest.pairs.len()).unwrap_or(u16::MAX).to_le_bytes();
+            if guest.command(CLASS_MQ, VQ_PAIRS_SET, &count)? != 0 {
+                return Err(GuestError::NotNegotiated("several queue pairs"));
+            }
+        }
         Ok(guest)
+    }
+
+    /// From now on packets go out on this pair, counted from 0.
+    pub fn send_on(&mut self, pair: usize) {
+        assert!(pair < self.pairs.len(), "pair {pair} of {}", self.pairs.len());
+        self.sending = pair;
     }
 
     /// Stages a packet that needs nothing done to it.
@@ -94,16 +130,18 @@ impl<Q: DriverQueue> UserGuest<Q> {
     /// # Errors
     /// The device broke the rules.
     pub fn send_with(&mut self, header: &NetHeader, packet: &[u8]) -> Result<Sent, GuestError> {
-        Ok(self.driver.tx.send(header, packet)?)
+        Ok(self.pairs[self.sending].driver.tx.send(header, packet)?)
     }
 
     /// Publishes sent packets and emptied buffers, and kicks where the device wants it.
     pub fn flush(&mut self) {
-        if self.driver.tx.flush() {
-            self.transmitq.kick();
-        }
-        if self.driver.rx.flush() {
-            self.receiveq.kick();
+        for pair in &mut self.pairs {
+            if pair.driver.tx.flush() {
+                pair.transmitq.kick();
+            }
+            if pair.driver.rx.flush() {
+                pair.receiveq.kick();
+            }
         }
     }
 
@@ -121,10 +159,13 @@ impl<Q: DriverQueue> UserGuest<Q> {
     /// # Errors
     /// The device broke the rules.
     pub fn receive_into(&mut self, packet: &mut Vec<u8>) -> Result<Option<NetHeader>, GuestError> {
-        let Some(received) = self.driver.rx.receive()? else { return Ok(None) };
-        packet.resize(received.len as usize, 0);
-        received.copy_to(packet);
-        Ok(Some(received.header))
+        for pair in &mut self.pairs {
+            let Some(received) = pair.driver.rx.receive()? else { continue };
+            packet.resize(received.len as usize, 0);
+            received.copy_to(packet);
+            return Ok(Some(received.header));
+        }
+        Ok(None)
     }
 
     /// The next packet that has arrived, taken out of the ring. What is in too many places for that
@@ -133,14 +174,14 @@ impl<Q: DriverQueue> UserGuest<Q> {
     /// # Errors
     /// The device broke the rules.
     pub fn receive_held(&mut self) -> Result<Option<Arrived>, GuestError> {
-        let Some(received) = self.driver.rx.receive()? else { return Ok(None) };
+        let Some(received) = self.pairs[0].driver.rx.receive()? else { return Ok(None) };
         let (len, truesize) = (received.len, received.truesize);
-        Ok(Some(Arrived { len, truesize, held: self.driver.rx.hold() }))
+        Ok(Some(Arrived { len, truesize, held: self.pairs[0].driver.rx.hold() }))
     }
 
     /// Gives the memory of a packet back to the ring.
     pub fn release(&mut self, held: Held) {
-        self.driver.rx.release(held);
+        self.pairs[0].driver.rx.release(held);
     }
 
     /// Waits until the device calls about packets. `false`: nothing within `timeout`.
@@ -148,15 +189,21 @@ impl<Q: DriverQueue> UserGuest<Q> {
     /// # Errors
     /// The device went away.
     pub fn wait_call(&mut self, timeout: Duration) -> Result<bool, GuestError> {
-        let there =
-            self.driver.rx.arm_calls(Arm::Next) || self.device.wait_call(RECEIVEQ, timeout)?;
-        let raced = self.driver.rx.arm_calls(Arm::Never);
-        Ok(there || raced)
+        let mut there = false;
+        for pair in &mut self.pairs {
+            there |= pair.driver.rx.arm_calls(Arm::Next);
+        }
+        let queues = (0..self.pairs.len()).map(receiveq);
+        there = there || self.device.wait_call(queues, timeout)?;
+        for pair in &mut self.pairs {
+            there |= pair.driver.rx.arm_calls(Arm::Never);
+        }
+        Ok(there)
     }
 
     /// Asks to be called about the next packet, without waiting. `true`: one is there already.
     pub fn ask_for_calls(&mut self) -> bool {
-        self.driver.rx.arm_calls(Arm::Next)
+        self.pairs[0].driver.rx.arm_calls(Arm::Next)
     }
 
     /// Waits until the device is done with sent packets. `false`: not within `timeout`.
@@ -164,10 +211,11 @@ impl<Q: DriverQueue> UserGuest<Q> {
     /// # Errors
     /// The device went away, or broke the rules.
     pub fn wait_room(&mut self, timeout: Duration) -> Result<bool, GuestError> {
-        let room =
-            self.driver.tx.arm_calls(Arm::Next) || self.device.wait_call(TRANSMITQ, timeout)?;
-        let raced = self.driver.tx.arm_calls(Arm::Never);
-        Ok(self.driver.tx.reclaim()? > 0 || room || raced)
+        let queue = std::iter::once(transmitq(self.sending));
+        let tx = &mut self.pairs[self.sending].driver.tx;
+        let room = tx.arm_calls(Arm::Next) || self.device.wait_call(queue, timeout)?;
+        let raced = tx.arm_calls(Arm::Never);
+        Ok(tx.reclaim()? > 0 || room || raced)
     }
 
     /// Sends a command on the control queue and waits for the answer: 0 is OK.
@@ -191,28 +239,28 @@ impl<Q: DriverQueue> UserGuest<Q> {
                 return Err(GuestError::NoAnswer);
             }
             // Calls on this queue are never disarmed.
-            self.device.wait_call(CONTROLQ, left)?;
+            self.device.wait_call(std::iter::once(self.controlq), left)?;
         }
     }
 
-    /// Counters of the direction from the device.
+    /// Counters of the direction from the device, of the first pair.
     pub fn rx_counters(&self) -> &Counters {
-        self.driver.rx.counters()
+        self.pairs[0].driver.rx.counters()
     }
 
     /// Counters of the direction to the device.
     pub fn tx_counters(&self) -> &Counters {
-        self.driver.tx.counters()
+        self.pairs[0].driver.tx.counters()
     }
 
     /// What the receiveq has counted, with its memory.
     pub fn rx_statistics(&self) -> RxStatistics {
-        self.driver.rx.statistics()
+        self.pairs[0].driver.rx.statistics()
     }
 
     /// Packets sent that the device is not known to be done with.
     pub fn in_flight(&self) -> usize {
-        self.driver.tx.in_flight()
+        self.pairs[0].driver.tx.in_flight()
     }
 
     /// What the device and we agreed on.
@@ -226,171 +274,5 @@ impl<Q: DriverQueue> UserGuest<Q> {
     /// The device went away before, or refuses.
     pub fn detach(self) -> Result<(), GuestError> {
         self.device.detach()
-    }
-}
-
-/// A guest of either ring format; which one is negotiated.
-#[derive(Debug)]
-pub enum AnyUserGuest {
-    /// `VIRTIO_F_RING_PACKED` was not negotiated.
-    Split(UserGuest<SplitDriver>),
-    /// It was.
-    Packed(UserGuest<PackedDriver>),
-}
-
-/// Calls a method of whichever guest it is.
-macro_rules! either {
-    ($self:expr, $guest:ident => $call:expr) => {
-        match $self {
-            AnyUserGuest::Split($guest) => $call,
-            AnyUserGuest::Packed($guest) => $call,
-        }
-    };
-}
-
-impl AnyUserGuest {
-    /// Attaches to a device that listens on `socket`.
-    ///
-    /// # Errors
-    /// The device is not there, or refuses.
-    pub fn attach(socket: &Path, options: &GuestOptions) -> Result<Self, GuestError> {
-        let (device, queues) = UserDevice::bring_up(socket, options)?;
-        Ok(match queues {
-            Queues::Split(queues) => Self::Split(UserGuest::start(device, queues, options)?),
-            Queues::Packed(queues) => Self::Packed(UserGuest::start(device, queues, options)?),
-        })
-    }
-
-    /// See [`UserGuest::send`].
-    ///
-    /// # Errors
-    /// The device broke the rules.
-    pub fn send(&mut self, packet: &[u8]) -> Result<Sent, GuestError> {
-        either!(self, guest => guest.send(packet))
-    }
-
-    /// See [`UserGuest::send_with`].
-    ///
-    /// # Errors
-    /// The device broke the rules.
-    pub fn send_with(&mut self, header: &NetHeader, packet: &[u8]) -> Result<Sent, GuestError> {
-        either!(self, guest => guest.send_with(header, packet))
-    }
-
-    /// See [`UserGuest::flush`].
-    pub fn flush(&mut self) {
-        either!(self, guest => guest.flush())
-    }
-
-    /// See [`UserGuest::receive`].
-    ///
-    /// # Errors
-    /// The device broke the rules.
-    pub fn receive(&mut self) -> Result<Option<(NetHeader, Vec<u8>)>, GuestError> {
-        either!(self, guest => guest.receive())
-    }
-
-    /// See [`UserGuest::receive_into`].
-    ///
-    /// # Errors
-    /// The device broke the rules.
-    pub fn receive_into(&mut self, packet: &mut Vec<u8>) -> Result<Option<NetHeader>, GuestError> {
-        either!(self, guest => guest.receive_into(packet))
-    }
-
-    /// See [`UserGuest::receive_held`].
-    ///
-    /// # Errors
-    /// The device broke the rules.
-    pub fn receive_held(&mut self) -> Result<Option<Arrived>, GuestError> {
-        either!(self, guest => guest.receive_held())
-    }
-
-    /// See [`UserGuest::release`].
-    pub fn release(&mut self, held: Held) {
-        either!(self, guest => guest.release(held))
-    }
-
-    /// See [`UserGuest::wait_call`].
-    ///
-    /// # Errors
-    /// The device went away.
-    pub fn wait_call(&mut self, timeout: Duration) -> Result<bool, GuestError> {
-        either!(self, guest => guest.wait_call(timeout))
-    }
-
-    /// See [`UserGuest::ask_for_calls`].
-    pub fn ask_for_calls(&mut self) -> bool {
-        either!(self, guest => guest.ask_for_calls())
-    }
-
-    /// See [`UserGuest::wait_room`].
-    ///
-    /// # Errors
-    /// The device went away, or broke the rules.
-    pub fn wait_room(&mut self, timeout: Duration) -> Result<bool, GuestError> {
-        either!(self, guest => guest.wait_room(timeout))
-    }
-
-    /// See [`UserGuest::command`].
-    ///
-    /// # Errors
-    /// There is no control queue, no answer in time, or the device broke the rules.
-    pub fn command(&mut self, class: u8, command: u8, data: &[u8]) -> Result<u8, GuestError> {
-        either!(self, guest => guest.command(class, command, data))
-    }
-
-    /// Counters of the direction from the device.
-    pub fn rx_counters(&self) -> &Counters {
-        either!(self, guest => guest.rx_counters())
-    }
-
-    /// Counters of the direction to the device.
-    pub fn tx_counters(&self) -> &Counters {
-        either!(self, guest => guest.tx_counters())
-    }
-
-    /// See [`UserGuest::rx_statistics`].
-    pub fn rx_statistics(&self) -> RxStatistics {
-        either!(self, guest => guest.rx_statistics())
-    }
-
-    /// Packets sent that the device is not known to be done with.
-    pub fn in_flight(&self) -> usize {
-        either!(self, guest => guest.in_flight())
-    }
-
-    /// The ring format in use.
-    pub fn format(&self) -> Format {
-        match self {
-            Self::Split(_) => Format::Split,
-            Self::Packed(_) => Format::Packed,
-        }
-    }
-
-    /// What was negotiated, as plain fields.
-    pub fn negotiated(&self) -> &Negotiated {
-        either!(self, guest => &guest.device.negotiated)
-    }
-
-    /// The guest's hardware address: the device's if it has one, else the one from the options.
-    pub fn mac(&self) -> Mac {
-        either!(self, guest => guest.device.mac)
-    }
-
-    /// The device's configuration space, read now.
-    ///
-    /// # Errors
-    /// The device went away.
-    pub fn config(&mut self) -> Result<NetConfig, GuestError> {
-        either!(self, guest => guest.device.config())
-    }
-
-    /// Stops the device's rings and disconnects.
-    ///
-    /// # Errors
-    /// The device went away before, or refuses.
-    pub fn detach(self) -> Result<(), GuestError> {
-        either!(self, guest => guest.detach())
     }
 }

@@ -1,8 +1,12 @@
 //! A full switch: 64 guests in user space, of both ring formats, at one running ringway.
 //!
-//! Limits: one thread drives all guests; every wait ends after a few seconds.
+//! Limits: one thread drives all guests, or three where others keep the switch busy; every wait
+//! ends after a few seconds. That stations are forgotten takes minutes, and so is tested in virtual
+//! time (`crates/switch/tests/load.rs`).
 
 use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ringway_net::Features;
@@ -169,4 +173,108 @@ fn guests_come_and_go_while_others_talk() -> Outcome {
         exchange(&mut guests, leaves, other, 20)?;
     }
     Ok(())
+}
+
+/// Guests of which every two keep the switch busy while others do something.
+const BUSY: usize = 16;
+
+/// Lets the first guests exchange packets, each with its neighbour, from two threads, until `work`
+/// with the others is done; none of their packets may be lost.
+fn under_load(guests: &mut Guests, work: impl FnOnce(&mut Guests) -> Outcome) -> Outcome {
+    let mut halves: [Guests; 2] =
+        [0..BUSY / 2, BUSY / 2..BUSY].map(|half| half.map(|at| guests[at].take()).collect());
+    let over = AtomicBool::new(false);
+    let (carried, worked) = thread::scope(|scope| {
+        let threads = halves.each_mut().map(|half| scope.spawn(|| keep_busy(half, &over)));
+        let worked = work(guests).map_err(|error| error.to_string());
+        over.store(true, Ordering::Relaxed);
+        (threads.map(|thread| thread.join()), worked)
+    });
+    for (at, guest) in halves.into_iter().flatten().enumerate() {
+        guests[at] = guest;
+    }
+    for carried in carried {
+        let packets = carried.map_err(|_| "the busy guests panicked")??;
+        assert!(packets > 100, "{packets} packets: not much of a load");
+    }
+    Ok(worked?)
+}
+
+fn keep_busy(guests: &mut Guests, over: &AtomicBool) -> Result<u64, String> {
+    let mut packets = 0;
+    while !over.load(Ordering::Relaxed) {
+        for one in (0..guests.len()).step_by(2) {
+            exchange(guests, one, one + 1, 10).map_err(|error| error.to_string())?;
+            packets += 20;
+        }
+    }
+    Ok(packets)
+}
+
+fn attach_all(ringway: &RingwayProcess) -> Result<Guests, Box<dyn Error>> {
+    let mut guests: Guests = Vec::new();
+    for at in 0..GUESTS {
+        guests.push(Some(attach(ringway, at)?));
+    }
+    introduce(&mut guests)?;
+    Ok(guests)
+}
+
+/// Takes everything that is there.
+fn clear(guest: &mut AnyUserGuest) -> Outcome {
+    while guest.receive()?.is_some() {}
+    guest.flush();
+    Ok(())
+}
+
+#[test]
+fn stations_are_learned_and_move_under_load() -> Outcome {
+    let ringway = start()?;
+    let mut guests = attach_all(&ringway)?;
+    under_load(&mut guests, |guests| {
+        let neighbour = at(guests, 20).mac();
+        for number in 0..40 {
+            // A station behind guest 21 speaks, and is answered there alone.
+            let station: Mac = [2, 1, 1, 1, 1, number];
+            say(at(guests, 21), Some(station), neighbour)?;
+            hear(at(guests, 20))?;
+            say(at(guests, 20), None, station)?;
+            hear(at(guests, 21)).map_err(|error| format!("station {number}: {error}"))?;
+            // It moves behind guest 22.
+            say(at(guests, 22), Some(station), neighbour)?;
+            hear(at(guests, 20))?;
+            say(at(guests, 20), None, station)?;
+            hear(at(guests, 22)).map_err(|error| format!("moved station {number}: {error}"))?;
+        }
+        for silent in [21, 22, 23] {
+            hears_nothing(at(guests, silent))?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn ports_are_removed_and_added_under_load() -> Outcome {
+    let ringway = start()?;
+    let mut guests = attach_all(&ringway)?;
+    under_load(&mut guests, |guests| {
+        for leaves in 30..40 {
+            let gone = at(guests, leaves).mac();
+            let socket = ringway.socket(&name(leaves));
+            ringway.port(&["remove", &name(leaves)])?;
+            // Nobody knows any more where its station is.
+            say(at(guests, 40), None, gone)?;
+            hear(at(guests, 41)).map_err(|error| format!("{leaves}: not flooded: {error}"))?;
+            drop(guests[leaves].take());
+            ringway.port(&["add", &format!("{}=vm:{}", name(leaves), socket.display())])?;
+            guests[leaves] = Some(attach(&ringway, leaves)?);
+            let neighbour = at(guests, 40).mac();
+            say(at(guests, leaves), None, neighbour)?;
+            exchange(guests, leaves, 40, 20)?;
+            for others in 30..GUESTS {
+                clear(at(guests, others))?;
+            }
+        }
+        Ok(())
+    })
 }

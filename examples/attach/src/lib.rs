@@ -75,7 +75,7 @@ impl<Q: DriverQueue> StackGuest<Q> {
             return Err(GuestError::Broken(broken));
         }
         if wait_us > 0 && !self.stack.driver().rx.arm_calls(Arm::Next) {
-            self.device.wait_call(RECEIVEQ, Duration::from_micros(wait_us))?;
+            self.device.wait_call(std::iter::once(RECEIVEQ), Duration::from_micros(wait_us))?;
         }
         Ok(())
     }

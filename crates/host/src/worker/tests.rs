@@ -3,12 +3,14 @@
 //! How: guests are rings in memory of this process; the test kicks by hand and lets the worker make
 //! one visit at a time. Time is counted in packets that the worker has delivered.
 
+mod hand_over;
+
 use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use ringway_net::notify::Policy;
-use ringway_net::{DropReason, Features, HEADER_LEN, MacAddress, Negotiated, PollMode};
+use ringway_net::{DropReason, Features, FromPair, HEADER_LEN, MacAddress, Negotiated, PollMode};
 use ringway_switch::{PortPolicy, RateLimit, Vlan, VlanSet, WhenFull};
 use ringway_virtq::{
     BufferId, DriverQueue, Layout, Position, QueueSetup, SharedSlice, SplitDriver,
@@ -58,6 +60,11 @@ struct Guest {
 
 impl Guest {
     fn attach(worker: &mut Worker, port: usize) -> Self {
+        Self::attach_pair(std::slice::from_mut(worker), port, FromPair { pair: 0, of: 1 })
+    }
+
+    /// A guest with several pairs, of which it uses one.
+    fn attach_pair(workers: &mut [Worker], port: usize, pair: FromPair) -> Self {
         let fd = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&fd, MEMORY_LEN).unwrap();
         let request = MemoryRequest { guest_address: BASE, size: MEMORY_LEN, mmap_offset: 0, fd };
@@ -65,33 +72,26 @@ impl Guest {
         let slice = memory.regions().slice(BASE, u32::try_from(MEMORY_LEN).unwrap()).unwrap();
         let negotiated = Negotiated::new(Features::VERSION_1 | Features::CSUM).unwrap();
         let id = PortId(u16::try_from(port).unwrap());
-        // What is put off would be a matter of real time.
-        worker.carry_out(Command::SetNotify { port: id, policy: Policy::Every });
-        worker.carry_out(Command::AttachGuest {
-            port: id,
-            negotiated,
-            mac: mac(port),
-            memory,
-            pairs: 1,
-        });
+        for worker in workers.iter_mut() {
+            // What is put off would be a matter of real time.
+            worker.carry_out(Command::SetNotify { port: id, policy: Policy::Every });
+            let (mac, memory, pairs) = (mac(port), memory.clone(), pair.of);
+            worker.carry_out(Command::AttachGuest { port: id, negotiated, mac, memory, pairs });
+        }
         let queues = RINGS_AT.map(|at| {
             let layout = Layout::of(SplitDriver::FORMAT, QUEUE_SIZE, negotiated.options);
             let ring = slice.slice(usize::try_from(at).unwrap(), layout.len as usize).unwrap();
             SplitDriver::new(ring, BASE + at, QUEUE_SIZE, negotiated.options)
         });
+        let owner = usize::from(pair.pair) % workers.len();
         for (queue, ring) in [Queue::ToGuest, Queue::FromGuest].into_iter().zip(&queues) {
             let (areas, options) = (ring.areas(), negotiated.options);
             let setup = QueueSetup { size: QUEUE_SIZE, areas, position: Position::FRESH, options };
             let (done, answer) = mpsc::sync_channel(1);
             let bell = EventFd::new().unwrap().as_fd().try_clone_to_owned().unwrap();
             let fds = QueueFds::new(Some(kick_fd()), Some(bell), None).unwrap();
-            worker.carry_out(Command::StartQueue {
-                port: id,
-                queue: QueueId { pair: 0, queue },
-                setup,
-                fds,
-                done,
-            });
+            let queue = QueueId { pair: pair.pair, queue };
+            workers[owner].carry_out(Command::StartQueue { port: id, queue, setup, fds, done });
             answer.recv().unwrap().unwrap();
         }
         let free = (0..QUEUE_SIZE).collect();
@@ -150,26 +150,27 @@ fn receive_at(id: u16) -> u64 {
 struct Bench {
     worker: Worker,
     guests: Vec<Guest>,
-    _other_ends: (mpsc::Sender<Command>, mpsc::Receiver<Event>),
+    _other_ends: OtherEnds,
+}
+
+/// Of a worker's channels.
+type OtherEnds = (mpsc::Sender<Command>, mpsc::Receiver<Event>);
+
+fn worker(team: Team, switch: Switch) -> (Worker, OtherEnds) {
+    let (command_sender, commands) = mpsc::channel();
+    let (events, event_receiver) = mpsc::channel();
+    let bell = || Arc::new(EventFd::new().unwrap());
+    let (command_bell, event_bell, poll) = (bell(), bell(), PollOptions::default());
+    let channels =
+        WorkerChannels { commands, command_bell, events, event_bell, team, switch, poll };
+    (Worker::new(channels).unwrap(), (command_sender, event_receiver))
 }
 
 impl Bench {
     fn new(guests: usize) -> Self {
-        let (command_sender, commands) = mpsc::channel();
-        let (events, event_receiver) = mpsc::channel();
-        let bell = || Arc::new(EventFd::new().unwrap());
-        let channels = WorkerChannels {
-            commands,
-            command_bell: bell(),
-            events,
-            event_bell: bell(),
-            team: Team::of(1).unwrap().remove(0),
-            switch: Switch::new(7),
-            poll: PollOptions::default(),
-        };
-        let mut worker = Worker::new(channels).unwrap();
+        let (mut worker, _other_ends) = worker(Team::of(1).unwrap().remove(0), Switch::new(7));
         let guests = (0..guests).map(|port| Guest::attach(&mut worker, port)).collect();
-        let mut bench = Self { worker, guests, _other_ends: (command_sender, event_receiver) };
+        let mut bench = Self { worker, guests, _other_ends };
         bench.guests.iter_mut().for_each(Guest::post_all);
         bench.settle();
         bench
