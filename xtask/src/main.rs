@@ -17,6 +17,7 @@ mod guest;
 mod kernel_files;
 mod paths;
 mod setup;
+mod test_program;
 mod test_run;
 mod tidy;
 mod unikernel;

@@ -18,8 +18,15 @@ const DEMO_PACKAGES: [&str; 6] =
     ["user-mode-linux", "iperf3", "iputils-ping", "iproute2", "kmod", "mount"];
 
 /// What the tests need beyond that.
-const TEST_PACKAGES: [&str; 6] =
-    ["valgrind", "qemu-system-x86", "busybox-static", "ethtool", "util-linux", "libc-bin"];
+const TEST_PACKAGES: [&str; 7] = [
+    "valgrind",
+    "qemu-system-x86",
+    "busybox-static",
+    "ethtool",
+    "tcpdump",
+    "util-linux",
+    "libc-bin",
+];
 
 /// Packages that are only unpacked.
 const UNPACKED: [&str; 2] = [kernel_files::META_PACKAGE, dpdk_files::PACKAGE];

@@ -1,4 +1,5 @@
-//! The file system of QEMU guests: busybox, iperf3, ping, ethtool, and the virtio modules.
+//! The file system of QEMU guests: busybox, iperf3, ping, ethtool, tcpdump, and the virtio
+//! modules.
 //!
 //! How: programs come from this machine together with the libraries that `ldd` names; modules from
 //! the unpacked kernel, in the order in which they depend on each other. The archive is a `cpio`
@@ -17,7 +18,7 @@ use crate::kernel_files::KernelFiles;
 use crate::shell;
 
 /// Programs of this machine that guests run.
-pub const PROGRAMS: [&str; 3] = ["iperf3", "ping", "ethtool"];
+pub const PROGRAMS: [&str; 4] = ["iperf3", "ping", "ethtool", "tcpdump"];
 
 /// What a guest's network needs; others come along by dependency.
 const MODULES: [&str; 2] = ["virtio_pci", "virtio_net"];
@@ -62,6 +63,8 @@ pub fn build(kernel: &KernelFiles) -> anyhow::Result<Vec<u8>> {
         add_module(kernel, module, &mut order, &mut archive)?;
     }
     let prologue = PROLOGUE.replace("MODULES", &order.join(" "));
+    // Somebody has to be called root: tcpdump looks its user up.
+    archive.file("etc/passwd", b"root:x:0:0::/tmp:/bin/sh\n");
     archive.file("init", format!("{prologue}{AGENT_LOOP}").as_bytes());
     // Before the links of busybox, which leave out names that are there.
     for program in PROGRAMS.into_iter().chain(["busybox"]) {

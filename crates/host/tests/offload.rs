@@ -6,13 +6,11 @@
 
 mod common;
 
-use std::os::fd::AsFd;
-
 use common::wire::Wire;
-use common::{gathered, in_namespace, wait_readable};
+use common::{in_namespace, kernel};
 use ringway_host::{Tap, TapOffloads, TapOptions};
 use ringway_net::offload::complete;
-use ringway_net::{GsoType, NEEDS_CSUM, NetHeader, Packet, PacketSink, PacketSource, Put};
+use ringway_net::{GsoType, NEEDS_CSUM, NetHeader, Packet, PacketSink, Put};
 use ringway_testkit::Rng;
 use ringway_testkit::unsegmented::{ACK, CWR, ECE, FIN, PSH, Unsegmented};
 
@@ -32,17 +30,7 @@ fn ours(packet: &Unsegmented, accepts_csum: bool) -> Vec<(NetHeader, Vec<u8>)> {
 /// What comes out of the tap when the kernel has to send `packet` through it.
 fn kernels(tap: &mut Tap, packet: &Unsegmented) -> Vec<(NetHeader, Vec<u8>)> {
     let (header, bytes) = packet.build();
-    // The kernel takes the socket's protocol for that of the packet.
-    let wire = Wire::new(tap.name(), u16::from_be_bytes([bytes[12], bytes[13]]));
-    wire.send_with_header();
-    wire.send(&[&header.encode()[..10], &bytes].concat());
-    let mut all = Vec::new();
-    wait_readable(tap.as_fd());
-    while let Some(packet) = tap.peek() {
-        all.push((packet.header, gathered(packet.payload)));
-        tap.pop();
-    }
-    all
+    kernel::completed(tap, &header, &bytes)
 }
 
 fn compare(tap: &mut Tap, packet: &Unsegmented, accepts_csum: bool) {

@@ -10,6 +10,7 @@ mod plan;
 mod runner;
 mod scenarios_attach;
 mod scenarios_bench;
+mod scenarios_captures;
 mod scenarios_coalesce;
 mod scenarios_control;
 mod scenarios_dpdk;
@@ -66,7 +67,8 @@ fn is_built(paths: &Paths, needs: Needs, built: &mut Vec<(Needs, bool)>) -> bool
     }
     let result = match needs {
         Needs::Unikernel => unikernel::build(paths).map(drop),
-        Needs::DpdkDevice => driver_test::build(paths),
+        Needs::DpdkDevice => driver_test::PROGRAM.build(paths),
+        Needs::UmlAndQemu => scenarios_captures::PROGRAM.build(paths),
         Needs::Uml | Needs::Qemu | Needs::Dpdk => Ok(()),
     };
     if let Err(error) = &result {
@@ -116,6 +118,7 @@ fn carry_out(stage: &Stage, scenario: &Scenario) -> anyhow::Result<()> {
         Case::UmlPairs => scenarios_pairs::pairs(stage),
         Case::UmlControl => scenarios_control::control(stage),
         Case::UmlCoalesce => scenarios_coalesce::coalesce(stage),
+        Case::Captures => scenarios_captures::compare(stage),
         Case::UmlMixed => scenarios_offload::mixed(stage),
         Case::QemuTap(case) => scenarios_qemu::tap(stage, case),
         Case::QemuReboot => scenarios_qemu::reboot(stage),

@@ -32,6 +32,8 @@ pub enum Needs {
     Uml,
     /// QEMU, the guests' kernel, and what goes into their initramfs.
     Qemu,
+    /// Both of these, taps, and the comparison of captures.
+    UmlAndQemu,
     /// DPDK's testpmd.
     Dpdk,
     /// The same, and the driver's test; no tap.
@@ -63,6 +65,8 @@ pub enum Case {
     AttachDpdk,
     /// Guests with different offloads and a tap on one switch.
     UmlMixed,
+    /// Guests that differ in everything, and their captures.
+    Captures,
     /// A QEMU guest talks with this machine through a tap.
     QemuTap(QemuCase),
     /// The same, and it reboots.
@@ -94,6 +98,7 @@ pub fn scenarios() -> Vec<Scenario> {
     all.push(scenario("attach_qemu", Needs::Qemu, 120, Case::AttachQemu));
     all.push(scenario("attach_dpdk", Needs::Dpdk, 60, Case::AttachDpdk));
     all.push(scenario("uml_mixed_offloads", Needs::Uml, 120, Case::UmlMixed));
+    all.push(scenario("captures", Needs::UmlAndQemu, 120, Case::Captures));
     all.extend(qemu());
     let qemu = |name: &str, seconds, case| scenario(name, Needs::Qemu, seconds, case);
     all.push(qemu("qemu_reboot", 120, Case::QemuReboot));

@@ -52,6 +52,10 @@ impl Machine {
 
     fn why_not(&self, needs: Needs) -> Option<&str> {
         let (taps, program) = match needs {
+            Needs::UmlAndQemu => {
+                let taps = self.why_not(Needs::Qemu);
+                return taps.or_else(|| self.why_not(Needs::Uml));
+            }
             Needs::Uml => (&None, &self.uml),
             Needs::Qemu => (&self.taps, &self.qemu),
             Needs::Dpdk => (&self.taps, &self.dpdk),
@@ -146,6 +150,10 @@ mod tests {
         assert_eq!(machine.why_not(Needs::DpdkDevice), None);
         machine.taps = None;
         assert_eq!(machine.why_not(Needs::Qemu), Some("no QEMU"));
+        assert_eq!(machine.why_not(Needs::UmlAndQemu), Some("no QEMU"));
+        (machine.qemu, machine.uml) = (None, Some("no UML".to_string()));
+        assert_eq!(machine.why_not(Needs::UmlAndQemu), Some("no UML"));
+        machine.qemu = Some("no QEMU".to_string());
         machine.namespaces = Some("no namespaces".to_string());
         assert_eq!(machine.why_not(Needs::Qemu), Some("no namespaces"));
         assert_eq!(machine.why_not(Needs::Uml), Some("no namespaces"));

@@ -1,6 +1,7 @@
 //! What several of these tests need: memory files, shared bytes, a watchdog, a namespace.
 #![allow(dead_code, clippy::cast_possible_truncation)]
 
+pub mod kernel;
 pub mod rig;
 pub mod wire;
 

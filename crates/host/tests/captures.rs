@@ -1,0 +1,124 @@
+//! What one real guest sent, what another one received, and what the kernel makes of the former:
+//! the latter two are the same, byte for byte.
+//!
+//! How: both captures are files (`sent.pcap`, `received.pcap`) in the directory that
+//! `RINGWAY_CAPTURES` names. The first has packets as a guest hands them to its device: without
+//! checksums, and not segmented. The kernel completes them on the way through a tap.
+//!
+//! Limits: TCP over IPv4, little-endian captures.
+
+mod common;
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use common::{in_namespace, kernel};
+use ringway_host::{Tap, TapOptions};
+use ringway_net::{GsoType, NEEDS_CSUM, NetHeader};
+
+/// Where the captures are.
+const DIRECTORY_VARIABLE: &str = "RINGWAY_CAPTURES";
+
+/// Packets that had to be segmented, at least; fewer prove nothing.
+const LARGE_MIN: usize = 20;
+
+/// Of a capture, and of each packet in it (pcap-savefile(5)).
+const FILE_HEADER_LEN: usize = 24;
+const RECORD_HEADER_LEN: usize = 16;
+const MAGIC: [u32; 2] = [0xa1b2_c3d4, 0xa1b2_3c4d];
+
+const CSUM_OFFSET: u16 = 16;
+
+/// The packets of a capture.
+fn read(path: &Path) -> Vec<Vec<u8>> {
+    let bytes = fs::read(path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
+    assert!(MAGIC.contains(&word(0)), "{}: no capture", path.display());
+    let (mut packets, mut at) = (Vec::new(), FILE_HEADER_LEN);
+    while at < bytes.len() {
+        let (captured, sent) = (word(at + 8), word(at + 12));
+        assert_eq!(captured, sent, "cut off");
+        let start = at + RECORD_HEADER_LEN;
+        at = start + captured as usize;
+        packets.push(bytes[start..at].to_vec());
+    }
+    packets
+}
+
+/// Where TCP begins, and where what it carries.
+fn layout(packet: &[u8]) -> (usize, usize) {
+    let tcp = 14 + usize::from(packet[14] & 0xf) * 4;
+    (tcp, tcp + usize::from(packet[tcp + 12] >> 4) * 4)
+}
+
+/// Bytes of payload; padding does not count.
+fn payload_len(packet: &[u8]) -> usize {
+    let total = usize::from(u16::from_be_bytes([packet[16], packet[17]]));
+    14 + total - layout(packet).1
+}
+
+/// What the guest said about its packet to the device.
+fn header(packet: &[u8], segment_len: usize) -> NetHeader {
+    let (tcp, payload) = layout(packet);
+    let small = |len: usize| u16::try_from(len).expect("small");
+    let plain = NetHeader {
+        flags: NEEDS_CSUM,
+        csum_start: small(tcp),
+        csum_offset: CSUM_OFFSET,
+        ..NetHeader::default()
+    };
+    match payload_len(packet) > segment_len {
+        false => plain,
+        true => NetHeader {
+            gso_type: GsoType::TcpV4.raw(),
+            gso_size: small(segment_len),
+            hdr_len: small(payload),
+            ..plain
+        },
+    }
+}
+
+fn compare(directory: &Path, tap: &mut Tap) {
+    let sent = read(&directory.join("sent.pcap"));
+    let received = read(&directory.join("received.pcap"));
+    let segment_len = received.iter().map(|packet| payload_len(packet)).max().expect("packets");
+    let (mut large, mut segments, mut cut) = (0, 0, 0);
+    // How often each packet may arrive.
+    let mut expected: HashMap<Vec<u8>, usize> = HashMap::new();
+    for packet in &sent {
+        let completed = kernel::completed(tap, &header(packet, segment_len), packet);
+        segments += completed.len();
+        if completed.len() > 1 {
+            (large, cut) = (large + 1, cut + completed.len());
+        }
+        for (_, bytes) in completed {
+            *expected.entry(bytes).or_default() += 1;
+        }
+    }
+    for (number, packet) in received.iter().enumerate() {
+        let left = expected.get_mut(packet).filter(|left| **left > 0);
+        let left = left.unwrap_or_else(|| panic!("received {number}: nobody sent {packet:02x?}"));
+        *left -= 1;
+    }
+    assert!(large >= LARGE_MIN, "only {large} packets were segmented");
+    assert!(received.len() * 10 >= segments * 9, "{} of {segments} arrived", received.len());
+    let (sent, received) = (sent.len(), received.len());
+    println!(
+        "verified: {sent} packets sent, {large} of them cut into {cut}, are {received} of the \
+         {segments} that the kernel makes of them, byte for byte"
+    );
+}
+
+#[test]
+fn what_was_received_is_what_the_kernel_makes_of_what_was_sent() {
+    let Some(directory) = std::env::var_os(DIRECTORY_VARIABLE) else {
+        println!("skipped: no captures: {DIRECTORY_VARIABLE} names none (see guest::captures)");
+        return;
+    };
+    in_namespace(move || {
+        let options = TapOptions { name: "tap0".to_owned(), mtu: Some(9500) };
+        let mut tap = Tap::open(&options).expect("a tap");
+        compare(Path::new(&directory), &mut tap);
+    });
+}

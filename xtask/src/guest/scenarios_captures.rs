@@ -1,0 +1,155 @@
+//! Two Linux guests that differ in everything, and what one captured on its way out compared with
+//! what the other captured on its way in.
+//!
+//! How: User Mode Linux with split rings, jumbo packets, two queue pairs and every offload; QEMU
+//! with packed rings, an ordinary MTU, one pair and no offload at all; two workers between them.
+//! Both run tcpdump. A test of the host crate then lets this machine's kernel segment what was
+//! sent, and compares that with what was received, byte for byte.
+//!
+//! Limits: IPv4. Packets that the emulated guest is too slow for are dropped and sent again.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+
+use super::console::Console;
+use super::ringway::{Ringway, Way};
+use super::stage::Stage;
+use super::traffic::{self, Side};
+use super::{qemu, uml};
+use crate::paths::Paths;
+use crate::test_program::TestProgram;
+
+/// The comparison.
+pub const PROGRAM: TestProgram = TestProgram { package: "ringway-host", name: "captures" };
+
+/// Tells it where the captures are.
+const DIRECTORY_VARIABLE: &str = "RINGWAY_CAPTURES";
+
+/// In front of what it says about what it has compared.
+const VERIFIED: &str = "verified: ";
+
+const RICH: &str = "10.99.0.1";
+const PLAIN: &str = "10.99.0.2";
+
+const RICH_OPTIONS: &str = "packed=off,mtu=9000,queues=2";
+const PLAIN_OPTIONS: &str = "csum=off,guest_csum=off";
+
+/// The plain guest's MTU in bytes.
+const MTU: u32 = 1500;
+
+/// A server of its own for what is captured.
+const PORT: u16 = 5202;
+
+/// Longest time for a command of either guest, and for the comparison.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Both guests, and what is between them.
+struct Scene<'a> {
+    stage: &'a Stage,
+    ringway: Ringway,
+    rich: Console,
+    plain: Console,
+}
+
+/// TCP both ways, then a transfer that both guests capture.
+///
+/// # Errors
+/// What did not work, or the first packet that is different.
+pub fn compare(stage: &Stage) -> anyhow::Result<()> {
+    let mut scene = Scene::start(stage)?;
+    for (name, options) in [("rich to plain", ""), ("plain to rich", "-R")] {
+        let report = traffic::tcp(&mut Side::Guest(&mut scene.rich), PLAIN, 1, options)?;
+        stage.note(&format!("{name}: {:.2} Gb/s", report.gigabits()));
+    }
+    scene.capture()?;
+    let features = ["CSUM", "GUEST_CSUM", "HOST_TSO4", "GUEST_TSO4", "MQ"];
+    for (name, format, has) in [("vm0", "split", true), ("vm1", "packed", false)] {
+        let port = scene.ringway.port(name)?;
+        port.check_negotiated(format, &features.map(|feature| (feature, has)))?;
+        port.check_healthy(&["no_room", "link_down"])?;
+    }
+    let pairs = scene.ringway.port("vm0")?.pairs(Way::From);
+    ensure!(pairs.len() == 2, "pairs of the first guest: {pairs:?}");
+    scene.verify()?;
+    drop((scene.rich, scene.plain));
+    scene.ringway.finish()
+}
+
+impl<'a> Scene<'a> {
+    fn start(stage: &'a Stage) -> anyhow::Result<Self> {
+        let [rich_socket, plain_socket] = ["vm0.sock", "vm1.sock"].map(|name| stage.file(name));
+        let ports = [
+            format!("vm0=vm:{},{RICH_OPTIONS}", rich_socket.display()),
+            format!("vm1=vm:{},{PLAIN_OPTIONS},mac={}", plain_socket.display(), qemu::MAC),
+        ];
+        stage.step("ringway with two workers, and two guests");
+        let ringway = Ringway::start_with(stage, &ports, &["--workers", "2"])?;
+        let mut rich = uml::start(stage, "vm0", &rich_socket)?;
+        let mut plain = boot(stage, &plain_socket)?;
+        uml::wait_booted(&mut rich, RICH)?;
+        qemu::set_up(&mut plain, qemu::MAC, PLAIN, MTU)?;
+        let mut scene = Scene { stage, ringway, rich, plain };
+        must(&mut scene.rich, "ethtool -L eth0 combined 2")?;
+        // What is captured is what arrived, and not what the guest has put together again.
+        must(&mut scene.plain, "ethtool -K eth0 gro off")?;
+        must(&mut scene.plain, &format!("iperf3 -s -D && iperf3 -s -D -p {PORT}"))?;
+        Ok(scene)
+    }
+
+    /// A short transfer, captured by both, and the captures brought here.
+    fn capture(&mut self) -> anyhow::Result<()> {
+        self.stage.step("captures");
+        for guest in [&mut self.rich, &mut self.plain] {
+            let expression = format!("tcp dst port {PORT}");
+            let options = "-Z root -i eth0 -s 0 -B 8192 -U -w packets";
+            must(guest, &format!("tcpdump {options} '{expression}' 2>tcpdump.log & capture=$!"))?;
+            must(guest, "until grep -q listening tcpdump.log; do sleep 0.1; done")?;
+        }
+        let transfer = format!("iperf3 -c {PLAIN} -p {PORT} -n 1M");
+        must(&mut self.rich, &transfer)?;
+        // What is still on its way to a capture gets there.
+        for guest in [&mut self.rich, &mut self.plain] {
+            must(guest, "sleep 1; kill -INT $capture; wait $capture; cat tcpdump.log")?;
+        }
+        self.stage.step("captures leave the guests");
+        let here = self.stage.directory.display();
+        let fetch = format!("mkdir here && mount -t hostfs none here -o {here}");
+        must(&mut self.rich, &format!("{fetch} && cp packets here/sent.pcap && umount here"))?;
+        must(&mut self.plain, "stty raw -echo </dev/ttyS1 && cat packets >/dev/ttyS1")?;
+        Ok(())
+    }
+
+    fn verify(&self) -> anyhow::Result<()> {
+        self.stage.step("comparison");
+        let mut test = PROGRAM.command(&Paths::new());
+        test.arg("--nocapture").env(DIRECTORY_VARIABLE, &self.stage.directory);
+        let (status, text) = Console::start(self.stage, "captures", test)?.wait_end(0, LIMIT)?;
+        ensure!(status.success(), "captures: {status}:\n{text}");
+        let verified = text.lines().find_map(|line| line.split_once(VERIFIED));
+        let (_, what) = verified.with_context(|| format!("nothing was compared:\n{text}"))?;
+        self.stage.note(what);
+        Ok(())
+    }
+}
+
+/// A guest whose second serial port is the file of its capture.
+fn boot(stage: &Stage, socket: &std::path::Path) -> anyhow::Result<Console> {
+    let received: PathBuf = stage.file("received.pcap");
+    let arguments = [
+        "-m 256M -object memory-backend-memfd,id=mem,size=256M,share=on".to_string(),
+        "-machine memory-backend=mem -netdev vhost-user,id=n0,chardev=c0".to_string(),
+        format!("-chardev socket,id=c0,path={}", socket.display()),
+        format!("-serial file:{}", received.display()),
+        format!("-device virtio-net-pci,netdev=n0,mac={},packed=on", qemu::MAC),
+    ];
+    let words = arguments.iter().flat_map(|words| words.split(' ')).map(str::to_string);
+    qemu::boot_with(stage, words.collect(), None)
+}
+
+fn must(guest: &mut Console, line: &str) -> anyhow::Result<String> {
+    let (status, text) = guest.run(line, LIMIT)?;
+    ensure!(status == 0, "{line}: status {status}:\n{text}");
+    Ok(text)
+}
