@@ -126,6 +126,9 @@ impl<Q: DeviceQueue> FromGuest<Q> {
             let mut next = self.queue.cursor();
             let found = self.queue.peek(&mut next, &self.regions, &mut self.elements);
             let Some(head) = found.map_err(|broken| broken.0)? else { return Ok(()) };
+            if let Some(soon) = self.queue.ahead(next, &self.regions) {
+                soon.prefetch_to_read();
+            }
             let header = self.take_header()?;
             match self.check(header) {
                 Ok((header, len)) => {

@@ -339,6 +339,9 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             return None;
         };
         let Some(head) = head else { return Some(Put::NoRoom) };
+        if let Some(soon) = self.queue.ahead(next, &self.regions) {
+            soon.prefetch_to_write();
+        }
         let room = self.elements.only_writable()?;
         let behind_header = room.slice(HEADER_LEN, from.len())?;
         let written = u32::try_from(HEADER_LEN + from.len()).ok()?;
@@ -360,11 +363,8 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         if self.hash.is_some() {
             self.lay_out_slot(packet.len);
         }
-        if !copy(
-            packet.payload,
-            self.window.next_pieces(&self.negotiated),
-            self.negotiated.header_len,
-        ) {
+        let rooms = self.window.next_pieces(&self.negotiated);
+        if !copy(packet.payload, rooms, self.negotiated.header_len) {
             return self.refuse(DropReason::TooLong);
         }
         self.commit(packet.header, packet.len);

@@ -4,7 +4,7 @@
 
 use alloc::boxed::Box;
 
-use ringway_virtq::{BufferId, SharedSlice};
+use ringway_virtq::{BufferId, PREFETCH_AHEAD, SharedSlice};
 
 use crate::{Arena, ArenaFull, Part};
 
@@ -74,6 +74,13 @@ impl Pool {
         // At most 32768 slots: no overflow.
         let place = self.first + ahead;
         if place < self.count { place } else { place - self.count }
+    }
+
+    /// Asks for the memory of a slot that will be taken soon.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        let ahead = self.place(PREFETCH_AHEAD.min(self.count - 1));
+        self.memory(BufferId(self.free[usize::from(ahead)])).prefetch_to_write();
     }
 
     /// A slot's bytes.

@@ -246,6 +246,7 @@ impl<Q: DriverQueue> NetRx<Q> {
     #[inline]
     fn take_packet(&mut self) -> Result<Taken, Broken> {
         let Some(first) = self.queue.pop_used()? else { return Ok(Taken::Nothing) };
+        self.prefetch();
         let header_len = self.options.header_len;
         let (extent, written) = self.lend_slot(first);
         if (written as usize) < header_len {
@@ -269,6 +270,16 @@ impl<Q: DriverQueue> NetRx<Q> {
         }
         self.len = u32::try_from(len).unwrap_or(u32::MAX);
         Ok(self.judge())
+    }
+
+    /// Asks for the memory of a buffer that will be popped soon.
+    #[inline]
+    fn prefetch(&self) {
+        if let Some(id) = self.queue.used_ahead()
+            && let Some(slot) = self.slots.get(usize::from(id.0))
+        {
+            self.memory.bytes(slot.extent).prefetch_to_read();
+        }
     }
 
     /// The other buffers of a packet that takes so many; their bytes. `None`: it cannot.

@@ -206,6 +206,7 @@ impl<Q: DriverQueue> NetTx<Q> {
         }
         let Some(id) = self.pool.take() else { return Ok(Sent::NoRoom) };
         self.write_slot(id, header, start);
+        self.pool.prefetch();
         if !self.add(id, start_len, fragments) {
             self.pool.untake();
             return Ok(Sent::NoRoom);

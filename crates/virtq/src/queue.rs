@@ -9,6 +9,10 @@ use crate::{Broken, Elements, QueueFull, Regions, SharedSlice};
 /// Most entries a queue may have (virtio 1.2 §2.7, §2.8).
 pub const SIZE_MAX: u16 = 32768;
 
+/// How many buffers ahead memory is fetched into the cache. The other core has touched it last, so
+/// that this takes as long as a few packets do; further ahead (12) was slower again.
+pub const PREFETCH_AHEAD: u16 = 4;
+
 /// Ring format, chosen once when a queue starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -176,6 +180,9 @@ pub trait DriverQueue {
     /// [`Broken`] when the device returns what it never got.
     fn pop_used(&mut self) -> Result<Option<Used>, Broken>;
 
+    /// The id of a buffer that will be popped soon, to fetch it into the cache: a hint.
+    fn used_ahead(&self) -> Option<BufferId>;
+
     /// Tells the device when to call. `true`: used buffers are already there, look again.
     fn arm_calls(&mut self, arm: Arm) -> bool;
 }
@@ -208,6 +215,10 @@ pub trait DeviceQueue: Sized {
         regions: &Regions,
         into: &mut Elements,
     ) -> Result<Option<Head>, Broken>;
+
+    /// The first element of a buffer that will be peeked soon, to fetch it into the cache. A hint:
+    /// it may be read before it is available, and must not be used for anything else.
+    fn ahead(&self, at: Cursor, regions: &Regions) -> Option<SharedSlice>;
 
     /// Accepts everything up to the cursor.
     fn pop_to(&mut self, at: Cursor);

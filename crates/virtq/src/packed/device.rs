@@ -11,8 +11,8 @@ use crate::desc::{Descriptor, INDIRECT, NEXT, PACKED_ID, PACKED_LEN, WRITE, offs
 use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
 use crate::packed::{event_word, is_available, store_flags, used_flags};
 use crate::{
-    Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Format, Head, Position, QueueOptions,
-    QueueSetup, Regions, SIZE_MAX, Why,
+    Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Format, Head, PREFETCH_AHEAD, Position,
+    QueueOptions, QueueSetup, Regions, SIZE_MAX, SharedSlice, Why,
 };
 
 /// A packed virtqueue, seen from the device.
@@ -160,6 +160,14 @@ impl DeviceQueue for PackedDevice {
         let next = from.advanced(head.descriptors, self.size);
         *at = Cursor { at: next.at, wrap: next.wrap };
         Ok(Some(head))
+    }
+
+    #[inline(always)]
+    fn ahead(&self, at: Cursor, regions: &Regions) -> Option<SharedSlice> {
+        let here = RingOffset { at: at.at, wrap: at.wrap };
+        let soon = here.advanced(PREFETCH_AHEAD.min(self.size), self.size);
+        let descriptor = Descriptor::load(self.parts.descriptor, soon.at);
+        regions.slice(descriptor.address, descriptor.len)
     }
 
     #[inline(always)]

@@ -12,7 +12,8 @@ use crate::flight::{Flying, InFlight};
 use crate::packed::{available_flags, event_word, is_used, store_flags};
 use crate::plan::{Plan, is_filled};
 use crate::{
-    Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, SharedSlice, Used,
+    Areas, Arm, Broken, BufferId, DriverQueue, Format, PREFETCH_AHEAD, QueueFull, QueueOptions,
+    SharedSlice, Used,
 };
 
 /// A packed virtqueue, seen from the driver.
@@ -205,6 +206,12 @@ impl DriverQueue for PackedDriver {
         self.used = self.used.advanced(buffer.descriptors, self.size);
         self.free += buffer.descriptors;
         Ok(Some(used))
+    }
+
+    #[inline(always)]
+    fn used_ahead(&self) -> Option<BufferId> {
+        let soon = self.used.advanced(PREFETCH_AHEAD.min(self.size), self.size);
+        Some(BufferId(self.memory.bound.descriptor.load_u16(offset(soon.at) + PACKED_ID)))
     }
 
     #[inline]

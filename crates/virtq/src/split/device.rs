@@ -13,8 +13,8 @@ use crate::split::{
 };
 use crate::written::Written;
 use crate::{
-    Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Format, Head, Position, QueueOptions,
-    QueueSetup, Regions, SIZE_MAX, Why,
+    Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Format, Head, PREFETCH_AHEAD, Position,
+    QueueOptions, QueueSetup, Regions, SIZE_MAX, SharedSlice, Why,
 };
 
 /// No used entry is this one: what is in a driver's memory at the start is not known.
@@ -170,6 +170,17 @@ impl DeviceQueue for SplitDevice {
         self.walk(id, regions, into)?;
         at.at = at.at.wrapping_add(1);
         Ok(Some(Head { id, descriptors: 1 }))
+    }
+
+    #[inline(always)]
+    fn ahead(&self, at: Cursor, regions: &Regions) -> Option<SharedSlice> {
+        let soon = at.at.wrapping_add(PREFETCH_AHEAD);
+        if !self.is_seen(soon) {
+            return None;
+        }
+        let id = self.parts.driver.load_u16(available_entry(soon, self.size));
+        let descriptor = self.descriptor(id).ok()?;
+        regions.slice(descriptor.address, descriptor.len)
     }
 
     #[inline(always)]

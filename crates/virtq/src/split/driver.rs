@@ -18,8 +18,8 @@ use crate::split::{
 };
 use crate::written::Written;
 use crate::{
-    Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, SharedSlice, Used,
-    Why,
+    Areas, Arm, Broken, BufferId, DriverQueue, Format, PREFETCH_AHEAD, QueueFull, QueueOptions,
+    SharedSlice, Used, Why,
 };
 
 /// What is known of one descriptor.
@@ -287,6 +287,18 @@ impl DriverQueue for SplitDriver {
         self.used = self.used.wrapping_add(1);
         self.release(&chain);
         Ok(Some(used))
+    }
+
+    #[inline(always)]
+    fn used_ahead(&self) -> Option<BufferId> {
+        let soon = self.used.wrapping_add(PREFETCH_AHEAD);
+        // No more than one lap lies between the two.
+        if self.seen.wrapping_sub(self.used) <= PREFETCH_AHEAD {
+            return None;
+        }
+        let head = self.memory.bound.device.load_u32(used_entry(soon, self.size));
+        let place = self.places.get(usize::try_from(head).ok()?)?;
+        Some(BufferId(place.id))
     }
 
     #[inline]
