@@ -302,7 +302,7 @@ impl Tap {
     pub fn set_writes(&mut self, writes: TapWrites) -> Option<usize> {
         self.flush();
         let from = writes.batch_from()?;
-        self.batch = TapBatch::new(self.fd.as_fd(), from).ok().map(Box::new);
+        self.batch = TapBatch::new(from).ok().map(Box::new);
         self.batch.as_ref().map(|_| from)
     }
 

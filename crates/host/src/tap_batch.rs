@@ -100,13 +100,14 @@ pub(crate) struct TapBatch {
 unsafe impl Send for TapBatch {}
 
 impl TapBatch {
-    /// For this tap; `from` packets at least go through io_uring.
+    /// `from` packets at least go through io_uring. The tap is not registered with it: the kernel
+    /// takes a ring apart some time after its process has died, and would keep the tap busy until
+    /// then.
     ///
     /// # Errors
     /// The kernel has no io_uring for us.
-    pub(crate) fn new(fd: BorrowedFd<'_>, from: usize) -> io::Result<Self> {
+    pub(crate) fn new(from: usize) -> io::Result<Self> {
         let ring = IoUring::new(u32::try_from(BATCH_PACKETS).unwrap_or(1))?;
-        ring.submitter().register_files(&[fd.as_raw_fd()])?;
         Ok(Self {
             ring,
             from,
@@ -143,7 +144,7 @@ impl TapBatch {
         let count = self.noted.len();
         match count < self.from {
             true => self.write_one_by_one(fd),
-            false => self.write_at_once(),
+            false => self.write_at_once(fd),
         }
         for (noted, &result) in self.noted.iter().zip(&self.results) {
             let written =
@@ -167,13 +168,13 @@ impl TapBatch {
         }
     }
 
-    fn write_at_once(&mut self) {
+    fn write_at_once(&mut self, fd: BorrowedFd<'_>) {
         self.results.fill(-libc::ECANCELED);
         let mut submission = self.ring.submission();
         for (at, noted) in (0..).zip(&self.noted) {
             let vectors = &self.vectors[noted.first..noted.first + noted.count];
             let count = u32::try_from(noted.count).unwrap_or(0);
-            let entry = opcode::Writev::new(types::Fixed(0), vectors.as_ptr(), count);
+            let entry = opcode::Writev::new(types::Fd(fd.as_raw_fd()), vectors.as_ptr(), count);
             // SAFETY: headers, vectors and pieces stay until all requests are completed, which is
             // waited for below; the kernel only reads. Memory that a front-end took away gives
             // EFAULT.
@@ -220,7 +221,7 @@ pub(crate) fn drop_reason(why: &io::Error) -> Option<DropReason> {
 fn measure() -> io::Result<Option<usize>> {
     let null: OwnedFd = rustix::fs::open("/dev/null", OFlags::WRONLY, Mode::empty())?;
     let mut bytes = [0; 64];
-    let mut batch = TapBatch::new(null.as_fd(), usize::MAX)?;
+    let mut batch = TapBatch::new(usize::MAX)?;
     // SAFETY: `bytes` live until the end of this function and are only read.
     let piece = unsafe { ringway_virtq::SharedSlice::new(bytes.as_mut_ptr(), bytes.len()) };
     let payload = [piece];
@@ -248,7 +249,7 @@ mod tests {
     /// What arrives in a pipe when packets of these lengths are written to it with `from`.
     fn written(lens: &[usize], from: usize) -> Option<(Vec<u8>, Vec<bool>)> {
         let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
-        let Ok(mut batch) = TapBatch::new(write.as_fd(), from) else {
+        let Ok(mut batch) = TapBatch::new(from) else {
             println!("skipped: no io_uring here");
             return None;
         };
@@ -288,7 +289,7 @@ mod tests {
     fn failures_are_told() {
         let (read, _write) = rustix::pipe::pipe().unwrap();
         for from in [0, usize::MAX] {
-            let Ok(mut batch) = TapBatch::new(read.as_fd(), from) else {
+            let Ok(mut batch) = TapBatch::new(from) else {
                 return println!("skipped: no io_uring here");
             };
             let header = ringway_net::NetHeader::default();
