@@ -127,12 +127,8 @@ fn one_report_can_speak_of_many_groups() {
 fn what_everybody_needs_is_never_held_back() {
     let mut bench = bench();
     query(&mut bench);
-    let needed = [
-        [1, 0, 0x5e, 0, 0, 251],
-        [0x33, 0x33, 0, 0, 0, 1],
-        [0x33, 0x33, 0xff, 1, 2, 3],
-        [0xff; 6],
-    ];
+    let needed =
+        [[1, 0, 0x5e, 0, 0, 251], [0x33, 0x33, 0, 0, 0, 1], [0x33, 0x33, 0xff, 1, 2, 3], [0xff; 6]];
     for address in needed {
         assert_eq!(bench.reached(0, &plain(MacAddress(address), mac(100))), [1, 2, 3]);
     }
