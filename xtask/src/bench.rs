@@ -1,5 +1,6 @@
 //! `./x bench`: measurements on this machine; and the count of instructions that `./x test` holds.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context;
@@ -34,6 +35,9 @@ const PARTS: [(&str, &str); 6] = [
     ("rxbuf", ""),
     ("scale", ""),
 ];
+
+/// How the directories of a run begin; six letters follow.
+const RUN_DIRECTORY: &str = "/tmp/rw-";
 
 /// The committed counts.
 const GOLDEN: &str = "crates/bench/tests/golden/instructions.txt";
@@ -84,13 +88,27 @@ fn write_document(paths: &Paths, quick: bool) -> anyhow::Result<()> {
             }
         };
         text.push('\n');
-        text.push_str(&section);
+        text.push_str(&without_places(&section, &paths.root));
         // Whatever happens to the rest, this part is there.
         let file = paths.root.join(DOCUMENT);
         std::fs::write(&file, &text).with_context(|| file.display().to_string())?;
     }
     println!("{DOCUMENT} is written");
     Ok(())
+}
+
+/// The same text without where this tree is, and without the names of directories that were gone
+/// when the run ended.
+fn without_places(text: &str, root: &Path) -> String {
+    let text = text.replace(&format!("{}/", root.display()), "");
+    let mut kept = String::new();
+    let mut rest = text.as_str();
+    while let Some((before, behind)) = rest.split_once(RUN_DIRECTORY) {
+        kept.push_str(before);
+        kept.push_str("RUN");
+        rest = behind.trim_start_matches(|letter: char| letter.is_ascii_alphanumeric());
+    }
+    kept + rest
 }
 
 /// Counts instructions and compares them with the committed counts.
@@ -116,4 +134,16 @@ fn ringway_bench(paths: &Paths) -> Command {
         command.env(DPDK_VARIABLE, dpdk_files::directory(paths));
     }
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_does_not_say_where_it_was_made() {
+        let text = "/a/tree/target/x run /tmp/rw-8e18Fl/1/vm.sock,mac=1 /tmp/rw-8e18Fl/2\n";
+        let without = without_places(text, Path::new("/a/tree"));
+        assert_eq!(without, "target/x run RUN/1/vm.sock,mac=1 RUN/2\n");
+    }
 }
