@@ -10,6 +10,16 @@
 use core::ptr;
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+/// Bytes that are moved at once by a copy that goes backwards.
+const BLOCK: usize = 64;
+/// Below so many bytes it does not matter.
+const LONG: usize = 8 * BLOCK;
+/// Addresses that differ by a multiple of this many bytes look the same to the processor's first
+/// comparison of loads with stores.
+const ALIASES: usize = 4096;
+/// As far ahead of a load, in bytes, a store that looks the same holds it up.
+const ALIASED_MAX: usize = 255;
+
 /// A contiguous piece of host memory shared with a peer.
 ///
 /// A plain pointer and a length: whoever creates the first one (see [`SharedSlice::new`]) promises
@@ -149,9 +159,34 @@ impl SharedSlice {
     #[inline]
     pub fn copy_to(self, to: Self) -> usize {
         let len = self.len.min(to.len);
-        // SAFETY: `len` is inside both; `copy` allows the overlap a hostile guest can arrange.
-        unsafe { ptr::copy(self.start, to.start, len) };
+        if len >= LONG {
+            self.copy_long(to, len);
+        } else {
+            // SAFETY: `len` is inside both; `copy` allows the overlap a hostile guest can arrange.
+            unsafe { ptr::copy(self.start, to.start, len) };
+        }
         len
+    }
+
+    /// Copies `len` bytes, which both have; where it must be, the last ones first. Forwards, a
+    /// processor that compares only the low 12 bits of addresses takes each load for one of what
+    /// has just been stored a little ahead, and waits.
+    #[inline(never)]
+    fn copy_long(self, to: Self, len: usize) {
+        let ahead = to.start.addr().wrapping_sub(self.start.addr()) % ALIASES;
+        let is_aliased = (1..=ALIASED_MAX).contains(&ahead);
+        let mut left = len;
+        while is_aliased && left >= BLOCK {
+            left -= BLOCK;
+            // SAFETY: `left + BLOCK` is at most `len`, which is inside both; arrays of bytes may be
+            // at any address.
+            unsafe {
+                let block: [u8; BLOCK] = ptr::read(self.start.add(left).cast());
+                ptr::write(to.start.add(left).cast(), block);
+            }
+        }
+        // SAFETY: `left` is inside both; as above for the overlap.
+        unsafe { ptr::copy(self.start, to.start, left) };
     }
 
     /// Loads a little-endian word; `offset` must be inside and aligned to 2.
@@ -244,4 +279,35 @@ impl SharedSlice {
 #[inline(never)]
 fn outside(offset: usize, len: usize, of: usize) -> ! {
     panic!("shared bytes {offset}+{len} of {of}")
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn a_copy_is_the_same_however_far_apart_the_two_are() {
+        const HALF: usize = 3 * ALIASES;
+        let mut memory = vec![0u8; 2 * HALF];
+        // SAFETY: the vector outlives the slices, and is not touched otherwise while they are used.
+        let shared = unsafe { SharedSlice::new(memory.as_mut_ptr(), memory.len()) };
+        let (from, to) = shared.split_at(HALF);
+        let bytes: Vec<u8> = (0..=250u8).cycle().take(HALF).collect();
+        from.write(0, &bytes);
+        for ahead in [0, 1, 12, BLOCK, ALIASED_MAX, ALIASED_MAX + 1, ALIASES - 1] {
+            for len in [0, 1, 63, LONG - 1, LONG, LONG + 1, 4096, 5001] {
+                to.zero();
+                let (source, room) = (from.slice(0, len), to.slice(ahead, len));
+                assert_eq!(source.expect("inside").copy_to(room.expect("inside")), len);
+                let mut copied = vec![0; HALF];
+                to.read(0, &mut copied);
+                assert_eq!(copied[ahead..ahead + len], bytes[..len], "{ahead} {len}");
+                let outside = copied[..ahead].iter().chain(&copied[ahead + len..]);
+                assert!(outside.copied().all(|byte| byte == 0), "{ahead} {len}");
+            }
+        }
+    }
 }
