@@ -53,11 +53,25 @@ struct Scene<'a> {
     plain: Console,
 }
 
+/// Transfers that are compared, at most: a sender's capture sometimes lacks a packet that it sent,
+/// without saying so. What ringway does wrong is wrong every time.
+const ATTEMPTS: usize = 3;
+
 /// TCP both ways, then a transfer that both guests capture.
 ///
 /// # Errors
-/// What did not work, or the first packet that is different.
+/// What did not work, or the first packet that is different, each time.
 pub fn compare(stage: &Stage) -> anyhow::Result<()> {
+    for attempt in 1..ATTEMPTS {
+        match compare_once(stage) {
+            Ok(()) => return Ok(()),
+            Err(why) => stage.note(&format!("attempt {attempt}: {why:#}")),
+        }
+    }
+    compare_once(stage)
+}
+
+fn compare_once(stage: &Stage) -> anyhow::Result<()> {
     let mut scene = Scene::start(stage)?;
     for (name, options) in [("rich to plain", ""), ("plain to rich", "-R")] {
         let report = traffic::tcp(&mut Side::Guest(&mut scene.rich), PLAIN, 1, options)?;
@@ -72,9 +86,10 @@ pub fn compare(stage: &Stage) -> anyhow::Result<()> {
     }
     let pairs = scene.ringway.port("vm0")?.pairs(Way::From);
     ensure!(pairs.len() == 2, "pairs of the first guest: {pairs:?}");
-    scene.verify()?;
+    let verified = scene.verify();
     drop((scene.rich, scene.plain));
-    scene.ringway.finish()
+    scene.ringway.finish()?;
+    verified
 }
 
 impl<'a> Scene<'a> {
