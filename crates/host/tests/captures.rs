@@ -79,6 +79,37 @@ fn header(packet: &[u8], segment_len: usize) -> NetHeader {
     }
 }
 
+/// The sequence number, and the bytes of payload.
+fn sequence(packet: &[u8]) -> (u32, usize) {
+    let (tcp, _) = layout(packet);
+    let bytes = packet[tcp + 4..tcp + 8].try_into().expect("4 bytes");
+    (u32::from_be_bytes(bytes), payload_len(packet))
+}
+
+/// How a received packet differs from whatever was sent with its first byte of payload.
+fn difference(packet: &[u8], sent: &[Vec<u8>]) -> String {
+    let (first, len) = sequence(packet);
+    let payload = &packet[layout(packet).1..][..len];
+    let mut found = String::new();
+    for (number, candidate) in sent.iter().enumerate() {
+        let (from, whole) = sequence(candidate);
+        let offset = first.wrapping_sub(from) as usize;
+        if offset >= whole.max(1) {
+            continue;
+        }
+        let behind = &candidate[layout(candidate).1..][offset..whole];
+        let same = payload.iter().zip(behind).take_while(|(one, other)| one == other).count();
+        found += &format!(
+            "{len} bytes, from byte {offset} of the {whole} of sent {number}, of which {} follow: the \
+             first {same} are the same; headers {:02x?} and {:02x?}; ",
+            behind.len(),
+            &packet[14..layout(packet).1],
+            &candidate[14..layout(candidate).1],
+        );
+    }
+    if found.is_empty() { format!("no packet sent has byte {first} ({len} bytes)") } else { found }
+}
+
 fn compare(directory: &Path, tap: &mut Tap) {
     let sent = read(&directory.join("sent.pcap"));
     let received = read(&directory.join("received.pcap"));
@@ -98,7 +129,9 @@ fn compare(directory: &Path, tap: &mut Tap) {
     }
     for (number, packet) in received.iter().enumerate() {
         let left = expected.get_mut(packet).filter(|left| **left > 0);
-        let left = left.unwrap_or_else(|| panic!("received {number}: nobody sent {packet:02x?}"));
+        let left = left.unwrap_or_else(|| {
+            panic!("received {number} is not what was sent: {}", difference(packet, &sent))
+        });
         *left -= 1;
     }
     assert!(large >= LARGE_MIN, "only {large} packets were segmented");
