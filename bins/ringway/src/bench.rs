@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Arg, Args, Subcommand, ValueEnum};
 use ringway_bench::guest::{self, Pairing};
 use ringway_bench::instructions::{self, Golden};
 use ringway_bench::report::{Report, html, markdown, terminal};
@@ -35,13 +35,17 @@ enum What {
     /// Linux guests on ringway, and on what they would use instead: taps, a bridge, DPDK
     Guest(GuestArgs),
     /// What made virtio-net fast, from 2008 on: each technique switched on in turn
-    History(HistoryArgs),
+    #[command(mut_args(|arg| HISTORY.defaults(arg)))]
+    History(AmountArgs),
     /// Policies of notification (`notify=`) in turns: TCP, pings, and pings beside TCP
-    Pacing(PacingArgs),
+    #[command(mut_args(pacing_defaults))]
+    Pacing(GuestArgs),
     /// Kinds of traffic × schemes of receive buffers, into a receiver with a limit on memory
-    Rxbuf(RxbufArgs),
+    #[command(mut_args(|arg| RXBUF.defaults(arg)))]
+    Rxbuf(AmountArgs),
     /// 2 to 64 ports, 1 to 8 queue pairs: what a packet, a port and being idle cost
-    Scale(ScaleArgs),
+    #[command(mut_args(|arg| SCALE.defaults(arg)))]
+    Scale(AmountArgs),
     /// Instructions per packet, counted by valgrind: does not depend on what else the machine does
     Instructions(InstructionsArgs),
     /// Requests that an address answers per second (internal)
@@ -55,7 +59,7 @@ enum What {
     },
 }
 
-/// `ringway bench guest`
+/// `ringway bench guest` and `ringway bench pacing`
 #[derive(Debug, Args)]
 struct GuestArgs {
     /// How long each number is measured, in whole seconds
@@ -77,28 +81,6 @@ struct GuestArgs {
     output: Output,
 }
 
-/// `ringway bench pacing`
-#[derive(Debug, Args)]
-struct PacingArgs {
-    /// How long each number is measured, in whole seconds
-    #[arg(long, default_value_t = 5)]
-    seconds: u32,
-    /// How often everything is measured
-    #[arg(long, default_value_t = 5)]
-    repeats: usize,
-    /// A first impression: 1 s, once
-    #[arg(long, conflicts_with_all = ["seconds", "repeats"])]
-    quick: bool,
-    /// Who talks with whom
-    #[arg(long, value_delimiter = ',', value_name = "WHO", default_value = "uml,qemu")]
-    pairs: Vec<GuestPair>,
-    /// Measure here and now, without namespaces around it (internal)
-    #[arg(long, hide = true)]
-    here: bool,
-    #[command(flatten)]
-    output: Output,
-}
-
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum GuestPair {
     /// Linux under QEMU, and this machine
@@ -109,53 +91,34 @@ enum GuestPair {
     UmlPair,
 }
 
-/// `ringway bench history`
+/// `ringway bench history`, `ringway bench scale` and `ringway bench rxbuf`
 #[derive(Debug, Args)]
-struct HistoryArgs {
-    /// How long each number is measured
-    #[arg(long, default_value_t = 0.3)]
-    seconds: f64,
-    /// How often everything is measured
-    #[arg(long, default_value_t = 5)]
-    repeats: usize,
-    /// A first impression: 0.1 s, once
-    #[arg(long, conflicts_with_all = ["seconds", "repeats"])]
-    quick: bool,
-    #[command(flatten)]
-    output: Output,
-}
-
-/// `ringway bench scale`
-#[derive(Debug, Args)]
-struct ScaleArgs {
+struct AmountArgs {
     /// How long each number is measured
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
     /// How often everything is measured
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 5)]
     repeats: usize,
-    /// A first impression: 0.2 s, once
+    /// A first impression
     #[arg(long, conflicts_with_all = ["seconds", "repeats"])]
     quick: bool,
     #[command(flatten)]
     output: Output,
 }
 
-/// `ringway bench rxbuf`
-#[derive(Debug, Args)]
-struct RxbufArgs {
-    /// How long each number is measured
-    #[arg(long, default_value_t = 0.5)]
-    seconds: f64,
-    /// How often everything is measured
-    #[arg(long, default_value_t = 5)]
-    repeats: usize,
-    /// A first impression: 0.05 s, once
-    #[arg(long, conflicts_with_all = ["seconds", "repeats"])]
-    quick: bool,
-    #[command(flatten)]
-    output: Output,
+/// How much such a command measures if nothing is said.
+#[derive(Debug)]
+struct Amount {
+    seconds: &'static str,
+    repeats: &'static str,
+    /// With `--quick`, which measures once.
+    quick_seconds: f64,
 }
+
+const HISTORY: Amount = Amount { seconds: "0.3", repeats: "5", quick_seconds: 0.1 };
+const SCALE: Amount = Amount { seconds: "1", repeats: "3", quick_seconds: 0.2 };
+const RXBUF: Amount = Amount { seconds: "0.5", repeats: "5", quick_seconds: 0.05 };
 
 /// `ringway bench instructions`
 #[derive(Debug, Args)]
@@ -241,27 +204,9 @@ pub fn bench(args: BenchArgs) -> anyhow::Result<()> {
             println!("{:.0}", guest::per_second(&address, duration)?);
             Ok(())
         }
-        What::History(args) => {
-            let (seconds, repeats) =
-                if args.quick { (0.1, 1) } else { (args.seconds, args.repeats) };
-            let duration = Duration::try_from_secs_f64(seconds).context("--seconds")?;
-            let options = history::Options { duration, repeats, command: typed() };
-            args.output.show(&history::measure(&options)?)
-        }
-        What::Scale(args) => {
-            let (seconds, repeats) =
-                if args.quick { (0.2, 1) } else { (args.seconds, args.repeats) };
-            let duration = Duration::try_from_secs_f64(seconds).context("--seconds")?;
-            let options = scale::Options { duration, repeats, command: typed() };
-            args.output.show(&scale::measure(&options)?)
-        }
-        What::Rxbuf(args) => {
-            let (seconds, repeats) =
-                if args.quick { (0.05, 1) } else { (args.seconds, args.repeats) };
-            let duration = Duration::try_from_secs_f64(seconds).context("--seconds")?;
-            let options = rxbuf::Options { duration, repeats, command: typed() };
-            args.output.show(&rxbuf::measure(&options)?)
-        }
+        What::History(args) => args.output.show(&history::measure(&args.options(&HISTORY)?)?),
+        What::Scale(args) => args.output.show(&scale::measure(&args.options(&SCALE)?)?),
+        What::Rxbuf(args) => args.output.show(&rxbuf::measure(&args.options(&RXBUF)?)?),
         What::Instructions(args) => args.count(),
     }
 }
@@ -275,12 +220,33 @@ impl GuestArgs {
     }
 }
 
-impl PacingArgs {
-    fn options(&self) -> guest::Options {
-        let (seconds, repeats) = if self.quick { (1, 1) } else { (self.seconds, self.repeats) };
-        let pings = if self.quick { QUICK_PINGS } else { PINGS };
-        let pairings = self.pairs.iter().map(|&pair| pair.into()).collect();
-        guest::Options { seconds, repeats, pings, pairings, command: typed() }
+/// Gives the arguments of `ringway bench pacing` what is usual for it.
+fn pacing_defaults(arg: Arg) -> Arg {
+    match arg.get_id().as_str() {
+        "seconds" => arg.default_value("5"),
+        "pairs" => arg.default_value("uml,qemu"),
+        _ => arg,
+    }
+}
+
+impl Amount {
+    /// Gives its numbers to the arguments of a command.
+    fn defaults(&self, arg: Arg) -> Arg {
+        match arg.get_id().as_str() {
+            "seconds" => arg.default_value(self.seconds),
+            "repeats" => arg.default_value(self.repeats),
+            "quick" => arg.help(format!("A first impression: {} s, once", self.quick_seconds)),
+            _ => arg,
+        }
+    }
+}
+
+impl AmountArgs {
+    fn options(&self, usual: &Amount) -> anyhow::Result<ringway_bench::Options> {
+        let (seconds, repeats) =
+            if self.quick { (usual.quick_seconds, 1) } else { (self.seconds, self.repeats) };
+        let duration = Duration::try_from_secs_f64(seconds).context("--seconds")?;
+        Ok(ringway_bench::Options { duration, repeats, command: typed() })
     }
 }
 

@@ -14,6 +14,7 @@ pub mod history;
 pub mod instructions;
 pub mod machine;
 mod mirror;
+mod options;
 mod process;
 mod programs;
 pub mod progress;
@@ -23,4 +24,5 @@ pub mod rxbuf;
 pub mod scale;
 mod spread;
 
+pub use options::Options;
 pub use spread::{Spread, ratios};

@@ -21,7 +21,7 @@ use crate::machine::{Machine, date, pin, processors};
 use crate::mirror::{Mirror, Options as MirrorOptions};
 use crate::progress::Progress;
 use crate::report::{Cell, Group, Plot, Report, Table};
-use crate::{Spread, ratios};
+use crate::{Options, Spread, ratios};
 
 /// Bytes of memory that the receiver holds at most: what Linux gives a socket by default.
 const HELD_MAX: u64 = 212_992;
@@ -48,17 +48,6 @@ const WORKLOADS: [(&str, &[usize]); 6] = [
         &[64, 570, 64, 64, 570, 64, 1514, 64, 570, 64, 570, 64],
     ),
 ];
-
-/// How much is measured.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// How long each number is measured.
-    pub duration: Duration,
-    /// How often everything is measured.
-    pub repeats: usize,
-    /// The command line, for the report.
-    pub command: String,
-}
 
 /// One measurement.
 #[derive(Debug, Clone, Copy, Default)]

@@ -17,26 +17,14 @@ mod sides;
 mod technique;
 mod wake;
 
-use std::time::Duration;
+use anyhow::Context;
 
-use anyhow::{Context, ensure};
-
+use crate::Options;
 use crate::machine::{Machine, date, processors};
 use crate::progress::Progress;
 use crate::report::Report;
 use results::Results;
 use technique::ROWS;
-
-/// How much is measured.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// How long each number is measured.
-    pub duration: Duration,
-    /// How often everything is measured.
-    pub repeats: usize,
-    /// The command line, for the report.
-    pub command: String,
-}
 
 /// What is measured of each row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,8 +52,7 @@ const WHATS: [What; 5] = [What::Out, What::Back, What::BackShort, What::PingOut,
 /// # Errors
 /// The options make no sense, or nothing moves.
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
-    ensure!(options.repeats > 0, "nothing to measure");
-    ensure!(options.duration >= Duration::from_millis(10), "at least 10 ms for each number");
+    options.check_woken()?;
     let mut results = Results::new(Machine::look(), date()?, options.repeats);
     let processors = match processors()[..] {
         [one, other, ..] => [one, other],
@@ -92,6 +79,8 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -2,10 +2,10 @@
 
 use super::run::Found;
 use super::technique::ROWS;
-use super::{Options, WHATS, What};
+use super::{WHATS, What};
 use crate::machine::Machine;
 use crate::report::{Cell, Group, Plot, Report, Table};
-use crate::{Spread, ratios};
+use crate::{Options, Spread, ratios};
 
 /// By row, kind and repeat.
 #[derive(Debug)]

@@ -16,6 +16,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use ringway_testkit::{BINARY_VARIABLE, RingwayProcess};
 
+use crate::Options;
 use crate::machine::{Machine, date};
 use crate::progress::Progress;
 use crate::report::Report;
@@ -28,17 +29,6 @@ const PORTS: [usize; 6] = [2, 4, 8, 16, 32, 64];
 
 /// Queue pairs of each of two ports.
 const QUEUE_PAIRS: [usize; 4] = [1, 2, 4, 8];
-
-/// How much is measured.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// How long each number is measured.
-    pub duration: Duration,
-    /// How often everything is measured.
-    pub repeats: usize,
-    /// The command line, for the report.
-    pub command: String,
-}
 
 /// One row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,8 +58,7 @@ struct Found {
 /// # Errors
 /// The options make no sense, the daemon does not come up, or nothing arrives.
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
-    ensure!(options.repeats > 0, "nothing to measure");
-    ensure!(options.duration >= Duration::from_millis(10), "at least 10 ms for each number");
+    options.check_woken()?;
     let mut results = Results::new(Machine::look(), date()?);
     let sizes = sizes();
     let mut progress = Progress::start(sizes.len() * options.repeats);

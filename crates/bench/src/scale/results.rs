@@ -1,9 +1,9 @@
 //! One table: a row for each size.
 
-use super::{Found, Options, Size};
-use crate::Spread;
+use super::{Found, Size};
 use crate::machine::Machine;
 use crate::report::{Cell, Group, Plot, Report, Table};
+use crate::{Options, Spread};
 
 /// Columns: name, value, digits.
 type Column = (&'static str, fn(&Found) -> f64, usize);
