@@ -78,6 +78,13 @@ impl InFlight {
         self.published.wrapping_sub(self.returned)
     }
 
+    /// So many buffers, or as many as the device can return, but at least one.
+    #[inline]
+    pub fn can_come(&self, buffers: u16) -> u16 {
+        let published = u16::try_from(self.published()).unwrap_or(u16::MAX);
+        buffers.clamp(1, published.max(1))
+    }
+
     /// Whether a used entry was accepted and not all of its buffers have been returned.
     #[inline]
     pub fn is_in_batch(&self) -> bool {

@@ -17,10 +17,11 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// In a queue of `size` entries, of which that many are free.
     pub fn of(
         readable: &[(u64, u32)],
         writable: &[(u64, u32)],
-        size: u16,
+        (size, free): (u16, u16),
         options: QueueOptions,
     ) -> Result<Self, QueueFull> {
         let elements = readable.len() + writable.len();
@@ -28,8 +29,12 @@ impl Plan {
         assert!(is_filled(readable) && is_filled(writable), "an empty element");
         let count = u16::try_from(elements).ok().filter(|&count| count <= size).ok_or(QueueFull)?;
         let indirect = options.indirect && (2..=INDIRECT_ELEMENTS_MAX).contains(&elements);
+        let descriptors = if indirect { 1 } else { count };
+        if descriptors > free {
+            return Err(QueueFull);
+        }
         let writable = writable.iter().fold(0u32, |sum, &(_, len)| sum.saturating_add(len));
-        Ok(Self { descriptors: if indirect { 1 } else { count }, indirect, writable })
+        Ok(Self { descriptors, indirect, writable })
     }
 }
 

@@ -57,10 +57,7 @@ impl PackedDriver {
         writable: &[(u64, u32)],
         id: BufferId,
     ) -> Result<(), QueueFull> {
-        let plan = Plan::of(readable, writable, self.size, self.options)?;
-        if plan.descriptors > self.free {
-            return Err(QueueFull);
-        }
+        let plan = Plan::of(readable, writable, (self.size, self.free), self.options)?;
         self.in_flight.add(id, plan.descriptors, (0, 0), plan.writable);
         match plan.indirect {
             true => self.stage_table(readable, writable, id),
@@ -222,10 +219,7 @@ impl DriverQueue for PackedDriver {
                 return false;
             }
             Arm::Next => 1,
-            Arm::After(buffers) => {
-                let can_come = u16::try_from(self.in_flight.published()).unwrap_or(u16::MAX);
-                buffers.clamp(1, can_come.max(1))
-            }
+            Arm::After(buffers) => self.in_flight.can_come(buffers),
         };
         let word = match self.options.event_idx {
             false => event_word(ENABLE, 0),

@@ -79,10 +79,7 @@ impl SplitDriver {
         writable: &[(u64, u32)],
         id: BufferId,
     ) -> Result<(), QueueFull> {
-        let plan = Plan::of(readable, writable, self.size, self.options)?;
-        if plan.descriptors > self.free {
-            return Err(QueueFull);
-        }
+        let plan = Plan::of(readable, writable, (self.size, self.free), self.options)?;
         let chain = match plan.indirect {
             true => self.write_table(readable, writable, id),
             false => self.write_chain(readable, writable),
@@ -313,10 +310,7 @@ impl DriverQueue for SplitDriver {
                 return false;
             }
             Arm::Next => 1,
-            Arm::After(buffers) => {
-                let can_come = u16::try_from(self.in_flight.published()).unwrap_or(u16::MAX);
-                buffers.clamp(1, can_come.max(1))
-            }
+            Arm::After(buffers) => self.in_flight.can_come(buffers),
         };
         match self.options.event_idx {
             false => driver.store_u16(FLAGS, 0),
