@@ -1,5 +1,6 @@
 //! controlq: every command is answered, because a guest that gets no answer waits for ever.
 
+use crate::ring;
 use ringway_net::{Ack, Answer, CONTROL_LEN_MAX, ControlState, Negotiated, answer};
 use ringway_virtq::{Areas, Arm, Broken, DeviceQueue, Elements, Regions, Why};
 
@@ -74,11 +75,7 @@ impl<Q: DeviceQueue> ControlQueue<Q> {
     pub fn rebind(&mut self, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
         self.regions = regions.clone();
         let bound = self.queue.rebind(areas, regions);
-        match bound {
-            Err(Broken(why)) => self.broken = Some(why),
-            Ok(()) if self.broken == Some(Why::BadArea) => self.broken = None,
-            Ok(()) => {}
-        }
+        self.broken = ring::broken_after(bound, self.broken);
         bound
     }
 

@@ -4,6 +4,7 @@
 //! gives the buffer back as used; `flush` makes everything given back visible at once. A packet
 //! whose content makes no sense is dropped and counted; a ring that breaks the rules stops.
 
+use crate::ring;
 use ringway_net::{
     Counters, DropReason, HEADER_LEN, HEADER_LEN_HASH, Negotiated, NetHeader, PACKET_LEN_MAX,
     Packet,
@@ -67,18 +68,12 @@ impl<Q: DeviceQueue> FromGuest<Q> {
     pub fn publish(&mut self) -> u32 {
         let staged = std::mem::take(&mut self.staged);
         self.wasted = 0;
-        if self.is_ring_lost() {
-            return 0;
-        }
-        if staged > 0 {
-            self.queue.publish();
-        }
-        staged
+        ring::publish(&mut self.queue, self.broken, staged)
     }
 
     /// Whether the guest wants a call about what was published since the last time asked.
     pub fn must_call(&mut self) -> bool {
-        !self.is_ring_lost() && self.queue.must_call()
+        !ring::is_lost(self.broken) && self.queue.must_call()
     }
 
     /// Tells the guest when to kick; `true`: packets are already there, look again.
@@ -96,11 +91,6 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         &mut self.queue
     }
 
-    /// The ring is not in the memory that there is: the one it was in may be unmapped.
-    fn is_ring_lost(&self) -> bool {
-        self.broken == Some(Why::BadArea)
-    }
-
     /// The ring, or the memory that it is in, is somewhere else: it stops if it is not there, and
     /// goes on if that was all that was wrong.
     ///
@@ -111,11 +101,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         self.lent = None;
         self.regions = regions.clone();
         let bound = self.queue.rebind(areas, regions);
-        match bound {
-            Err(Broken(why)) => self.broken = Some(why),
-            Ok(()) if self.broken == Some(Why::BadArea) => self.broken = None,
-            Ok(()) => {}
-        }
+        self.broken = ring::broken_after(bound, self.broken);
         bound
     }
 

@@ -8,6 +8,7 @@ mod control;
 mod copy;
 mod from_guest;
 mod port;
+mod ring;
 mod to_guest;
 mod window;
 

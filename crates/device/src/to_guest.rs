@@ -6,6 +6,7 @@
 //! half. What was peeked and not needed simply stays in the window for the next packet.
 
 use crate::copy::{copy, write};
+use crate::ring;
 use crate::window::{Buffer, Window};
 use ringway_net::{Counters, DropReason, Negotiated, NetHeader};
 use ringway_net::{
@@ -115,18 +116,12 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     /// Publishes what was committed, and says how many packets that are.
     pub fn publish(&mut self) -> u32 {
         let staged = std::mem::take(&mut self.staged);
-        if self.is_ring_lost() {
-            return 0;
-        }
-        if staged > 0 {
-            self.queue.publish();
-        }
-        staged
+        ring::publish(&mut self.queue, self.broken, staged)
     }
 
     /// Whether the guest wants a call about what was published since the last time asked.
     pub fn must_call(&mut self) -> bool {
-        !self.is_ring_lost() && self.queue.must_call()
+        !ring::is_lost(self.broken) && self.queue.must_call()
     }
 
     /// Tells the guest when to kick after posting buffers; `true`: new ones are already there.
@@ -172,11 +167,6 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         &mut self.queue
     }
 
-    /// The ring is not in the memory that there is: the one it was in may be unmapped.
-    fn is_ring_lost(&self) -> bool {
-        self.broken == Some(Why::BadArea)
-    }
-
     /// The ring, or the memory that it is in, is somewhere else: it stops if it is not there, and
     /// goes on if that was all that was wrong.
     ///
@@ -186,11 +176,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         self.window.clear();
         self.regions = regions.clone();
         let bound = self.queue.rebind(areas, regions);
-        match bound {
-            Err(Broken(why)) => self.set_broken(why),
-            Ok(()) if self.broken == Some(Why::BadArea) => self.broken = None,
-            Ok(()) => {}
-        }
+        self.broken = ring::broken_after(bound, self.broken);
         bound
     }
 
