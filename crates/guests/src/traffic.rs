@@ -125,7 +125,8 @@ pub fn flood(side: &mut Side<'_>, address: &str, packets: u32) -> anyhow::Result
     side.must(&format!("ping -c 1 -W 10 {address}"))?;
     let text = side.must(&format!("ping -f -q -c {packets} {address}"))?;
     ensure!(text.contains(&format!(" {packets} received")), "pings were lost:\n{text}");
-    mean_ms(&text).with_context(|| format!("ping: {text}"))
+    let [_, mean_ms, ..] = round_trips_ms(&text).with_context(|| format!("ping: {text}"))?;
+    Ok(mean_ms)
 }
 
 /// Sends full packets of this MTU that nobody may cut into pieces.
@@ -181,11 +182,13 @@ fn udp(side: &mut Side<'_>, address: &str) -> anyhow::Result<Report> {
     }
 }
 
-/// The mean in `rtt min/avg/max/mdev = 0.1/0.2/0.3/0.0 ms`.
-fn mean_ms(text: &str) -> anyhow::Result<f64> {
-    let figures = text.lines().find_map(|line| line.trim().strip_prefix("rtt "));
-    let figures = figures.and_then(|line| line.split_once("= ")).context("no round trips")?.1;
-    Ok(figures.split('/').nth(1).context("no mean")?.parse()?)
+/// Shortest, mean, longest and standard deviation, in ms, of what ping printed at its end:
+/// `rtt min/avg/max/mdev = 0.1/0.2/0.3/0.0 ms`.
+pub fn round_trips_ms(text: &str) -> Option<[f64; 4]> {
+    let line = text.lines().find_map(|line| line.trim().strip_prefix("rtt "))?;
+    let (_, times) = line.split_once("= ")?;
+    let mut times = times.split(['/', ' ']).map(|time| time.parse().ok());
+    Some([times.next()??, times.next()??, times.next()??, times.next()??])
 }
 
 #[cfg(test)]
@@ -193,11 +196,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_round_trip_is_read() {
+    fn round_trips_are_read_from_ping() {
         let text = "10 packets transmitted, 10 received, 0% packet loss, time 9ms\n\
                     rtt min/avg/max/mdev = 0.050/0.126/0.300/0.010 ms, ipg/ewma 0.1/0.1 ms\n";
-        assert_eq!(mean_ms(text).ok(), Some(0.126));
-        assert!(mean_ms("10 packets transmitted, 0 received").is_err());
+        assert_eq!(round_trips_ms(text), Some([0.05, 0.126, 0.3, 0.01]));
+        assert_eq!(round_trips_ms("10 packets transmitted, 0 received"), None);
     }
 
     #[test]

@@ -152,7 +152,7 @@ fn udp(rig: &mut Rig, options: &Options) -> anyhow::Result<f64> {
 fn flood(rig: &mut Rig, options: &Options, found: &mut Found) -> anyhow::Result<()> {
     let (address, pings) = (rig.address(), options.pings);
     let (_, text) = rig.side().run(&format!("ping -f -q -w 20 -c {pings} {address}"))?;
-    let times = round_trips(&text).with_context(|| format!("ping: {text}"))?;
+    let times = traffic::round_trips_ms(&text).with_context(|| format!("ping: {text}"))?;
     let figures = [Figure::PingMin, Figure::PingMean, Figure::PingMax, Figure::PingDeviation];
     for (figure, time) in figures.into_iter().zip(times) {
         found.set(figure, time);
@@ -160,25 +160,9 @@ fn flood(rig: &mut Rig, options: &Options, found: &mut Found) -> anyhow::Result<
     Ok(())
 }
 
-/// Shortest, mean, longest and standard deviation, in ms.
-fn round_trips(text: &str) -> Option<[f64; 4]> {
-    let line = text.lines().find_map(|line| line.trim().strip_prefix("rtt "))?;
-    let (_, times) = line.split_once("= ")?;
-    let mut times = times.split(['/', ' ']).map(|time| time.parse().ok());
-    Some([times.next()??, times.next()??, times.next()??, times.next()??])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn round_trips_are_read_from_ping() {
-        let text = "10 packets transmitted, 10 received, 0% packet loss, time 9ms\n\
-                    rtt min/avg/max/mdev = 0.050/0.126/0.300/0.010 ms, ipg/ewma 0.1/0.1 ms\n";
-        assert_eq!(round_trips(text), Some([0.05, 0.126, 0.3, 0.01]));
-        assert_eq!(round_trips("10 packets transmitted, 0 received"), None);
-    }
 
     #[test]
     fn figures_have_a_place_each() {
