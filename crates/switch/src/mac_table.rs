@@ -103,6 +103,14 @@ impl Place {
 pub(crate) struct MacTable {
     buckets: Box<[Bucket]>,
     seed: [u64; 2],
+    /// Only for those who change the table.
+    ownership: Ownership,
+}
+
+/// Who may change the table, and who owns how much of it. Changes write here, so it has cache lines
+/// of its own: every lookup reads the seed.
+#[repr(align(64))]
+struct Ownership {
     /// Entries each port may have now.
     share: AtomicU16,
     /// Somebody changes the table.
@@ -121,11 +129,13 @@ impl MacTable {
         Self {
             buckets: (0..BUCKETS).map(|_| Bucket::new()).collect(),
             seed: [mix(seed), mix(mix(seed)) | 1],
-            share: AtomicU16::new(share(1)),
-            is_changing: AtomicBool::new(false),
-            hand: AtomicUsize::new(0),
-            members: [const { AtomicU16::new(0) }; PORTS_MAX],
-            owned: [const { AtomicU16::new(0) }; PORTS_MAX],
+            ownership: Ownership {
+                share: AtomicU16::new(share(1)),
+                is_changing: AtomicBool::new(false),
+                hand: AtomicUsize::new(0),
+                members: [const { AtomicU16::new(0) }; PORTS_MAX],
+                owned: [const { AtomicU16::new(0) }; PORTS_MAX],
+            },
         }
     }
 
@@ -133,21 +143,21 @@ impl MacTable {
     /// than the new share loses the rest.
     pub fn join(&self, port: PortId) {
         let change = self.change();
-        self.members[port.index()].fetch_add(1, Relaxed);
+        self.ownership.members[port.index()].fetch_add(1, Relaxed);
         change.divide();
     }
 
     /// One switch less has `port`, and everything on it is forgotten. Walks the whole table.
     pub fn leave(&self, port: PortId) {
         let change = self.change();
-        self.members[port.index()].fetch_sub(1, Relaxed);
+        self.ownership.members[port.index()].fetch_sub(1, Relaxed);
         change.remove_if(|value| value.port() == port);
         change.divide();
     }
 
     /// Entries that `port` has learned, expired ones included.
     pub fn owned_by(&self, port: PortId) -> usize {
-        usize::from(self.owned[port.index()].load(Relaxed))
+        usize::from(self.ownership.owned[port.index()].load(Relaxed))
     }
 
     /// The port of `address`, if it was seen not too long before `now`.
@@ -261,7 +271,7 @@ impl MacTable {
     /// The right to change the table, unless somebody else has it.
     fn try_change(&self) -> Option<Change<'_>> {
         // PAIRS WITH: mac_table/change.rs::drop; a change starts from what the one before it has written.
-        let taken = self.is_changing.compare_exchange(false, true, Acquire, Relaxed);
+        let taken = self.ownership.is_changing.compare_exchange(false, true, Acquire, Relaxed);
         taken.is_ok().then(|| Change { table: self })
     }
 

@@ -14,20 +14,21 @@ pub(super) struct Change<'a> {
 impl Drop for Change<'_> {
     fn drop(&mut self) {
         // PAIRS WITH: mac_table.rs::try_change
-        self.table.is_changing.store(false, Release);
+        self.table.ownership.is_changing.store(false, Release);
     }
 }
 
 impl Change<'_> {
     pub fn divide(&self) {
-        let members = &self.table.members;
+        let members = &self.table.ownership.members;
         let ports = members.iter().filter(|count| count.load(Relaxed) > 0).count();
         let share = share(ports);
-        self.table.share.store(share, Relaxed);
-        if self.table.owned.iter().all(|owned| owned.load(Relaxed) <= share) {
+        self.table.ownership.share.store(share, Relaxed);
+        if self.table.ownership.owned.iter().all(|owned| owned.load(Relaxed) <= share) {
             return;
         }
-        let is_too_rich = |port: PortId| self.table.owned[port.index()].load(Relaxed) > share;
+        let is_too_rich =
+            |port: PortId| self.table.ownership.owned[port.index()].load(Relaxed) > share;
         self.remove_if(|value| !value.is_fixed() && is_too_rich(value.port()));
     }
 
@@ -103,13 +104,13 @@ impl Change<'_> {
     /// is any, else the next one in a bounded walk on through the table.
     pub fn may_own_one_more(&self, port: PortId, at_bucket: usize) -> bool {
         let table = self.table;
-        if table.owned[port.index()].load(Relaxed) < table.share.load(Relaxed) {
+        if table.ownership.owned[port.index()].load(Relaxed) < table.ownership.share.load(Relaxed) {
             return true;
         }
-        let hand = table.hand.load(Relaxed);
+        let hand = table.ownership.hand.load(Relaxed);
         let walk = (0..SWEEP_BUCKETS_MAX).map(|step| (hand + step) % BUCKETS);
         for (steps, at_bucket) in core::iter::once(at_bucket).chain(walk).enumerate() {
-            table.hand.store((hand + steps) % BUCKETS, Relaxed);
+            table.ownership.hand.store((hand + steps) % BUCKETS, Relaxed);
             if let Some(at) = self.oldest_of(at_bucket, |value| value.port() == port) {
                 self.remove(at_bucket, at);
                 return true;
@@ -137,12 +138,12 @@ impl Change<'_> {
     }
 
     pub fn own(&self, port: PortId) {
-        self.table.owned[port.index()].fetch_add(1, Relaxed);
+        self.table.ownership.owned[port.index()].fetch_add(1, Relaxed);
     }
 
     pub fn disown(&self, value: Value) {
         if !value.is_fixed() {
-            self.table.owned[value.port().index()].fetch_sub(1, Relaxed);
+            self.table.ownership.owned[value.port().index()].fetch_sub(1, Relaxed);
         }
     }
 }
