@@ -4,7 +4,7 @@
 
 use alloc::boxed::Box;
 
-use ringway_virtq::{BufferId, PREFETCH_AHEAD, SharedSlice};
+use ringway_virtq::{BufferId, SharedSlice, prefetch_distance};
 
 use crate::{Arena, ArenaFull, Part};
 
@@ -79,7 +79,7 @@ impl Pool {
     /// Asks for the memory of a slot that will be taken soon.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        let ahead = self.place(PREFETCH_AHEAD.min(self.count - 1));
+        let ahead = self.place(prefetch_distance(self.first).min(self.count - 1));
         self.memory(BufferId(self.free[usize::from(ahead)])).prefetch_to_write();
     }
 

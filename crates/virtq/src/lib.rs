@@ -85,8 +85,8 @@ pub use chain::{ELEMENTS_MAX, Elements};
 pub use error::{Broken, QueueFull, Why};
 pub use packed::{PackedDevice, PackedDriver};
 pub use queue::{
-    Areas, Arm, BufferId, Cursor, DeviceQueue, DriverQueue, Format, Head, PREFETCH_AHEAD, Position,
-    QueueOptions, QueueSetup, SIZE_MAX, Used,
+    Areas, Arm, BufferId, Cursor, DeviceQueue, DriverQueue, Format, Head, Position, QueueOptions,
+    QueueSetup, SIZE_MAX, Used, prefetch_distance,
 };
 pub use regions::{REGIONS_MAX, Region, RegionError, Regions};
 #[cfg(loom)]

@@ -10,9 +10,10 @@ use crate::chain::IndirectTable;
 use crate::desc::{Descriptor, INDIRECT, NEXT, PACKED_ID, PACKED_LEN, WRITE, offset};
 use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
 use crate::packed::{event_word, is_available, store_flags, used_flags};
+use crate::queue::prefetch_distance;
 use crate::{
-    Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Format, Head, PREFETCH_AHEAD, Position,
-    QueueOptions, QueueSetup, Regions, SIZE_MAX, SharedSlice, Why,
+    Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Format, Head, Position, QueueOptions,
+    QueueSetup, Regions, SIZE_MAX, SharedSlice, Why,
 };
 
 /// A packed virtqueue, seen from the device.
@@ -165,7 +166,7 @@ impl DeviceQueue for PackedDevice {
     #[inline(always)]
     fn ahead(&self, at: Cursor, regions: &Regions) -> Option<SharedSlice> {
         let here = RingOffset { at: at.at, wrap: at.wrap };
-        let soon = here.advanced(PREFETCH_AHEAD.min(self.size), self.size);
+        let soon = here.advanced(prefetch_distance(at.at).min(self.size), self.size);
         let descriptor = Descriptor::load(self.parts.descriptor, soon.at);
         regions.slice(descriptor.address, descriptor.len)
     }

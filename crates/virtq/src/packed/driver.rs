@@ -11,9 +11,9 @@ use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
 use crate::flight::{Flying, InFlight};
 use crate::packed::{available_flags, event_word, is_used, store_flags};
 use crate::plan::{Plan, is_filled};
+use crate::queue::prefetch_distance;
 use crate::{
-    Areas, Arm, Broken, BufferId, DriverQueue, Format, PREFETCH_AHEAD, QueueFull, QueueOptions,
-    SharedSlice, Used,
+    Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, SharedSlice, Used,
 };
 
 /// A packed virtqueue, seen from the driver.
@@ -207,7 +207,7 @@ impl DriverQueue for PackedDriver {
 
     #[inline(always)]
     fn used_ahead(&self) -> Option<BufferId> {
-        let soon = self.used.advanced(PREFETCH_AHEAD.min(self.size), self.size);
+        let soon = self.used.advanced(prefetch_distance(self.used.at).min(self.size), self.size);
         Some(BufferId(self.memory.bound.descriptor.load_u16(offset(soon.at) + PACKED_ID)))
     }
 

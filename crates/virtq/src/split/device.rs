@@ -8,13 +8,14 @@ use crate::areas::Bound;
 use crate::chain::IndirectTable;
 use crate::desc::{Descriptor, INDIRECT, NEXT};
 use crate::event;
+use crate::queue::prefetch_distance;
 use crate::split::{
     FAR, FLAGS, INDEX, NO_NOTIFICATION, available_entry, available_event, used_entry, used_event,
 };
 use crate::written::Written;
 use crate::{
-    Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Format, Head, PREFETCH_AHEAD, Position,
-    QueueOptions, QueueSetup, Regions, SIZE_MAX, SharedSlice, Why,
+    Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Format, Head, Position, QueueOptions,
+    QueueSetup, Regions, SIZE_MAX, SharedSlice, Why,
 };
 
 /// No used entry is this one: what is in a driver's memory at the start is not known.
@@ -174,7 +175,7 @@ impl DeviceQueue for SplitDevice {
 
     #[inline(always)]
     fn ahead(&self, at: Cursor, regions: &Regions) -> Option<SharedSlice> {
-        let soon = at.at.wrapping_add(PREFETCH_AHEAD);
+        let soon = at.at.wrapping_add(prefetch_distance(at.at));
         if !self.is_seen(soon) {
             return None;
         }

@@ -13,13 +13,14 @@ use crate::desc::{Descriptor, INDIRECT, NEXT, WRITE};
 use crate::event;
 use crate::flight::{Flying, InFlight};
 use crate::plan::{Plan, is_filled};
+use crate::queue::prefetch_distance;
 use crate::split::{
     FAR, FLAGS, INDEX, NO_NOTIFICATION, available_entry, available_event, used_entry, used_event,
 };
 use crate::written::Written;
 use crate::{
-    Areas, Arm, Broken, BufferId, DriverQueue, Format, PREFETCH_AHEAD, QueueFull, QueueOptions,
-    SharedSlice, Used, Why,
+    Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, SharedSlice, Used,
+    Why,
 };
 
 /// What is known of one descriptor.
@@ -288,11 +289,12 @@ impl DriverQueue for SplitDriver {
 
     #[inline(always)]
     fn used_ahead(&self) -> Option<BufferId> {
-        let soon = self.used.wrapping_add(PREFETCH_AHEAD);
+        let distance = prefetch_distance(self.used);
         // No more than one lap lies between the two.
-        if self.seen.wrapping_sub(self.used) <= PREFETCH_AHEAD {
+        if self.seen.wrapping_sub(self.used) <= distance {
             return None;
         }
+        let soon = self.used.wrapping_add(distance);
         let head = self.memory.bound.device.load_u32(used_entry(soon, self.size));
         let place = self.places.get(usize::try_from(head).ok()?)?;
         Some(BufferId(place.id))
