@@ -25,8 +25,6 @@ pub enum Interest {
     Writable,
     /// Either.
     Both,
-    /// Nothing but errors and hang-ups.
-    Nothing,
 }
 
 /// One wake-up.
@@ -131,7 +129,6 @@ impl Interest {
             Self::Readable => epoll::EventFlags::IN | epoll::EventFlags::RDHUP,
             Self::Writable => epoll::EventFlags::OUT,
             Self::Both => epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP,
-            Self::Nothing => epoll::EventFlags::empty(),
         }
     }
 }

@@ -6,7 +6,7 @@
 //! Limits: a tap that was passed has one queue.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use ringway_net::HEADER_LEN;
 use rustix::fs::{Mode, OFlags};
@@ -160,21 +160,12 @@ impl Tap {
         Ok(Self::new(fd, name, Some(interfaces)))
     }
 
-    /// Takes over a tap that somebody else opened and passed. It is made non-blocking; name,
-    /// MTU and link stay as they are.
+    /// Takes over a tap that somebody else opened and passed: a copy of the fd of that number,
+    /// which this process was started with. The original stays open until the process ends. It is
+    /// made non-blocking; name, MTU and link stay as they are.
     ///
     /// # Errors
-    /// It is not a tap, or one without `IFF_VNET_HDR`; see [`TapError`].
-    pub fn from_fd(fd: OwnedFd) -> Result<Self, TapError> {
-        let number = format!("fd {}", fd.as_raw_fd());
-        Self::from_passed(fd, number)
-    }
-
-    /// As [`from_fd`](Self::from_fd), with a copy of the fd of that number, which this process was
-    /// started with. The original stays open until the process ends.
-    ///
-    /// # Errors
-    /// No such fd is open, or as [`from_fd`](Self::from_fd).
+    /// No such fd is open, it is not a tap, or one without `IFF_VNET_HDR`; see [`TapError`].
     pub fn from_raw_fd_number(number: RawFd) -> Result<Self, TapError> {
         let name = format!("fd {number}");
         match ioctl::duplicate(number) {

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use common::wire::{IPV4, QUIET, TCP_HEADERS_LEN, Wire, frame, interface_index, tcp_frame};
 use common::{gathered, in_namespace, pieces, shared, wait_readable, wire};
@@ -423,7 +423,9 @@ fn a_passed_tap_works_and_anything_else_is_refused() {
         assert_eq!(gathered(tap.peek().expect("a packet").payload), frame(99, 1));
         drop((tap, passed));
 
-        let failure = |fd| Tap::from_fd(fd).expect_err("not a good tap").to_string();
+        let failure = |fd: OwnedFd| {
+            Tap::from_raw_fd_number(fd.as_raw_fd()).expect_err("not a good tap").to_string()
+        };
         let plain = wire::raw_tap("plain0", libc::IFF_TAP | libc::IFF_NO_PI);
         assert!(failure(plain).starts_with("plain0: packets have no virtio-net header"));
         let tun = wire::raw_tap("tun0", libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR);
@@ -442,7 +444,7 @@ fn a_passed_tap_of_another_network_does_not_take_over_a_namesakes_mtu() {
         // SAFETY: as in `in_namespace`.
         assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
         let _namesake = try_open("tap0", Some(1400)).expect("another tap");
-        let tap = Tap::from_fd(passed).expect("a tap");
+        let tap = Tap::from_raw_fd_number(passed.as_raw_fd()).expect("a tap");
         assert_eq!((tap.name(), tap.mtu()), ("tap0", None));
         assert_eq!(tap.packet_len_max(), PACKET_LEN_MAX);
     });

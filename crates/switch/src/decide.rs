@@ -103,7 +103,7 @@ impl Switch {
         let vlan = policy.vlan.admit(frame).ok_or(DropReason::Vlan)?;
         guard::check(policy, frame)?;
         self.now = Tick::of_ms(now_ns / NS_PER_MS);
-        if self.note_source(from, vlan, frame.source) == Learned::Fixed {
+        if self.shared.macs.learn(from, vlan, frame.source, self.now) == Learned::Fixed {
             return Err(DropReason::SpoofedMac);
         }
         let (tci, has_more_tags) = (frame.tci, frame.has_more_tags);

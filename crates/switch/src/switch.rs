@@ -56,8 +56,6 @@ pub struct Switch {
     pub(crate) now: Tick,
     pub(crate) uplinks: PortSet,
     pub(crate) rules: Box<[Rules]>,
-    /// Stations that have moved to each port.
-    moves: Box<[u64]>,
 }
 
 /// A policy, and what follows from it for one packet.
@@ -87,7 +85,6 @@ impl Switch {
             now: Tick::default(),
             uplinks: PortSet::default(),
             rules: alloc::vec![Rules::default(); PORTS_MAX].into_boxed_slice(),
-            moves: alloc::vec![0; PORTS_MAX].into_boxed_slice(),
         }
     }
 
@@ -207,11 +204,6 @@ impl Switch {
         if self.ports.contains(port) { self.shared.macs.owned_by(port) } else { 0 }
     }
 
-    /// How many stations this switch has seen move to `port` from another one.
-    pub fn moves_to(&self, port: PortId) -> u64 {
-        self.moves.get(port.index()).copied().unwrap_or(0)
-    }
-
     /// The short way, for packets that no policy has a say in: learns the source, and looks the
     /// destination up. `None`: ask [`decide`](Self::decide).
     ///
@@ -252,21 +244,7 @@ impl Switch {
     pub fn learn(&mut self, from: PortId, source: MacAddress, now_ms: u64) -> Learned {
         assert!(self.ports.contains(from), "learn from port {from}, which was not added");
         self.now = Tick::of_ms(now_ms);
-        self.note_source(from, VlanId::NONE, source)
-    }
-
-    #[inline]
-    pub(crate) fn note_source(
-        &mut self,
-        from: PortId,
-        vlan: VlanId,
-        source: MacAddress,
-    ) -> Learned {
-        let learned = self.shared.macs.learn(from, vlan, source, self.now);
-        if learned == Learned::Moved {
-            self.moves[from.index()] += 1;
-        }
-        learned
+        self.shared.macs.learn(from, VlanId::NONE, source, self.now)
     }
 
     /// Where a packet without a VLAN that came in on port `from` goes, policies aside. Group

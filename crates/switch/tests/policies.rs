@@ -257,17 +257,6 @@ fn a_rate_to_the_guest_counts_what_is_delivered() {
 }
 
 #[test]
-fn stations_that_move_are_counted() {
-    let mut bench = Bench::new(&[policy(), policy(), policy()]);
-    bench.send(0, &plain(BROADCAST, mac(1))).unwrap();
-    bench.send(1, &plain(BROADCAST, mac(1))).unwrap();
-    bench.send(1, &plain(BROADCAST, mac(1))).unwrap();
-    let moves: Vec<u64> = (0..3).map(|port| bench.switch.moves_to(PortId(port))).collect();
-    assert_eq!(moves, [0, 1, 0]);
-    assert_eq!(bench.reached(2, &plain(mac(1), mac(3))), [1]);
-}
-
-#[test]
 fn nothing_goes_back_where_it_came_from() {
     let mut bench = Bench::new(&[access(1), access(1)]);
     bench.send(0, &plain(BROADCAST, mac(1))).unwrap();

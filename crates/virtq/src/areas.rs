@@ -167,15 +167,3 @@ impl DriverMemory {
         (table.expect("one table for each id"), self.indirect_address + u64::from(offset))
     }
 }
-
-/// Where a device that lost its state continues: the used index of a split ring, as it is in
-/// memory. `None`: the device area is not in memory or not aligned.
-///
-/// Everything that was available beyond it and is not used yet must be read again.
-pub fn split_used_index(areas: &Areas, size: u16, regions: &Regions) -> Option<u16> {
-    if size > SIZE_MAX {
-        return None;
-    }
-    let bound = Bound::translate(Format::Split, size, areas, regions).ok()?;
-    Some(bound.device.load_u16(crate::split::INDEX))
-}

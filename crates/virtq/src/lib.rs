@@ -80,7 +80,7 @@ mod shared;
 mod split;
 mod written;
 
-pub use areas::{AreaSizes, INDIRECT_ELEMENTS_MAX, Layout, split_used_index};
+pub use areas::{AreaSizes, INDIRECT_ELEMENTS_MAX, Layout};
 pub use chain::{ELEMENTS_MAX, Elements};
 pub use error::{Broken, QueueFull, Why};
 pub use packed::{PackedDevice, PackedDriver};

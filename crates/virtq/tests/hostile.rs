@@ -12,7 +12,7 @@ use common::{Memory, Rng, Seed};
 use ringway_virtq::{
     AreaSizes, Areas, Arm, Broken, BufferId, DeviceQueue, DriverQueue, ELEMENTS_MAX, Elements,
     Format, Layout, PackedDevice, PackedDriver, Position, QueueOptions, QueueSetup, Region,
-    Regions, SharedSlice, SplitDevice, SplitDriver, Why, split_used_index,
+    Regions, SharedSlice, SplitDevice, SplitDriver, Why,
 };
 
 const ROUNDS: u32 = 6000;
@@ -216,9 +216,6 @@ fn hostile_driver<V: DeviceQueue>(default_seed: u64) -> Seen {
         fill_with_descriptors(rng, shared, setup.size.max(1), V::FORMAT);
         if V::FORMAT == Format::Packed && !rng.one_in(4) {
             make_available(rng, &setup, shared);
-        }
-        if V::FORMAT == Format::Split {
-            split_used_index(&setup.areas, setup.size, &regions(shared));
         }
         if let Err(broken) = use_device::<V>(rng, &setup, shared, &mut seen) {
             seen.broken(broken);
