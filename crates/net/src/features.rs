@@ -222,19 +222,6 @@ impl Features {
         }
     }
 
-    /// Checks what a driver accepted: nothing that was not `offered`, and nothing that lacks
-    /// what it needs.
-    ///
-    /// # Errors
-    /// [`FeatureError::NotOffered`] or [`FeatureError::Needs`].
-    pub fn check_accepted(self, offered: Self) -> Result<(), FeatureError> {
-        let extra = self.difference(offered);
-        if !extra.is_empty() {
-            return Err(FeatureError::NotOffered(extra));
-        }
-        self.check_dependencies()
-    }
-
     /// The set without the features that lack what they need: what is left to offer after some
     /// features were turned off.
     ///
@@ -291,14 +278,11 @@ pub enum FeatureError {
         /// It needs at least one of these.
         any_of: Features,
     },
-    /// The driver accepted features that it was not offered.
-    NotOffered(Features),
 }
 
 impl fmt::Display for FeatureError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotOffered(features) => write!(f, "not offered, but accepted: {features}"),
             Self::Needs { feature, any_of } => {
                 write!(f, "{feature} accepted without ")?;
                 let mut separator = "";

@@ -139,13 +139,6 @@ impl NetHeader {
         Self { num_buffers: 1, ..Self::decode(&long) }
     }
 
-    /// Encodes to the 10 bytes of a legacy header; `num_buffers` is lost.
-    pub fn encode_legacy(&self) -> [u8; HEADER_LEN_LEGACY] {
-        let mut bytes = [0; HEADER_LEN_LEGACY];
-        bytes.copy_from_slice(&self.encode()[..HEADER_LEN_LEGACY]);
-        bytes
-    }
-
     /// Decodes the 20 bytes of a header with hash.
     pub fn decode_hash(bytes: &[u8; HEADER_LEN_HASH]) -> (Self, HeaderHash) {
         let mut short = [0; HEADER_LEN];
@@ -164,21 +157,6 @@ impl NetHeader {
         bytes[12..16].copy_from_slice(&hash.value.to_le_bytes());
         bytes[16..18].copy_from_slice(&hash.report.to_le_bytes());
         bytes
-    }
-
-    /// Decodes a header of any of the three lengths, or `None` for another length. A hash is
-    /// skipped.
-    #[inline]
-    pub fn decode_any(bytes: &[u8]) -> Option<Self> {
-        if let Ok(bytes) = bytes.try_into() {
-            Some(Self::decode(bytes))
-        } else if let Ok(bytes) = bytes.try_into() {
-            Some(Self::decode_legacy(bytes))
-        } else if let Ok(bytes) = bytes.try_into() {
-            Some(Self::decode_hash(bytes).0)
-        } else {
-            None
-        }
     }
 
     /// Encodes to 20 bytes without a hash. The first 10 or 12 of them are the shorter headers, so
