@@ -1,8 +1,8 @@
 //! What a front-end or a guest can make the worker do at most.
 
-use ringway_virtq::{Areas, Broken, Why};
-
 use ringway_net::{NEEDS_CSUM, NetHeader};
+use ringway_switch::RateLimit;
+use ringway_virtq::{Areas, Broken, Why};
 
 use super::*;
 use crate::hand_off::HandedOver;
