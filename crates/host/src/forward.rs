@@ -303,7 +303,7 @@ fn fill_queue<Q: DeviceQueue>(
             Ok(None) if tap.is_lending() => return Visit::More,
             Ok(None) => return Visit::Idle,
             Err(why) if why.raw_os_error() == Some(libc::EBADFD) => return Visit::Idle,
-            // One packet was lost, and counted; what waits behind it may be fine.
+            // Something was lost, and counted; what waits behind it may be fine.
             Err(_) => {}
         }
     }

@@ -33,6 +33,7 @@ mod memory;
 mod pace;
 mod patience;
 mod peer;
+mod pieces;
 mod pin;
 mod poller;
 mod polling;
