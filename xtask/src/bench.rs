@@ -31,7 +31,7 @@ const PARTS: [(&str, &str); 6] = [
     ("ring", "--seconds 0.5 --repeats 3"),
     ("guest", ""),
     ("history", ""),
-    ("pacing", "--seconds 2 --repeats 2 --pairs uml"),
+    ("pacing", "--seconds 1 --repeats 6 --pairs uml"),
     ("rxbuf", ""),
     ("scale", ""),
 ];

@@ -223,7 +223,7 @@ impl GuestArgs {
 /// Gives the arguments of `ringway bench pacing` what is usual for it.
 fn pacing_defaults(arg: Arg) -> Arg {
     match arg.get_id().as_str() {
-        "seconds" => arg.default_value("5"),
+        "repeats" => arg.default_value("10"),
         "pairs" => arg.default_value("uml,qemu"),
         _ => arg,
     }

@@ -12,6 +12,7 @@
 pub mod guest;
 pub mod history;
 pub mod instructions;
+mod interval;
 pub mod machine;
 mod mirror;
 mod options;
@@ -23,6 +24,7 @@ pub mod ring;
 pub mod rxbuf;
 pub mod scale;
 mod spread;
+mod verdict;
 
 pub use options::Options;
 pub use spread::{Spread, ratios};

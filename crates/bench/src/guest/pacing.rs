@@ -2,9 +2,11 @@
 //!
 //! How: one ringway and one guest for each policy, all booted before the first is measured; each
 //! takes its turn in every round. A round trip beside a stream is measured while iperf3 sends, in
-//! either direction.
+//! either direction. Ratios are taken between turns of the same round; the verdict says what all
+//! of them together say about the ratio, if they do.
 //!
-//! Limits: guests of one processor; the percentile of a turn is of a few hundred round trips.
+//! Limits: guests of one processor; the percentile of a turn beside a stream is of 500 round trips;
+//! fewer than six rounds decide nothing.
 
 use std::path::Path;
 
@@ -13,12 +15,14 @@ use ringway_guests::{net, stage, traffic};
 
 use super::rig::{Plan, Rig};
 use super::{Options, Pairing, check, machine_with_guests};
-use crate::Spread;
+use crate::interval::Estimate;
 use crate::machine::{Machine, date};
 use crate::progress::Progress;
 use crate::report::{Cell, Report, Table};
+use crate::verdict::Needed;
+use crate::{Spread, ratios};
 
-/// What is compared, as after `notify=`; the last one is measured against the best of all.
+/// What is compared, as after `notify=`; the last one is measured against each other.
 pub(super) const POLICIES: [&str; 7] = [
     "timer:50us",
     "timer:150us",
@@ -29,29 +33,68 @@ pub(super) const POLICIES: [&str; 7] = [
     "adaptive",
 ];
 
-/// Seconds between two pings beside a stream.
+/// As many pings beside a stream run at once, so that enough are answered in short time; each of
+/// them sleeps between its requests, which it would not with a shorter interval.
+const PINGERS: u32 = 5;
+
+/// Seconds that each of them is asked to leave between two requests.
 const PING_EVERY: &str = "0.01";
 
-/// How long after the stream the first of them is sent, in seconds.
-const STREAM_STARTS: &str = "0.3";
+/// What it leaves at most, in milliseconds: it adds a tick of its own.
+const PING_EVERY_MS_MAX: u32 = 20;
 
-/// The best row's throughput times this is enough.
-const THROUGHPUT_MIN: f64 = 0.98;
+/// What is printed where the stream beside pings failed: they were not beside one.
+const NO_STREAM: &str = "NO-STREAM";
 
-/// The best row's time times this is enough.
-const TIME_MAX: f64 = 1.1;
+/// Until iperf3's server listens again, in seconds.
+const SERVER_RESTS: &str = "0.2";
 
-/// One kind of figure: its name, with the unit, and whether more is better.
-const FIGURES: [(&str, bool); 8] = [
-    ("TCP out, Gb/s", true),
-    ("TCP in, Gb/s", true),
-    ("ping -f, mean, ms", false),
-    ("ping -A, 99th percentile, ms", false),
-    ("ping beside TCP out, mean, ms", false),
-    ("ping beside TCP out, 99th percentile, ms", false),
-    ("ping beside TCP in, mean, ms", false),
-    ("ping beside TCP in, 99th percentile, ms", false),
+/// How long after the stream the first of them begins, in seconds and in milliseconds.
+const STREAM_STARTS: (&str, u32) = ("0.3", 300);
+
+/// How long the stream goes on behind them at least, in milliseconds.
+const STREAM_ENDS_MS: u32 = 400;
+
+/// One ping of so many may stay without an answer; with more, the rest says nothing of them all.
+const ANSWERED_NOT: u32 = 50;
+
+/// Needed of throughput against any other row.
+const THROUGHPUT: Needed = Needed::AtLeast(0.98);
+
+/// Needed of times against any other row.
+const TIME: Needed = Needed::AtMost(1.1);
+
+/// One kind of figure: its name, with the unit, and what is needed.
+const FIGURES: [(&str, Needed); 8] = [
+    ("TCP out, Gb/s", THROUGHPUT),
+    ("TCP in, Gb/s", THROUGHPUT),
+    ("ping -f, mean, ms", TIME),
+    ("ping -A, 99th percentile, ms", TIME),
+    ("ping beside TCP out, mean, ms", TIME),
+    ("ping beside TCP out, 99th percentile, ms", TIME),
+    ("ping beside TCP in, mean, ms", TIME),
+    ("ping beside TCP in, 99th percentile, ms", TIME),
 ];
+
+/// How many pings are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pings {
+    /// In a flood, and one after the other.
+    alone: u32,
+    /// By each of [`PINGERS`] beside a stream.
+    beside: u32,
+}
+
+impl Pings {
+    fn new(options: &Options) -> Self {
+        Self { alone: options.pings / 4, beside: options.pings / 100 }
+    }
+
+    /// How long the stream beside them takes, in seconds.
+    fn stream_seconds(self) -> u32 {
+        (STREAM_STARTS.1 + self.beside * PING_EVERY_MS_MAX + STREAM_ENDS_MS).div_ceil(1000)
+    }
+}
 
 /// What one turn found, by figure.
 type Turn = [Option<f64>; FIGURES.len()];
@@ -128,35 +171,44 @@ fn pair(
 
 /// Takes all figures once.
 fn take(rig: &mut Rig, options: &Options, turn: &mut Turn) -> anyhow::Result<()> {
-    let (address, seconds, pings) = (rig.address(), options.seconds, options.pings);
+    let (address, seconds, pings) = (rig.address(), options.seconds, Pings::new(options));
     rig.side().must(&format!("ping -c 3 -i 0.1 -W 10 {address}"))?;
     for (figure, way) in ["", "-R"].into_iter().enumerate() {
         let report = traffic::tcp(&mut rig.side(), &address, seconds, way)?;
         turn[figure] = Some(report.gigabits());
     }
-    turn[2] = Some(traffic::flood(&mut rig.side(), &address, pings)?);
-    let alone = round_trips(rig, &format!("ping -A -c {pings} {address}"))?;
+    turn[2] = Some(traffic::flood(&mut rig.side(), &address, pings.alone)?);
+    let line = format!("ping -A -c {} {address}", pings.alone);
+    let alone = round_trips(rig, &line, pings.alone)?;
     turn[3] = percentile(&alone);
     for (figure, way) in [(4, ""), (6, "-R")] {
-        let count = 100 * seconds;
-        let stream_seconds = seconds + 1;
-        let line = format!(
-            "iperf3 -c {address} -t {stream_seconds} {way} >/dev/null 2>&1 & sleep {STREAM_STARTS}; \
-             ping -i {PING_EVERY} -c {count} {address}; wait"
-        );
-        let times = round_trips(rig, &format!("{{ {line}; }}"))?;
+        let line = beside(pings, &address, way);
+        let times = round_trips(rig, &line, PINGERS * pings.beside)?;
         turn[figure] = mean(&times);
         turn[figure + 1] = percentile(&times);
     }
     rig.rest()
 }
 
-/// All round trips that a ping prints, in ms, the shortest first.
-fn round_trips(rig: &mut Rig, line: &str) -> anyhow::Result<Vec<f64>> {
-    let select = r"sed -n 's/.*time=\([0-9.]*\) ms.*/\1/p'";
+/// The command line for pings beside a stream: this way, or with `-R` the other.
+fn beside(pings: Pings, address: &str, way: &str) -> String {
+    let stream = format!("iperf3 -c {address} -t {} {way} >/dev/null 2>&1", pings.stream_seconds());
+    let ping = format!("ping -i {PING_EVERY} -c {} {address} &", pings.beside);
+    let pings = vec![ping; PINGERS as usize].join(" ");
+    let starts = STREAM_STARTS.0;
+    format!(
+        "{{ sleep {SERVER_RESTS}; {{ {stream} || echo {NO_STREAM}; }} & sleep {starts}; {pings} wait; }}"
+    )
+}
+
+/// All round trips that `count` pings print, in ms, the shortest first.
+fn round_trips(rig: &mut Rig, line: &str, count: u32) -> anyhow::Result<Vec<f64>> {
+    let select = format!(r"sed -n -e 's/.*time=\([0-9.]*\) ms.*/\1/p' -e '/{NO_STREAM}/p'");
     let (_, text) = rig.side().run(&format!("{line} | {select}"))?;
+    ensure!(!text.contains(NO_STREAM), "{line}: there was no stream");
     let mut times: Vec<f64> = text.lines().filter_map(|line| line.trim().parse().ok()).collect();
-    ensure!(!times.is_empty(), "{line}: no round trips: {text}");
+    let (answered, enough) = (times.len(), (count - count / ANSWERED_NOT) as usize);
+    ensure!(answered >= enough, "{line}: {answered} of {count} pings were answered: {text}");
     times.sort_by(f64::total_cmp);
     Ok(times)
 }
@@ -181,6 +233,10 @@ fn deviation(values: &[f64]) -> Option<f64> {
 }
 
 impl Row {
+    fn by_round(&self, figure: usize) -> Vec<Option<f64>> {
+        self.turns.iter().map(|turn| turn[figure]).collect()
+    }
+
     fn all(&self, figure: usize) -> Vec<f64> {
         self.turns.iter().filter_map(|turn| turn[figure]).collect()
     }
@@ -209,30 +265,25 @@ fn number(value: Option<f64>) -> Cell {
     Cell::number(value.map(|value| Spread { median: value, low: value, high: value }), 3)
 }
 
-/// The last policy against the best of all, average by average.
+/// The last policy against that other one by which it looks worst.
 fn verdicts(pairing: Pairing, rows: &[Row]) -> Table {
-    let cells = |(figure, (name, is_more_better)): (usize, &(&str, bool))| {
-        let average = |row: &Row| Some((mean(&row.all(figure))?, row.plan.name()));
-        let ours = rows.last().and_then(average)?;
-        let better = |one: &(f64, &str), other: &(f64, &str)| match is_more_better {
-            true => one.0.total_cmp(&other.0),
-            false => other.0.total_cmp(&one.0),
+    let (ours, others) =
+        rows.split_last().map_or((None, rows), |(last, others)| (Some(last), others));
+    let cells = |(figure, (name, needed)): (usize, &(&str, Needed))| {
+        let ours = ours?.by_round(figure);
+        let against = |other: &Row| {
+            let estimate = Estimate::of_ratios(ratios(&ours, &other.by_round(figure)))?;
+            Some((other.plan.name(), estimate))
         };
-        let best = rows.iter().filter_map(average).max_by(better)?;
-        let ratio = ours.0 / best.0;
-        let (is_enough, needed) = match is_more_better {
-            true => (ratio >= THROUGHPUT_MIN, format!("≥ {THROUGHPUT_MIN}")),
-            false => (ratio <= TIME_MAX, format!("≤ {TIME_MAX}")),
-        };
-        let verdict = if is_enough { "yes" } else { "no" };
-        let texts = [Cell::text(needed), Cell::text(verdict)];
-        let numbers = [number(Some(ours.0)), number(Some(best.0))];
-        let head = [Cell::text(*name)].into_iter().chain(numbers);
-        let tail = [Cell::text(best.1), number(Some(ratio))].into_iter().chain(texts);
-        Some(head.chain(tail).collect())
+        let worst = needed.worst(others.iter().filter_map(against))?;
+        let Estimate { middle, interval } = worst.estimate;
+        let numbers = [Some(middle), interval.map(|(low, _)| low), interval.map(|(_, high)| high)];
+        let texts = [needed.show(), worst.verdict.name().to_string()].map(Cell::text);
+        let head = [*name, worst.of].map(Cell::text);
+        Some(head.into_iter().chain(numbers.map(number)).chain(texts).collect())
     };
-    let ours = rows.last().map_or("ours", |row| row.plan.name());
-    let columns = ["figure", ours, "the best", "of", "ratio", "needed", "enough"];
+    let ours = ours.map_or("ours", |row| row.plan.name());
+    let columns = ["figure", "worst against", "ratio", "95 % from", "to", "needed", "enough"];
     Table {
         title: format!("{}: {ours} against the best row", pairing.name()),
         columns: columns.map(String::from).to_vec(),
@@ -241,19 +292,25 @@ fn verdicts(pairing: Pairing, rows: &[Row]) -> Table {
 }
 
 fn empty_report(options: &Options, machine: Machine) -> anyhow::Result<Report> {
-    let Options { seconds, repeats, pings, command, .. } = options;
+    let Options { seconds, repeats, command, .. } = options;
+    let Pings { alone, beside } = Pings::new(options);
     let method = format!(
-        "Rounds: {repeats}; in each, every policy takes its turn, {seconds} s for each number; {pings} \
-         pings alone, {} beside a stream. Out is from the guest. Each policy has a ringway and a \
-         guest of its own, which stand still while others are measured.",
-        100 * seconds
+        "Rounds: {repeats}; in each, every policy takes its turn, {seconds} s for each throughput; \
+         {alone} pings alone, {} beside a stream. Out is from the guest. Each policy has a ringway \
+         and a guest of its own, which stand still while others are measured.",
+        PINGERS * beside
     );
+    let judged =
+        "Ratios are taken round by round: the median of the averages of every two of them, \
+                  and the interval of Wilcoxon's signed-rank test. Enough: yes or no if the whole \
+                  interval says so, for the row that looks worst; fewer than 6 rounds have none."
+            .to_string();
     Ok(Report {
         title: "ringway bench pacing".into(),
         date: date().context("date")?,
         command: command.clone(),
         machine,
-        method: vec![method],
+        method: vec![method, judged],
         left_out: Vec::new(),
         commands: Vec::new(),
         tables: Vec::new(),
@@ -281,14 +338,38 @@ mod tests {
     }
 
     #[test]
-    fn more_is_better_for_rates_and_worse_for_times() {
-        let rows = [row(0, &[1.0, 1.0]), row(3, &[2.0, 2.0]), row(6, &[1.0, 2.0])];
+    fn the_worst_row_is_shown_with_its_interval() {
+        let slow = [1.0, 2.0, 3.0, 1.0, 2.0, 3.0];
+        let rows = [
+            row(0, &slow),
+            row(3, &slow.map(|value| 2.0 * value)),
+            row(6, &[1.0, 2.0, 3.0, 1.0, 2.0, 3.15]),
+        ];
         let table = verdicts(Pairing::UmlHost, &rows);
         let texts = |at: usize| table.rows[at].iter().map(Cell::show).collect::<Vec<_>>();
-        assert_eq!(texts(0)[1..], ["1.500", "2.000", "every", "0.750", "≥ 0.98", "no"]);
-        assert_eq!(texts(2)[1..], ["1.500", "1.000", "timer:50us", "1.500", "≤ 1.1", "no"]);
-        let first = &tables(Pairing::UmlHost, &rows)[1];
-        let shown: Vec<String> = first.rows[2].iter().map(Cell::show).collect();
-        assert_eq!(shown, ["adaptive", "1.000", "1.500", "2.000", "0.707"]);
+        assert_eq!(texts(0)[1..], ["every", "0.500", "0.500", "0.525", "≥ 0.98", "no"]);
+        assert_eq!(texts(2)[1..], ["timer:50us", "1.000", "1.000", "1.050", "≤ 1.1", "yes"]);
+        let average = &tables(Pairing::UmlHost, &rows)[1].rows[1];
+        let shown: Vec<String> = average.iter().map(Cell::show).collect();
+        assert_eq!(shown, ["every", "2.000", "4.000", "6.000", "1.789"]);
+    }
+
+    #[test]
+    fn rounds_that_one_of_two_missed_are_left_out_and_few_decide_nothing() {
+        let mut rows = [row(0, &[1.0; 6]), row(6, &[1.0; 6])];
+        rows[0].turns[2] = Turn::default();
+        let table = verdicts(Pairing::UmlHost, &rows);
+        let shown: Vec<String> = table.rows[0].iter().map(Cell::show).collect();
+        assert_eq!(shown[1..], ["timer:50us", "1.000", "–", "–", "≥ 0.98", "undecided"]);
+        assert!(verdicts(Pairing::UmlHost, &[]).rows.is_empty());
+    }
+
+    #[test]
+    fn a_stream_lasts_longer_than_the_pings_beside_it() {
+        let pings = Pings { alone: 2500, beside: 100 };
+        assert_eq!(pings.stream_seconds(), 3);
+        let line = beside(pings, "10.0.0.1", "-R");
+        assert_eq!(line.matches("ping -i 0.01 -c 100 10.0.0.1 &").count(), 5);
+        assert!(line.contains("{ iperf3 -c 10.0.0.1 -t 3 -R >"), "{line}");
     }
 }
