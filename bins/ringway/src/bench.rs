@@ -91,7 +91,8 @@ enum GuestPair {
     UmlPair,
 }
 
-/// `ringway bench history`, `ringway bench scale` and `ringway bench rxbuf`
+/// `ringway bench history`, `ringway bench scale` and `ringway bench rxbuf`, each with numbers of
+/// its own in place of the defaults (see [`Amount`])
 #[derive(Debug, Args)]
 struct AmountArgs {
     /// How long each number is measured
@@ -110,6 +111,7 @@ struct AmountArgs {
 /// How much such a command measures if nothing is said.
 #[derive(Debug)]
 struct Amount {
+    /// As they would be typed.
     seconds: &'static str,
     repeats: &'static str,
     /// With `--quick`, which measures once.

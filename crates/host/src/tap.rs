@@ -170,9 +170,9 @@ impl Tap {
     ///
     /// # Errors
     /// The kernel gave no packet although it may have more: the interface is gone (`EBADFD`), or
-    /// many packets in a row were dropped, or the pieces are not memory any more (`EFAULT`, and the
-    /// packet is counted as dropped; a kernel that does not tell gives a packet whose bytes are lost
-    /// with the memory).
+    /// many packets in a row were dropped, or the pieces are not memory any more (`EFAULT`; the
+    /// packet is counted as dropped). Not every kernel tells that the memory is gone: Linux 6.18
+    /// gives a packet whose bytes are lost with it.
     pub fn read_into(&mut self, pieces: &[SharedSlice]) -> io::Result<Option<(NetHeader, u32)>> {
         if self.pending.is_some() || pieces.len() > PIECES_MAX {
             return self.read_through_scratch(pieces);

@@ -270,7 +270,7 @@ impl MacTable {
 
     /// The right to change the table, unless somebody else has it.
     fn try_change(&self) -> Option<Change<'_>> {
-        // PAIRS WITH: mac_table/change.rs::drop; a change starts from what the one before it has written.
+        // PAIRS WITH: mac_table/change.rs::drop; a change starts from what the one before left.
         let taken = self.ownership.is_changing.compare_exchange(false, true, Acquire, Relaxed);
         taken.is_ok().then(|| Change { table: self })
     }

@@ -126,7 +126,8 @@ impl Elements {
         Ok(())
     }
 
-    /// Checks one element and keeps it behind the others (virtio 1.2 §2.7.4.2: readable ones come first).
+    /// Checks one element and keeps it behind the others: readable ones come first (virtio 1.2
+    /// §2.7.4.2).
     #[inline]
     pub(crate) fn push(
         &mut self,

@@ -54,7 +54,8 @@ struct Scene<'a> {
 }
 
 /// Transfers that are captured, at most, until both captures are whole: a capture sometimes ends
-/// without packets that had passed its filter ("77 packets captured, 92 packets received by filter").
+/// without packets that had passed its filter ("77 packets captured, 92 packets received by
+/// filter").
 const CAPTURES_MAX: usize = 3;
 
 /// TCP both ways, then a transfer that both guests capture.

@@ -1,8 +1,9 @@
 //! SIGHUP: the file is read again, and what has changed in it is carried out.
 //!
 //! Ports whose lines say the same as before are not touched, nor are ports that were added through
-//! the control socket; workers and their processors stay, which is said. A file with any mistake changes nothing. What only shows when it is tried,
-//! such as a tap that may not be opened, is reported and leaves that port out, as at the start.
+//! the control socket; workers and their processors stay, which is said. A file with any mistake
+//! changes nothing. What only shows when it is tried, such as a tap that may not be opened, is
+//! reported and leaves that port out, as at the start.
 
 use tracing::{error, info, warn};
 

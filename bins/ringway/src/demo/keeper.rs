@@ -4,8 +4,9 @@
 //! a session of its own, so that Ctrl-C does not reach it, and its standard input is a pipe whose
 //! other end only the demonstration holds. When that end closes, because the demonstration is done
 //! or because it was killed, the keeper kills the program's whole process group with SIGKILL, takes
-//! in what is left of it, and ends; after a kill it removes the demonstration's directory, too. User Mode Linux needs that: it ignores SIGTERM while its guest
-//! hangs, and its helper processes live on when only the first one is killed.
+//! in what is left of it, and ends; after a kill it removes the demonstration's directory, too.
+//! User Mode Linux needs that: it ignores SIGTERM while its guest hangs, and its helper processes
+//! live on when only the first one is killed.
 //!
 //! Limits: a keeper that was itself killed keeps nothing. The switch and its guests still end then:
 //! the guests power off when their network device is gone, at the latest after a fixed time.

@@ -3,8 +3,9 @@
 //!
 //! How: each row switches one technique on ([`technique`]) and keeps all above it. A driver and a
 //! device work on one pair of rings in real memory, on two threads that sleep and are woken through
-//! eventfds ([`guest`], [`host`], [`wake`]); what only the past did, such as a lock around everything, is done
-//! here around them. Rows are measured one after the other, and all of it again for each repeat.
+//! eventfds ([`guest`], [`host`], [`wake`]); what only the past did, such as a lock around
+//! everything, is done here around them. Rows are measured one after the other, and all of it again
+//! for each repeat.
 //!
 //! Limits: one queue pair, two processors; the tap is a copy to or from private memory; no guest
 //! kernel, so that a notification costs a wake-up but no exit.
@@ -52,7 +53,7 @@ const WHATS: [What; 5] = [What::Out, What::Back, What::BackShort, What::PingOut,
 /// # Errors
 /// The options make no sense, or nothing moves.
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
-    options.check_woken()?;
+    options.ensure_measurable()?;
     let mut results = Results::new(Machine::look(), date()?, options.repeats);
     let processors = match processors()[..] {
         [one, other, ..] => [one, other],

@@ -58,7 +58,7 @@ struct Found {
 /// # Errors
 /// The options make no sense, the daemon does not come up, or nothing arrives.
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
-    options.check_woken()?;
+    options.ensure_measurable()?;
     let mut results = Results::new(Machine::look(), date()?);
     let sizes = sizes();
     let mut progress = Progress::start(sizes.len() * options.repeats);

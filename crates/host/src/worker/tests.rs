@@ -1,4 +1,4 @@
-//! The worker turn by turn: policies carried out, shares of its time, and what others can make it do.
+//! The worker turn by turn: policies carried out, shares of its time, what others can make it do.
 //!
 //! How: guests are rings in memory of this process; the test kicks by hand and lets the worker make
 //! one visit at a time. Time is counted in packets that the worker has delivered. What all of the
