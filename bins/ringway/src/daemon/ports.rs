@@ -1,7 +1,7 @@
 //! Ports that come, change and go while others carry traffic.
 //!
 //! A port that goes with a guest connected is seen by that guest as a link that goes down: it stays
-//! for [`FAREWELL`](super::FAREWELL), without packets, so that the guest can read what it was told.
+//! for [`FAREWELL`], without packets, so that the guest can read what it was told.
 //! Its name and its place are free at once.
 //!
 //! Limits: at most [`PORTS_MAX`] ports, those included that are about to go.
