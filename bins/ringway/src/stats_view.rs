@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 
-use crate::control::{DirectionStats, PortStats, StatsReply, WorkerStats};
+use crate::control::{DirectionStats, PacingStats, PortStats, StatsReply, WorkerStats};
 use crate::units;
 
 /// The table and the line above it; with the report `before`, rates are shown too.
@@ -115,22 +115,40 @@ fn direction(now: &DirectionStats, before: Option<(&DirectionStats, u64)>) -> St
     text
 }
 
-/// Packets per notification, the windows, and why they are what they are.
+/// Of each queue: what is done about it, packets per notification, the windows, and why they are
+/// what they are.
 fn pacing(port: &PortStats) -> String {
     let mut lines = Vec::new();
-    for pace in &port.pacing {
-        let notifications = units::approximate(pace.notifications.max(1));
-        let ratio = units::approximate(pace.packets) / notifications;
-        let timer_us = units::approximate(pace.timer_ns) / 1000.0;
-        lines.push(format!(
-            "{} {}: {ratio:.1} packets each\n  window {}, {timer_us:.0} µs: {}",
-            pace.queue, pace.direction, pace.window, pace.cause
-        ));
+    for queue in &port.queues {
+        let wakeups = units::count(queue.wakeups_last_second);
+        lines.push(format!("{}: {}, {wakeups} wake-ups/s", queue.queue, queue.mode));
+        let directions = || port.pacing.iter().filter(|pace| pace.queue == queue.queue);
+        lines.extend(directions().map(paced));
+        // The policies have no say in how a guest tells of new buffers: it kicks when asked to.
+        if queue.packets > 0 && directions().all(|pace| pace.direction != "kicks") {
+            lines.push(format!("  kicks: {}", packets_each(queue.packets, queue.kicks)));
+        }
     }
     if port.refused_commands > 0 {
         lines.push(format!("{} commands refused", units::count(port.refused_commands)));
     }
     lines.join("\n")
+}
+
+fn paced(pace: &PacingStats) -> String {
+    let timer_us = units::approximate(pace.timer_ns) / 1000.0;
+    format!(
+        "  {}: {}\n    window {}, {timer_us:.0} µs: {}",
+        pace.direction,
+        packets_each(pace.packets, pace.notifications),
+        pace.window,
+        pace.cause
+    )
+}
+
+fn packets_each(packets: u64, notifications: u64) -> String {
+    let ratio = units::approximate(packets) / units::approximate(notifications.max(1));
+    format!("{ratio:.1} packets each")
 }
 
 /// The total, and where it comes from.
@@ -162,7 +180,9 @@ mod tests {
             "1,000,000 packets",
             "1.00 GB",
             "to guest, no_room: 7",
-            "receiveq1 calls: 500000.0 packets each",
+            "receiveq1: held, 1,034 wake-ups/s",
+            "calls: 500000.0 packets each",
+            "kicks: 500.0 packets each",
             "window 8, 31 µs: windows fill",
             "worker 0: polling, 12 wake-ups/s, polling 2.5 % of the time, 250 system calls per 1,000",
             "3 commands refused",
@@ -170,7 +190,8 @@ mod tests {
         for words in wanted {
             assert!(text.contains(words), "{words} in\n{text}");
         }
-        assert!(!text.contains("/s "), "no rates without a report before:\n{text}");
+        let has_rates = ["b/s", "packets/s"].iter().any(|unit| text.contains(unit));
+        assert!(!has_rates, "no rates without a report before:\n{text}");
     }
 
     #[test]

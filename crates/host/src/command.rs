@@ -11,7 +11,9 @@ use ringway_net::{ControlState, Counters, FromPair, MacAddress, Negotiated, Poll
 use ringway_switch::{PolicyError, PortId, PortPolicy};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 
-use crate::{CallFd, GuestMemory, KickFd, PaceSnapshot, Tap, TapError, WorkerSnapshot};
+use crate::{
+    CallFd, GuestMemory, KickFd, PaceSnapshot, QueueSnapshot, Tap, TapError, WorkerSnapshot,
+};
 
 /// Where the answer to a command goes.
 pub type Answer<T> = mpsc::SyncSender<T>;
@@ -249,8 +251,8 @@ pub struct PortSnapshot {
     pub to_end: Counters,
     /// Out of the end.
     pub from_end: Counters,
-    /// Queues that run.
-    pub running: Vec<QueueId>,
+    /// Queues that run; none of a tap.
+    pub queues: Vec<QueueSnapshot>,
     /// Queues that the guest broke.
     pub broken: Vec<(QueueId, Why)>,
     /// The MAC address the guest uses, as far as it told.

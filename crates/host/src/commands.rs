@@ -9,7 +9,6 @@ use ringway_switch::{PolicyError, PortId, PortPolicy};
 use crate::command::Command;
 use crate::pace::Pace;
 use crate::port::{End, GuestEnd, Port, RoomAt, Wires};
-use crate::snapshot::snapshot;
 use crate::tap::TapOffloads;
 use crate::wake::Wake;
 use crate::worker::Worker;
@@ -60,7 +59,7 @@ impl Worker {
                 }
             }
             Command::Snapshot { done } => {
-                let _ = done.send(self.ports.iter().filter_map(snapshot).collect());
+                let _ = done.send(self.snapshots());
             }
             Command::SetPoll { options } => self.polling.set_options(options),
             Command::Effort { done } => {
@@ -104,7 +103,7 @@ impl Worker {
             let wires = std::array::from_fn(|_| Wires::default());
             let memory = memory.clone();
             let pace = Pace::new(notify);
-            let guest = GuestEnd { queues, memory, wires, pace, look_at: None };
+            let guest = GuestEnd { queues, memory, wires, pace, look_at: None, is_armed: false };
             self.at(slot).end = End::Guest(Box::new(guest));
         }
         self.join(id);

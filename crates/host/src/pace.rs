@@ -220,6 +220,15 @@ impl Pace {
         all.into_iter().flatten().min()
     }
 
+    /// Whether something of the queue waits for a timer.
+    pub(crate) fn waits(&self, queue: Queue) -> bool {
+        match queue {
+            Queue::ToGuest => self.calls.wake_at.is_some(),
+            Queue::FromGuest => self.returns.wake_at.or(self.kicks.wake_at).is_some(),
+            Queue::Control => false,
+        }
+    }
+
     /// What the queues of the pair number `pair` are doing, of which this was counted.
     pub(crate) fn snapshot(&self, pair: u16, to: &Counters, from: &Counters) -> [PaceSnapshot; 3] {
         let all = [

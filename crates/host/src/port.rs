@@ -9,6 +9,7 @@ use ringway_net::{Counters, DropReason, FromPair, Packet, PacketSink, Put, Steer
 use ringway_switch::PortId;
 
 use crate::clock::now_ns;
+use crate::effort::PerSecond;
 use crate::pace::{Flush, Flushed, Pace};
 use crate::patience::{HOLD_MAX, Patience, Taken};
 use crate::{CallFd, CallResult, GuestMemory, KickFd, Tap};
@@ -131,6 +132,8 @@ pub(crate) struct GuestEnd {
     pub(crate) pace: Pace,
     /// A queue runs without a kick fd: when it is looked at next.
     pub(crate) look_at: Option<Nanos>,
+    /// Its transmitq was left so that the guest kicks, or a timer ends; `false`: it is looked at.
+    pub(crate) is_armed: bool,
 }
 
 /// Between two looks at a queue whose guest cannot kick, in nanoseconds.
@@ -158,7 +161,7 @@ pub(crate) struct Wires {
     pub(crate) error: Option<CallFd>,
     /// Where the ring is, while it runs.
     pub(crate) areas: Option<ringway_virtq::Areas>,
-    pub(crate) kicks: u64,
+    pub(crate) kicks: PerSecond,
     pub(crate) calls: u64,
     pub(crate) is_broken_reported: bool,
     /// Called since the last round of second calls, and may have slept through it.

@@ -4,9 +4,19 @@ use ringway_device::{Queue, QueueId};
 
 use crate::command::PortSnapshot;
 use crate::port::{End, GuestEnd, Port};
+use crate::queue_mode::running_queues;
+use crate::worker::Worker;
 
-/// What is in a slot; `None` for nothing.
-pub(crate) fn snapshot(port: &Port) -> Option<PortSnapshot> {
+impl Worker {
+    /// Counters of everything it owns.
+    pub(crate) fn snapshots(&self) -> Vec<PortSnapshot> {
+        let second = self.effort.second();
+        self.ports.iter().filter_map(|port| snapshot(port, second)).collect()
+    }
+}
+
+/// What is in a slot, in the second with this number; `None` for nothing.
+fn snapshot(port: &Port, second: u64) -> Option<PortSnapshot> {
     let mut snapshot = match &port.end {
         End::Absent => return None,
         End::Tap(tap) => PortSnapshot {
@@ -14,13 +24,13 @@ pub(crate) fn snapshot(port: &Port) -> Option<PortSnapshot> {
             pair: port.pair.pair,
             to_end: tap.to_tap,
             from_end: tap.from_tap,
-            running: Vec::new(),
+            queues: Vec::new(),
             broken: Vec::new(),
             mac: None,
             pacing: Vec::new(),
             refused_commands: 0,
         },
-        End::Guest(guest) => guest_snapshot(port, guest),
+        End::Guest(guest) => guest_snapshot(port, guest, second),
     };
     for (drops, refused) in snapshot.from_end.drops.iter_mut().zip(port.refused) {
         *drops += refused;
@@ -28,16 +38,15 @@ pub(crate) fn snapshot(port: &Port) -> Option<PortSnapshot> {
     Some(snapshot)
 }
 
-fn guest_snapshot(port: &Port, guest: &GuestEnd) -> PortSnapshot {
+fn guest_snapshot(port: &Port, guest: &GuestEnd, second: u64) -> PortSnapshot {
     let queues = &guest.queues;
     let [mut to_end, mut from_end] = queues.counters();
     for (counters, queue) in [(&mut to_end, Queue::ToGuest), (&mut from_end, Queue::FromGuest)] {
-        counters.kicks = guest.wires[queue as usize].kicks;
+        counters.kicks = guest.wires[queue as usize].kicks.total();
         counters.calls = guest.wires[queue as usize].calls;
     }
     let pair = port.pair.pair;
     let id = |queue| QueueId { pair, queue };
-    let running = Queue::ALL.into_iter().filter(|&queue| queues.is_running(queue)).map(id);
     let broken =
         Queue::ALL.into_iter().filter_map(|queue| Some((id(queue), queues.broken(queue)?)));
     PortSnapshot {
@@ -45,7 +54,7 @@ fn guest_snapshot(port: &Port, guest: &GuestEnd) -> PortSnapshot {
         pair,
         to_end,
         from_end,
-        running: running.collect(),
+        queues: running_queues(port, guest, second),
         broken: broken.collect(),
         mac: Some(queues.control_state().mac),
         pacing: guest.pace.snapshot(pair, &to_end, &from_end).to_vec(),

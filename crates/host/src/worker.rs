@@ -25,7 +25,7 @@ use crate::completion::Completion;
 use crate::effort::EffortMeter;
 use crate::forward::{BUDGET_UNITS, Delivery, Fabric, Visit, fill, forward, mark_dirty};
 use crate::polling::Pause;
-use crate::port::{End, Port, RoomAt, Stays};
+use crate::port::{End, GuestEnd, Port, RoomAt, Stays};
 use crate::rewrite::Rewriter;
 use crate::second_call::SecondCalls;
 use crate::team::Team;
@@ -197,7 +197,7 @@ impl Worker {
     fn on_kick(&mut self, id: PortId, queue: Queue) {
         let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
         let End::Guest(guest) = &mut port.end else { return };
-        guest.wires[queue as usize].kicks += 1;
+        guest.wires[queue as usize].kicks.count(self.effort.second());
         match queue {
             Queue::FromGuest => self.make_ready(id),
             Queue::ToGuest => {
@@ -293,12 +293,7 @@ impl Worker {
             },
         };
         let visit = match &mut port.end {
-            End::Guest(guest) => match &mut guest.queues {
-                AnyGuestPort::Split(queues) => visit_queue(queues.from_guest.as_mut(), &mut fabric),
-                AnyGuestPort::Packed(queues) => {
-                    visit_queue(queues.from_guest.as_mut(), &mut fabric)
-                }
-            },
+            End::Guest(guest) => visit_guest(guest, &mut fabric),
             // Another worker reads what comes from this tap.
             End::Tap(_) if !port.is_read => Visit::Idle,
             // What a tap lends already goes the way of all packets.
@@ -340,7 +335,8 @@ impl Worker {
         let port = &mut self.ports[usize::from(id.0)];
         if let End::Guest(guest) = &mut port.end {
             let arm = guest.pace.idle(Nanos(now_ns()));
-            if guest.queues.arm_kicks(Queue::FromGuest, arm) {
+            guest.is_armed = !guest.queues.arm_kicks(Queue::FromGuest, arm);
+            if !guest.is_armed {
                 self.make_ready(id);
             }
         }
@@ -373,6 +369,14 @@ impl Worker {
                 self.event_bell.notify();
             }
         }
+    }
+}
+
+fn visit_guest(guest: &mut GuestEnd, fabric: &mut Fabric<'_>) -> Visit {
+    guest.is_armed = false;
+    match &mut guest.queues {
+        AnyGuestPort::Split(queues) => visit_queue(queues.from_guest.as_mut(), fabric),
+        AnyGuestPort::Packed(queues) => visit_queue(queues.from_guest.as_mut(), fabric),
     }
 }
 

@@ -116,12 +116,32 @@ pub struct PortStats {
     pub pairs: Vec<PairStats>,
     /// Queues that were stopped because the guest broke them, each with the reason.
     pub broken: Vec<String>,
+    /// What is done about each of a guest's queues that runs.
+    #[serde(default)]
+    pub queues: Vec<QueueStats>,
     /// How notifications are paced, for each direction of a guest's queues.
     #[serde(default)]
     pub pacing: Vec<PacingStats>,
     /// Commands of the guest that were answered with an error.
     #[serde(default)]
     pub refused_commands: u64,
+}
+
+/// What is done about one queue at this moment, and what was counted of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueStats {
+    /// Its name in the specification: `receiveq1`, `transmitq1`, `controlq`, …
+    pub queue: String,
+    /// What the worker does about it: `sleeping`, `polling` or `held`.
+    pub mode: String,
+    /// Packets so far; none for the controlq.
+    pub packets: u64,
+    /// Notifications from the guest so far: each has woken or interrupted the worker.
+    pub kicks: u64,
+    /// Notifications to the guest so far.
+    pub calls: u64,
+    /// Kicks in the last full second.
+    pub wakeups_last_second: u64,
 }
 
 /// How the notifications of one direction are paced at this moment.
@@ -343,6 +363,14 @@ pub(crate) mod tests {
             from_guest: direction(20, &[]),
             pairs: Vec::new(),
             broken: Vec::new(),
+            queues: vec![QueueStats {
+                queue: "receiveq1".to_string(),
+                mode: "held".to_string(),
+                packets: 1_000_000,
+                kicks: 2_000,
+                calls: 2,
+                wakeups_last_second: 1_034,
+            }],
             pacing: vec![PacingStats {
                 queue: "receiveq1".to_string(),
                 direction: "calls".to_string(),

@@ -1,13 +1,13 @@
 //! Statistics: what the worker counted and what the control thread knows, put together.
 
-use ringway_host::{Effort, PaceSnapshot, PortSnapshot, WorkerSnapshot};
+use ringway_host::{Effort, PaceSnapshot, PortSnapshot, QueueSnapshot, WorkerSnapshot};
 use ringway_net::{Counters, DropReason, Features};
 use ringway_virtq::Format;
 
 use super::{Daemon, Port};
 use crate::control::{
-    DirectionStats, EffortStats, PROTOCOL_VERSION, PacingStats, PairStats, PortStats, StatsReply,
-    WorkerStats,
+    DirectionStats, EffortStats, PROTOCOL_VERSION, PacingStats, PairStats, PortStats, QueueStats,
+    StatsReply, WorkerStats,
 };
 
 impl Daemon {
@@ -73,18 +73,33 @@ fn port_stats(port: &Port, snapshots: &[&PortSnapshot]) -> PortStats {
         from_guest: direction(&total(snapshots.iter().map(|snapshot| &snapshot.from_end))),
         pairs: pairs(snapshots),
         broken,
-        pacing: running_queues(snapshots).map(pacing).collect(),
+        queues: by_pair(snapshots).flat_map(|snapshot| &snapshot.queues).map(queue).collect(),
+        pacing: by_pair(snapshots).flat_map(running).map(pacing).collect(),
         refused_commands: snapshots.iter().map(|snapshot| snapshot.refused_commands).sum(),
     }
 }
 
-/// The queues that run, by pair.
-fn running_queues<'a>(snapshots: &[&'a PortSnapshot]) -> impl Iterator<Item = &'a PaceSnapshot> {
+fn by_pair<'a>(snapshots: &[&'a PortSnapshot]) -> impl Iterator<Item = &'a PortSnapshot> {
     let mut by_pair = snapshots.to_vec();
     by_pair.sort_by_key(|snapshot| snapshot.pair);
-    by_pair.into_iter().flat_map(|snapshot| {
-        snapshot.pacing.iter().filter(|pace| snapshot.running.contains(&pace.queue))
-    })
+    by_pair.into_iter()
+}
+
+/// The directions of the queues that run.
+fn running(snapshot: &PortSnapshot) -> impl Iterator<Item = &PaceSnapshot> {
+    let runs = |pace: &&PaceSnapshot| snapshot.queues.iter().any(|it| it.queue == pace.queue);
+    snapshot.pacing.iter().filter(runs)
+}
+
+fn queue(queue: &QueueSnapshot) -> QueueStats {
+    QueueStats {
+        queue: queue.queue.to_string(),
+        mode: queue.mode.name().to_string(),
+        packets: queue.packets,
+        kicks: queue.kicks,
+        calls: queue.calls,
+        wakeups_last_second: queue.kicks_last_second,
+    }
 }
 
 fn pacing(pace: &PaceSnapshot) -> PacingStats {
@@ -106,7 +121,7 @@ fn state(port: &Port, snapshots: &[&PortSnapshot], broken: &[String]) -> &'stati
     if !broken.is_empty() {
         return "broken";
     }
-    if port.vm.is_none() || snapshots.iter().any(|snapshot| !snapshot.running.is_empty()) {
+    if port.vm.is_none() || snapshots.iter().any(|snapshot| !snapshot.queues.is_empty()) {
         return "running";
     }
     if port.is_linked() { "connected" } else { "waiting" }
@@ -130,7 +145,7 @@ fn total<'a>(counters: impl Iterator<Item = &'a Counters>) -> Counters {
 /// Packets of each pair, where there are several.
 fn pairs(snapshots: &[&PortSnapshot]) -> Vec<PairStats> {
     let has_packets = |snapshot: &&&PortSnapshot| {
-        !snapshot.running.is_empty() || snapshot.to_end.packets + snapshot.from_end.packets > 0
+        !snapshot.queues.is_empty() || snapshot.to_end.packets + snapshot.from_end.packets > 0
     };
     let stats = snapshots.iter().filter(has_packets).map(|snapshot| PairStats {
         pair: snapshot.pair,

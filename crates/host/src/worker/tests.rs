@@ -6,6 +6,7 @@
 
 mod hand_over;
 mod limits;
+mod modes;
 mod policies;
 mod polling;
 mod shares;

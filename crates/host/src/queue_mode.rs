@@ -1,0 +1,77 @@
+//! What the owner of a queue does about it at this moment, for statistics.
+//!
+//! Limits: of a transmitq whose worker has something to do, this is how it was left: what is being
+//! visited is not known to be idle.
+
+use ringway_device::{Queue, QueueId};
+
+use crate::port::{GuestEnd, Port};
+
+/// What the owner of a queue does about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueMode {
+    /// Nothing, until a kick, or a packet for it, wakes the owner.
+    Sleeping,
+    /// It is looked at again and again; the guest need not kick.
+    Polling,
+    /// It is looked at, or the guest is told, when a timer ends or its next packet finds room.
+    Held,
+}
+
+impl QueueMode {
+    /// As statistics show it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sleeping => "sleeping",
+            Self::Polling => "polling",
+            Self::Held => "held",
+        }
+    }
+}
+
+/// One queue that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueSnapshot {
+    /// Which queue.
+    pub queue: QueueId,
+    /// What its owner does about it.
+    pub mode: QueueMode,
+    /// Packets so far; none for the controlq.
+    pub packets: u64,
+    /// How often its kicks have woken or interrupted the owner.
+    pub kicks: u64,
+    /// Of these, in the last full second.
+    pub kicks_last_second: u64,
+    /// Calls so far.
+    pub calls: u64,
+}
+
+/// The queues of a guest's pair that run, in the second with this number.
+pub(crate) fn running_queues(port: &Port, guest: &GuestEnd, second: u64) -> Vec<QueueSnapshot> {
+    let [to_end, from_end] = guest.queues.counters();
+    let packets = [to_end.packets, from_end.packets, 0];
+    let running = Queue::ALL.into_iter().filter(|&queue| guest.queues.is_running(queue));
+    let snapshots = running.map(|queue| {
+        let wires = &guest.wires[queue as usize];
+        QueueSnapshot {
+            queue: QueueId { pair: port.pair.pair, queue },
+            mode: mode(port, guest, queue),
+            packets: packets[queue as usize],
+            kicks: wires.kicks.total(),
+            kicks_last_second: wires.kicks.last_second(second),
+            calls: wires.calls,
+        }
+    });
+    snapshots.collect()
+}
+
+fn mode(port: &Port, guest: &GuestEnd, queue: Queue) -> QueueMode {
+    let is_from_guest = queue == Queue::FromGuest;
+    if is_from_guest && port.hold.is_some() {
+        return QueueMode::Held;
+    }
+    if guest.is_looked_at(queue) || is_from_guest && !guest.is_armed {
+        return QueueMode::Polling;
+    }
+    if guest.pace.waits(queue) { QueueMode::Held } else { QueueMode::Sleeping }
+}
