@@ -26,6 +26,9 @@ const KERNEL_VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
 /// What is written from a run.
 const DOCUMENT: &str = "docs/performance.md";
 
+/// What its numbers say beside what was aimed at, why, and what was tried: written, not measured.
+const NOTES: &str = include_str!("performance_notes.md");
+
 /// Its parts, and how much of each is measured: together well below 40 minutes.
 const PARTS: [(&str, &str); 6] = [
     ("ring", "--seconds 0.5 --repeats 3"),
@@ -72,7 +75,8 @@ fn write_document(paths: &Paths, quick: bool) -> anyhow::Result<()> {
     let form = if quick { "a quick look, each number measured once" } else { "the whole" };
     let mut text = format!(
         "# Performance\n\nWritten by `./x bench docs{}` ({form}): every number is from that run, and \
-         only ratios\nwithin one run mean anything on another machine.\n",
+         only ratios\nwithin one run mean anything on another machine. What limits them is at the \
+         end.\n",
         if quick { " --quick" } else { "" }
     );
     for (what, options) in PARTS {
@@ -91,7 +95,7 @@ fn write_document(paths: &Paths, quick: bool) -> anyhow::Result<()> {
         text.push_str(&without_places(&section, &paths.root));
         // Whatever happens to the rest, this part is there.
         let file = paths.root.join(DOCUMENT);
-        std::fs::write(&file, &text).with_context(|| file.display().to_string())?;
+        std::fs::write(&file, format!("{text}\n{NOTES}")).with_context(|| file.display().to_string())?;
     }
     println!("{DOCUMENT} is written");
     Ok(())
