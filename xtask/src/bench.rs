@@ -95,7 +95,8 @@ fn write_document(paths: &Paths, quick: bool) -> anyhow::Result<()> {
         text.push_str(&without_places(&section, &paths.root));
         // Whatever happens to the rest, this part is there.
         let file = paths.root.join(DOCUMENT);
-        std::fs::write(&file, format!("{text}\n{NOTES}")).with_context(|| file.display().to_string())?;
+        std::fs::write(&file, format!("{text}\n{NOTES}"))
+            .with_context(|| file.display().to_string())?;
     }
     println!("{DOCUMENT} is written");
     Ok(())

@@ -96,6 +96,8 @@ pub(crate) struct Pace {
     kicks: Direction,
     /// Packets taken from the guest since its queue was last idle.
     taken: u32,
+    /// Bytes that had been taken when the queue was last armed, if nothing was taken unarmed since.
+    bytes_before: Option<u64>,
     /// Entries of the receiveq and of the transmitq.
     sizes: [u16; 2],
 }
@@ -140,6 +142,7 @@ impl Pace {
             returns: Direction::new(Notifier::for_returns(policy, 1)),
             kicks: Direction::new(Notifier::new(policy, 1)),
             taken: 0,
+            bytes_before: None,
             sizes: [1; 2],
         }
     }
@@ -197,9 +200,12 @@ impl Pace {
         }
     }
 
-    /// The transmitq is idle: when the guest shall kick.
-    pub(crate) fn idle(&mut self, now: Nanos) -> Arm {
+    /// The transmitq is idle, and so many bytes came through it so far: when the guest shall kick.
+    pub(crate) fn idle(&mut self, now: Nanos, bytes: u64) -> Arm {
         let moved = std::mem::take(&mut self.taken);
+        if let Some(before) = self.bytes_before.replace(bytes) {
+            self.kicks.notifier.carried(moved, bytes.saturating_sub(before));
+        }
         let side = Side::Takes;
         let visit = Visit { now, side, moved, more: false, short: false };
         let plan = self.kicks.notifier.after(visit);
@@ -211,6 +217,7 @@ impl Pace {
     /// nothing about kicks.
     pub(crate) fn keep_looking(&mut self) {
         self.taken = 0;
+        self.bytes_before = None;
         self.kicks.wake_at = None;
     }
 

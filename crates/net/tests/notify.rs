@@ -192,3 +192,29 @@ fn used_buffers_come_back_in_a_lull_or_a_quarter_of_the_ring_at_a_time() {
     let short = Visit { short: true, ..visit(200_000, Side::Gives, 1) };
     assert!(returns.after(short).notify, "the guest has no room left");
 }
+
+#[test]
+fn a_taker_of_long_packets_looks_again_before_it_is_told_of_the_next() {
+    let mut notifier = Notifier::new(Policy::Adaptive, SIZE);
+    let after = |notifier: &mut Notifier, now, packets: u32, len: u64| {
+        notifier.carried(packets, u64::from(packets) * len);
+        notifier.after(visit(now, Side::Takes, packets))
+    };
+    let mut now = 0;
+    for _ in 0..5 {
+        now += 300_000;
+        // A burst, one behind the other, and then nothing for some time.
+        for packets in [2, 1, 1] {
+            now += LULL_NS - 1;
+            let plan = after(&mut notifier, now, packets, 65_536);
+            assert_eq!((plan.arm, plan.wake_at), (Arm::After(64), Some(Nanos(now + LULL_NS))));
+            assert_eq!(notifier.cause(), Cause::Long);
+        }
+        now += LULL_NS;
+        let plan = after(&mut notifier, now, 0, 0);
+        assert_eq!((plan.arm, plan.wake_at, notifier.window()), (Arm::Next, None, 1));
+        // What is short is told at once.
+        now += 300_000;
+        assert_eq!(after(&mut notifier, now, 1, 98).arm, Arm::Next);
+    }
+}

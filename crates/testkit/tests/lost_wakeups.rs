@@ -274,6 +274,8 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         let visit = Visit { now: Nanos(self.now), side, moved, more: false, short };
         let part = &mut self.parts[part];
         let notifier = &mut part.notifiers[direction];
+        // Long packets for a while, then short ones.
+        notifier.carried(moved, u64::from(moved) << (self.now >> 16 & 16));
         let plan = match self.rules.has_timers {
             true => notifier.after(visit),
             false => notifier.without_timer(visit),

@@ -43,6 +43,8 @@ struct World {
     timers: [Option<Nanos>; 2],
     now: u64,
     has_timers: bool,
+    /// Bytes of each packet: a taker may treat long ones in another way.
+    packet_len: u64,
     /// The defect that the test must find.
     forgets_second_look: bool,
 }
@@ -63,6 +65,7 @@ impl World {
             timers: [None; 2],
             now: 0,
             has_timers,
+            packet_len: 64,
             forgets_second_look: false,
         }
     }
@@ -70,6 +73,7 @@ impl World {
     fn decide(&mut self, side: Side, moved: u32) -> (bool, Arm) {
         let visit = Visit { now: Nanos(self.now), side, moved, more: false, short: false };
         let notifier = if side == Side::Gives { &mut self.gives } else { &mut self.takes };
+        notifier.carried(moved, u64::from(moved) * self.packet_len);
         let plan = match self.has_timers {
             true => notifier.after(visit),
             false => notifier.without_timer(visit),
@@ -177,11 +181,13 @@ fn explore(world: World, seen: &mut HashSet<String>) -> Result<(), String> {
 fn no_order_of_steps_loses_a_wake_up() {
     for gives in POLICIES {
         for takes in POLICIES {
-            for has_timers in [true, false] {
+            for (has_timers, packet_len) in
+                [(true, 64), (false, 64), (true, 65_536), (false, 65_536)]
+            {
                 let mut seen = HashSet::new();
-                let world = World::new(gives, takes, has_timers);
+                let world = World { packet_len, ..World::new(gives, takes, has_timers) };
                 if let Err(why) = explore(world, &mut seen) {
-                    panic!("{gives} to {takes}, timers {has_timers}: {why}");
+                    panic!("{gives} to {takes}, timers {has_timers}, {packet_len} bytes: {why}");
                 }
                 assert!(seen.len() > 100, "{} states are too few", seen.len());
             }

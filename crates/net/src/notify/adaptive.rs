@@ -7,6 +7,9 @@
 //! window that filled at least half is halved, anything less makes it one, and it stays one for
 //! [`CAUTION_PACKETS`]. At one, every buffer is told at once and there is no timer.
 //!
+//! A taker of long packets lingers: it looks again after [`LINGER_NS`] before it asks to be told of the
+//! next one, because they come in bursts, and each that is told of costs the sender a notification.
+//!
 //! ADR 18 gives the reason for each constant.
 
 use super::{Held, NOTHING, Nanos, Plan, Side, Visit, arm_after};
@@ -32,6 +35,14 @@ const TIMER_NS_MIN: u64 = 5_000;
 /// length a few buffers suffice to see the new rate.
 const GAP_NS_MAX: u64 = 4 * PATIENCE_NS;
 
+/// How long a taker of long packets waits for more of them without being told, in nanoseconds, as
+/// long as a lull of used buffers.
+const LINGER_NS: u64 = super::LULL_NS;
+
+/// Packets of at least so many bytes are long: no ping, no request, nothing that somebody waits for
+/// one by one.
+const LONG_LEN: u64 = 4096;
+
 /// Why a window is what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cause {
@@ -52,6 +63,8 @@ pub enum Cause {
     AwakeAnyway,
     /// The side that takes is the slower one.
     Behind,
+    /// Long packets came: more will.
+    Long,
     /// The timer ended with the window half full.
     HalfFull,
     /// The timer ended with next to nothing: request and response, or the end of a burst.
@@ -70,6 +83,7 @@ impl Cause {
             Self::Slower => "slower",
             Self::AwakeAnyway => "awake anyway",
             Self::Behind => "taker is behind",
+            Self::Long => "long packets",
             Self::HalfFull => "half full at timer",
             Self::Ended => "empty at timer",
         }
@@ -93,6 +107,8 @@ pub struct Adaptive {
     cautious_for: u32,
     /// Since the last visit the owner was awake for a stream the other way.
     is_streaming: bool,
+    /// What was taken since the last visit were long packets.
+    is_long: bool,
     cause: Cause,
 }
 
@@ -112,6 +128,7 @@ impl Adaptive {
             caution: 0,
             cautious_for: CAUTION_PACKETS,
             is_streaming: false,
+            is_long: false,
             cause: Cause::Started,
         }
     }
@@ -131,6 +148,7 @@ impl Adaptive {
         match self.window {
             1 => 0,
             _ if self.cause == Cause::AwakeAnyway => PATIENCE_NS,
+            _ if self.cause == Cause::Long => LINGER_NS,
             // The peer has to hear of the room and wake up, and then we do.
             _ if self.cause == Cause::Behind => 2 * PATIENCE_NS,
             // A quarter more than the window should take.
@@ -152,6 +170,11 @@ impl Adaptive {
     /// The owner was awake for `moved` buffers elsewhere, and looked here, too.
     pub(super) fn looked(&mut self, moved: u32) {
         self.is_streaming |= moved >= STREAM_PACKETS;
+    }
+
+    /// What the next visit has taken were `packets` of `bytes` bytes in all.
+    pub(super) fn carried(&mut self, packets: u32, bytes: u64) {
+        self.is_long = bytes >= LONG_LEN * u64::from(packets);
     }
 
     fn observe(&mut self, visit: Visit) {
@@ -188,7 +211,11 @@ impl Adaptive {
         }
         let was_streaming = core::mem::take(&mut self.is_streaming);
         let is_timer = self.wake_at.take().is_some_and(|wake_at| visit.now >= wake_at);
+        let is_long = core::mem::take(&mut self.is_long) && visit.moved > 0;
         match visit.moved {
+            _ if is_long => (self.window, self.cause) = (self.window_max, Cause::Long),
+            // The burst is over, as was to be expected: no reason for caution.
+            _ if is_timer && self.cause == Cause::Long => self.change(1, Cause::Ended),
             _ if was_streaming && (visit.moved > 0 || self.cause == Cause::AwakeAnyway) => {
                 self.keep_company();
             }

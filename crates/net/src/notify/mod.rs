@@ -165,6 +165,13 @@ impl Notifier {
         }
     }
 
+    /// A taker says before [`after`](Self::after) how long the packets are that it has taken.
+    pub fn carried(&mut self, packets: u32, bytes: u64) {
+        if let Self::Adaptive(adaptive) = self {
+            adaptive.carried(packets, bytes);
+        }
+    }
+
     /// As [`after`](Self::after), for an owner without a timer: whatever would have waited for
     /// one is notified, or asked for, at once.
     pub fn without_timer(&mut self, visit: Visit) -> Plan {
