@@ -328,7 +328,13 @@ pub fn any() -> impl proptest::strategy::Strategy<Value = Rules> {
             (None, Some(trunk), native)
         }),
     ];
-    (rest, which).prop_map(|(rest, (vlan, trunk, native))| Rules { vlan, trunk, native, rest })
+    (rest, which).prop_map(|(mut rest, (vlan, trunk, native))| {
+        // A trunk's static addresses are in its native VLAN.
+        if trunk.is_some() && native.is_none() {
+            rest.static_macs.clear();
+        }
+        Rules { vlan, trunk, native, rest }
+    })
 }
 
 #[cfg(test)]
