@@ -1,8 +1,8 @@
 //! What holds of every notification policy, whatever the traffic.
 
 use ringway_net::notify::{
-    Cause, CoalesceLimits, LULL_NS, Nanos, Notifier, PATIENCE_NS, Plan, Policy, RETURN_WAIT_NS,
-    Side, Visit,
+    Cause, CoalesceLimits, LINGER_NS, LULL_NS, Nanos, Notifier, PATIENCE_NS, Plan, Policy,
+    RETURN_WAIT_NS, Side, Visit,
 };
 use ringway_virtq::Arm;
 
@@ -205,12 +205,12 @@ fn a_taker_of_long_packets_looks_again_before_it_is_told_of_the_next() {
         now += 300_000;
         // A burst, one behind the other, and then nothing for some time.
         for packets in [2, 1, 1] {
-            now += LULL_NS - 1;
+            now += LINGER_NS - 1;
             let plan = after(&mut notifier, now, packets, 65_536);
-            assert_eq!((plan.arm, plan.wake_at), (Arm::After(64), Some(Nanos(now + LULL_NS))));
+            assert_eq!((plan.arm, plan.wake_at), (Arm::After(64), Some(Nanos(now + LINGER_NS))));
             assert_eq!(notifier.cause(), Cause::Long);
         }
-        now += LULL_NS;
+        now += LINGER_NS;
         let plan = after(&mut notifier, now, 0, 0);
         assert_eq!((plan.arm, plan.wake_at, notifier.window()), (Arm::Next, None, 1));
         // What is short is told at once.
