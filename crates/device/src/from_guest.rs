@@ -113,7 +113,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
             let found = self.queue.peek(&mut next, &self.regions, &mut self.elements);
             let Some(head) = found.map_err(|broken| broken.0)? else { return Ok(()) };
             if let Some(soon) = self.queue.ahead(next, &self.regions) {
-                soon.prefetch_to_read();
+                soon.prefetch_to_read(0);
             }
             let header = self.take_header()?;
             match self.check(header) {

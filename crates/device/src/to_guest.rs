@@ -326,7 +326,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         };
         let Some(head) = head else { return Some(Put::NoRoom) };
         if let Some(soon) = self.queue.ahead(next, &self.regions) {
-            soon.prefetch_to_write();
+            soon.prefetch_to_write(0);
         }
         let room = self.elements.only_writable()?;
         let behind_header = room.slice(HEADER_LEN, from.len())?;

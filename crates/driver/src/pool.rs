@@ -3,6 +3,7 @@
 //! Limits: at most 32768 slots (one per ring entry), all taken from the arena at the start.
 
 use alloc::boxed::Box;
+use alloc::vec;
 
 use ringway_virtq::{BufferId, SharedSlice, prefetch_distance};
 
@@ -18,11 +19,12 @@ pub(crate) struct Pool {
     slot_len: u32,
     stride: usize,
     count: u16,
-    /// The free slots, from `first` on and around the end: taken in the order in which they came
-    /// back, so that a slot meets the same place of the ring lap after lap.
+    /// The free slots, taken in the order in which they came back, so that a slot meets the same
+    /// place of the ring lap after lap; its length is a power of two.
     free: Box<[u16]>,
-    first: u16,
-    free_count: u16,
+    /// Slots taken and given back so far, modulo 2^16; those that are free at first count as given.
+    taken: u16,
+    given: u16,
 }
 
 impl Pool {
@@ -31,22 +33,25 @@ impl Pool {
         let stride = (slot_len as usize).next_multiple_of(SLOT_ALIGN);
         let bytes = stride.checked_mul(usize::from(count)).ok_or(ArenaFull)?;
         let slots = arena.carve(bytes, SLOT_ALIGN)?;
-        let free = (0..count).collect();
-        Ok(Self { slots, slot_len, stride, count, free, first: 0, free_count: count })
+        let mut free = vec![0; usize::from(count).next_power_of_two()];
+        free.iter_mut().zip(0..count).for_each(|(place, slot)| *place = slot);
+        Ok(Self { slots, slot_len, stride, count, free: free.into(), taken: 0, given: count })
     }
 
     /// Slots nobody has.
     #[inline]
     pub(crate) fn free(&self) -> u16 {
-        self.free_count
+        self.given.wrapping_sub(self.taken)
     }
 
     /// Takes the slot that has been free longest.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<BufferId> {
-        self.free_count = self.free_count.checked_sub(1)?;
-        let slot = self.free[usize::from(self.first)];
-        self.first = self.place(1);
+        if self.free() == 0 {
+            return None;
+        }
+        let slot = self.free[self.place(self.taken)];
+        self.taken = self.taken.wrapping_add(1);
         Some(BufferId(slot))
     }
 
@@ -55,47 +60,39 @@ impl Pool {
     pub(crate) fn give(&mut self, id: BufferId) {
         // The ring refuses used entries for slots that are not in flight, so the device cannot
         // bring this about.
-        assert!(self.free_count < self.count, "slot {} given twice", id.0);
-        let place = self.place(self.free_count);
-        self.free[usize::from(place)] = id.0;
-        self.free_count += 1;
+        assert!(self.free() < self.count, "slot {} given twice", id.0);
+        let place = self.place(self.given);
+        self.free[place] = id.0;
+        self.given = self.given.wrapping_add(1);
     }
 
     /// Gives back the slot that was taken last.
     pub(crate) fn untake(&mut self) {
-        assert!(self.free_count < self.count, "no slot was taken");
-        self.first = self.place(self.count - 1);
-        self.free_count += 1;
+        assert!(self.free() < self.count, "no slot was taken");
+        self.taken = self.taken.wrapping_sub(1);
     }
 
-    /// The place `ahead` of the first one, less than a lap.
+    /// Where the list has what was or will be taken or given after that many.
     #[inline]
-    fn place(&self, ahead: u16) -> u16 {
-        // At most 32768 slots: no overflow.
-        let place = self.first + ahead;
-        if place < self.count { place } else { place - self.count }
+    fn place(&self, number: u16) -> usize {
+        usize::from(number) & (self.free.len() - 1)
     }
 
-    /// Asks for the memory of a slot that will be taken soon.
+    /// Asks for the memory of a slot that will be taken soon; a hint, as slots may be few.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        let ahead = self.place(prefetch_distance(self.first).min(self.count - 1));
-        self.memory(BufferId(self.free[usize::from(ahead)])).prefetch_to_write();
+        let soon = self.taken.wrapping_add(prefetch_distance(self.taken));
+        let slot = self.free[self.place(soon)];
+        self.slots.memory.prefetch_to_write(usize::from(slot) * self.stride);
     }
 
-    /// A slot's bytes.
+    /// A slot's bytes, and where the device sees them.
     #[inline]
-    pub(crate) fn memory(&self, id: BufferId) -> SharedSlice {
+    pub(crate) fn slot(&self, id: BufferId) -> (SharedSlice, u64) {
         let start = usize::from(id.0) * self.stride;
         match self.slots.memory.slice(start, self.slot_len as usize) {
-            Some(slot) => slot,
+            Some(slot) => (slot, self.slots.device_address + start as u64),
             None => unreachable!("the pool gave out slot {}, so it exists", id.0),
         }
-    }
-
-    /// Where the device sees a slot.
-    #[inline]
-    pub(crate) fn device_address(&self, id: BufferId) -> u64 {
-        self.slots.device_address + (usize::from(id.0) * self.stride) as u64
     }
 }

@@ -8,11 +8,13 @@
 //! [`FRAGMENTS_MAX`] fragments can be held.
 
 use core::fmt;
+use core::ops::Range;
 
-use ringway_net::{HEADER_LEN_HASH, NetHeader};
+use ringway_net::{ETHERNET_HEADER_LEN, HEADER_LEN, HEADER_LEN_HASH, NetHeader};
 use ringway_virtq::SharedSlice;
 
 use crate::TxFragment;
+use crate::rx_buffer::BUFFER_ALIGN;
 use crate::rx_memory::{Extent, slice};
 
 /// Bytes of a packet that are copied out, its headers among them.
@@ -21,55 +23,64 @@ pub const LINEAR_LEN_MAX: usize = 128;
 pub(crate) const LINEAR_TRUESIZE: u32 = 128;
 /// Most fragments of a packet that is held, as many as Linux's.
 pub const FRAGMENTS_MAX: usize = 18;
-/// Where the packet starts in the linear area: behind a header, and so that an IP header behind
-/// 14 bytes of Ethernet is aligned to 16 bytes.
-const PACKET_AT: usize = 66;
-const _: () = assert!(PACKET_AT >= HEADER_LEN_HASH && (PACKET_AT + 14).is_multiple_of(16));
+/// Bytes that are copied at once: a cache line, of which every buffer has a whole number.
+const BLOCK: usize = BUFFER_ALIGN as usize;
+const BLOCKS: usize = (HEADER_LEN_HASH + LINEAR_LEN_MAX).div_ceil(BLOCK);
+/// Bytes in front of the header, so that an IP header behind 14 bytes of Ethernet is aligned to 16
+/// bytes.
+const LEAD: usize = 6;
+const _: () = assert!((LEAD + HEADER_LEN + ETHERNET_HEADER_LEN).is_multiple_of(16));
 
 /// Room for a header and the start of a packet behind it.
 #[derive(Clone)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(crate) struct Linear {
-    bytes: [u8; PACKET_AT + LINEAR_LEN_MAX],
-    len: usize,
+    lead: [u8; LEAD],
+    blocks: [[u8; BLOCK]; BLOCKS],
+    /// The bytes of the blocks that are the packet's.
+    packet: Range<usize>,
 }
 
 impl Linear {
-    pub const EMPTY: Self = Self { bytes: [0; PACKET_AT + LINEAR_LEN_MAX], len: 0 };
+    pub const EMPTY: Self =
+        Self { lead: [0; LEAD], blocks: [[0; BLOCK]; BLOCKS], packet: Range { start: 0, end: 0 } };
 
     /// Copies a header of `header_len` bytes and up to [`LINEAR_LEN_MAX`] bytes of the packet
-    /// behind it; `written` bytes of the buffer count, at least the header.
+    /// behind it, in whole blocks; `written` bytes of the buffer count, at least the header.
     #[inline]
     pub fn copy_from(&mut self, buffer: SharedSlice, header_len: usize, written: usize) {
-        let start = PACKET_AT - header_len;
-        if buffer.len() >= header_len + LINEAR_LEN_MAX {
-            // One length for all packets: the copy becomes a few plain moves.
-            buffer.read(0, &mut self.bytes[start..]);
-        } else {
-            buffer.read(0, &mut self.bytes[start..start + buffer.len()]);
+        let end = written.min(header_len + LINEAR_LEN_MAX);
+        for (block, at) in self.blocks.iter_mut().zip((0..end).step_by(BLOCK)) {
+            *block = buffer.read_array(at);
         }
-        self.len = (written - header_len).min(LINEAR_LEN_MAX);
+        self.packet = header_len..end;
     }
 
-    /// The header's bytes.
+    /// The header's bytes, or the first of them.
     #[inline]
-    pub fn header<const LEN: usize>(&self, header_len: usize) -> &[u8; LEN] {
-        match self.bytes[PACKET_AT - header_len..].first_chunk() {
+    pub fn header<const LEN: usize>(&self) -> &[u8; LEN] {
+        match self.blocks[0].first_chunk() {
             Some(header) => header,
-            None => unreachable!("a header is shorter than the linear area"),
+            None => unreachable!("a header is shorter than a block"),
         }
+    }
+
+    /// Bytes that were copied out of the buffer and count.
+    #[inline]
+    pub fn end(&self) -> usize {
+        self.packet.end
     }
 
     /// The start of the packet.
     #[inline]
     pub fn packet(&self) -> &[u8] {
-        &self.bytes[PACKET_AT..PACKET_AT + self.len]
+        &self.blocks.as_flattened()[self.packet.clone()]
     }
 }
 
 impl fmt::Debug for Linear {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} linear bytes", self.len)
+        write!(f, "{} linear bytes", self.packet.len())
     }
 }
 
@@ -108,6 +119,7 @@ impl Received<'_> {
     }
 
     /// Copies the packet to the start of `into`, which must be at least `len` bytes long.
+    #[inline]
     pub fn copy_to(&self, into: &mut [u8]) {
         copy(self.linear(), self.fragments(), into);
     }
@@ -157,9 +169,19 @@ impl Held {
     }
 }
 
-fn copy(linear: &[u8], fragments: impl Iterator<Item = SharedSlice>, into: &mut [u8]) {
-    let (head, mut rest) = into.split_at_mut(linear.len());
+#[inline]
+fn copy(linear: &[u8], fragments: impl ExactSizeIterator<Item = SharedSlice>, into: &mut [u8]) {
+    let (head, rest) = into.split_at_mut(linear.len());
     head.copy_from_slice(linear);
+    if fragments.len() > 0 {
+        copy_fragments(fragments, rest);
+    }
+}
+
+/// The usual packet has none.
+#[inline(never)]
+fn copy_fragments(fragments: impl Iterator<Item = SharedSlice>, into: &mut [u8]) {
+    let mut rest = into;
     for fragment in fragments {
         let (head, tail) = rest.split_at_mut(fragment.len());
         fragment.read(0, head);

@@ -69,6 +69,12 @@ impl RxMemory {
         slice(self.part.memory, extent)
     }
 
+    /// Asks for the start of an extent, which will be read soon.
+    #[inline]
+    pub fn prefetch(&self, extent: Extent) {
+        self.part.memory.prefetch_to_read(extent.offset as usize);
+    }
+
     /// How many buffers of `len` bytes all chunks together make.
     pub fn buffers_of(&self, len: u32) -> u32 {
         (self.chunk_len / len) * u32::try_from(self.users.len()).unwrap_or(u32::MAX)

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 
 use ringway_net::notify::{Notifier, Policy};
 use ringway_net::{Counters, DropReason, HEADER_LEN, NetHeader, PACKET_LEN_MAX};
-use ringway_virtq::{Arm, Broken, BufferId, DriverQueue};
+use ringway_virtq::{Arm, Broken, BufferId, DriverQueue, SharedSlice};
 
 use crate::pool::Pool;
 use crate::tx_options::{Sent, TxFragment, TxOptions};
@@ -205,9 +205,10 @@ impl<Q: DriverQueue> NetTx<Q> {
             self.reclaim()?;
         }
         let Some(id) = self.pool.take() else { return Ok(Sent::NoRoom) };
-        self.write_slot(id, header, start);
+        let (slot, at) = self.pool.slot(id);
+        self.write_slot(slot, header, start);
         self.pool.prefetch();
-        if !self.add(id, start_len, fragments) {
+        if !self.add(id, (at, start_len), fragments) {
             self.pool.untake();
             return Ok(Sent::NoRoom);
         }
@@ -217,13 +218,13 @@ impl<Q: DriverQueue> NetTx<Q> {
             self.statistics.in_place += 1;
         }
         self.counters.count(len);
-        self.unpublished = self.unpublished.saturating_add(1);
+        // No more than the queue has entries.
+        self.unpublished += 1;
         Ok(Sent::Done)
     }
 
     #[inline]
-    fn write_slot(&mut self, id: BufferId, header: &NetHeader, start: &[u8]) {
-        let slot = self.pool.memory(id);
+    fn write_slot(&self, slot: SharedSlice, header: &NetHeader, start: &[u8]) {
         let header = NetHeader { num_buffers: 0, ..*header };
         match self.options.header_len {
             HEADER_LEN => slot.write_array(0, &header.encode()),
@@ -232,19 +233,21 @@ impl<Q: DriverQueue> NetTx<Q> {
         slot.write(self.options.header_len, start);
     }
 
-    /// Adds a slot and what follows it. `false`: the ring is full.
+    /// Adds a slot, which has that many bytes of the packet, and what follows it. `false`: the ring
+    /// is full.
     #[inline]
-    fn add(&mut self, id: BufferId, start_len: u32, fragments: &[TxFragment]) -> bool {
-        let at = self.pool.device_address(id);
+    fn add(&mut self, id: BufferId, slot: (u64, u32), fragments: &[TxFragment]) -> bool {
+        let (at, start_len) = slot;
         if !fragments.is_empty() || (self.options.header_apart && start_len > 0) {
-            return self.add_pieces(id, start_len, fragments);
+            return self.add_pieces(id, slot, fragments);
         }
         self.queue.add(&[(at, self.header_len + start_len)], &[], id).is_ok()
     }
 
     /// The same for what takes more than one element.
-    fn add_pieces(&mut self, id: BufferId, start_len: u32, fragments: &[TxFragment]) -> bool {
-        let at = self.pool.device_address(id);
+    #[inline(never)]
+    fn add_pieces(&mut self, id: BufferId, slot: (u64, u32), fragments: &[TxFragment]) -> bool {
+        let (at, start_len) = slot;
         let mut room = [(0, 0); TX_FRAGMENTS_MAX + 2];
         let mut count = 1;
         room[0] = (at, self.header_len + start_len);
@@ -263,7 +266,9 @@ impl<Q: DriverQueue> NetTx<Q> {
     #[inline]
     fn give_back(&mut self, id: BufferId) {
         self.pool.give(id);
-        if let Some(token) = self.tokens[usize::from(id.0)].take() {
+        if self.outstanding > 0
+            && let Some(token) = self.tokens[usize::from(id.0)].take()
+        {
             // There is room: no more tokens are taken than the queue has entries.
             self.done.push(token);
         }

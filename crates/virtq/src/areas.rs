@@ -56,7 +56,7 @@ pub struct Layout {
     pub driver: u32,
     /// Offset of the device area.
     pub device: u32,
-    /// Offset of the indirect tables, one for each buffer id; they end at `len`.
+    /// Offset of the indirect tables, as many as entries; they end at `len`.
     pub indirect: u32,
     /// Bytes of it all.
     pub len: u32,
@@ -159,11 +159,11 @@ impl DriverMemory {
         }
     }
 
-    /// The indirect table of a buffer id, and its address for the device.
+    /// One of the indirect tables, and its address for the device.
     #[inline]
-    pub fn indirect_table(&self, id: u16) -> (SharedSlice, u64) {
-        let offset = INDIRECT_TABLE_LEN * u32::from(id);
+    pub fn indirect_table(&self, index: u16) -> (SharedSlice, u64) {
+        let offset = INDIRECT_TABLE_LEN * u32::from(index);
         let table = self.indirect.slice(offset as usize, INDIRECT_TABLE_LEN as usize);
-        (table.expect("one table for each id"), self.indirect_address + u64::from(offset))
+        (table.expect("as many tables as entries"), self.indirect_address + u64::from(offset))
     }
 }

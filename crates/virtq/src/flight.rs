@@ -1,47 +1,72 @@
 //! What a driver has in flight: private records, never read back from shared memory.
 //!
-//! How: one record for each buffer id, stamped with a running number. Without IN_ORDER a
-//! used entry stands for its buffer; with IN_ORDER it opens a *batch*, all buffers from the oldest
-//! one up to it (virtio 1.2 §2.7.9, §2.8.10). Limits: ids are below the queue size.
+//! How: one record for each buffer, found by its *key*: what a used entry names, in a split ring
+//! its first descriptor, in a packed ring its id. Each is stamped with a running number. Without
+//! IN_ORDER a used entry stands for its buffer; with IN_ORDER it opens a *batch*, all buffers from
+//! the oldest one up to it (virtio 1.2 §2.7.9, §2.8.10). Limits: keys are below the queue size.
 
 use alloc::boxed::Box;
 use alloc::vec;
 
 use crate::{Broken, BufferId, SIZE_MAX, Used, Why};
 
-/// The record of one buffer.
+/// A buffer that was given to the device.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Flying {
+pub(crate) struct Buffer {
+    pub id: BufferId,
     /// Ring descriptors it takes; 0: not in flight.
     pub descriptors: u16,
-    /// First and last of them (split).
-    pub first: u16,
+    /// The last of them (split).
     pub last: u16,
     /// Bytes the device may write.
     pub writable: u32,
+}
+
+/// The record of one key.
+#[derive(Debug, Clone, Copy, Default)]
+struct Flying {
+    buffer: Buffer,
     /// Running number of the buffer, modulo 2^32.
     number: u32,
+}
+
+/// A buffer that came back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Returned {
+    pub key: u16,
+    pub buffer: Buffer,
+    /// Bytes the device has written.
+    pub len: u32,
+}
+
+impl Returned {
+    #[inline]
+    pub fn used(&self) -> Used {
+        Used { id: self.buffer.id, len: self.len }
+    }
 }
 
 /// All buffers of one driver queue.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    buffers: Box<[Flying]>,
-    /// Ids in the order they were added; its length is a power of two.
+    /// By key.
+    flying: Box<[Flying]>,
+    /// Keys in the order they were added; its length is a power of two.
     order: Box<[u16]>,
     in_order: bool,
     /// Buffers so far, modulo 2^32: at most 32768 lie between any two of these.
     added: u32,
     published: u32,
     returned: u32,
-    batch: Option<Used>,
+    /// The last key of the open batch, and what was written there.
+    batch: Option<(u16, u32)>,
 }
 
 impl InFlight {
     pub fn new(size: u16, in_order: bool) -> Self {
         let places = if in_order { usize::from(size).next_power_of_two() } else { 0 };
         Self {
-            buffers: vec![Flying::default(); usize::from(size)].into(),
+            flying: vec![Flying::default(); usize::from(size)].into(),
             order: vec![0; places].into(),
             in_order,
             added: 0,
@@ -51,19 +76,18 @@ impl InFlight {
         }
     }
 
-    /// Records a staged buffer. Its id must be below the size and not in flight.
+    /// Records a staged buffer. Its key must be below the size and not in flight.
     #[inline(always)]
-    pub fn add(&mut self, id: BufferId, descriptors: u16, chain: (u16, u16), writable: u32) {
+    pub fn add(&mut self, key: u16, buffer: Buffer) {
         let number = self.added;
-        let (first, last) = chain;
-        let place = &mut self.buffers[usize::from(id.0)];
-        assert!(place.descriptors == 0, "buffer {} is in flight", id.0);
-        *place = Flying { descriptors, first, last, writable, number };
+        let place = &mut self.flying[usize::from(key)];
+        assert!(place.buffer.descriptors == 0, "buffer {key} is in flight");
+        *place = Flying { buffer, number };
         if self.in_order {
             let place = self.place(number);
-            self.order[place] = id.0;
+            self.order[place] = key;
         }
-        self.added = self.added.wrapping_add(1);
+        self.added = number.wrapping_add(1);
     }
 
     /// Everything staged is now the device's; says how many buffers that were.
@@ -91,51 +115,59 @@ impl InFlight {
         self.batch.is_some()
     }
 
-    /// Bytes the device may write to a buffer; 0 if it is none of ours.
+    /// The last buffer that had this key; `None` if there is no such key.
     #[inline]
-    pub fn writable_of(&self, id: u16) -> u32 {
-        self.buffers.get(usize::from(id)).map_or(0, |flying| flying.writable)
+    pub fn buffer(&self, key: u32) -> Option<&Buffer> {
+        self.flying.get(key as usize).map(|flying| &flying.buffer)
     }
 
-    /// Checks a used entry, which names a buffer that begins with descriptor `first` (packed: 0)
-    /// and may stand for that many (`shown`); returns the first of them with its record.
+    /// Checks a used entry, which names a key and may stand for that many buffers (`shown`);
+    /// returns the first of them.
     #[inline(always)]
-    pub fn accept(&mut self, used: Used, first: u16, shown: u32) -> Result<(Used, Flying), Broken> {
-        let place = self.buffers.get_mut(usize::from(used.id.0)).ok_or(Broken(Why::BadIndex))?;
-        let flying = *place;
+    pub fn accept(&mut self, key: u32, len: u32, shown: u32) -> Result<Returned, Broken> {
+        let place = self.flying.get_mut(key as usize).ok_or(Broken(Why::BadIndex))?;
+        // Keys are 16 bits.
+        let key = (key & 0xffff) as u16;
+        let Flying { buffer, number } = *place;
         // Modulo 2^32, what was not published is the largest of all distances.
-        let behind = self.published.wrapping_sub(flying.number).wrapping_sub(1);
-        if flying.descriptors == 0 || flying.first != first || behind > u32::from(SIZE_MAX) {
+        let behind = self.published.wrapping_sub(number).wrapping_sub(1);
+        if buffer.descriptors == 0 || behind > u32::from(SIZE_MAX) {
             return Err(Broken(Why::NotInFlight));
         }
-        if used.len > flying.writable {
+        if len > buffer.writable {
             return Err(Broken(Why::UsedTooLong));
         }
         // In order and the oldest one: it stands for nobody else.
-        if !self.in_order || flying.number == self.returned {
-            place.descriptors = 0;
+        if !self.in_order || number == self.returned {
+            place.buffer.descriptors = 0;
             self.returned = self.returned.wrapping_add(1);
-            return Ok((used, flying));
+            return Ok(Returned { key, buffer, len });
         }
-        if flying.number.wrapping_sub(self.returned) >= shown {
+        if number.wrapping_sub(self.returned) >= shown {
             return Err(Broken(Why::NotInFlight));
         }
-        self.batch = Some(used);
+        self.batch = Some((key, len));
         self.return_next().ok_or(Broken(Why::NotInFlight))
     }
 
-    /// Returns the next buffer of an open batch, with its record.
+    /// Returns the next buffer of an open batch.
     #[inline(always)]
-    pub fn return_next(&mut self) -> Option<(Used, Flying)> {
-        let batch = self.batch?;
-        let id = self.order[self.place(self.returned)];
-        let flying = core::mem::take(&mut self.buffers[usize::from(id)]);
+    pub fn return_next(&mut self) -> Option<Returned> {
+        self.batch.and_then(|batch| self.return_oldest(batch))
+    }
+
+    #[inline(never)]
+    fn return_oldest(&mut self, (last, len): (u16, u32)) -> Option<Returned> {
+        let key = self.order[self.place(self.returned)];
+        let place = &mut self.flying[usize::from(key)];
+        let buffer = place.buffer;
+        place.buffer.descriptors = 0;
         self.returned = self.returned.wrapping_add(1);
-        if id == batch.id.0 {
+        if key == last {
             self.batch = None;
-            return Some((batch, flying));
+            return Some(Returned { key, buffer, len });
         }
-        Some((Used { id: BufferId(id), len: flying.writable }, flying))
+        Some(Returned { key, buffer, len: buffer.writable })
     }
 
     #[inline]

@@ -110,7 +110,7 @@ pub enum Arm {
 }
 
 /// The driver's name for a buffer in flight: below the queue size, chosen by the driver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BufferId(pub u16);
 
 /// A buffer the device has used.

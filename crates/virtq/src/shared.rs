@@ -130,13 +130,13 @@ impl SharedSlice {
         self.start.addr() & (align - 1) == 0
     }
 
-    /// Asks for the first two cache lines, to be written soon, long before they are: what another
-    /// core has read last takes a while. Changes nothing.
+    /// Asks for two cache lines from `offset` on, to be written soon, long before they are: what
+    /// another core has read last takes a while. Changes nothing, whatever the offset.
     #[inline]
-    pub fn prefetch_to_write(self) {
+    pub fn prefetch_to_write(self, offset: usize) {
         #[cfg(target_arch = "x86_64")]
         for line in 0..2 {
-            let place = self.start.wrapping_add(64 * line);
+            let place = self.start.wrapping_add(offset).wrapping_add(64 * line);
             // SAFETY: a prefetch changes nothing and never faults, wherever it points.
             unsafe {
                 core::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, readonly, preserves_flags));
@@ -146,12 +146,13 @@ impl SharedSlice {
 
     /// The same for what is to be read.
     #[inline]
-    pub fn prefetch_to_read(self) {
+    pub fn prefetch_to_read(self, offset: usize) {
         #[cfg(target_arch = "x86_64")]
         for line in 0..2 {
             use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let place = self.start.wrapping_add(offset).wrapping_add(64 * line);
             // SAFETY: as above.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.start.wrapping_add(64 * line).cast()) }
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) }
         }
     }
 

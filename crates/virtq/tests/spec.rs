@@ -687,7 +687,7 @@ fn spec_2_7_the_split_driver_writes_what_the_specification_says() {
         (ring.memory.load_u64(offset), ring.memory.load_u32(offset + 8), rest[0], rest[1])
     };
     assert_eq!(descriptor(0), (0x1111, 1, 0, 0));
-    let table = indirect as usize + 2 * 16 * INDIRECT_ELEMENTS_MAX;
+    let table = indirect as usize + 16 * INDIRECT_ELEMENTS_MAX;
     assert_eq!(descriptor(16), (BASE + table as u64, 32, INDIRECT, 0));
     assert_eq!(descriptor(table), (0x1111, 1, NEXT, 1));
     assert_eq!(descriptor(table + 16), (0x2222, 2, WRITE, 0));

@@ -8,7 +8,7 @@
 use crate::areas::{DESCRIPTOR_LEN, DriverMemory};
 use crate::desc::{Descriptor, INDIRECT, NEXT, PACKED_ID, PACKED_LEN, WRITE, offset};
 use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
-use crate::flight::{Flying, InFlight};
+use crate::flight::{Buffer, InFlight, Returned};
 use crate::packed::{available_flags, event_word, is_used, store_flags};
 use crate::plan::{Plan, is_filled};
 use crate::queue::prefetch_distance;
@@ -44,7 +44,7 @@ impl PackedDriver {
             return Err(QueueFull);
         }
         let writable = if flags & WRITE == 0 { 0 } else { element.1 };
-        self.in_flight.add(id, 1, (0, 0), writable);
+        self.in_flight.add(id.0, Buffer { id, descriptors: 1, last: 0, writable });
         self.stage(element, id, flags);
         self.free -= 1;
         Ok(())
@@ -58,12 +58,13 @@ impl PackedDriver {
         id: BufferId,
     ) -> Result<(), QueueFull> {
         let plan = Plan::of(readable, writable, (self.size, self.free), self.options)?;
-        self.in_flight.add(id, plan.descriptors, (0, 0), plan.writable);
-        match plan.indirect {
+        let Plan { descriptors, indirect, writable: bytes } = plan;
+        self.in_flight.add(id.0, Buffer { id, descriptors, last: 0, writable: bytes });
+        match indirect {
             true => self.stage_table(readable, writable, id),
             false => self.stage_chain(readable, writable, id),
         }
-        self.free -= plan.descriptors;
+        self.free -= descriptors;
         Ok(())
     }
 
@@ -105,20 +106,21 @@ impl PackedDriver {
 
     /// Reads and checks the next used descriptor, if there is one.
     #[inline(always)]
-    fn accept_used(&mut self) -> Result<Option<(Used, Flying)>, Broken> {
+    fn accept_used(&mut self) -> Result<Option<Returned>, Broken> {
         let ring = self.memory.bound.descriptor;
         if self.in_flight.published() == 0 || !is_used(ring, self.used) {
             return Ok(None);
         }
         event::after_seeing();
         let descriptor = Descriptor::load(ring, self.used.at);
-        let id = BufferId(descriptor.third);
+        let id = u32::from(descriptor.third);
         // Without WRITE the length means nothing (virtio 1.2 §2.8.5), says the specification.
         // QEMU never sets it and means the length; so it counts, as far as the buffer goes.
-        let is_meant = descriptor.fourth & WRITE != 0;
-        let writable = self.in_flight.writable_of(id.0);
-        let len = if is_meant { descriptor.len } else { descriptor.len.min(writable) };
-        self.in_flight.accept(Used { id, len }, 0, self.in_flight.published()).map(Some)
+        let len = match descriptor.fourth & WRITE {
+            0 => self.in_flight.buffer(id).map_or(0, |buffer| descriptor.len.min(buffer.writable)),
+            _ => descriptor.len,
+        };
+        self.in_flight.accept(id, len, self.in_flight.published()).map(Some)
     }
 }
 
@@ -199,10 +201,10 @@ impl DriverQueue for PackedDriver {
             Some(next) => Some(next),
             None => self.accept_used()?,
         };
-        let Some((used, buffer)) = next else { return Ok(None) };
-        self.used = self.used.advanced(buffer.descriptors, self.size);
-        self.free += buffer.descriptors;
-        Ok(Some(used))
+        let Some(returned) = next else { return Ok(None) };
+        self.used = self.used.advanced(returned.buffer.descriptors, self.size);
+        self.free += returned.buffer.descriptors;
+        Ok(Some(returned.used()))
     }
 
     #[inline(always)]

@@ -11,7 +11,7 @@ use alloc::boxed::Box;
 use crate::areas::{DESCRIPTOR_LEN, DriverMemory};
 use crate::desc::{Descriptor, INDIRECT, NEXT, WRITE};
 use crate::event;
-use crate::flight::{Flying, InFlight};
+use crate::flight::{Buffer, InFlight, Returned};
 use crate::plan::{Plan, is_filled};
 use crate::queue::prefetch_distance;
 use crate::split::{
@@ -30,8 +30,6 @@ struct Place {
     words: [u64; 2],
     /// The descriptor behind it, in a chain or in the free list.
     next: u16,
-    /// The id of the last chain that started with it.
-    id: u16,
 }
 
 /// A split virtqueue, seen from the driver.
@@ -69,7 +67,7 @@ impl SplitDriver {
         let descriptor = Descriptor { address, len, third: flags, fourth: 0 };
         self.free_first = self.write_descriptor(first, descriptor);
         let writable = if flags & WRITE == 0 { 0 } else { len };
-        self.stage(id, 1, (first, first), writable);
+        self.stage(first, Buffer { id, descriptors: 1, last: first, writable });
         Ok(())
     }
 
@@ -81,23 +79,23 @@ impl SplitDriver {
         id: BufferId,
     ) -> Result<(), QueueFull> {
         let plan = Plan::of(readable, writable, (self.size, self.free), self.options)?;
-        let chain = match plan.indirect {
-            true => self.write_table(readable, writable, id),
+        let (first, last) = match plan.indirect {
+            true => self.write_table(readable, writable),
             false => self.write_chain(readable, writable),
         };
-        self.stage(id, plan.descriptors, chain, plan.writable);
+        let Plan { descriptors, writable, .. } = plan;
+        self.stage(first, Buffer { id, descriptors, last, writable });
         Ok(())
     }
 
     /// Makes a chain that was written the next entry of the available ring.
     #[inline(always)]
-    fn stage(&mut self, id: BufferId, descriptors: u16, chain: (u16, u16), writable: u32) {
-        self.in_flight.add(id, descriptors, chain, writable);
-        self.free -= descriptors;
-        self.places[usize::from(chain.0)].id = id.0;
-        if self.available.is_new(self.staged & (self.size - 1), chain.0) {
+    fn stage(&mut self, first: u16, buffer: Buffer) {
+        self.in_flight.add(first, buffer);
+        self.free -= buffer.descriptors;
+        if self.available.is_new(self.staged & (self.size - 1), first) {
             let entry = available_entry(self.staged, self.size);
-            self.memory.bound.driver.store_u16(entry, chain.0);
+            self.memory.bound.driver.store_u16(entry, first);
         }
         self.staged = self.staged.wrapping_add(1);
     }
@@ -130,14 +128,10 @@ impl SplitDriver {
         (first, last)
     }
 
-    /// Writes the elements into the id's table and one free descriptor for the table.
-    fn write_table(
-        &mut self,
-        readable: &[(u64, u32)],
-        writable: &[(u64, u32)],
-        id: BufferId,
-    ) -> (u16, u16) {
-        let (table, table_address) = self.memory.indirect_table(id.0);
+    /// Writes the elements into the table of a free descriptor, and that descriptor.
+    fn write_table(&mut self, readable: &[(u64, u32)], writable: &[(u64, u32)]) -> (u16, u16) {
+        let first = self.free_first;
+        let (table, table_address) = self.memory.indirect_table(first);
         let mut count = 0u16;
         let last = readable.len() + writable.len() - 1;
         for (at, &(address, len)) in readable.iter().chain(writable).enumerate() {
@@ -146,7 +140,6 @@ impl SplitDriver {
             Descriptor { address, len, third: flags, fourth: next }.store(table, count);
             count += 1;
         }
-        let first = self.free_first;
         let len = u32::from(count) * DESCRIPTOR_LEN;
         let descriptor = Descriptor { address: table_address, len, third: INDIRECT, fourth: 0 };
         self.free_first = self.write_descriptor(first, descriptor);
@@ -154,28 +147,26 @@ impl SplitDriver {
     }
 
     #[inline(always)]
-    fn release(&mut self, chain: &Flying) {
+    fn release(&mut self, first: u16, buffer: Buffer) {
         if self.free == 0 {
-            self.free_first = chain.first;
+            self.free_first = first;
         } else {
-            self.places[usize::from(self.free_last)].next = chain.first;
+            self.places[usize::from(self.free_last)].next = first;
         }
-        self.free_last = chain.last;
-        self.free += chain.descriptors;
+        self.free_last = buffer.last;
+        self.free += buffer.descriptors;
     }
 
     /// Reads and checks the next used entry, if there is one.
     #[inline(always)]
-    fn accept_used(&mut self) -> Result<Option<(Used, Flying)>, Broken> {
+    fn accept_used(&mut self) -> Result<Option<Returned>, Broken> {
         let device = self.memory.bound.device;
         if self.used == self.seen && !self.load_index()? {
             return Ok(None);
         }
-        let [head, len] = device.load_u32_pair(used_entry(self.used, self.size));
-        let head = u16::try_from(head).map_err(|_| Broken(Why::BadIndex))?;
-        let place = self.places.get(usize::from(head)).ok_or(Broken(Why::BadIndex))?;
-        let used = Used { id: BufferId(place.id), len };
-        self.in_flight.accept(used, head, u32::from(self.seen.wrapping_sub(self.used))).map(Some)
+        let [first, len] = device.load_u32_pair(used_entry(self.used, self.size));
+        let shown = u32::from(self.seen.wrapping_sub(self.used));
+        self.in_flight.accept(first, len, shown).map(Some)
     }
 
     /// The device's index, checked; whether there is anything new.
@@ -203,9 +194,7 @@ impl DriverQueue for SplitDriver {
             size,
             options,
             // The memory is zero.
-            places: (1..=size)
-                .map(|next| Place { words: [0; 2], next: next % size, id: 0 })
-                .collect(),
+            places: (1..=size).map(|next| Place { words: [0; 2], next: next % size }).collect(),
             free_first: 0,
             free_last: size - 1,
             free: size,
@@ -281,10 +270,10 @@ impl DriverQueue for SplitDriver {
             Some(next) => Some(next),
             None => self.accept_used()?,
         };
-        let Some((used, chain)) = next else { return Ok(None) };
+        let Some(returned) = next else { return Ok(None) };
         self.used = self.used.wrapping_add(1);
-        self.release(&chain);
-        Ok(Some(used))
+        self.release(returned.key, returned.buffer);
+        Ok(Some(returned.used()))
     }
 
     #[inline(always)]
@@ -295,9 +284,8 @@ impl DriverQueue for SplitDriver {
             return None;
         }
         let soon = self.used.wrapping_add(distance);
-        let head = self.memory.bound.device.load_u32(used_entry(soon, self.size));
-        let place = self.places.get(usize::try_from(head).ok()?)?;
-        Some(BufferId(place.id))
+        let first = self.memory.bound.device.load_u32(used_entry(soon, self.size));
+        self.in_flight.buffer(first).map(|buffer| buffer.id)
     }
 
     #[inline]

@@ -2,9 +2,9 @@
 //!
 //! How: what waits in the ring is memory and nothing else. `receive` takes the buffers of one
 //! packet off the used ring, copies header and first bytes out, and lends the rest in place; only
-//! then is there a packet. Its buffers go back with the next `receive` or `flush`, unless `hold`
-//! takes them out. `flush` posts what is free and publishes once. A slot of the ring keeps its
-//! memory as long as the wanted length stays the same, so posting it again is one `add`. With
+//! then is there a packet. It is lent until the next `receive` or `flush`, unless `hold` takes its
+//! buffers out. `flush` posts what is free and publishes once. A slot of the ring keeps its memory
+//! as long as the wanted length stays the same, so posting it again is one `add`. With
 //! mergeable buffers a packet takes `num_buffers` of them (virtio 1.2 §5.1.6.4); without, exactly
 //! one.
 //!
@@ -15,6 +15,8 @@
 //! is counted as malformed and its buffers are posted again; a used entry that the ring refuses
 //! stops the queue. How long each posted buffer is, is in a private table.
 
+mod post;
+
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -22,7 +24,7 @@ use ringway_net::{Counters, DropReason, HeaderError, NetHeader, PACKET_LEN_MAX};
 use ringway_virtq::{Arm, Broken, BufferId, DriverQueue, Used};
 
 use crate::received::{FRAGMENTS_MAX, Fragment, Held, LINEAR_TRUESIZE, Linear, Received};
-use crate::rx_memory::{Extent, RxMemory, divide};
+use crate::rx_memory::{Extent, RxMemory};
 use crate::{Arena, ArenaFull, RxBufferSizer, RxOptions, RxStatistics};
 
 /// Most elements one posted buffer is divided into.
@@ -37,7 +39,7 @@ struct Slot {
     wanted: u32,
 }
 
-/// A slot of the packet that is lent now.
+/// A slot that the device has filled, and that is not posted again yet.
 #[derive(Debug, Clone, Copy)]
 struct Lent {
     id: BufferId,
@@ -56,7 +58,9 @@ pub struct NetRx<Q> {
     slots: Vec<Slot>,
     /// Slots without memory.
     empty: Vec<BufferId>,
+    /// What the next flush posts again; from `lent_from` on, the slots of the packet lent now.
     lent: Vec<Lent>,
+    lent_from: usize,
     /// Whether a packet is lent now; then its header, its length, and the memory that it holds.
     is_lent: bool,
     header: NetHeader,
@@ -100,6 +104,7 @@ impl<Q: DriverQueue> NetRx<Q> {
             // Reversed, so that slots are first taken in rising order.
             empty: (0..size).rev().map(BufferId).collect(),
             lent: Vec::with_capacity(usize::from(size)),
+            lent_from: 0,
             is_lent: false,
             header: NetHeader::default(),
             len: 0,
@@ -114,7 +119,7 @@ impl<Q: DriverQueue> NetRx<Q> {
         Ok(rx)
     }
 
-    /// Lends the next packet. What was lent before goes back.
+    /// Lends the next packet. What was lent before is lent no longer; the next flush posts it.
     ///
     /// Malformed packets are skipped and counted; at most one queue size of them per call.
     ///
@@ -122,25 +127,8 @@ impl<Q: DriverQueue> NetRx<Q> {
     /// [`Broken`]: the device broke the rules; the queue must be set up again.
     #[inline]
     pub fn receive(&mut self) -> Result<Option<Received<'_>>, Broken> {
-        self.broken.map_or(Ok(()), Err)?;
-        for _ in 0..self.queue.size() {
-            self.take_back();
-            match self.take_packet() {
-                Ok(Taken::Nothing) => return Ok(None),
-                Ok(Taken::Dropped(reason)) => self.counters.count_drop(reason),
-                Ok(Taken::Packet) => {
-                    self.counters.count(self.len);
-                    self.sizer.on_packet(self.len);
-                    self.is_lent = true;
-                    return Ok(Some(self.lend()));
-                }
-                Err(broken) => {
-                    self.broken = Some(broken);
-                    return Err(broken);
-                }
-            }
-        }
-        Ok(None)
+        self.find()?;
+        Ok(self.is_lent.then(|| self.lend()))
     }
 
     /// Takes the packet that was lent last out of the ring, to keep it. `None`: there is none, or
@@ -156,16 +144,11 @@ impl<Q: DriverQueue> NetRx<Q> {
         let mut fragments = [Fragment::default(); FRAGMENTS_MAX];
         let count = self.fragments.len();
         fragments[..count].copy_from_slice(&self.fragments);
-        let (slots, empty) = (&mut self.slots, &mut self.empty);
-        self.lent.retain(|lent| {
-            if lent.is_kept {
-                slots[usize::from(lent.id.0)] = Slot::default();
-                empty.push(lent.id);
-            }
-            !lent.is_kept
-        });
-        self.fragments.clear();
-        self.is_lent = false;
+        for held in self.lent.extract_if(self.lent_from.., |lent| lent.is_kept) {
+            self.slots[usize::from(held.id.0)] = Slot::default();
+            self.empty.push(held.id);
+        }
+        self.end_lending();
         self.statistics.held += 1;
         Some(Held {
             header: self.header,
@@ -194,7 +177,8 @@ impl<Q: DriverQueue> NetRx<Q> {
         if self.broken.is_some() {
             return false;
         }
-        self.take_back();
+        self.end_lending();
+        self.post_again();
         self.fill();
         self.queue.publish();
         let kick = self.queue.must_kick();
@@ -230,6 +214,42 @@ impl<Q: DriverQueue> NetRx<Q> {
         &self.queue
     }
 
+    /// Takes packets off the used ring until one can be lent. Not part of `receive`, so that what
+    /// its caller does not look at is never put together.
+    #[inline(never)]
+    fn find(&mut self) -> Result<(), Broken> {
+        self.end_lending();
+        self.broken.map_or(Ok(()), Err)?;
+        for _ in 0..self.queue.size() {
+            match self.take_packet() {
+                Ok(Taken::Nothing) => return Ok(()),
+                Ok(Taken::Dropped(reason)) => {
+                    self.counters.count_drop(reason);
+                    self.end_lending();
+                }
+                Ok(Taken::Packet) => {
+                    self.counters.count(self.len);
+                    self.sizer.on_packet(self.len);
+                    self.is_lent = true;
+                    return Ok(());
+                }
+                Err(broken) => {
+                    self.broken = Some(broken);
+                    return Err(broken);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The packet that was lent, or not worth it, is over.
+    #[inline]
+    fn end_lending(&mut self) {
+        self.is_lent = false;
+        self.fragments.clear();
+        self.lent_from = self.lent.len();
+    }
+
     #[inline]
     fn lend(&self) -> Received<'_> {
         Received {
@@ -253,15 +273,16 @@ impl<Q: DriverQueue> NetRx<Q> {
             return Ok(Taken::Dropped(DropReason::Malformed));
         }
         self.linear.copy_from(self.memory.bytes(extent), header_len, written as usize);
-        self.header = NetHeader::decode(self.linear.header(header_len));
+        let header = NetHeader::decode(self.linear.header());
+        self.header = header;
         self.truesize = LINEAR_TRUESIZE;
-        let linear_len = header_len + self.linear.packet().len();
-        if (written as usize) > linear_len {
+        let linear_len = self.linear.end();
+        if written as usize > linear_len {
             // Less than `written`, which has 32 bits.
             self.keep(extent, u32::try_from(linear_len).unwrap_or(u32::MAX), written);
         }
         let mut len = u64::from(written) - header_len as u64;
-        let buffers = if self.options.mergeable { self.header.num_buffers } else { 1 };
+        let buffers = if self.options.mergeable { header.num_buffers } else { 1 };
         if buffers != 1 {
             match self.take_further(buffers)? {
                 Some(further) => len += further,
@@ -269,7 +290,7 @@ impl<Q: DriverQueue> NetRx<Q> {
             }
         }
         self.len = u32::try_from(len).unwrap_or(u32::MAX);
-        Ok(self.judge())
+        Ok(self.judge(&header))
     }
 
     /// Asks for the memory of a buffer that will be popped soon.
@@ -278,7 +299,7 @@ impl<Q: DriverQueue> NetRx<Q> {
         if let Some(id) = self.queue.used_ahead()
             && let Some(slot) = self.slots.get(usize::from(id.0))
         {
-            self.memory.bytes(slot.extent).prefetch_to_read();
+            self.memory.prefetch(slot.extent);
         }
     }
 
@@ -302,15 +323,15 @@ impl<Q: DriverQueue> NetRx<Q> {
 
     /// Whether a complete packet can be handed up.
     #[inline]
-    fn judge(&self) -> Taken {
+    fn judge(&self, header: &NetHeader) -> Taken {
         // A device must ask for the checksum of whatever it asks to be segmented (virtio 1.2
         // §5.1.6.4.1), and a Linux host does not when it has checked a packet that it merged.
-        let checked = self.header.check(self.len);
+        let checked = header.check(self.len);
         let wrong = checked.is_err_and(|error| error != HeaderError::GsoWithoutCsum);
         if self.len == 0 || self.len > PACKET_LEN_MAX || wrong {
             return Taken::Dropped(DropReason::Malformed);
         }
-        if !self.options.accepts(&self.header) {
+        if !self.options.accepts(header) {
             return Taken::Dropped(DropReason::Offload);
         }
         Taken::Packet
@@ -342,58 +363,5 @@ impl<Q: DriverQueue> NetRx<Q> {
             return;
         }
         self.fragments.push(Fragment { extent: piece, buffers: 1 });
-    }
-
-    /// The packet lent before is over: its slots are posted again, or emptied.
-    #[inline]
-    fn take_back(&mut self) {
-        self.is_lent = false;
-        self.fragments.clear();
-        for at in 0..self.lent.len() {
-            let id = self.lent[at].id;
-            let slot = self.slots[usize::from(id.0)];
-            if slot.wanted != self.sizer.next_len() || !self.post(id, slot.extent) {
-                self.memory.give_back(slot.extent.offset);
-                self.slots[usize::from(id.0)] = Slot::default();
-                self.empty.push(id);
-            }
-        }
-        self.lent.clear();
-    }
-
-    /// Gives empty slots memory and stages them, as long as there is some.
-    fn fill(&mut self) {
-        let wanted = self.sizer.next_len();
-        while let Some(&id) = self.empty.last() {
-            let Some(extent) = self.memory.cut(wanted) else {
-                self.count_missing(wanted);
-                return;
-            };
-            if !self.post(id, extent) {
-                self.memory.give_back(extent.offset);
-                return;
-            }
-            self.empty.pop();
-            self.slots[usize::from(id.0)] = Slot { extent, wanted };
-        }
-    }
-
-    /// Counts that memory is out, unless there is just not enough for so many long buffers.
-    fn count_missing(&mut self, wanted: u32) {
-        let posted = self.slots.len() - self.empty.len();
-        self.statistics.no_memory += u64::from(posted < self.memory.buffers_of(wanted) as usize);
-    }
-
-    /// Stages a buffer. `false`: the ring is full.
-    #[inline]
-    fn post(&mut self, id: BufferId, extent: Extent) -> bool {
-        let at = self.memory.device_address(extent.offset);
-        if self.options.elements == 1 {
-            return self.queue.add(&[], &[(at, extent.len)], id).is_ok();
-        }
-        let mut room = [(0, 0); ELEMENTS_PER_BUFFER_MAX];
-        let elements = &mut room[..usize::from(self.options.elements)];
-        divide(at, extent.len, elements);
-        self.queue.add(&[], elements, id).is_ok()
     }
 }
