@@ -1,10 +1,15 @@
 //! ringway's driver as an end: what goes in is sent to the device, what the device sends comes out.
 //!
+//! How: packets are copied from and to memory of our own, or they stay in memory that the device
+//! sees: see [`Payload`].
+//!
 //! Limits: one queue pair, polled: the device is asked never to call.
 
 use std::path::Path;
 
-use ringway_driver::{DriverOptions, NetDriver, RxOptions, TxOptions};
+use ringway_driver::{
+    Arena, DriverOptions, LINEAR_LEN_MAX, NetDriver, NetTx, RxOptions, Sent, TxFragment, TxOptions,
+};
 use ringway_net::{Features, NetHeader};
 use ringway_testkit::{Attachment, GuestError, GuestOptions};
 use ringway_virtq::{Arm, Broken, DriverQueue, Format, PackedDriver, SplitDriver};
@@ -14,11 +19,78 @@ use super::end::{End, Template};
 const RECEIVEQ: usize = 0;
 const TRANSMITQ: usize = 1;
 
+/// Bytes that testpmd writes of a packet that it sends: Ethernet, IPv4 and UDP headers.
+const WRITTEN: usize = 42;
+
+/// Longest packet that is copied whole even if packets stay in place.
+const COPIED_MAX: u32 = 128;
+const _: () = assert!(COPIED_MAX as usize == LINEAR_LEN_MAX);
+
+/// Where the packets are that the driver sends and receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Payload {
+    /// In memory of our own: each is copied, as a program's packets are.
+    Own,
+    /// In memory that the device sees, as testpmd's are. A received packet stays where it is, but
+    /// for the first bytes that the driver always reads. A packet to send, of `len` bytes, lies
+    /// there already, and its first 42 bytes are written; one that is as short as what the driver
+    /// reads of a packet is copied whole.
+    InPlace { len: usize },
+}
+
+/// Packets that lie where the device sees them, and are sent again and again.
+#[derive(Debug)]
+struct Places {
+    /// Where the device sees the first one.
+    device_address: u64,
+    /// Bytes from one to the next.
+    stride: u64,
+    /// Bytes of each that are not written anew.
+    rest_len: u32,
+    /// As many as can be in flight. All hold the same, so that one that is in use does no harm.
+    count: u64,
+    next: u64,
+}
+
+impl Places {
+    /// For packets of `len` bytes; `None` if they are as short as what is copied anyway.
+    fn carve(arena: &mut Arena, len: usize, count: u16) -> Result<Option<Self>, GuestError> {
+        if len <= COPIED_MAX as usize {
+            return Ok(None);
+        }
+        let stride = len.next_multiple_of(64);
+        let part = arena.carve(stride * usize::from(count), 64)?;
+        Ok(Some(Self {
+            device_address: part.device_address + WRITTEN as u64,
+            stride: stride as u64,
+            rest_len: u32::try_from(len - WRITTEN).unwrap_or(u32::MAX),
+            count: u64::from(count),
+            next: 0,
+        }))
+    }
+
+    fn send<Q: DriverQueue>(&mut self, tx: &mut NetTx<Q>, packet: &[u8]) -> Result<Sent, Broken> {
+        while tx.next_done().is_some() {}
+        let device_address = self.device_address + self.next * self.stride;
+        let rest = [TxFragment { device_address, len: self.rest_len }];
+        let start = &packet[..WRITTEN];
+        let sent = tx.send_fragments(&NetHeader::default(), start, &rest, self.next)?;
+        match sent {
+            Sent::Done => self.next = (self.next + 1) % self.count,
+            // Without a free token it does not look for used ones.
+            _ => drop(tx.reclaim()?),
+        }
+        Ok(sent)
+    }
+}
+
 /// A driver of one ring format on a device that is up.
 #[derive(Debug)]
 pub(super) struct DriverEnd<Q> {
     driver: NetDriver<Q>,
     attachment: Attachment,
+    payload: Payload,
+    places: Option<Places>,
 }
 
 /// A driver of either format.
@@ -33,7 +105,12 @@ impl AnyDriverEnd {
     ///
     /// # Errors
     /// It is not there, or does not offer the format.
-    pub fn attach(socket: &Path, format: Format, queue_size: u16) -> Result<Self, GuestError> {
+    pub fn attach(
+        socket: &Path,
+        format: Format,
+        queue_size: u16,
+        payload: Payload,
+    ) -> Result<Self, GuestError> {
         let unwanted = Features::CTRL_VQ | Features::MTU;
         let mut accept = (Features::OFFERED - unwanted).drop_unmet();
         if format == Format::Split {
@@ -41,21 +118,29 @@ impl AnyDriverEnd {
         }
         let options = GuestOptions { accept, queue_size, ..GuestOptions::default() };
         let attachment = Attachment::new(socket, &options)?;
-        match (format, attachment.format()) {
-            (Format::Split, Format::Split) => Ok(Self::Split(DriverEnd::start(attachment)?)),
-            (Format::Packed, Format::Packed) => Ok(Self::Packed(DriverEnd::start(attachment)?)),
-            _ => Err(GuestError::NotNegotiated("RING_PACKED")),
-        }
+        Ok(match (format, attachment.format()) {
+            (Format::Split, Format::Split) => Self::Split(DriverEnd::start(attachment, payload)?),
+            (Format::Packed, Format::Packed) => {
+                Self::Packed(DriverEnd::start(attachment, payload)?)
+            }
+            _ => return Err(GuestError::NotNegotiated("RING_PACKED")),
+        })
     }
 }
 
 impl<Q: DriverQueue> DriverEnd<Q> {
-    fn start(mut attachment: Attachment) -> Result<Self, GuestError> {
+    fn start(mut attachment: Attachment, payload: Payload) -> Result<Self, GuestError> {
         let mergeable = attachment.negotiated.mergeable;
-        let options = DriverOptions {
+        let mut options = DriverOptions {
             rx: if mergeable { RxOptions::MERGEABLE } else { RxOptions::BIG },
             tx: TxOptions::default(),
         };
+        let mut places = None;
+        if let Payload::InPlace { len } = payload {
+            options.tx.packet_len_max = COPIED_MAX;
+            let count = attachment.queues[TRANSMITQ].ring.size;
+            places = Places::carve(&mut attachment.arena, len, count)?;
+        }
         let queue_options = attachment.negotiated.options;
         let receiveq = attachment.queues[RECEIVEQ].ring.start(queue_options);
         let transmitq = attachment.queues[TRANSMITQ].ring.start(queue_options);
@@ -66,15 +151,18 @@ impl<Q: DriverQueue> DriverEnd<Q> {
         let _ = driver.rx.flush();
         // A vhost-user ring starts with its first kick, wanted or not.
         attachment.queues.iter().for_each(ringway_testkit::AttachedQueue::kick);
-        Ok(Self { driver, attachment })
+        Ok(Self { driver, attachment, payload, places })
     }
 }
 
 impl<Q: DriverQueue> End for DriverEnd<Q> {
     #[inline]
     fn send(&mut self, packet: &Template) -> Result<bool, Broken> {
-        let sent = self.driver.tx.send(&NetHeader::default(), packet.bytes())?;
-        Ok(sent == ringway_driver::Sent::Done)
+        let sent = match &mut self.places {
+            None => self.driver.tx.send(&NetHeader::default(), packet.bytes())?,
+            Some(places) => places.send(&mut self.driver.tx, packet.bytes())?,
+        };
+        Ok(sent == Sent::Done)
     }
 
     #[inline]
@@ -87,7 +175,9 @@ impl<Q: DriverQueue> End for DriverEnd<Q> {
     #[inline]
     fn receive(&mut self, into: &mut [u8]) -> Result<Option<usize>, Broken> {
         let Some(received) = self.driver.rx.receive()? else { return Ok(None) };
-        received.copy_to(into);
+        if self.payload == Payload::Own {
+            received.copy_to(into);
+        }
         Ok(Some(received.len as usize))
     }
 

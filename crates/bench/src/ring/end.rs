@@ -29,13 +29,14 @@ const ROUND_TRIP_MAX_NS: u64 = 10_000_000_000;
 
 /// An end that packets go in and come out of.
 pub(super) trait End {
-    /// Copies one packet in. `false`: there is no room.
+    /// Puts one packet in. `false`: there is no room.
     fn send(&mut self, packet: &Template) -> Result<bool, Broken>;
 
     /// Makes what was sent visible to the other end.
     fn flush_sent(&mut self);
 
-    /// Copies the next packet out to the start of `into`; returns its length.
+    /// Takes the next packet out, and copies it to the start of `into`, unless this end leaves
+    /// packets where they are; returns its length.
     fn receive(&mut self, into: &mut [u8]) -> Result<Option<usize>, Broken>;
 
     /// Gives the room of what was received back.

@@ -1,5 +1,6 @@
 //! `ringway bench ring`: drivers and devices, ringway's and DPDK's, in all four pairs, beside the
-//! plainest ring that there can be.
+//! plainest ring that there can be. ringway's driver is measured twice on DPDK's device: once with
+//! copies, once at the work that DPDK's driver does.
 //!
 //! How: everything that shares a ring format, a direction and a packet length is measured one right
 //! after the other, then the next length; then all of it again. The limit is measured again right
@@ -73,25 +74,33 @@ enum What {
 }
 
 /// In the order in which they are shown.
-const ROWS: [Row; 5] = [
+const ROWS: [Row; 6] = [
     Row::Limit,
     Row::Pair { driver: Who::Ringway, device: Who::Ringway },
     Row::Pair { driver: Who::Dpdk, device: Who::Ringway },
     Row::Pair { driver: Who::Ringway, device: Who::Dpdk },
+    Row::Pair { driver: Who::InPlace, device: Who::Dpdk },
     Row::Pair { driver: Who::Dpdk, device: Who::Dpdk },
 ];
 
-/// In the order in which they are measured: what is compared with DPDK × DPDK is beside it.
-const TURNS: [Row; 5] = [ROWS[0], ROWS[1], ROWS[2], ROWS[4], ROWS[3]];
+/// In the order in which they are measured: what is compared with DPDK × DPDK is near it, and what
+/// does the same work is beside it.
+const TURNS: [Row; 6] = [ROWS[0], ROWS[1], ROWS[2], ROWS[5], ROWS[4], ROWS[3]];
 
 impl Row {
     fn name(self) -> &'static str {
         match self {
             Self::Limit => "limit: plain ring",
-            Self::Pair { driver: Who::Ringway, device: Who::Ringway } => "ringway × ringway",
-            Self::Pair { driver: Who::Dpdk, device: Who::Ringway } => "DPDK × ringway",
-            Self::Pair { driver: Who::Ringway, device: Who::Dpdk } => "ringway × DPDK",
-            Self::Pair { driver: Who::Dpdk, device: Who::Dpdk } => "DPDK × DPDK",
+            Self::Pair { driver, device: Who::Dpdk } => match driver {
+                Who::Ringway => "ringway × DPDK",
+                Who::InPlace => "ringway in place × DPDK",
+                Who::Dpdk => "DPDK × DPDK",
+            },
+            Self::Pair { driver, device: _ } => match driver {
+                Who::Ringway => "ringway × ringway",
+                Who::InPlace => "ringway in place × ringway",
+                Who::Dpdk => "DPDK × ringway",
+            },
         }
     }
 
@@ -99,9 +108,9 @@ impl Row {
         matches!(self, Self::Pair { driver: Who::Dpdk, .. } | Self::Pair { device: Who::Dpdk, .. })
     }
 
-    /// Whether somebody on it can write the time into a packet.
+    /// Whether somebody on it can write the time into a packet, and read it there.
     fn has_clock(self) -> bool {
-        self != Self::Pair { driver: Who::Dpdk, device: Who::Dpdk }
+        !matches!(self, Self::Pair { driver: Who::Dpdk | Who::InPlace, device: Who::Dpdk })
     }
 }
 
@@ -282,7 +291,15 @@ mod tests {
                 && pair.packet_len == other.packet_len;
             assert!(same_rest || other.row == Row::Limit, "{pair:?} {other:?}");
         }
-        assert_eq!(tasks.len(), 2 * ((2 * (5 + 2)) + (4 + 2)));
+        assert_eq!(tasks.len(), 2 * ((2 * (6 + 2)) + (4 + 2)));
+    }
+
+    #[test]
+    fn who_does_the_same_work_as_dpdk_is_measured_beside_it() {
+        let beside = TURNS.windows(2).any(|pair| {
+            pair.iter().map(|row| row.name()).eq(["DPDK × DPDK", "ringway in place × DPDK"])
+        });
+        assert!(beside);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use crate::report::{Cell, Group, Plot, Report, Table};
 use crate::{Spread, ratios};
 
-const METHOD: [&str; 8] = [
+const METHOD: [&str; 9] = [
     "A row names driver × device. Two processors, one for each side, both polling; nobody is kicked \
      or called.",
     "The limit is a plain ring between the same two processors: one copy in, one copy out, no \
@@ -16,6 +16,10 @@ const METHOD: [&str; 8] = [
     "ringway's sender copies each packet from memory of its own, its receiver copies each packet \
      into memory of its own. DPDK's programs (testpmd txonly and rxonly) write 42 bytes of a packet \
      that they send, and leave what they receive where it is.",
+    "In place, ringway's driver does the work of DPDK's, so that this row and DPDK × DPDK differ in \
+     the driver only: the packets that it sends lie in the guest's memory, and 42 bytes of each are \
+     written (all of those up to 128 bytes); of what it receives it reads the header and up to \
+     128 bytes, as it always does, and leaves it where it is.",
     "CPU ns per packet: how long rounds that moved packets took, by the packets. Of ringway's sides the \
      median over rounds; of testpmd the mean, which as a sender also counts rounds that find no room.",
     "Round trips: one side sends at half the rate at which packets go there and back at most, the \

@@ -17,7 +17,7 @@ use ringway_guests::dpdk_files::DpdkFiles;
 use ringway_virtq::{Broken, Format};
 
 use super::device::Backend;
-use super::driver::AnyDriverEnd;
+use super::driver::{AnyDriverEnd, Payload};
 use super::end::{Counts, End, Ended, Probe, Role, Work};
 use super::limit::LimitEnd;
 use super::testpmd::{Forward, Part, Setting, Testpmd};
@@ -40,6 +40,8 @@ const DEVICE: usize = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Who {
     Ringway,
+    /// ringway's driver, at the work that DPDK's does: see [`Payload::InPlace`].
+    InPlace,
     Dpdk,
 }
 
@@ -169,7 +171,7 @@ impl Setup<'_> {
                 }
                 Row::Pair { driver, device } => {
                     // The device listens before its driver comes.
-                    if device == Who::Ringway {
+                    if device != Who::Dpdk {
                         let backend = Backend::bind(&socket)?;
                         threads[DEVICE] =
                             Some(scope.spawn(move || self.device(backend, device_role, shared)));
@@ -177,10 +179,15 @@ impl Setup<'_> {
                         programs[DEVICE] =
                             Some(self.testpmd(Part::Device, forwards[DEVICE], &socket)?);
                     }
-                    if driver == Who::Ringway {
+                    if driver != Who::Dpdk {
                         let socket = socket.clone();
-                        threads[DRIVER] =
-                            Some(scope.spawn(move || self.driver(&socket, driver_role, shared)));
+                        let payload = match driver {
+                            Who::InPlace => Payload::InPlace { len: self.packet_len },
+                            _ => Payload::Own,
+                        };
+                        threads[DRIVER] = Some(
+                            scope.spawn(move || self.driver(&socket, payload, driver_role, shared)),
+                        );
                     } else {
                         programs[DRIVER] =
                             Some(self.testpmd(Part::Driver, forwards[DRIVER], &socket)?);
@@ -215,11 +222,17 @@ impl Setup<'_> {
         Ok(work.end())
     }
 
-    fn driver(&self, socket: &Path, role: Role, shared: &Shared) -> anyhow::Result<Ended> {
+    fn driver(
+        &self,
+        socket: &Path,
+        payload: Payload,
+        role: Role,
+        shared: &Shared,
+    ) -> anyhow::Result<Ended> {
         let _stop = StopAtEnd(&shared.stop);
         pin(self.processors[DRIVER])?;
         let mut work = Work::new(role, self.packet_len, &shared.sides[DRIVER])?;
-        match AnyDriverEnd::attach(socket, self.format, self.queue_size)? {
+        match AnyDriverEnd::attach(socket, self.format, self.queue_size, payload)? {
             AnyDriverEnd::Split(mut end) => drive(&mut end, &mut work, &shared.stop)?,
             AnyDriverEnd::Packed(mut end) => drive(&mut end, &mut work, &shared.stop)?,
         }
@@ -345,4 +358,32 @@ fn drive(end: &mut impl End, work: &mut Work<'_>, stop: &AtomicBool) -> anyhow::
 #[allow(clippy::needless_pass_by_value)]
 fn broken(broken: Broken) -> anyhow::Error {
     anyhow!("the peer broke the ring: {}", broken.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_that_stay_in_place_arrive_in_both_formats_and_directions() {
+        let processors = crate::machine::processors();
+        let processors = [processors[0], processors[processors.len() - 1]];
+        for format in [Format::Split, Format::Packed] {
+            for packet_len in [64, 1518] {
+                let setup = Setup {
+                    row: Row::Pair { driver: Who::InPlace, device: Who::Ringway },
+                    format,
+                    packet_len,
+                    queue_size: 16,
+                    processors,
+                    duration: Duration::from_millis(10),
+                    dpdk: None,
+                };
+                for direction in [Direction::GuestToHost, Direction::HostToGuest] {
+                    let found = setup.throughput(direction).expect("packets");
+                    assert!(found.packets_per_second > 0.0, "{setup:?} {direction:?}");
+                }
+            }
+        }
+    }
 }
