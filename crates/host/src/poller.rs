@@ -9,12 +9,15 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{Timespec, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use crate::effort::count_system_call;
 
 /// Longest wait; a longer timeout only leads to a wait that ends early without events.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Does not wait.
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// What to be woken for. Errors and hang-ups always wake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,17 +111,37 @@ impl Poller {
     /// # Errors
     /// Waiting itself failed.
     pub fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<usize> {
-        let timeout = timeout.map(|timeout| timeout.min(TIMEOUT_MAX));
-        let timeout = timeout.map(|timeout| Timespec {
-            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(0),
-            tv_nsec: i64::from(timeout.subsec_nanos()),
-        });
         events.list.clear();
+        let at_most = match timeout {
+            Some(timeout) if !timeout.is_zero() => {
+                if !self.becomes_ready(timeout)? {
+                    return Ok(0);
+                }
+                Some(&AT_ONCE)
+            }
+            Some(_) => Some(&AT_ONCE),
+            None => None,
+        };
         count_system_call();
         let room = rustix::buffer::spare_capacity(&mut events.list);
-        match epoll::wait(&self.fd, room, timeout.as_ref()) {
+        match epoll::wait(&self.fd, room, at_most) {
             Err(rustix::io::Errno::INTR) => Ok(0),
             waited => Ok(waited?),
+        }
+    }
+
+    /// Waits until there are wake-ups, or the time is over. `epoll_wait` rounds up to milliseconds,
+    /// and pacing waits for microseconds.
+    fn becomes_ready(&self, timeout: Duration) -> io::Result<bool> {
+        let timeout = timeout.min(TIMEOUT_MAX);
+        let timeout = Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(0),
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        };
+        count_system_call();
+        match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout)) {
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            ready => Ok(ready? > 0),
         }
     }
 }

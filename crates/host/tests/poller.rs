@@ -40,6 +40,20 @@ fn level_wakes_again_until_drained_and_edge_only_for_news() {
     assert_eq!(tokens(), [0u64; 0]);
 }
 
+/// Pacing waits for tens of microseconds. Whoever rounds them up to milliseconds never gets below one,
+/// however quiet the machine; whoever does not needs only one quiet moment among so many.
+#[test]
+fn a_wait_of_microseconds_is_not_rounded_up_to_a_millisecond() {
+    let poller = Poller::new().expect("epoll");
+    let shortest = (0..200).map(|_| {
+        let began = Instant::now();
+        waited(&poller, Some(Duration::from_micros(20)));
+        began.elapsed()
+    });
+    let shortest = shortest.min().expect("200 waits");
+    assert!(shortest < Duration::from_millis(1), "{shortest:?}");
+}
+
 #[test]
 fn interest_can_be_changed_and_removed() {
     let (ours, mut theirs) = UnixStream::pair().expect("socketpair");
