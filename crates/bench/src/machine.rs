@@ -80,6 +80,21 @@ pub fn pin(processor: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
+/// Does something while the calling thread keeps to these processors: whatever it starts keeps to
+/// them as well. Afterwards the thread is where it was.
+///
+/// # Errors
+/// There is none of these for us.
+pub fn keeping_to<T>(processors: &[usize], action: impl FnOnce() -> T) -> io::Result<T> {
+    let before = sched_getaffinity(None)?;
+    let mut set = CpuSet::new();
+    processors.iter().for_each(|&processor| set.set(processor));
+    sched_setaffinity(None, &set)?;
+    let done = action();
+    sched_setaffinity(None, &before)?;
+    Ok(done)
+}
+
 /// Now, as `2026-01-31 12:59 UTC`.
 ///
 /// # Errors
@@ -134,6 +149,15 @@ mod tests {
         assert_eq!(field(text, "model name").as_deref(), Some("A processor: fast"));
         assert_eq!(field(text, "MemTotal").as_deref(), Some("16 kB"));
         assert_eq!(value_of("A=\"b c\"\n", "A").as_deref(), Some("b c"));
+    }
+
+    #[test]
+    fn what_is_started_keeps_to_its_processors_and_we_do_not() {
+        let before = processors();
+        let last = *before.last().expect("at least one");
+        let child = || std::thread::spawn(processors).join().expect("it ends");
+        assert_eq!(keeping_to(&[last], child).expect("one of ours"), [last]);
+        assert_eq!(processors(), before);
     }
 
     #[test]

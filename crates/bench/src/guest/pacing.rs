@@ -14,7 +14,7 @@ use anyhow::{Context, ensure};
 use ringway_guests::{net, stage, traffic};
 
 use super::rig::{Plan, Rig};
-use super::{Options, Pairing, check, machine_with_guests};
+use super::{Options, Pairing, check, machine_with_guests, sides};
 use crate::interval::Estimate;
 use crate::machine::{Machine, date};
 use crate::progress::Progress;
@@ -310,7 +310,7 @@ fn empty_report(options: &Options, machine: Machine) -> anyhow::Result<Report> {
         date: date().context("date")?,
         command: command.clone(),
         machine,
-        method: vec![method, judged],
+        method: vec![method, sides::METHOD.into(), judged],
         left_out: Vec::new(),
         commands: Vec::new(),
         tables: Vec::new(),

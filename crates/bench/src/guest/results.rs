@@ -2,7 +2,7 @@
 
 use super::figures::{FIGURES, Figure, Found};
 use super::rig::{Carrier, Plan};
-use super::{Options, PAIRINGS, Pairing};
+use super::{Options, PAIRINGS, Pairing, sides};
 use crate::machine::Machine;
 use crate::report::{Cell, Group, Plot, Report, Table};
 use crate::{Spread, ratios};
@@ -137,6 +137,7 @@ fn method(options: &Options) -> Vec<String> {
             "Rounds: {repeats}; in each, everything compared takes its turn, {seconds} s for each \
              number. Shown: median (lowest–highest). A flood has {pings} pings."
         ),
+        sides::METHOD.into(),
         "Out is from the guest, in is to it. TCP and UDP: iperf3, with default settings; UDP is \
          sent as fast as the sender can, and counted where the guest's program gets it. Requests: \
          one byte there and back over one TCP connection, one at a time."

@@ -18,6 +18,8 @@ use ringway_guests::{iperf, net, qemu, uml};
 
 use super::Pairing;
 use super::pacing::POLICIES;
+use super::sides::Sides;
+use crate::machine::{keeping_to, processors};
 use crate::programs;
 
 /// Longest wait for an interface.
@@ -113,6 +115,7 @@ impl Plan {
 #[derive(Debug)]
 pub(super) struct Rig {
     pub plan: Plan,
+    sides: Sides,
     /// Where commands run.
     asking: Console,
     /// The other guest, if this machine is not the other side.
@@ -136,6 +139,11 @@ impl Rig {
     /// # Errors
     /// Something is missing or does not come up.
     pub fn boot(plan: Plan, directory: &Path) -> anyhow::Result<Self> {
+        let sides = Sides::of(plan.pairing, &processors());
+        keeping_to(&sides.rest, || Self::boot_with(plan, &sides, directory))?
+    }
+
+    fn boot_with(plan: Plan, sides: &Sides, directory: &Path) -> anyhow::Result<Self> {
         let directory = directory.join(plan.number().to_string());
         fs::create_dir_all(&directory)?;
         let dpdk = match plan.carrier {
@@ -146,9 +154,9 @@ impl Rig {
         let programs = Programs { ringway, kernel: programs::kernel(), dpdk };
         let stage = Stage::new(programs, directory.clone(), &directory);
         let mut rig = match plan.pairing {
-            Pairing::QemuHost => Self::boot_qemu(plan, &stage)?,
-            Pairing::UmlHost => Self::boot_uml(plan, &stage)?,
-            Pairing::UmlPair => Self::boot_pair(plan, &stage)?,
+            Pairing::QemuHost => Self::boot_qemu(plan, sides, &stage)?,
+            Pairing::UmlHost => Self::boot_uml(plan, sides, &stage)?,
+            Pairing::UmlPair => Self::boot_pair(plan, sides, &stage)?,
         };
         let server = match &mut rig.answering {
             Some(guest) => uml::must(guest, "iperf3 -s -D").map(|_| None)?,
@@ -162,10 +170,10 @@ impl Rig {
         Ok(rig)
     }
 
-    fn boot_qemu(plan: Plan, stage: &Stage) -> anyhow::Result<Self> {
+    fn boot_qemu(plan: Plan, sides: &Sides, stage: &Stage) -> anyhow::Result<Self> {
         let socket = stage.file("vm.sock");
         let tap = plan.tap(0);
-        let on_socket = || qemu::boot(stage, &socket, &qemu::Machine::default());
+        let on_socket = || sides.guest(0, || qemu::boot(stage, &socket, &qemu::Machine::default()));
         let (back_end, mut guest) = match plan.carrier {
             Carrier::Ringway => {
                 let vm =
@@ -177,7 +185,7 @@ impl Rig {
             Carrier::Own => {
                 net::create_tap(&tap)?;
                 set_up(plan)?;
-                (BackEnd::None, qemu::boot_on_tap(stage, &tap)?)
+                (BackEnd::None, sides.guest(0, || qemu::boot_on_tap(stage, &tap))?)
             }
             Carrier::Dpdk => {
                 let has_tap = stage.programs.dpdk.as_ref().is_some_and(|dpdk| dpdk.has_tap());
@@ -191,28 +199,30 @@ impl Rig {
             }
         };
         qemu::set_up(&mut guest, qemu::MAC, &plan.address(2), MTU)?;
-        Ok(Self { plan, asking: guest, answering: None, back_end, _server: None })
+        let sides = sides.clone();
+        Ok(Self { plan, sides, asking: guest, answering: None, back_end, _server: None })
     }
 
-    fn boot_uml(plan: Plan, stage: &Stage) -> anyhow::Result<Self> {
+    fn boot_uml(plan: Plan, sides: &Sides, stage: &Stage) -> anyhow::Result<Self> {
         let socket = stage.file("vm.sock");
         let (name, tap) = (format!("uml{}", plan.number()), plan.tap(0));
         let (back_end, guest) = if plan.carrier == Carrier::Ringway {
             let vm = format!("vm=vm:{}{}", socket.display(), plan.port_options());
             let ringway = Ringway::start(stage, &[vm, format!("up=tap:{tap}")])?;
             set_up(plan)?;
-            (BackEnd::Ringway(ringway), uml::start(stage, &name, &socket)?)
+            (BackEnd::Ringway(ringway), sides.guest(0, || uml::start(stage, &name, &socket))?)
         } else {
             net::create_tap(&tap)?;
             set_up(plan)?;
-            (BackEnd::None, uml::start_on_tap(stage, &name, &tap)?)
+            (BackEnd::None, sides.guest(0, || uml::start_on_tap(stage, &name, &tap))?)
         };
         let mut asking = guest;
         uml::wait_booted_with(&mut asking, plan.device(), &plan.address(2))?;
-        Ok(Self { plan, asking, answering: None, back_end, _server: None })
+        let sides = sides.clone();
+        Ok(Self { plan, sides, asking, answering: None, back_end, _server: None })
     }
 
-    fn boot_pair(plan: Plan, stage: &Stage) -> anyhow::Result<Self> {
+    fn boot_pair(plan: Plan, sides: &Sides, stage: &Stage) -> anyhow::Result<Self> {
         let name = |end: u8| format!("uml{}{end}", plan.number());
         let socket = |end: u8| stage.file(&format!("vm{end}.sock"));
         let (back_end, [mut answering, mut asking]) = if plan.carrier == Carrier::Ringway {
@@ -220,7 +230,8 @@ impl Rig {
                 |end: u8| format!("vm{end}=vm:{}{}", socket(end).display(), plan.port_options());
             let ringway = Ringway::start(stage, &[port(1), port(2)])?;
             let start = |end: u8| uml::start(stage, &name(end), &socket(end));
-            (BackEnd::Ringway(ringway), [start(1)?, start(2)?])
+            let guests = [sides.guest(0, || start(1))?, sides.guest(1, || start(2))?];
+            (BackEnd::Ringway(ringway), guests)
         } else {
             let bridge = format!("rw{}b", plan.number());
             net::ip(&format!("link add {bridge} type bridge"))?;
@@ -230,11 +241,12 @@ impl Rig {
                 net::ip(&format!("link set {} master {bridge} up", plan.tap(end)))?;
             }
             let start = |end: u8| uml::start_on_tap(stage, &name(end), &plan.tap(end));
-            (BackEnd::None, [start(1)?, start(2)?])
+            (BackEnd::None, [sides.guest(0, || start(1))?, sides.guest(1, || start(2))?])
         };
         uml::wait_booted_with(&mut answering, plan.device(), &plan.address(1))?;
         uml::wait_booted_with(&mut asking, plan.device(), &plan.address(2))?;
-        Ok(Self { plan, asking, answering: Some(answering), back_end, _server: None })
+        let sides = sides.clone();
+        Ok(Self { plan, sides, asking, answering: Some(answering), back_end, _server: None })
     }
 
     /// Where commands run: always in a guest.
@@ -254,7 +266,8 @@ impl Rig {
     pub fn requests_per_second(&mut self, seconds: u32) -> anyhow::Result<f64> {
         if self.answering.is_none() {
             let address = format!("{}:7", self.plan.address(2));
-            return super::per_second(&address, Duration::from_secs(seconds.into()));
+            let duration = Duration::from_secs(seconds.into());
+            return keeping_to(&self.sides.rest, || super::per_second(&address, duration))?;
         }
         let program = std::env::current_exe()?;
         let address = format!("{}:7", self.plan.address(1));

@@ -1,0 +1,66 @@
+//! Who keeps to which processors while guests are measured.
+//!
+//! How: a guest and what runs beside it have a processor each. Left to the scheduler, both and the
+//! other end of the traffic change places all the time: a User Mode Linux guest then moves half as
+//! many bytes, and two rounds differ by more than what is compared.
+//!
+//! Limits: with one processor everything shares it.
+
+use super::Pairing;
+use crate::machine::keeping_to;
+
+/// What a report says about it.
+pub(super) const METHOD: &str = "A guest keeps to one processor, whatever runs beside it to the others; what is \
+     between two guests, one processor each, goes where the scheduler puts it.";
+
+/// Which processors each side keeps to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Sides {
+    /// Of the first guest and of the second.
+    guests: [Vec<usize>; 2],
+    /// Of what runs beside them.
+    pub rest: Vec<usize>,
+}
+
+impl Sides {
+    /// A guest has a processor of its own. The rest has another one, unless guests have them all.
+    pub fn of(pairing: Pairing, processors: &[usize]) -> Self {
+        let [one, other, ..] = processors else {
+            return Self {
+                guests: [(); 2].map(|()| processors.to_vec()),
+                rest: processors.to_vec(),
+            };
+        };
+        let rest = if pairing == Pairing::UmlPair { processors } else { &processors[1..] };
+        Self { guests: [vec![*one], vec![*other]], rest: rest.to_vec() }
+    }
+
+    /// Starts the guest of this number (0 or 1) on its side.
+    ///
+    /// # Errors
+    /// There is no such processor, or the guest does not start.
+    pub fn guest<T>(
+        &self,
+        number: usize,
+        start: impl FnOnce() -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        keeping_to(&self.guests[number], start)?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_shares_its_processor_only_if_it_must() {
+        for pairing in [Pairing::QemuHost, Pairing::UmlHost] {
+            let Sides { guests, rest } = Sides::of(pairing, &[2, 5, 7]);
+            assert_eq!((&guests[0], rest), (&vec![2], vec![5, 7]));
+        }
+        let Sides { guests, rest } = Sides::of(Pairing::UmlPair, &[2, 5]);
+        assert_eq!((guests, rest), ([vec![2], vec![5]], vec![2, 5]));
+        let Sides { guests, rest } = Sides::of(Pairing::UmlHost, &[3]);
+        assert_eq!((guests, rest), ([vec![3], vec![3]], vec![3]));
+    }
+}
