@@ -13,7 +13,10 @@ use super::console::Console;
 use super::stage::Stage;
 
 /// What it prints when it takes commands.
-const PROMPT: &str = "testpmd> ";
+/// A command that does nothing, and what it answers. The prompt comes letter by letter, so that a
+/// message on the other stream can tear it apart; the answer is one piece.
+const ASK: &str = "show fwd noop";
+const ANSWER: &str = "Bad arguments";
 
 /// Longest time until it takes commands: it clears 256 MB of ordinary memory before, which takes
 /// a second or two, and many more where others want the processors too.
@@ -70,9 +73,8 @@ impl Testpmd {
         command.args(device).args(["--", "--interactive"]);
         command.arg("--total-num-mbufs=8192").args(options.split_whitespace());
         let console = Console::start(stage, "testpmd", command)?;
-        console.wait_for(PROMPT, 0, START_LIMIT).context("testpmd does not start")?;
         let mut testpmd = Self { console };
-        testpmd.run("start")?;
+        testpmd.run("start", START_LIMIT).context("testpmd does not start")?;
         Ok(testpmd)
     }
 
@@ -91,7 +93,7 @@ impl Testpmd {
     /// # Errors
     /// It has ended.
     pub fn forward(&mut self, is_on: bool) -> anyhow::Result<()> {
-        self.run(if is_on { "start" } else { "stop" }).map(drop)
+        self.run(if is_on { "start" } else { "stop" }, COMMAND_LIMIT).map(drop)
     }
 
     /// Lets it detach and end, and returns what it has counted on its first port.
@@ -109,10 +111,12 @@ impl Testpmd {
         counted(&text).with_context(|| format!("testpmd: no counts in:\n{text}"))
     }
 
-    fn run(&mut self, command: &str) -> anyhow::Result<String> {
+    /// What is typed before it looks waits for it.
+    fn run(&mut self, command: &str, limit: Duration) -> anyhow::Result<String> {
         let mark = self.console.mark();
         self.console.send(command)?;
-        self.console.wait_for(PROMPT, mark, COMMAND_LIMIT)
+        self.console.send(ASK)?;
+        self.console.wait_for(ANSWER, mark, limit)
     }
 }
 
