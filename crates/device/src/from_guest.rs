@@ -105,17 +105,18 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         bound
     }
 
-    /// Reads buffers until one holds a packet; at most [`WASTED_MAX`] bad ones per visit.
-    #[inline]
+    /// Reads buffers until one holds a packet; at most [`WASTED_MAX`] bad ones per visit. Not part
+    /// of `peek`, so that what its caller does not look at is never put together.
+    #[inline(never)]
     fn find(&mut self) -> Result<(), Why> {
         while self.wasted < WASTED_MAX {
             let mut next = self.queue.cursor();
             let found = self.queue.peek(&mut next, &self.regions, &mut self.elements);
             let Some(head) = found.map_err(|broken| broken.0)? else { return Ok(()) };
+            let header = self.take_header().ok_or(Why::NoHeader)?;
             if let Some(soon) = self.queue.ahead(next, &self.regions) {
                 soon.prefetch_to_read(0);
             }
-            let header = self.take_header()?;
             match self.check(header) {
                 Ok((header, len)) => {
                     self.lent = Some(Lent { head, next, header, len, segments_done: 0 });
@@ -133,19 +134,21 @@ impl<Q: DeviceQueue> FromGuest<Q> {
 
     /// Takes the header off the elements; what remains is the payload.
     #[inline]
-    fn take_header(&mut self) -> Result<NetHeader, Why> {
-        let header = match self.negotiated.header_len {
-            HEADER_LEN => self.elements.take().map(|bytes| NetHeader::decode(&bytes)),
-            _ => self.take_unusual_header(),
-        };
-        header.ok_or(Why::NoHeader)
+    fn take_header(&mut self) -> Option<NetHeader> {
+        match self.negotiated.header_len {
+            HEADER_LEN => self.take_front(NetHeader::decode),
+            HEADER_LEN_HASH => self.take_front(|bytes| NetHeader::decode_hash(bytes).0),
+            _ => self.take_front(NetHeader::decode_legacy),
+        }
     }
 
-    fn take_unusual_header(&mut self) -> Option<NetHeader> {
-        match self.negotiated.header_len {
-            HEADER_LEN_HASH => self.elements.take().map(|bytes| NetHeader::decode_hash(&bytes).0),
-            _ => self.elements.take().map(|bytes| NetHeader::decode_legacy(&bytes)),
-        }
+    #[inline]
+    fn take_front<const N: usize>(
+        &mut self,
+        decode: fn(&[u8; N]) -> NetHeader,
+    ) -> Option<NetHeader> {
+        let mut bytes = [0; N];
+        self.elements.take(&mut bytes).then(|| decode(&bytes))
     }
 
     /// What counts of the header, and the packet's length, if the two make sense together.
@@ -155,10 +158,9 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         if len < ETHERNET_HEADER_LEN as u64 {
             return Err(DropReason::Malformed);
         }
-        let len = u32::try_from(len).map_err(|_| DropReason::TooLong)?;
-        if len > PACKET_LEN_MAX {
+        let Ok(len @ ..=PACKET_LEN_MAX) = u32::try_from(len) else {
             return Err(DropReason::TooLong);
-        }
+        };
         let header = self.negotiated.from_guest(header);
         if header.check(len).is_err() || !self.negotiated.may_send(&header) {
             return Err(DropReason::Malformed);

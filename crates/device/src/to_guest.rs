@@ -316,7 +316,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     fn put_whole(&mut self, packet: &Packet<'_>) -> Option<Put> {
         let &[from] = packet.payload else { return None };
         let is_plain = self.negotiated.header_len == HEADER_LEN && self.broken.is_none();
-        if !is_plain || !self.window.unused().is_empty() {
+        if !is_plain || !self.window.is_used_up() {
             return None;
         }
         let mut next = self.queue.cursor();
@@ -325,10 +325,10 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             return None;
         };
         let Some(head) = head else { return Some(Put::NoRoom) };
+        let room = self.elements.only_writable()?;
         if let Some(soon) = self.queue.ahead(next, &self.regions) {
             soon.prefetch_to_write(0);
         }
-        let room = self.elements.only_writable()?;
         let behind_header = room.slice(HEADER_LEN, from.len())?;
         let written = u32::try_from(HEADER_LEN + from.len()).ok()?;
         let header = self.negotiated.to_guest(NetHeader { num_buffers: 1, ..packet.header });
@@ -342,6 +342,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     }
 
     /// Any packet, into as many buffers as it takes.
+    #[inline(never)]
     fn put_pieces(&mut self, packet: &Packet<'_>) -> Put {
         if !self.has_room(packet.len) {
             return self.no_room();

@@ -44,6 +44,11 @@ impl Window {
         self.bytes = 0;
     }
 
+    #[inline]
+    pub fn is_used_up(&self) -> bool {
+        self.first >= self.buffers.len()
+    }
+
     pub fn unused(&self) -> &[Buffer] {
         &self.buffers[self.first..]
     }

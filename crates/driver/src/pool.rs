@@ -10,14 +10,14 @@ use ringway_virtq::{BufferId, SharedSlice, prefetch_distance};
 use crate::{Arena, ArenaFull, Part};
 
 /// Slots start at cache lines, so that two packets never share one.
-const SLOT_ALIGN: usize = 64;
+const SLOT_ALIGN: u32 = 64;
 
 /// A set of equal slots, each free or with somebody.
 #[derive(Debug)]
 pub(crate) struct Pool {
     slots: Part,
     slot_len: u32,
-    stride: usize,
+    stride: u32,
     count: u16,
     /// The free slots, taken in the order in which they came back, so that a slot meets the same
     /// place of the ring lap after lap; its length is a power of two.
@@ -30,9 +30,9 @@ pub(crate) struct Pool {
 impl Pool {
     /// Carves `count` slots of `slot_len` bytes.
     pub(crate) fn new(arena: &mut Arena, count: u16, slot_len: u32) -> Result<Self, ArenaFull> {
-        let stride = (slot_len as usize).next_multiple_of(SLOT_ALIGN);
-        let bytes = stride.checked_mul(usize::from(count)).ok_or(ArenaFull)?;
-        let slots = arena.carve(bytes, SLOT_ALIGN)?;
+        let stride = slot_len.next_multiple_of(SLOT_ALIGN);
+        let bytes = stride.checked_mul(u32::from(count)).ok_or(ArenaFull)?;
+        let slots = arena.carve(bytes as usize, SLOT_ALIGN as usize)?;
         let mut free = vec![0; usize::from(count).next_power_of_two()];
         free.iter_mut().zip(0..count).for_each(|(place, slot)| *place = slot);
         Ok(Self { slots, slot_len, stride, count, free: free.into(), taken: 0, given: count })
@@ -58,9 +58,8 @@ impl Pool {
     /// Gives a slot back that was taken.
     #[inline]
     pub(crate) fn give(&mut self, id: BufferId) {
-        // The ring refuses used entries for slots that are not in flight, so the device cannot
-        // bring this about.
-        assert!(self.free() < self.count, "slot {} given twice", id.0);
+        // The ring refuses used entries for slots that are not in flight.
+        debug_assert!(self.free() < self.count, "slot {} given twice", id.0);
         let place = self.place(self.given);
         self.free[place] = id.0;
         self.given = self.given.wrapping_add(1);
@@ -83,13 +82,19 @@ impl Pool {
     pub(crate) fn prefetch(&self) {
         let soon = self.taken.wrapping_add(prefetch_distance(self.taken));
         let slot = self.free[self.place(soon)];
-        self.slots.memory.prefetch_to_write(usize::from(slot) * self.stride);
+        self.slots.memory.prefetch_to_write(self.offset(slot));
+    }
+
+    /// Where a slot starts; all of them together are no longer than 32 bits count.
+    #[inline]
+    fn offset(&self, slot: u16) -> usize {
+        usize::from(slot) * self.stride as usize
     }
 
     /// A slot's bytes, and where the device sees them.
     #[inline]
     pub(crate) fn slot(&self, id: BufferId) -> (SharedSlice, u64) {
-        let start = usize::from(id.0) * self.stride;
+        let start = self.offset(id.0);
         match self.slots.memory.slice(start, self.slot_len as usize) {
             Some(slot) => (slot, self.slots.device_address + start as u64),
             None => unreachable!("the pool gave out slot {}, so it exists", id.0),

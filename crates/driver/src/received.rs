@@ -21,6 +21,7 @@ use crate::rx_memory::{Extent, slice};
 pub const LINEAR_LEN_MAX: usize = 128;
 /// Bytes a copied start is accounted for.
 pub(crate) const LINEAR_TRUESIZE: u32 = 128;
+const _: () = assert!(LINEAR_TRUESIZE as usize == LINEAR_LEN_MAX);
 /// Most fragments of a packet that is held, as many as Linux's.
 pub const FRAGMENTS_MAX: usize = 18;
 /// Bytes that are copied at once: a cache line, of which every buffer has a whole number.
@@ -38,7 +39,7 @@ pub(crate) struct Linear {
     lead: [u8; LEAD],
     blocks: [[u8; BLOCK]; BLOCKS],
     /// The bytes of the blocks that are the packet's.
-    packet: Range<usize>,
+    packet: Range<u32>,
 }
 
 impl Linear {
@@ -48,33 +49,34 @@ impl Linear {
     /// Copies a header of `header_len` bytes and up to [`LINEAR_LEN_MAX`] bytes of the packet
     /// behind it, in whole blocks; `written` bytes of the buffer count, at least the header.
     #[inline]
-    pub fn copy_from(&mut self, buffer: SharedSlice, header_len: usize, written: usize) {
-        let end = written.min(header_len + LINEAR_LEN_MAX);
-        for (block, at) in self.blocks.iter_mut().zip((0..end).step_by(BLOCK)) {
-            *block = buffer.read_array(at);
+    pub fn copy_from(&mut self, buffer: SharedSlice, header_len: u32, written: u32) {
+        let end = written.min(header_len + LINEAR_TRUESIZE);
+        let used = (end as usize).div_ceil(BLOCK);
+        for (at, block) in self.blocks.iter_mut().enumerate().take(used) {
+            *block = buffer.read_array(at * BLOCK);
         }
         self.packet = header_len..end;
     }
 
-    /// The header's bytes, or the first of them.
+    /// The header, without a hash.
     #[inline]
-    pub fn header<const LEN: usize>(&self) -> &[u8; LEN] {
+    pub fn header(&self) -> NetHeader {
         match self.blocks[0].first_chunk() {
-            Some(header) => header,
+            Some(header) => NetHeader::decode(header),
             None => unreachable!("a header is shorter than a block"),
         }
     }
 
     /// Bytes that were copied out of the buffer and count.
     #[inline]
-    pub fn end(&self) -> usize {
+    pub fn end(&self) -> u32 {
         self.packet.end
     }
 
     /// The start of the packet.
     #[inline]
     pub fn packet(&self) -> &[u8] {
-        &self.blocks.as_flattened()[self.packet.clone()]
+        &self.blocks.as_flattened()[self.packet.start as usize..self.packet.end as usize]
     }
 }
 
@@ -121,7 +123,7 @@ impl Received<'_> {
     /// Copies the packet to the start of `into`, which must be at least `len` bytes long.
     #[inline]
     pub fn copy_to(&self, into: &mut [u8]) {
-        copy(self.linear(), self.fragments(), into);
+        copy(self.linear(), (self.fragments, self.memory), into);
     }
 }
 
@@ -165,26 +167,17 @@ impl Held {
 
     /// As [`Received::copy_to`].
     pub fn copy_to(&self, into: &mut [u8]) {
-        copy(self.linear(), self.fragments(), into);
+        copy(self.linear(), (&self.fragments[..self.count], self.memory), into);
     }
 }
 
 #[inline]
-fn copy(linear: &[u8], fragments: impl ExactSizeIterator<Item = SharedSlice>, into: &mut [u8]) {
-    let (head, rest) = into.split_at_mut(linear.len());
+fn copy(linear: &[u8], (fragments, memory): (&[Fragment], SharedSlice), into: &mut [u8]) {
+    let (head, mut rest) = into.split_at_mut(linear.len());
     head.copy_from_slice(linear);
-    if fragments.len() > 0 {
-        copy_fragments(fragments, rest);
-    }
-}
-
-/// The usual packet has none.
-#[inline(never)]
-fn copy_fragments(fragments: impl Iterator<Item = SharedSlice>, into: &mut [u8]) {
-    let mut rest = into;
     for fragment in fragments {
-        let (head, tail) = rest.split_at_mut(fragment.len());
-        fragment.read(0, head);
+        let (head, tail) = rest.split_at_mut(fragment.extent.len as usize);
+        slice(memory, fragment.extent).read(0, head);
         rest = tail;
     }
 }

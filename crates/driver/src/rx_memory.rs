@@ -151,8 +151,15 @@ impl RxMemory {
 pub(crate) fn slice(memory: SharedSlice, extent: Extent) -> SharedSlice {
     match memory.slice(extent.offset as usize, extent.len as usize) {
         Some(bytes) => bytes,
-        None => unreachable!("{extent:?} was cut from {} bytes", memory.len()),
+        None => outside(extent, memory.len()),
     }
+}
+
+/// Out of line, and with copies, so that an extent need not be in memory for it.
+#[cold]
+#[inline(never)]
+fn outside(extent: Extent, of: usize) -> ! {
+    unreachable!("{extent:?} was cut from {of} bytes")
 }
 
 /// Divides `len` bytes at `at` into equal elements; the last one has the rest as well.

@@ -181,7 +181,8 @@ impl<Q: DriverQueue> NetTx<Q> {
         self.broken.map_or(Ok(()), Err)
     }
 
-    #[inline]
+    /// Part of each of its callers: without fragments there is little to do.
+    #[inline(always)]
     fn stage(
         &mut self,
         header: &NetHeader,

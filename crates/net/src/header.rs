@@ -98,20 +98,18 @@ impl NetHeader {
     /// Decodes the 12 bytes of a virtio 1.x header.
     #[inline]
     pub fn decode(bytes: &[u8; HEADER_LEN]) -> Self {
-        // Two words, and fields out of registers: a load of what lies across two stores that have
-        // just been done would wait for both.
-        let &[a, b, c, d, e, f, g, h, i, j, k, l] = bytes;
-        let front = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
-        let back = u32::from_le_bytes([i, j, k, l]);
-        let word = |shift: u32| (front >> shift & 0xffff) as u16;
+        // Words, and fields out of registers: a load of what lies across two stores that have just
+        // been done would wait for both.
+        let (words, _) = bytes.as_chunks();
+        let [first, second, third] = [0, 1, 2].map(|at| u32::from_le_bytes(words[at]));
         Self {
-            flags: (front & 0xff) as u8,
-            gso_type: (front >> 8 & 0xff) as u8,
-            hdr_len: word(16),
-            gso_size: word(32),
-            csum_start: word(48),
-            csum_offset: (back & 0xffff) as u16,
-            num_buffers: (back >> 16) as u16,
+            flags: (first & 0xff) as u8,
+            gso_type: (first >> 8 & 0xff) as u8,
+            hdr_len: (first >> 16) as u16,
+            gso_size: (second & 0xffff) as u16,
+            csum_start: (second >> 16) as u16,
+            csum_offset: (third & 0xffff) as u16,
+            num_buffers: (third >> 16) as u16,
         }
     }
 
@@ -199,6 +197,7 @@ impl NetHeader {
         self.check_offloads(packet_len)
     }
 
+    #[inline(never)]
     fn check_offloads(&self, packet_len: u32) -> Result<(), HeaderError> {
         let gso = self.gso().ok_or(HeaderError::GsoType)?;
         if self.ecn() && !matches!(gso, GsoType::TcpV4 | GsoType::TcpV6) {

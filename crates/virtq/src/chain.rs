@@ -19,7 +19,7 @@ pub const ELEMENTS_MAX: usize = 1024;
 /// Its memory is taken once; reading chains into it does not allocate.
 #[derive(Debug)]
 pub struct Elements {
-    list: Box<[SharedSlice]>,
+    list: Box<[SharedSlice; ELEMENTS_MAX]>,
     /// The first readable element that was not taken.
     first: usize,
     /// Where the writable ones begin.
@@ -34,6 +34,7 @@ impl Elements {
     /// Room for [`ELEMENTS_MAX`] elements.
     pub fn new() -> Self {
         let list = vec![SharedSlice::EMPTY; ELEMENTS_MAX].into_boxed_slice();
+        let list = list.try_into().expect("as many as there are");
         Self { list, first: 0, readable_to: 0, len: 0, bytes: 0, readable_only: false }
     }
 
@@ -79,18 +80,22 @@ impl Elements {
         self.bytes
     }
 
-    /// Copies the first `N` readable bytes out, and takes them off the elements; `None`, and
+    /// Copies the first `N` readable bytes to `into`, and takes them off the elements. `false`, and
     /// nothing useful left, if there are not so many.
     #[inline]
-    pub fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        match self.readable().first() {
-            Some(&element) if element.len() > N => {
-                self.list[self.first] = element.split_at(N).1;
-                self.bytes -= N as u64;
-                Some(element.read_array(0))
-            }
-            _ => self.take_pieces(),
+    pub fn take<const N: usize>(&mut self, into: &mut [u8; N]) -> bool {
+        if self.first < self.readable_to
+            && let Some(element) = self.list.get_mut(self.first)
+            && element.len() > N
+        {
+            let (front, rest) = element.split_at(N);
+            *into = front.read_array(0);
+            *element = rest;
+            self.bytes -= N as u64;
+            return true;
         }
+        // Not straight into it: what a call has the address of cannot be in registers.
+        self.take_pieces().map(|taken| *into = taken).is_some()
     }
 
     /// The same from elements as short as one byte.

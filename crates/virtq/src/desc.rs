@@ -41,7 +41,7 @@ pub(crate) struct Descriptor {
 
 impl Descriptor {
     /// Reads a descriptor of the ring, which is aligned. The index must be inside.
-    #[inline]
+    #[inline(always)]
     pub fn load(table: SharedSlice, index: u16) -> Self {
         let [address, rest] = table.load_u64_pair(offset(index));
         Self::from_words(address, rest)

@@ -14,8 +14,13 @@ pub struct QueueFull;
 pub struct Broken(pub Why);
 
 /// What exactly the peer did wrong.
+///
+/// As wide as what is found instead, such as the index of a buffer: where a result has either, the
+/// compiler would otherwise store halves and load bytes across them, which takes as long as a
+/// cache miss of the first level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
+#[repr(u16)]
 pub enum Why {
     /// The available index moved further than the queue is long.
     IndexJump,

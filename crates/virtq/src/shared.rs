@@ -257,7 +257,7 @@ impl SharedSlice {
     }
 
     /// One comparison where the compiler knows that the sum does not overflow.
-    #[inline]
+    #[inline(always)]
     fn check(self, offset: usize, len: usize) {
         match offset.checked_add(len) {
             Some(end) if end <= self.len => {}
@@ -265,7 +265,7 @@ impl SharedSlice {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn word<T>(&self, offset: usize) -> &T {
         self.check(offset, size_of::<T>());
         let word = self.start.wrapping_add(offset).cast::<T>();

@@ -52,6 +52,7 @@ struct Lent {
 pub struct NetRx<Q> {
     queue: Q,
     options: RxOptions,
+    header_len: u32,
     sizer: RxBufferSizer,
     memory: RxMemory,
     /// By buffer id.
@@ -61,9 +62,8 @@ pub struct NetRx<Q> {
     /// What the next flush posts again; from `lent_from` on, the slots of the packet lent now.
     lent: Vec<Lent>,
     lent_from: usize,
-    /// Whether a packet is lent now; then its header, its length, and the memory that it holds.
+    /// Whether a packet is lent now; then its length, and the memory that it holds.
     is_lent: bool,
-    header: NetHeader,
     len: u32,
     truesize: u32,
     linear: Linear,
@@ -99,6 +99,7 @@ impl<Q: DriverQueue> NetRx<Q> {
             memory: RxMemory::new(arena, chunk_len, chunks)?,
             queue,
             options: *options,
+            header_len,
             sizer,
             slots: vec![Slot::default(); usize::from(size)],
             // Reversed, so that slots are first taken in rising order.
@@ -106,7 +107,6 @@ impl<Q: DriverQueue> NetRx<Q> {
             lent: Vec::with_capacity(usize::from(size)),
             lent_from: 0,
             is_lent: false,
-            header: NetHeader::default(),
             len: 0,
             truesize: 0,
             linear: Linear::EMPTY,
@@ -151,7 +151,7 @@ impl<Q: DriverQueue> NetRx<Q> {
         self.end_lending();
         self.statistics.held += 1;
         Some(Held {
-            header: self.header,
+            header: self.linear.header(),
             len: self.len,
             truesize: self.truesize,
             linear: self.linear.clone(),
@@ -253,7 +253,7 @@ impl<Q: DriverQueue> NetRx<Q> {
     #[inline]
     fn lend(&self) -> Received<'_> {
         Received {
-            header: self.header,
+            header: self.linear.header(),
             len: self.len,
             truesize: self.truesize,
             linear: &self.linear,
@@ -267,29 +267,25 @@ impl<Q: DriverQueue> NetRx<Q> {
     fn take_packet(&mut self) -> Result<Taken, Broken> {
         let Some(first) = self.queue.pop_used()? else { return Ok(Taken::Nothing) };
         self.prefetch();
-        let header_len = self.options.header_len;
         let (extent, written) = self.lend_slot(first);
-        if (written as usize) < header_len {
+        let Some(mut len) = written.checked_sub(self.header_len) else {
             return Ok(Taken::Dropped(DropReason::Malformed));
-        }
-        self.linear.copy_from(self.memory.bytes(extent), header_len, written as usize);
-        let header = NetHeader::decode(self.linear.header());
-        self.header = header;
+        };
+        self.linear.copy_from(self.memory.bytes(extent), self.header_len, written);
+        let header = self.linear.header();
         self.truesize = LINEAR_TRUESIZE;
         let linear_len = self.linear.end();
-        if written as usize > linear_len {
-            // Less than `written`, which has 32 bits.
-            self.keep(extent, u32::try_from(linear_len).unwrap_or(u32::MAX), written);
+        if written > linear_len {
+            self.keep(extent, linear_len, written);
         }
-        let mut len = u64::from(written) - header_len as u64;
         let buffers = if self.options.mergeable { header.num_buffers } else { 1 };
         if buffers != 1 {
             match self.take_further(buffers)? {
-                Some(further) => len += further,
+                Some(further) => len = len.saturating_add(further),
                 None => return Ok(Taken::Dropped(DropReason::Malformed)),
             }
         }
-        self.len = u32::try_from(len).unwrap_or(u32::MAX);
+        self.len = len;
         Ok(self.judge(&header))
     }
 
@@ -304,11 +300,12 @@ impl<Q: DriverQueue> NetRx<Q> {
     }
 
     /// The other buffers of a packet that takes so many; their bytes. `None`: it cannot.
-    fn take_further(&mut self, buffers: u16) -> Result<Option<u64>, Broken> {
+    #[inline(never)]
+    fn take_further(&mut self, buffers: u16) -> Result<Option<u32>, Broken> {
         if buffers == 0 || buffers > self.queue.size() {
             return Ok(None);
         }
-        let mut len = 0;
+        let mut len = 0u32;
         for _ in 1..buffers {
             // All buffers of a packet become used together (virtio 1.2 §5.1.6.4): none may miss.
             let Some(next) = self.queue.pop_used()? else { return Ok(None) };
@@ -316,7 +313,7 @@ impl<Q: DriverQueue> NetRx<Q> {
             if written > 0 {
                 self.keep(extent, 0, written);
             }
-            len += u64::from(written);
+            len = len.saturating_add(written);
         }
         Ok(Some(len))
     }
@@ -346,6 +343,7 @@ impl<Q: DriverQueue> NetRx<Q> {
     }
 
     /// Adds the bytes from `skipped` to `written`, which is more, of the slot lent last.
+    #[inline(never)]
     fn keep(&mut self, extent: Extent, skipped: u32, written: u32) {
         if let Some(lent) = self.lent.last_mut() {
             lent.is_kept = true;

@@ -51,7 +51,7 @@ impl<Q: DriverQueue> NetRx<Q> {
     }
 
     /// Stages a buffer. `false`: the ring is full.
-    #[inline]
+    #[inline(always)]
     fn post(&mut self, id: BufferId, extent: Extent) -> bool {
         let at = self.memory.device_address(extent.offset);
         match self.options.elements {

@@ -9,8 +9,7 @@ use crate::areas::Bound;
 use crate::chain::IndirectTable;
 use crate::desc::{Descriptor, INDIRECT, NEXT, PACKED_ID, PACKED_LEN, WRITE, offset};
 use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
-use crate::packed::{event_word, is_available, store_flags, used_flags};
-use crate::queue::prefetch_distance;
+use crate::packed::{event_word, is_available, prefetch_at, store_flags, used_flags};
 use crate::{
     Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Format, Head, Position, QueueOptions,
     QueueSetup, Regions, SIZE_MAX, SharedSlice, Why,
@@ -38,12 +37,11 @@ pub struct PackedDevice {
 }
 
 impl PackedDevice {
-    /// Follows one chain through at most `left` ring entries; returns buffer id and entries.
+    /// Follows one chain; returns buffer id and entries.
     #[inline(always)]
     fn walk(
         &self,
         from: RingOffset,
-        left: u16,
         regions: &Regions,
         into: &mut Elements,
     ) -> Result<Head, Broken> {
@@ -51,7 +49,7 @@ impl PackedDevice {
         let (id, flags) = (descriptor.third, descriptor.fourth);
         if flags & (INDIRECT | NEXT) != 0 {
             into.clear();
-            return self.walk_on(from, left, regions, into);
+            return self.walk_on(from, regions, into);
         }
         into.keep_only(&descriptor, flags, regions)?;
         self.head(id, 1)
@@ -62,12 +60,13 @@ impl PackedDevice {
     fn walk_on(
         &self,
         from: RingOffset,
-        left: u16,
         regions: &Regions,
         into: &mut Elements,
     ) -> Result<Head, Broken> {
         let mut at = from;
-        for descriptors in 1..=left {
+        // What is not used yet and this chain share one lap.
+        let left = u32::from(self.size).saturating_sub(from.distance(self.staged, self.size));
+        for descriptors in (1..=self.size).take(left as usize) {
             let descriptor = Descriptor::load(self.parts.descriptor, at.at);
             let (id, flags) = (descriptor.third, descriptor.fourth);
             if flags & INDIRECT != 0 {
@@ -153,11 +152,11 @@ impl DeviceQueue for PackedDevice {
             return Ok(None);
         }
         event::after_seeing();
-        // What is not used yet and what is still available share one lap.
-        let ahead = from.distance(self.staged, self.size);
-        let left = u32::from(self.size).checked_sub(ahead).filter(|&left| left > 0);
-        let left = left.and_then(|left| u16::try_from(left).ok()).ok_or(Broken(Why::IndexJump))?;
-        let head = self.walk(from, left, regions, into)?;
+        // What is not used yet and what is still available share one lap; no step goes beyond it.
+        if from == self.staged.a_lap_on() {
+            return Err(Broken(Why::IndexJump));
+        }
+        let head = self.walk(from, regions, into)?;
         let next = from.advanced(head.descriptors, self.size);
         *at = Cursor { at: next.at, wrap: next.wrap };
         Ok(Some(head))
@@ -165,9 +164,8 @@ impl DeviceQueue for PackedDevice {
 
     #[inline(always)]
     fn ahead(&self, at: Cursor, regions: &Regions) -> Option<SharedSlice> {
-        let here = RingOffset { at: at.at, wrap: at.wrap };
-        let soon = here.advanced(prefetch_distance(at.at).min(self.size), self.size);
-        let descriptor = Descriptor::load(self.parts.descriptor, soon.at);
+        let soon = prefetch_at(at.at, self.size)?;
+        let descriptor = Descriptor::load(self.parts.descriptor, soon);
         regions.slice(descriptor.address, descriptor.len)
     }
 

@@ -9,9 +9,8 @@ use crate::areas::{DESCRIPTOR_LEN, DriverMemory};
 use crate::desc::{Descriptor, INDIRECT, NEXT, PACKED_ID, PACKED_LEN, WRITE, offset};
 use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
 use crate::flight::{Buffer, InFlight, Returned};
-use crate::packed::{available_flags, event_word, is_used, store_flags};
+use crate::packed::{available_flags, event_word, is_used, prefetch_at, store_flags};
 use crate::plan::{Plan, is_filled};
-use crate::queue::prefetch_distance;
 use crate::{
     Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, SharedSlice, Used,
 };
@@ -209,8 +208,8 @@ impl DriverQueue for PackedDriver {
 
     #[inline(always)]
     fn used_ahead(&self) -> Option<BufferId> {
-        let soon = self.used.advanced(prefetch_distance(self.used.at).min(self.size), self.size);
-        Some(BufferId(self.memory.bound.descriptor.load_u16(offset(soon.at) + PACKED_ID)))
+        let soon = prefetch_at(self.used.at, self.size)?;
+        Some(BufferId(self.memory.bound.descriptor.load_u16(offset(soon) + PACKED_ID)))
     }
 
     #[inline]

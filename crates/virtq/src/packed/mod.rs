@@ -12,6 +12,7 @@ pub use driver::PackedDriver;
 use crate::SharedSlice;
 use crate::desc::{AVAIL, PACKED_FLAGS, USED, offset};
 use crate::event::RingOffset;
+use crate::queue::prefetch_distance;
 
 /// The flags of the descriptor at `at`.
 #[inline]
@@ -45,6 +46,17 @@ fn is_available(ring: SharedSlice, at: RingOffset) -> bool {
 #[inline]
 fn is_used(ring: SharedSlice, at: RingOffset) -> bool {
     load_flags(ring, at.at) & (AVAIL | USED) == used_flags(at.wrap)
+}
+
+/// The place of the entry to fetch now, when the one at `at` is next; `None` in a ring so short that
+/// this has gone around it twice.
+#[inline(always)]
+fn prefetch_at(at: u16, size: u16) -> Option<u16> {
+    let soon = at + prefetch_distance(at);
+    if soon < size {
+        return Some(soon);
+    }
+    Some(soon - size).filter(|&soon| soon < size)
 }
 
 /// An event suppression word (virtio 1.2 §2.8.14).

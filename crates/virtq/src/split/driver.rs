@@ -271,8 +271,8 @@ impl DriverQueue for SplitDriver {
             None => self.accept_used()?,
         };
         let Some(returned) = next else { return Ok(None) };
-        self.used = self.used.wrapping_add(1);
         self.release(returned.key, returned.buffer);
+        self.used = self.used.wrapping_add(1);
         Ok(Some(returned.used()))
     }
 
