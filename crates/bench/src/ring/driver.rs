@@ -22,10 +22,6 @@ const TRANSMITQ: usize = 1;
 /// Bytes that testpmd writes of a packet that it sends: Ethernet, IPv4 and UDP headers.
 const WRITTEN: usize = 42;
 
-/// Longest packet that is copied whole even if packets stay in place.
-const COPIED_MAX: u32 = 128;
-const _: () = assert!(COPIED_MAX as usize == LINEAR_LEN_MAX);
-
 /// Where the packets are that the driver sends and receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Payload {
@@ -55,7 +51,7 @@ struct Places {
 impl Places {
     /// For packets of `len` bytes; `None` if they are as short as what is copied anyway.
     fn carve(arena: &mut Arena, len: usize, count: u16) -> Result<Option<Self>, GuestError> {
-        if len <= COPIED_MAX as usize {
+        if len <= LINEAR_LEN_MAX {
             return Ok(None);
         }
         let stride = len.next_multiple_of(64);
@@ -131,13 +127,12 @@ impl AnyDriverEnd {
 impl<Q: DriverQueue> DriverEnd<Q> {
     fn start(mut attachment: Attachment, payload: Payload) -> Result<Self, GuestError> {
         let mergeable = attachment.negotiated.mergeable;
-        let mut options = DriverOptions {
+        let options = DriverOptions {
             rx: if mergeable { RxOptions::MERGEABLE } else { RxOptions::BIG },
             tx: TxOptions::default(),
         };
         let mut places = None;
         if let Payload::InPlace { len } = payload {
-            options.tx.packet_len_max = COPIED_MAX;
             let count = attachment.queues[TRANSMITQ].ring.size;
             places = Places::carve(&mut attachment.arena, len, count)?;
         }
