@@ -15,7 +15,7 @@ use ringway_virtq::SharedSlice;
 
 use crate::TxFragment;
 use crate::rx_buffer::BUFFER_ALIGN;
-use crate::rx_memory::{Extent, slice};
+use crate::rx_memory::{Extent, RxMemory, slice};
 
 /// Bytes of a packet that are copied out, its headers among them.
 pub const LINEAR_LEN_MAX: usize = 128;
@@ -104,7 +104,7 @@ pub struct Received<'a> {
     pub truesize: u32,
     pub(crate) linear: &'a Linear,
     pub(crate) fragments: &'a [Fragment],
-    pub(crate) memory: SharedSlice,
+    pub(crate) memory: &'a RxMemory,
 }
 
 impl Received<'_> {
@@ -117,13 +117,16 @@ impl Received<'_> {
     /// The rest of the packet, in order.
     #[inline]
     pub fn fragments(&self) -> impl ExactSizeIterator<Item = SharedSlice> {
-        self.fragments.iter().map(|fragment| slice(self.memory, fragment.extent))
+        self.fragments.iter().map(|fragment| self.memory.bytes(fragment.extent))
     }
 
     /// Copies the packet to the start of `into`, which must be at least `len` bytes long.
     #[inline]
     pub fn copy_to(&self, into: &mut [u8]) {
-        copy(self.linear(), (self.fragments, self.memory), into);
+        let rest = copy_linear(self.linear(), into);
+        if !self.fragments.is_empty() {
+            copy_fragments(self.fragments, self.memory.whole(), rest);
+        }
     }
 }
 
@@ -167,14 +170,22 @@ impl Held {
 
     /// As [`Received::copy_to`].
     pub fn copy_to(&self, into: &mut [u8]) {
-        copy(self.linear(), (&self.fragments[..self.count], self.memory), into);
+        let rest = copy_linear(self.linear(), into);
+        copy_fragments(&self.fragments[..self.count], self.memory, rest);
     }
 }
 
+/// Returns what there is room for behind it.
 #[inline]
-fn copy(linear: &[u8], (fragments, memory): (&[Fragment], SharedSlice), into: &mut [u8]) {
-    let (head, mut rest) = into.split_at_mut(linear.len());
+fn copy_linear<'a>(linear: &[u8], into: &'a mut [u8]) -> &'a mut [u8] {
+    let (head, rest) = into.split_at_mut(linear.len());
     head.copy_from_slice(linear);
+    rest
+}
+
+#[inline(never)]
+fn copy_fragments(fragments: &[Fragment], memory: SharedSlice, into: &mut [u8]) {
+    let mut rest = into;
     for fragment in fragments {
         let (head, tail) = rest.split_at_mut(fragment.extent.len as usize);
         slice(memory, fragment.extent).read(0, head);

@@ -198,7 +198,7 @@ impl NetHeader {
     }
 
     #[inline(never)]
-    fn check_offloads(&self, packet_len: u32) -> Result<(), HeaderError> {
+    fn check_offloads(self, packet_len: u32) -> Result<(), HeaderError> {
         let gso = self.gso().ok_or(HeaderError::GsoType)?;
         if self.ecn() && !matches!(gso, GsoType::TcpV4 | GsoType::TcpV6) {
             return Err(HeaderError::Ecn);

@@ -51,7 +51,7 @@ impl Returned {
 pub(crate) struct InFlight {
     /// By key.
     flying: Box<[Flying]>,
-    /// Keys in the order they were added; its length is a power of two.
+    /// Keys in the order they were added, at first 0; its length is a power of two.
     order: Box<[u16]>,
     in_order: bool,
     /// Buffers so far, modulo 2^32: at most 32768 lie between any two of these.
@@ -64,10 +64,9 @@ pub(crate) struct InFlight {
 
 impl InFlight {
     pub fn new(size: u16, in_order: bool) -> Self {
-        let places = if in_order { usize::from(size).next_power_of_two() } else { 0 };
         Self {
             flying: vec![Flying::default(); usize::from(size)].into(),
-            order: vec![0; places].into(),
+            order: vec![0; usize::from(size).next_power_of_two()].into(),
             in_order,
             added: 0,
             published: 0,
@@ -76,18 +75,17 @@ impl InFlight {
         }
     }
 
-    /// Records a staged buffer. Its key must be below the size and not in flight.
+    /// Records a staged buffer. Its key must be below the size and not in flight. `true`: the one
+    /// that was added a lap ago had another key.
     #[inline(always)]
-    pub fn add(&mut self, key: u16, buffer: Buffer) {
+    pub fn add(&mut self, key: u16, buffer: Buffer) -> bool {
         let number = self.added;
         let place = &mut self.flying[usize::from(key)];
         assert!(place.buffer.descriptors == 0, "buffer {key} is in flight");
         *place = Flying { buffer, number };
-        if self.in_order {
-            let place = self.place(number);
-            self.order[place] = key;
-        }
         self.added = number.wrapping_add(1);
+        let place = self.place(number);
+        core::mem::replace(&mut self.order[place], key) != key
     }
 
     /// Everything staged is now the device's; says how many buffers that were.

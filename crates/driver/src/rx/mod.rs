@@ -258,7 +258,7 @@ impl<Q: DriverQueue> NetRx<Q> {
             truesize: self.truesize,
             linear: &self.linear,
             fragments: &self.fragments,
-            memory: self.memory.whole(),
+            memory: &self.memory,
         }
     }
 
@@ -321,12 +321,14 @@ impl<Q: DriverQueue> NetRx<Q> {
     /// Whether a complete packet can be handed up.
     #[inline]
     fn judge(&self, header: &NetHeader) -> Taken {
-        // A device must ask for the checksum of whatever it asks to be segmented (virtio 1.2
-        // §5.1.6.4.1), and a Linux host does not when it has checked a packet that it merged.
-        let checked = header.check(self.len);
-        let wrong = checked.is_err_and(|error| error != HeaderError::GsoWithoutCsum);
-        if self.len == 0 || self.len > PACKET_LEN_MAX || wrong {
+        if self.len == 0 || self.len > PACKET_LEN_MAX {
             return Taken::Dropped(DropReason::Malformed);
+        }
+        match header.check(self.len) {
+            // A device must ask for the checksum of whatever it asks to be segmented (virtio 1.2
+            // §5.1.6.4.1), and a Linux host does not when it has checked a packet that it merged.
+            Ok(()) | Err(HeaderError::GsoWithoutCsum) => {}
+            Err(_) => return Taken::Dropped(DropReason::Malformed),
         }
         if !self.options.accepts(header) {
             return Taken::Dropped(DropReason::Offload);

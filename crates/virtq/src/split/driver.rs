@@ -17,7 +17,6 @@ use crate::queue::prefetch_distance;
 use crate::split::{
     FAR, FLAGS, INDEX, NO_NOTIFICATION, available_entry, available_event, used_entry, used_event,
 };
-use crate::written::Written;
 use crate::{
     Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, SharedSlice, Used,
     Why,
@@ -26,7 +25,8 @@ use crate::{
 /// What is known of one descriptor.
 #[derive(Debug, Clone, Copy)]
 struct Place {
-    /// What was last stored: the same is not stored again (see [`Written`]).
+    /// What was last stored: the same is not stored again (see
+    /// [`Written`](crate::written::Written)).
     words: [u64; 2],
     /// The descriptor behind it, in a chain or in the free list.
     next: u16,
@@ -43,7 +43,6 @@ pub struct SplitDriver {
     free_last: u16,
     free: u16,
     in_flight: InFlight,
-    available: Written<u16>,
     /// The own index with and without what is only staged.
     staged: u16,
     published: u16,
@@ -91,9 +90,9 @@ impl SplitDriver {
     /// Makes a chain that was written the next entry of the available ring.
     #[inline(always)]
     fn stage(&mut self, first: u16, buffer: Buffer) {
-        self.in_flight.add(first, buffer);
         self.free -= buffer.descriptors;
-        if self.available.is_new(self.staged & (self.size - 1), first) {
+        // The same is not stored again (see [`Written`](crate::written::Written)).
+        if self.in_flight.add(first, buffer) {
             let entry = available_entry(self.staged, self.size);
             self.memory.bound.driver.store_u16(entry, first);
         }
@@ -198,8 +197,8 @@ impl DriverQueue for SplitDriver {
             free_first: 0,
             free_last: size - 1,
             free: size,
+            // What it takes for the first lap of the available ring is what zeroed memory holds.
             in_flight: InFlight::new(size, options.in_order),
-            available: Written::new(size, 0),
             staged: 0,
             published: 0,
             unasked: 0,
