@@ -63,8 +63,8 @@ impl RxOptions {
 
     /// Whether the device may send a packet with this header.
     #[inline]
-    pub(crate) fn accepts(&self, header: &NetHeader) -> bool {
-        self.accept.is_none_or(|negotiated| negotiated.expects(header))
+    pub(crate) fn accepts(&self, header: NetHeader) -> bool {
+        self.accept.as_ref().is_none_or(|negotiated| negotiated.expects(&header))
     }
 
     /// Stops programmer errors.

@@ -136,7 +136,7 @@ impl InFlight {
             return Err(Broken(Why::UsedTooLong));
         }
         // In order and the oldest one: it stands for nobody else.
-        if !self.in_order || number == self.returned {
+        if number == self.returned || !self.in_order {
             place.buffer.descriptors = 0;
             self.returned = self.returned.wrapping_add(1);
             return Ok(Returned { key, buffer, len });

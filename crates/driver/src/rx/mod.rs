@@ -286,7 +286,7 @@ impl<Q: DriverQueue> NetRx<Q> {
             }
         }
         self.len = len;
-        Ok(self.judge(&header))
+        Ok(self.judge(header))
     }
 
     /// Asks for the memory of a buffer that will be popped soon.
@@ -320,7 +320,7 @@ impl<Q: DriverQueue> NetRx<Q> {
 
     /// Whether a complete packet can be handed up.
     #[inline]
-    fn judge(&self, header: &NetHeader) -> Taken {
+    fn judge(&self, header: NetHeader) -> Taken {
         if self.len == 0 || self.len > PACKET_LEN_MAX {
             return Taken::Dropped(DropReason::Malformed);
         }

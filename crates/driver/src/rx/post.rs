@@ -15,7 +15,7 @@ impl<Q: DriverQueue> NetRx<Q> {
     pub(super) fn post_again(&mut self) {
         let wanted = self.sizer.next_len();
         let mut over = mem::take(&mut self.lent);
-        for Lent { id, .. } in over.drain(..) {
+        for &Lent { id, .. } in &over {
             let slot = self.slots[usize::from(id.0)];
             if slot.wanted != wanted || !self.post(id, slot.extent) {
                 self.memory.give_back(slot.extent.offset);
@@ -23,6 +23,7 @@ impl<Q: DriverQueue> NetRx<Q> {
                 self.empty.push(id);
             }
         }
+        over.clear();
         self.lent = over;
         self.lent_from = 0;
     }

@@ -19,16 +19,22 @@ const NO_NOTIFICATION: u16 = 1;
 /// Half the range of an index away: an event there is not reached while anybody waits for it.
 const FAR: u16 = 0x8000;
 
+/// Which entry an index that runs freely means; the size is a power of two.
+#[inline]
+fn place(index: u16, size: u16) -> usize {
+    usize::from(index) & (usize::from(size) - 1)
+}
+
 /// Offset of an entry of the available ring, in bytes.
 #[inline]
 fn available_entry(index: u16, size: u16) -> usize {
-    RING + 2 * usize::from(index & (size - 1))
+    RING + 2 * place(index, size)
 }
 
 /// Offset of an entry of the used ring, in bytes.
 #[inline]
 fn used_entry(index: u16, size: u16) -> usize {
-    RING + 8 * usize::from(index & (size - 1))
+    RING + 8 * place(index, size)
 }
 
 /// Offset of the word behind the available ring: when the driver wants a call.
