@@ -1,7 +1,7 @@
 //! What holds of every notification policy, whatever the traffic.
 
 use ringway_net::notify::{
-    Cause, CoalesceLimits, LINGER_NS, LULL_NS, Nanos, Notifier, PATIENCE_NS, Plan, Policy,
+    Cause, CoalesceLimits, LINGER_NS_MAX, LULL_NS, Nanos, Notifier, PATIENCE_NS, Plan, Policy,
     RETURN_WAIT_NS, Side, Visit,
 };
 use ringway_virtq::Arm;
@@ -193,28 +193,55 @@ fn used_buffers_come_back_in_a_lull_or_a_quarter_of_the_ring_at_a_time() {
     assert!(returns.after(short).notify, "the guest has no room left");
 }
 
-#[test]
-fn a_taker_of_long_packets_looks_again_before_it_is_told_of_the_next() {
-    let mut notifier = Notifier::new(Policy::Adaptive, SIZE);
-    let after = |notifier: &mut Notifier, now, packets: u32, len: u64| {
-        notifier.carried(packets, u64::from(packets) * len);
-        notifier.after(visit(now, Side::Takes, packets))
-    };
-    let mut now = 0;
-    for _ in 0..5 {
-        now += 300_000;
-        // A burst, one behind the other, and then nothing for some time.
-        for packets in [2, 1, 1] {
-            now += LINGER_NS - 1;
-            let plan = after(&mut notifier, now, packets, 65_536);
-            assert_eq!((plan.arm, plan.wake_at), (Arm::After(64), Some(Nanos(now + LINGER_NS))));
-            assert_eq!(notifier.cause(), Cause::Long);
+/// When the sender of long packets has the next one.
+enum Next {
+    /// So long after it had the last one.
+    Every(u64),
+    /// So long after that was taken.
+    Answered(u64),
+}
+
+/// A taker of that many long packets that looks whenever it said it would, or is told; how many of its
+/// looks ended with the wish to be told of the next one.
+fn take_long_packets(notifier: &mut Notifier, packets: u64, next: &Next) -> u64 {
+    let (mut now, mut due, mut taken, mut wishes) = (0, 1_000_000, 0, 0);
+    let mut plan = notifier.after(visit(now, Side::Takes, 0));
+    while taken < packets {
+        // Told of the next one, or at the time it wanted.
+        now = plan.wake_at.map_or(due, |at| at.0).max(now + 1_000);
+        assert!(plan.wake_at.is_none_or(|at| at.0 <= now + LINGER_NS_MAX));
+        let mut moved = 0;
+        while due <= now {
+            moved += 1;
+            due = match next {
+                Next::Every(every_ns) => due + every_ns,
+                Next::Answered(after_ns) => now + after_ns,
+            };
         }
-        now += LINGER_NS;
-        let plan = after(&mut notifier, now, 0, 0);
-        assert_eq!((plan.arm, plan.wake_at, notifier.window()), (Arm::Next, None, 1));
-        // What is short is told at once.
-        now += 300_000;
-        assert_eq!(after(&mut notifier, now, 1, 98).arm, Arm::Next);
+        taken += u64::from(moved);
+        notifier.carried(moved, u64::from(moved) << 16);
+        plan = notifier.after(visit(now, Side::Takes, moved));
+        wishes += u64::from(moved > 0 && plan.arm == Arm::Next);
+    }
+    wishes
+}
+
+#[test]
+fn a_taker_of_many_long_packets_looks_again_before_it_is_told_of_the_next() {
+    for every_ns in [5_000, 20_000, 40_000, 100_000, 200_000] {
+        let mut notifier = Notifier::new(Policy::Adaptive, SIZE);
+        let wishes = take_long_packets(&mut notifier, 1000, &Next::Every(every_ns));
+        assert!(wishes < 20, "{wishes} of 1000, one every {every_ns} ns");
+        assert_eq!(notifier.cause(), Cause::Long);
+        assert!(notifier.timer_ns() <= 6 * every_ns, "{every_ns} ns: {}", notifier.timer_ns());
+    }
+}
+
+#[test]
+fn who_sends_the_next_long_packet_when_this_one_is_answered_is_not_kept_waiting() {
+    for after_ns in [20_000, 100_000, 300_000, 1_000_000] {
+        let mut notifier = Notifier::new(Policy::Adaptive, SIZE);
+        let wishes = take_long_packets(&mut notifier, 10_000, &Next::Answered(after_ns));
+        assert!(wishes > 9_700, "{wishes} of 10,000, {after_ns} ns after the last");
     }
 }

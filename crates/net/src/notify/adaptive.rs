@@ -7,8 +7,9 @@
 //! window that filled at least half is halved, anything less makes it one, and it stays one for
 //! [`CAUTION_PACKETS`]. At one, every buffer is told at once and there is no timer.
 //!
-//! A taker of long packets lingers: it looks again after [`LINGER_NS`] before it asks to be told of the
-//! next one, because they come in bursts, and each that is told of costs the sender a notification.
+//! A taker of long packets lingers: it looks again after the time of a few of them before it asks to be
+//! told of the next one. As long as most of these looks find several, nobody waits for one of them, and
+//! each that is told of would cost the sender a notification.
 //!
 //! ADR 18 gives the reason for each constant.
 
@@ -35,9 +36,18 @@ const TIMER_NS_MIN: u64 = 5_000;
 /// length a few buffers suffice to see the new rate.
 const GAP_NS_MAX: u64 = 4 * PATIENCE_NS;
 
-/// How long a taker of long packets waits for more of them without being told, in nanoseconds: as
-/// many kicks are spared as with 50 µs, and a ping behind them waits less.
-pub const LINGER_NS: u64 = 20_000;
+/// How long a taker of long packets waits for more of them without being told, in gaps between two:
+/// so long, and no longer, that the sender is not kept waiting for room.
+const LINGER_GAPS: u64 = 5;
+
+/// At least, in nanoseconds, whatever the rate; and at most.
+const LINGER_NS_MIN: u64 = 20_000;
+/// See [`LINGER_NS_MIN`].
+pub const LINGER_NS_MAX: u64 = LINGER_GAPS * GAP_NS_MAX;
+
+/// What a look behind such a wait has to find on average, in quarters of a packet: one and a quarter. Who
+/// sends the next packet only when this one was answered is found with one each time.
+const GATHERED_MIN: u32 = 5;
 
 /// Packets of at least so many bytes are long: no ping, no request, nothing that somebody waits for
 /// one by one.
@@ -109,6 +119,10 @@ pub struct Adaptive {
     is_streaming: bool,
     /// What was taken since the last visit were long packets.
     is_long: bool,
+    /// Long packets taken since the timer of a taker that lingers was last looked at.
+    lingered: u32,
+    /// Moving average of these, in quarters of a packet.
+    gathered: u32,
     cause: Cause,
 }
 
@@ -129,6 +143,8 @@ impl Adaptive {
             cautious_for: CAUTION_PACKETS,
             is_streaming: false,
             is_long: false,
+            lingered: 0,
+            gathered: 0,
             cause: Cause::Started,
         }
     }
@@ -148,7 +164,7 @@ impl Adaptive {
         match self.window {
             1 => 0,
             _ if self.cause == Cause::AwakeAnyway => PATIENCE_NS,
-            _ if self.cause == Cause::Long => LINGER_NS,
+            _ if self.cause == Cause::Long => (LINGER_GAPS * self.gap_ns).max(LINGER_NS_MIN),
             // The peer has to hear of the room and wake up, and then we do.
             _ if self.cause == Cause::Behind => 2 * PATIENCE_NS,
             // A quarter more than the window should take.
@@ -213,9 +229,10 @@ impl Adaptive {
         let is_timer = self.wake_at.take().is_some_and(|wake_at| visit.now >= wake_at);
         let is_long = core::mem::take(&mut self.is_long) && visit.moved > 0;
         match visit.moved {
-            _ if is_long => (self.window, self.cause) = (self.window_max, Cause::Long),
-            // The burst is over, as was to be expected: no reason for caution.
-            _ if is_timer && self.cause == Cause::Long => self.change(1, Cause::Ended),
+            moved if self.cause == Cause::Long => {
+                self.linger(if is_long { moved } else { 0 }, is_timer)
+            }
+            _ if is_long && self.caution == 0 => self.begin_to_linger(),
             _ if was_streaming && (visit.moved > 0 || self.cause == Cause::AwakeAnyway) => {
                 self.keep_company();
             }
@@ -249,6 +266,27 @@ impl Adaptive {
             self.cautious_for = CAUTION_PACKETS;
         }
         self.change(window, if window > self.window { Cause::Filled } else { Cause::Slower });
+    }
+
+    /// With the benefit of the doubt: three looks that find one packet each end it again.
+    fn begin_to_linger(&mut self) {
+        (self.window, self.cause) = (self.window_max, Cause::Long);
+        (self.lingered, self.gathered) = (0, GATHERED_MIN + 2);
+    }
+
+    /// So many long packets were taken meanwhile.
+    fn linger(&mut self, moved: u32, is_timer: bool) {
+        self.lingered = self.lingered.saturating_add(moved);
+        if !is_timer {
+            return;
+        }
+        let gathered = core::mem::take(&mut self.lingered).min(self.window_max);
+        self.gathered = 3 * self.gathered / 4 + gathered;
+        if self.gathered < GATHERED_MIN {
+            self.ran_out(0);
+        } else {
+            self.cautious_for = CAUTION_PACKETS;
+        }
     }
 
     /// The owner was awake for a stream the other way, and will be again before the timer ends.

@@ -22,7 +22,7 @@ mod timer;
 
 use ringway_virtq::Arm;
 
-pub use adaptive::{Adaptive, Cause, LINGER_NS, PATIENCE_NS, WINDOW_MAX_PACKETS};
+pub use adaptive::{Adaptive, Cause, LINGER_NS_MAX, PATIENCE_NS, WINDOW_MAX_PACKETS};
 pub use coalesce::{Coalesce, CoalesceLimits};
 pub use parse::PolicyError;
 pub use returns::{LULL_NS, RETURN_WAIT_NS, Returns};
