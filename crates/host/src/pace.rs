@@ -219,6 +219,7 @@ impl Pace {
         self.taken = 0;
         self.bytes_before = None;
         self.kicks.wake_at = None;
+        self.kicks.notifier.keep_looking();
     }
 
     /// When the worker has to come back.

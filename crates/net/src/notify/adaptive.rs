@@ -7,12 +7,12 @@
 //! window that filled at least half is halved, anything less makes it one, and it stays one for
 //! [`CAUTION_PACKETS`]. At one, every buffer is told at once and there is no timer.
 //!
-//! A taker of long packets lingers: it looks again after the time of a few of them before it asks to be
-//! told of the next one. As long as most of these looks find several, nobody waits for one of them, and
-//! each that is told of would cost the sender a notification.
+//! A taker of long packets lingers (see [`Linger`]): it looks again after the time of a few of them before
+//! it asks to be told of the next one, as long as that keeps nobody waiting.
 //!
 //! ADR 18 gives the reason for each constant.
 
+use super::linger::{Linger, Next};
 use super::{Held, NOTHING, Nanos, Plan, Side, Visit, arm_after};
 
 /// Longest time in nanoseconds by which a window delays a buffer: what it costs to wake a sleeping
@@ -35,19 +35,6 @@ const TIMER_NS_MIN: u64 = 5_000;
 /// Longest gap between two buffers that counts, in units of the patience: after a pause of any
 /// length a few buffers suffice to see the new rate.
 const GAP_NS_MAX: u64 = 4 * PATIENCE_NS;
-
-/// How long a taker of long packets waits for more of them without being told, in gaps between two:
-/// so long, and no longer, that the sender is not kept waiting for room.
-const LINGER_GAPS: u64 = 5;
-
-/// At least, in nanoseconds, whatever the rate; and at most.
-const LINGER_NS_MIN: u64 = 20_000;
-/// See [`LINGER_NS_MIN`].
-pub const LINGER_NS_MAX: u64 = LINGER_GAPS * GAP_NS_MAX;
-
-/// What a look behind such a wait has to find on average, in quarters of a packet: one and a quarter. Who
-/// sends the next packet only when this one was answered is found with one each time.
-const GATHERED_MIN: u32 = 5;
 
 /// Packets of at least so many bytes are long: no ping, no request, nothing that somebody waits for
 /// one by one.
@@ -119,10 +106,7 @@ pub struct Adaptive {
     is_streaming: bool,
     /// What was taken since the last visit were long packets.
     is_long: bool,
-    /// Long packets taken since the timer of a taker that lingers was last looked at.
-    lingered: u32,
-    /// Moving average of these, in quarters of a packet.
-    gathered: u32,
+    linger: Linger,
     cause: Cause,
 }
 
@@ -143,8 +127,7 @@ impl Adaptive {
             cautious_for: CAUTION_PACKETS,
             is_streaming: false,
             is_long: false,
-            lingered: 0,
-            gathered: 0,
+            linger: Linger::default(),
             cause: Cause::Started,
         }
     }
@@ -164,7 +147,7 @@ impl Adaptive {
         match self.window {
             1 => 0,
             _ if self.cause == Cause::AwakeAnyway => PATIENCE_NS,
-            _ if self.cause == Cause::Long => (LINGER_GAPS * self.gap_ns).max(LINGER_NS_MIN),
+            _ if self.cause == Cause::Long => self.linger.wait_ns(),
             // The peer has to hear of the room and wake up, and then we do.
             _ if self.cause == Cause::Behind => 2 * PATIENCE_NS,
             // A quarter more than the window should take.
@@ -186,6 +169,11 @@ impl Adaptive {
     /// The owner was awake for `moved` buffers elsewhere, and looked here, too.
     pub(super) fn looked(&mut self, moved: u32) {
         self.is_streaming |= moved >= STREAM_PACKETS;
+    }
+
+    /// The owner looks by itself for a while: no timer runs, and what it finds is not handed in.
+    pub(super) fn keep_looking(&mut self) {
+        self.wake_at = None;
     }
 
     /// What the next visit has taken were `packets` of `bytes` bytes in all.
@@ -226,13 +214,15 @@ impl Adaptive {
             return Plan::COME_BACK;
         }
         let was_streaming = core::mem::take(&mut self.is_streaming);
-        let is_timer = self.wake_at.take().is_some_and(|wake_at| visit.now >= wake_at);
+        let due = self.wake_at.take();
+        let is_timer = due.is_some_and(|wake_at| visit.now >= wake_at);
         let is_long = core::mem::take(&mut self.is_long) && visit.moved > 0;
+        let is_lingering = self.cause == Cause::Long;
         match visit.moved {
-            moved if self.cause == Cause::Long => {
-                self.linger(if is_long { moved } else { 0 }, is_timer)
+            moved if is_lingering => self.linger_on(if is_long { moved } else { 0 }, is_timer),
+            moved if is_long && self.lingers_from_now(visit.now, moved) => {
+                (self.window, self.cause) = (self.window_max, Cause::Long);
             }
-            _ if is_long && self.caution == 0 => self.begin_to_linger(),
             _ if was_streaming && (visit.moved > 0 || self.cause == Cause::AwakeAnyway) => {
                 self.keep_company();
             }
@@ -243,7 +233,9 @@ impl Adaptive {
         if self.window == 1 {
             return NOTHING;
         }
-        let wake_at = visit.now.plus(self.patience_ns());
+        // A look before its time does not put the next one off.
+        let due = due.filter(|_| is_lingering && !is_timer);
+        let wake_at = due.unwrap_or_else(|| visit.now.plus(self.patience_ns()));
         self.wake_at = Some(wake_at);
         Plan { arm: arm_after(self.window), ..Plan::hold(wake_at) }
     }
@@ -268,24 +260,22 @@ impl Adaptive {
         self.change(window, if window > self.window { Cause::Filled } else { Cause::Slower });
     }
 
-    /// With the benefit of the doubt: three looks that find one packet each end it again.
-    fn begin_to_linger(&mut self) {
-        (self.window, self.cause) = (self.window_max, Cause::Long);
-        (self.lingered, self.gathered) = (0, GATHERED_MIN + 2);
+    /// Long packets were told of one by one: whether enough is known of their rate to try.
+    fn lingers_from_now(&mut self, now: Nanos, moved: u32) -> bool {
+        self.linger.told(now, moved);
+        self.caution == 0 && self.window_max > 1 && self.linger.begin()
     }
 
-    /// So many long packets were taken meanwhile.
-    fn linger(&mut self, moved: u32, is_timer: bool) {
-        self.lingered = self.lingered.saturating_add(moved);
+    /// So many long packets were found, by a look at the end of the timer or before it.
+    fn linger_on(&mut self, moved: u32, is_timer: bool) {
+        self.linger.take(moved);
         if !is_timer {
             return;
         }
-        let gathered = core::mem::take(&mut self.lingered).min(self.window_max);
-        self.gathered = 3 * self.gathered / 4 + gathered;
-        if self.gathered < GATHERED_MIN {
-            self.ran_out(0);
-        } else {
-            self.cautious_for = CAUTION_PACKETS;
+        match self.linger.look() {
+            Next::Linger => self.cautious_for = CAUTION_PACKETS,
+            Next::Measure => self.change(1, Cause::Ended),
+            Next::Stop => self.ran_out(0),
         }
     }
 

@@ -16,13 +16,14 @@
 
 mod adaptive;
 mod coalesce;
+mod linger;
 mod parse;
 mod returns;
 mod timer;
 
 use ringway_virtq::Arm;
 
-pub use adaptive::{Adaptive, Cause, LINGER_NS_MAX, PATIENCE_NS, WINDOW_MAX_PACKETS};
+pub use adaptive::{Adaptive, Cause, PATIENCE_NS, WINDOW_MAX_PACKETS};
 pub use coalesce::{Coalesce, CoalesceLimits};
 pub use parse::PolicyError;
 pub use returns::{LULL_NS, RETURN_WAIT_NS, Returns};
@@ -162,6 +163,13 @@ impl Notifier {
     pub fn looked(&mut self, moved: u32) {
         if let Self::Adaptive(adaptive) = self {
             adaptive.looked(moved);
+        }
+    }
+
+    /// A taker looks by itself until it says otherwise, and does not hand in what it finds.
+    pub fn keep_looking(&mut self) {
+        if let Self::Adaptive(adaptive) = self {
+            adaptive.keep_looking();
         }
     }
 

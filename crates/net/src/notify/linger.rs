@@ -1,0 +1,115 @@
+//! How long a taker of long packets waits for more of them before it asks to be told of the next one.
+//!
+//! Long packets are no pings and no requests, and mostly come in streams; each that is told of costs the
+//! sender a notification, and each that is answered alone another one. So the taker looks again after the
+//! time that a few of them took when they were told of one by one. A sender that has only a few under way
+//! waits for the taker then, and looks find fewer than that rate says: then it is told one by one again.
+//!
+//! Limits: the rate is measured while packets are told of, and kept for [`LOOKS_MAX`] looks: what comes
+//! meanwhile only says whether the sender keeps up with it.
+
+use super::Nanos;
+
+/// How long to wait, in gaps between two packets.
+const WAIT_GAPS: u64 = 5;
+
+/// At least, in nanoseconds, whatever the rate: a timer is no finer.
+const WAIT_NS_MIN: u64 = 20_000;
+
+/// At most, in nanoseconds: a ping that comes meanwhile waits as well.
+const WAIT_NS_MAX: u64 = 600_000;
+
+/// A longer gap in nanoseconds is a pause, and says nothing of the rate.
+const GAP_NS_MAX: u64 = 1_000_000;
+
+/// Packets told of one by one before their rate is known.
+const TOLD_MIN: u32 = 32;
+
+/// Looks before the rate is measured anew: by then some hundred packets were not told of.
+const LOOKS_MAX: u32 = 256;
+
+/// What looks have to find, in packets: one and a quarter. Who sends the next packet only when this one
+/// is answered is found with one each time.
+const GATHERED_MIN: u64 = 5 * ONE / 4;
+
+/// A packet, in the unit of averages.
+const ONE: u64 = 16;
+
+/// What is to be done behind a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// The same once more.
+    Linger,
+    /// Be told of some packets one by one, and begin anew.
+    Measure,
+    /// Somebody is kept waiting, or nobody is there.
+    Stop,
+}
+
+/// Rate of long packets, and what waiting for them brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Linger {
+    /// Long packets told of one by one, in what time, and when the last one came.
+    told: u32,
+    told_ns: u64,
+    last: Nanos,
+    /// Between two of them, when lingering began.
+    gap_ns: u64,
+    /// Times the timer has ended since then.
+    looks: u32,
+    /// Taken since the timer last ended.
+    taken: u32,
+    /// Moving average of these, in units of [`ONE`].
+    gathered: u64,
+}
+
+impl Linger {
+    /// So many long packets came, and were told of.
+    pub fn told(&mut self, now: Nanos, packets: u32) {
+        let gap_ns = now.since(self.last);
+        self.last = now;
+        if gap_ns > GAP_NS_MAX {
+            return;
+        }
+        self.told = self.told.saturating_add(packets);
+        self.told_ns = self.told_ns.saturating_add(gap_ns);
+    }
+
+    /// `true`: their rate is known, and lingering begins with the benefit of the doubt.
+    pub fn begin(&mut self) -> bool {
+        if self.told < TOLD_MIN {
+            return false;
+        }
+        self.gap_ns = (self.told_ns / u64::from(self.told)).max(1);
+        (self.told, self.told_ns, self.looks, self.taken) = (0, 0, 0, 0);
+        self.gathered = self.needed() * 3 / 2;
+        true
+    }
+
+    /// How long to wait for more.
+    pub fn wait_ns(&self) -> u64 {
+        (WAIT_GAPS * self.gap_ns).clamp(WAIT_NS_MIN, WAIT_NS_MAX)
+    }
+
+    /// So many long packets were taken meanwhile.
+    pub fn take(&mut self, packets: u32) {
+        self.taken = self.taken.saturating_add(packets);
+    }
+
+    /// The timer has ended.
+    pub fn look(&mut self) -> Next {
+        let taken = u64::from(core::mem::take(&mut self.taken));
+        self.gathered = (3 * self.gathered + ONE * taken) / 4;
+        self.looks += 1;
+        match self.gathered >= self.needed() {
+            false => Next::Stop,
+            true if self.looks >= LOOKS_MAX => Next::Measure,
+            true => Next::Linger,
+        }
+    }
+
+    /// Three quarters of what the rate promises.
+    fn needed(&self) -> u64 {
+        (ONE * self.wait_ns() * 3 / (4 * self.gap_ns.max(1))).max(GATHERED_MIN)
+    }
+}
