@@ -7,6 +7,7 @@ use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
+pub use ringway_guests::process::processors;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 
@@ -60,14 +61,6 @@ fn field(text: &str, name: &str) -> Option<String> {
 fn value_of(text: &str, name: &str) -> Option<String> {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
     Some(value.trim_matches('"').to_string())
-}
-
-/// The processors that this process may use, in rising order.
-pub fn processors() -> Vec<usize> {
-    match sched_getaffinity(None) {
-        Ok(set) => (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect(),
-        Err(_) => vec![0],
-    }
 }
 
 /// Keeps the calling thread on one processor.

@@ -15,12 +15,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::shell;
 use super::stage::Stage;
 
 /// Between two looks at something that nobody tells us about.
 pub const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The processors that the calling thread, and whatever it starts, may use, in rising order.
+pub fn processors() -> Vec<usize> {
+    match sched_getaffinity(None) {
+        Ok(set) => (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect(),
+        Err(_) => vec![0],
+    }
+}
 
 /// A running process and its group.
 #[derive(Debug)]

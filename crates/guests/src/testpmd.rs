@@ -4,19 +4,20 @@
 //! Limits: 256 MB of ordinary memory, one queue pair; its forwarding thread never sleeps.
 
 use std::path::Path;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
 use super::console::Console;
+use super::process::processors;
 use super::stage::Stage;
 
-/// What it prints when it takes commands.
-/// A command that does nothing, and what it answers. The prompt comes letter by letter, so that a
-/// message on the other stream can tear it apart; the answer is one piece.
-const ASK: &str = "show fwd noop";
-const ANSWER: &str = "Bad arguments";
+/// A command that does nothing: whoever waits for its [`ANSWER`] knows that all commands before it
+/// are done. The prompt would not do: it comes letter by letter, so that a message on the other
+/// stream can tear it apart; the answer is one piece.
+pub const ASK: &str = "show fwd noop";
+/// What it answers to [`ASK`].
+pub const ANSWER: &str = "Bad arguments";
 
 /// Longest time until it takes commands: it clears 256 MB of ordinary memory before, which takes
 /// a second or two, and many more where others want the processors too.
@@ -68,8 +69,7 @@ impl Testpmd {
         // Even without shared configuration it creates a directory for it.
         command.env("RUNTIME_DIRECTORY", &stage.directory);
         command.args("--no-huge -m 256 --no-pci --no-telemetry --no-shconf".split(' '));
-        let several = available_parallelism().is_ok_and(|processors| processors.get() > 1);
-        command.args(["--iova-mode=va", "--lcores", if several { "0@0,1@1" } else { "0@0,1@0" }]);
+        command.args(["--iova-mode=va", "--lcores", &lcores(&processors())]);
         command.args(device).args(["--", "--interactive"]);
         command.arg("--total-num-mbufs=8192").args(options.split_whitespace());
         let console = Console::start(stage, "testpmd", command)?;
@@ -120,6 +120,13 @@ impl Testpmd {
     }
 }
 
+/// Both of its threads on the last of these processors: guests get the first ones, and the thread
+/// that takes commands only waits for them.
+fn lcores(processors: &[usize]) -> String {
+    let last = processors.last().copied().unwrap_or(0);
+    format!("0@{last},1@{last}")
+}
+
 fn counted(text: &str) -> Option<Counted> {
     let number = |name: &str| number_after(text, name);
     Some(Counted {
@@ -137,6 +144,12 @@ fn number_after(text: &str, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn it_keeps_to_processors_that_it_may_use() {
+        assert_eq!(lcores(&[1, 5]), "0@5,1@5");
+        assert_eq!(lcores(&[3]), "0@3,1@3");
+    }
 
     #[test]
     fn counts_are_read_from_its_table() {

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ringway_guests::dpdk_files::DpdkFiles;
+use ringway_guests::testpmd::{ANSWER, ASK};
 use ringway_virtq::Format;
 
 use crate::process::{Program, show};
@@ -27,11 +28,6 @@ const PROGRAM: &str = "dpdk-testpmd";
 
 /// Makes a program print line by line although nobody types at a terminal (part of coreutils).
 const LINE_BUFFER: &str = "/usr/libexec/coreutils/libstdbuf.so";
-
-/// A command that does nothing, and what it answers. The prompt comes letter by letter, so that a
-/// message on the other stream can tear it apart; the answer is one piece.
-const ASK: &str = "show fwd noop";
-const ANSWER: &str = "Bad arguments";
 
 /// It clears its memory before it prompts: a second or two, and many more where others want the
 /// processors too.
@@ -133,13 +129,16 @@ impl Testpmd {
     pub fn start(dpdk: &DpdkFiles, setting: &Setting<'_>) -> anyhow::Result<Self> {
         // Even without shared configuration it creates a directory for it.
         let runtime = setting.socket.parent().unwrap_or(Path::new("/tmp"));
-        let command = setting.command(dpdk, runtime);
+        let part = setting.part;
+        Self::start_command(setting.command(dpdk, runtime))
+            .with_context(|| format!("DPDK's {part:?} does not start, or is kept waiting"))
+    }
+
+    fn start_command(command: Command) -> anyhow::Result<Self> {
         let shown = show(&command);
         let program = Program::start(PROGRAM, command)?;
         let mut testpmd = Self { program, command: shown };
-        let part = setting.part;
-        let started = testpmd.run_within("set record-core-cycles on", START_LIMIT);
-        started.with_context(|| format!("DPDK's {part:?} does not start, or is kept waiting"))?;
+        testpmd.run_within("set record-core-cycles on", START_LIMIT)?;
         testpmd.run("start")?;
         Ok(testpmd)
     }
@@ -216,9 +215,7 @@ mod tests {
              Operation not supported - ignore' >&2\nprintf 'estpmd> '\n\
              while read line; do test \"$line\" = 'show fwd noop' && echo 'Bad arguments'; done",
         ]);
-        let program = Program::start("sh", shell).expect("sh starts");
-        let mut testpmd = Testpmd { program, command: String::new() };
-        testpmd.run_within("start", Duration::from_secs(10)).expect("answered");
+        Testpmd::start_command(shell).expect("it takes commands");
     }
 
     #[test]
