@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::PATIENCE;
 use ringway_host::{EventFd, Events, Interest, PollEvent, Poller};
+use rustix::time::{ClockId, clock_getres};
 
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
 
@@ -44,6 +45,10 @@ fn level_wakes_again_until_drained_and_edge_only_for_news() {
 /// however quiet the machine; whoever does not needs only one quiet moment among so many.
 #[test]
 fn a_wait_of_microseconds_is_not_rounded_up_to_a_millisecond() {
+    let resolution = clock_getres(ClockId::Monotonic);
+    if (resolution.tv_sec, resolution.tv_nsec) >= (0, 1_000_000) {
+        return println!("skipped: the clock's own steps are a millisecond or more");
+    }
     let poller = Poller::new().expect("epoll");
     let shortest = (0..200).map(|_| {
         let began = Instant::now();

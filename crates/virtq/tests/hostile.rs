@@ -366,7 +366,10 @@ fn hostile_device<D: DriverQueue>(default_seed: u64) {
     for round in 0..ROUNDS {
         seed.case = format!("{:?} round {round}", D::FORMAT);
         let rng = &mut Rng::new(seed.value + u64::from(round));
-        let size = [1u16, 2, 4, 8][rng.index(4)];
+        let size = match D::FORMAT {
+            Format::Split => [1, 2, 4, 8][rng.index(4)],
+            Format::Packed => [1, 2, 3, 5, 7, 8][rng.index(6)],
+        };
         let options = random_options(rng);
         let layout = Layout::of(D::FORMAT, size, options);
         let mut memory = Memory::new(layout.len as usize);
