@@ -28,7 +28,7 @@ pub const FRAGMENTS_MAX: usize = 18;
 const BLOCK: usize = BUFFER_ALIGN as usize;
 const BLOCKS: usize = (HEADER_LEN_HASH + LINEAR_LEN_MAX).div_ceil(BLOCK);
 /// Bytes in front of the header, so that an IP header behind 14 bytes of Ethernet is aligned to 16
-/// bytes.
+/// bytes; only with headers of [`HEADER_LEN`] bytes, not with shorter or longer ones.
 const LEAD: usize = 6;
 const _: () = assert!((LEAD + HEADER_LEN + ETHERNET_HEADER_LEN).is_multiple_of(16));
 
