@@ -3,12 +3,13 @@
 //! How: one record for each buffer, found by its *key*: what a used entry names, in a split ring
 //! its first descriptor, in a packed ring its id. Each is stamped with a running number. Without
 //! IN_ORDER a used entry stands for its buffer; with IN_ORDER it opens a *batch*, all buffers from
-//! the oldest one up to it (virtio 1.2 §2.7.9, §2.8.10). Limits: keys are below the queue size.
+//! the oldest one up to it (virtio 1.2 §2.7.9, §2.8.10). Limits: keys are below the queue size; a
+//! device that keeps a buffer for as long as 2^32 others may break its queue by returning it.
 
 use alloc::boxed::Box;
 use alloc::vec;
 
-use crate::{Broken, BufferId, SIZE_MAX, Used, Why};
+use crate::{Broken, BufferId, Used, Why};
 
 /// A buffer that was given to the device.
 #[derive(Debug, Clone, Copy, Default)]
@@ -54,7 +55,8 @@ pub(crate) struct InFlight {
     /// Keys in the order they were added, at first 0; its length is a power of two.
     order: Box<[u16]>,
     in_order: bool,
-    /// Buffers so far, modulo 2^32: at most 32768 lie between any two of these.
+    /// Buffers so far, modulo 2^32. Each is at most 32768 ahead of the one behind it; but a number
+    /// in flight can be any number of buffers old, as a device may keep one while others return.
     added: u32,
     published: u32,
     returned: u32,
@@ -127,9 +129,10 @@ impl InFlight {
         // Keys are 16 bits.
         let key = (key & 0xffff) as u16;
         let Flying { buffer, number } = *place;
-        // Modulo 2^32, what was not published is the largest of all distances.
-        let behind = self.published.wrapping_sub(number).wrapping_sub(1);
-        if buffer.descriptors == 0 || behind > u32::from(SIZE_MAX) {
+        // From the first that is only staged to the last; every other number is the device's.
+        let staged = self.added.wrapping_sub(self.published);
+        let is_staged = number.wrapping_sub(self.published) < staged;
+        if buffer.descriptors == 0 || is_staged {
             return Err(Broken(Why::NotInFlight));
         }
         if len > buffer.writable {

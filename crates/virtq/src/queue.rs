@@ -166,7 +166,9 @@ pub trait DriverQueue {
     /// With `indirect` negotiated and more than one element, one ring entry is taken.
     ///
     /// The id must be below the size and not in flight, there must be an element, and none may be
-    /// empty (programmer error otherwise).
+    /// empty (programmer error otherwise). A packed queue checks all of that. A split
+    /// queue never looks at ids, as it tells buffers apart by their descriptors: it hands back
+    /// whatever it was given, an id that was used twice also twice.
     ///
     /// # Errors
     /// [`QueueFull`]; nothing changed. Also for a buffer of more elements than the queue has

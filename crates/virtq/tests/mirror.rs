@@ -12,7 +12,7 @@ use common::{Memory, Rng, Seed};
 use ringway_virtq::{
     Arm, BufferId, Cursor, DeviceQueue, DriverQueue, Elements, Format, Head, INDIRECT_ELEMENTS_MAX,
     Layout, PackedDevice, PackedDriver, Position, QueueFull, QueueOptions, QueueSetup, Regions,
-    SharedSlice, SplitDevice, SplitDriver,
+    SharedSlice, SplitDevice, SplitDriver, Used,
 };
 
 /// Operations of all cases of one format together.
@@ -458,4 +458,44 @@ fn split_indexes_run_over() {
 #[test]
 fn packed_laps_run_over() {
     many_laps::<PackedDriver, PackedDevice>();
+}
+
+/// Without IN_ORDER a device may keep a buffer for as long as it likes (virtio 1.2 §2.7.8).
+fn one_is_kept<D: DriverQueue, V: DeviceQueue>() {
+    let options = QueueOptions { in_order: false, ..QueueOptions::default() };
+    let mut queue = Mirror::<D, V>::new(4, options, 0);
+    let element = [(queue.payload_address, 64)];
+    let give = |queue: &mut Mirror<D, V>, id| {
+        queue.driver.add(&[], &element, BufferId(id)).expect("room");
+        queue.driver.publish();
+        let mut at = queue.device.cursor();
+        let peeked = queue.device.peek(&mut at, &queue.regions, &mut queue.elements);
+        queue.device.pop_to(at);
+        peeked.expect("a right driver").expect("an available buffer")
+    };
+    let take = |queue: &mut Mirror<D, V>, head, id| {
+        queue.device.add_used(head, 7);
+        queue.device.publish();
+        let used = queue.driver.pop_used().expect("a right device");
+        assert_eq!(used, Some(Used { id: BufferId(id), len: 7 }));
+    };
+    let kept = give(&mut queue, 0);
+    // More than 16 bits count.
+    for _ in 0..70_000 {
+        let head = give(&mut queue, 1);
+        take(&mut queue, head, 1);
+    }
+    // One is staged: that is not the one that comes.
+    queue.driver.add(&[], &element, BufferId(2)).expect("room");
+    take(&mut queue, kept, 0);
+}
+
+#[test]
+fn a_split_device_keeps_a_buffer_while_others_return() {
+    one_is_kept::<SplitDriver, SplitDevice>();
+}
+
+#[test]
+fn a_packed_device_keeps_a_buffer_while_others_return() {
+    one_is_kept::<PackedDriver, PackedDevice>();
 }
