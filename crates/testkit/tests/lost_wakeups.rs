@@ -9,7 +9,7 @@
 //! `RINGWAY_SEED` replays a run.
 
 use ringway_driver::Arena;
-use ringway_net::notify::{Nanos, Notifier, Plan, Policy, Side, Visit};
+use ringway_net::notify::{Cause, Nanos, Notifier, Plan, Policy, Side, Visit};
 use ringway_testkit::{Ring, Rng, TestMemory};
 use ringway_virtq::{
     Arm, BufferId, DeviceQueue, DriverQueue, Elements, Head, PackedDevice, PackedDriver, Position,
@@ -93,6 +93,8 @@ struct World<D, V> {
     returned: u64,
     total: u64,
     now: u64,
+    /// A taker has lingered behind long packets.
+    has_lingered: bool,
     regions: Regions,
     seen: Elements,
     _memory: TestMemory,
@@ -133,6 +135,7 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
             returned: 0,
             total: rng.between(1, BUFFERS_MAX),
             now: 0,
+            has_lingered: false,
             regions,
             seen: Elements::new(),
             _memory: memory,
@@ -280,6 +283,7 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
             true => notifier.after(visit),
             false => notifier.without_timer(visit),
         };
+        self.has_lingered |= notifier.cause() == Cause::Long;
         part.timers[direction] = plan.wake_at;
         plan
     }
@@ -334,12 +338,15 @@ fn operate<D: DriverQueue, V: DeviceQueue>(
     operations: u64,
 ) -> Result<(), String> {
     let mut rng = Rng::from_environment(name, 5);
-    let (mut done, mut worlds) = (0, 0);
+    let (mut done, mut worlds, mut lingering) = (0, 0, 0);
     while done < operations {
-        done += World::<D, V>::new(&mut rng, event_idx, rules).run(&mut rng)?;
+        let mut world = World::<D, V>::new(&mut rng, event_idx, rules);
+        done += world.run(&mut rng)?;
         worlds += 1;
+        lingering += u32::from(world.has_lingered);
     }
-    println!("{name}: {done} operations in {worlds} worlds");
+    println!("{name}: {done} operations in {worlds} worlds, in {lingering} of them with lingering");
+    assert!(lingering > 0 || operations < OPERATIONS, "no taker has ever lingered");
     Ok(())
 }
 
