@@ -204,8 +204,8 @@ enum Sender {
     Answered(usize, u64),
 }
 
-/// Takes that many long packets whenever it said it would look, or is told; how many of its looks ended
-/// with the wish to be told of the next one, and how long all of it took.
+/// Takes that many long packets whenever it said it would look, or is told; how many of its looks
+/// ended with the wish to be told of the next one, and how long all of it took.
 fn take_long_packets(notifier: &mut Notifier, packets: usize, sender: Sender) -> (usize, u64) {
     /// Between a notification and the look that follows it.
     const WAKE_UP_NS: u64 = 10_000;

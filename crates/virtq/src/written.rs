@@ -10,19 +10,19 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
-/// The last content of each entry.
+/// The last content of each used entry: id and length.
 #[derive(Debug)]
-pub(crate) struct Written<T>(Box<[T]>);
+pub(crate) struct Written(Box<[[u32; 2]]>);
 
-impl<T: Copy + PartialEq> Written<T> {
+impl Written {
     /// All entries have this content, or it is one that is never stored.
-    pub fn new(entries: u16, content: T) -> Self {
+    pub fn new(entries: u16, content: [u32; 2]) -> Self {
         Self(vec![content; usize::from(entries)].into())
     }
 
     /// Whether `content` is not in that entry yet. From now on it counts as stored.
     #[inline]
-    pub fn is_new(&mut self, entry: u16, content: T) -> bool {
+    pub fn is_new(&mut self, entry: u16, content: [u32; 2]) -> bool {
         let last = &mut self.0[usize::from(entry)];
         let is_new = *last != content;
         *last = content;
@@ -36,11 +36,11 @@ mod tests {
 
     #[test]
     fn only_what_differs_is_new() {
-        let mut written = Written::new(2, 0u16);
-        assert!(!written.is_new(1, 0));
-        assert!(written.is_new(1, 5));
-        assert!(!written.is_new(1, 5));
-        assert!(!written.is_new(0, 0));
-        assert!(written.is_new(1, 0));
+        let mut written = Written::new(2, [0, 0]);
+        assert!(!written.is_new(1, [0, 0]));
+        assert!(written.is_new(1, [0, 5]));
+        assert!(!written.is_new(1, [0, 5]));
+        assert!(!written.is_new(0, [0, 0]));
+        assert!(written.is_new(1, [0, 0]));
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! How: all that is compared is booted at once ([`rig`]) in namespaces that exist only for this, and
 //! measured in turns ([`figures`]): each once, then each again. What is not measured stands still.
-//! Every number is a median; ratios are taken between neighbours in time. A guest has a processor of
-//! its own, what runs beside it has another ([`sides`]).
+//! Every number is a median; ratios are taken between neighbours in time. A guest has a processor
+//! of its own, what runs beside it has another ([`sides`]).
 //!
 //! Limits: guests of one processor; needs namespaces and taps in them; what is missing is left out
 //! and named.

@@ -115,7 +115,6 @@ impl Plan {
 #[derive(Debug)]
 pub(super) struct Rig {
     pub plan: Plan,
-    sides: Sides,
     /// Where commands run.
     asking: Console,
     /// The other guest, if this machine is not the other side.
@@ -199,8 +198,7 @@ impl Rig {
             }
         };
         qemu::set_up(&mut guest, qemu::MAC, &plan.address(2), MTU)?;
-        let sides = sides.clone();
-        Ok(Self { plan, sides, asking: guest, answering: None, back_end, _server: None })
+        Ok(Self { plan, asking: guest, answering: None, back_end, _server: None })
     }
 
     fn boot_uml(plan: Plan, sides: &Sides, stage: &Stage) -> anyhow::Result<Self> {
@@ -218,8 +216,7 @@ impl Rig {
         };
         let mut asking = guest;
         uml::wait_booted_with(&mut asking, plan.device(), &plan.address(2))?;
-        let sides = sides.clone();
-        Ok(Self { plan, sides, asking, answering: None, back_end, _server: None })
+        Ok(Self { plan, asking, answering: None, back_end, _server: None })
     }
 
     fn boot_pair(plan: Plan, sides: &Sides, stage: &Stage) -> anyhow::Result<Self> {
@@ -245,8 +242,7 @@ impl Rig {
         };
         uml::wait_booted_with(&mut answering, plan.device(), &plan.address(1))?;
         uml::wait_booted_with(&mut asking, plan.device(), &plan.address(2))?;
-        let sides = sides.clone();
-        Ok(Self { plan, sides, asking, answering: Some(answering), back_end, _server: None })
+        Ok(Self { plan, asking, answering: Some(answering), back_end, _server: None })
     }
 
     /// Where commands run: always in a guest.
@@ -267,7 +263,8 @@ impl Rig {
         if self.answering.is_none() {
             let address = format!("{}:7", self.plan.address(2));
             let duration = Duration::from_secs(seconds.into());
-            return keeping_to(&self.sides.rest, || super::per_second(&address, duration))?;
+            let sides = Sides::of(self.plan.pairing, &processors());
+            return keeping_to(&sides.rest, || super::per_second(&address, duration))?;
         }
         let program = std::env::current_exe()?;
         let address = format!("{}:7", self.plan.address(1));

@@ -10,8 +10,8 @@ use super::Pairing;
 use crate::machine::keeping_to;
 
 /// What a report says about it.
-pub(super) const METHOD: &str = "A guest keeps to one processor, whatever runs beside it to the others; what is \
-     between two guests, one processor each, goes where the scheduler puts it.";
+pub(super) const METHOD: &str = "A guest keeps to one processor, whatever runs beside it to the \
+     others; what is between two guests, one processor each, goes where the scheduler puts it.";
 
 /// Which processors each side keeps to.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,8 +7,8 @@
 //! window that filled at least half is halved, anything less makes it one, and it stays one for
 //! [`CAUTION_PACKETS`]. At one, every buffer is told at once and there is no timer.
 //!
-//! A taker of long packets lingers (see [`Linger`]): it looks again after the time of a few of them before
-//! it asks to be told of the next one, as long as that keeps nobody waiting.
+//! A taker of long packets lingers (see [`Linger`]): it looks again after the time of a few of them
+//! before it asks to be told of the next one, as long as that keeps nobody waiting.
 //!
 //! ADR 18 gives the reason for each constant.
 

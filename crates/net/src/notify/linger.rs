@@ -1,12 +1,13 @@
-//! How long a taker of long packets waits for more of them before it asks to be told of the next one.
+//! How long a taker of long packets waits for more of them before it asks to be told of the next.
 //!
-//! Long packets are no pings and no requests, and mostly come in streams; each that is told of costs the
-//! sender a notification, and each that is answered alone another one. So the taker looks again after the
-//! time that a few of them took when they were told of one by one. A sender that has only a few under way
-//! waits for the taker then, and looks find fewer than that rate says: then it is told one by one again.
+//! Long packets are no pings and no requests, and mostly come in streams; each that is told of costs
+//! the sender a notification, and each that is answered alone another one. So the taker looks again
+//! after the time that a few of them took when they were told of one by one. A sender that has only
+//! a few under way waits for the taker then, and looks find fewer than that rate says: then it is
+//! told one by one again.
 //!
-//! Limits: the rate is measured while packets are told of, and kept for [`LOOKS_MAX`] looks: what comes
-//! meanwhile only says whether the sender keeps up with it.
+//! Limits: the rate is measured while packets are told of, and kept for [`LOOKS_MAX`] looks: what
+//! comes meanwhile only says whether the sender keeps up with it. ADR 18 has the measurements.
 
 use super::Nanos;
 
@@ -28,8 +29,8 @@ const TOLD_MIN: u32 = 32;
 /// Looks before the rate is measured anew: by then some hundred packets were not told of.
 const LOOKS_MAX: u32 = 256;
 
-/// What looks have to find, in packets: one and a quarter. Who sends the next packet only when this one
-/// is answered is found with one each time.
+/// What looks have to find, in packets: one and a quarter. Who sends the next packet only when this
+/// one is answered is found with one each time.
 const GATHERED_MIN: u64 = 5 * ONE / 4;
 
 /// A packet, in the unit of averages.

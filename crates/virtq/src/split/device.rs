@@ -32,7 +32,7 @@ pub struct SplitDevice {
     /// The driver's index as last loaded: `popped` to `popped + size`.
     seen: u16,
     /// The used entries: id and length.
-    used: Written<[u32; 2]>,
+    used: Written,
     /// The own index with and without what is only staged.
     staged: u16,
     published: u16,

@@ -25,8 +25,7 @@ use crate::{
 /// What is known of one descriptor.
 #[derive(Debug, Clone, Copy)]
 struct Place {
-    /// What was last stored: the same is not stored again (see
-    /// [`Written`](crate::written::Written)).
+    /// What was last stored: the same is not stored again, for the reason in `written.rs`.
     words: [u64; 2],
     /// The descriptor behind it, in a chain or in the free list.
     next: u16,
@@ -91,7 +90,7 @@ impl SplitDriver {
     #[inline(always)]
     fn stage(&mut self, first: u16, buffer: Buffer) {
         self.free -= buffer.descriptors;
-        // The same is not stored again (see [`Written`](crate::written::Written)).
+        // The same is not stored again, for the reason in `written.rs`.
         if self.in_flight.add(first, buffer) {
             let entry = available_entry(self.staged, self.size);
             self.memory.bound.driver.store_u16(entry, first);
