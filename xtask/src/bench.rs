@@ -31,13 +31,14 @@ const NOTES: &str = include_str!("performance_notes.md");
 
 /// Its parts, and how much of each is measured: together well below 40 minutes; and in a quick look,
 /// which takes 15.
-const PARTS: [(&str, &str, &str); 6] = [
+const PARTS: [(&str, &str, &str); 7] = [
     ("ring", "--seconds 0.5 --repeats 3", "--seconds 0.2 --repeats 3 --sizes 64,1518 --no-latency"),
     ("guest", "", "--seconds 1 --repeats 3"),
     ("history", "", "--quick"),
     ("pacing", "--seconds 1 --repeats 6 --pairs uml", "--quick"),
     ("rxbuf", "", "--quick"),
     ("scale", "", "--quick"),
+    ("switch", "", "--seconds 0.2 --repeats 3"),
 ];
 
 /// How the directories of a run begin; six letters follow.

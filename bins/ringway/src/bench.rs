@@ -8,7 +8,7 @@ use clap::{Arg, Args, Subcommand, ValueEnum};
 use ringway_bench::guest::{self, Pairing};
 use ringway_bench::instructions::{self, Golden};
 use ringway_bench::report::{Report, html, markdown, terminal};
-use ringway_bench::{history, ring, rxbuf, scale};
+use ringway_bench::{history, ring, rxbuf, scale, switch};
 use ringway_virtq::Format;
 
 /// Packet lengths of `--quick`, in bytes.
@@ -46,6 +46,9 @@ enum What {
     /// 2 to 64 ports, 1 to 8 queue pairs: what a packet, a port and being idle cost
     #[command(mut_args(|arg| SCALE.defaults(arg)))]
     Scale(AmountArgs),
+    /// What a packet from guest to guest costs a worker, beside one copy of it
+    #[command(mut_args(|arg| SWITCH.defaults(arg)))]
+    Switch(AmountArgs),
     /// Instructions per packet, counted by valgrind: does not depend on what else the machine does
     Instructions(InstructionsArgs),
     /// Requests that an address answers per second (internal)
@@ -91,8 +94,8 @@ enum GuestPair {
     UmlPair,
 }
 
-/// `ringway bench history`, `ringway bench scale` and `ringway bench rxbuf`, each with numbers of
-/// its own in place of the defaults (see [`Amount`])
+/// `ringway bench history`, `rxbuf`, `scale` and `switch`, each with numbers of its own in place of
+/// the defaults (see [`Amount`])
 #[derive(Debug, Args)]
 struct AmountArgs {
     /// How long each number is measured
@@ -120,6 +123,7 @@ struct Amount {
 
 const HISTORY: Amount = Amount { seconds: "0.3", repeats: "5", quick_seconds: 0.1 };
 const SCALE: Amount = Amount { seconds: "1", repeats: "3", quick_seconds: 0.2 };
+const SWITCH: Amount = Amount { seconds: "0.4", repeats: "5", quick_seconds: 0.1 };
 const RXBUF: Amount = Amount { seconds: "0.5", repeats: "5", quick_seconds: 0.05 };
 
 /// `ringway bench instructions`
@@ -208,6 +212,7 @@ pub fn bench(args: BenchArgs) -> anyhow::Result<()> {
         }
         What::History(args) => args.output.show(&history::measure(&args.options(&HISTORY)?)?),
         What::Scale(args) => args.output.show(&scale::measure(&args.options(&SCALE)?)?),
+        What::Switch(args) => args.output.show(&switch::measure(&args.options(&SWITCH)?)?),
         What::Rxbuf(args) => args.output.show(&rxbuf::measure(&args.options(&RXBUF)?)?),
         What::Instructions(args) => args.count(),
     }

@@ -75,6 +75,24 @@ fn every_number_of_ports_is_measured_on_a_daemon() {
 }
 
 #[test]
+fn every_packet_from_guest_to_guest_has_its_price() {
+    if std::thread::available_parallelism().is_ok_and(|processors| processors.get() < 2) {
+        println!("skipped: two processors are needed");
+        return;
+    }
+    let json = bench(&["switch", "--seconds", "0.02", "--repeats", "1", "--json"]);
+    let report: Value = serde_json::from_str(&json).expect("JSON");
+    let rows = report["tables"][0]["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 12);
+    for row in rows {
+        // The cost of a packet and of a copy, and system calls.
+        for column in 3..9 {
+            assert!(row[column]["median"].as_f64() > Some(0.0), "{row}");
+        }
+    }
+}
+
+#[test]
 fn a_length_that_is_not_possible_is_refused() {
     let output = Command::new(env!("CARGO_BIN_EXE_ringway"))
         .args(["bench", "ring", "--sizes", "63"])

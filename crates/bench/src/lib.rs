@@ -1,7 +1,7 @@
 //! Measurements: ringway beside its peers, and beside the limit of the machine.
 //!
 //! How: each kind of measurement ([`ring`], [`guest`], [`history`], [`rxbuf`],
-//! [`scale`]) fills a [`report::Report`], a plain value, which is
+//! [`scale`], [`switch`]) fills a [`report::Report`], a plain value, which is
 //! then shown as a table, as Markdown, as JSON or as a page with plots. Everything compared is
 //! measured in the same run, one after the other and again from the start, so that what changes
 //! on the machine meanwhile changes all of it.
@@ -9,6 +9,7 @@
 //! Limits: Linux, x86-64; a peer that is not installed is left out, and the report says so.
 #![forbid(unsafe_code)]
 
+mod daemon;
 pub mod guest;
 pub mod history;
 pub mod instructions;
@@ -24,6 +25,7 @@ pub mod ring;
 pub mod rxbuf;
 pub mod scale;
 mod spread;
+pub mod switch;
 mod verdict;
 
 pub use options::Options;

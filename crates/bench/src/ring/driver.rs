@@ -24,7 +24,7 @@ const WRITTEN: usize = 42;
 
 /// Where the packets are that the driver sends and receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Payload {
+pub(crate) enum Payload {
     /// In memory of our own: each is copied, as a program's packets are.
     Own,
     /// In memory that the device sees, as testpmd's are. A received packet stays where it is, but
@@ -82,7 +82,7 @@ impl Places {
 
 /// A driver of one ring format on a device that is up.
 #[derive(Debug)]
-pub(super) struct DriverEnd<Q> {
+pub(crate) struct DriverEnd<Q> {
     driver: NetDriver<Q>,
     attachment: Attachment,
     payload: Payload,
@@ -91,7 +91,7 @@ pub(super) struct DriverEnd<Q> {
 
 /// A driver of either format.
 #[derive(Debug)]
-pub(super) enum AnyDriverEnd {
+pub(crate) enum AnyDriverEnd {
     Split(DriverEnd<SplitDriver>),
     Packed(DriverEnd<PackedDriver>),
 }
@@ -127,12 +127,14 @@ impl AnyDriverEnd {
 impl<Q: DriverQueue> DriverEnd<Q> {
     fn start(mut attachment: Attachment, payload: Payload) -> Result<Self, GuestError> {
         let mergeable = attachment.negotiated.mergeable;
-        let options = DriverOptions {
+        let mut options = DriverOptions {
             rx: if mergeable { RxOptions::MERGEABLE } else { RxOptions::BIG },
             tx: TxOptions::default(),
         };
         let mut places = None;
         if let Payload::InPlace { len } = payload {
+            // No more is ever copied.
+            options.tx.packet_len_max = u32::try_from(LINEAR_LEN_MAX).unwrap_or(u32::MAX);
             let count = attachment.queues[TRANSMITQ].ring.size;
             places = Places::carve(&mut attachment.arena, len, count)?;
         }

@@ -12,13 +12,21 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use ringway_testkit::TestMemory;
+use ringway_testkit::frames::Mac;
 use ringway_virtq::{Broken, SharedSlice};
 
 /// Packets between two publications, as DPDK's programs do it.
-pub(super) const BATCH: usize = 32;
+pub(crate) const BATCH: usize = 32;
 
 /// Rounds between two that are timed: a look at the clock costs as much as some packets.
 const SAMPLE_EVERY: u32 = 16;
+
+/// The addresses in a packet.
+const HERE: Mac = [2, 0x72, 0x77, 0, 0, 1];
+const THERE: Mac = [2, 0x72, 0x77, 0, 0, 2];
+
+/// Free for experiments (IEEE 802).
+const ETHER_TYPE: [u8; 2] = [0x88, 0xb5];
 
 /// Where the time is written in a packet: behind the Ethernet header.
 const STAMP_AT: usize = 14;
@@ -28,7 +36,7 @@ const STAMP_LEN: usize = 8;
 const ROUND_TRIP_MAX_NS: u64 = 10_000_000_000;
 
 /// An end that packets go in and come out of.
-pub(super) trait End {
+pub(crate) trait End {
     /// Puts one packet in. `false`: there is no room.
     fn send(&mut self, packet: &Template) -> Result<bool, Broken>;
 
@@ -45,7 +53,7 @@ pub(super) trait End {
 
 /// The packet that is sent, in memory of our own, in the two forms that ends take it in.
 #[derive(Debug)]
-pub(super) struct Template {
+pub(crate) struct Template {
     bytes: Vec<u8>,
     shared: [SharedSlice; 1],
     /// Keeps `shared` mapped.
@@ -55,11 +63,19 @@ pub(super) struct Template {
 impl Template {
     /// A packet of `len` bytes (14 at least) from one local address to another.
     pub fn new(len: usize) -> std::io::Result<Self> {
+        Self::with_addresses(len, [THERE, HERE])
+    }
+
+    /// The same, the other way.
+    pub fn answer(len: usize) -> std::io::Result<Self> {
+        Self::with_addresses(len, [HERE, THERE])
+    }
+
+    fn with_addresses(len: usize, to_and_from: [Mac; 2]) -> std::io::Result<Self> {
         let room = (len as u64).next_multiple_of(4096);
         let memory = TestMemory::new(&[(0, room)])?;
         let mut bytes = vec![0x5a; len];
-        // Type 0x88b5 is free for experiments (IEEE 802).
-        let header = [2, 0x72, 0x77, 0, 0, 2, 2, 0x72, 0x77, 0, 0, 1, 0x88, 0xb5];
+        let header = [&to_and_from[0][..], &to_and_from[1], &ETHER_TYPE].concat();
         bytes[..header.len()].copy_from_slice(&header);
         let shared = memory.region(0).split_at(len).0;
         shared.write(0, &bytes);
@@ -91,7 +107,7 @@ fn stamp_of(packet: &[u8]) -> u64 {
 /// What one side has done, for whoever measures. A line of its own: nobody else writes to it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     packets: AtomicU64,
 }
 
@@ -109,7 +125,7 @@ impl Counts {
 
 /// What a side knows when it is over.
 #[derive(Debug, Default)]
-pub(super) struct Ended {
+pub(crate) struct Ended {
     /// Ns of processor time per packet, if packets were moved.
     pub cost_ns: Option<f64>,
     /// Round trips in ns, if it took times.
@@ -118,7 +134,7 @@ pub(super) struct Ended {
 
 /// What a side does.
 #[derive(Debug)]
-pub(super) enum Role {
+pub(crate) enum Role {
     /// Sends as much as there is room for.
     Send,
     /// Receives whatever comes.
@@ -131,7 +147,7 @@ pub(super) enum Role {
 
 /// The state of a side that takes times.
 #[derive(Debug)]
-pub(super) struct Probe {
+pub(crate) struct Probe {
     /// Between two packets.
     every: Duration,
     /// When the first packet was back; until then one is sent now and then.
@@ -227,7 +243,7 @@ impl Probe {
 
 /// One side's loop.
 #[derive(Debug)]
-pub(super) struct Work<'a> {
+pub(crate) struct Work<'a> {
     role: Role,
     packet: Template,
     received: Vec<u8>,

@@ -11,8 +11,8 @@
 //! Limits: one queue pair, two cores, both sides polling; one packet length at a time.
 
 mod device;
-mod driver;
-mod end;
+pub(crate) mod driver;
+pub(crate) mod end;
 mod limit;
 mod results;
 mod run;

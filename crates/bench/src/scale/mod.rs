@@ -7,7 +7,6 @@
 //! Limits: one worker; a guest uses the first of its queue pairs only, so that further ones show
 //! what they cost when they are there and idle.
 
-mod daemon;
 mod guests;
 mod results;
 
@@ -17,10 +16,10 @@ use anyhow::{Context, ensure};
 use ringway_testkit::{BINARY_VARIABLE, RingwayProcess};
 
 use crate::Options;
+use crate::daemon::Usage;
 use crate::machine::{Machine, date};
 use crate::progress::Progress;
 use crate::report::Report;
-use daemon::Usage;
 use guests::Guests;
 use results::Results;
 

@@ -10,7 +10,7 @@ use ringway_testkit::beside::resident_private_kib;
 
 /// So far.
 #[derive(Debug, Clone)]
-pub(super) struct Usage {
+pub(crate) struct Usage {
     pub processor_ns: f64,
     /// How often a thread went to sleep by itself.
     pub wakeups: f64,
@@ -20,7 +20,7 @@ pub(super) struct Usage {
 
 /// Between two looks.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Used {
+pub(crate) struct Used {
     pub processor_ns: f64,
     pub wakeups: f64,
     pub seconds: f64,

@@ -1,0 +1,105 @@
+//! The limit: the bytes of one packet after the other, copied once and nothing else.
+//!
+//! How: from places as far apart as those of the sender's packets to places as far apart as the
+//! receiver's buffers, over as much memory as each of the two has; it is shared memory in pages of
+//! the same kind. The copy is the workspace's own, which is the C library's.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use ringway_testkit::TestMemory;
+use ringway_virtq::SharedSlice;
+
+use super::guests::{BUFFER_LEN, Plan, QUEUE_SIZE};
+
+/// Lines that packets begin at, in bytes.
+const PLACE_ALIGN: usize = 64;
+
+/// Copies between two looks at the clock.
+const BATCH: u32 = 64;
+
+/// Memory, and where in it the next packet is.
+#[derive(Debug)]
+pub(super) struct Copying {
+    from: Places,
+    to: Places,
+    packet_len: usize,
+    /// Keeps it mapped.
+    _memory: TestMemory,
+}
+
+/// Places for packets, used in turn.
+#[derive(Debug)]
+struct Places {
+    memory: SharedSlice,
+    stride: usize,
+    next: usize,
+}
+
+/// What was copied.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Turn {
+    pub copies: f64,
+    pub ns: f64,
+}
+
+impl Places {
+    fn next(&mut self, len: usize) -> SharedSlice {
+        if self.next + len > self.memory.len() {
+            self.next = 0;
+        }
+        let place = self.memory.slice(self.next, len);
+        self.next += self.stride;
+        place.unwrap_or(SharedSlice::EMPTY)
+    }
+}
+
+impl Copying {
+    /// # Errors
+    /// There is no memory.
+    pub fn new(plan: &Plan) -> std::io::Result<Self> {
+        let from_stride = plan.packet_len.next_multiple_of(PLACE_ALIGN);
+        let to_stride = plan.buffers * BUFFER_LEN;
+        let whole_pages = |len: usize| len.next_multiple_of(BUFFER_LEN) as u64;
+        let from_len = whole_pages(from_stride * usize::from(QUEUE_SIZE));
+        let to_len = whole_pages(BUFFER_LEN * usize::from(QUEUE_SIZE));
+        let memory = TestMemory::new(&[(0, from_len), (1 << 40, to_len)])?;
+        let places = |region, stride| Places { memory: memory.region(region), stride, next: 0 };
+        let (from, to) = (places(0, from_stride), places(1, to_stride));
+        Ok(Self { from, to, packet_len: plan.packet_len, _memory: memory })
+    }
+
+    /// Copies for so long.
+    pub fn run(&mut self, duration: Duration) -> Turn {
+        let began = Instant::now();
+        let mut copies = 0.0;
+        loop {
+            for _ in 0..BATCH {
+                let (from, to) = (self.from.next(self.packet_len), self.to.next(self.packet_len));
+                black_box(from.copy_to(to));
+            }
+            copies += f64::from(BATCH);
+            let elapsed = began.elapsed();
+            if elapsed >= duration {
+                return Turn { copies, ns: elapsed.as_secs_f64() * 1e9 };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_copy_is_of_a_whole_packet() {
+        for packet_len in super::super::PACKET_LENS {
+            let mut copying = Copying::new(&Plan::of(packet_len)).expect("memory");
+            for _ in 0..2 * QUEUE_SIZE {
+                let (from, to) = (copying.from.next(packet_len), copying.to.next(packet_len));
+                assert_eq!((from.len(), to.len()), (packet_len, packet_len));
+            }
+            assert!(copying.run(Duration::ZERO).copies > 0.0);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Two guests in user space, driven by one thread: bursts go from the first to the second.
+//!
+//! How: the first keeps its packets where they are and writes only their headers, the second reads
+//! only the first bytes of what it gets, as far as a driver has to: what is measured is the worker.
+//! The next burst begins when all of the last one has arrived, so that the worker always finds a
+//! whole one, and what it costs does not depend on how fast the guests are.
+//!
+//! Limits: a burst is no longer than what the second guest has buffers for.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use ringway_testkit::RingwayProcess;
+use ringway_virtq::{Broken, DriverQueue, Format, PackedDriver, SplitDriver};
+
+use crate::ring::driver::{AnyDriverEnd, DriverEnd, Payload};
+use crate::ring::end::{End, Template};
+
+/// Entries of each queue: as many as may be usual.
+pub(super) const QUEUE_SIZE: u16 = 1024;
+
+/// Bytes of each buffer for received packets.
+pub(super) const BUFFER_LEN: usize = 4096;
+
+/// Bytes that a device writes in front of each packet.
+const HEADER_LEN: usize = ringway_net::HEADER_LEN;
+
+/// Longest wait for packets that must come.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// What goes from guest to guest.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plan {
+    /// Bytes of each packet.
+    pub packet_len: usize,
+    /// Buffers that it is received in.
+    pub buffers: usize,
+    /// Packets of a burst.
+    pub burst: usize,
+}
+
+impl Plan {
+    pub fn of(packet_len: usize) -> Self {
+        let buffers = (HEADER_LEN + packet_len).div_ceil(BUFFER_LEN);
+        Self { packet_len, buffers, burst: usize::from(QUEUE_SIZE) / buffers }
+    }
+}
+
+/// Both guests, with queues of one format.
+#[derive(Debug)]
+pub(super) struct Pair<Q> {
+    sender: DriverEnd<Q>,
+    receiver: DriverEnd<Q>,
+    packet: Template,
+    /// From the receiver to the sender.
+    answer: Template,
+    burst: usize,
+}
+
+/// The same with queues of either format.
+#[derive(Debug)]
+pub(super) enum AnyPair {
+    Split(Pair<SplitDriver>),
+    Packed(Pair<PackedDriver>),
+}
+
+impl AnyPair {
+    /// Attaches them to the first two ports.
+    ///
+    /// # Errors
+    /// A port is not there, or refuses.
+    pub fn attach(daemon: &RingwayProcess, format: Format, plan: &Plan) -> anyhow::Result<Self> {
+        let payload = Payload::InPlace { len: plan.packet_len };
+        let attach = |port| {
+            let socket = daemon.socket(port);
+            AnyDriverEnd::attach(&socket, format, QUEUE_SIZE, payload).context(port)
+        };
+        let (packet, answer) = (Template::new(plan.packet_len)?, Template::answer(64)?);
+        let burst = plan.burst;
+        match (attach("a")?, attach("b")?) {
+            (AnyDriverEnd::Split(sender), AnyDriverEnd::Split(receiver)) => {
+                Ok(Self::Split(Pair { sender, receiver, packet, answer, burst }))
+            }
+            (AnyDriverEnd::Packed(sender), AnyDriverEnd::Packed(receiver)) => {
+                Ok(Self::Packed(Pair { sender, receiver, packet, answer, burst }))
+            }
+            _ => bail!("two formats"),
+        }
+    }
+
+    /// See [`Pair::introduce`].
+    pub fn introduce(&mut self) -> anyhow::Result<()> {
+        match self {
+            Self::Split(pair) => pair.introduce(),
+            Self::Packed(pair) => pair.introduce(),
+        }
+    }
+
+    /// See [`Pair::exchange`].
+    pub fn exchange(&mut self, duration: Duration) -> anyhow::Result<f64> {
+        match self {
+            Self::Split(pair) => pair.exchange(duration),
+            Self::Packed(pair) => pair.exchange(duration),
+        }
+    }
+}
+
+impl<Q: DriverQueue> Pair<Q> {
+    /// Each sends one packet, after which a switch knows where both are.
+    ///
+    /// # Errors
+    /// A device broke the rules, or somebody was not heard.
+    pub fn introduce(&mut self) -> anyhow::Result<()> {
+        let Self { sender, receiver, packet, answer, .. } = self;
+        burst(receiver, sender, answer, 1)?;
+        burst(sender, receiver, packet, 1)
+    }
+
+    /// Bursts for so long; how many packets that were.
+    ///
+    /// # Errors
+    /// A device broke the rules, or packets were lost.
+    pub fn exchange(&mut self, duration: Duration) -> anyhow::Result<f64> {
+        let began = Instant::now();
+        let mut packets = 0;
+        while began.elapsed() < duration {
+            burst(&mut self.sender, &mut self.receiver, &self.packet, self.burst)?;
+            packets += self.burst;
+        }
+        // Far below 2^53.
+        #[allow(clippy::cast_precision_loss)]
+        let packets = packets as f64;
+        Ok(packets)
+    }
+}
+
+/// Sends so many packets and receives them all.
+fn burst<Q: DriverQueue>(
+    from: &mut DriverEnd<Q>,
+    to: &mut DriverEnd<Q>,
+    packet: &Template,
+    count: usize,
+) -> anyhow::Result<()> {
+    let deadline = Instant::now() + LIMIT;
+    let (mut sent, mut received) = (0, 0);
+    while received < count {
+        let before = sent;
+        while sent < count && from.send(packet).map_err(broke_the_rules)? {
+            sent += 1;
+        }
+        if sent > before {
+            from.flush_sent();
+        }
+        let arrived = receive(to, count - received)?;
+        received += arrived;
+        if arrived == 0 {
+            if Instant::now() > deadline {
+                bail!("{received} of {sent} packets arrived");
+            }
+            std::hint::spin_loop();
+        }
+    }
+    Ok(())
+}
+
+/// Receives what is there, and no more than so many packets; how many that were.
+fn receive<Q: DriverQueue>(end: &mut DriverEnd<Q>, count_max: usize) -> anyhow::Result<usize> {
+    let mut received = 0;
+    // They stay where they are.
+    while received < count_max && end.receive(&mut []).map_err(broke_the_rules)?.is_some() {
+        received += 1;
+    }
+    if received > 0 {
+        end.flush_received();
+    }
+    Ok(received)
+}
+
+fn broke_the_rules(broken: Broken) -> anyhow::Error {
+    anyhow!("the device broke the ring: {}", broken.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_fits_the_receiver_s_buffers() {
+        for (len, buffers, burst) in [(64, 1, 1024), (4084, 1, 1024), (4085, 2, 512)] {
+            let plan = Plan::of(len);
+            assert_eq!((plan.buffers, plan.burst), (buffers, burst), "{len}");
+        }
+        let plan = Plan::of(65_536);
+        assert!(plan.burst * plan.buffers <= usize::from(QUEUE_SIZE) && plan.burst > 32);
+    }
+}
