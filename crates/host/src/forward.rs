@@ -80,8 +80,9 @@ pub(crate) struct Delivery<'a> {
 type Others<'a> = (&'a mut [Port], &'a mut [Port]);
 
 impl Delivery<'_> {
-    /// Whether the packet was taken; or else what it waits for.
-    #[inline]
+    /// Whether the packet was taken; or else what it waits for. Part of its few callers, as is what
+    /// it calls: handing a packet from call to call costs as much as the rest.
+    #[inline(always)]
     fn put(
         &mut self,
         (before, after): Others<'_>,
@@ -114,7 +115,7 @@ impl Delivery<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn put_here(
         &mut self,
         port: &mut Port,
@@ -166,10 +167,12 @@ pub(crate) fn forward<S: PacketSource>(source: &mut S, fabric: &mut Fabric<'_>) 
 
 impl Fabric<'_> {
     /// Delivers one packet; `Some`: not yet, it must wait.
-    #[inline]
+    #[inline(always)]
     fn deliver(&mut self, packet: &Packet<'_>) -> Option<Visit> {
         match self.route(packet) {
-            Some(Route::One(to)) => return self.put(to, packet, true).err(),
+            Some(Route::One(to)) => {
+                return self.delivery.put((self.before, self.after), to, packet, true).err();
+            }
             Some(Route::Flood) => self.flood(packet),
             Some(Route::Drop) => self.refuse(DropReason::NoRoute),
             None => return self.deliver_guarded(packet),
@@ -189,16 +192,6 @@ impl Fabric<'_> {
         // Copied once: the sender may rewrite its memory at any time.
         let Some(header) = packet.ethernet_header() else { return Some(Route::Drop) };
         self.switch.route_plain(self.from, &header, self.now_ms)
-    }
-
-    /// Whether the packet was taken; or else what it waits for.
-    pub(crate) fn put(
-        &mut self,
-        to: PortId,
-        packet: &Packet<'_>,
-        may_hold: bool,
-    ) -> Result<bool, Visit> {
-        self.delivery.put((self.before, self.after), to, packet, may_hold)
     }
 
     /// The same for the packet that was laid out last.
@@ -221,7 +214,7 @@ impl Fabric<'_> {
             }
             // A flood never waits.
             self.delivery.position = 0;
-            let _ = self.put(to, packet, false);
+            let _ = self.delivery.put((self.before, self.after), to, packet, false);
         }
     }
 

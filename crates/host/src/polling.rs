@@ -22,7 +22,7 @@ use crate::effort::WorkerSnapshot;
 use crate::port::End;
 use crate::worker::Worker;
 
-/// Between two looks at the file descriptors while polling, in nanoseconds: twenty times what the
+/// Between two looks at the file descriptors without sleeping, in nanoseconds: twenty times what the
 /// look takes, and a sixth of what a wake-up takes.
 const LOOK_AT_FDS_NS: u64 = 5_000;
 
@@ -48,11 +48,18 @@ impl Pause {
 impl Worker {
     /// A turn is over: what comes before the next one.
     pub(crate) fn pause(&mut self) -> Pause {
-        if std::mem::take(&mut self.has_found) {
+        let has_found = std::mem::take(&mut self.has_found);
+        if has_found {
             self.polling.found(self.turn_at);
+        }
+        if !self.ready.is_empty() {
+            self.arm_idle_queues();
+            return self.look_at_fds(self.turn_at);
+        }
+        if has_found {
             self.looked_at_fds = Nanos(0);
         }
-        if !self.ready.is_empty() || !self.polling.may_look() {
+        if !self.polling.may_look() {
             self.arm_idle_queues();
             return Pause::Wait(self.sleep_at_most());
         }
@@ -62,17 +69,22 @@ impl Worker {
                 while let Some(id) = self.unarmed.pop() {
                     self.make_ready(id);
                 }
-                if now.since(self.looked_at_fds) < LOOK_AT_FDS_NS {
-                    return Pause::None;
-                }
-                self.looked_at_fds = now;
-                Pause::LOOK_AT_FDS
+                self.look_at_fds(now)
             }
             Next::Sleep => {
                 self.arm_idle_queues();
                 Pause::Wait(self.sleep_at_most())
             }
         }
+    }
+
+    /// Without sleeping, and not too often.
+    fn look_at_fds(&mut self, now: Nanos) -> Pause {
+        if now.since(self.looked_at_fds) < LOOK_AT_FDS_NS {
+            return Pause::None;
+        }
+        self.looked_at_fds = now;
+        Pause::LOOK_AT_FDS
     }
 
     /// The queue of that port has run empty: it is armed before the worker sleeps.

@@ -157,7 +157,7 @@ fn burst<Q: DriverQueue>(
             if Instant::now() > deadline {
                 bail!("{received} of {sent} packets arrived");
             }
-            std::hint::spin_loop();
+            std::thread::yield_now();
         }
     }
     Ok(())

@@ -2,7 +2,8 @@
 //!
 //! How: a real daemon with one worker on a processor of its own, and two guests in user space on
 //! another one, driven by one thread: the first sends a burst, the second receives all of it, and
-//! so on. In between, on the worker's processor, memory is copied that is as large and as far
+//! so on. What it costs that packets travel between the processors shows beside the same with
+//! guests on the worker's own processor. In between, on the worker's processor, memory is copied that is as large and as far
 //! apart as the guests' buffers.
 //!
 //! Limits: two processors; the daemon never polls, for the processor time of one that does says
@@ -40,6 +41,8 @@ enum Way {
     Cable,
     /// There is a third port, so that each packet's way is looked up.
     Switch,
+    /// The same, and the guests are on the worker's processor: packets are in its caches.
+    OneProcessor,
 }
 
 /// What is measured.
@@ -76,6 +79,7 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     for _ in 0..options.repeats {
         for &row in &rows {
             progress.step(&row.name());
+            let of_guests = if row.way == Way::OneProcessor { of_worker } else { of_guests };
             let measured = || measure_one(row, of_worker, options.duration);
             let found = keeping_to(&[of_guests], measured)?.with_context(|| row.name())?;
             results.add(row, found);
@@ -90,6 +94,7 @@ impl Way {
         match self {
             Self::Cable => "two ports",
             Self::Switch => "three ports",
+            Self::OneProcessor => "three ports, one processor",
         }
     }
 
@@ -97,7 +102,7 @@ impl Way {
         let ports = &[("a", ""), ("b", ""), ("c", "")];
         match self {
             Self::Cable => &ports[..2],
-            Self::Switch => ports,
+            Self::Switch | Self::OneProcessor => ports,
         }
     }
 }
@@ -120,7 +125,7 @@ fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for packet_len in PACKET_LENS {
         for format in [Format::Split, Format::Packed] {
-            let ways = [Way::Cable, Way::Switch];
+            let ways = [Way::Cable, Way::Switch, Way::OneProcessor];
             rows.extend(ways.map(|way| Row { way, format, packet_len }));
         }
     }
@@ -187,7 +192,7 @@ mod tests {
     #[test]
     fn every_row_is_there_once() {
         let rows = rows();
-        assert_eq!(rows.len(), 12);
+        assert_eq!(rows.len(), 18);
         for (at, row) in rows.iter().enumerate() {
             assert!(!rows[..at].contains(row), "{row:?}");
         }

@@ -91,7 +91,7 @@ fn method(options: &Options) -> Vec<String> {
     let (seconds, repeats) = (options.duration.as_secs_f64(), options.repeats);
     let bursts = PACKET_LENS.map(|len| Plan::of(len).burst.to_string()).join(", ");
     let lens = PACKET_LENS.map(|len| len.to_string()).join(", ");
-    let (cable, switch) = (Way::Cable.name(), Way::Switch.name());
+    let [cable, switch, one] = [Way::Cable, Way::Switch, Way::OneProcessor].map(Way::name);
     vec![
         format!(
             "Rounds: {repeats}; in each, every row once, {seconds} s of packets and as long of \
@@ -117,7 +117,9 @@ fn method(options: &Options) -> Vec<String> {
             .into(),
         format!(
             "{cable}: all packets go to the other one; {switch}: the third one is idle, and the \
-             way of each packet is looked up."
+             way of each packet is looked up; {one}: the guests are on the worker's, too, so that \
+             packets and rings are in its caches: what the worker does, without the way between \
+             two processors."
         ),
     ]
 }
