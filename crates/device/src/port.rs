@@ -354,6 +354,16 @@ impl AnyGuestPort {
         either!(self, port => port.counters())
     }
 
+    /// How many of the packets of a running queue were long (see [`ringway_net::LONG_LEN`]).
+    #[inline]
+    pub fn long_packets(&self, queue: Queue) -> u64 {
+        either!(self, port => match queue {
+            Queue::ToGuest => port.to_guest.as_ref().map_or(0, |queue| queue.counters.long_packets),
+            Queue::FromGuest => port.from_guest.as_ref().map_or(0, |queue| queue.counters.long_packets),
+            Queue::Control => 0,
+        })
+    }
+
     /// Why a queue is broken, if it is.
     pub fn broken(&self, queue: Queue) -> Option<Why> {
         either!(self, port => port.broken(queue))

@@ -96,8 +96,9 @@ pub(crate) struct Pace {
     kicks: Direction,
     /// Packets taken from the guest since its queue was last idle.
     taken: u32,
-    /// Bytes that had been taken when the queue was last armed, if nothing was taken unarmed since.
-    bytes_before: Option<u64>,
+    /// Long packets to the guest at the last visit, and from it when its queue was last armed; not
+    /// known if there was none, or something was taken unarmed since.
+    long_before: [Option<u64>; 2],
     /// Entries of the receiveq and of the transmitq.
     sizes: [u16; 2],
 }
@@ -142,7 +143,7 @@ impl Pace {
             returns: Direction::new(Notifier::for_returns(policy, 1)),
             kicks: Direction::new(Notifier::new(policy, 1)),
             taken: 0,
-            bytes_before: None,
+            long_before: [None; 2],
             sizes: [1; 2],
         }
     }
@@ -183,13 +184,17 @@ impl Pace {
         ]
     }
 
-    /// `moved` packets were published in a queue; `true`: ask whether the guest wants a call.
-    fn gave(&mut self, queue: Queue, moved: u32, flush: Flush) -> bool {
+    /// `moved` packets were published in a queue, which had `long` ones so far; `true`: ask whether
+    /// the guest wants a call.
+    fn gave(&mut self, queue: Queue, moved: u32, long: u64, flush: Flush) -> bool {
         let Flush { now, more, short } = flush;
         let visit = Visit { now, side: Side::Gives, moved, more, short };
         match queue {
             Queue::ToGuest => {
                 self.kicks.notifier.looked(moved);
+                if let Some(before) = self.long_before[0].replace(long) {
+                    self.calls.notifier.carried(long.saturating_sub(before));
+                }
                 self.calls.give(visit)
             }
             Queue::FromGuest => {
@@ -200,11 +205,11 @@ impl Pace {
         }
     }
 
-    /// The transmitq is idle, and so many bytes came through it so far: when the guest shall kick.
-    pub(crate) fn idle(&mut self, now: Nanos, bytes: u64) -> Arm {
+    /// The transmitq is idle, and had `long` long packets so far: when the guest shall kick.
+    pub(crate) fn idle(&mut self, now: Nanos, long: u64) -> Arm {
         let moved = std::mem::take(&mut self.taken);
-        if let Some(before) = self.bytes_before.replace(bytes) {
-            self.kicks.notifier.carried(moved, bytes.saturating_sub(before));
+        if let Some(before) = self.long_before[1].replace(long) {
+            self.kicks.notifier.carried(long.saturating_sub(before));
         }
         let side = Side::Takes;
         let visit = Visit { now, side, moved, more: false, short: false };
@@ -217,7 +222,7 @@ impl Pace {
     /// nothing about kicks.
     pub(crate) fn keep_looking(&mut self) {
         self.taken = 0;
-        self.bytes_before = None;
+        self.long_before[1] = None;
         self.kicks.wake_at = None;
         self.kicks.notifier.keep_looking();
     }
@@ -261,7 +266,7 @@ impl GuestEnd {
     #[inline]
     pub(crate) fn flush(&mut self, queue: Queue, flush: Flush) -> Flushed {
         let moved = self.queues.publish(queue);
-        let is_time = self.pace.gave(queue, moved, flush);
+        let is_time = self.pace.gave(queue, moved, self.queues.long_packets(queue), flush);
         let calls = is_time && self.queues.must_call(queue);
         Flushed {
             call_again: calls && self.wires[queue as usize].call(),

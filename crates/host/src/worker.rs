@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use ringway_device::{AnyGuestPort, Queue, QueueId};
 use ringway_net::notify::Nanos;
-use ringway_net::{Counters, PollOptions, Polling};
+use ringway_net::{PollOptions, Polling};
 use ringway_switch::{PORTS_MAX, PortId, Switch};
 use ringway_virtq::Arm;
 
@@ -334,8 +334,8 @@ impl Worker {
     pub(crate) fn arm_idle(&mut self, id: PortId) {
         let port = &mut self.ports[usize::from(id.0)];
         if let End::Guest(guest) = &mut port.end {
-            let [_, Counters { bytes, .. }] = guest.queues.counters();
-            let arm = guest.pace.idle(Nanos(now_ns()), bytes);
+            let long = guest.queues.long_packets(Queue::FromGuest);
+            let arm = guest.pace.idle(Nanos(now_ns()), long);
             guest.is_armed = !guest.queues.arm_kicks(Queue::FromGuest, arm);
             if !guest.is_armed {
                 self.make_ready(id);

@@ -75,6 +75,10 @@ impl DropReason {
     }
 }
 
+/// Packets of at least so many bytes are long: no ping, no request, nothing that somebody waits for
+/// one by one.
+pub const LONG_LEN: u32 = 4096;
+
 /// Counters of one direction of a port. Plain integers: one owner, no sharing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
@@ -82,6 +86,8 @@ pub struct Counters {
     pub packets: u64,
     /// Their bytes, without the virtio-net header.
     pub bytes: u64,
+    /// How many of them had [`LONG_LEN`] bytes or more.
+    pub long_packets: u64,
     /// Notifications that arrived from the guest for this direction (kicks).
     pub kicks: u64,
     /// Notifications sent to the guest for this direction (calls).
@@ -95,6 +101,7 @@ impl Counters {
     pub fn count(&mut self, len: u32) {
         self.packets += 1;
         self.bytes += u64::from(len);
+        self.long_packets += u64::from(len >= LONG_LEN);
     }
 
     /// Counts one dropped packet.
@@ -107,6 +114,7 @@ impl Counters {
     pub fn plus(mut self, other: &Self) -> Self {
         self.packets += other.packets;
         self.bytes += other.bytes;
+        self.long_packets += other.long_packets;
         self.kicks += other.kicks;
         self.calls += other.calls;
         for (mine, theirs) in self.drops.iter_mut().zip(other.drops) {

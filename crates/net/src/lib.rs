@@ -32,7 +32,7 @@ mod steering;
 pub use coalesce_commands::{CoalesceScope, Coalescing, QueueKind};
 pub use config::{CONFIG_LEN, NetConfig};
 pub use control::{Ack, Answer, CONTROL_LEN_MAX, Command, ControlState, MacTable, answer};
-pub use counters::{Counters, DropReason};
+pub use counters::{Counters, DropReason, LONG_LEN};
 pub use ethernet::{ETHERNET_HEADER_LEN, destination, source};
 pub use features::{FeatureError, Features};
 pub use flow::{FLOW_HEAD_LEN, Flow, Network, Transport};

@@ -231,7 +231,7 @@ fn take_long_packets(notifier: &mut Notifier, packets: usize, sender: Sender) ->
         }
         taken += moved;
         let moved = u32::try_from(moved).expect("a few");
-        notifier.carried(moved, u64::from(moved) << 16);
+        notifier.carried(moved.into());
         plan = notifier.after(visit(now, Side::Takes, moved));
         wishes += usize::from(moved > 0 && plan.arm == Arm::Next);
     }
@@ -246,6 +246,82 @@ fn a_taker_of_many_long_packets_looks_again_before_it_is_told_of_the_next() {
         assert!(wishes < 200, "{wishes} of 2000, one every {every_ns} ns: {notifier:?}");
         assert_eq!(notifier.cause(), Cause::Long);
         assert!(notifier.timer_ns() <= (6 * every_ns).max(60_000), "{}", notifier.timer_ns());
+    }
+}
+
+/// Gives that many long packets as they come; how many of them were told of, and how long all took.
+fn give_long_packets(notifier: &mut Notifier, packets: usize, sender: Sender) -> (usize, u64) {
+    let (mut now, mut calls, mut given, mut held) = (10_000_000, 0, 0, 0);
+    let mut due: VecDeque<u64> = match sender {
+        Sender::Every(_) => [now].into(),
+        Sender::Answered(depth, _) => vec![now; depth].into(),
+    };
+    let mut timer = None;
+    while given < packets {
+        let next = due.front().copied().unwrap_or(u64::MAX);
+        now = next.min(timer.map_or(u64::MAX, |Nanos(at)| at)).max(now);
+        let moved = u32::from(next <= now);
+        if moved > 0 {
+            due.pop_front();
+            given += 1;
+            held += 1;
+        }
+        notifier.carried(moved.into());
+        let plan = notifier.after(visit(now, Side::Gives, moved));
+        assert!(plan.wake_at.is_none_or(|Nanos(at)| at <= now + 600_000), "{plan:?} at {now}");
+        timer = plan.wake_at;
+        match sender {
+            Sender::Every(every_ns) if moved > 0 => due.push_back(next + every_ns),
+            // The taker answers all that it was told of.
+            Sender::Answered(_, after_ns) if plan.notify => {
+                due.extend(std::iter::repeat_n(now + after_ns, std::mem::take(&mut held)));
+            }
+            _ => {}
+        }
+        calls += usize::from(plan.notify);
+    }
+    (calls, now)
+}
+
+#[test]
+fn a_giver_of_many_long_packets_tells_of_a_few_at_once() {
+    for every_ns in [40_000, 100_000, 250_000] {
+        let mut notifier = Notifier::new(Policy::Adaptive, SIZE);
+        let (calls, _) = give_long_packets(&mut notifier, 2000, Sender::Every(every_ns));
+        let most = if every_ns < 200_000 { 700 } else { 1000 };
+        assert!(calls < most, "{calls} for 2000, one every {every_ns} ns: {notifier:?}");
+        assert_eq!(notifier.cause(), Cause::Long);
+    }
+}
+
+#[test]
+fn a_short_packet_behind_long_ones_is_told_of_at_once() {
+    let mut notifier = Notifier::new(Policy::Adaptive, SIZE);
+    let (_, end) = give_long_packets(&mut notifier, 100, Sender::Every(100_000));
+    assert_eq!(notifier.cause(), Cause::Long);
+    let now = end + 500_000;
+    assert!(notifier.after(visit(now - 1_000, Side::Gives, 0)).notify, "a timer ended long ago");
+    notifier.carried(1);
+    assert!(!notifier.after(visit(now, Side::Gives, 1)).notify, "a long one waits");
+    // One long and one short packet.
+    notifier.carried(1);
+    assert!(notifier.after(visit(now + 1_000, Side::Gives, 2)).notify);
+    assert_eq!(notifier.cause(), Cause::Long, "and the stream goes on");
+}
+
+#[test]
+fn who_waits_for_answers_to_long_packets_given_is_not_kept_waiting() {
+    for after_ns in [20_000, 50_000, 100_000, 300_000, 1_000_000] {
+        for depth in [1, 2, 3, 4, 5, 8] {
+            let sender = Sender::Answered(depth, after_ns);
+            let mut notifier = Notifier::new(Policy::Adaptive, SIZE);
+            let (_, took) = give_long_packets(&mut notifier, 10_000, sender);
+            let (_, least) = give_long_packets(&mut Notifier::Every, 10_000, sender);
+            assert!(
+                10 * took < 13 * least,
+                "{sender:?}: {took} ns instead of {least}: {notifier:?}"
+            );
+        }
     }
 }
 

@@ -278,7 +278,7 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         let part = &mut self.parts[part];
         let notifier = &mut part.notifiers[direction];
         // Long packets for a while, then short ones.
-        notifier.carried(moved, u64::from(moved) << (self.now >> 16 & 16));
+        notifier.carried(u64::from(moved) * (self.now >> 20 & 1));
         let plan = match self.rules.has_timers {
             true => notifier.after(visit),
             false => notifier.without_timer(visit),

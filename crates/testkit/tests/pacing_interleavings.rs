@@ -45,8 +45,8 @@ struct World {
     timers: [Option<Nanos>; 2],
     now: u64,
     has_timers: bool,
-    /// Bytes of each packet: a taker may treat long ones in another way.
-    packet_len: u64,
+    /// The packets are long, which may be treated in another way.
+    is_long: bool,
     /// The defect that the test must find.
     forgets_second_look: bool,
 }
@@ -67,16 +67,17 @@ impl World {
             timers: [None; 2],
             now: 0,
             has_timers,
-            packet_len: 64,
+            is_long: false,
             forgets_second_look: false,
         }
     }
 
-    /// A world in the middle of a stream of packets of so many bytes.
-    fn streaming(gives: &str, takes: &str, has_timers: bool, packet_len: u64) -> Self {
-        let mut world = Self { packet_len, ..Self::new(gives, takes, has_timers) };
+    /// A world in the middle of a stream of long or of short packets.
+    fn streaming(gives: &str, takes: &str, has_timers: bool, is_long: bool) -> Self {
+        let mut world = Self { is_long, ..Self::new(gives, takes, has_timers) };
         for _ in 0..PACKETS_BEFORE {
             world.now += 10_000;
+            world.decide(Side::Gives, 1);
             world.decide(Side::Takes, 1);
         }
         // The taker is awake, and arms before it sleeps.
@@ -87,7 +88,7 @@ impl World {
     fn decide(&mut self, side: Side, moved: u32) -> (bool, Arm) {
         let visit = Visit { now: Nanos(self.now), side, moved, more: false, short: false };
         let notifier = if side == Side::Gives { &mut self.gives } else { &mut self.takes };
-        notifier.carried(moved, u64::from(moved) * self.packet_len);
+        notifier.carried(u64::from(moved) * u64::from(self.is_long));
         let plan = match self.has_timers {
             true => notifier.after(visit),
             false => notifier.without_timer(visit),
@@ -195,15 +196,17 @@ fn explore(world: World, seen: &mut HashSet<String>) -> Result<(), String> {
 fn no_order_of_steps_loses_a_wake_up() {
     for gives in POLICIES {
         for takes in POLICIES {
-            for (has_timers, packet_len) in
-                [(true, 64), (false, 64), (true, 65_536), (false, 65_536)]
+            for (has_timers, is_long) in
+                [(true, false), (false, false), (true, true), (false, true)]
             {
                 let mut seen = HashSet::new();
-                let world = World::streaming(gives, takes, has_timers, packet_len);
-                let lingers = takes == "adaptive" && packet_len > 64;
-                assert_eq!(world.takes.cause() == Cause::Long, lingers, "{takes}, {packet_len}");
+                let world = World::streaming(gives, takes, has_timers, is_long);
+                for (policy, notifier) in [(gives, world.gives), (takes, world.takes)] {
+                    let lingers = policy == "adaptive" && is_long;
+                    assert_eq!(notifier.cause() == Cause::Long, lingers, "{policy}, {is_long}");
+                }
                 if let Err(why) = explore(world, &mut seen) {
-                    panic!("{gives} to {takes}, timers {has_timers}, {packet_len} bytes: {why}");
+                    panic!("{gives} to {takes}, timers {has_timers}, long {is_long}: {why}");
                 }
                 assert!(seen.len() > 100, "{} states are too few", seen.len());
             }

@@ -7,8 +7,9 @@
 //! window that filled at least half is halved, anything less makes it one, and it stays one for
 //! [`CAUTION_PACKETS`]. At one, every buffer is told at once and there is no timer.
 //!
-//! A taker of long packets lingers (see [`Linger`]): it looks again after the time of a few of them
-//! before it asks to be told of the next one, as long as that keeps nobody waiting.
+//! Who deals with long packets lingers (see [`Linger`]): a taker looks again after the time of a few
+//! of them before it asks to be told of the next one, a giver tells of a few at once, as long as that
+//! keeps nobody waiting. A short packet among those that are given is told of at once.
 //!
 //! ADR 18 gives the reason for each constant.
 
@@ -35,10 +36,6 @@ const TIMER_NS_MIN: u64 = 5_000;
 /// Longest gap between two buffers that counts, in units of the patience: after a pause of any
 /// length a few buffers suffice to see the new rate.
 const GAP_NS_MAX: u64 = 4 * PATIENCE_NS;
-
-/// Packets of at least so many bytes are long: no ping, no request, nothing that somebody waits for
-/// one by one.
-const LONG_LEN: u64 = 4096;
 
 /// Why a window is what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -96,6 +93,8 @@ pub struct Adaptive {
     gap_ns: u64,
     last: Nanos,
     held: Held,
+    /// When the peer was last told.
+    told_at: Nanos,
     /// When the timer of a taker ends.
     wake_at: Option<Nanos>,
     /// Buffers left to be told one by one.
@@ -104,8 +103,8 @@ pub struct Adaptive {
     cautious_for: u32,
     /// Since the last visit the owner was awake for a stream the other way.
     is_streaming: bool,
-    /// What was taken since the last visit were long packets.
-    is_long: bool,
+    /// Long packets moved since the last visit.
+    long: u64,
     linger: Linger,
     cause: Cause,
 }
@@ -122,11 +121,12 @@ impl Adaptive {
             gap_ns: GAP_NS_MAX,
             last: Nanos(0),
             held: Held { packets: 0, since: Nanos(0) },
+            told_at: Nanos(0),
             wake_at: None,
             caution: 0,
             cautious_for: CAUTION_PACKETS,
             is_streaming: false,
-            is_long: false,
+            long: 0,
             linger: Linger::default(),
             cause: Cause::Started,
         }
@@ -176,9 +176,9 @@ impl Adaptive {
         self.wake_at = None;
     }
 
-    /// What the next visit has taken were `packets` of `bytes` bytes in all.
-    pub(super) fn carried(&mut self, packets: u32, bytes: u64) {
-        self.is_long = bytes >= LONG_LEN * u64::from(packets);
+    /// Of what the next visit has moved, so many packets are long.
+    pub(super) fn carried(&mut self, long: u64) {
+        self.long = long;
     }
 
     fn observe(&mut self, visit: Visit) {
@@ -193,19 +193,35 @@ impl Adaptive {
 
     fn give(&mut self, visit: Visit) -> Plan {
         self.held.add(visit.moved, visit.now);
+        let is_long = core::mem::take(&mut self.long) == u64::from(visit.moved);
         if self.held.packets == 0 {
             return NOTHING;
         }
+        let is_waited_for = visit.moved > 0 && !self.may_go_on(visit, is_long);
         let wake_at = self.held.since.plus(self.patience_ns());
-        let held = self.held.packets;
-        if held >= self.window {
-            self.filled(held);
-        } else if visit.now >= wake_at {
-            self.ran_out(held);
-        } else if !visit.short {
-            return Plan::hold(wake_at);
+        match self.held.packets {
+            _ if is_waited_for => {}
+            held if held >= self.window => self.filled(held),
+            held if visit.now >= wake_at && self.cause == Cause::Long => {
+                // Since when it could have come: who waits for answers sends none meanwhile.
+                self.linger_on(held, Some(visit.now.since(self.told_at)));
+            }
+            held if visit.now >= wake_at => self.ran_out(held),
+            _ if visit.short => {}
+            _ => return Plan::hold(wake_at),
         }
+        self.told_at = visit.now;
         self.held.release()
+    }
+
+    /// Lingers from now on if the rate of long packets is known; `false`: there is a short one while
+    /// long ones are held back, and whoever waits for it shall not wait longer.
+    fn may_go_on(&mut self, visit: Visit, is_long: bool) -> bool {
+        let is_lingering = self.cause == Cause::Long;
+        if is_long && !is_lingering && self.lingers_from_now(visit.now, visit.moved) {
+            (self.window, self.cause) = (self.window_max, Cause::Long);
+        }
+        is_long || !is_lingering
     }
 
     fn take(&mut self, visit: Visit) -> Plan {
@@ -216,10 +232,14 @@ impl Adaptive {
         let was_streaming = core::mem::take(&mut self.is_streaming);
         let due = self.wake_at.take();
         let is_timer = due.is_some_and(|wake_at| visit.now >= wake_at);
-        let is_long = core::mem::take(&mut self.is_long) && visit.moved > 0;
+        let is_long = 2 * core::mem::take(&mut self.long) >= u64::from(visit.moved);
+        let is_long = is_long && visit.moved > 0;
         let is_lingering = self.cause == Cause::Long;
         match visit.moved {
-            moved if is_lingering => self.linger_on(if is_long { moved } else { 0 }, is_timer),
+            moved if is_lingering => {
+                let waited_ns = is_timer.then(|| self.linger.wait_ns());
+                self.linger_on(if is_long { moved } else { 0 }, waited_ns);
+            }
             moved if is_long && self.lingers_from_now(visit.now, moved) => {
                 (self.window, self.cause) = (self.window_max, Cause::Long);
             }
@@ -248,7 +268,7 @@ impl Adaptive {
             (self.window, self.cause) = (self.window_max, Cause::Behind);
             return;
         }
-        if self.caution > 0 {
+        if self.caution > 0 || self.cause == Cause::Long {
             return;
         }
         let fits = u32::try_from(PATIENCE_NS / self.gap_ns.max(1)).unwrap_or(u32::MAX);
@@ -266,13 +286,11 @@ impl Adaptive {
         self.caution == 0 && self.window_max > 1 && self.linger.begin()
     }
 
-    /// So many long packets were found, by a look at the end of the timer or before it.
-    fn linger_on(&mut self, moved: u32, is_timer: bool) {
+    /// So many long packets were found, at the end of a timer that began so long ago, or before it.
+    fn linger_on(&mut self, moved: u32, waited_ns: Option<u64>) {
         self.linger.take(moved);
-        if !is_timer {
-            return;
-        }
-        match self.linger.look() {
+        let Some(waited_ns) = waited_ns else { return };
+        match self.linger.look(waited_ns) {
             Next::Linger => self.cautious_for = CAUTION_PACKETS,
             Next::Measure => self.change(1, Cause::Ended),
             Next::Stop => self.ran_out(0),

@@ -1,10 +1,11 @@
-//! How long a taker of long packets waits for more of them before it asks to be told of the next.
+//! How long a taker of long packets waits for more of them before it asks to be told of the next,
+//! and how long a giver waits before it tells of them.
 //!
 //! Long packets are no pings and no requests, and mostly come in streams; each that is told of costs
-//! the sender a notification, and each that is answered alone another one. So the taker looks again
-//! after the time that a few of them took when they were told of one by one. A sender that has only
-//! a few under way waits for the taker then, and looks find fewer than that rate says: then it is
-//! told one by one again.
+//! a notification, and each that is answered alone another one. So whoever decides looks again after
+//! the time that a few of them took when they were told of one by one. A sender that has only a few
+//! under way waits for its answers then, and looks find fewer than that rate says: then it is told
+//! one by one again.
 //!
 //! Limits: the rate is measured while packets are told of, and kept for [`LOOKS_MAX`] looks: what
 //! comes meanwhile only says whether the sender keeps up with it. ADR 18 has the measurements.
@@ -25,6 +26,9 @@ const GAP_NS_MAX: u64 = 1_000_000;
 
 /// Packets told of one by one before their rate is known.
 const TOLD_MIN: u32 = 32;
+
+/// From so many on, earlier ones count half: what they tell is of another time.
+const TOLD_MAX: u32 = 2 * TOLD_MIN;
 
 /// Looks before the rate is measured anew: by then some hundred packets were not told of.
 const LOOKS_MAX: u32 = 256;
@@ -60,8 +64,9 @@ pub(super) struct Linger {
     looks: u32,
     /// Taken since the timer last ended.
     taken: u32,
-    /// Moving average of these, in units of [`ONE`].
+    /// Moving average of these, in units of [`ONE`], and of the time that they took.
     gathered: u64,
+    waited_ns: u64,
 }
 
 impl Linger {
@@ -71,6 +76,9 @@ impl Linger {
         self.last = now;
         if gap_ns > GAP_NS_MAX {
             return;
+        }
+        if self.told >= TOLD_MAX {
+            (self.told, self.told_ns) = (self.told / 2, self.told_ns / 2);
         }
         self.told = self.told.saturating_add(packets);
         self.told_ns = self.told_ns.saturating_add(gap_ns);
@@ -83,6 +91,9 @@ impl Linger {
         }
         self.gap_ns = (self.told_ns / u64::from(self.told)).max(1);
         (self.told, self.told_ns, self.looks, self.taken) = (0, 0, 0, 0);
+        // Until some are told of again, there is a pause.
+        self.last = Nanos(0);
+        self.waited_ns = self.wait_ns();
         self.gathered = self.needed() * 3 / 2;
         true
     }
@@ -97,10 +108,11 @@ impl Linger {
         self.taken = self.taken.saturating_add(packets);
     }
 
-    /// The timer has ended.
-    pub fn look(&mut self) -> Next {
+    /// The timer has ended, so long after the last look.
+    pub fn look(&mut self, waited_ns: u64) -> Next {
         let taken = u64::from(core::mem::take(&mut self.taken));
         self.gathered = (3 * self.gathered + ONE * taken) / 4;
+        self.waited_ns = (3 * self.waited_ns + waited_ns) / 4;
         self.looks += 1;
         match self.gathered >= self.needed() {
             false => Next::Stop,
@@ -111,6 +123,6 @@ impl Linger {
 
     /// Three quarters of what the rate promises.
     fn needed(&self) -> u64 {
-        (ONE * self.wait_ns() * 3 / (4 * self.gap_ns.max(1))).max(GATHERED_MIN)
+        (ONE * self.waited_ns * 3 / (4 * self.gap_ns.max(1))).max(GATHERED_MIN)
     }
 }

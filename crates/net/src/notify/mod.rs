@@ -173,10 +173,11 @@ impl Notifier {
         }
     }
 
-    /// A taker says before [`after`](Self::after) how long the packets are that it has taken.
-    pub fn carried(&mut self, packets: u32, bytes: u64) {
+    /// Before [`after`](Self::after), the owner says how many of the packets that the visit has moved
+    /// are long (see [`LONG_LEN`](crate::LONG_LEN)).
+    pub fn carried(&mut self, long: u64) {
         if let Self::Adaptive(adaptive) = self {
-            adaptive.carried(packets, bytes);
+            adaptive.carried(long);
         }
     }
 
