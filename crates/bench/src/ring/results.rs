@@ -21,7 +21,7 @@ const METHOD: [&str; 9] = [
      written (all of those up to 128 bytes); of what it receives it reads the header and up to \
      128 bytes, as it always does, and leaves it where it is.",
     "CPU ns per packet: how long rounds that moved packets took, by the packets. Of ringway's sides the \
-     median over rounds; of testpmd the mean, which as a sender also counts rounds that find no room.",
+     mean without the slowest of a hundred rounds; of testpmd the mean, which as a sender also counts rounds that find no room.",
     "Round trips: one side sends at half the rate at which packets go there and back at most, the \
      other one sends each packet back at once; the time counts from when a packet was due.",
     "Rows are measured one right after the other, and all of it again for each repeat. Numbers are \
