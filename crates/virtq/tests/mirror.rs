@@ -270,8 +270,9 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
         };
         let head = head.expect("an available buffer");
         if D::FORMAT == Format::Packed {
-            let known = Head { id: expected.id, descriptors: expected.descriptors };
-            assert_eq!(head, known);
+            let Buffer { id, descriptors, .. } = *expected;
+            let is_writable = !expected.writable.is_empty();
+            assert_eq!(head, Head { id, descriptors, is_writable });
         }
         self.check_elements(expected);
         self.window.push((head, at));

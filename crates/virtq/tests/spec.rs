@@ -342,7 +342,7 @@ fn spec_2_7_5_3_2_a_table_may_end_a_chain_and_its_write_flag_means_nothing() {
         ring.describe(TABLE, 0, (data(), 3, NEXT), 1);
         ring.describe(TABLE, 1, (data(), 5, WRITE), 0);
         ring.offer(&[(data(), 1, NEXT), (BASE + TABLE as u64, 32, flags)]);
-        assert_eq!(ring.peek(), Ok(Some(Head { id: 0, descriptors: 1 })));
+        assert_eq!(ring.peek(), Ok(Some(Head { id: 0, descriptors: 1, is_writable: true })));
         let lens = |elements: &[SharedSlice]| elements.iter().map(|e| e.len()).collect::<Vec<_>>();
         assert_eq!(lens(ring.elements.readable()), [1, 3]);
         assert_eq!(lens(ring.elements.writable()), [5]);
@@ -462,21 +462,20 @@ fn spec_2_8_packed_used_entries_appear_at_once_and_skip_chains() {
     ring.describe(0, 0, (data(), 1, AVAIL | NEXT), 9);
     ring.describe(0, 1, (data(), 1, AVAIL | WRITE), 3);
     ring.describe(0, 2, (data(), 1, AVAIL), 2);
-    let before = flags(0);
+    let before = [flags(0), flags(2)];
     let mut at = ring.device.cursor();
     let (regions, elements) = (&ring.regions, &mut ring.elements);
     let first = ring.device.peek(&mut at, regions, elements).expect("ok").expect("a buffer");
     let second = ring.device.peek(&mut at, regions, elements).expect("ok").expect("a buffer");
     // The id of the last descriptor of a chain counts (§2.8.6).
-    assert_eq!(first, Head { id: 3, descriptors: 2 });
-    assert_eq!(second, Head { id: 2, descriptors: 1 });
+    assert_eq!(first, Head { id: 3, descriptors: 2, is_writable: true });
+    assert_eq!(second, Head { id: 2, descriptors: 1, is_writable: false });
     ring.device.pop_to(at);
     ring.device.add_used(first, 1);
     ring.device.add_used(second, 0);
-    assert_eq!(flags(0), before, "staged only");
-    assert_eq!(flags(2), AVAIL | USED, "behind what is withheld");
+    assert_eq!([flags(0), flags(2)], before, "staged only");
     ring.device.publish();
-    assert_eq!(flags(0), AVAIL | USED | WRITE);
+    assert_eq!([flags(0), flags(2)], [AVAIL | USED | WRITE, AVAIL | USED]);
     assert_eq!((ring.memory.load_u32(8), ring.memory.load_u16(12)), (1, 3));
     let end = Position { available: 3, used: 3, ..Position::FRESH };
     assert_eq!(ring.device.position(), end);
@@ -813,6 +812,28 @@ fn spec_2_7_9_one_used_entry_stands_for_a_batch() {
     ring.post(4, 10);
     ring.use_split(0, 2, 7, 5);
     assert_eq!(ring.driver.pop_used(), Err(Broken(Why::NotInFlight)));
+}
+
+#[test]
+fn spec_2_8_10_one_used_entry_for_all_before_it_that_cannot_be_written() {
+    let mut ring = ByHand::<PackedDevice>::new(8, IN_ORDER);
+    for (at, flags) in [(0, 0), (1, 0), (2, WRITE), (3, WRITE), (4, 0)] {
+        ring.describe(0, at, (data(), 9, flags | AVAIL), at);
+    }
+    for written in [0, 0, 0, 9, 0] {
+        ring.use_next(written);
+    }
+    ring.device.publish();
+    let entry = |at: usize| {
+        let words = [0, 2].map(|behind| ring.memory.load_u16(16 * at + 12 + behind));
+        (ring.memory.load_u32(16 * at + 8), words[0], words[1])
+    };
+    assert_eq!(entry(0), (0, 2, AVAIL | USED), "for 0 and 1 as well");
+    assert_eq!([entry(1), entry(2)], [(9, 1, AVAIL), (9, 2, AVAIL | WRITE)], "left out");
+    assert_eq!(entry(3), (9, 3, AVAIL | USED | WRITE), "what was written counts");
+    assert_eq!(entry(4), (0, 4, AVAIL | USED));
+    let end = Position { available: 5, used: 5, ..Position::FRESH };
+    assert_eq!(ring.device.position(), end);
 }
 
 #[test]

@@ -1,19 +1,33 @@
 //! The device's side of a packed ring.
 //!
-//! How: a position is an offset with a wrap counter. Used entries are written as they are staged,
-//! except the flags of the first one: the driver looks at the entries in order, so storing those
-//! flags shows them all. Limits: what lies between the used position and any cursor is never more
-//! than one lap.
+//! How: a position is an offset with a wrap counter. Used entries are kept privately until they are
+//! published, then stored one right after the other, the flags of the first one last: the driver
+//! looks at the entries in order, so storing those flags shows them all. Limits: what lies between
+//! the used position and any cursor is never more than one lap.
+
+use alloc::vec::Vec;
 
 use crate::areas::Bound;
 use crate::chain::IndirectTable;
 use crate::desc::{Descriptor, INDIRECT, NEXT, PACKED_ID, PACKED_LEN, WRITE, offset};
 use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
-use crate::packed::{event_word, is_available, prefetch_at, store_flags, used_flags};
+use crate::packed::{
+    are_available, event_word, is_available, prefetch_at, store_flags, used_flags,
+};
 use crate::{
     Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Format, Head, Position, QueueOptions,
     QueueSetup, Regions, SIZE_MAX, SharedSlice, Why,
 };
+
+/// What the device writes into a descriptor, for a buffer that it may write to or not.
+#[derive(Debug, Clone, Copy)]
+struct UsedEntry {
+    at: u16,
+    id: u16,
+    flags: u16,
+    written: u32,
+    is_writable: bool,
+}
 
 /// A packed virtqueue, seen from the device.
 #[derive(Debug)]
@@ -26,8 +40,8 @@ pub struct PackedDevice {
     /// Where the next used entry goes, with and without what is only staged.
     staged: RingOffset,
     published: RingOffset,
-    /// The flags of the first staged entry, which show it and all behind it.
-    withheld: Option<u16>,
+    /// What is only staged, first to last: at most one lap.
+    entries: Vec<UsedEntry>,
     /// Ring entries published since [`must_call`](DeviceQueue::must_call) was last asked.
     unasked: u32,
     /// Nobody has asked since the start or a rebind: where the driver last saw us is unknown.
@@ -52,7 +66,7 @@ impl PackedDevice {
             return self.walk_on(from, regions, into);
         }
         into.keep_only(&descriptor, flags, regions)?;
-        self.head(id, 1)
+        self.head(id, 1, into)
     }
 
     /// A chain that is more than one element. Reads the first descriptor again, and uses only
@@ -78,7 +92,7 @@ impl PackedDevice {
             }
             // The id counts in the last descriptor of the chain (virtio 1.2 §2.8.6).
             if flags & NEXT == 0 {
-                return self.head(id, descriptors);
+                return self.head(id, descriptors, into);
             }
             at = at.advanced(1, self.size);
         }
@@ -86,9 +100,10 @@ impl PackedDevice {
     }
 
     #[inline(always)]
-    fn head(&self, id: u16, descriptors: u16) -> Result<Head, Broken> {
+    fn head(&self, id: u16, descriptors: u16, elements: &Elements) -> Result<Head, Broken> {
+        let is_writable = !elements.writable().is_empty();
         match id < self.size {
-            true => Ok(Head { id, descriptors }),
+            true => Ok(Head { id, descriptors, is_writable }),
             false => Err(Broken(Why::BadIndex)),
         }
     }
@@ -123,7 +138,7 @@ impl DeviceQueue for PackedDevice {
             popped,
             staged: used,
             published: used,
-            withheld: None,
+            entries: Vec::with_capacity(usize::from(size)),
             unasked: 0,
             is_first_call: true,
             armed: None,
@@ -164,8 +179,11 @@ impl DeviceQueue for PackedDevice {
 
     #[inline(always)]
     fn ahead(&self, at: Cursor, regions: &Regions) -> Option<SharedSlice> {
-        let soon = prefetch_at(at.at, self.size)?;
-        let descriptor = Descriptor::load(self.parts.descriptor, soon);
+        let soon = prefetch_at(RingOffset { at: at.at, wrap: at.wrap }, self.size)?;
+        let descriptor = Descriptor::load(self.parts.descriptor, soon.at);
+        if !are_available(descriptor.fourth, soon.wrap) {
+            return None;
+        }
         regions.slice(descriptor.address, descriptor.len)
     }
 
@@ -177,25 +195,35 @@ impl DeviceQueue for PackedDevice {
     #[inline(always)]
     fn add_used(&mut self, head: Head, written: u32) {
         assert!(head.descriptors <= self.size, "a head of another queue");
-        let (ring, at) = (self.parts.descriptor, self.staged.at);
+        let Head { id, is_writable, .. } = head;
         let write = if written > 0 { WRITE } else { 0 };
-        let flags = write | used_flags(self.staged.wrap);
-        if self.withheld.is_some() {
-            let id_and_flags = u64::from(head.id) << 32 | u64::from(flags) << 48;
-            ring.store_u64(offset(at) + PACKED_LEN, u64::from(written) | id_and_flags);
-        } else {
-            ring.store_u32(offset(at) + PACKED_LEN, written);
-            ring.store_u16(offset(at) + PACKED_ID, head.id);
-            self.withheld = Some(flags);
+        match self.entries.last_mut() {
+            // In order, an entry stands for all buffers before it as well, and says nothing of what
+            // was written there (virtio 1.2 §2.8.10): so it does for those that cannot be written.
+            Some(last) if self.options.in_order && !last.is_writable => {
+                *last = UsedEntry { id, flags: last.flags | write, written, is_writable, ..*last };
+            }
+            _ => {
+                let (at, flags) = (self.staged.at, write | used_flags(self.staged.wrap));
+                self.entries.push(UsedEntry { at, id, flags, written, is_writable });
+            }
         }
         self.staged = self.staged.advanced(head.descriptors, self.size);
     }
 
     #[inline]
     fn publish(&mut self) {
-        let Some(flags) = self.withheld.take() else { return };
+        let Some((first, others)) = self.entries.split_first() else { return };
+        let ring = self.parts.descriptor;
+        for &UsedEntry { at, id, flags, written, .. } in others {
+            let id_and_flags = u64::from(id) << 32 | u64::from(flags) << 48;
+            ring.store_u64(offset(at) + PACKED_LEN, u64::from(written) | id_and_flags);
+        }
+        ring.store_u32(offset(first.at) + PACKED_LEN, first.written);
+        ring.store_u16(offset(first.at) + PACKED_ID, first.id);
         event::before_showing();
-        store_flags(self.parts.descriptor, self.published.at, flags);
+        store_flags(ring, first.at, first.flags);
+        self.entries.clear();
         let added = self.staged.distance(self.published, self.size);
         self.published = self.staged;
         self.unasked = self.unasked.saturating_add(added);

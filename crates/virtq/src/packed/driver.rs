@@ -1,15 +1,17 @@
 //! The driver's side of a packed ring.
 //!
 //! How: descriptors are taken in ring order; a used buffer frees as many as it took, in the order
-//! in which the device uses them, whichever buffer they were for. Staged descriptors are complete
-//! except for the flags of the first one, which `publish` stores last. Limits: indirect tables
-//! hold [`INDIRECT_ELEMENTS_MAX`](crate::INDIRECT_ELEMENTS_MAX) elements.
+//! in which the device uses them, whichever buffer they were for. Staged descriptors are kept
+//! privately; `publish` stores them one right after the other, the flags of the first one last.
+//! Limits: indirect tables hold [`INDIRECT_ELEMENTS_MAX`](crate::INDIRECT_ELEMENTS_MAX) elements.
+
+use alloc::vec::Vec;
 
 use crate::areas::{DESCRIPTOR_LEN, DriverMemory};
 use crate::desc::{Descriptor, INDIRECT, NEXT, PACKED_ID, PACKED_LEN, WRITE, offset};
 use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
 use crate::flight::{Buffer, InFlight, Returned};
-use crate::packed::{available_flags, event_word, is_used, prefetch_at, store_flags};
+use crate::packed::{are_used, available_flags, event_word, is_used, prefetch_at, store_flags};
 use crate::plan::{Plan, is_filled};
 use crate::{
     Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, SharedSlice, Used,
@@ -26,8 +28,8 @@ pub struct PackedDriver {
     /// Where the next descriptor goes, with and without what is only staged.
     staged: RingOffset,
     published: RingOffset,
-    /// The flags of the first staged descriptor, which show it and all behind it.
-    withheld: Option<u16>,
+    /// What is only staged, each with its place, first to last: at most one lap.
+    descriptors: Vec<(u16, Descriptor)>,
     /// Ring entries published since [`must_kick`](DriverQueue::must_kick) was last asked.
     unasked: u32,
     /// Where the device puts the next used entry.
@@ -67,19 +69,13 @@ impl PackedDriver {
         Ok(())
     }
 
-    /// Writes the descriptor at the staged position and moves it on.
+    /// Keeps the descriptor for the staged position and moves it on.
     #[inline(always)]
     fn stage(&mut self, element: (u64, u32), id: BufferId, flags: u16) {
-        let ((address, len), ring, at) = (element, self.memory.bound.descriptor, self.staged.at);
+        let (address, len) = element;
         let flags = flags | available_flags(self.staged.wrap);
-        if self.withheld.is_some() {
-            Descriptor { address, len, third: id.0, fourth: flags }.store(ring, at);
-        } else {
-            ring.store_u64(offset(at), address);
-            ring.store_u32(offset(at) + PACKED_LEN, len);
-            ring.store_u16(offset(at) + PACKED_ID, id.0);
-            self.withheld = Some(flags);
-        }
+        let descriptor = Descriptor { address, len, third: id.0, fourth: flags };
+        self.descriptors.push((self.staged.at, descriptor));
         self.staged = self.staged.advanced(1, self.size);
     }
 
@@ -135,7 +131,7 @@ impl DriverQueue for PackedDriver {
             in_flight: InFlight::new(size, options.in_order),
             staged: RingOffset::FRESH,
             published: RingOffset::FRESH,
-            withheld: None,
+            descriptors: Vec::with_capacity(usize::from(size)),
             unasked: 0,
             used: RingOffset::FRESH,
         }
@@ -171,10 +167,18 @@ impl DriverQueue for PackedDriver {
 
     #[inline]
     fn publish(&mut self) {
-        let Some(flags) = self.withheld.take() else { return };
-        self.in_flight.publish();
+        let Some((&(at, first), others)) = self.descriptors.split_first() else { return };
+        let ring = self.memory.bound.descriptor;
+        for &(at, descriptor) in others {
+            descriptor.store(ring, at);
+        }
+        ring.store_u64(offset(at), first.address);
+        ring.store_u32(offset(at) + PACKED_LEN, first.len);
+        ring.store_u16(offset(at) + PACKED_ID, first.third);
         event::before_showing();
-        store_flags(self.memory.bound.descriptor, self.published.at, flags);
+        store_flags(ring, at, first.fourth);
+        self.descriptors.clear();
+        self.in_flight.publish();
         let added = self.staged.distance(self.published, self.size);
         self.published = self.staged;
         self.unasked = self.unasked.saturating_add(added);
@@ -208,8 +212,9 @@ impl DriverQueue for PackedDriver {
 
     #[inline(always)]
     fn used_ahead(&self) -> Option<BufferId> {
-        let soon = prefetch_at(self.used.at, self.size)?;
-        Some(BufferId(self.memory.bound.descriptor.load_u16(offset(soon) + PACKED_ID)))
+        let soon = prefetch_at(self.used, self.size)?;
+        let descriptor = Descriptor::load(self.memory.bound.descriptor, soon.at);
+        are_used(descriptor.fourth, soon.wrap).then_some(BufferId(descriptor.third))
     }
 
     #[inline]

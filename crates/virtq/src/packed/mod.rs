@@ -38,25 +38,34 @@ fn used_flags(wrap: bool) -> u16 {
     if wrap { AVAIL | USED } else { 0 }
 }
 
-#[inline]
-fn is_available(ring: SharedSlice, at: RingOffset) -> bool {
-    load_flags(ring, at.at) & (AVAIL | USED) == available_flags(at.wrap)
+/// Whether these flags are of a descriptor that is available.
+#[inline(always)]
+fn are_available(flags: u16, wrap: bool) -> bool {
+    flags & (AVAIL | USED) == available_flags(wrap)
 }
 
-#[inline]
+/// The same for one that is used.
+#[inline(always)]
+fn are_used(flags: u16, wrap: bool) -> bool {
+    flags & (AVAIL | USED) == used_flags(wrap)
+}
+
+#[inline(always)]
+fn is_available(ring: SharedSlice, at: RingOffset) -> bool {
+    are_available(load_flags(ring, at.at), at.wrap)
+}
+
+#[inline(always)]
 fn is_used(ring: SharedSlice, at: RingOffset) -> bool {
-    load_flags(ring, at.at) & (AVAIL | USED) == used_flags(at.wrap)
+    are_used(load_flags(ring, at.at), at.wrap)
 }
 
 /// The place of the entry to fetch now, when the one at `at` is next; `None` in a ring so short that
 /// this has gone around it twice.
 #[inline(always)]
-fn prefetch_at(at: u16, size: u16) -> Option<u16> {
-    let soon = at + prefetch_distance(at);
-    if soon < size {
-        return Some(soon);
-    }
-    Some(soon - size).filter(|&soon| soon < size)
+fn prefetch_at(at: RingOffset, size: u16) -> Option<RingOffset> {
+    let distance = prefetch_distance(at.at);
+    (distance <= size).then(|| at.advanced(distance, size))
 }
 
 /// An event suppression word (virtio 1.2 §2.8.14).
