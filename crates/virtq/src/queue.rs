@@ -129,8 +129,6 @@ pub struct Head {
     pub id: u16,
     /// Ring entries it takes (split: always 1 of the used ring).
     pub descriptors: u16,
-    /// Whether the device may write any of it.
-    pub is_writable: bool,
 }
 
 /// A copy of a position in the available ring. Peeking moves it; dropping it undoes the peek.

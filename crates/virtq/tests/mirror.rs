@@ -271,8 +271,7 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
         let head = head.expect("an available buffer");
         if D::FORMAT == Format::Packed {
             let Buffer { id, descriptors, .. } = *expected;
-            let is_writable = !expected.writable.is_empty();
-            assert_eq!(head, Head { id, descriptors, is_writable });
+            assert_eq!(head, Head { id, descriptors });
         }
         self.check_elements(expected);
         self.window.push((head, at));

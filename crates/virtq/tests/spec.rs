@@ -342,7 +342,7 @@ fn spec_2_7_5_3_2_a_table_may_end_a_chain_and_its_write_flag_means_nothing() {
         ring.describe(TABLE, 0, (data(), 3, NEXT), 1);
         ring.describe(TABLE, 1, (data(), 5, WRITE), 0);
         ring.offer(&[(data(), 1, NEXT), (BASE + TABLE as u64, 32, flags)]);
-        assert_eq!(ring.peek(), Ok(Some(Head { id: 0, descriptors: 1, is_writable: true })));
+        assert_eq!(ring.peek(), Ok(Some(Head { id: 0, descriptors: 1 })));
         let lens = |elements: &[SharedSlice]| elements.iter().map(|e| e.len()).collect::<Vec<_>>();
         assert_eq!(lens(ring.elements.readable()), [1, 3]);
         assert_eq!(lens(ring.elements.writable()), [5]);
@@ -468,8 +468,8 @@ fn spec_2_8_packed_used_entries_appear_at_once_and_skip_chains() {
     let first = ring.device.peek(&mut at, regions, elements).expect("ok").expect("a buffer");
     let second = ring.device.peek(&mut at, regions, elements).expect("ok").expect("a buffer");
     // The id of the last descriptor of a chain counts (§2.8.6).
-    assert_eq!(first, Head { id: 3, descriptors: 2, is_writable: true });
-    assert_eq!(second, Head { id: 2, descriptors: 1, is_writable: false });
+    assert_eq!(first, Head { id: 3, descriptors: 2 });
+    assert_eq!(second, Head { id: 2, descriptors: 1 });
     ring.device.pop_to(at);
     ring.device.add_used(first, 1);
     ring.device.add_used(second, 0);

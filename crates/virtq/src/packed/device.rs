@@ -5,6 +5,8 @@
 //! looks at the entries in order, so storing those flags shows them all. Limits: what lies between
 //! the used position and any cursor is never more than one lap.
 
+use alloc::boxed::Box;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::areas::Bound;
@@ -19,14 +21,13 @@ use crate::{
     QueueSetup, Regions, SIZE_MAX, SharedSlice, Why,
 };
 
-/// What the device writes into a descriptor, for a buffer that it may write to or not.
+/// What the device writes into a descriptor.
 #[derive(Debug, Clone, Copy)]
 struct UsedEntry {
     at: u16,
     id: u16,
     flags: u16,
     written: u32,
-    is_writable: bool,
 }
 
 /// A packed virtqueue, seen from the device.
@@ -42,6 +43,8 @@ pub struct PackedDevice {
     published: RingOffset,
     /// What is only staged, first to last: at most one lap.
     entries: Vec<UsedEntry>,
+    /// By buffer id: whether the device may write any of the buffer that was last peeked at.
+    is_writable: Box<[bool]>,
     /// Ring entries published since [`must_call`](DeviceQueue::must_call) was last asked.
     unasked: u32,
     /// Nobody has asked since the start or a rebind: where the driver last saw us is unknown.
@@ -66,7 +69,7 @@ impl PackedDevice {
             return self.walk_on(from, regions, into);
         }
         into.keep_only(&descriptor, flags, regions)?;
-        self.head(id, 1, into)
+        self.head(id, 1)
     }
 
     /// A chain that is more than one element. Reads the first descriptor again, and uses only
@@ -92,7 +95,7 @@ impl PackedDevice {
             }
             // The id counts in the last descriptor of the chain (virtio 1.2 §2.8.6).
             if flags & NEXT == 0 {
-                return self.head(id, descriptors, into);
+                return self.head(id, descriptors);
             }
             at = at.advanced(1, self.size);
         }
@@ -100,10 +103,9 @@ impl PackedDevice {
     }
 
     #[inline(always)]
-    fn head(&self, id: u16, descriptors: u16, elements: &Elements) -> Result<Head, Broken> {
-        let is_writable = !elements.writable().is_empty();
+    fn head(&self, id: u16, descriptors: u16) -> Result<Head, Broken> {
         match id < self.size {
-            true => Ok(Head { id, descriptors, is_writable }),
+            true => Ok(Head { id, descriptors }),
             false => Err(Broken(Why::BadIndex)),
         }
     }
@@ -139,6 +141,7 @@ impl DeviceQueue for PackedDevice {
             staged: used,
             published: used,
             entries: Vec::with_capacity(usize::from(size)),
+            is_writable: vec![true; usize::from(size)].into(),
             unasked: 0,
             is_first_call: true,
             armed: None,
@@ -172,6 +175,7 @@ impl DeviceQueue for PackedDevice {
             return Err(Broken(Why::IndexJump));
         }
         let head = self.walk(from, regions, into)?;
+        self.is_writable[usize::from(head.id)] = !into.writable().is_empty();
         let next = from.advanced(head.descriptors, self.size);
         *at = Cursor { at: next.at, wrap: next.wrap };
         Ok(Some(head))
@@ -195,17 +199,17 @@ impl DeviceQueue for PackedDevice {
     #[inline(always)]
     fn add_used(&mut self, head: Head, written: u32) {
         assert!(head.descriptors <= self.size, "a head of another queue");
-        let Head { id, is_writable, .. } = head;
+        let (id, is_writable) = (head.id, &self.is_writable);
         let write = if written > 0 { WRITE } else { 0 };
         match self.entries.last_mut() {
             // In order, an entry stands for all buffers before it as well, and says nothing of what
             // was written there (virtio 1.2 §2.8.10): so it does for those that cannot be written.
-            Some(last) if self.options.in_order && !last.is_writable => {
-                *last = UsedEntry { id, flags: last.flags | write, written, is_writable, ..*last };
+            Some(last) if self.options.in_order && !is_writable[usize::from(last.id)] => {
+                *last = UsedEntry { id, flags: last.flags | write, written, ..*last };
             }
             _ => {
                 let (at, flags) = (self.staged.at, write | used_flags(self.staged.wrap));
-                self.entries.push(UsedEntry { at, id, flags, written, is_writable });
+                self.entries.push(UsedEntry { at, id, flags, written });
             }
         }
         self.staged = self.staged.advanced(head.descriptors, self.size);
@@ -215,7 +219,7 @@ impl DeviceQueue for PackedDevice {
     fn publish(&mut self) {
         let Some((first, others)) = self.entries.split_first() else { return };
         let ring = self.parts.descriptor;
-        for &UsedEntry { at, id, flags, written, .. } in others {
+        for &UsedEntry { at, id, flags, written } in others {
             let id_and_flags = u64::from(id) << 32 | u64::from(flags) << 48;
             ring.store_u64(offset(at) + PACKED_LEN, u64::from(written) | id_and_flags);
         }

@@ -170,7 +170,7 @@ impl DeviceQueue for SplitDevice {
         let id = self.parts.driver.load_u16(available_entry(at.at, self.size));
         self.walk(id, regions, into)?;
         at.at = at.at.wrapping_add(1);
-        Ok(Some(Head { id, descriptors: 1, is_writable: !into.writable().is_empty() }))
+        Ok(Some(Head { id, descriptors: 1 }))
     }
 
     #[inline(always)]
