@@ -3,7 +3,8 @@
 //! How: one ringway and one guest for each policy, all booted before the first is measured; each
 //! takes its turn in every round. A round trip beside a stream is measured while iperf3 sends, in
 //! either direction. Ratios are taken between turns of the same round; the verdict says what all
-//! of them together say about the ratio, if they do.
+//! of them together say about the ratio, if they do. The last policy takes part twice: how far
+//! the two are apart is what such a ratio is worth on this machine.
 //!
 //! Limits: guests of one processor; the percentile of a turn beside a stream is of 500 round trips;
 //! fewer than six rounds decide nothing.
@@ -22,8 +23,9 @@ use crate::report::{Cell, Report, Table};
 use crate::verdict::Needed;
 use crate::{Spread, ratios};
 
-/// What is compared, as after `notify=`; the last one is measured against each other.
-pub(super) const POLICIES: [&str; 7] = [
+/// What is compared, as after `notify=`; the last one is measured against each other, and against
+/// itself.
+pub(super) const POLICIES: [&str; 8] = [
     "timer:50us",
     "timer:150us",
     "timer:250us",
@@ -31,7 +33,11 @@ pub(super) const POLICIES: [&str; 7] = [
     "on-empty",
     "coalesce:16/50us",
     "adaptive",
+    "adaptive",
 ];
+
+/// The first of the two that are the same: nothing is judged by it.
+pub(super) const SAME: usize = POLICIES.len() - 2;
 
 /// As many pings beside a stream run at once, so that enough are answered in short time; each of
 /// them sleeps between its requests, which it would not with a shorter interval.
@@ -243,7 +249,7 @@ impl Row {
 }
 
 fn tables(pairing: Pairing, rows: &[Row]) -> Vec<Table> {
-    let mut tables = vec![verdicts(pairing, rows)];
+    let mut tables = vec![verdicts(pairing, rows), against_itself(pairing, rows)];
     for (figure, (name, _)) in FIGURES.iter().enumerate() {
         let cells = |row: &Row| {
             let all = row.all(figure);
@@ -275,12 +281,11 @@ fn verdicts(pairing: Pairing, rows: &[Row]) -> Table {
             let estimate = Estimate::of_ratios(ratios(&ours, &other.by_round(figure)))?;
             Some((other.plan.name(), estimate))
         };
-        let worst = needed.worst(others.iter().filter_map(against))?;
-        let Estimate { middle, interval } = worst.estimate;
-        let numbers = [Some(middle), interval.map(|(low, _)| low), interval.map(|(_, high)| high)];
+        let others = others.iter().filter(|other| other.plan.policy() != Some(SAME));
+        let worst = needed.worst(others.filter_map(against))?;
         let texts = [needed.show(), worst.verdict.name().to_string()].map(Cell::text);
         let head = [*name, worst.of].map(Cell::text);
-        Some(head.into_iter().chain(numbers.map(number)).chain(texts).collect())
+        Some(head.into_iter().chain(shown(worst.estimate)).chain(texts).collect())
     };
     let ours = ours.map_or("ours", |row| row.plan.name());
     let columns = ["figure", "worst against", "ratio", "95 % from", "to", "needed", "enough"];
@@ -289,6 +294,27 @@ fn verdicts(pairing: Pairing, rows: &[Row]) -> Table {
         columns: columns.map(String::from).to_vec(),
         rows: FIGURES.iter().enumerate().filter_map(cells).collect(),
     }
+}
+
+/// The last policy against the same once more: what is left is chance.
+fn against_itself(pairing: Pairing, rows: &[Row]) -> Table {
+    let cells = |(figure, (name, _)): (usize, &(&str, Needed))| {
+        let (ours, others) = rows.split_last()?;
+        let same = others.iter().find(|other| other.plan.policy() == Some(SAME))?;
+        let estimate = Estimate::of_ratios(ratios(&ours.by_round(figure), &same.by_round(figure)))?;
+        Some(std::iter::once(Cell::text(*name)).chain(shown(estimate)).collect())
+    };
+    let ours = rows.last().map_or("ours", |row| row.plan.name());
+    Table {
+        title: format!("{}: {ours} against itself", pairing.name()),
+        columns: ["figure", "ratio", "95 % from", "to"].map(String::from).to_vec(),
+        rows: FIGURES.iter().enumerate().filter_map(cells).collect(),
+    }
+}
+
+/// A ratio and its interval.
+fn shown(Estimate { middle, interval }: Estimate) -> [Cell; 3] {
+    [Some(middle), interval.map(|(low, _)| low), interval.map(|(_, high)| high)].map(number)
 }
 
 fn empty_report(options: &Options, machine: Machine) -> anyhow::Result<Report> {
@@ -303,7 +329,8 @@ fn empty_report(options: &Options, machine: Machine) -> anyhow::Result<Report> {
     let judged =
         "Ratios are taken round by round: the median of the averages of every two of them, \
                   and the interval of Wilcoxon's signed-rank test. Enough: yes or no if the whole \
-                  interval says so, for the row that looks worst; fewer than 6 rounds have none."
+                  interval says so, for the row that looks worst; fewer than 6 rounds have none. \
+                  The last policy takes part twice: its ratio to itself is chance."
             .to_string();
     Ok(Report {
         title: "ringway bench pacing".into(),
@@ -343,20 +370,24 @@ mod tests {
         let rows = [
             row(0, &slow),
             row(3, &slow.map(|value| 2.0 * value)),
-            row(6, &[1.0, 2.0, 3.0, 1.0, 2.0, 3.15]),
+            row(SAME, &slow.map(|value| 9.0 * value)),
+            row(SAME + 1, &[1.0, 2.0, 3.0, 1.0, 2.0, 3.15]),
         ];
         let table = verdicts(Pairing::UmlHost, &rows);
         let texts = |at: usize| table.rows[at].iter().map(Cell::show).collect::<Vec<_>>();
         assert_eq!(texts(0)[1..], ["every", "0.500", "0.500", "0.525", "≥ 0.98", "no"]);
         assert_eq!(texts(2)[1..], ["timer:50us", "1.000", "1.000", "1.050", "≤ 1.1", "yes"]);
-        let average = &tables(Pairing::UmlHost, &rows)[1].rows[1];
+        let tables = tables(Pairing::UmlHost, &rows);
+        let itself: Vec<String> = tables[1].rows[0].iter().map(Cell::show).collect();
+        assert_eq!(itself, ["TCP out, Gb/s", "0.111", "0.111", "0.117"]);
+        let average = &tables[2].rows[1];
         let shown: Vec<String> = average.iter().map(Cell::show).collect();
         assert_eq!(shown, ["every", "2.000", "4.000", "6.000", "1.789"]);
     }
 
     #[test]
     fn rounds_that_one_of_two_missed_are_left_out_and_few_decide_nothing() {
-        let mut rows = [row(0, &[1.0; 6]), row(6, &[1.0; 6])];
+        let mut rows = [row(0, &[1.0; 6]), row(SAME + 1, &[1.0; 6])];
         rows[0].turns[2] = Turn::default();
         let table = verdicts(Pairing::UmlHost, &rows);
         let shown: Vec<String> = table.rows[0].iter().map(Cell::show).collect();

@@ -17,7 +17,7 @@ use ringway_guests::traffic::Side;
 use ringway_guests::{iperf, net, qemu, uml};
 
 use super::Pairing;
-use super::pacing::POLICIES;
+use super::pacing::{POLICIES, SAME};
 use super::sides::Sides;
 use crate::machine::{keeping_to, processors};
 use crate::programs;
@@ -70,6 +70,11 @@ impl Plan {
         Self { pairing, carrier: Carrier::Ringway, policy: Some(policy) }
     }
 
+    /// The number of its policy, if policies are compared.
+    pub fn policy(self) -> Option<usize> {
+        self.policy
+    }
+
     fn policy_name(self) -> Option<&'static str> {
         POLICIES.get(self.policy?).copied()
     }
@@ -80,6 +85,9 @@ impl Plan {
     }
 
     pub fn name(self) -> &'static str {
+        if self.policy == Some(SAME) {
+            return "the same once more";
+        }
         if let Some(policy) = self.policy_name() {
             return policy;
         }
