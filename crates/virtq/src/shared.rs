@@ -173,6 +173,7 @@ impl SharedSlice {
     /// long copies is one instruction (`rep movsb`), and a processor that compares only the low 12
     /// bits of addresses takes each of its loads for one of what it has just stored a little ahead,
     /// and waits: ten times as long. Backwards it would not, but then memory is not fetched ahead.
+    /// A guest whose two buffers overlap may get bytes twice, in its own memory.
     #[inline(never)]
     fn copy_long(self, to: Self, len: usize) {
         let ahead = to.start.addr().wrapping_sub(self.start.addr()) % ALIASES;
