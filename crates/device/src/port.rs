@@ -354,12 +354,14 @@ impl AnyGuestPort {
         either!(self, port => port.counters())
     }
 
-    /// How many of the packets of a running queue were long (see [`ringway_net::LONG_LEN`]).
+    /// How many packets of a queue were long (see [`ringway_net::LONG_LEN`]); 0 if it does not run.
     #[inline]
     pub fn long_packets(&self, queue: Queue) -> u64 {
         either!(self, port => match queue {
-            Queue::ToGuest => port.to_guest.as_ref().map_or(0, |queue| queue.counters.long_packets),
-            Queue::FromGuest => port.from_guest.as_ref().map_or(0, |queue| queue.counters.long_packets),
+            Queue::ToGuest => port.to_guest.as_ref().map_or(0, |to| to.counters.long_packets),
+            Queue::FromGuest => {
+                port.from_guest.as_ref().map_or(0, |from| from.counters.long_packets)
+            }
             Queue::Control => 0,
         })
     }

@@ -108,7 +108,7 @@ impl Linger {
         self.taken = self.taken.saturating_add(packets);
     }
 
-    /// The timer has ended, so long after the last look.
+    /// The timer has ended; packets could have come for so long. What is next.
     pub fn look(&mut self, waited_ns: u64) -> Next {
         let taken = u64::from(core::mem::take(&mut self.taken));
         self.gathered = (3 * self.gathered + ONE * taken) / 4;
