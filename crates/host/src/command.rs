@@ -191,7 +191,7 @@ pub enum Command {
         /// Whether to snoop.
         is_on: bool,
     },
-    /// How a guest is notified, from its next attachment on.
+    /// How a guest is notified from now on, also the one that is attached.
     SetNotify {
         /// Which port.
         port: PortId,

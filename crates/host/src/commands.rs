@@ -77,7 +77,7 @@ impl Worker {
                 self.switch.snoop_multicast(is_on);
                 self.refresh_cable();
             }
-            Command::SetNotify { port, policy } => self.slot(port).notify = policy,
+            Command::SetNotify { port, policy } => self.set_notify(port, policy),
             Command::RemovePort { port, done } => {
                 self.remove_port(port);
                 let _ = done.send(());

@@ -65,6 +65,16 @@ impl Direction {
         self.wake_at.take().is_some()
     }
 
+    /// Follows another policy from now on, unless the guest has set limits; `true`: what was held
+    /// back must be told now.
+    fn follow(&mut self, notifier: Notifier) -> bool {
+        if self.asked.is_some() {
+            return false;
+        }
+        self.notifier = notifier;
+        self.wake_at.take().is_some()
+    }
+
     fn cause(&self) -> Cause {
         match self.asked {
             None => self.notifier.cause(),
@@ -184,6 +194,20 @@ impl Pace {
         ]
     }
 
+    /// Another policy from now on; which queues must be told now of what was held back.
+    fn follow(&mut self, policy: Policy, now: Nanos) -> [(Queue, bool); 2] {
+        let [to, from] = self.sizes;
+        self.policy = policy;
+        if self.kicks.follow(Notifier::new(policy, from)) {
+            // The old policy's timer was all that it had instead of a kick.
+            self.kicks.wake_at = Some(now);
+        }
+        [
+            (Queue::ToGuest, self.calls.follow(Notifier::new(policy, to))),
+            (Queue::FromGuest, self.returns.follow(Notifier::for_returns(policy, from))),
+        ]
+    }
+
     /// `moved` packets were published in a queue, which had `long` ones so far; `true`: ask whether
     /// the guest wants a call.
     fn gave(&mut self, queue: Queue, moved: u32, long: u64, flush: Flush) -> bool {
@@ -279,8 +303,19 @@ impl GuestEnd {
     /// Follows what the guest has set for its queue pair number `pair`; `true`: see
     /// [`Flushed::call_again`].
     pub(crate) fn follow_coalescing(&mut self, pair: u16) -> bool {
+        let held = self.pace.ask(&self.queues.control_state().coalescing, pair);
+        self.call_held(held)
+    }
+
+    /// Follows another policy; `true`: see [`Flushed::call_again`].
+    pub(crate) fn follow_policy(&mut self, policy: Policy) -> bool {
+        let held = self.pace.follow(policy, Nanos(now_ns()));
+        self.call_held(held)
+    }
+
+    fn call_held(&mut self, held: [(Queue, bool); 2]) -> bool {
         let mut call_again = false;
-        for (queue, is_held) in self.pace.ask(&self.queues.control_state().coalescing, pair) {
+        for (queue, is_held) in held {
             let calls = is_held && self.queues.must_call(queue);
             call_again |= calls && self.wires[queue as usize].call();
         }

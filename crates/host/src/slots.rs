@@ -6,6 +6,7 @@
 
 use std::time::Instant;
 
+use ringway_net::notify::Policy;
 use ringway_net::{ControlState, FromPair, Steering};
 use ringway_switch::{PORTS_MAX, PortId};
 
@@ -123,6 +124,18 @@ impl Worker {
         let pair = self.at(slot).pair.pair;
         if self.guest(slot).is_some_and(|guest| guest.follow_coalescing(pair)) {
             self.second_calls.expect(Instant::now());
+        }
+    }
+
+    /// Another policy of notification, for the guest that is attached and for those that come.
+    pub(crate) fn set_notify(&mut self, port: PortId, policy: Policy) {
+        if std::mem::replace(&mut self.slot(port).notify, policy) == policy {
+            return;
+        }
+        for slot in self.slots_of(port) {
+            if self.guest(slot).is_some_and(|guest| guest.follow_policy(policy)) {
+                self.second_calls.expect(Instant::now());
+            }
         }
     }
 

@@ -1,5 +1,5 @@
-//! Notification coalescing as a guest sets it, on a running ringway: when it is called, what the
-//! statistics say about it, and what is refused.
+//! Notification coalescing as a guest or a user sets it, on a running ringway: when the guest is
+//! called, what the statistics say about it, and what is refused.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -152,6 +152,83 @@ fn a_guest_is_called_when_its_limit_is_reached_and_not_before() -> Outcome {
     Ok(())
 }
 
+/// A packet is held for a second at most; another policy, and the guest is told of it.
+#[test]
+fn another_policy_is_felt_at_once_and_nothing_is_lost_between_two() -> Outcome {
+    let ringway = RingwayProcess::start(&[("a", ""), ("b", "")])?;
+    let set = |policy: &str| ringway.port(&["set", "b", &format!("notify={policy}")]);
+    for format in formats() {
+        let options = [&GuestOptions::default(), &guests_of(format)];
+        let mut guests = attach_two(&ringway, options)?;
+        let mut is_shown = false;
+        for _ in 0..ATTEMPTS {
+            set("coalesce:64/1000000us")?;
+            assert_eq!(pace(&ringway, "calls")?, (64, 1_000_000, "fixed".to_string()));
+            empty(&mut guests[1])?;
+            let before = counted(&ringway)?;
+            let start = Instant::now();
+            send_one(&mut guests, 1)?;
+            wait_for_packets(&ringway, before.0 + 1)?;
+            let waiting = counted(&ringway)?.1;
+            assert!(set("every")?.contains("b: changed"));
+            let called = counted(&ringway)?.1;
+            // Else its timer may have ended in between.
+            if start.elapsed() < Duration::from_secs(1) {
+                assert_eq!((waiting, called), (before.1, before.1 + 1));
+                is_shown = true;
+                break;
+            }
+        }
+        assert!(is_shown, "{ATTEMPTS} attempts took more than a second each");
+        empty(&mut guests[1])?;
+        for policy in ["timer:1000000us", "on-empty", "coalesce:64/1000000us", "adaptive"] {
+            set(policy)?;
+            verify_exchange(&mut guests, 50, FRAME_LEN_MAX)?;
+        }
+        let [one, two] = guests;
+        one.detach()?;
+        two.detach()?;
+    }
+    Ok(())
+}
+
+/// A guest that was told not to kick for a second is heard as soon as another policy holds.
+#[test]
+fn what_a_guest_need_not_tell_is_found_when_the_policy_changes() -> Outcome {
+    let ringway = RingwayProcess::start_with(&[("a", ""), ("b", "")], &["--poll", "never"])?;
+    let set = |policy: &str| ringway.port(&["set", "b", &format!("notify={policy}")]);
+    for format in formats() {
+        let options = [&guests_of(format), &GuestOptions::default()];
+        let mut guests = attach_two(&ringway, options)?;
+        guests.reverse();
+        let sent = || -> Result<u64, Box<dyn Error>> {
+            let stats = ringway.port_stats("b")?;
+            Ok(stats["from_guest"]["packets"].as_u64().ok_or("no number")?)
+        };
+        let mut is_shown = false;
+        for _ in 0..ATTEMPTS {
+            set("timer:1000000us")?;
+            let (start, before) = (Instant::now(), sent()?);
+            // Whoever sends next starts the timer, and need not kick while it runs.
+            send_one(&mut guests, 1)?;
+            wait_until("the first", || Ok(sent()? > before))?;
+            send_one(&mut guests, 2)?;
+            let waiting = sent()?;
+            set("every")?;
+            wait_until("the second", || Ok(sent()? > before + 1))?;
+            if waiting == before + 1 && start.elapsed() < Duration::from_secs(1) {
+                is_shown = true;
+                break;
+            }
+        }
+        assert!(is_shown, "{ATTEMPTS} attempts took more than a second each");
+        for guest in guests {
+            guest.detach()?;
+        }
+    }
+    Ok(())
+}
+
 fn send_one(guests: &mut [AnyUserGuest; 2], sequence: u64) -> Outcome {
     let link = Link { from: guests[0].mac(), to: guests[1].mac() };
     let _ = guests[0].send(&frames::udp(link, Stamp { flow: 0, sequence }, 100))?;
@@ -178,10 +255,14 @@ fn counted(ringway: &RingwayProcess) -> Result<(u64, u64), Box<dyn Error>> {
 }
 
 fn wait_for_packets(ringway: &RingwayProcess, packets: u64) -> Outcome {
+    wait_until("packets for the guest", || Ok(counted(ringway)?.0 >= packets))
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> Result<bool, Box<dyn Error>>) -> Outcome {
     let deadline = Instant::now() + SHOWN_LIMIT;
-    while counted(ringway)?.0 < packets {
+    while !is_so()? {
         if Instant::now() > deadline {
-            return Err(format!("{packets} packets never arrived").into());
+            return Err(format!("{what}: never seen").into());
         }
     }
     Ok(())

@@ -221,7 +221,6 @@ pub const OPTIONS: &[PortOption] = &[
     ),
     PortOption {
         ports: Ports::Guests,
-        effect: Effect::NextConnection,
         ..option(
             "notify",
             "policy",

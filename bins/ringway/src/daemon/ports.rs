@@ -203,6 +203,9 @@ impl Daemon {
             port.spec = before;
             return Err(why);
         }
+        if now.notify != before.notify {
+            self.worker.set_notify(id, now.notify);
+        }
         if now.is_link_up != before.is_link_up {
             self.worker.set_link(id, now.is_link_up);
         }

@@ -100,7 +100,7 @@ impl WorkerClient {
         self.workers.iter().filter_map(|worker| worker.ask(&command)).collect()
     }
 
-    /// How the guests of a port are notified, from the next one on.
+    /// How the guests of a port are notified, from now on.
     pub(super) fn set_notify(&self, port: PortId, policy: Policy) {
         self.send_all(|| Command::SetNotify { port, policy });
     }
