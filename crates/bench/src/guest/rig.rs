@@ -7,7 +7,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use ringway_guests::console::Console;
 use ringway_guests::process::Process;
 use ringway_guests::ringway::Ringway;
@@ -17,7 +17,6 @@ use ringway_guests::traffic::Side;
 use ringway_guests::{iperf, net, qemu, uml};
 
 use super::Pairing;
-use super::pacing::{POLICIES, SAME};
 use super::sides::Sides;
 use crate::machine::{keeping_to, processors};
 use crate::programs;
@@ -50,8 +49,6 @@ pub(super) enum Carrier {
 pub(super) struct Plan {
     pub pairing: Pairing,
     pub carrier: Carrier,
-    /// One of the policies of notification that are compared; `None`: as it comes.
-    policy: Option<usize>,
 }
 
 impl Plan {
@@ -62,35 +59,10 @@ impl Plan {
             Pairing::QemuHost => &[Carrier::Ringway, Carrier::Own, Carrier::Dpdk],
             Pairing::UmlHost | Pairing::UmlPair => &[Carrier::Ringway, Carrier::Own],
         };
-        carriers.iter().map(|&carrier| Self { pairing, carrier, policy: None }).collect()
-    }
-
-    /// Ringway with the policy of this number.
-    pub fn paced(pairing: Pairing, policy: usize) -> Self {
-        Self { pairing, carrier: Carrier::Ringway, policy: Some(policy) }
-    }
-
-    /// The number of its policy, if policies are compared.
-    pub fn policy(self) -> Option<usize> {
-        self.policy
-    }
-
-    fn policy_name(self) -> Option<&'static str> {
-        POLICIES.get(self.policy?).copied()
-    }
-
-    /// Options of a guest's port.
-    fn port_options(self) -> String {
-        self.policy_name().map_or(String::new(), |policy| format!(",notify={policy}"))
+        carriers.iter().map(|&carrier| Self { pairing, carrier }).collect()
     }
 
     pub fn name(self) -> &'static str {
-        if self.policy == Some(SAME) {
-            return "the same once more";
-        }
-        if let Some(policy) = self.policy_name() {
-            return policy;
-        }
         match (self.carrier, self.pairing) {
             (Carrier::Ringway, Pairing::UmlPair) => "ringway's switch",
             (Carrier::Ringway, _) => "ringway + tap",
@@ -103,11 +75,7 @@ impl Plan {
 
     /// A number below 256 that no other plan has.
     fn number(self) -> u8 {
-        // Ten for each pairing, and as many again for policies.
-        const BEHIND_ALL: u8 = 30;
-        let policy = self.policy.and_then(|policy| u8::try_from(policy).ok());
-        let number = 10 * self.pairing as u8 + self.carrier as u8 + 1;
-        number + policy.map_or(0, |policy| BEHIND_ALL + policy)
+        10 * self.pairing as u8 + self.carrier as u8 + 1
     }
 
     fn tap(self, end: u8) -> String {
@@ -183,8 +151,7 @@ impl Rig {
         let on_socket = || sides.guest(0, || qemu::boot(stage, &socket, &qemu::Machine::default()));
         let (back_end, mut guest) = match plan.carrier {
             Carrier::Ringway => {
-                let vm =
-                    format!("vm=vm:{},mac={}{}", socket.display(), qemu::MAC, plan.port_options());
+                let vm = format!("vm=vm:{},mac={}", socket.display(), qemu::MAC);
                 let ringway = Ringway::start(stage, &[vm, format!("up=tap:{tap}")])?;
                 set_up(plan)?;
                 (BackEnd::Ringway(ringway), on_socket()?)
@@ -213,7 +180,7 @@ impl Rig {
         let socket = stage.file("vm.sock");
         let (name, tap) = (format!("uml{}", plan.number()), plan.tap(0));
         let (back_end, guest) = if plan.carrier == Carrier::Ringway {
-            let vm = format!("vm=vm:{}{}", socket.display(), plan.port_options());
+            let vm = format!("vm=vm:{}", socket.display());
             let ringway = Ringway::start(stage, &[vm, format!("up=tap:{tap}")])?;
             set_up(plan)?;
             (BackEnd::Ringway(ringway), sides.guest(0, || uml::start(stage, &name, &socket))?)
@@ -231,8 +198,7 @@ impl Rig {
         let name = |end: u8| format!("uml{}{end}", plan.number());
         let socket = |end: u8| stage.file(&format!("vm{end}.sock"));
         let (back_end, [mut answering, mut asking]) = if plan.carrier == Carrier::Ringway {
-            let port =
-                |end: u8| format!("vm{end}=vm:{}{}", socket(end).display(), plan.port_options());
+            let port = |end: u8| format!("vm{end}=vm:{}", socket(end).display());
             let ringway = Ringway::start(stage, &[port(1), port(2)])?;
             let start = |end: u8| uml::start(stage, &name(end), &socket(end));
             let guests = [sides.guest(0, || start(1))?, sides.guest(1, || start(2))?];
@@ -279,6 +245,19 @@ impl Rig {
         let line = format!("{} bench requests {address} --seconds {seconds}", program.display());
         let printed = self.side().must(&line)?;
         printed.trim().parse().with_context(|| format!("{line}: {printed}"))
+    }
+
+    /// Guests are notified by this policy from now on, as after `notify=`.
+    ///
+    /// # Errors
+    /// It is not ringway that carries their packets, or it refuses.
+    pub fn set_policy(&self, policy: &str) -> anyhow::Result<()> {
+        let BackEnd::Ringway(ringway) = &self.back_end else { bail!("only ringway has policies") };
+        let ports: &[&str] = match self.plan.pairing {
+            Pairing::QemuHost | Pairing::UmlHost => &["vm"],
+            Pairing::UmlPair => &["vm1", "vm2"],
+        };
+        ports.iter().try_for_each(|port| ringway.set(port, &format!("notify={policy}")))
     }
 
     /// How everything was started.
@@ -351,9 +330,7 @@ mod tests {
 
     #[test]
     fn all_can_be_there_at_once() {
-        let paced = |pairing| (0..POLICIES.len()).map(move |policy| Plan::paced(pairing, policy));
-        let plans = PAIRINGS.into_iter().flat_map(Plan::all);
-        let plans: Vec<Plan> = plans.chain(PAIRINGS.into_iter().flat_map(paced)).collect();
+        let plans: Vec<Plan> = PAIRINGS.into_iter().flat_map(Plan::all).collect();
         for (at, plan) in plans.iter().enumerate() {
             assert!(plan.tap(2).len() < 16, "the name of an interface has at most 15 bytes");
             for other in &plans[..at] {

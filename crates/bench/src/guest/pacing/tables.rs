@@ -1,0 +1,162 @@
+//! What the turns say: each figure's spread for each policy, and the last policy against the others
+//! and against itself.
+
+use super::super::Pairing;
+use super::figures::{FIGURES, Turn, mean};
+use super::{POLICIES, SAME, policy_name};
+use crate::interval::Estimate;
+use crate::report::{Cell, Table};
+use crate::verdict::Needed;
+use crate::{Spread, ratios};
+
+/// All turns under one policy, by its number; none, if nobody could be measured.
+pub(super) type Turns = [Vec<Turn>; POLICIES.len()];
+
+/// One policy.
+#[derive(Debug, Clone, Copy)]
+struct Row<'a> {
+    policy: usize,
+    turns: &'a [Turn],
+}
+
+/// Of a sample, with one value less in the divisor; 0 for one value.
+#[allow(clippy::cast_precision_loss, reason = "a few")]
+fn deviation(values: &[f64]) -> Option<f64> {
+    let mean = mean(values)?;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    Some((squares / (values.len() - 1).max(1) as f64).sqrt())
+}
+
+impl Row<'_> {
+    fn by_round(&self, figure: usize) -> Vec<Option<f64>> {
+        self.turns.iter().map(|turn| turn[figure]).collect()
+    }
+
+    fn all(&self, figure: usize) -> Vec<f64> {
+        self.turns.iter().filter_map(|turn| turn[figure]).collect()
+    }
+}
+
+pub(super) fn tables(pairing: Pairing, turns: &Turns) -> Vec<Table> {
+    let rows: Vec<Row<'_>> =
+        turns.iter().enumerate().map(|(policy, turns)| Row { policy, turns }).collect();
+    let rows = &rows[..];
+    let mut tables = vec![verdicts(pairing, rows), against_itself(pairing, rows)];
+    for (figure, (name, _)) in FIGURES.iter().enumerate() {
+        let cells = |row: &Row<'_>| {
+            let all = row.all(figure);
+            let low = all.iter().copied().reduce(f64::min);
+            let high = all.iter().copied().reduce(f64::max);
+            let numbers = [low, mean(&all), high, deviation(&all)].map(number);
+            std::iter::once(Cell::text(policy_name(row.policy))).chain(numbers).collect()
+        };
+        tables.push(Table {
+            title: format!("{}: {name}", pairing.name()),
+            columns: ["policy", "min", "average", "max", "deviation"].map(String::from).to_vec(),
+            rows: rows.iter().map(cells).collect(),
+        });
+    }
+    tables
+}
+
+fn number(value: Option<f64>) -> Cell {
+    Cell::number(value.map(|value| Spread { median: value, low: value, high: value }), 3)
+}
+
+/// The last policy against that other one by which it looks worst.
+fn verdicts(pairing: Pairing, rows: &[Row<'_>]) -> Table {
+    let (ours, others) =
+        rows.split_last().map_or((None, rows), |(last, others)| (Some(last), others));
+    let cells = |(figure, (name, needed)): (usize, &(&str, Needed))| {
+        let ours = ours?.by_round(figure);
+        let against = |other: &Row<'_>| {
+            let estimate = Estimate::of_ratios(ratios(&ours, &other.by_round(figure)))?;
+            Some((policy_name(other.policy), estimate))
+        };
+        let others = others.iter().filter(|other| other.policy != SAME);
+        let worst = needed.worst(others.filter_map(against))?;
+        let texts = [needed.show(), worst.verdict.name().to_string()].map(Cell::text);
+        let head = [*name, worst.of].map(Cell::text);
+        Some(head.into_iter().chain(shown(worst.estimate)).chain(texts).collect())
+    };
+    let ours = ours.map_or("ours", |row| policy_name(row.policy));
+    let columns = ["figure", "worst against", "ratio", "95 % from", "to", "needed", "enough"];
+    Table {
+        title: format!("{}: {ours} against the best row", pairing.name()),
+        columns: columns.map(String::from).to_vec(),
+        rows: FIGURES.iter().enumerate().filter_map(cells).collect(),
+    }
+}
+
+/// The last policy against the same once more: what is left is chance.
+fn against_itself(pairing: Pairing, rows: &[Row<'_>]) -> Table {
+    let cells = |(figure, (name, _)): (usize, &(&str, Needed))| {
+        let (ours, others) = rows.split_last()?;
+        let same = others.iter().find(|other| other.policy == SAME)?;
+        let estimate = Estimate::of_ratios(ratios(&ours.by_round(figure), &same.by_round(figure)))?;
+        Some(std::iter::once(Cell::text(*name)).chain(shown(estimate)).collect())
+    };
+    let ours = rows.last().map_or("ours", |row| policy_name(row.policy));
+    Table {
+        title: format!("{}: {ours} against itself", pairing.name()),
+        columns: ["figure", "ratio", "95 % from", "to"].map(String::from).to_vec(),
+        rows: FIGURES.iter().enumerate().filter_map(cells).collect(),
+    }
+}
+
+/// A ratio and its interval.
+fn shown(Estimate { middle, interval }: Estimate) -> [Cell; 3] {
+    [Some(middle), interval.map(|(low, _)| low), interval.map(|(_, high)| high)].map(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turns(rows: &[(usize, &[f64])]) -> Turns {
+        let mut turns = Turns::default();
+        for &(policy, values) in rows {
+            turns[policy] = values.iter().map(|&value| [Some(value); FIGURES.len()]).collect();
+        }
+        turns
+    }
+
+    fn shown(table: &Table, at: usize) -> Vec<String> {
+        table.rows[at].iter().map(Cell::show).collect()
+    }
+
+    #[test]
+    fn deviations() {
+        assert_eq!(deviation(&[1.0, 3.0]), Some(std::f64::consts::SQRT_2));
+        assert_eq!(deviation(&[5.0]), Some(0.0));
+    }
+
+    #[test]
+    fn the_worst_row_is_shown_with_its_interval() {
+        let slow = [1.0, 2.0, 3.0, 1.0, 2.0, 3.0];
+        let turns = turns(&[
+            (0, &slow),
+            (3, &slow.map(|value| 2.0 * value)),
+            (SAME, &slow.map(|value| 9.0 * value)),
+            (SAME + 1, &[1.0, 2.0, 3.0, 1.0, 2.0, 3.15]),
+        ]);
+        let tables = tables(Pairing::UmlHost, &turns);
+        let verdicts = &tables[0];
+        assert_eq!(shown(verdicts, 0)[1..], ["every", "0.500", "0.500", "0.525", "≥ 0.98", "no"]);
+        assert_eq!(
+            shown(verdicts, 2)[1..],
+            ["timer:50us", "1.000", "1.000", "1.050", "≤ 1.1", "yes"]
+        );
+        assert_eq!(shown(&tables[1], 0), ["TCP out, Gb/s", "0.111", "0.111", "0.117"]);
+        assert_eq!(shown(&tables[2], 3), ["every", "2.000", "4.000", "6.000", "1.789"]);
+    }
+
+    #[test]
+    fn rounds_that_one_of_two_missed_are_left_out_and_few_decide_nothing() {
+        let mut turns = turns(&[(0, &[1.0; 6]), (SAME + 1, &[1.0; 6])]);
+        turns[0][2] = Turn::default();
+        let table = &tables(Pairing::UmlHost, &turns)[0];
+        assert_eq!(shown(table, 0)[1..], ["timer:50us", "1.000", "–", "–", "≥ 0.98", "undecided"]);
+        assert!(tables(Pairing::UmlHost, &Turns::default())[0].rows.is_empty());
+    }
+}
