@@ -92,7 +92,7 @@ impl Measure {
         turn: &mut Turn,
     ) -> anyhow::Result<()> {
         let (address, seconds, pings) = (rig.address(), options.seconds, Pings::new(options));
-        rig.side().must(&format!("ping -c 3 -i 0.1 -W 10 {address}"))?;
+        rig.side().must(&format!("ping -c 1 -W 10 {address}"))?;
         let first = self.first();
         match self {
             Self::TcpOut | Self::TcpIn => {
