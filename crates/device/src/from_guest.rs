@@ -37,7 +37,9 @@ pub struct FromGuest<Q> {
 struct Lent {
     head: Head,
     next: Cursor,
-    header: NetHeader,
+    /// `None`: all of it is 0, as for most packets. What has just been written field by field takes
+    /// long to be read as a whole, so that header is not written at all.
+    header: Option<NetHeader>,
     len: u32,
     /// Segments of it that its receiver has already.
     segments_done: usize,
@@ -153,7 +155,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
 
     /// What counts of the header, and the packet's length, if the two make sense together.
     #[inline]
-    fn check(&self, header: NetHeader) -> Result<(NetHeader, u32), DropReason> {
+    fn check(&self, header: NetHeader) -> Result<(Option<NetHeader>, u32), DropReason> {
         let len = self.elements.bytes();
         if len < ETHERNET_HEADER_LEN as u64 {
             return Err(DropReason::Malformed);
@@ -165,7 +167,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         if header.check(len).is_err() || !self.negotiated.may_send(&header) {
             return Err(DropReason::Malformed);
         }
-        Ok((header, len))
+        Ok(((header != NetHeader::default()).then_some(header), len))
     }
 
     #[inline]
@@ -183,7 +185,8 @@ impl<Q: DeviceQueue> PacketSource for FromGuest<Q> {
             self.find().unwrap_or_else(|why| self.broken = Some(why));
         }
         let lent = self.lent.as_ref()?;
-        Some(Packet { header: lent.header, payload: self.elements.readable(), len: lent.len })
+        let header = lent.header.unwrap_or_default();
+        Some(Packet { header, payload: self.elements.readable(), len: lent.len })
     }
 
     #[inline]

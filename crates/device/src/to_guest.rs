@@ -232,14 +232,13 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             return Ok(!self.never_fits);
         }
         let pieces_from = self.window.pieces.len();
-        self.window.pieces.extend_from_slice(writable);
-        self.window.buffers.push(Buffer {
-            head,
-            next,
-            pieces_from,
-            pieces_to: self.window.pieces.len(),
-            bytes,
-        });
+        match writable {
+            // Nearly all buffers: it need not be found out how many pieces to move.
+            &[piece] => self.window.pieces.push(piece),
+            pieces => self.window.pieces.extend_from_slice(pieces),
+        }
+        let pieces_to = self.window.pieces.len();
+        self.window.buffers.push(Buffer { head, next, pieces_from, pieces_to, bytes });
         self.window.bytes += u64::from(bytes);
         Ok(true)
     }

@@ -4,7 +4,7 @@
 //! and the port waits a bounded time for the receiver. Floods never wait.
 
 use ringway_device::{AnyGuestPort, GuestPort};
-use ringway_net::{DropReason, FromPair, Packet, PacketSource, Put};
+use ringway_net::{DropReason, ETHERNET_HEADER_LEN, FromPair, Packet, PacketSource, Put};
 use ringway_switch::{PortId, Route, Switch};
 use ringway_virtq::DeviceQueue;
 
@@ -53,6 +53,9 @@ pub(crate) struct Fabric<'a> {
     /// Of the port it comes from.
     pub(crate) refused: &'a mut Drops,
     pub(crate) rewriter: &'a mut Rewriter,
+    /// The last packet that the switch sent to one port, and that port: packets between the same
+    /// two stations go there too, for the rest of this visit.
+    pub(crate) last_way: Option<([u8; ETHERNET_HEADER_LEN], PortId)>,
     pub(crate) delivery: Delivery<'a>,
 }
 
@@ -181,7 +184,7 @@ impl Fabric<'_> {
     }
 
     /// `None`: a policy has a say.
-    #[inline]
+    #[inline(always)]
     fn route(&mut self, packet: &Packet<'_>) -> Option<Route> {
         if let Some(to) = self.cable {
             return Some(Route::One(to));
@@ -191,7 +194,21 @@ impl Fabric<'_> {
         }
         // Copied once: the sender may rewrite its memory at any time.
         let Some(header) = packet.ethernet_header() else { return Some(Route::Drop) };
-        self.switch.route_plain(self.from, &header, self.now_ms)
+        if let Some((last, to)) = self.last_way
+            && last == header
+        {
+            return Some(Route::One(to));
+        }
+        self.look_up(header)
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, header: [u8; ETHERNET_HEADER_LEN]) -> Option<Route> {
+        let route = self.switch.route_plain(self.from, &header, self.now_ms);
+        if let Some(Route::One(to)) = route {
+            self.last_way = Some((header, to));
+        }
+        route
     }
 
     /// The same for the packet that was laid out last.

@@ -276,6 +276,7 @@ impl Worker {
             is_link_up: port.is_link_up,
             refused: &mut port.refused,
             rewriter: &mut self.rewriter,
+            last_way: None,
             delivery: Delivery {
                 pair: port.pair,
                 team: &mut self.team,

@@ -182,6 +182,12 @@ impl NetHeader {
         self.flags & NEEDS_CSUM != 0
     }
 
+    /// Whether nothing is left to do about the packet. Then all other fields mean nothing.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.gso_type == 0 && !self.needs_csum()
+    }
+
     /// Checks a header from outside against its packet of `packet_len` bytes (without header).
     ///
     /// `hdr_len` is a hint which drivers fill as they like, unknown flags are to be ignored, and
@@ -191,7 +197,7 @@ impl NetHeader {
     /// The first [`HeaderError`] found; the packet must not be passed on.
     #[inline]
     pub fn check(&self, packet_len: u32) -> Result<(), HeaderError> {
-        if self.gso_type == 0 && !self.needs_csum() {
+        if self.is_plain() {
             return Ok(());
         }
         self.check_offloads(packet_len)

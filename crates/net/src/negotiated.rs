@@ -164,7 +164,7 @@ impl Negotiated {
 
     #[inline]
     fn takes(&self, header: &NetHeader, uso: bool) -> bool {
-        if header.flags & NEEDS_CSUM == 0 && header.gso_type == 0 {
+        if header.is_plain() {
             return true;
         }
         let gso = match header.gso() {
@@ -180,7 +180,7 @@ impl Negotiated {
     /// Whether this guest may send a packet with that header (virtio 1.2 §5.1.6.2.1).
     #[inline]
     pub fn may_send(&self, header: &NetHeader) -> bool {
-        if header.flags & NEEDS_CSUM == 0 && header.gso_type == 0 {
+        if header.is_plain() {
             return true;
         }
         let gso = match header.gso() {

@@ -22,13 +22,13 @@ impl Packet<'_> {
     /// The Ethernet header, copied out of the first pieces, or `None` if the packet is shorter.
     #[inline]
     pub fn ethernet_header(&self) -> Option<[u8; ETHERNET_HEADER_LEN]> {
-        let mut header = [0; ETHERNET_HEADER_LEN];
-        match self.payload.first() {
-            Some(first) if first.len() >= ETHERNET_HEADER_LEN => first.read(0, &mut header),
-            _ if self.copy_out(&mut header) < ETHERNET_HEADER_LEN => return None,
-            _ => {}
+        if let Some(first) = self.payload.first()
+            && first.len() >= ETHERNET_HEADER_LEN
+        {
+            return Some(first.read_array(0));
         }
-        Some(header)
+        let mut header = [0; ETHERNET_HEADER_LEN];
+        (self.copy_out(&mut header) == ETHERNET_HEADER_LEN).then_some(header)
     }
 
     /// Copies the packet's first bytes into `into`; returns how many, which is the smaller of the

@@ -22,8 +22,8 @@ impl Written {
 
     /// Whether `content` is not in that entry yet. From now on it counts as stored.
     #[inline]
-    pub fn is_new(&mut self, entry: u16, content: [u32; 2]) -> bool {
-        let last = &mut self.0[usize::from(entry)];
+    pub fn is_new(&mut self, entry: usize, content: [u32; 2]) -> bool {
+        let last = &mut self.0[entry];
         let is_new = *last != content;
         *last = content;
         is_new

@@ -218,3 +218,21 @@ impl Bench {
         [snapshot.to_end.drops[reason as usize], snapshot.from_end.drops[reason as usize]]
     }
 }
+
+#[test]
+fn packets_of_one_visit_each_go_their_own_way() {
+    let mut bench = Bench::new(3);
+    bench.introduce();
+    let new_station = mac(9);
+    for (to, from, mark) in [(1, 0, 1), (1, 0, 2), (2, 0, 3), (1, 0, 4), (1, 9, 5), (2, 0, 6)] {
+        bench.send(0, &frame(mac(to), mac(from), mark), 1);
+    }
+    assert!(bench.step().is_some(), "one visit");
+    bench.send(1, &frame(new_station, mac(1), 7), 1);
+    bench.settle();
+    let marks = bench.guests.iter().map(|guest| {
+        let marks = guest.received.iter().filter_map(|frame| frame.last().copied());
+        marks.collect::<Vec<u8>>()
+    });
+    assert_eq!(marks.collect::<Vec<_>>(), [vec![7], vec![1, 2, 4, 5], vec![3, 6]]);
+}

@@ -10,7 +10,8 @@ use crate::desc::{Descriptor, INDIRECT, NEXT};
 use crate::event;
 use crate::queue::prefetch_distance;
 use crate::split::{
-    FAR, FLAGS, INDEX, NO_NOTIFICATION, available_entry, available_event, used_entry, used_event,
+    FAR, FLAGS, INDEX, Index, NO_NOTIFICATION, available_entry, available_event, place, used_entry,
+    used_event,
 };
 use crate::written::Written;
 use crate::{
@@ -26,15 +27,17 @@ const NEVER_USED: [u32; 2] = [u32::MAX; 2];
 pub struct SplitDevice {
     parts: Bound,
     size: u16,
+    /// The last entry.
+    last: usize,
     options: QueueOptions,
     /// Next available entry that is not popped.
-    popped: u16,
+    popped: Index,
     /// The driver's index as last loaded: `popped` to `popped + size`.
-    seen: u16,
+    seen: Index,
     /// The used entries: id and length.
     used: Written,
     /// The own index with and without what is only staged.
-    staged: u16,
+    staged: Index,
     published: u16,
     /// Used entries published since [`must_call`](DeviceQueue::must_call) was last asked.
     unasked: u32,
@@ -49,19 +52,19 @@ impl SplitDevice {
     #[inline]
     fn load_index(&mut self, at: u16) -> Result<(), Broken> {
         let index = self.parts.driver.load_u16(INDEX);
-        let beyond = index.wrapping_sub(self.popped);
+        let beyond = index.wrapping_sub(self.popped.value());
         // An index that went back behind a cursor is as wrong as one that went too far.
-        if beyond > self.size || beyond < at.wrapping_sub(self.popped) {
+        if beyond > self.size || beyond < at.wrapping_sub(self.popped.value()) {
             return Err(Broken(Why::IndexJump));
         }
         event::after_seeing();
-        self.seen = index;
+        self.seen = Index::new(index);
         Ok(())
     }
 
     #[inline(always)]
     fn is_seen(&self, at: u16) -> bool {
-        at.wrapping_sub(self.popped) < self.seen.wrapping_sub(self.popped)
+        at.wrapping_sub(self.popped.value()) < self.seen.value().wrapping_sub(self.popped.value())
     }
 
     /// Follows one chain; each descriptor is read once, and at most `size` of them.
@@ -117,7 +120,7 @@ impl SplitDevice {
     }
 
     fn is_event_far(&self) -> bool {
-        let ahead = self.armed.map_or(0, |event| event.wrapping_sub(self.popped));
+        let ahead = self.armed.map_or(0, |event| event.wrapping_sub(self.popped.value()));
         (FAR / 2..=FAR).contains(&ahead)
     }
 }
@@ -132,11 +135,12 @@ impl DeviceQueue for SplitDevice {
         Ok(Self {
             parts: Bound::translate(Format::Split, setup.size, &setup.areas, regions)?,
             size: setup.size,
+            last: usize::from(setup.size) - 1,
             options: setup.options,
-            popped: setup.position.available,
-            seen: setup.position.available,
+            popped: Index::new(setup.position.available),
+            seen: Index::new(setup.position.available),
             used: Written::new(setup.size, NEVER_USED),
-            staged: setup.position.used,
+            staged: Index::new(setup.position.used),
             published: setup.position.used,
             unasked: 0,
             is_first_call: true,
@@ -151,7 +155,7 @@ impl DeviceQueue for SplitDevice {
 
     #[inline]
     fn cursor(&self) -> Cursor {
-        Cursor { at: self.popped, wrap: true }
+        Cursor { at: self.popped.value(), wrap: true }
     }
 
     #[inline(always)]
@@ -167,7 +171,7 @@ impl DeviceQueue for SplitDevice {
                 return Ok(None);
             }
         }
-        let id = self.parts.driver.load_u16(available_entry(at.at, self.size));
+        let id = self.parts.driver.load_u16(available_entry(at.at, self.last));
         self.walk(id, regions, into)?;
         at.at = at.at.wrapping_add(1);
         Ok(Some(Head { id, descriptors: 1 }))
@@ -179,7 +183,7 @@ impl DeviceQueue for SplitDevice {
         if !self.is_seen(soon) {
             return None;
         }
-        let id = self.parts.driver.load_u16(available_entry(soon, self.size));
+        let id = self.parts.driver.load_u16(available_entry(soon, self.last));
         let descriptor = self.descriptor(id).ok()?;
         regions.slice(descriptor.address, descriptor.len)
     }
@@ -187,30 +191,30 @@ impl DeviceQueue for SplitDevice {
     #[inline(always)]
     fn pop_to(&mut self, at: Cursor) {
         // A cursor from before a rebind is ahead of what has been seen since.
-        if at.at != self.seen && !self.is_seen(at.at) {
-            self.seen = at.at;
+        if at.at != self.seen.value() && !self.is_seen(at.at) {
+            self.seen = Index::new(at.at);
         }
-        self.popped = at.at;
+        self.popped = Index::new(at.at);
     }
 
     #[inline(always)]
     fn add_used(&mut self, head: Head, written: u32) {
         let content = [u32::from(head.id), written];
-        if self.used.is_new(self.staged & (self.size - 1), content) {
-            self.parts.device.store_u32_pair(used_entry(self.staged, self.size), content);
+        if self.used.is_new(place(self.staged.value(), self.last), content) {
+            self.parts.device.store_u32_pair(used_entry(self.staged.value(), self.last), content);
         }
-        self.staged = self.staged.wrapping_add(1);
+        self.staged = Index::new(self.staged.value().wrapping_add(1));
     }
 
     #[inline]
     fn publish(&mut self) {
-        let added = self.staged.wrapping_sub(self.published);
+        let added = self.staged.value().wrapping_sub(self.published);
         if added == 0 {
             return;
         }
         event::before_showing();
-        self.parts.device.store_u16(INDEX, self.staged);
-        self.published = self.staged;
+        self.parts.device.store_u16(INDEX, self.staged.value());
+        self.published = self.staged.value();
         self.unasked = self.unasked.saturating_add(u32::from(added));
     }
 
@@ -223,7 +227,7 @@ impl DeviceQueue for SplitDevice {
         event::before_asking();
         let driver = self.parts.driver;
         let is_first = core::mem::take(&mut self.is_first_call);
-        if self.options.notify_on_empty && driver.load_u16(INDEX) == self.popped {
+        if self.options.notify_on_empty && driver.load_u16(INDEX) == self.popped.value() {
             return true;
         }
         if !self.options.event_idx {
@@ -243,7 +247,7 @@ impl DeviceQueue for SplitDevice {
                     false => self.store_armed(FLAGS, NO_NOTIFICATION),
                     true if self.is_event_far() => {}
                     true => {
-                        let far = self.popped.wrapping_add(FAR);
+                        let far = self.popped.value().wrapping_add(FAR);
                         self.store_armed(available_event(self.size), far);
                     }
                 }
@@ -255,12 +259,12 @@ impl DeviceQueue for SplitDevice {
         match self.options.event_idx {
             false => self.store_armed(FLAGS, 0),
             true => {
-                let wanted_at = self.popped.wrapping_add(buffers - 1);
+                let wanted_at = self.popped.value().wrapping_add(buffers - 1);
                 self.store_armed(available_event(self.size), wanted_at);
             }
         }
         event::before_second_look();
-        self.parts.driver.load_u16(INDEX) != self.popped
+        self.parts.driver.load_u16(INDEX) != self.popped.value()
     }
 
     fn arm_kicks_behind(&mut self, at: Cursor) -> bool {
@@ -273,7 +277,7 @@ impl DeviceQueue for SplitDevice {
     }
 
     fn position(&self) -> Position {
-        Position { available: self.popped, used: self.published, ..Position::FRESH }
+        Position { available: self.popped.value(), used: self.published, ..Position::FRESH }
     }
 
     fn rebind(&mut self, areas: &Areas, regions: &Regions) -> Result<(), Broken> {

@@ -36,6 +36,8 @@ struct Place {
 pub struct SplitDriver {
     memory: DriverMemory,
     size: u16,
+    /// The last entry.
+    last: usize,
     options: QueueOptions,
     places: Box<[Place]>,
     free_first: u16,
@@ -92,7 +94,7 @@ impl SplitDriver {
         self.free -= buffer.descriptors;
         // The same is not stored again, for the reason in `written.rs`.
         if self.in_flight.add(first, buffer) {
-            let entry = available_entry(self.staged, self.size);
+            let entry = available_entry(self.staged, self.last);
             self.memory.bound.driver.store_u16(entry, first);
         }
         self.staged = self.staged.wrapping_add(1);
@@ -162,7 +164,7 @@ impl SplitDriver {
         if self.used == self.seen && !self.load_index()? {
             return Ok(None);
         }
-        let [first, len] = device.load_u32_pair(used_entry(self.used, self.size));
+        let [first, len] = device.load_u32_pair(used_entry(self.used, self.last));
         let shown = u32::from(self.seen.wrapping_sub(self.used));
         self.in_flight.accept(first, len, shown).map(Some)
     }
@@ -190,6 +192,7 @@ impl DriverQueue for SplitDriver {
         Self {
             memory: DriverMemory::new(Format::Split, memory, device_address, size, options),
             size,
+            last: usize::from(size) - 1,
             options,
             // The memory is zero.
             places: (1..=size).map(|next| Place { words: [0; 2], next: next % size }).collect(),
@@ -282,7 +285,7 @@ impl DriverQueue for SplitDriver {
             return None;
         }
         let soon = self.used.wrapping_add(distance);
-        let first = self.memory.bound.device.load_u32(used_entry(soon, self.size));
+        let first = self.memory.bound.device.load_u32(used_entry(soon, self.last));
         self.in_flight.buffer(first).map(|buffer| buffer.id)
     }
 

@@ -19,22 +19,42 @@ const NO_NOTIFICATION: u16 = 1;
 /// Half the range of an index away: an event there is not reached while anybody waits for it.
 const FAR: u16 = 0x8000;
 
-/// Which entry an index that runs freely means; the size is a power of two.
+/// An index that runs freely over 16 bits, kept as a whole word.
+///
+/// Compilers load what is smaller together with what is beside it. A load that takes in more than
+/// the last store wrote waits until that store has left the processor, and before it all that was
+/// stored for the peer.
+#[derive(Debug, Clone, Copy)]
+struct Index(u32);
+
+impl Index {
+    #[inline(always)]
+    fn new(index: u16) -> Self {
+        Self(u32::from(index))
+    }
+
+    #[inline(always)]
+    fn value(self) -> u16 {
+        (self.0 & 0xffff) as u16
+    }
+}
+
+/// The entry that an index means, in a ring of a power of two entries, of which `last` is the last.
 #[inline]
-fn place(index: u16, size: u16) -> usize {
-    usize::from(index) & (usize::from(size) - 1)
+fn place(index: u16, last: usize) -> usize {
+    usize::from(index) & last
 }
 
 /// Offset of an entry of the available ring, in bytes.
 #[inline]
-fn available_entry(index: u16, size: u16) -> usize {
-    RING + 2 * place(index, size)
+fn available_entry(index: u16, last: usize) -> usize {
+    RING + 2 * place(index, last)
 }
 
 /// Offset of an entry of the used ring, in bytes.
 #[inline]
-fn used_entry(index: u16, size: u16) -> usize {
-    RING + 8 * place(index, size)
+fn used_entry(index: u16, last: usize) -> usize {
+    RING + 8 * place(index, last)
 }
 
 /// Offset of the word behind the available ring: when the driver wants a call.
