@@ -5,6 +5,9 @@
 //! the last one came back. With one length for all buffers a chunk is one buffer, and nothing is
 //! ever cut. Free chunks are numbers in a fixed array: no list node, no allocation.
 //!
+//! The memory begins in the middle of a cache line, so that the header in front of a packet ends with
+//! one and the packet begins with the next: the device writes whole lines then (ADR 23).
+//!
 //! Limits: 4 GiB; a buffer lies in one chunk.
 
 use alloc::vec;
@@ -36,13 +39,22 @@ pub(crate) struct RxMemory {
 }
 
 impl RxMemory {
-    /// Takes `chunks` chunks of `chunk_len` bytes, a multiple of a cache line.
-    pub fn new(arena: &mut Arena, chunk_len: u32, chunks: u32) -> Result<Self, ArenaFull> {
+    /// Takes `chunks` chunks of `chunk_len` bytes, a multiple of a cache line, for packets behind
+    /// headers of `header_len` bytes.
+    pub fn new(
+        arena: &mut Arena,
+        (chunk_len, chunks): (u32, u32),
+        header_len: u32,
+    ) -> Result<Self, ArenaFull> {
         assert!(chunk_len > 0 && chunk_len.is_multiple_of(BUFFER_ALIGN), "chunks of {chunk_len}");
         let bytes = chunk_len.checked_mul(chunks).ok_or(ArenaFull)?;
-        let part = arena.carve(bytes as usize, BUFFER_ALIGN as usize)?;
+        let lead = BUFFER_ALIGN - header_len % BUFFER_ALIGN;
+        let len = lead.checked_add(bytes).ok_or(ArenaFull)?;
+        let part = arena.carve(len as usize, BUFFER_ALIGN as usize)?;
+        let (_, memory) = part.memory.split_at(lead as usize);
+        let device_address = part.device_address + u64::from(lead);
         Ok(Self {
-            part,
+            part: Part { memory, device_address },
             chunk_len,
             users: vec![0; chunks as usize],
             // Reversed, so that chunks are first taken in rising order.
@@ -186,17 +198,18 @@ mod tests {
 
     const CHUNK_LEN: u32 = 65_536;
     const CHUNKS: u32 = 4;
+    const HEADER_LEN: u32 = 12;
 
     /// Memory that nobody touches: only its places are looked at.
     fn memory() -> (RxMemory, Vec<u8>) {
-        let mut bytes = std::vec![0u8; (CHUNK_LEN * CHUNKS) as usize + 4096];
+        let len = (CHUNK_LEN * CHUNKS + BUFFER_ALIGN) as usize;
+        let mut bytes = std::vec![0u8; len + 4096];
         let start = bytes.as_ptr().align_offset(4096);
-        let len = (CHUNK_LEN * CHUNKS) as usize;
         // SAFETY: inside the vector, which is returned along and not touched meanwhile.
         #[allow(unsafe_code)]
         let shared = unsafe { SharedSlice::new(bytes.as_mut_ptr().add(start), len) };
         let mut arena = Arena::new(shared, 0x10_0000);
-        (RxMemory::new(&mut arena, CHUNK_LEN, CHUNKS).expect("room"), bytes)
+        (RxMemory::new(&mut arena, (CHUNK_LEN, CHUNKS), HEADER_LEN).expect("room"), bytes)
     }
 
     proptest! {
@@ -212,6 +225,8 @@ mod tests {
                     prop_assert!(extent.len >= len && extent.len < 2 * len);
                     let end = extent.offset + extent.len;
                     prop_assert!(memory.is_one_chunk(extent.offset, end - 1));
+                    let packet = memory.device_address(extent.offset + HEADER_LEN);
+                    prop_assert!(packet.is_multiple_of(u64::from(BUFFER_ALIGN)), "{extent:?}");
                     let apart = |other: &Extent| {
                         end <= other.offset || other.offset + other.len <= extent.offset
                     };
