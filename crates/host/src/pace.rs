@@ -231,24 +231,28 @@ impl Pace {
 
     /// The transmitq is idle, and had `long` long packets so far: when the guest shall kick.
     pub(crate) fn idle(&mut self, now: Nanos, long: u64) -> Arm {
-        let moved = std::mem::take(&mut self.taken);
-        if let Some(before) = self.long_before[1].replace(long) {
-            self.kicks.notifier.carried(long.saturating_sub(before));
-        }
-        let side = Side::Takes;
-        let visit = Visit { now, side, moved, more: false, short: false };
+        let visit = self.taken_until(now, long);
         let plan = self.kicks.notifier.after(visit);
         self.kicks.wake_at = plan.wake_at;
         plan.arm
     }
 
-    /// The transmitq is idle, and looked at again without being armed: what comes meanwhile says
-    /// nothing about kicks.
-    pub(crate) fn keep_looking(&mut self) {
-        self.taken = 0;
+    /// The transmitq is idle as for [`idle`](Self::idle), and looked at again without being armed:
+    /// what comes meanwhile says nothing about kicks.
+    pub(crate) fn keep_looking(&mut self, now: Nanos, long: u64) {
+        let visit = self.taken_until(now, long);
+        self.kicks.notifier.keep_looking(visit);
         self.long_before[1] = None;
         self.kicks.wake_at = None;
-        self.kicks.notifier.keep_looking();
+    }
+
+    /// What was taken since the transmitq was last idle.
+    fn taken_until(&mut self, now: Nanos, long: u64) -> Visit {
+        if let Some(before) = self.long_before[1].replace(long) {
+            self.kicks.notifier.carried(long.saturating_sub(before));
+        }
+        let moved = std::mem::take(&mut self.taken);
+        Visit { now, side: Side::Takes, moved, more: false, short: false }
     }
 
     /// When the worker has to come back.

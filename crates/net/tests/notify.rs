@@ -96,6 +96,29 @@ fn idle_costs_nothing() {
     }
 }
 
+/// As where pauses were short: behind each of its timers the owner looks by itself for a moment.
+#[test]
+fn idle_costs_nothing_either_if_the_owner_looks_by_itself() {
+    for (policy, long) in policies().into_iter().flat_map(|policy| [(policy, 0), (policy, 3)]) {
+        let mut notifier = Notifier::new(policy, SIZE);
+        let mut now = 0;
+        for _ in 0..1000 {
+            now += 2_000;
+            notifier.carried(long);
+            notifier.after(visit(now, Side::Takes, 3));
+        }
+        let mut plan = notifier.after(visit(now + 1_000, Side::Takes, 0));
+        let mut wakes = 0;
+        while let Some(Nanos(at)) = plan.wake_at {
+            notifier.keep_looking(visit(at, Side::Takes, 0));
+            plan = notifier.after(visit(at + 1_000, Side::Takes, 0));
+            wakes += 1;
+            assert!(wakes < 10, "{policy} does not come to rest: {notifier:?}");
+        }
+        assert_eq!(plan.arm, Arm::Next, "{policy}");
+    }
+}
+
 #[test]
 fn without_a_timer_nothing_waits() {
     for policy in policies() {

@@ -172,8 +172,12 @@ impl Adaptive {
     }
 
     /// The owner looks by itself for a while: no timer runs, and what it finds is not handed in.
-    pub(super) fn keep_looking(&mut self) {
-        self.wake_at = None;
+    pub(super) fn keep_looking(&mut self, visit: Visit) {
+        // A timer that has ended says what it always says, or it would be set anew for ever.
+        if self.wake_at.is_some_and(|wake_at| visit.now >= wake_at) {
+            self.after(visit);
+        }
+        (self.wake_at, self.long) = (None, 0);
     }
 
     /// Of what the next visit has moved, so many packets are long.

@@ -166,10 +166,11 @@ impl Notifier {
         }
     }
 
-    /// A taker looks by itself until it says otherwise, and does not hand in what it finds.
-    pub fn keep_looking(&mut self) {
+    /// After this visit a taker looks by itself until it says otherwise, and does not hand in what it
+    /// finds then.
+    pub fn keep_looking(&mut self, visit: Visit) {
         if let Self::Adaptive(adaptive) = self {
-            adaptive.keep_looking();
+            adaptive.keep_looking(visit);
         }
     }
 
