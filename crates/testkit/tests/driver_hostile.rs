@@ -180,7 +180,8 @@ fn a_used_id_out_of_range_stops_the_queue() {
 
 #[test]
 fn a_used_len_longer_than_the_buffer_stops_the_queue() {
-    for len in [4097, 65_562, u32::MAX] {
+    // A buffer is a page and a line.
+    for len in [4161, 65_562, u32::MAX] {
         stops::<SplitDriver, SplitDevice>(0, len, Why::UsedTooLong);
         stops::<PackedDriver, PackedDevice>(0, len, Why::UsedTooLong);
     }
