@@ -12,6 +12,7 @@ use crate::clock::now_ns;
 use crate::effort::PerSecond;
 use crate::pace::{Flush, Flushed, Pace};
 use crate::patience::{HOLD_MAX, Patience, Taken};
+use crate::second_call::SECOND_CALL_ROUNDS;
 use crate::{CallFd, CallResult, GuestMemory, KickFd, Tap};
 
 /// One port of the worker: what it owns of it, which is one queue pair.
@@ -164,8 +165,8 @@ pub(crate) struct Wires {
     pub(crate) kicks: PerSecond,
     pub(crate) calls: u64,
     pub(crate) is_broken_reported: bool,
-    /// Called since the last round of second calls, and may have slept through it.
-    may_have_slept: bool,
+    /// Rounds of second calls that it takes part in yet: it may have slept through the last call.
+    rounds_left: u8,
 }
 
 impl Wires {
@@ -178,17 +179,19 @@ impl Wires {
             self.call = None;
             return false;
         }
-        self.may_have_slept = call.is_socket();
-        self.may_have_slept
+        self.rounds_left = if call.is_socket() { SECOND_CALL_ROUNDS } else { 0 };
+        call.is_socket()
     }
 
-    /// Repeats the last call to a guest that may have slept through it.
-    pub(crate) fn call_again(&mut self) {
-        if std::mem::take(&mut self.may_have_slept)
-            && let Some(call) = &self.call
-        {
+    /// Repeats the last call to a guest that may have slept through it; `true`: another round is
+    /// needed.
+    pub(crate) fn call_again(&mut self) -> bool {
+        let Some(left) = self.rounds_left.checked_sub(1) else { return false };
+        self.rounds_left = left;
+        if let Some(call) = &self.call {
             call.call();
         }
+        left > 0
     }
 }
 
@@ -307,19 +310,21 @@ mod tests {
     use crate::EventFd;
 
     #[test]
-    fn a_guest_behind_a_socket_is_called_once_more() {
+    fn a_guest_behind_a_socket_is_called_in_two_rounds_more() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
         let mut wires = Wires { call: Some(CallFd::new(ours.into()).unwrap()), ..Wires::default() };
         let mut heard = || theirs.read(&mut [0; 64]).unwrap_or(0);
-        wires.call_again();
+        assert!(!wires.call_again());
         assert_eq!(heard(), 0, "nobody has called yet");
         assert!(wires.call());
         assert_eq!(heard(), 8);
-        wires.call_again();
+        assert!(wires.call_again(), "that may have been right behind the call");
         assert_eq!(heard(), 8);
-        wires.call_again();
-        assert_eq!(heard(), 0, "once is enough");
+        assert!(!wires.call_again());
+        assert_eq!(heard(), 8);
+        assert!(!wires.call_again());
+        assert_eq!(heard(), 0, "that is enough");
     }
 
     #[test]
@@ -329,7 +334,7 @@ mod tests {
         let mut wires = Wires { call: Some(call), ..Wires::default() };
         assert!(!wires.call());
         assert!(bell.drain());
-        wires.call_again();
+        assert!(!wires.call_again());
         assert!(!bell.drain());
     }
 }

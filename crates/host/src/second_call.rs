@@ -4,16 +4,20 @@
 //! work and before it sleeps is only noted, and the guest sleeps until the next signal. Its own
 //! tap driver shows it too, as flood pings of 10 to 20 ms, which end when the next packet signals
 //! again. With event suppression nothing would signal again for a second: we have called already.
-//! So whoever is called through a socket, which only User Mode Linux is, is called once more a
-//! little later.
+//! So whoever is called through a socket, which only User Mode Linux is, is called again a little
+//! later: in the next two rounds, a millisecond apart. One round serves all, so that the first may
+//! come right behind the call, when the guest still has not got to sleep.
 //!
-//! Limits: a second call for nothing costs the guest one interrupt per millisecond and queue at
+//! Limits: a call again for nothing costs the guest one interrupt per millisecond and queue at
 //! most, and an idle one nothing.
 
 use std::time::{Duration, Instant};
 
 /// Well above the time in which a running guest sees a call, well below what a user notices.
 const DELAY: Duration = Duration::from_millis(1);
+
+/// Rounds that follow a call: before the second one a whole [`DELAY`] has passed.
+pub(crate) const SECOND_CALL_ROUNDS: u8 = 2;
 
 /// The moment of the next round of second calls.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use ringway_switch::PortId;
 use crate::clock::now_ns;
 use crate::forward::Visit;
 use crate::pace::Flush;
-use crate::port::{End, Port, RoomAt, Wires};
+use crate::port::{End, Port, RoomAt};
 use crate::worker::Worker;
 
 impl Worker {
@@ -37,10 +37,16 @@ impl Worker {
         if !self.second_calls.take(Instant::now) {
             return;
         }
+        let mut is_over = true;
         for port in &mut self.ports {
             if let End::Guest(guest) = &mut port.end {
-                guest.wires.iter_mut().for_each(Wires::call_again);
+                for wires in &mut guest.wires {
+                    is_over &= !wires.call_again();
+                }
             }
+        }
+        if !is_over {
+            self.second_calls.expect(Instant::now());
         }
     }
 
