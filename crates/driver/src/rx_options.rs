@@ -31,7 +31,7 @@ pub struct RxOptions {
 }
 
 impl RxOptions {
-    /// One page each: packets are spread over as many as they need.
+    /// One page and a cache line each: packets are spread over as many as they need.
     pub const MERGEABLE: Self = Self::of(RxScheme::Page);
 
     /// The least that holds any packet when the device may send large ones (virtio 1.2 §5.1.6.3.1).

@@ -202,6 +202,7 @@ impl Fabric<'_> {
         self.look_up(header)
     }
 
+    /// Asks the switch, and remembers the way if it leads to one port.
     #[inline(never)]
     fn look_up(&mut self, header: [u8; ETHERNET_HEADER_LEN]) -> Option<Route> {
         let route = self.switch.route_plain(self.from, &header, self.now_ms);

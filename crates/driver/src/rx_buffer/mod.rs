@@ -36,7 +36,7 @@ const MTU_MIN: u32 = 1500;
 pub enum RxScheme {
     /// Any packet in one buffer: for devices without mergeable buffers.
     Big,
-    /// One page each.
+    /// One page each; where they are cut, a cache line more (ADR 23).
     Page,
     /// Header and one packet of this MTU, in bytes.
     Mtu(u16),

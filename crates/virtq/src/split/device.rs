@@ -10,8 +10,8 @@ use crate::desc::{Descriptor, INDIRECT, NEXT};
 use crate::event;
 use crate::queue::prefetch_distance;
 use crate::split::{
-    FAR, FLAGS, INDEX, Index, NO_NOTIFICATION, available_entry, available_event, place, used_entry,
-    used_event,
+    FAR, FLAGS, INDEX, Index, NO_NOTIFICATION, available_entry, available_event, place, size_of,
+    used_entry, used_event,
 };
 use crate::written::Written;
 use crate::{
@@ -26,8 +26,7 @@ const NEVER_USED: [u32; 2] = [u32::MAX; 2];
 #[derive(Debug)]
 pub struct SplitDevice {
     parts: Bound,
-    size: u16,
-    /// The last entry.
+    /// The last entry: a whole word, for the reason that `Index` is one.
     last: usize,
     options: QueueOptions,
     /// Next available entry that is not popped.
@@ -54,7 +53,7 @@ impl SplitDevice {
         let index = self.parts.driver.load_u16(INDEX);
         let beyond = index.wrapping_sub(self.popped.value());
         // An index that went back behind a cursor is as wrong as one that went too far.
-        if beyond > self.size || beyond < at.wrapping_sub(self.popped.value()) {
+        if beyond > self.size() || beyond < at.wrapping_sub(self.popped.value()) {
             return Err(Broken(Why::IndexJump));
         }
         event::after_seeing();
@@ -86,7 +85,7 @@ impl SplitDevice {
     ) -> Result<(), Broken> {
         into.clear();
         let mut descriptor = first;
-        for _ in 0..self.size {
+        for _ in 0..=self.last {
             let flags = descriptor.third;
             if flags & INDIRECT != 0 {
                 let allowed = self.options.indirect;
@@ -104,7 +103,7 @@ impl SplitDevice {
 
     #[inline(always)]
     fn descriptor(&self, index: u16) -> Result<Descriptor, Broken> {
-        match index < self.size {
+        match usize::from(index) <= self.last {
             true => Ok(Descriptor::load(self.parts.descriptor, index)),
             false => Err(Broken(Why::BadIndex)),
         }
@@ -134,7 +133,6 @@ impl DeviceQueue for SplitDevice {
         }
         Ok(Self {
             parts: Bound::translate(Format::Split, setup.size, &setup.areas, regions)?,
-            size: setup.size,
             last: usize::from(setup.size) - 1,
             options: setup.options,
             popped: Index::new(setup.position.available),
@@ -150,7 +148,7 @@ impl DeviceQueue for SplitDevice {
 
     #[inline]
     fn size(&self) -> u16 {
-        self.size
+        size_of(self.last)
     }
 
     #[inline]
@@ -235,7 +233,7 @@ impl DeviceQueue for SplitDevice {
         }
         let Ok(added) = u16::try_from(unasked) else { return true };
         let old = self.published.wrapping_sub(added);
-        let wanted_at = driver.load_u16(used_event(self.size));
+        let wanted_at = driver.load_u16(used_event(self.size()));
         is_first || event::crossed(wanted_at, self.published, old)
     }
 
@@ -248,19 +246,19 @@ impl DeviceQueue for SplitDevice {
                     true if self.is_event_far() => {}
                     true => {
                         let far = self.popped.value().wrapping_add(FAR);
-                        self.store_armed(available_event(self.size), far);
+                        self.store_armed(available_event(self.size()), far);
                     }
                 }
                 return false;
             }
             Arm::Next => 1,
-            Arm::After(buffers) => buffers.clamp(1, self.size),
+            Arm::After(buffers) => buffers.clamp(1, self.size()),
         };
         match self.options.event_idx {
             false => self.store_armed(FLAGS, 0),
             true => {
                 let wanted_at = self.popped.value().wrapping_add(buffers - 1);
-                self.store_armed(available_event(self.size), wanted_at);
+                self.store_armed(available_event(self.size()), wanted_at);
             }
         }
         event::before_second_look();
@@ -270,7 +268,7 @@ impl DeviceQueue for SplitDevice {
     fn arm_kicks_behind(&mut self, at: Cursor) -> bool {
         match self.options.event_idx {
             false => self.store_armed(FLAGS, 0),
-            true => self.store_armed(available_event(self.size), at.at),
+            true => self.store_armed(available_event(self.size()), at.at),
         }
         event::before_second_look();
         self.parts.driver.load_u16(INDEX) != at.at
@@ -281,9 +279,9 @@ impl DeviceQueue for SplitDevice {
     }
 
     fn rebind(&mut self, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
-        self.parts = Bound::translate(Format::Split, self.size, areas, regions)?;
+        self.parts = Bound::translate(Format::Split, self.size(), areas, regions)?;
         self.seen = self.popped;
-        self.used = Written::new(self.size, NEVER_USED);
+        self.used = Written::new(self.size(), NEVER_USED);
         self.is_first_call = true;
         self.armed = None;
         Ok(())

@@ -15,7 +15,8 @@ use crate::flight::{Buffer, InFlight, Returned};
 use crate::plan::{Plan, is_filled};
 use crate::queue::prefetch_distance;
 use crate::split::{
-    FAR, FLAGS, INDEX, NO_NOTIFICATION, available_entry, available_event, used_entry, used_event,
+    FAR, FLAGS, INDEX, NO_NOTIFICATION, available_entry, available_event, size_of, used_entry,
+    used_event,
 };
 use crate::{
     Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, SharedSlice, Used,
@@ -35,8 +36,7 @@ struct Place {
 #[derive(Debug)]
 pub struct SplitDriver {
     memory: DriverMemory,
-    size: u16,
-    /// The last entry.
+    /// The last entry: a whole word, for the reason that `Index` is one.
     last: usize,
     options: QueueOptions,
     places: Box<[Place]>,
@@ -78,7 +78,7 @@ impl SplitDriver {
         writable: &[(u64, u32)],
         id: BufferId,
     ) -> Result<(), QueueFull> {
-        let plan = Plan::of(readable, writable, (self.size, self.free), self.options)?;
+        let plan = Plan::of(readable, writable, (self.size(), self.free), self.options)?;
         let (first, last) = match plan.indirect {
             true => self.write_table(readable, writable),
             false => self.write_chain(readable, writable),
@@ -191,7 +191,6 @@ impl DriverQueue for SplitDriver {
         assert!(size.is_power_of_two(), "a split queue of {size} entries");
         Self {
             memory: DriverMemory::new(Format::Split, memory, device_address, size, options),
-            size,
             last: usize::from(size) - 1,
             options,
             // The memory is zero.
@@ -215,7 +214,7 @@ impl DriverQueue for SplitDriver {
 
     #[inline]
     fn size(&self) -> u16 {
-        self.size
+        size_of(self.last)
     }
 
     #[inline]
@@ -261,7 +260,7 @@ impl DriverQueue for SplitDriver {
             return device.load_u16(FLAGS) & NO_NOTIFICATION == 0;
         }
         let Ok(added) = u16::try_from(unasked) else { return true };
-        let wanted_at = device.load_u16(available_event(self.size));
+        let wanted_at = device.load_u16(available_event(self.size()));
         event::crossed(wanted_at, self.published, self.published.wrapping_sub(added))
     }
 
@@ -296,7 +295,7 @@ impl DriverQueue for SplitDriver {
             Arm::Never => {
                 match self.options.event_idx {
                     false => driver.store_u16(FLAGS, NO_NOTIFICATION),
-                    true => driver.store_u16(used_event(self.size), self.used.wrapping_add(FAR)),
+                    true => driver.store_u16(used_event(self.size()), self.used.wrapping_add(FAR)),
                 }
                 return false;
             }
@@ -305,7 +304,7 @@ impl DriverQueue for SplitDriver {
         };
         match self.options.event_idx {
             false => driver.store_u16(FLAGS, 0),
-            true => driver.store_u16(used_event(self.size), self.used.wrapping_add(buffers - 1)),
+            true => driver.store_u16(used_event(self.size()), self.used.wrapping_add(buffers - 1)),
         }
         event::before_second_look();
         self.in_flight.is_in_batch() || self.memory.bound.device.load_u16(INDEX) != self.used

@@ -45,6 +45,13 @@ fn place(index: u16, last: usize) -> usize {
     usize::from(index) & last
 }
 
+/// Entries of a ring whose last one is `last`: at most 2^15 (virtio 1.2 §2.7).
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, reason = "at most 2^15")]
+fn size_of(last: usize) -> u16 {
+    last as u16 + 1
+}
+
 /// Offset of an entry of the available ring, in bytes.
 #[inline]
 fn available_entry(index: u16, last: usize) -> usize {

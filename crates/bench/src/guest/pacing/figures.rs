@@ -56,14 +56,20 @@ pub(super) const FIGURES: [(&str, Needed); 8] = [
 /// All figures of one policy in one round.
 pub(super) type Turn = [Option<f64>; FIGURES.len()];
 
-/// What is measured in one go.
+/// What is measured in one go, and gives one figure or two, in the order of [`FIGURES`].
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Measure {
+    /// One stream from the guest.
     TcpOut,
+    /// One stream to it.
     TcpIn,
+    /// Pings as fast as they are answered: their mean.
     Flood,
+    /// Pings one after the other: their 99th percentile.
     Alone,
+    /// Pings beside a stream from the guest: mean and 99th percentile.
     BesideOut,
+    /// Pings beside a stream to it: the same.
     BesideIn,
 }
 

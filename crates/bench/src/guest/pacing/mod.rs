@@ -14,7 +14,7 @@ mod tables;
 
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use ringway_guests::{net, stage};
 
 use super::rig::{Carrier, Plan, Rig};
@@ -74,13 +74,13 @@ pub fn measure_pacing(options: &Options) -> anyhow::Result<Report> {
 
 fn boot(pairing: Pairing, directory: &Path, progress: &Progress) -> anyhow::Result<Rig> {
     if let Some(why) = pairing.why_not() {
-        anyhow::bail!(why);
+        bail!(why);
     }
     progress.note(&format!("booting: {}", pairing.name()));
     Rig::boot(Plan { pairing, carrier: Carrier::Ringway }, directory)
 }
 
-/// Everything about one kind of guest.
+/// All rounds with one guest; what fails is left out and named.
 fn pair(rig: &mut Rig, options: &Options, progress: &mut Progress, report: &mut Report) -> Turns {
     let mut turns = Turns::default();
     for repeat in 0..options.repeats {
@@ -90,8 +90,8 @@ fn pair(rig: &mut Rig, options: &Options, progress: &mut Progress, report: &mut 
                 let what = format!("{}, {}", rig.plan.pairing.name(), policy_name(policy));
                 progress.step(&what);
                 let turn = &mut turns[policy][repeat];
-                let taken = rig.set_policy(POLICIES[policy]);
-                if let Err(why) = taken.and_then(|()| measure.take(rig, options, turn)) {
+                let told = rig.set_policy(POLICIES[policy]);
+                if let Err(why) = told.and_then(|()| measure.take(rig, options, turn)) {
                     report.left_out.push(format!("{what}: {why:#}"));
                 }
             }

@@ -9,7 +9,7 @@ use crate::report::{Cell, Table};
 use crate::verdict::Needed;
 use crate::{Spread, ratios};
 
-/// All turns under one policy, by its number; none, if nobody could be measured.
+/// The turns under each policy, by its number and by round.
 pub(super) type Turns = [Vec<Turn>; POLICIES.len()];
 
 /// One policy.
