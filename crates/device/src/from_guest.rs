@@ -4,13 +4,16 @@
 //! gives the buffer back as used; `flush` makes everything given back visible at once. A packet
 //! whose content makes no sense is dropped and counted; a ring that breaks the rules stops.
 
+use std::slice;
+
 use crate::ring;
 use ringway_net::{
     Counters, DropReason, HEADER_LEN, HEADER_LEN_HASH, Negotiated, NetHeader, PACKET_LEN_MAX,
     Packet,
 };
 use ringway_net::{ETHERNET_HEADER_LEN, PacketSource};
-use ringway_virtq::{Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Head, Regions, Why};
+use ringway_virtq::{Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Head, One, Regions};
+use ringway_virtq::{SharedSlice, Why};
 
 /// Buffers without a packet that one visit looks at; those behind them wait for the next one.
 const WASTED_MAX: u32 = 32;
@@ -37,6 +40,8 @@ pub struct FromGuest<Q> {
 struct Lent {
     head: Head,
     next: Cursor,
+    /// All of its bytes, if they are in one piece; or else empty, and they are in the elements.
+    only: SharedSlice,
     /// `None`: all of it is 0, as for most packets. What has just been written field by field takes
     /// long to be read as a whole, so that header is not written at all.
     header: Option<NetHeader>,
@@ -107,21 +112,63 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         bound
     }
 
-    /// Reads buffers until one holds a packet; at most [`WASTED_MAX`] bad ones per visit. Not part
-    /// of `peek`, so that what its caller does not look at is never put together.
+    /// Looks for the next packet. Not part of `peek`, so that what its caller does not look at is
+    /// never put together.
     #[inline(never)]
-    fn find(&mut self) -> Result<(), Why> {
+    fn find(&mut self) {
+        let mut next = self.queue.cursor();
+        if self.wasted < WASTED_MAX
+            && let Some(one) = self.queue.peek_one(&mut next, &self.regions)
+            && let Some(lent) = self.lend(one, next)
+        {
+            self.fetch_behind(next);
+            self.lent = Some(lent);
+        } else if let Err(why) = self.find_any() {
+            self.broken = Some(why);
+        }
+    }
+
+    #[inline(always)]
+    fn fetch_behind(&self, next: Cursor) {
+        if let Some(soon) = self.queue.ahead(next, &self.regions) {
+            soon.prefetch_to_read(0);
+        }
+    }
+
+    /// The packet in a buffer of one element. `None`: there is none, or its header has another length.
+    #[inline(always)]
+    fn lend(&self, One { head, memory }: One, next: Cursor) -> Option<Lent> {
+        let len = memory.len().checked_sub(HEADER_LEN)?;
+        let only = memory.slice(HEADER_LEN, len)?;
+        if self.negotiated.header_len != HEADER_LEN {
+            return None;
+        }
+        let len = packet_len(len as u64).ok()?;
+        let bytes = memory.read_array(0);
+        let header = match NetHeader::says_nothing(&bytes) {
+            true => None,
+            false => self.check(NetHeader::decode(&bytes), len).ok()?,
+        };
+        // What a driver marks as writable is read all the same, as by `elements`.
+        let head = Head { is_writable: false, ..head };
+        Some(Lent { head, next, only, header, len, segments_done: 0 })
+    }
+
+    /// Reads buffers, of any number of elements, until one holds a packet; at most [`WASTED_MAX`] bad
+    /// ones per visit.
+    #[inline(never)]
+    fn find_any(&mut self) -> Result<(), Why> {
         while self.wasted < WASTED_MAX {
             let mut next = self.queue.cursor();
             let found = self.queue.peek(&mut next, &self.regions, &mut self.elements);
             let Some(head) = found.map_err(|broken| broken.0)? else { return Ok(()) };
             let header = self.take_header().ok_or(Why::NoHeader)?;
-            if let Some(soon) = self.queue.ahead(next, &self.regions) {
-                soon.prefetch_to_read(0);
-            }
-            match self.check(header) {
+            self.fetch_behind(next);
+            let len = packet_len(self.elements.bytes());
+            match len.and_then(|len| Ok((self.check(header, len)?, len))) {
                 Ok((header, len)) => {
-                    self.lent = Some(Lent { head, next, header, len, segments_done: 0 });
+                    let only = SharedSlice::EMPTY;
+                    self.lent = Some(Lent { head, next, only, header, len, segments_done: 0 });
                     return Ok(());
                 }
                 Err(reason) => {
@@ -153,21 +200,14 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         self.elements.take(&mut bytes).then(|| decode(&bytes))
     }
 
-    /// What counts of the header, and the packet's length, if the two make sense together.
+    /// What counts of the header, if it makes sense together with the packet's length.
     #[inline]
-    fn check(&self, header: NetHeader) -> Result<(Option<NetHeader>, u32), DropReason> {
-        let len = self.elements.bytes();
-        if len < ETHERNET_HEADER_LEN as u64 {
-            return Err(DropReason::Malformed);
-        }
-        let Ok(len @ ..=PACKET_LEN_MAX) = u32::try_from(len) else {
-            return Err(DropReason::TooLong);
-        };
+    fn check(&self, header: NetHeader, len: u32) -> Result<Option<NetHeader>, DropReason> {
         let header = self.negotiated.from_guest(header);
         if header.check(len).is_err() || !self.negotiated.may_send(&header) {
             return Err(DropReason::Malformed);
         }
-        Ok(((header != NetHeader::default()).then_some(header), len))
+        Ok((header != NetHeader::default()).then_some(header))
     }
 
     #[inline]
@@ -178,15 +218,29 @@ impl<Q: DeviceQueue> FromGuest<Q> {
     }
 }
 
+/// The length of a packet of so many bytes, if one may have it.
+#[inline]
+fn packet_len(bytes: u64) -> Result<u32, DropReason> {
+    match u32::try_from(bytes) {
+        Ok(len @ ..=PACKET_LEN_MAX) if bytes >= ETHERNET_HEADER_LEN as u64 => Ok(len),
+        Ok(..=PACKET_LEN_MAX) => Err(DropReason::Malformed),
+        _ => Err(DropReason::TooLong),
+    }
+}
+
 impl<Q: DeviceQueue> PacketSource for FromGuest<Q> {
     #[inline]
     fn peek(&mut self) -> Option<Packet<'_>> {
         if self.lent.is_none() && self.broken.is_none() {
-            self.find().unwrap_or_else(|why| self.broken = Some(why));
+            self.find();
         }
         let lent = self.lent.as_ref()?;
         let header = lent.header.unwrap_or_default();
-        Some(Packet { header, payload: self.elements.readable(), len: lent.len })
+        let payload = match lent.only.is_empty() {
+            true => self.elements.readable(),
+            false => slice::from_ref(&lent.only),
+        };
+        Some(Packet { header, payload, len: lent.len })
     }
 
     #[inline]

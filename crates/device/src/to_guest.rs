@@ -13,7 +13,7 @@ use ringway_net::{
     HEADER_LEN, HEADER_LEN_HASH, HeaderHash, Packet, PacketSink, Put, ReceiveHash, offload::Segment,
 };
 use ringway_virtq::{Areas, Arm, Cursor, DeviceQueue, ELEMENTS_MAX, Elements, Head, Regions};
-use ringway_virtq::{Broken, SharedSlice, Why};
+use ringway_virtq::{Broken, One, SharedSlice, Why};
 
 /// The device side of one receiveq.
 #[derive(Debug)]
@@ -319,19 +319,22 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             return None;
         }
         let mut next = self.queue.cursor();
-        let Ok(head) = self.queue.peek(&mut next, &self.regions, &mut self.elements) else {
-            // The other way of putting finds and reports the same.
+        let One { head, memory: room } = self.queue.peek_one(&mut next, &self.regions)?;
+        if !head.is_writable {
             return None;
-        };
-        let Some(head) = head else { return Some(Put::NoRoom) };
-        let room = self.elements.only_writable()?;
+        }
         if let Some(soon) = self.queue.ahead(next, &self.regions) {
             soon.prefetch_to_write(0);
         }
         let behind_header = room.slice(HEADER_LEN, from.len())?;
         let written = u32::try_from(HEADER_LEN + from.len()).ok()?;
-        let header = self.negotiated.to_guest(NetHeader { num_buffers: 1, ..packet.header });
-        room.write_array(0, &header.encode());
+        let num_buffers = 1;
+        let header = match packet.header == NetHeader::default() {
+            // Nearly all of them: nothing that would have to be put together.
+            true => NetHeader { num_buffers, ..NetHeader::default() }.encode(),
+            false => self.negotiated.to_guest(NetHeader { num_buffers, ..packet.header }).encode(),
+        };
+        room.write_array(0, &header);
         from.copy_to(behind_header);
         self.queue.add_used(head, written);
         self.queue.pop_to(next);

@@ -113,6 +113,16 @@ impl NetHeader {
         }
     }
 
+    /// Whether a driver that wrote these bytes has said nothing: all is 0 but the flags that it must
+    /// not set, and `num_buffers`, which means nothing in its direction.
+    #[inline]
+    pub fn says_nothing(bytes: &[u8; HEADER_LEN]) -> bool {
+        let (words, _) = bytes.as_chunks();
+        let [first, second, third] = [0, 1, 2].map(|at| u32::from_le_bytes(words[at]));
+        let flags = !u32::from(u8::MAX) | u32::from(NEEDS_CSUM);
+        (first & flags) | second | (third & 0xffff) == 0
+    }
+
     /// Encodes to the 12 bytes of a virtio 1.x header.
     #[inline]
     pub fn encode(&self) -> [u8; HEADER_LEN] {

@@ -65,15 +65,6 @@ impl Elements {
         &self.list[self.readable_to..self.len]
     }
 
-    /// The one element of a buffer that has no other and is for writing.
-    #[inline]
-    pub fn only_writable(&self) -> Option<SharedSlice> {
-        match (self.readable_to, self.len) {
-            (0, 1) => self.list.first().copied(),
-            _ => None,
-        }
-    }
-
     /// Length of all elements together in bytes, without what was taken.
     #[inline]
     pub fn bytes(&self) -> u64 {
@@ -115,22 +106,6 @@ impl Elements {
         Some(taken)
     }
 
-    /// Keeps the one element of a buffer that has no other.
-    #[inline(always)]
-    pub(crate) fn keep_only(
-        &mut self,
-        descriptor: &Descriptor,
-        flags: u16,
-        regions: &Regions,
-    ) -> Result<(), Broken> {
-        self.list[0] = element(descriptor, regions)?;
-        self.first = 0;
-        self.readable_to = usize::from(flags & WRITE == 0 || self.readable_only);
-        self.len = 1;
-        self.bytes = u64::from(descriptor.len);
-        Ok(())
-    }
-
     /// Checks one element and keeps it behind the others: readable ones come first (virtio 1.2
     /// §2.7.4.2).
     #[inline]
@@ -157,7 +132,7 @@ impl Elements {
 
 /// The memory of one element, checked.
 #[inline(always)]
-fn element(descriptor: &Descriptor, regions: &Regions) -> Result<SharedSlice, Broken> {
+pub(crate) fn element(descriptor: &Descriptor, regions: &Regions) -> Result<SharedSlice, Broken> {
     if descriptor.len == 0 {
         return Err(Broken(Why::ZeroLength));
     }

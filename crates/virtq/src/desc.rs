@@ -4,6 +4,7 @@
 //! buffer id, flags. Limits: what the fields say is not checked here.
 
 use crate::SharedSlice;
+use crate::table::Table;
 
 /// Another descriptor of the same buffer follows.
 pub(crate) const NEXT: u16 = 1;
@@ -22,6 +23,9 @@ pub(crate) const PACKED_ID: usize = 12;
 pub(crate) const PACKED_FLAGS: usize = 14;
 
 const BYTES: usize = 16;
+
+/// The descriptors of a ring, to reach them one by one.
+pub(crate) type Descriptors = Table<BYTES, BYTES>;
 
 /// Offset of a descriptor in its table, in bytes.
 #[inline]

@@ -40,12 +40,15 @@ impl RingOffset {
     /// `by` entries further, at most `size`.
     #[inline]
     pub fn advanced(self, by: u16, size: u16) -> Self {
-        let at = u32::from(self.at) + u32::from(by);
-        match at.checked_sub(u32::from(size)) {
-            // Both are below 2^16: `at` is below `size`, and `by` is at most `size`.
-            Some(beyond) => Self { at: (beyond & 0xffff) as u16, wrap: !self.wrap },
-            None => Self { at: (at & 0xffff) as u16, wrap: self.wrap },
-        }
+        // Below 2^16: `at` is below `size`, and `by` is at most `size`.
+        let at = self.at.wrapping_add(by);
+        if at < size { Self { at, ..self } } else { self.around(at.wrapping_sub(size)) }
+    }
+
+    /// On the next lap. Out of line, so that the usual step is a jump that is not taken.
+    #[cold]
+    fn around(self, at: u16) -> Self {
+        Self { at, wrap: !self.wrap }
     }
 
     /// The same place on the next lap.

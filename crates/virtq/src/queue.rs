@@ -129,6 +129,17 @@ pub struct Head {
     pub id: u16,
     /// Ring entries it takes (split: always 1 of the used ring).
     pub descriptors: u16,
+    /// Whether the device may write any of it.
+    pub is_writable: bool,
+}
+
+/// A buffer of one element, which is the usual one: peeked at without [`Elements`].
+#[derive(Debug, Clone, Copy)]
+pub struct One {
+    /// To give it back.
+    pub head: Head,
+    /// The element, checked.
+    pub memory: SharedSlice,
 }
 
 /// A copy of a position in the available ring. Peeking moves it; dropping it undoes the peek.
@@ -231,6 +242,10 @@ pub trait DeviceQueue: Sized {
         regions: &Regions,
         into: &mut Elements,
     ) -> Result<Option<Head>, Broken>;
+
+    /// The same as [`peek`](Self::peek), in fewer steps, of a buffer that is one element. `None`: it
+    /// is not, or there is none, or something is wrong; the cursor stays, and `peek` says what.
+    fn peek_one(&mut self, at: &mut Cursor, regions: &Regions) -> Option<One>;
 
     /// The first element of a buffer that will be peeked soon, to fetch it into the cache. A hint:
     /// it may be read before it is available, and must not be used for anything else.

@@ -74,25 +74,33 @@ impl Regions {
     }
 
     /// The `len` bytes at a guest-physical address, if they lie wholly inside one region.
-    #[inline]
+    #[inline(always)]
     pub fn slice(&self, guest_address: u64, len: u32) -> Option<SharedSlice> {
-        match within(&self.last_hit.get(), guest_address, len) {
-            Some(found) => Some(found),
-            None => self.search(guest_address, len),
+        if let Some(found) = within(&self.last_hit.get(), guest_address, len) {
+            return Some(found);
         }
+        self.search(guest_address);
+        within(&self.last_hit.get(), guest_address, len)
     }
 
+    /// The byte at a guest-physical address, to fetch it into the cache, and only if it is in the
+    /// range found last.
+    #[inline(always)]
+    pub(crate) fn hint(&self, guest_address: u64) -> Option<SharedSlice> {
+        within(&self.last_hit.get(), guest_address, 1)
+    }
+
+    /// Turns to the last range that does not begin behind the address: no other can hold it.
     #[cold]
-    fn search(&self, guest_address: u64, len: u32) -> Option<SharedSlice> {
-        let at = self.table.partition_point(|region| region.guest_address <= guest_address);
-        let region = self.table[at.checked_sub(1)?];
-        let found = within(&region, guest_address, len)?;
-        self.last_hit.set(region);
-        Some(found)
+    fn search(&self, guest_address: u64) {
+        let behind = self.table.partition_point(|region| region.guest_address <= guest_address);
+        if let Some(region) = behind.checked_sub(1).and_then(|at| self.table.get(at)) {
+            self.last_hit.set(*region);
+        }
     }
 }
 
-#[inline]
+#[inline(always)]
 fn within(region: &Region, guest_address: u64, len: u32) -> Option<SharedSlice> {
     let offset = usize::try_from(guest_address.checked_sub(region.guest_address)?).ok()?;
     region.memory.slice(offset, len as usize)

@@ -76,6 +76,19 @@ impl SharedSlice {
         Some(Self { start: unsafe { self.start.add(offset) }, len })
     }
 
+    /// The same without looking.
+    ///
+    /// # Safety
+    /// They must all be inside, and their host address a multiple of `align`, a power of two.
+    #[inline(always)]
+    pub(crate) unsafe fn part(self, offset: usize, len: usize, align: usize) -> Self {
+        // SAFETY: inside, says the caller.
+        let start = unsafe { self.start.add(offset) };
+        // SAFETY: aligned, says the caller.
+        unsafe { core::hint::assert_unchecked(start.addr() & (align - 1) == 0) };
+        Self { start, len }
+    }
+
     /// Cuts in two at `mid`, which must not be larger than the length.
     #[inline]
     pub fn split_at(self, mid: usize) -> (Self, Self) {

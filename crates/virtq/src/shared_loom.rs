@@ -69,6 +69,11 @@ impl SharedSlice {
         is_inside.then_some(Self { start: self.start + offset, len, ..self })
     }
 
+    #[allow(unsafe_code, reason = "as in shared.rs")]
+    pub(crate) unsafe fn part(self, offset: usize, len: usize, _align: usize) -> Self {
+        self.slice(offset, len).expect("a part that is inside")
+    }
+
     pub fn zero(self) {
         for offset in (0..self.len).step_by(2) {
             self.store_u16(offset, 0);

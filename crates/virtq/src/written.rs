@@ -25,7 +25,9 @@ impl Written {
     pub fn is_new(&mut self, entry: usize, content: [u32; 2]) -> bool {
         let last = &mut self.0[entry];
         let is_new = *last != content;
-        *last = content;
+        if is_new {
+            *last = content;
+        }
         is_new
     }
 }

@@ -8,9 +8,9 @@ mod common;
 use common::{Memory, Rng};
 use ringway_virtq::{
     AreaSizes, Areas, Arm, Broken, BufferId, DeviceQueue, DriverQueue, ELEMENTS_MAX, Elements,
-    Format, Head, INDIRECT_ELEMENTS_MAX, Layout, PackedDevice, PackedDriver, Position, QueueFull,
-    QueueOptions, QueueSetup, REGIONS_MAX, Region, RegionError, Regions, SharedSlice, SplitDevice,
-    SplitDriver, Used, Why,
+    Format, Head, INDIRECT_ELEMENTS_MAX, Layout, One, PackedDevice, PackedDriver, Position,
+    QueueFull, QueueOptions, QueueSetup, REGIONS_MAX, Region, RegionError, Regions, SharedSlice,
+    SplitDevice, SplitDriver, Used, Why,
 };
 
 const NEXT: u16 = 1;
@@ -96,8 +96,17 @@ impl<V: DeviceQueue> ByHand<V> {
     }
 
     fn peek(&mut self) -> Result<Option<Head>, Broken> {
-        let mut at = self.device.cursor();
-        self.device.peek(&mut at, &self.regions, &mut self.elements)
+        let (mut at, mut at_one) = (self.device.cursor(), self.device.cursor());
+        let one = self.device.peek_one(&mut at_one, &self.regions);
+        let peeked = self.device.peek(&mut at, &self.regions, &mut self.elements);
+        // What is found in fewer steps is the same.
+        if let Some(One { head, memory }) = one {
+            assert_eq!((peeked, at), (Ok(Some(head)), at_one));
+            let all = [self.elements.readable(), self.elements.writable()].concat();
+            let place = |slice: &SharedSlice| (slice.as_ptr(), slice.len());
+            assert_eq!(all.iter().map(place).collect::<Vec<_>>(), [place(&memory)]);
+        }
+        peeked
     }
 
     fn use_next(&mut self, written: u32) {
@@ -342,7 +351,7 @@ fn spec_2_7_5_3_2_a_table_may_end_a_chain_and_its_write_flag_means_nothing() {
         ring.describe(TABLE, 0, (data(), 3, NEXT), 1);
         ring.describe(TABLE, 1, (data(), 5, WRITE), 0);
         ring.offer(&[(data(), 1, NEXT), (BASE + TABLE as u64, 32, flags)]);
-        assert_eq!(ring.peek(), Ok(Some(Head { id: 0, descriptors: 1 })));
+        assert_eq!(ring.peek(), Ok(Some(Head { id: 0, descriptors: 1, is_writable: true })));
         let lens = |elements: &[SharedSlice]| elements.iter().map(|e| e.len()).collect::<Vec<_>>();
         assert_eq!(lens(ring.elements.readable()), [1, 3]);
         assert_eq!(lens(ring.elements.writable()), [5]);
@@ -468,8 +477,8 @@ fn spec_2_8_packed_used_entries_appear_at_once_and_skip_chains() {
     let first = ring.device.peek(&mut at, regions, elements).expect("ok").expect("a buffer");
     let second = ring.device.peek(&mut at, regions, elements).expect("ok").expect("a buffer");
     // The id of the last descriptor of a chain counts (§2.8.6).
-    assert_eq!(first, Head { id: 3, descriptors: 2 });
-    assert_eq!(second, Head { id: 2, descriptors: 1 });
+    assert_eq!(first, Head { id: 3, descriptors: 2, is_writable: true });
+    assert_eq!(second, Head { id: 2, descriptors: 1, is_writable: false });
     ring.device.pop_to(at);
     ring.device.add_used(first, 1);
     ring.device.add_used(second, 0);

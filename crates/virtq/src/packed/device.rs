@@ -5,19 +5,18 @@
 //! looks at the entries in order, so storing those flags shows them all. Limits: what lies between
 //! the used position and any cursor is never more than one lap.
 
-use alloc::boxed::Box;
-use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::areas::Bound;
-use crate::chain::IndirectTable;
-use crate::desc::{Descriptor, INDIRECT, NEXT, PACKED_ID, PACKED_LEN, WRITE, offset};
-use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
-use crate::packed::{
-    are_available, event_word, is_available, prefetch_at, store_flags, used_flags,
+use crate::chain::{IndirectTable, element};
+use crate::desc::{
+    Descriptor, Descriptors, INDIRECT, NEXT, PACKED_FLAGS, PACKED_ID, PACKED_LEN, WRITE,
 };
+use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
+use crate::packed::{are_available, event_word, prefetch_at, used_flags};
+use crate::table::Table;
 use crate::{
-    Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Format, Head, Position, QueueOptions,
+    Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Format, Head, One, Position, QueueOptions,
     QueueSetup, Regions, SIZE_MAX, SharedSlice, Why,
 };
 
@@ -28,12 +27,16 @@ struct UsedEntry {
     id: u16,
     flags: u16,
     written: u32,
+    /// Whether the device may write any of its last buffer.
+    is_writable: bool,
 }
 
 /// A packed virtqueue, seen from the device.
 #[derive(Debug)]
 pub struct PackedDevice {
     parts: Bound,
+    /// The ring of `parts`, entry by entry.
+    ring: Descriptors,
     size: u16,
     options: QueueOptions,
     /// Next descriptor that is not popped.
@@ -43,8 +46,6 @@ pub struct PackedDevice {
     published: RingOffset,
     /// What is only staged, first to last: at most one lap.
     entries: Vec<UsedEntry>,
-    /// By buffer id: whether the device may write any of the buffer that was last peeked at.
-    is_writable: Box<[bool]>,
     /// Ring entries published since [`must_call`](DeviceQueue::must_call) was last asked.
     unasked: u32,
     /// Nobody has asked since the start or a rebind: where the driver last saw us is unknown.
@@ -54,37 +55,31 @@ pub struct PackedDevice {
 }
 
 impl PackedDevice {
-    /// Follows one chain; returns buffer id and entries.
+    /// Whether the descriptor in that place is available, by its flags.
     #[inline(always)]
+    fn is_available(&self, at: RingOffset) -> bool {
+        are_available(self.ring.at(usize::from(at.at)).load_u16(PACKED_FLAGS), at.wrap)
+    }
+
+    /// The private copy of the descriptor in that place.
+    #[inline(always)]
+    fn descriptor(&self, at: u16) -> Descriptor {
+        Descriptor::load(self.ring.at(usize::from(at)), 0)
+    }
+
+    /// Follows one chain; returns buffer id and entries.
     fn walk(
         &self,
         from: RingOffset,
         regions: &Regions,
         into: &mut Elements,
     ) -> Result<Head, Broken> {
-        let descriptor = Descriptor::load(self.parts.descriptor, from.at);
-        let (id, flags) = (descriptor.third, descriptor.fourth);
-        if flags & (INDIRECT | NEXT) != 0 {
-            into.clear();
-            return self.walk_on(from, regions, into);
-        }
-        into.keep_only(&descriptor, flags, regions)?;
-        self.head(id, 1)
-    }
-
-    /// A chain that is more than one element. Reads the first descriptor again, and uses only
-    /// what it reads now.
-    fn walk_on(
-        &self,
-        from: RingOffset,
-        regions: &Regions,
-        into: &mut Elements,
-    ) -> Result<Head, Broken> {
+        into.clear();
         let mut at = from;
         // What is not used yet and this chain share one lap.
         let left = u32::from(self.size).saturating_sub(from.distance(self.staged, self.size));
         for descriptors in (1..=self.size).take(left as usize) {
-            let descriptor = Descriptor::load(self.parts.descriptor, at.at);
+            let descriptor = self.descriptor(at.at);
             let (id, flags) = (descriptor.third, descriptor.fourth);
             if flags & INDIRECT != 0 {
                 let allowed = self.options.indirect;
@@ -95,19 +90,13 @@ impl PackedDevice {
             }
             // The id counts in the last descriptor of the chain (virtio 1.2 §2.8.6).
             if flags & NEXT == 0 {
-                return self.head(id, descriptors);
+                let is_writable = !into.writable().is_empty();
+                let head = (id < self.size).then_some(Head { id, descriptors, is_writable });
+                return head.ok_or(Broken(Why::BadIndex));
             }
             at = at.advanced(1, self.size);
         }
         Err(Broken(Why::ChainTooLong))
-    }
-
-    #[inline(always)]
-    fn head(&self, id: u16, descriptors: u16) -> Result<Head, Broken> {
-        match id < self.size {
-            true => Ok(Head { id, descriptors }),
-            false => Err(Broken(Why::BadIndex)),
-        }
     }
 
     #[inline]
@@ -133,15 +122,16 @@ impl DeviceQueue for PackedDevice {
         if popped.distance(used, size) > u32::from(size) {
             return Err(Broken(Why::BadIndex));
         }
+        let parts = Bound::translate(Format::Packed, size, &setup.areas, regions)?;
         Ok(Self {
-            parts: Bound::translate(Format::Packed, size, &setup.areas, regions)?,
+            ring: Table::new(parts.descriptor, 0, size),
+            parts,
             size,
             options: setup.options,
             popped,
             staged: used,
             published: used,
             entries: Vec::with_capacity(usize::from(size)),
-            is_writable: vec![true; usize::from(size)].into(),
             unasked: 0,
             is_first_call: true,
             armed: None,
@@ -166,7 +156,7 @@ impl DeviceQueue for PackedDevice {
         into: &mut Elements,
     ) -> Result<Option<Head>, Broken> {
         let from = RingOffset { at: at.at, wrap: at.wrap };
-        if !is_available(self.parts.descriptor, from) {
+        if !self.is_available(from) {
             return Ok(None);
         }
         event::after_seeing();
@@ -175,20 +165,37 @@ impl DeviceQueue for PackedDevice {
             return Err(Broken(Why::IndexJump));
         }
         let head = self.walk(from, regions, into)?;
-        self.is_writable[usize::from(head.id)] = !into.writable().is_empty();
         let next = from.advanced(head.descriptors, self.size);
         *at = Cursor { at: next.at, wrap: next.wrap };
         Ok(Some(head))
     }
 
     #[inline(always)]
-    fn ahead(&self, at: Cursor, regions: &Regions) -> Option<SharedSlice> {
-        let soon = prefetch_at(RingOffset { at: at.at, wrap: at.wrap }, self.size)?;
-        let descriptor = Descriptor::load(self.parts.descriptor, soon.at);
-        if !are_available(descriptor.fourth, soon.wrap) {
+    fn peek_one(&mut self, at: &mut Cursor, regions: &Regions) -> Option<One> {
+        let from = RingOffset { at: at.at, wrap: at.wrap };
+        if !self.is_available(from) || from == self.staged.a_lap_on() {
             return None;
         }
-        regions.slice(descriptor.address, descriptor.len)
+        event::after_seeing();
+        let descriptor = self.descriptor(from.at);
+        let (id, flags) = (descriptor.third, descriptor.fourth);
+        if flags & (INDIRECT | NEXT) != 0 || id >= self.size {
+            return None;
+        }
+        let memory = element(&descriptor, regions).ok()?;
+        let next = from.advanced(1, self.size);
+        *at = Cursor { at: next.at, wrap: next.wrap };
+        Some(One { head: Head { id, descriptors: 1, is_writable: flags & WRITE != 0 }, memory })
+    }
+
+    #[inline(always)]
+    fn ahead(&self, at: Cursor, regions: &Regions) -> Option<SharedSlice> {
+        let soon = prefetch_at(RingOffset { at: at.at, wrap: at.wrap }, self.size)?;
+        let descriptor = self.descriptor(soon.at);
+        match are_available(descriptor.fourth, soon.wrap) {
+            true => regions.hint(descriptor.address),
+            false => None,
+        }
     }
 
     #[inline(always)]
@@ -199,18 +206,19 @@ impl DeviceQueue for PackedDevice {
     #[inline(always)]
     fn add_used(&mut self, head: Head, written: u32) {
         assert!(head.descriptors <= self.size, "a head of another queue");
-        let (id, is_writable) = (head.id, &self.is_writable);
+        let Head { id, is_writable, .. } = head;
         let write = if written > 0 { WRITE } else { 0 };
-        match self.entries.last_mut() {
+        if self.options.in_order
+            && let Some(last) = self.entries.last_mut()
+            && !last.is_writable
+        {
             // In order, an entry stands for all buffers before it as well, and says nothing of what
             // was written there (virtio 1.2 §2.8.10): so it does for those that cannot be written.
-            Some(last) if self.options.in_order && !is_writable[usize::from(last.id)] => {
-                *last = UsedEntry { id, flags: last.flags | write, written, ..*last };
-            }
-            _ => {
-                let (at, flags) = (self.staged.at, write | used_flags(self.staged.wrap));
-                self.entries.push(UsedEntry { at, id, flags, written });
-            }
+            let flags = last.flags | write;
+            *last = UsedEntry { id, flags, written, is_writable, ..*last };
+        } else {
+            let (at, flags) = (self.staged.at, write | used_flags(self.staged.wrap));
+            self.entries.push(UsedEntry { at, id, flags, written, is_writable });
         }
         self.staged = self.staged.advanced(head.descriptors, self.size);
     }
@@ -218,15 +226,16 @@ impl DeviceQueue for PackedDevice {
     #[inline]
     fn publish(&mut self) {
         let Some((first, others)) = self.entries.split_first() else { return };
-        let ring = self.parts.descriptor;
-        for &UsedEntry { at, id, flags, written } in others {
+        for &UsedEntry { at, id, flags, written, .. } in others {
             let id_and_flags = u64::from(id) << 32 | u64::from(flags) << 48;
-            ring.store_u64(offset(at) + PACKED_LEN, u64::from(written) | id_and_flags);
+            let entry = self.ring.at(usize::from(at));
+            entry.store_u64(PACKED_LEN, u64::from(written) | id_and_flags);
         }
-        ring.store_u32(offset(first.at) + PACKED_LEN, first.written);
-        ring.store_u16(offset(first.at) + PACKED_ID, first.id);
+        let entry = self.ring.at(usize::from(first.at));
+        entry.store_u32(PACKED_LEN, first.written);
+        entry.store_u16(PACKED_ID, first.id);
         event::before_showing();
-        store_flags(ring, first.at, first.flags);
+        entry.store_u16(PACKED_FLAGS, first.flags);
         self.entries.clear();
         let added = self.staged.distance(self.published, self.size);
         self.published = self.staged;
@@ -267,7 +276,7 @@ impl DeviceQueue for PackedDevice {
             }
         });
         event::before_second_look();
-        is_available(self.parts.descriptor, self.popped)
+        self.is_available(self.popped)
     }
 
     fn arm_kicks_behind(&mut self, at: Cursor) -> bool {
@@ -277,7 +286,7 @@ impl DeviceQueue for PackedDevice {
             true => event_word(AT_POSITION, behind.to_bits()),
         });
         event::before_second_look();
-        is_available(self.parts.descriptor, behind)
+        self.is_available(behind)
     }
 
     fn position(&self) -> Position {
@@ -291,6 +300,7 @@ impl DeviceQueue for PackedDevice {
 
     fn rebind(&mut self, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
         self.parts = Bound::translate(Format::Packed, self.size, areas, regions)?;
+        self.ring = Table::new(self.parts.descriptor, 0, self.size);
         self.is_first_call = true;
         self.armed = None;
         Ok(())

@@ -51,11 +51,6 @@ fn are_used(flags: u16, wrap: bool) -> bool {
 }
 
 #[inline(always)]
-fn is_available(ring: SharedSlice, at: RingOffset) -> bool {
-    are_available(load_flags(ring, at.at), at.wrap)
-}
-
-#[inline(always)]
 fn is_used(ring: SharedSlice, at: RingOffset) -> bool {
     are_used(load_flags(ring, at.at), at.wrap)
 }

@@ -5,36 +5,48 @@
 //! driver that makes a head available twice gets it twice; what it hurts is only itself.
 
 use crate::areas::Bound;
-use crate::chain::IndirectTable;
-use crate::desc::{Descriptor, INDIRECT, NEXT};
+use crate::chain::{IndirectTable, element};
+use crate::desc::{Descriptor, Descriptors, INDIRECT, NEXT, WRITE};
 use crate::event;
 use crate::queue::prefetch_distance;
 use crate::split::{
-    FAR, FLAGS, INDEX, Index, NO_NOTIFICATION, available_entry, available_event, place, size_of,
-    used_entry, used_event,
+    FAR, FLAGS, INDEX, Index, NO_NOTIFICATION, RING, available_event, place, size_of, used_event,
 };
+use crate::table::Table;
 use crate::written::Written;
 use crate::{
-    Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Format, Head, Position, QueueOptions,
+    Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Format, Head, One, Position, QueueOptions,
     QueueSetup, Regions, SIZE_MAX, SharedSlice, Why,
 };
 
 /// No used entry is this one: what is in a driver's memory at the start is not known.
 const NEVER_USED: [u32; 2] = [u32::MAX; 2];
 
+/// The entries of the available and the used ring.
+type Available = Table<2, 2>;
+type UsedRing = Table<8, 4>;
+
+/// What the parts consist of.
+fn tables(parts: &Bound, size: u16) -> (Descriptors, Available, UsedRing) {
+    let descriptors = Table::new(parts.descriptor, 0, size);
+    (descriptors, Table::new(parts.driver, RING, size), Table::new(parts.device, RING, size))
+}
+
 /// A split virtqueue, seen from the device.
 #[derive(Debug)]
 pub struct SplitDevice {
     parts: Bound,
-    /// The last entry: a whole word, for the reason that `Index` is one.
-    last: usize,
+    /// What `parts` consist of, entry by entry.
+    descriptors: Descriptors,
+    available: Available,
+    used: UsedRing,
     options: QueueOptions,
     /// Next available entry that is not popped.
     popped: Index,
     /// The driver's index as last loaded: `popped` to `popped + size`.
     seen: Index,
-    /// The used entries: id and length.
-    used: Written,
+    /// What was last stored in each of `used`: id and length.
+    written: Written,
     /// The own index with and without what is only staged.
     staged: Index,
     published: u16,
@@ -63,29 +75,28 @@ impl SplitDevice {
 
     #[inline(always)]
     fn is_seen(&self, at: u16) -> bool {
-        at.wrapping_sub(self.popped.value()) < self.seen.value().wrapping_sub(self.popped.value())
+        // Of what is not, the next is 2^16 - 1 behind, and a cursor from before a rebind hardly less.
+        self.seen.value().wrapping_sub(at).wrapping_sub(1) < SIZE_MAX
     }
 
-    /// Follows one chain; each descriptor is read once, and at most `size` of them.
+    /// The private copy of a descriptor that the driver has named.
     #[inline(always)]
-    fn walk(&self, head: u16, regions: &Regions, into: &mut Elements) -> Result<(), Broken> {
-        let descriptor = self.descriptor(head)?;
-        match descriptor.third & (INDIRECT | NEXT) {
-            0 => into.keep_only(&descriptor, descriptor.third, regions),
-            _ => self.walk_on(descriptor, regions, into),
-        }
+    fn descriptor(&self, index: u16) -> Option<Descriptor> {
+        self.descriptors.find(index).map(|entry| Descriptor::load(entry, 0))
     }
 
-    /// The rest of a chain that is more than one element, from its first descriptor on.
-    fn walk_on(
-        &self,
-        first: Descriptor,
-        regions: &Regions,
-        into: &mut Elements,
-    ) -> Result<(), Broken> {
+    /// The chain that was made available in that place.
+    #[inline(always)]
+    fn available(&self, at: u16) -> u16 {
+        self.available.at(place(at, self.available.last())).load_u16(0)
+    }
+
+    /// Follows one chain; each descriptor is read once, and at most as many as there are.
+    fn walk(&self, head: u16, regions: &Regions, into: &mut Elements) -> Result<(), Broken> {
         into.clear();
-        let mut descriptor = first;
-        for _ in 0..=self.last {
+        let mut index = head;
+        for _ in 0..=self.descriptors.last() {
+            let descriptor = self.descriptor(index).ok_or(Broken(Why::BadIndex))?;
             let flags = descriptor.third;
             if flags & INDIRECT != 0 {
                 let allowed = self.options.indirect;
@@ -96,17 +107,9 @@ impl SplitDevice {
             if flags & NEXT == 0 {
                 return Ok(());
             }
-            descriptor = self.descriptor(descriptor.fourth)?;
+            index = descriptor.fourth;
         }
         Err(Broken(Why::ChainTooLong))
-    }
-
-    #[inline(always)]
-    fn descriptor(&self, index: u16) -> Result<Descriptor, Broken> {
-        match usize::from(index) <= self.last {
-            true => Ok(Descriptor::load(self.parts.descriptor, index)),
-            false => Err(Broken(Why::BadIndex)),
-        }
     }
 
     /// Stores the word with which the driver is told when to kick, unless it is there already.
@@ -131,13 +134,17 @@ impl DeviceQueue for SplitDevice {
         if !setup.size.is_power_of_two() || setup.size > SIZE_MAX {
             return Err(Broken(Why::BadIndex));
         }
+        let parts = Bound::translate(Format::Split, setup.size, &setup.areas, regions)?;
+        let (descriptors, available, used) = tables(&parts, setup.size);
         Ok(Self {
-            parts: Bound::translate(Format::Split, setup.size, &setup.areas, regions)?,
-            last: usize::from(setup.size) - 1,
+            parts,
+            descriptors,
+            available,
+            used,
             options: setup.options,
             popped: Index::new(setup.position.available),
             seen: Index::new(setup.position.available),
-            used: Written::new(setup.size, NEVER_USED),
+            written: Written::new(setup.size, NEVER_USED),
             staged: Index::new(setup.position.used),
             published: setup.position.used,
             unasked: 0,
@@ -148,7 +155,7 @@ impl DeviceQueue for SplitDevice {
 
     #[inline]
     fn size(&self) -> u16 {
-        size_of(self.last)
+        size_of(self.available.last())
     }
 
     #[inline]
@@ -169,10 +176,26 @@ impl DeviceQueue for SplitDevice {
                 return Ok(None);
             }
         }
-        let id = self.parts.driver.load_u16(available_entry(at.at, self.last));
+        let id = self.available(at.at);
         self.walk(id, regions, into)?;
         at.at = at.at.wrapping_add(1);
-        Ok(Some(Head { id, descriptors: 1 }))
+        Ok(Some(Head { id, descriptors: 1, is_writable: !into.writable().is_empty() }))
+    }
+
+    #[inline(always)]
+    fn peek_one(&mut self, at: &mut Cursor, regions: &Regions) -> Option<One> {
+        if !self.is_seen(at.at) {
+            self.load_index(at.at).ok().filter(|()| self.is_seen(at.at))?;
+        }
+        let id = self.available(at.at);
+        let descriptor = self.descriptor(id)?;
+        let flags = descriptor.third;
+        if flags & (INDIRECT | NEXT) != 0 {
+            return None;
+        }
+        let memory = element(&descriptor, regions).ok()?;
+        at.at = at.at.wrapping_add(1);
+        Some(One { head: Head { id, descriptors: 1, is_writable: flags & WRITE != 0 }, memory })
     }
 
     #[inline(always)]
@@ -181,25 +204,20 @@ impl DeviceQueue for SplitDevice {
         if !self.is_seen(soon) {
             return None;
         }
-        let id = self.parts.driver.load_u16(available_entry(soon, self.last));
-        let descriptor = self.descriptor(id).ok()?;
-        regions.slice(descriptor.address, descriptor.len)
+        regions.hint(self.descriptor(self.available(soon))?.address)
     }
 
     #[inline(always)]
     fn pop_to(&mut self, at: Cursor) {
-        // A cursor from before a rebind is ahead of what has been seen since.
-        if at.at != self.seen.value() && !self.is_seen(at.at) {
-            self.seen = Index::new(at.at);
-        }
         self.popped = Index::new(at.at);
     }
 
     #[inline(always)]
     fn add_used(&mut self, head: Head, written: u32) {
         let content = [u32::from(head.id), written];
-        if self.used.is_new(place(self.staged.value(), self.last), content) {
-            self.parts.device.store_u32_pair(used_entry(self.staged.value(), self.last), content);
+        let place = place(self.staged.value(), self.used.last());
+        if self.written.is_new(place, content) {
+            self.used.at(place).store_u32_pair(0, content);
         }
         self.staged = Index::new(self.staged.value().wrapping_add(1));
     }
@@ -279,9 +297,11 @@ impl DeviceQueue for SplitDevice {
     }
 
     fn rebind(&mut self, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
-        self.parts = Bound::translate(Format::Split, self.size(), areas, regions)?;
+        let size = self.size();
+        self.parts = Bound::translate(Format::Split, size, areas, regions)?;
+        (self.descriptors, self.available, self.used) = tables(&self.parts, size);
         self.seen = self.popped;
-        self.used = Written::new(self.size(), NEVER_USED);
+        self.written = Written::new(self.size(), NEVER_USED);
         self.is_first_call = true;
         self.armed = None;
         Ok(())
