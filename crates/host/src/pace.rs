@@ -295,7 +295,7 @@ impl GuestEnd {
     pub(crate) fn flush(&mut self, queue: Queue, flush: Flush) -> Flushed {
         let moved = self.queues.publish(queue);
         let is_time = self.pace.gave(queue, moved, self.queues.long_packets(queue), flush);
-        let calls = is_time && self.queues.must_call(queue);
+        let calls = is_time && self.asks(queue);
         Flushed {
             call_again: calls && self.wires[queue as usize].call(),
             look: queue == Queue::ToGuest
@@ -315,6 +315,15 @@ impl GuestEnd {
     pub(crate) fn follow_policy(&mut self, policy: Policy) -> bool {
         let held = self.pace.follow(policy, Nanos(now_ns()));
         self.call_held(held)
+    }
+
+    /// Asks whether the guest wants a call.
+    fn asks(&mut self, queue: Queue) -> bool {
+        let is_wanted = self.queues.must_call(queue);
+        if queue == Queue::FromGuest {
+            self.pace.returns.notifier.answered(is_wanted);
+        }
+        is_wanted
     }
 
     fn call_held(&mut self, held: [(Queue, bool); 2]) -> bool {

@@ -121,8 +121,12 @@ impl<'a, V: DeviceQueue> Host<'a, V> {
         let (more, short) = (taken == BATCH, false);
         let plan = self.returns.after(Visit { now, side: Side::Gives, moved, more, short });
         self.wake_at = plan.wake_at;
-        if plan.notify && self.from_guest.must_call() {
-            self.common.bells.call_transmitq.notify();
+        if plan.notify {
+            let is_wanted = self.from_guest.must_call();
+            self.returns.answered(is_wanted);
+            if is_wanted {
+                self.common.bells.call_transmitq.notify();
+            }
         }
         taken
     }

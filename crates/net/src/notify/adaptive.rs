@@ -63,6 +63,8 @@ pub enum Cause {
     HalfFull,
     /// The timer ended with next to nothing: request and response, or the end of a burst.
     Ended,
+    /// Used buffers are told of at once: who waited with that was asked for a call all the same.
+    InVain,
 }
 
 impl Cause {
@@ -80,6 +82,7 @@ impl Cause {
             Self::Long => "long packets",
             Self::HalfFull => "half full at timer",
             Self::Ended => "empty at timer",
+            Self::InVain => "waiting is in vain",
         }
     }
 }

@@ -182,6 +182,13 @@ impl Notifier {
         }
     }
 
+    /// A giver has asked the ring: whether the peer wants to hear.
+    pub fn answered(&mut self, is_wanted: bool) {
+        if let Self::Returns(returns) = self {
+            returns.answered(is_wanted);
+        }
+    }
+
     /// As [`after`](Self::after), for an owner without a timer: whatever would have waited for
     /// one is notified, or asked for, at once.
     pub fn without_timer(&mut self, visit: Visit) -> Plan {
@@ -219,6 +226,7 @@ impl Notifier {
     pub fn cause(&self) -> Cause {
         match self {
             Self::Adaptive(adaptive) => adaptive.cause(),
+            Self::Returns(returns) => returns.cause(),
             _ => Cause::Fixed,
         }
     }

@@ -261,9 +261,13 @@ impl Sim {
         let mut end = now;
         let more = !self.from_guest.is_empty();
         let plan = self.return_calls.after(now, done.from, more);
-        if plan.notify() && self.returns.must_notify() {
-            end += self.costs.call_ns;
-            self.guest.wake(end + self.costs.wake_ns);
+        if plan.notify() {
+            let is_wanted = self.returns.must_notify();
+            self.return_calls.notifier.answered(is_wanted);
+            if is_wanted {
+                end += self.costs.call_ns;
+                self.guest.wake(end + self.costs.wake_ns);
+            }
         }
         self.kicks.notifier.looked(u32::try_from(done.to).unwrap_or(u32::MAX));
         let plan = self.calls.after(now, done.to, !self.inbox.is_empty());

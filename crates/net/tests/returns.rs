@@ -1,0 +1,94 @@
+//! Used transmit buffers that come back one by one: at once to a guest that has not found them by
+//! itself in a lull, behind one to any other.
+
+use ringway_net::notify::{
+    Cause, LULL_NS, Nanos, Notifier, Plan, Policy, RETURN_WAIT_NS, Side, Visit,
+};
+
+const SIZE: u16 = 256;
+
+/// Between two pings.
+const PING_NS: u64 = 4 * LULL_NS;
+
+/// A guest that gets its buffers back, and what it says when asked whether it wants a call.
+struct Guest {
+    returns: Notifier,
+    now: u64,
+    is_slow: bool,
+}
+
+impl Guest {
+    fn new(is_slow: bool) -> Self {
+        Self { returns: Notifier::for_returns(Policy::Adaptive, SIZE), now: 0, is_slow }
+    }
+
+    fn visit(&mut self, moved: u32) -> Plan {
+        let now = Nanos(self.now);
+        let visit = Visit { now, side: Side::Gives, moved, more: false, short: false };
+        let plan = self.returns.after(visit);
+        if plan.notify {
+            self.returns.answered(self.is_slow);
+        }
+        plan
+    }
+
+    /// Sends `count` pings; how many of them were told of without a lull.
+    fn ping(&mut self, count: u32) -> u32 {
+        let at_once = (0..count).map(|_| {
+            self.now += PING_NS;
+            let plan = self.visit(1);
+            let Some(Nanos(wake_at)) = plan.wake_at else {
+                assert!(plan.notify, "neither now nor later");
+                return 1;
+            };
+            assert_eq!((plan.notify, wake_at), (false, self.now + LULL_NS));
+            self.now = wake_at;
+            assert!(self.visit(0).notify, "the lull is over");
+            0
+        });
+        at_once.sum()
+    }
+}
+
+#[test]
+fn a_guest_that_finds_them_by_itself_is_never_called_at_once() {
+    let mut guest = Guest::new(false);
+    assert_eq!(guest.ping(10_000), 0);
+    assert_eq!(guest.returns.cause(), Cause::Fixed);
+}
+
+#[test]
+fn a_guest_that_never_does_is_called_at_once_but_for_one_try_in_a_hundred() {
+    let mut guest = Guest::new(true);
+    assert_eq!(guest.ping(16), 0, "too early to know");
+    assert_eq!(guest.returns.cause(), Cause::InVain);
+    assert_eq!(guest.ping(128), 128);
+    assert_eq!(guest.ping(1), 0, "one try");
+    assert_eq!(guest.ping(128 * 129) / 128, 128, "and so on");
+}
+
+#[test]
+fn one_lull_that_was_of_use_makes_up_for_all_before() {
+    let mut guest = Guest::new(true);
+    assert_eq!(guest.ping(16 + 128), 128);
+    guest.is_slow = false;
+    assert_eq!(guest.ping(1), 0);
+    guest.is_slow = true;
+    assert_eq!(guest.ping(16), 0, "counts from the start");
+    assert_eq!(guest.ping(1), 1);
+}
+
+#[test]
+fn a_stream_is_not_told_of_at_once_however_slow_the_guest_is() {
+    let mut guest = Guest::new(true);
+    assert_eq!(guest.ping(16 + 10), 10);
+    let calls = (0..1000).filter(|_| {
+        guest.now += LULL_NS / 10;
+        guest.visit(1).notify
+    });
+    assert_eq!(calls.count() as u64, 1000 * (LULL_NS / 10) / (RETURN_WAIT_NS + LULL_NS / 10));
+    guest.now += PING_NS;
+    assert!(guest.visit(0).notify, "the last of them");
+    guest.now += PING_NS;
+    assert!(!guest.visit(2).notify, "two are not one by one");
+}
