@@ -26,6 +26,8 @@ pub struct FromGuest<Q> {
     negotiated: Negotiated,
     elements: Elements,
     lent: Option<Lent>,
+    /// Of the last packet whose header says anything.
+    header: NetHeader,
     /// Buffers popped and not published.
     staged: u32,
     /// How many of those held no packet.
@@ -42,9 +44,9 @@ struct Lent {
     next: Cursor,
     /// All of its bytes, if they are in one piece; or else empty, and they are in the elements.
     only: SharedSlice,
-    /// `None`: all of it is 0, as for most packets. What has just been written field by field takes
-    /// long to be read as a whole, so that header is not written at all.
-    header: Option<NetHeader>,
+    /// Whether `header` is the packet's. Of most packets all of it is 0, and what has just been written
+    /// field by field takes long to be read as a whole: such a header is not written at all.
+    has_header: bool,
     len: u32,
     /// Segments of it that its receiver has already.
     segments_done: usize,
@@ -59,6 +61,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
             negotiated,
             elements: Elements::readable_only(),
             lent: None,
+            header: NetHeader::default(),
             staged: 0,
             wasted: 0,
             broken: None,
@@ -137,7 +140,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
 
     /// The packet in a buffer of one element. `None`: there is none, or its header has another length.
     #[inline(always)]
-    fn lend(&self, One { head, memory }: One, next: Cursor) -> Option<Lent> {
+    fn lend(&mut self, One { head, memory }: One, next: Cursor) -> Option<Lent> {
         let len = memory.len().checked_sub(HEADER_LEN)?;
         let only = memory.slice(HEADER_LEN, len)?;
         if self.negotiated.header_len != HEADER_LEN {
@@ -145,13 +148,13 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         }
         let len = packet_len(len as u64).ok()?;
         let bytes = memory.read_array(0);
-        let header = match NetHeader::says_nothing(&bytes) {
-            true => None,
+        let has_header = match NetHeader::says_nothing(&bytes) {
+            true => false,
             false => self.check(NetHeader::decode(&bytes), len).ok()?,
         };
         // What a driver marks as writable is read all the same, as by `elements`.
         let head = Head { is_writable: false, ..head };
-        Some(Lent { head, next, only, header, len, segments_done: 0 })
+        Some(Lent { head, next, only, has_header, len, segments_done: 0 })
     }
 
     /// Reads buffers, of any number of elements, until one holds a packet; at most [`WASTED_MAX`] bad
@@ -166,9 +169,9 @@ impl<Q: DeviceQueue> FromGuest<Q> {
             self.fetch_behind(next);
             let len = packet_len(self.elements.bytes());
             match len.and_then(|len| Ok((self.check(header, len)?, len))) {
-                Ok((header, len)) => {
+                Ok((has_header, len)) => {
                     let only = SharedSlice::EMPTY;
-                    self.lent = Some(Lent { head, next, only, header, len, segments_done: 0 });
+                    self.lent = Some(Lent { head, next, only, has_header, len, segments_done: 0 });
                     return Ok(());
                 }
                 Err(reason) => {
@@ -200,14 +203,15 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         self.elements.take(&mut bytes).then(|| decode(&bytes))
     }
 
-    /// What counts of the header, if it makes sense together with the packet's length.
-    #[inline]
-    fn check(&self, header: NetHeader, len: u32) -> Result<Option<NetHeader>, DropReason> {
+    /// Keeps what counts of the header, if it makes sense together with the packet's length; whether
+    /// that says anything.
+    fn check(&mut self, header: NetHeader, len: u32) -> Result<bool, DropReason> {
         let header = self.negotiated.from_guest(header);
         if header.check(len).is_err() || !self.negotiated.may_send(&header) {
             return Err(DropReason::Malformed);
         }
-        Ok((header != NetHeader::default()).then_some(header))
+        self.header = header;
+        Ok(!header.is_zero())
     }
 
     #[inline]
@@ -235,7 +239,7 @@ impl<Q: DeviceQueue> PacketSource for FromGuest<Q> {
             self.find();
         }
         let lent = self.lent.as_ref()?;
-        let header = lent.header.unwrap_or_default();
+        let header = if lent.has_header { self.header } else { NetHeader::default() };
         let payload = match lent.only.is_empty() {
             true => self.elements.readable(),
             false => slice::from_ref(&lent.only),

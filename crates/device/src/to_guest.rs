@@ -329,8 +329,8 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         let behind_header = room.slice(HEADER_LEN, from.len())?;
         let written = u32::try_from(HEADER_LEN + from.len()).ok()?;
         let num_buffers = 1;
-        let header = match packet.header == NetHeader::default() {
-            // Nearly all of them: nothing that would have to be put together.
+        let header = match packet.header.is_zero() {
+            // Nothing that would have to be put together.
             true => NetHeader { num_buffers, ..NetHeader::default() }.encode(),
             false => self.negotiated.to_guest(NetHeader { num_buffers, ..packet.header }).encode(),
         };

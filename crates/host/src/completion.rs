@@ -36,7 +36,6 @@ impl Completion {
 
     /// Hands a packet to a port; of one that has to be completed, the segments from number
     /// `position` on.
-    #[inline]
     pub(crate) fn put(
         &mut self,
         port: &mut Port,
@@ -44,13 +43,24 @@ impl Completion {
         position: usize,
         stays: Stays,
     ) -> Completed {
-        match port.put(packet, stays) {
+        let put = port.put(packet, stays);
+        self.after(put, port, packet, position)
+    }
+
+    /// The rest of it, after the port has answered.
+    pub(crate) fn after(
+        &mut self,
+        put: Put,
+        port: &mut Port,
+        packet: &Packet<'_>,
+        position: usize,
+    ) -> Completed {
+        match put {
             Put::Unfinished => self.deliver(port, packet, position),
             put => Completed { put, position: 0, packets: usize::from(put == Put::Done) },
         }
     }
 
-    #[cold]
     fn deliver(&mut self, port: &mut Port, packet: &Packet<'_>, position: usize) -> Completed {
         let len = packet.copy_out(&mut self.bytes);
         let bytes = &mut self.bytes[..len];

@@ -125,11 +125,36 @@ impl Delivery<'_> {
         packet: &Packet<'_>,
         may_hold: bool,
     ) -> Result<bool, Visit> {
-        let completed = self.completion.put(port, packet, self.position, self.stays);
+        match port.put(packet, self.stays) {
+            Put::Done => {
+                self.count(port, 1, packet);
+                port.is_stuck = false;
+                Ok(true)
+            }
+            put => self.after_put(put, port, packet, may_hold),
+        }
+    }
+
+    /// The port has packets now that it did not have before.
+    #[inline(always)]
+    fn count(&mut self, port: &mut Port, packets: u32, of: &Packet<'_>) {
+        self.work += packets + of.len / UNIT_LEN;
+        mark_dirty(port, self.dirty);
+    }
+
+    /// The port has answered something else than that it is done.
+    #[inline(never)]
+    fn after_put(
+        &mut self,
+        put: Put,
+        port: &mut Port,
+        packet: &Packet<'_>,
+        may_hold: bool,
+    ) -> Result<bool, Visit> {
+        let completed = self.completion.after(put, port, packet, self.position);
         if completed.packets > 0 {
             let packets = u32::try_from(completed.packets).unwrap_or(BUDGET_UNITS);
-            self.work += packets + packet.len / UNIT_LEN;
-            mark_dirty(port, self.dirty);
+            self.count(port, packets, packet);
         }
         match completed.put {
             Put::Done => {
@@ -330,6 +355,7 @@ fn port_of<'a>(before: &'a mut [Port], after: &'a mut [Port], id: PortId) -> Opt
     }
 }
 
+#[inline]
 pub(crate) fn mark_dirty(port: &mut Port, dirty: &mut Vec<PortId>) {
     if !port.is_dirty {
         port.is_dirty = true;

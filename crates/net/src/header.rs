@@ -119,8 +119,17 @@ impl NetHeader {
     pub fn says_nothing(bytes: &[u8; HEADER_LEN]) -> bool {
         let (words, _) = bytes.as_chunks();
         let [first, second, third] = [0, 1, 2].map(|at| u32::from_le_bytes(words[at]));
-        let flags = !u32::from(u8::MAX) | u32::from(NEEDS_CSUM);
-        (first & flags) | second | (third & 0xffff) == 0
+        let front = u64::from(first) | u64::from(second) << 32;
+        let flags = !u64::from(u8::MAX) | u64::from(NEEDS_CSUM);
+        (front & flags) | u64::from(third & 0xffff) == 0
+    }
+
+    /// Whether all of it is 0, as of most packets.
+    #[inline(always)]
+    pub fn is_zero(&self) -> bool {
+        let first = u16::from(self.flags) | u16::from(self.gso_type) | self.hdr_len;
+        let last = self.csum_start | self.csum_offset | self.num_buffers;
+        first | self.gso_size | last == 0
     }
 
     /// Encodes to the 12 bytes of a virtio 1.x header.

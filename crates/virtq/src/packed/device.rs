@@ -5,7 +5,8 @@
 //! looks at the entries in order, so storing those flags shows them all. Limits: what lies between
 //! the used position and any cursor is never more than one lap.
 
-use alloc::vec::Vec;
+use alloc::boxed::Box;
+use alloc::vec;
 
 use crate::areas::Bound;
 use crate::chain::{IndirectTable, element};
@@ -21,7 +22,7 @@ use crate::{
 };
 
 /// What the device writes into a descriptor.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct UsedEntry {
     at: u16,
     id: u16,
@@ -44,8 +45,9 @@ pub struct PackedDevice {
     /// Where the next used entry goes, with and without what is only staged.
     staged: RingOffset,
     published: RingOffset,
-    /// What is only staged, first to last: at most one lap.
-    entries: Vec<UsedEntry>,
+    /// What is only staged, first to last, in the first so many places: at most one lap.
+    entries: Box<[UsedEntry]>,
+    kept: usize,
     /// Ring entries published since [`must_call`](DeviceQueue::must_call) was last asked.
     unasked: u32,
     /// Nobody has asked since the start or a rebind: where the driver last saw us is unknown.
@@ -131,7 +133,8 @@ impl DeviceQueue for PackedDevice {
             popped,
             staged: used,
             published: used,
-            entries: Vec::with_capacity(usize::from(size)),
+            entries: vec![UsedEntry::default(); usize::from(size)].into(),
+            kept: 0,
             unasked: 0,
             is_first_call: true,
             armed: None,
@@ -173,11 +176,13 @@ impl DeviceQueue for PackedDevice {
     #[inline(always)]
     fn peek_one(&mut self, at: &mut Cursor, regions: &Regions) -> Option<One> {
         let from = RingOffset { at: at.at, wrap: at.wrap };
-        if !self.is_available(from) || from == self.staged.a_lap_on() {
+        let entry = self.ring.at(usize::from(from.at));
+        let is_available = are_available(entry.load_u16(PACKED_FLAGS), from.wrap);
+        if !is_available || from == self.staged.a_lap_on() {
             return None;
         }
         event::after_seeing();
-        let descriptor = self.descriptor(from.at);
+        let descriptor = Descriptor::load(entry, 0);
         let (id, flags) = (descriptor.third, descriptor.fourth);
         if flags & (INDIRECT | NEXT) != 0 || id >= self.size {
             return None;
@@ -209,7 +214,7 @@ impl DeviceQueue for PackedDevice {
         let Head { id, is_writable, .. } = head;
         let write = if written > 0 { WRITE } else { 0 };
         if self.options.in_order
-            && let Some(last) = self.entries.last_mut()
+            && let Some(last) = self.entries[..self.kept].last_mut()
             && !last.is_writable
         {
             // In order, an entry stands for all buffers before it as well, and says nothing of what
@@ -218,14 +223,15 @@ impl DeviceQueue for PackedDevice {
             *last = UsedEntry { id, flags, written, is_writable, ..*last };
         } else {
             let (at, flags) = (self.staged.at, write | used_flags(self.staged.wrap));
-            self.entries.push(UsedEntry { at, id, flags, written, is_writable });
+            self.entries[self.kept] = UsedEntry { at, id, flags, written, is_writable };
+            self.kept += 1;
         }
         self.staged = self.staged.advanced(head.descriptors, self.size);
     }
 
     #[inline]
     fn publish(&mut self) {
-        let Some((first, others)) = self.entries.split_first() else { return };
+        let Some((first, others)) = self.entries[..self.kept].split_first() else { return };
         for &UsedEntry { at, id, flags, written, .. } in others {
             let id_and_flags = u64::from(id) << 32 | u64::from(flags) << 48;
             let entry = self.ring.at(usize::from(at));
@@ -236,7 +242,7 @@ impl DeviceQueue for PackedDevice {
         entry.store_u16(PACKED_ID, first.id);
         event::before_showing();
         entry.store_u16(PACKED_FLAGS, first.flags);
-        self.entries.clear();
+        self.kept = 0;
         let added = self.staged.distance(self.published, self.size);
         self.published = self.staged;
         self.unasked = self.unasked.saturating_add(added);
