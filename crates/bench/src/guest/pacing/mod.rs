@@ -4,8 +4,8 @@
 //! the same kind differ by more than two policies. In every round each figure is measured under
 //! every policy before the next figure is, so that what is compared is seconds apart ([`figures`]).
 //! Ratios are taken between turns of the same round; the verdict says what all of them together say
-//! about the ratio, if they do ([`tables`]). The last policy takes part twice: how far the two are
-//! apart is what such a ratio is worth on this machine.
+//! about the ratio, if they do ([`tables`]). The last policy takes part twice: both turns together are
+//! what is judged, and how far they are apart is what such a ratio is worth on this machine.
 //!
 //! Limits: guests of one processor; fewer than six rounds decide nothing.
 
@@ -121,7 +121,8 @@ fn empty_report(options: &Options, machine: Machine) -> anyhow::Result<Report> {
         "Ratios are taken round by round: the median of the averages of every two of them, \
                   and the interval of Wilcoxon's signed-rank test. Enough: yes or no if the whole \
                   interval says so, for the row that looks worst; fewer than 6 rounds have none. \
-                  The last policy takes part twice: its ratio to itself is chance."
+                  The last policy takes part twice: the mean of both is judged, and their ratio is \
+                  chance."
             .to_string();
     Ok(Report {
         title: "ringway bench pacing".into(),

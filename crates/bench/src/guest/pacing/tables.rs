@@ -63,23 +63,33 @@ fn number(value: Option<f64>) -> Cell {
     Cell::number(value.map(|value| Spread { median: value, low: value, high: value }), 3)
 }
 
-/// The last policy against that other one by which it looks worst.
+/// What both turns of the last policy say together, round by round: their mean, or the one there is.
+fn both(rows: &[Row<'_>], figure: usize) -> Vec<Option<f64>> {
+    let turns = rows.iter().filter(|row| row.policy >= SAME).map(|row| row.by_round(figure));
+    let together = |one: Vec<Option<f64>>, other: Vec<Option<f64>>| {
+        let pairs = one.into_iter().zip(other);
+        pairs
+            .map(|(one, other)| one.zip(other).map(|(a, b)| f64::midpoint(a, b)).or(one).or(other))
+            .collect()
+    };
+    turns.reduce(together).unwrap_or_default()
+}
+
+/// The last policy, in both of its turns, against that other one by which it looks worst.
 fn verdicts(pairing: Pairing, rows: &[Row<'_>]) -> Table {
-    let (ours, others) =
-        rows.split_last().map_or((None, rows), |(last, others)| (Some(last), others));
     let cells = |(figure, (name, needed)): (usize, &(&str, Needed))| {
-        let ours = ours?.by_round(figure);
+        let ours = both(rows, figure);
         let against = |other: &Row<'_>| {
             let estimate = Estimate::of_ratios(ratios(&ours, &other.by_round(figure)))?;
             Some((policy_name(other.policy), estimate))
         };
-        let others = others.iter().filter(|other| other.policy != SAME);
+        let others = rows.iter().filter(|other| other.policy < SAME);
         let worst = needed.worst(others.filter_map(against))?;
         let texts = [needed.show(), worst.verdict.name().to_string()].map(Cell::text);
         let head = [*name, worst.of].map(Cell::text);
         Some(head.into_iter().chain(shown(worst.estimate)).chain(texts).collect())
     };
-    let ours = ours.map_or("ours", |row| policy_name(row.policy));
+    let ours = rows.last().map_or("ours", |row| policy_name(row.policy));
     let columns = ["figure", "worst against", "ratio", "95 % from", "to", "needed", "enough"];
     Table {
         title: format!("{}: {ours} against the best row", pairing.name()),
@@ -137,8 +147,8 @@ mod tests {
         let turns = turns(&[
             (0, &slow),
             (3, &slow.map(|value| 2.0 * value)),
-            (SAME, &slow.map(|value| 9.0 * value)),
-            (SAME + 1, &[1.0, 2.0, 3.0, 1.0, 2.0, 3.15]),
+            (SAME, &[1.1, 2.0, 3.0, 1.0, 2.0, 3.0]),
+            (SAME + 1, &[0.9, 2.0, 3.0, 1.0, 2.0, 3.3]),
         ]);
         let tables = tables(Pairing::UmlHost, &turns);
         let verdicts = &tables[0];
@@ -147,14 +157,16 @@ mod tests {
             shown(verdicts, 2)[1..],
             ["timer:50us", "1.000", "1.000", "1.050", "≤ 1.1", "yes"]
         );
-        assert_eq!(shown(&tables[1], 0), ["TCP out, Gb/s", "0.111", "0.111", "0.117"]);
+        assert_eq!(shown(&tables[1], 0), ["TCP out, Gb/s", "1.000", "0.818", "1.100"]);
         assert_eq!(shown(&tables[2], 3), ["every", "2.000", "4.000", "6.000", "1.789"]);
     }
 
     #[test]
     fn rounds_that_one_of_two_missed_are_left_out_and_few_decide_nothing() {
-        let mut turns = turns(&[(0, &[1.0; 6]), (SAME + 1, &[1.0; 6])]);
+        let mut turns = turns(&[(0, &[1.0; 6]), (SAME, &[1.0; 6]), (SAME + 1, &[1.0; 6])]);
         turns[0][2] = Turn::default();
+        // One of the two that are the same is enough.
+        turns[SAME][3] = Turn::default();
         let table = &tables(Pairing::UmlHost, &turns)[0];
         assert_eq!(shown(table, 0)[1..], ["timer:50us", "1.000", "–", "–", "≥ 0.98", "undecided"]);
         assert!(tables(Pairing::UmlHost, &Turns::default())[0].rows.is_empty());
