@@ -134,18 +134,20 @@ impl<Q: DriverQueue> NetTx<Q> {
     /// As [`send`](Self::send).
     pub fn reclaim(&mut self) -> Result<u16, Broken> {
         self.check()?;
-        let mut reclaimed = 0;
-        while reclaimed < self.queue.size() {
-            match self.queue.pop_used() {
-                Ok(Some(used)) => self.give_back(used.id),
-                Ok(None) => break,
-                Err(broken) => {
-                    self.broken = Some(broken);
-                    return Err(broken);
-                }
+        let Self { queue, pool, tokens, outstanding, done, .. } = self;
+        let free = pool.free();
+        let result = queue.take_used(queue.size(), |used| {
+            pool.give(used.id);
+            if *outstanding > 0
+                && let Some(token) = tokens[usize::from(used.id.0)].take()
+            {
+                // There is room: no more tokens are taken than the queue has entries.
+                done.push(token);
             }
-            reclaimed += 1;
-        }
+        });
+        self.broken = result.err();
+        result?;
+        let reclaimed = self.pool.free() - free;
         self.statistics.reclaims += u64::from(reclaimed > 0);
         Ok(reclaimed)
     }
@@ -262,16 +264,5 @@ impl<Q: DriverQueue> NetTx<Q> {
             count += 1;
         }
         self.queue.add(&room[..count], &[], id).is_ok()
-    }
-
-    #[inline]
-    fn give_back(&mut self, id: BufferId) {
-        self.pool.give(id);
-        if self.outstanding > 0
-            && let Some(token) = self.tokens[usize::from(id.0)].take()
-        {
-            // There is room: no more tokens are taken than the queue has entries.
-            self.done.push(token);
-        }
     }
 }

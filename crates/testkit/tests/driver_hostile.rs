@@ -9,7 +9,7 @@ use ringway_driver::{
 use ringway_net::{DropReason, Features, Negotiated, NetHeader};
 use ringway_testkit::{DriverPair, PairShape, Ring, Rng};
 use ringway_virtq::{
-    DeviceQueue, DriverQueue, Format, PackedDevice, PackedDriver, QueueOptions, SplitDevice,
+    Arm, DeviceQueue, DriverQueue, Format, PackedDevice, PackedDriver, QueueOptions, SplitDevice,
     SplitDriver, Why,
 };
 
@@ -277,6 +277,37 @@ fn buffers_returned_out_of_order_are_told_apart() {
     }
     reversed::<SplitDriver, SplitDevice>();
     reversed::<PackedDriver, PackedDevice>();
+}
+
+/// Used buffers leave the ring all at once; those that nobody has looked at yet are not forgotten by
+/// a flush in between, and who wants to sleep is told of them.
+#[test]
+fn what_was_taken_off_the_ring_and_not_looked_at_stays() {
+    fn one_by_one<D: DriverQueue, V: DeviceQueue>() {
+        let mut pair = pair::<D, V>();
+        for lap in 0..3 * SIZE {
+            for byte in 1..=3u8 {
+                assert!(pair.give(&one_buffer(), &[byte; 64]), "room in lap {lap}");
+            }
+            pair.receiveq.publish();
+            for byte in 1..=3u8 {
+                let lent = pair.driver.rx.receive().expect("right").expect("a packet");
+                assert_eq!(lent.linear(), [byte; 64], "lap {lap}");
+                if byte == 1
+                    && let Some(held) = pair.driver.rx.hold()
+                {
+                    pair.driver.rx.release(held);
+                }
+                let _ = pair.driver.rx.flush();
+                assert_eq!(pair.driver.rx.arm_calls(Arm::Next), byte < 3, "lap {lap}");
+                assert!(!pair.driver.rx.arm_calls(Arm::Never));
+            }
+            assert!(pair.driver.rx.receive().expect("right").is_none());
+        }
+        assert_eq!(pair.driver.rx.statistics().posted_buffers, u64::from(SIZE));
+    }
+    one_by_one::<SplitDriver, SplitDevice>();
+    one_by_one::<PackedDriver, PackedDevice>();
 }
 
 /// Free lists and links are not read back from the descriptor table: a device that scribbles all

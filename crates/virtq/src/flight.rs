@@ -17,8 +17,6 @@ pub(crate) struct Buffer {
     pub id: BufferId,
     /// Ring descriptors it takes; 0: not in flight.
     pub descriptors: u16,
-    /// The last of them (split).
-    pub last: u16,
     /// Bytes the device may write.
     pub writable: u32,
 }
@@ -115,64 +113,179 @@ impl InFlight {
         self.batch.is_some()
     }
 
-    /// The last buffer that had this key; `None` if there is no such key.
+    /// Buffers added so far, modulo 2^32.
     #[inline]
-    pub fn buffer(&self, key: u32) -> Option<&Buffer> {
-        self.flying.get(key as usize).map(|flying| &flying.buffer)
+    pub fn added(&self) -> u32 {
+        self.added
     }
 
-    /// Checks a used entry, which names a key and may stand for that many buffers (`shown`);
-    /// returns the first of them.
+    /// How many of them the device was shown.
+    #[inline]
+    pub fn shown(&self) -> u32 {
+        self.published
+    }
+
+    /// How many of them came back.
+    #[inline]
+    pub fn returned(&self) -> u32 {
+        self.returned
+    }
+
+    /// Takes used buffers, at most `most`, as long as the ring has used entries. On an error nothing
+    /// was taken: what the device did wrong later is left for the next time.
     #[inline(always)]
-    pub fn accept(&mut self, key: u32, len: u32, shown: u32) -> Result<Returned, Broken> {
+    pub fn take(
+        &mut self,
+        most: u16,
+        ring: &mut impl UsedEntries,
+        mut take: impl FnMut(Used),
+    ) -> Result<(), Broken> {
+        let mut left = self.published().min(u32::from(most));
+        let mut returning = self.returning();
+        let mut result = Ok(());
+        while left > 0 {
+            if let Some(batch) = returning.batch {
+                let returned = returning.oldest(batch);
+                ring.release(&returned);
+                take(returned.used());
+                left -= 1;
+                continue;
+            }
+            while left > 0 {
+                let Some(entry) = ring.next(&returning) else {
+                    left = 0;
+                    break;
+                };
+                match returning.accept(entry) {
+                    Ok(Some(returned)) => {
+                        ring.release(&returned);
+                        take(returned.used());
+                        left -= 1;
+                    }
+                    Ok(None) => break,
+                    Err(broken) => {
+                        result = Err(broken);
+                        left = 0;
+                    }
+                }
+            }
+        }
+        let Returning { returned, batch, .. } = returning;
+        let taken = returned != self.returned;
+        (self.returned, self.batch) = (returned, batch);
+        if taken { Ok(()) } else { result }
+    }
+
+    #[inline(always)]
+    fn returning(&mut self) -> Returning<'_> {
+        Returning {
+            flying: &mut self.flying,
+            order: &self.order,
+            staged: self.added.wrapping_sub(self.published),
+            published: self.published,
+            returned: self.returned,
+            in_order: self.in_order,
+            batch: self.batch,
+        }
+    }
+
+    #[inline]
+    fn place(&self, number: u32) -> usize {
+        number as usize & (self.order.len() - 1)
+    }
+}
+
+/// The used entries of one format, from the next one on.
+pub(crate) trait UsedEntries {
+    /// The next used entry, if there is one.
+    fn next(&self, returning: &Returning<'_>) -> Option<Entry>;
+
+    /// A buffer came back: its descriptors are free.
+    fn release(&mut self, returned: &Returned);
+}
+
+/// A used entry as the device wrote it.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry {
+    pub key: u32,
+    pub len: u32,
+    /// How many buffers it may stand for, with IN_ORDER.
+    pub shown: u32,
+}
+
+/// The records while used entries are taken one after the other: with copies of what else would have
+/// to be read again for each of them.
+pub(crate) struct Returning<'a> {
+    flying: &'a mut [Flying],
+    order: &'a [u16],
+    /// Buffers that are only staged.
+    staged: u32,
+    published: u32,
+    returned: u32,
+    in_order: bool,
+    batch: Option<(u16, u32)>,
+}
+
+impl Returning<'_> {
+    /// Buffers that came back so far, modulo 2^32.
+    #[inline(always)]
+    pub fn returned(&self) -> u32 {
+        self.returned
+    }
+
+    /// Buffers the device has.
+    #[inline(always)]
+    pub fn published(&self) -> u32 {
+        self.published.wrapping_sub(self.returned)
+    }
+
+    /// Bytes that the device may write into the buffer that has this key; 0: there is none.
+    #[inline(always)]
+    pub fn writable(&self, key: u32) -> u32 {
+        self.flying.get(key as usize).map_or(0, |flying| flying.buffer.writable)
+    }
+
+    /// Checks an entry; returns its buffer. `None`: it opened a batch.
+    #[inline(always)]
+    fn accept(&mut self, entry: Entry) -> Result<Option<Returned>, Broken> {
+        let Entry { key, len, shown } = entry;
         let place = self.flying.get_mut(key as usize).ok_or(Broken(Why::BadIndex))?;
         // Keys are 16 bits.
         let key = (key & 0xffff) as u16;
         let Flying { buffer, number } = *place;
         // From the first that is only staged to the last; every other number is the device's.
-        let staged = self.added.wrapping_sub(self.published);
-        let is_staged = number.wrapping_sub(self.published) < staged;
+        let is_staged = number.wrapping_sub(self.published) < self.staged;
         if buffer.descriptors == 0 || is_staged {
             return Err(Broken(Why::NotInFlight));
         }
         if len > buffer.writable {
             return Err(Broken(Why::UsedTooLong));
         }
-        // In order and the oldest one: it stands for nobody else.
-        if number == self.returned || !self.in_order {
-            place.buffer.descriptors = 0;
-            self.returned = self.returned.wrapping_add(1);
-            return Ok(Returned { key, buffer, len });
+        // In order and not the oldest one: it stands for others, too.
+        if self.in_order && number != self.returned {
+            if number.wrapping_sub(self.returned) >= shown {
+                return Err(Broken(Why::NotInFlight));
+            }
+            self.batch = Some((key, len));
+            return Ok(None);
         }
-        if number.wrapping_sub(self.returned) >= shown {
-            return Err(Broken(Why::NotInFlight));
-        }
-        self.batch = Some((key, len));
-        self.return_next().ok_or(Broken(Why::NotInFlight))
+        place.buffer.descriptors = 0;
+        self.returned = self.returned.wrapping_add(1);
+        Ok(Some(Returned { key, buffer, len }))
     }
 
-    /// Returns the next buffer of an open batch.
+    /// The next buffer of the open batch.
     #[inline(always)]
-    pub fn return_next(&mut self) -> Option<Returned> {
-        self.batch.and_then(|batch| self.return_oldest(batch))
-    }
-
-    #[inline(never)]
-    fn return_oldest(&mut self, (last, len): (u16, u32)) -> Option<Returned> {
-        let key = self.order[self.place(self.returned)];
+    fn oldest(&mut self, (last, len): (u16, u32)) -> Returned {
+        let key = self.order[self.returned as usize & (self.order.len() - 1)];
         let place = &mut self.flying[usize::from(key)];
         let buffer = place.buffer;
         place.buffer.descriptors = 0;
         self.returned = self.returned.wrapping_add(1);
         if key == last {
             self.batch = None;
-            return Some(Returned { key, buffer, len });
+            return Returned { key, buffer, len };
         }
-        Some(Returned { key, buffer, len: buffer.writable })
-    }
-
-    #[inline]
-    fn place(&self, number: u32) -> usize {
-        number as usize & (self.order.len() - 1)
+        Returned { key, buffer, len: buffer.writable }
     }
 }

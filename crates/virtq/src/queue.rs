@@ -11,11 +11,11 @@ pub const SIZE_MAX: u16 = 32768;
 
 /// How many buffers ahead memory is fetched into the cache, on average: the other core has touched
 /// it last, so that this takes as long as several packets do.
-const PREFETCH_AHEAD: u16 = 16;
+pub const PREFETCH_AHEAD: u16 = 16;
 
 /// Which bits of a position are turned over, so that memory is not fetched in the order in which it
 /// is used: 5, 4, 7, 6, 1, 0, 3, 2.
-const PREFETCH_SCATTER: u16 = 5;
+pub const PREFETCH_SCATTER: u16 = 5;
 
 /// How many buffers behind the one at `position` is the one to fetch now: 11 to 21.
 ///
@@ -114,7 +114,7 @@ pub enum Arm {
 pub struct BufferId(pub u16);
 
 /// A buffer the device has used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Used {
     /// Which buffer.
     pub id: BufferId,
@@ -197,18 +197,26 @@ pub trait DriverQueue {
     /// Whether the device wants to be told about what was published since the last time asked.
     fn must_kick(&mut self) -> bool;
 
-    /// Takes the next used buffer.
+    /// Takes used buffers, at most `most`, and no more than are shown when it is called.
     ///
     /// With IN_ORDER negotiated one used entry may stand for several buffers: each is returned by
     /// its own id, those that were skipped with all their writable bytes as length, because the
     /// device has used them completely (virtio 1.2 §2.7.9).
     ///
     /// # Errors
-    /// [`Broken`] when the device returns what it never got.
-    fn pop_used(&mut self) -> Result<Option<Used>, Broken>;
+    /// [`Broken`] when the device returns what it never got. Then nothing was taken: buffers before
+    /// such an entry are returned first.
+    fn take_used(&mut self, most: u16, take: impl FnMut(Used)) -> Result<(), Broken>;
 
-    /// The id of a buffer that will be popped soon, to fetch it into the cache: a hint.
-    fn used_ahead(&self) -> Option<BufferId>;
+    /// Takes the next used buffer, as [`take_used`](Self::take_used) does.
+    ///
+    /// # Errors
+    /// As there.
+    fn pop_used(&mut self) -> Result<Option<Used>, Broken> {
+        let mut next = None;
+        self.take_used(1, |used| next = Some(used))?;
+        Ok(next)
+    }
 
     /// Tells the device when to call. `true`: used buffers are already there, look again.
     fn arm_calls(&mut self, arm: Arm) -> bool;

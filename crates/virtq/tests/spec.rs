@@ -806,6 +806,28 @@ fn the_driver_takes_each_buffer_back_once_and_only_after_publishing() {
 }
 
 #[test]
+fn buffers_before_a_wrong_entry_are_returned_first() {
+    let mut split = DriverByHand::<SplitDriver>::new(4, NO_OPTIONS);
+    split.post(3, 10);
+    split.use_split(0, 1, 10, 1);
+    split.use_split(1, 2, 11, 2);
+    let mut packed = DriverByHand::<PackedDriver>::new(4, NO_OPTIONS);
+    packed.post(3, 10);
+    packed.use_packed(0, 1, 10, AVAIL | USED | WRITE);
+    packed.use_packed(1, 2, 11, AVAIL | USED | WRITE);
+    fn check(driver: &mut impl DriverQueue) {
+        let mut ids = Vec::new();
+        assert_eq!(driver.take_used(4, |used| ids.push(used.id.0)), Ok(()));
+        assert_eq!(ids, [1]);
+        let wrong = Err(Broken(Why::UsedTooLong));
+        assert_eq!(driver.take_used(4, |used| ids.push(used.id.0)), wrong);
+        assert_eq!((ids.len(), driver.free()), (1, 2));
+    }
+    check(&mut split.driver);
+    check(&mut packed.driver);
+}
+
+#[test]
 fn spec_2_7_9_one_used_entry_stands_for_a_batch() {
     let mut ring = DriverByHand::<SplitDriver>::new(4, IN_ORDER);
     ring.post(4, 10);

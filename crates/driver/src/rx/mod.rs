@@ -1,8 +1,8 @@
 //! Packets from the device: empty buffers are posted, and what arrives in them is lent.
 //!
-//! How: what waits in the ring is memory and nothing else. `receive` takes the buffers of one
-//! packet off the used ring, copies header and first bytes out, and lends the rest in place; only
-//! then is there a packet. It is lent until the next `receive` or `flush`, unless `hold` takes its
+//! How: what waits in the ring is memory and nothing else. Used buffers are taken off the ring
+//! all at once, into a list. `receive` takes the buffers of one packet off that list, copies header
+//! and first bytes out, and lends the rest in place; only then is there a packet. It is lent until the next `receive` or `flush`, unless `hold` takes its
 //! buffers out. `flush` posts what is free and publishes once. A slot of the ring keeps its memory
 //! as long as the wanted length stays the same, so posting it again is one `add`. With
 //! mergeable buffers a packet takes `num_buffers` of them (virtio 1.2 §5.1.6.4); without, exactly
@@ -17,11 +17,12 @@
 
 mod post;
 
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use ringway_net::{Counters, DropReason, HeaderError, NetHeader, PACKET_LEN_MAX};
-use ringway_virtq::{Arm, Broken, BufferId, DriverQueue, Used};
+use ringway_virtq::{Arm, Broken, BufferId, DriverQueue, PREFETCH_AHEAD, PREFETCH_SCATTER, Used};
 
 use crate::received::{FRAGMENTS_MAX, Fragment, Held, LINEAR_TRUESIZE, Linear, Received};
 use crate::rx_memory::{Extent, RxMemory};
@@ -39,14 +40,6 @@ struct Slot {
     wanted: u32,
 }
 
-/// A slot that the device has filled, and that is not posted again yet.
-#[derive(Debug, Clone, Copy)]
-struct Lent {
-    id: BufferId,
-    /// Whether bytes of the packet are in its memory, beyond those copied out.
-    is_kept: bool,
-}
-
 /// The receiveq of a driver.
 #[derive(Debug)]
 pub struct NetRx<Q> {
@@ -59,11 +52,14 @@ pub struct NetRx<Q> {
     slots: Vec<Slot>,
     /// Slots without memory.
     empty: Vec<BufferId>,
-    /// What the next flush posts again; from `lent_from` on, the slots of the packet lent now.
-    lent: Vec<Lent>,
+    /// Used buffers that are not posted again yet, as many as were `taken`. Those before `next` are
+    /// posted by the next flush, from `lent_from` on by the packet lent now; the others nobody has
+    /// looked at yet.
+    used: Box<[Used]>,
+    taken: usize,
+    next: usize,
     lent_from: usize,
-    /// Whether a packet is lent now; then its length, and the memory that it holds.
-    is_lent: bool,
+    /// Bytes of the packet lent now, 0: there is none; and the memory that it holds.
     len: u32,
     truesize: u32,
     linear: Linear,
@@ -104,9 +100,10 @@ impl<Q: DriverQueue> NetRx<Q> {
             slots: vec![Slot::default(); usize::from(size)],
             // Reversed, so that slots are first taken in rising order.
             empty: (0..size).rev().map(BufferId).collect(),
-            lent: Vec::with_capacity(usize::from(size)),
+            used: vec![Used::default(); usize::from(size)].into(),
+            taken: 0,
+            next: 0,
             lent_from: 0,
-            is_lent: false,
             len: 0,
             truesize: 0,
             linear: Linear::EMPTY,
@@ -128,13 +125,13 @@ impl<Q: DriverQueue> NetRx<Q> {
     #[inline]
     pub fn receive(&mut self) -> Result<Option<Received<'_>>, Broken> {
         self.find()?;
-        Ok(self.is_lent.then(|| self.lend()))
+        Ok((self.len > 0).then(|| self.lend()))
     }
 
     /// Takes the packet that was lent last out of the ring, to keep it. `None`: there is none, or
     /// it is in more than [`FRAGMENTS_MAX`] places (counted); then copy it.
     pub fn hold(&mut self) -> Option<Held> {
-        if !self.is_lent {
+        if self.len == 0 {
             return None;
         }
         if self.fragments.len() > FRAGMENTS_MAX {
@@ -144,15 +141,20 @@ impl<Q: DriverQueue> NetRx<Q> {
         let mut fragments = [Fragment::default(); FRAGMENTS_MAX];
         let count = self.fragments.len();
         fragments[..count].copy_from_slice(&self.fragments);
-        for held in self.lent.extract_if(self.lent_from.., |lent| lent.is_kept) {
-            self.slots[usize::from(held.id.0)] = Slot::default();
-            self.empty.push(held.id);
+        let mut copied = self.linear.end();
+        for used in &self.used[self.lent_from..self.next] {
+            // Bytes of the packet are in its memory, beyond those copied out.
+            if used.len > copied {
+                self.slots[usize::from(used.id.0)] = Slot::default();
+            }
+            copied = 0;
         }
+        let len = self.len;
         self.end_lending();
         self.statistics.held += 1;
         Some(Held {
             header: self.linear.header(),
-            len: self.len,
+            len,
             truesize: self.truesize,
             linear: self.linear.clone(),
             fragments,
@@ -189,7 +191,8 @@ impl<Q: DriverQueue> NetRx<Q> {
     /// Tells the device when to call about packets. `true`: some are already there.
     #[must_use]
     pub fn arm_calls(&mut self, arm: Arm) -> bool {
-        self.queue.arm_calls(arm)
+        let is_waiting = arm != Arm::Never && self.next < self.taken;
+        self.queue.arm_calls(arm) || is_waiting
     }
 
     /// What was counted so far.
@@ -214,40 +217,36 @@ impl<Q: DriverQueue> NetRx<Q> {
         &self.queue
     }
 
-    /// Takes packets off the used ring until one can be lent. Not part of `receive`, so that what
-    /// its caller does not look at is never put together.
+    /// Takes used buffers until there is a packet that can be lent. Not part of `receive`, so that
+    /// what its caller does not look at is never put together.
     #[inline(never)]
     fn find(&mut self) -> Result<(), Broken> {
-        self.end_lending();
-        self.broken.map_or(Ok(()), Err)?;
-        for _ in 0..self.queue.size() {
-            match self.take_packet() {
-                Ok(Taken::Nothing) => return Ok(()),
-                Ok(Taken::Dropped(reason)) => {
-                    self.counters.count_drop(reason);
-                    self.end_lending();
-                }
-                Ok(Taken::Packet) => {
+        let mut dropped = 0;
+        loop {
+            self.end_lending();
+            match self.take_packet()? {
+                Taken::Packet => {
                     self.counters.count(self.len);
                     self.sizer.on_packet(self.len);
-                    self.is_lent = true;
                     return Ok(());
                 }
-                Err(broken) => {
-                    self.broken = Some(broken);
-                    return Err(broken);
-                }
+                Taken::Dropped(reason) => self.counters.count_drop(reason),
+                Taken::Nothing => return Ok(()),
+            }
+            dropped += 1;
+            if dropped == self.queue.size() {
+                self.end_lending();
+                return Ok(());
             }
         }
-        Ok(())
     }
 
     /// The packet that was lent, or not worth it, is over.
     #[inline]
     fn end_lending(&mut self) {
-        self.is_lent = false;
+        self.len = 0;
         self.fragments.clear();
-        self.lent_from = self.lent.len();
+        self.lent_from = self.next;
     }
 
     #[inline]
@@ -262,21 +261,21 @@ impl<Q: DriverQueue> NetRx<Q> {
         }
     }
 
-    /// The used entries of one packet, first to last.
+    /// The buffers of one packet, first to last.
     #[inline]
     fn take_packet(&mut self) -> Result<Taken, Broken> {
-        let Some(first) = self.queue.pop_used()? else { return Ok(Taken::Nothing) };
-        self.prefetch();
-        let (extent, written) = self.lend_slot(first);
-        let Some(mut len) = written.checked_sub(self.header_len) else {
+        let Some(first) = self.take_buffer()? else { return Ok(Taken::Nothing) };
+        self.prefetch(self.next - 1 + usize::from(PREFETCH_AHEAD));
+        let extent = self.slots[usize::from(first.id.0)].extent;
+        let Some(mut len) = first.len.checked_sub(self.header_len) else {
             return Ok(Taken::Dropped(DropReason::Malformed));
         };
-        self.linear.copy_from(self.memory.bytes(extent), self.header_len, written);
+        self.linear.copy_from(self.memory.bytes(extent), self.header_len, first.len);
         let header = self.linear.header();
         self.truesize = LINEAR_TRUESIZE;
         let linear_len = self.linear.end();
-        if written > linear_len {
-            self.keep(extent, linear_len, written);
+        if first.len > linear_len {
+            self.keep(extent, linear_len, first.len);
         }
         let buffers = if self.options.mergeable { header.num_buffers } else { 1 };
         if buffers != 1 {
@@ -289,11 +288,42 @@ impl<Q: DriverQueue> NetRx<Q> {
         Ok(self.judge(header))
     }
 
-    /// Asks for the memory of a buffer that will be popped soon.
-    #[inline]
-    fn prefetch(&self) {
-        if let Some(id) = self.queue.used_ahead()
-            && let Some(slot) = self.slots.get(usize::from(id.0))
+    /// The next used buffer. No longer than what was posted, as the ring checks.
+    #[inline(always)]
+    fn take_buffer(&mut self) -> Result<Option<Used>, Broken> {
+        if self.next == self.taken && !self.take_more()? {
+            return Ok(None);
+        }
+        let used = self.used[self.next];
+        self.next += 1;
+        Ok(Some(used))
+    }
+
+    /// Takes all used buffers off the ring; whether there are any.
+    #[inline(never)]
+    fn take_more(&mut self) -> Result<bool, Broken> {
+        self.broken.map_or(Ok(()), Err)?;
+        let before = self.taken;
+        let mut taken = before;
+        let result = self.queue.take_used(self.queue.size(), |used| {
+            self.used[taken] = used;
+            taken += 1;
+        });
+        self.taken = taken;
+        self.broken = result.err();
+        // The others' turn comes as packets are taken.
+        (0..usize::from(PREFETCH_AHEAD)).for_each(|ahead| self.prefetch(before + ahead));
+        result.map(|()| self.taken > before)
+    }
+
+    /// Asks for the memory of one of the used buffers that were taken, if there are so many; places
+    /// in scattered order (ADR 23).
+    #[inline(always)]
+    fn prefetch(&self, place: usize) {
+        let place = place ^ usize::from(PREFETCH_SCATTER);
+        if place < self.taken
+            && let Some(used) = self.used.get(place)
+            && let Some(slot) = self.slots.get(usize::from(used.id.0))
         {
             self.memory.prefetch(slot.extent);
         }
@@ -308,12 +338,11 @@ impl<Q: DriverQueue> NetRx<Q> {
         let mut len = 0u32;
         for _ in 1..buffers {
             // All buffers of a packet become used together (virtio 1.2 §5.1.6.4): none may miss.
-            let Some(next) = self.queue.pop_used()? else { return Ok(None) };
-            let (extent, written) = self.lend_slot(next);
-            if written > 0 {
-                self.keep(extent, 0, written);
+            let Some(used) = self.take_buffer()? else { return Ok(None) };
+            if used.len > 0 {
+                self.keep(self.slots[usize::from(used.id.0)].extent, 0, used.len);
             }
-            len = len.saturating_add(written);
+            len = len.saturating_add(used.len);
         }
         Ok(Some(len))
     }
@@ -336,20 +365,9 @@ impl<Q: DriverQueue> NetRx<Q> {
         Taken::Packet
     }
 
-    /// Marks a slot as lent; its memory, and how much of that the device wrote.
-    #[inline]
-    fn lend_slot(&mut self, used: Used) -> (Extent, u32) {
-        let extent = self.slots[usize::from(used.id.0)].extent;
-        self.lent.push(Lent { id: used.id, is_kept: false });
-        (extent, used.len.min(extent.len))
-    }
-
-    /// Adds the bytes from `skipped` to `written`, which is more, of the slot lent last.
+    /// Adds the bytes from `skipped` to `written`, which is more, of a buffer.
     #[inline(never)]
     fn keep(&mut self, extent: Extent, skipped: u32, written: u32) {
-        if let Some(lent) = self.lent.last_mut() {
-            lent.is_kept = true;
-        }
         self.truesize += extent.len;
         let piece = Extent { offset: extent.offset + skipped, len: written - skipped };
         let is_fixed = self.options.scheme.is_fixed();

@@ -3,29 +3,51 @@
 //! How: a slot whose memory still has the wanted length is staged as it is; any other is emptied,
 //! and empty slots get new memory as long as there is some. Limits: see [`NetRx`].
 
-use core::mem;
+use ringway_virtq::{BufferId, DriverQueue, Used};
 
-use ringway_virtq::{BufferId, DriverQueue};
-
-use super::{ELEMENTS_PER_BUFFER_MAX, Lent, NetRx, Slot};
+use super::{ELEMENTS_PER_BUFFER_MAX, NetRx, Slot};
 use crate::rx_memory::{Extent, divide};
 
 impl<Q: DriverQueue> NetRx<Q> {
     /// Stages the slots of packets that are over, or empties those that are too short or long.
     pub(super) fn post_again(&mut self) {
         let wanted = self.sizer.next_len();
-        let mut over = mem::take(&mut self.lent);
-        for &Lent { id, .. } in &over {
+        for at in self.post_same(wanted)..self.next {
+            let id = self.used[at].id;
             let slot = self.slots[usize::from(id.0)];
             if slot.wanted != wanted || !self.post(id, slot.extent) {
-                self.memory.give_back(slot.extent.offset);
-                self.slots[usize::from(id.0)] = Slot::default();
-                self.empty.push(id);
+                self.make_empty(id);
             }
         }
-        over.clear();
-        self.lent = over;
+        // What nobody has looked at yet.
+        self.used.copy_within(self.next..self.taken, 0);
+        self.taken -= self.next;
+        self.next = 0;
         self.lent_from = 0;
+    }
+
+    /// Stages them as long as they have the wanted length, which is usual; returns how many. Calls
+    /// nothing, so that what the loop needs stays in registers.
+    #[inline(always)]
+    fn post_same(&mut self, wanted: u32) -> usize {
+        let Self { queue, memory, slots, used, .. } = self;
+        let over = if self.options.elements == 1 { &used[..self.next] } else { &[] };
+        let is_posted = |used: &&Used| {
+            let Slot { extent, wanted: had } = slots[usize::from(used.id.0)];
+            let at = memory.device_address(extent.offset);
+            had == wanted && queue.add(&[], &[(at, extent.len)], used.id).is_ok()
+        };
+        over.iter().take_while(is_posted).count()
+    }
+
+    /// Takes a slot its memory, unless that is held.
+    #[inline(never)]
+    fn make_empty(&mut self, id: BufferId) {
+        let slot = core::mem::take(&mut self.slots[usize::from(id.0)]);
+        if slot.extent.len > 0 {
+            self.memory.give_back(slot.extent.offset);
+        }
+        self.empty.push(id);
     }
 
     /// Gives empty slots memory and stages them, as long as there is some.

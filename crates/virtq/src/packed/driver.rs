@@ -8,10 +8,12 @@
 use alloc::vec::Vec;
 
 use crate::areas::{DESCRIPTOR_LEN, DriverMemory};
-use crate::desc::{Descriptor, INDIRECT, NEXT, PACKED_ID, PACKED_LEN, WRITE, offset};
+use crate::desc::{
+    Descriptor, Descriptors, INDIRECT, NEXT, PACKED_FLAGS, PACKED_ID, PACKED_LEN, WRITE, offset,
+};
 use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
-use crate::flight::{Buffer, InFlight, Returned};
-use crate::packed::{are_used, available_flags, event_word, is_used, prefetch_at, store_flags};
+use crate::flight::{Buffer, Entry, InFlight, Returned, Returning, UsedEntries};
+use crate::packed::{are_used, available_flags, event_word, is_used, store_flags};
 use crate::plan::{Plan, is_filled};
 use crate::{
     Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, SharedSlice, Used,
@@ -21,6 +23,7 @@ use crate::{
 #[derive(Debug)]
 pub struct PackedDriver {
     memory: DriverMemory,
+    ring: Descriptors,
     size: u16,
     options: QueueOptions,
     free: u16,
@@ -45,7 +48,7 @@ impl PackedDriver {
             return Err(QueueFull);
         }
         let writable = if flags & WRITE == 0 { 0 } else { element.1 };
-        self.in_flight.add(id.0, Buffer { id, descriptors: 1, last: 0, writable });
+        self.in_flight.add(id.0, Buffer { id, descriptors: 1, writable });
         self.stage(element, id, flags);
         self.free -= 1;
         Ok(())
@@ -60,7 +63,7 @@ impl PackedDriver {
     ) -> Result<(), QueueFull> {
         let plan = Plan::of(readable, writable, (self.size, self.free), self.options)?;
         let Plan { descriptors, indirect, writable: bytes } = plan;
-        self.in_flight.add(id.0, Buffer { id, descriptors, last: 0, writable: bytes });
+        self.in_flight.add(id.0, Buffer { id, descriptors, writable: bytes });
         match indirect {
             true => self.stage_table(readable, writable, id),
             false => self.stage_chain(readable, writable, id),
@@ -98,24 +101,39 @@ impl PackedDriver {
         }
         self.stage((table_address, u32::from(count) * DESCRIPTOR_LEN), id, INDIRECT);
     }
+}
 
-    /// Reads and checks the next used descriptor, if there is one.
+/// What is needed to take used entries.
+struct Taking {
+    ring: Descriptors,
+    size: u16,
+    used: RingOffset,
+    free: u16,
+}
+
+impl UsedEntries for Taking {
     #[inline(always)]
-    fn accept_used(&mut self) -> Result<Option<Returned>, Broken> {
-        let ring = self.memory.bound.descriptor;
-        if self.in_flight.published() == 0 || !is_used(ring, self.used) {
-            return Ok(None);
+    fn next(&self, returning: &Returning<'_>) -> Option<Entry> {
+        let entry = self.ring.at(usize::from(self.used.at));
+        if !are_used(entry.load_u16(PACKED_FLAGS), self.used.wrap) {
+            return None;
         }
         event::after_seeing();
-        let descriptor = Descriptor::load(ring, self.used.at);
-        let id = u32::from(descriptor.third);
+        let Descriptor { len, third, fourth, .. } = Descriptor::load(entry, 0);
+        let key = u32::from(third);
         // Without WRITE the length means nothing (virtio 1.2 §2.8.5), says the specification.
         // QEMU never sets it and means the length; so it counts, as far as the buffer goes.
-        let len = match descriptor.fourth & WRITE {
-            0 => self.in_flight.buffer(id).map_or(0, |buffer| descriptor.len.min(buffer.writable)),
-            _ => descriptor.len,
+        let len = match fourth & WRITE {
+            0 => len.min(returning.writable(key)),
+            _ => len,
         };
-        self.in_flight.accept(id, len, self.in_flight.published()).map(Some)
+        Some(Entry { key, len, shown: returning.published() })
+    }
+
+    #[inline(always)]
+    fn release(&mut self, returned: &Returned) {
+        self.used = self.used.advanced(returned.buffer.descriptors, self.size);
+        self.free += returned.buffer.descriptors;
     }
 }
 
@@ -123,8 +141,10 @@ impl DriverQueue for PackedDriver {
     const FORMAT: Format = Format::Packed;
 
     fn new(memory: SharedSlice, device_address: u64, size: u16, options: QueueOptions) -> Self {
+        let memory = DriverMemory::new(Format::Packed, memory, device_address, size, options);
         Self {
-            memory: DriverMemory::new(Format::Packed, memory, device_address, size, options),
+            ring: Descriptors::new(memory.bound.descriptor, 0, size),
+            memory,
             size,
             options,
             free: size,
@@ -168,10 +188,10 @@ impl DriverQueue for PackedDriver {
     #[inline]
     fn publish(&mut self) {
         let Some((&(at, first), others)) = self.descriptors.split_first() else { return };
-        let ring = self.memory.bound.descriptor;
         for &(at, descriptor) in others {
-            descriptor.store(ring, at);
+            descriptor.store(self.ring.at(usize::from(at)), 0);
         }
+        let ring = self.memory.bound.descriptor;
         ring.store_u64(offset(at), first.address);
         ring.store_u32(offset(at) + PACKED_LEN, first.len);
         ring.store_u16(offset(at) + PACKED_ID, first.third);
@@ -199,22 +219,12 @@ impl DriverQueue for PackedDriver {
     }
 
     #[inline(always)]
-    fn pop_used(&mut self) -> Result<Option<Used>, Broken> {
-        let next = match self.in_flight.return_next() {
-            Some(next) => Some(next),
-            None => self.accept_used()?,
-        };
-        let Some(returned) = next else { return Ok(None) };
-        self.used = self.used.advanced(returned.buffer.descriptors, self.size);
-        self.free += returned.buffer.descriptors;
-        Ok(Some(returned.used()))
-    }
-
-    #[inline(always)]
-    fn used_ahead(&self) -> Option<BufferId> {
-        let soon = prefetch_at(self.used, self.size)?;
-        let descriptor = Descriptor::load(self.memory.bound.descriptor, soon.at);
-        are_used(descriptor.fourth, soon.wrap).then_some(BufferId(descriptor.third))
+    fn take_used(&mut self, most: u16, take: impl FnMut(Used)) -> Result<(), Broken> {
+        let mut taking =
+            Taking { ring: self.ring, size: self.size, used: self.used, free: self.free };
+        let result = self.in_flight.take(most, &mut taking, take);
+        (self.used, self.free) = (taking.used, taking.free);
+        result
     }
 
     #[inline]

@@ -1,56 +1,119 @@
 //! The driver's side of a split ring.
 //!
 //! How: the free list and the record of every chain are private; the shared table is only
-//! written. Free descriptors are taken from the front of the list and come back at its end, so
-//! that with IN_ORDER they are used in ring order, as the specification wants it (virtio 1.2
+//! written. Free descriptors are taken in the order in which they came back, so that with
+//! IN_ORDER they are used in ring order, as the specification wants it (virtio 1.2
 //! §2.7.5.2). Limits: indirect tables hold [`INDIRECT_ELEMENTS_MAX`](crate::INDIRECT_ELEMENTS_MAX)
 //! elements.
 
 use alloc::boxed::Box;
+use alloc::vec;
 
 use crate::areas::{DESCRIPTOR_LEN, DriverMemory};
 use crate::desc::{Descriptor, INDIRECT, NEXT, WRITE};
 use crate::event;
-use crate::flight::{Buffer, InFlight, Returned};
+use crate::flight::{Buffer, Entry, InFlight, Returned, Returning, UsedEntries};
 use crate::plan::{Plan, is_filled};
-use crate::queue::prefetch_distance;
 use crate::split::{
-    FAR, FLAGS, INDEX, NO_NOTIFICATION, available_entry, available_event, size_of, used_entry,
+    FAR, FLAGS, INDEX, NO_NOTIFICATION, RING, available_entry, available_event, place, size_of,
     used_event,
 };
+use crate::table::Table;
 use crate::{
     Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, SharedSlice, Used,
     Why,
 };
+
+type UsedRing = Table<8, 4>;
 
 /// What is known of one descriptor.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     /// What was last stored: the same is not stored again, for the reason in `written.rs`.
     words: [u64; 2],
-    /// The descriptor behind it, in a chain or in the free list.
+    /// The descriptor behind it in a chain.
     next: u16,
+}
+
+/// The free descriptors, in the order in which they came back.
+#[derive(Debug)]
+struct Free {
+    /// As many as the queue has entries.
+    descriptors: Box<[u16]>,
+    /// Taken and given back so far, modulo 2^16; at first all are given.
+    taken: u16,
+    given: u16,
+}
+
+impl Free {
+    #[inline(always)]
+    fn count(&self) -> u16 {
+        self.given.wrapping_sub(self.taken)
+    }
+
+    /// The one that is free longest; there must be one.
+    #[inline(always)]
+    fn take(&mut self) -> u16 {
+        let descriptor = self.descriptors[place(self.taken, self.descriptors.len() - 1)];
+        self.taken = self.taken.wrapping_add(1);
+        descriptor
+    }
+}
+
+/// What is needed to take used entries.
+struct Taking<'a> {
+    used: UsedRing,
+    seen: u16,
+    places: &'a [Place],
+    free: &'a mut [u16],
+    given: u16,
+}
+
+impl Taking<'_> {
+    #[inline(always)]
+    fn give(&mut self, descriptor: u16) {
+        let at = place(self.given, self.free.len() - 1);
+        self.free[at] = descriptor;
+        self.given = self.given.wrapping_add(1);
+    }
+}
+
+impl UsedEntries for Taking<'_> {
+    #[inline(always)]
+    fn next(&self, returning: &Returning<'_>) -> Option<Entry> {
+        let used = index_of(returning.returned());
+        (used != self.seen).then(|| {
+            let entry = self.used.at(place(used, self.used.last()));
+            let [key, len] = entry.load_u32_pair(0);
+            Entry { key, len, shown: u32::from(self.seen.wrapping_sub(used)) }
+        })
+    }
+
+    #[inline(always)]
+    fn release(&mut self, returned: &Returned) {
+        let mut descriptor = returned.key;
+        self.give(descriptor);
+        for _ in 1..returned.buffer.descriptors {
+            descriptor = self.places[usize::from(descriptor)].next;
+            self.give(descriptor);
+        }
+    }
 }
 
 /// A split virtqueue, seen from the driver.
 #[derive(Debug)]
 pub struct SplitDriver {
     memory: DriverMemory,
+    used_ring: UsedRing,
     /// The last entry: a whole word, for the reason that `Index` is one.
     last: usize,
     options: QueueOptions,
     places: Box<[Place]>,
-    free_first: u16,
-    free_last: u16,
-    free: u16,
+    free: Free,
     in_flight: InFlight,
-    /// The own index with and without what is only staged.
-    staged: u16,
-    published: u16,
     /// Buffers published since [`must_kick`](DriverQueue::must_kick) was last asked.
     unasked: u32,
-    /// Next used entry, and the device's index as last loaded.
-    used: u16,
+    /// The device's index as last loaded.
     seen: u16,
 }
 
@@ -60,14 +123,13 @@ impl SplitDriver {
     fn add_one(&mut self, element: (u64, u32), flags: u16, id: BufferId) -> Result<(), QueueFull> {
         let (address, len) = element;
         assert!(is_filled(&[element]), "an empty element");
-        if self.free == 0 {
+        if self.free.count() == 0 {
             return Err(QueueFull);
         }
-        let first = self.free_first;
-        let descriptor = Descriptor { address, len, third: flags, fourth: 0 };
-        self.free_first = self.write_descriptor(first, descriptor);
+        let first = self.free.take();
+        self.write_descriptor(first, Descriptor { address, len, third: flags, fourth: 0 });
         let writable = if flags & WRITE == 0 { 0 } else { len };
-        self.stage(first, Buffer { id, descriptors: 1, last: first, writable });
+        self.stage(first, Buffer { id, descriptors: 1, writable });
         Ok(())
     }
 
@@ -78,59 +140,56 @@ impl SplitDriver {
         writable: &[(u64, u32)],
         id: BufferId,
     ) -> Result<(), QueueFull> {
-        let plan = Plan::of(readable, writable, (self.size(), self.free), self.options)?;
-        let (first, last) = match plan.indirect {
+        let plan = Plan::of(readable, writable, (self.size(), self.free.count()), self.options)?;
+        let first = match plan.indirect {
             true => self.write_table(readable, writable),
             false => self.write_chain(readable, writable),
         };
         let Plan { descriptors, writable, .. } = plan;
-        self.stage(first, Buffer { id, descriptors, last, writable });
+        self.stage(first, Buffer { id, descriptors, writable });
         Ok(())
     }
 
     /// Makes a chain that was written the next entry of the available ring.
     #[inline(always)]
     fn stage(&mut self, first: u16, buffer: Buffer) {
-        self.free -= buffer.descriptors;
+        let index = index_of(self.in_flight.added());
         // The same is not stored again, for the reason in `written.rs`.
         if self.in_flight.add(first, buffer) {
-            let entry = available_entry(self.staged, self.last);
-            self.memory.bound.driver.store_u16(entry, first);
+            self.memory.bound.driver.store_u16(available_entry(index, self.last), first);
         }
-        self.staged = self.staged.wrapping_add(1);
     }
 
-    /// Writes a descriptor, unless it is there already; returns the one behind it.
+    /// Writes a descriptor, unless it is there already.
     #[inline(always)]
-    fn write_descriptor(&mut self, index: u16, descriptor: Descriptor) -> u16 {
+    fn write_descriptor(&mut self, index: u16, descriptor: Descriptor) {
         let place = &mut self.places[usize::from(index)];
         if place.words != descriptor.words() {
             place.words = descriptor.words();
             descriptor.store(self.memory.bound.descriptor, index);
         }
-        place.next
     }
 
-    /// Writes the elements into free descriptors; returns the first and the last of them.
-    fn write_chain(&mut self, readable: &[(u64, u32)], writable: &[(u64, u32)]) -> (u16, u16) {
+    /// Writes the elements into free descriptors; returns the first of them.
+    fn write_chain(&mut self, readable: &[(u64, u32)], writable: &[(u64, u32)]) -> u16 {
         let count = readable.len() + writable.len();
-        let first = self.free_first;
-        let (mut index, mut last) = (first, first);
+        let first = self.free.take();
+        let mut index = first;
         for (at, &(address, len)) in readable.iter().chain(writable).enumerate() {
             let write = if at < readable.len() { 0 } else { WRITE };
-            let next = self.places[usize::from(index)].next;
-            let (flags, fourth) = if at + 1 < count { (write | NEXT, next) } else { (write, 0) };
-            self.write_descriptor(index, Descriptor { address, len, third: flags, fourth });
-            last = index;
+            let is_last = at + 1 == count;
+            let next = if is_last { 0 } else { self.free.take() };
+            let flags = if is_last { write } else { write | NEXT };
+            self.write_descriptor(index, Descriptor { address, len, third: flags, fourth: next });
+            self.places[usize::from(index)].next = next;
             index = next;
         }
-        self.free_first = index;
-        (first, last)
+        first
     }
 
     /// Writes the elements into the table of a free descriptor, and that descriptor.
-    fn write_table(&mut self, readable: &[(u64, u32)], writable: &[(u64, u32)]) -> (u16, u16) {
-        let first = self.free_first;
+    fn write_table(&mut self, readable: &[(u64, u32)], writable: &[(u64, u32)]) -> u16 {
+        let first = self.free.take();
         let (table, table_address) = self.memory.indirect_table(first);
         let mut count = 0u16;
         let last = readable.len() + writable.len() - 1;
@@ -142,46 +201,32 @@ impl SplitDriver {
         }
         let len = u32::from(count) * DESCRIPTOR_LEN;
         let descriptor = Descriptor { address: table_address, len, third: INDIRECT, fourth: 0 };
-        self.free_first = self.write_descriptor(first, descriptor);
-        (first, first)
+        self.write_descriptor(first, descriptor);
+        first
     }
 
-    #[inline(always)]
-    fn release(&mut self, first: u16, buffer: Buffer) {
-        if self.free == 0 {
-            self.free_first = first;
-        } else {
-            self.places[usize::from(self.free_last)].next = first;
-        }
-        self.free_last = buffer.last;
-        self.free += buffer.descriptors;
-    }
-
-    /// Reads and checks the next used entry, if there is one.
-    #[inline(always)]
-    fn accept_used(&mut self) -> Result<Option<Returned>, Broken> {
-        let device = self.memory.bound.device;
-        if self.used == self.seen && !self.load_index()? {
-            return Ok(None);
-        }
-        let [first, len] = device.load_u32_pair(used_entry(self.used, self.last));
-        let shown = u32::from(self.seen.wrapping_sub(self.used));
-        self.in_flight.accept(first, len, shown).map(Some)
-    }
-
-    /// The device's index, checked; whether there is anything new.
-    fn load_index(&mut self) -> Result<bool, Broken> {
+    /// Looks for used entries behind those that are known: the device's index, checked.
+    fn load_index(&mut self) -> Result<(), Broken> {
         let index = self.memory.bound.device.load_u16(INDEX);
-        if index == self.used {
-            return Ok(false);
-        }
-        if u32::from(index.wrapping_sub(self.used)) > self.in_flight.published() {
+        if u32::from(index.wrapping_sub(self.seen)) > self.in_flight.published() {
             return Err(Broken(Why::NotInFlight));
         }
         event::after_seeing();
         self.seen = index;
-        Ok(true)
+        Ok(())
     }
+
+    /// The next used entry.
+    #[inline]
+    fn used(&self) -> u16 {
+        index_of(self.in_flight.returned())
+    }
+}
+
+/// What the index is after so many buffers.
+#[inline(always)]
+fn index_of(buffers: u32) -> u16 {
+    (buffers & 0xffff) as u16
 }
 
 impl DriverQueue for SplitDriver {
@@ -189,21 +234,18 @@ impl DriverQueue for SplitDriver {
 
     fn new(memory: SharedSlice, device_address: u64, size: u16, options: QueueOptions) -> Self {
         assert!(size.is_power_of_two(), "a split queue of {size} entries");
+        let memory = DriverMemory::new(Format::Split, memory, device_address, size, options);
         Self {
-            memory: DriverMemory::new(Format::Split, memory, device_address, size, options),
+            used_ring: Table::new(memory.bound.device, RING, size),
+            memory,
             last: usize::from(size) - 1,
             options,
             // The memory is zero.
-            places: (1..=size).map(|next| Place { words: [0; 2], next: next % size }).collect(),
-            free_first: 0,
-            free_last: size - 1,
-            free: size,
+            places: vec![Place { words: [0; 2], next: 0 }; usize::from(size)].into(),
+            free: Free { descriptors: (0..size).collect(), taken: 0, given: size },
             // What it takes for the first lap of the available ring is what zeroed memory holds.
             in_flight: InFlight::new(size, options.in_order),
-            staged: 0,
-            published: 0,
             unasked: 0,
-            used: 0,
             seen: 0,
         }
     }
@@ -219,7 +261,7 @@ impl DriverQueue for SplitDriver {
 
     #[inline]
     fn free(&self) -> u16 {
-        self.free
+        self.free.count()
     }
 
     #[inline(always)]
@@ -243,8 +285,7 @@ impl DriverQueue for SplitDriver {
             return;
         }
         event::before_showing();
-        self.memory.bound.driver.store_u16(INDEX, self.staged);
-        self.published = self.staged;
+        self.memory.bound.driver.store_u16(INDEX, index_of(self.in_flight.added()));
         self.unasked = self.unasked.saturating_add(added);
     }
 
@@ -261,31 +302,25 @@ impl DriverQueue for SplitDriver {
         }
         let Ok(added) = u16::try_from(unasked) else { return true };
         let wanted_at = device.load_u16(available_event(self.size()));
-        event::crossed(wanted_at, self.published, self.published.wrapping_sub(added))
+        let published = index_of(self.in_flight.shown());
+        event::crossed(wanted_at, published, published.wrapping_sub(added))
     }
 
     #[inline(always)]
-    fn pop_used(&mut self) -> Result<Option<Used>, Broken> {
-        let next = match self.in_flight.return_next() {
-            Some(next) => Some(next),
-            None => self.accept_used()?,
-        };
-        let Some(returned) = next else { return Ok(None) };
-        self.release(returned.key, returned.buffer);
-        self.used = self.used.wrapping_add(1);
-        Ok(Some(returned.used()))
-    }
-
-    #[inline(always)]
-    fn used_ahead(&self) -> Option<BufferId> {
-        let distance = prefetch_distance(self.used);
-        // No more than one lap lies between the two.
-        if self.seen.wrapping_sub(self.used) <= distance {
-            return None;
+    fn take_used(&mut self, most: u16, take: impl FnMut(Used)) -> Result<(), Broken> {
+        if self.used() == self.seen {
+            self.load_index()?;
         }
-        let soon = self.used.wrapping_add(distance);
-        let first = self.memory.bound.device.load_u32(used_entry(soon, self.last));
-        self.in_flight.buffer(first).map(|buffer| buffer.id)
+        let mut taking = Taking {
+            used: self.used_ring,
+            seen: self.seen,
+            places: &self.places,
+            free: &mut self.free.descriptors,
+            given: self.free.given,
+        };
+        let result = self.in_flight.take(most, &mut taking, take);
+        self.free.given = taking.given;
+        result
     }
 
     #[inline]
@@ -295,7 +330,9 @@ impl DriverQueue for SplitDriver {
             Arm::Never => {
                 match self.options.event_idx {
                     false => driver.store_u16(FLAGS, NO_NOTIFICATION),
-                    true => driver.store_u16(used_event(self.size()), self.used.wrapping_add(FAR)),
+                    true => {
+                        driver.store_u16(used_event(self.size()), self.used().wrapping_add(FAR))
+                    }
                 }
                 return false;
             }
@@ -304,9 +341,11 @@ impl DriverQueue for SplitDriver {
         };
         match self.options.event_idx {
             false => driver.store_u16(FLAGS, 0),
-            true => driver.store_u16(used_event(self.size()), self.used.wrapping_add(buffers - 1)),
+            true => {
+                driver.store_u16(used_event(self.size()), self.used().wrapping_add(buffers - 1))
+            }
         }
         event::before_second_look();
-        self.in_flight.is_in_batch() || self.memory.bound.device.load_u16(INDEX) != self.used
+        self.in_flight.is_in_batch() || self.memory.bound.device.load_u16(INDEX) != self.used()
     }
 }

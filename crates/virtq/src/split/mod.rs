@@ -58,12 +58,6 @@ fn available_entry(index: u16, last: usize) -> usize {
     RING + 2 * place(index, last)
 }
 
-/// Offset of an entry of the used ring, in bytes.
-#[inline]
-fn used_entry(index: u16, last: usize) -> usize {
-    RING + 8 * place(index, last)
-}
-
 /// Offset of the word behind the available ring: when the driver wants a call.
 #[inline]
 fn used_event(size: u16) -> usize {
