@@ -2,11 +2,11 @@
 //!
 //! How: what waits in the ring is memory and nothing else. Used buffers are taken off the ring
 //! all at once, into a list. `receive` takes the buffers of one packet off that list, copies header
-//! and first bytes out, and lends the rest in place; only then is there a packet. It is lent until the next `receive` or `flush`, unless `hold` takes its
-//! buffers out. `flush` posts what is free and publishes once. A slot of the ring keeps its memory
-//! as long as the wanted length stays the same, so posting it again is one `add`. With
-//! mergeable buffers a packet takes `num_buffers` of them (virtio 1.2 §5.1.6.4); without, exactly
-//! one.
+//! and first bytes out, and lends the rest in place; only then is there a packet. It is lent until
+//! the next `receive` or `flush`, unless `hold` takes its buffers out. `flush` posts what is free
+//! and publishes once. A slot of the ring keeps its memory as long as the wanted length stays the
+//! same, so posting it again is one `add`. With mergeable buffers a packet takes `num_buffers` of
+//! them (virtio 1.2 §5.1.6.4); without, exactly one.
 //!
 //! Memory that is missing is never an error: slots stay empty, that is counted, and every later
 //! flush tries again.
