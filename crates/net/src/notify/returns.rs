@@ -86,7 +86,7 @@ impl Returns {
         }
         let wake_at = self.last.plus(LULL_NS).min(self.held.since.plus(RETURN_WAIT_NS));
         if visit.short || self.held.packets >= self.window || visit.now >= wake_at {
-            self.is_single = is_alone && visit.moved == 0;
+            self.is_single = is_alone && visit.moved == 0 && visit.now >= wake_at;
             return self.held.release();
         }
         Plan::hold(wake_at)

@@ -9,11 +9,11 @@ use alloc::vec::Vec;
 
 use crate::areas::{DESCRIPTOR_LEN, DriverMemory};
 use crate::desc::{
-    Descriptor, Descriptors, INDIRECT, NEXT, PACKED_FLAGS, PACKED_ID, PACKED_LEN, WRITE, offset,
+    Descriptor, Descriptors, INDIRECT, NEXT, PACKED_FLAGS, PACKED_ID, PACKED_LEN, WRITE,
 };
 use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
 use crate::flight::{Buffer, Entry, InFlight, Returned, Returning, UsedEntries};
-use crate::packed::{are_used, available_flags, event_word, is_used, store_flags};
+use crate::packed::{are_used, available_flags, event_word};
 use crate::plan::{Plan, is_filled};
 use crate::{
     Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, SharedSlice, Used,
@@ -191,12 +191,12 @@ impl DriverQueue for PackedDriver {
         for &(at, descriptor) in others {
             descriptor.store(self.ring.at(usize::from(at)), 0);
         }
-        let ring = self.memory.bound.descriptor;
-        ring.store_u64(offset(at), first.address);
-        ring.store_u32(offset(at) + PACKED_LEN, first.len);
-        ring.store_u16(offset(at) + PACKED_ID, first.third);
+        let entry = self.ring.at(usize::from(at));
+        entry.store_u64(0, first.address);
+        entry.store_u32(PACKED_LEN, first.len);
+        entry.store_u16(PACKED_ID, first.third);
         event::before_showing();
-        store_flags(ring, at, first.fourth);
+        entry.store_u16(PACKED_FLAGS, first.fourth);
         self.descriptors.clear();
         self.in_flight.publish();
         let added = self.staged.distance(self.published, self.size);
@@ -247,7 +247,7 @@ impl DriverQueue for PackedDriver {
         self.memory.bound.driver.store_u32(0, word);
         event::before_second_look();
         let is_waiting = self.in_flight.published() > 0;
-        let ring = self.memory.bound.descriptor;
-        self.in_flight.is_in_batch() || (is_waiting && is_used(ring, self.used))
+        let flags = self.ring.at(usize::from(self.used.at)).load_u16(PACKED_FLAGS);
+        self.in_flight.is_in_batch() || (is_waiting && are_used(flags, self.used.wrap))
     }
 }

@@ -9,22 +9,9 @@ mod driver;
 pub use device::PackedDevice;
 pub use driver::PackedDriver;
 
-use crate::SharedSlice;
-use crate::desc::{AVAIL, PACKED_FLAGS, USED, offset};
+use crate::desc::{AVAIL, USED};
 use crate::event::RingOffset;
 use crate::queue::prefetch_distance;
-
-/// The flags of the descriptor at `at`.
-#[inline]
-fn load_flags(ring: SharedSlice, at: u16) -> u16 {
-    ring.load_u16(offset(at) + PACKED_FLAGS)
-}
-
-/// Shows a descriptor to the other side, or hides it.
-#[inline]
-fn store_flags(ring: SharedSlice, at: u16, flags: u16) {
-    ring.store_u16(offset(at) + PACKED_FLAGS, flags);
-}
 
 /// What the AVAIL and USED flags are at a descriptor that is made available.
 #[inline]
@@ -48,11 +35,6 @@ fn are_available(flags: u16, wrap: bool) -> bool {
 #[inline(always)]
 fn are_used(flags: u16, wrap: bool) -> bool {
     flags & (AVAIL | USED) == used_flags(wrap)
-}
-
-#[inline(always)]
-fn is_used(ring: SharedSlice, at: RingOffset) -> bool {
-    are_used(load_flags(ring, at.at), at.wrap)
 }
 
 /// The place of the entry to fetch now, when the one at `at` is next; `None` in a ring so short that

@@ -10,7 +10,8 @@ use crate::desc::{Descriptor, Descriptors, INDIRECT, NEXT, WRITE};
 use crate::event;
 use crate::queue::prefetch_distance;
 use crate::split::{
-    FAR, FLAGS, INDEX, Index, NO_NOTIFICATION, RING, available_event, place, size_of, used_event,
+    FAR, FLAGS, INDEX, Index, NO_NOTIFICATION, RING, UsedRing, available_event, place, size_of,
+    used_event,
 };
 use crate::table::Table;
 use crate::written::Written;
@@ -22,9 +23,8 @@ use crate::{
 /// No used entry is this one: what is in a driver's memory at the start is not known.
 const NEVER_USED: [u32; 2] = [u32::MAX; 2];
 
-/// The entries of the available and the used ring.
+/// The entries of the available ring.
 type Available = Table<2, 2>;
-type UsedRing = Table<8, 4>;
 
 /// What the parts consist of.
 fn tables(parts: &Bound, size: u16) -> (Descriptors, Available, UsedRing) {

@@ -15,16 +15,13 @@ use crate::event;
 use crate::flight::{Buffer, Entry, InFlight, Returned, Returning, UsedEntries};
 use crate::plan::{Plan, is_filled};
 use crate::split::{
-    FAR, FLAGS, INDEX, NO_NOTIFICATION, RING, available_entry, available_event, place, size_of,
-    used_event,
+    FAR, FLAGS, INDEX, NO_NOTIFICATION, RING, UsedRing, available_entry, available_event, place,
+    size_of, used_event,
 };
-use crate::table::Table;
 use crate::{
     Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, SharedSlice, Used,
     Why,
 };
-
-type UsedRing = Table<8, 4>;
 
 /// What is known of one descriptor.
 #[derive(Debug, Clone, Copy)]
@@ -105,8 +102,6 @@ impl UsedEntries for Taking<'_> {
 pub struct SplitDriver {
     memory: DriverMemory,
     used_ring: UsedRing,
-    /// The last entry: a whole word, for the reason that `Index` is one.
-    last: usize,
     options: QueueOptions,
     places: Box<[Place]>,
     free: Free,
@@ -156,7 +151,10 @@ impl SplitDriver {
         let index = index_of(self.in_flight.added());
         // The same is not stored again, for the reason in `written.rs`.
         if self.in_flight.add(first, buffer) {
-            self.memory.bound.driver.store_u16(available_entry(index, self.last), first);
+            self.memory
+                .bound
+                .driver
+                .store_u16(available_entry(index, self.used_ring.last()), first);
         }
     }
 
@@ -236,9 +234,8 @@ impl DriverQueue for SplitDriver {
         assert!(size.is_power_of_two(), "a split queue of {size} entries");
         let memory = DriverMemory::new(Format::Split, memory, device_address, size, options);
         Self {
-            used_ring: Table::new(memory.bound.device, RING, size),
+            used_ring: UsedRing::new(memory.bound.device, RING, size),
             memory,
-            last: usize::from(size) - 1,
             options,
             // The memory is zero.
             places: vec![Place { words: [0; 2], next: 0 }; usize::from(size)].into(),
@@ -256,7 +253,7 @@ impl DriverQueue for SplitDriver {
 
     #[inline]
     fn size(&self) -> u16 {
-        size_of(self.last)
+        size_of(self.used_ring.last())
     }
 
     #[inline]

@@ -8,10 +8,15 @@ mod driver;
 pub use device::SplitDevice;
 pub use driver::SplitDriver;
 
+use crate::table::Table;
+
 /// Offsets in both the available and the used ring, in bytes.
 const FLAGS: usize = 0;
 pub(crate) const INDEX: usize = 2;
 const RING: usize = 4;
+
+/// The entries of the used ring: id and length.
+type UsedRing = Table<8, 4>;
 
 /// Flag in the available ring: no calls, please. In the used ring: no kicks, please.
 const NO_NOTIFICATION: u16 = 1;
