@@ -63,6 +63,26 @@ pub fn exists(name: &str) -> bool {
     interfaces.lines().any(|line| line.trim().split(':').next() == Some(name))
 }
 
+/// Bytes that came in over an interface, and those that went out, ever since it is there.
+///
+/// # Errors
+/// There is no such interface.
+pub fn bytes(name: &str) -> anyhow::Result<[u64; 2]> {
+    let interfaces = fs::read_to_string("/proc/self/net/dev").context("/proc/self/net/dev")?;
+    bytes_in(&interfaces, name).with_context(|| format!("{name}: not in /proc/self/net/dev"))
+}
+
+fn bytes_in(interfaces: &str, name: &str) -> Option<[u64; 2]> {
+    let of = |line: &str| {
+        let (_, numbers) = line.split_once(':').filter(|(first, _)| first.trim() == name)?;
+        let mut numbers = numbers.split_whitespace();
+        // Eight numbers of what came in, then as many of what went out; bytes are the first.
+        let bytes = [numbers.next()?, numbers.nth(7)?];
+        Some([bytes[0].parse().ok()?, bytes[1].parse().ok()?])
+    };
+    interfaces.lines().find_map(of)
+}
+
 /// Waits until an interface is there, or no longer.
 ///
 /// # Errors
@@ -76,4 +96,21 @@ pub fn wait_exists(name: &str, wanted: bool, limit: Duration) -> anyhow::Result<
         thread::sleep(LOOK_EVERY);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_those_of_the_interface_that_was_asked_for() {
+        let interfaces = "Inter-|   Receive              |  Transmit\n\
+             face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets\n    \
+             lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n \
+             rw1t0:  10 20 30 40 50 60 70 80 90 100 110 120 130 140 150 160\n";
+        assert_eq!(bytes_in(interfaces, "rw1t0"), Some([10, 90]));
+        assert_eq!(bytes_in(interfaces, "lo"), Some([1, 9]));
+        assert_eq!(bytes_in(interfaces, "rw1t"), None);
+        assert!(bytes("no-such-interface").is_err());
+    }
 }

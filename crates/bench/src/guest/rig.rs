@@ -229,13 +229,18 @@ impl Rig {
         self.plan.address(1)
     }
 
+    /// The same as seen from this machine: the guest that asks otherwise.
+    pub fn guest_address(&self) -> String {
+        self.plan.address(2)
+    }
+
     /// Requests of one byte that are answered per second, one at a time.
     ///
     /// # Errors
     /// Nobody answers.
     pub fn requests_per_second(&mut self, seconds: u32) -> anyhow::Result<f64> {
         if self.answering.is_none() {
-            let address = format!("{}:7", self.plan.address(2));
+            let address = format!("{}:7", self.guest_address());
             let duration = Duration::from_secs(seconds.into());
             let sides = Sides::of(self.plan.pairing, &processors());
             return keeping_to(&sides.rest, || super::per_second(&address, duration))?;
@@ -253,11 +258,16 @@ impl Rig {
     /// It is not ringway that carries their packets, or it refuses.
     pub fn set_policy(&self, policy: &str) -> anyhow::Result<()> {
         let BackEnd::Ringway(ringway) = &self.back_end else { bail!("only ringway has policies") };
-        let ports: &[&str] = match self.plan.pairing {
-            Pairing::QemuHost | Pairing::UmlHost => &["vm"],
-            Pairing::UmlPair => &["vm1", "vm2"],
-        };
-        ports.iter().try_for_each(|port| ringway.set(port, &format!("notify={policy}")))
+        ensure!(self.answering.is_none(), "only one guest is told a policy");
+        ringway.set("vm", &format!("notify={policy}"))
+    }
+
+    /// Bytes that have passed this machine's end of the tap: from the guest, and to it.
+    ///
+    /// # Errors
+    /// There is no such tap.
+    pub fn tap_bytes(&self) -> anyhow::Result<[u64; 2]> {
+        net::bytes(&self.plan.tap(0))
     }
 
     /// How everything was started.

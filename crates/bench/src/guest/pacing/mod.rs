@@ -1,20 +1,22 @@
 //! `ringway bench pacing`: the same guest under each policy of notification, real and in turns.
 //!
 //! How: one ringway and one guest, whose port is told another policy before each turn: two guests of
-//! the same kind differ by more than two policies. In every round each figure is measured under
-//! every policy before the next figure is, so that what is compared is seconds apart ([`figures`]).
-//! Ratios are taken between turns of the same round; the verdict says what all of them together say
-//! about the ratio, if they do ([`tables`]). The last policy takes part twice: both turns together are
-//! what is judged, and how far they are apart is what such a ratio is worth on this machine.
+//! the same kind differ by more than two policies. What is compared is measured under the same stream
+//! and with the same pings, a fifth of a second under one policy and then under the next, many times
+//! over ([`slices`]); floods of pings are whole turns ([`figures`]). Ratios are taken between turns of
+//! the same round; the verdict says what all of them together say about the ratio, if they do
+//! ([`tables`]). The last policy takes part twice: both turns together are what is judged, and how far
+//! they are apart is what such a ratio is worth on this machine.
 //!
-//! Limits: guests of one processor; fewer than six rounds decide nothing.
+//! Limits: guests of one processor that talk with this machine; fewer than six rounds decide nothing.
 
 mod figures;
+mod slices;
 mod tables;
 
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use ringway_guests::{net, stage};
 
 use super::rig::{Carrier, Plan, Rig};
@@ -22,7 +24,8 @@ use super::{Options, Pairing, check, machine_with_guests, sides};
 use crate::machine::{Machine, date};
 use crate::progress::Progress;
 use crate::report::Report;
-use figures::{Measure, PINGERS, Pings, Turn};
+use figures::Measure;
+use slices::{SLICE, VISITS};
 use tables::{Turns, tables};
 
 /// What is compared, as after `notify=`; the last one is measured against each other, and against
@@ -56,8 +59,8 @@ pub fn measure_pacing(options: &Options) -> anyhow::Result<Report> {
     stage::end_with_parent(directory.path());
     net::prepare()?;
     let mut report = empty_report(options, machine_with_guests())?;
-    let in_a_round = Measure::ALL.len() * POLICIES.len();
-    let mut progress = Progress::start(options.pairings.len() * options.repeats * in_a_round);
+    let measures = options.pairings.len() * options.repeats * Measure::ALL.len();
+    let mut progress = Progress::start(measures);
     for &pairing in &options.pairings {
         match boot(pairing, directory.path(), &progress) {
             Ok(mut rig) => {
@@ -76,6 +79,10 @@ fn boot(pairing: Pairing, directory: &Path, progress: &Progress) -> anyhow::Resu
     if let Some(why) = pairing.why_not() {
         bail!(why);
     }
+    ensure!(
+        pairing != Pairing::UmlPair,
+        "policies are compared at a tap, and there is none between"
+    );
     progress.note(&format!("booting: {}", pairing.name()));
     Rig::boot(Plan { pairing, carrier: Carrier::Ringway }, directory)
 }
@@ -83,17 +90,12 @@ fn boot(pairing: Pairing, directory: &Path, progress: &Progress) -> anyhow::Resu
 /// All rounds with one guest; what fails is left out and named.
 fn pair(rig: &mut Rig, options: &Options, progress: &mut Progress, report: &mut Report) -> Turns {
     let mut turns = Turns::default();
-    for repeat in 0..options.repeats {
-        turns.iter_mut().for_each(|turns| turns.push(Turn::default()));
+    for round in 0..options.repeats {
         for measure in Measure::ALL {
-            for policy in order(repeat) {
-                let what = format!("{}, {}", rig.plan.pairing.name(), policy_name(policy));
-                progress.step(&what);
-                let turn = &mut turns[policy][repeat];
-                let told = rig.set_policy(POLICIES[policy]);
-                if let Err(why) = told.and_then(|()| measure.take(rig, options, turn)) {
-                    report.left_out.push(format!("{what}: {why:#}"));
-                }
+            let what = format!("{}, {measure}", rig.plan.pairing.name());
+            progress.step(&what);
+            if let Err(why) = measure.take(rig, options, round, &mut turns) {
+                report.left_out.push(format!("{what}: {why:#}"));
             }
         }
     }
@@ -110,12 +112,16 @@ fn order(round: usize) -> impl Iterator<Item = usize> {
 
 fn empty_report(options: &Options, machine: Machine) -> anyhow::Result<Report> {
     let Options { seconds, repeats, command, .. } = options;
-    let Pings { alone, beside } = Pings::new(options);
+    let slices = VISITS * *seconds as usize;
+    let (slice_ms, floods) = (SLICE.as_millis(), options.pings / 4);
     let method = format!(
-        "Rounds: {repeats}; in each, every figure is measured under every policy in turn, {seconds} s \
-         for each throughput; {alone} pings alone, {} beside a stream. Out is from the guest. It is \
-         one guest, whose port is told the policy before each turn.",
-        PINGERS * beside
+        "It is one guest, whose port is told the policy before each turn. Out is from the guest. \
+         Repeats: {repeats}. Of each, throughput: a stream goes on while all policies are told in turn, \
+         {slices} times over; each is measured for {slice_ms} ms by the bytes that pass the tap, and is \
+         a round. Single pings (ping -A from this machine): the same, the 99th percentile of each {slice_ms} \
+         ms. Pings beside a stream: the same, 250 per second from this machine; one round is what was \
+         sent under a policy in {} turns. Floods: {floods} pings from the guest under each policy.",
+        2 * VISITS,
     );
     let judged =
         "Ratios are taken round by round: the median of the averages of every two of them, \

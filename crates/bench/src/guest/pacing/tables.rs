@@ -2,21 +2,24 @@
 //! and against itself.
 
 use super::super::Pairing;
-use super::figures::{FIGURES, Turn, mean};
+use super::figures::{FIGURES, mean};
 use super::{POLICIES, SAME, policy_name};
 use crate::interval::Estimate;
 use crate::report::{Cell, Table};
 use crate::verdict::Needed;
 use crate::{Spread, ratios};
 
-/// The turns under each policy, by its number and by round.
-pub(super) type Turns = [Vec<Turn>; POLICIES.len()];
+/// What was found under one policy: for each figure one value per round.
+pub(super) type Turn = [Vec<Option<f64>>; FIGURES.len()];
+
+/// The same of all policies, by number.
+pub(super) type Turns = [Turn; POLICIES.len()];
 
 /// One policy.
 #[derive(Debug, Clone, Copy)]
 struct Row<'a> {
     policy: usize,
-    turns: &'a [Turn],
+    turn: &'a Turn,
 }
 
 /// Of a sample, with one value less in the divisor; 0 for one value.
@@ -28,18 +31,18 @@ fn deviation(values: &[f64]) -> Option<f64> {
 }
 
 impl Row<'_> {
-    fn by_round(&self, figure: usize) -> Vec<Option<f64>> {
-        self.turns.iter().map(|turn| turn[figure]).collect()
+    fn by_round(&self, figure: usize) -> &[Option<f64>] {
+        &self.turn[figure]
     }
 
     fn all(&self, figure: usize) -> Vec<f64> {
-        self.turns.iter().filter_map(|turn| turn[figure]).collect()
+        self.turn[figure].iter().copied().flatten().collect()
     }
 }
 
 pub(super) fn tables(pairing: Pairing, turns: &Turns) -> Vec<Table> {
     let rows: Vec<Row<'_>> =
-        turns.iter().enumerate().map(|(policy, turns)| Row { policy, turns }).collect();
+        turns.iter().enumerate().map(|(policy, turn)| Row { policy, turn }).collect();
     let rows = &rows[..];
     let mut tables = vec![verdicts(pairing, rows), against_itself(pairing, rows)];
     for (figure, (name, _)) in FIGURES.iter().enumerate() {
@@ -65,7 +68,8 @@ fn number(value: Option<f64>) -> Cell {
 
 /// What both turns of the last policy say together, round by round: their mean, or the one there is.
 fn both(rows: &[Row<'_>], figure: usize) -> Vec<Option<f64>> {
-    let turns = rows.iter().filter(|row| row.policy >= SAME).map(|row| row.by_round(figure));
+    let turns =
+        rows.iter().filter(|row| row.policy >= SAME).map(|row| row.by_round(figure).to_vec());
     let together = |one: Vec<Option<f64>>, other: Vec<Option<f64>>| {
         let pairs = one.into_iter().zip(other);
         pairs
@@ -80,7 +84,7 @@ fn verdicts(pairing: Pairing, rows: &[Row<'_>]) -> Table {
     let cells = |(figure, (name, needed)): (usize, &(&str, Needed))| {
         let ours = both(rows, figure);
         let against = |other: &Row<'_>| {
-            let estimate = Estimate::of_ratios(ratios(&ours, &other.by_round(figure)))?;
+            let estimate = Estimate::of_ratios(ratios(&ours, other.by_round(figure)))?;
             Some((policy_name(other.policy), estimate))
         };
         let others = rows.iter().filter(|other| other.policy < SAME);
@@ -103,7 +107,7 @@ fn against_itself(pairing: Pairing, rows: &[Row<'_>]) -> Table {
     let cells = |(figure, (name, _)): (usize, &(&str, Needed))| {
         let (ours, others) = rows.split_last()?;
         let same = others.iter().find(|other| other.policy == SAME)?;
-        let estimate = Estimate::of_ratios(ratios(&ours.by_round(figure), &same.by_round(figure)))?;
+        let estimate = Estimate::of_ratios(ratios(ours.by_round(figure), same.by_round(figure)))?;
         Some(std::iter::once(Cell::text(*name)).chain(shown(estimate)).collect())
     };
     let ours = rows.last().map_or("ours", |row| policy_name(row.policy));
@@ -126,7 +130,7 @@ mod tests {
     fn turns(rows: &[(usize, &[f64])]) -> Turns {
         let mut turns = Turns::default();
         for &(policy, values) in rows {
-            turns[policy] = values.iter().map(|&value| [Some(value); FIGURES.len()]).collect();
+            turns[policy] = std::array::from_fn(|_| values.iter().copied().map(Some).collect());
         }
         turns
     }
@@ -164,9 +168,9 @@ mod tests {
     #[test]
     fn rounds_that_one_of_two_missed_are_left_out_and_few_decide_nothing() {
         let mut turns = turns(&[(0, &[1.0; 6]), (SAME, &[1.0; 6]), (SAME + 1, &[1.0; 6])]);
-        turns[0][2] = Turn::default();
+        turns[0].iter_mut().for_each(|rounds| rounds[2] = None);
         // One of the two that are the same is enough.
-        turns[SAME][3] = Turn::default();
+        turns[SAME].iter_mut().for_each(|rounds| rounds[3] = None);
         let table = &tables(Pairing::UmlHost, &turns)[0];
         assert_eq!(shown(table, 0)[1..], ["timer:50us", "1.000", "–", "–", "≥ 0.98", "undecided"]);
         assert!(tables(Pairing::UmlHost, &Turns::default())[0].rows.is_empty());

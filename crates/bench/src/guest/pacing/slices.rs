@@ -1,0 +1,209 @@
+//! One stream, or none, and pings, or none, under all policies in turn: a slice of each, and again.
+//!
+//! How: a stream of the guest's iperf3 and pings from this machine go on all the while. The port is
+//! told a policy; what was under way before passes, then bytes are counted where they pass the tap,
+//! and pings by when they were sent. Slices of two policies that are compared are a second apart at
+//! most, so that what changes slowly on a machine is in both.
+//!
+//! Limits: bytes are those of the tap, headers and what is sent again included.
+
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, ensure};
+use ringway_guests::traffic::Side;
+
+use super::super::rig::Rig;
+use super::super::sides::Sides;
+use super::{POLICIES, order};
+use crate::machine::{keeping_to, processors};
+
+/// How long one policy is measured at a time.
+pub(super) const SLICE: Duration = Duration::from_millis(200);
+
+/// How long it holds before that.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// How often every policy has a slice of one stream.
+pub(super) const VISITS: usize = 5;
+
+/// Until iperf3's server listens again, in seconds.
+const SERVER_RESTS: &str = "0.2";
+
+/// How long a stream runs before anything is measured, and pings at least.
+const STARTS: Duration = Duration::from_millis(500);
+
+/// All slices with what is between them: telling a policy takes some milliseconds.
+const SECONDS: u32 = 13;
+
+/// One ping of so many may stay without an answer; with more, the rest says nothing of them all.
+const ANSWERED_NOT: usize = 50;
+
+/// What goes on while policies change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Load {
+    /// A stream, and what iperf3 is told about its direction.
+    pub stream: Option<&'static str>,
+    /// Pings, and what ping is told about when to send them.
+    pub pings: Option<&'static str>,
+}
+
+/// What was seen under one policy, once.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Slice {
+    /// From the guest and to it, in Gb/s.
+    pub gigabits: [f64; 2],
+    /// Round trips of the pings, in milliseconds.
+    pub times_ms: Vec<f64>,
+}
+
+/// The slices of one visit, by policy.
+pub(super) type Visit = [Slice; POLICIES.len()];
+
+/// A slice by the clock that ping prints, in seconds since 1970.
+type Span = (f64, f64);
+
+/// All visits under one stream; `round`: how many of them were before.
+///
+/// # Errors
+/// The stream fails, pings are lost, or ringway does not answer.
+pub(super) fn visits(rig: &mut Rig, load: Load, round: usize) -> anyhow::Result<Vec<Visit>> {
+    let (server, guest) = (rig.address(), rig.guest_address());
+    rig.side().must(&format!("ping -c 1 -W 10 {server}"))?;
+    if let Some(way) = load.stream {
+        let stream = format!("iperf3 -c {server} -t {SECONDS} {way} >/dev/null 2>&1");
+        rig.side().must(&format!("{{ sleep {SERVER_RESTS}; {stream}; }} & echo started"))?;
+    }
+    let line = load.pings.map(|when| {
+        // Printed all at once at the end: nobody is to be woken for each line.
+        let ping = format!("ping -n -D {when} -w {SECONDS} {guest}");
+        format!("lines=$(mktemp) && {ping} >$lines; cat $lines; rm $lines")
+    });
+    let sides = Sides::of(rig.plan.pairing, &processors());
+    let (seen, printed) = thread::scope(|scope| {
+        // Whatever this thread starts keeps off the guest's processor, as all that is beside it.
+        keeping_to(&sides.rest, || {
+            let pings = line.as_ref().map(|line| scope.spawn(|| Side::Here.must(line)));
+            thread::sleep(STARTS);
+            let seen = measure(rig, round);
+            let printed = pings.map_or(Ok(String::new()), |pings| {
+                pings.join().unwrap_or_else(|_| anyhow::bail!("ping's thread ended"))
+            });
+            (seen, printed)
+        })
+    })?;
+    if load.stream.is_some() {
+        rig.side().must("wait $!").context("the stream")?;
+    }
+    rig.rest()?;
+    let mut seen = seen?;
+    if load.pings.is_some() {
+        let times = round_trips(&printed?)?;
+        seen.iter_mut().for_each(|(visit, spans)| share(&times, visit, spans));
+    }
+    Ok(seen.into_iter().map(|(visit, _)| visit).collect())
+}
+
+/// The bytes of each slice, and when it was.
+fn measure(rig: &Rig, round: usize) -> anyhow::Result<Vec<(Visit, [Span; POLICIES.len()])>> {
+    let mut seen = Vec::new();
+    let start = Instant::now();
+    for visit in 0..VISITS {
+        let mut slices = Visit::default();
+        let mut spans = [(0.0, 0.0); POLICIES.len()];
+        for policy in order(round + visit) {
+            rig.set_policy(POLICIES[policy])?;
+            thread::sleep(SETTLE);
+            let (begin, before, since) = (now()?, rig.tap_bytes()?, Instant::now());
+            thread::sleep(SLICE);
+            let (after, took) = (rig.tap_bytes()?, since.elapsed());
+            spans[policy] = (begin, now()?);
+            slices[policy].gigabits = [0, 1].map(|way| gigabits(before[way], after[way], took));
+        }
+        seen.push((slices, spans));
+    }
+    let took = start.elapsed() + STARTS;
+    ensure!(
+        took < Duration::from_secs(SECONDS.into()),
+        "slices took longer, {took:?}, than the stream"
+    );
+    Ok(seen)
+}
+
+fn now() -> anyhow::Result<f64> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH).context("the clock")?.as_secs_f64())
+}
+
+#[allow(clippy::cast_precision_loss, reason = "some hundred megabytes")]
+fn gigabits(before: u64, after: u64, took: Duration) -> f64 {
+    after.saturating_sub(before) as f64 * 8e-9 / took.as_secs_f64()
+}
+
+/// When each ping was sent, in seconds since 1970, and its round trip in milliseconds, as in
+/// `[1700000000.123456] 64 bytes from 10.0.0.2: icmp_seq=1 ttl=64 time=0.321 ms`.
+fn round_trips(printed: &str) -> anyhow::Result<Vec<(f64, f64)>> {
+    let of = |line: &str| {
+        let (stamp, rest) = line.strip_prefix('[')?.split_once(']')?;
+        let (_, time) = rest.split_once("time=")?;
+        let (arrived, time_ms): (f64, f64) =
+            (stamp.parse().ok()?, time.split(' ').next()?.parse().ok()?);
+        Some((arrived - time_ms / 1e3, time_ms))
+    };
+    let times: Vec<(f64, f64)> = printed.lines().filter_map(of).collect();
+    let sent = printed.lines().find_map(|line| line.split_once(" packets transmitted"));
+    let sent: usize = sent.and_then(|(count, _)| count.trim().parse().ok()).unwrap_or(usize::MAX);
+    let enough = sent - sent / ANSWERED_NOT;
+    ensure!(times.len() >= enough, "{} of {sent} pings were answered", times.len());
+    Ok(times)
+}
+
+/// Gives each slice the round trips of what was sent in it.
+fn share(times: &[(f64, f64)], visit: &mut Visit, spans: &[Span; POLICIES.len()]) {
+    for (slice, &(begin, end)) in visit.iter_mut().zip(spans) {
+        let within = times.iter().filter(|&&(sent, _)| (begin..end).contains(&sent));
+        slice.times_ms = within.map(|&(_, time_ms)| time_ms).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRINTED: &str = "PING 10.90.1.2 (10.90.1.2) 56(84) bytes of data.\n\
+        [1700000000.500500] 64 bytes from 10.90.1.2: icmp_seq=1 ttl=64 time=0.500 ms\n\
+        [1700000000.750250] 64 bytes from 10.90.1.2: icmp_seq=2 ttl=64 time=250 ms\n\
+        \n--- 10.90.1.2 ping statistics ---\n\
+        2 packets transmitted, 2 received, 0% packet loss, time 2ms\n";
+
+    #[test]
+    fn pings_belong_to_the_slice_in_which_they_were_sent() {
+        let times = round_trips(PRINTED).expect("two of two");
+        let mut visit = Visit::default();
+        let mut spans = [(0.0, 0.0); POLICIES.len()];
+        spans[1] = (1_700_000_000.4, 1_700_000_000.6);
+        spans[2] = (1_700_000_000.7, 1_700_000_000.9);
+        share(&times, &mut visit, &spans);
+        // What came back in the third slice was sent in the second one, as the other was.
+        assert_eq!(visit.each_ref().map(|slice| slice.times_ms.len()), [0, 2, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(visit[1].times_ms, [0.5, 250.0]);
+    }
+
+    #[test]
+    fn lost_pings_are_a_failure() {
+        let one_of_two = PRINTED.replace("icmp_seq=2 ttl=64 time=250 ms", "");
+        let why = round_trips(&one_of_two).expect_err("half of them").to_string();
+        assert!(why.contains("1 of 2 pings"), "{why}");
+        assert!(round_trips("ping: connect: Network is unreachable\n").is_err());
+    }
+
+    #[test]
+    fn rates_are_of_the_time_that_a_slice_took() {
+        assert!((gigabits(1000, 126_000, Duration::from_millis(1)) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_stream_is_longer_than_all_of_its_slices() {
+        let slices = u32::try_from(VISITS * POLICIES.len()).expect("some");
+        assert!(STARTS + (SLICE + SETTLE) * slices < Duration::from_secs(SECONDS.into()));
+    }
+}
