@@ -115,9 +115,8 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         bound
     }
 
-    /// Looks for the next packet. Not part of `peek`, so that what its caller does not look at is
-    /// never put together.
-    #[inline(never)]
+    /// Looks for the next packet.
+    #[inline(always)]
     fn find(&mut self) {
         let mut next = self.queue.cursor();
         if self.wasted < WASTED_MAX
@@ -233,7 +232,7 @@ fn packet_len(bytes: u64) -> Result<u32, DropReason> {
 }
 
 impl<Q: DeviceQueue> PacketSource for FromGuest<Q> {
-    #[inline]
+    #[inline(always)]
     fn peek(&mut self) -> Option<Packet<'_>> {
         if self.lent.is_none() && self.broken.is_none() {
             self.find();
@@ -258,7 +257,7 @@ impl<Q: DeviceQueue> PacketSource for FromGuest<Q> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn pop(&mut self) {
         let Some(Lent { head, next, len, .. }) = self.lent else { return };
         self.lent = None;

@@ -152,20 +152,6 @@ impl<Q: DeviceQueue> GuestPort<Q> {
         .unwrap_or(Ok(()))
     }
 
-    fn put(&mut self, packet: &Packet<'_>) -> Put {
-        match &mut self.to_guest {
-            Some(to_guest) if self.control_state.wants(packet) => to_guest.put(packet),
-            Some(to_guest) => {
-                to_guest.counters.count_drop(DropReason::Filtered);
-                Put::Refused
-            }
-            None => {
-                self.counters[0].count_drop(DropReason::LinkDown);
-                Put::Refused
-            }
-        }
-    }
-
     fn put_segment(&mut self, segment: &Segment<'_>) -> Put {
         match &mut self.to_guest {
             Some(to_guest) => to_guest.put_segment(segment),
@@ -223,7 +209,24 @@ impl<Q: DeviceQueue> GuestPort<Q> {
     }
 }
 
-/// A guest port of either ring format; matched once per visit, never per packet.
+impl<Q: DeviceQueue> PacketSink for GuestPort<Q> {
+    #[inline(always)]
+    fn put(&mut self, packet: &Packet<'_>) -> Put {
+        match &mut self.to_guest {
+            Some(to_guest) if self.control_state.wants(packet) => to_guest.put(packet),
+            Some(to_guest) => {
+                to_guest.counters.count_drop(DropReason::Filtered);
+                Put::Refused
+            }
+            None => {
+                self.counters[0].count_drop(DropReason::LinkDown);
+                Put::Refused
+            }
+        }
+    }
+}
+
+/// A guest port of either ring format; matched once per stream of packets.
 #[derive(Debug)]
 pub enum AnyGuestPort {
     /// All queues are split.

@@ -311,7 +311,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
 
     /// The usual packet: in one piece, into one buffer, which is one piece as well. `None`: it is
     /// not so, and nothing changed.
-    #[inline]
+    #[inline(always)]
     fn put_whole(&mut self, packet: &Packet<'_>) -> Option<Put> {
         let &[from] = packet.payload else { return None };
         let is_plain = self.negotiated.header_len == HEADER_LEN && self.broken.is_none();
@@ -376,7 +376,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
 }
 
 impl<Q: DeviceQueue> PacketSink for ToGuest<Q> {
-    #[inline]
+    #[inline(always)]
     fn put(&mut self, packet: &Packet<'_>) -> Put {
         if !self.negotiated.accepts(&packet.header) {
             return Put::Unfinished;

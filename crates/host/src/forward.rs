@@ -3,16 +3,14 @@
 //! Nothing is ever put back: a packet that finds no room stays with its sender (it was only lent),
 //! and the port waits a bounded time for the receiver. Floods never wait.
 
-use ringway_device::{AnyGuestPort, GuestPort};
 use ringway_net::{DropReason, ETHERNET_HEADER_LEN, FromPair, Packet, PacketSource, Put};
 use ringway_switch::{PortId, Route, Switch};
-use ringway_virtq::DeviceQueue;
 
-use crate::Tap;
 use crate::completion::Completion;
 use crate::pace::Flush;
 use crate::port::{Drops, End, Place, Port, RoomAt, Stays};
 use crate::rewrite::Rewriter;
+use crate::stream::{Ended, Lasts, Stream};
 use crate::team::Team;
 
 /// Work per visit of one port: a unit for each copy of a packet and for each [`UNIT_LEN`] bytes of
@@ -83,9 +81,7 @@ pub(crate) struct Delivery<'a> {
 type Others<'a> = (&'a mut [Port], &'a mut [Port]);
 
 impl Delivery<'_> {
-    /// Whether the packet was taken; or else what it waits for. Part of its few callers, as is what
-    /// it calls: handing a packet from call to call costs as much as the rest.
-    #[inline(always)]
+    /// Whether the packet was taken; or else what it waits for.
     fn put(
         &mut self,
         (before, after): Others<'_>,
@@ -118,7 +114,6 @@ impl Delivery<'_> {
         }
     }
 
-    #[inline(always)]
     fn put_here(
         &mut self,
         port: &mut Port,
@@ -177,33 +172,113 @@ impl Delivery<'_> {
 /// Moves packets from one source until it is idle, the budget is used up, or one must wait.
 pub(crate) fn forward<S: PacketSource>(source: &mut S, fabric: &mut Fabric<'_>) -> Visit {
     while fabric.delivery.work < BUDGET_UNITS {
-        fabric.delivery.position = source.segments_done();
         let Some(packet) = source.peek() else { return Visit::Idle };
-        let work_before = fabric.delivery.work;
-        let in_pieces = u32::try_from(packet.payload.len() / UNIT_ELEMENTS).unwrap_or(BUDGET_UNITS);
-        if let Some(visit) = fabric.deliver(&packet) {
-            source.set_segments_done(fabric.delivery.position);
+        let way = match fabric.way_of(&packet) {
+            Way::Here(slot, lasts) => match fabric.stream(source, slot, lasts) {
+                Ended::Idle => return Visit::Idle,
+                Ended::Turned => continue,
+                Ended::Put(put) => Way::Answered(slot, put),
+            },
+            way => way,
+        };
+        if let Some(visit) = fabric.deliver_one(source, way) {
             return visit;
         }
-        // What goes nowhere costs a unit too.
-        fabric.delivery.work = fabric.delivery.work.max(work_before + 1) + in_pieces;
-        source.pop();
-        fabric.delivery.packets += 1;
     }
     Visit::More
 }
 
+/// What one packet takes of the budget.
+#[inline]
+pub(crate) fn units(packet: &Packet<'_>) -> u32 {
+    1 + packet.len / UNIT_LEN + units_of_pieces(packet)
+}
+
+#[inline]
+fn units_of_pieces(packet: &Packet<'_>) -> u32 {
+    u32::try_from(packet.payload.len() / UNIT_ELEMENTS).unwrap_or(BUDGET_UNITS)
+}
+
+/// What is to be done about the packet that is lent.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// It goes into this slot, and so do those behind it for as long as that lasts.
+    Here(PortId, Lasts),
+    /// The slot has answered something else than that it is done.
+    Answered(PortId, Put),
+    /// Whatever the switch says; `None`: a policy has a say.
+    Routed(Option<Route>),
+}
+
 impl Fabric<'_> {
-    /// Delivers one packet; `Some`: not yet, it must wait.
     #[inline(always)]
-    fn deliver(&mut self, packet: &Packet<'_>) -> Option<Visit> {
-        match self.route(packet) {
-            Some(Route::One(to)) => {
-                return self.delivery.put((self.before, self.after), to, packet, true).err();
+    fn way_of(&mut self, packet: &Packet<'_>) -> Way {
+        let route = self.route(packet);
+        let pair = self.delivery.pair;
+        if let Some(Route::One(to)) = route
+            && let Some(port) = port_of(self.before, self.after, to)
+            && let Place::Here(slot) = port.place_of(port.steering.pair_for(pair, packet))
+        {
+            let lasts = match (port.steering.pair_unseen(pair), self.cable, self.last_way) {
+                (None, ..) | (_, None, None) => Lasts::OnePacket,
+                (_, None, Some((header, _))) => Lasts::Stations(header),
+                (_, Some(_), _) => Lasts::Always,
+            };
+            return Way::Here(slot, lasts);
+        }
+        Way::Routed(route)
+    }
+
+    /// Packets into a slot, from the one that is lent on.
+    #[inline(always)]
+    fn stream<S: PacketSource>(&mut self, source: &mut S, slot: PortId, lasts: Lasts) -> Ended {
+        let Some(port) = port_of(self.before, self.after, slot) else {
+            return Ended::Put(Put::Refused);
+        };
+        let delivery = &mut self.delivery;
+        let mut stream = Stream { lasts, work: delivery.work, packets: 0 };
+        let ended = port.put_stream(source, delivery.stays, &mut stream);
+        if stream.packets > 0 {
+            port.is_stuck = false;
+            mark_dirty(port, delivery.dirty);
+        }
+        delivery.work = stream.work;
+        delivery.packets += stream.packets;
+        ended
+    }
+
+    /// Delivers the packet that is lent, whatever it takes, and takes it; `Some`: not yet, it must wait.
+    #[inline(never)]
+    fn deliver_one<S: PacketSource>(&mut self, source: &mut S, way: Way) -> Option<Visit> {
+        self.delivery.position = source.segments_done();
+        let packet = source.peek()?;
+        let work_before = self.delivery.work;
+        let in_pieces = units_of_pieces(&packet);
+        if let Some(visit) = self.deliver(&packet, way) {
+            source.set_segments_done(self.delivery.position);
+            return Some(visit);
+        }
+        // What goes nowhere costs a unit too.
+        self.delivery.work = self.delivery.work.max(work_before + 1) + in_pieces;
+        source.pop();
+        self.delivery.packets += 1;
+        None
+    }
+
+    /// Delivers one packet; `Some`: not yet, it must wait.
+    fn deliver(&mut self, packet: &Packet<'_>, way: Way) -> Option<Visit> {
+        let others = (&mut *self.before, &mut *self.after);
+        match way {
+            Way::Answered(slot, put) => {
+                let port = port_of(others.0, others.1, slot)?;
+                return self.delivery.after_put(put, port, packet, true).err();
             }
-            Some(Route::Flood) => self.flood(packet),
-            Some(Route::Drop) => self.refuse(DropReason::NoRoute),
-            None => return self.deliver_guarded(packet),
+            Way::Here(to, _) | Way::Routed(Some(Route::One(to))) => {
+                return self.delivery.put(others, to, packet, true).err();
+            }
+            Way::Routed(Some(Route::Flood)) => self.flood(packet),
+            Way::Routed(Some(Route::Drop)) => self.refuse(DropReason::NoRoute),
+            Way::Routed(None) => return self.deliver_guarded(packet),
         }
         None
     }
@@ -291,59 +366,6 @@ impl Fabric<'_> {
             _ => None,
         }
     }
-}
-
-/// Tap → guest without a copy in between: the kernel writes into the guest's own buffers.
-pub(crate) fn fill(tap: &mut Tap, port: &mut Port, work: &mut u32) -> Visit {
-    let id = port.id;
-    let End::Guest(guest) = &mut port.end else { return Visit::Idle };
-    match &mut guest.queues {
-        AnyGuestPort::Split(queues) => fill_queue(tap, queues, id, work),
-        AnyGuestPort::Packed(queues) => fill_queue(tap, queues, id, work),
-    }
-}
-
-fn fill_queue<Q: DeviceQueue>(
-    tap: &mut Tap,
-    queues: &mut GuestPort<Q>,
-    id: PortId,
-    work: &mut u32,
-) -> Visit {
-    let GuestPort { to_guest: Some(to_guest), control_state, .. } = queues else {
-        return Visit::Idle;
-    };
-    while *work < BUDGET_UNITS {
-        *work += 1;
-        let len_max = tap.packet_len_max();
-        let Some(room) = to_guest.reserve(len_max) else {
-            return match to_guest.broken() {
-                Some(_) => Visit::Idle,
-                None if to_guest.never_fits() => Visit::More,
-                None => Visit::Hold(RoomAt::Port(id)),
-            };
-        };
-        match tap.read_into(room) {
-            // The guest has just stopped to accept it: the next visit completes it.
-            Ok(Some((header, len))) if !to_guest.accepts(&header) => {
-                tap.lend(header, len, to_guest.reserved(header, len).payload);
-                return Visit::More;
-            }
-            Ok(Some((header, len))) if !control_state.wants(&to_guest.reserved(header, len)) => {
-                to_guest.counters.count_drop(DropReason::Filtered);
-            }
-            Ok(Some((header, len))) => {
-                *work += len / UNIT_LEN;
-                to_guest.commit(header, len);
-            }
-            // Longer than was to be expected: the next visit copies it.
-            Ok(None) if tap.is_lending() => return Visit::More,
-            Ok(None) => return Visit::Idle,
-            Err(why) if why.raw_os_error() == Some(libc::EBADFD) => return Visit::Idle,
-            // Something was lost, and counted; what waits behind it may be fine.
-            Err(_) => {}
-        }
-    }
-    Visit::More
 }
 
 fn port_of<'a>(before: &'a mut [Port], after: &'a mut [Port], id: PortId) -> Option<&'a mut Port> {

@@ -5,7 +5,9 @@ use std::time::Instant;
 use ringway_device::{AnyGuestPort, Queue};
 use ringway_net::notify::{Nanos, Policy};
 use ringway_net::offload::Segment;
-use ringway_net::{Counters, DropReason, FromPair, Packet, PacketSink, Put, Steering};
+use ringway_net::{
+    Counters, DropReason, FromPair, Packet, PacketSink, PacketSource, Put, Steering,
+};
 use ringway_switch::PortId;
 
 use crate::clock::now_ns;
@@ -13,6 +15,7 @@ use crate::effort::PerSecond;
 use crate::pace::{Flush, Flushed, Pace};
 use crate::patience::{HOLD_MAX, Patience, Taken};
 use crate::second_call::SECOND_CALL_ROUNDS;
+use crate::stream::{Ended, Stream};
 use crate::{CallFd, CallResult, GuestMemory, KickFd, Tap};
 
 /// One port of the worker: what it owns of it, which is one queue pair.
@@ -251,6 +254,29 @@ impl Port {
         }
     }
 
+    /// Hands over what a source lends, from the packet that is lent on, as long as the stream lasts.
+    #[inline(always)]
+    pub(crate) fn put_stream(
+        &mut self,
+        source: &mut impl PacketSource,
+        stays: Stays,
+        stream: &mut Stream,
+    ) -> Ended {
+        if !self.is_link_up {
+            self.count_drop(DropReason::LinkDown);
+            return Ended::Put(Put::Refused);
+        }
+        match &mut self.end {
+            End::Guest(guest) => match &mut guest.queues {
+                AnyGuestPort::Split(queues) => stream.pass(source, queues),
+                AnyGuestPort::Packed(queues) => stream.pass(source, queues),
+            },
+            End::Tap(tap) if stays == Stays::UntilFlush => stream.pass(source, &mut Staging(tap)),
+            End::Tap(tap) => stream.pass(source, &mut **tap),
+            End::Absent => Ended::Put(Put::Refused),
+        }
+    }
+
     /// Hands over one segment of a packet that `put` found unfinished.
     pub(crate) fn put_segment(&mut self, segment: &Segment<'_>) -> Put {
         match &mut self.end {
@@ -297,6 +323,15 @@ impl Port {
             End::Guest(guest) => guest.flush(Queue::FromGuest, flush),
             End::Tap(_) | End::Absent => Flushed::default(),
         }
+    }
+}
+
+/// A tap that gets packets which stay until it is flushed.
+struct Staging<'a>(&'a mut Tap);
+
+impl PacketSink for Staging<'_> {
+    fn put(&mut self, packet: &Packet<'_>) -> Put {
+        self.0.stage(packet)
     }
 }
 
