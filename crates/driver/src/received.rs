@@ -1,88 +1,107 @@
 //! A packet that has arrived: lent while it is looked at, or held for longer.
 //!
-//! How: the first [`LINEAR_LEN_MAX`] bytes are a private copy, so protocol headers are read without
-//! fear of the device changing them; the rest stays where the device wrote it, as fragments. A
-//! packet of no more than that keeps no memory of the ring at all.
+//! How: everything stays where the device wrote it. The first [`LINEAR_LEN_MAX`] bytes are copied
+//! once, when somebody looks at them, so protocol headers are read without fear of the device changing
+//! them; the rest is lent as fragments. A packet of no more than that keeps no memory of the ring.
 //!
-//! Limits: fragments can still be changed by a dishonest device: copy, then check. At most
-//! [`FRAGMENTS_MAX`] fragments can be held.
+//! Limits: what was not looked at can still be changed by a dishonest device: copy, then check. At
+//! most [`FRAGMENTS_MAX`] fragments can be held.
 
+use core::cell::{Cell, OnceCell};
 use core::fmt;
-use core::ops::Range;
 
-use ringway_net::{ETHERNET_HEADER_LEN, HEADER_LEN, HEADER_LEN_HASH, NetHeader};
+use ringway_net::{ETHERNET_HEADER_LEN, NetHeader};
 use ringway_virtq::SharedSlice;
 
 use crate::TxFragment;
-use crate::rx_buffer::BUFFER_ALIGN;
 use crate::rx_memory::{Extent, RxMemory, slice};
 
-/// Bytes of a packet that are copied out, its headers among them.
+/// Bytes of a packet that are copied when it is looked at, its headers among them.
 pub const LINEAR_LEN_MAX: usize = 128;
 /// Bytes a copied start is accounted for.
 pub(crate) const LINEAR_TRUESIZE: u32 = 128;
 const _: () = assert!(LINEAR_TRUESIZE as usize == LINEAR_LEN_MAX);
 /// Most fragments of a packet that is held, as many as Linux's.
 pub const FRAGMENTS_MAX: usize = 18;
-/// Bytes that are copied at once: a cache line, of which every buffer has a whole number.
-const BLOCK: usize = BUFFER_ALIGN as usize;
-const BLOCKS: usize = (HEADER_LEN_HASH + LINEAR_LEN_MAX).div_ceil(BLOCK);
-/// Bytes in front of the header, so that an IP header behind 14 bytes of Ethernet is aligned to 16
-/// bytes; only with headers of [`HEADER_LEN`] bytes, not with shorter or longer ones.
-const LEAD: usize = 6;
-const _: () = assert!((LEAD + HEADER_LEN + ETHERNET_HEADER_LEN).is_multiple_of(16));
+/// Bytes in front of the packet, so that an IP header behind 14 bytes of Ethernet is aligned to 16.
+const LEAD: usize = 2;
+const _: () = assert!((LEAD + ETHERNET_HEADER_LEN).is_multiple_of(16));
 
-/// Room for a header and the start of a packet behind it.
+/// A private copy of the start of a packet.
 #[derive(Clone)]
-#[repr(C, align(64))]
+#[repr(C, align(16))]
 pub(crate) struct Linear {
     lead: [u8; LEAD],
-    blocks: [[u8; BLOCK]; BLOCKS],
-    /// The bytes of the blocks that are the packet's.
-    packet: Range<u32>,
+    bytes: [u8; LINEAR_LEN_MAX],
+    len: u32,
 }
 
 impl Linear {
-    pub const EMPTY: Self =
-        Self { lead: [0; LEAD], blocks: [[0; BLOCK]; BLOCKS], packet: Range { start: 0, end: 0 } };
-
-    /// Copies a header of `header_len` bytes and up to [`LINEAR_LEN_MAX`] bytes of the packet
-    /// behind it, in whole blocks; `written` bytes of the buffer count, at least the header.
-    #[inline]
-    pub fn copy_from(&mut self, buffer: SharedSlice, header_len: u32, written: u32) {
-        let end = written.min(header_len + LINEAR_TRUESIZE);
-        let used = (end as usize).div_ceil(BLOCK);
-        for (at, block) in self.blocks.iter_mut().enumerate().take(used) {
-            *block = buffer.read_array(at * BLOCK);
-        }
-        self.packet = header_len..end;
+    fn copy_of(start: SharedSlice, len: u32) -> Self {
+        let mut linear = Self { lead: [0; LEAD], bytes: [0; LINEAR_LEN_MAX], len };
+        start.read(0, &mut linear.bytes[..len as usize]);
+        linear
     }
 
-    /// The header, without a hash.
-    #[inline]
-    pub fn header(&self) -> NetHeader {
-        match self.blocks[0].first_chunk() {
-            Some(header) => NetHeader::decode(header),
-            None => unreachable!("a header is shorter than a block"),
-        }
-    }
-
-    /// Bytes that were copied out of the buffer and count.
-    #[inline]
-    pub fn end(&self) -> u32 {
-        self.packet.end
-    }
-
-    /// The start of the packet.
-    #[inline]
-    pub fn packet(&self) -> &[u8] {
-        &self.blocks.as_flattened()[self.packet.start as usize..self.packet.end as usize]
+    fn packet(&self) -> &[u8] {
+        &self.bytes[..self.len as usize]
     }
 }
 
 impl fmt::Debug for Linear {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} linear bytes", self.packet.len())
+        write!(f, "{} linear bytes", self.len)
+    }
+}
+
+/// The start of the packet that is lent: where it is, and its copy once somebody has looked at it.
+#[derive(Debug, Default)]
+pub(crate) struct Start {
+    /// At most [`LINEAR_LEN_MAX`] bytes, behind the header.
+    extent: Extent,
+    copy: OnceCell<Linear>,
+    is_read: Cell<bool>,
+}
+
+impl Start {
+    /// Of another packet, that begins at `offset`; says how many of its `len` bytes are its start.
+    #[inline]
+    pub fn begin(&mut self, offset: u32, len: u32) -> u32 {
+        let len = len.min(LINEAR_TRUESIZE);
+        self.extent = Extent { offset, len };
+        self.copy = OnceCell::new();
+        self.is_read.set(false);
+        len
+    }
+
+    /// Whether somebody has read it, in one way or the other.
+    #[inline]
+    pub fn is_read(&self) -> bool {
+        self.is_read.get()
+    }
+
+    /// The copy, made now unless it was before: what was looked at never changes.
+    pub fn linear(&self, memory: &RxMemory) -> &Linear {
+        self.is_read.set(true);
+        self.copy.get_or_init(|| Linear::copy_of(memory.bytes(self.extent), self.extent.len))
+    }
+
+    /// Its bytes.
+    #[inline]
+    pub fn len(&self) -> u32 {
+        self.extent.len
+    }
+
+    /// Copies it to the start of `into`; returns what there is room for behind it.
+    #[inline]
+    fn copy_to<'a>(&self, memory: &RxMemory, into: &'a mut [u8]) -> &'a mut [u8] {
+        if let Some(linear) = self.copy.get() {
+            return copy_linear(linear.packet(), into);
+        }
+        self.is_read.set(true);
+        let (head, rest) = into.split_at_mut(self.extent.len as usize);
+        memory.whole().read(self.extent.offset as usize, head);
+        rest
     }
 }
 
@@ -102,16 +121,17 @@ pub struct Received<'a> {
     pub len: u32,
     /// Bytes of memory that the packet holds: its linear area, and all of the buffers it is in.
     pub truesize: u32,
-    pub(crate) linear: &'a Linear,
+    pub(crate) start: &'a Start,
     pub(crate) fragments: &'a [Fragment],
     pub(crate) memory: &'a RxMemory,
 }
 
 impl Received<'_> {
-    /// The start of the packet, privately copied: all of it, or [`LINEAR_LEN_MAX`] bytes.
+    /// The start of the packet: all of it, or [`LINEAR_LEN_MAX`] bytes. The first call copies it; from
+    /// then on it is what everybody gets, [`hold`](crate::NetRx::hold) included.
     #[inline]
     pub fn linear(&self) -> &[u8] {
-        self.linear.packet()
+        self.start.linear(self.memory).packet()
     }
 
     /// The rest of the packet, in order.
@@ -120,10 +140,12 @@ impl Received<'_> {
         self.fragments.iter().map(|fragment| self.memory.bytes(fragment.extent))
     }
 
-    /// Copies the packet to the start of `into`, which must be at least `len` bytes long.
+    /// Copies the packet to the start of `into`, which must be at least `len` bytes long. Whatever was
+    /// not copied by [`linear`](Self::linear) is read from where the device wrote it: what counts
+    /// is in `into`, another call may bring something else.
     #[inline]
     pub fn copy_to(&self, into: &mut [u8]) {
-        let rest = copy_linear(self.linear(), into);
+        let rest = self.start.copy_to(self.memory, into);
         if !self.fragments.is_empty() {
             copy_fragments(self.fragments, self.memory.whole(), rest);
         }

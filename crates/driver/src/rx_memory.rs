@@ -13,6 +13,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use ringway_net::HEADER_LEN;
 use ringway_virtq::SharedSlice;
 
 use crate::rx_buffer::BUFFER_ALIGN;
@@ -81,10 +82,21 @@ impl RxMemory {
         slice(self.part.memory, extent)
     }
 
-    /// Asks for the start of an extent, which will be read soon.
+    /// The header at the start of an extent, copied, without a hash.
     #[inline]
-    pub fn prefetch(&self, extent: Extent) {
-        self.part.memory.prefetch_to_read(extent.offset as usize);
+    pub fn header(&self, extent: Extent) -> [u8; HEADER_LEN] {
+        self.part.memory.read_array(extent.offset as usize)
+    }
+
+    /// Asks for the header at the start of an extent, which will be read soon, and for the line behind
+    /// it, where the packet begins, if that will be read as well.
+    #[inline]
+    pub fn prefetch(&self, extent: Extent, with_packet: bool) {
+        let offset = extent.offset as usize;
+        match with_packet {
+            true => self.part.memory.prefetch_to_read(offset),
+            false => self.part.memory.prefetch_line_to_read(offset),
+        }
     }
 
     /// How many buffers of `len` bytes all chunks together make.

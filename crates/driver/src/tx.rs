@@ -238,7 +238,7 @@ impl<Q: DriverQueue> NetTx<Q> {
 
     /// Adds a slot, which has that many bytes of the packet, and what follows it. `false`: the ring
     /// is full.
-    #[inline]
+    #[inline(always)]
     fn add(&mut self, id: BufferId, slot: (u64, u32), fragments: &[TxFragment]) -> bool {
         let (at, start_len) = slot;
         if !fragments.is_empty() || (self.options.header_apart && start_len > 0) {

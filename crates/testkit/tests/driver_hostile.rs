@@ -310,6 +310,41 @@ fn what_was_taken_off_the_ring_and_not_looked_at_stays() {
     one_by_one::<PackedDriver, PackedDevice>();
 }
 
+/// A device that writes over a packet after somebody has looked at its start, and over its header at
+/// any time: what was looked at stays, for whoever copies the packet or keeps it.
+#[test]
+fn what_was_looked_at_does_not_change() {
+    fn overwritten<D: DriverQueue, V: DeviceQueue>() {
+        let mut pair = pair::<D, V>();
+        let memory = pair.memory.region(0);
+        for len in [100, 128, 200] {
+            let packet: Vec<u8> = (1..=len).collect();
+            assert!(pair.give(&one_buffer(), &packet), "room");
+            pair.receiveq.publish();
+            let mut all = vec![0; memory.len()];
+            memory.read(0, &mut all);
+            let at = all.windows(packet.len()).position(|bytes| bytes == packet).expect("written");
+            let lent = pair.driver.rx.receive().expect("right").expect("a packet");
+            let seen = lent.linear().to_vec();
+            assert_eq!(seen, packet[..packet.len().min(128)]);
+            memory.write(at - 12, &vec![0xee; 12 + packet.len()]);
+            assert_eq!((lent.linear(), lent.header), (&seen[..], one_buffer()));
+            let mut copied = vec![0; packet.len()];
+            lent.copy_to(&mut copied);
+            assert_eq!(copied[..seen.len()], seen);
+            let held = pair.driver.rx.hold().expect("few fragments");
+            held.copy_to(&mut copied);
+            assert_eq!((held.linear(), held.header), (&seen[..], one_buffer()));
+            assert_eq!(copied[..seen.len()], seen);
+            pair.driver.rx.release(held);
+            let _ = pair.driver.rx.flush();
+            memory.write(at, &vec![0; packet.len()]);
+        }
+    }
+    overwritten::<SplitDriver, SplitDevice>();
+    overwritten::<PackedDriver, PackedDevice>();
+}
+
 /// Free lists and links are not read back from the descriptor table: a device that scribbles all
 /// over it, after it has read it, changes nothing for the driver. It must put the table right
 /// itself: the driver does not write again what it has written before.

@@ -160,10 +160,17 @@ impl SharedSlice {
     /// The same for what is to be read.
     #[inline]
     pub fn prefetch_to_read(self, offset: usize) {
+        self.prefetch_line_to_read(offset);
+        self.prefetch_line_to_read(offset.wrapping_add(64));
+    }
+
+    /// The same for the first of the two lines only.
+    #[inline]
+    pub fn prefetch_line_to_read(self, offset: usize) {
         #[cfg(target_arch = "x86_64")]
-        for line in 0..2 {
+        {
             use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let place = self.start.wrapping_add(offset).wrapping_add(64 * line);
+            let place = self.start.wrapping_add(offset);
             // SAFETY: as above.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) }
         }

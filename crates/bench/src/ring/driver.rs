@@ -27,10 +27,9 @@ const WRITTEN: usize = 42;
 pub(crate) enum Payload {
     /// In memory of our own: each is copied, as a program's packets are.
     Own,
-    /// In memory that the device sees, as testpmd's are. A received packet stays where it is, but
-    /// for the first bytes that the driver always reads. A packet to send, of `len` bytes, lies
-    /// there already, and its first 42 bytes are written; one that is as short as what the driver
-    /// reads of a packet is copied whole.
+    /// In memory that the device sees, as testpmd's are. A received packet stays where it is, and of
+    /// it only the header is read. A packet to send, of `len` bytes, lies there already, and its first
+    /// 42 bytes are written; a short one is copied whole.
     InPlace { len: usize },
 }
 
@@ -49,7 +48,7 @@ struct Places {
 }
 
 impl Places {
-    /// For packets of `len` bytes; `None` if they are as short as what is copied anyway.
+    /// For packets of `len` bytes; `None` if they are too short for it to be worth it.
     fn carve(arena: &mut Arena, len: usize, count: u16) -> Result<Option<Self>, GuestError> {
         if len <= LINEAR_LEN_MAX {
             return Ok(None);

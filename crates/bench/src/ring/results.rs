@@ -18,8 +18,8 @@ const METHOD: [&str; 9] = [
      that they send, and leave what they receive where it is.",
     "In place, ringway's driver does the work of DPDK's, so that this row and DPDK × DPDK differ in \
      the driver only: the packets that it sends lie in the guest's memory, and 42 bytes of each are \
-     written (all of those up to 128 bytes); of what it receives it reads the header and up to \
-     128 bytes, as it always does, and leaves it where it is.",
+     written (all of those up to 128 bytes); of what it receives it reads the header, and leaves the \
+     rest where it is.",
     "CPU ns per packet: how long rounds that moved packets took, by the packets. Of ringway's sides the \
      mean without the slowest of a hundred rounds; of testpmd the mean, which as a sender also counts rounds that find no room.",
     "Round trips: one side sends at half the rate at which packets go there and back at most, the \

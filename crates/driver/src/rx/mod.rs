@@ -1,11 +1,11 @@
 //! Packets from the device: empty buffers are posted, and what arrives in them is lent.
 //!
 //! How: what waits in the ring is memory and nothing else. Used buffers are taken off the ring
-//! all at once, into a list. `receive` takes the buffers of one packet off that list, copies header
-//! and first bytes out, and lends the rest in place; only then is there a packet. It is lent until
-//! the next `receive` or `flush`, unless `hold` takes its buffers out. `flush` posts what is free
-//! and publishes once. A slot of the ring keeps its memory as long as the wanted length stays the
-//! same, so posting it again is one `add`. With mergeable buffers a packet takes `num_buffers` of
+//! all at once, into a list. `receive` takes the buffers of one packet off that list, copies the
+//! header out, and lends the rest in place; only then is there a packet. It is lent until the next
+//! `receive` or `flush`, unless `hold` takes its buffers out. `flush` posts what is free and
+//! publishes once. A slot of the ring keeps its memory as long as the wanted length stays the same,
+//! so posting it again is one `add`. With mergeable buffers a packet takes `num_buffers` of
 //! them (virtio 1.2 §5.1.6.4); without, exactly one.
 //!
 //! Memory that is missing is never an error: slots stay empty, that is counted, and every later
@@ -21,10 +21,10 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use ringway_net::{Counters, DropReason, HeaderError, NetHeader, PACKET_LEN_MAX};
+use ringway_net::{Counters, DropReason, HEADER_LEN, HeaderError, NetHeader, PACKET_LEN_MAX};
 use ringway_virtq::{Arm, Broken, BufferId, DriverQueue, PREFETCH_AHEAD, PREFETCH_SCATTER, Used};
 
-use crate::received::{FRAGMENTS_MAX, Fragment, Held, LINEAR_TRUESIZE, Linear, Received};
+use crate::received::{FRAGMENTS_MAX, Fragment, Held, LINEAR_TRUESIZE, Received, Start};
 use crate::rx_memory::{Extent, RxMemory};
 use crate::{Arena, ArenaFull, RxBufferSizer, RxOptions, RxStatistics};
 
@@ -62,7 +62,9 @@ pub struct NetRx<Q> {
     /// Bytes of the packet lent now, 0: there is none; and the memory that it holds.
     len: u32,
     truesize: u32,
-    linear: Linear,
+    /// Its header, in bytes: what is not asked for is never taken apart.
+    header: [u8; HEADER_LEN],
+    start: Start,
     fragments: Vec<Fragment>,
     counters: Counters,
     statistics: RxStatistics,
@@ -106,7 +108,8 @@ impl<Q: DriverQueue> NetRx<Q> {
             lent_from: 0,
             len: 0,
             truesize: 0,
-            linear: Linear::EMPTY,
+            header: [0; HEADER_LEN],
+            start: Start::default(),
             fragments: Vec::with_capacity(usize::from(size)),
             counters: Counters::default(),
             statistics: RxStatistics::default(),
@@ -141,7 +144,7 @@ impl<Q: DriverQueue> NetRx<Q> {
         let mut fragments = [Fragment::default(); FRAGMENTS_MAX];
         let count = self.fragments.len();
         fragments[..count].copy_from_slice(&self.fragments);
-        let mut copied = self.linear.end();
+        let mut copied = self.header_len + self.start.len();
         for used in &self.used[self.lent_from..self.next] {
             // Bytes of the packet are in its memory, beyond those copied out.
             if used.len > copied {
@@ -153,10 +156,10 @@ impl<Q: DriverQueue> NetRx<Q> {
         self.end_lending();
         self.statistics.held += 1;
         Some(Held {
-            header: self.linear.header(),
+            header: NetHeader::decode(&self.header),
             len,
             truesize: self.truesize,
-            linear: self.linear.clone(),
+            linear: self.start.linear(&self.memory).clone(),
             fragments,
             count,
             memory: self.memory.whole(),
@@ -252,10 +255,10 @@ impl<Q: DriverQueue> NetRx<Q> {
     #[inline]
     fn lend(&self) -> Received<'_> {
         Received {
-            header: self.linear.header(),
+            header: NetHeader::decode(&self.header),
             len: self.len,
             truesize: self.truesize,
-            linear: &self.linear,
+            start: &self.start,
             fragments: &self.fragments,
             memory: &self.memory,
         }
@@ -270,12 +273,12 @@ impl<Q: DriverQueue> NetRx<Q> {
         let Some(mut len) = first.len.checked_sub(self.header_len) else {
             return Ok(Taken::Dropped(DropReason::Malformed));
         };
-        self.linear.copy_from(self.memory.bytes(extent), self.header_len, first.len);
-        let header = self.linear.header();
+        self.header = self.memory.header(extent);
+        let header = NetHeader::decode(&self.header);
         self.truesize = LINEAR_TRUESIZE;
-        let linear_len = self.linear.end();
-        if first.len > linear_len {
-            self.keep(extent, linear_len, first.len);
+        let start_len = self.start.begin(extent.offset + self.header_len, len);
+        if len > start_len {
+            self.keep(extent, self.header_len + start_len, first.len);
         }
         let buffers = if self.options.mergeable { header.num_buffers } else { 1 };
         if buffers != 1 {
@@ -317,7 +320,8 @@ impl<Q: DriverQueue> NetRx<Q> {
     }
 
     /// Asks for the memory of one of the used buffers that were taken, if there are so many; places
-    /// in scattered order (ADR 23).
+    /// in scattered order (ADR 23). What nobody reads stays with the device, if the packet before is
+    /// anything to go by.
     #[inline(always)]
     fn prefetch(&self, place: usize) {
         let place = place ^ usize::from(PREFETCH_SCATTER);
@@ -325,7 +329,7 @@ impl<Q: DriverQueue> NetRx<Q> {
             && let Some(used) = self.used.get(place)
             && let Some(slot) = self.slots.get(usize::from(used.id.0))
         {
-            self.memory.prefetch(slot.extent);
+            self.memory.prefetch(slot.extent, self.start.is_read());
         }
     }
 

@@ -31,8 +31,8 @@ pub struct PackedDriver {
     /// Where the next descriptor goes, with and without what is only staged.
     staged: RingOffset,
     published: RingOffset,
-    /// What is only staged, each with its place, first to last: at most one lap.
-    descriptors: Vec<(u16, Descriptor)>,
+    /// What is only staged, from the published position on: at most one lap.
+    descriptors: Vec<Descriptor>,
     /// Ring entries published since [`must_kick`](DriverQueue::must_kick) was last asked.
     unasked: u32,
     /// Where the device puts the next used entry.
@@ -78,7 +78,7 @@ impl PackedDriver {
         let (address, len) = element;
         let flags = flags | available_flags(self.staged.wrap);
         let descriptor = Descriptor { address, len, third: id.0, fourth: flags };
-        self.descriptors.push((self.staged.at, descriptor));
+        self.descriptors.push(descriptor);
         self.staged = self.staged.advanced(1, self.size);
     }
 
@@ -187,11 +187,13 @@ impl DriverQueue for PackedDriver {
 
     #[inline]
     fn publish(&mut self) {
-        let Some((&(at, first), others)) = self.descriptors.split_first() else { return };
-        for &(at, descriptor) in others {
-            descriptor.store(self.ring.at(usize::from(at)), 0);
+        let Some((first, others)) = self.descriptors.split_first() else { return };
+        let mut at = usize::from(self.published.at);
+        let entry = self.ring.at(at);
+        for descriptor in others {
+            at = if at == self.ring.last() { 0 } else { at + 1 };
+            descriptor.store(self.ring.at(at), 0);
         }
-        let entry = self.ring.at(usize::from(at));
         entry.store_u64(0, first.address);
         entry.store_u32(PACKED_LEN, first.len);
         entry.store_u16(PACKED_ID, first.third);
