@@ -177,7 +177,7 @@ fn device_receive<Q: DeviceQueue>(from_guest: &mut FromGuest<Q>) -> usize {
 #[inline(never)]
 fn device_send<Q: DeviceQueue>(to_guest: &mut ToGuest<Q>, lent: SharedSlice) -> usize {
     let payload = [lent];
-    let packet = Packet { header: NetHeader::default(), payload: &payload, len: 64 };
+    let packet = Packet { header: &NetHeader::ZERO, payload: &payload, len: 64 };
     let moved = (0..BATCH).take_while(|_| to_guest.put(&packet) == Put::Done).count();
     to_guest.flush();
     moved

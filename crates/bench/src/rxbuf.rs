@@ -132,7 +132,7 @@ fn measure_one(lens: &[usize], scheme: RxScheme, duration: Duration) -> anyhow::
 fn put_one(sink: &mut impl PacketSink, memory: SharedSlice, len: usize) -> anyhow::Result<bool> {
     let payload = [memory.split_at(len).0];
     let len = u32::try_from(len).unwrap_or(u32::MAX);
-    match sink.put(&Packet { header: NetHeader::default(), payload: &payload, len }) {
+    match sink.put(&Packet { header: &NetHeader::ZERO, payload: &payload, len }) {
         Put::Done => Ok(true),
         Put::NoRoom => Ok(false),
         Put::Refused | Put::Unfinished => bail!("the device refused {len} bytes"),

@@ -238,7 +238,7 @@ impl<Q: DeviceQueue> PacketSource for FromGuest<Q> {
             self.find();
         }
         let lent = self.lent.as_ref()?;
-        let header = if lent.has_header { self.header } else { NetHeader::default() };
+        let header = if lent.has_header { &self.header } else { &NetHeader::ZERO };
         let payload = match lent.only.is_empty() {
             true => self.elements.readable(),
             false => slice::from_ref(&lent.only),

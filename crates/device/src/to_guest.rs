@@ -153,7 +153,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     }
 
     /// The packet of `len` bytes that was written into the reserved room.
-    pub fn reserved(&self, header: NetHeader, len: u32) -> Packet<'_> {
+    pub fn reserved<'a>(&'a self, header: &'a NetHeader, len: u32) -> Packet<'a> {
         Packet { header, payload: &self.slot, len }
     }
 
@@ -267,7 +267,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     fn hash_of(&self, len: u32) -> HeaderHash {
         match &self.hash {
             Some(hash) if self.negotiated.header_len == HEADER_LEN_HASH => {
-                hash.of(&self.reserved(NetHeader::default(), len))
+                hash.of(&self.reserved(&NetHeader::ZERO, len))
             }
             _ => HeaderHash::default(),
         }
@@ -332,7 +332,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         let header = match packet.header.is_zero() {
             // Nothing that would have to be put together.
             true => NetHeader { num_buffers, ..NetHeader::default() }.encode(),
-            false => self.negotiated.to_guest(NetHeader { num_buffers, ..packet.header }).encode(),
+            false => self.negotiated.to_guest(NetHeader { num_buffers, ..*packet.header }).encode(),
         };
         room.write_array(0, &header);
         from.copy_to(behind_header);
@@ -356,7 +356,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         if !copy(packet.payload, rooms, self.negotiated.header_len) {
             return self.refuse(DropReason::TooLong);
         }
-        self.commit(packet.header, packet.len);
+        self.commit(*packet.header, packet.len);
         Put::Done
     }
 
@@ -378,7 +378,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
 impl<Q: DeviceQueue> PacketSink for ToGuest<Q> {
     #[inline(always)]
     fn put(&mut self, packet: &Packet<'_>) -> Put {
-        if !self.negotiated.accepts(&packet.header) {
+        if !self.negotiated.accepts(packet.header) {
             return Put::Unfinished;
         }
         match self.put_whole(packet) {

@@ -100,7 +100,7 @@ impl<D: DriverQueue> Bench<D> {
         self.write(SENDER_AT, &pattern(len));
         let whole = self.at(SENDER_AT, len);
         let pieces = [whole.split_at(len / 3).0, whole.split_at(len / 3).1];
-        to_guest.put(&Packet { header, payload: &pieces, len: len as u32 })
+        to_guest.put(&Packet { header: &header, payload: &pieces, len: len as u32 })
     }
 }
 
@@ -542,7 +542,7 @@ fn spec_5_1_6_4_the_hash_stands_behind_the_header<D: DriverQueue, Q: DeviceQueue
         bench.post(&[50, 2000]);
         bench.write(SENDER_AT, &bytes);
         let payload = [bench.at(SENDER_AT, bytes.len())];
-        let packet = Packet { header: NetHeader::default(), payload: &payload, len: 60 };
+        let packet = Packet { header: &NetHeader::ZERO, payload: &payload, len: 60 };
         assert_eq!(sink.put(&packet), Put::Done);
         sink.flush();
         assert_eq!(bench.all_used().len(), 2);

@@ -44,7 +44,7 @@ impl Worker {
         // SAFETY: `frame` lives until the end of this function and is used through this only.
         let payload = [unsafe { SharedSlice::new(frame.as_mut_ptr(), frame.len()) }];
         let header = NetHeader { num_buffers: 1, ..NetHeader::default() };
-        let packet = Packet { header, payload: &payload, len: ANNOUNCEMENT_LEN };
+        let packet = Packet { header: &header, payload: &payload, len: ANNOUNCEMENT_LEN };
         // The first pair of every port is this worker's, which is the first.
         for port in self.ports.iter_mut().filter(|port| port.of == port.id) {
             let Some(change) = self.switch.goes_to(&flood, port.id) else { continue };

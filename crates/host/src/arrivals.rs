@@ -67,7 +67,7 @@ impl Worker {
             port.count_drop(DropReason::NoRoom);
             return None;
         }
-        let packet = Packet { header: handed.header, payload: &handed.payload, len: handed.len };
+        let packet = Packet { header: &handed.header, payload: &handed.payload, len: handed.len };
         let mut position = handed.segments_done;
         for _ in 0..RACES_MAX {
             let port = &mut self.ports[usize::from(slot.0)];

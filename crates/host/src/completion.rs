@@ -64,7 +64,7 @@ impl Completion {
     fn deliver(&mut self, port: &mut Port, packet: &Packet<'_>, position: usize) -> Completed {
         let len = packet.copy_out(&mut self.bytes);
         let bytes = &mut self.bytes[..len];
-        let Ok(mut segments) = complete(&packet.header, bytes, port.accepts_csum()) else {
+        let Ok(mut segments) = complete(packet.header, bytes, port.accepts_csum()) else {
             port.count_drop(DropReason::Offload);
             return Completed { put: Put::Refused, position: 0, packets: 0 };
         };

@@ -41,10 +41,10 @@ fn fill_queue<Q: DeviceQueue>(
         match tap.read_into(room) {
             // The guest has just stopped to accept it: the next visit completes it.
             Ok(Some((header, len))) if !to_guest.accepts(&header) => {
-                tap.lend(header, len, to_guest.reserved(header, len).payload);
+                tap.lend(header, len, to_guest.reserved(&header, len).payload);
                 return Visit::More;
             }
-            Ok(Some((header, len))) if !control_state.wants(&to_guest.reserved(header, len)) => {
+            Ok(Some((header, len))) if !control_state.wants(&to_guest.reserved(&header, len)) => {
                 to_guest.counters.count_drop(DropReason::Filtered);
             }
             Ok(Some((header, len))) => {

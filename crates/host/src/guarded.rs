@@ -16,7 +16,7 @@ impl Fabric<'_> {
         let head = &head[..len];
         let decision = match self.switch.decide(self.from, head, self.now_ns) {
             // The receiver would be made to write into what was judged.
-            Decision::One(..) | Decision::Flood(_) if !spares_judged(head, &packet.header) => {
+            Decision::One(..) | Decision::Flood(_) if !spares_judged(head, packet.header) => {
                 Decision::Drop(DropReason::Malformed)
             }
             decision => decision,

@@ -311,7 +311,8 @@ mod tests {
         // SAFETY: the bytes live until the end of this function and are used through this only.
         let whole = unsafe { SharedSlice::new(bytes.as_mut_ptr(), len) };
         let payload = [whole.split_at(mid).0, whole.split_at(mid).1];
-        let packet = Packet { header, payload: &payload, len: u32::try_from(len).unwrap() };
+        let packet =
+            Packet { header: &header, payload: &payload, len: u32::try_from(len).unwrap() };
         producer.put((number, number.to_le_bytes()[0]), number ^ 1, &packet)
     }
 

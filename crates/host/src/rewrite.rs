@@ -60,7 +60,7 @@ impl Rewriter {
             to.write(ADDRESSES_LEN + TPID.len(), &tci.to_be_bytes());
         }
         to.write(ADDRESSES_LEN + added, rest);
-        self.header = shifted(packet.header, skip, added)?;
+        self.header = shifted(*packet.header, skip, added)?;
         self.pieces.clear();
         self.pieces.push(to.split_at(head.len() - skip + added).0);
         let mut left = head.len();
@@ -78,7 +78,7 @@ impl Rewriter {
 
     /// The packet laid out last.
     pub(crate) fn packet(&self) -> Packet<'_> {
-        Packet { header: self.header, payload: &self.pieces, len: self.len }
+        Packet { header: &self.header, payload: &self.pieces, len: self.len }
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
             .step_by(7)
             .filter_map(|at| memory.bytes().slice(at, 7.min(300 - at)))
             .collect();
-        let packet = Packet { header, payload: &pieces, len: 300 };
+        let packet = Packet { header: &header, payload: &pieces, len: 300 };
         let mut head = [0; PEEK_LEN];
         packet.copy_out(&mut head);
         // What the sender does now must not matter.
@@ -129,7 +129,7 @@ mod tests {
         let mut out = vec![0; rewriter.len as usize];
         assert_eq!(rewriter.packet().copy_out(&mut out), out.len());
         assert!(rewriter.packet().payload.iter().all(|piece| !piece.is_empty()));
-        Some((rewriter.packet().header, out))
+        Some((*rewriter.packet().header, out))
     }
 
     fn expected(change: &[u8], skip: usize) -> Vec<u8> {
@@ -153,7 +153,7 @@ mod tests {
             let memory = Scratch::new(len);
             let payload = [memory.bytes()];
             let len = u32::try_from(len).unwrap();
-            let packet = Packet { header: NetHeader::default(), payload: &payload, len };
+            let packet = Packet { header: &NetHeader::ZERO, payload: &payload, len };
             let mut head = [0; PEEK_LEN];
             let len = packet.copy_out(&mut head);
             let laid_out = Rewriter::new().lay_out(&packet, &head[..len], TagChange::Strip);

@@ -79,7 +79,7 @@ impl Lasts {
     fn for_packet(&self, packet: &Packet<'_>) -> bool {
         match self {
             Self::OnePacket => false,
-            Self::Stations(header) => packet.ethernet_header().as_ref() == Some(header),
+            Self::Stations(header) => packet.begins_with(header),
             Self::Always => true,
         }
     }

@@ -266,7 +266,7 @@ impl Tap {
         };
         lent.write(0, segment.bytes);
         let len = u32::try_from(segment.bytes.len()).unwrap_or(u32::MAX);
-        self.put(&Packet { header: segment.header, payload: &[lent], len })
+        self.put(&Packet { header: &segment.header, payload: &[lent], len })
     }
 
     /// As `put`, for a packet that stays where it is until [`flush`](Self::flush): it may be
@@ -283,7 +283,7 @@ impl Tap {
         }
         match &mut self.batch {
             Some(batch) if batch.has_room(pieces) => {
-                batch.note(NetHeader { num_buffers: 0, ..packet.header }.encode(), packet);
+                batch.note(NetHeader { num_buffers: 0, ..*packet.header }.encode(), packet);
                 Put::Done
             }
             _ => self.put(packet),
@@ -313,7 +313,7 @@ impl Tap {
 
     fn write(&mut self, packet: &Packet<'_>) -> io::Result<()> {
         // `num_buffers` means nothing to the kernel.
-        let header = NetHeader { num_buffers: 0, ..packet.header }.encode();
+        let header = NetHeader { num_buffers: 0, ..*packet.header }.encode();
         if packet.payload.len() <= PIECES_MAX {
             return self.vectors.write(self.fd.as_fd(), &header, packet.payload);
         }
@@ -334,9 +334,9 @@ impl PacketSource for Tap {
         if self.read_ahead().is_err() {
             self.from_tap.count_drop(DropReason::Os);
         }
-        let (header, len) = self.pending?;
-        self.lent = [self.scratch.bytes().slice(0, len as usize)?];
-        Some(Packet { header, payload: &self.lent, len })
+        let (header, len) = self.pending.as_ref()?;
+        self.lent = [self.scratch.bytes().slice(0, *len as usize)?];
+        Some(Packet { header, payload: &self.lent, len: *len })
     }
 
     fn segments_done(&self) -> usize {

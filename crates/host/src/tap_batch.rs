@@ -225,7 +225,7 @@ fn measure() -> io::Result<Option<usize>> {
     // SAFETY: `bytes` live until the end of this function and are only read.
     let piece = unsafe { ringway_virtq::SharedSlice::new(bytes.as_mut_ptr(), bytes.len()) };
     let payload = [piece];
-    let packet = Packet { header: ringway_net::NetHeader::default(), payload: &payload, len: 64 };
+    let packet = Packet { header: &ringway_net::NetHeader::ZERO, payload: &payload, len: 64 };
     let mut shortest = |from: usize, size: usize| {
         batch.from = from;
         let times = (0..ROUNDS).map(|_| {
@@ -262,7 +262,7 @@ mod tests {
             let header = ringway_net::NetHeader::default();
             let len = u32::try_from(len).unwrap();
             assert!(batch.has_room(payload.len()));
-            batch.note([at; HEADER_LEN], &Packet { header, payload: &payload, len });
+            batch.note([at; HEADER_LEN], &Packet { header: &header, payload: &payload, len });
         }
         let mut results = Vec::new();
         batch.write(write.as_fd(), |len, result| results.push((len as usize, result.is_ok())));
@@ -294,7 +294,7 @@ mod tests {
             };
             let header = ringway_net::NetHeader::default();
             (10..13).for_each(|len| {
-                batch.note([0; HEADER_LEN], &Packet { header, payload: &[], len });
+                batch.note([0; HEADER_LEN], &Packet { header: &header, payload: &[], len });
             });
             let mut errors = Vec::new();
             batch.write(read.as_fd(), |len, result| {

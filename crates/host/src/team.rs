@@ -220,7 +220,7 @@ mod tests {
         let (mut receiver, mut sender) = (teams.remove(1), teams.remove(0));
         let (port, bytes) = (Port::new(PortId(0), End::Absent), Scratch::new(16_384));
         let payload = [bytes.bytes()];
-        let packet = Packet { header: NetHeader::default(), payload: &payload, len: 16_384 };
+        let packet = Packet { header: &NetHeader::ZERO, payload: &payload, len: 16_384 };
         while sender.hand_over(1, (&port, 1), &packet) == Put::Done {}
         sender.publish();
         sender.wait_for_room(1);

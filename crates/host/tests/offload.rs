@@ -159,7 +159,7 @@ fn unsegmented_udp_passes_both_ways_where_the_kernel_takes_it() {
             let sent = [common::shared(&bytes)];
             let len = u32::try_from(bytes.len()).expect("small");
             let wire = Wire::new(tap.name(), u16::from_be_bytes([bytes[12], bytes[13]]));
-            let put = tap.put(&Packet { header, payload: &sent, len });
+            let put = tap.put(&Packet { header: &header, payload: &sent, len });
             if !is_granted {
                 println!("skipped: no unsegmented UDP before Linux 6.2");
                 assert_eq!(put, Put::Unfinished);

@@ -27,7 +27,7 @@ fn try_open(name: &str, mtu: Option<u16>) -> Result<Tap, TapError> {
 
 fn put(tap: &mut Tap, header: NetHeader, payload: &[SharedSlice]) -> Put {
     let len = payload.iter().map(|piece| piece.len() as u32).sum();
-    tap.put(&Packet { header, payload, len })
+    tap.put(&Packet { header: &header, payload, len })
 }
 
 fn dropped(drops: [u64; DropReason::ALL.len()]) -> Vec<(DropReason, u64)> {
@@ -62,7 +62,7 @@ fn packets_of_the_host_are_lent_until_taken() {
                 let packet = tap.peek().expect("a packet");
                 assert_eq!(gathered(packet.payload), *expected);
                 assert_eq!(packet.len as usize, expected.len());
-                assert_eq!(packet.header, NetHeader::default());
+                assert_eq!(*packet.header, NetHeader::default());
             }
             tap.pop();
         }
@@ -189,11 +189,11 @@ fn staged_packets_arrive_at_the_flush_in_order_and_whole() {
             let payload = if at % 3 == 0 { vec![all] } else { cut };
             let len = bytes.len() as u32;
             let header = NetHeader::default();
-            assert_eq!(tap.stage(&Packet { header, payload: &payload, len }), Put::Done);
+            assert_eq!(tap.stage(&Packet { header: &header, payload: &payload, len }), Put::Done);
             if at == 98 {
                 // Nonsense among good ones: of the kernel's to refuse, and counted.
                 let header = NetHeader { gso_type: 99, ..header };
-                tap.stage(&Packet { header, payload: &[shared(&bad)], len: 60 });
+                tap.stage(&Packet { header: &header, payload: &[shared(&bad)], len: 60 });
             }
         }
         assert_eq!(tap.to_tap.packets, 64, "the rest waits");
@@ -206,7 +206,7 @@ fn staged_packets_arrive_at_the_flush_in_order_and_whole() {
         for (byte, stays) in [(1, true), (2, false)] {
             bad[15] = byte;
             let kept = bad.clone().leak();
-            let packet = Packet { header: NetHeader::default(), payload: &[shared(kept)], len: 60 };
+            let packet = Packet { header: &NetHeader::ZERO, payload: &[shared(kept)], len: 60 };
             assert_eq!(if stays { tap.stage(&packet) } else { tap.put(&packet) }, Put::Done);
         }
         for expected in &frames {
@@ -277,7 +277,7 @@ fn the_host_segments_exactly_what_the_receiver_does_not_accept() {
         let mut payload: Vec<u8> = Vec::new();
         wait_readable(tap.as_fd());
         while let Some(packet) = tap.peek() {
-            assert_eq!(packet.header, NetHeader::default(), "complete");
+            assert_eq!(*packet.header, NetHeader::default(), "complete");
             assert!(packet.len <= tcp_frame(1448).len() as u32);
             payload.extend(&gathered(packet.payload)[TCP_HEADERS_LEN..]);
             tap.pop();

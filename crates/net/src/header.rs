@@ -95,6 +95,17 @@ pub struct HeaderHash {
 }
 
 impl NetHeader {
+    /// A header that says nothing, as of most packets.
+    pub const ZERO: Self = Self {
+        flags: 0,
+        gso_type: 0,
+        hdr_len: 0,
+        gso_size: 0,
+        csum_start: 0,
+        csum_offset: 0,
+        num_buffers: 0,
+    };
+
     /// Decodes the 12 bytes of a virtio 1.x header.
     #[inline]
     pub fn decode(bytes: &[u8; HEADER_LEN]) -> Self {

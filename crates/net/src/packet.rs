@@ -11,7 +11,7 @@ pub const PACKET_LEN_MAX: u32 = 65_550 + 8;
 #[derive(Debug, Clone, Copy)]
 pub struct Packet<'a> {
     /// Decoded header; already checked against the packet's length.
-    pub header: NetHeader,
+    pub header: &'a NetHeader,
     /// The bytes after the header, in order; no piece is empty.
     pub payload: &'a [SharedSlice],
     /// Sum of the pieces' lengths in bytes.
@@ -29,6 +29,19 @@ impl Packet<'_> {
         }
         let mut header = [0; ETHERNET_HEADER_LEN];
         (self.copy_out(&mut header) == ETHERNET_HEADER_LEN).then_some(header)
+    }
+
+    /// Whether it begins with that Ethernet header. What it begins with later is another question.
+    #[inline]
+    pub fn begins_with(&self, header: &[u8; ETHERNET_HEADER_LEN]) -> bool {
+        if let Some(first) = self.payload.first()
+            && first.len() >= ETHERNET_HEADER_LEN
+        {
+            // In two words, which have two bytes in common.
+            let [front, back] = [0, ETHERNET_HEADER_LEN - 8].map(|at| first.read_array::<8>(at));
+            return header.first_chunk() == Some(&front) && header.last_chunk() == Some(&back);
+        }
+        self.ethernet_header().as_ref() == Some(header)
     }
 
     /// Copies the packet's first bytes into `into`; returns how many, which is the smaller of the

@@ -15,7 +15,7 @@ fn with_packet(pieces: &mut [Vec<u8>], test: impl FnOnce(&Packet<'_>)) {
         .collect();
     let len = payload.iter().map(|piece| piece.len()).sum::<usize>();
     let len = u32::try_from(len).unwrap();
-    test(&Packet { header: NetHeader::default(), payload: &payload, len });
+    test(&Packet { header: &NetHeader::ZERO, payload: &payload, len });
 }
 
 #[test]
@@ -35,6 +35,7 @@ proptest! {
     fn copies_across_pieces(
         pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..6),
         wanted in 0_usize..60,
+        changed in 0..ETHERNET_HEADER_LEN,
     ) {
         let flat = pieces.concat();
         let mut pieces = pieces;
@@ -47,6 +48,10 @@ proptest! {
             let header = packet.ethernet_header();
             let expected = flat.first_chunk::<ETHERNET_HEADER_LEN>();
             assert_eq!(header.as_ref(), expected);
+            let mut header = expected.copied().unwrap_or_default();
+            assert_eq!(packet.begins_with(&header), expected.is_some());
+            header[changed] ^= 1;
+            assert!(!packet.begins_with(&header));
         });
     }
 }

@@ -22,7 +22,7 @@ fn packet_pair(steering: &Steering, from: FromPair, bytes: &mut [u8]) -> u16 {
     // SAFETY: the bytes live until the end of this function, and nobody else uses them.
     let payload = [unsafe { SharedSlice::new(bytes.as_mut_ptr(), bytes.len()) }];
     let len = u32::try_from(bytes.len()).unwrap();
-    steering.pair_for(from, &Packet { header: NetHeader::default(), payload: &payload, len })
+    steering.pair_for(from, &Packet { header: &NetHeader::ZERO, payload: &payload, len })
 }
 
 fn table(entries: &[u16]) -> RssTable {

@@ -78,7 +78,7 @@ impl<'a, V: DeviceQueue> Host<'a, V> {
                     self.tap.copy_to(self.bounce);
                 }
                 let payload = [from];
-                let packet = Packet { header: NetHeader::default(), payload: &payload, len };
+                let packet = Packet { header: &NetHeader::ZERO, payload: &payload, len };
                 self.to_guest.put(&packet) == Put::Done
             });
             if !done {

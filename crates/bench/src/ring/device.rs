@@ -179,7 +179,7 @@ impl<Q: DeviceQueue> End for DeviceEnd<'_, Q> {
     fn send(&mut self, packet: &Template) -> Result<bool, Broken> {
         let len = u32::try_from(packet.bytes().len()).unwrap_or(u32::MAX);
         let header = NetHeader::default();
-        match self.to_guest.put(&Packet { header, payload: packet.shared(), len }) {
+        match self.to_guest.put(&Packet { header: &header, payload: packet.shared(), len }) {
             Put::Done => Ok(true),
             Put::NoRoom | Put::Unfinished => Ok(false),
             Put::Refused => self.to_guest.broken().map_or(Ok(false), |why| Err(Broken(why))),

@@ -17,7 +17,7 @@ pub fn completed(tap: &mut Tap, header: &NetHeader, bytes: &[u8]) -> Vec<(NetHea
     let mut all = Vec::new();
     wait_readable(tap.as_fd());
     while let Some(packet) = tap.peek() {
-        all.push((packet.header, gathered(packet.payload)));
+        all.push((*packet.header, gathered(packet.payload)));
         tap.pop();
     }
     all
