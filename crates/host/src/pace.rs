@@ -106,9 +106,11 @@ pub(crate) struct Pace {
     kicks: Direction,
     /// Packets taken from the guest since its queue was last idle.
     taken: u32,
-    /// Long packets to the guest at the last visit, and from it when its queue was last armed; not
-    /// known if there was none, or something was taken unarmed since.
+    /// Long packets to the guest and from it at the last visit of each, if there was one.
     long_before: [Option<u64>; 2],
+    /// Long packets from the guest when its queue was last armed; not known if it never was, or
+    /// something was taken unarmed since.
+    long_armed: Option<u64>,
     /// Entries of the receiveq and of the transmitq.
     sizes: [u16; 2],
 }
@@ -154,6 +156,7 @@ impl Pace {
             kicks: Direction::new(Notifier::new(policy, 1)),
             taken: 0,
             long_before: [None; 2],
+            long_armed: None,
             sizes: [1; 2],
         }
     }
@@ -217,12 +220,19 @@ impl Pace {
             Queue::ToGuest => {
                 self.kicks.notifier.looked(moved);
                 if let Some(before) = self.long_before[0].replace(long) {
-                    self.calls.notifier.carried(long.saturating_sub(before));
+                    let long = long.saturating_sub(before);
+                    self.calls.notifier.carried(long);
+                    if long > 0 {
+                        self.returns.notifier.beside_stream(now);
+                    }
                 }
                 self.calls.give(visit)
             }
             Queue::FromGuest => {
                 self.taken = self.taken.saturating_add(moved);
+                if let Some(before) = self.long_before[1].replace(long) {
+                    self.returns.notifier.carried(long.saturating_sub(before));
+                }
                 self.returns.give(visit)
             }
             Queue::Control => true,
@@ -242,13 +252,13 @@ impl Pace {
     pub(crate) fn keep_looking(&mut self, now: Nanos, long: u64) {
         let visit = self.taken_until(now, long);
         self.kicks.notifier.keep_looking(visit);
-        self.long_before[1] = None;
+        self.long_armed = None;
         self.kicks.wake_at = None;
     }
 
     /// What was taken since the transmitq was last idle.
     fn taken_until(&mut self, now: Nanos, long: u64) -> Visit {
-        if let Some(before) = self.long_before[1].replace(long) {
+        if let Some(before) = self.long_armed.replace(long) {
             self.kicks.notifier.carried(long.saturating_sub(before));
         }
         let moved = std::mem::take(&mut self.taken);

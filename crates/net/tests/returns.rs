@@ -2,7 +2,7 @@
 //! itself in a lull, behind one to any other.
 
 use ringway_net::notify::{
-    Cause, LULL_NS, Nanos, Notifier, Plan, Policy, RETURN_WAIT_NS, Side, Visit,
+    Cause, LULL_NS, Nanos, Notifier, Plan, Policy, RETURN_WAIT_NS, STREAM_WAIT_NS, Side, Visit,
 };
 
 const SIZE: u16 = 256;
@@ -91,4 +91,51 @@ fn a_stream_is_not_told_of_at_once_however_slow_the_guest_is() {
     assert!(guest.visit(0).notify, "the last of them");
     guest.now += PING_NS;
     assert!(!guest.visit(2).notify, "two are not one by one");
+}
+
+/// Long packets go to the guest, twice, until now.
+fn stream(guest: &mut Guest) {
+    guest.returns.beside_stream(Nanos(guest.now));
+    guest.now += LULL_NS;
+    guest.returns.beside_stream(Nanos(guest.now));
+}
+
+#[test]
+fn acknowledgements_of_a_stream_are_told_of_when_it_calls_or_ends() {
+    let mut guest = Guest::new(false);
+    guest.now = 10 * STREAM_WAIT_NS;
+    stream(&mut guest);
+    let wake_at = Nanos(guest.now + STREAM_WAIT_NS);
+    for _ in 0..9 {
+        let plan = guest.visit(1);
+        assert_eq!((plan.notify, plan.wake_at), (false, Some(wake_at)));
+        guest.now += STREAM_WAIT_NS / 10;
+        guest.returns.beside_stream(Nanos(guest.now));
+    }
+    guest.now = wake_at.0;
+    assert!(guest.visit(0).notify, "the first of them has waited long enough");
+    // The stream has ended: nobody else calls.
+    guest.now += STREAM_WAIT_NS;
+    assert_eq!(guest.visit(1).wake_at, Some(Nanos(guest.now + LULL_NS)));
+}
+
+#[test]
+fn one_long_packet_makes_no_stream() {
+    let mut guest = Guest::new(false);
+    guest.now = 10 * STREAM_WAIT_NS;
+    guest.returns.beside_stream(Nanos(guest.now));
+    assert_eq!(guest.visit(1).wake_at, Some(Nanos(guest.now + LULL_NS)));
+}
+
+#[test]
+fn whoever_sends_a_stream_as_well_may_wait_for_its_buffers() {
+    let mut guest = Guest::new(false);
+    guest.now = 10 * STREAM_WAIT_NS;
+    stream(&mut guest);
+    guest.returns.carried(1);
+    assert_eq!(guest.visit(1).wake_at, Some(Nanos(guest.now + LULL_NS)));
+    guest.now += LULL_NS;
+    assert!(guest.visit(0).notify);
+    // What follows are short ones again.
+    assert_eq!(guest.visit(1).wake_at, Some(Nanos(guest.now + STREAM_WAIT_NS)));
 }

@@ -26,7 +26,7 @@ use ringway_virtq::Arm;
 pub use adaptive::{Adaptive, Cause, PATIENCE_NS, WINDOW_MAX_PACKETS};
 pub use coalesce::{Coalesce, CoalesceLimits};
 pub use parse::PolicyError;
-pub use returns::{LULL_NS, RETURN_WAIT_NS, Returns};
+pub use returns::{LULL_NS, RETURN_WAIT_NS, Returns, STREAM_WAIT_NS};
 pub use timer::Timer;
 
 /// A moment in nanoseconds since some fixed one; which, is the owner's choice.
@@ -177,8 +177,18 @@ impl Notifier {
     /// Before [`after`](Self::after), the owner says how many of the packets that the visit has moved
     /// are long (see [`LONG_LEN`](crate::LONG_LEN)).
     pub fn carried(&mut self, long: u64) {
-        if let Self::Adaptive(adaptive) = self {
-            adaptive.carried(long);
+        match self {
+            Self::Adaptive(adaptive) => adaptive.carried(long),
+            Self::Returns(returns) => returns.carried(long),
+            _ => {}
+        }
+    }
+
+    /// Long packets have just been given to the same peer in another queue: it is called about them,
+    /// and finds what is held here.
+    pub fn beside_stream(&mut self, now: Nanos) {
+        if let Self::Returns(returns) = self {
+            returns.beside_stream(now);
         }
     }
 

@@ -10,6 +10,9 @@
 //! called about an answer. A slow one, under emulation, has not begun to run by then, and is called
 //! twice. So the answers are kept: after [`VAIN_LULLS_MAX`] lulls in a row behind which the guest
 //! wanted the call all the same, it gets its calls at once, as long as its buffers come one by one.
+//!
+//! A guest that receives a stream is called about that all the time and looks here each time, so that
+//! buffers of short packets, its acknowledgements, need no calls of their own ([`STREAM_WAIT_NS`]).
 
 use super::{Cause, Held, NOTHING, Nanos, Plan, Side, Visit};
 
@@ -21,6 +24,11 @@ pub const LULL_NS: u64 = 50_000;
 /// Longest wait in nanoseconds of a buffer while others keep coming. A quarter of the
 /// millisecond of data that TCP small queues allows a fast flow.
 pub const RETURN_WAIT_NS: u64 = 250_000;
+
+/// Longest wait in nanoseconds of buffers of short packets, while long packets go to the guest; and
+/// longest time between two of those. A stream calls several times within that, and whoever does
+/// not look here then has its buffers after that time.
+pub const STREAM_WAIT_NS: u64 = 1_000_000;
 
 /// Lulls in a row that were of no use before the next buffers are told of at once.
 const VAIN_LULLS_MAX: u32 = 16;
@@ -40,6 +48,12 @@ pub struct Returns {
     at_once: u32,
     /// The last call was asked for at the end of a lull of one buffer.
     is_single: bool,
+    /// When the last long packets went to the guest.
+    stream: Nanos,
+    /// Others went to it shortly before those.
+    is_streaming: bool,
+    /// One of what is held was a long packet.
+    has_long: bool,
 }
 
 impl Returns {
@@ -55,6 +69,9 @@ impl Returns {
             vain_lulls: 0,
             at_once: 0,
             is_single: false,
+            stream: Nanos(0),
+            is_streaming: false,
+            has_long: false,
         }
     }
 
@@ -81,15 +98,42 @@ impl Returns {
             self.last = visit.now;
             if is_alone && is_behind_lull && self.at_once > 0 {
                 self.at_once -= 1;
-                return self.held.release();
+                return self.release();
             }
         }
-        let wake_at = self.last.plus(LULL_NS).min(self.held.since.plus(RETURN_WAIT_NS));
+        let is_served = self.is_served(visit.now);
+        let wake_at = match is_served {
+            true => self.held.since.plus(STREAM_WAIT_NS),
+            false => self.last.plus(LULL_NS).min(self.held.since.plus(RETURN_WAIT_NS)),
+        };
         if visit.short || self.held.packets >= self.window || visit.now >= wake_at {
-            self.is_single = is_alone && visit.moved == 0 && visit.now >= wake_at;
-            return self.held.release();
+            let is_lull = visit.moved == 0 && visit.now >= wake_at && !is_served;
+            self.is_single = is_alone && is_lull;
+            return self.release();
         }
         Plan::hold(wake_at)
+    }
+
+    fn release(&mut self) -> Plan {
+        self.has_long = false;
+        self.held.release()
+    }
+
+    /// Whether the guest finds by itself what is held: it is called about a stream. One that sends a
+    /// stream as well may have stopped because it waits for its buffers.
+    fn is_served(&self, now: Nanos) -> bool {
+        self.is_streaming && !self.has_long && now.since(self.stream) < STREAM_WAIT_NS
+    }
+
+    /// Long packets have gone to the guest.
+    pub(super) fn beside_stream(&mut self, now: Nanos) {
+        self.is_streaming = now.since(self.stream) < STREAM_WAIT_NS;
+        self.stream = now;
+    }
+
+    /// Of what the next visit has moved, so many packets are long.
+    pub(super) fn carried(&mut self, long: u64) {
+        self.has_long |= long > 0;
     }
 
     /// What the ring said when it was asked last: whether the guest wants a call.
