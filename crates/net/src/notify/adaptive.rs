@@ -13,7 +13,7 @@
 //!
 //! ADR 18 gives the reason for each constant.
 
-use super::linger::{Linger, Next};
+use super::linger::{GIVER_WAIT_NS_MAX, Linger, Next, TAKER_WAIT_NS_MAX};
 use super::{Held, NOTHING, Nanos, Plan, Side, Visit, arm_after};
 
 /// Longest time in nanoseconds by which a window delays a buffer: what it costs to wake a sleeping
@@ -225,7 +225,7 @@ impl Adaptive {
     /// long ones are held back, and whoever waits for it shall not wait longer.
     fn may_go_on(&mut self, visit: Visit, is_long: bool) -> bool {
         let is_lingering = self.cause == Cause::Long;
-        if is_long && !is_lingering && self.lingers_from_now(visit.now, visit.moved) {
+        if is_long && !is_lingering && self.lingers_from_now(visit, GIVER_WAIT_NS_MAX) {
             (self.window, self.cause) = (self.window_max, Cause::Long);
         }
         is_long || !is_lingering
@@ -247,7 +247,7 @@ impl Adaptive {
                 let waited_ns = is_timer.then(|| self.linger.wait_ns());
                 self.linger_on(if is_long { moved } else { 0 }, waited_ns);
             }
-            moved if is_long && self.lingers_from_now(visit.now, moved) => {
+            _ if is_long && self.lingers_from_now(visit, TAKER_WAIT_NS_MAX) => {
                 (self.window, self.cause) = (self.window_max, Cause::Long);
             }
             _ if was_streaming && (visit.moved > 0 || self.cause == Cause::AwakeAnyway) => {
@@ -288,9 +288,9 @@ impl Adaptive {
     }
 
     /// Long packets were told of one by one: whether enough is known of their rate to try.
-    fn lingers_from_now(&mut self, now: Nanos, moved: u32) -> bool {
-        self.linger.told(now, moved);
-        self.caution == 0 && self.window_max > 1 && self.linger.begin()
+    fn lingers_from_now(&mut self, visit: Visit, wait_ns_max: u64) -> bool {
+        self.linger.told(visit.now, visit.moved);
+        self.caution == 0 && self.window_max > 1 && self.linger.begin(wait_ns_max)
     }
 
     /// So many long packets were found, at the end of a timer that began so long ago, or before it.

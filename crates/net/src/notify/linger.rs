@@ -18,8 +18,11 @@ const WAIT_GAPS: u64 = 5;
 /// At least, in nanoseconds, whatever the rate: a timer is no finer.
 const WAIT_NS_MIN: u64 = 20_000;
 
-/// At most, in nanoseconds: a ping that comes meanwhile waits as well.
-const WAIT_NS_MAX: u64 = 600_000;
+/// A taker at most, in nanoseconds: a ping that comes meanwhile waits as well.
+pub(super) const TAKER_WAIT_NS_MAX: u64 = 600_000;
+
+/// A giver at most: whoever is told of less at a time has begun to work sooner.
+pub(super) const GIVER_WAIT_NS_MAX: u64 = 200_000;
 
 /// A longer gap in nanoseconds is a pause, and says nothing of the rate.
 const GAP_NS_MAX: u64 = 1_000_000;
@@ -60,6 +63,8 @@ pub(super) struct Linger {
     last: Nanos,
     /// Between two of them, when lingering began.
     gap_ns: u64,
+    /// Longest wait from then on.
+    wait_ns_max: u64,
     /// Times the timer has ended since then.
     looks: u32,
     /// Taken since the timer last ended.
@@ -85,11 +90,12 @@ impl Linger {
     }
 
     /// `true`: their rate is known, and lingering begins with the benefit of the doubt.
-    pub fn begin(&mut self) -> bool {
+    pub fn begin(&mut self, wait_ns_max: u64) -> bool {
         if self.told < TOLD_MIN {
             return false;
         }
         self.gap_ns = (self.told_ns / u64::from(self.told)).max(1);
+        self.wait_ns_max = wait_ns_max;
         (self.told, self.told_ns, self.looks, self.taken) = (0, 0, 0, 0);
         // Until some are told of again, there is a pause.
         self.last = Nanos(0);
@@ -100,7 +106,7 @@ impl Linger {
 
     /// How long to wait for more.
     pub fn wait_ns(&self) -> u64 {
-        (WAIT_GAPS * self.gap_ns).clamp(WAIT_NS_MIN, WAIT_NS_MAX)
+        (WAIT_GAPS * self.gap_ns).max(WAIT_NS_MIN).min(self.wait_ns_max)
     }
 
     /// So many long packets were taken meanwhile.
