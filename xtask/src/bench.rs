@@ -35,7 +35,7 @@ const PARTS: [(&str, &str, &str); 7] = [
     ("ring", "--seconds 0.5 --repeats 3", "--seconds 0.2 --repeats 3 --sizes 64,1518 --no-latency"),
     ("guest", "", "--seconds 1 --repeats 3"),
     ("switch", "--seconds 0.2 --repeats 5", "--seconds 0.2 --repeats 3"),
-    ("pacing", "--seconds 1 --repeats 10", "--quick"),
+    ("pacing", "--seconds 1 --repeats 6", "--quick"),
     ("history", "", "--quick"),
     ("rxbuf", "", "--quick"),
     ("scale", "", "--quick"),

@@ -10,7 +10,7 @@
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use ringway_guests::traffic::Side;
 
 use super::super::rig::Rig;
@@ -30,11 +30,20 @@ pub(super) const VISITS: usize = 5;
 /// Until iperf3's server listens again, in seconds.
 const SERVER_RESTS: &str = "0.2";
 
-/// How long a stream runs before anything is measured, and pings at least.
-const STARTS: Duration = Duration::from_millis(500);
+/// How long a stream or pings go on before anything is measured.
+const STARTS: Duration = Duration::from_millis(300);
 
-/// All slices with what is between them: telling a policy takes some milliseconds.
-const SECONDS: u32 = 13;
+/// Longest wait for a stream: an emulated guest takes a second to start iperf3.
+const STREAM_LIMIT: Duration = Duration::from_secs(5);
+
+/// What a stream moves within [`STARTS`] at least, in bytes, and nothing else does.
+const STREAM_BYTES: u64 = 1 << 20;
+
+/// Longest time for all slices, with what is between them: telling a policy takes some milliseconds.
+const SLICES_LIMIT: Duration = Duration::from_secs(13);
+
+/// How long a stream and pings are told to go on, in seconds.
+const SECONDS: u32 = 14;
 
 /// One ping of so many may stay without an answer; with more, the rest says nothing of them all.
 const ANSWERED_NOT: usize = 50;
@@ -73,6 +82,7 @@ pub(super) fn visits(rig: &mut Rig, load: Load, round: usize) -> anyhow::Result<
     if let Some(way) = load.stream {
         let stream = format!("iperf3 -c {server} -t {SECONDS} {way} >/dev/null 2>&1");
         rig.side().must(&format!("{{ sleep {SERVER_RESTS}; {stream}; }} & echo started"))?;
+        wait_for_stream(rig)?;
     }
     let line = load.pings.map(|when| {
         // Printed all at once at the end: nobody is to be woken for each line.
@@ -87,7 +97,7 @@ pub(super) fn visits(rig: &mut Rig, load: Load, round: usize) -> anyhow::Result<
             thread::sleep(STARTS);
             let seen = measure(rig, round);
             let printed = pings.map_or(Ok(String::new()), |pings| {
-                pings.join().unwrap_or_else(|_| anyhow::bail!("ping's thread ended"))
+                pings.join().unwrap_or_else(|_| bail!("ping's thread ended"))
             });
             (seen, printed)
         })
@@ -102,6 +112,20 @@ pub(super) fn visits(rig: &mut Rig, load: Load, round: usize) -> anyhow::Result<
         seen.iter_mut().for_each(|(visit, spans)| share(&times, visit, spans));
     }
     Ok(seen.into_iter().map(|(visit, _)| visit).collect())
+}
+
+/// Waits until a stream passes the tap.
+fn wait_for_stream(rig: &Rig) -> anyhow::Result<()> {
+    let start = Instant::now();
+    while start.elapsed() < STREAM_LIMIT {
+        let before = rig.tap_bytes()?;
+        thread::sleep(STARTS);
+        let after = rig.tap_bytes()?;
+        if before.iter().zip(after).any(|(before, after)| after - before > STREAM_BYTES) {
+            return Ok(());
+        }
+    }
+    bail!("no stream within {STREAM_LIMIT:?}")
 }
 
 /// The bytes of each slice, and when it was.
@@ -122,11 +146,8 @@ fn measure(rig: &Rig, round: usize) -> anyhow::Result<Vec<(Visit, [Span; POLICIE
         }
         seen.push((slices, spans));
     }
-    let took = start.elapsed() + STARTS;
-    ensure!(
-        took < Duration::from_secs(SECONDS.into()),
-        "slices took longer, {took:?}, than the stream"
-    );
+    let took = start.elapsed();
+    ensure!(took < SLICES_LIMIT, "slices took longer, {took:?}, than the stream");
     Ok(seen)
 }
 
@@ -204,6 +225,7 @@ mod tests {
     #[test]
     fn a_stream_is_longer_than_all_of_its_slices() {
         let slices = u32::try_from(VISITS * POLICIES.len()).expect("some");
-        assert!(STARTS + (SLICE + SETTLE) * slices < Duration::from_secs(SECONDS.into()));
+        assert!((SLICE + SETTLE) * slices < SLICES_LIMIT);
+        assert!(2 * STARTS + SLICES_LIMIT < Duration::from_secs(SECONDS.into()));
     }
 }
