@@ -394,3 +394,6 @@ impl Port {
         ended
     }
 }
+
+#[cfg(test)]
+mod tests;

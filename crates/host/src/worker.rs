@@ -1,7 +1,7 @@
 //! The worker: owns its ports outright, visits those that have something to do, sleeps otherwise.
 //!
-//! One thread. `epoll` says which port woke up; a visit moves at most [`BUDGET_PACKETS`] packets
-//! and then publishes and notifies once. Commands from the control thread run between visits.
+//! One thread. `epoll` says which port woke up; a visit does at most [`BUDGET_UNITS`] units of
+//! work and then publishes and notifies once. Commands from the control thread run between visits.
 //! Before sleeping, every idle source has been armed and looked at once more, so that no kick is
 //! lost.
 

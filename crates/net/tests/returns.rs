@@ -139,3 +139,42 @@ fn whoever_sends_a_stream_as_well_may_wait_for_its_buffers() {
     // What follows are short ones again.
     assert_eq!(guest.visit(1).wake_at, Some(Nanos(guest.now + STREAM_WAIT_NS)));
 }
+
+#[test]
+fn a_stream_that_has_ended_makes_none_of_the_next_long_packet() {
+    let mut guest = Guest::new(false);
+    guest.now = 10 * STREAM_WAIT_NS;
+    stream(&mut guest);
+    assert_eq!(guest.returns.timer_ns(), STREAM_WAIT_NS);
+    guest.now += STREAM_WAIT_NS;
+    guest.returns.beside_stream(Nanos(guest.now));
+    assert_eq!(guest.visit(1).wake_at, Some(Nanos(guest.now + LULL_NS)));
+    assert_eq!(guest.returns.timer_ns(), RETURN_WAIT_NS);
+}
+
+#[test]
+fn one_long_packet_among_short_ones_may_be_waited_for() {
+    let mut guest = Guest::new(false);
+    guest.now = 10 * STREAM_WAIT_NS;
+    stream(&mut guest);
+    let waits_ns = [0, 1, 0].map(|long| {
+        guest.returns.carried(long);
+        guest.visit(1).wake_at.map(|Nanos(wake_at)| wake_at - guest.now)
+    });
+    assert_eq!(waits_ns, [Some(STREAM_WAIT_NS), Some(LULL_NS), Some(LULL_NS)]);
+}
+
+#[test]
+fn what_a_stream_does_not_take_along_says_nothing_about_lulls() {
+    let mut guest = Guest::new(true);
+    guest.now = 10 * STREAM_WAIT_NS;
+    for _ in 0..100 {
+        stream(&mut guest);
+        assert!(!guest.visit(1).notify);
+        guest.now += STREAM_WAIT_NS;
+        guest.returns.beside_stream(Nanos(guest.now - LULL_NS));
+        guest.returns.beside_stream(Nanos(guest.now - LULL_NS / 2));
+        assert!(guest.visit(0).notify);
+        assert_eq!(guest.returns.cause(), Cause::Fixed);
+    }
+}

@@ -10,6 +10,7 @@ mod modes;
 mod policies;
 mod polling;
 mod shares;
+mod streams;
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc;

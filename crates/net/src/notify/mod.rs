@@ -228,7 +228,7 @@ impl Notifier {
             Self::Timer(timer) => timer.timer_ns(),
             Self::Coalesce(coalesce) => coalesce.limits().timer_ns(),
             Self::Adaptive(adaptive) => adaptive.patience_ns(),
-            Self::Returns(_) => RETURN_WAIT_NS,
+            Self::Returns(returns) => returns.wait_ns(),
         }
     }
 

@@ -79,6 +79,11 @@ impl Returns {
         self.window
     }
 
+    /// Longest wait of what is held, as of now.
+    pub(super) const fn wait_ns(&self) -> u64 {
+        if self.is_streaming { STREAM_WAIT_NS } else { RETURN_WAIT_NS }
+    }
+
     pub(super) const fn cause(&self) -> Cause {
         match self.at_once {
             0 => Cause::Fixed,

@@ -1,0 +1,35 @@
+//! What a stream to a guest means for the buffers that the guest gets back.
+
+use ringway_net::notify::{LULL_NS, STREAM_WAIT_NS};
+
+use super::*;
+
+const QUEUE_SIZE: u16 = 256;
+
+/// How long a buffer waits that comes back beside `long` of two packets to the guest, and is a long
+/// one itself or not.
+fn wait_ns(long: u64, is_long: bool) -> u64 {
+    let mut pace = Pace::new(Policy::Adaptive);
+    [Queue::ToGuest, Queue::FromGuest].iter().for_each(|&queue| pace.start(queue, QUEUE_SIZE));
+    let start = 10 * STREAM_WAIT_NS;
+    let mut gave = |queue, long, at_ns| {
+        let flush = Flush { now: Nanos(start + at_ns), more: false, short: false };
+        pace.gave(queue, 1, long, flush)
+    };
+    gave(Queue::ToGuest, 7, 0);
+    gave(Queue::FromGuest, 3, 0);
+    let now = STREAM_WAIT_NS;
+    gave(Queue::ToGuest, 7 + long.min(1), now);
+    gave(Queue::ToGuest, 7 + long, now + 1);
+    assert!(gave(Queue::FromGuest, 3, now + 2), "the first one, all this time");
+    assert!(!gave(Queue::FromGuest, 3 + u64::from(is_long), now + 3));
+    pace.returns.wake_at.map_or(0, |Nanos(wake_at)| wake_at - start - now - 3)
+}
+
+#[test]
+fn short_packets_back_wait_for_a_stream_of_long_ones_only() {
+    assert_eq!(wait_ns(2, false), STREAM_WAIT_NS);
+    assert_eq!(wait_ns(1, false), LULL_NS, "no stream");
+    assert_eq!(wait_ns(0, false), LULL_NS, "short ones");
+    assert_eq!(wait_ns(2, true), LULL_NS, "a stream the other way");
+}
