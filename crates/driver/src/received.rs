@@ -1,8 +1,9 @@
 //! A packet that has arrived: lent while it is looked at, or held for longer.
 //!
-//! How: everything stays where the device wrote it. The first [`LINEAR_LEN_MAX`] bytes are copied
-//! once, when somebody looks at them, so protocol headers are read without fear of the device changing
-//! them; the rest is lent as fragments. A packet of no more than that keeps no memory of the ring.
+//! How: all but the header stays where the device wrote it. The first [`LINEAR_LEN_MAX`] bytes are
+//! copied once, when somebody looks at them, so protocol headers are read without fear of the device
+//! changing them; the rest is lent as fragments. A packet of no more than that keeps no memory of the
+//! ring.
 //!
 //! Limits: what was not looked at can still be changed by a dishonest device: copy, then check. At
 //! most [`FRAGMENTS_MAX`] fragments can be held.

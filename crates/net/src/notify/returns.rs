@@ -79,7 +79,7 @@ impl Returns {
         self.window
     }
 
-    /// Longest wait of what is held, as of now.
+    /// Longest wait of what is held. That a stream has ended is known with the next long packets.
     pub(super) const fn wait_ns(&self) -> u64 {
         if self.is_streaming { STREAM_WAIT_NS } else { RETURN_WAIT_NS }
     }
