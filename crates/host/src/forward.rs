@@ -10,7 +10,7 @@ use crate::completion::Completion;
 use crate::pace::Flush;
 use crate::port::{Drops, End, Place, Port, RoomAt, Stays};
 use crate::rewrite::Rewriter;
-use crate::stream::{Ended, Lasts, Stream};
+use crate::stream::{Lasts, Stream, StreamEnd};
 use crate::team::Team;
 
 /// Work per visit of one port: a unit for each copy of a packet and for each [`UNIT_LEN`] bytes of
@@ -175,9 +175,9 @@ pub(crate) fn forward<S: PacketSource>(source: &mut S, fabric: &mut Fabric<'_>) 
         let Some(packet) = source.peek() else { return Visit::Idle };
         let way = match fabric.way_of(&packet) {
             Way::Here(slot, lasts) => match fabric.stream(source, slot, lasts) {
-                Ended::Idle => return Visit::Idle,
-                Ended::Turned => continue,
-                Ended::Put(put) => Way::Answered(slot, put),
+                StreamEnd::Idle => return Visit::Idle,
+                StreamEnd::Turned => continue,
+                StreamEnd::Put(put) => Way::Answered(slot, put),
             },
             way => way,
         };
@@ -231,9 +231,9 @@ impl Fabric<'_> {
 
     /// Packets into a slot, from the one that is lent on.
     #[inline(always)]
-    fn stream<S: PacketSource>(&mut self, source: &mut S, slot: PortId, lasts: Lasts) -> Ended {
+    fn stream<S: PacketSource>(&mut self, source: &mut S, slot: PortId, lasts: Lasts) -> StreamEnd {
         let Some(port) = port_of(self.before, self.after, slot) else {
-            return Ended::Put(Put::Refused);
+            return StreamEnd::Put(Put::Refused);
         };
         let delivery = &mut self.delivery;
         let mut stream = Stream { lasts, work: delivery.work, packets: 0 };
@@ -270,6 +270,7 @@ impl Fabric<'_> {
         let others = (&mut *self.before, &mut *self.after);
         match way {
             Way::Answered(slot, put) => {
+                // It has just answered, so it is there.
                 let port = port_of(others.0, others.1, slot)?;
                 return self.delivery.after_put(put, port, packet, true).err();
             }

@@ -15,7 +15,7 @@ use crate::effort::PerSecond;
 use crate::pace::{Flush, Flushed, Pace};
 use crate::patience::{HOLD_MAX, Patience, Taken};
 use crate::second_call::SECOND_CALL_ROUNDS;
-use crate::stream::{Ended, Stream};
+use crate::stream::{Stream, StreamEnd};
 use crate::{CallFd, CallResult, GuestMemory, KickFd, Tap};
 
 /// One port of the worker: what it owns of it, which is one queue pair.
@@ -254,17 +254,18 @@ impl Port {
         }
     }
 
-    /// Hands over what a source lends, from the packet that is lent on, as long as the stream lasts.
+    /// As [`put`](Self::put), for what a source lends, from the packet that is lent on, as long as the
+    /// stream lasts: who takes it is chosen once.
     #[inline(always)]
     pub(crate) fn put_stream(
         &mut self,
         source: &mut impl PacketSource,
         stays: Stays,
         stream: &mut Stream,
-    ) -> Ended {
+    ) -> StreamEnd {
         if !self.is_link_up {
             self.count_drop(DropReason::LinkDown);
-            return Ended::Put(Put::Refused);
+            return StreamEnd::Put(Put::Refused);
         }
         match &mut self.end {
             End::Guest(guest) => match &mut guest.queues {
@@ -273,7 +274,7 @@ impl Port {
             },
             End::Tap(tap) if stays == Stays::UntilFlush => stream.pass(source, &mut Staging(tap)),
             End::Tap(tap) => stream.pass(source, &mut **tap),
-            End::Absent => Ended::Put(Put::Refused),
+            End::Absent => StreamEnd::Put(Put::Refused),
         }
     }
 

@@ -21,7 +21,7 @@ pub(crate) enum Lasts {
 
 /// Why a stream has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum StreamEnd {
     /// The source has nothing more to lend.
     Idle,
     /// The next packet may go another way, or the budget is used up.
@@ -48,24 +48,24 @@ impl Stream {
         &mut self,
         source: &mut impl PacketSource,
         sink: &mut impl PacketSink,
-    ) -> Ended {
+    ) -> StreamEnd {
         // Not counted in place: that would be stored for each packet.
         let (mut work, mut packets) = (self.work, 0);
         let ended = loop {
-            let Some(packet) = source.peek() else { break Ended::Idle };
+            let Some(packet) = source.peek() else { break StreamEnd::Idle };
             // The way of the first one has been found; what it begins with now does not matter.
             if packets > 0 && !self.lasts.for_packet(&packet) {
-                break Ended::Turned;
+                break StreamEnd::Turned;
             }
             let units = units(&packet);
             match sink.put(&packet) {
                 Put::Done => source.pop(),
-                put => break Ended::Put(put),
+                put => break StreamEnd::Put(put),
             }
             packets += 1;
             work += units;
             if work >= BUDGET_UNITS {
-                break Ended::Turned;
+                break StreamEnd::Turned;
             }
         };
         self.work = work;

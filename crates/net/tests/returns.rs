@@ -178,3 +178,14 @@ fn what_a_stream_does_not_take_along_says_nothing_about_lulls() {
         assert_eq!(guest.returns.cause(), Cause::Fixed);
     }
 }
+
+#[test]
+fn more_short_packets_than_a_stream_has_acknowledgements_may_be_waited_for() {
+    let mut guest = Guest::new(false);
+    guest.now = 10 * STREAM_WAIT_NS;
+    stream(&mut guest);
+    assert_eq!(guest.visit(16).wake_at, Some(Nanos(guest.now + STREAM_WAIT_NS)));
+    assert_eq!(guest.visit(1).wake_at, Some(Nanos(guest.now + LULL_NS)));
+    guest.now += LULL_NS;
+    assert!(guest.visit(0).notify);
+}

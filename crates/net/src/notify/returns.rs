@@ -30,6 +30,10 @@ pub const RETURN_WAIT_NS: u64 = 250_000;
 /// not look here then has its buffers after that time.
 pub const STREAM_WAIT_NS: u64 = 1_000_000;
 
+/// More of them than that are not a stream's acknowledgements, of which 3 to 15 come within that time:
+/// their sender may wait for them, as one may that sends long packets.
+const ACKNOWLEDGEMENTS_MAX: u32 = 16;
+
 /// Lulls in a row that were of no use before the next buffers are told of at once.
 const VAIN_LULLS_MAX: u32 = 16;
 
@@ -124,10 +128,11 @@ impl Returns {
         self.held.release()
     }
 
-    /// Whether the guest finds by itself what is held: it is called about a stream. One that sends a
-    /// stream as well may have stopped because it waits for its buffers.
+    /// Whether the guest finds by itself what is held, because it is called about a stream, and does
+    /// not wait for it meanwhile.
     fn is_served(&self, now: Nanos) -> bool {
-        self.is_streaming && !self.has_long && now.since(self.stream) < STREAM_WAIT_NS
+        let is_streaming = self.is_streaming && now.since(self.stream) < STREAM_WAIT_NS;
+        is_streaming && !self.has_long && self.held.packets <= ACKNOWLEDGEMENTS_MAX
     }
 
     /// Long packets have gone to the guest.
