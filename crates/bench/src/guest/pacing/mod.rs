@@ -120,7 +120,9 @@ fn empty_report(options: &Options, machine: Machine) -> anyhow::Result<Report> {
          {slices} times over; each is measured for {slice_ms} ms by the bytes that pass the tap, and is \
          a round. Single pings (ping -A from this machine): the same, the 99th percentile of each {slice_ms} \
          ms. Pings beside a stream: the same, 250 per second from this machine; one round is what was \
-         sent under a policy in {} turns. Floods: {floods} pings from the guest under each policy.",
+         sent under a policy in {} turns. Floods: {floods} pings from the guest under each policy. What a \
+         policy learns, it learns anew in each turn; rounds of one stream are not independent of each other, \
+         so that intervals are a little too narrow.",
         2 * VISITS,
     );
     let judged =

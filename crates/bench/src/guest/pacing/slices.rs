@@ -2,10 +2,12 @@
 //!
 //! How: a stream of the guest's iperf3 and pings from this machine go on all the while. The port is
 //! told a policy; what was under way before passes, then bytes are counted where they pass the tap,
-//! and pings by when they were sent. Slices of two policies that are compared are a second apart at
-//! most, so that what changes slowly on a machine is in both.
+//! and pings by when they were sent. Slices of two policies that are compared are two seconds apart
+//! at most, so that what changes slowly on a machine is in both.
 //!
-//! Limits: bytes are those of the tap, headers and what is sent again included.
+//! Limits: bytes are those of the tap, headers and what is sent again included. A policy that learns
+//! begins anew with each slice, and has [`SETTLE`] to do so. Visits of one stream are not independent
+//! of each other, so that an interval over them is a little too narrow.
 
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -82,7 +84,11 @@ pub(super) fn visits(rig: &mut Rig, load: Load, round: usize) -> anyhow::Result<
     if let Some(way) = load.stream {
         let stream = format!("iperf3 -c {server} -t {SECONDS} {way} >/dev/null 2>&1");
         rig.side().must(&format!("{{ sleep {SERVER_RESTS}; {stream}; }} & echo started"))?;
-        wait_for_stream(rig)?;
+        if let Err(why) = wait_for_stream(rig) {
+            // It must not go on beside what is measured next.
+            rig.side().run("wait $!")?;
+            return Err(why);
+        }
     }
     let line = load.pings.map(|when| {
         // Printed all at once at the end: nobody is to be woken for each line.
