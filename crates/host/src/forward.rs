@@ -173,15 +173,15 @@ impl Delivery<'_> {
 pub(crate) fn forward<S: PacketSource>(source: &mut S, fabric: &mut Fabric<'_>) -> Visit {
     while fabric.delivery.work < BUDGET_UNITS {
         let Some(packet) = source.peek() else { return Visit::Idle };
-        let way = match fabric.way_of(&packet) {
+        let open = match fabric.way_of(&packet) {
             Way::Here(slot, lasts) => match fabric.stream(source, slot, lasts) {
                 StreamEnd::Idle => return Visit::Idle,
                 StreamEnd::Turned => continue,
-                StreamEnd::Put(put) => Way::Answered(slot, put),
+                StreamEnd::Put(put) => Open::Answered(slot, put),
             },
-            way => way,
+            Way::Routed(route) => Open::Routed(route),
         };
-        if let Some(visit) = fabric.deliver_one(source, way) {
+        if let Some(visit) = fabric.deliver_one(source, open) {
             return visit;
         }
     }
@@ -199,11 +199,18 @@ fn units_of_pieces(packet: &Packet<'_>) -> u32 {
     u32::try_from(packet.payload.len() / UNIT_ELEMENTS).unwrap_or(BUDGET_UNITS)
 }
 
-/// What is to be done about the packet that is lent.
+/// Where the packet that is lent goes.
 #[derive(Debug, Clone, Copy)]
 enum Way {
-    /// It goes into this slot, and so do those behind it for as long as that lasts.
+    /// Into this slot, and so do those behind it for as long as that lasts.
     Here(PortId, Lasts),
+    /// Whatever the switch says; `None`: a policy has a say.
+    Routed(Option<Route>),
+}
+
+/// What is left to do about a packet that is not simply taken.
+#[derive(Debug, Clone, Copy)]
+enum Open {
     /// The slot has answered something else than that it is done.
     Answered(PortId, Put),
     /// Whatever the switch says; `None`: a policy has a say.
@@ -249,12 +256,12 @@ impl Fabric<'_> {
 
     /// Delivers the packet that is lent, whatever it takes, and takes it; `Some`: not yet, it must wait.
     #[inline(never)]
-    fn deliver_one<S: PacketSource>(&mut self, source: &mut S, way: Way) -> Option<Visit> {
+    fn deliver_one<S: PacketSource>(&mut self, source: &mut S, open: Open) -> Option<Visit> {
         self.delivery.position = source.segments_done();
         let packet = source.peek()?;
         let work_before = self.delivery.work;
         let in_pieces = units_of_pieces(&packet);
-        if let Some(visit) = self.deliver(&packet, way) {
+        if let Some(visit) = self.deliver(&packet, open) {
             source.set_segments_done(self.delivery.position);
             return Some(visit);
         }
@@ -266,20 +273,20 @@ impl Fabric<'_> {
     }
 
     /// Delivers one packet; `Some`: not yet, it must wait.
-    fn deliver(&mut self, packet: &Packet<'_>, way: Way) -> Option<Visit> {
+    fn deliver(&mut self, packet: &Packet<'_>, open: Open) -> Option<Visit> {
         let others = (&mut *self.before, &mut *self.after);
-        match way {
-            Way::Answered(slot, put) => {
+        match open {
+            Open::Answered(slot, put) => {
                 // It has just answered, so it is there.
                 let port = port_of(others.0, others.1, slot)?;
                 return self.delivery.after_put(put, port, packet, true).err();
             }
-            Way::Here(to, _) | Way::Routed(Some(Route::One(to))) => {
+            Open::Routed(Some(Route::One(to))) => {
                 return self.delivery.put(others, to, packet, true).err();
             }
-            Way::Routed(Some(Route::Flood)) => self.flood(packet),
-            Way::Routed(Some(Route::Drop)) => self.refuse(DropReason::NoRoute),
-            Way::Routed(None) => return self.deliver_guarded(packet),
+            Open::Routed(Some(Route::Flood)) => self.flood(packet),
+            Open::Routed(Some(Route::Drop)) => self.refuse(DropReason::NoRoute),
+            Open::Routed(None) => return self.deliver_guarded(packet),
         }
         None
     }
