@@ -132,7 +132,7 @@ impl<Q: DriverQueue, V: DeviceQueue> Driven<Q, V> {
                 buffer.write(10, &[step[2] % 4 + 1 - (step[7] & step[6] & 1), 0]);
             }
             let written = u32::from(step[7]) << (step[3] >> 4);
-            self.receiveq.pop_to(at);
+            self.receiveq.pop(head);
             self.receiveq.add_used(head, written);
         }
         self.receiveq.publish();

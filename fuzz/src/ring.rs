@@ -68,7 +68,7 @@ fn chain<Q: DeviceQueue>(data: &[u8]) {
                 Ok(Some(head)) => {
                     let all = elements.readable().iter().chain(elements.writable());
                     assert!(all.into_iter().all(|piece| is_inside(memory, *piece)));
-                    queue.pop_to(at);
+                    queue.pop(head);
                     queue.add_used(head, 0);
                 }
                 Ok(None) | Err(_) => break,

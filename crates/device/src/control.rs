@@ -97,7 +97,7 @@ impl<Q: DeviceQueue> ControlQueue<Q> {
         }
         self.refused += u64::from(answer.ack == Ack::Err);
         let written = self.write_answer(answer);
-        self.queue.pop_to(next);
+        self.queue.pop(head);
         self.queue.add_used(head, written);
         Ok(true)
     }

@@ -9,7 +9,7 @@ use std::slice;
 use crate::ring;
 use ringway_net::{
     Counters, DropReason, HEADER_LEN, HEADER_LEN_HASH, Negotiated, NetHeader, PACKET_LEN_MAX,
-    Packet,
+    Packet, SAYS_NOTHING,
 };
 use ringway_net::{ETHERNET_HEADER_LEN, PacketSource};
 use ringway_virtq::{Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Head, One, Regions};
@@ -40,8 +40,10 @@ pub struct FromGuest<Q> {
 /// The packet that `peek` has lent and `pop` has not taken yet.
 #[derive(Debug, Clone, Copy)]
 struct Lent {
-    head: Head,
-    next: Cursor,
+    /// What its head says, without whether it is writable: it is read all the same, as by `elements`.
+    /// A head is copied in words that are larger than what was stored, which waits for all stores.
+    id: u16,
+    descriptors: u16,
     /// All of its bytes, if they are in one piece; or else empty, and they are in the elements.
     only: SharedSlice,
     /// Whether `header` is the packet's. Of most packets all of it is 0, and what has just been written
@@ -118,12 +120,12 @@ impl<Q: DeviceQueue> FromGuest<Q> {
     /// Looks for the next packet.
     #[inline(always)]
     fn find(&mut self) {
-        let mut next = self.queue.cursor();
+        let at = self.queue.cursor();
         if self.wasted < WASTED_MAX
-            && let Some(one) = self.queue.peek_one(&mut next, &self.regions)
-            && let Some(lent) = self.lend(one, next)
+            && let Some(one) = self.queue.peek_one(at, &self.regions)
+            && let Some(lent) = self.lend(one)
         {
-            self.fetch_behind(next);
+            self.fetch_behind(at);
             self.lent = Some(lent);
         } else if let Err(why) = self.find_any() {
             self.broken = Some(why);
@@ -131,15 +133,15 @@ impl<Q: DeviceQueue> FromGuest<Q> {
     }
 
     #[inline(always)]
-    fn fetch_behind(&self, next: Cursor) {
-        if let Some(soon) = self.queue.ahead(next, &self.regions) {
+    fn fetch_behind(&self, at: Cursor) {
+        if let Some(soon) = self.queue.ahead(at, &self.regions) {
             soon.prefetch_to_read(0);
         }
     }
 
     /// The packet in a buffer of one element. `None`: there is none, or its header has another length.
     #[inline(always)]
-    fn lend(&mut self, One { head, memory }: One, next: Cursor) -> Option<Lent> {
+    fn lend(&mut self, One { head: Head { id, descriptors, .. }, memory }: One) -> Option<Lent> {
         let len = memory.len().checked_sub(HEADER_LEN)?;
         let only = memory.slice(HEADER_LEN, len)?;
         if self.negotiated.header_len != HEADER_LEN {
@@ -151,9 +153,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
             true => false,
             false => self.check(NetHeader::decode(&bytes), len).ok()?,
         };
-        // What a driver marks as writable is read all the same, as by `elements`.
-        let head = Head { is_writable: false, ..head };
-        Some(Lent { head, next, only, has_header, len, segments_done: 0 })
+        Some(Lent { id, descriptors, only, has_header, len, segments_done: 0 })
     }
 
     /// Reads buffers, of any number of elements, until one holds a packet; at most [`WASTED_MAX`] bad
@@ -161,22 +161,26 @@ impl<Q: DeviceQueue> FromGuest<Q> {
     #[inline(never)]
     fn find_any(&mut self) -> Result<(), Why> {
         while self.wasted < WASTED_MAX {
-            let mut next = self.queue.cursor();
-            let found = self.queue.peek(&mut next, &self.regions, &mut self.elements);
-            let Some(head) = found.map_err(|broken| broken.0)? else { return Ok(()) };
+            let at = self.queue.cursor();
+            let found = self.queue.peek(&mut { at }, &self.regions, &mut self.elements);
+            let Some(Head { id, descriptors, .. }) = found.map_err(|broken| broken.0)? else {
+                return Ok(());
+            };
             let header = self.take_header().ok_or(Why::NoHeader)?;
-            self.fetch_behind(next);
+            self.fetch_behind(at);
             let len = packet_len(self.elements.bytes());
             match len.and_then(|len| Ok((self.check(header, len)?, len))) {
                 Ok((has_header, len)) => {
                     let only = SharedSlice::EMPTY;
-                    self.lent = Some(Lent { head, next, only, has_header, len, segments_done: 0 });
+                    let segments_done = 0;
+                    let lent = Lent { id, descriptors, only, has_header, len, segments_done };
+                    self.lent = Some(lent);
                     return Ok(());
                 }
                 Err(reason) => {
                     self.counters.count_drop(reason);
                     self.wasted += 1;
-                    self.give_back(head, next);
+                    self.give_back(id, descriptors);
                 }
             }
         }
@@ -214,8 +218,9 @@ impl<Q: DeviceQueue> FromGuest<Q> {
     }
 
     #[inline]
-    fn give_back(&mut self, head: Head, next: Cursor) {
-        self.queue.pop_to(next);
+    fn give_back(&mut self, id: u16, descriptors: u16) {
+        let head = Head { id, descriptors, is_writable: false };
+        self.queue.pop(head);
         self.queue.add_used(head, 0);
         self.staged += 1;
     }
@@ -238,7 +243,7 @@ impl<Q: DeviceQueue> PacketSource for FromGuest<Q> {
             self.find();
         }
         let lent = self.lent.as_ref()?;
-        let header = if lent.has_header { &self.header } else { &NetHeader::ZERO };
+        let header = if lent.has_header { &self.header } else { &SAYS_NOTHING };
         let payload = match lent.only.is_empty() {
             true => self.elements.readable(),
             false => slice::from_ref(&lent.only),
@@ -259,9 +264,9 @@ impl<Q: DeviceQueue> PacketSource for FromGuest<Q> {
 
     #[inline(always)]
     fn pop(&mut self) {
-        let Some(Lent { head, next, len, .. }) = self.lent else { return };
+        let Some(Lent { id, descriptors, len, .. }) = self.lent else { return };
         self.lent = None;
         self.counters.count(len);
-        self.give_back(head, next);
+        self.give_back(id, descriptors);
     }
 }

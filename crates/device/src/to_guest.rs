@@ -99,7 +99,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             let buffer = self.window.take();
             let written = u32::try_from(left).map_or(buffer.bytes, |left| left.min(buffer.bytes));
             self.queue.add_used(buffer.head, written);
-            self.queue.pop_to(buffer.next);
+            self.queue.pop(buffer.head);
             left -= u64::from(written);
             used += 1;
         }
@@ -310,26 +310,26 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     }
 
     /// The usual packet: in one piece, into one buffer, which is one piece as well. `None`: it is
-    /// not so, and nothing changed.
+    /// not so, and nothing changed. `is_silent`: its header says nothing.
     #[inline(always)]
-    fn put_whole(&mut self, packet: &Packet<'_>) -> Option<Put> {
+    fn put_whole(&mut self, packet: &Packet<'_>, is_silent: bool) -> Option<Put> {
         let &[from] = packet.payload else { return None };
         let is_plain = self.negotiated.header_len == HEADER_LEN && self.broken.is_none();
         if !is_plain || !self.window.is_used_up() {
             return None;
         }
-        let mut next = self.queue.cursor();
-        let One { head, memory: room } = self.queue.peek_one(&mut next, &self.regions)?;
+        let at = self.queue.cursor();
+        let One { head, memory: room } = self.queue.peek_one(at, &self.regions)?;
         if !head.is_writable {
             return None;
         }
-        if let Some(soon) = self.queue.ahead(next, &self.regions) {
+        if let Some(soon) = self.queue.ahead(at, &self.regions) {
             soon.prefetch_to_write(0);
         }
         let behind_header = room.slice(HEADER_LEN, from.len())?;
         let written = u32::try_from(HEADER_LEN + from.len()).ok()?;
         let num_buffers = 1;
-        let header = match packet.header.is_zero() {
+        let header = match is_silent {
             // Nothing that would have to be put together.
             true => NetHeader { num_buffers, ..NetHeader::default() }.encode(),
             false => self.negotiated.to_guest(NetHeader { num_buffers, ..*packet.header }).encode(),
@@ -337,7 +337,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         room.write_array(0, &header);
         from.copy_to(behind_header);
         self.queue.add_used(head, written);
-        self.queue.pop_to(next);
+        self.queue.pop(head);
         self.staged += 1;
         self.counters.count(packet.len);
         Some(Put::Done)
@@ -378,10 +378,11 @@ impl<Q: DeviceQueue> ToGuest<Q> {
 impl<Q: DeviceQueue> PacketSink for ToGuest<Q> {
     #[inline(always)]
     fn put(&mut self, packet: &Packet<'_>) -> Put {
-        if !self.negotiated.accepts(packet.header) {
+        let is_silent = packet.header.is_zero();
+        if !is_silent && !self.negotiated.accepts(packet.header) {
             return Put::Unfinished;
         }
-        match self.put_whole(packet) {
+        match self.put_whole(packet, is_silent) {
             Some(put) => put,
             None => self.put_pieces(packet),
         }

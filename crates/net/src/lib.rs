@@ -37,7 +37,7 @@ pub use ethernet::{ETHERNET_HEADER_LEN, destination, source};
 pub use features::{FeatureError, Features};
 pub use flow::{FLOW_HEAD_LEN, Flow, Network, Transport};
 pub use header::{DATA_VALID, GSO_ECN, NEEDS_CSUM};
-pub use header::{GsoType, HeaderError, HeaderHash, NetHeader};
+pub use header::{GsoType, HeaderError, HeaderHash, NetHeader, SAYS_NOTHING};
 pub use header::{HEADER_LEN, HEADER_LEN_HASH, HEADER_LEN_LEGACY};
 pub use mac::{MAC_ADDRESS_LEN, MacAddress, MacAddressError};
 pub use negotiated::Negotiated;

@@ -111,7 +111,7 @@ impl<D: DriverQueue, V: DeviceQueue> DriverPair<D, V> {
             let packet = bytes.split_off(HEADER_LEN);
             let header = NetHeader::decode(&bytes.try_into().expect("12 bytes"));
             self.in_device.push_back((header, packet));
-            self.transmitq.pop_to(at);
+            self.transmitq.pop(head);
             self.transmitq.add_used(head, 0);
         }
         self.transmitq.publish();
@@ -151,8 +151,8 @@ impl<D: DriverQueue, V: DeviceQueue> DriverPair<D, V> {
         }
         let num_buffers = u16::try_from(taken.len()).expect("few");
         first.expect("one").write(0, &NetHeader { num_buffers, ..*header }.encode());
-        self.receiveq.pop_to(at);
         for (head, written) in taken {
+            self.receiveq.pop(head);
             self.receiveq.add_used(head, written);
         }
         true
@@ -164,7 +164,7 @@ impl<D: DriverQueue, V: DeviceQueue> DriverPair<D, V> {
         let peeked = self.receiveq.peek(&mut at, &self.regions, &mut self.elements);
         let head = peeked.expect("a right driver").expect("a buffer");
         self.elements.writable()[0].write(0, &header.encode());
-        self.receiveq.pop_to(at);
+        self.receiveq.pop(head);
         self.receiveq.add_used(head, written);
         self.receiveq.publish();
     }

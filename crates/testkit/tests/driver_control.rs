@@ -55,7 +55,7 @@ impl<D: DriverQueue, V: DeviceQueue> Commanded<D, V> {
         let NetAnswer { result, ack } = answer(&bytes, &mut self.state, &self.negotiated);
         let bytes: Vec<u8> = result.into_iter().flatten().chain([ack.raw()]).collect();
         elements.writable()[0].write(0, &bytes);
-        self.device.pop_to(at);
+        self.device.pop(head);
         self.device.add_used(head, u32::try_from(bytes.len()).expect("a few bytes"));
         self.device.publish();
     }

@@ -265,7 +265,7 @@ fn buffers_returned_out_of_order_are_told_apart() {
             elements.writable()[0].write(12, &[byte; 64]);
             heads.push(head);
         }
-        pair.receiveq.pop_to(at);
+        heads.iter().for_each(|&head| pair.receiveq.pop(head));
         for head in heads.into_iter().rev() {
             pair.receiveq.add_used(head, 76);
         }

@@ -219,7 +219,7 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         let mut at = self.device.cursor();
         let peeked = self.device.peek(&mut at, &self.regions, &mut self.seen);
         let Some(head) = peeked.expect("a right driver") else { return false };
-        self.device.pop_to(at);
+        self.device.pop(head);
         self.inside.push(head);
         self.parts[DEVICE].taken += 1;
         true

@@ -51,12 +51,6 @@ impl RingOffset {
         Self { at, wrap: !self.wrap }
     }
 
-    /// The same place on the next lap.
-    #[inline]
-    pub fn a_lap_on(self) -> Self {
-        Self { at: self.at, wrap: !self.wrap }
-    }
-
     /// Entries from `from` to here, counted modulo twice the size: two laps look different.
     #[inline]
     pub fn distance(self, from: Self, size: u16) -> u32 {

@@ -48,7 +48,7 @@
 //! let (mut at, mut elements) = (device.cursor(), Elements::new());
 //! let head = device.peek(&mut at, &regions, &mut elements).unwrap().unwrap();
 //! assert_eq!(elements.readable()[0].copy_to(elements.writable()[0]), 5);
-//! device.pop_to(at);
+//! device.pop(head);
 //! device.add_used(head, 5);
 //! device.publish();
 //! assert!(device.must_call());

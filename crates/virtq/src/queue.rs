@@ -142,12 +142,10 @@ pub struct One {
     pub memory: SharedSlice,
 }
 
-/// A copy of a position in the available ring. Peeking moves it; dropping it undoes the peek.
+/// A copy of a position in the available ring, in a number of its format. Peeking moves it; dropping
+/// it undoes the peek.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cursor {
-    pub(crate) at: u16,
-    pub(crate) wrap: bool,
-}
+pub struct Cursor(pub(crate) u32);
 
 /// The driver's side of one virtqueue. `add` stages, `publish` makes available, `must_kick` asks.
 pub trait DriverQueue {
@@ -252,15 +250,16 @@ pub trait DeviceQueue: Sized {
     ) -> Result<Option<Head>, Broken>;
 
     /// The same as [`peek`](Self::peek), in fewer steps, of a buffer that is one element. `None`: it
-    /// is not, or there is none, or something is wrong; the cursor stays, and `peek` says what.
-    fn peek_one(&mut self, at: &mut Cursor, regions: &Regions) -> Option<One>;
+    /// is not, or there is none, or something is wrong, and `peek` says what. The cursor stays.
+    fn peek_one(&mut self, at: Cursor, regions: &Regions) -> Option<One>;
 
-    /// The first element of a buffer that will be peeked soon, to fetch it into the cache. A hint:
-    /// it may be read before it is available, and must not be used for anything else.
+    /// The first element of a buffer that will be peeked soon after the one at the cursor, to fetch
+    /// it into the cache. A hint: it may be read before it is available, and must not be used for
+    /// anything else.
     fn ahead(&self, at: Cursor, regions: &Regions) -> Option<SharedSlice>;
 
-    /// Accepts everything up to the cursor.
-    fn pop_to(&mut self, at: Cursor);
+    /// Accepts the next buffer, of which this is the head.
+    fn pop(&mut self, head: Head);
 
     /// Stages one used entry; invisible until [`publish`](Self::publish).
     fn add_used(&mut self, head: Head, written: u32);

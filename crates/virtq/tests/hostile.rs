@@ -183,7 +183,7 @@ fn use_device<V: DeviceQueue>(
             for element in elements.writable() {
                 element.write(0, &[0xff]);
             }
-            device.pop_to(at);
+            device.pop(head);
             device.add_used(head, rng.below(100));
         }
         if rng.one_in(3) {

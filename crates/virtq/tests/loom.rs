@@ -74,7 +74,7 @@ impl<D: DriverQueue, V: DeviceQueue> Bench<D, V> {
         let head = peeked.expect("a right driver")?;
         let (read, write) = (self.elements.readable(), self.elements.writable());
         let seen = see(*read.first().or(write.first()).expect("an element"));
-        self.device.pop_to(at);
+        self.device.pop(head);
         self.device.add_used(head, if write.is_empty() { 0 } else { 2 });
         Some(seen)
     }
@@ -140,7 +140,7 @@ where
                 let peeked = device.peek(&mut at, &regions, &mut elements);
                 let Some(head) = peeked.expect("a right driver") else { break };
                 assert_eq!(elements.readable()[0].load_u16(0), 0x100 + taken, "stale payload");
-                device.pop_to(at);
+                device.pop(head);
                 device.add_used(head, 0);
                 taken += 1;
             }
@@ -177,7 +177,7 @@ where
                 let peeked = device.peek(&mut at, &regions, &mut elements);
                 let head = peeked.expect("a right driver").expect("published before");
                 elements.writable()[0].store_u16(0, 0x200 + number);
-                device.pop_to(at);
+                device.pop(head);
                 device.add_used(head, 2);
                 device.publish();
                 if device.must_call() {

@@ -262,8 +262,7 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
 
     fn peek(&mut self) {
         let mut at = self.window.last().map_or(self.device.cursor(), |&(_, behind)| behind);
-        let mut at_one = at;
-        let one = self.device.peek_one(&mut at_one, &self.regions);
+        let one = self.device.peek_one(at, &self.regions);
         let peeked = self.device.peek(&mut at, &self.regions, &mut self.elements);
         let head = peeked.expect("a right driver");
         let Some(expected) = self.available.get(self.window.len()) else {
@@ -278,7 +277,7 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
         self.check_elements(expected);
         // One element is found in fewer steps as well.
         let is_one = expected.readable.len() + expected.writable.len() == 1;
-        assert_eq!(one.map(|one| (one.head, at_one)), is_one.then_some((head, at)));
+        assert_eq!(one.map(|one| one.head), is_one.then_some(head));
         self.window.push((head, at));
     }
 
@@ -305,8 +304,8 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
             return;
         }
         let count = 1 + self.rng.index(self.window.len());
-        self.device.pop_to(self.window[count - 1].1);
         for (head, _) in self.window.drain(..count) {
+            self.device.pop(head);
             let mut buffer = self.available.pop_front().expect("as many as peeked");
             buffer.head = Some(head);
             self.popped.push(buffer);
@@ -475,8 +474,9 @@ fn one_is_kept<D: DriverQueue, V: DeviceQueue>() {
         queue.driver.publish();
         let mut at = queue.device.cursor();
         let peeked = queue.device.peek(&mut at, &queue.regions, &mut queue.elements);
-        queue.device.pop_to(at);
-        peeked.expect("a right driver").expect("an available buffer")
+        let head = peeked.expect("a right driver").expect("an available buffer");
+        queue.device.pop(head);
+        head
     };
     let take = |queue: &mut Mirror<D, V>, head, id| {
         queue.device.add_used(head, 7);

@@ -1,9 +1,9 @@
 //! The device's side of a packed ring.
 //!
-//! How: a position is an offset with a wrap counter. Used entries are kept privately until they are
-//! published, then stored one right after the other, the flags of the first one last: the driver
-//! looks at the entries in order, so storing those flags shows them all. Limits: what lies between
-//! the used position and any cursor is never more than one lap.
+//! How: a position is a [`Place`]. Used entries are kept privately until they are published, then
+//! stored one right after the other, the flags of the first one last: the driver looks at the
+//! entries in order, so storing those flags shows them all. Limits: what lies between the published
+//! position and any cursor is never more than one lap, whatever the driver says is available.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -14,22 +14,36 @@ use crate::desc::{
     Descriptor, Descriptors, INDIRECT, NEXT, PACKED_FLAGS, PACKED_ID, PACKED_LEN, WRITE,
 };
 use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
-use crate::packed::{are_available, event_word, prefetch_at, used_flags};
+use crate::packed::event_word;
+use crate::packed::place::Place;
+use crate::queue::prefetch_distance;
 use crate::table::Table;
 use crate::{
     Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Format, Head, One, Position, QueueOptions,
     QueueSetup, Regions, SIZE_MAX, SharedSlice, Why,
 };
 
-/// What the device writes into a descriptor.
+/// What the device writes into a descriptor, which is the next one behind those of the entry before.
 #[derive(Debug, Clone, Copy, Default)]
 struct UsedEntry {
-    at: u16,
-    id: u16,
-    flags: u16,
-    written: u32,
-    /// Whether the device may write any of its last buffer.
-    is_writable: bool,
+    /// Length, id and flags, as they are in memory, but without what the place decides.
+    word: u64,
+    /// Of all buffers that it stands for.
+    descriptors: u16,
+}
+
+impl UsedEntry {
+    #[inline(always)]
+    fn new(Head { id, descriptors, .. }: Head, written: u32) -> Self {
+        let flags = if written > 0 { WRITE } else { 0 };
+        let word = u64::from(written) | u64::from(id) << 32 | u64::from(flags) << 48;
+        Self { word, descriptors }
+    }
+
+    #[inline(always)]
+    fn word_at(&self, place: Place) -> u64 {
+        self.word | u64::from(place.used_flags()) << 48
+    }
 }
 
 /// A packed virtqueue, seen from the device.
@@ -41,13 +55,14 @@ pub struct PackedDevice {
     size: u16,
     options: QueueOptions,
     /// Next descriptor that is not popped.
-    popped: RingOffset,
-    /// Where the next used entry goes, with and without what is only staged.
-    staged: RingOffset,
-    published: RingOffset,
+    popped: Place,
+    /// Where the first used entry goes that is not published.
+    published: Place,
     /// What is only staged, first to last, in the first so many places: at most one lap.
     entries: Box<[UsedEntry]>,
     kept: usize,
+    /// The last of these will stand for the next buffer as well.
+    is_open: bool,
     /// Ring entries published since [`must_call`](DeviceQueue::must_call) was last asked.
     unasked: u32,
     /// Nobody has asked since the start or a rebind: where the driver last saw us is unknown.
@@ -59,8 +74,15 @@ pub struct PackedDevice {
 impl PackedDevice {
     /// Whether the descriptor in that place is available, by its flags.
     #[inline(always)]
-    fn is_available(&self, at: RingOffset) -> bool {
-        are_available(self.ring.at(usize::from(at.at)).load_u16(PACKED_FLAGS), at.wrap)
+    fn is_available(&self, at: Place) -> bool {
+        at.is_available(self.ring.at(usize::from(at.at())).load_u16(PACKED_FLAGS))
+    }
+
+    /// Whether all entries up to that place are popped and not published: no driver makes one
+    /// available that it did not get back.
+    #[inline(always)]
+    fn is_lap_full(&self, at: Place) -> bool {
+        at == self.published.a_lap_on()
     }
 
     /// The private copy of the descriptor in that place.
@@ -70,18 +92,13 @@ impl PackedDevice {
     }
 
     /// Follows one chain; returns buffer id and entries.
-    fn walk(
-        &self,
-        from: RingOffset,
-        regions: &Regions,
-        into: &mut Elements,
-    ) -> Result<Head, Broken> {
+    fn walk(&self, from: Place, regions: &Regions, into: &mut Elements) -> Result<Head, Broken> {
         into.clear();
         let mut at = from;
-        // What is not used yet and this chain share one lap.
-        let left = u32::from(self.size).saturating_sub(from.distance(self.staged, self.size));
+        // What is not published yet and this chain share one lap.
+        let left = u32::from(self.size).saturating_sub(from.distance(self.published, self.size));
         for descriptors in (1..=self.size).take(left as usize) {
-            let descriptor = self.descriptor(at.at);
+            let descriptor = self.descriptor(at.at());
             let (id, flags) = (descriptor.third, descriptor.fourth);
             if flags & INDIRECT != 0 {
                 let allowed = self.options.indirect;
@@ -130,11 +147,11 @@ impl DeviceQueue for PackedDevice {
             parts,
             size,
             options: setup.options,
-            popped,
-            staged: used,
-            published: used,
+            popped: Place::new(popped),
+            published: Place::new(used),
             entries: vec![UsedEntry::default(); usize::from(size)].into(),
             kept: 0,
+            is_open: false,
             unasked: 0,
             is_first_call: true,
             armed: None,
@@ -148,7 +165,7 @@ impl DeviceQueue for PackedDevice {
 
     #[inline]
     fn cursor(&self) -> Cursor {
-        Cursor { at: self.popped.at, wrap: self.popped.wrap }
+        Cursor(self.popped.word())
     }
 
     #[inline(always)]
@@ -158,27 +175,24 @@ impl DeviceQueue for PackedDevice {
         regions: &Regions,
         into: &mut Elements,
     ) -> Result<Option<Head>, Broken> {
-        let from = RingOffset { at: at.at, wrap: at.wrap };
+        let from = Place::from_word(at.0);
         if !self.is_available(from) {
             return Ok(None);
         }
         event::after_seeing();
-        // What is not used yet and what is still available share one lap; no step goes beyond it.
-        if from == self.staged.a_lap_on() {
+        if self.is_lap_full(from) {
             return Err(Broken(Why::IndexJump));
         }
         let head = self.walk(from, regions, into)?;
-        let next = from.advanced(head.descriptors, self.size);
-        *at = Cursor { at: next.at, wrap: next.wrap };
+        *at = Cursor(from.advanced(head.descriptors, self.size).word());
         Ok(Some(head))
     }
 
     #[inline(always)]
-    fn peek_one(&mut self, at: &mut Cursor, regions: &Regions) -> Option<One> {
-        let from = RingOffset { at: at.at, wrap: at.wrap };
-        let entry = self.ring.at(usize::from(from.at));
-        let is_available = are_available(entry.load_u16(PACKED_FLAGS), from.wrap);
-        if !is_available || from == self.staged.a_lap_on() {
+    fn peek_one(&mut self, at: Cursor, regions: &Regions) -> Option<One> {
+        let at = Place::from_word(at.0);
+        let entry = self.ring.at(usize::from(at.at()));
+        if !at.is_available(entry.load_u16(PACKED_FLAGS)) || self.is_lap_full(at) {
             return None;
         }
         event::after_seeing();
@@ -188,63 +202,60 @@ impl DeviceQueue for PackedDevice {
             return None;
         }
         let memory = element(&descriptor, regions).ok()?;
-        let next = from.advanced(1, self.size);
-        *at = Cursor { at: next.at, wrap: next.wrap };
         Some(One { head: Head { id, descriptors: 1, is_writable: flags & WRITE != 0 }, memory })
     }
 
     #[inline(always)]
     fn ahead(&self, at: Cursor, regions: &Regions) -> Option<SharedSlice> {
-        let soon = prefetch_at(RingOffset { at: at.at, wrap: at.wrap }, self.size)?;
-        let descriptor = self.descriptor(soon.at);
-        match are_available(descriptor.fourth, soon.wrap) {
-            true => regions.hint(descriptor.address),
+        let at = Place::from_word(at.0);
+        let soon = at.advanced(prefetch_distance(at.at()), self.size);
+        // In a short ring that may be further than once around, and outside.
+        let entry = self.ring.find(soon.at())?;
+        match soon.is_available(entry.load_u16(PACKED_FLAGS)) {
+            true => regions.hint(entry.load_u64(0)),
             false => None,
         }
     }
 
     #[inline(always)]
-    fn pop_to(&mut self, at: Cursor) {
-        self.popped = RingOffset { at: at.at, wrap: at.wrap };
+    fn pop(&mut self, head: Head) {
+        self.popped = self.popped.advanced(head.descriptors, self.size);
     }
 
     #[inline(always)]
     fn add_used(&mut self, head: Head, written: u32) {
         assert!(head.descriptors <= self.size, "a head of another queue");
-        let Head { id, is_writable, .. } = head;
-        let write = if written > 0 { WRITE } else { 0 };
-        if self.options.in_order
-            && let Some(last) = self.entries[..self.kept].last_mut()
-            && !last.is_writable
-        {
-            // In order, an entry stands for all buffers before it as well, and says nothing of what
-            // was written there (virtio 1.2 §2.8.10): so it does for those that cannot be written.
-            let flags = last.flags | write;
-            *last = UsedEntry { id, flags, written, is_writable, ..*last };
+        let entry = UsedEntry::new(head, written);
+        if self.is_open {
+            let last = &mut self.entries[self.kept - 1];
+            last.word = entry.word;
+            last.descriptors += entry.descriptors;
         } else {
-            let (at, flags) = (self.staged.at, write | used_flags(self.staged.wrap));
-            self.entries[self.kept] = UsedEntry { at, id, flags, written, is_writable };
+            self.entries[self.kept] = entry;
             self.kept += 1;
         }
-        self.staged = self.staged.advanced(head.descriptors, self.size);
+        // In order, an entry stands for all buffers before it as well, and says nothing of what was
+        // written there (virtio 1.2 §2.8.10): so it does for those that cannot be written.
+        self.is_open = self.options.in_order && !head.is_writable;
     }
 
     #[inline]
     fn publish(&mut self) {
         let Some((first, others)) = self.entries[..self.kept].split_first() else { return };
-        for &UsedEntry { at, id, flags, written, .. } in others {
-            let id_and_flags = u64::from(id) << 32 | u64::from(flags) << 48;
-            let entry = self.ring.at(usize::from(at));
-            entry.store_u64(PACKED_LEN, u64::from(written) | id_and_flags);
+        let mut at = self.published.advanced(first.descriptors, self.size);
+        for used in others {
+            self.ring.at(usize::from(at.at())).store_u64(PACKED_LEN, used.word_at(at));
+            at = at.advanced(used.descriptors, self.size);
         }
-        let entry = self.ring.at(usize::from(first.at));
-        entry.store_u32(PACKED_LEN, first.written);
-        entry.store_u16(PACKED_ID, first.id);
+        let entry = self.ring.at(usize::from(self.published.at()));
+        let word = first.word_at(self.published);
+        entry.store_u32(PACKED_LEN, (word & 0xffff_ffff) as u32);
+        entry.store_u16(PACKED_ID, (word >> 32 & 0xffff) as u16);
         event::before_showing();
-        entry.store_u16(PACKED_FLAGS, first.flags);
-        self.kept = 0;
-        let added = self.staged.distance(self.published, self.size);
-        self.published = self.staged;
+        entry.store_u16(PACKED_FLAGS, (word >> 48) as u16);
+        (self.kept, self.is_open) = (0, false);
+        let added = at.distance(self.published, self.size);
+        self.published = at;
         self.unasked = self.unasked.saturating_add(added);
     }
 
@@ -261,7 +272,7 @@ impl DeviceQueue for PackedDevice {
         if word & event_word(3, 0) == at_position && (is_first || !self.options.event_idx) {
             word = event_word(ENABLE, 0);
         }
-        event::packed_wants(word, self.published, unasked, self.size)
+        event::packed_wants(word, self.published.offset(), unasked, self.size)
     }
 
     #[inline]
@@ -278,7 +289,7 @@ impl DeviceQueue for PackedDevice {
             false => event_word(ENABLE, 0),
             true => {
                 let wanted_at = self.popped.advanced(entries - 1, self.size);
-                event_word(AT_POSITION, wanted_at.to_bits())
+                event_word(AT_POSITION, wanted_at.offset().to_bits())
             }
         });
         event::before_second_look();
@@ -286,21 +297,22 @@ impl DeviceQueue for PackedDevice {
     }
 
     fn arm_kicks_behind(&mut self, at: Cursor) -> bool {
-        let behind = RingOffset { at: at.at, wrap: at.wrap };
+        let behind = Place::from_word(at.0);
         self.store_armed(match self.options.event_idx {
             false => event_word(ENABLE, 0),
-            true => event_word(AT_POSITION, behind.to_bits()),
+            true => event_word(AT_POSITION, behind.offset().to_bits()),
         });
         event::before_second_look();
         self.is_available(behind)
     }
 
     fn position(&self) -> Position {
+        let (popped, published) = (self.popped.offset(), self.published.offset());
         Position {
-            available: self.popped.at,
-            available_wrap: self.popped.wrap,
-            used: self.published.at,
-            used_wrap: self.published.wrap,
+            available: popped.at,
+            available_wrap: popped.wrap,
+            used: published.at,
+            used_wrap: published.wrap,
         }
     }
 

@@ -5,13 +5,12 @@
 
 mod device;
 mod driver;
+mod place;
 
 pub use device::PackedDevice;
 pub use driver::PackedDriver;
 
 use crate::desc::{AVAIL, USED};
-use crate::event::RingOffset;
-use crate::queue::prefetch_distance;
 
 /// What the AVAIL and USED flags are at a descriptor that is made available.
 #[inline]
@@ -25,24 +24,10 @@ fn used_flags(wrap: bool) -> u16 {
     if wrap { AVAIL | USED } else { 0 }
 }
 
-/// Whether these flags are of a descriptor that is available.
-#[inline(always)]
-fn are_available(flags: u16, wrap: bool) -> bool {
-    flags & (AVAIL | USED) == available_flags(wrap)
-}
-
-/// The same for one that is used.
+/// Whether these flags are of a descriptor that is used.
 #[inline(always)]
 fn are_used(flags: u16, wrap: bool) -> bool {
     flags & (AVAIL | USED) == used_flags(wrap)
-}
-
-/// The place of the entry to fetch now, when the one at `at` is next; `None` in a ring so short that
-/// this has gone around it twice.
-#[inline(always)]
-fn prefetch_at(at: RingOffset, size: u16) -> Option<RingOffset> {
-    let distance = prefetch_distance(at.at);
-    (distance <= size).then(|| at.advanced(distance, size))
 }
 
 /// An event suppression word (virtio 1.2 §2.8.14).

@@ -160,7 +160,7 @@ impl DeviceQueue for SplitDevice {
 
     #[inline]
     fn cursor(&self) -> Cursor {
-        Cursor { at: self.popped.value(), wrap: true }
+        Cursor(self.popped.0)
     }
 
     #[inline(always)]
@@ -170,46 +170,48 @@ impl DeviceQueue for SplitDevice {
         regions: &Regions,
         into: &mut Elements,
     ) -> Result<Option<Head>, Broken> {
-        if !self.is_seen(at.at) {
-            self.load_index(at.at)?;
-            if !self.is_seen(at.at) {
+        let next = Index(at.0).value();
+        if !self.is_seen(next) {
+            self.load_index(next)?;
+            if !self.is_seen(next) {
                 return Ok(None);
             }
         }
-        let id = self.available(at.at);
+        let id = self.available(next);
         self.walk(id, regions, into)?;
-        at.at = at.at.wrapping_add(1);
+        *at = Cursor(u32::from(next.wrapping_add(1)));
         Ok(Some(Head { id, descriptors: 1, is_writable: !into.writable().is_empty() }))
     }
 
     #[inline(always)]
-    fn peek_one(&mut self, at: &mut Cursor, regions: &Regions) -> Option<One> {
-        if !self.is_seen(at.at) {
-            self.load_index(at.at).ok().filter(|()| self.is_seen(at.at))?;
+    fn peek_one(&mut self, at: Cursor, regions: &Regions) -> Option<One> {
+        let at = Index(at.0).value();
+        if !self.is_seen(at) {
+            self.load_index(at).ok().filter(|()| self.is_seen(at))?;
         }
-        let id = self.available(at.at);
+        let id = self.available(at);
         let descriptor = self.descriptor(id)?;
         let flags = descriptor.third;
         if flags & (INDIRECT | NEXT) != 0 {
             return None;
         }
         let memory = element(&descriptor, regions).ok()?;
-        at.at = at.at.wrapping_add(1);
         Some(One { head: Head { id, descriptors: 1, is_writable: flags & WRITE != 0 }, memory })
     }
 
     #[inline(always)]
     fn ahead(&self, at: Cursor, regions: &Regions) -> Option<SharedSlice> {
-        let soon = at.at.wrapping_add(prefetch_distance(at.at));
+        let at = Index(at.0).value();
+        let soon = at.wrapping_add(prefetch_distance(at));
         if !self.is_seen(soon) {
             return None;
         }
-        regions.hint(self.descriptor(self.available(soon))?.address)
+        regions.hint(self.descriptors.find(self.available(soon))?.load_u64(0))
     }
 
     #[inline(always)]
-    fn pop_to(&mut self, at: Cursor) {
-        self.popped = Index::new(at.at);
+    fn pop(&mut self, _: Head) {
+        self.popped = Index::new(self.popped.value().wrapping_add(1));
     }
 
     #[inline(always)]
@@ -284,12 +286,13 @@ impl DeviceQueue for SplitDevice {
     }
 
     fn arm_kicks_behind(&mut self, at: Cursor) -> bool {
+        let behind = Index(at.0).value();
         match self.options.event_idx {
             false => self.store_armed(FLAGS, 0),
-            true => self.store_armed(available_event(self.size()), at.at),
+            true => self.store_armed(available_event(self.size()), behind),
         }
         event::before_second_look();
-        self.parts.driver.load_u16(INDEX) != at.at
+        self.parts.driver.load_u16(INDEX) != behind
     }
 
     fn position(&self) -> Position {
