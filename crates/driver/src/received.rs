@@ -65,14 +65,12 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    /// Of another packet, that begins at `offset`; says how many of its `len` bytes are its start.
+    /// Of another packet, that begins at `offset` with `len` bytes in one piece.
     #[inline]
-    pub fn begin(&mut self, offset: u32, len: u32) -> u32 {
-        let len = len.min(LINEAR_TRUESIZE);
-        self.extent = Extent { offset, len };
+    pub fn begin(&mut self, offset: u32, len: u32) {
+        self.extent = Extent { offset, len: len.min(LINEAR_TRUESIZE) };
         self.copy = OnceCell::new();
         self.is_read.set(false);
-        len
     }
 
     /// Whether somebody has read it, in one way or the other.

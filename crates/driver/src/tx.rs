@@ -136,10 +136,10 @@ impl<Q: DriverQueue> NetTx<Q> {
         self.check()?;
         let Self { queue, pool, tokens, outstanding, done, .. } = self;
         let free = pool.free();
-        let result = queue.take_used(queue.size(), |used| {
-            pool.give(used.id);
+        let result = queue.take_used(queue.size(), |returned| {
+            pool.give(returned.id);
             if *outstanding > 0
-                && let Some(token) = tokens[usize::from(used.id.0)].take()
+                && let Some(token) = tokens[usize::from(returned.id.0)].take()
             {
                 // There is room: no more tokens are taken than the queue has entries.
                 done.push(token);

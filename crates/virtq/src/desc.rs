@@ -48,7 +48,7 @@ impl Descriptor {
     #[inline(always)]
     pub fn load(table: SharedSlice, index: u16) -> Self {
         let [address, rest] = table.load_u64_pair(offset(index));
-        Self::from_words(address, rest)
+        Self::from_words([address, rest])
     }
 
     /// Reads a descriptor of an indirect table, which a driver may put at any address.
@@ -60,7 +60,7 @@ impl Descriptor {
         let mut bytes = [0; BYTES];
         table.read(offset(index), &mut bytes);
         let (words, _) = bytes.as_chunks();
-        Self::from_words(u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1]))
+        Self::from_words([0, 1].map(|at| u64::from_le_bytes(words[at])))
     }
 
     /// Writes all of it. The index must be inside.
@@ -76,8 +76,15 @@ impl Descriptor {
         [self.address, u64::from(self.len) | flags]
     }
 
+    /// Where the second of them has the flags of a packed descriptor.
     #[inline]
-    fn from_words(address: u64, rest: u64) -> Self {
+    pub fn flags_word(flags: u16) -> u64 {
+        u64::from(flags) << 48
+    }
+
+    /// The reverse of [`words`](Self::words).
+    #[inline]
+    pub fn from_words([address, rest]: [u64; 2]) -> Self {
         Self {
             address,
             len: (rest & 0xffff_ffff) as u32,

@@ -87,7 +87,8 @@ pub use error::{Broken, QueueFull, Why};
 pub use packed::{PackedDevice, PackedDriver};
 pub use queue::{
     Areas, Arm, BufferId, Cursor, DeviceQueue, DriverQueue, Format, Head, One, PREFETCH_AHEAD,
-    PREFETCH_SCATTER, Position, QueueOptions, QueueSetup, SIZE_MAX, Used, prefetch_distance,
+    PREFETCH_SCATTER, Position, QueueOptions, QueueSetup, Returned, SIZE_MAX, Used,
+    prefetch_distance,
 };
 pub use regions::{REGIONS_MAX, Region, RegionError, Regions};
 #[cfg(loom)]

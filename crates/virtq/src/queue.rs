@@ -122,6 +122,25 @@ pub struct Used {
     pub len: u32,
 }
 
+/// A used buffer, and what it takes to stage it again as it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Returned {
+    /// As in [`Used`].
+    pub id: BufferId,
+    /// What the ring calls it. Split: its first descriptor; packed: its id.
+    pub(crate) key: u32,
+    /// As in [`Used`].
+    pub len: u32,
+}
+
+impl Returned {
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "below the size of the queue")]
+    pub(crate) fn key(self) -> u16 {
+        self.key as u16
+    }
+}
+
 /// A buffer the device has peeked at: enough to give it back later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
@@ -189,6 +208,14 @@ pub trait DriverQueue {
         id: BufferId,
     ) -> Result<(), QueueFull>;
 
+    /// Stages used buffers again, each with the elements that it had, and so in fewer steps than
+    /// [`add`](Self::add): the first ones, as long as `is_same` says so of their ids, they take one
+    /// descriptor, the device may write them and, in a split ring, the one that is free longest is the one that they had. So it
+    /// is if they come in the order in which they were taken, and all of them. Returns how many.
+    ///
+    /// None may have been added since it was taken (programmer error otherwise).
+    fn add_again(&mut self, returned: &[Returned], is_same: impl FnMut(BufferId) -> bool) -> usize;
+
     /// Makes everything added available at once.
     fn publish(&mut self);
 
@@ -204,7 +231,7 @@ pub trait DriverQueue {
     /// # Errors
     /// [`Broken`] when the device returns what it never got. Then nothing was taken: buffers before
     /// such an entry are returned first.
-    fn take_used(&mut self, most: u16, take: impl FnMut(Used)) -> Result<(), Broken>;
+    fn take_used(&mut self, most: u16, take: impl FnMut(Returned)) -> Result<(), Broken>;
 
     /// Takes the next used buffer, as [`take_used`](Self::take_used) does.
     ///
@@ -212,7 +239,7 @@ pub trait DriverQueue {
     /// As there.
     fn pop_used(&mut self) -> Result<Option<Used>, Broken> {
         let mut next = None;
-        self.take_used(1, |used| next = Some(used))?;
+        self.take_used(1, |Returned { id, len, .. }| next = Some(Used { id, len }))?;
         Ok(next)
     }
 

@@ -12,7 +12,7 @@ use common::{Memory, Rng, Seed};
 use ringway_virtq::{
     Arm, BufferId, Cursor, DeviceQueue, DriverQueue, Elements, Format, Head, INDIRECT_ELEMENTS_MAX,
     Layout, PackedDevice, PackedDriver, Position, QueueFull, QueueOptions, QueueSetup, Regions,
-    SharedSlice, SplitDevice, SplitDriver, Used,
+    Returned, SharedSlice, SplitDevice, SplitDriver, Used,
 };
 
 /// Operations of all cases of one format together.
@@ -80,6 +80,9 @@ struct Mirror<D, V> {
     popped: Vec<Buffer>,
     staged_used: VecDeque<Buffer>,
     used: VecDeque<Buffer>,
+    /// What came back and was not added since, and how many were staged again as they were.
+    back: VecDeque<(Returned, Buffer)>,
+    repeated: u64,
     /// Totals of buffers: published by each side, popped by each side.
     made_available: u64,
     taken: u64,
@@ -121,6 +124,8 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
             popped: Vec::new(),
             staged_used: VecDeque::new(),
             used: VecDeque::new(),
+            back: VecDeque::new(),
+            repeated: 0,
             made_available: 0,
             taken: 0,
             made_used: 0,
@@ -137,7 +142,8 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
 
     fn step(&mut self) {
         match self.rng.below(100) {
-            0..22 => self.add(),
+            0..12 => self.add(),
+            12..22 => self.add_again(),
             22..32 => self.publish_available(),
             32..37 => self.ask_kick(),
             37..57 => self.peek(),
@@ -162,6 +168,7 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
         }
         let pick = self.rng.index(self.free_ids.len());
         let id = self.free_ids[pick];
+        self.back.retain(|(_, back)| back.id != id);
         let buffer = self.random_buffer(id);
         let count = buffer.readable.len() + buffer.writable.len();
         let fits = count <= usize::from(self.driver.size()) && buffer.descriptors <= self.free;
@@ -171,6 +178,26 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
             self.free_ids.swap_remove(pick);
             self.free -= buffer.descriptors;
             self.staged.push_back(buffer);
+        }
+    }
+
+    /// Some of what came back, as it was; what the ring will not have is left for `add`.
+    fn add_again(&mut self) {
+        let most = self.rng.index(self.back.len() + 1);
+        let returned: Vec<Returned> = self.back.iter().take(most).map(|(back, _)| *back).collect();
+        let refused = BufferId(u16::try_from(self.rng.below(100)).expect("small"));
+        let count = self.driver.add_again(&returned, |id| id != refused);
+        for _ in 0..count {
+            let (_, buffer) = self.back.pop_front().expect("no more than it was given");
+            assert!(buffer.descriptors == 1 && !buffer.writable.is_empty(), "{buffer:?}");
+            assert_ne!(BufferId(buffer.id), refused);
+            self.free_ids.retain(|&id| id != buffer.id);
+            self.free -= 1;
+            self.staged.push_back(buffer);
+            self.repeated += 1;
+        }
+        if count < most {
+            self.back.pop_front();
         }
     }
 
@@ -223,7 +250,8 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
     }
 
     fn pop_used(&mut self) {
-        let used = self.driver.pop_used().expect("a right device");
+        let mut used = None;
+        self.driver.take_used(1, |returned| used = Some(returned)).expect("a right device");
         let Some(expected) = self.used.pop_front() else {
             assert_eq!(used, None);
             return;
@@ -241,6 +269,7 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
         self.returned += 1;
         self.free += expected.descriptors;
         self.free_ids.push(expected.id);
+        self.back.push_back((used, Buffer { head: None, written: 0, ..expected }));
     }
 
     fn arm_calls(&mut self) {
@@ -416,6 +445,8 @@ fn mirror<D: DriverQueue, V: DeviceQueue>(sizes: &[u16], default_seed: u64) {
             }
             let went_through = mirror.returned;
             assert!(went_through > each as u64 / 100, "only {went_through} went through");
+            let repeated = mirror.repeated;
+            assert!(repeated > each as u64 / 1000, "only {repeated} staged again");
         }
     }
 }

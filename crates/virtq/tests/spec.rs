@@ -9,8 +9,8 @@ use common::{Memory, Rng};
 use ringway_virtq::{
     AreaSizes, Areas, Arm, Broken, BufferId, DeviceQueue, DriverQueue, ELEMENTS_MAX, Elements,
     Format, Head, INDIRECT_ELEMENTS_MAX, Layout, One, PackedDevice, PackedDriver, Position,
-    QueueFull, QueueOptions, QueueSetup, REGIONS_MAX, Region, RegionError, Regions, SharedSlice,
-    SplitDevice, SplitDriver, Used, Why,
+    QueueFull, QueueOptions, QueueSetup, REGIONS_MAX, Region, RegionError, Regions, Returned,
+    SharedSlice, SplitDevice, SplitDriver, Used, Why,
 };
 
 const NEXT: u16 = 1;
@@ -842,6 +842,85 @@ fn buffers_before_a_wrong_entry_are_returned_first() {
     }
     check(&mut split.driver);
     check(&mut packed.driver);
+}
+
+/// All that came back, to be staged again.
+fn returned(driver: &mut impl DriverQueue) -> Vec<Returned> {
+    let mut returned = Vec::new();
+    driver.take_used(driver.size(), |buffer| returned.push(buffer)).expect("a right device");
+    returned
+}
+
+#[test]
+fn what_a_split_ring_has_already_is_not_written_again() {
+    let mut ring = DriverByHand::<SplitDriver>::new(4, NO_OPTIONS);
+    ring.post(4, 10);
+    ring.use_split(0, 2, 1, 0);
+    ring.use_split(1, 0, 1, 2);
+    let back = returned(&mut ring.driver);
+    // Whoever wrote descriptor 2 again would write over this.
+    ring.memory.store_u64(16 * 2, 7);
+    assert_eq!(ring.driver.add_again(&back, |_| true), 2);
+    ring.driver.publish();
+    assert_eq!((ring.memory.load_u64(16 * 2), ring.driver.free()), (7, 0));
+    let available = |at: usize| ring.memory.load_u16(ring.layout.driver as usize + 2 + 2 * at);
+    assert_eq!([0, 1, 2, 3, 4].map(available), [6, 2, 0, 2, 3]);
+    ring.use_split(2, 1, 1, 0);
+    ring.use_split(3, 3, 1, 4);
+    let back = returned(&mut ring.driver);
+    assert_eq!(ring.driver.add_again(&back[1..], |_| true), 0, "descriptor 1 comes first");
+    assert_eq!(ring.driver.add_again(&back, |id| id != BufferId(3)), 1);
+    // Both are there for the device, and each only once.
+    ring.driver.publish();
+    ring.use_split(0, 1, 10, 5);
+    assert_eq!(ring.pop_all(), [(1, 10)]);
+    ring.use_split(1, 3, 10, 6);
+    assert_eq!(ring.driver.pop_used(), Err(Broken(Why::NotInFlight)), "not staged again");
+}
+
+#[test]
+fn a_descriptor_that_another_buffer_had_is_written_again() {
+    for others in [&[(0x2000, 2)][..], &[(0x2000, 2), (0x3000, 3)][..]] {
+        let mut ring = DriverByHand::<SplitDriver>::new(4, NO_OPTIONS);
+        ring.post(4, 10);
+        ring.use_split(0, 0, 0, 0);
+        ring.use_split(1, 1, 0, 2);
+        let back = returned(&mut ring.driver);
+        let kept = usize::from(others.len() == 2);
+        let other = BufferId(u16::from(kept == 0));
+        // Takes descriptor 0 and maybe 1, both of which come back.
+        ring.driver.add(&[], others, other).expect("room");
+        ring.driver.publish();
+        ring.use_split(2, 0, 0, 3);
+        assert_eq!(ring.pop_all(), [(other.0, 0)]);
+        // The next free descriptor is the one that had a part of it.
+        ring.driver.add(&[], &[(0x4000, 4)], other).expect("room");
+        assert_eq!(ring.driver.add_again(&back[kept..=kept], |_| true), 0, "{others:?}");
+    }
+}
+
+#[test]
+fn a_packed_ring_gets_the_same_descriptors_again() {
+    let mut ring = DriverByHand::<PackedDriver>::new(4, NO_OPTIONS);
+    for id in 0..3 {
+        ring.driver.add(&[], &[(0x1000 * u64::from(id), 10)], BufferId(id)).expect("room");
+    }
+    ring.driver.add(&[(0x5000, 5)], &[], BufferId(3)).expect("room");
+    ring.driver.publish();
+    for (at, id) in [2, 0, 3, 1].into_iter().enumerate() {
+        ring.use_packed(at, id, 0, AVAIL | USED | WRITE);
+    }
+    let back = returned(&mut ring.driver);
+    assert_eq!(ring.driver.add_again(&back, |_| true), 2, "3 is not for the device to write");
+    ring.driver.publish();
+    for (at, id) in [2u16, 0].into_iter().enumerate() {
+        let words = [8, 12, 14].map(|behind| ring.memory.load_u16(16 * at + behind));
+        assert_eq!(ring.memory.load_u64(16 * at), 0x1000 * u64::from(id));
+        assert_eq!(words, [10, id, USED | WRITE], "available on the next lap");
+    }
+    assert_eq!(ring.driver.free(), 2);
+    ring.use_packed(0, 3, 0, WRITE);
+    assert_eq!(ring.driver.pop_used(), Err(Broken(Why::NotInFlight)), "not staged again");
 }
 
 #[test]

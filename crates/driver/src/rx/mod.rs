@@ -15,16 +15,17 @@
 //! is counted as malformed and its buffers are posted again; a used entry that the ring refuses
 //! stops the queue. How long each posted buffer is, is in a private table.
 
+mod find;
 mod post;
 
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use ringway_net::{Counters, DropReason, HEADER_LEN, HeaderError, NetHeader, PACKET_LEN_MAX};
-use ringway_virtq::{Arm, Broken, BufferId, DriverQueue, PREFETCH_AHEAD, PREFETCH_SCATTER, Used};
+use ringway_net::{Counters, HEADER_LEN, NetHeader};
+use ringway_virtq::{Arm, Broken, BufferId, DriverQueue, Returned};
 
-use crate::received::{FRAGMENTS_MAX, Fragment, Held, LINEAR_TRUESIZE, Received, Start};
+use crate::received::{FRAGMENTS_MAX, Fragment, Held, Received, Start};
 use crate::rx_memory::{Extent, RxMemory};
 use crate::{Arena, ArenaFull, RxBufferSizer, RxOptions, RxStatistics};
 
@@ -55,7 +56,7 @@ pub struct NetRx<Q> {
     /// Used buffers that are not posted again yet, as many as were `taken`. Those before `next` are
     /// posted by the next flush, from `lent_from` on by the packet lent now; the others nobody has
     /// looked at yet.
-    used: Box<[Used]>,
+    used: Box<[Returned]>,
     taken: usize,
     next: usize,
     lent_from: usize,
@@ -69,13 +70,6 @@ pub struct NetRx<Q> {
     counters: Counters,
     statistics: RxStatistics,
     broken: Option<Broken>,
-}
-
-/// What the used ring held for one packet.
-enum Taken {
-    Nothing,
-    Dropped(DropReason),
-    Packet,
 }
 
 impl<Q: DriverQueue> NetRx<Q> {
@@ -102,7 +96,7 @@ impl<Q: DriverQueue> NetRx<Q> {
             slots: vec![Slot::default(); usize::from(size)],
             // Reversed, so that slots are first taken in rising order.
             empty: (0..size).rev().map(BufferId).collect(),
-            used: vec![Used::default(); usize::from(size)].into(),
+            used: vec![Returned::default(); usize::from(size)].into(),
             taken: 0,
             next: 0,
             lent_from: 0,
@@ -125,9 +119,12 @@ impl<Q: DriverQueue> NetRx<Q> {
     ///
     /// # Errors
     /// [`Broken`]: the device broke the rules; the queue must be set up again.
-    #[inline]
+    #[inline(always)]
     pub fn receive(&mut self) -> Result<Option<Received<'_>>, Broken> {
-        self.find()?;
+        self.end_lending();
+        if !self.find_usual() {
+            self.find()?;
+        }
         Ok((self.len > 0).then(|| self.lend()))
     }
 
@@ -220,30 +217,6 @@ impl<Q: DriverQueue> NetRx<Q> {
         &self.queue
     }
 
-    /// Takes used buffers until there is a packet that can be lent. Not part of `receive`, so that
-    /// what its caller does not look at is never put together.
-    #[inline(never)]
-    fn find(&mut self) -> Result<(), Broken> {
-        let mut dropped = 0;
-        loop {
-            self.end_lending();
-            match self.take_packet()? {
-                Taken::Packet => {
-                    self.counters.count(self.len);
-                    self.sizer.on_packet(self.len);
-                    return Ok(());
-                }
-                Taken::Dropped(reason) => self.counters.count_drop(reason),
-                Taken::Nothing => return Ok(()),
-            }
-            dropped += 1;
-            if dropped == self.queue.size() {
-                self.end_lending();
-                return Ok(());
-            }
-        }
-    }
-
     /// The packet that was lent, or not worth it, is over.
     #[inline]
     fn end_lending(&mut self) {
@@ -262,128 +235,5 @@ impl<Q: DriverQueue> NetRx<Q> {
             fragments: &self.fragments,
             memory: &self.memory,
         }
-    }
-
-    /// The buffers of one packet, first to last.
-    #[inline]
-    fn take_packet(&mut self) -> Result<Taken, Broken> {
-        let Some(first) = self.take_buffer()? else { return Ok(Taken::Nothing) };
-        self.prefetch(self.next - 1 + usize::from(PREFETCH_AHEAD));
-        let extent = self.slots[usize::from(first.id.0)].extent;
-        let Some(mut len) = first.len.checked_sub(self.header_len) else {
-            return Ok(Taken::Dropped(DropReason::Malformed));
-        };
-        self.header = self.memory.header(extent);
-        let header = NetHeader::decode(&self.header);
-        self.truesize = LINEAR_TRUESIZE;
-        let start_len = self.start.begin(extent.offset + self.header_len, len);
-        if len > start_len {
-            self.keep(extent, self.header_len + start_len, first.len);
-        }
-        let buffers = if self.options.mergeable { header.num_buffers } else { 1 };
-        if buffers != 1 {
-            match self.take_further(buffers)? {
-                Some(further) => len = len.saturating_add(further),
-                None => return Ok(Taken::Dropped(DropReason::Malformed)),
-            }
-        }
-        self.len = len;
-        Ok(self.judge(header))
-    }
-
-    /// The next used buffer. No longer than what was posted, as the ring checks.
-    #[inline(always)]
-    fn take_buffer(&mut self) -> Result<Option<Used>, Broken> {
-        if self.next == self.taken && !self.take_more()? {
-            return Ok(None);
-        }
-        let used = self.used[self.next];
-        self.next += 1;
-        Ok(Some(used))
-    }
-
-    /// Takes all used buffers off the ring; whether there are any.
-    #[inline(never)]
-    fn take_more(&mut self) -> Result<bool, Broken> {
-        self.broken.map_or(Ok(()), Err)?;
-        let before = self.taken;
-        let mut taken = before;
-        let result = self.queue.take_used(self.queue.size(), |used| {
-            self.used[taken] = used;
-            taken += 1;
-        });
-        self.taken = taken;
-        self.broken = result.err();
-        // The others' turn comes as packets are taken.
-        (0..usize::from(PREFETCH_AHEAD)).for_each(|ahead| self.prefetch(before + ahead));
-        result.map(|()| self.taken > before)
-    }
-
-    /// Asks for the memory of one of the used buffers that were taken, if there are so many; places
-    /// in scattered order (ADR 23). What nobody reads stays with the device, if the packet before is
-    /// anything to go by.
-    #[inline(always)]
-    fn prefetch(&self, place: usize) {
-        let place = place ^ usize::from(PREFETCH_SCATTER);
-        if place < self.taken
-            && let Some(used) = self.used.get(place)
-            && let Some(slot) = self.slots.get(usize::from(used.id.0))
-        {
-            self.memory.prefetch(slot.extent, self.start.is_read());
-        }
-    }
-
-    /// The other buffers of a packet that takes so many; their bytes. `None`: it cannot.
-    #[inline(never)]
-    fn take_further(&mut self, buffers: u16) -> Result<Option<u32>, Broken> {
-        if buffers == 0 || buffers > self.queue.size() {
-            return Ok(None);
-        }
-        let mut len = 0u32;
-        for _ in 1..buffers {
-            // All buffers of a packet become used together (virtio 1.2 §5.1.6.4): none may miss.
-            let Some(used) = self.take_buffer()? else { return Ok(None) };
-            if used.len > 0 {
-                self.keep(self.slots[usize::from(used.id.0)].extent, 0, used.len);
-            }
-            len = len.saturating_add(used.len);
-        }
-        Ok(Some(len))
-    }
-
-    /// Whether a complete packet can be handed up.
-    #[inline]
-    fn judge(&self, header: NetHeader) -> Taken {
-        if self.len == 0 || self.len > PACKET_LEN_MAX {
-            return Taken::Dropped(DropReason::Malformed);
-        }
-        match header.check(self.len) {
-            // A device must ask for the checksum of whatever it asks to be segmented (virtio 1.2
-            // §5.1.6.4.1), and a Linux host does not when it has checked a packet that it merged.
-            Ok(()) | Err(HeaderError::GsoWithoutCsum) => {}
-            Err(_) => return Taken::Dropped(DropReason::Malformed),
-        }
-        if !self.options.accepts(header) {
-            return Taken::Dropped(DropReason::Offload);
-        }
-        Taken::Packet
-    }
-
-    /// Adds the bytes from `skipped` to `written`, which is more, of a buffer.
-    #[inline(never)]
-    fn keep(&mut self, extent: Extent, skipped: u32, written: u32) {
-        self.truesize += extent.len;
-        let piece = Extent { offset: extent.offset + skipped, len: written - skipped };
-        let is_fixed = self.options.scheme.is_fixed();
-        if let Some(before) = self.fragments.last_mut()
-            && before.extent.offset + before.extent.len == piece.offset
-            && (is_fixed || self.memory.is_one_chunk(before.extent.offset, piece.offset))
-        {
-            before.extent.len += piece.len;
-            before.buffers += 1;
-            self.statistics.coalesced += 1;
-            return;
-        }
-        self.fragments.push(Fragment { extent: piece, buffers: 1 });
     }
 }

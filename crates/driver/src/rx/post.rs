@@ -3,7 +3,7 @@
 //! How: a slot whose memory still has the wanted length is staged as it is; any other is emptied,
 //! and empty slots get new memory as long as there is some. Limits: see [`NetRx`].
 
-use ringway_virtq::{BufferId, DriverQueue, Used};
+use ringway_virtq::{BufferId, DriverQueue};
 
 use super::{ELEMENTS_PER_BUFFER_MAX, NetRx, Slot};
 use crate::rx_memory::{Extent, divide};
@@ -26,18 +26,12 @@ impl<Q: DriverQueue> NetRx<Q> {
         self.lent_from = 0;
     }
 
-    /// Stages them as long as they have the wanted length, which is usual; returns how many. Calls
-    /// nothing, so that what the loop needs stays in registers.
+    /// Stages them as they were, as long as they have the wanted length and the ring can do that,
+    /// which is usual; returns how many.
     #[inline(always)]
     fn post_same(&mut self, wanted: u32) -> usize {
-        let Self { queue, memory, slots, used, .. } = self;
-        let over = if self.options.elements == 1 { &used[..self.next] } else { &[] };
-        let is_posted = |used: &&Used| {
-            let Slot { extent, wanted: had } = slots[usize::from(used.id.0)];
-            let at = memory.device_address(extent.offset);
-            had == wanted && queue.add(&[], &[(at, extent.len)], used.id).is_ok()
-        };
-        over.iter().take_while(is_posted).count()
+        let Self { queue, slots, used, next, .. } = self;
+        queue.add_again(&used[..*next], |id| slots[usize::from(id.0)].wanted == wanted)
     }
 
     /// Takes a slot its memory, unless that is held.

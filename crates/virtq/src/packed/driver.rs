@@ -2,21 +2,25 @@
 //!
 //! How: descriptors are taken in ring order; a used buffer frees as many as it took, in the order
 //! in which the device uses them, whichever buffer they were for. Staged descriptors are kept
-//! privately; `publish` stores them one right after the other, the flags of the first one last.
+//! privately, without the flags of their lap; `publish` stores them one right after the other, the
+//! flags of the first one last.
 //! Limits: indirect tables hold [`INDIRECT_ELEMENTS_MAX`](crate::INDIRECT_ELEMENTS_MAX) elements.
 
-use alloc::vec::Vec;
+use alloc::boxed::Box;
+use alloc::vec;
 
 use crate::areas::{DESCRIPTOR_LEN, DriverMemory};
 use crate::desc::{
-    Descriptor, Descriptors, INDIRECT, NEXT, PACKED_FLAGS, PACKED_ID, PACKED_LEN, WRITE,
+    AVAIL, Descriptor, Descriptors, INDIRECT, NEXT, PACKED_FLAGS, PACKED_ID, PACKED_LEN, USED,
+    WRITE,
 };
 use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
-use crate::flight::{Buffer, Entry, InFlight, Returned, Returning, UsedEntries};
+use crate::flight::{Buffer, Entry, InFlight, Returning, UsedEntries};
 use crate::packed::{are_used, available_flags, event_word};
 use crate::plan::{Plan, is_filled};
 use crate::{
-    Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, SharedSlice, Used,
+    Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, Returned,
+    SharedSlice,
 };
 
 /// A packed virtqueue, seen from the driver.
@@ -28,11 +32,13 @@ pub struct PackedDriver {
     options: QueueOptions,
     free: u16,
     in_flight: InFlight,
-    /// Where the next descriptor goes, with and without what is only staged.
-    staged: RingOffset,
+    /// Where the first descriptor goes that is only staged.
     published: RingOffset,
-    /// What is only staged, from the published position on: at most one lap.
-    descriptors: Vec<Descriptor>,
+    /// What is only staged, in order, and how many: at most one lap.
+    descriptors: Box<[[u64; 2]]>,
+    staged: u16,
+    /// By buffer id: the descriptor that it had last, if it was one and for the device to write.
+    last: Box<[[u64; 2]]>,
     /// Ring entries published since [`must_kick`](DriverQueue::must_kick) was last asked.
     unasked: u32,
     /// Where the device puts the next used entry.
@@ -49,7 +55,10 @@ impl PackedDriver {
         }
         let writable = if flags & WRITE == 0 { 0 } else { element.1 };
         self.in_flight.add(id.0, Buffer { id, descriptors: 1, writable });
-        self.stage(element, id, flags);
+        let descriptor = self.stage(element, id, flags);
+        if writable > 0 {
+            self.last[usize::from(id.0)] = descriptor;
+        }
         self.free -= 1;
         Ok(())
     }
@@ -72,14 +81,14 @@ impl PackedDriver {
         Ok(())
     }
 
-    /// Keeps the descriptor for the staged position and moves it on.
+    /// Keeps a descriptor until it is published.
     #[inline(always)]
-    fn stage(&mut self, element: (u64, u32), id: BufferId, flags: u16) {
+    fn stage(&mut self, element: (u64, u32), id: BufferId, flags: u16) -> [u64; 2] {
         let (address, len) = element;
-        let flags = flags | available_flags(self.staged.wrap);
-        let descriptor = Descriptor { address, len, third: id.0, fourth: flags };
-        self.descriptors.push(descriptor);
-        self.staged = self.staged.advanced(1, self.size);
+        let descriptor = Descriptor { address, len, third: id.0, fourth: flags }.words();
+        self.descriptors[usize::from(self.staged)] = descriptor;
+        self.staged += 1;
+        descriptor
     }
 
     fn stage_chain(&mut self, readable: &[(u64, u32)], writable: &[(u64, u32)], id: BufferId) {
@@ -99,7 +108,8 @@ impl PackedDriver {
             Descriptor { address, len, third: 0, fourth: flags }.store(table, count);
             count += 1;
         }
-        self.stage((table_address, u32::from(count) * DESCRIPTOR_LEN), id, INDIRECT);
+        let element = (table_address, u32::from(count) * DESCRIPTOR_LEN);
+        self.last[usize::from(id.0)] = self.stage(element, id, INDIRECT);
     }
 }
 
@@ -131,9 +141,9 @@ impl UsedEntries for Taking {
     }
 
     #[inline(always)]
-    fn release(&mut self, returned: &Returned) {
-        self.used = self.used.advanced(returned.buffer.descriptors, self.size);
-        self.free += returned.buffer.descriptors;
+    fn release(&mut self, _: u16, descriptors: u16) {
+        self.used = self.used.advanced(descriptors, self.size);
+        self.free += descriptors;
     }
 }
 
@@ -149,9 +159,10 @@ impl DriverQueue for PackedDriver {
             options,
             free: size,
             in_flight: InFlight::new(size, options.in_order),
-            staged: RingOffset::FRESH,
             published: RingOffset::FRESH,
-            descriptors: Vec::with_capacity(usize::from(size)),
+            descriptors: vec![[0; 2]; usize::from(size)].into(),
+            staged: 0,
+            last: vec![[0; 2]; usize::from(size)].into(),
             unasked: 0,
             used: RingOffset::FRESH,
         }
@@ -185,25 +196,57 @@ impl DriverQueue for PackedDriver {
         }
     }
 
+    #[inline(always)]
+    fn add_again(
+        &mut self,
+        returned: &[Returned],
+        mut is_same: impl FnMut(BufferId) -> bool,
+    ) -> usize {
+        let mut staging = self.in_flight.staging();
+        let room = &mut self.descriptors[usize::from(self.staged)..][..usize::from(self.free)];
+        let add_again = |(returned, room): (&Returned, &mut [u64; 2])| {
+            let key = returned.key();
+            let is_added = is_same(returned.id) && staging.add_again(key, returned.id).is_some();
+            if is_added {
+                *room = self.last[usize::from(key)];
+            }
+            is_added
+        };
+        let count =
+            returned.iter().zip(room).map(add_again).take_while(|&is_added| is_added).count();
+        let added = staging.added();
+        self.in_flight.staged(added);
+        // At most as many as are free.
+        let taken = u16::try_from(count).unwrap_or(self.free);
+        self.staged += taken;
+        self.free -= taken;
+        count
+    }
+
     #[inline]
     fn publish(&mut self) {
-        let Some((first, others)) = self.descriptors.split_first() else { return };
+        let staged = core::mem::take(&mut self.staged);
+        let descriptors = &self.descriptors[..usize::from(staged)];
+        let Some((&first, others)) = descriptors.split_first() else { return };
         let mut at = usize::from(self.published.at);
-        let entry = self.ring.at(at);
-        for descriptor in others {
-            at = if at == self.ring.last() { 0 } else { at + 1 };
-            descriptor.store(self.ring.at(at), 0);
+        let (entry, flags) = (self.ring.at(at), available_flags(self.published.wrap));
+        let mut lap = Descriptor::flags_word(flags);
+        for &[address, rest] in others {
+            at += 1;
+            if at > self.ring.last() {
+                (at, lap) = (0, lap ^ Descriptor::flags_word(AVAIL | USED));
+            }
+            self.ring.at(at).store_u64_pair(0, [address, rest | lap]);
         }
+        let first = Descriptor::from_words(first);
         entry.store_u64(0, first.address);
         entry.store_u32(PACKED_LEN, first.len);
         entry.store_u16(PACKED_ID, first.third);
         event::before_showing();
-        entry.store_u16(PACKED_FLAGS, first.fourth);
-        self.descriptors.clear();
+        entry.store_u16(PACKED_FLAGS, first.fourth | flags);
         self.in_flight.publish();
-        let added = self.staged.distance(self.published, self.size);
-        self.published = self.staged;
-        self.unasked = self.unasked.saturating_add(added);
+        self.published = self.published.advanced(staged, self.size);
+        self.unasked = self.unasked.saturating_add(u32::from(staged));
     }
 
     #[inline]
@@ -221,7 +264,7 @@ impl DriverQueue for PackedDriver {
     }
 
     #[inline(always)]
-    fn take_used(&mut self, most: u16, take: impl FnMut(Used)) -> Result<(), Broken> {
+    fn take_used(&mut self, most: u16, take: impl FnMut(Returned)) -> Result<(), Broken> {
         let mut taking =
             Taking { ring: self.ring, size: self.size, used: self.used, free: self.free };
         let result = self.in_flight.take(most, &mut taking, take);

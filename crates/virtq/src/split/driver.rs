@@ -12,15 +12,15 @@ use alloc::vec;
 use crate::areas::{DESCRIPTOR_LEN, DriverMemory};
 use crate::desc::{Descriptor, INDIRECT, NEXT, WRITE};
 use crate::event;
-use crate::flight::{Buffer, Entry, InFlight, Returned, Returning, UsedEntries};
+use crate::flight::{Buffer, Entry, InFlight, Returning, UsedEntries};
 use crate::plan::{Plan, is_filled};
 use crate::split::{
     FAR, FLAGS, INDEX, NO_NOTIFICATION, RING, UsedRing, available_entry, available_event, place,
     size_of, used_event,
 };
 use crate::{
-    Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, SharedSlice, Used,
-    Why,
+    Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, Returned,
+    SharedSlice, Why,
 };
 
 /// What is known of one descriptor.
@@ -48,10 +48,15 @@ impl Free {
         self.given.wrapping_sub(self.taken)
     }
 
-    /// The one that is free longest; there must be one.
+    #[inline(always)]
+    fn at(&self, number: u16) -> u16 {
+        self.descriptors[place(number, self.descriptors.len() - 1)]
+    }
+
+    /// Takes the one that is free longest; there must be one.
     #[inline(always)]
     fn take(&mut self) -> u16 {
-        let descriptor = self.descriptors[place(self.taken, self.descriptors.len() - 1)];
+        let descriptor = self.at(self.taken);
         self.taken = self.taken.wrapping_add(1);
         descriptor
     }
@@ -78,19 +83,19 @@ impl Taking<'_> {
 impl UsedEntries for Taking<'_> {
     #[inline(always)]
     fn next(&self, returning: &Returning<'_>) -> Option<Entry> {
-        let used = index_of(returning.returned());
-        (used != self.seen).then(|| {
-            let entry = self.used.at(place(used, self.used.last()));
-            let [key, len] = entry.load_u32_pair(0);
-            Entry { key, len, shown: u32::from(self.seen.wrapping_sub(used)) }
-        })
+        let returned = returning.returned();
+        let entry = self.used.at(returned as usize & self.used.last());
+        let [key, len] = entry.load_u32_pair(0);
+        // No more are taken than are shown.
+        let shown = u32::from(self.seen.wrapping_sub(index_of(returned)));
+        Some(Entry { key, len, shown })
     }
 
     #[inline(always)]
-    fn release(&mut self, returned: &Returned) {
-        let mut descriptor = returned.key;
-        self.give(descriptor);
-        for _ in 1..returned.buffer.descriptors {
+    fn release(&mut self, key: u16, descriptors: u16) {
+        self.give(key);
+        let mut descriptor = key;
+        for _ in 1..descriptors {
             descriptor = self.places[usize::from(descriptor)].next;
             self.give(descriptor);
         }
@@ -180,6 +185,9 @@ impl SplitDriver {
             let flags = if is_last { write } else { write | NEXT };
             self.write_descriptor(index, Descriptor { address, len, third: flags, fourth: next });
             self.places[usize::from(index)].next = next;
+            if index != first {
+                self.in_flight.forget(index);
+            }
             index = next;
         }
         first
@@ -275,6 +283,36 @@ impl DriverQueue for SplitDriver {
         }
     }
 
+    #[inline(always)]
+    fn add_again(
+        &mut self,
+        returned: &[Returned],
+        mut is_same: impl FnMut(BufferId) -> bool,
+    ) -> usize {
+        let mut staging = self.in_flight.staging();
+        let free = usize::from(self.free.count());
+        let mut taken = self.free.taken;
+        let add_again = |returned: &Returned| {
+            let (key, index) = (returned.key(), index_of(staging.added()));
+            if !is_same(returned.id) || self.free.at(taken) != key {
+                return false;
+            }
+            let Some(is_new) = staging.add_again(key, returned.id) else { return false };
+            if is_new {
+                let entry = available_entry(index, self.used_ring.last());
+                self.memory.bound.driver.store_u16(entry, key);
+            }
+            taken = taken.wrapping_add(1);
+            true
+        };
+        let most = free.min(returned.len());
+        let count = returned[..most].iter().map(add_again).take_while(|&is_added| is_added).count();
+        let added = staging.added();
+        self.in_flight.staged(added);
+        self.free.taken = taken;
+        count
+    }
+
     #[inline]
     fn publish(&mut self) {
         let added = self.in_flight.publish();
@@ -304,10 +342,11 @@ impl DriverQueue for SplitDriver {
     }
 
     #[inline(always)]
-    fn take_used(&mut self, most: u16, take: impl FnMut(Used)) -> Result<(), Broken> {
+    fn take_used(&mut self, most: u16, take: impl FnMut(Returned)) -> Result<(), Broken> {
         if self.used() == self.seen {
             self.load_index()?;
         }
+        let most = most.min(self.seen.wrapping_sub(self.used()));
         let mut taking = Taking {
             used: self.used_ring,
             seen: self.seen,
