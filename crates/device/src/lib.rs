@@ -8,11 +8,13 @@ mod control;
 mod copy;
 mod from_guest;
 mod port;
+mod queue;
 mod ring;
 mod to_guest;
 mod window;
 
 pub use control::ControlQueue;
 pub use from_guest::FromGuest;
-pub use port::{AnyGuestPort, GuestPort, Queue, QueueId};
+pub use port::{AnyGuestPort, GuestPort};
+pub use queue::{Queue, QueueId};
 pub use to_guest::ToGuest;

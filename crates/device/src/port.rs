@@ -2,8 +2,6 @@
 //!
 //! The ring format is chosen once, here, when the guest has negotiated.
 
-use core::fmt;
-
 use ringway_net::offload::Segment;
 use ringway_net::{ControlState, Counters, DropReason, Negotiated, Packet, PacketSink, Put};
 use ringway_virtq::{
@@ -11,71 +9,7 @@ use ringway_virtq::{
     SplitDevice, Why,
 };
 
-use crate::{ControlQueue, FromGuest, ToGuest};
-
-/// The queues of one pair, and the controlq that goes with the first (virtio 1.2 §5.1.2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Queue {
-    /// receiveq1
-    ToGuest,
-    /// transmitq1
-    FromGuest,
-    /// controlq
-    Control,
-}
-
-impl Queue {
-    /// All queues in the order of their index.
-    pub const ALL: [Self; 3] = [Self::ToGuest, Self::FromGuest, Self::Control];
-
-    /// The queue with this index, if the device has it.
-    pub fn from_index(index: u16) -> Option<Self> {
-        Self::ALL.get(usize::from(index)).copied()
-    }
-
-    /// The name used in the specification.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ToGuest => "receiveq1",
-            Self::FromGuest => "transmitq1",
-            Self::Control => "controlq",
-        }
-    }
-}
-
-/// One queue of a device with any number of pairs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueueId {
-    /// The pair, counted from 0; 0 for the controlq.
-    pub pair: u16,
-    /// Which of the pair.
-    pub queue: Queue,
-}
-
-impl QueueId {
-    /// The queue with this index in a device with `pairs` pairs, whose controlq comes behind them
-    /// (virtio 1.2 §5.1.2).
-    pub fn from_index(index: u16, pairs: u16) -> Option<Self> {
-        let pair = index / 2;
-        if pair >= pairs {
-            let is_control = index == pairs.checked_mul(2)?;
-            return is_control.then_some(Self { pair: 0, queue: Queue::Control });
-        }
-        let queue = if index.is_multiple_of(2) { Queue::ToGuest } else { Queue::FromGuest };
-        Some(Self { pair, queue })
-    }
-}
-
-impl fmt::Display for QueueId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let number = u32::from(self.pair) + 1;
-        match self.queue {
-            Queue::ToGuest => write!(f, "receiveq{number}"),
-            Queue::FromGuest => write!(f, "transmitq{number}"),
-            Queue::Control => f.write_str("controlq"),
-        }
-    }
-}
+use crate::{ControlQueue, FromGuest, Queue, ToGuest};
 
 /// The started queues of one pair of a guest, all in one ring format.
 #[derive(Debug)]
