@@ -88,6 +88,11 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         !ring::is_lost(self.broken) && self.queue.must_call()
     }
 
+    /// See [`DeviceQueue::driver_event`]; none of a ring that is lost.
+    pub fn driver_event(&self) -> Option<u32> {
+        (!ring::is_lost(self.broken)).then(|| self.queue.driver_event())
+    }
+
     /// Tells the guest when to kick; `true`: packets are already there, look again.
     pub fn arm_kicks(&mut self, arm: Arm) -> bool {
         self.broken.is_none() && self.queue.arm_kicks(arm)

@@ -254,6 +254,15 @@ impl AnyGuestPort {
         })
     }
 
+    /// See [`DeviceQueue::driver_event`]; none of a queue that does not run.
+    pub fn driver_event(&self, queue: Queue) -> Option<u32> {
+        either!(self, port => match queue {
+            Queue::ToGuest => port.to_guest.as_ref()?.driver_event(),
+            Queue::FromGuest => port.from_guest.as_ref()?.driver_event(),
+            Queue::Control => port.control.as_ref()?.driver_event(),
+        })
+    }
+
     /// Tells the guest when to kick a queue; `true`: there is work already, look again.
     pub fn arm_kicks(&mut self, queue: Queue, arm: Arm) -> bool {
         either!(self, port => match queue {

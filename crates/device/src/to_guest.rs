@@ -124,6 +124,11 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         !ring::is_lost(self.broken) && self.queue.must_call()
     }
 
+    /// See [`DeviceQueue::driver_event`]; none of a ring that is lost.
+    pub fn driver_event(&self) -> Option<u32> {
+        (!ring::is_lost(self.broken)).then(|| self.queue.driver_event())
+    }
+
     /// Tells the guest when to kick after posting buffers; `true`: new ones are already there.
     ///
     /// What is in the window does not count: it was not enough, or nobody would wait.

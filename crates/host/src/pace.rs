@@ -307,7 +307,7 @@ impl GuestEnd {
         let is_time = self.pace.gave(queue, moved, self.queues.long_packets(queue), flush);
         let calls = is_time && self.asks(queue);
         Flushed {
-            call_again: calls && self.wires[queue as usize].call(),
+            call_again: calls && self.call(queue),
             look: queue == Queue::ToGuest
                 && moved >= STREAM_PACKETS
                 && self.pace.kicks.wake_at.is_some(),
@@ -340,7 +340,7 @@ impl GuestEnd {
         let mut call_again = false;
         for (queue, is_held) in held {
             let calls = is_held && self.queues.must_call(queue);
-            call_again |= calls && self.wires[queue as usize].call();
+            call_again |= calls && self.call(queue);
         }
         call_again
     }
@@ -350,7 +350,7 @@ impl GuestEnd {
         self.queues.publish(queue);
         self.pace.stop(queue);
         if self.queues.must_call(queue) {
-            self.wires[queue as usize].call();
+            self.call(queue);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::clock::now_ns;
 use crate::effort::PerSecond;
 use crate::pace::{Flush, Flushed, Pace};
 use crate::patience::{HOLD_MAX, Patience, Taken};
-use crate::second_call::SECOND_CALL_ROUNDS;
+use crate::second_call::{Round, Unheard};
 use crate::stream::{Stream, StreamEnd};
 use crate::{CallFd, CallResult, GuestMemory, KickFd, Tap};
 
@@ -144,6 +144,22 @@ pub(crate) struct GuestEnd {
 const LOOK_PAUSE_NS: u64 = 1_000_000;
 
 impl GuestEnd {
+    /// Calls the guest about a queue; `true`: see [`call_again`](Self::call_again), later.
+    pub(crate) fn call(&mut self, queue: Queue) -> bool {
+        let event = self.queues.driver_event(queue);
+        self.wires[queue as usize].call(event)
+    }
+
+    /// Calls the guest again about each queue whose last call it may have slept through; `true`:
+    /// another round is needed.
+    pub(crate) fn call_again(&mut self) -> bool {
+        let mut is_needed = false;
+        for (queue, wires) in Queue::ALL.into_iter().zip(&mut self.wires) {
+            is_needed |= wires.call_again(self.queues.driver_event(queue));
+        }
+        is_needed
+    }
+
     /// Whether a queue runs whose guest cannot kick it.
     pub(crate) fn is_looked_at(&self, queue: Queue) -> bool {
         let wires = &self.wires[queue as usize];
@@ -168,13 +184,14 @@ pub(crate) struct Wires {
     pub(crate) kicks: PerSecond,
     pub(crate) calls: u64,
     pub(crate) is_broken_reported: bool,
-    /// Rounds of second calls that it takes part in yet: it may have slept through the last call.
-    rounds_left: u8,
+    /// The last call, while the guest may have slept through it.
+    unheard: Option<Unheard>,
 }
 
 impl Wires {
-    /// Notifies the guest that buffers were used; `true`: it must be called once more, later.
-    pub(crate) fn call(&mut self) -> bool {
+    /// Notifies the guest, which says this about calls, that buffers were used; `true`: see
+    /// [`call_again`](Self::call_again), later.
+    pub(crate) fn call(&mut self, event: Option<u32>) -> bool {
         let Some(call) = &self.call else { return false };
         self.calls += 1;
         // A peer that is gone shows on its socket, in the control thread.
@@ -182,19 +199,22 @@ impl Wires {
             self.call = None;
             return false;
         }
-        self.rounds_left = if call.is_socket() { SECOND_CALL_ROUNDS } else { 0 };
-        call.is_socket()
+        self.unheard = call.is_socket().then(|| Unheard::new(event));
+        self.unheard.is_some()
     }
 
-    /// Repeats the last call to a guest that may have slept through it; `true`: another round is
-    /// needed.
-    pub(crate) fn call_again(&mut self) -> bool {
-        let Some(left) = self.rounds_left.checked_sub(1) else { return false };
-        self.rounds_left = left;
-        if let Some(call) = &self.call {
-            call.call();
+    /// Repeats the last call to a guest that may have slept through it, and says this about calls
+    /// now; `true`: another round is needed.
+    pub(crate) fn call_again(&mut self, event: Option<u32>) -> bool {
+        let Some(round) = self.unheard.as_mut().map(|unheard| unheard.round(event)) else {
+            return false;
+        };
+        match (round, &self.call) {
+            (Round::Over, _) => self.unheard = None,
+            (Round::Call, Some(call)) => _ = call.call(),
+            (Round::Call, None) | (Round::Wait, _) => {}
         }
-        left > 0
+        self.unheard.is_some()
     }
 }
 
@@ -346,20 +366,21 @@ mod tests {
     use crate::EventFd;
 
     #[test]
-    fn a_guest_behind_a_socket_is_called_in_two_rounds_more() {
+    fn a_guest_behind_a_socket_is_called_again_until_it_looks() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
         let mut wires = Wires { call: Some(CallFd::new(ours.into()).unwrap()), ..Wires::default() };
         let mut heard = || theirs.read(&mut [0; 64]).unwrap_or(0);
-        assert!(!wires.call_again());
+        assert!(!wires.call_again(Some(1)));
         assert_eq!(heard(), 0, "nobody has called yet");
-        assert!(wires.call());
+        assert!(wires.call(Some(1)));
         assert_eq!(heard(), 8);
-        assert!(wires.call_again(), "that may have been right behind the call");
-        assert_eq!(heard(), 8);
-        assert!(!wires.call_again());
-        assert_eq!(heard(), 8);
-        assert!(!wires.call_again());
+        for expected in [8, 8, 0, 8] {
+            assert!(wires.call_again(Some(1)), "it has not looked");
+            assert_eq!(heard(), expected);
+        }
+        assert!(!wires.call_again(Some(2)), "it has");
+        assert!(!wires.call_again(Some(2)));
         assert_eq!(heard(), 0, "that is enough");
     }
 
@@ -368,9 +389,9 @@ mod tests {
         let bell = EventFd::new().unwrap();
         let call = CallFd::new(bell.as_fd().try_clone_to_owned().unwrap()).unwrap();
         let mut wires = Wires { call: Some(call), ..Wires::default() };
-        assert!(!wires.call());
+        assert!(!wires.call(Some(1)));
         assert!(bell.drain());
-        assert!(!wires.call_again());
+        assert!(!wires.call_again(Some(1)));
         assert!(!bell.drain());
     }
 }

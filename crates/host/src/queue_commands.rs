@@ -165,16 +165,15 @@ impl Worker {
             return self.after_start(id, queue);
         }
         let Some(guest) = self.guest(id) else { return };
-        let wires = &mut guest.wires[queue as usize];
         match wire {
             Wire::Call(call) => {
-                wires.call = call;
+                guest.wires[queue as usize].call = call;
                 // Whatever was used while the old fd was going away would never be told.
-                if wires.call() {
+                if guest.call(queue) {
                     self.second_calls.expect(Instant::now());
                 }
             }
-            Wire::Error(error) => wires.error = error,
+            Wire::Error(error) => guest.wires[queue as usize].error = error,
             Wire::Kick(_) => {}
         }
     }

@@ -37,15 +37,13 @@ impl Worker {
         if !self.second_calls.take(Instant::now) {
             return;
         }
-        let mut is_over = true;
+        let mut is_needed = false;
         for port in &mut self.ports {
             if let End::Guest(guest) = &mut port.end {
-                for wires in &mut guest.wires {
-                    is_over &= !wires.call_again();
-                }
+                is_needed |= guest.call_again();
             }
         }
-        if !is_over {
+        if is_needed {
             self.second_calls.expect(Instant::now());
         }
     }

@@ -214,7 +214,7 @@ impl Worker {
         let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
         let End::Guest(guest) = &mut port.end else { return };
         let before = guest.queues.control_state().clone();
-        if guest.queues.visit_control() && guest.wires[Queue::Control as usize].call() {
+        if guest.queues.visit_control() && guest.call(Queue::Control) {
             self.second_calls.expect(Instant::now());
         }
         // Commands that raced in with arming wait for the port's next turn: no kick will come.

@@ -297,6 +297,10 @@ pub trait DeviceQueue: Sized {
     /// Whether the driver wants to be told about what was published since the last time asked.
     fn must_call(&mut self) -> bool;
 
+    /// When the driver wants to be told, as it stands in the ring now: only to be compared. If it says
+    /// so by an index, this changes whenever it has looked at what is used.
+    fn driver_event(&self) -> u32;
+
     /// Tells the driver when to kick. `true`: buffers beyond the popped position are already
     /// there, look again.
     fn arm_kicks(&mut self, arm: Arm) -> bool;

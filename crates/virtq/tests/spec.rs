@@ -522,6 +522,7 @@ fn spec_2_7_7_split_suppression_by_flags() {
     assert!(!ring.device.must_call(), "nothing published");
     for (flags, must) in [(0, true), (1, false), (0xfffe, true)] {
         ring.memory.store_u16(DRIVER_AREA, flags);
+        assert_eq!(ring.device.driver_event(), flags.into());
         ring.use_next(0);
         assert!(!ring.device.must_call(), "staged only");
         ring.device.publish();
@@ -546,6 +547,7 @@ fn spec_2_7_10_split_suppression_by_event_index() {
     assert!(ring.device.must_call(), "nobody knows yet what the driver has seen");
     for (event, must) in [(2, false), (2, true), (2, false)] {
         ring.memory.store_u16(used_event, event);
+        assert_eq!(ring.device.driver_event(), event.into());
         ring.use_next(0);
         ring.device.publish();
         assert_eq!(ring.device.must_call(), must, "{:?}", ring.device.position());
@@ -635,6 +637,7 @@ fn spec_2_8_14_packed_suppression() {
     ];
     for (word, must) in cases {
         ring.memory.store_u32(DRIVER_AREA, word);
+        assert_eq!(ring.device.driver_event(), word);
         ring.use_next(0);
         ring.device.publish();
         assert_eq!(ring.device.must_call(), must, "{word:#x}");

@@ -275,6 +275,10 @@ impl DeviceQueue for PackedDevice {
         event::packed_wants(word, self.published.offset(), unasked, self.size)
     }
 
+    fn driver_event(&self) -> u32 {
+        self.parts.driver.load_u32(0)
+    }
+
     #[inline]
     fn arm_kicks(&mut self, arm: Arm) -> bool {
         let entries = match arm {

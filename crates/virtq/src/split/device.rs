@@ -257,6 +257,11 @@ impl DeviceQueue for SplitDevice {
         is_first || event::crossed(wanted_at, self.published, old)
     }
 
+    fn driver_event(&self) -> u32 {
+        let at = if self.options.event_idx { used_event(self.size()) } else { FLAGS };
+        self.parts.driver.load_u16(at).into()
+    }
+
     #[inline]
     fn arm_kicks(&mut self, arm: Arm) -> bool {
         let buffers = match arm {
