@@ -73,7 +73,7 @@ pub(crate) struct Delivery<'a> {
     pub(crate) packets: u64,
     /// How long the packets stay.
     pub(crate) stays: Stays,
-    /// A guest that was called meanwhile must be called once more, later.
+    /// A guest that was called meanwhile may sleep through it (see `second_call`).
     pub(crate) call_again: bool,
 }
 

@@ -141,7 +141,7 @@ impl Flush {
 /// What a flush leaves to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Flushed {
-    /// The guest may sleep through the call: call once more, later.
+    /// The guest may sleep through the call: look later whether it has heard it.
     pub(crate) call_again: bool,
     /// The guest got a stream and was not asked to kick: its answers must be looked for.
     pub(crate) look: bool,

@@ -210,9 +210,9 @@ impl Wires {
             return false;
         };
         match (round, &self.call) {
-            (Round::Over, _) => self.unheard = None,
+            (Round::Wait, Some(_)) => {}
             (Round::Call, Some(call)) => _ = call.call(),
-            (Round::Call, None) | (Round::Wait, _) => {}
+            (Round::Over, _) | (_, None) => self.unheard = None,
         }
         self.unheard.is_some()
     }
@@ -382,6 +382,9 @@ mod tests {
         assert!(!wires.call_again(Some(2)), "it has");
         assert!(!wires.call_again(Some(2)));
         assert_eq!(heard(), 0, "that is enough");
+        assert!(wires.call(Some(2)));
+        wires.call = None;
+        assert!(!wires.call_again(Some(2)), "there is nobody to call");
     }
 
     #[test]

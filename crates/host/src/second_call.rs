@@ -10,7 +10,8 @@
 //! sleeps through all signals of that time.
 //!
 //! Limits: a guest that says by flags, not by an index, when it wants calls says the same before
-//! and after, and is called again in vain. An idle one costs nothing after [`ROUNDS_MAX`] rounds.
+//! and after, as does one that was called about nothing, and both are called again in vain. An idle
+//! one costs nothing after [`ROUNDS_MAX`] rounds.
 
 use std::time::{Duration, Instant};
 
@@ -18,9 +19,9 @@ use std::time::{Duration, Instant};
 /// user notices.
 const DELAY: Duration = Duration::from_millis(1);
 
-/// Rounds in which a guest takes part that does not look: an eighth of a second. It is stopped, or
-/// its own timer has woken it up by then.
-const ROUNDS_MAX: u16 = 128;
+/// The last round in which a guest is called that does not look: then it is stopped, or its own
+/// timer wakes it up. A power of two.
+const ROUNDS_MAX: u16 = 64;
 
 /// A call through which the guest may have slept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +54,7 @@ impl Unheard {
         self.rounds += 1;
         match self.rounds {
             _ if event != self.event || event.is_none() => Round::Over,
-            ROUNDS_MAX.. => Round::Over,
+            rounds if rounds > ROUNDS_MAX => Round::Over,
             rounds if rounds.is_power_of_two() => Round::Call,
             _ => Round::Wait,
         }
@@ -116,10 +117,10 @@ mod tests {
     #[test]
     fn who_has_not_is_called_less_and_less_often_and_not_for_ever() {
         let mut unheard = Unheard::new(Some(7));
-        let rounds: Vec<Round> = (1..=ROUNDS_MAX).map(|_| unheard.round(Some(7))).collect();
+        let rounds: Vec<Round> = (0..=ROUNDS_MAX).map(|_| unheard.round(Some(7))).collect();
         let called = (1..).zip(&rounds).filter(|(_, round)| **round == Round::Call);
         let called: Vec<u16> = called.map(|(at, _)| at).collect();
         assert_eq!(called, [1, 2, 4, 8, 16, 32, 64]);
-        assert_eq!(rounds.iter().position(|round| *round == Round::Over), Some(127));
+        assert_eq!(rounds.iter().position(|round| *round == Round::Over), Some(64));
     }
 }

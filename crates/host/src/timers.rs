@@ -59,7 +59,7 @@ impl Worker {
         }
     }
 
-    /// Publishes what was put into ports; `true`: a second call is needed later.
+    /// Publishes what was put into ports; `true`: see [`Flushed::call_again`](crate::pace::Flushed).
     pub(crate) fn flush_dirty(&mut self, visit: Visit, flush: Flush) -> bool {
         let mut call_again = false;
         while let Some(to) = self.dirty.pop() {

@@ -247,7 +247,8 @@ impl Staging<'_> {
 
 /// The used entries of one format, from the next one on.
 pub(crate) trait UsedEntries {
-    /// The next used entry, if there is one.
+    /// The next used entry, if there is one; a format that knows how many are shown is not asked for
+    /// more (`most` of [`InFlight::take`]).
     fn next(&self, returning: &Returning<'_>) -> Option<Entry>;
 
     /// The buffer with this key came back: so many descriptors are free.
@@ -290,7 +291,8 @@ impl Returning<'_> {
         self.published.wrapping_sub(self.returned)
     }
 
-    /// Bytes that the device may write into the buffer that has this key; 0: there is none.
+    /// Bytes that the device may write into the buffer that has this key, or had it last;
+    /// 0: there never was one.
     #[inline(always)]
     pub fn writable(&self, key: u32) -> u32 {
         self.flying.get(key as usize).map_or(0, |flying| flying.buffer.writable)

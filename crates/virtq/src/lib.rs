@@ -7,7 +7,7 @@
 //! 3. the driver asks whether it **must kick** the device, and does so, or not;
 //! 4. the device **peeks**: it reads the next available buffer into [`Elements`], checked;
 //! 5. the device uses the memory of those elements;
-//! 6. the device **pops** up to the cursor it has accepted;
+//! 6. the device **pops** what it has accepted, one buffer after the other;
 //! 7. the device **adds used** entries, still invisible to the driver;
 //! 8. the device **publishes** them at once;
 //! 9. the device asks whether it **must call** the driver, and does so, or not;

@@ -208,12 +208,16 @@ pub trait DriverQueue {
         id: BufferId,
     ) -> Result<(), QueueFull>;
 
-    /// Stages used buffers again, each with the elements that it had, and so in fewer steps than
-    /// [`add`](Self::add): the first ones, as long as `is_same` says so of their ids, they take one
-    /// descriptor, the device may write them and, in a split ring, the one that is free longest is the one that they had. So it
-    /// is if they come in the order in which they were taken, and all of them. Returns how many.
+    /// Stages used buffers again, each with the elements that it had, in fewer steps than
+    /// [`add`](Self::add): the first ones of them, up to one for which not all of this holds.
     ///
-    /// None may have been added since it was taken (programmer error otherwise).
+    /// - `is_same` says so of its id;
+    /// - it takes one descriptor, and the device may write it;
+    /// - in a split ring, of all free descriptors the one that it had is free longest.
+    ///
+    /// The last holds of all if they come in the order in which they were taken, none left out.
+    /// Returns how many were staged. A buffer that was added with other elements since it was taken
+    /// would be staged with those: whoever has changed them says so by `is_same`.
     fn add_again(&mut self, returned: &[Returned], is_same: impl FnMut(BufferId) -> bool) -> usize;
 
     /// Makes everything added available at once.
@@ -298,7 +302,7 @@ pub trait DeviceQueue: Sized {
     fn must_call(&mut self) -> bool;
 
     /// When the driver wants to be told, as it stands in the ring now: only to be compared. If it says
-    /// so by an index, this changes whenever it has looked at what is used.
+    /// so by an index, this changes whenever it has looked and found something used.
     fn driver_event(&self) -> u32;
 
     /// Tells the driver when to kick. `true`: buffers beyond the popped position are already

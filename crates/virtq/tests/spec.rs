@@ -318,6 +318,20 @@ fn a_packed_driver_that_does_not_wait_for_its_buffers_is_stopped() {
     assert!(ring.peek().expect("right").is_some());
 }
 
+#[test]
+fn a_packed_chain_does_not_reach_into_what_is_not_published() {
+    let mut ring = ByHand::<PackedDevice>::new(3, NO_OPTIONS);
+    ring.offer(&[(data(), 1, 0), (data(), 1, 0), (data(), 1, NEXT)]);
+    ring.use_next(0);
+    ring.use_next(0);
+    // Popped and not published is the first entry, in which the chain goes on.
+    ring.describe(0, 0, (data(), 1, USED), 2);
+    assert_eq!(ring.peek(), Err(Broken(Why::ChainTooLong)));
+    ring.device.publish();
+    ring.describe(0, 0, (data(), 1, USED), 2);
+    assert!(ring.peek().expect("right").is_some(), "there is room for it now");
+}
+
 /// Offers one indirect descriptor for a table with these descriptors.
 fn table_verdict<V: DeviceQueue>(table: &[(u64, u32, u16)], len: u32) -> Option<Why> {
     let mut ring = ByHand::<V>::new(8, INDIRECT_ALLOWED);

@@ -5,7 +5,7 @@
 //! header out, and lends the rest in place; only then is there a packet. It is lent until the next
 //! `receive` or `flush`, unless `hold` takes its buffers out. `flush` posts what is free and
 //! publishes once. A slot of the ring keeps its memory as long as the wanted length stays the same,
-//! so posting it again is one `add`. With mergeable buffers a packet takes `num_buffers` of
+//! so that it is posted again as it was. With mergeable buffers a packet takes `num_buffers` of
 //! them (virtio 1.2 §5.1.6.4); without, exactly one.
 //!
 //! Memory that is missing is never an error: slots stay empty, that is counted, and every later

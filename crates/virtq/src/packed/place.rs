@@ -1,8 +1,8 @@
 //! A place in a packed ring, and on which lap: all that the device has to know of an entry's flags.
 //!
 //! How: one word, which is loaded as it was stored (see `Index` of split rings); the upper half is
-//! what the AVAIL and USED flags of entries are that become available on this lap. Limits: steps of at
-//! most one lap.
+//! what the AVAIL and USED flags of entries are that become available on this lap. Limits: a longer
+//! step than a lap leads out of the ring.
 
 use crate::desc::{AVAIL, USED};
 use crate::event::RingOffset;
@@ -60,7 +60,7 @@ impl Place {
         (self.0 >> 16) as u16
     }
 
-    /// `by` entries further, at most `size`.
+    /// `by` entries further; not in the ring if that is more than `size`.
     #[inline(always)]
     pub fn advanced(self, by: u16, size: u16) -> Self {
         // Both at most 2^15, so the sum does not reach the upper half.
