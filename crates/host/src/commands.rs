@@ -8,9 +8,10 @@ use ringway_switch::{PolicyError, PortId, PortPolicy};
 
 use crate::command::Command;
 use crate::pace::Pace;
-use crate::port::{End, GuestEnd, Port, RoomAt, Wires};
+use crate::port::{End, GuestEnd, Port, RoomAt};
 use crate::tap::TapOffloads;
 use crate::wake::Wake;
+use crate::wires::Wires;
 use crate::worker::Worker;
 use crate::{GuestMemory, Tap, TapError};
 

@@ -56,6 +56,7 @@ mod tap_open;
 mod team;
 mod timers;
 mod wake;
+mod wires;
 mod worker;
 
 pub use command::{Answer, Command, Event, PortSnapshot, QueueFds, Wire};

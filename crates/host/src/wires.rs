@@ -1,0 +1,93 @@
+//! The file descriptors through which a guest and the worker tell each other about one queue.
+
+use crate::effort::PerSecond;
+use crate::second_call::{Round, Unheard};
+use crate::{CallFd, CallResult, KickFd};
+
+/// The notification file descriptors of one queue.
+#[derive(Debug, Default)]
+pub(crate) struct Wires {
+    pub(crate) kick: Option<KickFd>,
+    pub(crate) call: Option<CallFd>,
+    pub(crate) error: Option<CallFd>,
+    /// Where the ring is, while it runs.
+    pub(crate) areas: Option<ringway_virtq::Areas>,
+    pub(crate) kicks: PerSecond,
+    pub(crate) calls: u64,
+    pub(crate) is_broken_reported: bool,
+    /// The last call, while the guest may have slept through it.
+    unheard: Option<Unheard>,
+}
+
+impl Wires {
+    /// Notifies the guest, which says this about calls, that buffers were used; `true`: see
+    /// [`call_again`](Self::call_again), later.
+    pub(crate) fn call(&mut self, event: Option<u32>) -> bool {
+        let Some(call) = &self.call else { return false };
+        self.calls += 1;
+        // A peer that is gone shows on its socket, in the control thread.
+        if call.call() == CallResult::Gone {
+            self.call = None;
+            return false;
+        }
+        self.unheard = call.is_socket().then(|| Unheard::new(event));
+        self.unheard.is_some()
+    }
+
+    /// Repeats the last call to a guest that may have slept through it, and says this about calls
+    /// now; `true`: another round is needed.
+    pub(crate) fn call_again(&mut self, event: Option<u32>) -> bool {
+        let Some(round) = self.unheard.as_mut().map(|unheard| unheard.round(event)) else {
+            return false;
+        };
+        match (round, &self.call) {
+            (Round::Wait, Some(_)) => {}
+            (Round::Call, Some(call)) => _ = call.call(),
+            (Round::Over, _) | (_, None) => self.unheard = None,
+        }
+        self.unheard.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::EventFd;
+
+    #[test]
+    fn a_guest_behind_a_socket_is_called_again_until_it_looks() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let mut wires = Wires { call: Some(CallFd::new(ours.into()).unwrap()), ..Wires::default() };
+        let mut heard = || theirs.read(&mut [0; 64]).unwrap_or(0);
+        assert!(!wires.call_again(Some(1)));
+        assert_eq!(heard(), 0, "nobody has called yet");
+        assert!(wires.call(Some(1)));
+        assert_eq!(heard(), 8);
+        for expected in [8, 8, 0, 8] {
+            assert!(wires.call_again(Some(1)), "it has not looked");
+            assert_eq!(heard(), expected);
+        }
+        assert!(!wires.call_again(Some(2)), "it has");
+        assert!(!wires.call_again(Some(2)));
+        assert_eq!(heard(), 0, "that is enough");
+        assert!(wires.call(Some(2)));
+        wires.call = None;
+        assert!(!wires.call_again(Some(2)), "there is nobody to call");
+    }
+
+    #[test]
+    fn a_guest_behind_an_eventfd_never_sleeps_through_a_call() {
+        let bell = EventFd::new().unwrap();
+        let call = CallFd::new(bell.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        let mut wires = Wires { call: Some(call), ..Wires::default() };
+        assert!(!wires.call(Some(1)));
+        assert!(bell.drain());
+        assert!(!wires.call_again(Some(1)));
+        assert!(!bell.drain());
+    }
+}
