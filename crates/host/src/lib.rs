@@ -17,6 +17,7 @@
 //! ```
 #![cfg(target_os = "linux")]
 
+mod address_share;
 mod announce;
 mod arrivals;
 mod clock;
@@ -62,7 +63,7 @@ mod worker;
 pub use command::{Answer, Command, Event, PortSnapshot, QueueFds, Wire};
 pub use effort::{Effort, WorkerSnapshot};
 pub use eventfd::{CallFd, CallResult, EventFd, KickFd};
-pub use memory::{GuestMemory, MemoryError, MemoryRequest};
+pub use memory::{GUEST_LEN_MAX, GuestMemory, MemoryError, MemoryRequest};
 pub use pace::PaceSnapshot;
 pub use peer::{GROUPS_MAX, PeerCredentials};
 pub use pin::pin_to;

@@ -5,8 +5,9 @@
 //! Tables are values: adding or removing a region gives a new table that shares the other mappings,
 //! so queues can move from the old table to the new one before the old one is dropped.
 //!
-//! Limits: [`REGIONS_MAX`] regions; the memory behind a region must be a file with a size (memfd,
-//! tmpfs, hugetlbfs or a disk file, not a character device, and not a file that a program serves).
+//! Limits: [`REGIONS_MAX`] regions of [`GUEST_LEN_MAX`] bytes in all; the memory behind a region must
+//! be a file with a size (memfd, tmpfs, hugetlbfs or a disk file, not a character device, and not a
+//! file that a program serves). For all guests together, see `address_share.rs`.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,7 +17,11 @@ use std::sync::Arc;
 use ringway_virtq::{REGIONS_MAX, Region, RegionError, Regions, SharedSlice};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use crate::address_share::AddressShare;
 use crate::signal_bus::Guarded;
+
+/// Most bytes of one guest's memory.
+pub const GUEST_LEN_MAX: u64 = 1 << 44;
 
 /// `f_type` of hugetlbfs (`linux/magic.h`).
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
@@ -42,6 +47,9 @@ pub enum MemoryError {
     /// More than [`REGIONS_MAX`].
     #[error("{0} memory regions, at most {REGIONS_MAX} are possible")]
     TooMany(usize),
+    /// More than [`GUEST_LEN_MAX`].
+    #[error("memory regions of {0:#x} bytes, at most {GUEST_LEN_MAX:#x} are possible")]
+    TooLong(u64),
     /// A region of length zero.
     #[error("memory region at {guest_address:#x}: size 0")]
     Empty {
@@ -81,6 +89,16 @@ pub enum MemoryError {
     /// The process has as many mappings as it can guard.
     #[error("too many memory regions in all ports together")]
     NoGuard,
+    /// All guests together have as much memory as fits beside everything else in this process.
+    #[error(
+        "memory region at {guest_address:#x}: {size:#x} bytes are too much for all ports together"
+    )]
+    NoAddresses {
+        /// Where.
+        guest_address: u64,
+        /// Its length in bytes.
+        size: u64,
+    },
     /// The operating system refused to map the file.
     #[error("memory region at {guest_address:#x}: cannot map {size:#x} bytes: {source}")]
     Map {
@@ -167,6 +185,11 @@ impl GuestMemory {
     }
 
     fn from_mappings(mappings: Vec<Arc<Mapping>>) -> Result<Self, MemoryError> {
+        // Cannot overflow: all of it is mapped.
+        let len = mappings.iter().map(|mapping| mapping.region.memory.len() as u64).sum();
+        if len > GUEST_LEN_MAX {
+            return Err(MemoryError::TooLong(len));
+        }
         let regions = Regions::new(mappings.iter().map(|mapping| mapping.region).collect());
         let regions = regions.map_err(|why| match why {
             RegionError::TooMany => MemoryError::TooMany(mappings.len()),
@@ -190,6 +213,7 @@ struct Mapping {
     region: Region,
     guard: Guarded,
     _span: Span,
+    _share: AddressShare,
 }
 
 /// Mapped pages, unmapped on drop.
@@ -227,11 +251,17 @@ impl Mapping {
         let file_len = rustix::fs::fstat(&request.fd).map_err(os_error)?.st_size;
         let file_len = u64::try_from(file_len).unwrap_or(0);
         let extent = Extent::new(request, file_len, page_size)?;
-        Self::of_extent(request, &extent).map_err(os_error)?.ok_or(MemoryError::NoGuard)
+        let share = AddressShare::take(extent.mapped_len as u64);
+        let share = share.ok_or(MemoryError::NoAddresses { guest_address, size })?;
+        Self::of_extent(request, &extent, share).map_err(os_error)?.ok_or(MemoryError::NoGuard)
     }
 
     /// `None`: nothing can be guarded any more.
-    fn of_extent(request: &MemoryRequest, extent: &Extent) -> rustix::io::Result<Option<Self>> {
+    fn of_extent(
+        request: &MemoryRequest,
+        extent: &Extent,
+        share: AddressShare,
+    ) -> rustix::io::Result<Option<Self>> {
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
@@ -251,7 +281,7 @@ impl Mapping {
         // reference to the memory is ever made.
         let memory = unsafe { SharedSlice::new(first, extent.size) };
         let region = Region { guest_address: request.guest_address, memory };
-        Ok(Some(Self { region, guard, _span: span }))
+        Ok(Some(Self { region, guard, _span: span, _share: share }))
     }
 }
 

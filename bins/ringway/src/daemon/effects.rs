@@ -151,7 +151,8 @@ impl Daemon {
         memory: GuestMemory,
         moved: &[(QueueId, Areas)],
     ) -> anyhow::Result<()> {
-        self.linked(id)?.memory = memory.clone();
+        // Whoever lets go of memory last unmaps it, which can take long: not the workers.
+        let _before = std::mem::replace(&mut self.linked(id)?.memory, memory.clone());
         let bound = self.worker.set_memory(id, &memory, moved);
         bound.map_err(|why| anyhow!("a running queue is not inside the new memory: {}", why.0))
     }
