@@ -7,6 +7,7 @@
 
 mod driver;
 mod packet;
+mod race;
 mod ring;
 mod wire;
 
@@ -14,7 +15,7 @@ mod wire;
 pub type Target = fn(&[u8]);
 
 /// All targets that must never fail, by name.
-pub const TARGETS: [(&str, Target); 10] = [
+pub const TARGETS: [(&str, Target); 12] = [
     ("codec", wire::codec),
     ("session", wire::session),
     ("header", packet::header),
@@ -23,6 +24,8 @@ pub const TARGETS: [(&str, Target); 10] = [
     ("split_chain", ring::split_chain),
     ("packed_chain", ring::packed_chain),
     ("transmitq", ring::transmitq),
+    ("race_split", race::race_split),
+    ("race_packed", race::race_packed),
     ("driver_split", driver::driver_split),
     ("driver_packed", driver::driver_packed),
 ];
