@@ -205,6 +205,11 @@ pub enum Command {
         /// Sent when its id can be used for another one.
         done: Answer<()>,
     },
+    /// Nothing, but to say when everything before is done.
+    CatchUp {
+        /// Sent then.
+        done: Answer<()>,
+    },
     /// End the worker.
     Stop,
 }

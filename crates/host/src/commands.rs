@@ -15,6 +15,9 @@ use crate::wires::Wires;
 use crate::worker::Worker;
 use crate::{GuestMemory, Tap, TapError};
 
+/// Commands carried out in one turn; those behind them come after the next visits.
+pub(crate) const COMMANDS_MAX: usize = 64;
+
 impl Worker {
     pub(crate) fn carry_out(&mut self, command: Command) {
         // A dropped answer means the control thread stopped waiting, which is its own business.
@@ -59,13 +62,9 @@ impl Worker {
                     self.set_wire(slot, queue.queue, wire);
                 }
             }
-            Command::Snapshot { done } => {
-                let _ = done.send(self.snapshots());
-            }
+            Command::Snapshot { done } => _ = done.send(self.snapshots()),
             Command::SetPoll { options } => self.polling.set_options(options),
-            Command::Effort { done } => {
-                let _ = done.send(self.effort());
-            }
+            Command::Effort { done } => _ = done.send(self.effort()),
             Command::Announce { port, mac } => self.announce(port, mac),
             Command::SetLink { port, is_up } => self.set_link(port, is_up),
             Command::SetTapMtu { port, mtu, done } => {
@@ -83,6 +82,7 @@ impl Worker {
                 self.remove_port(port);
                 let _ = done.send(());
             }
+            Command::CatchUp { done } => _ = done.send(()),
             Command::Stop => {}
         }
     }

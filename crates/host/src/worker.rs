@@ -21,6 +21,7 @@ use ringway_virtq::Arm;
 
 use crate::clock::now_ns;
 use crate::command::{Command, Event};
+use crate::commands::COMMANDS_MAX;
 use crate::completion::Completion;
 use crate::effort::EffortMeter;
 use crate::fill::fill;
@@ -178,12 +179,14 @@ impl Worker {
     /// `false`: the worker was told to stop.
     fn carry_out_commands(&mut self) -> bool {
         self.command_bell.drain();
-        while let Ok(command) = self.commands.try_recv() {
-            if matches!(command, Command::Stop) {
-                return false;
+        for _ in 0..COMMANDS_MAX {
+            match self.commands.try_recv() {
+                Ok(Command::Stop) => return false,
+                Ok(command) => self.carry_out(command),
+                Err(_) => return true,
             }
-            self.carry_out(command);
         }
+        self.command_bell.notify();
         true
     }
 

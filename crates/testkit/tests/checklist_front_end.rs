@@ -8,6 +8,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use ringway_testkit::beside::{Footprint, Outcome, beside_good_guests, broken_queues};
 use ringway_testkit::{
@@ -440,6 +441,25 @@ fn messages_in_any_order_beside_running_rings() -> Outcome {
         }
         Ok(())
     })
+}
+
+/// To begin anew is more work for a worker than for who reads the request, and nobody waits for an
+/// answer.
+#[test]
+fn resets_that_come_faster_than_workers_carry_them_out() -> Outcome {
+    const RESET_DEVICE: u32 = 34;
+    let ringway = RingwayProcess::start(&[("a", ""), ("h", "queues=64")])?;
+    let mut front_end = RawFrontEnd::connect(&ringway.socket("h"))?;
+    let requests = [RESET_DEVICE, 1, 0].map(u32::to_le_bytes).concat().repeat(1000);
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(2) {
+        front_end.send(&requests, &[])?;
+    }
+    // Answered when the worker has done what came before.
+    let start = Instant::now();
+    ringway.port_stats("a")?;
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    Ok(())
 }
 
 #[test]

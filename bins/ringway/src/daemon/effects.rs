@@ -19,6 +19,7 @@ impl Daemon {
     pub(super) fn apply(&mut self, id: PortId, effects: Vec<Effect>) -> Applied {
         let mut applied = Applied { ok: true, stopped: Vec::new() };
         let moved = self.moved(id, &effects);
+        let has_effects = !effects.is_empty();
         for effect in effects {
             if let Effect::StopQueue { index } = effect {
                 let stopped = self.stop_queue(id, index);
@@ -29,6 +30,10 @@ impl Daemon {
                 warn!(port = self.name(id), "{why:#}");
                 applied.ok = false;
             }
+        }
+        if has_effects {
+            // No front-end gives the workers more to do than they do.
+            self.worker.catch_up();
         }
         applied
     }

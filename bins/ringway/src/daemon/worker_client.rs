@@ -213,6 +213,11 @@ impl WorkerClient {
         self.owner(0).send(Command::Announce { port, mac });
     }
 
+    /// Waits until the workers have done all that they were told.
+    pub(super) fn catch_up(&self) {
+        self.ask_all(|done| Command::CatchUp { done });
+    }
+
     pub(super) fn set_link(&self, port: PortId, is_up: bool) {
         self.send_all(|| Command::SetLink { port, is_up });
     }

@@ -155,7 +155,7 @@ fn receive_at(id: u16) -> u64 {
 struct Bench {
     worker: Worker,
     guests: Vec<Guest>,
-    _other_ends: OtherEnds,
+    other_ends: OtherEnds,
 }
 
 /// Of a worker's channels.
@@ -173,9 +173,9 @@ fn worker(team: Team, switch: Switch) -> (Worker, OtherEnds) {
 
 impl Bench {
     fn new(guests: usize) -> Self {
-        let (mut worker, _other_ends) = worker(Team::of(1).unwrap().remove(0), Switch::new(7));
+        let (mut worker, other_ends) = worker(Team::of(1).unwrap().remove(0), Switch::new(7));
         let guests = (0..guests).map(|port| Guest::attach(&mut worker, port)).collect();
-        let mut bench = Self { worker, guests, _other_ends };
+        let mut bench = Self { worker, guests, other_ends };
         bench.guests.iter_mut().for_each(Guest::post_all);
         bench.settle();
         bench

@@ -117,6 +117,19 @@ fn what_was_handed_over_for_a_port_that_is_gone_reaches_no_other() {
 }
 
 #[test]
+fn commands_leave_time_for_packets() {
+    let mut bench = Bench::new(2);
+    let (commands, _) = &bench.other_ends;
+    for _ in 0..=COMMANDS_MAX {
+        commands.send(Command::SnoopMulticast { is_on: false }).unwrap();
+    }
+    assert!(bench.worker.carry_out_commands());
+    assert!(bench.worker.command_bell.drain(), "it comes back to them");
+    assert!(bench.worker.carry_out_commands());
+    assert!(!bench.worker.command_bell.drain());
+}
+
+#[test]
 fn an_announcement_is_a_packet_like_any_other() {
     let mut bench = Bench::new(2);
     let announced = |bench: &mut Bench| {
