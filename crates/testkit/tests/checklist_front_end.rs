@@ -408,6 +408,18 @@ fn unknown_messages_are_refused_one_by_one() -> Outcome {
 }
 
 #[test]
+fn mistakes_on_purpose_do_not_fill_the_log() -> Outcome {
+    let ringway = RingwayProcess::start(&[("h", "")])?;
+    let mut front_end = RawFrontEnd::connect(&ringway.socket("h"))?;
+    for _ in 0..1000 {
+        refused(&mut front_end, 1000, &[])?;
+    }
+    let lines = ringway.log().lines().filter(|line| line.contains("refused")).count();
+    assert_eq!(lines, 32, "as many as are enough");
+    Ok(())
+}
+
+#[test]
 fn messages_in_any_order_beside_running_rings() -> Outcome {
     let mut seeds = Rng::from_environment("any order", 0x0f0f);
     beside_good_guests(false, |ringway| {

@@ -9,7 +9,7 @@ use ringway_net::{Features, MacAddress, Negotiated};
 use ringway_switch::PortId;
 use ringway_vhost_user::{Applied, Effect, MemoryRegion};
 use ringway_virtq::{Areas, Position};
-use tracing::{info, warn};
+use tracing::info;
 
 use super::Daemon;
 use super::link::{Link, Running};
@@ -27,7 +27,7 @@ impl Daemon {
             } else if applied.ok
                 && let Err(why) = self.apply_one(id, effect, &moved)
             {
-                warn!(port = self.name(id), "{why:#}");
+                self.complain(id, &why);
                 applied.ok = false;
             }
         }
@@ -109,6 +109,13 @@ impl Daemon {
             }
             // Handled where the positions are collected.
             Effect::StopQueue { .. } => Ok(()),
+        }
+    }
+
+    fn complain(&mut self, id: PortId, why: &anyhow::Error) {
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        if let Some(link) = port.vm.as_mut().and_then(|vm| vm.link.as_mut()) {
+            link.complain(&port.spec.name, format_args!("{why:#}"));
         }
     }
 

@@ -1,6 +1,7 @@
 //! One connected front-end: its socket, its session, and the memory it shared.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 
 use ringway_device::{Queue, QueueId};
@@ -16,6 +17,9 @@ use super::announcement::Announcement;
 /// Messages handled before other ports get their turn.
 const MESSAGES_PER_TURN: usize = 32;
 
+/// Complaints about one front-end that are logged: one that makes mistakes on purpose fills no disk.
+const COMPLAINTS_MAX: u32 = 32;
+
 /// The state that lasts as long as one connection.
 pub(super) struct Link {
     pub(super) connection: Connection,
@@ -29,6 +33,8 @@ pub(super) struct Link {
     pub(super) pairs: u16,
     pub(super) running: Running,
     pub(super) announcement: Announcement,
+    /// How often something about it was complained of.
+    complaints: u32,
 }
 
 /// Which queues of a guest run.
@@ -70,7 +76,18 @@ impl Link {
             pairs: offer.queue_pairs_max,
             running: Running::default(),
             announcement: Announcement::default(),
+            complaints: 0,
             session: Session::new(offer),
+        }
+    }
+
+    /// Logs something about the front-end of that port, unless that was done often enough.
+    pub(super) fn complain(&mut self, port: &str, why: impl fmt::Display) {
+        self.complaints = self.complaints.saturating_add(1);
+        match self.complaints {
+            ..COMPLAINTS_MAX => warn!(port, "{why:#}"),
+            COMPLAINTS_MAX => warn!(port, "{why:#}; no more is said about this front-end"),
+            _ => {}
         }
     }
 
@@ -93,7 +110,7 @@ impl Daemon {
                     debug!(port = port.spec.name, ?request, "request");
                     let outcome = link.session.handle(request);
                     if let Some(why) = &outcome.refused {
-                        warn!(port = port.spec.name, "refused: {why}");
+                        link.complain(&port.spec.name, format_args!("refused: {why}"));
                     }
                     let applied = self.apply(id, outcome.effects);
                     if !self.reply(id, outcome.pending, applied) {
