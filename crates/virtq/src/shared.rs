@@ -108,11 +108,32 @@ impl SharedSlice {
 
     /// Copies `N` bytes at `offset` out; a few of them, for which a call would cost more. The
     /// range must be inside.
-    #[inline]
+    ///
+    /// Word by word: an array as a whole may be copied once for each use that is made of it, so that
+    /// one thing would be checked and another one used.
+    #[inline(always)]
     pub fn read_array<const N: usize>(self, offset: usize) -> [u8; N] {
         self.check(offset, N);
-        // SAFETY: checked; an array of bytes may be at any address.
-        unsafe { ptr::read(self.start.add(offset).cast()) }
+        let mut bytes = [0; N];
+        let (longs, rest) = bytes.as_chunks_mut();
+        let (words, last) = rest.as_chunks_mut();
+        let mut from = self.start.wrapping_add(offset);
+        for long in longs {
+            // SAFETY: checked; a word may be read at any address.
+            *long = unsafe { ptr::read_unaligned(from.cast::<u64>()) }.to_ne_bytes();
+            from = from.wrapping_add(8);
+        }
+        for word in words {
+            // SAFETY: as above.
+            *word = unsafe { ptr::read_unaligned(from.cast::<u32>()) }.to_ne_bytes();
+            from = from.wrapping_add(4);
+        }
+        for byte in last {
+            // SAFETY: as above.
+            *byte = unsafe { ptr::read(from) };
+            from = from.wrapping_add(1);
+        }
+        bytes
     }
 
     /// Copies `N` bytes in at `offset`; the counterpart of [`read_array`](Self::read_array).
