@@ -24,12 +24,13 @@ impl<Q: DriverQueue> NetRx<Q> {
         let Some(&used) = self.used[..self.taken].get(self.next) else { return false };
         let Some(len) = used.len.checked_sub(self.header_len) else { return false };
         self.prefetch(self.next + usize::from(PREFETCH_AHEAD));
-        let extent = self.begin(used.id, len);
-        let header = NetHeader::decode(&self.header);
+        let (extent, header) = self.begin(used.id, len);
         let is_one = header.num_buffers == 1 || !self.options.mergeable;
-        if !is_one || !header.is_plain() || !(1..=PACKET_LEN_MAX).contains(&len) {
+        if !is_one || !header.is_plain() || !is_packet_len(len) {
             return false;
         }
+        // What was lent before ends only now: if this is not a usual one, `find` ends it.
+        self.end_lending();
         self.next += 1;
         self.len = len;
         self.count_packet();
@@ -39,24 +40,24 @@ impl<Q: DriverQueue> NetRx<Q> {
         true
     }
 
-    /// Takes used buffers until there is a packet that can be lent.
+    /// Takes used buffers until there is a packet that can be lent; whether there is one.
     #[inline(never)]
-    pub(super) fn find(&mut self) -> Result<(), Broken> {
+    pub(super) fn find(&mut self) -> Result<bool, Broken> {
         let mut dropped = 0;
         loop {
             self.end_lending();
             match self.take_packet()? {
                 Taken::Packet => {
                     self.count_packet();
-                    return Ok(());
+                    return Ok(true);
                 }
                 Taken::Dropped(reason) => self.counters.count_drop(reason),
-                Taken::Nothing => return Ok(()),
+                Taken::Nothing => return Ok(false),
             }
             dropped += 1;
             if dropped == self.queue.size() {
                 self.end_lending();
-                return Ok(());
+                return Ok(false);
             }
         }
     }
@@ -75,11 +76,10 @@ impl<Q: DriverQueue> NetRx<Q> {
         let Some(mut len) = first.len.checked_sub(self.header_len) else {
             return Ok(Taken::Dropped(DropReason::Malformed));
         };
-        let extent = self.begin(first.id, len);
+        let (extent, header) = self.begin(first.id, len);
         if len > self.start.len() {
             self.keep(extent, self.header_len + self.start.len(), first.len);
         }
-        let header = NetHeader::decode(&self.header);
         let buffers = if self.options.mergeable { header.num_buffers } else { 1 };
         if buffers != 1 {
             match self.take_further(buffers)? {
@@ -91,14 +91,17 @@ impl<Q: DriverQueue> NetRx<Q> {
         Ok(self.judge(&header))
     }
 
-    /// Reads the header of a packet that has `len` bytes in its first buffer; returns where that is.
-    #[inline]
-    fn begin(&mut self, first: BufferId, len: u32) -> Extent {
+    /// Reads the header of a packet that has `len` bytes in its first buffer; returns where that is,
+    /// and the header taken apart: out of registers, before it is put away.
+    #[inline(always)]
+    fn begin(&mut self, first: BufferId, len: u32) -> (Extent, NetHeader) {
         let extent = self.slots[usize::from(first.0)].extent;
-        self.header = self.memory.header(extent);
+        let bytes = self.memory.header(extent);
+        let header = NetHeader::decode(&bytes);
+        self.header = bytes;
         self.truesize = LINEAR_TRUESIZE;
         self.start.begin(extent.offset + self.header_len, len);
-        extent
+        (extent, header)
     }
 
     /// The next used buffer. No longer than what was posted, as the ring checks.
@@ -166,7 +169,7 @@ impl<Q: DriverQueue> NetRx<Q> {
     /// Whether a complete packet can be handed up.
     #[inline]
     fn judge(&self, header: &NetHeader) -> Taken {
-        if self.len == 0 || self.len > PACKET_LEN_MAX {
+        if !is_packet_len(self.len) {
             return Taken::Dropped(DropReason::Malformed);
         }
         if header.is_plain() { Taken::Packet } else { self.judge_offloads() }
@@ -205,4 +208,11 @@ impl<Q: DriverQueue> NetRx<Q> {
         }
         self.fragments.push(Fragment { extent: piece, buffers: 1 });
     }
+}
+
+/// Whether a packet can have so many bytes.
+#[inline(always)]
+fn is_packet_len(len: u32) -> bool {
+    // One below 0 is longer than any packet.
+    len.wrapping_sub(1) < PACKET_LEN_MAX
 }

@@ -121,11 +121,8 @@ impl<Q: DriverQueue> NetRx<Q> {
     /// [`Broken`]: the device broke the rules; the queue must be set up again.
     #[inline(always)]
     pub fn receive(&mut self) -> Result<Option<Received<'_>>, Broken> {
-        self.end_lending();
-        if !self.find_usual() {
-            self.find()?;
-        }
-        Ok((self.len > 0).then(|| self.lend()))
+        let is_found = self.find_usual() || self.find()?;
+        Ok(is_found.then(|| self.lend()))
     }
 
     /// Takes the packet that was lent last out of the ring, to keep it. `None`: there is none, or
