@@ -17,8 +17,10 @@ pub struct SpecError {
 /// How options are written where a mistake was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Syntax {
-    /// `key=value`, on a command line.
+    /// `key=value`, in an option of a command line.
     Flag,
+    /// `--key value`, as an option of a command line.
+    LongFlag,
     /// `key = "value"`, in a file.
     Toml,
     /// `"key": "value"`, in a request.
@@ -71,6 +73,7 @@ impl Origin {
         };
         match self.syntax {
             Syntax::Flag => format!("{key}={value}"),
+            Syntax::LongFlag => format!("--{} {value}", key.replace('_', "-")),
             Syntax::Toml => format!("{key} = {literal}"),
             Syntax::Json => format!("\"{key}\": {literal}"),
         }

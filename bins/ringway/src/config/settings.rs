@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ringway_host::TapWrites;
 use ringway_net::PollOptions;
 
-use super::error::{Origin, SpecError};
+use super::error::{Origin, SpecError, Syntax};
 use super::port::LowOption;
 use super::values::{check_socket, parse_count, parse_group, parse_mode, parse_processors};
 use super::values::{parse_percent, parse_poll, parse_switch, parse_tap_writes};
@@ -226,6 +226,7 @@ impl Settings {
 
 /// A setting given as a flag of its own.
 pub fn flag(key: &str, value: &str) -> LowOption {
-    let origin = Origin::flag(format!("--{} {value}", key.replace('_', "-")));
+    let typed = format!("--{} {value}", key.replace('_', "-"));
+    let origin = Origin { typed, syntax: Syntax::LongFlag };
     LowOption { origin, key: key.into(), value: value.into() }
 }
