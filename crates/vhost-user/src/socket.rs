@@ -4,6 +4,8 @@
 //! header then payload, never beyond its end, so that file descriptors are always those of the
 //! message that is being read. Reading never blocks. Writing waits a bounded time: replies are a
 //! few bytes, and a peer that does not read them for so long is taken for dead.
+//!
+//! Limits: to close an fd of a file system that a program serves (FUSE) waits for that program.
 
 use std::io;
 use std::mem::MaybeUninit;
