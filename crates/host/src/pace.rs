@@ -10,13 +10,16 @@
 //!
 //! Limits: the moment is kept to the worker's timer slack and to the length of a visit.
 
+mod direction;
+
 use ringway_device::{Queue, QueueId};
-use ringway_net::notify::{Cause, Coalesce, CoalesceLimits, Nanos, Notifier, Policy, Side, Visit};
-use ringway_net::{CoalesceScope, Coalescing, Counters};
+use ringway_net::notify::{Cause, Nanos, Notifier, Policy, Side, Visit};
+use ringway_net::{Coalescing, Counters};
 use ringway_virtq::Arm;
 
 use crate::clock::now_ns;
 use crate::port::{End, GuestEnd, Port};
+use direction::Direction;
 
 /// Packets moved to a guest at once that make a stream, whose answers are worth a look.
 const STREAM_PACKETS: u32 = 4;
@@ -38,63 +41,6 @@ pub struct PaceSnapshot {
     pub timer_ns: u64,
     /// Why the window was last changed.
     pub cause: Cause,
-}
-
-/// A notifier and the moment at which it wants to be asked again.
-#[derive(Debug)]
-struct Direction {
-    notifier: Notifier,
-    wake_at: Option<Nanos>,
-    /// The guest's own limits, which the notifier then follows.
-    asked: Option<(CoalesceLimits, CoalesceScope)>,
-}
-
-impl Direction {
-    fn new(notifier: Notifier) -> Self {
-        Self { notifier, wake_at: None, asked: None }
-    }
-
-    /// Follows the guest's limits from now on; `true`: what was held back must be told now.
-    fn ask(&mut self, asked: Option<(CoalesceLimits, CoalesceScope)>, size: u16) -> bool {
-        if asked == self.asked {
-            return false;
-        }
-        self.asked = asked;
-        let Some((limits, _)) = asked else { return false };
-        self.notifier = Notifier::Coalesce(Coalesce::new(limits, size));
-        self.wake_at.take().is_some()
-    }
-
-    /// Follows another policy from now on, unless the guest has set limits; `true`: what was held
-    /// back must be told now.
-    fn follow(&mut self, notifier: Notifier) -> bool {
-        if self.asked.is_some() {
-            return false;
-        }
-        self.notifier = notifier;
-        self.wake_at.take().is_some()
-    }
-
-    fn cause(&self) -> Cause {
-        match self.asked {
-            None => self.notifier.cause(),
-            Some((_, CoalesceScope::All)) => Cause::Guest,
-            Some((_, CoalesceScope::One)) => Cause::GuestQueue,
-        }
-    }
-
-    fn is_due(&self, now: Nanos) -> bool {
-        self.wake_at.is_some_and(|wake_at| wake_at <= now)
-    }
-
-    fn give(&mut self, visit: Visit) -> bool {
-        if visit.moved == 0 && !visit.short && !self.is_due(visit.now) {
-            return false;
-        }
-        let plan = self.notifier.after(visit);
-        self.wake_at = plan.wake_at;
-        plan.notify
-    }
 }
 
 /// How one guest's queues are paced.

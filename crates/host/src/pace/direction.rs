@@ -1,0 +1,65 @@
+//! One direction of a queue: its notifier, and when it wants to be asked again.
+
+use ringway_net::CoalesceScope;
+use ringway_net::notify::{Cause, Coalesce, CoalesceLimits, Nanos, Notifier, Visit};
+
+/// A notifier and the moment at which it wants to be asked again.
+#[derive(Debug)]
+pub(super) struct Direction {
+    pub(super) notifier: Notifier,
+    pub(super) wake_at: Option<Nanos>,
+    /// The guest's own limits, which the notifier then follows.
+    pub(super) asked: Option<(CoalesceLimits, CoalesceScope)>,
+}
+
+impl Direction {
+    pub(super) fn new(notifier: Notifier) -> Self {
+        Self { notifier, wake_at: None, asked: None }
+    }
+
+    /// Follows the guest's limits from now on; `true`: what was held back must be told now.
+    pub(super) fn ask(
+        &mut self,
+        asked: Option<(CoalesceLimits, CoalesceScope)>,
+        size: u16,
+    ) -> bool {
+        if asked == self.asked {
+            return false;
+        }
+        self.asked = asked;
+        let Some((limits, _)) = asked else { return false };
+        self.notifier = Notifier::Coalesce(Coalesce::new(limits, size));
+        self.wake_at.take().is_some()
+    }
+
+    /// Follows another policy from now on, unless the guest has set limits; `true`: what was held
+    /// back must be told now.
+    pub(super) fn follow(&mut self, notifier: Notifier) -> bool {
+        if self.asked.is_some() {
+            return false;
+        }
+        self.notifier = notifier;
+        self.wake_at.take().is_some()
+    }
+
+    pub(super) fn cause(&self) -> Cause {
+        match self.asked {
+            None => self.notifier.cause(),
+            Some((_, CoalesceScope::All)) => Cause::Guest,
+            Some((_, CoalesceScope::One)) => Cause::GuestQueue,
+        }
+    }
+
+    pub(super) fn is_due(&self, now: Nanos) -> bool {
+        self.wake_at.is_some_and(|wake_at| wake_at <= now)
+    }
+
+    pub(super) fn give(&mut self, visit: Visit) -> bool {
+        if visit.moved == 0 && !visit.short && !self.is_due(visit.now) {
+            return false;
+        }
+        let plan = self.notifier.after(visit);
+        self.wake_at = plan.wake_at;
+        plan.notify
+    }
+}
