@@ -312,6 +312,17 @@ impl AnyGuestPort {
         })
     }
 
+    /// Looks for questions among the packets to the guest (see [`ringway_net::is_question`]), or no more.
+    pub fn watch_questions(&mut self, is_watching: bool) {
+        either!(self, port => if let Some(to) = &mut port.to_guest { to.questions.watch(is_watching) });
+    }
+
+    /// Whether there was a question since the last time asked.
+    #[inline]
+    pub fn take_question(&mut self) -> bool {
+        either!(self, port => port.to_guest.as_mut().is_some_and(|to| to.questions.take()))
+    }
+
     /// Why a queue is broken, if it is.
     pub fn broken(&self, queue: Queue) -> Option<Why> {
         either!(self, port => port.broken(queue))

@@ -6,12 +6,12 @@
 //! half. What was peeked and not needed simply stays in the window for the next packet.
 
 use crate::copy::{copy, write};
+use crate::questions::Questions;
 use crate::ring;
 use crate::window::{Buffer, Window};
-use ringway_net::{Counters, DropReason, Negotiated, NetHeader};
-use ringway_net::{
-    HEADER_LEN, HEADER_LEN_HASH, HeaderHash, Packet, PacketSink, Put, ReceiveHash, offload::Segment,
-};
+use ringway_net::offload::Segment;
+use ringway_net::{Counters, DropReason, HEADER_LEN, HEADER_LEN_HASH, HeaderHash, Negotiated};
+use ringway_net::{NetHeader, Packet, PacketSink, Put, ReceiveHash};
 use ringway_virtq::{Areas, Arm, Cursor, DeviceQueue, ELEMENTS_MAX, Elements, Head, Regions};
 use ringway_virtq::{Broken, One, SharedSlice, Why};
 
@@ -31,6 +31,8 @@ pub struct ToGuest<Q> {
     /// What was asked for last needs more pieces than one packet may have.
     never_fits: bool,
     broken: Option<Why>,
+    /// Whether somebody may wait for an answer.
+    pub questions: Questions,
     /// What went through, and what was dropped on the way out.
     pub counters: Counters,
 }
@@ -49,6 +51,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             staged: 0,
             never_fits: false,
             broken: None,
+            questions: Questions::default(),
             counters,
         }
     }
@@ -92,6 +95,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     /// `len` must not be larger than what was reserved.
     pub fn commit(&mut self, header: NetHeader, len: u32) {
         let hash = self.hash_of(len);
+        self.questions.see(&Packet { header: &header, payload: &self.slot, len });
         let header_at = self.window.buffers[self.window.first].pieces_from;
         let mut left = u64::from(len) + self.negotiated.header_len as u64;
         let mut used = 0u16;
@@ -343,6 +347,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         from.copy_to(behind_header);
         self.queue.add_used(head, written);
         self.queue.pop(head);
+        self.questions.see(packet);
         self.staged += 1;
         self.counters.count(packet.len);
         Some(Put::Done)
@@ -354,7 +359,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         if !self.has_room(packet.len) {
             return self.no_room();
         }
-        if self.hash.is_some() {
+        if self.hash.is_some() || self.questions.looks() {
             self.lay_out_slot(packet.len);
         }
         let rooms = self.window.next_pieces(&self.negotiated);

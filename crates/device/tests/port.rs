@@ -138,6 +138,7 @@ both_formats!(
     an_offload_that_was_not_accepted_is_never_seen,
     a_ring_that_is_nowhere_is_not_touched,
     a_segment_is_received_like_any_packet,
+    questions_are_seen_whichever_way_a_packet_goes_in,
     a_segment_longer_than_the_buffer_is_refused,
     a_readable_element_breaks_the_receiveq,
     a_buffer_without_room_for_the_header_breaks_the_receiveq,
@@ -292,6 +293,31 @@ fn a_ring_that_is_nowhere_is_not_touched<D: DriverQueue, Q: DeviceQueue>() {
         assert_eq!([sink.publish(), source.publish()], if lost { [0, 0] } else { [1, 1] });
         assert_eq!([sink.must_call(), source.must_call()], [!lost; 2]);
     }
+}
+
+fn questions_are_seen_whichever_way_a_packet_goes_in<D: DriverQueue, Q: DeviceQueue>() {
+    let header = NetHeader::default();
+    let mut bench = Bench::<D>::new(Features::MRG_RXBUF | Features::VERSION_1);
+    let mut sink = to_guest::<D, Q>(&bench);
+    bench.post(&[2000; 8]);
+    bench.write(SENDER_AT, &pattern(4096));
+    let put = |sink: &mut ToGuest<Q>, len: usize| {
+        let payload = &[bench.at(SENDER_AT, len)];
+        assert_eq!(sink.put(&Packet { header: &header, payload, len: len as u32 }), Put::Done);
+        sink.questions.take()
+    };
+    assert!(!put(&mut sink, 60), "nobody wants to know");
+    sink.questions.watch(true);
+    assert!(put(&mut sink, 60), "as it is: in one piece");
+    assert!(!sink.questions.take(), "told once");
+    assert!(!put(&mut sink, 4096), "a long one");
+    assert_eq!(bench.put(&mut sink, header, 60), Put::Done);
+    assert!(sink.questions.take(), "in several pieces");
+    sink.reserve(60).expect("room")[0].write(0, &pattern(60));
+    sink.commit(header, 60);
+    assert!(sink.questions.take(), "written by somebody else");
+    sink.questions.watch(false);
+    assert!(!put(&mut sink, 60), "nobody wants to know any more");
 }
 
 fn a_segment_is_received_like_any_packet<D: DriverQueue, Q: DeviceQueue>() {

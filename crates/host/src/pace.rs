@@ -185,8 +185,17 @@ impl Pace {
         }
     }
 
+    /// The guest was given a question: what answers it shall not wait in its transmitq.
+    fn expect_answer(&mut self, now: Nanos) {
+        self.kicks.notifier.expect_answer(now);
+        // So far it kicks when the timer ends.
+        if let Some(wake_at) = &mut self.kicks.wake_at {
+            *wake_at = now;
+        }
+    }
+
     /// The transmitq is idle, and had `long` long packets so far: when the guest shall kick.
-    pub(crate) fn idle(&mut self, now: Nanos, long: u64) -> Arm {
+    fn idle(&mut self, now: Nanos, long: u64) -> Arm {
         let visit = self.taken_until(now, long);
         let plan = self.kicks.notifier.after(visit);
         self.kicks.wake_at = plan.wake_at;
@@ -252,12 +261,23 @@ impl GuestEnd {
         let moved = self.queues.publish(queue);
         let is_time = self.pace.gave(queue, moved, self.queues.long_packets(queue), flush);
         let calls = is_time && self.asks(queue);
+        if queue == Queue::ToGuest && self.queues.take_question() {
+            self.pace.expect_answer(flush.now);
+        }
         Flushed {
             call_again: calls && self.call(queue),
             look: queue == Queue::ToGuest
                 && moved >= STREAM_PACKETS
                 && self.pace.kicks.wake_at.is_some(),
         }
+    }
+
+    /// Nothing is left in the transmitq: the guest kicks as is planned; `false`: something came meanwhile.
+    pub(crate) fn arm_idle(&mut self) -> bool {
+        let long = self.queues.long_packets(Queue::FromGuest);
+        let arm = self.pace.idle(Nanos(now_ns()), long);
+        self.queues.watch_questions(self.pace.kicks.notifier.lingers());
+        !self.queues.arm_kicks(Queue::FromGuest, arm)
     }
 
     /// Follows what the guest has set for its queue pair number `pair`; `true`: see

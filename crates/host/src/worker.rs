@@ -339,9 +339,7 @@ impl Worker {
     pub(crate) fn arm_idle(&mut self, id: PortId) {
         let port = &mut self.ports[usize::from(id.0)];
         if let End::Guest(guest) = &mut port.end {
-            let long = guest.queues.long_packets(Queue::FromGuest);
-            let arm = guest.pace.idle(Nanos(now_ns()), long);
-            guest.is_armed = !guest.queues.arm_kicks(Queue::FromGuest, arm);
+            guest.is_armed = guest.arm_idle();
             if !guest.is_armed {
                 self.make_ready(id);
             }

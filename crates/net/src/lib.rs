@@ -24,6 +24,7 @@ pub mod notify;
 pub mod offload;
 mod packet;
 mod polling;
+mod question;
 mod queue_commands;
 mod receive_filter;
 mod receive_hash;
@@ -45,6 +46,7 @@ pub use packet::{PACKET_LEN_MAX, Packet, PacketSink, PacketSource, Put};
 pub use polling::{
     LOOK_NS_MAX, Next, PollCounters, PollMode, PollModeError, PollOptions, Polling, STOLEN_NS,
 };
+pub use question::is_question;
 pub use queue_commands::{SetHash, SetSteering};
 pub use receive_filter::{ADDRESSES_MAX, FILTER_LEN, ReceiveFilter, ReceiveMode};
 pub use receive_hash::{HASH_KEY_LEN_MAX, HASH_TYPES_SUPPORTED, ReceiveHash};

@@ -272,6 +272,31 @@ fn a_taker_of_many_long_packets_looks_again_before_it_is_told_of_the_next() {
     }
 }
 
+/// The answer comes among long packets: told of one by one for a while, then as before.
+#[test]
+fn a_taker_that_lingers_is_told_of_an_answer_at_once() {
+    const EVERY_NS: u64 = 100_000;
+    let mut notifier = Notifier::new(Policy::Adaptive, SIZE);
+    assert!(!notifier.lingers(), "nobody is kept waiting: no need to hear of questions");
+    let (_, mut now) = take_long_packets(&mut notifier, 500, Sender::Every(EVERY_NS));
+    assert!(notifier.lingers());
+    let take = |notifier: &mut Notifier, now| {
+        notifier.carried(1);
+        notifier.after(visit(now, Side::Takes, 1))
+    };
+    let held = take(&mut notifier, now).wake_at.expect("a look later");
+    notifier.expect_answer(Nanos(now));
+    let until = now + 500_000;
+    while now < until {
+        let plan = take(&mut notifier, now);
+        assert_eq!((plan.arm, plan.wake_at), (Arm::Next, None), "at {now}");
+        now += EVERY_NS;
+    }
+    let plan = take(&mut notifier, now);
+    assert_ne!(plan.arm, Arm::Next);
+    assert!(plan.wake_at.is_some() && notifier.lingers(), "as before {held:?}");
+}
+
 /// Gives that many long packets as they come; how many of them were told of, and how long all took.
 fn give_long_packets(notifier: &mut Notifier, packets: usize, sender: Sender) -> (usize, u64) {
     let (mut now, mut calls, mut given, mut held) = (10_000_000, 0, 0, 0);

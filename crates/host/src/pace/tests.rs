@@ -33,3 +33,24 @@ fn short_packets_back_wait_for_a_stream_of_long_ones_only() {
     assert_eq!(wait_ns(0, false), LULL_NS, "short ones");
     assert_eq!(wait_ns(2, true), LULL_NS, "a stream the other way");
 }
+
+/// A guest that sends long packets is looked at later, until somebody asks it something.
+#[test]
+fn a_question_ends_the_wait_for_long_packets() {
+    const EVERY_NS: u64 = 100_000;
+    let mut pace = Pace::new(Policy::Adaptive);
+    [Queue::ToGuest, Queue::FromGuest].iter().for_each(|&queue| pace.start(queue, QUEUE_SIZE));
+    let (mut now, mut long) = (Nanos(0), 0);
+    while !pace.kicks.notifier.lingers() {
+        (now, long) = (now.plus(EVERY_NS), long + 1);
+        pace.gave(Queue::FromGuest, 1, long, Flush { now, more: false, short: false });
+        pace.idle(now, long);
+        assert!(long < 1000, "{pace:?}");
+    }
+    assert!(pace.kicks.wake_at.is_some_and(|wake_at| wake_at > now));
+    pace.expect_answer(now);
+    assert_eq!(pace.kicks.wake_at, Some(now), "the transmitq is visited");
+    assert_eq!((pace.idle(now, long), pace.kicks.wake_at), (Arm::Next, None));
+    pace.expect_answer(now);
+    assert_eq!(pace.kicks.wake_at, None, "the guest kicks: nothing to be put forward");
+}

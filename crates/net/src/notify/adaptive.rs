@@ -13,7 +13,7 @@
 //!
 //! ADR 18 gives the reason for each constant.
 
-use super::linger::{GIVER_WAIT_NS_MAX, Linger, Next, TAKER_WAIT_NS_MAX};
+use super::linger::{ANSWER_NS, GIVER_WAIT_NS_MAX, Linger, Next, TAKER_WAIT_NS_MAX};
 use super::{Held, NOTHING, Nanos, Plan, Side, Visit, arm_after};
 
 /// Longest time in nanoseconds by which a window delays a buffer: what it costs to wake a sleeping
@@ -109,6 +109,8 @@ pub struct Adaptive {
     /// Long packets moved since the last visit.
     long: u64,
     linger: Linger,
+    /// Until then an answer is waited for.
+    answer_until: Nanos,
     cause: Cause,
 }
 
@@ -131,6 +133,7 @@ impl Adaptive {
             is_streaming: false,
             long: 0,
             linger: Linger::default(),
+            answer_until: Nanos(0),
             cause: Cause::Started,
         }
     }
@@ -172,6 +175,16 @@ impl Adaptive {
     /// The owner was awake for `moved` buffers elsewhere, and looked here, too.
     pub(super) fn looked(&mut self, moved: u32) {
         self.is_streaming |= moved >= STREAM_PACKETS;
+    }
+
+    /// Whether a taker keeps those waiting who wait for an answer.
+    pub(super) fn lingers(&self) -> bool {
+        self.cause == Cause::Long
+    }
+
+    /// One is waited for from now on.
+    pub(super) fn expect_answer(&mut self, now: Nanos) {
+        self.answer_until = now.plus(ANSWER_NS);
     }
 
     /// The owner looks by itself for a while: no timer runs, and what it finds is not handed in.
@@ -224,7 +237,7 @@ impl Adaptive {
     /// Lingers from now on if the rate of long packets is known; `false`: there is a short one while
     /// long ones are held back, and whoever waits for it shall not wait longer.
     fn may_go_on(&mut self, visit: Visit, is_long: bool) -> bool {
-        let is_lingering = self.cause == Cause::Long;
+        let is_lingering = self.lingers();
         if is_long && !is_lingering && self.lingers_from_now(visit, GIVER_WAIT_NS_MAX) {
             (self.window, self.cause) = (self.window_max, Cause::Long);
         }
@@ -236,12 +249,17 @@ impl Adaptive {
             self.wake_at = None;
             return Plan::COME_BACK;
         }
+        if self.lingers() && visit.now < self.answer_until {
+            // What is told of one by one meanwhile says nothing about lingering.
+            (self.wake_at, self.long) = (None, 0);
+            return NOTHING;
+        }
         let was_streaming = core::mem::take(&mut self.is_streaming);
         let due = self.wake_at.take();
         let is_timer = due.is_some_and(|wake_at| visit.now >= wake_at);
         let is_long = 2 * core::mem::take(&mut self.long) >= u64::from(visit.moved);
         let is_long = is_long && visit.moved > 0;
-        let is_lingering = self.cause == Cause::Long;
+        let is_lingering = self.lingers();
         match visit.moved {
             moved if is_lingering => {
                 let waited_ns = is_timer.then(|| self.linger.wait_ns());

@@ -24,6 +24,10 @@ pub(super) const TAKER_WAIT_NS_MAX: u64 = 600_000;
 /// A giver at most: whoever is told of less at a time has begun to work sooner.
 pub(super) const GIVER_WAIT_NS_MAX: u64 = 200_000;
 
+/// How long an answer to what went to the peer is waited for, in nanoseconds: half of a millisecond. Most guests
+/// have answered a ping by then, emulated ones too; longer would cost what lingering is for.
+pub(super) const ANSWER_NS: u64 = 500_000;
+
 /// A longer gap in nanoseconds is a pause, and says nothing of the rate.
 const GAP_NS_MAX: u64 = 1_000_000;
 

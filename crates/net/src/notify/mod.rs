@@ -192,6 +192,20 @@ impl Notifier {
         }
     }
 
+    /// Whether a taker keeps those waiting who wait for an answer of the peer: then it wants to hear of
+    /// questions to it.
+    pub fn lingers(&self) -> bool {
+        matches!(self, Self::Adaptive(adaptive) if adaptive.lingers())
+    }
+
+    /// A question has gone to the peer in another queue: a taker that lingers is told of each packet for a
+    /// while, from its next visit on.
+    pub fn expect_answer(&mut self, now: Nanos) {
+        if let Self::Adaptive(adaptive) = self {
+            adaptive.expect_answer(now);
+        }
+    }
+
     /// A giver has asked the ring: whether the peer wants to hear.
     pub fn answered(&mut self, is_wanted: bool) {
         if let Self::Returns(returns) = self {

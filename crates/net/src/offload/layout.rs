@@ -32,7 +32,7 @@ const TCP_HEADER_LEN_MIN: usize = 20;
 const UDP_HEADER_LEN: usize = 8;
 
 /// Protocol numbers, which in IPv6 are also those of extension headers.
-const TCP: u8 = 6;
+pub(crate) const TCP: u8 = 6;
 const UDP: u8 = 17;
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
@@ -76,17 +76,11 @@ pub(crate) struct Layout {
 impl Layout {
     /// Finds the headers; `None`: they are not there, or not what `header` says.
     pub(crate) fn find(header: &NetHeader, bytes: &[u8]) -> Option<Self> {
-        let (ether_type, network_at) = skip_vlan_tags(bytes)?;
-        let (network, transport) = match (header.gso()?, ether_type) {
-            (GsoType::TcpV4, ETHER_TYPE_IPV4) => (Network::Ipv4, Transport::Tcp),
-            (GsoType::TcpV6, ETHER_TYPE_IPV6) => (Network::Ipv6, Transport::Tcp),
-            (GsoType::UdpL4, ETHER_TYPE_IPV4) => (Network::Ipv4, Transport::Udp),
-            (GsoType::UdpL4, ETHER_TYPE_IPV6) => (Network::Ipv6, Transport::Udp),
+        let Carried { network, network_at, protocol, transport_at } = Carried::find(bytes)?;
+        let transport = match (header.gso()?, network) {
+            (GsoType::TcpV4, Network::Ipv4) | (GsoType::TcpV6, Network::Ipv6) => Transport::Tcp,
+            (GsoType::UdpL4, _) => Transport::Udp,
             _ => return None,
-        };
-        let (protocol, transport_at) = match network {
-            Network::Ipv4 => skip_ipv4(bytes, network_at)?,
-            Network::Ipv6 => skip_ipv6(bytes, network_at)?,
         };
         let (expected, transport_len) = match transport {
             Transport::Tcp => (TCP, tcp_header_len(bytes, transport_at)?),
@@ -100,6 +94,38 @@ impl Layout {
             return None;
         }
         Some(Self { network, transport, network_at, transport_at, payload_at })
+    }
+}
+
+/// What an IP packet carries, and where: offsets in bytes from the packet's start. The transport
+/// header need not be inside the packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Carried {
+    pub(crate) network: Network,
+    pub(crate) network_at: usize,
+    pub(crate) protocol: u8,
+    pub(crate) transport_at: usize,
+}
+
+impl Carried {
+    /// `None`: no whole header of IPv4 or IPv6, or a fragment.
+    pub(crate) fn find(bytes: &[u8]) -> Option<Self> {
+        let (ether_type, network_at) = skip_vlan_tags(bytes)?;
+        let (network, (protocol, transport_at)) = match ether_type {
+            ETHER_TYPE_IPV4 => (Network::Ipv4, skip_ipv4(bytes, network_at)?),
+            ETHER_TYPE_IPV6 => (Network::Ipv6, skip_ipv6(bytes, network_at)?),
+            _ => return None,
+        };
+        Some(Self { network, network_at, protocol, transport_at })
+    }
+
+    /// Where the packet ends by the length in its IP header: a frame may be padded behind it.
+    pub(crate) fn end(&self, bytes: &[u8]) -> Option<usize> {
+        let (begins_at, len_at) = match self.network {
+            Network::Ipv4 => (self.network_at, 2),
+            Network::Ipv6 => (self.network_at + IPV6_HEADER_LEN, 4),
+        };
+        Some(begins_at + usize::from(word(bytes, self.network_at + len_at)?))
     }
 }
 
@@ -146,7 +172,7 @@ fn skip_ipv6(bytes: &[u8], at: usize) -> Option<(u8, usize)> {
 }
 
 /// The data offset of RFC 9293 §3.1, in bytes.
-fn tcp_header_len(bytes: &[u8], at: usize) -> Option<usize> {
+pub(crate) fn tcp_header_len(bytes: &[u8], at: usize) -> Option<usize> {
     let header: &[u8; TCP_HEADER_LEN_MIN] = bytes.get(at..)?.first_chunk()?;
     let len = usize::from(header[12] >> 4) * 4;
     (len >= TCP_HEADER_LEN_MIN).then_some(len)

@@ -11,7 +11,7 @@
 //! agreed to. Checksums are completed, never verified.
 
 mod checksum;
-mod layout;
+pub(crate) mod layout;
 mod segment;
 
 use core::fmt;
