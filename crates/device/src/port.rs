@@ -312,9 +312,12 @@ impl AnyGuestPort {
         })
     }
 
-    /// Looks for questions among the packets to the guest (see [`ringway_net::is_question`]), or no more.
+    /// Looks for questions among the packets to the guest, or no more (see
+    /// [`ringway_net::is_question`]).
     pub fn watch_questions(&mut self, is_watching: bool) {
-        either!(self, port => if let Some(to) = &mut port.to_guest { to.questions.watch(is_watching) });
+        either!(self, port => if let Some(to_guest) = &mut port.to_guest {
+            to_guest.questions.watch(is_watching);
+        });
     }
 
     /// Whether there was a question since the last time asked.

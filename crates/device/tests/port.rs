@@ -299,7 +299,7 @@ fn questions_are_seen_whichever_way_a_packet_goes_in<D: DriverQueue, Q: DeviceQu
     let header = NetHeader::default();
     let mut bench = Bench::<D>::new(Features::MRG_RXBUF | Features::VERSION_1);
     let mut sink = to_guest::<D, Q>(&bench);
-    bench.post(&[2000; 8]);
+    bench.post(&[2000; 12]);
     bench.write(SENDER_AT, &pattern(4096));
     let put = |sink: &mut ToGuest<Q>, len: usize| {
         let payload = &[bench.at(SENDER_AT, len)];
@@ -316,8 +316,29 @@ fn questions_are_seen_whichever_way_a_packet_goes_in<D: DriverQueue, Q: DeviceQu
     sink.reserve(60).expect("room")[0].write(0, &pattern(60));
     sink.commit(header, 60);
     assert!(sink.questions.take(), "written by somebody else");
+    // Nobody answers an acknowledgement, whatever lay where it goes.
+    let whole = bench.at(SENDER_AT, 54);
+    whole.write(0, &acknowledgement());
+    let pieces = [whole.split_at(20).0, whole.split_at(20).1];
+    for payload in [&[whole][..], &pieces] {
+        assert_eq!(sink.put(&Packet { header: &header, payload, len: 54 }), Put::Done);
+        assert!(!sink.questions.take(), "{} pieces", payload.len());
+    }
+    sink.reserve(2000).expect("room")[0].write(0, &acknowledgement());
+    sink.commit(header, 54);
+    assert!(!sink.questions.take(), "written by somebody else");
+    bench.write(SENDER_AT, &pattern(60));
     sink.questions.watch(false);
     assert!(!put(&mut sink, 60), "nobody wants to know any more");
+}
+
+/// Ethernet, IPv4 and TCP without payload.
+fn acknowledgement() -> [u8; 54] {
+    let mut bytes = [0; 54];
+    bytes[12..14].copy_from_slice(&[8, 0]);
+    (bytes[14], bytes[17], bytes[23]) = (0x45, 40, 6);
+    (bytes[46], bytes[47]) = (0x50, 0x10);
+    bytes
 }
 
 fn a_segment_is_received_like_any_packet<D: DriverQueue, Q: DeviceQueue>() {

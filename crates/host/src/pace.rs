@@ -8,7 +8,11 @@
 //! A guest that has set coalescing is called as it said, whatever the port's policy is: they are
 //! its interrupts. How it kicks is still the policy's business.
 //!
-//! Limits: the moment is kept to the worker's timer slack and to the length of a visit.
+//! While the worker lets a guest that sends a stream wait, it wants to hear of questions to the guest:
+//! the answer comes in the same pair's transmitq.
+//!
+//! Limits: the moment is kept to the worker's timer slack and to the length of a visit. An answer that
+//! comes by another queue pair than the question waits like any packet.
 
 mod direction;
 
@@ -220,6 +224,11 @@ impl Pace {
         Visit { now, side: Side::Takes, moved, more: false, short: false }
     }
 
+    /// Whether answers of the guest wait for long packets.
+    pub(crate) fn lingers(&self) -> bool {
+        self.kicks.notifier.lingers()
+    }
+
     /// When the worker has to come back.
     pub(crate) fn wake_at(&self) -> Option<Nanos> {
         let all = [self.calls.wake_at, self.returns.wake_at, self.kicks.wake_at];
@@ -272,11 +281,12 @@ impl GuestEnd {
         }
     }
 
-    /// Nothing is left in the transmitq: the guest kicks as is planned; `false`: something came meanwhile.
+    /// Nothing is left in the transmitq: the guest kicks as is planned; `false`: something came
+    /// meanwhile.
     pub(crate) fn arm_idle(&mut self) -> bool {
         let long = self.queues.long_packets(Queue::FromGuest);
         let arm = self.pace.idle(Nanos(now_ns()), long);
-        self.queues.watch_questions(self.pace.kicks.notifier.lingers());
+        self.queues.watch_questions(self.pace.lingers());
         !self.queues.arm_kicks(Queue::FromGuest, arm)
     }
 
@@ -297,7 +307,7 @@ impl GuestEnd {
     fn asks(&mut self, queue: Queue) -> bool {
         let is_wanted = self.queues.must_call(queue);
         if queue == Queue::FromGuest {
-            self.pace.returns.notifier.answered(is_wanted);
+            self.pace.returns.notifier.ring_said(is_wanted);
         }
         is_wanted
     }

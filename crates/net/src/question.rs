@@ -4,13 +4,14 @@
 //! thousands of them; long packets come in streams themselves. Everything else may be a ping or a
 //! request.
 //!
-//! Limits: what is not IP, or whose headers are not understood, counts as a question.
+//! Limits: what is not IP, or whose headers are not understood, counts as a question; so do
+//! acknowledgements inside UDP or a tunnel.
 
 use crate::offload::layout::{Carried, HEADERS_LEN_MAX, TCP, tcp_header_len};
 use crate::{LONG_LEN, Packet};
 
-/// Where the flags are in a TCP header, and those by which a segment is more than it carries (RFC 9293
-/// §3.1): the other side answers.
+/// Where the flags are in a TCP header, and those by which a segment is more than what it carries
+/// (RFC 9293 §3.1).
 const FLAGS_AT: usize = 13;
 const FIN_SYN_RST: u8 = 0b111;
 
@@ -22,7 +23,9 @@ pub fn is_question(packet: &Packet<'_>) -> bool {
         return false;
     }
     let mut head = [0; HEADERS_LEN_MAX];
-    let len = packet.copy_out(&mut head);
+    // The room that it lies in may be longer.
+    let len = HEADERS_LEN_MAX.min(packet.len as usize);
+    let len = packet.copy_out(&mut head[..len]);
     !only_acknowledges(&head[..len]).unwrap_or(false)
 }
 

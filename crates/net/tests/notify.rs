@@ -297,6 +297,28 @@ fn a_taker_that_lingers_is_told_of_an_answer_at_once() {
     assert!(plan.wake_at.is_some() && notifier.lingers(), "as before {held:?}");
 }
 
+/// However long somebody asks, what is told of one by one meanwhile does not count as gathered.
+#[test]
+fn questions_without_end_do_not_keep_a_taker_lingering() {
+    let mut notifier = Notifier::new(Policy::Adaptive, SIZE);
+    let (_, mut now) = take_long_packets(&mut notifier, 500, Sender::Every(100_000));
+    for at in 0..6_000 {
+        if at % 6 == 0 {
+            notifier.expect_answer(Nanos(now));
+        }
+        now += 100_000;
+        notifier.carried(1);
+        notifier.after(visit(now, Side::Takes, 1));
+    }
+    // The sender has stopped; the taker finds nothing more.
+    let (mut looks, mut at) = (0, Nanos(now + 600_000));
+    while notifier.lingers() {
+        at = notifier.after(visit(at.0, Side::Takes, 0)).wake_at.unwrap_or(at.plus(600_000));
+        looks += 1;
+        assert!(looks < 10, "{notifier:?}");
+    }
+}
+
 /// Gives that many long packets as they come; how many of them were told of, and how long all took.
 fn give_long_packets(notifier: &mut Notifier, packets: usize, sender: Sender) -> (usize, u64) {
     let (mut now, mut calls, mut given, mut held) = (10_000_000, 0, 0, 0);

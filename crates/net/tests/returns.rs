@@ -27,7 +27,7 @@ impl Guest {
         let visit = Visit { now, side: Side::Gives, moved, more: false, short: false };
         let plan = self.returns.after(visit);
         if plan.notify {
-            self.returns.answered(self.is_slow);
+            self.returns.ring_said(self.is_slow);
         }
         plan
     }

@@ -9,7 +9,7 @@ use ringway_net::{Features, MacAddress, Negotiated};
 use ringway_switch::PortId;
 use ringway_vhost_user::{Applied, Effect, MemoryRegion};
 use ringway_virtq::{Areas, Position};
-use tracing::info;
+use tracing::debug;
 
 use super::Daemon;
 use super::link::{Link, Running};
@@ -104,7 +104,7 @@ impl Daemon {
                 Ok(())
             }
             Effect::SetMtu(mtu) => {
-                info!(port = self.name(id), mtu, "guest's MTU");
+                debug!(port = self.name(id), mtu, "guest's MTU");
                 Ok(())
             }
             // Handled where the positions are collected.

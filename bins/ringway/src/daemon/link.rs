@@ -17,7 +17,7 @@ use super::announcement::Announcement;
 /// Messages handled before other ports get their turn.
 const MESSAGES_PER_TURN: usize = 32;
 
-/// Complaints about one front-end that are logged: one that makes mistakes on purpose fills no disk.
+/// Complaints that are logged about a front-end while it is connected.
 const COMPLAINTS_MAX: u32 = 32;
 
 /// The state that lasts as long as one connection.

@@ -123,7 +123,7 @@ impl<'a, V: DeviceQueue> Host<'a, V> {
         self.wake_at = plan.wake_at;
         if plan.notify {
             let is_wanted = self.from_guest.must_call();
-            self.returns.answered(is_wanted);
+            self.returns.ring_said(is_wanted);
             if is_wanted {
                 self.common.bells.call_transmitq.notify();
             }

@@ -4,6 +4,7 @@
 //! one visit at a time. Time is counted in packets that the worker has delivered. What all of the
 //! tests share is here.
 
+mod answers;
 mod calls;
 mod hand_over;
 mod limits;

@@ -9,7 +9,9 @@
 //!
 //! Who deals with long packets lingers (see [`Linger`]): a taker looks again after the time of a few
 //! of them before it asks to be told of the next one, a giver tells of a few at once, as long as that
-//! keeps nobody waiting. A short packet among those that are given is told of at once.
+//! keeps nobody waiting. A short packet among those that are given is told of at once; and a taker that
+//! was told that its peer was asked something is told of each packet for a while, so that the answer
+//! does not wait.
 //!
 //! ADR 18 gives the reason for each constant.
 
@@ -251,6 +253,7 @@ impl Adaptive {
         }
         if self.lingers() && visit.now < self.answer_until {
             // What is told of one by one meanwhile says nothing about lingering.
+            self.linger.forget();
             (self.wake_at, self.long) = (None, 0);
             return NOTHING;
         }
@@ -263,7 +266,9 @@ impl Adaptive {
         match visit.moved {
             moved if is_lingering => {
                 let waited_ns = is_timer.then(|| self.linger.wait_ns());
-                self.linger_on(if is_long { moved } else { 0 }, waited_ns);
+                // Where no timer ran they were told of, not waited for.
+                let is_gathered = is_long && due.is_some();
+                self.linger_on(if is_gathered { moved } else { 0 }, waited_ns);
             }
             _ if is_long && self.lingers_from_now(visit, TAKER_WAIT_NS_MAX) => {
                 (self.window, self.cause) = (self.window_max, Cause::Long);

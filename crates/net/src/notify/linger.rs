@@ -24,8 +24,9 @@ pub(super) const TAKER_WAIT_NS_MAX: u64 = 600_000;
 /// A giver at most: whoever is told of less at a time has begun to work sooner.
 pub(super) const GIVER_WAIT_NS_MAX: u64 = 200_000;
 
-/// How long an answer to what went to the peer is waited for, in nanoseconds: half of a millisecond. Most guests
-/// have answered a ping by then, emulated ones too; longer would cost what lingering is for.
+/// How long an answer to what went to the peer is waited for, in nanoseconds: half of a millisecond.
+/// Most guests have answered a ping by then, emulated ones too; longer would cost what lingering
+/// is for.
 pub(super) const ANSWER_NS: u64 = 500_000;
 
 /// A longer gap in nanoseconds is a pause, and says nothing of the rate.
@@ -116,6 +117,11 @@ impl Linger {
     /// So many long packets were taken meanwhile.
     pub fn take(&mut self, packets: u32) {
         self.taken = self.taken.saturating_add(packets);
+    }
+
+    /// The wait was cut short: what it has brought says nothing.
+    pub fn forget(&mut self) {
+        self.taken = 0;
     }
 
     /// The timer has ended; packets could have come for so long. What is next.

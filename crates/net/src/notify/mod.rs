@@ -7,7 +7,7 @@
 //! [`Plan`]. Time is an argument and the next wake-up a result; nothing here reads a clock or
 //! touches a ring, so the same code runs in the worker, in a driver and in a simulator.
 //!
-//! What is held back is the *question*: a giver that was told not to notify does not ask the ring
+//! What is held back is *asking the ring*: a giver that was told not to notify does not ask the ring
 //! whether the peer wants to hear. The ring answers for everything published since it was last
 //! asked, and by then the peer may have taken it all without being told.
 //!
@@ -198,8 +198,8 @@ impl Notifier {
         matches!(self, Self::Adaptive(adaptive) if adaptive.lingers())
     }
 
-    /// A question has gone to the peer in another queue: a taker that lingers is told of each packet for a
-    /// while, from its next visit on.
+    /// A question has gone to the peer in another queue: a taker that lingers is told of each packet
+    /// for a while, from its next visit on.
     pub fn expect_answer(&mut self, now: Nanos) {
         if let Self::Adaptive(adaptive) = self {
             adaptive.expect_answer(now);
@@ -207,9 +207,9 @@ impl Notifier {
     }
 
     /// A giver has asked the ring: whether the peer wants to hear.
-    pub fn answered(&mut self, is_wanted: bool) {
+    pub fn ring_said(&mut self, is_wanted: bool) {
         if let Self::Returns(returns) = self {
-            returns.answered(is_wanted);
+            returns.ring_said(is_wanted);
         }
     }
 

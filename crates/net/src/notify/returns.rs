@@ -147,7 +147,7 @@ impl Returns {
     }
 
     /// What the ring said when it was asked last: whether the guest wants a call.
-    pub(super) fn answered(&mut self, is_wanted: bool) {
+    pub(super) fn ring_said(&mut self, is_wanted: bool) {
         if !core::mem::take(&mut self.is_single) {
             return;
         }

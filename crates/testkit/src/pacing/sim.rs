@@ -263,7 +263,7 @@ impl Sim {
         let plan = self.return_calls.after(now, done.from, more);
         if plan.notify() {
             let is_wanted = self.returns.must_notify();
-            self.return_calls.notifier.answered(is_wanted);
+            self.return_calls.notifier.ring_said(is_wanted);
             if is_wanted {
                 end += self.costs.call_ns;
                 self.guest.wake(end + self.costs.wake_ns);

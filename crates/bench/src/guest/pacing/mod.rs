@@ -120,7 +120,7 @@ fn empty_report(options: &Options, machine: Machine) -> anyhow::Result<Report> {
          {slices} times over; each is measured for {slice_ms} ms by the bytes that pass the tap, and is \
          a round. Single pings (ping -A from this machine): the same, the 99th percentile of each {slice_ms} \
          ms. Pings beside a stream: the same, 250 per second from this machine, once more beside \
-         a stream that is held to 1 Gb/s; means are of each slice, and a round of the 99th percentile is what \
+         a stream that is held back (iperf3 -b 5G, under QEMU 1500M); means are of each slice, and a round of the 99th percentile is what \
          was sent under a policy in {} turns. Floods: {floods} pings from the guest under each policy. What a \
          policy learns, it learns anew in each turn; rounds of one stream are not independent of each other, \
          so that intervals are a little too narrow.",
