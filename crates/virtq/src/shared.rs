@@ -109,8 +109,8 @@ impl SharedSlice {
     /// Copies `N` bytes at `offset` out; a few of them, for which a call would cost more. The
     /// range must be inside.
     ///
-    /// Word by word: an array as a whole may be copied once for each use that is made of it, so that
-    /// one thing would be checked and another one used.
+    /// Word by word: of an array as a whole, the compiler was seen to make a copy for each use, so that
+    /// one thing would be checked and another one used. Words were seen to be kept; nothing promises it.
     #[inline(always)]
     pub fn read_array<const N: usize>(self, offset: usize) -> [u8; N] {
         self.check(offset, N);

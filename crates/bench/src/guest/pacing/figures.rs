@@ -29,7 +29,7 @@ const WAYS: [&str; 2] = ["", "-R"];
 /// The same for one from the guest that every policy carries, and that is fast enough for the worker
 /// to wait for several packets of it (1.1 Gb/s of 64 KiB): whoever moves fewer packets has no more
 /// time for pings.
-const fn held_back(pairing: Pairing) -> &'static str {
+pub(super) const fn held_back(pairing: Pairing) -> &'static str {
     match pairing {
         Pairing::QemuHost => "-b 1500M",
         Pairing::UmlHost | Pairing::UmlPair => "-b 5G",

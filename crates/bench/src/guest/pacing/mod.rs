@@ -24,7 +24,7 @@ use super::{Options, Pairing, check, machine_with_guests, sides};
 use crate::machine::{Machine, date};
 use crate::progress::Progress;
 use crate::report::Report;
-use figures::Measure;
+use figures::{Measure, held_back};
 use slices::{SLICE, VISITS};
 use tables::{Turns, tables};
 
@@ -119,11 +119,14 @@ fn empty_report(options: &Options, machine: Machine) -> anyhow::Result<Report> {
          Repeats: {repeats}. Of each, throughput: a stream goes on while all policies are told in turn, \
          {slices} times over; each is measured for {slice_ms} ms by the bytes that pass the tap, and is \
          a round. Single pings (ping -A from this machine): the same, the 99th percentile of each {slice_ms} \
-         ms. Pings beside a stream: the same, 250 per second from this machine, once more beside \
-         a stream that is held back (iperf3 -b 5G, under QEMU 1500M); means are of each slice, and a round of the 99th percentile is what \
-         was sent under a policy in {} turns. Floods: {floods} pings from the guest under each policy. What a \
+         ms. Pings beside a stream: the same, 250 per second from this machine, once more beside a stream \
+         that is held back (iperf3 {}, under QEMU {}); means are of each slice, and a round of the 99th \
+         percentile is what was sent under a policy in {} turns. Floods: {floods} pings from the guest \
+         under each policy. What a \
          policy learns, it learns anew in each turn; rounds of one stream are not independent of each other, \
          so that intervals are a little too narrow.",
+        held_back(Pairing::UmlHost),
+        held_back(Pairing::QemuHost),
         2 * VISITS,
     );
     let judged =
