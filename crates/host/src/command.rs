@@ -166,6 +166,8 @@ pub enum Command {
         port: PortId,
         /// Up, so that it carries packets again.
         is_up: bool,
+        /// It does, or nothing goes that way any more.
+        done: Answer<()>,
     },
     /// The MTU of a tap's interface changes.
     SetTapMtu {

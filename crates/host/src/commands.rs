@@ -66,7 +66,10 @@ impl Worker {
             Command::SetPoll { options } => self.polling.set_options(options),
             Command::Effort { done } => _ = done.send(self.effort()),
             Command::Announce { port, mac } => self.announce(port, mac),
-            Command::SetLink { port, is_up } => self.set_link(port, is_up),
+            Command::SetLink { port, is_up, done } => {
+                self.set_link(port, is_up);
+                let _ = done.send(());
+            }
             Command::SetTapMtu { port, mtu, done } => {
                 let _ = done.send(self.set_tap_mtu(port, mtu));
             }

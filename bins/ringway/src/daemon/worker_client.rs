@@ -218,8 +218,10 @@ impl WorkerClient {
         self.ask_all(|done| Command::CatchUp { done });
     }
 
+    /// Returns when no worker carries packets as before: who is told that a port is gone may send at
+    /// once to what was behind it.
     pub(super) fn set_link(&self, port: PortId, is_up: bool) {
-        self.send_all(|| Command::SetLink { port, is_up });
+        self.ask_all(|done| Command::SetLink { port, is_up, done });
     }
 
     pub(super) fn set_tap_mtu(&self, port: PortId, mtu: u16) -> anyhow::Result<()> {

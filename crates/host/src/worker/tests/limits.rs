@@ -137,9 +137,14 @@ fn an_announcement_is_a_packet_like_any_other() {
         bench.guests[1].receive()
     };
     assert_eq!(announced(&mut bench), 1);
-    bench.worker.carry_out(Command::SetLink { port: PortId(0), is_up: false });
+    let set_link = |bench: &mut Bench, is_up| {
+        let (done, answer) = mpsc::sync_channel(1);
+        bench.worker.carry_out(Command::SetLink { port: PortId(0), is_up, done });
+        answer.recv().unwrap();
+    };
+    set_link(&mut bench, false);
     assert_eq!(announced(&mut bench), 0, "its link is down");
-    bench.worker.carry_out(Command::SetLink { port: PortId(0), is_up: true });
+    set_link(&mut bench, true);
     // The first is paid for after minutes.
     let slow = RateLimit { bits_per_second: 1, packets_per_second: 0, burst_us: 1 };
     bench.set(0, PortPolicy { rate_from_guest: slow, ..PortPolicy::default() });
