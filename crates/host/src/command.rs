@@ -12,7 +12,7 @@ use ringway_switch::{PolicyError, PortId, PortPolicy};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 
 use crate::{
-    CallFd, GuestMemory, KickFd, PaceSnapshot, QueueSnapshot, Tap, TapError, WorkerSnapshot,
+    CallFd, Callee, GuestMemory, KickFd, PaceSnapshot, QueueSnapshot, Tap, TapError, WorkerSnapshot,
 };
 
 /// Where the answer to a command goes.
@@ -276,14 +276,16 @@ impl QueueFds {
     /// # Errors
     /// One of them is neither an eventfd nor a socket.
     pub fn new(
+        callee: &Callee,
         kick: Option<OwnedFd>,
         call: Option<OwnedFd>,
         error: Option<OwnedFd>,
     ) -> std::io::Result<Self> {
+        let call_fd = |fd| CallFd::new(fd, callee);
         Ok(Self {
             kick: kick.map(KickFd::new).transpose()?,
-            call: call.map(CallFd::new).transpose()?,
-            error: error.map(CallFd::new).transpose()?,
+            call: call.map(call_fd).transpose()?,
+            error: error.map(call_fd).transpose()?,
         })
     }
 }

@@ -10,18 +10,25 @@
 //!   answers `EOPNOTSUPP`), is a plain write if the fd is non-blocking (QEMU, DPDK and most
 //!   others), and otherwise comes after a `poll` that says whether the counter has room.
 //!
-//! Limits: a front-end that fills its own blocking eventfd exactly between our poll and our write,
-//! or that clears `O_NONBLOCK` later and then fills it, can make that write wait until it reads.
-//! A front-end that kicks through a socket finds it full one day; none is known that does.
+//! A front-end that fills its own blocking eventfd exactly between our poll and our write, or that
+//! clears `O_NONBLOCK` later and then fills it, makes that write wait: the thread's [`CallGuard`]
+//! ends it, and that front-end is not called any more ([`Callee`]).
+//!
+//! Limits: a front-end that kicks through a socket finds it full one day; none is known that does.
+//!
+//! [`CallGuard`]: crate::CallGuard
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
+use crate::call_guard::bounded;
 use crate::effort::count_system_call;
 
 /// What is added to an eventfd, and what is sent through a socket.
@@ -60,6 +67,36 @@ pub enum CallResult {
     Pending,
     /// Nobody is there any more.
     Gone,
+    /// This call, or another one to the same [`Callee`], would have waited for it.
+    Blocked,
+}
+
+/// Who is called: one front-end, through all its fds.
+#[derive(Debug, Clone, Default)]
+pub struct Callee {
+    has_blocked: Arc<AtomicBool>,
+    bell: Option<Arc<EventFd>>,
+}
+
+impl Callee {
+    /// One that has behaved so far; `bell` is rung when it blocks a call.
+    pub fn new(bell: Arc<EventFd>) -> Self {
+        Self { has_blocked: Arc::default(), bell: Some(bell) }
+    }
+
+    /// Whether a call would have waited for it: it has made an eventfd blocking, and filled it. No
+    /// fd of it is called any more.
+    pub fn has_blocked(&self) -> bool {
+        self.has_blocked.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn block(&self) {
+        self.has_blocked.store(true, Ordering::Relaxed);
+        if let Some(bell) = &self.bell {
+            bell.notify();
+        }
+    }
 }
 
 /// How a call is made; found out once.
@@ -77,6 +114,7 @@ enum CallKind {
 pub struct CallFd {
     fd: OwnedFd,
     kind: CallKind,
+    callee: Callee,
 }
 
 impl CallFd {
@@ -84,9 +122,9 @@ impl CallFd {
     ///
     /// # Errors
     /// `InvalidInput`: it is something else, and writing to it could do anything.
-    pub fn new(fd: OwnedFd) -> io::Result<Self> {
+    pub fn new(fd: OwnedFd, callee: &Callee) -> io::Result<Self> {
         let kind = call_kind(fd.as_fd())?;
-        Ok(Self { fd, kind })
+        Ok(Self { fd, kind, callee: callee.clone() })
     }
 
     /// Whether it is a stream socket, as only User Mode Linux sends.
@@ -94,8 +132,11 @@ impl CallFd {
         self.kind == CallKind::Socket
     }
 
-    /// Notifies. Never waits for the peer (see the limits above).
+    /// Notifies. In a thread with a [`CallGuard`](crate::CallGuard) it never waits for the peer.
     pub fn call(&self) -> CallResult {
+        if self.callee.has_blocked() {
+            return CallResult::Blocked;
+        }
         count_system_call();
         let sent = match self.kind {
             CallKind::Socket => {
@@ -104,10 +145,17 @@ impl CallFd {
             CallKind::BlockingEventfd if !is_ready(self.fd.as_fd(), PollFlags::OUT) => {
                 return CallResult::Pending;
             }
-            CallKind::Eventfd | CallKind::BlockingEventfd => rustix::io::write(&self.fd, &ONE),
+            CallKind::Eventfd | CallKind::BlockingEventfd => {
+                bounded(|| rustix::io::write(&self.fd, &ONE))
+            }
         };
         match sent {
             Ok(_) => CallResult::Sent,
+            // Only a write that waits is interrupted.
+            Err(Errno::INTR) if self.kind != CallKind::Socket => {
+                self.callee.block();
+                CallResult::Blocked
+            }
             // A full counter or a full socket: what is in there has not been looked at yet.
             Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => CallResult::Pending,
             Err(_) => CallResult::Gone,

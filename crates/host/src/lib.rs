@@ -20,6 +20,7 @@
 mod address_share;
 mod announce;
 mod arrivals;
+mod call_guard;
 mod clock;
 mod command;
 mod commands;
@@ -60,9 +61,10 @@ mod wake;
 mod wires;
 mod worker;
 
+pub use call_guard::CallGuard;
 pub use command::{Answer, Command, Event, PortSnapshot, QueueFds, Wire};
 pub use effort::{Effort, WorkerSnapshot};
-pub use eventfd::{CallFd, CallResult, EventFd, KickFd};
+pub use eventfd::{CallFd, CallResult, Callee, EventFd, KickFd};
 pub use memory::{GUEST_LEN_MAX, GuestMemory, MemoryError, MemoryRequest};
 pub use pace::PaceSnapshot;
 pub use peer::{GROUPS_MAX, PeerCredentials};

@@ -25,8 +25,9 @@ impl Wires {
     pub(crate) fn call(&mut self, event: Option<u32>) -> bool {
         let Some(call) = &self.call else { return false };
         self.calls += 1;
-        // A peer that is gone shows on its socket, in the control thread.
-        if call.call() == CallResult::Gone {
+        // A peer that is gone shows on its socket, in the control thread; of one that blocked a call
+        // it has been told.
+        if matches!(call.call(), CallResult::Gone | CallResult::Blocked) {
             self.call = None;
             return false;
         }
@@ -56,13 +57,16 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::EventFd;
+    use crate::{Callee, EventFd};
 
     #[test]
     fn a_guest_behind_a_socket_is_called_again_until_it_looks() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
-        let mut wires = Wires { call: Some(CallFd::new(ours.into()).unwrap()), ..Wires::default() };
+        let mut wires = Wires {
+            call: Some(CallFd::new(ours.into(), &Callee::default()).unwrap()),
+            ..Wires::default()
+        };
         let mut heard = || theirs.read(&mut [0; 64]).unwrap_or(0);
         assert!(!wires.call_again(Some(1)));
         assert_eq!(heard(), 0, "nobody has called yet");
@@ -83,7 +87,8 @@ mod tests {
     #[test]
     fn a_guest_behind_an_eventfd_never_sleeps_through_a_call() {
         let bell = EventFd::new().unwrap();
-        let call = CallFd::new(bell.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        let call =
+            CallFd::new(bell.as_fd().try_clone_to_owned().unwrap(), &Callee::default()).unwrap();
         let mut wires = Wires { call: Some(call), ..Wires::default() };
         assert!(!wires.call(Some(1)));
         assert!(bell.drain());

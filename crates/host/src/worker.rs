@@ -32,7 +32,7 @@ use crate::rewrite::Rewriter;
 use crate::second_call::SecondCalls;
 use crate::team::Team;
 use crate::wake::Wake;
-use crate::{EventFd, Events, Poller};
+use crate::{CallGuard, EventFd, Events, Poller};
 
 const NS_PER_MS: u64 = 1_000_000;
 
@@ -127,8 +127,9 @@ impl Worker {
     /// Runs until told to stop.
     ///
     /// # Errors
-    /// Waiting itself failed; nothing else ends a worker.
+    /// Waiting itself failed, or at the start no timer was left; nothing else ends a worker.
     pub fn run(mut self) -> io::Result<()> {
+        let _guard = CallGuard::new()?;
         let mut events = Events::with_capacity(EVENTS_MAX);
         // Timers of tens of microseconds: the usual slack of 50 would double them. A kernel that
         // refuses only makes them late.

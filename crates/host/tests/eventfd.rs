@@ -5,10 +5,11 @@ mod common;
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use common::{memory_file, without_blocking};
-use ringway_host::{CallFd, CallResult, EventFd, Events, KickFd, Poller};
+use ringway_host::{CallFd, CallGuard, CallResult, Callee, EventFd, Events, KickFd, Poller};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::OFlags;
 
@@ -53,7 +54,7 @@ fn every_kick_of_a_blocking_eventfd_wakes_and_nobody_reads_or_changes_it() {
 fn calls_add_up_in_an_eventfd() {
     for flags in [EventfdFlags::empty(), EventfdFlags::NONBLOCK] {
         let (ours, theirs) = new_eventfd(flags);
-        let call = CallFd::new(ours).expect("an eventfd");
+        let call = CallFd::new(ours, &Callee::default()).expect("an eventfd");
         for _ in 0..3 {
             assert_eq!(call.call(), CallResult::Sent);
         }
@@ -68,7 +69,7 @@ fn a_saturated_eventfd_never_blocks_a_call() {
     for flags in [EventfdFlags::empty(), EventfdFlags::NONBLOCK] {
         let (ours, theirs) = new_eventfd(flags);
         add(&theirs, COUNTER_MAX);
-        let call = CallFd::new(ours).expect("an eventfd");
+        let call = CallFd::new(ours, &Callee::default()).expect("an eventfd");
         let call = without_blocking(move || {
             for _ in 0..1000 {
                 assert_eq!(call.call(), CallResult::Pending);
@@ -81,10 +82,67 @@ fn a_saturated_eventfd_never_blocks_a_call() {
     }
 }
 
+/// What a hostile front-end does with an eventfd that it has sent.
+fn block(fd: &OwnedFd) {
+    rustix::fs::fcntl_setfl(fd, OFlags::empty()).expect("F_SETFL");
+    add(fd, COUNTER_MAX);
+}
+
+#[test]
+fn an_eventfd_that_is_made_blocking_and_filled_delays_one_call_and_gets_no_other() {
+    let bell = Arc::new(EventFd::new().expect("eventfd"));
+    let callee = Callee::new(bell.clone());
+    let mut pairs: Vec<_> = (0..2).map(|_| new_eventfd(EventfdFlags::NONBLOCK)).collect();
+    let fds: Vec<OwnedFd> =
+        pairs.iter_mut().map(|(ours, _)| ours.try_clone().expect("dup")).collect();
+    let calls: Vec<CallFd> =
+        fds.into_iter().map(|fd| CallFd::new(fd, &callee).expect("an eventfd")).collect();
+    block(&pairs[0].1);
+    let took = without_blocking(move || {
+        let _guard = CallGuard::new().expect("a timer");
+        assert_eq!(calls[1].call(), CallResult::Sent);
+        let begin = Instant::now();
+        for _ in 0..1000 {
+            assert_eq!(calls[0].call(), CallResult::Blocked);
+            assert_eq!(calls[1].call(), CallResult::Blocked, "the same front-end");
+        }
+        begin.elapsed()
+    });
+    println!("1000 calls took {took:?}");
+    assert!(callee.has_blocked() && bell.drain());
+    assert_eq!([take(&pairs[0].1), take(&pairs[1].1)], [COUNTER_MAX, 1]);
+    let flags = rustix::fs::fcntl_getfl(&pairs[0].1).expect("F_GETFL");
+    assert!(!flags.contains(OFlags::NONBLOCK), "the front-end's fd has changed");
+}
+
+/// The timer ends when nobody calls, and must be there again when somebody does.
+#[test]
+fn calls_are_guarded_again_after_a_pause_and_again_by_the_next_guard() {
+    let took = without_blocking(|| {
+        let mut took = Vec::new();
+        for _ in 0..3 {
+            let _guard = CallGuard::new().expect("a timer");
+            for pause_ms in [0, 5, 30, 60] {
+                let (ours, theirs) = new_eventfd(EventfdFlags::NONBLOCK);
+                let call = CallFd::new(ours, &Callee::default()).expect("an eventfd");
+                assert_eq!(call.call(), CallResult::Sent);
+                std::thread::sleep(Duration::from_millis(pause_ms));
+                take(&theirs);
+                block(&theirs);
+                let begin = Instant::now();
+                assert_eq!(call.call(), CallResult::Blocked);
+                took.push(begin.elapsed());
+            }
+        }
+        took
+    });
+    println!("{took:?}");
+}
+
 #[test]
 fn ten_thousand_calls_to_a_socket_that_nobody_reads_never_block() {
     let (ours, mut theirs) = UnixStream::pair().expect("socketpair");
-    let call = CallFd::new(ours.into()).expect("a socket");
+    let call = CallFd::new(ours.into(), &Callee::default()).expect("a socket");
     let (call, sent) = without_blocking(move || {
         let mut results: Vec<_> = (0..10_000).map(|_| call.call()).collect();
         let sent = results.iter().filter(|&&result| result == CallResult::Sent).count();
@@ -102,7 +160,7 @@ fn ten_thousand_calls_to_a_socket_that_nobody_reads_never_block() {
 #[test]
 fn a_socket_whose_peer_is_gone_says_so_and_raises_no_signal() {
     let (ours, theirs) = UnixStream::pair().expect("socketpair");
-    let call = CallFd::new(ours.into()).expect("a socket");
+    let call = CallFd::new(ours.into(), &Callee::default()).expect("a socket");
     drop(theirs);
     // The test harness ignores SIGPIPE, as Rust programs do; here it would end the process.
     // SAFETY: the default action is a valid one, and nothing else in this process relies on it.
@@ -116,7 +174,8 @@ fn other_kinds_of_fds_are_refused() {
     let (_, pipe) = rustix::pipe::pipe().expect("pipe");
     let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC);
     for fd in [memory_file(0), pipe, epoll.expect("epoll")] {
-        let error = CallFd::new(fd).expect_err("neither an eventfd nor a socket");
+        let error =
+            CallFd::new(fd, &Callee::default()).expect_err("neither an eventfd nor a socket");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains("must be an eventfd"), "{error}");
     }

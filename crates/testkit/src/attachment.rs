@@ -7,7 +7,7 @@
 //! Limits: one queue pair, plus the control queue if negotiated.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -151,6 +151,11 @@ impl AttachedQueue {
     /// Tells the device that there is something new.
     pub fn kick(&self) {
         self.kick.notify();
+    }
+
+    /// What the device calls through; it has the same open file description.
+    pub fn call_fd(&self) -> BorrowedFd<'_> {
+        self.call.as_fd()
     }
 }
 

@@ -4,13 +4,17 @@
 //! queues. A test writes descriptors, indexes, headers and commands as it likes, word by word, or
 //! lets [`HostileGuest::scramble`] do so by seed, and kicks.
 //!
-//! Limits: what a real guest cannot do either is not done here (it writes its own memory only).
+//! Limits: what a real guest cannot do either is not done here (it writes its own memory only), but
+//! for what its front-end can do: [`RawQueue::block_calls`].
 
+use std::io;
 use std::path::Path;
 
 use ringway_driver::Part;
 use ringway_net::Negotiated;
 use ringway_virtq::Format;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
 
 use crate::arena::TestMemory;
 use crate::attachment::{AttachedQueue, Attachment, GuestError, GuestOptions};
@@ -18,6 +22,9 @@ use crate::rng::Rng;
 
 /// Bytes of scratch memory that descriptors may point into.
 const SCRATCH_LEN: usize = 1 << 20;
+
+/// Does not wait.
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// Descriptor flag: the chain goes on.
 pub const NEXT: u16 = 1;
@@ -106,6 +113,22 @@ impl RawQueue<'_> {
     /// Kicks the device.
     pub fn kick(&self) {
         self.queue.kick();
+    }
+
+    /// Makes the fd that the device calls through blocking, and fills it: whoever writes to it waits
+    /// for ever.
+    ///
+    /// # Errors
+    /// From the operating system.
+    pub fn block_calls(&self) -> io::Result<()> {
+        let fd = self.queue.call_fd();
+        rustix::fs::fcntl_setfl(fd, OFlags::empty())?;
+        // A call that is in there already would make this write wait.
+        if poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&AT_ONCE))? > 0 {
+            rustix::io::read(fd, &mut [0; 8])?;
+        }
+        rustix::io::write(fd, &(u64::MAX - 1).to_ne_bytes())?;
+        Ok(())
     }
 }
 

@@ -155,3 +155,39 @@ fn memory_that_is_taken_away_harms_only_its_guest() -> Outcome {
         Ok(())
     })
 }
+
+/// An fd that was made blocking after it had been sent, and is full: a plain write to it would wait
+/// for ever, and with it all guests of that worker.
+#[test]
+fn a_front_end_that_blocks_calls_is_let_go_of_and_has_to_wait() -> Outcome {
+    let line = "blocked a notification fd and filled it";
+    beside_good_guests(false, |ringway| {
+        let accept = Features::OFFERED.difference(Features::RING_PACKED | Features::EVENT_IDX);
+        let mut since = Instant::now();
+        // The second one goes by itself before it can be let go of.
+        for (round, stays) in [(1, true), (2, false)] {
+            // It can connect at once; this is how long it waits for the first answer.
+            let guest = HostileGuest::attach(&ringway.socket("h"), &accepting(accept))?;
+            let waited = since.elapsed();
+            assert!(round == 1 || waited > Duration::from_secs(2), "only {waited:?}");
+            let address = guest.scratch().device_address;
+            guest.queue(1).block_calls()?;
+            guest.offer(1, &[RawDescriptor { address, len: 100, id: 0, flags: 0 }]);
+            let deadline = Instant::now() + SHOWN_LIMIT;
+            // The packet is used, and the guest is called about it.
+            while guest.queue(1).device_word() == 0 {
+                assert!(Instant::now() < deadline, "round {round}: not used");
+            }
+            since = Instant::now();
+            let guest = Some(guest).filter(|_| stays);
+            while ringway.log().matches(line).count() < round {
+                assert!(Instant::now() < deadline, "round {round}: nobody notices");
+                thread::sleep(Duration::from_millis(1));
+            }
+            println!("waited {waited:?}, let go of in {:?}", since.elapsed());
+            drop(guest);
+        }
+        assert_eq!(ringway.log().matches(line).count(), 2, "{}", ringway.log());
+        Ok(())
+    })
+}

@@ -72,7 +72,8 @@ impl Daemon {
                 self.set_memory(id, memory, moved)
             }
             Effect::StartQueue { index, setup, kick, call, error, .. } => {
-                let fds = QueueFds::new(kick, call, error).context("notification fd")?;
+                let fds = QueueFds::new(&self.linked(id)?.callee, kick, call, error);
+                let fds = fds.context("notification fd")?;
                 self.attach_if_needed(id)?;
                 let queue = self.queue_of(id, index)?;
                 let started = self.worker.start_queue(id, queue, setup, fds);
@@ -89,8 +90,14 @@ impl Daemon {
                 let kick = fd.map(KickFd::new).transpose().context("notification fd")?;
                 self.set_wire(id, index, Wire::Kick(kick))
             }
-            Effect::SetCall { index, fd } => self.set_wire(id, index, Wire::Call(call_fd(fd)?)),
-            Effect::SetError { index, fd } => self.set_wire(id, index, Wire::Error(call_fd(fd)?)),
+            Effect::SetCall { index, fd } => {
+                let call = self.call_fd(id, fd)?;
+                self.set_wire(id, index, Wire::Call(call))
+            }
+            Effect::SetError { index, fd } => {
+                let error = self.call_fd(id, fd)?;
+                self.set_wire(id, index, Wire::Error(error))
+            }
             Effect::BackendChannel(fd) => {
                 self.linked(id)?.back_end_channel = Some(fd);
                 Ok(())
@@ -202,10 +209,11 @@ impl Daemon {
         self.worker.set_wire(id, queue, wire);
         Ok(())
     }
-}
 
-fn call_fd(fd: Option<OwnedFd>) -> anyhow::Result<Option<CallFd>> {
-    fd.map(CallFd::new).transpose().context("notification fd")
+    fn call_fd(&mut self, id: PortId, fd: Option<OwnedFd>) -> anyhow::Result<Option<CallFd>> {
+        let callee = &self.linked(id)?.callee;
+        fd.map(|fd| CallFd::new(fd, callee)).transpose().context("notification fd")
+    }
 }
 
 fn memory_request(region: MemoryRegion) -> MemoryRequest {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 
 use ringway_device::{Queue, QueueId};
-use ringway_host::GuestMemory;
+use ringway_host::{Callee, GuestMemory};
 use ringway_net::{MacAddress, Negotiated};
 use ringway_switch::PortId;
 use ringway_vhost_user::{Connection, Offer, Received, Session};
@@ -27,6 +27,8 @@ pub(super) struct Link {
     pub(super) mac: MacAddress,
     pub(super) session: Session,
     pub(super) memory: GuestMemory,
+    /// What the workers found out when they called it.
+    pub(super) callee: Callee,
     pub(super) negotiated: Option<Negotiated>,
     pub(super) back_end_channel: Option<OwnedFd>,
     /// Queue pairs this guest was offered; the port may have others for the next one.
@@ -66,10 +68,16 @@ impl Running {
 }
 
 impl Link {
-    pub(super) fn new(connection: Connection, mac: MacAddress, offer: Offer) -> Self {
+    pub(super) fn new(
+        connection: Connection,
+        mac: MacAddress,
+        offer: Offer,
+        callee: Callee,
+    ) -> Self {
         Self {
             connection,
             mac,
+            callee,
             memory: GuestMemory::empty(),
             negotiated: None,
             back_end_channel: None,

@@ -231,6 +231,7 @@ impl Daemon {
                 }
             }
         }
+        self.drop_blocking_links();
         if self.worker.is_finished() {
             bail!("the data path thread has ended");
         }

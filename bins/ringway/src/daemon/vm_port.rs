@@ -17,6 +17,10 @@ use crate::config::{PortKind, PortSpec};
 /// Pause between two attempts to connect, or to accept where that has failed.
 pub(super) const RETRY_AFTER: Duration = Duration::from_millis(500);
 
+/// How long nobody is accepted after a front-end has blocked a call. Each time costs others up to two
+/// ticks of the [`CallGuard`](ringway_host::CallGuard), 20 ms.
+const HOLD_OFF: Duration = Duration::from_secs(3);
+
 /// The largest MTU that may be configured and the one assumed without configuration.
 const MTU_DEFAULT: u16 = 1500;
 
@@ -137,6 +141,16 @@ impl VmPort {
         Connection::connect(socket).ok()
     }
 
+    /// Nobody is accepted, or connected to, for a while.
+    fn hold_off(&mut self) {
+        let until = Instant::now() + HOLD_OFF;
+        match &mut self.way {
+            Way::Listen(_) => self.deafness.until = Some(until),
+            Way::Connect { next_try, .. } => *next_try = until,
+            Way::Closed => {}
+        }
+    }
+
     fn next_try(&self) -> Option<Instant> {
         match &self.way {
             Way::Connect { next_try, .. } if self.link.is_none() => Some(*next_try),
@@ -248,6 +262,16 @@ impl Daemon {
         }
     }
 
+    /// Front-ends for which a call would have waited are let go of.
+    pub(super) fn drop_blocking_links(&mut self) {
+        for id in self.ids() {
+            let link = self.ports.get(&id).and_then(|port| port.vm.as_ref()?.link.as_ref());
+            if link.is_some_and(|link| link.callee.has_blocked()) {
+                self.drop_link(id);
+            }
+        }
+    }
+
     fn link(&mut self, id: PortId, connection: Connection) {
         let Some(port) = self.ports.get_mut(&id) else { return };
         let Some(vm) = &mut port.vm else { return };
@@ -261,7 +285,8 @@ impl Daemon {
         info!(port = port.spec.name, "front-end connected");
         let connection = connection.without_waiting();
         vm.deafness = Deafness::default();
-        vm.link = Some(Link::new(connection, vm.mac, vm.offer()));
+        let callee = self.worker.new_callee();
+        vm.link = Some(Link::new(connection, vm.mac, vm.offer(), callee));
     }
 
     /// Lets go of a front-end; the port waits for the next one.
@@ -275,6 +300,14 @@ impl Daemon {
         info!(port = port.spec.name, "front-end gone");
         if is_leaving {
             return self.finish_leaving(id);
+        }
+        // Asked only now: it may have gone before it was let go of, and no worker calls it any more.
+        if link.callee.has_blocked() {
+            warn!(
+                port = port.spec.name,
+                "the front-end blocked a notification fd and filled it: no other one for {HOLD_OFF:?}"
+            );
+            return vm.hold_off();
         }
         if let Some(listener) = vm.listener_fd()
             && let Err(why) = self.poller.add(listener, Wake::Listener(id).token())

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use ringway_device::QueueId;
 use ringway_host::{
-    Answer, Command, Event, EventFd, GuestMemory, PortSnapshot, QueueFds, Tap, TapWrites, Team,
-    Wire, Worker, WorkerChannels, WorkerSnapshot,
+    Answer, Callee, Command, Event, EventFd, GuestMemory, PortSnapshot, QueueFds, Tap, TapWrites,
+    Team, Wire, Worker, WorkerChannels, WorkerSnapshot,
 };
 use ringway_net::notify::Policy;
 use ringway_net::{ControlState, FromPair, MacAddress, Negotiated};
@@ -77,6 +77,11 @@ impl WorkerClient {
     pub(super) fn take_events(&self) -> Vec<Event> {
         self.event_bell.drain();
         self.events.try_iter().collect()
+    }
+
+    /// A front-end to be called; the bell of events says also that one has blocked a call.
+    pub(super) fn new_callee(&self) -> Callee {
+        Callee::new(self.event_bell.clone())
     }
 
     /// Whether one of them has ended.

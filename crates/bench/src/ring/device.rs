@@ -5,11 +5,13 @@
 //!
 //! Limits: one queue pair, no control queue, polled: the driver is asked never to kick.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use ringway_device::{AnyGuestPort, FromGuest, Queue, ToGuest};
-use ringway_host::{CallFd, GuestMemory, MemoryRequest};
+use ringway_host::{CallFd, Callee, GuestMemory, MemoryRequest};
 use ringway_net::{
     ControlState, Counters, Features, MacAddress, Negotiated, NetConfig, NetHeader, Packet,
     PacketSink, PacketSource, Put,
@@ -141,7 +143,7 @@ impl Backend {
                 let started = self.port.start(queue, &setup, &self.memory.regions());
                 started.map_err(|broken| anyhow!("{}: {}", queue.name(), broken.0))?;
                 self.port.arm_kicks(queue, Arm::Never);
-                self.set_call(index, call.map(CallFd::new).transpose()?);
+                self.set_call(index, call.map(call_fd).transpose()?);
             }
             Effect::RebindQueue { index, areas } => {
                 let queue = Queue::from_index(index).context("queue")?;
@@ -149,7 +151,7 @@ impl Backend {
                 bound.map_err(|broken| anyhow!("{}: {}", queue.name(), broken.0))?;
             }
             Effect::SetCall { index, fd } => {
-                self.set_call(index, fd.map(CallFd::new).transpose()?);
+                self.set_call(index, fd.map(call_fd).transpose()?);
             }
             Effect::Reset => self.port = empty_port(Negotiated::NOTHING),
             // Nobody here sleeps, learns addresses or reports.
@@ -163,6 +165,10 @@ impl Backend {
             *place = call;
         }
     }
+}
+
+fn call_fd(fd: OwnedFd) -> io::Result<CallFd> {
+    CallFd::new(fd, &Callee::default())
 }
 
 fn empty_port(negotiated: Negotiated) -> AnyGuestPort {

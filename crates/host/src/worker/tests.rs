@@ -26,7 +26,7 @@ use ringway_virtq::{
 };
 
 use super::*;
-use crate::{GuestMemory, MemoryRequest, QueueFds};
+use crate::{Callee, GuestMemory, MemoryRequest, QueueFds};
 
 const BASE: u64 = 0x10_0000;
 const MEMORY_LEN: u64 = 0x10_0000;
@@ -95,7 +95,7 @@ impl Guest {
             let setup = QueueSetup { size: QUEUE_SIZE, areas, position: Position::FRESH, options };
             let (done, answer) = mpsc::sync_channel(1);
             let bell = EventFd::new().unwrap().as_fd().try_clone_to_owned().unwrap();
-            let fds = QueueFds::new(Some(kick_fd()), Some(bell), None).unwrap();
+            let fds = QueueFds::new(&Callee::default(), Some(kick_fd()), Some(bell), None).unwrap();
             let queue = QueueId { pair: pair.pair, queue };
             workers[owner].carry_out(Command::StartQueue { port: id, queue, setup, fds, done });
             answer.recv().unwrap().unwrap();

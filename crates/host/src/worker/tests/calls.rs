@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use ringway_virtq::Arm;
 
 use super::*;
-use crate::{CallFd, Wire};
+use crate::{CallFd, Callee, Wire};
 
 #[test]
 fn a_guest_is_called_again_about_the_queue_that_it_has_not_looked_at() {
@@ -14,7 +14,7 @@ fn a_guest_is_called_again_about_the_queue_that_it_has_not_looked_at() {
     let mut ends = [Queue::ToGuest, Queue::FromGuest].map(|queue| {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
-        let call = CallFd::new(ours.into()).unwrap();
+        let call = CallFd::new(ours.into(), &Callee::default()).unwrap();
         bench.worker.set_wire(PortId(0), queue, Wire::Call(Some(call)));
         theirs
     });
