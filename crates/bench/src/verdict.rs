@@ -1,7 +1,9 @@
 //! Whether a ratio is good enough, as far as measurements can say.
 //!
-//! Limits: against each of several rows the interval has 95 %; `yes` needs all of them, so it is
-//! wrong in at most 2.5 % of cases, but of six rows one can look too good by chance more often.
+//! Limits: an interval has 95 %, so a verdict is wrong in 2.5 % of cases, if the rounds behind it do
+//! not depend on each other.
+
+use std::cmp::Ordering;
 
 use crate::interval::Estimate;
 
@@ -14,8 +16,8 @@ pub(crate) enum Needed {
     AtMost(f64),
 }
 
-/// What is known; the worst comes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// What is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The interval lies wholly on the wrong side.
     No,
@@ -40,21 +42,12 @@ impl Needed {
         }
     }
 
-    /// The estimate by which things look worst: the worst verdict, and of several such the worst
-    /// ratio.
-    pub fn worst<T>(self, estimates: impl IntoIterator<Item = (T, Estimate)>) -> Option<Worst<T>> {
-        let judged = estimates.into_iter().map(|(of, estimate)| {
-            let verdict = self.judge(estimate);
-            Worst { of, estimate, verdict }
-        });
-        judged.min_by(|one, other| {
-            let ratios = one.estimate.middle.total_cmp(&other.estimate.middle);
-            let ratios = match self {
-                Self::AtLeast(_) => ratios,
-                Self::AtMost(_) => ratios.reverse(),
-            };
-            one.verdict.cmp(&other.verdict).then(ratios)
-        })
+    /// Which of two ratios is worse: that one comes first.
+    pub fn worse(self, one: f64, other: f64) -> Ordering {
+        match self {
+            Self::AtLeast(_) => one.total_cmp(&other),
+            Self::AtMost(_) => other.total_cmp(&one),
+        }
     }
 
     /// As shown.
@@ -64,17 +57,6 @@ impl Needed {
             Self::AtMost(limit) => format!("≤ {limit}"),
         }
     }
-}
-
-/// One of several estimates, and what it says.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Worst<T> {
-    /// Whose it is.
-    pub of: T,
-    /// The estimate.
-    pub estimate: Estimate,
-    /// What it says.
-    pub verdict: Verdict,
 }
 
 impl Verdict {
@@ -112,18 +94,8 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_is_by_verdict_and_then_by_ratio() {
-        let needed = Needed::AtMost(1.1);
-        let wild = ("wild", estimate(0.5, 2.0, 9.0));
-        let (bad, worse) = (("bad", estimate(1.2, 1.3, 1.4)), ("worse", estimate(1.2, 1.4, 1.5)));
-        let worst = |estimates: &[(&'static str, Estimate)]| {
-            needed.worst(estimates.iter().copied()).map(|worst| (worst.of, worst.verdict))
-        };
-        assert_eq!(worst(&[wild, bad, worse]), Some(("worse", Verdict::No)));
-        let fine = ("fine", estimate(0.9, 1.0, 1.05));
-        assert_eq!(worst(&[fine, wild]), Some(("wild", Verdict::Undecided)));
-        assert_eq!(worst(&[]), None);
-        let more = Needed::AtLeast(0.98).worst([fine, ("less", estimate(0.985, 0.99, 1.0))]);
-        assert_eq!(more.map(|worst| worst.of), Some("fine"));
+    fn the_worse_of_two_depends_on_what_is_needed() {
+        assert_eq!(Needed::AtLeast(0.98).worse(0.9, 1.1), Ordering::Less);
+        assert_eq!(Needed::AtMost(1.1).worse(0.9, 1.1), Ordering::Greater);
     }
 }

@@ -10,6 +10,7 @@
 //!
 //! Limits: guests of one processor that talk with this machine; fewer than six rounds decide nothing.
 
+mod best;
 mod figures;
 mod slices;
 mod tables;
@@ -132,7 +133,9 @@ fn empty_report(options: &Options, machine: Machine) -> anyhow::Result<Report> {
     let judged =
         "Ratios are taken round by round: the median of the averages of every two of them, \
                   and the interval of Wilcoxon's signed-rank test. Enough: yes or no if the whole \
-                  interval says so, for the row that looks worst; fewer than 6 rounds have none. \
+                  interval says so; fewer than 6 rounds have none. The best row is chosen twice, by \
+                  each half of the rounds for the other half, so that chance does not choose it: of \
+                  six equal rows one always looks better. \
                   The last policy takes part twice: the mean of both is judged, and their ratio is \
                   chance."
             .to_string();

@@ -2,6 +2,7 @@
 //! and against itself.
 
 use super::super::Pairing;
+use super::best::{AgainstBest, Rounds, against_best};
 use super::figures::{FIGURES, mean};
 use super::{POLICIES, SAME, policy_name};
 use crate::interval::Estimate;
@@ -79,22 +80,21 @@ fn both(rows: &[Row<'_>], figure: usize) -> Vec<Option<f64>> {
     turns.reduce(together).unwrap_or_default()
 }
 
-/// The last policy, in both of its turns, against that other one by which it looks worst.
+/// The last policy, in both of its turns, against the best other one.
 fn verdicts(pairing: Pairing, rows: &[Row<'_>]) -> Table {
     let cells = |(figure, (name, needed)): (usize, &(&str, Needed))| {
         let ours = both(rows, figure);
-        let against = |other: &Row<'_>| {
-            let estimate = Estimate::of_ratios(ratios(&ours, other.by_round(figure)))?;
-            Some((policy_name(other.policy), estimate))
-        };
-        let others = rows.iter().filter(|other| other.policy < SAME);
-        let worst = needed.worst(others.filter_map(against))?;
-        let texts = [needed.show(), worst.verdict.name().to_string()].map(Cell::text);
-        let head = [*name, worst.of].map(Cell::text);
-        Some(head.into_iter().chain(shown(worst.estimate)).chain(texts).collect())
+        let others: Vec<&Row<'_>> = rows.iter().filter(|other| other.policy < SAME).collect();
+        let values: Vec<&Rounds> = others.iter().map(|other| other.by_round(figure)).collect();
+        let AgainstBest { chosen, estimate } = against_best(*needed, &ours, &values)?;
+        let chosen = chosen.iter().map(|&place| policy_name(others[place].policy));
+        let chosen = chosen.collect::<Vec<_>>().join(", ");
+        let texts = [needed.show(), needed.judge(estimate).name().to_string()].map(Cell::text);
+        let head = [name.to_string(), chosen].map(Cell::text);
+        Some(head.into_iter().chain(shown(estimate)).chain(texts).collect())
     };
     let ours = rows.last().map_or("ours", |row| policy_name(row.policy));
-    let columns = ["figure", "worst against", "ratio", "95 % from", "to", "needed", "enough"];
+    let columns = ["figure", "best row", "ratio", "95 % from", "to", "needed", "enough"];
     Table {
         title: format!("{}: {ours} against the best row", pairing.name()),
         columns: columns.map(String::from).to_vec(),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_row_is_shown_with_its_interval() {
+    fn the_best_row_is_shown_with_its_interval() {
         let slow = [1.0, 2.0, 3.0, 1.0, 2.0, 3.0];
         let turns = turns(&[
             (0, &slow),
