@@ -152,7 +152,10 @@ fn new_timer() -> io::Result<libc::timer_t> {
     };
     match (unblocked, os_error(made)) {
         (0, 0) => Ok(timer),
-        (0, why) | (why, _) => Err(io::Error::from_raw_os_error(why)),
+        (0, why) | (why, _) => {
+            let why = io::Error::from_raw_os_error(why);
+            Err(io::Error::new(why.kind(), format!("no timer to end calls that wait: {why}")))
+        }
     }
 }
 

@@ -185,6 +185,8 @@ fn a_front_end_that_blocks_calls_is_let_go_of_and_has_to_wait() -> Outcome {
                 thread::sleep(Duration::from_millis(1));
             }
             println!("waited {waited:?}, let go of in {:?}", since.elapsed());
+            let error = ringway.port_stats("h")?["error"].to_string();
+            assert!(error.contains(line), "{error}");
             drop(guest);
         }
         assert_eq!(ringway.log().matches(line).count(), 2, "{}", ringway.log());

@@ -20,6 +20,8 @@ const GUESTS: usize = 16;
 /// How long nobody may wake up.
 const IDLE: Duration = Duration::from_secs(2);
 const CHANCES: usize = 5;
+/// What the last packets left behind, timers of 10 ms, is over then.
+const SETTLED: Duration = Duration::from_millis(100);
 /// Clock ticks of [`IDLE`] on one core, at 100 per second.
 const IDLE_TICKS: u64 = 200;
 /// How long a guest misbehaves.
@@ -63,6 +65,7 @@ fn an_idle_daemon_with_sixteen_guests_never_wakes_up() -> Outcome {
     for pair in &mut pairs {
         verify_exchange(pair, 200, FRAME_LEN_MAX)?;
     }
+    thread::sleep(SETTLED);
     let mut seen = Vec::new();
     for _ in 0..CHANCES {
         let before = effort(ringway.pid())?;

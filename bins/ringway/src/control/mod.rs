@@ -101,7 +101,7 @@ pub struct PortStats {
     pub connected: bool,
     /// `waiting`, `connected`, `running`, `broken` or `failed`.
     pub state: String,
-    /// Why the port failed.
+    /// Why the port failed, or its last front-end was not to be served any more.
     pub error: Option<String>,
     /// Names of the negotiated features.
     pub features: Vec<String>,

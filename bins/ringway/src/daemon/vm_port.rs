@@ -21,6 +21,8 @@ pub(super) const RETRY_AFTER: Duration = Duration::from_millis(500);
 /// ticks of the [`CallGuard`](ringway_host::CallGuard), 20 ms.
 const HOLD_OFF: Duration = Duration::from_secs(3);
 
+const BLOCKED: &str = "the front-end blocked a notification fd and filled it";
+
 /// The largest MTU that may be configured and the one assumed without configuration.
 const MTU_DEFAULT: u16 = 1500;
 
@@ -34,6 +36,8 @@ pub(super) struct VmPort {
     /// Queue pairs, at least 1.
     pub(super) pairs: u16,
     pub(super) link: Option<Link>,
+    /// Why the last front-end was let go of, if it was hostile; until the next one comes.
+    pub(super) last_offence: Option<&'static str>,
     deafness: Deafness,
 }
 
@@ -67,6 +71,7 @@ impl VmPort {
             features: Features::empty(),
             pairs: 1,
             link: None,
+            last_offence: None,
             deafness: Deafness::default(),
         };
         vm.configure(id, spec);
@@ -285,6 +290,7 @@ impl Daemon {
         info!(port = port.spec.name, "front-end connected");
         let connection = connection.without_waiting();
         vm.deafness = Deafness::default();
+        vm.last_offence = None;
         let callee = self.worker.new_callee();
         vm.link = Some(Link::new(connection, vm.mac, vm.offer(), callee));
     }
@@ -303,10 +309,8 @@ impl Daemon {
         }
         // Asked only now: it may have gone before it was let go of, and no worker calls it any more.
         if link.callee.has_blocked() {
-            warn!(
-                port = port.spec.name,
-                "the front-end blocked a notification fd and filled it: no other one for {HOLD_OFF:?}"
-            );
+            warn!(port = port.spec.name, "{BLOCKED}: no other one for {HOLD_OFF:?}");
+            vm.last_offence = Some(BLOCKED);
             return vm.hold_off();
         }
         if let Some(listener) = vm.listener_fd()
