@@ -82,7 +82,7 @@ type Others<'a> = (&'a mut [Port], &'a mut [Port]);
 
 impl Delivery<'_> {
     /// Whether the packet was taken; or else what it waits for.
-    fn put(
+    pub(crate) fn put(
         &mut self,
         (before, after): Others<'_>,
         to: PortId,
@@ -330,20 +330,6 @@ impl Fabric<'_> {
         put
     }
 
-    fn flood(&mut self, packet: &Packet<'_>) {
-        for at in 0..self.before.len() + 1 + self.after.len() {
-            let Ok(to) = u16::try_from(at).map(PortId) else { return };
-            let Some(port) = port_of(self.before, self.after, to) else { continue };
-            // The other slots of a port are reached through its first one.
-            if port.of != to || to == self.from {
-                continue;
-            }
-            // A flood never waits.
-            self.delivery.position = 0;
-            let _ = self.delivery.put((self.before, self.after), to, packet, false);
-        }
-    }
-
     pub(crate) fn refuse(&mut self, reason: DropReason) {
         self.refused[reason as usize] += 1;
     }
@@ -376,7 +362,11 @@ impl Fabric<'_> {
     }
 }
 
-fn port_of<'a>(before: &'a mut [Port], after: &'a mut [Port], id: PortId) -> Option<&'a mut Port> {
+pub(crate) fn port_of<'a>(
+    before: &'a mut [Port],
+    after: &'a mut [Port],
+    id: PortId,
+) -> Option<&'a mut Port> {
     let at = usize::from(id.0);
     match at.checked_sub(before.len()) {
         None => before.get_mut(at),

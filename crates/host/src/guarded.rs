@@ -2,7 +2,7 @@
 //! and receivers get the bytes that were judged.
 
 use ringway_net::{DropReason, Packet};
-use ringway_switch::{Decision, Flood, PEEK_LEN, PortId, Room, TagChange, WhenFull, spares_judged};
+use ringway_switch::{Decision, PEEK_LEN, PortId, Room, TagChange, WhenFull, spares_judged};
 
 use crate::forward::{Fabric, Visit};
 use crate::patience::HOLD_MAX;
@@ -60,26 +60,5 @@ impl Fabric<'_> {
             Err(visit) => return Some(visit),
         }
         None
-    }
-
-    fn flood_guarded(&mut self, flood: &Flood, packet: &Packet<'_>, head: &[u8]) {
-        let mut laid_out = None;
-        for to in self.switch.ports() {
-            let Some(change) = self.switch.goes_to(flood, to) else { continue };
-            if self.switch.room_at(to, self.now_ns) != Room::Yes {
-                self.count_drop_at(to, DropReason::RateLimit);
-                continue;
-            }
-            if laid_out != Some(change) {
-                if self.rewriter.lay_out(packet, head, change).is_none() {
-                    return self.refuse(DropReason::Malformed);
-                }
-                laid_out = Some(change);
-            }
-            self.delivery.position = 0;
-            if let Ok(true) = self.put_laid_out(to, false) {
-                self.switch.delivered(to, packet.len, self.now_ns);
-            }
-        }
     }
 }

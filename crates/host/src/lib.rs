@@ -28,6 +28,7 @@ mod completion;
 mod effort;
 mod eventfd;
 mod fill;
+mod flood;
 mod forward;
 mod guarded;
 mod hand_off;
