@@ -29,7 +29,8 @@ pub enum DropReason {
     Vlan,
     /// Between two ports of which one is isolated and the other no uplink.
     Isolated,
-    /// More broadcasts, multicasts and packets to unknown stations than the port may send.
+    /// More broadcasts, multicasts and packets to unknown stations than the port may send, or one whose
+    /// copies took so much work that not all receivers got it.
     Storm,
     /// More than the rate of the receiver's port.
     RateLimit,

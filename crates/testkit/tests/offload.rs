@@ -158,6 +158,41 @@ fn a_flood_reaches_each_receiver_as_it_accepts() -> Outcome {
     Ok(())
 }
 
+/// A packet that twelve receivers need cut into 480 segments each: some get all of them, the others
+/// none, and what comes behind it everybody.
+#[test]
+fn a_flood_of_segments_ends() -> Outcome {
+    const RECEIVERS: usize = 12;
+    let names: Vec<String> = (0..=RECEIVERS).map(|at| format!("g{at}")).collect();
+    let ports: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "")).collect();
+    let ringway = RingwayProcess::start(&ports)?;
+    let without = (Features::OFFERED - Features::GUEST_CSUM).drop_unmet();
+    let wide = GuestOptions { queue_size: 512, ..accepting(without) };
+    let mut sender = attach(&ringway, "g0", &GuestOptions::default());
+    let mut others = Vec::new();
+    for name in &names[1..] {
+        let [first, other] = settle([sender, attach(&ringway, name, &wide)])?;
+        sender = first;
+        others.push(other);
+    }
+    let packet = addressed(&Unsegmented::new(60_000, 125), sender.mac(), BROADCAST);
+    let last = send(&mut sender, &packet, BROADCAST);
+    let mut reached = 0;
+    for (at, receiver) in others.iter_mut().enumerate() {
+        let seen = receive_before(receiver, sender.mac(), last)?;
+        assert!(seen.is_empty() || reached == at, "{at}: one before it was left out");
+        if !seen.is_empty() {
+            assert!(seen == expected(receiver, &packet), "{at}: {} packets", seen.len());
+            reached += 1;
+        }
+    }
+    // 480 segments and as many bytes as 7 units each, until 4,096 are reached.
+    assert_eq!(reached, 9);
+    let stats = ringway.port_stats("g0")?;
+    assert_eq!(stats["from_guest"]["drops"]["storm"], 1, "{stats}");
+    Ok(())
+}
+
 /// A receiver with 16 buffers gets a packet of 207 segments, in order and each once, unless the
 /// machine keeps it from running for longer than a packet waits; then the rest is missing.
 #[test]
