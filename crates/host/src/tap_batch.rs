@@ -6,6 +6,8 @@
 //! by one: setting up a request costs as much as the system call it spares. How many are few is
 //! measured at the start, on `/dev/null`, because it depends on what a system call costs here.
 //!
+//! If the kernel does not take a batch, its packets are lost, and all further ones are written one by one.
+//!
 //! Limits: [`BATCH_PACKETS`] packets in [`BATCH_PIECES`] pieces at a time. A kernel without
 //! io_uring, or that does not permit it, gets one `writev` per packet.
 
@@ -186,7 +188,12 @@ impl TapBatch {
         while left > 0 {
             count_system_call();
             match self.ring.submit_and_wait(left) {
-                Err(why) if why.kind() != io::ErrorKind::Interrupted => break,
+                Err(why) if why.kind() != io::ErrorKind::Interrupted => {
+                    // What it has not taken lies in the ring, and its memory is somebody else's soon: the
+                    // kernel must never come back to it.
+                    self.from = usize::MAX;
+                    break;
+                }
                 _ => {}
             }
             for completed in self.ring.completion() {
@@ -302,6 +309,30 @@ mod tests {
             });
             assert_eq!(errors, [10, 11, 12].map(|len| (len, Some(libc::EBADF))), "read only");
         }
+    }
+
+    /// A ring that the kernel takes nothing from, as where it has no memory left.
+    #[test]
+    fn what_the_kernel_does_not_take_is_lost_and_never_comes_back() {
+        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+        let Ok(mut batch) = TapBatch::new(2) else { return println!("skipped: no io_uring here") };
+        let null = std::fs::File::open("/dev/null").unwrap();
+        // SAFETY: the ring's number is another file's from now on, which the ring closes at its end.
+        let replaced = unsafe { libc::dup2(null.as_raw_fd(), batch.ring.as_raw_fd()) };
+        assert!(replaced >= 0);
+        for expected in [0, 2, 2] {
+            for _ in 0..2 {
+                let header = ringway_net::NetHeader::default();
+                let packet = Packet { header: &header, payload: &[], len: 0 };
+                batch.note([7; HEADER_LEN], &packet);
+            }
+            let mut written = 0;
+            batch.write(write.as_fd(), |_, result| written += usize::from(result.is_ok()));
+            assert_eq!(written, expected);
+        }
+        let mut got = Vec::new();
+        let _ = std::fs::File::from(read).read_to_end(&mut got);
+        assert_eq!(got.len(), 4 * HEADER_LEN);
     }
 
     #[test]
