@@ -1,125 +1,141 @@
 //! What a driver has in flight: private records, never read back from shared memory.
 //!
-//! How: one record for each buffer, found by its *key*: what a used entry names, in a split ring
-//! its first descriptor, in a packed ring its id. Each is stamped with a running number. Without
-//! IN_ORDER a used entry stands for its buffer; with IN_ORDER it opens a *batch*, all buffers from
-//! the oldest one up to it (virtio 1.2 §2.7.9, §2.8.10). A record stays when its buffer came back, so
-//! that the same can be staged again. Limits: keys are below the queue size; a device that keeps a
-//! buffer for as long as 2^32 others may break its queue by returning it.
+//! How: there is a record for each descriptor, in the order in which descriptors are taken and come
+//! back: those in flight, oldest first, and behind them those that are free. A buffer has as many
+//! records as it takes descriptors; the first one describes it. A used entry names it by its *key*,
+//! in a split ring its first descriptor, in a packed ring its id. Mostly it names the oldest
+//! one, which then is free by being counted. Any other one is put in front of the oldest one first. With
+//! IN_ORDER it stays where it is, and opens a *batch*: all buffers from the oldest one up to it
+//! (virtio 1.2 §2.7.9, §2.8.10). What a record says stays when its buffer came back, so that the same
+//! can be staged again.
+//!
+//! Limits: keys are below the queue size, of which a split ring has as many as there are records; a
+//! device that keeps a buffer for as long as 2^32 others may break its queue by returning it.
 
 use alloc::boxed::Box;
-use alloc::vec;
 
+use crate::records::{Buffer, Flying, Records, place};
 use crate::{Broken, BufferId, Returned, Why};
-
-/// A buffer that was given to the device.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Buffer {
-    pub id: BufferId,
-    /// Ring descriptors it takes.
-    pub descriptors: u16,
-    /// Bytes the device may write.
-    pub writable: u32,
-}
-
-/// The record of one key.
-#[derive(Debug, Clone, Copy, Default)]
-struct Flying {
-    /// The buffer that has the key, or had it last.
-    buffer: Buffer,
-    /// Its running number, modulo 2^32.
-    number: u32,
-    /// [`IN_FLIGHT`] and [`REPEATABLE`]: one byte, so that both take one comparison.
-    state: u8,
-}
-
-/// The buffer is staged, or the device has it.
-const IN_FLIGHT: u8 = 1;
-/// It takes one descriptor and the device may write it: it can be staged again as it was.
-const REPEATABLE: u8 = 2;
-
-impl Flying {
-    #[inline(always)]
-    fn new(buffer: Buffer, number: u32) -> Self {
-        let repeatable = buffer.descriptors == 1 && buffer.writable > 0;
-        let state = if repeatable { IN_FLIGHT | REPEATABLE } else { IN_FLIGHT };
-        Self { buffer, number, state }
-    }
-
-    #[inline(always)]
-    fn is_in_flight(&self) -> bool {
-        self.state & IN_FLIGHT != 0
-    }
-
-    /// The device gives the buffer back.
-    #[inline(always)]
-    fn land(&mut self) -> Buffer {
-        self.state &= !IN_FLIGHT;
-        self.buffer
-    }
-}
 
 /// All buffers of one driver queue.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    /// By key.
+    /// Their number is a power of two.
     flying: Box<[Flying]>,
-    /// Keys in the order they were added, at first 0; its length is a power of two.
-    order: Box<[u16]>,
+    /// By key: where its record is.
+    places: Box<[u16]>,
     in_order: bool,
-    /// Buffers so far, modulo 2^32. Each is at most 32768 ahead of the one behind it; but a number
-    /// in flight can be any number of buffers old, as a device may keep one while others return.
+    /// Buffers so far, modulo 2^32.
     added: u32,
     published: u32,
     returned: u32,
+    /// Descriptors so far, modulo 2^32, which say where records are: those that were taken, that were
+    /// given to the device, and that came back.
+    taken: u32,
+    given: u32,
+    freed: u32,
     /// The last key of the open batch, and what was written there.
     batch: Option<(u16, u32)>,
 }
 
 impl InFlight {
     pub fn new(size: u16, in_order: bool) -> Self {
+        let flying = |key| Flying { key, buffer: Buffer::default(), number: 0 };
         Self {
-            flying: vec![Flying::default(); usize::from(size)].into(),
-            order: vec![0; usize::from(size).next_power_of_two()].into(),
+            flying: (0..size.next_power_of_two()).map(flying).collect(),
+            places: (0..size).collect(),
             in_order,
             added: 0,
             published: 0,
             returned: 0,
+            taken: 0,
+            given: 0,
+            freed: 0,
             batch: None,
         }
     }
 
-    /// Records a staged buffer. Its key must be below the size and not in flight. `true`: the one
-    /// that was added a lap ago had another key.
+    /// Descriptors that are in flight.
     #[inline(always)]
-    pub fn add(&mut self, key: u16, buffer: Buffer) -> bool {
-        let mut staging = self.staging();
-        let is_new = staging.add(key, buffer);
-        self.added = staging.added;
+    pub fn descriptors(&self) -> u16 {
+        (self.taken.wrapping_sub(self.freed) & 0xffff) as u16
+    }
+
+    /// The key of the record that is taken next, or so many behind it.
+    #[inline(always)]
+    pub fn next_key(&self, behind: u16) -> u16 {
+        self.flying[place(self.taken.wrapping_add(behind.into()), &self.flying)].key
+    }
+
+    /// Gives the record that is taken next this key, which must be below the size and not in flight.
+    #[inline(always)]
+    pub fn name_next(&mut self, key: u16) {
+        let next = place(self.taken, &self.flying);
+        if usize::from(self.places[usize::from(key)]) != next {
+            self.rename(key, next);
+        }
+    }
+
+    #[inline(never)]
+    fn rename(&mut self, key: u16, next: usize) {
+        let window = (self.freed, self.taken);
+        let mut records = Records { flying: &mut self.flying, places: &mut self.places };
+        assert!(records.find(key.into(), window).is_err(), "buffer {key} is in flight");
+        let before = usize::from(records.places[usize::from(key)]);
+        records.swap(before, next);
+        // Maybe inside another buffer.
+        records.flying[before].buffer.descriptors = 0;
+    }
+
+    /// Records a staged buffer; there must be as many free descriptors. `true`: the one a lap before it
+    /// had another key.
+    #[inline(always)]
+    pub fn add(&mut self, buffer: Buffer) -> bool {
+        for further in 1..u32::from(buffer.descriptors) {
+            let place = place(self.taken.wrapping_add(further), &self.flying);
+            self.flying[place].buffer.descriptors = 0;
+        }
+        let a_lap_before = a_lap_before(self.added, &self.flying);
+        let flying = &mut self.flying[place(self.taken, &self.flying)];
+        let is_new = flying.number != a_lap_before || !flying.is_first();
+        (flying.buffer, flying.number) = (buffer, self.added);
+        self.added = self.added.wrapping_add(1);
+        self.taken = self.taken.wrapping_add(buffer.descriptors.into());
         is_new
     }
 
-    /// The descriptor with this number is free, and becomes a part of another buffer.
-    pub fn forget(&mut self, key: u16) {
-        self.flying[usize::from(key)].state = 0;
-    }
-
-    /// For several, one after the other; what was [`added`](Staging::added) goes to
-    /// [`staged`](Self::staged).
+    /// Records buffers that came back, no more than are free, as staged again as they were; of each, `stage`
+    /// gets how many were before it, its key, and whether that is new as in [`add`](Self::add). Ends at
+    /// one whose record is not the one that is taken next, that takes several descriptors, that the
+    /// device does not write, or that is not `is_same`. Returns how many are before that.
     #[inline(always)]
-    pub fn staging(&mut self) -> Staging<'_> {
-        Staging { flying: &mut self.flying, order: &mut self.order, added: self.added }
-    }
-
-    /// So many buffers were added up to now, modulo 2^32.
-    #[inline(always)]
-    pub fn staged(&mut self, added: u32) {
-        self.added = added;
+    pub fn add_again(
+        &mut self,
+        returned: &[Returned],
+        mut is_same: impl FnMut(BufferId) -> bool,
+        mut stage: impl FnMut(u16, u16, bool),
+    ) -> u16 {
+        let flying = &mut self.flying[..];
+        let mut count = 0;
+        for &Returned { id, key, .. } in returned {
+            let added = self.added.wrapping_add(count.into());
+            let a_lap_before = a_lap_before(added, flying);
+            let next = &mut flying[place(self.taken.wrapping_add(count.into()), flying)];
+            if !is_same(id) || !next.is_repeatable(key, id) {
+                break;
+            }
+            stage(count, key, core::mem::replace(&mut next.number, added) != a_lap_before);
+            count += 1;
+        }
+        self.added = self.added.wrapping_add(count.into());
+        self.taken = self.taken.wrapping_add(count.into());
+        count
     }
 
     /// Everything staged is now the device's; says how many buffers that were.
     #[inline]
     pub fn publish(&mut self) -> u32 {
+        self.given = self.taken;
         self.added.wrapping_sub(core::mem::replace(&mut self.published, self.added))
     }
 
@@ -169,80 +185,31 @@ impl InFlight {
         ring: &mut impl UsedEntries,
         take: impl FnMut(Returned),
     ) -> Result<(), Broken> {
-        let in_order = self.in_order;
-        let mut returning = self.returning(most);
-        let result = match in_order {
+        let mut returning = Returning {
+            until: self.returned.wrapping_add(self.published().min(u32::from(most))),
+            published: self.published,
+            returned: self.returned,
+            given: self.given,
+            freed: self.freed,
+            batch: self.batch,
+            records: Records { flying: &mut self.flying, places: &mut self.places },
+        };
+        let result = match self.in_order {
             false => returning.take_each(ring, take),
             true => returning.take_in_order(ring, take),
         };
-        let Returning { returned, batch, .. } = returning;
-        let taken = returned != self.returned;
-        (self.returned, self.batch) = (returned, batch);
-        if taken { Ok(()) } else { result }
-    }
-
-    #[inline(always)]
-    fn returning(&mut self, most: u16) -> Returning<'_> {
-        Returning {
-            until: self.returned.wrapping_add(self.published().min(u32::from(most))),
-            flying: &mut self.flying,
-            order: &self.order,
-            staged: self.added.wrapping_sub(self.published),
-            published: self.published,
-            returned: self.returned,
-            batch: self.batch,
-        }
+        let Returning { returned, freed, batch, .. } = returning;
+        let has_taken = returned != self.returned;
+        (self.returned, self.freed, self.batch) = (returned, freed, batch);
+        if has_taken { Ok(()) } else { result }
     }
 }
 
-/// Where the order has a buffer.
+/// What the number of a buffer is that was added a lap before that one.
 #[inline(always)]
-fn place(number: u32, order: &[u16]) -> usize {
-    number as usize & (order.len() - 1)
-}
-
-/// The records while buffers are staged one after the other: with a copy of what else would have to
-/// be read and written again for each of them.
-pub(crate) struct Staging<'a> {
-    flying: &'a mut [Flying],
-    order: &'a mut [u16],
-    added: u32,
-}
-
-impl Staging<'_> {
-    /// Buffers added so far, modulo 2^32.
-    #[inline(always)]
-    pub fn added(&self) -> u32 {
-        self.added
-    }
-
-    /// As [`InFlight::add`].
-    #[inline(always)]
-    fn add(&mut self, key: u16, buffer: Buffer) -> bool {
-        let flying = &mut self.flying[usize::from(key)];
-        assert!(!flying.is_in_flight(), "buffer {key} is in flight");
-        *flying = Flying::new(buffer, self.added);
-        self.append(key)
-    }
-
-    /// The same for a buffer that came back, as it was. `None`: it takes several descriptors, the
-    /// device does not write it, or another one has had its key since.
-    #[inline(always)]
-    pub fn add_again(&mut self, key: u16, id: BufferId) -> Option<bool> {
-        let flying = &mut self.flying[usize::from(key)];
-        if flying.state != REPEATABLE || flying.buffer.id != id {
-            return None;
-        }
-        (flying.number, flying.state) = (self.added, IN_FLIGHT | REPEATABLE);
-        Some(self.append(key))
-    }
-
-    #[inline(always)]
-    fn append(&mut self, key: u16) -> bool {
-        let place = place(self.added, self.order);
-        self.added = self.added.wrapping_add(1);
-        core::mem::replace(&mut self.order[place], key) != key
-    }
+#[allow(clippy::cast_possible_truncation, reason = "at most 2^15")]
+fn a_lap_before(added: u32, flying: &[Flying]) -> u32 {
+    added.wrapping_sub(flying.len() as u32)
 }
 
 /// The used entries of one format, from the next one on.
@@ -251,8 +218,8 @@ pub(crate) trait UsedEntries {
     /// more (`most` of [`InFlight::take`]).
     fn next(&self, returning: &Returning<'_>) -> Option<Entry>;
 
-    /// The buffer with this key came back: so many descriptors are free.
-    fn release(&mut self, key: u16, descriptors: u16);
+    /// A buffer came back that took so many descriptors.
+    fn release(&mut self, descriptors: u16);
 }
 
 /// A used entry as the device wrote it.
@@ -260,8 +227,23 @@ pub(crate) trait UsedEntries {
 pub(crate) struct Entry {
     pub key: u32,
     pub len: u32,
+    /// A length that is larger than the buffer is not a mistake, but means nothing.
+    pub is_vague: bool,
     /// How many buffers it may stand for, with IN_ORDER.
     pub shown: u32,
+}
+
+impl Entry {
+    /// The length, checked against what the device may write.
+    #[inline(always)]
+    fn written(&self, writable: u32) -> Result<u32, Broken> {
+        if self.len <= writable { Ok(self.len) } else { self.too_long(writable) }
+    }
+
+    #[cold]
+    fn too_long(&self, writable: u32) -> Result<u32, Broken> {
+        self.is_vague.then_some(writable).ok_or(Broken(Why::UsedTooLong))
+    }
 }
 
 /// The records while used entries are taken one after the other: with copies of what else would have
@@ -269,13 +251,12 @@ pub(crate) struct Entry {
 pub(crate) struct Returning<'a> {
     /// How many may have come back in the end, modulo 2^32.
     until: u32,
-    flying: &'a mut [Flying],
-    order: &'a [u16],
-    /// Buffers that are only staged.
-    staged: u32,
     published: u32,
     returned: u32,
+    given: u32,
+    freed: u32,
     batch: Option<(u16, u32)>,
+    records: Records<'a>,
 }
 
 impl Returning<'_> {
@@ -291,13 +272,6 @@ impl Returning<'_> {
         self.published.wrapping_sub(self.returned)
     }
 
-    /// Bytes that the device may write into the buffer that has this key, or had it last;
-    /// 0: there never was one.
-    #[inline(always)]
-    pub fn writable(&self, key: u32) -> u32 {
-        self.flying.get(key as usize).map_or(0, |flying| flying.buffer.writable)
-    }
-
     /// Without IN_ORDER: each entry stands for its buffer.
     #[inline(always)]
     fn take_each(
@@ -308,15 +282,11 @@ impl Returning<'_> {
         while self.returned != self.until
             && let Some(entry) = ring.next(self)
         {
-            let (key, flying) = named(self.flying, entry)?;
-            // From the first that is only staged to the last; every other number is the device's.
-            if flying.number.wrapping_sub(self.published) < self.staged {
-                return Err(Broken(Why::NotInFlight));
+            if entry.key != u32::from(self.oldest().key) {
+                self.records.reborrow().bring_forward(entry.key, (self.freed, self.given))?;
             }
-            let Buffer { id, descriptors, .. } = flying.land();
-            self.returned = self.returned.wrapping_add(1);
-            ring.release(key, descriptors);
-            take(Returned { id, key: entry.key, len: entry.len });
+            let len = entry.written(self.oldest().buffer.writable)?;
+            take(self.free_oldest(len, ring));
         }
         Ok(())
     }
@@ -332,55 +302,56 @@ impl Returning<'_> {
             while let Some(batch) = self.batch
                 && self.returned != self.until
             {
-                take(self.oldest(batch, ring));
+                take(self.free_of_batch(batch, ring));
             }
-            let (key, entry, ahead) = loop {
+            let entry = loop {
                 if self.returned == self.until {
                     return Ok(());
                 }
                 let Some(entry) = ring.next(self) else { return Ok(()) };
-                let (key, flying) = named(self.flying, entry)?;
-                let ahead = flying.number.wrapping_sub(self.returned);
-                if ahead > 0 {
-                    break (key, entry, ahead);
+                if entry.key != u32::from(self.oldest().key) {
+                    break entry;
                 }
-                let Buffer { id, descriptors, .. } = flying.land();
-                self.returned = self.returned.wrapping_add(1);
-                ring.release(key, descriptors);
-                take(Returned { id, key: entry.key, len: entry.len });
+                let len = entry.written(self.oldest().buffer.writable)?;
+                take(self.free_oldest(len, ring));
             };
-            if ahead >= entry.shown {
+            let at = self.records.find(entry.key, (self.freed, self.given))?;
+            let last = self.records.flying[at];
+            if last.number.wrapping_sub(self.returned) >= entry.shown {
                 return Err(Broken(Why::NotInFlight));
             }
-            self.batch = Some((key, entry.len));
+            self.batch = Some((last.key, entry.written(last.buffer.writable)?));
         }
     }
 
-    /// The next buffer of the open batch.
+    /// The record of the oldest buffer; the device must have one.
     #[inline(always)]
-    fn oldest(&mut self, (last, written): (u16, u32), ring: &mut impl UsedEntries) -> Returned {
-        let key = self.order[place(self.returned, self.order)];
-        let Buffer { id, descriptors, writable } = self.flying[usize::from(key)].land();
+    fn oldest(&self) -> &Flying {
+        &self.records.flying[place(self.freed, self.records.flying)]
+    }
+
+    /// That buffer is back, with so many bytes.
+    #[inline(always)]
+    fn free_oldest(&mut self, len: u32, ring: &mut impl UsedEntries) -> Returned {
+        let &Flying { key, buffer: Buffer { id, descriptors, .. }, .. } = self.oldest();
         self.returned = self.returned.wrapping_add(1);
-        ring.release(key, descriptors);
+        self.freed = self.freed.wrapping_add(descriptors.into());
+        ring.release(descriptors);
+        Returned { id, key, len }
+    }
+
+    /// It is a part of the open batch.
+    #[inline(always)]
+    fn free_of_batch(
+        &mut self,
+        (last, written): (u16, u32),
+        ring: &mut impl UsedEntries,
+    ) -> Returned {
+        let &Flying { key, buffer: Buffer { writable, .. }, .. } = self.oldest();
         let mut len = writable;
         if key == last {
             (self.batch, len) = (None, written);
         }
-        Returned { id, key: u32::from(key), len }
+        self.free_oldest(len, ring)
     }
-}
-
-/// Checks what the device wrote, except whether it has seen that buffer at all; returns its record.
-#[inline(always)]
-fn named(flying: &mut [Flying], entry: Entry) -> Result<(u16, &mut Flying), Broken> {
-    let flying = flying.get_mut(entry.key as usize).ok_or(Broken(Why::BadIndex))?;
-    if !flying.is_in_flight() {
-        return Err(Broken(Why::NotInFlight));
-    }
-    if entry.len > flying.buffer.writable {
-        return Err(Broken(Why::UsedTooLong));
-    }
-    // Keys are 16 bits.
-    Ok(((entry.key & 0xffff) as u16, flying))
 }

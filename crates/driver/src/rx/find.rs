@@ -120,15 +120,14 @@ impl<Q: DriverQueue> NetRx<Q> {
     fn take_more(&mut self) -> Result<bool, Broken> {
         self.broken.map_or(Ok(()), Err)?;
         let before = self.taken;
-        let mut room = self.used[before..].iter_mut();
-        let result = self.queue.take_used(self.queue.size(), |used| {
+        let (used, taken) = (&mut self.used, &mut self.taken);
+        let result = self.queue.take_used(self.queue.size(), |returned| {
             // There is room for as many as the queue has entries.
-            if let Some(place) = room.next() {
-                *place = used;
+            if let Some(place) = used.get_mut(*taken) {
+                *place = returned;
+                *taken += 1;
             }
         });
-        let left = room.len();
-        self.taken = self.used.len() - left;
         self.broken = result.err();
         // The others' turn comes as packets are taken.
         (0..usize::from(PREFETCH_AHEAD)).for_each(|ahead| self.prefetch(before + ahead));

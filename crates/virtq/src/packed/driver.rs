@@ -15,9 +15,10 @@ use crate::desc::{
     WRITE,
 };
 use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
-use crate::flight::{Buffer, Entry, InFlight, Returning, UsedEntries};
+use crate::flight::{Entry, InFlight, Returning, UsedEntries};
 use crate::packed::{are_used, available_flags, event_word};
 use crate::plan::{Plan, is_filled};
+use crate::records::Buffer;
 use crate::{
     Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, Returned,
     SharedSlice,
@@ -30,7 +31,6 @@ pub struct PackedDriver {
     ring: Descriptors,
     size: u16,
     options: QueueOptions,
-    free: u16,
     in_flight: InFlight,
     /// Where the first descriptor goes that is only staged.
     published: RingOffset,
@@ -50,16 +50,16 @@ impl PackedDriver {
     #[inline(always)]
     fn add_one(&mut self, element: (u64, u32), flags: u16, id: BufferId) -> Result<(), QueueFull> {
         assert!(is_filled(&[element]), "an empty element");
-        if self.free == 0 {
+        if self.free() == 0 {
             return Err(QueueFull);
         }
         let writable = if flags & WRITE == 0 { 0 } else { element.1 };
-        self.in_flight.add(id.0, Buffer { id, descriptors: 1, writable });
+        self.in_flight.name_next(id.0);
+        self.in_flight.add(Buffer { id, descriptors: 1, writable });
         let descriptor = self.stage(element, id, flags);
         if writable > 0 {
             self.last[usize::from(id.0)] = descriptor;
         }
-        self.free -= 1;
         Ok(())
     }
 
@@ -70,14 +70,14 @@ impl PackedDriver {
         writable: &[(u64, u32)],
         id: BufferId,
     ) -> Result<(), QueueFull> {
-        let plan = Plan::of(readable, writable, (self.size, self.free), self.options)?;
+        let plan = Plan::of(readable, writable, (self.size, self.free()), self.options)?;
         let Plan { descriptors, indirect, writable: bytes } = plan;
-        self.in_flight.add(id.0, Buffer { id, descriptors, writable: bytes });
+        self.in_flight.name_next(id.0);
+        self.in_flight.add(Buffer { id, descriptors, writable: bytes });
         match indirect {
             true => self.stage_table(readable, writable, id),
             false => self.stage_chain(readable, writable, id),
         }
-        self.free -= descriptors;
         Ok(())
     }
 
@@ -118,7 +118,6 @@ struct Taking {
     ring: Descriptors,
     size: u16,
     used: RingOffset,
-    free: u16,
 }
 
 impl UsedEntries for Taking {
@@ -130,20 +129,15 @@ impl UsedEntries for Taking {
         }
         event::after_seeing();
         let Descriptor { len, third, fourth, .. } = Descriptor::load(entry, 0);
-        let key = u32::from(third);
         // Without WRITE the length means nothing (virtio 1.2 §2.8.5), says the specification.
         // QEMU never sets it and means the length; so it counts, as far as the buffer goes.
-        let len = match fourth & WRITE {
-            0 => len.min(returning.writable(key)),
-            _ => len,
-        };
-        Some(Entry { key, len, shown: returning.published() })
+        let is_vague = fourth & WRITE == 0;
+        Some(Entry { key: u32::from(third), len, is_vague, shown: returning.published() })
     }
 
     #[inline(always)]
-    fn release(&mut self, _: u16, descriptors: u16) {
+    fn release(&mut self, descriptors: u16) {
         self.used = self.used.advanced(descriptors, self.size);
-        self.free += descriptors;
     }
 }
 
@@ -157,7 +151,6 @@ impl DriverQueue for PackedDriver {
             memory,
             size,
             options,
-            free: size,
             in_flight: InFlight::new(size, options.in_order),
             published: RingOffset::FRESH,
             descriptors: vec![[0; 2]; usize::from(size)].into(),
@@ -179,7 +172,7 @@ impl DriverQueue for PackedDriver {
 
     #[inline]
     fn free(&self) -> u16 {
-        self.free
+        self.size - self.in_flight.descriptors()
     }
 
     #[inline(always)]
@@ -197,30 +190,15 @@ impl DriverQueue for PackedDriver {
     }
 
     #[inline(always)]
-    fn add_again(
-        &mut self,
-        returned: &[Returned],
-        mut is_same: impl FnMut(BufferId) -> bool,
-    ) -> usize {
-        let mut staging = self.in_flight.staging();
-        let room = &mut self.descriptors[usize::from(self.staged)..][..usize::from(self.free)];
-        let add_again = |(returned, room): (&Returned, &mut [u64; 2])| {
-            let key = returned.key();
-            let is_added = is_same(returned.id) && staging.add_again(key, returned.id).is_some();
-            if is_added {
-                *room = self.last[usize::from(key)];
-            }
-            is_added
+    fn add_again(&mut self, returned: &[Returned], is_same: impl FnMut(BufferId) -> bool) -> usize {
+        let free = usize::from(self.free()).min(returned.len());
+        let room = &mut self.descriptors[usize::from(self.staged)..];
+        let stage = |at: u16, key: u16, _| {
+            room[usize::from(at)] = self.last[usize::from(key)];
         };
-        let count =
-            returned.iter().zip(room).map(add_again).take_while(|&is_added| is_added).count();
-        let added = staging.added();
-        self.in_flight.staged(added);
-        // At most as many as are free.
-        let taken = u16::try_from(count).unwrap_or(self.free);
-        self.staged += taken;
-        self.free -= taken;
-        count
+        let count = self.in_flight.add_again(&returned[..free], is_same, stage);
+        self.staged += count;
+        count.into()
     }
 
     #[inline]
@@ -265,10 +243,9 @@ impl DriverQueue for PackedDriver {
 
     #[inline(always)]
     fn take_used(&mut self, most: u16, take: impl FnMut(Returned)) -> Result<(), Broken> {
-        let mut taking =
-            Taking { ring: self.ring, size: self.size, used: self.used, free: self.free };
+        let mut taking = Taking { ring: self.ring, size: self.size, used: self.used };
         let result = self.in_flight.take(most, &mut taking, take);
-        (self.used, self.free) = (taking.used, taking.free);
+        self.used = taking.used;
         result
     }
 

@@ -1,7 +1,7 @@
 //! The driver's side of a split ring.
 //!
-//! How: the free list and the record of every chain are private; the shared table is only
-//! written. Free descriptors are taken in the order in which they came back, so that with
+//! How: which descriptors are free and the record of every chain are private (`flight.rs`); the shared
+//! table is only written. Free descriptors are taken in the order in which they came back, so that with
 //! IN_ORDER they are used in ring order, as the specification wants it (virtio 1.2
 //! §2.7.5.2). Limits: indirect tables hold [`INDIRECT_ELEMENTS_MAX`](crate::INDIRECT_ELEMENTS_MAX)
 //! elements.
@@ -12,75 +12,25 @@ use alloc::vec;
 use crate::areas::{DESCRIPTOR_LEN, DriverMemory};
 use crate::desc::{Descriptor, INDIRECT, NEXT, WRITE};
 use crate::event;
-use crate::flight::{Buffer, Entry, InFlight, Returning, UsedEntries};
+use crate::flight::{Entry, InFlight, Returning, UsedEntries};
 use crate::plan::{Plan, is_filled};
+use crate::records::Buffer;
 use crate::split::{
-    FAR, FLAGS, INDEX, NO_NOTIFICATION, RING, UsedRing, available_entry, available_event, place,
-    size_of, used_event,
+    FAR, FLAGS, INDEX, NO_NOTIFICATION, RING, UsedRing, available_entry, available_event, size_of,
+    used_event,
 };
 use crate::{
     Areas, Arm, Broken, BufferId, DriverQueue, Format, QueueFull, QueueOptions, Returned,
     SharedSlice, Why,
 };
 
-/// What is known of one descriptor.
-#[derive(Debug, Clone, Copy)]
-struct Place {
-    /// What was last stored: the same is not stored again, for the reason in `written.rs`.
-    words: [u64; 2],
-    /// The descriptor behind it in a chain.
-    next: u16,
-}
-
-/// The free descriptors, in the order in which they came back.
-#[derive(Debug)]
-struct Free {
-    /// As many as the queue has entries.
-    descriptors: Box<[u16]>,
-    /// Taken and given back so far, modulo 2^16; at first all are given.
-    taken: u16,
-    given: u16,
-}
-
-impl Free {
-    #[inline(always)]
-    fn count(&self) -> u16 {
-        self.given.wrapping_sub(self.taken)
-    }
-
-    #[inline(always)]
-    fn at(&self, number: u16) -> u16 {
-        self.descriptors[place(number, self.descriptors.len() - 1)]
-    }
-
-    /// Takes the one that is free longest; there must be one.
-    #[inline(always)]
-    fn take(&mut self) -> u16 {
-        let descriptor = self.at(self.taken);
-        self.taken = self.taken.wrapping_add(1);
-        descriptor
-    }
-}
-
 /// What is needed to take used entries.
-struct Taking<'a> {
+struct Taking {
     used: UsedRing,
     seen: u16,
-    places: &'a [Place],
-    free: &'a mut [u16],
-    given: u16,
 }
 
-impl Taking<'_> {
-    #[inline(always)]
-    fn give(&mut self, descriptor: u16) {
-        let at = place(self.given, self.free.len() - 1);
-        self.free[at] = descriptor;
-        self.given = self.given.wrapping_add(1);
-    }
-}
-
-impl UsedEntries for Taking<'_> {
+impl UsedEntries for Taking {
     #[inline(always)]
     fn next(&self, returning: &Returning<'_>) -> Option<Entry> {
         let returned = returning.returned();
@@ -88,18 +38,11 @@ impl UsedEntries for Taking<'_> {
         let [key, len] = entry.load_u32_pair(0);
         // No more are taken than are shown.
         let shown = u32::from(self.seen.wrapping_sub(index_of(returned)));
-        Some(Entry { key, len, shown })
+        Some(Entry { key, len, is_vague: false, shown })
     }
 
     #[inline(always)]
-    fn release(&mut self, key: u16, descriptors: u16) {
-        self.give(key);
-        let mut descriptor = key;
-        for _ in 1..descriptors {
-            descriptor = self.places[usize::from(descriptor)].next;
-            self.give(descriptor);
-        }
-    }
+    fn release(&mut self, _: u16) {}
 }
 
 /// A split virtqueue, seen from the driver.
@@ -108,8 +51,8 @@ pub struct SplitDriver {
     memory: DriverMemory,
     used_ring: UsedRing,
     options: QueueOptions,
-    places: Box<[Place]>,
-    free: Free,
+    /// By descriptor: what was last stored. The same is not stored again, for the reason in `written.rs`.
+    written: Box<[[u64; 2]]>,
     in_flight: InFlight,
     /// Buffers published since [`must_kick`](DriverQueue::must_kick) was last asked.
     unasked: u32,
@@ -123,10 +66,10 @@ impl SplitDriver {
     fn add_one(&mut self, element: (u64, u32), flags: u16, id: BufferId) -> Result<(), QueueFull> {
         let (address, len) = element;
         assert!(is_filled(&[element]), "an empty element");
-        if self.free.count() == 0 {
+        if self.free() == 0 {
             return Err(QueueFull);
         }
-        let first = self.free.take();
+        let first = self.in_flight.next_key(0);
         self.write_descriptor(first, Descriptor { address, len, third: flags, fourth: 0 });
         let writable = if flags & WRITE == 0 { 0 } else { len };
         self.stage(first, Buffer { id, descriptors: 1, writable });
@@ -140,7 +83,7 @@ impl SplitDriver {
         writable: &[(u64, u32)],
         id: BufferId,
     ) -> Result<(), QueueFull> {
-        let plan = Plan::of(readable, writable, (self.size(), self.free.count()), self.options)?;
+        let plan = Plan::of(readable, writable, (self.size(), self.free()), self.options)?;
         let first = match plan.indirect {
             true => self.write_table(readable, writable),
             false => self.write_chain(readable, writable),
@@ -155,7 +98,7 @@ impl SplitDriver {
     fn stage(&mut self, first: u16, buffer: Buffer) {
         let index = index_of(self.in_flight.added());
         // The same is not stored again, for the reason in `written.rs`.
-        if self.in_flight.add(first, buffer) {
+        if self.in_flight.add(buffer) {
             self.memory
                 .bound
                 .driver
@@ -166,28 +109,26 @@ impl SplitDriver {
     /// Writes a descriptor, unless it is there already.
     #[inline(always)]
     fn write_descriptor(&mut self, index: u16, descriptor: Descriptor) {
-        let place = &mut self.places[usize::from(index)];
-        if place.words != descriptor.words() {
-            place.words = descriptor.words();
+        let written = &mut self.written[usize::from(index)];
+        if *written != descriptor.words() {
+            *written = descriptor.words();
             descriptor.store(self.memory.bound.descriptor, index);
         }
     }
 
     /// Writes the elements into free descriptors; returns the first of them.
     fn write_chain(&mut self, readable: &[(u64, u32)], writable: &[(u64, u32)]) -> u16 {
-        let count = readable.len() + writable.len();
-        let first = self.free.take();
-        let mut index = first;
+        let last = readable.len() + writable.len() - 1;
+        let first = self.in_flight.next_key(0);
+        let (mut index, mut behind) = (first, 0);
         for (at, &(address, len)) in readable.iter().chain(writable).enumerate() {
             let write = if at < readable.len() { 0 } else { WRITE };
-            let is_last = at + 1 == count;
-            let next = if is_last { 0 } else { self.free.take() };
-            let flags = if is_last { write } else { write | NEXT };
+            behind += 1;
+            let (flags, next) = match at < last {
+                true => (write | NEXT, self.in_flight.next_key(behind)),
+                false => (write, 0),
+            };
             self.write_descriptor(index, Descriptor { address, len, third: flags, fourth: next });
-            self.places[usize::from(index)].next = next;
-            if index != first {
-                self.in_flight.forget(index);
-            }
             index = next;
         }
         first
@@ -195,7 +136,7 @@ impl SplitDriver {
 
     /// Writes the elements into the table of a free descriptor, and that descriptor.
     fn write_table(&mut self, readable: &[(u64, u32)], writable: &[(u64, u32)]) -> u16 {
-        let first = self.free.take();
+        let first = self.in_flight.next_key(0);
         let (table, table_address) = self.memory.indirect_table(first);
         let mut count = 0u16;
         let last = readable.len() + writable.len() - 1;
@@ -246,9 +187,7 @@ impl DriverQueue for SplitDriver {
             memory,
             options,
             // The memory is zero.
-            places: vec![Place { words: [0; 2], next: 0 }; usize::from(size)].into(),
-            free: Free { descriptors: (0..size).collect(), taken: 0, given: size },
-            // What it takes for the first lap of the available ring is what zeroed memory holds.
+            written: vec![[0; 2]; usize::from(size)].into(),
             in_flight: InFlight::new(size, options.in_order),
             unasked: 0,
             seen: 0,
@@ -266,7 +205,7 @@ impl DriverQueue for SplitDriver {
 
     #[inline]
     fn free(&self) -> u16 {
-        self.free.count()
+        self.size() - self.in_flight.descriptors()
     }
 
     #[inline(always)]
@@ -284,33 +223,16 @@ impl DriverQueue for SplitDriver {
     }
 
     #[inline(always)]
-    fn add_again(
-        &mut self,
-        returned: &[Returned],
-        mut is_same: impl FnMut(BufferId) -> bool,
-    ) -> usize {
-        let mut staging = self.in_flight.staging();
-        let free = usize::from(self.free.count());
-        let mut taken = self.free.taken;
-        let add_again = |returned: &Returned| {
-            let (key, index) = (returned.key(), index_of(staging.added()));
-            if !is_same(returned.id) || self.free.at(taken) != key {
-                return false;
-            }
-            let Some(is_new) = staging.add_again(key, returned.id) else { return false };
+    fn add_again(&mut self, returned: &[Returned], is_same: impl FnMut(BufferId) -> bool) -> usize {
+        let (available, last) = (self.memory.bound.driver, self.used_ring.last());
+        let index = index_of(self.in_flight.added());
+        let free = usize::from(self.free()).min(returned.len());
+        let stage = |at: u16, key, is_new| {
             if is_new {
-                let entry = available_entry(index, self.used_ring.last());
-                self.memory.bound.driver.store_u16(entry, key);
+                available.store_u16(available_entry(index.wrapping_add(at), last), key);
             }
-            taken = taken.wrapping_add(1);
-            true
         };
-        let most = free.min(returned.len());
-        let count = returned[..most].iter().map(add_again).take_while(|&is_added| is_added).count();
-        let added = staging.added();
-        self.in_flight.staged(added);
-        self.free.taken = taken;
-        count
+        self.in_flight.add_again(&returned[..free], is_same, stage).into()
     }
 
     #[inline]
@@ -347,16 +269,8 @@ impl DriverQueue for SplitDriver {
             self.load_index()?;
         }
         let most = most.min(self.seen.wrapping_sub(self.used()));
-        let mut taking = Taking {
-            used: self.used_ring,
-            seen: self.seen,
-            places: &self.places,
-            free: &mut self.free.descriptors,
-            given: self.free.given,
-        };
-        let result = self.in_flight.take(most, &mut taking, take);
-        self.free.given = taking.given;
-        result
+        let mut taking = Taking { used: self.used_ring, seen: self.seen };
+        self.in_flight.take(most, &mut taking, take)
     }
 
     #[inline]
