@@ -9,7 +9,7 @@ use ringway_net::{Features, MacAddress, Negotiated};
 use ringway_switch::PortId;
 use ringway_vhost_user::{Applied, Effect, MemoryRegion};
 use ringway_virtq::{Areas, Position};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::Daemon;
 use super::link::{Link, Running};
@@ -119,11 +119,11 @@ impl Daemon {
         }
     }
 
-    fn complain(&mut self, id: PortId, why: &anyhow::Error) {
+    /// Logs something about the front-end of that port, unless that was done often enough.
+    pub(super) fn complain(&mut self, id: PortId, why: impl std::fmt::Display) {
         let Some(port) = self.ports.get_mut(&id) else { return };
-        if let Some(link) = port.vm.as_mut().and_then(|vm| vm.link.as_mut()) {
-            link.complain(&port.spec.name, format_args!("{why:#}"));
-        }
+        let name = &port.spec.name;
+        port.chatter.say(name, || warn!(port = name, "{why:#}"));
     }
 
     fn linked(&mut self, id: PortId) -> anyhow::Result<&mut Link> {

@@ -1,7 +1,6 @@
 //! One connected front-end: its socket, its session, and the memory it shared.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 
 use ringway_device::{Queue, QueueId};
@@ -16,9 +15,6 @@ use super::announcement::Announcement;
 
 /// Messages handled before other ports get their turn.
 const MESSAGES_PER_TURN: usize = 32;
-
-/// Complaints that are logged about a front-end while it is connected.
-const COMPLAINTS_MAX: u32 = 32;
 
 /// The state that lasts as long as one connection.
 pub(super) struct Link {
@@ -35,8 +31,6 @@ pub(super) struct Link {
     pub(super) pairs: u16,
     pub(super) running: Running,
     pub(super) announcement: Announcement,
-    /// How often something about it was complained of.
-    complaints: u32,
 }
 
 /// Which queues of a guest run.
@@ -84,18 +78,7 @@ impl Link {
             pairs: offer.queue_pairs_max,
             running: Running::default(),
             announcement: Announcement::default(),
-            complaints: 0,
             session: Session::new(offer),
-        }
-    }
-
-    /// Logs something about the front-end of that port, unless that was done often enough.
-    pub(super) fn complain(&mut self, port: &str, why: impl fmt::Display) {
-        self.complaints = self.complaints.saturating_add(1);
-        match self.complaints {
-            ..COMPLAINTS_MAX => warn!(port, "{why:#}"),
-            COMPLAINTS_MAX => warn!(port, "{why:#}; no more is said about this front-end"),
-            _ => {}
         }
     }
 
@@ -118,7 +101,8 @@ impl Daemon {
                     debug!(port = port.spec.name, ?request, "request");
                     let outcome = link.session.handle(request);
                     if let Some(why) = &outcome.refused {
-                        link.complain(&port.spec.name, format_args!("refused: {why}"));
+                        let name = &port.spec.name;
+                        port.chatter.say(name, || warn!(port = name, "refused: {why}"));
                     }
                     let applied = self.apply(id, outcome.effects);
                     if !self.reply(id, outcome.pending, applied) {
@@ -128,7 +112,8 @@ impl Daemon {
                 Ok(Received::Nothing) => return,
                 Ok(Received::Closed) => return self.drop_link(id),
                 Err(why) => {
-                    warn!(port = port.spec.name, "connection ended: {why}");
+                    let name = &port.spec.name;
+                    port.chatter.say(name, || warn!(port = name, "connection ended: {why}"));
                     return self.drop_link(id);
                 }
             }
@@ -148,7 +133,8 @@ impl Daemon {
         match link.connection.send(&bytes) {
             Ok(()) => true,
             Err(why) => {
-                warn!(port = port.spec.name, "reply: {why}");
+                let name = &port.spec.name;
+                port.chatter.say(name, || warn!(port = name, "reply: {why}"));
                 false
             }
         }

@@ -4,6 +4,7 @@
 //! waited for, so that a front-end's acknowledgement means that it has happened.
 
 mod announcement;
+mod chatter;
 mod control_socket;
 mod effects;
 mod link;
@@ -219,8 +220,11 @@ impl Daemon {
             match event {
                 WorkerEvent::Broken { port, queue, why } => {
                     // It may have been removed since.
-                    let Some(port) = self.ports.get(&port) else { continue };
-                    warn!(port = port.spec.name, %queue, "stopped, the guest broke it: {why}");
+                    let Some(port) = self.ports.get_mut(&port) else { continue };
+                    let name = &port.spec.name;
+                    port.chatter.say(name, || {
+                        warn!(port = name, %queue, "stopped, the guest broke it: {why}");
+                    });
                 }
                 WorkerEvent::ControlChanged { port } => {
                     let Some(state) = self.worker.share_control_state(port) else { continue };

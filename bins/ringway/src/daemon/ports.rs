@@ -14,6 +14,7 @@ use ringway_host::{Tap, TapOptions};
 use ringway_switch::{PORTS_MAX, PortId, PortPolicy};
 use tracing::{error, info};
 
+use super::chatter::Chatter;
 use super::vm_port::VmPort;
 use super::{Daemon, FAREWELL, Wake};
 use crate::config::options::{Effect, OPTIONS};
@@ -27,6 +28,8 @@ pub(super) struct Port {
     /// Why the port does not work, if it does not.
     pub(super) failure: Option<String>,
     pub(super) vm: Option<VmPort>,
+    /// Lines that its front-end is the reason for.
+    pub(super) chatter: Chatter,
     /// It was removed, and goes for good then.
     leaves_at: Option<Instant>,
 }
@@ -41,6 +44,11 @@ pub(super) struct Changed {
 }
 
 impl Port {
+    fn new(spec: PortSpec, from_file: Option<PortSpec>) -> Self {
+        let chatter = Chatter::new();
+        Self { spec, from_file, failure: None, vm: None, chatter, leaves_at: None }
+    }
+
     pub(super) fn is_linked(&self) -> bool {
         self.vm.as_ref().is_some_and(VmPort::is_linked)
     }
@@ -77,7 +85,7 @@ impl Daemon {
         let Some(id) = self.free_id() else {
             return error!(port = spec.name, "there are {PORTS_MAX} ports already");
         };
-        let mut port = Port { spec, from_file, failure: None, vm: None, leaves_at: None };
+        let mut port = Port::new(spec, from_file);
         if let Err(why) = self.try_open(id, &mut port) {
             error!(port = port.spec.name, "{why:#}");
             port.failure = Some(format!("{why:#}"));
@@ -91,7 +99,7 @@ impl Daemon {
     /// It cannot be opened; nothing is left of it.
     pub(super) fn open_port(&mut self, spec: PortSpec) -> anyhow::Result<()> {
         let Some(id) = self.free_id() else { bail!("there are {PORTS_MAX} ports already") };
-        let mut port = Port { spec, from_file: None, failure: None, vm: None, leaves_at: None };
+        let mut port = Port::new(spec, None);
         self.try_open(id, &mut port)?;
         self.ports.insert(id, port);
         Ok(())

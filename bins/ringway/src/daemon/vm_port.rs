@@ -261,7 +261,8 @@ impl Daemon {
         for id in self.ids() {
             let link = self.ports.get(&id).and_then(|port| port.vm.as_ref()?.link.as_ref());
             if link.is_some_and(|link| link.memory.torn()) {
-                warn!(port = self.name(id), "the front-end took away memory that it had shared");
+                let why = "the front-end took away memory that it had shared";
+                self.complain(id, why);
                 self.drop_link(id);
             }
         }
@@ -284,10 +285,11 @@ impl Daemon {
             let _ = self.poller.remove(listener);
         }
         if let Err(why) = self.poller.add(connection.as_fd(), Wake::Link(id).token()) {
-            warn!(port = port.spec.name, "link: {why}");
-            return;
+            let name = &port.spec.name;
+            return port.chatter.say(name, || warn!(port = name, "link: {why}"));
         }
-        info!(port = port.spec.name, "front-end connected");
+        let name = &port.spec.name;
+        port.chatter.say(name, || info!(port = name, "front-end connected"));
         let connection = connection.without_waiting();
         vm.deafness = Deafness::default();
         vm.last_offence = None;
@@ -303,13 +305,15 @@ impl Daemon {
         let Some(link) = vm.link.take() else { return };
         let _ = self.poller.remove(link.connection.as_fd());
         self.worker.detach(id);
-        info!(port = port.spec.name, "front-end gone");
+        let name = &port.spec.name;
+        port.chatter.say(name, || info!(port = name, "front-end gone"));
         if is_leaving {
             return self.finish_leaving(id);
         }
         // Asked only now: it may have gone before it was let go of, and no worker calls it any more.
         if link.callee.has_blocked() {
-            warn!(port = port.spec.name, "{BLOCKED}: no other one for {HOLD_OFF:?}");
+            port.chatter
+                .say(name, || warn!(port = name, "{BLOCKED}: no other one for {HOLD_OFF:?}"));
             vm.last_offence = Some(BLOCKED);
             return vm.hold_off();
         }

@@ -1,0 +1,119 @@
+//! What a guest and its front-end make the log say: not without end, whatever they do.
+//!
+//! Who connects a thousand times a second, or breaks a queue and sets it up again, would fill the disk
+//! with lines that say the same.
+
+use std::time::{Duration, Instant};
+
+use tracing::warn;
+
+/// Lines about one port in a row.
+const LINES_MAX: u32 = 64;
+
+/// The time of one line: so long after each, one more may be said.
+const LINE_EVERY: Duration = Duration::from_secs(1);
+
+/// What was said about a port lately.
+#[derive(Debug)]
+pub(super) struct Chatter {
+    /// Lines whose time is not over.
+    spent: u32,
+    /// When the time of the first of them began.
+    since: Instant,
+    left_out: u64,
+}
+
+/// What becomes of a line.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// It is said, and so many before it were not.
+    Say {
+        left_out: u64,
+    },
+    /// It is the first one that is left out.
+    Stop,
+    LeaveOut,
+}
+
+impl Chatter {
+    pub(super) fn new() -> Self {
+        Self { spent: 0, since: Instant::now(), left_out: 0 }
+    }
+
+    /// Says a line about the port, unless too much was said about it.
+    pub(super) fn say(&mut self, port: &str, line: impl FnOnce()) {
+        match self.judge(Instant::now()) {
+            Verdict::Say { left_out: 0 } => line(),
+            Verdict::Say { left_out } => {
+                warn!(port, "{left_out} lines were left out");
+                line();
+            }
+            Verdict::Stop => {
+                let pause = LINE_EVERY * (LINES_MAX / 2);
+                warn!(port, "too much to say about it: lines are left out for {pause:?} or longer");
+            }
+            Verdict::LeaveOut => {}
+        }
+    }
+
+    fn judge(&mut self, now: Instant) -> Verdict {
+        let over = now.saturating_duration_since(self.since).as_secs() / LINE_EVERY.as_secs();
+        let over = u32::try_from(over).unwrap_or(u32::MAX).min(self.spent);
+        self.spent -= over;
+        self.since = if self.spent == 0 { now } else { self.since + LINE_EVERY * over };
+        // Once it is too much, there is silence for a while, instead of a line now and then.
+        let most = if self.left_out == 0 { LINES_MAX } else { LINES_MAX / 2 };
+        if self.spent >= most {
+            self.left_out += 1;
+            return if self.left_out == 1 { Verdict::Stop } else { Verdict::LeaveOut };
+        }
+        self.spent += 1;
+        Verdict::Say { left_out: std::mem::take(&mut self.left_out) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: Verdict = Verdict::Say { left_out: 0 };
+
+    #[test]
+    fn a_line_every_now_and_then_is_always_said() {
+        let mut chatter = Chatter::new();
+        let start = Instant::now();
+        for at in 0..1000 {
+            assert_eq!(chatter.judge(start + LINE_EVERY * at), SAID);
+        }
+    }
+
+    #[test]
+    fn whoever_goes_on_and_on_is_left_out_until_half_of_it_is_forgotten() {
+        let mut chatter = Chatter::new();
+        let start = Instant::now();
+        for _ in 0..LINES_MAX {
+            assert_eq!(chatter.judge(start), SAID);
+        }
+        assert_eq!(chatter.judge(start), Verdict::Stop);
+        let half = LINE_EVERY * (LINES_MAX / 2);
+        for at_ms in 0..500 {
+            let at = start + Duration::from_millis(at_ms * 64);
+            assert_eq!(chatter.judge(at), Verdict::LeaveOut, "{at_ms}");
+        }
+        let later = start + half + LINE_EVERY;
+        assert_eq!(chatter.judge(later), Verdict::Say { left_out: 501 });
+        let more = (0..LINES_MAX).filter(|_| chatter.judge(later) == SAID).count();
+        assert_eq!(more, (LINES_MAX / 2) as usize);
+    }
+
+    #[test]
+    fn a_day_of_lines_is_bounded() {
+        let mut chatter = Chatter::new();
+        let start = Instant::now();
+        let said = (0..86_400 * 10)
+            .map(|tenth| chatter.judge(start + Duration::from_millis(100 * tenth)))
+            .filter(|verdict| *verdict != Verdict::LeaveOut)
+            .count();
+        assert!((80_000..90_000).contains(&said), "{said}");
+    }
+}
