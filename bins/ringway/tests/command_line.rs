@@ -144,3 +144,25 @@ fn statistics_of_nobody_are_an_error_that_says_what_to_do() {
     );
     assert_eq!(String::from_utf8_lossy(&output.stderr), expected);
 }
+
+#[test]
+fn a_processor_that_is_not_there_is_an_error_and_leaves_nothing_behind() {
+    let directory = std::env::temp_dir().join(format!("ringway-pin-{}", std::process::id()));
+    fs::create_dir(&directory).expect("a directory");
+    let control = directory.join("control.sock");
+    let port = format!("a=vm:{}", directory.join("a.sock").display());
+    let output = ringway(&[
+        "run",
+        "--control",
+        control.to_str().expect("UTF-8"),
+        "--port",
+        &port,
+        "--pin",
+        "1023",
+    ]);
+    let left = fs::read_dir(&directory).expect("the directory").count();
+    fs::remove_dir_all(&directory).expect("the directory");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("pin: processor 1023 is not there, or not ours to use: use some of"));
+    assert_eq!((output.status.code(), left), (Some(1), 0), "{text}");
+}

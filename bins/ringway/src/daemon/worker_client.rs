@@ -41,7 +41,11 @@ struct Handle {
 
 impl WorkerClient {
     /// Starts `count` workers, each on its processor if the settings name one.
+    ///
+    /// # Errors
+    /// A processor that they name is not there, or the operating system refuses something.
     pub(super) fn start(count: u16, settings: &Settings) -> anyhow::Result<Self> {
+        check_pins(&settings.pins)?;
         let event_bell = Arc::new(EventFd::new()?);
         let (event_sender, events) = mpsc::channel();
         let shared = Shared::new(random_seed()?);
@@ -298,6 +302,17 @@ impl Handle {
         self.send(command(done));
         answer.recv_timeout(ANSWER_MAX).ok()
     }
+}
+
+/// What was asked for and cannot be had is an error, and not a surprise.
+fn check_pins(pins: &[u16]) -> anyhow::Result<()> {
+    let Ok(processors) = ringway_host::processors() else { return Ok(()) };
+    if let Some(cpu) = pins.iter().find(|cpu| !processors.contains(cpu)) {
+        let usable: Vec<String> = processors.iter().map(u16::to_string).collect();
+        let usable = usable.join(" ");
+        bail!("pin: processor {cpu} is not there, or not ours to use: use some of {usable}");
+    }
+    Ok(())
 }
 
 /// Starts one worker, on that processor if one is given.
