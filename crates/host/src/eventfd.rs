@@ -5,7 +5,8 @@
 //! being blocking. So the flag is never touched, and instead
 //!
 //! - a kick is never read: the poller wakes for each one anew (edge-triggered);
-//! - a call through a socket is sent with `MSG_DONTWAIT`;
+//! - a call through a socket is sent with `MSG_DONTWAIT`, and only Unix stream sockets are taken
+//!   ([`is_local_stream`] says why);
 //! - a call through an eventfd, for which writing with `RWF_NOWAIT` is not supported (the kernel
 //!   answers `EOPNOTSUPP`), is a plain write if the fd is non-blocking (QEMU, DPDK and most
 //!   others), and otherwise comes after a `poll` that says whether the counter has room.
@@ -26,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
-use rustix::net::SendFlags;
+use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
 
 use crate::call_guard::bounded;
 use crate::effort::count_system_call;
@@ -213,13 +214,24 @@ fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
     rustix::event::poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().intersects(flags)
 }
 
+/// Whether that is a Unix stream socket. To send through another one can mean to wait for whoever has
+/// locked it, whatever the flags: of a TCP socket, a front-end that sends memory which is not there.
+///
+/// # Errors
+/// It cannot be found out.
+pub fn is_local_stream(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(is_kind(fd, "socket:[", FileType::Socket)?
+        && sockopt::socket_domain(fd)? == AddressFamily::UNIX
+        && sockopt::socket_type(fd)? == SocketType::STREAM)
+}
+
 fn call_kind(fd: BorrowedFd<'_>) -> io::Result<CallKind> {
-    if is_kind(fd, "socket:[", FileType::Socket)? {
+    if is_local_stream(fd)? {
         return Ok(CallKind::Socket);
     }
     // An eventfd has no file type, unlike everything that has a name.
     if !is_kind(fd, "anon_inode:[eventfd]", FileType::Unknown)? {
-        let what = "a notification fd must be an eventfd or a stream socket";
+        let what = "a notification fd must be an eventfd or a Unix stream socket";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
     let is_nonblocking = rustix::fs::fcntl_getfl(fd)?.contains(OFlags::NONBLOCK);

@@ -65,7 +65,7 @@ mod worker;
 pub use call_guard::CallGuard;
 pub use command::{Answer, Command, Event, PortSnapshot, QueueFds, Wire};
 pub use effort::{Effort, WorkerSnapshot};
-pub use eventfd::{CallFd, CallResult, Callee, EventFd, KickFd};
+pub use eventfd::{CallFd, CallResult, Callee, EventFd, KickFd, is_local_stream};
 pub use memory::{GUEST_LEN_MAX, GuestMemory, MemoryError, MemoryRequest};
 pub use pace::PaceSnapshot;
 pub use peer::{GROUPS_MAX, PeerCredentials};

@@ -3,8 +3,9 @@
 mod common;
 
 use std::io::{ErrorKind, Read};
+use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -173,7 +174,9 @@ fn a_socket_whose_peer_is_gone_says_so_and_raises_no_signal() {
 fn other_kinds_of_fds_are_refused() {
     let (_, pipe) = rustix::pipe::pipe().expect("pipe");
     let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC);
-    for fd in [memory_file(0), pipe, epoll.expect("epoll")] {
+    let tcp = TcpListener::bind("127.0.0.1:0").expect("a TCP socket");
+    let datagram = UnixDatagram::unbound().expect("a Unix socket");
+    for fd in [memory_file(0), pipe, epoll.expect("epoll"), tcp.into(), datagram.into()] {
         let error =
             CallFd::new(fd, &Callee::default()).expect_err("neither an eventfd nor a socket");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);

@@ -7,7 +7,9 @@
 
 use std::fs::File;
 use std::io;
+use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
 use ringway_testkit::beside::{Footprint, Outcome, beside_good_guests, broken_queues};
@@ -34,6 +36,7 @@ const SET_VRING_BASE: u32 = 10;
 const GET_VRING_BASE: u32 = 11;
 const SET_VRING_KICK: u32 = 12;
 const SET_VRING_ENABLE: u32 = 18;
+const SET_BACKEND_REQ_FD: u32 = 21;
 const ADD_MEM_REG: u32 = 37;
 
 /// Lets a front-end with two running queues do something, once per ring format.
@@ -247,8 +250,12 @@ fn cve_2023_1838_fds_of_the_wrong_kind() -> Outcome {
         for fd in wrong {
             refused_with(front_end, SET_MEM_TABLE, &region, &[fd])?;
         }
-        for fd in &wrong[..3] {
-            // To what is not an eventfd or a socket, nothing must ever be written.
+        // To send through such a socket can mean to wait for whoever has locked it.
+        let tcp = TcpListener::bind("127.0.0.1:0")?;
+        let datagram = UnixDatagram::unbound()?;
+        for fd in wrong[..3].iter().chain(&[tcp.as_fd(), datagram.as_fd()]) {
+            // To what is not an eventfd or a Unix stream socket, nothing must ever be written.
+            refused_with(front_end, SET_BACKEND_REQ_FD, &[], &[*fd])?;
             refused_with(front_end, 12, &1_u64.to_le_bytes(), &[*fd])?;
             refused_with(front_end, 13, &1_u64.to_le_bytes(), &[*fd])?;
             refused_with(front_end, 14, &1_u64.to_le_bytes(), &[*fd])?;

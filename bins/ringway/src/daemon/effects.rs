@@ -1,8 +1,8 @@
 //! What a session decided, carried out: memory is mapped, queues are started and stopped.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use ringway_device::QueueId;
 use ringway_host::{CallFd, GuestMemory, KickFd, MemoryRequest, QueueFds, Wire};
 use ringway_net::{Features, MacAddress, Negotiated};
@@ -99,6 +99,8 @@ impl Daemon {
                 self.set_wire(id, index, Wire::Error(error))
             }
             Effect::BackendChannel(fd) => {
+                let is_usable = ringway_host::is_local_stream(fd.as_fd())?;
+                ensure!(is_usable, "the back-end's channel must be a Unix stream socket");
                 self.linked(id)?.back_end_channel = Some(fd);
                 Ok(())
             }
