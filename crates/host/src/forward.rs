@@ -147,6 +147,10 @@ impl Delivery<'_> {
         may_hold: bool,
     ) -> Result<bool, Visit> {
         let completed = self.completion.after(put, port, packet, self.position);
+        if put == Put::Unfinished {
+            // Copied as a whole and looked through, whatever comes of it.
+            self.work += 1 + packet.len / UNIT_LEN;
+        }
         if completed.packets > 0 {
             let packets = u32::try_from(completed.packets).unwrap_or(BUDGET_UNITS);
             self.count(port, packets, packet);
