@@ -80,6 +80,17 @@ pub(crate) fn bounded<T>(write: impl FnOnce() -> T) -> T {
     })
 }
 
+/// How often this thread has slept, which it does not when another one only takes its processor.
+pub(crate) fn sleeps() -> i64 {
+    // SAFETY: all-zero bytes are a valid `rusage`, which the call fills in; it cannot fail with these
+    // arguments.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+        usage.ru_nvcsw
+    }
+}
+
 impl Watch {
     fn set_timer(&self) {
         // SAFETY: the timer of this thread, which is there unless the state is UNGUARDED. The call is

@@ -227,8 +227,18 @@ pub enum Wire {
     Error(Option<CallFd>),
 }
 
+impl Wire {
+    /// Whether there is an fd.
+    pub(crate) fn is_there(&self) -> bool {
+        match self {
+            Self::Kick(kick) => kick.is_some(),
+            Self::Call(call) | Self::Error(call) => call.is_some(),
+        }
+    }
+}
+
 /// What the worker noticed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Event {
     /// A guest broke one of its queues; the queue is stopped.
     Broken {
@@ -239,6 +249,9 @@ pub enum Event {
         /// What it did.
         why: Why,
     },
+    /// The worker is done with an fd that a front-end sent. To close it may take as long as the front-end
+    /// likes: it may be a socket that holds others, which linger.
+    Unused(Wire),
     /// A guest has set something that the other workers must know, or has announced itself.
     ControlChanged {
         /// Which port.
@@ -287,5 +300,10 @@ impl QueueFds {
             call: call.map(call_fd).transpose()?,
             error: error.map(call_fd).transpose()?,
         })
+    }
+
+    /// One by one.
+    pub(crate) fn into_wires(self) -> [Wire; 3] {
+        [Wire::Kick(self.kick), Wire::Call(self.call), Wire::Error(self.error)]
     }
 }

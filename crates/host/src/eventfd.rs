@@ -19,17 +19,18 @@
 //!
 //! [`CallGuard`]: crate::CallGuard
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
 
-use crate::call_guard::bounded;
+use crate::call_guard::{bounded, sleeps};
 use crate::effort::count_system_call;
 
 /// What is added to an eventfd, and what is sent through a socket.
@@ -72,23 +73,39 @@ pub enum CallResult {
     Blocked,
 }
 
+/// Of so many calls through an eventfd one is looked at: whether the thread slept in it.
+const LOOK_EVERY: u32 = 32;
+
+/// So many calls may sleep, each for less than a tick of the guard: one that must read its own memory
+/// from a disk sleeps too.
+const WAITS_MAX: u32 = 8;
+
 /// Who is called: one front-end, through all its fds.
 #[derive(Debug, Clone, Default)]
 pub struct Callee {
     has_blocked: Arc<AtomicBool>,
+    /// Calls in which a thread slept.
+    waits: Arc<AtomicU32>,
     bell: Option<Arc<EventFd>>,
 }
 
 impl Callee {
     /// One that has behaved so far; `bell` is rung when it blocks a call.
     pub fn new(bell: Arc<EventFd>) -> Self {
-        Self { has_blocked: Arc::default(), bell: Some(bell) }
+        Self { bell: Some(bell), ..Self::default() }
     }
 
     /// Whether a call would have waited for it: it has made an eventfd blocking, and filled it. No
     /// fd of it is called any more.
     pub fn has_blocked(&self) -> bool {
         self.has_blocked.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn waited(&self) {
+        if self.waits.fetch_add(1, Ordering::Relaxed) + 1 >= WAITS_MAX {
+            self.block();
+        }
     }
 
     #[cold]
@@ -116,6 +133,8 @@ pub struct CallFd {
     fd: OwnedFd,
     kind: CallKind,
     callee: Callee,
+    /// Calls until one is looked at.
+    not_looked: Cell<u32>,
 }
 
 impl CallFd {
@@ -125,7 +144,7 @@ impl CallFd {
     /// `InvalidInput`: it is something else, and writing to it could do anything.
     pub fn new(fd: OwnedFd, callee: &Callee) -> io::Result<Self> {
         let kind = call_kind(fd.as_fd())?;
-        Ok(Self { fd, kind, callee: callee.clone() })
+        Ok(Self { fd, kind, callee: callee.clone(), not_looked: Cell::new(0) })
     }
 
     /// Whether it is a stream socket, as only User Mode Linux sends.
@@ -146,9 +165,7 @@ impl CallFd {
             CallKind::BlockingEventfd if !is_ready(self.fd.as_fd(), PollFlags::OUT) => {
                 return CallResult::Pending;
             }
-            CallKind::Eventfd | CallKind::BlockingEventfd => {
-                bounded(|| rustix::io::write(&self.fd, &ONE))
-            }
+            CallKind::Eventfd | CallKind::BlockingEventfd => self.write(),
         };
         match sent {
             Ok(_) => CallResult::Sent,
@@ -161,6 +178,25 @@ impl CallFd {
             Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => CallResult::Pending,
             Err(_) => CallResult::Gone,
         }
+    }
+}
+
+impl CallFd {
+    /// To an eventfd. One that is not full never makes the thread sleep.
+    fn write(&self) -> rustix::io::Result<usize> {
+        let write = || bounded(|| rustix::io::write(&self.fd, &ONE));
+        if let Some(left) = self.not_looked.get().checked_sub(1) {
+            self.not_looked.set(left);
+            return write();
+        }
+        let sleeps_before = sleeps();
+        let written = write();
+        match sleeps() == sleeps_before {
+            true => self.not_looked.set(LOOK_EVERY),
+            // And the next one is looked at, too.
+            false => self.callee.waited(),
+        }
+        written
     }
 }
 

@@ -69,7 +69,7 @@ pub use eventfd::{CallFd, CallResult, Callee, EventFd, KickFd, is_local_stream};
 pub use memory::{GUEST_LEN_MAX, GuestMemory, MemoryError, MemoryRequest};
 pub use pace::PaceSnapshot;
 pub use peer::{GROUPS_MAX, PeerCredentials};
-pub use pin::{pin_to, processors};
+pub use pin::pin_to;
 pub use poller::{Events, Interest, PollEvent, Poller};
 pub use queue_mode::{QueueMode, QueueSnapshot};
 pub use signal_bus::install_bus_guard;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// Keeps the calling thread on one processor.
 ///
@@ -16,14 +16,4 @@ pub fn pin_to(cpu: u16) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
     Ok(sched_setaffinity(None, &set)?)
-}
-
-/// The processors that the calling thread may use, lowest number first.
-///
-/// # Errors
-/// The operating system does not say.
-pub fn processors() -> io::Result<Vec<u16>> {
-    let set = sched_getaffinity(None)?;
-    let numbers = 0..u16::try_from(CpuSet::MAX_CPU).unwrap_or(u16::MAX);
-    Ok(numbers.filter(|&cpu| set.is_set(usize::from(cpu))).collect())
 }

@@ -15,20 +15,28 @@ pub(crate) struct Wires {
     pub(crate) kicks: PerSecond,
     pub(crate) calls: u64,
     pub(crate) is_broken_reported: bool,
+    /// Nobody hears calls any more.
+    is_deaf: bool,
     /// The last call, while the guest may have slept through it.
     unheard: Option<Unheard>,
 }
 
 impl Wires {
+    /// Calls go there from now on; the former way is not closed here.
+    pub(crate) fn set_call(&mut self, call: Option<CallFd>) -> Option<CallFd> {
+        self.is_deaf = false;
+        std::mem::replace(&mut self.call, call)
+    }
+
     /// Notifies the guest, which says this about calls, that buffers were used; `true`: see
     /// [`call_again`](Self::call_again), later.
     pub(crate) fn call(&mut self, event: Option<u32>) -> bool {
-        let Some(call) = &self.call else { return false };
+        let Some(call) = self.call.as_ref().filter(|_| !self.is_deaf) else { return false };
         self.calls += 1;
         // A peer that is gone shows on its socket, in the control thread; of one that blocked a call
         // it has been told.
         if matches!(call.call(), CallResult::Gone | CallResult::Blocked) {
-            self.call = None;
+            (self.is_deaf, self.unheard) = (true, None);
             return false;
         }
         self.unheard = call.is_socket().then(|| Unheard::new(event));

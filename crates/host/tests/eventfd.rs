@@ -116,6 +116,54 @@ fn an_eventfd_that_is_made_blocking_and_filled_delays_one_call_and_gets_no_other
     assert!(!flags.contains(OFlags::NONBLOCK), "the front-end's fd has changed");
 }
 
+/// Each call waits, but not until the timer ends.
+#[test]
+fn an_eventfd_that_is_filled_and_read_soon_is_noticed() {
+    const SOON: Duration = Duration::from_millis(2);
+    let callee = Callee::default();
+    let (ours, theirs) = new_eventfd(EventfdFlags::NONBLOCK);
+    let call = CallFd::new(ours, &callee).expect("an eventfd");
+    let calls = without_blocking(move || {
+        let _guard = CallGuard::new().expect("a timer");
+        let is_sent = |_: &u32| {
+            block(&theirs);
+            let result = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(SOON);
+                    take(&theirs);
+                });
+                call.call()
+            });
+            result == CallResult::Sent && take(&theirs) == 1
+        };
+        (0..200).take_while(is_sent).count()
+    });
+    assert!(callee.has_blocked(), "{calls} calls");
+    assert!(calls < 100, "{calls} calls: one of 32 is looked at, and then each");
+}
+
+#[test]
+fn who_reads_while_it_is_called_is_not_suspected() {
+    let callee = Callee::default();
+    let (ours, theirs) = new_eventfd(EventfdFlags::NONBLOCK);
+    let call = CallFd::new(ours, &callee).expect("an eventfd");
+    without_blocking(move || {
+        let _guard = CallGuard::new().expect("a timer");
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut read = 0;
+                while read < 100_000 {
+                    read += rustix::io::read(&theirs, &mut [0; 8]).map_or(0, |_| 1);
+                }
+            });
+            while !reader.is_finished() {
+                assert_eq!(call.call(), CallResult::Sent);
+            }
+        });
+    });
+    assert!(!callee.has_blocked());
+}
+
 /// The timer ends when nobody calls, and must be there again when somebody does.
 #[test]
 fn calls_are_guarded_again_after_a_pause_and_again_by_the_next_guard() {

@@ -226,6 +226,8 @@ impl Daemon {
                         warn!(port = name, %queue, "stopped, the guest broke it: {why}");
                     });
                 }
+                // Closed here, where nobody's packets wait for it.
+                WorkerEvent::Unused(wire) => drop(wire),
                 WorkerEvent::ControlChanged { port } => {
                     let Some(state) = self.worker.share_control_state(port) else { continue };
                     let port = self.ports.get_mut(&port);

@@ -281,12 +281,12 @@ impl Daemon {
     fn link(&mut self, id: PortId, connection: Connection) {
         let Some(port) = self.ports.get_mut(&id) else { return };
         let Some(vm) = &mut port.vm else { return };
-        if let Some(listener) = vm.listener_fd() {
-            let _ = self.poller.remove(listener);
-        }
         if let Err(why) = self.poller.add(connection.as_fd(), Wake::Link(id).token()) {
             let name = &port.spec.name;
             return port.chatter.say(name, || warn!(port = name, "link: {why}"));
+        }
+        if let Some(listener) = vm.listener_fd() {
+            let _ = self.poller.remove(listener);
         }
         let name = &port.spec.name;
         port.chatter.say(name, || info!(port = name, "front-end connected"));

@@ -304,13 +304,14 @@ impl Handle {
     }
 }
 
-/// What was asked for and cannot be had is an error, and not a surprise.
+/// What was asked for and cannot be had is an error, and not a surprise. Tried by a thread that does
+/// nothing else: which processors may be used, nobody says beforehand.
 fn check_pins(pins: &[u16]) -> anyhow::Result<()> {
-    let Ok(processors) = ringway_host::processors() else { return Ok(()) };
-    if let Some(cpu) = pins.iter().find(|cpu| !processors.contains(cpu)) {
-        let usable: Vec<String> = processors.iter().map(u16::to_string).collect();
-        let usable = usable.join(" ");
-        bail!("pin: processor {cpu} is not there, or not ours to use: use some of {usable}");
+    for &cpu in pins {
+        let tried = std::thread::spawn(move || ringway_host::pin_to(cpu)).join();
+        if let Ok(Err(why)) = tried {
+            bail!("pin: processor {cpu} is not there, or not ours to use: {why}: use one that is");
+        }
     }
     Ok(())
 }
