@@ -135,7 +135,8 @@ pub fn flood(side: &mut Side<'_>, address: &str, packets: u32) -> anyhow::Result
 /// One was lost, or is too long for somebody.
 pub fn full_packets(side: &mut Side<'_>, address: &str, mtu: u32) -> anyhow::Result<()> {
     let len = mtu - PING_HEADERS_LEN;
-    let text = side.must(&format!("ping -M do -q -c 100 -i 0.01 -s {len} {address}"))?;
+    // Not quietly: if one is lost, it must be seen which.
+    let text = side.must(&format!("ping -M do -c 100 -i 0.01 -s {len} {address}"))?;
     ensure!(text.contains(" 100 received"), "pings of {mtu} bytes were lost:\n{text}");
     Ok(())
 }
