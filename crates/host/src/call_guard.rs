@@ -13,7 +13,8 @@
 //! in the kernel yet, ends nothing: therefore the handler sets the timer again for as long as a call
 //! is under way.
 //!
-//! Limits: a call can take two [`TICK`]s. Only threads with a [`CallGuard`] are guarded; all their
+//! Limits: a call can take two [`TICK`]s, and one that waits for less is not ended: [`sleeps`] tells
+//! that it waited. Only threads with a [`CallGuard`] are guarded; all their
 //! other system calls must expect `EINTR`.
 
 use std::io;

@@ -13,7 +13,9 @@
 //!
 //! A front-end that fills its own blocking eventfd exactly between our poll and our write, or that
 //! clears `O_NONBLOCK` later and then fills it, makes that write wait: the thread's [`CallGuard`]
-//! ends it, and that front-end is not called any more ([`Callee`]).
+//! ends it, and that front-end is not called any more ([`Callee`]). One that lets it wait for less than
+//! that, again and again, is noticed because the thread sleeps in calls: of [`LOOK_EVERY`] one is looked
+//! at (ADR 24).
 //!
 //! Limits: a front-end that kicks through a socket finds it full one day; none is known that does.
 //!

@@ -1,5 +1,6 @@
 //! What a session decided, carried out: memory is mapped, queues are started and stopped.
 
+use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::{Context, anyhow, ensure};
@@ -9,7 +10,7 @@ use ringway_net::{Features, MacAddress, Negotiated};
 use ringway_switch::PortId;
 use ringway_vhost_user::{Applied, Effect, MemoryRegion};
 use ringway_virtq::{Areas, Position};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::Daemon;
 use super::link::{Link, Running};
@@ -121,11 +122,11 @@ impl Daemon {
         }
     }
 
-    /// Logs something about the front-end of that port, unless that was done often enough.
-    pub(super) fn complain(&mut self, id: PortId, why: impl std::fmt::Display) {
-        let Some(port) = self.ports.get_mut(&id) else { return };
-        let name = &port.spec.name;
-        port.chatter.say(name, || warn!(port = name, "{why:#}"));
+    /// See [`Port::complain`](super::ports::Port::complain).
+    pub(super) fn complain(&mut self, id: PortId, why: impl fmt::Display) {
+        if let Some(port) = self.ports.get_mut(&id) {
+            port.complain(why);
+        }
     }
 
     fn linked(&mut self, id: PortId) -> anyhow::Result<&mut Link> {

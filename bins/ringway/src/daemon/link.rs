@@ -8,7 +8,7 @@ use ringway_host::{Callee, GuestMemory};
 use ringway_net::{MacAddress, Negotiated};
 use ringway_switch::PortId;
 use ringway_vhost_user::{Connection, Offer, Received, Session};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::Daemon;
 use super::announcement::Announcement;
@@ -101,8 +101,7 @@ impl Daemon {
                     debug!(port = port.spec.name, ?request, "request");
                     let outcome = link.session.handle(request);
                     if let Some(why) = &outcome.refused {
-                        let name = &port.spec.name;
-                        port.chatter.say(name, || warn!(port = name, "refused: {why}"));
+                        port.complain(format_args!("refused: {why}"));
                     }
                     let applied = self.apply(id, outcome.effects);
                     if !self.reply(id, outcome.pending, applied) {
@@ -112,8 +111,7 @@ impl Daemon {
                 Ok(Received::Nothing) => return,
                 Ok(Received::Closed) => return self.drop_link(id),
                 Err(why) => {
-                    let name = &port.spec.name;
-                    port.chatter.say(name, || warn!(port = name, "connection ended: {why}"));
+                    port.complain(format_args!("connection ended: {why}"));
                     return self.drop_link(id);
                 }
             }
@@ -133,8 +131,7 @@ impl Daemon {
         match link.connection.send(&bytes) {
             Ok(()) => true,
             Err(why) => {
-                let name = &port.spec.name;
-                port.chatter.say(name, || warn!(port = name, "reply: {why}"));
+                port.complain(format_args!("reply: {why}"));
                 false
             }
         }

@@ -6,13 +6,14 @@
 //!
 //! Limits: at most [`PORTS_MAX`] ports, those included that are about to go.
 
+use std::fmt;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
 use ringway_host::{Tap, TapOptions};
 use ringway_switch::{PORTS_MAX, PortId, PortPolicy};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::chatter::Chatter;
 use super::vm_port::VmPort;
@@ -47,6 +48,12 @@ impl Port {
     fn new(spec: PortSpec, from_file: Option<PortSpec>) -> Self {
         let chatter = Chatter::new();
         Self { spec, from_file, failure: None, vm: None, chatter, leaves_at: None }
+    }
+
+    /// Logs something about its front-end or guest, unless that was done often enough.
+    pub(super) fn complain(&mut self, why: impl fmt::Display) {
+        let name = &self.spec.name;
+        self.chatter.say(name, || warn!(port = name, "{why:#}"));
     }
 
     pub(super) fn is_linked(&self) -> bool {

@@ -282,8 +282,7 @@ impl Daemon {
         let Some(port) = self.ports.get_mut(&id) else { return };
         let Some(vm) = &mut port.vm else { return };
         if let Err(why) = self.poller.add(connection.as_fd(), Wake::Link(id).token()) {
-            let name = &port.spec.name;
-            return port.chatter.say(name, || warn!(port = name, "link: {why}"));
+            return port.complain(format_args!("link: {why}"));
         }
         if let Some(listener) = vm.listener_fd() {
             let _ = self.poller.remove(listener);
@@ -312,10 +311,9 @@ impl Daemon {
         }
         // Asked only now: it may have gone before it was let go of, and no worker calls it any more.
         if link.callee.has_blocked() {
-            port.chatter
-                .say(name, || warn!(port = name, "{BLOCKED}: no other one for {HOLD_OFF:?}"));
             vm.last_offence = Some(BLOCKED);
-            return vm.hold_off();
+            vm.hold_off();
+            return port.complain(format_args!("{BLOCKED}: no other one for {HOLD_OFF:?}"));
         }
         if let Some(listener) = vm.listener_fd()
             && let Err(why) = self.poller.add(listener, Wake::Listener(id).token())
