@@ -1,13 +1,13 @@
 //! `./x bench`: measurements on this machine; and the count of instructions that `./x test` holds.
 
-use std::path::Path;
 use std::process::Command;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use crate::check::build_ringway;
 use crate::counts::Counts;
 use crate::paths::Paths;
+use crate::performance::{self, PARTS, Sections};
 use crate::setup::{self, For};
 use crate::{dpdk_files, kernel_files, shell};
 
@@ -26,43 +26,43 @@ const KERNEL_VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
 /// What is written from a run.
 const DOCUMENT: &str = "docs/performance.md";
 
-/// What its numbers say beside what was aimed at, why, and what was tried: written, not measured.
-const NOTES: &str = include_str!("performance_notes.md");
-
-/// Its parts, and how much of each is measured: together in an hour; and in a quick look, which
+/// How much of each of [`PARTS`] is measured: together in an hour; and in a quick look, which
 /// takes 15 minutes.
-const PARTS: [(&str, &str, &str); 7] = [
-    ("ring", "--seconds 0.5 --repeats 3", "--seconds 0.2 --repeats 3 --sizes 64,1518 --no-latency"),
-    ("guest", "", "--seconds 1 --repeats 3"),
-    ("switch", "--seconds 0.2 --repeats 5", "--seconds 0.2 --repeats 3"),
-    ("pacing", "--seconds 1 --repeats 6", "--quick"),
-    ("history", "", "--quick"),
-    ("rxbuf", "", "--quick"),
-    ("scale", "", "--quick"),
+const AMOUNTS: [(&str, &str); PARTS.len()] = [
+    ("--seconds 0.5 --repeats 3", "--seconds 0.2 --repeats 3 --sizes 64,1518 --no-latency"),
+    ("", "--seconds 1 --repeats 3"),
+    ("--seconds 0.2 --repeats 5", "--seconds 0.2 --repeats 3"),
+    ("--seconds 1 --repeats 6", "--quick"),
+    ("", "--quick"),
+    ("", "--quick"),
+    ("", "--quick"),
 ];
-
-/// How the directories of a run begin; six letters follow.
-const RUN_DIRECTORY: &str = "/tmp/rw-";
 
 /// The committed counts.
 const GOLDEN: &str = "crates/bench/tests/golden/instructions.txt";
 
 /// `./x bench [ARGS]`: as `ringway bench ARGS`, with DPDK where it is unpacked; without arguments
-/// a quick look at everything. `./x bench docs` writes `docs/performance.md` anew, in an hour or
-/// with `--quick` in 15 minutes.
+/// a quick look at everything. `./x bench docs [PART…]` writes `docs/performance.md` anew: all of
+/// it in an hour, or these parts only; with `--quick` in 15 minutes; with `--text` nothing is
+/// measured, and what is written around the tables is as it is now.
 ///
 /// # Errors
 /// It does not build, or a measurement fails.
 pub fn command(paths: &Paths, options: &[String]) -> anyhow::Result<()> {
+    let words: Vec<&str> = options.iter().map(String::as_str).collect();
+    if let ["docs", "--text"] = words[..] {
+        return write(paths, &committed(paths)?);
+    }
+    let wanted = match words[..] {
+        ["docs", ref words @ ..] => Some(measurements(words)?),
+        _ => None,
+    };
     setup::prepare(paths, For::Test)?;
     if std::env::var_os(BINARY_VARIABLE).is_none() {
         build_ringway(paths)?;
     }
-    let words: Vec<&str> = options.iter().map(String::as_str).collect();
-    match words[..] {
-        ["docs"] => return write_document(paths, false),
-        ["docs", "--quick"] => return write_document(paths, true),
-        _ => {}
+    if let Some(wanted) = wanted {
+        return measure(paths, &wanted);
     }
     if !options.is_empty() {
         return shell::run(ringway_bench(paths).args(options));
@@ -71,51 +71,52 @@ pub fn command(paths: &Paths, options: &[String]) -> anyhow::Result<()> {
     shell::run(ringway_bench(paths).args(["guest", "--quick"]))
 }
 
-/// Measures everything and writes `docs/performance.md` from it. What cannot be measured is left
-/// out and named; what is measured first is what matters most.
-fn write_document(paths: &Paths, quick: bool) -> anyhow::Result<()> {
-    let form = if quick { "a quick look, many numbers measured once" } else { "the whole" };
-    let mut text = format!(
-        "# Performance\n\nWritten by `./x bench docs{}` ({form}): every number is from that run, and \
-         only ratios\nwithin one run mean anything on another machine. What limits them is at the \
-         end.\n",
-        if quick { " --quick" } else { "" }
-    );
-    for (what, whole, look) in PARTS {
-        let options = if quick { look } else { whole };
-        println!("ringway bench {what} {options}");
-        let mut part = ringway_bench(paths);
-        part.arg(what).args(options.split_whitespace()).arg("--markdown");
-        let section = match shell::output_beside(&mut part) {
-            Ok(section) => section,
-            Err(why) => {
-                println!("left out: {what}: {why:#}");
-                format!("## ringway bench {what}\n\nleft out: {why:#}\n")
-            }
-        };
-        text.push('\n');
-        text.push_str(&without_places(&section, &paths.root));
-        // Whatever happens to the rest, this part is there.
-        let file = paths.root.join(DOCUMENT);
-        std::fs::write(&file, format!("{text}\n{NOTES}"))
-            .with_context(|| file.display().to_string())?;
+/// What is to be measured for the document, with which options, in the order of [`PARTS`]: what
+/// matters most first.
+fn measurements(words: &[&str]) -> anyhow::Result<Vec<(&'static str, &'static str)>> {
+    let (flags, names): (Vec<&str>, Vec<&str>) =
+        words.iter().copied().partition(|word| *word == "--quick");
+    if let Some(unknown) = names.iter().find(|name| !PARTS.contains(name)) {
+        bail!("{unknown}: no part of {DOCUMENT}; its parts: {}", PARTS.join(", "));
     }
-    println!("{DOCUMENT} is written");
-    Ok(())
+    let wanted = |part: &str| names.is_empty() || names.contains(&part);
+    let amount = |(whole, look)| if flags.is_empty() { whole } else { look };
+    let all = PARTS.into_iter().zip(AMOUNTS.map(amount));
+    Ok(all.filter(|(part, _)| wanted(part)).collect())
 }
 
-/// The same text without where this tree is, and without the names of directories that were gone
-/// when the run ended.
-fn without_places(text: &str, root: &Path) -> String {
-    let text = text.replace(&format!("{}/", root.display()), "");
-    let mut kept = String::new();
-    let mut rest = text.as_str();
-    while let Some((before, behind)) = rest.split_once(RUN_DIRECTORY) {
-        kept.push_str(before);
-        kept.push_str("RUN");
-        rest = behind.trim_start_matches(|letter: char| letter.is_ascii_alphanumeric());
+/// Measures parts of the document, and writes it after each: whatever happens to the rest, this
+/// one is there. What cannot be measured stays as it was.
+fn measure(paths: &Paths, wanted: &[(&str, &str)]) -> anyhow::Result<()> {
+    let mut sections = committed(paths)?;
+    let mut failed = Vec::new();
+    for (part, options) in wanted {
+        println!("ringway bench {part} {options}");
+        let mut bench = ringway_bench(paths);
+        bench.arg(part).args(options.split_whitespace()).arg("--markdown");
+        match shell::output_beside(&mut bench) {
+            Ok(section) => {
+                sections.replace(part, &performance::without_places(&section, &paths.root));
+                write(paths, &sections)?;
+            }
+            Err(why) => failed.push(format!("{part}: not measured: {why:#}")),
+        }
     }
-    kept + rest
+    if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("\n")) }
+}
+
+/// What was measured before.
+fn committed(paths: &Paths) -> anyhow::Result<Sections> {
+    let file = paths.root.join(DOCUMENT);
+    let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    Ok(Sections::of(&text))
+}
+
+fn write(paths: &Paths, sections: &Sections) -> anyhow::Result<()> {
+    let file = paths.root.join(DOCUMENT);
+    std::fs::write(&file, sections.document()).with_context(|| file.display().to_string())?;
+    println!("{DOCUMENT} is written");
+    Ok(())
 }
 
 /// Counts instructions and compares them with the committed counts.
@@ -148,9 +149,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_does_not_say_where_it_was_made() {
-        let text = "/a/tree/target/x run /tmp/rw-8e18Fl/1/vm.sock,mac=1 /tmp/rw-8e18Fl/2\n";
-        let without = without_places(text, Path::new("/a/tree"));
-        assert_eq!(without, "target/x run RUN/1/vm.sock,mac=1 RUN/2\n");
+    fn parts_are_measured_in_their_order_and_unknown_ones_are_refused() {
+        let parts = |words: &[&str]| measurements(words).map_err(|error| error.to_string());
+        assert_eq!(parts(&[]).map(|all| all.len()), Ok(PARTS.len()));
+        assert_eq!(parts(&["history", "ring"]).map(|all| all[1]), Ok(("history", "")));
+        assert_eq!(parts(&["--quick", "scale"]), Ok(vec![("scale", "--quick")]));
+        let refused = parts(&["swich"]).expect_err("no such part");
+        assert!(refused.starts_with("swich: no part") && refused.ends_with("rxbuf, scale"));
     }
 }

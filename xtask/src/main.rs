@@ -16,6 +16,7 @@ mod driver_test;
 mod guest;
 mod kernel_files;
 mod paths;
+mod performance;
 mod setup;
 mod test_program;
 mod test_run;
@@ -61,7 +62,7 @@ enum Command {
     Unikernel(unikernel::Options),
     /// Measure ringway beside its peers; without options a quick look
     Bench {
-        /// Options of `ringway bench`
+        /// Options of `ringway bench`; or `docs`, and maybe the parts to measure anew
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
