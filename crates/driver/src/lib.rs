@@ -35,12 +35,12 @@ mod mmio;
 mod pci;
 #[cfg(feature = "smoltcp")]
 pub mod phy;
-mod pool;
 mod received;
 mod rx;
 pub mod rx_buffer;
 mod rx_memory;
 mod rx_options;
+mod slots;
 mod statistics;
 mod transport;
 mod tx;

@@ -18,7 +18,7 @@ use ringway_net::notify::{Notifier, Policy};
 use ringway_net::{Counters, DropReason, HEADER_LEN, NetHeader, PACKET_LEN_MAX};
 use ringway_virtq::{Arm, Broken, BufferId, DriverQueue, SharedSlice};
 
-use crate::pool::Pool;
+use crate::slots::Slots;
 use crate::tx_options::{Sent, TxFragment, TxOptions};
 use crate::{Arena, ArenaFull, TxStatistics};
 
@@ -29,7 +29,7 @@ pub const TX_FRAGMENTS_MAX: usize = 18;
 #[derive(Debug)]
 pub struct NetTx<Q> {
     pub(crate) queue: Q,
-    pub(crate) pool: Pool,
+    slots: Slots,
     options: TxOptions,
     header_len: u32,
     reclaim_at: u16,
@@ -57,7 +57,7 @@ impl<Q: DriverQueue> NetTx<Q> {
         options.check();
         // 12 or 20.
         let header_len = u32::try_from(options.header_len).unwrap_or(u32::MAX);
-        let pool = Pool::new(arena, queue.size(), header_len + options.packet_len_max)?;
+        let slots = Slots::new(arena, queue.size(), header_len + options.packet_len_max)?;
         // Nothing is in flight yet, so there is nothing to look at again.
         let _ = queue.arm_calls(Arm::Never);
         let size = usize::from(queue.size());
@@ -66,7 +66,7 @@ impl<Q: DriverQueue> NetTx<Q> {
             kicks: Notifier::new(Policy::default(), queue.size()),
             unpublished: 0,
             queue,
-            pool,
+            slots,
             options: *options,
             header_len,
             tokens: vec![None; size],
@@ -134,10 +134,9 @@ impl<Q: DriverQueue> NetTx<Q> {
     /// As [`send`](Self::send).
     pub fn reclaim(&mut self) -> Result<u16, Broken> {
         self.check()?;
-        let Self { queue, pool, tokens, outstanding, done, .. } = self;
-        let free = pool.free();
+        let Self { queue, tokens, outstanding, done, .. } = self;
+        let in_flight = queue.in_flight();
         let result = queue.take_used(queue.size(), |returned| {
-            pool.give(returned.id);
             if *outstanding > 0
                 && let Some(token) = tokens[usize::from(returned.id.0)].take()
             {
@@ -147,7 +146,7 @@ impl<Q: DriverQueue> NetTx<Q> {
         });
         self.broken = result.err();
         result?;
-        let reclaimed = self.pool.free() - free;
+        let reclaimed = in_flight - self.queue.in_flight();
         self.statistics.reclaims += u64::from(reclaimed > 0);
         Ok(reclaimed)
     }
@@ -161,7 +160,7 @@ impl<Q: DriverQueue> NetTx<Q> {
 
     /// Packets sent and not reclaimed yet.
     pub fn in_flight(&self) -> usize {
-        usize::from(self.queue.size() - self.pool.free())
+        usize::from(self.queue.in_flight())
     }
 
     /// What was counted so far.
@@ -204,17 +203,17 @@ impl<Q: DriverQueue> NetTx<Q> {
             self.counters.count_drop(DropReason::Offload);
             return Ok(Sent::NotNegotiated);
         }
-        if self.queue.free() <= self.reclaim_at || self.pool.free() == 0 {
+        if self.queue.free() <= self.reclaim_at {
             self.reclaim()?;
         }
-        let Some(id) = self.pool.take() else { return Ok(Sent::NoRoom) };
-        let (slot, at) = self.pool.slot(id);
-        self.write_slot(slot, header, start);
-        self.pool.prefetch();
+        let Some(id) = self.queue.next_id() else { return Ok(Sent::NoRoom) };
+        let (slot, at) = self.slots.slot(id);
         if !self.add(id, (at, start_len), fragments) {
-            self.pool.untake();
             return Ok(Sent::NoRoom);
         }
+        // Before it is published.
+        self.write_slot(slot, header, start);
+        self.slots.prefetch(self.queue.soon_id());
         if token.is_some() {
             self.tokens[usize::from(id.0)] = token;
             self.outstanding += 1;

@@ -38,7 +38,7 @@ impl<Q: DriverQueue> NetTx<Q> {
         self.queue.publish();
         let moved = core::mem::take(&mut self.unpublished);
         // Without room the sender waits for the device, which must hear of what there is.
-        let short = self.queue.free() == 0 || self.pool.free() == 0;
+        let short = self.queue.free() == 0;
         let plan = self.kicks.after(Visit { now, side: Side::Gives, moved, more, short });
         let kick = plan.notify && self.queue.must_kick();
         self.counters.kicks += u64::from(kick);

@@ -7,15 +7,16 @@
 //! one, which then is free by being counted. Any other one is put in front of the oldest one first. With
 //! IN_ORDER it stays where it is, and opens a *batch*: all buffers from the oldest one up to it
 //! (virtio 1.2 §2.7.9, §2.8.10). What a record says stays when its buffer came back, so that the same
-//! can be staged again.
+//! can be staged again. Where the queue size is no power of two there are more records than keys:
+//! what came back then moves to where it is taken a queue size later, and the record that was there, whose
+//! key is none, to where it was.
 //!
-//! Limits: keys are below the queue size, of which a split ring has as many as there are records; a
-//! device that keeps a buffer for as long as 2^32 others may break its queue by returning it.
+//! Limits: keys are below the queue size; a device that keeps a buffer for as long as 2^32 others may break its queue by returning it.
 
 use alloc::boxed::Box;
 
 use crate::records::{Buffer, Flying, Records, place};
-use crate::{Broken, BufferId, Returned, Why};
+use crate::{Broken, BufferId, Returned, Why, prefetch_distance};
 
 /// All buffers of one driver queue.
 #[derive(Debug)]
@@ -61,17 +62,25 @@ impl InFlight {
         (self.taken.wrapping_sub(self.freed) & 0xffff) as u16
     }
 
-    /// The key of the record that is taken next, or so many behind it.
+    /// The key of the record that is taken next, or so many behind it; of no free one it may be none.
     #[inline(always)]
     pub fn next_key(&self, behind: u16) -> u16 {
         self.flying[place(self.taken.wrapping_add(behind.into()), &self.flying)].key
     }
 
-    /// Gives the record that is taken next this key, which must be below the size and not in flight.
+    /// The key of a record that is taken soon, in scattered order (ADR 23); a hint.
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "modulo 2^16 is enough")]
+    pub fn soon_key(&self) -> u16 {
+        self.next_key(prefetch_distance(self.taken as u16))
+    }
+
+    /// Gives the record that is taken next, which is free, this key, which must be below the size and not
+    /// in flight.
     #[inline(always)]
     pub fn name_next(&mut self, key: u16) {
         let next = place(self.taken, &self.flying);
-        if usize::from(self.places[usize::from(key)]) != next {
+        if self.flying[next].key != key {
             self.rename(key, next);
         }
     }
@@ -158,6 +167,13 @@ impl InFlight {
         self.batch.is_some()
     }
 
+    /// Buffers that were added and did not come back.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "at most the queue size")]
+    pub fn buffers(&self) -> u16 {
+        self.added.wrapping_sub(self.returned) as u16
+    }
+
     /// Buffers added so far, modulo 2^32.
     #[inline]
     pub fn added(&self) -> u32 {
@@ -200,8 +216,22 @@ impl InFlight {
         };
         let Returning { returned, freed, batch, .. } = returning;
         let has_taken = returned != self.returned;
+        if self.places.len() < self.flying.len() {
+            self.move_up(freed);
+        }
         (self.returned, self.freed, self.batch) = (returned, freed, batch);
         if has_taken { Ok(()) } else { result }
+    }
+
+    /// Moves the records that came back, up to that descriptor, a queue size on.
+    #[inline(never)]
+    #[allow(clippy::cast_possible_truncation, reason = "at most 2^15")]
+    fn move_up(&mut self, to: u32) {
+        let size = self.places.len() as u32;
+        let mut records = Records { flying: &mut self.flying, places: &mut self.places };
+        for by in 0..to.wrapping_sub(self.freed) {
+            records.exchange(self.freed, (by, by + size));
+        }
     }
 }
 

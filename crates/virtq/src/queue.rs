@@ -182,6 +182,19 @@ pub trait DriverQueue {
     /// Descriptors that are free.
     fn free(&self) -> u16;
 
+    /// Buffers that were added and did not come back.
+    fn in_flight(&self) -> u16;
+
+    /// An id that no buffer in flight has, if that is where all ids come from, and with which
+    /// [`add`](Self::add) has least to do: for buffers whose memory follows from their id. As long as they come
+    /// back in the order in which they went, each meets the same place of the ring lap after lap. `None`: no
+    /// descriptor is free.
+    fn next_id(&self) -> Option<BufferId>;
+
+    /// What [`next_id`](Self::next_id) will be soon, once for each, to fetch its memory into the cache. A hint:
+    /// it may be in flight, or not below the size, and must not be used for anything else.
+    fn soon_id(&self) -> BufferId;
+
     /// Stages one buffer: `readable` then `writable` elements as (device address, length).
     /// With `indirect` negotiated and more than one element, one ring entry is taken.
     ///
@@ -208,8 +221,7 @@ pub trait DriverQueue {
     /// - of all free descriptors the one that it had is free longest.
     ///
     /// The last holds of all if they come in the order in which they were taken, none left out. In a packed
-    /// ring, whose descriptors belong to nobody, it means the buffer that was added a lap ago, and
-    /// only of a size that is a power of two.
+    /// ring, whose descriptors belong to nobody, it means the buffer that was added a lap ago.
     /// Returns how many were staged. A buffer that was added with other elements since it was taken
     /// would be staged with those: whoever has changed them says so by `is_same`.
     fn add_again(&mut self, returned: &[Returned], is_same: impl FnMut(BufferId) -> bool) -> usize;

@@ -97,7 +97,7 @@ impl Records<'_> {
     }
 
     /// Exchanges two records, so far behind the one of that descriptor.
-    fn exchange(&mut self, from: u32, (one, other): (u32, u32)) {
+    pub fn exchange(&mut self, from: u32, (one, other): (u32, u32)) {
         let place = |behind| place(from.wrapping_add(behind), self.flying);
         self.swap(place(one), place(other));
     }

@@ -941,6 +941,23 @@ fn a_packed_ring_gets_the_same_descriptors_again() {
 }
 
 #[test]
+fn a_ring_of_any_size_names_the_same_ids_lap_after_lap() {
+    let mut ring = DriverByHand::<PackedDriver>::new(5, NO_OPTIONS);
+    for lap in 0..4 {
+        let wrap = if lap % 2 == 0 { AVAIL | USED } else { 0 };
+        for at in 0..5u16 {
+            assert_eq!(ring.driver.next_id(), Some(BufferId(at)), "lap {lap}");
+            ring.driver.add(&[], &[(0x1000, 10)], BufferId(at)).expect("room");
+        }
+        assert_eq!((ring.driver.next_id(), ring.driver.in_flight()), (None, 5));
+        ring.driver.publish();
+        (0..5).for_each(|at| ring.use_packed(usize::from(at), at, 0, wrap | WRITE));
+        let back = returned(&mut ring.driver);
+        assert_eq!((back.len(), ring.driver.in_flight()), (5, 0));
+    }
+}
+
+#[test]
 fn spec_2_7_9_one_used_entry_stands_for_a_batch() {
     let mut ring = DriverByHand::<SplitDriver>::new(4, IN_ORDER);
     ring.post(4, 10);

@@ -208,6 +208,21 @@ impl DriverQueue for SplitDriver {
         self.size() - self.in_flight.descriptors()
     }
 
+    #[inline]
+    fn in_flight(&self) -> u16 {
+        self.in_flight.buffers()
+    }
+
+    #[inline(always)]
+    fn next_id(&self) -> Option<BufferId> {
+        (self.free() > 0).then(|| BufferId(self.in_flight.next_key(0)))
+    }
+
+    #[inline(always)]
+    fn soon_id(&self) -> BufferId {
+        BufferId(self.in_flight.soon_key())
+    }
+
     #[inline(always)]
     fn add(
         &mut self,
