@@ -18,10 +18,12 @@ mod kernel_files;
 mod paths;
 mod performance;
 mod setup;
+mod tables;
 mod test_program;
 mod test_run;
 mod tidy;
 mod unikernel;
+mod verdicts;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

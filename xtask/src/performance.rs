@@ -1,4 +1,4 @@
-//! `docs/performance.md`: one section for each part that is measured, and the notes.
+//! `docs/performance.md`: one section for each part that is measured, the verdicts, and the notes.
 //!
 //! How: the document is a pure function of its sections and the notes. A section says itself when
 //! it was measured, and how; so some may be from a newer run than others, and what is measured
@@ -7,6 +7,8 @@
 //! Limits: a section is known by its first line, and ends where the next line of that kind begins.
 
 use std::path::Path;
+
+use crate::verdicts::verdicts;
 
 /// What is measured.
 pub const PARTS: [&str; 7] = ["ring", "guest", "switch", "pacing", "history", "rxbuf", "scale"];
@@ -19,7 +21,8 @@ const HEAD: &str = "# Performance
 
 Written by `./x bench docs`. Every number in a table is from the run that its part names in its
 first line; parts may be from different runs (`./x bench docs PART`), and only ratios within
-one run mean anything on another machine. What limits them is at the end.
+one run mean anything on another machine. What was aimed at, whether it is reached, and what
+limits it is at the end.
 ";
 
 /// How the directories of a run begin; six letters follow.
@@ -47,8 +50,7 @@ impl Sections {
 
     /// What was measured of a part takes the place of what was there.
     pub fn replace(&mut self, part: &str, section: &str) {
-        let place = PARTS.iter().position(|known| *known == part);
-        self.0[place.expect("one of PARTS")] = Some(section.to_string());
+        self.0[place(part).expect("one of PARTS")] = Some(section.to_string());
     }
 
     /// The whole document; a part that was never measured says so.
@@ -59,8 +61,13 @@ impl Sections {
             let section = section.clone().unwrap_or_else(never);
             text.push_str(&format!("\n{}\n", section.trim_end()));
         }
-        text + "\n" + NOTES
+        let section = |part: &str| self.0[place(part)?].as_deref();
+        format!("{text}\n{}\n{NOTES}", verdicts(section))
     }
+}
+
+fn place(part: &str) -> Option<usize> {
+    PARTS.iter().position(|known| *known == part)
 }
 
 /// The first line of a part's section, as `ringway bench PART --markdown` writes it.
@@ -120,6 +127,14 @@ mod tests {
     fn the_committed_document_is_what_its_sections_and_the_notes_make() {
         let anew = Sections::of(COMMITTED).document();
         assert!(anew == COMMITTED, "docs/performance.md: run ./x bench docs --text");
+    }
+
+    #[test]
+    fn each_aim_is_in_the_committed_tables() {
+        let missing: Vec<&str> =
+            COMMITTED.lines().filter(|line| line.ends_with("| not measured |")).collect();
+        assert!(missing.is_empty(), "{}", missing.join("\n"));
+        assert!(COMMITTED.contains("\n## What was aimed at, and what the tables say\n"));
     }
 
     #[test]
