@@ -137,6 +137,18 @@ mod tests {
         assert!(COMMITTED.contains("\n## What was aimed at, and what the tables say\n"));
     }
 
+    /// Who says "above" beside a figure means the tables of one run, and is wrong with the next.
+    #[test]
+    fn the_notes_do_not_quote_the_tables() {
+        for paragraph in NOTES.split("\n\n") {
+            let words: Vec<&str> =
+                paragraph.split(|letter: char| !letter.is_alphanumeric()).collect();
+            let quotes = words.windows(2).any(|two| matches!(two, ["run" | "runs", "before"]));
+            let quotes = quotes || words.contains(&"above");
+            assert!(!quotes, "say of which run: {paragraph}");
+        }
+    }
+
     #[test]
     fn a_report_does_not_say_where_it_was_made() {
         let text = "/a/tree/target/x run /tmp/rw-8e18Fl/1/vm.sock,mac=1 /tmp/rw-8e18Fl/2\n";
