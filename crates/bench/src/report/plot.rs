@@ -15,7 +15,7 @@ const SIZE: (u32, u32) = (1100, 420);
 const FILLED: f64 = 0.84;
 
 /// Told apart also by people who do not see all colours (after Okabe and Ito).
-const COLORS: [RGBColor; 7] = [
+const COLORS: [RGBColor; 8] = [
     RGBColor(128, 128, 128),
     RGBColor(0, 114, 178),
     RGBColor(86, 180, 233),
@@ -23,6 +23,7 @@ const COLORS: [RGBColor; 7] = [
     RGBColor(230, 159, 0),
     RGBColor(213, 94, 0),
     RGBColor(204, 121, 167),
+    RGBColor(240, 228, 66),
 ];
 
 /// The plot as an `<svg>` element.

@@ -12,6 +12,7 @@
 
 mod best;
 mod figures;
+mod plots;
 mod slices;
 mod tables;
 
@@ -26,6 +27,7 @@ use crate::machine::{Machine, date};
 use crate::progress::Progress;
 use crate::report::Report;
 use figures::{Measure, held_back};
+use plots::plots;
 use slices::{SLICE, VISITS};
 use tables::{Turns, tables};
 
@@ -68,6 +70,7 @@ pub fn measure_pacing(options: &Options) -> anyhow::Result<Report> {
                 report.commands.extend(rig.commands());
                 let turns = pair(&mut rig, options, &mut progress, &mut report);
                 report.tables.extend(tables(pairing, &turns));
+                report.plots.extend(plots(pairing, &turns));
             }
             Err(why) => report.left_out.push(format!("{}: {why:#}", pairing.name())),
         }
