@@ -8,8 +8,8 @@
 //! A guest that has set coalescing is called as it said, whatever the port's policy is: they are
 //! its interrupts. How it kicks is still the policy's business.
 //!
-//! While the worker lets a guest that sends a stream wait, it wants to hear of questions to the guest:
-//! the answer comes in the same pair's transmitq.
+//! While the worker lets a guest that sends or receives a stream wait, it wants to hear of questions to
+//! the guest: the answer comes in the same pair's transmitq, and the next question behind the stream.
 //!
 //! Limits: the moment is kept to the worker's timer slack and to the length of a visit. An answer that
 //! comes by another queue pair than the question waits like any packet.
@@ -189,11 +189,15 @@ impl Pace {
         }
     }
 
-    /// The guest was given a question: what answers it shall not wait in its transmitq.
-    fn expect_answer(&mut self, now: Nanos) {
-        self.kicks.notifier.expect_answer(now);
+    /// The guest was given a question: what answers it shall not wait in its transmitq, nor the next
+    /// question in its receiveq.
+    fn was_asked(&mut self, now: Nanos) {
+        self.calls.notifier.peer_was_asked(now);
+        self.kicks.notifier.peer_was_asked(now);
         // So far it kicks when the timer ends.
-        if let Some(wake_at) = &mut self.kicks.wake_at {
+        if self.kicks.notifier.lingers()
+            && let Some(wake_at) = &mut self.kicks.wake_at
+        {
             *wake_at = now;
         }
     }
@@ -224,9 +228,9 @@ impl Pace {
         Visit { now, side: Side::Takes, moved, more: false, short: false }
     }
 
-    /// Whether answers of the guest wait for long packets.
-    pub(crate) fn lingers(&self) -> bool {
-        self.kicks.notifier.lingers()
+    /// Whether answers of the guest wait for long packets, or questions to it do.
+    pub(crate) fn wants_questions(&self) -> bool {
+        self.kicks.notifier.lingers() || self.calls.notifier.lingers()
     }
 
     /// When the worker has to come back.
@@ -271,7 +275,7 @@ impl GuestEnd {
         let is_time = self.pace.gave(queue, moved, self.queues.long_packets(queue), flush);
         let calls = is_time && self.asks(queue);
         if queue == Queue::ToGuest && self.queues.take_question() {
-            self.pace.expect_answer(flush.now);
+            self.pace.was_asked(flush.now);
         }
         Flushed {
             call_again: calls && self.call(queue),
@@ -286,7 +290,7 @@ impl GuestEnd {
     pub(crate) fn arm_idle(&mut self) -> bool {
         let long = self.queues.long_packets(Queue::FromGuest);
         let arm = self.pace.idle(Nanos(now_ns()), long);
-        self.queues.watch_questions(self.pace.lingers());
+        self.queues.watch_questions(self.pace.wants_questions());
         !self.queues.arm_kicks(Queue::FromGuest, arm)
     }
 

@@ -285,7 +285,7 @@ fn a_taker_that_lingers_is_told_of_an_answer_at_once() {
         notifier.after(visit(now, Side::Takes, 1))
     };
     let held = take(&mut notifier, now).wake_at.expect("a look later");
-    notifier.expect_answer(Nanos(now));
+    notifier.peer_was_asked(Nanos(now));
     let until = now + 500_000;
     while now < until {
         let plan = take(&mut notifier, now);
@@ -304,7 +304,7 @@ fn questions_without_end_do_not_keep_a_taker_lingering() {
     let (_, mut now) = take_long_packets(&mut notifier, 500, Sender::Every(100_000));
     for at in 0..6_000 {
         if at % 6 == 0 {
-            notifier.expect_answer(Nanos(now));
+            notifier.peer_was_asked(Nanos(now));
         }
         now += 100_000;
         notifier.carried(1);
@@ -321,6 +321,17 @@ fn questions_without_end_do_not_keep_a_taker_lingering() {
 
 /// Gives that many long packets as they come; how many of them were told of, and how long all took.
 fn give_long_packets(notifier: &mut Notifier, packets: usize, sender: Sender) -> (usize, u64) {
+    give_long_packets_beside(u64::MAX, notifier, packets, sender)
+}
+
+/// The same, while the peer is asked something so often.
+fn give_long_packets_beside(
+    asked_every_ns: u64,
+    notifier: &mut Notifier,
+    packets: usize,
+    sender: Sender,
+) -> (usize, u64) {
+    let mut asked = 0;
     let (mut now, mut calls, mut given, mut held) = (10_000_000, 0, 0, 0);
     let mut due: VecDeque<u64> = match sender {
         Sender::Every(_) => [now].into(),
@@ -335,6 +346,10 @@ fn give_long_packets(notifier: &mut Notifier, packets: usize, sender: Sender) ->
             due.pop_front();
             given += 1;
             held += 1;
+        }
+        if now / asked_every_ns > asked {
+            asked = now / asked_every_ns;
+            notifier.peer_was_asked(Nanos(now));
         }
         notifier.carried(moved.into());
         let plan = notifier.after(visit(now, Side::Gives, moved));
@@ -385,17 +400,62 @@ fn a_short_packet_behind_long_ones_is_told_of_at_once() {
     assert_eq!(notifier.cause(), Cause::Long, "and the stream goes on");
 }
 
+/// While the peer is asked something, less is held back: the next question would stand behind it.
+#[test]
+fn a_giver_holds_little_back_while_there_are_questions() {
+    const EVERY_NS: u64 = 50_000;
+    let mut notifier = Notifier::new(Policy::Adaptive, SIZE);
+    let (_, mut now) = give_long_packets(&mut notifier, 500, Sender::Every(EVERY_NS));
+    let mut longest_hold_ns = |packets: usize, is_asked: bool| {
+        let mut timer = Nanos(now);
+        let mut longest_ns = 0;
+        for _ in 0..packets {
+            let due = now + EVERY_NS;
+            if timer.0 > now && timer.0 < due {
+                notifier.after(visit(timer.0, Side::Gives, 0));
+            }
+            now = due;
+            if is_asked {
+                notifier.peer_was_asked(Nanos(now));
+            }
+            notifier.carried(1);
+            timer = notifier.after(visit(now, Side::Gives, 1)).wake_at.unwrap_or(Nanos(now));
+            longest_ns = longest_ns.max(timer.0 - now);
+        }
+        longest_ns
+    };
+    let usual_ns = longest_hold_ns(100, false);
+    assert!(usual_ns > 100_000, "{usual_ns}");
+    longest_hold_ns(1, true);
+    let rest = usize::try_from(100_000_000 / EVERY_NS).expect("a few thousand") - 1;
+    assert_eq!(longest_hold_ns(rest, false), 50_000, "another question may come");
+    assert_eq!(longest_hold_ns(500, false), usual_ns, "none came");
+}
+
+#[test]
+fn a_giver_tells_of_a_few_at_once_beside_questions_too() {
+    for (every_ns, most) in [(10_000, 600), (20_000, 1000)] {
+        let mut notifier = Notifier::new(Policy::Adaptive, SIZE);
+        let sender = Sender::Every(every_ns);
+        let (calls, _) = give_long_packets_beside(4_000_000, &mut notifier, 2000, sender);
+        assert!(calls < most, "{calls} for 2000, one every {every_ns} ns: {notifier:?}");
+    }
+}
+
 #[test]
 fn who_waits_for_answers_to_long_packets_given_is_not_kept_waiting() {
     for after_ns in [20_000, 50_000, 100_000, 300_000, 1_000_000] {
-        for depth in [1, 2, 3, 4, 5, 8] {
+        for (depth, asked_every_ns) in
+            [1, 2, 3, 4, 5, 8].into_iter().flat_map(|depth| [(depth, u64::MAX), (depth, 4_000_000)])
+        {
             let sender = Sender::Answered(depth, after_ns);
             let mut notifier = Notifier::new(Policy::Adaptive, SIZE);
-            let (_, took) = give_long_packets(&mut notifier, 10_000, sender);
+            let (_, took) = give_long_packets_beside(asked_every_ns, &mut notifier, 10_000, sender);
             let (_, least) = give_long_packets(&mut Notifier::Every, 10_000, sender);
             assert!(
                 10 * took < 13 * least,
-                "{sender:?}: {took} ns instead of {least}: {notifier:?}"
+                "{sender:?}, asked every {asked_every_ns} ns: {took} ns instead of {least}: \
+                 {notifier:?}"
             );
         }
     }

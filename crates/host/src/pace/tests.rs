@@ -48,9 +48,9 @@ fn a_question_ends_the_wait_for_long_packets() {
         assert!(long < 1000, "{pace:?}");
     }
     assert!(pace.kicks.wake_at.is_some_and(|wake_at| wake_at > now));
-    pace.expect_answer(now);
+    pace.was_asked(now);
     assert_eq!(pace.kicks.wake_at, Some(now), "the transmitq is visited");
     assert_eq!((pace.idle(now, long), pace.kicks.wake_at), (Arm::Next, None));
-    pace.expect_answer(now);
+    pace.was_asked(now);
     assert_eq!(pace.kicks.wake_at, None, "the guest kicks: nothing to be put forward");
 }

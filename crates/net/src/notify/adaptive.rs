@@ -9,13 +9,16 @@
 //!
 //! Who deals with long packets lingers (see [`Linger`]): a taker looks again after the time of a few
 //! of them before it asks to be told of the next one, a giver tells of a few at once, as long as that
-//! keeps nobody waiting. A short packet among those that are given is told of at once; and a taker that
-//! was told that its peer was asked something is told of each packet for a while, so that the answer
-//! does not wait.
+//! keeps nobody waiting. A short packet among those that are given is told of at once. Who hears that
+//! the peer was asked something knows that somebody waits: a taker is then told of each packet for a
+//! while, so that the answer does not wait, and a giver holds less back for longer, so that the next
+//! question does not stand behind much of it.
 //!
 //! ADR 18 gives the reason for each constant.
 
-use super::linger::{ANSWER_NS, GIVER_WAIT_NS_MAX, Linger, Next, TAKER_WAIT_NS_MAX};
+use super::linger::{
+    ANSWER_NS, ASKED_NS, ASKED_WAIT_NS_MAX, GIVER_WAIT_NS_MAX, Linger, Next, TAKER_WAIT_NS_MAX,
+};
 use super::{Held, NOTHING, Nanos, Plan, Side, Visit, arm_after};
 
 /// Longest time in nanoseconds by which a window delays a buffer: what it costs to wake a sleeping
@@ -111,8 +114,8 @@ pub struct Adaptive {
     /// Long packets moved since the last visit.
     long: u64,
     linger: Linger,
-    /// Until then an answer is waited for.
-    answer_until: Nanos,
+    /// When the peer was last asked something.
+    asked_at: Option<Nanos>,
     cause: Cause,
 }
 
@@ -135,7 +138,7 @@ impl Adaptive {
             is_streaming: false,
             long: 0,
             linger: Linger::default(),
-            answer_until: Nanos(0),
+            asked_at: None,
             cause: Cause::Started,
         }
     }
@@ -179,14 +182,19 @@ impl Adaptive {
         self.is_streaming |= moved >= STREAM_PACKETS;
     }
 
-    /// Whether a taker keeps those waiting who wait for an answer.
+    /// Whether it wants to hear of questions.
     pub(super) fn lingers(&self) -> bool {
         self.cause == Cause::Long
     }
 
-    /// One is waited for from now on.
-    pub(super) fn expect_answer(&mut self, now: Nanos) {
-        self.answer_until = now.plus(ANSWER_NS);
+    /// A question has gone to the peer.
+    pub(super) fn peer_was_asked(&mut self, now: Nanos) {
+        self.asked_at = Some(now);
+    }
+
+    /// Whether that was within so many nanoseconds.
+    fn is_asked(&self, now: Nanos, within_ns: u64) -> bool {
+        self.asked_at.is_some_and(|asked_at| now.since(asked_at) < within_ns)
     }
 
     /// The owner looks by itself for a while: no timer runs, and what it finds is not handed in.
@@ -220,7 +228,7 @@ impl Adaptive {
             return NOTHING;
         }
         let is_waited_for = visit.moved > 0 && !self.may_go_on(visit, is_long);
-        let wake_at = self.held.since.plus(self.patience_ns());
+        let wake_at = self.held.since.plus(self.held_ns_max(visit.now));
         match self.held.packets {
             _ if is_waited_for => {}
             held if held >= self.window => self.filled(held),
@@ -234,6 +242,14 @@ impl Adaptive {
         }
         self.told_at = visit.now;
         self.held.release()
+    }
+
+    /// How long anything may be held back.
+    fn held_ns_max(&self, now: Nanos) -> u64 {
+        match self.patience_ns() {
+            long if self.lingers() && self.is_asked(now, ASKED_NS) => long.min(ASKED_WAIT_NS_MAX),
+            usual => usual,
+        }
     }
 
     /// Lingers from now on if the rate of long packets is known; `false`: there is a short one while
@@ -251,7 +267,7 @@ impl Adaptive {
             self.wake_at = None;
             return Plan::COME_BACK;
         }
-        if self.lingers() && visit.now < self.answer_until {
+        if self.lingers() && self.is_asked(visit.now, ANSWER_NS) {
             // What is told of one by one meanwhile says nothing about lingering.
             self.linger.forget();
             (self.wake_at, self.long) = (None, 0);

@@ -192,17 +192,16 @@ impl Notifier {
         }
     }
 
-    /// Whether a taker keeps those waiting who wait for an answer of the peer: then it wants to hear of
-    /// questions to it.
+    /// Whether it keeps those waiting who ask the peer something: then it wants to hear of questions.
     pub fn lingers(&self) -> bool {
         matches!(self, Self::Adaptive(adaptive) if adaptive.lingers())
     }
 
-    /// A question has gone to the peer in another queue: a taker that lingers is told of each packet
-    /// for a while, from its next visit on.
-    pub fn expect_answer(&mut self, now: Nanos) {
+    /// A question has gone to the peer: a taker that lingers is told of each packet for a while, from its
+    /// next visit on; a giver that lingers holds nothing back for long while there are questions.
+    pub fn peer_was_asked(&mut self, now: Nanos) {
         if let Self::Adaptive(adaptive) = self {
-            adaptive.expect_answer(now);
+            adaptive.peer_was_asked(now);
         }
     }
 

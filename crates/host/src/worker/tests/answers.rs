@@ -15,7 +15,7 @@ fn linger(bench: &mut Bench) {
     let packet = frame(mac(1), mac(0), 1);
     for _ in 0..10_000 {
         let guest = bench.worker.guest(PortId(0)).unwrap();
-        if guest.pace.lingers() && guest.pace.wake_at().is_some() {
+        if guest.pace.wants_questions() && guest.pace.wake_at().is_some() {
             return;
         }
         bench.send(0, &packet, 1);
