@@ -141,6 +141,9 @@ struct InstructionsArgs {
     /// Move packets in this format, to be counted (internal)
     #[arg(long, hide = true, value_name = "FORMAT")]
     run: Option<RingFormat>,
+    /// Through a daemon, whose worker is counted (internal)
+    #[arg(long, hide = true, requires = "run")]
+    worker: bool,
 }
 
 /// How results are shown.
@@ -269,8 +272,10 @@ impl From<GuestPair> for Pairing {
 
 impl InstructionsArgs {
     fn count(&self) -> anyhow::Result<()> {
-        if let Some(format) = self.run {
-            return instructions::run(format.into());
+        match self.run {
+            Some(format) if self.worker => return instructions::worker::run(format.into()),
+            Some(format) => return instructions::run(format.into()),
+            None => {}
         }
         let counts = instructions::count(&["bench", "instructions", "--run"])?;
         if self.json {

@@ -3,12 +3,14 @@
 //!
 //! How: the same program runs under `valgrind --tool=callgrind`, once for each ring format and
 //! part; there it moves a known number of packets between a driver and a device in one thread, and
-//! callgrind counts inside one function ([`Part`]) only.
+//! callgrind counts inside one function ([`Part`]) only. A worker between two guests is counted in a
+//! daemon ([`worker`]).
 //!
 //! Limits: 64-byte packets in batches of 32; what the instructions cost is not counted. Numbers
 //! hold for one compiler version; after a change of it they are accepted anew.
 
 mod golden;
+pub mod worker;
 
 use std::env;
 use std::path::Path;
@@ -25,6 +27,7 @@ use ringway_virtq::{
 };
 
 use crate::mirror::{Mirror, Options};
+use crate::progress::Progress;
 
 pub use golden::Golden;
 
@@ -73,20 +76,34 @@ pub struct Count {
     pub instructions: f64,
 }
 
+/// Ring formats, as the program's arguments have them.
+const FORMATS: [&str; 2] = ["split", "packed"];
+
 /// Counts everything by running `arguments FORMAT` of this program under valgrind, which must lead
-/// to [`run`].
+/// to [`run`], and with `--worker` behind it to [`worker::run`].
 ///
 /// # Errors
 /// `valgrind` does not run, or prints something else.
 pub fn count(arguments: &[&str]) -> anyhow::Result<Vec<Count>> {
     let program = env::current_exe().context("this program")?;
+    let mut progress = Progress::start(FORMATS.len() * (Part::ALL.len() + 1));
     let mut counts = Vec::new();
-    for format in ["split", "packed"] {
+    let mut add = |name: String, count: &dyn Fn() -> anyhow::Result<f64>| {
+        progress.step(&name);
+        counts.push(Count { name, instructions: count()? });
+        anyhow::Ok(())
+    };
+    for format in FORMATS {
         for part in Part::ALL {
-            let instructions = count_one(&program, arguments, format, part)?;
-            counts.push(Count { name: format!("{format} {}", part.name()), instructions });
+            let name = format!("{format} {}", part.name());
+            add(name, &|| count_one(&program, arguments, format, part))?;
         }
     }
+    for format in FORMATS {
+        let name = format!("{format} {}", worker::NAME);
+        add(name, &|| worker::count(&program, arguments, format))?;
+    }
+    progress.end();
     Ok(counts)
 }
 
@@ -104,9 +121,13 @@ fn count_one(program: &Path, arguments: &[&str], format: &str, part: Part) -> an
     if collected == 0 {
         bail!("valgrind: nothing was counted in {}", part.name());
     }
-    // Far below 2^53.
-    #[allow(clippy::cast_precision_loss)]
-    Ok(collected as f64 / (BATCH * BATCHES) as f64)
+    Ok(per_packet(collected, BATCH * BATCHES))
+}
+
+/// Both are far below 2^53.
+#[allow(clippy::cast_precision_loss)]
+fn per_packet(instructions: u64, packets: usize) -> f64 {
+    instructions as f64 / packets as f64
 }
 
 fn collected(text: &str) -> Option<u64> {

@@ -96,6 +96,17 @@ impl AnyPair {
         }
     }
 
+    /// So many bursts.
+    ///
+    /// # Errors
+    /// As [`Pair::exchange`].
+    pub fn bursts(&mut self, count: usize) -> anyhow::Result<()> {
+        (0..count).try_for_each(|_| match self {
+            Self::Split(pair) => pair.burst(),
+            Self::Packed(pair) => pair.burst(),
+        })
+    }
+
     /// See [`Pair::exchange`].
     pub fn exchange(&mut self, duration: Duration) -> anyhow::Result<f64> {
         match self {
@@ -116,6 +127,10 @@ impl<Q: DriverQueue> Pair<Q> {
         burst(sender, receiver, packet, 1)
     }
 
+    fn burst(&mut self) -> anyhow::Result<()> {
+        burst(&mut self.sender, &mut self.receiver, &self.packet, self.burst)
+    }
+
     /// Bursts for so long; how many packets that were.
     ///
     /// # Errors
@@ -124,7 +139,7 @@ impl<Q: DriverQueue> Pair<Q> {
         let began = Instant::now();
         let mut packets = 0;
         while began.elapsed() < duration {
-            burst(&mut self.sender, &mut self.receiver, &self.packet, self.burst)?;
+            self.burst()?;
             packets += self.burst;
         }
         // Far below 2^53.

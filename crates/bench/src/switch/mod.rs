@@ -89,6 +89,29 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     Ok(results.report(options, &rows))
 }
 
+/// Packets of a burst in [`carry`].
+pub(crate) const BURST: usize = guests::QUEUE_SIZE as usize;
+
+/// Sends bursts of packets of 64 bytes from guest to guest by a switch, through a daemon that begins
+/// and ends with it.
+///
+/// # Errors
+/// The daemon does not come up, or packets do not arrive.
+pub(crate) fn carry(format: Format, bursts: usize) -> anyhow::Result<()> {
+    let mut daemon = start(Way::Switch)?;
+    let mut pair = AnyPair::attach(&daemon, format, &Plan::of(PACKET_LENS[0]))?;
+    pair.introduce()?;
+    pair.bursts(bursts)?;
+    daemon.stop()?;
+    Ok(())
+}
+
+fn start(way: Way) -> anyhow::Result<RingwayProcess> {
+    let never_polls = ["--workers", "1", "--poll", "never"];
+    let daemon = RingwayProcess::start_with(way.ports(), &never_polls);
+    daemon.with_context(|| format!("no daemon: {BINARY_VARIABLE} can name the program"))
+}
+
 impl Way {
     fn name(self) -> &'static str {
         match self {
@@ -134,12 +157,7 @@ fn rows() -> Vec<Row> {
 
 /// On the guests' processor.
 fn measure_one(row: Row, of_worker: usize, duration: Duration) -> anyhow::Result<Found> {
-    let daemon = keeping_to(&[of_worker], || {
-        let never_polls = ["--workers", "1", "--poll", "never"];
-        RingwayProcess::start_with(row.way.ports(), &never_polls)
-    })?;
-    let daemon =
-        daemon.with_context(|| format!("no daemon: {BINARY_VARIABLE} can name the program"))?;
+    let daemon = keeping_to(&[of_worker], || start(row.way))??;
     let plan = Plan::of(row.packet_len);
     let mut pair = AnyPair::attach(&daemon, row.format, &plan)?;
     pair.introduce()?;
