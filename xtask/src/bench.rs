@@ -1,6 +1,6 @@
 //! `./x bench`: measurements on this machine; and the count of instructions that `./x test` holds.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
@@ -22,6 +22,9 @@ const DPDK_VARIABLE: &str = "RINGWAY_DPDK";
 
 /// Names the directory of the guests' kernel to it.
 const KERNEL_VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
+
+/// Names the commit that it was built from to it.
+const COMMIT_VARIABLE: &str = "RINGWAY_COMMIT";
 
 /// What is written from a run.
 const DOCUMENT: &str = "docs/performance.md";
@@ -58,17 +61,15 @@ pub fn command(paths: &Paths, options: &[String]) -> anyhow::Result<()> {
         _ => None,
     };
     setup::prepare(paths, For::Test)?;
-    if std::env::var_os(BINARY_VARIABLE).is_none() {
-        build_ringway(paths)?;
-    }
+    let bench = Bench::build(paths)?;
     if let Some(wanted) = wanted {
-        return measure(paths, &wanted);
+        return bench.measure(&wanted);
     }
     if !options.is_empty() {
-        return shell::run(ringway_bench(paths).args(options));
+        return shell::run(bench.command().args(options));
     }
-    shell::run(ringway_bench(paths).args(["ring", "--quick"]))?;
-    shell::run(ringway_bench(paths).args(["guest", "--quick"]))
+    shell::run(bench.command().args(["ring", "--quick"]))?;
+    shell::run(bench.command().args(["guest", "--quick"]))
 }
 
 /// What is to be measured for the document, with which options, in the order of [`PARTS`]: what
@@ -83,26 +84,6 @@ fn measurements(words: &[&str]) -> anyhow::Result<Vec<(&'static str, &'static st
     let amount = |(whole, look)| if flags.is_empty() { whole } else { look };
     let all = PARTS.into_iter().zip(AMOUNTS.map(amount));
     Ok(all.filter(|(part, _)| wanted(part)).collect())
-}
-
-/// Measures parts of the document, and writes it after each: whatever happens to the rest, this
-/// one is there. What cannot be measured stays as it was.
-fn measure(paths: &Paths, wanted: &[(&str, &str)]) -> anyhow::Result<()> {
-    let mut sections = committed(paths)?;
-    let mut failed = Vec::new();
-    for (part, options) in wanted {
-        println!("ringway bench {part} {options}");
-        let mut bench = ringway_bench(paths);
-        bench.arg(part).args(options.split_whitespace()).arg("--markdown");
-        match shell::output_beside(&mut bench) {
-            Ok(section) => {
-                sections.replace(part, &performance::without_places(&section, &paths.root));
-                write(paths, &sections)?;
-            }
-            Err(why) => failed.push(format!("{part}: not measured: {why:#}")),
-        }
-    }
-    if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("\n")) }
 }
 
 /// What was measured before.
@@ -133,6 +114,62 @@ pub fn instructions(paths: &Paths) -> Counts {
         Err(error) => println!("{error:#}\ntest {INSTRUCTIONS} ... FAILED"),
     }
     Counts::one(result.is_ok())
+}
+
+/// `ringway bench`, as it was built.
+struct Bench<'a> {
+    paths: &'a Paths,
+    /// If this tree knows it.
+    commit: Option<String>,
+}
+
+impl<'a> Bench<'a> {
+    /// Builds it, unless another one is named.
+    fn build(paths: &'a Paths) -> anyhow::Result<Self> {
+        if std::env::var_os(BINARY_VARIABLE).is_some() {
+            return Ok(Self { paths, commit: None });
+        }
+        build_ringway(paths)?;
+        Ok(Self { paths, commit: commit(paths) })
+    }
+
+    fn command(&self) -> Command {
+        let mut command = ringway_bench(self.paths);
+        command.envs(self.commit.iter().map(|commit| (COMMIT_VARIABLE, commit)));
+        command
+    }
+
+    /// Measures parts of the document, and writes it after each: whatever happens to the rest, this
+    /// one is there. What cannot be measured stays as it was.
+    fn measure(&self, wanted: &[(&str, &str)]) -> anyhow::Result<()> {
+        let mut sections = committed(self.paths)?;
+        let mut failed = Vec::new();
+        for (part, options) in wanted {
+            println!("ringway bench {part} {options}");
+            let mut bench = self.command();
+            bench.arg(part).args(options.split_whitespace()).arg("--markdown");
+            match shell::output_beside(&mut bench) {
+                Ok(section) => {
+                    let section = performance::without_places(&section, &self.paths.root);
+                    sections.replace(part, &section);
+                    write(self.paths, &sections)?;
+                }
+                Err(why) => failed.push(format!("{part}: not measured: {why:#}")),
+            }
+        }
+        if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("\n")) }
+    }
+}
+
+/// The commit of this tree, and whether its code has changed since. None: there is no git here.
+fn commit(paths: &Paths) -> Option<String> {
+    let git = |words: &[&str]| {
+        Command::new("git").args(words).current_dir(&paths.root).stderr(Stdio::null()).output().ok()
+    };
+    let head = git(&["rev-parse", "--short=12", "HEAD"]).filter(|head| head.status.success())?;
+    let head = String::from_utf8(head.stdout).ok()?;
+    let is_same = git(&["diff", "--quiet", "HEAD", "--", ".", ":!docs"])?.status.success();
+    Some(format!("{}{}", head.trim(), if is_same { "" } else { ", changed" }))
 }
 
 fn ringway_bench(paths: &Paths) -> Command {

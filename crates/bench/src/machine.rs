@@ -11,6 +11,9 @@ pub use ringway_guests::process::processors;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 
+/// Names the commit that this program was built from, where whoever started it knows that.
+const COMMIT_VARIABLE: &str = "RINGWAY_COMMIT";
+
 /// The machine, its system and the versions of everything that takes part.
 #[derive(Debug, Clone, Serialize)]
 pub struct Machine {
@@ -46,9 +49,15 @@ impl Machine {
             kernel: format!("Linux {}", text("/proc/sys/kernel/osrelease").trim()),
             distribution: value_of(&release, "PRETTY_NAME").unwrap_or_default(),
             load: text("/proc/loadavg").split(' ').next().unwrap_or_default().to_string(),
-            versions: vec![("ringway".to_string(), env!("CARGO_PKG_VERSION").to_string())],
+            versions: vec![("ringway".to_string(), version(std::env::var(COMMIT_VARIABLE).ok()))],
         }
     }
+}
+
+/// This program's, with the commit if it is known.
+fn version(commit: Option<String>) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    commit.map_or(version.to_string(), |commit| format!("{version} (commit {commit})"))
 }
 
 /// The value behind `name` and a colon.
@@ -134,6 +143,12 @@ mod tests {
         assert_eq!(date_of(951_782_400), "2000-02-29 00:00 UTC");
         assert_eq!(date_of(1_767_225_599), "2025-12-31 23:59 UTC");
         assert_eq!(date_of(1_795_244_400), "2026-11-21 07:00 UTC");
+    }
+
+    #[test]
+    fn the_commit_is_behind_the_version() {
+        assert_eq!(version(None), env!("CARGO_PKG_VERSION"));
+        assert!(version(Some("1a2b".to_string())).ends_with(" (commit 1a2b)"));
     }
 
     #[test]
