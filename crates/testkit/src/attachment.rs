@@ -134,7 +134,7 @@ impl From<FeatureError> for GuestError {
     }
 }
 
-/// A queue the device has been told about.
+/// A queue the device is told about.
 #[derive(Debug)]
 pub struct AttachedQueue {
     /// Its memory.
@@ -159,7 +159,7 @@ impl AttachedQueue {
     }
 }
 
-/// A device that is up, without a driver yet.
+/// A device that is there, without a driver yet; [`start`](Attachment::start) makes it look at its queues.
 #[derive(Debug)]
 pub struct Attachment {
     frontend: Frontend,
@@ -176,7 +176,7 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Connects to a device that listens on `socket`, negotiates, shares memory, starts queues.
+    /// Connects to a device that listens on `socket`, negotiates, and shares memory.
     ///
     /// # Errors
     /// The device is not there, or refuses.
@@ -190,13 +190,21 @@ impl Attachment {
         frontend.set_memory(memory_table(&memory)?)?;
         let arena = Arena::new(memory.region(0), BUFFERS_AT);
         let queues = carve_queues(&memory, &negotiated, options.queue_size)?;
-        start_queues(&mut frontend, &queues, negotiated.format)?;
-        set_status(&mut frontend, STATUS_DRIVER_OK)?;
-        let mut attachment = Self { frontend, negotiated, mac: options.mac, queues, arena, memory };
-        if attachment.negotiated.features.contains(Features::MAC) {
-            attachment.mac = attachment.config()?.mac.0;
+        Ok(Self { frontend, negotiated, mac: options.mac, queues, arena, memory })
+    }
+
+    /// Starts the queues. Whoever sets up a driver does it before, as that zeroes the rings, and with them
+    /// what a device that was started has written there: that it wants no kicks.
+    ///
+    /// # Errors
+    /// The device went away, or refuses.
+    pub fn start(&mut self) -> Result<(), GuestError> {
+        start_queues(&mut self.frontend, &self.queues, self.negotiated.format)?;
+        set_status(&mut self.frontend, STATUS_DRIVER_OK)?;
+        if self.negotiated.features.contains(Features::MAC) {
+            self.mac = self.config()?.mac.0;
         }
-        Ok(attachment)
+        Ok(())
     }
 
     /// The ring format negotiated.

@@ -149,6 +149,7 @@ impl HostileGuest {
         let mut attachment = Attachment::new(socket, options)?;
         let scratch = attachment.arena.carve(SCRATCH_LEN, 4096)?;
         let format = attachment.format();
+        attachment.start()?;
         Ok(Self { attachment, scratch, format })
     }
 

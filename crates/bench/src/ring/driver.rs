@@ -144,6 +144,7 @@ impl<Q: DriverQueue> DriverEnd<Q> {
         // Nobody waits for calls; what is there already is found by looking.
         let _ = driver.rx.arm_calls(Arm::Never);
         let _ = driver.tx.arm_calls(Arm::Never);
+        attachment.start()?;
         let _ = driver.rx.flush();
         // A vhost-user ring starts with its first kick, wanted or not.
         attachment.queues.iter().for_each(ringway_testkit::AttachedQueue::kick);
@@ -181,6 +182,50 @@ impl<Q: DriverQueue> End for DriverEnd<Q> {
     fn flush_received(&mut self) {
         if self.driver.rx.flush() {
             self.attachment.queues[RECEIVEQ].kick();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use super::*;
+    use crate::ring::device::Backend;
+
+    /// How often the device was kicked, except to start its rings.
+    fn kicks<Q: DriverQueue>(mut end: DriverEnd<Q>) -> u64 {
+        let packet = Template::new(64).expect("a packet");
+        for _ in 0..4 {
+            assert_eq!(end.send(&packet), Ok(true));
+            end.flush_sent();
+        }
+        end.driver.rx.counters().kicks + end.driver.tx.counters().kicks
+    }
+
+    #[test]
+    fn a_device_that_polls_is_never_kicked() {
+        for format in [Format::Split, Format::Packed] {
+            let directory = tempfile::tempdir().expect("a directory");
+            let socket = directory.path().join("s");
+            let mut backend = Backend::bind(&socket).expect("a socket");
+            let stop = AtomicBool::new(false);
+            let end = thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        backend.serve().expect("a right front-end");
+                    }
+                });
+                let end = AnyDriverEnd::attach(&socket, format, 16, Payload::Own);
+                stop.store(true, Ordering::Relaxed);
+                end.expect("a device")
+            });
+            let kicks = match end {
+                AnyDriverEnd::Split(end) => kicks(end),
+                AnyDriverEnd::Packed(end) => kicks(end),
+            };
+            assert_eq!(kicks, 0, "{format:?}");
         }
     }
 }
