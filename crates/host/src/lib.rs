@@ -67,7 +67,7 @@ pub use command::{Answer, Command, Event, PortSnapshot, QueueFds, Wire};
 pub use effort::{Effort, WorkerSnapshot};
 pub use eventfd::{CallFd, CallResult, Callee, EventFd, KickFd, is_local_stream};
 pub use memory::{GUEST_LEN_MAX, GuestMemory, MemoryError, MemoryRequest};
-pub use pace::PaceSnapshot;
+pub use pace::{Flush, Pace, PaceSnapshot};
 pub use peer::{GROUPS_MAX, PeerCredentials};
 pub use pin::pin_to;
 pub use poller::{Events, Interest, PollEvent, Poller};

@@ -47,10 +47,13 @@ pub struct PaceSnapshot {
     pub cause: Cause,
 }
 
-/// How one guest's queues are paced.
+/// How one guest's queues are paced. It reads no clock and touches no ring, so that a simulation drives the
+/// same one.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub struct Pace {
     policy: Policy,
+    /// Of calls about packets.
+    calls_policy: Policy,
     calls: Direction,
     returns: Direction,
     kicks: Direction,
@@ -67,13 +70,13 @@ pub(crate) struct Pace {
 
 /// How a visit of a port went, for whoever is told about it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Flush {
+pub struct Flush {
     /// When the visit ended.
-    pub(crate) now: Nanos,
+    pub now: Nanos,
     /// The source has more: the worker comes back at once.
-    pub(crate) more: bool,
+    pub more: bool,
     /// The guest has no buffers left, and must hear of what it got to post new ones.
-    pub(crate) short: bool,
+    pub short: bool,
 }
 
 impl Flush {
@@ -98,10 +101,17 @@ pub(crate) struct Flushed {
 }
 
 impl Pace {
-    pub(crate) fn new(policy: Policy) -> Self {
+    /// All three directions under the same policy.
+    pub fn new(policy: Policy) -> Self {
+        Self::with_calls(policy, policy)
+    }
+
+    /// Calls about packets under a policy of their own.
+    pub fn with_calls(policy: Policy, calls_policy: Policy) -> Self {
         Self {
             policy,
-            calls: Direction::new(Notifier::new(policy, 1)),
+            calls_policy,
+            calls: Direction::new(Notifier::new(calls_policy, 1)),
             returns: Direction::new(Notifier::for_returns(policy, 1)),
             kicks: Direction::new(Notifier::new(policy, 1)),
             taken: 0,
@@ -112,10 +122,10 @@ impl Pace {
     }
 
     /// A queue of `size` entries starts: nothing is known about its traffic.
-    pub(crate) fn start(&mut self, queue: Queue, size: u16) {
+    pub fn start(&mut self, queue: Queue, size: u16) {
         match queue {
             Queue::ToGuest => {
-                self.calls = Direction::new(Notifier::new(self.policy, size));
+                self.calls = Direction::new(Notifier::new(self.calls_policy, size));
                 self.sizes[0] = size;
             }
             Queue::FromGuest => {
@@ -150,7 +160,7 @@ impl Pace {
     /// Another policy from now on; which queues must be told now of what was held back.
     fn follow(&mut self, policy: Policy, now: Nanos) -> [(Queue, bool); 2] {
         let [to, from] = self.sizes;
-        self.policy = policy;
+        (self.policy, self.calls_policy) = (policy, policy);
         if self.kicks.follow(Notifier::new(policy, from)) {
             // The old policy's timer was all that it had instead of a kick.
             self.kicks.wake_at = Some(now);
@@ -163,7 +173,7 @@ impl Pace {
 
     /// `moved` packets were published in a queue, which had `long` ones so far; `true`: ask whether
     /// the guest wants a call.
-    fn gave(&mut self, queue: Queue, moved: u32, long: u64, flush: Flush) -> bool {
+    pub fn gave(&mut self, queue: Queue, moved: u32, long: u64, flush: Flush) -> bool {
         let Flush { now, more, short } = flush;
         let visit = Visit { now, side: Side::Gives, moved, more, short };
         match queue {
@@ -191,7 +201,7 @@ impl Pace {
 
     /// The guest was given a question: what answers it shall not wait in its transmitq, nor the next
     /// question in its receiveq.
-    fn was_asked(&mut self, now: Nanos) {
+    pub fn was_asked(&mut self, now: Nanos) {
         self.calls.notifier.peer_was_asked(now);
         self.kicks.notifier.peer_was_asked(now);
         // So far it kicks when the timer ends.
@@ -203,7 +213,7 @@ impl Pace {
     }
 
     /// The transmitq is idle, and had `long` long packets so far: when the guest shall kick.
-    fn idle(&mut self, now: Nanos, long: u64) -> Arm {
+    pub fn idle(&mut self, now: Nanos, long: u64) -> Arm {
         let visit = self.taken_until(now, long);
         let plan = self.kicks.notifier.after(visit);
         self.kicks.wake_at = plan.wake_at;
@@ -212,7 +222,7 @@ impl Pace {
 
     /// The transmitq is idle as for [`idle`](Self::idle), and looked at again without being armed:
     /// what comes meanwhile says nothing about kicks.
-    pub(crate) fn keep_looking(&mut self, now: Nanos, long: u64) {
+    pub fn keep_looking(&mut self, now: Nanos, long: u64) {
         let visit = self.taken_until(now, long);
         self.kicks.notifier.keep_looking(visit);
         self.long_armed = None;
@@ -229,14 +239,28 @@ impl Pace {
     }
 
     /// Whether answers of the guest wait for long packets, or questions to it do.
-    pub(crate) fn wants_questions(&self) -> bool {
+    pub fn wants_questions(&self) -> bool {
         self.kicks.notifier.lingers() || self.calls.notifier.lingers()
     }
 
     /// When the worker has to come back.
-    pub(crate) fn wake_at(&self) -> Option<Nanos> {
+    pub fn wake_at(&self) -> Option<Nanos> {
         let all = [self.calls.wake_at, self.returns.wake_at, self.kicks.wake_at];
         all.into_iter().flatten().min()
+    }
+
+    /// Whether the transmitq is to be visited because a timer has ended, which it then has.
+    pub fn end_kick_timer(&mut self, now: Nanos) -> bool {
+        let is_due = self.kicks.is_due(now);
+        if is_due {
+            self.kicks.wake_at = None;
+        }
+        is_due
+    }
+
+    /// What the ring of used buffers said when it was asked last: whether the guest wants a call.
+    pub fn ring_said(&mut self, is_wanted: bool) {
+        self.returns.notifier.ring_said(is_wanted);
     }
 
     /// Whether something of the queue waits for a timer.
@@ -311,7 +335,7 @@ impl GuestEnd {
     fn asks(&mut self, queue: Queue) -> bool {
         let is_wanted = self.queues.must_call(queue);
         if queue == Queue::FromGuest {
-            self.pace.returns.notifier.ring_said(is_wanted);
+            self.pace.ring_said(is_wanted);
         }
         is_wanted
     }
@@ -367,10 +391,7 @@ impl Port {
         for queue in [Queue::ToGuest, Queue::FromGuest] {
             ended.call_again |= guest.flush(queue, flush).call_again;
         }
-        if guest.pace.kicks.is_due(now) {
-            guest.pace.kicks.wake_at = None;
-            ended.visit = true;
-        }
+        ended.visit = guest.pace.end_kick_timer(now);
         ended
     }
 }

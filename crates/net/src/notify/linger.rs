@@ -18,11 +18,13 @@ const WAIT_GAPS: u64 = 5;
 /// At least, in nanoseconds, whatever the rate: a timer is no finer.
 const WAIT_NS_MIN: u64 = 20_000;
 
-/// A taker at most, in nanoseconds: a ping that comes meanwhile waits as well.
-pub(super) const TAKER_WAIT_NS_MAX: u64 = 600_000;
+/// Longest time in nanoseconds after which a taker of long packets looks again by itself: a ping that
+/// comes meanwhile waits as well.
+pub const TAKER_WAIT_NS_MAX: u64 = 600_000;
 
-/// A giver at most: whoever is told of less at a time has begun to work sooner.
-pub(super) const GIVER_WAIT_NS_MAX: u64 = 200_000;
+/// Longest time in nanoseconds for which a giver holds long packets back: whoever is told of less at a
+/// time has begun to work sooner.
+pub const GIVER_WAIT_NS_MAX: u64 = 200_000;
 
 /// A giver at most while its peer is asked something again and again: the next question stands behind
 /// what is held back.

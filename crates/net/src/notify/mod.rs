@@ -25,6 +25,7 @@ use ringway_virtq::Arm;
 
 pub use adaptive::{Adaptive, Cause, PATIENCE_NS, WINDOW_MAX_PACKETS};
 pub use coalesce::{Coalesce, CoalesceLimits};
+pub use linger::{GIVER_WAIT_NS_MAX, TAKER_WAIT_NS_MAX};
 pub use parse::PolicyError;
 pub use returns::{LULL_NS, RETURN_WAIT_NS, Returns, STREAM_WAIT_NS};
 pub use timer::Timer;

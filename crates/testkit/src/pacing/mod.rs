@@ -2,13 +2,15 @@
 //!
 //! A guest and a device share three directions of notification: kicks for packets from the guest,
 //! calls for packets to the guest, and calls for used transmit buffers. Each side is one processor
-//! that works, or sleeps until it is notified or its timer ends. Behind the device is a remote end
+//! that works, or sleeps until it is notified or its timer ends. The device's decisions are those of the
+//! worker's own [`Pace`](ringway_host::Pace). Behind the device is a remote end
 //! that answers. Everything is a function of the load, the policy and the seed.
 //!
 //! Limits: one guest, one queue pair. Costs are the few that decide (see [`Costs`]); caches,
 //! scheduling and other guests are not modelled, so the numbers compare policies and predict
 //! nothing else.
 
+mod device;
 mod direction;
 mod load;
 mod outcome;
@@ -17,7 +19,7 @@ mod sim;
 
 pub use direction::Direction;
 pub use load::{LOADS, Load};
-pub use outcome::Outcome;
+pub use outcome::{Outcome, Waits};
 pub use sim::simulate;
 
 /// Who the guest is.
@@ -46,6 +48,8 @@ pub struct Costs {
     pub device_visit_ns: u64,
     /// One packet in the guest's network stack.
     pub guest_packet_ns: u64,
+    /// 1,024 bytes of a packet, copied: in the device, and in the guest.
+    pub kib_ns: u64,
     /// One way between the device and the remote end, answer included.
     pub remote_ns: u64,
 }
@@ -59,6 +63,12 @@ impl Costs {
         device_packet_ns: 500,
         device_visit_ns: 500,
         guest_packet_ns: 1_000,
+        kib_ns: 150,
         remote_ns: 10_000,
     };
+
+    /// To copy a packet of `len` bytes.
+    fn copy_ns(&self, len: u32) -> u64 {
+        self.kib_ns * u64::from(len / 1024)
+    }
 }

@@ -5,6 +5,8 @@
 pub struct Outcome {
     /// Packets delivered, both ways.
     pub packets: u64,
+    /// Long ones of them.
+    pub long: u64,
     /// Packets that entered a queue and did not leave it.
     pub lost: u64,
     /// Kicks.
@@ -21,6 +23,27 @@ pub struct Outcome {
     pub p99_ns: u64,
     /// The same for all.
     pub max_ns: u64,
+    /// For 99 of 100 packets that somebody may wait to see answered; `None`: there were none.
+    pub asked_p99_ns: Option<u64>,
+    /// Until the last packet was delivered, nanoseconds.
+    pub took_ns: u64,
+    /// Longest time in nanoseconds for which something waited.
+    pub waits: Waits,
+    /// Looks of a polling device that found something.
+    pub hits: u64,
+}
+
+/// Longest time in nanoseconds for which each direction waited because of the device's policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Waits {
+    /// Packets to the guest, until it was time to call.
+    pub calls_ns: u64,
+    /// Used buffers, until it was time to call.
+    pub returns_ns: u64,
+    /// Packets from the guest, until they were taken.
+    pub kicks_ns: u64,
+    /// What may come on top of each: the end of a timer is late, and a visit takes its time.
+    pub slack_ns: u64,
 }
 
 impl Outcome {

@@ -1,6 +1,6 @@
-//! What the simulation is made of: a processor, a notifier with its timer, a visit.
+//! What the simulation is made of: a processor, a packet, a notifier with its timer, a visit.
 
-use ringway_net::notify::{Nanos, Notifier, Plan, Side, Visit};
+use ringway_net::notify::{Nanos, Notifier, Side, Visit};
 use ringway_virtq::Arm;
 
 /// A turn that never comes.
@@ -30,41 +30,39 @@ impl Processor {
     }
 }
 
-/// A notifier with the moment it wants to be visited at.
+/// One thing on its way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Packet {
+    pub(super) flow: usize,
+    pub(super) is_answer: bool,
+    pub(super) len: u32,
+    pub(super) ready_at: u64,
+    /// When it was published.
+    pub(super) given_at: u64,
+}
+
+/// A taker's notifier with the moment it wants to be visited at.
 pub(super) struct Paced {
-    pub(super) notifier: Notifier,
-    pub(super) side: Side,
+    notifier: Notifier,
     pub(super) wake_at: Option<u64>,
 }
 
 impl Paced {
-    pub(super) fn new(notifier: Notifier, side: Side) -> Self {
-        Self { notifier, side, wake_at: None }
+    pub(super) fn new(notifier: Notifier) -> Self {
+        Self { notifier, wake_at: None }
     }
 
-    /// `None`: nothing moved and no timer ended, so there is nothing to decide.
-    pub(super) fn after(&mut self, now: u64, moved: usize, more: bool) -> Decided {
+    /// When to be notified. Where nothing moved and no timer ended, there is nothing to decide.
+    pub(super) fn after(&mut self, now: u64, moved: usize) -> Arm {
         if moved == 0 && self.wake_at.is_none_or(|at| at > now) {
-            return Decided(None);
+            return Arm::Next;
         }
         let moved = u32::try_from(moved).unwrap_or(u32::MAX);
-        let visit = Visit { now: Nanos(now), side: self.side, moved, more, short: false };
+        let now = Nanos(now);
+        let visit = Visit { now, side: Side::Takes, moved, more: false, short: false };
         let plan = self.notifier.after(visit);
         self.wake_at = plan.wake_at.map(|at| at.0);
-        Decided(Some(plan))
-    }
-}
-
-/// What a notifier decided, if there was anything to decide.
-pub(super) struct Decided(Option<Plan>);
-
-impl Decided {
-    pub(super) fn notify(&self) -> bool {
-        self.0.is_some_and(|plan| plan.notify)
-    }
-
-    pub(super) fn arm_or(&self, before: Arm) -> Arm {
-        self.0.map_or(before, |plan| plan.arm)
+        plan.arm
     }
 }
 
@@ -73,4 +71,11 @@ impl Decided {
 pub(super) struct Done {
     pub(super) from: usize,
     pub(super) to: usize,
+}
+
+/// Long packets from the guest and to it so far.
+#[derive(Default)]
+pub(super) struct Long {
+    pub(super) from: u64,
+    pub(super) to: u64,
 }

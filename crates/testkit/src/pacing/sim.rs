@@ -3,31 +3,27 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use ringway_net::notify::{Notifier, Policy, Side};
+use ringway_device::Queue;
+use ringway_host::Pace;
+use ringway_net::notify::{Nanos, Notifier, Policy};
+use ringway_net::{LONG_LEN, PollMode, PollOptions, Polling};
 use ringway_virtq::Arm;
 
 use super::load::{Flows, Load};
-use super::parts::{Done, NEVER, Paced, Processor};
-use super::{Costs, Direction, Guest, Outcome};
+use super::parts::{Done, Long, NEVER, Paced, Packet, Processor};
+use super::{Costs, Direction, Guest, Outcome, Waits};
 use crate::Rng;
 
 /// Entries of both queues.
 const RING_SIZE: u16 = 256;
 /// Packets per visit, as in the worker.
-const BUDGET_PACKETS: usize = 64;
+pub(super) const BUDGET_PACKETS: usize = 64;
 
-/// Runs one load under one policy.
-pub fn simulate(load: &Load, policy: Policy, guest: Guest, seed: u64) -> Outcome {
-    let mut sim = Sim::new(load, policy, guest, seed);
+/// Runs one load under one policy; the device looks for work as `poll` says before it sleeps.
+pub fn simulate(load: &Load, policy: Policy, poll: PollMode, guest: Guest, seed: u64) -> Outcome {
+    let mut sim = Sim::new(load, policy, poll, guest, seed);
     sim.run(load.packets);
     sim.outcome()
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Packet {
-    flow: usize,
-    is_answer: bool,
-    ready_at: u64,
 }
 
 /// What happens outside the two processors.
@@ -41,7 +37,7 @@ enum Event {
     Answered(usize),
 }
 
-struct Flow {
+pub(super) struct Flow {
     shape: Flows,
     unanswered: u32,
     heard: u32,
@@ -49,40 +45,60 @@ struct Flow {
     is_waiting: bool,
 }
 
-struct Sim {
-    costs: Costs,
+impl Flow {
+    /// Whether whoever sent the packet may wait for an answer; see [`ringway_net::is_question`].
+    pub(super) fn is_question(&self, packet: &Packet) -> bool {
+        packet.len < LONG_LEN && !(packet.is_answer && self.shape.answer_every > 1)
+    }
+}
+
+pub(super) struct Sim {
+    pub(super) costs: Costs,
     guest_kind: Guest,
-    flows: Vec<Flow>,
+    pub(super) flows: Vec<Flow>,
     rng: Rng,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     event_count: u64,
-    guest: Processor,
-    device: Processor,
+    pub(super) guest: Processor,
+    pub(super) device: Processor,
     outbox: VecDeque<Packet>,
-    inbox: VecDeque<Packet>,
-    from_guest: Direction<Packet>,
-    to_guest: Direction<Packet>,
-    returns: Direction<()>,
+    pub(super) inbox: VecDeque<Packet>,
+    pub(super) from_guest: Direction<Packet>,
+    pub(super) to_guest: Direction<Packet>,
+    pub(super) returns: Direction<()>,
     in_flight: usize,
-    kicks: Paced,
-    calls: Paced,
-    return_calls: Paced,
+    pub(super) pace: Pace,
+    pub(super) polling: Polling,
+    /// The device has looked for a while, and nothing is armed.
+    pub(super) is_looking: bool,
+    /// The device wants to hear of questions to the guest.
+    pub(super) is_watching: bool,
+    pub(super) is_every: bool,
+    pub(super) long: Long,
     guest_takes: Paced,
     taken_by_guest: usize,
     /// A call came that the guest has not looked after.
-    is_called: bool,
+    pub(super) is_called: bool,
     /// The guest takes packets until there are none, then says when to be called.
     is_receiving: bool,
     /// The visit of the device that is going on.
-    visit: Option<Done>,
+    pub(super) visit: Option<Done>,
     /// What the device last asked for.
-    armed: Arm,
+    pub(super) armed: Arm,
     latencies: Vec<u64>,
+    /// Of packets that somebody may wait to see answered.
+    asked: Vec<u64>,
+    took_ns: u64,
+    pub(super) waits: Waits,
+    /// What the guest needs for its longest packet, in nanoseconds.
+    pub(super) guest_sends_ns_max: u64,
+    /// Since when packets to the guest, and used buffers, are held back.
+    pub(super) held_since: [Option<u64>; 2],
     is_ending: bool,
 }
 
 impl Sim {
-    fn new(load: &Load, policy: Policy, guest: Guest, seed: u64) -> Self {
+    fn new(load: &Load, policy: Policy, poll: PollMode, guest: Guest, seed: u64) -> Self {
         let flows = load.flows.iter().flat_map(|shape| std::iter::repeat_n(*shape, shape.count));
         let new_flow = |shape| Flow { shape, unanswered: 0, heard: 0, sent: 0, is_waiting: false };
         let (device_calls, guest_takes) = match guest {
@@ -91,8 +107,10 @@ impl Sim {
         };
         let costs = Costs::TWO_CORES;
         let guest_packet_ns = costs.guest_packet_ns + load.slow_guest_ns;
+        let longest = load.flows.iter().map(|shape| costs.copy_ns(shape.len)).max();
         let mut sim = Self {
             costs: Costs { guest_packet_ns, ..costs },
+            guest_sends_ns_max: guest_packet_ns + longest.unwrap_or(0),
             guest_kind: guest,
             flows: flows.map(new_flow).collect(),
             rng: Rng::new(seed),
@@ -106,18 +124,27 @@ impl Sim {
             to_guest: Direction::default(),
             returns: Direction::default(),
             in_flight: 0,
-            kicks: Paced::new(Notifier::new(policy, RING_SIZE), Side::Takes),
-            calls: Paced::new(Notifier::new(device_calls, RING_SIZE), Side::Gives),
-            return_calls: Paced::new(Notifier::for_returns(policy, RING_SIZE), Side::Gives),
-            guest_takes: Paced::new(Notifier::new(guest_takes, RING_SIZE), Side::Takes),
+            pace: Pace::with_calls(policy, device_calls),
+            polling: Polling::new(PollOptions { mode: poll, ..PollOptions::default() }, Nanos(0)),
+            is_looking: false,
+            is_watching: false,
+            is_every: policy == Policy::Every,
+            long: Long::default(),
+            guest_takes: Paced::new(Notifier::new(guest_takes, RING_SIZE)),
             taken_by_guest: 0,
             is_called: false,
             is_receiving: false,
             visit: None,
             armed: Arm::Next,
             latencies: Vec::new(),
+            asked: Vec::new(),
+            took_ns: 0,
+            waits: Waits::default(),
+            held_since: [None; 2],
             is_ending: false,
         };
+        sim.pace.start(Queue::ToGuest, RING_SIZE);
+        sim.pace.start(Queue::FromGuest, RING_SIZE);
         sim.guest.sleep(None);
         sim.device.sleep(None);
         for flow in 0..sim.flows.len() {
@@ -186,17 +213,25 @@ impl Sim {
                 self.next_packet_of(at, now);
             }
             Event::Arrives(flow, is_answer) => {
-                self.inbox.push_back(Packet { flow, is_answer, ready_at: now });
+                let packet = self.packet(flow, is_answer, now);
+                self.inbox.push_back(packet);
                 self.device.wake(now + self.costs.wake_ns);
             }
             Event::Answered(flow) => self.answered(flow, now),
         }
     }
 
+    fn packet(&self, flow: usize, is_answer: bool, ready_at: u64) -> Packet {
+        let shape = &self.flows[flow].shape;
+        let len = if is_answer { shape.answer_len } else { shape.len };
+        Packet { flow, is_answer, len, ready_at, given_at: ready_at }
+    }
+
     /// One end of a flow sends: the request its sender, the answer its receiver.
     fn send(&mut self, flow: usize, is_answer: bool, now: u64) {
         if self.flows[flow].shape.remote_sends == is_answer {
-            self.outbox.push_back(Packet { flow, is_answer, ready_at: now });
+            let packet = self.packet(flow, is_answer, now);
+            self.outbox.push_back(packet);
             self.guest.wake(now);
         } else {
             self.schedule(now, Event::Arrives(flow, is_answer));
@@ -210,8 +245,12 @@ impl Sim {
     }
 
     /// A packet got to its end at `now`; that end reacts.
-    fn delivered(&mut self, packet: Packet, now: u64, to_remote: bool) {
+    pub(super) fn delivered(&mut self, packet: Packet, now: u64, to_remote: bool) {
         self.latencies.push(now - packet.ready_at);
+        self.took_ns = self.took_ns.max(now);
+        if self.flows[packet.flow].is_question(&packet) {
+            self.asked.push(now - packet.ready_at);
+        }
         let flow = &mut self.flows[packet.flow];
         // Jitter: without it, timers and round trips lock into step, which no machine shows.
         let remote_ns = self.rng.between(self.costs.remote_ns / 2, self.costs.remote_ns * 3 / 2);
@@ -228,64 +267,6 @@ impl Sim {
         }
     }
 
-    /// A visit begins: packets are taken, and what comes of them shows when it ends.
-    fn device_turn(&mut self, now: u64) {
-        if let Some(done) = self.visit.take() {
-            return self.device_finishes(now, done);
-        }
-        let mut end = now + self.costs.device_visit_ns;
-        let mut done = Done::default();
-        while done.from < BUDGET_PACKETS {
-            let Some(packet) = self.from_guest.take() else { break };
-            end += self.costs.device_packet_ns;
-            self.delivered(packet, end, true);
-            done.from += 1;
-        }
-        done.to = self.inbox.len().min(BUDGET_PACKETS);
-        end += self.costs.device_packet_ns * done.to as u64;
-        // Who notifies every time is not stopped from it during the visit either.
-        let is_every = matches!(self.kicks.notifier, Notifier::Every);
-        self.from_guest.arm(if is_every { Arm::Next } else { Arm::Never });
-        self.visit = Some(done);
-        self.device.turn_at = end;
-    }
-
-    /// A visit ends: publish, notify, arm, look once more, sleep.
-    fn device_finishes(&mut self, now: u64, done: Done) {
-        for packet in self.inbox.drain(..done.to) {
-            self.to_guest.give(packet);
-        }
-        for _ in 0..done.from {
-            self.returns.give(());
-        }
-        let mut end = now;
-        let more = !self.from_guest.is_empty();
-        let plan = self.return_calls.after(now, done.from, more);
-        if plan.notify() {
-            let is_wanted = self.returns.must_notify();
-            self.return_calls.notifier.ring_said(is_wanted);
-            if is_wanted {
-                end += self.costs.call_ns;
-                self.guest.wake(end + self.costs.wake_ns);
-            }
-        }
-        self.kicks.notifier.looked(u32::try_from(done.to).unwrap_or(u32::MAX));
-        let plan = self.calls.after(now, done.to, !self.inbox.is_empty());
-        if plan.notify() && self.to_guest.must_notify() {
-            end += self.costs.call_ns;
-            self.is_called = true;
-            self.guest.wake(end + self.costs.wake_ns);
-        }
-        let arm = self.kicks.after(now, done.from, more).arm_or(self.armed);
-        self.armed = if arm == Arm::Never { self.armed } else { arm };
-        if self.from_guest.arm(arm) || more || !self.inbox.is_empty() {
-            self.device.turn_at = end;
-            return;
-        }
-        let timers = [self.kicks.wake_at, self.calls.wake_at, self.return_calls.wake_at];
-        self.device.sleep(timers.into_iter().flatten().min());
-    }
-
     fn guest_turn(&mut self, now: u64) {
         let mut end = now;
         let mut taken = 0;
@@ -293,7 +274,7 @@ impl Sim {
         self.is_receiving |= std::mem::take(&mut self.is_called);
         while taken < room {
             let Some(packet) = self.to_guest.take() else { break };
-            end += self.costs.guest_packet_ns;
+            end += self.costs.guest_packet_ns + self.costs.copy_ns(packet.len);
             self.delivered(packet, end, false);
             taken += 1;
         }
@@ -316,9 +297,9 @@ impl Sim {
     fn guest_sends(&mut self, packet: Packet, end: &mut u64) {
         *end += match self.guest_kind {
             _ if packet.is_answer => 0,
-            _ => self.costs.guest_packet_ns,
+            _ => self.costs.guest_packet_ns + self.costs.copy_ns(packet.len),
         };
-        self.from_guest.give(packet);
+        self.from_guest.give(Packet { given_at: *end, ..packet });
         self.in_flight += 1;
         // Linux asks for a call after three quarters of what is in flight.
         let quarters = u16::try_from(self.in_flight * 3 / 4).unwrap_or(u16::MAX);
@@ -335,7 +316,7 @@ impl Sim {
         self.is_receiving |= self.guest_takes.wake_at.is_some_and(|at| at <= now);
         let mut is_more = false;
         if std::mem::take(&mut self.is_receiving) {
-            let arm = self.guest_takes.after(now, moved, false).arm_or(Arm::Next);
+            let arm = self.guest_takes.after(now, moved);
             is_more = self.to_guest.arm(arm);
             self.is_receiving = is_more;
         }
@@ -349,11 +330,13 @@ impl Sim {
 
     fn outcome(mut self) -> Outcome {
         self.latencies.sort_unstable();
+        self.asked.sort_unstable();
         let at = |percent: usize| self.latencies[(self.latencies.len() - 1) * percent / 100];
         let waiting =
             [self.outbox.len(), self.inbox.len(), self.from_guest.len(), self.to_guest.len()];
         Outcome {
             packets: self.latencies.len() as u64,
+            long: self.long.from + self.long.to,
             lost: waiting.iter().sum::<usize>() as u64,
             kicks: self.from_guest.notifications,
             calls: self.to_guest.notifications,
@@ -362,6 +345,10 @@ impl Sim {
             p50_ns: at(50),
             p99_ns: at(99),
             max_ns: at(100),
+            asked_p99_ns: self.asked.get(self.asked.len().saturating_sub(1) * 99 / 100).copied(),
+            took_ns: self.took_ns,
+            waits: self.waits,
+            hits: self.polling.counters().hits,
         }
     }
 }
