@@ -2,10 +2,10 @@
 //!
 //! Commands are carried out between visits, so nothing on the data path needs a lock.
 
-use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 
 use ringway_device::QueueId;
+use ringway_foreign::ForeignFd;
 use ringway_net::notify::Policy;
 use ringway_net::{ControlState, Counters, FromPair, MacAddress, Negotiated, PollOptions};
 use ringway_switch::{PolicyError, PortId, PortPolicy};
@@ -227,16 +227,6 @@ pub enum Wire {
     Error(Option<CallFd>),
 }
 
-impl Wire {
-    /// Whether there is an fd.
-    pub(crate) fn is_there(&self) -> bool {
-        match self {
-            Self::Kick(kick) => kick.is_some(),
-            Self::Call(call) | Self::Error(call) => call.is_some(),
-        }
-    }
-}
-
 /// What the worker noticed.
 #[derive(Debug)]
 pub enum Event {
@@ -249,9 +239,6 @@ pub enum Event {
         /// What it did.
         why: Why,
     },
-    /// The worker is done with an fd that a front-end sent. To close it may take as long as the front-end
-    /// likes: it may be a socket that holds others, which linger.
-    Unused(Wire),
     /// A guest has set something that the other workers must know, or has announced itself.
     ControlChanged {
         /// Which port.
@@ -290,9 +277,9 @@ impl QueueFds {
     /// One of them is neither an eventfd nor a socket.
     pub fn new(
         callee: &Callee,
-        kick: Option<OwnedFd>,
-        call: Option<OwnedFd>,
-        error: Option<OwnedFd>,
+        kick: Option<ForeignFd>,
+        call: Option<ForeignFd>,
+        error: Option<ForeignFd>,
     ) -> std::io::Result<Self> {
         let call_fd = |fd| CallFd::new(fd, callee);
         Ok(Self {
@@ -300,10 +287,5 @@ impl QueueFds {
             call: call.map(call_fd).transpose()?,
             error: error.map(call_fd).transpose()?,
         })
-    }
-
-    /// One by one.
-    pub(crate) fn into_wires(self) -> [Wire; 3] {
-        [Wire::Kick(self.kick), Wire::Call(self.call), Wire::Error(self.error)]
     }
 }

@@ -57,10 +57,11 @@ impl Worker {
                 };
                 let _ = done.send(bound);
             }
-            Command::SetWire { port, queue, wire } => match self.slot_of(port, queue.pair) {
-                Some(slot) => self.set_wire(slot, queue.queue, wire),
-                None => self.tell_unused(wire),
-            },
+            Command::SetWire { port, queue, wire } => {
+                if let Some(slot) = self.slot_of(port, queue.pair) {
+                    self.set_wire(slot, queue.queue, wire);
+                }
+            }
             Command::Snapshot { done } => _ = done.send(self.snapshots()),
             Command::SetPoll { options } => self.polling.set_options(options),
             Command::Effort { done } => _ = done.send(self.effort()),

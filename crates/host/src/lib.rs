@@ -20,6 +20,7 @@
 mod address_share;
 mod announce;
 mod arrivals;
+mod backing;
 mod call_guard;
 mod clock;
 mod command;

@@ -7,26 +7,23 @@
 //!
 //! Limits: [`REGIONS_MAX`] regions of [`GUEST_LEN_MAX`] bytes in all; the memory behind a region must
 //! be a file with a size (memfd, tmpfs, hugetlbfs or a disk file, not a character device, and not a
-//! file that a program serves). For all guests together, see `address_share.rs`.
+//! file that a program may serve, see `backing.rs`). For all guests together, see `address_share.rs`.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::ptr;
 use std::sync::Arc;
 
+use ringway_foreign::{Foreign, ForeignFd};
 use ringway_virtq::{REGIONS_MAX, Region, RegionError, Regions, SharedSlice};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::address_share::AddressShare;
+use crate::backing::{self, Backing};
 use crate::signal_bus::Guarded;
 
 /// Most bytes of one guest's memory.
 pub const GUEST_LEN_MAX: u64 = 1 << 44;
-
-/// `f_type` of hugetlbfs (`linux/magic.h`).
-const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
-/// `f_type` of file systems that a program serves, which may be the front-end's own.
-const FUSE_MAGIC: u64 = 0x6573_5546;
 
 /// One region as a front-end describes it (vhost-user, *memory region description*).
 #[derive(Debug)]
@@ -38,7 +35,7 @@ pub struct MemoryRequest {
     /// Where the region starts in the file, in bytes; need not be page aligned.
     pub mmap_offset: u64,
     /// The file.
-    pub fd: OwnedFd,
+    pub fd: ForeignFd,
 }
 
 /// Why a region or a table was refused. Nothing stays mapped.
@@ -80,8 +77,10 @@ pub enum MemoryError {
     /// Two regions share guest-physical addresses.
     #[error("memory regions overlap")]
     Overlap,
-    /// A program serves the file, and could make whoever touches the memory wait for ever.
-    #[error("memory region at {guest_address:#x}: its file is not in memory or on a disk (FUSE)")]
+    /// A program may serve the file, and could make whoever touches the memory wait for ever.
+    #[error(
+        "memory region at {guest_address:#x}: its file is neither in memory nor on a disk that is mounted here"
+    )]
     Served {
         /// Where.
         guest_address: u64,
@@ -114,7 +113,7 @@ pub enum MemoryError {
 /// All memory of one guest. Cheap to clone; the mappings live as long as the last clone.
 #[derive(Debug, Clone)]
 pub struct GuestMemory {
-    mappings: Vec<Arc<Mapping>>,
+    mappings: Vec<SharedMapping>,
     regions: Regions,
 }
 
@@ -133,7 +132,7 @@ impl GuestMemory {
             return Err(MemoryError::TooMany(requests.len()));
         }
         let mappings: Result<Vec<_>, _> =
-            requests.into_iter().map(|request| Mapping::new(&request).map(Arc::new)).collect();
+            requests.into_iter().map(|request| Mapping::new(&request)).collect();
         Self::from_mappings(mappings?)
     }
 
@@ -146,14 +145,14 @@ impl GuestMemory {
             return Err(MemoryError::TooMany(self.mappings.len() + 1));
         }
         let mut mappings = self.mappings.clone();
-        mappings.push(Arc::new(Mapping::new(&request)?));
+        mappings.push(Mapping::new(&request)?);
         Self::from_mappings(mappings)
     }
 
     /// This table without the region of exactly this address and size; the same if there is none.
     #[must_use]
     pub fn without(&self, guest_address: u64, size: u64) -> Self {
-        let is_other = |mapping: &&Arc<Mapping>| {
+        let is_other = |mapping: &&SharedMapping| {
             let region = &mapping.region;
             region.guest_address != guest_address || region.memory.len() as u64 != size
         };
@@ -184,7 +183,7 @@ impl GuestMemory {
         self.mappings.iter().any(|mapping| mapping.guard.torn())
     }
 
-    fn from_mappings(mappings: Vec<Arc<Mapping>>) -> Result<Self, MemoryError> {
+    fn from_mappings(mappings: Vec<SharedMapping>) -> Result<Self, MemoryError> {
         // Cannot overflow: all of it is mapped.
         let len = mappings.iter().map(|mapping| mapping.region.memory.len() as u64).sum();
         if len > GUEST_LEN_MAX {
@@ -205,6 +204,9 @@ impl Default for GuestMemory {
         Self::empty()
     }
 }
+
+/// A mapping goes the way of the fd from which it was made: it may be the last that needs the file.
+type SharedMapping = Arc<Foreign<Mapping>>;
 
 /// One mapped region. Fields are dropped in this order: the handler for SIGBUS forgets the address
 /// before the kernel may give it to somebody else.
@@ -235,7 +237,7 @@ struct Extent {
 }
 
 impl Mapping {
-    fn new(request: &MemoryRequest) -> Result<Self, MemoryError> {
+    fn new(request: &MemoryRequest) -> Result<SharedMapping, MemoryError> {
         let guest_address = request.guest_address;
         let size = request.size;
         let os_error = |source: rustix::io::Errno| MemoryError::Map {
@@ -243,17 +245,14 @@ impl Mapping {
             size,
             source: source.into(),
         };
-        // First of all: a program that serves a file answers everything else about it.
-        let file_system = rustix::fs::fstatfs(&request.fd).map_err(os_error)?;
-        let block_size = u64::try_from(file_system.f_bsize).unwrap_or(0);
-        let page_size = page_size_of(file_system.f_type as u64, block_size)
-            .ok_or(MemoryError::Served { guest_address })?;
-        let file_len = rustix::fs::fstat(&request.fd).map_err(os_error)?.st_size;
-        let file_len = u64::try_from(file_len).unwrap_or(0);
+        let backing = backing::of(request.fd.as_fd()).map_err(os_error)?;
+        let Backing { file_len, page_size } =
+            backing.ok_or(MemoryError::Served { guest_address })?;
         let extent = Extent::new(request, file_len, page_size)?;
         let share = AddressShare::take(extent.mapped_len as u64);
         let share = share.ok_or(MemoryError::NoAddresses { guest_address, size })?;
-        Self::of_extent(request, &extent, share).map_err(os_error)?.ok_or(MemoryError::NoGuard)
+        let mapping = Self::of_extent(request, &extent, share).map_err(os_error)?;
+        Ok(Arc::new(request.fd.with(mapping.ok_or(MemoryError::NoGuard)?)))
     }
 
     /// `None`: nothing can be guarded any more.
@@ -321,23 +320,13 @@ impl Extent {
     }
 }
 
-/// Mappings of huge-page files start and end at huge pages. `None`: a program serves the files.
-fn page_size_of(file_system: u64, block_size: u64) -> Option<u64> {
-    let page_size = rustix::param::page_size() as u64;
-    match file_system {
-        FUSE_MAGIC => None,
-        HUGETLBFS_MAGIC => Some(block_size.max(page_size)),
-        _ => Some(page_size),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn request(guest_address: u64, size: u64, mmap_offset: u64) -> MemoryRequest {
         let fd = rustix::fs::memfd_create("extent", rustix::fs::MemfdFlags::CLOEXEC);
-        MemoryRequest { guest_address, size, mmap_offset, fd: fd.expect("memfd") }
+        MemoryRequest { guest_address, size, mmap_offset, fd: fd.expect("memfd").into() }
     }
 
     #[test]
@@ -352,15 +341,6 @@ mod tests {
             extent.expect("fits"),
             Extent { offset: 0x20_0000, lead_len: 0x1000, mapped_len: 0x20_0000, size: 0x1000 }
         );
-    }
-
-    #[test]
-    fn memory_that_a_program_serves_is_refused() {
-        const TMPFS_MAGIC: u64 = 0x0102_1994;
-        let page_size = rustix::param::page_size() as u64;
-        assert_eq!(page_size_of(FUSE_MAGIC, page_size), None);
-        assert_eq!(page_size_of(TMPFS_MAGIC, 1 << 21), Some(page_size));
-        assert_eq!(page_size_of(HUGETLBFS_MAGIC, 1 << 21), Some(1 << 21));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use ringway_device::{Queue, QueueId};
 use ringway_switch::PortId;
 use ringway_virtq::{Areas, Arm, Broken, Position, QueueSetup, Why};
 
-use crate::command::{Event, QueueFds, Wire};
+use crate::command::{QueueFds, Wire};
 use crate::port::{End, GuestEnd, Port, RoomAt};
 use crate::wake::Wake;
 use crate::worker::Worker;
@@ -52,14 +52,12 @@ impl Worker {
         port: PortId,
         queue: QueueId,
         setup: &QueueSetup,
-        mut fds: QueueFds,
+        fds: QueueFds,
     ) -> Result<(), Broken> {
-        let started = match self.slot_of(port, queue.pair) {
-            Some(slot) => self.start_queue(slot, queue.queue, setup, &mut fds),
+        match self.slot_of(port, queue.pair) {
+            Some(slot) => self.start_queue(slot, queue.queue, setup, fds),
             None => Err(Broken(Why::BadArea)),
-        };
-        fds.into_wires().into_iter().for_each(|wire| self.tell_unused(wire));
-        started
+        }
     }
 
     fn start_queue(
@@ -67,7 +65,7 @@ impl Worker {
         id: PortId,
         queue: Queue,
         setup: &QueueSetup,
-        fds: &mut QueueFds,
+        fds: QueueFds,
     ) -> Result<(), Broken> {
         self.stop_queue(id, queue);
         let Some(guest) = self.guest(id) else { return Err(Broken(Why::BadArea)) };
@@ -82,10 +80,9 @@ impl Worker {
         let wires = &mut guest.wires[queue as usize];
         wires.areas = Some(setup.areas);
         wires.is_broken_reported = false;
-        // The old ones went when the queue was stopped.
-        let _ = wires.set_call(fds.call.take());
-        wires.error = fds.error.take();
-        self.set_kick(id, queue, fds.kick.take());
+        wires.set_call(fds.call);
+        wires.error = fds.error;
+        self.set_kick(id, queue, fds.kick);
         self.follow_coalescing(id);
         self.refresh_tap_offloads();
         self.after_start(id, queue);
@@ -140,11 +137,10 @@ impl Worker {
         guest.flush_last(queue);
         let wires = &mut guest.wires[queue as usize];
         wires.areas = None;
-        let unused = [Wire::Call(wires.call.take()), Wire::Error(wires.error.take())];
+        wires.call = None;
+        wires.error = None;
         guest.plan_look();
-        let position = guest.queues.stop(queue);
-        unused.into_iter().for_each(|wire| self.tell_unused(wire));
-        position
+        guest.queues.stop(queue)
     }
 
     pub(crate) fn rebind_queue(
@@ -168,45 +164,30 @@ impl Worker {
             self.set_kick(id, queue, kick);
             return self.after_start(id, queue);
         }
-        let Some(guest) = self.guest(id) else { return self.tell_unused(wire) };
+        let Some(guest) = self.guest(id) else { return };
         match wire {
             Wire::Call(call) => {
-                let unused = guest.wires[queue as usize].set_call(call);
+                guest.wires[queue as usize].set_call(call);
                 // Whatever was used while the old fd was going away would never be told.
                 if guest.call(queue) {
                     self.second_calls.expect(Instant::now());
                 }
-                self.tell_unused(Wire::Call(unused));
             }
-            Wire::Error(error) => {
-                let unused = std::mem::replace(&mut guest.wires[queue as usize].error, error);
-                self.tell_unused(Wire::Error(unused));
-            }
+            Wire::Error(error) => guest.wires[queue as usize].error = error,
             Wire::Kick(_) => {}
         }
     }
 
     fn set_kick(&mut self, id: PortId, queue: Queue, kick: Option<KickFd>) {
         let at = usize::from(id.0);
-        let Some(Port { end: End::Guest(guest), .. }) = self.ports.get_mut(at) else {
-            return self.tell_unused(Wire::Kick(kick));
-        };
+        let Some(Port { end: End::Guest(guest), .. }) = self.ports.get_mut(at) else { return };
         let wires = &mut guest.wires[queue as usize];
-        let old = std::mem::replace(&mut wires.kick, kick);
-        if let Some(old) = &old {
+        if let Some(old) = wires.kick.take() {
             let _ = self.poller.remove(old.as_fd());
         }
         let token = Wake::Kick(id, queue).token();
         let is_heard = |kick: &KickFd| self.poller.add_edge(kick.as_fd(), token).is_ok();
-        let unheard = wires.kick.take_if(|kick| !is_heard(kick));
+        wires.kick = kick.filter(is_heard);
         guest.plan_look();
-        [old, unheard].into_iter().for_each(|kick| self.tell_unused(Wire::Kick(kick)));
-    }
-
-    /// What is not needed any more is closed elsewhere.
-    pub(crate) fn tell_unused(&self, wire: Wire) {
-        if wire.is_there() {
-            self.tell(Event::Unused(wire));
-        }
     }
 }

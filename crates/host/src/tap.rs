@@ -401,7 +401,8 @@ mod tests {
         let fd = rustix::fs::memfd_create("lost", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&fd, 4096).unwrap();
         let copy = fd.try_clone().unwrap();
-        let request = MemoryRequest { guest_address: 0, size: 4096, mmap_offset: 0, fd: copy };
+        let request =
+            MemoryRequest { guest_address: 0, size: 4096, mmap_offset: 0, fd: copy.into() };
         let memory = GuestMemory::map(vec![request]).unwrap();
         let lost = memory.regions().slice(0, 2000).unwrap();
         rustix::fs::ftruncate(&fd, 0).unwrap();

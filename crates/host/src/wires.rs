@@ -22,10 +22,9 @@ pub(crate) struct Wires {
 }
 
 impl Wires {
-    /// Calls go there from now on; the former way is not closed here.
-    pub(crate) fn set_call(&mut self, call: Option<CallFd>) -> Option<CallFd> {
-        self.is_deaf = false;
-        std::mem::replace(&mut self.call, call)
+    /// Calls go there from now on.
+    pub(crate) fn set_call(&mut self, call: Option<CallFd>) {
+        (self.call, self.is_deaf) = (call, false);
     }
 
     /// Notifies the guest, which says this about calls, that buffers were used; `true`: see
@@ -35,6 +34,7 @@ impl Wires {
         self.calls += 1;
         // A peer that is gone shows on its socket, in the control thread; of one that blocked a call
         // it has been told.
+        // It stays where it is: to let go of it takes memory.
         if matches!(call.call(), CallResult::Gone | CallResult::Blocked) {
             (self.is_deaf, self.unheard) = (true, None);
             return false;
@@ -61,7 +61,7 @@ impl Wires {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, OwnedFd};
     use std::os::unix::net::UnixStream;
 
     use super::*;
@@ -72,7 +72,7 @@ mod tests {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
         let mut wires = Wires {
-            call: Some(CallFd::new(ours.into(), &Callee::default()).unwrap()),
+            call: Some(CallFd::new(OwnedFd::from(ours), &Callee::default()).unwrap()),
             ..Wires::default()
         };
         let mut heard = || theirs.read(&mut [0; 64]).unwrap_or(0);

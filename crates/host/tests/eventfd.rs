@@ -191,7 +191,7 @@ fn calls_are_guarded_again_after_a_pause_and_again_by_the_next_guard() {
 #[test]
 fn ten_thousand_calls_to_a_socket_that_nobody_reads_never_block() {
     let (ours, mut theirs) = UnixStream::pair().expect("socketpair");
-    let call = CallFd::new(ours.into(), &Callee::default()).expect("a socket");
+    let call = CallFd::new(OwnedFd::from(ours), &Callee::default()).expect("a socket");
     let (call, sent) = without_blocking(move || {
         let mut results: Vec<_> = (0..10_000).map(|_| call.call()).collect();
         let sent = results.iter().filter(|&&result| result == CallResult::Sent).count();
@@ -209,7 +209,7 @@ fn ten_thousand_calls_to_a_socket_that_nobody_reads_never_block() {
 #[test]
 fn a_socket_whose_peer_is_gone_says_so_and_raises_no_signal() {
     let (ours, theirs) = UnixStream::pair().expect("socketpair");
-    let call = CallFd::new(ours.into(), &Callee::default()).expect("a socket");
+    let call = CallFd::new(OwnedFd::from(ours), &Callee::default()).expect("a socket");
     drop(theirs);
     // The test harness ignores SIGPIPE, as Rust programs do; here it would end the process.
     // SAFETY: the default action is a valid one, and nothing else in this process relies on it.

@@ -128,7 +128,7 @@ fn file_offset(ranges: &[(u64, u64)], region: usize) -> u64 {
 /// Maps a file from start to end.
 fn map_whole(file: &OwnedFd, len: u64) -> io::Result<(GuestMemory, SharedSlice)> {
     let fd = file.try_clone()?;
-    let request = MemoryRequest { guest_address: 0, size: len, mmap_offset: 0, fd };
+    let request = MemoryRequest { guest_address: 0, size: len, mmap_offset: 0, fd: fd.into() };
     let mapping = GuestMemory::map(vec![request]).map_err(io::Error::other)?;
     let whole = u32::try_from(len).ok().and_then(|len| mapping.regions().slice(0, len));
     let whole = whole.ok_or_else(|| io::Error::other("a test needs less than 4 GiB"))?;

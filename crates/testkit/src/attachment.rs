@@ -292,7 +292,7 @@ pub(crate) fn memory_table(memory: &TestMemory) -> io::Result<Vec<MemoryRegion>>
             size,
             user_address: guest_address + USER_OFFSET,
             mmap_offset: memory.file_offset(at),
-            fd: memory.file().try_clone_to_owned()?,
+            fd: memory.file().try_clone_to_owned()?.into(),
         })
     };
     memory.ranges().iter().enumerate().map(describe).collect()

@@ -8,8 +8,7 @@
 
 mod encode;
 
-use std::os::fd::OwnedFd;
-
+use ringway_foreign::ForeignFd;
 use thiserror::Error;
 
 pub use encode::{encode, encode_config_change, encode_reply};
@@ -112,11 +111,11 @@ pub fn split(bytes: &[u8]) -> Result<(Header, &[u8]), HeaderError> {
     Ok((header, payload))
 }
 
-/// Makes a request of one whole message. All `fds` that it does not use are closed.
+/// Makes a request of one whole message. All `fds` that it does not use are let go of.
 ///
 /// # Errors
 /// [`HeaderError`]: the connection cannot go on. Anything else is a [`Request::Malformed`].
-pub fn decode(bytes: &[u8], fds: Vec<OwnedFd>) -> Result<Message, HeaderError> {
+pub fn decode(bytes: &[u8], fds: Vec<ForeignFd>) -> Result<Message, HeaderError> {
     let (header, payload) = split(bytes)?;
     let code = header.code;
     let request = if header.is_reply() {
@@ -133,7 +132,7 @@ pub fn decode(bytes: &[u8], fds: Vec<OwnedFd>) -> Result<Message, HeaderError> {
 fn parse_request(
     code: u32,
     mut payload: Payload<'_>,
-    mut fds: Vec<OwnedFd>,
+    mut fds: Vec<ForeignFd>,
 ) -> Result<Request, WhyMalformed> {
     Ok(match code {
         code::GET_FEATURES => Request::GetFeatures,
@@ -187,7 +186,7 @@ fn parse_request(
 
 fn memory_table(
     mut payload: Payload<'_>,
-    fds: Vec<OwnedFd>,
+    fds: Vec<ForeignFd>,
 ) -> Result<Vec<MemoryRegion>, WhyMalformed> {
     let count = payload.u32()?;
     payload.u32()?; // padding
@@ -206,7 +205,7 @@ fn memory_table(
     Ok(regions)
 }
 
-fn region(range: MemoryRange, mmap_offset: u64, fd: OwnedFd) -> MemoryRegion {
+fn region(range: MemoryRange, mmap_offset: u64, fd: ForeignFd) -> MemoryRegion {
     let MemoryRange { guest_address, size, user_address } = range;
     MemoryRegion { guest_address, size, user_address, mmap_offset, fd }
 }
@@ -222,13 +221,13 @@ fn vring_address(mut payload: Payload<'_>) -> Result<VringAddress, WhyMalformed>
     })
 }
 
-fn vring_fd(mut payload: Payload<'_>, mut fds: Vec<OwnedFd>) -> Result<VringFd, WhyMalformed> {
+fn vring_fd(mut payload: Payload<'_>, mut fds: Vec<ForeignFd>) -> Result<VringFd, WhyMalformed> {
     let value = payload.u64()?;
     let fd = if value & NO_FD == 0 { Some(one_fd(&mut fds)?) } else { None };
     Ok(VringFd { index: value & !NO_FD, fd })
 }
 
-fn one_fd(fds: &mut Vec<OwnedFd>) -> Result<OwnedFd, WhyMalformed> {
+fn one_fd(fds: &mut Vec<ForeignFd>) -> Result<ForeignFd, WhyMalformed> {
     fds.drain(..).next().ok_or(WhyMalformed::MissingFds { needed: 1, came: 0 })
 }
 

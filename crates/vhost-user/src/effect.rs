@@ -3,8 +3,8 @@
 //! Plain values: whoever carries the effects out needs to know nothing about vhost-user.
 
 use std::io;
-use std::os::fd::OwnedFd;
 
+use ringway_foreign::ForeignFd;
 use ringway_virtq::{Areas, Format, Position, QueueSetup};
 use thiserror::Error;
 
@@ -40,11 +40,11 @@ pub enum Effect {
         /// Where it is and where to continue.
         setup: QueueSetup,
         /// Driver → device; `None`: the device has to poll.
-        kick: Option<OwnedFd>,
+        kick: Option<ForeignFd>,
         /// Device → driver; `None`: the driver polls.
-        call: Option<OwnedFd>,
+        call: Option<ForeignFd>,
         /// Device → front-end, when the queue breaks.
-        error: Option<OwnedFd>,
+        error: Option<ForeignFd>,
     },
     /// The ring of a running queue is somewhere else now (or its memory is); the position stays.
     /// Behind one of the memory effects: in that memory, so both belong into one step.
@@ -59,24 +59,24 @@ pub enum Effect {
         /// Which queue.
         index: u16,
         /// The fd.
-        fd: Option<OwnedFd>,
+        fd: Option<ForeignFd>,
     },
     /// Another call fd for a running queue.
     SetCall {
         /// Which queue.
         index: u16,
         /// The fd.
-        fd: Option<OwnedFd>,
+        fd: Option<ForeignFd>,
     },
     /// Another error fd for a running queue.
     SetError {
         /// Which queue.
         index: u16,
         /// The fd.
-        fd: Option<OwnedFd>,
+        fd: Option<ForeignFd>,
     },
     /// The channel on which the back-end may send requests.
-    BackendChannel(OwnedFd),
+    BackendChannel(ForeignFd),
     /// The guest with this MAC address has moved here: tell the network.
     AnnounceMac([u8; 6]),
     /// The front-end gives the guest this MTU, in bytes.

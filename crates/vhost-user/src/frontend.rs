@@ -133,7 +133,7 @@ impl Frontend {
         }
         if frontend.protocol_features.contains(ProtocolFeatures::BACKEND_REQ) {
             let (ours, theirs) = UnixStream::pair().map_err(SocketError::Io)?;
-            frontend.tell(Request::SetBackendReqFd(theirs.into()))?;
+            frontend.tell(Request::SetBackendReqFd(OwnedFd::from(theirs).into()))?;
             frontend.notices = Some(Connection::new(ours)?);
         }
         Ok(frontend)
@@ -347,5 +347,5 @@ impl Frontend {
 
 fn vring_fd(index: u16, fd: BorrowedFd<'_>) -> Result<VringFd, FrontendError> {
     let fd: OwnedFd = fd.try_clone_to_owned().map_err(SocketError::Io)?;
-    Ok(VringFd { index: index.into(), fd: Some(fd) })
+    Ok(VringFd { index: index.into(), fd: Some(fd.into()) })
 }

@@ -11,6 +11,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use ringway_foreign::{Closer, Foreign};
 use rustix::io::Errno;
 
 use crate::socket::{Connection, SocketError, connect_at_once};
@@ -18,7 +19,7 @@ use crate::socket::{Connection, SocketError, connect_at_once};
 /// A listening socket, non-blocking; the file goes when it goes.
 #[derive(Debug)]
 pub struct Listener {
-    listener: UnixListener,
+    listener: Foreign<UnixListener>,
     path: PathBuf,
     /// Device and inode of the file that was made.
     file: (u64, u64),
@@ -41,7 +42,7 @@ impl Listener {
         .map_err(failed("listen"))?;
         listener.set_nonblocking(true)?;
         let file = file_identity(path).map_err(failed("inspect"))?;
-        Ok(Self { listener, path: path.to_owned(), file })
+        Ok(Self { listener: listener.into(), path: path.to_owned(), file })
     }
 
     /// Takes the next connection, if one waits.
@@ -50,10 +51,18 @@ impl Listener {
     /// The kernel has no connection to give, for instance because no fd is left.
     pub fn accept(&self) -> Result<Option<Connection>, SocketError> {
         match self.listener.accept() {
-            Ok((stream, _)) => Connection::new(stream).map(Some),
+            Ok((stream, _)) => Connection::new(self.listener.with(stream)).map(Some),
             Err(error) if may_go_on(&error) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Everything that front-ends send goes that way, and the listener itself: some may have sent what
+    /// nobody has accepted.
+    #[must_use]
+    pub fn closed_by(mut self, closer: &Closer) -> Self {
+        self.listener.go_to(closer);
+        self
     }
 
     /// Where it listens.

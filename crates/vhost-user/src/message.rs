@@ -5,7 +5,9 @@
 //! has been checked. What this back-end never offers (dirty log, IOTLB, in-flight buffers,
 //! postcopy, crypto, in-band kicks) exists only as [`Request::NotOffered`].
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use ringway_foreign::ForeignFd;
 
 use bitflags::bitflags;
 use thiserror::Error;
@@ -111,7 +113,7 @@ pub struct MemoryRegion {
     /// Where in the file it begins, bytes.
     pub mmap_offset: u64,
     /// The file.
-    pub fd: OwnedFd,
+    pub fd: ForeignFd,
 }
 
 impl MemoryRegion {
@@ -148,7 +150,7 @@ pub struct VringFd {
     /// Which ring; everything of the payload but the "no fd" flag.
     pub index: u64,
     /// `None`: the front-end says that there is none.
-    pub fd: Option<OwnedFd>,
+    pub fd: Option<ForeignFd>,
 }
 
 /// Everything a front-end may ask of a network back-end.
@@ -184,7 +186,7 @@ pub enum Request {
     },
     SendRarp([u8; 6]),
     NetSetMtu(u64),
-    SetBackendReqFd(OwnedFd),
+    SetBackendReqFd(ForeignFd),
     GetConfig {
         offset: u32,
         size: u32,

@@ -6,8 +6,8 @@
 //! wrap counter, bits 16 to 30 and 31 the same for the next used one.
 
 use std::io;
-use std::os::fd::OwnedFd;
 
+use ringway_foreign::ForeignFd;
 use ringway_virtq::{Areas, Format, Position, QueueOptions, QueueSetup};
 
 use crate::effect::{Effect, Refusal};
@@ -64,7 +64,7 @@ pub(crate) enum Kick {
     /// Explicitly without an fd: the device polls.
     Poll,
     /// Through this fd.
-    Fd(OwnedFd),
+    Fd(ForeignFd),
 }
 
 /// Where a ring continues when it starts next.
@@ -93,8 +93,8 @@ pub(crate) struct RingState {
     /// In the front-end's address space.
     pub addresses: Option<VringAddress>,
     pub kick: Kick,
-    pub call: Option<OwnedFd>,
-    pub error: Option<OwnedFd>,
+    pub call: Option<ForeignFd>,
+    pub error: Option<ForeignFd>,
     /// The front-end's wish, which may come long before the ring can run.
     pub enabled: bool,
     pub running: Option<Running>,
@@ -193,8 +193,8 @@ impl RingState {
     }
 }
 
-pub(crate) fn duplicate(fd: Option<&OwnedFd>) -> io::Result<Option<OwnedFd>> {
-    fd.map(OwnedFd::try_clone).transpose()
+pub(crate) fn duplicate(fd: Option<&ForeignFd>) -> io::Result<Option<ForeignFd>> {
+    fd.map(ForeignFd::try_clone).transpose()
 }
 
 /// A size that some format can have.

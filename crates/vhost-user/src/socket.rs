@@ -5,7 +5,7 @@
 //! message that is being read. Reading never blocks. Writing waits a bounded time: replies are a
 //! few bytes, and a peer that does not read them for so long is taken for dead.
 //!
-//! Limits: to close an fd of a file system that a program serves (FUSE) waits for that program.
+//! To close an fd that came along can take as long as its sender likes: see [`Connection::closed_by`].
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -14,6 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ringway_foreign::{Closer, Foreign, ForeignFd};
 use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -27,7 +28,7 @@ use thiserror::Error;
 use crate::codec::{self, HEADER_LEN, Header, HeaderError};
 use crate::message::Message;
 
-/// Most file descriptors that one message may carry; more are closed unseen.
+/// Most file descriptors that one message may carry; more are let go of unseen.
 pub const FDS_MAX: usize = 32;
 
 /// Longest wait for a peer that does not read what it is sent.
@@ -97,7 +98,7 @@ pub enum Received {
 /// What a read of a message of either direction gave.
 pub(crate) enum Raw {
     /// Header and payload, and the fds that came along, at most [`FDS_MAX`].
-    Message(Vec<u8>, Vec<OwnedFd>),
+    Message(Vec<u8>, Vec<ForeignFd>),
     Nothing,
     Closed,
 }
@@ -105,10 +106,10 @@ pub(crate) enum Raw {
 /// One connection, non-blocking.
 #[derive(Debug)]
 pub struct Connection {
-    stream: UnixStream,
+    stream: Foreign<UnixStream>,
     /// What has come of the message that is being read.
     bytes: Vec<u8>,
-    fds: Vec<OwnedFd>,
+    fds: Vec<ForeignFd>,
     /// The longest wait for a peer that does not read.
     send_timeout: Duration,
 }
@@ -118,7 +119,8 @@ impl Connection {
     ///
     /// # Errors
     /// The mode cannot be set.
-    pub fn new(stream: UnixStream) -> Result<Self, SocketError> {
+    pub fn new(stream: impl Into<Foreign<UnixStream>>) -> Result<Self, SocketError> {
+        let stream = stream.into();
         stream.set_nonblocking(true)?;
         let (bytes, fds) = (Vec::new(), Vec::new());
         Ok(Self { stream, bytes, fds, send_timeout: SEND_TIMEOUT })
@@ -131,6 +133,14 @@ impl Connection {
         Self { send_timeout: Duration::ZERO, ..self }
     }
 
+    /// All fds that the peer sends go that way, and the connection itself: it may hold some that nobody
+    /// has read.
+    #[must_use]
+    pub fn closed_by(mut self, closer: &Closer) -> Self {
+        self.stream.go_to(closer);
+        self
+    }
+
     /// Connects to a listener. Waits neither for one to appear nor for one that is busy.
     ///
     /// # Errors
@@ -141,7 +151,7 @@ impl Connection {
             what: "connect",
             source: errno.into(),
         })?;
-        Self::new(stream.into())
+        Self::new(UnixStream::from(stream))
     }
 
     /// Reads until one request is complete or nothing is left to read.
@@ -195,14 +205,13 @@ impl Connection {
         self.bytes.resize(start + missing, 0);
         let mut into = [io::IoSliceMut::new(&mut self.bytes[start..])];
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let received = recvmsg(&self.stream, &mut into, &mut ancillary, flags);
+        let received = recvmsg(self.stream.as_fd(), &mut into, &mut ancillary, flags);
         let count = received.as_ref().map_or(0, |received| received.bytes);
         self.bytes.truncate(start + count);
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(fds) = message {
-                let room = FDS_MAX.saturating_sub(self.fds.len());
-                // The iterator closes what is not taken out of it.
-                self.fds.extend(fds.take(room));
+                self.fds.extend(fds.map(|fd| self.stream.with(fd)));
+                self.fds.truncate(FDS_MAX);
             }
         }
         received.map(|received| received.bytes)
@@ -256,7 +265,7 @@ impl Connection {
             return Err(Errno::NOBUFS);
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        sendmsg(&self.stream, &[io::IoSlice::new(bytes)], &mut ancillary, flags)
+        sendmsg(self.stream.as_fd(), &[io::IoSlice::new(bytes)], &mut ancillary, flags)
     }
 
     /// Waits until there is something to read. `false`: not before the deadline.

@@ -279,7 +279,8 @@ fn what_is_encoded_is_decoded() {
         );
         if !malformed {
             let again: Vec<_> = first.request.fds();
-            let again = again.iter().map(|fd| fd.as_fd().try_clone_to_owned().unwrap()).collect();
+            let again =
+                again.iter().map(|fd| fd.as_fd().try_clone_to_owned().unwrap().into()).collect();
             let second = codec::decode(&codec::encode(&first), again).unwrap();
             prop_assert_eq!(codec::encode(&first), codec::encode(&second));
             prop_assert_eq!(first.request.fds().len(), second.request.fds().len());

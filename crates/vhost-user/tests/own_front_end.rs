@@ -4,6 +4,7 @@ mod common;
 
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::thread::{self, JoinHandle};
@@ -69,7 +70,7 @@ fn start(path: &Path) -> JoinHandle<Vec<String>> {
 }
 
 fn region(guest_address: u64) -> MemoryRegion {
-    let fd = File::open("/dev/zero").unwrap().into();
+    let fd = OwnedFd::from(File::open("/dev/zero").unwrap()).into();
     MemoryRegion { guest_address, size: 0x10_0000, user_address: guest_address, mmap_offset: 0, fd }
 }
 

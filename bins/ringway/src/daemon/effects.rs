@@ -1,10 +1,11 @@
 //! What a session decided, carried out: memory is mapped, queues are started and stopped.
 
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use anyhow::{Context, anyhow, ensure};
 use ringway_device::QueueId;
+use ringway_foreign::ForeignFd;
 use ringway_host::{CallFd, GuestMemory, KickFd, MemoryRequest, QueueFds, Wire};
 use ringway_net::{Features, MacAddress, Negotiated};
 use ringway_switch::PortId;
@@ -173,8 +174,7 @@ impl Daemon {
         memory: GuestMemory,
         moved: &[(QueueId, Areas)],
     ) -> anyhow::Result<()> {
-        // Whoever lets go of memory last unmaps it, which can take long: not the workers.
-        let _before = std::mem::replace(&mut self.linked(id)?.memory, memory.clone());
+        self.linked(id)?.memory = memory.clone();
         let bound = self.worker.set_memory(id, &memory, moved);
         bound.map_err(|why| anyhow!("a running queue is not inside the new memory: {}", why.0))
     }
@@ -213,7 +213,7 @@ impl Daemon {
         Ok(())
     }
 
-    fn call_fd(&mut self, id: PortId, fd: Option<OwnedFd>) -> anyhow::Result<Option<CallFd>> {
+    fn call_fd(&mut self, id: PortId, fd: Option<ForeignFd>) -> anyhow::Result<Option<CallFd>> {
         let callee = &self.linked(id)?.callee;
         fd.map(|fd| CallFd::new(fd, callee)).transpose().context("notification fd")
     }

@@ -1,9 +1,10 @@
 //! One connected front-end: its socket, its session, and the memory it shared.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use ringway_device::{Queue, QueueId};
+use ringway_foreign::ForeignFd;
 use ringway_host::{Callee, GuestMemory};
 use ringway_net::{MacAddress, Negotiated};
 use ringway_switch::PortId;
@@ -26,7 +27,7 @@ pub(super) struct Link {
     /// What the workers found out when they called it.
     pub(super) callee: Callee,
     pub(super) negotiated: Option<Negotiated>,
-    pub(super) back_end_channel: Option<OwnedFd>,
+    pub(super) back_end_channel: Option<ForeignFd>,
     /// Queue pairs this guest was offered; the port may have others for the next one.
     pub(super) pairs: u16,
     pub(super) running: Running,
@@ -94,6 +95,9 @@ impl Daemon {
     /// Handles what a front-end sent; a connection that ends or breaks is dropped.
     pub(super) fn serve_link(&mut self, id: PortId) {
         for _ in 0..MESSAGES_PER_TURN {
+            if self.waits_for_closing(id) {
+                return;
+            }
             let Some(port) = self.ports.get_mut(&id) else { return };
             let Some(link) = port.vm.as_mut().and_then(|vm| vm.link.as_mut()) else { return };
             match link.connection.receive() {

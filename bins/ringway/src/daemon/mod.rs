@@ -5,6 +5,7 @@
 
 mod announcement;
 mod chatter;
+mod closing;
 mod control_socket;
 mod effects;
 mod link;
@@ -153,6 +154,7 @@ impl Daemon {
             self.listen_again();
             self.ask_due_announcements();
             self.finish_leaving_ports();
+            self.end_closing();
             self.drop_slow_control_clients();
             if !self.turn(&mut events, None)? {
                 info!("stopping");
@@ -169,6 +171,7 @@ impl Daemon {
             self.next_announcement(),
             self.control.next_deadline(),
             self.next_listening(),
+            self.next_slow_closing(),
         ];
         let soonest = deadlines.into_iter().flatten().min();
         let until = soonest.map(|at| at.saturating_duration_since(Instant::now()));
@@ -226,8 +229,6 @@ impl Daemon {
                         warn!(port = name, %queue, "stopped, the guest broke it: {why}");
                     });
                 }
-                // Closed here, where nobody's packets wait for it.
-                WorkerEvent::Unused(wire) => drop(wire),
                 WorkerEvent::ControlChanged { port } => {
                     let Some(state) = self.worker.share_control_state(port) else { continue };
                     let port = self.ports.get_mut(&port);

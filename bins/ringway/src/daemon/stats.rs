@@ -52,7 +52,7 @@ fn effort(effort: &Effort) -> EffortStats {
 
 fn port_stats(port: &Port, snapshots: &[&PortSnapshot]) -> PortStats {
     let link = port.vm.as_ref().and_then(|vm| vm.link.as_ref());
-    let offence = port.vm.as_ref().and_then(|vm| vm.last_offence).map(str::to_string);
+    let offence = port.vm.as_ref().and_then(|vm| vm.closing.complaint().or(vm.last_offence));
     let negotiated = link.and_then(|link| link.negotiated);
     let broken = snapshots.iter().flat_map(|snapshot| &snapshot.broken);
     let broken: Vec<String> = broken.map(|(queue, why)| format!("{queue}: {why}")).collect();
@@ -67,7 +67,7 @@ fn port_stats(port: &Port, snapshots: &[&PortSnapshot]) -> PortStats {
         mtu: port.spec.mtu,
         connected: port.is_linked() || port.vm.is_none() && port.failure.is_none(),
         state: state(port, snapshots, &broken).to_string(),
-        error: port.failure.clone().or(offence),
+        error: port.failure.clone().or(offence.map(str::to_string)),
         features: negotiated.map_or(Vec::new(), |negotiated| feature_names(negotiated.features)),
         format: negotiated.map(|negotiated| format_name(negotiated.format).to_string()),
         to_guest: direction(&total(snapshots.iter().map(|snapshot| &snapshot.to_end))),

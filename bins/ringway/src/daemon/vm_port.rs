@@ -10,6 +10,7 @@ use ringway_switch::PortId;
 use ringway_vhost_user::{Connection, Listener, Offer};
 use tracing::{info, warn};
 
+use super::closing::Closing;
 use super::link::Link;
 use super::{Daemon, Wake};
 use crate::config::{PortKind, PortSpec};
@@ -38,6 +39,7 @@ pub(super) struct VmPort {
     pub(super) link: Option<Link>,
     /// Why the last front-end was let go of, if it was hostile; until the next one comes.
     pub(super) last_offence: Option<&'static str>,
+    pub(super) closing: Closing,
     deafness: Deafness,
 }
 
@@ -54,11 +56,12 @@ enum Way {
 
 impl VmPort {
     pub(super) fn open(id: PortId, spec: &PortSpec) -> anyhow::Result<Self> {
+        let closing = Closing::start()?;
         let way = match &spec.kind {
             PortKind::VmConnect { socket } => {
                 Way::Connect { socket: socket.clone(), next_try: Instant::now() }
             }
-            PortKind::Vm { socket } => Way::Listen(listen(socket)?),
+            PortKind::Vm { socket } => Way::Listen(listen(socket)?.closed_by(&closing.closer)),
             PortKind::Tap { .. } | PortKind::TapFd { .. } => {
                 unreachable!("only called for virtual machines")
             }
@@ -72,6 +75,7 @@ impl VmPort {
             pairs: 1,
             link: None,
             last_offence: None,
+            closing,
             deafness: Deafness::default(),
         };
         vm.configure(id, spec);
@@ -111,6 +115,11 @@ impl VmPort {
         }
     }
 
+    /// Whether nobody is listened to for a while.
+    pub(super) fn is_deaf(&self) -> bool {
+        self.deafness.until.is_some()
+    }
+
     pub(super) fn is_linked(&self) -> bool {
         self.link.is_some()
     }
@@ -139,11 +148,11 @@ impl VmPort {
 
     fn try_connect(&mut self, now: Instant) -> Option<Connection> {
         let Way::Connect { socket, next_try } = &mut self.way else { return None };
-        if self.link.is_some() || *next_try > now {
+        if self.link.is_some() || self.closing.is_waited_for() || *next_try > now {
             return None;
         }
         *next_try = now + RETRY_AFTER;
-        Connection::connect(socket).ok()
+        Some(Connection::connect(socket).ok()?.closed_by(&self.closing.closer))
     }
 
     /// Nobody is accepted, or connected to, for a while.
@@ -158,8 +167,9 @@ impl VmPort {
 
     fn next_try(&self) -> Option<Instant> {
         match &self.way {
-            Way::Connect { next_try, .. } if self.link.is_none() => Some(*next_try),
-            _ => None,
+            _ if self.link.is_some() || self.closing.is_waited_for() => None,
+            Way::Connect { next_try, .. } => Some(*next_try),
+            Way::Listen(_) | Way::Closed => None,
         }
     }
 }
@@ -248,6 +258,7 @@ impl Daemon {
         for (&id, port) in &mut self.ports {
             let Some(vm) = &mut port.vm else { continue };
             if vm.deafness.ends(now)
+                && !vm.closing.is_waited_for()
                 && let Some(listener) = vm.listener_fd()
             {
                 let _ = self.poller.add(listener, Wake::Listener(id).token());
@@ -313,14 +324,10 @@ impl Daemon {
         if link.callee.has_blocked() {
             vm.last_offence = Some(BLOCKED);
             vm.hold_off();
-            return port.complain(format_args!("{BLOCKED}: no other one for {HOLD_OFF:?}"));
+            port.complain(format_args!("{BLOCKED}: no other one for {HOLD_OFF:?}"));
         }
-        if let Some(listener) = vm.listener_fd()
-            && let Err(why) = self.poller.add(listener, Wake::Listener(id).token())
-        {
-            warn!(port = port.spec.name, "cannot listen any more: {why}");
-            port.failure = Some(format!("cannot listen any more: {why}"));
-        }
+        drop(link);
+        self.listen_to_the_next(id);
     }
 
     /// Every guest that can be told sees its link go down; returns how many.

@@ -78,6 +78,11 @@ impl WorkerClient {
         self.event_bell.as_fd()
     }
 
+    /// The same, for others to ring.
+    pub(super) fn shared_bell(&self) -> Arc<EventFd> {
+        self.event_bell.clone()
+    }
+
     pub(super) fn take_events(&self) -> Vec<Event> {
         self.event_bell.drain();
         self.events.try_iter().collect()

@@ -103,6 +103,22 @@ impl Ringway {
         port["state"].as_str().map(str::to_owned)
     }
 
+    /// What is wrong with a port, if anything is.
+    pub fn error(&self, port: &str) -> Option<String> {
+        let stats: Value = serde_json::from_str(&self.told(&["stats", "--json"])).expect("JSON");
+        let ports = stats["ports"].as_array().expect("ports");
+        let port = ports.iter().find(|entry| entry["name"] == port)?;
+        port["error"].as_str().map(str::to_owned)
+    }
+
+    /// Asks it to stop, and waits for no longer than that.
+    pub fn must_end_soon(&mut self, at_most: Duration) {
+        let begun = Instant::now();
+        self.signal(rustix::process::Signal::TERM);
+        let ended = wait_for("the end", || self.child.try_wait().expect("a child"));
+        assert!(ended.success() && begun.elapsed() < at_most, "{ended} {:?}", begun.elapsed());
+    }
+
     /// Names of all ports.
     pub fn names(&self) -> Vec<String> {
         let list: Value =

@@ -5,8 +5,6 @@
 //!
 //! Limits: one queue pair, no control queue, polled: the driver is asked never to kick.
 
-use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
@@ -143,7 +141,10 @@ impl Backend {
                 let started = self.port.start(queue, &setup, &self.memory.regions());
                 started.map_err(|broken| anyhow!("{}: {}", queue.name(), broken.0))?;
                 self.port.arm_kicks(queue, Arm::Never);
-                self.set_call(index, call.map(call_fd).transpose()?);
+                self.set_call(
+                    index,
+                    call.map(|fd| CallFd::new(fd, &Callee::default())).transpose()?,
+                );
             }
             Effect::RebindQueue { index, areas } => {
                 let queue = Queue::from_index(index).context("queue")?;
@@ -151,7 +152,7 @@ impl Backend {
                 bound.map_err(|broken| anyhow!("{}: {}", queue.name(), broken.0))?;
             }
             Effect::SetCall { index, fd } => {
-                self.set_call(index, fd.map(call_fd).transpose()?);
+                self.set_call(index, fd.map(|fd| CallFd::new(fd, &Callee::default())).transpose()?);
             }
             Effect::Reset => self.port = empty_port(Negotiated::NOTHING),
             // Nobody here sleeps, learns addresses or reports.
@@ -165,10 +166,6 @@ impl Backend {
             *place = call;
         }
     }
-}
-
-fn call_fd(fd: OwnedFd) -> io::Result<CallFd> {
-    CallFd::new(fd, &Callee::default())
 }
 
 fn empty_port(negotiated: Negotiated) -> AnyGuestPort {

@@ -73,7 +73,8 @@ impl Guest {
     fn attach_pair(workers: &mut [Worker], port: usize, pair: FromPair) -> Self {
         let fd = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&fd, MEMORY_LEN).unwrap();
-        let request = MemoryRequest { guest_address: BASE, size: MEMORY_LEN, mmap_offset: 0, fd };
+        let request =
+            MemoryRequest { guest_address: BASE, size: MEMORY_LEN, mmap_offset: 0, fd: fd.into() };
         let memory = GuestMemory::map(vec![request]).unwrap();
         let slice = memory.regions().slice(BASE, u32::try_from(MEMORY_LEN).unwrap()).unwrap();
         let negotiated = Negotiated::new(Features::VERSION_1 | Features::CSUM).unwrap();
@@ -95,7 +96,9 @@ impl Guest {
             let setup = QueueSetup { size: QUEUE_SIZE, areas, position: Position::FRESH, options };
             let (done, answer) = mpsc::sync_channel(1);
             let bell = EventFd::new().unwrap().as_fd().try_clone_to_owned().unwrap();
-            let fds = QueueFds::new(&Callee::default(), Some(kick_fd()), Some(bell), None).unwrap();
+            let fds =
+                QueueFds::new(&Callee::default(), Some(kick_fd().into()), Some(bell.into()), None)
+                    .unwrap();
             let queue = QueueId { pair: pair.pair, queue };
             workers[owner].carry_out(Command::StartQueue { port: id, queue, setup, fds, done });
             answer.recv().unwrap().unwrap();

@@ -26,7 +26,7 @@ pub fn memory_file(len: u64) -> OwnedFd {
 /// One region over a copy of `fd`.
 pub fn request(fd: &OwnedFd, guest_address: u64, size: u64, mmap_offset: u64) -> MemoryRequest {
     let fd = fd.try_clone().expect("dup");
-    MemoryRequest { guest_address, size, mmap_offset, fd }
+    MemoryRequest { guest_address, size, mmap_offset, fd: fd.into() }
 }
 
 /// Shared memory with these bytes in it; it is never freed.

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use ringway_foreign::ForeignFd;
 use ringway_vhost_user::{
     Applied, Effect, MemoryRegion, Offer, Refusal, Session, base_from_position, codec,
 };
@@ -69,8 +70,8 @@ pub fn nack(code: u32) -> Option<Vec<u8>> {
     reply(code, &u64s(&[1]))
 }
 
-pub fn fds(count: usize) -> Vec<OwnedFd> {
-    (0..count).map(|_| File::open("/dev/null").unwrap().into()).collect()
+pub fn fds(count: usize) -> Vec<ForeignFd> {
+    (0..count).map(|_| OwnedFd::from(File::open("/dev/null").unwrap()).into()).collect()
 }
 
 /// What came of one message.
@@ -108,7 +109,7 @@ impl Backend {
         backend
     }
 
-    pub fn send(&mut self, bytes: &[u8], fds: Vec<OwnedFd>) -> Step {
+    pub fn send(&mut self, bytes: &[u8], fds: Vec<ForeignFd>) -> Step {
         let message = codec::decode(bytes, fds).expect("a header that can be believed");
         let outcome = self.session.handle(message);
         let mut applied = Applied { ok: self.succeeds, stopped: Vec::new() };
@@ -175,7 +176,7 @@ pub fn ring_addresses(index: u32, at: u64) -> Vec<u8> {
 
 /// An effect in one line.
 pub fn describe(effect: &Effect) -> String {
-    let fd = |name: &str, fd: &Option<OwnedFd>| match fd {
+    let fd = |name: &str, fd: &Option<ForeignFd>| match fd {
         Some(_) => format!(" {name}"),
         None => String::new(),
     };

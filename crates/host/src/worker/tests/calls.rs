@@ -1,8 +1,10 @@
 //! Guests that may sleep through a call.
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
+use ringway_foreign::Closer;
 use ringway_virtq::Arm;
 
 use super::*;
@@ -14,7 +16,7 @@ fn a_guest_is_called_again_about_the_queue_that_it_has_not_looked_at() {
     let mut ends = [Queue::ToGuest, Queue::FromGuest].map(|queue| {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
-        let call = CallFd::new(ours.into(), &Callee::default()).unwrap();
+        let call = CallFd::new(OwnedFd::from(ours), &Callee::default()).unwrap();
         bench.worker.set_wire(PortId(0), queue, Wire::Call(Some(call)));
         theirs
     });
@@ -32,31 +34,37 @@ fn a_guest_is_called_again_about_the_queue_that_it_has_not_looked_at() {
 #[test]
 fn a_worker_closes_nothing_that_a_front_end_sent() {
     let mut bench = Bench::new(1);
-    let unused = |bench: &Bench| {
-        let events = bench.other_ends.1.try_iter();
-        events.filter(|event| matches!(event, Event::Unused(_))).count()
+    let closer = Closer::start().unwrap();
+    let (permit, permitted) = mpsc::channel::<()>();
+    closer.afterwards(move || _ = permitted.recv());
+    let mut others = Vec::new();
+    let mut call = || {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        others.push(theirs);
+        Some(CallFd::new(closer.keep(OwnedFd::from(ours)), &Callee::default()).unwrap())
     };
-    assert_eq!(unused(&bench), 0);
-    let call = || {
-        let (ours, _) = UnixStream::pair().unwrap();
-        Some(CallFd::new(ours.into(), &Callee::default()).unwrap())
+    let kick = || Some(KickFd::new(closer.keep(kick_fd())).unwrap());
+    let set = |bench: &mut Bench, pair, wire| {
+        let queue = QueueId { pair, queue: Queue::ToGuest };
+        bench.worker.carry_out(Command::SetWire { port: PortId(0), queue, wire });
     };
-    let worker = &mut bench.worker;
-    worker.set_wire(PortId(0), Queue::ToGuest, Wire::Call(call()));
-    assert!(!worker.guest(PortId(0)).unwrap().call(Queue::ToGuest), "nobody is at its other end");
-    assert_eq!(unused(&bench), 1, "the one before");
-    let wires = || {
-        [Wire::Kick(Some(KickFd::new(kick_fd()).unwrap())), Wire::Call(call()), Wire::Error(call())]
-    };
-    let worker = &mut bench.worker;
-    wires().into_iter().for_each(|wire| worker.set_wire(PortId(0), Queue::ToGuest, wire));
-    assert_eq!(unused(&bench), 2, "there was no error fd before");
+    // Each is replaced by the next one; for the second pair there is nobody.
+    for pair in [0, 0, 7] {
+        set(&mut bench, pair, Wire::Kick(kick()));
+        set(&mut bench, pair, Wire::Call(call()));
+        set(&mut bench, pair, Wire::Error(call()));
+    }
     let (done, _) = mpsc::sync_channel(1);
     bench.worker.carry_out(Command::Detach { port: PortId(0), done });
-    assert_eq!(unused(&bench), 3 + 2);
-    let queue = QueueId { pair: 7, queue: Queue::ToGuest };
-    for wire in wires() {
-        bench.worker.carry_out(Command::SetWire { port: PortId(0), queue, wire });
-    }
-    assert_eq!(unused(&bench), 3, "nobody to take them");
+    let are_open = |others: &[UnixStream]| {
+        let is_open = |end: &UnixStream| (&*end).write(&[1]).is_ok();
+        others.iter().filter(|end| is_open(end)).count()
+    };
+    assert_eq!(are_open(&others), 6, "nobody has closed anything");
+    drop(permit);
+    let (done, all_gone) = mpsc::channel();
+    closer.afterwards(move || _ = done.send(()));
+    all_gone.recv().unwrap();
+    assert!(closer.is_idle());
+    assert_eq!(are_open(&others), 0);
 }

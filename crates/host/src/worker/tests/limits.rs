@@ -16,7 +16,8 @@ const LOOK_PAUSE: Duration = Duration::from_millis(1);
 fn memory_at(base: u64) -> GuestMemory {
     let fd = rustix::fs::memfd_create("moved", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&fd, MEMORY_LEN).unwrap();
-    let request = MemoryRequest { guest_address: base, size: MEMORY_LEN, mmap_offset: 0, fd };
+    let request =
+        MemoryRequest { guest_address: base, size: MEMORY_LEN, mmap_offset: 0, fd: fd.into() };
     GuestMemory::map(vec![request]).unwrap()
 }
 
