@@ -93,7 +93,8 @@ impl Template {
         &self.shared
     }
 
-    fn set_stamp(&mut self, stamp: u64) {
+    /// Writes a number into the packet.
+    pub(super) fn set_stamp(&mut self, stamp: u64) {
         let stamp = stamp.to_le_bytes();
         self.bytes[STAMP_AT..STAMP_AT + STAMP_LEN].copy_from_slice(&stamp);
         self.shared[0].write(STAMP_AT, &stamp);

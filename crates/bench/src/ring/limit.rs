@@ -1,8 +1,9 @@
 //! The limit: the plainest ring between two threads, one copy in and one copy out.
 //!
 //! How: slots of one length, a position for each side, each on a line of its own and published
-//! once per batch; each side remembers what it last saw of the other. No descriptors, no header,
-//! no checks: whatever carries packets between two cores and is faster copies less.
+//! once per batch; each side remembers what it last saw of the other. The sender asks for the lines that
+//! it will write ahead, as ringway does. No descriptors, no header, no checks: whatever carries packets
+//! between two cores and is faster copies less.
 //!
 //! Limits: one producer, one consumer; not for use, only to compare with.
 
@@ -10,15 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ringway_testkit::TestMemory;
-use ringway_virtq::{Broken, SharedSlice};
+use ringway_virtq::{Broken, SharedSlice, prefetch_distance};
 
+use super::depth::slot_len;
 use super::end::{End, Template};
-
-/// Bytes in flight at most: what fits a core's second-level cache beside everything else.
-const BYTES_MAX: u64 = 512 * 1024;
-
-/// Slots begin at lines, so that two packets never share one.
-const SLOT_ALIGN: u64 = 64;
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -40,11 +36,9 @@ struct Lane {
 }
 
 impl Lane {
-    fn new(packet_len: usize, depth_max: u16) -> std::io::Result<Self> {
-        let slot_len = (packet_len as u64).next_multiple_of(SLOT_ALIGN);
-        let fitting = (BYTES_MAX / slot_len).clamp(2, u64::from(depth_max).max(2));
-        // The next power of two that is not larger.
-        let depth = 1 << fitting.ilog2();
+    fn new(packet_len: usize, depth: u64) -> std::io::Result<Self> {
+        assert!(depth.is_power_of_two(), "{depth} slots");
+        let slot_len = slot_len(packet_len);
         let page = |len: u64| len.next_multiple_of(4096);
         let memory = TestMemory::new(&[(0, page(depth * slot_len)), (1 << 32, page(depth * 4))])?;
         let (slots, lens) = (memory.region(0), memory.region(1));
@@ -70,10 +64,11 @@ pub(super) struct LimitEnd {
 }
 
 impl LimitEnd {
-    /// Both ends, for packets of one length, with at most that many in flight in each direction.
-    pub fn pair(packet_len: usize, depth_max: u16) -> std::io::Result<(Self, Self)> {
-        let there = Arc::new(Lane::new(packet_len, depth_max)?);
-        let back = Arc::new(Lane::new(packet_len, depth_max)?);
+    /// Both ends, for packets of one length, with at most `depth` in flight in each direction, a
+    /// power of two.
+    pub fn pair(packet_len: usize, depth: u64) -> std::io::Result<(Self, Self)> {
+        let there = Arc::new(Lane::new(packet_len, depth)?);
+        let back = Arc::new(Lane::new(packet_len, depth)?);
         let end = |out: &Arc<Lane>, into: &Arc<Lane>| Self {
             out: Arc::clone(out),
             sent: 0,
@@ -83,6 +78,19 @@ impl LimitEnd {
             into_filled: 0,
         };
         Ok((end(&there, &back), end(&back, &there)))
+    }
+}
+
+impl LimitEnd {
+    /// Asks for a slot that is written soon; see `prefetch_distance`.
+    #[inline]
+    fn prefetch(&self) {
+        // Of a position that only says how far ahead, the low bits are enough.
+        #[allow(clippy::cast_possible_truncation)]
+        let soon = self.sent + u64::from(prefetch_distance(self.sent as u16));
+        if soon - self.out_emptied < self.out.depth {
+            self.out.slots.prefetch_to_write(self.out.slot(soon) * self.out.slot_len);
+        }
     }
 }
 
@@ -96,6 +104,7 @@ impl End for LimitEnd {
                 return Ok(false);
             }
         }
+        self.prefetch();
         let (slot, bytes) = (lane.slot(self.sent), packet.bytes());
         lane.slots.write(slot * lane.slot_len, bytes);
         lane.lens.store_u32(slot * 4, u32::try_from(bytes.len()).unwrap_or(0));
@@ -137,13 +146,18 @@ mod tests {
     #[test]
     fn packets_arrive_in_order_and_only_when_published() {
         let (mut one, mut other) = LimitEnd::pair(64, 4).expect("memory");
-        let packet = Template::new(64).expect("memory");
+        let mut packet = Template::new(64).expect("memory");
         let mut into = [0; 64];
-        for _ in 0..3 {
-            while one.send(&packet).expect("never broken") {}
-            assert_eq!(other.receive(&mut into), Ok(None));
+        for lap in 0..3 {
+            for number in 0..4 {
+                packet.set_stamp(4 * lap + number);
+                assert_eq!(one.send(&packet), Ok(true));
+            }
+            assert_eq!(one.send(&packet), Ok(false), "full");
+            assert_eq!(other.receive(&mut into), Ok(None), "not published");
             one.flush_sent();
-            for _ in 0..4 {
+            for number in 0..4 {
+                packet.set_stamp(4 * lap + number);
                 assert_eq!(other.receive(&mut into), Ok(Some(64)));
                 assert_eq!(into[..], *packet.bytes());
             }
@@ -154,9 +168,35 @@ mod tests {
     }
 
     #[test]
-    fn large_packets_stay_within_the_bytes_in_flight() {
-        let lane = Lane::new(65_536, 256).expect("memory");
-        assert_eq!(lane.depth, 8);
-        assert_eq!(Lane::new(64, 256).expect("memory").depth, 256);
+    fn two_threads_get_what_was_sent_in_order() {
+        const PACKETS: u64 = 3_000;
+        for (packet_len, depth) in [(64, 256), (1518, 16), (9000, 64)] {
+            let (mut one, mut other) = LimitEnd::pair(packet_len, depth).expect("memory");
+            let mut packet = Template::new(packet_len).expect("memory");
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    for number in 0..PACKETS {
+                        packet.set_stamp(number);
+                        while !one.send(&packet).expect("never broken") {
+                            std::thread::yield_now();
+                        }
+                        one.flush_sent();
+                    }
+                });
+                let mut expected = Template::new(packet_len).expect("memory");
+                let mut into = vec![0; packet_len];
+                for number in 0..PACKETS {
+                    expected.set_stamp(number);
+                    let len = loop {
+                        match other.receive(&mut into).expect("never broken") {
+                            Some(len) => break len,
+                            None => std::thread::yield_now(),
+                        }
+                    };
+                    assert_eq!((len, &into[..]), (packet_len, expected.bytes()), "{number}");
+                    other.flush_received();
+                }
+            });
+        }
     }
 }

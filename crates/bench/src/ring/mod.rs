@@ -5,11 +5,13 @@
 //! How: everything that shares a ring format, a direction and a packet length is measured one right
 //! after the other, then the next length; then all of it again. The limit is measured again right
 //! before and right after each row, because a machine that is shared can be twice as fast a few
-//! seconds later. A ratio is taken between two neighbours in time, and only then the median of the
+//! seconds later; how deep its ring is, is tried before its own row ([`depth`]), and then stays so for the
+//! rows that are compared with it. A ratio is taken between two neighbours in time, and only then the median of the
 //! ratios.
 //!
 //! Limits: one queue pair, two cores, both sides polling; one packet length at a time.
 
+mod depth;
 mod device;
 pub(crate) mod driver;
 pub(crate) mod end;
@@ -131,10 +133,12 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     };
     let tasks = plan(options, dpdk.is_some());
     let mut progress = Progress::start(tasks.len() * options.repeats);
+    let mut limit_depth = u64::from(options.queue_size);
     for repeat in 0..options.repeats {
         for task in &tasks {
             progress.step(&task.name());
-            let setup = Setup {
+            let mut setup = Setup {
+                limit_depth,
                 row: task.row,
                 format: task.format,
                 packet_len: task.packet_len,
@@ -143,6 +147,10 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
                 duration: options.duration,
                 dpdk: dpdk.as_ref(),
             };
+            if let (Row::Limit, What::Throughput(direction)) = (task.row, task.what) {
+                limit_depth = depth::fastest(&beside(&setup), direction)?;
+                setup.limit_depth = limit_depth;
+            }
             if let Err(why) = measure_one(*task, &setup, repeat, &mut results) {
                 // What the peer cannot do is no reason to stop; what we cannot do is.
                 if !task.row.has_dpdk() {
@@ -169,6 +177,7 @@ fn measure_one(
             let mut found = setup.throughput(direction)?;
             let after = limit_beside(setup, direction)?;
             found.limit = before.zip(after).map(|(before, after)| f64::midpoint(before, after));
+            found.limit_depth = (setup.row == Row::Limit).then_some(setup.limit_depth);
             results.add_throughput(task, repeat, found);
         }
         What::RoundTrips => {
@@ -186,9 +195,13 @@ fn limit_beside(setup: &Setup<'_>, direction: Direction) -> anyhow::Result<Optio
     if setup.row == Row::Limit {
         return Ok(None);
     }
+    Ok(Some(beside(setup).throughput(direction)?.packets_per_second))
+}
+
+/// A shorter look at the limit under the same conditions.
+fn beside<'a>(setup: &Setup<'a>) -> Setup<'a> {
     let duration = (setup.duration / 4).max(setup.duration.min(LIMIT_BESIDE_MIN));
-    let limit = Setup { row: Row::Limit, duration, ..*setup };
-    Ok(Some(limit.throughput(direction)?.packets_per_second))
+    Setup { row: Row::Limit, duration, ..*setup }
 }
 
 fn check(options: &Options) -> anyhow::Result<()> {

@@ -66,6 +66,8 @@ pub(super) struct Setup<'a> {
     pub format: Format,
     pub packet_len: usize,
     pub queue_size: u16,
+    /// Packets in flight at most where the limit is measured; a power of two.
+    pub limit_depth: u64,
     /// Of the driver and of the device.
     pub processors: [usize; 2],
     pub duration: Duration,
@@ -78,6 +80,8 @@ pub(super) struct Throughput {
     pub packets_per_second: f64,
     /// Of the limit right before and right after, the mean, in packets per second.
     pub limit: Option<f64>,
+    /// Of the limit itself: packets in flight at most.
+    pub limit_depth: Option<u64>,
     /// Processor time per packet of the driver and of the device, in ns.
     pub cost_ns: [Option<f64>; 2],
     /// How DPDK's programs were started.
@@ -163,7 +167,7 @@ impl Setup<'_> {
             let shared = &shared;
             match self.row {
                 Row::Limit => {
-                    let (one, other) = LimitEnd::pair(self.packet_len, self.queue_size)?;
+                    let (one, other) = LimitEnd::pair(self.packet_len, self.limit_depth)?;
                     threads[DRIVER] =
                         Some(scope.spawn(move || self.limit(one, driver_role, shared, DRIVER)));
                     threads[DEVICE] =
@@ -287,7 +291,11 @@ impl Setup<'_> {
             Some(side) => {
                 // A sender fills the ring before anybody empties it.
                 let is_sender = side != receiver;
-                let flowing = if is_sender { 4 * u64::from(self.queue_size) } else { 0 };
+                let room = match self.row {
+                    Row::Limit => self.limit_depth,
+                    Row::Pair { .. } => u64::from(self.queue_size),
+                };
+                let flowing = if is_sender { 4 * room } else { 0 };
                 self.wait_until_flowing(shared, &sides[side], flowing)?;
             }
             None => thread::sleep(PROGRAMS_WARM_UP),
@@ -375,6 +383,7 @@ mod tests {
                     format,
                     packet_len,
                     queue_size: 16,
+                    limit_depth: 16,
                     processors,
                     duration: Duration::from_millis(10),
                     dpdk: None,
