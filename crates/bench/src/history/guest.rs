@@ -3,6 +3,7 @@
 //! Limits: packets of one length; contents are not looked at.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use ringway_driver::{NetDriver, Sent};
@@ -28,6 +29,8 @@ pub(super) struct Guest<'a, D> {
     received: Vec<u8>,
     /// Of buffers that wait, where they are allocated early.
     early: VecDeque<Descriptor>,
+    /// Packets put in the transmitq.
+    sent: u64,
 }
 
 impl<'a, D: DriverQueue> Guest<'a, D> {
@@ -35,7 +38,7 @@ impl<'a, D: DriverQueue> Guest<'a, D> {
         let early = if common.technique.early { common.technique.queue_size } else { 0 };
         let early = (0..early).map(|_| Box::new([0; 256])).collect();
         let packet = vec![0x5a; common.packet_len];
-        Self { common, driver, packet, received: vec![0; PACKET_LEN_MAX as usize], early }
+        Self { common, driver, packet, received: vec![0; PACKET_LEN_MAX as usize], early, sent: 0 }
     }
 
     /// Asks for calls as the technique has it. `true`: some are due already.
@@ -64,6 +67,7 @@ impl<'a, D: DriverQueue> Guest<'a, D> {
             if sent > 0 {
                 continue;
             }
+            // Wanted or not, as virtio's driver then did when it found no room.
             if technique.when_full && matches!(technique.pace, Pace::Timer(_)) {
                 bells.kick_transmitq.notify();
             }
@@ -77,10 +81,13 @@ impl<'a, D: DriverQueue> Guest<'a, D> {
 
     fn send(&mut self) -> anyhow::Result<bool> {
         let sent = self.driver.tx.send(&NetHeader::default(), &self.packet).map_err(broken)?;
+        self.sent += u64::from(sent == Sent::Done);
         Ok(sent == Sent::Done)
     }
 
     fn kick(&mut self) {
+        // Before the kick, so that whoever hears it knows.
+        self.common.sent.store(self.sent, Ordering::Release);
         if self.driver.tx.flush() {
             self.common.locked(|| self.common.bells.kick_transmitq.notify());
         }

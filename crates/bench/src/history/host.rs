@@ -2,6 +2,7 @@
 //!
 //! Limits: packets of one length; contents are not looked at.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ringway_device::{FromGuest, ToGuest};
@@ -32,6 +33,8 @@ pub(super) struct Host<'a, V> {
     returns: Notifier,
     /// When what is held back must be looked at again.
     wake_at: Option<Nanos>,
+    /// Packets taken from the transmitq.
+    taken: u64,
     /// Whether packets are counted, and not round trips.
     streams: bool,
     /// Bytes that came from the guest or went to it.
@@ -61,6 +64,7 @@ impl<'a, V: DeviceQueue> Host<'a, V> {
             kicks: Notifier::new(policy, size),
             returns: Notifier::for_returns(policy, size),
             wake_at: None,
+            taken: 0,
             streams,
             bytes: 0,
         })
@@ -113,6 +117,7 @@ impl<'a, V: DeviceQueue> Host<'a, V> {
             self.from_guest.pop();
             taken += 1;
         }
+        self.taken += u64::from(taken);
         if self.streams && self.common.count(Instant::now(), taken) {
             self.bytes += bytes;
         }
@@ -190,8 +195,7 @@ impl<'a, V: DeviceQueue> Host<'a, V> {
                 let _ = self.from_guest.arm_kicks(Arm::Never);
             }
             // From the first packet on, and again for as long as there were some.
-            let timer = Duration::from_micros(u64::from(usecs));
-            sleep(&bell, Some(Instant::now() + timer));
+            self.wait_for_timer(Duration::from_micros(u64::from(usecs)));
             return;
         }
         let now = self.common.now();
@@ -202,6 +206,24 @@ impl<'a, V: DeviceQueue> Host<'a, V> {
             sleep(&bell, self.common.instant(wake_at));
         }
         let _ = self.from_guest.arm_kicks(Arm::Never);
+    }
+
+    /// Until the timer ends, or the ring is full where that ends it. The kick of a guest that has found
+    /// it full may have come with the first one, before anybody woke up: the ring itself is looked at.
+    fn wait_for_timer(&self, timer: Duration) {
+        let ends = Instant::now() + timer;
+        while self.common.goes_on() && Instant::now() < ends {
+            if self.common.technique.when_full && self.is_full() {
+                return;
+            }
+            sleep(&[&self.common.bells.kick_transmitq], Some(ends));
+        }
+    }
+
+    /// Whether the guest has no room: each packet that it sends takes one entry.
+    fn is_full(&self) -> bool {
+        let waiting = self.common.sent.load(Ordering::Acquire).saturating_sub(self.taken);
+        waiting >= u64::from(self.common.technique.queue_size)
     }
 
     /// Sends one packet at a time and waits until it is back; the times in ms.

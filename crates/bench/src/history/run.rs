@@ -81,9 +81,10 @@ fn on<D: DriverQueue + Send, V: DeviceQueue + Send>(
     };
     let started = Instant::now();
     let warm_up = duration / 4;
-    let counted = AtomicU64::new(0);
-    let (bells, stop, lock, counted) = (&bells, &stop, &lock, &counted);
-    let common = Common { technique, bells, stop, lock, packet_len, started, warm_up, counted };
+    let (sent, counted) = (&AtomicU64::new(0), &AtomicU64::new(0));
+    let (bells, stop, lock) = (&bells, &stop, &lock);
+    let common =
+        Common { technique, bells, stop, lock, packet_len, started, warm_up, sent, counted };
     let (driver, to_guest, from_guest) =
         (&mut mirror.driver, &mut mirror.to_guest, &mut mirror.from_guest);
     thread::scope(|scope| {

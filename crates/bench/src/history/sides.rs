@@ -25,6 +25,9 @@ pub(super) struct Common<'a> {
     pub started: Instant,
     /// What happens so long after the start does not count yet.
     pub warm_up: Duration,
+    /// Packets that the guest has published in the transmitq so far: with what the host has taken, how
+    /// full the ring is.
+    pub sent: &'a AtomicU64,
     /// What counted so far: packets of a stream, or round trips.
     pub counted: &'a AtomicU64,
 }
