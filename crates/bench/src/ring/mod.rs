@@ -16,6 +16,7 @@ mod device;
 pub(crate) mod driver;
 pub(crate) mod end;
 mod limit;
+mod load;
 mod results;
 mod run;
 mod testpmd;
@@ -181,10 +182,21 @@ fn measure_one(
             results.add_throughput(task, repeat, found);
         }
         What::RoundTrips => {
-            let (capacity, _) = setup.round_trips(None)?;
-            let (_, times) = setup.round_trips(Some(capacity / 2.0))?;
-            let times = times.context("nobody took times")?;
-            results.add_round_trips(task, repeat, capacity, &times);
+            let setup = Setup { limit_depth: setup.queue_size.into(), ..*setup };
+            let found = load::at_half_load(
+                || Ok(setup.round_trips(None)?.0),
+                |load| {
+                    let (achieved, times) = setup.round_trips(Some(load))?;
+                    Ok((achieved, times.context("nobody took times")?))
+                },
+            )?;
+            match found {
+                Some(found) => results.add_round_trips(task, repeat, &found),
+                None => results.leave_out(&format!(
+                    "{}, some repeats: what was half the load at first was too much soon after",
+                    task.name()
+                )),
+            }
         }
     }
     Ok(())

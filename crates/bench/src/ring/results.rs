@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
+use super::load::AtLoad;
 use super::run::{Direction, Row, Throughput, Who};
 use super::{Options, ROWS, Task, What, format_name, testpmd};
 use crate::machine::Machine;
@@ -28,7 +29,9 @@ const METHOD: [&str; 10] = [
     "CPU ns per packet: how long rounds that moved packets took, by the packets. Of ringway's sides the \
      mean without the slowest of a hundred rounds; of testpmd the mean, which as a sender also counts rounds that find no room.",
     "Round trips: one side sends at half the rate at which packets go there and back at most, the \
-     other one sends each packet back at once; the time counts from when a packet was due.",
+     other one sends each packet back at once; the time counts from when a packet was due. How many go \
+     at most is measured again afterwards: if the load was more than 0.75 of that, or less than 0.95 of it was \
+     achieved, all of it is repeated, twice at most.",
     "Rows are measured one right after the other, and all of it again for each repeat. Numbers are \
      medians (lowest–highest). Ratios are taken between neighbours in time, then their median: the \
      limit is measured anew right before and right after each row, for a quarter of the time or 0.1 s.",
@@ -50,6 +53,8 @@ pub(super) struct Results {
 #[derive(Debug, Clone, Copy)]
 struct RoundTrips {
     per_second: f64,
+    /// Share of them that came back in time.
+    achieved: f64,
     /// 50 %, 99 % and 99.9 % are not above this, in µs.
     percentiles: [f64; 3],
 }
@@ -86,24 +91,19 @@ impl Results {
         self.throughput.push((task, repeat, found));
     }
 
-    pub fn add_round_trips(
-        &mut self,
-        task: Task,
-        repeat: usize,
-        capacity: f64,
-        times: &Histogram<u64>,
-    ) {
+    pub fn add_round_trips(&mut self, task: Task, repeat: usize, found: &AtLoad<Histogram<u64>>) {
         let percentiles = [50.0, 99.0, 99.9].map(|percentile| {
             // Times are below ten seconds: far below 2^53 ns.
             #[allow(clippy::cast_precision_loss)]
-            let ns = times.value_at_percentile(percentile) as f64;
+            let ns = found.times.value_at_percentile(percentile) as f64;
             ns / 1000.0
         });
-        self.round_trips.push((
-            task,
-            repeat,
-            RoundTrips { per_second: capacity / 2.0, percentiles },
-        ));
+        let round_trips = RoundTrips {
+            per_second: found.load,
+            achieved: found.achieved / found.load,
+            percentiles,
+        };
+        self.round_trips.push((task, repeat, round_trips));
     }
 
     pub fn report(mut self, options: &Options) -> Report {
@@ -252,13 +252,22 @@ impl Results {
                     Cell::text(packet_len.to_string()),
                     Cell::text(row.name()),
                     column(|found| found.per_second / 1e6, 3),
+                    column(|found| found.achieved, 2),
                     column(|found| found.percentiles[0], 1),
                     column(|found| found.percentiles[1], 1),
                     column(|found| found.percentiles[2], 1),
                 ]);
             }
         }
-        let columns = ["bytes", "driver × device", "load, Mpps", "p50, µs", "p99, µs", "p99.9, µs"];
+        let columns = [
+            "bytes",
+            "driver × device",
+            "load, Mpps",
+            "achieved, × load",
+            "p50, µs",
+            "p99, µs",
+            "p99.9, µs",
+        ];
         let title = format!("There and back at half load, {} ring", format_name(format));
         Table { title, columns: columns.map(str::to_string).to_vec(), rows }
     }
