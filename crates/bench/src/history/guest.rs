@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use ringway_driver::{NetDriver, Sent};
+use ringway_net::notify::Nanos;
 use ringway_net::{NetHeader, PACKET_LEN_MAX};
 use ringway_virtq::{Arm, DriverQueue};
 
@@ -37,6 +38,7 @@ impl<'a, D: DriverQueue> Guest<'a, D> {
     pub fn new(common: &'a Common<'a>, driver: &'a mut NetDriver<D>) -> Self {
         let early = if common.technique.early { common.technique.queue_size } else { 0 };
         let early = (0..early).map(|_| Box::new([0; 256])).collect();
+        driver.tx.set_policy(common.policy());
         let packet = vec![0x5a; common.packet_len];
         Self { common, driver, packet, received: vec![0; PACKET_LEN_MAX as usize], early, sent: 0 }
     }
@@ -59,7 +61,7 @@ impl<'a, D: DriverQueue> Guest<'a, D> {
             while sent < BATCH && self.send()? {
                 sent += 1;
             }
-            self.kick();
+            let wake_at = self.kick(sent == BATCH);
             if !technique.notify_on_empty {
                 // The calls that were asked for are interrupts: each is handled.
                 bells.call_transmitq.drain();
@@ -72,7 +74,7 @@ impl<'a, D: DriverQueue> Guest<'a, D> {
                 bells.kick_transmitq.notify();
             }
             if !self.arm(true) {
-                sleep(&[&bells.call_transmitq], None);
+                sleep(&[&bells.call_transmitq], self.common.instant(wake_at));
             }
             let _ = self.arm(false);
         }
@@ -85,12 +87,15 @@ impl<'a, D: DriverQueue> Guest<'a, D> {
         Ok(sent == Sent::Done)
     }
 
-    fn kick(&mut self) {
+    /// Publishes what was sent, and kicks if it is time; when to do so again, with or without packets.
+    fn kick(&mut self, more: bool) -> Option<Nanos> {
         // Before the kick, so that whoever hears it knows.
         self.common.sent.store(self.sent, Ordering::Release);
-        if self.driver.tx.flush() {
+        let flushed = self.driver.tx.flush_at(self.common.now(), more);
+        if flushed.kick {
             self.common.locked(|| self.common.bells.kick_transmitq.notify());
         }
+        flushed.wake_at
     }
 
     /// Receives what is there; returns how many packets.
@@ -120,16 +125,17 @@ impl<'a, D: DriverQueue> Guest<'a, D> {
     /// # Errors
     /// The host breaks the ring.
     pub fn sink(&mut self, echo: bool) -> anyhow::Result<()> {
+        let mut wake_at = None;
         while self.common.goes_on() {
             let received = self.receive()?;
-            if echo && received > 0 {
+            if echo && (received > 0 || wake_at.is_some()) {
                 for _ in 0..received {
                     self.send()?;
                 }
-                self.kick();
+                wake_at = self.kick(false);
             }
             if received == 0 && !self.driver.rx.arm_calls(Arm::Next) {
-                sleep(&[&self.common.bells.call_receiveq], None);
+                sleep(&[&self.common.bells.call_receiveq], self.common.instant(wake_at));
                 let _ = self.driver.rx.arm_calls(Arm::Never);
             }
         }
@@ -145,10 +151,13 @@ impl<'a, D: DriverQueue> Guest<'a, D> {
         while self.common.goes_on() {
             let began = Instant::now();
             self.send()?;
-            self.kick();
+            let mut wake_at = self.kick(false);
             while self.receive()? == 0 && self.common.goes_on() {
                 if !self.driver.rx.arm_calls(Arm::Next) {
-                    sleep(&[&self.common.bells.call_receiveq], None);
+                    sleep(&[&self.common.bells.call_receiveq], self.common.instant(wake_at));
+                }
+                if wake_at.is_some() {
+                    wake_at = self.kick(false);
                 }
                 let _ = self.driver.rx.arm_calls(Arm::Never);
             }

@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ringway_device::{FromGuest, ToGuest};
-use ringway_net::notify::{Nanos, Notifier, Side, Visit};
+use ringway_net::notify::{Side, Visit};
 use ringway_net::{NetHeader, PACKET_LEN_MAX, Packet, PacketSink, PacketSource, Put};
 use ringway_testkit::TestMemory;
 use ringway_virtq::{Arm, Broken, DeviceQueue, SharedSlice};
 
+use super::pace::HostPace;
 use super::sides::{BATCH, Common, broken};
 use super::technique::Pace;
 use super::wake::sleep;
@@ -27,12 +28,8 @@ pub(super) struct Host<'a, V> {
     _memory: TestMemory,
     /// What is written to the tap.
     written: Vec<u8>,
-    /// Packets to the guest, kicks from it, and used buffers back to it.
-    calls: Notifier,
-    kicks: Notifier,
-    returns: Notifier,
-    /// When what is held back must be looked at again.
-    wake_at: Option<Nanos>,
+    /// When what is held back must be looked at again, and by whom.
+    pace: HostPace,
     /// Packets taken from the transmitq.
     taken: u64,
     /// Whether packets are counted, and not round trips.
@@ -60,10 +57,7 @@ impl<'a, V: DeviceQueue> Host<'a, V> {
             bounce: part(1),
             _memory: memory,
             written: vec![0; PACKET_LEN_MAX as usize],
-            calls: Notifier::new(policy, size),
-            kicks: Notifier::new(policy, size),
-            returns: Notifier::for_returns(policy, size),
-            wake_at: None,
+            pace: HostPace::new(policy, size),
             taken: 0,
             streams,
             bytes: 0,
@@ -100,10 +94,12 @@ impl<'a, V: DeviceQueue> Host<'a, V> {
     fn flush(&mut self, more: bool, short: bool) {
         let moved = self.to_guest.publish();
         let visit = Visit { now: self.common.now(), side: Side::Gives, moved, more, short };
-        let plan = self.calls.after(visit);
-        self.wake_at = plan.wake_at;
-        if plan.notify && self.to_guest.must_call() {
+        let is_time = self.pace.gave_packets(visit, self.to_guest.counters.long_packets);
+        if is_time && self.to_guest.must_call() {
             self.common.bells.call_receiveq.notify();
+        }
+        if self.to_guest.questions.take() {
+            self.pace.was_asked(visit.now);
         }
     }
 
@@ -121,19 +117,22 @@ impl<'a, V: DeviceQueue> Host<'a, V> {
         if self.streams && self.common.count(Instant::now(), taken) {
             self.bytes += bytes;
         }
+        self.give_back(taken == BATCH);
+        taken
+    }
+
+    /// Publishes what was taken, and calls if it is time.
+    fn give_back(&mut self, more: bool) {
         let moved = self.from_guest.publish();
         let now = self.common.now();
-        let (more, short) = (taken == BATCH, false);
-        let plan = self.returns.after(Visit { now, side: Side::Gives, moved, more, short });
-        self.wake_at = plan.wake_at;
-        if plan.notify {
+        let visit = Visit { now, side: Side::Gives, moved, more, short: false };
+        if self.pace.gave_back(visit, self.from_guest.counters.long_packets) {
             let is_wanted = self.from_guest.must_call();
-            self.returns.ring_said(is_wanted);
+            self.pace.ring_said(is_wanted);
             if is_wanted {
                 self.common.bells.call_transmitq.notify();
             }
         }
-        taken
     }
 
     /// Sends all it can until told to stop.
@@ -156,7 +155,7 @@ impl<'a, V: DeviceQueue> Host<'a, V> {
             }
             self.check()?;
             if !self.to_guest.arm_kicks(Arm::Next) {
-                sleep(&[&bells.kick_receiveq], self.common.instant(self.wake_at));
+                sleep(&[&bells.kick_receiveq], self.common.instant(self.pace.wake_at()));
             }
             if quiet {
                 let _ = self.to_guest.arm_kicks(Arm::Never);
@@ -198,14 +197,15 @@ impl<'a, V: DeviceQueue> Host<'a, V> {
             self.wait_for_timer(Duration::from_micros(u64::from(usecs)));
             return;
         }
-        let now = self.common.now();
-        let visit = Visit { now, side: Side::Takes, moved: taken, more: false, short: false };
-        let plan = self.kicks.after(visit);
-        let wake_at = [plan.wake_at, self.wake_at].into_iter().flatten().min_by_key(|at| at.0);
-        if !self.from_guest.arm_kicks(plan.arm) {
-            sleep(&bell, self.common.instant(wake_at));
+        let long = self.from_guest.counters.long_packets;
+        let arm = self.pace.idle(self.common.now(), long);
+        self.to_guest.questions.watch(self.pace.wants_questions());
+        if !self.from_guest.arm_kicks(arm) {
+            sleep(&bell, self.common.instant(self.pace.wake_at()));
         }
         let _ = self.from_guest.arm_kicks(Arm::Never);
+        // What waited for the end of a timer.
+        self.flush(false, false);
     }
 
     /// Until the timer ends, or the ring is full where that ends it. The kick of a guest that has found

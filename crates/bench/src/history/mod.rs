@@ -12,6 +12,7 @@
 
 mod guest;
 mod host;
+mod pace;
 mod results;
 mod run;
 mod sides;

@@ -144,7 +144,8 @@ pub(super) const ROWS: [Row; 19] = [
     row("packed ring", "packed instead of split", PACKED),
     row(
         "adaptive pacing",
-        "windows that follow the traffic instead of the timer, both ways",
+        "windows that follow the traffic instead of the timer: the host's calls and its wish to be \
+         kicked as in a worker of ringway's, the guest's kicks as in its driver",
         ADAPTIVE,
     ),
     row("adaptive buffers", "the length that costs least for the packets seen lately", BUFFERS),
