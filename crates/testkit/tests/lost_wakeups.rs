@@ -9,7 +9,7 @@
 //! `RINGWAY_SEED` replays a run.
 
 use ringway_driver::Arena;
-use ringway_net::notify::{Cause, Nanos, Notifier, Plan, Policy, Side, Visit};
+use ringway_net::notify::{Cause, Nanos, Notifier, Plan, Policy, STREAM_WAIT_NS, Side, Visit};
 use ringway_testkit::{Ring, Rng, TestMemory};
 use ringway_virtq::{
     Arm, BufferId, DeviceQueue, DriverQueue, Elements, Head, PackedDevice, PackedDriver, Position,
@@ -54,14 +54,15 @@ struct Part {
 }
 
 impl Part {
-    fn new(rng: &mut Rng, size: u16) -> Self {
+    /// With `gives`, or chosen at random, for what it gives.
+    fn new(rng: &mut Rng, size: u16, gives: Option<Notifier>) -> Self {
         let mut notifier = || {
             let at = usize::try_from(rng.below(POLICIES.len() as u64)).expect("a few");
             Notifier::new(POLICIES[at].parse::<Policy>().expect("a policy"), size)
         };
         Self {
             is_awake: true,
-            notifiers: [notifier(), notifier()],
+            notifiers: [gives.unwrap_or_else(&mut notifier), notifier()],
             staged: 0,
             taken: 0,
             is_called: false,
@@ -95,6 +96,10 @@ struct World<D, V> {
     now: u64,
     /// A taker has lingered behind long packets.
     has_lingered: bool,
+    /// One that lingers was told of a question.
+    has_asked: bool,
+    /// Used buffers have come back beside a stream.
+    has_streamed: bool,
     regions: Regions,
     seen: Elements,
     _memory: TestMemory,
@@ -122,10 +127,13 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         let driver = ring.start(options);
         let mut device = V::start(&setup, &regions).expect("a right setup");
         device.arm_kicks(Arm::Next);
+        // What a transmitq gives are used buffers.
+        let returns = Notifier::for_returns(Policy::Adaptive, size);
+        let returns = rng.one_in(2).then_some(returns);
         Self {
             driver,
             device,
-            parts: [Part::new(rng, size), Part::new(rng, size)],
+            parts: [Part::new(rng, size, None), Part::new(rng, size, returns)],
             rules,
             options,
             elements: 1 + u16::try_from(rng.below(2)).expect("small").min(size - 1),
@@ -136,6 +144,8 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
             total: rng.between(1, BUFFERS_MAX),
             now: 0,
             has_lingered: false,
+            has_asked: false,
+            has_streamed: false,
             regions,
             seen: Elements::new(),
             _memory: memory,
@@ -245,10 +255,17 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
             return false;
         }
         self.device.publish();
-        if self.decide(DEVICE, GIVES, staged, false).notify && self.device.must_call() {
-            self.parts[DRIVER].is_called = true;
+        if self.decide(DEVICE, GIVES, staged, false).notify {
+            self.calls();
         }
         true
+    }
+
+    /// The device calls if the driver wants it.
+    fn calls(&mut self) {
+        let is_wanted = self.device.must_call();
+        self.parts[DEVICE].notifiers[GIVES].ring_said(is_wanted);
+        self.parts[DRIVER].is_called |= is_wanted;
     }
 
     fn device_sleeps(&mut self) -> bool {
@@ -277,13 +294,23 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         let visit = Visit { now: Nanos(self.now), side, moved, more: false, short };
         let part = &mut self.parts[part];
         let notifier = &mut part.notifiers[direction];
-        // Long packets for a while, then short ones.
+        // Long packets for a while, then short ones; now and then a stream beside them, and questions.
         notifier.carried(u64::from(moved) * (self.now >> 20 & 1));
+        if !(self.now >> 19).is_multiple_of(3) {
+            notifier.beside_stream(visit.now);
+        }
+        if (self.now >> 17).is_multiple_of(5) {
+            self.has_asked |= notifier.lingers();
+            notifier.peer_was_asked(visit.now);
+        }
         let plan = match self.rules.has_timers {
             true => notifier.after(visit),
             false => notifier.without_timer(visit),
         };
         self.has_lingered |= notifier.cause() == Cause::Long;
+        self.has_streamed |= matches!(notifier, Notifier::Returns(_))
+            && notifier.timer_ns() == STREAM_WAIT_NS
+            && moved > 0;
         part.timers[direction] = plan.wake_at;
         plan
     }
@@ -304,8 +331,8 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         if plan.notify && part == DRIVER && self.driver.must_kick() {
             self.parts[DEVICE].is_called = true;
         }
-        if plan.notify && part == DEVICE && self.device.must_call() {
-            self.parts[DRIVER].is_called = true;
+        if plan.notify && part == DEVICE {
+            self.calls();
         }
         true
     }
@@ -338,15 +365,19 @@ fn operate<D: DriverQueue, V: DeviceQueue>(
     operations: u64,
 ) -> Result<(), String> {
     let mut rng = Rng::from_environment(name, 5);
-    let (mut done, mut worlds, mut lingering) = (0, 0, 0);
+    let (mut done, mut worlds) = (0, 0);
+    let mut met = [0u32; 3];
     while done < operations {
         let mut world = World::<D, V>::new(&mut rng, event_idx, rules);
         done += world.run(&mut rng)?;
         worlds += 1;
-        lingering += u32::from(world.has_lingered);
+        let has = [world.has_lingered, world.has_asked, world.has_streamed];
+        met.iter_mut().zip(has).for_each(|(met, has)| *met += u32::from(has));
     }
-    println!("{name}: {done} operations in {worlds} worlds, in {lingering} of them with lingering");
-    assert!(lingering > 0 || operations < OPERATIONS, "no taker has ever lingered");
+    println!(
+        "{name}: {done} operations in {worlds} worlds; lingering, asked, beside a stream: {met:?}"
+    );
+    assert!(met.iter().all(|met| *met > 0) || operations < TIMED_OPERATIONS, "{met:?}");
     Ok(())
 }
 

@@ -15,6 +15,10 @@ const PACKETS: u32 = 3;
 /// So many the taker has taken before, of the same length: what it knows of them may count.
 const PACKETS_BEFORE: u64 = 64;
 const POLICIES: [&str; 5] = ["every", "on-empty", "timer:50us", "coalesce:2/50us", "adaptive"];
+/// What a giver of used buffers does under the last of these, beside a stream.
+const RETURNS: &str = "returns";
+/// Questions that the taker's peer is asked meanwhile.
+const QUESTIONS: u32 = 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Giver {
@@ -47,13 +51,18 @@ struct World {
     has_timers: bool,
     /// The packets are long, which may be treated in another way.
     is_long: bool,
+    /// Questions so far.
+    asked: u32,
     /// The defect that the test must find.
     forgets_second_look: bool,
 }
 
 impl World {
     fn new(gives: &str, takes: &str, has_timers: bool) -> Self {
-        let notifier = |text: &str| Notifier::new(text.parse::<Policy>().unwrap(), 16);
+        let notifier = |text: &str| match text {
+            RETURNS => Notifier::for_returns(Policy::Adaptive, 16),
+            text => Notifier::new(text.parse::<Policy>().unwrap(), 16),
+        };
         Self {
             giver: Giver::Publish,
             taker: Taker::Take,
@@ -68,6 +77,7 @@ impl World {
             now: 0,
             has_timers,
             is_long: false,
+            asked: QUESTIONS,
             forgets_second_look: false,
         }
     }
@@ -80,6 +90,8 @@ impl World {
             world.decide(Side::Gives, 1);
             world.decide(Side::Takes, 1);
         }
+        world.gives.beside_stream(Nanos(world.now - 1));
+        world.gives.beside_stream(Nanos(world.now));
         // The taker is awake, and arms before it sleeps.
         world.timers = [None; 2];
         world
@@ -152,6 +164,25 @@ impl World {
         true
     }
 
+    /// Somebody asks the peer: both hear of it. As in the worker, a taker that lingers is then visited.
+    fn ask(&mut self) -> bool {
+        let lingers = self.gives.lingers() || self.takes.lingers();
+        if self.asked == QUESTIONS || !lingers {
+            return false;
+        }
+        self.asked += 1;
+        let now = Nanos(self.now);
+        self.gives.peer_was_asked(now);
+        self.takes.peer_was_asked(now);
+        if self.takes.lingers()
+            && let Some(wake_at) = &mut self.timers[1]
+        {
+            *wake_at = now;
+        }
+        self.now += 700;
+        true
+    }
+
     /// The sooner timer ends; `false`: none runs.
     fn timer(&mut self) -> bool {
         let Some(at) = self.timers.into_iter().flatten().min() else { return false };
@@ -172,7 +203,7 @@ fn explore(world: World, seen: &mut HashSet<String>) -> Result<(), String> {
         return Ok(());
     }
     let mut has_moved = false;
-    for step in [World::give, World::take] {
+    for step in [World::give, World::take, World::ask] {
         let mut next = world.clone();
         if step(&mut next) {
             has_moved = true;
@@ -194,17 +225,21 @@ fn explore(world: World, seen: &mut HashSet<String>) -> Result<(), String> {
 
 #[test]
 fn no_order_of_steps_loses_a_wake_up() {
-    for gives in POLICIES {
-        for takes in POLICIES {
-            for (has_timers, is_long) in
-                [(true, false), (false, false), (true, true), (false, true)]
-            {
-                let mut seen = HashSet::new();
-                let world = World::streaming(gives, takes, has_timers, is_long);
+    for (gives, takes) in
+        POLICIES.into_iter().chain([RETURNS]).flat_map(|gives| POLICIES.map(|takes| (gives, takes)))
+    {
+        // Packets are long, and somebody asks: that needs one that lingers.
+        let is_asked = [gives, takes].contains(&"adaptive");
+        let kinds = [(false, false), (true, false), (true, true)];
+        for (is_long, asks) in kinds.into_iter().filter(|(_, asks)| !asks || is_asked) {
+            for has_timers in [true, false] {
+                let mut world = World::streaming(gives, takes, has_timers, is_long);
+                world.asked = if asks { 0 } else { QUESTIONS };
                 for (policy, notifier) in [(gives, world.gives), (takes, world.takes)] {
                     let lingers = policy == "adaptive" && is_long;
                     assert_eq!(notifier.cause() == Cause::Long, lingers, "{policy}, {is_long}");
                 }
+                let mut seen = HashSet::new();
                 if let Err(why) = explore(world, &mut seen) {
                     panic!("{gives} to {takes}, timers {has_timers}, long {is_long}: {why}");
                 }
