@@ -2,8 +2,9 @@
 //! kicks without end, or never takes anything, costs only itself.
 //!
 //! Limits: that nobody wakes up is looked at for two seconds; a stray wake-up of the machine's making
-//! is given further chances.
+//! is given further chances, and so is a machine that has others to serve.
 
+use std::error::Error;
 use std::fs;
 use std::io;
 use std::thread;
@@ -24,8 +25,9 @@ const CHANCES: usize = 5;
 const SETTLED: Duration = Duration::from_millis(100);
 /// Clock ticks of [`IDLE`] on one core, at 100 per second.
 const IDLE_TICKS: u64 = 200;
-/// How long a guest misbehaves.
-const STORM: Duration = Duration::from_millis(500);
+/// How long a guest misbehaves, or does not, in a row, and how often.
+const TURN: Duration = Duration::from_millis(100);
+const TURNS: usize = 5;
 const TRANSMITQ: usize = 1;
 
 /// What a process has done so far: how often its threads went to sleep, and its processor time in
@@ -51,6 +53,11 @@ fn packed(is_packed: bool) -> GuestOptions {
     GuestOptions { queue_size: 64, ..accepting(accept) }
 }
 
+/// Nobody woke up, and all that took less than half a percent of one core.
+fn is_idle(&(sleeps, ticks): &(u64, u64)) -> bool {
+    sleeps == 0 && ticks * 200 < IDLE_TICKS
+}
+
 #[test]
 fn an_idle_daemon_with_sixteen_guests_never_wakes_up() -> Outcome {
     let names: Vec<String> = (0..GUESTS).map(|at| format!("g{at}")).collect();
@@ -72,15 +79,12 @@ fn an_idle_daemon_with_sixteen_guests_never_wakes_up() -> Outcome {
         thread::sleep(IDLE);
         let after = effort(ringway.pid())?;
         seen.push((after.0 - before.0, after.1 - before.1));
-        if seen.last() == Some(&(0, 0)) {
+        if seen.last().is_some_and(is_idle) {
             break;
         }
     }
     println!("woken up, and clock ticks, in {IDLE:?}: {seen:?}");
-    let ticks = seen.iter().map(|seen| seen.1).min();
-    assert!(seen.iter().any(|seen| seen.0 == 0), "somebody always wakes up: {seen:?}");
-    // Half a percent of one core.
-    assert!(ticks.is_some_and(|ticks| ticks * 200 <= IDLE_TICKS), "{seen:?}");
+    assert!(seen.last().is_some_and(is_idle), "somebody always wakes up, or works: {seen:?}");
     for pair in &mut pairs {
         verify_exchange(pair, 200, FRAME_LEN_MAX)?;
     }
@@ -92,23 +96,54 @@ fn progress(ringway: &RingwayProcess) -> Result<u64, io::Error> {
     Ok(ringway.port_stats("a")?["from_guest"]["packets"].as_u64().unwrap_or(0))
 }
 
+/// Packets that others move while this is done again and again.
+fn moved_beside(
+    ringway: &RingwayProcess,
+    mut act: impl FnMut() -> Outcome,
+) -> Result<u64, Box<dyn Error>> {
+    let (before, until) = (progress(ringway)?, Instant::now() + TURN);
+    while Instant::now() < until {
+        act()?;
+    }
+    Ok(progress(ringway)? - before)
+}
+
+/// Others move at least half as much beside `act` as beside somebody who needs the processor as well, but
+/// leaves the switch alone; the two in turns.
+fn costs_only_itself(ringway: &RingwayProcess, mut act: impl FnMut() -> Outcome) -> Outcome {
+    let mut seen = Vec::new();
+    for _ in 0..CHANCES {
+        let mut moved = [0, 0];
+        for _ in 0..TURNS {
+            moved[0] += moved_beside(ringway, || {
+                std::hint::spin_loop();
+                Ok(())
+            })?;
+            moved[1] += moved_beside(ringway, &mut act)?;
+        }
+        seen.push(moved);
+        if moved[1] > 100 && 2 * moved[1] >= moved[0] {
+            println!("packets of others, undisturbed and beside it: {seen:?}");
+            return Ok(());
+        }
+    }
+    Err(format!("packets of others, undisturbed and beside it: {seen:?}").into())
+}
+
 #[test]
 fn a_guest_that_kicks_without_end_costs_only_itself() -> Outcome {
     beside_good_guests(true, |ringway| {
         for is_packed in [false, true] {
             let guest = HostileGuest::attach(&ringway.socket("h"), &packed(is_packed))?;
-            let (before, until) = (progress(ringway)?, Instant::now() + STORM);
             let mut kicks = 0u64;
-            while Instant::now() < until {
+            costs_only_itself(ringway, || {
                 for queue in 0..guest.queue_count() {
                     guest.queue(queue).kick();
                     kicks += 1;
                 }
-            }
-            let moved = progress(ringway)? - before;
-            println!("{kicks} kicks; {moved} packets of others");
+                Ok(())
+            })?;
             assert!(kicks > 1000, "{kicks} kicks are no storm");
-            assert!(moved > 100, "only {moved} packets of others while one kicked");
             assert!(ringway.port_stats("h")?["from_guest"]["packets"] == 0);
             // The queue still works: nothing was stopped for being asked too often.
             guest.queue(TRANSMITQ).kick();
@@ -130,17 +165,15 @@ fn a_guest_that_never_consumes_costs_only_who_talks_to_it() -> Outcome {
             let stamp = |sequence| Stamp { flow: 0, sequence };
             let _ = stuck.send(&frames::udp(Link { from: here, to: there }, stamp(0), 100))?;
             stuck.flush();
-            let (before, until) = (progress(ringway)?, Instant::now() + STORM);
             let mut sent = 0;
-            while Instant::now() < until {
+            costs_only_itself(ringway, || {
                 let link = Link { from: there, to: here };
                 let _ = talker.send(&frames::udp(link, stamp(sent), 1000))?;
                 talker.flush();
                 sent += 1;
-            }
-            let moved = progress(ringway)? - before;
-            println!("{sent} packets for nobody; {moved} packets of others");
-            assert!(moved > 100, "only {moved} packets of others while one took nothing");
+                Ok(())
+            })?;
+            println!("{sent} packets for nobody");
             talker.detach()?;
             stuck.detach()?;
         }
