@@ -48,3 +48,24 @@ fn an_idle_queue_is_armed_while_the_worker_is_busy_elsewhere() {
     bench.guests[0].send(&frame(mac(1), mac(0), 3), 1);
     assert!(bench.guests[0].queues[1].must_kick());
 }
+
+/// Polling only while it pays, or not at all: under a load that never ends nobody sleeps.
+#[test]
+fn a_worker_that_always_has_more_to_do_never_sleeps() {
+    for mode in [PollMode::Auto, PollMode::Never] {
+        let mut bench = Bench::new(2);
+        bench.introduce();
+        let options = PollOptions { mode, ..PollOptions::default() };
+        bench.worker.carry_out(Command::SetPoll { options });
+        for round in 0..1000 {
+            bench.send(0, &frame(mac(1), mac(0), 1), usize::from(QUEUE_SIZE));
+            let (_, got) = bench.step().unwrap();
+            assert!(got[1] > 0, "round {round}");
+            assert!(!bench.worker.pause().is_sleep(), "round {round}, polling {mode}");
+        }
+        bench.settle();
+        while !bench.worker.pause().is_sleep() {
+            bench.settle();
+        }
+    }
+}
