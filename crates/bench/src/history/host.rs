@@ -5,13 +5,12 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ringway_device::{FromGuest, ToGuest};
-use ringway_net::notify::{Side, Visit};
+use ringway_device::{FromGuest, Queue, ToGuest};
+use ringway_host::{Flush, Pace as HostPace};
 use ringway_net::{NetHeader, PACKET_LEN_MAX, Packet, PacketSink, PacketSource, Put};
 use ringway_testkit::TestMemory;
 use ringway_virtq::{Arm, Broken, DeviceQueue, SharedSlice};
 
-use super::pace::HostPace;
 use super::sides::{BATCH, Common, broken};
 use super::technique::Pace;
 use super::wake::sleep;
@@ -28,7 +27,7 @@ pub(super) struct Host<'a, V> {
     _memory: TestMemory,
     /// What is written to the tap.
     written: Vec<u8>,
-    /// When what is held back must be looked at again, and by whom.
+    /// The worker's own: when what is held back must be looked at again, and by whom.
     pace: HostPace,
     /// Packets taken from the transmitq.
     taken: u64,
@@ -48,7 +47,10 @@ impl<'a, V: DeviceQueue> Host<'a, V> {
         let room = u64::from(PACKET_LEN_MAX).next_multiple_of(4096);
         let memory = TestMemory::new(&[(0, room), (1 << 32, room)])?;
         let part = |at: usize| memory.region(at).split_at(common.packet_len).0;
-        let (policy, size) = (common.policy(), common.technique.queue_size);
+        let mut pace = HostPace::new(common.policy());
+        for queue in [Queue::ToGuest, Queue::FromGuest] {
+            pace.start(queue, common.technique.queue_size);
+        }
         Ok(Self {
             common,
             to_guest,
@@ -57,7 +59,7 @@ impl<'a, V: DeviceQueue> Host<'a, V> {
             bounce: part(1),
             _memory: memory,
             written: vec![0; PACKET_LEN_MAX as usize],
-            pace: HostPace::new(policy, size),
+            pace,
             taken: 0,
             streams,
             bytes: 0,
@@ -93,13 +95,14 @@ impl<'a, V: DeviceQueue> Host<'a, V> {
     /// Publishes what was put, and calls if it is time.
     fn flush(&mut self, more: bool, short: bool) {
         let moved = self.to_guest.publish();
-        let visit = Visit { now: self.common.now(), side: Side::Gives, moved, more, short };
-        let is_time = self.pace.gave_packets(visit, self.to_guest.counters.long_packets);
+        let flush = Flush { now: self.common.now(), more, short };
+        let long = self.to_guest.counters.long_packets;
+        let is_time = self.pace.gave(Queue::ToGuest, moved, long, flush);
         if is_time && self.to_guest.must_call() {
             self.common.bells.call_receiveq.notify();
         }
         if self.to_guest.questions.take() {
-            self.pace.was_asked(visit.now);
+            self.pace.was_asked(flush.now);
         }
     }
 
@@ -124,9 +127,9 @@ impl<'a, V: DeviceQueue> Host<'a, V> {
     /// Publishes what was taken, and calls if it is time.
     fn give_back(&mut self, more: bool) {
         let moved = self.from_guest.publish();
-        let now = self.common.now();
-        let visit = Visit { now, side: Side::Gives, moved, more, short: false };
-        if self.pace.gave_back(visit, self.from_guest.counters.long_packets) {
+        let flush = Flush { now: self.common.now(), more, short: false };
+        let long = self.from_guest.counters.long_packets;
+        if self.pace.gave(Queue::FromGuest, moved, long, flush) {
             let is_wanted = self.from_guest.must_call();
             self.pace.ring_said(is_wanted);
             if is_wanted {

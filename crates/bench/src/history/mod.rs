@@ -12,7 +12,6 @@
 
 mod guest;
 mod host;
-mod pace;
 mod results;
 mod run;
 mod sides;
