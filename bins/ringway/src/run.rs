@@ -1,6 +1,7 @@
 //! `ringway run`: from checked options to a running daemon, and to a clean end.
 
 use anyhow::Context;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::{LowOption, RunConfig};
 use crate::daemon::Daemon;
@@ -10,8 +11,18 @@ use crate::daemon::Daemon;
 /// # Errors
 /// No port could be opened, the control socket is taken, or the data path thread ended.
 pub fn run(config: RunConfig, over: Vec<LowOption>) -> anyhow::Result<()> {
+    allow_file_descriptors();
     let mut daemon = Daemon::start(config, over).context("ringway could not start")?;
     daemon.serve()?;
     daemon.shut_down();
     Ok(())
+}
+
+/// As many file descriptors as this process may have at all: front-ends bring them, some hundred with one
+/// message, and the usual limit is 1,024 for all of them together.
+fn allow_file_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(why) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::warn!("no more than {:?} file descriptors: {why}", limit.current);
+    }
 }

@@ -42,3 +42,19 @@ fn who_knocks_while_no_descriptor_is_left_is_served_later() {
     wait_for("a guest", || AnyUserGuest::attach(&socket, &GuestOptions::default()).ok());
     assert_eq!(ringway.names(), ["vm0"]);
 }
+
+/// The usual limit of 1,024 is for programs that use select; front-ends together may bring more.
+#[test]
+fn it_may_have_as_many_descriptors_as_it_is_allowed_to() {
+    let directory = tempfile::tempdir().expect("a directory");
+    // What this process has is what it starts with.
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let lower = Rlimit { current: Some(256), ..limit };
+    rustix::process::setrlimit(Resource::Nofile, lower).expect("allowed");
+    let ringway = Ringway::run(directory.path(), &["--port", "vm0=vm:vm0.sock"]);
+    let path = format!("/proc/{}/limits", ringway.pid().as_raw_nonzero());
+    let limits = std::fs::read_to_string(path).expect("it runs");
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words[3], words[4], "{line}");
+}
