@@ -88,7 +88,9 @@ fn a_thousand_ports_come_and_go_and_others_notice_nothing() {
         let (fds, (mappings, resident_kib)) = before.expect("measured");
         assert_eq!(ringway.fds(), fds);
         let (mappings_now, resident_now_kib) = ringway.memory();
-        assert!(mappings_now <= mappings + 2, "{mappings} mappings, now {mappings_now}");
+        // Stacks of threads that have ended are kept for others, each with its guard; what a cycle leaves
+        // behind would be there some hundred times.
+        assert!(mappings_now <= mappings + 8, "{mappings} mappings, now {mappings_now}");
         let grown_kib = resident_now_kib.saturating_sub(resident_kib);
         assert!(grown_kib < 1024, "{resident_kib} KiB, now {resident_now_kib} KiB");
         assert_eq!(between.lost(), 0);

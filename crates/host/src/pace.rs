@@ -18,7 +18,7 @@ mod direction;
 mod ports;
 
 use ringway_device::{Queue, QueueId};
-use ringway_net::notify::{Cause, Nanos, Notifier, Policy, Side, Visit};
+use ringway_net::notify::{Cause, Nanos, Notifier, Policy, Side, Turns, Visit};
 use ringway_net::{Coalescing, Counters};
 use ringway_virtq::Arm;
 
@@ -61,6 +61,8 @@ pub struct Pace {
     /// Long packets from the guest when its queue was last armed; not known if it never was, or
     /// something was taken unarmed since.
     long_armed: Option<u64>,
+    /// Who asks, the guest or somebody else.
+    turns: Turns,
     /// Entries of the receiveq and of the transmitq.
     sizes: [u16; 2],
 }
@@ -114,6 +116,7 @@ impl Pace {
             taken: 0,
             long_before: [None; 2],
             long_armed: None,
+            turns: Turns::default(),
             sizes: [1; 2],
         }
     }
@@ -176,6 +179,9 @@ impl Pace {
         match queue {
             Queue::ToGuest => {
                 self.kicks.notifier.looked(moved);
+                if moved > 0 {
+                    self.turns.to_peer(now, moved);
+                }
                 if let Some(before) = self.long_before[0].replace(long) {
                     let long = long.saturating_sub(before);
                     self.calls.notifier.carried(long);
@@ -187,6 +193,9 @@ impl Pace {
             }
             Queue::FromGuest => {
                 self.taken = self.taken.saturating_add(moved);
+                if moved > 0 && self.turns.from_peer(now, moved) {
+                    self.returns.notifier.is_answer();
+                }
                 if let Some(before) = self.long_before[1].replace(long) {
                     self.returns.notifier.carried(long.saturating_sub(before));
                 }

@@ -189,3 +189,30 @@ fn more_short_packets_than_a_stream_has_acknowledgements_may_be_waited_for() {
     guest.now += LULL_NS;
     assert!(guest.visit(0).notify);
 }
+
+/// The guest answers with `moved` packets, `long` of them long, `pause_ns` behind its last one: whether it is
+/// told of their buffers at once.
+fn answers(guest: &mut Guest, pause_ns: u64, moved: u32, long: u64) -> bool {
+    guest.now += pause_ns;
+    guest.returns.is_answer();
+    guest.returns.carried(long);
+    let plan = guest.visit(moved);
+    if let Some(Nanos(wake_at)) = plan.wake_at {
+        guest.now = wake_at;
+        assert!(guest.visit(0).notify);
+    }
+    plan.notify
+}
+
+#[test]
+fn an_answer_is_told_of_at_once_however_quick() {
+    let mut guest = Guest::new(false);
+    for pause_ns in [LULL_NS, 1, LULL_NS / 2, PING_NS] {
+        assert!(answers(&mut guest, pause_ns, 1, 0));
+    }
+    assert!(!answers(&mut guest, LULL_NS, 2, 0), "two");
+    assert!(!answers(&mut guest, LULL_NS, 1, 1), "a long one");
+    assert!(answers(&mut guest, LULL_NS, 1, 0));
+    assert_eq!(guest.returns.cause(), Cause::Fixed);
+    assert!(!guest.visit(1).notify, "nobody has asked");
+}

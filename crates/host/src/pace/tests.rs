@@ -16,9 +16,10 @@ fn wait_ns(long: u64, is_long: bool) -> u64 {
         let flush = Flush { now: Nanos(start + at_ns), more: false, short: false };
         pace.gave(queue, 1, long, flush)
     };
-    gave(Queue::ToGuest, 7, 0);
+    // It is the guest that talks first.
     gave(Queue::FromGuest, 3, 0);
-    let now = STREAM_WAIT_NS;
+    gave(Queue::ToGuest, 7, 0);
+    let now = STREAM_WAIT_NS - 1;
     gave(Queue::ToGuest, 7 + long.min(1), now);
     gave(Queue::ToGuest, 7 + long, now + 1);
     assert!(gave(Queue::FromGuest, 3, now + 2), "the first one, all this time");
@@ -32,6 +33,38 @@ fn short_packets_back_wait_for_a_stream_of_long_ones_only() {
     assert_eq!(wait_ns(1, false), LULL_NS, "no stream");
     assert_eq!(wait_ns(0, false), LULL_NS, "short ones");
     assert_eq!(wait_ns(2, true), LULL_NS, "a stream the other way");
+}
+
+/// Packets go to a guest and come from it by turns: whether it is told at once of the buffers of those
+/// that came.
+fn told_at_once(is_asked: bool, policy: Policy) -> bool {
+    let mut pace = Pace::new(policy);
+    [Queue::ToGuest, Queue::FromGuest].iter().for_each(|&queue| pace.start(queue, QUEUE_SIZE));
+    let mut now = Nanos(0);
+    let mut gave = |pace: &mut Pace, queue| {
+        now = now.plus(2 * LULL_NS / 5);
+        pace.gave(queue, 1, 0, Flush { now, more: false, short: false })
+    };
+    if !is_asked {
+        gave(&mut pace, Queue::FromGuest);
+    }
+    let mut told = 0;
+    for round in 0..100 {
+        gave(&mut pace, Queue::ToGuest);
+        told += u32::from(gave(&mut pace, Queue::FromGuest));
+        if round == 50 {
+            // Who asks whom is known whatever the policy.
+            pace.follow(Policy::Adaptive, Nanos(0));
+        }
+    }
+    told == 100
+}
+
+#[test]
+fn who_is_asked_gets_the_buffers_of_its_answers_at_once() {
+    assert!(told_at_once(true, Policy::Adaptive));
+    assert!(!told_at_once(false, Policy::Adaptive), "the guest asks, and finds them by itself");
+    assert!(told_at_once(true, Policy::Every));
 }
 
 /// A guest that sends long packets is looked at later, until somebody asks it something.

@@ -20,6 +20,7 @@ mod linger;
 mod parse;
 mod returns;
 mod timer;
+mod turns;
 
 use ringway_virtq::Arm;
 
@@ -29,6 +30,7 @@ pub use linger::{GIVER_WAIT_NS_MAX, TAKER_WAIT_NS_MAX};
 pub use parse::PolicyError;
 pub use returns::{LULL_NS, RETURN_WAIT_NS, Returns, STREAM_WAIT_NS};
 pub use timer::Timer;
+pub use turns::{PAUSE_NS, SILENCE_NS, Turns};
 
 /// A moment in nanoseconds since some fixed one; which, is the owner's choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -196,6 +198,13 @@ impl Notifier {
     /// Whether it keeps those waiting who ask the peer something: then it wants to hear of questions.
     pub fn lingers(&self) -> bool {
         matches!(self, Self::Adaptive(adaptive) if adaptive.lingers())
+    }
+
+    /// What the next visit of a giver has moved is one answer of the peer (see [`Turns`]).
+    pub fn is_answer(&mut self) {
+        if let Self::Returns(returns) = self {
+            returns.is_answer();
+        }
     }
 
     /// A question has gone to the peer: a taker that lingers is told of each packet for a while, from its

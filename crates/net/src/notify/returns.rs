@@ -11,6 +11,9 @@
 //! twice. So the answers are kept: after [`VAIN_LULLS_MAX`] lulls in a row behind which the guest
 //! wanted the call all the same, it gets its calls at once, as long as its buffers come one by one.
 //!
+//! Who answers a question has, as a rule, nothing more to say until the next one comes. Its buffer is told
+//! of at once, while it is still awake: behind a lull the call would come into the next question.
+//!
 //! A guest that receives a stream is called about that all the time and looks here each time, so that
 //! buffers of short packets, its acknowledgements, need no calls of their own ([`STREAM_WAIT_NS`]).
 
@@ -58,6 +61,8 @@ pub struct Returns {
     is_streaming: bool,
     /// One of what is held was a long packet.
     has_long: bool,
+    /// What the next visit has moved is one answer.
+    is_answer: bool,
 }
 
 impl Returns {
@@ -76,6 +81,7 @@ impl Returns {
             stream: Nanos(0),
             is_streaming: false,
             has_long: false,
+            is_answer: false,
         }
     }
 
@@ -101,15 +107,10 @@ impl Returns {
         if self.held.packets == 0 {
             return NOTHING;
         }
-        let is_alone = self.held.packets == 1;
-        if visit.moved > 0 {
-            let is_behind_lull = visit.now.since(self.last) >= LULL_NS;
-            self.last = visit.now;
-            if is_alone && is_behind_lull && self.at_once > 0 {
-                self.at_once -= 1;
-                return self.release();
-            }
+        if visit.moved > 0 && self.is_told_at_once(visit.now) {
+            return self.release();
         }
+        let is_alone = self.held.packets == 1;
         let is_served = self.is_served(visit.now);
         let wake_at = match is_served {
             true => self.held.since.plus(STREAM_WAIT_NS),
@@ -123,6 +124,21 @@ impl Returns {
         Plan::hold(wake_at)
     }
 
+    /// Whether what has just come back is told of without a lull.
+    fn is_told_at_once(&mut self, now: Nanos) -> bool {
+        let is_behind_lull = now.since(core::mem::replace(&mut self.last, now)) >= LULL_NS;
+        let is_answer = core::mem::take(&mut self.is_answer);
+        if self.held.packets > 1 {
+            return false;
+        }
+        if is_answer && !self.has_long && !self.is_served(now) {
+            return true;
+        }
+        let is_in_vain = is_behind_lull && self.at_once > 0;
+        self.at_once -= u32::from(is_in_vain);
+        is_in_vain
+    }
+
     fn release(&mut self) -> Plan {
         self.has_long = false;
         self.held.release()
@@ -133,6 +149,11 @@ impl Returns {
     fn is_served(&self, now: Nanos) -> bool {
         let is_streaming = self.is_streaming && now.since(self.stream) < STREAM_WAIT_NS;
         is_streaming && !self.has_long && self.held.packets <= ACKNOWLEDGEMENTS_MAX
+    }
+
+    /// What the next visit has moved is one answer of the guest.
+    pub(super) fn is_answer(&mut self) {
+        self.is_answer = true;
     }
 
     /// Long packets have gone to the guest.
