@@ -14,10 +14,10 @@ use ringway_testkit::{AnyUserGuest, GuestOptions, RawFrontEnd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sockopt};
 
 /// Who closes the last fd waits for so long.
-const LINGER: Duration = Duration::from_secs(4);
+const LINGER: Duration = Duration::from_secs(8);
 
 /// What does not wait for that takes no longer.
-const SOON: Duration = Duration::from_millis(1500);
+const SOON: Duration = Duration::from_secs(3);
 
 const GET_FEATURES: u32 = 1;
 const SET_VRING_CALL: u32 = 13;

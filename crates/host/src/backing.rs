@@ -2,14 +2,15 @@
 //!
 //! A file may be of a file system that a program serves (FUSE), the front-end's own perhaps, and whoever
 //! asks that anything, even which file system it is, waits for the program. So it is not asked. That a file is
-//! in memory (tmpfs, memfd, hugetlbfs) shows in that it can be sealed; of any other one the kernel knows the
-//! mount, and of that the kind, and how long the file was when it last heard of it.
+//! in memory (tmpfs, memfd, hugetlbfs) shows in that it can be sealed; of any other one the kernel knows
+//! what it is, the mount and the device, and of these the kind, and how long the file was when it last heard of it.
 //!
-//! Limits: without /proc, files must be in memory.
+//! Limits: without /proc, or before Linux 5.8, files must be in memory. A disk counts if it is mounted here,
+//! wherever the front-end has it; a Btrfs subvolume only if the file was opened through that mount.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
-use rustix::fs::{AtFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
 use rustix::io::Errno;
 
 /// `f_type` of hugetlbfs (`linux/magic.h`).
@@ -26,46 +27,57 @@ pub(crate) struct Backing {
 /// `None`: a program may serve the file.
 pub(crate) fn of(fd: BorrowedFd<'_>) -> rustix::io::Result<Option<Backing>> {
     let usual_size = rustix::param::page_size() as u64;
+    let known = known(fd)?;
     let page_size = if rustix::fs::fcntl_get_seals(fd).is_ok() {
         let file_system = rustix::fs::fstatfs(fd)?;
         let block_size = u64::try_from(file_system.f_bsize).unwrap_or(0);
         let is_huge = file_system.f_type as u64 == HUGETLBFS_MAGIC;
         if is_huge { block_size.max(usual_size) } else { usual_size }
-    } else if is_on_disk(fd) {
+    } else if known.as_ref().is_some_and(is_on_disk) {
         usual_size
     } else {
         return Ok(None);
     };
-    Ok(Some(Backing { file_len: known_len(fd)?, page_size }))
+    let file_len = match known {
+        Some(known) => known.stx_size,
+        // It is in memory: this asks nobody.
+        None => u64::try_from(rustix::fs::fstat(fd)?.st_size).unwrap_or(0),
+    };
+    Ok(Some(Backing { file_len, page_size }))
 }
 
-/// How long the file is, as far as that is known here.
-fn known_len(fd: BorrowedFd<'_>) -> rustix::io::Result<u64> {
+/// What the kernel knows of the file; `None` where a filter of system calls lets nobody ask.
+fn known(fd: BorrowedFd<'_>) -> rustix::io::Result<Option<Statx>> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    match rustix::fs::statx(fd, c"", flags, StatxFlags::SIZE) {
-        Ok(known) => Ok(known.stx_size),
-        // Where a filter of system calls does not know it. All but FUSE answers at once.
-        Err(Errno::NOSYS | Errno::PERM) => {
-            Ok(u64::try_from(rustix::fs::fstat(fd)?.st_size).unwrap_or(0))
-        }
+    let what = StatxFlags::TYPE | StatxFlags::SIZE | StatxFlags::MNT_ID;
+    match rustix::fs::statx(fd, c"", flags, what) {
+        Ok(known) => Ok(Some(known)),
+        Err(Errno::NOSYS | Errno::PERM) => Ok(None),
         Err(errno) => Err(errno),
     }
 }
 
-fn is_on_disk(fd: BorrowedFd<'_>) -> bool {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let about = read(&format!("/proc/self/fdinfo/{}", fd.as_raw_fd()));
-    let mount = about.lines().find_map(|line| line.strip_prefix("mnt_id:"));
-    let kind = mount.and_then(|mount| kind_of(mount.trim(), &read("/proc/self/mountinfo")));
-    kind.is_some_and(|kind| !is_served(&kind))
+/// Nothing but a regular file is looked up: what `/proc` says of others may ask them, too.
+fn is_on_disk(known: &Statx) -> bool {
+    let has_mount = known.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+    if FileType::from_raw_mode(known.stx_mode.into()) != FileType::RegularFile || !has_mount {
+        return false;
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let device = format!("{}:{}", known.stx_dev_major, known.stx_dev_minor);
+    let kind = kind_of(&known.stx_mnt_id.to_string(), &device, &mounts);
+    kind.is_some_and(|kind| !is_served(kind))
 }
 
-/// The file system of a mount; see `proc_pid_mountinfo(5)`.
-fn kind_of(mount: &str, mounts: &str) -> Option<String> {
-    let line = mounts.lines().find(|line| line.split(' ').next() == Some(mount))?;
+/// The file system of a mount, or of the same device where that is mounted here as well; see
+/// `proc_pid_mountinfo(5)`.
+fn kind_of<'a>(mount: &str, device: &str, mounts: &'a str) -> Option<&'a str> {
+    let field = |line: &'a str, at: usize| line.split(' ').nth(at);
+    let with = |at, what: &str| mounts.lines().find(|line| field(line, at) == Some(what));
+    let line = with(0, mount).or_else(|| with(2, device))?;
     // Fields of which there may be any number end at a lone hyphen.
     let (_, rest) = line.split_once(" - ")?;
-    rest.split(' ').next().map(str::to_owned)
+    rest.split(' ').next()
 }
 
 /// `fuse`, `fuse.sshfs`, `fuseblk`, …
@@ -87,12 +99,20 @@ mod tests {
 
     #[test]
     fn what_a_program_serves_is_known_by_its_mount() {
-        let kind = |mount| kind_of(mount, MOUNTS);
-        assert_eq!(kind("22").as_deref(), Some("ext4"));
-        assert_eq!(kind("221").as_deref(), Some("fuse.sshfs"));
+        let kind = |mount| kind_of(mount, "0:9", MOUNTS);
+        assert_eq!(kind("22"), Some("ext4"));
+        assert_eq!(kind("221"), Some("fuse.sshfs"));
         assert_eq!(kind("2"), None, "it is not mounted here");
-        let is_served = |mount| kind(mount).is_some_and(|kind| is_served(&kind));
+        let is_served = |mount| kind(mount).is_some_and(is_served);
         assert_eq!(["22", "221", "23"].map(is_served), [false, true, true]);
+    }
+
+    #[test]
+    fn a_disk_that_the_front_end_has_mounted_for_itself_is_known_by_its_device() {
+        let kind = |device| kind_of("999", device, MOUNTS);
+        assert_eq!(kind("254:1"), Some("ext4"));
+        assert_eq!(kind("0:44"), Some("fuse.sshfs"));
+        assert_eq!(kind("0:4"), None);
     }
 
     #[test]
@@ -106,8 +126,12 @@ mod tests {
         let program = std::fs::File::open("/proc/self/exe").expect("this program");
         let file_len = program.metadata().expect("known").len();
         assert_eq!(of(program.as_fd()).expect("known"), Some(Backing { file_len, page_size }));
+        let is_on_disk = |fd| known(fd).expect("known").as_ref().is_some_and(is_on_disk);
         assert!(is_on_disk(program.as_fd()));
         let (pipe, _other_end) = rustix::pipe::pipe().expect("a pipe");
         assert_eq!(of(pipe.as_fd()).expect("known"), None, "that is nowhere");
+        let flags = rustix::event::epoll::CreateFlags::CLOEXEC;
+        let epoll = rustix::event::epoll::create(flags).expect("an epoll instance");
+        assert_eq!(of(epoll.as_fd()).expect("known"), None, "nor is that");
     }
 }

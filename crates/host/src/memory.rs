@@ -79,7 +79,7 @@ pub enum MemoryError {
     Overlap,
     /// A program may serve the file, and could make whoever touches the memory wait for ever.
     #[error(
-        "memory region at {guest_address:#x}: its file is neither in memory nor on a disk that is mounted here"
+        "memory region at {guest_address:#x}: its file is neither in memory nor on a disk that is mounted where ringway runs: use memfd, tmpfs or hugetlbfs"
     )]
     Served {
         /// Where.

@@ -70,6 +70,9 @@ pub enum SocketError {
     /// The peer went away in the middle of a message.
     #[error("the peer closed the connection in the middle of a message")]
     Truncated,
+    /// The peer sends more of them than any message has.
+    #[error("more than {FDS_MAX} file descriptors came with one message")]
+    TooManyFds,
     /// The peer does not read.
     #[error("the peer does not read what it is sent")]
     Stuck,
@@ -179,6 +182,8 @@ impl Connection {
             match self.read(missing) {
                 Ok(0) if self.bytes.is_empty() => return Ok(Raw::Closed),
                 Ok(0) => return Err(SocketError::Truncated),
+                // Each piece may bring as many as the kernel lets through: the first one too many ends it.
+                Ok(_) if self.fds.len() > FDS_MAX => return Err(SocketError::TooManyFds),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(Raw::Nothing),
                 Err(Errno::CONNRESET) => return Ok(Raw::Closed),
@@ -211,7 +216,6 @@ impl Connection {
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(fds) = message {
                 self.fds.extend(fds.map(|fd| self.stream.with(fd)));
-                self.fds.truncate(FDS_MAX);
             }
         }
         received.map(|received| received.bytes)
@@ -366,6 +370,22 @@ mod tests {
             }
         }
         assert!(matches!(connection.receive_raw().unwrap(), Raw::Nothing));
+    }
+
+    /// However many pieces it comes in.
+    #[test]
+    fn a_message_with_more_fds_than_any_has_ends_the_connection() {
+        let (ours, mut connection) = pair();
+        let mut ours = Connection::new(ours).unwrap();
+        let file = tempfile::tempfile().unwrap();
+        let fds = [file.as_fd(); FDS_MAX];
+        let bytes = message(&[1; 8]);
+        ours.send_with_fds(&bytes[..4], &fds).unwrap();
+        assert!(matches!(connection.receive_raw().unwrap(), Raw::Nothing));
+        ours.send_with_fds(&bytes[4..5], &fds[..1]).unwrap();
+        ours.send_with_fds(&bytes[5..], &fds).unwrap();
+        assert!(matches!(connection.receive_raw(), Err(SocketError::TooManyFds)));
+        assert_eq!(connection.fds.len(), FDS_MAX + 1, "nothing more was read");
     }
 
     #[test]

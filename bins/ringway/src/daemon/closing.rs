@@ -52,6 +52,15 @@ impl Closing {
         true
     }
 
+    /// Whether there is more to wait for behind a wait that is over, as if it were the same one.
+    fn goes_on(&mut self, over: &Wait, bell: Arc<EventFd>) -> bool {
+        let goes_on = self.begin(bell);
+        if let Some(wait) = &mut self.wait {
+            (wait.since, wait.is_told) = (over.since, over.is_told);
+        }
+        goes_on
+    }
+
     pub(super) fn is_waited_for(&self) -> bool {
         self.wait.is_some()
     }
@@ -110,6 +119,10 @@ impl Daemon {
             let Some(port) = self.ports.get_mut(&id) else { continue };
             let Some(vm) = &mut port.vm else { continue };
             if let Some(wait) = vm.closing.end() {
+                // What was let go of behind it: the front-end has gone meanwhile.
+                if vm.closing.goes_on(&wait, self.worker.shared_bell()) {
+                    continue;
+                }
                 if wait.is_told {
                     let (name, took) = (&port.spec.name, wait.since.elapsed());
                     port.chatter.say(name, || info!(port = name, "closed after {took:.1?}"));

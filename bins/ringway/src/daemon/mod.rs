@@ -211,6 +211,7 @@ impl Daemon {
             if !matches!(self.turn(&mut events, Some(left)), Ok(true)) {
                 break;
             }
+            self.end_closing();
         }
         for id in self.ids() {
             self.drop_link(id);

@@ -1,5 +1,6 @@
 //! A port for a virtual machine: listening or connecting, and the link while there is one.
 
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -230,16 +231,19 @@ impl Daemon {
         match listener.accept() {
             Ok(Some(connection)) => self.link(id, connection),
             Ok(None) => {}
-            Err(why) => {
-                let _ = self.poller.remove(listener.as_fd());
-                let Some(vm) = &mut port.vm else { return };
-                if vm.deafness.begin() {
-                    warn!(
-                        port = port.spec.name,
-                        "accept: {why}: trying again every {RETRY_AFTER:?}"
-                    );
-                }
-            }
+            Err(why) => self.stop_listening(id, format_args!("accept: {why}")),
+        }
+    }
+
+    /// For a while: whoever knocks waits, and wakes nobody.
+    fn stop_listening(&mut self, id: PortId, why: fmt::Arguments<'_>) {
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        let Some(vm) = &mut port.vm else { return };
+        if let Some(listener) = vm.listener_fd() {
+            let _ = self.poller.remove(listener);
+        }
+        if vm.deafness.begin() {
+            warn!(port = port.spec.name, "{why}: trying again every {RETRY_AFTER:?}");
         }
     }
 
@@ -293,7 +297,7 @@ impl Daemon {
         let Some(port) = self.ports.get_mut(&id) else { return };
         let Some(vm) = &mut port.vm else { return };
         if let Err(why) = self.poller.add(connection.as_fd(), Wake::Link(id).token()) {
-            return port.complain(format_args!("link: {why}"));
+            return self.stop_listening(id, format_args!("link: {why}"));
         }
         if let Some(listener) = vm.listener_fd() {
             let _ = self.poller.remove(listener);
