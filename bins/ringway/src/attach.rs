@@ -20,6 +20,10 @@ use crate::config::{PortKind, PortSpec};
 use crate::control::ListedPort;
 use crate::port_command::{ports, spec_of};
 
+/// Entries of each queue, the most that QEMU has: how much a guest may be late, and long packets are
+/// read sooner where few of them stay in the cache of the core that writes them.
+const QUEUE_SIZE: u16 = 1024;
+
 /// A program that can use a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FrontEnd {
@@ -129,7 +133,9 @@ impl Attachment {
         // Two commas are one to QEMU.
         let path = self.socket.replace(',', ",,");
         let way = if self.program_listens { "server=on" } else { "reconnect=1" };
-        let mut device = format!("virtio-net-pci,netdev=net-{name}");
+        let mut device = format!(
+            "virtio-net-pci,netdev=net-{name},rx_queue_size={QUEUE_SIZE},tx_queue_size={QUEUE_SIZE}"
+        );
         if let Some(mac) = &self.mac {
             let _ = write!(device, ",mac={mac}");
         }
@@ -165,12 +171,14 @@ impl Attachment {
         };
         let mac = self.mac.as_ref().map(|mac| format!("  <mac address='{mac}'/>\n"));
         let mtu = self.mtu.map(|mtu| format!("  <mtu size='{mtu}'/>\n"));
-        let packed = if self.packed { "  <driver packed='on'/>\n" } else { "" };
+        let packed = if self.packed { " packed='on'" } else { "" };
         let xml = format!(
             "<memoryBacking>\n  <source type='memfd'/>\n  <access mode='shared'/>\n\
              </memoryBacking>\n\
              <interface type='vhostuser'>\n{}  <source type='unix' path='{}' mode='{mode}'>\
-             {reconnect}</source>\n  <model type='virtio'/>\n{packed}{}</interface>\n",
+             {reconnect}</source>\n  <model type='virtio'/>\n\
+             \x20 <driver rx_queue_size='{QUEUE_SIZE}' tx_queue_size='{QUEUE_SIZE}'{packed}/>\n\
+             {}</interface>\n",
             mac.unwrap_or_default(),
             escaped(&self.socket),
             mtu.unwrap_or_default(),
@@ -181,7 +189,7 @@ impl Attachment {
 
     fn cloud_hypervisor(&self) -> anyhow::Result<Given> {
         self.check_path("Cloud Hypervisor", ",\"[]")?;
-        let mut net = format!("vhost_user=true,socket={}", self.socket);
+        let mut net = format!("vhost_user=true,socket={},queue_size={QUEUE_SIZE}", self.socket);
         if let Some(mac) = &self.mac {
             let _ = write!(net, ",mac={mac}");
         }
@@ -330,7 +338,8 @@ mod tests {
             assert!(given.arguments.is_empty() != given.xml.is_none(), "{text}");
         }
         let qemu = attachment("/run/vm0.sock").qemu();
-        let device = "virtio-net-pci,netdev=net-vm0,mac=52:54:00:00:00:01,host_mtu=9000,packed=on";
+        let device = "virtio-net-pci,netdev=net-vm0,rx_queue_size=1024,tx_queue_size=1024,\
+                      mac=52:54:00:00:00:01,host_mtu=9000,packed=on";
         assert_eq!(qemu.arguments.last().map(String::as_str), Some(device));
     }
 
@@ -338,7 +347,10 @@ mod tests {
     fn paths_are_written_as_each_program_reads_them() {
         let odd = attachment("/run/a,b 'c'.sock");
         assert!(odd.qemu().text(false).contains(r"path=/run/a,,b '\''c'\''.sock,reconnect=1'"));
-        assert!(odd.libvirt().text(false).contains("path='/run/a,b &apos;c&apos;.sock'"));
+        let xml = odd.libvirt().text(false);
+        assert!(xml.contains("path='/run/a,b &apos;c&apos;.sock'"));
+        let driver = "  <driver rx_queue_size='1024' tx_queue_size='1024' packed='on'/>\n";
+        assert!(xml.contains(driver), "{xml}");
         assert!(odd.dpdk().is_err() && odd.crosvm().is_err() && odd.uml().is_err());
         assert!(attachment("/run/a:b.sock").uml().is_err());
     }

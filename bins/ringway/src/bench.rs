@@ -178,9 +178,9 @@ struct RingArgs {
     /// Ring formats
     #[arg(long, value_delimiter = ',', value_name = "FORMAT", default_value = "split,packed")]
     formats: Vec<RingFormat>,
-    /// Entries of each queue
-    #[arg(long, default_value_t = 256, value_name = "ENTRIES")]
-    queue_size: u16,
+    /// Entries of each queue; if not given 1024 for long packets that fit the shared cache, else 256
+    #[arg(long, value_name = "ENTRIES")]
+    queue_size: Option<u16>,
     /// Do not measure round trips
     #[arg(long)]
     no_latency: bool,

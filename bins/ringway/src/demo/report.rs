@@ -47,7 +47,7 @@ pub fn attach() -> Attach {
                -machine memory-backend=mem \
                -chardev socket,id=c0,path=/tmp/vm0.sock \
                -netdev vhost-user,id=n0,chardev=c0 \
-               -device virtio-net-pci,netdev=n0 DISK-IMAGE"
+               -device virtio-net-pci,netdev=n0,rx_queue_size=1024,tx_queue_size=1024 DISK-IMAGE"
             .to_string(),
     }
 }

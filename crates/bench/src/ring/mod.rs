@@ -38,6 +38,22 @@ pub const PACKET_LENS: [usize; 5] = [64, 256, 1518, 9000, 65_536];
 /// Shortest and longest packet in bytes.
 const PACKET_LEN_RANGE: std::ops::RangeInclusive<usize> = 64..=65_536;
 
+/// Entries of each queue, if nothing else is asked for: as many as drivers have by default.
+const QUEUE_SIZE: u16 = 256;
+
+/// The same for long packets, as long as they lie in at most [`QUEUE_BYTES`]. Of fewer of these most would stay in the
+/// cache of the core that writes them, from which the other core gets them slowly.
+const LONG_QUEUE_SIZE: u16 = 1024;
+
+/// From how many bytes on a packet is long.
+const LONG_MIN: usize = 1024;
+
+/// More bytes than these begin to leave the cache that both cores share.
+const QUEUE_BYTES: usize = 4 * 1024 * 1024;
+
+/// Bytes of a buffer into which the device writes: longer packets take several.
+const RECEIVE_BUFFER: usize = 4096;
+
 /// Shortest look at the limit beside a row, unless the row itself is shorter: some turns of whoever
 /// else wants the processors.
 const LIMIT_BESIDE_MIN: Duration = Duration::from_millis(100);
@@ -53,12 +69,25 @@ pub struct Options {
     pub packet_lens: Vec<usize>,
     /// Ring formats.
     pub formats: Vec<Format>,
-    /// Entries of each queue: a power of two from 8 to 1024.
-    pub queue_size: u16,
+    /// Entries of each queue, a power of two from 8 to 1024; without, as many as suit the packet's length.
+    pub queue_size: Option<u16>,
     /// Whether round trips are measured too.
     pub latency: bool,
     /// The command line, for the report.
     pub command: String,
+}
+
+impl Options {
+    /// Entries of each queue for packets of that many bytes, whoever its driver and its device are.
+    fn queue_size_for(&self, what: What, packet_len: usize) -> u16 {
+        let buffer_len = match what {
+            What::Throughput(Direction::HostToGuest) => packet_len.min(RECEIVE_BUFFER),
+            What::Throughput(Direction::GuestToHost) | What::RoundTrips => packet_len,
+        };
+        let all = usize::from(LONG_QUEUE_SIZE) * buffer_len;
+        let suits_long = packet_len >= LONG_MIN && all <= QUEUE_BYTES;
+        self.queue_size.unwrap_or(if suits_long { LONG_QUEUE_SIZE } else { QUEUE_SIZE })
+    }
 }
 
 /// One number that is to be measured, again and again.
@@ -134,7 +163,7 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     };
     let tasks = plan(options, dpdk.is_some());
     let mut progress = Progress::start(tasks.len() * options.repeats);
-    let mut limit_depth = u64::from(options.queue_size);
+    let mut limit_depth = u64::from(QUEUE_SIZE);
     for repeat in 0..options.repeats {
         for task in &tasks {
             progress.step(&task.name());
@@ -143,7 +172,7 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
                 row: task.row,
                 format: task.format,
                 packet_len: task.packet_len,
-                queue_size: options.queue_size,
+                queue_size: options.queue_size_for(task.what, task.packet_len),
                 processors,
                 duration: options.duration,
                 dpdk: dpdk.as_ref(),
@@ -220,8 +249,10 @@ fn check(options: &Options) -> anyhow::Result<()> {
     if let Some(len) = options.packet_lens.iter().find(|len| !PACKET_LEN_RANGE.contains(*len)) {
         bail!("{len}: a packet has 64 to 65536 bytes");
     }
-    if !options.queue_size.is_power_of_two() || !(8..=1024).contains(&options.queue_size) {
-        bail!("{}: a queue has 8, 16, 32, … 1024 entries", options.queue_size);
+    if let Some(size) = options.queue_size
+        && !(size.is_power_of_two() && (8..=1024).contains(&size))
+    {
+        bail!("{size}: a queue has 8, 16, 32, … 1024 entries");
     }
     if options.repeats == 0 || options.packet_lens.is_empty() || options.formats.is_empty() {
         bail!("nothing to measure");
@@ -301,7 +332,7 @@ mod tests {
             repeats: 2,
             packet_lens: vec![64, 65_536],
             formats: vec![Format::Split, Format::Packed],
-            queue_size: 256,
+            queue_size: None,
             latency: true,
             command: "ringway bench ring".into(),
         }
@@ -333,6 +364,19 @@ mod tests {
     }
 
     #[test]
+    fn queues_are_long_for_long_packets_that_fit_the_shared_cache() {
+        let sizes = |options: &Options, direction| {
+            let what = What::Throughput(direction);
+            PACKET_LENS.map(|len| options.queue_size_for(what, len))
+        };
+        let usual = options();
+        assert_eq!(sizes(&usual, Direction::GuestToHost), [256, 256, 1024, 256, 256]);
+        assert_eq!(sizes(&usual, Direction::HostToGuest), [256, 256, 1024, 1024, 1024]);
+        let asked = Options { queue_size: Some(512), ..usual };
+        assert_eq!(sizes(&asked, Direction::GuestToHost), [512; 5]);
+    }
+
+    #[test]
     fn options_that_make_no_sense_are_refused() {
         assert!(check(&options()).is_ok());
         let wrong = |change: fn(&mut Options)| {
@@ -341,7 +385,7 @@ mod tests {
             check(&options).is_err()
         };
         assert!(wrong(|options| options.packet_lens.push(63)));
-        assert!(wrong(|options| options.queue_size = 100));
+        assert!(wrong(|options| options.queue_size = Some(100)));
         assert!(wrong(|options| options.repeats = 0));
         assert!(wrong(|options| options.duration = Duration::ZERO));
     }

@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::report::{Cell, Group, Plot, Report, Table};
 use crate::{Spread, ratios};
 
-const METHOD: [&str; 10] = [
+const METHOD: [&str; 11] = [
     "A row names driver × device. Two processors, one for each side, both polling; nobody is kicked \
      or called.",
     "The limit is a plain ring between the same two processors: one copy in, one copy out, no \
@@ -19,6 +19,9 @@ const METHOD: [&str; 10] = [
     "Packets that are on their way leave the writer's cache for one that both share if there are enough of \
      them, and then both are faster. So the limit is tried with as many as the queues have entries, with \
      512 KiB and with 4 MiB, before each of its rows; it takes the fastest.",
+    "Both sides of a row have queues of as many entries as the table says. Without --queue-size these are 1,024 for \
+     packets of 1,024 bytes and more whose memory then is 4 MiB at most (packets sent by the guest; buffers of 4 KiB to it), \
+     as with the limit, and else 256.",
     "ringway's sender copies each packet from memory of its own, its receiver copies each packet \
      into memory of its own. DPDK's programs (testpmd txonly and rxonly) write 42 bytes of a packet \
      that they send, and leave what they receive where it is.",
@@ -121,7 +124,8 @@ impl Results {
                 let title = format!("{}, {} ring", direction.name(), format_name(format));
                 let what = What::Throughput(direction);
                 let in_this = |task: &Task| task.what == what && task.format == format;
-                tables.push(self.throughput_table(&title, options, in_this));
+                let queue_size = |packet_len| options.queue_size_for(what, packet_len);
+                tables.push(self.throughput_table(&title, options, in_this, queue_size));
                 plots.push(self.plot(&title, options, in_this));
             }
             if options.latency {
@@ -129,10 +133,8 @@ impl Results {
             }
         }
         let seconds = options.duration.as_secs_f64();
-        let mut method = vec![format!(
-            "{} repeats of {seconds} s for each number; queues of {} entries.",
-            options.repeats, options.queue_size
-        )];
+        let mut method =
+            vec![format!("{} repeats of {seconds} s for each number.", options.repeats)];
         method.extend(METHOD.iter().map(|line| (*line).to_string()));
         method.push(self.limit_depths(options));
         Report {
@@ -169,6 +171,7 @@ impl Results {
         title: &str,
         options: &Options,
         in_this: impl Fn(&Task) -> bool,
+        queue_size: impl Fn(usize) -> u16,
     ) -> Table {
         let mut rows = Vec::new();
         for &packet_len in &options.packet_lens {
@@ -177,13 +180,15 @@ impl Results {
             for row in ROWS {
                 let measured = found(row);
                 if measured.iter().any(Option::is_some) {
-                    rows.push(throughput_row(row, packet_len, &measured, &dpdk));
+                    let queue_size = queue_size(packet_len);
+                    rows.push(throughput_row(row, packet_len, queue_size, &measured, &dpdk));
                 }
             }
         }
         let columns = [
             "bytes",
             "driver × device",
+            "entries",
             "Mpps",
             "Gb/s",
             "CPU ns/packet, driver",
@@ -245,12 +250,14 @@ impl Results {
                 if found.is_empty() {
                     continue;
                 }
+                let queue_size = options.queue_size_for(What::RoundTrips, packet_len);
                 let column = |value: fn(&RoundTrips) -> f64, digits| {
                     Cell::number(Spread::of(found.iter().map(value)), digits)
                 };
                 rows.push(vec![
                     Cell::text(packet_len.to_string()),
                     Cell::text(row.name()),
+                    Cell::text(queue_size.to_string()),
                     column(|found| found.per_second / 1e6, 3),
                     column(|found| found.achieved, 2),
                     column(|found| found.percentiles[0], 1),
@@ -262,6 +269,7 @@ impl Results {
         let columns = [
             "bytes",
             "driver × device",
+            "entries",
             "load, Mpps",
             "achieved, × load",
             "p50, µs",
@@ -276,6 +284,7 @@ impl Results {
 fn throughput_row(
     row: Row,
     packet_len: usize,
+    queue_size: u16,
     measured: &[Option<&Throughput>],
     dpdk: &[Option<&Throughput>],
 ) -> Vec<Cell> {
@@ -293,6 +302,7 @@ fn throughput_row(
     vec![
         Cell::text(packet_len.to_string()),
         Cell::text(row.name()),
+        entries(row, queue_size),
         column(&|found| Some(found.packets_per_second / 1e6), 3),
         column(&gigabits, 2),
         column(&|found| found.cost_ns[0], 1),
@@ -300,6 +310,14 @@ fn throughput_row(
         ratio(&rates(dpdk)),
         ratio(&limits),
     ]
+}
+
+/// Of each queue. The limit's own are another number in each repeat: see [`Results::limit_depths`].
+fn entries(row: Row, queue_size: u16) -> Cell {
+    match row {
+        Row::Limit => Cell::Missing,
+        Row::Pair { .. } => Cell::text(queue_size.to_string()),
+    }
 }
 
 fn gigabits(packets_per_second: f64, packet_len: usize) -> f64 {
@@ -347,7 +365,7 @@ mod tests {
             repeats: 2,
             packet_lens: vec![64],
             formats: vec![Format::Split],
-            queue_size: 256,
+            queue_size: None,
             latency: false,
             command: String::new(),
         };
@@ -355,9 +373,10 @@ mod tests {
         assert!(report.method.iter().any(|line| line.ends_with("64 bytes: 256 (2 ×).")));
         let row = &report.tables[0].rows[1];
         assert_eq!(row[1].show(), "ringway × ringway");
-        assert_eq!(row[2].show(), "9.000 (6.000–12.000)");
-        assert_eq!(row[6].show(), "–");
-        assert_eq!(row[7].show(), "0.67");
+        assert_eq!(row[2].show(), "256");
+        assert_eq!(row[3].show(), "9.000 (6.000–12.000)");
+        assert_eq!(row[7].show(), "–");
+        assert_eq!(row[8].show(), "0.67");
         assert_eq!(report.plots[0].groups[0].values.len(), ROWS.len());
     }
 
