@@ -52,11 +52,22 @@ impl Paced {
         Self { notifier, wake_at: None }
     }
 
-    /// When to be notified. Where nothing moved and no timer ended, there is nothing to decide.
-    pub(super) fn after(&mut self, now: u64, moved: usize) -> Arm {
+    /// The owner has asked the peer something: an answer will come here.
+    pub(super) fn asked(&mut self, now: u64) {
+        self.notifier.peer_was_asked(Nanos(now));
+        if self.notifier.lingers() {
+            // So far it is called when the timer ends.
+            self.wake_at = self.wake_at.map(|_| now);
+        }
+    }
+
+    /// When to be notified, behind `moved` packets, `long` of them long. Where nothing moved and no timer
+    /// ended, there is nothing to decide.
+    pub(super) fn after(&mut self, now: u64, moved: usize, long: u64) -> Arm {
         if moved == 0 && self.wake_at.is_none_or(|at| at > now) {
             return Arm::Next;
         }
+        self.notifier.carried(long);
         let moved = u32::try_from(moved).unwrap_or(u32::MAX);
         let now = Nanos(now);
         let visit = Visit { now, side: Side::Takes, moved, more: false, short: false };

@@ -77,6 +77,8 @@ pub(super) struct Sim {
     pub(super) long: Long,
     guest_takes: Paced,
     taken_by_guest: usize,
+    /// Long ones of them.
+    long_by_guest: u64,
     /// A call came that the guest has not looked after.
     pub(super) is_called: bool,
     /// The guest takes packets until there are none, then says when to be called.
@@ -132,6 +134,7 @@ impl Sim {
             long: Long::default(),
             guest_takes: Paced::new(Notifier::new(guest_takes, RING_SIZE)),
             taken_by_guest: 0,
+            long_by_guest: 0,
             is_called: false,
             is_receiving: false,
             visit: None,
@@ -276,6 +279,7 @@ impl Sim {
             let Some(packet) = self.to_guest.take() else { break };
             end += self.costs.guest_packet_ns + self.costs.copy_ns(packet.len);
             self.delivered(packet, end, false);
+            self.long_by_guest += u64::from(packet.len >= LONG_LEN);
             taken += 1;
         }
         self.taken_by_guest += taken;
@@ -299,6 +303,9 @@ impl Sim {
             _ if packet.is_answer => 0,
             _ => self.costs.guest_packet_ns + self.costs.copy_ns(packet.len),
         };
+        if self.flows[packet.flow].is_question(&packet) {
+            self.guest_takes.asked(*end);
+        }
         self.from_guest.give(Packet { given_at: *end, ..packet });
         self.in_flight += 1;
         // Linux asks for a call after three quarters of what is in flight.
@@ -313,10 +320,11 @@ impl Sim {
     /// Nothing to do: says when to be called, looks once more, sleeps.
     fn guest_rests(&mut self, now: u64) {
         let moved = std::mem::take(&mut self.taken_by_guest);
+        let long = std::mem::take(&mut self.long_by_guest);
         self.is_receiving |= self.guest_takes.wake_at.is_some_and(|at| at <= now);
         let mut is_more = false;
         if std::mem::take(&mut self.is_receiving) {
-            let arm = self.guest_takes.after(now, moved);
+            let arm = self.guest_takes.after(now, moved, long);
             is_more = self.to_guest.arm(arm);
             self.is_receiving = is_more;
         }
