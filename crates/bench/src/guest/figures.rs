@@ -42,10 +42,15 @@ pub(super) enum Figure {
     BackEndOut,
     GuestBack,
     BackEndBack,
+    /// The same with several streams.
+    GuestOutMany,
+    BackEndOutMany,
+    GuestBackMany,
+    BackEndBackMany,
 }
 
 /// How many kinds there are.
-pub(super) const FIGURES: usize = Figure::BackEndBack as usize + 1;
+pub(super) const FIGURES: usize = Figure::BackEndBackMany as usize + 1;
 
 /// What one turn found.
 #[derive(Debug, Clone, Default)]
@@ -83,15 +88,16 @@ type Measure = fn(&mut Rig, &Options, &mut Found) -> anyhow::Result<()>;
 fn take_all(rig: &mut Rig, options: &Options, found: &mut Found) {
     let all: [(&str, Measure); 5] = [
         ("TCP", |rig, options, found| {
-            one_way(rig, options, "", [Figure::Out, Figure::GuestOut, Figure::BackEndOut], found)?;
+            let out = [Figure::Out, Figure::GuestOut, Figure::BackEndOut];
+            one_way(rig, options, "", out, found)?;
             let back = [Figure::Back, Figure::GuestBack, Figure::BackEndBack];
             one_way(rig, options, "-R", back, found)
         }),
         ("TCP, several streams", |rig, options, found| {
-            let streams = format!("-P {STREAMS}");
-            found.set(Figure::OutMany, tcp(rig, options, &streams)?.gigabits());
-            found.set(Figure::BackMany, tcp(rig, options, &format!("{streams} -R"))?.gigabits());
-            Ok(())
+            let out = [Figure::OutMany, Figure::GuestOutMany, Figure::BackEndOutMany];
+            one_way(rig, options, &format!("-P {STREAMS}"), out, found)?;
+            let back = [Figure::BackMany, Figure::GuestBackMany, Figure::BackEndBackMany];
+            one_way(rig, options, &format!("-P {STREAMS} -R"), back, found)
         }),
         ("UDP", |rig, options, found| {
             found.set(Figure::Udp, udp(rig, options)?);
@@ -114,13 +120,13 @@ fn take_all(rig: &mut Rig, options: &Options, found: &mut Found) {
 fn one_way(
     rig: &mut Rig,
     options: &Options,
-    direction: &str,
+    words: &str,
     figures: [Figure; 3],
     found: &mut Found,
 ) -> anyhow::Result<()> {
     let processes = rig.processes();
     let before = processes.each_ref().map(|programs| processor_time::seconds(programs));
-    let report = tcp(rig, options, direction)?;
+    let report = tcp(rig, options, words)?;
     let after = processes.each_ref().map(|programs| processor_time::seconds(programs));
     found.set(figures[0], report.gigabits());
     let moved_gib = report.bits_per_second * report.seconds / 8.0 / GIB;
@@ -167,8 +173,8 @@ mod tests {
     #[test]
     fn figures_have_a_place_each() {
         let mut found = Found::default();
-        found.set(Figure::BackEndBack, 2.0);
-        assert_eq!(found.values[Figure::BackEndBack as usize], Some(2.0));
+        found.set(Figure::BackEndBackMany, 2.0);
+        assert_eq!(found.values[Figure::BackEndBackMany as usize], Some(2.0));
         assert_eq!(found.values[Figure::Out as usize], None);
     }
 }

@@ -22,11 +22,15 @@ const RATES: [(Figure, &str, usize); 10] = [
 ];
 
 /// Columns of costs.
-const COSTS: [(Figure, &str); 4] = [
+const COSTS: [(Figure, &str); 8] = [
     (Figure::GuestOut, "guest, out"),
     (Figure::BackEndOut, "beside it, out"),
     (Figure::GuestBack, "guest, in"),
     (Figure::BackEndBack, "beside it, in"),
+    (Figure::GuestOutMany, "guest, 4 streams out"),
+    (Figure::BackEndOutMany, "beside it, 4 streams out"),
+    (Figure::GuestBackMany, "guest, 4 streams in"),
+    (Figure::BackEndBackMany, "beside it, 4 streams in"),
 ];
 
 /// Columns of ratios.
