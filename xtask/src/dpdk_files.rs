@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use ringway_guests::dpdk_files::{DRIVERS, DpdkFiles, TAP_DRIVER, find_driver, libraries, testpmd};
 
-use crate::kernel_files::download_and_unpack;
+use crate::apt::Apt;
 use crate::paths::Paths;
 use crate::shell;
 
@@ -33,7 +33,7 @@ pub fn prepare(paths: &Paths) -> anyhow::Result<()> {
     println!("downloading DPDK's testpmd");
     let directory = directory(paths);
     if !testpmd(&directory).is_file() {
-        download_and_unpack(&[PACKAGE], &directory)?;
+        Apt::of_machine().download_and_unpack(&[PACKAGE], &directory)?;
     }
     let mut packages = Vec::new();
     for _ in 0..ROUNDS_MAX {
@@ -46,7 +46,7 @@ pub fn prepare(paths: &Paths) -> anyhow::Result<()> {
             bail!("{again}: does not contain what its name promises");
         }
         let names: Vec<&str> = wanted.iter().map(String::as_str).collect();
-        download_and_unpack(&names, &directory)?;
+        Apt::of_machine().download_and_unpack(&names, &directory)?;
         packages.extend(wanted);
     }
     bail!("still incomplete after {ROUNDS_MAX} rounds: {}", packages.join(" "))

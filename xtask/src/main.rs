@@ -7,6 +7,8 @@
 
 #![forbid(unsafe_code)]
 
+mod apt;
+mod apt_sources;
 mod bench;
 mod check;
 mod counts;
@@ -15,6 +17,7 @@ mod dpdk_files;
 mod driver_test;
 mod guest;
 mod kernel_files;
+mod newest;
 mod paths;
 mod performance;
 mod setup;

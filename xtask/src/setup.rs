@@ -2,7 +2,8 @@
 //!
 //! How: programs are installed as packages. The guests' kernel and DPDK's `testpmd` are only
 //! unpacked below `target/guest`: installing the first would touch how this machine boots, and the
-//! second would bring two hundred packages along.
+//! second would bring two hundred packages along. So are a kernel and a User Mode Linux of the
+//! distribution's newest release, which this machine may not have.
 //!
 //! Limits: needs root for installing; without it, says what to run.
 
@@ -11,15 +12,16 @@ use std::process::Command;
 use anyhow::{Context, bail};
 
 use crate::paths::Paths;
-use crate::{dpdk_files, kernel_files, shell};
+use crate::{dpdk_files, kernel_files, newest, shell};
 
 /// What `ringway demo` needs.
 const DEMO_PACKAGES: [&str; 6] =
     ["user-mode-linux", "iperf3", "iputils-ping", "iproute2", "kmod", "mount"];
 
 /// What the tests need beyond that.
-const TEST_PACKAGES: [&str; 7] = [
+const TEST_PACKAGES: [&str; 8] = [
     "valgrind",
+    "xz-utils",
     "qemu-system-x86",
     "busybox-static",
     "ethtool",
@@ -65,6 +67,10 @@ pub fn prepare(paths: &Paths, purpose: For) -> anyhow::Result<bool> {
     if purpose == For::Test {
         complete &= unpack("the guests' kernel", || kernel_files::prepare(paths));
         complete &= unpack("DPDK's testpmd", || dpdk_files::prepare(paths));
+        // Not every distribution has them.
+        if let Err(error) = newest::prepare(paths) {
+            println!("no guests of the newest release: {}", one_line(&format!("{error:#}")));
+        }
     }
     Ok(complete)
 }
@@ -82,6 +88,11 @@ fn unpack(what: &str, prepare: impl Fn() -> anyhow::Result<()>) -> bool {
         println!("{what}: {error:#}: check as root that this works: {advice}");
     }
     result.is_ok()
+}
+
+/// What `apt-get` says has many lines.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn wanted_packages(purpose: For) -> Vec<&'static str> {

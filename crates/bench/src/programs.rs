@@ -28,6 +28,11 @@ pub(crate) fn kernel() -> PathBuf {
     env::var_os(KERNEL_VARIABLE).map_or_else(|| PathBuf::from("/"), PathBuf::from)
 }
 
+/// Below which User Mode Linux is.
+pub(crate) fn uml() -> PathBuf {
+    PathBuf::from("/")
+}
+
 /// Name and version of each program that is installed.
 pub(crate) fn versions(programs: &[&str]) -> Vec<(String, String)> {
     let version = |program: &&str| {

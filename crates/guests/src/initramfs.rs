@@ -6,12 +6,12 @@
 //! in the kernel's "newc" form, not compressed: an emulated processor would take longer to
 //! decompress it than to read it.
 //!
-//! Limits: modules that are not compressed, as Debian 12 has them.
+//! Limits: modules as Debian has them: not compressed (12), or with `xz` (13).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 
 use super::console::AGENT_LOOP;
 use crate::kernel_files::KernelFiles;
@@ -105,9 +105,12 @@ fn add_module(
     if order.iter().any(|known| known == name) {
         return Ok(());
     }
+    if is_built_in(kernel, name) {
+        return Ok(());
+    }
     let path = find_module(&kernel.modules, name, DEPTH_MAX);
     let path = path.ok_or_else(|| anyhow!("{}: no module {name}", kernel.modules.display()))?;
-    let module = read(&path)?;
+    let module = read_module(&path)?;
     for dependency in dependencies(&module)? {
         add_module(kernel, &dependency, order, archive)?;
     }
@@ -116,10 +119,29 @@ fn add_module(
     Ok(())
 }
 
+/// Whether the kernel has it without a module, as the list beside the modules says.
+fn is_built_in(kernel: &KernelFiles, name: &str) -> bool {
+    let list = fs::read_to_string(kernel.modules.with_file_name("modules.builtin"));
+    let list = list.unwrap_or_default();
+    let mut files = list.lines().filter_map(|line| line.rsplit('/').next());
+    files.any(|file| file.replace('-', "_").strip_suffix(".ko") == Some(name))
+}
+
+/// A module's contents, decompressed.
+fn read_module(path: &Path) -> anyhow::Result<Vec<u8>> {
+    if path.extension().is_none_or(|extension| extension != "xz") {
+        return read(path);
+    }
+    let output = shell::command(&["xz", "-dc"]).arg(path).output().context("xz")?;
+    let why = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {}", path.display(), why.trim());
+    Ok(output.stdout)
+}
+
 fn find_module(folder: &Path, name: &str, depth: usize) -> Option<PathBuf> {
     let is_it = |path: &Path| {
-        let stem = path.file_stem().map(|stem| stem.to_string_lossy().replace('-', "_"));
-        path.extension().is_some_and(|extension| extension == "ko") && stem.as_deref() == Some(name)
+        let file = path.file_name().unwrap_or_default().to_string_lossy().replace('-', "_");
+        file.strip_prefix(name).is_some_and(|ending| matches!(ending, ".ko" | ".ko.xz"))
     };
     let entries = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     let mut folders = Vec::new();
@@ -223,6 +245,35 @@ mod tests {
         let listing = "\tlinux-vdso.so.1 (0x7ffc)\n\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n\
                        \t/lib64/ld-linux-x86-64.so.2 (0x7f)\n\tnot a dynamic executable\n";
         assert_eq!(library_paths(listing), ["/lib/libc.so.6", "/lib64/ld-linux-x86-64.so.2"]);
+    }
+
+    #[test]
+    fn modules_are_found_and_decompressed() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let folder = directory.path().join("net");
+        fs::create_dir_all(&folder).expect("created");
+        let packed = folder.join("net-failover.ko");
+        fs::write(&packed, "module").expect("written");
+        let find = || find_module(directory.path(), "net_failover", DEPTH_MAX);
+        assert_eq!(find().as_ref(), Some(&packed));
+        shell::run(shell::command(&["xz"]).arg(&packed)).expect("xz runs");
+        let found = find().expect("the packed one");
+        assert_eq!(found, folder.join("net-failover.ko.xz"));
+        assert_eq!(read_module(&found).expect("unpacked"), b"module");
+        fs::write(&found, "nonsense").expect("written");
+        assert!(read_module(&found).is_err());
+    }
+
+    #[test]
+    fn what_is_built_in_is_no_module() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let [image, modules] = ["image", "kernel"].map(|name| directory.path().join(name));
+        let kernel = KernelFiles { image, modules };
+        assert!(!is_built_in(&kernel, "virtio_pci"));
+        let list = "kernel/drivers/virtio/virtio-pci.ko\nkernel/lib/dim/dimlib.ko\n";
+        fs::write(directory.path().join("modules.builtin"), list).expect("written");
+        assert!(is_built_in(&kernel, "virtio_pci") && is_built_in(&kernel, "dimlib"));
+        assert!(!is_built_in(&kernel, "virtio"));
     }
 
     #[test]

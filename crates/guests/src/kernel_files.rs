@@ -1,9 +1,13 @@
 //! The kernel that QEMU guests run, and its modules.
 //!
-//! Limits: as Debian's packages have them: `boot/vmlinuz-VERSION` and `lib/modules/VERSION`.
+//! Limits: as Debian's packages have them: `boot/vmlinuz-VERSION`, and `lib/modules/VERSION` or
+//! `usr/lib/modules/VERSION`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// Where the modules are: in packages of Debian 12, and later.
+const MODULES: [&str; 2] = ["lib/modules", "usr/lib/modules"];
 
 /// A kernel and its modules.
 #[derive(Debug, Clone)]
@@ -19,8 +23,9 @@ pub fn find(directory: &Path) -> Option<KernelFiles> {
     let entries = fs::read_dir(directory.join("boot")).ok()?.flatten();
     entries.map(|entry| entry.path()).find_map(|image| {
         let version = image.file_name()?.to_str()?.strip_prefix("vmlinuz-")?;
-        let modules = directory.join("lib/modules").join(version).join("kernel");
-        modules.is_dir().then_some(KernelFiles { image, modules })
+        let modules = MODULES.map(|place| directory.join(place).join(version).join("kernel"));
+        let modules = modules.into_iter().find(|modules| modules.is_dir())?;
+        Some(KernelFiles { image, modules })
     })
 }
 
@@ -35,8 +40,10 @@ mod tests {
         fs::create_dir_all(root.join("boot")).expect("created");
         fs::write(root.join("boot/vmlinuz-6.1"), "").expect("written");
         assert!(find(root).is_none());
-        let modules = root.join("lib/modules/6.1/kernel");
-        fs::create_dir_all(&modules).expect("created");
-        assert_eq!(find(root).map(|files| files.modules), Some(modules));
+        for place in ["usr/lib/modules", "lib/modules"] {
+            let modules = root.join(place).join("6.1/kernel");
+            fs::create_dir_all(&modules).expect("created");
+            assert_eq!(find(root).map(|files| files.modules), Some(modules));
+        }
     }
 }

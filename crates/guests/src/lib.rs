@@ -23,3 +23,4 @@ pub mod stage;
 pub mod testpmd;
 pub mod traffic;
 pub mod uml;
+pub mod uml_files;

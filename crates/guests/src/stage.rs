@@ -17,6 +17,8 @@ pub struct Programs {
     pub ringway: PathBuf,
     /// Below which the kernel of QEMU guests is: see [`kernel_files`](crate::kernel_files).
     pub kernel: PathBuf,
+    /// Below which User Mode Linux is: see [`uml_files`](crate::uml_files).
+    pub uml: PathBuf,
     /// DPDK, if it is there.
     pub dpdk: Option<DpdkFiles>,
 }
@@ -42,7 +44,8 @@ impl Stage {
     /// Surroundings without programs.
     #[cfg(test)]
     pub fn for_test(directory: &Path) -> Self {
-        let programs = Programs { ringway: "false".into(), kernel: "/nowhere".into(), dpdk: None };
+        let [kernel, uml] = ["/nowhere", "/nowhere"].map(PathBuf::from);
+        let programs = Programs { ringway: "false".into(), kernel, uml, dpdk: None };
         Self::new(programs, directory.to_path_buf(), directory)
     }
 

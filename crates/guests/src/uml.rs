@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -12,9 +12,7 @@ use anyhow::Context;
 use super::console::{AGENT_LOOP, Console};
 use super::stage::Stage;
 use crate::shell;
-
-/// Where Debian has the guest kernel's modules.
-const MODULES: &str = "/usr/lib/uml/modules";
+use crate::uml_files::{self, UmlFiles};
 
 /// Longest time until the guest obeys.
 const BOOT_LIMIT: Duration = Duration::from_secs(30);
@@ -36,11 +34,13 @@ done
 ip link set lo up
 ";
 
-/// What this machine lacks for such guests, if anything.
-pub fn missing() -> Option<String> {
-    let no_modules =
-        || find_modules().is_none().then(|| format!("User Mode Linux has no modules: {MODULES}"));
-    shell::missing(&["linux.uml", "iperf3", "ping", "ip", "insmod"]).or_else(no_modules)
+/// What this machine lacks for such guests, if anything; `root` is below which User Mode Linux is.
+pub fn missing(root: &Path) -> Option<String> {
+    let no_uml = || {
+        let missing = uml_files::find(root).is_none();
+        missing.then(|| format!("no User Mode Linux with modules below {}", root.display()))
+    };
+    shell::missing(&["iperf3", "ping", "ip", "insmod"]).or_else(no_uml)
 }
 
 /// Starts a guest on a vhost-user socket; [`wait_booted`] waits for it.
@@ -58,8 +58,8 @@ pub fn start(stage: &Stage, name: &str, socket: &Path) -> anyhow::Result<Console
 /// User Mode Linux is not installed.
 pub fn start_with(stage: &Stage, name: &str, words: &[String]) -> anyhow::Result<Console> {
     let script = stage.file(&format!("{name}.sh"));
-    let modules = find_modules().with_context(|| format!("{MODULES}: no modules"))?;
-    let prologue = PROLOGUE.replace("MODULES", &modules.to_string_lossy());
+    let uml = files(stage)?;
+    let prologue = PROLOGUE.replace("MODULES", &uml.modules.to_string_lossy());
     fs::write(&script, format!("{prologue}{AGENT_LOOP}"))?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
     let arguments = [
@@ -68,7 +68,7 @@ pub fn start_with(stage: &Stage, name: &str, words: &[String]) -> anyhow::Result
         "con=null con0=fd:0,fd:1 quiet loglevel=1".to_string(),
         format!("uml_dir={}/ umid={name}", stage.directory.display()),
     ];
-    let mut command = shell::command(&["linux.uml"]);
+    let mut command = uml.command();
     command.args(arguments.iter().flat_map(|words| words.split(' '))).args(words);
     // The memory must be in /dev/shm and not where the user keeps temporary files.
     command.env_remove("TMPDIR").env_remove("TMP").env_remove("TEMP");
@@ -113,8 +113,11 @@ pub fn must(guest: &mut Console, line: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The `kernel` folder of the modules.
-pub fn find_modules() -> Option<PathBuf> {
-    let entries = fs::read_dir(MODULES).ok()?.flatten();
-    entries.map(|entry| entry.path().join("kernel")).find(|path| path.is_dir())
+/// The User Mode Linux of this stage.
+///
+/// # Errors
+/// There is none.
+pub fn files(stage: &Stage) -> anyhow::Result<UmlFiles> {
+    let root = &stage.programs.uml;
+    uml_files::find(root).with_context(|| format!("{}: no User Mode Linux", root.display()))
 }

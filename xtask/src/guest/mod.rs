@@ -32,9 +32,13 @@ use ringway_guests::{
 
 use crate::counts::Counts;
 use crate::paths::Paths;
-use crate::{dpdk_files, driver_test, kernel_files, unikernel};
+use crate::{dpdk_files, driver_test, kernel_files, newest, unikernel};
 use plan::{Case, Needs, Scenario};
 use stage::Stage;
+
+/// Name directories with an unpacked kernel, and an unpacked User Mode Linux, to try others.
+const KERNEL_VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
+const UML_VARIABLE: &str = "RINGWAY_GUEST_UML";
 
 /// The names of all scenarios, in the order in which they run.
 pub fn names() -> Vec<String> {
@@ -69,7 +73,7 @@ fn is_built(paths: &Paths, needs: Needs, built: &mut Vec<(Needs, bool)>) -> bool
         Needs::Unikernel => unikernel::build(paths).map(drop),
         Needs::DpdkDevice => driver_test::PROGRAM.build(paths),
         Needs::UmlAndQemu => scenarios_captures::PROGRAM.build(paths),
-        Needs::Uml | Needs::Qemu | Needs::Dpdk => Ok(()),
+        Needs::Uml | Needs::NewestUml | Needs::Qemu | Needs::NewestQemu | Needs::Dpdk => Ok(()),
     };
     if let Err(error) = &result {
         println!("{error:#}");
@@ -88,7 +92,8 @@ pub fn run_here(paths: &Paths, name: &str, directory: &Path) -> ExitCode {
     stage::end_with_parent(directory);
     let programs = stage::Programs {
         ringway: paths.ringway(),
-        kernel: kernel_files::directory(paths),
+        kernel: kernel_of(paths, scenario.needs),
+        uml: uml_of(paths, scenario.needs),
         dpdk: dpdk_files::find(paths),
     };
     let stage = Stage::new(programs, logs_of(paths, name), directory);
@@ -99,6 +104,24 @@ pub fn run_here(paths: &Paths, name: &str, directory: &Path) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Below which the kernel of QEMU guests is, for scenarios with these needs.
+fn kernel_of(paths: &Paths, needs: Needs) -> PathBuf {
+    let prepared = match needs {
+        Needs::NewestQemu => newest::kernel(paths),
+        _ => kernel_files::directory(paths),
+    };
+    std::env::var_os(KERNEL_VARIABLE).map_or(prepared, PathBuf::from)
+}
+
+/// Below which User Mode Linux is, for scenarios with these needs.
+fn uml_of(paths: &Paths, needs: Needs) -> PathBuf {
+    let prepared = match needs {
+        Needs::NewestUml => newest::uml(paths),
+        _ => PathBuf::from("/"),
+    };
+    std::env::var_os(UML_VARIABLE).map_or(prepared, PathBuf::from)
 }
 
 /// Where the logs of a scenario are.
@@ -117,7 +140,7 @@ fn carry_out(stage: &Stage, scenario: &Scenario) -> anyhow::Result<()> {
         Case::Bench => scenarios_bench::guests(stage),
         Case::UmlPairs => scenarios_pairs::pairs(stage),
         Case::UmlControl => scenarios_control::control(stage),
-        Case::UmlCoalesce => scenarios_coalesce::coalesce(stage),
+        Case::UmlCoalesce { is_newest } => scenarios_coalesce::coalesce(stage, *is_newest),
         Case::Captures => scenarios_captures::compare(stage),
         Case::UmlMixed => scenarios_offload::mixed(stage),
         Case::QemuTap(case) => scenarios_qemu::tap(stage, case),

@@ -30,8 +30,12 @@ pub struct Scenario {
 pub enum Needs {
     /// User Mode Linux, and what its guests run.
     Uml,
+    /// The same of the distribution's newest release.
+    NewestUml,
     /// QEMU, the guests' kernel, and what goes into their initramfs.
     Qemu,
+    /// The same with the kernel of the distribution's newest release.
+    NewestQemu,
     /// Both of these, taps, and the comparison of captures.
     UmlAndQemu,
     /// DPDK's testpmd.
@@ -56,7 +60,10 @@ pub enum Case {
     /// Two User Mode Linux guests, and what one sets through its control queue.
     UmlControl,
     /// Two User Mode Linux guests, one of which says how seldom it wants to be called.
-    UmlCoalesce,
+    UmlCoalesce {
+        /// Its kernel knows everything that can be set.
+        is_newest: bool,
+    },
     /// User Mode Linux, given what `ringway attach` prints.
     AttachUml,
     /// QEMU, given what `ringway attach` prints.
@@ -93,13 +100,14 @@ pub fn scenarios() -> Vec<Scenario> {
     all.push(scenario("uml_poll", Needs::Uml, 180, Case::UmlPoll));
     all.push(scenario("uml_queue_pairs", Needs::Uml, 120, Case::UmlPairs));
     all.push(scenario("uml_control", Needs::Uml, 120, Case::UmlControl));
-    all.push(scenario("uml_coalesce", Needs::Uml, 120, Case::UmlCoalesce));
+    all.extend(coalesce());
     all.push(scenario("attach_uml", Needs::Uml, 120, Case::AttachUml));
     all.push(scenario("attach_qemu", Needs::Qemu, 120, Case::AttachQemu));
     all.push(scenario("attach_dpdk", Needs::Dpdk, 60, Case::AttachDpdk));
     all.push(scenario("uml_mixed_offloads", Needs::Uml, 120, Case::UmlMixed));
     all.push(scenario("captures", Needs::UmlAndQemu, 120, Case::Captures));
     all.extend(qemu());
+    all.push(newest_qemu());
     let qemu = |name: &str, seconds, case| scenario(name, Needs::Qemu, seconds, case);
     all.push(qemu("qemu_reboot", 120, Case::QemuReboot));
     all.push(qemu("qemu_reconnect", 120, Case::QemuReconnect));
@@ -124,6 +132,20 @@ fn qemu() -> impl Iterator<Item = Scenario> {
         let name = format!("qemu_tap_{}", case.name());
         scenario(&name, Needs::Qemu, 150, Case::QemuTap(case))
     })
+}
+
+/// All that the newest kernel may have changed.
+fn newest_qemu() -> Scenario {
+    let case = QemuCase { packed: true, mergeable: true, event_idx: true };
+    scenario("qemu_newest", Needs::NewestQemu, 150, Case::QemuTap(case))
+}
+
+fn coalesce() -> [Scenario; 2] {
+    let case = |is_newest| Case::UmlCoalesce { is_newest };
+    [
+        scenario("uml_coalesce", Needs::Uml, 120, case(false)),
+        scenario("uml_coalesce_newest", Needs::NewestUml, 120, case(true)),
+    ]
 }
 
 fn dpdk() -> impl Iterator<Item = Scenario> {

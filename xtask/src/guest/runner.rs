@@ -18,7 +18,7 @@ use super::process::tail;
 use super::{logs_of, qemu, stage, uml};
 use crate::counts::Counts;
 use crate::paths::Paths;
-use crate::{dpdk_files, kernel_files, shell, unikernel};
+use crate::{dpdk_files, shell, unikernel};
 
 /// Lines of each log that are shown when a scenario fails.
 const TAIL_LINES: usize = 30;
@@ -29,7 +29,9 @@ pub struct Machine {
     namespaces: Option<String>,
     taps: Option<String>,
     uml: Option<String>,
+    newest_uml: Option<String>,
     qemu: Option<String>,
+    newest_qemu: Option<String>,
     dpdk: Option<String>,
     unikernel: Option<String>,
 }
@@ -43,8 +45,10 @@ impl Machine {
         Self {
             namespaces: namespaces::missing(),
             taps: namespaces::missing_taps(),
-            uml: uml::missing().map(advise),
-            qemu: qemu::missing(&kernel_files::directory(paths)).map(advise),
+            uml: uml::missing(&super::uml_of(paths, Needs::Uml)).map(advise),
+            newest_uml: uml::missing(&super::uml_of(paths, Needs::NewestUml)).map(advise),
+            qemu: qemu::missing(&super::kernel_of(paths, Needs::Qemu)).map(advise),
+            newest_qemu: qemu::missing(&super::kernel_of(paths, Needs::NewestQemu)).map(advise),
             dpdk,
             unikernel: shell::missing(&[unikernel::PROGRAM, "ping", "ip"]).map(advise),
         }
@@ -57,7 +61,9 @@ impl Machine {
                 return taps.or_else(|| self.why_not(Needs::Uml));
             }
             Needs::Uml => (&None, &self.uml),
+            Needs::NewestUml => (&None, &self.newest_uml),
             Needs::Qemu => (&self.taps, &self.qemu),
+            Needs::NewestQemu => (&self.taps, &self.newest_qemu),
             Needs::Dpdk => (&self.taps, &self.dpdk),
             Needs::DpdkDevice => (&None, &self.dpdk),
             Needs::Unikernel => (&self.taps, &self.unikernel),
@@ -141,11 +147,15 @@ mod tests {
             namespaces: None,
             taps: Some("no taps".to_string()),
             uml: None,
+            newest_uml: Some("no newest UML".to_string()),
             qemu: Some("no QEMU".to_string()),
+            newest_qemu: None,
             dpdk: None,
             unikernel: None,
         };
         assert_eq!(machine.why_not(Needs::Uml), None);
+        assert_eq!(machine.why_not(Needs::NewestUml), Some("no newest UML"));
+        assert_eq!(machine.why_not(Needs::NewestQemu), Some("no taps"));
         assert_eq!(machine.why_not(Needs::Dpdk), Some("no taps"));
         assert_eq!(machine.why_not(Needs::DpdkDevice), None);
         machine.taps = None;

@@ -105,7 +105,7 @@ impl Pair<'_> {
     }
 
     fn vlans(&mut self) -> anyhow::Result<()> {
-        let modules = uml::find_modules().unwrap_or_default();
+        let modules = uml::files(self.stage)?.modules;
         let load = ["llc/llc", "802/stp", "802/garp", "802/mrp", "8021q/8021q"]
             .map(|module| format!("insmod {}/net/{module}.ko", modules.display()))
             .join(" && ");

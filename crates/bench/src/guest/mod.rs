@@ -80,7 +80,7 @@ impl Pairing {
     fn why_not(self) -> Option<String> {
         match self {
             Self::QemuHost => qemu::missing(&programs::kernel()),
-            Self::UmlHost | Self::UmlPair => uml::missing(),
+            Self::UmlHost | Self::UmlPair => uml::missing(&programs::uml()),
         }
     }
 }

@@ -126,7 +126,7 @@ impl Rig {
             Carrier::Ringway | Carrier::Own => None,
         };
         let ringway = std::env::current_exe()?;
-        let programs = Programs { ringway, kernel: programs::kernel(), dpdk };
+        let programs = Programs { ringway, kernel: programs::kernel(), uml: programs::uml(), dpdk };
         let stage = Stage::new(programs, directory.clone(), &directory);
         let mut rig = match plan.pairing {
             Pairing::QemuHost => Self::boot_qemu(plan, sides, &stage)?,

@@ -1,0 +1,167 @@
+//! Packages that are downloaded and unpacked, never installed.
+//!
+//! How: `apt-get` with the package lists of this machine ([`Apt::of_machine`]), or with lists of its
+//! own in another directory ([`Apt::apart`]), which leaves the machine's configuration as it is.
+//!
+//! Limits: Debian, or a distribution like it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, anyhow};
+
+use crate::shell;
+
+/// A set of package lists.
+#[derive(Debug, Clone, Default)]
+pub struct Apt {
+    options: Vec<String>,
+}
+
+impl Apt {
+    /// The lists that this machine has.
+    pub fn of_machine() -> Self {
+        Self::default()
+    }
+
+    /// Lists of their own, kept in `directory`, of what `source` (in the form of a `.sources` file)
+    /// names.
+    ///
+    /// # Errors
+    /// No room.
+    pub fn apart(directory: &Path, source: &str) -> anyhow::Result<Self> {
+        for name in ["lists/partial", "cache/archives/partial"] {
+            let path = directory.join(name);
+            fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
+        }
+        let file = directory.join("apart.sources");
+        fs::write(&file, source).with_context(|| file.display().to_string())?;
+        let at = |name: &str| directory.join(name).display().to_string();
+        let options = [
+            format!("Dir::Etc::sourcelist={}", at("apart.sources")),
+            "Dir::Etc::sourceparts=/dev/null".to_string(),
+            format!("Dir::State::lists={}", at("lists")),
+            format!("Dir::Cache={}", at("cache")),
+            // What is installed is not to be chosen: it cannot be downloaded from there.
+            "Dir::State::status=/dev/null".to_string(),
+        ];
+        let options = options.into_iter().flat_map(|option| ["-o".to_string(), option]);
+        Ok(Self { options: options.collect() })
+    }
+
+    /// Fetches the package lists.
+    ///
+    /// # Errors
+    /// No network, or one of them does not exist.
+    pub fn update(&self) -> anyhow::Result<()> {
+        let mut update = self.command("apt-get", "update");
+        shell::output(update.args(["-q", "-o", "APT::Update::Error-Mode=any"])).map(drop)
+    }
+
+    /// The concrete package that a meta package for kernels depends on.
+    ///
+    /// # Errors
+    /// Unknown package, or one that depends on no kernel.
+    pub fn kernel_of(&self, meta_package: &str) -> anyhow::Result<String> {
+        let mut depends = self.command("apt-cache", "depends");
+        let depends = shell::output(depends.arg(meta_package))?;
+        let package = concrete_package(&depends, meta_package);
+        let package = package.map(str::to_string);
+        package.ok_or_else(|| anyhow!("{meta_package}: depends on no kernel: {depends}"))
+    }
+
+    /// Downloads packages and unpacks them into `directory`, which appears in one step.
+    ///
+    /// # Errors
+    /// Unknown package, no network, or no room.
+    pub fn download_and_unpack(&self, packages: &[&str], directory: &Path) -> anyhow::Result<()> {
+        let unpacked = self.unpacked(packages, directory)?;
+        unpacked.move_to(directory)
+    }
+
+    /// Downloads packages and unpacks them where they can be changed before they are moved.
+    ///
+    /// # Errors
+    /// Unknown package, no network, or no room.
+    pub fn unpacked(&self, packages: &[&str], directory: &Path) -> anyhow::Result<Unpacked> {
+        let parent = directory.parent().unwrap_or(directory);
+        fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
+        let downloads = tempfile::tempdir_in(parent)?;
+        let mut download = self.command("apt-get", "download");
+        shell::output(download.arg("-q").args(packages).current_dir(downloads.path()))?;
+        let root = downloads.path().join("unpacked");
+        for archive in entries(downloads.path()) {
+            let mut unpack = shell::command(&["dpkg-deb", "-x"]);
+            shell::run(unpack.arg(archive).arg(&root))?;
+        }
+        Ok(Unpacked { root, _downloads: downloads })
+    }
+
+    fn command(&self, program: &str, verb: &str) -> Command {
+        let mut command = shell::command(&[program, verb]);
+        command.args(&self.options);
+        command
+    }
+}
+
+/// Files of packages, in a place that goes away.
+#[derive(Debug)]
+pub struct Unpacked {
+    /// Below which they are.
+    pub root: PathBuf,
+    _downloads: tempfile::TempDir,
+}
+
+impl Unpacked {
+    /// Moves them to `directory`, or adds them to what is there.
+    ///
+    /// # Errors
+    /// No room.
+    pub fn move_to(self, directory: &Path) -> anyhow::Result<()> {
+        if directory.exists() {
+            let mut copy = shell::command(&["cp", "-a", "-T"]);
+            return shell::run(copy.arg(&self.root).arg(directory));
+        }
+        fs::rename(&self.root, directory).with_context(|| directory.display().to_string())
+    }
+}
+
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+/// The kernel package in what `apt-cache depends` prints.
+fn concrete_package<'a>(depends: &'a str, meta_package: &str) -> Option<&'a str> {
+    let packages = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+    packages.into_iter().find(|name| name.starts_with("linux-image-") && *name != meta_package)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_concrete_kernel_is_what_the_meta_package_depends_on() {
+        const META: &str = "linux-image-cloud-amd64";
+        let depends = |name: &str| format!("{META}\n  Depends: {name}\n    other\n");
+        for name in ["linux-image-6.1.0-56-cloud-amd64", "linux-image-6.12.95+deb13-cloud-amd64"] {
+            assert_eq!(concrete_package(&depends(name), META), Some(name));
+        }
+        assert_eq!(concrete_package(&depends(META), META), None);
+        assert_eq!(concrete_package("linux-image-cloud-amd64\n", META), None);
+    }
+
+    #[test]
+    fn lists_apart_touch_nothing_of_the_machine() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let apt = Apt::apart(directory.path(), "Types: deb\n").expect("created");
+        let command = shell::show(&apt.command("apt-get", "update"));
+        let here = directory.path().display();
+        assert!(command.contains(&format!("Dir::State::lists={here}/lists")), "{command}");
+        assert!(command.contains(&format!("Dir::Cache={here}/cache")), "{command}");
+        assert!(command.contains("Dir::Etc::sourceparts=/dev/null"), "{command}");
+        assert!(Apt::of_machine().options.is_empty());
+    }
+}
