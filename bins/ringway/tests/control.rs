@@ -99,6 +99,17 @@ fn stuck_clients_block_nobody_and_are_dropped() {
 }
 
 #[test]
+fn who_has_no_process_id_here_may_ask_all_the_same() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["--port", "a=vm:a.sock"];
+    let Some(ringway) = Ringway::run_in_container(directory.path(), &ports) else {
+        println!("skipped: no PID namespace here");
+        return;
+    };
+    assert!(ringway.told(&["stats"]).contains("waiting"), "from outside of the container");
+}
+
+#[test]
 fn only_the_owner_root_and_a_named_group_may_ask() {
     // The answer for others is tested where there are other users: as root, with one of them.
     if !rustix::process::geteuid().is_root() {

@@ -23,10 +23,27 @@ impl PeerCredentials {
     /// # Errors
     /// Not a connected Unix socket.
     pub fn of(socket: impl AsFd) -> io::Result<Self> {
-        let peer = rustix::net::sockopt::socket_peercred(&socket)?;
+        let (user, group) = effective(&socket)?;
         let mut groups = supplementary_groups(&socket)?;
-        groups.push(peer.gid.as_raw());
-        Ok(Self { user: peer.uid.as_raw(), groups })
+        groups.push(group);
+        Ok(Self { user, groups })
+    }
+}
+
+/// The effective user and group. By hand: rustix takes a process for unknown that is not in this PID
+/// namespace, because it has no number here, though the kernel says whose it is.
+fn effective(socket: impl AsFd) -> io::Result<(u32, u32)> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = libc::socklen_t::try_from(size_of_val(&peer)).unwrap_or(0);
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: `peer` has room for `len` bytes, and any bytes are valid numbers.
+    let result = unsafe {
+        let room = (&raw mut peer).cast();
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, room, &raw mut len)
+    };
+    match result {
+        0 => Ok((peer.uid, peer.gid)),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -40,6 +40,18 @@ impl Ringway {
         Some(Self::start(command, directory, arguments))
     }
 
+    /// The same in a PID namespace of its own, as in a container; `None`: such a thing cannot be made here.
+    pub fn run_in_container(directory: &Path, arguments: &[&str]) -> Option<Self> {
+        let namespace = ["--map-root-user", "--pid", "--fork", "--kill-child"];
+        let tried = Command::new("unshare").args(namespace).arg("true").output().ok()?;
+        if !tried.status.success() {
+            return None;
+        }
+        let mut command = Command::new("unshare");
+        command.args(namespace).arg(env!("CARGO_BIN_EXE_ringway"));
+        Some(Self::start(command, directory, arguments))
+    }
+
     /// Runs a command in the namespaces of this ringway; what it prints.
     pub fn inside(&self, words: &[&str]) -> String {
         let pid = self.child.id().to_string();
