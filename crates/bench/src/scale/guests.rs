@@ -1,4 +1,4 @@
-//! Guests in user space that send to each other in pairs, all driven by one thread.
+//! Guests in user space, two and two of which send to each other, all driven by one thread.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use ringway_testkit::{AnyUserGuest, GuestOptions, RingwayProcess};
 /// Bytes of a packet.
 const PACKET_LEN: usize = 64;
 
-/// Packets that a guest sends at once.
+/// Packets that a guest sends at once on each of its queue pairs.
 const BATCH: usize = 32;
 
 /// Entries of each queue: every guest has memory for as many of the longest packets, both ways.
@@ -28,17 +28,27 @@ pub(super) struct Guests {
     guests: Vec<AnyUserGuest>,
     /// What each sends to its partner.
     packets: Vec<Vec<u8>>,
+    /// Of each guest.
+    queue_pairs: usize,
     received: Vec<u8>,
     attach: Duration,
 }
 
 impl Guests {
-    /// Attaches one to each port.
+    /// Attaches one to each port, with so many queue pairs.
     ///
     /// # Errors
     /// A port is not there, or refuses.
-    pub fn attach(daemon: &RingwayProcess, names: &[String]) -> anyhow::Result<Self> {
-        let options = GuestOptions { queue_size: QUEUE_SIZE, ..GuestOptions::default() };
+    pub fn attach(
+        daemon: &RingwayProcess,
+        names: &[String],
+        queue_pairs: usize,
+    ) -> anyhow::Result<Self> {
+        let options = GuestOptions {
+            queue_size: QUEUE_SIZE,
+            queue_pairs: u16::try_from(queue_pairs)?,
+            ..GuestOptions::default()
+        };
         let began = Instant::now();
         let attach = |name: &String| {
             AnyUserGuest::attach(&daemon.socket(name), &options).with_context(|| name.clone())
@@ -54,7 +64,7 @@ impl Guests {
             packet
         };
         let packets = (0..guests.len()).map(packet).collect();
-        Ok(Self { guests, packets, received: Vec::new(), attach })
+        Ok(Self { guests, packets, queue_pairs, received: Vec::new(), attach })
     }
 
     /// The mean time that one of them took to attach, in ms.
@@ -98,7 +108,7 @@ impl Guests {
         Ok(())
     }
 
-    /// Everybody sends to his partner for so long; how many packets arrived.
+    /// Everybody sends to his partner for so long, on all pairs in turn; how many packets arrived.
     ///
     /// # Errors
     /// A device broke the rules.
@@ -107,9 +117,12 @@ impl Guests {
         let mut received = 0;
         while began.elapsed() < duration {
             for (guest, packet) in self.guests.iter_mut().zip(&self.packets) {
-                for _ in 0..BATCH {
-                    if guest.send(packet)? != Sent::Done {
-                        break;
+                for pair in 0..self.queue_pairs {
+                    guest.send_on(pair);
+                    for _ in 0..BATCH {
+                        if guest.send(packet)? != Sent::Done {
+                            break;
+                        }
                     }
                 }
                 guest.flush();
@@ -127,12 +140,11 @@ impl Guests {
     }
 
     fn receive_all(&mut self) -> anyhow::Result<usize> {
+        let here_max = self.queue_pairs * usize::from(QUEUE_SIZE);
         let mut received = 0;
         for guest in &mut self.guests {
             let mut here = 0;
-            while here < usize::from(QUEUE_SIZE)
-                && guest.receive_into(&mut self.received)?.is_some()
-            {
+            while here < here_max && guest.receive_into(&mut self.received)?.is_some() {
                 here += 1;
             }
             if here > 0 {

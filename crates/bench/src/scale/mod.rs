@@ -4,8 +4,7 @@
 //! reverse. All guests are driven by this one thread, which polls; what is counted is the daemon's
 //! own processor time, whatever it was for.
 //!
-//! Limits: one worker; a guest uses the first of its queue pairs only, so that further ones show
-//! what they cost when they are there and idle.
+//! Limits: one worker, which all queue pairs of a guest share.
 
 mod guests;
 mod results;
@@ -93,7 +92,7 @@ fn measure_one(size: Size, duration: Duration) -> anyhow::Result<Found> {
     let daemon = RingwayProcess::start(&ports).with_context(advice)?;
     let pid = daemon.pid();
     let alone = Usage::look(pid)?;
-    let mut guests = Guests::attach(&daemon, &names)?;
+    let mut guests = Guests::attach(&daemon, &names, size.queue_pairs)?;
     let attached = Usage::look(pid)?;
     guests.introduce()?;
     guests.quiet()?;

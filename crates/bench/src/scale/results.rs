@@ -64,11 +64,7 @@ impl Results {
             command: options.command.clone(),
             machine: self.machine,
             method: method(options),
-            left_out: vec![
-                "traffic on more than one queue pair of a guest: guests in user space use the \
-                 first"
-                    .into(),
-            ],
+            left_out: vec![],
             commands: vec![],
             tables: vec![table],
             plots: vec![plot],
@@ -88,8 +84,9 @@ fn method(options: &Options) -> Vec<String> {
             "Rounds: {repeats}; in each, every row once, {seconds} s for each number. Shown: median \
              (lowest–highest)."
         ),
-        "A daemon with one worker; guests in user space, which send packets of 64 bytes to each \
-         other in pairs. The daemon's processor time counts whole: system calls and wake-ups, too."
+        "A daemon with one worker; guests in user space, two and two of which send packets of 64 bytes to \
+         each other, on all of their queue pairs in turn. The daemon's processor time counts whole: \
+         system calls and wake-ups, too."
             .into(),
         "Memory is private memory of the daemon after all have attached beyond that before; a \
          guest's own memory is shared and does not count."
