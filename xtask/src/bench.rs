@@ -17,10 +17,7 @@ pub const INSTRUCTIONS: &str = "instructions";
 /// Names a binary that is measured instead of the release build.
 const BINARY_VARIABLE: &str = "RINGWAY_BIN";
 
-/// Names DPDK's directory to `ringway bench`.
-const DPDK_VARIABLE: &str = "RINGWAY_DPDK";
-
-/// Names the directory of the guests' kernel to it.
+/// Names the directory of the guests' kernel to `ringway bench`.
 const KERNEL_VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
 
 /// Names the commit that it was built from to it.
@@ -176,7 +173,7 @@ fn ringway_bench(paths: &Paths) -> Command {
     let mut command = Command::new(paths.ringway());
     command.arg("bench").env(KERNEL_VARIABLE, kernel_files::directory(paths));
     if dpdk_files::find(paths).is_some() {
-        command.env(DPDK_VARIABLE, dpdk_files::directory(paths));
+        command.env(dpdk_files::VARIABLE, dpdk_files::directory(paths));
     }
     command
 }

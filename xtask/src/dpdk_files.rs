@@ -16,6 +16,9 @@ use crate::apt::Apt;
 use crate::paths::Paths;
 use crate::shell;
 
+/// Names the directory with the files to programs that look for them.
+pub const VARIABLE: &str = "RINGWAY_DPDK";
+
 /// The package with the program.
 pub const PACKAGE: &str = "dpdk-dev";
 

@@ -54,7 +54,11 @@ pub enum Case {
     /// Two User Mode Linux guests on taps, one of whose workers may poll.
     UmlPoll,
     /// Two User Mode Linux guests are measured.
-    Bench,
+    BenchGuest,
+    /// Policies of notification are measured with User Mode Linux.
+    BenchPacing,
+    /// Rings are measured, DPDK's, too.
+    BenchRing,
     /// Two User Mode Linux guests with two queue pairs each, and two workers.
     UmlPairs,
     /// Two User Mode Linux guests, and what one sets through its control queue.
@@ -111,7 +115,9 @@ pub fn scenarios() -> Vec<Scenario> {
     let qemu = |name: &str, seconds, case| scenario(name, Needs::Qemu, seconds, case);
     all.push(qemu("qemu_reboot", 120, Case::QemuReboot));
     all.push(qemu("qemu_reconnect", 120, Case::QemuReconnect));
-    all.push(scenario("bench_guest", Needs::Uml, 180, Case::Bench));
+    all.push(scenario("bench_guest", Needs::Uml, 180, Case::BenchGuest));
+    all.push(scenario("bench_pacing", Needs::Uml, 240, Case::BenchPacing));
+    all.push(scenario("bench_ring", Needs::Dpdk, 180, Case::BenchRing));
     all.push(qemu(SANITY, 180, Case::Sanity));
     all
 }
