@@ -17,10 +17,7 @@ pub const INSTRUCTIONS: &str = "instructions";
 /// Names a binary that is measured instead of the release build.
 const BINARY_VARIABLE: &str = "RINGWAY_BIN";
 
-/// Names the directory of the guests' kernel to `ringway bench`.
-const KERNEL_VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
-
-/// Names the commit that it was built from to it.
+/// Names the commit that it was built from to `ringway bench`.
 const COMMIT_VARIABLE: &str = "RINGWAY_COMMIT";
 
 /// What is written from a run.
@@ -171,10 +168,8 @@ fn commit(paths: &Paths) -> Option<String> {
 
 fn ringway_bench(paths: &Paths) -> Command {
     let mut command = Command::new(paths.ringway());
-    command.arg("bench").env(KERNEL_VARIABLE, kernel_files::directory(paths));
-    if dpdk_files::find(paths).is_some() {
-        command.env(dpdk_files::VARIABLE, dpdk_files::directory(paths));
-    }
+    command.arg("bench").env(kernel_files::VARIABLE, kernel_files::directory(paths));
+    dpdk_files::name_to(&mut command, paths);
     command
 }
 

@@ -8,6 +8,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::bail;
 use ringway_guests::dpdk_files::{DRIVERS, DpdkFiles, TAP_DRIVER, find_driver, libraries, testpmd};
@@ -17,7 +18,7 @@ use crate::paths::Paths;
 use crate::shell;
 
 /// Names the directory with the files to programs that look for them.
-pub const VARIABLE: &str = "RINGWAY_DPDK";
+const VARIABLE: &str = "RINGWAY_DPDK";
 
 /// The package with the program.
 pub const PACKAGE: &str = "dpdk-dev";
@@ -53,6 +54,13 @@ pub fn prepare(paths: &Paths) -> anyhow::Result<()> {
         packages.extend(wanted);
     }
     bail!("still incomplete after {ROUNDS_MAX} rounds: {}", packages.join(" "))
+}
+
+/// Tells a program where it is, if it is complete.
+pub fn name_to(command: &mut Command, paths: &Paths) {
+    if find(paths).is_some() {
+        command.env(VARIABLE, directory(paths));
+    }
 }
 
 /// The program, if it is complete.

@@ -12,6 +12,9 @@ use ringway_guests::kernel_files::{self, KernelFiles};
 use crate::apt::Apt;
 use crate::paths::Paths;
 
+/// Names the directory of a kernel to programs that look for one.
+pub const VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
+
 /// The package that depends on the current cloud kernel.
 pub const META_PACKAGE: &str = "linux-image-cloud-amd64";
 

@@ -20,9 +20,9 @@ use crate::config::{PortKind, PortSpec};
 use crate::control::ListedPort;
 use crate::port_command::{ports, spec_of};
 
-/// Entries of each queue, the most that QEMU has: how much a guest may be late, and long packets are
-/// read sooner where few of them stay in the cache of the core that writes them.
-const QUEUE_SIZE: u16 = 1024;
+/// Entries of each queue, the most that QEMU has: a guest may be late by so many packets, and long ones
+/// are read sooner where few of them stay in the cache of the core that writes them (ADR 23).
+pub const QUEUE_SIZE: u16 = 1024;
 
 /// A program that can use a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -28,7 +28,7 @@ pub(crate) fn kernel() -> PathBuf {
     env::var_os(KERNEL_VARIABLE).map_or_else(|| PathBuf::from("/"), PathBuf::from)
 }
 
-/// Below which User Mode Linux is.
+/// Below which User Mode Linux is: where it is installed.
 pub(crate) fn uml() -> PathBuf {
     PathBuf::from("/")
 }

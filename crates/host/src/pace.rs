@@ -194,7 +194,7 @@ impl Pace {
             Queue::FromGuest => {
                 self.taken = self.taken.saturating_add(moved);
                 if moved > 0 && self.turns.from_peer(now, moved) {
-                    self.returns.notifier.is_answer();
+                    self.returns.notifier.peer_has_answered();
                 }
                 if let Some(before) = self.long_before[1].replace(long) {
                     self.returns.notifier.carried(long.saturating_sub(before));

@@ -194,7 +194,7 @@ fn more_short_packets_than_a_stream_has_acknowledgements_may_be_waited_for() {
 /// told of their buffers at once.
 fn answers(guest: &mut Guest, pause_ns: u64, moved: u32, long: u64) -> bool {
     guest.now += pause_ns;
-    guest.returns.is_answer();
+    guest.returns.peer_has_answered();
     guest.returns.carried(long);
     let plan = guest.visit(moved);
     if let Some(Nanos(wake_at)) = plan.wake_at {

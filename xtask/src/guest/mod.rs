@@ -36,8 +36,7 @@ use crate::{dpdk_files, driver_test, kernel_files, newest, unikernel};
 use plan::{Case, Needs, Scenario};
 use stage::Stage;
 
-/// Name directories with an unpacked kernel, and an unpacked User Mode Linux, to try others.
-const KERNEL_VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
+/// Names a directory with an unpacked User Mode Linux, to try another one.
 const UML_VARIABLE: &str = "RINGWAY_GUEST_UML";
 
 /// The names of all scenarios, in the order in which they run.
@@ -112,7 +111,7 @@ fn kernel_of(paths: &Paths, needs: Needs) -> PathBuf {
         Needs::NewestQemu => newest::kernel(paths),
         _ => kernel_files::directory(paths),
     };
-    std::env::var_os(KERNEL_VARIABLE).map_or(prepared, PathBuf::from)
+    std::env::var_os(kernel_files::VARIABLE).map_or(prepared, PathBuf::from)
 }
 
 /// Below which User Mode Linux is, for scenarios with these needs.

@@ -106,9 +106,7 @@ fn run_in_namespaces(paths: &Paths, scenario: &Scenario) -> anyhow::Result<()> {
     let mut command = unshare();
     command.arg(&paths.program);
     command.args(["guest-one", &scenario.name, "--directory"]).arg(directory.path());
-    if dpdk_files::find(paths).is_some() {
-        command.env(dpdk_files::VARIABLE, dpdk_files::directory(paths));
-    }
+    dpdk_files::name_to(&mut command, paths);
     // Nothing is ever written there: its end tells the scenario that we are gone.
     command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
     let mut child = command.spawn().context("unshare")?;

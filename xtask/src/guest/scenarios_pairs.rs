@@ -94,8 +94,8 @@ impl Scene<'_> {
 
     /// This machine talks to both pairs, both ways.
     fn tap_traffic(&mut self) -> anyhow::Result<()> {
-        for options in [STREAMS, "-P 16 -R"] {
-            let report = traffic::tcp(&mut Side::Here, ADDRESSES[1], 1, options)?;
+        for options in [STREAMS.to_string(), format!("{STREAMS} -R")] {
+            let report = traffic::tcp(&mut Side::Here, ADDRESSES[1], 1, &options)?;
             self.stage.step(&format!("tap {options}: {:.2} Gb/s", report.bits_per_second / 1e9));
         }
         Ok(())

@@ -7,6 +7,7 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use serde::Serialize;
 
 use super::measured::Measured;
+use crate::attach::QUEUE_SIZE;
 use crate::control::PortStats;
 use crate::stats_view;
 use crate::units;
@@ -42,13 +43,15 @@ pub fn attach() -> Attach {
     let program = program.map_or("ringway".to_string(), |path| path.display().to_string());
     Attach {
         ringway: format!("{program} run --port vm0=vm:/tmp/vm0.sock --port vm1=vm:/tmp/vm1.sock"),
-        qemu: "qemu-system-x86_64 -m 512M \
+        qemu: format!(
+            "qemu-system-x86_64 -m 512M \
                -object memory-backend-memfd,id=mem,size=512M,share=on \
                -machine memory-backend=mem \
                -chardev socket,id=c0,path=/tmp/vm0.sock \
                -netdev vhost-user,id=n0,chardev=c0 \
-               -device virtio-net-pci,netdev=n0,rx_queue_size=1024,tx_queue_size=1024 DISK-IMAGE"
-            .to_string(),
+               -device virtio-net-pci,netdev=n0,rx_queue_size={QUEUE_SIZE},tx_queue_size={QUEUE_SIZE} \
+               DISK-IMAGE"
+        ),
     }
 }
 

@@ -201,9 +201,9 @@ impl Notifier {
     }
 
     /// What the next visit of a giver has moved is one answer of the peer (see [`Turns`]).
-    pub fn is_answer(&mut self) {
+    pub fn peer_has_answered(&mut self) {
         if let Self::Returns(returns) = self {
-            returns.is_answer();
+            returns.peer_has_answered();
         }
     }
 

@@ -152,7 +152,7 @@ impl Returns {
     }
 
     /// What the next visit has moved is one answer of the guest.
-    pub(super) fn is_answer(&mut self) {
+    pub(super) fn peer_has_answered(&mut self) {
         self.is_answer = true;
     }
 
