@@ -144,6 +144,9 @@ struct InstructionsArgs {
     /// Through a daemon, whose worker is counted (internal)
     #[arg(long, hide = true, requires = "run")]
     worker: bool,
+    /// Into receive buffers whose length the driver chooses (internal)
+    #[arg(long, hide = true, requires = "run")]
+    tuned: bool,
 }
 
 /// How results are shown.
@@ -274,7 +277,7 @@ impl InstructionsArgs {
     fn count(&self) -> anyhow::Result<()> {
         match self.run {
             Some(format) if self.worker => return instructions::worker::run(format.into()),
-            Some(format) => return instructions::run(format.into()),
+            Some(format) => return instructions::run(format.into(), self.tuned),
             None => {}
         }
         let counts = instructions::count(&["bench", "instructions", "--run"])?;

@@ -18,7 +18,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 use ringway_device::{FromGuest, ToGuest};
-use ringway_driver::{NetDriver, RxOptions, Sent};
+use ringway_driver::{NetDriver, RxOptions, RxScheme, Sent};
 use ringway_net::{Features, NetHeader, Packet, PacketSink, PacketSource, Put};
 use ringway_testkit::TestMemory;
 use ringway_virtq::{
@@ -50,19 +50,34 @@ pub enum Part {
     DeviceSend,
     /// The driver takes what was sent.
     DriverReceive,
+    /// The same out of buffers whose length it chooses.
+    DriverTuned,
 }
 
 impl Part {
-    const ALL: [Self; 4] =
-        [Self::DriverSend, Self::DeviceReceive, Self::DeviceSend, Self::DriverReceive];
+    const ALL: [Self; 5] = [
+        Self::DriverSend,
+        Self::DeviceReceive,
+        Self::DeviceSend,
+        Self::DriverReceive,
+        Self::DriverTuned,
+    ];
 
-    /// The name of its function below, which is also its name in tables.
+    /// Its name in tables.
     fn name(self) -> &'static str {
+        match self {
+            Self::DriverTuned => "driver_tuned",
+            _ => self.function(),
+        }
+    }
+
+    /// The name of its function below.
+    fn function(self) -> &'static str {
         match self {
             Self::DriverSend => "driver_send",
             Self::DeviceReceive => "device_receive",
             Self::DeviceSend => "device_send",
-            Self::DriverReceive => "driver_receive",
+            Self::DriverReceive | Self::DriverTuned => "driver_receive",
         }
     }
 }
@@ -110,8 +125,11 @@ pub fn count(arguments: &[&str]) -> anyhow::Result<Vec<Count>> {
 fn count_one(program: &Path, arguments: &[&str], format: &str, part: Part) -> anyhow::Result<f64> {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
-    command.arg(format!("--toggle-collect=*instructions*{}*", part.name()));
+    command.arg(format!("--toggle-collect=*instructions*{}*", part.function()));
     command.arg(program).args(arguments).arg(format);
+    if part == Part::DriverTuned {
+        command.arg("--tuned");
+    }
     let output = command.output().context("valgrind (Debian: apt-get install valgrind)")?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     if !output.status.success() {
@@ -135,20 +153,21 @@ fn collected(text: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Moves the packets; what is counted under valgrind.
+/// Moves the packets; what is counted under valgrind. `tuned`: into buffers whose length the driver chooses.
 ///
 /// # Errors
 /// There is no memory, or the two sides do not understand each other.
-pub fn run(format: Format) -> anyhow::Result<()> {
+pub fn run(format: Format, tuned: bool) -> anyhow::Result<()> {
+    let scheme = if tuned { RxScheme::Adaptive } else { RxScheme::Page };
     match format {
-        Format::Split => mirror::<SplitDriver, SplitDevice>(),
-        Format::Packed => mirror::<PackedDriver, PackedDevice>(),
+        Format::Split => mirror::<SplitDriver, SplitDevice>(scheme),
+        Format::Packed => mirror::<PackedDriver, PackedDevice>(scheme),
     }
 }
 
-fn mirror<D: DriverQueue, V: DeviceQueue>() -> anyhow::Result<()> {
+fn mirror<D: DriverQueue, V: DeviceQueue>(scheme: RxScheme) -> anyhow::Result<()> {
     let mut mirror = Mirror::<D, V>::new(&Options {
-        rx: RxOptions::MERGEABLE,
+        rx: RxOptions::of(scheme),
         tx_len_max: 1518,
         queue_size: QUEUE_SIZE,
         buffers_len: BUFFERS_LEN,
@@ -225,8 +244,10 @@ mod tests {
 
     #[test]
     fn all_packets_are_moved_in_both_formats() {
-        run(Format::Split).expect("split");
-        run(Format::Packed).expect("packed");
+        for tuned in [false, true] {
+            run(Format::Split, tuned).expect("split");
+            run(Format::Packed, tuned).expect("packed");
+        }
     }
 
     #[test]

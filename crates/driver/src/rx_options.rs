@@ -3,13 +3,11 @@
 use ringway_net::{HEADER_LEN, Negotiated, NetHeader};
 
 use crate::rx::ELEMENTS_PER_BUFFER_MAX;
-use crate::rx_buffer::{ADAPTIVE_LEN_MAX, BUFFER_ALIGN, PAGE_LEN};
+use crate::rx_buffer::{ADAPTIVE_LEN_MAX, ADAPTIVE_LEN_PER_ENTRY, BUFFER_ALIGN, PAGE_LEN};
 use crate::{RxBufferSizer, RxScheme};
 
 /// Bytes of the chunks that `ewma` cuts its buffers from, as Linux does.
 const EWMA_CHUNK_LEN: u32 = 32_768;
-/// Bytes of memory for each ring entry with `adaptive`.
-const ADAPTIVE_LEN_PER_ENTRY: u32 = 8192;
 /// Fewest chunks that leave room to change lengths.
 const CHUNKS_MIN: u32 = 4;
 

@@ -39,8 +39,8 @@ impl Bin {
     };
 
     #[inline]
-    fn add(&mut self, len: u32) {
-        self.count += 1;
+    fn add(&mut self, len: u32, packets: u16) {
+        self.count += packets;
         self.longest = self.longest.max(len);
         self.longest_since = self.longest_since.max(len);
         // 0 means that there was none, and is then above all others.
@@ -85,13 +85,13 @@ impl Histogram {
         log2_sixteenths(u32::from(self.total) + 1) - log2_sixteenths(seen + 1)
     }
 
-    /// Counts a packet of `len` bytes, header included.
+    /// Counts packets of `len` bytes, header included; fewer than [`TOTAL_MAX`] of them.
     #[inline]
-    pub fn add(&mut self, len: u32) {
+    pub fn add(&mut self, len: u32, packets: u16) {
         let at = bin_of(len);
-        self.bins[at].add(len.max(1));
+        self.bins[at].add(len.max(1), packets);
         self.filled |= 1 << at;
-        self.total += 1;
+        self.total += packets;
         if self.total >= TOTAL_MAX {
             self.halve();
         }
@@ -167,8 +167,8 @@ mod tests {
     #[test]
     fn what_no_longer_comes_is_forgotten() {
         let mut histogram = Histogram::EMPTY;
-        (0..1000).for_each(|_| histogram.add(1500));
-        (0..8000).for_each(|_| histogram.add(80));
+        (0..1000).for_each(|_| histogram.add(1500, 1));
+        (0..8000).for_each(|_| histogram.add(80, 1));
         assert_eq!(histogram.filled().count(), 1);
         assert!(histogram.total < TOTAL_MAX);
         assert_eq!(histogram.filled().map(|bin| bin.longest).max(), Some(80));
@@ -177,8 +177,8 @@ mod tests {
     #[test]
     fn the_longest_of_a_bin_shrinks_with_its_packets() {
         let mut histogram = Histogram::EMPTY;
-        (0..1200).for_each(|_| histogram.add(1530));
-        (0..2400).for_each(|_| histogram.add(1440));
+        (0..1200).for_each(|_| histogram.add(1530, 1));
+        (0..2400).for_each(|_| histogram.add(1440, 1));
         assert_eq!(histogram.filled().map(|bin| bin.longest).collect::<std::vec::Vec<_>>(), [1440]);
     }
 }

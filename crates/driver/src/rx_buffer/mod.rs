@@ -24,8 +24,10 @@ pub const BUFFER_ALIGN: u32 = 64;
 pub const PAGE_LEN: u32 = 4096;
 /// Bytes that hold any packet without mergeable buffers (virtio 1.2 §5.1.6.3.1).
 pub const BIG_LEN: u32 = 65_562;
-/// Longest buffer of `adaptive` in bytes: sixteen pages.
-pub const ADAPTIVE_LEN_MAX: u32 = 65_536;
+/// Longest buffer of `adaptive` in bytes: any packet whole, in whole cache lines.
+pub const ADAPTIVE_LEN_MAX: u32 = aligned(BIG_LEN);
+/// Bytes of memory for each ring entry with `adaptive`.
+pub const ADAPTIVE_LEN_PER_ENTRY: u32 = 8192;
 /// Ethernet header with a VLAN tag, in bytes.
 const ETHERNET_LEN: u32 = 14 + 4;
 /// MTU in bytes below which `ewma` does not go.
