@@ -8,12 +8,14 @@
 use std::path::Path;
 
 use ringway_driver::{
-    Arena, DriverOptions, LINEAR_LEN_MAX, NetDriver, NetTx, RxOptions, Sent, TxFragment, TxOptions,
+    Arena, DriverOptions, LINEAR_LEN_MAX, NetDriver, NetTx, RxOptions, RxScheme, Sent, TxFragment,
+    TxOptions,
 };
-use ringway_net::{Features, NetHeader};
+use ringway_net::{Features, HEADER_LEN, NetHeader};
 use ringway_testkit::{Attachment, GuestError, GuestOptions};
 use ringway_virtq::{Arm, Broken, DriverQueue, Format, PackedDriver, SplitDriver};
 
+use super::RECEIVE_BUFFER;
 use super::end::{End, Template};
 
 const RECEIVEQ: usize = 0;
@@ -25,12 +27,21 @@ const WRITTEN: usize = 42;
 /// Where the packets are that the driver sends and receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Payload {
-    /// In memory of our own: each is copied, as a program's packets are.
-    Own,
+    /// In memory of our own: each, of `len` bytes, is copied, as a program's packets are.
+    Own { len: usize },
     /// In memory that the device sees, as testpmd's are. A received packet stays where it is, and of
     /// it only the header is read. A packet to send, of `len` bytes, lies there already, and its first
     /// 42 bytes are written; a short one is copied whole.
     InPlace { len: usize },
+}
+
+impl Payload {
+    /// The receive buffers for such packets: of a page, which take fewest steps, unless no page holds
+    /// one whole; then as the driver chooses.
+    fn receive_scheme(self) -> RxScheme {
+        let (Self::Own { len } | Self::InPlace { len }) = self;
+        if HEADER_LEN + len <= RECEIVE_BUFFER { RxScheme::Page } else { RxScheme::Adaptive }
+    }
 }
 
 /// Packets that lie where the device sees them, and are sent again and again.
@@ -126,10 +137,8 @@ impl AnyDriverEnd {
 impl<Q: DriverQueue> DriverEnd<Q> {
     fn start(mut attachment: Attachment, payload: Payload) -> Result<Self, GuestError> {
         let mergeable = attachment.negotiated.mergeable;
-        let mut options = DriverOptions {
-            rx: if mergeable { RxOptions::MERGEABLE } else { RxOptions::BIG },
-            tx: TxOptions::default(),
-        };
+        let scheme = if mergeable { payload.receive_scheme() } else { RxScheme::Big };
+        let mut options = DriverOptions { rx: RxOptions::of(scheme), tx: TxOptions::default() };
         let mut places = None;
         if let Payload::InPlace { len } = payload {
             // No more is ever copied.
@@ -172,7 +181,7 @@ impl<Q: DriverQueue> End for DriverEnd<Q> {
     #[inline]
     fn receive(&mut self, into: &mut [u8]) -> Result<Option<usize>, Broken> {
         let Some(received) = self.driver.rx.receive()? else { return Ok(None) };
-        if self.payload == Payload::Own {
+        if let Payload::Own { .. } = self.payload {
             received.copy_to(into);
         }
         Ok(Some(received.len as usize))
@@ -217,7 +226,7 @@ mod tests {
                         backend.serve().expect("a right front-end");
                     }
                 });
-                let end = AnyDriverEnd::attach(&socket, format, 16, Payload::Own);
+                let end = AnyDriverEnd::attach(&socket, format, 16, Payload::Own { len: 64 });
                 stop.store(true, Ordering::Relaxed);
                 end.expect("a device")
             });

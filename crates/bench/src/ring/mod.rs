@@ -24,6 +24,7 @@ mod testpmd;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use ringway_driver::rx_buffer::PAGE_LEN;
 use ringway_virtq::Format;
 
 use crate::machine::{Machine, date, processors};
@@ -51,8 +52,8 @@ const LONG_MIN: usize = 1024;
 /// Bytes that took part where long packets were fastest here, at most; 64 MiB are three times slower.
 const QUEUE_BYTES: usize = 4 * 1024 * 1024;
 
-/// Bytes of a buffer into which the device writes: longer packets take several.
-const RECEIVE_BUFFER: usize = 4096;
+/// Bytes of a buffer into which the device writes; for what does not fit one the driver chooses the length.
+const RECEIVE_BUFFER: usize = PAGE_LEN as usize;
 
 /// Shortest look at the limit beside a row, unless the row itself is shorter: some turns of whoever
 /// else wants the processors.

@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::report::{Cell, Group, Plot, Report, Table};
 use crate::{Spread, ratios};
 
-const METHOD: [&str; 11] = [
+const METHOD: [&str; 12] = [
     "A row names driver × device. Two processors, one for each side, both polling; nobody is kicked \
      or called.",
     "The limit is a plain ring between the same two processors: one copy in, one copy out, no \
@@ -22,6 +22,8 @@ const METHOD: [&str; 11] = [
     "Both sides of a row have queues of as many entries as the table says. Without --queue-size these are 1,024 for \
      packets of 1,024 bytes and more whose memory then is 4 MiB at most (packets sent by the guest; buffers of 4 KiB to it), \
      as with the limit, and else 256.",
+    "ringway's driver receives packets in buffers of 4,096 bytes, and what does not fit one of these in buffers \
+     whose length it chooses itself (`adaptive`, of 8 KiB for each entry); DPDK's in its own, which are shorter.",
     "ringway's sender copies each packet from memory of its own, its receiver copies each packet \
      into memory of its own. DPDK's programs (testpmd txonly and rxonly) write 42 bytes of a packet \
      that they send, and leave what they receive where it is.",

@@ -187,7 +187,7 @@ impl Setup<'_> {
                         let socket = socket.clone();
                         let payload = match driver {
                             Who::InPlace => Payload::InPlace { len: self.packet_len },
-                            _ => Payload::Own,
+                            _ => Payload::Own { len: self.packet_len },
                         };
                         threads[DRIVER] = Some(
                             scope.spawn(move || self.driver(&socket, payload, driver_role, shared)),

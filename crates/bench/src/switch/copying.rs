@@ -7,13 +7,11 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use ringway_driver::rx_buffer::PAGE_LEN;
 use ringway_testkit::TestMemory;
 use ringway_virtq::SharedSlice;
 
-use super::guests::{BUFFER_LEN, Plan, QUEUE_SIZE};
-
-/// Lines that packets begin at, in bytes.
-const PLACE_ALIGN: usize = 64;
+use super::guests::{PLACE_ALIGN, Plan, QUEUE_SIZE};
 
 /// Copies between two looks at the clock.
 const BATCH: u32 = 64;
@@ -59,13 +57,12 @@ impl Copying {
     /// There is no memory.
     pub fn new(plan: &Plan) -> std::io::Result<Self> {
         let from_stride = plan.packet_len.next_multiple_of(PLACE_ALIGN);
-        let to_stride = plan.buffers * BUFFER_LEN;
-        let whole_pages = |len: usize| len.next_multiple_of(BUFFER_LEN) as u64;
+        let whole_pages = |len: usize| len.next_multiple_of(PAGE_LEN as usize) as u64;
         let from_len = whole_pages(from_stride * usize::from(QUEUE_SIZE));
-        let to_len = whole_pages(BUFFER_LEN * usize::from(QUEUE_SIZE));
+        let to_len = whole_pages(plan.buffers_len);
         let memory = TestMemory::new(&[(0, from_len), (1 << 40, to_len)])?;
         let places = |region, stride| Places { memory: memory.region(region), stride, next: 0 };
-        let (from, to) = (places(0, from_stride), places(1, to_stride));
+        let (from, to) = (places(0, from_stride), places(1, plan.buffer_len));
         Ok(Self { from, to, packet_len: plan.packet_len, _memory: memory })
     }
 

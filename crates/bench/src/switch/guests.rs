@@ -10,6 +10,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
+use ringway_driver::rx_buffer::{ADAPTIVE_LEN_PER_ENTRY, PAGE_LEN};
+use ringway_net::HEADER_LEN;
 use ringway_testkit::RingwayProcess;
 use ringway_virtq::{Broken, DriverQueue, Format, PackedDriver, SplitDriver};
 
@@ -19,11 +21,13 @@ use crate::ring::end::{End, Template};
 /// Entries of each queue: as many as may be usual.
 pub(super) const QUEUE_SIZE: u16 = 1024;
 
-/// Bytes of each buffer for received packets.
-pub(super) const BUFFER_LEN: usize = 4096;
+/// Lines that packets begin at, in bytes.
+pub(super) const PLACE_ALIGN: usize = 64;
 
-/// Bytes that a device writes in front of each packet.
-const HEADER_LEN: usize = ringway_net::HEADER_LEN;
+/// Packets that arrive one after the other before the bursts begin, and how often: whoever chooses the
+/// length of its buffers knows by then what comes, and those that it began with are used up.
+const FIRST_BURST: usize = 16;
+const FIRST_BURSTS: usize = 8;
 
 /// Longest wait for packets that must come.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -33,16 +37,26 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub(super) struct Plan {
     /// Bytes of each packet.
     pub packet_len: usize,
-    /// Buffers that it is received in.
-    pub buffers: usize,
+    /// Bytes from one of the receiver's buffers to the next; each holds a packet whole.
+    pub buffer_len: usize,
+    /// Bytes of all of them.
+    pub buffers_len: usize,
     /// Packets of a burst.
     pub burst: usize,
 }
 
 impl Plan {
     pub fn of(packet_len: usize) -> Self {
-        let buffers = (HEADER_LEN + packet_len).div_ceil(BUFFER_LEN);
-        Self { packet_len, buffers, burst: usize::from(QUEUE_SIZE) / buffers }
+        let (page, per_entry) = (PAGE_LEN as usize, ADAPTIVE_LEN_PER_ENTRY as usize);
+        let len = HEADER_LEN + packet_len;
+        let entries = usize::from(QUEUE_SIZE);
+        let burst = entries / len.div_ceil(page);
+        if len <= page {
+            Self { packet_len, buffer_len: page, buffers_len: page * entries, burst }
+        } else {
+            let buffer_len = len.next_multiple_of(PLACE_ALIGN);
+            Self { packet_len, buffer_len, buffers_len: per_entry * entries, burst }
+        }
     }
 }
 
@@ -117,14 +131,14 @@ impl AnyPair {
 }
 
 impl<Q: DriverQueue> Pair<Q> {
-    /// Each sends one packet, after which a switch knows where both are.
+    /// Each sends something, after which a switch knows where both are.
     ///
     /// # Errors
     /// A device broke the rules, or somebody was not heard.
     pub fn introduce(&mut self) -> anyhow::Result<()> {
         let Self { sender, receiver, packet, answer, .. } = self;
         burst(receiver, sender, answer, 1)?;
-        burst(sender, receiver, packet, 1)
+        (0..FIRST_BURSTS).try_for_each(|_| burst(sender, receiver, packet, FIRST_BURST))
     }
 
     fn burst(&mut self) -> anyhow::Result<()> {
@@ -201,11 +215,11 @@ mod tests {
 
     #[test]
     fn a_burst_fits_the_receiver_s_buffers() {
-        for (len, buffers, burst) in [(64, 1, 1024), (4084, 1, 1024), (4085, 2, 512)] {
+        for (len, buffer_len, burst) in [(64, 4096, 1024), (4084, 4096, 1024), (4085, 4160, 512)] {
             let plan = Plan::of(len);
-            assert_eq!((plan.buffers, plan.burst), (buffers, burst), "{len}");
+            assert_eq!((plan.buffer_len, plan.burst), (buffer_len, burst), "{len}");
         }
         let plan = Plan::of(65_536);
-        assert!(plan.burst * plan.buffers <= usize::from(QUEUE_SIZE) && plan.burst > 32);
+        assert!(plan.burst * plan.buffer_len <= plan.buffers_len && plan.burst > 32, "{plan:?}");
     }
 }

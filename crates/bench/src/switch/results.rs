@@ -110,7 +110,8 @@ fn method(options: &Options) -> Vec<String> {
          that take turns with it, fewer packets are moved."
             .into(),
         "The guests write and read packets only as far as a driver must: long ones lie in shared \
-         memory already, and stay where they are received, in buffers of 4,096 bytes."
+         memory already, and stay where they are received: in buffers of 4,096 bytes, and what does not \
+         fit one of these in buffers whose length the driver chooses."
             .into(),
         "One copy is of as many bytes, between places as far apart and over as much memory as \
          the guests' buffers have, on the worker's processor while the worker sleeps."
