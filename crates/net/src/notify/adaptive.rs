@@ -337,8 +337,11 @@ impl Adaptive {
         self.linger.take(moved);
         let Some(waited_ns) = waited_ns else { return };
         match self.linger.look(waited_ns) {
-            Next::Linger => self.cautious_for = CAUTION_PACKETS,
-            Next::Measure => self.change(1, Cause::Ended),
+            Next::Linger => {}
+            Next::Measure => {
+                self.cautious_for = CAUTION_PACKETS;
+                self.change(1, Cause::Ended);
+            }
             Next::Stop => self.ran_out(0),
         }
     }

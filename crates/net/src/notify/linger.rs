@@ -5,7 +5,8 @@
 //! a notification, and each that is answered alone another one. So whoever decides looks again after
 //! the time that a few of them took when they were told of one by one. A sender that has only a few
 //! under way waits for its answers then, and looks find fewer than that rate says: then it is told
-//! one by one again.
+//! one by one again. A stream is no clockwork, and looks find fewer by chance as well; the less is missing, the
+//! more looks it takes to know which it is.
 //!
 //! Limits: the rate is measured while packets are told of, and kept for [`LOOKS_MAX`] looks: what
 //! comes meanwhile only says whether the sender keeps up with it. ADR 18 has the measurements.
@@ -54,8 +55,15 @@ const LOOKS_MAX: u32 = 256;
 /// one is answered is found with one each time.
 const GATHERED_MIN: u64 = 5 * ONE / 4;
 
-/// A packet, in the unit of averages.
-const ONE: u64 = 16;
+/// So many looks, on average, tell somebody who is kept waiting from chance when half is missing of what
+/// the rate promises.
+const LOOKS_FOR_HALF: u64 = 4;
+
+/// The same when a quarter is missing.
+const LOOKS_FOR_QUARTER: u64 = 32;
+
+/// A packet, in the unit of averages: what their divisions cut off is small beside it.
+const ONE: u64 = 1024;
 
 /// What is to be done behind a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,9 +91,31 @@ pub(super) struct Linger {
     looks: u32,
     /// Taken since the timer last ended.
     taken: u32,
-    /// Moving average of these, in units of [`ONE`], and of the time that they took.
-    gathered: u64,
+    /// Of the last few looks, and of many.
+    lately: Found,
+    longer: Found,
+}
+
+/// What looks have found: moving averages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Found {
+    /// In units of [`ONE`].
+    packets: u64,
+    /// In what time they could have come.
     waited_ns: u64,
+}
+
+impl Found {
+    /// One more look, in an average of so many.
+    fn add(&mut self, looks: u64, packets: u32, waited_ns: u64) {
+        self.packets = ((looks - 1) * self.packets + ONE * u64::from(packets)) / looks;
+        self.waited_ns = ((looks - 1) * self.waited_ns + waited_ns) / looks;
+    }
+
+    /// Whether that is so many quarters of what one packet per `gap_ns` makes.
+    fn keeps(&self, quarters: u64, gap_ns: u64) -> bool {
+        self.packets >= (ONE * self.waited_ns * quarters / (4 * gap_ns)).max(GATHERED_MIN)
+    }
 }
 
 impl Linger {
@@ -113,8 +143,11 @@ impl Linger {
         (self.told, self.told_ns, self.looks, self.taken) = (0, 0, 0, 0);
         // Until some are told of again, there is a pause.
         self.last = Nanos(0);
-        self.waited_ns = self.wait_ns();
-        self.gathered = self.needed() * 3 / 2;
+        let waited_ns = self.wait_ns();
+        // An eighth more than is promised.
+        let packets = (ONE * waited_ns * 9 / (8 * self.gap_ns)).max(GATHERED_MIN * 3 / 2);
+        self.lately = Found { packets, waited_ns };
+        self.longer = self.lately;
         true
     }
 
@@ -135,19 +168,17 @@ impl Linger {
 
     /// The timer has ended; packets could have come for so long. What is next.
     pub fn look(&mut self, waited_ns: u64) -> Next {
-        let taken = u64::from(core::mem::take(&mut self.taken));
-        self.gathered = (3 * self.gathered + ONE * taken) / 4;
-        self.waited_ns = (3 * self.waited_ns + waited_ns) / 4;
+        let taken = core::mem::take(&mut self.taken);
+        // Whatever is longer is a pause, and no lower rate.
+        let waited_ns = waited_ns.min(GAP_NS_MAX);
+        self.lately.add(LOOKS_FOR_HALF, taken, waited_ns);
+        self.longer.add(LOOKS_FOR_QUARTER, taken, waited_ns);
         self.looks += 1;
-        match self.gathered >= self.needed() {
+        let is_kept = self.lately.keeps(2, self.gap_ns) && self.longer.keeps(3, self.gap_ns);
+        match is_kept {
             false => Next::Stop,
             true if self.looks >= LOOKS_MAX => Next::Measure,
             true => Next::Linger,
         }
-    }
-
-    /// Three quarters of what the rate promises.
-    fn needed(&self) -> u64 {
-        (ONE * self.waited_ns * 3 / (4 * self.gap_ns.max(1))).max(GATHERED_MIN)
     }
 }
