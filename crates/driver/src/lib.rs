@@ -42,8 +42,10 @@ mod rx_memory;
 mod rx_options;
 mod slots;
 mod statistics;
+mod stretches;
 mod transport;
 mod tx;
+mod tx_memory;
 mod tx_options;
 mod tx_pacing;
 

@@ -120,12 +120,6 @@ impl<Q: DriverQueue> SmoltcpDevice<Q> {
         Ok(None)
     }
 
-    /// Whether one more packet can be sent.
-    fn has_room(&mut self) -> Result<bool, Broken> {
-        let slots = usize::from(self.driver.tx.queue().size());
-        Ok(self.driver.tx.in_flight() < slots || self.driver.tx.reclaim()? > 0)
-    }
-
     /// Remembers the first failure; nothing works from there on.
     fn unless_broken<X>(&mut self, result: Result<X, Broken>, otherwise: X) -> X {
         result.unwrap_or_else(|broken| {
@@ -181,7 +175,7 @@ impl<Q: DriverQueue> Device for SmoltcpDevice<Q> {
     }
 
     fn transmit(&mut self, _: Instant) -> Option<RoomToken<'_, Q>> {
-        let room = self.has_room();
+        let room = self.driver.tx.has_room();
         self.unless_broken(room, false).then(|| RoomToken {
             tx: &mut self.driver.tx,
             sending: &mut self.sending,

@@ -4,10 +4,8 @@
 
 use ringway_virtq::{BufferId, SharedSlice};
 
+use crate::tx_memory::{carve, place_len};
 use crate::{Arena, ArenaFull, Part};
-
-/// Slots start at cache lines, so that two packets never share one.
-const SLOT_ALIGN: u32 = 64;
 
 /// The slots of a ring.
 #[derive(Debug)]
@@ -18,12 +16,16 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// Carves `count` slots of `slot_len` bytes.
-    pub(crate) fn new(arena: &mut Arena, count: u16, slot_len: u32) -> Result<Self, ArenaFull> {
-        let stride = slot_len.next_multiple_of(SLOT_ALIGN);
+    /// Carves `count` slots, each for a header and a packet of that many bytes.
+    pub(crate) fn new(
+        arena: &mut Arena,
+        count: u16,
+        (header_len, packet_len): (u32, u32),
+    ) -> Result<Self, ArenaFull> {
+        let stride = place_len(packet_len);
         let bytes = stride.checked_mul(u32::from(count)).ok_or(ArenaFull)?;
-        let slots = arena.carve(bytes as usize, SLOT_ALIGN as usize)?;
-        Ok(Self { slots, slot_len, stride })
+        let slots = carve(arena, bytes, header_len)?;
+        Ok(Self { slots, slot_len: header_len + packet_len, stride })
     }
 
     /// Asks for the memory of a slot that will be written soon; a hint, for which there need not be one.

@@ -1,15 +1,15 @@
-//! Packets to the device: a header and the start of each packet are copied into a slot, the rest is
-//! taken from where it is.
+//! Packets to the device: a header and the start of each packet are copied into memory of the
+//! transmitq, the rest is taken from where it is.
 //!
 //! How: `send` copies a whole packet, `send_fragments` a start and then lists memory that the device
 //! sees; both stage, and `flush` publishes once for everything staged. What was sent in place must
-//! not change until its token comes out of `next_done`. Used slots are reclaimed only when they
-//! become scarce, so the used ring is read once for many packets, and the device is never asked to
+//! not change until its token comes out of `next_done`. Used buffers are reclaimed only when entries
+//! or memory become scarce, so the used ring is read once for many packets, and the device is never asked to
 //! call for them. A packet in one piece takes one descriptor; one in several pieces takes one ring
 //! entry and an indirect table where tables were negotiated, else a chain.
 //!
-//! Limits: what is copied fits one slot; as many packets in flight as the queue has entries, and as
-//! many tokens.
+//! Limits: as many packets in flight as the queue has entries, and as many tokens; of those of which
+//! more than 2,048 bytes are copied, as many as fit 4 MiB.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -18,7 +18,7 @@ use ringway_net::notify::{Notifier, Policy};
 use ringway_net::{Counters, DropReason, HEADER_LEN, NetHeader, PACKET_LEN_MAX};
 use ringway_virtq::{Arm, Broken, BufferId, DriverQueue, SharedSlice};
 
-use crate::slots::Slots;
+use crate::tx_memory::TxMemory;
 use crate::tx_options::{Sent, TxFragment, TxOptions};
 use crate::{Arena, ArenaFull, TxStatistics};
 
@@ -29,11 +29,11 @@ pub const TX_FRAGMENTS_MAX: usize = 18;
 #[derive(Debug)]
 pub struct NetTx<Q> {
     pub(crate) queue: Q,
-    slots: Slots,
+    memory: TxMemory,
     options: TxOptions,
     header_len: u32,
     reclaim_at: u16,
-    /// By slot: what its sender calls the packet, if parts of it are in place.
+    /// By buffer id: what its sender calls the packet, if parts of it are in place.
     tokens: Vec<Option<u64>>,
     /// Tokens of packets that the device is done with, newest last.
     done: Vec<u64>,
@@ -49,15 +49,15 @@ pub struct NetTx<Q> {
 }
 
 impl<Q: DriverQueue> NetTx<Q> {
-    /// Takes one slot per queue entry from the arena. The queue must be fresh.
+    /// Takes memory for packets from the arena: 2,112 bytes for each queue entry and 4 MiB at most
+    /// for those that are longer, or less with a smaller
+    /// [`packet_len_max`](TxOptions::packet_len_max). The queue must be fresh.
     ///
     /// # Errors
     /// [`ArenaFull`].
     pub fn new(mut queue: Q, arena: &mut Arena, options: &TxOptions) -> Result<Self, ArenaFull> {
         options.check();
-        // 12 or 20.
-        let header_len = u32::try_from(options.header_len).unwrap_or(u32::MAX);
-        let slots = Slots::new(arena, queue.size(), header_len + options.packet_len_max)?;
+        let memory = TxMemory::new(arena, queue.size(), options)?;
         // Nothing is in flight yet, so there is nothing to look at again.
         let _ = queue.arm_calls(Arm::Never);
         let size = usize::from(queue.size());
@@ -66,9 +66,10 @@ impl<Q: DriverQueue> NetTx<Q> {
             kicks: Notifier::new(Policy::default(), queue.size()),
             unpublished: 0,
             queue,
-            slots,
+            memory,
             options: *options,
-            header_len,
+            // 12 or 20.
+            header_len: u32::try_from(options.header_len).unwrap_or(u32::MAX),
             tokens: vec![None; size],
             done: Vec::with_capacity(size),
             outstanding: 0,
@@ -128,18 +129,34 @@ impl<Q: DriverQueue> NetTx<Q> {
         kick
     }
 
-    /// Takes back every slot the device is done with; returns how many.
+    /// Whether there is room for a packet in one piece, as long as may be; looks for used buffers if
+    /// there is none.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn has_room(&mut self) -> Result<bool, Broken> {
+        let entries = (1 + u16::from(self.options.header_apart)).min(self.queue.size());
+        let longest = self.options.packet_len_max;
+        let is_room = |tx: &Self| tx.queue.free() >= entries && tx.memory.has_room(longest);
+        Ok(is_room(self) || (self.reclaim()? > 0 && is_room(self)))
+    }
+
+    /// Takes back everything the device is done with; returns how many packets.
     ///
     /// # Errors
     /// As [`send`](Self::send).
     pub fn reclaim(&mut self) -> Result<u16, Broken> {
         self.check()?;
-        let Self { queue, tokens, outstanding, done, .. } = self;
+        let Self { queue, memory, tokens, outstanding, done, .. } = self;
         let in_flight = queue.in_flight();
+        // Looked at once for all of them.
+        let is_plain = *outstanding == 0 && !memory.has_stretches();
         let result = queue.take_used(queue.size(), |returned| {
-            if *outstanding > 0
-                && let Some(token) = tokens[usize::from(returned.id.0)].take()
-            {
+            if is_plain {
+                return;
+            }
+            memory.give_back(returned.id);
+            if let Some(token) = tokens[usize::from(returned.id.0)].take() {
                 // There is room: no more tokens are taken than the queue has entries.
                 done.push(token);
             }
@@ -192,28 +209,67 @@ impl<Q: DriverQueue> NetTx<Q> {
         token: Option<u64>,
     ) -> Result<Sent, Broken> {
         self.check()?;
-        let start_len = u32::try_from(start.len()).unwrap_or(u32::MAX);
-        let in_place = fragments.iter().fold(0u32, |sum, part| sum.saturating_add(part.len));
-        let len = start_len.saturating_add(in_place);
-        if start_len > self.options.packet_len_max || len > PACKET_LEN_MAX {
-            self.counters.count_drop(DropReason::TooLong);
-            return Ok(Sent::TooLong);
+        let (start_len, len) = lengths(start, fragments);
+        if len > PACKET_LEN_MAX {
+            return Ok(self.drop_too_long());
         }
         if !self.options.may_send(header) {
             self.counters.count_drop(DropReason::Offload);
             return Ok(Sent::NotNegotiated);
         }
+        match self.memory.is_short(start_len) {
+            true => self.put((header, start), fragments, token, |memory, id| Some(memory.slot(id))),
+            false => self.put_long(header, start, fragments, token),
+        }
+    }
+
+    fn drop_too_long(&mut self) -> Sent {
+        self.counters.count_drop(DropReason::TooLong);
+        Sent::TooLong
+    }
+
+    /// Stages a packet that may be sent, and of which more is copied than fits a slot.
+    #[inline(never)]
+    fn put_long(
+        &mut self,
+        header: &NetHeader,
+        start: &[u8],
+        fragments: &[TxFragment],
+        token: Option<u64>,
+    ) -> Result<Sent, Broken> {
+        let (len, _) = lengths(start, fragments);
+        if len > self.options.packet_len_max {
+            return Ok(self.drop_too_long());
+        }
+        if !self.memory.has_room(len) {
+            self.reclaim()?;
+        }
+        self.put((header, start), fragments, token, |memory, id| memory.stretch(id, len))
+    }
+
+    /// Stages a packet that may be sent. Part of each of its callers: what is known of a slot's
+    /// descriptor is still known when it is added.
+    #[inline(always)]
+    fn put(
+        &mut self,
+        (header, start): (&NetHeader, &[u8]),
+        fragments: &[TxFragment],
+        token: Option<u64>,
+        place: impl FnOnce(&mut TxMemory, BufferId) -> Option<(SharedSlice, u64)>,
+    ) -> Result<Sent, Broken> {
+        let (start_len, len) = lengths(start, fragments);
         if self.queue.free() <= self.reclaim_at {
             self.reclaim()?;
         }
         let Some(id) = self.queue.next_id() else { return Ok(Sent::NoRoom) };
-        let (slot, at) = self.slots.slot(id);
+        let Some((place, at)) = place(&mut self.memory, id) else { return Ok(Sent::NoRoom) };
         if !self.add(id, (at, start_len), fragments) {
+            self.memory.give_back(id);
             return Ok(Sent::NoRoom);
         }
         // Before it is published.
-        self.write_slot(slot, header, start);
-        self.slots.prefetch(self.queue.soon_id());
+        self.write(place, header, start);
+        self.memory.prefetch(self.queue.soon_id());
         if token.is_some() {
             self.tokens[usize::from(id.0)] = token;
             self.outstanding += 1;
@@ -226,30 +282,30 @@ impl<Q: DriverQueue> NetTx<Q> {
     }
 
     #[inline]
-    fn write_slot(&self, slot: SharedSlice, header: &NetHeader, start: &[u8]) {
+    fn write(&self, place: SharedSlice, header: &NetHeader, start: &[u8]) {
         let header = NetHeader { num_buffers: 0, ..*header };
         match self.options.header_len {
-            HEADER_LEN => slot.write_array(0, &header.encode()),
-            _ => slot.write_array(0, &header.encode_any()),
+            HEADER_LEN => place.write_array(0, &header.encode()),
+            _ => place.write_array(0, &header.encode_any()),
         }
-        slot.write(self.options.header_len, start);
+        place.write(self.options.header_len, start);
     }
 
-    /// Adds a slot, which has that many bytes of the packet, and what follows it. `false`: the ring
-    /// is full.
+    /// Adds where the header and that many bytes of the packet are, and what follows them. `false`:
+    /// the ring is full.
     #[inline(always)]
-    fn add(&mut self, id: BufferId, slot: (u64, u32), fragments: &[TxFragment]) -> bool {
-        let (at, start_len) = slot;
+    fn add(&mut self, id: BufferId, copied: (u64, u32), fragments: &[TxFragment]) -> bool {
+        let (at, start_len) = copied;
         if !fragments.is_empty() || (self.options.header_apart && start_len > 0) {
-            return self.add_pieces(id, slot, fragments);
+            return self.add_pieces(id, copied, fragments);
         }
         self.queue.add(&[(at, self.header_len + start_len)], &[], id).is_ok()
     }
 
     /// The same for what takes more than one element.
     #[inline(never)]
-    fn add_pieces(&mut self, id: BufferId, slot: (u64, u32), fragments: &[TxFragment]) -> bool {
-        let (at, start_len) = slot;
+    fn add_pieces(&mut self, id: BufferId, copied: (u64, u32), fragments: &[TxFragment]) -> bool {
+        let (at, start_len) = copied;
         let mut room = [(0, 0); TX_FRAGMENTS_MAX + 2];
         let mut count = 1;
         room[0] = (at, self.header_len + start_len);
@@ -264,4 +320,12 @@ impl<Q: DriverQueue> NetTx<Q> {
         }
         self.queue.add(&room[..count], &[], id).is_ok()
     }
+}
+
+/// Bytes of a packet's start, and of all of it.
+#[inline(always)]
+fn lengths(start: &[u8], fragments: &[TxFragment]) -> (u32, u32) {
+    let start_len = u32::try_from(start.len()).unwrap_or(u32::MAX);
+    let in_place = fragments.iter().fold(0u32, |sum, part| sum.saturating_add(part.len));
+    (start_len, start_len.saturating_add(in_place))
 }

@@ -1,5 +1,5 @@
 //! What the driver hands to a stack that checks no checksums: large packets too, and only with a
-//! sum that somebody vouches for or that is right.
+//! sum that somebody vouches for or that is right. And room for what it sends, before it sends it.
 
 use std::mem;
 
@@ -11,13 +11,15 @@ use ringway_net::{
 use ringway_testkit::frames::{self, Link, Stamp};
 use ringway_testkit::{DriverPair, PairShape};
 use ringway_virtq::{DeviceQueue, Format, SplitDevice, SplitDriver};
-use smoltcp::phy::{Device, RxToken};
+use smoltcp::phy::{Device, RxToken, TxToken};
 use smoltcp::time::Instant;
 
 const SIZE: u16 = 64;
 const LINK: Link = Link { from: [2, 0, 0, 0, 0, 1], to: [2, 0, 0, 0, 0, 2] };
 const LEN: usize = 40_000;
 const SEGMENT_LEN: u16 = 1448;
+/// What the stack may hand over at most.
+const SENT_LEN_MAX: usize = 14 + 65_535;
 
 type Pair = DriverPair<SplitDriver, SplitDevice>;
 
@@ -82,4 +84,21 @@ fn spec_5_1_6_4_large_packets_need_a_sum_like_all_others() {
     let mut wrong = whole;
     wrong[LEN - 1] ^= 1;
     assert_eq!(handed_up(&merged, &wrong), (None, 1));
+}
+
+#[test]
+fn who_is_given_room_can_send_the_longest_packet() {
+    let (mut device, mut pair, _rest) = stack();
+    let mut sent = 0;
+    for _ in 0..SIZE {
+        let Some(room) = device.transmit(Instant::ZERO) else { break };
+        room.consume(SENT_LEN_MAX, |packet| packet.fill(7));
+        sent += 1;
+    }
+    // There are more entries than long packets in flight.
+    assert!(sent > 1 && sent < SIZE, "{sent}");
+    let _ = device.flush();
+    pair.take_all();
+    assert_eq!(pair.in_device.len(), usize::from(sent), "one was lost");
+    assert!(device.transmit(Instant::ZERO).is_some());
 }
