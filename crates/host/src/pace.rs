@@ -44,6 +44,9 @@ pub struct PaceSnapshot {
     pub cause: Cause,
 }
 
+/// Packets moved to a guest at once that make a stream, whose answers are worth a look.
+const STREAM_PACKETS: u32 = 4;
+
 /// How one guest's queues are paced. It reads no clock and touches no ring, so that a simulation drives the
 /// same one.
 #[derive(Debug)]
@@ -178,12 +181,13 @@ impl Pace {
         let visit = Visit { now, side: Side::Gives, moved, more, short };
         match queue {
             Queue::ToGuest => {
-                self.kicks.notifier.looked(moved);
                 if moved > 0 {
                     self.turns.to_peer(now, moved);
                 }
-                if let Some(before) = self.long_before[0].replace(long) {
-                    let long = long.saturating_sub(before);
+                let before = self.long_before[0].replace(long);
+                let long = before.map(|before| long.saturating_sub(before));
+                self.kicks.notifier.looked(moved, long.unwrap_or(0));
+                if let Some(long) = long {
                     self.calls.notifier.carried(long);
                     if long > 0 {
                         self.returns.notifier.beside_stream(now);
@@ -211,7 +215,7 @@ impl Pace {
         self.calls.notifier.peer_was_asked(now);
         self.kicks.notifier.peer_was_asked(now);
         // So far it kicks when the timer ends.
-        if self.kicks.notifier.lingers()
+        if self.kicks.notifier.keeps_waiting()
             && let Some(wake_at) = &mut self.kicks.wake_at
         {
             *wake_at = now;
@@ -244,9 +248,15 @@ impl Pace {
         Visit { now, side: Side::Takes, moved, more: false, short: false }
     }
 
-    /// Whether answers of the guest wait for long packets, or questions to it do.
+    /// Whether answers of the guest wait for long packets or for a look, or questions to it wait.
     pub fn wants_questions(&self) -> bool {
-        self.kicks.notifier.lingers() || self.calls.notifier.lingers()
+        self.kicks.notifier.keeps_waiting() || self.calls.notifier.keeps_waiting()
+    }
+
+    /// Whether `moved` packets to the guest bring answers of which it does not tell.
+    fn expects_answers(&self, moved: u32) -> bool {
+        let is_stream = moved >= STREAM_PACKETS || self.kicks.notifier.counts_on_looks();
+        is_stream && moved > 0 && self.kicks.wake_at.is_some()
     }
 
     /// When the worker has to come back.

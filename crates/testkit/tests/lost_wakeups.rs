@@ -96,6 +96,8 @@ struct World<D, V> {
     now: u64,
     /// A taker has lingered behind long packets.
     has_lingered: bool,
+    /// A taker has counted on looks of its own beside long packets the other way.
+    has_company: bool,
     /// One that lingers was told of a question.
     has_asked: bool,
     /// Used buffers have come back beside a stream.
@@ -144,6 +146,7 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
             total: rng.between(1, BUFFERS_MAX),
             now: 0,
             has_lingered: false,
+            has_company: false,
             has_asked: false,
             has_streamed: false,
             regions,
@@ -299,8 +302,13 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         if !(self.now >> 19).is_multiple_of(3) {
             notifier.beside_stream(visit.now);
         }
-        if (self.now >> 17).is_multiple_of(5) {
-            self.has_asked |= notifier.lingers();
+        if direction == TAKES && (self.now >> 18).is_multiple_of(3) {
+            // It has given long packets the other way meanwhile.
+            notifier.looked(1, 1);
+        }
+        // Questions are heard of by whoever keeps those waiting who ask.
+        if (self.now >> 17).is_multiple_of(5) && notifier.keeps_waiting() {
+            self.has_asked = true;
             notifier.peer_was_asked(visit.now);
         }
         let plan = match self.rules.has_timers {
@@ -308,6 +316,7 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
             false => notifier.without_timer(visit),
         };
         self.has_lingered |= notifier.cause() == Cause::Long;
+        self.has_company |= notifier.counts_on_looks();
         self.has_streamed |= matches!(notifier, Notifier::Returns(_))
             && notifier.timer_ns() == STREAM_WAIT_NS
             && moved > 0;
@@ -366,16 +375,16 @@ fn operate<D: DriverQueue, V: DeviceQueue>(
 ) -> Result<(), String> {
     let mut rng = Rng::from_environment(name, 5);
     let (mut done, mut worlds) = (0, 0);
-    let mut met = [0u32; 3];
+    let mut met = [0u32; 4];
     while done < operations {
         let mut world = World::<D, V>::new(&mut rng, event_idx, rules);
         done += world.run(&mut rng)?;
         worlds += 1;
-        let has = [world.has_lingered, world.has_asked, world.has_streamed];
+        let has = [world.has_lingered, world.has_company, world.has_asked, world.has_streamed];
         met.iter_mut().zip(has).for_each(|(met, has)| *met += u32::from(has));
     }
     println!(
-        "{name}: {done} operations in {worlds} worlds; lingering, asked, beside a stream: {met:?}"
+        "{name}: {done} operations in {worlds} worlds; lingering, company, asked, beside a stream: {met:?}"
     );
     assert!(met.iter().all(|met| *met > 0) || operations < TIMED_OPERATIONS, "{met:?}");
     Ok(())

@@ -35,6 +35,27 @@ enum Taker {
     Asleep,
 }
 
+/// What the packets are, which may be treated in another way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Short,
+    Long,
+    /// Short ones; long ones go the other way, and the taker looks when it gives one of those.
+    BesideLong,
+}
+
+impl Kind {
+    /// Why an adaptive giver and an adaptive taker of a stream of them do what they do; `None`: for another
+    /// reason than lingering or company.
+    fn causes(self) -> [Option<Cause>; 2] {
+        match self {
+            Self::Short => [None; 2],
+            Self::Long => [Some(Cause::Long); 2],
+            Self::BesideLong => [None, Some(Cause::AwakeAnyway)],
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 struct World {
     giver: Giver,
@@ -49,8 +70,7 @@ struct World {
     timers: [Option<Nanos>; 2],
     now: u64,
     has_timers: bool,
-    /// The packets are long, which may be treated in another way.
-    is_long: bool,
+    kind: Kind,
     /// Questions so far.
     asked: u32,
     /// The defect that the test must find.
@@ -76,15 +96,15 @@ impl World {
             timers: [None; 2],
             now: 0,
             has_timers,
-            is_long: false,
+            kind: Kind::Short,
             asked: QUESTIONS,
             forgets_second_look: false,
         }
     }
 
-    /// A world in the middle of a stream of long or of short packets.
-    fn streaming(gives: &str, takes: &str, has_timers: bool, is_long: bool) -> Self {
-        let mut world = Self { is_long, ..Self::new(gives, takes, has_timers) };
+    /// A world in the middle of a stream of such packets.
+    fn streaming(gives: &str, takes: &str, has_timers: bool, kind: Kind) -> Self {
+        let mut world = Self { kind, ..Self::new(gives, takes, has_timers) };
         for _ in 0..PACKETS_BEFORE {
             world.now += 10_000;
             world.decide(Side::Gives, 1);
@@ -100,7 +120,10 @@ impl World {
     fn decide(&mut self, side: Side, moved: u32) -> (bool, Arm) {
         let visit = Visit { now: Nanos(self.now), side, moved, more: false, short: false };
         let notifier = if side == Side::Gives { &mut self.gives } else { &mut self.takes };
-        notifier.carried(u64::from(moved) * u64::from(self.is_long));
+        notifier.carried(if self.kind == Kind::Long { moved.into() } else { 0 });
+        if self.kind == Kind::BesideLong && side == Side::Takes {
+            notifier.looked(1, 1);
+        }
         let plan = match self.has_timers {
             true => notifier.after(visit),
             false => notifier.without_timer(visit),
@@ -166,7 +189,7 @@ impl World {
 
     /// Somebody asks the peer: both hear of it. As in the worker, a taker that lingers is then visited.
     fn ask(&mut self) -> bool {
-        let lingers = self.gives.lingers() || self.takes.lingers();
+        let lingers = self.gives.keeps_waiting() || self.takes.keeps_waiting();
         if self.asked == QUESTIONS || !lingers {
             return false;
         }
@@ -174,7 +197,7 @@ impl World {
         let now = Nanos(self.now);
         self.gives.peer_was_asked(now);
         self.takes.peer_was_asked(now);
-        if self.takes.lingers()
+        if self.takes.keeps_waiting()
             && let Some(wake_at) = &mut self.timers[1]
         {
             *wake_at = now;
@@ -228,20 +251,29 @@ fn no_order_of_steps_loses_a_wake_up() {
     for (gives, takes) in
         POLICIES.into_iter().chain([RETURNS]).flat_map(|gives| POLICIES.map(|takes| (gives, takes)))
     {
-        // Packets are long, and somebody asks: that needs one that lingers.
-        let is_asked = [gives, takes].contains(&"adaptive");
-        let kinds = [(false, false), (true, false), (true, true)];
-        for (is_long, asks) in kinds.into_iter().filter(|(_, asks)| !asks || is_asked) {
+        // Somebody asks: that needs one that keeps him waiting.
+        let is_asked = |kind: Kind| {
+            [gives, takes]
+                .into_iter()
+                .zip(kind.causes())
+                .any(|it| it.0 == "adaptive" && it.1.is_some())
+        };
+        let kinds = [Kind::Short, Kind::Long, Kind::BesideLong].into_iter();
+        let kinds = kinds.flat_map(|kind| [(kind, false), (kind, true)]);
+        for (kind, asks) in kinds.filter(|&(kind, asks)| !asks || is_asked(kind)) {
             for has_timers in [true, false] {
-                let mut world = World::streaming(gives, takes, has_timers, is_long);
+                let mut world = World::streaming(gives, takes, has_timers, kind);
                 world.asked = if asks { 0 } else { QUESTIONS };
-                for (policy, notifier) in [(gives, world.gives), (takes, world.takes)] {
-                    let lingers = policy == "adaptive" && is_long;
-                    assert_eq!(notifier.cause() == Cause::Long, lingers, "{policy}, {is_long}");
+                let sides = [(gives, world.gives), (takes, world.takes)];
+                for ((policy, notifier), cause) in sides.into_iter().zip(kind.causes()) {
+                    let special = [Cause::Long, Cause::AwakeAnyway].contains(&notifier.cause());
+                    let seen = special.then(|| notifier.cause());
+                    let expected = cause.filter(|_| policy == "adaptive");
+                    assert_eq!(seen, expected, "{policy}, {kind:?}");
                 }
                 let mut seen = HashSet::new();
                 if let Err(why) = explore(world, &mut seen) {
-                    panic!("{gives} to {takes}, timers {has_timers}, long {is_long}: {why}");
+                    panic!("{gives} to {takes}, timers {has_timers}, {kind:?}: {why}");
                 }
                 assert!(seen.len() > 100, "{} states are too few", seen.len());
             }

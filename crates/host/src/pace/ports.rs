@@ -7,9 +7,6 @@ use super::{Flush, Flushed};
 use crate::clock::now_ns;
 use crate::port::{End, GuestEnd, Port};
 
-/// Packets moved to a guest at once that make a stream, whose answers are worth a look.
-const STREAM_PACKETS: u32 = 4;
-
 impl GuestEnd {
     /// Makes visible what was put in a queue or taken from it, and notifies if it is time to.
     #[inline]
@@ -22,9 +19,7 @@ impl GuestEnd {
         }
         Flushed {
             call_again: calls && self.call(queue),
-            look: queue == Queue::ToGuest
-                && moved >= STREAM_PACKETS
-                && self.pace.kicks.wake_at.is_some(),
+            look: queue == Queue::ToGuest && self.pace.expects_answers(moved),
         }
     }
 

@@ -74,7 +74,7 @@ fn a_question_ends_the_wait_for_long_packets() {
     let mut pace = Pace::new(Policy::Adaptive);
     [Queue::ToGuest, Queue::FromGuest].iter().for_each(|&queue| pace.start(queue, QUEUE_SIZE));
     let (mut now, mut long) = (Nanos(0), 0);
-    while !pace.kicks.notifier.lingers() {
+    while !pace.kicks.notifier.keeps_waiting() {
         (now, long) = (now.plus(EVERY_NS), long + 1);
         pace.gave(Queue::FromGuest, 1, long, Flush { now, more: false, short: false });
         pace.idle(now, long);
@@ -86,4 +86,35 @@ fn a_question_ends_the_wait_for_long_packets() {
     assert_eq!((pace.idle(now, long), pace.kicks.wake_at), (Arm::Next, None));
     pace.was_asked(now);
     assert_eq!(pace.kicks.wake_at, None, "the guest kicks: nothing to be put forward");
+}
+
+/// Long packets go to a guest that acknowledges each: it need not kick, and is looked at when it gets the
+/// next one; until it is asked something.
+#[test]
+fn acknowledgements_are_looked_for_beside_long_packets() {
+    const EVERY_NS: u64 = 100_000;
+    let mut pace = Pace::new(Policy::Adaptive);
+    [Queue::ToGuest, Queue::FromGuest].iter().for_each(|&queue| pace.start(queue, QUEUE_SIZE));
+    let mut now = Nanos(0);
+    let mut acknowledges = |pace: &mut Pace, long: u64| {
+        now = now.plus(EVERY_NS);
+        let flush = Flush { now, more: false, short: false };
+        pace.gave(Queue::ToGuest, 1, long, flush);
+        pace.gave(Queue::FromGuest, 1, 0, flush);
+        (pace.idle(now, 0), pace.expects_answers(1), now)
+    };
+    // Of the first packet it is not known that it is long.
+    let (arm, is_looked_at, _) = acknowledges(&mut pace, 1);
+    assert_eq!((arm, is_looked_at), (Arm::Next, false));
+    let (arm, is_looked_at, now) = acknowledges(&mut pace, 2);
+    assert!(arm != Arm::Next && is_looked_at, "{pace:?}");
+    assert!(pace.wants_questions() && !pace.expects_answers(0));
+    pace.was_asked(now);
+    assert_eq!(
+        pace.wake_at().filter(|at| *at > now),
+        pace.calls.wake_at,
+        "the transmitq is visited"
+    );
+    let (arm, is_looked_at, _) = acknowledges(&mut pace, 3);
+    assert_eq!((arm, is_looked_at), (Arm::Next, false), "an answer may come");
 }

@@ -11,14 +11,16 @@
 //! of them before it asks to be told of the next one, a giver tells of a few at once, as long as that
 //! keeps nobody waiting. A short packet among those that are given is told of at once. Who hears that
 //! the peer was asked something knows that somebody waits: a taker is then told of each packet for a
-//! while, so that the answer does not wait, and a giver holds less back for longer, so that the next
-//! question does not stand behind much of it.
+//! while, so that the answer does not wait, and a giver holds nothing back for longer, so that the next
+//! question does not stand behind it.
+//!
+//! A taker whose owner deals with a stream the other way need not be told: the owner looks whenever it
+//! is awake. Beside long packets that may be seldom, and the timer is as long as one that lingers may wait;
+//! but answers to questions are told of.
 //!
 //! ADR 18 gives the reason for each constant.
 
-use super::linger::{
-    ANSWER_NS, ASKED_NS, ASKED_WAIT_NS_MAX, GIVER_WAIT_NS_MAX, Linger, Next, TAKER_WAIT_NS_MAX,
-};
+use super::linger::{ANSWER_NS, ASKED_NS, GIVER_WAIT_NS_MAX, Linger, Next, TAKER_WAIT_NS_MAX};
 use super::{Held, NOTHING, Nanos, Plan, Side, Visit, arm_after};
 
 /// Longest time in nanoseconds by which a window delays a buffer: what it costs to wake a sleeping
@@ -109,8 +111,11 @@ pub struct Adaptive {
     caution: u32,
     /// What `caution` was last set to.
     cautious_for: u32,
-    /// Since the last visit the owner was awake for a stream the other way.
-    is_streaming: bool,
+    /// Since the last visit the owner was awake for a stream the other way: how long it lets these
+    /// buffers wait for the next time, in nanoseconds; 0 without one.
+    beside_ns: u64,
+    /// The same when that was last decided by.
+    company_ns: u64,
     /// Long packets moved since the last visit.
     long: u64,
     linger: Linger,
@@ -135,7 +140,8 @@ impl Adaptive {
             wake_at: None,
             caution: 0,
             cautious_for: CAUTION_PACKETS,
-            is_streaming: false,
+            beside_ns: 0,
+            company_ns: 0,
             long: 0,
             linger: Linger::default(),
             asked_at: None,
@@ -157,7 +163,7 @@ impl Adaptive {
     pub fn patience_ns(&self) -> u64 {
         match self.window {
             1 => 0,
-            _ if self.cause == Cause::AwakeAnyway => PATIENCE_NS,
+            _ if self.cause == Cause::AwakeAnyway => self.company_ns,
             _ if self.cause == Cause::Long => self.linger.wait_ns(),
             // The peer has to hear of the room and wake up, and then we do.
             _ if self.cause == Cause::Behind => 2 * PATIENCE_NS,
@@ -177,13 +183,28 @@ impl Adaptive {
         }
     }
 
-    /// The owner was awake for `moved` buffers elsewhere, and looked here, too.
-    pub(super) fn looked(&mut self, moved: u32) {
-        self.is_streaming |= moved >= STREAM_PACKETS;
+    /// The owner was awake for `moved` buffers elsewhere, `long` of them long packets, and looked here,
+    /// too.
+    pub(super) fn looked(&mut self, moved: u32, long: u64) {
+        let beside_ns = match moved {
+            _ if long > 0 => TAKER_WAIT_NS_MAX,
+            moved if moved >= STREAM_PACKETS => PATIENCE_NS,
+            _ => 0,
+        };
+        self.beside_ns = self.beside_ns.max(beside_ns);
     }
 
     /// Whether it wants to hear of questions.
-    pub(super) fn lingers(&self) -> bool {
+    pub(super) fn keeps_waiting(&self) -> bool {
+        self.lingers() || self.counts_on_looks()
+    }
+
+    /// Whether nothing but the owner's looks, while long packets pass the other way, ends the wait soon.
+    pub(super) fn counts_on_looks(&self) -> bool {
+        self.cause == Cause::AwakeAnyway && self.company_ns > PATIENCE_NS
+    }
+
+    fn lingers(&self) -> bool {
         self.cause == Cause::Long
     }
 
@@ -228,9 +249,11 @@ impl Adaptive {
             return NOTHING;
         }
         let is_waited_for = visit.moved > 0 && !self.may_go_on(visit, is_long);
-        let wake_at = self.held.since.plus(self.held_ns_max(visit.now));
+        let wake_at = self.held.since.plus(self.patience_ns());
         match self.held.packets {
             _ if is_waited_for => {}
+            // What is told of one by one meanwhile says nothing about lingering.
+            _ if self.lingers() && self.is_asked(visit.now, ASKED_NS) => self.linger.forget(),
             held if held >= self.window => self.filled(held),
             held if visit.now >= wake_at && self.cause == Cause::Long => {
                 // Since when it could have come: who waits for answers sends none meanwhile.
@@ -242,14 +265,6 @@ impl Adaptive {
         }
         self.told_at = visit.now;
         self.held.release()
-    }
-
-    /// How long anything may be held back.
-    fn held_ns_max(&self, now: Nanos) -> u64 {
-        match self.patience_ns() {
-            long if self.lingers() && self.is_asked(now, ASKED_NS) => long.min(ASKED_WAIT_NS_MAX),
-            usual => usual,
-        }
     }
 
     /// Lingers from now on if the rate of long packets is known; `false`: there is a short one while
@@ -267,13 +282,12 @@ impl Adaptive {
             self.wake_at = None;
             return Plan::COME_BACK;
         }
-        if self.lingers() && self.is_asked(visit.now, ANSWER_NS) {
-            // What is told of one by one meanwhile says nothing about lingering.
+        let beside_ns = core::mem::take(&mut self.beside_ns);
+        if self.expects_answer(visit.now, beside_ns) {
             self.linger.forget();
             (self.wake_at, self.long) = (None, 0);
             return NOTHING;
         }
-        let was_streaming = core::mem::take(&mut self.is_streaming);
         let due = self.wake_at.take();
         let is_timer = due.is_some_and(|wake_at| visit.now >= wake_at);
         let is_long = 2 * core::mem::take(&mut self.long) >= u64::from(visit.moved);
@@ -289,8 +303,8 @@ impl Adaptive {
             _ if is_long && self.lingers_from_now(visit, TAKER_WAIT_NS_MAX) => {
                 (self.window, self.cause) = (self.window_max, Cause::Long);
             }
-            _ if was_streaming && (visit.moved > 0 || self.cause == Cause::AwakeAnyway) => {
-                self.keep_company();
+            moved if beside_ns > 0 && (moved > 0 || self.cause == Cause::AwakeAnyway) => {
+                self.keep_company(moved, beside_ns);
             }
             moved if is_timer && moved < self.window => self.ran_out(moved),
             0 => {}
@@ -304,6 +318,14 @@ impl Adaptive {
         let wake_at = due.unwrap_or_else(|| visit.now.plus(self.patience_ns()));
         self.wake_at = Some(wake_at);
         Plan { arm: arm_after(self.window), ..Plan::hold(wake_at) }
+    }
+
+    /// Whether a taker that would let it wait is to be told of the next packet: it may be an answer.
+    fn expects_answer(&self, now: Nanos, beside_ns: u64) -> bool {
+        // Long packets the other way are held back no more, and looks beside them say less.
+        let counts_on_looks = beside_ns > PATIENCE_NS || self.counts_on_looks();
+        self.lingers() && self.is_asked(now, ANSWER_NS)
+            || counts_on_looks && self.is_asked(now, ASKED_NS)
     }
 
     /// The window was full in time: both sides keep up.
@@ -347,10 +369,14 @@ impl Adaptive {
     }
 
     /// The owner was awake for a stream the other way, and will be again before the timer ends.
-    fn keep_company(&mut self) {
-        if self.caution == 0 {
-            (self.window, self.cause) = (self.window_max, Cause::AwakeAnyway);
+    fn keep_company(&mut self, moved: u32, beside_ns: u64) {
+        if self.caution > 0 {
+            return;
         }
+        (self.window, self.cause) = (self.window_max, Cause::AwakeAnyway);
+        self.company_ns = beside_ns;
+        // What is found this way makes up for attempts that failed.
+        self.cautious_for = self.cautious_for.saturating_sub(moved).max(CAUTION_PACKETS);
     }
 
     /// The timer ended with `moved` buffers, less than the window.

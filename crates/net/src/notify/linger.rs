@@ -25,13 +25,10 @@ pub const TAKER_WAIT_NS_MAX: u64 = 600_000;
 
 /// Longest time in nanoseconds for which a giver holds long packets back: whoever is told of less at a
 /// time has begun to work sooner.
-pub const GIVER_WAIT_NS_MAX: u64 = 200_000;
+pub const GIVER_WAIT_NS_MAX: u64 = 300_000;
 
-/// A giver at most while its peer is asked something again and again: the next question stands behind
-/// what is held back.
-pub(super) const ASKED_WAIT_NS_MAX: u64 = 50_000;
-
-/// How long after a question the next one is expected, in nanoseconds: a tenth of a second.
+/// How long after a question the next one is expected, in nanoseconds: a tenth of a second. It would
+/// stand behind what is held back.
 pub(super) const ASKED_NS: u64 = 100_000_000;
 
 /// How long an answer to what went to the peer is waited for, in nanoseconds: half of a millisecond.

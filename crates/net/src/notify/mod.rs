@@ -162,11 +162,17 @@ impl Notifier {
         }
     }
 
-    /// A taker was awake for `moved` buffers elsewhere, and looks here whenever it is.
-    pub fn looked(&mut self, moved: u32) {
+    /// A taker was awake for `moved` buffers elsewhere, `long` of them long packets, and looks here
+    /// whenever it is.
+    pub fn looked(&mut self, moved: u32, long: u64) {
         if let Self::Adaptive(adaptive) = self {
-            adaptive.looked(moved);
+            adaptive.looked(moved, long);
         }
+    }
+
+    /// Whether a taker counts on such looks: one that waits for its timer instead keeps the peer waiting.
+    pub fn counts_on_looks(&self) -> bool {
+        matches!(self, Self::Adaptive(adaptive) if adaptive.counts_on_looks())
     }
 
     /// After this visit a taker looks by itself until it says otherwise, and does not hand in what it
@@ -196,8 +202,8 @@ impl Notifier {
     }
 
     /// Whether it keeps those waiting who ask the peer something: then it wants to hear of questions.
-    pub fn lingers(&self) -> bool {
-        matches!(self, Self::Adaptive(adaptive) if adaptive.lingers())
+    pub fn keeps_waiting(&self) -> bool {
+        matches!(self, Self::Adaptive(adaptive) if adaptive.keeps_waiting())
     }
 
     /// What the next visit of a giver has moved is one answer of the peer (see [`Turns`]).
@@ -207,8 +213,8 @@ impl Notifier {
         }
     }
 
-    /// A question has gone to the peer: a taker that lingers is told of each packet for a while, from its
-    /// next visit on; a giver that lingers holds nothing back for long while there are questions.
+    /// A question has gone to the peer: a taker that keeps it waiting is told of each packet for a while, from its
+    /// next visit on; a giver that lingers holds nothing back while there are questions.
     pub fn peer_was_asked(&mut self, now: Nanos) {
         if let Self::Adaptive(adaptive) = self {
             adaptive.peer_was_asked(now);

@@ -55,16 +55,26 @@ impl Paced {
     /// The owner has asked the peer something: an answer will come here.
     pub(super) fn asked(&mut self, now: u64) {
         self.notifier.peer_was_asked(Nanos(now));
-        if self.notifier.lingers() {
+        if self.notifier.keeps_waiting() {
             // So far it is called when the timer ends.
             self.wake_at = self.wake_at.map(|_| now);
         }
     }
 
+    /// The owner has sent a packet, and looks here as well if the notifier counts on it.
+    pub(super) fn looked(&mut self, is_long: bool) {
+        self.notifier.looked(1, is_long.into());
+    }
+
+    /// Whether the owner looks here whenever it is awake.
+    pub(super) fn looks(&self) -> bool {
+        self.notifier.counts_on_looks()
+    }
+
     /// When to be notified, behind `moved` packets, `long` of them long. Where nothing moved and no timer
-    /// ended, there is nothing to decide.
+    /// ended, there is nothing to decide, unless the owner looks by itself.
     pub(super) fn after(&mut self, now: u64, moved: usize, long: u64) -> Arm {
-        if moved == 0 && self.wake_at.is_none_or(|at| at > now) {
+        if moved == 0 && !self.looks() && self.wake_at.is_none_or(|at| at > now) {
             return Arm::Next;
         }
         self.notifier.carried(long);

@@ -273,7 +273,8 @@ impl Sim {
     fn guest_turn(&mut self, now: u64) {
         let mut end = now;
         let mut taken = 0;
-        let room = if self.is_receiving || self.is_called { BUDGET_PACKETS } else { 0 };
+        let looks = self.is_receiving || self.is_called || self.guest_takes.looks();
+        let room = if looks { BUDGET_PACKETS } else { 0 };
         self.is_receiving |= std::mem::take(&mut self.is_called);
         while taken < room {
             let Some(packet) = self.to_guest.take() else { break };
@@ -283,9 +284,7 @@ impl Sim {
             taken += 1;
         }
         self.taken_by_guest += taken;
-        while self.returns.take().is_some() {
-            self.in_flight -= 1;
-        }
+        self.guest_reclaims();
         if taken > 0 {
             self.guest.turn_at = end;
         } else if self.in_flight < usize::from(RING_SIZE)
@@ -298,19 +297,36 @@ impl Sim {
         }
     }
 
+    /// Takes used buffers back. Linux then says anew when it wants to hear of the next ones.
+    fn guest_reclaims(&mut self) {
+        let before = self.in_flight;
+        while self.returns.take().is_some() {
+            self.in_flight -= 1;
+        }
+        if self.in_flight < before && self.guest_kind == Guest::Stock {
+            self.arm_returns();
+        }
+    }
+
+    /// Linux asks for a call after three quarters of what is in flight.
+    fn arm_returns(&mut self) {
+        let quarters = u16::try_from(self.in_flight * 3 / 4).unwrap_or(u16::MAX);
+        self.returns.arm(Arm::After(quarters.max(1)));
+    }
+
     fn guest_sends(&mut self, packet: Packet, end: &mut u64) {
         *end += match self.guest_kind {
             _ if packet.is_answer => 0,
             _ => self.costs.guest_packet_ns + self.costs.copy_ns(packet.len),
         };
-        if self.flows[packet.flow].is_question(&packet) {
+        // It knows its own answers.
+        if !packet.is_answer && self.flows[packet.flow].is_question(&packet) {
             self.guest_takes.asked(*end);
         }
+        self.guest_takes.looked(packet.len >= LONG_LEN);
         self.from_guest.give(Packet { given_at: *end, ..packet });
         self.in_flight += 1;
-        // Linux asks for a call after three quarters of what is in flight.
-        let quarters = u16::try_from(self.in_flight * 3 / 4).unwrap_or(u16::MAX);
-        self.returns.arm(Arm::After(quarters.max(1)));
+        self.arm_returns();
         if self.from_guest.must_notify() {
             *end += self.costs.kick_ns;
             self.device.wake(*end + self.costs.wake_ns);
@@ -323,7 +339,7 @@ impl Sim {
         let long = std::mem::take(&mut self.long_by_guest);
         self.is_receiving |= self.guest_takes.wake_at.is_some_and(|at| at <= now);
         let mut is_more = false;
-        if std::mem::take(&mut self.is_receiving) {
+        if std::mem::take(&mut self.is_receiving) || moved > 0 || self.guest_takes.looks() {
             let arm = self.guest_takes.after(now, moved, long);
             is_more = self.to_guest.arm(arm);
             self.is_receiving = is_more;
