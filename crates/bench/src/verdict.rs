@@ -42,6 +42,14 @@ impl Needed {
         }
     }
 
+    /// What is needed to be no worse than the other one at all.
+    pub fn level(self) -> Self {
+        match self {
+            Self::AtLeast(_) => Self::AtLeast(1.0),
+            Self::AtMost(_) => Self::AtMost(1.0),
+        }
+    }
+
     /// Which of two ratios is worse: that one comes first.
     pub fn worse(self, one: f64, other: f64) -> Ordering {
         match self {

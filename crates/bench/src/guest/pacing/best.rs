@@ -51,7 +51,7 @@ fn part<'a>(row: &'a Rounds, of: &Range<usize>) -> &'a Rounds {
 }
 
 /// The place of the row beside which ours looks worst.
-fn best<'a>(
+pub(super) fn best<'a>(
     needed: Needed,
     ours: &Rounds,
     others: impl Iterator<Item = &'a Rounds>,

@@ -1,27 +1,30 @@
 //! What is measured under each policy: throughput, round trips alone, and round trips beside a
 //! stream, while iperf3 sends in either direction.
 //!
-//! Limits: the percentile beside a stream is of some 500 round trips.
+//! Limits: the percentile of a slice is of some hundred round trips; what a machine does to a few of them
+//! moves it.
 
 use std::fmt;
+use std::ops::Range;
 
 use ringway_guests::traffic;
 
 use super::super::rig::Rig;
 use super::super::{Options, Pairing};
-use super::slices::{Load, VISITS, Visit, visits};
+use super::POLICIES;
+use super::entrants::Entrants;
+use super::slices::{Load, Slice, VISITS, visits};
 use super::tables::Turns;
-use super::{POLICIES, order};
 use crate::verdict::Needed;
 
-/// Pings beside a stream, sent every 4 ms.
-const BESIDE: Option<&str> = Some("-i 0.004");
+/// Pings beside a stream, sent every millisecond: enough for a percentile of each slice.
+const BESIDE: Option<&str> = Some("-i 0.001");
+
+/// The same, so few that the worker expects no answer most of the time.
+const SPARSE: Option<&str> = Some("-i 0.004");
 
 /// Pings alone, one after the other: each when the one before is answered.
 const ALONE: Option<&str> = Some("-A");
-
-/// Streams with pings beside them make one percentile together.
-const STREAMS_TOGETHER: usize = 2;
 
 /// What iperf3 is told for a stream from the guest, and for one to it.
 const WAYS: [&str; 2] = ["", "-R"];
@@ -34,6 +37,14 @@ pub(super) const fn held_back(pairing: Pairing) -> &'static str {
         Pairing::QemuHost => "-b 1500M",
         Pairing::UmlHost | Pairing::UmlPair => "-b 5G",
     }
+}
+
+/// Floods under each policy in one round.
+pub(super) const FLOODS: usize = 4;
+
+/// Pings of one flood.
+pub(super) fn flood_pings(options: &Options) -> u32 {
+    (options.pings / 16).max(1)
 }
 
 /// Needed of throughput against any other row.
@@ -64,10 +75,19 @@ pub(super) enum Measure {
     Flood,
     /// Pings one after the other: the 99th percentile of each slice.
     Alone,
-    /// Pings beside a stream this way: the mean of each slice, the 99th percentile of all together.
+    /// Pings beside a stream this way: the mean and the 99th percentile of each slice.
     Beside(usize),
-    /// Pings beside a stream that does not send all it could: the mean of each slice.
+    /// Pings beside a stream from the guest that does not send all it could: the mean of each slice.
     BesideHeldBack,
+}
+
+/// One round of a measure.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Round<'a> {
+    /// How many were before.
+    pub number: usize,
+    /// Who takes part.
+    pub entrants: &'a Entrants,
 }
 
 impl Measure {
@@ -81,18 +101,19 @@ impl Measure {
         Self::BesideHeldBack,
     ];
 
-    /// Its first figure.
-    fn first(self) -> usize {
-        match self {
-            Self::Stream(way) => way,
-            Self::Flood => 2,
-            Self::Alone => 3,
-            Self::Beside(way) => 4 + 2 * way,
-            Self::BesideHeldBack => 8,
-        }
+    /// Its figures.
+    pub(super) fn figures(self) -> Range<usize> {
+        let (first, count) = match self {
+            Self::Stream(way) => (way, 1),
+            Self::Flood => (2, 1),
+            Self::Alone => (3, 1),
+            Self::Beside(way) => (4 + 2 * way, 2),
+            Self::BesideHeldBack => (8, 1),
+        };
+        first..first + count
     }
 
-    /// Measures under every policy in one round, and adds what was found.
+    /// Measures under every policy that takes part in one round, and adds what was found.
     ///
     /// # Errors
     /// Something does not answer; what was found before stays.
@@ -100,73 +121,68 @@ impl Measure {
         self,
         rig: &mut Rig,
         options: &Options,
-        round: usize,
+        round: Round<'_>,
         turns: &mut Turns,
     ) -> anyhow::Result<()> {
-        let first = self.first();
-        match self {
-            Self::Flood => {
-                let mut means = [None; POLICIES.len()];
-                for policy in order(round) {
-                    rig.set_policy(POLICIES[policy])?;
-                    let address = rig.address();
-                    let flood = traffic::flood(&mut rig.side(), &address, options.pings / 4)?;
-                    means[policy] = Some(flood);
-                    rig.rest()?;
-                }
-                add(turns, first, means);
-            }
-            Self::Stream(way) => {
-                let load = Load { stream: Some(WAYS[way]), pings: None };
-                for visit in streams(rig, load, round, options.seconds as usize)? {
-                    add(turns, first, visit.each_ref().map(|slice| Some(slice.gigabits[way])));
-                }
-            }
-            Self::Alone => {
-                let load = Load { stream: None, pings: ALONE };
-                for mut visit in streams(rig, load, round, options.seconds as usize)? {
-                    add(
-                        turns,
-                        first,
-                        visit.each_mut().map(|slice| percentile(&mut slice.times_ms)),
-                    );
-                }
-            }
-            Self::Beside(way) => {
-                let load = Load { stream: Some(WAYS[way]), pings: BESIDE };
-                let mut times: [Vec<f64>; POLICIES.len()] = Default::default();
-                for visit in streams(rig, load, round, STREAMS_TOGETHER)? {
-                    add(turns, first, visit.each_ref().map(|slice| mean(&slice.times_ms)));
-                    let of = times.iter_mut().zip(visit);
-                    of.for_each(|(times, slice)| times.extend(slice.times_ms));
-                }
-                add(turns, first + 1, times.each_mut().map(|times| percentile(times)));
-            }
-            Self::BesideHeldBack => {
-                let stream = Some(held_back(rig.plan.pairing));
-                let load = Load { stream, pings: BESIDE };
-                for visit in streams(rig, load, round, options.seconds as usize)? {
-                    add(turns, first, visit.each_ref().map(|slice| mean(&slice.times_ms)));
+        let Some(load) = self.load(rig.plan.pairing) else {
+            return floods(rig, flood_pings(options), round, turns);
+        };
+        let streams = options.seconds as usize;
+        for stream in 0..streams {
+            let before = (round.number * streams + stream) * VISITS;
+            for visit in visits(rig, load, before, round.entrants)? {
+                for (at, figure) in self.figures().enumerate() {
+                    let value = |slice: &Option<Slice>| self.values(slice.as_ref()?)[at];
+                    add(turns, figure, visit.each_ref().map(value));
                 }
             }
         }
         Ok(())
     }
+
+    /// What goes on in its slices; `None`: it has none.
+    fn load(self, pairing: Pairing) -> Option<Load> {
+        let (stream, pings) = match self {
+            Self::Flood => return None,
+            Self::Stream(way) => (Some(WAYS[way]), None),
+            Self::Alone => (None, ALONE),
+            Self::Beside(way) => (Some(WAYS[way]), BESIDE),
+            Self::BesideHeldBack => (Some(held_back(pairing)), SPARSE),
+        };
+        Some(Load { stream, pings })
+    }
+
+    /// What a slice says about its figures.
+    fn values(self, slice: &Slice) -> [Option<f64>; 2] {
+        let times_ms = &slice.times_ms;
+        match self {
+            Self::Stream(way) => [Some(slice.gigabits[way]), None],
+            Self::Alone => [percentile(times_ms), None],
+            Self::Beside(_) => [mean(times_ms), percentile(times_ms)],
+            Self::Flood | Self::BesideHeldBack => [mean(times_ms), None],
+        }
+    }
+}
+
+/// Floods from the guest under each policy.
+fn floods(rig: &mut Rig, pings: u32, round: Round<'_>, turns: &mut Turns) -> anyhow::Result<()> {
+    for part in 0..FLOODS {
+        let mut means = [None; POLICIES.len()];
+        for policy in round.entrants.order(round.number * FLOODS + part) {
+            rig.set_policy(POLICIES[policy])?;
+            let address = rig.address();
+            means[policy] = Some(traffic::flood(&mut rig.side(), &address, pings)?);
+            rig.rest()?;
+        }
+        add(turns, Measure::Flood.figures().start, means);
+    }
+    Ok(())
 }
 
 impl fmt::Display for Measure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        FIGURES[self.first()].0.fmt(f)
+        FIGURES[self.figures().start].0.fmt(f)
     }
-}
-
-/// The visits of so many streams, one after the other.
-fn streams(rig: &mut Rig, load: Load, round: usize, count: usize) -> anyhow::Result<Vec<Visit>> {
-    let mut all = Vec::new();
-    for stream in 0..count {
-        all.extend(visits(rig, load, (round * count + stream) * VISITS)?);
-    }
-    Ok(all)
 }
 
 /// One more value of each policy for a figure.
@@ -180,7 +196,8 @@ pub(super) fn mean(values: &[f64]) -> Option<f64> {
 }
 
 /// The value that 99 of 100 are not above.
-fn percentile(values: &mut [f64]) -> Option<f64> {
+fn percentile(values: &[f64]) -> Option<f64> {
+    let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
     let rank = (values.len() * 99).div_ceil(100);
     values.get(rank.checked_sub(1)?).copied()
@@ -192,23 +209,19 @@ mod tests {
 
     #[test]
     fn every_figure_is_of_one_measure() {
-        let ends = |measure: &Measure| match measure {
-            Measure::Beside(_) => measure.first() + 2,
-            _ => measure.first() + 1,
-        };
         let mut expected = 0;
         for measure in &Measure::ALL {
-            assert_eq!(measure.first(), expected);
-            expected = ends(measure);
+            assert_eq!(measure.figures().start, expected);
+            expected = measure.figures().end;
         }
         assert_eq!(expected, FIGURES.len());
     }
 
     #[test]
     fn percentiles() {
-        let mut hundred: Vec<f64> = (1..=100).rev().map(f64::from).collect();
-        assert_eq!(percentile(&mut hundred), Some(99.0));
-        assert_eq!(percentile(&mut [7.0]), Some(7.0));
-        assert_eq!(percentile(&mut []), None);
+        let hundred: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        assert_eq!(percentile(&hundred), Some(99.0));
+        assert_eq!(percentile(&[7.0]), Some(7.0));
+        assert_eq!(percentile(&[]), None);
     }
 }

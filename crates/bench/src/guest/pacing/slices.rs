@@ -17,7 +17,8 @@ use ringway_guests::traffic::Side;
 
 use super::super::rig::Rig;
 use super::super::sides::Sides;
-use super::{POLICIES, order};
+use super::POLICIES;
+use super::entrants::Entrants;
 use crate::machine::{keeping_to, processors};
 
 /// How long one policy is measured at a time.
@@ -26,7 +27,7 @@ pub(super) const SLICE: Duration = Duration::from_millis(200);
 /// How long it holds before that.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// How often every policy has a slice of one stream.
+/// How often every policy has a slice of one stream, as long as all take part.
 pub(super) const VISITS: usize = 5;
 
 /// Until iperf3's server listens again, in seconds.
@@ -68,17 +69,22 @@ pub(super) struct Slice {
     pub times_ms: Vec<f64>,
 }
 
-/// The slices of one visit, by policy.
-pub(super) type Visit = [Slice; POLICIES.len()];
+/// The slices of one visit, by policy, of those that take part.
+pub(super) type Visit = [Option<Slice>; POLICIES.len()];
 
 /// A slice by the clock that ping prints, in seconds since 1970.
 type Span = (f64, f64);
 
-/// All visits under one stream; `round`: how many of them were before.
+/// All visits under one stream; `round`: how many of them were before, or more.
 ///
 /// # Errors
 /// The stream fails, pings are lost, or ringway does not answer.
-pub(super) fn visits(rig: &mut Rig, load: Load, round: usize) -> anyhow::Result<Vec<Visit>> {
+pub(super) fn visits(
+    rig: &mut Rig,
+    load: Load,
+    round: usize,
+    entrants: &Entrants,
+) -> anyhow::Result<Vec<Visit>> {
     let (server, guest) = (rig.address(), rig.guest_address());
     rig.side().must(&format!("ping -c 1 -W 10 {server}"))?;
     if let Some(way) = load.stream {
@@ -101,7 +107,7 @@ pub(super) fn visits(rig: &mut Rig, load: Load, round: usize) -> anyhow::Result<
         keeping_to(&sides.rest, || {
             let pings = line.as_ref().map(|line| scope.spawn(|| Side::Here.must(line)));
             thread::sleep(STARTS);
-            let seen = measure(rig, round);
+            let seen = measure(rig, round, entrants);
             let printed = pings.map_or(Ok(String::new()), |pings| {
                 pings.join().unwrap_or_else(|_| bail!("ping's thread ended"))
             });
@@ -135,20 +141,25 @@ fn wait_for_stream(rig: &Rig) -> anyhow::Result<()> {
 }
 
 /// The bytes of each slice, and when it was.
-fn measure(rig: &Rig, round: usize) -> anyhow::Result<Vec<(Visit, [Span; POLICIES.len()])>> {
+fn measure(
+    rig: &Rig,
+    round: usize,
+    entrants: &Entrants,
+) -> anyhow::Result<Vec<(Visit, [Span; POLICIES.len()])>> {
     let mut seen = Vec::new();
     let start = Instant::now();
-    for visit in 0..VISITS {
+    for visit in 0..entrants.visits() {
         let mut slices = Visit::default();
         let mut spans = [(0.0, 0.0); POLICIES.len()];
-        for policy in order(round + visit) {
+        for policy in entrants.order(round + visit) {
             rig.set_policy(POLICIES[policy])?;
             thread::sleep(SETTLE);
             let (begin, before, since) = (now()?, rig.tap_bytes()?, Instant::now());
             thread::sleep(SLICE);
             let (after, took) = (rig.tap_bytes()?, since.elapsed());
             spans[policy] = (begin, now()?);
-            slices[policy].gigabits = [0, 1].map(|way| gigabits(before[way], after[way], took));
+            let gigabits = [0, 1].map(|way| gigabits(before[way], after[way], took));
+            slices[policy] = Some(Slice { gigabits, times_ms: Vec::new() });
         }
         seen.push((slices, spans));
     }
@@ -187,6 +198,7 @@ fn round_trips(printed: &str) -> anyhow::Result<Vec<(f64, f64)>> {
 /// Gives each slice the round trips of what was sent in it.
 fn share(times: &[(f64, f64)], visit: &mut Visit, spans: &[Span; POLICIES.len()]) {
     for (slice, &(begin, end)) in visit.iter_mut().zip(spans) {
+        let Some(slice) = slice else { continue };
         let within = times.iter().filter(|&&(sent, _)| (begin..end).contains(&sent));
         slice.times_ms = within.map(|&(_, time_ms)| time_ms).collect();
     }
@@ -205,14 +217,18 @@ mod tests {
     #[test]
     fn pings_belong_to_the_slice_in_which_they_were_sent() {
         let times = round_trips(PRINTED).expect("two of two");
-        let mut visit = Visit::default();
+        let mut visit =
+            [const { Some(Slice { gigabits: [0.0; 2], times_ms: Vec::new() }) }; POLICIES.len()];
+        visit[7] = None;
         let mut spans = [(0.0, 0.0); POLICIES.len()];
         spans[1] = (1_700_000_000.4, 1_700_000_000.6);
         spans[2] = (1_700_000_000.7, 1_700_000_000.9);
         share(&times, &mut visit, &spans);
         // What came back in the third slice was sent in the second one, as the other was.
-        assert_eq!(visit.each_ref().map(|slice| slice.times_ms.len()), [0, 2, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(visit[1].times_ms, [0.5, 250.0]);
+        let times = |slice: &Option<Slice>| Some(slice.as_ref()?.times_ms.clone());
+        let seen = visit.each_ref().map(|slice| times(slice).map(|times| times.len()));
+        assert_eq!(seen[..3], [Some(0), Some(2), Some(0)]);
+        assert_eq!((times(&visit[1]), times(&visit[7])), (Some(vec![0.5, 250.0]), None));
     }
 
     #[test]

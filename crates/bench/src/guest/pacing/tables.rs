@@ -52,11 +52,15 @@ pub(super) fn tables(pairing: Pairing, turns: &Turns) -> Vec<Table> {
             let low = all.iter().copied().reduce(f64::min);
             let high = all.iter().copied().reduce(f64::max);
             let numbers = [low, mean(&all), high, deviation(&all)].map(number);
-            std::iter::once(Cell::text(policy_name(row.policy))).chain(numbers).collect()
+            let count = Cell::text(all.len().to_string());
+            let name = std::iter::once(Cell::text(policy_name(row.policy)));
+            name.chain(numbers).chain([count]).collect()
         };
         tables.push(Table {
             title: format!("{}: {name}", pairing.name()),
-            columns: ["policy", "min", "average", "max", "deviation"].map(String::from).to_vec(),
+            columns: ["policy", "min", "average", "max", "deviation", "rounds"]
+                .map(String::from)
+                .to_vec(),
             rows: rows.iter().map(cells).collect(),
         });
     }
@@ -162,7 +166,7 @@ mod tests {
             ["timer:50us", "1.000", "1.000", "1.050", "≤ 1.1", "yes"]
         );
         assert_eq!(shown(&tables[1], 0), ["TCP out, Gb/s", "1.000", "0.818", "1.100"]);
-        assert_eq!(shown(&tables[2], 3), ["every", "2.000", "4.000", "6.000", "1.789"]);
+        assert_eq!(shown(&tables[2], 3), ["every", "2.000", "4.000", "6.000", "1.789", "6"]);
     }
 
     #[test]
