@@ -6,17 +6,22 @@
 //! get there without.
 
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ringway_net::notify::{Cause, Nanos, Notifier, Policy, Side, Visit};
 use ringway_testkit::pacing::Direction;
 use ringway_virtq::Arm;
 
 const PACKETS: u32 = 3;
+/// Fewer where long ones go the other way, too: their orders multiply.
+const PACKETS_BESIDE_LONG: u32 = 2;
 /// So many the taker has taken before, of the same length: what it knows of them may count.
 const PACKETS_BEFORE: u64 = 64;
 const POLICIES: [&str; 5] = ["every", "on-empty", "timer:50us", "coalesce:2/50us", "adaptive"];
 /// What a giver of used buffers does under the last of these, beside a stream.
 const RETURNS: &str = "returns";
+/// Long packets that go the other way meanwhile.
+const LONG_PACKETS: u32 = 2;
 /// Questions that the taker's peer is asked meanwhile.
 const QUESTIONS: u32 = 1;
 
@@ -45,6 +50,11 @@ enum Kind {
 }
 
 impl Kind {
+    /// How many are given.
+    fn packets(self) -> u32 {
+        if self == Self::BesideLong { PACKETS_BESIDE_LONG } else { PACKETS }
+    }
+
     /// Why an adaptive giver and an adaptive taker of a stream of them do what they do; `None`: for another
     /// reason than lingering or company.
     fn causes(self) -> [Option<Cause>; 2] {
@@ -71,6 +81,10 @@ struct World {
     now: u64,
     has_timers: bool,
     kind: Kind,
+    /// Long packets still to go the other way.
+    beside: u32,
+    /// One of them went since the taker's owner last looked.
+    has_passed: bool,
     /// Questions so far.
     asked: u32,
     /// The defect that the test must find.
@@ -97,6 +111,8 @@ impl World {
             now: 0,
             has_timers,
             kind: Kind::Short,
+            beside: 0,
+            has_passed: false,
             asked: QUESTIONS,
             forgets_second_look: false,
         }
@@ -104,9 +120,11 @@ impl World {
 
     /// A world in the middle of a stream of such packets.
     fn streaming(gives: &str, takes: &str, has_timers: bool, kind: Kind) -> Self {
-        let mut world = Self { kind, ..Self::new(gives, takes, has_timers) };
+        let beside = if kind == Kind::BesideLong { LONG_PACKETS } else { 0 };
+        let mut world = Self { kind, beside, ..Self::new(gives, takes, has_timers) };
         for _ in 0..PACKETS_BEFORE {
             world.now += 10_000;
+            world.has_passed = kind == Kind::BesideLong;
             world.decide(Side::Gives, 1);
             world.decide(Side::Takes, 1);
         }
@@ -121,7 +139,7 @@ impl World {
         let visit = Visit { now: Nanos(self.now), side, moved, more: false, short: false };
         let notifier = if side == Side::Gives { &mut self.gives } else { &mut self.takes };
         notifier.carried(if self.kind == Kind::Long { moved.into() } else { 0 });
-        if self.kind == Kind::BesideLong && side == Side::Takes {
+        if side == Side::Takes && std::mem::take(&mut self.has_passed) {
             notifier.looked(1, 1);
         }
         let plan = match self.has_timers {
@@ -135,7 +153,7 @@ impl World {
     /// One step of the giver; `false`: it has none.
     fn give(&mut self) -> bool {
         self.giver = match self.giver {
-            Giver::Publish if self.given < PACKETS => {
+            Giver::Publish if self.given < self.kind.packets() => {
                 self.ring.give(());
                 self.given += 1;
                 self.moved_by_giver(1)
@@ -187,6 +205,18 @@ impl World {
         true
     }
 
+    /// The taker's owner wakes up to give a long packet the other way, and looks; `false`: no more of them.
+    fn pass_beside(&mut self) -> bool {
+        if self.beside == 0 || self.taker != Taker::Asleep {
+            return false;
+        }
+        self.beside -= 1;
+        self.has_passed = true;
+        self.taker = Taker::Take;
+        self.now += 700;
+        true
+    }
+
     /// Somebody asks the peer: both hear of it. As in the worker, a taker that lingers is then visited.
     fn ask(&mut self) -> bool {
         let lingers = self.gives.keeps_waiting() || self.takes.keeps_waiting();
@@ -220,30 +250,39 @@ impl World {
     }
 }
 
-/// Tries every order from here on; the first one that loses a packet, if any does.
-fn explore(world: World, seen: &mut HashSet<String>) -> Result<(), String> {
-    if !seen.insert(format!("{world:?}")) {
-        return Ok(());
-    }
-    let mut has_moved = false;
-    for step in [World::give, World::take, World::ask] {
-        let mut next = world.clone();
-        if step(&mut next) {
-            has_moved = true;
-            explore(next, seen)?;
+/// Of everything in it: two worlds of the millions with the same hash would need luck.
+fn hash(world: &World) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    format!("{world:?}").hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Tries every order from here on; one that loses a packet, if any does.
+///
+/// A list of worlds still to be tried, not calls within calls: an order that does not end fills a table, not the stack.
+fn explore(world: World, seen: &mut HashSet<u64>) -> Result<(), String> {
+    let mut untried = vec![world];
+    while let Some(world) = untried.pop() {
+        if !seen.insert(hash(&world)) {
+            continue;
+        }
+        let next = |step: fn(&mut World) -> bool| {
+            let mut next = world.clone();
+            step(&mut next).then_some(next)
+        };
+        let before_timers = untried.len();
+        let steps = [World::give, World::take, World::pass_beside, World::ask];
+        untried.extend(steps.into_iter().filter_map(next));
+        if untried.len() > before_timers {
+            continue;
+        }
+        match next(World::timer) {
+            Some(next) => untried.push(next),
+            None if world.taken == world.given => {}
+            None => return Err(format!("{} of {} taken: {world:?}", world.taken, world.given)),
         }
     }
-    if has_moved {
-        return Ok(());
-    }
-    let mut next = world.clone();
-    if next.timer() {
-        return explore(next, seen);
-    }
-    match world.taken == PACKETS {
-        true => Ok(()),
-        false => Err(format!("{} of {PACKETS} taken: {world:?}", world.taken)),
-    }
+    Ok(())
 }
 
 #[test]
