@@ -23,13 +23,13 @@ const COMMIT_VARIABLE: &str = "RINGWAY_COMMIT";
 /// What is written from a run.
 const DOCUMENT: &str = "docs/performance.md";
 
-/// How much of each of [`PARTS`] is measured: together in an hour; and in a quick look, which
-/// takes 15 minutes.
+/// How much of each of [`PARTS`] is measured: together in an hour and a half; and in a quick look,
+/// which takes 15 minutes.
 const AMOUNTS: [(&str, &str); PARTS.len()] = [
     ("--seconds 0.5 --repeats 3", "--seconds 0.2 --repeats 3 --sizes 64,1518 --no-latency"),
     ("", "--seconds 1 --repeats 3"),
     ("--seconds 0.2 --repeats 5", "--seconds 0.2 --repeats 3"),
-    ("--seconds 1 --repeats 6", "--quick"),
+    ("--seconds 1 --repeats 15", "--quick"),
     ("", "--quick"),
     ("", "--quick"),
     ("", "--quick"),
@@ -40,7 +40,7 @@ const GOLDEN: &str = "crates/bench/tests/golden/instructions.txt";
 
 /// `./x bench [ARGS]`: as `ringway bench ARGS`, with DPDK where it is unpacked; without arguments
 /// a quick look at everything. `./x bench docs [PART…]` writes `docs/performance.md` anew: all of
-/// it in an hour, or these parts only; with `--quick` in 15 minutes; with `--text` nothing is
+/// it in an hour and a half, or these parts only; with `--quick` in 15 minutes; with `--text` nothing is
 /// measured, and what is written around the tables is as it is now.
 ///
 /// # Errors
