@@ -21,7 +21,7 @@
 //! ADR 18 gives the reason for each constant.
 
 use super::linger::{ANSWER_NS, ASKED_NS, GIVER_WAIT_NS_MAX, Linger, Next, TAKER_WAIT_NS_MAX};
-use super::{Held, NOTHING, Nanos, Plan, Side, Visit, arm_after};
+use super::{Cause, Held, NOTHING, Nanos, Plan, Side, Visit, arm_after};
 
 /// Longest time in nanoseconds by which a window delays a buffer: what it costs to wake a sleeping
 /// peer. Waiting longer would cost the buffer more than the wake-up that is spared.
@@ -43,56 +43,6 @@ const TIMER_NS_MIN: u64 = 5_000;
 /// Longest gap between two buffers that counts, in units of the patience: after a pause of any
 /// length a few buffers suffice to see the new rate.
 const GAP_NS_MAX: u64 = 4 * PATIENCE_NS;
-
-/// Why a window is what it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Cause {
-    /// The policy has no window that changes.
-    Fixed,
-    /// The guest has said how seldom it wants to be called, for all queues of this kind.
-    Guest,
-    /// The same for this queue.
-    GuestQueue,
-    /// Nothing has happened yet.
-    #[default]
-    Started,
-    /// Windows fill in time: it grew.
-    Filled,
-    /// Fewer buffers fit into the patience than before.
-    Slower,
-    /// A stream the other way keeps the owner awake: it finds the buffers by itself.
-    AwakeAnyway,
-    /// The side that takes is the slower one.
-    Behind,
-    /// Long packets came: more will.
-    Long,
-    /// The timer ended with the window half full.
-    HalfFull,
-    /// The timer ended with next to nothing: request and response, or the end of a burst.
-    Ended,
-    /// Used buffers are told of at once: who waited with that was asked for a call all the same.
-    InVain,
-}
-
-impl Cause {
-    /// A few words for statistics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fixed => "fixed",
-            Self::Guest => "set by the guest",
-            Self::GuestQueue => "set by the guest for this queue",
-            Self::Started => "nothing yet",
-            Self::Filled => "windows fill",
-            Self::Slower => "slower",
-            Self::AwakeAnyway => "awake anyway",
-            Self::Behind => "taker is behind",
-            Self::Long => "long packets",
-            Self::HalfFull => "half full at timer",
-            Self::Ended => "empty at timer",
-            Self::InVain => "waiting is in vain",
-        }
-    }
-}
 
 /// State of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,6 +15,7 @@
 //! [`Notifier::without_timer`], which turns every plan into one that is safe without.
 
 mod adaptive;
+mod cause;
 mod coalesce;
 mod linger;
 mod parse;
@@ -24,7 +25,8 @@ mod turns;
 
 use ringway_virtq::Arm;
 
-pub use adaptive::{Adaptive, Cause, PATIENCE_NS, WINDOW_MAX_PACKETS};
+pub use adaptive::{Adaptive, PATIENCE_NS, WINDOW_MAX_PACKETS};
+pub use cause::Cause;
 pub use coalesce::{Coalesce, CoalesceLimits};
 pub use linger::{GIVER_WAIT_NS_MAX, TAKER_WAIT_NS_MAX};
 pub use parse::PolicyError;
