@@ -98,8 +98,6 @@ impl Flush {
 pub(crate) struct Flushed {
     /// The guest may sleep through the call: look later whether it has heard it.
     pub(crate) call_again: bool,
-    /// The guest got a stream and was not asked to kick: its answers must be looked for.
-    pub(crate) look: bool,
 }
 
 impl Pace {
@@ -250,7 +248,7 @@ impl Pace {
 
     /// Whether answers of the guest wait for long packets or for a look, or questions to it wait.
     pub fn wants_questions(&self) -> bool {
-        self.kicks.notifier.keeps_waiting() || self.calls.notifier.keeps_waiting()
+        self.kicks.notifier.wants_questions() || self.calls.notifier.wants_questions()
     }
 
     /// Whether `moved` packets to the guest bring answers of which it does not tell.

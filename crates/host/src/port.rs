@@ -135,6 +135,8 @@ pub(crate) struct GuestEnd {
     pub(crate) pace: Pace,
     /// A queue runs without a kick fd: when it is looked at next.
     pub(crate) look_at: Option<Nanos>,
+    /// It got a stream and was not asked to kick: its answers must be looked for.
+    pub(crate) owes_look: bool,
     /// Its transmitq was left so that the guest kicks, or a timer ends; `false`: it is looked at.
     pub(crate) is_armed: bool,
 }
@@ -288,6 +290,15 @@ impl Port {
                 Flushed::default()
             }
             End::Absent => Flushed::default(),
+        }
+    }
+
+    /// Whether its transmitq must be visited behind what was flushed, since this was last asked.
+    #[inline]
+    pub(crate) fn take_look(&mut self) -> bool {
+        match &mut self.end {
+            End::Guest(guest) => std::mem::take(&mut guest.owes_look),
+            End::Tap(_) | End::Absent => false,
         }
     }
 

@@ -65,10 +65,9 @@ impl Worker {
         while let Some(to) = self.dirty.pop() {
             let port = &mut self.ports[usize::from(to.0)];
             port.is_dirty = false;
-            let flushed =
-                port.flush_to(Flush { short: visit == Visit::Hold(RoomAt::Port(to)), ..flush });
-            call_again |= flushed.call_again;
-            if flushed.look {
+            let flush = Flush { short: visit == Visit::Hold(RoomAt::Port(to)), ..flush };
+            call_again |= port.flush_to(flush).call_again;
+            if port.take_look() {
                 self.make_ready(to);
             }
         }

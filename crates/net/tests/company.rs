@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use ringway_net::notify::{
     Cause, Nanos, Notifier, PATIENCE_NS, Plan, Policy, Side, TAKER_WAIT_NS_MAX, Visit,
+    WINDOW_MAX_PACKETS,
 };
 use ringway_virtq::Arm;
 
@@ -95,6 +96,79 @@ fn who_asks_again_and_again_does_not_wait_for_looks() {
     }
     taker.notifier.looked(1, 1);
     assert!(taker.take(1).wake_at.is_some() && taker.notifier.counts_on_looks(), "as before");
+}
+
+/// Questions every 50 ms: always within the time in which the next one is expected.
+fn ask_for_ever(taker: &mut Taker, mut visit: impl FnMut(&mut Taker)) {
+    const ASK_NS: u64 = 50_000_000;
+    let mut asked_at = taker.now;
+    for _ in 0..20_000 {
+        if taker.now >= asked_at {
+            taker.notifier.peer_was_asked(Nanos(taker.now));
+            asked_at += ASK_NS;
+        }
+        visit(taker);
+    }
+}
+
+#[test]
+fn a_stream_that_the_peer_sends_is_lingered_for_while_somebody_asks() {
+    for is_both_ways in [false, true] {
+        let mut taker = Taker::new();
+        taker.give_long_packets(100);
+        assert!(taker.notifier.counts_on_looks());
+        let mut lingered = 0;
+        ask_for_ever(&mut taker, |taker| {
+            taker.now += EVERY_NS / 4;
+            taker.notifier.carried(1);
+            taker.notifier.looked(is_both_ways.into(), is_both_ways.into());
+            lingered += u32::from(taker.take(1).arm != Arm::Next);
+        });
+        assert!(lingered > 18_000, "{is_both_ways}: {lingered} of 20,000: {:?}", taker.notifier);
+    }
+}
+
+#[test]
+fn while_somebody_asks_it_says_so_and_goes_on_listening() {
+    let mut taker = Taker::new();
+    taker.give_long_packets(100);
+    taker.notifier.peer_was_asked(Nanos(taker.now));
+    taker.give_long_packets(1);
+    let Taker { notifier, .. } = &taker;
+    assert_eq!((notifier.cause(), notifier.window()), (Cause::Asked, 1));
+    assert_eq!(notifier.timer_ns(), 0);
+    assert!(notifier.wants_questions() && !notifier.keeps_waiting());
+    // A tenth of a second without long packets the other way.
+    taker.now += 100_000_000;
+    taker.take(1);
+    assert!(!taker.notifier.wants_questions(), "{:?}", taker.notifier);
+}
+
+/// Its timer is that of a window, not that of company.
+#[test]
+fn a_fast_stream_without_looks_ends_company_however_long_its_window() {
+    let mut taker = Taker::new();
+    for _ in 0..1_000 {
+        taker.now += 100;
+        taker.notifier.looked(1, 1);
+        taker.take(1);
+    }
+    assert_eq!(taker.notifier.cause(), Cause::AwakeAnyway);
+    taker.now += 100;
+    let plan = taker.take(1);
+    assert!(plan.wake_at.is_some_and(|Nanos(at)| at < taker.now + 2 * PATIENCE_NS), "{plan:?}");
+    assert_eq!(
+        (taker.notifier.cause(), taker.notifier.window()),
+        (Cause::Filled, WINDOW_MAX_PACKETS)
+    );
+}
+
+#[test]
+fn a_queue_too_small_for_windows_keeps_no_company() {
+    let mut taker = Taker { notifier: Notifier::new(Policy::Adaptive, 4), now: 1_000_000 };
+    taker.give_long_packets(100);
+    assert_eq!(taker.notifier.cause(), Cause::Started);
+    assert!(!taker.notifier.keeps_waiting());
 }
 
 #[test]

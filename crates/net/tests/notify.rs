@@ -55,7 +55,8 @@ fn tell_at_random(notifier: &mut Notifier, at: usize, now: u64, moved: u32, seed
         notifier.peer_was_asked(Nanos(now));
     }
     let beside = u32::from(random(seed).to_le_bytes()[0] % 8);
-    notifier.looked(beside, u64::from(beside / 2));
+    let long = if (at / 1_300).is_multiple_of(2) { beside / 2 } else { 0 };
+    notifier.looked(if (at / 400).is_multiple_of(5) { 0 } else { beside }, long.into());
 }
 
 /// How long anything may wait at a giver and at a taker, in nanoseconds.
@@ -481,6 +482,22 @@ fn a_short_packet_behind_long_ones_is_told_of_at_once() {
     notifier.carried(1);
     assert!(notifier.after(visit(now + 1_000, Side::Gives, 2)).notify);
     assert_eq!(notifier.cause(), Cause::Long, "and the stream goes on");
+}
+
+#[test]
+fn a_stream_of_short_packets_behind_one_of_long_ones_has_windows() {
+    let mut notifier = Notifier::new(Policy::Adaptive, SIZE);
+    let (_, mut now) = give_long_packets(&mut notifier, 101, Sender::Every(100_000));
+    assert_eq!(notifier.cause(), Cause::Long);
+    let mut told = 0;
+    // 200 ms of one every two microseconds.
+    for _ in 0..100_000 {
+        now += 2_000;
+        notifier.carried(0);
+        told += u32::from(notifier.after(visit(now, Side::Gives, 1)).notify);
+    }
+    assert_eq!(notifier.cause(), Cause::Filled);
+    assert!(told < 55_000, "{told}: a tenth of a second one by one, then a few at once");
 }
 
 /// The next question would stand behind what is held back.

@@ -98,7 +98,9 @@ struct World<D, V> {
     has_lingered: bool,
     /// A taker has counted on looks of its own beside long packets the other way.
     has_company: bool,
-    /// One that lingers was told of a question.
+    /// When somebody asks; `None`: not any more, or not at all.
+    is_asked_at: Option<u64>,
+    /// One that keeps those waiting who ask was told of a question.
     has_asked: bool,
     /// Used buffers have come back beside a stream.
     has_streamed: bool,
@@ -106,6 +108,9 @@ struct World<D, V> {
     seen: Elements,
     _memory: TestMemory,
 }
+
+/// A question comes within the first so many nanoseconds of a world, if it comes.
+const ASKED_NS_MAX: u64 = 10_000_000;
 
 const DRIVER: usize = 0;
 const DEVICE: usize = 1;
@@ -147,6 +152,7 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
             now: 0,
             has_lingered: false,
             has_company: false,
+            is_asked_at: rng.one_in(2).then(|| rng.below(ASKED_NS_MAX)),
             has_asked: false,
             has_streamed: false,
             regions,
@@ -306,9 +312,9 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
             // It has given long packets the other way meanwhile.
             notifier.looked(1, 1);
         }
-        // Questions are heard of by whoever keeps those waiting who ask.
-        if (self.now >> 17).is_multiple_of(5) && notifier.keeps_waiting() {
-            self.has_asked = true;
+        // Questions are heard of by whoever keeps those waiting who ask; most worlds end before the next one.
+        if self.is_asked_at.is_some_and(|at| self.now >= at) && notifier.keeps_waiting() {
+            (self.has_asked, self.is_asked_at) = (true, None);
             notifier.peer_was_asked(visit.now);
         }
         let plan = match self.rules.has_timers {
@@ -316,7 +322,8 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
             false => notifier.without_timer(visit),
         };
         self.has_lingered |= notifier.cause() == Cause::Long;
-        self.has_company |= notifier.counts_on_looks();
+        self.has_company |=
+            notifier.counts_on_looks() && plan.wake_at.is_some() == self.rules.has_timers;
         self.has_streamed |= matches!(notifier, Notifier::Returns(_))
             && notifier.timer_ns() == STREAM_WAIT_NS
             && moved > 0;

@@ -153,9 +153,9 @@ fn no_stream_is_slowed_down() {
     }
 }
 
-/// Beside a stream of long packets that the guest sends, who asks it is a tenth later than without anything
-/// held back, at most. Beside one to the guest it stands behind what came
-/// at once with it: 1.7 times as long.
+/// Beside a stream of long packets that the guest sends, who asks is a tenth later than without anything
+/// held back, at most; beside one to the guest a fifth later, as a guest that paces itself may take more of
+/// it at once.
 #[test]
 fn nobody_who_asks_waits_for_long_packets() {
     for (guest, load) in [Guest::Stock, Guest::Paced]
@@ -166,7 +166,7 @@ fn nobody_who_asks_waits_for_long_packets() {
         if adaptive.long > 0
             && let (Some(every), Some(adaptive)) = (every.asked_p99_ns, adaptive.asked_p99_ns)
         {
-            let tenths = if load.flows[0].remote_sends { 17 } else { 11 };
+            let tenths = if load.flows[0].remote_sends { 12 } else { 11 };
             let is_kept = 10 * adaptive <= tenths * every;
             assert!(is_kept, "{guest:?} {}: {adaptive} {every}", load.name);
         }

@@ -278,8 +278,8 @@ fn explore(world: World, seen: &mut HashSet<u64>) -> Result<(), String> {
         }
         match next(World::timer) {
             Some(next) => untried.push(next),
-            None if world.taken == world.given => {}
-            None => return Err(format!("{} of {} taken: {world:?}", world.taken, world.given)),
+            None if world.taken == world.kind.packets() => {}
+            None => return Err(format!("only {} taken: {world:?}", world.taken)),
         }
     }
     Ok(())

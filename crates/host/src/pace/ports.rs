@@ -17,10 +17,8 @@ impl GuestEnd {
         if queue == Queue::ToGuest && self.queues.take_question() {
             self.pace.was_asked(flush.now);
         }
-        Flushed {
-            call_again: calls && self.call(queue),
-            look: queue == Queue::ToGuest && self.pace.expects_answers(moved),
-        }
+        self.owes_look |= queue == Queue::ToGuest && self.pace.expects_answers(moved);
+        Flushed { call_again: calls && self.call(queue) }
     }
 
     /// Nothing is left in the transmitq: the guest kicks as is planned; `false`: something came

@@ -20,7 +20,9 @@
 //!
 //! ADR 18 gives the reason for each constant.
 
-use super::linger::{ANSWER_NS, ASKED_NS, GIVER_WAIT_NS_MAX, Linger, Next, TAKER_WAIT_NS_MAX};
+use super::linger::{
+    ANSWER_NS, ASKED_NS, GIVER_WAIT_NS_MAX, Linger, Next, STREAM_END_NS, TAKER_WAIT_NS_MAX,
+};
 use super::{Cause, Held, NOTHING, Nanos, Plan, Side, Visit, arm_after};
 
 /// Longest time in nanoseconds by which a window delays a buffer: what it costs to wake a sleeping
@@ -71,6 +73,11 @@ pub struct Adaptive {
     linger: Linger,
     /// When the peer was last asked something.
     asked_at: Option<Nanos>,
+    /// The last packets were told of at once, or asked for, because of that.
+    is_held_off: bool,
+    /// Of a giver: when long packets last passed; of a taker: when the owner last dealt with long ones the
+    /// other way. `None`: longer ago than counts.
+    long_at: Option<Nanos>,
     cause: Cause,
 }
 
@@ -95,22 +102,28 @@ impl Adaptive {
             long: 0,
             linger: Linger::default(),
             asked_at: None,
+            is_held_off: false,
+            long_at: None,
             cause: Cause::Started,
         }
     }
 
     /// Buffers that may pass before the other side is told.
     pub const fn window(&self) -> u32 {
-        self.window
+        if self.is_held_off { 1 } else { self.window }
     }
 
     /// Why it is what it is.
     pub const fn cause(&self) -> Cause {
-        self.cause
+        if self.is_held_off { Cause::Asked } else { self.cause }
     }
 
     /// How long the timer would run now, in nanoseconds; 0 at a window of one.
-    pub fn patience_ns(&self) -> u64 {
+    pub fn timer_ns(&self) -> u64 {
+        if self.is_held_off { 0 } else { self.patience_ns() }
+    }
+
+    fn patience_ns(&self) -> u64 {
         match self.window {
             1 => 0,
             _ if self.cause == Cause::AwakeAnyway => self.company_ns,
@@ -144,7 +157,12 @@ impl Adaptive {
         self.beside_ns = self.beside_ns.max(beside_ns);
     }
 
-    /// Whether it wants to hear of questions.
+    /// Whether it wants to hear of questions: it keeps those waiting who ask, or would.
+    pub(super) fn wants_questions(&self) -> bool {
+        self.lingers() || self.long_at.is_some()
+    }
+
+    /// Whether it keeps those waiting who ask.
     pub(super) fn keeps_waiting(&self) -> bool {
         self.lingers() || self.counts_on_looks()
     }
@@ -199,11 +217,12 @@ impl Adaptive {
             return NOTHING;
         }
         let is_waited_for = visit.moved > 0 && !self.may_go_on(visit, is_long);
+        self.is_held_off = self.lingers() && self.is_asked(visit.now, ASKED_NS);
         let wake_at = self.held.since.plus(self.patience_ns());
         match self.held.packets {
             _ if is_waited_for => {}
             // What is told of one by one meanwhile says nothing about lingering.
-            _ if self.lingers() && self.is_asked(visit.now, ASKED_NS) => self.linger.forget(),
+            _ if self.is_held_off => self.linger.forget(),
             held if held >= self.window => self.filled(held),
             held if visit.now >= wake_at && self.cause == Cause::Long => {
                 // Since when it could have come: who waits for answers sends none meanwhile.
@@ -224,7 +243,18 @@ impl Adaptive {
         if is_long && !is_lingering && self.lingers_from_now(visit, GIVER_WAIT_NS_MAX) {
             (self.window, self.cause) = (self.window_max, Cause::Long);
         }
+        if is_lingering && !is_long && !self.is_stream(visit.now) {
+            self.change(1, Cause::Ended);
+        }
+        if is_long || !self.lingers() {
+            self.long_at = self.lingers().then_some(visit.now);
+        }
         is_long || !is_lingering
+    }
+
+    /// Whether the last long packet was not long ago.
+    fn is_stream(&self, now: Nanos) -> bool {
+        self.long_at.is_some_and(|long_at| now.since(long_at) < STREAM_END_NS)
     }
 
     fn take(&mut self, visit: Visit) -> Plan {
@@ -232,8 +262,9 @@ impl Adaptive {
             self.wake_at = None;
             return Plan::COME_BACK;
         }
-        let beside_ns = core::mem::take(&mut self.beside_ns);
-        if self.expects_answer(visit.now, beside_ns) {
+        let beside_ns = self.look_beside(visit.now);
+        self.is_held_off = self.lingers() && self.is_asked(visit.now, ANSWER_NS);
+        if self.is_held_off {
             self.linger.forget();
             (self.wake_at, self.long) = (None, 0);
             return NOTHING;
@@ -270,12 +301,24 @@ impl Adaptive {
         Plan { arm: arm_after(self.window), ..Plan::hold(wake_at) }
     }
 
-    /// Whether a taker that would let it wait is to be told of the next packet: it may be an answer.
-    fn expects_answer(&self, now: Nanos, beside_ns: u64) -> bool {
-        // Long packets the other way are held back no more, and looks beside them say less.
-        let counts_on_looks = beside_ns > PATIENCE_NS || self.counts_on_looks();
-        self.lingers() && self.is_asked(now, ANSWER_NS)
-            || counts_on_looks && self.is_asked(now, ASKED_NS)
+    /// How long a packet may wait for the owner's next look, in nanoseconds; 0: looks are not counted on.
+    ///
+    /// Those beside long packets are not while somebody asks: the answer would wait.
+    fn look_beside(&mut self, now: Nanos) -> u64 {
+        let beside_ns = core::mem::take(&mut self.beside_ns);
+        if beside_ns > PATIENCE_NS {
+            self.long_at = Some(now);
+        } else if !self.is_stream(now) {
+            self.long_at = None;
+        }
+        if !self.is_asked(now, ASKED_NS) {
+            return beside_ns;
+        }
+        if self.counts_on_looks() {
+            self.wake_at = None;
+            self.change(1, Cause::Asked);
+        }
+        if beside_ns > PATIENCE_NS { 0 } else { beside_ns }
     }
 
     /// The window was full in time: both sides keep up.
@@ -295,7 +338,7 @@ impl Adaptive {
         if window > self.window {
             self.cautious_for = CAUTION_PACKETS;
         }
-        self.change(window, if window > self.window { Cause::Filled } else { Cause::Slower });
+        self.change(window, if window >= self.window { Cause::Filled } else { Cause::Slower });
     }
 
     /// Long packets were told of one by one: whether enough is known of their rate to try.
@@ -320,7 +363,7 @@ impl Adaptive {
 
     /// The owner was awake for a stream the other way, and will be again before the timer ends.
     fn keep_company(&mut self, moved: u32, beside_ns: u64) {
-        if self.caution > 0 {
+        if self.caution > 0 || self.window_max == 1 {
             return;
         }
         (self.window, self.cause) = (self.window_max, Cause::AwakeAnyway);
@@ -340,7 +383,8 @@ impl Adaptive {
     }
 
     fn change(&mut self, window: u32, cause: Cause) {
-        if window != self.window {
+        // Who counted on looks waits for something else now, however long the window is.
+        if window != self.window || self.cause == Cause::AwakeAnyway {
             self.window = window.max(1);
             self.cause = cause;
         }

@@ -31,6 +31,10 @@ pub const GIVER_WAIT_NS_MAX: u64 = 300_000;
 /// stand behind what is held back.
 pub(super) const ASKED_NS: u64 = 100_000_000;
 
+/// How long behind the last long packet the next one of the same stream may come, in nanoseconds: a tenth of
+/// a second, longer than most round trips.
+pub(super) const STREAM_END_NS: u64 = 100_000_000;
+
 /// How long an answer to what went to the peer is waited for, in nanoseconds: half of a millisecond.
 /// Most guests have answered a ping by then, emulated ones too; longer would cost what lingering
 /// is for.

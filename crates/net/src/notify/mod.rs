@@ -203,7 +203,12 @@ impl Notifier {
         }
     }
 
-    /// Whether it keeps those waiting who ask the peer something: then it wants to hear of questions.
+    /// Whether it wants to hear of questions to the peer: it keeps those waiting who ask, or would.
+    pub fn wants_questions(&self) -> bool {
+        matches!(self, Self::Adaptive(adaptive) if adaptive.wants_questions())
+    }
+
+    /// Whether it keeps those waiting who ask the peer something.
     pub fn keeps_waiting(&self) -> bool {
         matches!(self, Self::Adaptive(adaptive) if adaptive.keeps_waiting())
     }
@@ -258,7 +263,7 @@ impl Notifier {
             Self::Every | Self::OnEmpty => 0,
             Self::Timer(timer) => timer.timer_ns(),
             Self::Coalesce(coalesce) => coalesce.limits().timer_ns(),
-            Self::Adaptive(adaptive) => adaptive.patience_ns(),
+            Self::Adaptive(adaptive) => adaptive.timer_ns(),
             Self::Returns(returns) => returns.wait_ns(),
         }
     }
