@@ -2,7 +2,8 @@
 //!
 //! Of six rows that are all the same, one looks best by chance: by 9 % where a ratio is known to 7 %.
 //! So the rounds are halved, and those of each half are held against the row that looks best in the
-//! other half. A row that is really better is chosen by both.
+//! other half. A row that is really better is chosen by both. A row that stopped is not chosen: few
+//! rounds may look good, and then there would be nothing to hold against the rest.
 //!
 //! Limits: of rows that differ by less than can be told the best is not always chosen, so that a ratio to
 //! them looks a little better than it is. What one half has no values for is chosen by all rounds.
@@ -15,6 +16,11 @@ use crate::verdict::Needed;
 
 /// One value per round, if it was measured.
 pub(super) type Rounds = [Option<f64>];
+
+/// A row may lack one value in so many, and always a single one: a slice without any answer is not a row
+/// that stopped. That one lacks all that was measured behind it, at least a whole repeat: more than one
+/// value in 20, unless there are 20 repeats, and then few enough not to matter.
+const LOST: usize = 20;
 
 /// What came out.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +37,7 @@ pub(super) fn against_best(
     ours: &Rounds,
     others: &[&Rounds],
 ) -> Option<AgainstBest> {
+    let others = &without_stopped(ours, others)[..];
     let half = ours.len() / 2;
     let halves = [0..half, half..ours.len()];
     let (mut chosen, mut all) = (Vec::new(), Vec::new());
@@ -43,6 +50,17 @@ pub(super) fn against_best(
     }
     chosen.dedup();
     Some(AgainstBest { chosen, estimate: Estimate::of_ratios(all)? })
+}
+
+/// Nothing of a row that stopped, so that it is not chosen; places stay.
+fn without_stopped<'a>(ours: &Rounds, others: &[&'a Rounds]) -> Vec<&'a Rounds> {
+    let count = |other: &Rounds| ratios(ours, other).count();
+    let most = others.iter().map(|other| count(other)).max().unwrap_or_default();
+    let least = most.saturating_sub(1.max(most / LOST));
+    others
+        .iter()
+        .map(|other| if count(other) < least { Default::default() } else { *other })
+        .collect()
 }
 
 /// Nothing, of a row that has not so many rounds.
@@ -103,6 +121,21 @@ mod tests {
         let (mean, agreed) = mean_of_many([1.0, 1.0, 1.0, 0.8, 1.0, 1.0]);
         assert!((1.24..1.26).contains(&mean), "{mean}");
         assert!(agreed > 290, "{agreed}");
+    }
+
+    #[test]
+    fn who_stopped_is_not_chosen() {
+        let needed = Needed::AtMost(1.1);
+        let (ours, steady) = ([Some(1.0); 40], [Some(1.0); 40]);
+        for rounds in [10, 22, 37] {
+            // It looks best in its few rounds, be they of one half or of both.
+            let stopped: [_; 40] = std::array::from_fn(|at| (at < rounds).then_some(0.5));
+            let found = against_best(needed, &ours, &[&stopped, &steady]).unwrap();
+            assert_eq!((found.chosen, found.estimate.middle), (vec![1], 1.0), "{rounds}");
+        }
+        let lost: [_; 40] = std::array::from_fn(|at| (at % 20 != 7).then_some(0.5));
+        let found = against_best(needed, &ours, &[&lost, &steady]).unwrap();
+        assert_eq!((found.chosen, found.estimate.middle), (vec![0], 2.0), "two are lost");
     }
 
     #[test]

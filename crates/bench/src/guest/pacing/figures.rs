@@ -13,7 +13,7 @@ use super::super::rig::Rig;
 use super::super::{Options, Pairing};
 use super::POLICIES;
 use super::entrants::Entrants;
-use super::slices::{Load, Slice, VISITS, visits};
+use super::slices::{Load, Slice, visits};
 use super::tables::Turns;
 use crate::verdict::Needed;
 
@@ -129,8 +129,7 @@ impl Measure {
         };
         let streams = options.seconds as usize;
         for stream in 0..streams {
-            let before = (round.number * streams + stream) * VISITS;
-            for visit in visits(rig, load, before, round.entrants)? {
+            for visit in visits(rig, load, round.number * streams + stream, round.entrants)? {
                 for (at, figure) in self.figures().enumerate() {
                     let value = |slice: &Option<Slice>| self.values(slice.as_ref()?)[at];
                     add(turns, figure, visit.each_ref().map(value));
@@ -166,9 +165,9 @@ impl Measure {
 
 /// Floods from the guest under each policy.
 fn floods(rig: &mut Rig, pings: u32, round: Round<'_>, turns: &mut Turns) -> anyhow::Result<()> {
-    for part in 0..FLOODS {
+    for order in round.entrants.orders(round.number, FLOODS) {
         let mut means = [None; POLICIES.len()];
-        for policy in round.entrants.order(round.number * FLOODS + part) {
+        for policy in order {
             rig.set_policy(POLICIES[policy])?;
             let address = rig.address();
             means[policy] = Some(traffic::flood(&mut rig.side(), &address, pings)?);

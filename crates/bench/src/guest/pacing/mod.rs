@@ -13,6 +13,7 @@
 mod best;
 mod entrants;
 mod figures;
+mod orders;
 mod plots;
 mod slices;
 mod tables;
@@ -123,8 +124,9 @@ fn empty_report(options: &Options, machine: Machine) -> anyhow::Result<Report> {
          a round. Single pings (ping -A from this machine): the same, the 99th percentile of each {slice_ms} ms. \
          Pings beside a stream: the same with 1,000 per second from this machine, mean and 99th percentile; with \
          250 beside one that is held back (iperf3 {}, under QEMU {}). Floods: {FLOODS} times {floods} \
-         pings from the guest under each policy. A policy that is worse than the best fixed one, as far as its \
-         rounds can say (in both figures, where a measure has two), stops, and the others have more rounds: \
+         pings from the guest under each policy. A policy that is clearly worse than the best \
+         fixed one (in both figures, where a measure has two; by an interval twice as wide as is shown) \
+         stops, and the others have more slices, but no more floods: \
          averages of policies with fewer rounds are of an earlier time. What a policy learns, it learns anew \
          in each turn; rounds of one stream are not independent of each other, so that intervals are a little too narrow.",
         held_back(Pairing::UmlHost),
@@ -133,9 +135,11 @@ fn empty_report(options: &Options, machine: Machine) -> anyhow::Result<Report> {
     let judged =
         "Ratios are taken round by round: the median of the averages of every two of them, \
                   and the interval of Wilcoxon's signed-rank test. Enough: yes or no if the whole \
-                  interval says so; fewer than 6 rounds have none. The best row is chosen twice, by \
-                  each half of the rounds for the other half, so that chance does not choose it: of \
-                  six equal rows one always looks better. \
+                  interval says so; fewer than 6 rounds have none. The best row is one that did \
+                  not stop, chosen twice, by each half of the rounds for the other half: of six equal \
+                  rows one always looks better by chance. But who stops is chosen by rounds that are \
+                  judged as well: this flatters the last policy only if chance stopped the best row; \
+                  in simulation the wider interval stops about one of 100 equal rows. \
                   The last policy takes part twice: the mean of both is judged, and their ratio is \
                   chance."
             .to_string();

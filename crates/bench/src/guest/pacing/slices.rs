@@ -75,14 +75,14 @@ pub(super) type Visit = [Option<Slice>; POLICIES.len()];
 /// A slice by the clock that ping prints, in seconds since 1970.
 type Span = (f64, f64);
 
-/// All visits under one stream; `round`: how many of them were before, or more.
+/// All visits under one stream; `number`: how many streams were before.
 ///
 /// # Errors
 /// The stream fails, pings are lost, or ringway does not answer.
 pub(super) fn visits(
     rig: &mut Rig,
     load: Load,
-    round: usize,
+    number: usize,
     entrants: &Entrants,
 ) -> anyhow::Result<Vec<Visit>> {
     let (server, guest) = (rig.address(), rig.guest_address());
@@ -107,7 +107,7 @@ pub(super) fn visits(
         keeping_to(&sides.rest, || {
             let pings = line.as_ref().map(|line| scope.spawn(|| Side::Here.must(line)));
             thread::sleep(STARTS);
-            let seen = measure(rig, round, entrants);
+            let seen = measure(rig, number, entrants);
             let printed = pings.map_or(Ok(String::new()), |pings| {
                 pings.join().unwrap_or_else(|_| bail!("ping's thread ended"))
             });
@@ -143,15 +143,16 @@ fn wait_for_stream(rig: &Rig) -> anyhow::Result<()> {
 /// The bytes of each slice, and when it was.
 fn measure(
     rig: &Rig,
-    round: usize,
+    number: usize,
     entrants: &Entrants,
 ) -> anyhow::Result<Vec<(Visit, [Span; POLICIES.len()])>> {
     let mut seen = Vec::new();
+    let orders = entrants.orders(number, entrants.visits());
     let start = Instant::now();
-    for visit in 0..entrants.visits() {
+    for order in orders {
         let mut slices = Visit::default();
         let mut spans = [(0.0, 0.0); POLICIES.len()];
-        for policy in entrants.order(round + visit) {
+        for policy in order {
             rig.set_policy(POLICIES[policy])?;
             thread::sleep(SETTLE);
             let (begin, before, since) = (now()?, rig.tap_bytes()?, Instant::now());

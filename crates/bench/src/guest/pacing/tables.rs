@@ -84,7 +84,7 @@ fn both(rows: &[Row<'_>], figure: usize) -> Vec<Option<f64>> {
     turns.reduce(together).unwrap_or_default()
 }
 
-/// The last policy, in both of its turns, against the best other one.
+/// The last policy, in both of its turns, against the best other one that did not stop.
 fn verdicts(pairing: Pairing, rows: &[Row<'_>]) -> Table {
     let cells = |(figure, (name, needed)): (usize, &(&str, Needed))| {
         let ours = both(rows, figure);
