@@ -28,7 +28,7 @@ const UDP: &str = "-u -b 20M -l 1400 -t 1";
 /// loses some, and nobody sends them again.
 const UDP_LOST_PERCENT_MAX: f64 = 20.0;
 
-/// Seconds of UDP to try: on a machine that does something else meanwhile, one may go wrong.
+/// Seconds of UDP to try: on a machine that does something else meanwhile, too much of one may get lost.
 const UDP_ATTEMPTS_MAX: usize = 3;
 
 /// IP and ICMP headers of an echo request in bytes.
@@ -113,7 +113,7 @@ pub fn carry(stage: &Stage, side: &mut Side<'_>, address: &str) -> anyhow::Resul
     stage.step("TCP in");
     let back = tcp(side, address, TCP_SECONDS, "-R")?;
     stage.step("UDP");
-    let udp = udp(side, address)?;
+    let udp = udp(stage, side, address)?;
     let figures = Figures { out, back, udp, ping_ms };
     stage.step(&figures.to_string());
     Ok(figures)
@@ -187,7 +187,7 @@ fn is_early(text: &str) -> bool {
     is_refused || (is_reset && is_nothing_measured)
 }
 
-fn udp(side: &mut Side<'_>, address: &str) -> anyhow::Result<Report> {
+fn udp(stage: &Stage, side: &mut Side<'_>, address: &str) -> anyhow::Result<Report> {
     let mut lost = Vec::with_capacity(UDP_ATTEMPTS_MAX);
     for _ in 0..UDP_ATTEMPTS_MAX {
         let text = iperf(side, &format!("iperf3 -J -c {address} {UDP}"))?;
@@ -196,6 +196,7 @@ fn udp(side: &mut Side<'_>, address: &str) -> anyhow::Result<Report> {
             Some(percent) if percent <= UDP_LOST_PERCENT_MAX => return Ok(report),
             percent => lost.push(percent),
         }
+        stage.note(&format!("UDP: so much was lost, in percent: {lost:?}"));
     }
     bail!("UDP: so much was lost each time, in percent: {lost:?}")
 }

@@ -142,6 +142,7 @@ fn while_somebody_asks_it_says_so_and_goes_on_listening() {
     taker.now += 100_000_000;
     taker.take(1);
     assert!(!taker.notifier.wants_questions(), "{:?}", taker.notifier);
+    assert_eq!(taker.notifier.cause(), Cause::Slower, "nobody asks any more");
 }
 
 /// Its timer is that of a window, not that of company.

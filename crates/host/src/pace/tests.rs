@@ -117,4 +117,5 @@ fn acknowledgements_are_looked_for_beside_long_packets() {
     );
     let (arm, is_looked_at, _) = acknowledges(&mut pace, 3);
     assert_eq!((arm, is_looked_at), (Arm::Next, false), "an answer may come");
+    assert!(pace.wants_questions() && !pace.kicks.notifier.keeps_waiting(), "the next one counts");
 }

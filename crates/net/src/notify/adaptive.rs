@@ -75,8 +75,8 @@ pub struct Adaptive {
     asked_at: Option<Nanos>,
     /// The last packets were told of at once, or asked for, because of that.
     is_held_off: bool,
-    /// Of a giver: when long packets last passed; of a taker: when the owner last dealt with long ones the
-    /// other way. `None`: longer ago than counts.
+    /// Of a giver that lingers: when long packets last passed; of a taker: when the owner last dealt with long
+    /// ones the other way, if that is not longer ago than counts.
     long_at: Option<Nanos>,
     cause: Cause,
 }
@@ -212,11 +212,11 @@ impl Adaptive {
 
     fn give(&mut self, visit: Visit) -> Plan {
         self.held.add(visit.moved, visit.now);
-        let is_long = core::mem::take(&mut self.long) == u64::from(visit.moved);
+        let long = core::mem::take(&mut self.long);
         if self.held.packets == 0 {
             return NOTHING;
         }
-        let is_waited_for = visit.moved > 0 && !self.may_go_on(visit, is_long);
+        let is_waited_for = visit.moved > 0 && !self.may_go_on(visit, long);
         self.is_held_off = self.lingers() && self.is_asked(visit.now, ASKED_NS);
         let wake_at = self.held.since.plus(self.patience_ns());
         match self.held.packets {
@@ -238,15 +238,16 @@ impl Adaptive {
 
     /// Lingers from now on if the rate of long packets is known; `false`: there is a short one while
     /// long ones are held back, and whoever waits for it shall not wait longer.
-    fn may_go_on(&mut self, visit: Visit, is_long: bool) -> bool {
+    fn may_go_on(&mut self, visit: Visit, long: u64) -> bool {
+        let is_long = long == u64::from(visit.moved);
         let is_lingering = self.lingers();
         if is_long && !is_lingering && self.lingers_from_now(visit, GIVER_WAIT_NS_MAX) {
             (self.window, self.cause) = (self.window_max, Cause::Long);
         }
-        if is_lingering && !is_long && !self.is_stream(visit.now) {
+        if is_lingering && long == 0 && !self.is_stream(visit.now) {
             self.change(1, Cause::Ended);
         }
-        if is_long || !self.lingers() {
+        if long > 0 || !self.lingers() {
             self.long_at = self.lingers().then_some(visit.now);
         }
         is_long || !is_lingering
@@ -312,6 +313,9 @@ impl Adaptive {
             self.long_at = None;
         }
         if !self.is_asked(now, ASKED_NS) {
+            if self.cause == Cause::Asked {
+                self.cause = Cause::Slower;
+            }
             return beside_ns;
         }
         if self.counts_on_looks() {

@@ -10,6 +10,18 @@ const PADDING: u32 = ringway_net::LONG_LEN;
 /// Time is real here: a test that loses its processor for as long as the worker waits tries again.
 const TRIES: usize = 50;
 
+/// With room for long packets at guest 1; guest 0 sends such ones from here on.
+fn bench_of_long_packets() -> Bench {
+    let mut bench = Bench::new(2);
+    bench.introduce();
+    // The old buffers are used up first.
+    bench.guests[1].receive_len = RECEIVE_LEN + PADDING;
+    bench.send(0, &frame(mac(1), mac(0), 0), usize::from(QUEUE_SIZE));
+    bench.settle();
+    bench.guests[0].padding = PADDING;
+    bench
+}
+
 /// Guest 0 sends long packets until the worker waits for several of them.
 fn linger(bench: &mut Bench) {
     let packet = frame(mac(1), mac(0), 1);
@@ -27,14 +39,8 @@ fn linger(bench: &mut Bench) {
 
 #[test]
 fn a_question_to_a_guest_that_sends_long_packets_ends_the_wait_for_them() {
-    let mut bench = Bench::new(2);
-    bench.introduce();
+    let mut bench = bench_of_long_packets();
     bench.worker.carry_out(Command::SetNotify { port: PortId(0), policy: Policy::Adaptive });
-    // The old buffers are used up first.
-    bench.guests[1].receive_len = RECEIVE_LEN + PADDING;
-    bench.send(0, &frame(mac(1), mac(0), 0), usize::from(QUEUE_SIZE));
-    bench.settle();
-    bench.guests[0].padding = PADDING;
     let is_put_forward = |bench: &mut Bench| {
         linger(bench);
         // The buffers that went back have been told of by then.
@@ -50,4 +56,30 @@ fn a_question_to_a_guest_that_sends_long_packets_ends_the_wait_for_them() {
         before.zip(after).is_some_and(|(before, after)| after < before)
     };
     assert!((0..TRIES).any(|_| is_put_forward(&mut bench)));
+}
+
+#[test]
+fn answers_to_long_packets_are_looked_for_when_their_receiver_is_full_too() {
+    const ROOM: usize = 6;
+    let mut bench = bench_of_long_packets();
+    bench.worker.carry_out(Command::SetNotify { port: PortId(1), policy: Policy::Adaptive });
+    let packet = frame(mac(1), mac(0), 1);
+    for _ in 0..4 {
+        // It is visited right behind, and its answer found.
+        bench.send(0, &packet, 1);
+        bench.send(1, &frame(mac(0), mac(1), 2), 1);
+        bench.settle();
+    }
+    // From here on it takes nothing.
+    for _ in ROOM..usize::from(QUEUE_SIZE) {
+        bench.send(0, &packet, 1);
+        while let Some(port) = bench.worker.ready.pop_front() {
+            bench.worker.visit(port);
+        }
+    }
+    bench.send(0, &packet, ROOM + 1);
+    assert_eq!(bench.worker.ready.pop_front(), Some(PortId(0)));
+    bench.worker.visit(PortId(0));
+    assert!(bench.worker.ports[0].hold.is_some(), "one packet waits for room");
+    assert!(bench.worker.ports[1].is_ready, "and the others for answers");
 }
