@@ -99,7 +99,7 @@ struct World<D, V> {
     /// A taker has counted on looks of its own beside long packets the other way.
     has_company: bool,
     /// When somebody asks; `None`: not any more, or not at all.
-    is_asked_at: Option<u64>,
+    asks_at: Option<u64>,
     /// One that keeps those waiting who ask was told of a question.
     has_asked: bool,
     /// Used buffers have come back beside a stream.
@@ -152,7 +152,7 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
             now: 0,
             has_lingered: false,
             has_company: false,
-            is_asked_at: rng.one_in(2).then(|| rng.below(ASKED_NS_MAX)),
+            asks_at: rng.one_in(2).then(|| rng.below(ASKED_NS_MAX)),
             has_asked: false,
             has_streamed: false,
             regions,
@@ -312,9 +312,10 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
             // It has given long packets the other way meanwhile.
             notifier.looked(1, 1);
         }
-        // Questions are heard of by whoever keeps those waiting who ask; most worlds end before the next one.
-        if self.is_asked_at.is_some_and(|at| self.now >= at) && notifier.keeps_waiting() {
-            (self.has_asked, self.is_asked_at) = (true, None);
+        // One question at most, heard by the first that keeps those waiting who ask. It counts for longer than
+        // most worlds last: so only half of them have one, and not from the start.
+        if self.asks_at.is_some_and(|at| self.now >= at) && notifier.keeps_waiting() {
+            (self.has_asked, self.asks_at) = (true, None);
             notifier.peer_was_asked(visit.now);
         }
         let plan = match self.rules.has_timers {

@@ -250,7 +250,7 @@ impl World {
     }
 }
 
-/// Of everything in it: two worlds of the millions with the same hash would need luck.
+/// Of everything in it. Among millions of worlds, two with the same hash are as good as impossible.
 fn hash(world: &World) -> u64 {
     let mut hasher = DefaultHasher::new();
     format!("{world:?}").hash(&mut hasher);
@@ -259,7 +259,7 @@ fn hash(world: &World) -> u64 {
 
 /// Tries every order from here on; one that loses a packet, if any does.
 ///
-/// A list of worlds still to be tried, not calls within calls: an order that does not end fills a table, not the stack.
+/// A list of worlds still to be tried, not calls within calls: some orders are longer than the stack is deep.
 fn explore(world: World, seen: &mut HashSet<u64>) -> Result<(), String> {
     let mut untried = vec![world];
     while let Some(world) = untried.pop() {

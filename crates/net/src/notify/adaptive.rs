@@ -108,17 +108,17 @@ impl Adaptive {
         }
     }
 
-    /// Buffers that may pass before the other side is told.
+    /// Buffers that may pass before the other side is told; 1 where questions kept the last ones from waiting.
     pub const fn window(&self) -> u32 {
         if self.is_held_off { 1 } else { self.window }
     }
 
-    /// Why it is what it is.
+    /// Why it is what it is, as of the last buffers.
     pub const fn cause(&self) -> Cause {
         if self.is_held_off { Cause::Asked } else { self.cause }
     }
 
-    /// How long the timer would run now, in nanoseconds; 0 at a window of one.
+    /// How long the timer would run now, in nanoseconds; 0 at a window of one, as [`window`](Self::window) says.
     pub fn timer_ns(&self) -> u64 {
         if self.is_held_off { 0 } else { self.patience_ns() }
     }
