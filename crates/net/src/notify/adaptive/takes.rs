@@ -1,0 +1,86 @@
+//! The side that takes: after how many it wants to hear, and when it looks by itself.
+
+use super::super::linger::{ANSWER_NS, ASKED_NS, TAKER_WAIT_NS_MAX};
+use super::super::{Cause, NOTHING, Nanos, Plan, Visit, arm_after};
+use super::{Adaptive, CAUTION_PACKETS, PATIENCE_NS};
+
+impl Adaptive {
+    /// Decides for the side that takes.
+    pub(super) fn take(&mut self, visit: Visit) -> Plan {
+        if visit.more {
+            self.wake_at = None;
+            return Plan::COME_BACK;
+        }
+        let beside_ns = self.look_beside(visit.now);
+        self.is_held_off = self.lingers() && self.is_asked(visit.now, ANSWER_NS);
+        if self.is_held_off {
+            self.linger.forget();
+            (self.wake_at, self.long) = (None, 0);
+            return NOTHING;
+        }
+        let due = self.wake_at.take();
+        let is_timer = due.is_some_and(|wake_at| visit.now >= wake_at);
+        let is_long = 2 * core::mem::take(&mut self.long) >= u64::from(visit.moved);
+        let is_long = is_long && visit.moved > 0;
+        let is_lingering = self.lingers();
+        match visit.moved {
+            moved if is_lingering => {
+                let waited_ns = is_timer.then(|| self.linger.wait_ns());
+                // Where no timer ran they were told of, not waited for.
+                let is_gathered = is_long && due.is_some();
+                self.linger_on(if is_gathered { moved } else { 0 }, waited_ns);
+            }
+            _ if is_long && self.lingers_from_now(visit, TAKER_WAIT_NS_MAX) => {
+                (self.window, self.cause) = (self.window_max, Cause::Long);
+            }
+            moved if beside_ns > 0 && (moved > 0 || self.cause == Cause::AwakeAnyway) => {
+                self.keep_company(moved, beside_ns);
+            }
+            moved if is_timer && moved < self.window => self.ran_out(moved),
+            0 => {}
+            moved => self.filled(moved),
+        }
+        if self.window == 1 {
+            return NOTHING;
+        }
+        // A look before its time does not put the next one off.
+        let due = due.filter(|_| is_lingering && !is_timer);
+        let wake_at = due.unwrap_or_else(|| visit.now.plus(self.patience_ns()));
+        self.wake_at = Some(wake_at);
+        Plan { arm: arm_after(self.window), ..Plan::hold(wake_at) }
+    }
+
+    /// How long a packet may wait for the owner's next look, in nanoseconds; 0: looks are not counted on.
+    ///
+    /// Those beside long packets are not while somebody asks: the answer would wait.
+    fn look_beside(&mut self, now: Nanos) -> u64 {
+        let beside_ns = core::mem::take(&mut self.beside_ns);
+        if beside_ns > PATIENCE_NS {
+            self.long_at = Some(now);
+        } else if !self.is_stream(now) {
+            self.long_at = None;
+        }
+        if !self.is_asked(now, ASKED_NS) {
+            if self.cause == Cause::Asked {
+                self.cause = Cause::Slower;
+            }
+            return beside_ns;
+        }
+        if self.counts_on_looks() {
+            self.wake_at = None;
+            self.change(1, Cause::Asked);
+        }
+        if beside_ns > PATIENCE_NS { 0 } else { beside_ns }
+    }
+
+    /// The owner was awake for a stream the other way, and will be again before the timer ends.
+    fn keep_company(&mut self, moved: u32, beside_ns: u64) {
+        if self.caution > 0 || self.window_max == 1 {
+            return;
+        }
+        (self.window, self.cause) = (self.window_max, Cause::AwakeAnyway);
+        self.company_ns = beside_ns;
+        // What is found this way makes up for attempts that failed.
+        self.cautious_for = self.cautious_for.saturating_sub(moved).max(CAUTION_PACKETS);
+    }
+}
