@@ -326,6 +326,12 @@ impl AnyGuestPort {
         either!(self, port => port.to_guest.as_mut().is_some_and(|to| to.questions.take()))
     }
 
+    /// Whether it is known that there was none since then.
+    #[inline]
+    pub fn has_no_question(&self) -> bool {
+        either!(self, port => port.to_guest.as_ref().is_some_and(|to| to.questions.is_known_none()))
+    }
+
     /// Why a queue is broken, if it is.
     pub fn broken(&self, queue: Queue) -> Option<Why> {
         either!(self, port => port.broken(queue))

@@ -20,16 +20,16 @@ impl Questions {
         std::mem::take(&mut self.was_one)
     }
 
-    /// Whether the next packet is looked at.
+    /// Whether it is known that there was none since then; as long as that is so, packets are looked at.
     #[inline]
-    pub(crate) fn looks(&self) -> bool {
+    pub fn is_known_none(&self) -> bool {
         self.is_watching && !self.was_one
     }
 
     /// This packet goes to the guest.
     #[inline]
     pub(crate) fn see(&mut self, packet: &Packet<'_>) {
-        if self.looks() {
+        if self.is_known_none() {
             self.was_one = is_question(packet);
         }
     }

@@ -64,6 +64,8 @@ pub struct Pace {
     /// Long packets from the guest when its queue was last armed; not known if it never was, or
     /// something was taken unarmed since.
     long_armed: Option<u64>,
+    /// None of the packets to the guest that are handed in next is a question.
+    has_no_question: bool,
     /// Who asks, the guest or somebody else.
     turns: Turns,
     /// Entries of the receiveq and of the transmitq.
@@ -117,6 +119,7 @@ impl Pace {
             taken: 0,
             long_before: [None; 2],
             long_armed: None,
+            has_no_question: false,
             turns: Turns::default(),
             sizes: [1; 2],
         }
@@ -172,6 +175,11 @@ impl Pace {
         ]
     }
 
+    /// What is handed in next to the guest is no question.
+    pub fn nobody_asked(&mut self) {
+        self.has_no_question = true;
+    }
+
     /// `moved` packets were published in a queue, which had `long` ones so far; `true`: ask whether
     /// the guest wants a call.
     pub fn gave(&mut self, queue: Queue, moved: u32, long: u64, flush: Flush) -> bool {
@@ -185,13 +193,20 @@ impl Pace {
                 let before = self.long_before[0].replace(long);
                 let long = before.map(|before| long.saturating_sub(before));
                 self.kicks.notifier.looked(moved, long.unwrap_or(0));
+                let has_no_question = std::mem::take(&mut self.has_no_question);
+                if has_no_question && moved > 0 && long == Some(0) && self.kicks.notifier.lingers()
+                {
+                    self.calls.notifier.only_acknowledges(now);
+                }
                 if let Some(long) = long {
                     self.calls.notifier.carried(long);
                     if long > 0 {
                         self.returns.notifier.beside_stream(now);
                     }
                 }
-                self.calls.give(visit)
+                let is_time = self.calls.give(visit);
+                self.expect_acknowledgements(visit);
+                is_time
             }
             Queue::FromGuest => {
                 self.taken = self.taken.saturating_add(moved);
@@ -207,10 +222,26 @@ impl Pace {
         }
     }
 
+    /// The guest is called when acknowledgements have waited for each other, and finds buffers that have come
+    /// back then: their lull begins with that.
+    fn expect_acknowledgements(&mut self, visit: Visit) {
+        let (Some(wake_at), Cause::Acknowledges) =
+            (self.calls.wake_at, self.calls.notifier.cause())
+        else {
+            return;
+        };
+        self.returns.notifier.beside_call(wake_at);
+        if self.returns.wake_at.is_some() && !self.returns.is_due(visit.now) {
+            let visit = Visit { moved: 0, ..visit };
+            self.returns.wake_at = self.returns.notifier.after(visit).wake_at;
+        }
+    }
+
     /// The guest was given a question: what answers it shall not wait in its transmitq, nor the next
     /// question in its receiveq.
     pub fn was_asked(&mut self, now: Nanos) {
         self.calls.notifier.peer_was_asked(now);
+        self.returns.notifier.peer_was_asked(now);
         self.kicks.notifier.peer_was_asked(now);
         // So far it kicks when the timer ends.
         if self.kicks.notifier.keeps_waiting()

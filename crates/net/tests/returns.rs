@@ -2,7 +2,8 @@
 //! itself in a lull, behind one to any other.
 
 use ringway_net::notify::{
-    Cause, LULL_NS, Nanos, Notifier, Plan, Policy, RETURN_WAIT_NS, STREAM_WAIT_NS, Side, Visit,
+    Cause, LULL_NS, Nanos, Notifier, Plan, Policy, RETURN_WAIT_NS, SENT_STREAM_NS, STREAM_WAIT_NS,
+    Side, Visit,
 };
 
 const SIZE: u16 = 256;
@@ -215,4 +216,47 @@ fn an_answer_is_told_of_at_once_however_quick() {
     assert!(answers(&mut guest, LULL_NS, 1, 0));
     assert_eq!(guest.returns.cause(), Cause::Fixed);
     assert!(!guest.visit(1).notify, "nobody has asked");
+}
+
+/// One long packet per 300 µs: behind each there is a lull.
+#[test]
+fn a_slow_sender_of_long_packets_is_not_called_for_each_while_it_is_asked() {
+    const EVERY_NS: u64 = 300_000;
+    let mut guest = Guest::new(false);
+    let long = |guest: &mut Guest, pause_ns: u64| {
+        guest.now += pause_ns;
+        guest.returns.carried(1);
+        let Nanos(wake_at) = guest.visit(1).wake_at.expect("some time");
+        let waits_ns = wake_at - guest.now;
+        guest.now = wake_at;
+        assert!(guest.visit(0).notify);
+        waits_ns
+    };
+    assert_eq!(long(&mut guest, EVERY_NS), LULL_NS);
+    assert_eq!(long(&mut guest, EVERY_NS), LULL_NS, "nobody asks");
+    for _ in 0..100 {
+        guest.returns.peer_was_asked(Nanos(guest.now));
+        assert_eq!(long(&mut guest, EVERY_NS), RETURN_WAIT_NS);
+        guest.now += EVERY_NS;
+        guest.returns.peer_has_answered();
+        assert_eq!(guest.visit(1).wake_at, Some(Nanos(guest.now + RETURN_WAIT_NS)), "its answer");
+        guest.now += RETURN_WAIT_NS;
+        assert!(guest.visit(0).notify);
+    }
+    assert_eq!(long(&mut guest, SENT_STREAM_NS), LULL_NS, "the stream was over");
+    guest.now += SENT_STREAM_NS;
+    guest.returns.peer_has_answered();
+    assert!(guest.visit(1).notify, "an answer, and no stream");
+    assert_eq!(long(&mut guest, 100_000_000), LULL_NS);
+    assert_eq!(long(&mut guest, EVERY_NS), LULL_NS, "no questions any more");
+}
+
+#[test]
+fn a_lull_begins_when_the_guest_is_called_about_something_else() {
+    let mut guest = Guest::new(false);
+    guest.now += PING_NS;
+    guest.returns.beside_call(Nanos(guest.now + LULL_NS));
+    assert_eq!(guest.visit(1).wake_at, Some(Nanos(guest.now + 2 * LULL_NS)));
+    guest.returns.beside_call(Nanos(guest.now + RETURN_WAIT_NS));
+    assert_eq!(guest.visit(0).wake_at, Some(Nanos(guest.now + RETURN_WAIT_NS)), "at the latest");
 }

@@ -102,6 +102,8 @@ struct World<D, V> {
     asks_at: Option<u64>,
     /// One that keeps those waiting who ask was told of a question.
     has_asked: bool,
+    /// Acknowledgements have waited for each other.
+    has_acknowledged: bool,
     /// Used buffers have come back beside a stream.
     has_streamed: bool,
     regions: Regions,
@@ -154,6 +156,7 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
             has_company: false,
             asks_at: rng.one_in(2).then(|| rng.below(ASKED_NS_MAX)),
             has_asked: false,
+            has_acknowledged: false,
             has_streamed: false,
             regions,
             seen: Elements::new(),
@@ -305,6 +308,9 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         let notifier = &mut part.notifiers[direction];
         // Long packets for a while, then short ones; now and then a stream beside them, and questions.
         notifier.carried(u64::from(moved) * (self.now >> 20 & 1));
+        if self.now >> 20 & 1 == 0 && !(self.now >> 14).is_multiple_of(4) {
+            notifier.only_acknowledges(visit.now);
+        }
         if !(self.now >> 19).is_multiple_of(3) {
             notifier.beside_stream(visit.now);
         }
@@ -325,6 +331,8 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         self.has_lingered |= notifier.cause() == Cause::Long;
         self.has_company |=
             notifier.counts_on_looks() && plan.wake_at.is_some() == self.rules.has_timers;
+        self.has_acknowledged |= notifier.cause() == Cause::Acknowledges
+            && plan.wake_at.is_some() == self.rules.has_timers;
         self.has_streamed |= matches!(notifier, Notifier::Returns(_))
             && notifier.timer_ns() == STREAM_WAIT_NS
             && moved > 0;
@@ -383,16 +391,23 @@ fn operate<D: DriverQueue, V: DeviceQueue>(
 ) -> Result<(), String> {
     let mut rng = Rng::from_environment(name, 5);
     let (mut done, mut worlds) = (0, 0);
-    let mut met = [0u32; 4];
+    let mut met = [0u32; 5];
     while done < operations {
         let mut world = World::<D, V>::new(&mut rng, event_idx, rules);
         done += world.run(&mut rng)?;
         worlds += 1;
-        let has = [world.has_lingered, world.has_company, world.has_asked, world.has_streamed];
+        let has = [
+            world.has_lingered,
+            world.has_company,
+            world.has_asked,
+            world.has_acknowledged,
+            world.has_streamed,
+        ];
         met.iter_mut().zip(has).for_each(|(met, has)| *met += u32::from(has));
     }
     println!(
-        "{name}: {done} operations in {worlds} worlds; lingering, company, asked, beside a stream: {met:?}"
+        "{name}: {done} operations in {worlds} worlds; lingering, company, asked, acknowledgements, \
+         beside a stream: {met:?}"
     );
     assert!(met.iter().all(|met| *met > 0) || operations < TIMED_OPERATIONS, "{met:?}");
     Ok(())

@@ -47,6 +47,8 @@ enum Kind {
     Long,
     /// Short ones; long ones go the other way, and the taker looks when it gives one of those.
     BesideLong,
+    /// Acknowledgements of a stream the other way; one of three is something else.
+    Acknowledgements,
 }
 
 impl Kind {
@@ -55,13 +57,14 @@ impl Kind {
         if self == Self::BesideLong { PACKETS_BESIDE_LONG } else { PACKETS }
     }
 
-    /// Why an adaptive giver and an adaptive taker of a stream of them do what they do; `None`: for another
-    /// reason than lingering or company.
+    /// Why an adaptive giver and an adaptive taker of a stream of them do what they do; `None`: for a reason
+    /// that the traffic gives anyway.
     fn causes(self) -> [Option<Cause>; 2] {
         match self {
             Self::Short => [None; 2],
             Self::Long => [Some(Cause::Long); 2],
             Self::BesideLong => [None, Some(Cause::AwakeAnyway)],
+            Self::Acknowledgements => [Some(Cause::Acknowledges), None],
         }
     }
 }
@@ -139,6 +142,9 @@ impl World {
         let visit = Visit { now: Nanos(self.now), side, moved, more: false, short: false };
         let notifier = if side == Side::Gives { &mut self.gives } else { &mut self.takes };
         notifier.carried(if self.kind == Kind::Long { moved.into() } else { 0 });
+        if self.kind == Kind::Acknowledgements && self.given % 3 != 2 {
+            notifier.only_acknowledges(visit.now);
+        }
         if side == Side::Takes && std::mem::take(&mut self.has_passed) {
             notifier.looked(1, 1);
         }
@@ -292,12 +298,13 @@ fn no_order_of_steps_loses_a_wake_up() {
     {
         // Somebody asks: that needs one that keeps him waiting.
         let is_asked = |kind: Kind| {
+            let keeps_waiting = |cause| matches!(cause, Some(Cause::Long | Cause::AwakeAnyway));
             [gives, takes]
                 .into_iter()
                 .zip(kind.causes())
-                .any(|it| it.0 == "adaptive" && it.1.is_some())
+                .any(|it| it.0 == "adaptive" && keeps_waiting(it.1))
         };
-        let kinds = [Kind::Short, Kind::Long, Kind::BesideLong].into_iter();
+        let kinds = [Kind::Short, Kind::Long, Kind::BesideLong, Kind::Acknowledgements].into_iter();
         let kinds = kinds.flat_map(|kind| [(kind, false), (kind, true)]);
         for (kind, asks) in kinds.filter(|&(kind, asks)| !asks || is_asked(kind)) {
             for has_timers in [true, false] {
@@ -305,7 +312,8 @@ fn no_order_of_steps_loses_a_wake_up() {
                 world.asked = if asks { 0 } else { QUESTIONS };
                 let sides = [(gives, world.gives), (takes, world.takes)];
                 for ((policy, notifier), cause) in sides.into_iter().zip(kind.causes()) {
-                    let special = [Cause::Long, Cause::AwakeAnyway].contains(&notifier.cause());
+                    let special = [Cause::Long, Cause::AwakeAnyway, Cause::Acknowledges];
+                    let special = special.contains(&notifier.cause());
                     let seen = special.then(|| notifier.cause());
                     let expected = cause.filter(|_| policy == "adaptive");
                     assert_eq!(seen, expected, "{policy}, {kind:?}");

@@ -12,6 +12,9 @@ impl GuestEnd {
     #[inline]
     pub(crate) fn flush(&mut self, queue: Queue, flush: Flush) -> Flushed {
         let moved = self.queues.publish(queue);
+        if queue == Queue::ToGuest && self.queues.has_no_question() {
+            self.pace.nobody_asked();
+        }
         let is_time = self.pace.gave(queue, moved, self.queues.long_packets(queue), flush);
         let calls = is_time && self.asks(queue);
         if queue == Queue::ToGuest && self.queues.take_question() {

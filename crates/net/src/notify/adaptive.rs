@@ -14,6 +14,9 @@
 //! while, so that the answer does not wait, and a giver holds nothing back for longer, so that the next
 //! question does not stand behind it.
 //!
+//! Packets to a peer that only acknowledge the stream that it sends wait for each other (see
+//! [`Acknowledgements`]).
+//!
 //! A taker whose owner deals with a stream the other way need not be told: the owner looks whenever it
 //! is awake. Beside long packets that may be seldom, and the timer is as long as one that lingers may wait;
 //! but answers to questions are told of.
@@ -22,6 +25,7 @@
 
 mod takes;
 
+use super::acknowledgements::{ACKNOWLEDGEMENT_WAIT_NS, Acknowledgements};
 use super::linger::{ASKED_NS, GIVER_WAIT_NS_MAX, Linger, Next, STREAM_END_NS, TAKER_WAIT_NS_MAX};
 use super::{Cause, Held, NOTHING, Nanos, Plan, Side, Visit};
 
@@ -71,6 +75,7 @@ pub struct Adaptive {
     /// Long packets moved since the last visit.
     long: u64,
     linger: Linger,
+    acknowledgements: Acknowledgements,
     /// When the peer was last asked something.
     asked_at: Option<Nanos>,
     /// The last packets were told of at once, or asked for, because of that.
@@ -101,6 +106,7 @@ impl Adaptive {
             company_ns: 0,
             long: 0,
             linger: Linger::default(),
+            acknowledgements: Acknowledgements::default(),
             asked_at: None,
             is_held_off: false,
             long_at: None,
@@ -110,17 +116,29 @@ impl Adaptive {
 
     /// Buffers that may pass before the other side is told; 1 where questions kept the last ones from waiting.
     pub const fn window(&self) -> u32 {
-        if self.is_held_off { 1 } else { self.window }
+        match self.cause() {
+            Cause::Asked => 1,
+            Cause::Acknowledges => self.window_max,
+            _ => self.window,
+        }
     }
 
     /// Why it is what it is, as of the last buffers.
     pub const fn cause(&self) -> Cause {
-        if self.is_held_off { Cause::Asked } else { self.cause }
+        match self.cause {
+            _ if self.acknowledgements.may_wait() => Cause::Acknowledges,
+            _ if self.is_held_off => Cause::Asked,
+            cause => cause,
+        }
     }
 
     /// How long the timer would run now, in nanoseconds; 0 at a window of one, as [`window`](Self::window) says.
     pub fn timer_ns(&self) -> u64 {
-        if self.is_held_off { 0 } else { self.patience_ns() }
+        match self.cause() {
+            Cause::Asked => 0,
+            Cause::Acknowledges => ACKNOWLEDGEMENT_WAIT_NS,
+            _ => self.patience_ns(),
+        }
     }
 
     fn patience_ns(&self) -> u64 {
@@ -172,7 +190,7 @@ impl Adaptive {
         self.cause == Cause::AwakeAnyway && self.company_ns > PATIENCE_NS
     }
 
-    fn lingers(&self) -> bool {
+    pub(super) fn lingers(&self) -> bool {
         self.cause == Cause::Long
     }
 
@@ -200,6 +218,14 @@ impl Adaptive {
         self.long = long;
     }
 
+    /// What the next visit has moved only acknowledges. Among long packets it is told of as before, and so it
+    /// is while somebody asks: who hears of several has more to send before it answers.
+    pub(super) fn only_acknowledges(&mut self, now: Nanos) {
+        if !self.lingers() && !self.is_asked(now, ASKED_NS) {
+            self.acknowledgements.come_next();
+        }
+    }
+
     fn observe(&mut self, visit: Visit) {
         if visit.moved == 0 {
             return;
@@ -212,6 +238,10 @@ impl Adaptive {
 
     fn give(&mut self, visit: Visit) -> Plan {
         self.held.add(visit.moved, visit.now);
+        if let Some(plan) = self.acknowledgements.after(visit, &mut self.held, self.window_max) {
+            (self.told_at, self.long) = (if plan.notify { visit.now } else { self.told_at }, 0);
+            return plan;
+        }
         let long = core::mem::take(&mut self.long);
         if self.held.packets == 0 {
             return NOTHING;

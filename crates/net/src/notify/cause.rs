@@ -28,6 +28,8 @@ pub enum Cause {
     Ended,
     /// Used buffers are told of at once: who waited with that was asked for a call all the same.
     InVain,
+    /// The last packets only acknowledge what the peer sends in a stream.
+    Acknowledges,
     /// Somebody asks the peer, again and again: nothing waits meanwhile.
     Asked,
 }
@@ -48,6 +50,7 @@ impl Cause {
             Self::HalfFull => "half full at timer",
             Self::Ended => "empty at timer",
             Self::InVain => "waiting is in vain",
+            Self::Acknowledges => "acknowledgements",
             Self::Asked => "somebody asks",
         }
     }

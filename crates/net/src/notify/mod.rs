@@ -14,6 +14,7 @@
 //! Limits: a plan with a `wake_at` needs a timer. An owner that has none calls
 //! [`Notifier::without_timer`], which turns every plan into one that is safe without.
 
+mod acknowledgements;
 mod adaptive;
 mod cause;
 mod coalesce;
@@ -25,12 +26,13 @@ mod turns;
 
 use ringway_virtq::Arm;
 
+pub use acknowledgements::ACKNOWLEDGEMENT_WAIT_NS;
 pub use adaptive::{Adaptive, PATIENCE_NS, WINDOW_MAX_PACKETS};
 pub use cause::Cause;
 pub use coalesce::{Coalesce, CoalesceLimits};
 pub use linger::{GIVER_WAIT_NS_MAX, TAKER_WAIT_NS_MAX};
 pub use parse::PolicyError;
-pub use returns::{LULL_NS, RETURN_WAIT_NS, Returns, STREAM_WAIT_NS};
+pub use returns::{LULL_NS, RETURN_WAIT_NS, Returns, SENT_STREAM_NS, STREAM_WAIT_NS};
 pub use timer::Timer;
 pub use turns::{PAUSE_NS, SILENCE_NS, Turns};
 
@@ -195,6 +197,14 @@ impl Notifier {
         }
     }
 
+    /// Before [`after`](Self::after): what the next visit of a giver has moved does nothing but acknowledge
+    /// what the peer sends, and the peer can go on sending.
+    pub fn only_acknowledges(&mut self, now: Nanos) {
+        if let Self::Adaptive(adaptive) = self {
+            adaptive.only_acknowledges(now);
+        }
+    }
+
     /// Long packets have just been given to the same peer in another queue: it is called about them,
     /// and finds what is held here.
     pub fn beside_stream(&mut self, now: Nanos) {
@@ -203,9 +213,22 @@ impl Notifier {
         }
     }
 
+    /// The same peer is called at that time about another queue, and finds what is held here.
+    pub fn beside_call(&mut self, at: Nanos) {
+        if let Self::Returns(returns) = self {
+            returns.beside_call(at);
+        }
+    }
+
     /// Whether it wants to hear of questions to the peer: it keeps those waiting who ask, or would.
     pub fn wants_questions(&self) -> bool {
         matches!(self, Self::Adaptive(adaptive) if adaptive.wants_questions())
+    }
+
+    /// Whether it deals with several long packets at a time, and finds them: who gives them goes on without
+    /// hearing of each.
+    pub fn lingers(&self) -> bool {
+        matches!(self, Self::Adaptive(adaptive) if adaptive.lingers())
     }
 
     /// Whether it keeps those waiting who ask the peer something.
@@ -223,8 +246,10 @@ impl Notifier {
     /// A question has gone to the peer: a taker that keeps it waiting is told of each packet for a while, from its
     /// next visit on; a giver that lingers holds nothing back while there are questions.
     pub fn peer_was_asked(&mut self, now: Nanos) {
-        if let Self::Adaptive(adaptive) = self {
-            adaptive.peer_was_asked(now);
+        match self {
+            Self::Adaptive(adaptive) => adaptive.peer_was_asked(now),
+            Self::Returns(returns) => returns.peer_was_asked(now),
+            _ => {}
         }
     }
 

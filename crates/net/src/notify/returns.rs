@@ -14,9 +14,14 @@
 //! Who answers a question has, as a rule, nothing more to say until the next one comes. Its buffer is told
 //! of at once, while it is still awake: behind a lull the call would come into the next question.
 //!
+//! A guest that is asked something beside a stream of long packets that it sends has a lull behind each of
+//! them if it is slow, and each call keeps its one processor from what it does for the next answer. Meanwhile
+//! all buffers wait for their longest time ([`RETURN_WAIT_NS`]), those of the answers too.
+//!
 //! A guest that receives a stream is called about that all the time and looks here each time, so that
 //! buffers of short packets, its acknowledgements, need no calls of their own ([`STREAM_WAIT_NS`]).
 
+use super::linger::ASKED_NS;
 use super::{Cause, Held, NOTHING, Nanos, Plan, Side, Visit};
 
 /// Longest lull in nanoseconds before the call. TCP small queues lets at least two packets of
@@ -33,6 +38,9 @@ pub const RETURN_WAIT_NS: u64 = 250_000;
 /// not look here then has its buffers after that time.
 pub const STREAM_WAIT_NS: u64 = 1_000_000;
 
+/// Longest time in nanoseconds between two long packets of a stream that a guest sends.
+pub const SENT_STREAM_NS: u64 = 3_000_000;
+
 /// More of them than that are not a stream's acknowledgements, of which 3 to 15 come within that time:
 /// their sender may wait for them, as one may that sends long packets.
 const ACKNOWLEDGEMENTS_MAX: u32 = 16;
@@ -48,6 +56,8 @@ const AT_ONCE_PACKETS: u32 = 128;
 pub struct Returns {
     held: Held,
     last: Nanos,
+    /// When the guest is called about something else, or was.
+    called_at: Nanos,
     window: u32,
     /// Lulls in a row of one buffer, at the end of which the guest wanted a call.
     vain_lulls: u32,
@@ -61,6 +71,14 @@ pub struct Returns {
     is_streaming: bool,
     /// One of what is held was a long packet.
     has_long: bool,
+    /// One of what the next visit has moved is.
+    is_long_next: bool,
+    /// When long packets of the guest's last came back.
+    sent: Option<Nanos>,
+    /// Others had shortly before those.
+    is_sending: bool,
+    /// When the guest was last asked something.
+    asked_at: Option<Nanos>,
     /// What the next visit has moved is one answer.
     is_answer: bool,
 }
@@ -74,6 +92,7 @@ impl Returns {
         Self {
             held: Held::default(),
             last: Nanos(0),
+            called_at: Nanos(0),
             window,
             vain_lulls: 0,
             at_once: 0,
@@ -81,6 +100,10 @@ impl Returns {
             stream: Nanos(0),
             is_streaming: false,
             has_long: false,
+            is_long_next: false,
+            sent: None,
+            is_sending: false,
+            asked_at: None,
             is_answer: false,
         }
     }
@@ -104,6 +127,7 @@ impl Returns {
     pub(super) fn after(&mut self, visit: Visit) -> Plan {
         debug_assert_eq!(visit.side, Side::Gives);
         self.held.add(visit.moved, visit.now);
+        self.note_long(visit.now);
         if self.held.packets == 0 {
             return NOTHING;
         }
@@ -114,7 +138,11 @@ impl Returns {
         let is_served = self.is_served(visit.now);
         let wake_at = match is_served {
             true => self.held.since.plus(STREAM_WAIT_NS),
-            false => self.last.plus(LULL_NS).min(self.held.since.plus(RETURN_WAIT_NS)),
+            false if self.is_asked_beside(visit.now) => self.held.since.plus(RETURN_WAIT_NS),
+            false => {
+                let lull = self.last.max(self.called_at);
+                lull.plus(LULL_NS).min(self.held.since.plus(RETURN_WAIT_NS))
+            }
         };
         if visit.short || self.held.packets >= self.window || visit.now >= wake_at {
             let is_lull = visit.moved == 0 && visit.now >= wake_at && !is_served;
@@ -128,7 +156,7 @@ impl Returns {
     fn is_told_at_once(&mut self, now: Nanos) -> bool {
         let is_behind_lull = now.since(core::mem::replace(&mut self.last, now)) >= LULL_NS;
         let is_answer = core::mem::take(&mut self.is_answer);
-        if self.held.packets > 1 {
+        if self.held.packets > 1 || self.is_asked_beside(now) {
             return false;
         }
         if is_answer && !self.has_long && !self.is_served(now) {
@@ -137,6 +165,27 @@ impl Returns {
         let is_in_vain = is_behind_lull && self.at_once > 0;
         self.at_once -= u32::from(is_in_vain);
         is_in_vain
+    }
+
+    /// Takes down whether one of what was just moved is long.
+    fn note_long(&mut self, now: Nanos) {
+        if !core::mem::take(&mut self.is_long_next) {
+            return;
+        }
+        self.has_long = true;
+        self.is_sending = self.has_sent(now);
+        self.sent = Some(now);
+    }
+
+    /// Whether the guest sends a stream of long packets, and is asked something.
+    fn is_asked_beside(&self, now: Nanos) -> bool {
+        let is_asked = self.asked_at.is_some_and(|asked_at| now.since(asked_at) < ASKED_NS);
+        is_asked && self.is_sending && self.has_sent(now)
+    }
+
+    /// Whether the last long packets are not long ago.
+    fn has_sent(&self, now: Nanos) -> bool {
+        self.sent.is_some_and(|sent| now.since(sent) < SENT_STREAM_NS)
     }
 
     fn release(&mut self) -> Plan {
@@ -151,6 +200,11 @@ impl Returns {
         is_streaming && !self.has_long && self.held.packets <= ACKNOWLEDGEMENTS_MAX
     }
 
+    /// A question has gone to the guest.
+    pub(super) fn peer_was_asked(&mut self, now: Nanos) {
+        self.asked_at = Some(now);
+    }
+
     /// What the next visit has moved is one answer of the guest.
     pub(super) fn peer_has_answered(&mut self) {
         self.is_answer = true;
@@ -162,9 +216,14 @@ impl Returns {
         self.stream = now;
     }
 
+    /// The guest is called at that time, and finds what is held by itself.
+    pub(super) fn beside_call(&mut self, at: Nanos) {
+        self.called_at = at;
+    }
+
     /// Of what the next visit has moved, so many packets are long.
     pub(super) fn carried(&mut self, long: u64) {
-        self.has_long |= long > 0;
+        self.is_long_next = long > 0;
     }
 
     /// What the ring said when it was asked last: whether the guest wants a call.

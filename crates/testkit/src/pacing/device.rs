@@ -53,6 +53,9 @@ impl Sim {
         // What came during the visit is found by the second look.
         let more = done.from >= BUDGET_PACKETS && !self.from_guest.is_empty();
         self.gave_back(now, done.from, more, &mut end);
+        if self.is_watching && !has_question {
+            self.pace.nobody_asked();
+        }
         self.gave_packets(now, done.to, &mut end);
         if has_question && self.is_watching {
             self.pace.was_asked(Nanos(now));

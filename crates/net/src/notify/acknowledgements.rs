@@ -1,0 +1,88 @@
+//! Packets to a peer that do nothing but acknowledge what it sends: one notification for several.
+//!
+//! A peer that sends a stream need not hear of each acknowledgement at once, as long as what it has
+//! under way lasts; each that it is told of interrupts its sending. That it lasts, the owner knows if
+//! it lingers behind the peer's long packets and finds enough of them: who waits for answers sends
+//! none meanwhile (see `linger.rs`). Where holding back gathers nothing, because they come together
+//! anyway or seldom, they are told of at once.
+
+use super::{Held, Plan, Visit};
+
+/// How long acknowledgements are held back, in nanoseconds. A stream at speed has much more under way
+/// than it sends in that time.
+pub const ACKNOWLEDGEMENT_WAIT_NS: u64 = 100_000;
+
+/// Waits in a row that gathered nothing before the next ones are told of at once.
+const VAIN_WAITS_MAX: u32 = 4;
+
+/// So many are then, before another try.
+const AT_ONCE_PACKETS: u32 = 128;
+
+/// Whether acknowledgements are held back, and nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Acknowledgements {
+    /// What the next visit has moved only acknowledges.
+    are_next: bool,
+    /// What was moved last did, and waited for nothing else.
+    are_last: bool,
+    /// Visits that have moved what is held.
+    visits: u32,
+    /// Waits in a row that gathered nothing.
+    vain_waits: u32,
+    /// Packets left to be told of at once.
+    at_once: u32,
+}
+
+impl Acknowledgements {
+    /// What the next visit has moved only acknowledges.
+    pub fn come_next(&mut self) {
+        self.are_next = true;
+    }
+
+    /// Whether what was moved last only acknowledges, and may wait.
+    pub const fn may_wait(self) -> bool {
+        self.are_last && self.at_once == 0
+    }
+
+    /// What to do about what is held, to which the visit's packets were added, at most `most`; `None`:
+    /// it is not for this to say.
+    pub fn after(&mut self, visit: Visit, held: &mut Held, most: u32) -> Option<Plan> {
+        let are_next = core::mem::take(&mut self.are_next);
+        if visit.moved > 0 {
+            self.visits += 1;
+            let was_any_held = held.packets > visit.moved;
+            let are_held = self.are_last && was_any_held;
+            self.are_last = are_next && (are_held || !was_any_held);
+            // Somebody may wait for what comes now.
+            if are_held && !self.are_last {
+                return Some(held.release());
+            }
+        }
+        if !self.are_last || held.packets == 0 {
+            self.visits = 0;
+            return None;
+        }
+        let wake_at = held.since.plus(ACKNOWLEDGEMENT_WAIT_NS);
+        let is_over = visit.now >= wake_at;
+        if self.at_once == 0 && !is_over && !visit.short && held.packets < most {
+            return Some(Plan::hold(wake_at));
+        }
+        self.count(held.packets, is_over);
+        Some(held.release())
+    }
+
+    /// So many are told of, at the end of their time or before it.
+    fn count(&mut self, packets: u32, is_over: bool) {
+        let visits = core::mem::take(&mut self.visits);
+        if self.at_once > 0 {
+            self.at_once = self.at_once.saturating_sub(packets);
+            return;
+        }
+        self.vain_waits = if is_over && visits < 2 { self.vain_waits + 1 } else { 0 };
+        if self.vain_waits >= VAIN_WAITS_MAX {
+            // One more in vain is enough after the next try.
+            self.vain_waits -= 1;
+            self.at_once = AT_ONCE_PACKETS;
+        }
+    }
+}
