@@ -326,10 +326,10 @@ impl AnyGuestPort {
         either!(self, port => port.to_guest.as_mut().is_some_and(|to| to.questions.take()))
     }
 
-    /// Whether it is known that there was none since then.
+    /// Whether it is known that there was none since the last time asked.
     #[inline]
     pub fn has_no_question(&self) -> bool {
-        either!(self, port => port.to_guest.as_ref().is_some_and(|to| to.questions.is_known_none()))
+        either!(self, port => port.to_guest.as_ref().is_some_and(|to| to.questions.saw_none()))
     }
 
     /// Why a queue is broken, if it is.

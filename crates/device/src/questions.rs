@@ -20,16 +20,22 @@ impl Questions {
         std::mem::take(&mut self.was_one)
     }
 
-    /// Whether it is known that there was none since then; as long as that is so, packets are looked at.
+    /// Whether all packets since the last time asked were looked at, and none was one.
     #[inline]
-    pub fn is_known_none(&self) -> bool {
+    pub fn saw_none(&self) -> bool {
+        self.looks()
+    }
+
+    /// Whether the next packet is looked at.
+    #[inline]
+    pub(crate) fn looks(&self) -> bool {
         self.is_watching && !self.was_one
     }
 
     /// This packet goes to the guest.
     #[inline]
     pub(crate) fn see(&mut self, packet: &Packet<'_>) {
-        if self.is_known_none() {
+        if self.looks() {
             self.was_one = is_question(packet);
         }
     }

@@ -359,7 +359,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         if !self.has_room(packet.len) {
             return self.no_room();
         }
-        if self.hash.is_some() || self.questions.is_known_none() {
+        if self.hash.is_some() || self.questions.looks() {
             self.lay_out_slot(packet.len);
         }
         let rooms = self.window.next_pieces(&self.negotiated);

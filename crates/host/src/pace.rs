@@ -194,7 +194,10 @@ impl Pace {
                 let long = before.map(|before| long.saturating_sub(before));
                 self.kicks.notifier.looked(moved, long.unwrap_or(0));
                 let has_no_question = std::mem::take(&mut self.has_no_question);
-                if has_no_question && moved > 0 && long == Some(0) && self.kicks.notifier.lingers()
+                if has_no_question
+                    && moved > 0
+                    && long == Some(0)
+                    && self.kicks.notifier.has_gathered(now)
                 {
                     self.calls.notifier.only_acknowledges(now);
                 }
@@ -205,7 +208,7 @@ impl Pace {
                     }
                 }
                 let is_time = self.calls.give(visit);
-                self.expect_acknowledgements(visit);
+                self.expect_acknowledgements(now);
                 is_time
             }
             Queue::FromGuest => {
@@ -224,16 +227,15 @@ impl Pace {
 
     /// The guest is called when acknowledgements have waited for each other, and finds buffers that have come
     /// back then: their lull begins with that.
-    fn expect_acknowledgements(&mut self, visit: Visit) {
+    fn expect_acknowledgements(&mut self, now: Nanos) {
         let (Some(wake_at), Cause::Acknowledges) =
             (self.calls.wake_at, self.calls.notifier.cause())
         else {
             return;
         };
-        self.returns.notifier.beside_call(wake_at);
-        if self.returns.wake_at.is_some() && !self.returns.is_due(visit.now) {
-            let visit = Visit { moved: 0, ..visit };
-            self.returns.wake_at = self.returns.notifier.after(visit).wake_at;
+        let later = self.returns.notifier.beside_call(now, wake_at);
+        if let (Some(returns_at), Some(later)) = (&mut self.returns.wake_at, later) {
+            *returns_at = later.max(*returns_at);
         }
     }
 

@@ -586,31 +586,6 @@ fn who_waits_for_answers_to_long_packets_is_not_kept_waiting() {
     }
 }
 
-/// An answer that is late waits for the next look.
-#[test]
-fn a_taker_looks_more_often_while_there_are_questions() {
-    const EVERY_NS: u64 = 120_000;
-    let mut notifier = Notifier::new(Policy::Adaptive, SIZE);
-    let (_, mut now) = take_long_packets(&mut notifier, 1_001, Sender::Every(EVERY_NS));
-    assert_eq!((notifier.cause(), notifier.timer_ns()), (Cause::Long, 5 * EVERY_NS));
-    notifier.peer_was_asked(Nanos(now));
-    let mut look = |notifier: &mut Notifier, pause_ns: u64| {
-        now += pause_ns;
-        let moved = u32::try_from(pause_ns / EVERY_NS).expect("a few");
-        notifier.carried(u64::from(moved));
-        notifier.after(visit(now, Side::Takes, moved)).wake_at.map(|Nanos(at)| at - now)
-    };
-    assert_eq!(look(&mut notifier, EVERY_NS), None, "the answer is told of");
-    let mut wait_ns = look(&mut notifier, 500_000).expect("it has had its time");
-    for _ in 0..20 {
-        assert_eq!(wait_ns, 250_000, "another question may come");
-        wait_ns = look(&mut notifier, wait_ns).expect("the stream goes on");
-    }
-    notifier.peer_was_asked(Nanos(0));
-    wait_ns = look(&mut notifier, wait_ns).expect("it still does");
-    assert_eq!(wait_ns, 5 * EVERY_NS, "none came");
-}
-
 #[test]
 fn a_queue_of_few_entries_has_no_room_for_lingering() {
     let mut notifier = Notifier::new(Policy::Adaptive, 4);

@@ -9,7 +9,9 @@
 //! `RINGWAY_SEED` replays a run.
 
 use ringway_driver::Arena;
-use ringway_net::notify::{Cause, Nanos, Notifier, Plan, Policy, STREAM_WAIT_NS, Side, Visit};
+use ringway_net::notify::{
+    ACKNOWLEDGEMENT_WAIT_NS, Cause, Nanos, Notifier, Plan, Policy, STREAM_WAIT_NS, Side, Visit,
+};
 use ringway_testkit::{Ring, Rng, TestMemory};
 use ringway_virtq::{
     Arm, BufferId, DeviceQueue, DriverQueue, Elements, Head, PackedDevice, PackedDriver, Position,
@@ -310,6 +312,9 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         notifier.carried(u64::from(moved) * (self.now >> 20 & 1));
         if self.now >> 20 & 1 == 0 && !(self.now >> 14).is_multiple_of(4) {
             notifier.only_acknowledges(visit.now);
+        }
+        if (self.now >> 16).is_multiple_of(3) {
+            notifier.beside_call(visit.now, visit.now.plus(ACKNOWLEDGEMENT_WAIT_NS));
         }
         if !(self.now >> 19).is_multiple_of(3) {
             notifier.beside_stream(visit.now);

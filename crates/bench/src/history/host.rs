@@ -97,7 +97,7 @@ impl<'a, V: DeviceQueue> Host<'a, V> {
         let moved = self.to_guest.publish();
         let flush = Flush { now: self.common.now(), more, short };
         let long = self.to_guest.counters.long_packets;
-        if self.to_guest.questions.is_known_none() {
+        if self.to_guest.questions.saw_none() {
             self.pace.nobody_asked();
         }
         let is_time = self.pace.gave(Queue::ToGuest, moved, long, flush);

@@ -44,21 +44,21 @@ impl Acknowledgements {
         self.are_last && self.at_once == 0
     }
 
+    /// Whether nothing else is held.
+    pub const fn are_held(self, held: Held) -> bool {
+        self.are_last && held.packets > 0
+    }
+
     /// What to do about what is held, to which the visit's packets were added, at most `most`; `None`:
     /// it is not for this to say.
     pub fn after(&mut self, visit: Visit, held: &mut Held, most: u32) -> Option<Plan> {
         let are_next = core::mem::take(&mut self.are_next);
         if visit.moved > 0 {
+            let is_any_held = held.packets > visit.moved;
+            self.are_last = are_next && (self.are_last || !is_any_held);
             self.visits += 1;
-            let was_any_held = held.packets > visit.moved;
-            let are_held = self.are_last && was_any_held;
-            self.are_last = are_next && (are_held || !was_any_held);
-            // Somebody may wait for what comes now.
-            if are_held && !self.are_last {
-                return Some(held.release());
-            }
         }
-        if !self.are_last || held.packets == 0 {
+        if !self.are_held(*held) {
             self.visits = 0;
             return None;
         }

@@ -50,6 +50,9 @@ const TIMER_NS_MIN: u64 = 5_000;
 /// length a few buffers suffice to see the new rate.
 const GAP_NS_MAX: u64 = 4 * PATIENCE_NS;
 
+/// How long what a look has found says something of those who give, in nanoseconds: longer than any wait.
+const GATHERED_NS: u64 = 1_000_000;
+
 /// State of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Adaptive {
@@ -190,8 +193,13 @@ impl Adaptive {
         self.cause == Cause::AwakeAnyway && self.company_ns > PATIENCE_NS
     }
 
-    pub(super) fn lingers(&self) -> bool {
+    fn lingers(&self) -> bool {
         self.cause == Cause::Long
+    }
+
+    /// Whether a taker lingers, and has not long ago found what the rate promises.
+    pub(super) fn has_gathered(&self, now: Nanos) -> bool {
+        self.lingers() && now.since(self.last) < GATHERED_NS
     }
 
     /// A question has gone to the peer.
@@ -221,7 +229,7 @@ impl Adaptive {
     /// What the next visit has moved only acknowledges. Among long packets it is told of as before, and so it
     /// is while somebody asks: who hears of several has more to send before it answers.
     pub(super) fn only_acknowledges(&mut self, now: Nanos) {
-        if !self.lingers() && !self.is_asked(now, ASKED_NS) {
+        if self.window_max > 1 && !self.lingers() && !self.is_asked(now, ASKED_NS) {
             self.acknowledgements.come_next();
         }
     }
@@ -237,6 +245,8 @@ impl Adaptive {
     }
 
     fn give(&mut self, visit: Visit) -> Plan {
+        // Somebody may wait for what comes behind acknowledgements.
+        let ends_wait = self.acknowledgements.are_held(self.held);
         self.held.add(visit.moved, visit.now);
         if let Some(plan) = self.acknowledgements.after(visit, &mut self.held, self.window_max) {
             (self.told_at, self.long) = (if plan.notify { visit.now } else { self.told_at }, 0);
@@ -246,7 +256,8 @@ impl Adaptive {
         if self.held.packets == 0 {
             return NOTHING;
         }
-        let is_waited_for = visit.moved > 0 && !self.may_go_on(visit, long);
+        let may_go_on = visit.moved == 0 || self.may_go_on(visit, long);
+        let is_waited_for = ends_wait || !may_go_on;
         self.is_held_off = self.lingers() && self.is_asked(visit.now, ASKED_NS);
         let wake_at = self.held.since.plus(self.patience_ns());
         match self.held.packets {

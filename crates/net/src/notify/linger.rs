@@ -23,9 +23,6 @@ const WAIT_NS_MIN: u64 = 20_000;
 /// comes meanwhile waits as well.
 pub const TAKER_WAIT_NS_MAX: u64 = 600_000;
 
-/// The same while questions come: an answer later than [`ANSWER_NS`] waits for the next look.
-pub(super) const ASKED_WAIT_NS_MAX: u64 = 250_000;
-
 /// Longest time in nanoseconds for which a giver holds long packets back: whoever is told of less at a
 /// time has begun to work sooner.
 pub const GIVER_WAIT_NS_MAX: u64 = 300_000;
@@ -91,8 +88,6 @@ pub(super) struct Linger {
     gap_ns: u64,
     /// Longest wait from then on.
     wait_ns_max: u64,
-    /// Questions come: no longer than is good for their answers.
-    is_hurried: bool,
     /// Times the timer has ended since then.
     looks: u32,
     /// Taken since the timer last ended.
@@ -159,13 +154,7 @@ impl Linger {
 
     /// How long to wait for more.
     pub fn wait_ns(&self) -> u64 {
-        let most_ns = if self.is_hurried { ASKED_WAIT_NS_MAX } else { u64::MAX };
-        (WAIT_GAPS * self.gap_ns).max(WAIT_NS_MIN).min(self.wait_ns_max).min(most_ns)
-    }
-
-    /// Whether questions come from now on.
-    pub fn hurry(&mut self, is_hurried: bool) {
-        self.is_hurried = is_hurried;
+        (WAIT_GAPS * self.gap_ns).max(WAIT_NS_MIN).min(self.wait_ns_max)
     }
 
     /// So many long packets were taken meanwhile.

@@ -213,10 +213,12 @@ impl Notifier {
         }
     }
 
-    /// The same peer is called at that time about another queue, and finds what is held here.
-    pub fn beside_call(&mut self, at: Nanos) {
-        if let Self::Returns(returns) = self {
-            returns.beside_call(at);
+    /// The same peer is called at `at` about another queue, and finds what is held here; until when that
+    /// waits now. `None`: it is as it was.
+    pub fn beside_call(&mut self, now: Nanos, at: Nanos) -> Option<Nanos> {
+        match self {
+            Self::Returns(returns) => Some(returns.beside_call(now, at)),
+            _ => None,
         }
     }
 
@@ -225,10 +227,10 @@ impl Notifier {
         matches!(self, Self::Adaptive(adaptive) if adaptive.wants_questions())
     }
 
-    /// Whether it deals with several long packets at a time, and finds them: who gives them goes on without
-    /// hearing of each.
-    pub fn lingers(&self) -> bool {
-        matches!(self, Self::Adaptive(adaptive) if adaptive.lingers())
+    /// Whether a taker deals with several long packets at a time, and has found them not long ago: who gives them
+    /// goes on without hearing of each.
+    pub fn has_gathered(&self, now: Nanos) -> bool {
+        matches!(self, Self::Adaptive(adaptive) if adaptive.has_gathered(now))
     }
 
     /// Whether it keeps those waiting who ask the peer something.

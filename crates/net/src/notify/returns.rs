@@ -135,18 +135,11 @@ impl Returns {
             return self.release();
         }
         let is_alone = self.held.packets == 1;
-        let is_served = self.is_served(visit.now);
-        let wake_at = match is_served {
-            true => self.held.since.plus(STREAM_WAIT_NS),
-            false if self.is_asked_beside(visit.now) => self.held.since.plus(RETURN_WAIT_NS),
-            false => {
-                let lull = self.last.max(self.called_at);
-                lull.plus(LULL_NS).min(self.held.since.plus(RETURN_WAIT_NS))
-            }
-        };
+        let wake_at = self.wait_until(visit.now);
         if visit.short || self.held.packets >= self.window || visit.now >= wake_at {
-            let is_lull = visit.moved == 0 && visit.now >= wake_at && !is_served;
-            self.is_single = is_alone && is_lull;
+            let is_over = visit.moved == 0 && visit.now >= wake_at;
+            let has_lulls = !self.is_served(visit.now) && !self.is_asked_beside(visit.now);
+            self.is_single = is_alone && is_over && has_lulls;
             return self.release();
         }
         Plan::hold(wake_at)
@@ -217,8 +210,19 @@ impl Returns {
     }
 
     /// The guest is called at that time, and finds what is held by itself.
-    pub(super) fn beside_call(&mut self, at: Nanos) {
+    pub(super) fn beside_call(&mut self, now: Nanos, at: Nanos) -> Nanos {
         self.called_at = at;
+        self.wait_until(now)
+    }
+
+    /// Until when what is held waits, as of now.
+    fn wait_until(&self, now: Nanos) -> Nanos {
+        let longest = self.held.since.plus(RETURN_WAIT_NS);
+        match self.is_served(now) {
+            true => self.held.since.plus(STREAM_WAIT_NS),
+            false if self.is_asked_beside(now) => longest,
+            false => self.last.max(self.called_at).plus(LULL_NS).min(longest),
+        }
     }
 
     /// Of what the next visit has moved, so many packets are long.

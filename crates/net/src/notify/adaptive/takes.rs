@@ -43,7 +43,6 @@ impl Adaptive {
         if self.window == 1 {
             return NOTHING;
         }
-        self.linger.hurry(self.is_asked(visit.now, ASKED_NS));
         // A look before its time does not put the next one off.
         let due = due.filter(|_| is_lingering && !is_timer);
         let wake_at = due.unwrap_or_else(|| visit.now.plus(self.patience_ns()));
