@@ -31,7 +31,7 @@ use crate::report::Report;
 use entrants::Entrants;
 use figures::{FLOODS, Measure, Round, flood_pings, held_back};
 use plots::plots;
-use slices::{SLICE, VISITS};
+use slices::{SETTLE, SLICE, VISITS};
 use tables::{Turns, tables};
 
 /// What is compared, as after `notify=`; the last one is measured against each other, and against
@@ -116,7 +116,8 @@ fn pair(rig: &mut Rig, options: &Options, progress: &mut Progress, report: &mut 
 fn empty_report(options: &Options, machine: Machine) -> anyhow::Result<Report> {
     let Options { seconds, repeats, command, .. } = options;
     let slices = VISITS * *seconds as usize;
-    let (slice_ms, floods) = (SLICE.as_millis(), flood_pings(options));
+    let [slice_ms, settle_ms] = [SLICE, SETTLE].map(|time| time.as_millis());
+    let floods = flood_pings(options);
     let method = format!(
         "It is one guest, whose port is told the policy before each turn. Out is from the guest. \
          Repeats: {repeats}. Of each, throughput: a stream goes on while all policies are told in turn, \
@@ -128,7 +129,7 @@ fn empty_report(options: &Options, machine: Machine) -> anyhow::Result<Report> {
          fixed one (in both figures, where a measure has two; by an interval twice as wide as is shown) \
          stops, and the others have more slices, but no more floods: \
          averages of policies with fewer rounds are of an earlier time. What a policy learns, it learns anew \
-         in each turn; rounds of one stream are not independent of each other, so that intervals are a little too narrow.",
+         in each turn, which begins {settle_ms} ms before it is measured; rounds of one stream are not independent of each other, so that intervals are a little too narrow.",
         held_back(Pairing::UmlHost),
         held_back(Pairing::QemuHost),
     );

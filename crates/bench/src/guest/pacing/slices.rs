@@ -24,8 +24,9 @@ use crate::machine::{keeping_to, processors};
 /// How long one policy is measured at a time.
 pub(super) const SLICE: Duration = Duration::from_millis(200);
 
-/// How long it holds before that.
-const SETTLE: Duration = Duration::from_millis(50);
+/// How long it holds before that. A stream from User Mode Linux was at 0.94 of `timer:150us` when measured
+/// from 50 ms on, at 0.90 from 250: what a policy does at first is not what it does.
+pub(super) const SETTLE: Duration = Duration::from_millis(100);
 
 /// How often every policy has a slice of one stream, as long as all take part.
 pub(super) const VISITS: usize = 5;
@@ -43,7 +44,7 @@ const STREAM_LIMIT: Duration = Duration::from_secs(5);
 const STREAM_BYTES: u64 = 1 << 20;
 
 /// Longest time for all slices, with what is between them: telling a policy takes some milliseconds.
-const SLICES_LIMIT: Duration = Duration::from_secs(13);
+const SLICES_LIMIT: Duration = Duration::from_millis(13_300);
 
 /// How long a stream and pings are told to go on, in seconds.
 const SECONDS: u32 = 14;
