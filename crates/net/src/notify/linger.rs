@@ -13,8 +13,9 @@
 
 use super::Nanos;
 
-/// How long to wait, in gaps between two packets.
-const WAIT_GAPS: u64 = 5;
+/// How long to wait, in gaps between two packets: with more, a fast guest has half of what it may have
+/// under way waiting for the look.
+const WAIT_GAPS: u64 = 3;
 
 /// At least, in nanoseconds, whatever the rate: a timer is no finer.
 const WAIT_NS_MIN: u64 = 20_000;
@@ -49,8 +50,8 @@ const TOLD_MIN: u32 = 32;
 /// From so many on, earlier ones count half: what they tell is of another time.
 const TOLD_MAX: u32 = 2 * TOLD_MIN;
 
-/// Looks before the rate is measured anew: by then some hundred packets were not told of.
-const LOOKS_MAX: u32 = 256;
+/// Looks before the rate is measured anew: by then a thousand packets were not told of.
+const LOOKS_MAX: u32 = 384;
 
 /// What looks have to find, in packets: one and a quarter. Who sends the next packet only when this
 /// one is answered is found with one each time.
@@ -58,10 +59,10 @@ const GATHERED_MIN: u64 = 5 * ONE / 4;
 
 /// So many looks, on average, tell somebody who is kept waiting from chance when half is missing of what
 /// the rate promises.
-const LOOKS_FOR_HALF: u64 = 4;
+const LOOKS_FOR_HALF: u64 = 6;
 
 /// The same when a quarter is missing.
-const LOOKS_FOR_QUARTER: u64 = 32;
+const LOOKS_FOR_QUARTER: u64 = 48;
 
 /// A packet, in the unit of averages: what their divisions cut off is small beside it.
 const ONE: u64 = 1024;
