@@ -18,7 +18,7 @@ mod direction;
 mod ports;
 
 use ringway_device::{Queue, QueueId};
-use ringway_net::notify::{Cause, Nanos, Notifier, Policy, Side, Turns, Visit};
+use ringway_net::notify::{Cause, Nanos, Notifier, Policy, STREAM_PACKETS, Side, Turns, Visit};
 use ringway_net::{Coalescing, Counters};
 use ringway_virtq::Arm;
 
@@ -43,9 +43,6 @@ pub struct PaceSnapshot {
     /// Why the window was last changed.
     pub cause: Cause,
 }
-
-/// Packets moved to a guest at once that make a stream, whose answers are worth a look.
-const STREAM_PACKETS: u32 = 4;
 
 /// How one guest's queues are paced. It reads no clock and touches no ring, so that a simulation drives the
 /// same one.
@@ -153,11 +150,11 @@ impl Pace {
 
     /// What the guest has set for its queue pair number `pair`; which queues must be told now of
     /// what was held back.
-    fn ask(&mut self, coalescing: &Coalescing, pair: u16) -> [(Queue, bool); 2] {
+    fn follow_coalescing(&mut self, coalescing: &Coalescing, pair: u16) -> [(Queue, bool); 2] {
         let [to, from] = [2 * pair, 2 * pair + 1].map(|queue| coalescing.of(queue));
         [
-            (Queue::ToGuest, self.calls.ask(to, self.sizes[0])),
-            (Queue::FromGuest, self.returns.ask(from, self.sizes[1])),
+            (Queue::ToGuest, self.calls.follow_limits(to, self.sizes[0])),
+            (Queue::FromGuest, self.returns.follow_limits(from, self.sizes[1])),
         ]
     }
 

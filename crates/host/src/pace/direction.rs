@@ -9,25 +9,25 @@ pub(super) struct Direction {
     pub(super) notifier: Notifier,
     pub(super) wake_at: Option<Nanos>,
     /// The guest's own limits, which the notifier then follows.
-    pub(super) asked: Option<(CoalesceLimits, CoalesceScope)>,
+    limits: Option<(CoalesceLimits, CoalesceScope)>,
 }
 
 impl Direction {
     pub(super) fn new(notifier: Notifier) -> Self {
-        Self { notifier, wake_at: None, asked: None }
+        Self { notifier, wake_at: None, limits: None }
     }
 
     /// Follows the guest's limits from now on; `true`: what was held back must be told now.
-    pub(super) fn ask(
+    pub(super) fn follow_limits(
         &mut self,
-        asked: Option<(CoalesceLimits, CoalesceScope)>,
+        limits: Option<(CoalesceLimits, CoalesceScope)>,
         size: u16,
     ) -> bool {
-        if asked == self.asked {
+        if limits == self.limits {
             return false;
         }
-        self.asked = asked;
-        let Some((limits, _)) = asked else { return false };
+        self.limits = limits;
+        let Some((limits, _)) = limits else { return false };
         self.notifier = Notifier::Coalesce(Coalesce::new(limits, size));
         self.wake_at.take().is_some()
     }
@@ -35,7 +35,7 @@ impl Direction {
     /// Follows another policy from now on, unless the guest has set limits; `true`: what was held
     /// back must be told now.
     pub(super) fn follow(&mut self, notifier: Notifier) -> bool {
-        if self.asked.is_some() {
+        if self.limits.is_some() {
             return false;
         }
         self.notifier = notifier;
@@ -43,7 +43,7 @@ impl Direction {
     }
 
     pub(super) fn cause(&self) -> Cause {
-        match self.asked {
+        match self.limits {
             None => self.notifier.cause(),
             Some((_, CoalesceScope::All)) => Cause::Guest,
             Some((_, CoalesceScope::One)) => Cause::GuestQueue,

@@ -16,7 +16,7 @@ impl GuestEnd {
             self.pace.nobody_asked();
         }
         let is_time = self.pace.gave(queue, moved, self.queues.long_packets(queue), flush);
-        let calls = is_time && self.asks(queue);
+        let calls = is_time && self.ask_ring(queue);
         if queue == Queue::ToGuest && self.queues.take_question() {
             self.pace.was_asked(flush.now);
         }
@@ -36,7 +36,7 @@ impl GuestEnd {
     /// Follows what the guest has set for its queue pair number `pair`; `true`: see
     /// [`Flushed::call_again`].
     pub(crate) fn follow_coalescing(&mut self, pair: u16) -> bool {
-        let held = self.pace.ask(&self.queues.control_state().coalescing, pair);
+        let held = self.pace.follow_coalescing(&self.queues.control_state().coalescing, pair);
         self.call_held(held)
     }
 
@@ -46,8 +46,8 @@ impl GuestEnd {
         self.call_held(held)
     }
 
-    /// Asks whether the guest wants a call.
-    fn asks(&mut self, queue: Queue) -> bool {
+    /// Whether the guest wants a call.
+    fn ask_ring(&mut self, queue: Queue) -> bool {
         let is_wanted = self.queues.must_call(queue);
         if queue == Queue::FromGuest {
             self.pace.ring_said(is_wanted);

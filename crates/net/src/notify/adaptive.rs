@@ -36,6 +36,10 @@ pub const PATIENCE_NS: u64 = 30_000;
 /// Largest window in buffers: what a worker moves in one visit.
 pub const WINDOW_MAX_PACKETS: u32 = 64;
 
+/// Packets moved at one waking that make a stream, whose answers are worth a look: no request and response
+/// moves as many.
+pub const STREAM_PACKETS: u32 = 4;
+
 /// Buffers told one by one after the timer found next to nothing. More than 100, so that at most
 /// one buffer in a hundred pays for trying: the 99th percentile never sees it.
 const CAUTION_PACKETS: u32 = 128;
@@ -52,6 +56,28 @@ const GAP_NS_MAX: u64 = 4 * PATIENCE_NS;
 
 /// How long what a look has found says something of those who give, in nanoseconds: longer than any wait.
 const GATHERED_NS: u64 = 1_000_000;
+
+/// What goes the other way, for which a taker's owner is awake and looks here, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Company {
+    /// Nothing to count on.
+    None,
+    /// A stream of short packets.
+    Stream,
+    /// Long packets, for which it may be awake seldom.
+    Long,
+}
+
+impl Company {
+    /// How long buffers may wait for the owner's next look, in nanoseconds.
+    const fn wait_ns(self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Stream => PATIENCE_NS,
+            Self::Long => TAKER_WAIT_NS_MAX,
+        }
+    }
+}
 
 /// State of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,11 +96,10 @@ pub struct Adaptive {
     caution: u32,
     /// What `caution` was last set to.
     cautious_for: u32,
-    /// Since the last visit the owner was awake for a stream the other way: how long it lets these
-    /// buffers wait for the next time, in nanoseconds; 0 without one.
-    beside_ns: u64,
+    /// What the owner was awake for since the last visit.
+    beside: Company,
     /// The same when that was last decided by.
-    company_ns: u64,
+    company: Company,
     /// Long packets moved since the last visit.
     long: u64,
     linger: Linger,
@@ -89,9 +114,6 @@ pub struct Adaptive {
     cause: Cause,
 }
 
-/// Buffers moved at one waking that make a stream: no request and response moves as many.
-const STREAM_PACKETS: u32 = 4;
-
 impl Adaptive {
     /// For a queue of `size` entries, at most a quarter of which may wait.
     pub fn new(size: u16) -> Self {
@@ -105,8 +127,8 @@ impl Adaptive {
             wake_at: None,
             caution: 0,
             cautious_for: CAUTION_PACKETS,
-            beside_ns: 0,
-            company_ns: 0,
+            beside: Company::None,
+            company: Company::None,
             long: 0,
             linger: Linger::default(),
             acknowledgements: Acknowledgements::default(),
@@ -147,7 +169,7 @@ impl Adaptive {
     fn patience_ns(&self) -> u64 {
         match self.window {
             1 => 0,
-            _ if self.cause == Cause::AwakeAnyway => self.company_ns,
+            _ if self.cause == Cause::AwakeAnyway => self.company.wait_ns(),
             _ if self.cause == Cause::Long => self.linger.wait_ns(),
             // The peer has to hear of the room and wake up, and then we do.
             _ if self.cause == Cause::Behind => 2 * PATIENCE_NS,
@@ -170,12 +192,12 @@ impl Adaptive {
     /// The owner was awake for `moved` buffers elsewhere, `long` of them long packets, and looked here,
     /// too.
     pub(super) fn looked(&mut self, moved: u32, long: u64) {
-        let beside_ns = match moved {
-            _ if long > 0 => TAKER_WAIT_NS_MAX,
-            moved if moved >= STREAM_PACKETS => PATIENCE_NS,
-            _ => 0,
+        let beside = match moved {
+            _ if long > 0 => Company::Long,
+            moved if moved >= STREAM_PACKETS => Company::Stream,
+            _ => Company::None,
         };
-        self.beside_ns = self.beside_ns.max(beside_ns);
+        self.beside = self.beside.max(beside);
     }
 
     /// Whether it wants to hear of questions: it keeps those waiting who ask, or would.
@@ -190,7 +212,7 @@ impl Adaptive {
 
     /// Whether nothing but the owner's looks, while long packets pass the other way, ends the wait soon.
     pub(super) fn counts_on_looks(&self) -> bool {
-        self.cause == Cause::AwakeAnyway && self.company_ns > PATIENCE_NS
+        self.cause == Cause::AwakeAnyway && self.company == Company::Long
     }
 
     fn lingers(&self) -> bool {

@@ -13,8 +13,8 @@
 
 use super::Nanos;
 
-/// How long to wait, in gaps between two packets: with more, a fast guest has half of what it may have
-/// under way waiting for the look.
+/// How long to wait, in gaps between two packets. Gaps are measured while each packet is told of, which makes
+/// them longer: with five, a guest on a slow machine had half of what it may have under way waiting for the look.
 const WAIT_GAPS: u64 = 3;
 
 /// At least, in nanoseconds, whatever the rate: a timer is no finer.

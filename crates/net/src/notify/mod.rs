@@ -27,7 +27,7 @@ mod turns;
 use ringway_virtq::Arm;
 
 pub use acknowledgements::ACKNOWLEDGEMENT_WAIT_NS;
-pub use adaptive::{Adaptive, PATIENCE_NS, WINDOW_MAX_PACKETS};
+pub use adaptive::{Adaptive, PATIENCE_NS, STREAM_PACKETS, WINDOW_MAX_PACKETS};
 pub use cause::Cause;
 pub use coalesce::{Coalesce, CoalesceLimits};
 pub use linger::{GIVER_WAIT_NS_MAX, TAKER_WAIT_NS_MAX};

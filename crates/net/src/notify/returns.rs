@@ -41,8 +41,8 @@ pub const STREAM_WAIT_NS: u64 = 1_000_000;
 /// Longest time in nanoseconds between two long packets of a stream that a guest sends.
 pub const SENT_STREAM_NS: u64 = 3_000_000;
 
-/// More of them than that are not a stream's acknowledgements, of which 3 to 15 come within that time:
-/// their sender may wait for them, as one may that sends long packets.
+/// More buffers than that are not those of a stream's acknowledgements, of which 3 to 15 come within
+/// [`STREAM_WAIT_NS`]: their sender may wait for them, as one may that sends long packets.
 const ACKNOWLEDGEMENTS_MAX: u32 = 16;
 
 /// Lulls in a row that were of no use before the next buffers are told of at once.

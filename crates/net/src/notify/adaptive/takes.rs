@@ -2,7 +2,7 @@
 
 use super::super::linger::{ANSWER_NS, ASKED_NS, TAKER_WAIT_NS_MAX};
 use super::super::{Cause, NOTHING, Nanos, Plan, Visit, arm_after};
-use super::{Adaptive, CAUTION_PACKETS, PATIENCE_NS};
+use super::{Adaptive, CAUTION_PACKETS, Company};
 
 impl Adaptive {
     /// Decides for the side that takes.
@@ -11,7 +11,7 @@ impl Adaptive {
             self.wake_at = None;
             return Plan::COME_BACK;
         }
-        let beside_ns = self.look_beside(visit.now);
+        let beside = self.look_beside(visit.now);
         self.is_held_off = self.lingers() && self.is_asked(visit.now, ANSWER_NS);
         if self.is_held_off {
             self.linger.forget();
@@ -33,8 +33,8 @@ impl Adaptive {
             _ if is_long && self.lingers_from_now(visit, TAKER_WAIT_NS_MAX) => {
                 (self.window, self.cause) = (self.window_max, Cause::Long);
             }
-            moved if beside_ns > 0 && (moved > 0 || self.cause == Cause::AwakeAnyway) => {
-                self.keep_company(moved, beside_ns);
+            moved if beside != Company::None && (moved > 0 || self.cause == Cause::AwakeAnyway) => {
+                self.keep_company(moved, beside);
             }
             moved if is_timer && moved < self.window => self.ran_out(moved),
             0 => {}
@@ -50,12 +50,10 @@ impl Adaptive {
         Plan { arm: arm_after(self.window), ..Plan::hold(wake_at) }
     }
 
-    /// How long a packet may wait for the owner's next look, in nanoseconds; 0: looks are not counted on.
-    ///
-    /// Those beside long packets are not while somebody asks: the answer would wait.
-    fn look_beside(&mut self, now: Nanos) -> u64 {
-        let beside_ns = core::mem::take(&mut self.beside_ns);
-        if beside_ns > PATIENCE_NS {
+    /// Whose looks are counted on: not those beside long packets while somebody asks, or the answer would wait.
+    fn look_beside(&mut self, now: Nanos) -> Company {
+        let beside = core::mem::replace(&mut self.beside, Company::None);
+        if beside == Company::Long {
             self.long_at = Some(now);
         } else if !self.is_stream(now) {
             self.long_at = None;
@@ -64,22 +62,22 @@ impl Adaptive {
             if self.cause == Cause::Asked {
                 self.cause = Cause::Slower;
             }
-            return beside_ns;
+            return beside;
         }
         if self.counts_on_looks() {
             self.wake_at = None;
             self.change(1, Cause::Asked);
         }
-        if beside_ns > PATIENCE_NS { 0 } else { beside_ns }
+        if beside == Company::Long { Company::None } else { beside }
     }
 
     /// The owner was awake for a stream the other way, and will be again before the timer ends.
-    fn keep_company(&mut self, moved: u32, beside_ns: u64) {
+    fn keep_company(&mut self, moved: u32, company: Company) {
         if self.caution > 0 || self.window_max == 1 {
             return;
         }
         (self.window, self.cause) = (self.window_max, Cause::AwakeAnyway);
-        self.company_ns = beside_ns;
+        self.company = company;
         // What is found this way makes up for attempts that failed.
         self.cautious_for = self.cautious_for.saturating_sub(moved).max(CAUTION_PACKETS);
     }
