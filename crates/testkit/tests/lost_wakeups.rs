@@ -3,7 +3,8 @@
 //! A driver and a device work on one queue. Each is awake and does things in a random order, or
 //! sleeps until it is notified; a notification is on its way for a random time, and is forgotten
 //! if it finds its receiver awake, which is the worst that can happen to one. The policies decide
-//! on both sides and in both directions. When nobody can do anything any more, every buffer must
+//! on both sides and in both directions; now and then a side runs out of budget, says so, and comes back
+//! before it sleeps, with or without more. When nobody can do anything any more, every buffer must
 //! have been there and back.
 //!
 //! `RINGWAY_SEED` replays a run.
@@ -50,6 +51,8 @@ struct Part {
     /// Buffers staged, and taken since it last slept.
     staged: u32,
     taken: u32,
+    /// It has said that it comes back.
+    comes_back: bool,
     /// A notification is on its way to it.
     is_called: bool,
     timers: [Option<Nanos>; 2],
@@ -67,10 +70,18 @@ impl Part {
             notifiers: [gives.unwrap_or_else(&mut notifier), notifier()],
             staged: 0,
             taken: 0,
+            comes_back: false,
             is_called: false,
             timers: [None; 2],
         }
     }
+}
+
+/// How a visit ended: see [`Visit`].
+#[derive(Clone, Copy, Default)]
+struct Ends {
+    more: bool,
+    short: bool,
 }
 
 /// What a test may switch.
@@ -178,12 +189,12 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         let [driver, device] = [&self.parts[DRIVER], &self.parts[DEVICE]].map(|one| one.is_awake);
         match what {
             0 => driver && self.add(),
-            1 => driver && self.publish_added(),
+            1 => driver && self.publish_added(rng.one_in(4)),
             2 => driver && self.take_used(),
             3 => driver && self.driver_sleeps(),
             4 => device && self.take(),
             5 => device && self.put_back(rng),
-            6 => device && self.publish_used(),
+            6 => device && self.publish_used(rng.one_in(4)),
             7 => device && self.device_sleeps(),
             8 => self.arrives(DRIVER) || self.arrives(DEVICE),
             // Somebody has another packet for a driver that sleeps and has room.
@@ -207,16 +218,14 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         true
     }
 
-    fn publish_added(&mut self) -> bool {
+    fn publish_added(&mut self, more: bool) -> bool {
         let staged = std::mem::take(&mut self.parts[DRIVER].staged);
         if staged == 0 {
             return false;
         }
         self.driver.publish();
         let short = self.driver.free() < self.elements;
-        if self.decide(DRIVER, GIVES, staged, short).notify && self.driver.must_kick() {
-            self.parts[DEVICE].is_called = true;
-        }
+        self.gave(DRIVER, staged, Ends { more, short });
         true
     }
 
@@ -232,8 +241,11 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         if self.parts[DRIVER].staged > 0 {
             return false;
         }
+        if self.comes_back(DRIVER) {
+            return true;
+        }
         let taken = std::mem::take(&mut self.parts[DRIVER].taken);
-        let plan = self.decide(DRIVER, TAKES, taken, false);
+        let plan = self.decide(DRIVER, TAKES, taken, Ends::default());
         let look_again = self.driver.arm_calls(plan.arm);
         self.parts[DRIVER].is_awake = look_again && !self.rules.forgets_second_look;
         true
@@ -263,16 +275,34 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         true
     }
 
-    fn publish_used(&mut self) -> bool {
+    fn publish_used(&mut self, more: bool) -> bool {
         let staged = std::mem::take(&mut self.parts[DEVICE].staged);
         if staged == 0 {
             return false;
         }
         self.device.publish();
-        if self.decide(DEVICE, GIVES, staged, false).notify {
-            self.calls();
-        }
+        self.gave(DEVICE, staged, Ends { more, short: false });
         true
+    }
+
+    /// What a side has published is decided about, and told of.
+    fn gave(&mut self, part: usize, moved: u32, ends: Ends) {
+        self.parts[part].comes_back = ends.more;
+        let notify = self.decide(part, GIVES, moved, ends).notify;
+        match part {
+            DRIVER if notify && self.driver.must_kick() => self.parts[DEVICE].is_called = true,
+            DEVICE if notify => self.calls(),
+            _ => {}
+        }
+    }
+
+    /// A side that said so comes back, and has nothing more.
+    fn comes_back(&mut self, part: usize) -> bool {
+        let comes_back = self.parts[part].comes_back;
+        if comes_back {
+            self.gave(part, 0, Ends::default());
+        }
+        comes_back
     }
 
     /// The device calls if the driver wants it.
@@ -286,8 +316,11 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         if self.parts[DEVICE].staged > 0 || !self.inside.is_empty() {
             return false;
         }
+        if self.comes_back(DEVICE) {
+            return true;
+        }
         let taken = std::mem::take(&mut self.parts[DEVICE].taken);
-        let plan = self.decide(DEVICE, TAKES, taken, false);
+        let plan = self.decide(DEVICE, TAKES, taken, Ends::default());
         let look_again = self.device.arm_kicks(plan.arm);
         self.parts[DEVICE].is_awake = look_again && !self.rules.forgets_second_look;
         true
@@ -303,9 +336,10 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         true
     }
 
-    fn decide(&mut self, part: usize, direction: usize, moved: u32, short: bool) -> Plan {
+    fn decide(&mut self, part: usize, direction: usize, moved: u32, ends: Ends) -> Plan {
+        let Ends { more, short } = ends;
         let side = if direction == GIVES { Side::Gives } else { Side::Takes };
-        let visit = Visit { now: Nanos(self.now), side, moved, more: false, short };
+        let visit = Visit { now: Nanos(self.now), side, moved, more, short };
         let part = &mut self.parts[part];
         let notifier = &mut part.notifiers[direction];
         // Long packets for a while, then short ones; now and then a stream beside them, and questions.
@@ -357,13 +391,7 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         if direction == TAKES {
             return self.wakes(part);
         }
-        let plan = self.decide(part, GIVES, 0, false);
-        if plan.notify && part == DRIVER && self.driver.must_kick() {
-            self.parts[DEVICE].is_called = true;
-        }
-        if plan.notify && part == DEVICE {
-            self.calls();
-        }
+        self.gave(part, 0, Ends::default());
         true
     }
 

@@ -3,6 +3,10 @@
 use ringway_net::CoalesceScope;
 use ringway_net::notify::{Cause, Coalesce, CoalesceLimits, Nanos, Notifier, Visit};
 
+/// How long a notification waits at most because its source only ran out of budget, in nanoseconds: a visit of
+/// long packets takes about as long, and the source may have nothing more for this queue at its next one.
+const COME_BACK_NS: u64 = 100_000;
+
 /// A notifier and the moment at which it wants to be asked again.
 #[derive(Debug)]
 pub(super) struct Direction {
@@ -59,7 +63,9 @@ impl Direction {
             return false;
         }
         let plan = self.notifier.after(visit);
-        self.wake_at = plan.wake_at;
+        let is_put_off = visit.more && !plan.notify;
+        let at_latest = is_put_off.then(|| visit.now.plus(COME_BACK_NS));
+        self.wake_at = plan.wake_at.or(at_latest);
         plan.notify
     }
 }

@@ -35,6 +35,24 @@ fn short_packets_back_wait_for_a_stream_of_long_ones_only() {
     assert_eq!(wait_ns(2, true), LULL_NS, "a stream the other way");
 }
 
+/// A source ran out of budget, and has nothing more for this guest when it is visited again.
+#[test]
+fn what_was_put_off_until_the_next_visit_is_told_of_without_one() {
+    for policy in [Policy::OnEmpty, Policy::Adaptive, Policy::Timer { usecs: 50 }] {
+        for queue in [Queue::ToGuest, Queue::FromGuest] {
+            let mut pace = Pace::new(policy);
+            pace.start(queue, QUEUE_SIZE);
+            let flush = Flush { now: Nanos(1), more: true, short: false };
+            if pace.gave(queue, 8, 0, flush) {
+                continue;
+            }
+            let now = pace.wake_at().expect("the worker comes back");
+            assert!(pace.gave(queue, 0, 0, Flush { now, more: false, ..flush }), "{policy:?}");
+            assert_eq!(pace.wake_at(), None, "{policy:?}");
+        }
+    }
+}
+
 /// Packets go to a guest and come from it by turns: whether it is told at once of the buffers of those
 /// that came.
 fn told_at_once(is_asked: bool, policy: Policy) -> bool {
