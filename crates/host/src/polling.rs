@@ -13,7 +13,6 @@
 
 use std::time::Duration;
 
-use ringway_device::Queue;
 use ringway_net::Next;
 use ringway_net::notify::Nanos;
 use ringway_switch::PortId;
@@ -91,7 +90,7 @@ impl Worker {
     /// The queue of that port has run empty: it is armed before the worker sleeps.
     pub(crate) fn leave_unarmed(&mut self, id: PortId) {
         if let End::Guest(guest) = &mut self.ports[usize::from(id.0)].end {
-            guest.pace.keep_looking(self.turn_at, guest.queues.long_packets(Queue::FromGuest));
+            guest.keep_looking(self.turn_at);
         }
         self.unarmed.push(id);
     }

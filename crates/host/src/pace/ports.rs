@@ -24,6 +24,12 @@ impl GuestEnd {
         Flushed { call_again: calls && self.call(queue) }
     }
 
+    /// Nothing is left in the transmitq, and the worker looks there again without arming it.
+    pub(crate) fn keep_looking(&mut self, now: Nanos) {
+        self.pace.keep_looking(now, self.queues.long_packets(Queue::FromGuest));
+        self.queues.watch_questions(self.pace.wants_questions());
+    }
+
     /// Nothing is left in the transmitq: the guest kicks as is planned; `false`: something came
     /// meanwhile.
     pub(crate) fn arm_idle(&mut self) -> bool {

@@ -106,6 +106,7 @@ impl Sim {
         let looks = self.polling.may_look() && self.polling.idle(Nanos(now)) == Next::Look;
         if looks && done.from > 0 {
             self.pace.keep_looking(Nanos(now), self.long.from);
+            self.is_watching = self.pace.wants_questions();
         }
         self.is_looking |= looks;
         looks
