@@ -53,7 +53,7 @@ pub(super) fn against_best(
 }
 
 /// Nothing of a row that stopped, so that it is not chosen; places stay.
-fn without_stopped<'a>(ours: &Rounds, others: &[&'a Rounds]) -> Vec<&'a Rounds> {
+pub(super) fn without_stopped<'a>(ours: &Rounds, others: &[&'a Rounds]) -> Vec<&'a Rounds> {
     let count = |other: &Rounds| ratios(ours, other).count();
     let most = others.iter().map(|other| count(other)).max().unwrap_or_default();
     let least = most.saturating_sub(1.max(most / LOST));

@@ -141,6 +141,7 @@ fn empty_report(options: &Options, machine: Machine) -> anyhow::Result<Report> {
                   rows one always looks better by chance. But who stops is chosen by rounds that are \
                   judged as well: this flatters the last policy only if chance stopped the best row; \
                   in simulation the wider interval stops about one of 100 equal rows. \
+                  Against each row: those that did not stop. \
                   The last policy takes part twice: the mean of both is judged, and their ratio is \
                   chance."
             .to_string();

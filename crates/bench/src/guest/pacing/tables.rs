@@ -2,7 +2,7 @@
 //! and against itself.
 
 use super::super::Pairing;
-use super::best::{AgainstBest, Rounds, against_best};
+use super::best::{AgainstBest, Rounds, against_best, without_stopped};
 use super::figures::{FIGURES, mean};
 use super::{POLICIES, SAME, policy_name};
 use crate::interval::Estimate;
@@ -45,7 +45,8 @@ pub(super) fn tables(pairing: Pairing, turns: &Turns) -> Vec<Table> {
     let rows: Vec<Row<'_>> =
         turns.iter().enumerate().map(|(policy, turn)| Row { policy, turn }).collect();
     let rows = &rows[..];
-    let mut tables = vec![verdicts(pairing, rows), against_itself(pairing, rows)];
+    let mut tables =
+        vec![verdicts(pairing, rows), against_each(pairing, rows), against_itself(pairing, rows)];
     for (figure, (name, _)) in FIGURES.iter().enumerate() {
         let cells = |row: &Row<'_>| {
             let all = row.all(figure);
@@ -97,11 +98,31 @@ fn verdicts(pairing: Pairing, rows: &[Row<'_>]) -> Table {
         let head = [name.to_string(), chosen].map(Cell::text);
         Some(head.into_iter().chain(shown(estimate)).chain(texts).collect())
     };
-    let ours = rows.last().map_or("ours", |row| policy_name(row.policy));
     let columns = ["figure", "best row", "ratio", "95 % from", "to", "needed", "enough"];
     Table {
-        title: format!("{}: {ours} against the best row", pairing.name()),
+        title: format!("{}: {} against the best row", pairing.name(), last_name(rows)),
         columns: columns.map(String::from).to_vec(),
+        rows: FIGURES.iter().enumerate().filter_map(cells).collect(),
+    }
+}
+
+/// The last policy, in both of its turns, against each other one that did not stop. Whether another has the best
+/// of two figures is seen here.
+fn against_each(pairing: Pairing, rows: &[Row<'_>]) -> Table {
+    let others: Vec<&Row<'_>> = rows.iter().filter(|other| other.policy < SAME).collect();
+    let cells = |(figure, (name, _)): (usize, &(&str, Needed))| {
+        let ours = both(rows, figure);
+        let theirs: Vec<&Rounds> = others.iter().map(|other| other.by_round(figure)).collect();
+        let middle = |other: &Rounds| Some(Estimate::of_ratios(ratios(&ours, other))?.middle);
+        let middles: Vec<_> = without_stopped(&ours, &theirs).into_iter().map(middle).collect();
+        middles.iter().any(Option::is_some).then(|| {
+            std::iter::once(Cell::text(*name)).chain(middles.into_iter().map(number)).collect()
+        })
+    };
+    let columns = others.iter().map(|other| policy_name(other.policy));
+    Table {
+        title: format!("{}: {} against each row", pairing.name(), last_name(rows)),
+        columns: std::iter::once("figure").chain(columns).map(String::from).collect(),
         rows: FIGURES.iter().enumerate().filter_map(cells).collect(),
     }
 }
@@ -114,12 +135,15 @@ fn against_itself(pairing: Pairing, rows: &[Row<'_>]) -> Table {
         let estimate = Estimate::of_ratios(ratios(ours.by_round(figure), same.by_round(figure)))?;
         Some(std::iter::once(Cell::text(*name)).chain(shown(estimate)).collect())
     };
-    let ours = rows.last().map_or("ours", |row| policy_name(row.policy));
     Table {
-        title: format!("{}: {ours} against itself", pairing.name()),
+        title: format!("{}: {} against itself", pairing.name(), last_name(rows)),
         columns: ["figure", "ratio", "95 % from", "to"].map(String::from).to_vec(),
         rows: FIGURES.iter().enumerate().filter_map(cells).collect(),
     }
+}
+
+fn last_name(rows: &[Row<'_>]) -> &'static str {
+    rows.last().map_or("ours", |row| policy_name(row.policy))
 }
 
 /// A ratio and its interval.
@@ -165,8 +189,10 @@ mod tests {
             shown(verdicts, 2)[1..],
             ["timer:50us", "1.000", "1.000", "1.050", "≤ 1.1", "yes"]
         );
-        assert_eq!(shown(&tables[1], 0), ["TCP out, Gb/s", "1.000", "0.818", "1.100"]);
-        assert_eq!(shown(&tables[2], 3), ["every", "2.000", "4.000", "6.000", "1.789", "6"]);
+        let each = shown(&tables[1], 0);
+        assert_eq!(each, ["TCP out, Gb/s", "1.000", "–", "–", "0.500", "–", "–"]);
+        assert_eq!(shown(&tables[2], 0), ["TCP out, Gb/s", "1.000", "0.818", "1.100"]);
+        assert_eq!(shown(&tables[3], 3), ["every", "2.000", "4.000", "6.000", "1.789", "6"]);
     }
 
     #[test]
