@@ -341,7 +341,7 @@ fn a_taker_of_many_long_packets_looks_again_before_it_is_told_of_the_next() {
         let (wishes, _) = take_long_packets(&mut notifier, 2000, Sender::Every(every_ns));
         assert!(wishes < 200, "{wishes} of 2000, one every {every_ns} ns: {notifier:?}");
         assert_eq!(notifier.cause(), Cause::Long);
-        assert!(notifier.timer_ns() <= (6 * every_ns).max(60_000), "{}", notifier.timer_ns());
+        assert!(notifier.timer_ns() <= (4 * every_ns).max(20_000), "{}", notifier.timer_ns());
     }
 }
 
@@ -555,7 +555,7 @@ fn who_waits_for_answers_to_long_packets_given_is_not_kept_waiting() {
     for after_ns in [20_000, 50_000, 100_000, 300_000, 1_000_000] {
         for (sender, asked_every_ns) in few_under_way(after_ns)
             .into_iter()
-            .flat_map(|sender| [(sender, u64::MAX), (sender, 4_000_000)])
+            .flat_map(|sender| [(sender, u64::MAX), (sender, 150_000_000)])
         {
             let mut notifier = Notifier::new(Policy::Adaptive, SIZE);
             let (_, took) = give_long_packets_beside(asked_every_ns, &mut notifier, 10_000, sender);
