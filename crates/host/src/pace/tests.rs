@@ -44,6 +44,7 @@ fn what_was_put_off_until_the_next_visit_is_told_of_without_one() {
             pace.start(queue, QUEUE_SIZE);
             let flush = Flush { now: Nanos(1), more: true, short: false };
             if pace.gave(queue, 8, 0, flush) {
+                assert_eq!(policy, Policy::Adaptive, "nothing is put off");
                 continue;
             }
             let now = pace.wake_at().expect("the worker comes back");

@@ -37,7 +37,7 @@ pub const PATIENCE_NS: u64 = 30_000;
 pub const WINDOW_MAX_PACKETS: u32 = 64;
 
 /// Packets moved at one waking that make a stream, whose answers are worth a look: no request and response
-/// moves as many.
+/// moves as many (ADR 18). Who gives them looks for answers exactly where the taker counts on it.
 pub const STREAM_PACKETS: u32 = 4;
 
 /// Buffers told one by one after the timer found next to nothing. More than 100, so that at most

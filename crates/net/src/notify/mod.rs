@@ -71,7 +71,8 @@ pub struct Visit {
     pub side: Side,
     /// Buffers published, or taken.
     pub moved: u32,
-    /// The owner comes back at once by itself: there is more to do, it only ran out of budget.
+    /// The owner comes back soon by itself: there may be more to do, it only ran out of budget. It hands in that
+    /// visit, too, whether or not it moves anything: a plan that waits for it may have no moment of its own.
     pub more: bool,
     /// The peer may be waiting for this notification to go on at all: the ring is full or empty.
     pub short: bool,

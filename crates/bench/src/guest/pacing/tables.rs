@@ -85,13 +85,22 @@ fn both(rows: &[Row<'_>], figure: usize) -> Vec<Option<f64>> {
     turns.reduce(together).unwrap_or_default()
 }
 
+/// All but the last policy and the same once more.
+fn others<'a>(rows: &'a [Row<'a>]) -> Vec<&'a Row<'a>> {
+    rows.iter().filter(|other| other.policy < SAME).collect()
+}
+
+fn by_round<'a>(rows: &[&'a Row<'a>], figure: usize) -> Vec<&'a Rounds> {
+    rows.iter().map(|row| row.by_round(figure)).collect()
+}
+
 /// The last policy, in both of its turns, against the best other one that did not stop.
 fn verdicts(pairing: Pairing, rows: &[Row<'_>]) -> Table {
+    let others = others(rows);
     let cells = |(figure, (name, needed)): (usize, &(&str, Needed))| {
         let ours = both(rows, figure);
-        let others: Vec<&Row<'_>> = rows.iter().filter(|other| other.policy < SAME).collect();
-        let values: Vec<&Rounds> = others.iter().map(|other| other.by_round(figure)).collect();
-        let AgainstBest { chosen, estimate } = against_best(*needed, &ours, &values)?;
+        let AgainstBest { chosen, estimate } =
+            against_best(*needed, &ours, &by_round(&others, figure))?;
         let chosen = chosen.iter().map(|&place| policy_name(others[place].policy));
         let chosen = chosen.collect::<Vec<_>>().join(", ");
         let texts = [needed.show(), needed.judge(estimate).name().to_string()].map(Cell::text);
@@ -109,10 +118,10 @@ fn verdicts(pairing: Pairing, rows: &[Row<'_>]) -> Table {
 /// The last policy, in both of its turns, against each other one that did not stop. Whether another has the best
 /// of two figures is seen here.
 fn against_each(pairing: Pairing, rows: &[Row<'_>]) -> Table {
-    let others: Vec<&Row<'_>> = rows.iter().filter(|other| other.policy < SAME).collect();
+    let others = others(rows);
     let cells = |(figure, (name, _)): (usize, &(&str, Needed))| {
         let ours = both(rows, figure);
-        let theirs: Vec<&Rounds> = others.iter().map(|other| other.by_round(figure)).collect();
+        let theirs = by_round(&others, figure);
         let middle = |other: &Rounds| Some(Estimate::of_ratios(ratios(&ours, other))?.middle);
         let middles: Vec<_> = without_stopped(&ours, &theirs).into_iter().map(middle).collect();
         middles.iter().any(Option::is_some).then(|| {
