@@ -119,6 +119,24 @@ fn where_nothing_is_gathered_each_is_told_of() {
     assert!(told < 3_600, "{told}: a third, once one wait has gathered some");
 }
 
+/// One wait in six gathers some, behind five that do not: that is worth it.
+#[test]
+fn now_and_then_is_enough() {
+    let mut giver = Giver::new(Policy::Adaptive, SIZE);
+    let mut waits = 0;
+    for at in 0..1_000 {
+        giver.now += ACKNOWLEDGEMENT_WAIT_NS;
+        let Some(Nanos(wake_at)) = giver.acknowledge(1).wake_at else { continue };
+        waits += 1;
+        if at % 6 == 0 {
+            assert!(!giver.acknowledge(1).notify);
+        }
+        giver.now = wake_at;
+        assert!(giver.visit(0, false).notify);
+    }
+    assert_eq!(waits, 1_000);
+}
+
 #[test]
 fn fixed_policies_do_as_ever() {
     for policy in [Policy::Every, Policy::OnEmpty, Policy::Timer { usecs: 150 }] {

@@ -3,8 +3,8 @@
 //! A peer that sends a stream need not hear of each acknowledgement at once, as long as what it has
 //! under way lasts; each that it is told of interrupts its sending. That it lasts, the owner knows if
 //! it lingers behind the peer's long packets and finds enough of them: who waits for answers sends
-//! none meanwhile (see `linger.rs`). Where holding back gathers nothing, because they come together
-//! anyway or seldom, they are told of at once.
+//! none meanwhile (see `linger.rs`). Where holding back gathers next to nothing, because they come
+//! together anyway or seldom, they are told of at once.
 
 use super::{Held, Plan, Visit};
 
@@ -12,14 +12,24 @@ use super::{Held, Plan, Visit};
 /// than it sends in that time.
 pub const ACKNOWLEDGEMENT_WAIT_NS: u64 = 100_000;
 
-/// Waits in a row that gathered nothing before the next ones are told of at once.
-const VAIN_WAITS_MAX: u32 = 4;
+/// How many of the waits have to gather some: an eighth, where all are [`ALL`]. An interrupt that is spared now
+/// and then is worth more than the waits, which a stream does not notice.
+const GATHERING_MIN: u32 = ALL / 8;
 
-/// So many are then, before another try.
+/// What is assumed before anything is known.
+const GATHERING_FIRST: u32 = ALL / 4;
+
+/// The share is an average of so many waits.
+const WAITS: u32 = 16;
+
+/// The unit of that average: what its divisions cut off is small beside it.
+const ALL: u32 = 1024;
+
+/// So many are told of at once where waiting gathers too little, before another try.
 const AT_ONCE_PACKETS: u32 = 128;
 
 /// Whether acknowledgements are held back, and nothing else.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Acknowledgements {
     /// What the next visit has moved only acknowledges.
     are_next: bool,
@@ -27,10 +37,17 @@ pub(super) struct Acknowledgements {
     are_last: bool,
     /// Visits that have moved what is held.
     visits: u32,
-    /// Waits in a row that gathered nothing.
-    vain_waits: u32,
+    /// The share of the waits that gathered some, lately.
+    gathering: u32,
     /// Packets left to be told of at once.
     at_once: u32,
+}
+
+impl Default for Acknowledgements {
+    fn default() -> Self {
+        let (are_next, are_last) = (false, false);
+        Self { are_next, are_last, visits: 0, gathering: GATHERING_FIRST, at_once: 0 }
+    }
 }
 
 impl Acknowledgements {
@@ -78,11 +95,15 @@ impl Acknowledgements {
             self.at_once = self.at_once.saturating_sub(packets);
             return;
         }
-        self.vain_waits = if is_over && visits < 2 { self.vain_waits + 1 } else { 0 };
-        if self.vain_waits >= VAIN_WAITS_MAX {
+        // What was told of before its time says nothing of how they come.
+        if !is_over {
+            return;
+        }
+        let gathered = if visits > 1 { ALL } else { 0 };
+        self.gathering = ((WAITS - 1) * self.gathering + gathered) / WAITS;
+        if self.gathering < GATHERING_MIN {
             // One more in vain is enough after the next try.
-            self.vain_waits -= 1;
-            self.at_once = AT_ONCE_PACKETS;
+            (self.gathering, self.at_once) = (GATHERING_MIN, AT_ONCE_PACKETS);
         }
     }
 }
