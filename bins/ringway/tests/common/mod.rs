@@ -16,6 +16,16 @@ use serde_json::Value;
 pub const LIMIT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// What a process has mapped, and uses.
+#[derive(Debug)]
+pub struct Memory {
+    /// Mappings of files, a guest's memory among them.
+    pub files: usize,
+    /// Other mappings: stacks, heaps.
+    pub others: usize,
+    pub resident_kib: u64,
+}
+
 pub struct Ringway {
     child: Child,
     directory: PathBuf,
@@ -181,15 +191,21 @@ impl Ringway {
         std::fs::read_dir(path).expect("it runs").count()
     }
 
-    /// Mappings, and memory in use in KiB.
-    pub fn memory(&self) -> (usize, u64) {
+    /// Its memory.
+    pub fn memory(&self) -> Memory {
         let read = |name: &str| {
             std::fs::read_to_string(format!("/proc/{}/{name}", self.child.id())).expect("it runs")
         };
         let status = read("status");
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let resident = resident.and_then(|text| text.trim().trim_end_matches(" kB").parse().ok());
-        (read("maps").lines().count(), resident.expect("VmRSS"))
+        let maps = read("maps");
+        // Behind addresses, rights, offset and device: the inode, 0 for what is not of a file.
+        let is_file =
+            |line: &&str| line.split_whitespace().nth(4).is_some_and(|inode| inode != "0");
+        let files = maps.lines().filter(is_file).count();
+        let others = maps.lines().count() - files;
+        Memory { files, others, resident_kib: resident.expect("VmRSS") }
     }
 
     /// Processor time used so far, in clock ticks.
