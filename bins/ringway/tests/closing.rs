@@ -6,18 +6,23 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use common::{Ringway, wait_for};
 use ringway_testkit::{AnyUserGuest, GuestOptions, RawFrontEnd};
+use rustix::fs::fstat;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sockopt};
+use rustix::process::Pid;
 
 /// Who closes the last fd waits for so long.
 const LINGER: Duration = Duration::from_secs(8);
 
 /// What does not wait for that takes no longer.
 const SOON: Duration = Duration::from_secs(3);
+
+/// Who is served at once is answered within that time.
+const AT_ONCE: Duration = Duration::from_millis(300);
 
 const GET_FEATURES: u32 = 1;
 const SET_VRING_CALL: u32 = 13;
@@ -52,59 +57,96 @@ fn lingering() -> (TcpStream, TcpStream) {
 }
 
 /// A Unix stream socket, as a front-end may send for calls: whoever closes the last fd of it waits.
-fn slow_to_close() -> (OwnedFd, [OwnedFd; 2]) {
-    let (tcp, tcp_end) = lingering();
-    let (unix, unix_end) = UnixStream::pair().expect("sockets");
-    send_fd(&unix_end, tcp.as_fd());
-    (unix.into(), [tcp_end.into(), unix_end.into()])
+struct SlowToClose {
+    fd: OwnedFd,
+    /// Inodes of this socket and of the connection in its queue.
+    sockets: [u64; 2],
+    /// Who shall be the last to close it.
+    ringway: Pid,
+}
+
+impl AsFd for SlowToClose {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl SlowToClose {
+    /// One, and the other ends.
+    fn new(ringway: Pid) -> (Self, [OwnedFd; 2]) {
+        let (tcp, tcp_end) = lingering();
+        let (unix, unix_end) = UnixStream::pair().expect("sockets");
+        send_fd(&unix_end, tcp.as_fd());
+        let sockets = [tcp.as_fd(), unix.as_fd()].map(|fd| fstat(fd).expect("it is open").st_ino);
+        (Self { fd: unix.into(), sockets, ringway }, [tcp_end.into(), unix_end.into()])
+    }
+
+    /// Leaves it to ringway. What another thread starts meanwhile has copies of all fds until it runs.
+    fn let_go(self) {
+        let Self { fd, sockets, ringway } = self;
+        drop(fd);
+        let copies = sockets.map(|inode| format!("socket:[{inode}]").into());
+        wait_for("that nobody else has it", || (!is_held(&copies, ringway)).then_some(()));
+    }
+}
+
+/// Whether a process other than ringway has one of these open.
+fn is_held(names: &[PathBuf], ringway: Pid) -> bool {
+    let entries = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten();
+    let ringway = ringway.as_raw_nonzero().to_string();
+    let others = entries(Path::new("/proc")).filter(|process| *process.file_name() != *ringway);
+    let mut fds = others.flat_map(|process| entries(&process.path().join("fd")));
+    fds.any(|fd| std::fs::read_link(fd.path()).is_ok_and(|name| names.contains(&name)))
 }
 
 /// A way of making ringway close what came; the front-end, where it stays.
-type Way = fn(RawFrontEnd, &Path, OwnedFd) -> Option<RawFrontEnd>;
+type Way = fn(RawFrontEnd, &Path, SlowToClose) -> Option<RawFrontEnd>;
 
-fn replaced(mut front_end: RawFrontEnd, _: &Path, fd: OwnedFd) -> Option<RawFrontEnd> {
-    let set = front_end.request(SET_VRING_CALL, &0_u64.to_le_bytes(), &[fd.as_fd()]);
+fn replaced(mut front_end: RawFrontEnd, _: &Path, slow: SlowToClose) -> Option<RawFrontEnd> {
+    let set = front_end.request(SET_VRING_CALL, &0_u64.to_le_bytes(), &[slow.as_fd()]);
     assert!(set.expect("an answer").is_done());
-    drop(fd);
+    slow.let_go();
     let set = front_end.request(SET_VRING_CALL, &NO_FD.to_le_bytes(), &[]);
     assert!(set.expect("an answer").is_done());
     Some(front_end)
 }
 
 /// Sends a message in two parts. With the first one the fd goes, so that ringway is the last to close it.
-fn send(front_end: &mut RawFrontEnd, code: u32, payload: &[u8], fd: OwnedFd) {
+fn send(front_end: &mut RawFrontEnd, code: u32, payload: &[u8], slow: SlowToClose) {
     let len = u32::try_from(payload.len()).expect("a few bytes");
     let header = [code, 1, len].map(u32::to_le_bytes).concat();
-    front_end.send(&header, &[fd.as_fd(), fd.as_fd()]).expect("connected");
-    drop(fd);
+    front_end.send(&header, &[slow.as_fd(), slow.as_fd()]).expect("connected");
+    slow.let_go();
     front_end.send(payload, &[]).expect("connected");
 }
 
-fn malformed(mut front_end: RawFrontEnd, _: &Path, fd: OwnedFd) -> Option<RawFrontEnd> {
-    send(&mut front_end, SET_VRING_CALL, &[0; 4], fd);
+fn malformed(mut front_end: RawFrontEnd, _: &Path, slow: SlowToClose) -> Option<RawFrontEnd> {
+    send(&mut front_end, SET_VRING_CALL, &[0; 4], slow);
     Some(front_end)
 }
 
-fn not_memory(mut front_end: RawFrontEnd, _: &Path, fd: OwnedFd) -> Option<RawFrontEnd> {
+fn not_memory(mut front_end: RawFrontEnd, _: &Path, slow: SlowToClose) -> Option<RawFrontEnd> {
     let table = front_end.memory_table();
-    send(&mut front_end, SET_MEM_TABLE, &table, fd);
+    send(&mut front_end, SET_MEM_TABLE, &table, slow);
     Some(front_end)
 }
 
 /// A worker calls through it, until the front-end goes.
-fn of_a_queue(mut front_end: RawFrontEnd, _: &Path, fd: OwnedFd) -> Option<RawFrontEnd> {
+fn of_a_queue(mut front_end: RawFrontEnd, _: &Path, slow: SlowToClose) -> Option<RawFrontEnd> {
     front_end.bring_up(ringway_virtq::Format::Split).expect("a device");
-    let set = front_end.request(SET_VRING_CALL, &0_u64.to_le_bytes(), &[fd.as_fd()]);
+    let set = front_end.request(SET_VRING_CALL, &0_u64.to_le_bytes(), &[slow.as_fd()]);
     assert!(set.expect("an answer").is_done());
+    slow.let_go();
     None
 }
 
 /// It comes behind a header that is not believed, and stays in the queue of the connection.
-fn unread(mut front_end: RawFrontEnd, socket: &Path, fd: OwnedFd) -> Option<RawFrontEnd> {
+fn unread(mut front_end: RawFrontEnd, socket: &Path, slow: SlowToClose) -> Option<RawFrontEnd> {
     front_end.request(GET_FEATURES, &[], &[]).expect("an answer");
     let mut next = RawFrontEnd::connect(socket).expect("it listens");
     next.send(&[0xff; 12], &[]).expect("room");
-    next.send(&[0; 12], &[fd.as_fd()]).expect("room");
+    next.send(&[0; 12], &[slow.as_fd()]).expect("room");
+    slow.let_go();
     None
 }
 
@@ -120,13 +162,21 @@ fn attach(socket: &Path) -> AnyUserGuest {
     wait_for("a guest", || AnyUserGuest::attach(socket, &GuestOptions::default()).ok())
 }
 
-/// Whether a front-end that connects is answered at once.
+/// Whether a front-end that connects is answered at once. It looks again and again: a read that a signal
+/// interrupts, such as the end of what another thread has started, would begin its time anew.
 fn is_answered(socket: &Path) -> bool {
     let mut stream = UnixStream::connect(socket).expect("it listens");
-    stream.set_read_timeout(Some(Duration::from_millis(300))).expect("a mode");
     let get_features = [1_u32, 1, 0].map(u32::to_le_bytes).concat();
     stream.write_all(&get_features).expect("connected");
-    stream.read_exact(&mut [0; 20]).is_ok()
+    stream.set_nonblocking(true).expect("a mode");
+    let begun = Instant::now();
+    while begun.elapsed() < AT_ONCE {
+        if stream.read(&mut [0; 20]).is_ok_and(|len| len > 0) {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    false
 }
 
 #[test]
@@ -144,8 +194,8 @@ fn only_its_own_port_waits(name: &str, way: Way) {
     let mut ringway = Ringway::run(directory.path(), &ports);
     let [slow, other] = ["slow.sock", "other.sock"].map(|name| directory.path().join(name));
     let front_end = RawFrontEnd::connect(&slow).expect("it listens");
-    let (fd, ends) = slow_to_close();
-    let front_end = way(front_end, &slow, fd);
+    let (what, ends) = SlowToClose::new(ringway.pid());
+    let front_end = way(front_end, &slow, what);
     let begun = Instant::now();
     // Everybody else is served while it closes.
     ringway.told(&["stats", "--json"]);
@@ -175,7 +225,7 @@ fn who_stops_ringway_does_not_wait_for_what_is_slow_to_close() {
     let mut ringway = Ringway::run(directory.path(), &["--port", "slow=vm:slow.sock"]);
     let socket = directory.path().join("slow.sock");
     let front_end = RawFrontEnd::connect(&socket).expect("it listens");
-    let (fd, _ends) = slow_to_close();
-    let _front_end = replaced(front_end, &socket, fd);
+    let (what, _ends) = SlowToClose::new(ringway.pid());
+    let _front_end = replaced(front_end, &socket, what);
     ringway.must_end_soon(SOON);
 }
