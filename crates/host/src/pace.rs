@@ -196,7 +196,7 @@ impl Pace {
                     && long == Some(0)
                     && self.kicks.notifier.has_gathered(now)
                 {
-                    self.calls.notifier.only_acknowledges(now);
+                    self.calls.notifier.only_acknowledges();
                 }
                 if let Some(long) = long {
                     self.calls.notifier.carried(long);
@@ -234,6 +234,16 @@ impl Pace {
         if let (Some(returns_at), Some(later)) = (&mut self.returns.wake_at, later) {
             *returns_at = later.max(*returns_at);
         }
+    }
+
+    /// It was time to call the guest about packets, and it `is_called` unless it is awake; `true`: ask whether it
+    /// wants a call about used buffers, too, which waited for that.
+    pub fn told_of_packets(&mut self, now: Nanos, is_called: bool) -> bool {
+        let is_told = self.returns.notifier.told_beside(now, is_called);
+        if is_told {
+            self.returns.wake_at = None;
+        }
+        is_told
     }
 
     /// The guest was given a question: what answers it shall not wait in its transmitq, nor the next

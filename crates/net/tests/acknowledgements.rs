@@ -2,7 +2,8 @@
 //! of anything else.
 
 use ringway_net::notify::{
-    ACKNOWLEDGEMENT_WAIT_NS, Cause, Nanos, Notifier, Plan, Policy, Side, Visit, WINDOW_MAX_PACKETS,
+    ACKNOWLEDGEMENT_WAIT_NS, ASKED_ACKNOWLEDGEMENT_WAIT_NS, Cause, Nanos, Notifier, Plan, Policy,
+    Side, Visit, WINDOW_MAX_PACKETS,
 };
 
 const SIZE: u16 = 256;
@@ -27,7 +28,7 @@ impl Giver {
 
     fn acknowledge(&mut self, moved: u32) -> Plan {
         self.now += EVERY_NS;
-        self.notifier.only_acknowledges(Nanos(self.now));
+        self.notifier.only_acknowledges();
         self.visit(moved, false)
     }
 }
@@ -72,7 +73,7 @@ fn what_waits_already_does_not_wait_longer_for_them() {
     });
     let held = held.expect("a window has grown");
     giver.now += 1_000;
-    giver.notifier.only_acknowledges(Nanos(giver.now));
+    giver.notifier.only_acknowledges();
     let plan = giver.visit(1, false);
     assert!(plan.notify || plan.wake_at.is_some_and(|wake_at| wake_at <= held), "{plan:?}");
 }
@@ -88,16 +89,59 @@ fn a_peer_in_need_and_a_full_window_do_not_wait() {
 }
 
 #[test]
-fn nothing_waits_while_somebody_asks() {
+fn while_somebody_asks_they_wait_from_the_last_notification_on() {
     let mut giver = Giver::new(Policy::Adaptive, SIZE);
-    assert!(!giver.acknowledge(1).notify);
-    giver.notifier.peer_was_asked(Nanos(giver.now));
-    assert!(giver.acknowledge(1).notify);
-    for _ in 0..100_000_000 / EVERY_NS - 2 {
-        assert!(giver.acknowledge(1).notify, "another question may come");
-    }
     giver.now += EVERY_NS;
-    assert!(!giver.acknowledge(1).notify, "none came");
+    assert!(giver.visit(1, false).notify, "a question");
+    giver.notifier.peer_was_asked(Nanos(giver.now));
+    let (asked_at, mut told_at) = (giver.now, giver.now);
+    // Until no other one is expected any more.
+    while giver.now + 2 * EVERY_NS < asked_at + 100_000_000 {
+        let plan = giver.acknowledge(1);
+        let due = told_at + ASKED_ACKNOWLEDGEMENT_WAIT_NS;
+        if plan.notify {
+            assert!(giver.now >= due);
+            giver.now += ASKED_ACKNOWLEDGEMENT_WAIT_NS;
+            assert!(giver.acknowledge(1).notify, "the last one is long ago");
+            told_at = giver.now;
+        } else {
+            assert_eq!(plan.wake_at, Some(Nanos(due)), "none is put off");
+            assert_eq!(giver.notifier.timer_ns(), ASKED_ACKNOWLEDGEMENT_WAIT_NS);
+        }
+    }
+    giver.now = asked_at + 100_000_000;
+    assert_eq!(giver.visit(0, false).wake_at, None);
+    assert!(!giver.acknowledge(1).notify);
+    assert_eq!(giver.notifier.timer_ns(), ACKNOWLEDGEMENT_WAIT_NS, "none came");
+}
+
+#[test]
+fn a_question_takes_them_along() {
+    let mut giver = Giver::new(Policy::Adaptive, SIZE);
+    for _ in 0..100 {
+        giver.now += EVERY_NS;
+        assert!(giver.visit(1, false).notify, "a question");
+        giver.notifier.peer_was_asked(Nanos(giver.now));
+        for _ in 0..3 {
+            assert!(!giver.acknowledge(2).notify);
+        }
+    }
+}
+
+/// That a wait was in vain says nothing while questions end others.
+#[test]
+fn while_somebody_asks_nothing_is_learned() {
+    let mut giver = Giver::new(Policy::Adaptive, SIZE);
+    for _ in 0..1_000 {
+        giver.now += EVERY_NS;
+        assert!(giver.visit(1, false).notify, "a question");
+        giver.notifier.peer_was_asked(Nanos(giver.now));
+        let Some(Nanos(wake_at)) = giver.acknowledge(1).wake_at else { panic!("it waits") };
+        giver.now = wake_at;
+        assert!(giver.visit(0, false).notify);
+    }
+    giver.now += 100_000_000;
+    assert!(!giver.acknowledge(1).notify);
 }
 
 #[test]

@@ -236,12 +236,14 @@ fn a_slow_sender_of_long_packets_is_not_called_for_each_while_it_is_asked() {
     assert_eq!(long(&mut guest, EVERY_NS), LULL_NS, "nobody asks");
     for _ in 0..100 {
         guest.returns.peer_was_asked(Nanos(guest.now));
-        assert_eq!(long(&mut guest, EVERY_NS), RETURN_WAIT_NS);
+        assert_eq!(long(&mut guest, EVERY_NS), STREAM_WAIT_NS);
         guest.now += EVERY_NS;
         guest.returns.peer_has_answered();
-        assert_eq!(guest.visit(1).wake_at, Some(Nanos(guest.now + RETURN_WAIT_NS)), "its answer");
-        guest.now += RETURN_WAIT_NS;
+        assert_eq!(guest.visit(1).wake_at, Some(Nanos(guest.now + STREAM_WAIT_NS)), "its answer");
+        guest.now += STREAM_WAIT_NS;
         assert!(guest.visit(0).notify);
+        let state = (guest.returns.cause(), guest.returns.timer_ns());
+        assert_eq!(state, (Cause::Asked, STREAM_WAIT_NS));
     }
     assert_eq!(long(&mut guest, SENT_STREAM_NS), LULL_NS, "the stream was over");
     guest.now += SENT_STREAM_NS;
@@ -249,6 +251,57 @@ fn a_slow_sender_of_long_packets_is_not_called_for_each_while_it_is_asked() {
     assert!(guest.visit(1).notify, "an answer, and no stream");
     assert_eq!(long(&mut guest, 100_000_000), LULL_NS);
     assert_eq!(long(&mut guest, EVERY_NS), LULL_NS, "no questions any more");
+}
+
+#[test]
+fn calls_about_packets_take_buffers_along_while_it_is_asked_beside_its_stream() {
+    const EVERY_NS: u64 = 300_000;
+    let mut guest = Guest::new(false);
+    let mut taken_along = |is_asked: bool, long: u64| {
+        guest.now += EVERY_NS;
+        if is_asked {
+            guest.returns.peer_was_asked(Nanos(guest.now));
+        }
+        guest.returns.carried(long);
+        let is_held = !guest.visit(1).notify;
+        let now = Nanos(guest.now);
+        assert!(!guest.returns.told_beside(now, false), "it is awake");
+        let is_told = [(); 2].map(|()| guest.returns.told_beside(now, true));
+        assert!(!is_told[1], "once");
+        assert!(!is_told[0] || guest.visit(0).wake_at.is_none(), "nothing is left");
+        is_held && is_told[0]
+    };
+    assert!(!taken_along(true, 0), "it sends no stream");
+    assert!(!taken_along(true, 1), "one long packet is none");
+    for _ in 0..1_000 {
+        assert!(taken_along(true, 1));
+        assert!(taken_along(true, 0), "nor do its answers wait for more");
+    }
+    for _ in 0..100_000_000 / EVERY_NS {
+        taken_along(false, 1);
+    }
+    assert!(!taken_along(false, 1), "nobody asks");
+}
+
+/// It is time to call it all the while, and it is awake each time.
+#[test]
+fn whoever_is_awake_has_its_buffers_in_the_end() {
+    const EVERY_NS: u64 = 300_000;
+    let mut guest = Guest::new(false);
+    guest.returns.peer_was_asked(Nanos(guest.now));
+    let mut since = 0;
+    for at in 0..300 {
+        guest.now += EVERY_NS;
+        guest.returns.carried(1);
+        let plan = guest.visit(1);
+        guest.returns.told_beside(Nanos(guest.now), false);
+        assert!(guest.now - since <= SENT_STREAM_NS + EVERY_NS, "{at}");
+        if plan.notify {
+            assert!(at < 2 || guest.now - since > STREAM_WAIT_NS, "{at}");
+            since = guest.now;
+        }
+    }
+    assert!(since > 0, "told now and then");
 }
 
 #[test]

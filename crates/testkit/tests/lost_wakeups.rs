@@ -22,7 +22,7 @@ use ringway_virtq::{
 /// Operations per ring format.
 const OPERATIONS: u64 = 10_000_000;
 /// Operations per ring format with timers that end when nobody else can do anything.
-const TIMED_OPERATIONS: u64 = 500_000;
+const TIMED_OPERATIONS: u64 = 2_000_000;
 /// Buffers that go round in one world.
 const BUFFERS_MAX: u64 = 3_000;
 const MEMORY_AT: u64 = 0x10_0000;
@@ -119,6 +119,8 @@ struct World<D, V> {
     has_acknowledged: bool,
     /// Used buffers have come back beside a stream.
     has_streamed: bool,
+    /// Used buffers were told of because the peer was called about packets.
+    has_gone_along: bool,
     regions: Regions,
     seen: Elements,
     _memory: TestMemory,
@@ -171,6 +173,7 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
             has_asked: false,
             has_acknowledged: false,
             has_streamed: false,
+            has_gone_along: false,
             regions,
             seen: Elements::new(),
             _memory: memory,
@@ -345,7 +348,7 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         // Long packets for a while, then short ones; now and then a stream beside them, and questions.
         notifier.carried(u64::from(moved) * (self.now >> 20 & 1));
         if self.now >> 20 & 1 == 0 && !(self.now >> 14).is_multiple_of(4) {
-            notifier.only_acknowledges(visit.now);
+            notifier.only_acknowledges();
         }
         if (self.now >> 16).is_multiple_of(3) {
             notifier.beside_call(visit.now, visit.now.plus(ACKNOWLEDGEMENT_WAIT_NS));
@@ -363,10 +366,19 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
             (self.has_asked, self.asks_at) = (true, None);
             notifier.peer_was_asked(visit.now);
         }
-        let plan = match self.rules.has_timers {
+        if self.has_asked && matches!(notifier, Notifier::Returns(_)) {
+            notifier.peer_was_asked(visit.now);
+        }
+        let mut plan = match self.rules.has_timers {
             true => notifier.after(visit),
             false => notifier.without_timer(visit),
         };
+        // It is time to call the peer about packets in another queue, and it is asleep half of the time.
+        if direction == GIVES && (self.now >> 13).is_multiple_of(4) {
+            let goes_along = notifier.told_beside(visit.now, (self.now >> 15).is_multiple_of(2));
+            self.has_gone_along |= goes_along;
+            plan.notify |= goes_along;
+        }
         self.has_lingered |= notifier.cause() == Cause::Long;
         self.has_company |=
             notifier.counts_on_looks() && plan.wake_at.is_some() == self.rules.has_timers;
@@ -424,7 +436,7 @@ fn operate<D: DriverQueue, V: DeviceQueue>(
 ) -> Result<(), String> {
     let mut rng = Rng::from_environment(name, 5);
     let (mut done, mut worlds) = (0, 0);
-    let mut met = [0u32; 5];
+    let mut met = [0u32; 6];
     while done < operations {
         let mut world = World::<D, V>::new(&mut rng, event_idx, rules);
         done += world.run(&mut rng)?;
@@ -435,12 +447,13 @@ fn operate<D: DriverQueue, V: DeviceQueue>(
             world.has_asked,
             world.has_acknowledged,
             world.has_streamed,
+            world.has_gone_along,
         ];
         met.iter_mut().zip(has).for_each(|(met, has)| *met += u32::from(has));
     }
     println!(
         "{name}: {done} operations in {worlds} worlds; lingering, company, asked, acknowledgements, \
-         beside a stream: {met:?}"
+         beside a stream, along with calls: {met:?}"
     );
     assert!(met.iter().all(|met| *met > 0) || operations < TIMED_OPERATIONS, "{met:?}");
     Ok(())

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use ringway_net::PollMode;
-use ringway_net::notify::{GIVER_WAIT_NS_MAX, Policy, STREAM_WAIT_NS, TAKER_WAIT_NS_MAX};
+use ringway_net::notify::{GIVER_WAIT_NS_MAX, Policy, SENT_STREAM_NS, TAKER_WAIT_NS_MAX};
 use ringway_testkit::pacing::{Guest, LOADS, Load, Outcome, simulate};
 
 const SEED: u64 = 5;
@@ -179,7 +179,7 @@ fn longest_ns(policy: &str, guest: Guest) -> [u64; 3] {
         Policy::Every | Policy::OnEmpty => [0; 3],
         Policy::Timer { usecs } => [u64::from(usecs) * 1000; 3],
         Policy::Coalesce(limits) => [limits.timer_ns(); 3],
-        Policy::Adaptive => [GIVER_WAIT_NS_MAX, STREAM_WAIT_NS, TAKER_WAIT_NS_MAX],
+        Policy::Adaptive => [GIVER_WAIT_NS_MAX, SENT_STREAM_NS, TAKER_WAIT_NS_MAX],
     };
     // A guest that paces its calls itself is called when it asks.
     if guest == Guest::Paced { [0, all[1], all[2]] } else { all }

@@ -21,7 +21,11 @@ impl GuestEnd {
             self.pace.was_asked(flush.now);
         }
         self.owes_look |= queue == Queue::ToGuest && self.pace.expects_answers(moved);
-        Flushed { call_again: calls && self.call(queue) }
+        let mut call_again = calls && self.call(queue);
+        if queue == Queue::ToGuest && is_time && self.pace.told_of_packets(flush.now, calls) {
+            call_again |= self.ask_ring(Queue::FromGuest) && self.call(Queue::FromGuest);
+        }
+        Flushed { call_again }
     }
 
     /// Nothing is left in the transmitq, and the worker looks there again without arming it.

@@ -138,3 +138,40 @@ fn acknowledgements_are_looked_for_beside_long_packets() {
     assert_eq!((arm, is_looked_at), (Arm::Next, false), "an answer may come");
     assert!(pace.wants_questions() && !pace.kicks.notifier.keeps_waiting(), "the next one counts");
 }
+
+/// A guest that is asked something beside the stream that it sends is told of its buffers when it is called
+/// about packets, and of acknowledgements some time behind the last call.
+#[test]
+fn beside_its_own_stream_a_guest_that_is_asked_is_called_about_everything_at_once() {
+    const EVERY_NS: u64 = 100_000;
+    let mut pace = Pace::new(Policy::Adaptive);
+    [Queue::ToGuest, Queue::FromGuest].iter().for_each(|&queue| pace.start(queue, QUEUE_SIZE));
+    let mut now = Nanos(0);
+    let mut long = 0;
+    while !pace.kicks.notifier.keeps_waiting() {
+        (now, long) = (now.plus(EVERY_NS), long + 1);
+        pace.gave(Queue::FromGuest, 1, long, Flush { now, more: false, short: false });
+        pace.idle(now, long);
+        assert!(long < 1000, "{pace:?}");
+    }
+    // Of the first packets it is not known how many are long.
+    let flush = Flush { now, more: false, short: false };
+    pace.gave(Queue::ToGuest, 0, 0, flush);
+    assert!(!pace.told_of_packets(now, true), "nobody asks");
+    pace.was_asked(now);
+    for _ in 0..100 {
+        (now, long) = (now.plus(EVERY_NS), long + 1);
+        let flush = Flush { now, ..flush };
+        pace.nobody_asked();
+        let is_told = pace.gave(Queue::ToGuest, 1, 0, flush);
+        let is_due = pace.calls.wake_at.is_none();
+        assert_eq!(is_told, is_due, "acknowledgements wait or are told of: {pace:?}");
+        assert!(!pace.gave(Queue::FromGuest, 1, long, flush));
+        assert!(pace.gave(Queue::ToGuest, 1, 0, flush), "a question");
+        pace.was_asked(now);
+        assert!(!pace.told_of_packets(now, false), "it is awake");
+        assert!(pace.told_of_packets(now, true), "with its buffers");
+        assert_eq!((pace.returns.wake_at, pace.told_of_packets(now, true)), (None, false), "once");
+        pace.idle(now, long);
+    }
+}

@@ -5,12 +5,20 @@
 //! it lingers behind the peer's long packets and finds enough of them: who waits for answers sends
 //! none meanwhile (see `linger.rs`). Where holding back gathers next to nothing, because they come
 //! together anyway or seldom, they are told of at once.
+//!
+//! While the peer is asked something, questions take them along. Between two of those they wait for
+//! longer, counted from when the peer was last told of anything: an interrupt is work that stands before
+//! the next answer.
 
-use super::{Held, Plan, Visit};
+use super::{Held, Nanos, Plan, Visit};
 
 /// How long acknowledgements are held back, in nanoseconds. A stream at speed has much more under way
 /// than it sends in that time.
 pub const ACKNOWLEDGEMENT_WAIT_NS: u64 = 100_000;
+
+/// The same while the peer is asked something, from when it was last told of anything on: as long as long packets
+/// to a peer may wait. Of those who have more under way than they send in that time it is seldom the end.
+pub const ASKED_ACKNOWLEDGEMENT_WAIT_NS: u64 = 300_000;
 
 /// How many of the waits have to gather some: an eighth, where all are [`ALL`]. An interrupt that is spared now
 /// and then is worth more than the waits, which a stream does not notice.
@@ -41,12 +49,20 @@ pub(super) struct Acknowledgements {
     gathering: u32,
     /// Packets left to be told of at once.
     at_once: u32,
+    /// As of the last visit the peer is asked something.
+    is_asked: bool,
 }
 
 impl Default for Acknowledgements {
     fn default() -> Self {
-        let (are_next, are_last) = (false, false);
-        Self { are_next, are_last, visits: 0, gathering: GATHERING_FIRST, at_once: 0 }
+        Self {
+            are_next: false,
+            are_last: false,
+            visits: 0,
+            gathering: GATHERING_FIRST,
+            at_once: 0,
+            is_asked: false,
+        }
     }
 }
 
@@ -58,7 +74,12 @@ impl Acknowledgements {
 
     /// Whether what was moved last only acknowledges, and may wait.
     pub const fn may_wait(self) -> bool {
-        self.are_last && self.at_once == 0
+        self.are_last && (self.at_once == 0 || self.is_asked)
+    }
+
+    /// How long they wait at most, in nanoseconds.
+    pub const fn wait_ns(self) -> u64 {
+        if self.is_asked { ASKED_ACKNOWLEDGEMENT_WAIT_NS } else { ACKNOWLEDGEMENT_WAIT_NS }
     }
 
     /// Whether nothing else is held.
@@ -67,8 +88,14 @@ impl Acknowledgements {
     }
 
     /// What to do about what is held, to which the visit's packets were added, at most `most`; `None`:
-    /// it is not for this to say.
-    pub fn after(&mut self, visit: Visit, held: &mut Held, most: u32) -> Option<Plan> {
+    /// it is not for this to say. `asked`: the peer is asked something, and was last told of anything then.
+    pub fn after(
+        &mut self,
+        visit: Visit,
+        held: &mut Held,
+        most: u32,
+        asked: Option<Nanos>,
+    ) -> Option<Plan> {
         let are_next = core::mem::take(&mut self.are_next);
         if visit.moved > 0 {
             let is_any_held = held.packets > visit.moved;
@@ -79,9 +106,10 @@ impl Acknowledgements {
             self.visits = 0;
             return None;
         }
-        let wake_at = held.since.plus(ACKNOWLEDGEMENT_WAIT_NS);
+        self.is_asked = asked.is_some();
+        let wake_at = asked.unwrap_or(held.since).plus(self.wait_ns());
         let is_over = visit.now >= wake_at;
-        if self.at_once == 0 && !is_over && !visit.short && held.packets < most {
+        if self.may_wait() && !is_over && !visit.short && held.packets < most {
             return Some(Plan::hold(wake_at));
         }
         self.count(held.packets, is_over);
@@ -91,6 +119,10 @@ impl Acknowledgements {
     /// So many are told of, at the end of their time or before it.
     fn count(&mut self, packets: u32, is_over: bool) {
         let visits = core::mem::take(&mut self.visits);
+        // Questions come between.
+        if self.is_asked {
+            return;
+        }
         if self.at_once > 0 {
             self.at_once = self.at_once.saturating_sub(packets);
             return;

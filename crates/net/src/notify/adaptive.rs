@@ -25,7 +25,7 @@
 
 mod takes;
 
-use super::acknowledgements::{ACKNOWLEDGEMENT_WAIT_NS, Acknowledgements};
+use super::acknowledgements::Acknowledgements;
 use super::linger::{ASKED_NS, GIVER_WAIT_NS_MAX, Linger, Next, STREAM_END_NS, TAKER_WAIT_NS_MAX};
 use super::{Cause, Held, NOTHING, Nanos, Plan, Side, Visit};
 
@@ -161,7 +161,7 @@ impl Adaptive {
     pub fn timer_ns(&self) -> u64 {
         match self.cause() {
             Cause::Asked => 0,
-            Cause::Acknowledges => ACKNOWLEDGEMENT_WAIT_NS,
+            Cause::Acknowledges => self.acknowledgements.wait_ns(),
             _ => self.patience_ns(),
         }
     }
@@ -248,10 +248,9 @@ impl Adaptive {
         self.long = long;
     }
 
-    /// What the next visit has moved only acknowledges. Among long packets it is told of as before, and so it
-    /// is while somebody asks: who hears of several has more to send before it answers.
-    pub(super) fn only_acknowledges(&mut self, now: Nanos) {
-        if self.window_max > 1 && !self.lingers() && !self.is_asked(now, ASKED_NS) {
+    /// What the next visit has moved only acknowledges. Among long packets it is told of as before.
+    pub(super) fn only_acknowledges(&mut self) {
+        if self.window_max > 1 && !self.lingers() {
             self.acknowledgements.come_next();
         }
     }
@@ -270,7 +269,9 @@ impl Adaptive {
         // Somebody may wait for what comes behind acknowledgements.
         let ends_wait = self.acknowledgements.are_held(self.held);
         self.held.add(visit.moved, visit.now);
-        if let Some(plan) = self.acknowledgements.after(visit, &mut self.held, self.window_max) {
+        let asked = self.is_asked(visit.now, ASKED_NS).then_some(self.told_at);
+        let held = &mut self.held;
+        if let Some(plan) = self.acknowledgements.after(visit, held, self.window_max, asked) {
             (self.told_at, self.long) = (if plan.notify { visit.now } else { self.told_at }, 0);
             return plan;
         }

@@ -30,7 +30,8 @@ pub enum Cause {
     InVain,
     /// The last packets only acknowledge what the peer sends in a stream.
     Acknowledges,
-    /// Somebody asks the peer, again and again: nothing waits meanwhile.
+    /// Somebody asks the peer, again and again: packets that may be answered do not wait, and used buffers are
+    /// told of with those.
     Asked,
 }
 

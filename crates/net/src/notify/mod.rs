@@ -26,7 +26,7 @@ mod turns;
 
 use ringway_virtq::Arm;
 
-pub use acknowledgements::ACKNOWLEDGEMENT_WAIT_NS;
+pub use acknowledgements::{ACKNOWLEDGEMENT_WAIT_NS, ASKED_ACKNOWLEDGEMENT_WAIT_NS};
 pub use adaptive::{Adaptive, PATIENCE_NS, STREAM_PACKETS, WINDOW_MAX_PACKETS};
 pub use cause::Cause;
 pub use coalesce::{Coalesce, CoalesceLimits};
@@ -200,9 +200,9 @@ impl Notifier {
 
     /// Before [`after`](Self::after): what the next visit of a giver has moved does nothing but acknowledge
     /// what the peer sends, and the peer can go on sending.
-    pub fn only_acknowledges(&mut self, now: Nanos) {
+    pub fn only_acknowledges(&mut self) {
         if let Self::Adaptive(adaptive) = self {
-            adaptive.only_acknowledges(now);
+            adaptive.only_acknowledges();
         }
     }
 
@@ -220,6 +220,15 @@ impl Notifier {
         match self {
             Self::Returns(returns) => Some(returns.beside_call(now, at)),
             _ => None,
+        }
+    }
+
+    /// It was time to call the same peer about packets in another queue, and it `is_called` unless it is awake;
+    /// `true`: it is told of what is held here as well.
+    pub fn told_beside(&mut self, now: Nanos, is_called: bool) -> bool {
+        match self {
+            Self::Returns(returns) => returns.told_beside(now, is_called),
+            _ => false,
         }
     }
 

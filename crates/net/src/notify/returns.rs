@@ -16,7 +16,9 @@
 //!
 //! A guest that is asked something beside a stream of long packets that it sends has a lull behind each of
 //! them if it is slow, and each call keeps its one processor from what it does for the next answer. Meanwhile
-//! all buffers wait for their longest time ([`RETURN_WAIT_NS`]), those of the answers too.
+//! it is told of its buffers, those of the answers too, when it is called about packets, and by a call of
+//! their own only if it is not time for that for a while ([`STREAM_WAIT_NS`]), or the guest is awake each time
+//! for longer ([`SENT_STREAM_NS`]).
 //!
 //! A guest that receives a stream is called about that all the time and looks here each time, so that
 //! buffers of short packets, its acknowledgements, need no calls of their own ([`STREAM_WAIT_NS`]).
@@ -35,10 +37,12 @@ pub const RETURN_WAIT_NS: u64 = 250_000;
 
 /// Longest wait in nanoseconds of buffers of short packets, while long packets go to the guest; and
 /// longest time between two of those. A stream calls several times within that, and whoever does
-/// not look here then has its buffers after that time.
+/// not look here then has its buffers after that time. The same for all buffers of a guest that is asked
+/// something beside its own stream.
 pub const STREAM_WAIT_NS: u64 = 1_000_000;
 
-/// Longest time in nanoseconds between two long packets of a stream that a guest sends.
+/// Longest time in nanoseconds between two long packets of a stream that a guest sends, and longest wait of its
+/// buffers while it is asked something.
 pub const SENT_STREAM_NS: u64 = 3_000_000;
 
 /// More buffers than that are not those of a stream's acknowledgements, of which 3 to 15 come within
@@ -81,6 +85,8 @@ pub struct Returns {
     asked_at: Option<Nanos>,
     /// What the next visit has moved is one answer.
     is_answer: bool,
+    /// What was last held waits for calls about packets.
+    waits_for_calls: bool,
 }
 
 impl Returns {
@@ -105,6 +111,7 @@ impl Returns {
             is_sending: false,
             asked_at: None,
             is_answer: false,
+            waits_for_calls: false,
         }
     }
 
@@ -114,11 +121,12 @@ impl Returns {
 
     /// Longest wait of what is held. That a stream has ended is known with the next long packets.
     pub(super) const fn wait_ns(&self) -> u64 {
-        if self.is_streaming { STREAM_WAIT_NS } else { RETURN_WAIT_NS }
+        if self.is_streaming || self.waits_for_calls { STREAM_WAIT_NS } else { RETURN_WAIT_NS }
     }
 
     pub(super) const fn cause(&self) -> Cause {
         match self.at_once {
+            _ if self.waits_for_calls => Cause::Asked,
             0 => Cause::Fixed,
             _ => Cause::InVain,
         }
@@ -131,6 +139,7 @@ impl Returns {
         if self.held.packets == 0 {
             return NOTHING;
         }
+        self.waits_for_calls = self.is_asked_beside(visit.now);
         if visit.moved > 0 && self.is_told_at_once(visit.now) {
             return self.release();
         }
@@ -138,7 +147,7 @@ impl Returns {
         let wake_at = self.wait_until(visit.now);
         if visit.short || self.held.packets >= self.window || visit.now >= wake_at {
             let is_over = visit.moved == 0 && visit.now >= wake_at;
-            let has_lulls = !self.is_served(visit.now) && !self.is_asked_beside(visit.now);
+            let has_lulls = !self.is_served(visit.now) && !self.waits_for_calls;
             self.is_single = is_alone && is_over && has_lulls;
             return self.release();
         }
@@ -149,7 +158,7 @@ impl Returns {
     fn is_told_at_once(&mut self, now: Nanos) -> bool {
         let is_behind_lull = now.since(core::mem::replace(&mut self.last, now)) >= LULL_NS;
         let is_answer = core::mem::take(&mut self.is_answer);
-        if self.held.packets > 1 || self.is_asked_beside(now) {
+        if self.held.packets > 1 || self.waits_for_calls {
             return false;
         }
         if is_answer && !self.has_long && !self.is_served(now) {
@@ -215,12 +224,29 @@ impl Returns {
         self.wait_until(now)
     }
 
+    /// It was time to call the guest about packets, and it `is_called` unless it is awake and looks by itself;
+    /// `true`: it is told of what is held as well.
+    pub(super) fn told_beside(&mut self, now: Nanos, is_called: bool) -> bool {
+        if !self.is_asked_beside(now) {
+            return false;
+        }
+        self.called_at = now;
+        let is_told = is_called && self.held.packets > 0;
+        if is_told {
+            self.release();
+        }
+        is_told
+    }
+
     /// Until when what is held waits, as of now.
     fn wait_until(&self, now: Nanos) -> Nanos {
         let longest = self.held.since.plus(RETURN_WAIT_NS);
         match self.is_served(now) {
             true => self.held.since.plus(STREAM_WAIT_NS),
-            false if self.is_asked_beside(now) => longest,
+            false if self.is_asked_beside(now) => {
+                let latest = self.held.since.plus(SENT_STREAM_NS);
+                self.held.since.max(self.called_at).plus(STREAM_WAIT_NS).min(latest)
+            }
             false => self.last.max(self.called_at).plus(LULL_NS).min(longest),
         }
     }

@@ -79,12 +79,7 @@ impl Sim {
         let waited_ns = waited_ns(&mut self.held_since[1], now, moved, is_time);
         self.waits.returns_ns = self.waits.returns_ns.max(waited_ns);
         if is_time {
-            let is_wanted = self.returns.must_notify();
-            self.pace.ring_said(is_wanted);
-            if is_wanted {
-                *end += self.costs.call_ns;
-                self.guest.wake(*end + self.costs.wake_ns);
-            }
+            self.ask_about_returns(end);
         }
     }
 
@@ -94,9 +89,27 @@ impl Sim {
         let is_time = self.pace.gave(Queue::ToGuest, count(moved), self.long.to, flush);
         let waited_ns = waited_ns(&mut self.held_since[0], now, moved, is_time);
         self.waits.calls_ns = self.waits.calls_ns.max(waited_ns);
-        if is_time && self.to_guest.must_notify() {
+        if !is_time {
+            return;
+        }
+        let is_called = self.to_guest.must_notify();
+        if is_called {
             *end += self.costs.call_ns;
             self.is_called = true;
+            self.guest.wake(*end + self.costs.wake_ns);
+        }
+        if self.pace.told_of_packets(Nanos(now), is_called) {
+            self.held_since[1] = None;
+            self.ask_about_returns(end);
+        }
+    }
+
+    /// Calls about used buffers if the guest wants it.
+    fn ask_about_returns(&mut self, end: &mut u64) {
+        let is_wanted = self.returns.must_notify();
+        self.pace.ring_said(is_wanted);
+        if is_wanted {
+            *end += self.costs.call_ns;
             self.guest.wake(*end + self.costs.wake_ns);
         }
     }
