@@ -86,19 +86,27 @@ fn who_is_asked_gets_the_buffers_of_its_answers_at_once() {
     assert!(told_at_once(true, Policy::Every));
 }
 
-/// A guest that sends long packets is looked at later, until somebody asks it something.
-#[test]
-fn a_question_ends_the_wait_for_long_packets() {
-    const EVERY_NS: u64 = 100_000;
+/// Between two long packets.
+const LONG_EVERY_NS: u64 = 100_000;
+
+/// The pace of a guest that has sent long packets until it is looked at later; when that is, and how many.
+fn sends_long() -> (Pace, Nanos, u64) {
     let mut pace = Pace::new(Policy::Adaptive);
     [Queue::ToGuest, Queue::FromGuest].iter().for_each(|&queue| pace.start(queue, QUEUE_SIZE));
     let (mut now, mut long) = (Nanos(0), 0);
     while !pace.kicks.notifier.keeps_waiting() {
-        (now, long) = (now.plus(EVERY_NS), long + 1);
+        (now, long) = (now.plus(LONG_EVERY_NS), long + 1);
         pace.gave(Queue::FromGuest, 1, long, Flush { now, more: false, short: false });
         pace.idle(now, long);
         assert!(long < 1000, "{pace:?}");
     }
+    (pace, now, long)
+}
+
+/// A guest that sends long packets is looked at later, until somebody asks it something.
+#[test]
+fn a_question_ends_the_wait_for_long_packets() {
+    let (mut pace, now, long) = sends_long();
     assert!(pace.kicks.wake_at.is_some_and(|wake_at| wake_at > now));
     pace.was_asked(now);
     assert_eq!(pace.kicks.wake_at, Some(now), "the transmitq is visited");
@@ -143,24 +151,14 @@ fn acknowledgements_are_looked_for_beside_long_packets() {
 /// about packets, and of acknowledgements some time behind the last call.
 #[test]
 fn beside_its_own_stream_a_guest_that_is_asked_is_called_about_everything_at_once() {
-    const EVERY_NS: u64 = 100_000;
-    let mut pace = Pace::new(Policy::Adaptive);
-    [Queue::ToGuest, Queue::FromGuest].iter().for_each(|&queue| pace.start(queue, QUEUE_SIZE));
-    let mut now = Nanos(0);
-    let mut long = 0;
-    while !pace.kicks.notifier.keeps_waiting() {
-        (now, long) = (now.plus(EVERY_NS), long + 1);
-        pace.gave(Queue::FromGuest, 1, long, Flush { now, more: false, short: false });
-        pace.idle(now, long);
-        assert!(long < 1000, "{pace:?}");
-    }
+    let (mut pace, mut now, mut long) = sends_long();
     // Of the first packets it is not known how many are long.
     let flush = Flush { now, more: false, short: false };
     pace.gave(Queue::ToGuest, 0, 0, flush);
     assert!(!pace.told_of_packets(now, true), "nobody asks");
     pace.was_asked(now);
     for _ in 0..100 {
-        (now, long) = (now.plus(EVERY_NS), long + 1);
+        (now, long) = (now.plus(LONG_EVERY_NS), long + 1);
         let flush = Flush { now, ..flush };
         pace.nobody_asked();
         let is_told = pace.gave(Queue::ToGuest, 1, 0, flush);
