@@ -1,12 +1,23 @@
 //! Whether one of the packets that go to a guest is a question.
+//!
+//! What carries a stream in long packets ends in a shorter one now and then: the rest of what its sender
+//! wrote at once. Nobody waits for an answer to that more than to the long ones before it, and so the first
+//! short packet behind a long one of the same flow is no question. A second one is.
+//!
+//! Limits: of flows that share a place in [`Questions::streams`] the last one is known.
 
-use ringway_net::{Packet, is_question};
+use ringway_net::{Flow, LONG_LEN, Packet, is_question};
 
-/// Looks at packets only while somebody wants to know, and only until there was one.
+/// Flows that are known for their long packets at the same time.
+const STREAMS: usize = 8;
+
+/// Looks at packets only while somebody wants to know, at short ones only until there was a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Questions {
     is_watching: bool,
     was_one: bool,
+    /// Flows whose last packet was long.
+    streams: [Option<u32>; STREAMS],
 }
 
 impl Questions {
@@ -36,7 +47,108 @@ impl Questions {
     #[inline]
     pub(crate) fn see(&mut self, packet: &Packet<'_>) {
         if self.looks() {
-            self.was_one = is_question(packet);
+            self.look_at(packet);
         }
+    }
+
+    fn look_at(&mut self, packet: &Packet<'_>) {
+        if packet.len >= LONG_LEN {
+            self.note_stream(packet);
+        } else if is_question(packet) {
+            self.was_one = !self.ends_stream(packet);
+        }
+    }
+
+    fn note_stream(&mut self, packet: &Packet<'_>) {
+        if let Some(stream) = stream(packet) {
+            self.streams[place(stream)] = Some(stream);
+        }
+    }
+
+    /// Whether it comes directly behind a long packet of its flow.
+    fn ends_stream(&mut self, packet: &Packet<'_>) -> bool {
+        let Some(stream) = stream(packet) else { return false };
+        let last = &mut self.streams[place(stream)];
+        let is_end = *last == Some(stream);
+        if is_end {
+            *last = None;
+        }
+        is_end
+    }
+}
+
+/// The flow of a packet that has ports.
+fn stream(packet: &Packet<'_>) -> Option<u32> {
+    let flow = Flow::of(packet)?;
+    flow.transport.map(|_| flow.conversation())
+}
+
+fn place(stream: u32) -> usize {
+    stream as usize % STREAMS
+}
+
+#[cfg(test)]
+mod tests {
+    use ringway_net::NetHeader;
+    use ringway_testkit::TestMemory;
+
+    use super::*;
+
+    /// Ethernet, IPv4 with that protocol, and the two ports, all in front of zeros.
+    fn bytes(protocol: u8, port: u16, len: u32) -> Vec<u8> {
+        let mut bytes = vec![0; 12];
+        let ip_len = u16::try_from(len - 14).unwrap().to_be_bytes();
+        bytes.extend([8, 0, 0x45, 0, ip_len[0], ip_len[1], 0, 0, 0, 0, 64, protocol]);
+        bytes.extend([0; 10]);
+        bytes.extend(port.to_be_bytes());
+        bytes.extend([0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x18]);
+        bytes.resize(len as usize, 0);
+        bytes
+    }
+
+    /// Whether such a packet is a question.
+    fn asks(questions: &mut Questions, protocol: u8, port: u16, len: u32) -> bool {
+        const AT: u64 = 0x1000;
+        let memory = TestMemory::new(&[(AT, 0x2000)]).unwrap();
+        let payload = memory.regions().slice(AT, len).unwrap();
+        payload.write(0, &bytes(protocol, port, len));
+        questions.see(&Packet { header: &NetHeader::ZERO, payload: &[payload], len });
+        questions.take()
+    }
+
+    const TCP: u8 = 6;
+    const PING: u8 = 1;
+
+    fn watching() -> Questions {
+        Questions { is_watching: true, ..Questions::default() }
+    }
+
+    #[test]
+    fn the_end_of_what_long_packets_carry_is_no_question() {
+        let mut questions = watching();
+        assert!(!asks(&mut questions, TCP, 7, LONG_LEN));
+        assert!(!asks(&mut questions, TCP, 7, 2962));
+        assert!(asks(&mut questions, TCP, 7, 2962), "behind that one");
+    }
+
+    #[test]
+    fn short_packets_of_others_are_questions() {
+        let mut questions = watching();
+        assert!(asks(&mut questions, TCP, 7, 2962), "no long one before");
+        assert!(!asks(&mut questions, TCP, 7, LONG_LEN));
+        assert!(asks(&mut questions, TCP, 8, 2962), "another flow");
+        assert!(asks(&mut questions, PING, 7, 98));
+        assert!(!asks(&mut questions, TCP, 7, 2962), "still its end");
+        assert!(!asks(&mut questions, PING, 7, LONG_LEN));
+        assert!(asks(&mut questions, PING, 7, 2962), "no ports");
+    }
+
+    #[test]
+    fn nobody_looks_unasked() {
+        let mut questions = Questions::default();
+        assert!(!asks(&mut questions, PING, 7, 98));
+        questions.watch(true);
+        assert!(questions.saw_none());
+        assert!(asks(&mut questions, PING, 7, 98));
     }
 }

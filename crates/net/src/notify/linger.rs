@@ -13,9 +13,12 @@
 
 use super::Nanos;
 
-/// How long to wait, in gaps between two packets. Gaps are measured while each packet is told of, which makes
+/// How long a taker waits, in gaps between two packets. Gaps are measured while each packet is told of, which makes
 /// them longer: with five, a guest on a slow machine had half of what it may have under way waiting for the look.
-const WAIT_GAPS: u64 = 3;
+const TAKER_WAIT_GAPS: u64 = 3;
+
+/// How long a giver waits: what its sender may have under way is the peer's to say, and mostly more.
+const GIVER_WAIT_GAPS: u64 = 6;
 
 /// At least, in nanoseconds, whatever the rate: a timer is no finer.
 const WAIT_NS_MIN: u64 = 20_000;
@@ -27,6 +30,21 @@ pub const TAKER_WAIT_NS_MAX: u64 = 600_000;
 /// Longest time in nanoseconds for which a giver holds long packets back: whoever is told of less at a
 /// time has begun to work sooner.
 pub const GIVER_WAIT_NS_MAX: u64 = 300_000;
+
+/// How long to wait for more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Wait {
+    /// In gaps between two packets.
+    gaps: u64,
+    /// At most, in nanoseconds.
+    ns_max: u64,
+}
+
+/// Of a taker.
+pub(super) const TAKER_WAIT: Wait = Wait { gaps: TAKER_WAIT_GAPS, ns_max: TAKER_WAIT_NS_MAX };
+
+/// Of a giver.
+pub(super) const GIVER_WAIT: Wait = Wait { gaps: GIVER_WAIT_GAPS, ns_max: GIVER_WAIT_NS_MAX };
 
 /// How long after a question the next one is expected, in nanoseconds: a tenth of a second. It would
 /// stand behind what is held back.
@@ -87,8 +105,8 @@ pub(super) struct Linger {
     last: Nanos,
     /// Between two of them, when lingering began.
     gap_ns: u64,
-    /// Longest wait from then on.
-    wait_ns_max: u64,
+    /// How long to wait from then on.
+    wait: Wait,
     /// Times the timer has ended since then.
     looks: u32,
     /// Taken since the timer last ended.
@@ -136,12 +154,12 @@ impl Linger {
     }
 
     /// `true`: their rate is known, and lingering begins with the benefit of the doubt.
-    pub fn begin(&mut self, wait_ns_max: u64) -> bool {
+    pub fn begin(&mut self, wait: Wait) -> bool {
         if self.told < TOLD_MIN {
             return false;
         }
         self.gap_ns = (self.told_ns / u64::from(self.told)).max(1);
-        self.wait_ns_max = wait_ns_max;
+        self.wait = wait;
         (self.told, self.told_ns, self.looks, self.taken) = (0, 0, 0, 0);
         // Until some are told of again, there is a pause.
         self.last = Nanos(0);
@@ -155,7 +173,7 @@ impl Linger {
 
     /// How long to wait for more.
     pub fn wait_ns(&self) -> u64 {
-        (WAIT_GAPS * self.gap_ns).max(WAIT_NS_MIN).min(self.wait_ns_max)
+        (self.wait.gaps * self.gap_ns).max(WAIT_NS_MIN).min(self.wait.ns_max)
     }
 
     /// So many long packets were taken meanwhile.
