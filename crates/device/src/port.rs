@@ -313,7 +313,7 @@ impl AnyGuestPort {
     }
 
     /// Looks for questions among the packets to the guest, or no more (see
-    /// [`ringway_net::is_question`]).
+    /// [`ringway_net::is_question`] and [`Questions`](crate::Questions)).
     pub fn watch_questions(&mut self, is_watching: bool) {
         either!(self, port => if let Some(to_guest) = &mut port.to_guest {
             to_guest.questions.watch(is_watching);

@@ -4,14 +4,16 @@
 //! wrote at once. Nobody waits for an answer to that more than to the long ones before it, and so the first
 //! short packet behind a long one of the same flow is no question. A second one is.
 //!
-//! Limits: of flows that share a place in [`Questions::streams`] the last one is known.
+//! Limits: it is known of eight flows at most, and of two that share a place only the last one counts. A
+//! request directly behind long packets of its own connection is taken for their end. What goes by unlooked at,
+//! behind a question of the same visit, ends nothing.
 
 use ringway_net::{Flow, LONG_LEN, Packet, is_question};
 
 /// Flows that are known for their long packets at the same time.
 const STREAMS: usize = 8;
 
-/// Looks at packets only while somebody wants to know, at short ones only until there was a question.
+/// Looks at packets only while somebody wants to know, and only until there was one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Questions {
     is_watching: bool,
@@ -23,6 +25,10 @@ pub struct Questions {
 impl Questions {
     /// From now on somebody wants to know, or nobody does.
     pub fn watch(&mut self, is_watching: bool) {
+        if is_watching && !self.is_watching {
+            // What passed meanwhile is not known.
+            self.streams = Default::default();
+        }
         self.is_watching = is_watching;
     }
 
@@ -120,7 +126,9 @@ mod tests {
     const PING: u8 = 1;
 
     fn watching() -> Questions {
-        Questions { is_watching: true, ..Questions::default() }
+        let mut questions = Questions::default();
+        questions.watch(true);
+        questions
     }
 
     #[test]
@@ -141,6 +149,18 @@ mod tests {
         assert!(!asks(&mut questions, TCP, 7, 2962), "still its end");
         assert!(!asks(&mut questions, PING, 7, LONG_LEN));
         assert!(asks(&mut questions, PING, 7, 2962), "no ports");
+    }
+
+    #[test]
+    fn what_passed_unwatched_is_not_known() {
+        let mut questions = watching();
+        assert!(!asks(&mut questions, TCP, 7, LONG_LEN));
+        questions.watch(true);
+        assert!(!asks(&mut questions, TCP, 7, 2962), "told the same once more");
+        assert!(!asks(&mut questions, TCP, 7, LONG_LEN));
+        questions.watch(false);
+        questions.watch(true);
+        assert!(asks(&mut questions, TCP, 7, 2962));
     }
 
     #[test]

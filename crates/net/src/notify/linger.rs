@@ -13,13 +13,6 @@
 
 use super::Nanos;
 
-/// How long a taker waits, in gaps between two packets. Gaps are measured while each packet is told of, which makes
-/// them longer: with five, a guest on a slow machine had half of what it may have under way waiting for the look.
-const TAKER_WAIT_GAPS: u64 = 3;
-
-/// How long a giver waits: what its sender may have under way is the peer's to say, and mostly more.
-const GIVER_WAIT_GAPS: u64 = 6;
-
 /// At least, in nanoseconds, whatever the rate: a timer is no finer.
 const WAIT_NS_MIN: u64 = 20_000;
 
@@ -34,17 +27,18 @@ pub const GIVER_WAIT_NS_MAX: u64 = 300_000;
 /// How long to wait for more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Wait {
-    /// In gaps between two packets.
+    /// In gaps between two packets, which are measured while each packet is told of: that makes them longer.
     gaps: u64,
     /// At most, in nanoseconds.
     ns_max: u64,
 }
 
-/// Of a taker.
-pub(super) const TAKER_WAIT: Wait = Wait { gaps: TAKER_WAIT_GAPS, ns_max: TAKER_WAIT_NS_MAX };
+/// Of a taker: with five gaps, a guest on a slow machine had half of what it may have under way waiting for the
+/// look.
+pub(super) const TAKER_WAIT: Wait = Wait { gaps: 3, ns_max: TAKER_WAIT_NS_MAX };
 
-/// Of a giver.
-pub(super) const GIVER_WAIT: Wait = Wait { gaps: GIVER_WAIT_GAPS, ns_max: GIVER_WAIT_NS_MAX };
+/// Of a giver: what its sender may have under way is the peer's to say, and mostly more (ADR 18).
+pub(super) const GIVER_WAIT: Wait = Wait { gaps: 6, ns_max: GIVER_WAIT_NS_MAX };
 
 /// How long after a question the next one is expected, in nanoseconds: a tenth of a second. It would
 /// stand behind what is held back.
@@ -68,7 +62,7 @@ const TOLD_MIN: u32 = 32;
 /// From so many on, earlier ones count half: what they tell is of another time.
 const TOLD_MAX: u32 = 2 * TOLD_MIN;
 
-/// Looks before the rate is measured anew: by then a thousand packets were not told of.
+/// Looks before the rate is measured anew: by then a thousand packets or two were not told of.
 const LOOKS_MAX: u32 = 384;
 
 /// What looks have to find, in packets: one and a quarter. Who sends the next packet only when this
