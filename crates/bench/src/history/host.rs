@@ -261,3 +261,51 @@ impl<'a, V: DeviceQueue> Host<'a, V> {
         why.map_or(Ok(()), |why| Err(broken(Broken(why))))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+
+    use ringway_virtq::{SplitDevice, SplitDriver};
+
+    use super::super::run::mirror_options;
+    use super::super::technique::{ROWS, Technique};
+    use super::super::wake::Bells;
+    use super::*;
+    use crate::mirror::Mirror;
+
+    /// How long the host waits for the end of a timer while so many packets are in the ring.
+    fn waits(technique: &Technique, sent: u64, timer: Duration) -> Duration {
+        let mut mirror =
+            Mirror::<SplitDriver, SplitDevice>::new(&mirror_options(technique)).expect("memory");
+        let bells = Bells::new().expect("eventfds");
+        let common = Common {
+            technique,
+            bells: &bells,
+            stop: &AtomicBool::new(false),
+            lock: &Mutex::new(()),
+            packet_len: technique.packet_len,
+            started: Instant::now(),
+            warm_up: Duration::ZERO,
+            sent: &AtomicU64::new(sent),
+            counted: &AtomicU64::new(0),
+        };
+        let host = Host::new(&common, &mut mirror.to_guest, &mut mirror.from_guest, true);
+        let host = host.expect("memory");
+        let began = Instant::now();
+        host.wait_for_timer(timer);
+        began.elapsed()
+    }
+
+    #[test]
+    fn a_full_ring_ends_the_timer_where_it_shall() {
+        let (short, long) = (Duration::from_millis(2), Duration::from_secs(30));
+        let [ends, goes_on] = [&ROWS[1].technique, &ROWS[4].technique];
+        assert!(ends.when_full && !goes_on.when_full);
+        let full = u64::from(ends.queue_size);
+        assert!(waits(ends, full, long) < long);
+        assert!(waits(ends, full - 1, short) >= short);
+        assert!(waits(goes_on, full, short) >= short);
+    }
+}

@@ -99,20 +99,13 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_ends_the_timer_where_it_shall() {
+    fn full_rings_go_on_long_before_the_timer_ends() {
         let here = processors();
         let processors = [here[0], *here.last().expect("one at least")];
-        let [full_ends_it, full_waits] = [ROWS[1], ROWS[4]].map(|row| {
-            let pace = technique::Pace::Timer(1_000_000);
-            let technique = technique::Technique { pace, ..row.technique };
-            let duration = Duration::from_millis(200);
-            match run::measure(&technique, What::Out, processors, duration) {
-                Ok(run::Found::Rate(rate)) => rate,
-                other => panic!("{other:?}"),
-            }
-        });
-        // A ring of packets in a second, and many in the time of one.
-        assert!(full_ends_it > 5.0 * full_waits, "{full_ends_it} {full_waits} Gb/s");
-        assert!(full_waits < 0.01, "{full_waits} Gb/s");
+        // Far longer than anybody waits for the first packet that counts.
+        let pace = technique::Pace::Timer(600_000_000);
+        let technique = technique::Technique { pace, ..ROWS[1].technique };
+        let found = run::measure(&technique, What::Out, processors, Duration::from_millis(50));
+        assert!(matches!(found, Ok(run::Found::Rate(rate)) if rate > 0.0), "{found:?}");
     }
 }

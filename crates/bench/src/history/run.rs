@@ -154,7 +154,8 @@ fn summary(times: &[f64]) -> Option<[f64; 4]> {
     Some([shortest, mean, longest, variance.sqrt()])
 }
 
-fn mirror_options(technique: &Technique) -> MirrorOptions {
+/// Both ends as the technique has them.
+pub(super) fn mirror_options(technique: &Technique) -> MirrorOptions {
     let mut without = Features::IN_ORDER;
     without.set(Features::EVENT_IDX, !technique.event_idx);
     without.set(Features::NOTIFY_ON_EMPTY, !technique.notify_on_empty);
