@@ -29,7 +29,6 @@ fn fill_queue<Q: DeviceQueue>(
         return Visit::Idle;
     };
     while *work < BUDGET_UNITS {
-        *work += 1;
         let len_max = tap.packet_len_max();
         let Some(room) = to_guest.reserve(len_max) else {
             return match to_guest.broken() {
@@ -38,7 +37,7 @@ fn fill_queue<Q: DeviceQueue>(
                 None => Visit::Hold(RoomAt::Port(id)),
             };
         };
-        match tap.read_into(room) {
+        *work += match tap.read_into(room) {
             // The guest has just stopped to accept it: the next visit completes it.
             Ok(Some((header, len))) if !to_guest.accepts(&header) => {
                 tap.lend(header, len, to_guest.reserved(&header, len).payload);
@@ -46,18 +45,19 @@ fn fill_queue<Q: DeviceQueue>(
             }
             Ok(Some((header, len))) if !control_state.wants(&to_guest.reserved(&header, len)) => {
                 to_guest.counters.count_drop(DropReason::Filtered);
+                1
             }
             Ok(Some((header, len))) => {
-                *work += len / UNIT_LEN;
                 to_guest.commit(header, len);
+                1 + len / UNIT_LEN
             }
             // Longer than was to be expected: the next visit copies it.
             Ok(None) if tap.is_lending() => return Visit::More,
             Ok(None) => return Visit::Idle,
             Err(why) if why.raw_os_error() == Some(libc::EBADFD) => return Visit::Idle,
             // Something was lost, and counted; what waits behind it may be fine.
-            Err(_) => {}
-        }
+            Err(_) => 1,
+        };
     }
     Visit::More
 }

@@ -194,9 +194,9 @@ impl Pace {
                 if has_no_question
                     && moved > 0
                     && long == Some(0)
-                    && self.kicks.notifier.has_gathered(now)
+                    && let Some(wait_ns) = self.kicks.notifier.gathers_ns(now)
                 {
-                    self.calls.notifier.only_acknowledges();
+                    self.calls.notifier.only_acknowledges(wait_ns);
                 }
                 if let Some(long) = long {
                     self.calls.notifier.carried(long);

@@ -8,17 +8,21 @@
 //! over, and only then wait. A packet that comes at any moment either is found by the second look,
 //! or its sender finds the queue armed and kicks.
 //!
+//! Whoever has the same processor and is woken by what this worker does has to wait while it looks. Where
+//! [`Polling`] says so, the worker offers it the processor each time before it looks at file descriptors.
+//!
 //! Limits: a queue is left unarmed only while its worker has nothing else to do; of a worker that
-//! always has, every idle queue is armed.
+//! always has, every idle queue is armed. A short packet that goes to several ports is several units of work, as
+//! a long one is, and the processor is offered behind it, too.
 
 use std::time::Duration;
 
 use ringway_net::Next;
 use ringway_net::notify::Nanos;
-use ringway_switch::PortId;
+use rustix::thread::sched_yield;
 
 use crate::clock::now_ns;
-use crate::effort::WorkerSnapshot;
+use crate::effort::{WorkerSnapshot, count_system_call};
 use crate::port::End;
 use crate::worker::Worker;
 
@@ -64,18 +68,23 @@ impl Worker {
             return Pause::Wait(self.sleep_at_most());
         }
         let now = Nanos(now_ns());
-        match self.polling.idle(now) {
-            Next::Look => {
-                while let Some(id) = self.unarmed.pop() {
-                    self.make_ready(id);
-                }
-                self.look_at_fds(now)
-            }
-            Next::Sleep => {
-                self.arm_idle_queues();
-                Pause::Wait(self.sleep_at_most())
-            }
+        if self.polling.idle(now) == Next::Look && self.keeps_the_processor(now) {
+            self.leave_unarmed();
+            return self.look_at_fds(now);
         }
+        self.arm_idle_queues();
+        Pause::Wait(self.sleep_at_most())
+    }
+
+    /// Offers the processor to others, if that is to be done and it is time to look at the file descriptors;
+    /// `false`: somebody has taken it.
+    fn keeps_the_processor(&mut self, now: Nanos) -> bool {
+        if now.since(self.looked_at_fds) < LOOK_AT_FDS_NS || !self.polling.offers(now) {
+            return true;
+        }
+        count_system_call();
+        sched_yield();
+        self.polling.offered(now, Nanos(now_ns())) == Next::Look
     }
 
     /// Without sleeping, and not too often.
@@ -87,12 +96,21 @@ impl Worker {
         Pause::LOOK_AT_FDS
     }
 
-    /// The queue of that port has run empty: it is armed before the worker sleeps.
-    pub(crate) fn leave_unarmed(&mut self, id: PortId) {
-        if let End::Guest(guest) = &mut self.ports[usize::from(id.0)].end {
-            guest.keep_looking(self.turn_at);
+    /// A visit has moved so many packets, which were so many units of work: short ones are one each.
+    pub(crate) fn note_stream(&mut self, now_ns: u64, units: u32, packets: u64) {
+        if u64::from(units) > packets {
+            self.polling.stream_passed(Nanos(now_ns));
         }
-        self.unarmed.push(id);
+    }
+
+    /// Looks at the queues that have run empty again, without arming them.
+    fn leave_unarmed(&mut self) {
+        while let Some(id) = self.unarmed.pop() {
+            if let End::Guest(guest) = &mut self.ports[usize::from(id.0)].end {
+                guest.keep_looking(self.turn_at);
+            }
+            self.make_ready(id);
+        }
     }
 
     fn arm_idle_queues(&mut self) {

@@ -170,8 +170,7 @@ impl Worker {
         self.team.wake_up();
         self.turn_at = Nanos(now_ns());
         self.effort.roll(self.turn_at, self.polling.counters().looked_ns);
-        let is_for_command = |event: crate::PollEvent| event.token == Wake::COMMAND;
-        if pause.is_sleep() && !events.iter().all(is_for_command) {
+        if pause.is_sleep() && !events.iter().all(|event| event.token == Wake::COMMAND) {
             self.effort.wakeups += 1;
         }
         Ok(())
@@ -320,18 +319,19 @@ impl Worker {
         if fabric.delivery.call_again {
             self.second_calls.expect(Instant::now());
         }
+        let units = fabric.delivery.work.saturating_sub(port.debt);
         // Whoever has nothing more to send owes nothing.
         let is_more = visit == Visit::More;
         port.debt = if is_more { fabric.delivery.work.saturating_sub(BUDGET_UNITS) } else { 0 };
+        self.note_stream(now_ns, units, packets);
         (visit, packets)
     }
 
     /// Nothing is left to take from this port now.
     fn on_idle(&mut self, id: PortId) {
-        match self.polling.is_wanted() && matches!(self.ports[usize::from(id.0)].end, End::Guest(_))
-        {
-            true => self.leave_unarmed(id),
-            false => self.arm_idle(id),
+        match &self.ports[usize::from(id.0)].end {
+            End::Guest(_) if self.polling.is_wanted() => self.unarmed.push(id),
+            _ => self.arm_idle(id),
         }
         self.report_broken(id);
     }

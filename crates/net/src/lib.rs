@@ -44,7 +44,8 @@ pub use mac::{MAC_ADDRESS_LEN, MacAddress, MacAddressError};
 pub use negotiated::Negotiated;
 pub use packet::{PACKET_LEN_MAX, Packet, PacketSink, PacketSource, Put};
 pub use polling::{
-    LOOK_NS_MAX, Next, PollCounters, PollMode, PollModeError, PollOptions, Polling, STOLEN_NS,
+    LOOK_NS_MAX, Next, PollCounters, PollMode, PollModeError, PollOptions, Polling, SHY_NS,
+    STOLEN_NS,
 };
 pub use question::is_question;
 pub use queue_commands::{SetHash, SetSteering};

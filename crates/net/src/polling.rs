@@ -7,6 +7,10 @@
 //! something ([`Polling::found`]) and asks when it has nothing ([`Polling::idle`]); pauses are
 //! observed asleep as well as awake, so looking begins and ends by itself.
 //!
+//! Beside a stream of long packets looking spares little, because pacing waits for several of them and
+//! then needs no notification. So there the processor is offered to others between looks
+//! ([`Polling::offers`]); if somebody takes it, looking ends for [`SHY_NS`].
+//!
 //! Looking in vain is paid from a budget, a share of one processor, which is earned as time
 //! passes. Limits: the budget bounds what is looked in vain, not what finds something in time: that
 //! replaces a wake-up. ADR 20 gives the reason for each constant.
@@ -24,6 +28,16 @@ const PAUSE_NS_MIN: u64 = 3_000;
 
 /// Longest time in nanoseconds between two looks if nobody else wants the processor.
 pub const STOLEN_NS: u64 = 50_000;
+
+/// How long behind long packets more of the same stream are expected, in nanoseconds: longer than pacing
+/// waits for any.
+const STREAM_NS: u64 = 1_000_000;
+
+/// An offer of the processor that takes longer, in nanoseconds, was accepted: nobody there takes a tenth.
+const ACCEPTED_NS: u64 = 5_000;
+
+/// How long pauses do not count behind an offer that was accepted, in nanoseconds: a tenth of a second.
+pub const SHY_NS: u64 = 100_000_000;
 
 /// Most that can be saved of the budget, in nanoseconds.
 const CREDIT_NS_MAX: u64 = 2_000_000;
@@ -121,6 +135,10 @@ pub struct Polling {
     /// What is left of the budget, as of `credited`.
     credit_ns: u64,
     credited: Nanos,
+    /// When long packets were last moved.
+    stream_at: Option<Nanos>,
+    /// Until when pauses do not count.
+    shy_until: Nanos,
     spent: PollCounters,
 }
 
@@ -146,6 +164,8 @@ impl Polling {
             short: 0,
             credit_ns: 0,
             credited: now,
+            stream_at: None,
+            shy_until: Nanos(0),
             spent: PollCounters::default(),
         }
     }
@@ -187,11 +207,11 @@ impl Polling {
                 let pause_ns = now.since(since);
                 self.spent.hits += u64::from(pause_ns >= PAUSE_NS_MIN);
                 self.pay(pause_ns.saturating_sub(PATIENCE_NS));
-                self.observe(pause_ns, LOOK_NS_MAX);
+                self.observe(now, pause_ns, LOOK_NS_MAX);
             }
             // Who slept sees a pause a wake-up longer than it was.
             State::Asleep { since, is_counted: false } => {
-                self.observe(now.since(since), LOOK_NS_MAX + PATIENCE_NS);
+                self.observe(now, now.since(since), LOOK_NS_MAX + PATIENCE_NS);
             }
             State::Asleep { .. } | State::Busy => {}
         }
@@ -211,7 +231,7 @@ impl Polling {
                     self.state = State::Looking { since, last: now, until };
                     return Next::Look;
                 }
-                self.give_up(since, last, now)
+                self.give_up(since, now, now.since(last) >= STOLEN_NS)
             }
             (_, State::Asleep { .. }) => Next::Sleep,
             (_, State::Busy) => self.begin(now),
@@ -229,10 +249,34 @@ impl Polling {
         Next::Sleep
     }
 
+    /// Long packets were moved.
+    pub fn stream_passed(&mut self, now: Nanos) {
+        self.stream_at = Some(now);
+    }
+
+    /// Whether the processor is to be offered to others before the next look; say so with
+    /// [`offered`](Self::offered).
+    pub fn offers(&self, now: Nanos) -> bool {
+        let is_stream = self.stream_at.is_some_and(|stream_at| now.since(stream_at) < STREAM_NS);
+        is_stream && self.options.mode == PollMode::Auto
+    }
+
+    /// The processor was offered at `began` and is back now: whether to look after all.
+    pub fn offered(&mut self, began: Nanos, now: Nanos) -> Next {
+        let State::Looking { since, last, until } = self.state else { return Next::Look };
+        self.looked(last, began);
+        if now.since(began) < ACCEPTED_NS {
+            self.state = State::Looking { since, last: now, until };
+            return Next::Look;
+        }
+        self.shy_until = now.plus(SHY_NS);
+        self.give_up(since, now, true)
+    }
+
     /// The look came to its end, or somebody else took the processor.
-    fn give_up(&mut self, since: Nanos, last: Nanos, now: Nanos) -> Next {
+    fn give_up(&mut self, since: Nanos, now: Nanos, is_stolen: bool) -> Next {
         self.spent.misses += 1;
-        if now.since(last) >= STOLEN_NS {
+        if is_stolen {
             // Whoever waits for this processor needs it more: see some short pauses first.
             self.short = 0;
         } else {
@@ -243,8 +287,9 @@ impl Polling {
         Next::Sleep
     }
 
-    fn observe(&mut self, pause_ns: u64, short_ns: u64) {
+    fn observe(&mut self, now: Nanos, pause_ns: u64, short_ns: u64) {
         match pause_ns {
+            _ if now < self.shy_until => {}
             0..PAUSE_NS_MIN => {}
             _ if pause_ns <= short_ns => self.short += (ALL - self.short).div_ceil(8),
             _ => self.short -= self.short / 8,

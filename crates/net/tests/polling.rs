@@ -1,7 +1,7 @@
 //! What holds of polling, whatever the traffic, and that it begins and ends with the traffic.
 
 use ringway_net::notify::Nanos;
-use ringway_net::{LOOK_NS_MAX, Next, PollMode, PollOptions, Polling, STOLEN_NS};
+use ringway_net::{LOOK_NS_MAX, Next, PollMode, PollOptions, Polling, SHY_NS, STOLEN_NS};
 
 /// Between two looks of a worker that polls, in nanoseconds.
 const STEP_NS: u64 = 500;
@@ -113,6 +113,70 @@ fn whoever_needs_the_processor_gets_it() {
     worker.now += STOLEN_NS;
     assert_eq!(worker.polling.idle(Nanos(worker.now)), Next::Sleep);
     assert!(!worker.polling.is_wanted(), "not before it has seen short pauses again");
+}
+
+/// One that polls, and looks now.
+fn looking(mode: PollMode) -> Worker {
+    let mut worker = Worker::new(mode, 100);
+    worker.pauses(50, 20_000);
+    assert_eq!(worker.polling.idle(Nanos(worker.now)), Next::Look);
+    worker
+}
+
+#[test]
+fn the_processor_is_offered_beside_long_packets_only() {
+    let mut worker = looking(PollMode::Auto);
+    let now = Nanos(worker.now);
+    assert!(!worker.polling.offers(now));
+    worker.polling.stream_passed(now);
+    assert!(worker.polling.offers(now.plus(500_000)));
+    assert!(!worker.polling.offers(now.plus(5_000_000)), "the stream is over");
+
+    let mut always = looking(PollMode::Always);
+    let now = Nanos(always.now);
+    always.polling.stream_passed(now);
+    assert!(!always.polling.offers(now), "the processor is the worker's alone");
+}
+
+#[test]
+fn an_offer_that_nobody_accepts_changes_nothing() {
+    let mut worker = looking(PollMode::Auto);
+    let before = worker.polling.counters();
+    for _ in 0..10 {
+        let began = Nanos(worker.now);
+        worker.now += 400;
+        assert_eq!(worker.polling.offered(began, Nanos(worker.now)), Next::Look);
+        assert_eq!(worker.polling.idle(Nanos(worker.now)), Next::Look);
+    }
+    assert_eq!(worker.polling.counters(), before, "that was no looking");
+    assert!(worker.polling.is_wanted());
+}
+
+#[test]
+fn an_offer_that_is_accepted_ends_it_for_a_while() {
+    let mut worker = looking(PollMode::Auto);
+    let misses = worker.polling.counters().misses;
+    let began = Nanos(worker.now);
+    worker.now += 10_000;
+    assert_eq!(worker.polling.offered(began, Nanos(worker.now)), Next::Sleep);
+    assert_eq!(worker.polling.idle(Nanos(worker.now)), Next::Sleep);
+    assert_eq!(worker.polling.counters().misses, misses + 1);
+
+    let shy_until = worker.now + SHY_NS;
+    while worker.now + 50_000 < shy_until {
+        assert!(worker.pause(20_000, 10_000), "however short pauses are");
+    }
+    assert!(worker.pauses(20, 20_000) < 10, "and it begins as it did at first");
+    assert!(worker.polling.is_wanted());
+}
+
+#[test]
+fn an_offer_while_nobody_looks_is_none() {
+    let mut worker = Worker::new(PollMode::Auto, 10);
+    let before = worker.polling;
+    let now = worker.now;
+    assert_eq!(worker.polling.offered(Nanos(now), Nanos(now + 10_000)), Next::Look);
+    assert_eq!(worker.polling, before);
 }
 
 /// What is looked in vain is within the budget, beside what was saved before.

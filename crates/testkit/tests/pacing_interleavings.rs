@@ -143,7 +143,7 @@ impl World {
         let notifier = if side == Side::Gives { &mut self.gives } else { &mut self.takes };
         notifier.carried(if self.kind == Kind::Long { moved.into() } else { 0 });
         if self.kind == Kind::Acknowledgements && self.given % 3 != 2 {
-            notifier.only_acknowledges();
+            notifier.only_acknowledges(150_000);
         }
         if side == Side::Takes && std::mem::take(&mut self.has_passed) {
             notifier.looked(1, 1);

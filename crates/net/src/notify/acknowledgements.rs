@@ -6,9 +6,9 @@
 //! none meanwhile (see `linger.rs`). Where holding back gathers next to nothing, because they come
 //! together anyway or seldom, they are told of at once.
 //!
-//! While the peer is asked something, questions take them along. Between two of those they wait for
-//! longer, counted from when the peer was last told of anything: an interrupt is work that stands before
-//! the next answer.
+//! While the peer is asked something, questions take them along. Between two of those they wait as long as
+//! whoever takes the stream waits for several packets of it, counted from when the peer was last told of anything.
+//! An interrupt is work that stands before the next answer, and so is what many acknowledgements let go at once.
 
 use super::{Held, Nanos, Plan, Visit};
 
@@ -16,9 +16,9 @@ use super::{Held, Nanos, Plan, Visit};
 /// than it sends in that time.
 pub const ACKNOWLEDGEMENT_WAIT_NS: u64 = 100_000;
 
-/// The same while the peer is asked something, from when it was last told of anything on (ADR 18): shorter waits
-/// interrupt an emulated guest more often, longer ones bring pings nothing more.
-pub const ASKED_ACKNOWLEDGEMENT_WAIT_NS: u64 = 300_000;
+/// The same while the peer is asked something, at most, from when it was last told of anything on (ADR 18): a slow
+/// guest is interrupted more often by shorter waits, longer ones bring pings nothing more.
+pub const ASKED_ACKNOWLEDGEMENT_WAIT_NS_MAX: u64 = 300_000;
 
 /// How many of the waits have to gather some: an eighth, where all are [`ALL`]. An interrupt that is spared now
 /// and then is worth more than the waits, which a stream does not notice.
@@ -51,6 +51,8 @@ pub(super) struct Acknowledgements {
     at_once: u32,
     /// As of the last visit the peer is asked something.
     is_asked: bool,
+    /// How long they wait then, in nanoseconds.
+    asked_wait_ns: u64,
 }
 
 impl Default for Acknowledgements {
@@ -62,14 +64,16 @@ impl Default for Acknowledgements {
             gathering: GATHERING_FIRST,
             at_once: 0,
             is_asked: false,
+            asked_wait_ns: ASKED_ACKNOWLEDGEMENT_WAIT_NS_MAX,
         }
     }
 }
 
 impl Acknowledgements {
-    /// What the next visit has moved only acknowledges.
-    pub fn come_next(&mut self) {
+    /// What the next visit has moved only acknowledges a stream, whose taker waits that long for several packets.
+    pub fn come_next(&mut self, stream_wait_ns: u64) {
         self.are_next = true;
+        self.asked_wait_ns = stream_wait_ns.min(ASKED_ACKNOWLEDGEMENT_WAIT_NS_MAX);
     }
 
     /// Whether what was moved last only acknowledges, and may wait.
@@ -79,7 +83,7 @@ impl Acknowledgements {
 
     /// How long they wait at most, in nanoseconds.
     pub const fn wait_ns(self) -> u64 {
-        if self.is_asked { ASKED_ACKNOWLEDGEMENT_WAIT_NS } else { ACKNOWLEDGEMENT_WAIT_NS }
+        if self.is_asked { self.asked_wait_ns } else { ACKNOWLEDGEMENT_WAIT_NS }
     }
 
     /// Whether nothing else is held.

@@ -219,9 +219,10 @@ impl Adaptive {
         self.cause == Cause::Long
     }
 
-    /// Whether a taker lingers, and has not long ago found what the rate promises.
-    pub(super) fn has_gathered(&self, now: Nanos) -> bool {
-        self.lingers() && now.since(self.last) < GATHERED_NS
+    /// How long a taker lingers, in nanoseconds, if it does and has not long ago found what the rate promises.
+    pub(super) fn gathers_ns(&self, now: Nanos) -> Option<u64> {
+        let has_gathered = self.lingers() && now.since(self.last) < GATHERED_NS;
+        has_gathered.then(|| self.linger.wait_ns())
     }
 
     /// A question has gone to the peer.
@@ -249,9 +250,9 @@ impl Adaptive {
     }
 
     /// What the next visit has moved only acknowledges. Among long packets it is told of as before.
-    pub(super) fn only_acknowledges(&mut self) {
+    pub(super) fn only_acknowledges(&mut self, stream_wait_ns: u64) {
         if self.window_max > 1 && !self.lingers() {
-            self.acknowledgements.come_next();
+            self.acknowledgements.come_next(stream_wait_ns);
         }
     }
 

@@ -26,7 +26,7 @@ mod turns;
 
 use ringway_virtq::Arm;
 
-pub use acknowledgements::{ACKNOWLEDGEMENT_WAIT_NS, ASKED_ACKNOWLEDGEMENT_WAIT_NS};
+pub use acknowledgements::{ACKNOWLEDGEMENT_WAIT_NS, ASKED_ACKNOWLEDGEMENT_WAIT_NS_MAX};
 pub use adaptive::{Adaptive, PATIENCE_NS, STREAM_PACKETS, WINDOW_MAX_PACKETS};
 pub use cause::Cause;
 pub use coalesce::{Coalesce, CoalesceLimits};
@@ -199,10 +199,11 @@ impl Notifier {
     }
 
     /// Before [`after`](Self::after): what the next visit of a giver has moved does nothing but acknowledge
-    /// what the peer sends, and the peer can go on sending.
-    pub fn only_acknowledges(&mut self) {
+    /// what the peer sends, and the peer can go on sending. Who takes that waits for several packets of it, for
+    /// `stream_wait_ns` nanoseconds.
+    pub fn only_acknowledges(&mut self, stream_wait_ns: u64) {
         if let Self::Adaptive(adaptive) = self {
-            adaptive.only_acknowledges();
+            adaptive.only_acknowledges(stream_wait_ns);
         }
     }
 
@@ -237,10 +238,13 @@ impl Notifier {
         matches!(self, Self::Adaptive(adaptive) if adaptive.wants_questions())
     }
 
-    /// Whether a taker deals with several long packets at a time, and has found them not long ago: who gives them
-    /// goes on without hearing of each.
-    pub fn has_gathered(&self, now: Nanos) -> bool {
-        matches!(self, Self::Adaptive(adaptive) if adaptive.has_gathered(now))
+    /// How long a taker waits for several long packets, in nanoseconds, if it has found them not long ago: who
+    /// gives them goes on without hearing of each.
+    pub fn gathers_ns(&self, now: Nanos) -> Option<u64> {
+        match self {
+            Self::Adaptive(adaptive) => adaptive.gathers_ns(now),
+            _ => None,
+        }
     }
 
     /// Whether it keeps those waiting who ask the peer something.
