@@ -12,8 +12,8 @@
 //! [`Polling`] says so, the worker offers it the processor each time before it looks at file descriptors.
 //!
 //! Limits: a queue is left unarmed only while its worker has nothing else to do; of a worker that
-//! always has, every idle queue is armed. A short packet that goes to several ports is several units of work, as
-//! a long one is, and the processor is offered behind it, too.
+//! always has, every idle queue is armed. What is more work than one unit per packet counts as long packets: a short
+//! one that goes to several ports, or that could not be read, makes the worker offer the processor, too.
 
 use std::time::Duration;
 

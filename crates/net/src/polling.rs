@@ -249,19 +249,20 @@ impl Polling {
         Next::Sleep
     }
 
-    /// Long packets were moved.
+    /// Long packets were moved: a stream, for about a millisecond (ADR 20).
     pub fn stream_passed(&mut self, now: Nanos) {
         self.stream_at = Some(now);
     }
 
-    /// Whether the processor is to be offered to others before the next look; say so with
-    /// [`offered`](Self::offered).
+    /// Whether the processor is to be offered to others before the next look: beside a stream, unless it is the
+    /// worker's alone (ADR 20). What came of it is said with [`offered`](Self::offered).
     pub fn offers(&self, now: Nanos) -> bool {
         let is_stream = self.stream_at.is_some_and(|stream_at| now.since(stream_at) < STREAM_NS);
         is_stream && self.options.mode == PollMode::Auto
     }
 
-    /// The processor was offered at `began` and is back now: whether to look after all.
+    /// The processor was offered at `began` and is back `now`: whether to look after all. The time between is
+    /// nobody's look and costs no budget.
     pub fn offered(&mut self, began: Nanos, now: Nanos) -> Next {
         let State::Looking { since, last, until } = self.state else { return Next::Look };
         self.looked(last, began);
@@ -270,11 +271,11 @@ impl Polling {
             return Next::Look;
         }
         self.shy_until = now.plus(SHY_NS);
-        self.give_up(since, now, true)
+        self.give_up(since, began, true)
     }
 
-    /// The look came to its end, or somebody else took the processor.
-    fn give_up(&mut self, since: Nanos, now: Nanos, is_stolen: bool) -> Next {
+    /// The look that began at `since` came to its end, or somebody else took the processor.
+    fn give_up(&mut self, since: Nanos, end: Nanos, is_stolen: bool) -> Next {
         self.spent.misses += 1;
         if is_stolen {
             // Whoever waits for this processor needs it more: see some short pauses first.
@@ -282,7 +283,7 @@ impl Polling {
         } else {
             self.short -= self.short / 8;
         }
-        self.pay(now.since(since).min(LOOK_NS_MAX));
+        self.pay(end.since(since).min(LOOK_NS_MAX));
         self.state = State::Asleep { since, is_counted: true };
         Next::Sleep
     }

@@ -155,12 +155,15 @@ fn an_offer_that_nobody_accepts_changes_nothing() {
 #[test]
 fn an_offer_that_is_accepted_ends_it_for_a_while() {
     let mut worker = looking(PollMode::Auto);
-    let misses = worker.polling.counters().misses;
+    let before = worker.polling.counters();
     let began = Nanos(worker.now);
     worker.now += 10_000;
     assert_eq!(worker.polling.offered(began, Nanos(worker.now)), Next::Sleep);
     assert_eq!(worker.polling.idle(Nanos(worker.now)), Next::Sleep);
-    assert_eq!(worker.polling.counters().misses, misses + 1);
+    let after = worker.polling.counters();
+    assert_eq!(after.misses, before.misses + 1);
+    let spent = [before.looked_ns, before.in_vain_ns];
+    assert_eq!([after.looked_ns, after.in_vain_ns], spent, "others had that time");
 
     let shy_until = worker.now + SHY_NS;
     while worker.now + 50_000 < shy_until {

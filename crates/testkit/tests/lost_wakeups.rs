@@ -348,6 +348,7 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         // Long packets for a while, then short ones; now and then a stream beside them, and questions.
         notifier.carried(u64::from(moved) * (self.now >> 20 & 1));
         if self.now >> 20 & 1 == 0 && !(self.now >> 14).is_multiple_of(4) {
+            // Their taker waits for half of a millisecond at most.
             notifier.only_acknowledges(self.now >> 3 & 0x7_ffff);
         }
         if (self.now >> 16).is_multiple_of(3) {
