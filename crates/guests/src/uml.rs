@@ -34,6 +34,9 @@ done
 ip link set lo up
 ";
 
+/// A shared library that comes in front of the C library: see `preload/xstate.rs`.
+pub const PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xstate.so"));
+
 /// What this machine lacks for such guests, if anything; `root` is below which User Mode Linux is.
 pub fn missing(root: &Path) -> Option<String> {
     let no_uml = || {
@@ -57,7 +60,8 @@ pub fn start(stage: &Stage, name: &str, socket: &Path) -> anyhow::Result<Console
 /// # Errors
 /// User Mode Linux is not installed.
 pub fn start_with(stage: &Stage, name: &str, words: &[String]) -> anyhow::Result<Console> {
-    let script = stage.file(&format!("{name}.sh"));
+    let (script, preload) = (stage.file(&format!("{name}.sh")), stage.file(&format!("{name}.so")));
+    fs::write(&preload, PRELOAD)?;
     let uml = files(stage)?;
     let prologue = PROLOGUE.replace("MODULES", &uml.modules.to_string_lossy());
     fs::write(&script, format!("{prologue}{AGENT_LOOP}"))?;
@@ -69,6 +73,7 @@ pub fn start_with(stage: &Stage, name: &str, words: &[String]) -> anyhow::Result
         format!("uml_dir={}/ umid={name}", stage.directory.display()),
     ];
     let mut command = uml.command();
+    command.env("LD_PRELOAD", preload);
     command.args(arguments.iter().flat_map(|words| words.split(' '))).args(words);
     // The memory must be in /dev/shm and not where the user keeps temporary files.
     command.env_remove("TMPDIR").env_remove("TMP").env_remove("TEMP");
