@@ -213,6 +213,9 @@ impl Pace {
                 if moved > 0 && self.turns.from_peer(now, moved) {
                     self.returns.notifier.peer_has_answered();
                 }
+                if let Some(wait_ns) = self.kicks.notifier.gathers_ns(now) {
+                    self.returns.notifier.beside_taker(wait_ns);
+                }
                 if let Some(before) = self.long_before[1].replace(long) {
                     self.returns.notifier.carried(long.saturating_sub(before));
                 }

@@ -12,7 +12,10 @@ const SIZE: u16 = 256;
 const EVERY_NS: u64 = 40_000;
 
 /// How long the taker of the stream that is acknowledged waits for several packets.
-const STREAM_WAIT_NS: u64 = 150_000;
+const TAKER_WAIT_NS: u64 = 300_000;
+
+/// How long acknowledgements wait while somebody asks.
+const ASKED_WAIT_NS: u64 = TAKER_WAIT_NS / 2;
 
 struct Giver {
     notifier: Notifier,
@@ -31,7 +34,7 @@ impl Giver {
 
     fn acknowledge(&mut self, moved: u32) -> Plan {
         self.now += EVERY_NS;
-        self.notifier.only_acknowledges(STREAM_WAIT_NS);
+        self.notifier.only_acknowledges(TAKER_WAIT_NS);
         self.visit(moved, false)
     }
 }
@@ -76,7 +79,7 @@ fn what_waits_already_does_not_wait_longer_for_them() {
     });
     let held = held.expect("a window has grown");
     giver.now += 1_000;
-    giver.notifier.only_acknowledges(STREAM_WAIT_NS);
+    giver.notifier.only_acknowledges(TAKER_WAIT_NS);
     let plan = giver.visit(1, false);
     assert!(plan.notify || plan.wake_at.is_some_and(|wake_at| wake_at <= held), "{plan:?}");
 }
@@ -99,17 +102,17 @@ fn while_somebody_asks_they_wait_from_the_last_notification_on() {
     giver.notifier.peer_was_asked(Nanos(giver.now));
     let (asked_at, mut told_at) = (giver.now, giver.now);
     // Until no other one is expected any more.
-    while giver.now + 2 * EVERY_NS + STREAM_WAIT_NS < asked_at + 100_000_000 {
+    while giver.now + 2 * EVERY_NS + ASKED_WAIT_NS < asked_at + 100_000_000 {
         let plan = giver.acknowledge(1);
-        let due = told_at + STREAM_WAIT_NS;
+        let due = told_at + ASKED_WAIT_NS;
         if plan.notify {
             assert!(giver.now >= due);
-            giver.now += STREAM_WAIT_NS;
+            giver.now += ASKED_WAIT_NS;
             assert!(giver.acknowledge(1).notify, "the last one is long ago");
             told_at = giver.now;
         } else {
             assert_eq!(plan.wake_at, Some(Nanos(due)), "none is put off");
-            assert_eq!(giver.notifier.timer_ns(), STREAM_WAIT_NS);
+            assert_eq!(giver.notifier.timer_ns(), ASKED_WAIT_NS);
         }
     }
     giver.now = asked_at + 100_000_000;
@@ -126,7 +129,7 @@ fn while_somebody_asks_a_slow_stream_does_not_put_them_off_for_long() {
     giver.notifier.peer_was_asked(Nanos(giver.now));
     let due = giver.now + ASKED_ACKNOWLEDGEMENT_WAIT_NS_MAX;
     giver.now += EVERY_NS;
-    giver.notifier.only_acknowledges(2 * ASKED_ACKNOWLEDGEMENT_WAIT_NS_MAX);
+    giver.notifier.only_acknowledges(4 * ASKED_ACKNOWLEDGEMENT_WAIT_NS_MAX);
     assert_eq!(giver.visit(1, false).wake_at, Some(Nanos(due)));
 }
 

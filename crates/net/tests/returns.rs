@@ -254,6 +254,29 @@ fn a_slow_sender_of_long_packets_is_not_called_for_each_while_it_is_asked() {
 }
 
 #[test]
+fn a_fast_sender_that_is_asked_has_its_buffers_sooner() {
+    const EVERY_NS: u64 = 20_000;
+    let mut guest = Guest::new(false);
+    let mut waits_ns = |taker_wait_ns: u64| {
+        guest.now += EVERY_NS;
+        guest.returns.peer_was_asked(Nanos(guest.now));
+        guest.returns.beside_taker(taker_wait_ns);
+        guest.returns.carried(1);
+        let Nanos(wake_at) = guest.visit(1).wake_at.expect("some time");
+        let waits_ns = (wake_at - guest.now, guest.returns.timer_ns());
+        guest.now = wake_at;
+        assert!(guest.visit(0).notify);
+        waits_ns
+    };
+    waits_ns(STREAM_WAIT_NS);
+    for _ in 0..10 {
+        assert_eq!(waits_ns(3 * EVERY_NS), (3 * EVERY_NS, 3 * EVERY_NS));
+        let longest = (STREAM_WAIT_NS, STREAM_WAIT_NS);
+        assert_eq!(waits_ns(2 * STREAM_WAIT_NS), longest, "whatever the taker does");
+    }
+}
+
+#[test]
 fn calls_about_packets_take_buffers_along_while_it_is_asked_beside_its_stream() {
     const EVERY_NS: u64 = 300_000;
     let mut guest = Guest::new(false);

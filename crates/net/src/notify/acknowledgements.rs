@@ -6,8 +6,9 @@
 //! none meanwhile (see `linger.rs`). Where holding back gathers next to nothing, because they come
 //! together anyway or seldom, they are told of at once.
 //!
-//! While the peer is asked something, questions take them along. Between two of those they wait as long as
+//! While the peer is asked something, questions take them along. Between two of those they wait half as long as
 //! whoever takes the stream waits for several packets of it, counted from when the peer was last told of anything.
+//! So a slow guest is interrupted seldom, and a fast one hardly waits.
 //! An interrupt is work that stands before the next answer, and so is what many acknowledgements let go at once.
 
 use super::{Held, Nanos, Plan, Visit};
@@ -73,7 +74,7 @@ impl Acknowledgements {
     /// What the next visit has moved only acknowledges a stream, whose taker waits that long for several packets.
     pub fn come_next(&mut self, stream_wait_ns: u64) {
         self.are_next = true;
-        self.asked_wait_ns = stream_wait_ns.min(ASKED_ACKNOWLEDGEMENT_WAIT_NS_MAX);
+        self.asked_wait_ns = (stream_wait_ns / 2).min(ASKED_ACKNOWLEDGEMENT_WAIT_NS_MAX);
     }
 
     /// Whether what was moved last only acknowledges, and may wait.

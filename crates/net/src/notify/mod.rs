@@ -215,6 +215,13 @@ impl Notifier {
         }
     }
 
+    /// Who takes the stream that the peer sends waits that long for several packets of it, in nanoseconds.
+    pub fn beside_taker(&mut self, wait_ns: u64) {
+        if let Self::Returns(returns) = self {
+            returns.beside_taker(wait_ns);
+        }
+    }
+
     /// The same peer is called at `at` about another queue, and finds what is held here; until when that
     /// waits now. `None`: it is as it was.
     pub fn beside_call(&mut self, now: Nanos, at: Nanos) -> Option<Nanos> {

@@ -17,8 +17,9 @@
 //! A guest that is asked something beside a stream of long packets that it sends has a lull behind each of
 //! them if it is slow, and each call keeps its one processor from what it does for the next answer. Meanwhile
 //! it is told of its buffers, those of the answers too, when it is called about packets, and by a call of
-//! their own only if it is not time for that for a while ([`STREAM_WAIT_NS`]), or the guest is awake each time
-//! for longer ([`SENT_STREAM_NS`]).
+//! their own only if it is not time for that for a while, as long as whoever takes the stream waits for several
+//! packets of it ([`STREAM_WAIT_NS`] where that is not known), or the guest is awake each time for longer
+//! ([`SENT_STREAM_NS`]).
 //!
 //! A guest that receives a stream is called about that all the time and looks here each time, so that
 //! buffers of short packets, its acknowledgements, need no calls of their own ([`STREAM_WAIT_NS`]).
@@ -38,7 +39,7 @@ pub const RETURN_WAIT_NS: u64 = 250_000;
 /// Longest wait in nanoseconds of buffers of short packets, while long packets go to the guest; and
 /// longest time between two of those. A stream calls several times within that, and whoever does
 /// not look here then has its buffers after that time. The same for all buffers of a guest that is asked
-/// something beside its own stream.
+/// something beside its own stream, at most.
 pub const STREAM_WAIT_NS: u64 = 1_000_000;
 
 /// Longest time in nanoseconds between two long packets of a stream that a guest sends, and longest wait of its
@@ -87,6 +88,8 @@ pub struct Returns {
     is_answer: bool,
     /// What was last held waits for calls about packets.
     waits_for_calls: bool,
+    /// How long it does, in nanoseconds.
+    calls_wait_ns: u64,
 }
 
 impl Returns {
@@ -112,6 +115,7 @@ impl Returns {
             asked_at: None,
             is_answer: false,
             waits_for_calls: false,
+            calls_wait_ns: STREAM_WAIT_NS,
         }
     }
 
@@ -121,7 +125,11 @@ impl Returns {
 
     /// Longest wait of what is held. That a stream has ended is known with the next long packets.
     pub(super) const fn wait_ns(&self) -> u64 {
-        if self.is_streaming || self.waits_for_calls { STREAM_WAIT_NS } else { RETURN_WAIT_NS }
+        match self.waits_for_calls {
+            true => self.calls_wait_ns,
+            false if self.is_streaming => STREAM_WAIT_NS,
+            false => RETURN_WAIT_NS,
+        }
     }
 
     pub(super) const fn cause(&self) -> Cause {
@@ -202,6 +210,11 @@ impl Returns {
         is_streaming && !self.has_long && self.held.packets <= ACKNOWLEDGEMENTS_MAX
     }
 
+    /// Who takes the guest's stream waits that long for several packets of it.
+    pub(super) fn beside_taker(&mut self, wait_ns: u64) {
+        self.calls_wait_ns = wait_ns.min(STREAM_WAIT_NS);
+    }
+
     /// A question has gone to the guest.
     pub(super) fn peer_was_asked(&mut self, now: Nanos) {
         self.asked_at = Some(now);
@@ -245,7 +258,7 @@ impl Returns {
             true => self.held.since.plus(STREAM_WAIT_NS),
             false if self.is_asked_beside(now) => {
                 let latest = self.held.since.plus(SENT_STREAM_NS);
-                self.held.since.max(self.called_at).plus(STREAM_WAIT_NS).min(latest)
+                self.held.since.max(self.called_at).plus(self.calls_wait_ns).min(latest)
             }
             false => self.last.max(self.called_at).plus(LULL_NS).min(longest),
         }
