@@ -26,7 +26,7 @@
 mod takes;
 
 use super::acknowledgements::Acknowledgements;
-use super::linger::{ASKED_NS, GIVER_WAIT_NS_MAX, Linger, Next, STREAM_END_NS, TAKER_WAIT_NS_MAX};
+use super::linger::{ASKED_NS, GIVER_WAIT, Linger, Next, STREAM_END_NS, TAKER_WAIT_NS_MAX, Wait};
 use super::{Cause, Held, NOTHING, Nanos, Plan, Side, Visit};
 
 /// Longest time in nanoseconds by which a window delays a buffer: what it costs to wake a sleeping
@@ -306,7 +306,7 @@ impl Adaptive {
     fn may_go_on(&mut self, visit: Visit, long: u64) -> bool {
         let is_long = long == u64::from(visit.moved);
         let is_lingering = self.lingers();
-        if is_long && !is_lingering && self.lingers_from_now(visit, GIVER_WAIT_NS_MAX) {
+        if is_long && !is_lingering && self.lingers_from_now(visit, GIVER_WAIT) {
             (self.window, self.cause) = (self.window_max, Cause::Long);
         }
         if is_lingering && long == 0 && !self.is_stream(visit.now) {
@@ -344,9 +344,9 @@ impl Adaptive {
     }
 
     /// Long packets were told of one by one: whether enough is known of their rate to try.
-    fn lingers_from_now(&mut self, visit: Visit, wait_ns_max: u64) -> bool {
+    fn lingers_from_now(&mut self, visit: Visit, wait: Wait) -> bool {
         self.linger.told(visit.now, visit.moved);
-        self.caution == 0 && self.window_max > 1 && self.linger.begin(wait_ns_max)
+        self.caution == 0 && self.window_max > 1 && self.linger.begin(wait)
     }
 
     /// So many long packets were found, at the end of a timer that began so long ago, or before it.

@@ -24,11 +24,27 @@ pub const TAKER_WAIT_NS_MAX: u64 = 600_000;
 /// time has begun to work sooner.
 pub const GIVER_WAIT_NS_MAX: u64 = 300_000;
 
-/// How long to wait for more, in halves of the gap between two packets, which is measured while each packet is told
-/// of: that makes it longer. What a sender may have under way is the peer's to say, and may be little: a guest with
-/// little memory has a small receive buffer, and some senders go by the shortest round trip. With five gaps a guest
-/// on a slow machine had half of it waiting for a look, with three one on a fast machine a fifth (ADR 18).
-const WAIT_HALF_GAPS: u64 = 5;
+/// How long to wait for more, by the gap between two packets, which is measured while each packet is told of: that
+/// makes it longer. Who has `n` packets under way, whose round takes `t` but for the wait, is not kept waiting by
+/// `n` gaps less `t`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Wait {
+    /// In halves of a gap.
+    half_gaps: u64,
+    /// What is left of that for the rest of the round, in nanoseconds.
+    round_ns: u64,
+    /// At most, in nanoseconds.
+    ns_max: u64,
+}
+
+/// Of a taker: with five gaps, a guest on a slow machine had half of what it may have under way waiting for the
+/// look; with three, and nothing left, one on a fast machine that sends a packet every 20 µs a fifth (ADR 18).
+pub(super) const TAKER_WAIT: Wait =
+    Wait { half_gaps: 7, round_ns: 30_000, ns_max: TAKER_WAIT_NS_MAX };
+
+/// Of a giver: what its sender may have under way is the peer's to say, and may be little. A guest with little
+/// memory has a small receive buffer, and some senders go by the shortest round trip (ADR 18).
+pub(super) const GIVER_WAIT: Wait = Wait { half_gaps: 5, round_ns: 0, ns_max: GIVER_WAIT_NS_MAX };
 
 /// How long after a question the next one is expected, in nanoseconds: a tenth of a second. It would
 /// stand behind what is held back.
@@ -89,8 +105,8 @@ pub(super) struct Linger {
     last: Nanos,
     /// Between two of them, when lingering began.
     gap_ns: u64,
-    /// How long to wait from then on at most, in nanoseconds.
-    wait_ns_max: u64,
+    /// How long to wait from then on.
+    wait: Wait,
     /// Times the timer has ended since then.
     looks: u32,
     /// Taken since the timer last ended.
@@ -137,14 +153,13 @@ impl Linger {
         self.told_ns = self.told_ns.saturating_add(gap_ns);
     }
 
-    /// `true`: their rate is known, and lingering, for so long at most each time, begins with the benefit of the
-    /// doubt.
-    pub fn begin(&mut self, wait_ns_max: u64) -> bool {
+    /// `true`: their rate is known, and lingering begins with the benefit of the doubt.
+    pub fn begin(&mut self, wait: Wait) -> bool {
         if self.told < TOLD_MIN {
             return false;
         }
         self.gap_ns = (self.told_ns / u64::from(self.told)).max(1);
-        self.wait_ns_max = wait_ns_max;
+        self.wait = wait;
         (self.told, self.told_ns, self.looks, self.taken) = (0, 0, 0, 0);
         // Until some are told of again, there is a pause.
         self.last = Nanos(0);
@@ -158,7 +173,8 @@ impl Linger {
 
     /// How long to wait for more.
     pub fn wait_ns(&self) -> u64 {
-        (WAIT_HALF_GAPS * self.gap_ns / 2).max(WAIT_NS_MIN).min(self.wait_ns_max)
+        let Wait { half_gaps, round_ns, ns_max } = self.wait;
+        (half_gaps * self.gap_ns / 2).saturating_sub(round_ns).max(WAIT_NS_MIN).min(ns_max)
     }
 
     /// So many long packets were taken meanwhile.

@@ -17,7 +17,7 @@
 //! A guest that is asked something beside a stream of long packets that it sends has a lull behind each of
 //! them if it is slow, and each call keeps its one processor from what it does for the next answer. Meanwhile
 //! it is told of its buffers, those of the answers too, when it is called about packets, and by a call of
-//! their own only if it is not time for that for a while, as long as whoever takes the stream waits for several
+//! their own only if it is not time for that for twice as long as whoever takes the stream waits for several
 //! packets of it ([`STREAM_WAIT_NS`] where that is not known), or the guest is awake each time for longer
 //! ([`SENT_STREAM_NS`]).
 //!
@@ -212,7 +212,7 @@ impl Returns {
 
     /// Who takes the guest's stream waits that long for several packets of it.
     pub(super) fn beside_taker(&mut self, wait_ns: u64) {
-        self.calls_wait_ns = wait_ns.min(STREAM_WAIT_NS);
+        self.calls_wait_ns = (2 * wait_ns).min(STREAM_WAIT_NS);
     }
 
     /// A question has gone to the guest.

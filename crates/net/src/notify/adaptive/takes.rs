@@ -1,6 +1,6 @@
 //! The side that takes: after how many it wants to hear, and when it looks by itself.
 
-use super::super::linger::{ANSWER_NS, ASKED_NS, TAKER_WAIT_NS_MAX};
+use super::super::linger::{ANSWER_NS, ASKED_NS, TAKER_WAIT};
 use super::super::{Cause, NOTHING, Nanos, Plan, Visit, arm_after};
 use super::{Adaptive, CAUTION_PACKETS, Company};
 
@@ -30,7 +30,7 @@ impl Adaptive {
                 let is_gathered = is_long && due.is_some();
                 self.linger_on(if is_gathered { moved } else { 0 }, waited_ns);
             }
-            _ if is_long && self.lingers_from_now(visit, TAKER_WAIT_NS_MAX) => {
+            _ if is_long && self.lingers_from_now(visit, TAKER_WAIT) => {
                 (self.window, self.cause) = (self.window_max, Cause::Long);
             }
             moved if beside != Company::None && (moved > 0 || self.cause == Cause::AwakeAnyway) => {
