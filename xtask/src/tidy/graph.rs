@@ -25,7 +25,8 @@ const OURS: [(&str, &[&str]); 16] = [
         "ringway-bench",
         &["virtq", "net", "driver", "device", "switch", "vhost-user", "host", "testkit", "guests"],
     ),
-    // The test kit is where the demonstration has its embedded guests from.
+    // The test kit is where the demonstration has its embedded guests from, and `guests` what comes in
+    // front of its real ones.
     (
         "ringway",
         &[
@@ -39,6 +40,7 @@ const OURS: [(&str, &[&str]); 16] = [
             "host",
             "testkit",
             "bench",
+            "guests",
         ],
     ),
     ("ringway-fuzz", &["virtq", "net", "driver", "device", "vhost-user", "testkit"]),

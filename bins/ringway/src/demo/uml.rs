@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use ringway_guests::uml::PRELOAD;
 
 use super::Stage;
 use super::console::Console;
@@ -105,6 +106,7 @@ pub fn measure(
     let script = stage.directory.file("guest.sh");
     std::fs::write(&script, SCRIPT).context("writing the guests' program")?;
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
+    std::fs::write(preload(stage), PRELOAD).context("writing what comes in front of the guests")?;
     let [name_a, name_b] = GUESTS;
     let mut a = Guest::boot(stage, tools, name_a)?;
     let mut b = Guest::boot(stage, tools, name_b)?;
@@ -166,6 +168,11 @@ impl<'a> Guest<'a> {
     }
 }
 
+/// Where the library is that comes in front of User Mode Linux's `ptrace`.
+fn preload(stage: &Stage<'_>) -> PathBuf {
+    stage.directory.file("xstate.so")
+}
+
 fn command(stage: &Stage<'_>, tools: &Tools, name: &str) -> Vec<OsString> {
     let directory = stage.directory.path().display();
     let script = stage.directory.file("guest.sh");
@@ -174,6 +181,7 @@ fn command(stage: &Stage<'_>, tools: &Tools, name: &str) -> Vec<OsString> {
     let without = ["TMPDIR", "TMP", "TEMP"].map(|variable| format!("--unset={variable}"));
     let mut command: Vec<OsString> = vec!["/usr/bin/env".into()];
     command.extend(without.map(OsString::from));
+    command.push(format!("LD_PRELOAD={}", preload(stage).display()).into());
     command.push(tools.linux.clone().into());
     let arguments = [
         format!("mem={MEMORY}"),
