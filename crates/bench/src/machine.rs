@@ -25,6 +25,9 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// Name and version of the kernel.
     pub kernel: String,
+    /// How its TCP decides how much it has under way: the name of the congestion control, which new network
+    /// namespaces have, too.
+    pub congestion_control: String,
     /// Name of the distribution.
     pub distribution: String,
     /// Processes ready to run when the measurement began, averaged over a minute: above the
@@ -47,6 +50,9 @@ impl Machine {
             processors: processors().len(),
             memory_bytes: memory_kib.unwrap_or(0) * 1024,
             kernel: format!("Linux {}", text("/proc/sys/kernel/osrelease").trim()),
+            congestion_control: text("/proc/sys/net/ipv4/tcp_congestion_control")
+                .trim()
+                .to_string(),
             distribution: value_of(&release, "PRETTY_NAME").unwrap_or_default(),
             load: text("/proc/loadavg").split(' ').next().unwrap_or_default().to_string(),
             versions: vec![("ringway".to_string(), version(std::env::var(COMMIT_VARIABLE).ok()))],

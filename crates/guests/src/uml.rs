@@ -34,7 +34,9 @@ done
 ip link set lo up
 ";
 
-/// A shared library that comes in front of the C library: see `preload/xstate.rs`.
+/// A shared library (ELF, x86-64, 4 KB) that comes in front of the C library's `ptrace`, without which User Mode Linux
+/// does not start where the processor has AMX (`preload/xstate.rs`, ADR 27). To be written to a file of its own, which
+/// `LD_PRELOAD` names: no space and no colon may be in its path, and a running program has it mapped.
 pub const PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xstate.so"));
 
 /// What this machine lacks for such guests, if anything; `root` is below which User Mode Linux is.
@@ -58,11 +60,11 @@ pub fn start(stage: &Stage, name: &str, socket: &Path) -> anyhow::Result<Console
 /// The same with these words for its memory and its device.
 ///
 /// # Errors
-/// User Mode Linux is not installed.
+/// User Mode Linux is not installed, or there is no room for what it needs beside it.
 pub fn start_with(stage: &Stage, name: &str, words: &[String]) -> anyhow::Result<Console> {
     let (script, preload) = (stage.file(&format!("{name}.sh")), stage.file(&format!("{name}.so")));
-    fs::write(&preload, PRELOAD)?;
     let uml = files(stage)?;
+    fs::write(&preload, PRELOAD).with_context(|| preload.display().to_string())?;
     let prologue = PROLOGUE.replace("MODULES", &uml.modules.to_string_lossy());
     fs::write(&script, format!("{prologue}{AGENT_LOOP}"))?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;

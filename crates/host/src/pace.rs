@@ -194,9 +194,9 @@ impl Pace {
                 if has_no_question
                     && moved > 0
                     && long == Some(0)
-                    && let Some(wait_ns) = self.kicks.notifier.gathers_ns(now)
+                    && let Some(taker_wait_ns) = self.kicks.notifier.gathers_ns(now)
                 {
-                    self.calls.notifier.only_acknowledges(wait_ns);
+                    self.calls.notifier.only_acknowledges(taker_wait_ns);
                 }
                 if let Some(long) = long {
                     self.calls.notifier.carried(long);
@@ -213,8 +213,8 @@ impl Pace {
                 if moved > 0 && self.turns.from_peer(now, moved) {
                     self.returns.notifier.peer_has_answered();
                 }
-                if let Some(wait_ns) = self.kicks.notifier.gathers_ns(now) {
-                    self.returns.notifier.beside_taker(wait_ns);
+                if let Some(taker_wait_ns) = self.kicks.notifier.gathers_ns(now) {
+                    self.returns.notifier.beside_taker(taker_wait_ns);
                 }
                 if let Some(before) = self.long_before[1].replace(long) {
                     self.returns.notifier.carried(long.saturating_sub(before));

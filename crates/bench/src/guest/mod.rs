@@ -155,15 +155,7 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
 fn machine_with_guests() -> Machine {
     let mut machine = Machine::look();
     machine.versions.extend(programs::versions(&["qemu-system-x86_64", "linux.uml", "iperf3"]));
-    // What this side sends goes by it; a new namespace has the machine's.
-    machine.versions.extend(congestion_control().map(|name| ("TCP of this machine".into(), name)));
     machine
-}
-
-/// How this machine's TCP decides how much it has under way.
-fn congestion_control() -> Option<String> {
-    let name = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").ok()?;
-    Some(name.trim().to_string())
 }
 
 /// Boots what can be booted.

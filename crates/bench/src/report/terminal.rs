@@ -24,11 +24,12 @@ pub fn render(report: &Report) -> String {
 pub(super) fn about(report: &Report) -> Vec<String> {
     let machine = &report.machine;
     let mut lines = vec![format!(
-        "{}, {} processors, {} MiB; {}, {}; load {}",
+        "{}, {} processors, {} MiB; {} (TCP: {}), {}; load {}",
         machine.processor,
         machine.processors,
         machine.memory_bytes >> 20,
         machine.kernel,
+        machine.congestion_control,
         machine.distribution,
         machine.load
     )];

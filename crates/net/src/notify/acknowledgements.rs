@@ -11,15 +11,17 @@
 //! So a slow guest is interrupted seldom, and a fast one hardly waits.
 //! An interrupt is work that stands before the next answer, and so is what many acknowledgements let go at once.
 
+use super::linger::TAKER_WAIT_NS_MAX;
 use super::{Held, Nanos, Plan, Visit};
 
 /// How long acknowledgements are held back, in nanoseconds. A stream at speed has much more under way
 /// than it sends in that time.
 pub const ACKNOWLEDGEMENT_WAIT_NS: u64 = 100_000;
 
-/// The same while the peer is asked something, at most, from when it was last told of anything on (ADR 18): a slow
-/// guest is interrupted more often by shorter waits, longer ones bring pings nothing more.
-pub const ASKED_ACKNOWLEDGEMENT_WAIT_NS_MAX: u64 = 300_000;
+/// The same while the peer is asked something, at most, from when it was last told of anything on: half of what a
+/// taker waits at most (ADR 18). A slow guest is interrupted more often by shorter waits, longer ones bring pings
+/// nothing more.
+pub const ASKED_ACKNOWLEDGEMENT_WAIT_NS_MAX: u64 = TAKER_WAIT_NS_MAX / 2;
 
 /// How many of the waits have to gather some: an eighth, where all are [`ALL`]. An interrupt that is spared now
 /// and then is worth more than the waits, which a stream does not notice.
@@ -72,9 +74,9 @@ impl Default for Acknowledgements {
 
 impl Acknowledgements {
     /// What the next visit has moved only acknowledges a stream, whose taker waits that long for several packets.
-    pub fn come_next(&mut self, stream_wait_ns: u64) {
+    pub fn come_next(&mut self, taker_wait_ns: u64) {
         self.are_next = true;
-        self.asked_wait_ns = (stream_wait_ns / 2).min(ASKED_ACKNOWLEDGEMENT_WAIT_NS_MAX);
+        self.asked_wait_ns = (taker_wait_ns / 2).min(ASKED_ACKNOWLEDGEMENT_WAIT_NS_MAX);
     }
 
     /// Whether what was moved last only acknowledges, and may wait.

@@ -250,9 +250,9 @@ impl Adaptive {
     }
 
     /// What the next visit has moved only acknowledges. Among long packets it is told of as before.
-    pub(super) fn only_acknowledges(&mut self, stream_wait_ns: u64) {
+    pub(super) fn only_acknowledges(&mut self, taker_wait_ns: u64) {
         if self.window_max > 1 && !self.lingers() {
-            self.acknowledgements.come_next(stream_wait_ns);
+            self.acknowledgements.come_next(taker_wait_ns);
         }
     }
 

@@ -200,10 +200,10 @@ impl Notifier {
 
     /// Before [`after`](Self::after): what the next visit of a giver has moved does nothing but acknowledge
     /// what the peer sends, and the peer can go on sending. Who takes that waits for several packets of it, for
-    /// `stream_wait_ns` nanoseconds.
-    pub fn only_acknowledges(&mut self, stream_wait_ns: u64) {
+    /// `taker_wait_ns` nanoseconds.
+    pub fn only_acknowledges(&mut self, taker_wait_ns: u64) {
         if let Self::Adaptive(adaptive) = self {
-            adaptive.only_acknowledges(stream_wait_ns);
+            adaptive.only_acknowledges(taker_wait_ns);
         }
     }
 
@@ -215,10 +215,11 @@ impl Notifier {
         }
     }
 
-    /// Who takes the stream that the peer sends waits that long for several packets of it, in nanoseconds.
-    pub fn beside_taker(&mut self, wait_ns: u64) {
+    /// Who takes the stream that the peer sends waits for several packets of it, for `taker_wait_ns` nanoseconds, until
+    /// something else is said here: buffers that wait for calls go by that.
+    pub fn beside_taker(&mut self, taker_wait_ns: u64) {
         if let Self::Returns(returns) = self {
-            returns.beside_taker(wait_ns);
+            returns.beside_taker(taker_wait_ns);
         }
     }
 

@@ -88,7 +88,7 @@ pub struct Returns {
     is_answer: bool,
     /// What was last held waits for calls about packets.
     waits_for_calls: bool,
-    /// How long it does, in nanoseconds.
+    /// How long it does, in nanoseconds: as was last said, so that it outlives the taker's lingering.
     calls_wait_ns: u64,
 }
 
@@ -211,8 +211,8 @@ impl Returns {
     }
 
     /// Who takes the guest's stream waits that long for several packets of it.
-    pub(super) fn beside_taker(&mut self, wait_ns: u64) {
-        self.calls_wait_ns = (2 * wait_ns).min(STREAM_WAIT_NS);
+    pub(super) fn beside_taker(&mut self, taker_wait_ns: u64) {
+        self.calls_wait_ns = taker_wait_ns.saturating_mul(2).min(STREAM_WAIT_NS);
     }
 
     /// A question has gone to the guest.
