@@ -1,7 +1,7 @@
 //! One direction of a queue: its notifier, and when it wants to be asked again.
 
 use ringway_net::CoalesceScope;
-use ringway_net::notify::{Cause, Coalesce, CoalesceLimits, Nanos, Notifier, Visit};
+use ringway_net::notify::{Cause, Coalesce, CoalesceLimits, Learned, Nanos, Notifier, Visit};
 
 /// How long a notification waits at most because its source only ran out of budget, in nanoseconds: a visit of
 /// long packets takes about as long, and the source may have nothing more for this queue at its next one.
@@ -12,13 +12,15 @@ const COME_BACK_NS: u64 = 100_000;
 pub(super) struct Direction {
     pub(super) notifier: Notifier,
     pub(super) wake_at: Option<Nanos>,
+    /// What was found out about the guest before the notifier began.
+    learned: Learned,
     /// The guest's own limits, which the notifier then follows.
     limits: Option<(CoalesceLimits, CoalesceScope)>,
 }
 
 impl Direction {
     pub(super) fn new(notifier: Notifier) -> Self {
-        Self { notifier, wake_at: None, limits: None }
+        Self { notifier, wake_at: None, learned: Learned::default(), limits: None }
     }
 
     /// Follows the guest's limits from now on; `true`: what was held back must be told now.
@@ -32,8 +34,7 @@ impl Direction {
         }
         self.limits = limits;
         let Some((limits, _)) = limits else { return false };
-        self.notifier = Notifier::Coalesce(Coalesce::new(limits, size));
-        self.wake_at.take().is_some()
+        self.change(Notifier::Coalesce(Coalesce::new(limits, size)))
     }
 
     /// Follows another policy from now on, unless the guest has set limits; `true`: what was held
@@ -42,6 +43,12 @@ impl Direction {
         if self.limits.is_some() {
             return false;
         }
+        self.change(notifier)
+    }
+
+    fn change(&mut self, mut notifier: Notifier) -> bool {
+        self.learned = self.notifier.learned().unwrap_or(self.learned);
+        notifier.learn(self.learned);
         self.notifier = notifier;
         self.wake_at.take().is_some()
     }

@@ -1,6 +1,6 @@
 //! What a stream to a guest means for the buffers that the guest gets back.
 
-use ringway_net::notify::{LULL_NS, STREAM_WAIT_NS};
+use ringway_net::notify::{LULL_NS, Learned, STREAM_WAIT_NS};
 
 use super::*;
 
@@ -172,4 +172,33 @@ fn beside_its_own_stream_a_guest_that_is_asked_is_called_about_everything_at_onc
         assert_eq!((pace.returns.wake_at, pace.told_of_packets(now, true)), (None, false), "once");
         pace.idle(now, long);
     }
+}
+
+/// What was tried out about the guest stays, whatever the policy is meanwhile.
+#[test]
+fn another_policy_does_not_make_a_port_forget_its_guest() {
+    let mut pace = Pace::new(Policy::Adaptive);
+    pace.start(Queue::ToGuest, QUEUE_SIZE);
+    let (mut now, mut long) = (Nanos(0), 0);
+    // A second of long packets.
+    while now < Nanos(1_000_000_000) {
+        let next = now.plus(LONG_EVERY_NS);
+        if let Some(at) = pace.wake_at().filter(|at| *at < next) {
+            pace.gave(Queue::ToGuest, 0, long, Flush { now: at, more: false, short: false });
+        }
+        (now, long) = (next, long + 1);
+        pace.gave(Queue::ToGuest, 1, long, Flush { now, more: false, short: false });
+    }
+    let learned = pace.calls.notifier.learned().expect("it does such things");
+    assert_ne!(learned, Learned::default(), "{pace:?}");
+    for policy in [Policy::Every, Policy::OnEmpty, Policy::Adaptive] {
+        pace.follow(policy, now);
+    }
+    assert_eq!(pace.calls.notifier.learned(), Some(learned));
+    pace.start(Queue::ToGuest, QUEUE_SIZE);
+    assert_eq!(
+        pace.calls.notifier.learned(),
+        Some(Learned::default()),
+        "another guest may have come"
+    );
 }

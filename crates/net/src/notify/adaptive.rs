@@ -27,7 +27,7 @@ mod takes;
 
 use super::acknowledgements::Acknowledgements;
 use super::linger::{ASKED_NS, GIVER_WAIT, Linger, Next, STREAM_END_NS, TAKER_WAIT_NS_MAX, Wait};
-use super::{Cause, Held, NOTHING, Nanos, Plan, Side, Visit};
+use super::{Cause, Held, Learned, NOTHING, Nanos, Plan, Side, Visit};
 
 /// Longest time in nanoseconds by which a window delays a buffer: what it costs to wake a sleeping
 /// peer. Waiting longer would cost the buffer more than the wake-up that is spared.
@@ -137,6 +137,16 @@ impl Adaptive {
             long_at: None,
             cause: Cause::Started,
         }
+    }
+
+    /// What it has found out about the peer, which is true whatever the policy is meanwhile.
+    pub(super) fn learned(&self) -> Learned {
+        Learned(self.linger.trials())
+    }
+
+    /// Begins with what was found out before.
+    pub(super) fn learn(&mut self, learned: Learned) {
+        self.linger = Linger::with_trials(learned.0);
     }
 
     /// Buffers that may pass before the other side is told; 1 where questions kept the last ones from waiting.

@@ -12,6 +12,7 @@
 //! comes meanwhile only says whether the sender keeps up with it. ADR 18 has the measurements.
 
 use super::Nanos;
+use super::trials::Trials;
 
 /// At least, in nanoseconds, whatever the rate: a timer is no finer.
 const WAIT_NS_MIN: u64 = 20_000;
@@ -35,16 +36,19 @@ pub(super) struct Wait {
     round_ns: u64,
     /// At most, in nanoseconds.
     ns_max: u64,
+    /// Whether shorter and longer ones are tried beside it.
+    is_tried: bool,
 }
 
 /// Of a taker: with five gaps, a guest on a slow machine had half of what it may have under way waiting for the
 /// look; with three, and nothing left, one on a fast machine that sends a packet every 20 µs a fifth (ADR 18).
 pub(super) const TAKER_WAIT: Wait =
-    Wait { half_gaps: 7, round_ns: 30_000, ns_max: TAKER_WAIT_NS_MAX };
+    Wait { half_gaps: 7, round_ns: 30_000, ns_max: TAKER_WAIT_NS_MAX, is_tried: false };
 
 /// Of a giver: what its sender may have under way is the peer's to say, and may be little. A guest with little
 /// memory has a small receive buffer, and some senders go by the shortest round trip (ADR 18).
-pub(super) const GIVER_WAIT: Wait = Wait { half_gaps: 5, round_ns: 0, ns_max: GIVER_WAIT_NS_MAX };
+pub(super) const GIVER_WAIT: Wait =
+    Wait { half_gaps: 8, round_ns: 0, ns_max: GIVER_WAIT_NS_MAX, is_tried: true };
 
 /// How long after a question the next one is expected, in nanoseconds: a tenth of a second. It would
 /// stand behind what is held back.
@@ -61,6 +65,10 @@ pub(super) const ANSWER_NS: u64 = 500_000;
 
 /// A longer gap in nanoseconds is a pause, and says nothing of the rate.
 const GAP_NS_MAX: u64 = 1_000_000;
+
+/// From this gap on, in nanoseconds, a stream is slow: 2 Gb/s in packets of 64 KiB. Waiting spares every second notification
+/// at most, and an emulated guest that sends 1.5 Gb/s, as it is told to, sleeps in between and answers pings later (ADR 18).
+const SLOW_GAP_NS: u64 = 250_000;
 
 /// Packets told of one by one before their rate is known.
 const TOLD_MIN: u32 = 32;
@@ -107,6 +115,8 @@ pub(super) struct Linger {
     gap_ns: u64,
     /// How long to wait from then on.
     wait: Wait,
+    /// Of what was waited, and something else.
+    trials: Trials,
     /// Times the timer has ended since then.
     looks: u32,
     /// Taken since the timer last ended.
@@ -132,13 +142,23 @@ impl Found {
         self.waited_ns = ((looks - 1) * self.waited_ns + waited_ns) / looks;
     }
 
-    /// Whether that is so many quarters of what one packet per `gap_ns` makes.
-    fn keeps(&self, quarters: u64, gap_ns: u64) -> bool {
-        self.packets >= (ONE * self.waited_ns * quarters / (4 * gap_ns)).max(GATHERED_MIN)
+    /// Whether that is so many eighths of what one packet per `gap_ns` makes.
+    fn keeps(&self, eighths: u64, gap_ns: u64) -> bool {
+        self.packets >= (ONE * self.waited_ns * eighths / (8 * gap_ns)).max(GATHERED_MIN)
     }
 }
 
 impl Linger {
+    /// What is known of waits that were tried.
+    pub fn trials(&self) -> Trials {
+        self.trials
+    }
+
+    /// Nothing of the stream is known, but that is.
+    pub fn with_trials(trials: Trials) -> Self {
+        Self { trials, ..Self::default() }
+    }
+
     /// So many long packets came, and were told of.
     pub fn told(&mut self, now: Nanos, packets: u32) {
         let gap_ns = now.since(self.last);
@@ -173,8 +193,15 @@ impl Linger {
 
     /// How long to wait for more.
     pub fn wait_ns(&self) -> u64 {
-        let Wait { half_gaps, round_ns, ns_max } = self.wait;
-        (half_gaps * self.gap_ns / 2).saturating_sub(round_ns).max(WAIT_NS_MIN).min(ns_max)
+        let Wait { half_gaps, round_ns, ns_max, is_tried } = self.wait;
+        let wait_ns = (half_gaps * self.gap_ns / 2).saturating_sub(round_ns).min(ns_max);
+        let wait_ns = if is_tried { self.trials.wait_ns(wait_ns) } else { wait_ns };
+        wait_ns.max(WAIT_NS_MIN).min(ns_max)
+    }
+
+    /// Whether the longest wait of a taker finds two packets or little more.
+    pub fn is_slow(&self) -> bool {
+        self.gap_ns > SLOW_GAP_NS
     }
 
     /// So many long packets were taken meanwhile.
@@ -195,7 +222,14 @@ impl Linger {
         self.lately.add(LOOKS_FOR_HALF, taken, waited_ns);
         self.longer.add(LOOKS_FOR_QUARTER, taken, waited_ns);
         self.looks += 1;
-        let is_kept = self.lately.keeps(2, self.gap_ns) && self.longer.keeps(3, self.gap_ns);
+        // Who has three under way and is kept waiting for the time of one is found with three quarters.
+        let eighths = if self.wait_ns() < 2 * self.gap_ns { 7 } else { 6 };
+        let is_kept = self.lately.keeps(4, self.gap_ns) && self.longer.keeps(eighths, self.gap_ns);
+        match is_kept {
+            _ if !self.wait.is_tried => {}
+            false => self.trials.stop(),
+            true => self.trials.look(taken, waited_ns),
+        }
         match is_kept {
             false => Next::Stop,
             true if self.looks >= LOOKS_MAX => Next::Measure,

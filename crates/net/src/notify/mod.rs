@@ -22,6 +22,7 @@ mod linger;
 mod parse;
 mod returns;
 mod timer;
+mod trials;
 mod turns;
 
 use ringway_virtq::Arm;
@@ -151,6 +152,21 @@ impl Notifier {
         match policy {
             Policy::Adaptive => Self::Returns(Returns::new(size)),
             fixed => Self::new(fixed, size),
+        }
+    }
+
+    /// What it has found out about the peer, if it does such things.
+    pub fn learned(&self) -> Option<Learned> {
+        match self {
+            Self::Adaptive(adaptive) => Some(adaptive.learned()),
+            _ => None,
+        }
+    }
+
+    /// Before it decides anything: what was found out about the same peer before.
+    pub fn learn(&mut self, learned: Learned) {
+        if let Self::Adaptive(adaptive) = self {
+            adaptive.learn(learned);
         }
     }
 
@@ -326,6 +342,10 @@ impl Notifier {
         }
     }
 }
+
+/// What an adaptive policy has found out about a peer: it outlives another policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Learned(trials::Trials);
 
 /// What a giver has published and not notified of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -128,8 +128,9 @@ fn empty_report(options: &Options, machine: Machine) -> anyhow::Result<Report> {
          pings from the guest under each policy. A policy that is clearly worse than the best \
          fixed one (in both figures, where a measure has two; by an interval twice as wide as is shown) \
          stops, and the others have more slices, but no more floods: \
-         averages of policies with fewer rounds are of an earlier time. What a policy learns, it learns anew \
-         in each turn, which begins {settle_ms} ms before it is measured; rounds of one stream are not independent of each other, so that intervals are a little too narrow.",
+         averages of policies with fewer rounds are of an earlier time. What a policy learns of a stream, it learns anew \
+         in each turn, which begins {settle_ms} ms before it is measured; what it has tried out of a guest, how long to wait for several \
+         long packets, it keeps from turn to turn. Rounds of one stream are not independent of each other, so that intervals are a little too narrow.",
         held_back(Pairing::UmlHost),
         held_back(Pairing::QemuHost),
     );

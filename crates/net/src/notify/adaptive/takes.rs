@@ -12,10 +12,18 @@ impl Adaptive {
             return Plan::COME_BACK;
         }
         let beside = self.look_beside(visit.now);
-        self.is_held_off = self.lingers() && self.is_asked(visit.now, ANSWER_NS);
+        // Where waiting spares little, nobody who asks waits: neither for an answer nor for the guest to wake up again.
+        let answer_ns = if self.linger.is_slow() { ASKED_NS } else { ANSWER_NS };
+        self.is_held_off = self.lingers() && self.is_asked(visit.now, answer_ns);
         if self.is_held_off {
             self.linger.forget();
-            (self.wake_at, self.long) = (None, 0);
+            self.wake_at = None;
+            let long = u32::try_from(core::mem::take(&mut self.long)).unwrap_or(u32::MAX);
+            if self.linger.is_slow() && long > 0 {
+                // Answers between them do not make it faster.
+                self.linger.told(visit.now, long);
+                self.linger.begin(TAKER_WAIT);
+            }
             return NOTHING;
         }
         let due = self.wake_at.take();
