@@ -98,7 +98,7 @@ impl Stream {
     }
 }
 
-/// Some have little under way, so that each wait keeps them waiting; some lose more by each call than by any wait.
+/// Some have little under way, so that long waits keep them waiting; some lose more by each call than by any wait.
 const STREAMS: [Stream; 8] = [
     Stream { gap_ns: 50_000, call_ns: 0, depth: 6, answer_ns: 100_000 },
     Stream { gap_ns: 50_000, call_ns: 20_000, depth: 6, answer_ns: 100_000 },

@@ -174,7 +174,7 @@ fn beside_its_own_stream_a_guest_that_is_asked_is_called_about_everything_at_onc
     }
 }
 
-/// What was tried out about the guest stays, whatever the policy is meanwhile.
+/// What is being tried out about the guest stays, whatever the policy is meanwhile.
 #[test]
 fn another_policy_does_not_make_a_port_forget_its_guest() {
     let mut pace = Pace::new(Policy::Adaptive);

@@ -25,7 +25,7 @@ pub const TAKER_WAIT_NS_MAX: u64 = 600_000;
 /// time has begun to work sooner.
 pub const GIVER_WAIT_NS_MAX: u64 = 300_000;
 
-/// How long to wait for more, by the gap between two packets, which is measured while each packet is told of: that
+/// How long to wait for more, or how long at most where shorter waits are tried, by the gap between two packets, which is measured while each packet is told of: that
 /// makes it longer. Who has `n` packets under way, whose round takes `t` but for the wait, is not kept waiting by
 /// `n` gaps less `t`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -10,13 +10,14 @@
 //! ahead is added up until it is more than chance brings. A longer wait spares notifications: it is taken if it costs nothing,
 //! a shorter one only if it brings something.
 //!
-//! Limits: a stream is tried on for as long as it lasts, and forgotten when the queue starts anew; of two waits that are as
+//! Limits: where waiting is given up again and again, no other wait is found, and a ring so small that the window fills before
+//! the wait is over says little. A stream is tried on for as long as it lasts, and forgotten when the queue starts anew; of two waits that are as
 //! good, either may stay. ADR 28 has the measurements.
 
 /// How often the longest wait is halved before it is too short.
 const HALVINGS_MAX: u8 = 3;
 
-/// Shortest turn of one wait, in nanoseconds: 50 notifications or more, and longer than a sender takes to notice.
+/// Shortest turn of one wait, in nanoseconds: dozens of notifications, and longer than a sender takes to notice.
 const TURN_NS: u32 = 10_000_000;
 
 /// Whose turn it is: the wait that is in use, or the one that is tried.
