@@ -1,5 +1,8 @@
 //! What holds of polling, whatever the traffic, and that it begins and ends with the traffic.
 
+mod common;
+
+use common::random;
 use ringway_net::notify::Nanos;
 use ringway_net::{LOOK_NS_MAX, Next, PollMode, PollOptions, Polling, SHY_NS, STOLEN_NS};
 
@@ -47,13 +50,6 @@ impl Worker {
     fn pauses(&mut self, count: u32, pause_ns: u64) -> u32 {
         (0..count).map(|_| u32::from(self.pause(pause_ns, 10_000))).sum()
     }
-}
-
-/// SplitMix64, enough for traffic.
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed ^ (mixed >> 29)
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! A giver of long packets finds out by trying for how long it had best wait for several of them.
 
+mod common;
+
 use std::collections::VecDeque;
 
+use common::random;
 use ringway_net::notify::{Nanos, Notifier, Policy, Side, Visit};
 
 const SIZE: u16 = 256;
@@ -27,13 +30,6 @@ struct Stream {
 struct Passed {
     packets: u64,
     calls: u64,
-}
-
-/// SplitMix64, enough for traffic.
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed ^ (mixed >> 29)
 }
 
 /// Packets on their way.
@@ -146,4 +142,26 @@ fn a_stream_that_no_wait_slows_down_needs_few_notifications() {
     assert!(calls * 4 < packets, "{calls} for {packets}: {notifier:?}");
     let early = stream.run(&mut Notifier::new(Policy::Adaptive, SIZE), 1, 1);
     assert!(early.calls * 4 > early.packets, "it takes its time to find that out: {early:?}");
+}
+
+/// Who has so little under way that the first wait, half of four gaps, costs a tenth or more of it.
+#[test]
+fn a_sender_with_little_under_way_gets_a_shorter_wait() {
+    for (depth, answer_ns) in [(3, 80_000), (4, 120_000), (4, 135_000), (5, 180_000), (8, 350_000)]
+    {
+        let stream = Stream { gap_ns: 50_000, call_ns: 0, depth, answer_ns };
+        let best = stream.best();
+        let mut first = Notifier::new(Policy::Timer { usecs: 100 }, SIZE);
+        let share = 1000 * stream.run(&mut first, 1, 1).packets / best;
+        assert!(share < 900, "{stream:?}: {share} of 1000 with the first wait");
+        for seed in 1..=4 {
+            let mut notifier = Notifier::new(Policy::Adaptive, SIZE);
+            let share = 1000 * stream.run(&mut notifier, 10, seed).packets / best;
+            assert!(share > 930, "{stream:?}, seed {seed}: {share} of 1000, {notifier:?}");
+            let mut again = Notifier::new(Policy::Adaptive, SIZE);
+            again.learn(notifier.learned().expect("it does such things"));
+            let share = 1000 * stream.run(&mut again, 1, seed).packets / best;
+            assert!(share > 930, "{stream:?}, seed {seed}: {share} of 1000 at once, {again:?}");
+        }
+    }
 }

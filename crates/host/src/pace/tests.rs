@@ -174,14 +174,14 @@ fn beside_its_own_stream_a_guest_that_is_asked_is_called_about_everything_at_onc
     }
 }
 
-/// What is being tried out about the guest stays, whatever the policy is meanwhile.
+/// What was tried out about the guest stays, whatever the policy is meanwhile.
 #[test]
 fn another_policy_does_not_make_a_port_forget_its_guest() {
     let mut pace = Pace::new(Policy::Adaptive);
     pace.start(Queue::ToGuest, QUEUE_SIZE);
     let (mut now, mut long) = (Nanos(0), 0);
-    // A second of long packets.
-    while now < Nanos(1_000_000_000) {
+    // Ten seconds of long packets, which no wait slows down: the longest one is found.
+    while now < Nanos(10_000_000_000) {
         let next = now.plus(LONG_EVERY_NS);
         if let Some(at) = pace.wake_at().filter(|at| *at < next) {
             pace.gave(Queue::ToGuest, 0, long, Flush { now: at, more: false, short: false });

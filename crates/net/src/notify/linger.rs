@@ -25,9 +25,9 @@ pub const TAKER_WAIT_NS_MAX: u64 = 600_000;
 /// time has begun to work sooner.
 pub const GIVER_WAIT_NS_MAX: u64 = 300_000;
 
-/// How long to wait for more, or how long at most where shorter waits are tried, by the gap between two packets, which is measured while each packet is told of: that
-/// makes it longer. Who has `n` packets under way, whose round takes `t` but for the wait, is not kept waiting by
-/// `n` gaps less `t`.
+/// How long to wait for more, or how long at most where shorter waits are tried, by the gap between two packets,
+/// which is measured while each packet is told of: that makes it longer. Who has `n` packets under way, whose round
+/// takes `t` but for the wait, is not kept waiting by `n` gaps less `t`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Wait {
     /// In halves of a gap.
@@ -79,7 +79,7 @@ const TOLD_MAX: u32 = 2 * TOLD_MIN;
 /// Looks before the rate is measured anew: by then a thousand packets or two were not told of.
 const LOOKS_MAX: u32 = 384;
 
-/// What looks have to find, in packets: one and a quarter. Who sends the next packet only when this
+/// What looks have to find on average of many, in packets: one and a quarter. Who sends the next packet only when this
 /// one is answered is found with one each time.
 const GATHERED_MIN: u64 = 5 * ONE / 4;
 
@@ -87,7 +87,7 @@ const GATHERED_MIN: u64 = 5 * ONE / 4;
 /// the rate promises.
 const LOOKS_FOR_HALF: u64 = 6;
 
-/// The same when a quarter is missing.
+/// The same when a quarter is missing, or an eighth.
 const LOOKS_FOR_QUARTER: u64 = 48;
 
 /// A packet, in the unit of averages: what their divisions cut off is small beside it.
@@ -121,9 +121,9 @@ pub(super) struct Linger {
     looks: u32,
     /// Taken since the timer last ended.
     taken: u32,
-    /// Of the last few looks, and of many.
+    /// Of the last few looks; of many, with the wait in use and with one that is tried.
     lately: Found,
-    longer: Found,
+    longer: [Found; 2],
 }
 
 /// What looks have found: moving averages.
@@ -144,7 +144,7 @@ impl Found {
 
     /// Whether that is so many eighths of what one packet per `gap_ns` makes.
     fn keeps(&self, eighths: u64, gap_ns: u64) -> bool {
-        self.packets >= (ONE * self.waited_ns * eighths / (8 * gap_ns)).max(GATHERED_MIN)
+        self.packets >= ONE * self.waited_ns * eighths / (8 * gap_ns)
     }
 }
 
@@ -154,9 +154,9 @@ impl Linger {
         self.trials
     }
 
-    /// Nothing of the stream is known, but that is.
+    /// Nothing of the stream is known, but that is; a comparison that was not over begins anew.
     pub fn with_trials(trials: Trials) -> Self {
-        Self { trials, ..Self::default() }
+        Self { trials: trials.without_comparison(), ..Self::default() }
     }
 
     /// So many long packets came, and were told of.
@@ -173,21 +173,30 @@ impl Linger {
         self.told_ns = self.told_ns.saturating_add(gap_ns);
     }
 
-    /// `true`: their rate is known, and lingering begins with the benefit of the doubt.
-    pub fn begin(&mut self, wait: Wait) -> bool {
+    /// `true`: enough of them were told of, and the gap between them is known from now on.
+    pub fn measure(&mut self) -> bool {
         if self.told < TOLD_MIN {
             return false;
         }
         self.gap_ns = (self.told_ns / u64::from(self.told)).max(1);
+        (self.told, self.told_ns) = (0, 0);
+        true
+    }
+
+    /// `true`: their rate is known, and lingering begins with the benefit of the doubt.
+    pub fn begin(&mut self, wait: Wait) -> bool {
+        if !self.measure() {
+            return false;
+        }
         self.wait = wait;
-        (self.told, self.told_ns, self.looks, self.taken) = (0, 0, 0, 0);
+        (self.looks, self.taken) = (0, 0);
         // Until some are told of again, there is a pause.
         self.last = Nanos(0);
         let waited_ns = self.wait_ns();
         // An eighth more than is promised.
         let packets = (ONE * waited_ns * 9 / (8 * self.gap_ns)).max(GATHERED_MIN * 3 / 2);
         self.lately = Found { packets, waited_ns };
-        self.longer = self.lately;
+        self.longer = [self.lately; 2];
         true
     }
 
@@ -220,11 +229,16 @@ impl Linger {
         // Whatever is longer is a pause, and no lower rate.
         let waited_ns = waited_ns.min(GAP_NS_MAX);
         self.lately.add(LOOKS_FOR_HALF, taken, waited_ns);
-        self.longer.add(LOOKS_FOR_QUARTER, taken, waited_ns);
+        // Neither wait is to blame for what the other one has found.
+        let longer = &mut self.longer[self.trials.whose() as usize];
+        longer.add(LOOKS_FOR_QUARTER, taken, waited_ns);
+        let longer = *longer;
         self.looks += 1;
         // Who has three under way and is kept waiting for the time of one is found with three quarters.
         let eighths = if self.wait_ns() < 2 * self.gap_ns { 7 } else { 6 };
-        let is_kept = self.lately.keeps(4, self.gap_ns) && self.longer.keeps(eighths, self.gap_ns);
+        let is_kept = self.lately.keeps(4, self.gap_ns)
+            && longer.keeps(eighths, self.gap_ns)
+            && longer.packets >= GATHERED_MIN;
         match is_kept {
             _ if !self.wait.is_tried => {}
             false => self.trials.stop(),

@@ -343,7 +343,8 @@ impl Notifier {
     }
 }
 
-/// What an adaptive policy has found out about a peer: it outlives another policy.
+/// What an adaptive policy has found out about a peer: for how long it had best wait for several long packets, as a
+/// share of what their gap says. It outlives another policy; ADR 28 says how it is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Learned(trials::Trials);
 

@@ -20,9 +20,6 @@ const HALVINGS_MAX: u8 = 3;
 /// Shortest turn of one wait, in nanoseconds: dozens of notifications, and longer than a sender takes to notice.
 const TURN_NS: u32 = 10_000_000;
 
-/// Whose turn it is: the wait that is in use, or the one that is tried.
-const TURNS: [Turn; 4] = [Turn::Used, Turn::Tried, Turn::Tried, Turn::Used];
-
 /// By what a wait has to be ahead for good, in thousandths, added up over comparisons: four times what one of them
 /// is off by chance.
 const AHEAD: i32 = 160;
@@ -41,7 +38,7 @@ const DOUBLINGS_MAX: u8 = 4;
 
 /// Which of the two waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+pub(super) enum Turn {
     Used,
     Tried,
 }
@@ -60,15 +57,12 @@ pub(super) struct Trials {
     halvings: u8,
     /// One twice as long is tried, not one half as long.
     tries_longer: bool,
-    /// Which of [`TURNS`] it is, and how much of it is over.
-    turn: u8,
-    turn_ns: u32,
     /// Of the one that is used, and of the one that is tried.
     came: [Came; 2],
     /// What the one that is tried is ahead, in thousandths.
     ahead: i32,
-    /// Neighbours in a row that were not better.
-    in_vain: u8,
+    /// The other neighbour was not better, and nothing has changed since.
+    is_other_in_vain: bool,
     /// How long nothing is tried, in nanoseconds, and how often that was doubled.
     rest_ns: u64,
     doublings: u8,
@@ -79,11 +73,9 @@ impl Default for Trials {
         Self {
             halvings: 1,
             tries_longer: false,
-            turn: 0,
-            turn_ns: 0,
             came: [Came::default(); 2],
             ahead: 0,
-            in_vain: 0,
+            is_other_in_vain: false,
             rest_ns: 0,
             doublings: 0,
         }
@@ -113,26 +105,30 @@ impl Trials {
         let waited_ns = u32::try_from(waited_ns).unwrap_or(u32::MAX);
         came.packets = came.packets.saturating_add(packets);
         came.in_ns = came.in_ns.saturating_add(waited_ns);
-        self.turn_ns = self.turn_ns.saturating_add(waited_ns);
-        if self.turn_ns >= TURN_NS {
-            (self.turn, self.turn_ns) = (self.turn + 1, 0);
-        }
-        if usize::from(self.turn) == TURNS.len() {
+        if self.came.iter().all(|came| came.in_ns >= 2 * TURN_NS) {
             self.compare();
         }
+    }
+
+    /// The same waits, and a comparison that begins.
+    pub fn without_comparison(self) -> Self {
+        Self { came: Default::default(), ..self }
     }
 
     /// Waiting was given up: with the wait that is tried, that is what it has brought.
     pub fn stop(&mut self) {
         let is_tried = self.whose() == Turn::Tried;
-        self.begin_turns();
+        self.came = Default::default();
         if is_tried {
             self.turn_to_other();
         }
     }
 
-    fn whose(&self) -> Turn {
-        if self.rest_ns > 0 { Turn::Used } else { TURNS[usize::from(self.turn)] }
+    /// Which of the two is waited now: A B B A, if A is in use.
+    pub fn whose(&self) -> Turn {
+        let [used, tried] = self.came.map(|came| came.in_ns);
+        let is_tried = used >= TURN_NS && tried < 2 * TURN_NS;
+        if is_tried { Turn::Tried } else { Turn::Used }
     }
 
     /// What is tried; `None`: there is nothing beyond.
@@ -143,13 +139,8 @@ impl Trials {
         }
     }
 
-    fn begin_turns(&mut self) {
-        (self.turn, self.turn_ns, self.came) = (0, 0, [Came::default(); 2]);
-    }
-
     fn compare(&mut self) {
-        let [used, tried] = self.came;
-        self.begin_turns();
+        let [used, tried] = core::mem::take(&mut self.came);
         let products = [(used.packets, tried.in_ns), (tried.packets, used.in_ns)];
         let [used, tried] = products.map(|(packets, ns)| i128::from(packets) * i128::from(ns));
         let by = 2000 * (tried - used) / (tried + used).max(1);
@@ -157,8 +148,7 @@ impl Trials {
         self.ahead += by + if self.tries_longer { SPARES } else { -SPARES };
         if self.ahead >= AHEAD {
             self.halvings = self.neighbour().unwrap_or(self.halvings);
-            (self.ahead, self.in_vain) = (0, 0);
-            self.doublings = 0;
+            (self.ahead, self.is_other_in_vain, self.doublings) = (0, false, 0);
         } else if self.ahead <= -AHEAD {
             self.turn_to_other();
         }
@@ -168,9 +158,9 @@ impl Trials {
     fn turn_to_other(&mut self) {
         self.tries_longer = !self.tries_longer;
         self.ahead = 0;
-        self.in_vain += 1;
-        if self.in_vain >= 2 {
-            (self.rest_ns, self.in_vain) = (REST_NS << self.doublings, 0);
+        self.is_other_in_vain = !self.is_other_in_vain;
+        if !self.is_other_in_vain {
+            self.rest_ns = REST_NS << self.doublings;
             self.doublings = (self.doublings + 1).min(DOUBLINGS_MAX);
         }
     }

@@ -22,7 +22,7 @@ impl Adaptive {
             if self.linger.is_slow() && long > 0 {
                 // Answers between them do not make it faster.
                 self.linger.told(visit.now, long);
-                self.linger.begin(TAKER_WAIT);
+                self.linger.measure();
             }
             return NOTHING;
         }
