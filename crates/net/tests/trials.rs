@@ -137,11 +137,14 @@ fn what_was_found_out_is_not_forgotten() {
 #[test]
 fn a_stream_that_no_wait_slows_down_needs_few_notifications() {
     let stream = Stream { gap_ns: 50_000, call_ns: 0, depth: 64, answer_ns: 50_000 };
-    let mut notifier = Notifier::new(Policy::Adaptive, SIZE);
-    let Passed { packets, calls } = stream.run(&mut notifier, 20, 1);
-    assert!(calls * 4 < packets, "{calls} for {packets}: {notifier:?}");
+    for seed in 1..=4 {
+        let mut notifier = Notifier::new(Policy::Adaptive, SIZE);
+        // The shorter wait may just be tried.
+        let Passed { packets, calls } = stream.run(&mut notifier, 20, seed);
+        assert!(calls * 10 < packets * 3, "{calls} for {packets}: {notifier:?}");
+    }
     let early = stream.run(&mut Notifier::new(Policy::Adaptive, SIZE), 1, 1);
-    assert!(early.calls * 4 > early.packets, "it takes its time to find that out: {early:?}");
+    assert!(early.calls * 10 > early.packets * 3, "it takes its time to find that out: {early:?}");
 }
 
 /// Who has so little under way that the first wait, half of four gaps, costs a tenth or more of it.

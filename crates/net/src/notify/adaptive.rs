@@ -365,6 +365,7 @@ impl Adaptive {
         let Some(waited_ns) = waited_ns else { return };
         match self.linger.look(waited_ns) {
             Next::Linger => {}
+            Next::Trust => self.cautious_for = CAUTION_PACKETS,
             Next::Measure => {
                 self.cautious_for = CAUTION_PACKETS;
                 self.change(1, Cause::Ended);
