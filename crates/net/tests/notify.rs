@@ -444,6 +444,32 @@ fn a_giver_of_many_long_packets_tells_of_a_few_at_once() {
     }
 }
 
+/// The gap that was measured goes on to be right, until it is not: then it is measured anew.
+#[test]
+fn a_giver_finds_out_that_packets_come_faster() {
+    let mut notifier = Notifier::new(Policy::Adaptive, SIZE);
+    let (mut now, mut timer) = (10_000_000, None);
+    let mut give = |notifier: &mut Notifier, every_ns: u64, for_ns: u64| {
+        let until = now + for_ns;
+        let mut due = now + every_ns;
+        while now < until {
+            now = timer.map_or(due, |Nanos(at): Nanos| at.clamp(now, due));
+            let moved = u32::from(now == due);
+            due += u64::from(moved) * every_ns;
+            notifier.carried(moved.into());
+            timer = notifier.after(visit(now, Side::Gives, moved)).wake_at;
+        }
+        (notifier.cause(), notifier.timer_ns())
+    };
+    let (cause, slow_ns) = give(&mut notifier, 70_000, 500_000_000);
+    assert!(cause == Cause::Long && slow_ns >= 35_000, "{cause:?}, {slow_ns} ns");
+    // As many looks as there may be before.
+    give(&mut notifier, 5_000, 3_072 * GIVER_WAIT_NS_MAX);
+    let (cause, fast_ns) = give(&mut notifier, 5_000, 1_000_000);
+    // Four gaps at most, whatever share of them was tried last.
+    assert!(cause == Cause::Long && fast_ns <= 22_000, "{cause:?}, {fast_ns} ns");
+}
+
 /// Fewer than the rate promises come now and then, by chance: nobody is kept waiting.
 #[test]
 fn a_stream_without_a_beat_is_lingered_for() {

@@ -8,8 +8,9 @@
 //! one by one again. A stream is no clockwork, and looks find fewer by chance as well; the less is missing, the
 //! more looks it takes to know which it is.
 //!
-//! Limits: the rate is measured while packets are told of, and kept for [`LOOKS_MAX`] looks: what
-//! comes meanwhile only says whether the sender keeps up with it. ADR 18 has the measurements.
+//! Limits: the rate is measured while packets are told of, and kept for [`LOOKS_FOR_RATE`] to [`LOOKS_MAX`]
+//! looks: what comes meanwhile only says whether the sender keeps up with it. One that has become faster may
+//! be kept waiting for so long: 1.8 s where it is waited for longest. ADR 18 has the measurements.
 
 use super::Nanos;
 use super::trials::Trials;
@@ -66,8 +67,9 @@ pub(super) const ANSWER_NS: u64 = 500_000;
 /// A longer gap in nanoseconds is a pause, and says nothing of the rate.
 const GAP_NS_MAX: u64 = 1_000_000;
 
-/// From this gap on, in nanoseconds, a stream is slow: 2 Gb/s in packets of 64 KiB. Waiting spares every second notification
-/// at most, and an emulated guest that sends 1.5 Gb/s, as it is told to, sleeps in between and answers pings later (ADR 18).
+/// From this gap on, in nanoseconds, a stream is slow: 2 Gb/s in packets of 64 KiB. Waiting spares every second
+/// notification at most, and an emulated guest that sends 1.5 Gb/s, as it is told to, sleeps in between and answers
+/// pings later (ADR 18).
 const SLOW_GAP_NS: u64 = 250_000;
 
 /// Packets told of one by one before their rate is known.
@@ -76,8 +78,8 @@ const TOLD_MIN: u32 = 32;
 /// From so many on, earlier ones count half: what they tell is of another time.
 const TOLD_MAX: u32 = 2 * TOLD_MIN;
 
-/// Looks before the rate is measured anew, unless they have found all that it promises: then it has not fallen, and
-/// what is told of one by one costs a stream to an emulated guest a hundredth (ADR 28).
+/// Looks before the rate is measured anew, unless the average of the last ones is all that it promises: then it has
+/// not fallen, and what is told of one by one costs a stream to an emulated guest a hundredth (ADR 28).
 const LOOKS_FOR_RATE: u32 = 384;
 
 /// Looks before it is measured anew in any case: it may have risen.
@@ -102,7 +104,7 @@ const ONE: u64 = 1024;
 pub(super) enum Next {
     /// The same once more.
     Linger,
-    /// The same, and this is a stream.
+    /// The same, and the sender is not kept waiting: so many looks say so.
     Trust,
     /// Be told of some packets one by one, and begin anew.
     Measure,

@@ -1,18 +1,19 @@
 //! Which of two waits lets a stream go faster, tried in turns.
 //!
-//! How long a giver of long packets had best wait for several of them depends on the peer, on the machine and on how much the
-//! sender may have under way, and nothing that is seen of one stream told them apart: the gap between two packets
-//! gives the longest one that is of use (see `linger.rs`). So a stream that goes on is told of after another wait now
-//! and then, half or twice as long, in turns of A B B A, which whatever changes steadily cannot
-//! mislead; and the wait that brings more packets per second stays.
+//! How long a giver of long packets had best wait for several of them depends on the peer, on the machine and
+//! on how much the sender may have under way, and nothing that is seen of one stream told them apart: the gap
+//! between two packets gives the longest one that is of use (see `linger.rs`). So a stream that goes on is told
+//! of after another wait now and then, half or twice as long, in turns of A B B A, which whatever changes
+//! steadily cannot mislead; and the wait that brings more packets per second stays.
 //!
-//! Packets of one stream come at rates that differ by some percent between two turns anyway, by chance. So what one wait is
-//! ahead is added up until it is more than chance brings. A longer wait spares notifications: it is taken if it costs nothing,
-//! a shorter one only if it brings something.
+//! Packets of one stream come at rates that differ by some percent between two turns anyway, by chance. So what
+//! one wait is ahead is added up until it is more than chance brings. A longer wait spares notifications: it is
+//! taken if it costs nothing, a shorter one only if it brings something.
 //!
-//! Limits: where waiting is given up again and again, no other wait is found, and a ring so small that the window fills before
-//! the wait is over says little. A stream is tried on for as long as it lasts, and forgotten when the queue starts anew; of two waits that are as
-//! good, either may stay. ADR 28 has the measurements.
+//! Limits: where waiting is given up again and again, no other wait is found, and a ring so small that the
+//! window fills before the wait is over says little. A stream is tried on for as long as it lasts, and
+//! forgotten when the queue starts anew; of two waits that are as good, either may stay. ADR 28 has the
+//! measurements.
 
 /// How often the longest wait is halved before it is too short.
 const HALVINGS_MAX: u8 = 3;
