@@ -18,15 +18,15 @@
 //! [`Acknowledgements`]).
 //!
 //! A taker whose owner deals with a stream the other way need not be told: the owner looks whenever it
-//! is awake. Beside long packets that may be seldom, and the timer is as long as one that lingers may wait;
-//! but answers to questions are told of.
+//! is awake, and once more after [`PATIENCE_NS`]. If nothing is there by then, it is told of the next buffer.
+//! Beside long packets, answers to questions are told of.
 //!
 //! ADR 18 gives the reason for each constant.
 
 mod takes;
 
 use super::acknowledgements::Acknowledgements;
-use super::linger::{ASKED_NS, GIVER_WAIT, Linger, Next, STREAM_END_NS, TAKER_WAIT_NS_MAX, Wait};
+use super::linger::{ASKED_NS, GIVER_WAIT, Linger, Next, STREAM_END_NS, Wait};
 use super::{Cause, Held, Learned, NOTHING, Nanos, Plan, Side, Visit};
 
 /// Longest time in nanoseconds by which a window delays a buffer: what it costs to wake a sleeping
@@ -64,19 +64,8 @@ enum Company {
     None,
     /// A stream of short packets.
     Stream,
-    /// Long packets, for which it may be awake seldom.
+    /// Long packets: the answers to them acknowledge.
     Long,
-}
-
-impl Company {
-    /// How long buffers may wait for the owner's next look, in nanoseconds.
-    const fn wait_ns(self) -> u64 {
-        match self {
-            Self::None => 0,
-            Self::Stream => PATIENCE_NS,
-            Self::Long => TAKER_WAIT_NS_MAX,
-        }
-    }
 }
 
 /// State of one direction.
@@ -179,7 +168,7 @@ impl Adaptive {
     fn patience_ns(&self) -> u64 {
         match self.window {
             1 => 0,
-            _ if self.cause == Cause::AwakeAnyway => self.company.wait_ns(),
+            _ if self.cause == Cause::AwakeAnyway => PATIENCE_NS,
             _ if self.cause == Cause::Long => self.linger.wait_ns(),
             // The peer has to hear of the room and wake up, and then we do.
             _ if self.cause == Cause::Behind => 2 * PATIENCE_NS,

@@ -2,7 +2,7 @@
 
 use super::super::linger::{ANSWER_NS, ASKED_NS, TAKER_WAIT};
 use super::super::{Cause, NOTHING, Nanos, Plan, Visit, arm_after};
-use super::{Adaptive, CAUTION_PACKETS, Company};
+use super::{Adaptive, Company};
 
 impl Adaptive {
     /// Decides for the side that takes.
@@ -42,8 +42,11 @@ impl Adaptive {
                 (self.window, self.cause) = (self.window_max, Cause::Long);
             }
             moved if beside != Company::None && (moved > 0 || self.cause == Cause::AwakeAnyway) => {
-                self.keep_company(moved, beside);
+                self.keep_company(beside);
             }
+            // Neither is a failure: what was found need not be told of, and of the next one it is told.
+            0 if is_timer && self.cause == Cause::AwakeAnyway => return NOTHING,
+            _ if is_timer && self.cause == Cause::AwakeAnyway => {}
             moved if is_timer && moved < self.window => self.ran_out(moved),
             0 => {}
             moved => self.filled(moved),
@@ -80,13 +83,11 @@ impl Adaptive {
     }
 
     /// The owner was awake for a stream the other way, and will be again before the timer ends.
-    fn keep_company(&mut self, moved: u32, company: Company) {
+    fn keep_company(&mut self, company: Company) {
         if self.caution > 0 || self.window_max == 1 {
             return;
         }
         (self.window, self.cause) = (self.window_max, Cause::AwakeAnyway);
         self.company = company;
-        // What is found this way makes up for attempts that failed.
-        self.cautious_for = self.cautious_for.saturating_sub(moved).max(CAUTION_PACKETS);
     }
 }
