@@ -44,7 +44,7 @@ impl Adaptive {
             moved if beside != Company::None && (moved > 0 || self.cause == Cause::AwakeAnyway) => {
                 self.keep_company(beside);
             }
-            // Neither is a failure: what was found need not be told of, and of the next one it is told.
+            // What is found now need not have been told of; if nothing is, the next one is told of.
             0 if is_timer && self.cause == Cause::AwakeAnyway => return NOTHING,
             _ if is_timer && self.cause == Cause::AwakeAnyway => {}
             moved if is_timer && moved < self.window => self.ran_out(moved),
@@ -82,7 +82,7 @@ impl Adaptive {
         if beside == Company::Long { Company::None } else { beside }
     }
 
-    /// The owner was awake for a stream the other way, and will be again before the timer ends.
+    /// The owner was awake for a stream the other way, and is to look here as long as something is found.
     fn keep_company(&mut self, company: Company) {
         if self.caution > 0 || self.window_max == 1 {
             return;
