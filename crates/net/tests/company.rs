@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 
 use ringway_net::notify::{
-    Cause, Nanos, Notifier, PATIENCE_NS, Plan, Policy, Side, Visit, WINDOW_MAX_PACKETS,
+    Cause, LOOK_AGAIN_NS, Nanos, Notifier, PATIENCE_NS, Plan, Policy, Side, Visit,
+    WINDOW_MAX_PACKETS,
 };
 use ringway_virtq::Arm;
 
@@ -45,7 +46,7 @@ fn the_peer_need_not_tell_of_what_is_found_beside_long_packets() {
     assert_eq!(taker.notifier.cause(), Cause::AwakeAnyway);
     taker.notifier.looked(1, 1);
     let plan = taker.take(1);
-    assert_eq!(plan.wake_at, Some(Nanos(taker.now + PATIENCE_NS)));
+    assert_eq!(plan.wake_at, Some(Nanos(taker.now + LOOK_AGAIN_NS)));
     assert!(matches!(plan.arm, Arm::After(packets) if packets > 1), "{plan:?}");
     assert!(taker.notifier.counts_on_looks() && taker.notifier.keeps_waiting());
 }
@@ -157,9 +158,9 @@ fn what_is_there_when_the_timer_ends_need_not_be_told_of() {
     let mut taker = Taker::new();
     taker.give_long_packets(100);
     for _ in 0..2_000 {
-        taker.now += PATIENCE_NS;
+        taker.now += LOOK_AGAIN_NS;
         let plan = taker.take(1);
-        assert_eq!(plan.wake_at, Some(Nanos(taker.now + PATIENCE_NS)));
+        assert_eq!(plan.wake_at, Some(Nanos(taker.now + LOOK_AGAIN_NS)));
         assert!(matches!(plan.arm, Arm::After(packets) if packets > 1), "{plan:?}");
     }
 }
@@ -169,7 +170,7 @@ fn where_nothing_is_there_it_is_told_of_the_next_one_and_left_alone_again_behind
     let mut taker = Taker::new();
     taker.give_long_packets(100);
     for _ in 0..100 {
-        taker.now += PATIENCE_NS;
+        taker.now += LOOK_AGAIN_NS;
         let plan = taker.take(0);
         assert_eq!((plan.arm, plan.wake_at), (Arm::Next, None));
         assert_eq!(taker.notifier.cause(), Cause::AwakeAnyway);

@@ -19,7 +19,7 @@
 //!
 //! A taker whose owner deals with a stream the other way need not be told: the owner looks whenever it
 //! is awake, and once more after [`PATIENCE_NS`]. If nothing is there by then, it is told of the next buffer.
-//! Beside long packets, answers to questions are told of.
+//! Beside long packets, once more after [`LOOK_AGAIN_NS`], and answers to questions are told of.
 //!
 //! ADR 18 gives the reason for each constant.
 
@@ -32,6 +32,10 @@ use super::{Cause, Held, Learned, NOTHING, Nanos, Plan, Side, Visit};
 /// Longest time in nanoseconds by which a window delays a buffer: what it costs to wake a sleeping
 /// peer. Waiting longer would cost the buffer more than the wake-up that is spared.
 pub const PATIENCE_NS: u64 = 30_000;
+
+/// How long a taker that is not told counts on looks beside long packets, in nanoseconds, before it looks once more
+/// by itself: two and a half wake-ups. Acknowledgements come that late, and several at once (ADR 18).
+pub const LOOK_AGAIN_NS: u64 = 5 * PATIENCE_NS / 2;
 
 /// Largest window in buffers: what a worker moves in one visit.
 pub const WINDOW_MAX_PACKETS: u32 = 64;
@@ -168,6 +172,7 @@ impl Adaptive {
     fn patience_ns(&self) -> u64 {
         match self.window {
             1 => 0,
+            _ if self.counts_on_looks() => LOOK_AGAIN_NS,
             _ if self.cause == Cause::AwakeAnyway => PATIENCE_NS,
             _ if self.cause == Cause::Long => self.linger.wait_ns(),
             // The peer has to hear of the room and wake up, and then we do.

@@ -28,7 +28,7 @@ mod turns;
 use ringway_virtq::Arm;
 
 pub use acknowledgements::{ACKNOWLEDGEMENT_WAIT_NS, ASKED_ACKNOWLEDGEMENT_WAIT_NS_MAX};
-pub use adaptive::{Adaptive, PATIENCE_NS, STREAM_PACKETS, WINDOW_MAX_PACKETS};
+pub use adaptive::{Adaptive, LOOK_AGAIN_NS, PATIENCE_NS, STREAM_PACKETS, WINDOW_MAX_PACKETS};
 pub use cause::Cause;
 pub use coalesce::{Coalesce, CoalesceLimits};
 pub use linger::{GIVER_WAIT_NS_MAX, TAKER_WAIT_NS_MAX};
