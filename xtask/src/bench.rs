@@ -40,8 +40,8 @@ const GOLDEN: &str = "crates/bench/tests/golden/instructions.txt";
 
 /// `./x bench [ARGS]`: as `ringway bench ARGS`, with DPDK where it is unpacked; without arguments
 /// a quick look at everything. `./x bench docs [PART…]` writes `docs/performance.md` anew: all of
-/// it in an hour and a half, or these parts only; with `--quick` in 15 minutes; with `--text` nothing is
-/// measured, and what is written around the tables is as it is now.
+/// it in an hour and a half, or these parts only; with `--quick` in 15 minutes; with `--repeats N` everything is
+/// measured so often; with `--text` nothing is, and what is written around the tables is as it is now.
 ///
 /// # Errors
 /// It does not build, or a measurement fails.
@@ -68,16 +68,46 @@ pub fn command(paths: &Paths, options: &[String]) -> anyhow::Result<()> {
 
 /// What is to be measured for the document, with which options, in the order of [`PARTS`]: what
 /// matters most first.
-fn measurements(words: &[&str]) -> anyhow::Result<Vec<(&'static str, &'static str)>> {
-    let (flags, names): (Vec<&str>, Vec<&str>) =
-        words.iter().copied().partition(|word| *word == "--quick");
-    if let Some(unknown) = names.iter().find(|name| !PARTS.contains(name)) {
-        bail!("{unknown}: no part of {DOCUMENT}; its parts: {}", PARTS.join(", "));
+fn measurements(words: &[&str]) -> anyhow::Result<Vec<(&'static str, String)>> {
+    let (mut names, mut is_quick, mut repeats) = (Vec::new(), false, None);
+    let mut words = words.iter().copied();
+    while let Some(word) = words.next() {
+        match word {
+            "--quick" => is_quick = true,
+            "--repeats" => repeats = Some(count(words.next())?),
+            part if PARTS.contains(&part) => names.push(part),
+            unknown => {
+                bail!("{unknown}: no part of {DOCUMENT}; its parts: {}", PARTS.join(", "))
+            }
+        }
+    }
+    if is_quick && repeats.is_some() {
+        bail!("--quick measures once or a few times: leave it out, or --repeats");
     }
     let wanted = |part: &str| names.is_empty() || names.contains(&part);
-    let amount = |(whole, look)| if flags.is_empty() { whole } else { look };
+    let amount = |(whole, look)| match repeats {
+        Some(repeats) => repeated(whole, repeats),
+        None if is_quick => String::from(look),
+        None => String::from(whole),
+    };
     let all = PARTS.into_iter().zip(AMOUNTS.map(amount));
     Ok(all.filter(|(part, _)| wanted(part)).collect())
+}
+
+/// How often everything is measured, as it was typed.
+fn count(word: Option<&str>) -> anyhow::Result<u32> {
+    let word = word.context("--repeats: how often? Say --repeats 5")?;
+    let count = word.parse().ok().filter(|count| *count > 0);
+    count.with_context(|| format!("--repeats {word}: not a number from 1 on"))
+}
+
+/// The same options with another number of repeats.
+fn repeated(options: &str, repeats: u32) -> String {
+    let words: Vec<&str> = options.split_whitespace().collect();
+    let kept = words.chunks(2).filter(|option| option[0] != "--repeats").flatten();
+    let repeats = repeats.to_string();
+    let all: Vec<&str> = kept.copied().chain(["--repeats", &repeats]).collect();
+    all.join(" ")
 }
 
 /// What was measured before.
@@ -135,7 +165,7 @@ impl<'a> Bench<'a> {
 
     /// Measures parts of the document, and writes it after each: whatever happens to the rest, this
     /// one is there. What cannot be measured stays as it was.
-    fn measure(&self, wanted: &[(&str, &str)]) -> anyhow::Result<()> {
+    fn measure(&self, wanted: &[(&str, String)]) -> anyhow::Result<()> {
         let mut sections = committed(self.paths)?;
         let mut failed = Vec::new();
         for (part, options) in wanted {
@@ -177,13 +207,30 @@ fn ringway_bench(paths: &Paths) -> Command {
 mod tests {
     use super::*;
 
+    fn parts(words: &[&str]) -> Result<Vec<(&'static str, String)>, String> {
+        measurements(words).map_err(|error| error.to_string())
+    }
+
     #[test]
     fn parts_are_measured_in_their_order_and_unknown_ones_are_refused() {
-        let parts = |words: &[&str]| measurements(words).map_err(|error| error.to_string());
         assert_eq!(parts(&[]).map(|all| all.len()), Ok(PARTS.len()));
-        assert_eq!(parts(&["history", "ring"]).map(|all| all[1]), Ok(("history", "")));
-        assert_eq!(parts(&["--quick", "scale"]), Ok(vec![("scale", "--quick")]));
+        assert_eq!(parts(&["history", "ring"]).map(|all| all[1].0), Ok("history"));
+        assert_eq!(parts(&["--quick", "scale"]), Ok(vec![("scale", "--quick".into())]));
         let refused = parts(&["swich"]).expect_err("no such part");
         assert!(refused.starts_with("swich: no part") && refused.ends_with("rxbuf, scale"));
+    }
+
+    #[test]
+    fn all_is_measured_as_often_as_is_said() {
+        let pacing = parts(&["pacing", "--repeats", "5"]);
+        assert_eq!(pacing, Ok(vec![("pacing", "--seconds 1 --repeats 5".into())]));
+        assert_eq!(
+            parts(&["--repeats", "2"]).map(|all| all[5].1.clone()),
+            Ok("--repeats 2".into())
+        );
+        for words in [&["--repeats"][..], &["--repeats", "0"], &["--repeats", "2", "--quick"]] {
+            let refused = parts(words).expect_err("nonsense");
+            assert!(refused.contains("--repeats"), "{refused}");
+        }
     }
 }
