@@ -101,7 +101,7 @@ fn count(word: Option<&str>) -> anyhow::Result<u32> {
     count.with_context(|| format!("--repeats {word}: not a number from 1 on"))
 }
 
-/// The same options with another number of repeats.
+/// The same options, each with its value, and another number of repeats.
 fn repeated(options: &str, repeats: u32) -> String {
     let words: Vec<&str> = options.split_whitespace().collect();
     let kept = words.chunks(2).filter(|option| option[0] != "--repeats").flatten();

@@ -18,8 +18,8 @@
 //! [`Acknowledgements`]).
 //!
 //! A taker whose owner deals with a stream the other way need not be told: the owner looks whenever it
-//! is awake, and once more after [`PATIENCE_NS`]. If nothing is there by then, it is told of the next buffer.
-//! Beside long packets, once more after [`LOOK_AGAIN_NS`], and answers to questions are told of.
+//! is awake, and once more after [`PATIENCE_NS`], beside long packets after [`LOOK_AGAIN_NS`]. If nothing is there
+//! by then, it is told of the next buffer. Beside long packets, answers to questions are told of.
 //!
 //! ADR 18 gives the reason for each constant.
 
