@@ -7,9 +7,9 @@
 //! waited long enough for one flow to stand still behind the others.
 //!
 //! A lull is worth its time if the guest meanwhile finds the buffer by itself, as one does that is
-//! called about an answer. A slow one, under emulation, has not begun to run by then, and is called
-//! twice. So the answers are kept: after [`VAIN_LULLS_MAX`] lulls in a row behind which the guest
-//! wanted the call all the same, it gets its calls at once, as long as its buffers come one by one.
+//! called about an answer. A slow one, under emulation, has often not begun to run by then, and is called
+//! twice. So the answers are counted: once more than [`VAIN_MAX`] of the lulls have a call behind them that
+//! the guest wanted all the same, it gets its calls at once, as long as its buffers come one by one.
 //!
 //! Who answers a question has, as a rule, nothing more to say until the next one comes. Its buffer is told
 //! of at once, while it is still awake: behind a lull the call would come into the next question.
@@ -50,8 +50,15 @@ pub const SENT_STREAM_NS: u64 = 3_000_000;
 /// [`STREAM_WAIT_NS`]: their sender may wait for them, as one may that sends long packets.
 const ACKNOWLEDGEMENTS_MAX: u32 = 16;
 
-/// Lulls in a row that were of no use before the next buffers are told of at once.
-const VAIN_LULLS_MAX: u32 = 16;
+/// How many of the lulls may be in vain before the next buffers are told of at once, where all are [`ALL`]: five of
+/// sixteen. With one of ten a flood of pings gains a sixth by lulls, with four of ten it loses a fifteenth (ADR 18).
+const VAIN_MAX: u32 = 5 * ALL / 16;
+
+/// The share is an average of so many lulls.
+const LULLS: u32 = 64;
+
+/// The unit of that average: what its divisions cut off is small beside it.
+const ALL: u32 = 1 << 14;
 
 /// So many are then, before a lull is tried again. More than 100: see `CAUTION_PACKETS`.
 const AT_ONCE_PACKETS: u32 = 128;
@@ -64,8 +71,8 @@ pub struct Returns {
     /// When the guest is called about something else, or was.
     called_at: Nanos,
     window: u32,
-    /// Lulls in a row of one buffer, at the end of which the guest wanted a call.
-    vain_lulls: u32,
+    /// The share of the lulls of one buffer, lately, at the end of which the guest wanted a call.
+    vain: u32,
     /// Buffers left to be told of at once.
     at_once: u32,
     /// The last call was asked for at the end of a lull of one buffer.
@@ -103,7 +110,7 @@ impl Returns {
             last: Nanos(0),
             called_at: Nanos(0),
             window,
-            vain_lulls: 0,
+            vain: 0,
             at_once: 0,
             is_single: false,
             stream: Nanos(0),
@@ -274,11 +281,11 @@ impl Returns {
         if !core::mem::take(&mut self.is_single) {
             return;
         }
-        self.vain_lulls = if is_wanted { self.vain_lulls + 1 } else { 0 };
-        if self.vain_lulls >= VAIN_LULLS_MAX {
+        let vain = if is_wanted { ALL } else { 0 };
+        self.vain = ((LULLS - 1) * self.vain + vain) / LULLS;
+        if self.vain > VAIN_MAX {
             // One more in vain is enough after the next try.
-            self.vain_lulls -= 1;
-            self.at_once = AT_ONCE_PACKETS;
+            (self.vain, self.at_once) = (VAIN_MAX, AT_ONCE_PACKETS);
         }
     }
 }
