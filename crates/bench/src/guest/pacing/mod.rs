@@ -1,7 +1,9 @@
 //! `ringway bench pacing`: the same guest under each policy of notification, real and in turns.
 //!
 //! How: one ringway and one guest, whose port is told another policy before each turn: two guests of
-//! the same kind differ by more than two policies. What is compared is measured under the same stream
+//! the same kind differ by more than two policies. After some rounds it is a guest of the other kind, and
+//! then another one of the first: what is true of one guest, or of a quarter of an hour, is not true of the
+//! policies. What is compared is measured under the same stream
 //! and with the same pings, a fifth of a second under one policy and then under the next, many times
 //! over ([`slices`]); floods of pings are whole turns ([`figures`]). Ratios are taken between turns of
 //! the same round; the verdict says what all of them together say about the ratio, if they do
@@ -18,6 +20,7 @@ mod plots;
 mod slices;
 mod tables;
 
+use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
@@ -47,6 +50,9 @@ const POLICIES: [&str; 8] = [
     "adaptive",
 ];
 
+/// So many rounds have one guest.
+const ROUNDS_PER_GUEST: usize = 3;
+
 /// The first of the two that are the same: nothing is judged by it.
 const SAME: usize = POLICIES.len() - 2;
 
@@ -64,22 +70,45 @@ pub fn measure_pacing(options: &Options) -> anyhow::Result<Report> {
     let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
     stage::end_with_parent(directory.path());
     net::prepare()?;
-    let mut report = empty_report(options, machine_with_guests())?;
-    let measures = options.pairings.len() * options.repeats * Measure::ALL.len();
-    let mut progress = Progress::start(measures);
-    for &pairing in &options.pairings {
-        match boot(pairing, directory.path(), &progress) {
-            Ok(mut rig) => {
-                report.commands.extend(rig.commands());
-                let turns = pair(&mut rig, options, &mut progress, &mut report);
-                report.tables.extend(tables(pairing, &turns));
-                report.plots.extend(plots(pairing, &turns));
+    let mut run = Run {
+        options,
+        directory: directory.path(),
+        progress: Progress::start(options.pairings.len() * options.repeats * Measure::ALL.len()),
+        report: empty_report(options, machine_with_guests())?,
+    };
+    let mut kinds: Vec<Kind> = options.pairings.iter().copied().map(Kind::new).collect();
+    for first in (0..options.repeats).step_by(ROUNDS_PER_GUEST) {
+        let rounds = first..options.repeats.min(first + ROUNDS_PER_GUEST);
+        for kind in &mut kinds {
+            if let Err(why) = kind.take(rounds.clone(), &mut run) {
+                run.leave_out(format!("{}: {why:#}", kind.pairing.name()));
             }
-            Err(why) => report.left_out.push(format!("{}: {why:#}", pairing.name())),
         }
     }
+    let Run { progress, mut report, .. } = run;
     progress.end();
+    for Kind { pairing, turns, .. } in &kinds {
+        report.tables.extend(tables(*pairing, turns));
+        report.plots.extend(plots(*pairing, turns));
+    }
     Ok(report)
+}
+
+/// One run of the benchmark, and what has come of it so far.
+struct Run<'a> {
+    options: &'a Options,
+    directory: &'a Path,
+    progress: Progress,
+    report: Report,
+}
+
+impl Run<'_> {
+    /// What failed is named once.
+    fn leave_out(&mut self, what: String) {
+        if !self.report.left_out.contains(&what) {
+            self.report.left_out.push(what);
+        }
+    }
 }
 
 fn boot(pairing: Pairing, directory: &Path, progress: &Progress) -> anyhow::Result<Rig> {
@@ -94,23 +123,48 @@ fn boot(pairing: Pairing, directory: &Path, progress: &Progress) -> anyhow::Resu
     Rig::boot(Plan { pairing, carrier: Carrier::Ringway }, directory)
 }
 
-/// All rounds with one guest; what fails is left out and named.
-fn pair(rig: &mut Rig, options: &Options, progress: &mut Progress, report: &mut Report) -> Turns {
-    let mut turns = Turns::default();
-    let mut measures = Measure::ALL.map(|measure| (measure, Entrants::all()));
-    for number in 0..options.repeats {
-        for (measure, entrants) in &mut measures {
-            let what = format!("{}, {measure}", rig.plan.pairing.name());
-            progress.step(&what);
-            if let Err(why) = measure.take(rig, options, Round { number, entrants }, &mut turns) {
-                report.left_out.push(format!("{what}: {why:#}"));
+/// What guests of one kind have said so far.
+struct Kind {
+    pairing: Pairing,
+    turns: Turns,
+    /// Who still takes part in each.
+    measures: [(Measure, Entrants); Measure::ALL.len()],
+}
+
+impl Kind {
+    fn new(pairing: Pairing) -> Self {
+        let measures = Measure::ALL.map(|measure| (measure, Entrants::all()));
+        Self { pairing, turns: Turns::default(), measures }
+    }
+
+    /// These rounds with a guest of their own; what fails in one is left out and named.
+    ///
+    /// # Errors
+    /// There is no such guest.
+    fn take(&mut self, rounds: Range<usize>, run: &mut Run<'_>) -> anyhow::Result<()> {
+        let mut rig = boot(self.pairing, run.directory, &run.progress)?;
+        if rounds.start == 0 {
+            run.report.commands.extend(rig.commands());
+        }
+        for number in rounds {
+            self.round(&mut rig, number, run);
+        }
+        Ok(())
+    }
+
+    fn round(&mut self, rig: &mut Rig, number: usize, run: &mut Run<'_>) {
+        for (measure, entrants) in &mut self.measures {
+            let what = format!("{}, {measure}", self.pairing.name());
+            run.progress.step(&what);
+            let round = Round { number, entrants };
+            if let Err(why) = measure.take(rig, run.options, round, &mut self.turns) {
+                run.leave_out(format!("{what}: {why:#}"));
             }
-            for policy in entrants.settle(measure.figures(), &turns) {
-                progress.note(&format!("{what}: {} is not the best", policy_name(policy)));
+            for policy in entrants.settle(measure.figures(), &self.turns) {
+                run.progress.note(&format!("{what}: {} is not the best", policy_name(policy)));
             }
         }
     }
-    turns
 }
 
 fn empty_report(options: &Options, machine: Machine) -> anyhow::Result<Report> {
@@ -119,7 +173,7 @@ fn empty_report(options: &Options, machine: Machine) -> anyhow::Result<Report> {
     let [slice_ms, settle_ms] = [SLICE, SETTLE].map(|time| time.as_millis());
     let floods = flood_pings(options);
     let method = format!(
-        "It is one guest, whose port is told the policy before each turn. Out is from the guest. \
+        "It is one guest for {ROUNDS_PER_GUEST} rounds, whose port is told the policy before each turn; guests of both kinds alternate. Out is from the guest. \
          Repeats: {repeats}. Of each, throughput: a stream goes on while all policies are told in turn, \
          {slices} times over; each is measured for {slice_ms} ms by the bytes that pass the tap, and is \
          a round. Single pings (ping -A from this machine): the same, the 99th percentile of each {slice_ms} ms. \
@@ -143,8 +197,8 @@ fn empty_report(options: &Options, machine: Machine) -> anyhow::Result<Report> {
                   judged as well: this flatters the last policy only if chance stopped the best row; \
                   in simulation the wider interval stops about one of 100 equal rows. \
                   Against each row: those that did not stop. \
-                  The last policy takes part twice: the mean of both is judged, and their ratio is \
-                  chance."
+                  The last policy takes part twice: the geometric mean of both is judged, and their \
+                  ratio is chance."
             .to_string();
     Ok(Report {
         title: "ringway bench pacing".into(),
