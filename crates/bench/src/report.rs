@@ -36,6 +36,13 @@ pub struct Report {
     pub plots: Vec<Plot>,
 }
 
+/// Adds a line that is not there yet.
+pub(crate) fn add_once(lines: &mut Vec<String>, line: &str) {
+    if !lines.iter().any(|known| known == line) {
+        lines.push(line.to_string());
+    }
+}
+
 /// One table.
 #[derive(Debug, Clone, Serialize)]
 pub struct Table {

@@ -4,7 +4,7 @@ use super::figures::{FIGURES, Figure, Found};
 use super::rig::{Carrier, Plan};
 use super::{Options, PAIRINGS, Pairing, sides};
 use crate::machine::Machine;
-use crate::report::{Cell, Group, Plot, Report, Table};
+use crate::report::{Cell, Group, Plot, Report, Table, add_once};
 use crate::{Spread, ratios};
 
 /// Columns of rates: name and digits.
@@ -69,10 +69,7 @@ impl Results {
     /// Says, once, what was not measured.
     pub fn leave_out(&mut self, what: &str) {
         // A console's end can have many lines: the first says what happened.
-        let what = what.lines().next().unwrap_or_default().to_string();
-        if !self.left_out.contains(&what) {
-            self.left_out.push(what);
-        }
+        add_once(&mut self.left_out, what.lines().next().unwrap_or_default());
     }
 
     /// Keeps how something was started.

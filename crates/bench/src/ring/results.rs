@@ -8,7 +8,7 @@ use super::load::AtLoad;
 use super::run::{Direction, Row, Throughput, Who};
 use super::{Options, ROWS, Task, What, format_name, testpmd};
 use crate::machine::Machine;
-use crate::report::{Cell, Group, Plot, Report, Table};
+use crate::report::{Cell, Group, Plot, Report, Table, add_once};
 use crate::{Spread, ratios};
 
 const METHOD: [&str; 12] = [
@@ -73,9 +73,7 @@ impl Results {
 
     /// Notes what is missing, once.
     pub fn leave_out(&mut self, what: &str) {
-        if !self.left_out.iter().any(|known| known == what) {
-            self.left_out.push(what.to_string());
-        }
+        add_once(&mut self.left_out, what);
     }
 
     pub fn add_throughput(&mut self, task: Task, repeat: usize, found: Throughput) {
@@ -83,9 +81,7 @@ impl Results {
             // The socket's directory is another one each time.
             let command = command.split_whitespace().map(without_directory);
             let command = command.collect::<Vec<_>>().join(" ");
-            if !self.commands.contains(&command) {
-                self.commands.push(command);
-            }
+            add_once(&mut self.commands, &command);
         }
         let versions = &mut self.machine.versions;
         if let Some(version) = &found.version

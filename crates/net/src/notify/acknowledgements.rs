@@ -12,6 +12,7 @@
 //! An interrupt is work that stands before the next answer, and so is what many acknowledgements let go at once.
 
 use super::linger::TAKER_WAIT_NS_MAX;
+use super::worth::{ALL, Worth};
 use super::{Held, Nanos, Plan, Visit};
 
 /// How long acknowledgements are held back, in nanoseconds. A stream at speed has much more under way
@@ -23,21 +24,12 @@ pub const ACKNOWLEDGEMENT_WAIT_NS: u64 = 100_000;
 /// nothing more.
 pub const ASKED_ACKNOWLEDGEMENT_WAIT_NS_MAX: u64 = TAKER_WAIT_NS_MAX / 2;
 
-/// How many of the waits have to gather some: an eighth, where all are [`ALL`]. An interrupt that is spared now
-/// and then is worth more than the waits, which a stream does not notice.
-const GATHERING_MIN: u32 = ALL / 8;
+/// An eighth of the waits has to gather some, on average of 16. An interrupt that is spared now and then is worth more
+/// than the waits, which a stream does not notice.
+type Gathering = Worth<{ ALL / 8 }, 16>;
 
-/// What is assumed before anything is known.
+/// So many do before anything is known.
 const GATHERING_FIRST: u32 = ALL / 4;
-
-/// The share is an average of so many waits.
-const WAITS: u32 = 16;
-
-/// The unit of that average: what its divisions cut off is small beside it.
-const ALL: u32 = 1024;
-
-/// So many are told of at once where waiting gathers too little, before another try.
-const AT_ONCE_PACKETS: u32 = 128;
 
 /// Whether acknowledgements are held back, and nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,10 +40,8 @@ pub(super) struct Acknowledgements {
     are_last: bool,
     /// Visits that have moved what is held.
     visits: u32,
-    /// The share of the waits that gathered some, lately.
-    gathering: u32,
-    /// Packets left to be told of at once.
-    at_once: u32,
+    /// Whether waits gather enough.
+    gathering: Gathering,
     /// As of the last visit the peer is asked something.
     is_asked: bool,
     /// How long they wait then, in nanoseconds.
@@ -64,8 +54,7 @@ impl Default for Acknowledgements {
             are_next: false,
             are_last: false,
             visits: 0,
-            gathering: GATHERING_FIRST,
-            at_once: 0,
+            gathering: Gathering::new(GATHERING_FIRST),
             is_asked: false,
             asked_wait_ns: ASKED_ACKNOWLEDGEMENT_WAIT_NS_MAX,
         }
@@ -81,7 +70,7 @@ impl Acknowledgements {
 
     /// Whether what was moved last only acknowledges, and may wait.
     pub const fn may_wait(self) -> bool {
-        self.are_last && (self.at_once == 0 || self.is_asked)
+        self.are_last && (self.gathering.may_wait() || self.is_asked)
     }
 
     /// How long they wait at most, in nanoseconds.
@@ -130,19 +119,11 @@ impl Acknowledgements {
         if self.is_asked {
             return;
         }
-        if self.at_once > 0 {
-            self.at_once = self.at_once.saturating_sub(packets);
-            return;
-        }
-        // What was told of before its time says nothing of how they come.
-        if !is_over {
-            return;
-        }
-        let gathered = if visits > 1 { ALL } else { 0 };
-        self.gathering = ((WAITS - 1) * self.gathering + gathered) / WAITS;
-        if self.gathering < GATHERING_MIN {
-            // One more in vain is enough after the next try.
-            (self.gathering, self.at_once) = (GATHERING_MIN, AT_ONCE_PACKETS);
+        if !self.gathering.may_wait() {
+            self.gathering.told(packets);
+        } else if is_over {
+            // What was told of before its time says nothing of how they come.
+            self.gathering.waited(visits > 1);
         }
     }
 }

@@ -24,6 +24,7 @@ mod returns;
 mod timer;
 mod trials;
 mod turns;
+mod worth;
 
 use ringway_virtq::Arm;
 

@@ -8,8 +8,8 @@
 //!
 //! A lull is worth its time if the guest meanwhile finds the buffer by itself, as one does that is
 //! called about an answer. A slow one, under emulation, has often not begun to run by then, and is called
-//! twice. So the answers are counted: once more than [`VAIN_MAX`] of the lulls have a call behind them that
-//! the guest wanted all the same, it gets its calls at once, as long as its buffers come one by one.
+//! twice. So the answers are counted: where too many of the lulls have a call behind them that the guest
+//! wanted all the same ([`Lulls`]), it gets its calls at once, as long as its buffers come one by one.
 //!
 //! Who answers a question has, as a rule, nothing more to say until the next one comes. Its buffer is told
 //! of at once, while it is still awake: behind a lull the call would come into the next question.
@@ -25,6 +25,7 @@
 //! buffers of short packets, its acknowledgements, need no calls of their own ([`STREAM_WAIT_NS`]).
 
 use super::linger::ASKED_NS;
+use super::worth::{ALL, Worth};
 use super::{Cause, Held, NOTHING, Nanos, Plan, Side, Visit};
 
 /// Longest lull in nanoseconds before the call. TCP small queues lets at least two packets of
@@ -50,18 +51,9 @@ pub const SENT_STREAM_NS: u64 = 3_000_000;
 /// [`STREAM_WAIT_NS`]: their sender may wait for them, as one may that sends long packets.
 const ACKNOWLEDGEMENTS_MAX: u32 = 16;
 
-/// How many of the lulls may be in vain before the next buffers are told of at once, where all are [`ALL`]: five of
-/// sixteen. With one of ten a flood of pings gains a sixth by lulls, with four of ten it loses a fifteenth (ADR 18).
-const VAIN_MAX: u32 = 5 * ALL / 16;
-
-/// The share is an average of so many lulls.
-const LULLS: u32 = 64;
-
-/// The unit of that average: what its divisions cut off is small beside it.
-const ALL: u32 = 1 << 14;
-
-/// So many are then, before a lull is tried again. More than 100: see `CAUTION_PACKETS`.
-const AT_ONCE_PACKETS: u32 = 128;
+/// In eleven of sixteen lulls the guest has to find the buffer by itself, on average of 64. With nine of ten a flood of
+/// pings gains a sixth by lulls, with six of ten it loses a fifteenth (ADR 18).
+type Lulls = Worth<{ 11 * ALL / 16 }, 64>;
 
 /// State of the way back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,10 +63,8 @@ pub struct Returns {
     /// When the guest is called about something else, or was.
     called_at: Nanos,
     window: u32,
-    /// The share of the lulls of one buffer, lately, at the end of which the guest wanted a call.
-    vain: u32,
-    /// Buffers left to be told of at once.
-    at_once: u32,
+    /// Whether lulls of one buffer are worth their time: the guest wants no call at the end of enough of them.
+    lulls: Lulls,
     /// The last call was asked for at the end of a lull of one buffer.
     is_single: bool,
     /// When the last long packets went to the guest.
@@ -110,8 +100,7 @@ impl Returns {
             last: Nanos(0),
             called_at: Nanos(0),
             window,
-            vain: 0,
-            at_once: 0,
+            lulls: Lulls::new(ALL),
             is_single: false,
             stream: Nanos(0),
             is_streaming: false,
@@ -140,10 +129,10 @@ impl Returns {
     }
 
     pub(super) const fn cause(&self) -> Cause {
-        match self.at_once {
+        match self.lulls.may_wait() {
             _ if self.waits_for_calls => Cause::Asked,
-            0 => Cause::Fixed,
-            _ => Cause::InVain,
+            true => Cause::Fixed,
+            false => Cause::InVain,
         }
     }
 
@@ -179,8 +168,8 @@ impl Returns {
         if is_answer && !self.has_long && !self.is_served(now) {
             return true;
         }
-        let is_in_vain = is_behind_lull && self.at_once > 0;
-        self.at_once -= u32::from(is_in_vain);
+        let is_in_vain = is_behind_lull && !self.lulls.may_wait();
+        self.lulls.told(u32::from(is_in_vain));
         is_in_vain
     }
 
@@ -278,14 +267,8 @@ impl Returns {
 
     /// What the ring said when it was asked last: whether the guest wants a call.
     pub(super) fn ring_said(&mut self, is_wanted: bool) {
-        if !core::mem::take(&mut self.is_single) {
-            return;
-        }
-        let vain = if is_wanted { ALL } else { 0 };
-        self.vain = ((LULLS - 1) * self.vain + vain) / LULLS;
-        if self.vain > VAIN_MAX {
-            // One more in vain is enough after the next try.
-            (self.vain, self.at_once) = (VAIN_MAX, AT_ONCE_PACKETS);
+        if core::mem::take(&mut self.is_single) {
+            self.lulls.waited(!is_wanted);
         }
     }
 }

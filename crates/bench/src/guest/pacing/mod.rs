@@ -30,7 +30,7 @@ use super::rig::{Carrier, Plan, Rig};
 use super::{Options, Pairing, check, machine_with_guests, sides};
 use crate::machine::{Machine, date};
 use crate::progress::Progress;
-use crate::report::Report;
+use crate::report::{Report, add_once};
 use entrants::Entrants;
 use figures::{FLOODS, Measure, Round, flood_pings, held_back};
 use plots::plots;
@@ -81,7 +81,7 @@ pub fn measure_pacing(options: &Options) -> anyhow::Result<Report> {
         let rounds = first..options.repeats.min(first + ROUNDS_PER_GUEST);
         for kind in &mut kinds {
             if let Err(why) = kind.take(rounds.clone(), &mut run) {
-                run.leave_out(format!("{}: {why:#}", kind.pairing.name()));
+                run.leave_out(kind.pairing.name(), &why);
             }
         }
     }
@@ -104,10 +104,8 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// What failed is named once.
-    fn leave_out(&mut self, what: String) {
-        if !self.report.left_out.contains(&what) {
-            self.report.left_out.push(what);
-        }
+    fn leave_out(&mut self, what: &str, why: &anyhow::Error) {
+        add_once(&mut self.report.left_out, &format!("{what}: {why:#}"));
     }
 }
 
@@ -143,8 +141,8 @@ impl Kind {
     /// There is no such guest.
     fn take(&mut self, rounds: Range<usize>, run: &mut Run<'_>) -> anyhow::Result<()> {
         let mut rig = boot(self.pairing, run.directory, &run.progress)?;
-        if rounds.start == 0 {
-            run.report.commands.extend(rig.commands());
+        for command in rig.commands() {
+            add_once(&mut run.report.commands, &command);
         }
         for number in rounds {
             self.round(&mut rig, number, run);
@@ -158,7 +156,7 @@ impl Kind {
             run.progress.step(&what);
             let round = Round { number, entrants };
             if let Err(why) = measure.take(rig, run.options, round, &mut self.turns) {
-                run.leave_out(format!("{what}: {why:#}"));
+                run.leave_out(&what, &why);
             }
             for policy in entrants.settle(measure.figures(), &self.turns) {
                 run.progress.note(&format!("{what}: {} is not the best", policy_name(policy)));
