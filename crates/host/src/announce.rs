@@ -1,7 +1,5 @@
 //! A guest has moved here: everybody shall learn where it is now.
 
-use std::time::Instant;
-
 use ringway_net::{DropReason, MacAddress, NetHeader, Packet, Put};
 use ringway_switch::{Decision, PortId, Room};
 use ringway_virtq::SharedSlice;
@@ -59,7 +57,7 @@ impl Worker {
                 Put::Done => {
                     self.switch.delivered(port.id, ANNOUNCEMENT_LEN, now_ns);
                     if port.flush_to(Flush::at_end()).call_again {
-                        self.second_calls.expect(Instant::now());
+                        self.second_calls.expect(self.turn_at);
                     }
                 }
                 Put::NoRoom => port.count_drop(DropReason::NoRoom),

@@ -47,7 +47,7 @@ impl Worker {
             }
         }
         if self.flush_dirty(Visit::Idle, Flush::at_end()) {
-            self.second_calls.expect(Instant::now());
+            self.second_calls.expect(self.turn_at);
         }
     }
 
@@ -102,7 +102,7 @@ impl Worker {
     fn is_asked_for_room(&mut self, slot: PortId) -> bool {
         let port = &mut self.ports[usize::from(slot.0)];
         if port.flush_to(Flush::short()).call_again {
-            self.second_calls.expect(Instant::now());
+            self.second_calls.expect(self.turn_at);
         }
         match &mut self.ports[usize::from(slot.0)].end {
             End::Guest(guest) => !guest.queues.arm_kicks(Queue::ToGuest, Arm::Next),

@@ -153,10 +153,10 @@ impl GuestEnd {
 
     /// Calls the guest again about each queue whose last call it may have slept through; `true`:
     /// another round is needed.
-    pub(crate) fn call_again(&mut self) -> bool {
+    pub(crate) fn call_again(&mut self, now: Nanos) -> bool {
         let mut is_needed = false;
         for (queue, wires) in Queue::ALL.into_iter().zip(&mut self.wires) {
-            is_needed |= wires.call_again(self.queues.driver_event(queue));
+            is_needed |= wires.call_again(self.queues.driver_event(queue), now);
         }
         is_needed
     }

@@ -1,7 +1,6 @@
 //! Queues of guests, started, moved and stopped between two visits.
 
 use std::os::fd::AsFd;
-use std::time::Instant;
 
 use ringway_device::{Queue, QueueId};
 use ringway_switch::PortId;
@@ -170,7 +169,7 @@ impl Worker {
                 guest.wires[queue as usize].set_call(call);
                 // Whatever was used while the old fd was going away would never be told.
                 if guest.call(queue) {
-                    self.second_calls.expect(Instant::now());
+                    self.second_calls.expect(self.turn_at);
                 }
             }
             Wire::Error(error) => guest.wires[queue as usize].error = error,

@@ -6,30 +6,35 @@
 //! again. With event suppression nothing would signal again for a second: we have called already.
 //! So whoever is called through a socket, which only User Mode Linux is, is looked at a little
 //! later: has it changed what it says about calls, it has looked, and that is all. Otherwise it is
-//! called again, after a round, two, four, and so on: whoever lost the processor on its way to sleep
-//! sleeps through all signals of that time.
+//! called again: as soon as the worker is awake [`EARLY_NS`] later, or woken up for it after [`DELAY_NS`], and
+//! then after twice the time each: whoever lost the processor on its way to sleep sleeps through all signals of that time.
 //!
 //! Limits: a guest that says by flags, not by an index, when it wants calls says the same before
 //! and after, as does one that was called about nothing, and both are called again in vain. An idle
-//! one costs nothing after [`ROUNDS_MAX`] rounds.
+//! one costs nothing after [`LAST_NS`].
 
-use std::time::{Duration, Instant};
+use ringway_net::notify::Nanos;
 
-/// Between two rounds. Well above the time in which a running guest sees a call, well below what a
-/// user notices.
-const DELAY: Duration = Duration::from_millis(1);
+/// Before the first repetition, in nanoseconds: time enough for a guest that hears the call to look, even if it answers before
+/// it says so. Nobody is woken up for it.
+const EARLY_NS: u64 = 100_000;
 
-/// The last round in which a guest is called that does not look: then it is stopped, or its own
-/// timer wakes it up. A power of two.
-const ROUNDS_MAX: u16 = 64;
+/// Before a worker that sleeps wakes up to look, in nanoseconds. Well above the time in which a running guest sees
+/// a call, well below what a user notices.
+const DELAY_NS: u64 = 1_000_000;
+
+/// A guest that has not looked for so long, in nanoseconds, is called no more: it is stopped, or its own timer wakes it up.
+const LAST_NS: u64 = 100 * DELAY_NS;
 
 /// A call through which the guest may have slept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unheard {
     /// What the guest said about calls when it was called.
     event: Option<u32>,
-    /// Rounds since then.
-    rounds: u16,
+    /// When that was.
+    called_at: Nanos,
+    /// When it is called again.
+    again_at: Nanos,
 }
 
 /// What a round brings for one guest.
@@ -45,46 +50,50 @@ pub(crate) enum Round {
 
 impl Unheard {
     /// The guest is called, and says this about calls (see `DeviceQueue::driver_event`).
-    pub(crate) fn new(event: Option<u32>) -> Self {
-        Self { event, rounds: 0 }
+    pub(crate) fn new(event: Option<u32>, now: Nanos) -> Self {
+        Self { event, called_at: now, again_at: now.plus(EARLY_NS) }
     }
 
     /// A round has come, and the guest says this now.
-    pub(crate) fn round(&mut self, event: Option<u32>) -> Round {
-        self.rounds += 1;
-        match self.rounds {
-            _ if event != self.event || event.is_none() => Round::Over,
-            rounds if rounds > ROUNDS_MAX => Round::Over,
-            rounds if rounds.is_power_of_two() => Round::Call,
-            _ => Round::Wait,
+    pub(crate) fn round(&mut self, event: Option<u32>, now: Nanos) -> Round {
+        if event != self.event || event.is_none() || self.again_at.since(self.called_at) > LAST_NS {
+            return Round::Over;
         }
+        if now < self.again_at {
+            return Round::Wait;
+        }
+        // Rounds come late: with all of twice the time it would be the one behind that.
+        let twice_ns = (2 * now.since(self.called_at)).saturating_sub(DELAY_NS / 2);
+        self.again_at = self.called_at.plus(twice_ns.max(DELAY_NS));
+        Round::Call
     }
 }
 
 /// The moment of the next round.
 #[derive(Debug, Default)]
 pub(crate) struct SecondCalls {
-    due: Option<Instant>,
+    /// Since when somebody is expected to look.
+    since: Option<Nanos>,
 }
 
 impl SecondCalls {
     /// Somebody was called who may have slept through it.
-    pub(crate) fn expect(&mut self, now: Instant) {
-        self.due.get_or_insert(now + DELAY);
+    pub(crate) fn expect(&mut self, now: Nanos) {
+        self.since.get_or_insert(now);
     }
 
-    /// When the round is due, if one is.
-    pub(crate) fn due(&self) -> Option<Instant> {
-        self.due
+    /// When a worker that sleeps has to wake up for the round, if one is due.
+    pub(crate) fn due(&self) -> Option<Nanos> {
+        Some(self.since?.plus(DELAY_NS))
     }
 
-    /// `true`, once: the round is due now.
-    pub(crate) fn take(&mut self, now: impl FnOnce() -> Instant) -> bool {
-        let is_due = self.due.is_some_and(|due| due <= now());
-        if is_due {
-            self.due = None;
+    /// `true`, once: it is time for the round.
+    pub(crate) fn take(&mut self, now: Nanos) -> bool {
+        let is_time = self.since.is_some_and(|since| now.since(since) >= EARLY_NS);
+        if is_time {
+            self.since = None;
         }
-        is_due
+        is_time
     }
 }
 
@@ -93,31 +102,48 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_round_for_all_calls_until_it_is_due() {
-        let start = Instant::now();
+    fn one_round_for_all_calls_of_a_time() {
+        let start = Nanos(7);
         let mut calls = SecondCalls::default();
-        assert!(!calls.take(|| start), "nobody was called");
+        assert!(!calls.take(start), "nobody was called");
         calls.expect(start);
-        calls.expect(start + DELAY / 2);
-        assert_eq!(calls.due(), Some(start + DELAY), "the first one counts");
-        assert!(!calls.take(|| start + DELAY / 2));
-        assert!(calls.take(|| start + DELAY));
-        assert!(!calls.take(|| start + 2 * DELAY), "once");
+        calls.expect(start.plus(EARLY_NS / 2));
+        assert_eq!(calls.due(), Some(start.plus(DELAY_NS)), "the first one counts");
+        assert!(!calls.take(start.plus(EARLY_NS - 1)));
+        assert!(calls.take(start.plus(EARLY_NS)), "whoever is awake does not wait for it");
+        assert!(!calls.take(start.plus(2 * DELAY_NS)), "once");
         assert_eq!(calls.due(), None, "an idle guest is left alone");
     }
 
     #[test]
     fn who_has_looked_is_not_called_again() {
-        let mut unheard = Unheard::new(Some(7));
-        assert_eq!(unheard.round(Some(8)), Round::Over);
-        assert_eq!(Unheard::new(None).round(None), Round::Over, "the queue is gone");
-        assert_eq!(Unheard::new(Some(7)).round(None), Round::Over);
+        let unheard = Unheard::new(Some(7), Nanos(0));
+        let late = Nanos(DELAY_NS);
+        assert_eq!({ unheard }.round(Some(8), late), Round::Over);
+        assert_eq!({ unheard }.round(None, late), Round::Over);
+        assert_eq!(
+            Unheard::new(None, Nanos(0)).round(None, late),
+            Round::Over,
+            "the queue is gone"
+        );
     }
 
     #[test]
-    fn who_has_not_is_called_less_and_less_often_and_not_for_ever() {
-        let mut unheard = Unheard::new(Some(7));
-        let rounds: Vec<Round> = (0..=ROUNDS_MAX).map(|_| unheard.round(Some(7))).collect();
+    fn who_was_called_just_now_has_time_to_look() {
+        let mut unheard = Unheard::new(Some(7), Nanos(50));
+        assert_eq!(unheard.round(Some(7), Nanos(50 + EARLY_NS - 1)), Round::Wait);
+        assert_eq!(unheard.round(Some(7), Nanos(50 + EARLY_NS)), Round::Call);
+        assert_eq!(unheard.round(Some(7), Nanos(50 + DELAY_NS - 1)), Round::Wait);
+        assert_eq!(unheard.round(Some(7), Nanos(50 + DELAY_NS)), Round::Call);
+    }
+
+    /// So many milliseconds after the call, of a worker that wakes up once in each, a little late.
+    #[test]
+    fn who_has_not_looked_is_called_less_and_less_often_and_not_for_ever() {
+        let mut unheard = Unheard::new(Some(7), Nanos(0));
+        let mut round =
+            |milliseconds| unheard.round(Some(7), Nanos(milliseconds * DELAY_NS * 21 / 20));
+        let rounds: Vec<Round> = (1..=65).map(&mut round).collect();
         let called = (1..).zip(&rounds).filter(|(_, round)| **round == Round::Call);
         let called: Vec<u16> = called.map(|(at, _)| at).collect();
         assert_eq!(called, [1, 2, 4, 8, 16, 32, 64]);

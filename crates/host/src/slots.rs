@@ -4,8 +4,6 @@
 //! further one as many on as there are workers; each is in a slot. What the control thread and the
 //! guest say about pairs is put together here, so that the data path only looks it up.
 
-use std::time::Instant;
-
 use ringway_net::notify::Policy;
 use ringway_net::{ControlState, FromPair, Steering};
 use ringway_switch::{PORTS_MAX, PortId};
@@ -123,7 +121,7 @@ impl Worker {
     pub(crate) fn follow_coalescing(&mut self, slot: PortId) {
         let pair = self.at(slot).pair.pair;
         if self.guest(slot).is_some_and(|guest| guest.follow_coalescing(pair)) {
-            self.second_calls.expect(Instant::now());
+            self.second_calls.expect(self.turn_at);
         }
     }
 
@@ -134,7 +132,7 @@ impl Worker {
         }
         for slot in self.slots_of(port) {
             if self.guest(slot).is_some_and(|guest| guest.follow_policy(policy)) {
-                self.second_calls.expect(Instant::now());
+                self.second_calls.expect(self.turn_at);
             }
         }
     }

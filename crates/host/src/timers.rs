@@ -21,30 +21,31 @@ impl Worker {
             return Some(Duration::ZERO);
         }
         let now = Nanos(now_ns());
-        let paced = self.ports.iter().filter_map(Port::wake_at).min();
+        let paced =
+            self.ports.iter().filter_map(Port::wake_at).chain(self.second_calls.due()).min();
         let paced = paced.map(|at| Duration::from_nanos(at.since(now)));
         let holds = self.ports.iter().filter(|_| self.holding > 0).filter_map(|port| port.hold);
         let ends = holds.filter_map(|hold| hold.until);
         let backlogs = self.ports.iter().filter(|_| self.backlogs > 0);
         let backlogs = backlogs.filter_map(|port| Some(port.backlog?.until));
-        let others = ends.chain(backlogs).chain(self.second_calls.due()).min();
+        let others = ends.chain(backlogs).min();
         let others = others.map(|at| at.saturating_duration_since(Instant::now()));
         paced.into_iter().chain(others).min()
     }
 
     /// Calls those again who may have slept through the last call.
     pub(crate) fn call_again(&mut self) {
-        if !self.second_calls.take(Instant::now) {
+        if !self.second_calls.take(self.turn_at) {
             return;
         }
         let mut is_needed = false;
         for port in &mut self.ports {
             if let End::Guest(guest) = &mut port.end {
-                is_needed |= guest.call_again();
+                is_needed |= guest.call_again(self.turn_at);
             }
         }
         if is_needed {
-            self.second_calls.expect(Instant::now());
+            self.second_calls.expect(self.turn_at);
         }
     }
 
@@ -55,7 +56,7 @@ impl Worker {
         let mut call_again = self.flush_dirty(visit, flush);
         call_again |= self.ports[usize::from(from.0)].flush_from(flush).call_again;
         if call_again {
-            self.second_calls.expect(Instant::now());
+            self.second_calls.expect(self.turn_at);
         }
     }
 
@@ -80,7 +81,7 @@ impl Worker {
         for at in 0..self.ports.len() {
             let ended = self.ports[at].end_timers(now);
             if ended.call_again {
-                self.second_calls.expect(Instant::now());
+                self.second_calls.expect(self.turn_at);
             }
             if ended.visit {
                 self.make_ready(self.ports[at].id);

@@ -1,5 +1,8 @@
 //! The file descriptors through which a guest and the worker tell each other about one queue.
 
+use ringway_net::notify::Nanos;
+
+use crate::clock::now_ns;
 use crate::effort::PerSecond;
 use crate::second_call::{Round, Unheard};
 use crate::{CallFd, CallResult, KickFd};
@@ -39,14 +42,14 @@ impl Wires {
             (self.is_deaf, self.unheard) = (true, None);
             return false;
         }
-        self.unheard = call.is_socket().then(|| Unheard::new(event));
+        self.unheard = call.is_socket().then(|| Unheard::new(event, Nanos(now_ns())));
         self.unheard.is_some()
     }
 
     /// Repeats the last call to a guest that may have slept through it, and says this about calls
     /// now; `true`: another round is needed.
-    pub(crate) fn call_again(&mut self, event: Option<u32>) -> bool {
-        let Some(round) = self.unheard.as_mut().map(|unheard| unheard.round(event)) else {
+    pub(crate) fn call_again(&mut self, event: Option<u32>, now: Nanos) -> bool {
+        let Some(round) = self.unheard.as_mut().map(|unheard| unheard.round(event, now)) else {
             return false;
         };
         match (round, &self.call) {
@@ -76,20 +79,21 @@ mod tests {
             ..Wires::default()
         };
         let mut heard = || theirs.read(&mut [0; 64]).unwrap_or(0);
-        assert!(!wires.call_again(Some(1)));
+        let later = |milliseconds: u64| Nanos(now_ns()).plus(milliseconds * 1_000_000);
+        assert!(!wires.call_again(Some(1), later(1)));
         assert_eq!(heard(), 0, "nobody has called yet");
         assert!(wires.call(Some(1)));
         assert_eq!(heard(), 8);
-        for expected in [8, 8, 0, 8] {
-            assert!(wires.call_again(Some(1)), "it has not looked");
+        for (milliseconds, expected) in (1..).zip([8, 8, 0, 8]) {
+            assert!(wires.call_again(Some(1), later(milliseconds)), "it has not looked");
             assert_eq!(heard(), expected);
         }
-        assert!(!wires.call_again(Some(2)), "it has");
-        assert!(!wires.call_again(Some(2)));
+        assert!(!wires.call_again(Some(2), later(5)), "it has");
+        assert!(!wires.call_again(Some(2), later(6)));
         assert_eq!(heard(), 0, "that is enough");
         assert!(wires.call(Some(2)));
         wires.call = None;
-        assert!(!wires.call_again(Some(2)), "there is nobody to call");
+        assert!(!wires.call_again(Some(2), later(1)), "there is nobody to call");
     }
 
     #[test]
@@ -100,7 +104,7 @@ mod tests {
         let mut wires = Wires { call: Some(call), ..Wires::default() };
         assert!(!wires.call(Some(1)));
         assert!(bell.drain());
-        assert!(!wires.call_again(Some(1)));
+        assert!(!wires.call_again(Some(1), Nanos(now_ns()).plus(1_000_000)));
         assert!(!bell.drain());
     }
 }

@@ -11,7 +11,6 @@ use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
-use std::time::Instant;
 
 use ringway_device::{AnyGuestPort, Queue, QueueId};
 use ringway_net::notify::Nanos;
@@ -218,7 +217,7 @@ impl Worker {
         let End::Guest(guest) = &mut port.end else { return };
         let before = guest.queues.control_state().clone();
         if guest.queues.visit_control() && guest.call(Queue::Control) {
-            self.second_calls.expect(Instant::now());
+            self.second_calls.expect(self.turn_at);
         }
         // Commands that raced in with arming wait for the port's next turn: no kick will come.
         port.has_commands = guest.queues.arm_kicks(Queue::Control, Arm::Next);
@@ -317,7 +316,7 @@ impl Worker {
         };
         let packets = fabric.delivery.packets;
         if fabric.delivery.call_again {
-            self.second_calls.expect(Instant::now());
+            self.second_calls.expect(self.turn_at);
         }
         let units = fabric.delivery.work.saturating_sub(port.debt);
         // Whoever has nothing more to send owes nothing.

@@ -10,6 +10,9 @@ use ringway_virtq::Arm;
 use super::*;
 use crate::{CallFd, Callee, KickFd, Wire};
 
+/// Longest time in nanoseconds from the beginning of a turn to a call in it, on a busy machine.
+const SLACK_NS: u64 = 200_000_000;
+
 #[test]
 fn a_guest_is_called_again_about_the_queue_that_it_has_not_looked_at() {
     let mut bench = Bench::new(2);
@@ -25,9 +28,30 @@ fn a_guest_is_called_again_about_the_queue_that_it_has_not_looked_at() {
     // What a guest says about calls changes while it looks.
     for (queue, calls) in [(0, [0, 8]), (1, [0, 0])] {
         bench.guests[0].queues[queue].arm_calls(Arm::Never);
-        let is_needed = bench.worker.guest(PortId(0)).unwrap().call_again();
+        let later = Nanos(now_ns()).plus(1_000_000);
+        let is_needed = bench.worker.guest(PortId(0)).unwrap().call_again(later);
         assert_eq!((heard(), is_needed), (calls, calls[1] > 0), "queue {queue}");
     }
+}
+
+#[test]
+fn a_guest_is_called_again_by_a_worker_that_is_awake_but_wakes_nobody_up_so_early() {
+    let mut bench = Bench::new(1);
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    let call = CallFd::new(OwnedFd::from(ours), &Callee::default()).unwrap();
+    bench.worker.turn_at = Nanos(now_ns());
+    bench.worker.set_wire(PortId(0), Queue::ToGuest, Wire::Call(Some(call)));
+    assert!(theirs.read(&mut [0; 64]).is_ok());
+    let called_at = bench.worker.turn_at;
+    let due = bench.worker.second_calls.due().expect("it may have slept through it");
+    assert_eq!(due.since(called_at), 1_000_000);
+    for (later_ns, calls) in [(50_000, 0), (100_000 + SLACK_NS, 8)] {
+        bench.worker.turn_at = called_at.plus(later_ns);
+        bench.worker.call_again();
+        assert_eq!(theirs.read(&mut [0; 64]).unwrap_or(0), calls, "{later_ns} ns later");
+    }
+    assert!(bench.worker.second_calls.due().is_some(), "it has not looked yet");
 }
 
 /// To close an fd can take as long as whoever sent it likes.

@@ -4,6 +4,8 @@
 //! A guest sends on its second pair, which belongs to the second worker, to a guest that has one
 //! pair, which belongs to the first.
 
+use std::time::Instant;
+
 use ringway_switch::Shared;
 
 use super::*;

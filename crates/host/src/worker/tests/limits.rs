@@ -1,5 +1,7 @@
 //! What a front-end or a guest can make the worker do at most.
 
+use std::time::Instant;
+
 use ringway_net::{NEEDS_CSUM, NetHeader};
 use ringway_switch::RateLimit;
 use ringway_virtq::{Areas, Broken, Why};
