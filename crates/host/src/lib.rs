@@ -45,6 +45,7 @@ mod polling;
 mod port;
 mod queue_commands;
 mod queue_mode;
+mod ready;
 mod rewrite;
 mod second_call;
 mod signal_bus;

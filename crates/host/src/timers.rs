@@ -68,6 +68,9 @@ impl Worker {
             port.is_dirty = false;
             let flush = Flush { short: visit == Visit::Hold(RoomAt::Port(to)), ..flush };
             call_again |= port.flush_to(flush).call_again;
+            if port.take_question() {
+                self.asked_at = Some(self.turn_at);
+            }
             if port.take_look() {
                 self.make_ready(to);
             }

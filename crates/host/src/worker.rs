@@ -51,6 +51,8 @@ pub struct Worker {
     /// The other workers.
     pub(crate) team: Team,
     pub(crate) ready: VecDeque<PortId>,
+    /// When a question last went to a guest beside long packets that it sends.
+    pub(crate) asked_at: Option<Nanos>,
     pub(crate) dirty: Vec<PortId>,
     pub(crate) completion: Completion,
     pub(crate) holding: usize,
@@ -108,6 +110,7 @@ impl Worker {
             event_bell: channels.event_bell,
             team: channels.team,
             ready: VecDeque::with_capacity(PORTS_MAX),
+            asked_at: None,
             dirty: Vec::with_capacity(PORTS_MAX),
             completion: Completion::new(),
             holding: 0,
@@ -139,7 +142,7 @@ impl Worker {
             for event in events.iter() {
                 match Wake::from_token(event.token) {
                     Some(Wake::Kick(port, queue)) => self.on_kick(port, queue),
-                    Some(Wake::Readable(port)) => self.make_ready(port),
+                    Some(Wake::Readable(port)) => self.woke_up(port),
                     Some(Wake::Command) => has_commands = true,
                     Some(Wake::Team) | None => {}
                 }
@@ -189,20 +192,12 @@ impl Worker {
         true
     }
 
-    pub(crate) fn make_ready(&mut self, id: PortId) {
-        let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
-        if !port.is_ready {
-            port.is_ready = true;
-            self.ready.push_back(id);
-        }
-    }
-
     fn on_kick(&mut self, id: PortId, queue: Queue) {
         let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
         let End::Guest(guest) = &mut port.end else { return };
         guest.wires[queue as usize].kicks.count(self.effort.second());
         match queue {
-            Queue::FromGuest => self.make_ready(id),
+            Queue::FromGuest => self.woke_up(id),
             Queue::ToGuest => {
                 port.is_stuck = false;
                 self.release_holds(RoomAt::Port(id));

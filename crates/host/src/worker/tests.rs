@@ -13,6 +13,7 @@ mod policies;
 mod polling;
 mod shares;
 mod streams;
+mod turns;
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc;

@@ -53,7 +53,7 @@ pub(super) const GIVER_WAIT: Wait =
 
 /// How long after a question the next one is expected, in nanoseconds: a tenth of a second. It would
 /// stand behind what is held back.
-pub(super) const ASKED_NS: u64 = 100_000_000;
+pub const ASKED_NS: u64 = 100_000_000;
 
 /// How long behind the last long packet the next one of the same stream may come, in nanoseconds: a tenth of
 /// a second, longer than most round trips.

@@ -32,7 +32,7 @@ pub use acknowledgements::{ACKNOWLEDGEMENT_WAIT_NS, ASKED_ACKNOWLEDGEMENT_WAIT_N
 pub use adaptive::{Adaptive, LOOK_AGAIN_NS, PATIENCE_NS, STREAM_PACKETS, WINDOW_MAX_PACKETS};
 pub use cause::Cause;
 pub use coalesce::{Coalesce, CoalesceLimits};
-pub use linger::{GIVER_WAIT_NS_MAX, TAKER_WAIT_NS_MAX};
+pub use linger::{ASKED_NS, GIVER_WAIT_NS_MAX, TAKER_WAIT_NS_MAX};
 pub use parse::PolicyError;
 pub use returns::{LULL_NS, RETURN_WAIT_NS, Returns, SENT_STREAM_NS, STREAM_WAIT_NS};
 pub use timer::Timer;

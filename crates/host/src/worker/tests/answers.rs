@@ -41,6 +41,7 @@ fn linger(bench: &mut Bench) {
 fn a_question_to_a_guest_that_sends_long_packets_ends_the_wait_for_them() {
     let mut bench = bench_of_long_packets();
     bench.worker.carry_out(Command::SetNotify { port: PortId(0), policy: Policy::Adaptive });
+    assert_eq!(bench.worker.asked_at, None);
     let is_put_forward = |bench: &mut Bench| {
         linger(bench);
         // The buffers that went back have been told of by then.
@@ -56,6 +57,7 @@ fn a_question_to_a_guest_that_sends_long_packets_ends_the_wait_for_them() {
         before.zip(after).is_some_and(|(before, after)| after < before)
     };
     assert!((0..TRIES).any(|_| is_put_forward(&mut bench)));
+    assert!(bench.worker.asked_at.is_some(), "and whoever wakes up next goes first");
 }
 
 #[test]
