@@ -19,13 +19,14 @@ const DEMO_PACKAGES: [&str; 6] =
     ["user-mode-linux", "iperf3", "iputils-ping", "iproute2", "kmod", "mount"];
 
 /// What the tests need beyond that.
-const TEST_PACKAGES: [&str; 8] = [
+const TEST_PACKAGES: [&str; 9] = [
     "valgrind",
     "xz-utils",
     "qemu-system-x86",
     "busybox-static",
     "ethtool",
     "tcpdump",
+    "fping",
     "util-linux",
     "libc-bin",
 ];

@@ -13,18 +13,19 @@ use super::super::rig::Rig;
 use super::super::{Options, Pairing};
 use super::POLICIES;
 use super::entrants::Entrants;
+use super::pings::Pings;
 use super::slices::{Load, Slice, visits};
 use super::tables::Turns;
 use crate::verdict::Needed;
 
 /// Pings beside a stream, sent every millisecond: enough for a percentile of each slice.
-const BESIDE: Option<&str> = Some("-i 0.001");
+const BESIDE: Option<Pings> = Some(Pings::Periodic(1));
 
 /// The same, so few that the worker expects no answer most of the time.
-const SPARSE: Option<&str> = Some("-i 0.004");
+const SPARSE: Option<Pings> = Some(Pings::Periodic(4));
 
-/// Pings alone, one after the other: each when the one before is answered.
-const ALONE: Option<&str> = Some("-A");
+/// Pings alone.
+const ALONE: Option<Pings> = Some(Pings::OneByOne);
 
 /// What iperf3 is told for a stream from the guest, and for one to it.
 const WAYS: [&str; 2] = ["", "-R"];

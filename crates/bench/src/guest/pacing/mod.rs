@@ -16,6 +16,7 @@ mod best;
 mod entrants;
 mod figures;
 mod orders;
+mod pings;
 mod plots;
 mod slices;
 mod tables;
@@ -24,7 +25,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
-use ringway_guests::{net, stage};
+use ringway_guests::{net, shell, stage};
 
 use super::rig::{Carrier, Plan, Rig};
 use super::{Options, Pairing, check, machine_with_guests, sides};
@@ -110,7 +111,7 @@ impl Run<'_> {
 }
 
 fn boot(pairing: Pairing, directory: &Path, progress: &Progress) -> anyhow::Result<Rig> {
-    if let Some(why) = pairing.why_not() {
+    if let Some(why) = pairing.why_not().or_else(|| shell::missing(&[pings::PROGRAM])) {
         bail!(why);
     }
     ensure!(
@@ -175,7 +176,7 @@ fn empty_report(options: &Options, machine: Machine) -> anyhow::Result<Report> {
          Repeats: {repeats}. Of each, throughput: a stream goes on while all policies are told in turn, \
          {slices} times over; each is measured for {slice_ms} ms by the bytes that pass the tap, and is \
          a round. Single pings (ping -A from this machine): the same, the 99th percentile of each {slice_ms} ms. \
-         Pings beside a stream: the same with 1,000 per second from this machine, mean and 99th percentile; with \
+         Pings beside a stream: the same with 1,000 per second from this machine (fping), mean and 99th percentile; with \
          250 beside one that is held back (iperf3 {}, under QEMU {}). Floods: {FLOODS} times {floods} \
          pings from the guest under each policy. A policy that is clearly worse than the best \
          fixed one (in both figures, where a measure has two; by an interval twice as wide as is shown) \

@@ -19,6 +19,7 @@ use super::super::rig::Rig;
 use super::super::sides::Sides;
 use super::POLICIES;
 use super::entrants::Entrants;
+use super::pings::{Pings, round_trips};
 use crate::machine::{keeping_to, processors};
 
 /// How long one policy is measured at a time.
@@ -51,16 +52,13 @@ const SLICES_LIMIT: Duration = Duration::from_millis(14_300);
 /// How long a stream and pings are told to go on, in seconds.
 const SECONDS: u32 = 15;
 
-/// One ping of so many may stay without an answer; with more, the rest says nothing of them all.
-const ANSWERED_NOT: usize = 50;
-
 /// What goes on while policies change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Load {
     /// A stream, and what iperf3 is told about its direction.
     pub stream: Option<&'static str>,
-    /// Pings, and what ping is told about when to send them.
-    pub pings: Option<&'static str>,
+    /// Pings, and when they are sent.
+    pub pings: Option<Pings>,
 }
 
 /// What was seen under one policy, once.
@@ -75,7 +73,7 @@ pub(super) struct Slice {
 /// The slices of one visit, by policy, of those that take part.
 pub(super) type Visit = [Option<Slice>; POLICIES.len()];
 
-/// A slice by the clock that ping prints, in seconds since 1970.
+/// A slice by the clock that pings are printed with, in seconds since 1970.
 type Span = (f64, f64);
 
 /// All visits under one stream; `number`: how many streams were before.
@@ -99,11 +97,7 @@ pub(super) fn visits(
             return Err(why);
         }
     }
-    let line = load.pings.map(|when| {
-        // Printed all at once at the end: nobody is to be woken for each line.
-        let ping = format!("ping -n -D {when} -w {SECONDS} {guest}");
-        format!("lines=$(mktemp) && {ping} >$lines; cat $lines; rm $lines")
-    });
+    let line = load.pings.map(|pings| pings.command(&guest, SECONDS));
     let sides = Sides::of(rig.plan.pairing, &processors());
     let (seen, printed) = thread::scope(|scope| {
         // Whatever this thread starts keeps off the guest's processor, as all that is beside it.
@@ -112,7 +106,7 @@ pub(super) fn visits(
             thread::sleep(STARTS);
             let seen = measure(rig, number, entrants);
             let printed = pings.map_or(Ok(String::new()), |pings| {
-                pings.join().unwrap_or_else(|_| bail!("ping's thread ended"))
+                pings.join().unwrap_or_else(|_| bail!("the thread of the pings ended"))
             });
             (seen, printed)
         })
@@ -181,24 +175,6 @@ fn gigabits(before: u64, after: u64, took: Duration) -> f64 {
     after.saturating_sub(before) as f64 * 8e-9 / took.as_secs_f64()
 }
 
-/// When each ping was sent, in seconds since 1970, and its round trip in milliseconds, as in
-/// `[1700000000.123456] 64 bytes from 10.0.0.2: icmp_seq=1 ttl=64 time=0.321 ms`.
-fn round_trips(printed: &str) -> anyhow::Result<Vec<(f64, f64)>> {
-    let of = |line: &str| {
-        let (stamp, rest) = line.strip_prefix('[')?.split_once(']')?;
-        let (_, time) = rest.split_once("time=")?;
-        let (arrived, time_ms): (f64, f64) =
-            (stamp.parse().ok()?, time.split(' ').next()?.parse().ok()?);
-        Some((arrived - time_ms / 1e3, time_ms))
-    };
-    let times: Vec<(f64, f64)> = printed.lines().filter_map(of).collect();
-    let sent = printed.lines().find_map(|line| line.split_once(" packets transmitted"));
-    let sent: usize = sent.and_then(|(count, _)| count.trim().parse().ok()).unwrap_or(usize::MAX);
-    let enough = sent - sent / ANSWERED_NOT;
-    ensure!(times.len() >= enough, "{} of {sent} pings were answered", times.len());
-    Ok(times)
-}
-
 /// Gives each slice the round trips of what was sent in it.
 fn share(times: &[(f64, f64)], visit: &mut Visit, spans: &[Span; POLICIES.len()]) {
     for (slice, &(begin, end)) in visit.iter_mut().zip(spans) {
@@ -212,15 +188,9 @@ fn share(times: &[(f64, f64)], visit: &mut Visit, spans: &[Span; POLICIES.len()]
 mod tests {
     use super::*;
 
-    const PRINTED: &str = "PING 10.90.1.2 (10.90.1.2) 56(84) bytes of data.\n\
-        [1700000000.500500] 64 bytes from 10.90.1.2: icmp_seq=1 ttl=64 time=0.500 ms\n\
-        [1700000000.750250] 64 bytes from 10.90.1.2: icmp_seq=2 ttl=64 time=250 ms\n\
-        \n--- 10.90.1.2 ping statistics ---\n\
-        2 packets transmitted, 2 received, 0% packet loss, time 2ms\n";
-
     #[test]
     fn pings_belong_to_the_slice_in_which_they_were_sent() {
-        let times = round_trips(PRINTED).expect("two of two");
+        let times = [(1_700_000_000.5, 0.5), (1_700_000_000.501, 250.0)];
         let mut visit =
             [const { Some(Slice { gigabits: [0.0; 2], times_ms: Vec::new() }) }; POLICIES.len()];
         visit[7] = None;
@@ -233,14 +203,6 @@ mod tests {
         let seen = visit.each_ref().map(|slice| times(slice).map(|times| times.len()));
         assert_eq!(seen[..3], [Some(0), Some(2), Some(0)]);
         assert_eq!((times(&visit[1]), times(&visit[7])), (Some(vec![0.5, 250.0]), None));
-    }
-
-    #[test]
-    fn lost_pings_are_a_failure() {
-        let one_of_two = PRINTED.replace("icmp_seq=2 ttl=64 time=250 ms", "");
-        let why = round_trips(&one_of_two).expect_err("half of them").to_string();
-        assert!(why.contains("1 of 2 pings"), "{why}");
-        assert!(round_trips("ping: connect: Network is unreachable\n").is_err());
     }
 
     #[test]
