@@ -291,12 +291,12 @@ impl Pace {
 
     /// Whether answers of the guest wait for long packets or for a look, or questions to it wait.
     pub fn wants_questions(&self) -> bool {
-        self.sends_long() || self.calls.notifier.wants_questions()
+        self.kicks.notifier.wants_questions() || self.calls.notifier.wants_questions()
     }
 
-    /// Whether the guest sends long packets.
-    pub fn sends_long(&self) -> bool {
-        self.kicks.notifier.wants_questions()
+    /// Whether the guest sends long packets of which several are taken at once.
+    fn gathers_long(&self, now: Nanos) -> bool {
+        self.kicks.notifier.gathers_ns(now).is_some()
     }
 
     /// Whether `moved` packets to the guest bring answers of which it does not tell.
