@@ -294,9 +294,9 @@ impl Pace {
         self.kicks.notifier.wants_questions() || self.calls.notifier.wants_questions()
     }
 
-    /// Whether the guest sends long packets of which several are taken at once.
-    fn gathers_long(&self, now: Nanos) -> bool {
-        self.kicks.notifier.gathers_ns(now).is_some()
+    /// Whether the guest sends long packets, and was asked something not long ago.
+    fn is_asked_beside_own(&self, now: Nanos) -> bool {
+        self.returns.notifier.is_asked_beside_own(now)
     }
 
     /// Whether `moved` packets to the guest bring answers of which it does not tell.

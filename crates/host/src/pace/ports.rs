@@ -19,7 +19,7 @@ impl GuestEnd {
         let calls = is_time && self.ask_ring(queue);
         if queue == Queue::ToGuest && self.queues.take_question() {
             self.pace.was_asked(flush.now);
-            self.asked_beside_own |= self.pace.gathers_long(flush.now);
+            self.asked_beside_own |= self.pace.is_asked_beside_own(flush.now);
         }
         self.owes_look |= queue == Queue::ToGuest && self.pace.expects_answers(moved);
         let mut call_again = calls && self.call(queue);

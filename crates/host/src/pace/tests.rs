@@ -110,7 +110,7 @@ fn a_question_ends_the_wait_for_long_packets() {
     assert!(pace.kicks.wake_at.is_some_and(|wake_at| wake_at > now));
     pace.was_asked(now);
     assert_eq!(pace.kicks.wake_at, Some(now), "the transmitq is visited");
-    assert!(pace.gathers_long(now), "as long as its stream lasts");
+    assert!(pace.is_asked_beside_own(now));
     assert_eq!((pace.idle(now, long), pace.kicks.wake_at), (Arm::Next, None));
     pace.was_asked(now);
     assert_eq!(pace.kicks.wake_at, None, "the guest kicks: nothing to be put forward");
@@ -137,8 +137,8 @@ fn acknowledgements_are_looked_for_beside_long_packets() {
     let (arm, is_looked_at, now) = acknowledges(&mut pace, 2);
     assert!(arm != Arm::Next && is_looked_at, "{pace:?}");
     assert!(pace.wants_questions() && !pace.expects_answers(0));
-    assert!(!pace.gathers_long(now), "the long packets are not its own");
     pace.was_asked(now);
+    assert!(!pace.is_asked_beside_own(now), "the long packets are not its own");
     assert_eq!(
         pace.wake_at().filter(|at| *at > now),
         pace.calls.wake_at,

@@ -277,6 +277,11 @@ impl Notifier {
         matches!(self, Self::Adaptive(adaptive) if adaptive.keeps_waiting())
     }
 
+    /// Whether it gives buffers back to a peer that sends long packets and was asked something not long ago.
+    pub fn is_asked_beside_own(&self, now: Nanos) -> bool {
+        matches!(self, Self::Returns(returns) if returns.is_asked_beside_own(now))
+    }
+
     /// What the next visit of a giver has moved is one answer of the peer (see [`Turns`]).
     pub fn peer_has_answered(&mut self) {
         if let Self::Returns(returns) = self {
