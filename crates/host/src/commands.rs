@@ -114,7 +114,6 @@ impl Worker {
                 pace,
                 look_at: None,
                 owes_look: false,
-                asked_beside_own: false,
                 is_armed: false,
             };
             self.at(slot).end = End::Guest(Box::new(guest));

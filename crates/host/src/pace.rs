@@ -97,6 +97,8 @@ impl Flush {
 pub(crate) struct Flushed {
     /// The guest may sleep through the call: look later whether it has heard it.
     pub(crate) call_again: bool,
+    /// The guest was asked something while it sends long packets: see `ready`.
+    pub(crate) asked_while_sending: bool,
 }
 
 impl Pace {
@@ -295,8 +297,8 @@ impl Pace {
     }
 
     /// Whether the guest sends long packets, and was asked something not long ago.
-    fn is_asked_beside_own(&self, now: Nanos) -> bool {
-        self.returns.notifier.is_asked_beside_own(now)
+    fn is_asked_while_sending(&self, now: Nanos) -> bool {
+        self.returns.notifier.is_asked_while_sending(now)
     }
 
     /// Whether `moved` packets to the guest bring answers of which it does not tell.

@@ -137,8 +137,6 @@ pub(crate) struct GuestEnd {
     pub(crate) look_at: Option<Nanos>,
     /// It got a stream and was not asked to kick: its answers must be looked for.
     pub(crate) owes_look: bool,
-    /// It got a question beside long packets that it sends, and the worker does not know yet.
-    pub(crate) asked_beside_own: bool,
     /// Its transmitq was left so that the guest kicks, or a timer ends; `false`: it is looked at.
     pub(crate) is_armed: bool,
 }
@@ -300,15 +298,6 @@ impl Port {
     pub(crate) fn take_look(&mut self) -> bool {
         match &mut self.end {
             End::Guest(guest) => std::mem::take(&mut guest.owes_look),
-            End::Tap(_) | End::Absent => false,
-        }
-    }
-
-    /// Whether it was asked something beside long packets that it sends, since the last such question.
-    #[inline]
-    pub(crate) fn take_question(&mut self) -> bool {
-        match &mut self.end {
-            End::Guest(guest) => std::mem::take(&mut guest.asked_beside_own),
             End::Tap(_) | End::Absent => false,
         }
     }

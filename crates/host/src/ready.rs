@@ -7,7 +7,8 @@
 //! question, who wakes up goes first. It may bring the next one.
 //!
 //! Limits: it is known where somebody listens for questions, which is the policy `adaptive` (ADR 18), and counts
-//! for all ports of the worker. Who goes first is an order within one turn: nobody misses it.
+//! for all ports of the worker; one that finds its guest without buffers does not count. Who goes first is an order
+//! within one turn: nobody misses it.
 
 use ringway_net::notify::ASKED_NS;
 use ringway_switch::PortId;
@@ -31,6 +32,14 @@ impl Worker {
         match is_asked {
             true => self.ready.push_front(id),
             false => self.ready.push_back(id),
+        }
+    }
+
+    /// One turn: each port that is ready now is visited once; those that become so meanwhile, in the next one.
+    pub(crate) fn visit_ready(&mut self) {
+        for _ in 0..self.ready.len() {
+            let Some(port) = self.ready.pop_front() else { break };
+            self.visit(port);
         }
     }
 

@@ -67,8 +67,9 @@ impl Worker {
             let port = &mut self.ports[usize::from(to.0)];
             port.is_dirty = false;
             let flush = Flush { short: visit == Visit::Hold(RoomAt::Port(to)), ..flush };
-            call_again |= port.flush_to(flush).call_again;
-            if port.take_question() {
+            let flushed = port.flush_to(flush);
+            call_again |= flushed.call_again;
+            if flushed.asked_while_sending {
                 self.asked_at = Some(self.turn_at);
             }
             if port.take_look() {

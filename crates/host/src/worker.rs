@@ -154,10 +154,7 @@ impl Worker {
             self.end_expired_holds();
             self.call_again();
             self.end_timers();
-            for _ in 0..self.ready.len() {
-                let Some(port) = self.ready.pop_front() else { break };
-                self.visit(port);
-            }
+            self.visit_ready();
         }
     }
 
@@ -226,7 +223,7 @@ impl Worker {
         self.report_broken(id);
     }
 
-    fn visit(&mut self, id: PortId) {
+    pub(crate) fn visit(&mut self, id: PortId) {
         let at = usize::from(id.0);
         self.ports[at].is_ready = false;
         if std::mem::take(&mut self.ports[at].has_commands) {

@@ -9,7 +9,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
 use super::console::Console;
@@ -28,10 +28,7 @@ const IDLE_ATTEMPTS: u32 = 8;
 /// How many floods the worker that may poll gets to do so.
 const FLOOD_ATTEMPTS: u32 = 5;
 
-/// What may be looked in vain, of the time since the start: the default of `--poll-budget`.
-const BUDGET_PERCENT: u128 = 10;
-
-/// What may be looked in vain besides, in nanoseconds: savings, and the look during which they end.
+/// What may be looked in vain beyond the budget, in nanoseconds: savings, and the look during which they end.
 const SAVINGS_NS: u128 = 3_000_000;
 
 /// A guest on a tap of its own.
@@ -130,8 +127,10 @@ impl Row {
             traffic::flood(&mut Side::Guest(&mut self.guest), &self.here, traffic::FLOOD_PACKETS)?;
         }
         let worker = self.ringway.workers()?[0].clone();
-        let at_most_ns = self.started.elapsed().as_nanos() * BUDGET_PERCENT / 100 + SAVINGS_NS;
-        let in_vain_ns = worker["in_vain_ns"].as_u64().map(u128::from);
+        let [percent, in_vain_ns] =
+            ["poll_budget_percent", "in_vain_ns"].map(|key| worker[key].as_u64().map(u128::from));
+        let percent = percent.context("no budget")?;
+        let at_most_ns = self.started.elapsed().as_nanos() * percent / 100 + SAVINGS_NS;
         stage.step(&format!("{}: {} looks", self.name, looks(&worker)));
         ensure!(looks(&worker) > 0, "--poll {}: {worker}", self.name);
         ensure!(in_vain_ns.is_some_and(|ns| ns <= at_most_ns), "--poll {}: {worker}", self.name);

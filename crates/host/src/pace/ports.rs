@@ -17,16 +17,17 @@ impl GuestEnd {
         }
         let is_time = self.pace.gave(queue, moved, self.queues.long_packets(queue), flush);
         let calls = is_time && self.ask_ring(queue);
-        if queue == Queue::ToGuest && self.queues.take_question() {
+        let was_asked = queue == Queue::ToGuest && self.queues.take_question();
+        if was_asked {
             self.pace.was_asked(flush.now);
-            self.asked_beside_own |= self.pace.is_asked_beside_own(flush.now);
         }
+        let asked_while_sending = was_asked && self.pace.is_asked_while_sending(flush.now);
         self.owes_look |= queue == Queue::ToGuest && self.pace.expects_answers(moved);
         let mut call_again = calls && self.call(queue);
         if queue == Queue::ToGuest && is_time && self.pace.told_of_packets(flush.now, calls) {
             call_again |= self.ask_ring(Queue::FromGuest) && self.call(Queue::FromGuest);
         }
-        Flushed { call_again }
+        Flushed { call_again, asked_while_sending }
     }
 
     /// Nothing is left in the transmitq, and the worker looks there again without arming it.

@@ -110,7 +110,7 @@ fn a_question_ends_the_wait_for_long_packets() {
     assert!(pace.kicks.wake_at.is_some_and(|wake_at| wake_at > now));
     pace.was_asked(now);
     assert_eq!(pace.kicks.wake_at, Some(now), "the transmitq is visited");
-    assert!(pace.is_asked_beside_own(now));
+    assert!(pace.is_asked_while_sending(now));
     assert_eq!((pace.idle(now, long), pace.kicks.wake_at), (Arm::Next, None));
     pace.was_asked(now);
     assert_eq!(pace.kicks.wake_at, None, "the guest kicks: nothing to be put forward");
@@ -138,7 +138,7 @@ fn acknowledgements_are_looked_for_beside_long_packets() {
     assert!(arm != Arm::Next && is_looked_at, "{pace:?}");
     assert!(pace.wants_questions() && !pace.expects_answers(0));
     pace.was_asked(now);
-    assert!(!pace.is_asked_beside_own(now), "the long packets are not its own");
+    assert!(!pace.is_asked_while_sending(now), "the long packets are not its own");
     assert_eq!(
         pace.wake_at().filter(|at| *at > now),
         pace.calls.wake_at,

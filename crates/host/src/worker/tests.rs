@@ -11,9 +11,9 @@ mod limits;
 mod modes;
 mod policies;
 mod polling;
+mod ready;
 mod shares;
 mod streams;
-mod turns;
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc;

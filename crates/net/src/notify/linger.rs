@@ -52,7 +52,7 @@ pub(super) const GIVER_WAIT: Wait =
     Wait { half_gaps: 8, round_ns: 0, ns_max: GIVER_WAIT_NS_MAX, is_tried: true };
 
 /// How long after a question the next one is expected, in nanoseconds: a tenth of a second. It would
-/// stand behind what is held back.
+/// stand behind what is held back, and behind the visits of other ports (ADR 18, section 4).
 pub const ASKED_NS: u64 = 100_000_000;
 
 /// How long behind the last long packet the next one of the same stream may come, in nanoseconds: a tenth of

@@ -277,9 +277,10 @@ impl Notifier {
         matches!(self, Self::Adaptive(adaptive) if adaptive.keeps_waiting())
     }
 
-    /// Whether it gives buffers back to a peer that sends long packets and was asked something not long ago.
-    pub fn is_asked_beside_own(&self, now: Nanos) -> bool {
-        matches!(self, Self::Returns(returns) if returns.is_asked_beside_own(now))
+    /// Whether it gives buffers back to a peer that sends long packets ([`SENT_STREAM_NS`]) and was asked something
+    /// within [`ASKED_NS`] (ADR 18, section 4).
+    pub fn is_asked_while_sending(&self, now: Nanos) -> bool {
+        matches!(self, Self::Returns(returns) if returns.is_asked_while_sending(now))
     }
 
     /// What the next visit of a giver has moved is one answer of the peer (see [`Turns`]).

@@ -143,7 +143,7 @@ impl Returns {
         if self.held.packets == 0 {
             return NOTHING;
         }
-        self.waits_for_calls = self.is_asked_beside_own(visit.now);
+        self.waits_for_calls = self.is_asked_while_sending(visit.now);
         if visit.moved > 0 && self.is_told_at_once(visit.now) {
             return self.release();
         }
@@ -184,7 +184,7 @@ impl Returns {
     }
 
     /// Whether the guest sends a stream of long packets, and is asked something.
-    pub(super) fn is_asked_beside_own(&self, now: Nanos) -> bool {
+    pub(super) fn is_asked_while_sending(&self, now: Nanos) -> bool {
         let is_asked = self.asked_at.is_some_and(|asked_at| now.since(asked_at) < ASKED_NS);
         is_asked && self.is_sending && self.has_sent(now)
     }
@@ -236,7 +236,7 @@ impl Returns {
     /// It was time to call the guest about packets, and it `is_called` unless it is awake and looks by itself;
     /// `true`: it is told of what is held as well.
     pub(super) fn told_beside(&mut self, now: Nanos, is_called: bool) -> bool {
-        if !self.is_asked_beside_own(now) {
+        if !self.is_asked_while_sending(now) {
             return false;
         }
         self.called_at = now;
@@ -252,7 +252,7 @@ impl Returns {
         let longest = self.held.since.plus(RETURN_WAIT_NS);
         match self.is_served(now) {
             true => self.held.since.plus(STREAM_WAIT_NS),
-            false if self.is_asked_beside_own(now) => {
+            false if self.is_asked_while_sending(now) => {
                 let latest = self.held.since.plus(SENT_STREAM_NS);
                 self.held.since.max(self.called_at).plus(self.calls_wait_ns).min(latest)
             }

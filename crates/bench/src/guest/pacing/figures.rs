@@ -19,10 +19,10 @@ use super::tables::Turns;
 use crate::verdict::Needed;
 
 /// Pings beside a stream, sent every millisecond: enough for a percentile of each slice.
-const BESIDE: Option<Pings> = Some(Pings::Periodic(1));
+const BESIDE: Option<Pings> = Some(Pings::Periodic { period_ms: 1 });
 
 /// The same, so few that the worker expects no answer most of the time.
-const SPARSE: Option<Pings> = Some(Pings::Periodic(4));
+const SPARSE: Option<Pings> = Some(Pings::Periodic { period_ms: 4 });
 
 /// Pings alone.
 const ALONE: Option<Pings> = Some(Pings::OneByOne);

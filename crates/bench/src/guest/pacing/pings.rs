@@ -7,7 +7,7 @@
 //! Limits: fping's times are rounded to ten microseconds where they are of the clock, and to one where they are
 //! round trips.
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 
 /// The program that sends with a period.
 pub(super) const PROGRAM: &str = "fping";
@@ -25,7 +25,7 @@ pub(super) enum Pings {
     /// Each when the one before is answered.
     OneByOne,
     /// One after so many milliseconds, answered or not.
-    Periodic(u32),
+    Periodic { period_ms: u32 },
 }
 
 impl Pings {
@@ -35,7 +35,7 @@ impl Pings {
     pub(super) fn command(self, address: &str, seconds: u32) -> String {
         let command = match self {
             Self::OneByOne => format!("ping -n -D -A -w {seconds} {address}"),
-            Self::Periodic(period_ms) => {
+            Self::Periodic { period_ms } => {
                 let count = seconds * 1000 / period_ms;
                 format!(
                     "{PROGRAM} -D -i {period_ms} -p {period_ms} -t {TIMEOUT_MS} -c {count} {address}"
@@ -52,7 +52,10 @@ impl Pings {
 /// Too many have no answer, or it is not said how many there were.
 pub(super) fn round_trips(printed: &str) -> anyhow::Result<Vec<(f64, f64)>> {
     let times: Vec<(f64, f64)> = printed.lines().filter_map(round_trip).collect();
-    let sent = printed.lines().find_map(sent).unwrap_or(usize::MAX);
+    let Some(sent) = printed.lines().find_map(sent) else {
+        let last = printed.lines().last().unwrap_or_default();
+        bail!("no pings were sent: {last}");
+    };
     let enough = sent - sent / ANSWERED_NOT;
     ensure!(times.len() >= enough, "{} of {sent} pings were answered", times.len());
     Ok(times)
@@ -118,12 +121,13 @@ mod tests {
             let why = round_trips(&one_of_two).expect_err("half of them").to_string();
             assert!(why.contains("1 of 2 pings"), "{why}");
         }
-        assert!(round_trips("ping: connect: Network is unreachable\n").is_err());
+        let why = round_trips("ping: connect: Network is unreachable\n").expect_err("none");
+        assert!(why.to_string().ends_with("Network is unreachable"), "{why}");
     }
 
     #[test]
     fn a_period_says_how_many_pings_fill_the_time() {
-        let command = Pings::Periodic(4).command("10.90.1.2", 15);
+        let command = Pings::Periodic { period_ms: 4 }.command("10.90.1.2", 15);
         assert!(command.contains("-i 4 -p 4 ") && command.contains("-c 3750 "), "{command}");
     }
 }

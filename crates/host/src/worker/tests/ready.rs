@@ -34,12 +34,13 @@ fn who_wakes_up_again_and_again_does_not_keep_another_from_its_visit() {
     let mut bench = Bench::new(2);
     bench.introduce();
     bench.worker.asked_at = Some(bench.worker.turn_at);
-    for _ in 0..3 {
-        // A turn, as in `run`: who is ready when it begins is visited.
-        bench.worker.make_ready(PortId(0));
-        bench.send(1, &frame(mac(0), mac(1), 1), 1);
-        let visited: Vec<PortId> =
-            (0..bench.worker.ready.len()).filter_map(|_| Some(bench.step()?.0)).collect();
-        assert_eq!(visited, [1, 0].map(PortId));
+    for turn in 1..=3 {
+        for port in [0, 1] {
+            bench.send(port, &frame(mac(1 - port), mac(port), 1), 1);
+        }
+        bench.worker.visit_ready();
+        bench.guests.iter_mut().for_each(|guest| _ = guest.receive());
+        let received: Vec<usize> = bench.guests.iter().map(|guest| guest.received.len()).collect();
+        assert_eq!(received, [turn, turn]);
     }
 }
