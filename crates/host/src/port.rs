@@ -161,6 +161,15 @@ impl GuestEnd {
         is_needed
     }
 
+    /// Something was published in a queue of which the guest does not want to be told: it may sleep through all calls.
+    #[inline]
+    pub(crate) fn remind(&mut self, queue: Queue, now: Nanos) {
+        let wires = &mut self.wires[queue as usize];
+        if wires.is_given_up() {
+            wires.remind(self.queues.driver_event(queue), now);
+        }
+    }
+
     /// Whether a queue runs whose guest cannot kick it.
     pub(crate) fn is_looked_at(&self, queue: Queue) -> bool {
         let wires = &self.wires[queue as usize];

@@ -8,6 +8,8 @@
 //! later: has it changed what it says about calls, it has looked, and that is all. Otherwise it is
 //! called again: as soon as the worker is awake [`EARLY_NS`] later, or woken up for it after [`DELAY_NS`], and
 //! then after twice the time each: whoever lost the processor on its way to sleep sleeps through all signals of that time.
+//! After [`LAST_NS`] nobody wakes up for it any more; but what is published for it then calls it, however far away the index is
+//! of which it wants to be told, if twice the time has passed once more. So whoever repeats a packet wakes it up.
 //!
 //! Limits: a guest that says by flags, not by an index, when it wants calls says the same before
 //! and after, as does one that was called about nothing, and both are called again in vain. An idle
@@ -23,7 +25,7 @@ const EARLY_NS: u64 = 100_000;
 /// a call, well below what a user notices.
 const DELAY_NS: u64 = 1_000_000;
 
-/// A guest that has not looked for so long, in nanoseconds, is called no more: it is stopped, or its own timer wakes it up.
+/// For a guest that has not looked for so long, in nanoseconds, nobody wakes up any more: it is stopped, or its own timer wakes it up.
 const LAST_NS: u64 = 100 * DELAY_NS;
 
 /// A call through which the guest may have slept.
@@ -40,11 +42,11 @@ pub(crate) struct Unheard {
 /// What a round brings for one guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Round {
-    /// It has heard the call, or is given up.
+    /// It has heard the call.
     Over,
-    /// It is looked at again in the next round.
+    /// It is looked at again later.
     Wait,
-    /// It is called again, and looked at in the next round.
+    /// It is called again, and looked at later.
     Call,
 }
 
@@ -54,9 +56,14 @@ impl Unheard {
         Self { event, called_at: now, again_at: now.plus(EARLY_NS) }
     }
 
-    /// A round has come, and the guest says this now.
+    /// Nobody wakes up for it any more.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.again_at.since(self.called_at) > LAST_NS
+    }
+
+    /// A round has come, or something was published for a guest that is given up, and it says this now.
     pub(crate) fn round(&mut self, event: Option<u32>, now: Nanos) -> Round {
-        if event != self.event || event.is_none() || self.again_at.since(self.called_at) > LAST_NS {
+        if event != self.event || event.is_none() {
             return Round::Over;
         }
         if now < self.again_at {
@@ -137,16 +144,21 @@ mod tests {
         assert_eq!(unheard.round(Some(7), Nanos(50 + DELAY_NS)), Round::Call);
     }
 
-    /// So many milliseconds after the call, of a worker that wakes up once in each, a little late.
+    /// So many milliseconds after the call, of a worker that looks once in each, a little late.
     #[test]
-    fn who_has_not_looked_is_called_less_and_less_often_and_not_for_ever() {
+    fn who_has_not_looked_is_called_less_and_less_often_and_nobody_wakes_up_for_it_for_ever() {
         let mut unheard = Unheard::new(Some(7), Nanos(0));
-        let mut round =
-            |milliseconds| unheard.round(Some(7), Nanos(milliseconds * DELAY_NS * 21 / 20));
-        let rounds: Vec<Round> = (1..=65).map(&mut round).collect();
-        let called = (1..).zip(&rounds).filter(|(_, round)| **round == Round::Call);
-        let called: Vec<u16> = called.map(|(at, _)| at).collect();
-        assert_eq!(called, [1, 2, 4, 8, 16, 32, 64]);
-        assert_eq!(rounds.iter().position(|round| *round == Round::Over), Some(64));
+        let (mut called, mut given_up_after) = (Vec::new(), None);
+        for milliseconds in 1..=1000 {
+            let round = unheard.round(Some(7), Nanos(milliseconds * DELAY_NS * 21 / 20));
+            if round == Round::Call {
+                called.push(milliseconds);
+            }
+            if unheard.is_given_up() {
+                given_up_after.get_or_insert(milliseconds);
+            }
+        }
+        assert_eq!(called, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]);
+        assert_eq!(given_up_after, Some(64));
     }
 }

@@ -49,15 +49,30 @@ impl Wires {
     /// Repeats the last call to a guest that may have slept through it, and says this about calls
     /// now; `true`: another round is needed.
     pub(crate) fn call_again(&mut self, event: Option<u32>, now: Nanos) -> bool {
-        let Some(round) = self.unheard.as_mut().map(|unheard| unheard.round(event, now)) else {
-            return false;
-        };
-        match (round, &self.call) {
+        if !self.is_given_up() {
+            self.round(event, now);
+        }
+        self.unheard.is_some() && !self.is_given_up()
+    }
+
+    /// The guest has not looked for so long that nobody wakes up for it any more: see [`remind`](Self::remind).
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.unheard.is_some_and(|unheard| unheard.is_given_up())
+    }
+
+    /// Something was published for a guest that is given up, and says this about calls now: it is called if it
+    /// has not been for long.
+    pub(crate) fn remind(&mut self, event: Option<u32>, now: Nanos) {
+        self.round(event, now);
+    }
+
+    fn round(&mut self, event: Option<u32>, now: Nanos) {
+        let Some(unheard) = &mut self.unheard else { return };
+        match (unheard.round(event, now), &self.call) {
             (Round::Wait, Some(_)) => {}
             (Round::Call, Some(call)) => _ = call.call(),
             (Round::Over, _) | (_, None) => self.unheard = None,
         }
-        self.unheard.is_some()
     }
 }
 
@@ -94,6 +109,30 @@ mod tests {
         assert!(wires.call(Some(2)));
         wires.call = None;
         assert!(!wires.call_again(Some(2), later(1)), "there is nobody to call");
+    }
+
+    /// A stopped guest must not find its socket full: it would be told of nothing any more.
+    #[test]
+    fn a_guest_that_is_given_up_is_called_by_what_comes_but_less_and_less_often() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let mut wires = Wires {
+            call: Some(CallFd::new(OwnedFd::from(ours), &Callee::default()).unwrap()),
+            ..Wires::default()
+        };
+        assert!(wires.call(Some(1)));
+        let called_at = now_ns();
+        let at = |milliseconds: u64| Nanos(called_at).plus(milliseconds * 1_000_000);
+        while wires.call_again(Some(1), at(100)) {}
+        assert!(wires.is_given_up() && !wires.call_again(Some(1), at(900)));
+        assert!(theirs.read(&mut [0; 64]).unwrap_or(0) > 0);
+        let mut reminded = |event, milliseconds| {
+            wires.remind(event, at(milliseconds));
+            (theirs.read(&mut [0; 64]).unwrap_or(0) > 0, wires.is_given_up())
+        };
+        let calls = (1000..100_000).filter(|&at| reminded(Some(1), at).0).count();
+        assert_eq!(calls, 7, "1, 2, 4, ... 64 s after the call");
+        assert_eq!(reminded(Some(2), 200_000), (false, false), "it has looked");
     }
 
     #[test]

@@ -24,6 +24,9 @@ impl GuestEnd {
         let asked_while_sending = was_asked && self.pace.is_asked_while_sending(flush.now);
         self.owes_look |= queue == Queue::ToGuest && self.pace.expects_answers(moved);
         let mut call_again = calls && self.call(queue);
+        if is_time && !calls {
+            self.remind(queue, flush.now);
+        }
         if queue == Queue::ToGuest && is_time && self.pace.told_of_packets(flush.now, calls) {
             call_again |= self.ask_ring(Queue::FromGuest) && self.call(Queue::FromGuest);
         }
