@@ -161,12 +161,13 @@ impl GuestEnd {
         is_needed
     }
 
-    /// Something was published in a queue of which the guest does not want to be told: it may sleep through all calls.
+    /// Something was published in a queue of which the guest does not want to be told: perhaps because it slept through
+    /// all calls (see `second_call`).
     #[inline]
     pub(crate) fn remind(&mut self, queue: Queue, now: Nanos) {
         let wires = &mut self.wires[queue as usize];
         if wires.is_given_up() {
-            wires.remind(self.queues.driver_event(queue), now);
+            wires.repeat(self.queues.driver_event(queue), now);
         }
     }
 

@@ -46,27 +46,22 @@ impl Wires {
         self.unheard.is_some()
     }
 
-    /// Repeats the last call to a guest that may have slept through it, and says this about calls
-    /// now; `true`: another round is needed.
+    /// A round has come for a guest that may have slept through its last call, and says this about calls now;
+    /// `true`: another round is needed.
     pub(crate) fn call_again(&mut self, event: Option<u32>, now: Nanos) -> bool {
         if !self.is_given_up() {
-            self.round(event, now);
+            self.repeat(event, now);
         }
         self.unheard.is_some() && !self.is_given_up()
     }
 
-    /// The guest has not looked for so long that nobody wakes up for it any more: see [`remind`](Self::remind).
+    /// The guest has not looked for so long that nobody wakes up for it any more.
     pub(crate) fn is_given_up(&self) -> bool {
         self.unheard.is_some_and(|unheard| unheard.is_given_up())
     }
 
-    /// Something was published for a guest that is given up, and says this about calls now: it is called if it
-    /// has not been for long.
-    pub(crate) fn remind(&mut self, event: Option<u32>, now: Nanos) {
-        self.round(event, now);
-    }
-
-    fn round(&mut self, event: Option<u32>, now: Nanos) {
+    /// Repeats the last call if it is time, to a guest that has not looked since and says this about calls now.
+    pub(crate) fn repeat(&mut self, event: Option<u32>, now: Nanos) {
         let Some(unheard) = &mut self.unheard else { return };
         match (unheard.round(event, now), &self.call) {
             (Round::Wait, Some(_)) => {}
@@ -85,14 +80,17 @@ mod tests {
     use super::*;
     use crate::{Callee, EventFd};
 
+    /// Calls go to the other end, which never blocks.
+    fn behind_a_socket() -> (Wires, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let call = CallFd::new(OwnedFd::from(ours), &Callee::default()).unwrap();
+        (Wires { call: Some(call), ..Wires::default() }, theirs)
+    }
+
     #[test]
     fn a_guest_behind_a_socket_is_called_again_until_it_looks() {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        theirs.set_nonblocking(true).unwrap();
-        let mut wires = Wires {
-            call: Some(CallFd::new(OwnedFd::from(ours), &Callee::default()).unwrap()),
-            ..Wires::default()
-        };
+        let (mut wires, mut theirs) = behind_a_socket();
         let mut heard = || theirs.read(&mut [0; 64]).unwrap_or(0);
         let later = |milliseconds: u64| Nanos(now_ns()).plus(milliseconds * 1_000_000);
         assert!(!wires.call_again(Some(1), later(1)));
@@ -114,12 +112,7 @@ mod tests {
     /// A stopped guest must not find its socket full: it would be told of nothing any more.
     #[test]
     fn a_guest_that_is_given_up_is_called_by_what_comes_but_less_and_less_often() {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        theirs.set_nonblocking(true).unwrap();
-        let mut wires = Wires {
-            call: Some(CallFd::new(OwnedFd::from(ours), &Callee::default()).unwrap()),
-            ..Wires::default()
-        };
+        let (mut wires, mut theirs) = behind_a_socket();
         assert!(wires.call(Some(1)));
         let called_at = now_ns();
         let at = |milliseconds: u64| Nanos(called_at).plus(milliseconds * 1_000_000);
@@ -127,7 +120,7 @@ mod tests {
         assert!(wires.is_given_up() && !wires.call_again(Some(1), at(900)));
         assert!(theirs.read(&mut [0; 64]).unwrap_or(0) > 0);
         let mut reminded = |event, milliseconds| {
-            wires.remind(event, at(milliseconds));
+            wires.repeat(event, at(milliseconds));
             (theirs.read(&mut [0; 64]).unwrap_or(0) > 0, wires.is_given_up())
         };
         let calls = (1000..100_000).filter(|&at| reminded(Some(1), at).0).count();

@@ -72,13 +72,22 @@ impl Guest {
 
     /// A guest with several pairs, of which it uses one.
     fn attach_pair(workers: &mut [Worker], port: usize, pair: FromPair) -> Self {
+        Self::attach_with(workers, port, pair, Features::VERSION_1 | Features::CSUM)
+    }
+
+    fn attach_with(
+        workers: &mut [Worker],
+        port: usize,
+        pair: FromPair,
+        features: Features,
+    ) -> Self {
         let fd = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&fd, MEMORY_LEN).unwrap();
         let request =
             MemoryRequest { guest_address: BASE, size: MEMORY_LEN, mmap_offset: 0, fd: fd.into() };
         let memory = GuestMemory::map(vec![request]).unwrap();
         let slice = memory.regions().slice(BASE, u32::try_from(MEMORY_LEN).unwrap()).unwrap();
-        let negotiated = Negotiated::new(Features::VERSION_1 | Features::CSUM).unwrap();
+        let negotiated = Negotiated::new(features).unwrap();
         let id = PortId(u16::try_from(port).unwrap());
         for worker in workers.iter_mut() {
             // What is put off would be a matter of real time.

@@ -5,19 +5,27 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use ringway_foreign::Closer;
+use ringway_net::{NetHeader, Packet, Put};
 use ringway_virtq::Arm;
 
 use super::*;
+use crate::pace::Flush;
+use crate::port::Stays;
 use crate::{CallFd, Callee, KickFd, Wire};
+
+/// Through which a User Mode Linux guest is called, and the guest's end, which never blocks.
+fn call_socket() -> (Wire, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    (Wire::Call(Some(CallFd::new(OwnedFd::from(ours), &Callee::default()).unwrap())), theirs)
+}
 
 #[test]
 fn a_guest_is_called_again_about_the_queue_that_it_has_not_looked_at() {
     let mut bench = Bench::new(2);
     let mut ends = [Queue::ToGuest, Queue::FromGuest].map(|queue| {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        theirs.set_nonblocking(true).unwrap();
-        let call = CallFd::new(OwnedFd::from(ours), &Callee::default()).unwrap();
-        bench.worker.set_wire(PortId(0), queue, Wire::Call(Some(call)));
+        let (call, theirs) = call_socket();
+        bench.worker.set_wire(PortId(0), queue, call);
         theirs
     });
     let mut heard = || ends.each_mut().map(|end| end.read(&mut [0; 64]).unwrap_or(0));
@@ -34,11 +42,9 @@ fn a_guest_is_called_again_about_the_queue_that_it_has_not_looked_at() {
 #[test]
 fn a_guest_is_called_again_by_a_worker_that_is_awake_but_wakes_nobody_up_so_early() {
     let mut bench = Bench::new(1);
-    let (ours, mut theirs) = UnixStream::pair().unwrap();
-    theirs.set_nonblocking(true).unwrap();
-    let call = CallFd::new(OwnedFd::from(ours), &Callee::default()).unwrap();
+    let (call, mut theirs) = call_socket();
     bench.worker.turn_at = Nanos(now_ns());
-    bench.worker.set_wire(PortId(0), Queue::ToGuest, Wire::Call(Some(call)));
+    bench.worker.set_wire(PortId(0), Queue::ToGuest, call);
     assert!(theirs.read(&mut [0; 64]).is_ok());
     let (called_at, called_by) = (bench.worker.turn_at, Nanos(now_ns()));
     let due = bench.worker.second_calls.due().expect("it may have slept through it");
@@ -49,6 +55,38 @@ fn a_guest_is_called_again_by_a_worker_that_is_awake_but_wakes_nobody_up_so_earl
         assert_eq!(theirs.read(&mut [0; 64]).unwrap_or(0), calls, "{now:?}");
     }
     assert!(bench.worker.second_calls.due().is_some(), "it has not looked yet");
+}
+
+/// By an index it has said that it wants to be told of the first packet, and by nothing that it has heard it.
+#[test]
+fn a_guest_that_slept_through_all_calls_is_called_about_what_comes_then() {
+    let mut bench = Bench::new(1);
+    let features = Features::VERSION_1 | Features::EVENT_IDX;
+    let pair = FromPair { pair: 0, of: 1 };
+    let workers = std::slice::from_mut(&mut bench.worker);
+    bench.guests[0] = Guest::attach_with(workers, 0, pair, features);
+    bench.guests[0].post_all();
+    let (call, mut theirs) = call_socket();
+    bench.worker.set_wire(PortId(0), Queue::ToGuest, call);
+    let mut is_called = || theirs.read(&mut [0; 512]).is_ok();
+    assert!(is_called(), "about what was used before it had this fd");
+    let payload = [bench.guests[0].memory.slice(0, 60).unwrap()];
+    let header = NetHeader { num_buffers: 1, ..NetHeader::default() };
+    let packet = Packet { header: &header, payload: &payload, len: 60 };
+    let start = Nanos(now_ns());
+    let at = |milliseconds: u64| start.plus(milliseconds * 1_000_000);
+    let mut publish = |milliseconds| {
+        let port = &mut bench.worker.ports[0];
+        assert_eq!(port.put(&packet, Stays::Now), Put::Done);
+        port.flush_to(Flush { now: at(milliseconds), more: false, short: false });
+        if let (150, End::Guest(guest)) = (milliseconds, &mut port.end) {
+            while guest.call_again(at(milliseconds)) {}
+        }
+        is_called()
+    };
+    // Twice the time of the last call, since the first one, is 300 ms.
+    let times = [0, 1, 150, 151, 200, 310, 311];
+    assert_eq!(times.map(&mut publish), [true, false, true, false, false, true, false]);
 }
 
 /// To close an fd can take as long as whoever sent it likes.
