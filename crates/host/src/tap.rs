@@ -13,20 +13,22 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringway_net::offload::Segment;
-use ringway_net::{Counters, DropReason, ETHERNET_HEADER_LEN, GsoType, HEADER_LEN, NetHeader};
-use ringway_net::{PACKET_LEN_MAX, Packet, PacketSink, PacketSource, Put};
+use ringway_net::{Counters, DropReason, GsoType, NetHeader};
+use ringway_net::{PACKET_LEN_MAX, Packet, PacketSink, Put};
 use ringway_virtq::SharedSlice;
 
 pub use crate::tap_offloads::TapOffloads;
 pub use crate::tap_open::{TapError, TapOptions};
 
-use crate::pieces::{copy_all, gather};
-use crate::tap_batch::{TapBatch, TapWrites, drop_reason};
+mod read;
+
+use read::Pending;
+
+use crate::pieces::gather;
+use crate::tap_batch::{TapBatch, drop_reason};
+use crate::tap_calls::TapCalls;
 use crate::tap_ioctl as ioctl;
 use crate::tap_ioctl::{PIECES_MAX, Scratch, Vectors};
-
-/// Packets dropped in one call before the caller hears about it.
-const DROPS_MAX: usize = 64;
 
 /// Bytes of a frame beside what the MTU counts: the Ethernet header and two VLAN tags.
 const FRAME_OVERHEAD_LEN: u32 = 14 + 2 * 4;
@@ -50,8 +52,8 @@ pub struct Tap {
     scratch: Scratch,
     /// For packets to the tap in more pieces than one call takes.
     bounce: Scratch,
-    /// The packet in `scratch` that was lent and not taken yet.
-    pending: Option<(NetHeader, u32)>,
+    /// The packet that was lent and not taken yet.
+    pending: Option<Pending>,
     /// Segments of it that its receiver has already.
     segments_done: usize,
     lent: [SharedSlice; 1],
@@ -164,99 +166,6 @@ impl Tap {
         set.map_err(|source| TapError::Mtu { name: self.name.clone(), mtu, source })
     }
 
-    /// Reads the next packet straight into `pieces`, and gives its header and its length in bytes.
-    /// `None`: there is none now, or it is longer than the pieces, as the first one is after the
-    /// MTU was raised: then it is [lent](Self::is_lending).
-    ///
-    /// # Errors
-    /// The kernel gave no packet although it may have more: the interface is gone (`EBADFD`), or
-    /// many packets in a row were dropped, or the pieces are not memory any more (`EFAULT`; the
-    /// packet is counted as dropped). Not every kernel tells that the memory is gone: Linux 6.18
-    /// gives a packet whose bytes are lost with it.
-    pub fn read_into(&mut self, pieces: &[SharedSlice]) -> io::Result<Option<(NetHeader, u32)>> {
-        if self.pending.is_some() || pieces.len() > PIECES_MAX {
-            return self.read_through_scratch(pieces);
-        }
-        let packet = self.read_packet(pieces)?;
-        if let Some((_, len)) = packet {
-            self.from_tap.count(len);
-        }
-        Ok(packet)
-    }
-
-    /// Lends the packet that was just read into `pieces`: its receiver does not take it as it is.
-    pub fn lend(&mut self, header: NetHeader, len: u32, pieces: &[SharedSlice]) {
-        gather(pieces, self.scratch.bytes());
-        self.pending = Some((header, len));
-        // It is counted when it is taken.
-        self.from_tap.packets -= 1;
-        self.from_tap.bytes -= u64::from(len);
-    }
-
-    /// Whether a packet is lent and not taken yet.
-    pub fn is_lending(&self) -> bool {
-        self.pending.is_some()
-    }
-
-    /// The way with a copy: a packet was lent before, or there are more pieces than one call takes.
-    fn read_through_scratch(
-        &mut self,
-        pieces: &[SharedSlice],
-    ) -> io::Result<Option<(NetHeader, u32)>> {
-        self.read_ahead()?;
-        let Some((header, len)) = self.pending else { return Ok(None) };
-        let bytes = self.scratch.bytes().split_at(len as usize).0;
-        if !copy_all(bytes, pieces) {
-            self.refresh_mtu();
-            return Ok(None);
-        }
-        self.pop();
-        Ok(Some((header, len)))
-    }
-
-    /// Makes sure that there is a pending packet, if there is one at all.
-    fn read_ahead(&mut self) -> io::Result<()> {
-        if self.pending.is_none() {
-            let room = self.scratch.bytes().split_at(PACKET_LEN_MAX as usize).0;
-            self.pending = self.read_packet(&[room])?;
-        }
-        Ok(())
-    }
-
-    fn read_packet(&mut self, pieces: &[SharedSlice]) -> io::Result<Option<(NetHeader, u32)>> {
-        let room = pieces.iter().fold(0, |room: usize, piece| room.saturating_add(piece.len()));
-        // What is longer, as when somebody has raised the MTU, spills to its place in the scratch.
-        let spill = self.scratch.bytes().split_at(room.min(PACKET_LEN_MAX as usize)).1;
-        for _ in 0..DROPS_MAX {
-            // The kernel does not write `num_buffers`.
-            let mut header = [0; HEADER_LEN];
-            let read = self.vectors.read(self.fd.as_fd(), &mut header, pieces, spill);
-            if read.as_ref().is_err_and(is_memory_lost) {
-                self.from_tap.count_drop(DropReason::Os);
-            }
-            let Some(read) = read? else { return Ok(None) };
-            let len = read.saturating_sub(HEADER_LEN);
-            if len > PACKET_LEN_MAX as usize {
-                self.from_tap.count_drop(DropReason::TooLong);
-                continue;
-            }
-            let header = NetHeader::decode(&header);
-            let packet_len = u32::try_from(len).unwrap_or(0);
-            if len < ETHERNET_HEADER_LEN || header.check(packet_len).is_err() {
-                self.from_tap.count_drop(DropReason::Malformed);
-                continue;
-            }
-            if len > room {
-                gather(pieces, self.scratch.bytes().split_at(room).0);
-                self.pending = Some((header, packet_len));
-                self.refresh_mtu();
-                return Ok(None);
-            }
-            return Ok(Some((header, packet_len)));
-        }
-        Err(too_many_drops())
-    }
-
     /// Writes one segment of a packet that [`put`](PacketSink::put) found unfinished.
     pub fn put_segment(&mut self, segment: &Segment<'_>) -> Put {
         let bytes = self.bounce.bytes();
@@ -304,9 +213,9 @@ impl Tap {
     }
 
     /// Chooses how packets are written; gives from how many at a time on io_uring is used.
-    pub fn set_writes(&mut self, writes: TapWrites) -> Option<usize> {
+    pub fn set_writes(&mut self, writes: TapCalls) -> Option<usize> {
         self.flush();
-        let from = writes.batch_from()?;
+        let from = writes.writes_from()?;
         self.batch = TapBatch::new(from).ok().map(Box::new);
         self.batch.as_ref().map(|_| from)
     }
@@ -329,32 +238,6 @@ impl AsFd for Tap {
     }
 }
 
-impl PacketSource for Tap {
-    fn peek(&mut self) -> Option<Packet<'_>> {
-        if self.read_ahead().is_err() {
-            self.from_tap.count_drop(DropReason::Os);
-        }
-        let (header, len) = self.pending.as_ref()?;
-        self.lent = [self.scratch.bytes().slice(0, *len as usize)?];
-        Some(Packet { header, payload: &self.lent, len: *len })
-    }
-
-    fn segments_done(&self) -> usize {
-        self.segments_done
-    }
-
-    fn set_segments_done(&mut self, count: usize) {
-        self.segments_done = count;
-    }
-
-    fn pop(&mut self) {
-        self.segments_done = 0;
-        if let Some((_, len)) = self.pending.take() {
-            self.from_tap.count(len);
-        }
-    }
-}
-
 impl PacketSink for Tap {
     fn put(&mut self, packet: &Packet<'_>) -> Put {
         // What came before it goes before it.
@@ -373,47 +256,5 @@ impl PacketSink for Tap {
         let Some(reason) = drop_reason(&why) else { return Put::NoRoom };
         self.to_tap.count_drop(reason);
         Put::Refused
-    }
-}
-
-/// Whether a packet was taken out of the tap and could not be written where it should go.
-fn is_memory_lost(why: &io::Error) -> bool {
-    why.raw_os_error() == Some(libc::EFAULT)
-}
-
-fn too_many_drops() -> io::Error {
-    io::Error::other("many packets in a row were dropped")
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::net::UnixDatagram;
-
-    use super::*;
-    use crate::{GuestMemory, MemoryRequest};
-
-    /// A socket stands for a tap of a kernel that tells, as not every kernel does of a tap.
-    #[test]
-    fn a_packet_that_is_lost_with_its_receivers_memory_is_counted() {
-        let (ours, wire) = UnixDatagram::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        let mut tap = Tap::new(ours.into(), "socket".to_owned(), None);
-        let fd = rustix::fs::memfd_create("lost", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        rustix::fs::ftruncate(&fd, 4096).unwrap();
-        let copy = fd.try_clone().unwrap();
-        let request =
-            MemoryRequest { guest_address: 0, size: 4096, mmap_offset: 0, fd: copy.into() };
-        let memory = GuestMemory::map(vec![request]).unwrap();
-        let lost = memory.regions().slice(0, 2000).unwrap();
-        rustix::fs::ftruncate(&fd, 0).unwrap();
-        for mark in [1, 2] {
-            wire.send(&[&[0; HEADER_LEN][..], &[mark; 60]].concat()).unwrap();
-        }
-        let failure = tap.read_into(&[lost]).unwrap_err();
-        assert_eq!(failure.raw_os_error(), Some(libc::EFAULT));
-        assert_eq!((tap.from_tap.packets, tap.from_tap.drops[DropReason::Os as usize]), (0, 1));
-        let mut bytes = [0; 60];
-        tap.peek().unwrap().payload[0].read(0, &mut bytes);
-        assert_eq!(bytes, [2; 60], "the next one comes");
     }
 }

@@ -1,80 +1,26 @@
 //! Several packets written to a tap with one system call (io_uring), where that is faster.
 //!
 //! How: packets that stay where they are until the end of the visit are only noted, header and
-//! pieces. At the end all of them are handed to the kernel at once, which carries them out in order
-//! and before the call returns, because a tap's file is non-blocking. Few packets are written one
-//! by one: setting up a request costs as much as the system call it spares. How many are few is
-//! measured at the start, on `/dev/null`, because it depends on what a system call costs here.
+//! pieces. At the end all of them are handed to the kernel at once ([`TapRing`]). Few packets are
+//! written one by one: setting up a request costs as much as the system call it spares.
 //!
 //! If the kernel does not take a batch, its packets are lost, and all further ones are written one by one.
 //!
 //! Limits: [`BATCH_PACKETS`] packets in [`BATCH_PIECES`] pieces at a time. A kernel without
 //! io_uring, or that does not permit it, gets one `writev` per packet.
 
-use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::str::FromStr;
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::{opcode, types};
 use ringway_net::{DropReason, HEADER_LEN, Packet};
-use rustix::fs::{Mode, OFlags};
 
 use crate::effort::count_system_call;
 use crate::tap_ioctl::vector;
+use crate::tap_ring::{BATCH_PACKETS, TapRing};
 
-/// Packets at a time: the budget of a visit.
-pub(crate) const BATCH_PACKETS: usize = 64;
 /// Pieces at a time, headers included.
 const BATCH_PIECES: usize = 512;
-
-/// Tried when measuring, from the smallest on.
-const SIZES: [usize; 4] = [2, 4, 8, 16];
-/// How often each is tried; the shortest time counts.
-const ROUNDS: usize = 30;
-
-/// How packets are written to taps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum TapWrites {
-    /// As measured at the start.
-    #[default]
-    Auto,
-    /// One system call per packet.
-    Plain,
-    /// With io_uring from two packets on, if there is io_uring.
-    IoUring,
-}
-
-/// The text names no way to write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TapWritesError;
-
-impl FromStr for TapWrites {
-    type Err = TapWritesError;
-
-    fn from_str(text: &str) -> Result<Self, TapWritesError> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "plain" => Ok(Self::Plain),
-            "io_uring" => Ok(Self::IoUring),
-            _ => Err(TapWritesError),
-        }
-    }
-}
-
-impl TapWrites {
-    /// From how many packets on io_uring is used; `None`: never.
-    pub fn batch_from(self) -> Option<usize> {
-        static MEASURED: OnceLock<Option<usize>> = OnceLock::new();
-        match self {
-            Self::Plain => None,
-            Self::IoUring => IoUring::new(2).is_ok().then_some(2),
-            Self::Auto => *MEASURED.get_or_init(|| measure().unwrap_or(None)),
-        }
-    }
-}
 
 /// One noted packet.
 #[derive(Debug, Clone, Copy)]
@@ -86,8 +32,9 @@ struct Noted {
 }
 
 /// Packets that are to be written.
+#[derive(Debug)]
 pub(crate) struct TapBatch {
-    ring: IoUring,
+    ring: TapRing,
     /// Fewer are written one by one.
     from: usize,
     headers: Box<[[u8; HEADER_LEN]; BATCH_PACKETS]>,
@@ -102,22 +49,24 @@ pub(crate) struct TapBatch {
 unsafe impl Send for TapBatch {}
 
 impl TapBatch {
-    /// `from` packets at least go through io_uring. The tap is not registered with it: the kernel
-    /// takes a ring apart some time after its process has died, and would keep the tap busy until
-    /// then.
+    /// `from` packets at least go through io_uring.
     ///
     /// # Errors
     /// The kernel has no io_uring for us.
     pub(crate) fn new(from: usize) -> io::Result<Self> {
-        let ring = IoUring::new(u32::try_from(BATCH_PACKETS).unwrap_or(1))?;
         Ok(Self {
-            ring,
+            ring: TapRing::new()?,
             from,
             headers: Box::new([[0; HEADER_LEN]; BATCH_PACKETS]),
             vectors: Vec::with_capacity(BATCH_PIECES),
             noted: Vec::with_capacity(BATCH_PACKETS),
             results: [0; BATCH_PACKETS],
         })
+    }
+
+    /// From now on, `from` packets at least go through io_uring.
+    pub(crate) fn set_from(&mut self, from: usize) {
+        self.from = from;
     }
 
     /// Nothing is noted.
@@ -144,7 +93,7 @@ impl TapBatch {
     /// Writes everything noted, in order, and says of each packet's length what became of it.
     pub(crate) fn write(&mut self, fd: BorrowedFd<'_>, mut done: impl FnMut(u32, io::Result<()>)) {
         let count = self.noted.len();
-        match count < self.from {
+        match count < self.from || !self.ring.is_usable() {
             true => self.write_one_by_one(fd),
             false => self.write_at_once(fd),
         }
@@ -171,45 +120,17 @@ impl TapBatch {
     }
 
     fn write_at_once(&mut self, fd: BorrowedFd<'_>) {
-        self.results.fill(-libc::ECANCELED);
-        let mut submission = self.ring.submission();
-        for (at, noted) in (0..).zip(&self.noted) {
+        let fd = types::Fd(fd.as_raw_fd());
+        let writes = self.noted.iter().map(|noted| {
             let vectors = &self.vectors[noted.first..noted.first + noted.count];
             let count = u32::try_from(noted.count).unwrap_or(0);
-            let entry = opcode::Writev::new(types::Fd(fd.as_raw_fd()), vectors.as_ptr(), count);
-            // SAFETY: headers, vectors and pieces stay until all requests are completed, which is
-            // waited for below; the kernel only reads. Memory that a front-end took away gives
-            // EFAULT.
-            // The ring has as many places as a batch has packets, and is empty in between.
-            let _ = unsafe { submission.push(&entry.build().user_data(at)) };
-        }
-        drop(submission);
-        let mut left = self.noted.len();
-        while left > 0 {
-            count_system_call();
-            match self.ring.submit_and_wait(left) {
-                Err(why) if why.kind() != io::ErrorKind::Interrupted => {
-                    // What it has not taken lies in the ring, and its memory is somebody else's soon: the
-                    // kernel must never come back to it.
-                    self.from = usize::MAX;
-                    break;
-                }
-                _ => {}
-            }
-            for completed in self.ring.completion() {
-                let at = usize::try_from(completed.user_data()).unwrap_or(BATCH_PACKETS);
-                if let Some(result) = self.results.get_mut(at) {
-                    *result = completed.result();
-                }
-                left = left.saturating_sub(1);
-            }
-        }
-    }
-}
-
-impl fmt::Debug for TapBatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TapBatch").field("from", &self.from).finish_non_exhaustive()
+            opcode::Writev::new(fd, vectors.as_ptr(), count).build()
+        });
+        // SAFETY: headers, vectors and pieces stay until after this call (see `note`); the kernel only
+        // reads, and does not wait for a file that is non-blocking. Memory that a front-end took away
+        // gives EFAULT.
+        let results = unsafe { self.ring.carry_out(writes) };
+        self.results[..results.len()].copy_from_slice(results);
     }
 }
 
@@ -224,32 +145,10 @@ pub(crate) fn drop_reason(why: &io::Error) -> Option<DropReason> {
     }
 }
 
-/// The smallest batch that is faster at once than one by one, on a file that takes everything.
-fn measure() -> io::Result<Option<usize>> {
-    let null: OwnedFd = rustix::fs::open("/dev/null", OFlags::WRONLY, Mode::empty())?;
-    let mut bytes = [0; 64];
-    let mut batch = TapBatch::new(usize::MAX)?;
-    // SAFETY: `bytes` live until the end of this function and are only read.
-    let piece = unsafe { ringway_virtq::SharedSlice::new(bytes.as_mut_ptr(), bytes.len()) };
-    let payload = [piece];
-    let packet = Packet { header: &ringway_net::NetHeader::ZERO, payload: &payload, len: 64 };
-    let mut shortest = |from: usize, size: usize| {
-        batch.from = from;
-        let times = (0..ROUNDS).map(|_| {
-            (0..size).for_each(|_| batch.note([0; HEADER_LEN], &packet));
-            let start = Instant::now();
-            batch.write(null.as_fd(), |_, _| {});
-            start.elapsed()
-        });
-        times.min().unwrap_or(Duration::MAX)
-    };
-    let is_faster = |size: &usize| shortest(0, *size) < shortest(usize::MAX, *size);
-    Ok(SIZES.into_iter().find(is_faster))
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::os::fd::AsFd;
 
     use super::*;
 
@@ -318,7 +217,7 @@ mod tests {
         let Ok(mut batch) = TapBatch::new(2) else { return println!("skipped: no io_uring here") };
         let null = std::fs::File::open("/dev/null").unwrap();
         // SAFETY: the ring's number is another file's from now on, which the ring closes at its end.
-        let replaced = unsafe { libc::dup2(null.as_raw_fd(), batch.ring.as_raw_fd()) };
+        let replaced = unsafe { libc::dup2(null.as_raw_fd(), batch.ring.fd()) };
         assert!(replaced >= 0);
         for expected in [0, 2, 2] {
             for _ in 0..2 {
@@ -333,13 +232,5 @@ mod tests {
         let mut got = Vec::new();
         let _ = std::fs::File::from(read).read_to_end(&mut got);
         assert_eq!(got.len(), 4 * HEADER_LEN);
-    }
-
-    #[test]
-    fn names_of_ways_are_read() {
-        assert_eq!("auto".parse(), Ok(TapWrites::Auto));
-        assert_eq!("plain".parse::<TapWrites>().unwrap().batch_from(), None);
-        assert_eq!("uring".parse::<TapWrites>(), Err(TapWritesError));
-        println!("io_uring from {:?} packets on", TapWrites::Auto.batch_from());
     }
 }

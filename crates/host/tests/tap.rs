@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use common::wire::{IPV4, QUIET, TCP_HEADERS_LEN, Wire, frame, interface_index, tcp_frame};
 use common::{gathered, in_namespace, pieces, shared, wait_readable, wire};
 use ringway_host::{
-    GuestMemory, Tap, TapError, TapOffloads, TapOptions, TapWrites, install_bus_guard,
+    GuestMemory, Tap, TapCalls, TapError, TapOffloads, TapOptions, install_bus_guard,
 };
 use ringway_net::offload::Segment;
 use ringway_net::{DropReason, GsoType, NEEDS_CSUM, NetHeader};
@@ -177,7 +177,7 @@ fn staged_packets_arrive_at_the_flush_in_order_and_whole() {
     in_namespace(|| {
         let mut tap = open("tap0");
         let wire = Wire::new("tap0", QUIET);
-        if tap.set_writes(TapWrites::IoUring).is_none() {
+        if tap.set_writes(TapCalls::IoUring).is_none() {
             return println!("skipped: no io_uring here");
         }
         // More than fit at a time, in one piece and in several.

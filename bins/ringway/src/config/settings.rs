@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use ringway_host::TapWrites;
+use ringway_host::TapCalls;
 use ringway_net::PollOptions;
 
 use super::error::{Origin, SpecError, Syntax};
 use super::port::LowOption;
 use super::values::{check_socket, parse_count, parse_group, parse_mode, parse_processors};
-use super::values::{parse_percent, parse_poll, parse_switch, parse_tap_writes};
+use super::values::{parse_percent, parse_poll, parse_switch, parse_tap_calls};
 
 /// Permissions of the control socket's file if nothing else is said: its owner's.
 pub const CONTROL_MODE: u32 = 0o600;
@@ -35,7 +35,7 @@ pub struct Settings {
     /// Whether workers poll before they sleep.
     pub poll: PollOptions,
     /// How packets are written to taps.
-    pub tap_writes: TapWrites,
+    pub tap_writes: TapCalls,
 }
 
 /// A group of users.
@@ -162,7 +162,7 @@ impl Settings {
             workers: Some(1),
             pins: Vec::new(),
             poll: PollOptions::default(),
-            tap_writes: TapWrites::default(),
+            tap_writes: TapCalls::default(),
         }
     }
 
@@ -195,7 +195,7 @@ impl Settings {
             Field::Pin => self.pins = parse_processors(origin, value)?,
             Field::Poll => self.poll.mode = parse_poll(origin, value)?,
             Field::PollBudget => self.poll.budget_percent = parse_percent(origin, key, value)?,
-            Field::TapWrites => self.tap_writes = parse_tap_writes(origin, value)?,
+            Field::TapWrites => self.tap_writes = parse_tap_calls(origin, value)?,
             Field::ControlGroup => self.control_group = Some(parse_group(origin, value)?),
             Field::SnoopMulticast => self.snoop_multicast = parse_switch(origin, key, value)?,
         }

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ringway_host::TapWrites;
+use ringway_host::TapCalls;
 use ringway_net::notify::Policy;
 use ringway_net::{MacAddress, PollMode};
 
@@ -190,13 +190,13 @@ pub fn parse_poll(origin: &Origin, text: &str) -> Result<PollMode, SpecError> {
     })
 }
 
-/// How packets are written to taps.
+/// How packets are carried to taps, or from them.
 ///
 /// # Errors
 /// Starts with what was typed.
-pub fn parse_tap_writes(origin: &Origin, text: &str) -> Result<TapWrites, SpecError> {
+pub fn parse_tap_calls(origin: &Origin, text: &str) -> Result<TapCalls, SpecError> {
     text.parse().map_err(|_| {
-        let wrong = format!("{text:?} is no way to write to taps");
+        let wrong = format!("{text:?} is no way to carry packets");
         origin.wrong(wrong, "write auto, plain or io_uring")
     })
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use ringway_device::QueueId;
 use ringway_host::{
-    Answer, Callee, Command, Event, EventFd, GuestMemory, PortSnapshot, QueueFds, Tap, TapWrites,
+    Answer, Callee, Command, Event, EventFd, GuestMemory, PortSnapshot, QueueFds, Tap, TapCalls,
     Team, Wire, Worker, WorkerChannels, WorkerSnapshot,
 };
 use ringway_net::notify::Policy;
@@ -28,8 +28,8 @@ pub(super) struct WorkerClient {
     workers: Vec<Handle>,
     events: Receiver<Event>,
     event_bell: Arc<EventFd>,
-    /// Of taps that are attached from now on.
-    tap_writes: TapWrites,
+    /// How taps that are attached from now on are written.
+    tap_writes: TapCalls,
 }
 
 /// One of them.
@@ -66,7 +66,8 @@ impl WorkerClient {
             let thread = Some(spawn(channels, pin)?);
             workers.push(Handle { commands, command_bell, thread });
         }
-        Ok(Self { workers, events, event_bell, tap_writes: settings.tap_writes })
+        let Settings { tap_writes, .. } = *settings;
+        Ok(Self { workers, events, event_bell, tap_writes })
     }
 
     /// How many workers there are.
@@ -145,16 +146,10 @@ impl WorkerClient {
             rest.push(queues[at % queues.len()].duplicate().context("sharing the tap")?);
         }
         let read = (0..of).map(|pair| Some(FromPair { pair, of })).chain(std::iter::repeat(None));
-        let set_writes = |mut tap: Tap| {
-            match tap.set_writes(self.tap_writes) {
-                Some(from) => debug!(tap = tap.name(), "io_uring from {from} packets on"),
-                None => debug!(tap = tap.name(), "one system call for each packet"),
-            }
-            tap
-        };
-        for ((worker, tap), queue) in
-            self.workers.iter().zip(queues.into_iter().chain(rest).map(set_writes)).zip(read)
-        {
+        let queues = queues.into_iter().chain(rest);
+        for ((worker, mut tap), queue) in self.workers.iter().zip(queues).zip(read) {
+            let written_from = tap.set_writes(self.tap_writes);
+            log_calls(&tap, "written", written_from);
             worker.send(Command::AttachTap { port, tap: Box::new(tap), queue });
         }
         Ok(())
@@ -311,6 +306,14 @@ impl Handle {
 
 /// What was asked for and cannot be had is an error, and not a surprise. Tried by a thread that does
 /// nothing else: which processors may be used, nobody says beforehand.
+/// Packets of this tap are `carried` so.
+fn log_calls(tap: &Tap, carried: &str, from: Option<usize>) {
+    match from {
+        Some(from) => debug!(tap = tap.name(), "{carried} with io_uring from {from} packets on"),
+        None => debug!(tap = tap.name(), "{carried} with one system call for each packet"),
+    }
+}
+
 fn check_pins(pins: &[u16]) -> anyhow::Result<()> {
     for &cpu in pins {
         let tried = std::thread::spawn(move || ringway_host::pin_to(cpu)).join();

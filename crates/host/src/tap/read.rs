@@ -1,0 +1,194 @@
+//! The reading half of a tap: straight into a receiver's buffers, or lent.
+//!
+//! A packet is read where it goes, unless somebody has to look at it first or it has no room there: then it
+//! lies in memory of our own, and is copied.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use ringway_net::{DropReason, ETHERNET_HEADER_LEN, HEADER_LEN, NetHeader};
+use ringway_net::{PACKET_LEN_MAX, Packet, PacketSource};
+use ringway_virtq::SharedSlice;
+
+use super::Tap;
+use crate::pieces::{copy_all, gather};
+use crate::tap_ioctl::PIECES_MAX;
+
+/// Packets dropped in one call before the caller hears about it.
+const DROPS_MAX: usize = 64;
+
+/// A packet in memory of ours.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) header: NetHeader,
+    bytes: SharedSlice,
+    len: u32,
+}
+
+impl Tap {
+    /// Reads the next packet straight into `pieces`, and gives its header and its length in bytes.
+    /// `None`: there is none now, or it is longer than the pieces, as the first one is after the
+    /// MTU was raised: then it is [lent](Self::is_lending).
+    ///
+    /// # Errors
+    /// The kernel gave no packet although it may have more: the interface is gone (`EBADFD`), or
+    /// many packets in a row were dropped, or the pieces are not memory any more (`EFAULT`; the
+    /// packet is counted as dropped). Not every kernel tells that the memory is gone: Linux 6.18
+    /// gives a packet whose bytes are lost with it.
+    pub fn read_into(&mut self, pieces: &[SharedSlice]) -> io::Result<Option<(NetHeader, u32)>> {
+        if self.pending.is_some() || pieces.len() > PIECES_MAX {
+            return self.read_with_copy(pieces);
+        }
+        let packet = self.read_packet(pieces)?;
+        if let Some((_, len)) = packet {
+            self.from_tap.count(len);
+        }
+        Ok(packet)
+    }
+
+    /// Lends the packet that was just read into `pieces`: its receiver does not take it as it is.
+    pub fn lend(&mut self, header: NetHeader, len: u32, pieces: &[SharedSlice]) {
+        gather(pieces, self.scratch.bytes());
+        self.pending = Some(self.in_scratch(header, len));
+        // It is counted when it is taken.
+        self.from_tap.packets -= 1;
+        self.from_tap.bytes -= u64::from(len);
+    }
+
+    /// Whether a packet is lent and not taken yet.
+    pub fn is_lending(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    fn in_scratch(&self, header: NetHeader, len: u32) -> Pending {
+        Pending { header, bytes: self.scratch.bytes().split_at(len as usize).0, len }
+    }
+
+    /// The way with a copy: a packet was lent before, or there are more pieces than one call takes.
+    fn read_with_copy(&mut self, pieces: &[SharedSlice]) -> io::Result<Option<(NetHeader, u32)>> {
+        self.make_pending()?;
+        let Some(Pending { header, bytes, len }) = self.pending else { return Ok(None) };
+        if !copy_all(bytes, pieces) {
+            self.refresh_mtu();
+            return Ok(None);
+        }
+        self.pop();
+        Ok(Some((header, len)))
+    }
+
+    /// Makes sure that there is a pending packet, if there is one at all.
+    fn make_pending(&mut self) -> io::Result<()> {
+        if self.pending.is_none() {
+            let room = self.scratch.bytes().split_at(PACKET_LEN_MAX as usize).0;
+            let packet = self.read_packet(&[room])?;
+            self.pending = packet.map(|(header, len)| self.in_scratch(header, len));
+        }
+        Ok(())
+    }
+
+    fn read_packet(&mut self, pieces: &[SharedSlice]) -> io::Result<Option<(NetHeader, u32)>> {
+        let room = pieces.iter().fold(0, |room: usize, piece| room.saturating_add(piece.len()));
+        // What is longer, as when somebody has raised the MTU, spills to its place in the scratch.
+        let spill = self.scratch.bytes().split_at(room.min(PACKET_LEN_MAX as usize)).1;
+        for _ in 0..DROPS_MAX {
+            let mut header = [0; HEADER_LEN];
+            let read = self.vectors.read(self.fd.as_fd(), &mut header, pieces, spill);
+            if read.as_ref().is_err_and(is_memory_lost) {
+                self.from_tap.count_drop(DropReason::Os);
+            }
+            let Some(read) = read? else { return Ok(None) };
+            match accepted(&header, read) {
+                Ok((header, len)) if len as usize > room => {
+                    gather(pieces, self.scratch.bytes().split_at(room).0);
+                    self.pending = Some(self.in_scratch(header, len));
+                    self.refresh_mtu();
+                    return Ok(None);
+                }
+                Ok(packet) => return Ok(Some(packet)),
+                Err(reason) => self.from_tap.count_drop(reason),
+            }
+        }
+        Err(too_many_drops())
+    }
+}
+
+impl PacketSource for Tap {
+    fn peek(&mut self) -> Option<Packet<'_>> {
+        if self.make_pending().is_err() {
+            self.from_tap.count_drop(DropReason::Os);
+        }
+        let Pending { header, bytes, len } = self.pending.as_ref()?;
+        self.lent = [*bytes];
+        Some(Packet { header, payload: &self.lent, len: *len })
+    }
+
+    fn segments_done(&self) -> usize {
+        self.segments_done
+    }
+
+    fn set_segments_done(&mut self, count: usize) {
+        self.segments_done = count;
+    }
+
+    fn pop(&mut self) {
+        self.segments_done = 0;
+        if let Some(packet) = self.pending.take() {
+            self.from_tap.count(packet.len);
+        }
+    }
+}
+
+/// What was read, header in front, as header and length of a packet; or why it is none.
+fn accepted(header: &[u8; HEADER_LEN], read: usize) -> Result<(NetHeader, u32), DropReason> {
+    let len = read.saturating_sub(HEADER_LEN);
+    let packet_len = u32::try_from(len).unwrap_or(u32::MAX);
+    // The kernel does not write `num_buffers`.
+    let header = NetHeader { num_buffers: 0, ..NetHeader::decode(header) };
+    if packet_len > PACKET_LEN_MAX {
+        return Err(DropReason::TooLong);
+    }
+    let is_packet = len >= ETHERNET_HEADER_LEN && header.check(packet_len).is_ok();
+    if is_packet { Ok((header, packet_len)) } else { Err(DropReason::Malformed) }
+}
+
+/// Whether a packet was taken out of the tap and could not be written where it should go.
+fn is_memory_lost(why: &io::Error) -> bool {
+    why.raw_os_error() == Some(libc::EFAULT)
+}
+
+fn too_many_drops() -> io::Error {
+    io::Error::other("many packets in a row were dropped")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+    use crate::{GuestMemory, MemoryRequest};
+
+    /// A socket stands for a tap of a kernel that tells, as not every kernel does of a tap.
+    #[test]
+    fn a_packet_that_is_lost_with_its_receivers_memory_is_counted() {
+        let (ours, wire) = UnixDatagram::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut tap = Tap::new(ours.into(), "socket".to_owned(), None);
+        let fd = rustix::fs::memfd_create("lost", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&fd, 4096).unwrap();
+        let copy = fd.try_clone().unwrap();
+        let request =
+            MemoryRequest { guest_address: 0, size: 4096, mmap_offset: 0, fd: copy.into() };
+        let memory = GuestMemory::map(vec![request]).unwrap();
+        let lost = memory.regions().slice(0, 2000).unwrap();
+        rustix::fs::ftruncate(&fd, 0).unwrap();
+        for mark in [1, 2] {
+            wire.send(&[&[0; HEADER_LEN][..], &[mark; 60]].concat()).unwrap();
+        }
+        let failure = tap.read_into(&[lost]).unwrap_err();
+        assert_eq!(failure.raw_os_error(), Some(libc::EFAULT));
+        assert_eq!((tap.from_tap.packets, tap.from_tap.drops[DropReason::Os as usize]), (0, 1));
+        let mut bytes = [0; 60];
+        tap.peek().unwrap().payload[0].read(0, &mut bytes);
+        assert_eq!(bytes, [2; 60], "the next one comes");
+    }
+}
