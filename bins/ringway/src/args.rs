@@ -109,6 +109,9 @@ pub struct RunArgs {
     /// How packets are written to taps [default: auto, what is measured to be faster]
     #[arg(long, value_name = "auto|plain|io_uring")]
     tap_writes: Option<String>,
+    /// How packets are read from taps while many short ones wait [default: auto, likewise]
+    #[arg(long, value_name = "auto|plain|io_uring")]
+    tap_reads: Option<String>,
 }
 
 /// `ringway check-config`
@@ -270,6 +273,7 @@ impl RunArgs {
             ("poll", &self.poll),
             ("poll_budget", &self.poll_budget),
             ("tap_writes", &self.tap_writes),
+            ("tap_reads", &self.tap_reads),
         ];
         let given = flags.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
         given.map(|(key, value)| settings::flag(key, value)).collect()

@@ -54,6 +54,7 @@ mod slots;
 mod snapshot;
 mod stream;
 mod tap;
+mod tap_ahead;
 mod tap_batch;
 mod tap_calls;
 mod tap_ioctl;

@@ -4,7 +4,8 @@
 //! (`IFF_VNET_HDR`), so that checksums and segmentation stay undone for as long as the receiver
 //! accepts that. To the tap, a packet is written straight from the sender's memory. From the tap,
 //! [`Tap::read_into`] reads straight into a receiver's buffers; where a lookup has to come first,
-//! the tap lends packets from a buffer of its own (`PacketSource`), which costs one copy.
+//! the tap lends packets from a buffer of its own (`PacketSource`), which costs one copy. Of many short
+//! packets that wait, several are read with one system call, and copied (`tap_ahead`).
 //!
 //! Limits: packets of at most [`PACKET_LEN_MAX`] bytes; longer ones are counted as too long. A
 //! [`Tap`] is one queue; of several, each has its own.
@@ -25,6 +26,7 @@ mod read;
 use read::Pending;
 
 use crate::pieces::gather;
+use crate::tap_ahead::ReadAhead;
 use crate::tap_batch::{TapBatch, drop_reason};
 use crate::tap_calls::TapCalls;
 use crate::tap_ioctl as ioctl;
@@ -52,6 +54,8 @@ pub struct Tap {
     scratch: Scratch,
     /// For packets to the tap in more pieces than one call takes.
     bounce: Scratch,
+    /// Short packets that were read ahead; none: each is read alone.
+    ahead: Option<Box<ReadAhead>>,
     /// The packet that was lent and not taken yet.
     pending: Option<Pending>,
     /// Segments of it that its receiver has already.
@@ -75,6 +79,7 @@ impl Tap {
             takes_uso: false,
             vectors: Vectors::new(),
             batch: None,
+            ahead: None,
             scratch: Scratch::new(PACKET_LEN_MAX as usize + 1),
             bounce: Scratch::new(PACKET_LEN_MAX as usize),
             pending: None,

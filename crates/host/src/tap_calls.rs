@@ -14,13 +14,18 @@ use io_uring::IoUring;
 use ringway_net::{HEADER_LEN, NetHeader, Packet};
 use ringway_virtq::SharedSlice;
 use rustix::fs::{Mode, OFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
+use crate::tap_ahead::ReadAhead;
 use crate::tap_batch::TapBatch;
+use crate::tap_ioctl::Vectors;
 
 /// Tried when measuring, from the smallest on.
 const SIZES: [usize; 4] = [2, 4, 8, 16];
 /// How often each is tried; the shortest time counts.
 const ROUNDS: usize = 30;
+/// Length in bytes of a packet that is read: as long as nearly all short ones are at most.
+const MEASURED_LEN: usize = 1514;
 
 /// How packets are carried to taps, or from them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,6 +61,12 @@ impl TapCalls {
     pub fn writes_from(self) -> Option<usize> {
         static MEASURED: OnceLock<Option<usize>> = OnceLock::new();
         self.from(|| *MEASURED.get_or_init(|| measure_writes().unwrap_or(None)))
+    }
+
+    /// From how many packets on they are read at once; `None`: never.
+    pub fn reads_from(self) -> Option<usize> {
+        static MEASURED: OnceLock<Option<usize>> = OnceLock::new();
+        self.from(|| *MEASURED.get_or_init(|| measure_reads().unwrap_or(None)))
     }
 
     fn from(self, measured: impl FnOnce() -> Option<usize>) -> Option<usize> {
@@ -104,6 +115,36 @@ fn measure_writes() -> io::Result<Option<usize>> {
     })
 }
 
+/// On a socket that keeps packets apart, as a tap does, with the copy that comes behind reading at once.
+fn measure_reads() -> io::Result<Option<usize>> {
+    let kind = SocketType::SEQPACKET;
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (ours, wire) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
+    let sent = [0; HEADER_LEN + MEASURED_LEN];
+    let mut bytes = [0; MEASURED_LEN];
+    // SAFETY: `bytes` live until the end of this function, and nothing else refers to them.
+    let piece = unsafe { SharedSlice::new(bytes.as_mut_ptr(), bytes.len()) };
+    let (mut vectors, mut ahead) = (Vectors::new(), ReadAhead::new(SIZES[0])?);
+    smallest_faster(|size, from| {
+        for _ in 0..size {
+            rustix::io::write(&wire, &sent)?;
+        }
+        let start = Instant::now();
+        if size >= from {
+            ahead.read(ours.as_fd(), size);
+            while let Some(packet) = ahead.pop() {
+                packet.split_at(HEADER_LEN).1.copy_to(piece);
+            }
+            return Ok(start.elapsed());
+        }
+        for _ in 0..size {
+            let mut header = [0; HEADER_LEN];
+            vectors.read(ours.as_fd(), &mut header, &[piece], SharedSlice::EMPTY)?;
+        }
+        Ok(start.elapsed())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +154,8 @@ mod tests {
         assert_eq!("auto".parse(), Ok(TapCalls::Auto));
         assert_eq!("plain".parse::<TapCalls>().unwrap().writes_from(), None);
         assert_eq!("uring".parse::<TapCalls>(), Err(TapCallsError));
+        assert_eq!(TapCalls::Plain.reads_from(), None);
+        println!("reads with io_uring from {:?} packets on", TapCalls::Auto.reads_from());
         println!("writes with io_uring from {:?} packets on", TapCalls::Auto.writes_from());
     }
 }

@@ -36,6 +36,8 @@ pub struct Settings {
     pub poll: PollOptions,
     /// How packets are written to taps.
     pub tap_writes: TapCalls,
+    /// How packets are read from taps.
+    pub tap_reads: TapCalls,
 }
 
 /// A group of users.
@@ -72,6 +74,7 @@ enum Field {
     Poll,
     PollBudget,
     TapWrites,
+    TapReads,
 }
 
 /// All of them, in the order of the documentation.
@@ -144,6 +147,15 @@ pub const SETTINGS: &[Setting] = &[
                 io_uring; auto: as a measurement at the start says; for taps opened later",
         field: Field::TapWrites,
     },
+    Setting {
+        key: "tap_reads",
+        value: "auto, plain or io_uring",
+        default: "auto",
+        about: "how packets are read from taps while many short ones wait: one system call each, or \
+                several at once with io_uring; auto: as a measurement at the start says; for taps \
+                opened later",
+        field: Field::TapReads,
+    },
 ];
 
 /// Every key, in the order of the table.
@@ -163,6 +175,7 @@ impl Settings {
             pins: Vec::new(),
             poll: PollOptions::default(),
             tap_writes: TapCalls::default(),
+            tap_reads: TapCalls::default(),
         }
     }
 
@@ -196,6 +209,7 @@ impl Settings {
             Field::Poll => self.poll.mode = parse_poll(origin, value)?,
             Field::PollBudget => self.poll.budget_percent = parse_percent(origin, key, value)?,
             Field::TapWrites => self.tap_writes = parse_tap_calls(origin, value)?,
+            Field::TapReads => self.tap_reads = parse_tap_calls(origin, value)?,
             Field::ControlGroup => self.control_group = Some(parse_group(origin, value)?),
             Field::SnoopMulticast => self.snoop_multicast = parse_switch(origin, key, value)?,
         }

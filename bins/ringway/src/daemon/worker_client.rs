@@ -28,8 +28,9 @@ pub(super) struct WorkerClient {
     workers: Vec<Handle>,
     events: Receiver<Event>,
     event_bell: Arc<EventFd>,
-    /// How taps that are attached from now on are written.
+    /// How taps that are attached from now on are written and read.
     tap_writes: TapCalls,
+    tap_reads: TapCalls,
 }
 
 /// One of them.
@@ -66,8 +67,8 @@ impl WorkerClient {
             let thread = Some(spawn(channels, pin)?);
             workers.push(Handle { commands, command_bell, thread });
         }
-        let Settings { tap_writes, .. } = *settings;
-        Ok(Self { workers, events, event_bell, tap_writes })
+        let Settings { tap_writes, tap_reads, .. } = *settings;
+        Ok(Self { workers, events, event_bell, tap_writes, tap_reads })
     }
 
     /// How many workers there are.
@@ -150,6 +151,10 @@ impl WorkerClient {
         for ((worker, mut tap), queue) in self.workers.iter().zip(queues).zip(read) {
             let written_from = tap.set_writes(self.tap_writes);
             log_calls(&tap, "written", written_from);
+            if queue.is_some() {
+                let read_from = tap.set_reads(self.tap_reads);
+                log_calls(&tap, "read", read_from);
+            }
             worker.send(Command::AttachTap { port, tap: Box::new(tap), queue });
         }
         Ok(())
@@ -267,11 +272,13 @@ impl WorkerClient {
         self.ask_all(|done| Command::Snapshot { done }).into_iter().flatten().collect()
     }
 
-    /// Whether workers poll before they sleep, from now on, and how taps attached later are written.
+    /// Whether workers poll before they sleep, from now on, and how taps attached later are written and
+    /// read.
     pub(super) fn change(&mut self, settings: &Settings) {
         let options = settings.poll;
         self.send_all(|| Command::SetPoll { options });
         self.tap_writes = settings.tap_writes;
+        self.tap_reads = settings.tap_reads;
     }
 
     /// How each worker spends its time.

@@ -1,7 +1,7 @@
 //! The reading half of a tap: straight into a receiver's buffers, or lent.
 //!
-//! A packet is read where it goes, unless somebody has to look at it first or it has no room there: then it
-//! lies in memory of our own, and is copied.
+//! A packet is read where it goes, unless that is not possible, or not worth it: what was read ahead, with
+//! others and one system call, is copied (see `tap_ahead`), and so is what somebody has to look at first.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,12 +12,14 @@ use ringway_virtq::SharedSlice;
 
 use super::Tap;
 use crate::pieces::{copy_all, gather};
+use crate::tap_ahead::ReadAhead;
+use crate::tap_calls::TapCalls;
 use crate::tap_ioctl::PIECES_MAX;
 
 /// Packets dropped in one call before the caller hears about it.
 const DROPS_MAX: usize = 64;
 
-/// A packet in memory of ours.
+/// A packet in memory of ours: in `scratch`, or where it was read ahead.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) header: NetHeader,
@@ -26,6 +28,15 @@ pub(super) struct Pending {
 }
 
 impl Tap {
+    /// Chooses how packets are read, once and before the first; gives from how many at a time on
+    /// io_uring is used.
+    pub fn set_reads(&mut self, reads: TapCalls) -> Option<usize> {
+        assert!(self.ahead.is_none() && self.pending.is_none(), "packets may wait there already");
+        let from = reads.reads_from()?;
+        self.ahead = ReadAhead::new(from).ok().map(Box::new);
+        self.ahead.as_ref().map(|_| from)
+    }
+
     /// Reads the next packet straight into `pieces`, and gives its header and its length in bytes.
     /// `None`: there is none now, or it is longer than the pieces, as the first one is after the
     /// MTU was raised: then it is [lent](Self::is_lending).
@@ -36,7 +47,7 @@ impl Tap {
     /// packet is counted as dropped). Not every kernel tells that the memory is gone: Linux 6.18
     /// gives a packet whose bytes are lost with it.
     pub fn read_into(&mut self, pieces: &[SharedSlice]) -> io::Result<Option<(NetHeader, u32)>> {
-        if self.pending.is_some() || pieces.len() > PIECES_MAX {
+        if self.pending.is_some() || pieces.len() > PIECES_MAX || self.is_ahead() {
             return self.read_with_copy(pieces);
         }
         let packet = self.read_packet(pieces)?;
@@ -60,11 +71,17 @@ impl Tap {
         self.pending.is_some()
     }
 
+    /// Whether packets were read ahead; only while none is pending, which may be one of those.
+    fn is_ahead(&mut self) -> bool {
+        self.ahead.as_mut().is_some_and(|ahead| ahead.has_packets(self.fd.as_fd()))
+    }
+
     fn in_scratch(&self, header: NetHeader, len: u32) -> Pending {
         Pending { header, bytes: self.scratch.bytes().split_at(len as usize).0, len }
     }
 
-    /// The way with a copy: a packet was lent before, or there are more pieces than one call takes.
+    /// The way with a copy: a packet was lent or read ahead before, or there are more pieces than
+    /// one call takes.
     fn read_with_copy(&mut self, pieces: &[SharedSlice]) -> io::Result<Option<(NetHeader, u32)>> {
         self.make_pending()?;
         let Some(Pending { header, bytes, len }) = self.pending else { return Ok(None) };
@@ -79,11 +96,32 @@ impl Tap {
     /// Makes sure that there is a pending packet, if there is one at all.
     fn make_pending(&mut self) -> io::Result<()> {
         if self.pending.is_none() {
+            self.pending = self.take_ahead()?;
+        }
+        if self.pending.is_none() {
             let room = self.scratch.bytes().split_at(PACKET_LEN_MAX as usize).0;
             let packet = self.read_packet(&[room])?;
             self.pending = packet.map(|(header, len)| self.in_scratch(header, len));
         }
         Ok(())
+    }
+
+    /// The next packet of those that were read ahead.
+    fn take_ahead(&mut self) -> io::Result<Option<Pending>> {
+        let Some(ahead) = &mut self.ahead else { return Ok(None) };
+        for _ in 0..DROPS_MAX {
+            let Some(read) = ahead.next(self.fd.as_fd()) else { return Ok(None) };
+            let mut header = [0; HEADER_LEN];
+            read.read(0, &mut header);
+            match accepted(&header, read.len()) {
+                Ok((header, len)) => {
+                    let bytes = read.split_at(HEADER_LEN).1;
+                    return Ok(Some(Pending { header, bytes, len }));
+                }
+                Err(reason) => self.from_tap.count_drop(reason),
+            }
+        }
+        Err(too_many_drops())
     }
 
     fn read_packet(&mut self, pieces: &[SharedSlice]) -> io::Result<Option<(NetHeader, u32)>> {
@@ -96,7 +134,11 @@ impl Tap {
             if read.as_ref().is_err_and(is_memory_lost) {
                 self.from_tap.count_drop(DropReason::Os);
             }
-            let Some(read) = read? else { return Ok(None) };
+            let read = read?;
+            if let Some(ahead) = &mut self.ahead {
+                ahead.backlog.see(read.unwrap_or(0));
+            }
+            let Some(read) = read else { return Ok(None) };
             match accepted(&header, read) {
                 Ok((header, len)) if len as usize > room => {
                     gather(pieces, self.scratch.bytes().split_at(room).0);

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use ringway_device::{Queue, QueueId};
 use ringway_host::{
-    Answer, Command, Event, EventFd, GuestMemory, KickFd, QueueFds, Team, Worker, WorkerChannels,
+    Answer, Command, Event, EventFd, GuestMemory, KickFd, QueueFds, Tap, Team, Worker,
+    WorkerChannels,
 };
 use ringway_net::notify::Policy;
-use ringway_net::{Features, HEADER_LEN, MacAddress, Negotiated, PollMode, PollOptions};
+use ringway_net::{Features, FromPair, HEADER_LEN, MacAddress, Negotiated, PollMode, PollOptions};
 use ringway_switch::{PortId, Shared, Switch};
 use ringway_virtq::{
-    BufferId, DriverQueue, Layout, Position, QueueSetup, SharedSlice, SplitDriver,
+    BufferId, DriverQueue, Layout, Position, QueueSetup, SharedSlice, SplitDriver, Used,
 };
 
 use super::{PATIENCE, memory_file, request};
@@ -124,6 +125,13 @@ impl Rig {
         GuestQueue { ring, kick, memory, buffers: at + BUFFERS_AT }
     }
 
+    /// The only worker reads a tap.
+    pub fn attach_tap(&self, port: u16, tap: Tap) {
+        assert_eq!(self.workers.len(), 1, "it would have to be shared");
+        let queue = Some(FromPair { pair: 0, of: 1 });
+        self.tell(0, Command::AttachTap { port: PortId(port), tap: Box::new(tap), queue });
+    }
+
     /// Ends all workers.
     pub fn stop(self) {
         self.tell_all(|| Command::Stop);
@@ -195,15 +203,31 @@ impl GuestQueue {
 
     /// Waits until the device is done with every buffer; their lengths together, in bytes.
     pub fn wait_all(&mut self) -> u64 {
+        self.wait_for_each(QUEUE_SIZE).iter().map(|used| u64::from(used.len)).sum()
+    }
+
+    /// Waits for so many packets and gives them, in the order in which they came, without headers.
+    pub fn receive(&mut self, count: u16) -> Vec<Vec<u8>> {
+        let all = self.wait_for_each(count);
+        let packet = |used: &Used| {
+            let mut packet = vec![0; used.len as usize - HEADER_LEN];
+            let at = BUFFERS_AT as usize + usize::from(used.id.0) * BUFFER_LEN as usize;
+            self.memory.read(at + HEADER_LEN, &mut packet);
+            packet
+        };
+        all.iter().map(packet).collect()
+    }
+
+    fn wait_for_each(&mut self, count: u16) -> Vec<Used> {
         let deadline = Instant::now() + PATIENCE;
-        let (mut count, mut bytes) = (0, 0);
-        while count < QUEUE_SIZE {
+        let mut all = Vec::new();
+        while all.len() < usize::from(count) {
             match self.ring.pop_used().expect("a device that keeps the rules") {
-                Some(used) => (count, bytes) = (count + 1, bytes + u64::from(used.len)),
+                Some(used) => all.push(used),
                 None => thread::sleep(Duration::from_millis(1)),
             }
-            assert!(Instant::now() < deadline, "{count} buffers used");
+            assert!(Instant::now() < deadline, "{} of {count} buffers used", all.len());
         }
-        bytes
+        all
     }
 }
