@@ -109,7 +109,8 @@ pub struct RunArgs {
     /// How packets are written to taps [default: auto, what is measured to be faster]
     #[arg(long, value_name = "auto|plain|io_uring")]
     tap_writes: Option<String>,
-    /// How packets are read from taps while many short ones wait [default: auto, likewise]
+    /// How packets are read from taps while many short ones wait [default: auto, what
+    /// is measured to be faster]
     #[arg(long, value_name = "auto|plain|io_uring")]
     tap_reads: Option<String>,
 }

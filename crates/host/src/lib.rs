@@ -48,6 +48,7 @@ mod queue_mode;
 mod ready;
 mod rewrite;
 mod second_call;
+mod short_row;
 mod signal_bus;
 mod sleeper;
 mod slots;

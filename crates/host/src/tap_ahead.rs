@@ -2,12 +2,15 @@
 //!
 //! How: into places of our own, for where a packet goes cannot be said before its length is known. From
 //! there each is copied to its receiver, which takes less than the system call that was spared. So
-//! [`Backlog`] allows it only while packets come one behind the other, and all are short.
+//! [`ShortRow`] allows it only while packets come one behind the other, and all are short.
 //!
 //! Nothing is concluded from a tap that gave fewer than it was asked for: whoever finds nothing here
 //! asks the tap itself, so that no packet is overlooked that came meanwhile.
 //!
-//! Limits: [`AHEAD_PACKETS`] packets at a time, and no further ones before they are taken.
+//! Limits: [`AHEAD_PACKETS`] packets at a time, and no further ones before they are taken. That may be
+//! 2 MiB in one visit if long ones come right behind short ones; what was read counts when it is taken.
+//! Memory for as much belongs to each queue of a tap. Where the kernel cannot say at once that a tap is
+//! empty, packets are read one by one.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -16,68 +19,16 @@ use io_uring::{opcode, types};
 use ringway_net::{HEADER_LEN, PACKET_LEN_MAX};
 use ringway_virtq::SharedSlice;
 
+use crate::short_row::{AHEAD_PACKETS, ShortRow};
 use crate::tap_ioctl::Scratch;
 use crate::tap_ring::TapRing;
 
-/// Packets at a time; half the budget of a visit.
-pub(crate) const AHEAD_PACKETS: usize = 32;
-/// Longer packets, in bytes, are better read straight to their receiver.
-const SHORT_LEN: usize = 2048;
 /// Bytes of a header, the longest packet and one more, which tells that it was longer.
 const READ_LEN: usize = HEADER_LEN + PACKET_LEN_MAX as usize + 1;
 /// Bytes from one place to the next: no multiple of a page, so that the beginnings, all that there is of
 /// short packets, do not compete for the same lines of the processor's cache.
 const PLACE_LEN: usize = (64 << 10) + 1600;
 const _: () = assert!(PLACE_LEN >= READ_LEN);
-/// Packets in a row after which several are read at once, at most.
-const PATIENCE_MAX: usize = 256;
-
-/// How many packets to read at once.
-///
-/// Packets that were there in a row say that more wait. If they do not, more must be in a row the next
-/// time.
-#[derive(Debug)]
-pub(crate) struct Backlog {
-    /// Fewer are read one by one.
-    from: usize,
-    /// Short packets in a row.
-    row: usize,
-    /// So many must be in a row first.
-    patience: usize,
-}
-
-impl Backlog {
-    /// `from`: fewer are read faster one by one.
-    fn new(from: usize) -> Self {
-        Self { from, row: 0, patience: from }
-    }
-
-    /// How many to read at once now; `None`: one by one.
-    fn at_once(&self) -> Option<usize> {
-        (self.row >= self.patience).then(|| self.row.clamp(self.from, AHEAD_PACKETS))
-    }
-
-    /// So many bytes were read alone, header included; 0: there was no packet.
-    pub(crate) fn see(&mut self, len: usize) {
-        let is_short = (1..=HEADER_LEN + SHORT_LEN).contains(&len);
-        self.row = if is_short { self.row + 1 } else { 0 };
-    }
-
-    /// So many were read at once where `asked` would have been, and all were short, or not.
-    fn see_several(&mut self, asked: usize, found: usize, are_short: bool) {
-        if found == asked && are_short {
-            self.row += found;
-            self.patience = self.from.max(self.patience / 2);
-            return;
-        }
-        self.row = 0;
-        // A request that finds nothing takes about a third of one that does: with three quarters of
-        // them, nothing is lost.
-        if found * 4 < asked * 3 || !are_short {
-            self.patience = PATIENCE_MAX.min(self.patience * 2);
-        }
-    }
-}
 
 /// Packets that were read and not taken yet.
 #[derive(Debug)]
@@ -86,7 +37,7 @@ pub(crate) struct ReadAhead {
     places: Scratch,
     /// Header and packet each, the next one last.
     waiting: Vec<SharedSlice>,
-    pub(crate) backlog: Backlog,
+    pub(crate) row: ShortRow,
 }
 
 impl ReadAhead {
@@ -99,33 +50,28 @@ impl ReadAhead {
             ring: TapRing::new()?,
             places: Scratch::new(AHEAD_PACKETS * PLACE_LEN),
             waiting: Vec::with_capacity(AHEAD_PACKETS),
-            backlog: Backlog::new(from),
+            row: ShortRow::new(from),
         })
     }
 
-    /// Whether a packet was read ahead; reads if several are likely to be there.
-    pub(crate) fn has_packets(&mut self, fd: BorrowedFd<'_>) -> bool {
+    /// Reads several if they are likely to be there and none is left; whether there is one now.
+    pub(crate) fn top_up(&mut self, fd: BorrowedFd<'_>) -> bool {
         if self.waiting.is_empty()
-            && let Some(count) = self.backlog.at_once()
+            && let Some(count) = self.row.at_once()
         {
             self.read(fd, count);
         }
         !self.waiting.is_empty()
     }
 
-    /// The next one, header in front; it stays where it is until the next call finds none.
-    pub(crate) fn next(&mut self, fd: BorrowedFd<'_>) -> Option<SharedSlice> {
-        self.has_packets(fd).then(|| self.pop()).flatten()
-    }
-
-    /// The next one of those that are there already.
+    /// The next one, header in front; it stays where it is until more are read.
     pub(crate) fn pop(&mut self) -> Option<SharedSlice> {
         self.waiting.pop()
     }
 
-    /// Reads up to `count` packets; only while none is waiting or lent.
-    pub(crate) fn read(&mut self, fd: BorrowedFd<'_>, count: usize) {
-        let Self { ring, places, waiting, backlog } = self;
+    /// Reads up to `count` packets, and gives how many were there; only while none is waiting or lent.
+    pub(crate) fn read(&mut self, fd: BorrowedFd<'_>, count: usize) -> usize {
+        let Self { ring, places, waiting, row } = self;
         let places = places.bytes();
         let place =
             |at: usize| places.slice(at * PLACE_LEN, READ_LEN).unwrap_or(SharedSlice::EMPTY);
@@ -142,9 +88,17 @@ impl ReadAhead {
         let found = lens.clone().enumerate().filter(|&(_, len)| len > 0);
         waiting.clear();
         waiting.extend(found.rev().map(|(at, len)| place(at).split_at(len).0));
-        let are_short = lens.max().is_none_or(|len| len <= HEADER_LEN + SHORT_LEN);
-        backlog.see_several(results.len(), waiting.len(), are_short);
+        row.see_several(results.len(), waiting.len(), lens.max().unwrap_or(0));
+        if results.iter().any(|&result| is_impossible(result)) {
+            row.give_up();
+        }
+        waiting.len()
     }
+}
+
+/// Neither a packet nor that there is none: the file cannot say so at once, or the ring is lost.
+fn is_impossible(result: i32) -> bool {
+    [libc::EOPNOTSUPP, libc::EINVAL, libc::ECANCELED].contains(&-result)
 }
 
 #[cfg(test)]
@@ -163,12 +117,16 @@ mod tests {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
     }
 
+    /// `None`: io_uring cannot read here without waiting.
     fn ahead(from: usize) -> Option<ReadAhead> {
-        let ahead = ReadAhead::new(from).ok();
-        if ahead.is_none() {
-            println!("skipped: no io_uring here");
+        let (ours, theirs) = wire(SocketFlags::NONBLOCK);
+        rustix::io::write(&theirs, &marked(0)).unwrap();
+        let is_possible = |ahead: &mut ReadAhead| ahead.read(ours.as_fd(), 1) == 1;
+        if !ReadAhead::new(from).is_ok_and(|mut ahead| is_possible(&mut ahead)) {
+            println!("skipped: no io_uring here that reads sockets");
+            return None;
         }
-        ahead
+        ReadAhead::new(from).ok()
     }
 
     fn marked(mark: u8) -> Vec<u8> {
@@ -187,55 +145,6 @@ mod tests {
     }
 
     #[test]
-    fn several_are_read_only_behind_short_ones_in_a_row() {
-        let (short, long) = (HEADER_LEN + SHORT_LEN, HEADER_LEN + SHORT_LEN + 1);
-        let mut backlog = Backlog::new(4);
-        for (lens, at_once) in [
-            (&[short, short, short][..], None),
-            (&[short][..], Some(4)),
-            (&[short][..], Some(5)),
-            (&[long][..], None),
-            (&[short, short, short, 0, short][..], None),
-            (&[short, short, short][..], Some(4)),
-        ] {
-            lens.iter().for_each(|&len| backlog.see(len));
-            assert_eq!(backlog.at_once(), at_once, "{backlog:?}");
-        }
-        for at_once in [8, 16, 32, 32] {
-            let asked = backlog.at_once().unwrap();
-            backlog.see_several(asked, asked, true);
-            assert_eq!(backlog.at_once(), Some(at_once), "more as long as all are there");
-        }
-    }
-
-    #[test]
-    fn who_asked_in_vain_waits_longer_the_next_time() {
-        /// Short packets in a row until several are read at once.
-        fn row(backlog: &mut Backlog) -> usize {
-            backlog.see(0);
-            let are_several = (1..1000).find(|_| {
-                backlog.see(HEADER_LEN + 60);
-                backlog.at_once().is_some()
-            });
-            are_several.unwrap()
-        }
-        let mut backlog = Backlog::new(4);
-        assert_eq!(row(&mut backlog), 4);
-        for expected in [8, 16, 32, 64, 128, 256, 256] {
-            backlog.see_several(32, 23, true);
-            assert_eq!(row(&mut backlog), expected);
-        }
-        backlog.see_several(32, 24, true);
-        assert_eq!(row(&mut backlog), 256, "three quarters are neither gain nor loss");
-        for expected in [128, 64, 32, 16, 8, 4, 4] {
-            backlog.see_several(32, 32, true);
-            assert_eq!(row(&mut backlog), expected);
-        }
-        backlog.see_several(32, 32, false);
-        assert_eq!(row(&mut backlog), 8, "long ones among them");
-    }
-
-    #[test]
     fn what_is_read_at_once_comes_in_order_and_whole() {
         let Some(mut ahead) = ahead(4) else { return };
         let (ours, theirs) = wire(SocketFlags::NONBLOCK);
@@ -244,7 +153,7 @@ mod tests {
             for (mark, len) in (1..).zip(lens) {
                 rustix::io::write(&theirs, &vec![mark; len]).unwrap();
             }
-            ahead.read(ours.as_fd(), AHEAD_PACKETS);
+            assert_eq!(ahead.read(ours.as_fd(), AHEAD_PACKETS), lens.len());
             let expected: Vec<_> = (1..).zip(lens).collect();
             assert_eq!(taken(&mut ahead), expected);
         }
@@ -258,14 +167,14 @@ mod tests {
             let Some(mut ahead) = ahead(2) else { return done.send(()) };
             let (ours, theirs) = wire(SocketFlags::empty());
             rustix::io::write(&theirs, &marked(1)).unwrap();
-            ahead.read(ours.as_fd(), 8);
+            assert_eq!(ahead.read(ours.as_fd(), 8), 1);
             assert_eq!(taken(&mut ahead), [(1, 72)]);
             rustix::io::write(&theirs, &marked(2)).unwrap();
-            assert!(ahead.next(ours.as_fd()).is_none(), "its backlog is over");
-            (0..2).for_each(|_| ahead.backlog.see(72));
-            assert!(ahead.next(ours.as_fd()).is_none(), "it was in vain");
-            (0..2).for_each(|_| ahead.backlog.see(72));
-            assert!(ahead.has_packets(ours.as_fd()));
+            assert!(!ahead.top_up(ours.as_fd()), "no row any more");
+            (0..2).for_each(|_| ahead.row.see(72));
+            assert!(!ahead.top_up(ours.as_fd()), "it was in vain");
+            (0..2).for_each(|_| ahead.row.see(72));
+            assert!(ahead.top_up(ours.as_fd()));
             assert_eq!(taken(&mut ahead), [(2, 72)]);
             done.send(())
         });
@@ -283,8 +192,8 @@ mod tests {
         let (ours, theirs) = wire(SocketFlags::NONBLOCK);
         rustix::io::write(&theirs, &marked(1)).unwrap();
         for _ in 0..100 {
-            ahead.backlog.see(72);
-            assert!(!ahead.has_packets(ours.as_fd()));
+            ahead.row.see(72);
+            assert!(!ahead.top_up(ours.as_fd()));
         }
         let mut bytes = [0; 100];
         assert_eq!(rustix::io::read(&ours, &mut bytes), Ok(72), "it is where it was");

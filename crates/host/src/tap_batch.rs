@@ -120,17 +120,22 @@ impl TapBatch {
     }
 
     fn write_at_once(&mut self, fd: BorrowedFd<'_>) {
-        let fd = types::Fd(fd.as_raw_fd());
+        let to = types::Fd(fd.as_raw_fd());
         let writes = self.noted.iter().map(|noted| {
             let vectors = &self.vectors[noted.first..noted.first + noted.count];
             let count = u32::try_from(noted.count).unwrap_or(0);
-            opcode::Writev::new(fd, vectors.as_ptr(), count).build()
+            // That the file is non-blocking is not enough for io_uring.
+            opcode::Writev::new(to, vectors.as_ptr(), count).rw_flags(libc::RWF_NOWAIT).build()
         });
         // SAFETY: headers, vectors and pieces stay until after this call (see `note`); the kernel only
-        // reads, and does not wait for a file that is non-blocking. Memory that a front-end took away
-        // gives EFAULT.
+        // reads, and does not wait. Memory that a front-end took away gives EFAULT.
         let results = unsafe { self.ring.carry_out(writes) };
         self.results[..results.len()].copy_from_slice(results);
+        if results.iter().all(|&result| result == -libc::EOPNOTSUPP) {
+            // This kernel cannot promise not to wait, and has written nothing.
+            self.from = usize::MAX;
+            self.write_one_by_one(fd);
+        }
     }
 }
 
@@ -147,8 +152,12 @@ pub(crate) fn drop_reason(why: &io::Error) -> Option<DropReason> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
+    use std::io::{Read, Write};
     use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
 
     use super::*;
 
@@ -208,6 +217,31 @@ mod tests {
             });
             assert_eq!(errors, [10, 11, 12].map(|len| (len, Some(libc::EBADF))), "read only");
         }
+    }
+
+    #[test]
+    fn what_has_no_room_is_not_waited_for() {
+        let (done, ended) = mpsc::channel();
+        thread::spawn(move || {
+            let (wire, _end) = UnixStream::pair().unwrap();
+            wire.set_nonblocking(true).unwrap();
+            while (&wire).write(&[0; 4096]).is_ok() {}
+            for from in [0, usize::MAX] {
+                let Ok(mut batch) = TapBatch::new(from) else {
+                    println!("skipped: no io_uring here");
+                    break;
+                };
+                let header = ringway_net::NetHeader::default();
+                let packet = Packet { header: &header, payload: &[], len: 0 };
+                (0..4).for_each(|_| batch.note([0; HEADER_LEN], &packet));
+                let mut errors = Vec::new();
+                batch
+                    .write(wire.as_fd(), |_, result| errors.push(result.map_err(|why| why.kind())));
+                assert_eq!(errors, [Err(io::ErrorKind::WouldBlock); 4]);
+            }
+            done.send(())
+        });
+        ended.recv_timeout(Duration::from_secs(20)).expect("it waits, or has failed");
     }
 
     /// A ring that the kernel takes nothing from, as where it has no memory left.

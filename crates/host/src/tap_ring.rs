@@ -1,8 +1,8 @@
 //! Several reads or writes of a tap carried out with one system call (io_uring).
 //!
 //! How: requests are handed to the kernel at once, which carries them out in order and before the
-//! call returns, because none of them ever waits: a tap's file is non-blocking, and what reads it
-//! says so again, since for io_uring that is not enough.
+//! call returns, because each says that it must not wait (`RWF_NOWAIT`): that a tap's file is non-blocking is
+//! not enough for io_uring.
 //!
 //! The tap is not registered with the ring: the kernel takes a ring apart some time after its process
 //! has died, and would keep the tap busy until then.

@@ -133,6 +133,10 @@ fn no_packet_is_overlooked_while_a_guest_has_no_room() {
                     assert!(packet == frame(60, number), "another packet than {number}");
                 }
             }
+            let effort = rig.effort();
+            assert_eq!(effort.packets, 20 * 2 * size);
+            let is_at_once = effort.system_calls < effort.packets / 2;
+            assert_eq!(is_at_once, reads == TapCalls::IoUring, "{effort:?}");
             rig.stop();
         });
     }

@@ -313,14 +313,6 @@ impl Handle {
 
 /// What was asked for and cannot be had is an error, and not a surprise. Tried by a thread that does
 /// nothing else: which processors may be used, nobody says beforehand.
-/// Packets of this tap are `carried` so.
-fn log_calls(tap: &Tap, carried: &str, from: Option<usize>) {
-    match from {
-        Some(from) => debug!(tap = tap.name(), "{carried} with io_uring from {from} packets on"),
-        None => debug!(tap = tap.name(), "{carried} with one system call for each packet"),
-    }
-}
-
 fn check_pins(pins: &[u16]) -> anyhow::Result<()> {
     for &cpu in pins {
         let tried = std::thread::spawn(move || ringway_host::pin_to(cpu)).join();
@@ -329,6 +321,14 @@ fn check_pins(pins: &[u16]) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Packets of this tap are `carried` so.
+fn log_calls(tap: &Tap, carried: &str, from: Option<usize>) {
+    match from {
+        Some(from) => debug!(tap = tap.name(), "{carried} with io_uring from {from} packets on"),
+        None => debug!(tap = tap.name(), "{carried} with one system call for each packet"),
+    }
 }
 
 /// Starts one worker, on that processor if one is given.

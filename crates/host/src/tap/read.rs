@@ -37,17 +37,18 @@ impl Tap {
         self.ahead.as_ref().map(|_| from)
     }
 
-    /// Reads the next packet straight into `pieces`, and gives its header and its length in bytes.
+    /// Reads the next packet into `pieces`, straight unless it was read ahead (then it is copied), and
+    /// gives its header and its length in bytes.
     /// `None`: there is none now, or it is longer than the pieces, as the first one is after the
     /// MTU was raised: then it is [lent](Self::is_lending).
     ///
     /// # Errors
     /// The kernel gave no packet although it may have more: the interface is gone (`EBADFD`), or
     /// many packets in a row were dropped, or the pieces are not memory any more (`EFAULT`; the
-    /// packet is counted as dropped). Not every kernel tells that the memory is gone: Linux 6.18
+    /// packet is counted as dropped; to copy is a fault, see [`install_bus_guard`](crate::install_bus_guard)). Not every kernel tells that the memory is gone: Linux 6.18
     /// gives a packet whose bytes are lost with it.
     pub fn read_into(&mut self, pieces: &[SharedSlice]) -> io::Result<Option<(NetHeader, u32)>> {
-        if self.pending.is_some() || pieces.len() > PIECES_MAX || self.is_ahead() {
+        if self.pending.is_some() || pieces.len() > PIECES_MAX || self.top_up_ahead() {
             return self.read_with_copy(pieces);
         }
         let packet = self.read_packet(pieces)?;
@@ -71,9 +72,10 @@ impl Tap {
         self.pending.is_some()
     }
 
-    /// Whether packets were read ahead; only while none is pending, which may be one of those.
-    fn is_ahead(&mut self) -> bool {
-        self.ahead.as_mut().is_some_and(|ahead| ahead.has_packets(self.fd.as_fd()))
+    /// Reads ahead if that is worth it, and says whether something was; only while none is pending,
+    /// which may be one of those.
+    fn top_up_ahead(&mut self) -> bool {
+        self.ahead.as_mut().is_some_and(|ahead| ahead.top_up(self.fd.as_fd()))
     }
 
     fn in_scratch(&self, header: NetHeader, len: u32) -> Pending {
@@ -108,9 +110,13 @@ impl Tap {
 
     /// The next packet of those that were read ahead.
     fn take_ahead(&mut self) -> io::Result<Option<Pending>> {
-        let Some(ahead) = &mut self.ahead else { return Ok(None) };
         for _ in 0..DROPS_MAX {
-            let Some(read) = ahead.next(self.fd.as_fd()) else { return Ok(None) };
+            if !self.top_up_ahead() {
+                return Ok(None);
+            }
+            let Some(read) = self.ahead.as_mut().and_then(|ahead| ahead.pop()) else {
+                return Ok(None);
+            };
             let mut header = [0; HEADER_LEN];
             read.read(0, &mut header);
             match accepted(&header, read.len()) {
@@ -136,7 +142,7 @@ impl Tap {
             }
             let read = read?;
             if let Some(ahead) = &mut self.ahead {
-                ahead.backlog.see(read.unwrap_or(0));
+                ahead.row.see(read.unwrap_or(0));
             }
             let Some(read) = read else { return Ok(None) };
             match accepted(&header, read) {
@@ -206,8 +212,36 @@ fn too_many_drops() -> io::Error {
 mod tests {
     use std::os::unix::net::UnixDatagram;
 
+    use rustix::net::RecvFlags;
+
     use super::*;
     use crate::{GuestMemory, MemoryRequest};
+
+    /// A socket stands for a tap.
+    #[test]
+    fn short_ones_in_a_row_are_read_ahead() {
+        let (ours, wire) = UnixDatagram::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut tap = Tap::new(ours.into(), "socket".to_owned(), None);
+        if tap.set_reads(TapCalls::IoUring).is_none() {
+            return println!("skipped: no io_uring here");
+        }
+        for mark in 0..6 {
+            wire.send(&[&[0; HEADER_LEN][..], &[mark; 60]].concat()).unwrap();
+        }
+        let mut bytes = [0xff; 60];
+        // SAFETY: the bytes live until the end of this function, and nothing else refers to them.
+        let room = unsafe { SharedSlice::new(bytes.as_mut_ptr(), bytes.len()) };
+        // Two alone, then two at once.
+        for (mark, left_from) in [(0, 1), (1, 2), (2, 4), (3, 4)] {
+            assert_eq!(tap.read_into(&[room]).unwrap(), Some((NetHeader::ZERO, 60)));
+            let mut read = [0];
+            room.read(0, &mut read);
+            let mut left = [0; HEADER_LEN + 60];
+            rustix::net::recv(&tap, &mut left[..], RecvFlags::PEEK).unwrap();
+            assert_eq!((read[0], left[HEADER_LEN]), (mark, left_from));
+        }
+    }
 
     /// A socket stands for a tap of a kernel that tells, as not every kernel does of a tap.
     #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ringway_device::{Queue, QueueId};
 use ringway_host::{
-    Answer, Command, Event, EventFd, GuestMemory, KickFd, QueueFds, Tap, Team, Worker,
+    Answer, Command, Effort, Event, EventFd, GuestMemory, KickFd, QueueFds, Tap, Team, Worker,
     WorkerChannels,
 };
 use ringway_net::notify::Policy;
@@ -130,6 +130,11 @@ impl Rig {
         assert_eq!(self.workers.len(), 1, "it would have to be shared");
         let queue = Some(FromPair { pair: 0, of: 1 });
         self.tell(0, Command::AttachTap { port: PortId(port), tap: Box::new(tap), queue });
+    }
+
+    /// What the first worker has done so far.
+    pub fn effort(&self) -> Effort {
+        self.ask(0, |done| Command::Effort { done }).total
     }
 
     /// Ends all workers.
