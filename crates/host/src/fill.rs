@@ -1,5 +1,5 @@
-//! From a tap to a guest, when the two are each other's only peer: no copy in between, but of short
-//! packets that many wait of (see `tap_ahead`).
+//! From a tap to a guest, when the two are each other's only peer: no copy in between, except
+//! for short packets while many of them wait (see `tap_ahead`).
 
 use ringway_device::{AnyGuestPort, GuestPort};
 use ringway_net::DropReason;

@@ -217,12 +217,13 @@ impl Tap {
         });
     }
 
-    /// Chooses how packets are written; gives from how many at a time on io_uring is used.
+    /// Chooses how packets are written, what is staged first; gives from how many packets at a time
+    /// on io_uring is used, or `None`: never, as for [`set_reads`](Self::set_reads).
     pub fn set_writes(&mut self, writes: TapCalls) -> Option<usize> {
         self.flush();
-        let from = writes.writes_from()?;
-        self.batch = TapBatch::new(from).ok().map(Box::new);
-        self.batch.as_ref().map(|_| from)
+        let from = writes.writes_from();
+        self.batch = from.and_then(|from| TapBatch::new(from).ok()).map(Box::new);
+        from.filter(|_| self.batch.is_some())
     }
 
     fn write(&mut self, packet: &Packet<'_>) -> io::Result<()> {

@@ -93,7 +93,7 @@ impl TapBatch {
     /// Writes everything noted, in order, and says of each packet's length what became of it.
     pub(crate) fn write(&mut self, fd: BorrowedFd<'_>, mut done: impl FnMut(u32, io::Result<()>)) {
         let count = self.noted.len();
-        match count < self.from || !self.ring.is_usable() {
+        match count < self.from {
             true => self.write_one_by_one(fd),
             false => self.write_at_once(fd),
         }
@@ -131,9 +131,13 @@ impl TapBatch {
         // reads, and does not wait. Memory that a front-end took away gives EFAULT.
         let results = unsafe { self.ring.carry_out(writes) };
         self.results[..results.len()].copy_from_slice(results);
-        if results.iter().all(|&result| result == -libc::EOPNOTSUPP) {
-            // This kernel cannot promise not to wait, and has written nothing.
+        let is_lost = results.contains(&-libc::ECANCELED);
+        let is_unsupported = results.contains(&-libc::EOPNOTSUPP);
+        if is_lost || is_unsupported {
             self.from = usize::MAX;
+        }
+        if is_unsupported {
+            // The kernel cannot promise not to wait for this file, and has written nothing.
             self.write_one_by_one(fd);
         }
     }

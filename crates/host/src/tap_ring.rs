@@ -25,6 +25,7 @@ pub(crate) struct TapRing {
     ring: IoUring,
     /// What became of each request: bytes, or an error number below zero.
     results: [i32; BATCH_PACKETS],
+    /// The kernel has taken everything so far.
     is_usable: bool,
 }
 
@@ -36,13 +37,8 @@ impl TapRing {
         Ok(Self { ring, results: [0; BATCH_PACKETS], is_usable: true })
     }
 
-    /// Whether the kernel has taken everything so far.
-    pub(crate) fn is_usable(&self) -> bool {
-        self.is_usable
-    }
-
     /// Carries out `requests`, of which the first [`BATCH_PACKETS`] count, and gives what became of
-    /// each: bytes, or an error number below zero.
+    /// each: bytes, or an error number below zero; `ECANCELED` is what the kernel did not take.
     ///
     /// # Safety
     /// What the requests point at is valid, and what they write to is nobody else's, until this

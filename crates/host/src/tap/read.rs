@@ -28,8 +28,11 @@ pub(super) struct Pending {
 }
 
 impl Tap {
-    /// Chooses how packets are read, once and before the first; gives from how many at a time on
-    /// io_uring is used.
+    /// Chooses how packets are read; gives from how many packets at a time on io_uring is used, or
+    /// `None`: never, because it was not asked for, is not faster, or the kernel has none for us.
+    ///
+    /// # Panics
+    /// It was chosen before, or a packet is lent: it may lie where packets are read ahead.
     pub fn set_reads(&mut self, reads: TapCalls) -> Option<usize> {
         assert!(self.ahead.is_none() && self.pending.is_none(), "packets may wait there already");
         let from = reads.reads_from()?;
@@ -38,15 +41,15 @@ impl Tap {
     }
 
     /// Reads the next packet into `pieces`, straight unless it was read ahead (then it is copied), and
-    /// gives its header and its length in bytes.
-    /// `None`: there is none now, or it is longer than the pieces, as the first one is after the
+    /// gives its header and its length in bytes. `None`: there is none now, or it is longer than the pieces, as the first one is after the
     /// MTU was raised: then it is [lent](Self::is_lending).
     ///
     /// # Errors
     /// The kernel gave no packet although it may have more: the interface is gone (`EBADFD`), or
     /// many packets in a row were dropped, or the pieces are not memory any more (`EFAULT`; the
-    /// packet is counted as dropped; to copy is a fault, see [`install_bus_guard`](crate::install_bus_guard)). Not every kernel tells that the memory is gone: Linux 6.18
-    /// gives a packet whose bytes are lost with it.
+    /// packet is counted as dropped). Not every kernel tells that the memory is gone: Linux 6.18
+    /// gives a packet whose bytes are lost with it, and so does a copy, under
+    /// [`install_bus_guard`](crate::install_bus_guard); without that guard it ends the process.
     pub fn read_into(&mut self, pieces: &[SharedSlice]) -> io::Result<Option<(NetHeader, u32)>> {
         if self.pending.is_some() || pieces.len() > PIECES_MAX || self.top_up_ahead() {
             return self.read_with_copy(pieces);
