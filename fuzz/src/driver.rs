@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use ringway_driver::{
     Arena, Control, DriverOptions, Held, NetDriver, RxOptions, RxScheme, TxOptions,
 };
-use ringway_net::NetHeader;
+use ringway_net::{HEADER_LEN, NetHeader};
 use ringway_testkit::{Ring, TestMemory};
 use ringway_virtq::{
     Arm, DeviceQueue, DriverQueue, Elements, Format, PackedDevice, PackedDriver, Position,
@@ -126,10 +126,9 @@ impl<Q: DriverQueue, V: DeviceQueue> Driven<Q, V> {
             let Ok(Some(head)) = peeked else { break };
             let Some(&buffer) = self.elements.writable().first() else { break };
             if part == 0 {
-                let kind = [step[3] & 1, step[3] >> 1 & 5, 0, 0, step[4], 0, step[5], 0, step[6]];
-                buffer.write(0, &[0; 12]);
-                buffer.write(0, &kind);
-                buffer.write(10, &[step[2] % 4 + 1 - (step[7] & step[6] & 1), 0]);
+                let header = any_header(step);
+                // The device may have scribbled over the descriptor: as much as it says there is.
+                buffer.write(0, &header[..buffer.len().min(HEADER_LEN)]);
             }
             let written = u32::from(step[7]) << (step[3] >> 4);
             self.receiveq.pop(head);
@@ -167,6 +166,15 @@ impl<Q: DriverQueue, V: DeviceQueue> Driven<Q, V> {
         }
         assert!(self.driver.rx.statistics().posted_buffers <= u64::from(SIZE));
     }
+}
+
+/// A header with any flags, offload and number of buffers.
+fn any_header(step: &[u8]) -> [u8; HEADER_LEN] {
+    let mut header = [0; HEADER_LEN];
+    header[..2].copy_from_slice(&[step[3] & 1, step[3] >> 1 & 5]);
+    (header[4], header[6], header[8]) = (step[4], step[5], step[6]);
+    header[10] = step[2] % 4 + 1 - (step[7] & step[6] & 1);
+    header
 }
 
 /// The length of a piece that is lent, which must lie in the arena.
