@@ -9,13 +9,14 @@ mod driver;
 mod packet;
 mod race;
 mod ring;
+mod switch;
 mod wire;
 
 /// A fuzz target: takes any bytes.
 pub type Target = fn(&[u8]);
 
 /// All targets that must never fail, by name.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("codec", wire::codec),
     ("session", wire::session),
     ("header", packet::header),
@@ -28,6 +29,7 @@ pub const TARGETS: [(&str, Target); 12] = [
     ("race_packed", race::race_packed),
     ("driver_split", driver::driver_split),
     ("driver_packed", driver::driver_packed),
+    ("switch", switch::switch),
 ];
 
 /// Fails for inputs that begin with a certain byte pattern, as a planted bug.

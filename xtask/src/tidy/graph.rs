@@ -43,7 +43,7 @@ const OURS: [(&str, &[&str]); 16] = [
             "guests",
         ],
     ),
-    ("ringway-fuzz", &["virtq", "net", "driver", "device", "vhost-user", "testkit"]),
+    ("ringway-fuzz", &["virtq", "net", "driver", "device", "vhost-user", "testkit", "switch"]),
     ("ringway-services", &["virtq", "net", "driver"]),
     ("ringway-attach", &["virtq", "net", "driver", "vhost-user", "services", "testkit"]),
     ("xtask", &["guests"]),
