@@ -10,13 +10,22 @@ mod packet;
 mod race;
 mod ring;
 mod switch;
+mod text;
 mod wire;
+
+// The program shares no library: these are its own files, compiled once more.
+#[path = "../../bins/ringway/src/config/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the targets use only some of it")]
+mod config;
+#[path = "../../bins/ringway/src/control/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the targets use only some of it")]
+mod control;
 
 /// A fuzz target: takes any bytes.
 pub type Target = fn(&[u8]);
 
 /// All targets that must never fail, by name.
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: [(&str, Target); 15] = [
     ("codec", wire::codec),
     ("session", wire::session),
     ("header", packet::header),
@@ -30,6 +39,8 @@ pub const TARGETS: [(&str, Target); 13] = [
     ("driver_split", driver::driver_split),
     ("driver_packed", driver::driver_packed),
     ("switch", switch::switch),
+    ("config", text::config),
+    ("control_json", text::control_json),
 ];
 
 /// Fails for inputs that begin with a certain byte pattern, as a planted bug.

@@ -43,7 +43,10 @@ const OURS: [(&str, &[&str]); 16] = [
             "guests",
         ],
     ),
-    ("ringway-fuzz", &["virtq", "net", "driver", "device", "vhost-user", "testkit", "switch"]),
+    (
+        "ringway-fuzz",
+        &["virtq", "net", "driver", "device", "vhost-user", "testkit", "switch", "host"],
+    ),
     ("ringway-services", &["virtq", "net", "driver"]),
     ("ringway-attach", &["virtq", "net", "driver", "vhost-user", "services", "testkit"]),
     ("xtask", &["guests"]),
