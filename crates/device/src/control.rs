@@ -1,7 +1,7 @@
 //! controlq: every command is answered, because a guest that gets no answer waits for ever.
 
 use crate::ring;
-use ringway_net::{Ack, Answer, CONTROL_LEN_MAX, ControlState, Negotiated, answer};
+use ringway_net::{Ack, Answer, CONTROL_LEN_MAX, ControlState, Negotiated, answer, copy_command};
 use ringway_virtq::{Areas, Arm, Broken, DeviceQueue, Elements, Regions, Why};
 
 /// Commands answered in one visit. Arming kicks afterwards says whether there are more.
@@ -120,14 +120,19 @@ impl<Q: DeviceQueue> ControlQueue<Q> {
         written
     }
 
-    /// Copies the readable bytes out; `None` when the command is longer than any we know.
+    /// Copies what was read of a command; `None` when it is longer than any we know.
     fn copy_command(&self, into: &mut [u8; CONTROL_LEN_MAX]) -> Option<usize> {
-        let mut len = 0;
+        let len = self.elements.readable().iter().map(|piece| piece.len()).sum();
+        copy_command(len, |at, bytes| self.read(at, bytes), into)
+    }
+
+    /// Copies readable bytes from `skip` on.
+    fn read(&self, mut skip: usize, mut into: &mut [u8]) {
         for piece in self.elements.readable() {
-            let room = into.get_mut(len..len + piece.len())?;
-            piece.read(0, room);
-            len += piece.len();
+            let from = skip.min(piece.len());
+            let (here, behind) = into.split_at_mut(into.len().min(piece.len() - from));
+            piece.read(from, here);
+            (into, skip) = (behind, skip - from);
         }
-        Some(len)
     }
 }

@@ -149,6 +149,7 @@ both_formats!(
     a_writable_element_of_the_transmitq_is_read_and_never_written,
     an_offload_that_was_not_negotiated_cannot_be_sent,
     spec_5_1_6_5_every_command_is_answered,
+    spec_5_1_6_5_2_tables_of_any_length_are_taken,
     spec_1_3_5_1_6_5_7_a_result_comes_before_its_acknowledgement,
     an_acknowledgement_that_cannot_be_written_breaks_the_controlq,
     spec_5_1_6_4_the_hash_stands_behind_the_header,
@@ -519,6 +520,39 @@ fn spec_5_1_6_5_every_command_is_answered<D: DriverQueue, Q: DeviceQueue>() {
         assert_eq!(bench.all_used(), [Used { id: BufferId(0), len: 1 }]);
         assert_eq!(bench.read(DATA_AT + 4096, 1), [ack], "command {:?}…", &command[..1]);
         assert_eq!(state.mac, after);
+    }
+}
+
+/// As Linux sends it with 1,000 groups: class and command, then each table in an element of its own.
+fn spec_5_1_6_5_2_tables_of_any_length_are_taken<D: DriverQueue, Q: DeviceQueue>() {
+    const GROUPS: u32 = 1000;
+    let mut tables = vec![1, 0, 0, 0, 0, 0];
+    tables.extend(GROUPS.to_le_bytes());
+    tables.extend((0..GROUPS).flat_map(|at| [1, 0, 0x5e, 0, (at >> 8) as u8, at as u8]));
+    let len = tables.len();
+    for (cuts, ack) in [
+        (&[2, 6][..], 0),
+        (&[1, 3, 8, 300, 301, 5000], 0),
+        // The last address lacks a byte.
+        (&[2, 6, len - 1], 1),
+    ] {
+        let mut bench = Bench::<D>::new(Features::CTRL_VQ | Features::CTRL_RX);
+        let mut control = ControlQueue::<Q>::new(bench.device(), bench.regions(), bench.negotiated);
+        bench.write(DATA_AT, &tables);
+        let ends = cuts.iter().copied().chain((ack == 0).then_some(len));
+        let (mut readable, mut at) = (Vec::new(), 0);
+        for end in ends {
+            readable.push((DATA_AT + at as u64, (end - at) as u32));
+            at = end;
+        }
+        let ack_at = DATA_AT + 0x1_0000;
+        bench.driver.add(&readable, &[(ack_at, 1)], BufferId(0)).unwrap();
+        bench.driver.publish();
+        let before = ControlState::new(MacAddress::ZERO, &bench.negotiated);
+        let mut state = before.clone();
+        assert!(control.visit(&mut state));
+        assert_eq!(bench.read(ack_at, 1), [ack], "{cuts:?}");
+        assert_eq!(state != before, ack == 0, "{cuts:?}");
     }
 }
 

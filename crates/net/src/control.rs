@@ -9,18 +9,14 @@ use crate::queue_commands::{self, SetHash, SetSteering};
 use crate::receive_filter::{FILTER_LEN, ReceiveFilter, ReceiveMode};
 use crate::{Features, MacAddress, Negotiated, Packet, ReceiveHash, RssTable};
 
-/// Longest command in bytes that is looked at: a table of 600 addresses and more. What is longer
-/// is refused.
-pub const CONTROL_LEN_MAX: usize = 4096;
-
 /// Bytes in front of a command's data: class and command.
-const CONTROL_HEADER_LEN: usize = 2;
+pub(crate) const CONTROL_HEADER_LEN: usize = 2;
 /// `VIRTIO_NET_CTRL_RX`; its commands are the modes of [`ReceiveMode::ALL`].
 const CLASS_RECEIVE_MODE: u8 = 0;
 /// `VIRTIO_NET_CTRL_MAC`
-const CLASS_MAC: u8 = 1;
+pub(crate) const CLASS_MAC: u8 = 1;
 /// `VIRTIO_NET_CTRL_MAC_TABLE_SET`
-const MAC_TABLE_SET: u8 = 0;
+pub(crate) const MAC_TABLE_SET: u8 = 0;
 /// `VIRTIO_NET_CTRL_MAC_ADDR_SET`
 const MAC_ADDR_SET: u8 = 1;
 /// `VIRTIO_NET_CTRL_VLAN`

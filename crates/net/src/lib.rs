@@ -13,6 +13,7 @@ extern crate std;
 mod coalesce_commands;
 mod config;
 mod control;
+mod control_copy;
 mod counters;
 mod ethernet;
 mod features;
@@ -32,7 +33,8 @@ mod steering;
 
 pub use coalesce_commands::{CoalesceScope, Coalescing, QueueKind};
 pub use config::{CONFIG_LEN, NetConfig};
-pub use control::{Ack, Answer, CONTROL_LEN_MAX, Command, ControlState, MacTable, answer};
+pub use control::{Ack, Answer, Command, ControlState, MacTable, answer};
+pub use control_copy::{CONTROL_LEN_MAX, copy_command};
 pub use counters::{Counters, DropReason, LONG_LEN};
 pub use ethernet::{ETHERNET_HEADER_LEN, destination, source};
 pub use features::{FeatureError, Features};
