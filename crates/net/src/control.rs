@@ -284,6 +284,8 @@ impl ControlState {
             Command::SetGuestOffloads(offloads) => {
                 has(Features::CTRL_GUEST_OFFLOADS)?;
                 has(offloads)?;
+                // Linux counts it among them from 6.5 on. It is no offload: it says what the field is.
+                let offloads = offloads - Features::GUEST_HDRLEN;
                 let is_consistent = Features::GUEST_OFFLOADS.contains(offloads)
                     && offloads.check_dependencies().is_ok();
                 self.guest_offloads = is_consistent.then_some(offloads)?;
@@ -467,6 +469,14 @@ mod tests {
     }
 
     #[test]
+    fn linux_may_name_hdrlen_among_the_offloads() {
+        let csum = Features::GUEST_CSUM;
+        let data = (csum | Features::GUEST_HDRLEN).bits().to_le_bytes();
+        let (ack, state) = answered(&command(CLASS_GUEST_OFFLOADS, GUEST_OFFLOADS_SET, &data), ALL);
+        assert_eq!((ack, state.guest_offloads), (Ack::Ok, csum));
+    }
+
+    #[test]
     fn offloads_that_were_not_negotiated_or_lack_something_are_refused() {
         let refused = [
             Features::GUEST_UFO | Features::GUEST_CSUM,
@@ -479,6 +489,10 @@ mod tests {
             let bytes = command(CLASS_GUEST_OFFLOADS, GUEST_OFFLOADS_SET, &data);
             assert_eq!(answered(&bytes, ALL), (Ack::Err, before(ALL)), "{offloads}");
         }
+        let hdrlen = Features::GUEST_HDRLEN.bits().to_le_bytes();
+        let bytes = command(CLASS_GUEST_OFFLOADS, GUEST_OFFLOADS_SET, &hdrlen);
+        let without = ALL - Features::GUEST_HDRLEN;
+        assert_eq!(answered(&bytes, without), (Ack::Err, before(without)), "not negotiated");
         let off = command(CLASS_GUEST_OFFLOADS, GUEST_OFFLOADS_SET, &[0; 8]);
         assert_eq!(answered(&off, ALL).1.guest_offloads, Features::empty());
     }
