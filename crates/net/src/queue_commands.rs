@@ -5,6 +5,9 @@
 
 use crate::{Command, ControlState, Features, Negotiated, ReceiveHash, RssTable};
 
+/// Bytes that a C compiler may put behind either structure: DPDK sends them, too.
+const PADDING_MAX: usize = 3;
+
 /// `struct virtio_net_rss_config`, as it lies in the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SetSteering<'a> {
@@ -93,10 +96,11 @@ fn word(data: &[u8]) -> Option<(u16, &[u8])> {
     Some((u16::from_le_bytes(*bytes), rest))
 }
 
-/// A length and so many bytes; nothing may follow.
+/// A length, so many bytes, and at most [`PADDING_MAX`] more.
 fn key(data: &[u8]) -> Option<&[u8]> {
-    let (len, key) = data.split_first()?;
-    (key.len() == usize::from(*len)).then_some(key)
+    let (len, data) = data.split_first()?;
+    let (key, padding) = data.split_at_checked(usize::from(*len))?;
+    (padding.len() <= PADDING_MAX).then_some(key)
 }
 
 #[cfg(test)]
@@ -217,9 +221,23 @@ mod tests {
             for len in 0..bytes.len() {
                 assert_eq!(answered(&bytes[..len], ALL), (Ack::Err, state()), "{len}");
             }
+            let is_padded = bytes[1] != 0;
+            for _ in 0..PADDING_MAX * usize::from(is_padded) {
+                bytes.push(0);
+                assert_eq!(answered(&bytes, ALL).0, Ack::Ok, "padding");
+            }
             bytes.push(0);
             assert_eq!(answered(&bytes, ALL), (Ack::Err, state()));
         }
+    }
+
+    /// `sizeof(struct virtio_net_ctrl_rss)` is 308 there, a byte more than its fields.
+    #[test]
+    fn the_table_of_dpdk_is_accepted() {
+        let mut bytes = Rss::good().bytes();
+        bytes.resize(2 + 308, 0);
+        let (ack, state) = answered(&bytes, ALL);
+        assert_eq!((ack, state.rss.is_some()), (Ack::Ok, true));
     }
 
     #[test]
