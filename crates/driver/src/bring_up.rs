@@ -8,6 +8,7 @@
 //! may change while it is read.
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use ringway_net::{CONFIG_LEN, FeatureError, Features, Negotiated, NetConfig};
 use ringway_virtq::{DriverQueue, Format, Layout, PackedDriver, SplitDriver};
@@ -45,6 +46,11 @@ const FIELDS: [Field; 4] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
     /// Features that are accepted when offered. Must contain `VERSION_1`.
+    ///
+    /// With `ACCESS_PLATFORM` the device's addresses are the platform's (virtio 1.2 §6.1), so add it
+    /// only where the addresses of the [`Arena`] are: on PCI and behind registers these are physical
+    /// addresses while no IOMMU translates for the device, and else what the IOMMU was set up with.
+    /// Over vhost-user leave it out: the back-end would ask for translations (IOTLB messages).
     pub accept: Features,
     /// Queue pairs to start, at least 1; fewer are started if the device has fewer.
     pub queue_pairs: u16,
@@ -145,14 +151,34 @@ pub enum BringUpError<E> {
     Legacy,
     /// The features that both have do not fit together.
     Features(FeatureError),
-    /// The device took back `FEATURES_OK`: it does not work with the features accepted.
-    FeaturesRefused,
+    /// The device took back `FEATURES_OK`: it insists on one of these, which it offered and the
+    /// driver did not accept.
+    FeaturesRefused(Features),
     /// The configuration never stands still.
     ConfigRestless,
     /// A queue that should be there is not.
     NoQueue(u16),
     /// The arena is too small for the rings.
     ArenaFull,
+}
+
+impl<E: fmt::Debug> fmt::Display for BringUpError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Transport(error) => write!(f, "the device cannot be reached: {error:?}"),
+            Self::StuckInReset => write!(f, "the device does not finish its reset"),
+            Self::Legacy => write!(f, "the device does not offer VERSION_1"),
+            Self::Features(error) => write!(f, "{error}"),
+            Self::FeaturesRefused(features) => {
+                write!(f, "the device insists on features that were not accepted: {features}")
+            }
+            Self::ConfigRestless => write!(f, "the device's configuration never stands still"),
+            Self::NoQueue(queue) => {
+                write!(f, "the device has no queue {queue}, or too small a one")
+            }
+            Self::ArenaFull => write!(f, "the arena is too small for the rings"),
+        }
+    }
 }
 
 impl<E> From<ArenaFull> for BringUpError<E> {
@@ -200,7 +226,7 @@ fn steps<T: Transport>(
     let agreed = status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK;
     transport.set_status(agreed).map_err(Failed)?;
     if transport.status().map_err(Failed)? & status::FEATURES_OK == 0 {
-        return Err(BringUpError::FeaturesRefused);
+        return Err(BringUpError::FeaturesRefused(insisted_on(offered - accepted)));
     }
     let negotiated = Negotiated::new(accepted).map_err(BringUpError::Features)?;
     let config = read_config(transport, accepted)?;
@@ -211,6 +237,13 @@ fn steps<T: Transport>(
     };
     transport.set_status(agreed | status::DRIVER_OK).map_err(Failed)?;
     Ok(BroughtUp { negotiated, config, queues })
+}
+
+/// What a device that refuses may insist on: if features that it may insist on (virtio 1.2 §6.2) were
+/// declined, these; otherwise all that were.
+fn insisted_on(declined: Features) -> Features {
+    let named = declined.intersection(Features::ACCESS_PLATFORM | Features::ORDER_PLATFORM);
+    if named.is_empty() { declined } else { named }
 }
 
 /// Resets the device and waits until it says so (virtio 1.2 §4.1.4.3.2, §2.4).

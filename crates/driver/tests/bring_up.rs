@@ -28,6 +28,8 @@ struct Fake {
     queue_size_max: u16,
     stuck: bool,
     refuses: bool,
+    /// Refuses unless all of these are accepted.
+    insists_on: Features,
     restless: bool,
 }
 
@@ -51,6 +53,7 @@ impl Default for Fake {
             queue_size_max: 1024,
             stuck: false,
             refuses: false,
+            insists_on: Features::empty(),
             restless: false,
         }
     }
@@ -68,7 +71,9 @@ impl Transport for Fake {
         self.told.push(format!("status {status}"));
         self.status = match status {
             0 if self.stuck => 1,
-            with if self.refuses => with & !status::FEATURES_OK,
+            with if self.refuses || !self.accepted.contains(self.insists_on) => {
+                with & !status::FEATURES_OK
+            }
             other => other,
         };
         Ok(())
@@ -178,6 +183,10 @@ fn fields_without_their_feature_are_not_read() {
     assert!(up.config.link_up);
 }
 
+/// What the device offers by default and the driver does not accept.
+const DECLINED: Features =
+    Features::OFFERED.union(Features::MQ).union(Features::RSS).difference(Wanted::DEFAULT.accept);
+
 #[test]
 fn a_device_that_does_not_play_along_is_given_up() {
     let stuck = Fake { stuck: true, ..Fake::default() };
@@ -189,7 +198,7 @@ fn a_device_that_does_not_play_along_is_given_up() {
     let large = Fake { queue_size_max: 32768, ..Fake::default() };
     for (mut fake, expected) in [
         (stuck, BringUpError::StuckInReset),
-        (refuses, BringUpError::FeaturesRefused),
+        (refuses, BringUpError::FeaturesRefused(DECLINED)),
         (restless, BringUpError::ConfigRestless),
         (without, BringUpError::NoQueue(0)),
         (small, BringUpError::NoQueue(2)),
@@ -200,6 +209,41 @@ fn a_device_that_does_not_play_along_is_given_up() {
     let mut large = large;
     let wanted = Wanted { queue_size: 32768, ..Wanted::DEFAULT };
     assert_eq!(up(&mut large, &wanted).err(), Some(BringUpError::ArenaFull));
+}
+
+/// What becomes of a feature that a device offers beside those that it needs.
+const ACCEPTED: &str = "CSUM GUEST_CSUM MTU MAC GUEST_TSO4 GUEST_TSO6 GUEST_ECN HOST_TSO4 HOST_TSO6 \
+                        MRG_RXBUF STATUS CTRL_VQ INDIRECT_DESC EVENT_IDX VERSION_1 RING_PACKED \
+                        IN_ORDER";
+
+#[test]
+fn each_feature_is_accepted_or_ignored_or_named_where_a_device_insists_on_it() {
+    let platform = Features::ACCESS_PLATFORM;
+    let other = Wanted { accept: Wanted::DEFAULT.accept | platform, ..Wanted::DEFAULT };
+    for bit in 0..u64::BITS {
+        let feature = Features::from_bits_retain(1 << bit);
+        let is_known = ACCEPTED.split(' ').any(|name| name == feature.to_string());
+        for (wanted, accepts) in
+            [(&Wanted::DEFAULT, is_known), (&other, is_known || feature == platform)]
+        {
+            let offered = Wanted::DEFAULT.accept | feature;
+            let mut fake = Fake { offered, ..Fake::default() };
+            up(&mut fake, wanted).expect("no device needs to be told");
+            assert_eq!(fake.accepted.contains(feature), accepts, "{feature}");
+            let mut fake = Fake { offered, insists_on: feature, ..Fake::default() };
+            let refused = up(&mut fake, wanted).err();
+            let expected = (!accepts).then_some(BringUpError::FeaturesRefused(feature));
+            assert_eq!(refused, expected, "{feature}");
+        }
+    }
+}
+
+#[test]
+fn a_refusal_names_what_devices_may_insist_on() {
+    let offered = Features::OFFERED | Features::RING_RESET | Features::ACCESS_PLATFORM;
+    let mut fake = Fake { offered, insists_on: Features::ACCESS_PLATFORM, ..Fake::default() };
+    let text = failure(&mut fake).to_string();
+    assert_eq!(text, "the device insists on features that were not accepted: ACCESS_PLATFORM");
 }
 
 #[test]

@@ -142,7 +142,7 @@ impl From<BringUpError<FrontendError>> for GuestError {
             BringUpError::Features(error) => Self::Features(error),
             BringUpError::Legacy => Self::NotNegotiated("VERSION_1"),
             BringUpError::ArenaFull => Self::ArenaFull,
-            other => Self::BringUp(format!("{other:?}")),
+            other => Self::BringUp(other.to_string()),
         }
     }
 }

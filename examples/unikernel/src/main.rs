@@ -20,7 +20,7 @@ use ringway_driver::{
     PciTransport, QueueSet, Queues, RxOptions, Transport, TxOptions, Wanted, bring_up,
     net_functions,
 };
-use ringway_net::{MacAddress, Negotiated, NetConfig};
+use ringway_net::{Features, MacAddress, Negotiated, NetConfig};
 use ringway_services::Services;
 use ringway_virtq::{Arm, DriverQueue};
 
@@ -86,11 +86,12 @@ fn run<T: Transport>(
     let options = Options::new(machine.command_line);
     let (memory, address) = machine::share(ARENA_LEN).expect("memory for the arena");
     let mut arena = Arena::new(memory, address);
-    let accept = Wanted::DEFAULT.accept.difference(options.without);
+    // The arena is where its addresses say, and nothing here turns an IOMMU on.
+    let accept = Wanted::DEFAULT.accept.difference(options.without) | Features::ACCESS_PLATFORM;
     let wanted = Wanted { accept, vectors: interrupts.is_some(), ..Wanted::DEFAULT };
     let up = match bring_up(&mut transport, &mut arena, &wanted) {
         Ok(up) => up,
-        Err(error) => panic!("{name}: {error:?}"),
+        Err(error) => panic!("{name}: {error}"),
     };
     let BroughtUp { negotiated, config, queues } = up;
     println!("{name}: {:?} rings, {}", negotiated.format, negotiated.features);

@@ -184,8 +184,21 @@ fn unikernel() -> impl Iterator<Item = Scenario> {
         (Q35, Ringway, true, "adaptive"),
         (Q35, Ringway, false, "big"),
     ];
-    on_taps.chain(others).map(|(machine, device, packed, scheme)| {
-        let case = UnikernelCase { machine, device, packed, scheme };
+    let cases = on_taps.chain(others).map(|(machine, device, packed, scheme)| UnikernelCase {
+        machine,
+        device,
+        packed,
+        scheme,
+        iommu_platform: false,
+    });
+    let behind_iommus = [(Q35, true), (Microvm, false)].map(|(machine, packed)| UnikernelCase {
+        machine,
+        device: Tap,
+        packed,
+        scheme: "adaptive",
+        iommu_platform: true,
+    });
+    cases.chain(behind_iommus).map(|case| {
         let name = format!("unikernel_{}", case.name());
         scenario(&name, Needs::Unikernel, 90, Case::Unikernel(case))
     })

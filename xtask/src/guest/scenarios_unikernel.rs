@@ -56,6 +56,8 @@ pub struct UnikernelCase {
     pub packed: bool,
     /// How long its receive buffers are; `big` ones are not mergeable.
     pub scheme: &'static str,
+    /// The device insists on ACCESS_PLATFORM.
+    pub iommu_platform: bool,
 }
 
 /// What is behind the device.
@@ -86,7 +88,20 @@ impl UnikernelCase {
             DeviceCase::Ringway => "ringway",
         };
         let format = if self.packed { "packed" } else { "split" };
-        format!("{machine}_{device}_{format}_{}", self.scheme)
+        let platform = if self.iommu_platform { "_iommu_platform" } else { "" };
+        format!("{machine}_{device}_{format}_{}{platform}", self.scheme)
+    }
+
+    /// Options of its device.
+    fn options(&self) -> String {
+        let is_pci = self.machine == MachineType::Q35;
+        [
+            if self.packed { ",packed=on" } else { ",packed=off" },
+            if is_pci && !self.has_vectors() { ",vectors=0" } else { "" },
+            if self.iommu_platform { ",iommu_platform=on" } else { "" },
+            if self.iommu_platform && is_pci { ",disable-legacy=on" } else { "" },
+        ]
+        .concat()
     }
 }
 
@@ -135,9 +150,7 @@ fn boot(
 ) -> anyhow::Result<Console> {
     stage.step("guest");
     let memory = if chardev.is_empty() { String::new() } else { unikernel::shared_memory() };
-    let is_polled = case.machine == MachineType::Q35 && !case.has_vectors();
-    let vectors = if is_polled { ",vectors=0" } else { "" };
-    let options = format!(",packed={}{vectors}", if case.packed { "on" } else { "off" });
+    let options = case.options();
     let device = Device { netdev, options: &options, memory: &memory };
     let address = match case.device {
         DeviceCase::User => String::new(),
@@ -185,6 +198,8 @@ fn all_traffic(stage: &Stage, case: &UnikernelCase) -> anyhow::Result<()> {
          source {source_s:.1} s in packets of {tx_len} bytes"
     ));
     ensure!(after.has(&["features", "CSUM", "GUEST_CSUM", "HOST_TSO4", "GUEST_TSO4"]), "{after:?}");
+    let is_platform = after.has(&["features", "ACCESS_PLATFORM"]);
+    ensure!(is_platform == case.iommu_platform, "ACCESS_PLATFORM: {is_platform}: {after:?}");
     ensure!(after.has(&["receive", &format!("{}:", case.scheme)]), "{after:?}");
     ensure!(rx_len >= OFFLOADED_LEN_MIN, "packets of {rx_len} bytes were received");
     ensure!(tx_len >= OFFLOADED_LEN_MIN, "packets of {tx_len} bytes were sent");
