@@ -335,7 +335,7 @@ impl From<RingFormat> for Format {
 impl Output {
     fn show(&self, report: &Report) -> anyhow::Result<()> {
         if let Some(file) = &self.html {
-            let page = html::render(report)?;
+            let page = html::render(report);
             std::fs::write(file, page).with_context(|| file.display().to_string())?;
         }
         if self.json {

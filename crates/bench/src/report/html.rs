@@ -5,44 +5,39 @@ use std::fmt::Write;
 use super::{Cell, Report, Table, plot, terminal};
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:75rem;margin:2rem auto;\
-padding:0 1rem;color:#222}table{border-collapse:collapse;margin:1rem 0}th,td{padding:.2rem .6rem;\
-border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}th:first-child,td.t{text-align:\
-left}pre{background:#f5f5f5;padding:.6rem;overflow-x:auto}svg{max-width:100%;height:auto}\
-div.w{overflow-x:auto}";
+padding:0 1rem;color:#222;overflow-wrap:anywhere}table{border-collapse:collapse;margin:1rem 0}\
+th,td{padding:.2rem .6rem;border-bottom:1px solid #ddd;text-align:right;overflow-wrap:normal}\
+td{white-space:nowrap}td.t{white-space:normal}th{vertical-align:bottom}th:first-child,td.t\
+{text-align:left}pre{background:#f5f5f5;padding:.6rem;white-space:pre-wrap}div.w{overflow-x:auto}";
 
 /// The whole page.
-///
-/// # Errors
-/// A plot cannot be drawn.
-pub fn render(report: &Report) -> anyhow::Result<String> {
+pub fn render(report: &Report) -> String {
     let title = escape(&report.title);
     let mut page = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<title>{title}</title>\
-         <style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n<p>{}</p>\n<pre>{}</pre>\n<ul>\n",
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\
+         <style>{STYLE}{}</style></head><body>\n<h1>{title}</h1>\n<p>{}</p>\n<pre>{}</pre>\n<ul>\n",
+        plot::STYLE,
         escape(&report.date),
         escape(&report.command)
     );
     for line in terminal::about(report) {
-        writeln!(page, "<li>{}</li>", escape(&line))?;
+        page += &format!("<li>{}</li>\n", escape(&line));
     }
     page.push_str("</ul>\n");
     for plot in &report.plots {
-        page.push_str(&plot::svg(plot)?);
-        page.push('\n');
+        page += &plot::figure(plot);
     }
     for table in &report.tables {
-        write!(
-            page,
-            "<h2>{}</h2>\n<div class=\"w\">{}</div>\n",
-            escape(&table.title),
-            rows(table)
-        )?;
+        let (title, rows) = (escape(&table.title), rows(table));
+        page += &format!("<h2>{title}</h2>\n<div class=\"w\">{rows}</div>\n");
     }
     if !report.commands.is_empty() {
-        write!(page, "<h2>Commands</h2>\n<pre>{}</pre>\n", escape(&report.commands.join("\n")))?;
+        let commands = escape(&report.commands.join("\n"));
+        page += &format!("<h2>Commands</h2>\n<pre>{commands}</pre>\n");
     }
-    page.push_str("</body></html>\n");
-    Ok(page)
+    page += "</body></html>\n";
+    page
 }
 
 fn rows(table: &Table) -> String {
@@ -60,6 +55,6 @@ fn rows(table: &Table) -> String {
     text
 }
 
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,98 +1,96 @@
-//! Bars in groups, drawn as SVG.
+//! Bars in groups, as plain HTML: names and numbers are text, so they wrap where a page is narrow.
 //!
-//! How: one unit on the horizontal axis for each group; the bars of a group share the middle of
-//! its unit, and a thin line on each shows its spread.
+//! How: all bars of a plot share one scale that begins at 0; a thin line on each shows its spread.
+//! Each bar has its name beside it, so there is no legend. Of a plot with one
+//! series the groups are the bars.
 
-use anyhow::anyhow;
-use plotters::prelude::*;
+use std::fmt::Write;
 
-use super::Plot;
+use super::html::escape;
+use super::{Cell, Plot};
+use crate::Spread;
 
-/// Pixels, before the page scales them.
-const SIZE: (u32, u32) = (1100, 420);
-
-/// What part of its unit a group fills.
-const FILLED: f64 = 0.84;
+/// What a page with plots needs. Where there is no room beside the bars, names and numbers stand
+/// above them.
+pub(super) const STYLE: &str = "figure{margin:1.5rem 0}figcaption,figure h3{font-size:1rem;\
+margin:.8rem 0 .3rem}figcaption{font-weight:bold}figure h3{font-weight:normal;border-bottom:\
+1px solid #ddd}.b{display:grid;grid-template-columns:12rem 1fr 11rem;gap:0 .6rem;align-items:\
+center}.b>:last-child{text-align:right}.s{position:relative;height:1rem;background:#f5f5f5}\
+.s *{position:absolute;height:100%}.s u{height:2px;top:calc(50% - 1px);background:#222}\
+@media(max-width:45rem){.b{grid-template-columns:1fr auto;margin-bottom:.3rem}.s{grid-row:2;\
+grid-column:1/-1}}";
 
 /// Told apart also by people who do not see all colours (after Okabe and Ito).
-const COLORS: [RGBColor; 8] = [
-    RGBColor(128, 128, 128),
-    RGBColor(0, 114, 178),
-    RGBColor(86, 180, 233),
-    RGBColor(0, 158, 115),
-    RGBColor(230, 159, 0),
-    RGBColor(213, 94, 0),
-    RGBColor(204, 121, 167),
-    RGBColor(240, 228, 66),
-];
+const COLORS: [&str; 8] =
+    ["#808080", "#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#f0e442"];
 
-/// The plot as an `<svg>` element.
-pub(super) fn svg(plot: &Plot) -> anyhow::Result<String> {
-    let mut text = String::new();
-    draw(plot, &mut text).map_err(|why| anyhow!("{}: {why}", plot.title))?;
-    Ok(text)
-}
-
-fn draw(plot: &Plot, into: &mut String) -> Result<(), Box<dyn std::error::Error>> {
-    let area = SVGBackend::with_string(into, SIZE).into_drawing_area();
-    area.fill(&WHITE)?;
+/// The plot as a `<figure>` element.
+pub(super) fn figure(plot: &Plot) -> String {
     let highs = plot.groups.iter().flat_map(|group| group.values.iter().flatten());
-    let top = highs.map(|spread| spread.high).fold(0.0, f64::max).max(f64::MIN_POSITIVE) * 1.08;
-    let mut chart = ChartBuilder::on(&area)
-        .caption(&plot.title, ("sans-serif", 18))
-        .margin(10)
-        .x_label_area_size(36)
-        .y_label_area_size(64)
-        .build_cartesian_2d(0.0..position(plot.groups.len()), 0.0..top)?;
-    let name = |at: &f64| {
-        let group = plot
-            .groups
-            .iter()
-            .enumerate()
-            .find(|(index, _)| (position(*index) + 0.5 - at).abs() < 0.01);
-        group.map_or(String::new(), |(_, group)| group.name.clone())
-    };
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .y_desc(&plot.unit)
-        .x_labels(2 * plot.groups.len() + 1)
-        .x_label_formatter(&name)
-        .draw()?;
-    let width = FILLED / position(plot.series.len().max(1));
-    for (at, series) in plot.series.iter().enumerate() {
-        let color = COLORS[at % COLORS.len()];
-        let bars = plot.groups.iter().enumerate().filter_map(|(index, group)| {
-            let spread = group.values.get(at).copied().flatten()?;
-            let left = position(index) + (1.0 - FILLED) / 2.0 + width * position(at);
-            Some((left, spread))
-        });
-        let bars: Vec<_> = bars.collect();
-        chart
-            .draw_series(bars.iter().map(|(left, spread)| {
-                Rectangle::new([(*left, 0.0), (left + width * 0.92, spread.median)], color.filled())
-            }))?
-            .label(series)
-            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], color.filled()));
-        chart.draw_series(bars.iter().map(|(left, spread)| {
-            let middle = left + width * 0.46;
-            PathElement::new(vec![(middle, spread.low), (middle, spread.high)], BLACK)
-        }))?;
+    let top = highs.map(|spread| spread.high).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+    let mut text = format!("<figure><figcaption>{}</figcaption>\n", escape(&caption(plot)));
+    for group in &plot.groups {
+        if let [_] = plot.series[..] {
+            row(&mut text, &group.name, group.values.first(), (0, top));
+            continue;
+        }
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "<h3>{}</h3>", escape(&group.name));
+        for (at, series) in plot.series.iter().enumerate() {
+            row(&mut text, series, group.values.get(at), (at, top));
+        }
     }
-    chart.configure_series_labels().background_style(WHITE.mix(0.8)).draw()?;
-    area.present()?;
-    Ok(())
+    text.push_str("</figure>\n");
+    text
 }
 
-/// Positions on an axis are counted in whole groups or bars, of which there are few.
-fn position(index: usize) -> f64 {
-    f64::from(u32::try_from(index).unwrap_or(u32::MAX))
+/// What is shown, with its unit; of a single series, also which.
+fn caption(Plot { title, unit, series, .. }: &Plot) -> String {
+    let unit = if title.ends_with(unit) { String::new() } else { format!(", {unit}") };
+    match &series[..] {
+        [only] => format!("{title}{unit}: {only}"),
+        _ => format!("{title}{unit}"),
+    }
+}
+
+/// One bar with its name and its number; `how` is its colour, and the end of the scale.
+fn row(text: &mut String, name: &str, value: Option<&Option<Spread>>, how: (usize, f64)) {
+    let value = value.copied().flatten();
+    let color = COLORS[how.0 % COLORS.len()];
+    let bar = value.map_or(String::new(), |spread| bar(spread, color, how.1));
+    let digits = value.map_or(0, |spread| digits(spread.median));
+    let (name, number) = (escape(name), Cell::number(value, digits).show());
+    let _ = writeln!(
+        text,
+        "<div class=\"b\"><span>{name}</span><span class=\"s\">{bar}</span>\
+         <span>{number}</span></div>"
+    );
+}
+
+/// The bar, and the line of its spread, in percent of the scale.
+fn bar(spread: Spread, color: &str, top: f64) -> String {
+    let [low, median, high] =
+        [spread.low, spread.median, spread.high].map(|value| 100.0 * value / top);
+    format!(
+        "<i style=\"width:{median:.2}%;background:{color}\"></i>\
+         <u style=\"left:{low:.2}%;width:{:.2}%\"></u>",
+        high - low
+    )
+}
+
+/// Digits behind the point, so that three or more tell something.
+fn digits(value: f64) -> usize {
+    match value {
+        100.0.. => 0,
+        10.0.. => 1,
+        1.0.. => 2,
+        _ => 3,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Spread;
     use crate::report::Group;
 
     #[test]
@@ -102,11 +100,27 @@ mod tests {
             title: "the title".into(),
             unit: "Mpps".into(),
             series: vec!["limit".into(), "ringway".into()],
-            groups: vec![Group { name: "64 bytes".into(), values }],
+            groups: vec![Group { name: "64 < 65 bytes".into(), values }],
         };
-        let svg = svg(&plot).expect("drawn");
-        for part in ["<svg", "the title", "Mpps", "limit", "ringway", "64 bytes"] {
-            assert!(svg.contains(part), "{part}: {svg}");
+        let figure = figure(&plot);
+        for part in [
+            "<figcaption>the title, Mpps</figcaption>",
+            "<h3>64 &lt; 65 bytes</h3>",
+            "<span>limit</span><span class=\"s\"><i style=\"width:75.00%;background:#808080\">",
+            "<u style=\"left:50.00%;width:50.00%\">",
+            "<span>ringway</span><span class=\"s\"></span><span>–</span>",
+        ] {
+            assert!(figure.contains(part), "{part}: {figure}");
         }
+    }
+
+    #[test]
+    fn groups_of_one_series_are_the_bars() {
+        let group = Group { name: "2 × 1".into(), values: vec![Spread::of([300.0])] };
+        let (unit, series) = ("ns".to_string(), vec!["64 bytes".to_string()]);
+        let figure = figure(&Plot { title: "the title".into(), unit, series, groups: vec![group] });
+        assert!(figure.contains("<figcaption>the title, ns: 64 bytes</figcaption>"), "{figure}");
+        assert!(figure.contains("<span>2 × 1</span>") && !figure.contains("<h3>"), "{figure}");
+        assert!(figure.contains("<span>300</span>"), "{figure}");
     }
 }
