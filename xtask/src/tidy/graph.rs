@@ -47,7 +47,7 @@ const OURS: [(&str, &[&str]); 16] = [
         "ringway-fuzz",
         &["virtq", "net", "driver", "device", "vhost-user", "testkit", "switch", "host"],
     ),
-    ("ringway-services", &["virtq", "net", "driver"]),
+    ("ringway-services", &["net"]),
     ("ringway-attach", &["virtq", "net", "driver", "vhost-user", "services", "testkit"]),
     ("xtask", &["guests"]),
 ];
