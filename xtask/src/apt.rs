@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 
 use crate::shell;
 
@@ -69,6 +69,18 @@ impl Apt {
         let package = concrete_package(&depends, meta_package);
         let package = package.map(str::to_string);
         package.ok_or_else(|| anyhow!("{meta_package}: depends on no kernel: {depends}"))
+    }
+
+    /// A package and everything that it depends on, as it would be installed on an empty machine.
+    ///
+    /// # Errors
+    /// Unknown package, or one that cannot be installed.
+    pub fn with_dependencies(&self, package: &str) -> anyhow::Result<Vec<String>> {
+        let mut simulate = self.command("apt-get", "install");
+        simulate.args(["-q", "--simulate", "--no-install-recommends", package]);
+        let packages = installed_packages(&shell::output(&mut simulate)?);
+        ensure!(!packages.is_empty(), "{package}: nothing would be installed");
+        Ok(packages)
     }
 
     /// Downloads packages and unpacks them into `directory`, which appears in one step.
@@ -138,6 +150,12 @@ fn concrete_package<'a>(depends: &'a str, meta_package: &str) -> Option<&'a str>
     packages.into_iter().find(|name| name.starts_with("linux-image-") && *name != meta_package)
 }
 
+/// The packages in what `apt-get install --simulate` prints.
+fn installed_packages(simulation: &str) -> Vec<String> {
+    let lines = simulation.lines().filter_map(|line| line.strip_prefix("Inst "));
+    lines.filter_map(|line| line.split_whitespace().next()).map(str::to_string).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,6 +169,14 @@ mod tests {
         }
         assert_eq!(concrete_package(&depends(META), META), None);
         assert_eq!(concrete_package("linux-image-cloud-amd64\n", META), None);
+    }
+
+    #[test]
+    fn dependencies_are_what_would_be_installed() {
+        let simulation = "Reading package lists...\nThe following NEW packages:\n  libc6 qemu\n\
+                          Inst libc6 (2.41-12 Debian:13.2/stable [amd64]) []\n\
+                          Inst qemu (1:10.0 Debian:13.2/stable [amd64])\nConf libc6 (2.41-12)\n";
+        assert_eq!(installed_packages(simulation), ["libc6", "qemu"]);
     }
 
     #[test]

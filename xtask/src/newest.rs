@@ -1,8 +1,10 @@
-//! Guests of the distribution's newest release: its kernel for QEMU, and its User Mode Linux.
+//! Guests of the distribution's newest release: its kernel for QEMU, its User Mode Linux, and its
+//! QEMU.
 //!
 //! How: what is called `stable` on the mirror that this machine's packages come from, with package
 //! lists of their own below `target/guest`: neither the machine's lists nor its sources change.
-//! User Mode Linux brings the C library along that it was built for.
+//! User Mode Linux and QEMU bring along the loader and the libraries that they were built for, and
+//! QEMU its firmware.
 //!
 //! Limits: where there is no such suite, or no source for this machine's own, these are left out,
 //! and so are the scenarios that need them.
@@ -11,7 +13,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use ringway_guests::{kernel_files, uml_files};
+use ringway_guests::own_loader::use_own_loader;
+use ringway_guests::{kernel_files, qemu_files, uml_files};
 
 use crate::apt::Apt;
 use crate::apt_sources;
@@ -24,36 +27,71 @@ const SUITE: &str = "stable";
 /// User Mode Linux, and what it is linked with.
 const UML_PACKAGES: [&str; 2] = ["user-mode-linux", "libc6"];
 
+/// QEMU; its libraries and its firmware are what it depends on.
+const QEMU_PACKAGE: &str = "qemu-system-x86";
+
 /// Downloads and unpacks what is not there.
 ///
 /// # Errors
 /// There is no such suite, no network, or no room.
 pub fn prepare(paths: &Paths) -> anyhow::Result<()> {
-    let (kernel, uml) = (kernel(paths), uml(paths));
-    let has_kernel = kernel_files::find(&kernel).is_some();
-    let has_uml = uml_files::find(&uml).is_some();
-    if has_kernel && has_uml {
+    let has_kernel = kernel_files::find(&kernel(paths)).is_some();
+    let has_uml = uml_files::find(&uml(paths)).is_some();
+    let has_qemu = qemu_files::find(&qemu(paths)).is_some();
+    if has_kernel && has_uml && has_qemu {
         return Ok(());
     }
-    println!("downloading guests of the newest release");
+    println!("fetching the package lists of the newest release");
     let apt = apt(paths)?;
     if !has_kernel {
-        let package = apt.kernel_of(META_PACKAGE)?;
-        apt.download_and_unpack(&[&package], &kernel)?;
-        kernel_files::find(&kernel).ok_or_else(|| anyhow!("{package}: no kernel inside"))?;
+        prepare_kernel(&apt, &kernel(paths))?;
     }
     if !has_uml {
-        let unpacked = apt.unpacked(&UML_PACKAGES, &uml)?;
-        uml_files::use_own_loader(&unpacked.root)?;
-        unpacked.move_to(&uml)?;
-        uml_files::find(&uml).context("no User Mode Linux inside")?;
+        prepare_uml(&apt, &uml(paths))?;
     }
+    if !has_qemu {
+        prepare_qemu(&apt, &qemu(paths))?;
+    }
+    Ok(())
+}
+
+fn prepare_kernel(apt: &Apt, directory: &Path) -> anyhow::Result<()> {
+    println!("downloading the newest release's kernel");
+    let package = apt.kernel_of(META_PACKAGE)?;
+    apt.download_and_unpack(&[&package], directory)?;
+    kernel_files::find(directory).ok_or_else(|| anyhow!("{package}: no kernel inside"))?;
+    Ok(())
+}
+
+fn prepare_uml(apt: &Apt, directory: &Path) -> anyhow::Result<()> {
+    println!("downloading the newest release's User Mode Linux");
+    let unpacked = apt.unpacked(&UML_PACKAGES, directory)?;
+    use_own_loader(&unpacked.root, uml_files::PROGRAM)?;
+    unpacked.move_to(directory)?;
+    uml_files::find(directory).context("no User Mode Linux inside")?;
+    Ok(())
+}
+
+fn prepare_qemu(apt: &Apt, directory: &Path) -> anyhow::Result<()> {
+    println!("downloading the newest release's QEMU, its libraries and its firmware");
+    let packages = apt.with_dependencies(QEMU_PACKAGE)?;
+    let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
+    let unpacked = apt.unpacked(&packages, directory)?;
+    use_own_loader(&unpacked.root, qemu_files::PROGRAM)?;
+    unpacked.move_to(directory)?;
+    let files = qemu_files::find(directory).context("no QEMU inside")?;
+    println!("unpacked QEMU {} below {}", files.major_version()?, directory.display());
     Ok(())
 }
 
 /// Where the kernel of QEMU guests is unpacked.
 pub fn kernel(paths: &Paths) -> PathBuf {
     paths.guest().join("kernel-newest")
+}
+
+/// Where QEMU is unpacked.
+pub fn qemu(paths: &Paths) -> PathBuf {
+    paths.guest().join("qemu-newest")
 }
 
 /// Where User Mode Linux is unpacked.

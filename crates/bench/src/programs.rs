@@ -28,6 +28,11 @@ pub(crate) fn kernel() -> PathBuf {
     env::var_os(KERNEL_VARIABLE).map_or_else(|| PathBuf::from("/"), PathBuf::from)
 }
 
+/// Below which QEMU is: where it is installed.
+pub(crate) fn qemu() -> PathBuf {
+    PathBuf::from("/")
+}
+
 /// Below which User Mode Linux is: where it is installed.
 pub(crate) fn uml() -> PathBuf {
     PathBuf::from("/")

@@ -12,11 +12,8 @@ use anyhow::Context;
 use super::console::Console;
 use super::initramfs;
 use super::stage::Stage;
-use crate::kernel_files;
-use crate::shell;
-
-/// The program.
-pub const PROGRAM: &str = "qemu-system-x86_64";
+use crate::qemu_files::PROGRAM;
+use crate::{kernel_files, qemu_files, shell};
 
 /// Longest time until a guest obeys; a busy machine emulates slowly.
 pub const BOOT_LIMIT: Duration = Duration::from_secs(60);
@@ -47,14 +44,19 @@ pub struct Machine<'a> {
     pub tap: Option<&'a str>,
 }
 
-/// What this machine lacks for such guests, if anything; `kernel` is where their kernel is.
-pub fn missing(kernel: &Path) -> Option<String> {
-    let programs = [&[PROGRAM, "busybox"], &initramfs::PROGRAMS[..]].concat();
+/// What this machine lacks for such guests, if anything: below `qemu` is QEMU, and below `kernel`
+/// their kernel.
+pub fn missing(qemu: &Path, kernel: &Path) -> Option<String> {
+    let programs = [&["busybox"], &initramfs::PROGRAMS[..]].concat();
+    let no_qemu = || {
+        let missing = qemu_files::find(qemu).is_none();
+        missing.then(|| format!("no {PROGRAM} below {}", qemu.display()))
+    };
     let no_kernel = || {
         let missing = kernel_files::find(kernel).is_none();
         missing.then(|| format!("no kernel for guests below {}", kernel.display()))
     };
-    shell::missing(&programs).or_else(no_kernel)
+    shell::missing(&programs).or_else(no_qemu).or_else(no_kernel)
 }
 
 /// Starts a guest and waits until it obeys.
@@ -97,10 +99,12 @@ pub fn boot_with(
     tap: Option<&str>,
 ) -> anyhow::Result<Console> {
     let kernel = kernel_files::find(&stage.programs.kernel).context("no kernel for guests")?;
+    let qemu = qemu_files::find(&stage.programs.qemu).context("no QEMU")?;
     let initramfs = stage.file("initramfs");
     fs::write(&initramfs, initramfs::build(&kernel)?)?;
-    let vectors = if version()? < VERSION_WITH_VECTORS { ",vectors=0" } else { "" };
-    let mut command = shell::command(&[PROGRAM]);
+    let has_vectors = qemu.major_version()? >= VERSION_WITH_VECTORS;
+    let vectors = if has_vectors { "" } else { ",vectors=0" };
+    let mut command = qemu.command();
     command.args(["-accel", "tcg", "-smp", "1", "-nodefaults", "-no-user-config"]);
     command.args(["-cpu", processor(&kernel.image)]);
     command.args(["-display", "none", "-serial", "stdio", "-monitor", "none"]);
@@ -143,17 +147,6 @@ fn processor(image: &Path) -> &'static str {
     }
 }
 
-/// QEMU's major version.
-fn version() -> anyhow::Result<u32> {
-    let text = shell::output(&mut shell::command(&[PROGRAM, "--version"]))?;
-    major_version(&text).with_context(|| format!("{PROGRAM}: no version in {text}"))
-}
-
-fn major_version(text: &str) -> Option<u32> {
-    let (_, rest) = text.split_once("version ")?;
-    rest.split('.').next()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,13 +156,5 @@ mod tests {
         assert_eq!(processor(Path::new("/boot/vmlinuz-6.1.0-56-cloud-amd64")), PROCESSOR);
         let newer = Path::new("/boot/vmlinuz-6.12.107+deb13-cloud-amd64");
         assert_eq!(processor(newer), PROCESSOR_WITHOUT_CX16);
-    }
-
-    #[test]
-    fn the_version_is_read() {
-        let text = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)\nCopyright\n";
-        assert_eq!(major_version(text), Some(7));
-        assert_eq!(major_version("QEMU emulator version 10.0.2"), Some(10));
-        assert_eq!(major_version("nonsense"), None);
     }
 }

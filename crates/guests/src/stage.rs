@@ -15,6 +15,8 @@ pub const NOTE: &str = "note: ";
 pub struct Programs {
     /// `ringway` itself.
     pub ringway: PathBuf,
+    /// Below which QEMU is: see [`qemu_files`](crate::qemu_files).
+    pub qemu: PathBuf,
     /// Below which the kernel of QEMU guests is: see [`kernel_files`](crate::kernel_files).
     pub kernel: PathBuf,
     /// Below which User Mode Linux is: see [`uml_files`](crate::uml_files).
@@ -44,8 +46,8 @@ impl Stage {
     /// Surroundings without programs.
     #[cfg(test)]
     pub fn for_test(directory: &Path) -> Self {
-        let [kernel, uml] = ["/nowhere", "/nowhere"].map(PathBuf::from);
-        let programs = Programs { ringway: "false".into(), kernel, uml, dpdk: None };
+        let [qemu, kernel, uml] = ["/nowhere"; 3].map(PathBuf::from);
+        let programs = Programs { ringway: "false".into(), qemu, kernel, uml, dpdk: None };
         Self::new(programs, directory.to_path_buf(), directory)
     }
 

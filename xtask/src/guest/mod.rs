@@ -36,6 +36,9 @@ use crate::{dpdk_files, driver_test, kernel_files, newest, unikernel};
 use plan::{Case, Needs, Scenario};
 use stage::Stage;
 
+/// Names a directory with an unpacked QEMU, to try another one.
+const QEMU_VARIABLE: &str = "RINGWAY_GUEST_QEMU";
+
 /// Names a directory with an unpacked User Mode Linux, to try another one.
 const UML_VARIABLE: &str = "RINGWAY_GUEST_UML";
 
@@ -72,7 +75,8 @@ fn is_built(paths: &Paths, needs: Needs, built: &mut Vec<(Needs, bool)>) -> bool
         Needs::Unikernel => unikernel::build(paths).map(drop),
         Needs::DpdkDevice => driver_test::PROGRAM.build(paths),
         Needs::UmlAndQemu => scenarios_captures::PROGRAM.build(paths),
-        Needs::Uml | Needs::NewestUml | Needs::Qemu | Needs::NewestQemu | Needs::Dpdk => Ok(()),
+        Needs::Uml | Needs::NewestUml | Needs::Dpdk => Ok(()),
+        Needs::Qemu | Needs::NewestQemu | Needs::NewestKernel => Ok(()),
     };
     if let Err(error) = &result {
         println!("{error:#}");
@@ -91,6 +95,7 @@ pub fn run_here(paths: &Paths, name: &str, directory: &Path) -> ExitCode {
     stage::end_with_parent(directory);
     let programs = stage::Programs {
         ringway: paths.ringway(),
+        qemu: qemu_of(paths, scenario.needs),
         kernel: kernel_of(paths, scenario.needs),
         uml: uml_of(paths, scenario.needs),
         dpdk: dpdk_files::find(paths),
@@ -105,10 +110,19 @@ pub fn run_here(paths: &Paths, name: &str, directory: &Path) -> ExitCode {
     }
 }
 
+/// Below which QEMU is, for scenarios with these needs.
+fn qemu_of(paths: &Paths, needs: Needs) -> PathBuf {
+    let prepared = match needs {
+        Needs::NewestQemu => newest::qemu(paths),
+        _ => PathBuf::from("/"),
+    };
+    std::env::var_os(QEMU_VARIABLE).map_or(prepared, PathBuf::from)
+}
+
 /// Below which the kernel of QEMU guests is, for scenarios with these needs.
 fn kernel_of(paths: &Paths, needs: Needs) -> PathBuf {
     let prepared = match needs {
-        Needs::NewestQemu => newest::kernel(paths),
+        Needs::NewestKernel => newest::kernel(paths),
         _ => kernel_files::directory(paths),
     };
     std::env::var_os(kernel_files::VARIABLE).map_or(prepared, PathBuf::from)

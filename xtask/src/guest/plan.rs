@@ -34,8 +34,10 @@ pub enum Needs {
     NewestUml,
     /// QEMU, the guests' kernel, and what goes into their initramfs.
     Qemu,
-    /// The same with the kernel of the distribution's newest release.
+    /// The same with the QEMU of the distribution's newest release.
     NewestQemu,
+    /// QEMU, and the kernel of the distribution's newest release.
+    NewestKernel,
     /// Both of these, taps, and the comparison of captures.
     UmlAndQemu,
     /// DPDK's testpmd.
@@ -111,6 +113,7 @@ pub fn scenarios() -> Vec<Scenario> {
     all.push(scenario("uml_mixed_offloads", Needs::Uml, 120, Case::UmlMixed));
     all.push(scenario("captures", Needs::UmlAndQemu, 120, Case::Captures));
     all.extend(qemu());
+    all.push(newest_kernel());
     all.push(newest_qemu());
     let qemu = |name: &str, seconds, case| scenario(name, Needs::Qemu, seconds, case);
     all.push(qemu("qemu_reboot", 120, Case::QemuReboot));
@@ -141,9 +144,15 @@ fn qemu() -> impl Iterator<Item = Scenario> {
 }
 
 /// All that the newest kernel may have changed.
-fn newest_qemu() -> Scenario {
+fn newest_kernel() -> Scenario {
     let case = QemuCase { packed: true, mergeable: true, event_idx: true };
-    scenario("qemu_newest", Needs::NewestQemu, 150, Case::QemuTap(case))
+    scenario("qemu_newest", Needs::NewestKernel, 150, Case::QemuTap(case))
+}
+
+/// All that the newest QEMU may have changed.
+fn newest_qemu() -> Scenario {
+    let case = QemuCase { packed: false, mergeable: true, event_idx: true };
+    scenario("qemu_newest_program", Needs::NewestQemu, 150, Case::QemuTap(case))
 }
 
 fn coalesce() -> [Scenario; 2] {

@@ -32,6 +32,7 @@ pub struct Machine {
     newest_uml: Option<String>,
     qemu: Option<String>,
     newest_qemu: Option<String>,
+    newest_kernel: Option<String>,
     dpdk: Option<String>,
     unikernel: Option<String>,
 }
@@ -40,6 +41,10 @@ impl Machine {
     /// Looks at the machine.
     pub fn look(paths: &Paths) -> Self {
         let advise = |missing: String| format!("{missing}: see ./x setup");
+        let qemu = |needs| {
+            let [qemu, kernel] = [super::qemu_of, super::kernel_of].map(|find| find(paths, needs));
+            qemu::missing(&qemu, &kernel).map(advise)
+        };
         let unpacked = dpdk_files::find(paths).is_some();
         let dpdk = (!unpacked).then(|| "testpmd is not unpacked: see ./x setup".to_string());
         Self {
@@ -47,8 +52,9 @@ impl Machine {
             taps: namespaces::missing_taps(),
             uml: uml::missing(&super::uml_of(paths, Needs::Uml)).map(advise),
             newest_uml: uml::missing(&super::uml_of(paths, Needs::NewestUml)).map(advise),
-            qemu: qemu::missing(&super::kernel_of(paths, Needs::Qemu)).map(advise),
-            newest_qemu: qemu::missing(&super::kernel_of(paths, Needs::NewestQemu)).map(advise),
+            qemu: qemu(Needs::Qemu),
+            newest_qemu: qemu(Needs::NewestQemu),
+            newest_kernel: qemu(Needs::NewestKernel),
             dpdk,
             unikernel: shell::missing(&[unikernel::PROGRAM, "ping", "ip"]).map(advise),
         }
@@ -64,6 +70,7 @@ impl Machine {
             Needs::NewestUml => (&None, &self.newest_uml),
             Needs::Qemu => (&self.taps, &self.qemu),
             Needs::NewestQemu => (&self.taps, &self.newest_qemu),
+            Needs::NewestKernel => (&self.taps, &self.newest_kernel),
             Needs::Dpdk => (&self.taps, &self.dpdk),
             Needs::DpdkDevice => (&None, &self.dpdk),
             Needs::Unikernel => (&self.taps, &self.unikernel),
@@ -151,6 +158,7 @@ mod tests {
             newest_uml: Some("no newest UML".to_string()),
             qemu: Some("no QEMU".to_string()),
             newest_qemu: None,
+            newest_kernel: None,
             dpdk: None,
             unikernel: None,
         };

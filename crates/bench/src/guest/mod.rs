@@ -79,7 +79,7 @@ impl Pairing {
 
     fn why_not(self) -> Option<String> {
         match self {
-            Self::QemuHost => qemu::missing(&programs::kernel()),
+            Self::QemuHost => qemu::missing(&programs::qemu(), &programs::kernel()),
             Self::UmlHost | Self::UmlPair => uml::missing(&programs::uml()),
         }
     }

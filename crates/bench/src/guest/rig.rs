@@ -126,7 +126,8 @@ impl Rig {
             Carrier::Ringway | Carrier::Own => None,
         };
         let ringway = std::env::current_exe()?;
-        let programs = Programs { ringway, kernel: programs::kernel(), uml: programs::uml(), dpdk };
+        let (qemu, kernel, uml) = (programs::qemu(), programs::kernel(), programs::uml());
+        let programs = Programs { ringway, qemu, kernel, uml, dpdk };
         let stage = Stage::new(programs, directory.clone(), &directory);
         let mut rig = match plan.pairing {
             Pairing::QemuHost => Self::boot_qemu(plan, sides, &stage)?,
