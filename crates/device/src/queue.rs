@@ -42,12 +42,12 @@ pub struct QueueId {
 }
 
 impl QueueId {
-    /// The queue with this index in a device with `pairs` pairs, whose controlq comes behind them
-    /// (virtio 1.2 §5.1.2).
-    pub fn from_index(index: u16, pairs: u16) -> Option<Self> {
+    /// The queue with this index in a device with `pairs` pairs, behind which comes the controlq if
+    /// there is one (virtio 1.2 §5.1.2).
+    pub fn from_index(index: u16, pairs: u16, has_control: bool) -> Option<Self> {
         let pair = index / 2;
         if pair >= pairs {
-            let is_control = index == pairs.checked_mul(2)?;
+            let is_control = has_control && index == pairs.checked_mul(2)?;
             return is_control.then_some(Self { pair: 0, queue: Queue::Control });
         }
         let queue = if index.is_multiple_of(2) { Queue::ToGuest } else { Queue::FromGuest };
@@ -62,6 +62,29 @@ impl fmt::Display for QueueId {
             Queue::ToGuest => write!(f, "receiveq{number}"),
             Queue::FromGuest => write!(f, "transmitq{number}"),
             Queue::Control => f.write_str("controlq"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_queue_comes_behind_the_pairs_only_where_there_is_one() {
+        let name = |index, pairs, has_control| {
+            QueueId::from_index(index, pairs, has_control).map(|queue| std::format!("{queue}"))
+        };
+        for (index, pairs, with, without) in [
+            (1, 1, Some("transmitq1"), Some("transmitq1")),
+            (2, 1, Some("controlq"), None),
+            (2, 2, Some("receiveq2"), Some("receiveq2")),
+            (3, 2, Some("transmitq2"), Some("transmitq2")),
+            (4, 2, Some("controlq"), None),
+            (5, 2, None, None),
+        ] {
+            assert_eq!(name(index, pairs, true).as_deref(), with, "{index} of {pairs} pairs");
+            assert_eq!(name(index, pairs, false).as_deref(), without, "{index} of {pairs} pairs");
         }
     }
 }

@@ -211,6 +211,10 @@ impl Features {
     /// number, the other two cost time for every packet.
     pub const ON_REQUEST: Self = Self::MQ.union(Self::RSS).union(Self::HASH_REPORT);
 
+    /// What decides about rings and headers, and only its commands need the control queue: a
+    /// vhost-user front-end that keeps the control queue to itself accepts it without `CTRL_VQ`.
+    pub const CONTROL_ELSEWHERE: Self = Self::MQ.union(Self::RSS).union(Self::HASH_REPORT);
+
     /// Checks that every feature in the set has what it needs (virtio 1.2 §5.1.3.1).
     ///
     /// # Errors
@@ -238,6 +242,15 @@ impl Features {
             false => set,
         };
         DEPENDENCIES.iter().fold(self, drop)
+    }
+
+    /// What is left of the features that a vhost-user front-end accepted, without those that lack
+    /// what they need. QEMU and DPDK's virtio-user answer the control queue themselves and leave
+    /// out `CTRL_VQ`; Cloud Hypervisor does the same and accepts it. So what was accepted of
+    /// [`CONTROL_ELSEWHERE`](Self::CONTROL_ELSEWHERE) holds with and without `CTRL_VQ`.
+    #[must_use]
+    pub fn drop_unmet_of_front_end(self) -> Self {
+        self.drop_unmet() | (self & Self::CONTROL_ELSEWHERE)
     }
 
     /// Names of the features in the set, lowest bit first; bits without a name are left out.

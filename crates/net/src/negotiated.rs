@@ -102,10 +102,21 @@ impl Negotiated {
     /// [`FeatureError::Needs`] when a feature lacks what it needs (virtio 1.2 §5.1.3.1).
     pub fn new(features: Features) -> Result<Self, FeatureError> {
         features.check_dependencies()?;
+        Ok(Self::from_bits(features))
+    }
+
+    /// Computes the fields from the features that a vhost-user front-end accepted; those that lack
+    /// what they need are left out (see [`Features::drop_unmet_of_front_end`]).
+    #[must_use]
+    pub fn of_front_end(features: Features) -> Self {
+        Self::from_bits(features.drop_unmet_of_front_end())
+    }
+
+    fn from_bits(features: Features) -> Self {
         let has = |feature| features.contains(feature);
         // Legacy drivers may accept the one bit that stood for all three.
         let gso = has(Features::GSO);
-        Ok(Self {
+        Self {
             features,
             header_len: header_len(features),
             mergeable: has(Features::MRG_RXBUF),
@@ -126,7 +137,14 @@ impl Negotiated {
             ctrl_mac_addr: has(Features::CTRL_MAC_ADDR),
             link_status: has(Features::STATUS),
             mtu: has(Features::MTU),
-        })
+        }
+    }
+
+    /// How many queue pairs the device has, of `pairs_max` that it offers.
+    #[must_use]
+    pub fn queue_pairs(&self, pairs_max: u16) -> u16 {
+        let has_several = self.features.intersects(Features::MQ.union(Features::RSS));
+        if has_several { pairs_max } else { 1 }
     }
 
     /// The same with only these receive offloads on (§5.1.6.5.6); `features` stays what was

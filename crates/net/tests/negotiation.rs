@@ -259,3 +259,20 @@ fn spec_5_1_6_2_2_a_guest_vouches_for_no_checksum() {
     let header = negotiated(Features::OFFERED).from_guest(all);
     assert_eq!((header.flags, header.num_buffers), (NEEDS_CSUM, 0));
 }
+
+/// QEMU and DPDK's virtio-user keep the control queue to themselves.
+#[test]
+fn a_front_end_may_keep_the_control_queue_to_itself() {
+    let base = Features::VERSION_1 | Features::MRG_RXBUF;
+    for kept in [Features::MQ, Features::RSS, Features::HASH_REPORT] {
+        let negotiated = Negotiated::of_front_end(base | kept);
+        assert_eq!((negotiated.features, negotiated.ctrl_vq), (base | kept, false), "{kept}");
+        let has_several = kept != Features::HASH_REPORT;
+        assert_eq!(negotiated.queue_pairs(4), if has_several { 4 } else { 1 }, "{kept}");
+        assert_eq!(negotiated.header_len, if has_several { 12 } else { 20 }, "{kept}");
+    }
+    // The device would never hear the answer, or do what no one tells it.
+    let unheard = Features::GUEST_ANNOUNCE | Features::CTRL_RX | Features::HOST_TSO4;
+    assert_eq!(Negotiated::of_front_end(base | unheard).features, base);
+    assert_eq!(Negotiated::of_front_end(Features::all()).features, Features::all());
+}

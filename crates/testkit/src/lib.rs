@@ -28,7 +28,7 @@ pub use attachment::{AttachedQueue, Attachment, GuestError, GuestOptions};
 pub use driver_pair::{ARENA_AT, DriverPair, PairShape};
 pub use hostile::{HostileGuest, Scramble};
 pub use raw_front_end::{Answer, QUEUE_SIZE, RawFrontEnd, pair, vring_addresses};
-pub use raw_front_end::{FDS_MAX, REGIONS, USER_OFFSET};
+pub use raw_front_end::{FDS_MAX, RAW_FEATURES, REGIONS, USER_OFFSET};
 pub use rings::Ring;
 pub use ringway_process::{BINARY_VARIABLE, RingwayProcess, WAIT_LIMIT};
 pub use rng::{Rng, SEED_VARIABLE};

@@ -4,7 +4,7 @@
 //! request asks for an acknowledgement. [`RawFrontEnd::bring_up`] starts a device with two queues
 //! as a well-behaved front-end would, as the place from which a test goes astray.
 //!
-//! Limits: two queues of 16 entries; one reply per request.
+//! Limits: queues of 16 entries, which share two kick fds; one reply per request.
 
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
@@ -32,7 +32,7 @@ const REPLY_FLAGS: u32 = 1 | 4;
 /// Longest wait for an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// `VIRTIO_F_VERSION_1` and `VHOST_USER_F_PROTOCOL_FEATURES`.
-const FEATURES: u64 = 1 << 32 | 1 << 30;
+pub const RAW_FEATURES: u64 = 1 << 32 | 1 << 30;
 /// `VIRTIO_F_RING_PACKED`
 const RING_PACKED: u64 = 1 << 34;
 
@@ -65,7 +65,7 @@ pub struct RawFrontEnd {
     stream: UnixStream,
     /// Memory that is shared with the device.
     pub memory: TestMemory,
-    /// A kick fd per queue.
+    /// Kick fds: one for receive queues, one for transmit queues.
     pub kicks: [OwnedFd; 2],
 }
 
@@ -142,17 +142,25 @@ impl RawFrontEnd {
     /// # Errors
     /// The back-end refuses something.
     pub fn bring_up(&mut self, format: Format) -> io::Result<()> {
+        let packed = if format == Format::Packed { RING_PACKED } else { 0 };
+        self.bring_up_with(RAW_FEATURES | packed, 2)
+    }
+
+    /// The same with these features, up to so many running queues.
+    ///
+    /// # Errors
+    /// The back-end refuses something.
+    pub fn bring_up_with(&mut self, features: u64, queues: u32) -> io::Result<()> {
         self.must(3, &[], &[])?;
         let Answer::Number(offered) = self.request(15, &[], &[])? else {
             return Err(io::Error::other("no protocol features"));
         };
         self.must(16, &offered.to_le_bytes(), &[])?;
-        let packed = if format == Format::Packed { RING_PACKED } else { 0 };
-        self.must(2, &(FEATURES | packed).to_le_bytes(), &[])?;
+        self.must(2, &features.to_le_bytes(), &[])?;
         let table = self.memory_table();
         let file = self.memory.file().try_clone_to_owned()?;
         self.must(5, &table, &[file.as_fd(), file.as_fd()])?;
-        for index in 0..2 {
+        for index in 0..queues {
             self.start_queue(index)?;
         }
         Ok(())

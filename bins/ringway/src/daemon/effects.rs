@@ -138,10 +138,9 @@ impl Daemon {
     fn set_features(&mut self, id: PortId, features: u64) -> anyhow::Result<()> {
         let features = Features::from_bits_retain(features) - Features::PROTOCOL_FEATURES;
         // Some drivers accept an offload without what it needs; they get on without it.
-        let usable = features.drop_unmet();
-        let negotiated = Negotiated::new(usable).map_err(|why| anyhow!("features: {why}"))?;
+        let negotiated = Negotiated::of_front_end(features);
         let link = self.linked(id)?;
-        if link.negotiated.is_some_and(|before| before.features == usable) {
+        if link.negotiated == Some(negotiated) {
             return Ok(());
         }
         link.negotiated = Some(negotiated);
@@ -183,11 +182,10 @@ impl Daemon {
     fn queue_of(&self, id: PortId, index: u16) -> anyhow::Result<QueueId> {
         let vm = self.ports.get(&id).and_then(|port| port.vm.as_ref());
         let link = vm.and_then(|vm| vm.link.as_ref()).context("no front-end is connected")?;
-        let negotiated = link.negotiated;
-        let has_pairs = negotiated
-            .is_some_and(|negotiated| negotiated.features.intersects(Features::MQ | Features::RSS));
-        let pairs = if has_pairs { link.pairs } else { 1 };
-        QueueId::from_index(index, pairs).with_context(|| format!("queue {index} does not exist"))
+        let negotiated = link.negotiated.unwrap_or(Negotiated::NOTHING);
+        let pairs = negotiated.queue_pairs(link.pairs);
+        let queue = QueueId::from_index(index, pairs, negotiated.ctrl_vq);
+        queue.with_context(|| format!("queue {index} does not exist"))
     }
 
     fn stop_queue(&mut self, id: PortId, index: u16) -> Option<Position> {
