@@ -40,6 +40,8 @@ const VERSION_WITH_VECTORS: u32 = 8;
 pub struct Machine<'a> {
     /// Options of the vhost-user device, such as `,packed=on`.
     pub device_options: &'a str,
+    /// Options of its other end, such as `,queues=2`.
+    pub netdev_options: &'a str,
     /// The tap of a second device, which QEMU serves itself.
     pub tap: Option<&'a str>,
 }
@@ -72,7 +74,7 @@ pub fn boot(stage: &Stage, socket: &Path, machine: &Machine<'_>) -> anyhow::Resu
         .into_iter()
         .map(String::from)
         .collect();
-    arguments.push("vhost-user,id=n0,chardev=c0".into());
+    arguments.push(format!("vhost-user,id=n0,chardev=c0{}", machine.netdev_options));
     let more = [["-object", &memory], ["-chardev", &chardev], ["-device", &device]];
     arguments.extend(more.as_flattened().iter().map(ToString::to_string));
     boot_with(stage, arguments, machine.tap)

@@ -17,6 +17,7 @@ mod scenarios_dpdk;
 mod scenarios_driver;
 mod scenarios_offload;
 mod scenarios_pairs;
+mod scenarios_pairs_qemu;
 mod scenarios_poll;
 mod scenarios_qemu;
 mod scenarios_uml;
@@ -154,6 +155,7 @@ fn carry_out(stage: &Stage, scenario: &Scenario) -> anyhow::Result<()> {
         Case::BenchPacing => scenarios_bench::pacing(stage),
         Case::BenchRing => scenarios_bench::rings(stage),
         Case::UmlPairs => scenarios_pairs::pairs(stage),
+        Case::QemuPairs { is_packed } => scenarios_pairs_qemu::pairs(stage, *is_packed),
         Case::UmlControl => scenarios_control::control(stage),
         Case::UmlCoalesce { is_newest } => scenarios_coalesce::coalesce(stage, *is_newest),
         Case::Captures => scenarios_captures::compare(stage),

@@ -63,6 +63,11 @@ pub enum Case {
     BenchRing,
     /// Two User Mode Linux guests with two queue pairs each, and two workers.
     UmlPairs,
+    /// A QEMU guest that changes how many of its queue pairs it uses, a tap, and two workers.
+    QemuPairs {
+        /// With packed rings.
+        is_packed: bool,
+    },
     /// Two User Mode Linux guests, and what one sets through its control queue.
     UmlControl,
     /// Two User Mode Linux guests, one of which says how seldom it wants to be called.
@@ -115,6 +120,7 @@ pub fn scenarios() -> Vec<Scenario> {
     all.extend(qemu());
     all.push(newest_kernel());
     all.push(newest_qemu());
+    all.extend(qemu_pairs());
     let qemu = |name: &str, seconds, case| scenario(name, Needs::Qemu, seconds, case);
     all.push(qemu("qemu_reboot", 120, Case::QemuReboot));
     all.push(qemu("qemu_reconnect", 120, Case::QemuReconnect));
@@ -141,6 +147,15 @@ fn qemu() -> impl Iterator<Item = Scenario> {
         let name = format!("qemu_tap_{}", case.name());
         scenario(&name, Needs::Qemu, 150, Case::QemuTap(case))
     })
+}
+
+/// On each QEMU with the other ring format.
+fn qemu_pairs() -> [Scenario; 2] {
+    let case = |is_packed| Case::QemuPairs { is_packed };
+    [
+        scenario("qemu_queue_pairs", Needs::Qemu, 180, case(false)),
+        scenario("qemu_queue_pairs_newest", Needs::NewestQemu, 180, case(true)),
+    ]
 }
 
 /// All that the newest kernel may have changed.

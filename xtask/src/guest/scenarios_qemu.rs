@@ -168,7 +168,7 @@ pub fn sanity(stage: &Stage) -> anyhow::Result<()> {
     net::wait_exists(TAP, true, RESUME_LIMIT)?;
     net::set_up(TAP, HERE, MTU)?;
     net::set_up(TAP_BESIDE, HERE_BESIDE, MTU)?;
-    let machine = qemu::Machine { device_options: "", tap: Some(TAP_BESIDE) };
+    let machine = qemu::Machine { tap: Some(TAP_BESIDE), ..qemu::Machine::default() };
     let mut guest = qemu::boot(stage, &socket(stage), &machine)?;
     qemu::set_up(&mut guest, qemu::MAC, GUEST, MTU)?;
     qemu::set_up(&mut guest, qemu::TAP_MAC, GUEST_BESIDE, MTU)?;
@@ -229,7 +229,7 @@ fn start_ringway(stage: &Stage) -> anyhow::Result<Ringway> {
 /// Boots a guest and configures it for an ordinary MTU.
 fn boot(stage: &Stage, device_options: &str) -> anyhow::Result<Console> {
     stage.step("guest");
-    let machine = qemu::Machine { device_options, tap: None };
+    let machine = qemu::Machine { device_options, ..qemu::Machine::default() };
     let mut guest = qemu::boot(stage, &socket(stage), &machine)?;
     qemu::set_up(&mut guest, qemu::MAC, GUEST, MTU)?;
     Ok(guest)
