@@ -15,7 +15,7 @@ use ringway_virtq::Arm;
 use crate::forward::{BUDGET_UNITS, UNIT_LEN, Visit};
 use crate::hand_off::{BYTES_MAX, HandedOver, PACKETS_MAX};
 use crate::pace::Flush;
-use crate::port::{Backlog, End, Stays};
+use crate::port::{Backlog, End, RoomAt, Stays};
 use crate::worker::Worker;
 
 /// What may wait for one receiver in the rings to this worker.
@@ -119,8 +119,8 @@ impl Worker {
         if port.backlog.take().is_none() {
             return;
         }
-        port.patience.end(Instant::now());
         self.backlogs -= 1;
+        self.end_patience(RoomAt::Port(slot));
         self.team.look_again();
         // Everything that stays is counted anew.
         for backlog in self.ports.iter_mut().filter_map(|port| port.backlog.as_mut()) {

@@ -60,6 +60,11 @@ impl Patience {
         until
     }
 
+    /// Whether the receiver is charged for a wait.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.wait.is_some()
+    }
+
     /// There is room, or nobody waits any longer.
     pub(crate) fn end(&mut self, now: Instant) {
         if let Some((since, until)) = self.wait.take() {

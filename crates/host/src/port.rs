@@ -52,8 +52,6 @@ pub(crate) struct Port {
     pub(crate) debt: u32,
     /// In the list of ports to flush.
     pub(crate) is_dirty: bool,
-    /// Its next packet waits for room at another port.
-    pub(crate) hold: Option<Hold>,
     /// Its guest posted no buffers for a whole hold: nobody waits for it until it does.
     pub(crate) is_stuck: bool,
     /// How long others still wait for it.
@@ -106,15 +104,6 @@ pub(crate) enum Stays {
 
 /// Dropped packets by [`DropReason`].
 pub(crate) type Drops = [u64; DropReason::ALL.len()];
-
-/// A packet that waits.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Hold {
-    /// For room there; `None`: only for its time to come.
-    pub(crate) to: Option<RoomAt>,
-    /// Then the receiver counts as stuck; `None`: it waits as long as it takes.
-    pub(crate) until: Option<Instant>,
-}
 
 /// What is at the end of a port.
 #[derive(Debug)]
@@ -202,7 +191,6 @@ impl Port {
             has_commands: false,
             debt: 0,
             is_dirty: false,
-            hold: None,
             is_stuck: false,
             patience: Patience::new(),
             generation: 0,

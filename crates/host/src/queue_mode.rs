@@ -46,8 +46,13 @@ pub struct QueueSnapshot {
     pub calls: u64,
 }
 
-/// The queues of a guest's pair that run, in the second with this number.
-pub(crate) fn running_queues(port: &Port, guest: &GuestEnd, second: u64) -> Vec<QueueSnapshot> {
+/// The queues of a guest's pair that run, the next packet of which may be held, in the second with this number.
+pub(crate) fn running_queues(
+    port: &Port,
+    guest: &GuestEnd,
+    is_held: bool,
+    second: u64,
+) -> Vec<QueueSnapshot> {
     let [to_end, from_end] = guest.queues.counters();
     let packets = [to_end.packets, from_end.packets, 0];
     let running = Queue::ALL.into_iter().filter(|&queue| guest.queues.is_running(queue));
@@ -55,7 +60,7 @@ pub(crate) fn running_queues(port: &Port, guest: &GuestEnd, second: u64) -> Vec<
         let wires = &guest.wires[queue as usize];
         QueueSnapshot {
             queue: QueueId { pair: port.pair.pair, queue },
-            mode: mode(port, guest, queue),
+            mode: mode(guest, queue, is_held),
             packets: packets[queue as usize],
             kicks: wires.kicks.total(),
             kicks_last_second: wires.kicks.last_second(second),
@@ -65,9 +70,9 @@ pub(crate) fn running_queues(port: &Port, guest: &GuestEnd, second: u64) -> Vec<
     snapshots.collect()
 }
 
-fn mode(port: &Port, guest: &GuestEnd, queue: Queue) -> QueueMode {
+fn mode(guest: &GuestEnd, queue: Queue, is_held: bool) -> QueueMode {
     let is_from_guest = queue == Queue::FromGuest;
-    if is_from_guest && port.hold.is_some() {
+    if is_from_guest && is_held {
         return QueueMode::Held;
     }
     if guest.is_looked_at(queue) || is_from_guest && !guest.is_armed {

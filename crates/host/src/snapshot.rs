@@ -11,12 +11,13 @@ impl Worker {
     /// Counters of everything it owns.
     pub(crate) fn snapshots(&self) -> Vec<PortSnapshot> {
         let second = self.effort.second();
-        self.ports.iter().filter_map(|port| snapshot(port, second)).collect()
+        let is_held = |port: &Port| self.holds.of(port.id).is_some();
+        self.ports.iter().filter_map(|port| snapshot(port, is_held(port), second)).collect()
     }
 }
 
 /// What is in a slot, in the second with this number; `None` for nothing.
-fn snapshot(port: &Port, second: u64) -> Option<PortSnapshot> {
+fn snapshot(port: &Port, is_held: bool, second: u64) -> Option<PortSnapshot> {
     let mut snapshot = match &port.end {
         End::Absent => return None,
         End::Tap(tap) => PortSnapshot {
@@ -30,7 +31,7 @@ fn snapshot(port: &Port, second: u64) -> Option<PortSnapshot> {
             pacing: Vec::new(),
             refused_commands: 0,
         },
-        End::Guest(guest) => guest_snapshot(port, guest, second),
+        End::Guest(guest) => guest_snapshot(port, guest, is_held, second),
     };
     for (drops, refused) in snapshot.from_end.drops.iter_mut().zip(port.refused) {
         *drops += refused;
@@ -38,7 +39,7 @@ fn snapshot(port: &Port, second: u64) -> Option<PortSnapshot> {
     Some(snapshot)
 }
 
-fn guest_snapshot(port: &Port, guest: &GuestEnd, second: u64) -> PortSnapshot {
+fn guest_snapshot(port: &Port, guest: &GuestEnd, is_held: bool, second: u64) -> PortSnapshot {
     let queues = &guest.queues;
     let [mut to_end, mut from_end] = queues.counters();
     for (counters, queue) in [(&mut to_end, Queue::ToGuest), (&mut from_end, Queue::FromGuest)] {
@@ -54,7 +55,7 @@ fn guest_snapshot(port: &Port, guest: &GuestEnd, second: u64) -> PortSnapshot {
         pair,
         to_end,
         from_end,
-        queues: running_queues(port, guest, second),
+        queues: running_queues(port, guest, is_held, second),
         broken: broken.collect(),
         mac: Some(queues.control_state().mac),
         pacing: guest.pace.snapshot(pair, &to_end, &from_end).to_vec(),

@@ -30,8 +30,6 @@ struct Outgoing {
     sleeper: Arc<Sleeper>,
     /// The other worker made no room for a whole hold: nobody waits for it until it does.
     is_stuck: bool,
-    /// Somebody waits for room.
-    is_waited_for: bool,
 }
 
 #[derive(Debug)]
@@ -60,8 +58,7 @@ impl Team {
                 }
                 let (producer, consumer) = ring();
                 let [mine, other] = [from, to].map(|at| teams[at].sleeper.clone());
-                let (is_stuck, is_waited_for) = (false, false);
-                let outgoing = Outgoing { producer, sleeper: other, is_stuck, is_waited_for };
+                let outgoing = Outgoing { producer, sleeper: other, is_stuck: false };
                 teams[from].outgoing.push(Some(outgoing));
                 teams[to].incoming.push(Incoming { consumer, sleeper: mine });
             }
@@ -119,41 +116,37 @@ impl Team {
         }
     }
 
-    /// A packet waits for room in the ring to that worker.
-    pub(crate) fn wait_for_room(&mut self, worker: u16) {
-        if let Some(Some(outgoing)) = self.outgoing.get_mut(usize::from(worker)) {
-            outgoing.is_waited_for = true;
+    /// A packet waits for room in the ring to that worker, which shall wake this one then.
+    pub(crate) fn ask_for_room(&self, worker: u16) {
+        if let Some(Some(outgoing)) = self.outgoing.get(usize::from(worker)) {
             outgoing.producer.ask_for_room();
         }
     }
 
-    /// Nobody waits for that worker any more; with `is_stuck` nor will anybody.
-    pub(crate) fn end_wait(&mut self, worker: u16, is_stuck: bool) {
+    /// With `is_stuck` no packet waits for that worker any more until it has made room.
+    pub(crate) fn set_stuck(&mut self, worker: u16, is_stuck: bool) {
         if let Some(Some(outgoing)) = self.outgoing.get_mut(usize::from(worker)) {
-            outgoing.is_waited_for = false;
             outgoing.is_stuck = is_stuck;
         }
     }
 
-    /// A worker that somebody waits for and whose ring has room.
-    pub(crate) fn with_room(&self) -> Option<u16> {
-        let has_room =
-            |outgoing: &&Outgoing| outgoing.is_waited_for && outgoing.producer.has_room();
-        let at = self.outgoing.iter().position(|one| one.as_ref().is_some_and(|o| has_room(&o)))?;
-        u16::try_from(at).ok()
+    /// Whether the ring to that worker has room.
+    pub(crate) fn has_room(&self, worker: u16) -> bool {
+        let outgoing = self.outgoing.get(usize::from(worker)).and_then(Option::as_ref);
+        outgoing.is_some_and(|outgoing| outgoing.producer.has_room())
     }
 
-    /// Says that this worker goes to sleep; `false`: it must not, there is something to do.
-    pub(crate) fn may_sleep(&self) -> bool {
+    /// Says that this worker goes to sleep while packets wait for room in the rings to these;
+    /// `false`: it must not, there is something to do.
+    pub(crate) fn may_sleep(&self, waited_for: impl Iterator<Item = u16> + Clone) -> bool {
         if self.size == 1 {
             return true;
         }
         // Room that was too little used the last request up.
-        for outgoing in self.outgoing.iter().flatten().filter(|outgoing| outgoing.is_waited_for) {
-            outgoing.producer.ask_for_room();
-        }
+        waited_for.clone().for_each(|worker| self.ask_for_room(worker));
         self.sleeper.going_to_sleep();
-        !self.has_work()
+        let has_arrivals = self.incoming.iter().any(|incoming| incoming.consumer.has_more());
+        !has_arrivals && !waited_for.into_iter().any(|worker| self.has_room(worker))
     }
 
     /// This worker does not sleep any more.
@@ -161,11 +154,6 @@ impl Team {
         if self.size > 1 {
             self.sleeper.awake();
         }
-    }
-
-    fn has_work(&self) -> bool {
-        self.incoming.iter().any(|incoming| incoming.consumer.has_more())
-            || self.with_room().is_some()
     }
 
     /// How many rings come in; `peek` and the others take a number below that.
@@ -223,7 +211,7 @@ mod tests {
         let packet = Packet { header: &NetHeader::ZERO, payload: &payload, len: 16_384 };
         while sender.hand_over(1, (&port, 1), &packet) == Put::Done {}
         sender.publish();
-        sender.wait_for_room(1);
+        sender.ask_for_room(1);
         let mut take = || {
             let taken = receiver.peek(0).is_some();
             if taken {
@@ -234,10 +222,10 @@ mod tests {
         };
         // A quarter of what the longest packet needs.
         assert!(take());
-        assert_eq!(sender.with_room(), None);
-        assert!(sender.may_sleep());
+        assert!(!sender.has_room(1));
+        assert!(sender.may_sleep([1].into_iter()));
         while take() {}
         assert!(sender.sleeper().bell().drain(), "nobody woke the sender");
-        assert_eq!(sender.with_room(), Some(1));
+        assert!(sender.has_room(1) && !sender.may_sleep([1].into_iter()));
     }
 }

@@ -14,21 +14,19 @@ use crate::port::{End, Port, RoomAt};
 use crate::worker::Worker;
 
 impl Worker {
-    /// Nothing to wait for: do not sleep. Otherwise until the next hold ends, or the next second
-    /// call is due, or for ever.
+    /// Something to do now: not at all. Otherwise until the next hold ends, or the next second call
+    /// is due, or a port's pace asks for it; `None`: until something wakes the worker.
     pub(crate) fn sleep_at_most(&self) -> Option<Duration> {
-        if !self.ready.is_empty() || !self.team.may_sleep() {
+        if !self.ready.is_empty() || !self.may_sleep() {
             return Some(Duration::ZERO);
         }
         let now = Nanos(now_ns());
         let paced =
             self.ports.iter().filter_map(Port::wake_at).chain(self.second_calls.due()).min();
         let paced = paced.map(|at| Duration::from_nanos(at.since(now)));
-        let holds = self.ports.iter().filter(|_| self.holding > 0).filter_map(|port| port.hold);
-        let ends = holds.filter_map(|hold| hold.until);
         let backlogs = self.ports.iter().filter(|_| self.backlogs > 0);
         let backlogs = backlogs.filter_map(|port| Some(port.backlog?.until));
-        let others = ends.chain(backlogs).min();
+        let others = self.holds.first_end().into_iter().chain(backlogs).min();
         let others = others.map(|at| at.saturating_duration_since(Instant::now()));
         paced.into_iter().chain(others).min()
     }

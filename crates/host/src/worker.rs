@@ -25,6 +25,7 @@ use crate::completion::Completion;
 use crate::effort::EffortMeter;
 use crate::fill::fill;
 use crate::forward::{BUDGET_UNITS, Delivery, Fabric, Visit, forward, mark_dirty};
+use crate::holds::Holds;
 use crate::polling::Pause;
 use crate::port::{End, GuestEnd, Port, RoomAt, Stays};
 use crate::rewrite::Rewriter;
@@ -55,7 +56,8 @@ pub struct Worker {
     pub(crate) asked_at: Option<Nanos>,
     pub(crate) dirty: Vec<PortId>,
     pub(crate) completion: Completion,
-    pub(crate) holding: usize,
+    /// Whose next packet waits, and for what.
+    pub(crate) holds: Holds,
     /// Ports with a backlog.
     pub(crate) backlogs: usize,
     pub(crate) second_calls: SecondCalls,
@@ -113,7 +115,7 @@ impl Worker {
             asked_at: None,
             dirty: Vec::with_capacity(PORTS_MAX),
             completion: Completion::new(),
-            holding: 0,
+            holds: Holds::new(),
             backlogs: 0,
             second_calls: SecondCalls::default(),
             rewriter: Rewriter::new(),
@@ -229,7 +231,7 @@ impl Worker {
         if std::mem::take(&mut self.ports[at].has_commands) {
             self.visit_control(id);
         }
-        if self.ports[at].hold.is_some() {
+        if self.holds.of(id).is_some() {
             return;
         }
         let (visit, packets) = self.move_packets(at);

@@ -82,6 +82,6 @@ fn answers_to_long_packets_are_looked_for_when_their_receiver_is_full_too() {
     bench.send(0, &packet, ROOM + 1);
     assert_eq!(bench.worker.ready.pop_front(), Some(PortId(0)));
     bench.worker.visit(PortId(0));
-    assert!(bench.worker.ports[0].hold.is_some(), "one packet waits for room");
+    assert!(bench.worker.holds.of(PortId(0)).is_some(), "one packet waits for room");
     assert!(bench.worker.ports[1].is_ready, "and the others for answers");
 }

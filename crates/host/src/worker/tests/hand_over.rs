@@ -4,12 +4,14 @@
 //! A guest sends on its second pair, which belongs to the second worker, to a guest that has one
 //! pair, which belongs to the first.
 
+use std::thread::sleep;
 use std::time::Instant;
 
 use ringway_switch::Shared;
 
 use super::*;
 use crate::hand_off::PACKETS_MAX;
+use crate::patience::HOLD_MAX;
 use crate::port::RoomAt;
 
 const SENDER: usize = 0;
@@ -69,7 +71,7 @@ impl Pair {
     }
 
     fn held_for(&self) -> Option<RoomAt> {
-        self.workers[1].ports[SENDER].hold.and_then(|hold| hold.to)
+        self.workers[1].holds.of(SENDER_ID).and_then(|hold| hold.to)
     }
 
     /// Packets for the receiver that were dropped for want of room, by each worker.
@@ -99,7 +101,7 @@ fn what_finds_the_ring_full_waits_and_loses_nothing() {
     let mut rounds = 0;
     while pair.receiver.received.len() < pair.sent {
         let is_held = pair.held_for().is_some();
-        assert!(pair.workers[1].team.may_sleep() || !is_held, "there is no room yet");
+        assert!(pair.workers[1].may_sleep() || !is_held, "there is no room yet");
         pair.workers[0].take_arrivals();
         pair.receiver.receive();
         // The other worker was asked to say when there is room.
@@ -117,8 +119,7 @@ fn a_ring_that_stays_full_is_waited_for_once_and_drops_are_counted() {
     let mut pair = Pair::new();
     pair.receiver.post_all();
     let waiting = pair.fill();
-    let hold = pair.workers[1].ports[SENDER].hold.as_mut().unwrap();
-    hold.until = Some(Instant::now());
+    sleep(HOLD_MAX);
     pair.workers[1].end_expired_holds();
     assert_eq!(pair.visit_all(), 0, "the sender has everything back");
     assert_eq!(pair.dropped(), [0, waiting]);
@@ -165,4 +166,23 @@ fn what_waits_for_a_receiver_arrives_when_it_posts_buffers() {
     pair.workers[0].on_kick(PortId(1), Queue::ToGuest);
     pair.arrive();
     assert_eq!((pair.receiver.receive(), pair.dropped()), (200, [0, 0]));
+}
+
+/// The sender's guest goes while its packet waits for room in the ring: no packet waits any more.
+#[test]
+fn a_packet_that_waits_no_longer_does_not_keep_its_worker_awake() {
+    let mut pair = Pair::new();
+    pair.receiver.post_all();
+    pair.fill();
+    let (done, answer) = mpsc::sync_channel(1);
+    pair.workers[1].carry_out(Command::Detach { port: SENDER_ID, done });
+    answer.recv().unwrap();
+    assert_eq!(pair.held_for(), None);
+    // The other worker makes room.
+    pair.arrive();
+    let [_, sender] = &mut pair.workers;
+    sender.take_arrivals();
+    sender.end_expired_holds();
+    sender.visit_ready();
+    assert_ne!(sender.sleep_at_most(), Some(Duration::ZERO), "it never sleeps");
 }

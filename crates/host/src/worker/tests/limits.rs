@@ -1,5 +1,6 @@
 //! What a front-end or a guest can make the worker do at most.
 
+use std::thread::sleep;
 use std::time::Instant;
 
 use ringway_net::{NEEDS_CSUM, NetHeader};
@@ -8,8 +9,8 @@ use ringway_virtq::{Areas, Broken, Why};
 
 use super::*;
 use crate::hand_off::HandedOver;
+use crate::holds::Hold;
 use crate::patience::{HOLD_MAX, Taken};
-use crate::port::Hold;
 use crate::{KickFd, Wire};
 
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
@@ -85,7 +86,7 @@ fn a_receiver_that_has_kept_others_waiting_does_not_get_another_wait() {
             bench.worker.visit(port);
         }
     }
-    let until = bench.worker.ports[0].hold.unwrap().until.unwrap();
+    let until = bench.worker.holds.of(PortId(0)).unwrap().until.unwrap();
     assert!(until < Instant::now() + HOLD_MAX / 2);
 }
 
@@ -93,11 +94,50 @@ fn a_receiver_that_has_kept_others_waiting_does_not_get_another_wait() {
 fn a_wait_without_end_ends_with_the_cable() {
     let mut bench = Bench::new(2);
     let hold = Hold { to: Some(RoomAt::Port(PortId(1))), until: None };
-    bench.worker.ports[0].hold = Some(hold);
-    bench.worker.holding = 1;
+    bench.worker.holds.add(PortId(0), hold);
     bench.worker.carry_out(Command::SnoopMulticast { is_on: true });
-    assert!(bench.worker.ports[0].hold.is_none());
-    assert_eq!((bench.worker.holding, bench.worker.ready.front()), (0, Some(&PortId(0))));
+    assert!(bench.worker.holds.is_empty());
+    assert_eq!(bench.worker.ready.front(), Some(&PortId(0)));
+}
+
+/// A receiver without buffers is charged for as long as a packet waits for it, and no longer.
+#[test]
+fn a_receiver_is_not_charged_when_the_packet_that_waited_is_gone() {
+    type End = fn(&mut Worker);
+    fn done<T>() -> mpsc::SyncSender<T> {
+        mpsc::sync_channel(1).0
+    }
+    let ends: [(&str, End); 5] = [
+        ("its guest is gone", |worker| {
+            worker.carry_out(Command::Detach { port: PortId(0), done: done() });
+        }),
+        ("its port is removed", |worker| {
+            worker.carry_out(Command::RemovePort { port: PortId(0), done: done() });
+        }),
+        ("its port has another policy", |worker| {
+            let policy = Box::default();
+            worker.carry_out(Command::SetPolicy { port: PortId(0), policy, done: done() });
+        }),
+        ("its receiver has room", |worker| worker.on_kick(PortId(1), Queue::ToGuest)),
+        ("its time is over", |worker| {
+            sleep(HOLD_MAX);
+            worker.end_expired_holds();
+        }),
+    ];
+    for (why, end) in ends {
+        let mut bench = Bench::new(3);
+        bench.introduce();
+        for _ in 0..2 {
+            bench.send(0, &frame(mac(1), mac(0), 1), usize::from(QUEUE_SIZE));
+            while let Some(port) = bench.worker.ready.pop_front() {
+                bench.worker.visit(port);
+            }
+        }
+        assert!(bench.worker.holds.of(PortId(0)).is_some(), "one packet waits for room");
+        assert!(bench.worker.ports[1].patience.is_waiting());
+        end(&mut bench.worker);
+        assert!(!bench.worker.ports[1].patience.is_waiting(), "{why}");
+    }
 }
 
 #[test]

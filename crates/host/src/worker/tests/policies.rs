@@ -55,7 +55,7 @@ fn a_receiver_without_buffers_holds_its_senders_only_if_it_may() {
                 bench.worker.visit(port);
             }
         }
-        assert_eq!(bench.worker.ports[0].hold.is_some(), is_held, "{when_full:?}");
+        assert_eq!(bench.worker.holds.of(PortId(0)).is_some(), is_held, "{when_full:?}");
         let dropped = bench.drops(1, DropReason::NoRoom)[0];
         assert_eq!(dropped, if is_held { 0 } else { u64::from(QUEUE_SIZE) });
     }
