@@ -154,9 +154,13 @@ impl Pace {
     /// what was held back.
     fn follow_coalescing(&mut self, coalescing: &Coalescing, pair: u16) -> [(Queue, bool); 2] {
         let [to, from] = [2 * pair, 2 * pair + 1].map(|queue| coalescing.of(queue));
+        let ([to_size, from_size], policy, calls_policy) =
+            (self.sizes, self.policy, self.calls_policy);
+        let calls = || Notifier::new(calls_policy, to_size);
+        let returns = || Notifier::for_returns(policy, from_size);
         [
-            (Queue::ToGuest, self.calls.follow_limits(to, self.sizes[0])),
-            (Queue::FromGuest, self.returns.follow_limits(from, self.sizes[1])),
+            (Queue::ToGuest, self.calls.follow_limits(to, to_size, calls)),
+            (Queue::FromGuest, self.returns.follow_limits(from, from_size, returns)),
         ]
     }
 

@@ -23,18 +23,22 @@ impl Direction {
         Self { notifier, wake_at: None, learned: Learned::default(), limits: None }
     }
 
-    /// Follows the guest's limits from now on; `true`: what was held back must be told now.
+    /// Follows the guest's limits from now on, or the port's policy where it has set none; `true`:
+    /// what was held back must be told now.
     pub(super) fn follow_limits(
         &mut self,
         limits: Option<(CoalesceLimits, CoalesceScope)>,
         size: u16,
+        policy: impl FnOnce() -> Notifier,
     ) -> bool {
         if limits == self.limits {
             return false;
         }
         self.limits = limits;
-        let Some((limits, _)) = limits else { return false };
-        self.change(Notifier::Coalesce(Coalesce::new(limits, size)))
+        self.change(match limits {
+            Some((limits, _)) => Notifier::Coalesce(Coalesce::new(limits, size)),
+            None => policy(),
+        })
     }
 
     /// Follows another policy from now on, unless the guest has set limits; `true`: what was held

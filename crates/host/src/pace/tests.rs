@@ -1,6 +1,7 @@
 //! What a stream to a guest means for the buffers that the guest gets back.
 
-use ringway_net::notify::{LULL_NS, Learned, STREAM_WAIT_NS};
+use ringway_net::CoalesceScope;
+use ringway_net::notify::{CoalesceLimits, LULL_NS, Learned, STREAM_WAIT_NS};
 
 use super::*;
 
@@ -203,4 +204,26 @@ fn another_policy_does_not_make_a_port_forget_its_guest() {
         Some(Learned::default()),
         "another guest may have come"
     );
+}
+
+/// Limits that the guest has set no longer hold: the port's policy does.
+#[test]
+fn without_limits_of_the_guest_the_policy_holds_again() {
+    let mut pace = Pace::new(Policy::Timer { usecs: 50 });
+    let limits = CoalesceLimits { max_packets: 8, max_usecs: 1000 };
+    for queue in [Queue::ToGuest, Queue::FromGuest] {
+        pace.start(queue, QUEUE_SIZE);
+        let direction = match queue {
+            Queue::ToGuest => &mut pace.calls,
+            _ => &mut pace.returns,
+        };
+        let policy = || Notifier::new(Policy::Timer { usecs: 50 }, QUEUE_SIZE);
+        let before = direction.notifier.timer_ns();
+        direction.follow_limits(Some((limits, CoalesceScope::All)), QUEUE_SIZE, policy);
+        assert_eq!(direction.cause(), Cause::Guest);
+        assert_ne!(direction.notifier.timer_ns(), before);
+        direction.follow_limits(None, QUEUE_SIZE, policy);
+        assert_eq!(direction.notifier.timer_ns(), before, "{queue:?}");
+        assert_ne!(direction.cause(), Cause::Guest);
+    }
 }
