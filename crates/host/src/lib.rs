@@ -62,6 +62,7 @@ mod tap_ioctl;
 mod tap_offloads;
 mod tap_open;
 mod tap_ring;
+mod tap_visit;
 mod team;
 mod timers;
 mod wake;

@@ -58,6 +58,8 @@ pub struct Tap {
     ahead: Option<Box<ReadAhead>>,
     /// The packet that was lent and not taken yet.
     pending: Option<Pending>,
+    /// See [`take_unread`](Self::take_unread).
+    is_unread: bool,
     /// Segments of it that its receiver has already.
     segments_done: usize,
     lent: [SharedSlice; 1],
@@ -83,6 +85,7 @@ impl Tap {
             scratch: Scratch::new(PACKET_LEN_MAX as usize + 1),
             bounce: Scratch::new(PACKET_LEN_MAX as usize),
             pending: None,
+            is_unread: false,
             segments_done: 0,
             lent: [SharedSlice::EMPTY],
             to_tap: Counters::default(),

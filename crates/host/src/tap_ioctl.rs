@@ -202,9 +202,10 @@ impl Drop for Scratch {
     }
 }
 
+/// A call that was interrupted says nothing about what is there.
 fn none_if_empty(error: io::Error) -> io::Result<Option<usize>> {
     match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+        io::ErrorKind::WouldBlock => Ok(None),
         _ => Err(error),
     }
 }
@@ -252,4 +253,18 @@ fn set_int(fd: BorrowedFd<'_>, call: libc::Ioctl, value: libc::c_int) -> io::Res
 
 fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_empty_file_has_no_packet() {
+        let none = |number| none_if_empty(io::Error::from_raw_os_error(number)).map_err(|_| number);
+        assert_eq!(none(libc::EAGAIN), Ok(None));
+        for number in [libc::EINTR, libc::EBADFD, libc::EFAULT] {
+            assert_eq!(none(number), Err(number));
+        }
+    }
 }

@@ -23,13 +23,13 @@ use crate::command::{Command, Event};
 use crate::commands::COMMANDS_MAX;
 use crate::completion::Completion;
 use crate::effort::EffortMeter;
-use crate::fill::fill;
 use crate::forward::{BUDGET_UNITS, Delivery, Fabric, Visit, forward, mark_dirty};
 use crate::holds::Holds;
 use crate::polling::Pause;
 use crate::port::{End, GuestEnd, Port, RoomAt, Stays};
 use crate::rewrite::Rewriter;
 use crate::second_call::SecondCalls;
+use crate::tap_visit::visit_tap;
 use crate::team::Team;
 use crate::wake::Wake;
 use crate::{CallGuard, EventFd, Events, Poller};
@@ -294,18 +294,7 @@ impl Worker {
             End::Guest(guest) => visit_guest(guest, &mut fabric),
             // Another worker reads what comes from this tap.
             End::Tap(_) if !port.is_read => Visit::Idle,
-            // What a tap lends already goes the way of all packets.
-            End::Tap(tap) if tap.is_lending() => forward(&mut **tap, &mut fabric),
-            End::Tap(tap) => match fabric.cable_guest() {
-                Some(guest) => {
-                    let (before, mut work) = (tap.from_tap.packets, port.debt);
-                    let visit = fill(tap, guest, &mut work);
-                    fabric.delivery.packets += tap.from_tap.packets - before;
-                    fabric.delivery.work = work;
-                    visit
-                }
-                None => forward(&mut **tap, &mut fabric),
-            },
+            End::Tap(tap) => visit_tap(tap, &mut fabric),
             End::Absent => Visit::Idle,
         };
         let packets = fabric.delivery.packets;

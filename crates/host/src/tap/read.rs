@@ -46,7 +46,7 @@ impl Tap {
     ///
     /// # Errors
     /// The kernel gave no packet although it may have more: the interface is gone (`EBADFD`), or
-    /// many packets in a row were dropped, or the pieces are not memory any more (`EFAULT`; the
+    /// many packets in a row were dropped, a signal interrupted the call, or the pieces are not memory any more (`EFAULT`; the
     /// packet is counted as dropped). Not every kernel tells that the memory is gone: Linux 6.18
     /// gives a packet whose bytes are lost with it, and so does a copy, under
     /// [`install_bus_guard`](crate::install_bus_guard); without that guard it ends the process.
@@ -79,6 +79,21 @@ impl Tap {
     /// which may be one of those.
     fn top_up_ahead(&mut self) -> bool {
         self.ahead.as_mut().is_some_and(|ahead| ahead.top_up(self.fd.as_fd()))
+    }
+
+    /// Whether it was left before it was found empty, since this was last asked: what waits there
+    /// wakes no one.
+    pub(crate) fn take_unread(&mut self) -> bool {
+        std::mem::take(&mut self.is_unread)
+    }
+
+    /// No packet was found where there may be some.
+    fn note_failure(&mut self, why: &io::Error) {
+        self.is_unread = why.raw_os_error() != Some(libc::EBADFD);
+        let is_counted = why.kind() == io::ErrorKind::Interrupted || is_too_many_drops(why);
+        if self.is_unread && !is_counted {
+            self.from_tap.count_drop(DropReason::Os);
+        }
     }
 
     fn in_scratch(&self, header: NetHeader, len: u32) -> Pending {
@@ -165,8 +180,8 @@ impl Tap {
 
 impl PacketSource for Tap {
     fn peek(&mut self) -> Option<Packet<'_>> {
-        if self.make_pending().is_err() {
-            self.from_tap.count_drop(DropReason::Os);
+        if let Err(why) = self.make_pending() {
+            self.note_failure(&why);
         }
         let Pending { header, bytes, len } = self.pending.as_ref()?;
         self.lent = [*bytes];
@@ -207,8 +222,13 @@ fn is_memory_lost(why: &io::Error) -> bool {
     why.raw_os_error() == Some(libc::EFAULT)
 }
 
+/// Each of them has been counted.
 fn too_many_drops() -> io::Error {
-    io::Error::other("many packets in a row were dropped")
+    io::ErrorKind::InvalidData.into()
+}
+
+fn is_too_many_drops(why: &io::Error) -> bool {
+    why.kind() == io::ErrorKind::InvalidData
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod polling;
 mod ready;
 mod shares;
 mod streams;
+mod taps;
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc;

@@ -1,0 +1,50 @@
+//! Taps and their descriptors, for which a socket stands.
+
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::*;
+use crate::Tap;
+
+/// More than a tap drops before it says so.
+const MALFORMED: usize = 100;
+
+/// A tap whose other end is the socket, which keeps packets apart.
+fn tap() -> (Box<Tap>, OwnedFd) {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let (ours, wire) = socketpair(family, kind, SocketFlags::NONBLOCK, None).unwrap();
+    (Box::new(Tap::new(ours, "socket".to_owned(), None)), wire)
+}
+
+fn attach(bench: &mut Bench, tap: Box<Tap>) -> PortId {
+    let port = PortId(u16::try_from(bench.guests.len()).unwrap());
+    let queue = Some(FromPair { pair: 0, of: 1 });
+    bench.worker.carry_out(Command::AttachTap { port, tap, queue });
+    port
+}
+
+fn with_header(frame: &[u8]) -> Vec<u8> {
+    [&[0; HEADER_LEN], frame].concat()
+}
+
+/// On a cable, where the tap is read into the guest's buffers, and on a switch. The poller tells of
+/// the socket once.
+#[test]
+fn what_waits_behind_malformed_packets_is_taken() {
+    for guests in [1, 2] {
+        let mut bench = Bench::new(guests);
+        bench.introduce();
+        let (tap, wire) = tap();
+        let port = attach(&mut bench, tap);
+        for _ in 0..MALFORMED {
+            rustix::io::write(&wire, &with_header(&[1; 13])).unwrap();
+        }
+        rustix::io::write(&wire, &with_header(&frame(mac(0), mac(9), 7))).unwrap();
+        bench.worker.woke_up(port);
+        bench.settle();
+        assert_eq!(bench.guests[0].received.len(), 1, "{guests} guests");
+        assert_eq!(bench.drops(guests, DropReason::Malformed), [0, MALFORMED as u64]);
+        assert_eq!(bench.drops(guests, DropReason::Os), [0, 0], "each is counted once");
+    }
+}
