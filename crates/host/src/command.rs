@@ -2,6 +2,7 @@
 //!
 //! Commands are carried out between visits, so nothing on the data path needs a lock.
 
+use std::io;
 use std::sync::mpsc;
 
 use ringway_device::QueueId;
@@ -54,6 +55,8 @@ pub enum Command {
         /// Which of its queues, and how many there are. `None`: it is only written to here, and
         /// read by another worker.
         queue: Option<FromPair>,
+        /// Whether it is watched; if not, it is closed.
+        done: Answer<io::Result<()>>,
     },
     /// So many receive queues run, on whichever worker.
     SetPairs {

@@ -1,5 +1,6 @@
 //! How the worker carries out what the control thread asks.
 
+use std::io;
 use std::os::fd::AsFd;
 
 use ringway_device::{AnyGuestPort, Queue};
@@ -26,7 +27,9 @@ impl Worker {
                 let state = ControlState::new(mac, &negotiated).with_queue_pairs_max(pairs);
                 self.attach_guest(port, negotiated, &state, &memory);
             }
-            Command::AttachTap { port, tap, queue } => self.attach_tap(port, tap, queue),
+            Command::AttachTap { port, tap, queue, done } => {
+                let _ = done.send(self.attach_tap(port, tap, queue));
+            }
             Command::SetPairs { port, running, has_control } => {
                 self.set_pairs(port, running, has_control);
             }
@@ -70,9 +73,7 @@ impl Worker {
                 self.set_link(port, is_up);
                 let _ = done.send(());
             }
-            Command::SetTapMtu { port, mtu, done } => {
-                let _ = done.send(self.set_tap_mtu(port, mtu));
-            }
+            Command::SetTapMtu { port, mtu, done } => _ = done.send(self.set_tap_mtu(port, mtu)),
             Command::SetPolicy { port, policy, done } => {
                 let _ = done.send(self.set_policy(port, *policy));
             }
@@ -127,18 +128,20 @@ impl Worker {
         slots.filter_map(|slot| Some(self.guest(slot)?.queues.counters())).collect()
     }
 
-    fn attach_tap(&mut self, id: PortId, tap: Box<Tap>, queue: Option<FromPair>) {
-        let is_watched = queue.is_some()
-            && self.poller.add_edge(tap.as_fd(), Wake::Readable(id).token()).is_ok();
+    fn attach_tap(&mut self, id: PortId, tap: Box<Tap>, queue: Option<FromPair>) -> io::Result<()> {
+        if queue.is_some() {
+            self.poller.add_edge(tap.as_fd(), Wake::Readable(id).token())?;
+        }
         let port = self.slot(id);
         port.end = End::Tap(tap);
         port.is_read = queue.is_some();
         port.pair = queue.unwrap_or(port.pair);
         self.join(id);
         self.refresh_tap_offloads();
-        if is_watched {
+        if queue.is_some() {
             self.make_ready(id);
         }
+        Ok(())
     }
 
     fn join(&mut self, id: PortId) {

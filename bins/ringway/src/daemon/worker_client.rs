@@ -140,7 +140,18 @@ impl WorkerClient {
     }
 
     /// The queues of one tap, for as many workers; the others write to them too.
+    ///
+    /// # Errors
+    /// The operating system refuses something; no worker has the port then.
     pub(super) fn attach_tap(&self, port: PortId, queues: Vec<Tap>) -> anyhow::Result<()> {
+        let attached = self.attach_queues(port, queues);
+        if attached.is_err() {
+            self.remove_port(port);
+        }
+        attached
+    }
+
+    fn attach_queues(&self, port: PortId, queues: Vec<Tap>) -> anyhow::Result<()> {
         let of = u16::try_from(queues.len()).unwrap_or(u16::MAX);
         let mut rest = Vec::new();
         for at in queues.len()..self.workers.len() {
@@ -155,7 +166,9 @@ impl WorkerClient {
                 let read_from = tap.set_reads(self.tap_reads);
                 log_calls(&tap, "read", read_from);
             }
-            worker.send(Command::AttachTap { port, tap: Box::new(tap), queue });
+            let tap = Box::new(tap);
+            let done = worker.ask(|done| Command::AttachTap { port, tap, queue, done });
+            done.context("a data path thread does not answer")?.context("watching the tap")?;
         }
         Ok(())
     }

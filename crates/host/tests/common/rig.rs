@@ -129,7 +129,9 @@ impl Rig {
     pub fn attach_tap(&self, port: u16, tap: Tap) {
         assert_eq!(self.workers.len(), 1, "it would have to be shared");
         let queue = Some(FromPair { pair: 0, of: 1 });
-        self.tell(0, Command::AttachTap { port: PortId(port), tap: Box::new(tap), queue });
+        let (port, tap) = (PortId(port), Box::new(tap));
+        let attached = self.ask(0, |done| Command::AttachTap { port, tap, queue, done });
+        attached.expect("a tap can be watched");
     }
 
     /// What the first worker has done so far.

@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::*;
@@ -19,9 +20,15 @@ fn tap() -> (Box<Tap>, OwnedFd) {
 
 fn attach(bench: &mut Bench, tap: Box<Tap>) -> PortId {
     let port = PortId(u16::try_from(bench.guests.len()).unwrap());
-    let queue = Some(FromPair { pair: 0, of: 1 });
-    bench.worker.carry_out(Command::AttachTap { port, tap, queue });
+    try_attach(bench, port, tap).unwrap();
     port
+}
+
+fn try_attach(bench: &mut Bench, port: PortId, tap: Box<Tap>) -> io::Result<()> {
+    let (done, answer) = mpsc::sync_channel(1);
+    let queue = Some(FromPair { pair: 0, of: 1 });
+    bench.worker.carry_out(Command::AttachTap { port, tap, queue, done });
+    answer.recv().unwrap()
 }
 
 fn with_header(frame: &[u8]) -> Vec<u8> {
@@ -47,4 +54,16 @@ fn what_waits_behind_malformed_packets_is_taken() {
         assert_eq!(bench.drops(guests, DropReason::Malformed), [0, MALFORMED as u64]);
         assert_eq!(bench.drops(guests, DropReason::Os), [0, 0], "each is counted once");
     }
+}
+
+/// A file, of which no poller can tell when there is something to read.
+#[test]
+fn a_tap_that_cannot_be_watched_is_refused() {
+    let mut bench = Bench::new(1);
+    let file = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty()).unwrap();
+    let not_watched = Box::new(Tap::new(file, "file".to_owned(), None));
+    assert!(try_attach(&mut bench, PortId(1), not_watched).is_err());
+    assert!(bench.worker.ports.get(1).is_none_or(|port| matches!(port.end, End::Absent)));
+    let (tap, _wire) = tap();
+    assert!(try_attach(&mut bench, PortId(1), tap).is_ok());
 }
