@@ -216,7 +216,8 @@ impl Worker {
         }
     }
 
-    /// Stops all queues of a guest and lets go of its memory; the counters stay.
+    /// Stops all queues of a guest and lets go of its memory; the counters stay. Its stations may turn
+    /// up elsewhere.
     fn detach(&mut self, id: PortId) {
         self.slot(id);
         for slot in self.slots_of(id) {
@@ -231,6 +232,7 @@ impl Worker {
                 guest.memory = GuestMemory::empty();
             }
         }
+        self.switch.forget(id);
         self.refresh_tap_offloads();
     }
 

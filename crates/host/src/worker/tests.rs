@@ -253,3 +253,19 @@ fn packets_of_one_visit_each_go_their_own_way() {
     });
     assert_eq!(marks.collect::<Vec<_>>(), [vec![7], vec![1, 2, 4, 5], vec![3, 6]]);
 }
+
+/// Stations behind a guest that is gone may turn up elsewhere: packets for them go everywhere.
+#[test]
+fn what_was_behind_a_guest_that_is_gone_is_forgotten() {
+    let mut bench = Bench::new(3);
+    bench.introduce();
+    let (done, answer) = mpsc::sync_channel(1);
+    bench.worker.carry_out(Command::Detach { port: PortId(1), done });
+    answer.recv().unwrap();
+    bench.send(0, &frame(mac(1), mac(0), 5), 1);
+    // The memory of the one that is gone is, too.
+    while let Some(port) = bench.worker.ready.pop_front() {
+        bench.worker.visit(port);
+    }
+    assert_eq!(bench.guests[2].receive(), 1, "{:?}", bench.drops(1, DropReason::LinkDown));
+}
