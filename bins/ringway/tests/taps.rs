@@ -34,7 +34,8 @@ fn a_tap_is_made_changed_and_closed() {
     ringway.told(&["port", "set", "up", "link=up"]);
     wait_for("a carrier", || shown().contains("LOWER_UP").then_some(()));
     // What the kernel refuses changes nothing.
-    ringway.inside(&["ip", "link", "del", "rwt0"]);
+    ringway.inside(&["ip", "link", "set", "rwt0", "down"]);
+    ringway.inside(&["ip", "link", "set", "rwt0", "name", "other"]);
     let complaint = ringway.refused(&["port", "set", "up", "mtu=1500"]);
     assert!(complaint.contains("rwt0"), "{complaint}");
     assert!(ringway.told(&["port", "list", "--toml"]).contains("mtu = 9000"));
@@ -55,6 +56,44 @@ fn a_tap_is_opened_with_as_many_queues_as_workers_can_use() {
         let queues = words.windows(2).find(|pair| pair[0] == "numqueues").map(|pair| pair[1]);
         let opened: Option<String> = opened.map(|opened: u8| opened.to_string());
         assert_eq!(queues.map(str::to_owned), opened, "{asked} queues: {shown}");
+        ringway.told(&["port", "remove", "up"]);
+    }
+}
+
+#[test]
+fn a_tap_that_is_deleted_fails_visibly_and_is_opened_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let arguments = ["--workers", "2", "--port", "vm0=vm:vm0.sock"];
+    let Some(ringway) = Ringway::run_in_namespace(directory.path(), &arguments) else {
+        println!("skipped: no network namespace or no /dev/net/tun here");
+        return;
+    };
+    for queues in [1, 2] {
+        ringway.told(&["port", "add", &format!("up=tap:rwt0,queues={queues}")]);
+        assert_eq!(ringway.state("up").as_deref(), Some("running"));
+        // Something else has its name, so that it cannot be opened again yet.
+        let taken = "ip link del rwt0 && ip tuntap add dev rwt0 mode tun";
+        ringway.inside(&["sh", "-c", taken]);
+        wait_for("the failure", || (ringway.state("up")? == "failed").then_some(()));
+        // Not a tap, or not one of two queues.
+        wait_for("an attempt", || ringway.error("up")?.starts_with("rwt0: i").then_some(()));
+        assert!(ringway.log().contains("interface is gone"), "{}", ringway.log());
+        let list = ringway.told(&["port", "list", "--json"]);
+        assert!(list.contains("\"failed\""), "{list}");
+        ringway.inside(&["ip", "tuntap", "del", "dev", "rwt0", "mode", "tun"]);
+        wait_for("it is open again", || (ringway.state("up")? == "running").then_some(()));
+        assert_eq!(ringway.error("up"), None);
+        // The host asks for a neighbour: that is a packet.
+        ringway.inside(&["ip", "addr", "add", "10.97.9.1/24", "dev", "rwt0"]);
+        let received = || {
+            ringway.inside(&["ping", "-c", "1", "-W", "1", "10.97.9.2"]);
+            let stats = ringway.told(&["stats", "--json"]);
+            let stats: serde_json::Value = serde_json::from_str(&stats).expect("JSON");
+            let ports = stats["ports"].as_array()?;
+            let up = ports.iter().find(|port| port["name"] == "up")?;
+            (up["from_guest"]["packets"].as_u64()? > 0).then_some(())
+        };
+        wait_for("a packet", received);
         ringway.told(&["port", "remove", "up"]);
     }
 }

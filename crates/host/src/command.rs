@@ -46,7 +46,7 @@ pub enum Command {
         /// Queue pairs it can have, at least 1.
         pairs: u16,
     },
-    /// A tap joins.
+    /// A tap joins, or takes the place of one whose interface is gone: what was counted goes on.
     AttachTap {
         /// Which port.
         port: PortId,
@@ -241,6 +241,11 @@ pub enum Event {
         queue: QueueId,
         /// What it did.
         why: Why,
+    },
+    /// The interface of a tap is gone; packets for it are dropped and counted.
+    TapGone {
+        /// Which port.
+        port: PortId,
     },
     /// A guest has set something that the other workers must know, or has announced itself.
     ControlChanged {

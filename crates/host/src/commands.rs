@@ -133,9 +133,13 @@ impl Worker {
             self.poller.add_edge(tap.as_fd(), Wake::Readable(id).token())?;
         }
         let port = self.slot(id);
-        port.end = End::Tap(tap);
+        let before = std::mem::replace(&mut port.end, End::Tap(tap));
         port.is_read = queue.is_some();
         port.pair = queue.unwrap_or(port.pair);
+        if let (End::Tap(before), End::Tap(tap)) = (before, &mut port.end) {
+            (tap.to_tap, tap.from_tap) = (before.to_tap, before.from_tap);
+            let _ = self.poller.remove(before.as_fd());
+        }
         self.join(id);
         self.refresh_tap_offloads();
         if queue.is_some() {

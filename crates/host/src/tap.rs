@@ -31,6 +31,7 @@ use crate::tap_batch::{TapBatch, drop_reason};
 use crate::tap_calls::TapCalls;
 use crate::tap_ioctl as ioctl;
 use crate::tap_ioctl::{PIECES_MAX, Scratch, Vectors};
+use crate::tap_watch::TapWatch;
 
 /// Bytes of a frame beside what the MTU counts: the Ethernet header and two VLAN tags.
 const FRAME_OVERHEAD_LEN: u32 = 14 + 2 * 4;
@@ -60,6 +61,9 @@ pub struct Tap {
     pending: Option<Pending>,
     /// See [`take_unread`](Self::take_unread).
     is_unread: bool,
+    watch: TapWatch,
+    /// The worker has not told yet that the interface is gone.
+    is_gone_untold: bool,
     /// Segments of it that its receiver has already.
     segments_done: usize,
     lent: [SharedSlice; 1],
@@ -86,6 +90,8 @@ impl Tap {
             bounce: Scratch::new(PACKET_LEN_MAX as usize),
             pending: None,
             is_unread: false,
+            watch: TapWatch::default(),
+            is_gone_untold: false,
             segments_done: 0,
             lent: [SharedSlice::EMPTY],
             to_tap: Counters::default(),
@@ -112,6 +118,16 @@ impl Tap {
     /// Name of the interface.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Says from elsewhere whether the interface is gone.
+    pub fn watch(&self) -> TapWatch {
+        self.watch.clone()
+    }
+
+    /// Whether the interface was found to be gone since this was last asked.
+    pub(crate) fn take_gone(&mut self) -> bool {
+        std::mem::take(&mut self.is_gone_untold)
     }
 
     /// MTU in bytes as last looked up; `None` for a passed tap in another network namespace.

@@ -148,8 +148,8 @@ pub(crate) fn drop_reason(why: &io::Error) -> Option<DropReason> {
     match why.raw_os_error() {
         Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => None,
         Some(libc::EINVAL) => Some(DropReason::Malformed),
-        // The interface is down.
-        Some(libc::EIO) => Some(DropReason::LinkDown),
+        // The interface is down, or gone.
+        Some(libc::EIO | libc::EBADFD) => Some(DropReason::LinkDown),
         _ => Some(DropReason::Os),
     }
 }

@@ -313,6 +313,7 @@ impl Worker {
     fn on_idle(&mut self, id: PortId) {
         match &self.ports[usize::from(id.0)].end {
             End::Guest(_) if self.polling.is_wanted() => self.unarmed.push(id),
+            End::Tap(_) => self.report_gone(id),
             _ => self.arm_idle(id),
         }
         self.report_broken(id);

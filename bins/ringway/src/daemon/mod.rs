@@ -13,6 +13,7 @@ mod ports;
 mod reload;
 mod requests;
 mod stats;
+mod tap_port;
 mod vm_port;
 mod worker_client;
 
@@ -153,6 +154,7 @@ impl Daemon {
             self.connect_due_ports();
             self.listen_again();
             self.ask_due_announcements();
+            self.reopen_due_taps();
             self.finish_leaving_ports();
             self.end_closing();
             self.drop_slow_control_clients();
@@ -168,6 +170,7 @@ impl Daemon {
         let deadlines = [
             self.next_try(),
             self.next_leaving(),
+            self.next_reopening(),
             self.next_announcement(),
             self.control.next_deadline(),
             self.next_listening(),
@@ -230,6 +233,7 @@ impl Daemon {
                         warn!(port = name, %queue, "stopped, the guest broke it: {why}");
                     });
                 }
+                WorkerEvent::TapGone { port } => self.on_tap_gone(port),
                 WorkerEvent::ControlChanged { port } => {
                     let Some(state) = self.worker.share_control_state(port) else { continue };
                     let port = self.ports.get_mut(&port);

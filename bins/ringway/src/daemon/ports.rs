@@ -16,6 +16,7 @@ use ringway_switch::{PORTS_MAX, PortId, PortPolicy};
 use tracing::{error, info, warn};
 
 use super::chatter::Chatter;
+use super::tap_port::TapState;
 use super::vm_port::VmPort;
 use super::{Daemon, FAREWELL, Wake};
 use crate::config::options::{Effect, OPTIONS};
@@ -29,6 +30,7 @@ pub(super) struct Port {
     /// Why the port does not work, if it does not.
     pub(super) failure: Option<String>,
     pub(super) vm: Option<VmPort>,
+    pub(super) tap: TapState,
     /// Lines that its front-end is the reason for.
     pub(super) chatter: Chatter,
     /// It was removed, and goes for good then.
@@ -47,7 +49,8 @@ pub(super) struct Changed {
 impl Port {
     fn new(spec: PortSpec, from_file: Option<PortSpec>) -> Self {
         let chatter = Chatter::new();
-        Self { spec, from_file, failure: None, vm: None, chatter, leaves_at: None }
+        let tap = TapState::default();
+        Self { spec, from_file, failure: None, vm: None, tap, chatter, leaves_at: None }
     }
 
     /// Logs something about its front-end or guest, unless that was done often enough.
@@ -117,7 +120,7 @@ impl Daemon {
         (0..count).map(PortId).find(|id| !self.ports.contains_key(id))
     }
 
-    fn try_open(&mut self, id: PortId, port: &mut Port) -> anyhow::Result<()> {
+    pub(super) fn try_open(&mut self, id: PortId, port: &mut Port) -> anyhow::Result<()> {
         // Its rules hold from the first packet on.
         let rules = self.worker.set_policy(id, port.spec.rules.policy());
         let opened = rules.and_then(|()| self.attach_end(id, port));
@@ -140,10 +143,14 @@ impl Daemon {
             PortKind::Tap { name } => {
                 let options = TapOptions { name: name.clone(), mtu: port.spec.mtu };
                 let queues = port.spec.queues.min(self.worker.count());
-                self.worker.attach_tap(id, Tap::open_queues(&options, queues)?)?;
+                let queues = Tap::open_queues(&options, queues)?;
+                port.tap.queues = queues.iter().map(Tap::watch).collect();
+                self.worker.attach_tap(id, queues)?;
             }
             PortKind::TapFd { fd } => {
-                self.worker.attach_tap(id, vec![Tap::from_raw_fd_number(*fd)?])?;
+                let tap = Tap::from_raw_fd_number(*fd)?;
+                port.tap.queues = vec![tap.watch()];
+                self.worker.attach_tap(id, vec![tap])?;
             }
         }
         if !port.spec.is_link_up {

@@ -87,6 +87,16 @@ impl Tap {
         std::mem::take(&mut self.is_unread)
     }
 
+    /// A packet is lost, or the whole interface.
+    fn note_lost(&mut self, why: &io::Error) {
+        match why.raw_os_error() {
+            // It was taken out of the tap and could not be written where it should go.
+            Some(libc::EFAULT) => self.from_tap.count_drop(DropReason::Os),
+            Some(libc::EBADFD) => self.is_gone_untold |= self.watch.note_gone(),
+            _ => {}
+        }
+    }
+
     /// No packet was found where there may be some.
     fn note_failure(&mut self, why: &io::Error) {
         self.is_unread = why.raw_os_error() != Some(libc::EBADFD);
@@ -155,10 +165,7 @@ impl Tap {
         for _ in 0..DROPS_MAX {
             let mut header = [0; HEADER_LEN];
             let read = self.vectors.read(self.fd.as_fd(), &mut header, pieces, spill);
-            if read.as_ref().is_err_and(is_memory_lost) {
-                self.from_tap.count_drop(DropReason::Os);
-            }
-            let read = read?;
+            let read = read.inspect_err(|why| self.note_lost(why))?;
             if let Some(ahead) = &mut self.ahead {
                 ahead.row.see(read.unwrap_or(0));
             }
@@ -215,11 +222,6 @@ fn accepted(header: &[u8; HEADER_LEN], read: usize) -> Result<(NetHeader, u32), 
     }
     let is_packet = len >= ETHERNET_HEADER_LEN && header.check(packet_len).is_ok();
     if is_packet { Ok((header, packet_len)) } else { Err(DropReason::Malformed) }
-}
-
-/// Whether a packet was taken out of the tap and could not be written where it should go.
-fn is_memory_lost(why: &io::Error) -> bool {
-    why.raw_os_error() == Some(libc::EFAULT)
 }
 
 /// Each of them has been counted.

@@ -67,3 +67,21 @@ fn a_tap_that_cannot_be_watched_is_refused() {
     let (tap, _wire) = tap();
     assert!(try_attach(&mut bench, PortId(1), tap).is_ok());
 }
+
+/// What the kernel says when the interface is gone cannot be had of a socket.
+#[test]
+fn a_tap_in_the_place_of_another_goes_on_counting() {
+    let mut bench = Bench::new(2);
+    bench.introduce();
+    for round in 1..3 {
+        let (tap, wire) = tap();
+        let port = attach(&mut bench, tap);
+        rustix::io::write(&wire, &with_header(&frame(mac(0), mac(9), 7))).unwrap();
+        bench.worker.woke_up(port);
+        bench.settle();
+        assert_eq!(bench.guests[0].received.len(), round);
+        let (done, answer) = mpsc::sync_channel(1);
+        bench.worker.carry_out(Command::Snapshot { done });
+        assert_eq!(answer.recv().unwrap()[2].from_end.packets, round as u64);
+    }
+}
