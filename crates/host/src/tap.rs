@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringway_net::offload::Segment;
-use ringway_net::{Counters, DropReason, GsoType, NetHeader};
+use ringway_net::{Counters, DropReason, GsoType, HEADER_LEN, NetHeader};
 use ringway_net::{PACKET_LEN_MAX, Packet, PacketSink, Put};
 use ringway_virtq::SharedSlice;
 
@@ -216,7 +216,7 @@ impl Tap {
         }
         match &mut self.batch {
             Some(batch) if batch.has_room(pieces) => {
-                batch.note(NetHeader { num_buffers: 0, ..*packet.header }.encode(), packet);
+                batch.note(header_for_kernel(packet), packet);
                 Put::Done
             }
             _ => self.put(packet),
@@ -246,8 +246,7 @@ impl Tap {
     }
 
     fn write(&mut self, packet: &Packet<'_>) -> io::Result<()> {
-        // `num_buffers` means nothing to the kernel.
-        let header = NetHeader { num_buffers: 0, ..*packet.header }.encode();
+        let header = header_for_kernel(packet);
         if packet.payload.len() <= PIECES_MAX {
             return self.vectors.write(self.fd.as_fd(), &header, packet.payload);
         }
@@ -255,6 +254,14 @@ impl Tap {
         let Some(bytes) = self.bounce.bytes().slice(0, len) else { return Ok(()) };
         self.vectors.write(self.fd.as_fd(), &header, &[bytes])
     }
+}
+
+/// `num_buffers` means nothing to the kernel. `hdr_len` is a hint, which drivers fill as they like: the
+/// kernel makes as much of a packet contiguous, and refuses one that is shorter.
+fn header_for_kernel(packet: &Packet<'_>) -> [u8; HEADER_LEN] {
+    let len = u16::try_from(packet.len).unwrap_or(u16::MAX);
+    let hdr_len = packet.header.hdr_len.min(len);
+    NetHeader { hdr_len, num_buffers: 0, ..*packet.header }.encode()
 }
 
 impl AsFd for Tap {

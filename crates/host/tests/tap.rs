@@ -172,6 +172,31 @@ fn packets_to_the_host_arrive_in_order_and_whole() {
     });
 }
 
+/// Drivers fill `hdr_len` as they like (virtio 1.2 §5.1.6.2.2: a hint).
+#[test]
+fn no_packet_is_refused_for_how_long_its_headers_are_said_to_be() {
+    in_namespace(|| {
+        let mut tap = open("tap0");
+        tap.set_writes(TapCalls::IoUring);
+        let wire = Wire::new("tap0", IPV4);
+        let sent = tcp_frame(1000);
+        let plain = NetHeader::default();
+        let csum = NetHeader { gso_type: 0, gso_size: 0, ..gso_header() };
+        let gso = NetHeader { gso_size: 600, ..gso_header() };
+        for header in [plain, csum, gso].map(|header| NetHeader { hdr_len: 0xffff, ..header }) {
+            let payload = [shared(&sent)];
+            let packet = Packet { header: &header, payload: &payload, len: sent.len() as u32 };
+            assert_eq!(tap.put(&packet), Put::Done, "{header:?}");
+            assert_eq!(tap.stage(&packet), Put::Done, "{header:?}");
+            tap.flush();
+            assert_eq!(dropped(tap.to_tap.drops), [], "{header:?}");
+            for _ in 0..2 {
+                assert_eq!(wire.receive().len(), sent.len());
+            }
+        }
+    });
+}
+
 #[test]
 fn staged_packets_arrive_at_the_flush_in_order_and_whole() {
     in_namespace(|| {
