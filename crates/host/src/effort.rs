@@ -23,7 +23,7 @@ pub(crate) fn count_system_call() {
     SYSTEM_CALLS.set(SYSTEM_CALLS.get() + 1);
 }
 
-fn system_calls() -> u64 {
+pub(crate) fn system_calls() -> u64 {
     SYSTEM_CALLS.get()
 }
 

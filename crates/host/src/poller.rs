@@ -6,10 +6,12 @@
 //! Limits: as many wake-ups per wait as [`Events`] has room for; the rest come with the next wait.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::io::Errno;
 
 use crate::effort::count_system_call;
 
@@ -18,6 +20,9 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Does not wait.
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// Whether there is `epoll_pwait2`, as far as is known.
+static HAS_FINE_WAIT: AtomicBool = AtomicBool::new(true);
 
 /// What to be woken for. Errors and hang-ups always wake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,37 +117,77 @@ impl Poller {
     /// Waiting itself failed.
     pub fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<usize> {
         events.list.clear();
-        let at_most = match timeout {
-            Some(timeout) if !timeout.is_zero() => {
-                if !self.becomes_ready(timeout)? {
-                    return Ok(0);
-                }
-                Some(&AT_ONCE)
-            }
-            Some(_) => Some(&AT_ONCE),
-            None => None,
-        };
-        count_system_call();
-        let room = rustix::buffer::spare_capacity(&mut events.list);
-        match epoll::wait(&self.fd, room, at_most) {
-            Err(rustix::io::Errno::INTR) => Ok(0),
-            waited => Ok(waited?),
+        let Some(timeout) = timeout else { return self.wait_for(events, None) };
+        if timeout.is_zero() {
+            return self.wait_for(events, Some(&AT_ONCE));
         }
+        let timeout = timespec(timeout.min(TIMEOUT_MAX));
+        if HAS_FINE_WAIT.load(Ordering::Relaxed) {
+            match self.wait_fine(events, &timeout) {
+                // Linux before 5.11, or a filter that does not know the call.
+                Err(Errno::NOSYS | Errno::PERM) => HAS_FINE_WAIT.store(false, Ordering::Relaxed),
+                waited => return none_if_interrupted(waited),
+            }
+        }
+        if self.becomes_ready(&timeout)? { self.wait_for(events, Some(&AT_ONCE)) } else { Ok(0) }
     }
 
-    /// Waits until there are wake-ups, or the time is over. `epoll_wait` rounds up to milliseconds,
-    /// and pacing waits for microseconds.
-    fn becomes_ready(&self, timeout: Duration) -> io::Result<bool> {
-        let timeout = timeout.min(TIMEOUT_MAX);
-        let timeout = Timespec {
-            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(0),
-            tv_nsec: i64::from(timeout.subsec_nanos()),
-        };
+    /// With a timeout, none or 0: `epoll_wait` rounds up to milliseconds, and pacing waits for
+    /// microseconds.
+    fn wait_for(&self, events: &mut Events, timeout: Option<&Timespec>) -> io::Result<usize> {
         count_system_call();
-        match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout)) {
-            Err(rustix::io::Errno::INTR) => Ok(false),
-            ready => Ok(ready? > 0),
-        }
+        let room = rustix::buffer::spare_capacity(&mut events.list);
+        none_if_interrupted(epoll::wait(&self.fd, room, timeout))
+    }
+
+    /// `epoll_pwait2`, with a timeout in nanoseconds.
+    fn wait_fine(&self, events: &mut Events, timeout: &Timespec) -> rustix::io::Result<usize> {
+        let room = events.list.spare_capacity_mut();
+        let count = libc::c_int::try_from(room.len()).unwrap_or(libc::c_int::MAX);
+        let timeout = libc::timespec { tv_sec: timeout.tv_sec, tv_nsec: timeout.tv_nsec };
+        let (no_signals, size) = (std::ptr::null::<libc::sigset_t>(), size_of::<u64>());
+        count_system_call();
+        // SAFETY: the kernel writes at most `count` events of its own layout into the room, and only
+        // reads the timeout; no signal mask is given.
+        let found = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                self.fd.as_raw_fd(),
+                room.as_mut_ptr(),
+                count,
+                &raw const timeout,
+                no_signals,
+                size,
+            )
+        };
+        let Ok(found) = usize::try_from(found) else {
+            let why = io::Error::last_os_error().raw_os_error();
+            return Err(why.map_or(Errno::IO, Errno::from_raw_os_error));
+        };
+        // SAFETY: the kernel has filled in so many events, one behind the other.
+        unsafe { events.list.set_len(found) };
+        Ok(found)
+    }
+
+    /// Waits until there are wake-ups, or the time is over, where there is no `epoll_pwait2`.
+    fn becomes_ready(&self, timeout: &Timespec) -> io::Result<bool> {
+        count_system_call();
+        let ready = poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(timeout));
+        Ok(none_if_interrupted(ready)? > 0)
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(0),
+        tv_nsec: i64::from(time.subsec_nanos()),
+    }
+}
+
+fn none_if_interrupted(waited: rustix::io::Result<usize>) -> io::Result<usize> {
+    match waited {
+        Err(Errno::INTR) => Ok(0),
+        waited => Ok(waited?),
     }
 }
 
@@ -186,5 +231,57 @@ impl Events {
 impl std::fmt::Debug for Events {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Events").field("len", &self.list.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::EventFd;
+
+    /// Each way to wait for a part of a millisecond: what is there is told, and what is not takes time.
+    #[test]
+    fn both_ways_to_wait_say_the_same() {
+        let (poller, bell) = (Poller::new().unwrap(), EventFd::new().unwrap());
+        let mut events = Events::with_capacity(4);
+        poller.add(bell.as_fd(), 7).unwrap();
+        for has_fine_wait in [false, true] {
+            let timeout = Duration::from_micros(300);
+            let wait = |events: &mut Events| match has_fine_wait {
+                true => poller.wait(events, Some(timeout)).unwrap(),
+                false => {
+                    let is_ready = poller.becomes_ready(&timespec(timeout)).unwrap();
+                    if is_ready { poller.wait_for(events, Some(&AT_ONCE)).unwrap() } else { 0 }
+                }
+            };
+            events.clear();
+            let begun = Instant::now();
+            assert_eq!(wait(&mut events), 0);
+            assert!(begun.elapsed() >= timeout, "{:?}", begun.elapsed());
+            bell.notify();
+            assert_eq!(wait(&mut events), 1);
+            let tokens: Vec<u64> = events.iter().map(|event| event.token).collect();
+            assert_eq!(tokens, [7]);
+            bell.drain();
+        }
+    }
+
+    #[test]
+    fn a_timed_wait_takes_one_system_call() {
+        let (poller, bell) = (Poller::new().unwrap(), EventFd::new().unwrap());
+        poller.add(bell.as_fd(), 7).unwrap();
+        bell.notify();
+        let mut events = Events::with_capacity(4);
+        let wait = Some(Duration::from_micros(300));
+        assert_eq!(poller.wait(&mut events, wait).unwrap(), 1);
+        if !HAS_FINE_WAIT.load(Ordering::Relaxed) {
+            return println!("skipped: no epoll_pwait2 here");
+        }
+        let before = crate::effort::system_calls();
+        assert_eq!(poller.wait(&mut events, wait).unwrap(), 1);
+        assert_eq!(crate::effort::system_calls() - before, 1);
     }
 }
