@@ -16,13 +16,13 @@ mod config;
 mod control;
 mod daemon;
 mod demo;
+mod log_filter;
 mod port_command;
 mod run;
 mod stats;
 mod stats_view;
 mod units;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -31,19 +31,19 @@ use tracing_subscriber::EnvFilter;
 use args::{Arguments, Command};
 use config::SpecError;
 
-/// Names what to log, as in `RINGWAY_LOG=debug`.
-const LOG_VARIABLE: &str = "RINGWAY_LOG";
-
 /// The exit status for a command line that is wrong.
 const EXIT_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Run(args) => match args.config() {
-            Ok(config) => {
-                start_log();
-                finish(run::run(config, args.over()))
-            }
+            Ok(config) => match log_filter::from_environment() {
+                Ok(filter) => {
+                    start_log(filter);
+                    finish(run::run(config, args.over()))
+                }
+                Err(error) => reject(&[error]),
+            },
             Err(errors) => reject(&errors),
         },
         Command::CheckConfig(args) => match check_config::check_config(&args) {
@@ -79,14 +79,12 @@ fn finish(outcome: anyhow::Result<()>) -> ExitCode {
     }
 }
 
-/// Logs go to standard error; without the variable, everything from `info` on.
-fn start_log() {
-    let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new("info"));
-    let is_terminal = std::io::stderr().is_terminal();
+/// Logs go to standard error.
+fn start_log(filter: EnvFilter) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(is_terminal)
+        .with_ansi(log_filter::is_coloured())
         .with_target(false)
         .init();
 }

@@ -166,3 +166,27 @@ fn a_processor_that_is_not_there_is_an_error_and_leaves_nothing_behind() {
     assert!(text.contains("pin: processor 1023 is not there, or not ours to use: "));
     assert_eq!((output.status.code(), left), (Some(1), 0), "{text}");
 }
+
+#[test]
+fn a_level_of_the_log_that_does_not_exist_is_an_error() {
+    let directory = tempfile::tempdir().expect("directory");
+    let output = Command::new(env!("CARGO_BIN_EXE_ringway"))
+        .args(["run", "--control", "c.sock", "--port", "a=vm:a.sock"])
+        .current_dir(directory.path())
+        .env("RINGWAY_LOG", "bogus")
+        .output()
+        .expect("it ends");
+    let right = "RINGWAY_LOG=bogus: \"bogus\" is not a level: write one of off error warn info debug \
+                 trace, such as RINGWAY_LOG=debug\n";
+    assert_eq!(String::from_utf8_lossy(&output.stderr), right);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_descriptor_that_is_not_open_is_told_once() {
+    let directory = tempfile::tempdir().expect("directory");
+    let control = directory.path().join("c.sock").display().to_string();
+    let output = ringway(&["run", "--control", &control, "--port", "a=tap-fd:77"]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(text.matches("Bad file descriptor").count(), 1, "{text}");
+}
