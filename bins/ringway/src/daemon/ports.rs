@@ -10,7 +10,7 @@ use std::fmt;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use ringway_host::{Tap, TapOptions};
 use ringway_switch::{PORTS_MAX, PortId, PortPolicy};
 use tracing::{error, info, warn};
@@ -143,12 +143,12 @@ impl Daemon {
             PortKind::Tap { name } => {
                 let options = TapOptions { name: name.clone(), mtu: port.spec.mtu };
                 let queues = port.spec.queues.min(self.worker.count());
-                let queues = Tap::open_queues(&options, queues)?;
+                let queues = Tap::open_queues(&options, queues).map_err(whole)?;
                 port.tap.queues = queues.iter().map(Tap::watch).collect();
                 self.worker.attach_tap(id, queues)?;
             }
             PortKind::TapFd { fd } => {
-                let tap = Tap::from_raw_fd_number(*fd)?;
+                let tap = Tap::from_raw_fd_number(*fd).map_err(whole)?;
                 port.tap.queues = vec![tap.watch()];
                 self.worker.attach_tap(id, vec![tap])?;
             }
@@ -248,6 +248,11 @@ impl Daemon {
         info!(port = now.name, "changed");
         Ok(changed)
     }
+}
+
+/// An error whose text has its causes in it already, so that `{:#}` does not add them once more.
+pub(super) fn whole(why: impl fmt::Display) -> anyhow::Error {
+    anyhow!("{why}")
 }
 
 fn differs(option: &crate::config::options::PortOption, one: &PortSpec, other: &PortSpec) -> bool {

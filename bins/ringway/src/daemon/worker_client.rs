@@ -256,7 +256,7 @@ impl WorkerClient {
         if set.len() < self.workers.len() {
             bail!("a data path thread does not answer");
         }
-        Ok(set.into_iter().collect::<Result<_, _>>()?)
+        set.into_iter().collect::<Result<_, _>>().map_err(super::ports::whole)
     }
 
     /// Says what a port may do, also before it is attached.
