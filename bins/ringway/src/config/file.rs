@@ -24,7 +24,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::{Origin, SpecError, Syntax};
 use super::options::{self, Literal, OPTIONS};
-use super::port::{KINDS, LowOption, LowPort, PortSpec};
+use super::port::{KINDS, LowOption, LowPort, PortSpec, needs_text};
 use super::{LowConfig, settings};
 
 /// Bytes of a file: a few hundred per port, and room for comments.
@@ -40,14 +40,32 @@ pub fn read(path: &Path) -> (LowConfig, Vec<SpecError>) {
         let error = SpecError::new(&shown, why, "check the path and who may read it");
         (LowConfig::default(), vec![error])
     };
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     let read =
-        File::open(path).and_then(|file| file.take(FILE_LEN_MAX + 1).read_to_string(&mut text));
+        File::open(path).and_then(|file| file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes));
     match read {
         Err(why) => cannot(format!("cannot be read: {why}")),
         Ok(len) if len as u64 > FILE_LEN_MAX => cannot(format!("longer than {FILE_LEN_MAX} bytes")),
-        Ok(_) => parse(&shown, &text),
+        Ok(_) => match text_in(&shown, &bytes) {
+            Ok(text) => parse(&shown, text),
+            Err(error) => (LowConfig::default(), vec![error]),
+        },
     }
+}
+
+/// The bytes as text: UTF-8 without zeros.
+fn text_in<'a>(shown: &str, bytes: &'a [u8]) -> Result<&'a str, SpecError> {
+    let at = match std::str::from_utf8(bytes) {
+        Ok(text) => match text.find('\0') {
+            None => return Ok(text),
+            Some(at) => at,
+        },
+        Err(why) => why.valid_up_to(),
+    };
+    let line = 1 + bytes[..at].iter().filter(|byte| **byte == b'\n').count();
+    let wrong = format!("byte {:#04x} is not text, so this is no configuration file", bytes[at]);
+    let advice = "name a file in TOML, in UTF-8, such as docs/configuration.md shows";
+    Err(SpecError::new(&format!("{shown}:{line}"), wrong, advice))
 }
 
 /// Parses the text of a file that is called `shown`.
@@ -184,7 +202,13 @@ impl Reader<'_> {
                 self.errors.push(origin.unknown_key("option", key, &keys));
                 continue;
             }
-            let option = self.option(origin, key, value.get_ref());
+            let value = value.get_ref();
+            if needs_text(key) && !matches!(value, DeValue::String(_)) {
+                let wrong = format!("{key} cannot be a {}", value.type_str());
+                self.errors.push(origin.wrong(wrong, "write a string, in quotes"));
+                continue;
+            }
+            let option = self.option(origin, key, value);
             if is_kind { port.kinds.extend(option) } else { port.options.extend(option) }
         }
         self.low.ports.push(port);
@@ -291,6 +315,10 @@ mod tests {
         assert!(errors("\n[port.a\n")[0].starts_with("f.toml:2: [port.a: "));
         assert!(errors("mtu = 1")[0].contains("write [port.NAME] above it"));
         assert!(errors("[port]\na = 1")[0].contains("a port is a table"));
+        assert_eq!(
+            errors("[port.a]\nvm = 5")[0],
+            "f.toml:2: vm = 5: vm cannot be a integer: write a string, in quotes"
+        );
     }
 
     #[test]
@@ -299,5 +327,9 @@ mod tests {
         assert!(missing[0].to_string().starts_with("/nonexistent/ringway.toml: cannot be read"));
         assert!(!read(Path::new("/")).1.is_empty());
         assert!(!read(Path::new("/dev/zero")).1.is_empty(), "it ends");
+        for bytes in [&b"[port.a]\nvm = \"\xff\"\n"[..], b"\n\x7fELF\x02\0\0"] {
+            let error = text_in("f", bytes).expect_err("no text").to_string();
+            assert!(error.starts_with("f:2: byte 0x") && error.contains("is not text"), "{error}");
+        }
     }
 }

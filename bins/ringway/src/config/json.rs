@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::error::{Origin, SpecError, Syntax};
 use super::options::{DEFAULT, Literal, OPTIONS};
-use super::port::{KINDS, LowOption, LowPort, PortKind, PortSpec};
+use super::port::{KINDS, LowOption, LowPort, PortKind, PortSpec, needs_text};
 
 /// The key of a port's name.
 const NAME: &str = "name";
@@ -54,6 +54,10 @@ pub fn read_options(object: &Map<String, Value>) -> Result<Vec<LowOption>, Vec<S
     let mut errors = Vec::new();
     for (key, value) in object.iter().filter(|(key, _)| *key != NAME) {
         let origin = origin(format!("{key:?}: {value}"));
+        if needs_text(key) && !value.is_string() {
+            errors.push(origin.wrong(format!("{key} is not text"), "write a string, in quotes"));
+            continue;
+        }
         match text_of(value) {
             Some(value) => options.push(LowOption { origin, key: key.clone(), value }),
             None => {

@@ -17,6 +17,11 @@ use super::values::{check_name, is_same_path, parse_interface, parse_socket, par
 /// The words for kinds of ports; the other half of each is where the port leads.
 pub const KINDS: [&str; 4] = ["vm", "vm-connect", "tap", "tap-fd"];
 
+/// Whether the place of this kind of port is text, and never a number.
+pub fn needs_text(kind: &str) -> bool {
+    KINDS.contains(&kind) && kind != "tap-fd"
+}
+
 /// What to do about a kind that does not exist.
 pub const KIND_ADVICE: &str =
     "write vm:SOCKET, vm-connect:SOCKET, tap:IFNAME or tap-fd:NUMBER after the =";
