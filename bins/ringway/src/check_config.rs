@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::args::{CheckConfigArgs, default_control_socket};
 use crate::config::{RunConfig, SpecError, document, json};
+use crate::units;
 
 /// Checks a file and says that it is fine; the outer error is that it is not, the inner one that
 /// this could not be printed.
@@ -22,11 +23,16 @@ pub fn check_config(args: &CheckConfigArgs) -> Result<anyhow::Result<()>, Vec<Sp
             let config = RunConfig::load(file, &[], default_control_socket())?;
             match args.json {
                 true => report(&config),
-                false => format!("{}: fine, {} ports\n", file.display(), config.ports.len()),
+                false => fine(&file.display().to_string(), &config),
             }
         }
     };
     Ok(std::io::stdout().write_all(text.as_bytes()).map_err(Into::into))
+}
+
+fn fine(shown: &str, config: &RunConfig) -> String {
+    let ports = units::counted(config.ports.len() as u64, "port");
+    format!("{shown}: fine, {ports}\n")
 }
 
 fn report(config: &RunConfig) -> String {

@@ -42,9 +42,9 @@ pub fn table(now: &StatsReply, before: Option<&StatsReply>) -> String {
     let seconds = now.uptime_ms / 1000;
     let workers: String = now.workers.iter().map(worker).collect();
     format!(
-        "running for {} s, {} ports\n{workers}{table}\n",
+        "running for {} s, {}\n{workers}{table}\n",
         units::count(seconds),
-        now.ports.len()
+        units::counted(now.ports.len() as u64, "port")
     )
 }
 

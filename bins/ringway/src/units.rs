@@ -13,6 +13,12 @@ pub fn count(number: u64) -> String {
     text
 }
 
+/// A number of things: `1 port`, `1,234 ports`.
+pub fn counted(number: u64, thing: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{} {thing}{ending}", count(number))
+}
+
 /// Bytes with three significant digits in powers of 1000: `12.3 MB`.
 pub fn bytes(number: u64) -> String {
     match number {
@@ -65,6 +71,12 @@ mod tests {
     fn counts_are_grouped() {
         let shown = [0, 999, 1000, 1_234_567, 100_000].map(count);
         assert_eq!(shown, ["0", "999", "1,000", "1,234,567", "100,000"]);
+    }
+
+    #[test]
+    fn one_thing_is_not_several() {
+        let shown = [0, 1, 2, 1000].map(|number| counted(number, "port"));
+        assert_eq!(shown, ["0 ports", "1 port", "2 ports", "1,000 ports"]);
     }
 
     #[test]
