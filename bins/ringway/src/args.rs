@@ -8,10 +8,11 @@ use clap::{Args, Parser, Subcommand};
 use crate::attach::FrontEnd;
 use crate::config::options::OPTIONS;
 use crate::config::{LowConfig, LowOption, RunConfig, SpecError, flags, settings};
+use crate::outcome::EXIT_HELP;
 
 /// A virtio-net device and switch for virtual machines, in user space.
 #[derive(Debug, Parser)]
-#[command(name = "ringway", version, arg_required_else_help = true)]
+#[command(name = "ringway", version, arg_required_else_help = true, after_help = EXIT_HELP)]
 pub struct Arguments {
     /// What to do.
     #[command(subcommand)]
@@ -235,6 +236,32 @@ pub struct KeepArgs {
     /// The program and its arguments
     #[arg(required = true, last = true)]
     pub command: Vec<std::ffi::OsString>,
+}
+
+impl Command {
+    /// Whether it was given `--json`.
+    pub fn is_json(&self) -> bool {
+        match self {
+            Self::CheckConfig(args) => args.json,
+            Self::Stats(args) => args.json,
+            Self::Port(command) => command.ask().json,
+            Self::Attach(args) => args.ask.json,
+            Self::Demo(args) => args.json,
+            Self::Bench(args) => args.is_json(),
+            Self::Run(_) | Self::Keep(_) => false,
+        }
+    }
+}
+
+impl PortCommand {
+    fn ask(&self) -> &AskArgs {
+        match self {
+            Self::List { ask, .. }
+            | Self::Add { ask, .. }
+            | Self::Remove { ask, .. }
+            | Self::Set { ask, .. } => ask,
+        }
+    }
 }
 
 impl RunArgs {

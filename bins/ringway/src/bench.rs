@@ -197,6 +197,21 @@ enum RingFormat {
     Packed,
 }
 
+impl BenchArgs {
+    /// Whether it was given `--json`.
+    pub fn is_json(&self) -> bool {
+        match &self.what {
+            What::Ring(args) => args.output.json,
+            What::Guest(args) | What::Pacing(args) => args.output.json,
+            What::History(args) | What::Rxbuf(args) | What::Scale(args) | What::Switch(args) => {
+                args.output.json
+            }
+            What::Instructions(args) => args.json,
+            What::Requests { .. } => false,
+        }
+    }
+}
+
 /// Measures and shows.
 ///
 /// # Errors

@@ -4,8 +4,7 @@
 //! socket; `demo` starts one together with two Linux guests. What was typed becomes a checked
 //! configuration in [`config`] before anything is opened.
 //!
-//! Limits: the exit status is 0 for success, 1 for a failure, 2 for a command line that is wrong,
-//! 130 after Ctrl-C.
+//! Limits: how a command ends, and with which exit status, is in [`outcome`].
 #![forbid(unsafe_code)]
 
 mod args;
@@ -17,6 +16,7 @@ mod control;
 mod daemon;
 mod demo;
 mod log_filter;
+mod outcome;
 mod port_command;
 mod run;
 mod stats;
@@ -29,53 +29,30 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use args::{Arguments, Command};
-use config::SpecError;
-
-/// The exit status for a command line that is wrong.
-const EXIT_USAGE: u8 = 2;
+use outcome::Errors;
 
 fn main() -> ExitCode {
-    match Arguments::parse().command {
-        Command::Run(args) => match args.config() {
-            Ok(config) => match log_filter::from_environment() {
-                Ok(filter) => {
-                    start_log(filter);
-                    finish(run::run(config, args.over()))
-                }
-                Err(error) => reject(&[error]),
-            },
-            Err(errors) => reject(&errors),
-        },
-        Command::CheckConfig(args) => match check_config::check_config(&args) {
-            Ok(outcome) => finish(outcome),
-            Err(errors) => reject(&errors),
-        },
-        Command::Stats(args) => finish(stats::stats(&args)),
-        Command::Port(command) => match port_command::port(&command) {
-            Ok(outcome) => finish(outcome),
-            Err(errors) => reject(&errors),
-        },
-        Command::Attach(args) => finish(attach::attach(&args)),
-        Command::Demo(args) => demo::demo(&args),
-        Command::Bench(args) => finish(bench::bench(args)),
-        Command::Keep(args) => finish(demo::keep(&args)),
-    }
-}
-
-/// One line for each mistake.
-fn reject(errors: &[SpecError]) -> ExitCode {
-    errors.iter().for_each(|error| eprintln!("{error}"));
-    ExitCode::from(EXIT_USAGE)
-}
-
-/// One line for people, and the exit status.
-fn finish(outcome: anyhow::Result<()>) -> ExitCode {
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error:#}");
-            ExitCode::FAILURE
-        }
+    let command = match Arguments::try_parse() {
+        Ok(arguments) => arguments.command,
+        Err(error) => return outcome::unparsed(&error),
+    };
+    let errors = Errors::of(command.is_json());
+    let checked = match command {
+        Command::Run(args) => args.config().and_then(|config| {
+            start_log(log_filter::from_environment().map_err(|error| vec![error])?);
+            Ok(run::run(config, args.over()))
+        }),
+        Command::CheckConfig(args) => check_config::check_config(&args),
+        Command::Stats(args) => Ok(stats::stats(&args)),
+        Command::Port(command) => port_command::port(&command),
+        Command::Attach(args) => Ok(attach::attach(&args)),
+        Command::Demo(args) => return demo::demo(&args),
+        Command::Bench(args) => Ok(bench::bench(args)),
+        Command::Keep(args) => Ok(demo::keep(&args)),
+    };
+    match checked {
+        Ok(outcome) => errors.finish(outcome),
+        Err(wrong) => errors.reject(&wrong),
     }
 }
 

@@ -12,7 +12,7 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use serde::Serialize;
 
 use crate::args::{AskArgs, PortCommand};
-use crate::config::{Origin, PortKind, PortSpec, SpecError, file, flags, json};
+use crate::config::{PortKind, PortSpec, SpecError, file, flags, json};
 use crate::control::client::{ControlError, ask};
 use crate::control::{ChangeReply, ListedPort, PortListReply, Request};
 
@@ -60,16 +60,13 @@ fn set(name: &str, typed: &[String], args: &AskArgs) -> Result<anyhow::Result<()
         Ok(reply) => reply,
         Err(why) => return Ok(Err(why.into())),
     };
-    let Some(mut spec) = reply.ports.iter().filter_map(spec_of).find(|spec| spec.name == name)
-    else {
-        let names: Vec<String> = reply.ports.iter().filter_map(spec_of).map(|it| it.name).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        return Err(vec![Origin::flag(name).unknown_key("port", name, &names)]);
-    };
     let options = flags::parse_options(typed);
-    let errors = spec.change(&options);
-    if !errors.is_empty() {
-        return Err(errors);
+    // A port that is not there is refused by the ringway that is asked, as for all other commands.
+    if let Some(mut spec) = reply.ports.iter().filter_map(spec_of).find(|spec| spec.name == name) {
+        let errors = spec.change(&options);
+        if !errors.is_empty() {
+            return Err(errors);
+        }
     }
     let options = json::write_options(&options);
     Ok(change(args, &Request::PortSet { name: name.into(), options }, name, "changed"))

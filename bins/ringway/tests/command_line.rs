@@ -190,3 +190,22 @@ fn a_descriptor_that_is_not_open_is_told_once() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(text.matches("Bad file descriptor").count(), 1, "{text}");
 }
+
+#[test]
+fn errors_of_json_commands_are_one_line_of_json() {
+    let cases: [(&[&str], i32, usize); 4] = [
+        (&["stats", "--json", "--control", "/nonexistent/ringway.sock"], 1, 1),
+        (&["check-config", "unknown.toml", "--json"], 2, 7),
+        (&["port", "add", "vm0=vn:a.sock", "--json"], 2, 1),
+        (&["attach", "vm0", "--json", "--color"], 2, 1),
+    ];
+    for (words, status, count) in cases {
+        let output = ringway(words);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), text.lines().count()), (Some(status), 1), "{text}");
+        assert!(output.stdout.is_empty(), "{words:?}");
+        let error: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(error["ok"], false, "{text}");
+        assert_eq!(error["errors"].as_array().map(Vec::len), Some(count), "{text}");
+    }
+}

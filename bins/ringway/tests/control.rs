@@ -144,3 +144,32 @@ fn only_the_owner_root_and_a_named_group_may_ask() {
     assert!(refused.contains("not permitted: user 65534"), "{refused}");
     assert!(!refused.contains("\"ok\":true"), "not even the second question: {refused}");
 }
+
+#[test]
+fn a_port_that_is_not_there_is_refused_alike_whatever_is_asked_of_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "vm0=vm:a.sock"]);
+    let refused = |words: &[&str]| {
+        let output = ringway.ask(words);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let set = refused(&["port", "set", "vm1", "mtu=9000"]);
+    assert_eq!(set, refused(&["port", "remove", "vm1"]));
+    assert_eq!(set.0, Some(1));
+    assert!(set.1.contains("there is no port called \"vm1\": did you mean vm0?"), "{}", set.1);
+}
+
+#[test]
+fn refused_requests_without_end_do_not_fill_the_log() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = ringway(&directory);
+    let mut client = ringway.connect();
+    let remove = json!({ "version": 1, "command": "port_remove", "name": "nobody" });
+    for _ in 0..2000 {
+        assert_eq!(client.ask(&remove)["ok"], false);
+    }
+    let log = ringway.log();
+    let lines = log.matches("refused: ").count();
+    assert!((2..200).contains(&lines), "{lines} lines");
+    assert!(log.contains("lines are left out"), "{log}");
+}

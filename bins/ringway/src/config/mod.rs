@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use ringway_switch::PORTS_MAX;
 
-pub use error::{Origin, SpecError};
+pub use error::SpecError;
 use port::Clash;
 pub use port::{LowOption, LowPort, PortKind, PortSpec};
 pub use settings::Settings;

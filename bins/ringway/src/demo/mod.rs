@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use crate::args::DemoArgs;
+use crate::outcome::Errors;
 use directory::DemoDirectory;
 use measured::Measured;
 use patience::{Interrupted, Patience};
@@ -56,16 +57,13 @@ enum Guests {
 
 /// Runs the demonstration and prints its result.
 pub fn demo(args: &DemoArgs) -> ExitCode {
+    let errors = Errors::of(args.json);
     match try_demo(args) {
-        Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<Interrupted>() => {
-            eprintln!("{error}");
+            errors.write(&[error.to_string()]);
             ExitCode::from(EXIT_INTERRUPTED)
         }
-        Err(error) => {
-            eprintln!("{error:#}");
-            ExitCode::FAILURE
-        }
+        outcome => errors.finish(outcome),
     }
 }
 
