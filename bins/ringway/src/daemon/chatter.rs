@@ -42,6 +42,11 @@ impl Chatter {
 
     /// Says a line about the port, unless too much was said about it.
     pub(super) fn say(&mut self, port: &str, line: impl FnOnce()) {
+        self.say_of(Some(port), line);
+    }
+
+    /// The same for what is no port.
+    pub(super) fn say_of(&mut self, port: Option<&str>, line: impl FnOnce()) {
         match self.judge(Instant::now()) {
             Verdict::Say { left_out: 0 } => line(),
             Verdict::Say { left_out } => {

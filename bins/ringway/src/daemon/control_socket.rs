@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use tracing::warn;
 
+use super::chatter::Chatter;
 use super::vm_port::{Deafness, RETRY_AFTER};
 use super::{Daemon, Wake};
 use crate::config::Settings;
@@ -48,6 +49,8 @@ pub(super) struct ControlSocket {
     group: Option<u32>,
     clients: [Option<Client>; CLIENTS_MAX],
     pub(super) deafness: Deafness,
+    /// Lines that clients are the reason for.
+    pub(super) chatter: Chatter,
 }
 
 struct Client {
@@ -81,7 +84,8 @@ impl ControlSocket {
         let group = settings.control_group.as_ref().map(|group| group.id);
         let path = path.to_owned();
         let (clients, deafness) = (Default::default(), Deafness::default());
-        let socket = Self { listener, path, file, group, clients, deafness };
+        let chatter = Chatter::new();
+        let socket = Self { listener, path, file, group, clients, deafness, chatter };
         socket.permit(settings)?;
         Ok(socket)
     }
@@ -175,7 +179,7 @@ impl Daemon {
         self.control.deafness = Deafness::default();
         let objection = self.control.objection(&stream);
         if let Some(why) = &objection {
-            warn!("control client: {why}");
+            self.control.chatter.say_of(None, || warn!("control client: {why}"));
         }
         let slot = self.free_control_slot();
         let token = Wake::ControlClient(u32::try_from(slot).unwrap_or(u32::MAX)).token();

@@ -6,6 +6,7 @@ use tracing::warn;
 
 use super::Daemon;
 use super::ports::{Changed, Port};
+use crate::config::error::nearest;
 use crate::config::{PortSpec, SpecError, json, resolve_beside};
 use crate::control::{
     ChangeReply, ListedPort, PROTOCOL_VERSION, PortListReply, Request, refusal, reply_line,
@@ -34,7 +35,9 @@ impl Daemon {
         match changed {
             Ok(changed) => reply_line(&reply(&changed)),
             Err(why) => {
-                why.iter().for_each(|why| warn!("refused: {why}"));
+                for why in &why {
+                    self.control.chatter.say_of(None, || warn!("refused: {why}"));
+                }
                 refusal(&why)
             }
         }
@@ -66,9 +69,15 @@ impl Daemon {
 
     fn known(&self, name: &str) -> Result<PortId, Refused> {
         self.find_port(name).ok_or_else(|| {
-            let mut names: Vec<&str> = self.specs().map(|spec| spec.name.as_str()).collect();
-            names.truncate(NAMES_SHOWN_MAX);
-            vec![format!("{}: use one of {}", unknown(name).join(""), names.join(" "))]
+            let names: Vec<&str> = self.specs().map(|spec| spec.name.as_str()).collect();
+            let advice = match nearest(name, names.iter().copied()) {
+                Some(near) => format!("did you mean {near}?"),
+                None if names.is_empty() => "there are none".to_string(),
+                None => {
+                    format!("use one of {}", names[..names.len().min(NAMES_SHOWN_MAX)].join(" "))
+                }
+            };
+            vec![format!("{}: {advice}", unknown(name).join(""))]
         })
     }
 
