@@ -24,9 +24,6 @@ const INTERFACE_NAME_LEN_MAX: usize = 15;
 /// The smallest MTU a device may advise (virtio 1.2 §5.1.4.1).
 const MTU_MIN: u16 = 68;
 
-/// Where the names of groups are.
-const GROUPS: &str = "/etc/group";
-
 /// Standard input, output and error are never a tap.
 const TAP_FD_MIN: i32 = 3;
 
@@ -259,23 +256,18 @@ pub fn parse_mode(origin: &Origin, text: &str) -> Result<u32, SpecError> {
     })
 }
 
-/// A group of users, by the name it has in `/etc/group` or by its number.
+/// A group of users, by its number or by its name, wherever this machine keeps names
+/// (nsswitch.conf(5)).
 ///
 /// # Errors
 /// Starts with what was typed.
 pub fn parse_group(origin: &Origin, text: &str) -> Result<Group, SpecError> {
-    let id = text.parse().ok().or_else(|| group_in(&std::fs::read_to_string(GROUPS).ok()?, text));
+    let by_name = || nix::unistd::Group::from_name(text).ok().flatten();
+    let id = text.parse().ok().or_else(|| by_name().map(|group| group.gid.as_raw()));
     id.map(|id| Group { name: text.to_string(), id }).ok_or_else(|| {
-        let wrong = format!("there is no group called {text:?} in {GROUPS}");
-        origin.wrong(wrong, "write another, or the number of one")
+        let wrong = format!("this machine knows no group called {text:?}");
+        origin.wrong(wrong, "write another (getent group lists them), or the number of one")
     })
-}
-
-/// The number of a group (group(5): name, password, number, members).
-fn group_in(groups: &str, name: &str) -> Option<u32> {
-    let mut lines = groups.lines().map(|line| line.split(':'));
-    let mut line = lines.find(|line| line.clone().next() == Some(name))?;
-    line.nth(2)?.parse().ok()
 }
 
 /// Whether two paths lead to one place, as far as can be told without looking there.
@@ -305,13 +297,10 @@ mod tests {
 
     #[test]
     fn groups_are_found_by_name_and_number() {
-        let groups = "root:x:0:\nkvm:x:104:alice,bob\nbroken\nkv:x:7:\n";
-        assert_eq!(group_in(groups, "kvm"), Some(104));
-        assert_eq!(group_in(groups, "kv"), Some(7));
-        assert_eq!(group_in(groups, "broken"), None);
         let origin = Origin::flag("typed");
         let numbered = parse_group(&origin, "1234").expect("a number is a group");
         assert_eq!(numbered.id, 1234);
+        assert_eq!(parse_group(&origin, "root").map(|group| group.id), Ok(0));
         assert!(parse_group(&origin, "no-such-group-here").is_err());
     }
 }
