@@ -12,7 +12,11 @@ use crate::daemon::Daemon;
 /// No port could be opened, the control socket is taken, or the data path thread ended.
 pub fn run(config: RunConfig, over: Vec<LowOption>) -> anyhow::Result<()> {
     allow_file_descriptors();
+    let control = std::path::absolute(&config.settings.control);
+    let control = control.unwrap_or_else(|_| config.settings.control.clone());
     let mut daemon = Daemon::start(config, over).context("ringway could not start")?;
+    // Whoever started it may wait for this line: from now on sockets can be connected to.
+    tracing::info!(control = %control.display(), "ready");
     daemon.serve()?;
     daemon.shut_down();
     Ok(())

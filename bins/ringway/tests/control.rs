@@ -173,3 +173,14 @@ fn refused_requests_without_end_do_not_fill_the_log() {
     assert!((2..200).contains(&lines), "{lines} lines");
     assert!(log.contains("lines are left out"), "{log}");
 }
+
+#[test]
+fn it_says_when_it_is_ready_and_where_it_takes_orders() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
+    let line = wait_for("the line", || {
+        ringway.log().lines().find(|line| line.contains(" ready ")).map(str::to_owned)
+    });
+    let control = format!("control={}", ringway.control().display());
+    assert!(line.split_whitespace().any(|word| word == control), "{line}");
+}
