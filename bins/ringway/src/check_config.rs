@@ -32,7 +32,11 @@ pub fn check_config(args: &CheckConfigArgs) -> Result<anyhow::Result<()>, Vec<Sp
 
 fn fine(shown: &str, config: &RunConfig) -> String {
     let ports = units::counted(config.ports.len() as u64, "port");
-    format!("{shown}: fine, {ports}\n")
+    let refused = match config.ports.is_empty() && !config.settings.no_ports {
+        true => " (on SIGHUP it is refused where there were some: see no_ports)",
+        false => "",
+    };
+    format!("{shown}: fine, {ports}{refused}\n")
 }
 
 fn report(config: &RunConfig) -> String {

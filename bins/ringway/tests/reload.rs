@@ -147,3 +147,24 @@ fn what_could_not_be_changed_is_tried_again() {
     ringway.reload();
     assert!(has_changed());
 }
+
+/// As it is for a moment while it is written, or where the disk is full.
+#[test]
+fn a_file_that_became_empty_removes_nothing_unless_it_says_so() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    write(path, &port("a", ""));
+    let ringway = Ringway::run(path, &["--config", "ringway.toml"]);
+    for text in ["", "# nothing yet\n", "[ringway]\n", "[ringway]\nno_ports = false\n"] {
+        write(path, text);
+        ringway.reload();
+        assert_eq!(ringway.names(), ["a"], "{text}");
+    }
+    assert!(ringway.log().contains("write no_ports = true"), "{}", ringway.log());
+    write(path, &("[ringway]\nno_ports = true\n".to_string() + &port("a", "")));
+    ringway.reload();
+    assert!(ringway.log().contains("remove it, or the ports"), "{}", ringway.log());
+    write(path, "[ringway]\nno_ports = true\n");
+    ringway.reload();
+    assert!(ringway.names().is_empty());
+}

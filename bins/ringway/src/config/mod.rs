@@ -63,6 +63,12 @@ impl RunConfig {
             let wrong = format!("{} ports, but a switch has {PORTS_MAX}", low.ports.len());
             errors.push(surplus.origin.wrong(wrong, "start a second ringway for the others"));
         }
+        let said_none = low.settings.iter().find(|option| option.key == "no_ports");
+        if let Some(option) = said_none.filter(|_| settings.no_ports && !low.ports.is_empty()) {
+            let wrong =
+                format!("it says that there are no ports, and there are {}", low.ports.len());
+            errors.push(option.origin.wrong(wrong, "remove it, or the ports"));
+        }
         let mut ports: Vec<PortSpec> = Vec::new();
         for port in low.ports.iter().take(PORTS_MAX) {
             match resolve_beside(port, ports.iter(), &settings.control) {

@@ -38,6 +38,8 @@ pub struct Settings {
     pub tap_writes: TapCalls,
     /// How packets are read from taps.
     pub tap_reads: TapCalls,
+    /// The file has no ports, and that is meant.
+    pub no_ports: bool,
 }
 
 /// A group of users.
@@ -75,6 +77,7 @@ enum Field {
     PollBudget,
     TapWrites,
     TapReads,
+    NoPorts,
 }
 
 /// All of them, in the order of the documentation.
@@ -156,6 +159,14 @@ pub const SETTINGS: &[Setting] = &[
                 opened later",
         field: Field::TapReads,
     },
+    Setting {
+        key: "no_ports",
+        value: "on or off",
+        default: "off",
+        about: "the file has no ports, and that is meant: without it, a file that has none any more \
+                is refused on SIGHUP",
+        field: Field::NoPorts,
+    },
 ];
 
 /// Every key, in the order of the table.
@@ -176,6 +187,7 @@ impl Settings {
             poll: PollOptions::default(),
             tap_writes: TapCalls::default(),
             tap_reads: TapCalls::default(),
+            no_ports: false,
         }
     }
 
@@ -211,6 +223,7 @@ impl Settings {
             Field::TapWrites => self.tap_writes = parse_tap_calls(origin, value)?,
             Field::TapReads => self.tap_reads = parse_tap_calls(origin, value)?,
             Field::ControlGroup => self.control_group = Some(parse_group(origin, value)?),
+            Field::NoPorts => self.no_ports = parse_switch(origin, key, value)?,
             Field::SnoopMulticast => self.snoop_multicast = parse_switch(origin, key, value)?,
         }
         Ok(())

@@ -2,7 +2,7 @@
 //!
 //! Ports whose lines say the same as before are not touched, nor are ports that were added through
 //! the control socket; workers and their processors stay, which is said. A file with any mistake
-//! changes nothing. What only shows when it is tried, such as a tap that may not be opened, is
+//! changes nothing, nor does one without any port, unless it says that it has none. What only shows when it is tried, such as a tap that may not be opened, is
 //! reported and leaves that port out, as at the start.
 
 use tracing::{error, info, warn};
@@ -25,7 +25,7 @@ impl Daemon {
                 errors.iter().for_each(|why| error!("{why}"));
                 error!("{shown}: nothing has changed");
             }
-            Ok(config) => match self.conflict_with_added(&config.ports) {
+            Ok(config) => match self.objection(&config) {
                 Some(why) => error!("{shown}: {why}: nothing has changed"),
                 None => {
                     self.take_over(config);
@@ -33,6 +33,17 @@ impl Daemon {
                 }
             },
         }
+    }
+
+    /// Why a file without mistakes is not carried out all the same.
+    fn objection(&self, config: &RunConfig) -> Option<String> {
+        let has_any = self.ports.values().any(|port| port.from_file.is_some());
+        // It is probably being written at this moment, or the disk is full.
+        if has_any && config.ports.is_empty() && !config.settings.no_ports {
+            let advice = "write no_ports = true below [ringway] if all are to be removed";
+            return Some(format!("there is no port in it any more: {advice}"));
+        }
+        self.conflict_with_added(&config.ports)
     }
 
     /// Ports that were added while we run are not in the file, and may be in its way.
