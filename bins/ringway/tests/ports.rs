@@ -220,3 +220,21 @@ fn mistakes_are_told_as_they_were_typed_and_change_nothing() {
     ringway.told(&["port", "remove", "b"]);
     assert!(!directory.path().join("b.sock").exists());
 }
+
+#[test]
+fn only_the_owner_may_connect_unless_more_is_permitted() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["--port", "a=vm:a.sock", "--port", "b=vm:b.sock,socket_mode=0666"];
+    let ringway = Ringway::run(directory.path(), &ports);
+    let mode = |name: &str| {
+        let file = std::fs::metadata(directory.path().join(name)).expect("a socket");
+        file.permissions().mode() & 0o777
+    };
+    assert_eq!((mode("a.sock"), mode("b.sock")), (0o600, 0o666));
+    ringway.told(&["port", "set", "a", "socket_mode=0660"]);
+    ringway.told(&["port", "set", "b", "socket_mode=default"]);
+    assert_eq!((mode("a.sock"), mode("b.sock")), (0o660, 0o600));
+    let refused = ringway.refused(&["port", "add", "c=vm-connect:c.sock,socket_mode=0660"]);
+    assert!(refused.contains("socket_mode belongs to vm"), "{refused}");
+}

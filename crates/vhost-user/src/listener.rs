@@ -1,7 +1,8 @@
 //! The listening end of a socket path.
 //!
 //! A path left over by a process that was killed is taken over; one that somebody still listens on,
-//! or that is no socket at all, is left alone. The path is removed again when the listener goes,
+//! or that is no socket at all, is left alone. Only its owner may open it: others would get answers,
+//! and the guest's packets. The path is removed again when the listener goes,
 //! unless somebody else has put another file there in the meantime.
 
 use std::fs;
@@ -12,9 +13,14 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use ringway_foreign::{Closer, Foreign};
+use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 
 use crate::socket::{Connection, SocketError, connect_at_once};
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// A listening socket, non-blocking; the file goes when it goes.
 #[derive(Debug)]
@@ -32,15 +38,14 @@ impl Listener {
     /// [`SocketError::InUse`], [`SocketError::NotASocket`], or the path cannot be used.
     pub fn bind(path: &Path) -> Result<Self, SocketError> {
         let failed = |what| move |source| SocketError::Path { path: path.to_owned(), what, source };
-        let listener = match UnixListener::bind(path) {
+        let listener = match listen(path) {
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
                 remove_stale(path)?;
-                UnixListener::bind(path)
+                listen(path)
             }
             bound => bound,
         }
         .map_err(failed("listen"))?;
-        listener.set_nonblocking(true)?;
         let file = file_identity(path).map_err(failed("inspect"))?;
         Ok(Self { listener: listener.into(), path: path.to_owned(), file })
     }
@@ -86,6 +91,17 @@ impl Drop for Listener {
     }
 }
 
+/// Listens, without waiting. The file has the socket's own mode from its first moment on, as far as the
+/// umask leaves it.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
 /// A connection that was given up before it was accepted is no reason to stop listening.
 fn may_go_on(error: &io::Error) -> bool {
     let kind = error.kind();
@@ -127,6 +143,14 @@ mod tests {
         assert!(listener.accept().unwrap().is_some());
         drop(listener);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn only_the_owner_may_connect() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vm0.sock");
+        let _listener = Listener::bind(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
     }
 
     #[test]

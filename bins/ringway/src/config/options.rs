@@ -10,7 +10,8 @@ use ringway_net::notify::Policy;
 use super::error::{Origin, SpecError};
 use super::port::PortSpec;
 use super::rules::{Number, Rule};
-use super::values::{parse_count, parse_link, parse_mac, parse_mtu, parse_notify, parse_switch};
+use super::values::{parse_count, parse_link, parse_mac, parse_mode, parse_mtu};
+use super::values::{parse_notify, parse_switch};
 
 /// The value that stands for an option that was not given.
 pub const DEFAULT: &str = "default";
@@ -41,6 +42,8 @@ pub struct PortOption {
 pub enum Ports {
     /// Those with a virtual machine.
     Guests,
+    /// Those whose socket a virtual machine connects to.
+    Listening,
     /// All.
     All,
 }
@@ -62,6 +65,7 @@ enum Field {
     Link,
     Notify,
     Queues,
+    SocketMode,
     Feature(Features),
     Rule(Rule),
     FeatureOnRequest(Features),
@@ -239,6 +243,16 @@ pub const OPTIONS: &[PortOption] = &[
             "queue pairs of a guest, or queues of a tap, of which each worker uses one",
         )
     },
+    PortOption {
+        ports: Ports::Listening,
+        ..option(
+            "socket_mode",
+            "octal digits",
+            "0600",
+            Field::SocketMode,
+            "permissions of the socket's file",
+        )
+    },
     feature("packed", Features::RING_PACKED, "packed rings"),
     feature("mrg_rxbuf", Features::MRG_RXBUF, "a packet may span several receive buffers"),
     feature("event_idx", Features::EVENT_IDX, "notifications by index"),
@@ -310,6 +324,10 @@ impl PortOption {
                 let queues = text.map(|text| parse_count(origin, self.key, text, QUEUES_MAX));
                 spec.queues = queues.transpose()?.unwrap_or(1);
             }
+            Field::SocketMode => {
+                let mode = text.map(|text| parse_mode(origin, text)).transpose()?;
+                spec.socket_mode = mode;
+            }
             Field::FeatureOnRequest(feature) => {
                 let is_on = text.map(|text| parse_switch(origin, self.key, text)).transpose()?;
                 spec.features_on.set(feature, is_on.unwrap_or(false));
@@ -333,6 +351,7 @@ impl PortOption {
                 (spec.notify != Policy::default()).then(|| Literal::Text(spec.notify.to_string()))
             }
             Field::Queues => (spec.queues != 1).then(|| Literal::Number(spec.queues.into())),
+            Field::SocketMode => spec.socket_mode.map(|mode| Literal::Text(format!("{mode:04o}"))),
             Field::FeatureOnRequest(feature) => {
                 spec.features_on.contains(feature).then_some(Literal::Switch(true))
             }
@@ -379,6 +398,7 @@ impl Ports {
     pub fn name(self) -> &'static str {
         match self {
             Self::Guests => "guests",
+            Self::Listening => "`vm`",
             Self::All => "all",
         }
     }

@@ -73,6 +73,8 @@ pub struct PortSpec {
     pub features_on: Features,
     /// Queue pairs, at least 1.
     pub queues: u16,
+    /// Permissions of the socket's file; `None`: its owner's.
+    pub socket_mode: Option<u32>,
 }
 
 /// Where a port leads.
@@ -125,6 +127,7 @@ impl PortSpec {
             rules: Rules::default(),
             features_on: Features::empty(),
             queues: 1,
+            socket_mode: None,
         }
     }
 
@@ -175,8 +178,14 @@ impl PortSpec {
         let Some(known) = find(key) else {
             return Err(origin.unknown_key("option", key, &keys()));
         };
-        if known.ports == Ports::Guests && !self.kind.is_guest() {
-            let wrong = format!("{key} belongs to guests, and a tap is none");
+        let wrong = match (known.ports, &self.kind) {
+            (Ports::All, _)
+            | (Ports::Guests, PortKind::Vm { .. } | PortKind::VmConnect { .. })
+            | (Ports::Listening, PortKind::Vm { .. }) => None,
+            (Ports::Guests, _) => Some(format!("{key} belongs to guests, and a tap is none")),
+            (Ports::Listening, _) => Some(format!("{key} belongs to vm, which makes a socket")),
+        };
+        if let Some(wrong) = wrong {
             return Err(origin.wrong(wrong, format!("remove {}", origin.assign(key, value))));
         }
         known.set(self, origin, value)

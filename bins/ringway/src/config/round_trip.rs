@@ -28,6 +28,7 @@ prop_compose! {
         off in any::<u64>(),
         rules in rules::any(),
         queues in 1..=64u16,
+        mode in proptest::option::of(0..=0o777u32),
     ) -> PortSpec {
         let keyed: Features = OPTIONS.iter().filter_map(|option| option.feature()).collect();
         let plain = PortSpec { mtu, is_link_up, rules, ..PortSpec::new(&name, kind) };
@@ -42,6 +43,7 @@ prop_compose! {
                     false => Features::from_bits_retain(off) & keyed & Features::ON_REQUEST,
                 },
                 queues,
+                socket_mode: mode.filter(|_| matches!(plain.kind, PortKind::Vm { .. })),
                 ..plain
             },
         }

@@ -219,6 +219,9 @@ impl Daemon {
         if let Some(mtu) = now.mtu.filter(|_| port.vm.is_none() && now.mtu != before.mtu) {
             done = done.and_then(|()| self.worker.set_tap_mtu(id, mtu));
         }
+        if let Some(vm) = &mut port.vm {
+            done = done.and_then(|()| vm.permit(now));
+        }
         if let Err(why) = done {
             // Those hold already, so they are accepted.
             let _ = self.worker.set_policy(id, before.rules.policy());

@@ -1,11 +1,13 @@
 //! A port for a virtual machine: listening or connecting, and the link while there is one.
 
 use std::fmt;
+use std::fs::Permissions;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
 use ringway_net::{Features, MacAddress, NetConfig};
 use ringway_switch::PortId;
 use ringway_vhost_user::{Connection, Listener, Offer};
@@ -25,6 +27,9 @@ const HOLD_OFF: Duration = Duration::from_secs(3);
 
 const BLOCKED: &str = "the front-end blocked a notification fd and filled it";
 
+/// Permissions with which [`Listener::bind`] makes the socket's file: its owner's.
+const SOCKET_MODE: u32 = 0o600;
+
 /// The largest MTU that may be configured and the one assumed without configuration.
 const MTU_DEFAULT: u16 = 1500;
 
@@ -42,6 +47,8 @@ pub(super) struct VmPort {
     pub(super) last_offence: Option<&'static str>,
     pub(super) closing: Closing,
     deafness: Deafness,
+    /// Permissions of the socket's file.
+    socket_mode: u32,
 }
 
 /// How the front-end is reached.
@@ -78,8 +85,10 @@ impl VmPort {
             last_offence: None,
             closing,
             deafness: Deafness::default(),
+            socket_mode: SOCKET_MODE,
         };
         vm.configure(id, spec);
+        vm.permit(spec)?;
         Ok(vm)
     }
 
@@ -95,6 +104,22 @@ impl VmPort {
         self.is_link_up = spec.is_link_up;
         self.features = features.drop_unmet();
         self.pairs = spec.queues;
+    }
+
+    /// Who may open the socket's file.
+    ///
+    /// # Errors
+    /// The operating system refuses; then nothing has changed.
+    pub(super) fn permit(&mut self, spec: &PortSpec) -> anyhow::Result<()> {
+        let Way::Listen(listener) = &self.way else { return Ok(()) };
+        let mode = spec.socket_mode.unwrap_or(SOCKET_MODE);
+        if mode != self.socket_mode {
+            let path = listener.path();
+            std::fs::set_permissions(path, Permissions::from_mode(mode))
+                .with_context(|| format!("{}: permissions", path.display()))?;
+            self.socket_mode = mode;
+        }
+        Ok(())
     }
 
     /// Nobody is waited for any more; a guest that is connected stays.
