@@ -9,6 +9,7 @@ use crate::attach::FrontEnd;
 use crate::config::options::OPTIONS;
 use crate::config::{LowConfig, LowOption, RunConfig, SpecError, flags, settings};
 use crate::outcome::EXIT_HELP;
+use crate::places;
 
 /// A virtio-net device and switch for virtual machines, in user space.
 #[derive(Debug, Parser)]
@@ -45,7 +46,8 @@ pub enum Command {
 
 const KINDS_HELP: &str = "\
 Kinds of ports:
-  vm:SOCKET          listen on this vhost-user socket; a virtual machine connects
+  vm:SOCKET          listen on this vhost-user socket; a virtual machine connects; without a
+                     path: ringway/NAME.sock where the control socket is by default
   vm-connect:SOCKET  connect to this vhost-user socket, and keep trying
   tap:IFNAME         a tap of the host: used if it exists, otherwise created
   tap-fd:NUMBER      an open tap that was passed in as this file descriptor
@@ -55,7 +57,7 @@ Options, after the port and separated by commas (write ,, for a comma in a path)
 
 const RUN_HELP_END: &str = "
 Example:
-  ringway run --port vm0=vm:/run/vm0.sock,packed=off --port up=tap:tap0
+  ringway run --port vm0=vm: --port vm1=vm:/run/vm1.sock,packed=off --port up=tap:tap0
 
 With --config, the ports are in a file; on SIGHUP it is read again and what has changed is carried
 out. The environment variable RINGWAY_LOG says what to log: error, warn, info, debug or trace.";
@@ -81,8 +83,8 @@ pub struct RunArgs {
     /// The file with the ports and settings
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where `ringway stats` asks [default: ringway.sock in $XDG_RUNTIME_DIR; /run/ringway.sock as
-    /// root; otherwise /tmp/ringway-UID.sock]
+    /// Where other commands ask [default: ringway.sock in $XDG_RUNTIME_DIR, in /run as root,
+    /// otherwise in /tmp/ringway-UID]
     #[arg(long, value_name = "SOCKET")]
     control: Option<String>,
     /// Permissions of the control socket's file, as octal digits [default: 0600]
@@ -271,7 +273,7 @@ impl RunArgs {
     /// Everything that is wrong with it.
     pub fn config(&self) -> Result<RunConfig, Vec<SpecError>> {
         if let Some(file) = &self.config {
-            return RunConfig::load(file, &self.over(), default_control_socket());
+            return RunConfig::load(file, &self.over(), places::control_socket());
         }
         let mut errors = Vec::new();
         let mut ports = Vec::new();
@@ -282,7 +284,7 @@ impl RunArgs {
             }
         }
         let low = LowConfig { settings: self.over(), ports };
-        match RunConfig::resolve(&low, default_control_socket()) {
+        match RunConfig::resolve(&low, places::control_socket()) {
             Ok(config) if errors.is_empty() => Ok(config),
             Ok(_) => Err(errors),
             Err(others) => Err(errors.into_iter().chain(others).collect()),
@@ -311,28 +313,14 @@ impl RunArgs {
 impl AskArgs {
     /// The control socket that was asked for, or the usual one.
     pub fn control_or_default(&self) -> PathBuf {
-        self.control.clone().unwrap_or_else(default_control_socket)
+        self.control.clone().unwrap_or_else(places::control_socket)
     }
 }
 
 impl StatsArgs {
     /// The control socket that was asked for, or the usual one.
     pub fn control_or_default(&self) -> PathBuf {
-        self.control.clone().unwrap_or_else(default_control_socket)
-    }
-}
-
-/// Where `run` listens and `stats` asks if nothing else is said.
-pub fn default_control_socket() -> PathBuf {
-    let user = rustix::process::geteuid();
-    control_socket_of(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from), user.as_raw())
-}
-
-fn control_socket_of(runtime_directory: Option<PathBuf>, user: u32) -> PathBuf {
-    match runtime_directory.filter(|directory| directory.is_absolute()) {
-        Some(directory) => directory.join("ringway.sock"),
-        None if user == 0 => PathBuf::from("/run/ringway.sock"),
-        None => PathBuf::from(format!("/tmp/ringway-{user}.sock")),
+        self.control.clone().unwrap_or_else(places::control_socket)
     }
 }
 
@@ -344,18 +332,6 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn the_control_socket_is_where_this_user_may_create_it() {
-        let of = |directory: Option<&str>, user| {
-            control_socket_of(directory.map(PathBuf::from), user).display().to_string()
-        };
-        assert_eq!(of(Some("/run/user/1000"), 1000), "/run/user/1000/ringway.sock");
-        assert_eq!(of(None, 0), "/run/ringway.sock");
-        assert_eq!(of(None, 1000), "/tmp/ringway-1000.sock");
-        // An empty variable counts as unset.
-        assert_eq!(of(Some(""), 1000), "/tmp/ringway-1000.sock");
     }
 
     #[test]

@@ -7,9 +7,9 @@ use std::io::Write;
 
 use serde_json::json;
 
-use crate::args::{CheckConfigArgs, default_control_socket};
+use crate::args::CheckConfigArgs;
 use crate::config::{RunConfig, SpecError, document, json};
-use crate::units;
+use crate::{places, units};
 
 /// Checks a file and says that it is fine; the outer error is that it is not, the inner one that
 /// this could not be printed.
@@ -20,7 +20,7 @@ pub fn check_config(args: &CheckConfigArgs) -> Result<anyhow::Result<()>, Vec<Sp
     let text = match &args.file {
         None => document::tables(),
         Some(file) => {
-            let config = RunConfig::load(file, &[], default_control_socket())?;
+            let config = RunConfig::load(file, &[], places::control_socket())?;
             match args.json {
                 true => report(&config),
                 false => fine(&file.display().to_string(), &config),

@@ -17,6 +17,7 @@ mod daemon;
 mod demo;
 mod log_filter;
 mod outcome;
+mod places;
 mod port_command;
 mod run;
 mod stats;

@@ -26,8 +26,11 @@ pub fn port(command: &PortCommand) -> Result<anyhow::Result<()>, Vec<SpecError>>
         PortCommand::Add { port, ask } => {
             let low = flags::parse_port(port).map_err(|error| vec![error])?;
             let spec = absolute(PortSpec::resolve(&low)?);
-            let request = Request::PortAdd(json::write_port(&spec));
-            Ok(change(ask, &request, &spec.name, "added"))
+            let mut port = json::write_port(&spec);
+            // Where sockets are by default is for the ringway that makes them to say.
+            let unsaid = low.kinds.iter().find(|kind| kind.key == "vm" && kind.value.is_empty());
+            port.extend(unsaid.map(|kind| (kind.key.clone(), String::new().into())));
+            Ok(change(ask, &Request::PortAdd(port), &spec.name, "added"))
         }
         PortCommand::Remove { name, ask } => {
             Ok(change(ask, &Request::PortRemove(name.clone()), name, "removed"))

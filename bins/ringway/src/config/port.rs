@@ -13,6 +13,7 @@ use super::error::{Origin, SpecError};
 use super::options::{DEFAULT, OPTIONS, PortOption, Ports, find, keys};
 use super::rules::Rules;
 use super::values::{check_name, is_same_path, parse_interface, parse_socket, parse_tap_fd};
+use crate::places;
 
 /// The words for kinds of ports; the other half of each is where the port leads.
 pub const KINDS: [&str; 4] = ["vm", "vm-connect", "tap", "tap-fd"];
@@ -178,12 +179,14 @@ impl PortSpec {
         let Some(known) = find(key) else {
             return Err(origin.unknown_key("option", key, &keys()));
         };
-        let wrong = match (known.ports, &self.kind) {
-            (Ports::All, _)
-            | (Ports::Guests, PortKind::Vm { .. } | PortKind::VmConnect { .. })
-            | (Ports::Listening, PortKind::Vm { .. }) => None,
-            (Ports::Guests, _) => Some(format!("{key} belongs to guests, and a tap is none")),
-            (Ports::Listening, _) => Some(format!("{key} belongs to vm, which makes a socket")),
+        let wrong = match known.ports {
+            Ports::Guests if !self.kind.is_guest() => {
+                Some(format!("{key} belongs to guests, and a tap is none"))
+            }
+            Ports::Listening if !matches!(self.kind, PortKind::Vm { .. }) => {
+                Some(format!("{key} belongs to vm, which makes a socket"))
+            }
+            Ports::Guests | Ports::Listening | Ports::All => None,
         };
         if let Some(wrong) = wrong {
             return Err(origin.wrong(wrong, format!("remove {}", origin.assign(key, value))));
@@ -263,7 +266,7 @@ impl LowPort {
                 let advice = format!("add one of {}, such as {example}", KINDS.join(" "));
                 Err(self.origin.wrong(wrong, advice))
             }
-            [one] => PortKind::parse(&one.origin, &one.key, &one.value),
+            [one] => PortKind::parse(&one.origin, &self.name, &one.key, &one.value),
             [one, another, ..] => {
                 let wrong = format!("it leads to {} already", one.key);
                 Err(another.origin.wrong(wrong, "keep one"))
@@ -292,8 +295,9 @@ impl PortKind {
         }
     }
 
-    fn parse(origin: &Origin, kind: &str, place: &str) -> Result<Self, SpecError> {
+    fn parse(origin: &Origin, name: &str, kind: &str, place: &str) -> Result<Self, SpecError> {
         match kind {
+            "vm" if place.is_empty() => Ok(Self::Vm { socket: places::guest_socket(name) }),
             "vm" => Ok(Self::Vm { socket: parse_socket(origin, place)? }),
             "vm-connect" => Ok(Self::VmConnect { socket: parse_socket(origin, place)? }),
             "tap" => Ok(Self::Tap { name: parse_interface(origin, place)? }),

@@ -86,8 +86,8 @@ pub const SETTINGS: &[Setting] = &[
         key: "control",
         value: "path",
         default: "by user",
-        about: "the control socket: `ringway.sock` in `$XDG_RUNTIME_DIR`, or \
-                `/run/ringway.sock` as root, or `/tmp/ringway-UID.sock`",
+        about: "the control socket: `ringway.sock` in `$XDG_RUNTIME_DIR`, or in `/run` as root, or \
+                in `/tmp/ringway-UID`",
         field: Field::Control,
     },
     Setting {

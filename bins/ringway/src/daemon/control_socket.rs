@@ -29,6 +29,7 @@ use super::{Daemon, Wake};
 use crate::config::Settings;
 use crate::config::settings::CONTROL_MODE;
 use crate::control::{LINE_LEN_MAX, refusal};
+use crate::places;
 
 /// Clients served at the same time.
 const CLIENTS_MAX: usize = 16;
@@ -71,6 +72,7 @@ impl ControlSocket {
     pub(super) fn bind(settings: &Settings) -> anyhow::Result<Self> {
         let path = settings.control.as_path();
         let shown = path.display();
+        places::prepare(path)?;
         if is_served(path) {
             bail!("{shown}: another ringway listens here: choose another with --control SOCKET");
         }

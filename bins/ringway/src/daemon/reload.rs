@@ -10,8 +10,8 @@ use tracing::{error, info, warn};
 use super::Daemon;
 use super::Wake;
 use super::control_socket::ControlSocket;
-use crate::args::default_control_socket;
 use crate::config::{PortSpec, RunConfig, Settings};
+use crate::places;
 
 impl Daemon {
     /// Reads the file again.
@@ -20,7 +20,7 @@ impl Daemon {
             return warn!("SIGHUP: there is no file to read again: start with --config FILE");
         };
         let shown = file.display();
-        match RunConfig::load(&file, &self.over, default_control_socket()) {
+        match RunConfig::load(&file, &self.over, places::control_socket()) {
             Err(errors) => {
                 errors.iter().for_each(|why| error!("{why}"));
                 error!("{shown}: nothing has changed");

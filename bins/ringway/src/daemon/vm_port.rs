@@ -17,6 +17,7 @@ use super::closing::Closing;
 use super::link::Link;
 use super::{Daemon, Wake};
 use crate::config::{PortKind, PortSpec};
+use crate::places;
 
 /// Pause between two attempts to connect, or to accept where that has failed.
 pub(super) const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -224,6 +225,7 @@ impl Deafness {
 
 /// Listens at `socket`; the error says all in one line.
 fn listen(socket: &Path) -> anyhow::Result<Listener> {
+    places::prepare(socket)?;
     let directory = socket.parent().filter(|parent| !parent.as_os_str().is_empty());
     if directory.is_some_and(|directory| !directory.is_dir()) {
         bail!("{}: its directory does not exist: create it first", socket.display());
