@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::args::CheckConfigArgs;
 use crate::config::{RunConfig, SpecError, document, json};
+use crate::identity::Identity;
 use crate::{places, units};
 
 /// Checks a file and says that it is fine; the outer error is that it is not, the inner one that
@@ -36,7 +37,9 @@ fn fine(shown: &str, config: &RunConfig) -> String {
         true => " (on SIGHUP it is refused where there were some: see no_ports)",
         false => "",
     };
-    format!("{shown}: fine, {ports}{refused}\n")
+    let warnings = Identity::here(&config.settings.control).shared_macs(config);
+    let warnings = warnings.iter().map(|warning| format!("{shown}: warning: {warning}\n"));
+    format!("{shown}: fine, {ports}{refused}\n") + &warnings.collect::<String>()
 }
 
 fn report(config: &RunConfig) -> String {
@@ -49,5 +52,10 @@ fn report(config: &RunConfig) -> String {
         "control_group": group,
         "snoop_multicast": settings.snoop_multicast,
     });
-    json!({ "ringway": settings, "ports": ports }).to_string() + "\n"
+    let warnings = Identity::here(&config.settings.control).shared_macs(config);
+    let mut report = json!({ "ringway": settings, "ports": ports });
+    if !warnings.is_empty() {
+        report["warnings"] = warnings.into();
+    }
+    report.to_string() + "\n"
 }

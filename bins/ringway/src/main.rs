@@ -15,6 +15,7 @@ mod config;
 mod control;
 mod daemon;
 mod demo;
+mod identity;
 mod log_filter;
 mod outcome;
 mod places;

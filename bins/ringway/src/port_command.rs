@@ -86,7 +86,8 @@ fn change(args: &AskArgs, request: &Request, name: &str, done: &str) -> anyhow::
             let late = reply.at_next_connection.join(" ");
             let _ = write!(text, "; for the next guest that connects: {late}");
         }
-        text + "\n"
+        let warnings = reply.warnings.iter().map(|warning| format!("warning: {warning}\n"));
+        text + "\n" + &warnings.collect::<String>()
     })
 }
 

@@ -238,3 +238,47 @@ fn only_the_owner_may_connect_unless_more_is_permitted() {
     let refused = ringway.refused(&["port", "add", "c=vm-connect:c.sock,socket_mode=0660"]);
     assert!(refused.contains("socket_mode belongs to vm"), "{refused}");
 }
+
+/// The MAC address that a port's guest is given.
+fn mac(ringway: &Ringway, name: &str) -> String {
+    let list: serde_json::Value =
+        serde_json::from_str(&ringway.told(&["port", "list", "--json"])).expect("JSON");
+    let port =
+        list["ports"].as_array().expect("ports").iter().find(|it| it["port"]["name"] == name);
+    port.expect("that port")["mac"].as_str().expect("an address").to_owned()
+}
+
+#[test]
+fn addresses_stay_when_other_ports_come_first_and_differ_between_ringways() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
+    let before = mac(&ringway, "a");
+    drop(ringway);
+    let ports = ["--port", "b=vm:b.sock", "--port", "a=vm:a.sock"];
+    let ringway = Ringway::run(directory.path(), &ports);
+    assert_eq!(mac(&ringway, "a"), before);
+    assert_ne!(mac(&ringway, "b"), before);
+    let other = tempfile::tempdir().expect("a directory");
+    assert_ne!(mac(&Ringway::run(other.path(), &ports), "a"), before);
+}
+
+#[test]
+fn two_ports_with_one_address_are_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
+    let taken = mac(&ringway, "a");
+    let warning = format!("ports a and b have one MAC address, {taken}: every guest needs its own");
+    let told = ringway.told(&["port", "add", &format!("b=vm:b.sock,mac={taken}")]);
+    assert_eq!(told, format!("b: added\nwarning: {warning}\n"));
+    assert!(ringway.log().contains(&warning), "{}", ringway.log());
+    let file = ringway.told(&["port", "list", "--toml"]);
+    let file = format!("[ringway]\ncontrol = {:?}\n{file}", ringway.control());
+    std::fs::write(directory.path().join("file.toml"), file).expect("a file");
+    let checked = std::process::Command::new(env!("CARGO_BIN_EXE_ringway"))
+        .args(["check-config", "file.toml"])
+        .current_dir(directory.path())
+        .output()
+        .expect("it ends");
+    let right = format!("file.toml: fine, 2 ports\nfile.toml: warning: {warning}\n");
+    assert_eq!(String::from_utf8_lossy(&checked.stdout), right);
+}

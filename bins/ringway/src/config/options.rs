@@ -130,7 +130,13 @@ pub const OPTIONS: &[PortOption] = &[
     PortOption {
         ports: Ports::Guests,
         effect: Effect::NextConnection,
-        ..option("mac", "address", "one per port", Field::Mac, "the guest's MAC address")
+        ..option(
+            "mac",
+            "address",
+            "by machine, control socket and name",
+            Field::Mac,
+            "the guest's MAC address",
+        )
     },
     option(
         "mtu",

@@ -320,6 +320,9 @@ pub struct ChangeReply {
     pub guest_told: bool,
     /// Options that only the next guest that connects will see.
     pub at_next_connection: Vec<String>,
+    /// What is probably not meant.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// The line for a question that is refused, with every reason.

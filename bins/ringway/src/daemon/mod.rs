@@ -31,6 +31,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{info, warn};
 
 use crate::config::{LowOption, RunConfig, Settings};
+use crate::identity::Identity;
 use control_socket::ControlSocket;
 use ports::Port;
 use worker_client::WorkerClient;
@@ -97,6 +98,8 @@ pub struct Daemon {
     /// Rung when a front-end has taken away memory that a worker then touched.
     torn: &'static EventFd,
     settings: Settings,
+    /// What default MAC addresses follow; it stays when the control socket moves.
+    identity: Identity,
     /// The file to read again on SIGHUP.
     file: Option<PathBuf>,
     /// Settings that count more than the file's.
@@ -120,6 +123,7 @@ impl Daemon {
         poller.add(reload_signals.as_fd(), Wake::Reload.token())?;
         let worker = start_workers(&config).context("starting the workers")?;
         poller.add(worker.event_bell().as_fd(), Wake::Worker.token())?;
+        let identity = Identity::here(&config.settings.control);
         let control = ControlSocket::bind(&config.settings)?;
         poller.add(control.as_fd(), Wake::Control.token())?;
         let mut daemon = Self {
@@ -131,6 +135,7 @@ impl Daemon {
             reload_signals,
             torn,
             settings: config.settings,
+            identity,
             file: config.file,
             over,
             started: Instant::now(),

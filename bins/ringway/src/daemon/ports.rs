@@ -44,6 +44,8 @@ pub(super) struct Changed {
     pub(super) guest_told: bool,
     /// Options that only the next guest will see.
     pub(super) at_next_connection: Vec<&'static str>,
+    /// What is probably not meant.
+    pub(super) warnings: Vec<String>,
 }
 
 impl Port {
@@ -96,6 +98,7 @@ impl Daemon {
             return error!(port = spec.name, "there are {PORTS_MAX} ports already");
         };
         let mut port = Port::new(spec, from_file);
+        self.warn_of_shared_mac(&port.spec);
         if let Err(why) = self.try_open(id, &mut port) {
             error!(port = port.spec.name, "{why:#}");
             port.failure = Some(format!("{why:#}"));
@@ -107,12 +110,20 @@ impl Daemon {
     ///
     /// # Errors
     /// It cannot be opened; nothing is left of it.
-    pub(super) fn open_port(&mut self, spec: PortSpec) -> anyhow::Result<()> {
+    pub(super) fn open_port(&mut self, spec: PortSpec) -> anyhow::Result<Changed> {
         let Some(id) = self.free_id() else { bail!("there are {PORTS_MAX} ports already") };
         let mut port = Port::new(spec, None);
         self.try_open(id, &mut port)?;
+        let warnings = self.warn_of_shared_mac(&port.spec).into_iter().collect();
         self.ports.insert(id, port);
-        Ok(())
+        Ok(Changed { warnings, ..Changed::default() })
+    }
+
+    /// Says that a port's guest has the address of another one's, if it has.
+    fn warn_of_shared_mac(&self, spec: &PortSpec) -> Option<String> {
+        let warning = self.identity.shared_mac(spec, self.specs())?;
+        warn!("{warning}");
+        Some(warning)
     }
 
     fn free_id(&self) -> Option<PortId> {
@@ -133,7 +144,7 @@ impl Daemon {
     fn attach_end(&mut self, id: PortId, port: &mut Port) -> anyhow::Result<()> {
         match &port.spec.kind {
             PortKind::Vm { .. } | PortKind::VmConnect { .. } => {
-                let vm = VmPort::open(id, &port.spec)?;
+                let vm = VmPort::open(&self.identity, &port.spec)?;
                 if let Some(listener) = vm.listener_fd() {
                     self.poller.add(listener, Wake::Listener(id).token())?;
                 }
@@ -238,10 +249,11 @@ impl Daemon {
         let late = OPTIONS.iter().filter(|option| option.effect == Effect::NextConnection);
         let mut changed = Changed {
             guest_told: false,
+            warnings: Vec::new(),
             at_next_connection: late.filter(differs).map(|option| option.key).collect(),
         };
         if let Some(vm) = &mut port.vm {
-            vm.configure(id, now);
+            vm.configure(&self.identity, now);
             if now.is_link_up && !before.is_link_up {
                 vm.plan_announcement();
             }
@@ -249,6 +261,10 @@ impl Daemon {
             changed.guest_told = is_news && vm.tell_config();
         }
         info!(port = now.name, "changed");
+        if now.mac != before.mac {
+            let spec = now.clone();
+            changed.warnings.extend(self.warn_of_shared_mac(&spec));
+        }
         Ok(changed)
     }
 }

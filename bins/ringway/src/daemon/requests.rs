@@ -46,8 +46,7 @@ impl Daemon {
     fn add_port(&mut self, port: &Map<String, Value>) -> Result<Changed, Refused> {
         let low = json::read_port(port).map_err(texts)?;
         let spec = resolve_beside(&low, self.specs(), &self.settings.control).map_err(texts)?;
-        self.open_port(spec).map_err(|why| vec![format!("{why:#}")])?;
-        Ok(Changed::default())
+        self.open_port(spec).map_err(|why| vec![format!("{why:#}")])
     }
 
     fn set_port(&mut self, name: &str, options: &Map<String, Value>) -> Result<Changed, Refused> {
@@ -111,6 +110,7 @@ fn reply(changed: &Changed) -> ChangeReply {
         ok: true,
         guest_told: changed.guest_told,
         at_next_connection: changed.at_next_connection.iter().map(ToString::to_string).collect(),
+        warnings: changed.warnings.clone(),
     }
 }
 

@@ -17,6 +17,7 @@ use super::closing::Closing;
 use super::link::Link;
 use super::{Daemon, Wake};
 use crate::config::{PortKind, PortSpec};
+use crate::identity::Identity;
 use crate::places;
 
 /// Pause between two attempts to connect, or to accept where that has failed.
@@ -64,7 +65,7 @@ enum Way {
 }
 
 impl VmPort {
-    pub(super) fn open(id: PortId, spec: &PortSpec) -> anyhow::Result<Self> {
+    pub(super) fn open(identity: &Identity, spec: &PortSpec) -> anyhow::Result<Self> {
         let closing = Closing::start()?;
         let way = match &spec.kind {
             PortKind::VmConnect { socket } => {
@@ -88,19 +89,19 @@ impl VmPort {
             deafness: Deafness::default(),
             socket_mode: SOCKET_MODE,
         };
-        vm.configure(id, spec);
+        vm.configure(identity, spec);
         vm.permit(spec)?;
         Ok(vm)
     }
 
     /// Takes over what the next guest is offered, and what holds at once.
-    pub(super) fn configure(&mut self, id: PortId, spec: &PortSpec) {
+    pub(super) fn configure(&mut self, identity: &Identity, spec: &PortSpec) {
         let mut features = spec.features_offered();
         if spec.mtu.is_none() {
             // A guest takes an offered MTU for the largest it may ever set.
             features -= Features::MTU;
         }
-        self.mac = spec.mac.unwrap_or_else(|| MacAddress::local(u32::from(id.0) + 1));
+        self.mac = identity.mac_of(spec);
         self.mtu = spec.mtu;
         self.is_link_up = spec.is_link_up;
         self.features = features.drop_unmet();
