@@ -10,6 +10,7 @@ use crate::config::options::OPTIONS;
 use crate::config::{LowConfig, LowOption, RunConfig, SpecError, flags, settings};
 use crate::outcome::EXIT_HELP;
 use crate::places;
+use crate::qemu_version::QemuVersion;
 
 /// A virtio-net device and switch for virtual machines, in user space.
 #[derive(Debug, Parser)]
@@ -185,6 +186,9 @@ pub struct AttachArgs {
     /// Memory of the guest, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 512)]
     pub memory: u32,
+    /// For this QEMU [default: the one that is installed]
+    #[arg(long, value_name = "VERSION")]
+    pub qemu_version: Option<QemuVersion>,
     /// Which ringway, and how to print.
     #[command(flatten)]
     pub ask: AskArgs,

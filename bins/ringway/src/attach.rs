@@ -4,7 +4,9 @@
 //! is printed can be pasted into a command line or a file.
 //!
 //! Limits: guests of QEMU before version 8 under software emulation also need `vectors=0`, which
-//! is said in a note; User Mode Linux only connects, so it cannot use a `vm-connect:` port.
+//! is said in a note; User Mode Linux only connects, so it cannot use a `vm-connect:` port. Packed
+//! rings are not asked for where the program cannot tell where one stood: after a restart of
+//! ringway the guest would have no network.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -19,6 +21,7 @@ use crate::config::error::nearest;
 use crate::config::{PortKind, PortSpec};
 use crate::control::ListedPort;
 use crate::port_command::{ports, spec_of};
+use crate::qemu_version::QemuVersion;
 
 /// Entries of each queue, the most that QEMU has: a guest may be late by so many packets, and long ones
 /// are read sooner where few of them stay in the cache of the core that writes them (ADR 23).
@@ -62,11 +65,18 @@ struct Attachment {
     socket: String,
     /// The program listens, and ringway connects.
     program_listens: bool,
-    mac: Option<String>,
+    mac: String,
     mtu: Option<u16>,
     packed: bool,
+    /// Queue pairs.
+    queues: u16,
     memory_mib: u32,
+    qemu: Option<QemuVersion>,
 }
+
+/// Why some programs are not asked for packed rings.
+const PACKED_NOTE: &str = "packed=on is left out: QEMU cannot tell where a packed ring stood, so its guest \
+                           would have no network after ringway was started again";
 
 /// Prints what a port's guest needs.
 ///
@@ -83,7 +93,8 @@ pub fn attach(args: &AttachArgs) -> anyhow::Result<()> {
         };
         bail!("{}: there is no port called that: {advice}", args.port);
     };
-    let attachment = Attachment::of(port, args.memory)?;
+    let qemu = args.qemu_version.or_else(QemuVersion::installed);
+    let attachment = Attachment::of(port, args.memory, qemu)?;
     let given: Vec<Given> = match args.program {
         Some(program) => vec![attachment.given(program)?],
         None => FrontEnd::value_variants()
@@ -96,24 +107,31 @@ pub fn attach(args: &AttachArgs) -> anyhow::Result<()> {
         (true, None) => serde_json::to_string(&given)? + "\n",
         (false, program) => given.iter().map(|it| it.text(program.is_none())).collect(),
     };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    std::io::stdout().write_all(text.as_bytes())?;
+    // What is printed for one program can be pasted as it stands.
+    if args.program.is_some() && !args.ask.json {
+        given.iter().flat_map(|it| &it.notes).for_each(|note| eprintln!("note: {note}"));
+    }
+    Ok(())
 }
 
 impl Attachment {
-    fn of(port: &ListedPort, memory_mib: u32) -> anyhow::Result<Self> {
+    fn of(port: &ListedPort, memory_mib: u32, qemu: Option<QemuVersion>) -> anyhow::Result<Self> {
         let Some(spec) = spec_of(port) else { bail!("a port that this version does not know") };
         let PortSpec { name, kind, .. } = &spec;
-        let Some(socket) = port.socket.clone() else {
+        let (Some(socket), Some(mac)) = (port.socket.clone(), port.mac.clone()) else {
             bail!("{name}: a {} has no virtual machine: name a vm: port", kind.name());
         };
         Ok(Self {
             name: name.clone(),
             socket,
             program_listens: matches!(kind, PortKind::VmConnect { .. }),
-            mac: port.mac.clone(),
+            mac,
             mtu: spec.mtu,
             packed: !spec.features_off.contains(Features::RING_PACKED),
+            queues: spec.queues,
             memory_mib,
+            qemu,
         })
     }
 
@@ -129,21 +147,23 @@ impl Attachment {
     }
 
     fn qemu(&self) -> Given {
-        let Self { name, memory_mib, .. } = self;
+        let Self { name, mac, memory_mib, queues, .. } = self;
         // Two commas are one to QEMU.
         let path = self.socket.replace(',', ",,");
-        let way = if self.program_listens { "server=on" } else { "reconnect=1" };
+        let reconnect = self.qemu.map_or("reconnect-ms=1000", QemuVersion::reconnect);
+        let way = if self.program_listens { "server=on" } else { reconnect };
+        let mut netdev = format!("vhost-user,id=net-{name},chardev=chr-{name}");
         let mut device = format!(
-            "virtio-net-pci,netdev=net-{name},rx_queue_size={QUEUE_SIZE},tx_queue_size={QUEUE_SIZE}"
+            "virtio-net-pci,netdev=net-{name},mac={mac},rx_queue_size={QUEUE_SIZE},\
+             tx_queue_size={QUEUE_SIZE}"
         );
-        if let Some(mac) = &self.mac {
-            let _ = write!(device, ",mac={mac}");
-        }
         if let Some(mtu) = self.mtu {
             let _ = write!(device, ",host_mtu={mtu}");
         }
-        if self.packed {
-            device.push_str(",packed=on");
+        if *queues > 1 {
+            let _ = write!(netdev, ",queues={queues}");
+            // One for each queue, one for the controlq, and one for the configuration.
+            let _ = write!(device, ",mq=on,vectors={}", 2 * queues + 2);
         }
         let arguments = [
             ["-m".to_string(), format!("{memory_mib}M")],
@@ -153,14 +173,28 @@ impl Attachment {
             ],
             ["-machine".to_string(), format!("memory-backend=mem-{name}")],
             ["-chardev".to_string(), format!("socket,id=chr-{name},path={path},{way}")],
-            ["-netdev".to_string(), format!("vhost-user,id=net-{name},chardev=chr-{name}")],
+            ["-netdev".to_string(), netdev],
             ["-device".to_string(), device],
         ];
-        let notes = [
-            "QEMU before version 8 without KVM: add ,vectors=0 to the device",
-            "a guest with several ports needs -m, -object and -machine only once",
+        let version = match self.qemu {
+            Some(version) => format!("for QEMU {version}"),
+            None => "for QEMU from 9.2 on, as none was found here".to_string(),
+        };
+        let mut notes = vec![
+            "QEMU before version 8 without KVM: add ,vectors=0 to the device".to_string(),
+            "a guest with several ports needs -m, -object and -machine only once".to_string(),
         ];
-        Given::arguments("qemu", arguments.as_flattened(), &notes)
+        if !self.program_listens {
+            notes.insert(
+                0,
+                format!(
+                    "{version}: before 9.2 it is reconnect=1, from 9.2 on reconnect-ms=1000; \
+                 --qemu-version names another one"
+                ),
+            );
+        }
+        notes.extend(self.packed.then(|| PACKED_NOTE.to_string()));
+        Given { notes, ..Given::arguments("qemu", arguments.as_flattened(), &[]) }
     }
 
     fn libvirt(&self) -> Given {
@@ -169,29 +203,35 @@ impl Attachment {
             true => "",
             false => "\n    <reconnect enabled='yes' timeout='1'/>\n  ",
         };
-        let mac = self.mac.as_ref().map(|mac| format!("  <mac address='{mac}'/>\n"));
         let mtu = self.mtu.map(|mtu| format!("  <mtu size='{mtu}'/>\n"));
-        let packed = if self.packed { " packed='on'" } else { "" };
+        let queues = match self.queues {
+            1 => String::new(),
+            several => format!(" queues='{several}'"),
+        };
         let xml = format!(
             "<memoryBacking>\n  <source type='memfd'/>\n  <access mode='shared'/>\n\
              </memoryBacking>\n\
-             <interface type='vhostuser'>\n{}  <source type='unix' path='{}' mode='{mode}'>\
-             {reconnect}</source>\n  <model type='virtio'/>\n\
-             \x20 <driver rx_queue_size='{QUEUE_SIZE}' tx_queue_size='{QUEUE_SIZE}'{packed}/>\n\
+             <interface type='vhostuser'>\n  <mac address='{}'/>\n\
+             \x20 <source type='unix' path='{}' mode='{mode}'>{reconnect}</source>\n\
+             \x20 <model type='virtio'/>\n\
+             \x20 <driver{queues} rx_queue_size='{QUEUE_SIZE}' tx_queue_size='{QUEUE_SIZE}'/>\n\
              {}</interface>\n",
-            mac.unwrap_or_default(),
+            self.mac,
             escaped(&self.socket),
             mtu.unwrap_or_default(),
         );
-        let notes = ["memoryBacking belongs below domain, interface below devices"];
+        let mut notes = vec!["memoryBacking belongs below domain, interface below devices"];
+        notes.extend(self.packed.then_some(PACKED_NOTE));
         Given { xml: Some(xml), ..Given::arguments("libvirt", &[], &notes) }
     }
 
     fn cloud_hypervisor(&self) -> anyhow::Result<Given> {
         self.check_path("Cloud Hypervisor", ",\"[]")?;
-        let mut net = format!("vhost_user=true,socket={},queue_size={QUEUE_SIZE}", self.socket);
-        if let Some(mac) = &self.mac {
-            let _ = write!(net, ",mac={mac}");
+        let Self { socket, mac, queues, .. } = self;
+        let mut net = format!("vhost_user=true,socket={socket},queue_size={QUEUE_SIZE},mac={mac}");
+        if *queues > 1 {
+            // It counts the two of each pair.
+            let _ = write!(net, ",num_queues={}", 2 * queues);
         }
         if let Some(mtu) = self.mtu {
             let _ = write!(net, ",mtu={mtu}");
@@ -210,7 +250,8 @@ impl Attachment {
         let device = format!("net,socket={}", self.socket);
         let memory = format!("size={}", self.memory_mib);
         let arguments = ["--mem".to_string(), memory, "--vhost-user".to_string(), device];
-        Ok(Given::arguments("crosvm", &arguments, &[]))
+        let notes = ["it asks the port for its MAC address, and how many queues it has"];
+        Ok(Given::arguments("crosvm", &arguments, &notes))
     }
 
     fn uml(&self) -> anyhow::Result<Given> {
@@ -229,12 +270,10 @@ impl Attachment {
 
     fn dpdk(&self) -> anyhow::Result<Given> {
         self.check_path("DPDK", ",")?;
+        let Self { socket, mac, queues, .. } = self;
         let packed = u8::from(self.packed);
         let mut device =
-            format!("net_virtio_user0,path={},queues=1,packed_vq={packed}", self.socket);
-        if let Some(mac) = &self.mac {
-            let _ = write!(device, ",mac={mac}");
-        }
+            format!("net_virtio_user0,path={socket},queues={queues},packed_vq={packed},mac={mac}");
         if self.program_listens {
             device.push_str(",server=1");
         }
@@ -322,10 +361,12 @@ mod tests {
             name: "vm0".into(),
             socket: socket.into(),
             program_listens: false,
-            mac: Some("52:54:00:00:00:01".into()),
+            mac: "52:54:00:00:00:01".into(),
             mtu: Some(9000),
             packed: true,
+            queues: 1,
             memory_mib: 256,
+            qemu: "7.2".parse().ok(),
         }
     }
 
@@ -338,8 +379,8 @@ mod tests {
             assert!(given.arguments.is_empty() != given.xml.is_none(), "{text}");
         }
         let qemu = attachment("/run/vm0.sock").qemu();
-        let device = "virtio-net-pci,netdev=net-vm0,rx_queue_size=1024,tx_queue_size=1024,\
-                      mac=52:54:00:00:00:01,host_mtu=9000,packed=on";
+        let device = "virtio-net-pci,netdev=net-vm0,mac=52:54:00:00:00:01,rx_queue_size=1024,\
+                      tx_queue_size=1024,host_mtu=9000";
         assert_eq!(qemu.arguments.last().map(String::as_str), Some(device));
     }
 
@@ -349,10 +390,43 @@ mod tests {
         assert!(odd.qemu().text(false).contains(r"path=/run/a,,b '\''c'\''.sock,reconnect=1'"));
         let xml = odd.libvirt().text(false);
         assert!(xml.contains("path='/run/a,b &apos;c&apos;.sock'"));
-        let driver = "  <driver rx_queue_size='1024' tx_queue_size='1024' packed='on'/>\n";
+        let driver = "  <driver rx_queue_size='1024' tx_queue_size='1024'/>\n";
         assert!(xml.contains(driver), "{xml}");
         assert!(odd.dpdk().is_err() && odd.crosvm().is_err() && odd.uml().is_err());
         assert!(attachment("/run/a:b.sock").uml().is_err());
+    }
+
+    #[test]
+    fn several_queues_are_said_as_each_program_takes_them() {
+        let pairs = Attachment { queues: 4, ..attachment("/s") };
+        let text = |program| pairs.given(program).expect("possible").text(false);
+        let qemu = text(FrontEnd::Qemu);
+        assert!(qemu.contains("chardev=chr-vm0,queues=4 "), "{qemu}");
+        assert!(qemu.contains(",mq=on,vectors=10\n"), "{qemu}");
+        assert!(text(FrontEnd::Libvirt).contains("<driver queues='4' rx_queue_size="));
+        assert!(text(FrontEnd::CloudHypervisor).contains(",num_queues=8"));
+        assert!(text(FrontEnd::Dpdk).contains(",queues=4,"));
+    }
+
+    #[test]
+    fn qemu_is_given_what_its_version_takes_and_no_packed_rings() {
+        for (version, way) in [
+            (Some("7.2"), ",reconnect=1 "),
+            (Some("9.2"), ",reconnect-ms=1000 "),
+            (None, ",reconnect-ms=1000 "),
+        ] {
+            let qemu = version.map(|text| text.parse().expect("a version"));
+            let given = Attachment { qemu, ..attachment("/s") }.qemu();
+            let text = given.text(true);
+            assert!(text.contains(way) && !text.contains(",packed=on"), "{text}");
+            assert!(
+                text.contains("# for QEMU ") && text.contains("# packed=on is left out"),
+                "{text}"
+            );
+        }
+        let split = Attachment { packed: false, ..attachment("/s") };
+        assert!(!split.qemu().text(true).contains("packed"));
+        assert!(!attachment("/s").libvirt().text(false).contains("packed"));
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod log_filter;
 mod outcome;
 mod places;
 mod port_command;
+mod qemu_version;
 mod run;
 mod stats;
 mod stats_view;

@@ -65,7 +65,7 @@ pub fn qemu(stage: &Stage) -> anyhow::Result<()> {
     let (status, text) = guest.run(&ping, Duration::from_secs(20))?;
     ensure!(status == 0, "{ping}: status {status}:\n{text}");
     let port = ringway.port("vm0")?;
-    port.check_negotiated("packed", &[("MTU", true)])?;
+    port.check_negotiated("split", &[("MTU", true)])?;
     port.check_healthy(&["link_down"])?;
     drop(guest);
     ringway.finish()

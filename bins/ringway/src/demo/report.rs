@@ -7,7 +7,6 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use serde::Serialize;
 
 use super::measured::Measured;
-use crate::attach::QUEUE_SIZE;
 use crate::control::PortStats;
 use crate::stats_view;
 use crate::units;
@@ -33,7 +32,7 @@ pub struct Report {
 pub struct Attach {
     /// Starts the switch.
     pub ringway: String,
-    /// Starts a guest on its first port.
+    /// Starts a guest on its first port; the address of each port is another one.
     pub qemu: String,
 }
 
@@ -42,16 +41,8 @@ pub fn attach() -> Attach {
     let program = std::env::current_exe().ok();
     let program = program.map_or("ringway".to_string(), |path| path.display().to_string());
     Attach {
-        ringway: format!("{program} run --port vm0=vm:/tmp/vm0.sock --port vm1=vm:/tmp/vm1.sock"),
-        qemu: format!(
-            "qemu-system-x86_64 -m 512M \
-               -object memory-backend-memfd,id=mem,size=512M,share=on \
-               -machine memory-backend=mem \
-               -chardev socket,id=c0,path=/tmp/vm0.sock \
-               -netdev vhost-user,id=n0,chardev=c0 \
-               -device virtio-net-pci,netdev=n0,rx_queue_size={QUEUE_SIZE},tx_queue_size={QUEUE_SIZE} \
-               DISK-IMAGE"
-        ),
+        ringway: format!("{program} run --port vm0=vm: --port vm1=vm:"),
+        qemu: format!("eval qemu-system-x86_64 DISK-IMAGE \"$({program} attach vm0 --for qemu)\""),
     }
 }
 
@@ -79,9 +70,8 @@ impl Report {
             let _ = writeln!(text, "Embedded guests were used: {note}.");
         }
         let _ = writeln!(text, "It took {seconds:.1} s and left nothing behind.\n");
-        let qemu = self.attach.qemu.replace(" -", " \\\n    -");
-        let _ = writeln!(text, "To attach a QEMU guest of your own:\n  {}", self.attach.ringway);
-        let _ = writeln!(text, "  {qemu}");
+        let Attach { ringway, qemu } = &self.attach;
+        let _ = writeln!(text, "To attach a QEMU guest of your own:\n  {ringway}\n  {qemu}");
         text
     }
 
@@ -138,8 +128,8 @@ mod tests {
             "0.100 ms mean",
             "1 of 200 lost",
             "12.3 s",
-            "run --port vm0=vm:/tmp/vm0.sock",
-            "-netdev vhost-user,id=n0,chardev=c0",
+            " run --port vm0=vm: --port vm1=vm:",
+            " attach vm0 --for qemu)\"",
         ];
         for words in wanted {
             assert!(text.contains(words), "{words} in\n{text}");
