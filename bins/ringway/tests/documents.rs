@@ -1,0 +1,132 @@
+//! What README and the documentation print is what works: every line of theirs that starts with
+//! `ringway` is run as it stands, one document after the other, against the ringway that the document
+//! starts.
+//!
+//! Limits: the demonstration has its own test (`demo.rs`). Lines for QEMU, User Mode Linux and DPDK
+//! are run by the scenarios of `./x test guest::attach`.
+
+mod common;
+mod shell;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::Ringway;
+use serde_json::Value;
+use shell::{User, must};
+
+const SKIPPED: &str = "skipped: no user, mount and network namespaces, or no taps here";
+
+/// What stands in front of a line of a script that must not fail.
+const STRICT: &str = "set -e; mkdir work; cd work; pid=; trap 'cat log >&2 || :' EXIT\n";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(document: &str) -> String {
+    fs::read_to_string(root().join(document)).unwrap_or_else(|why| panic!("{document}: {why}"))
+}
+
+/// The code blocks of a document: the language, and the text.
+fn blocks(text: &str) -> Vec<(String, String)> {
+    let parts: Vec<&str> = text.split("\n```").collect();
+    let inside = parts.iter().skip(1).step_by(2);
+    let block = |part: &&str| part.split_once('\n').map(|(name, text)| (name.into(), text.into()));
+    inside.filter_map(block).collect()
+}
+
+/// The commands of a document without what is said about them, two blanks further right.
+fn commands(text: &str) -> Vec<String> {
+    let all = blocks(text)
+        .into_iter()
+        .flat_map(|(_, block)| block.lines().map(str::to_owned).collect::<Vec<_>>());
+    let commands = all.filter(|line| line.starts_with("ringway "));
+    commands.map(|line| line.split("  ").next().unwrap_or_default().trim().to_owned()).collect()
+}
+
+/// A script that runs these commands as they stand; `run` goes on beside the others.
+fn script(commands: &[String], file: &str) -> String {
+    let mut script = format!("{STRICT}cat > ringway.toml <<'END'\n{file}\nEND\n");
+    for command in commands {
+        let control = command.split(" --control ").nth(1).and_then(|it| it.split(' ').next());
+        let control = control.map_or(String::new(), |path| format!(" --control {path}"));
+        script.push_str(&match command.split(' ').nth(1) {
+            Some("run") => format!(
+                "[ -z \"$pid\" ] || end $pid; {command} 2>log & pid=$!; ready $pid{control}\n\
+                 if grep -E 'ERROR|WARN' log; then exit 1; fi\n"
+            ),
+            Some("demo") => String::new(),
+            _ if command.ends_with("--watch") => {
+                format!("timeout 1.5 {command} >/dev/null || [ $? = 124 ]\n")
+            }
+            _ => format!("{command} >/dev/null\n"),
+        });
+    }
+    script + "end $pid\n"
+}
+
+#[test]
+fn every_command_of_the_documentation_works_as_it_stands() {
+    let file = blocks(&read("docs/configuration.md")).into_iter().find(|(name, _)| name == "toml");
+    let (_, file) = file.expect("an example of a file");
+    for (document, least) in [("README.md", 12), ("docs/configuration.md", 1)] {
+        let commands = commands(&read(document));
+        assert!(commands.len() >= least, "{document}: {commands:?}");
+        if !Path::new("/dev/net/tun").exists() {
+            return println!("{SKIPPED}");
+        }
+        let Some(_) = must(User::Root, &script(&commands, &file)) else {
+            return println!("{SKIPPED}");
+        };
+    }
+}
+
+#[test]
+fn the_first_command_of_the_readme_needs_no_root() {
+    let first = commands(&read("README.md")).remove(0);
+    assert!(first.starts_with("ringway run "), "{first}");
+    let Some(_) = must(User::Plain, &script(&[first], "")) else { return println!("{SKIPPED}") };
+}
+
+/// But for the address, which is each machine's own.
+#[test]
+fn the_readme_shows_what_attach_prints() {
+    let text = read("README.md");
+    let is_it = |(_, block): &(String, String)| block.starts_with("-m 512M");
+    let (_, shown) = blocks(&text).into_iter().find(is_it).expect("an example");
+    let first = commands(&text).remove(0);
+    let script = format!(
+        "{STRICT}mkdir -p /run/user/1000; export XDG_RUNTIME_DIR=/run/user/1000\n\
+         {first} 2>log & pid=$!; ready $pid\n\
+         ringway attach vm0 --for qemu --qemu-version 10.0; end $pid\n"
+    );
+    let Some(printed) = must(User::Root, &script) else { return println!("{SKIPPED}") };
+    let without_address = |text: &str| {
+        let (before, rest) = text.split_once("mac=").expect("an address");
+        let (address, after) = rest.split_once(',').expect("more behind it");
+        assert!(address.starts_with("52:") && address.len() == 17, "{address}");
+        format!("{before}mac=…,{}", after.trim_end())
+    };
+    assert_eq!(without_address(&shown), without_address(&printed));
+}
+
+#[test]
+fn requests_of_the_documentation_are_answered_as_it_says() {
+    let text = read("docs/control-protocol.md");
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "vm0=vm:vm0.sock"]);
+    let mut client = ringway.connect();
+    let mut asked = 0;
+    let lines: Vec<&str> = text.lines().collect();
+    for pair in lines.windows(2).filter(|pair| pair[0].starts_with("→ ")) {
+        let request: Value = serde_json::from_str(&pair[0]["→ ".len()..]).expect("JSON");
+        let reply = client.ask(&request);
+        // The answers in the document are cut where lists begin.
+        let shown = pair[1].strip_prefix("← ").expect("an answer").replace('…', "");
+        let shown: Value = serde_json::from_str(&shown).expect("JSON");
+        assert_eq!((&reply["ok"], &reply["error"]), (&shown["ok"], &shown["error"]));
+        asked += 1;
+    }
+    assert!(asked >= 2, "{asked}");
+}
