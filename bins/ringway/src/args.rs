@@ -14,7 +14,8 @@ use crate::qemu_version::QemuVersion;
 
 /// A virtio-net device and switch for virtual machines, in user space.
 #[derive(Debug, Parser)]
-#[command(name = "ringway", version, arg_required_else_help = true, after_help = EXIT_HELP)]
+#[command(name = "ringway", version, arg_required_else_help = true)]
+#[command(after_help = EXIT_HELP, max_term_width = HELP_WIDTH)]
 pub struct Arguments {
     /// What to do.
     #[command(subcommand)]
@@ -63,15 +64,36 @@ Example:
 With --config, the ports are in a file; on SIGHUP it is read again and what has changed is carried
 out. The environment variable RINGWAY_LOG says what to log: error, warn, info, debug or trace.";
 
+/// Characters of a line of help, and of what stands in front of its second column.
+const HELP_WIDTH: usize = 100;
+const HELP_COLUMN: usize = 28;
+
 /// What follows the flags of `ringway run --help`.
 fn run_help() -> String {
     let mut text = String::from(KINDS_HELP);
     for option in OPTIONS {
         let key = format!("{}={}", option.key, option.value.to_uppercase());
-        let default = option.default;
-        text.push_str(&format!("  {key:<28} {} (default: {default})\n", option.about));
+        text.push_str(&row(&key, &format!("{} (default: {})", option.about, option.default)));
     }
     text + RUN_HELP_END
+}
+
+/// What an option does, beside it and below each other in a column of its own.
+fn row(key: &str, about: &str) -> String {
+    let mut lines = vec![format!("  {key:<HELP_COLUMN$}")];
+    if key.len() > HELP_COLUMN {
+        lines.push(" ".repeat(HELP_COLUMN + 2));
+    }
+    for word in about.split(' ') {
+        if lines.last().is_some_and(|line| line.len() + 1 + word.len() > HELP_WIDTH) {
+            lines.push(" ".repeat(HELP_COLUMN + 2));
+        }
+        if let Some(line) = lines.last_mut() {
+            line.push(' ');
+            line.push_str(word);
+        }
+    }
+    lines.join("\n") + "\n"
 }
 
 /// `ringway run`
@@ -84,7 +106,7 @@ pub struct RunArgs {
     /// The file with the ports and settings
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where other commands ask [default: ringway.sock in $XDG_RUNTIME_DIR, in /run as root,
+    /// Where other commands ask [default: ringway.sock in $XDG_RUNTIME_DIR, as root in /run,
     /// otherwise in /tmp/ringway-UID]
     #[arg(long, value_name = "SOCKET")]
     control: Option<String>,

@@ -209,3 +209,33 @@ fn errors_of_json_commands_are_one_line_of_json() {
         assert_eq!(error["errors"].as_array().map(Vec::len), Some(count), "{text}");
     }
 }
+
+#[test]
+fn no_line_of_any_help_is_longer_than_100_columns() {
+    let commands: [&[&str]; 16] = [
+        &[],
+        &["run"],
+        &["check-config"],
+        &["stats"],
+        &["attach"],
+        &["demo"],
+        &["bench"],
+        &["port"],
+        &["port", "add"],
+        &["port", "set"],
+        &["port", "list"],
+        &["port", "remove"],
+        &["bench", "ring"],
+        &["bench", "guest"],
+        &["bench", "pacing"],
+        &["bench", "instructions"],
+    ];
+    for command in commands {
+        for help in ["-h", "--help"] {
+            let output = ringway(&[command, &[help]].concat());
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 100).collect();
+            assert!(output.status.success() && long.is_empty(), "{command:?} {help}: {long:#?}");
+        }
+    }
+}
