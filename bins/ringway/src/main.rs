@@ -16,6 +16,7 @@ mod control;
 mod daemon;
 mod demo;
 mod identity;
+mod layout;
 mod log_filter;
 mod outcome;
 mod places;

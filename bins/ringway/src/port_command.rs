@@ -7,14 +7,13 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
-use comfy_table::Table;
-use comfy_table::presets::UTF8_FULL_CONDENSED;
 use serde::Serialize;
 
 use crate::args::{AskArgs, PortCommand};
 use crate::config::{PortKind, PortSpec, SpecError, file, flags, json};
 use crate::control::client::{ControlError, ask};
 use crate::control::{ChangeReply, ListedPort, PortListReply, Request};
+use crate::layout;
 
 /// Carries out one command; the outer error is a mistake in what was typed.
 ///
@@ -46,15 +45,13 @@ fn list(args: &AskArgs, as_file: bool) -> anyhow::Result<()> {
             let specs = reply.ports.iter().filter_map(spec_of);
             return specs.map(|spec| file::write_port(&spec)).collect::<Vec<_>>().join("\n");
         }
-        let mut table = Table::new();
-        table.load_style(UTF8_FULL_CONDENSED);
-        table.set_header(["port", "state", "guest's MAC address", "options"]);
-        for port in &reply.ports {
+        let rows = reply.ports.iter().map(|port| {
             let (name, options) = shown(port);
             let mac = port.mac.clone().unwrap_or_else(|| "–".to_string());
-            table.add_row([name, port.state.clone(), mac, options]);
-        }
-        format!("{table}\n")
+            [name, port.state.clone(), mac, options]
+        });
+        let header = ["port", "state", "guest's MAC address", "options"];
+        layout::rows(header, &rows.collect::<Vec<_>>(), &[], layout::width())
     })
 }
 

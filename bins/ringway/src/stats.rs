@@ -10,7 +10,7 @@ use anyhow::Context;
 
 use crate::args::StatsArgs;
 use crate::control::{StatsReply, request_stats};
-use crate::stats_view;
+use crate::{layout, stats_view};
 
 /// Time between two reports.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ fn show(args: &StatsArgs, before: Option<&StatsReply>) -> anyhow::Result<StatsRe
         if args.watch && io::stdout().is_terminal() {
             text.push_str(CLEAR);
         }
-        text.push_str(&stats_view::table(&now, before));
+        text.push_str(&stats_view::table(&now, before, layout::width()));
     }
     let mut output = io::stdout().lock();
     output.write_all(text.as_bytes()).and_then(|()| output.flush())?;

@@ -3,28 +3,27 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, Table};
+use crate::control::{
+    DirectionStats, EffortStats, PacingStats, PortStats, StatsReply, WorkerStats,
+};
+use crate::{layout, units};
 
-use crate::control::{DirectionStats, PacingStats, PortStats, StatsReply, WorkerStats};
-use crate::units;
+/// A column for each thing there is to know about a port.
+const HEADER: [&str; 7] =
+    ["port", "state", "negotiated", "to guest", "from guest", "pacing", "dropped"];
 
-/// The table and the line above it; with the report `before`, rates are shown too.
-pub fn table(now: &StatsReply, before: Option<&StatsReply>) -> String {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED);
-    table.set_header([
-        "port",
-        "state",
-        "negotiated",
-        "to guest",
-        "from guest",
-        "pacing",
-        "dropped",
-    ]);
-    for port in &now.ports {
+/// The columns that are numbers.
+const NUMBERS: [usize; 2] = [3, 4];
+
+/// Packets of a second from which on system calls are told per packet.
+const BUSY_PACKETS: u64 = 1000;
+
+/// The ports and the lines above them, no wider than that; with the report `before`, rates are
+/// shown too.
+pub fn table(now: &StatsReply, before: Option<&StatsReply>, width: usize) -> String {
+    let rows = now.ports.iter().map(|port| {
         let earlier = before.and_then(|before| earlier(port, now, before));
-        table.add_row([
+        [
             format!("{}\n{}:{}", port.name, port.kind, port.address),
             state(port),
             negotiated(port),
@@ -32,33 +31,36 @@ pub fn table(now: &StatsReply, before: Option<&StatsReply>) -> String {
             direction(&port.from_guest, earlier.map(|(port, ms)| (&port.from_guest, ms))),
             pacing(port),
             drops(port),
-        ]);
-    }
-    for column in [3, 4] {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    let seconds = now.uptime_ms / 1000;
-    let workers: String = now.workers.iter().map(worker).collect();
-    format!(
-        "running for {} s, {}\n{workers}{table}\n",
-        units::count(seconds),
-        units::counted(now.ports.len() as u64, "port")
-    )
+        ]
+    });
+    let ports = layout::rows(HEADER, &rows.collect::<Vec<_>>(), &NUMBERS, width);
+    let seconds = units::count(now.uptime_ms / 1000);
+    let count = units::counted(now.ports.len() as u64, "port");
+    let workers = now.workers.iter().flat_map(|it| layout::wrapped(&worker(it), width));
+    let workers: String = workers.map(|line| line + "\n").collect();
+    format!("running for {seconds} s, {count}\n{workers}{ports}")
 }
 
-/// How a worker spends its time: in the last second, and since the start what is for packets.
+/// How a worker spends its time, in the last second.
 fn worker(worker: &WorkerStats) -> String {
-    let WorkerStats { worker: number, mode, total, last_second, .. } = worker;
-    let recent = if last_second.packets > 0 { last_second } else { total };
-    let system_calls = units::approximate(recent.system_calls) * 1000.0;
+    let WorkerStats { worker: number, mode, last_second, .. } = worker;
+    let EffortStats { packets, system_calls, .. } = *last_second;
+    let calls = match packets {
+        0 => "no packets".to_string(),
+        BUSY_PACKETS.. => {
+            let each = units::approximate(system_calls) * 1000.0 / units::approximate(packets);
+            format!("{each:.0} system calls per 1,000 packets")
+        }
+        // A share of so few would say more about the seconds than about the packets.
+        _ => {
+            let packets = units::counted(packets, "packet");
+            format!("{} for {packets}", units::counted(system_calls, "system call"))
+        }
+    };
     format!(
-        "worker {number}: {mode}, {} wake-ups/s, polling {:.1} % of the time, \
-         {:.0} system calls per 1,000 packets\n",
+        "worker {number}: {mode}, {} wake-ups/s, polling {:.1} % of the time, {calls}",
         units::count(last_second.wakeups),
         units::approximate(last_second.polled_ns) / 1e7,
-        system_calls / units::approximate(recent.packets.max(1)),
     )
 }
 
@@ -169,9 +171,40 @@ mod tests {
     use super::*;
     use crate::control::tests::example;
 
+    const WIDE: usize = 250;
+
+    #[test]
+    fn nothing_is_wider_than_the_terminal_and_nothing_is_left_out() {
+        let words = |width| {
+            let text = table(&example(), None, width);
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
+            let is_word = |word: &&str| word.chars().any(char::is_alphanumeric);
+            let mut words: Vec<String> =
+                text.split_whitespace().filter(is_word).map(str::to_owned).collect();
+            words.sort_unstable();
+            words
+        };
+        for width in [40, 80, 100, 132] {
+            assert_eq!(words(width), words(WIDE), "{width}");
+        }
+    }
+
+    #[test]
+    fn system_calls_are_told_per_packet_only_where_there_are_packets() {
+        let told = |packets, system_calls| {
+            let mut reply = example();
+            reply.workers[0].last_second.packets = packets;
+            reply.workers[0].last_second.system_calls = system_calls;
+            worker(&reply.workers[0])
+        };
+        assert!(told(0, 12).ends_with(", no packets"), "{}", told(0, 12));
+        assert!(told(1, 12).ends_with(", 12 system calls for 1 packet"));
+        assert!(told(2000, 1000).ends_with(", 500 system calls per 1,000 packets"));
+    }
+
     #[test]
     fn the_table_shows_state_traffic_and_drops() {
-        let text = table(&example(), None);
+        let text = table(&example(), None, WIDE);
         let wanted = [
             "vm0",
             "vm:/run/vm0.sock",
@@ -201,7 +234,7 @@ mod tests {
         now.uptime_ms += 2000;
         now.ports[0].to_guest.packets += 3000;
         now.ports[0].to_guest.bytes += 1_000_000;
-        let text = table(&now, Some(&before));
+        let text = table(&now, Some(&before), WIDE);
         assert!(text.contains("4.00 Mb/s"), "{text}");
         assert!(text.contains("1.50 kpackets/s"), "{text}");
         assert!(text.contains("0 b/s"), "{text}");
@@ -211,7 +244,7 @@ mod tests {
     fn a_daemon_started_anew_has_no_rates_yet() {
         let mut now = example();
         now.uptime_ms = 100;
-        assert!(!table(&now, Some(&example())).contains("b/s"));
+        assert!(!table(&now, Some(&example()), WIDE).contains("b/s"));
     }
 
     #[test]
@@ -220,7 +253,7 @@ mod tests {
         reply.ports[0].broken = vec!["transmitq1: descriptor outside memory".to_string()];
         reply.ports[0].error = Some("permission denied".to_string());
         reply.ports[0].format = None;
-        let text = table(&reply, None);
+        let text = table(&reply, None, WIDE);
         assert!(text.contains("transmitq1: descriptor outside memory"), "{text}");
         assert!(text.contains("permission denied"), "{text}");
         assert!(text.contains('–'), "{text}");
