@@ -72,19 +72,23 @@ impl Surroundings {
         }
     }
 
-    /// The directory in which the rest is.
-    fn base(&self) -> PathBuf {
+    /// The directory in which the rest is, and whether it is one of our own making.
+    fn place(&self) -> (PathBuf, bool) {
         let is_own = |path: &&PathBuf| {
             let found = fs::metadata(path);
             path.is_absolute() && found.is_ok_and(|it| it.is_dir() && it.uid() == self.user)
         };
         if let Some(runtime) = self.runtime.as_ref().filter(is_own) {
-            return runtime.clone();
+            return (runtime.clone(), false);
         }
         if self.user == 0 && access(&self.run, Access::WRITE_OK).is_ok() {
-            return self.run.clone();
+            return (self.run.clone(), false);
         }
-        self.own_directory()
+        (self.own_directory(), true)
+    }
+
+    fn base(&self) -> PathBuf {
+        self.place().0
     }
 
     /// The first of these names that is this user's own, or else the first that is free.
@@ -110,12 +114,10 @@ impl Surroundings {
     }
 
     fn prepare(&self, socket: &Path) -> anyhow::Result<()> {
-        let base = self.base();
+        let (base, is_own) = self.place();
         let sockets = base.join(SOCKETS);
         let parent = socket.parent();
-        if base.parent() == Some(&self.temporary)
-            && (parent == Some(&base) || parent == Some(&sockets))
-        {
+        if is_own && (parent == Some(&base) || parent == Some(&sockets)) {
             self.make(&base, OTHERS)?;
         }
         if parent == Some(&sockets) {
@@ -169,6 +171,14 @@ mod tests {
             here.runtime = runtime;
             assert_eq!(here.base(), base, "{here:?}");
         }
+        // It may be in the temporary folder, and more open than a directory of our own making.
+        let session = root.path().join("session");
+        fs::create_dir(&session).expect("a directory");
+        fs::set_permissions(&session, Permissions::from_mode(0o755)).expect("open to readers");
+        here.runtime = Some(session.clone());
+        here.prepare(&here.base().join("ringway/vm0.sock")).expect("it can be used");
+        assert!(session.join(SOCKETS).is_dir());
+        here.runtime = Some(root.path().to_owned());
         here.user += 1;
         assert_ne!(here.base(), root.path(), "another user's");
     }
