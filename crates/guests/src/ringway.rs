@@ -105,9 +105,22 @@ impl Ringway {
     /// # Errors
     /// It refuses.
     pub fn attach(&self, port: &str, program: &str) -> anyhow::Result<Vec<String>> {
+        self.attach_with(port, program, &[])
+    }
+
+    /// The same with further arguments of `ringway attach`.
+    ///
+    /// # Errors
+    /// It refuses.
+    pub fn attach_with(
+        &self,
+        port: &str,
+        program: &str,
+        more: &[&str],
+    ) -> anyhow::Result<Vec<String>> {
         let mut command = shell::command(&[&self.binary]);
-        command.args(["attach", port, "--for", program, "--memory", "256", "--json", "--control"]);
-        let text = shell::output(command.arg(&self.control))?;
+        command.args(["attach", port, "--for", program, "--memory", "256", "--json"]).args(more);
+        let text = shell::output(command.arg("--control").arg(&self.control))?;
         let given: Value = serde_json::from_str(&text).with_context(|| text.clone())?;
         let arguments = given["arguments"].as_array().with_context(|| text.clone())?.iter();
         Ok(arguments.filter_map(Value::as_str).map(str::to_owned).collect())

@@ -148,7 +148,8 @@ fn carry_out(stage: &Stage, scenario: &Scenario) -> anyhow::Result<()> {
     match &scenario.case {
         Case::UmlPair(case) => scenarios_uml::pair(stage, case),
         Case::AttachUml => scenarios_attach::uml(stage),
-        Case::AttachQemu => scenarios_attach::qemu(stage),
+        Case::AttachQemu { queues } => scenarios_attach::qemu(stage, *queues),
+        Case::AttachReadme => scenarios_attach::readme(stage),
         Case::AttachDpdk => scenarios_attach::dpdk(stage),
         Case::UmlPoll => scenarios_poll::poll(stage),
         Case::BenchGuest => scenarios_bench::guests(stage),

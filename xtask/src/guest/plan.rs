@@ -78,7 +78,12 @@ pub enum Case {
     /// User Mode Linux, given what `ringway attach` prints.
     AttachUml,
     /// QEMU, given what `ringway attach` prints.
-    AttachQemu,
+    AttachQemu {
+        /// Queue pairs of the port.
+        queues: u16,
+    },
+    /// Two QEMU guests, started as README says.
+    AttachReadme,
     /// DPDK, given what `ringway attach` prints.
     AttachDpdk,
     /// Guests with different offloads and a tap on one switch.
@@ -113,7 +118,10 @@ pub fn scenarios() -> Vec<Scenario> {
     all.push(scenario("uml_control", Needs::Uml, 120, Case::UmlControl));
     all.extend(coalesce());
     all.push(scenario("attach_uml", Needs::Uml, 120, Case::AttachUml));
-    all.push(scenario("attach_qemu", Needs::Qemu, 120, Case::AttachQemu));
+    let attach = |queues| Case::AttachQemu { queues };
+    all.push(scenario("attach_qemu", Needs::Qemu, 120, attach(1)));
+    all.push(scenario("attach_qemu_newest", Needs::NewestQemu, 120, attach(2)));
+    all.push(scenario("attach_readme", Needs::Qemu, 180, Case::AttachReadme));
     all.push(scenario("attach_dpdk", Needs::Dpdk, 60, Case::AttachDpdk));
     all.push(scenario("uml_mixed_offloads", Needs::Uml, 120, Case::UmlMixed));
     all.push(scenario("captures", Needs::UmlAndQemu, 120, Case::Captures));

@@ -1,9 +1,15 @@
-//! What `ringway attach` prints is what each program takes: it is started with exactly that.
+//! What `ringway attach` and README print is what each program takes: it is started with exactly
+//! that.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
+use ringway_guests::{qemu_files, shell};
 
+use super::console::Console;
+use super::process::Process;
 use super::ringway::Ringway;
 use super::stage::Stage;
 use super::testpmd::Testpmd;
@@ -23,10 +29,16 @@ const MTU: u32 = 1400;
 /// Longest time until the tap is there.
 const TAP_LIMIT: Duration = Duration::from_secs(10);
 
-/// A port and an uplink.
-fn start(stage: &Stage) -> anyhow::Result<Ringway> {
+/// What newcomers read first, and paste.
+const README: &str = include_str!("../../../README.md");
+
+/// Longest time until a ringway without a name is ready, and for a ping.
+const SHORT_LIMIT: Duration = Duration::from_secs(20);
+
+/// A port with so many queue pairs, and an uplink.
+fn start(stage: &Stage, queues: u16) -> anyhow::Result<Ringway> {
     let socket = stage.file("vm0.sock");
-    let guest = format!("vm0=vm:{},mac={MAC},mtu={MTU}", socket.display());
+    let guest = format!("vm0=vm:{},mac={MAC},mtu={MTU},queues={queues}", socket.display());
     let ringway = Ringway::start(stage, &[guest, format!("up=tap:{TAP},mtu={MTU}")])?;
     net::wait_exists(TAP, true, TAP_LIMIT)?;
     net::set_up(TAP, ADDRESSES[0], MTU)?;
@@ -38,7 +50,7 @@ fn start(stage: &Stage) -> anyhow::Result<Ringway> {
 /// # Errors
 /// What did not work.
 pub fn uml(stage: &Stage) -> anyhow::Result<()> {
-    let ringway = start(stage)?;
+    let ringway = start(stage, 1)?;
     let words = ringway.attach("vm0", "uml")?;
     stage.step(&words.join(" "));
     let mut guest = uml::start_with(stage, "vm0", &words)?;
@@ -51,24 +63,119 @@ pub fn uml(stage: &Stage) -> anyhow::Result<()> {
     ringway.finish()
 }
 
-/// A QEMU guest pings.
+/// A QEMU guest with so many queue pairs pings, whatever QEMU's version.
 ///
 /// # Errors
 /// What did not work.
-pub fn qemu(stage: &Stage) -> anyhow::Result<()> {
-    let ringway = start(stage)?;
-    let arguments = ringway.attach("vm0", "qemu")?;
-    stage.step(&arguments.join(" "));
+pub fn qemu(stage: &Stage, queues: u16) -> anyhow::Result<()> {
+    let ringway = start(stage, queues)?;
+    let files = qemu_files::find(&stage.programs.qemu).context("no QEMU")?;
+    let version = files.major_version()?.to_string();
+    let arguments = ringway.attach_with("vm0", "qemu", &["--qemu-version", &version])?;
+    stage.step(&format!("QEMU {version}: {}", arguments.join(" ")));
     let mut guest = qemu::boot_with(stage, arguments, None)?;
     qemu::set_up(&mut guest, MAC, ADDRESSES[1], MTU)?;
-    let ping = format!("ping -c 3 {}", ADDRESSES[0]);
-    let (status, text) = guest.run(&ping, Duration::from_secs(20))?;
-    ensure!(status == 0, "{ping}: status {status}:\n{text}");
+    ping(&mut guest, ADDRESSES[0])?;
     let port = ringway.port("vm0")?;
-    port.check_negotiated("split", &[("MTU", true)])?;
+    port.check_negotiated("split", &[("MTU", true), ("MQ", queues > 1)])?;
     port.check_healthy(&["link_down"])?;
     drop(guest);
     ringway.finish()
+}
+
+fn ping(guest: &mut Console, address: &str) -> anyhow::Result<()> {
+    let ping = format!("ping -c 3 {address}");
+    let (status, text) = guest.run(&ping, SHORT_LIMIT)?;
+    ensure!(status == 0, "{ping}: status {status}:\n{text}");
+    Ok(())
+}
+
+/// Two guests that were pasted from README talk: its lines, as a shell takes them, without a word
+/// changed but the port's name.
+///
+/// # Errors
+/// What did not work.
+pub fn readme(stage: &Stage) -> anyhow::Result<()> {
+    let shell = ReadmeShell::new(stage)?;
+    let command = shell.command(line("ringway run ")?);
+    let mut ringway = Process::start(stage, "ringway", command)?;
+    ringway.wait_until("ready", SHORT_LIMIT, |it| it.printed().contains(" ready "))?;
+    let pasted = line("eval qemu-system-x86_64 ")?;
+    let arguments = [shell.qemu(pasted)?, shell.qemu(&pasted.replace("vm0", "vm1"))?];
+    let macs = [mac(&arguments[0])?, mac(&arguments[1])?];
+    ensure!(macs[0] != macs[1], "two guests with one address: {}", macs[0]);
+    let mut guests = Vec::new();
+    for ((arguments, mac), address) in arguments.into_iter().zip(&macs).zip(ADDRESSES) {
+        stage.step(&arguments.join(" "));
+        let mut guest = qemu::boot_with(stage, arguments, None)?;
+        qemu::set_up(&mut guest, mac, address, MTU)?;
+        // The next one is called the same.
+        fs::rename(stage.logs.join("guest.log"), stage.logs.join(format!("{address}.log")))?;
+        guests.push(guest);
+    }
+    ping(&mut guests[0], ADDRESSES[1])?;
+    ping(&mut guests[1], ADDRESSES[0])?;
+    drop(guests);
+    let status = ringway.terminate(SHORT_LIMIT)?;
+    ensure!(status.success(), "ringway: {status}");
+    Ok(())
+}
+
+/// The first line of README that begins so.
+fn line(begin: &str) -> anyhow::Result<&'static str> {
+    let mut lines = README.lines();
+    lines.find(|line| line.starts_with(begin)).with_context(|| format!("README: no {begin}"))
+}
+
+fn mac(arguments: &[String]) -> anyhow::Result<String> {
+    let options = arguments.iter().flat_map(|argument| argument.split(','));
+    let mac = options.filter_map(|option| option.strip_prefix("mac=")).next();
+    mac.map(str::to_owned).context("no mac=")
+}
+
+/// A shell with a runtime directory of its own, in whose path `ringway` is, and in place of QEMU a
+/// script that writes down its arguments: the guests of scenarios need a few more.
+struct ReadmeShell<'a> {
+    stage: &'a Stage,
+    path: String,
+}
+
+impl<'a> ReadmeShell<'a> {
+    fn new(stage: &'a Stage) -> anyhow::Result<Self> {
+        let script = stage.file(qemu_files::PROGRAM);
+        let qemu = qemu_files::find(&stage.programs.qemu).context("no QEMU")?.command();
+        let (qemu, arguments) = (shell::show(&qemu), stage.file("arguments"));
+        let text = format!(
+            "#!/bin/sh\n[ \"$1\" != --version ] || exec {qemu} --version\n\
+             printf '%s\\n' \"$@\" > '{}'\n",
+            arguments.display()
+        );
+        fs::write(&script, text)?;
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+        let ringway = stage.programs.ringway.parent().context("ringway has a directory")?;
+        let inherited = std::env::var("PATH").unwrap_or_default();
+        let path = format!("{}:{}:{inherited}", stage.directory.display(), ringway.display());
+        Ok(Self { stage, path })
+    }
+
+    fn command(&self, line: &str) -> std::process::Command {
+        let mut command = shell::command(&["sh", "-c", &format!("exec {line}")]);
+        if line.starts_with("eval ") {
+            command = shell::command(&["sh", "-c", line]);
+        }
+        command.env("PATH", &self.path).env("XDG_RUNTIME_DIR", &self.stage.directory);
+        command
+    }
+
+    /// What a line gives to QEMU, without the disk, which these guests have none of.
+    fn qemu(&self, line: &str) -> anyhow::Result<Vec<String>> {
+        shell::output(&mut self.command(line))?;
+        let text = fs::read_to_string(self.stage.file("arguments"))?;
+        let arguments: Vec<String> = text.lines().map(str::to_owned).collect();
+        let disk = arguments.first().context("no arguments")?;
+        ensure!(disk == "disk.img", "{disk}: not the disk");
+        Ok(arguments[1..].to_vec())
+    }
 }
 
 /// A DPDK program starts its queues.
@@ -76,7 +183,7 @@ pub fn qemu(stage: &Stage) -> anyhow::Result<()> {
 /// # Errors
 /// What did not work.
 pub fn dpdk(stage: &Stage) -> anyhow::Result<()> {
-    let ringway = start(stage)?;
+    let ringway = start(stage, 1)?;
     let options = ringway.attach("vm0", "dpdk")?;
     stage.step(&options.join(" "));
     let testpmd = Testpmd::start_with(stage, &options, "--forward-mode=5tswap")?;
