@@ -23,7 +23,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{Origin, SpecError, Syntax};
-use super::options::{self, Literal, OPTIONS};
+use super::literal::Literal;
+use super::options::{self, OPTIONS};
 use super::port::{KINDS, LowOption, LowPort, PortSpec, needs_text};
 use super::{LowConfig, settings};
 

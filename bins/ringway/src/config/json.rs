@@ -7,7 +7,8 @@
 use serde_json::{Map, Value};
 
 use super::error::{Origin, SpecError, Syntax};
-use super::options::{DEFAULT, Literal, OPTIONS};
+use super::literal::Literal;
+use super::options::{DEFAULT, OPTIONS};
 use super::port::{KINDS, LowOption, LowPort, PortKind, PortSpec, needs_text};
 
 /// The key of a port's name.

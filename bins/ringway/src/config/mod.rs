@@ -12,6 +12,7 @@ pub mod error;
 pub mod file;
 pub mod flags;
 pub mod json;
+pub mod literal;
 pub mod options;
 pub mod port;
 #[cfg(test)]

@@ -8,6 +8,7 @@ use ringway_net::Features;
 use ringway_net::notify::Policy;
 
 use super::error::{Origin, SpecError};
+use super::literal::Literal;
 use super::port::PortSpec;
 use super::rules::{Number, Rule};
 use super::values::{parse_count, parse_link, parse_mac, parse_mode, parse_mtu};
@@ -69,19 +70,6 @@ enum Field {
     Feature(Features),
     Rule(Rule),
     FeatureOnRequest(Features),
-}
-
-/// A value in the form it takes in files and requests.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Literal {
-    /// `on` and `off`; `true` and `false` in files.
-    Switch(bool),
-    /// A number without a unit.
-    Number(u64),
-    /// Several; an array in files.
-    List(Vec<String>),
-    /// Anything else.
-    Text(String),
 }
 
 const fn option(
@@ -372,19 +360,6 @@ impl PortOption {
         match self.field {
             Field::Feature(feature) | Field::FeatureOnRequest(feature) => Some(feature),
             _ => None,
-        }
-    }
-}
-
-impl Literal {
-    /// As on a command line.
-    pub fn to_text(&self) -> String {
-        match self {
-            Self::Switch(true) => "on".into(),
-            Self::Switch(false) => "off".into(),
-            Self::Number(number) => number.to_string(),
-            Self::List(texts) => texts.join("+"),
-            Self::Text(text) => text.clone(),
         }
     }
 }

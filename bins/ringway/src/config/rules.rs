@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ringway_switch::{PortPolicy, Vlan, VlanId, VlanSet, WhenFull};
 
 use super::error::{Origin, SpecError};
-use super::options::Literal;
+use super::literal::Literal;
 use super::values::{parse_mac, parse_switch};
 
 /// The fastest rate that can be configured, per second: more is no limit.
