@@ -75,8 +75,8 @@ struct Attachment {
 }
 
 /// Why some programs are not asked for packed rings.
-const PACKED_NOTE: &str = "packed=on is left out: QEMU cannot tell where a packed ring stood, so its guest \
-                           would have no network after ringway was started again";
+const PACKED_NOTE: &str =
+    "packed=on is left out: QEMU cannot go on with a packed ring when ringway was started again";
 
 /// Prints what a port's guest needs.
 ///
@@ -180,19 +180,16 @@ impl Attachment {
             Some(version) => format!("for QEMU {version}"),
             None => "for QEMU from 9.2 on, as none was found here".to_string(),
         };
-        let mut notes = vec![
-            "QEMU before version 8 without KVM: add ,vectors=0 to the device".to_string(),
-            "a guest with several ports needs -m, -object and -machine only once".to_string(),
-        ];
+        let mut notes = Vec::new();
         if !self.program_listens {
-            notes.insert(
-                0,
-                format!(
-                    "{version}: before 9.2 it is reconnect=1, from 9.2 on reconnect-ms=1000; \
-                 --qemu-version names another one"
-                ),
-            );
+            notes.push(format!(
+                "{version}: reconnect=1 before 9.2, reconnect-ms=1000 later; see --qemu-version"
+            ));
         }
+        notes.push("QEMU before version 8 without KVM: add ,vectors=0 to the device".to_string());
+        notes.push(
+            "a guest with several ports needs -m, -object and -machine only once".to_string(),
+        );
         notes.extend(self.packed.then(|| PACKED_NOTE.to_string()));
         Given { notes, ..Given::arguments("qemu", arguments.as_flattened(), &[]) }
     }
