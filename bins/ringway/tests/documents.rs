@@ -2,7 +2,7 @@
 //! `ringway` is run as it stands, one document after the other, against the ringway that the document
 //! starts.
 //!
-//! Limits: the demonstration has its own test (`demo.rs`). Lines for QEMU, User Mode Linux and DPDK
+//! Limits: that the demonstration works is tested in `demo.rs`. Lines for QEMU, User Mode Linux and DPDK
 //! are run by the scenarios of `./x test guest::attach`.
 
 mod common;
@@ -109,6 +109,29 @@ fn the_readme_shows_what_attach_prints() {
         format!("{before}mac=…,{}", after.trim_end())
     };
     assert_eq!(without_address(&shown), without_address(&printed));
+}
+
+/// With a script in place of QEMU, which prints what it is given: the scenarios have the real one.
+#[test]
+fn the_lines_that_the_demonstration_ends_with_work() {
+    let demo = std::process::Command::new(env!("CARGO_BIN_EXE_ringway"))
+        .args(["demo", "--embedded", "--json"])
+        .output()
+        .expect("it ends");
+    let report: Value = serde_json::from_slice(&demo.stdout).expect("JSON");
+    let line = |key: &str| report["attach"][key].as_str().expect("a line").to_owned();
+    let script = format!(
+        "{STRICT}printf '#!/bin/sh\\necho \"$@\"\\n' > qemu-system-x86_64; chmod +x qemu-system-x86_64\n\
+         PATH=$PWD:$PATH\n{} 2>log & pid=$!; ready $pid\n{}; end $pid\n",
+        line("ringway"),
+        line("qemu")
+    );
+    let Some(printed) = must(User::Plain, &script) else { return println!("{SKIPPED}") };
+    assert!(printed.starts_with("DISK-IMAGE -m 512M -object "), "{printed}");
+    assert!(
+        printed.contains("ringway-1234/ringway/vm0.sock") && printed.contains("mac=52:"),
+        "{printed}"
+    );
 }
 
 #[test]
