@@ -17,6 +17,7 @@ mod daemon;
 mod demo;
 mod identity;
 mod layout;
+mod log;
 mod log_filter;
 mod outcome;
 mod places;
@@ -28,12 +29,19 @@ mod stats_view;
 mod units;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
+use anyhow::Context;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use args::{Arguments, Command};
+use config::{LowOption, RunConfig, SpecError};
+use log::Log;
 use outcome::Errors;
+
+/// How long the end of the daemon waits for lines that nothing reads.
+const LAST_LINES: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
     let command = match Arguments::try_parse() {
@@ -42,10 +50,12 @@ fn main() -> ExitCode {
     };
     let errors = Errors::of(command.is_json());
     let checked = match command {
-        Command::Run(args) => args.config().and_then(|config| {
-            start_log(log_filter::from_environment().map_err(|error| vec![error])?);
-            Ok(run::run(config, args.over()))
-        }),
+        Command::Run(args) => {
+            return match args.config().and_then(|config| Ok((config, filter()?))) {
+                Ok((config, filter)) => run_daemon(config, args.over(), filter),
+                Err(wrong) => errors.reject(&wrong),
+            };
+        }
         Command::CheckConfig(args) => check_config::check_config(&args),
         Command::Stats(args) => Ok(stats::stats(&args)),
         Command::Port(command) => port_command::port(&command),
@@ -60,12 +70,20 @@ fn main() -> ExitCode {
     }
 }
 
-/// Logs go to standard error.
-fn start_log(filter: EnvFilter) {
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(log_filter::is_coloured())
-        .with_target(false)
-        .init();
+fn filter() -> Result<EnvFilter, Vec<SpecError>> {
+    log_filter::from_environment().map_err(|error| vec![error])
+}
+
+/// The daemon, whose last words go the way of its log: nothing waits for them for long.
+fn run_daemon(config: RunConfig, over: Vec<LowOption>, filter: EnvFilter) -> ExitCode {
+    let log = match Log::start(filter).context("starting the log's thread") {
+        Ok(log) => log,
+        Err(error) => return Errors::Text.finish(Err(error)),
+    };
+    let outcome = run::run(config, over);
+    if let Err(error) = &outcome {
+        log.write_line(&format!("{error:#}"));
+    }
+    log.flush(LAST_LINES);
+    if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

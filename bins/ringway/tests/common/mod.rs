@@ -71,8 +71,23 @@ impl Ringway {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    fn start(mut command: Command, directory: &Path, arguments: &[&str]) -> Self {
+    /// Like [`run`](Self::run), with a log that goes there.
+    pub fn run_logging_to(log: impl Into<Stdio>, directory: &Path, arguments: &[&str]) -> Self {
+        let command = Command::new(env!("CARGO_BIN_EXE_ringway"));
+        Self::start_logging_to(log.into(), command, directory, arguments)
+    }
+
+    fn start(command: Command, directory: &Path, arguments: &[&str]) -> Self {
         let log = File::create(directory.join("log")).expect("a log");
+        Self::start_logging_to(log.into(), command, directory, arguments)
+    }
+
+    fn start_logging_to(
+        log: Stdio,
+        mut command: Command,
+        directory: &Path,
+        arguments: &[&str],
+    ) -> Self {
         let child = command
             .arg("run")
             .args(arguments)

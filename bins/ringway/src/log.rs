@@ -1,0 +1,231 @@
+//! The log: lines on standard error that nothing waits for, and whose failure ends nothing.
+//!
+//! Standard error may be a full disk, a pipe without a reader, or a pipe whose reader is stuck. A
+//! thread of its own writes the lines, so only that thread meets such errors and waits. Other
+//! threads put their lines into a bounded queue. A line that finds no room in the queue, or that
+//! cannot be written, is lost and counted; the next time a line is written, the log says how many
+//! were lost.
+//!
+//! Limits: [`LINES_MAX`] lines wait. [`Log::flush`] waits for a bounded time.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError, TrySendError};
+use std::time::{Duration, Instant};
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+
+use crate::log_filter;
+
+/// Lines that wait to be written.
+const LINES_MAX: usize = 1024;
+
+/// Pause between two attempts to queue the request to flush.
+const FLUSH_PAUSE: Duration = Duration::from_millis(1);
+
+/// The queue to the thread that writes.
+#[derive(Debug, Clone)]
+pub struct Log {
+    queue: SyncSender<Entry>,
+    lost: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Line(Vec<u8>),
+    /// Everything before is to be written; then this sender is dropped.
+    Flush(SyncSender<()>),
+}
+
+impl Log {
+    /// Starts the thread, and sends there what `filter` lets through of `tracing`.
+    ///
+    /// # Errors
+    /// The operating system has no thread left.
+    pub fn start(filter: EnvFilter) -> io::Result<Self> {
+        let (queue, entries) = mpsc::sync_channel(LINES_MAX);
+        let log = Self { queue, lost: Arc::default() };
+        let lost = log.lost.clone();
+        std::thread::Builder::new()
+            .name("ringway-log".into())
+            .spawn(move || write_all(&entries, &lost, &mut StandardError))?;
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(log.clone())
+            .with_ansi(log_filter::is_coloured())
+            .with_target(false)
+            // It would write to standard error by itself, and panic where that fails.
+            .log_internal_errors(false)
+            .init();
+        Ok(log)
+    }
+
+    /// Queues text that is written as it is.
+    pub fn write_line(&self, line: &str) {
+        self.put(format!("{line}\n").into_bytes());
+    }
+
+    /// Waits until everything so far is written, but no longer than that.
+    pub fn flush(&self, at_most: Duration) {
+        let until = Instant::now() + at_most;
+        let (done, is_done) = mpsc::sync_channel(0);
+        let mut entry = Entry::Flush(done);
+        while let Err(TrySendError::Full(refused)) = self.queue.try_send(entry) {
+            if Instant::now() >= until {
+                return;
+            }
+            entry = refused;
+            std::thread::sleep(FLUSH_PAUSE);
+        }
+        // An error either way: the sender was dropped, or it took too long.
+        let _ = is_done.recv_timeout(until.saturating_duration_since(Instant::now()));
+    }
+
+    fn put(&self, line: Vec<u8>) {
+        if self.queue.try_send(Entry::Line(line)).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = &'a Self;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self
+    }
+}
+
+/// `tracing_subscriber` writes each line with one call.
+impl Write for &Log {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.put(line.to_vec());
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Without the lock and the buffer of the standard library: a write that waits keeps nothing else
+/// from being written.
+struct StandardError;
+
+impl Write for StandardError {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::retry_on_intr(|| rustix::io::write(io::stderr(), bytes))?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes what comes through the queue until nothing can come any more.
+fn write_all(entries: &Receiver<Entry>, lost: &AtomicU64, to: &mut impl Write) {
+    loop {
+        let entry = match entries.try_recv() {
+            Ok(entry) => entry,
+            Err(TryRecvError::Empty) => {
+                // All lines before those that were lost are written.
+                say_lost(lost, to);
+                match entries.recv() {
+                    Ok(entry) => entry,
+                    Err(_) => return,
+                }
+            }
+            Err(TryRecvError::Disconnected) => return,
+        };
+        match entry {
+            Entry::Line(line) => {
+                if to.write_all(&line).is_err() {
+                    lost.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            Entry::Flush(done) => {
+                say_lost(lost, to);
+                drop(done);
+            }
+        }
+    }
+}
+
+fn say_lost(lost: &AtomicU64, to: &mut impl Write) {
+    let count = lost.swap(0, Ordering::Relaxed);
+    if count == 0 {
+        return;
+    }
+    let mut line = String::new();
+    // A clock that cannot be written leaves the line without a time.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut line));
+    line.push_str(&format!("  WARN {count} lines of the log were lost before this one\n"));
+    if to.write_all(line.as_bytes()).is_err() {
+        lost.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes so many lines, then fails as a full disk does until it is emptied.
+    #[derive(Default)]
+    struct Disk {
+        lines: Vec<String>,
+        lines_max: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            if self.lines.len() == self.lines_max {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.lines.push(String::from_utf8_lossy(line).into_owned());
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is on the disk after these lines came through the queue.
+    fn written(lines: &[&str], lost: &AtomicU64, disk: &mut Disk) {
+        let (queue, entries) = mpsc::sync_channel(LINES_MAX);
+        for line in lines {
+            queue.send(Entry::Line(line.as_bytes().to_vec())).expect("room");
+        }
+        let (done, _is_done) = mpsc::sync_channel(0);
+        queue.send(Entry::Flush(done)).expect("room");
+        drop(queue);
+        write_all(&entries, lost, disk);
+    }
+
+    #[test]
+    fn what_a_full_disk_did_not_take_is_counted_and_said_when_there_is_room() {
+        let (lost, mut disk) = (AtomicU64::new(0), Disk { lines_max: 1, ..Disk::default() });
+        written(&["one\n", "two\n", "three\n"], &lost, &mut disk);
+        assert_eq!((disk.lines.len(), lost.load(Ordering::Relaxed)), (1, 2));
+        disk.lines_max = 10;
+        written(&["four\n"], &lost, &mut disk);
+        assert_eq!(disk.lines[..2], ["one\n", "four\n"]);
+        assert!(disk.lines[2].contains("WARN 2 lines of the log were lost"), "{:?}", disk.lines);
+        assert_eq!((disk.lines.len(), lost.load(Ordering::Relaxed)), (3, 0));
+    }
+
+    #[test]
+    fn nothing_waits_for_a_queue_that_is_full() {
+        let (queue, entries) = mpsc::sync_channel(LINES_MAX);
+        let log = Log { queue, lost: Arc::default() };
+        (0..LINES_MAX + 7).for_each(|_| log.write_line("a line"));
+        assert_eq!(log.lost.load(Ordering::Relaxed), 7);
+        log.flush(Duration::from_millis(20));
+        drop(entries);
+        log.flush(Duration::from_secs(3600));
+    }
+}
