@@ -15,7 +15,7 @@
 //! clears `O_NONBLOCK` later and then fills it, makes that write wait: the thread's [`CallGuard`]
 //! ends it, and that front-end is not called any more ([`Callee`]). One that lets it wait for less than
 //! that, again and again, is noticed because the thread sleeps in calls: of [`LOOK_EVERY`] one is looked
-//! at (ADR 24).
+//! at (ADR 24). A stop of the whole process (SIGSTOP, a debugger, strace) is no such sleep.
 //!
 //! Limits: a front-end that kicks through a socket finds it full one day; none is known that does.
 //!
@@ -25,7 +25,7 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ringway_foreign::ForeignFd;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
@@ -34,6 +34,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
 
 use crate::call_guard::{bounded, sleeps};
+use crate::clock::now_ns;
 use crate::effort::count_system_call;
 
 /// What is added to an eventfd, and what is sent through a socket.
@@ -81,15 +82,18 @@ pub enum CallResult {
 const LOOK_EVERY: u32 = 32;
 
 /// So many calls may sleep, each for less than a tick of the guard: one that must read its own memory
-/// from a disk sleeps too.
-const WAITS_MAX: u32 = 8;
+/// from a disk sleeps too, and so does one during which the whole process is stopped.
+const WAITS_MAX: u64 = 8;
+
+/// After this time one such call is forgotten.
+const WAIT_FORGOTTEN_NS: u64 = 10_000_000_000;
 
 /// Who is called: one front-end, through all its fds.
 #[derive(Debug, Clone, Default)]
 pub struct Callee {
     has_blocked: Arc<AtomicBool>,
-    /// Calls in which a thread slept.
-    waits: Arc<AtomicU32>,
+    /// When the last call in which a thread slept will be forgotten; one is, each [`WAIT_FORGOTTEN_NS`].
+    waits_forgotten_at: Arc<AtomicU64>,
     bell: Option<Arc<EventFd>>,
 }
 
@@ -106,8 +110,12 @@ impl Callee {
     }
 
     #[cold]
-    fn waited(&self) {
-        if self.waits.fetch_add(1, Ordering::Relaxed) + 1 >= WAITS_MAX {
+    fn waited(&self, now_ns: u64) {
+        // Two workers at the same time count as one.
+        let forgotten_at = self.waits_forgotten_at.load(Ordering::Relaxed).max(now_ns);
+        let forgotten_at = forgotten_at + WAIT_FORGOTTEN_NS;
+        self.waits_forgotten_at.store(forgotten_at, Ordering::Relaxed);
+        if forgotten_at - now_ns > (WAITS_MAX - 1) * WAIT_FORGOTTEN_NS {
             self.block();
         }
     }
@@ -196,11 +204,14 @@ impl CallFd {
         }
         let sleeps_before = sleeps();
         let written = write();
-        match sleeps() == sleeps_before {
-            true => self.not_looked.set(LOOK_EVERY),
+        let sleeps_after = sleeps();
+        if sleeps_after == sleeps_before {
+            self.not_looked.set(LOOK_EVERY);
+        } else if sleeps() == sleeps_after {
             // And the next one is looked at, too.
-            false => self.callee.waited(),
+            self.callee.waited(now_ns());
         }
+        // Otherwise to ask was a sleep by itself: a debugger stops this thread in each system call.
         written
     }
 }
@@ -287,5 +298,28 @@ fn is_kind(fd: BorrowedFd<'_>, name: &str, file_type: FileType) -> io::Result<bo
         // What has a path begins with a slash.
         Ok(target) => Ok(target.as_os_str().as_encoded_bytes().starts_with(name.as_bytes())),
         Err(_) => Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) == file_type),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1 << 40;
+
+    #[test]
+    fn a_call_that_sleeps_now_and_then_blocks_nothing() {
+        let callee = Callee::default();
+        (0..1000).for_each(|at| callee.waited(NOW + at * WAIT_FORGOTTEN_NS));
+        assert!(!callee.has_blocked());
+    }
+
+    #[test]
+    fn calls_that_sleep_one_after_the_other_are_too_many() {
+        let callee = Callee::default();
+        (1..WAITS_MAX).for_each(|at| callee.waited(NOW + at));
+        assert!(!callee.has_blocked());
+        callee.waited(NOW + WAITS_MAX);
+        assert!(callee.has_blocked());
     }
 }

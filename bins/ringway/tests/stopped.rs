@@ -1,0 +1,102 @@
+//! A stop of the whole process is nothing that its front-ends have done: they stay.
+
+mod common;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
+
+use common::{Ringway, wait_for};
+use ringway_testkit::{AnyUserGuest, GuestOptions};
+use rustix::process::Signal;
+
+const PORTS: [&str; 4] = ["--port", "a=vm:a.sock", "--port", "b=vm:b.sock"];
+
+/// Enough of it for many calls.
+const TRACED: Duration = Duration::from_secs(2);
+
+fn attach(socket: &Path) -> AnyUserGuest {
+    // Each packet brings a call.
+    wait_for("a guest", || AnyUserGuest::attach(socket, &GuestOptions::default()).ok())
+}
+
+/// Two guests send to each other all the time while `act` does something to ringway.
+fn all_stay_while(act: impl FnOnce(&Ringway)) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &PORTS);
+    let mut guests = ["a.sock", "b.sock"].map(|name| attach(&directory.path().join(name)));
+    let is_over = AtomicBool::new(false);
+    let packets = std::thread::scope(|scope| {
+        let traffic = scope.spawn(|| {
+            let mut packets = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                packets += exchange(&mut guests);
+            }
+            packets
+        });
+        act(&ringway);
+        is_over.store(true, Ordering::Relaxed);
+        traffic.join().expect("both guests are served")
+    });
+    assert!(packets > 0);
+    let states = ["a", "b"].map(|port| ringway.state(port).expect("a port"));
+    assert_eq!(states, ["running", "running"], "{}", ringway.log());
+    assert!(!ringway.log().contains("front-end gone"), "{}", ringway.log());
+}
+
+/// One packet each way; how many arrived.
+fn exchange(guests: &mut [AnyUserGuest; 2]) -> usize {
+    let macs = guests.each_ref().map(AnyUserGuest::mac);
+    for (at, guest) in guests.iter_mut().enumerate() {
+        let mut packet = [&macs[1 - at][..], &macs[at][..], &[0x88, 0xb5]].concat();
+        packet.resize(64, 0);
+        let _ = guest.send(&packet).expect("a device");
+        guest.flush();
+    }
+    let mut packets = 0;
+    for guest in guests {
+        let _ = guest.wait_call(Duration::from_millis(10));
+        while guest.receive().expect("a device").is_some() {
+            packets += 1;
+        }
+        guest.flush();
+    }
+    packets
+}
+
+#[test]
+fn all_front_ends_stay_while_the_process_is_stopped() {
+    all_stay_while(|ringway| {
+        for stopped_ms in [1000, 20, 20, 20, 20, 20, 20, 20, 20, 20, 20, 20] {
+            ringway.signal(Signal::STOP);
+            sleep(Duration::from_millis(stopped_ms));
+            ringway.signal(Signal::CONT);
+            sleep(Duration::from_millis(20));
+        }
+    });
+}
+
+#[test]
+fn all_front_ends_stay_while_strace_follows_the_process() {
+    let version = Command::new("strace").arg("--version").stdout(Stdio::null()).status();
+    if !version.is_ok_and(|status| status.success()) {
+        return println!("skipped: strace does not run here");
+    }
+    all_stay_while(|ringway| {
+        let pid = ringway.pid().as_raw_nonzero().to_string();
+        let mut strace = Command::new("strace")
+            .args(["--follow-forks", "--summary-only", "--attach", &pid])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("strace starts");
+        sleep(TRACED);
+        // Then it detaches.
+        let tracer = rustix::process::Pid::from_child(&strace);
+        rustix::process::kill_process(tracer, Signal::INT).expect("it runs");
+        strace.wait().expect("a child");
+        sleep(TRACED / 10);
+    });
+}
