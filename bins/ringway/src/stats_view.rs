@@ -134,6 +134,9 @@ fn pacing(port: &PortStats) -> String {
     if port.refused_commands > 0 {
         lines.push(format!("{} commands refused", units::count(port.refused_commands)));
     }
+    if port.moved_addresses > 0 {
+        lines.push(format!("{} addresses moved here", units::count(port.moved_addresses)));
+    }
     lines.join("\n")
 }
 
@@ -219,6 +222,7 @@ mod tests {
             "window 8, 31 µs: windows fill",
             "worker 0: polling, 12 wake-ups/s, polling 2.5 % of the time, 250 system calls per 1,000",
             "3 commands refused",
+            "5 addresses moved here",
         ];
         for words in wanted {
             assert!(text.contains(words), "{words} in\n{text}");

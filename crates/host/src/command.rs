@@ -9,7 +9,7 @@ use ringway_device::QueueId;
 use ringway_foreign::ForeignFd;
 use ringway_net::notify::Policy;
 use ringway_net::{ControlState, Counters, FromPair, MacAddress, Negotiated, PollOptions};
-use ringway_switch::{PolicyError, PortId, PortPolicy};
+use ringway_switch::{AddressNews, PolicyError, PortId, PortPolicy};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 
 use crate::{
@@ -252,6 +252,8 @@ pub enum Event {
         /// Which port.
         port: PortId,
     },
+    /// An address has moved from one port to another, or belongs to another one; not all are told.
+    Address(AddressNews),
 }
 
 /// Counters of one queue pair of a port, at one moment. A worker that owns no pair of a port has
@@ -276,6 +278,8 @@ pub struct PortSnapshot {
     pub pacing: Vec<PaceSnapshot>,
     /// Commands of the guest that were answered with an error.
     pub refused_commands: u64,
+    /// Addresses that have moved to the port from another one.
+    pub moved_addresses: u64,
 }
 
 impl QueueFds {

@@ -99,6 +99,7 @@ impl Worker {
         memory: &GuestMemory,
     ) {
         self.detach(id);
+        self.slot(id).told_mac = Some(state.mac);
         let before = self.counters_of(id);
         self.place_pairs(id, state.queue_pairs_max);
         let notify = self.slot(id).notify;
@@ -186,6 +187,7 @@ impl Worker {
         if !is_up {
             self.switch.forget(id);
         }
+        self.refresh_claim(id);
     }
 
     fn set_tap_mtu(&mut self, id: PortId, mtu: u16) -> Result<(), TapError> {

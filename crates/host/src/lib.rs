@@ -22,6 +22,7 @@ mod announce;
 mod arrivals;
 mod backing;
 mod call_guard;
+mod claims;
 mod clock;
 mod command;
 mod commands;

@@ -6,7 +6,7 @@ use ringway_device::{AnyGuestPort, Queue};
 use ringway_net::notify::{Nanos, Policy};
 use ringway_net::offload::Segment;
 use ringway_net::{
-    Counters, DropReason, FromPair, Packet, PacketSink, PacketSource, Put, Steering,
+    Counters, DropReason, FromPair, MacAddress, Packet, PacketSink, PacketSource, Put, Steering,
 };
 use ringway_switch::PortId;
 
@@ -64,6 +64,8 @@ pub(crate) struct Port {
     pub(crate) notify: Policy,
     /// Packets from this port that the switch sent nowhere.
     pub(crate) refused: Drops,
+    /// In the first slot: the address that its guest was told is its own.
+    pub(crate) told_mac: Option<MacAddress>,
 }
 
 /// Who owns a queue pair.
@@ -197,6 +199,7 @@ impl Port {
             is_link_up: true,
             notify: Policy::default(),
             refused: Drops::default(),
+            told_mac: None,
         }
     }
 

@@ -84,6 +84,7 @@ impl Worker {
         self.set_kick(id, queue, fds.kick);
         self.follow_coalescing(id);
         self.refresh_tap_offloads();
+        self.refresh_claim(id);
         self.after_start(id, queue);
         Ok(())
     }
@@ -128,6 +129,7 @@ impl Worker {
             self.release_holds(RoomAt::Port(id));
             self.end_backlog(id);
         }
+        self.refresh_claim(id);
         position
     }
 

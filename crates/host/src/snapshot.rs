@@ -11,8 +11,14 @@ impl Worker {
     /// Counters of everything it owns.
     pub(crate) fn snapshots(&self) -> Vec<PortSnapshot> {
         let second = self.effort.second();
-        let is_held = |port: &Port| self.holds.of(port.id).is_some();
-        self.ports.iter().filter_map(|port| snapshot(port, is_held(port), second)).collect()
+        self.ports.iter().filter_map(|port| self.snapshot(port, second)).collect()
+    }
+
+    fn snapshot(&self, port: &Port, second: u64) -> Option<PortSnapshot> {
+        let is_held = self.holds.of(port.id).is_some();
+        let moved_addresses = self.switch.moved_to(port.of);
+        let snapshot = snapshot(port, is_held, second);
+        snapshot.map(|snapshot| PortSnapshot { moved_addresses, ..snapshot })
     }
 }
 
@@ -30,6 +36,7 @@ fn snapshot(port: &Port, is_held: bool, second: u64) -> Option<PortSnapshot> {
             mac: None,
             pacing: Vec::new(),
             refused_commands: 0,
+            moved_addresses: 0,
         },
         End::Guest(guest) => guest_snapshot(port, guest, is_held, second),
     };
@@ -60,5 +67,6 @@ fn guest_snapshot(port: &Port, guest: &GuestEnd, is_held: bool, second: u64) -> 
         mac: Some(queues.control_state().mac),
         pacing: guest.pace.snapshot(pair, &to_end, &from_end).to_vec(),
         refused_commands: queues.refused_commands(),
+        moved_addresses: 0,
     }
 }

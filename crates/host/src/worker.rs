@@ -71,6 +71,8 @@ pub struct Worker {
     pub(crate) turn_at: Nanos,
     /// When file descriptors were last looked at without sleeping.
     pub(crate) looked_at_fds: Nanos,
+    /// When an address that moved was last told of.
+    pub(crate) news_told_at: Nanos,
     pub(crate) effort: EffortMeter,
 }
 
@@ -124,6 +126,7 @@ impl Worker {
             has_found: false,
             turn_at: Nanos(now_ns()),
             looked_at_fds: Nanos(0),
+            news_told_at: Nanos(0),
             effort: EffortMeter::default(),
         })
     }
@@ -157,6 +160,7 @@ impl Worker {
             self.call_again();
             self.end_timers();
             self.visit_ready();
+            self.tell_address_news();
         }
     }
 

@@ -49,6 +49,12 @@ impl MacAddress {
         !self.is_multicast() && self.to_u64() != 0
     }
 
+    /// From the lower 48 bits of a number, highest byte first.
+    pub const fn from_u64(number: u64) -> Self {
+        let [_, _, a, b, c, d, e, f] = number.to_be_bytes();
+        Self([a, b, c, d, e, f])
+    }
+
     /// The 48 bits as a number, first byte highest.
     #[inline]
     pub const fn to_u64(self) -> u64 {
@@ -156,7 +162,9 @@ mod tests {
         assert!(!MacAddress::ZERO.is_multicast() && !MacAddress::ZERO.is_station());
         let bridges = |last| MacAddress([1, 0x80, 0xc2, 0, 0, last]).is_for_bridges();
         assert!(bridges(0) && bridges(0x0f) && !bridges(0x10) && !multicast.is_for_bridges());
-        assert_eq!(MacAddress([1, 2, 3, 4, 5, 6]).to_u64(), 0x0102_0304_0506);
+        let address = MacAddress([1, 2, 3, 4, 5, 6]);
+        assert_eq!(address.to_u64(), 0x0102_0304_0506);
+        assert_eq!(MacAddress::from_u64(0xffff_0102_0304_0506), address);
     }
 
     #[test]

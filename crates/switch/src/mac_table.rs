@@ -19,6 +19,7 @@
 //! the same address move it [`FLAPS_MAX`] times per second, not with each packet.
 
 mod change;
+mod claims;
 
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -27,6 +28,8 @@ use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize};
 use ringway_net::MacAddress;
 
 use change::Change;
+pub use claims::AddressNews;
+use claims::Claims;
 
 use crate::entry::{Tick, Value};
 use crate::{PORTS_MAX, PortId, VlanId};
@@ -73,7 +76,7 @@ pub enum Learned {
     New,
     /// Was on another port until now.
     Moved,
-    /// Stays on another port: it was configured there.
+    /// Stays on another port: it was configured there, or belongs to it.
     Fixed,
     /// Stays on another port for now: it has moved too often within a second.
     Flapping,
@@ -105,6 +108,7 @@ pub(crate) struct MacTable {
     seed: [u64; 2],
     /// Only for those who change the table.
     ownership: Ownership,
+    claims: Claims,
 }
 
 /// Who may change the table, and who owns how much of it. Changes write here, so it has cache lines
@@ -136,6 +140,7 @@ impl MacTable {
                 members: [const { AtomicU16::new(0) }; PORTS_MAX],
                 owned: [const { AtomicU16::new(0) }; PORTS_MAX],
             },
+            claims: Claims::new(),
         }
     }
 
@@ -151,6 +156,7 @@ impl MacTable {
     pub fn leave(&self, port: PortId) {
         let change = self.change();
         self.ownership.members[port.index()].fetch_sub(1, Relaxed);
+        self.release(port);
         change.remove_if(|value| value.port() == port);
         change.divide();
     }
@@ -218,6 +224,9 @@ impl MacTable {
     /// entry expired.
     #[cold]
     fn relearn(&self, port: PortId, place: Place, now: Tick) -> Learned {
+        if self.is_anothers(port, place.key) {
+            return Learned::Fixed;
+        }
         let Some(change) = self.try_change() else { return Learned::Refused };
         // It may have changed before the flag was taken.
         let Some((at, old)) = self.find(place) else {
@@ -237,6 +246,9 @@ impl MacTable {
         change.own(port);
         let moved = Value::learned(port, now, place.tag).moved_from(old);
         self.buckets[place.bucket].values[at].store(moved.word(), Relaxed);
+        let address = MacAddress::from_u64(place.key >> VLAN_BITS);
+        let from = old.port();
+        self.claims.note(AddressNews { address, from, to: port, is_refused: false });
         Learned::Moved
     }
 

@@ -12,7 +12,7 @@ use crate::entry::Tick;
 use crate::meter::Pace;
 use crate::policy::{PolicyError, PortPolicy};
 use crate::port::PortSet;
-use crate::{Learned, PORTS_MAX, PortError, PortId, Shared, VlanId};
+use crate::{AddressNews, Learned, PORTS_MAX, PortError, PortId, Shared, Vlan, VlanId};
 
 /// Where a packet goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,6 +132,43 @@ impl Switch {
         }
     }
 
+    /// This address belongs to a port from now on, in the port's VLANs: packets of other ports there
+    /// that claim to come from it are dropped, unless a policy has fixed it to one of them. A port has
+    /// one such address at most; `false`: it belongs to another port. May walk the whole table.
+    pub fn claim(&mut self, port: PortId, address: MacAddress) -> bool {
+        if !self.ports.contains(port) {
+            return false;
+        }
+        let vlan = match &self.rules[port.index()].policy.vlan {
+            Vlan::Trunk { .. } => None,
+            vlan => vlan.of_untagged(),
+        };
+        self.shared.macs.claim(port, vlan, address)
+    }
+
+    /// No address belongs to the port any more: its station may turn up elsewhere.
+    pub fn release(&mut self, port: PortId) {
+        if self.ports.contains(port) {
+            self.shared.macs.release(port);
+        }
+    }
+
+    /// How many addresses have moved to `port` from another one.
+    pub fn moved_to(&self, port: PortId) -> u64 {
+        if self.ports.contains(port) { self.shared.macs.moved_to(port) } else { 0 }
+    }
+
+    /// Whether [`take_news`](Self::take_news) has something to tell.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        self.shared.macs.has_news()
+    }
+
+    /// What became of an address last, on whichever worker; `None`: nothing that was not told before.
+    pub fn take_news(&mut self) -> Option<AddressNews> {
+        self.shared.macs.take_news()
+    }
+
     /// Gives a port another policy; it need not have been added yet. Walks the whole table.
     ///
     /// Addresses that were learned stay, unless the port is now in other VLANs. The port's locked
@@ -163,6 +200,9 @@ impl Switch {
             None => self.shared.macs.fix(port, VlanId::NONE, core::iter::empty()),
         };
         self.follow(port, policy);
+        if let Some(address) = self.shared.macs.claim_of(port) {
+            self.claim(port, address);
+        }
         if left_out == 0 { Ok(()) } else { Err(PolicyError::MacsTaken(left_out)) }
     }
 

@@ -125,6 +125,9 @@ pub struct PortStats {
     /// Commands of the guest that were answered with an error.
     #[serde(default)]
     pub refused_commands: u64,
+    /// Addresses that have moved to this port from another one.
+    #[serde(default)]
+    pub moved_addresses: u64,
 }
 
 /// What is done about one queue at this moment, and what was counted of it.
@@ -384,6 +387,7 @@ pub(crate) mod tests {
                 cause: "windows fill".to_string(),
             }],
             refused_commands: 3,
+            moved_addresses: 5,
         };
         let last_second =
             EffortStats { packets: 4000, system_calls: 1000, wakeups: 12, polled_ns: 25_000_000 };

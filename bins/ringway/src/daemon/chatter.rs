@@ -13,6 +13,9 @@ const LINES_MAX: u32 = 64;
 /// The time of one line: so long after each, one more may be said.
 const LINE_EVERY: Duration = Duration::from_secs(1);
 
+/// Between two lines about addresses at a port; statistics count all that move.
+const ADDRESS_EVERY: Duration = Duration::from_secs(60);
+
 /// What was said about a port lately.
 #[derive(Debug)]
 pub(super) struct Chatter {
@@ -21,6 +24,8 @@ pub(super) struct Chatter {
     /// When the time of the first of them began.
     since: Instant,
     left_out: u64,
+    /// When an address was last spoken of.
+    address_said: Option<Instant>,
 }
 
 /// What becomes of a line.
@@ -37,7 +42,7 @@ enum Verdict {
 
 impl Chatter {
     pub(super) fn new() -> Self {
-        Self { spent: 0, since: Instant::now(), left_out: 0 }
+        Self { spent: 0, since: Instant::now(), left_out: 0, address_said: None }
     }
 
     /// Says a line about the port, unless too much was said about it.
@@ -58,6 +63,17 @@ impl Chatter {
                 warn!(port, "too much to say about it: lines are left out for {pause:?} or longer");
             }
             Verdict::LeaveOut => {}
+        }
+    }
+
+    /// Says a line about an address that turned up at the port, unless one was said lately: two ports that
+    /// both use it move it all the time.
+    pub(super) fn say_address(&mut self, port: &str, line: impl FnOnce()) {
+        let now = Instant::now();
+        let is_new = self.address_said.is_none_or(|at| now.duration_since(at) >= ADDRESS_EVERY);
+        if is_new {
+            self.address_said = Some(now);
+            self.say(port, line);
         }
     }
 

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use ringway_host::{Event as WorkerEvent, EventFd, Events, Poller};
-use ringway_switch::PortId;
+use ringway_switch::{AddressNews, PortId};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{info, warn};
 
@@ -246,6 +246,7 @@ impl Daemon {
                         vm.on_answers(state.announcements);
                     }
                 }
+                WorkerEvent::Address(news) => self.log_address(news),
             }
         }
         self.drop_blocking_links();
@@ -253,6 +254,20 @@ impl Daemon {
             bail!("the data path thread has ended");
         }
         Ok(())
+    }
+}
+
+impl Daemon {
+    /// Not each: addresses may move all the time.
+    fn log_address(&mut self, news: AddressNews) {
+        let AddressNews { address, from, to, is_refused } = news;
+        let from = self.name(from).to_owned();
+        let Some(port) = self.ports.get_mut(&to) else { return };
+        let name = &port.spec.name;
+        port.chatter.say_address(name, || match is_refused {
+            true => warn!(port = name, "uses {address}, which belongs to port {from}: dropped"),
+            false => info!(port = name, "{address} has moved here from port {from}"),
+        });
     }
 }
 

@@ -76,6 +76,7 @@ fn port_stats(port: &Port, snapshots: &[&PortSnapshot]) -> PortStats {
         broken,
         queues: by_pair(snapshots).flat_map(|snapshot| &snapshot.queues).map(queue).collect(),
         pacing: by_pair(snapshots).flat_map(running).map(pacing).collect(),
+        moved_addresses: first.map_or(0, |snapshot| snapshot.moved_addresses),
         refused_commands: snapshots.iter().map(|snapshot| snapshot.refused_commands).sum(),
     }
 }

@@ -34,9 +34,15 @@ impl Change<'_> {
 
     /// Removes all entries for which `is_wrong` says so, asking about each just before.
     pub fn remove_if(&self, is_wrong: impl Fn(Value) -> bool) {
+        self.remove_keys(|_, value| is_wrong(value));
+    }
+
+    /// The same, told the keys as well.
+    pub fn remove_keys(&self, is_wrong: impl Fn(u64, Value) -> bool) {
         for at_bucket in 0..BUCKETS {
             for at in 0..PROBES_MAX {
-                if self.entry(at_bucket, at).is_some_and(&is_wrong) {
+                let key = self.table.buckets[at_bucket].keys[at].load(Relaxed);
+                if self.entry(at_bucket, at).is_some_and(|value| is_wrong(key, value)) {
                     self.remove(at_bucket, at);
                 }
             }

@@ -71,13 +71,15 @@ fn tags_come_and_go_in_the_receivers_memory() {
     bench
         .set(2, PortPolicy { vlan: Vlan::Trunk { tagged, native: None }, ..PortPolicy::default() });
     let untagged = frame(MacAddress::BROADCAST, mac(0), 9);
-    let with_tag = [&untagged[..12], &[0x81, 0, 0, 10], &untagged[12..]].concat();
+    let tag = |frame: &[u8]| [&frame[..12], &[0x81, 0, 0, 10], &frame[12..]].concat();
+    let with_tag = tag(&untagged);
     bench.send(0, &untagged, 1);
     bench.settle();
     assert_eq!(bench.guests[2].received, std::slice::from_ref(&with_tag));
-    bench.send(2, &with_tag, 1);
+    let answer = frame(MacAddress::BROADCAST, mac(2), 9);
+    bench.send(2, &tag(&answer), 1);
     bench.settle();
-    assert_eq!(bench.guests[0].received, [untagged]);
+    assert_eq!(bench.guests[0].received, [answer]);
     assert!(bench.guests[1].received.is_empty(), "the other VLAN");
     bench.send(0, &with_tag, 1);
     bench.settle();

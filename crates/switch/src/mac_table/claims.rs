@@ -1,0 +1,161 @@
+//! Addresses that belong to a port: the one that its guest was told is its own.
+//!
+//! While a port claims an address, no other port can be learned for it in the port's VLAN (in any VLAN,
+//! if it is a trunk): a packet with that source address from another port is dropped. Claims are asked for only when an address is
+//! new or about to move, so packets of stations that stay where they are cost nothing more.
+//!
+//! An address that was fixed to a port by its policy stays there, whatever is claimed.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU64};
+
+use ringway_net::MacAddress;
+
+use super::{FREE, MacTable, VLAN_BITS};
+use crate::{PORTS_MAX, PortId, VlanId};
+
+/// In the place of a VLAN: all of them.
+const ALL_VLANS: u64 = (1 << VLAN_BITS) - 1;
+
+/// Something that became of an address, for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressNews {
+    /// Which address.
+    pub address: MacAddress,
+    /// Where it was, or to whom it belongs.
+    pub from: PortId,
+    /// Where a packet with that source address came from.
+    pub to: PortId,
+    /// It belongs to `from`, so the packet was dropped; otherwise it moved.
+    pub is_refused: bool,
+}
+
+/// What a port has claimed, and what is to be told. Changes of the table write here.
+pub(super) struct Claims {
+    /// The key of each port's address, or [`ALL_VLANS`] with the address; [`FREE`] without one.
+    of_port: [AtomicU64; PORTS_MAX],
+    /// Addresses that moved to each port.
+    moved_to: [AtomicU64; PORTS_MAX],
+    is_news: AtomicBool,
+    /// The address of the last news.
+    address: AtomicU64,
+    /// Its ports, and whether it was refused: bits 0 to 15, 16 to 31 and 32.
+    ports: AtomicU64,
+}
+
+impl Claims {
+    pub fn new() -> Self {
+        Self {
+            of_port: [const { AtomicU64::new(FREE) }; PORTS_MAX],
+            moved_to: [const { AtomicU64::new(0) }; PORTS_MAX],
+            is_news: AtomicBool::new(false),
+            address: AtomicU64::new(0),
+            ports: AtomicU64::new(0),
+        }
+    }
+
+    /// Another port whose claim covers that key, or what that claim covers.
+    pub fn other_owner(&self, port: PortId, key: u64) -> Option<PortId> {
+        let is_other = |(at, claim): &(usize, &AtomicU64)| {
+            *at != port.index() && overlap(claim.load(Relaxed), key)
+        };
+        let (at, _) = self.of_port.iter().enumerate().find(is_other)?;
+        u16::try_from(at).ok().map(PortId)
+    }
+
+    /// Called with the right to change the table, so there is one writer at a time.
+    pub fn note(&self, news: AddressNews) {
+        if !news.is_refused {
+            self.moved_to[news.to.index()].fetch_add(1, Relaxed);
+        }
+        let refused = u64::from(news.is_refused) << 32;
+        let ports = refused | u64::from(news.to.0) << 16 | u64::from(news.from.0);
+        self.address.store(news.address.to_u64(), Relaxed);
+        self.ports.store(ports, Relaxed);
+        // PAIRS WITH: mac_table/claims.rs::take_news
+        self.is_news.store(true, Release);
+    }
+}
+
+/// Whether two keys have the same address, and a VLAN in common.
+fn overlap(one: u64, other: u64) -> bool {
+    let differ = one ^ other;
+    let has_all = |key: u64| key & ALL_VLANS == ALL_VLANS;
+    differ == 0 || differ >> VLAN_BITS == 0 && (has_all(one) || has_all(other))
+}
+
+impl MacTable {
+    /// From now on no other port is learned for this address in that VLAN (`None`: in any); `false`:
+    /// another one has claimed it before. Walks the whole table.
+    pub fn claim(&self, port: PortId, vlan: Option<VlanId>, address: MacAddress) -> bool {
+        let vlan = vlan.map_or(ALL_VLANS, |vlan| u64::from(vlan.raw()));
+        let wanted = address.to_u64() << VLAN_BITS | vlan;
+        let claim = &self.claims.of_port[port.index()];
+        if claim.load(Relaxed) == wanted && wanted != FREE {
+            return true;
+        }
+        let change = self.change();
+        claim.store(FREE, Relaxed);
+        if !address.is_station() || self.claims.other_owner(port, wanted).is_some() {
+            return false;
+        }
+        claim.store(wanted, Relaxed);
+        change.remove_keys(|key, value| {
+            overlap(key, wanted) && value.port() != port && !value.is_fixed()
+        });
+        true
+    }
+
+    /// The address that the port has claimed.
+    pub fn claim_of(&self, port: PortId) -> Option<MacAddress> {
+        let claim = self.claims.of_port[port.index()].load(Relaxed);
+        (claim != FREE).then(|| MacAddress::from_u64(claim >> VLAN_BITS))
+    }
+
+    /// The port claims nothing any more. What was learned from it stays.
+    pub fn release(&self, port: PortId) {
+        self.claims.of_port[port.index()].store(FREE, Relaxed);
+    }
+
+    /// How many addresses have moved from another port to this one.
+    pub fn moved_to(&self, port: PortId) -> u64 {
+        self.claims.moved_to[port.index()].load(Relaxed)
+    }
+
+    /// Whether [`take_news`](Self::take_news) has something.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        self.claims.is_news.load(Relaxed)
+    }
+
+    /// The last move, or the last packet that was refused, unless it was taken before.
+    pub fn take_news(&self) -> Option<AddressNews> {
+        // Nothing is noted while this is read.
+        let _change = self.try_change()?;
+        // PAIRS WITH: mac_table/claims.rs::note
+        if !self.claims.is_news.swap(false, Acquire) {
+            return None;
+        }
+        let ports = self.claims.ports.load(Relaxed);
+        let port = |shift: u32| PortId((ports >> shift & 0xffff) as u16);
+        Some(AddressNews {
+            address: MacAddress::from_u64(self.claims.address.load(Relaxed)),
+            from: port(0),
+            to: port(16),
+            is_refused: ports >> 32 != 0,
+        })
+    }
+
+    /// Whether a packet of `port` with that source address is refused, which is noted.
+    pub(super) fn is_anothers(&self, port: PortId, key: u64) -> bool {
+        let Some(owner) = self.claims.other_owner(port, key) else { return false };
+        // One is told of; a flood of them writes nothing.
+        if !self.has_news()
+            && let Some(_change) = self.try_change()
+        {
+            let address = MacAddress::from_u64(key >> VLAN_BITS);
+            self.claims.note(AddressNews { address, from: owner, to: port, is_refused: true });
+        }
+        true
+    }
+}
