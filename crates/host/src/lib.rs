@@ -17,7 +17,6 @@
 //! ```
 #![cfg(target_os = "linux")]
 
-mod address_share;
 mod announce;
 mod arrivals;
 mod backing;
@@ -36,6 +35,7 @@ mod guarded;
 mod hand_off;
 mod holds;
 mod memory;
+mod memory_share;
 mod pace;
 mod patience;
 mod peer;

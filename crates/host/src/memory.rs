@@ -7,7 +7,7 @@
 //!
 //! Limits: [`REGIONS_MAX`] regions of [`GUEST_LEN_MAX`] bytes in all; the memory behind a region must
 //! be a file with a size (memfd, tmpfs, hugetlbfs or a disk file, not a character device, and not a
-//! file that a program may serve, see `backing.rs`). For all guests together, see `address_share.rs`.
+//! file that a program may serve, see `backing.rs`). For all guests together, see `memory_share.rs`.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -18,8 +18,8 @@ use ringway_foreign::{Foreign, ForeignFd};
 use ringway_virtq::{REGIONS_MAX, Region, RegionError, Regions, SharedSlice};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use crate::address_share::AddressShare;
 use crate::backing::{self, Backing};
+use crate::memory_share::{Account, Share, Short};
 use crate::signal_bus::Guarded;
 
 /// Most bytes of one guest's memory.
@@ -85,12 +85,14 @@ pub enum MemoryError {
         /// Where.
         guest_address: u64,
     },
-    /// The process has as many mappings as it can guard.
-    #[error("too many memory regions in all ports together")]
-    NoGuard,
-    /// All guests together have as much memory as fits beside everything else in this process.
+    /// The guest has more regions than its reserve, and there are no more beyond that.
     #[error(
-        "memory region at {guest_address:#x}: {size:#x} bytes are too much for all ports together"
+        "too many memory regions: they are beyond what is kept for each port, and of what all ports have in common too little is left"
+    )]
+    NoGuard,
+    /// The guest has more memory than its reserve, and there are no more addresses beyond that.
+    #[error(
+        "memory region at {guest_address:#x}: {size:#x} bytes are beyond what is kept for each port, and of what all ports have in common too little is left"
     )]
     NoAddresses {
         /// Where.
@@ -115,25 +117,35 @@ pub enum MemoryError {
 pub struct GuestMemory {
     mappings: Vec<SharedMapping>,
     regions: Regions,
+    /// Of all tables that were made from one.
+    account: Account,
 }
 
 impl GuestMemory {
     /// No memory at all.
     pub fn empty() -> Self {
-        Self { mappings: Vec::new(), regions: Regions::empty() }
+        Self { mappings: Vec::new(), regions: Regions::empty(), account: Account::default() }
     }
 
-    /// Maps a whole table.
+    /// Maps a whole table of a guest that has none yet.
     ///
     /// # Errors
     /// See [`MemoryError`].
     pub fn map(requests: Vec<MemoryRequest>) -> Result<Self, MemoryError> {
+        Self::empty().replaced_by(requests)
+    }
+
+    /// Maps another whole table of the same guest, which counts as part of its share.
+    ///
+    /// # Errors
+    /// See [`MemoryError`]; this table stays as it is.
+    pub fn replaced_by(&self, requests: Vec<MemoryRequest>) -> Result<Self, MemoryError> {
         if requests.len() > REGIONS_MAX {
             return Err(MemoryError::TooMany(requests.len()));
         }
-        let mappings: Result<Vec<_>, _> =
-            requests.into_iter().map(|request| Mapping::new(&request)).collect();
-        Self::from_mappings(mappings?)
+        let map = |request: MemoryRequest| Mapping::new(&request, &self.account);
+        let mappings: Result<Vec<_>, _> = requests.into_iter().map(map).collect();
+        self.with_mappings(mappings?)
     }
 
     /// This table and one region more.
@@ -145,8 +157,8 @@ impl GuestMemory {
             return Err(MemoryError::TooMany(self.mappings.len() + 1));
         }
         let mut mappings = self.mappings.clone();
-        mappings.push(Mapping::new(&request)?);
-        Self::from_mappings(mappings)
+        mappings.push(Mapping::new(&request, &self.account)?);
+        self.with_mappings(mappings)
     }
 
     /// This table without the region of exactly this address and size; the same if there is none.
@@ -158,7 +170,7 @@ impl GuestMemory {
         };
         let mappings = self.mappings.iter().filter(is_other).cloned().collect();
         // Removing cannot break what held before.
-        Self::from_mappings(mappings).unwrap_or_else(|_| self.clone())
+        self.with_mappings(mappings).unwrap_or_else(|_| self.clone())
     }
 
     /// Where everything is. The answer is only addresses: whoever uses it must keep this value, or
@@ -183,7 +195,7 @@ impl GuestMemory {
         self.mappings.iter().any(|mapping| mapping.guard.torn())
     }
 
-    fn from_mappings(mappings: Vec<SharedMapping>) -> Result<Self, MemoryError> {
+    fn with_mappings(&self, mappings: Vec<SharedMapping>) -> Result<Self, MemoryError> {
         // Cannot overflow: all of it is mapped.
         let len = mappings.iter().map(|mapping| mapping.region.memory.len() as u64).sum();
         if len > GUEST_LEN_MAX {
@@ -195,7 +207,7 @@ impl GuestMemory {
             // Lengths and ends were checked one by one.
             RegionError::BadRange | RegionError::Overlap => MemoryError::Overlap,
         })?;
-        Ok(Self { mappings, regions })
+        Ok(Self { mappings, regions, account: self.account.clone() })
     }
 }
 
@@ -215,7 +227,7 @@ struct Mapping {
     region: Region,
     guard: Guarded,
     _span: Span,
-    _share: AddressShare,
+    _share: Share,
 }
 
 /// Mapped pages, unmapped on drop.
@@ -237,7 +249,7 @@ struct Extent {
 }
 
 impl Mapping {
-    fn new(request: &MemoryRequest) -> Result<SharedMapping, MemoryError> {
+    fn new(request: &MemoryRequest, account: &Account) -> Result<SharedMapping, MemoryError> {
         let guest_address = request.guest_address;
         let size = request.size;
         let os_error = |source: rustix::io::Errno| MemoryError::Map {
@@ -249,8 +261,10 @@ impl Mapping {
         let Backing { file_len, page_size } =
             backing.ok_or(MemoryError::Served { guest_address })?;
         let extent = Extent::new(request, file_len, page_size)?;
-        let share = AddressShare::take(extent.mapped_len as u64);
-        let share = share.ok_or(MemoryError::NoAddresses { guest_address, size })?;
+        let share = account.take(extent.mapped_len as u64).map_err(|short| match short {
+            Short::Regions => MemoryError::NoGuard,
+            Short::Addresses => MemoryError::NoAddresses { guest_address, size },
+        })?;
         let mapping = Self::of_extent(request, &extent, share).map_err(os_error)?;
         Ok(Arc::new(request.fd.with(mapping.ok_or(MemoryError::NoGuard)?)))
     }
@@ -259,7 +273,7 @@ impl Mapping {
     fn of_extent(
         request: &MemoryRequest,
         extent: &Extent,
-        share: AddressShare,
+        share: Share,
     ) -> rustix::io::Result<Option<Self>> {
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         let protection = ProtFlags::READ | ProtFlags::WRITE;

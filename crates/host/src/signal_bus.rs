@@ -11,7 +11,7 @@
 //!
 //! System calls that touch such memory raise no signal and do not mark it; most give `EFAULT`.
 //!
-//! Limits: [`MAPPINGS_MAX`] mappings at a time. A SIGBUS from anywhere else does what it does
+//! Limits: [`REGIONS_MAX`] mappings at a time. A SIGBUS from anywhere else does what it does
 //! without us: it ends the process.
 
 use std::io;
@@ -20,9 +20,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::EventFd;
-
-/// Most mappings that can be guarded at a time.
-pub(crate) const MAPPINGS_MAX: usize = 4096;
+use crate::memory_share::REGIONS_MAX;
 
 /// `end` of a slot that nobody uses.
 const FREE: usize = 0;
@@ -38,7 +36,7 @@ struct Slot {
 /// Rung after a mapping was torn; there once the handler is installed.
 static BELL: OnceLock<EventFd> = OnceLock::new();
 
-static SLOTS: [Slot; MAPPINGS_MAX] = [const { Slot::new() }; MAPPINGS_MAX];
+static SLOTS: [Slot; REGIONS_MAX] = [const { Slot::new() }; REGIONS_MAX];
 
 /// A mapping known to the handler, for as long as this value lives.
 #[derive(Debug)]
@@ -75,6 +73,9 @@ impl Slot {
     }
 
     fn try_fill(&self, start: usize, end: usize) -> bool {
+        if self.end.load(Ordering::Relaxed) != FREE {
+            return false;
+        }
         let reserved =
             self.end.compare_exchange(FREE, RESERVED, Ordering::Acquire, Ordering::Relaxed);
         if reserved.is_err() {

@@ -83,23 +83,6 @@ fn tables_have_a_limit_and_no_overlaps() {
 }
 
 #[test]
-fn files_that_claim_to_be_endless_leave_addresses_to_others() {
-    const TIB: u64 = 1 << 40;
-    let file = memory_file(256 * TIB);
-    let map = |tib: u64| GuestMemory::map(vec![request(&file, 0, tib * TIB, 0)]);
-    assert!(matches!(map(17), Err(MemoryError::TooLong(_))));
-    let in_two = [0, 8 * TIB].map(|at| request(&file, at, 8 * TIB, 0)).into();
-    let in_two = GuestMemory::map(in_two).expect("just short enough");
-    assert!(matches!(in_two.with(request(&file, 64 * TIB, PAGE, 0)), Err(MemoryError::TooLong(_))));
-    // The other tests of this process need some as well.
-    let others: Vec<GuestMemory> = [16, 16, 15].map(|tib| map(tib).expect("there is room")).into();
-    let refusal = map(2).expect_err("too much in all");
-    assert!(matches!(refusal, MemoryError::NoAddresses { .. }), "{refusal}");
-    drop(others);
-    assert!(map(2).is_ok(), "they are given back");
-}
-
-#[test]
 fn tables_are_values() {
     let file = memory_file(2 * PAGE);
     let one = GuestMemory::empty().with(request(&file, 0, PAGE, 0)).expect("the first");

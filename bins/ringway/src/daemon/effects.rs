@@ -62,8 +62,8 @@ impl Daemon {
             Effect::Features(features) => self.set_features(id, features),
             Effect::SetMemory(regions) => {
                 let requests = regions.into_iter().map(memory_request).collect();
-                let memory = GuestMemory::map(requests).context("memory table")?;
-                self.set_memory(id, memory, moved)
+                let memory = self.linked(id)?.memory.replaced_by(requests);
+                self.set_memory(id, memory.context("memory table")?, moved)
             }
             Effect::AddMemory(region) => {
                 let memory = self.linked(id)?.memory.with(memory_request(region));
