@@ -252,6 +252,12 @@ pub enum Event {
         /// Which port.
         port: PortId,
     },
+    /// The worker slept in page faults of a guest's memory, again and again, and uses nothing of the guest
+    /// any more.
+    Stalled {
+        /// Which port.
+        port: PortId,
+    },
     /// An address has moved from one port to another, or belongs to another one; not all are told.
     Address(AddressNews),
 }

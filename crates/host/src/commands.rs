@@ -224,7 +224,7 @@ impl Worker {
 
     /// Stops all queues of a guest and lets go of its memory; the counters stay. Its stations may turn
     /// up elsewhere.
-    fn detach(&mut self, id: PortId) {
+    pub(crate) fn detach(&mut self, id: PortId) {
         self.slot(id);
         for slot in self.slots_of(id) {
             for queue in Queue::ALL {

@@ -66,6 +66,10 @@ pub(crate) struct Port {
     pub(crate) refused: Drops,
     /// In the first slot: the address that its guest was told is its own.
     pub(crate) told_mac: Option<MacAddress>,
+    /// Steps in its guest's memory are timed.
+    pub(crate) is_watched: bool,
+    /// For so long the worker slept in them while it watched, in nanoseconds.
+    pub(crate) stalled_ns: u64,
 }
 
 /// Who owns a queue pair.
@@ -200,6 +204,8 @@ impl Port {
             notify: Policy::default(),
             refused: Drops::default(),
             told_mac: None,
+            is_watched: false,
+            stalled_ns: 0,
         }
     }
 
@@ -223,12 +229,15 @@ impl Port {
             self.count_drop(DropReason::LinkDown);
             return Put::Refused;
         }
-        match &mut self.end {
+        let step = self.step();
+        let put = match &mut self.end {
             End::Guest(guest) => guest.queues.put(packet),
             End::Tap(tap) if stays == Stays::UntilFlush => tap.stage(packet),
             End::Tap(tap) => tap.put(packet),
             End::Absent => Put::Refused,
-        }
+        };
+        self.step_over(step);
+        put
     }
 
     /// As [`put`](Self::put), for what a source lends, from the packet that is lent on, as long as the
@@ -244,7 +253,8 @@ impl Port {
             self.count_drop(DropReason::LinkDown);
             return StreamEnd::Put(Put::Refused);
         }
-        match &mut self.end {
+        let step = self.step();
+        let ended = match &mut self.end {
             End::Guest(guest) => match &mut guest.queues {
                 AnyGuestPort::Split(queues) => stream.pass(source, queues),
                 AnyGuestPort::Packed(queues) => stream.pass(source, queues),
@@ -252,16 +262,21 @@ impl Port {
             End::Tap(tap) if stays == Stays::UntilFlush => stream.pass(source, &mut Staging(tap)),
             End::Tap(tap) => stream.pass(source, &mut **tap),
             End::Absent => StreamEnd::Put(Put::Refused),
-        }
+        };
+        self.step_over(step);
+        ended
     }
 
     /// Hands over one segment of a packet that `put` found unfinished.
     pub(crate) fn put_segment(&mut self, segment: &Segment<'_>) -> Put {
-        match &mut self.end {
+        let step = self.step();
+        let put = match &mut self.end {
             End::Guest(guest) => guest.queues.put_segment(segment),
             End::Tap(tap) => tap.put_segment(segment),
             End::Absent => Put::Refused,
-        }
+        };
+        self.step_over(step);
+        put
     }
 
     /// Whether whatever is at the end takes partial checksums.
@@ -284,14 +299,17 @@ impl Port {
     /// Makes everything put visible, and notifies if it is time to.
     #[inline]
     pub(crate) fn flush_to(&mut self, flush: Flush) -> Flushed {
-        match &mut self.end {
+        let step = self.step();
+        let flushed = match &mut self.end {
             End::Guest(guest) => guest.flush(Queue::ToGuest, flush),
             End::Tap(tap) => {
                 tap.flush();
                 Flushed::default()
             }
             End::Absent => Flushed::default(),
-        }
+        };
+        self.step_over(step);
+        flushed
     }
 
     /// Whether its transmitq must be visited behind what was flushed, since this was last asked.
@@ -306,10 +324,13 @@ impl Port {
     /// Gives everything taken back to its owner, and notifies if it is time to.
     #[inline]
     pub(crate) fn flush_from(&mut self, flush: Flush) -> Flushed {
-        match &mut self.end {
+        let step = self.step();
+        let flushed = match &mut self.end {
             End::Guest(guest) => guest.flush(Queue::FromGuest, flush),
             End::Tap(_) | End::Absent => Flushed::default(),
-        }
+        };
+        self.step_over(step);
+        flushed
     }
 }
 

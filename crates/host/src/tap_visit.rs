@@ -17,7 +17,9 @@ pub(crate) fn visit_tap(tap: &mut Tap, fabric: &mut Fabric<'_>) -> Visit {
     let (before, mut work) = (tap.from_tap.packets, fabric.delivery.work);
     let visit = match fabric.cable_guest().filter(|_| !is_lending) {
         Some(guest) => {
+            let step = guest.step();
             let visit = fill(tap, guest, &mut work);
+            guest.step_over(step);
             fabric.delivery.packets += tap.from_tap.packets - before;
             fabric.delivery.work = work;
             visit

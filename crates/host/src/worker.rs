@@ -1,6 +1,6 @@
 //! The worker: owns its ports outright, visits those that have something to do, sleeps otherwise.
 //!
-//! One thread. `epoll` says which port woke up; a visit does at most [`BUDGET_UNITS`] units of
+//! One thread. `epoll` says which port woke up; a visit does at most [`BUDGET_UNITS`](crate::forward::BUDGET_UNITS) units of
 //! work and then publishes and notifies once. Commands from the control thread run between visits.
 //! Before sleeping, every idle source has been armed and looked at once more, so that no kick is
 //! lost.
@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 
-use ringway_device::{AnyGuestPort, Queue, QueueId};
+use ringway_device::{Queue, QueueId};
 use ringway_net::notify::Nanos;
 use ringway_net::{PollOptions, Polling};
 use ringway_switch::{PORTS_MAX, PortId, Switch};
@@ -23,18 +23,16 @@ use crate::command::{Command, Event};
 use crate::commands::COMMANDS_MAX;
 use crate::completion::Completion;
 use crate::effort::EffortMeter;
-use crate::forward::{BUDGET_UNITS, Delivery, Fabric, Visit, forward, mark_dirty};
+use crate::forward::{Visit, mark_dirty};
 use crate::holds::Holds;
 use crate::polling::Pause;
-use crate::port::{End, GuestEnd, Port, RoomAt, Stays};
+use crate::port::{End, Port, RoomAt};
 use crate::rewrite::Rewriter;
 use crate::second_call::SecondCalls;
-use crate::tap_visit::visit_tap;
+use crate::stalls::StallGuard;
 use crate::team::Team;
 use crate::wake::Wake;
 use crate::{CallGuard, EventFd, Events, Poller};
-
-const NS_PER_MS: u64 = 1_000_000;
 
 /// Wake-ups handled per turn of the loop.
 const EVENTS_MAX: usize = 64;
@@ -73,6 +71,7 @@ pub struct Worker {
     pub(crate) looked_at_fds: Nanos,
     /// When an address that moved was last told of.
     pub(crate) news_told_at: Nanos,
+    pub(crate) stalls: StallGuard,
     pub(crate) effort: EffortMeter,
 }
 
@@ -127,6 +126,7 @@ impl Worker {
             turn_at: Nanos(now_ns()),
             looked_at_fds: Nanos(0),
             news_told_at: Nanos(0),
+            stalls: StallGuard::new(),
             effort: EffortMeter::default(),
         })
     }
@@ -169,11 +169,19 @@ impl Worker {
         match pause {
             Pause::None => events.clear(),
             Pause::Wait(at_most) => {
+                if pause.is_sleep() {
+                    self.visit_over(Nanos(now_ns()));
+                    self.stalls.waits();
+                }
                 self.poller.wait(events, at_most)?;
             }
         }
         self.team.wake_up();
         self.turn_at = Nanos(now_ns());
+        if !pause.is_sleep() {
+            self.visit_over(self.turn_at);
+        }
+        self.turn_begins();
         self.effort.roll(self.turn_at, self.polling.counters().looked_ns);
         if pause.is_sleep() && !events.iter().all(|event| event.token == Wake::COMMAND) {
             self.effort.wakeups += 1;
@@ -212,6 +220,7 @@ impl Worker {
 
     pub(crate) fn visit_control(&mut self, id: PortId) {
         let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
+        let step = port.step();
         let End::Guest(guest) = &mut port.end else { return };
         let before = guest.queues.control_state().clone();
         if guest.queues.visit_control() && guest.call(Queue::Control) {
@@ -220,7 +229,9 @@ impl Worker {
         // Commands that raced in with arming wait for the port's next turn: no kick will come.
         port.has_commands = guest.queues.arm_kicks(Queue::Control, Arm::Next);
         let has_commands = port.has_commands;
-        if *guest.queues.control_state() != before {
+        let has_changed = *guest.queues.control_state() != before;
+        port.step_over(step);
+        if has_changed {
             self.after_control(id, before.announcements);
         }
         if has_commands {
@@ -255,64 +266,6 @@ impl Worker {
         mark_dirty(&mut self.ports[usize::from(slot.0)], &mut self.dirty);
     }
 
-    /// How the visit ended, and how many packets were taken.
-    fn move_packets(&mut self, at: usize) -> (Visit, u64) {
-        let now_ns = now_ns();
-        let (before, rest) = self.ports.split_at_mut(at);
-        let Some((port, after)) = rest.split_first_mut() else { return (Visit::Idle, 0) };
-        let cable = match self.cable {
-            _ if !port.is_link_up => None,
-            Some((one, other)) if one == port.of => Some(other),
-            Some((one, _)) => Some(one),
-            None => None,
-        };
-        let mut fabric = Fabric {
-            before,
-            after,
-            from: port.of,
-            switch: &mut self.switch,
-            cable,
-            now_ns,
-            now_ms: now_ns / NS_PER_MS,
-            is_link_up: port.is_link_up,
-            refused: &mut port.refused,
-            rewriter: &mut self.rewriter,
-            last_way: None,
-            delivery: Delivery {
-                pair: port.pair,
-                team: &mut self.team,
-                completion: &mut self.completion,
-                dirty: &mut self.dirty,
-                position: 0,
-                work: port.debt,
-                packets: 0,
-                // A guest gets its buffers back at the end of the visit; a tap reads into one place.
-                stays: match &port.end {
-                    End::Guest(_) => Stays::UntilFlush,
-                    End::Tap(_) | End::Absent => Stays::Now,
-                },
-                call_again: false,
-            },
-        };
-        let visit = match &mut port.end {
-            End::Guest(guest) => visit_guest(guest, &mut fabric),
-            // Another worker reads what comes from this tap.
-            End::Tap(_) if !port.is_read => Visit::Idle,
-            End::Tap(tap) => visit_tap(tap, &mut fabric),
-            End::Absent => Visit::Idle,
-        };
-        let packets = fabric.delivery.packets;
-        if fabric.delivery.call_again {
-            self.second_calls.expect(self.turn_at);
-        }
-        let units = fabric.delivery.work.saturating_sub(port.debt);
-        // Whoever has nothing more to send owes nothing.
-        let is_more = visit == Visit::More;
-        port.debt = if is_more { fabric.delivery.work.saturating_sub(BUDGET_UNITS) } else { 0 };
-        self.note_stream(now_ns, units, packets);
-        (visit, packets)
-    }
-
     /// Nothing is left to take from this port now.
     fn on_idle(&mut self, id: PortId) {
         match &self.ports[usize::from(id.0)].end {
@@ -326,9 +279,12 @@ impl Worker {
     /// Asks to be woken by the next packet, and looks once more in case it is already there.
     pub(crate) fn arm_idle(&mut self, id: PortId) {
         let port = &mut self.ports[usize::from(id.0)];
+        let step = port.step();
         if let End::Guest(guest) = &mut port.end {
             guest.is_armed = guest.arm_idle();
-            if !guest.is_armed {
+            let is_armed = guest.is_armed;
+            port.step_over(step);
+            if !is_armed {
                 self.make_ready(id);
             }
         }
@@ -362,24 +318,6 @@ impl Worker {
             }
         }
     }
-}
-
-fn visit_guest(guest: &mut GuestEnd, fabric: &mut Fabric<'_>) -> Visit {
-    guest.is_armed = false;
-    match &mut guest.queues {
-        AnyGuestPort::Split(queues) => visit_queue(queues.from_guest.as_mut(), fabric),
-        AnyGuestPort::Packed(queues) => visit_queue(queues.from_guest.as_mut(), fabric),
-    }
-}
-
-/// Visits a transmitq: while it is being looked at, the guest need not kick.
-fn visit_queue<Q: ringway_virtq::DeviceQueue>(
-    from_guest: Option<&mut ringway_device::FromGuest<Q>>,
-    fabric: &mut Fabric<'_>,
-) -> Visit {
-    let Some(from_guest) = from_guest else { return Visit::Idle };
-    from_guest.arm_kicks(Arm::Never);
-    forward(from_guest, fabric)
 }
 
 #[cfg(test)]

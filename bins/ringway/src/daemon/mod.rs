@@ -247,6 +247,7 @@ impl Daemon {
                     }
                 }
                 WorkerEvent::Address(news) => self.log_address(news),
+                WorkerEvent::Stalled { port } => self.drop_stalled_link(port),
             }
         }
         self.drop_blocking_links();

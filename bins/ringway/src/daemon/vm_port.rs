@@ -23,11 +23,19 @@ use crate::places;
 /// Pause between two attempts to connect, or to accept where that has failed.
 pub(super) const RETRY_AFTER: Duration = Duration::from_millis(500);
 
-/// How long nobody is accepted after a front-end has blocked a call. Each time costs others up to two
-/// ticks of the [`CallGuard`](ringway_host::CallGuard), 20 ms.
+/// How long nobody is accepted after a front-end has blocked a call, which costs others up to two ticks of
+/// the [`CallGuard`](ringway_host::CallGuard), 20 ms, or has made page faults sleep.
 const HOLD_OFF: Duration = Duration::from_secs(3);
 
+/// Twice as long each time, but so often at most.
+const HOLD_OFF_DOUBLED_MAX: u32 = 6;
+
+/// After this time without another one, an offence is forgotten.
+const OFFENCE_FORGOTTEN: Duration = Duration::from_secs(600);
+
 const BLOCKED: &str = "the front-end blocked a notification fd and filled it";
+const STALLED: &str =
+    "the front-end's memory made page faults sleep (a cold file, or holes that it punched)";
 
 /// Permissions with which [`Listener::bind`] makes the socket's file: its owner's.
 const SOCKET_MODE: u32 = 0o600;
@@ -47,6 +55,8 @@ pub(super) struct VmPort {
     pub(super) link: Option<Link>,
     /// Why the last front-end was let go of, if it was hostile; until the next one comes.
     pub(super) last_offence: Option<&'static str>,
+    /// How many there were in a row, and when the last one was.
+    offences: (u32, Option<Instant>),
     pub(super) closing: Closing,
     deafness: Deafness,
     /// Permissions of the socket's file.
@@ -85,6 +95,7 @@ impl VmPort {
             pairs: 1,
             link: None,
             last_offence: None,
+            offences: (0, None),
             closing,
             deafness: Deafness::default(),
             socket_mode: SOCKET_MODE,
@@ -183,14 +194,22 @@ impl VmPort {
         Some(Connection::connect(socket).ok()?.closed_by(&self.closing.closer))
     }
 
-    /// Nobody is accepted, or connected to, for a while.
-    fn hold_off(&mut self) {
-        let until = Instant::now() + HOLD_OFF;
+    /// After an offence nobody is accepted, or connected to, for a while; for how long.
+    fn hold_off(&mut self, offence: &'static str) -> Duration {
+        let now = Instant::now();
+        let (count, last) = self.offences;
+        let is_soon = last.is_some_and(|at| now.duration_since(at) < OFFENCE_FORGOTTEN);
+        let count = if is_soon { (count + 1).min(HOLD_OFF_DOUBLED_MAX) } else { 0 };
+        self.offences = (count, Some(now));
+        self.last_offence = Some(offence);
+        let pause = HOLD_OFF * (1 << count);
+        let until = now + pause;
         match &mut self.way {
             Way::Listen(_) => self.deafness.until = Some(until),
             Way::Connect { next_try, .. } => *next_try = until,
             Way::Closed => {}
         }
+        pause
     }
 
     fn next_try(&self) -> Option<Instant> {
@@ -321,6 +340,11 @@ impl Daemon {
         }
     }
 
+    /// The front-end in whose memory a worker slept is let go of.
+    pub(super) fn drop_stalled_link(&mut self, id: PortId) {
+        self.drop_link_after(id, Some(STALLED));
+    }
+
     fn link(&mut self, id: PortId, connection: Connection) {
         let Some(port) = self.ports.get_mut(&id) else { return };
         let Some(vm) = &mut port.vm else { return };
@@ -341,6 +365,10 @@ impl Daemon {
 
     /// Lets go of a front-end; the port waits for the next one.
     pub(super) fn drop_link(&mut self, id: PortId) {
+        self.drop_link_after(id, None);
+    }
+
+    fn drop_link_after(&mut self, id: PortId, offence: Option<&'static str>) {
         let Some(port) = self.ports.get_mut(&id) else { return };
         let is_leaving = port.is_leaving();
         let Some(vm) = &mut port.vm else { return };
@@ -353,10 +381,10 @@ impl Daemon {
             return self.finish_leaving(id);
         }
         // Asked only now: it may have gone before it was let go of, and no worker calls it any more.
-        if link.callee.has_blocked() {
-            vm.last_offence = Some(BLOCKED);
-            vm.hold_off();
-            port.complain(format_args!("{BLOCKED}: no other one for {HOLD_OFF:?}"));
+        let has_blocked = link.callee.has_blocked();
+        if let Some(offence) = offence.or(has_blocked.then_some(BLOCKED)) {
+            let pause = vm.hold_off(offence);
+            port.complain(format_args!("{offence}: no other one for {pause:?}"));
         }
         drop(link);
         self.listen_to_the_next(id);

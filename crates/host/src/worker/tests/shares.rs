@@ -1,6 +1,7 @@
 //! Shares of the worker's time: budgets of a visit, and what a port that floods takes from others.
 
 use super::*;
+use crate::forward::BUDGET_UNITS;
 use crate::forward::UNIT_LEN;
 
 #[test]
