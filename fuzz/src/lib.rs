@@ -20,6 +20,9 @@ mod config;
 #[path = "../../bins/ringway/src/control/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "the targets use only some of it")]
 mod control;
+#[path = "../../bins/ringway/src/places.rs"]
+#[allow(dead_code, unused_imports, reason = "the targets use only some of it")]
+mod places;
 
 /// A fuzz target: takes any bytes.
 pub type Target = fn(&[u8]);
