@@ -88,7 +88,7 @@ pub struct QueueSetup {
     pub size: u16,
     /// Where the ring is.
     pub areas: Areas,
-    /// Where to continue.
+    /// Where to continue in a packed ring. A split ring says that itself, by its used index.
     pub position: Position,
     /// What was negotiated.
     pub options: QueueOptions,

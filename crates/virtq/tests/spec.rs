@@ -605,6 +605,46 @@ fn a_rebound_queue_keeps_its_position_and_calls_again() {
     assert_eq!(ring.device.position(), position);
 }
 
+/// Whatever position is told: one front-end tells 0 after a device before this one was killed, another
+/// the available index.
+#[test]
+fn a_split_queue_starts_at_the_used_index_that_stands_in_the_ring() {
+    for told in [0u16, 5, 37, 300, u16::MAX] {
+        for (used, available) in [(3u16, 5u16), (3, 3), (0xffff, 1), (0, 0)] {
+            let mut ring = ByHand::<SplitDevice>::new(8, NO_OPTIONS);
+            (0..8).for_each(|at| ring.describe(0, at, (data(), 100, 0), 0));
+            ring.show_split(0, &[0, 1, 2, 3, 4, 5, 6, 7]);
+            ring.memory.store_u16(DRIVER_AREA + 2, available);
+            ring.memory.store_u16(DEVICE_AREA + 2, used);
+            let position = Position { available: told, used: told, ..Position::FRESH };
+            let setup = QueueSetup { size: 8, areas: areas(), position, options: NO_OPTIONS };
+            ring.device = SplitDevice::start(&setup, &ring.regions).expect("a right setup");
+            // What was available and not used is taken up again, the next used entry follows.
+            let in_flight = available.wrapping_sub(used);
+            for at in 0..in_flight {
+                let head = ring.peek().expect("ok").expect("a buffer").id;
+                assert_eq!(head, used.wrapping_add(at) % 8, "{told}: {used}, {available}");
+                ring.use_next(0);
+            }
+            assert_eq!(ring.peek(), Ok(None));
+            ring.device.publish();
+            let position = Position { available, used: available, ..Position::FRESH };
+            assert_eq!(ring.device.position(), position);
+            assert_eq!(ring.memory.load_u16(DEVICE_AREA + 2), available);
+        }
+    }
+}
+
+#[test]
+fn a_split_queue_with_an_impossible_used_index_breaks_at_the_first_look() {
+    let mut ring = ByHand::<SplitDevice>::new(8, NO_OPTIONS);
+    ring.memory.store_u16(DEVICE_AREA + 2, 100);
+    let position = Position::FRESH;
+    let setup = QueueSetup { size: 8, areas: areas(), position, options: NO_OPTIONS };
+    ring.device = SplitDevice::start(&setup, &ring.regions).expect("a right setup");
+    assert_eq!(ring.peek(), Err(Broken(Why::IndexJump)));
+}
+
 #[test]
 fn a_rebound_queue_believes_only_the_new_memory() {
     let mut ring = ByHand::<SplitDevice>::new(4, NO_OPTIONS);

@@ -1,8 +1,10 @@
 //! The device's side of a split ring.
 //!
 //! How: indexes run freely over 16 bits and are cut to the ring when used. The driver's index is
-//! loaded only when the cached one is exhausted, the own one stored once per publish. Limits: a
-//! driver that makes a head available twice gets it twice; what it hurts is only itself.
+//! loaded only when the cached one is exhausted, the own one stored once per publish. A queue starts
+//! at the used index that stands in the ring: what was available beyond it and not used is taken up
+//! again. Limits: a driver that makes a head available twice gets it twice; what it hurts is only
+//! itself.
 
 use crate::areas::Bound;
 use crate::chain::{IndirectTable, element};
@@ -136,17 +138,21 @@ impl DeviceQueue for SplitDevice {
         }
         let parts = Bound::translate(Format::Split, setup.size, &setup.areas, regions)?;
         let (descriptors, available, used) = tables(&parts, setup.size);
+        // Front-ends tell 0, the available index or nothing where a back-end before this one has used
+        // buffers. The driver counts on from the index that it reads there. Any value is possible: a
+        // wrong one is the driver's own, and the first look at the available index notices it.
+        let next = parts.device.load_u16(INDEX);
         Ok(Self {
             parts,
             descriptors,
             available,
             used,
             options: setup.options,
-            popped: Index::new(setup.position.available),
-            seen: Index::new(setup.position.available),
+            popped: Index::new(next),
+            seen: Index::new(next),
             written: Written::new(setup.size, NEVER_USED),
-            staged: Index::new(setup.position.used),
-            published: setup.position.used,
+            staged: Index::new(next),
+            published: next,
             unasked: 0,
             is_first_call: true,
             armed: None,
