@@ -12,7 +12,8 @@ use crate::memory_table::MemoryTable;
 use crate::message::{MemoryRange, MemoryRegion, Reply, WhyMalformed, request_name};
 
 /// One thing that has to happen. Effects are carried out in the order in which they come; queues
-/// that have to stop come first. After the first failure the others need not be carried out.
+/// that have to stop come first, and then what changes memory. After the first failure only queues
+/// that have to stop still do, and those that the same outcome has started are stopped again.
 #[derive(Debug)]
 pub enum Effect {
     /// A queue stops; where it stood is reported in [`Applied::stopped`]. The ring is not touched
@@ -98,17 +99,21 @@ pub struct Outcome {
 /// What the effects of one outcome came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
-    /// Whether all of them succeeded.
+    /// Whether all of them succeeded. If not, no queue of this outcome has started: one that had
+    /// started already was stopped again, and is among [`stopped`](Self::stopped).
     pub ok: bool,
+    /// Whether what comes before rings are moved and started was carried out: memory, features. Counts
+    /// only if not all succeeded.
+    pub is_set_up: bool,
     /// Where each queue stood that was stopped. A queue that did not run is left out.
     pub stopped: Vec<(u16, Position)>,
 }
 
 impl Applied {
     /// All went well and no queue was stopped.
-    pub const OK: Self = Self { ok: true, stopped: Vec::new() };
-    /// Something failed.
-    pub const FAILED: Self = Self { ok: false, stopped: Vec::new() };
+    pub const OK: Self = Self { ok: true, is_set_up: true, stopped: Vec::new() };
+    /// The first of them failed, and no queue was stopped.
+    pub const FAILED: Self = Self { ok: false, is_set_up: false, stopped: Vec::new() };
 }
 
 /// A reply that waits for its effects.
@@ -118,8 +123,21 @@ pub struct PendingReply {
     pub(crate) code: u32,
     pub(crate) reply_wanted: bool,
     pub(crate) answer: Answer,
-    /// The memory table to go back to when the new one cannot be mapped.
-    pub(crate) memory_before: Option<MemoryTable>,
+    pub(crate) before: Before,
+}
+
+/// What to go back to where effects fail.
+#[derive(Debug, Default)]
+pub(crate) struct Before {
+    /// When the features cannot be used.
+    pub accepted: Option<u64>,
+    pub is_accepting: bool,
+    /// When the new memory cannot be mapped.
+    pub memory: Option<MemoryTable>,
+    /// Then also where these rings were.
+    pub rebound: Vec<(u16, Areas)>,
+    /// Rings that did not run.
+    pub started: Vec<u16>,
 }
 
 /// What is to be replied, as far as it is known before the effects.

@@ -1,8 +1,8 @@
 //! What a front-end has said about one ring, and where it stands while it does not run.
 //!
 //! The position travels in a 32-bit word, the "base". For a split ring it is the next available
-//! index; the used index is taken to be the same, because a stopped device has nothing in flight.
-//! For a packed ring it holds both positions: bits 0 to 14 and 15 the next available offset and its
+//! index; what a front-end tells there only goes back to it, because the ring starts at the used index
+//! that stands in it. For a packed ring it holds both positions: bits 0 to 14 and 15 the next available offset and its
 //! wrap counter, bits 16 to 30 and 31 the same for the next used one.
 
 use std::io;
@@ -70,13 +70,21 @@ pub(crate) enum Kick {
 /// Where a ring continues when it starts next.
 #[derive(Debug, Clone, Copy, Default)]
 enum Base {
-    /// Nobody said anything: at the beginning.
+    /// Nothing was said: at the beginning.
     #[default]
     Unset,
     /// What the front-end said; what it means depends on the format.
     Told(u32),
     /// Where it stood when it was stopped.
-    StoppedAt(Position, Format),
+    Stood,
+}
+
+/// A ring that was told to stop, and whose position is still to come.
+#[derive(Debug, Clone, Copy)]
+struct Stopping {
+    format: Format,
+    /// The ring goes on there. Otherwise the position is only told, to a front-end that asks for it.
+    goes_on: bool,
 }
 
 /// A ring that runs: how it was started.
@@ -98,11 +106,14 @@ pub(crate) struct RingState {
     /// The front-end's wish, which may come long before the ring can run.
     pub enabled: bool,
     pub running: Option<Running>,
+    /// A start was tried and failed: the next one is tried when something is different.
+    pub has_failed: bool,
     base: Base,
+    /// Where it stood when it was stopped last.
+    stood: Option<(Position, Format)>,
     /// What `GET_VRING_BASE` answered last.
     answered: Option<u32>,
-    /// The format of a ring that was stopped and whose position is still to come.
-    stopping: Option<Format>,
+    stopping: Option<Stopping>,
 }
 
 impl RingState {
@@ -130,8 +141,8 @@ impl RingState {
     /// The ring has to stop, but keeps its kick: it goes on when the reason is gone.
     /// `false`: it did not run.
     pub fn pause(&mut self) -> bool {
-        let Some(running) = self.running.take() else { return false };
-        self.stopping = Some(running.format);
+        let Some(Running { format, .. }) = self.running.take() else { return false };
+        self.stopping = Some(Stopping { format, goes_on: true });
         true
     }
 
@@ -141,6 +152,12 @@ impl RingState {
         self.pause()
     }
 
+    /// The start could not be carried out; the ring stands where it stood.
+    pub fn start_failed(&mut self) {
+        self.pause();
+        self.has_failed = true;
+    }
+
     /// As in the beginning, but for the call and error fds: front-ends do not send them again.
     pub fn reset(&mut self) {
         *self = Self { call: self.call.take(), error: self.error.take(), ..Self::default() };
@@ -148,33 +165,34 @@ impl RingState {
 
     /// Where the ring stood when it was stopped.
     pub fn stopped_at(&mut self, position: Position) {
-        if let Some(format) = self.stopping.take() {
-            self.base = Base::StoppedAt(position, format);
+        let Some(Stopping { format, goes_on }) = self.stopping else { return };
+        self.stood = Some((position, format));
+        if goes_on {
+            self.base = Base::Stood;
         }
     }
 
-    /// The front-end says where to continue.
+    /// The front-end says where to continue. If it says what it was told, the ring knows better: a
+    /// base holds not all of a position, and the ring may have gone on since.
     pub fn continue_at(&mut self, base: u32) {
-        self.base = Base::Told(base);
+        let is_ours = self.answered == Some(base) && self.stood.is_some();
+        self.base = if is_ours { Base::Stood } else { Base::Told(base) };
+        self.stood = self.stood.filter(|_| is_ours);
     }
 
     /// The answer to `GET_VRING_BASE`.
     pub fn answer_base(&mut self, format: Format) -> u32 {
-        let format = match self.base {
-            Base::StoppedAt(_, format) => format,
-            _ => format,
-        };
-        let base = base_from_position(self.position(format), format);
+        let (position, format) = self.stood.unwrap_or((self.position(format), format));
+        let base = base_from_position(position, format);
         self.answered = Some(base);
         base
     }
 
     fn position(&self, format: Format) -> Position {
-        match self.base {
-            Base::Unset => Position::FRESH,
-            Base::Told(base) => self.position_told(base, format),
-            Base::StoppedAt(position, stopped) if stopped == format => position,
-            Base::StoppedAt(..) => Position::FRESH,
+        match (self.base, self.stood) {
+            (Base::Told(base), _) => self.position_told(base, format),
+            (Base::Stood, Some((position, stood_in))) if stood_in == format => position,
+            (Base::Unset | Base::Stood, _) => Position::FRESH,
         }
     }
 

@@ -17,7 +17,7 @@ mod ring;
 use ringway_virtq::{Areas, Format, QueueOptions};
 
 use crate::codec;
-use crate::effect::{Answer, Applied, Effect, Outcome, PendingReply, Refusal};
+use crate::effect::{Answer, Applied, Before, Effect, Outcome, PendingReply, Refusal};
 use crate::memory_table::MemoryTable;
 use crate::message::{
     Message, PROTOCOL_FEATURES_BIT, ProtocolFeatures, Reply, Request, has_own_reply,
@@ -66,7 +66,7 @@ pub struct Session {
 struct Plan {
     stops: Vec<Effect>,
     effects: Vec<Effect>,
-    memory_before: Option<MemoryTable>,
+    before: Before,
 }
 
 impl Session {
@@ -109,23 +109,19 @@ impl Session {
         let mut effects = plan.stops;
         effects.extend(plan.effects);
         let reply_wanted = message.reply_wanted;
-        let memory_before = plan.memory_before;
-        Outcome {
-            effects,
-            pending: PendingReply { code, reply_wanted, answer, memory_before },
-            refused,
-        }
+        let pending = PendingReply { code, reply_wanted, answer, before: plan.before };
+        Outcome { effects, pending, refused }
     }
 
     /// The effects were carried out (or not): the bytes of the reply, if one is due.
     pub fn complete(&mut self, pending: PendingReply, applied: Applied) -> Option<Vec<u8>> {
+        if !applied.ok {
+            self.undo(pending.before, applied.is_set_up);
+        }
         for (index, position) in applied.stopped {
             if let Some(ring) = self.rings.get_mut(usize::from(index)) {
                 ring.stopped_at(position);
             }
-        }
-        if let (false, Some(before)) = (applied.ok, pending.memory_before) {
-            self.memory = before;
         }
         let format = self.format();
         let reply = match pending.answer {
@@ -181,7 +177,7 @@ impl Session {
             Request::SetFeatures(features) => self.accept_features(features, plan)?,
             Request::SetProtocolFeatures(features) => self.accept_protocol_features(features)?,
             Request::SetStatus(status) => self.set_status(status, plan)?,
-            Request::ResetDevice => self.reset(plan),
+            Request::ResetDevice => self.reset(plan, RingState::reset),
             Request::SetMemTable(regions) => self.set_memory(regions, plan)?,
             Request::AddMemReg(region) => self.add_memory(region, plan)?,
             Request::RemMemReg(range) => self.remove_memory(range, plan)?,
@@ -209,6 +205,26 @@ impl Session {
         Ok(Answer::Ack)
     }
 
+    /// Something could not be carried out: what was to come behind it did not happen either.
+    fn undo(&mut self, before: Before, is_set_up: bool) {
+        for index in before.started {
+            self.rings[usize::from(index)].start_failed();
+        }
+        if is_set_up {
+            return;
+        }
+        if before.is_accepting {
+            self.accepted = before.accepted;
+        }
+        let Some(memory) = before.memory else { return };
+        self.memory = memory;
+        for (index, areas) in before.rebound {
+            if let Some(running) = &mut self.rings[usize::from(index)].running {
+                running.areas = areas;
+            }
+        }
+    }
+
     /// Compares which rings ought to run with those that do.
     fn settle(&mut self, plan: &mut Plan) -> Result<(), Refusal> {
         let (format, options) = (self.format(), self.options());
@@ -225,15 +241,15 @@ impl Session {
                 }
                 (Some(running), Some(areas)) => {
                     if running.areas != areas {
-                        running.areas = areas;
-                        plan.memory_before = None;
+                        let before = std::mem::replace(&mut running.areas, areas);
+                        plan.before.rebound.push((index, before));
                         plan.effects.push(Effect::RebindQueue { index, areas });
                     }
                 }
                 (None, Some(areas)) => {
-                    plan.memory_before = None;
                     let start = ring.start(index, Running { areas, format }, options)?;
                     plan.effects.extend(start);
+                    plan.before.started.push(index);
                 }
             }
         }
@@ -244,7 +260,7 @@ impl Session {
     fn wanted_areas(&self, ring: &RingState) -> Option<Areas> {
         let accepted = self.accepted?;
         let enabled = ring.enabled || accepted & PROTOCOL_FEATURES_BIT == 0;
-        if !enabled || matches!(ring.kick, Kick::Missing) {
+        if !enabled || ring.has_failed || matches!(ring.kick, Kick::Missing) {
             return None;
         }
         self.areas(ring)

@@ -243,12 +243,49 @@ fn memory_tables_that_cannot_be_are_refused_and_change_nothing() {
 fn memory_that_could_not_be_mapped_is_not_believed() {
     let mut backend = running(SPLIT);
     backend.ack(18, &enable(0, false), 0);
-    backend.succeeds = false;
-    let added = [u64s(&[0, 0x90_0000, 0x1000, 0x9000_0000, 0])].concat();
-    let step = backend.send(&message(37, NEED_REPLY, &added), common::fds(1));
-    assert_eq!(step.reply, common::nack(37));
-    backend.succeeds = true;
-    backend.ack(37, &added, 1); // would overlap otherwise
+    let added = u64s(&[0, 0x90_0000, 0x1000, 0x9000_0000, 0]);
+    backend.fail(37, &added, 1);
+    assert_eq!(backend.ack(37, &added, 1).len(), 1, "it would be known otherwise");
+    // With it go the places of rings in it: the ring is where it was, and moves once more.
+    backend.ack(18, &enable(0, true), 0);
+    let table = [u32s(&[1, 0]), u64s(&[0x50_0000, 0x8000, 0x7000_0000, 0])].concat();
+    backend.fail(5, &table, 1);
+    let moved = "rebind 0 0x500000/0x501000/0x502000";
+    assert_eq!(backend.ack(5, &table, 1).last().map(String::as_str), Some(moved));
+}
+
+#[test]
+fn features_that_cannot_be_used_are_not_believed() {
+    let mut backend = Backend::new();
+    backend.fail(2, &u64s(&[SPLIT]), 0);
+    assert_eq!(backend.session.features(), None);
+    assert_eq!(backend.ack(2, &u64s(&[SPLIT]), 0), ["features 0x100000000"]);
+}
+
+/// Not before: it would fail again behind every request that has nothing to do with it.
+#[test]
+fn a_ring_whose_start_failed_starts_when_what_it_lacked_may_be_there() {
+    let table = [u32s(&[1, 0]), u64s(&[0x10_0000, 0x10_0000, 0x7000_0000, 0])].concat();
+    let start = format!("start 0 split 256 {AT} base 0x9 kick call");
+    let mends: [(u32, Vec<u8>, usize); 8] = [
+        (5, table, 1),
+        (37, u64s(&[0, 0x90_0000, 0x1000, 0x9000_0000, 0]), 1),
+        (8, u32s(&[0, 256]), 0),
+        (9, ring_addresses(0, 0x7000_0000), 0),
+        (10, u32s(&[0, 9]), 0),
+        (12, u64s(&[0]), 1),
+        (13, u64s(&[0]), 1),
+        (18, enable(0, true), 0),
+    ];
+    for (code, payload, fds) in mends {
+        let mut backend = Backend::negotiated(SPLIT);
+        backend.describe_ring(0, 9);
+        backend.fail(18, &enable(0, true), 0);
+        assert_eq!(backend.session.running().count(), 0);
+        assert_eq!(backend.ack(3, &[], 0), [""; 0], "nothing is different");
+        let effects = backend.ack(code, &payload, fds);
+        assert_eq!(effects.last(), Some(&start), "request {code}");
+    }
 }
 
 #[test]

@@ -19,25 +19,46 @@ use super::link::{Link, Running};
 impl Daemon {
     /// Carries out the effects in order. After one fails, only what lets go of things still runs.
     pub(super) fn apply(&mut self, id: PortId, effects: Vec<Effect>) -> Applied {
-        let mut applied = Applied { ok: true, stopped: Vec::new() };
+        let mut applied = Applied { ok: true, is_set_up: false, stopped: Vec::new() };
         let moved = self.moved(id, &effects);
         let has_effects = !effects.is_empty();
+        let mut started = Vec::new();
         for effect in effects {
             if let Effect::StopQueue { index } = effect {
                 let stopped = self.stop_queue(id, index);
                 applied.stopped.extend(stopped.map(|position| (index, position)));
-            } else if applied.ok
-                && let Err(why) = self.apply_one(id, effect, &moved)
-            {
-                self.complain(id, &why);
-                applied.ok = false;
+                continue;
             }
+            if !applied.ok {
+                continue;
+            }
+            if let Effect::StartQueue { index, .. } = effect {
+                started.push(index);
+            }
+            match self.apply_one(id, effect, &moved) {
+                Ok(()) => applied.is_set_up = true,
+                Err(why) => {
+                    self.complain(id, &why);
+                    applied.ok = false;
+                }
+            }
+        }
+        if !applied.ok {
+            self.stop_again(id, &started, &mut applied);
         }
         if has_effects {
             // No front-end gives the workers more to do than they do.
             self.worker.catch_up();
         }
         applied
+    }
+
+    /// Queues that one outcome has started before something failed: the session takes them for stopped.
+    fn stop_again(&mut self, id: PortId, started: &[u16], applied: &mut Applied) {
+        for &index in started {
+            let stopped = self.stop_queue(id, index);
+            applied.stopped.extend(stopped.map(|position| (index, position)));
+        }
     }
 
     /// Queues whose rings are elsewhere behind these effects. A memory table and they go together:

@@ -30,9 +30,11 @@ impl Session {
         let virtio_features = features & !PROTOCOL_FEATURES_BIT;
         if self.features() != Some(virtio_features) {
             self.stop_all(plan);
+            self.try_all_again();
         }
         if self.rings.iter().all(|ring| ring.running.is_none()) {
             plan.effects.push(Effect::Features(virtio_features));
+            (plan.before.accepted, plan.before.is_accepting) = (self.accepted, true);
         }
         self.accepted = Some(features);
         Ok(())
@@ -59,7 +61,7 @@ impl Session {
     pub(super) fn set_status(&mut self, status: u64, plan: &mut Plan) -> Result<(), Refusal> {
         let mut bits = u8::try_from(status).map_err(|_| Refusal::BadStatus { status })?;
         if bits == 0 {
-            self.reset(plan);
+            self.reset(plan, RingState::reset);
         }
         if self.accepted.is_none() {
             bits &= !STATUS_FEATURES_OK;
@@ -68,9 +70,10 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn reset(&mut self, plan: &mut Plan) {
+    /// The driver is gone, and what it has set; `reset` says what stays of each ring.
+    pub(super) fn reset(&mut self, plan: &mut Plan, reset: fn(&mut RingState)) {
         self.stop_all(plan);
-        self.rings.iter_mut().for_each(RingState::reset);
+        self.rings.iter_mut().for_each(reset);
         self.accepted = None;
         self.status = 0;
         plan.effects.push(Effect::Reset);
@@ -88,6 +91,11 @@ impl Session {
                 plan.stops.push(Effect::StopQueue { index });
             }
         }
+    }
+
+    /// What a ring lacked when its start failed may be there now.
+    fn try_all_again(&mut self) {
+        self.rings.iter_mut().for_each(|ring| ring.has_failed = false);
     }
 
     pub(super) fn config(&self, offset: u32, size: u32, flags: u32) -> Result<Answer, Refusal> {
@@ -115,7 +123,8 @@ impl Session {
         plan: &mut Plan,
     ) -> Result<(), Refusal> {
         let table = MemoryTable::new(&regions, self.slots_max())?;
-        plan.memory_before = Some(std::mem::replace(&mut self.memory, table));
+        plan.before.memory = Some(std::mem::replace(&mut self.memory, table));
+        self.try_all_again();
         plan.effects.push(Effect::SetMemory(regions));
         Ok(())
     }
@@ -127,7 +136,8 @@ impl Session {
     ) -> Result<(), Refusal> {
         let before = self.memory.clone();
         self.memory.add(&region, self.slots_max())?;
-        plan.memory_before = Some(before);
+        plan.before.memory = Some(before);
+        self.try_all_again();
         plan.effects.push(Effect::AddMemory(region));
         Ok(())
     }

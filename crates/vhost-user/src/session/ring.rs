@@ -12,9 +12,12 @@ impl Session {
         u16::try_from(index).ok().filter(|index| usize::from(*index) < rings).ok_or(refusal)
     }
 
-    /// `index` must come from [`ring_index`](Self::ring_index).
+    /// The ring that something is told about: what it lacked when its start failed, perhaps. `index`
+    /// must come from [`ring_index`](Self::ring_index).
     pub(super) fn ring(&mut self, index: u16) -> &mut RingState {
-        &mut self.rings[usize::from(index)]
+        let ring = &mut self.rings[usize::from(index)];
+        ring.has_failed = false;
+        ring
     }
 
     pub(super) fn stopped_ring_index(&self, index: u32) -> Result<u16, Refusal> {

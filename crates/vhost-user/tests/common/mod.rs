@@ -112,7 +112,7 @@ impl Backend {
     pub fn send(&mut self, bytes: &[u8], fds: Vec<ForeignFd>) -> Step {
         let message = codec::decode(bytes, fds).expect("a header that can be believed");
         let outcome = self.session.handle(message);
-        let mut applied = Applied { ok: self.succeeds, stopped: Vec::new() };
+        let mut applied = if self.succeeds { Applied::OK } else { Applied::FAILED };
         for effect in &outcome.effects {
             if let Effect::StopQueue { index } = effect {
                 applied.stopped.push((*index, self.stands_at));
@@ -151,6 +151,15 @@ impl Backend {
         let step = self.send(&message(code, NEED_REPLY, payload), fds(fd_count));
         assert_eq!(step.reply, nack(code));
         step.refused.expect("a reason").to_string()
+    }
+
+    /// Sends a request that leads to something that cannot be carried out.
+    #[track_caller]
+    pub fn fail(&mut self, code: u32, payload: &[u8], fd_count: usize) {
+        self.succeeds = false;
+        let step = self.send(&message(code, NEED_REPLY, payload), fds(fd_count));
+        assert_eq!(step.reply, nack(code));
+        self.succeeds = true;
     }
 
     /// Everything about a ring but "enable": 256 entries in the memory of `negotiated`.
