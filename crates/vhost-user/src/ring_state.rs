@@ -163,6 +163,15 @@ impl RingState {
         *self = Self { call: self.call.take(), error: self.error.take(), ..Self::default() };
     }
 
+    /// The same by a device status of 0. QEMU 7.2 stops a device so, and asks only then where its
+    /// rings stood; it tells that again when the device goes on.
+    pub fn reset_by_status(&mut self) {
+        let stopping = self.stopping.map(|stopping| Stopping { goes_on: false, ..stopping });
+        let (stood, answered) = (self.stood, self.answered);
+        self.reset();
+        *self = Self { stood, answered, stopping, ..std::mem::take(self) };
+    }
+
     /// Where the ring stood when it was stopped.
     pub fn stopped_at(&mut self, position: Position) {
         let Some(Stopping { format, goes_on }) = self.stopping else { return };

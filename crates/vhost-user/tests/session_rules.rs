@@ -300,14 +300,14 @@ fn features_decide_what_runs() {
 
 #[test]
 fn resets_forget_the_driver_but_not_the_memory_and_the_call_fd() {
-    for (code, payload) in [(34, vec![]), (39, u64s(&[0]))] {
+    for (code, payload, stood) in [(34, vec![], 0), (39, u64s(&[0]), 9)] {
         let mut backend = running(SPLIT);
         backend.stands_at = Position { available: 9, used: 9, ..Position::FRESH };
         backend.ack(39, &u64s(&[15]), 0);
         assert_eq!(backend.ack(code, &payload, 0), ["stop 0", "reset"]);
         backend.step(&message(40, FLAGS, &[]), 0, &[], reply(40, &u64s(&[0])));
         assert_eq!(backend.session.features(), None);
-        assert_eq!(backend.base(0), 0, "the position is forgotten");
+        assert_eq!(backend.base(0), stood, "a device status of 0 comes first in QEMU 7.2");
         backend.ack(2, &u64s(&[SPLIT]), 0);
         backend.ack(8, &u32s(&[0, 16]), 0);
         backend.ack(9, &ring_addresses(0, 0x7000_0000), 0);
@@ -315,6 +315,47 @@ fn resets_forget_the_driver_but_not_the_memory_and_the_call_fd() {
         let start = format!("start 0 split 16 {AT} base 0x0 kick call");
         assert_eq!(backend.ack(18, &enable(0, true), 0), [start]);
     }
+}
+
+/// QEMU asks behind a device status of 0 where rings stood (7.2) or before it (10), and tells that when the
+/// device goes on.
+#[test]
+fn a_device_that_is_stopped_and_goes_on_continues_where_its_rings_stood() {
+    let ahead = Position { available: 5, available_wrap: false, used: 3, used_wrap: false };
+    for (features, stands_at) in [(SPLIT, Position { ..Position::FRESH }), (PACKED, ahead)] {
+        for status_first in [true, false] {
+            let mut backend = running(features);
+            for _ in 0..3 {
+                backend.stands_at = stands_at;
+                if status_first {
+                    assert_eq!(backend.ack(39, &u64s(&[0]), 0), ["stop 0", "reset"]);
+                }
+                let base = backend.base(0);
+                if !status_first {
+                    assert_eq!(backend.ack(39, &u64s(&[0]), 0), ["reset"]);
+                }
+                assert_eq!(backend.base(0), base, "asked again");
+                backend.ack(18, &enable(0, true), 0);
+                backend.ack(2, &u64s(&[features]), 0);
+                let start = backend.describe_ring(0, base);
+                assert!(start[0].contains(&format!(" base {base:#x} ")), "{start:?}");
+            }
+        }
+    }
+}
+
+/// A guest that has rebooted begins with a new ring.
+#[test]
+fn a_new_base_behind_a_device_status_of_0_counts() {
+    let mut backend = running(PACKED);
+    let (available_wrap, used_wrap) = (false, false);
+    backend.stands_at = Position { available: 3, available_wrap, used: 3, used_wrap };
+    backend.ack(39, &u64s(&[0]), 0);
+    assert_eq!(backend.base(0), 0x3_0003);
+    backend.ack(18, &enable(0, true), 0);
+    backend.ack(2, &u64s(&[PACKED]), 0);
+    let start = backend.describe_ring(0, 0x8000_8000);
+    assert!(start[0].contains(" base 0x80008000 "), "{start:?}");
 }
 
 #[test]

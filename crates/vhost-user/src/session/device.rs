@@ -61,7 +61,7 @@ impl Session {
     pub(super) fn set_status(&mut self, status: u64, plan: &mut Plan) -> Result<(), Refusal> {
         let mut bits = u8::try_from(status).map_err(|_| Refusal::BadStatus { status })?;
         if bits == 0 {
-            self.reset(plan, RingState::reset);
+            self.reset(plan, RingState::reset_by_status);
         }
         if self.accepted.is_none() {
             bits &= !STATUS_FEATURES_OK;
