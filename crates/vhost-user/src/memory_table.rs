@@ -1,8 +1,9 @@
 //! What the session knows of guest memory: addresses only, nothing is mapped here.
 //!
 //! It exists to translate ring addresses, which a front-end gives in its own address space, and to
-//! refuse tables that cannot be right. Regions may come in any order. Limit: the number of slots
-//! the device offers.
+//! refuse tables that cannot be right. Regions may come in any order. QEMU up to 7.2 adds, and
+//! removes, each region once for each queue pair: the same again is counted. Limit: the number of
+//! slots the device offers.
 
 use crate::effect::Refusal;
 use crate::message::{MemoryRange, MemoryRegion};
@@ -10,7 +11,24 @@ use crate::message::{MemoryRange, MemoryRegion};
 /// The ranges of guest memory, sorted by guest-physical address.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MemoryTable {
-    ranges: Vec<MemoryRange>,
+    slots: Vec<Slot>,
+}
+
+/// One range, as often as it was added.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    range: MemoryRange,
+    /// Where in its file it begins, bytes.
+    mmap_offset: u64,
+    times: u32,
+}
+
+/// Whether the request changed the memory; otherwise it was only counted, or there was nothing to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Change {
+    Memory,
+    Nothing,
 }
 
 impl MemoryTable {
@@ -18,54 +36,77 @@ impl MemoryTable {
     pub fn new(regions: &[MemoryRegion], slots_max: usize) -> Result<Self, Refusal> {
         let mut table = Self::default();
         for region in regions {
-            table.add(region, slots_max)?;
+            if table.add(region, slots_max)? == Change::Nothing {
+                return Err(Refusal::RegionOverlaps { guest_address: region.guest_address });
+            }
         }
         Ok(table)
     }
 
-    /// One more region, if it is possible and shares no guest-physical address with another.
-    pub fn add(&mut self, region: &MemoryRegion, slots_max: usize) -> Result<(), Refusal> {
+    /// One more region, if it is possible and shares no guest-physical address with another; or the
+    /// same once more.
+    pub fn add(&mut self, region: &MemoryRegion, slots_max: usize) -> Result<Change, Refusal> {
         let range = region.range();
         let MemoryRange { guest_address, size, user_address } = range;
         let ends = [guest_address, user_address, region.mmap_offset].map(|at| at.checked_add(size));
-        let [Some(guest_end), Some(_), Some(_)] = ends else {
+        let [Some(_), Some(_), Some(_)] = ends else {
             return Err(Refusal::BadRegion { guest_address, size });
         };
         if size == 0 {
             return Err(Refusal::BadRegion { guest_address, size });
         }
-        if self.ranges.len() >= slots_max {
+        let mmap_offset = region.mmap_offset;
+        let is_same = |slot: &&mut Slot| slot.range == range && slot.mmap_offset == mmap_offset;
+        if let Some(slot) = self.slots.iter_mut().find(is_same) {
+            slot.times = slot.times.saturating_add(1);
+            return Ok(Change::Nothing);
+        }
+        if self.slots.len() >= slots_max {
             return Err(Refusal::TooManyRegions { limit: slots_max });
         }
-        let at = self.ranges.partition_point(|other| other.guest_address < guest_address);
-        let after = self.ranges.get(at).is_some_and(|next| next.guest_address < guest_end);
-        let before = at.checked_sub(1).and_then(|at| self.ranges.get(at));
-        // Cannot overflow: the sum was checked when that range was added.
-        let before = before.is_some_and(|last| last.guest_address + last.size > guest_address);
-        if before || after {
+        if self.overlaps(&range) {
             return Err(Refusal::RegionOverlaps { guest_address });
         }
-        self.ranges.insert(at, range);
-        Ok(())
+        let at = self.slots.partition_point(|other| other.range.guest_address < guest_address);
+        self.slots.insert(at, Slot { range, mmap_offset, times: 1 });
+        Ok(Change::Memory)
     }
 
-    /// One region less; it must be in the table exactly so.
-    pub fn remove(&mut self, range: &MemoryRange) -> Result<(), Refusal> {
-        let at = self.ranges.iter().position(|other| other == range);
-        let at = at.ok_or(Refusal::NoSuchRegion { guest_address: range.guest_address })?;
-        self.ranges.remove(at);
-        Ok(())
+    /// One region less, if it is removed as often as it was added. One that is not there is gone
+    /// already; one that is there otherwise is not what the front-end takes it for.
+    pub fn remove(&mut self, range: &MemoryRange) -> Result<Change, Refusal> {
+        let Some(at) = self.slots.iter().position(|slot| slot.range == *range) else {
+            return match self.overlaps(range) {
+                true => Err(Refusal::NoSuchRegion { guest_address: range.guest_address }),
+                false => Ok(Change::Nothing),
+            };
+        };
+        self.slots[at].times -= 1;
+        if self.slots[at].times > 0 {
+            return Ok(Change::Nothing);
+        }
+        self.slots.remove(at);
+        Ok(Change::Memory)
+    }
+
+    /// Whether the range shares guest-physical addresses with one of the table.
+    fn overlaps(&self, range: &MemoryRange) -> bool {
+        let end = range.guest_address.saturating_add(range.size);
+        self.slots.iter().any(|Slot { range: other, .. }| {
+            // Cannot overflow: the sum was checked when that range was added.
+            other.guest_address < end && other.guest_address + other.size > range.guest_address
+        })
     }
 
     /// Whether there is no memory.
     pub fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
+        self.slots.is_empty()
     }
 
     /// The guest-physical address of `len` bytes at an address of the front-end, if they lie inside
     /// one region. Where a front-end lets two regions overlap in its own space, any that fits.
     pub fn translate(&self, user_address: u64, len: u64) -> Option<u64> {
-        self.ranges.iter().find_map(|range| {
+        self.slots.iter().find_map(|Slot { range, .. }| {
             let offset = user_address.checked_sub(range.user_address)?;
             let fits = offset.checked_add(len)? <= range.size;
             fits.then(|| range.guest_address + offset)

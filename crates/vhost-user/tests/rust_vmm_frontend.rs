@@ -106,7 +106,11 @@ fn a_whole_life_with_every_request_acknowledged() {
     assert_eq!(mac, common::CONFIG[..6]);
     assert!(frontend.set_config(0, flags, &[0; 6]).is_err());
     frontend.add_mem_region(&region(&file, 2)).unwrap();
-    assert!(frontend.add_mem_region(&region(&file, 2)).is_err());
+    let mut other = region(&file, 2);
+    other.userspace_addr += 0x1000;
+    assert!(frontend.add_mem_region(&other).is_err());
+    frontend.add_mem_region(&region(&file, 2)).unwrap();
+    frontend.remove_mem_region(&region(&file, 2)).unwrap();
     frontend.remove_mem_region(&region(&file, 2)).unwrap();
     frontend.set_vring_enable(1, false).unwrap();
     frontend.set_vring_enable(1, true).unwrap();

@@ -239,6 +239,36 @@ fn memory_tables_that_cannot_be_are_refused_and_change_nothing() {
     assert_eq!(backend.nack(37, &third, 1), "more than 2 memory regions");
 }
 
+/// QEMU 7.2 does so, once for each queue pair.
+#[test]
+fn memory_that_is_added_twice_goes_when_it_is_removed_twice() {
+    let mut backend = running(SPLIT);
+    let region = |guest, size, user, offset| u64s(&[0, guest, size, user, offset]);
+    let more = region(0x90_0000, 0x1000, 0x9000_0000, 0x4000);
+    assert_eq!(backend.ack(37, &more, 1), ["add memory 0x900000+0x1000@0x90000000/0x4000"]);
+    assert_eq!(backend.ack(37, &more, 1), [""; 0]);
+    // What differs in anything is another region, in the same place.
+    for other in [
+        region(0x90_0000, 0x1000, 0x9000_0000, 0),
+        region(0x90_0000, 0x1000, 0x9000_1000, 0x4000),
+        region(0x90_0000, 0x2000, 0x9000_0000, 0x4000),
+        region(0x90_0fff, 0x1000, 0x9000_0000, 0x4000),
+    ] {
+        assert!(backend.nack(37, &other, 1).ends_with("overlaps another region"));
+    }
+    for other in [region(0x90_0000, 0x800, 0x9000_0000, 0), region(0x90_0800, 1, 0x9000_0800, 0)] {
+        assert!(backend.nack(38, &other, 0).ends_with("not in the table"));
+    }
+    assert_eq!(backend.ack(38, &more, 0), [""; 0]);
+    assert_eq!(backend.ack(38, &more, 0), ["remove memory 0x900000"]);
+    assert_eq!(backend.ack(38, &more, 0), [""; 0], "it is gone already");
+    // The memory of rings that run: they stop with its last removal.
+    let table = region(0x10_0000, 0x10_0000, 0x7000_0000, 0);
+    assert_eq!(backend.ack(37, &table, 1), [""; 0], "the same as in the table");
+    assert_eq!(backend.ack(38, &table, 0), [""; 0]);
+    assert_eq!(backend.ack(38, &table, 0), ["stop 0", "remove memory 0x100000"]);
+}
+
 #[test]
 fn memory_that_could_not_be_mapped_is_not_believed() {
     let mut backend = running(SPLIT);

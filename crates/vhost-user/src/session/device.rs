@@ -2,7 +2,7 @@
 
 use super::{Plan, Session};
 use crate::effect::{Answer, Effect, Refusal};
-use crate::memory_table::MemoryTable;
+use crate::memory_table::{Change, MemoryTable};
 use crate::message::{
     CONFIG_LEN_MAX, MemoryRange, MemoryRegion, PROTOCOL_FEATURES_BIT, ProtocolFeatures, Reply,
 };
@@ -135,7 +135,9 @@ impl Session {
         plan: &mut Plan,
     ) -> Result<(), Refusal> {
         let before = self.memory.clone();
-        self.memory.add(&region, self.slots_max())?;
+        if self.memory.add(&region, self.slots_max())? == Change::Nothing {
+            return Ok(());
+        }
         plan.before.memory = Some(before);
         self.try_all_again();
         plan.effects.push(Effect::AddMemory(region));
@@ -147,8 +149,9 @@ impl Session {
         range: MemoryRange,
         plan: &mut Plan,
     ) -> Result<(), Refusal> {
-        self.memory.remove(&range)?;
-        plan.effects.push(Effect::RemoveMemory(range));
+        if self.memory.remove(&range)? == Change::Memory {
+            plan.effects.push(Effect::RemoveMemory(range));
+        }
         Ok(())
     }
 
