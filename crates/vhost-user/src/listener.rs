@@ -17,7 +17,7 @@ use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 
-use crate::socket::{Connection, SocketError, connect_at_once};
+use crate::socket::{Connection, SocketError, connect_at_once, ends};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -60,6 +60,12 @@ impl Listener {
             Err(error) if may_go_on(&error) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whether that is the other end of a connection to this listener, accepted or not.
+    pub fn is_reached_by(&self, fd: BorrowedFd<'_>) -> bool {
+        let name = rustix::net::getsockname(&*self.listener).ok();
+        name.is_some_and(|name| ends(fd).is_some_and(|ends| ends.other == name))
     }
 
     /// Everything that front-ends send goes that way, and the listener itself: some may have sent what

@@ -90,6 +90,14 @@ pub struct Message {
     pub reply_wanted: bool,
 }
 
+impl Message {
+    /// The same request, not to be fulfilled; its fds are let go of.
+    #[must_use]
+    pub fn refused(self, why: WhyMalformed) -> Self {
+        Self { request: Request::Malformed { code: self.request.code(), why }, ..self }
+    }
+}
+
 /// A range of guest memory as the front-end sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryRange {
@@ -235,6 +243,12 @@ pub enum WhyMalformed {
         /// Came.
         came: usize,
     },
+    /// File descriptors came with it that this process has no room for.
+    #[error("not all of its file descriptors could be received: this process may have no more")]
+    LostFds,
+    /// A socket of a connection to this process: the connection would never be seen to end.
+    #[error("it brings along a socket that is connected to ringway itself")]
+    OwnSocket,
     /// A count in the payload is beyond the limit.
     #[error("it announces {count} entries, the limit is {limit}")]
     TooMany {

@@ -19,14 +19,14 @@ use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg,
-    send, sendmsg, socket_with,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrAny, SocketAddrUnix,
+    SocketFlags, SocketType, connect, recvmsg, send, sendmsg, socket_with,
 };
 use thiserror::Error;
 
 use crate::codec::{self, HEADER_LEN, Header, HeaderError};
-use crate::message::Message;
+use crate::message::{Message, WhyMalformed};
 
 /// Most file descriptors that one message may carry; more are let go of unseen.
 pub const FDS_MAX: usize = 32;
@@ -113,6 +113,8 @@ pub struct Connection {
     /// What has come of the message that is being read.
     bytes: Vec<u8>,
     fds: Vec<ForeignFd>,
+    /// The kernel could not give all fds of that message to this process.
+    has_lost_fds: bool,
     /// The longest wait for a peer that does not read.
     send_timeout: Duration,
 }
@@ -126,7 +128,7 @@ impl Connection {
         let stream = stream.into();
         stream.set_nonblocking(true)?;
         let (bytes, fds) = (Vec::new(), Vec::new());
-        Ok(Self { stream, bytes, fds, send_timeout: SEND_TIMEOUT })
+        Ok(Self { stream, bytes, fds, has_lost_fds: false, send_timeout: SEND_TIMEOUT })
     }
 
     /// Does not wait for a peer that does not read, for who has others to serve: the kernel holds
@@ -162,11 +164,24 @@ impl Connection {
     /// # Errors
     /// The connection cannot go on.
     pub fn receive(&mut self) -> Result<Received, SocketError> {
-        Ok(match self.receive_raw()? {
-            Raw::Message(bytes, fds) => Received::Request(codec::decode(&bytes, fds)?),
-            Raw::Nothing => Received::Nothing,
-            Raw::Closed => Received::Closed,
-        })
+        let (bytes, fds) = match self.receive_raw()? {
+            Raw::Message(bytes, fds) => (bytes, fds),
+            Raw::Nothing => return Ok(Received::Nothing),
+            Raw::Closed => return Ok(Received::Closed),
+        };
+        let message = codec::decode(&bytes, fds)?;
+        Ok(Received::Request(match std::mem::take(&mut self.has_lost_fds) {
+            // Those that came may not be the first ones, and are let go of.
+            true => message.refused(WhyMalformed::LostFds),
+            false => message,
+        }))
+    }
+
+    /// Whether that is the other end of this connection. A process that holds it never sees the connection
+    /// end.
+    pub fn is_reached_by(&self, fd: BorrowedFd<'_>) -> bool {
+        let (ours, theirs) = (ends(self.stream.as_fd()), ends(fd));
+        ours.is_some_and(|ours| ours.is_named() && theirs == Some(ours.seen_from_there()))
     }
 
     /// Reads until one message is complete or nothing is left to read.
@@ -218,7 +233,9 @@ impl Connection {
                 self.fds.extend(fds.map(|fd| self.stream.with(fd)));
             }
         }
-        received.map(|received| received.bytes)
+        let received = received?;
+        self.has_lost_fds |= received.flags.contains(ReturnFlags::CTRUNC);
+        Ok(received.bytes)
     }
 
     /// Sends all of the bytes.
@@ -297,6 +314,33 @@ pub fn send_on_channel(channel: impl AsFd, bytes: &[u8]) -> io::Result<()> {
         count if count == bytes.len() => Ok(()),
         _ => Err(io::ErrorKind::WriteZero.into()),
     }
+}
+
+/// The names of both ends of a connected Unix socket, as the kernel has them. They are only compared: a
+/// front-end may choose any bytes for its own.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Ends {
+    pub own: SocketAddrAny,
+    pub other: SocketAddrAny,
+}
+
+impl Ends {
+    /// Two ends without names have nothing that tells them from others.
+    fn is_named(&self) -> bool {
+        let family_len = size_of::<rustix::net::RawAddressFamily>();
+        [&self.own, &self.other].iter().any(|end| end.addr_len() as usize > family_len)
+    }
+
+    fn seen_from_there(self) -> Self {
+        Self { own: self.other, other: self.own }
+    }
+}
+
+/// `None`: it is no connected Unix socket. Asks the kernel only, whatever kind of file it is.
+pub(crate) fn ends(fd: BorrowedFd<'_>) -> Option<Ends> {
+    let own = rustix::net::getsockname(fd).ok()?;
+    let other = rustix::net::getpeername(fd).ok().flatten()?;
+    (own.address_family() == AddressFamily::UNIX).then_some(Ends { own, other })
 }
 
 /// Connects without waiting for a listener that is busy.
@@ -386,6 +430,29 @@ mod tests {
         ours.send_with_fds(&bytes[5..], &fds).unwrap();
         assert!(matches!(connection.receive_raw(), Err(SocketError::TooManyFds)));
         assert_eq!(connection.fds.len(), FDS_MAX + 1, "nothing more was read");
+    }
+
+    #[test]
+    fn its_own_other_end_is_known_to_a_connection_and_to_a_listener() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vm0.sock");
+        let listener = crate::Listener::bind(&path).unwrap();
+        let client = Connection::connect(&path).unwrap();
+        let accepted = listener.accept().unwrap().unwrap();
+        let waiting = Connection::connect(&path).unwrap();
+        let (one, other) = UnixStream::pair().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        let is_known =
+            |fd: BorrowedFd<'_>| (accepted.is_reached_by(fd), listener.is_reached_by(fd));
+        assert_eq!(is_known(client.as_fd()), (true, true));
+        assert_eq!(is_known(waiting.as_fd()), (true, true));
+        // As seen by the side that has connected.
+        assert!(client.is_reached_by(accepted.as_fd()));
+        for stranger in [accepted.as_fd(), listener.as_fd(), one.as_fd(), file.as_fd()] {
+            assert_eq!(is_known(stranger), (false, false));
+        }
+        // A pair has no names: nothing tells it from others.
+        assert!(!Connection::new(one).unwrap().is_reached_by(other.as_fd()));
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! One connected front-end: its socket, its session, and the memory it shared.
 
 use std::collections::BTreeSet;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use ringway_device::{Queue, QueueId};
 use ringway_foreign::ForeignFd;
 use ringway_host::{Callee, GuestMemory};
 use ringway_net::{MacAddress, Negotiated};
 use ringway_switch::PortId;
-use ringway_vhost_user::{Connection, Offer, Received, Session};
+use ringway_vhost_user::{Connection, Message, Offer, Received, Session, WhyMalformed};
 use tracing::debug;
 
 use super::Daemon;
@@ -103,6 +103,11 @@ impl Daemon {
             match link.connection.receive() {
                 Ok(Received::Request(request)) => {
                     debug!(port = port.spec.name, ?request, "request");
+                    let request = self.without_own_sockets(request);
+                    let Some(port) = self.ports.get_mut(&id) else { return };
+                    let Some(link) = port.vm.as_mut().and_then(|vm| vm.link.as_mut()) else {
+                        return;
+                    };
                     let outcome = link.session.handle(request);
                     if let Some(why) = &outcome.refused {
                         port.complain(format_args!("refused: {why}"));
@@ -119,6 +124,19 @@ impl Daemon {
                     return self.drop_link(id);
                 }
             }
+        }
+    }
+
+    /// A front-end that sends its end of a connection to us, as any fd, could end without us ever seeing
+    /// it: its port would be taken for ever.
+    fn without_own_sockets(&self, message: Message) -> Message {
+        let is_ours = |fd: &BorrowedFd<'_>| {
+            let mut vms = self.ports.values().filter_map(|port| port.vm.as_ref());
+            vms.any(|vm| vm.is_reached_by(*fd))
+        };
+        match message.request.fds().iter().any(is_ours) {
+            true => message.refused(WhyMalformed::OwnSocket),
+            false => message,
         }
     }
 

@@ -154,6 +154,12 @@ impl VmPort {
         }
     }
 
+    /// Whether that is the front-end's end of a connection to this port.
+    pub(super) fn is_reached_by(&self, fd: BorrowedFd<'_>) -> bool {
+        let is_linked = self.link.as_ref().is_some_and(|link| link.connection.is_reached_by(fd));
+        is_linked || matches!(&self.way, Way::Listen(listener) if listener.is_reached_by(fd))
+    }
+
     /// Whether nobody is listened to for a while.
     pub(super) fn is_deaf(&self) -> bool {
         self.deafness.until.is_some()
