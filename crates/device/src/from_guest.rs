@@ -12,8 +12,8 @@ use ringway_net::{
     Packet, SAYS_NOTHING,
 };
 use ringway_net::{ETHERNET_HEADER_LEN, PacketSource};
-use ringway_virtq::{Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Head, One, Regions};
-use ringway_virtq::{SharedSlice, Why};
+use ringway_virtq::{Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Head, One, Position};
+use ringway_virtq::{Regions, SharedSlice, Why};
 
 /// Buffers without a packet that one visit looks at; those behind them wait for the next one.
 const WASTED_MAX: u32 = 32;
@@ -98,14 +98,33 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         self.broken.is_none() && self.queue.arm_kicks(arm)
     }
 
+    /// Gives back everything, asks for a kick at whatever comes next, and says where the ring stands.
+    pub(crate) fn stop(&mut self) -> Position {
+        self.flush();
+        if self.broken.is_none() {
+            ring::arm_behind_all(&mut self.queue, &self.regions);
+        }
+        self.queue.position()
+    }
+
     /// Why the queue stopped, if the guest broke it.
     pub fn broken(&self) -> Option<Why> {
         self.broken
     }
 
-    /// The ring itself, to ask for its position.
-    pub fn queue(&mut self) -> &mut Q {
-        &mut self.queue
+    /// Gives back as many packets as the ring can hold, without taking them; `true`: there are more, or
+    /// else the next one is told by a kick.
+    pub(crate) fn discard(&mut self) -> bool {
+        for _ in 0..self.queue.size() {
+            if self.peek().is_none() {
+                break;
+            }
+            let Some(Lent { id, descriptors, .. }) = self.lent.take() else { break };
+            self.counters.count_drop(DropReason::LinkDown);
+            self.give_back(id, descriptors);
+        }
+        self.publish();
+        self.arm_kicks(Arm::Next)
     }
 
     /// The ring, or the memory that it is in, is somewhere else: it stops if it is not there, and

@@ -65,16 +65,14 @@ impl<Q: DeviceQueue> GuestPort<Q> {
             self.refused_commands = self.refused_commands();
         }
         match queue {
-            Queue::ToGuest => self.to_guest.take().map(|mut queue| {
-                queue.flush();
-                queue.queue().position()
-            }),
-            Queue::FromGuest => self.from_guest.take().map(|mut queue| {
-                queue.flush();
-                queue.queue().position()
-            }),
+            Queue::ToGuest => self.to_guest.take().map(|mut queue| queue.stop()),
+            Queue::FromGuest => self.from_guest.take().map(|mut queue| queue.stop()),
             Queue::Control => self.control.take().map(|mut queue| queue.queue().position()),
         }
+    }
+
+    fn discard(&mut self) -> bool {
+        self.from_guest.as_mut().is_some_and(FromGuest::discard)
     }
 
     fn rebind(&mut self, queue: Queue, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
@@ -208,6 +206,12 @@ impl AnyGuestPort {
     /// Stops one queue and says where it stood; `None` if it was not running.
     pub fn stop(&mut self, queue: Queue) -> Option<Position> {
         either!(self, port => port.stop(queue))
+    }
+
+    /// Gives back what the guest has sent, without taking it, as many packets as the ring can hold;
+    /// `true`: there are more. For a transmitq that is disabled.
+    pub fn discard(&mut self) -> bool {
+        either!(self, port => port.discard())
     }
 
     /// Moves a running queue to other areas or other memory; a queue that is not running ignores it.

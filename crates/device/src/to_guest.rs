@@ -13,7 +13,7 @@ use ringway_net::offload::Segment;
 use ringway_net::{Counters, DropReason, HEADER_LEN, HEADER_LEN_HASH, HeaderHash, Negotiated};
 use ringway_net::{NetHeader, Packet, PacketSink, Put, ReceiveHash};
 use ringway_virtq::{Areas, Arm, Cursor, DeviceQueue, ELEMENTS_MAX, Elements, Head, Regions};
-use ringway_virtq::{Broken, One, SharedSlice, Why};
+use ringway_virtq::{Broken, One, Position, SharedSlice, Why};
 
 /// The device side of one receiveq.
 #[derive(Debug)]
@@ -171,9 +171,13 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         self.broken
     }
 
-    /// The ring itself, to ask for its position.
-    pub fn queue(&mut self) -> &mut Q {
-        &mut self.queue
+    /// As of [`FromGuest`](crate::FromGuest).
+    pub(crate) fn stop(&mut self) -> Position {
+        self.flush();
+        if self.broken.is_none() {
+            ring::arm_behind_all(&mut self.queue, &self.regions);
+        }
+        self.queue.position()
     }
 
     /// The ring, or the memory that it is in, is somewhere else: it stops if it is not there, and

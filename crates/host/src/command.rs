@@ -121,6 +121,19 @@ pub enum Command {
         /// Where it stood.
         done: Answer<Option<Position>>,
     },
+    /// What is available in a transmitq that does not run becomes used, and goes nowhere.
+    DiscardPackets {
+        /// Which port.
+        port: PortId,
+        /// Which queue.
+        queue: QueueId,
+        /// Where and what its ring is.
+        setup: QueueSetup,
+        /// Device → guest.
+        call: Option<CallFd>,
+        /// What came of it; `None`: there is no such ring.
+        done: Answer<Option<Discarded>>,
+    },
     /// A running queue moves to other areas.
     RebindQueue {
         /// Which port.
@@ -217,6 +230,15 @@ pub enum Command {
     },
     /// End the worker.
     Stop,
+}
+
+/// How far a transmitq was emptied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Discarded {
+    /// Where it stands.
+    pub position: Position,
+    /// There is more in it already: the next kick may be one that was sent.
+    pub has_more: bool,
 }
 
 /// One notification fd of a running queue.

@@ -53,6 +53,9 @@ impl Worker {
                 let slot = self.slot_of(port, queue.pair);
                 let _ = done.send(slot.and_then(|slot| self.stop_queue(slot, queue.queue)));
             }
+            Command::DiscardPackets { port, queue, setup, call, done } => {
+                let _ = done.send(self.discard(port, queue, &setup, call.as_ref()));
+            }
             Command::RebindQueue { port, queue, areas, done } => {
                 let bound = match self.slot_of(port, queue.pair) {
                     Some(slot) => self.rebind_queue(slot, queue.queue, &areas),

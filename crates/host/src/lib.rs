@@ -74,7 +74,7 @@ mod wires;
 mod worker;
 
 pub use call_guard::CallGuard;
-pub use command::{Answer, Command, Event, PortSnapshot, QueueFds, Wire};
+pub use command::{Answer, Command, Discarded, Event, PortSnapshot, QueueFds, Wire};
 pub use effort::{Effort, WorkerSnapshot};
 pub use eventfd::{CallFd, CallResult, Callee, EventFd, KickFd, is_local_stream};
 pub use memory::{GUEST_LEN_MAX, GuestMemory, MemoryError, MemoryRequest};

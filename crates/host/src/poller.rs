@@ -6,7 +6,7 @@
 //! Limits: as many wake-ups per wait as [`Events`] has room for; the rest come with the next wait.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -188,6 +188,13 @@ fn none_if_interrupted(waited: rustix::io::Result<usize>) -> io::Result<usize> {
     match waited {
         Err(Errno::INTR) => Ok(0),
         waited => Ok(waited?),
+    }
+}
+
+/// To be watched by another poller: readable while there are wake-ups.
+impl AsFd for Poller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

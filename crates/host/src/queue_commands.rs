@@ -6,11 +6,11 @@ use ringway_device::{Queue, QueueId};
 use ringway_switch::PortId;
 use ringway_virtq::{Areas, Arm, Broken, Position, QueueSetup, Why};
 
-use crate::command::{QueueFds, Wire};
+use crate::command::{Discarded, QueueFds, Wire};
 use crate::port::{End, GuestEnd, Port, RoomAt};
 use crate::wake::Wake;
 use crate::worker::Worker;
-use crate::{GuestMemory, KickFd};
+use crate::{CallFd, GuestMemory, KickFd};
 
 impl Worker {
     /// The guest's end in a slot.
@@ -142,6 +142,28 @@ impl Worker {
         wires.error = None;
         guest.plan_look();
         guest.queues.stop(queue)
+    }
+
+    /// Empties a transmitq that does not run. `None`: it is none, it runs, or its ring is not in memory.
+    pub(crate) fn discard(
+        &mut self,
+        port: PortId,
+        QueueId { pair, queue }: QueueId,
+        setup: &QueueSetup,
+        call: Option<&CallFd>,
+    ) -> Option<Discarded> {
+        let slot = self.slot_of(port, pair)?;
+        let guest = self.guest(slot)?;
+        if queue != Queue::FromGuest || guest.queues.is_running(queue) {
+            return None;
+        }
+        guest.queues.start(queue, setup, &guest.memory.regions()).ok()?;
+        let has_more = guest.queues.discard();
+        if let Some(call) = call.filter(|_| guest.queues.must_call(queue)) {
+            call.call();
+        }
+        let position = guest.queues.stop(queue)?;
+        Some(Discarded { position, has_more })
     }
 
     pub(crate) fn rebind_queue(

@@ -11,8 +11,8 @@ use thiserror::Error;
 use crate::memory_table::MemoryTable;
 use crate::message::{MemoryRange, MemoryRegion, Reply, WhyMalformed, request_name};
 
-/// One thing that has to happen. Effects are carried out in the order in which they come; queues
-/// that have to stop come first, and then what changes memory. After the first failure only queues
+/// One thing that has to happen. Effects are carried out in the order in which they come: which kicks
+/// are watched, then queues that have to stop, then what changes memory or features. After the first failure only queues
 /// that have to stop still do, and those that the same outcome has started are stopped again.
 #[derive(Debug)]
 pub enum Effect {
@@ -55,6 +55,19 @@ pub enum Effect {
         /// Where.
         areas: Areas,
     },
+    /// A transmitq that does not run because it is disabled: what is available in it becomes used, and
+    /// goes nowhere. Where it stands then is reported in [`Applied::stopped`].
+    DiscardPackets {
+        /// Which queue.
+        index: u16,
+        /// Where it is and where to continue; if this outcome has stopped it, where it stood.
+        setup: QueueSetup,
+        /// Device → driver.
+        call: Option<ForeignFd>,
+    },
+    /// Kicks of these queues, and no others, are to be told from now on:
+    /// [`Session::kicked`](crate::Session::kicked). Comes before queues stop.
+    WatchKicks(Vec<(u16, ForeignFd)>),
     /// Another kick fd for a running queue.
     SetKick {
         /// Which queue.

@@ -103,8 +103,16 @@ pub(crate) struct RingState {
     pub kick: Kick,
     pub call: Option<ForeignFd>,
     pub error: Option<ForeignFd>,
-    /// The front-end's wish, which may come long before the ring can run.
-    pub enabled: bool,
+    /// The front-end's wish, if it has told one: it may come long before the ring can run.
+    pub enabled: Option<bool>,
+    /// Stopped by `GET_VRING_BASE`: the ring goes on when the guest kicks.
+    pub is_suspended: bool,
+    /// It has gone on so, and the front-end, which takes it for stopped, may tell everything anew.
+    pub went_on: bool,
+    /// Started and disabled, and what is sent in it is discarded.
+    pub discards: bool,
+    /// Counts kick fds that were set.
+    pub kick_number: u32,
     pub running: Option<Running>,
     /// A start was tried and failed: the next one is tried when something is different.
     pub has_failed: bool,
@@ -138,6 +146,40 @@ impl RingState {
         Ok(Some(Effect::StartQueue { index, format, setup, kick, call, error }))
     }
 
+    /// The effect that discards what is available in this ring, which does not run.
+    pub fn discard(
+        &mut self,
+        index: u16,
+        Running { areas, format }: Running,
+        options: QueueOptions,
+    ) -> io::Result<Option<Effect>> {
+        let Some(size) = self.size else { return Ok(None) };
+        let setup = QueueSetup { size, areas, position: self.position(format), options };
+        let call = duplicate(self.call.as_ref())?;
+        self.stopping = Some(Stopping { format, goes_on: true });
+        Ok(Some(Effect::DiscardPackets { index, setup, call }))
+    }
+
+    /// A kick fd, or none, was set.
+    pub fn set_kick(&mut self, kick: Kick) {
+        self.kick = kick;
+        self.kick_number = self.kick_number.wrapping_add(1);
+        (self.is_suspended, self.went_on) = (false, false);
+    }
+
+    /// The ring has to stop until it is kicked, or a new kick is set. `false`: it did not run.
+    pub fn suspend(&mut self) -> bool {
+        self.is_suspended = !matches!(self.kick, Kick::Missing);
+        self.pause()
+    }
+
+    /// The front-end tells anew where the ring is: it sets a kick when it has told all.
+    pub fn describe_anew(&mut self) {
+        if self.is_suspended || self.went_on {
+            self.set_kick(Kick::Missing);
+        }
+    }
+
     /// The ring has to stop, but keeps its kick: it goes on when the reason is gone.
     /// `false`: it did not run.
     pub fn pause(&mut self) -> bool {
@@ -148,7 +190,7 @@ impl RingState {
 
     /// The ring has to stop until a new kick is set. `false`: it did not run.
     pub fn stop(&mut self) -> bool {
-        self.kick = Kick::Missing;
+        self.set_kick(Kick::Missing);
         self.pause()
     }
 
@@ -160,7 +202,9 @@ impl RingState {
 
     /// As in the beginning, but for the call and error fds: front-ends do not send them again.
     pub fn reset(&mut self) {
-        *self = Self { call: self.call.take(), error: self.error.take(), ..Self::default() };
+        let (call, error) = (self.call.take(), self.error.take());
+        *self =
+            Self { call, error, kick_number: self.kick_number.wrapping_add(1), ..Self::default() };
     }
 
     /// The same by a device status of 0. QEMU 7.2 stops a device so, and asks only then where its

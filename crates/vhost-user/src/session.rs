@@ -5,13 +5,15 @@
 //! *ought* to run with those that do. A ring ought to run when
 //!
 //! - features were accepted, and the ring is enabled if bit 30 is among them,
-//! - a kick was set (an fd, or explicitly none) since the ring was last stopped,
+//! - a kick was set (an fd, or explicitly none) since the ring was last stopped, or the guest has
+//!   kicked since `GET_VRING_BASE` stopped it and the front-end has gone quiet,
 //! - its size and addresses are known and lie inside the memory table.
 //!
 //! Requests are refused one by one; nothing a front-end sends ends the session. One request at a
 //! time: [`Session::complete`] comes before the next [`Session::handle`].
 
 mod device;
+mod kicks;
 mod ring;
 
 use ringway_virtq::{Areas, Format, QueueOptions};
@@ -59,14 +61,32 @@ pub struct Session {
     memory: MemoryTable,
     rings: Vec<RingState>,
     has_backend_channel: bool,
+    /// Rings whose kicks are told, and which of their kick fds that is.
+    watched: Vec<(u16, u32)>,
 }
 
 /// The effects of one request while they are collected: queues stop before anything else happens.
 #[derive(Default)]
 struct Plan {
+    watch: Option<Effect>,
     stops: Vec<Effect>,
     effects: Vec<Effect>,
     before: Before,
+}
+
+impl Plan {
+    fn outcome(
+        self,
+        code: u32,
+        reply_wanted: bool,
+        answer: Answer,
+        refused: Option<Refusal>,
+    ) -> Outcome {
+        let mut effects: Vec<Effect> = self.watch.into_iter().chain(self.stops).collect();
+        effects.extend(self.effects);
+        let pending = PendingReply { code, reply_wanted, answer, before: self.before };
+        Outcome { effects, pending, refused }
+    }
 }
 
 impl Session {
@@ -85,6 +105,7 @@ impl Session {
             memory: MemoryTable::default(),
             rings: (0..count).map(|_| RingState::default()).collect(),
             has_backend_channel: false,
+            watched: Vec::new(),
         }
     }
 
@@ -106,11 +127,7 @@ impl Session {
             }
             (Err(refusal), _) => (Answer::Nack, Some(refusal)),
         };
-        let mut effects = plan.stops;
-        effects.extend(plan.effects);
-        let reply_wanted = message.reply_wanted;
-        let pending = PendingReply { code, reply_wanted, answer, before: plan.before };
-        Outcome { effects, pending, refused }
+        plan.outcome(code, message.reply_wanted, answer, refused)
     }
 
     /// The effects were carried out (or not): the bytes of the reply, if one is due.
@@ -181,15 +198,15 @@ impl Session {
             Request::SetMemTable(regions) => self.set_memory(regions, plan)?,
             Request::AddMemReg(region) => self.add_memory(region, plan)?,
             Request::RemMemReg(range) => self.remove_memory(range, plan)?,
-            Request::SetVringNum { index, size } => self.set_size(index, size)?,
-            Request::SetVringBase { index, base } => self.set_base(index, base)?,
+            Request::SetVringNum { index, size } => self.set_size(index, size, plan)?,
+            Request::SetVringBase { index, base } => self.set_base(index, base, plan)?,
             Request::SetVringAddr(addresses) => self.set_addresses(addresses)?,
             Request::SetVringKick(vring) => self.set_kick(vring, plan)?,
             Request::SetVringCall(vring) => self.set_call(vring, plan)?,
             Request::SetVringErr(vring) => self.set_error(vring, plan)?,
             Request::SetVringEnable { index, enable } => {
                 let index = self.ring_index(index.into())?;
-                self.ring(index).enabled = enable;
+                self.ring(index).enabled = Some(enable);
             }
             Request::SetBackendReqFd(fd) => {
                 self.has_backend_channel = true;
@@ -252,15 +269,25 @@ impl Session {
                     plan.before.started.push(index);
                 }
             }
+            self.settle_discarding(index, plan)?;
         }
-        Ok(())
+        self.settle_watch(plan)
     }
 
     /// Where the ring is, in guest-physical addresses, if it ought to run.
     fn wanted_areas(&self, ring: &RingState) -> Option<Areas> {
-        let accepted = self.accepted?;
-        let enabled = ring.enabled || accepted & PROTOCOL_FEATURES_BIT == 0;
-        if !enabled || ring.has_failed || matches!(ring.kick, Kick::Missing) {
+        self.started_areas(ring).filter(|_| self.is_enabled(ring))
+    }
+
+    fn is_enabled(&self, ring: &RingState) -> bool {
+        ring.enabled == Some(true)
+            || self.accepted.is_some_and(|accepted| accepted & PROTOCOL_FEATURES_BIT == 0)
+    }
+
+    /// Where the ring is, if it is started, enabled or not.
+    fn started_areas(&self, ring: &RingState) -> Option<Areas> {
+        self.accepted?;
+        if ring.has_failed || ring.is_suspended || matches!(ring.kick, Kick::Missing) {
             return None;
         }
         self.areas(ring)

@@ -119,7 +119,9 @@ fn a_whole_life() {
         "add memory 0x200000+0x100000@0x200000/0x0",
         "remove memory 0x200000",
         "start 1 split 256 at 0x100000/0x101000/0x102000 base 0x7 kick call",
+        "watch 1",
         "stop 1",
+        "watch",
         "reset",
     ];
     assert_eq!(log, expected);

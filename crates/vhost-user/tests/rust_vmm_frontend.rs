@@ -32,7 +32,9 @@ fn serve(stream: UnixStream) -> Vec<String> {
                 let mut applied = Applied::OK;
                 for effect in &outcome.effects {
                     log.push(describe(effect));
-                    if let Effect::StopQueue { index } = effect {
+                    if let Effect::StopQueue { index } | Effect::DiscardPackets { index, .. } =
+                        effect
+                    {
                         let at = Position { available: 300, used: 300, ..Position::FRESH };
                         applied.stopped.push((*index, at));
                     }
@@ -122,14 +124,21 @@ fn a_whole_life_with_every_request_acknowledged() {
         "features 0x130008000",
         "memory 0x0+0x100000@0x7fff00000000/0x0 0x100000+0x100000@0x7fff00100000/0x100000",
         "start 0 split 256 at 0x0/0x2000/0x3000 base 0x7 kick call error",
+        "watch 1",
+        "watch",
         "start 1 split 256 at 0x10000/0x12000/0x13000 base 0x7 kick call error",
         "the configuration space cannot be written",
         "add memory 0x200000+0x100000@0x7fff00200000/0x200000",
         "memory region 0x200000: overlaps another region",
         "remove memory 0x200000",
+        "watch 1",
         "stop 1",
+        "discard 1",
+        "watch",
         "start 1 split 256 at 0x10000/0x12000/0x13000 base 0x12c kick call error",
+        "watch 0 1",
         "stop 0",
+        "watch",
         "stop 1",
         "reset",
     ];

@@ -79,6 +79,80 @@ fn the_base_stops_a_ring_until_the_next_kick() {
     assert_eq!(backend.ack(12, &u64s(&[0]), 1), [start]);
 }
 
+/// As an operator does with `info virtio-queue-status` in QEMU's monitor.
+#[test]
+fn a_ring_whose_base_was_only_asked_for_goes_on_when_the_guest_kicks() {
+    for kicked in [0, 1] {
+        let mut backend = running(SPLIT);
+        backend.describe_ring(1, 0);
+        backend.ack(18, &enable(1, true), 0);
+        backend.stands_at = Position { available: 9, used: 9, ..Position::FRESH };
+        assert_eq!(backend.base(0), 9);
+        assert_eq!(backend.watched, "watch 0 1", "nobody kicks a receiveq that is full");
+        assert!(backend.session.waits_for_quiet());
+        assert_eq!(backend.kick(&[kicked], false), [""; 0], "more may follow");
+        assert_eq!(backend.kick(&[], true), [""; 0], "nobody has kicked");
+        let start = format!("start 0 split 256 {AT} base 0x9 kick call");
+        assert_eq!(backend.kick(&[kicked], true), [start]);
+        assert_eq!(backend.watched, "watch");
+        assert!(!backend.session.waits_for_quiet());
+        // The front-end takes it for stopped, and may set it up anew.
+        assert_eq!(backend.ack(10, &u32s(&[0, 9]), 0), ["stop 0"]);
+        assert_eq!(backend.kick(&[0, 1], true), [""; 0], "it waits for a kick fd");
+        let start = format!("start 0 split 256 {AT} base 0x9 kick call");
+        assert_eq!(backend.ack(12, &u64s(&[0]), 1), [start]);
+        backend.nack(10, &u32s(&[0, 9]), 0);
+    }
+}
+
+#[test]
+fn a_ring_that_is_really_stopped_does_not_go_on_by_a_kick() {
+    let stops: [(u32, Vec<u8>); 5] =
+        [(39, u64s(&[0])), (34, vec![]), (4, vec![]), (8, u32s(&[0, 256])), (10, u32s(&[0, 0]))];
+    for (code, payload) in stops {
+        let mut backend = running(SPLIT);
+        backend.base(0);
+        backend.ack(code, &payload, 0);
+        assert_eq!(backend.watched, "watch", "request {code}");
+        assert_eq!(backend.kick(&[0], true), [""; 0], "request {code}");
+    }
+}
+
+#[test]
+fn a_transmitq_that_is_started_and_disabled_discards_what_is_sent() {
+    let mut backend = Backend::negotiated(PACKED);
+    backend.describe_ring(1, 0);
+    assert_eq!(backend.watched, "watch 1");
+    // It may be enabled in a moment.
+    assert_eq!(backend.kick(&[1], false), [""; 0]);
+    assert_eq!(backend.kick(&[1], true), ["discard 1"]);
+    assert_eq!(backend.ack(18, &enable(1, true), 0).len(), 1);
+    assert_eq!(backend.watched, "watch");
+    assert_eq!(backend.kick(&[1], true), [""; 0]);
+    assert_eq!(backend.ack(18, &enable(1, false), 0), ["stop 1", "discard 1"]);
+    assert_eq!(backend.ack(18, &enable(1, false), 0), [""; 0]);
+    let (available_wrap, used_wrap) = (false, false);
+    backend.stands_at = Position { available: 4, available_wrap, used: 4, used_wrap };
+    assert_eq!(backend.kick(&[1], false), ["discard 1"], "at once");
+    let start = format!("start 1 packed 256 {AT} base 0x40004 kick call");
+    assert_eq!(backend.ack(18, &enable(1, true), 0), [start]);
+    // Disabled before it is started.
+    let mut backend = Backend::negotiated(SPLIT);
+    backend.ack(18, &enable(1, false), 0);
+    assert_eq!(backend.describe_ring(1, 0), ["discard 1"]);
+    // Stopped is not started.
+    assert_eq!(backend.base(1), 0);
+    assert_eq!(backend.kick(&[1], false), [""; 0]);
+}
+
+#[test]
+fn a_receiveq_that_is_started_and_disabled_is_left_alone() {
+    let mut backend = running(SPLIT);
+    assert_eq!(backend.ack(18, &enable(0, false), 0), ["stop 0"]);
+    assert_eq!(backend.watched, "watch");
+    assert_eq!(backend.kick(&[0], true), [""; 0]);
+}
+
 #[test]
 fn a_ring_that_never_ran_tells_the_base_it_was_given() {
     let mut backend = Backend::negotiated(SPLIT);

@@ -102,6 +102,9 @@ impl Daemon {
         }
         if let Some(link) = &vm.link {
             let _ = self.poller.remove(link.connection.as_fd());
+            if let Some(watch) = &link.kicks.watch {
+                let _ = self.poller.remove(watch.as_fd());
+            }
         }
         true
     }
@@ -138,6 +141,10 @@ impl Daemon {
     fn listen_to(&mut self, id: PortId) {
         let Some(port) = self.ports.get_mut(&id) else { return };
         let Some(vm) = &mut port.vm else { return };
+        let watch = vm.link.as_ref().and_then(|link| link.kicks.watch.as_ref());
+        if let Some(watch) = watch {
+            let _ = self.poller.add(watch.as_fd(), Wake::Kicks(id).token());
+        }
         let added = match (&vm.link, vm.listener_fd()) {
             (Some(link), _) => self.poller.add(link.connection.as_fd(), Wake::Link(id).token()),
             (None, Some(listener)) if !vm.is_deaf() => {

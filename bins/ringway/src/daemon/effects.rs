@@ -10,7 +10,7 @@ use ringway_host::{CallFd, GuestMemory, KickFd, MemoryRequest, QueueFds, Wire};
 use ringway_net::{Features, MacAddress, Negotiated};
 use ringway_switch::PortId;
 use ringway_vhost_user::{Applied, Effect, MemoryRegion};
-use ringway_virtq::{Areas, Position};
+use ringway_virtq::{Areas, Position, QueueSetup};
 use tracing::debug;
 
 use super::Daemon;
@@ -27,6 +27,10 @@ impl Daemon {
             if let Effect::StopQueue { index } = effect {
                 let stopped = self.stop_queue(id, index);
                 applied.stopped.extend(stopped.map(|position| (index, position)));
+                continue;
+            }
+            if let Effect::DiscardPackets { index, setup, call } = effect {
+                self.discard_packets(id, index, (setup, call), &mut applied);
                 continue;
             }
             if !applied.ok {
@@ -51,6 +55,28 @@ impl Daemon {
             self.worker.catch_up();
         }
         applied
+    }
+
+    /// A transmitq that is disabled is emptied. One that cannot be is left alone: it does not run.
+    fn discard_packets(
+        &mut self,
+        id: PortId,
+        index: u16,
+        (setup, call): (QueueSetup, Option<ForeignFd>),
+        applied: &mut Applied,
+    ) {
+        let Ok(queue) = self.queue_of(id, index) else { return };
+        let Ok(call) = self.call_fd(id, call) else { return };
+        let stood = applied.stopped.iter().rfind(|(stopped, _)| *stopped == index);
+        let position = stood.map_or(setup.position, |(_, position)| *position);
+        let setup = QueueSetup { position, ..setup };
+        let Some(discarded) = self.worker.discard_packets(id, queue, setup, call) else { return };
+        applied.stopped.push((index, discarded.position));
+        if let Ok(link) = self.linked(id)
+            && discarded.has_more
+        {
+            link.kicks.look_again(index);
+        }
     }
 
     /// Queues that one outcome has started before something failed: the session takes them for stopped.
@@ -139,8 +165,12 @@ impl Daemon {
                 debug!(port = self.name(id), mtu, "guest's MTU");
                 Ok(())
             }
+            Effect::WatchKicks(fds) => {
+                self.watch_kicks(id, fds);
+                Ok(())
+            }
             // Handled where the positions are collected.
-            Effect::StopQueue { .. } => Ok(()),
+            Effect::StopQueue { .. } | Effect::DiscardPackets { .. } => Ok(()),
         }
     }
 

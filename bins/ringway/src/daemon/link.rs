@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
 
 use ringway_device::{Queue, QueueId};
 use ringway_foreign::ForeignFd;
@@ -13,6 +14,7 @@ use tracing::debug;
 
 use super::Daemon;
 use super::announcement::Announcement;
+use super::kicks::Kicks;
 
 /// Messages handled before other ports get their turn.
 const MESSAGES_PER_TURN: usize = 32;
@@ -32,6 +34,7 @@ pub(super) struct Link {
     pub(super) pairs: u16,
     pub(super) running: Running,
     pub(super) announcement: Announcement,
+    pub(super) kicks: Kicks,
 }
 
 /// Which queues of a guest run.
@@ -79,6 +82,7 @@ impl Link {
             pairs: offer.queue_pairs_max,
             running: Running::default(),
             announcement: Announcement::default(),
+            kicks: Kicks::new(),
             session: Session::new(offer),
         }
     }
@@ -108,6 +112,7 @@ impl Daemon {
                     let Some(link) = port.vm.as_mut().and_then(|vm| vm.link.as_mut()) else {
                         return;
                     };
+                    link.kicks.last_request = Instant::now();
                     let outcome = link.session.handle(request);
                     if let Some(why) = &outcome.refused {
                         port.complain(format_args!("refused: {why}"));

@@ -8,6 +8,7 @@ mod chatter;
 mod closing;
 mod control_socket;
 mod effects;
+mod kicks;
 mod link;
 mod ports;
 mod reload;
@@ -53,6 +54,7 @@ enum Wake {
     Link(PortId),
     Reload,
     TornMemory,
+    Kicks(PortId),
 }
 
 impl Wake {
@@ -66,6 +68,7 @@ impl Wake {
             Self::Link(port) => (5, u32::from(port.0)),
             Self::Reload => (6, 0),
             Self::TornMemory => (7, 0),
+            Self::Kicks(port) => (8, u32::from(port.0)),
         };
         kind << 32 | u64::from(number)
     }
@@ -82,6 +85,7 @@ impl Wake {
             5 => port().map(Self::Link),
             6 => Some(Self::Reload),
             7 => Some(Self::TornMemory),
+            8 => port().map(Self::Kicks),
             _ => None,
         }
     }
@@ -162,6 +166,7 @@ impl Daemon {
             self.reopen_due_taps();
             self.finish_leaving_ports();
             self.end_closing();
+            self.look_at_kicks();
             self.drop_slow_control_clients();
             if !self.turn(&mut events, None)? {
                 info!("stopping");
@@ -180,6 +185,7 @@ impl Daemon {
             self.control.next_deadline(),
             self.next_listening(),
             self.next_slow_closing(),
+            self.next_look_at_kicks(),
         ];
         let soonest = deadlines.into_iter().flatten().min();
         let until = soonest.map(|at| at.saturating_duration_since(Instant::now()));
@@ -202,6 +208,7 @@ impl Daemon {
                 Some(Wake::ControlClient(client)) => self.serve_control_client(client),
                 Some(Wake::Listener(port)) => self.accept(port),
                 Some(Wake::Link(port)) => self.serve_link(port),
+                Some(Wake::Kicks(port)) => self.on_kicks(port),
                 None => {}
             }
         }

@@ -380,6 +380,9 @@ impl Daemon {
         let Some(vm) = &mut port.vm else { return };
         let Some(link) = vm.link.take() else { return };
         let _ = self.poller.remove(link.connection.as_fd());
+        if let Some(watch) = &link.kicks.watch {
+            let _ = self.poller.remove(watch.as_fd());
+        }
         self.worker.detach(id);
         let name = &port.spec.name;
         port.chatter.say(name, || info!(port = name, "front-end gone"));

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use ringway_device::QueueId;
 use ringway_host::{
-    Answer, Callee, Command, Event, EventFd, GuestMemory, PortSnapshot, QueueFds, Tap, TapCalls,
-    Team, Wire, Worker, WorkerChannels, WorkerSnapshot,
+    Answer, CallFd, Callee, Command, Discarded, Event, EventFd, GuestMemory, PortSnapshot,
+    QueueFds, Tap, TapCalls, Team, Wire, Worker, WorkerChannels, WorkerSnapshot,
 };
 use ringway_net::notify::Policy;
 use ringway_net::{ControlState, FromPair, MacAddress, Negotiated};
@@ -220,6 +220,17 @@ impl WorkerClient {
 
     pub(super) fn stop_queue(&self, port: PortId, queue: QueueId) -> Option<Position> {
         self.owner(queue.pair).ask(|done| Command::StopQueue { port, queue, done }).flatten()
+    }
+
+    pub(super) fn discard_packets(
+        &self,
+        port: PortId,
+        queue: QueueId,
+        setup: QueueSetup,
+        call: Option<CallFd>,
+    ) -> Option<Discarded> {
+        let discard = |done| Command::DiscardPackets { port, queue, setup, call, done };
+        self.owner(queue.pair).ask(discard).flatten()
     }
 
     pub(super) fn rebind_queue(

@@ -82,11 +82,13 @@ impl Session {
     /// `RESET_OWNER` is deprecated; the document recommends to disable all rings and no more.
     pub(super) fn disable_all(&mut self, plan: &mut Plan) {
         self.stop_all(plan);
-        self.rings.iter_mut().for_each(|ring| ring.enabled = false);
+        self.rings.iter_mut().for_each(|ring| ring.enabled = Some(false));
     }
 
     pub(super) fn stop_all(&mut self, plan: &mut Plan) {
         for (index, ring) in (0..).zip(&mut self.rings) {
+            // Nor does one go on that is stopped already.
+            ring.describe_anew();
             if ring.running.is_some() && ring.stop() {
                 plan.stops.push(Effect::StopQueue { index });
             }

@@ -20,24 +20,42 @@ impl Session {
         ring
     }
 
-    pub(super) fn stopped_ring_index(&self, index: u32) -> Result<u16, Refusal> {
+    /// The index of a ring that does not run. One that has gone on by itself stops, because the front-end
+    /// takes it for stopped.
+    fn stopped_ring_index(&mut self, index: u32, plan: &mut Plan) -> Result<u16, Refusal> {
         let index = self.ring_index(index.into())?;
-        if self.rings[usize::from(index)].running.is_some() {
-            return Err(Refusal::RingRuns { index });
+        let ring = self.ring(index);
+        if ring.running.is_some() {
+            if !ring.went_on {
+                return Err(Refusal::RingRuns { index });
+            }
+            ring.pause();
+            plan.stops.push(Effect::StopQueue { index });
         }
+        ring.describe_anew();
         Ok(index)
     }
 
-    pub(super) fn set_size(&mut self, index: u32, size: u32) -> Result<(), Refusal> {
-        let index = self.stopped_ring_index(index)?;
+    pub(super) fn set_size(
+        &mut self,
+        index: u32,
+        size: u32,
+        plan: &mut Plan,
+    ) -> Result<(), Refusal> {
+        let index = self.stopped_ring_index(index, plan)?;
         let possible = self.accepted.unwrap_or(self.offer.features);
         let size = queue_size(index, size, possible & RING_PACKED != 0)?;
         self.ring(index).size = Some(size);
         Ok(())
     }
 
-    pub(super) fn set_base(&mut self, index: u32, base: u32) -> Result<(), Refusal> {
-        let index = self.stopped_ring_index(index)?;
+    pub(super) fn set_base(
+        &mut self,
+        index: u32,
+        base: u32,
+        plan: &mut Plan,
+    ) -> Result<(), Refusal> {
+        let index = self.stopped_ring_index(index, plan)?;
         self.ring(index).continue_at(base);
         Ok(())
     }
@@ -65,7 +83,7 @@ impl Session {
             let fd = duplicate(vring.fd.as_ref())?;
             plan.effects.push(Effect::SetKick { index, fd });
         }
-        ring.kick = vring.fd.map_or(Kick::Poll, Kick::Fd);
+        ring.set_kick(vring.fd.map_or(Kick::Poll, Kick::Fd));
         Ok(())
     }
 
@@ -93,7 +111,7 @@ impl Session {
 
     pub(super) fn stop_for_base(&mut self, index: u32, plan: &mut Plan) -> Result<Answer, Refusal> {
         let index = self.ring_index(index.into())?;
-        if self.ring(index).stop() {
+        if self.ring(index).suspend() {
             plan.stops.push(Effect::StopQueue { index });
         }
         Ok(Answer::Base { index })

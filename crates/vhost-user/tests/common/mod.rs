@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ringway_foreign::ForeignFd;
 use ringway_vhost_user::{
-    Applied, Effect, MemoryRegion, Offer, Refusal, Session, base_from_position, codec,
+    Applied, Effect, MemoryRegion, Offer, Outcome, Refusal, Session, base_from_position, codec,
 };
 use ringway_virtq::{Areas, Format, Position};
 
@@ -88,6 +88,8 @@ pub struct Backend {
     pub stands_at: Position,
     /// Whether the next effects succeed.
     pub succeeds: bool,
+    /// Whose kicks it was told to watch last; not among the effects of a step.
+    pub watched: String,
 }
 
 impl Backend {
@@ -96,7 +98,8 @@ impl Backend {
     }
 
     pub fn with(offer: Offer) -> Self {
-        Self { session: Session::new(offer), stands_at: Position::FRESH, succeeds: true }
+        let (session, watched) = (Session::new(offer), "watch".into());
+        Self { session, stands_at: Position::FRESH, succeeds: true, watched }
     }
 
     /// Features and memory are there: one region, user address 0x7000_0000, guest address
@@ -112,13 +115,30 @@ impl Backend {
     pub fn send(&mut self, bytes: &[u8], fds: Vec<ForeignFd>) -> Step {
         let message = codec::decode(bytes, fds).expect("a header that can be believed");
         let outcome = self.session.handle(message);
+        self.carry_out(outcome)
+    }
+
+    /// The guest kicks; what comes of it.
+    pub fn kick(&mut self, queues: &[u16], is_quiet: bool) -> Vec<String> {
+        let outcome = self.session.kicked(queues, is_quiet);
+        let step = self.carry_out(outcome);
+        assert_eq!(step.reply, None);
+        step.effects
+    }
+
+    fn carry_out(&mut self, outcome: Outcome) -> Step {
         let mut applied = if self.succeeds { Applied::OK } else { Applied::FAILED };
         for effect in &outcome.effects {
-            if let Effect::StopQueue { index } = effect {
+            if let Effect::StopQueue { index } | Effect::DiscardPackets { index, .. } = effect {
                 applied.stopped.push((*index, self.stands_at));
             }
         }
-        let effects = outcome.effects.iter().map(describe).collect();
+        let is_watch = |effect: &&Effect| matches!(effect, Effect::WatchKicks(_));
+        if let Some(watch) = outcome.effects.iter().find(is_watch) {
+            self.watched = describe(watch);
+        }
+        let others = outcome.effects.iter().filter(|effect| !is_watch(effect));
+        let effects = others.map(describe).collect();
         let reply = self.session.complete(outcome.pending, applied);
         Step { effects, reply, refused: outcome.refused }
     }
@@ -207,6 +227,11 @@ pub fn describe(effect: &Effect) -> String {
             format!("start {index} {format} {} at {areas} base {base:#x}{fds}", setup.size)
         }
         Effect::RebindQueue { index, areas } => format!("rebind {index} {}", describe_areas(areas)),
+        Effect::DiscardPackets { index, .. } => format!("discard {index}"),
+        Effect::WatchKicks(fds) => {
+            let indexes = fds.iter().map(|(index, _)| format!(" {index}"));
+            format!("watch{}", indexes.collect::<String>())
+        }
         Effect::SetKick { index, fd: it } => format!("set {index}{}", fd("kick", it)),
         Effect::SetCall { index, fd: it } => format!("set {index}{}", fd("call", it)),
         Effect::SetError { index, fd: it } => format!("set {index}{}", fd("error", it)),
