@@ -13,6 +13,7 @@ pub mod dpdk_files;
 mod initramfs;
 pub mod iperf;
 pub mod kernel_files;
+pub mod monitor;
 pub mod namespaces;
 pub mod net;
 pub mod own_loader;

@@ -11,6 +11,7 @@ use anyhow::Context;
 
 use super::console::Console;
 use super::initramfs;
+use super::monitor::Monitor;
 use super::stage::Stage;
 use crate::qemu_files::PROGRAM;
 use crate::{kernel_files, qemu_files, shell};
@@ -44,6 +45,8 @@ pub struct Machine<'a> {
     pub netdev_options: &'a str,
     /// The tap of a second device, which QEMU serves itself.
     pub tap: Option<&'a str>,
+    /// Where its [`Monitor`] is.
+    pub monitor: Option<&'a Path>,
 }
 
 /// What this machine lacks for such guests, if anything: below `qemu` is QEMU, and below `kernel`
@@ -75,6 +78,7 @@ pub fn boot(stage: &Stage, socket: &Path, machine: &Machine<'_>) -> anyhow::Resu
         .map(String::from)
         .collect();
     arguments.push(format!("vhost-user,id=n0,chardev=c0{}", machine.netdev_options));
+    arguments.extend(machine.monitor.into_iter().flat_map(Monitor::arguments));
     let more = [["-object", &memory], ["-chardev", &chardev], ["-device", &device]];
     arguments.extend(more.as_flattened().iter().map(ToString::to_string));
     boot_with(stage, arguments, machine.tap)

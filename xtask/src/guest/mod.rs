@@ -15,6 +15,7 @@ mod scenarios_coalesce;
 mod scenarios_control;
 mod scenarios_dpdk;
 mod scenarios_driver;
+mod scenarios_front_ends;
 mod scenarios_offload;
 mod scenarios_pairs;
 mod scenarios_pairs_qemu;
@@ -28,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ringway_guests::{
-    console, iperf, namespaces, net, process, qemu, ringway, stage, testpmd, traffic, uml,
+    console, iperf, monitor, namespaces, net, process, qemu, ringway, stage, testpmd, traffic, uml,
 };
 
 use crate::counts::Counts;
@@ -164,6 +165,8 @@ fn carry_out(stage: &Stage, scenario: &Scenario) -> anyhow::Result<()> {
         Case::QemuTap(case) => scenarios_qemu::tap(stage, case),
         Case::QemuReboot => scenarios_qemu::reboot(stage),
         Case::QemuReconnect => scenarios_qemu::reconnect(stage),
+        Case::QemuFrontEnd { packed } => scenarios_front_ends::qemu(stage, *packed),
+        Case::DpdkServer { packed } => scenarios_front_ends::dpdk_server(stage, *packed),
         Case::Sanity => scenarios_qemu::sanity(stage),
         Case::Dpdk(case) => scenarios_dpdk::echo(stage, case),
         Case::DpdkDevice => scenarios_driver::vhost(stage),

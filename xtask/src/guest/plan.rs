@@ -96,6 +96,16 @@ pub enum Case {
     QemuReboot,
     /// The same, and ringway is killed and started again.
     QemuReconnect,
+    /// A QEMU guest is paused, asked about its queues, and loses its link.
+    QemuFrontEnd {
+        /// Packed rings.
+        packed: bool,
+    },
+    /// Ringway is killed and started again under a DPDK program that listens.
+    DpdkServer {
+        /// Packed rings.
+        packed: bool,
+    },
     /// One guest with two devices, measured against each other.
     Sanity,
     /// A DPDK program sends everything back.
@@ -132,6 +142,7 @@ pub fn scenarios() -> Vec<Scenario> {
     let qemu = |name: &str, seconds, case| scenario(name, Needs::Qemu, seconds, case);
     all.push(qemu("qemu_reboot", 120, Case::QemuReboot));
     all.push(qemu("qemu_reconnect", 120, Case::QemuReconnect));
+    all.extend(front_ends());
     all.push(scenario("bench_guest", Needs::Uml, 180, Case::BenchGuest));
     all.push(scenario("bench_pacing", Needs::Uml, 240, Case::BenchPacing));
     all.push(scenario("bench_ring", Needs::Dpdk, 180, Case::BenchRing));
@@ -164,6 +175,23 @@ fn qemu_pairs() -> [Scenario; 2] {
         scenario("qemu_queue_pairs", Needs::Qemu, 180, case(false)),
         scenario("qemu_queue_pairs_newest", Needs::NewestQemu, 180, case(true)),
     ]
+}
+
+/// What front-ends do beside carrying packets: QEMU's order of requests differs between releases.
+fn front_ends() -> impl Iterator<Item = Scenario> {
+    let formats = [("split", false), ("packed", true)];
+    formats.into_iter().flat_map(|(format, packed)| {
+        let qemu = |name: &str, needs| {
+            let name = format!("front_end_{name}_{format}");
+            scenario(&name, needs, 150, Case::QemuFrontEnd { packed })
+        };
+        let dpdk = format!("front_end_dpdk_server_{format}");
+        [
+            qemu("qemu", Needs::Qemu),
+            qemu("qemu_newest", Needs::NewestQemu),
+            scenario(&dpdk, Needs::Dpdk, 120, Case::DpdkServer { packed }),
+        ]
+    })
 }
 
 /// All that the newest kernel may have changed.

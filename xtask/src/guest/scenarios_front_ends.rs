@@ -1,0 +1,294 @@
+//! What front-ends do beside carrying packets: they stop and go on, ask, and meet a ringway that was killed.
+//!
+//! How: packets are numbered and come back, from a guest's kernel (pings) or from DPDK; so one that is sent
+//! twice is seen, and whether any come at all.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+
+use super::console::Console;
+use super::monitor::Monitor;
+use super::ringway::Ringway;
+use super::stage::Stage;
+use super::testpmd::Testpmd;
+use super::traffic::Side;
+use super::{net, qemu};
+use crate::shell;
+
+const HERE: &str = "10.95.0.1";
+const GUEST: &str = "10.95.0.2";
+const GUEST_MAC: &str = "52:54:00:95:00:02";
+const TAP: &str = "tap0";
+const MTU: u32 = 1500;
+
+/// How often a guest is paused, and ringway killed.
+const ROUNDS: u32 = 20;
+const LINK_ROUNDS: u32 = 3;
+
+/// Longest time until packets come back again.
+const RESUME_LIMIT: Duration = Duration::from_secs(20);
+
+/// Packets that must come back before the next round.
+const ROUND_PACKETS: u64 = 100;
+
+/// How long a guest is paused: some packets wait meanwhile.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Seconds between two pings.
+const PING_EVERY: &str = "0.003";
+
+/// Packets under way at once, and how long one is waited for.
+const WINDOW: u64 = 32;
+const ANSWER_LIMIT: Duration = Duration::from_millis(20);
+
+/// Packets that may be sent twice for each kill: what a ring held. None is at a pause.
+const TWICE_MAX: u64 = 256;
+
+/// Pauses, asks for the state of queues, and takes the link away, of a guest under load.
+///
+/// # Errors
+/// Packets do not come back, or come twice.
+pub fn qemu(stage: &Stage, packed: bool) -> anyhow::Result<()> {
+    net::create_tap(TAP)?;
+    net::set_up(TAP, HERE, MTU)?;
+    let socket = stage.file("vm0.sock");
+    let guest = format!("vm0=vm:{},mac={}", socket.display(), qemu::MAC);
+    let ringway = Ringway::start(stage, &[guest, format!("up=tap:{TAP}")])?;
+    stage.step("guest");
+    let monitor = stage.file("monitor");
+    let device_options = if packed { ",packed=on" } else { "" };
+    let machine = qemu::Machine { device_options, monitor: Some(&monitor), ..Default::default() };
+    let mut guest = qemu::boot(stage, &socket, &machine)?;
+    qemu::set_up(&mut guest, qemu::MAC, GUEST, MTU)?;
+    let mut monitor = Monitor::connect(&monitor)?;
+    let echo = Echo::start_pings()?;
+    echo.wait_for_more().context("before anything")?;
+    for round in 1..=ROUNDS {
+        monitor.type_line("stop")?;
+        thread::sleep(PAUSE);
+        monitor.type_line("cont")?;
+        echo.wait_for_more().with_context(|| format!("pause {round}"))?;
+    }
+    stage.step(&format!("{ROUNDS} pauses: {}", echo.counts()));
+    ask_about_queues(stage, &mut monitor, &mut guest, &echo)?;
+    for round in 1..=LINK_ROUNDS {
+        monitor.type_line("set_link n0 off")?;
+        thread::sleep(PAUSE);
+        monitor.type_line("set_link n0 on")?;
+        echo.wait_for_more().with_context(|| format!("link {round}"))?;
+    }
+    stage.step(&format!("{LINK_ROUNDS} times without a link: {}", echo.counts()));
+    let twice = echo.finish()?;
+    ensure!(twice == 0, "{twice} packets came twice");
+    ringway.port("vm0")?.check_negotiated(if packed { "packed" } else { "split" }, &[])?;
+    drop(guest);
+    ringway.finish()
+}
+
+/// Asking where a queue stands stops it; it goes on when the guest sends something.
+fn ask_about_queues(
+    stage: &Stage,
+    monitor: &mut Monitor,
+    guest: &mut Console,
+    echo: &Echo,
+) -> anyhow::Result<()> {
+    let devices = monitor.type_line("info virtio")?;
+    let device = devices.split_whitespace().find(|word| word.starts_with('/'));
+    let device = device.with_context(|| format!("no device in {devices}"))?;
+    for queues in [&[0][..], &[1], &[0, 1]] {
+        for queue in queues {
+            monitor.type_line(&format!("info virtio-queue-status {device} {queue}"))?;
+        }
+        let answered = || Side::Guest(guest).run(&format!("ping -c 1 -W 1 {HERE}"));
+        wait_for_answer(answered).with_context(|| format!("asked about {queues:?}"))?;
+        echo.wait_for_more().with_context(|| format!("asked about {queues:?}"))?;
+    }
+    stage.step(&format!("queues asked about: {}", echo.counts()));
+    Ok(())
+}
+
+fn wait_for_answer(mut ping: impl FnMut() -> anyhow::Result<(i32, String)>) -> anyhow::Result<()> {
+    let deadline = Instant::now() + RESUME_LIMIT;
+    while ping()?.0 != 0 {
+        ensure!(Instant::now() < deadline, "no answer within {RESUME_LIMIT:?}");
+    }
+    Ok(())
+}
+
+/// Ringway is killed under DPDK's virtio-user, which listens, and started again.
+///
+/// # Errors
+/// Packets do not come back.
+pub fn dpdk_server(stage: &Stage, packed: bool) -> anyhow::Result<()> {
+    net::create_tap(TAP)?;
+    net::set_up(TAP, HERE, MTU)?;
+    net::ip(&format!("neigh add {GUEST} lladdr {GUEST_MAC} dev {TAP} nud permanent"))?;
+    let socket = stage.file("server.sock");
+    let ports = [format!("vm0=vm-connect:{}", socket.display()), format!("up=tap:{TAP}")];
+    let mut ringway = Ringway::start(stage, &ports)?;
+    stage.step("testpmd");
+    let options = format!(",server=1,packed_vq={}", u8::from(packed));
+    // It waits for a connection before it takes commands.
+    let testpmd = Testpmd::start(stage, &socket, &options, "--forward-mode=5tswap")?;
+    let echo = Echo::start((GUEST, 7001))?;
+    echo.wait_for_more().context("before anything")?;
+    for round in 1..=ROUNDS {
+        ringway.kill();
+        ringway = Ringway::start(stage, &ports)?;
+        echo.wait_for_more().with_context(|| format!("kill {round}"))?;
+        if round == 1 {
+            let format = if packed { "packed" } else { "split" };
+            ringway.port("vm0")?.check_negotiated(format, &[])?;
+        }
+    }
+    stage.step(&format!("{ROUNDS} kills: {}", echo.counts()));
+    let twice = echo.finish()?;
+    ensure!(twice <= u64::from(ROUNDS) * TWICE_MAX, "{twice} packets came twice");
+    ringway.port("vm0")?.check_healthy(&["no_room", "link_down", "no_route"])?;
+    testpmd.finish()?;
+    ringway.finish()
+}
+
+/// Numbered packets that are sent again and again, and what comes back.
+struct Echo {
+    counts: Arc<EchoCounts>,
+    thread: JoinHandle<anyhow::Result<()>>,
+}
+
+#[derive(Debug, Default)]
+struct EchoCounts {
+    is_over: AtomicBool,
+    sent: AtomicU64,
+    came: AtomicU64,
+    twice: AtomicU64,
+}
+
+impl Echo {
+    /// Towards something that sends UDP back.
+    fn start(there: (&'static str, u16)) -> anyhow::Result<Self> {
+        let socket = UdpSocket::bind((HERE, 7000)).context("UDP socket")?;
+        socket.connect(there)?;
+        socket.set_read_timeout(Some(ANSWER_LIMIT))?;
+        let counts = Arc::new(EchoCounts::default());
+        let shared = counts.clone();
+        let thread = thread::spawn(move || shared.run(&socket));
+        Ok(Self { counts, thread })
+    }
+
+    /// Pings, which a guest's kernel answers.
+    fn start_pings() -> anyhow::Result<Self> {
+        let mut command = shell::command(&["ping", "-n", "-i", PING_EVERY, GUEST]);
+        let mut ping = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let output = ping.stdout.take().context("ping's output")?;
+        let counts = Arc::new(EchoCounts::default());
+        let shared = counts.clone();
+        let thread = thread::spawn(move || {
+            shared.read_pings(BufReader::new(output));
+            ping.kill()?;
+            ping.wait()?;
+            Ok(())
+        });
+        Ok(Self { counts, thread })
+    }
+
+    /// Waits until some more have come back.
+    fn wait_for_more(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + RESUME_LIMIT;
+        let enough = self.counts.came.load(Ordering::Relaxed) + ROUND_PACKETS;
+        while self.counts.came.load(Ordering::Relaxed) < enough {
+            let is_late = Instant::now() > deadline;
+            ensure!(
+                !is_late,
+                "packets do not come back within {RESUME_LIMIT:?}: {}",
+                self.counts()
+            );
+            ensure!(!self.thread.is_finished(), "packets cannot be sent");
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    fn counts(&self) -> String {
+        let [sent, came, twice] = [&self.counts.sent, &self.counts.came, &self.counts.twice]
+            .map(|count| count.load(Ordering::Relaxed));
+        format!("{sent} packets sent, {came} came back, {twice} of them twice")
+    }
+
+    /// How many came twice.
+    fn finish(self) -> anyhow::Result<u64> {
+        self.counts.is_over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_else(|_| bail!("the sender failed"))?;
+        Ok(self.counts.twice.load(Ordering::Relaxed))
+    }
+}
+
+impl EchoCounts {
+    fn read_pings(&self, output: impl BufRead) {
+        for line in output.lines().map_while(Result::ok) {
+            if self.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            self.read_ping(&line);
+        }
+    }
+
+    fn read_ping(&self, line: &str) {
+        let Some((_, rest)) = line.split_once("icmp_seq=") else { return };
+        if line.contains("(DUP!)") {
+            self.twice.fetch_add(1, Ordering::Relaxed);
+        } else if line.contains("time=") {
+            self.came.fetch_add(1, Ordering::Relaxed);
+        }
+        let number = rest.split_whitespace().next().and_then(|number| number.parse().ok());
+        self.sent.fetch_max(number.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    fn run(&self, socket: &UdpSocket) -> anyhow::Result<()> {
+        let mut known = BTreeSet::new();
+        let (mut next, mut buffer) = (0_u64, [0; 2048]);
+        while !self.is_over.load(Ordering::Relaxed) {
+            for _ in 0..WINDOW {
+                // Where the other side has just gone, an error of an earlier packet is told here.
+                let _ = socket.send(&next.to_le_bytes());
+                next += 1;
+            }
+            self.sent.store(next, Ordering::Relaxed);
+            // Until as many have come, or one is missing.
+            for _ in 0..WINDOW {
+                let Ok(len) = socket.recv(&mut buffer) else { break };
+                let number = buffer.get(..len).and_then(|bytes| bytes.try_into().ok());
+                let number = number.map(u64::from_le_bytes).filter(|number| *number < next);
+                let number = number.context("a packet came back that was never sent")?;
+                let count = if known.insert(number) { &self.came } else { &self.twice };
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pings_are_counted_once_and_twice() {
+        let counts = EchoCounts::default();
+        let lines = "PING 10.95.0.2 (10.95.0.2) 56(84) bytes of data.\n\
+            64 bytes from 10.95.0.2: icmp_seq=1 ttl=64 time=0.2 ms\n\
+            64 bytes from 10.95.0.2: icmp_seq=1 ttl=64 time=0.3 ms (DUP!)\n\
+            From 10.95.0.1 icmp_seq=3 Destination Host Unreachable\n";
+        counts.read_pings(lines.as_bytes());
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let all = [&counts.sent, &counts.came, &counts.twice].map(count);
+        assert_eq!(all, [3, 1, 1]);
+    }
+}
