@@ -3,10 +3,11 @@
 //! gives one; a failing input is printed, with the seed. Inputs that failed once are kept.
 #![allow(clippy::cast_possible_truncation, reason = "small numbers that the tests choose")]
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use ringway_fuzz::{TARGETS, Target, canary};
+use ringway_fuzz::{EFFECTS, TARGETS, Target, canary, session};
 use ringway_testkit::Rng;
 
 const INPUTS: u32 = 20_000;
@@ -20,6 +21,9 @@ const FAILED_ONCE: [(&str, &str); 2] = [
     ("driver_packed", "ff3b0800800400000000ffff0011000000003b0800"),
 ];
 
+/// Inputs that must lead to each effect of a session.
+const REACHED_MIN: u32 = 20;
+
 #[test]
 fn no_input_fails_any_target() {
     let mut rng = seeded();
@@ -28,6 +32,20 @@ fn no_input_fails_any_target() {
             panic!("{name} fails with the input {}", hex(&input));
         }
     }
+}
+
+/// A failure behind an effect that no input leads to would not be noticed.
+#[test]
+fn inputs_lead_to_every_effect_of_a_session() {
+    let mut rng = seeded();
+    let mut counts = BTreeMap::from(EFFECTS.map(|name| (name, 0_u32)));
+    for _ in 0..INPUTS {
+        for name in session(&random(&mut rng, 256)) {
+            *counts.get_mut(name).expect("a known effect") += 1;
+        }
+    }
+    println!("inputs that lead to each: {counts:?}");
+    assert!(counts.values().all(|&count| count >= REACHED_MIN), "{counts:?}");
 }
 
 #[test]
