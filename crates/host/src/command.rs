@@ -99,6 +99,17 @@ pub enum Command {
         /// Sent when the old memory is not used any more.
         done: Answer<Result<(), Broken>>,
     },
+    /// Where is a packed ring to start whose position a front-end has told?
+    PositionByRing {
+        /// Which port.
+        port: PortId,
+        /// Which queue.
+        queue: QueueId,
+        /// Where and what its ring is.
+        setup: QueueSetup,
+        /// There, or why that is unknown.
+        done: Answer<Result<Position, Broken>>,
+    },
     /// Start one queue.
     StartQueue {
         /// Which port.

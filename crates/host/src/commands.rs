@@ -46,6 +46,9 @@ impl Worker {
                 let bound = slots.map(|slot| self.set_memory(slot, memory.clone(), &moved));
                 let _ = done.send(bound.fold(Ok(()), Result::and));
             }
+            Command::PositionByRing { port, queue, setup, done } => {
+                let _ = done.send(self.position_by_ring(port, queue, &setup));
+            }
             Command::StartQueue { port, queue, setup, fds, done } => {
                 let _ = done.send(self.start_queue_of(port, queue, &setup, fds));
             }
@@ -57,11 +60,7 @@ impl Worker {
                 let _ = done.send(self.discard(port, queue, &setup, call.as_ref()));
             }
             Command::RebindQueue { port, queue, areas, done } => {
-                let bound = match self.slot_of(port, queue.pair) {
-                    Some(slot) => self.rebind_queue(slot, queue.queue, &areas),
-                    None => Ok(()),
-                };
-                let _ = done.send(bound);
+                let _ = done.send(self.rebind_queue_of(port, queue, &areas));
             }
             Command::SetWire { port, queue, wire } => {
                 if let Some(slot) = self.slot_of(port, queue.pair) {

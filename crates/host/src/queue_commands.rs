@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use ringway_device::{Queue, QueueId};
 use ringway_switch::PortId;
-use ringway_virtq::{Areas, Arm, Broken, Position, QueueSetup, Why};
+use ringway_virtq::{Areas, Arm, Broken, Position, QueueSetup, Why, position_by_ring};
 
 use crate::command::{Discarded, QueueFds, Wire};
 use crate::port::{End, GuestEnd, Port, RoomAt};
@@ -44,6 +44,17 @@ impl Worker {
         guest.memory = memory;
         self.report_broken(id);
         result
+    }
+
+    pub(crate) fn position_by_ring(
+        &mut self,
+        port: PortId,
+        queue: QueueId,
+        setup: &QueueSetup,
+    ) -> Result<Position, Broken> {
+        let slot = self.slot_of(port, queue.pair);
+        let guest = slot.and_then(|slot| self.guest(slot)).ok_or(Broken(Why::BadArea))?;
+        position_by_ring(setup, &guest.memory.regions())
     }
 
     pub(crate) fn start_queue_of(
@@ -166,12 +177,17 @@ impl Worker {
         Some(Discarded { position, has_more })
     }
 
-    pub(crate) fn rebind_queue(
+    pub(crate) fn rebind_queue_of(
         &mut self,
-        id: PortId,
-        queue: Queue,
+        port: PortId,
+        queue: QueueId,
         areas: &Areas,
     ) -> Result<(), Broken> {
+        let slot = self.slot_of(port, queue.pair);
+        slot.map_or(Ok(()), |slot| self.rebind_queue(slot, queue.queue, areas))
+    }
+
+    fn rebind_queue(&mut self, id: PortId, queue: Queue, areas: &Areas) -> Result<(), Broken> {
         let Some(guest) = self.guest(id) else { return Ok(()) };
         let regions = guest.memory.regions();
         let result = guest.queues.rebind(queue, areas, &regions);

@@ -40,6 +40,9 @@ pub enum Effect {
         format: Format,
         /// Where it is and where to continue.
         setup: QueueSetup,
+        /// The position is what the front-end has told of a packed ring. It tells one also where it does
+        /// not know: what the ring shows counts more.
+        is_told: bool,
         /// Driver → device; `None`: the device has to poll.
         kick: Option<ForeignFd>,
         /// Device → driver; `None`: the driver polls.

@@ -143,7 +143,8 @@ impl RingState {
         let call = duplicate(self.call.as_ref())?;
         let error = duplicate(self.error.as_ref())?;
         self.running = Some(running);
-        Ok(Some(Effect::StartQueue { index, format, setup, kick, call, error }))
+        let is_told = format == Format::Packed && !matches!(self.base, Base::Stood);
+        Ok(Some(Effect::StartQueue { index, format, setup, is_told, kick, call, error }))
     }
 
     /// The effect that discards what is available in this ring, which does not run.

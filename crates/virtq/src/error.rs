@@ -40,6 +40,8 @@ pub enum Why {
     BadIndirectLength,
     /// A ring area that is outside memory or not aligned.
     BadArea,
+    /// The ring was used before, not from the position that was told, and does not show from which.
+    PositionLost,
     /// A used entry for a buffer that was not in flight.
     NotInFlight,
     /// A used length larger than the writable part of the buffer.
@@ -62,6 +64,9 @@ impl fmt::Display for Why {
             Why::BadIndirect => "indirect descriptor not allowed here",
             Why::BadIndirectLength => "length of an indirect table",
             Why::BadArea => "ring area outside the guest's memory or not aligned",
+            Why::PositionLost => {
+                "position in the ring was lost: the guest's driver has to be reset"
+            }
             Why::NotInFlight => "used entry for a buffer that was not in flight",
             Why::UsedTooLong => "used length larger than the buffer",
             Why::WrongDirection => "buffer in a direction this queue does not allow",

@@ -85,7 +85,7 @@ mod written;
 pub use areas::{AreaSizes, INDIRECT_ELEMENTS_MAX, Layout};
 pub use chain::{ELEMENTS_MAX, Elements};
 pub use error::{Broken, QueueFull, Why};
-pub use packed::{PackedDevice, PackedDriver};
+pub use packed::{PackedDevice, PackedDriver, position_by_ring};
 pub use queue::{
     Areas, Arm, BufferId, Cursor, DeviceQueue, DriverQueue, Format, Head, One, PREFETCH_AHEAD,
     PREFETCH_SCATTER, Position, QueueOptions, QueueSetup, Returned, SIZE_MAX, Used,

@@ -10,7 +10,7 @@ use ringway_virtq::{
     AreaSizes, Areas, Arm, Broken, BufferId, DeviceQueue, DriverQueue, ELEMENTS_MAX, Elements,
     Format, Head, INDIRECT_ELEMENTS_MAX, Layout, One, PackedDevice, PackedDriver, Position,
     QueueFull, QueueOptions, QueueSetup, REGIONS_MAX, Region, RegionError, Regions, Returned,
-    SharedSlice, SplitDevice, SplitDriver, Used, Why,
+    SharedSlice, SplitDevice, SplitDriver, Used, Why, position_by_ring,
 };
 
 const NEXT: u16 = 1;
@@ -643,6 +643,54 @@ fn a_split_queue_with_an_impossible_used_index_breaks_at_the_first_look() {
     let setup = QueueSetup { size: 8, areas: areas(), position, options: NO_OPTIONS };
     ring.device = SplitDevice::start(&setup, &ring.regions).expect("a right setup");
     assert_eq!(ring.peek(), Err(Broken(Why::IndexJump)));
+}
+
+/// A device that was killed has told no position, and its front-end tells a fresh one.
+#[test]
+fn a_packed_ring_without_chains_shows_its_position() {
+    const SIZE: u16 = 5;
+    let setup =
+        QueueSetup { size: SIZE, areas: areas(), position: Position::FRESH, options: NO_OPTIONS };
+    for used in 0..4 * SIZE {
+        for ahead in 0..=SIZE {
+            let mut ring = ByHand::<PackedDevice>::new(SIZE, NO_OPTIONS);
+            let flags = |lap: u16| if lap.is_multiple_of(2) { AVAIL } else { USED };
+            for at in 0..used + ahead {
+                ring.describe(0, at % SIZE, (data(), 100, flags(at / SIZE)), at % SIZE);
+                if at < used {
+                    ring.use_next(0);
+                    ring.device.publish();
+                }
+            }
+            // Whatever is told: a fresh position, an old one.
+            for told in 0..SIZE {
+                let position = Position { available: told, used: told, ..Position::FRESH };
+                let setup = QueueSetup { position, ..setup };
+                let shown = position_by_ring(&setup, &ring.regions);
+                assert_eq!(shown, Ok(ring.device.position()), "{used} used, {ahead} more");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_packed_ring_with_used_chains_does_not_show_its_position() {
+    let mut ring = ByHand::<PackedDevice>::new(4, NO_OPTIONS);
+    // Two chains of two descriptors: nothing is written into the second ones.
+    for (at, next) in [(0, NEXT), (1, 0), (2, NEXT), (3, 0)] {
+        ring.describe(0, at, (data(), 100, AVAIL | next), 0);
+    }
+    (0..2).for_each(|_| ring.use_next(0));
+    ring.device.publish();
+    let position = Position::FRESH;
+    let setup = QueueSetup { size: 4, areas: areas(), position, options: NO_OPTIONS };
+    assert_eq!(position_by_ring(&setup, &ring.regions), Err(Broken(Why::PositionLost)));
+    // Another one is believed.
+    let position = ring.device.position();
+    let told = QueueSetup { position, ..setup };
+    assert_eq!(position_by_ring(&told, &ring.regions), Ok(position));
+    let setup = QueueSetup { size: 0, ..setup };
+    assert_eq!(position_by_ring(&setup, &ring.regions), Err(Broken(Why::BadIndex)));
 }
 
 #[test]

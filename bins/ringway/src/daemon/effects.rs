@@ -57,6 +57,24 @@ impl Daemon {
         applied
     }
 
+    /// Where a packed ring is to start whose position the front-end has told.
+    fn position_by_ring(
+        &mut self,
+        id: PortId,
+        queue: QueueId,
+        setup: QueueSetup,
+    ) -> anyhow::Result<Position> {
+        let shown = self.worker.position_by_ring(id, queue, setup);
+        let shown = shown.map_err(|why| anyhow!("{queue}: {}", why.0))?;
+        if shown != setup.position {
+            let place = shown.used;
+            let why =
+                "its front-end did not know where the ring stood, as after a restart of ringway";
+            self.complain(id, format_args!("{queue}: goes on at entry {place}: {why}"));
+        }
+        Ok(shown)
+    }
+
     /// A transmitq that is disabled is emptied. One that cannot be is left alone: it does not run.
     fn discard_packets(
         &mut self,
@@ -120,11 +138,14 @@ impl Daemon {
                 let memory = self.linked(id)?.memory.without(range.guest_address, range.size);
                 self.set_memory(id, memory, moved)
             }
-            Effect::StartQueue { index, setup, kick, call, error, .. } => {
+            Effect::StartQueue { index, mut setup, is_told, kick, call, error, .. } => {
                 let fds = QueueFds::new(&self.linked(id)?.callee, kick, call, error);
                 let fds = fds.context("notification fd")?;
                 self.attach_if_needed(id)?;
                 let queue = self.queue_of(id, index)?;
+                if is_told {
+                    setup.position = self.position_by_ring(id, queue, setup)?;
+                }
                 let started = self.worker.start_queue(id, queue, setup, fds);
                 started.map_err(|why| anyhow!("{queue}: {}", why.0))?;
                 self.note_running(id, queue, true);

@@ -218,6 +218,16 @@ impl WorkerClient {
         self.owner(queue.pair).ask(start).unwrap_or(GONE)
     }
 
+    pub(super) fn position_by_ring(
+        &self,
+        port: PortId,
+        queue: QueueId,
+        setup: QueueSetup,
+    ) -> Result<Position, Broken> {
+        let show = |done| Command::PositionByRing { port, queue, setup, done };
+        self.owner(queue.pair).ask(show).unwrap_or(Err(Broken(Why::BadArea)))
+    }
+
     pub(super) fn stop_queue(&self, port: PortId, queue: QueueId) -> Option<Position> {
         self.owner(queue.pair).ask(|done| Command::StopQueue { port, queue, done }).flatten()
     }

@@ -219,7 +219,7 @@ pub fn describe(effect: &Effect) -> String {
         }
         Effect::AddMemory(region) => format!("add memory {}", describe_region(region)),
         Effect::RemoveMemory(range) => format!("remove memory {:#x}", range.guest_address),
-        Effect::StartQueue { index, format, setup, kick, call, error } => {
+        Effect::StartQueue { index, format, setup, kick, call, error, .. } => {
             let base = base_from_position(setup.position, *format);
             let format = if *format == Format::Split { "split" } else { "packed" };
             let fds = [fd("kick", kick), fd("call", call), fd("error", error)].concat();

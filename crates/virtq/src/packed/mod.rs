@@ -6,9 +6,11 @@
 mod device;
 mod driver;
 mod place;
+mod start;
 
 pub use device::PackedDevice;
 pub use driver::PackedDriver;
+pub use start::position_by_ring;
 
 use crate::desc::{AVAIL, USED};
 
