@@ -6,7 +6,7 @@ use crate::memory_table::{Change, MemoryTable};
 use crate::message::{
     CONFIG_LEN_MAX, MemoryRange, MemoryRegion, PROTOCOL_FEATURES_BIT, ProtocolFeatures, Reply,
 };
-use crate::ring_state::RingState;
+use crate::ring_state::{Kick, RingState};
 
 /// Device status bit (virtio 1.2 §2.1).
 const STATUS_FEATURES_OK: u8 = 8;
@@ -36,8 +36,20 @@ impl Session {
             plan.effects.push(Effect::Features(virtio_features));
             (plan.before.accepted, plan.before.is_accepting) = (self.accepted, true);
         }
+        let had_bit_30 = self.accepted.is_some_and(|before| before & PROTOCOL_FEATURES_BIT != 0);
+        if had_bit_30 && features & PROTOCOL_FEATURES_BIT == 0 {
+            self.forget_disabled();
+        }
         self.accepted = Some(features);
         Ok(())
+    }
+
+    /// Without bit 30 every ring is enabled that was started. One that was disabled before may be a ring of
+    /// a driver that has gone: User Mode Linux tells nothing more of its end. It is to be started anew.
+    fn forget_disabled(&mut self) {
+        for ring in self.rings.iter_mut().filter(|ring| ring.running.is_none()) {
+            ring.set_kick(Kick::Missing);
+        }
     }
 
     /// `MQ` only comes with more than one pair: QEMU and DPDK read the answer to `GET_QUEUE_NUM` as
