@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use ringway_foreign::ForeignFd;
 use ringway_vhost_user::{Applied, Effect, Offer, Outcome, Session, codec};
 use ringway_virtq::Position;
 
@@ -131,18 +130,18 @@ fn beginning(bits: u8) -> Vec<(Vec<u8>, usize)> {
 }
 
 fn handle(session: &mut Session, bytes: &[u8], fds: usize) -> Option<Outcome> {
-    let fds = (0..fds).map_while(|_| descriptor().ok()).collect();
+    let fds = (0..fds).map_while(|_| descriptor().ok().map(Into::into)).collect();
     let message = codec::decode(bytes, fds).ok()?;
     Some(session.handle(message))
 }
 
 /// Of a file that says nothing: nothing is done with it.
-fn descriptor() -> io::Result<ForeignFd> {
+fn descriptor() -> io::Result<OwnedFd> {
     use std::sync::LazyLock;
     static NULL: LazyLock<io::Result<std::fs::File>> =
         LazyLock::new(|| std::fs::File::open("/dev/null"));
     let file = NULL.as_ref().map_err(|error| io::Error::from(error.kind()))?;
-    Ok(OwnedFd::from(file.try_clone()?).into())
+    Ok(file.try_clone()?.into())
 }
 
 fn known_fds(kind: u8, b: u8) -> usize {

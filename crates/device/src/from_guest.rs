@@ -101,10 +101,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
     /// Gives back everything, asks for a kick at whatever comes next, and says where the ring stands.
     pub(crate) fn stop(&mut self) -> Position {
         self.flush();
-        if self.broken.is_none() {
-            ring::arm_behind_all(&mut self.queue, &self.regions);
-        }
-        self.queue.position()
+        ring::stop(&mut self.queue, self.broken, &self.regions)
     }
 
     /// Why the queue stopped, if the guest broke it.

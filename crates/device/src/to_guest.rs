@@ -171,13 +171,9 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         self.broken
     }
 
-    /// As of [`FromGuest`](crate::FromGuest).
     pub(crate) fn stop(&mut self) -> Position {
         self.flush();
-        if self.broken.is_none() {
-            ring::arm_behind_all(&mut self.queue, &self.regions);
-        }
-        self.queue.position()
+        ring::stop(&mut self.queue, self.broken, &self.regions)
     }
 
     /// The ring, or the memory that it is in, is somewhere else: it stops if it is not there, and

@@ -62,11 +62,7 @@ impl Worker {
             Command::RebindQueue { port, queue, areas, done } => {
                 let _ = done.send(self.rebind_queue_of(port, queue, &areas));
             }
-            Command::SetWire { port, queue, wire } => {
-                if let Some(slot) = self.slot_of(port, queue.pair) {
-                    self.set_wire(slot, queue.queue, wire);
-                }
-            }
+            Command::SetWire { port, queue, wire } => self.set_wire_of(port, queue, wire),
             Command::Snapshot { done } => _ = done.send(self.snapshots()),
             Command::SetPoll { options } => self.polling.set_options(options),
             Command::Effort { done } => _ = done.send(self.effort()),

@@ -187,7 +187,12 @@ impl Worker {
         slot.map_or(Ok(()), |slot| self.rebind_queue(slot, queue.queue, areas))
     }
 
-    fn rebind_queue(&mut self, id: PortId, queue: Queue, areas: &Areas) -> Result<(), Broken> {
+    pub(crate) fn rebind_queue(
+        &mut self,
+        id: PortId,
+        queue: Queue,
+        areas: &Areas,
+    ) -> Result<(), Broken> {
         let Some(guest) = self.guest(id) else { return Ok(()) };
         let regions = guest.memory.regions();
         let result = guest.queues.rebind(queue, areas, &regions);
@@ -196,6 +201,12 @@ impl Worker {
         }
         self.report_broken(id);
         result
+    }
+
+    pub(crate) fn set_wire_of(&mut self, port: PortId, queue: QueueId, wire: Wire) {
+        if let Some(slot) = self.slot_of(port, queue.pair) {
+            self.set_wire(slot, queue.queue, wire);
+        }
     }
 
     pub(crate) fn set_wire(&mut self, id: PortId, queue: Queue, wire: Wire) {

@@ -9,7 +9,8 @@ use ringway_virtq::{Areas, Format, Position, QueueSetup};
 use thiserror::Error;
 
 use crate::memory_table::MemoryTable;
-use crate::message::{MemoryRange, MemoryRegion, Reply, WhyMalformed, request_name};
+use crate::message::{MemoryRange, MemoryRegion, Reply, WhyMalformed};
+use crate::names::request_name;
 
 /// One thing that has to happen. Effects are carried out in the order in which they come: which kicks
 /// are watched, then queues that have to stop, then what changes memory or features. After the first failure only queues

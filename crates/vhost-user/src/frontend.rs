@@ -16,8 +16,9 @@ use thiserror::Error;
 use crate::codec;
 use crate::message::{
     MemoryRange, MemoryRegion, Message, PROTOCOL_FEATURES_BIT, ProtocolFeatures, Reply, Request,
-    VringAddress, VringFd, request_name,
+    VringAddress, VringFd,
 };
+use crate::names::request_name;
 use crate::socket::{Connection, Raw, SocketError};
 
 /// Pause between two attempts to connect to a back-end that is busy.

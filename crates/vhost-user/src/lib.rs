@@ -20,6 +20,7 @@ pub mod frontend;
 mod listener;
 mod memory_table;
 mod message;
+mod names;
 mod ring_state;
 mod session;
 mod socket;
@@ -30,8 +31,9 @@ pub use frontend::{Frontend, FrontendError, QueueStart};
 pub use listener::Listener;
 pub use message::{
     CONFIG_LEN_MAX, MemoryRange, MemoryRegion, Message, ProtocolFeatures, Reply, Request,
-    VringAddress, VringFd, WhyMalformed, request_name,
+    VringAddress, VringFd, WhyMalformed,
 };
+pub use names::request_name;
 pub use ring_state::{base_from_position, position_from_base};
 pub use session::{Offer, Session};
 pub use socket::{Connection, FDS_MAX, Received, SocketError, send_on_channel};

@@ -57,6 +57,24 @@ impl Daemon {
         applied
     }
 
+    fn start_queue(
+        &mut self,
+        id: PortId,
+        index: u16,
+        (mut setup, is_told): (QueueSetup, bool),
+        fds: QueueFds,
+    ) -> anyhow::Result<()> {
+        self.attach_if_needed(id)?;
+        let queue = self.queue_of(id, index)?;
+        if is_told {
+            setup.position = self.position_by_ring(id, queue, setup)?;
+        }
+        let started = self.worker.start_queue(id, queue, setup, fds);
+        started.map_err(|why| anyhow!("{queue}: {}", why.0))?;
+        self.note_running(id, queue, true);
+        Ok(())
+    }
+
     /// Where a packed ring is to start whose position the front-end has told.
     fn position_by_ring(
         &mut self,
@@ -138,18 +156,9 @@ impl Daemon {
                 let memory = self.linked(id)?.memory.without(range.guest_address, range.size);
                 self.set_memory(id, memory, moved)
             }
-            Effect::StartQueue { index, mut setup, is_told, kick, call, error, .. } => {
+            Effect::StartQueue { index, setup, is_told, kick, call, error, .. } => {
                 let fds = QueueFds::new(&self.linked(id)?.callee, kick, call, error);
-                let fds = fds.context("notification fd")?;
-                self.attach_if_needed(id)?;
-                let queue = self.queue_of(id, index)?;
-                if is_told {
-                    setup.position = self.position_by_ring(id, queue, setup)?;
-                }
-                let started = self.worker.start_queue(id, queue, setup, fds);
-                started.map_err(|why| anyhow!("{queue}: {}", why.0))?;
-                self.note_running(id, queue, true);
-                Ok(())
+                self.start_queue(id, index, (setup, is_told), fds.context("notification fd")?)
             }
             Effect::RebindQueue { index, areas } => {
                 let queue = self.queue_of(id, index)?;
