@@ -147,7 +147,7 @@ impl Daemon {
         }
         let added = match (&vm.link, vm.listener_fd()) {
             (Some(link), _) => self.poller.add(link.connection.as_fd(), Wake::Link(id).token()),
-            (None, Some(listener)) if !vm.is_deaf() => {
+            (None, Some(listener)) if !vm.is_backing_off() => {
                 self.poller.add(listener, Wake::Listener(id).token())
             }
             (None, _) => Ok(()),

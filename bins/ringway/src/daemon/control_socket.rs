@@ -23,8 +23,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use tracing::warn;
 
+use super::accept_backoff::{AcceptBackoff, RETRY_AFTER};
 use super::chatter::Chatter;
-use super::vm_port::{Deafness, RETRY_AFTER};
 use super::{Daemon, Wake};
 use crate::config::Settings;
 use crate::config::settings::CONTROL_MODE;
@@ -49,7 +49,7 @@ pub(super) struct ControlSocket {
     /// Its members may ask too.
     group: Option<u32>,
     clients: [Option<Client>; CLIENTS_MAX],
-    pub(super) deafness: Deafness,
+    pub(super) backoff: AcceptBackoff,
     /// Lines that clients are the reason for.
     pub(super) chatter: Chatter,
 }
@@ -85,9 +85,9 @@ impl ControlSocket {
         let file = identity(path)?;
         let group = settings.control_group.as_ref().map(|group| group.id);
         let path = path.to_owned();
-        let (clients, deafness) = (Default::default(), Deafness::default());
+        let (clients, backoff) = (Default::default(), AcceptBackoff::default());
         let chatter = Chatter::new();
-        let socket = Self { listener, path, file, group, clients, deafness, chatter };
+        let socket = Self { listener, path, file, group, clients, backoff, chatter };
         socket.permit(settings)?;
         Ok(socket)
     }
@@ -172,13 +172,13 @@ impl Daemon {
             Err(why) if is_passing(&why) => return,
             Err(why) => {
                 let _ = self.poller.remove(self.control.as_fd());
-                if self.control.deafness.begin() {
+                if self.control.backoff.begin() {
                     warn!("control socket: accept: {why}: trying again every {RETRY_AFTER:?}");
                 }
                 return;
             }
         };
-        self.control.deafness = Deafness::default();
+        self.control.backoff = AcceptBackoff::default();
         let objection = self.control.objection(&stream);
         if let Some(why) = &objection {
             self.control.chatter.say_of(None, || warn!("control client: {why}"));

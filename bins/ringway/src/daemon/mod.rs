@@ -3,6 +3,7 @@
 //! One `epoll` loop. Whatever concerns a running queue is asked of the worker as a command and
 //! waited for, so that a front-end's acknowledgement means that it has happened.
 
+mod accept_backoff;
 mod announcement;
 mod chatter;
 mod closing;

@@ -10,7 +10,7 @@ use ringway_switch::PortId;
 use tracing::{info, warn};
 
 use super::Daemon;
-use super::vm_port::RETRY_AFTER;
+use super::accept_backoff::RETRY_AFTER;
 use crate::config::PortKind;
 
 /// What the control thread knows of an open tap.

@@ -13,15 +13,13 @@ use ringway_switch::PortId;
 use ringway_vhost_user::{Connection, Listener, Offer};
 use tracing::{info, warn};
 
+use super::accept_backoff::{AcceptBackoff, RETRY_AFTER};
 use super::closing::Closing;
 use super::link::Link;
 use super::{Daemon, Wake};
 use crate::config::{PortKind, PortSpec};
 use crate::identity::Identity;
 use crate::places;
-
-/// Pause between two attempts to connect, or to accept where that has failed.
-pub(super) const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 /// How long nobody is accepted after a front-end has blocked a call, which costs others up to two ticks of
 /// the [`CallGuard`](ringway_host::CallGuard), 20 ms, or has made page faults sleep.
@@ -58,7 +56,7 @@ pub(super) struct VmPort {
     /// How many there were in a row, and when the last one was.
     offences: (u32, Option<Instant>),
     pub(super) closing: Closing,
-    deafness: Deafness,
+    backoff: AcceptBackoff,
     /// Permissions of the socket's file.
     socket_mode: u32,
 }
@@ -97,7 +95,7 @@ impl VmPort {
             last_offence: None,
             offences: (0, None),
             closing,
-            deafness: Deafness::default(),
+            backoff: AcceptBackoff::default(),
             socket_mode: SOCKET_MODE,
         };
         vm.configure(identity, spec);
@@ -161,8 +159,8 @@ impl VmPort {
     }
 
     /// Whether nobody is listened to for a while.
-    pub(super) fn is_deaf(&self) -> bool {
-        self.deafness.until.is_some()
+    pub(super) fn is_backing_off(&self) -> bool {
+        self.backoff.until.is_some()
     }
 
     pub(super) fn is_linked(&self) -> bool {
@@ -211,7 +209,7 @@ impl VmPort {
         let pause = HOLD_OFF * (1 << count);
         let until = now + pause;
         match &mut self.way {
-            Way::Listen(_) => self.deafness.until = Some(until),
+            Way::Listen(_) => self.backoff.until = Some(until),
             Way::Connect { next_try, .. } => *next_try = until,
             Way::Closed => {}
         }
@@ -224,28 +222,6 @@ impl VmPort {
             Way::Connect { next_try, .. } => Some(*next_try),
             Way::Listen(_) | Way::Closed => None,
         }
-    }
-}
-
-/// A listener that cannot accept, as when no file descriptor is left, is left alone for a while:
-/// whoever knocks would keep waking us.
-#[derive(Debug, Default)]
-pub(super) struct Deafness {
-    pub(super) until: Option<Instant>,
-    /// Since the last connection that was accepted.
-    is_told: bool,
-}
-
-impl Deafness {
-    /// The listener is not watched for a while; `true`: this is news.
-    pub(super) fn begin(&mut self) -> bool {
-        self.until = Some(Instant::now() + RETRY_AFTER);
-        !std::mem::replace(&mut self.is_told, true)
-    }
-
-    /// Whether the listener is to be watched again from now on.
-    fn ends(&mut self, now: Instant) -> bool {
-        self.until.take_if(|until| *until <= now).is_some()
     }
 }
 
@@ -295,7 +271,7 @@ impl Daemon {
         if let Some(listener) = vm.listener_fd() {
             let _ = self.poller.remove(listener);
         }
-        if vm.deafness.begin() {
+        if vm.backoff.begin() {
             warn!(port = port.spec.name, "{why}: trying again every {RETRY_AFTER:?}");
         }
     }
@@ -303,18 +279,18 @@ impl Daemon {
     /// When the next listener that could not accept is to be listened to again.
     pub(super) fn next_listening(&self) -> Option<Instant> {
         let ports = self.ports.values().filter_map(|port| port.vm.as_ref());
-        ports.filter_map(|vm| vm.deafness.until).chain(self.control.deafness.until).min()
+        ports.filter_map(|vm| vm.backoff.until).chain(self.control.backoff.until).min()
     }
 
     /// Listeners that could not accept are listened to again when their time has come.
     pub(super) fn listen_again(&mut self) {
         let now = Instant::now();
-        if self.control.deafness.ends(now) {
+        if self.control.backoff.ends(now) {
             let _ = self.poller.add(self.control.as_fd(), Wake::Control.token());
         }
         for (&id, port) in &mut self.ports {
             let Some(vm) = &mut port.vm else { continue };
-            if vm.deafness.ends(now)
+            if vm.backoff.ends(now)
                 && !vm.closing.is_waited_for()
                 && let Some(listener) = vm.listener_fd()
             {
@@ -363,7 +339,7 @@ impl Daemon {
         let name = &port.spec.name;
         port.chatter.say(name, || info!(port = name, "front-end connected"));
         let connection = connection.without_waiting();
-        vm.deafness = Deafness::default();
+        vm.backoff = AcceptBackoff::default();
         vm.last_offence = None;
         let callee = self.worker.new_callee();
         vm.link = Some(Link::new(connection, vm.mac, vm.offer(), callee));
