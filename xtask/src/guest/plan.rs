@@ -129,7 +129,7 @@ pub fn scenarios() -> Vec<Scenario> {
     all.extend(coalesce());
     all.push(scenario("attach_uml", Needs::Uml, 120, Case::AttachUml));
     let attach = |queues| Case::AttachQemu { queues };
-    all.push(scenario("attach_qemu", Needs::Qemu, 120, attach(1)));
+    all.push(scenario("attach_qemu", Needs::Qemu, 120, attach(2)));
     all.push(scenario("attach_qemu_newest", Needs::NewestQemu, 120, attach(2)));
     all.push(scenario("attach_readme", Needs::Qemu, 180, Case::AttachReadme));
     all.push(scenario("attach_dpdk", Needs::Dpdk, 60, Case::AttachDpdk));
