@@ -172,8 +172,9 @@ fn what_a_removed_port_had_learned_and_held_is_forgotten() {
     let directory = tempfile::tempdir().expect("a directory");
     let (ringway, mut guests, mut between) = two_guests(directory.path(), Features::OFFERED);
     let [first, second] = [guests[0].mac(), guests[1].mac()];
-    // The address of b turns up at c: traffic for it goes there, until c is removed.
-    ringway.told(&["port", "add", "c=vm:c.sock"]);
+    // The address of b was configured for c: traffic for it goes there, until c is removed.
+    let colons = second.map(|byte| format!("{byte:02x}")).join(":");
+    ringway.told(&["port", "add", &format!("c=vm:c.sock,static_macs={colons}")]);
     let mut third = guest(directory.path(), "c", Features::OFFERED);
     let mut frame = [0; 60];
     frame[..6].copy_from_slice(&first);
@@ -184,6 +185,9 @@ fn what_a_removed_port_had_learned_and_held_is_forgotten() {
         guests[0].wait_call(Duration::from_millis(20)).expect("fine");
         guests[0].receive().expect("fine").filter(|(_, packet)| packet[..] == frame[..]).map(drop)
     });
+    drop(third);
+    // A port with a guest would stay for a moment, and its configuration with it.
+    wait_for("c's guest to go", || (ringway.state("c")? == "waiting").then_some(()));
     ringway.told(&["port", "remove", "c"]);
     // The claim may have been made more often than it was seen.
     while guests[0].receive().expect("fine").is_some() {}

@@ -80,7 +80,7 @@ impl Counts {
         // Not each wait is a sleep; but if the thread neither ran nor was preempted, it slept.
         let has_slept = self.sleeps - before.sleeps > waits;
         let is_preempted = self.preemptions > before.preemptions;
-        let has_run = self.ran_ns - before.ran_ns > took_ns / 2;
+        let has_run = self.ran_ns.saturating_sub(before.ran_ns) > took_ns / 2;
         has_faults && (has_slept || !is_preempted && !has_run)
     }
 }
@@ -169,12 +169,18 @@ impl StallGuard {
             slow_ns: if is_simulated() { u64::MAX } else { SLOW_NS },
             began: Nanos(now_ns()),
             counts: Counts::of_this_thread(),
-            // The worker's thread is another one.
             counted_at: Nanos(0),
             waits: 0,
             watch: Watch::default(),
             bounce: Scratch::new(PACKET_LEN_MAX as usize),
         }
+    }
+
+    /// The worker's thread begins: what was counted so far is another one's.
+    pub(crate) fn start(&mut self) {
+        let now = Nanos(now_ns());
+        self.count_now(now);
+        self.began = now;
     }
 
     pub(crate) fn is_watching(&self) -> bool {

@@ -137,6 +137,7 @@ impl Worker {
     /// Waiting itself failed, or at the start no timer was left; nothing else ends a worker.
     pub fn run(mut self) -> io::Result<()> {
         let _guard = CallGuard::new()?;
+        self.stalls.start();
         let mut events = Events::with_capacity(EVENTS_MAX);
         // Timers of tens of microseconds: the usual slack of 50 would double them. A kernel that
         // refuses only makes them late.

@@ -25,7 +25,7 @@ use crate::places;
 /// the [`CallGuard`](ringway_host::CallGuard), 20 ms, or has made page faults sleep.
 const HOLD_OFF: Duration = Duration::from_secs(3);
 
-/// Twice as long each time, but so often at most.
+/// After faults, twice as long each time, but so often at most: each costs others more.
 const HOLD_OFF_DOUBLED_MAX: u32 = 6;
 
 /// After this time without another one, an offence is forgotten.
@@ -206,7 +206,7 @@ impl VmPort {
         let count = if is_soon { (count + 1).min(HOLD_OFF_DOUBLED_MAX) } else { 0 };
         self.offences = (count, Some(now));
         self.last_offence = Some(offence);
-        let pause = HOLD_OFF * (1 << count);
+        let pause = if offence == STALLED { HOLD_OFF * (1 << count) } else { HOLD_OFF };
         let until = now + pause;
         match &mut self.way {
             Way::Listen(_) => self.backoff.until = Some(until),
