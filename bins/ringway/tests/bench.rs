@@ -53,7 +53,7 @@ fn every_row_of_the_ring_is_measured_in_both_formats_and_directions() {
         }
     }
     let page = std::fs::read_to_string(page).expect("the page is written");
-    assert!(page.contains("<svg") && page.contains("ringway × ringway"));
+    assert!(page.contains("class=\"b\"") && page.contains("ringway × ringway"));
     assert!(!page.contains("http-equiv") && !page.contains("<script") && !page.contains("src="));
 }
 
