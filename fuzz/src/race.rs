@@ -58,7 +58,7 @@ fn race(data: &[u8], format: Format) {
         let port = AnyGuestPort::new(negotiated, state, [Counters::default(); 2]);
         let mut race = Race { port, memory, whole, negotiated, size };
         Queue::ALL.into_iter().for_each(|queue| race.start(queue, Position::FRESH));
-        race.port.watch_questions(true);
+        race.port.watch_requests(true);
         steps.chunks_exact(STEP_LEN).for_each(|step| race.step(step));
         assert!(memory.guards_intact(), "memory outside the guest's was written");
     });
@@ -110,7 +110,7 @@ impl Race<'_> {
                     self.port.publish(queue);
                     let _ = (self.port.must_call(queue), self.port.driver_event(queue));
                 }
-                let _ = self.port.take_question();
+                let _ = self.port.take_request();
             }
             12 => {
                 let arm = [Arm::Never, Arm::Next, Arm::After(word(2))][usize::from(step[4] % 3)];
@@ -170,7 +170,7 @@ impl Race<'_> {
             _ => stopped,
         };
         self.start(queue, position);
-        self.port.watch_questions(step[2] & 4 == 0);
+        self.port.watch_requests(step[2] & 4 == 0);
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::slice;
 
-use crate::ring;
+use crate::ring::{self, Published, Staged};
 use ringway_net::{
     Counters, DropReason, HEADER_LEN, HEADER_LEN_HASH, Negotiated, NetHeader, PACKET_LEN_MAX,
     Packet, SAYS_NOTHING,
@@ -29,7 +29,7 @@ pub struct FromGuest<Q> {
     /// Of the last packet whose header says anything.
     header: NetHeader,
     /// Buffers popped and not published.
-    staged: u32,
+    staged: Staged,
     /// How many of those held no packet.
     wasted: u32,
     broken: Option<Why>,
@@ -64,7 +64,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
             elements: Elements::readable_only(),
             lent: None,
             header: NetHeader::default(),
-            staged: 0,
+            staged: Staged::new(&counters),
             wasted: 0,
             broken: None,
             counters,
@@ -73,14 +73,13 @@ impl<Q: DeviceQueue> FromGuest<Q> {
 
     /// Publishes what was popped; `true`: the guest wants a call.
     pub fn flush(&mut self) -> bool {
-        self.publish() > 0 && self.must_call()
+        self.publish().packets > 0 && self.must_call()
     }
 
     /// Publishes what was popped, and says how many buffers that are.
-    pub fn publish(&mut self) -> u32 {
-        let staged = std::mem::take(&mut self.staged);
+    pub fn publish(&mut self) -> Published {
         self.wasted = 0;
-        ring::publish(&mut self.queue, self.broken, staged)
+        ring::publish(&mut self.queue, self.broken, &mut self.staged, &self.counters)
     }
 
     /// Whether the guest wants a call about what was published since the last time asked.
@@ -243,7 +242,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         let head = Head { id, descriptors, is_writable: false };
         self.queue.pop(head);
         self.queue.add_used(head, 0);
-        self.staged += 1;
+        self.staged.packets += 1;
     }
 }
 

@@ -9,7 +9,7 @@ use ringway_virtq::{
     SplitDevice, Why,
 };
 
-use crate::{ControlQueue, FromGuest, Queue, ToGuest};
+use crate::{ControlQueue, FromGuest, Published, Queue, ToGuest};
 
 /// The started queues of one pair of a guest, all in one ring format.
 #[derive(Debug)]
@@ -238,13 +238,13 @@ impl AnyGuestPort {
         either!(self, port => port.count_drop(reason));
     }
 
-    /// Publishes what was put or taken; how many packets that are. The controlq publishes by itself.
+    /// Publishes what was put or taken, and says what that is. The controlq publishes by itself.
     #[inline]
-    pub fn publish(&mut self, queue: Queue) -> u32 {
+    pub fn publish(&mut self, queue: Queue) -> Published {
         either!(self, port => match queue {
-            Queue::ToGuest => port.to_guest.as_mut().map_or(0, ToGuest::publish),
-            Queue::FromGuest => port.from_guest.as_mut().map_or(0, FromGuest::publish),
-            Queue::Control => 0,
+            Queue::ToGuest => port.to_guest.as_mut().map(ToGuest::publish).unwrap_or_default(),
+            Queue::FromGuest => port.from_guest.as_mut().map(FromGuest::publish).unwrap_or_default(),
+            Queue::Control => Published::default(),
         })
     }
 
@@ -304,36 +304,18 @@ impl AnyGuestPort {
         either!(self, port => port.counters())
     }
 
-    /// How many packets of a queue were long (see [`ringway_net::LONG_LEN`]); 0 if it does not run.
-    #[inline]
-    pub fn long_packets(&self, queue: Queue) -> u64 {
-        either!(self, port => match queue {
-            Queue::ToGuest => port.to_guest.as_ref().map_or(0, |to| to.counters.long_packets),
-            Queue::FromGuest => {
-                port.from_guest.as_ref().map_or(0, |from| from.counters.long_packets)
-            }
-            Queue::Control => 0,
-        })
-    }
-
-    /// Looks for questions among the packets to the guest, or no more (see
-    /// [`ringway_net::is_question`] and [`Questions`](crate::Questions)).
-    pub fn watch_questions(&mut self, is_watching: bool) {
+    /// Looks for requests among the packets to the guest, or no more (see
+    /// [`ringway_net::is_request`] and [`Requests`](crate::Requests)).
+    pub fn watch_requests(&mut self, is_watching: bool) {
         either!(self, port => if let Some(to_guest) = &mut port.to_guest {
-            to_guest.questions.watch(is_watching);
+            to_guest.requests.watch(is_watching);
         });
     }
 
-    /// Whether there was a question since the last time asked.
+    /// Whether there was a request since the last time asked; `None`: it is not known.
     #[inline]
-    pub fn take_question(&mut self) -> bool {
-        either!(self, port => port.to_guest.as_mut().is_some_and(|to| to.questions.take()))
-    }
-
-    /// Whether it is known that there was none since the last time asked.
-    #[inline]
-    pub fn has_no_question(&self) -> bool {
-        either!(self, port => port.to_guest.as_ref().is_some_and(|to| to.questions.saw_none()))
+    pub fn take_request(&mut self) -> Option<bool> {
+        either!(self, port => port.to_guest.as_mut().and_then(|to| to.requests.take()))
     }
 
     /// Why a queue is broken, if it is.

@@ -3,7 +3,39 @@
 //! How: a queue keeps why it is broken, and these say what follows. Limits: a queue that is broken
 //! for another reason than a lost ring still publishes what it had staged, and stays broken.
 
+use ringway_net::Counters;
 use ringway_virtq::{Broken, DeviceQueue, Elements, Position, Regions, Why};
+
+/// What a queue has published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Published {
+    /// Packets.
+    pub packets: u32,
+    /// How many of them are of [`LONG_LEN`](ringway_net::LONG_LEN) bytes or more.
+    pub long: u32,
+}
+
+/// What was put or taken and is not published.
+#[derive(Debug, Default)]
+pub(crate) struct Staged {
+    pub packets: u32,
+    /// Long packets that were counted when the queue last published.
+    long_before: u64,
+}
+
+impl Staged {
+    /// Continues with the counters of an earlier queue.
+    pub fn new(counters: &Counters) -> Self {
+        Self { packets: 0, long_before: counters.long_packets }
+    }
+
+    fn take(&mut self, counters: &Counters) -> Published {
+        let long = counters.long_packets - self.long_before;
+        self.long_before = counters.long_packets;
+        let packets = std::mem::take(&mut self.packets);
+        Published { packets, long: u32::try_from(long).unwrap_or(u32::MAX) }
+    }
+}
 
 /// Whether the ring is not in the memory that there is: the one it was in may be unmapped.
 #[inline]
@@ -11,16 +43,22 @@ pub(crate) fn is_lost(broken: Option<Why>) -> bool {
     broken == Some(Why::BadArea)
 }
 
-/// Publishes what was staged, and says how much that is; nothing in a ring that is lost.
+/// Publishes what was staged, and says what that is; nothing in a ring that is lost.
 #[inline]
-pub(crate) fn publish<Q: DeviceQueue>(queue: &mut Q, broken: Option<Why>, staged: u32) -> u32 {
+pub(crate) fn publish<Q: DeviceQueue>(
+    queue: &mut Q,
+    broken: Option<Why>,
+    staged: &mut Staged,
+    counters: &Counters,
+) -> Published {
+    let published = staged.take(counters);
     if is_lost(broken) {
-        return 0;
+        return Published::default();
     }
-    if staged > 0 {
+    if published.packets > 0 {
         queue.publish();
     }
-    staged
+    published
 }
 
 /// Asks for a kick at the next buffer behind all that are there: of a queue that stops nobody looks at

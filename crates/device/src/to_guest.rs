@@ -6,8 +6,8 @@
 //! half. What was peeked and not needed simply stays in the window for the next packet.
 
 use crate::copy::{copy, write};
-use crate::questions::Questions;
-use crate::ring;
+use crate::requests::Requests;
+use crate::ring::{self, Published, Staged};
 use crate::window::{Buffer, Window};
 use ringway_net::offload::Segment;
 use ringway_net::{Counters, DropReason, HEADER_LEN, HEADER_LEN_HASH, HeaderHash, Negotiated};
@@ -27,12 +27,12 @@ pub struct ToGuest<Q> {
     window: Window,
     slot: Vec<SharedSlice>,
     /// Packets committed and not published.
-    staged: u32,
+    staged: Staged,
     /// What was asked for last needs more pieces than one packet may have.
     never_fits: bool,
     broken: Option<Why>,
     /// Whether somebody may wait for an answer.
-    pub questions: Questions,
+    pub requests: Requests,
     /// What went through, and what was dropped on the way out.
     pub counters: Counters,
 }
@@ -48,10 +48,10 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             elements: Elements::new(),
             window: Window::new(),
             slot: Vec::with_capacity(ELEMENTS_MAX),
-            staged: 0,
+            staged: Staged::new(&counters),
             never_fits: false,
             broken: None,
-            questions: Questions::default(),
+            requests: Requests::default(),
             counters,
         }
     }
@@ -95,7 +95,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     /// `len` must not be larger than what was reserved.
     pub fn commit(&mut self, header: NetHeader, len: u32) {
         let hash = self.hash_of(len);
-        self.questions.see(&Packet { header: &header, payload: &self.slot, len });
+        self.requests.see(&Packet { header: &header, payload: &self.slot, len });
         let header_at = self.window.buffers[self.window.first].pieces_from;
         let mut left = u64::from(len) + self.negotiated.header_len as u64;
         let mut used = 0u16;
@@ -108,19 +108,18 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             used += 1;
         }
         self.write_header(header_at, NetHeader { num_buffers: used, ..header }, hash);
-        self.staged += 1;
+        self.staged.packets += 1;
         self.counters.count(len);
     }
 
     /// Publishes what was committed; `true`: the guest wants a call.
     pub fn flush(&mut self) -> bool {
-        self.publish() > 0 && self.must_call()
+        self.publish().packets > 0 && self.must_call()
     }
 
     /// Publishes what was committed, and says how many packets that are.
-    pub fn publish(&mut self) -> u32 {
-        let staged = std::mem::take(&mut self.staged);
-        ring::publish(&mut self.queue, self.broken, staged)
+    pub fn publish(&mut self) -> Published {
+        ring::publish(&mut self.queue, self.broken, &mut self.staged, &self.counters)
     }
 
     /// Whether the guest wants a call about what was published since the last time asked.
@@ -347,8 +346,8 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         from.copy_to(behind_header);
         self.queue.add_used(head, written);
         self.queue.pop(head);
-        self.questions.see(packet);
-        self.staged += 1;
+        self.requests.see(packet);
+        self.staged.packets += 1;
         self.counters.count(packet.len);
         Some(Put::Done)
     }
@@ -359,7 +358,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         if !self.has_room(packet.len) {
             return self.no_room();
         }
-        if self.hash.is_some() || self.questions.looks() {
+        if self.hash.is_some() || self.requests.looks() {
             self.lay_out_slot(packet.len);
         }
         let rooms = self.window.next_pieces(&self.negotiated);

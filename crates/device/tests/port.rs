@@ -138,7 +138,7 @@ both_formats!(
     an_offload_that_was_not_accepted_is_never_seen,
     a_ring_that_is_nowhere_is_not_touched,
     a_segment_is_received_like_any_packet,
-    questions_are_seen_whichever_way_a_packet_goes_in,
+    requests_are_seen_whichever_way_a_packet_goes_in,
     a_segment_longer_than_the_buffer_is_refused,
     a_readable_element_breaks_the_receiveq,
     a_buffer_without_room_for_the_header_breaks_the_receiveq,
@@ -291,12 +291,13 @@ fn a_ring_that_is_nowhere_is_not_touched<D: DriverQueue, Q: DeviceQueue>() {
             assert!(sink.rebind(&areas, &Regions::empty()).is_err());
             assert!(source.rebind(&areas, &Regions::empty()).is_err());
         }
-        assert_eq!([sink.publish(), source.publish()], if lost { [0, 0] } else { [1, 1] });
+        let published = [sink.publish().packets, source.publish().packets];
+        assert_eq!(published, if lost { [0, 0] } else { [1, 1] });
         assert_eq!([sink.must_call(), source.must_call()], [!lost; 2]);
     }
 }
 
-fn questions_are_seen_whichever_way_a_packet_goes_in<D: DriverQueue, Q: DeviceQueue>() {
+fn requests_are_seen_whichever_way_a_packet_goes_in<D: DriverQueue, Q: DeviceQueue>() {
     let header = NetHeader::default();
     let mut bench = Bench::<D>::new(Features::MRG_RXBUF | Features::VERSION_1);
     let mut sink = to_guest::<D, Q>(&bench);
@@ -305,32 +306,32 @@ fn questions_are_seen_whichever_way_a_packet_goes_in<D: DriverQueue, Q: DeviceQu
     let put = |sink: &mut ToGuest<Q>, len: usize| {
         let payload = &[bench.at(SENDER_AT, len)];
         assert_eq!(sink.put(&Packet { header: &header, payload, len: len as u32 }), Put::Done);
-        sink.questions.take()
+        sink.requests.take()
     };
-    assert!(!put(&mut sink, 60), "nobody wants to know");
-    sink.questions.watch(true);
-    assert!(put(&mut sink, 60), "as it is: in one piece");
-    assert!(!sink.questions.take(), "told once");
-    assert!(!put(&mut sink, 4096), "a long one");
+    assert_eq!(put(&mut sink, 60), None, "packets are not watched");
+    sink.requests.watch(true);
+    assert_eq!(put(&mut sink, 60), Some(true), "as it is: in one piece");
+    assert_eq!(sink.requests.take(), Some(false), "told once");
+    assert_eq!(put(&mut sink, 4096), Some(false), "a long one");
     assert_eq!(bench.put(&mut sink, header, 60), Put::Done);
-    assert!(sink.questions.take(), "in several pieces");
+    assert_eq!(sink.requests.take(), Some(true), "in several pieces");
     sink.reserve(60).expect("room")[0].write(0, &pattern(60));
     sink.commit(header, 60);
-    assert!(sink.questions.take(), "written by somebody else");
+    assert_eq!(sink.requests.take(), Some(true), "written by its owner");
     // Nobody answers an acknowledgement, whatever lay where it goes.
     let whole = bench.at(SENDER_AT, 54);
     whole.write(0, &acknowledgement());
     let pieces = [whole.split_at(20).0, whole.split_at(20).1];
     for payload in [&[whole][..], &pieces] {
         assert_eq!(sink.put(&Packet { header: &header, payload, len: 54 }), Put::Done);
-        assert!(!sink.questions.take(), "{} pieces", payload.len());
+        assert_eq!(sink.requests.take(), Some(false), "{} pieces", payload.len());
     }
     sink.reserve(2000).expect("room")[0].write(0, &acknowledgement());
     sink.commit(header, 54);
-    assert!(!sink.questions.take(), "written by somebody else");
+    assert_eq!(sink.requests.take(), Some(false), "written by its owner");
     bench.write(SENDER_AT, &pattern(60));
-    sink.questions.watch(false);
-    assert!(!put(&mut sink, 60), "nobody wants to know any more");
+    sink.requests.watch(false);
+    assert_eq!(put(&mut sink, 60), None, "packets are not watched any more");
 }
 
 /// Ethernet, IPv4 and TCP without payload.
@@ -436,7 +437,7 @@ fn a_visit_ends_after_so_many_bad_buffers_or_commands<D: DriverQueue, Q: DeviceQ
     for found in [false, false] {
         assert_eq!(source.peek().is_some(), found);
     }
-    assert_eq!(source.publish(), 32);
+    assert_eq!(source.publish().packets, 32);
     assert!(source.arm_kicks(Arm::Next), "there are more");
     assert!(source.peek().is_some());
     let mut bench = Bench::<D>::new(Features::CTRL_VQ);
@@ -556,25 +557,25 @@ fn spec_5_1_6_5_2_tables_of_any_length_are_taken<D: DriverQueue, Q: DeviceQueue>
     }
 }
 
-/// The result of a question lies before the acknowledgement, in however many pieces.
+/// The result of a request lies before the acknowledgement, in however many pieces.
 fn spec_1_3_5_1_6_5_7_a_result_comes_before_its_acknowledgement<D: DriverQueue, Q: DeviceQueue>() {
     let limits = [16, 0, 0, 0, 50, 0, 0, 0];
     let set = [&[6, 1][..], &limits].concat();
-    let (question, beyond) = ([6, 3, 0, 0, 0, 0], [6, 3, 2, 0, 0, 0]);
+    let (request, beyond) = ([6, 3, 0, 0, 0, 0], [6, 3, 2, 0, 0, 0]);
     let answer = |bytes: [u8; 8], ack| [&bytes[..], &[ack]].concat();
-    for (question, pieces, expected, refused) in [
-        (question, &[9][..], answer(limits, 0), 0),
-        (question, &[3, 5, 1], answer(limits, 0), 0),
-        (question, &[8, 40], answer(limits, 0), 0),
+    for (request, pieces, expected, refused) in [
+        (request, &[9][..], answer(limits, 0), 0),
+        (request, &[3, 5, 1], answer(limits, 0), 0),
+        (request, &[8, 40], answer(limits, 0), 0),
         (beyond, &[9], answer([0; 8], 1), 1),
-        (question, &[8], vec![1], 1),
+        (request, &[8], vec![1], 1),
     ] {
         let mut bench =
             Bench::<D>::new(Features::CTRL_VQ | Features::NOTF_COAL | Features::VQ_NOTF_COAL);
         let mut control = ControlQueue::<Q>::new(bench.device(), bench.regions(), bench.negotiated);
         let mut state = ControlState::new(MacAddress::ZERO, &bench.negotiated);
         bench.write(DATA_AT, &set);
-        bench.write(DATA_AT + 2048, &question);
+        bench.write(DATA_AT + 2048, &request);
         let first = [(DATA_AT, set.len() as u32)];
         bench.driver.add(&first, &[(DATA_AT + 1024, 1)], BufferId(0)).unwrap();
         let (mut writable, mut at) = (Vec::new(), DATA_AT + 4096);

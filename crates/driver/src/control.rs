@@ -7,7 +7,7 @@
 //! Limits: one command in flight; the caller kicks and waits.
 
 use ringway_net::Features;
-use ringway_net::notify::CoalesceLimits;
+use ringway_net::moderation::CoalesceLimits;
 use ringway_virtq::{Broken, BufferId, DriverQueue};
 
 use crate::{Arena, ArenaFull, ControlCommand, Part};

@@ -4,7 +4,7 @@
 //! Limits: steering tables and hash configurations have no command here; automatic steering is
 //! what this driver uses.
 
-use ringway_net::notify::CoalesceLimits;
+use ringway_net::moderation::CoalesceLimits;
 use ringway_net::{Features, MacAddress, ReceiveMode};
 
 /// Bytes of a MAC address.

@@ -62,7 +62,7 @@ pub use pci::{
     ConfigSpace, Ecam, FunctionAddress, PciDoorbell, PciError, PciTransport, net_functions,
 };
 pub use received::{FRAGMENTS_MAX, Held, LINEAR_LEN_MAX, Received};
-pub use ringway_net::notify::CoalesceLimits;
+pub use ringway_net::moderation::CoalesceLimits;
 pub use rx::{ELEMENTS_PER_BUFFER_MAX, NetRx};
 pub use rx_buffer::{RxBufferSizer, RxScheme};
 pub use rx_options::RxOptions;

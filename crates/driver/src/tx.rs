@@ -14,7 +14,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use ringway_net::notify::{Notifier, Policy};
+use ringway_net::moderation::{Moderator, Policy, Role};
 use ringway_net::{Counters, DropReason, HEADER_LEN, NetHeader, PACKET_LEN_MAX};
 use ringway_virtq::{Arm, Broken, BufferId, DriverQueue, SharedSlice};
 
@@ -43,7 +43,7 @@ pub struct NetTx<Q> {
     statistics: TxStatistics,
     pub(crate) broken: Option<Broken>,
     /// Decides about kicks in [`flush_at`](Self::flush_at).
-    pub(crate) kicks: Notifier,
+    pub(crate) kicks: Moderator,
     /// Packets staged since the last flush.
     pub(crate) unpublished: u32,
 }
@@ -63,7 +63,7 @@ impl<Q: DriverQueue> NetTx<Q> {
         let size = usize::from(queue.size());
         Ok(Self {
             reclaim_at: (queue.size() / 4).max(1),
-            kicks: Notifier::new(Policy::default(), queue.size()),
+            kicks: Moderator::new(Policy::default(), Role::Producer, queue.size()),
             unpublished: 0,
             queue,
             memory,

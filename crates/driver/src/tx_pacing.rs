@@ -1,4 +1,4 @@
-//! When the device is kicked about packets: the policies of `ringway_net::notify` on a transmitq.
+//! When the device is kicked about packets: the policies of `ringway_net::moderation` on a transmitq.
 //!
 //! How: [`NetTx::flush_at`] publishes as [`NetTx::flush`] does, and then the policy decides whether
 //! the device is asked. What is held back has a moment at which `flush_at` is to be called again,
@@ -8,7 +8,8 @@
 //!
 //! Limits: a driver without timers gives no moment that it keeps; it uses [`NetTx::flush`].
 
-use ringway_net::notify::{Nanos, Notifier, Policy, Side, Visit};
+use ringway_net::Nanos;
+use ringway_net::moderation::{Moderator, Plan, Policy, Role, State, Visit};
 use ringway_virtq::DriverQueue;
 
 use crate::NetTx;
@@ -26,7 +27,7 @@ pub struct Flushed {
 impl<Q: DriverQueue> NetTx<Q> {
     /// Kicks by this policy from now on, wherever [`flush_at`](Self::flush_at) is used.
     pub fn set_policy(&mut self, policy: Policy) {
-        self.kicks = Notifier::new(policy, self.queue.size());
+        self.kicks = Moderator::new(policy, Role::Producer, self.queue.size());
     }
 
     /// Publishes everything staged at the time `now`; with `more`, the sender comes back at once
@@ -39,14 +40,15 @@ impl<Q: DriverQueue> NetTx<Q> {
         let moved = core::mem::take(&mut self.unpublished);
         // Without room the sender waits for the device, which must hear of what there is.
         let short = self.queue.free() == 0;
-        let plan = self.kicks.after(Visit { now, side: Side::Gives, moved, more, short });
-        let kick = plan.notify && self.queue.must_kick();
+        let visit = Visit { now, moved, bulk: 0, more, short };
+        let Plan { notify, wake_at, .. } = self.kicks.after(visit);
+        let kick = notify && self.queue.must_kick();
         self.counters.kicks += u64::from(kick);
-        Flushed { kick, wake_at: plan.wake_at }
+        Flushed { kick, wake_at }
     }
 
-    /// How kicks are paced at this moment: window, timer, and why.
-    pub fn pacing(&self) -> &Notifier {
-        &self.kicks
+    /// How kicks are moderated now.
+    pub fn pacing(&self) -> State {
+        self.kicks.state()
     }
 }

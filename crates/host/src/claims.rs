@@ -5,7 +5,7 @@
 //! nothing: its address may turn up at another port.
 
 use ringway_device::Queue;
-use ringway_net::notify::Nanos;
+use ringway_net::Nanos;
 use ringway_switch::PortId;
 
 use crate::command::Event;

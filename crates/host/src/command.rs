@@ -7,7 +7,7 @@ use std::sync::mpsc;
 
 use ringway_device::QueueId;
 use ringway_foreign::ForeignFd;
-use ringway_net::notify::Policy;
+use ringway_net::moderation::Policy;
 use ringway_net::{ControlState, Counters, FromPair, MacAddress, Negotiated, PollOptions};
 use ringway_switch::{AddressNews, PolicyError, PortId, PortPolicy};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};

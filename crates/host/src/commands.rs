@@ -107,15 +107,7 @@ impl Worker {
             let wires = std::array::from_fn(|_| Wires::default());
             let memory = memory.clone();
             let pace = Pace::new(notify);
-            let guest = GuestEnd {
-                queues,
-                memory,
-                wires,
-                pace,
-                look_at: None,
-                owes_look: false,
-                is_armed: false,
-            };
+            let guest = GuestEnd { queues, memory, wires, pace, look_at: None, is_armed: false };
             self.at(slot).end = End::Guest(Box::new(guest));
         }
         self.join(id);

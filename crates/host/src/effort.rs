@@ -8,7 +8,7 @@
 
 use std::cell::Cell;
 
-use ringway_net::notify::Nanos;
+use ringway_net::Nanos;
 use ringway_net::{PollCounters, PollOptions};
 
 const NS_PER_SECOND: u64 = 1_000_000_000;

@@ -17,8 +17,8 @@
 
 use std::time::Duration;
 
+use ringway_net::Nanos;
 use ringway_net::Next;
-use ringway_net::notify::Nanos;
 use rustix::thread::sched_yield;
 
 use crate::clock::now_ns;

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use ringway_device::{AnyGuestPort, Queue};
-use ringway_net::notify::{Nanos, Policy};
+use ringway_net::Nanos;
+use ringway_net::moderation::Policy;
 use ringway_net::offload::Segment;
 use ringway_net::{
     Counters, DropReason, FromPair, MacAddress, Packet, PacketSink, PacketSource, Put, Steering,
@@ -130,8 +131,6 @@ pub(crate) struct GuestEnd {
     pub(crate) pace: Pace,
     /// A queue runs without a kick fd: when it is looked at next.
     pub(crate) look_at: Option<Nanos>,
-    /// It got a stream and was not asked to kick: its answers must be looked for.
-    pub(crate) owes_look: bool,
     /// Its transmitq was left so that the guest kicks, or a timer ends; `false`: it is looked at.
     pub(crate) is_armed: bool,
 }
@@ -310,15 +309,6 @@ impl Port {
         };
         self.step_over(step);
         flushed
-    }
-
-    /// Whether its transmitq must be visited behind what was flushed, since this was last asked.
-    #[inline]
-    pub(crate) fn take_look(&mut self) -> bool {
-        match &mut self.end {
-            End::Guest(guest) => std::mem::take(&mut guest.owes_look),
-            End::Tap(_) | End::Absent => false,
-        }
     }
 
     /// Gives everything taken back to its owner, and notifies if it is time to.

@@ -1,16 +1,7 @@
-//! Which ports have something to do, and who goes first.
+//! Which ports have something to do, and which goes first.
 //!
-//! Ports that are ready are visited once per turn, in the order in which they became so. One whose visit ended
-//! before it had nothing more is ready again at once, before the worker looks who has woken up meanwhile: what
-//! comes through another port waits for a whole visit more, a tenth of a millisecond or two with long packets.
-//! Who only sends does not notice. Who asks a guest that sends long packets does: so for a while behind each
-//! question, who wakes up goes first. It may bring the next one.
-//!
-//! Limits: it is known where somebody listens for questions, which is the policy `adaptive` (ADR 18), and counts
-//! for all ports of the worker; one that finds its guest without buffers does not count. Who goes first is an order
-//! within one turn: nobody misses it.
+//! Ports that are ready are visited once per turn, in the order in which they became so.
 
-use ringway_net::notify::ASKED_NS;
 use ringway_switch::PortId;
 
 use crate::worker::Worker;
@@ -25,13 +16,8 @@ impl Worker {
 
     /// A port has woken up: something has come.
     pub(crate) fn woke_up(&mut self, id: PortId) {
-        if !self.is_ready_now(id) {
-            return;
-        }
-        let is_asked = self.asked_at.is_some_and(|at| self.turn_at.since(at) < ASKED_NS);
-        match is_asked {
-            true => self.ready.push_front(id),
-            false => self.ready.push_back(id),
+        if self.is_ready_now(id) {
+            self.ready.push_back(id);
         }
     }
 

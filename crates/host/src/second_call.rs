@@ -15,7 +15,7 @@
 //! and after, as does one that was called about nothing, and both are called again in vain. An idle
 //! one costs nothing after [`LAST_NS`].
 
-use ringway_net::notify::Nanos;
+use ringway_net::Nanos;
 
 /// Before the first repetition, in nanoseconds: time enough for a guest that hears the call to look, even if it answers before
 /// it says so. Nobody is woken up for it.

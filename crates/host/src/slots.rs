@@ -4,7 +4,7 @@
 //! further one as many on as there are workers; each is in a slot. What the control thread and the
 //! guest say about pairs is put together here, so that the data path only looks it up.
 
-use ringway_net::notify::Policy;
+use ringway_net::moderation::Policy;
 use ringway_net::{ControlState, FromPair, Steering};
 use ringway_switch::{PORTS_MAX, PortId};
 

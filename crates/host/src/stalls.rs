@@ -16,7 +16,7 @@
 //! Limits: under valgrind nothing is looked into. The visit that makes a worker watch, and the fault that is the last one, take as long as they
 //! take. While a worker watches, a packet costs some microseconds more.
 
-use ringway_net::notify::Nanos;
+use ringway_net::Nanos;
 use ringway_net::{NetHeader, PACKET_LEN_MAX, Packet, PacketSource};
 use ringway_virtq::{Arm, DeviceQueue, SharedSlice};
 

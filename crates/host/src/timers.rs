@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use ringway_net::notify::Nanos;
+use ringway_net::Nanos;
 use ringway_switch::PortId;
 
 use crate::clock::now_ns;
@@ -67,10 +67,7 @@ impl Worker {
             let flush = Flush { short: visit == Visit::Hold(RoomAt::Port(to)), ..flush };
             let flushed = port.flush_to(flush);
             call_again |= flushed.call_again;
-            if flushed.asked_while_sending {
-                self.asked_at = Some(self.turn_at);
-            }
-            if port.take_look() {
+            if flushed.visit {
                 self.make_ready(to);
             }
         }

@@ -1,7 +1,7 @@
 //! A visit of one port: where its packets come from, and what they can reach.
 
 use ringway_device::{AnyGuestPort, FromGuest};
-use ringway_net::notify::Nanos;
+use ringway_net::Nanos;
 use ringway_virtq::{Arm, DeviceQueue, SharedSlice};
 
 use crate::clock::now_ns;

@@ -1,6 +1,6 @@
 //! The file descriptors through which a guest and the worker tell each other about one queue.
 
-use ringway_net::notify::Nanos;
+use ringway_net::Nanos;
 
 use crate::clock::now_ns;
 use crate::effort::PerSecond;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 
 use ringway_device::{Queue, QueueId};
-use ringway_net::notify::Nanos;
+use ringway_net::Nanos;
 use ringway_net::{PollOptions, Polling};
 use ringway_switch::{PORTS_MAX, PortId, Switch};
 use ringway_virtq::Arm;
@@ -50,8 +50,6 @@ pub struct Worker {
     /// The other workers.
     pub(crate) team: Team,
     pub(crate) ready: VecDeque<PortId>,
-    /// When a question last went to a guest beside long packets that it sends.
-    pub(crate) asked_at: Option<Nanos>,
     pub(crate) dirty: Vec<PortId>,
     pub(crate) completion: Completion,
     /// Whose next packet waits, and for what.
@@ -113,7 +111,6 @@ impl Worker {
             event_bell: channels.event_bell,
             team: channels.team,
             ready: VecDeque::with_capacity(PORTS_MAX),
-            asked_at: None,
             dirty: Vec::with_capacity(PORTS_MAX),
             completion: Completion::new(),
             holds: Holds::new(),

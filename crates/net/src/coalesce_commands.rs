@@ -10,7 +10,7 @@
 
 use alloc::collections::BTreeMap;
 
-use crate::notify::CoalesceLimits;
+use crate::moderation::CoalesceLimits;
 use crate::{Command, ControlState, Features, Negotiated};
 
 /// Queues of a kind.
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_question_still_has_room_for_its_result() {
+    fn a_refused_request_still_has_room_for_its_result() {
         let refused = Answer { ack: Ack::Err, result: Some([0; CoalesceLimits::LEN]) };
         let without = Features::VQ_NOTF_COAL;
         assert_eq!(ask_without(&vq_get(0), &mut state(), without), refused);

@@ -4,7 +4,7 @@
 //! for it in its boot; what is unknown, malformed or not negotiated is refused with an error.
 
 use crate::coalesce_commands::{self, Coalescing, QueueKind};
-use crate::notify::CoalesceLimits;
+use crate::moderation::CoalesceLimits;
 use crate::queue_commands::{self, SetHash, SetSteering};
 use crate::receive_filter::{FILTER_LEN, ReceiveFilter, ReceiveMode};
 use crate::{Features, MacAddress, Negotiated, Packet, ReceiveHash, RssTable};

@@ -20,15 +20,16 @@ mod features;
 mod flow;
 mod header;
 mod mac;
+pub mod moderation;
+mod nanos;
 mod negotiated;
-pub mod notify;
 pub mod offload;
 mod packet;
 mod polling;
-mod question;
 mod queue_commands;
 mod receive_filter;
 mod receive_hash;
+mod request;
 mod steering;
 
 pub use coalesce_commands::{CoalesceScope, Coalescing, QueueKind};
@@ -43,14 +44,15 @@ pub use header::{DATA_VALID, GSO_ECN, NEEDS_CSUM};
 pub use header::{GsoType, HeaderError, HeaderHash, NetHeader, SAYS_NOTHING};
 pub use header::{HEADER_LEN, HEADER_LEN_HASH, HEADER_LEN_LEGACY};
 pub use mac::{MAC_ADDRESS_LEN, MacAddress, MacAddressError};
+pub use nanos::Nanos;
 pub use negotiated::Negotiated;
 pub use packet::{PACKET_LEN_MAX, Packet, PacketSink, PacketSource, Put};
 pub use polling::{
     LOOK_NS_MAX, Next, PollCounters, PollMode, PollModeError, PollOptions, Polling, SHY_NS,
-    STOLEN_NS,
+    STOLEN_NS, WAKE_NS,
 };
-pub use question::is_question;
 pub use queue_commands::{SetHash, SetSteering};
 pub use receive_filter::{ADDRESSES_MAX, FILTER_LEN, ReceiveFilter, ReceiveMode};
 pub use receive_hash::{HASH_KEY_LEN_MAX, HASH_TYPES_SUPPORTED, ReceiveHash};
+pub use request::is_request;
 pub use steering::{FromPair, INDIRECTION_LEN_MAX, RssTable, Steering};

@@ -31,7 +31,7 @@ impl Packet<'_> {
         (self.copy_out(&mut header) == ETHERNET_HEADER_LEN).then_some(header)
     }
 
-    /// Whether it begins with that Ethernet header. What it begins with later is another question.
+    /// Whether it begins with that Ethernet header. What it begins with later is another request.
     #[inline]
     pub fn begins_with(&self, header: &[u8; ETHERNET_HEADER_LEN]) -> bool {
         if let Some(first) = self.payload.first()

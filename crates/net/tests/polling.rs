@@ -3,7 +3,7 @@
 mod common;
 
 use common::random;
-use ringway_net::notify::Nanos;
+use ringway_net::Nanos;
 use ringway_net::{LOOK_NS_MAX, Next, PollMode, PollOptions, Polling, SHY_NS, STOLEN_NS};
 
 /// Between two looks of a worker that polls, in nanoseconds.

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use ringway_net::Features;
-use ringway_net::notify::CoalesceLimits;
+use ringway_net::moderation::CoalesceLimits;
 use ringway_testkit::beside::{
     FRAME_LEN_MAX, Outcome, SHOWN_LIMIT, accepting, attach_two, verify_exchange,
 };
@@ -60,11 +60,11 @@ fn what_a_guest_sets_counts_for_its_queues_and_is_shown() -> Outcome {
         let options = guests_of(format);
         let mut guests = attach_two(&ringway, [&GuestOptions::default(), &options])?;
         let started = [pace(&ringway, "calls")?.2, pace(&ringway, "returns")?.2];
-        assert_eq!(started, ["nothing yet", "fixed"], "nothing is left of the guest before");
+        assert_eq!(started, ["one by one", "one by one"], "nothing is left of the guest before");
         let kicks = pace(&ringway, "kicks")?;
         assert_eq!(guests[1].command(CLASS, RX_SET, &LIMITS.encode())?, OK);
         assert_eq!(pace(&ringway, "calls")?, shown(16, 50, "set by the guest"));
-        assert_eq!(pace(&ringway, "returns")?.2, "fixed", "the other kind is as it was");
+        assert_eq!(pace(&ringway, "returns")?.2, "one by one", "the other kind is as it was");
         assert_eq!(guests[1].command(CLASS, TX_SET, &LIMITS.encode())?, OK);
         assert_eq!(pace(&ringway, "returns")?, shown(16, 50, "set by the guest"));
         let others = CoalesceLimits { max_packets: 8, max_usecs: 20 };

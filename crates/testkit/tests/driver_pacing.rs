@@ -2,8 +2,8 @@
 //! nothing is forgotten.
 
 use ringway_driver::{NetTx, RxScheme, Sent};
-use ringway_net::NetHeader;
-use ringway_net::notify::{Nanos, PATIENCE_NS, Policy};
+use ringway_net::moderation::Policy;
+use ringway_net::{Nanos, NetHeader, WAKE_NS};
 use ringway_testkit::Rng;
 use ringway_testkit::{DriverPair, PairShape};
 use ringway_virtq::{
@@ -22,7 +22,7 @@ const POLICIES: [(&str, u64); 6] = [
     ("timer:50us", 50_000),
     ("timer:250us", 250_000),
     ("coalesce:16/50us", 50_000),
-    ("adaptive", 2 * PATIENCE_NS),
+    ("adaptive", WAKE_NS),
 ];
 
 /// Sends one packet after the other to a device that sleeps until it is kicked; returns the kicks.

@@ -10,9 +10,8 @@
 //! `RINGWAY_SEED` replays a run.
 
 use ringway_driver::Arena;
-use ringway_net::notify::{
-    ACKNOWLEDGEMENT_WAIT_NS, Cause, Nanos, Notifier, Plan, Policy, STREAM_WAIT_NS, Side, Visit,
-};
+use ringway_net::Nanos;
+use ringway_net::moderation::{Cause, Event, Moderator, Plan, Policy, Role, Visit};
 use ringway_testkit::{Ring, Rng, TestMemory};
 use ringway_virtq::{
     Arm, BufferId, DeviceQueue, DriverQueue, Elements, Head, PackedDevice, PackedDriver, Position,
@@ -47,7 +46,7 @@ const POLICIES: [&str; 8] = [
 struct Part {
     is_awake: bool,
     /// Decides about what this side gives, and about what it takes.
-    notifiers: [Notifier; 2],
+    moderators: [Moderator; 2],
     /// Buffers staged, and taken since it last slept.
     staged: u32,
     taken: u32,
@@ -59,15 +58,16 @@ struct Part {
 }
 
 impl Part {
-    /// With `gives`, or chosen at random, for what it gives.
-    fn new(rng: &mut Rng, size: u16, gives: Option<Notifier>) -> Self {
-        let mut notifier = || {
+    /// Under policies chosen at random; what it gives are packets, or used buffers.
+    fn new(rng: &mut Rng, size: u16, gives: Role) -> Self {
+        let mut moderator = |role| {
             let at = usize::try_from(rng.below(POLICIES.len() as u64)).expect("a few");
-            Notifier::new(POLICIES[at].parse::<Policy>().expect("a policy"), size)
+            let policy = POLICIES[at].parse::<Policy>().expect("a policy");
+            Moderator::new(policy, role, size)
         };
         Self {
             is_awake: true,
-            notifiers: [gives.unwrap_or_else(&mut notifier), notifier()],
+            moderators: [moderator(gives), moderator(Role::Consumer)],
             staged: 0,
             taken: 0,
             comes_back: false,
@@ -107,27 +107,25 @@ struct World<D, V> {
     returned: u64,
     total: u64,
     now: u64,
-    /// A taker has lingered behind long packets.
-    has_lingered: bool,
-    /// A taker has counted on looks of its own beside long packets the other way.
-    has_company: bool,
-    /// When somebody asks; `None`: not any more, or not at all.
-    asks_at: Option<u64>,
-    /// One that keeps those waiting who ask was told of a question.
-    has_asked: bool,
-    /// Acknowledgements have waited for each other.
-    has_acknowledged: bool,
-    /// Used buffers have come back beside a stream.
-    has_streamed: bool,
-    /// Used buffers were told of because the peer was called about packets.
-    has_gone_along: bool,
+    /// When a request goes to the peer; `None`: not any more, or not at all.
+    request_at: Option<u64>,
+    /// Whether bulk was held, by a producer and by a consumer; whether packets that go the other
+    /// way, requests, and calls about another queue have made a difference.
+    met: Met,
     regions: Regions,
     seen: Elements,
     _memory: TestMemory,
 }
 
-/// A question comes within the first so many nanoseconds of a world, if it comes.
-const ASKED_NS_MAX: u64 = 10_000_000;
+#[derive(Debug, Clone, Copy, Default)]
+struct Met {
+    bulk: [bool; 2],
+    request: bool,
+    call: bool,
+}
+
+/// A request comes within the first so many nanoseconds of a world, if it comes.
+const REQUEST_NS_MAX: u64 = 10_000_000;
 
 const DRIVER: usize = 0;
 const DEVICE: usize = 1;
@@ -152,12 +150,11 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         let mut device = V::start(&setup, &regions).expect("a right setup");
         device.arm_kicks(Arm::Next);
         // What a transmitq gives are used buffers.
-        let returns = Notifier::for_returns(Policy::Adaptive, size);
-        let returns = rng.one_in(2).then_some(returns);
+        let gives = if rng.one_in(2) { Role::UsedBuffers } else { Role::Producer };
         Self {
             driver,
             device,
-            parts: [Part::new(rng, size, None), Part::new(rng, size, returns)],
+            parts: [Part::new(rng, size, Role::Producer), Part::new(rng, size, gives)],
             rules,
             options,
             elements: 1 + u16::try_from(rng.below(2)).expect("small").min(size - 1),
@@ -167,13 +164,8 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
             returned: 0,
             total: rng.between(1, BUFFERS_MAX),
             now: 0,
-            has_lingered: false,
-            has_company: false,
-            asks_at: rng.one_in(2).then(|| rng.below(ASKED_NS_MAX)),
-            has_asked: false,
-            has_acknowledged: false,
-            has_streamed: false,
-            has_gone_along: false,
+            request_at: rng.one_in(2).then(|| rng.below(REQUEST_NS_MAX)),
+            met: Met::default(),
             regions,
             seen: Elements::new(),
             _memory: memory,
@@ -310,9 +302,7 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
 
     /// The device calls if the driver wants it.
     fn calls(&mut self) {
-        let is_wanted = self.device.must_call();
-        self.parts[DEVICE].notifiers[GIVES].ring_said(is_wanted);
-        self.parts[DRIVER].is_called |= is_wanted;
+        self.parts[DRIVER].is_called |= self.device.must_call();
     }
 
     fn device_sleeps(&mut self) -> bool {
@@ -341,53 +331,30 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
 
     fn decide(&mut self, part: usize, direction: usize, moved: u32, ends: Ends) -> Plan {
         let Ends { more, short } = ends;
-        let side = if direction == GIVES { Side::Gives } else { Side::Takes };
-        let visit = Visit { now: Nanos(self.now), side, moved, more, short };
+        let now = Nanos(self.now);
+        // Long packets for a while, then short ones.
+        let bulk = if self.now >> 20 & 1 == 1 { moved } else { 0 };
+        let visit = Visit { now, moved, bulk, more, short };
         let part = &mut self.parts[part];
-        let notifier = &mut part.notifiers[direction];
-        // Long packets for a while, then short ones; now and then a stream beside them, and questions.
-        notifier.carried(u64::from(moved) * (self.now >> 20 & 1));
-        if self.now >> 20 & 1 == 0 && !(self.now >> 14).is_multiple_of(4) {
-            // Their taker waits for half of a millisecond at most.
-            notifier.only_acknowledges(self.now >> 3 & 0x7_ffff);
+        let moderator = &mut part.moderators[direction];
+        let was_bulk = moderator.state().cause == Cause::Bulk;
+        if !(self.now >> 18).is_multiple_of(3) {
+            moderator.on(now, Event::Reverse { packets: 1, long: 1 });
         }
         if (self.now >> 16).is_multiple_of(3) {
-            notifier.beside_call(visit.now, visit.now.plus(ACKNOWLEDGEMENT_WAIT_NS));
+            let called = moderator.on(now, Event::Called);
+            self.met.call |= called.is_some();
         }
-        if !(self.now >> 19).is_multiple_of(3) {
-            notifier.beside_stream(visit.now);
+        // It counts for longer than most worlds last: only half of them have one.
+        if was_bulk && self.request_at.is_some_and(|at| self.now >= at) {
+            (self.met.request, self.request_at) = (true, None);
+            moderator.on(now, Event::Request);
         }
-        if direction == TAKES && (self.now >> 18).is_multiple_of(3) {
-            // It has given long packets the other way meanwhile.
-            notifier.looked(1, 1);
-        }
-        // One question at most, heard by the first that keeps those waiting who ask. It counts for longer than
-        // most worlds last: so only half of them have one, and not from the start.
-        if self.asks_at.is_some_and(|at| self.now >= at) && notifier.keeps_waiting() {
-            (self.has_asked, self.asks_at) = (true, None);
-            notifier.peer_was_asked(visit.now);
-        }
-        if self.has_asked && matches!(notifier, Notifier::Returns(_)) {
-            notifier.peer_was_asked(visit.now);
-        }
-        let mut plan = match self.rules.has_timers {
-            true => notifier.after(visit),
-            false => notifier.without_timer(visit),
+        let plan = match self.rules.has_timers {
+            true => moderator.after(visit),
+            false => moderator.without_timer(visit),
         };
-        // It is time to call the peer about packets in another queue, and it is asleep half of the time.
-        if direction == GIVES && (self.now >> 13).is_multiple_of(4) {
-            let goes_along = notifier.told_beside(visit.now, (self.now >> 15).is_multiple_of(2));
-            self.has_gone_along |= goes_along;
-            plan.notify |= goes_along;
-        }
-        self.has_lingered |= notifier.cause() == Cause::Long;
-        self.has_company |=
-            notifier.counts_on_looks() && plan.wake_at.is_some() == self.rules.has_timers;
-        self.has_acknowledged |= notifier.cause() == Cause::Acknowledges
-            && plan.wake_at.is_some() == self.rules.has_timers;
-        self.has_streamed |= matches!(notifier, Notifier::Returns(_))
-            && notifier.timer_ns() == STREAM_WAIT_NS
-            && moved > 0;
+        self.met.bulk[direction] |= moderator.state().cause == Cause::Bulk;
         part.timers[direction] = plan.wake_at;
         plan
     }
@@ -416,7 +383,7 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
             let goes_on = self.step(rng) || self.rules.has_timers && self.end_timer();
             if !goes_on {
                 let Self { added, returned, total, options, .. } = self;
-                let policies = self.parts.each_ref().map(|part| part.notifiers);
+                let policies = self.parts.each_ref().map(|part| part.moderators);
                 return Err(format!(
                     "both sleep: {returned} of {added} are back, {total} in all, \
                      ring of {} with {options:?}, {policies:?}",
@@ -437,24 +404,18 @@ fn operate<D: DriverQueue, V: DeviceQueue>(
 ) -> Result<(), String> {
     let mut rng = Rng::from_environment(name, 5);
     let (mut done, mut worlds) = (0, 0);
-    let mut met = [0u32; 6];
+    let mut met = [0u32; 4];
     while done < operations {
         let mut world = World::<D, V>::new(&mut rng, event_idx, rules);
         done += world.run(&mut rng)?;
         worlds += 1;
-        let has = [
-            world.has_lingered,
-            world.has_company,
-            world.has_asked,
-            world.has_acknowledged,
-            world.has_streamed,
-            world.has_gone_along,
-        ];
+        let Met { bulk: [produced, consumed], request, call } = world.met;
+        let has = [produced, consumed, request, call];
         met.iter_mut().zip(has).for_each(|(met, has)| *met += u32::from(has));
     }
     println!(
-        "{name}: {done} operations in {worlds} worlds; lingering, company, asked, acknowledgements, \
-         beside a stream, along with calls: {met:?}"
+        "{name}: {done} operations in {worlds} worlds; bulk produced, bulk consumed, requests, \
+         calls: {met:?}"
     );
     assert!(met.iter().all(|met| *met > 0) || operations < TIMED_OPERATIONS, "{met:?}");
     Ok(())

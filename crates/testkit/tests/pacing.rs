@@ -5,9 +5,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use ringway_net::PollMode;
-use ringway_net::notify::{GIVER_WAIT_NS_MAX, Policy, SENT_STREAM_NS, TAKER_WAIT_NS_MAX};
-use ringway_testkit::pacing::{Guest, LOADS, Load, Outcome, simulate};
+use ringway_net::moderation::Policy;
+use ringway_net::{PollMode, WAKE_NS};
+use ringway_testkit::pacing::{Costs, LOADS, Load, Outcome, simulate};
 
 const SEED: u64 = 5;
 /// The front must not depend on one.
@@ -27,16 +27,21 @@ const POLICIES: [&str; 8] = [
 /// A device that always polls never comes to rest.
 const POLLS: [PollMode; 2] = [PollMode::Never, PollMode::Auto];
 
-fn run(load: &Load, policy: &str, guest: Guest) -> Outcome {
-    run_with(load, policy, guest, SEED)
+fn run(load: &Load, policy: &str, costs: Costs) -> Outcome {
+    run_with(load, policy, costs, SEED)
 }
 
-fn run_with(load: &Load, policy: &str, guest: Guest, seed: u64) -> Outcome {
-    run_polling(load, policy, PollMode::Never, guest, seed)
+fn run_with(load: &Load, policy: &str, costs: Costs, seed: u64) -> Outcome {
+    run_polling(load, policy, PollMode::Never, costs, seed)
 }
 
-fn run_polling(load: &Load, policy: &str, poll: PollMode, guest: Guest, seed: u64) -> Outcome {
-    simulate(load, policy.parse::<Policy>().unwrap(), poll, guest, seed)
+fn run_polling(load: &Load, policy: &str, poll: PollMode, costs: Costs, seed: u64) -> Outcome {
+    simulate(load, policy.parse::<Policy>().unwrap(), poll, costs, seed)
+}
+
+/// Every load with every kind of guest.
+fn all() -> impl Iterator<Item = (Costs, &'static Load)> {
+    Costs::ALL.into_iter().flat_map(|costs| LOADS.iter().map(move |load| (costs, load)))
 }
 
 fn table() -> String {
@@ -44,19 +49,17 @@ fn table() -> String {
         "Notifications per 1,000 packets and virtual latency in µs. Seed 5.\n\
          Rewritten by RINGWAY_ACCEPT=1 cargo test -p ringway-testkit --test pacing\n",
     );
-    for guest in [Guest::Stock, Guest::Paced] {
-        for load in &LOADS {
-            writeln!(text, "\n{guest:?} guest, {}", load.name).unwrap();
-            let titles = ["kicks", "calls", "returns", "all", "wakes", "p50", "p99", "max"];
-            write!(text, "  {:18}", "policy").unwrap();
-            titles.iter().for_each(|title| write!(text, "{title:>9}").unwrap());
+    for (costs, load) in all() {
+        writeln!(text, "\n{}: {}", costs.name, load.name).unwrap();
+        let titles = ["kicks", "calls", "returns", "all", "wakes", "p50", "p99", "max"];
+        write!(text, "  {:18}", "policy").unwrap();
+        titles.iter().for_each(|title| write!(text, "{title:>9}").unwrap());
+        text.push('\n');
+        for policy in POLICIES {
+            write!(text, "  {policy:18}").unwrap();
+            let outcome = run(load, policy, costs);
+            row(&outcome).iter().for_each(|cell| write!(text, "{cell:>9}").unwrap());
             text.push('\n');
-            for policy in POLICIES {
-                write!(text, "  {policy:18}").unwrap();
-                let outcome = run(load, policy, guest);
-                row(&outcome).iter().for_each(|cell| write!(text, "{cell:>9}").unwrap());
-                text.push('\n');
-            }
         }
     }
     text
@@ -91,43 +94,37 @@ fn the_golden_table_is_what_the_policies_do() {
 
 #[test]
 fn every_packet_arrives() {
-    for guest in [Guest::Stock, Guest::Paced] {
-        for load in &LOADS {
-            for (policy, poll) in POLICIES.into_iter().flat_map(|it| POLLS.map(|poll| (it, poll))) {
-                let outcome = run_polling(load, policy, poll, guest, SEED);
-                let what = format!("{guest:?} {} {policy}, polling {poll}", load.name);
-                assert_eq!(outcome.lost, 0, "{what}");
-                assert!(outcome.packets >= load.packets, "{what}");
-            }
+    for (costs, load) in all() {
+        for (policy, poll) in POLICIES.into_iter().flat_map(|it| POLLS.map(|poll| (it, poll))) {
+            let outcome = run_polling(load, policy, poll, costs, SEED);
+            let what = format!("{}, {}, {policy}, polling {poll}", costs.name, load.name);
+            assert_eq!(outcome.lost, 0, "{what}");
+            assert!(outcome.packets >= load.packets, "{what}");
         }
     }
 }
 
-/// No fixed policy that is as fast needs fewer notifications, and none with as few is faster, by
-/// more than a tenth.
+/// No fixed policy that is as fast, at the median and for 99 of 100 packets, needs fewer
+/// notifications by more than a tenth, and none with as few is faster by more than that.
 #[test]
 fn adaptive_is_on_the_pareto_front() {
     let mut beaten = String::new();
-    let all = [Guest::Stock, Guest::Paced].into_iter();
-    let all = all.flat_map(|guest| LOADS.iter().map(move |load| (guest, load)));
-    for (seed, (guest, load)) in
-        SEEDS.into_iter().flat_map(|seed| all.clone().map(move |it| (seed, it)))
+    for (seed, (costs, load)) in SEEDS.into_iter().flat_map(|seed| all().map(move |it| (seed, it)))
     {
-        let adaptive = run_with(load, "adaptive", guest, seed);
+        let adaptive = run_with(load, "adaptive", costs, seed);
         for policy in POLICIES.into_iter().filter(|policy| *policy != "adaptive") {
-            let fixed = run_with(load, policy, guest, seed);
+            let fixed = run_with(load, policy, costs, seed);
             if dominates(&fixed, &adaptive, 1.1) {
                 let rows = [fixed, adaptive].map(|outcome| row(&outcome).join(" "));
-                writeln!(beaten, "{guest:?} guest, {}, seed {seed}: {policy} {rows:?}", load.name)
-                    .unwrap();
+                let name = costs.name;
+                writeln!(beaten, "{name}: {}, seed {seed}: {policy} {rows:?}", load.name).unwrap();
             }
         }
     }
     assert!(beaten.is_empty(), "adaptive is beaten by:\n{beaten}");
 }
 
-/// Latency is that of packets that somebody may wait to see answered, where long ones pass as well: those
-/// are held back because nobody waits for one.
+/// Latency is that of packets whose sender may wait for an answer, where long ones pass as well.
 #[allow(clippy::cast_precision_loss)]
 fn latency_ns(outcome: &Outcome) -> f64 {
     outcome.asked_p99_ns.filter(|_| outcome.long > 0).unwrap_or(outcome.p99_ns) as f64
@@ -136,68 +133,61 @@ fn latency_ns(outcome: &Outcome) -> f64 {
 fn dominates(fixed: &Outcome, adaptive: &Outcome, factor: f64) -> bool {
     let notifications = [fixed, adaptive].map(Outcome::notifications_per_1000);
     let p99 = [fixed, adaptive].map(latency_ns);
-    (p99[0] <= p99[1] && notifications[1] > factor * notifications[0])
+    let is_as_fast = p99[0] <= p99[1] && fixed.p50_ns <= adaptive.p50_ns;
+    (is_as_fast && notifications[1] > factor * notifications[0])
         || (notifications[0] <= notifications[1] && p99[1] > factor * p99[0])
 }
 
-/// By more than two in a hundred, beside the fixed policy that is best for it.
+/// By more than one in twenty, beside the fixed policy that is best for it.
 #[test]
 fn no_stream_is_slowed_down() {
-    for guest in [Guest::Stock, Guest::Paced] {
-        for load in LOADS.iter().filter(|load| load.flows.len() == 1 && load.flows[0].window > 1) {
-            let took = |policy| run(load, policy, guest).took_ns;
-            let least = POLICIES.map(took).into_iter().min().unwrap();
-            let adaptive = took("adaptive");
-            assert!(100 * adaptive <= 102 * least, "{guest:?} {}: {adaptive} {least}", load.name);
-        }
+    let is_stream = |load: &Load| load.flows.len() == 1 && load.flows[0].window > 1;
+    for (costs, load) in all().filter(|(_, load)| is_stream(load)) {
+        let took = |policy| run(load, policy, costs).took_ns;
+        let least = POLICIES.map(took).into_iter().min().unwrap();
+        let adaptive = took("adaptive");
+        assert!(100 * adaptive <= 105 * least, "{} {}: {adaptive} {least}", costs.name, load.name);
     }
 }
 
-/// Beside a stream of long packets that the guest sends, who asks is a tenth later than without anything
-/// held back, at most; beside one to the guest a fifth later, as a guest that paces itself may take more of
-/// it at once.
+/// Beside long packets a request takes a tenth longer than without anything held back, at most.
 #[test]
-fn nobody_who_asks_waits_for_long_packets() {
-    for (guest, load) in [Guest::Stock, Guest::Paced]
-        .into_iter()
-        .flat_map(|guest| LOADS.iter().map(move |load| (guest, load)))
-    {
-        let [every, adaptive] = ["every", "adaptive"].map(|policy| run(load, policy, guest));
+fn requests_do_not_wait_behind_long_packets() {
+    for (costs, load) in all() {
+        let [every, adaptive] = ["every", "adaptive"].map(|policy| run(load, policy, costs));
         if adaptive.long > 0
             && let (Some(every), Some(adaptive)) = (every.asked_p99_ns, adaptive.asked_p99_ns)
         {
-            let tenths = if load.flows[0].remote_sends { 12 } else { 11 };
-            let is_kept = 10 * adaptive <= tenths * every;
-            assert!(is_kept, "{guest:?} {}: {adaptive} {every}", load.name);
+            let name = costs.name;
+            assert!(10 * adaptive <= 11 * every, "{name} {}: {adaptive} {every}", load.name);
         }
     }
 }
 
 /// Calls, returns and kicks: how long the device's policy may hold each.
-fn longest_ns(policy: &str, guest: Guest) -> [u64; 3] {
-    let all = match policy.parse().unwrap() {
-        Policy::Every | Policy::OnEmpty => [0; 3],
+fn longest_ns(policy: &str) -> [u64; 3] {
+    match policy.parse().unwrap() {
+        Policy::Every => [0; 3],
+        // While its source comes back at once.
+        Policy::OnEmpty => [100_000, 100_000, 0],
         Policy::Timer { usecs } => [u64::from(usecs) * 1000; 3],
-        Policy::Coalesce(limits) => [limits.timer_ns(); 3],
-        Policy::Adaptive => [GIVER_WAIT_NS_MAX, SENT_STREAM_NS, TAKER_WAIT_NS_MAX],
-    };
-    // A guest that paces its calls itself is called when it asks.
-    if guest == Guest::Paced { [0, all[1], all[2]] } else { all }
+        Policy::Coalesce(limits) => [u64::from(limits.max_usecs) * 1000; 3],
+        Policy::Adaptive => [10, 20, 20].map(|wakes| wakes * WAKE_NS),
+    }
 }
 
 #[test]
 fn nothing_waits_longer_than_its_safety_timer() {
-    for guest in [Guest::Stock, Guest::Paced] {
-        for (load, poll) in LOADS.iter().flat_map(|load| POLLS.map(|poll| (load, poll))) {
-            for policy in POLICIES {
-                let waits = run_polling(load, policy, poll, guest, SEED).waits;
-                let seen = [waits.calls_ns, waits.returns_ns, waits.kicks_ns];
-                // Each kick finds the device asleep.
-                let slack = [waits.slack_ns, waits.slack_ns, 2 * waits.slack_ns];
-                for at in 0..3 {
-                    let most = longest_ns(policy, guest)[at] + slack[at];
-                    assert!(seen[at] <= most, "{guest:?} {} {policy} {poll}: {waits:?}", load.name);
-                }
+    for ((costs, load), poll) in all().flat_map(|it| POLLS.map(|poll| (it, poll))) {
+        for policy in POLICIES {
+            let waits = run_polling(load, policy, poll, costs, SEED).waits;
+            let seen = [waits.calls_ns, waits.returns_ns, waits.kicks_ns];
+            // Each kick finds the device asleep.
+            let slack = [waits.slack_ns, waits.slack_ns, 2 * waits.slack_ns];
+            for at in 0..3 {
+                let most = longest_ns(policy)[at] + slack[at];
+                let name = costs.name;
+                assert!(seen[at] <= most, "{name} {} {policy} {poll}: {waits:?}", load.name);
             }
         }
     }
@@ -206,10 +196,9 @@ fn nothing_waits_longer_than_its_safety_timer() {
 /// A device that polls spares kicks, and what it found by itself it found.
 #[test]
 fn a_device_that_polls_finds_packets_by_itself() {
-    for guest in [Guest::Stock, Guest::Paced] {
-        let flood = &LOADS[1];
-        let [never, auto] = POLLS.map(|poll| run_polling(flood, "adaptive", poll, guest, SEED));
-        assert_eq!(never.hits, 0);
-        assert!(auto.hits > 0 && 2 * auto.kicks < never.kicks, "{auto:?} {never:?}");
-    }
+    let flood = &LOADS[1];
+    let run = |poll| run_polling(flood, "adaptive", poll, Costs::USER_MODE_LINUX, SEED);
+    let [never, auto] = POLLS.map(run);
+    assert_eq!(never.hits, 0);
+    assert!(auto.hits > 0 && 2 * auto.kicks < never.kicks, "{auto:?} {never:?}");
 }

@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use ringway_net::notify::Nanos;
+use ringway_net::Nanos;
 use ringway_net::{Next, PollMode, PollOptions, Polling};
 use ringway_testkit::pacing::Direction;
 use ringway_virtq::Arm;

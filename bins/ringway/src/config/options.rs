@@ -5,7 +5,7 @@
 //! Limits: a value is text as on the command line; files and requests are brought into that form.
 
 use ringway_net::Features;
-use ringway_net::notify::Policy;
+use ringway_net::moderation::Policy;
 
 use super::error::{Origin, SpecError};
 use super::literal::Literal;

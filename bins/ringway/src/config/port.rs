@@ -6,7 +6,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use ringway_net::notify::Policy;
+use ringway_net::moderation::Policy;
 use ringway_net::{Features, MacAddress};
 
 use super::error::{Origin, SpecError};

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use ringway_host::TapCalls;
-use ringway_net::notify::Policy;
+use ringway_net::moderation::Policy;
 use ringway_net::{MacAddress, PollMode};
 
 use super::error::{Origin, SpecError};

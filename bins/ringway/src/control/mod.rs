@@ -384,7 +384,7 @@ pub(crate) mod tests {
                 notifications: 2,
                 window: 8,
                 timer_ns: 31_000,
-                cause: "windows fill".to_string(),
+                cause: "batches".to_string(),
             }],
             refused_commands: 3,
             moved_addresses: 5,

@@ -111,8 +111,8 @@ fn pacing(pace: &PaceSnapshot) -> PacingStats {
         notifications: pace.notifications,
         direction: pace.direction.to_string(),
         window: pace.window,
-        timer_ns: pace.timer_ns,
-        cause: pace.cause.name().to_string(),
+        timer_ns: pace.hold_ns,
+        cause: pace.cause.to_string(),
     }
 }
 

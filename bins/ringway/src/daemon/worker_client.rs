@@ -12,7 +12,7 @@ use ringway_host::{
     Answer, CallFd, Callee, Command, Discarded, Event, EventFd, GuestMemory, PortSnapshot,
     QueueFds, Tap, TapCalls, Team, Wire, Worker, WorkerChannels, WorkerSnapshot,
 };
-use ringway_net::notify::Policy;
+use ringway_net::moderation::Policy;
 use ringway_net::{ControlState, FromPair, MacAddress, Negotiated};
 use ringway_switch::{PortId, PortPolicy, Shared, Switch};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use ringway_driver::{NetDriver, Sent};
-use ringway_net::notify::Nanos;
+use ringway_net::Nanos;
 use ringway_net::{NetHeader, PACKET_LEN_MAX};
 use ringway_virtq::{Arm, DriverQueue};
 

@@ -96,16 +96,10 @@ impl<'a, V: DeviceQueue> Host<'a, V> {
     fn flush(&mut self, more: bool, short: bool) {
         let moved = self.to_guest.publish();
         let flush = Flush { now: self.common.now(), more, short };
-        let long = self.to_guest.counters.long_packets;
-        if self.to_guest.questions.saw_none() {
-            self.pace.nobody_asked();
-        }
-        let is_time = self.pace.gave(Queue::ToGuest, moved, long, flush);
+        let is_time = self.pace.gave(moved, self.to_guest.requests.take(), flush);
         if is_time && self.to_guest.must_call() {
+            self.pace.called(flush.now);
             self.common.bells.call_receiveq.notify();
-        }
-        if self.to_guest.questions.take() {
-            self.pace.was_asked(flush.now);
         }
     }
 
@@ -131,13 +125,8 @@ impl<'a, V: DeviceQueue> Host<'a, V> {
     fn give_back(&mut self, more: bool) {
         let moved = self.from_guest.publish();
         let flush = Flush { now: self.common.now(), more, short: false };
-        let long = self.from_guest.counters.long_packets;
-        if self.pace.gave(Queue::FromGuest, moved, long, flush) {
-            let is_wanted = self.from_guest.must_call();
-            self.pace.ring_said(is_wanted);
-            if is_wanted {
-                self.common.bells.call_transmitq.notify();
-            }
+        if self.pace.took(moved, flush) && self.from_guest.must_call() {
+            self.common.bells.call_transmitq.notify();
         }
     }
 
@@ -203,9 +192,8 @@ impl<'a, V: DeviceQueue> Host<'a, V> {
             self.wait_for_timer(Duration::from_micros(u64::from(usecs)));
             return;
         }
-        let long = self.from_guest.counters.long_packets;
-        let arm = self.pace.idle(self.common.now(), long);
-        self.to_guest.questions.watch(self.pace.wants_questions());
+        let arm = self.pace.idle(self.common.now());
+        self.to_guest.requests.watch(self.pace.wants_requests());
         if !self.from_guest.arm_kicks(arm) {
             sleep(&bell, self.common.instant(self.pace.wake_at()));
         }

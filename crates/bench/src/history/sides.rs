@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use ringway_net::notify::{Nanos, Policy};
+use ringway_net::Nanos;
+use ringway_net::moderation::Policy;
 use ringway_virtq::Broken;
 
 use super::technique::{Pace, Technique};

@@ -1,67 +1,73 @@
-//! One direction of a queue: its notifier, and when it wants to be asked again.
+//! One moderated direction of a queue: its moderator, and when it wants to be asked again.
 
-use ringway_net::CoalesceScope;
-use ringway_net::notify::{Cause, Coalesce, CoalesceLimits, Learned, Nanos, Notifier, Visit};
+use ringway_net::moderation::{CoalesceLimits, Event, Moderator, Plan, Policy, Role, State, Visit};
+use ringway_net::{CoalesceScope, Nanos};
+use ringway_virtq::Arm;
 
-/// How long a notification waits at most because its source only ran out of budget, in nanoseconds: a visit of
-/// long packets takes about as long, and the source may have nothing more for this queue at its next one.
+/// How long a notification waits at most because its source only used up its budget, in
+/// nanoseconds: a visit that moves long packets takes about as long, and the next one may bring
+/// nothing for this queue.
 const COME_BACK_NS: u64 = 100_000;
 
-/// A notifier and the moment at which it wants to be asked again.
+/// A moderator and the moment at which it wants to be asked again.
 #[derive(Debug)]
 pub(super) struct Direction {
-    pub(super) notifier: Notifier,
-    pub(super) wake_at: Option<Nanos>,
-    /// What was found out about the guest before the notifier began.
-    learned: Learned,
-    /// The guest's own limits, which the notifier then follows.
+    role: Role,
+    policy: Policy,
+    /// Entries of the queue.
+    size: u16,
+    /// The guest's own limits, which come before the policy.
     limits: Option<(CoalesceLimits, CoalesceScope)>,
+    moderator: Moderator,
+    pub(super) wake_at: Option<Nanos>,
 }
 
 impl Direction {
-    pub(super) fn new(notifier: Notifier) -> Self {
-        Self { notifier, wake_at: None, learned: Learned::default(), limits: None }
+    pub(super) fn new(role: Role, policy: Policy) -> Self {
+        let moderator = Moderator::new(policy, role, 1);
+        Self { role, policy, size: 1, limits: None, moderator, wake_at: None }
     }
 
-    /// Follows the guest's limits from now on, or the port's policy where it has set none; `true`:
-    /// what was held back must be told now.
+    /// The queue starts, and has so many entries.
+    pub(super) fn start(&mut self, size: u16) {
+        *self = Self { size, ..Self::new(self.role, self.policy) };
+        self.restart();
+    }
+
+    /// Follows the guest's limits from now on, or none; `true`: tell now of what was held back.
     pub(super) fn follow_limits(
         &mut self,
         limits: Option<(CoalesceLimits, CoalesceScope)>,
-        size: u16,
-        policy: impl FnOnce() -> Notifier,
     ) -> bool {
         if limits == self.limits {
             return false;
         }
         self.limits = limits;
-        self.change(match limits {
-            Some((limits, _)) => Notifier::Coalesce(Coalesce::new(limits, size)),
-            None => policy(),
-        })
+        self.restart()
     }
 
-    /// Follows another policy from now on, unless the guest has set limits; `true`: what was held
-    /// back must be told now.
-    pub(super) fn follow(&mut self, notifier: Notifier) -> bool {
-        if self.limits.is_some() {
-            return false;
-        }
-        self.change(notifier)
+    /// Follows another policy from now on; `true`: tell now of what was held back.
+    pub(super) fn follow(&mut self, policy: Policy) -> bool {
+        self.policy = policy;
+        self.limits.is_none() && self.restart()
     }
 
-    fn change(&mut self, mut notifier: Notifier) -> bool {
-        self.learned = self.notifier.learned().unwrap_or(self.learned);
-        notifier.learn(self.learned);
-        self.notifier = notifier;
+    fn restart(&mut self) -> bool {
+        let policy = self.limits.map_or(self.policy, |(limits, _)| Policy::Coalesce(limits));
+        self.moderator = Moderator::new(policy, self.role, self.size);
         self.wake_at.take().is_some()
     }
 
-    pub(super) fn cause(&self) -> Cause {
+    pub(super) fn state(&self) -> State {
+        self.moderator.state()
+    }
+
+    /// Why it does what it does, in a few words.
+    pub(super) fn cause(&self) -> &'static str {
         match self.limits {
-            None => self.notifier.cause(),
-            Some((_, CoalesceScope::All)) => Cause::Guest,
-            Some((_, CoalesceScope::One)) => Cause::GuestQueue,
+            None => self.state().cause.name(),
+            Some((_, CoalesceScope::All)) => "set by the guest",
+            Some((_, CoalesceScope::One)) => "set by the guest for this queue",
         }
     }
 
@@ -69,14 +75,27 @@ impl Direction {
         self.wake_at.is_some_and(|wake_at| wake_at <= now)
     }
 
-    pub(super) fn give(&mut self, visit: Visit) -> bool {
+    pub(super) fn on(&mut self, now: Nanos, event: Event) {
+        if let Some(wake_at) = self.moderator.on(now, event) {
+            self.wake_at = Some(wake_at);
+        }
+    }
+
+    /// Buffers were published, or a timer may have ended; `true`: ask the ring.
+    pub(super) fn produced(&mut self, visit: Visit) -> bool {
         if visit.moved == 0 && !visit.short && !self.is_due(visit.now) {
             return false;
         }
-        let plan = self.notifier.after(visit);
-        let is_put_off = visit.more && !plan.notify;
-        let at_latest = is_put_off.then(|| visit.now.plus(COME_BACK_NS));
-        self.wake_at = plan.wake_at.or(at_latest);
-        plan.notify
+        let Plan { notify, wake_at, .. } = self.moderator.after(visit);
+        let is_put_off = visit.more && !notify;
+        self.wake_at = wake_at.or(is_put_off.then(|| visit.now.plus(COME_BACK_NS)));
+        notify
+    }
+
+    /// Packets were taken, and no more are there: when the guest shall kick.
+    pub(super) fn consumed(&mut self, visit: Visit) -> Arm {
+        let Plan { arm, wake_at, .. } = self.moderator.after(visit);
+        self.wake_at = wake_at;
+        arm
     }
 }

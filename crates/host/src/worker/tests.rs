@@ -20,7 +20,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use ringway_net::notify::Policy;
+use ringway_net::moderation::Policy;
 use ringway_net::{DropReason, Features, FromPair, HEADER_LEN, MacAddress, Negotiated};
 use ringway_switch::PortPolicy;
 use ringway_virtq::{

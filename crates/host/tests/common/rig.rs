@@ -14,7 +14,7 @@ use ringway_host::{
     Answer, Command, Effort, Event, EventFd, GuestMemory, KickFd, QueueFds, Tap, Team, Worker,
     WorkerChannels,
 };
-use ringway_net::notify::Policy;
+use ringway_net::moderation::Policy;
 use ringway_net::{Features, FromPair, HEADER_LEN, MacAddress, Negotiated, PollMode, PollOptions};
 use ringway_switch::{PortId, Shared, Switch};
 use ringway_virtq::{

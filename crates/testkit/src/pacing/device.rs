@@ -1,9 +1,8 @@
 //! The device's processor: visits, what they tell the guest, and when it looks again or sleeps.
 
-use ringway_device::Queue;
+use ringway_device::Published;
 use ringway_host::Flush;
-use ringway_net::notify::Nanos;
-use ringway_net::{LONG_LEN, Next};
+use ringway_net::{LONG_LEN, Nanos, Next};
 use ringway_virtq::Arm;
 
 use super::parts::Done;
@@ -22,6 +21,7 @@ impl Sim {
             end += self.costs.device_packet_ns + self.costs.copy_ns(packet.len);
             self.waits.kicks_ns = self.waits.kicks_ns.max(now.saturating_sub(packet.given_at));
             self.long.from += u64::from(packet.len >= LONG_LEN);
+            done.long_from += u32::from(packet.len >= LONG_LEN);
             self.delivered(packet, end, true);
             done.from += 1;
         }
@@ -40,10 +40,13 @@ impl Sim {
 
     /// A visit ends: publish, notify, arm, look once more, sleep.
     fn device_finishes(&mut self, now: u64, done: Done) {
-        let mut has_question = false;
+        let mut has_request = false;
+        let mut given = Published::default();
         for packet in self.inbox.drain(..done.to) {
             self.long.to += u64::from(packet.len >= LONG_LEN);
-            has_question |= self.flows[packet.flow].is_question(&packet);
+            given.packets += 1;
+            given.long += u32::from(packet.len >= LONG_LEN);
+            has_request |= self.flows[packet.flow].is_request(&packet);
             self.to_guest.give(packet);
         }
         for _ in 0..done.from {
@@ -52,14 +55,9 @@ impl Sim {
         let mut end = now;
         // What came during the visit is found by the second look.
         let more = done.from >= BUDGET_PACKETS && !self.from_guest.is_empty();
-        self.gave_back(now, done.from, more, &mut end);
-        if self.is_watching && !has_question {
-            self.pace.nobody_asked();
-        }
-        self.gave_packets(now, done.to, &mut end);
-        if has_question && self.is_watching {
-            self.pace.was_asked(Nanos(now));
-        }
+        self.gave_back(now, &done, more, &mut end);
+        let requests = self.is_watching.then_some(has_request);
+        self.gave_packets(now, given, requests, &mut end);
         if done.from + done.to > 0 {
             self.polling.found(Nanos(now));
         }
@@ -73,10 +71,11 @@ impl Sim {
     }
 
     /// Tells of used buffers.
-    fn gave_back(&mut self, now: u64, moved: usize, more: bool, end: &mut u64) {
+    fn gave_back(&mut self, now: u64, done: &Done, more: bool, end: &mut u64) {
         let flush = Flush { now: Nanos(now), more, short: false };
-        let is_time = self.pace.gave(Queue::FromGuest, count(moved), self.long.from, flush);
-        let waited_ns = waited_ns(&mut self.held_since[1], now, moved, is_time);
+        let taken = Published { packets: count(done.from), long: done.long_from };
+        let is_time = self.pace.took(taken, flush);
+        let waited_ns = waited_ns(&mut self.held_since[1], now, done.from, is_time);
         self.waits.returns_ns = self.waits.returns_ns.max(waited_ns);
         if is_time {
             self.ask_about_returns(end);
@@ -84,10 +83,10 @@ impl Sim {
     }
 
     /// Tells of packets.
-    fn gave_packets(&mut self, now: u64, moved: usize, end: &mut u64) {
+    fn gave_packets(&mut self, now: u64, moved: Published, requests: Option<bool>, end: &mut u64) {
         let flush = Flush { now: Nanos(now), more: !self.inbox.is_empty(), short: false };
-        let is_time = self.pace.gave(Queue::ToGuest, count(moved), self.long.to, flush);
-        let waited_ns = waited_ns(&mut self.held_since[0], now, moved, is_time);
+        let is_time = self.pace.gave(moved, requests, flush);
+        let waited_ns = waited_ns(&mut self.held_since[0], now, moved.packets as usize, is_time);
         self.waits.calls_ns = self.waits.calls_ns.max(waited_ns);
         if !is_time {
             return;
@@ -97,17 +96,13 @@ impl Sim {
             *end += self.costs.call_ns;
             self.is_called = true;
             self.guest.wake(*end + self.costs.wake_ns);
-        }
-        if self.pace.told_of_packets(Nanos(now), is_called) {
-            self.held_since[1] = None;
-            self.ask_about_returns(end);
+            self.pace.called(Nanos(now));
         }
     }
 
     /// Calls about used buffers if the guest wants it.
     fn ask_about_returns(&mut self, end: &mut u64) {
         let is_wanted = self.returns.must_notify();
-        self.pace.ring_said(is_wanted);
         if is_wanted {
             *end += self.costs.call_ns;
             self.guest.wake(*end + self.costs.wake_ns);
@@ -118,8 +113,8 @@ impl Sim {
     fn device_looks(&mut self, now: u64, done: &Done) -> bool {
         let looks = self.polling.may_look() && self.polling.idle(Nanos(now)) == Next::Look;
         if looks && done.from > 0 {
-            self.pace.keep_looking(Nanos(now), self.long.from);
-            self.is_watching = self.pace.wants_questions();
+            self.pace.polls(Nanos(now));
+            self.is_watching = self.pace.wants_requests();
         }
         self.is_looking |= looks;
         looks
@@ -129,8 +124,8 @@ impl Sim {
     fn device_rests(&mut self, now: u64, end: u64, done: &Done) {
         let has_looked = std::mem::take(&mut self.is_looking);
         if self.pace.end_kick_timer(Nanos(now)) || done.from > 0 || has_looked {
-            self.armed = self.pace.idle(Nanos(now), self.long.from);
-            self.is_watching = self.pace.wants_questions();
+            self.armed = self.pace.idle(Nanos(now));
+            self.is_watching = self.pace.wants_requests();
         }
         if self.from_guest.arm(self.armed) || !self.inbox.is_empty() {
             self.device.turn_at = end;

@@ -1,7 +1,4 @@
-//! What the simulation is made of: a processor, a packet, a notifier with its timer, a visit.
-
-use ringway_net::notify::{Nanos, Notifier, Side, Visit};
-use ringway_virtq::Arm;
+//! What the simulation is made of: a processor, a packet, a visit.
 
 /// A turn that never comes.
 pub(super) const NEVER: u64 = u64::MAX;
@@ -41,57 +38,13 @@ pub(super) struct Packet {
     pub(super) given_at: u64,
 }
 
-/// A taker's notifier with the moment it wants to be visited at.
-pub(super) struct Paced {
-    notifier: Notifier,
-    pub(super) wake_at: Option<u64>,
-}
-
-impl Paced {
-    pub(super) fn new(notifier: Notifier) -> Self {
-        Self { notifier, wake_at: None }
-    }
-
-    /// The owner has asked the peer something: an answer will come here.
-    pub(super) fn asked(&mut self, now: u64) {
-        self.notifier.peer_was_asked(Nanos(now));
-        if self.notifier.keeps_waiting() {
-            // So far it is called when the timer ends.
-            self.wake_at = self.wake_at.map(|_| now);
-        }
-    }
-
-    /// The owner has sent a packet, and looks here as well if the notifier counts on it.
-    pub(super) fn looked(&mut self, is_long: bool) {
-        self.notifier.looked(1, is_long.into());
-    }
-
-    /// Whether the owner looks here whenever it is awake.
-    pub(super) fn looks(&self) -> bool {
-        self.notifier.counts_on_looks()
-    }
-
-    /// When to be notified, behind `moved` packets, `long` of them long. Where nothing moved and no timer
-    /// ended, there is nothing to decide, unless the owner looks by itself.
-    pub(super) fn after(&mut self, now: u64, moved: usize, long: u64) -> Arm {
-        if moved == 0 && !self.looks() && self.wake_at.is_none_or(|at| at > now) {
-            return Arm::Next;
-        }
-        self.notifier.carried(long);
-        let moved = u32::try_from(moved).unwrap_or(u32::MAX);
-        let now = Nanos(now);
-        let visit = Visit { now, side: Side::Takes, moved, more: false, short: false };
-        let plan = self.notifier.after(visit);
-        self.wake_at = plan.wake_at.map(|at| at.0);
-        plan.arm
-    }
-}
-
 /// What a visit of the device has moved.
 #[derive(Default)]
 pub(super) struct Done {
     pub(super) from: usize,
     pub(super) to: usize,
+    /// Long packets from the guest.
+    pub(super) long_from: u32,
 }
 
 /// Long packets from the guest and to it so far.

@@ -5,13 +5,13 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use ringway_device::Queue;
 use ringway_host::Pace;
-use ringway_net::notify::{Nanos, Notifier, Policy};
-use ringway_net::{LONG_LEN, PollMode, PollOptions, Polling};
+use ringway_net::moderation::Policy;
+use ringway_net::{LONG_LEN, Nanos, PollMode, PollOptions, Polling};
 use ringway_virtq::Arm;
 
 use super::load::{Flows, Load};
-use super::parts::{Done, Long, NEVER, Paced, Packet, Processor};
-use super::{Costs, Direction, Guest, Outcome, Waits};
+use super::parts::{Done, Long, NEVER, Packet, Processor};
+use super::{Costs, Direction, Outcome, Waits};
 use crate::Rng;
 
 /// Entries of both queues.
@@ -20,8 +20,8 @@ const RING_SIZE: u16 = 256;
 pub(super) const BUDGET_PACKETS: usize = 64;
 
 /// Runs one load under one policy; the device looks for work as `poll` says before it sleeps.
-pub fn simulate(load: &Load, policy: Policy, poll: PollMode, guest: Guest, seed: u64) -> Outcome {
-    let mut sim = Sim::new(load, policy, poll, guest, seed);
+pub fn simulate(load: &Load, policy: Policy, poll: PollMode, costs: Costs, seed: u64) -> Outcome {
+    let mut sim = Sim::new(load, policy, poll, costs, seed);
     sim.run(load.packets);
     sim.outcome()
 }
@@ -46,15 +46,14 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Whether whoever sent the packet may wait for an answer; see [`ringway_net::is_question`].
-    pub(super) fn is_question(&self, packet: &Packet) -> bool {
+    /// Whether whoever sent the packet may wait for an answer; see [`ringway_net::is_request`].
+    pub(super) fn is_request(&self, packet: &Packet) -> bool {
         packet.len < LONG_LEN && !(packet.is_answer && self.shape.answer_every > 1)
     }
 }
 
 pub(super) struct Sim {
     pub(super) costs: Costs,
-    guest_kind: Guest,
     pub(super) flows: Vec<Flow>,
     rng: Rng,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -71,14 +70,11 @@ pub(super) struct Sim {
     pub(super) polling: Polling,
     /// The device has looked for a while, and nothing is armed.
     pub(super) is_looking: bool,
-    /// The device wants to hear of questions to the guest.
+    /// The device looks for requests to the guest.
     pub(super) is_watching: bool,
     pub(super) is_every: bool,
     pub(super) long: Long,
-    guest_takes: Paced,
     taken_by_guest: usize,
-    /// Long ones of them.
-    long_by_guest: u64,
     /// A call came that the guest has not looked after.
     pub(super) is_called: bool,
     /// The guest takes packets until there are none, then says when to be called.
@@ -100,20 +96,14 @@ pub(super) struct Sim {
 }
 
 impl Sim {
-    fn new(load: &Load, policy: Policy, poll: PollMode, guest: Guest, seed: u64) -> Self {
+    fn new(load: &Load, policy: Policy, poll: PollMode, costs: Costs, seed: u64) -> Self {
         let flows = load.flows.iter().flat_map(|shape| std::iter::repeat_n(*shape, shape.count));
         let new_flow = |shape| Flow { shape, unanswered: 0, heard: 0, sent: 0, is_waiting: false };
-        let (device_calls, guest_takes) = match guest {
-            Guest::Stock => (policy, Policy::OnEmpty),
-            Guest::Paced => (Policy::OnEmpty, policy),
-        };
-        let costs = Costs::TWO_CORES;
         let guest_packet_ns = costs.guest_packet_ns + load.slow_guest_ns;
-        let longest = load.flows.iter().map(|shape| costs.copy_ns(shape.len)).max();
+        let longest = load.flows.iter().map(|shape| costs.guest_copy_ns(shape.len)).max();
         let mut sim = Self {
             costs: Costs { guest_packet_ns, ..costs },
             guest_sends_ns_max: guest_packet_ns + longest.unwrap_or(0),
-            guest_kind: guest,
             flows: flows.map(new_flow).collect(),
             rng: Rng::new(seed),
             events: BinaryHeap::new(),
@@ -126,15 +116,13 @@ impl Sim {
             to_guest: Direction::default(),
             returns: Direction::default(),
             in_flight: 0,
-            pace: Pace::with_calls(policy, device_calls),
+            pace: Pace::new(policy),
             polling: Polling::new(PollOptions { mode: poll, ..PollOptions::default() }, Nanos(0)),
             is_looking: false,
             is_watching: false,
             is_every: policy == Policy::Every,
             long: Long::default(),
-            guest_takes: Paced::new(Notifier::new(guest_takes, RING_SIZE)),
             taken_by_guest: 0,
-            long_by_guest: 0,
             is_called: false,
             is_receiving: false,
             visit: None,
@@ -251,7 +239,7 @@ impl Sim {
     pub(super) fn delivered(&mut self, packet: Packet, now: u64, to_remote: bool) {
         self.latencies.push(now - packet.ready_at);
         self.took_ns = self.took_ns.max(now);
-        if self.flows[packet.flow].is_question(&packet) {
+        if self.flows[packet.flow].is_request(&packet) {
             self.asked.push(now - packet.ready_at);
         }
         let flow = &mut self.flows[packet.flow];
@@ -273,14 +261,12 @@ impl Sim {
     fn guest_turn(&mut self, now: u64) {
         let mut end = now;
         let mut taken = 0;
-        let looks = self.is_receiving || self.is_called || self.guest_takes.looks();
-        let room = if looks { BUDGET_PACKETS } else { 0 };
+        let room = if self.is_receiving || self.is_called { BUDGET_PACKETS } else { 0 };
         self.is_receiving |= std::mem::take(&mut self.is_called);
         while taken < room {
             let Some(packet) = self.to_guest.take() else { break };
-            end += self.costs.guest_packet_ns + self.costs.copy_ns(packet.len);
+            end += self.costs.guest_packet_ns + self.costs.guest_copy_ns(packet.len);
             self.delivered(packet, end, false);
-            self.long_by_guest += u64::from(packet.len >= LONG_LEN);
             taken += 1;
         }
         self.taken_by_guest += taken;
@@ -303,7 +289,7 @@ impl Sim {
         while self.returns.take().is_some() {
             self.in_flight -= 1;
         }
-        if self.in_flight < before && self.guest_kind == Guest::Stock {
+        if self.in_flight < before {
             self.arm_returns();
         }
     }
@@ -315,15 +301,9 @@ impl Sim {
     }
 
     fn guest_sends(&mut self, packet: Packet, end: &mut u64) {
-        *end += match self.guest_kind {
-            _ if packet.is_answer => 0,
-            _ => self.costs.guest_packet_ns + self.costs.copy_ns(packet.len),
-        };
-        // It knows its own answers.
-        if !packet.is_answer && self.flows[packet.flow].is_question(&packet) {
-            self.guest_takes.asked(*end);
+        if !packet.is_answer {
+            *end += self.costs.guest_packet_ns + self.costs.guest_copy_ns(packet.len);
         }
-        self.guest_takes.looked(packet.len >= LONG_LEN);
         self.from_guest.give(Packet { given_at: *end, ..packet });
         self.in_flight += 1;
         self.arm_returns();
@@ -335,13 +315,10 @@ impl Sim {
 
     /// Nothing to do: says when to be called, looks once more, sleeps.
     fn guest_rests(&mut self, now: u64) {
-        let moved = std::mem::take(&mut self.taken_by_guest);
-        let long = std::mem::take(&mut self.long_by_guest);
-        self.is_receiving |= self.guest_takes.wake_at.is_some_and(|at| at <= now);
+        let has_taken = std::mem::take(&mut self.taken_by_guest) > 0;
         let mut is_more = false;
-        if std::mem::take(&mut self.is_receiving) || moved > 0 || self.guest_takes.looks() {
-            let arm = self.guest_takes.after(now, moved, long);
-            is_more = self.to_guest.arm(arm);
+        if std::mem::take(&mut self.is_receiving) || has_taken {
+            is_more = self.to_guest.arm(Arm::Next);
             self.is_receiving = is_more;
         }
         let is_full = !self.outbox.is_empty();
@@ -349,7 +326,7 @@ impl Sim {
             self.guest.turn_at = now;
             return;
         }
-        self.guest.sleep(self.guest_takes.wake_at);
+        self.guest.sleep(None);
     }
 
     fn outcome(mut self) -> Outcome {

@@ -1,50 +1,56 @@
-//! What ports do as their pace says: they publish, call, and ask to be kicked.
+//! What a port does as its pace says: it publishes, calls, and asks to be kicked.
 
 use ringway_device::Queue;
-use ringway_net::notify::{Nanos, Policy};
+use ringway_net::Nanos;
+use ringway_net::moderation::Policy;
 
-use super::{Flush, Flushed};
+use super::Flush;
 use crate::clock::now_ns;
 use crate::port::{End, GuestEnd, Port};
 
+/// What a flush leaves to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Flushed {
+    /// The guest may sleep through the call: look later whether it has heard it.
+    pub(crate) call_again: bool,
+    /// Its transmitq is to be visited: it need not kick about answers to what it got.
+    pub(crate) visit: bool,
+}
+
 impl GuestEnd {
-    /// Makes visible what was put in a queue or taken from it, and notifies if it is time to.
+    /// Publishes what was put in a queue or taken from it, and calls if it is time to.
     #[inline]
     pub(crate) fn flush(&mut self, queue: Queue, flush: Flush) -> Flushed {
         let moved = self.queues.publish(queue);
-        if queue == Queue::ToGuest && self.queues.has_no_question() {
-            self.pace.nobody_asked();
-        }
-        let is_time = self.pace.gave(queue, moved, self.queues.long_packets(queue), flush);
-        let calls = is_time && self.ask_ring(queue);
-        let was_asked = queue == Queue::ToGuest && self.queues.take_question();
-        if was_asked {
-            self.pace.was_asked(flush.now);
-        }
-        let asked_while_sending = was_asked && self.pace.is_asked_while_sending(flush.now);
-        self.owes_look |= queue == Queue::ToGuest && self.pace.expects_answers(moved);
-        let mut call_again = calls && self.call(queue);
-        if is_time && !calls {
+        let is_time = match queue {
+            Queue::ToGuest => self.pace.gave(moved, self.queues.take_request(), flush),
+            Queue::FromGuest => self.pace.took(moved, flush),
+            Queue::Control => true,
+        };
+        let is_wanted = is_time && self.queues.must_call(queue);
+        let call_again = is_wanted && self.call(queue);
+        if is_time && !is_wanted {
             self.remind(queue, flush.now);
         }
-        if queue == Queue::ToGuest && is_time && self.pace.told_of_packets(flush.now, calls) {
-            call_again |= self.ask_ring(Queue::FromGuest) && self.call(Queue::FromGuest);
+        let is_packets = queue == Queue::ToGuest;
+        if is_packets && is_wanted {
+            self.pace.called(flush.now);
         }
-        Flushed { call_again, asked_while_sending }
+        let visit = is_packets && self.pace.relies_on_looks();
+        Flushed { call_again, visit }
     }
 
     /// Nothing is left in the transmitq, and the worker looks there again without arming it.
     pub(crate) fn keep_looking(&mut self, now: Nanos) {
-        self.pace.keep_looking(now, self.queues.long_packets(Queue::FromGuest));
-        self.queues.watch_questions(self.pace.wants_questions());
+        self.pace.polls(now);
+        self.queues.watch_requests(self.pace.wants_requests());
     }
 
     /// Nothing is left in the transmitq: the guest kicks as is planned; `false`: something came
     /// meanwhile.
     pub(crate) fn arm_idle(&mut self) -> bool {
-        let long = self.queues.long_packets(Queue::FromGuest);
-        let arm = self.pace.idle(Nanos(now_ns()), long);
-        self.queues.watch_questions(self.pace.wants_questions());
+        let arm = self.pace.idle(Nanos(now_ns()));
+        self.queues.watch_requests(self.pace.wants_requests());
         !self.queues.arm_kicks(Queue::FromGuest, arm)
     }
 
@@ -59,15 +65,6 @@ impl GuestEnd {
     pub(crate) fn follow_policy(&mut self, policy: Policy) -> bool {
         let held = self.pace.follow(policy, Nanos(now_ns()));
         self.call_held(held)
-    }
-
-    /// Whether the guest wants a call.
-    fn ask_ring(&mut self, queue: Queue) -> bool {
-        let is_wanted = self.queues.must_call(queue);
-        if queue == Queue::FromGuest {
-            self.pace.ring_said(is_wanted);
-        }
-        is_wanted
     }
 
     fn call_held(&mut self, held: [(Queue, bool); 2]) -> bool {

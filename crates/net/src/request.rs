@@ -1,10 +1,10 @@
-//! Which packets somebody may wait to see answered.
+//! Which packets are requests: their sender may wait for an answer.
 //!
-//! Nobody answers a TCP segment that carries nothing but an acknowledgement, and a stream brings
+//! A TCP segment that carries only an acknowledgement is never answered, and a stream brings
 //! thousands of them; long packets come in streams themselves. Everything else may be a ping or a
 //! request.
 //!
-//! Limits: what is not IP, or whose headers are not understood, counts as a question; so do
+//! Limits: what is not IP, or has headers that are not understood, counts as a request; so do
 //! acknowledgements inside UDP or a tunnel.
 
 use crate::offload::layout::{Carried, HEADERS_LEN_MAX, TCP, tcp_header_len};
@@ -15,10 +15,10 @@ use crate::{LONG_LEN, Packet};
 const FLAGS_AT: usize = 13;
 const FIN_SYN_RST: u8 = 0b111;
 
-/// Whether somebody may wait for an answer to the packet.
+/// Whether the packet's sender may wait for an answer to it.
 ///
 /// Reads its headers once, for no other use: the sender may change them at any time.
-pub fn is_question(packet: &Packet<'_>) -> bool {
+pub fn is_request(packet: &Packet<'_>) -> bool {
     if packet.len >= LONG_LEN {
         return false;
     }
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgements_are_no_questions() {
+    fn acknowledgements_are_no_requests() {
         for (is_tagged, is_v6) in [(false, false), (false, true), (true, false), (true, true)] {
             for options in [0, TIMESTAMPS, 40] {
                 let mut bytes = segment(is_tagged, is_v6, options, ACK, 0);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_not_understood_is_a_question() {
+    fn whatever_is_not_understood_is_a_request() {
         let bytes = segment(false, false, TIMESTAMPS, ACK, 0);
         for len in 0..bytes.len() - TIMESTAMPS {
             assert_eq!(only_acknowledges(&bytes[..len]), None, "cut at {len}");

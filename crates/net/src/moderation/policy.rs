@@ -1,9 +1,53 @@
-//! Policies as text: `every`, `on-empty`, `timer:150us`, `coalesce:16/50us`, `adaptive`.
+//! What a user chooses, as text: `every`, `on-empty`, `timer:150us`, `coalesce:16/50us`,
+//! `adaptive`.
 
 use core::fmt;
 use core::str::FromStr;
 
-use super::{CoalesceLimits, Policy};
+/// A policy by name, with its parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Policy {
+    /// Notify at every visit, and ask to be notified of every buffer.
+    Every,
+    /// Notify when nothing more is at hand, and ask when everything was taken.
+    OnEmpty,
+    /// The scheme of 2008: notifications are suppressed while a timer runs.
+    Timer {
+        /// How long it runs, in microseconds.
+        usecs: u32,
+    },
+    /// `VIRTIO_NET_F_NOTF_COAL`: after so many packets or so much time.
+    Coalesce(CoalesceLimits),
+    /// Holds that follow the traffic.
+    #[default]
+    Adaptive,
+}
+
+/// The two limits, named as in `struct virtio_net_ctrl_coal`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CoalesceLimits {
+    /// Packets before a notification.
+    pub max_packets: u32,
+    /// Microseconds before a notification.
+    pub max_usecs: u32,
+}
+
+impl CoalesceLimits {
+    /// Most packets that a driver may ask for: no queue has more entries.
+    pub const PACKETS_MAX: u32 = 32_768;
+    /// Longest delay in microseconds that a driver may ask for: beyond a second a guest looks dead.
+    pub const USECS_MAX: u32 = 1_000_000;
+
+    /// Whether a driver may ask for this.
+    pub const fn is_in_range(self) -> bool {
+        self.max_packets <= Self::PACKETS_MAX && self.max_usecs <= Self::USECS_MAX
+    }
+
+    /// The time limit in nanoseconds.
+    pub(super) const fn hold_ns(self) -> u64 {
+        self.max_usecs as u64 * 1000
+    }
+}
 
 /// The text names no policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,188 @@
+//! When one side of a queue notifies the other: interrupt moderation as a pure value.
+//!
+//! A queue has a producer and a consumer of buffers. The producer decides when to notify; the
+//! consumer decides after how many buffers it wants a notification, and may look by itself before.
+//! A [`Moderator`] decides for one of them: its owner hands in what each visit moved and gets a
+//! [`Plan`]. Time is an argument and the next wake-up a result. So the same code runs in the
+//! worker, in the guest's driver and in a simulation.
+//!
+//! What a producer holds back is the request whether the peer wants a notification (event
+//! suppression), not the answer. Asked late, the ring answers for everything published since, and
+//! the peer may have taken it all without a notification.
+//!
+//! Limits: a plan with a `wake_at` needs a timer. An owner without one uses
+//! [`Moderator::without_timer`].
+
+mod adaptive;
+mod cause;
+mod fixed;
+mod policy;
+mod record;
+
+use ringway_virtq::Arm;
+
+use crate::Nanos;
+use adaptive::Adaptive;
+pub use cause::Cause;
+use fixed::Fixed;
+pub use policy::{CoalesceLimits, Policy, PolicyError};
+
+/// Whose decisions a moderator makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Publishes packets and notifies.
+    Producer,
+    /// Publishes used transmit buffers and notifies. Their owner seldom waits for them.
+    UsedBuffers,
+    /// Takes packets and is notified.
+    Consumer,
+}
+
+/// What one visit to a queue did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Visit {
+    /// When it ended.
+    pub now: Nanos,
+    /// Buffers published, or taken.
+    pub moved: u32,
+    /// How many of them are bulk: packets of [`LONG_LEN`](crate::LONG_LEN) bytes or more, or TCP
+    /// segments that only acknowledge a stream. No user waits for a single one of these.
+    pub bulk: u32,
+    /// The owner comes back at once, because only its budget was used up. It hands in that visit
+    /// too, whether or not it moves anything.
+    pub more: bool,
+    /// The peer cannot go on without this notification: the ring is full, or empty.
+    pub short: bool,
+}
+
+/// What to do until the next visit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// A producer: ask the ring now, and notify if the peer wants it.
+    pub notify: bool,
+    /// A consumer: when the peer shall notify us.
+    pub arm: Arm,
+    /// Visit again at this moment, even without a notification.
+    pub wake_at: Option<Nanos>,
+}
+
+impl Plan {
+    const NOTIFY: Self = Self { notify: true, arm: Arm::Next, wake_at: None };
+    /// Nothing is held: wait for the next notification.
+    const NOTHING: Self = Self { notify: false, arm: Arm::Next, wake_at: None };
+    const COME_BACK: Self = Self { notify: false, arm: Arm::Never, wake_at: None };
+
+    const fn hold(wake_at: Nanos) -> Self {
+        Self { notify: false, arm: Arm::Next, wake_at: Some(wake_at) }
+    }
+
+    /// A consumer looks at `wake_at`, and is notified earlier after so many packets.
+    fn look(wake_at: Nanos, packets: u32) -> Self {
+        let packets = u16::try_from(packets).unwrap_or(u16::MAX);
+        let arm = if packets > 1 { Arm::After(packets) } else { Arm::Next };
+        Self { arm, ..Self::hold(wake_at) }
+    }
+}
+
+/// What happened outside the moderator's own queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A request has gone to the peer: its answer, and the next request, must not wait.
+    Request,
+    /// The peer was called about another queue. Awake, it finds used buffers by itself.
+    Called,
+    /// The owner gave the peer packets the other way, and looks at this queue as well.
+    Reverse {
+        /// How many.
+        packets: u32,
+        /// How many of them were long.
+        long: u32,
+    },
+    /// The owner polls the queue from now on until its next visit.
+    Polled,
+}
+
+/// What a moderator does, for statistics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct State {
+    /// Buffers that may pass before the other side is notified.
+    pub window: u32,
+    /// How long at most anything waits, in nanoseconds.
+    pub hold_ns: u64,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// What decides about one direction of one queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moderator(Kind);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Fixed(Fixed),
+    Adaptive(Adaptive),
+}
+
+impl Moderator {
+    /// For a queue of `size` entries.
+    pub fn new(policy: Policy, role: Role, size: u16) -> Self {
+        Self(match policy {
+            Policy::Adaptive => Kind::Adaptive(Adaptive::new(role, size)),
+            fixed => Kind::Fixed(Fixed::new(fixed, role, size)),
+        })
+    }
+
+    /// Decides after a visit.
+    pub fn after(&mut self, visit: Visit) -> Plan {
+        match &mut self.0 {
+            Kind::Fixed(fixed) => fixed.after(visit),
+            Kind::Adaptive(adaptive) => adaptive.after(visit),
+        }
+    }
+
+    /// Takes note of an event; when the queue is to be visited next, if that has changed.
+    pub fn on(&mut self, now: Nanos, event: Event) -> Option<Nanos> {
+        match &mut self.0 {
+            Kind::Fixed(_) => None,
+            Kind::Adaptive(adaptive) => adaptive.on(now, event),
+        }
+    }
+
+    /// As [`after`](Self::after), for an owner without a timer: what would have waited for one is
+    /// notified, or asked for, at once.
+    pub fn without_timer(&mut self, visit: Visit) -> Plan {
+        let plan = self.after(visit);
+        if plan.wake_at.is_some() { Plan::NOTIFY } else { plan }
+    }
+
+    /// What it does now.
+    pub fn state(&self) -> State {
+        match &self.0 {
+            Kind::Fixed(fixed) => fixed.state(),
+            Kind::Adaptive(adaptive) => adaptive.state(),
+        }
+    }
+}
+
+/// What a producer has published and not notified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Held {
+    packets: u32,
+    since: Nanos,
+}
+
+impl Held {
+    /// Counting starts with the first packet after a notification.
+    fn add(&mut self, moved: u32, now: Nanos) {
+        if self.packets == 0 {
+            self.since = now;
+        }
+        self.packets = self.packets.saturating_add(moved);
+    }
+
+    /// Notifies, and starts anew.
+    fn release(&mut self) -> Plan {
+        self.packets = 0;
+        Plan::NOTIFY
+    }
+}
