@@ -223,7 +223,7 @@ mod tests {
         fs::set_permissions(&sockets, Permissions::from_mode(0o777)).expect("open to all");
         let error = here.prepare(&sockets.join("vm0.sock")).expect_err("others may write there");
         assert!(error.to_string().contains("remove it, or give a path"), "{error}");
-        // Directories that were named are those of whoever named them.
+        // A directory that the user named is taken as it is.
         here.prepare(&root.path().join("other/vm0.sock")).expect("nothing to do");
     }
 }

@@ -15,7 +15,7 @@ pub fn run(config: RunConfig, over: Vec<LowOption>) -> anyhow::Result<()> {
     let control = std::path::absolute(&config.settings.control);
     let control = control.unwrap_or_else(|_| config.settings.control.clone());
     let mut daemon = Daemon::start(config, over).context("ringway could not start")?;
-    // Whoever started it may wait for this line: from now on sockets can be connected to.
+    // The program that started it may wait for this line: from now on sockets can be connected to.
     tracing::info!(control = %control.display(), "ready");
     daemon.serve()?;
     daemon.shut_down();

@@ -61,8 +61,8 @@ pub(crate) fn publish<Q: DeviceQueue>(
     published
 }
 
-/// Asks for a kick at the next buffer behind all that are there: of a queue that stops nobody looks at
-/// those, and a kick is what it may go on by.
+/// Asks for a kick at the next buffer behind all that are there. The device does not look at the
+/// buffers of a stopped queue, so a kick is the only sign that the guest wants it to go on.
 fn arm_behind_all<Q: DeviceQueue>(queue: &mut Q, regions: &Regions) {
     let (mut at, mut elements) = (queue.cursor(), Elements::new());
     // A driver cannot make more available than the ring holds; one that tries is not waited for.

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_claims_endless_files_leaves_addresses_to_others() {
+    fn a_guest_that_claims_endless_files_leaves_addresses_to_others() {
         const TIB: u64 = 1 << 40;
         let mut bench = Bench::default();
         let taken = [16_u8, 8, 4, 2].map(|tib| bench.take(usize::from(tib), u64::from(tib) * TIB));

@@ -65,7 +65,7 @@ impl Worker {
             self.second_calls.expect(self.turn_at);
         }
         let units = fabric.delivery.work.saturating_sub(work);
-        // Whoever has nothing more to send owes nothing.
+        // A port that has nothing more to send owes nothing.
         let is_more = visit == Visit::More;
         port.debt = if is_more { fabric.delivery.work.saturating_sub(BUDGET_UNITS) } else { 0 };
         self.note_stream(now_ns, units, packets);

@@ -145,7 +145,7 @@ impl Worker {
             for event in events.iter() {
                 match Wake::from_token(event.token) {
                     Some(Wake::Kick(port, queue)) => self.on_kick(port, queue),
-                    Some(Wake::Readable(port)) => self.woke_up(port),
+                    Some(Wake::Readable(port)) => self.make_ready(port),
                     Some(Wake::Command) => has_commands = true,
                     Some(Wake::Team) | None => {}
                 }
@@ -206,7 +206,7 @@ impl Worker {
         let End::Guest(guest) = &mut port.end else { return };
         guest.wires[queue as usize].kicks.count(self.effort.second());
         match queue {
-            Queue::FromGuest => self.woke_up(id),
+            Queue::FromGuest => self.make_ready(id),
             Queue::ToGuest => {
                 port.is_stuck = false;
                 self.release_holds(RoomAt::Port(id));

@@ -88,10 +88,10 @@ fn a_ring_whose_base_was_only_asked_for_goes_on_when_the_guest_kicks() {
         backend.ack(18, &enable(1, true), 0);
         backend.stands_at = Position { available: 9, used: 9, ..Position::FRESH };
         assert_eq!(backend.base(0), 9);
-        assert_eq!(backend.watched, "watch 0 1", "nobody kicks a receiveq that is full");
+        assert_eq!(backend.watched, "watch 0 1", "no kick comes for a receiveq that is full");
         assert!(backend.session.waits_for_quiet());
         assert_eq!(backend.kick(&[kicked], false), [""; 0], "more may follow");
-        assert_eq!(backend.kick(&[], true), [""; 0], "nobody has kicked");
+        assert_eq!(backend.kick(&[], true), [""; 0], "there was no kick");
         let start = format!("start 0 split 256 {AT} base 0x9 kick call");
         assert_eq!(backend.kick(&[kicked], true), [start]);
         assert_eq!(backend.watched, "watch");

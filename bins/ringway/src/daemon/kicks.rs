@@ -206,7 +206,7 @@ mod tests {
         bells[0].notify();
         let mut watch = KickWatch::new(vec![(0, copy(&bells[0])), (3, copy(&bells[1]))]).unwrap();
         assert_eq!(watch.take().unwrap(), [0; 0]);
-        // Nobody reads them.
+        // The eventfds are not read meanwhile.
         for bell in [0, 1, 0] {
             bells[bell].notify();
             assert_eq!(watch.take().unwrap(), [[0, 3][bell]]);

@@ -21,8 +21,8 @@ use crate::config::{PortKind, PortSpec};
 use crate::identity::Identity;
 use crate::places;
 
-/// How long nobody is accepted after a front-end has blocked a call, which costs others up to two ticks of
-/// the [`CallGuard`](ringway_host::CallGuard), 20 ms, or has made page faults sleep.
+/// How long the port accepts no front-end after one has blocked a call, which costs others up to two
+/// ticks of the [`CallGuard`](ringway_host::CallGuard), 20 ms, or has made page faults sleep.
 const HOLD_OFF: Duration = Duration::from_secs(3);
 
 /// After faults, twice as long each time, but so often at most: each costs others more.
@@ -198,7 +198,7 @@ impl VmPort {
         Some(Connection::connect(socket).ok()?.closed_by(&self.closing.closer))
     }
 
-    /// After an offence nobody is accepted, or connected to, for a while; for how long.
+    /// After an offence the port accepts no front-end, and connects to none, for this long.
     fn hold_off(&mut self, offence: &'static str) -> Duration {
         let now = Instant::now();
         let (count, last) = self.offences;

@@ -46,7 +46,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Whether whoever sent the packet may wait for an answer; see [`ringway_net::is_request`].
+    /// Whether the packet's sender may wait for an answer; see [`ringway_net::is_request`].
     pub(super) fn is_request(&self, packet: &Packet) -> bool {
         packet.len < LONG_LEN && !(packet.is_answer && self.shape.answer_every > 1)
     }

@@ -48,7 +48,7 @@ fn what_waits_behind_malformed_packets_is_taken() {
             rustix::io::write(&wire, &with_header(&[1; 13])).unwrap();
         }
         rustix::io::write(&wire, &with_header(&frame(mac(0), mac(9), 7))).unwrap();
-        bench.worker.woke_up(port);
+        bench.worker.make_ready(port);
         bench.settle();
         assert_eq!(bench.guests[0].received.len(), 1, "{guests} guests");
         assert_eq!(bench.drops(guests, DropReason::Malformed), [0, MALFORMED as u64]);
@@ -77,7 +77,7 @@ fn a_tap_in_the_place_of_another_goes_on_counting() {
         let (tap, wire) = tap();
         let port = attach(&mut bench, tap);
         rustix::io::write(&wire, &with_header(&frame(mac(0), mac(9), 7))).unwrap();
-        bench.worker.woke_up(port);
+        bench.worker.make_ready(port);
         bench.settle();
         assert_eq!(bench.guests[0].received.len(), round);
         let (done, answer) = mpsc::sync_channel(1);
