@@ -1,5 +1,7 @@
 //! Memory in which page faults sleep costs the guest whose memory it is, not the others.
 
+#[path = "common/cold_file.rs"]
+mod cold_file;
 mod common;
 
 use std::fs::File;
@@ -9,6 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use cold_file::{SlowDisk, cold_file};
 use common::{Ringway, wait_for};
 use ringway_testkit::{AnyUserGuest, GuestOptions, RawFrontEnd};
 use rustix::event::{EventfdFlags, eventfd};
@@ -168,26 +171,60 @@ fn beside_good_guests(mut act: impl FnMut(&Ringway, &Path) -> bool) {
     }
 }
 
-/// Only the front-end that punches its own memory is let go of, for what it sends or for what others
+fn is_let_go(ringway: &Ringway) -> bool {
+    ringway.error("c").is_some_and(|why| why.contains("page faults sleep"))
+}
+
+/// Only the guest whose buffers are in this file is let go of, for what it sends or for what others
 /// send to it.
+fn is_let_go_of_alone(file: &File, queue: usize) {
+    let (mut guest, mut looked_at) = (None, Instant::now());
+    beside_good_guests(|ringway, socket| {
+        guest.get_or_insert_with(|| Guest::attach(socket, file)).offer(queue);
+        let is_time = looked_at.elapsed() > Duration::from_millis(50);
+        if is_time {
+            looked_at = Instant::now();
+        }
+        is_time && is_let_go(ringway)
+    });
+}
+
 fn punches_its_memory(queue: usize) {
     let (file, is_over) = (memory(BUFFERS_LEN), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| punch(&file, &is_over));
-        let (mut guest, mut looked_at) = (None, Instant::now());
-        let is_let_go = |ringway: &Ringway| {
-            ringway.error("c").is_some_and(|why| why.contains("page faults sleep"))
-        };
-        beside_good_guests(|ringway, socket| {
-            guest.get_or_insert_with(|| Guest::attach(socket, &file)).offer(queue);
-            let is_time = looked_at.elapsed() > Duration::from_millis(50);
-            if is_time {
-                looked_at = Instant::now();
-            }
-            let is_done = is_time && is_let_go(ringway);
-            is_over.store(is_done, Ordering::Relaxed);
-            is_done
+        // The thread ends with this, also if the test fails.
+        let _over = Over(&is_over);
+        is_let_go_of_alone(&file, queue);
+    });
+}
+
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Each page comes from a disk that is read at most 50 times in a second.
+#[test]
+fn a_guest_whose_memory_is_in_a_cold_file_on_a_slow_disk_is_let_go_of() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let file = cold_file(directory.path(), BUFFERS_LEN, STEP as usize).expect("room on the disk");
+    let disk = match SlowDisk::below(&file, 50) {
+        Ok(disk) => disk,
+        Err(why) => return println!("skipped: no control group of our own: {why}"),
+    };
+    let mut guest = None;
+    beside_good_guests(|ringway, socket| {
+        let guest = guest.get_or_insert_with(|| {
+            let pid = ringway.pid().as_raw_nonzero().get().unsigned_abs();
+            disk.slow_down(pid).expect("it runs");
+            Guest::attach(socket, &file)
         });
+        guest.offer(1);
+        is_let_go(ringway)
     });
 }
 
