@@ -76,7 +76,7 @@ fn the_ring_holds_what_its_scheme_allows() {
     println!("{text}");
     assert!((12..=14).contains(&mtu_sized[0]), "{}", mtu_sized[0]);
     assert_eq!(mtu_sized[3..6], [256; 3], "page, mtu and ewma");
-    golden::compare("rx-buffers.md", "ring", &text);
+    golden::compare("measurements/receive-buffers.md", "ring", &text);
 }
 
 /// Bytes of `truesize` that a receiver may hold, like a socket's receive buffer.
@@ -137,7 +137,7 @@ fn a_window_that_counts_truesize_holds_what_the_model_says() {
         assert!(mtu >= big || name == "64 KiB", "{name}: {payloads:?}");
     }
     println!("{text}");
-    golden::compare("rx-buffers.md", "window", &text);
+    golden::compare("measurements/receive-buffers.md", "window", &text);
 }
 
 /// Memory that is held by packets is missing in the ring, is counted, and comes back without a

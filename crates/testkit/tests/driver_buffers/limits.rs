@@ -59,7 +59,7 @@ fn the_choice_is_good_if_an_entry_costs_half_or_twice_as_much() {
     }
     text.push('\n');
     println!("{text}");
-    golden::compare("rx-buffers.md", "entry", &text);
+    golden::compare("measurements/receive-buffers.md", "entry", &text);
 }
 
 /// Neither a weight nor a cost of an entry that anybody would believe makes an average right for
@@ -93,5 +93,5 @@ fn no_weight_makes_an_average_fit_what_is_longer() {
         let _ = writeln!(text, "{right:>20}");
     }
     println!("{text}");
-    golden::compare("rx-buffers.md", "weights", &text);
+    golden::compare("measurements/receive-buffers.md", "weights", &text);
 }

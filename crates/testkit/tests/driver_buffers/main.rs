@@ -115,7 +115,7 @@ fn the_table_of_schemes_is_as_committed() {
     assert!(table.failures.is_empty(), "{}", table.failures.join("\n"));
     let large = table.average_is_wrong.iter().filter(|(_, gain, _)| *gain >= 1000).count();
     assert!(large >= 2, "{:?}", table.average_is_wrong);
-    golden::compare("rx-buffers.md", "schemes", &table.text);
+    golden::compare("measurements/receive-buffers.md", "schemes", &table.text);
 }
 
 /// What the table shows of `adaptive` is no accident of its random numbers.
