@@ -5,7 +5,7 @@ use ringway_net::Nanos;
 use ringway_net::moderation::Policy;
 
 use super::Flush;
-use crate::clock::now_ns;
+use crate::os::clock::now_ns;
 use crate::port::{End, GuestEnd, Port};
 
 /// What a flush leaves to do.

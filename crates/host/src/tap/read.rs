@@ -1,7 +1,7 @@
 //! The reading half of a tap: straight into a receiver's buffers, or lent.
 //!
 //! A packet is read where it goes, unless that is not possible, or not worth it: what was read ahead, with
-//! others and one system call, is copied (see `tap_ahead`), and so is what somebody has to look at first.
+//! others and one system call, is copied (see `tap::ahead`), and so is what somebody has to look at first.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,10 +11,10 @@ use ringway_net::{PACKET_LEN_MAX, Packet, PacketSource};
 use ringway_virtq::SharedSlice;
 
 use super::Tap;
-use crate::pieces::{copy_all, gather};
-use crate::tap_ahead::ReadAhead;
-use crate::tap_calls::TapCalls;
-use crate::tap_ioctl::PIECES_MAX;
+use crate::memory::pieces::{copy_all, gather};
+use crate::tap::ahead::ReadAhead;
+use crate::tap::calls::TapCalls;
+use crate::tap::ioctl::PIECES_MAX;
 
 /// Packets dropped in one call before the caller hears about it.
 const DROPS_MAX: usize = 64;

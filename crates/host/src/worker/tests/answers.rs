@@ -4,7 +4,7 @@ use ringway_device::Published;
 
 use super::*;
 use crate::Flush;
-use crate::clock::now_ns;
+use crate::os::clock::now_ns;
 use crate::pace::Pace;
 
 /// Bytes behind each frame, so that it is a long one.

@@ -10,9 +10,9 @@ use std::time::Instant;
 use ringway_switch::Shared;
 
 use super::*;
-use crate::hand_off::PACKETS_MAX;
-use crate::patience::HOLD_MAX;
+use crate::peers::ring::PACKETS_MAX;
 use crate::port::RoomAt;
+use crate::port::hold_credit::HOLD_MAX;
 
 const SENDER: usize = 0;
 const RECEIVER: usize = 1;

@@ -8,9 +8,9 @@ use ringway_switch::RateLimit;
 use ringway_virtq::{Areas, Broken, Why};
 
 use super::*;
-use crate::hand_off::HandedOver;
-use crate::holds::Hold;
-use crate::patience::{HOLD_MAX, Taken};
+use crate::peers::ring::HandedOver;
+use crate::port::hold_credit::{HOLD_MAX, Taken};
+use crate::worker::holds::Hold;
 use crate::{KickFd, Wire};
 
 const LOOK_PAUSE: Duration = Duration::from_millis(1);

@@ -1,0 +1,64 @@
+//! The way of packets that a policy has a say in: one copy of their first bytes, one judgement,
+//! and receivers get the bytes that were judged.
+
+use ringway_net::{DropReason, Packet};
+use ringway_switch::{Decision, PEEK_LEN, PortId, Room, TagChange, WhenFull, spares_judged};
+
+use crate::forward::{Fabric, Visit};
+use crate::port::hold_credit::HOLD_MAX;
+
+impl Fabric<'_> {
+    /// Delivers one packet; `Some`: not yet.
+    #[cold]
+    pub(crate) fn deliver_guarded(&mut self, packet: &Packet<'_>) -> Option<Visit> {
+        let mut head = [0; PEEK_LEN];
+        let len = packet.copy_out(&mut head);
+        let head = &head[..len];
+        let decision = match self.switch.decide(self.from, head, self.now_ns) {
+            // The receiver would be made to write into what was judged.
+            Decision::One(..) | Decision::Flood(_) if !spares_judged(head, packet.header) => {
+                Decision::Drop(DropReason::Malformed)
+            }
+            decision => decision,
+        };
+        match decision {
+            Decision::One(to, change) => {
+                if let Some(visit) = self.put_guarded(to, packet, head, change) {
+                    return Some(visit);
+                }
+            }
+            Decision::Flood(flood) => self.flood_guarded(&flood, packet, head),
+            Decision::Drop(reason) => self.refuse(reason),
+            Decision::Wait(at_ns) => return Some(Visit::Wait(at_ns)),
+        }
+        self.switch.taken(self.from, packet.len, &decision, self.now_ns);
+        None
+    }
+
+    fn put_guarded(
+        &mut self,
+        to: PortId,
+        packet: &Packet<'_>,
+        head: &[u8],
+        change: TagChange,
+    ) -> Option<Visit> {
+        let may_hold = self.switch.when_full(to) == WhenFull::Hold;
+        if let Room::At(at_ns) = self.switch.room_at(to, self.now_ns) {
+            if may_hold && u128::from(at_ns - self.now_ns) <= HOLD_MAX.as_nanos() {
+                return Some(Visit::Wait(at_ns));
+            }
+            self.count_drop_at(to, DropReason::RateLimit);
+            return None;
+        }
+        if self.rewriter.lay_out(packet, head, change).is_none() {
+            self.refuse(DropReason::Malformed);
+            return None;
+        }
+        match self.put_laid_out(to, may_hold) {
+            Ok(true) => self.switch.delivered(to, packet.len, self.now_ns),
+            Ok(false) => {}
+            Err(visit) => return Some(visit),
+        }
+        None
+    }
+}

@@ -1,0 +1,396 @@
+//! The heart: for each packet that a source lends, find where it goes, copy it there, take it.
+//!
+//! Nothing is ever put back: a packet that finds no room stays with its sender (it was only lent),
+//! and the port waits a bounded time for the receiver. Floods never wait.
+
+pub(crate) mod completion;
+pub(crate) mod flood;
+pub(crate) mod guarded;
+pub(crate) mod rewrite;
+pub(crate) mod run;
+pub(crate) mod tap_fill;
+pub(crate) mod tap_visit;
+
+use ringway_net::{DropReason, ETHERNET_HEADER_LEN, FromPair, Packet, PacketSource, Put};
+use ringway_switch::{PortId, Route, Switch};
+
+use crate::forward::completion::Completion;
+use crate::forward::rewrite::Rewriter;
+use crate::forward::run::{Lasts, Stream, StreamEnd};
+use crate::pace::Flush;
+use crate::peers::Team;
+use crate::port::{Drops, End, Place, Port, RoomAt, Stays};
+
+/// Work per visit of one port: a unit for each copy of a packet and for each [`UNIT_LEN`] bytes of
+/// it. Counting packets alone would give a port that sends to everybody, or long packets, many
+/// times the share of one that does not. What the last packet of a visit takes beyond it is taken
+/// off the next one.
+pub(crate) const BUDGET_UNITS: u32 = 64;
+/// In bytes.
+pub(crate) const UNIT_LEN: u32 = 8192;
+/// Elements of a packet that cost a unit: as many as take about the time of so many bytes.
+const UNIT_ELEMENTS: usize = 64;
+
+/// How a visit ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Visit {
+    /// The source had nothing more to lend.
+    Idle,
+    /// The budget is used up; there may be more.
+    More,
+    /// The next packet waits for room there.
+    Hold(RoomAt),
+    /// The next packet waits until then, in nanoseconds of the worker's clock.
+    Wait(u64),
+}
+
+/// Everything a visited port can reach: all other ports, and the switch that chooses among them.
+pub(crate) struct Fabric<'a> {
+    pub(crate) before: &'a mut [Port],
+    pub(crate) after: &'a mut [Port],
+    pub(crate) from: PortId,
+    pub(crate) switch: &'a mut Switch,
+    /// With exactly two ports there is nothing to look up: the other end of the cable.
+    pub(crate) cable: Option<PortId>,
+    pub(crate) now_ns: u64,
+    pub(crate) now_ms: u64,
+    /// Of the port it comes from; otherwise everything is dropped.
+    pub(crate) is_link_up: bool,
+    /// Of the port it comes from.
+    pub(crate) refused: &'a mut Drops,
+    pub(crate) rewriter: &'a mut Rewriter,
+    /// The last packet that the switch sent to one port, and that port: packets between the same
+    /// two stations go there too, for the rest of this visit.
+    pub(crate) last_way: Option<([u8; ETHERNET_HEADER_LEN], PortId)>,
+    pub(crate) delivery: Delivery<'a>,
+}
+
+/// Handing packets over, and what came of it in this visit.
+pub(crate) struct Delivery<'a> {
+    /// The pair that the packets come from.
+    pub(crate) pair: FromPair,
+    /// The way to queue pairs of other workers.
+    pub(crate) team: &'a mut Team,
+    pub(crate) completion: &'a mut Completion,
+    pub(crate) dirty: &'a mut Vec<PortId>,
+    /// Segments of the packet that its receiver has already.
+    pub(crate) position: usize,
+    /// Done in this visit, in units.
+    pub(crate) work: u32,
+    /// Taken in this visit.
+    pub(crate) packets: u64,
+    /// How long the packets stay.
+    pub(crate) stays: Stays,
+    /// A guest that was called meanwhile may sleep through it (see `uml`).
+    pub(crate) call_again: bool,
+}
+
+/// All ports but the one a packet comes from: those before it, and those behind it.
+type Others<'a> = (&'a mut [Port], &'a mut [Port]);
+
+impl Delivery<'_> {
+    /// Whether the packet was taken; or else what it waits for.
+    pub(crate) fn put(
+        &mut self,
+        (before, after): Others<'_>,
+        to: PortId,
+        packet: &Packet<'_>,
+        may_hold: bool,
+    ) -> Result<bool, Visit> {
+        let Some(port) = port_of(before, after, to) else { return Ok(false) };
+        let pair = port.steering.pair_for(self.pair, packet);
+        match port.place_of(pair) {
+            Place::Here(slot) if slot == to => self.put_here(port, packet, may_hold),
+            Place::Here(slot) => match port_of(before, after, slot) {
+                Some(port) => self.put_here(port, packet, may_hold),
+                None => Ok(false),
+            },
+            Place::There(worker) => match self.team.hand_over(worker, (port, pair), packet) {
+                Put::Done => {
+                    self.work += 1 + packet.len / UNIT_LEN;
+                    Ok(true)
+                }
+                Put::NoRoom if may_hold => {
+                    self.position = 0;
+                    Err(Visit::Hold(RoomAt::Worker(worker)))
+                }
+                Put::NoRoom | Put::Refused | Put::Unfinished => {
+                    port.count_drop(DropReason::NoRoom);
+                    Ok(false)
+                }
+            },
+        }
+    }
+
+    fn put_here(
+        &mut self,
+        port: &mut Port,
+        packet: &Packet<'_>,
+        may_hold: bool,
+    ) -> Result<bool, Visit> {
+        match port.put(packet, self.stays) {
+            Put::Done => {
+                self.count(port, 1, packet);
+                port.is_stuck = false;
+                Ok(true)
+            }
+            put => self.after_put(put, port, packet, may_hold),
+        }
+    }
+
+    /// The port has packets now that it did not have before.
+    #[inline(always)]
+    fn count(&mut self, port: &mut Port, packets: u32, of: &Packet<'_>) {
+        self.work += packets + of.len / UNIT_LEN;
+        mark_dirty(port, self.dirty);
+    }
+
+    /// The port has answered something else than that it is done.
+    #[inline(never)]
+    fn after_put(
+        &mut self,
+        put: Put,
+        port: &mut Port,
+        packet: &Packet<'_>,
+        may_hold: bool,
+    ) -> Result<bool, Visit> {
+        let completed = self.completion.after(put, port, packet, self.position);
+        if put == Put::Unfinished {
+            // Copied as a whole and looked through, whatever comes of it.
+            self.work += 1 + packet.len / UNIT_LEN;
+        }
+        if completed.packets > 0 {
+            let packets = u32::try_from(completed.packets).unwrap_or(BUDGET_UNITS);
+            self.count(port, packets, packet);
+        }
+        match completed.put {
+            Put::Done => {
+                port.is_stuck = false;
+                return Ok(true);
+            }
+            Put::NoRoom if port.is_stuck || !may_hold => port.count_drop(DropReason::NoRoom),
+            Put::NoRoom => {
+                // What fills the ring must be seen by the guest before it can make room.
+                self.call_again |= port.flush_to(Flush::short()).call_again;
+                self.position = completed.position;
+                return Err(Visit::Hold(RoomAt::Port(port.id)));
+            }
+            Put::Refused | Put::Unfinished => {}
+        }
+        Ok(false)
+    }
+}
+
+/// Moves packets from one source until it is idle, the budget is used up, or one must wait.
+pub(crate) fn forward<S: PacketSource>(source: &mut S, fabric: &mut Fabric<'_>) -> Visit {
+    while fabric.delivery.work < BUDGET_UNITS {
+        let Some(packet) = source.peek() else { return Visit::Idle };
+        let open = match fabric.way_of(&packet) {
+            Way::Here(slot, lasts) => match fabric.stream(source, slot, lasts) {
+                StreamEnd::Idle => return Visit::Idle,
+                StreamEnd::Turned => continue,
+                StreamEnd::Put(put) => Open::Answered(slot, put),
+            },
+            Way::Routed(route) => Open::Routed(route),
+        };
+        if let Some(visit) = fabric.deliver_one(source, open) {
+            return visit;
+        }
+    }
+    Visit::More
+}
+
+/// What one packet takes of the budget.
+#[inline]
+pub(crate) fn units(packet: &Packet<'_>) -> u32 {
+    1 + packet.len / UNIT_LEN + units_of_pieces(packet)
+}
+
+#[inline]
+fn units_of_pieces(packet: &Packet<'_>) -> u32 {
+    u32::try_from(packet.payload.len() / UNIT_ELEMENTS).unwrap_or(BUDGET_UNITS)
+}
+
+/// Where the packet that is lent goes.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// Into this slot, and so do those behind it for as long as that lasts.
+    Here(PortId, Lasts),
+    /// Whatever the switch says; `None`: a policy has a say.
+    Routed(Option<Route>),
+}
+
+/// What is left to do about a packet that is not simply taken.
+#[derive(Debug, Clone, Copy)]
+enum Open {
+    /// The slot has answered something else than that it is done.
+    Answered(PortId, Put),
+    /// Whatever the switch says; `None`: a policy has a say.
+    Routed(Option<Route>),
+}
+
+impl Fabric<'_> {
+    #[inline(always)]
+    fn way_of(&mut self, packet: &Packet<'_>) -> Way {
+        let route = self.route(packet);
+        let pair = self.delivery.pair;
+        if let Some(Route::One(to)) = route
+            && let Some(port) = port_of(self.before, self.after, to)
+            && let Place::Here(slot) = port.place_of(port.steering.pair_for(pair, packet))
+        {
+            let lasts = match (port.steering.pair_unseen(pair), self.cable, self.last_way) {
+                (None, ..) | (_, None, None) => Lasts::OnePacket,
+                (_, None, Some((header, _))) => Lasts::Stations(header),
+                (_, Some(_), _) => Lasts::Always,
+            };
+            return Way::Here(slot, lasts);
+        }
+        Way::Routed(route)
+    }
+
+    /// Packets into a slot, from the one that is lent on.
+    #[inline(always)]
+    fn stream<S: PacketSource>(&mut self, source: &mut S, slot: PortId, lasts: Lasts) -> StreamEnd {
+        let Some(port) = port_of(self.before, self.after, slot) else {
+            return StreamEnd::Put(Put::Refused);
+        };
+        let delivery = &mut self.delivery;
+        let mut stream = Stream { lasts, work: delivery.work, packets: 0 };
+        let ended = port.put_stream(source, delivery.stays, &mut stream);
+        if stream.packets > 0 {
+            port.is_stuck = false;
+            mark_dirty(port, delivery.dirty);
+        }
+        delivery.work = stream.work;
+        delivery.packets += stream.packets;
+        ended
+    }
+
+    /// Delivers the packet that is lent, whatever it takes, and takes it; `Some`: not yet, it must wait.
+    #[inline(never)]
+    fn deliver_one<S: PacketSource>(&mut self, source: &mut S, open: Open) -> Option<Visit> {
+        self.delivery.position = source.segments_done();
+        let packet = source.peek()?;
+        let work_before = self.delivery.work;
+        let in_pieces = units_of_pieces(&packet);
+        if let Some(visit) = self.deliver(&packet, open) {
+            source.set_segments_done(self.delivery.position);
+            return Some(visit);
+        }
+        // What goes nowhere costs a unit too.
+        self.delivery.work = self.delivery.work.max(work_before + 1) + in_pieces;
+        source.pop();
+        self.delivery.packets += 1;
+        None
+    }
+
+    /// Delivers one packet; `Some`: not yet, it must wait.
+    fn deliver(&mut self, packet: &Packet<'_>, open: Open) -> Option<Visit> {
+        let others = (&mut *self.before, &mut *self.after);
+        match open {
+            Open::Answered(slot, put) => {
+                // It has just answered, so it is there.
+                let port = port_of(others.0, others.1, slot)?;
+                return self.delivery.after_put(put, port, packet, true).err();
+            }
+            Open::Routed(Some(Route::One(to))) => {
+                return self.delivery.put(others, to, packet, true).err();
+            }
+            Open::Routed(Some(Route::Flood)) => self.flood(packet),
+            Open::Routed(Some(Route::Drop)) => self.refuse(DropReason::NoRoute),
+            Open::Routed(None) => return self.deliver_guarded(packet),
+        }
+        None
+    }
+
+    /// `None`: a policy has a say.
+    #[inline(always)]
+    fn route(&mut self, packet: &Packet<'_>) -> Option<Route> {
+        if let Some(to) = self.cable {
+            return Some(Route::One(to));
+        }
+        if !self.is_link_up {
+            return Some(Route::Drop);
+        }
+        // Copied once: the sender may rewrite its memory at any time.
+        let Some(header) = packet.ethernet_header() else { return Some(Route::Drop) };
+        if let Some((last, to)) = self.last_way
+            && last == header
+        {
+            return Some(Route::One(to));
+        }
+        self.look_up(header)
+    }
+
+    /// Asks the switch, and remembers the way if it leads to one port.
+    #[inline(never)]
+    fn look_up(&mut self, header: [u8; ETHERNET_HEADER_LEN]) -> Option<Route> {
+        let route = self.switch.route_plain(self.from, &header, self.now_ms);
+        if let Some(Route::One(to)) = route {
+            self.last_way = Some((header, to));
+        }
+        route
+    }
+
+    /// The same for the packet that was laid out last.
+    pub(crate) fn put_laid_out(&mut self, to: PortId, may_hold: bool) -> Result<bool, Visit> {
+        let packet = self.rewriter.packet();
+        // The next one is laid out in the same place.
+        let stays = std::mem::replace(&mut self.delivery.stays, Stays::Now);
+        let put = self.delivery.put((self.before, self.after), to, &packet, may_hold);
+        self.delivery.stays = stays;
+        put
+    }
+
+    pub(crate) fn refuse(&mut self, reason: DropReason) {
+        self.refused[reason as usize] += 1;
+    }
+
+    pub(crate) fn count_drop_at(&mut self, to: PortId, reason: DropReason) {
+        if let Some(port) = port_of(self.before, self.after, to) {
+            port.count_drop(reason);
+        }
+    }
+
+    /// The guest at the other end of the cable, if its queues can be filled directly.
+    pub(crate) fn cable_guest(&mut self) -> Option<&mut Port> {
+        let port = port_of(self.before, self.after, self.cable?)?;
+        // What the guest's table decides, or another worker's queue, needs the packet first.
+        let pair = port.steering.pair_unseen(self.delivery.pair)?;
+        let Place::Here(slot) = port.place_of(pair) else { return None };
+        let port = port_of(self.before, self.after, slot)?;
+        match &port.end {
+            // Buffers that are not enough for the longest packet may be for others.
+            End::Guest(guest)
+                if port.is_link_up
+                    && guest.queues.is_running(ringway_device::Queue::ToGuest)
+                    && !guest.queues.never_fits() =>
+            {
+                mark_dirty(port, self.delivery.dirty);
+                Some(port)
+            }
+            _ => None,
+        }
+    }
+}
+
+pub(crate) fn port_of<'a>(
+    before: &'a mut [Port],
+    after: &'a mut [Port],
+    id: PortId,
+) -> Option<&'a mut Port> {
+    let at = usize::from(id.0);
+    match at.checked_sub(before.len()) {
+        None => before.get_mut(at),
+        // The port between the two slices is the source itself.
+        Some(behind) => after.get_mut(behind.checked_sub(1)?),
+    }
+}
+
+#[inline]
+pub(crate) fn mark_dirty(port: &mut Port, dirty: &mut Vec<PortId>) {
+    if !port.is_dirty {
+        port.is_dirty = true;
+        dirty.push(port.id);
+    }
+}

@@ -1,0 +1,9 @@
+//! What the operating system offers, with nothing of ports or packets in it.
+
+pub(crate) mod call_guard;
+pub(crate) mod clock;
+pub(crate) mod credentials;
+pub(crate) mod effort;
+pub(crate) mod eventfd;
+pub(crate) mod pin;
+pub(crate) mod poller;

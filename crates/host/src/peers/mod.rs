@@ -1,0 +1,234 @@
+//! One worker among several: the rings to and from the others, and how they wake each other.
+//!
+//! A worker alone has no rings, and nothing here costs it more than a look at an empty list.
+
+pub(crate) mod ring;
+pub(crate) mod wake_flag;
+
+use std::io;
+use std::sync::Arc;
+
+use ringway_net::{Packet, Put};
+use ringway_switch::PortId;
+
+use crate::peers::ring::{Consumer, HandedOver, Producer, ring};
+use crate::peers::wake_flag::Sleeper;
+use crate::port::{Place, Port};
+
+/// The place of one worker among all.
+#[derive(Debug)]
+pub struct Team {
+    index: u16,
+    size: u16,
+    sleeper: Arc<Sleeper>,
+    /// By the number of the worker; none to itself.
+    outgoing: Vec<Option<Outgoing>>,
+    incoming: Vec<Incoming>,
+}
+
+#[derive(Debug)]
+struct Outgoing {
+    producer: Producer,
+    /// Of the worker at the other end.
+    sleeper: Arc<Sleeper>,
+    /// The other worker made no room for a whole hold: nobody waits for it until it does.
+    is_stuck: bool,
+}
+
+#[derive(Debug)]
+struct Incoming {
+    consumer: Consumer,
+    /// Of the worker at the other end.
+    sleeper: Arc<Sleeper>,
+}
+
+impl Team {
+    /// The places of `size` workers, from the first to the last.
+    ///
+    /// # Errors
+    /// No eventfd is left.
+    pub fn of(size: u16) -> io::Result<Vec<Self>> {
+        let mut teams = Vec::new();
+        for index in 0..size {
+            let sleeper = Arc::new(Sleeper::new()?);
+            teams.push(Self { index, size, sleeper, outgoing: Vec::new(), incoming: Vec::new() });
+        }
+        for from in 0..teams.len() {
+            for to in 0..teams.len() {
+                if from == to {
+                    teams[from].outgoing.push(None);
+                    continue;
+                }
+                let (producer, consumer) = ring();
+                let [mine, other] = [from, to].map(|at| teams[at].sleeper.clone());
+                let outgoing = Outgoing { producer, sleeper: other, is_stuck: false };
+                teams[from].outgoing.push(Some(outgoing));
+                teams[to].incoming.push(Incoming { consumer, sleeper: mine });
+            }
+        }
+        Ok(teams)
+    }
+
+    /// The number of this worker.
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+
+    /// How many workers there are.
+    pub fn size(&self) -> u16 {
+        self.size
+    }
+
+    pub(crate) fn sleeper(&self) -> &Sleeper {
+        &self.sleeper
+    }
+
+    /// Where a pair belongs: worker `i` owns pair `i`, and every `size`-th from there on. `slots`
+    /// are the slots of this worker's pairs, in order.
+    pub(crate) fn place_of(&self, pair: u16, slots: &[PortId]) -> Place {
+        match (pair % self.size, slots.get(usize::from(pair / self.size))) {
+            (owner, Some(&slot)) if owner == self.index => Place::Here(slot),
+            (owner, _) => Place::There(owner),
+        }
+    }
+
+    /// Copies a packet into the ring of another worker. `Refused`: that one is stuck.
+    #[cold]
+    pub(crate) fn hand_over(&mut self, worker: u16, to: (&Port, u16), packet: &Packet<'_>) -> Put {
+        let Some(Some(outgoing)) = self.outgoing.get_mut(usize::from(worker)) else {
+            return Put::Refused;
+        };
+        let (Port { id, generation, .. }, pair) = to;
+        match outgoing.producer.put((id.0, *generation), pair, packet) {
+            true => {
+                outgoing.is_stuck = false;
+                Put::Done
+            }
+            false if outgoing.is_stuck => Put::Refused,
+            false => Put::NoRoom,
+        }
+    }
+
+    /// Makes everything handed over visible, and wakes who sleeps.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        for outgoing in self.outgoing.iter_mut().flatten() {
+            if outgoing.producer.publish() {
+                outgoing.sleeper.wake();
+            }
+        }
+    }
+
+    /// A packet waits for room in the ring to that worker, which shall wake this one then.
+    pub(crate) fn ask_for_room(&self, worker: u16) {
+        if let Some(Some(outgoing)) = self.outgoing.get(usize::from(worker)) {
+            outgoing.producer.ask_for_room();
+        }
+    }
+
+    /// With `is_stuck` no packet waits for that worker any more until it has made room.
+    pub(crate) fn set_stuck(&mut self, worker: u16, is_stuck: bool) {
+        if let Some(Some(outgoing)) = self.outgoing.get_mut(usize::from(worker)) {
+            outgoing.is_stuck = is_stuck;
+        }
+    }
+
+    /// Whether the ring to that worker has room.
+    pub(crate) fn has_room(&self, worker: u16) -> bool {
+        let outgoing = self.outgoing.get(usize::from(worker)).and_then(Option::as_ref);
+        outgoing.is_some_and(|outgoing| outgoing.producer.has_room())
+    }
+
+    /// Says that this worker goes to sleep while packets wait for room in the rings to these;
+    /// `false`: it must not, there is something to do.
+    pub(crate) fn may_sleep(&self, waited_for: impl Iterator<Item = u16> + Clone) -> bool {
+        if self.size == 1 {
+            return true;
+        }
+        // Room that was too little used the last request up.
+        waited_for.clone().for_each(|worker| self.ask_for_room(worker));
+        self.sleeper.going_to_sleep();
+        let has_arrivals = self.incoming.iter().any(|incoming| incoming.consumer.has_more());
+        !has_arrivals && !waited_for.into_iter().any(|worker| self.has_room(worker))
+    }
+
+    /// This worker does not sleep any more.
+    pub(crate) fn wake_up(&self) {
+        if self.size > 1 {
+            self.sleeper.awake();
+        }
+    }
+
+    /// How many rings come in; `peek` and the others take a number below that.
+    pub(crate) fn incoming_count(&self) -> usize {
+        self.incoming.len()
+    }
+
+    /// The next packet of a ring.
+    pub(crate) fn peek(&mut self, at: usize) -> Option<HandedOver> {
+        self.incoming[at].consumer.peek()
+    }
+
+    /// The packet peeked at is done with, or stays for later with so many segments delivered.
+    pub(crate) fn settle(&mut self, at: usize, left_at: Option<usize>) {
+        let consumer = &mut self.incoming[at].consumer;
+        match left_at {
+            None => consumer.done(),
+            Some(segments_done) => consumer.leave(segments_done),
+        }
+    }
+
+    /// Gives back what is done with, and wakes the producer if it waits for that.
+    pub(crate) fn release(&mut self, at: usize) {
+        let incoming = &mut self.incoming[at];
+        if incoming.consumer.release() {
+            incoming.sleeper.wake();
+        }
+    }
+
+    /// Whether what stayed for later takes up more than half of a ring.
+    pub(crate) fn is_crowded(&self, at: usize) -> bool {
+        self.incoming[at].consumer.is_crowded()
+    }
+
+    /// What stayed for later is looked at again.
+    pub(crate) fn look_again(&mut self) {
+        self.incoming.iter_mut().for_each(|incoming| incoming.consumer.look_again());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringway_net::NetHeader;
+
+    use super::*;
+    use crate::port::End;
+    use crate::tap::ioctl::Scratch;
+
+    #[test]
+    fn too_little_room_is_not_the_last_that_a_sleeper_hears_of() {
+        let mut teams = Team::of(2).unwrap();
+        let (mut receiver, mut sender) = (teams.remove(1), teams.remove(0));
+        let (port, bytes) = (Port::new(PortId(0), End::Absent), Scratch::new(16_384));
+        let payload = [bytes.bytes()];
+        let packet = Packet { header: &NetHeader::ZERO, payload: &payload, len: 16_384 };
+        while sender.hand_over(1, (&port, 1), &packet) == Put::Done {}
+        sender.publish();
+        sender.ask_for_room(1);
+        let mut take = || {
+            let taken = receiver.peek(0).is_some();
+            if taken {
+                receiver.settle(0, None);
+                receiver.release(0);
+            }
+            taken
+        };
+        // A quarter of what the longest packet needs.
+        assert!(take());
+        assert!(!sender.has_room(1));
+        assert!(sender.may_sleep([1].into_iter()));
+        while take() {}
+        assert!(sender.sleeper().bell().drain(), "nobody woke the sender");
+        assert!(sender.has_room(1) && !sender.may_sleep([1].into_iter()));
+    }
+}

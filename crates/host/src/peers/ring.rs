@@ -1,0 +1,465 @@
+//! Packets on their way from one worker to another: a bounded ring with one producer and one
+//! consumer.
+//!
+//! Theory of operation: a packet that has to go out of a queue of another worker is copied into the
+//! ring, because its buffer goes back to its sender at once. The producer stages and publishes, the
+//! consumer peeks and releases, both in batches. A packet whose receiver has no room yet may stay
+//! behind while later ones go: the consumer marks what is done, and releases from the front.
+//!
+//! Limits: at most [`PACKETS_MAX`] packets and [`BYTES_MAX`] bytes at a time, all taken when the
+//! ring is made. A packet is never split over the end of the bytes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
+
+use ringway_net::{HEADER_LEN, NetHeader, PACKET_LEN_MAX, Packet};
+use ringway_virtq::SharedSlice;
+
+use crate::tap::ioctl::Scratch;
+
+/// Packets in one ring.
+pub(crate) const PACKETS_MAX: usize = 1024;
+/// Bytes in one ring: sixteen of the largest packets.
+pub(crate) const BYTES_MAX: usize = 1 << 20;
+
+/// Of the word that says where a packet goes.
+const LEN_BITS: u32 = 24;
+const _: () = assert!(PACKET_LEN_MAX < 1 << LEN_BITS);
+
+/// Where packets begin: each on a cache line of its own.
+const ALIGNMENT: usize = 64;
+
+/// A value on cache lines of its own: processors fetch lines in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct OwnLine<T>(pub(crate) T);
+
+/// What a packet is, besides its bytes; every word is written by the producer before it publishes.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Port, pair, generation of the port and length, from the highest bits on.
+    place: AtomicU64,
+    /// The first eight bytes of the header.
+    header: AtomicU64,
+    /// The other four, then where the bytes begin.
+    rest: AtomicU64,
+}
+
+/// What both sides share. Each line is written by one of them.
+#[derive(Debug)]
+struct Ring {
+    /// Packets published since the start; written by the producer.
+    published: OwnLine<AtomicUsize>,
+    /// Packets released since the start; written by the consumer.
+    released: OwnLine<AtomicUsize>,
+    /// The producer waits for room; written by both, only when the ring is full.
+    wants_room: OwnLine<AtomicBool>,
+    slots: Box<[Slot]>,
+    bytes: Scratch,
+}
+
+/// A packet for a queue of another worker.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HandedOver {
+    /// The receiving port.
+    pub(crate) port: u16,
+    /// Its queue pair.
+    pub(crate) pair: u16,
+    /// Which of the ports that have had that number.
+    pub(crate) generation: u8,
+    pub(crate) header: NetHeader,
+    /// Bytes in `payload`.
+    pub(crate) len: u32,
+    pub(crate) payload: [SharedSlice; 1],
+    /// So many of its segments were delivered before.
+    pub(crate) segments_done: usize,
+}
+
+/// The producing side.
+#[derive(Debug)]
+pub(crate) struct Producer {
+    ring: Arc<Ring>,
+    /// Packets staged since the start.
+    staged: usize,
+    published: usize,
+    /// Bytes taken since the start, gaps at the end included.
+    bytes: usize,
+    /// What `bytes` was behind each packet.
+    ends: Box<[usize]>,
+}
+
+/// The consuming side.
+#[derive(Debug)]
+pub(crate) struct Consumer {
+    ring: Arc<Ring>,
+    /// The oldest packet that is not released.
+    first: usize,
+    /// The next packet to look at.
+    next: usize,
+    is_done: Box<[bool]>,
+    /// Of packets that were left.
+    segments_done: Box<[usize]>,
+}
+
+/// An empty ring.
+pub(crate) fn ring() -> (Producer, Consumer) {
+    let ring = Arc::new(Ring {
+        published: OwnLine::default(),
+        released: OwnLine::default(),
+        wants_room: OwnLine::default(),
+        slots: (0..PACKETS_MAX).map(|_| Slot::default()).collect(),
+        bytes: Scratch::new(BYTES_MAX),
+    });
+    let producer = Producer {
+        ring: ring.clone(),
+        staged: 0,
+        published: 0,
+        bytes: 0,
+        ends: vec![0; PACKETS_MAX].into(),
+    };
+    let consumer = Consumer {
+        ring,
+        first: 0,
+        next: 0,
+        is_done: vec![false; PACKETS_MAX].into(),
+        segments_done: vec![0; PACKETS_MAX].into(),
+    };
+    (producer, consumer)
+}
+
+impl Producer {
+    /// Copies a packet in; `false`: there is no room for it, and nothing changed.
+    pub(crate) fn put(
+        &mut self,
+        (port, generation): (u16, u8),
+        pair: u16,
+        packet: &Packet<'_>,
+    ) -> bool {
+        let Some(at) = self.room_for(packet.len as usize) else { return false };
+        let Some(bytes) = self.ring.bytes.bytes().slice(at, packet.len as usize) else {
+            return false;
+        };
+        let mut room = bytes;
+        for &piece in packet.payload {
+            let copied = piece.copy_to(room);
+            room = room.split_at(copied).1;
+        }
+        let slot = &self.ring.slots[self.staged % PACKETS_MAX];
+        let place = u64::from(port) << 48 | u64::from(pair) << 32;
+        let place = place | u64::from(generation) << LEN_BITS | u64::from(packet.len);
+        slot.place.store(place, Relaxed);
+        let [head, tail] = words(packet.header.encode());
+        slot.header.store(head, Relaxed);
+        slot.rest.store(tail << 32 | at as u64, Relaxed);
+        self.bytes += at.wrapping_sub(self.bytes % BYTES_MAX) % BYTES_MAX;
+        self.bytes += (packet.len as usize).next_multiple_of(ALIGNMENT);
+        self.ends[self.staged % PACKETS_MAX] = self.bytes;
+        self.staged += 1;
+        true
+    }
+
+    /// Where that many bytes fit in one piece.
+    fn room_for(&self, len: usize) -> Option<usize> {
+        // What the consumer has read before it released is not read again.
+        let released = self.ring.released.0.load(Acquire);
+        if self.staged - released == PACKETS_MAX {
+            return None;
+        }
+        let free_from = match released {
+            0 => 0,
+            _ => self.ends[(released - 1) % PACKETS_MAX],
+        };
+        let len = len.next_multiple_of(ALIGNMENT);
+        let at = self.bytes % BYTES_MAX;
+        let gap = if BYTES_MAX - at < len { BYTES_MAX - at } else { 0 };
+        let is_free = self.bytes + gap + len - free_from <= BYTES_MAX;
+        is_free.then_some((at + gap) % BYTES_MAX)
+    }
+
+    /// Makes everything put visible; `true`: there was something.
+    pub(crate) fn publish(&mut self) -> bool {
+        if self.published == self.staged {
+            return false;
+        }
+        self.published = self.staged;
+        self.ring.published.0.store(self.staged, Release);
+        true
+    }
+
+    /// Asks the consumer to wake this worker when there is room again. What there is room for
+    /// already must be looked at after a fence; see `Sleeper`.
+    pub(crate) fn ask_for_room(&self) {
+        self.ring.wants_room.0.store(true, Relaxed);
+    }
+
+    /// Whether there is room for any packet.
+    pub(crate) fn has_room(&self) -> bool {
+        self.room_for(PACKET_LEN_MAX as usize).is_some()
+    }
+}
+
+impl Consumer {
+    /// The next packet that is not done, if any was published. It must then be either
+    /// [`done`](Self::done) or [left](Self::leave).
+    pub(crate) fn peek(&mut self) -> Option<HandedOver> {
+        let published = self.ring.published.0.load(Acquire);
+        while self.next != published && self.is_done[self.next % PACKETS_MAX] {
+            self.next += 1;
+        }
+        if self.next == published {
+            return None;
+        }
+        let slot = &self.ring.slots[self.next % PACKETS_MAX];
+        let [port, pair, len_high, len_low] = quarters(slot.place.load(Relaxed));
+        let [generation, len_high] = len_high.to_be_bytes();
+        let len = u32::from(len_high) << 16 | u32::from(len_low);
+        let rest = slot.rest.load(Relaxed);
+        let header = header(slot.header.load(Relaxed), rest >> 32);
+        let at = usize::try_from(rest & 0xffff_ffff).ok()?;
+        let payload = [self.ring.bytes.bytes().slice(at, len as usize)?];
+        let segments_done = self.segments_done[self.next % PACKETS_MAX];
+        Some(HandedOver { port, pair, generation, header, len, payload, segments_done })
+    }
+
+    /// The packet peeked at has arrived, or was dropped.
+    pub(crate) fn done(&mut self) {
+        self.segments_done[self.next % PACKETS_MAX] = 0;
+        self.is_done[self.next % PACKETS_MAX] = true;
+        self.next += 1;
+    }
+
+    /// The packet peeked at stays for later; so many of its segments were delivered.
+    pub(crate) fn leave(&mut self, segments_done: usize) {
+        self.segments_done[self.next % PACKETS_MAX] = segments_done;
+        self.next += 1;
+    }
+
+    /// What was left is looked at again.
+    pub(crate) fn look_again(&mut self) {
+        self.next = self.first;
+    }
+
+    /// Whether something was published and not looked at.
+    pub(crate) fn has_more(&self) -> bool {
+        self.next != self.ring.published.0.load(Acquire)
+    }
+
+    /// Whether what was left, with everything behind it that was looked at, takes up more than half
+    /// of the ring.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let packets = self.next.wrapping_sub(self.first);
+        if packets == 0 {
+            return false;
+        }
+        let at = |number: usize| self.ring.slots[number % PACKETS_MAX].rest.load(Relaxed);
+        let from = at(self.first) & 0xffff_ffff;
+        let bytes = (at(self.next - 1) & 0xffff_ffff).wrapping_sub(from) % BYTES_MAX as u64;
+        packets > PACKETS_MAX / 2 || bytes > BYTES_MAX as u64 / 2
+    }
+
+    /// Gives back what is done, as far as nothing older was left; `true`: the producer waits for
+    /// that, and must be woken if it sleeps.
+    pub(crate) fn release(&mut self) -> bool {
+        let before = self.first;
+        while self.first != self.next && self.is_done[self.first % PACKETS_MAX] {
+            self.is_done[self.first % PACKETS_MAX] = false;
+            self.first += 1;
+        }
+        if self.first == before {
+            return false;
+        }
+        self.ring.released.0.store(self.first, Release);
+        // Who asks for room looks at `released` behind a fence of its own: it sees this, or this
+        // sees that it asked.
+        // PAIRS WITH: wake_flag.rs::going_to_sleep
+        fence(SeqCst);
+        let wants_room = &self.ring.wants_room.0;
+        wants_room.load(Relaxed) && wants_room.swap(false, Relaxed)
+    }
+}
+
+fn words(header: [u8; HEADER_LEN]) -> [u64; 2] {
+    let [a, b, c, d, e, f, g, h, i, j, k, l] = header;
+    [u64::from_le_bytes([a, b, c, d, e, f, g, h]), u32::from_le_bytes([i, j, k, l]).into()]
+}
+
+fn header(head: u64, tail: u64) -> NetHeader {
+    let mut bytes = [0; HEADER_LEN];
+    bytes[..8].copy_from_slice(&head.to_le_bytes());
+    bytes[8..].copy_from_slice(&tail.to_le_bytes()[..4]);
+    NetHeader::decode(&bytes)
+}
+
+/// The four 16-bit parts, the highest first.
+fn quarters(word: u64) -> [u16; 4] {
+    let [a, b, c, d, e, f, g, h] = word.to_be_bytes();
+    [[a, b], [c, d], [e, f], [g, h]].map(u16::from_be_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn byte_at(at: usize, number: u16) -> u8 {
+        (at + usize::from(number)).to_le_bytes()[0]
+    }
+
+    fn put(producer: &mut Producer, number: u16, len: usize) -> bool {
+        let mut bytes: Vec<u8> = (0..len).map(|at| byte_at(at, number)).collect();
+        let (mid, header) = (len / 3, NetHeader { csum_start: number, ..NetHeader::default() });
+        // SAFETY: the bytes live until the end of this function and are used through this only.
+        let whole = unsafe { SharedSlice::new(bytes.as_mut_ptr(), len) };
+        let payload = [whole.split_at(mid).0, whole.split_at(mid).1];
+        let packet =
+            Packet { header: &header, payload: &payload, len: u32::try_from(len).unwrap() };
+        producer.put((number, number.to_le_bytes()[0]), number ^ 1, &packet)
+    }
+
+    fn check(got: &HandedOver, number: u16, len: usize) {
+        assert_eq!((got.port, got.pair, got.len as usize), (number, number ^ 1, len));
+        assert_eq!((got.header.csum_start, got.generation), (number, number.to_le_bytes()[0]));
+        let mut bytes = vec![0; len];
+        got.payload[0].read(0, &mut bytes);
+        let is_good = |(at, &byte): (usize, &u8)| byte == byte_at(at, number);
+        assert!(bytes.iter().enumerate().all(is_good), "packet {number}");
+    }
+
+    #[test]
+    fn nothing_is_seen_before_it_is_published() {
+        let (mut producer, mut consumer) = ring();
+        assert!(put(&mut producer, 1, 60));
+        assert!(consumer.peek().is_none());
+        assert!(producer.publish());
+        assert!(!producer.publish());
+        check(&consumer.peek().unwrap(), 1, 60);
+        consumer.done();
+        assert!(consumer.peek().is_none());
+    }
+
+    #[test]
+    fn is_bounded_in_packets_and_in_bytes() {
+        for (len, at_most) in [(60, PACKETS_MAX), (PACKET_LEN_MAX as usize, 15)] {
+            let (mut producer, mut consumer) = ring();
+            for round in 0..5 {
+                let mut count = 0;
+                while put(&mut producer, count, len) {
+                    count += 1;
+                }
+                assert!(usize::from(count) <= at_most && usize::from(count) + 1 >= at_most);
+                assert!(!producer.has_room());
+                producer.publish();
+                for number in 0..count {
+                    check(&consumer.peek().unwrap(), number, len);
+                    consumer.done();
+                }
+                producer.ask_for_room();
+                assert!(consumer.release(), "round {round}");
+                assert!(!consumer.release());
+                assert!(producer.has_room());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_left_comes_again_and_in_order() {
+        let (mut producer, mut consumer) = ring();
+        for number in 0..10 {
+            assert!(put(&mut producer, number, 100));
+        }
+        producer.publish();
+        for number in 0..10 {
+            check(&consumer.peek().unwrap(), number, 100);
+            if number % 3 == 0 { consumer.leave(0) } else { consumer.done() }
+        }
+        consumer.release();
+        assert!(consumer.peek().is_none());
+        consumer.look_again();
+        for number in [0, 3, 6, 9] {
+            check(&consumer.peek().unwrap(), number, 100);
+            consumer.done();
+        }
+        assert!(consumer.peek().is_none());
+        producer.ask_for_room();
+        assert!(consumer.release());
+    }
+
+    #[test]
+    fn one_that_is_left_crowds_the_ring_by_packets_or_bytes() {
+        for (len, at_most) in [(60, PACKETS_MAX / 2), (60_000, 10)] {
+            let (mut producer, mut consumer) = ring();
+            let mut count = 0;
+            while put(&mut producer, count, len) {
+                count += 1;
+            }
+            producer.publish();
+            consumer.peek();
+            consumer.leave(0);
+            let mut looked_at = 1;
+            while !consumer.is_crowded() {
+                assert!(consumer.peek().is_some());
+                consumer.done();
+                looked_at += 1;
+            }
+            assert!(looked_at <= at_most + 1, "{looked_at}");
+            consumer.look_again();
+            consumer.peek();
+            consumer.done();
+            while consumer.peek().is_some() {
+                consumer.done();
+            }
+            consumer.release();
+            assert!(!consumer.is_crowded());
+        }
+    }
+
+    #[test]
+    fn two_threads_lose_nothing() {
+        const COUNT: u16 = 20_000;
+        let (mut producer, mut consumer) = ring();
+        let len = |number: u16| 14 + usize::from(number) * 7 % 9000;
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for number in 0..COUNT {
+                    while !put(&mut producer, number, len(number)) {
+                        producer.publish();
+                        std::thread::yield_now();
+                    }
+                    if number % 5 == 0 {
+                        producer.publish();
+                    }
+                }
+                producer.publish();
+            });
+            for number in 0..COUNT {
+                let got = loop {
+                    match consumer.peek() {
+                        Some(got) => break got,
+                        None => std::thread::yield_now(),
+                    }
+                };
+                check(&got, number, len(number));
+                consumer.done();
+                consumer.release();
+            }
+        });
+        assert!(consumer.peek().is_none());
+    }
+
+    #[test]
+    fn the_two_sides_write_no_common_line() {
+        use std::mem::offset_of;
+        let (producer, _consumer) = ring();
+        let lines = [
+            offset_of!(Ring, published),
+            offset_of!(Ring, released),
+            offset_of!(Ring, wants_room),
+            offset_of!(Ring, slots),
+        ];
+        let start = &raw const *producer.ring as usize;
+        let mut numbers: Vec<usize> = lines.iter().map(|offset| (start + offset) / 128).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), lines.len(), "{lines:?}");
+    }
+}

@@ -1,0 +1,142 @@
+//! The file descriptors through which a guest and the worker tell each other about one queue.
+
+use ringway_net::Nanos;
+
+use crate::os::clock::now_ns;
+use crate::os::effort::PerSecond;
+use crate::uml::{Round, Unheard};
+use crate::{CallFd, CallResult, KickFd};
+
+/// The notification file descriptors of one queue.
+#[derive(Debug, Default)]
+pub(crate) struct Wires {
+    pub(crate) kick: Option<KickFd>,
+    pub(crate) call: Option<CallFd>,
+    pub(crate) error: Option<CallFd>,
+    /// Where the ring is, while it runs.
+    pub(crate) areas: Option<ringway_virtq::Areas>,
+    pub(crate) kicks: PerSecond,
+    pub(crate) calls: u64,
+    pub(crate) is_broken_reported: bool,
+    /// Nobody hears calls any more.
+    is_deaf: bool,
+    /// The last call, while the guest may have slept through it.
+    unheard: Option<Unheard>,
+}
+
+impl Wires {
+    /// Calls go there from now on.
+    pub(crate) fn set_call(&mut self, call: Option<CallFd>) {
+        (self.call, self.is_deaf) = (call, false);
+    }
+
+    /// Notifies the guest, which says this about calls, that buffers were used; `true`: see
+    /// [`call_again`](Self::call_again), later.
+    pub(crate) fn call(&mut self, event: Option<u32>) -> bool {
+        let Some(call) = self.call.as_ref().filter(|_| !self.is_deaf) else { return false };
+        self.calls += 1;
+        // A peer that is gone shows on its socket, in the control thread; of one that blocked a call
+        // it has been told.
+        // It stays where it is: to let go of it takes memory.
+        if matches!(call.call(), CallResult::Gone | CallResult::Blocked) {
+            (self.is_deaf, self.unheard) = (true, None);
+            return false;
+        }
+        self.unheard = call.is_socket().then(|| Unheard::new(event, Nanos(now_ns())));
+        self.unheard.is_some()
+    }
+
+    /// A round has come for a guest that may have slept through its last call, and says this about calls now;
+    /// `true`: another round is needed.
+    pub(crate) fn call_again(&mut self, event: Option<u32>, now: Nanos) -> bool {
+        if !self.is_given_up() {
+            self.repeat(event, now);
+        }
+        self.unheard.is_some() && !self.is_given_up()
+    }
+
+    /// The guest has not looked for so long that nobody wakes up for it any more.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.unheard.is_some_and(|unheard| unheard.is_given_up())
+    }
+
+    /// Repeats the last call if it is time, to a guest that has not looked since and says this about calls now.
+    pub(crate) fn repeat(&mut self, event: Option<u32>, now: Nanos) {
+        let Some(unheard) = &mut self.unheard else { return };
+        match (unheard.round(event, now), &self.call) {
+            (Round::Wait, Some(_)) => {}
+            (Round::Call, Some(call)) => _ = call.call(),
+            (Round::Over, _) | (_, None) => self.unheard = None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::{Callee, EventFd};
+
+    /// Calls go to the other end, which never blocks.
+    fn behind_a_socket() -> (Wires, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let call = CallFd::new(OwnedFd::from(ours), &Callee::default()).unwrap();
+        (Wires { call: Some(call), ..Wires::default() }, theirs)
+    }
+
+    #[test]
+    fn a_guest_behind_a_socket_is_called_again_until_it_looks() {
+        let (mut wires, mut theirs) = behind_a_socket();
+        let mut heard = || theirs.read(&mut [0; 64]).unwrap_or(0);
+        let later = |milliseconds: u64| Nanos(now_ns()).plus(milliseconds * 1_000_000);
+        assert!(!wires.call_again(Some(1), later(1)));
+        assert_eq!(heard(), 0, "nobody has called yet");
+        assert!(wires.call(Some(1)));
+        assert_eq!(heard(), 8);
+        for (milliseconds, expected) in (1..).zip([8, 8, 0, 8]) {
+            assert!(wires.call_again(Some(1), later(milliseconds)), "it has not looked");
+            assert_eq!(heard(), expected);
+        }
+        assert!(!wires.call_again(Some(2), later(5)), "it has");
+        assert!(!wires.call_again(Some(2), later(6)));
+        assert_eq!(heard(), 0, "that is enough");
+        assert!(wires.call(Some(2)));
+        wires.call = None;
+        assert!(!wires.call_again(Some(2), later(1)), "there is nobody to call");
+    }
+
+    /// A stopped guest must not find its socket full: it would be told of nothing any more.
+    #[test]
+    fn a_guest_that_is_given_up_is_called_by_what_comes_but_less_and_less_often() {
+        let (mut wires, mut theirs) = behind_a_socket();
+        assert!(wires.call(Some(1)));
+        let called_at = now_ns();
+        let at = |milliseconds: u64| Nanos(called_at).plus(milliseconds * 1_000_000);
+        while wires.call_again(Some(1), at(100)) {}
+        assert!(wires.is_given_up() && !wires.call_again(Some(1), at(900)));
+        assert!(theirs.read(&mut [0; 64]).unwrap_or(0) > 0);
+        let mut reminded = |event, milliseconds| {
+            wires.repeat(event, at(milliseconds));
+            (theirs.read(&mut [0; 64]).unwrap_or(0) > 0, wires.is_given_up())
+        };
+        let calls = (1000..100_000).filter(|&at| reminded(Some(1), at).0).count();
+        assert_eq!(calls, 7, "1, 2, 4, ... 64 s after the call");
+        assert_eq!(reminded(Some(2), 200_000), (false, false), "it has looked");
+    }
+
+    #[test]
+    fn a_guest_behind_an_eventfd_never_sleeps_through_a_call() {
+        let bell = EventFd::new().unwrap();
+        let call =
+            CallFd::new(bell.as_fd().try_clone_to_owned().unwrap(), &Callee::default()).unwrap();
+        let mut wires = Wires { call: Some(call), ..Wires::default() };
+        assert!(!wires.call(Some(1)));
+        assert!(bell.drain());
+        assert!(!wires.call_again(Some(1), Nanos(now_ns()).plus(1_000_000)));
+        assert!(!bell.drain());
+    }
+}

@@ -1,0 +1,301 @@
+//! A tap: the host's end of a cable, with offloads and without copies.
+//!
+//! Every packet to and from the kernel has the 12-byte header of virtio-net in front of it
+//! (`IFF_VNET_HDR`), so that checksums and segmentation stay undone for as long as the receiver
+//! accepts that. To the tap, a packet is written straight from the sender's memory. From the tap,
+//! [`Tap::read_into`] reads straight into a receiver's buffers; where a lookup has to come first,
+//! the tap lends packets from a buffer of its own (`PacketSource`), which costs one copy. Of many short
+//! packets that wait, several are read with one system call, and copied (`tap::ahead`).
+//!
+//! Limits: packets of at most [`PACKET_LEN_MAX`] bytes; longer ones are counted as too long. A
+//! [`Tap`] is one queue; of several, each has its own.
+
+pub(crate) mod ahead;
+pub(crate) mod batch;
+pub(crate) mod calls;
+pub(crate) mod ioctl;
+pub(crate) mod offloads;
+pub(crate) mod open;
+pub(crate) mod read_batcher;
+pub(crate) mod ring;
+pub(crate) mod watch;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use ringway_net::offload::Segment;
+use ringway_net::{Counters, DropReason, GsoType, HEADER_LEN, NetHeader};
+use ringway_net::{PACKET_LEN_MAX, Packet, PacketSink, Put};
+use ringway_virtq::SharedSlice;
+
+pub use offloads::TapOffloads;
+pub use open::{TapError, TapOptions};
+
+mod read;
+
+use read::Pending;
+
+use crate::memory::pieces::gather;
+use crate::tap::ahead::ReadAhead;
+use crate::tap::batch::{TapBatch, drop_reason};
+use crate::tap::calls::TapCalls;
+use crate::tap::ioctl::{PIECES_MAX, Scratch, Vectors};
+use crate::tap::watch::TapWatch;
+
+/// Bytes of a frame beside what the MTU counts: the Ethernet header and two VLAN tags.
+const FRAME_OVERHEAD_LEN: u32 = 14 + 2 * 4;
+
+/// An open tap. One that we created vanishes when this is dropped; others stay.
+#[derive(Debug)]
+pub struct Tap {
+    fd: OwnedFd,
+    name: String,
+    /// For asking about the interface; none if it is in another network namespace.
+    interfaces: Option<OwnedFd>,
+    /// In bytes; `None`: not known.
+    mtu: Option<u32>,
+    offloads: TapOffloads,
+    /// Whether the kernel completes unsegmented UDP (Linux 6.2).
+    takes_uso: bool,
+    vectors: Vectors,
+    /// Packets to the tap that are written at the end of the visit; none: at once.
+    batch: Option<Box<TapBatch>>,
+    /// One packet, and one byte behind it that tells when a packet was longer.
+    scratch: Scratch,
+    /// For packets to the tap in more pieces than one call takes.
+    bounce: Scratch,
+    /// Short packets that were read ahead; none: each is read alone.
+    ahead: Option<Box<ReadAhead>>,
+    /// The packet that was lent and not taken yet.
+    pending: Option<Pending>,
+    /// See [`take_unread`](Self::take_unread).
+    is_unread: bool,
+    watch: TapWatch,
+    /// The worker has not told yet that the interface is gone.
+    is_gone_untold: bool,
+    /// Segments of it that its receiver has already.
+    segments_done: usize,
+    lent: [SharedSlice; 1],
+    /// Packets to the tap.
+    pub to_tap: Counters,
+    /// Packets from the tap.
+    pub from_tap: Counters,
+}
+
+impl Tap {
+    /// `interfaces`: a socket in the network namespace of the tap, if it is this one.
+    pub(crate) fn new(fd: OwnedFd, name: String, interfaces: Option<OwnedFd>) -> Self {
+        let mut tap = Self {
+            fd,
+            name,
+            interfaces,
+            mtu: None,
+            offloads: TapOffloads::default(),
+            takes_uso: false,
+            vectors: Vectors::new(),
+            batch: None,
+            ahead: None,
+            scratch: Scratch::new(PACKET_LEN_MAX as usize + 1),
+            bounce: Scratch::new(PACKET_LEN_MAX as usize),
+            pending: None,
+            is_unread: false,
+            watch: TapWatch::default(),
+            is_gone_untold: false,
+            segments_done: 0,
+            lent: [SharedSlice::EMPTY],
+            to_tap: Counters::default(),
+            from_tap: Counters::default(),
+        };
+        tap.refresh_mtu();
+        let uso = TapOffloads { csum: true, uso: true, ..TapOffloads::default() };
+        tap.takes_uso = tap.set_offloads(uso) == uso;
+        tap.set_offloads(TapOffloads::default());
+        tap
+    }
+
+    fn refresh_mtu(&mut self) {
+        if let Some(interfaces) = &self.interfaces {
+            self.mtu = ioctl::interface_mtu(interfaces.as_fd(), &self.name).ok();
+        }
+    }
+
+    /// The socket for asking about the interface.
+    pub(crate) fn interfaces(&self) -> Option<BorrowedFd<'_>> {
+        self.interfaces.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Name of the interface.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Says from elsewhere whether the interface is gone.
+    pub fn watch(&self) -> TapWatch {
+        self.watch.clone()
+    }
+
+    /// Whether the interface was found to be gone since this was last asked.
+    pub(crate) fn take_gone(&mut self) -> bool {
+        std::mem::take(&mut self.is_gone_untold)
+    }
+
+    /// MTU in bytes as last looked up; `None` for a passed tap in another network namespace.
+    pub fn mtu(&self) -> Option<u32> {
+        self.mtu
+    }
+
+    /// Length in bytes of the longest packet (without header) that is to be expected from the tap
+    /// with the offloads granted last.
+    pub fn packet_len_max(&self) -> u32 {
+        match self.mtu {
+            Some(mtu) if !self.offloads.leaves_segmentation() => {
+                mtu.saturating_add(FRAME_OVERHEAD_LEN).min(PACKET_LEN_MAX)
+            }
+            _ => PACKET_LEN_MAX,
+        }
+    }
+
+    /// Says what the receivers of this tap's packets accept, and gives what the kernel makes of
+    /// it. What is not granted the kernel completes itself: slower, never wrong.
+    pub fn set_offloads(&mut self, wanted: TapOffloads) -> TapOffloads {
+        let wanted = wanted.consistent();
+        let attempts = [
+            wanted,
+            TapOffloads { uso: false, ..wanted },
+            TapOffloads { uso: false, ecn: false, ..wanted },
+            TapOffloads { csum: wanted.csum, ..TapOffloads::default() },
+            TapOffloads::default(),
+        ];
+        let is_granted =
+            |offloads: &TapOffloads| ioctl::set_offload(self.fd.as_fd(), offloads.flags()).is_ok();
+        // If even nothing is refused, the kernel has kept what it was told before.
+        self.offloads = attempts.into_iter().find(is_granted).unwrap_or(self.offloads);
+        self.offloads
+    }
+
+    /// Somebody else sets the offloads of this tap, so anything may come from it.
+    pub fn expect_any_offload(&mut self) {
+        self.offloads = TapOffloads { csum: true, tso4: true, tso6: true, ..self.offloads };
+    }
+
+    /// Plugs the interface's cable in or out (`TUNSETCARRIER`).
+    ///
+    /// # Errors
+    /// The kernel is older than 5.0, or the interface is down.
+    pub fn set_link(&self, is_up: bool) -> io::Result<()> {
+        ioctl::set_carrier(self.fd.as_fd(), is_up)
+    }
+
+    /// Changes the MTU of the interface, in bytes.
+    ///
+    /// # Errors
+    /// Not permitted, not possible, or a passed tap in another network namespace.
+    pub fn set_mtu(&mut self, mtu: u16) -> Result<(), TapError> {
+        let set = match &self.interfaces {
+            Some(interfaces) => ioctl::set_interface_mtu(interfaces.as_fd(), &self.name, mtu),
+            None => Err(io::Error::other("it is in another network namespace")),
+        };
+        self.refresh_mtu();
+        set.map_err(|source| TapError::Mtu { name: self.name.clone(), mtu, source })
+    }
+
+    /// Writes one segment of a packet that [`put`](PacketSink::put) found unfinished.
+    pub fn put_segment(&mut self, segment: &Segment<'_>) -> Put {
+        let bytes = self.bounce.bytes();
+        let Some(lent) = bytes.slice(0, segment.bytes.len()) else {
+            self.to_tap.count_drop(DropReason::TooLong);
+            return Put::Refused;
+        };
+        lent.write(0, segment.bytes);
+        let len = u32::try_from(segment.bytes.len()).unwrap_or(u32::MAX);
+        self.put(&Packet { header: &segment.header, payload: &[lent], len })
+    }
+
+    /// As `put`, for a packet that stays where it is until [`flush`](Self::flush): it may be
+    /// written only then, and what becomes of it counted.
+    pub fn stage(&mut self, packet: &Packet<'_>) -> Put {
+        let pieces = packet.payload.len();
+        let Some(batch) = &mut self.batch else { return self.put(packet) };
+        let is_whole = self.takes_uso || packet.header.gso() != Some(GsoType::UdpL4);
+        if !is_whole || packet.len > PACKET_LEN_MAX {
+            return self.put(packet);
+        }
+        if !batch.has_room(pieces) {
+            self.flush();
+        }
+        match &mut self.batch {
+            Some(batch) if batch.has_room(pieces) => {
+                batch.note(header_for_kernel(packet), packet);
+                Put::Done
+            }
+            _ => self.put(packet),
+        }
+    }
+
+    /// Writes what was staged.
+    pub fn flush(&mut self) {
+        let Self { batch: Some(batch), to_tap, fd, .. } = self else { return };
+        if batch.is_empty() {
+            return;
+        }
+        batch.write(fd.as_fd(), |len, written| match written {
+            Ok(()) => to_tap.count(len),
+            // Its sender has been told that it was taken.
+            Err(why) => to_tap.count_drop(drop_reason(&why).unwrap_or(DropReason::NoRoom)),
+        });
+    }
+
+    /// Chooses how packets are written, what is staged first; gives from how many packets at a time
+    /// on io_uring is used, or `None`: never, as for [`set_reads`](Self::set_reads).
+    pub fn set_writes(&mut self, writes: TapCalls) -> Option<usize> {
+        self.flush();
+        let from = writes.writes_from();
+        self.batch = from.and_then(|from| TapBatch::new(from).ok()).map(Box::new);
+        from.filter(|_| self.batch.is_some())
+    }
+
+    fn write(&mut self, packet: &Packet<'_>) -> io::Result<()> {
+        let header = header_for_kernel(packet);
+        if packet.payload.len() <= PIECES_MAX {
+            return self.vectors.write(self.fd.as_fd(), &header, packet.payload);
+        }
+        let len = gather(packet.payload, self.bounce.bytes());
+        let Some(bytes) = self.bounce.bytes().slice(0, len) else { return Ok(()) };
+        self.vectors.write(self.fd.as_fd(), &header, &[bytes])
+    }
+}
+
+/// `num_buffers` means nothing to the kernel. `hdr_len` is a hint, which drivers fill as they like: the
+/// kernel makes as much of a packet contiguous, and refuses one that is shorter.
+fn header_for_kernel(packet: &Packet<'_>) -> [u8; HEADER_LEN] {
+    let len = u16::try_from(packet.len).unwrap_or(u16::MAX);
+    let hdr_len = packet.header.hdr_len.min(len);
+    NetHeader { hdr_len, num_buffers: 0, ..*packet.header }.encode()
+}
+
+impl AsFd for Tap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl PacketSink for Tap {
+    fn put(&mut self, packet: &Packet<'_>) -> Put {
+        // What came before it goes before it.
+        self.flush();
+        if packet.len > PACKET_LEN_MAX {
+            self.to_tap.count_drop(DropReason::TooLong);
+            return Put::Refused;
+        }
+        if !self.takes_uso && packet.header.gso() == Some(GsoType::UdpL4) {
+            return Put::Unfinished;
+        }
+        let Err(why) = self.write(packet) else {
+            self.to_tap.count(packet.len);
+            return Put::Done;
+        };
+        let Some(reason) = drop_reason(&why) else { return Put::NoRoom };
+        self.to_tap.count_drop(reason);
+        Put::Refused
+    }
+}

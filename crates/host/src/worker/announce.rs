@@ -1,0 +1,68 @@
+//! A guest has moved here: everybody shall learn where it is now.
+
+use ringway_net::{DropReason, MacAddress, NetHeader, Packet, Put};
+use ringway_switch::{Decision, PortId, Room};
+use ringway_virtq::SharedSlice;
+
+use crate::os::clock::now_ns;
+use crate::pace::Flush;
+use crate::port::Stays;
+use crate::worker::Worker;
+
+/// Bytes of the shortest Ethernet frame, without its checksum.
+const ANNOUNCEMENT_LEN: u32 = 60;
+
+/// RFC 903: who has my IP address, asked by and about `mac`; padded to the shortest frame.
+fn announcement(mac: MacAddress) -> [u8; ANNOUNCEMENT_LEN as usize] {
+    const RARP: [u8; 2] = [0x80, 0x35];
+    const ETHERNET_IPV4_REQUEST_REVERSE: [u8; 8] = [0, 1, 8, 0, 6, 4, 0, 3];
+    let mut frame = [0; ANNOUNCEMENT_LEN as usize];
+    frame[..6].fill(0xff);
+    frame[6..12].copy_from_slice(&mac.0);
+    frame[12..14].copy_from_slice(&RARP);
+    frame[14..22].copy_from_slice(&ETHERNET_IPV4_REQUEST_REVERSE);
+    frame[22..28].copy_from_slice(&mac.0);
+    frame[32..38].copy_from_slice(&mac.0);
+    frame
+}
+
+impl Worker {
+    /// Sends a reverse ARP request in the guest's name, which every switch on the way learns from.
+    pub(crate) fn announce(&mut self, id: PortId, mac: MacAddress) {
+        if self.ports.get(usize::from(id.0)).is_none_or(|port| !port.is_link_up) {
+            return;
+        }
+        let (mut frame, now_ns) = (announcement(mac), now_ns());
+        // As if the guest had sent it: the same VLAN, and nothing that it may not say, or not yet.
+        let decision = self.switch.decide(id, &frame, now_ns);
+        if !matches!(decision, Decision::Wait(_)) {
+            self.switch.taken(id, ANNOUNCEMENT_LEN, &decision, now_ns);
+        }
+        let Decision::Flood(flood) = decision else { return };
+        // SAFETY: `frame` lives until the end of this function and is used through this only.
+        let payload = [unsafe { SharedSlice::new(frame.as_mut_ptr(), frame.len()) }];
+        let header = NetHeader { num_buffers: 1, ..NetHeader::default() };
+        let packet = Packet { header: &header, payload: &payload, len: ANNOUNCEMENT_LEN };
+        // The first pair of every port is this worker's, which is the first.
+        for port in self.ports.iter_mut().filter(|port| port.of == port.id) {
+            let Some(change) = self.switch.goes_to(&flood, port.id) else { continue };
+            if self.switch.room_at(port.id, now_ns) != Room::Yes {
+                port.count_drop(DropReason::RateLimit);
+                continue;
+            }
+            if self.rewriter.lay_out(&packet, &announcement(mac), change).is_none() {
+                continue;
+            }
+            match port.put(&self.rewriter.packet(), Stays::Now) {
+                Put::Done => {
+                    self.switch.delivered(port.id, ANNOUNCEMENT_LEN, now_ns);
+                    if port.flush_to(Flush::at_end()).call_again {
+                        self.second_calls.expect(self.turn_at);
+                    }
+                }
+                Put::NoRoom => port.count_drop(DropReason::NoRoom),
+                Put::Refused | Put::Unfinished => {}
+            }
+        }
+    }
+}

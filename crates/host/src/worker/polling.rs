@@ -1,0 +1,135 @@
+//! The pause between two turns of the worker: look again, or sleep.
+//!
+//! Theory of operation: a transmitq that has run empty is not armed at once, so that its guest need
+//! not kick while somebody looks. When a turn leaves nothing to do, [`Polling`] decides. To look
+//! means to visit these queues again; file descriptors are looked at only every [`LOOK_AT_FDS_NS`],
+//! because that is a system call. To sleep means, in this order: arm every such queue, look at each
+//! once more, say to the other workers that this one sleeps, look once more for what they handed
+//! over, and only then wait. A packet that comes at any moment either is found by the second look,
+//! or its sender finds the queue armed and kicks.
+//!
+//! Whoever has the same processor and is woken by what this worker does has to wait while it looks. Where
+//! [`Polling`] says so, the worker offers it the processor each time before it looks at file descriptors.
+//!
+//! Limits: a queue is left unarmed only while its worker has nothing else to do; of a worker that
+//! always has, every idle queue is armed. What is more work than one unit per packet counts as long packets: a short
+//! one that goes to several ports, or that could not be read, makes the worker offer the processor, too.
+
+use std::time::Duration;
+
+use ringway_net::Nanos;
+use ringway_net::Next;
+use rustix::thread::sched_yield;
+
+use crate::os::clock::now_ns;
+use crate::os::effort::{WorkerSnapshot, count_system_call};
+use crate::port::End;
+use crate::worker::Worker;
+
+/// Between two looks at the file descriptors without sleeping, in nanoseconds: twenty times what the
+/// look takes, and a sixth of what a wake-up takes.
+const LOOK_AT_FDS_NS: u64 = 5_000;
+
+/// What comes before the next turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// Nothing: only rings are looked at.
+    None,
+    /// A wait of at most this long; `None`: as long as it takes.
+    Wait(Option<Duration>),
+}
+
+impl Pause {
+    /// A look at the file descriptors.
+    const LOOK_AT_FDS: Self = Self::Wait(Some(Duration::ZERO));
+
+    /// Whether the worker may sleep in it.
+    pub(crate) fn is_sleep(self) -> bool {
+        matches!(self, Self::Wait(at_most) if at_most != Some(Duration::ZERO))
+    }
+}
+
+impl Worker {
+    /// A turn is over: what comes before the next one.
+    pub(crate) fn pause(&mut self) -> Pause {
+        let has_found = std::mem::take(&mut self.has_found);
+        if has_found {
+            self.polling.found(self.turn_at);
+        }
+        if !self.ready.is_empty() {
+            self.arm_idle_queues();
+            return self.look_at_fds(self.turn_at);
+        }
+        if has_found {
+            self.looked_at_fds = Nanos(0);
+        }
+        if !self.polling.may_look() {
+            self.arm_idle_queues();
+            return Pause::Wait(self.sleep_at_most());
+        }
+        let now = Nanos(now_ns());
+        if self.polling.idle(now) == Next::Look && self.keeps_the_processor(now) {
+            self.leave_unarmed();
+            return self.look_at_fds(now);
+        }
+        self.arm_idle_queues();
+        Pause::Wait(self.sleep_at_most())
+    }
+
+    /// Offers the processor to others, if that is to be done and it is time to look at the file descriptors;
+    /// `false`: somebody has taken it.
+    fn keeps_the_processor(&mut self, now: Nanos) -> bool {
+        if now.since(self.looked_at_fds) < LOOK_AT_FDS_NS || !self.polling.offers(now) {
+            return true;
+        }
+        count_system_call();
+        sched_yield();
+        self.polling.offered(now, Nanos(now_ns())) == Next::Look
+    }
+
+    /// Without sleeping, and not too often.
+    fn look_at_fds(&mut self, now: Nanos) -> Pause {
+        if now.since(self.looked_at_fds) < LOOK_AT_FDS_NS {
+            return Pause::None;
+        }
+        self.looked_at_fds = now;
+        Pause::LOOK_AT_FDS
+    }
+
+    /// A visit has moved so many packets, which were so many units of work: short ones are one each.
+    pub(crate) fn note_stream(&mut self, now_ns: u64, units: u32, packets: u64) {
+        if u64::from(units) > packets {
+            self.polling.stream_passed(Nanos(now_ns));
+        }
+    }
+
+    /// Looks at the queues that have run empty again, without arming them.
+    fn leave_unarmed(&mut self) {
+        while let Some(id) = self.unarmed.pop() {
+            if let End::Guest(guest) = &mut self.ports[usize::from(id.0)].end {
+                guest.keep_looking(self.turn_at);
+            }
+            self.make_ready(id);
+        }
+    }
+
+    fn arm_idle_queues(&mut self) {
+        while let Some(id) = self.unarmed.pop() {
+            self.arm_idle(id);
+        }
+    }
+
+    /// How the worker spends its time.
+    pub(crate) fn effort(&mut self) -> WorkerSnapshot {
+        let polling = self.polling.counters();
+        self.effort.roll(Nanos(now_ns()), polling.looked_ns);
+        WorkerSnapshot {
+            worker: self.team.index(),
+            options: self.polling.options(),
+            is_polling: self.polling.is_wanted(),
+            total: self.effort.total(polling.looked_ns),
+            last_second: self.effort.last_second(),
+            polling,
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Queues of guests, started, moved and stopped between two visits.
+
+use std::os::fd::AsFd;
+
+use ringway_device::{Queue, QueueId};
+use ringway_switch::PortId;
+use ringway_virtq::{Areas, Arm, Broken, Position, QueueSetup, Why, position_by_ring};
+
+use crate::port::{End, GuestEnd, Port, RoomAt};
+use crate::worker::Worker;
+use crate::worker::command::{Discarded, QueueFds, Wire};
+use crate::worker::wake::Wake;
+use crate::{CallFd, GuestMemory, KickFd};
+
+impl Worker {
+    /// The guest's end in a slot.
+    pub(crate) fn guest(&mut self, id: PortId) -> Option<&mut GuestEnd> {
+        match &mut self.ports.get_mut(usize::from(id.0))?.end {
+            End::Guest(guest) => Some(guest),
+            _ => None,
+        }
+    }
+
+    /// Other memory, in which the queues of `moved` are elsewhere.
+    pub(crate) fn set_memory(
+        &mut self,
+        id: PortId,
+        memory: GuestMemory,
+        moved: &[(QueueId, Areas)],
+    ) -> Result<(), Broken> {
+        let Some(pair) = self.ports.get(usize::from(id.0)).map(|port| port.pair.pair) else {
+            return Ok(());
+        };
+        let Some(guest) = self.guest(id) else { return Ok(()) };
+        let regions = memory.regions();
+        let mut result = Ok(());
+        for queue in Queue::ALL {
+            let Some(areas) = &mut guest.wires[queue as usize].areas else { continue };
+            let is_it = |(id, _): &&(QueueId, Areas)| *id == QueueId { pair, queue };
+            *areas = moved.iter().find(is_it).map_or(*areas, |(_, areas)| *areas);
+            result = result.and(guest.queues.rebind(queue, areas, &regions));
+        }
+        // Only now may the old mappings go: a ring points into the new ones, or is not touched.
+        guest.memory = memory;
+        self.report_broken(id);
+        result
+    }
+
+    pub(crate) fn position_by_ring(
+        &mut self,
+        port: PortId,
+        queue: QueueId,
+        setup: &QueueSetup,
+    ) -> Result<Position, Broken> {
+        let slot = self.slot_of(port, queue.pair);
+        let guest = slot.and_then(|slot| self.guest(slot)).ok_or(Broken(Why::BadArea))?;
+        position_by_ring(setup, &guest.memory.regions())
+    }
+
+    pub(crate) fn start_queue_of(
+        &mut self,
+        port: PortId,
+        queue: QueueId,
+        setup: &QueueSetup,
+        fds: QueueFds,
+    ) -> Result<(), Broken> {
+        match self.slot_of(port, queue.pair) {
+            Some(slot) => self.start_queue(slot, queue.queue, setup, fds),
+            None => Err(Broken(Why::BadArea)),
+        }
+    }
+
+    fn start_queue(
+        &mut self,
+        id: PortId,
+        queue: Queue,
+        setup: &QueueSetup,
+        fds: QueueFds,
+    ) -> Result<(), Broken> {
+        self.stop_queue(id, queue);
+        let Some(guest) = self.guest(id) else { return Err(Broken(Why::BadArea)) };
+        let regions = guest.memory.regions();
+        guest.queues.start(queue, setup, &regions)?;
+        guest.pace.start(queue, setup.size);
+        let arm = match queue {
+            Queue::ToGuest => Arm::Never,
+            Queue::FromGuest | Queue::Control => Arm::Next,
+        };
+        guest.queues.arm_kicks(queue, arm);
+        let wires = &mut guest.wires[queue as usize];
+        wires.areas = Some(setup.areas);
+        wires.is_broken_reported = false;
+        wires.set_call(fds.call);
+        wires.error = fds.error;
+        self.set_kick(id, queue, fds.kick);
+        self.follow_coalescing(id);
+        self.refresh_tap_offloads();
+        self.refresh_claim(id);
+        self.after_start(id, queue);
+        Ok(())
+    }
+
+    /// A kick may have been sent before anybody listened, so every new queue is visited once.
+    fn after_start(&mut self, id: PortId, queue: Queue) {
+        match queue {
+            Queue::FromGuest => self.make_ready(id),
+            Queue::Control => self.visit_control(id),
+            Queue::ToGuest => {
+                self.ports[usize::from(id.0)].is_stuck = false;
+                self.release_holds(RoomAt::Port(id));
+                self.end_backlog(id);
+                for at in 0..self.ports.len() {
+                    if matches!(self.ports[at].end, End::Tap(_)) {
+                        self.make_ready(self.ports[at].id);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Queues whose guest cannot kick are visited as if it had.
+    pub(crate) fn look_without_kick(&mut self, id: PortId) {
+        for queue in Queue::ALL {
+            if self.guest(id).is_some_and(|guest| guest.is_looked_at(queue)) {
+                self.after_start(id, queue);
+            }
+        }
+        if let Some(guest) = self.guest(id) {
+            guest.plan_look();
+        }
+    }
+
+    pub(crate) fn stop_queue(&mut self, id: PortId, queue: Queue) -> Option<Position> {
+        self.set_kick(id, queue, None);
+        if queue == Queue::FromGuest {
+            self.forget_hold(id);
+        }
+        let position = self.stop_ring(id, queue);
+        if queue == Queue::ToGuest {
+            self.release_holds(RoomAt::Port(id));
+            self.end_backlog(id);
+        }
+        self.refresh_claim(id);
+        position
+    }
+
+    fn stop_ring(&mut self, id: PortId, queue: Queue) -> Option<Position> {
+        let guest = self.guest(id)?;
+        guest.flush_last(queue);
+        let wires = &mut guest.wires[queue as usize];
+        wires.areas = None;
+        wires.call = None;
+        wires.error = None;
+        guest.plan_look();
+        guest.queues.stop(queue)
+    }
+
+    /// Empties a transmitq that does not run. `None`: it is none, it runs, or its ring is not in memory.
+    pub(crate) fn discard(
+        &mut self,
+        port: PortId,
+        QueueId { pair, queue }: QueueId,
+        setup: &QueueSetup,
+        call: Option<&CallFd>,
+    ) -> Option<Discarded> {
+        let slot = self.slot_of(port, pair)?;
+        let guest = self.guest(slot)?;
+        if queue != Queue::FromGuest || guest.queues.is_running(queue) {
+            return None;
+        }
+        guest.queues.start(queue, setup, &guest.memory.regions()).ok()?;
+        let has_more = guest.queues.discard();
+        if let Some(call) = call.filter(|_| guest.queues.must_call(queue)) {
+            call.call();
+        }
+        let position = guest.queues.stop(queue)?;
+        Some(Discarded { position, has_more })
+    }
+
+    pub(crate) fn rebind_queue_of(
+        &mut self,
+        port: PortId,
+        queue: QueueId,
+        areas: &Areas,
+    ) -> Result<(), Broken> {
+        let slot = self.slot_of(port, queue.pair);
+        slot.map_or(Ok(()), |slot| self.rebind_queue(slot, queue.queue, areas))
+    }
+
+    pub(crate) fn rebind_queue(
+        &mut self,
+        id: PortId,
+        queue: Queue,
+        areas: &Areas,
+    ) -> Result<(), Broken> {
+        let Some(guest) = self.guest(id) else { return Ok(()) };
+        let regions = guest.memory.regions();
+        let result = guest.queues.rebind(queue, areas, &regions);
+        if guest.queues.is_running(queue) {
+            guest.wires[queue as usize].areas = Some(*areas);
+        }
+        self.report_broken(id);
+        result
+    }
+
+    pub(crate) fn set_wire_of(&mut self, port: PortId, queue: QueueId, wire: Wire) {
+        if let Some(slot) = self.slot_of(port, queue.pair) {
+            self.set_wire(slot, queue.queue, wire);
+        }
+    }
+
+    pub(crate) fn set_wire(&mut self, id: PortId, queue: Queue, wire: Wire) {
+        if let Wire::Kick(kick) = wire {
+            self.set_kick(id, queue, kick);
+            return self.after_start(id, queue);
+        }
+        let Some(guest) = self.guest(id) else { return };
+        match wire {
+            Wire::Call(call) => {
+                guest.wires[queue as usize].set_call(call);
+                // Whatever was used while the old fd was going away would never be told.
+                if guest.call(queue) {
+                    self.second_calls.expect(self.turn_at);
+                }
+            }
+            Wire::Error(error) => guest.wires[queue as usize].error = error,
+            Wire::Kick(_) => {}
+        }
+    }
+
+    fn set_kick(&mut self, id: PortId, queue: Queue, kick: Option<KickFd>) {
+        let at = usize::from(id.0);
+        let Some(Port { end: End::Guest(guest), .. }) = self.ports.get_mut(at) else { return };
+        let wires = &mut guest.wires[queue as usize];
+        if let Some(old) = wires.kick.take() {
+            let _ = self.poller.remove(old.as_fd());
+        }
+        let token = Wake::Kick(id, queue).token();
+        let is_heard = |kick: &KickFd| self.poller.add_edge(kick.as_fd(), token).is_ok();
+        wires.kick = kick.filter(is_heard);
+        guest.plan_look();
+    }
+}
