@@ -1,15 +1,16 @@
 //! When to call a User Mode Linux guest again.
 //!
 //! Its kernel (6.1) can lose a wake-up: a signal that arrives after the idle loop has looked for
-//! work and before it sleeps is only noted, and the guest sleeps until the next signal. Its own
-//! tap driver shows it too, as flood pings of 10 to 20 ms, which end when the next packet signals
+//! work and before it sleeps is only noted, and the guest sleeps until the next signal. Its own tap
+//! driver shows it too, as flood pings of 10 to 20 ms, which end when the next packet signals
 //! again. With event suppression nothing would signal again for a second: we have called already.
 //! So whoever is called through a socket, which only User Mode Linux is, is looked at a little
 //! later: has it changed what it says about calls, it has looked, and that is all. Otherwise it is
-//! called again: as soon as the worker is awake [`EARLY_NS`] later, or woken up for it after [`DELAY_NS`], and
-//! then after twice the time each: whoever lost the processor on its way to sleep sleeps through all signals of that time.
-//! After [`LAST_NS`] nobody wakes up for it any more; but what is published for it then calls it, however far away the index is
-//! of which it wants to be told, if twice the time has passed once more. So whoever repeats a packet wakes it up.
+//! called again: as soon as the worker is awake [`EARLY_NS`] later, or woken up for it after
+//! [`DELAY_NS`], and then after twice the time each: whoever lost the processor on its way to sleep
+//! sleeps through all signals of that time. After [`LAST_NS`] nobody wakes up for it any more; but
+//! what is published for it then calls it, however far away the index is of which it wants to be
+//! told, if twice the time has passed once more. So whoever repeats a packet wakes it up.
 //!
 //! Limits: a guest that says by flags, not by an index, when it wants calls says the same before
 //! and after, as does one that was called about nothing, and both are called again in vain. An idle
@@ -17,15 +18,16 @@
 
 use ringway_net::Nanos;
 
-/// Before the first repetition, in nanoseconds: time enough for a guest that hears the call to look, even if it answers before
-/// it says so. Nobody is woken up for it.
+/// Before the first repetition, in nanoseconds: time enough for a guest that hears the call to
+/// look, even if it answers before it says so. Nobody is woken up for it.
 const EARLY_NS: u64 = 100_000;
 
-/// Before a worker that sleeps wakes up to look, in nanoseconds. Well above the time in which a running guest sees
-/// a call, well below what a user notices.
+/// Before a worker that sleeps wakes up to look, in nanoseconds. Well above the time in which a
+/// running guest sees a call, well below what a user notices.
 const DELAY_NS: u64 = 1_000_000;
 
-/// For a guest that has not looked for so long, in nanoseconds, nobody wakes up any more: it is stopped, or its own timer wakes it up.
+/// For a guest that has not looked for so long, in nanoseconds, nobody wakes up any more: it is
+/// stopped, or its own timer wakes it up.
 const LAST_NS: u64 = 100 * DELAY_NS;
 
 /// A call through which the guest may have slept.
@@ -61,7 +63,8 @@ impl Unheard {
         self.again_at.since(self.called_at) > LAST_NS
     }
 
-    /// A round has come, or something was published for a guest that is given up, and it says this now.
+    /// A round has come, or something was published for a guest that is given up, and it says this
+    /// now.
     pub(crate) fn round(&mut self, event: Option<u32>, now: Nanos) -> Round {
         if event != self.event || event.is_none() {
             return Round::Over;

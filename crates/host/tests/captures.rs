@@ -100,8 +100,8 @@ fn difference(packet: &[u8], sent: &[Vec<u8>]) -> String {
         let behind = &candidate[layout(candidate).1..][offset..whole];
         let same = payload.iter().zip(behind).take_while(|(one, other)| one == other).count();
         found += &format!(
-            "{len} bytes, from byte {offset} of the {whole} of sent {number}, of which {} follow: the \
-             first {same} are the same; headers {:02x?} and {:02x?}; ",
+            "{len} bytes, from byte {offset} of the {whole} of sent {number}, of which {} follow: \
+             the first {same} are the same; headers {:02x?} and {:02x?}; ",
             behind.len(),
             &packet[14..layout(packet).1],
             &candidate[14..layout(candidate).1],

@@ -1,5 +1,5 @@
-//! A guest that has only a few long packets under way and waits for acknowledgements: neither the worker's
-//! looks nor what it holds back may keep it waiting.
+//! A guest that has only a few long packets under way and waits for acknowledgements: neither the
+//! worker's looks nor what it holds back may keep it waiting.
 
 use std::collections::VecDeque;
 

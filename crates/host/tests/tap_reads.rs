@@ -1,5 +1,5 @@
-//! Reading a tap packet by packet and several at once: the same packets in the same order, and none is
-//! overlooked. Each test runs in a network namespace of its own.
+//! Reading a tap packet by packet and several at once: the same packets in the same order, and none
+//! is overlooked. Each test runs in a network namespace of its own.
 #![allow(clippy::cast_possible_truncation)]
 
 mod common;

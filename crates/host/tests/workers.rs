@@ -1,9 +1,10 @@
 //! What a second worker costs the first: nothing. The same traffic on two queue pairs through one
 //! worker, and through two with a pair each, counted instruction by instruction and store by store.
 //!
-//! How: this program runs itself under valgrind. `callgrind` counts the instructions of each thread;
-//! a run with more packets less a run with fewer gives those of a packet. `lackey` tells every
-//! access to memory, and which thread runs: between two marks, the workers only carry packets.
+//! How: this program runs itself under valgrind. `callgrind` counts the instructions of each
+//! thread; a run with more packets less a run with fewer gives those of a packet. `lackey` tells
+//! every access to memory, and which thread runs: between two marks, the workers only carry
+//! packets.
 //!
 //! Limits: stores made by the kernel are not seen.
 

@@ -1,16 +1,16 @@
 //! One packet to many ports.
 //!
-//! Limits: a flood never waits: who has no room goes without. Nor does it go on for ever: one packet
-//! takes at most [`FLOOD_UNITS_MAX`], and a little more for the last receiver that gets it.
+//! Limits: a flood never waits: who has no room goes without. Nor does it go on for ever: one
+//! packet takes at most [`FLOOD_UNITS_MAX`], and a little more for the last receiver that gets it.
 
 use ringway_net::{DropReason, Packet};
 use ringway_switch::{Flood, PortId, Room};
 
 use crate::forward::{Fabric, port_of};
 
-/// Work for the copies of one packet, in units. The longest packet to 255 ports that accept it takes
-/// 2,300; one that each of them needs cut into segments of 60 bytes would take 260,000, and keep
-/// everybody else waiting for 30 ms.
+/// Work for the copies of one packet, in units. The longest packet to 255 ports that accept it
+/// takes 2,300; one that each of them needs cut into segments of 60 bytes would take 260,000, and
+/// keep everybody else waiting for 30 ms.
 const FLOOD_UNITS_MAX: u32 = 4096;
 
 impl Fabric<'_> {

@@ -266,7 +266,8 @@ impl Fabric<'_> {
         ended
     }
 
-    /// Delivers the packet that is lent, whatever it takes, and takes it; `Some`: not yet, it must wait.
+    /// Delivers the packet that is lent, whatever it takes, and takes it; `Some`: not yet, it must
+    /// wait.
     #[inline(never)]
     fn deliver_one<S: PacketSource>(&mut self, source: &mut S, open: Open) -> Option<Visit> {
         self.delivery.position = source.segments_done();

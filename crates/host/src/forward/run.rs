@@ -1,8 +1,8 @@
 //! Packets that go the same way, one after the other: what is the same for all is asked once.
 //!
-//! How: [`Stream::pass`] is compiled for each kind of source and of sink, so that between two packets
-//! nothing is looked up, chosen or called that need not be. Limits: it ends with the first packet that
-//! goes another way, or that its sink does not simply take.
+//! How: [`Stream::pass`] is compiled for each kind of source and of sink, so that between two
+//! packets nothing is looked up, chosen or called that need not be. Limits: it ends with the first
+//! packet that goes another way, or that its sink does not simply take.
 
 use ringway_net::{ETHERNET_HEADER_LEN, Packet, PacketSink, PacketSource, Put};
 
@@ -41,8 +41,8 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Hands the packet that is lent to the sink, and those behind it, for as long as all is as with
-    /// the first.
+    /// Hands the packet that is lent to the sink, and those behind it, for as long as all is as
+    /// with the first.
     #[inline(never)]
     pub(crate) fn pass(
         &mut self,

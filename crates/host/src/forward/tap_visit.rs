@@ -1,5 +1,5 @@
-//! One visit of a tap: what waits there is moved, as far as the budget goes. An interface that is gone
-//! is told of once.
+//! One visit of a tap: what waits there is moved, as far as the budget goes. An interface that is
+//! gone is told of once.
 
 use ringway_switch::PortId;
 
@@ -10,8 +10,8 @@ use crate::port::End;
 use crate::worker::Worker;
 use crate::worker::command::Event;
 
-/// On a cable the kernel writes into the guest's own buffers; else the tap lends packets, as it does
-/// those that it lends already.
+/// On a cable the kernel writes into the guest's own buffers; else the tap lends packets, as it
+/// does those that it lends already.
 pub(crate) fn visit_tap(tap: &mut Tap, fabric: &mut Fabric<'_>) -> Visit {
     let is_lending = tap.is_lending();
     let (before, mut work) = (tap.from_tap.packets, fabric.delivery.work);

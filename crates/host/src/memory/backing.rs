@@ -1,12 +1,14 @@
 //! What is behind a file descriptor that a front-end sent as memory, without asking anybody.
 //!
-//! A file may be of a file system that a program serves (FUSE), the front-end's own perhaps, and whoever
-//! asks that anything, even which file system it is, waits for the program. So it is not asked. That a file is
-//! in memory (tmpfs, memfd, hugetlbfs) shows in that it can be sealed; of any other one the kernel knows
-//! what it is, the mount and the device, and of these the kind, and how long the file was when it last heard of it.
+//! A file may be of a file system that a program serves (FUSE), the front-end's own perhaps, and
+//! whoever asks that anything, even which file system it is, waits for the program. So it is not
+//! asked. That a file is in memory (tmpfs, memfd, hugetlbfs) shows in that it can be sealed; of any
+//! other one the kernel knows what it is, the mount and the device, and of these the kind, and how
+//! long the file was when it last heard of it.
 //!
-//! Limits: without /proc, or before Linux 5.8, files must be in memory. A disk counts if it is mounted here,
-//! wherever the front-end has it; a Btrfs subvolume only if the file was opened through that mount.
+//! Limits: without /proc, or before Linux 5.8, files must be in memory. A disk counts if it is
+//! mounted here, wherever the front-end has it; a Btrfs subvolume only if the file was opened
+//! through that mount.
 
 use std::os::fd::BorrowedFd;
 

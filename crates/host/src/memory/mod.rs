@@ -5,9 +5,10 @@
 //! Tables are values: adding or removing a region gives a new table that shares the other mappings,
 //! so queues can move from the old table to the new one before the old one is dropped.
 //!
-//! Limits: [`REGIONS_MAX`] regions of [`GUEST_LEN_MAX`] bytes in all; the memory behind a region must
-//! be a file with a size (memfd, tmpfs, hugetlbfs or a disk file, not a character device, and not a
-//! file that a program may serve, see `backing.rs`). For all guests together, see `memory_share.rs`.
+//! Limits: [`REGIONS_MAX`] regions of [`GUEST_LEN_MAX`] bytes in all; the memory behind a region
+//! must be a file with a size (memfd, tmpfs, hugetlbfs or a disk file, not a character device, and
+//! not a file that a program may serve, see `backing.rs`). For all guests together, see
+//! `share.rs`.
 
 pub(crate) mod backing;
 pub(crate) mod pieces;
@@ -84,7 +85,8 @@ pub enum MemoryError {
     Overlap,
     /// A program may serve the file, and could make whoever touches the memory wait for ever.
     #[error(
-        "memory region at {guest_address:#x}: its file is neither in memory nor on a disk that is mounted where ringway runs: use memfd, tmpfs or hugetlbfs"
+        "memory region at {guest_address:#x}: its file is neither in memory nor on a disk that \
+         is mounted where ringway runs: use memfd, tmpfs or hugetlbfs"
     )]
     Served {
         /// Where.
@@ -92,12 +94,14 @@ pub enum MemoryError {
     },
     /// The guest has more regions than its reserve, and there are no more beyond that.
     #[error(
-        "too many memory regions: they are beyond what is kept for each port, and of what all ports have in common too little is left"
+        "too many memory regions: they are beyond what is kept for each port, and of what all \
+         ports have in common too little is left"
     )]
     NoGuard,
     /// The guest has more memory than its reserve, and there are no more addresses beyond that.
     #[error(
-        "memory region at {guest_address:#x}: {size:#x} bytes are beyond what is kept for each port, and of what all ports have in common too little is left"
+        "memory region at {guest_address:#x}: {size:#x} bytes are beyond what is kept for each \
+         port, and of what all ports have in common too little is left"
     )]
     NoAddresses {
         /// Where.

@@ -1,10 +1,11 @@
 //! How much of this process's mappings and addresses each guest's memory may take.
 //!
-//! A process can guard [`REGIONS_MAX`] mappings, and has 2^47 bytes of addresses (x86-64). A file may
-//! claim to be longer than any memory there is: mapping it takes no memory, but addresses, and without
-//! a bound one front-end could take them all. So each of [`PORTS_MAX`] ports has a reserve that nothing
-//! else uses, half of all; the other half is for those that need more. There, one may take only as much
-//! as it leaves: a greedy front-end is refused, and a guest that comes after it finds room.
+//! A process can guard [`REGIONS_MAX`] mappings, and has 2^47 bytes of addresses (x86-64). A file
+//! may claim to be longer than any memory there is: mapping it takes no memory, but addresses, and
+//! without a bound one front-end could take them all. So each of [`PORTS_MAX`] ports has a reserve
+//! that nothing else uses, half of all; the other half is for those that need more. There, one may
+//! take only as much as it leaves: a greedy front-end is refused, and a guest that comes after it
+//! finds room.
 //!
 //! Limits: old tables and new count until the old one is unmapped. A guest that takes more than its
 //! reserve depends on what others have taken.

@@ -1,21 +1,21 @@
 //! Ends calls that would wait for a front-end.
 //!
 //! An eventfd that a front-end sent never makes a write wait for as long as the front-end leaves it
-//! so: it can make it blocking at any time, and fill it. The kernel has no way to write to an eventfd
-//! without waiting whatever its flags are, and to ask before each write costs a system call more and
-//! leaves a gap. So a timer sends the calling thread a signal, which does nothing but end a write
-//! that waits (`EINTR`; the handler is installed without `SA_RESTART`). A write that need not wait
-//! never looks for signals: one that was ended has met a full counter on a blocking fd.
+//! so: it can make it blocking at any time, and fill it. The kernel has no way to write to an
+//! eventfd without waiting whatever its flags are, and to ask before each write costs a system call
+//! more and leaves a gap. So a timer sends the calling thread a signal, which does nothing but end
+//! a write that waits (`EINTR`; the handler is installed without `SA_RESTART`). A write that need
+//! not wait never looks for signals: one that was ended has met a full counter on a blocking fd.
 //!
-//! The timer is set by the first call, ends [`TICK`] later, and is set again by the next call. So
-//! a worker that calls all the time makes one system call more per [`TICK`], and one that falls
-//! asleep is woken by it once, at most. A signal that comes when a call has begun, but does not wait
-//! in the kernel yet, ends nothing: therefore the handler sets the timer again for as long as a call
-//! is under way.
+//! The timer is set by the first call, ends [`TICK`] later, and is set again by the next call. So a
+//! worker that calls all the time makes one system call more per [`TICK`], and one that falls
+//! asleep is woken by it once, at most. A signal that comes when a call has begun, but does not
+//! wait in the kernel yet, ends nothing: therefore the handler sets the timer again for as long as
+//! a call is under way.
 //!
-//! Limits: a call can take two [`TICK`]s, and one that waits for less is not ended: [`sleeps`] tells
-//! that it waited. Only threads with a [`CallGuard`] are guarded; all their
-//! other system calls must expect `EINTR`.
+//! Limits: a call can take two [`TICK`]s, and one that waits for less is not ended: [`sleeps`]
+//! tells that it waited. Only threads with a [`CallGuard`] are guarded; all their other system
+//! calls must expect `EINTR`.
 
 use std::io;
 use std::ptr;
@@ -83,8 +83,8 @@ pub(crate) fn bounded<T>(write: impl FnOnce() -> T) -> T {
 
 /// How often this thread has slept, which it does not when another one only takes its processor.
 pub(crate) fn sleeps() -> i64 {
-    // SAFETY: all-zero bytes are a valid `rusage`, which the call fills in; it cannot fail with these
-    // arguments.
+    // SAFETY: all-zero bytes are a valid `rusage`, which the call fills in; it cannot fail with
+    // these arguments.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
@@ -94,8 +94,8 @@ pub(crate) fn sleeps() -> i64 {
 
 impl Watch {
     fn set_timer(&self) {
-        // SAFETY: the timer of this thread, which is there unless the state is UNGUARDED. The call is
-        // async-signal-safe; it fails for wrong arguments only.
+        // SAFETY: the timer of this thread, which is there unless the state is UNGUARDED. The call
+        // is async-signal-safe; it fails for wrong arguments only.
         unsafe { libc::timer_settime(self.timer.load(Relaxed), 0, &TICK_ONCE, ptr::null_mut()) };
     }
 }
@@ -149,8 +149,8 @@ fn signal() -> libc::c_int {
 /// A timer that sends the signal to this thread; it is not set.
 fn new_timer() -> io::Result<libc::timer_t> {
     let mut timer = ptr::null_mut();
-    // SAFETY: all-zero bytes are a valid `sigevent`, and a valid signal set as well; the pointers are
-    // to local values, and `gettid` cannot fail.
+    // SAFETY: all-zero bytes are a valid `sigevent`, and a valid signal set as well; the pointers
+    // are to local values, and `gettid` cannot fail.
     let (unblocked, made) = unsafe {
         let mut event: libc::sigevent = std::mem::zeroed();
         event.sigev_notify = libc::SIGEV_THREAD_ID;

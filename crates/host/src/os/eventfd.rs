@@ -13,9 +13,10 @@
 //!
 //! A front-end that fills its own blocking eventfd exactly between our poll and our write, or that
 //! clears `O_NONBLOCK` later and then fills it, makes that write wait: the thread's [`CallGuard`]
-//! ends it, and that front-end is not called any more ([`Callee`]). One that lets it wait for less than
-//! that, again and again, is noticed because the thread sleeps in calls: of [`LOOK_EVERY`] one is looked
-//! at (ADR 24). A stop of the whole process (SIGSTOP, a debugger, strace) is no such sleep.
+//! ends it, and that front-end is not called any more ([`Callee`]). One that lets it wait for less
+//! than that, again and again, is noticed because the thread sleeps in calls: of [`LOOK_EVERY`] one
+//! is looked at (ADR 24). A stop of the whole process (SIGSTOP, a debugger, strace) is no such
+//! sleep.
 //!
 //! Limits: a front-end that kicks through a socket finds it full one day; none is known that does.
 //!
@@ -81,8 +82,8 @@ pub enum CallResult {
 /// Of so many calls through an eventfd one is looked at: whether the thread slept in it.
 const LOOK_EVERY: u32 = 32;
 
-/// So many calls may sleep, each for less than a tick of the guard: one that must read its own memory
-/// from a disk sleeps too, and so does one during which the whole process is stopped.
+/// So many calls may sleep, each for less than a tick of the guard: one that must read its own
+/// memory from a disk sleeps too, and so does one during which the whole process is stopped.
 const WAITS_MAX: u64 = 8;
 
 /// After this time one such call is forgotten.
@@ -92,7 +93,8 @@ const WAIT_FORGOTTEN_NS: u64 = 10_000_000_000;
 #[derive(Debug, Clone, Default)]
 pub struct Callee {
     has_blocked: Arc<AtomicBool>,
-    /// When the last call in which a thread slept will be forgotten; one is, each [`WAIT_FORGOTTEN_NS`].
+    /// When the last call in which a thread slept will be forgotten; one is, each
+    /// [`WAIT_FORGOTTEN_NS`].
     waits_forgotten_at: Arc<AtomicU64>,
     bell: Option<Arc<EventFd>>,
 }
@@ -266,8 +268,9 @@ fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
     rustix::event::poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().intersects(flags)
 }
 
-/// Whether that is a Unix stream socket. To send through another one can mean to wait for whoever has
-/// locked it, whatever the flags: of a TCP socket, a front-end that sends memory which is not there.
+/// Whether that is a Unix stream socket. To send through another one can mean to wait for whoever
+/// has locked it, whatever the flags: of a TCP socket, a front-end that sends memory which is not
+/// there.
 ///
 /// # Errors
 /// It cannot be found out.

@@ -147,8 +147,8 @@ impl Poller {
         let timeout = libc::timespec { tv_sec: timeout.tv_sec, tv_nsec: timeout.tv_nsec };
         let (no_signals, size) = (std::ptr::null::<libc::sigset_t>(), size_of::<u64>());
         count_system_call();
-        // SAFETY: the kernel writes at most `count` events of its own layout into the room, and only
-        // reads the timeout; no signal mask is given.
+        // SAFETY: the kernel writes at most `count` events of its own layout into the room, and
+        // only reads the timeout; no signal mask is given.
         let found = unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,
@@ -249,7 +249,8 @@ mod tests {
     use super::*;
     use crate::EventFd;
 
-    /// Each way to wait for a part of a millisecond: what is there is told, and what is not takes time.
+    /// Each way to wait for a part of a millisecond: what is there is told, and what is not takes
+    /// time.
     #[test]
     fn both_ways_to_wait_say_the_same() {
         let (poller, bell) = (Poller::new().unwrap(), EventFd::new().unwrap());

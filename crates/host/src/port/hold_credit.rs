@@ -1,5 +1,5 @@
-//! How long senders wait for one receiver: a credit of time that it spends by keeping others waiting
-//! and earns by taking packets.
+//! How long senders wait for one receiver: a credit of time that it spends by keeping others
+//! waiting and earns by taking packets.
 //!
 //! A bounded wait for each packet is not enough: a guest that posts one buffer shortly before every
 //! wait would end could slow down everybody who sends to it, and whoever shares their port, for as

@@ -159,8 +159,8 @@ impl GuestEnd {
         is_needed
     }
 
-    /// Something was published in a queue of which the guest does not want to be told: perhaps because it slept through
-    /// all calls (see `uml`).
+    /// Something was published in a queue of which the guest does not want to be told: perhaps
+    /// because it slept through all calls (see `uml`).
     #[inline]
     pub(crate) fn remind(&mut self, queue: Queue, now: Nanos) {
         let wires = &mut self.wires[queue as usize];
@@ -243,8 +243,8 @@ impl Port {
         put
     }
 
-    /// As [`put`](Self::put), for what a source lends, from the packet that is lent on, as long as the
-    /// stream lasts: who takes it is chosen once.
+    /// As [`put`](Self::put), for what a source lends, from the packet that is lent on, as long as
+    /// the stream lasts: who takes it is chosen once.
     #[inline(always)]
     pub(crate) fn put_stream(
         &mut self,

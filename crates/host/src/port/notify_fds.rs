@@ -35,9 +35,8 @@ impl Wires {
     pub(crate) fn call(&mut self, event: Option<u32>) -> bool {
         let Some(call) = self.call.as_ref().filter(|_| !self.is_deaf) else { return false };
         self.calls += 1;
-        // A peer that is gone shows on its socket, in the control thread; of one that blocked a call
-        // it has been told.
-        // It stays where it is: to let go of it takes memory.
+        // A peer that is gone shows on its socket, in the control thread; of one that blocked a
+        // call it has been told. It stays where it is: to let go of it takes memory.
         if matches!(call.call(), CallResult::Gone | CallResult::Blocked) {
             (self.is_deaf, self.unheard) = (true, None);
             return false;
@@ -46,8 +45,8 @@ impl Wires {
         self.unheard.is_some()
     }
 
-    /// A round has come for a guest that may have slept through its last call, and says this about calls now;
-    /// `true`: another round is needed.
+    /// A round has come for a guest that may have slept through its last call, and says this about
+    /// calls now; `true`: another round is needed.
     pub(crate) fn call_again(&mut self, event: Option<u32>, now: Nanos) -> bool {
         if !self.is_given_up() {
             self.repeat(event, now);
@@ -60,7 +59,8 @@ impl Wires {
         self.unheard.is_some_and(|unheard| unheard.is_given_up())
     }
 
-    /// Repeats the last call if it is time, to a guest that has not looked since and says this about calls now.
+    /// Repeats the last call if it is time, to a guest that has not looked since and says this
+    /// about calls now.
     pub(crate) fn repeat(&mut self, event: Option<u32>, now: Nanos) {
         let Some(unheard) = &mut self.unheard else { return };
         match (unheard.round(event, now), &self.call) {

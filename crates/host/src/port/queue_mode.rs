@@ -46,7 +46,8 @@ pub struct QueueSnapshot {
     pub calls: u64,
 }
 
-/// The queues of a guest's pair that run, the next packet of which may be held, in the second with this number.
+/// The queues of a guest's pair that run, the next packet of which may be held, in the second with
+/// this number.
 pub(crate) fn running_queues(
     port: &Port,
     guest: &GuestEnd,

@@ -1,16 +1,17 @@
 //! Short packets of a tap read ahead, several with one system call, while many of them wait.
 //!
-//! How: into places of our own, for where a packet goes cannot be said before its length is known. From
-//! there each is copied to its receiver, which takes less than the system call that was spared. So
-//! [`ShortRow`] allows it only while packets come one behind the other, and all are short.
+//! How: into places of our own, for where a packet goes cannot be said before its length is known.
+//! From there each is copied to its receiver, which takes less than the system call that was
+//! spared. So [`ShortRow`] allows it only while packets come one behind the other, and all are
+//! short.
 //!
-//! Nothing is concluded from a tap that gave fewer than it was asked for: whoever finds nothing here
-//! asks the tap itself, so that no packet is overlooked that came meanwhile.
+//! Nothing is concluded from a tap that gave fewer than it was asked for: whoever finds nothing
+//! here asks the tap itself, so that no packet is overlooked that came meanwhile.
 //!
-//! Limits: [`AHEAD_PACKETS`] packets at a time, and no further ones before they are taken. That may be
-//! 2 MiB in one visit if long ones come right behind short ones; what was read counts when it is taken.
-//! Memory for as much belongs to each queue of a tap. Where the kernel cannot say at once that a tap is
-//! empty, packets are read one by one.
+//! Limits: [`AHEAD_PACKETS`] packets at a time, and no further ones before they are taken. That may
+//! be 2 MiB in one visit if long ones come right behind short ones; what was read counts when it is
+//! taken. Memory for as much belongs to each queue of a tap. Where the kernel cannot say at once
+//! that a tap is empty, packets are read one by one.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -25,8 +26,8 @@ use crate::tap::ring::TapRing;
 
 /// Bytes of a header, the longest packet and one more, which tells that it was longer.
 const READ_LEN: usize = HEADER_LEN + PACKET_LEN_MAX as usize + 1;
-/// Bytes from one place to the next: no multiple of a page, so that the beginnings, all that there is of
-/// short packets, do not compete for the same lines of the processor's cache.
+/// Bytes from one place to the next: no multiple of a page, so that the beginnings, all that there
+/// is of short packets, do not compete for the same lines of the processor's cache.
 const PLACE_LEN: usize = (64 << 10) + 1600;
 const _: () = assert!(PLACE_LEN >= READ_LEN);
 
@@ -69,7 +70,8 @@ impl ReadAhead {
         self.waiting.pop()
     }
 
-    /// Reads up to `count` packets, and gives how many were there; only while none is waiting or lent.
+    /// Reads up to `count` packets, and gives how many were there; only while none is waiting or
+    /// lent.
     pub(crate) fn read(&mut self, fd: BorrowedFd<'_>, count: usize) -> usize {
         let Self { ring, places, waiting, row } = self;
         let places = places.bytes();
@@ -81,8 +83,8 @@ impl ReadAhead {
             // That the file is non-blocking is not enough for io_uring.
             read.rw_flags(libc::RWF_NOWAIT).build()
         });
-        // SAFETY: the places are ours, and nothing refers to them: all packets that were in them are
-        // taken. No read waits.
+        // SAFETY: the places are ours, and nothing refers to them: all packets that were in them
+        // are taken. No read waits.
         let results = unsafe { ring.carry_out(reads) };
         let lens = results.iter().map(|&result| usize::try_from(result).unwrap_or(0));
         let found = lens.clone().enumerate().filter(|&(_, len)| len > 0);
@@ -159,7 +161,8 @@ mod tests {
         }
     }
 
-    /// A file that would block stands for a tap, of which io_uring takes no notice that it would not.
+    /// A file that would block stands for a tap, of which io_uring takes no notice that it would
+    /// not.
     #[test]
     fn what_is_not_there_is_not_waited_for_and_comes_later() {
         let (done, ended) = mpsc::channel();
@@ -186,7 +189,8 @@ mod tests {
     fn without_its_ring_packets_are_read_alone() {
         let Some(mut ahead) = ahead(2) else { return };
         let null = std::fs::File::open("/dev/null").unwrap();
-        // SAFETY: the ring's number is another file's from now on, which the ring closes at its end.
+        // SAFETY: the ring's number is another file's from now on, which the ring closes at its
+        // end.
         let replaced = unsafe { libc::dup2(null.as_raw_fd(), ahead.ring.fd()) };
         assert!(replaced >= 0);
         let (ours, theirs) = wire(SocketFlags::NONBLOCK);

@@ -4,7 +4,8 @@
 //! pieces. At the end all of them are handed to the kernel at once ([`TapRing`]). Few packets are
 //! written one by one: setting up a request costs as much as the system call it spares.
 //!
-//! If the kernel does not take a batch, its packets are lost, and all further ones are written one by one.
+//! If the kernel does not take a batch, its packets are lost, and all further ones are written one
+//! by one.
 //!
 //! Limits: [`BATCH_PACKETS`] packets in [`BATCH_PIECES`] pieces at a time. A kernel without
 //! io_uring, or that does not permit it, gets one `writev` per packet.
@@ -127,8 +128,8 @@ impl TapBatch {
             // That the file is non-blocking is not enough for io_uring.
             opcode::Writev::new(to, vectors.as_ptr(), count).rw_flags(libc::RWF_NOWAIT).build()
         });
-        // SAFETY: headers, vectors and pieces stay until after this call (see `note`); the kernel only
-        // reads, and does not wait. Memory that a front-end took away gives EFAULT.
+        // SAFETY: headers, vectors and pieces stay until after this call (see `note`); the kernel
+        // only reads, and does not wait. Memory that a front-end took away gives EFAULT.
         let results = unsafe { self.ring.carry_out(writes) };
         self.results[..results.len()].copy_from_slice(results);
         let is_lost = results.contains(&-libc::ECANCELED);
@@ -254,7 +255,8 @@ mod tests {
         let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
         let Ok(mut batch) = TapBatch::new(2) else { return println!("skipped: no io_uring here") };
         let null = std::fs::File::open("/dev/null").unwrap();
-        // SAFETY: the ring's number is another file's from now on, which the ring closes at its end.
+        // SAFETY: the ring's number is another file's from now on, which the ring closes at its
+        // end.
         let replaced = unsafe { libc::dup2(null.as_raw_fd(), batch.ring.fd()) };
         assert!(replaced >= 0);
         for expected in [0, 2, 2] {

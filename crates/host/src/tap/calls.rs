@@ -1,8 +1,8 @@
-//! How taps are read and written: one system call for each packet, or one for several (io_uring), and
-//! from how many packets on that is faster.
+//! How taps are read and written: one system call for each packet, or one for several (io_uring),
+//! and from how many packets on that is faster.
 //!
-//! How many depends on what a system call costs here, so it is measured when it is first asked for, in
-//! a few milliseconds.
+//! How many depends on what a system call costs here, so it is measured when it is first asked for,
+//! in a few milliseconds.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -78,8 +78,8 @@ impl TapCalls {
     }
 }
 
-/// The smallest number that takes less time at once than one by one; told both are how many there are
-/// and from how many on they go at once, it gives a time.
+/// The smallest number that takes less time at once than one by one; told both are how many there
+/// are and from how many on they go at once, it gives a time.
 fn smallest_faster(
     mut time: impl FnMut(usize, usize) -> io::Result<Duration>,
 ) -> io::Result<Option<usize>> {
@@ -115,7 +115,8 @@ fn measure_writes() -> io::Result<Option<usize>> {
     })
 }
 
-/// On a socket that keeps packets apart, as a tap does, with the copy that comes behind reading at once.
+/// On a socket that keeps packets apart, as a tap does, with the copy that comes behind reading at
+/// once.
 fn measure_reads() -> io::Result<Option<usize>> {
     let kind = SocketType::SEQPACKET;
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;

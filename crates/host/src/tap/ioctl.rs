@@ -1,6 +1,7 @@
 //! The system calls a tap needs that have no safe wrapper: interface ioctls, `readv`, `writev`.
 //!
-//! Each function makes one call and says what the kernel answered; decisions are in the folder's other files.
+//! Each function makes one call and says what the kernel answered; decisions are in the folder's
+//! other files.
 
 use std::io;
 use std::mem;

@@ -4,8 +4,8 @@
 //! (`IFF_VNET_HDR`), so that checksums and segmentation stay undone for as long as the receiver
 //! accepts that. To the tap, a packet is written straight from the sender's memory. From the tap,
 //! [`Tap::read_into`] reads straight into a receiver's buffers; where a lookup has to come first,
-//! the tap lends packets from a buffer of its own (`PacketSource`), which costs one copy. Of many short
-//! packets that wait, several are read with one system call, and copied (`tap::ahead`).
+//! the tap lends packets from a buffer of its own (`PacketSource`), which costs one copy. Of many
+//! short packets that wait, several are read with one system call, and copied (`tap::ahead`).
 //!
 //! Limits: packets of at most [`PACKET_LEN_MAX`] bytes; longer ones are counted as too long. A
 //! [`Tap`] is one queue; of several, each has its own.
@@ -265,8 +265,8 @@ impl Tap {
     }
 }
 
-/// `num_buffers` means nothing to the kernel. `hdr_len` is a hint, which drivers fill as they like: the
-/// kernel makes as much of a packet contiguous, and refuses one that is shorter.
+/// `num_buffers` means nothing to the kernel. `hdr_len` is a hint, which drivers fill as they like:
+/// the kernel makes as much of a packet contiguous, and refuses one that is shorter.
 fn header_for_kernel(packet: &Packet<'_>) -> [u8; HEADER_LEN] {
     let len = u16::try_from(packet.len).unwrap_or(u16::MAX);
     let hdr_len = packet.header.hdr_len.min(len);

@@ -1,7 +1,8 @@
 //! The reading half of a tap: straight into a receiver's buffers, or lent.
 //!
-//! A packet is read where it goes, unless that is not possible, or not worth it: what was read ahead, with
-//! others and one system call, is copied (see `tap::ahead`), and so is what somebody has to look at first.
+//! A packet is read where it goes, unless that is not possible, or not worth it: what was read
+//! ahead, with others and one system call, is copied (see `tap::ahead`), and so is what somebody
+//! has to look at first.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -40,16 +41,18 @@ impl Tap {
         self.ahead.as_ref().map(|_| from)
     }
 
-    /// Reads the next packet into `pieces`, straight unless it was read ahead (then it is copied), and
-    /// gives its header and its length in bytes. `None`: there is none now, or it is longer than the pieces, as the first one is after the
-    /// MTU was raised: then it is [lent](Self::is_lending).
+    /// Reads the next packet into `pieces`, straight unless it was read ahead (then it is copied),
+    /// and gives its header and its length in bytes. `None`: there is none now, or it is longer
+    /// than the pieces, as the first one is after the MTU was raised: then it is
+    /// [lent](Self::is_lending).
     ///
     /// # Errors
     /// The kernel gave no packet although it may have more: the interface is gone (`EBADFD`), or
-    /// many packets in a row were dropped, a signal interrupted the call, or the pieces are not memory any more (`EFAULT`; the
-    /// packet is counted as dropped). Not every kernel tells that the memory is gone: Linux 6.18
-    /// gives a packet whose bytes are lost with it, and so does a copy, under
-    /// [`install_bus_guard`](crate::install_bus_guard); without that guard it ends the process.
+    /// many packets in a row were dropped, a signal interrupted the call, or the pieces are not
+    /// memory any more (`EFAULT`; the packet is counted as dropped). Not every kernel tells that
+    /// the memory is gone: Linux 6.18 gives a packet whose bytes are lost with it, and so does a
+    /// copy, under [`install_bus_guard`](crate::install_bus_guard); without that guard it ends the
+    /// process.
     pub fn read_into(&mut self, pieces: &[SharedSlice]) -> io::Result<Option<(NetHeader, u32)>> {
         if self.pending.is_some() || pieces.len() > PIECES_MAX || self.top_up_ahead() {
             return self.read_with_copy(pieces);

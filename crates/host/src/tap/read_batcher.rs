@@ -13,8 +13,8 @@ const NEEDED_MAX: usize = 256;
 
 /// How many packets to read at once.
 ///
-/// Packets that were there in a row say that more wait. If they do not, more must be in a row the next
-/// time.
+/// Packets that were there in a row say that more wait. If they do not, more must be in a row the
+/// next time.
 #[derive(Debug)]
 pub(crate) struct ShortRow {
     /// Fewer are read one by one.

@@ -1,14 +1,14 @@
 //! Several reads or writes of a tap carried out with one system call (io_uring).
 //!
 //! How: requests are handed to the kernel at once, which carries them out in order and before the
-//! call returns, because each says that it must not wait (`RWF_NOWAIT`): that a tap's file is non-blocking is
-//! not enough for io_uring.
+//! call returns, because each says that it must not wait (`RWF_NOWAIT`): that a tap's file is
+//! non-blocking is not enough for io_uring.
 //!
-//! The tap is not registered with the ring: the kernel takes a ring apart some time after its process
-//! has died, and would keep the tap busy until then.
+//! The tap is not registered with the ring: the kernel takes a ring apart some time after its
+//! process has died, and would keep the tap busy until then.
 //!
-//! Limits: [`BATCH_PACKETS`] at a time. If the kernel does not take a batch, its requests are lost, and
-//! the ring carries out none from then on.
+//! Limits: [`BATCH_PACKETS`] at a time. If the kernel does not take a batch, its requests are lost,
+//! and the ring carries out none from then on.
 
 use std::fmt;
 use std::io;
@@ -71,8 +71,8 @@ impl TapRing {
             count_system_call();
             match self.ring.submit_and_wait(left) {
                 Err(why) if why.kind() != io::ErrorKind::Interrupted => {
-                    // What it has not taken lies in the ring, and its memory is somebody else's soon:
-                    // the kernel must never come back to it.
+                    // What it has not taken lies in the ring, and its memory is somebody else's
+                    // soon: the kernel must never come back to it.
                     self.is_usable = false;
                     return;
                 }

@@ -1,11 +1,11 @@
-//! Whether the interface of a tap is gone: the worker that reads the tap finds it out, and the control
-//! thread asks.
+//! Whether the interface of a tap is gone: the worker that reads the tap finds it out, and the
+//! control thread asks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Says of one queue of a tap whether its interface is gone. It never comes back: a new one has to be
-/// opened.
+/// Says of one queue of a tap whether its interface is gone. It never comes back: a new one has to
+/// be opened.
 #[derive(Debug, Clone, Default)]
 pub struct TapWatch {
     is_gone: Arc<AtomicBool>,

@@ -285,8 +285,8 @@ pub enum Event {
         /// Which port.
         port: PortId,
     },
-    /// The worker slept in page faults of a guest's memory, again and again, and uses nothing of the guest
-    /// any more.
+    /// The worker slept in page faults of a guest's memory, again and again, and uses nothing of
+    /// the guest any more.
     Stalled {
         /// Which port.
         port: PortId,

@@ -212,8 +212,8 @@ impl Worker {
         }
     }
 
-    /// Stops all queues of a guest and lets go of its memory; the counters stay. Its stations may turn
-    /// up elsewhere.
+    /// Stops all queues of a guest and lets go of its memory; the counters stay. Its stations may
+    /// turn up elsewhere.
     pub(crate) fn detach(&mut self, id: PortId) {
         self.slot(id);
         for slot in self.slots_of(id) {

@@ -1,7 +1,8 @@
 //! Packets that wait where they are: for room at a receiver, or for their time to come.
 //!
-//! How: a packet that waits is the next one of its slot. [`Holds`] lists the slots, and says all that
-//! follows from it: which receivers and which rings to other workers are waited for, and until when.
+//! How: a packet that waits is the next one of its slot. [`Holds`] lists the slots, and says all
+//! that follows from it: which receivers and which rings to other workers are waited for, and until
+//! when.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,9 @@
 //! The worker: owns its ports outright, visits those that have something to do, sleeps otherwise.
 //!
-//! One thread. `epoll` says which port woke up; a visit does at most [`BUDGET_UNITS`](crate::forward::BUDGET_UNITS) units of
-//! work and then publishes and notifies once. Commands from the control thread run between visits.
-//! Before sleeping, every idle source has been armed and looked at once more, so that no kick is
-//! lost.
+//! One thread. `epoll` says which port woke up; a visit does at most
+//! [`BUDGET_UNITS`](crate::forward::BUDGET_UNITS) units of work and then publishes and notifies
+//! once. Commands from the control thread run between visits. Before sleeping, every idle source
+//! has been armed and looked at once more, so that no kick is lost.
 
 pub(crate) mod announce;
 pub(crate) mod arrivals;

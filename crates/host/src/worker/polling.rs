@@ -8,12 +8,14 @@
 //! over, and only then wait. A packet that comes at any moment either is found by the second look,
 //! or its sender finds the queue armed and kicks.
 //!
-//! Whoever has the same processor and is woken by what this worker does has to wait while it looks. Where
-//! [`Polling`] says so, the worker offers it the processor each time before it looks at file descriptors.
+//! Whoever has the same processor and is woken by what this worker does has to wait while it looks.
+//! Where [`Polling`] says so, the worker offers it the processor each time before it looks at file
+//! descriptors.
 //!
 //! Limits: a queue is left unarmed only while its worker has nothing else to do; of a worker that
-//! always has, every idle queue is armed. What is more work than one unit per packet counts as long packets: a short
-//! one that goes to several ports, or that could not be read, makes the worker offer the processor, too.
+//! always has, every idle queue is armed. What is more work than one unit per packet counts as long
+//! packets: a short one that goes to several ports, or that could not be read, makes the worker
+//! offer the processor, too.
 
 use std::time::Duration;
 
@@ -26,8 +28,8 @@ use crate::os::effort::{WorkerSnapshot, count_system_call};
 use crate::port::End;
 use crate::worker::Worker;
 
-/// Between two looks at the file descriptors without sleeping, in nanoseconds: twenty times what the
-/// look takes, and a sixth of what a wake-up takes.
+/// Between two looks at the file descriptors without sleeping, in nanoseconds: twenty times what
+/// the look takes, and a sixth of what a wake-up takes.
 const LOOK_AT_FDS_NS: u64 = 5_000;
 
 /// What comes before the next turn.
@@ -76,8 +78,8 @@ impl Worker {
         Pause::Wait(self.sleep_at_most())
     }
 
-    /// Offers the processor to others, if that is to be done and it is time to look at the file descriptors;
-    /// `false`: somebody has taken it.
+    /// Offers the processor to others, if that is to be done and it is time to look at the file
+    /// descriptors; `false`: somebody has taken it.
     fn keeps_the_processor(&mut self, now: Nanos) -> bool {
         if now.since(self.looked_at_fds) < LOOK_AT_FDS_NS || !self.polling.offers(now) {
             return true;
@@ -96,7 +98,8 @@ impl Worker {
         Pause::LOOK_AT_FDS
     }
 
-    /// A visit has moved so many packets, which were so many units of work: short ones are one each.
+    /// A visit has moved so many packets, which were so many units of work: short ones are one
+    /// each.
     pub(crate) fn note_stream(&mut self, now_ns: u64, units: u32, packets: u64) {
         if u64::from(units) > packets {
             self.polling.stream_passed(Nanos(now_ns));

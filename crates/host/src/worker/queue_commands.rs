@@ -155,7 +155,8 @@ impl Worker {
         guest.queues.stop(queue)
     }
 
-    /// Empties a transmitq that does not run. `None`: it is none, it runs, or its ring is not in memory.
+    /// Empties a transmitq that does not run. `None`: it is none, it runs, or its ring is not in
+    /// memory.
     pub(crate) fn discard(
         &mut self,
         port: PortId,

@@ -14,8 +14,8 @@ impl Worker {
         }
     }
 
-    /// One turn: each port that is ready now is visited once. A port that becomes ready meanwhile is
-    /// visited in the next turn.
+    /// One turn: each port that is ready now is visited once. A port that becomes ready meanwhile
+    /// is visited in the next turn.
     pub(crate) fn visit_ready(&mut self) {
         for _ in 0..self.ready.len() {
             let Some(port) = self.ready.pop_front() else { break };

@@ -1,20 +1,22 @@
 //! Guests in whose memory page faults sleep, and how they are found.
 //!
-//! A page of a guest's memory may have to be read from a disk, or its front-end may be taking pages out
-//! of the file at this moment (hole punching): the thread that touches it sleeps in a page fault, which no
-//! signal ends, and with it all guests of the worker. So who makes that happen again and again must be
-//! found, and let go of (ADR 29).
+//! A page of a guest's memory may have to be read from a disk, or its front-end may be taking pages
+//! out of the file at this moment (hole punching): the thread that touches it sleeps in a page
+//! fault, which no signal ends, and with it all guests of the worker. So who makes that happen
+//! again and again must be found, and let go of (ADR 29).
 //!
-//! Theory of operation: between two readings of the clock a worker does one visit at most. If one takes
-//! [`SLOW_NS`], and the thread had page faults and slept meanwhile, other than where it waits for work,
-//! the worker *watches* for a while: it forwards one packet at a time, by a copy of its own, so that each
-//! step touches the memory of one guest only, and asks the kernel before and after each step whether the
-//! thread had a page fault and slept. A guest in whose memory it slept for [`STALLED_MAX_NS`] meanwhile is
-//! let go of. A stop of the process, or a processor that others need, is no page fault; memory that is
-//! touched for the first time, as a guest does that boots, is one in which the thread does not sleep.
+//! Theory of operation: between two readings of the clock a worker does one visit at most. If one
+//! takes [`SLOW_NS`], and the thread had page faults and slept meanwhile, other than where it waits
+//! for work, the worker *watches* for a while: it forwards one packet at a time, by a copy of its
+//! own, so that each step touches the memory of one guest only, and asks the kernel before and
+//! after each step whether the thread had a page fault and slept. A guest in whose memory it slept
+//! for [`STALLED_MAX_NS`] meanwhile is let go of. A stop of the process, or a processor that others
+//! need, is no page fault; memory that is touched for the first time, as a guest does that boots,
+//! is one in which the thread does not sleep.
 //!
-//! Limits: under valgrind nothing is looked into. The visit that makes a worker watch, and the fault that is the last one, take as long as they
-//! take. While a worker watches, a packet costs some microseconds more.
+//! Limits: under valgrind nothing is looked into. The visit that makes a worker watch, and the
+//! fault that is the last one, take as long as they take. While a worker watches, a packet costs
+//! some microseconds more.
 
 use ringway_net::Nanos;
 use ringway_net::{NetHeader, PACKET_LEN_MAX, Packet, PacketSource};
@@ -85,8 +87,8 @@ impl Counts {
     }
 }
 
-/// Whether this process runs under valgrind, where one thread runs at a time: each waits for the others in
-/// every step.
+/// Whether this process runs under valgrind, where one thread runs at a time: each waits for the
+/// others in every step.
 fn is_simulated() -> bool {
     let preloaded = std::env::var("LD_PRELOAD").unwrap_or_default();
     preloaded.contains("vgpreload")
@@ -284,7 +286,8 @@ impl Worker {
     }
 }
 
-/// One packet of a queue, by way of a copy; and for how long the thread slept in its guest's memory.
+/// One packet of a queue, by way of a copy; and for how long the thread slept in its guest's
+/// memory.
 pub(crate) fn visit_watched<Q: DeviceQueue>(
     from_guest: &mut ringway_device::FromGuest<Q>,
     fabric: &mut Fabric<'_>,

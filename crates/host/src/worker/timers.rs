@@ -58,7 +58,8 @@ impl Worker {
         }
     }
 
-    /// Publishes what was put into ports; `true`: see [`Flushed::call_again`](crate::pace::Flushed).
+    /// Publishes what was put into ports; `true`: see
+    /// [`Flushed::call_again`](crate::pace::Flushed).
     pub(crate) fn flush_dirty(&mut self, visit: Visit, flush: Flush) -> bool {
         let mut call_again = false;
         while let Some(to) = self.dirty.pop() {

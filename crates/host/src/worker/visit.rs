@@ -49,7 +49,8 @@ impl Worker {
                 position: 0,
                 work,
                 packets: 0,
-                // A guest gets its buffers back at the end of the visit; a tap reads into one place.
+                // A guest gets its buffers back at the end of the visit; a tap reads into one
+                // place.
                 stays: match &port.end {
                     End::Guest(_) if bounce.is_none() => Stays::UntilFlush,
                     End::Guest(_) => Stays::Now,

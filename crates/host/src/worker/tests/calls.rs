@@ -57,7 +57,8 @@ fn a_guest_is_called_again_by_a_worker_that_is_awake_but_wakes_nobody_up_so_earl
     assert!(bench.worker.second_calls.due().is_some(), "it has not looked yet");
 }
 
-/// By an index it has said that it wants to be told of the first packet, and by nothing that it has heard it.
+/// By an index it has said that it wants to be told of the first packet, and by nothing that it has
+/// heard it.
 #[test]
 fn a_guest_that_slept_through_all_calls_is_called_about_what_comes_then() {
     let mut bench = Bench::new(1);
