@@ -36,10 +36,12 @@ pub use os::eventfd::{CallFd, CallResult, Callee, EventFd, KickFd, is_local_stre
 pub use os::pin::pin_to;
 pub use os::poller::{Events, Interest, PollEvent, Poller};
 pub use pace::{Flush, Pace, PaceSnapshot};
-pub use peers::Team;
+pub use peers::WorkerPeers;
 pub use port::queue_mode::{QueueMode, QueueSnapshot};
 pub use tap::calls::{TapCalls, TapCallsError};
 pub use tap::watch::TapWatch;
 pub use tap::{Tap, TapError, TapOffloads, TapOptions};
-pub use worker::command::{Answer, Command, Discarded, Event, PortSnapshot, QueueFds, Wire};
+pub use worker::command::{
+    Answer, Command, Discarded, NotifyFd, PortSnapshot, QueueFds, WorkerEvent,
+};
 pub use worker::{Worker, WorkerChannels};

@@ -32,7 +32,7 @@ const LAST_NS: u64 = 100 * DELAY_NS;
 
 /// A call through which the guest may have slept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Unheard {
+pub(crate) struct UmlCallRetry {
     /// What the guest said about calls when it was called.
     event: Option<u32>,
     /// When that was.
@@ -43,16 +43,16 @@ pub(crate) struct Unheard {
 
 /// What a round brings for one guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Round {
+pub(crate) enum RetryStep {
     /// It has heard the call.
-    Over,
+    Heard,
     /// It is looked at again later.
     Wait,
     /// It is called again, and looked at later.
     Call,
 }
 
-impl Unheard {
+impl UmlCallRetry {
     /// The guest is called, and says this about calls (see `DeviceQueue::driver_event`).
     pub(crate) fn new(event: Option<u32>, now: Nanos) -> Self {
         Self { event, called_at: now, again_at: now.plus(EARLY_NS) }
@@ -65,28 +65,28 @@ impl Unheard {
 
     /// A round has come, or something was published for a guest that is given up, and it says this
     /// now.
-    pub(crate) fn round(&mut self, event: Option<u32>, now: Nanos) -> Round {
+    pub(crate) fn round(&mut self, event: Option<u32>, now: Nanos) -> RetryStep {
         if event != self.event || event.is_none() {
-            return Round::Over;
+            return RetryStep::Heard;
         }
         if now < self.again_at {
-            return Round::Wait;
+            return RetryStep::Wait;
         }
         // Rounds come late: with all of twice the time it would be the one behind that.
         let twice_ns = (2 * now.since(self.called_at)).saturating_sub(DELAY_NS / 2);
         self.again_at = self.called_at.plus(twice_ns.max(DELAY_NS));
-        Round::Call
+        RetryStep::Call
     }
 }
 
 /// The moment of the next round.
 #[derive(Debug, Default)]
-pub(crate) struct SecondCalls {
+pub(crate) struct UmlRetryTimer {
     /// Since when somebody is expected to look.
     since: Option<Nanos>,
 }
 
-impl SecondCalls {
+impl UmlRetryTimer {
     /// Somebody was called who may have slept through it.
     pub(crate) fn expect(&mut self, now: Nanos) {
         self.since.get_or_insert(now);
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn one_round_for_all_calls_of_a_time() {
         let start = Nanos(7);
-        let mut calls = SecondCalls::default();
+        let mut calls = UmlRetryTimer::default();
         assert!(!calls.take(start), "nobody was called");
         calls.expect(start);
         calls.expect(start.plus(EARLY_NS / 2));
@@ -127,37 +127,37 @@ mod tests {
 
     #[test]
     fn who_has_looked_is_not_called_again() {
-        let unheard = Unheard::new(Some(7), Nanos(0));
+        let retry = UmlCallRetry::new(Some(7), Nanos(0));
         let late = Nanos(DELAY_NS);
-        assert_eq!({ unheard }.round(Some(8), late), Round::Over);
-        assert_eq!({ unheard }.round(None, late), Round::Over);
+        assert_eq!({ retry }.round(Some(8), late), RetryStep::Heard);
+        assert_eq!({ retry }.round(None, late), RetryStep::Heard);
         assert_eq!(
-            Unheard::new(None, Nanos(0)).round(None, late),
-            Round::Over,
+            UmlCallRetry::new(None, Nanos(0)).round(None, late),
+            RetryStep::Heard,
             "the queue is gone"
         );
     }
 
     #[test]
     fn who_was_called_just_now_has_time_to_look() {
-        let mut unheard = Unheard::new(Some(7), Nanos(50));
-        assert_eq!(unheard.round(Some(7), Nanos(50 + EARLY_NS - 1)), Round::Wait);
-        assert_eq!(unheard.round(Some(7), Nanos(50 + EARLY_NS)), Round::Call);
-        assert_eq!(unheard.round(Some(7), Nanos(50 + DELAY_NS - 1)), Round::Wait);
-        assert_eq!(unheard.round(Some(7), Nanos(50 + DELAY_NS)), Round::Call);
+        let mut retry = UmlCallRetry::new(Some(7), Nanos(50));
+        assert_eq!(retry.round(Some(7), Nanos(50 + EARLY_NS - 1)), RetryStep::Wait);
+        assert_eq!(retry.round(Some(7), Nanos(50 + EARLY_NS)), RetryStep::Call);
+        assert_eq!(retry.round(Some(7), Nanos(50 + DELAY_NS - 1)), RetryStep::Wait);
+        assert_eq!(retry.round(Some(7), Nanos(50 + DELAY_NS)), RetryStep::Call);
     }
 
     /// So many milliseconds after the call, of a worker that looks once in each, a little late.
     #[test]
     fn who_has_not_looked_is_called_less_and_less_often_and_nobody_wakes_up_for_it_for_ever() {
-        let mut unheard = Unheard::new(Some(7), Nanos(0));
+        let mut retry = UmlCallRetry::new(Some(7), Nanos(0));
         let (mut called, mut given_up_after) = (Vec::new(), None);
         for milliseconds in 1..=1000 {
-            let round = unheard.round(Some(7), Nanos(milliseconds * DELAY_NS * 21 / 20));
-            if round == Round::Call {
+            let round = retry.round(Some(7), Nanos(milliseconds * DELAY_NS * 21 / 20));
+            if round == RetryStep::Call {
                 called.push(milliseconds);
             }
-            if unheard.is_given_up() {
+            if retry.is_given_up() {
                 given_up_after.get_or_insert(milliseconds);
             }
         }

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use anyhow::{Context, anyhow, ensure};
 use ringway_device::QueueId;
 use ringway_foreign::ForeignFd;
-use ringway_host::{CallFd, GuestMemory, KickFd, MemoryRequest, QueueFds, Wire};
+use ringway_host::{CallFd, GuestMemory, KickFd, MemoryRequest, NotifyFd, QueueFds};
 use ringway_net::{Features, MacAddress, Negotiated};
 use ringway_switch::PortId;
 use ringway_vhost_user::{Applied, Effect, MemoryRegion};
@@ -167,15 +167,15 @@ impl Daemon {
             }
             Effect::SetKick { index, fd } => {
                 let kick = fd.map(KickFd::new).transpose().context("notification fd")?;
-                self.set_wire(id, index, Wire::Kick(kick))
+                self.set_notify_fd(id, index, NotifyFd::Kick(kick))
             }
             Effect::SetCall { index, fd } => {
                 let call = self.call_fd(id, fd)?;
-                self.set_wire(id, index, Wire::Call(call))
+                self.set_notify_fd(id, index, NotifyFd::Call(call))
             }
             Effect::SetError { index, fd } => {
                 let error = self.call_fd(id, fd)?;
-                self.set_wire(id, index, Wire::Error(error))
+                self.set_notify_fd(id, index, NotifyFd::Error(error))
             }
             Effect::BackendChannel(fd) => {
                 let is_usable = ringway_host::is_local_stream(fd.as_fd())?;
@@ -286,9 +286,9 @@ impl Daemon {
         }
     }
 
-    fn set_wire(&mut self, id: PortId, index: u16, wire: Wire) -> anyhow::Result<()> {
+    fn set_notify_fd(&mut self, id: PortId, index: u16, notify_fd: NotifyFd) -> anyhow::Result<()> {
         let queue = self.queue_of(id, index)?;
-        self.worker.set_wire(id, queue, wire);
+        self.worker.set_notify_fd(id, queue, notify_fd);
         Ok(())
     }
 

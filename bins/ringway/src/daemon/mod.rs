@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ringway_host::{Event as WorkerEvent, EventFd, Events, Poller};
+use ringway_host::{EventFd, Events, Poller, WorkerEvent};
 use ringway_switch::{AddressNews, PortId};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{info, warn};

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use ringway_device::QueueId;
 use ringway_host::{
-    Answer, CallFd, Callee, Command, Discarded, Event, EventFd, GuestMemory, PortSnapshot,
-    QueueFds, Tap, TapCalls, Team, Wire, Worker, WorkerChannels, WorkerSnapshot,
+    Answer, CallFd, Callee, Command, Discarded, EventFd, GuestMemory, NotifyFd, PortSnapshot,
+    QueueFds, Tap, TapCalls, Worker, WorkerChannels, WorkerEvent, WorkerPeers, WorkerSnapshot,
 };
 use ringway_net::moderation::Policy;
 use ringway_net::{ControlState, FromPair, MacAddress, Negotiated};
@@ -26,7 +26,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// The running workers. Queue pair `i` of every port belongs to worker `i`, counted round.
 pub(super) struct WorkerClient {
     workers: Vec<Handle>,
-    events: Receiver<Event>,
+    events: Receiver<WorkerEvent>,
     event_bell: Arc<EventFd>,
     /// How taps that are attached from now on are written and read.
     tap_writes: TapCalls,
@@ -51,17 +51,17 @@ impl WorkerClient {
         let (event_sender, events) = mpsc::channel();
         let shared = Shared::new(random_seed()?);
         let mut workers = Vec::new();
-        for team in Team::of(count)? {
+        for peers in WorkerPeers::of(count)? {
             let command_bell = Arc::new(EventFd::new()?);
             let (commands, command_receiver) = mpsc::channel();
-            let pin = settings.pins.get(usize::from(team.index())).copied();
+            let pin = settings.pins.get(usize::from(peers.index())).copied();
             let channels = WorkerChannels {
                 commands: command_receiver,
                 command_bell: command_bell.clone(),
                 events: event_sender.clone(),
                 event_bell: event_bell.clone(),
                 switch: Switch::over(shared.clone()),
-                team,
+                peers,
                 poll: settings.poll,
             };
             let thread = Some(spawn(channels, pin)?);
@@ -85,7 +85,7 @@ impl WorkerClient {
         self.event_bell.clone()
     }
 
-    pub(super) fn take_events(&self) -> Vec<Event> {
+    pub(super) fn take_events(&self) -> Vec<WorkerEvent> {
         self.event_bell.drain();
         self.events.try_iter().collect()
     }
@@ -253,8 +253,8 @@ impl WorkerClient {
         self.owner(queue.pair).ask(rebind).unwrap_or(GONE)
     }
 
-    pub(super) fn set_wire(&self, port: PortId, queue: QueueId, wire: Wire) {
-        self.owner(queue.pair).send(Command::SetWire { port, queue, wire });
+    pub(super) fn set_notify_fd(&self, port: PortId, queue: QueueId, notify_fd: NotifyFd) {
+        self.owner(queue.pair).send(Command::SetNotifyFd { port, queue, notify_fd });
     }
 
     pub(super) fn announce(&self, port: PortId, mac: MacAddress) {
@@ -367,7 +367,7 @@ fn log_calls(tap: &Tap, carried: &str, from: Option<usize>) {
 
 /// Starts one worker, on that processor if one is given.
 fn spawn(channels: WorkerChannels, pin: Option<u16>) -> anyhow::Result<JoinHandle<()>> {
-    let name = format!("ringway-worker{}", channels.team.index());
+    let name = format!("ringway-worker{}", channels.peers.index());
     let ended = channels.event_bell.clone();
     let worker = Worker::new(channels)?;
     let thread = std::thread::Builder::new().name(name).spawn(move || {

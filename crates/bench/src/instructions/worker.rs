@@ -19,7 +19,7 @@ use crate::switch;
 pub(super) const NAME: &str = "worker";
 
 /// What is counted, as callgrind wants it.
-const FUNCTION: &str = "*Stream*pass*";
+const FUNCTION: &str = "*Run*forward_run*";
 
 /// Bursts of packets that are counted.
 const BURSTS: usize = 16;

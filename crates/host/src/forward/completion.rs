@@ -10,7 +10,7 @@
 use ringway_net::offload::complete;
 use ringway_net::{DropReason, PACKET_LEN_MAX, Packet, Put};
 
-use crate::port::{Port, Stays};
+use crate::port::{PayloadLifetime, Port};
 
 /// The scratch space of one worker.
 #[derive(Debug)]
@@ -41,9 +41,9 @@ impl Completion {
         port: &mut Port,
         packet: &Packet<'_>,
         position: usize,
-        stays: Stays,
+        lifetime: PayloadLifetime,
     ) -> Completed {
-        let put = port.put(packet, stays);
+        let put = port.put(packet, lifetime);
         self.after(put, port, packet, position)
     }
 

@@ -4,13 +4,13 @@
 use ringway_net::{DropReason, Packet};
 use ringway_switch::{Decision, PEEK_LEN, PortId, Room, TagChange, WhenFull, spares_judged};
 
-use crate::forward::{Fabric, Visit};
+use crate::forward::{Fabric, VisitEnd};
 use crate::port::hold_credit::HOLD_MAX;
 
 impl Fabric<'_> {
     /// Delivers one packet; `Some`: not yet.
     #[cold]
-    pub(crate) fn deliver_guarded(&mut self, packet: &Packet<'_>) -> Option<Visit> {
+    pub(crate) fn deliver_guarded(&mut self, packet: &Packet<'_>) -> Option<VisitEnd> {
         let mut head = [0; PEEK_LEN];
         let len = packet.copy_out(&mut head);
         let head = &head[..len];
@@ -29,7 +29,7 @@ impl Fabric<'_> {
             }
             Decision::Flood(flood) => self.flood_guarded(&flood, packet, head),
             Decision::Drop(reason) => self.refuse(reason),
-            Decision::Wait(at_ns) => return Some(Visit::Wait(at_ns)),
+            Decision::Wait(at_ns) => return Some(VisitEnd::Wait(at_ns)),
         }
         self.switch.taken(self.from, packet.len, &decision, self.now_ns);
         None
@@ -41,11 +41,11 @@ impl Fabric<'_> {
         packet: &Packet<'_>,
         head: &[u8],
         change: TagChange,
-    ) -> Option<Visit> {
+    ) -> Option<VisitEnd> {
         let may_hold = self.switch.when_full(to) == WhenFull::Hold;
         if let Room::At(at_ns) = self.switch.room_at(to, self.now_ns) {
             if may_hold && u128::from(at_ns - self.now_ns) <= HOLD_MAX.as_nanos() {
-                return Some(Visit::Wait(at_ns));
+                return Some(VisitEnd::Wait(at_ns));
             }
             self.count_drop_at(to, DropReason::RateLimit);
             return None;

@@ -1,6 +1,6 @@
 //! The heart: for each packet that a source lends, find where it goes, copy it there, take it.
 //!
-//! Nothing is ever put back: a packet that finds no room stays with its sender (it was only lent),
+//! Nothing is ever put back: a packet that finds no room lifetime with its sender (it was only lent),
 //! and the port waits a bounded time for the receiver. Floods never wait.
 
 pub(crate) mod completion;
@@ -16,10 +16,10 @@ use ringway_switch::{PortId, Route, Switch};
 
 use crate::forward::completion::Completion;
 use crate::forward::rewrite::Rewriter;
-use crate::forward::run::{Lasts, Stream, StreamEnd};
+use crate::forward::run::{RouteScope, Run, RunEnd};
 use crate::pace::Flush;
-use crate::peers::Team;
-use crate::port::{Drops, End, Place, Port, RoomAt, Stays};
+use crate::peers::WorkerPeers;
+use crate::port::{Drops, End, PairOwner, PayloadLifetime, Port, RoomAt};
 
 /// Work per visit of one port: a unit for each copy of a packet and for each [`UNIT_LEN`] bytes of
 /// it. Counting packets alone would give a port that sends to everybody, or long packets, many
@@ -33,7 +33,7 @@ const UNIT_ELEMENTS: usize = 64;
 
 /// How a visit ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Visit {
+pub(crate) enum VisitEnd {
     /// The source had nothing more to lend.
     Idle,
     /// The budget is used up; there may be more.
@@ -70,7 +70,7 @@ pub(crate) struct Delivery<'a> {
     /// The pair that the packets come from.
     pub(crate) pair: FromPair,
     /// The way to queue pairs of other workers.
-    pub(crate) team: &'a mut Team,
+    pub(crate) peers: &'a mut WorkerPeers,
     pub(crate) completion: &'a mut Completion,
     pub(crate) dirty: &'a mut Vec<PortId>,
     /// Segments of the packet that its receiver has already.
@@ -80,7 +80,7 @@ pub(crate) struct Delivery<'a> {
     /// Taken in this visit.
     pub(crate) packets: u64,
     /// How long the packets stay.
-    pub(crate) stays: Stays,
+    pub(crate) lifetime: PayloadLifetime,
     /// A guest that was called meanwhile may sleep through it (see `uml`).
     pub(crate) call_again: bool,
 }
@@ -96,23 +96,23 @@ impl Delivery<'_> {
         to: PortId,
         packet: &Packet<'_>,
         may_hold: bool,
-    ) -> Result<bool, Visit> {
+    ) -> Result<bool, VisitEnd> {
         let Some(port) = port_of(before, after, to) else { return Ok(false) };
         let pair = port.steering.pair_for(self.pair, packet);
-        match port.place_of(pair) {
-            Place::Here(slot) if slot == to => self.put_here(port, packet, may_hold),
-            Place::Here(slot) => match port_of(before, after, slot) {
+        match port.owner_of(pair) {
+            PairOwner::Here(slot) if slot == to => self.put_here(port, packet, may_hold),
+            PairOwner::Here(slot) => match port_of(before, after, slot) {
                 Some(port) => self.put_here(port, packet, may_hold),
                 None => Ok(false),
             },
-            Place::There(worker) => match self.team.hand_over(worker, (port, pair), packet) {
+            PairOwner::There(worker) => match self.peers.hand_over(worker, (port, pair), packet) {
                 Put::Done => {
                     self.work += 1 + packet.len / UNIT_LEN;
                     Ok(true)
                 }
                 Put::NoRoom if may_hold => {
                     self.position = 0;
-                    Err(Visit::Hold(RoomAt::Worker(worker)))
+                    Err(VisitEnd::Hold(RoomAt::Worker(worker)))
                 }
                 Put::NoRoom | Put::Refused | Put::Unfinished => {
                     port.count_drop(DropReason::NoRoom);
@@ -127,8 +127,8 @@ impl Delivery<'_> {
         port: &mut Port,
         packet: &Packet<'_>,
         may_hold: bool,
-    ) -> Result<bool, Visit> {
-        match port.put(packet, self.stays) {
+    ) -> Result<bool, VisitEnd> {
+        match port.put(packet, self.lifetime) {
             Put::Done => {
                 self.count(port, 1, packet);
                 port.is_stuck = false;
@@ -153,7 +153,7 @@ impl Delivery<'_> {
         port: &mut Port,
         packet: &Packet<'_>,
         may_hold: bool,
-    ) -> Result<bool, Visit> {
+    ) -> Result<bool, VisitEnd> {
         let completed = self.completion.after(put, port, packet, self.position);
         if put == Put::Unfinished {
             // Copied as a whole and looked through, whatever comes of it.
@@ -173,7 +173,7 @@ impl Delivery<'_> {
                 // What fills the ring must be seen by the guest before it can make room.
                 self.call_again |= port.flush_to(Flush::short()).call_again;
                 self.position = completed.position;
-                return Err(Visit::Hold(RoomAt::Port(port.id)));
+                return Err(VisitEnd::Hold(RoomAt::Port(port.id)));
             }
             Put::Refused | Put::Unfinished => {}
         }
@@ -182,14 +182,14 @@ impl Delivery<'_> {
 }
 
 /// Moves packets from one source until it is idle, the budget is used up, or one must wait.
-pub(crate) fn forward<S: PacketSource>(source: &mut S, fabric: &mut Fabric<'_>) -> Visit {
+pub(crate) fn forward<S: PacketSource>(source: &mut S, fabric: &mut Fabric<'_>) -> VisitEnd {
     while fabric.delivery.work < BUDGET_UNITS {
-        let Some(packet) = source.peek() else { return Visit::Idle };
+        let Some(packet) = source.peek() else { return VisitEnd::Idle };
         let open = match fabric.way_of(&packet) {
-            Way::Here(slot, lasts) => match fabric.stream(source, slot, lasts) {
-                StreamEnd::Idle => return Visit::Idle,
-                StreamEnd::Turned => continue,
-                StreamEnd::Put(put) => Open::Answered(slot, put),
+            Way::Here(slot, scope) => match fabric.stream(source, slot, scope) {
+                RunEnd::Idle => return VisitEnd::Idle,
+                RunEnd::RouteChanged => continue,
+                RunEnd::Put(put) => Open::Answered(slot, put),
             },
             Way::Routed(route) => Open::Routed(route),
         };
@@ -197,7 +197,7 @@ pub(crate) fn forward<S: PacketSource>(source: &mut S, fabric: &mut Fabric<'_>) 
             return visit;
         }
     }
-    Visit::More
+    VisitEnd::More
 }
 
 /// What one packet takes of the budget.
@@ -214,8 +214,8 @@ fn units_of_pieces(packet: &Packet<'_>) -> u32 {
 /// Where the packet that is lent goes.
 #[derive(Debug, Clone, Copy)]
 enum Way {
-    /// Into this slot, and so do those behind it for as long as that lasts.
-    Here(PortId, Lasts),
+    /// Into this slot, and so do those behind it for as long as that scope.
+    Here(PortId, RouteScope),
     /// Whatever the switch says; `None`: a policy has a say.
     Routed(Option<Route>),
 }
@@ -236,27 +236,32 @@ impl Fabric<'_> {
         let pair = self.delivery.pair;
         if let Some(Route::One(to)) = route
             && let Some(port) = port_of(self.before, self.after, to)
-            && let Place::Here(slot) = port.place_of(port.steering.pair_for(pair, packet))
+            && let PairOwner::Here(slot) = port.owner_of(port.steering.pair_for(pair, packet))
         {
-            let lasts = match (port.steering.pair_unseen(pair), self.cable, self.last_way) {
-                (None, ..) | (_, None, None) => Lasts::OnePacket,
-                (_, None, Some((header, _))) => Lasts::Stations(header),
-                (_, Some(_), _) => Lasts::Always,
+            let scope = match (port.steering.pair_unseen(pair), self.cable, self.last_way) {
+                (None, ..) | (_, None, None) => RouteScope::OnePacket,
+                (_, None, Some((header, _))) => RouteScope::Stations(header),
+                (_, Some(_), _) => RouteScope::Always,
             };
-            return Way::Here(slot, lasts);
+            return Way::Here(slot, scope);
         }
         Way::Routed(route)
     }
 
     /// Packets into a slot, from the one that is lent on.
     #[inline(always)]
-    fn stream<S: PacketSource>(&mut self, source: &mut S, slot: PortId, lasts: Lasts) -> StreamEnd {
+    fn stream<S: PacketSource>(
+        &mut self,
+        source: &mut S,
+        slot: PortId,
+        scope: RouteScope,
+    ) -> RunEnd {
         let Some(port) = port_of(self.before, self.after, slot) else {
-            return StreamEnd::Put(Put::Refused);
+            return RunEnd::Put(Put::Refused);
         };
         let delivery = &mut self.delivery;
-        let mut stream = Stream { lasts, work: delivery.work, packets: 0 };
-        let ended = port.put_stream(source, delivery.stays, &mut stream);
+        let mut stream = Run { scope, work: delivery.work, packets: 0 };
+        let ended = port.put_stream(source, delivery.lifetime, &mut stream);
         if stream.packets > 0 {
             port.is_stuck = false;
             mark_dirty(port, delivery.dirty);
@@ -269,7 +274,7 @@ impl Fabric<'_> {
     /// Delivers the packet that is lent, whatever it takes, and takes it; `Some`: not yet, it must
     /// wait.
     #[inline(never)]
-    fn deliver_one<S: PacketSource>(&mut self, source: &mut S, open: Open) -> Option<Visit> {
+    fn deliver_one<S: PacketSource>(&mut self, source: &mut S, open: Open) -> Option<VisitEnd> {
         self.delivery.position = source.segments_done();
         let packet = source.peek()?;
         let work_before = self.delivery.work;
@@ -286,7 +291,7 @@ impl Fabric<'_> {
     }
 
     /// Delivers one packet; `Some`: not yet, it must wait.
-    fn deliver(&mut self, packet: &Packet<'_>, open: Open) -> Option<Visit> {
+    fn deliver(&mut self, packet: &Packet<'_>, open: Open) -> Option<VisitEnd> {
         let others = (&mut *self.before, &mut *self.after);
         match open {
             Open::Answered(slot, put) => {
@@ -334,12 +339,12 @@ impl Fabric<'_> {
     }
 
     /// The same for the packet that was laid out last.
-    pub(crate) fn put_laid_out(&mut self, to: PortId, may_hold: bool) -> Result<bool, Visit> {
+    pub(crate) fn put_laid_out(&mut self, to: PortId, may_hold: bool) -> Result<bool, VisitEnd> {
         let packet = self.rewriter.packet();
         // The next one is laid out in the same place.
-        let stays = std::mem::replace(&mut self.delivery.stays, Stays::Now);
+        let lifetime = std::mem::replace(&mut self.delivery.lifetime, PayloadLifetime::CallOnly);
         let put = self.delivery.put((self.before, self.after), to, &packet, may_hold);
-        self.delivery.stays = stays;
+        self.delivery.lifetime = lifetime;
         put
     }
 
@@ -358,7 +363,7 @@ impl Fabric<'_> {
         let port = port_of(self.before, self.after, self.cable?)?;
         // What the guest's table decides, or another worker's queue, needs the packet first.
         let pair = port.steering.pair_unseen(self.delivery.pair)?;
-        let Place::Here(slot) = port.place_of(pair) else { return None };
+        let PairOwner::Here(slot) = port.owner_of(pair) else { return None };
         let port = port_of(self.before, self.after, slot)?;
         match &port.end {
             // Buffers that are not enough for the longest packet may be for others.

@@ -1,6 +1,6 @@
 //! Packets that go the same way, one after the other: what is the same for all is asked once.
 //!
-//! How: [`Stream::pass`] is compiled for each kind of source and of sink, so that between two
+//! How: [`Run::forward_run`] is compiled for each kind of source and of sink, so that between two
 //! packets nothing is looked up, chosen or called that need not be. Limits: it ends with the first
 //! packet that goes another way, or that its sink does not simply take.
 
@@ -10,7 +10,7 @@ use crate::forward::{BUDGET_UNITS, units};
 
 /// How long packets go the way of the first one.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Lasts {
+pub(crate) enum RouteScope {
     /// Something in each packet decides.
     OnePacket,
     /// As long as they are between the same two stations, and so begin with these bytes.
@@ -21,51 +21,51 @@ pub(crate) enum Lasts {
 
 /// Why a stream has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StreamEnd {
+pub(crate) enum RunEnd {
     /// The source has nothing more to lend.
     Idle,
     /// The next packet may go another way, or the budget is used up.
-    Turned,
+    RouteChanged,
     /// Its sink has answered this, which is not that it is done, about the packet that is lent.
     Put(Put),
 }
 
 /// A stream, and what it has moved.
 #[derive(Debug)]
-pub(crate) struct Stream {
-    pub(crate) lasts: Lasts,
+pub(crate) struct Run {
+    pub(crate) scope: RouteScope,
     /// Done in this visit, in units.
     pub(crate) work: u32,
     /// Packets that the sink has.
     pub(crate) packets: u64,
 }
 
-impl Stream {
+impl Run {
     /// Hands the packet that is lent to the sink, and those behind it, for as long as all is as
     /// with the first.
     #[inline(never)]
-    pub(crate) fn pass(
+    pub(crate) fn forward_run(
         &mut self,
         source: &mut impl PacketSource,
         sink: &mut impl PacketSink,
-    ) -> StreamEnd {
+    ) -> RunEnd {
         // Not counted in place: that would be stored for each packet.
         let (mut work, mut packets) = (self.work, 0);
         let ended = loop {
-            let Some(packet) = source.peek() else { break StreamEnd::Idle };
+            let Some(packet) = source.peek() else { break RunEnd::Idle };
             // The way of the first one has been found; what it begins with now does not matter.
-            if packets > 0 && !self.lasts.for_packet(&packet) {
-                break StreamEnd::Turned;
+            if packets > 0 && !self.scope.for_packet(&packet) {
+                break RunEnd::RouteChanged;
             }
             let units = units(&packet);
             match sink.put(&packet) {
                 Put::Done => source.pop(),
-                put => break StreamEnd::Put(put),
+                put => break RunEnd::Put(put),
             }
             packets += 1;
             work += units;
             if work >= BUDGET_UNITS {
-                break StreamEnd::Turned;
+                break RunEnd::RouteChanged;
             }
         };
         self.work = work;
@@ -74,7 +74,7 @@ impl Stream {
     }
 }
 
-impl Lasts {
+impl RouteScope {
     #[inline(always)]
     fn for_packet(&self, packet: &Packet<'_>) -> bool {
         match self {

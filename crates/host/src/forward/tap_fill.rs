@@ -7,13 +7,13 @@ use ringway_switch::PortId;
 use ringway_virtq::DeviceQueue;
 
 use crate::Tap;
-use crate::forward::{BUDGET_UNITS, UNIT_LEN, Visit};
+use crate::forward::{BUDGET_UNITS, UNIT_LEN, VisitEnd};
 use crate::port::{End, Port, RoomAt};
 
 /// The kernel writes into the guest's own buffers.
-pub(crate) fn fill(tap: &mut Tap, port: &mut Port, work: &mut u32) -> Visit {
+pub(crate) fn fill(tap: &mut Tap, port: &mut Port, work: &mut u32) -> VisitEnd {
     let id = port.id;
-    let End::Guest(guest) = &mut port.end else { return Visit::Idle };
+    let End::Guest(guest) = &mut port.end else { return VisitEnd::Idle };
     match &mut guest.queues {
         AnyGuestPort::Split(queues) => fill_queue(tap, queues, id, work),
         AnyGuestPort::Packed(queues) => fill_queue(tap, queues, id, work),
@@ -25,24 +25,24 @@ fn fill_queue<Q: DeviceQueue>(
     queues: &mut GuestPort<Q>,
     id: PortId,
     work: &mut u32,
-) -> Visit {
+) -> VisitEnd {
     let GuestPort { to_guest: Some(to_guest), control_state, .. } = queues else {
-        return Visit::Idle;
+        return VisitEnd::Idle;
     };
     while *work < BUDGET_UNITS {
         let len_max = tap.packet_len_max();
         let Some(room) = to_guest.reserve(len_max) else {
             return match to_guest.broken() {
-                Some(_) => Visit::Idle,
-                None if to_guest.never_fits() => Visit::More,
-                None => Visit::Hold(RoomAt::Port(id)),
+                Some(_) => VisitEnd::Idle,
+                None if to_guest.never_fits() => VisitEnd::More,
+                None => VisitEnd::Hold(RoomAt::Port(id)),
             };
         };
         *work += match tap.read_into(room) {
             // The guest has just stopped to accept it: the next visit completes it.
             Ok(Some((header, len))) if !to_guest.accepts(&header) => {
                 tap.lend(header, len, to_guest.reserved(&header, len).payload);
-                return Visit::More;
+                return VisitEnd::More;
             }
             Ok(Some((header, len))) if !control_state.wants(&to_guest.reserved(&header, len)) => {
                 to_guest.counters.count_drop(DropReason::Filtered);
@@ -53,12 +53,12 @@ fn fill_queue<Q: DeviceQueue>(
                 1 + len / UNIT_LEN
             }
             // Longer than was to be expected: the next visit copies it.
-            Ok(None) if tap.is_lending() => return Visit::More,
-            Ok(None) => return Visit::Idle,
-            Err(why) if why.raw_os_error() == Some(libc::EBADFD) => return Visit::Idle,
+            Ok(None) if tap.is_lending() => return VisitEnd::More,
+            Ok(None) => return VisitEnd::Idle,
+            Err(why) if why.raw_os_error() == Some(libc::EBADFD) => return VisitEnd::Idle,
             // Something was lost, and counted; what waits behind it may be fine.
             Err(_) => 1,
         };
     }
-    Visit::More
+    VisitEnd::More
 }

@@ -5,14 +5,14 @@ use ringway_switch::PortId;
 
 use crate::Tap;
 use crate::forward::tap_fill::fill;
-use crate::forward::{Fabric, Visit, forward};
+use crate::forward::{Fabric, VisitEnd, forward};
 use crate::port::End;
 use crate::worker::Worker;
-use crate::worker::command::Event;
+use crate::worker::command::WorkerEvent;
 
 /// On a cable the kernel writes into the guest's own buffers; else the tap lends packets, as it
 /// does those that it lends already.
-pub(crate) fn visit_tap(tap: &mut Tap, fabric: &mut Fabric<'_>) -> Visit {
+pub(crate) fn visit_tap(tap: &mut Tap, fabric: &mut Fabric<'_>) -> VisitEnd {
     let is_lending = tap.is_lending();
     let (before, mut work) = (tap.from_tap.packets, fabric.delivery.work);
     let visit = match fabric.cable_guest().filter(|_| !is_lending) {
@@ -27,7 +27,7 @@ pub(crate) fn visit_tap(tap: &mut Tap, fabric: &mut Fabric<'_>) -> Visit {
         None => forward(tap, fabric),
     };
     // The poller tells only of what comes from now on.
-    if visit == Visit::Idle && tap.take_unread() { Visit::More } else { visit }
+    if visit == VisitEnd::Idle && tap.take_unread() { VisitEnd::More } else { visit }
 }
 
 impl Worker {
@@ -38,7 +38,7 @@ impl Worker {
         if tap.take_gone() {
             let port = port.of;
             self.switch.forget(port);
-            self.tell(Event::TapGone { port });
+            self.tell(WorkerEvent::TapGone { port });
         }
     }
 }

@@ -25,7 +25,7 @@ use ringway_virtq::{REGIONS_MAX, Region, RegionError, Regions, SharedSlice};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::memory::backing::Backing;
-use crate::memory::share::{Account, Share, Short};
+use crate::memory::share::{Account, Share, Shortage};
 use crate::memory::signal_bus::Guarded;
 
 /// Most bytes of one guest's memory.
@@ -44,7 +44,7 @@ pub struct MemoryRequest {
     pub fd: ForeignFd,
 }
 
-/// Why a region or a table was refused. Nothing stays mapped.
+/// Why a region or a table was refused. Nothing lifetime mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     /// More than [`REGIONS_MAX`].
@@ -147,7 +147,7 @@ impl GuestMemory {
     /// Maps another whole table of the same guest, which counts as part of its share.
     ///
     /// # Errors
-    /// See [`MemoryError`]; this table stays as it is.
+    /// See [`MemoryError`]; this table lifetime as it is.
     pub fn replaced_by(&self, requests: Vec<MemoryRequest>) -> Result<Self, MemoryError> {
         if requests.len() > REGIONS_MAX {
             return Err(MemoryError::TooMany(requests.len()));
@@ -160,7 +160,7 @@ impl GuestMemory {
     /// This table and one region more.
     ///
     /// # Errors
-    /// See [`MemoryError`]; this table stays as it is.
+    /// See [`MemoryError`]; this table lifetime as it is.
     pub fn with(&self, request: MemoryRequest) -> Result<Self, MemoryError> {
         if self.mappings.len() >= REGIONS_MAX {
             return Err(MemoryError::TooMany(self.mappings.len() + 1));
@@ -271,8 +271,8 @@ impl Mapping {
             backing.ok_or(MemoryError::Served { guest_address })?;
         let extent = Extent::new(request, file_len, page_size)?;
         let share = account.take(extent.mapped_len as u64).map_err(|short| match short {
-            Short::Regions => MemoryError::NoGuard,
-            Short::Addresses => MemoryError::NoAddresses { guest_address, size },
+            Shortage::Regions => MemoryError::NoGuard,
+            Shortage::Addresses => MemoryError::NoAddresses { guest_address, size },
         })?;
         let mapping = Self::of_extent(request, &extent, share).map_err(os_error)?;
         Ok(Arc::new(request.fd.with(mapping.ok_or(MemoryError::NoGuard)?)))

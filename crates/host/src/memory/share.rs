@@ -52,7 +52,7 @@ pub(crate) struct Share {
 
 /// What there is not enough of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Short {
+pub(crate) enum Shortage {
     Regions,
     Addresses,
 }
@@ -86,23 +86,23 @@ fn moved(taken: Amount, before: Amount, after: Amount) -> Amount {
 
 /// # Errors
 /// What one account would take more of than it would leave.
-fn judge(taken: Amount, own: Amount) -> Result<(), Short> {
+fn judge(taken: Amount, own: Amount) -> Result<(), Shortage> {
     let own = own.common();
     let fits = |own: u64, taken: u64, all: u64| {
         own == 0 || all.checked_sub(taken).is_some_and(|left| own <= left)
     };
     if !fits(own.regions, taken.regions, COMMON.regions) {
-        return Err(Short::Regions);
+        return Err(Shortage::Regions);
     }
     if !fits(own.len, taken.len, COMMON.len) {
-        return Err(Short::Addresses);
+        return Err(Shortage::Addresses);
     }
     Ok(())
 }
 
 impl Account {
     /// One region more, of that many bytes.
-    pub(crate) fn take(&self, len: u64) -> Result<Share, Short> {
+    pub(crate) fn take(&self, len: u64) -> Result<Share, Shortage> {
         let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
         let mut own = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let after = own.plus(len);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     impl Bench {
-        fn take(&mut self, at: usize, len: u64) -> Result<(), Short> {
+        fn take(&mut self, at: usize, len: u64) -> Result<(), Shortage> {
             self.accounts.resize(self.accounts.len().max(at + 1), Amount::default());
             let after = self.accounts[at].plus(len);
             let taken = moved(self.taken, self.accounts[at], after);
@@ -164,7 +164,7 @@ mod tests {
         let mut bench = Bench::default();
         let half = COMMON.regions / 2;
         assert_eq!(bench.take_all(0, 1), RESERVE.regions + half);
-        assert_eq!(bench.take(0, 1), Err(Short::Regions));
+        assert_eq!(bench.take(0, 1), Err(Shortage::Regions));
         assert_eq!(bench.take_all(1, 1), RESERVE.regions + half / 2);
         // Two full tables at a time, as while one is replaced, beside nine others that have one.
         let mut bench = Bench::default();
@@ -180,8 +180,8 @@ mod tests {
         let mut bench = Bench::default();
         let taken = [16_u8, 8, 4, 2].map(|tib| bench.take(usize::from(tib), u64::from(tib) * TIB));
         assert_eq!(taken, [Ok(()); 4]);
-        assert_eq!(bench.take(16, TIB), Err(Short::Addresses));
-        assert_eq!(bench.take(99, u64::MAX), Err(Short::Addresses));
+        assert_eq!(bench.take(16, TIB), Err(Shortage::Addresses));
+        assert_eq!(bench.take(99, u64::MAX), Err(Shortage::Addresses));
         assert_eq!(bench.take(99, TIB), Ok(()));
         assert!((100..PORTS_MAX).all(|at| bench.take(at, RESERVE.len).is_ok()));
     }

@@ -22,12 +22,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::EventFd;
 use crate::memory::share::REGIONS_MAX;
 
-/// `end` of a slot that nobody uses.
+/// `end` of a mapping that nobody uses.
 const FREE: usize = 0;
-/// `end` of a slot that is being filled in.
+/// `end` of a mapping that is being filled in.
 const RESERVED: usize = 1;
 
-struct Slot {
+struct Mapping {
     start: AtomicUsize,
     end: AtomicUsize,
     torn: AtomicBool,
@@ -36,34 +36,34 @@ struct Slot {
 /// Rung after a mapping was torn; there once the handler is installed.
 static BELL: OnceLock<EventFd> = OnceLock::new();
 
-static SLOTS: [Slot; REGIONS_MAX] = [const { Slot::new() }; REGIONS_MAX];
+static MAPPINGS: [Mapping; REGIONS_MAX] = [const { Mapping::new() }; REGIONS_MAX];
 
 /// A mapping known to the handler, for as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Guarded {
-    slot: usize,
+    mapping: usize,
 }
 
 impl Guarded {
     /// Registers the mapping from `start` to `end` (addresses, page aligned); `None`: table full.
     pub(crate) fn new(start: usize, end: usize) -> Option<Self> {
-        let slot = SLOTS.iter().position(|slot| slot.try_fill(start, end))?;
-        Some(Self { slot })
+        let mapping = MAPPINGS.iter().position(|mapping| mapping.try_fill(start, end))?;
+        Some(Self { mapping })
     }
 
     /// Whether the file behind the mapping lost pages that somebody touched.
     pub(crate) fn torn(&self) -> bool {
-        SLOTS[self.slot].torn.load(Ordering::Relaxed)
+        MAPPINGS[self.mapping].torn.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        SLOTS[self.slot].end.store(FREE, Ordering::Release);
+        MAPPINGS[self.mapping].end.store(FREE, Ordering::Release);
     }
 }
 
-impl Slot {
+impl Mapping {
     const fn new() -> Self {
         Self {
             start: AtomicUsize::new(0),
@@ -91,7 +91,7 @@ impl Slot {
     fn mapping_of(&self, address: usize) -> Option<(usize, usize)> {
         let end = self.end.load(Ordering::Acquire);
         let start = self.start.load(Ordering::Acquire);
-        // Another thread may have reused the slot in between; its two words belong together only
+        // Another thread may have reused the mapping in between; its two words belong together only
         // if the end is still the same.
         let is_whole = end > RESERVED && end == self.end.load(Ordering::Acquire);
         (is_whole && start <= address && address < end).then_some((start, end))
@@ -151,8 +151,8 @@ extern "C" fn on_bus_error(
 
 /// Puts zeroed memory in the place of the mapping that `address` is in, if it is one of ours.
 fn mend(address: usize) -> bool {
-    for slot in &SLOTS {
-        let Some((start, end)) = slot.mapping_of(address) else { continue };
+    for mapping in &MAPPINGS {
+        let Some((start, end)) = mapping.mapping_of(address) else { continue };
         // SAFETY: the range is exactly one live mapping of ours; whoever uses it expects its bytes
         // to change at any time. `mmap` is a bare system call here.
         let mapped = unsafe {
@@ -165,7 +165,7 @@ fn mend(address: usize) -> bool {
                 0,
             )
         };
-        slot.torn.store(true, Ordering::Relaxed);
+        mapping.torn.store(true, Ordering::Relaxed);
         // A bare system call, as is allowed here.
         if let Some(bell) = BELL.get() {
             bell.notify();

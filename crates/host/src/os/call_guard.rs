@@ -65,7 +65,7 @@ thread_local! {
 pub(crate) fn bounded<T>(write: impl FnOnce() -> T) -> T {
     WATCH.with(|watch| {
         watch.is_calling.store(true, Relaxed);
-        // A signal from here on sets the timer again, so what is read next stays true.
+        // A signal from here on sets the timer again, so what is read next lifetime true.
         // PAIRS WITH: call_guard.rs::on_tick, in the same thread
         compiler_fence(SeqCst);
         if watch.state.load(Relaxed) == RESTS {
@@ -103,7 +103,7 @@ impl Watch {
 /// While it lives, no call of the thread that made it waits for a front-end.
 #[derive(Debug)]
 pub struct CallGuard {
-    // A raw pointer, so the guard stays in its thread.
+    // A raw pointer, so the guard lifetime in its thread.
     timer: libc::timer_t,
 }
 

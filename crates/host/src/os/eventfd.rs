@@ -35,7 +35,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
 
 use crate::os::call_guard::{bounded, sleeps};
-use crate::os::clock::now_ns;
+use crate::os::clock::now;
 use crate::os::effort::count_system_call;
 
 /// What is added to an eventfd, and what is sent through a socket.
@@ -211,7 +211,7 @@ impl CallFd {
             self.not_looked.set(LOOK_EVERY);
         } else if sleeps() == sleeps_after {
             // And the next one is looked at, too.
-            self.callee.waited(now_ns());
+            self.callee.waited(now().0);
         }
         // Otherwise to ask was a sleep by itself: a debugger stops this thread in each system call.
         written
@@ -263,9 +263,9 @@ impl AsFd for EventFd {
 /// `false` also when poll itself fails: then nothing is known.
 fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
     count_system_call();
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let batch_len = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
-    rustix::event::poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().intersects(flags)
+    rustix::event::poll(&mut fds, Some(&batch_len)).is_ok() && fds[0].revents().intersects(flags)
 }
 
 /// Whether that is a Unix stream socket. To send through another one can mean to wait for whoever

@@ -5,12 +5,12 @@ use ringway_net::Nanos;
 use ringway_net::moderation::Policy;
 
 use super::Flush;
-use crate::os::clock::now_ns;
+use crate::os::clock::now;
 use crate::port::{End, GuestEnd, Port};
 
 /// What a flush leaves to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Flushed {
+pub(crate) struct FlushOutcome {
     /// The guest may sleep through the call: look later whether it has heard it.
     pub(crate) call_again: bool,
     /// Its transmitq is to be visited: it need not kick about answers to what it got.
@@ -20,7 +20,7 @@ pub(crate) struct Flushed {
 impl GuestEnd {
     /// Publishes what was put in a queue or taken from it, and calls if it is time to.
     #[inline]
-    pub(crate) fn flush(&mut self, queue: Queue, flush: Flush) -> Flushed {
+    pub(crate) fn flush(&mut self, queue: Queue, flush: Flush) -> FlushOutcome {
         let moved = self.queues.publish(queue);
         let is_time = match queue {
             Queue::ToGuest => self.pace.gave(moved, self.queues.take_request(), flush),
@@ -36,12 +36,12 @@ impl GuestEnd {
         if is_packets && is_wanted {
             self.pace.called(flush.now);
         }
-        let visit = is_packets && self.pace.relies_on_looks();
-        Flushed { call_again, visit }
+        let visit = is_packets && self.pace.relies_on_polling();
+        FlushOutcome { call_again, visit }
     }
 
     /// Nothing is left in the transmitq, and the worker looks there again without arming it.
-    pub(crate) fn keep_looking(&mut self, now: Nanos) {
+    pub(crate) fn keep_polling(&mut self, now: Nanos) {
         self.pace.polls(now);
         self.queues.watch_requests(self.pace.wants_requests());
     }
@@ -49,21 +49,21 @@ impl GuestEnd {
     /// Nothing is left in the transmitq: the guest kicks as is planned; `false`: something came
     /// meanwhile.
     pub(crate) fn arm_idle(&mut self) -> bool {
-        let arm = self.pace.idle(Nanos(now_ns()));
+        let arm = self.pace.idle(now());
         self.queues.watch_requests(self.pace.wants_requests());
         !self.queues.arm_kicks(Queue::FromGuest, arm)
     }
 
     /// Follows what the guest has set for its queue pair number `pair`; `true`: see
-    /// [`Flushed::call_again`].
+    /// [`FlushOutcome::call_again`].
     pub(crate) fn follow_coalescing(&mut self, pair: u16) -> bool {
         let held = self.pace.follow_coalescing(&self.queues.control_state().coalescing, pair);
         self.call_held(held)
     }
 
-    /// Follows another policy; `true`: see [`Flushed::call_again`].
+    /// Follows another policy; `true`: see [`FlushOutcome::call_again`].
     pub(crate) fn follow_policy(&mut self, policy: Policy) -> bool {
-        let held = self.pace.follow(policy, Nanos(now_ns()));
+        let held = self.pace.follow(policy, now());
         self.call_held(held)
     }
 
@@ -89,7 +89,7 @@ impl GuestEnd {
 /// What the ends of timers leave to do at one port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Ended {
-    /// See [`Flushed::call_again`].
+    /// See [`FlushOutcome::call_again`].
     pub(crate) call_again: bool,
     /// Its transmitq is to be visited.
     pub(crate) visit: bool,
@@ -101,7 +101,7 @@ impl Port {
     /// When the worker has to come back to it.
     pub(crate) fn wake_at(&self) -> Option<Nanos> {
         match &self.end {
-            End::Guest(guest) => [guest.pace.wake_at(), guest.look_at].into_iter().flatten().min(),
+            End::Guest(guest) => [guest.pace.wake_at(), guest.poll_at].into_iter().flatten().min(),
             End::Tap(_) | End::Absent => None,
         }
     }
@@ -110,7 +110,7 @@ impl Port {
     pub(crate) fn end_timers(&mut self, now: Nanos) -> Ended {
         let mut ended = Ended::default();
         let End::Guest(guest) = &mut self.end else { return ended };
-        ended.look = guest.look_at.is_some_and(|look_at| look_at <= now);
+        ended.look = guest.poll_at.is_some_and(|poll_at| poll_at <= now);
         if guest.pace.wake_at().is_none_or(|wake_at| wake_at > now) {
             return ended;
         }

@@ -21,9 +21,9 @@ use ringway_net::moderation::{Cause, Event, Policy, Role, Visit};
 use ringway_net::{Coalescing, Counters, Nanos};
 use ringway_virtq::Arm;
 
-use crate::os::clock::now_ns;
+use crate::os::clock::now;
 use direction::Direction;
-pub(crate) use flush::Flushed;
+pub(crate) use flush::FlushOutcome;
 
 /// What a moderator of a guest's queue does, for statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub struct Flush {
 impl Flush {
     /// A visit has ended here, and nothing more is at hand.
     pub(crate) fn at_end() -> Self {
-        Self { now: Nanos(now_ns()), more: false, short: false }
+        Self { now: now(), more: false, short: false }
     }
 
     /// The guest has no buffers left.
@@ -203,7 +203,7 @@ impl Pace {
     }
 
     /// Whether the guest need not kick: its transmitq is looked at when it gets packets.
-    pub(crate) fn relies_on_looks(&self) -> bool {
+    pub(crate) fn relies_on_polling(&self) -> bool {
         self.kicks.wake_at.is_some() && self.kicks.state().cause == Cause::Bulk
     }
 

@@ -64,9 +64,13 @@ fn a_guest_need_not_kick_about_answers_to_a_stream() {
         pace.took(packets(1, 0), flush(now));
         pace.idle(now);
     }
-    assert!(pace.relies_on_looks(), "{pace:?}");
+    assert!(pace.relies_on_polling(), "{pace:?}");
     pace.gave(packets(1, 0), Some(true), flush(now));
-    assert_eq!((pace.idle(now), pace.relies_on_looks()), (Arm::Next, false), "an answer may come");
+    assert_eq!(
+        (pace.idle(now), pace.relies_on_polling()),
+        (Arm::Next, false),
+        "an answer may come"
+    );
 }
 
 #[test]

@@ -12,15 +12,15 @@ use ringway_net::{Packet, Put};
 use ringway_switch::PortId;
 
 use crate::peers::ring::{Consumer, HandedOver, Producer, ring};
-use crate::peers::wake_flag::Sleeper;
-use crate::port::{Place, Port};
+use crate::peers::wake_flag::WakeFlag;
+use crate::port::{PairOwner, Port};
 
 /// The place of one worker among all.
 #[derive(Debug)]
-pub struct Team {
+pub struct WorkerPeers {
     index: u16,
     size: u16,
-    sleeper: Arc<Sleeper>,
+    wake_flag: Arc<WakeFlag>,
     /// By the number of the worker; none to itself.
     outgoing: Vec<Option<Outgoing>>,
     incoming: Vec<Incoming>,
@@ -30,7 +30,7 @@ pub struct Team {
 struct Outgoing {
     producer: Producer,
     /// Of the worker at the other end.
-    sleeper: Arc<Sleeper>,
+    wake_flag: Arc<WakeFlag>,
     /// The other worker made no room for a whole hold: nobody waits for it until it does.
     is_stuck: bool,
 }
@@ -39,34 +39,34 @@ struct Outgoing {
 struct Incoming {
     consumer: Consumer,
     /// Of the worker at the other end.
-    sleeper: Arc<Sleeper>,
+    wake_flag: Arc<WakeFlag>,
 }
 
-impl Team {
+impl WorkerPeers {
     /// The places of `size` workers, from the first to the last.
     ///
     /// # Errors
     /// No eventfd is left.
     pub fn of(size: u16) -> io::Result<Vec<Self>> {
-        let mut teams = Vec::new();
+        let mut all = Vec::new();
         for index in 0..size {
-            let sleeper = Arc::new(Sleeper::new()?);
-            teams.push(Self { index, size, sleeper, outgoing: Vec::new(), incoming: Vec::new() });
+            let wake_flag = Arc::new(WakeFlag::new()?);
+            all.push(Self { index, size, wake_flag, outgoing: Vec::new(), incoming: Vec::new() });
         }
-        for from in 0..teams.len() {
-            for to in 0..teams.len() {
+        for from in 0..all.len() {
+            for to in 0..all.len() {
                 if from == to {
-                    teams[from].outgoing.push(None);
+                    all[from].outgoing.push(None);
                     continue;
                 }
                 let (producer, consumer) = ring();
-                let [mine, other] = [from, to].map(|at| teams[at].sleeper.clone());
-                let outgoing = Outgoing { producer, sleeper: other, is_stuck: false };
-                teams[from].outgoing.push(Some(outgoing));
-                teams[to].incoming.push(Incoming { consumer, sleeper: mine });
+                let [mine, other] = [from, to].map(|at| all[at].wake_flag.clone());
+                let outgoing = Outgoing { producer, wake_flag: other, is_stuck: false };
+                all[from].outgoing.push(Some(outgoing));
+                all[to].incoming.push(Incoming { consumer, wake_flag: mine });
             }
         }
-        Ok(teams)
+        Ok(all)
     }
 
     /// The number of this worker.
@@ -79,16 +79,16 @@ impl Team {
         self.size
     }
 
-    pub(crate) fn sleeper(&self) -> &Sleeper {
-        &self.sleeper
+    pub(crate) fn wake_flag(&self) -> &WakeFlag {
+        &self.wake_flag
     }
 
     /// Where a pair belongs: worker `i` owns pair `i`, and every `size`-th from there on. `slots`
     /// are the slots of this worker's pairs, in order.
-    pub(crate) fn place_of(&self, pair: u16, slots: &[PortId]) -> Place {
+    pub(crate) fn owner_of(&self, pair: u16, slots: &[PortId]) -> PairOwner {
         match (pair % self.size, slots.get(usize::from(pair / self.size))) {
-            (owner, Some(&slot)) if owner == self.index => Place::Here(slot),
-            (owner, _) => Place::There(owner),
+            (owner, Some(&slot)) if owner == self.index => PairOwner::Here(slot),
+            (owner, _) => PairOwner::There(owner),
         }
     }
 
@@ -114,7 +114,7 @@ impl Team {
     pub(crate) fn publish(&mut self) {
         for outgoing in self.outgoing.iter_mut().flatten() {
             if outgoing.producer.publish() {
-                outgoing.sleeper.wake();
+                outgoing.wake_flag.wake();
             }
         }
     }
@@ -147,7 +147,7 @@ impl Team {
         }
         // Room that was too little used the last request up.
         waited_for.clone().for_each(|worker| self.ask_for_room(worker));
-        self.sleeper.going_to_sleep();
+        self.wake_flag.going_to_sleep();
         let has_arrivals = self.incoming.iter().any(|incoming| incoming.consumer.has_more());
         !has_arrivals && !waited_for.into_iter().any(|worker| self.has_room(worker))
     }
@@ -155,7 +155,7 @@ impl Team {
     /// This worker does not sleep any more.
     pub(crate) fn wake_up(&self) {
         if self.size > 1 {
-            self.sleeper.awake();
+            self.wake_flag.awake();
         }
     }
 
@@ -169,7 +169,7 @@ impl Team {
         self.incoming[at].consumer.peek()
     }
 
-    /// The packet peeked at is done with, or stays for later with so many segments delivered.
+    /// The packet peeked at is done with, or lifetime for later with so many segments delivered.
     pub(crate) fn settle(&mut self, at: usize, left_at: Option<usize>) {
         let consumer = &mut self.incoming[at].consumer;
         match left_at {
@@ -182,7 +182,7 @@ impl Team {
     pub(crate) fn release(&mut self, at: usize) {
         let incoming = &mut self.incoming[at];
         if incoming.consumer.release() {
-            incoming.sleeper.wake();
+            incoming.wake_flag.wake();
         }
     }
 
@@ -207,8 +207,8 @@ mod tests {
 
     #[test]
     fn too_little_room_is_not_the_last_that_a_sleeper_hears_of() {
-        let mut teams = Team::of(2).unwrap();
-        let (mut receiver, mut sender) = (teams.remove(1), teams.remove(0));
+        let mut all = WorkerPeers::of(2).unwrap();
+        let (mut receiver, mut sender) = (all.remove(1), all.remove(0));
         let (port, bytes) = (Port::new(PortId(0), End::Absent), Scratch::new(16_384));
         let payload = [bytes.bytes()];
         let packet = Packet { header: &NetHeader::ZERO, payload: &payload, len: 16_384 };
@@ -228,7 +228,7 @@ mod tests {
         assert!(!sender.has_room(1));
         assert!(sender.may_sleep([1].into_iter()));
         while take() {}
-        assert!(sender.sleeper().bell().drain(), "nobody woke the sender");
+        assert!(sender.wake_flag().bell().drain(), "nobody woke the sender");
         assert!(sender.has_room(1) && !sender.may_sleep([1].into_iter()));
     }
 }

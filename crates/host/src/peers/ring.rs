@@ -37,7 +37,7 @@ pub(crate) struct OwnLine<T>(pub(crate) T);
 
 /// What a packet is, besides its bytes; every word is written by the producer before it publishes.
 #[derive(Debug, Default)]
-struct Slot {
+struct Entry {
     /// Port, pair, generation of the port and length, from the highest bits on.
     place: AtomicU64,
     /// The first eight bytes of the header.
@@ -55,7 +55,7 @@ struct Ring {
     released: OwnLine<AtomicUsize>,
     /// The producer waits for room; written by both, only when the ring is full.
     wants_room: OwnLine<AtomicBool>,
-    slots: Box<[Slot]>,
+    entries: Box<[Entry]>,
     bytes: Scratch,
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn ring() -> (Producer, Consumer) {
         published: OwnLine::default(),
         released: OwnLine::default(),
         wants_room: OwnLine::default(),
-        slots: (0..PACKETS_MAX).map(|_| Slot::default()).collect(),
+        entries: (0..PACKETS_MAX).map(|_| Entry::default()).collect(),
         bytes: Scratch::new(BYTES_MAX),
     });
     let producer = Producer {
@@ -145,13 +145,13 @@ impl Producer {
             let copied = piece.copy_to(room);
             room = room.split_at(copied).1;
         }
-        let slot = &self.ring.slots[self.staged % PACKETS_MAX];
+        let entry = &self.ring.entries[self.staged % PACKETS_MAX];
         let place = u64::from(port) << 48 | u64::from(pair) << 32;
         let place = place | u64::from(generation) << LEN_BITS | u64::from(packet.len);
-        slot.place.store(place, Relaxed);
+        entry.place.store(place, Relaxed);
         let [head, tail] = words(packet.header.encode());
-        slot.header.store(head, Relaxed);
-        slot.rest.store(tail << 32 | at as u64, Relaxed);
+        entry.header.store(head, Relaxed);
+        entry.rest.store(tail << 32 | at as u64, Relaxed);
         self.bytes += at.wrapping_sub(self.bytes % BYTES_MAX) % BYTES_MAX;
         self.bytes += (packet.len as usize).next_multiple_of(ALIGNMENT);
         self.ends[self.staged % PACKETS_MAX] = self.bytes;
@@ -188,7 +188,7 @@ impl Producer {
     }
 
     /// Asks the consumer to wake this worker when there is room again. What there is room for
-    /// already must be looked at after a fence; see `Sleeper`.
+    /// already must be looked at after a fence; see `WakeFlag`.
     pub(crate) fn ask_for_room(&self) {
         self.ring.wants_room.0.store(true, Relaxed);
     }
@@ -210,12 +210,12 @@ impl Consumer {
         if self.next == published {
             return None;
         }
-        let slot = &self.ring.slots[self.next % PACKETS_MAX];
-        let [port, pair, len_high, len_low] = quarters(slot.place.load(Relaxed));
+        let entry = &self.ring.entries[self.next % PACKETS_MAX];
+        let [port, pair, len_high, len_low] = quarters(entry.place.load(Relaxed));
         let [generation, len_high] = len_high.to_be_bytes();
         let len = u32::from(len_high) << 16 | u32::from(len_low);
-        let rest = slot.rest.load(Relaxed);
-        let header = header(slot.header.load(Relaxed), rest >> 32);
+        let rest = entry.rest.load(Relaxed);
+        let header = header(entry.header.load(Relaxed), rest >> 32);
         let at = usize::try_from(rest & 0xffff_ffff).ok()?;
         let payload = [self.ring.bytes.bytes().slice(at, len as usize)?];
         let segments_done = self.segments_done[self.next % PACKETS_MAX];
@@ -229,7 +229,7 @@ impl Consumer {
         self.next += 1;
     }
 
-    /// The packet peeked at stays for later; so many of its segments were delivered.
+    /// The packet peeked at lifetime for later; so many of its segments were delivered.
     pub(crate) fn leave(&mut self, segments_done: usize) {
         self.segments_done[self.next % PACKETS_MAX] = segments_done;
         self.next += 1;
@@ -252,7 +252,7 @@ impl Consumer {
         if packets == 0 {
             return false;
         }
-        let at = |number: usize| self.ring.slots[number % PACKETS_MAX].rest.load(Relaxed);
+        let at = |number: usize| self.ring.entries[number % PACKETS_MAX].rest.load(Relaxed);
         let from = at(self.first) & 0xffff_ffff;
         let bytes = (at(self.next - 1) & 0xffff_ffff).wrapping_sub(from) % BYTES_MAX as u64;
         packets > PACKETS_MAX / 2 || bytes > BYTES_MAX as u64 / 2
@@ -454,7 +454,7 @@ mod tests {
             offset_of!(Ring, published),
             offset_of!(Ring, released),
             offset_of!(Ring, wants_room),
-            offset_of!(Ring, slots),
+            offset_of!(Ring, entries),
         ];
         let start = &raw const *producer.ring as usize;
         let mut numbers: Vec<usize> = lines.iter().map(|offset| (start + offset) / 128).collect();

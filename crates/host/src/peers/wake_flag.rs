@@ -15,13 +15,13 @@ use crate::peers::ring::OwnLine;
 
 /// Whether a worker sleeps, and its bell.
 #[derive(Debug)]
-pub struct Sleeper {
+pub struct WakeFlag {
     /// Written when its worker goes to sleep or is woken; read after each hand-off.
     sleeps: OwnLine<AtomicBool>,
     bell: EventFd,
 }
 
-impl Sleeper {
+impl WakeFlag {
     /// Awake.
     ///
     /// # Errors

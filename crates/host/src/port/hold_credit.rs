@@ -22,7 +22,7 @@ const IDLE_SHARE: u32 = 100;
 
 /// The credit of one receiver.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct HoldCredit {
     left: Duration,
     /// When `left` was right, and what the receiver had taken then.
     earned: Option<(Instant, Taken)>,
@@ -37,7 +37,7 @@ pub(crate) struct Taken {
     pub(crate) bytes: u64,
 }
 
-impl Patience {
+impl HoldCredit {
     pub(crate) fn new() -> Self {
         Self { left: HOLD_MAX, earned: None, wait: None }
     }
@@ -87,15 +87,15 @@ mod tests {
     /// A receiver that takes `packets` of `len` bytes for each `pause` that it makes others wait,
     /// for a second: how long they have waited in all, and how often in vain.
     fn waited(pause: Duration, packets: u64, len: u64) -> (Duration, u32) {
-        let (mut patience, mut taken) = (Patience::new(), Taken::default());
+        let (mut credit, mut taken) = (HoldCredit::new(), Taken::default());
         let start = Instant::now();
         let (mut now, mut waited, mut vain) = (start, Duration::ZERO, 0);
         while now - start < 1000 * MS {
-            let until = patience.wait(now, taken);
+            let until = credit.wait(now, taken);
             let ends = until.min(now + pause);
             vain += u32::from(until < now + pause);
             waited += ends - now;
-            patience.end(ends);
+            credit.end(ends);
             now += pause;
             taken.packets += packets;
             taken.bytes += packets * len;
@@ -122,12 +122,12 @@ mod tests {
 
     #[test]
     fn several_packets_wait_together() {
-        let (mut patience, now) = (Patience::new(), Instant::now());
-        let until = patience.wait(now, Taken::default());
+        let (mut credit, now) = (HoldCredit::new(), Instant::now());
+        let until = credit.wait(now, Taken::default());
         assert_eq!(until, now + HOLD_MAX);
-        assert_eq!(patience.wait(now + 3 * MS, Taken::default()), until);
-        patience.end(now + 4 * MS);
-        let left = patience.wait(now + 4 * MS, Taken::default()) - (now + 4 * MS);
+        assert_eq!(credit.wait(now + 3 * MS, Taken::default()), until);
+        credit.end(now + 4 * MS);
+        let left = credit.wait(now + 4 * MS, Taken::default()) - (now + 4 * MS);
         assert!(left >= 6 * MS && left < 7 * MS, "{left:?}");
     }
 }

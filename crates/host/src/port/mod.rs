@@ -15,11 +15,11 @@ use ringway_net::{
 };
 use ringway_switch::PortId;
 
-use crate::forward::run::{Stream, StreamEnd};
-use crate::os::clock::now_ns;
-use crate::pace::{Flush, Flushed, Pace};
-use crate::port::hold_credit::{HOLD_MAX, Patience, Taken};
-use crate::port::notify_fds::Wires;
+use crate::forward::run::{Run, RunEnd};
+use crate::os::clock::now;
+use crate::pace::{Flush, FlushOutcome, Pace};
+use crate::port::hold_credit::{HOLD_MAX, HoldCredit, Taken};
+use crate::port::notify_fds::NotifyFds;
 use crate::{GuestMemory, Tap};
 
 /// One port of the worker: what it owns of it, which is one queue pair.
@@ -37,7 +37,7 @@ pub(crate) struct Port {
     /// In the first slot: how packets are spread over the pairs.
     pub(crate) steering: Steering,
     /// In the first slot: where each pair is.
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<PairOwner>,
     /// In the first slot: the first so many receive queues run.
     pub(crate) running_pairs: u16,
     /// In the first slot: the guest's controlq runs, so it says how many pairs it uses.
@@ -60,7 +60,7 @@ pub(crate) struct Port {
     /// Its guest posted no buffers for a whole hold: nobody waits for it until it does.
     pub(crate) is_stuck: bool,
     /// How long others still wait for it.
-    pub(crate) patience: Patience,
+    pub(crate) credit: HoldCredit,
     /// Goes up whenever the number of the port is given to another one.
     pub(crate) generation: u8,
     /// While it is not, nothing goes in or out: packets are taken and dropped.
@@ -79,7 +79,7 @@ pub(crate) struct Port {
 
 /// Who owns a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum PairOwner {
     /// This worker, in this slot.
     Here(PortId),
     /// The worker with this number.
@@ -106,9 +106,9 @@ pub(crate) enum RoomAt {
 
 /// For how long the bytes of a packet stay where they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stays {
+pub(crate) enum PayloadLifetime {
     /// For the call only.
-    Now,
+    CallOnly,
     /// Until the receiver's port is flushed.
     UntilFlush,
 }
@@ -131,30 +131,30 @@ pub(crate) struct GuestEnd {
     /// Dropped before the memory that its rings point into.
     pub(crate) queues: AnyGuestPort,
     pub(crate) memory: GuestMemory,
-    pub(crate) wires: [Wires; Queue::ALL.len()],
+    pub(crate) fds: [NotifyFds; Queue::ALL.len()],
     pub(crate) pace: Pace,
     /// A queue runs without a kick fd: when it is looked at next.
-    pub(crate) look_at: Option<Nanos>,
+    pub(crate) poll_at: Option<Nanos>,
     /// Its transmitq was left so that the guest kicks, or a timer ends; `false`: it is looked at.
     pub(crate) is_armed: bool,
 }
 
 /// Between two looks at a queue whose guest cannot kick, in nanoseconds.
-const LOOK_PAUSE_NS: u64 = 1_000_000;
+const POLL_PAUSE_NS: u64 = 1_000_000;
 
 impl GuestEnd {
     /// Calls the guest about a queue; `true`: see [`call_again`](Self::call_again), later.
     pub(crate) fn call(&mut self, queue: Queue) -> bool {
         let event = self.queues.driver_event(queue);
-        self.wires[queue as usize].call(event)
+        self.fds[queue as usize].call(event)
     }
 
     /// Calls the guest again about each queue whose last call it may have slept through; `true`:
     /// another round is needed.
     pub(crate) fn call_again(&mut self, now: Nanos) -> bool {
         let mut is_needed = false;
-        for (queue, wires) in Queue::ALL.into_iter().zip(&mut self.wires) {
-            is_needed |= wires.call_again(self.queues.driver_event(queue), now);
+        for (queue, fds) in Queue::ALL.into_iter().zip(&mut self.fds) {
+            is_needed |= fds.call_again(self.queues.driver_event(queue), now);
         }
         is_needed
     }
@@ -163,22 +163,22 @@ impl GuestEnd {
     /// because it slept through all calls (see `uml`).
     #[inline]
     pub(crate) fn remind(&mut self, queue: Queue, now: Nanos) {
-        let wires = &mut self.wires[queue as usize];
-        if wires.is_given_up() {
-            wires.repeat(self.queues.driver_event(queue), now);
+        let fds = &mut self.fds[queue as usize];
+        if fds.is_given_up() {
+            fds.repeat(self.queues.driver_event(queue), now);
         }
     }
 
     /// Whether a queue runs whose guest cannot kick it.
-    pub(crate) fn is_looked_at(&self, queue: Queue) -> bool {
-        let wires = &self.wires[queue as usize];
-        wires.areas.is_some() && wires.kick.is_none()
+    pub(crate) fn is_polled(&self, queue: Queue) -> bool {
+        let fds = &self.fds[queue as usize];
+        fds.areas.is_some() && fds.kick.is_none()
     }
 
     /// Queues or their kick fds are others now, or have just been looked at.
-    pub(crate) fn plan_look(&mut self) {
-        let is_any = Queue::ALL.into_iter().any(|queue| self.is_looked_at(queue));
-        self.look_at = is_any.then(|| Nanos(now_ns()).plus(LOOK_PAUSE_NS));
+    pub(crate) fn plan_poll(&mut self) {
+        let is_any = Queue::ALL.into_iter().any(|queue| self.is_polled(queue));
+        self.poll_at = is_any.then(|| now().plus(POLL_PAUSE_NS));
     }
 }
 
@@ -189,7 +189,7 @@ impl Port {
             of: id,
             pair: FromPair { pair: 0, of: 1 },
             steering: Steering::ONE_PAIR,
-            places: vec![Place::Here(id)],
+            places: vec![PairOwner::Here(id)],
             running_pairs: 0,
             has_control: false,
             is_change_told: false,
@@ -201,7 +201,7 @@ impl Port {
             debt: 0,
             is_dirty: false,
             is_stuck: false,
-            patience: Patience::new(),
+            credit: HoldCredit::new(),
             generation: 0,
             is_link_up: true,
             notify: Policy::default(),
@@ -214,20 +214,20 @@ impl Port {
 
     /// Who owns a pair. Steering never gives one that has no place.
     #[inline]
-    pub(crate) fn place_of(&self, pair: u16) -> Place {
-        self.places.get(usize::from(pair)).copied().unwrap_or(Place::Here(self.id))
+    pub(crate) fn owner_of(&self, pair: u16) -> PairOwner {
+        self.places.get(usize::from(pair)).copied().unwrap_or(PairOwner::Here(self.id))
     }
 
     /// A packet waits for room here: until when.
     pub(crate) fn wait_until(&mut self, now: Instant) -> Instant {
         let End::Guest(guest) = &self.end else { return now + HOLD_MAX };
         let [Counters { packets, bytes, .. }, _] = guest.queues.counters();
-        self.patience.wait(now, Taken { packets, bytes })
+        self.credit.wait(now, Taken { packets, bytes })
     }
 
     /// Hands one packet to whatever is at the end.
     #[inline]
-    pub(crate) fn put(&mut self, packet: &Packet<'_>, stays: Stays) -> Put {
+    pub(crate) fn put(&mut self, packet: &Packet<'_>, lifetime: PayloadLifetime) -> Put {
         if !self.is_link_up {
             self.count_drop(DropReason::LinkDown);
             return Put::Refused;
@@ -235,7 +235,7 @@ impl Port {
         let step = self.step();
         let put = match &mut self.end {
             End::Guest(guest) => guest.queues.put(packet),
-            End::Tap(tap) if stays == Stays::UntilFlush => tap.stage(packet),
+            End::Tap(tap) if lifetime == PayloadLifetime::UntilFlush => tap.stage(packet),
             End::Tap(tap) => tap.put(packet),
             End::Absent => Put::Refused,
         };
@@ -244,27 +244,29 @@ impl Port {
     }
 
     /// As [`put`](Self::put), for what a source lends, from the packet that is lent on, as long as
-    /// the stream lasts: who takes it is chosen once.
+    /// the stream scope: who takes it is chosen once.
     #[inline(always)]
     pub(crate) fn put_stream(
         &mut self,
         source: &mut impl PacketSource,
-        stays: Stays,
-        stream: &mut Stream,
-    ) -> StreamEnd {
+        lifetime: PayloadLifetime,
+        run: &mut Run,
+    ) -> RunEnd {
         if !self.is_link_up {
             self.count_drop(DropReason::LinkDown);
-            return StreamEnd::Put(Put::Refused);
+            return RunEnd::Put(Put::Refused);
         }
         let step = self.step();
         let ended = match &mut self.end {
             End::Guest(guest) => match &mut guest.queues {
-                AnyGuestPort::Split(queues) => stream.pass(source, queues),
-                AnyGuestPort::Packed(queues) => stream.pass(source, queues),
+                AnyGuestPort::Split(queues) => run.forward_run(source, queues),
+                AnyGuestPort::Packed(queues) => run.forward_run(source, queues),
             },
-            End::Tap(tap) if stays == Stays::UntilFlush => stream.pass(source, &mut Staging(tap)),
-            End::Tap(tap) => stream.pass(source, &mut **tap),
-            End::Absent => StreamEnd::Put(Put::Refused),
+            End::Tap(tap) if lifetime == PayloadLifetime::UntilFlush => {
+                run.forward_run(source, &mut Staging(tap))
+            }
+            End::Tap(tap) => run.forward_run(source, &mut **tap),
+            End::Absent => RunEnd::Put(Put::Refused),
         };
         self.step_over(step);
         ended
@@ -301,15 +303,15 @@ impl Port {
 
     /// Makes everything put visible, and notifies if it is time to.
     #[inline]
-    pub(crate) fn flush_to(&mut self, flush: Flush) -> Flushed {
+    pub(crate) fn flush_to(&mut self, flush: Flush) -> FlushOutcome {
         let step = self.step();
         let flushed = match &mut self.end {
             End::Guest(guest) => guest.flush(Queue::ToGuest, flush),
             End::Tap(tap) => {
                 tap.flush();
-                Flushed::default()
+                FlushOutcome::default()
             }
-            End::Absent => Flushed::default(),
+            End::Absent => FlushOutcome::default(),
         };
         self.step_over(step);
         flushed
@@ -317,11 +319,11 @@ impl Port {
 
     /// Gives everything taken back to its owner, and notifies if it is time to.
     #[inline]
-    pub(crate) fn flush_from(&mut self, flush: Flush) -> Flushed {
+    pub(crate) fn flush_from(&mut self, flush: Flush) -> FlushOutcome {
         let step = self.step();
         let flushed = match &mut self.end {
             End::Guest(guest) => guest.flush(Queue::FromGuest, flush),
-            End::Tap(_) | End::Absent => Flushed::default(),
+            End::Tap(_) | End::Absent => FlushOutcome::default(),
         };
         self.step_over(step);
         flushed

@@ -2,14 +2,14 @@
 
 use ringway_net::Nanos;
 
-use crate::os::clock::now_ns;
+use crate::os::clock::now;
 use crate::os::effort::PerSecond;
-use crate::uml::{Round, Unheard};
+use crate::uml::{RetryStep, UmlCallRetry};
 use crate::{CallFd, CallResult, KickFd};
 
 /// The notification file descriptors of one queue.
 #[derive(Debug, Default)]
-pub(crate) struct Wires {
+pub(crate) struct NotifyFds {
     pub(crate) kick: Option<KickFd>,
     pub(crate) call: Option<CallFd>,
     pub(crate) error: Option<CallFd>,
@@ -19,30 +19,30 @@ pub(crate) struct Wires {
     pub(crate) calls: u64,
     pub(crate) is_broken_reported: bool,
     /// Nobody hears calls any more.
-    is_deaf: bool,
+    calls_disabled: bool,
     /// The last call, while the guest may have slept through it.
-    unheard: Option<Unheard>,
+    retry: Option<UmlCallRetry>,
 }
 
-impl Wires {
+impl NotifyFds {
     /// Calls go there from now on.
     pub(crate) fn set_call(&mut self, call: Option<CallFd>) {
-        (self.call, self.is_deaf) = (call, false);
+        (self.call, self.calls_disabled) = (call, false);
     }
 
     /// Notifies the guest, which says this about calls, that buffers were used; `true`: see
     /// [`call_again`](Self::call_again), later.
     pub(crate) fn call(&mut self, event: Option<u32>) -> bool {
-        let Some(call) = self.call.as_ref().filter(|_| !self.is_deaf) else { return false };
+        let Some(call) = self.call.as_ref().filter(|_| !self.calls_disabled) else { return false };
         self.calls += 1;
         // A peer that is gone shows on its socket, in the control thread; of one that blocked a
-        // call it has been told. It stays where it is: to let go of it takes memory.
+        // call it has been told. It lifetime where it is: to let go of it takes memory.
         if matches!(call.call(), CallResult::Gone | CallResult::Blocked) {
-            (self.is_deaf, self.unheard) = (true, None);
+            (self.calls_disabled, self.retry) = (true, None);
             return false;
         }
-        self.unheard = call.is_socket().then(|| Unheard::new(event, Nanos(now_ns())));
-        self.unheard.is_some()
+        self.retry = call.is_socket().then(|| UmlCallRetry::new(event, now()));
+        self.retry.is_some()
     }
 
     /// A round has come for a guest that may have slept through its last call, and says this about
@@ -51,22 +51,22 @@ impl Wires {
         if !self.is_given_up() {
             self.repeat(event, now);
         }
-        self.unheard.is_some() && !self.is_given_up()
+        self.retry.is_some() && !self.is_given_up()
     }
 
     /// The guest has not looked for so long that nobody wakes up for it any more.
     pub(crate) fn is_given_up(&self) -> bool {
-        self.unheard.is_some_and(|unheard| unheard.is_given_up())
+        self.retry.is_some_and(|retry| retry.is_given_up())
     }
 
     /// Repeats the last call if it is time, to a guest that has not looked since and says this
     /// about calls now.
     pub(crate) fn repeat(&mut self, event: Option<u32>, now: Nanos) {
-        let Some(unheard) = &mut self.unheard else { return };
-        match (unheard.round(event, now), &self.call) {
-            (Round::Wait, Some(_)) => {}
-            (Round::Call, Some(call)) => _ = call.call(),
-            (Round::Over, _) | (_, None) => self.unheard = None,
+        let Some(retry) = &mut self.retry else { return };
+        match (retry.round(event, now), &self.call) {
+            (RetryStep::Wait, Some(_)) => {}
+            (RetryStep::Call, Some(call)) => _ = call.call(),
+            (RetryStep::Heard, _) | (_, None) => self.retry = None,
         }
     }
 }
@@ -81,47 +81,47 @@ mod tests {
     use crate::{Callee, EventFd};
 
     /// Calls go to the other end, which never blocks.
-    fn behind_a_socket() -> (Wires, UnixStream) {
+    fn behind_a_socket() -> (NotifyFds, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
         let call = CallFd::new(OwnedFd::from(ours), &Callee::default()).unwrap();
-        (Wires { call: Some(call), ..Wires::default() }, theirs)
+        (NotifyFds { call: Some(call), ..NotifyFds::default() }, theirs)
     }
 
     #[test]
     fn a_guest_behind_a_socket_is_called_again_until_it_looks() {
-        let (mut wires, mut theirs) = behind_a_socket();
+        let (mut fds, mut theirs) = behind_a_socket();
         let mut heard = || theirs.read(&mut [0; 64]).unwrap_or(0);
-        let later = |milliseconds: u64| Nanos(now_ns()).plus(milliseconds * 1_000_000);
-        assert!(!wires.call_again(Some(1), later(1)));
+        let later = |milliseconds: u64| now().plus(milliseconds * 1_000_000);
+        assert!(!fds.call_again(Some(1), later(1)));
         assert_eq!(heard(), 0, "nobody has called yet");
-        assert!(wires.call(Some(1)));
+        assert!(fds.call(Some(1)));
         assert_eq!(heard(), 8);
         for (milliseconds, expected) in (1..).zip([8, 8, 0, 8]) {
-            assert!(wires.call_again(Some(1), later(milliseconds)), "it has not looked");
+            assert!(fds.call_again(Some(1), later(milliseconds)), "it has not looked");
             assert_eq!(heard(), expected);
         }
-        assert!(!wires.call_again(Some(2), later(5)), "it has");
-        assert!(!wires.call_again(Some(2), later(6)));
+        assert!(!fds.call_again(Some(2), later(5)), "it has");
+        assert!(!fds.call_again(Some(2), later(6)));
         assert_eq!(heard(), 0, "that is enough");
-        assert!(wires.call(Some(2)));
-        wires.call = None;
-        assert!(!wires.call_again(Some(2), later(1)), "there is nobody to call");
+        assert!(fds.call(Some(2)));
+        fds.call = None;
+        assert!(!fds.call_again(Some(2), later(1)), "there is nobody to call");
     }
 
     /// A stopped guest must not find its socket full: it would be told of nothing any more.
     #[test]
     fn a_guest_that_is_given_up_is_called_by_what_comes_but_less_and_less_often() {
-        let (mut wires, mut theirs) = behind_a_socket();
-        assert!(wires.call(Some(1)));
-        let called_at = now_ns();
+        let (mut fds, mut theirs) = behind_a_socket();
+        assert!(fds.call(Some(1)));
+        let called_at = now().0;
         let at = |milliseconds: u64| Nanos(called_at).plus(milliseconds * 1_000_000);
-        while wires.call_again(Some(1), at(100)) {}
-        assert!(wires.is_given_up() && !wires.call_again(Some(1), at(900)));
+        while fds.call_again(Some(1), at(100)) {}
+        assert!(fds.is_given_up() && !fds.call_again(Some(1), at(900)));
         assert!(theirs.read(&mut [0; 64]).unwrap_or(0) > 0);
         let mut reminded = |event, milliseconds| {
-            wires.repeat(event, at(milliseconds));
-            (theirs.read(&mut [0; 64]).unwrap_or(0) > 0, wires.is_given_up())
+            fds.repeat(event, at(milliseconds));
+            (theirs.read(&mut [0; 64]).unwrap_or(0) > 0, fds.is_given_up())
         };
         let calls = (1000..100_000).filter(|&at| reminded(Some(1), at).0).count();
         assert_eq!(calls, 7, "1, 2, 4, ... 64 s after the call");
@@ -133,10 +133,10 @@ mod tests {
         let bell = EventFd::new().unwrap();
         let call =
             CallFd::new(bell.as_fd().try_clone_to_owned().unwrap(), &Callee::default()).unwrap();
-        let mut wires = Wires { call: Some(call), ..Wires::default() };
-        assert!(!wires.call(Some(1)));
+        let mut fds = NotifyFds { call: Some(call), ..NotifyFds::default() };
+        assert!(!fds.call(Some(1)));
         assert!(bell.drain());
-        assert!(!wires.call_again(Some(1), Nanos(now_ns()).plus(1_000_000)));
+        assert!(!fds.call_again(Some(1), now().plus(1_000_000)));
         assert!(!bell.drain());
     }
 }

@@ -58,14 +58,14 @@ pub(crate) fn running_queues(
     let packets = [to_end.packets, from_end.packets, 0];
     let running = Queue::ALL.into_iter().filter(|&queue| guest.queues.is_running(queue));
     let snapshots = running.map(|queue| {
-        let wires = &guest.wires[queue as usize];
+        let fds = &guest.fds[queue as usize];
         QueueSnapshot {
             queue: QueueId { pair: port.pair.pair, queue },
             mode: mode(guest, queue, is_held),
             packets: packets[queue as usize],
-            kicks: wires.kicks.total(),
-            kicks_last_second: wires.kicks.last_second(second),
-            calls: wires.calls,
+            kicks: fds.kicks.total(),
+            kicks_last_second: fds.kicks.last_second(second),
+            calls: fds.calls,
         }
     });
     snapshots.collect()
@@ -76,7 +76,7 @@ fn mode(guest: &GuestEnd, queue: Queue, is_held: bool) -> QueueMode {
     if is_from_guest && is_held {
         return QueueMode::Held;
     }
-    if guest.is_looked_at(queue) || is_from_guest && !guest.is_armed {
+    if guest.is_polled(queue) || is_from_guest && !guest.is_armed {
         return QueueMode::Polling;
     }
     if guest.pace.waits(queue) { QueueMode::Held } else { QueueMode::Sleeping }

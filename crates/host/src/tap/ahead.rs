@@ -2,7 +2,7 @@
 //!
 //! How: into places of our own, for where a packet goes cannot be said before its length is known.
 //! From there each is copied to its receiver, which takes less than the system call that was
-//! spared. So [`ShortRow`] allows it only while packets come one behind the other, and all are
+//! spared. So [`ReadBatcher`] allows it only while packets come one behind the other, and all are
 //! short.
 //!
 //! Nothing is concluded from a tap that gave fewer than it was asked for: whoever finds nothing
@@ -21,7 +21,7 @@ use ringway_net::{HEADER_LEN, PACKET_LEN_MAX};
 use ringway_virtq::SharedSlice;
 
 use crate::tap::ioctl::Scratch;
-use crate::tap::read_batcher::{AHEAD_PACKETS, ShortRow};
+use crate::tap::read_batcher::{AHEAD_PACKETS, ReadBatcher};
 use crate::tap::ring::TapRing;
 
 /// Bytes of a header, the longest packet and one more, which tells that it was longer.
@@ -38,7 +38,7 @@ pub(crate) struct ReadAhead {
     places: Scratch,
     /// Header and packet each, the next one last.
     waiting: Vec<SharedSlice>,
-    pub(crate) row: ShortRow,
+    pub(crate) row: ReadBatcher,
 }
 
 impl ReadAhead {
@@ -51,21 +51,21 @@ impl ReadAhead {
             ring: TapRing::new()?,
             places: Scratch::new(AHEAD_PACKETS * PLACE_LEN),
             waiting: Vec::with_capacity(AHEAD_PACKETS),
-            row: ShortRow::new(from),
+            row: ReadBatcher::new(from),
         })
     }
 
     /// Reads several if they are likely to be there and none is left; whether there is one now.
     pub(crate) fn top_up(&mut self, fd: BorrowedFd<'_>) -> bool {
         if self.waiting.is_empty()
-            && let Some(count) = self.row.at_once()
+            && let Some(count) = self.row.batch_len()
         {
             self.read(fd, count);
         }
         !self.waiting.is_empty()
     }
 
-    /// The next one, header in front; it stays where it is until more are read.
+    /// The next one, header in front; it lifetime where it is until more are read.
     pub(crate) fn pop(&mut self) -> Option<SharedSlice> {
         self.waiting.pop()
     }
@@ -90,7 +90,7 @@ impl ReadAhead {
         let found = lens.clone().enumerate().filter(|&(_, len)| len > 0);
         waiting.clear();
         waiting.extend(found.rev().map(|(at, len)| place(at).split_at(len).0));
-        row.see_several(results.len(), waiting.len(), lens.max().unwrap_or(0));
+        row.record_batch(results.len(), waiting.len(), lens.max().unwrap_or(0));
         if results.iter().any(|&result| is_impossible(result)) {
             row.give_up();
         }
@@ -115,13 +115,13 @@ mod tests {
     use super::*;
 
     /// Two ends of what keeps packets apart.
-    fn wire(flags: SocketFlags) -> (OwnedFd, OwnedFd) {
+    fn notify_fd(flags: SocketFlags) -> (OwnedFd, OwnedFd) {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
     }
 
     /// `None`: io_uring cannot read here without waiting.
     fn ahead(from: usize) -> Option<ReadAhead> {
-        let (ours, theirs) = wire(SocketFlags::NONBLOCK);
+        let (ours, theirs) = notify_fd(SocketFlags::NONBLOCK);
         rustix::io::write(&theirs, &marked(0)).unwrap();
         let is_possible = |ahead: &mut ReadAhead| ahead.read(ours.as_fd(), 1) == 1;
         if !ReadAhead::new(from).is_ok_and(|mut ahead| is_possible(&mut ahead)) {
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn what_is_read_at_once_comes_in_order_and_whole() {
         let Some(mut ahead) = ahead(4) else { return };
-        let (ours, theirs) = wire(SocketFlags::NONBLOCK);
+        let (ours, theirs) = notify_fd(SocketFlags::NONBLOCK);
         for round in 0..3 {
             let lens = [72, 14, 60_000, READ_LEN, 1526].map(|len| len - round);
             for (mark, len) in (1..).zip(lens) {
@@ -168,15 +168,15 @@ mod tests {
         let (done, ended) = mpsc::channel();
         thread::spawn(move || {
             let Some(mut ahead) = ahead(2) else { return done.send(()) };
-            let (ours, theirs) = wire(SocketFlags::empty());
+            let (ours, theirs) = notify_fd(SocketFlags::empty());
             rustix::io::write(&theirs, &marked(1)).unwrap();
             assert_eq!(ahead.read(ours.as_fd(), 8), 1);
             assert_eq!(taken(&mut ahead), [(1, 72)]);
             rustix::io::write(&theirs, &marked(2)).unwrap();
             assert!(!ahead.top_up(ours.as_fd()), "no row any more");
-            (0..2).for_each(|_| ahead.row.see(72));
+            (0..2).for_each(|_| ahead.row.record(72));
             assert!(!ahead.top_up(ours.as_fd()), "it was in vain");
-            (0..2).for_each(|_| ahead.row.see(72));
+            (0..2).for_each(|_| ahead.row.record(72));
             assert!(ahead.top_up(ours.as_fd()));
             assert_eq!(taken(&mut ahead), [(2, 72)]);
             done.send(())
@@ -193,10 +193,10 @@ mod tests {
         // end.
         let replaced = unsafe { libc::dup2(null.as_raw_fd(), ahead.ring.fd()) };
         assert!(replaced >= 0);
-        let (ours, theirs) = wire(SocketFlags::NONBLOCK);
+        let (ours, theirs) = notify_fd(SocketFlags::NONBLOCK);
         rustix::io::write(&theirs, &marked(1)).unwrap();
         for _ in 0..100 {
-            ahead.row.see(72);
+            ahead.row.record(72);
             assert!(!ahead.top_up(ours.as_fd()));
         }
         let mut bytes = [0; 100];

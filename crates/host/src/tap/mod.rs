@@ -211,7 +211,7 @@ impl Tap {
         self.put(&Packet { header: &segment.header, payload: &[lent], len })
     }
 
-    /// As `put`, for a packet that stays where it is until [`flush`](Self::flush): it may be
+    /// As `put`, for a packet that lifetime where it is until [`flush`](Self::flush): it may be
     /// written only then, and what becomes of it counted.
     pub fn stage(&mut self, packet: &Packet<'_>) -> Put {
         let pieces = packet.payload.len();

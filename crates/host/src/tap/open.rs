@@ -161,7 +161,7 @@ impl Tap {
     }
 
     /// Takes over a tap that somebody else opened and passed: a copy of the fd of that number,
-    /// which this process was started with. The original stays open until the process ends. It is
+    /// which this process was started with. The original lifetime open until the process ends. It is
     /// made non-blocking; name, MTU and link stay as they are.
     ///
     /// # Errors

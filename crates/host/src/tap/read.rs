@@ -170,7 +170,7 @@ impl Tap {
             let read = self.vectors.read(self.fd.as_fd(), &mut header, pieces, spill);
             let read = read.inspect_err(|why| self.note_lost(why))?;
             if let Some(ahead) = &mut self.ahead {
-                ahead.row.see(read.unwrap_or(0));
+                ahead.row.record(read.unwrap_or(0));
             }
             let Some(read) = read else { return Ok(None) };
             match accepted(&header, read) {
@@ -248,14 +248,14 @@ mod tests {
     /// A socket stands for a tap.
     #[test]
     fn short_ones_in_a_row_are_read_ahead() {
-        let (ours, wire) = UnixDatagram::pair().unwrap();
+        let (ours, notify_fd) = UnixDatagram::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let mut tap = Tap::new(ours.into(), "socket".to_owned(), None);
         if tap.set_reads(TapCalls::IoUring).is_none() {
             return println!("skipped: no io_uring here");
         }
         for mark in 0..6 {
-            wire.send(&[&[0; HEADER_LEN][..], &[mark; 60]].concat()).unwrap();
+            notify_fd.send(&[&[0; HEADER_LEN][..], &[mark; 60]].concat()).unwrap();
         }
         let mut bytes = [0xff; 60];
         // SAFETY: the bytes live until the end of this function, and nothing else refers to them.
@@ -274,7 +274,7 @@ mod tests {
     /// A socket stands for a tap of a kernel that tells, as not every kernel does of a tap.
     #[test]
     fn a_packet_that_is_lost_with_its_receivers_memory_is_counted() {
-        let (ours, wire) = UnixDatagram::pair().unwrap();
+        let (ours, notify_fd) = UnixDatagram::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let mut tap = Tap::new(ours.into(), "socket".to_owned(), None);
         let fd = rustix::fs::memfd_create("lost", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
@@ -286,7 +286,7 @@ mod tests {
         let lost = memory.regions().slice(0, 2000).unwrap();
         rustix::fs::ftruncate(&fd, 0).unwrap();
         for mark in [1, 2] {
-            wire.send(&[&[0; HEADER_LEN][..], &[mark; 60]].concat()).unwrap();
+            notify_fd.send(&[&[0; HEADER_LEN][..], &[mark; 60]].concat()).unwrap();
         }
         let failure = tap.read_into(&[lost]).unwrap_err();
         assert_eq!(failure.raw_os_error(), Some(libc::EFAULT));

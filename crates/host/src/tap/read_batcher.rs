@@ -16,7 +16,7 @@ const NEEDED_MAX: usize = 256;
 /// Packets that were there in a row say that more wait. If they do not, more must be in a row the
 /// next time.
 #[derive(Debug)]
-pub(crate) struct ShortRow {
+pub(crate) struct ReadBatcher {
     /// Fewer are read one by one.
     from: usize,
     /// Short packets in a row.
@@ -25,25 +25,25 @@ pub(crate) struct ShortRow {
     needed: usize,
 }
 
-impl ShortRow {
+impl ReadBatcher {
     /// `from`: fewer are read faster one by one.
     pub(crate) fn new(from: usize) -> Self {
         Self { from, row: 0, needed: from }
     }
 
     /// How many to read at once now; `None`: one by one.
-    pub(crate) fn at_once(&self) -> Option<usize> {
+    pub(crate) fn batch_len(&self) -> Option<usize> {
         (self.row >= self.needed).then(|| self.row.clamp(self.from, AHEAD_PACKETS))
     }
 
     /// So many bytes were read alone, header included; 0: there was no packet.
-    pub(crate) fn see(&mut self, len: usize) {
+    pub(crate) fn record(&mut self, len: usize) {
         let is_short = (1..=HEADER_LEN + SHORT_LEN).contains(&len);
         self.row = if is_short { self.row + 1 } else { 0 };
     }
 
     /// So many were read at once where `asked` would have been, the longest of so many bytes.
-    pub(crate) fn see_several(&mut self, asked: usize, found: usize, longest_len: usize) {
+    pub(crate) fn record_batch(&mut self, asked: usize, found: usize, longest_len: usize) {
         let are_short = longest_len <= HEADER_LEN + SHORT_LEN;
         if found == asked && are_short {
             self.row += found;
@@ -74,8 +74,8 @@ mod tests {
     #[test]
     fn several_are_read_only_behind_short_ones_in_a_row() {
         let (short, long) = (SHORT, SHORT + 1);
-        let mut row = ShortRow::new(4);
-        for (lens, at_once) in [
+        let mut row = ReadBatcher::new(4);
+        for (lens, batch_len) in [
             (&[short, short, short][..], None),
             (&[short][..], Some(4)),
             (&[short][..], Some(5)),
@@ -83,48 +83,48 @@ mod tests {
             (&[short, short, short, 0, short][..], None),
             (&[short, short, short][..], Some(4)),
         ] {
-            lens.iter().for_each(|&len| row.see(len));
-            assert_eq!(row.at_once(), at_once, "{row:?}");
+            lens.iter().for_each(|&len| row.record(len));
+            assert_eq!(row.batch_len(), batch_len, "{row:?}");
         }
-        for at_once in [8, 16, 32, 32] {
-            let asked = row.at_once().unwrap();
-            row.see_several(asked, asked, SHORT);
-            assert_eq!(row.at_once(), Some(at_once), "more as long as all are there");
+        for batch_len in [8, 16, 32, 32] {
+            let asked = row.batch_len().unwrap();
+            row.record_batch(asked, asked, SHORT);
+            assert_eq!(row.batch_len(), Some(batch_len), "more as long as all are there");
         }
     }
 
     #[test]
     fn who_asked_in_vain_waits_longer_the_next_time() {
         /// Short packets in a row until several are read at once.
-        fn needed(row: &mut ShortRow) -> usize {
-            row.see(0);
+        fn needed(row: &mut ReadBatcher) -> usize {
+            row.record(0);
             let are_several = (1..1000).find(|_| {
-                row.see(SHORT);
-                row.at_once().is_some()
+                row.record(SHORT);
+                row.batch_len().is_some()
             });
             are_several.unwrap()
         }
-        let mut row = ShortRow::new(4);
+        let mut row = ReadBatcher::new(4);
         assert_eq!(needed(&mut row), 4);
         for expected in [8, 16, 32, 64, 128, 256, 256] {
-            row.see_several(32, 23, SHORT);
+            row.record_batch(32, 23, SHORT);
             assert_eq!(needed(&mut row), expected);
         }
-        row.see_several(32, 24, SHORT);
+        row.record_batch(32, 24, SHORT);
         assert_eq!(needed(&mut row), 256, "three quarters are neither gain nor loss");
         for expected in [128, 64, 32, 16, 8, 4, 4] {
-            row.see_several(32, 32, SHORT);
+            row.record_batch(32, 32, SHORT);
             assert_eq!(needed(&mut row), expected);
         }
-        row.see_several(32, 32, SHORT + 1);
+        row.record_batch(32, 32, SHORT + 1);
         assert_eq!(needed(&mut row), 8, "long ones among them");
     }
 
     #[test]
     fn what_is_not_possible_is_not_tried_again() {
-        let mut row = ShortRow::new(2);
+        let mut row = ReadBatcher::new(2);
         row.give_up();
-        (0..10_000).for_each(|_| row.see(SHORT));
-        assert_eq!(row.at_once(), None);
+        (0..10_000).for_each(|_| row.record(SHORT));
+        assert_eq!(row.batch_len(), None);
     }
 }

@@ -4,9 +4,9 @@ use ringway_net::{DropReason, MacAddress, NetHeader, Packet, Put};
 use ringway_switch::{Decision, PortId, Room};
 use ringway_virtq::SharedSlice;
 
-use crate::os::clock::now_ns;
+use crate::os::clock::now;
 use crate::pace::Flush;
-use crate::port::Stays;
+use crate::port::PayloadLifetime;
 use crate::worker::Worker;
 
 /// Bytes of the shortest Ethernet frame, without its checksum.
@@ -32,7 +32,7 @@ impl Worker {
         if self.ports.get(usize::from(id.0)).is_none_or(|port| !port.is_link_up) {
             return;
         }
-        let (mut frame, now_ns) = (announcement(mac), now_ns());
+        let (mut frame, now_ns) = (announcement(mac), now().0);
         // As if the guest had sent it: the same VLAN, and nothing that it may not say, or not yet.
         let decision = self.switch.decide(id, &frame, now_ns);
         if !matches!(decision, Decision::Wait(_)) {
@@ -53,11 +53,11 @@ impl Worker {
             if self.rewriter.lay_out(&packet, &announcement(mac), change).is_none() {
                 continue;
             }
-            match port.put(&self.rewriter.packet(), Stays::Now) {
+            match port.put(&self.rewriter.packet(), PayloadLifetime::CallOnly) {
                 Put::Done => {
                     self.switch.delivered(port.id, ANNOUNCEMENT_LEN, now_ns);
                     if port.flush_to(Flush::at_end()).call_again {
-                        self.second_calls.expect(self.turn_at);
+                        self.uml_retries.expect(self.turn_at);
                     }
                 }
                 Put::NoRoom => port.count_drop(DropReason::NoRoom),

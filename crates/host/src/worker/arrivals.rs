@@ -12,10 +12,10 @@ use ringway_net::{DropReason, Packet, Put};
 use ringway_switch::PortId;
 use ringway_virtq::Arm;
 
-use crate::forward::{BUDGET_UNITS, UNIT_LEN, Visit};
+use crate::forward::{BUDGET_UNITS, UNIT_LEN, VisitEnd};
 use crate::pace::Flush;
 use crate::peers::ring::{BYTES_MAX, HandedOver, PACKETS_MAX};
-use crate::port::{Backlog, End, RoomAt, Stays};
+use crate::port::{Backlog, End, PayloadLifetime, RoomAt};
 use crate::worker::Worker;
 
 /// What may wait for one receiver in the rings to this worker.
@@ -29,25 +29,25 @@ const RACES_MAX: usize = 3;
 impl Worker {
     /// Delivers what other workers have handed over, at most one budget of each.
     pub(crate) fn take_arrivals(&mut self) {
-        if self.team.incoming_count() == 0 {
+        if self.peers.incoming_count() == 0 {
             return;
         }
-        for at in 0..self.team.incoming_count() {
+        for at in 0..self.peers.incoming_count() {
             let mut work = 0;
             while work < BUDGET_UNITS {
-                let Some(packet) = self.team.peek(at) else { break };
+                let Some(packet) = self.peers.peek(at) else { break };
                 work += 1 + packet.len / UNIT_LEN;
                 let left_at = self.arrive(&packet);
                 self.has_found |= left_at.is_none();
-                self.team.settle(at, left_at);
+                self.peers.settle(at, left_at);
             }
-            self.team.release(at);
-            if self.team.is_crowded(at) {
+            self.peers.release(at);
+            if self.peers.is_crowded(at) {
                 self.give_up_backlogs();
             }
         }
-        if self.flush_dirty(Visit::Idle, Flush::at_end()) {
-            self.second_calls.expect(self.turn_at);
+        if self.flush_dirty(VisitEnd::Idle, Flush::at_end()) {
+            self.uml_retries.expect(self.turn_at);
         }
     }
 
@@ -71,7 +71,7 @@ impl Worker {
         let mut position = handed.segments_done;
         for _ in 0..RACES_MAX {
             let port = &mut self.ports[usize::from(slot.0)];
-            let completed = self.completion.put(port, &packet, position, Stays::Now);
+            let completed = self.completion.put(port, &packet, position, PayloadLifetime::CallOnly);
             if completed.packets > 0 {
                 self.mark_dirty(slot);
             }
@@ -102,7 +102,7 @@ impl Worker {
     fn is_asked_for_room(&mut self, slot: PortId) -> bool {
         let port = &mut self.ports[usize::from(slot.0)];
         if port.flush_to(Flush::short()).call_again {
-            self.second_calls.expect(self.turn_at);
+            self.uml_retries.expect(self.turn_at);
         }
         match &mut self.ports[usize::from(slot.0)].end {
             End::Guest(guest) => !guest.queues.arm_kicks(Queue::ToGuest, Arm::Next),
@@ -120,9 +120,9 @@ impl Worker {
             return;
         }
         self.backlogs -= 1;
-        self.end_patience(RoomAt::Port(slot));
-        self.team.look_again();
-        // Everything that stays is counted anew.
+        self.end_credit(RoomAt::Port(slot));
+        self.peers.look_again();
+        // Everything that lifetime is counted anew.
         for backlog in self.ports.iter_mut().filter_map(|port| port.backlog.as_mut()) {
             (backlog.packets, backlog.bytes) = (0, 0);
         }

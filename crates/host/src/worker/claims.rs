@@ -10,7 +10,7 @@ use ringway_switch::PortId;
 
 use crate::port::End;
 use crate::worker::Worker;
-use crate::worker::command::Event;
+use crate::worker::command::WorkerEvent;
 
 /// At most one move is told in this time, in nanoseconds.
 const NEWS_PAUSE_NS: u64 = 1_000_000_000;
@@ -40,7 +40,7 @@ impl Worker {
         }
         if let Some(news) = self.switch.take_news() {
             self.news_told_at = self.turn_at.max(Nanos(1));
-            self.tell(Event::Address(news));
+            self.tell(WorkerEvent::Address(news));
         }
     }
 }

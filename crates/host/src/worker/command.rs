@@ -157,13 +157,13 @@ pub enum Command {
         done: Answer<Result<(), Broken>>,
     },
     /// Replace the fd of a running queue.
-    SetWire {
+    SetNotifyFd {
         /// Which port.
         port: PortId,
         /// Which queue.
         queue: QueueId,
         /// The new fd.
-        wire: Wire,
+        notify_fd: NotifyFd,
     },
     /// Counters of all ports.
     Snapshot {
@@ -205,7 +205,7 @@ pub enum Command {
         /// Whether the operating system has done it.
         done: Answer<Result<(), TapError>>,
     },
-    /// Another policy for a port, which need not be attached yet; it stays until
+    /// Another policy for a port, which need not be attached yet; it lifetime until
     /// [`RemovePort`](Self::RemovePort).
     SetPolicy {
         /// Which port.
@@ -254,7 +254,7 @@ pub struct Discarded {
 
 /// One notification fd of a running queue.
 #[derive(Debug)]
-pub enum Wire {
+pub enum NotifyFd {
     /// Guest → device.
     Kick(Option<KickFd>),
     /// Device → guest.
@@ -265,7 +265,7 @@ pub enum Wire {
 
 /// What the worker noticed.
 #[derive(Debug)]
-pub enum Event {
+pub enum WorkerEvent {
     /// A guest broke one of its queues; the queue is stopped.
     Broken {
         /// Which port.

@@ -8,7 +8,7 @@ use ringway_net::{ControlState, Counters, FromPair, Negotiated};
 use ringway_switch::{PolicyError, PortId, PortPolicy};
 
 use crate::pace::Pace;
-use crate::port::notify_fds::Wires;
+use crate::port::notify_fds::NotifyFds;
 use crate::port::{End, GuestEnd, Port, RoomAt};
 use crate::tap::TapOffloads;
 use crate::worker::Worker;
@@ -62,7 +62,9 @@ impl Worker {
             Command::RebindQueue { port, queue, areas, done } => {
                 let _ = done.send(self.rebind_queue_of(port, queue, &areas));
             }
-            Command::SetWire { port, queue, wire } => self.set_wire_of(port, queue, wire),
+            Command::SetNotifyFd { port, queue, notify_fd } => {
+                self.set_notify_fd_of(port, queue, notify_fd)
+            }
             Command::Snapshot { done } => _ = done.send(self.snapshots()),
             Command::SetPoll { options } => self.polling.set_options(options),
             Command::Effort { done } => _ = done.send(self.effort()),
@@ -104,10 +106,10 @@ impl Worker {
         for (number, slot) in self.slots_of(id).into_iter().enumerate() {
             let counters = before.get(number).copied().unwrap_or_default();
             let queues = AnyGuestPort::new(negotiated, state.clone(), counters);
-            let wires = std::array::from_fn(|_| Wires::default());
+            let fds = std::array::from_fn(|_| NotifyFds::default());
             let memory = memory.clone();
             let pace = Pace::new(notify);
-            let guest = GuestEnd { queues, memory, wires, pace, look_at: None, is_armed: false };
+            let guest = GuestEnd { queues, memory, fds, pace, poll_at: None, is_armed: false };
             self.at(slot).end = End::Guest(Box::new(guest));
         }
         self.join(id);
@@ -246,7 +248,7 @@ impl Worker {
         for port in &mut self.ports {
             match &mut port.end {
                 // What is not granted is only slower, never wrong.
-                End::Tap(tap) if self.team.index() == 0 => drop(tap.set_offloads(wanted)),
+                End::Tap(tap) if self.peers.index() == 0 => drop(tap.set_offloads(wanted)),
                 // The first worker knows all guests, so it decides for all queues of a tap.
                 End::Tap(tap) => tap.expect_any_offload(),
                 _ => {}

@@ -10,7 +10,7 @@ use ringway_device::Queue;
 use ringway_switch::{PORTS_MAX, PortId};
 use ringway_virtq::Arm;
 
-use crate::os::clock::now_ns;
+use crate::os::clock::now;
 use crate::port::hold_credit::HOLD_MAX;
 use crate::port::{End, RoomAt};
 use crate::worker::Worker;
@@ -78,16 +78,16 @@ impl Worker {
         while let Some((slot, _)) = self.holds.take(|_, hold| hold.to == Some(to)) {
             self.make_ready(slot);
         }
-        self.end_patience(to);
+        self.end_credit(to);
     }
 
     /// A packet waits no longer. The receiver is charged only while others do.
-    pub(crate) fn end_patience(&mut self, at: RoomAt) {
+    pub(crate) fn end_credit(&mut self, at: RoomAt) {
         let RoomAt::Port(slot) = at else { return };
         let Some(port) = self.ports.get_mut(usize::from(slot.0)) else { return };
-        let is_charged = port.patience.is_waiting() && port.backlog.is_none();
+        let is_charged = port.credit.is_waiting() && port.backlog.is_none();
         if is_charged && !self.holds.is_waited_for(at) {
-            port.patience.end(Instant::now());
+            port.credit.end(Instant::now());
         }
     }
 
@@ -103,7 +103,7 @@ impl Worker {
             return;
         }
         while let Some(worker) = self.worker_with_room() {
-            self.team.set_stuck(worker, false);
+            self.peers.set_stuck(worker, false);
             self.release_holds(RoomAt::Worker(worker));
         }
         let now = Instant::now();
@@ -113,7 +113,7 @@ impl Worker {
             let Some(to) = hold.to else { continue };
             match to {
                 RoomAt::Port(slot) => self.ports[usize::from(slot.0)].is_stuck = true,
-                RoomAt::Worker(worker) => self.team.set_stuck(worker, true),
+                RoomAt::Worker(worker) => self.peers.set_stuck(worker, true),
             }
             self.release_holds(to);
         }
@@ -122,24 +122,24 @@ impl Worker {
 
     /// A worker whose ring is waited for and has room.
     fn worker_with_room(&self) -> Option<u16> {
-        self.holds.workers().find(|worker| self.team.has_room(*worker))
+        self.holds.workers().find(|worker| self.peers.has_room(*worker))
     }
 
     /// Says that this worker goes to sleep; `false`: it must not, there is something to do.
     pub(crate) fn may_sleep(&self) -> bool {
-        self.team.may_sleep(self.holds.workers())
+        self.peers.may_sleep(self.holds.workers())
     }
 
     /// The port's time has not come yet. Its guest need not kick meanwhile.
     pub(crate) fn on_wait(&mut self, id: PortId, at_ns: u64) {
-        let wait = Duration::from_nanos(at_ns.saturating_sub(now_ns()));
+        let wait = Duration::from_nanos(at_ns.saturating_sub(now().0));
         self.holds.add(id, Hold { to: None, until: Some(Instant::now() + wait) });
     }
 
     /// Asks the receiver to say when it has room, and looks once more in case it has.
     pub(crate) fn on_hold(&mut self, id: PortId, to: RoomAt) {
         match to {
-            RoomAt::Worker(worker) => self.team.ask_for_room(worker),
+            RoomAt::Worker(worker) => self.peers.ask_for_room(worker),
             RoomAt::Port(slot) => {
                 if let End::Guest(guest) = &mut self.ports[usize::from(slot.0)].end
                     && guest.queues.arm_kicks(Queue::ToGuest, Arm::Next)
@@ -165,7 +165,7 @@ impl Worker {
     pub(crate) fn forget_hold(&mut self, id: PortId) {
         let taken = self.holds.take(|slot, _| slot == id);
         if let Some(to) = taken.and_then(|(_, hold)| hold.to) {
-            self.end_patience(to);
+            self.end_credit(to);
         }
     }
 }

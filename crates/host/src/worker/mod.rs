@@ -36,13 +36,13 @@ use ringway_virtq::Arm;
 
 use crate::forward::completion::Completion;
 use crate::forward::rewrite::Rewriter;
-use crate::forward::{Visit, mark_dirty};
-use crate::os::clock::now_ns;
+use crate::forward::{VisitEnd, mark_dirty};
+use crate::os::clock::now;
 use crate::os::effort::EffortMeter;
-use crate::peers::Team;
+use crate::peers::WorkerPeers;
 use crate::port::{End, Port, RoomAt};
-use crate::uml::SecondCalls;
-use crate::worker::command::{Command, Event};
+use crate::uml::UmlRetryTimer;
+use crate::worker::command::{Command, WorkerEvent};
 use crate::worker::commands::COMMANDS_MAX;
 use crate::worker::holds::Holds;
 use crate::worker::polling::Pause;
@@ -61,10 +61,10 @@ pub struct Worker {
     pub(crate) poller: Poller,
     commands: Receiver<Command>,
     command_bell: Arc<EventFd>,
-    events: Sender<Event>,
+    events: Sender<WorkerEvent>,
     event_bell: Arc<EventFd>,
     /// The other workers.
-    pub(crate) team: Team,
+    pub(crate) peers: WorkerPeers,
     pub(crate) ready: VecDeque<PortId>,
     pub(crate) dirty: Vec<PortId>,
     pub(crate) completion: Completion,
@@ -72,7 +72,7 @@ pub struct Worker {
     pub(crate) holds: Holds,
     /// Ports with a backlog.
     pub(crate) backlogs: usize,
-    pub(crate) second_calls: SecondCalls,
+    pub(crate) uml_retries: UmlRetryTimer,
     pub(crate) rewriter: Rewriter,
     pub(crate) polling: Polling,
     /// Ports whose transmitq has run empty and was not armed yet.
@@ -82,7 +82,7 @@ pub struct Worker {
     /// When this turn began.
     pub(crate) turn_at: Nanos,
     /// When file descriptors were last looked at without sleeping.
-    pub(crate) looked_at_fds: Nanos,
+    pub(crate) polled_fds_at: Nanos,
     /// When an address that moved was last told of.
     pub(crate) news_told_at: Nanos,
     pub(crate) stalls: StallGuard,
@@ -96,11 +96,11 @@ pub struct WorkerChannels {
     /// Rung after a request was sent.
     pub command_bell: Arc<EventFd>,
     /// What the worker noticed.
-    pub events: Sender<Event>,
+    pub events: Sender<WorkerEvent>,
     /// Rung by the worker after an event was sent.
     pub event_bell: Arc<EventFd>,
     /// The other workers, if there are any.
-    pub team: Team,
+    pub peers: WorkerPeers,
     /// The worker's switch, which shares its addresses with those of the other workers.
     pub switch: Switch,
     /// Whether it polls before it sleeps.
@@ -115,7 +115,7 @@ impl Worker {
     pub fn new(channels: WorkerChannels) -> io::Result<Self> {
         let poller = Poller::new()?;
         poller.add_edge(channels.command_bell.as_fd(), Wake::Command.token())?;
-        poller.add_edge(channels.team.sleeper().bell().as_fd(), Wake::Team.token())?;
+        poller.add_edge(channels.peers.wake_flag().bell().as_fd(), Wake::WorkerPeers.token())?;
         Ok(Self {
             ports: Vec::new(),
             switch: channels.switch,
@@ -125,19 +125,19 @@ impl Worker {
             command_bell: channels.command_bell,
             events: channels.events,
             event_bell: channels.event_bell,
-            team: channels.team,
+            peers: channels.peers,
             ready: VecDeque::with_capacity(PORTS_MAX),
             dirty: Vec::with_capacity(PORTS_MAX),
             completion: Completion::new(),
             holds: Holds::new(),
             backlogs: 0,
-            second_calls: SecondCalls::default(),
+            uml_retries: UmlRetryTimer::default(),
             rewriter: Rewriter::new(),
-            polling: Polling::new(channels.poll, Nanos(now_ns())),
+            polling: Polling::new(channels.poll, now()),
             unarmed: Vec::with_capacity(PORTS_MAX),
             has_found: false,
-            turn_at: Nanos(now_ns()),
-            looked_at_fds: Nanos(0),
+            turn_at: now(),
+            polled_fds_at: Nanos(0),
             news_told_at: Nanos(0),
             stalls: StallGuard::new(),
             effort: EffortMeter::default(),
@@ -163,7 +163,7 @@ impl Worker {
                     Some(Wake::Kick(port, queue)) => self.on_kick(port, queue),
                     Some(Wake::Readable(port)) => self.make_ready(port),
                     Some(Wake::Command) => has_commands = true,
-                    Some(Wake::Team) | None => {}
+                    Some(Wake::WorkerPeers) | None => {}
                 }
             }
             if has_commands && !self.carry_out_commands() {
@@ -184,14 +184,14 @@ impl Worker {
             Pause::None => events.clear(),
             Pause::Wait(at_most) => {
                 if pause.is_sleep() {
-                    self.visit_over(Nanos(now_ns()));
+                    self.visit_over(now());
                     self.stalls.waits();
                 }
                 self.poller.wait(events, at_most)?;
             }
         }
-        self.team.wake_up();
-        self.turn_at = Nanos(now_ns());
+        self.peers.wake_up();
+        self.turn_at = now();
         if !pause.is_sleep() {
             self.visit_over(self.turn_at);
         }
@@ -220,7 +220,7 @@ impl Worker {
     fn on_kick(&mut self, id: PortId, queue: Queue) {
         let Some(port) = self.ports.get_mut(usize::from(id.0)) else { return };
         let End::Guest(guest) = &mut port.end else { return };
-        guest.wires[queue as usize].kicks.count(self.effort.second());
+        guest.fds[queue as usize].kicks.count(self.effort.second());
         match queue {
             Queue::FromGuest => self.make_ready(id),
             Queue::ToGuest => {
@@ -238,7 +238,7 @@ impl Worker {
         let End::Guest(guest) = &mut port.end else { return };
         let before = guest.queues.control_state().clone();
         if guest.queues.visit_control() && guest.call(Queue::Control) {
-            self.second_calls.expect(self.turn_at);
+            self.uml_retries.expect(self.turn_at);
         }
         // Commands that raced in with arming wait for the port's next turn: no kick will come.
         port.has_commands = guest.queues.arm_kicks(Queue::Control, Arm::Next);
@@ -267,12 +267,12 @@ impl Worker {
         self.has_found |= packets > 0;
         self.effort.packets += packets;
         self.flush(id, visit);
-        self.team.publish();
+        self.peers.publish();
         match visit {
-            Visit::More => self.make_ready(id),
-            Visit::Idle => self.on_idle(id),
-            Visit::Hold(to) => self.on_hold(id, to),
-            Visit::Wait(at_ns) => self.on_wait(id, at_ns),
+            VisitEnd::More => self.make_ready(id),
+            VisitEnd::Idle => self.on_idle(id),
+            VisitEnd::Hold(to) => self.on_hold(id, to),
+            VisitEnd::Wait(at_ns) => self.on_wait(id, at_ns),
         }
     }
 
@@ -304,7 +304,7 @@ impl Worker {
         }
     }
 
-    pub(crate) fn tell(&self, event: Event) {
+    pub(crate) fn tell(&self, event: WorkerEvent) {
         // The receiver lives as long as the worker; a full shutdown may have dropped it.
         if self.events.send(event).is_ok() {
             self.event_bell.notify();
@@ -317,17 +317,17 @@ impl Worker {
         let End::Guest(guest) = &mut port.end else { return };
         for queue in Queue::ALL {
             let Some(why) = guest.queues.broken(queue) else { continue };
-            let wires = &mut guest.wires[queue as usize];
-            if wires.is_broken_reported {
+            let fds = &mut guest.fds[queue as usize];
+            if fds.is_broken_reported {
                 continue;
             }
-            wires.is_broken_reported = true;
-            if let Some(error) = &wires.error {
+            fds.is_broken_reported = true;
+            if let Some(error) = &fds.error {
                 error.call();
             }
             // The receiver lives as long as the worker; a full shutdown may have dropped it.
             let queue = QueueId { pair: port.pair.pair, queue };
-            if self.events.send(Event::Broken { port: port.of, queue, why }).is_ok() {
+            if self.events.send(WorkerEvent::Broken { port: port.of, queue, why }).is_ok() {
                 self.event_bell.notify();
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! Theory of operation: a transmitq that has run empty is not armed at once, so that its guest need
 //! not kick while somebody looks. When a turn leaves nothing to do, [`Polling`] decides. To look
-//! means to visit these queues again; file descriptors are looked at only every [`LOOK_AT_FDS_NS`],
+//! means to visit these queues again; file descriptors are looked at only every [`POLL_FDS_PAUSE_NS`],
 //! because that is a system call. To sleep means, in this order: arm every such queue, look at each
 //! once more, say to the other workers that this one sleeps, look once more for what they handed
 //! over, and only then wait. A packet that comes at any moment either is found by the second look,
@@ -23,14 +23,14 @@ use ringway_net::Nanos;
 use ringway_net::Next;
 use rustix::thread::sched_yield;
 
-use crate::os::clock::now_ns;
+use crate::os::clock::{self, now};
 use crate::os::effort::{WorkerSnapshot, count_system_call};
 use crate::port::End;
 use crate::worker::Worker;
 
 /// Between two looks at the file descriptors without sleeping, in nanoseconds: twenty times what
 /// the look takes, and a sixth of what a wake-up takes.
-const LOOK_AT_FDS_NS: u64 = 5_000;
+const POLL_FDS_PAUSE_NS: u64 = 5_000;
 
 /// What comes before the next turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(crate) enum Pause {
 
 impl Pause {
     /// A look at the file descriptors.
-    const LOOK_AT_FDS: Self = Self::Wait(Some(Duration::ZERO));
+    const POLL_FDS: Self = Self::Wait(Some(Duration::ZERO));
 
     /// Whether the worker may sleep in it.
     pub(crate) fn is_sleep(self) -> bool {
@@ -60,19 +60,19 @@ impl Worker {
         }
         if !self.ready.is_empty() {
             self.arm_idle_queues();
-            return self.look_at_fds(self.turn_at);
+            return self.poll_fds(self.turn_at);
         }
         if has_found {
-            self.looked_at_fds = Nanos(0);
+            self.polled_fds_at = Nanos(0);
         }
         if !self.polling.may_look() {
             self.arm_idle_queues();
             return Pause::Wait(self.sleep_at_most());
         }
-        let now = Nanos(now_ns());
+        let now = now();
         if self.polling.idle(now) == Next::Look && self.keeps_the_processor(now) {
             self.leave_unarmed();
-            return self.look_at_fds(now);
+            return self.poll_fds(now);
         }
         self.arm_idle_queues();
         Pause::Wait(self.sleep_at_most())
@@ -81,21 +81,21 @@ impl Worker {
     /// Offers the processor to others, if that is to be done and it is time to look at the file
     /// descriptors; `false`: somebody has taken it.
     fn keeps_the_processor(&mut self, now: Nanos) -> bool {
-        if now.since(self.looked_at_fds) < LOOK_AT_FDS_NS || !self.polling.offers(now) {
+        if now.since(self.polled_fds_at) < POLL_FDS_PAUSE_NS || !self.polling.offers(now) {
             return true;
         }
         count_system_call();
         sched_yield();
-        self.polling.offered(now, Nanos(now_ns())) == Next::Look
+        self.polling.offered(now, clock::now()) == Next::Look
     }
 
     /// Without sleeping, and not too often.
-    fn look_at_fds(&mut self, now: Nanos) -> Pause {
-        if now.since(self.looked_at_fds) < LOOK_AT_FDS_NS {
+    fn poll_fds(&mut self, now: Nanos) -> Pause {
+        if now.since(self.polled_fds_at) < POLL_FDS_PAUSE_NS {
             return Pause::None;
         }
-        self.looked_at_fds = now;
-        Pause::LOOK_AT_FDS
+        self.polled_fds_at = now;
+        Pause::POLL_FDS
     }
 
     /// A visit has moved so many packets, which were so many units of work: short ones are one
@@ -110,7 +110,7 @@ impl Worker {
     fn leave_unarmed(&mut self) {
         while let Some(id) = self.unarmed.pop() {
             if let End::Guest(guest) = &mut self.ports[usize::from(id.0)].end {
-                guest.keep_looking(self.turn_at);
+                guest.keep_polling(self.turn_at);
             }
             self.make_ready(id);
         }
@@ -125,9 +125,9 @@ impl Worker {
     /// How the worker spends its time.
     pub(crate) fn effort(&mut self) -> WorkerSnapshot {
         let polling = self.polling.counters();
-        self.effort.roll(Nanos(now_ns()), polling.looked_ns);
+        self.effort.roll(now(), polling.looked_ns);
         WorkerSnapshot {
-            worker: self.team.index(),
+            worker: self.peers.index(),
             options: self.polling.options(),
             is_polling: self.polling.is_wanted(),
             total: self.effort.total(polling.looked_ns),

@@ -8,7 +8,7 @@ use ringway_virtq::{Areas, Arm, Broken, Position, QueueSetup, Why, position_by_r
 
 use crate::port::{End, GuestEnd, Port, RoomAt};
 use crate::worker::Worker;
-use crate::worker::command::{Discarded, QueueFds, Wire};
+use crate::worker::command::{Discarded, NotifyFd, QueueFds};
 use crate::worker::wake::Wake;
 use crate::{CallFd, GuestMemory, KickFd};
 
@@ -35,7 +35,7 @@ impl Worker {
         let regions = memory.regions();
         let mut result = Ok(());
         for queue in Queue::ALL {
-            let Some(areas) = &mut guest.wires[queue as usize].areas else { continue };
+            let Some(areas) = &mut guest.fds[queue as usize].areas else { continue };
             let is_it = |(id, _): &&(QueueId, Areas)| *id == QueueId { pair, queue };
             *areas = moved.iter().find(is_it).map_or(*areas, |(_, areas)| *areas);
             result = result.and(guest.queues.rebind(queue, areas, &regions));
@@ -87,11 +87,11 @@ impl Worker {
             Queue::FromGuest | Queue::Control => Arm::Next,
         };
         guest.queues.arm_kicks(queue, arm);
-        let wires = &mut guest.wires[queue as usize];
-        wires.areas = Some(setup.areas);
-        wires.is_broken_reported = false;
-        wires.set_call(fds.call);
-        wires.error = fds.error;
+        let of_queue = &mut guest.fds[queue as usize];
+        of_queue.areas = Some(setup.areas);
+        of_queue.is_broken_reported = false;
+        of_queue.set_call(fds.call);
+        of_queue.error = fds.error;
         self.set_kick(id, queue, fds.kick);
         self.follow_coalescing(id);
         self.refresh_tap_offloads();
@@ -119,14 +119,14 @@ impl Worker {
     }
 
     /// Queues whose guest cannot kick are visited as if it had.
-    pub(crate) fn look_without_kick(&mut self, id: PortId) {
+    pub(crate) fn poll_without_kick(&mut self, id: PortId) {
         for queue in Queue::ALL {
-            if self.guest(id).is_some_and(|guest| guest.is_looked_at(queue)) {
+            if self.guest(id).is_some_and(|guest| guest.is_polled(queue)) {
                 self.after_start(id, queue);
             }
         }
         if let Some(guest) = self.guest(id) {
-            guest.plan_look();
+            guest.plan_poll();
         }
     }
 
@@ -147,11 +147,11 @@ impl Worker {
     fn stop_ring(&mut self, id: PortId, queue: Queue) -> Option<Position> {
         let guest = self.guest(id)?;
         guest.flush_last(queue);
-        let wires = &mut guest.wires[queue as usize];
-        wires.areas = None;
-        wires.call = None;
-        wires.error = None;
-        guest.plan_look();
+        let fds = &mut guest.fds[queue as usize];
+        fds.areas = None;
+        fds.call = None;
+        fds.error = None;
+        guest.plan_poll();
         guest.queues.stop(queue)
     }
 
@@ -198,47 +198,47 @@ impl Worker {
         let regions = guest.memory.regions();
         let result = guest.queues.rebind(queue, areas, &regions);
         if guest.queues.is_running(queue) {
-            guest.wires[queue as usize].areas = Some(*areas);
+            guest.fds[queue as usize].areas = Some(*areas);
         }
         self.report_broken(id);
         result
     }
 
-    pub(crate) fn set_wire_of(&mut self, port: PortId, queue: QueueId, wire: Wire) {
+    pub(crate) fn set_notify_fd_of(&mut self, port: PortId, queue: QueueId, notify_fd: NotifyFd) {
         if let Some(slot) = self.slot_of(port, queue.pair) {
-            self.set_wire(slot, queue.queue, wire);
+            self.set_notify_fd(slot, queue.queue, notify_fd);
         }
     }
 
-    pub(crate) fn set_wire(&mut self, id: PortId, queue: Queue, wire: Wire) {
-        if let Wire::Kick(kick) = wire {
+    pub(crate) fn set_notify_fd(&mut self, id: PortId, queue: Queue, notify_fd: NotifyFd) {
+        if let NotifyFd::Kick(kick) = notify_fd {
             self.set_kick(id, queue, kick);
             return self.after_start(id, queue);
         }
         let Some(guest) = self.guest(id) else { return };
-        match wire {
-            Wire::Call(call) => {
-                guest.wires[queue as usize].set_call(call);
+        match notify_fd {
+            NotifyFd::Call(call) => {
+                guest.fds[queue as usize].set_call(call);
                 // Whatever was used while the old fd was going away would never be told.
                 if guest.call(queue) {
-                    self.second_calls.expect(self.turn_at);
+                    self.uml_retries.expect(self.turn_at);
                 }
             }
-            Wire::Error(error) => guest.wires[queue as usize].error = error,
-            Wire::Kick(_) => {}
+            NotifyFd::Error(error) => guest.fds[queue as usize].error = error,
+            NotifyFd::Kick(_) => {}
         }
     }
 
     fn set_kick(&mut self, id: PortId, queue: Queue, kick: Option<KickFd>) {
         let at = usize::from(id.0);
         let Some(Port { end: End::Guest(guest), .. }) = self.ports.get_mut(at) else { return };
-        let wires = &mut guest.wires[queue as usize];
-        if let Some(old) = wires.kick.take() {
+        let fds = &mut guest.fds[queue as usize];
+        if let Some(old) = fds.kick.take() {
             let _ = self.poller.remove(old.as_fd());
         }
         let token = Wake::Kick(id, queue).token();
         let is_heard = |kick: &KickFd| self.poller.add_edge(kick.as_fd(), token).is_ok();
-        wires.kick = kick.filter(is_heard);
-        guest.plan_look();
+        fds.kick = kick.filter(is_heard);
+        guest.plan_poll();
     }
 }

@@ -8,9 +8,9 @@ use ringway_net::moderation::Policy;
 use ringway_net::{ControlState, FromPair, Steering};
 use ringway_switch::{PORTS_MAX, PortId};
 
-use crate::port::{End, Place, Port};
+use crate::port::{End, PairOwner, Port};
 use crate::worker::Worker;
-use crate::worker::command::Event;
+use crate::worker::command::WorkerEvent;
 
 impl Worker {
     /// The first slot of a port, whose number is the port's.
@@ -33,8 +33,8 @@ impl Worker {
     pub(crate) fn slot_of(&self, port: PortId, pair: u16) -> Option<PortId> {
         let first = self.ports.get(usize::from(port.0))?;
         match first.places.get(usize::from(pair))? {
-            Place::Here(slot) => Some(*slot),
-            Place::There(_) => None,
+            PairOwner::Here(slot) => Some(*slot),
+            PairOwner::There(_) => None,
         }
     }
 
@@ -43,7 +43,7 @@ impl Worker {
         let mut slots = vec![port];
         let places = self.ports.get(usize::from(port.0)).map_or(&[][..], |first| &first.places);
         slots.extend(places.iter().filter_map(|place| match place {
-            Place::Here(slot) if *slot != port => Some(*slot),
+            PairOwner::Here(slot) if *slot != port => Some(*slot),
             _ => None,
         }));
         slots
@@ -51,7 +51,7 @@ impl Worker {
 
     /// Gives the port places for that many pairs. The slots must be without queues.
     pub(crate) fn place_pairs(&mut self, port: PortId, pairs: u16) {
-        let (index, size) = (self.team.index(), self.team.size());
+        let (index, size) = (self.peers.index(), self.peers.size());
         let mut slots = self.slots_of(port);
         for slot in slots.split_off(1) {
             *self.at(slot) =
@@ -68,7 +68,7 @@ impl Worker {
                 Port { of: port, pair, is_link_up, is_ready, ..Port::new(slot, End::Absent) };
             slots.push(slot);
         }
-        let places = (0..pairs).map(|pair| self.team.place_of(pair, &slots)).collect();
+        let places = (0..pairs).map(|pair| self.peers.owner_of(pair, &slots)).collect();
         let first = self.slot(port);
         first.places = places;
         first.pair = FromPair { pair: index, of: 1 };
@@ -121,7 +121,7 @@ impl Worker {
     pub(crate) fn follow_coalescing(&mut self, slot: PortId) {
         let pair = self.at(slot).pair.pair;
         if self.guest(slot).is_some_and(|guest| guest.follow_coalescing(pair)) {
-            self.second_calls.expect(self.turn_at);
+            self.uml_retries.expect(self.turn_at);
         }
     }
 
@@ -132,7 +132,7 @@ impl Worker {
         }
         for slot in self.slots_of(port) {
             if self.guest(slot).is_some_and(|guest| guest.follow_policy(policy)) {
-                self.second_calls.expect(self.turn_at);
+                self.uml_retries.expect(self.turn_at);
             }
         }
     }
@@ -143,10 +143,10 @@ impl Worker {
         let state = guest.queues.control_state().clone();
         self.set_control_state(port, &state);
         self.refresh_tap_offloads();
-        let is_news = self.team.size() > 1 || state.announcements != announcements_before;
+        let is_news = self.peers.size() > 1 || state.announcements != announcements_before;
         // At most one such event per port is under way, however many commands a guest gives.
         if is_news && !std::mem::replace(&mut self.slot(port).is_change_told, true) {
-            self.tell(Event::ControlChanged { port });
+            self.tell(WorkerEvent::ControlChanged { port });
         }
     }
 

@@ -50,8 +50,8 @@ fn guest_snapshot(port: &Port, guest: &GuestEnd, is_held: bool, second: u64) -> 
     let queues = &guest.queues;
     let [mut to_end, mut from_end] = queues.counters();
     for (counters, queue) in [(&mut to_end, Queue::ToGuest), (&mut from_end, Queue::FromGuest)] {
-        counters.kicks = guest.wires[queue as usize].kicks.total();
-        counters.calls = guest.wires[queue as usize].calls;
+        counters.kicks = guest.fds[queue as usize].kicks.total();
+        counters.calls = guest.fds[queue as usize].calls;
     }
     let pair = port.pair.pair;
     let id = |queue| QueueId { pair, queue };

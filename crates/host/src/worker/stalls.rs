@@ -22,13 +22,13 @@ use ringway_net::Nanos;
 use ringway_net::{NetHeader, PACKET_LEN_MAX, Packet, PacketSource};
 use ringway_virtq::{Arm, DeviceQueue, SharedSlice};
 
-use crate::forward::{Fabric, Visit, forward};
+use crate::forward::{Fabric, VisitEnd, forward};
 use crate::memory::pieces::gather;
-use crate::os::clock::now_ns;
+use crate::os::clock::now;
 use crate::port::Port;
 use crate::tap::ioctl::Scratch;
 use crate::worker::Worker;
-use crate::worker::command::Event;
+use crate::worker::command::WorkerEvent;
 
 /// What takes longer is looked into, in nanoseconds.
 const SLOW_NS: u64 = 5_000_000;
@@ -107,18 +107,18 @@ pub(crate) struct Step {
 
 impl Step {
     fn begin() -> Self {
-        Self { before: Counts::of_this_thread(), began: Nanos(now_ns()) }
+        Self { before: Counts::of_this_thread(), began: now() }
     }
 
     /// For how long the thread has slept in page faults, in nanoseconds.
     fn stalled_ns(&self) -> u64 {
-        let now = Counts::of_this_thread();
-        if now.faults == self.before.faults || now.sleeps == self.before.sleeps {
+        let after = Counts::of_this_thread();
+        if after.faults == self.before.faults || after.sleeps == self.before.sleeps {
             return 0;
         }
-        let took_ns = Nanos(now_ns()).since(self.began);
+        let took_ns = now().since(self.began);
         // A debugger stops the thread in each system call, and so in this one.
-        let is_traced = Counts::of_this_thread().sleeps != now.sleeps;
+        let is_traced = Counts::of_this_thread().sleeps != after.sleeps;
         if is_traced || took_ns < STALL_MIN_NS { 0 } else { took_ns }
     }
 }
@@ -169,7 +169,7 @@ impl StallGuard {
     pub(crate) fn new() -> Self {
         Self {
             slow_ns: if is_simulated() { u64::MAX } else { SLOW_NS },
-            began: Nanos(now_ns()),
+            began: now(),
             counts: Counts::of_this_thread(),
             counted_at: Nanos(0),
             waits: 0,
@@ -180,7 +180,7 @@ impl StallGuard {
 
     /// The worker's thread begins: what was counted so far is another one's.
     pub(crate) fn start(&mut self) {
-        let now = Nanos(now_ns());
+        let now = now();
         self.count_now(now);
         self.began = now;
     }
@@ -272,7 +272,7 @@ impl Worker {
                 let port = self.ports[at].of;
                 self.detach(port);
                 self.slots_of(port).into_iter().for_each(|slot| self.at(slot).stalled_ns = 0);
-                self.tell(Event::Stalled { port });
+                self.tell(WorkerEvent::Stalled { port });
             }
         }
         let is_over = self.stalls.watch.ends(self.turn_at);
@@ -292,7 +292,7 @@ pub(crate) fn visit_watched<Q: DeviceQueue>(
     from_guest: &mut ringway_device::FromGuest<Q>,
     fabric: &mut Fabric<'_>,
     bounce: SharedSlice,
-) -> (Visit, u64) {
+) -> (VisitEnd, u64) {
     let step = Step::begin();
     from_guest.arm_kicks(Arm::Never);
     let mut source = Watched {

@@ -174,21 +174,22 @@ struct Bench {
 }
 
 /// Of a worker's channels.
-type OtherEnds = (mpsc::Sender<Command>, mpsc::Receiver<Event>);
+type OtherEnds = (mpsc::Sender<Command>, mpsc::Receiver<WorkerEvent>);
 
-fn worker(team: Team, switch: Switch) -> (Worker, OtherEnds) {
+fn worker(peers: WorkerPeers, switch: Switch) -> (Worker, OtherEnds) {
     let (command_sender, commands) = mpsc::channel();
     let (events, event_receiver) = mpsc::channel();
     let bell = || Arc::new(EventFd::new().unwrap());
     let (command_bell, event_bell, poll) = (bell(), bell(), PollOptions::default());
     let channels =
-        WorkerChannels { commands, command_bell, events, event_bell, team, switch, poll };
+        WorkerChannels { commands, command_bell, events, event_bell, peers, switch, poll };
     (Worker::new(channels).unwrap(), (command_sender, event_receiver))
 }
 
 impl Bench {
     fn new(guests: usize) -> Self {
-        let (mut worker, other_ends) = worker(Team::of(1).unwrap().remove(0), Switch::new(7));
+        let (mut worker, other_ends) =
+            worker(WorkerPeers::of(1).unwrap().remove(0), Switch::new(7));
         let guests = (0..guests).map(|port| Guest::attach(&mut worker, port)).collect();
         let mut bench = Self { worker, guests, other_ends };
         bench.guests.iter_mut().for_each(Guest::post_all);

@@ -4,11 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use ringway_net::Nanos;
 use ringway_switch::PortId;
 
-use crate::forward::Visit;
-use crate::os::clock::now_ns;
+use crate::forward::VisitEnd;
+use crate::os::clock::now;
 use crate::pace::Flush;
 use crate::port::{End, Port, RoomAt};
 use crate::worker::Worker;
@@ -20,9 +19,8 @@ impl Worker {
         if !self.ready.is_empty() || !self.may_sleep() {
             return Some(Duration::ZERO);
         }
-        let now = Nanos(now_ns());
-        let paced =
-            self.ports.iter().filter_map(Port::wake_at).chain(self.second_calls.due()).min();
+        let now = now();
+        let paced = self.ports.iter().filter_map(Port::wake_at).chain(self.uml_retries.due()).min();
         let paced = paced.map(|at| Duration::from_nanos(at.since(now)));
         let backlogs = self.ports.iter().filter(|_| self.backlogs > 0);
         let backlogs = backlogs.filter_map(|port| Some(port.backlog?.until));
@@ -33,7 +31,7 @@ impl Worker {
 
     /// Calls those again who may have slept through the last call.
     pub(crate) fn call_again(&mut self) {
-        if !self.second_calls.take(self.turn_at) {
+        if !self.uml_retries.take(self.turn_at) {
             return;
         }
         let mut is_needed = false;
@@ -43,29 +41,29 @@ impl Worker {
             }
         }
         if is_needed {
-            self.second_calls.expect(self.turn_at);
+            self.uml_retries.expect(self.turn_at);
         }
     }
 
     /// Publishes once for the whole visit, and notifies whom it is time to notify.
-    pub(crate) fn flush(&mut self, from: PortId, visit: Visit) {
-        let flush = Flush { more: visit == Visit::More, ..Flush::at_end() };
+    pub(crate) fn flush(&mut self, from: PortId, visit: VisitEnd) {
+        let flush = Flush { more: visit == VisitEnd::More, ..Flush::at_end() };
         // What was only staged for a tap lies in the sender's memory until it is written.
         let mut call_again = self.flush_dirty(visit, flush);
         call_again |= self.ports[usize::from(from.0)].flush_from(flush).call_again;
         if call_again {
-            self.second_calls.expect(self.turn_at);
+            self.uml_retries.expect(self.turn_at);
         }
     }
 
     /// Publishes what was put into ports; `true`: see
-    /// [`Flushed::call_again`](crate::pace::Flushed).
-    pub(crate) fn flush_dirty(&mut self, visit: Visit, flush: Flush) -> bool {
+    /// [`FlushOutcome::call_again`](crate::pace::FlushOutcome).
+    pub(crate) fn flush_dirty(&mut self, visit: VisitEnd, flush: Flush) -> bool {
         let mut call_again = false;
         while let Some(to) = self.dirty.pop() {
             let port = &mut self.ports[usize::from(to.0)];
             port.is_dirty = false;
-            let flush = Flush { short: visit == Visit::Hold(RoomAt::Port(to)), ..flush };
+            let flush = Flush { short: visit == VisitEnd::Hold(RoomAt::Port(to)), ..flush };
             let flushed = port.flush_to(flush);
             call_again |= flushed.call_again;
             if flushed.visit {
@@ -77,17 +75,17 @@ impl Worker {
 
     /// Does what the ports have put off until now.
     pub(crate) fn end_timers(&mut self) {
-        let now = Nanos(now_ns());
+        let now = now();
         for at in 0..self.ports.len() {
             let ended = self.ports[at].end_timers(now);
             if ended.call_again {
-                self.second_calls.expect(self.turn_at);
+                self.uml_retries.expect(self.turn_at);
             }
             if ended.visit {
                 self.make_ready(self.ports[at].id);
             }
             if ended.look {
-                self.look_without_kick(self.ports[at].id);
+                self.poll_without_kick(self.ports[at].id);
             }
         }
     }

@@ -5,9 +5,9 @@ use ringway_net::Nanos;
 use ringway_virtq::{Arm, DeviceQueue, SharedSlice};
 
 use crate::forward::tap_visit::visit_tap;
-use crate::forward::{BUDGET_UNITS, Delivery, Fabric, Visit, forward};
-use crate::os::clock::now_ns;
-use crate::port::{End, GuestEnd, Stays};
+use crate::forward::{BUDGET_UNITS, Delivery, Fabric, VisitEnd, forward};
+use crate::os::clock::now;
+use crate::port::{End, GuestEnd, PayloadLifetime};
 use crate::worker::Worker;
 use crate::worker::stalls::visit_watched;
 
@@ -15,11 +15,11 @@ const NS_PER_MS: u64 = 1_000_000;
 
 impl Worker {
     /// How the visit ended, and how many packets were taken.
-    pub(crate) fn move_packets(&mut self, at: usize) -> (Visit, u64) {
-        let now_ns = now_ns();
+    pub(crate) fn move_packets(&mut self, at: usize) -> (VisitEnd, u64) {
+        let now_ns = now().0;
         self.visit_over(Nanos(now_ns));
         let (before, rest) = self.ports.split_at_mut(at);
-        let Some((port, after)) = rest.split_first_mut() else { return (Visit::Idle, 0) };
+        let Some((port, after)) = rest.split_first_mut() else { return (VisitEnd::Idle, 0) };
         let cable = match self.cable {
             _ if !port.is_link_up => None,
             Some((one, other)) if one == port.of => Some(other),
@@ -43,7 +43,7 @@ impl Worker {
             last_way: None,
             delivery: Delivery {
                 pair: port.pair,
-                team: &mut self.team,
+                peers: &mut self.peers,
                 completion: &mut self.completion,
                 dirty: &mut self.dirty,
                 position: 0,
@@ -51,10 +51,10 @@ impl Worker {
                 packets: 0,
                 // A guest gets its buffers back at the end of the visit; a tap reads into one
                 // place.
-                stays: match &port.end {
-                    End::Guest(_) if bounce.is_none() => Stays::UntilFlush,
-                    End::Guest(_) => Stays::Now,
-                    End::Tap(_) | End::Absent => Stays::Now,
+                lifetime: match &port.end {
+                    End::Guest(_) if bounce.is_none() => PayloadLifetime::UntilFlush,
+                    End::Guest(_) => PayloadLifetime::CallOnly,
+                    End::Tap(_) | End::Absent => PayloadLifetime::CallOnly,
                 },
                 call_again: false,
             },
@@ -63,11 +63,11 @@ impl Worker {
         port.stalled_ns += stalled_ns;
         let packets = fabric.delivery.packets;
         if fabric.delivery.call_again {
-            self.second_calls.expect(self.turn_at);
+            self.uml_retries.expect(self.turn_at);
         }
         let units = fabric.delivery.work.saturating_sub(work);
         // A port that has nothing more to send owes nothing.
-        let is_more = visit == Visit::More;
+        let is_more = visit == VisitEnd::More;
         port.debt = if is_more { fabric.delivery.work.saturating_sub(BUDGET_UNITS) } else { 0 };
         self.note_stream(now_ns, units, packets);
         (visit, packets)
@@ -81,13 +81,13 @@ fn visit_end(
     is_read: bool,
     fabric: &mut Fabric<'_>,
     bounce: Option<SharedSlice>,
-) -> (Visit, u64) {
+) -> (VisitEnd, u64) {
     let visit = match end {
         End::Guest(guest) => return visit_guest(guest, fabric, bounce),
         // Another worker reads what comes from this tap.
-        End::Tap(_) if !is_read => Visit::Idle,
+        End::Tap(_) if !is_read => VisitEnd::Idle,
         End::Tap(tap) => visit_tap(tap, fabric),
-        End::Absent => Visit::Idle,
+        End::Absent => VisitEnd::Idle,
     };
     (visit, 0)
 }
@@ -96,7 +96,7 @@ fn visit_guest(
     guest: &mut GuestEnd,
     fabric: &mut Fabric<'_>,
     bounce: Option<SharedSlice>,
-) -> (Visit, u64) {
+) -> (VisitEnd, u64) {
     guest.is_armed = false;
     match &mut guest.queues {
         AnyGuestPort::Split(queues) => visit_queue(queues.from_guest.as_mut(), fabric, bounce),
@@ -109,8 +109,8 @@ fn visit_queue<Q: DeviceQueue>(
     from_guest: Option<&mut FromGuest<Q>>,
     fabric: &mut Fabric<'_>,
     bounce: Option<SharedSlice>,
-) -> (Visit, u64) {
-    let Some(from_guest) = from_guest else { return (Visit::Idle, 0) };
+) -> (VisitEnd, u64) {
+    let Some(from_guest) = from_guest else { return (VisitEnd::Idle, 0) };
     if let Some(bounce) = bounce {
         return visit_watched(from_guest, fabric, bounce);
     }

@@ -9,7 +9,7 @@ pub(crate) enum Wake {
     Kick(PortId, Queue),
     Readable(PortId),
     /// Another worker handed something over, or made room.
-    Team,
+    WorkerPeers,
     Command,
 }
 
@@ -23,7 +23,7 @@ impl Wake {
         match self {
             Self::Kick(port, queue) => u64::from(port.0) << 8 | queue as u64,
             Self::Readable(port) => u64::from(port.0) << 8 | Self::READABLE,
-            Self::Team => Self::TEAM,
+            Self::WorkerPeers => Self::TEAM,
             Self::Command => Self::COMMAND,
         }
     }
@@ -34,7 +34,7 @@ impl Wake {
             return Some(Self::Command);
         }
         if token == Self::TEAM {
-            return Some(Self::Team);
+            return Some(Self::WorkerPeers);
         }
         let port = PortId(u16::try_from(token >> 8).ok()?);
         match token & 0xff {

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use ringway_device::{Queue, QueueId};
 use ringway_host::{
-    Answer, Command, Effort, Event, EventFd, GuestMemory, KickFd, QueueFds, Tap, Team, Worker,
-    WorkerChannels,
+    Answer, Command, Effort, EventFd, GuestMemory, KickFd, QueueFds, Tap, Worker, WorkerChannels,
+    WorkerEvent, WorkerPeers,
 };
 use ringway_net::moderation::Policy;
 use ringway_net::{Features, FromPair, HEADER_LEN, MacAddress, Negotiated, PollMode, PollOptions};
@@ -41,7 +41,7 @@ struct Running {
 /// Workers that run.
 pub struct Rig {
     workers: Vec<Running>,
-    _events: Receiver<Event>,
+    _events: Receiver<WorkerEvent>,
 }
 
 impl Rig {
@@ -49,7 +49,7 @@ impl Rig {
         let shared = Shared::new(7);
         let (sender, events) = mpsc::channel();
         let event_bell = Arc::new(EventFd::new().expect("eventfd"));
-        let start = |team| {
+        let start = |peers| {
             let (commands, command_receiver) = mpsc::channel();
             let bell = Arc::new(EventFd::new().expect("eventfd"));
             let channels = WorkerChannels {
@@ -57,14 +57,14 @@ impl Rig {
                 command_bell: bell.clone(),
                 events: sender.clone(),
                 event_bell: event_bell.clone(),
-                team,
+                peers,
                 switch: Switch::over(shared.clone()),
                 poll: PollOptions { mode: PollMode::Never, ..PollOptions::default() },
             };
             let work = || Worker::new(channels).and_then(Worker::run).expect("a worker");
             Running { commands, bell, thread: thread::spawn(work) }
         };
-        let workers = Team::of(count).expect("eventfds").into_iter().map(start).collect();
+        let workers = WorkerPeers::of(count).expect("eventfds").into_iter().map(start).collect();
         Self { workers, _events: events }
     }
 

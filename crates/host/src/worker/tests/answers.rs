@@ -4,7 +4,7 @@ use ringway_device::Published;
 
 use super::*;
 use crate::Flush;
-use crate::os::clock::now_ns;
+use crate::os::clock::now;
 use crate::pace::Pace;
 
 /// Bytes behind each frame, so that it is a long one.
@@ -27,7 +27,7 @@ fn answering() -> Pace {
     const EVERY_NS: u64 = 20_000;
     let mut pace = Pace::new(Policy::Adaptive);
     [Queue::ToGuest, Queue::FromGuest].iter().for_each(|&queue| pace.start(queue, QUEUE_SIZE));
-    let mut now = Nanos(now_ns() - 100 * EVERY_NS);
+    let mut now = Nanos(now().0 - 100 * EVERY_NS);
     for _ in 0..100 {
         now = now.plus(EVERY_NS);
         let flush = Flush { now, more: false, short: false };
@@ -35,7 +35,7 @@ fn answering() -> Pace {
         pace.took(Published { packets: 1, long: 0 }, flush);
         pace.idle(now);
     }
-    assert!(pace.relies_on_looks(), "{pace:?}");
+    assert!(pace.relies_on_polling(), "{pace:?}");
     pace
 }
 

@@ -10,14 +10,14 @@ use ringway_virtq::Arm;
 
 use super::*;
 use crate::pace::Flush;
-use crate::port::Stays;
-use crate::{CallFd, Callee, KickFd, Wire};
+use crate::port::PayloadLifetime;
+use crate::{CallFd, Callee, KickFd, NotifyFd};
 
 /// Through which a User Mode Linux guest is called, and the guest's end, which never blocks.
-fn call_socket() -> (Wire, UnixStream) {
+fn call_socket() -> (NotifyFd, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     theirs.set_nonblocking(true).unwrap();
-    (Wire::Call(Some(CallFd::new(OwnedFd::from(ours), &Callee::default()).unwrap())), theirs)
+    (NotifyFd::Call(Some(CallFd::new(OwnedFd::from(ours), &Callee::default()).unwrap())), theirs)
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn a_guest_is_called_again_about_the_queue_that_it_has_not_looked_at() {
     let mut bench = Bench::new(2);
     let mut ends = [Queue::ToGuest, Queue::FromGuest].map(|queue| {
         let (call, theirs) = call_socket();
-        bench.worker.set_wire(PortId(0), queue, call);
+        bench.worker.set_notify_fd(PortId(0), queue, call);
         theirs
     });
     let mut heard = || ends.each_mut().map(|end| end.read(&mut [0; 64]).unwrap_or(0));
@@ -33,7 +33,7 @@ fn a_guest_is_called_again_about_the_queue_that_it_has_not_looked_at() {
     // What a guest says about calls changes while it looks.
     for (queue, calls) in [(0, [0, 8]), (1, [0, 0])] {
         bench.guests[0].queues[queue].arm_calls(Arm::Never);
-        let later = Nanos(now_ns()).plus(1_000_000);
+        let later = now().plus(1_000_000);
         let is_needed = bench.worker.guest(PortId(0)).unwrap().call_again(later);
         assert_eq!((heard(), is_needed), (calls, calls[1] > 0), "queue {queue}");
     }
@@ -43,18 +43,18 @@ fn a_guest_is_called_again_about_the_queue_that_it_has_not_looked_at() {
 fn a_guest_is_called_again_by_a_worker_that_is_awake_but_wakes_nobody_up_so_early() {
     let mut bench = Bench::new(1);
     let (call, mut theirs) = call_socket();
-    bench.worker.turn_at = Nanos(now_ns());
-    bench.worker.set_wire(PortId(0), Queue::ToGuest, call);
+    bench.worker.turn_at = now();
+    bench.worker.set_notify_fd(PortId(0), Queue::ToGuest, call);
     assert!(theirs.read(&mut [0; 64]).is_ok());
-    let (called_at, called_by) = (bench.worker.turn_at, Nanos(now_ns()));
-    let due = bench.worker.second_calls.due().expect("it may have slept through it");
+    let (called_at, called_by) = (bench.worker.turn_at, now());
+    let due = bench.worker.uml_retries.due().expect("it may have slept through it");
     assert_eq!(due.since(called_at), 1_000_000);
     for (now, calls) in [(called_at.plus(50_000), 0), (called_by.plus(100_000), 8)] {
         bench.worker.turn_at = now;
         bench.worker.call_again();
         assert_eq!(theirs.read(&mut [0; 64]).unwrap_or(0), calls, "{now:?}");
     }
-    assert!(bench.worker.second_calls.due().is_some(), "it has not looked yet");
+    assert!(bench.worker.uml_retries.due().is_some(), "it has not looked yet");
 }
 
 /// By an index it has said that it wants to be told of the first packet, and by nothing that it has
@@ -68,17 +68,17 @@ fn a_guest_that_slept_through_all_calls_is_called_about_what_comes_then() {
     bench.guests[0] = Guest::attach_with(workers, 0, pair, features);
     bench.guests[0].post_all();
     let (call, mut theirs) = call_socket();
-    bench.worker.set_wire(PortId(0), Queue::ToGuest, call);
+    bench.worker.set_notify_fd(PortId(0), Queue::ToGuest, call);
     let mut is_called = || theirs.read(&mut [0; 512]).is_ok();
     assert!(is_called(), "about what was used before it had this fd");
     let payload = [bench.guests[0].memory.slice(0, 60).unwrap()];
     let header = NetHeader { num_buffers: 1, ..NetHeader::default() };
     let packet = Packet { header: &header, payload: &payload, len: 60 };
-    let start = Nanos(now_ns());
+    let start = now();
     let at = |milliseconds: u64| start.plus(milliseconds * 1_000_000);
     let mut publish = |milliseconds| {
         let port = &mut bench.worker.ports[0];
-        assert_eq!(port.put(&packet, Stays::Now), Put::Done);
+        assert_eq!(port.put(&packet, PayloadLifetime::CallOnly), Put::Done);
         port.flush_to(Flush { now: at(milliseconds), more: false, short: false });
         if let (150, End::Guest(guest)) = (milliseconds, &mut port.end) {
             while guest.call_again(at(milliseconds)) {}
@@ -104,15 +104,15 @@ fn a_worker_closes_nothing_that_a_front_end_sent() {
         Some(CallFd::new(closer.keep(OwnedFd::from(ours)), &Callee::default()).unwrap())
     };
     let kick = || Some(KickFd::new(closer.keep(kick_fd())).unwrap());
-    let set = |bench: &mut Bench, pair, wire| {
+    let set = |bench: &mut Bench, pair, notify_fd| {
         let queue = QueueId { pair, queue: Queue::ToGuest };
-        bench.worker.carry_out(Command::SetWire { port: PortId(0), queue, wire });
+        bench.worker.carry_out(Command::SetNotifyFd { port: PortId(0), queue, notify_fd });
     };
     // Each is replaced by the next one; for the second pair there is nobody.
     for pair in [0, 0, 7] {
-        set(&mut bench, pair, Wire::Kick(kick()));
-        set(&mut bench, pair, Wire::Call(call()));
-        set(&mut bench, pair, Wire::Error(call()));
+        set(&mut bench, pair, NotifyFd::Kick(kick()));
+        set(&mut bench, pair, NotifyFd::Call(call()));
+        set(&mut bench, pair, NotifyFd::Error(call()));
     }
     let (done, _) = mpsc::sync_channel(1);
     bench.worker.carry_out(Command::Detach { port: PortId(0), done });

@@ -30,9 +30,9 @@ struct Pair {
 impl Pair {
     fn new() -> Self {
         let shared = Shared::new(7);
-        let mut teams = Team::of(2).unwrap().into_iter();
+        let mut all = WorkerPeers::of(2).unwrap().into_iter();
         let [(one, one_end), (other, other_end)] =
-            [(); 2].map(|()| worker(teams.next().unwrap(), Switch::over(shared.clone())));
+            [(); 2].map(|()| worker(all.next().unwrap(), Switch::over(shared.clone())));
         let mut workers = [one, other];
         let sender = Guest::attach_pair(&mut workers, SENDER, FromPair { pair: 1, of: 2 });
         let receiver = Guest::attach_pair(&mut workers, RECEIVER, FromPair { pair: 0, of: 1 });
@@ -105,7 +105,7 @@ fn what_finds_the_ring_full_waits_and_loses_nothing() {
         pair.workers[0].take_arrivals();
         pair.receiver.receive();
         // The other worker was asked to say when there is room.
-        assert!(pair.workers[1].team.sleeper().bell().drain() || !is_held);
+        assert!(pair.workers[1].peers.wake_flag().bell().drain() || !is_held);
         pair.workers[1].end_expired_holds();
         pair.visit_all();
         rounds += 1;

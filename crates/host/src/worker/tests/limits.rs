@@ -11,9 +11,9 @@ use super::*;
 use crate::peers::ring::HandedOver;
 use crate::port::hold_credit::{HOLD_MAX, Taken};
 use crate::worker::holds::Hold;
-use crate::{KickFd, Wire};
+use crate::{KickFd, NotifyFd};
 
-const LOOK_PAUSE: Duration = Duration::from_millis(1);
+const POLL_PAUSE: Duration = Duration::from_millis(1);
 
 /// Memory of its own, somewhere else.
 fn memory_at(base: u64) -> GuestMemory {
@@ -78,8 +78,8 @@ fn a_receiver_that_has_kept_others_waiting_does_not_get_another_wait() {
     let port = &mut bench.worker.ports[1];
     // As if it had just let a whole wait go by.
     let taken = Taken { packets: u64::MAX, bytes: u64::MAX };
-    port.patience.wait(start - HOLD_MAX, taken);
-    port.patience.end(start);
+    port.credit.wait(start - HOLD_MAX, taken);
+    port.credit.end(start);
     for _ in 0..2 {
         bench.send(0, &frame(mac(1), mac(0), 1), usize::from(QUEUE_SIZE));
         while let Some(port) = bench.worker.ready.pop_front() {
@@ -134,9 +134,9 @@ fn a_receiver_is_not_charged_when_the_packet_that_waited_is_gone() {
             }
         }
         assert!(bench.worker.holds.of(PortId(0)).is_some(), "one packet waits for room");
-        assert!(bench.worker.ports[1].patience.is_waiting());
+        assert!(bench.worker.ports[1].credit.is_waiting());
         end(&mut bench.worker);
-        assert!(!bench.worker.ports[1].patience.is_waiting(), "{why}");
+        assert!(!bench.worker.ports[1].credit.is_waiting(), "{why}");
     }
 }
 
@@ -154,7 +154,7 @@ fn what_was_handed_over_for_a_port_that_is_gone_reaches_no_other() {
         let (port, pair, len, segments_done) = (1, 0, 60, 0);
         let handed = HandedOver { port, pair, generation, header, len, payload, segments_done };
         assert_eq!(bench.worker.arrive(&handed), None);
-        bench.worker.flush_dirty(crate::forward::Visit::Idle, crate::pace::Flush::at_end());
+        bench.worker.flush_dirty(crate::forward::VisitEnd::Idle, crate::pace::Flush::at_end());
         assert_eq!(bench.guests[1].receive(), usize::from(generation));
     }
 }
@@ -201,15 +201,19 @@ fn an_announcement_is_a_packet_like_any_other() {
 fn a_queue_without_a_kick_fd_is_looked_at_now_and_then() {
     let mut bench = Bench::new(2);
     assert_eq!(bench.worker.sleep_at_most(), None);
-    bench.worker.set_wire(PortId(0), Queue::FromGuest, Wire::Kick(None));
+    bench.worker.set_notify_fd(PortId(0), Queue::FromGuest, NotifyFd::Kick(None));
     bench.settle();
     bench.guests[0].send(&frame(MacAddress::BROADCAST, mac(0), 1), 1);
-    assert!(bench.worker.sleep_at_most().is_some_and(|at_most| at_most <= LOOK_PAUSE));
-    bench.worker.guest(PortId(0)).unwrap().look_at = Some(Nanos(0));
+    assert!(bench.worker.sleep_at_most().is_some_and(|at_most| at_most <= POLL_PAUSE));
+    bench.worker.guest(PortId(0)).unwrap().poll_at = Some(Nanos(0));
     bench.worker.end_timers();
     bench.settle();
     assert_eq!(bench.guests[1].received.len(), 1);
-    bench.worker.set_wire(PortId(0), Queue::FromGuest, Wire::Kick(KickFd::new(kick_fd()).ok()));
+    bench.worker.set_notify_fd(
+        PortId(0),
+        Queue::FromGuest,
+        NotifyFd::Kick(KickFd::new(kick_fd()).ok()),
+    );
     bench.settle();
     assert_eq!(bench.worker.sleep_at_most(), None);
 }

@@ -43,7 +43,7 @@ fn moved_in(visits: usize, padding: u32) -> (usize, u64) {
     bench.guests[0].padding = padding;
     let packet = frame(mac(1), mac(0), 2);
     let calls = |bench: &Bench| match &bench.worker.ports[1].end {
-        End::Guest(guest) => guest.wires[Queue::ToGuest as usize].calls,
+        End::Guest(guest) => guest.fds[Queue::ToGuest as usize].calls,
         _ => 0,
     };
     let before = calls(&bench);

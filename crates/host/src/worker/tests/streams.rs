@@ -13,7 +13,7 @@ fn udp(to: MacAddress, from: MacAddress, source_port: u8) -> Vec<u8> {
 
 /// Which of the conversations 0 to 31 come to the first pair of a guest that has two on this
 /// worker, with so many of them in one visit.
-fn at_first_pair(ports: usize, at_once: usize) -> Vec<u8> {
+fn at_first_pair(ports: usize, batch_len: usize) -> Vec<u8> {
     let mut bench = Bench::new(ports);
     let pair = FromPair { pair: 0, of: 2 };
     bench.guests[1] = Guest::attach_pair(std::slice::from_mut(&mut bench.worker), 1, pair);
@@ -21,7 +21,7 @@ fn at_first_pair(ports: usize, at_once: usize) -> Vec<u8> {
     bench.guests[1].post_all();
     bench.introduce();
     let conversations: Vec<u8> = (0..32).collect();
-    for conversations in conversations.chunks(at_once) {
+    for conversations in conversations.chunks(batch_len) {
         for &port in conversations {
             bench.send(0, &udp(mac(1), mac(0), port), 1);
         }
