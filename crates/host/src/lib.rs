@@ -31,7 +31,6 @@ pub use memory::signal_bus::install_bus_guard;
 pub use memory::{GUEST_LEN_MAX, GuestMemory, MemoryError, MemoryRequest};
 pub use os::call_guard::CallGuard;
 pub use os::credentials::{GROUPS_MAX, PeerCredentials};
-pub use os::effort::{Effort, WorkerSnapshot};
 pub use os::eventfd::{CallFd, CallResult, Callee, EventFd, KickFd, is_local_stream};
 pub use os::pin::pin_to;
 pub use os::poller::{Events, Interest, PollEvent, Poller};
@@ -44,4 +43,5 @@ pub use tap::{Tap, TapError, TapOffloads, TapOptions};
 pub use worker::command::{
     Answer, Command, Discarded, NotifyFd, PortSnapshot, QueueFds, WorkerEvent,
 };
+pub use worker::effort::{Effort, WorkerSnapshot};
 pub use worker::{Worker, WorkerChannels};

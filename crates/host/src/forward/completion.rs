@@ -10,7 +10,7 @@
 use ringway_net::offload::complete;
 use ringway_net::{DropReason, PACKET_LEN_MAX, Packet, Put};
 
-use crate::port::{PayloadLifetime, Port};
+use crate::port::queue_pair::{PayloadLifetime, QueuePair};
 
 /// The scratch space of one worker.
 #[derive(Debug)]
@@ -34,38 +34,38 @@ impl Completion {
         Self { bytes: vec![0; PACKET_LEN_MAX as usize].into_boxed_slice() }
     }
 
-    /// Hands a packet to a port; of one that has to be completed, the segments from number
+    /// Hands a packet to a queue pair; of one that has to be completed, the segments from number
     /// `position` on.
     pub(crate) fn put(
         &mut self,
-        port: &mut Port,
+        pair: &mut QueuePair,
         packet: &Packet<'_>,
         position: usize,
         lifetime: PayloadLifetime,
     ) -> Completed {
-        let put = port.put(packet, lifetime);
-        self.after(put, port, packet, position)
+        let put = pair.put(packet, lifetime);
+        self.after(put, pair, packet, position)
     }
 
-    /// The rest of it, after the port has answered.
+    /// The rest of it, after the receiver has answered.
     pub(crate) fn after(
         &mut self,
         put: Put,
-        port: &mut Port,
+        pair: &mut QueuePair,
         packet: &Packet<'_>,
         position: usize,
     ) -> Completed {
         match put {
-            Put::Unfinished => self.deliver(port, packet, position),
+            Put::Unfinished => self.deliver(pair, packet, position),
             put => Completed { put, position: 0, packets: usize::from(put == Put::Done) },
         }
     }
 
-    fn deliver(&mut self, port: &mut Port, packet: &Packet<'_>, position: usize) -> Completed {
+    fn deliver(&mut self, pair: &mut QueuePair, packet: &Packet<'_>, position: usize) -> Completed {
         let len = packet.copy_out(&mut self.bytes);
         let bytes = &mut self.bytes[..len];
-        let Ok(mut segments) = complete(packet.header, bytes, port.accepts_csum()) else {
-            port.count_drop(DropReason::Offload);
+        let Ok(mut segments) = complete(packet.header, bytes, pair.accepts_csum()) else {
+            pair.count_drop(DropReason::Offload);
             return Completed { put: Put::Refused, position: 0, packets: 0 };
         };
         segments.skip_to(position);
@@ -75,7 +75,7 @@ impl Completion {
             let Some(segment) = segments.cut() else {
                 return Completed { put: Put::Done, position: 0, packets };
             };
-            match port.put_segment(&segment) {
+            match pair.put_segment(&segment) {
                 Put::Done => packets += 1,
                 // One reason, counted once, stands for the rest of the packet.
                 put => return Completed { put, position, packets },

@@ -4,9 +4,9 @@
 //! packet takes at most [`FLOOD_UNITS_MAX`], and a little more for the last receiver that gets it.
 
 use ringway_net::{DropReason, Packet};
-use ringway_switch::{Flood, PortId, Room};
+use ringway_switch::{Flood, Room};
 
-use crate::forward::{Fabric, port_of};
+use crate::forward::Fabric;
 
 /// Work for the copies of one packet, in units. The longest packet to 255 ports that accept it
 /// takes 2,300; one that each of them needs cut into segments of 60 bytes would take 260,000, and
@@ -17,18 +17,16 @@ impl Fabric<'_> {
     /// To all ports but the one that it comes from.
     pub(crate) fn flood(&mut self, packet: &Packet<'_>) {
         let work_before = self.delivery.work;
-        for at in 0..self.before.len() + 1 + self.after.len() {
-            let Ok(to) = u16::try_from(at).map(PortId) else { return };
-            let Some(port) = port_of(self.before, self.after, to) else { continue };
-            // The other slots of a port are reached through its first one.
-            if port.of != to || to == self.from {
+        for port in self.receivers.ports {
+            let to = port.id;
+            if to == self.from {
                 continue;
             }
             if !self.floods_on(work_before) {
                 return;
             }
             self.delivery.position = 0;
-            let _ = self.delivery.put((self.before, self.after), to, packet, false);
+            let _ = self.delivery.put(&mut self.receivers, to, packet, false);
         }
     }
 
@@ -46,7 +44,7 @@ impl Fabric<'_> {
         let (mut laid_out, work_before) = (None, self.delivery.work);
         for to in self.switch.ports() {
             let Some(change) = self.switch.goes_to(flood, to) else { continue };
-            if self.switch.room_at(to, self.now_ns) != Room::Yes {
+            if self.switch.room_at(to, self.now.0) != Room::Yes {
                 self.count_drop_at(to, DropReason::RateLimit);
                 continue;
             }
@@ -61,7 +59,7 @@ impl Fabric<'_> {
             }
             self.delivery.position = 0;
             if let Ok(true) = self.put_laid_out(to, false) {
-                self.switch.delivered(to, packet.len, self.now_ns);
+                self.switch.delivered(to, packet.len, self.now.0);
             }
         }
     }

@@ -1,11 +1,11 @@
 //! The way of packets that a policy has a say in: one copy of their first bytes, one judgement,
 //! and receivers get the bytes that were judged.
 
-use ringway_net::{DropReason, Packet};
+use ringway_net::{DropReason, Nanos, Packet};
 use ringway_switch::{Decision, PEEK_LEN, PortId, Room, TagChange, WhenFull, spares_judged};
 
 use crate::forward::{Fabric, VisitEnd};
-use crate::port::hold_credit::HOLD_MAX;
+use crate::port::hold_credit::HOLD_MAX_NS;
 
 impl Fabric<'_> {
     /// Delivers one packet; `Some`: not yet.
@@ -14,7 +14,7 @@ impl Fabric<'_> {
         let mut head = [0; PEEK_LEN];
         let len = packet.copy_out(&mut head);
         let head = &head[..len];
-        let decision = match self.switch.decide(self.from, head, self.now_ns) {
+        let decision = match self.switch.decide(self.from, head, self.now.0) {
             // The receiver would be made to write into what was judged.
             Decision::One(..) | Decision::Flood(_) if !spares_judged(head, packet.header) => {
                 Decision::Drop(DropReason::Malformed)
@@ -29,9 +29,9 @@ impl Fabric<'_> {
             }
             Decision::Flood(flood) => self.flood_guarded(&flood, packet, head),
             Decision::Drop(reason) => self.refuse(reason),
-            Decision::Wait(at_ns) => return Some(VisitEnd::Wait(at_ns)),
+            Decision::Wait(at_ns) => return Some(VisitEnd::Wait(Nanos(at_ns))),
         }
-        self.switch.taken(self.from, packet.len, &decision, self.now_ns);
+        self.switch.taken(self.from, packet.len, &decision, self.now.0);
         None
     }
 
@@ -43,9 +43,9 @@ impl Fabric<'_> {
         change: TagChange,
     ) -> Option<VisitEnd> {
         let may_hold = self.switch.when_full(to) == WhenFull::Hold;
-        if let Room::At(at_ns) = self.switch.room_at(to, self.now_ns) {
-            if may_hold && u128::from(at_ns - self.now_ns) <= HOLD_MAX.as_nanos() {
-                return Some(VisitEnd::Wait(at_ns));
+        if let Room::At(at_ns) = self.switch.room_at(to, self.now.0) {
+            if may_hold && at_ns - self.now.0 <= HOLD_MAX_NS {
+                return Some(VisitEnd::Wait(Nanos(at_ns)));
             }
             self.count_drop_at(to, DropReason::RateLimit);
             return None;
@@ -55,7 +55,7 @@ impl Fabric<'_> {
             return None;
         }
         match self.put_laid_out(to, may_hold) {
-            Ok(true) => self.switch.delivered(to, packet.len, self.now_ns),
+            Ok(true) => self.switch.delivered(to, packet.len, self.now.0),
             Ok(false) => {}
             Err(visit) => return Some(visit),
         }

@@ -3,33 +3,31 @@
 //! Nothing is ever put back: a packet that finds no room lifetime with its sender (it was only lent),
 //! and the port waits a bounded time for the receiver. Floods never wait.
 
+pub(crate) mod budget;
 pub(crate) mod completion;
 pub(crate) mod flood;
 pub(crate) mod guarded;
+pub(crate) mod receivers;
 pub(crate) mod rewrite;
 pub(crate) mod run;
 pub(crate) mod tap_fill;
 pub(crate) mod tap_visit;
+pub(crate) mod watched;
 
-use ringway_net::{DropReason, ETHERNET_HEADER_LEN, FromPair, Packet, PacketSource, Put};
+use ringway_net::{DropReason, ETHERNET_HEADER_LEN, FromPair, Nanos, Packet, PacketSource, Put};
 use ringway_switch::{PortId, Route, Switch};
 
+use crate::forward::budget::{BUDGET_UNITS, UNIT_LEN, units_of_pieces};
 use crate::forward::completion::Completion;
+use crate::forward::receivers::Receivers;
 use crate::forward::rewrite::Rewriter;
 use crate::forward::run::{RouteScope, Run, RunEnd};
 use crate::pace::Flush;
 use crate::peers::WorkerPeers;
-use crate::port::{Drops, End, PairOwner, PayloadLifetime, Port, RoomAt};
-
-/// Work per visit of one port: a unit for each copy of a packet and for each [`UNIT_LEN`] bytes of
-/// it. Counting packets alone would give a port that sends to everybody, or long packets, many
-/// times the share of one that does not. What the last packet of a visit takes beyond it is taken
-/// off the next one.
-pub(crate) const BUDGET_UNITS: u32 = 64;
-/// In bytes.
-pub(crate) const UNIT_LEN: u32 = 8192;
-/// Elements of a packet that cost a unit: as many as take about the time of so many bytes.
-const UNIT_ELEMENTS: usize = 64;
+use crate::port::pair_map::PairOwner;
+use crate::port::queue_pair::{Drops, End, PayloadLifetime, QueuePair};
+use crate::port::room::RoomAt;
+use crate::port::slot_list::SlotList;
 
 /// How a visit ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,19 +38,19 @@ pub(crate) enum VisitEnd {
     More,
     /// The next packet waits for room there.
     Hold(RoomAt),
-    /// The next packet waits until then, in nanoseconds of the worker's clock.
-    Wait(u64),
+    /// The next packet waits until then.
+    Wait(Nanos),
 }
 
-/// Everything a visited port can reach: all other ports, and the switch that chooses among them.
+/// Everything a visited queue pair can reach: all others, and the switch that chooses among them.
 pub(crate) struct Fabric<'a> {
-    pub(crate) before: &'a mut [Port],
-    pub(crate) after: &'a mut [Port],
+    pub(crate) receivers: Receivers<'a>,
+    /// The port that packets come from.
     pub(crate) from: PortId,
     pub(crate) switch: &'a mut Switch,
     /// With exactly two ports there is nothing to look up: the other end of the cable.
     pub(crate) cable: Option<PortId>,
-    pub(crate) now_ns: u64,
+    pub(crate) now: Nanos,
     pub(crate) now_ms: u64,
     /// Of the port it comes from; otherwise everything is dropped.
     pub(crate) is_link_up: bool,
@@ -72,7 +70,7 @@ pub(crate) struct Delivery<'a> {
     /// The way to queue pairs of other workers.
     pub(crate) peers: &'a mut WorkerPeers,
     pub(crate) completion: &'a mut Completion,
-    pub(crate) dirty: &'a mut Vec<PortId>,
+    pub(crate) dirty: &'a mut SlotList,
     /// Segments of the packet that its receiver has already.
     pub(crate) position: usize,
     /// Done in this visit, in units.
@@ -85,95 +83,94 @@ pub(crate) struct Delivery<'a> {
     pub(crate) call_again: bool,
 }
 
-/// All ports but the one a packet comes from: those before it, and those behind it.
-type Others<'a> = (&'a mut [Port], &'a mut [Port]);
-
 impl Delivery<'_> {
     /// Whether the packet was taken; or else what it waits for.
     pub(crate) fn put(
         &mut self,
-        (before, after): Others<'_>,
+        receivers: &mut Receivers<'_>,
         to: PortId,
         packet: &Packet<'_>,
         may_hold: bool,
     ) -> Result<bool, VisitEnd> {
-        let Some(port) = port_of(before, after, to) else { return Ok(false) };
-        let pair = port.steering.pair_for(self.pair, packet);
-        match port.owner_of(pair) {
-            PairOwner::Here(slot) if slot == to => self.put_here(port, packet, may_hold),
-            PairOwner::Here(slot) => match port_of(before, after, slot) {
-                Some(port) => self.put_here(port, packet, may_hold),
+        let Some(port) = receivers.port(to) else { return Ok(false) };
+        match port.owner_for(self.pair, packet) {
+            (_, PairOwner::Here(slot)) => match receivers.slot(slot) {
+                Some(pair) => self.put_here(pair, packet, may_hold),
                 None => Ok(false),
             },
-            PairOwner::There(worker) => match self.peers.hand_over(worker, (port, pair), packet) {
-                Put::Done => {
-                    self.work += 1 + packet.len / UNIT_LEN;
-                    Ok(true)
+            (pair, PairOwner::There(worker)) => {
+                match self.peers.hand_over(worker, (to, port.generation, pair), packet) {
+                    Put::Done => {
+                        self.work += 1 + packet.len / UNIT_LEN;
+                        Ok(true)
+                    }
+                    Put::NoRoom if may_hold => {
+                        self.position = 0;
+                        Err(VisitEnd::Hold(RoomAt::Worker(worker)))
+                    }
+                    Put::NoRoom | Put::Refused | Put::Unfinished => {
+                        if let Some(first) = receivers.slot(to) {
+                            first.count_drop(DropReason::NoRoom);
+                        }
+                        Ok(false)
+                    }
                 }
-                Put::NoRoom if may_hold => {
-                    self.position = 0;
-                    Err(VisitEnd::Hold(RoomAt::Worker(worker)))
-                }
-                Put::NoRoom | Put::Refused | Put::Unfinished => {
-                    port.count_drop(DropReason::NoRoom);
-                    Ok(false)
-                }
-            },
+            }
         }
     }
 
     fn put_here(
         &mut self,
-        port: &mut Port,
+        pair: &mut QueuePair,
         packet: &Packet<'_>,
         may_hold: bool,
     ) -> Result<bool, VisitEnd> {
-        match port.put(packet, self.lifetime) {
+        match pair.put(packet, self.lifetime) {
             Put::Done => {
-                self.count(port, 1, packet);
-                port.is_stuck = false;
+                self.count(pair, 1, packet);
+                pair.room.is_stuck = false;
                 Ok(true)
             }
-            put => self.after_put(put, port, packet, may_hold),
+            put => self.after_put(put, pair, packet, may_hold),
         }
     }
 
-    /// The port has packets now that it did not have before.
+    /// The receiver has packets now that it did not have before.
     #[inline(always)]
-    fn count(&mut self, port: &mut Port, packets: u32, of: &Packet<'_>) {
+    fn count(&mut self, pair: &mut QueuePair, packets: u32, of: &Packet<'_>) {
         self.work += packets + of.len / UNIT_LEN;
-        mark_dirty(port, self.dirty);
+        self.dirty.add(pair.slot);
     }
 
-    /// The port has answered something else than that it is done.
+    /// The receiver has answered something else than that it is done.
     #[inline(never)]
     fn after_put(
         &mut self,
         put: Put,
-        port: &mut Port,
+        pair: &mut QueuePair,
         packet: &Packet<'_>,
         may_hold: bool,
     ) -> Result<bool, VisitEnd> {
-        let completed = self.completion.after(put, port, packet, self.position);
+        let completed = self.completion.after(put, pair, packet, self.position);
         if put == Put::Unfinished {
             // Copied as a whole and looked through, whatever comes of it.
             self.work += 1 + packet.len / UNIT_LEN;
         }
         if completed.packets > 0 {
             let packets = u32::try_from(completed.packets).unwrap_or(BUDGET_UNITS);
-            self.count(port, packets, packet);
+            self.count(pair, packets, packet);
         }
         match completed.put {
             Put::Done => {
-                port.is_stuck = false;
+                pair.room.is_stuck = false;
                 return Ok(true);
             }
-            Put::NoRoom if port.is_stuck || !may_hold => port.count_drop(DropReason::NoRoom),
+            Put::NoRoom if pair.room.is_stuck || !may_hold => pair.count_drop(DropReason::NoRoom),
             Put::NoRoom => {
                 // What fills the ring must be seen by the guest before it can make room.
-                self.call_again |= port.flush_to(Flush::short()).call_again;
+                self.call_again |= pair.flush_to(Flush::short()).call_again;
                 self.position = completed.position;
-                return Err(VisitEnd::Hold(RoomAt::Port(port.id)));
+                return Err(VisitEnd::Hold(RoomAt::Slot(pair.slot)));
             }
             Put::Refused | Put::Unfinished => {}
         }
@@ -186,7 +183,7 @@ pub(crate) fn forward<S: PacketSource>(source: &mut S, fabric: &mut Fabric<'_>) 
     while fabric.delivery.work < BUDGET_UNITS {
         let Some(packet) = source.peek() else { return VisitEnd::Idle };
         let open = match fabric.way_of(&packet) {
-            Way::Here(slot, scope) => match fabric.stream(source, slot, scope) {
+            Way::Here(slot, scope) => match fabric.forward_run(source, slot, scope) {
                 RunEnd::Idle => return VisitEnd::Idle,
                 RunEnd::RouteChanged => continue,
                 RunEnd::Put(put) => Open::Answered(slot, put),
@@ -198,17 +195,6 @@ pub(crate) fn forward<S: PacketSource>(source: &mut S, fabric: &mut Fabric<'_>) 
         }
     }
     VisitEnd::More
-}
-
-/// What one packet takes of the budget.
-#[inline]
-pub(crate) fn units(packet: &Packet<'_>) -> u32 {
-    1 + packet.len / UNIT_LEN + units_of_pieces(packet)
-}
-
-#[inline]
-fn units_of_pieces(packet: &Packet<'_>) -> u32 {
-    u32::try_from(packet.payload.len() / UNIT_ELEMENTS).unwrap_or(BUDGET_UNITS)
 }
 
 /// Where the packet that is lent goes.
@@ -235,10 +221,10 @@ impl Fabric<'_> {
         let route = self.route(packet);
         let pair = self.delivery.pair;
         if let Some(Route::One(to)) = route
-            && let Some(port) = port_of(self.before, self.after, to)
-            && let PairOwner::Here(slot) = port.owner_of(port.steering.pair_for(pair, packet))
+            && let Some(port) = self.receivers.port(to)
+            && let (_, PairOwner::Here(slot)) = port.owner_for(pair, packet)
         {
-            let scope = match (port.steering.pair_unseen(pair), self.cable, self.last_way) {
+            let scope = match (port.pairs.steering.pair_unseen(pair), self.cable, self.last_way) {
                 (None, ..) | (_, None, None) => RouteScope::OnePacket,
                 (_, None, Some((header, _))) => RouteScope::Stations(header),
                 (_, Some(_), _) => RouteScope::Always,
@@ -250,24 +236,24 @@ impl Fabric<'_> {
 
     /// Packets into a slot, from the one that is lent on.
     #[inline(always)]
-    fn stream<S: PacketSource>(
+    fn forward_run<S: PacketSource>(
         &mut self,
         source: &mut S,
         slot: PortId,
         scope: RouteScope,
     ) -> RunEnd {
-        let Some(port) = port_of(self.before, self.after, slot) else {
+        let Some(pair) = self.receivers.slot(slot) else {
             return RunEnd::Put(Put::Refused);
         };
         let delivery = &mut self.delivery;
-        let mut stream = Run { scope, work: delivery.work, packets: 0 };
-        let ended = port.put_stream(source, delivery.lifetime, &mut stream);
-        if stream.packets > 0 {
-            port.is_stuck = false;
-            mark_dirty(port, delivery.dirty);
+        let mut run = Run { scope, work: delivery.work, packets: 0 };
+        let ended = run.forward_to(source, pair, delivery.lifetime);
+        if run.packets > 0 {
+            pair.room.is_stuck = false;
+            delivery.dirty.add(pair.slot);
         }
-        delivery.work = stream.work;
-        delivery.packets += stream.packets;
+        delivery.work = run.work;
+        delivery.packets += run.packets;
         ended
     }
 
@@ -292,15 +278,14 @@ impl Fabric<'_> {
 
     /// Delivers one packet; `Some`: not yet, it must wait.
     fn deliver(&mut self, packet: &Packet<'_>, open: Open) -> Option<VisitEnd> {
-        let others = (&mut *self.before, &mut *self.after);
         match open {
             Open::Answered(slot, put) => {
                 // It has just answered, so it is there.
-                let port = port_of(others.0, others.1, slot)?;
-                return self.delivery.after_put(put, port, packet, true).err();
+                let pair = self.receivers.slot(slot)?;
+                return self.delivery.after_put(put, pair, packet, true).err();
             }
             Open::Routed(Some(Route::One(to))) => {
-                return self.delivery.put(others, to, packet, true).err();
+                return self.delivery.put(&mut self.receivers, to, packet, true).err();
             }
             Open::Routed(Some(Route::Flood)) => self.flood(packet),
             Open::Routed(Some(Route::Drop)) => self.refuse(DropReason::NoRoute),
@@ -343,7 +328,7 @@ impl Fabric<'_> {
         let packet = self.rewriter.packet();
         // The next one is laid out in the same place.
         let lifetime = std::mem::replace(&mut self.delivery.lifetime, PayloadLifetime::CallOnly);
-        let put = self.delivery.put((self.before, self.after), to, &packet, may_hold);
+        let put = self.delivery.put(&mut self.receivers, to, &packet, may_hold);
         self.delivery.lifetime = lifetime;
         put
     }
@@ -353,50 +338,29 @@ impl Fabric<'_> {
     }
 
     pub(crate) fn count_drop_at(&mut self, to: PortId, reason: DropReason) {
-        if let Some(port) = port_of(self.before, self.after, to) {
-            port.count_drop(reason);
+        if let Some(first) = self.receivers.slot(to) {
+            first.count_drop(reason);
         }
     }
 
     /// The guest at the other end of the cable, if its queues can be filled directly.
-    pub(crate) fn cable_guest(&mut self) -> Option<&mut Port> {
-        let port = port_of(self.before, self.after, self.cable?)?;
+    pub(crate) fn cable_guest(&mut self) -> Option<&mut QueuePair> {
+        let port = self.receivers.port(self.cable?)?;
         // What the guest's table decides, or another worker's queue, needs the packet first.
-        let pair = port.steering.pair_unseen(self.delivery.pair)?;
+        let pair = port.pairs.steering.pair_unseen(self.delivery.pair)?;
         let PairOwner::Here(slot) = port.owner_of(pair) else { return None };
-        let port = port_of(self.before, self.after, slot)?;
-        match &port.end {
+        let pair = self.receivers.slot(slot)?;
+        match &pair.end {
             // Buffers that are not enough for the longest packet may be for others.
             End::Guest(guest)
-                if port.is_link_up
+                if pair.is_link_up
                     && guest.queues.is_running(ringway_device::Queue::ToGuest)
                     && !guest.queues.never_fits() =>
             {
-                mark_dirty(port, self.delivery.dirty);
-                Some(port)
+                self.delivery.dirty.add(pair.slot);
+                Some(pair)
             }
             _ => None,
         }
-    }
-}
-
-pub(crate) fn port_of<'a>(
-    before: &'a mut [Port],
-    after: &'a mut [Port],
-    id: PortId,
-) -> Option<&'a mut Port> {
-    let at = usize::from(id.0);
-    match at.checked_sub(before.len()) {
-        None => before.get_mut(at),
-        // The port between the two slices is the source itself.
-        Some(behind) => after.get_mut(behind.checked_sub(1)?),
-    }
-}
-
-#[inline]
-pub(crate) fn mark_dirty(port: &mut Port, dirty: &mut Vec<PortId>) {
-    if !port.is_dirty {
-        port.is_dirty = true;
-        dirty.push(port.id);
     }
 }

@@ -8,7 +8,7 @@ use ringway_net::{NetHeader, PACKET_LEN_MAX, Packet};
 use ringway_switch::{PEEK_LEN, TagChange};
 use ringway_virtq::{ELEMENTS_MAX, SharedSlice};
 
-use crate::tap::ioctl::Scratch;
+use crate::memory::scratch::Scratch;
 
 /// Bytes of the shortest packet there is: one whose tag was all that it had is none.
 const ETHERNET_LEN: u32 = 14;

@@ -4,9 +4,12 @@
 //! packets nothing is looked up, chosen or called that need not be. Limits: it ends with the first
 //! packet that goes another way, or that its sink does not simply take.
 
-use ringway_net::{ETHERNET_HEADER_LEN, Packet, PacketSink, PacketSource, Put};
+use ringway_device::AnyGuestPort;
+use ringway_net::{DropReason, ETHERNET_HEADER_LEN, Packet, PacketSink, PacketSource, Put};
 
-use crate::forward::{BUDGET_UNITS, units};
+use crate::forward::budget::{BUDGET_UNITS, units};
+use crate::port::queue_pair::{End, PayloadLifetime, QueuePair};
+use crate::tap::Tap;
 
 /// How long packets go the way of the first one.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +44,35 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// Hands what a source lends to the end of a queue pair. Which kind of end that is is asked
+    /// once for all of the run.
+    #[inline(always)]
+    pub(crate) fn forward_to(
+        &mut self,
+        source: &mut impl PacketSource,
+        pair: &mut QueuePair,
+        lifetime: PayloadLifetime,
+    ) -> RunEnd {
+        if !pair.is_link_up {
+            pair.count_drop(DropReason::LinkDown);
+            return RunEnd::Put(Put::Refused);
+        }
+        let step = pair.step();
+        let ended = match &mut pair.end {
+            End::Guest(guest) => match &mut guest.queues {
+                AnyGuestPort::Split(queues) => self.forward_run(source, queues),
+                AnyGuestPort::Packed(queues) => self.forward_run(source, queues),
+            },
+            End::Tap(tap) if lifetime == PayloadLifetime::UntilFlush => {
+                self.forward_run(source, &mut Staging(tap))
+            }
+            End::Tap(tap) => self.forward_run(source, &mut **tap),
+            End::Absent => RunEnd::Put(Put::Refused),
+        };
+        pair.faults.step_over(step);
+        ended
+    }
+
     /// Hands the packet that is lent to the sink, and those behind it, for as long as all is as
     /// with the first.
     #[inline(never)]
@@ -82,5 +114,14 @@ impl RouteScope {
             Self::Stations(header) => packet.begins_with(header),
             Self::Always => true,
         }
+    }
+}
+
+/// A tap that gets packets which stay until it is flushed.
+struct Staging<'a>(&'a mut Tap);
+
+impl PacketSink for Staging<'_> {
+    fn put(&mut self, packet: &Packet<'_>) -> Put {
+        self.0.stage(packet)
     }
 }

@@ -6,24 +6,26 @@ use ringway_net::DropReason;
 use ringway_switch::PortId;
 use ringway_virtq::DeviceQueue;
 
-use crate::Tap;
-use crate::forward::{BUDGET_UNITS, UNIT_LEN, VisitEnd};
-use crate::port::{End, Port, RoomAt};
+use crate::forward::VisitEnd;
+use crate::forward::budget::{BUDGET_UNITS, UNIT_LEN};
+use crate::port::queue_pair::{End, QueuePair};
+use crate::port::room::RoomAt;
+use crate::tap::Tap;
 
 /// The kernel writes into the guest's own buffers.
-pub(crate) fn fill(tap: &mut Tap, port: &mut Port, work: &mut u32) -> VisitEnd {
-    let id = port.id;
-    let End::Guest(guest) = &mut port.end else { return VisitEnd::Idle };
+pub(crate) fn fill(tap: &mut Tap, pair: &mut QueuePair, work: &mut u32) -> VisitEnd {
+    let slot = pair.slot;
+    let End::Guest(guest) = &mut pair.end else { return VisitEnd::Idle };
     match &mut guest.queues {
-        AnyGuestPort::Split(queues) => fill_queue(tap, queues, id, work),
-        AnyGuestPort::Packed(queues) => fill_queue(tap, queues, id, work),
+        AnyGuestPort::Split(queues) => fill_queue(tap, queues, slot, work),
+        AnyGuestPort::Packed(queues) => fill_queue(tap, queues, slot, work),
     }
 }
 
 fn fill_queue<Q: DeviceQueue>(
     tap: &mut Tap,
     queues: &mut GuestPort<Q>,
-    id: PortId,
+    slot: PortId,
     work: &mut u32,
 ) -> VisitEnd {
     let GuestPort { to_guest: Some(to_guest), control_state, .. } = queues else {
@@ -35,7 +37,7 @@ fn fill_queue<Q: DeviceQueue>(
             return match to_guest.broken() {
                 Some(_) => VisitEnd::Idle,
                 None if to_guest.never_fits() => VisitEnd::More,
-                None => VisitEnd::Hold(RoomAt::Port(id)),
+                None => VisitEnd::Hold(RoomAt::Slot(slot)),
             };
         };
         *work += match tap.read_into(room) {

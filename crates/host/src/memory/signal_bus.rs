@@ -19,8 +19,8 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::EventFd;
 use crate::memory::share::REGIONS_MAX;
+use crate::os::eventfd::EventFd;
 
 /// `end` of a mapping that nobody uses.
 const FREE: usize = 0;

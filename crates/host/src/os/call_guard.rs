@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, compiler_fence};
 use std::time::Duration;
 
-use crate::os::effort::count_system_call;
+use crate::os::system_calls::count_system_call;
 
 /// How long a call may take before it is looked at; what a receiver may keep others waiting.
 const TICK: Duration = Duration::from_millis(10);

@@ -36,7 +36,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
 
 use crate::os::call_guard::{bounded, sleeps};
 use crate::os::clock::now;
-use crate::os::effort::count_system_call;
+use crate::os::system_calls::count_system_call;
 
 /// What is added to an eventfd, and what is sent through a socket.
 const ONE: [u8; 8] = 1u64.to_ne_bytes();

@@ -3,7 +3,8 @@
 pub(crate) mod call_guard;
 pub(crate) mod clock;
 pub(crate) mod credentials;
-pub(crate) mod effort;
 pub(crate) mod eventfd;
+pub(crate) mod page_faults;
 pub(crate) mod pin;
 pub(crate) mod poller;
+pub(crate) mod system_calls;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 
-use crate::os::effort::count_system_call;
+use crate::os::system_calls::count_system_call;
 
 /// Longest wait; a longer timeout only leads to a wait that ends early without events.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -247,7 +247,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::EventFd;
+    use crate::os::eventfd::EventFd;
 
     /// Each way to wait for a part of a millisecond: what is there is told, and what is not takes
     /// time.
@@ -288,8 +288,8 @@ mod tests {
         if !HAS_FINE_WAIT.load(Ordering::Relaxed) {
             return println!("skipped: no epoll_pwait2 here");
         }
-        let before = crate::os::effort::system_calls();
+        let before = crate::os::system_calls::system_calls();
         assert_eq!(poller.wait(&mut events, wait).unwrap(), 1);
-        assert_eq!(crate::os::effort::system_calls() - before, 1);
+        assert_eq!(crate::os::system_calls::system_calls() - before, 1);
     }
 }

@@ -14,7 +14,6 @@
 //! is not known to the other queue pairs of the guest.
 
 mod direction;
-mod flush;
 
 use ringway_device::{Published, Queue, QueueId};
 use ringway_net::moderation::{Cause, Event, Policy, Role, Visit};
@@ -23,7 +22,6 @@ use ringway_virtq::Arm;
 
 use crate::os::clock::now;
 use direction::Direction;
-pub(crate) use flush::FlushOutcome;
 
 /// What a moderator of a guest's queue does, for statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +116,11 @@ impl Pace {
 
     /// What the guest has set for its queue pair number `pair`; which queues must be told now of
     /// what was held back.
-    fn follow_coalescing(&mut self, coalescing: &Coalescing, pair: u16) -> [(Queue, bool); 2] {
+    pub(crate) fn follow_coalescing(
+        &mut self,
+        coalescing: &Coalescing,
+        pair: u16,
+    ) -> [(Queue, bool); 2] {
         let [to, from] = [2 * pair, 2 * pair + 1].map(|queue| coalescing.of(queue));
         [
             (Queue::ToGuest, self.calls.follow_limits(to)),
@@ -127,7 +129,7 @@ impl Pace {
     }
 
     /// Another policy from now on; which queues must be told now of what was held back.
-    fn follow(&mut self, policy: Policy, now: Nanos) -> [(Queue, bool); 2] {
+    pub(crate) fn follow(&mut self, policy: Policy, now: Nanos) -> [(Queue, bool); 2] {
         if self.kicks.follow(policy) {
             // The timer was what the guest had instead of a kick.
             self.kicks.wake_at = Some(now);

@@ -13,7 +13,13 @@ use ringway_switch::PortId;
 
 use crate::peers::ring::{Consumer, HandedOver, Producer, ring};
 use crate::peers::wake_flag::WakeFlag;
-use crate::port::{PairOwner, Port};
+
+/// The number of this worker, and how many there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WorkerIndex {
+    pub(crate) index: u16,
+    pub(crate) size: u16,
+}
 
 /// The place of one worker among all.
 #[derive(Debug)]
@@ -79,27 +85,26 @@ impl WorkerPeers {
         self.size
     }
 
+    pub(crate) fn worker_index(&self) -> WorkerIndex {
+        WorkerIndex { index: self.index, size: self.size }
+    }
+
     pub(crate) fn wake_flag(&self) -> &WakeFlag {
         &self.wake_flag
     }
 
-    /// Where a pair belongs: worker `i` owns pair `i`, and every `size`-th from there on. `slots`
-    /// are the slots of this worker's pairs, in order.
-    pub(crate) fn owner_of(&self, pair: u16, slots: &[PortId]) -> PairOwner {
-        match (pair % self.size, slots.get(usize::from(pair / self.size))) {
-            (owner, Some(&slot)) if owner == self.index => PairOwner::Here(slot),
-            (owner, _) => PairOwner::There(owner),
-        }
-    }
-
     /// Copies a packet into the ring of another worker. `Refused`: that one is stuck.
     #[cold]
-    pub(crate) fn hand_over(&mut self, worker: u16, to: (&Port, u16), packet: &Packet<'_>) -> Put {
+    pub(crate) fn hand_over(
+        &mut self,
+        worker: u16,
+        (port, generation, pair): (PortId, u8, u16),
+        packet: &Packet<'_>,
+    ) -> Put {
         let Some(Some(outgoing)) = self.outgoing.get_mut(usize::from(worker)) else {
             return Put::Refused;
         };
-        let (Port { id, generation, .. }, pair) = to;
-        match outgoing.producer.put((id.0, *generation), pair, packet) {
+        match outgoing.producer.put((port.0, generation), pair, packet) {
             true => {
                 outgoing.is_stuck = false;
                 Put::Done
@@ -202,17 +207,16 @@ mod tests {
     use ringway_net::NetHeader;
 
     use super::*;
-    use crate::port::End;
-    use crate::tap::ioctl::Scratch;
+    use crate::memory::scratch::Scratch;
 
     #[test]
     fn too_little_room_is_not_the_last_that_a_sleeper_hears_of() {
         let mut all = WorkerPeers::of(2).unwrap();
         let (mut receiver, mut sender) = (all.remove(1), all.remove(0));
-        let (port, bytes) = (Port::new(PortId(0), End::Absent), Scratch::new(16_384));
+        let bytes = Scratch::new(16_384);
         let payload = [bytes.bytes()];
         let packet = Packet { header: &NetHeader::ZERO, payload: &payload, len: 16_384 };
-        while sender.hand_over(1, (&port, 1), &packet) == Put::Done {}
+        while sender.hand_over(1, (PortId(0), 0, 1), &packet) == Put::Done {}
         sender.publish();
         sender.ask_for_room(1);
         let mut take = || {

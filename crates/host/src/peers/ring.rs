@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
 use ringway_net::{HEADER_LEN, NetHeader, PACKET_LEN_MAX, Packet};
 use ringway_virtq::SharedSlice;
 
-use crate::tap::ioctl::Scratch;
+use crate::memory::scratch::Scratch;
 
 /// Packets in one ring.
 pub(crate) const PACKETS_MAX: usize = 1024;

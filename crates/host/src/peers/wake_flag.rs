@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
-use crate::EventFd;
+use crate::os::eventfd::EventFd;
 use crate::peers::ring::OwnLine;
 
 /// Whether a worker sleeps, and its bell.

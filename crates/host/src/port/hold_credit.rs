@@ -2,32 +2,32 @@
 //! waiting and earns by taking packets.
 //!
 //! A bounded wait for each packet is not enough: a guest that posts one buffer shortly before every
-//! wait would end could slow down everybody who sends to it, and whoever shares their port, for as
-//! long as it likes. What a guest earns for a packet is what a slow but honest one needs for it.
+//! wait would end could slow down every port that sends to it for as long as it likes. What a guest earns for a packet is what a slow but honest one needs for it.
 //!
-//! Limits: at most [`HOLD_MAX`] at a time. A receiver that takes less than it spends has packets
+//! Limits: at most [`HOLD_MAX_NS`] at a time. A receiver that takes less than it spends has packets
 //! dropped instead, which it brought on itself.
 
-use std::time::{Duration, Instant};
+use ringway_net::Nanos;
 
-/// The longest wait for room, and the most that is saved up.
-pub(crate) const HOLD_MAX: Duration = Duration::from_millis(10);
+/// The longest wait for room, and the most that is saved up, in nanoseconds.
+pub(crate) const HOLD_MAX_NS: u64 = 10_000_000;
 
-/// Earned by each packet taken.
-const PER_PACKET: Duration = Duration::from_micros(250);
-/// Earned by each KiB taken, so that few long packets count like many short ones.
-const PER_KIB: Duration = Duration::from_micros(25);
+/// Earned by each packet taken, in nanoseconds.
+const PER_PACKET_NS: u64 = 250_000;
+/// Earned by each KiB taken, so that few long packets count like many short ones, in nanoseconds.
+const PER_KIB_NS: u64 = 25_000;
 /// Of the time that passes, this part is earned by everybody.
-const IDLE_SHARE: u32 = 100;
+const IDLE_SHARE: u64 = 100;
 
 /// The credit of one receiver.
 #[derive(Debug)]
 pub(crate) struct HoldCredit {
-    left: Duration,
-    /// When `left` was right, and what the receiver had taken then.
-    earned: Option<(Instant, Taken)>,
+    /// In nanoseconds.
+    left_ns: u64,
+    /// When that was right, and what the receiver had taken then.
+    earned: Option<(Nanos, Taken)>,
     /// A wait since the first of these two, until the other.
-    wait: Option<(Instant, Instant)>,
+    wait: Option<(Nanos, Nanos)>,
 }
 
 /// What a receiver has taken since its port exists.
@@ -39,11 +39,11 @@ pub(crate) struct Taken {
 
 impl HoldCredit {
     pub(crate) fn new() -> Self {
-        Self { left: HOLD_MAX, earned: None, wait: None }
+        Self { left_ns: HOLD_MAX_NS, earned: None, wait: None }
     }
 
     /// A packet waits from now on, perhaps beside others: until when.
-    pub(crate) fn wait(&mut self, now: Instant, taken: Taken) -> Instant {
+    pub(crate) fn wait(&mut self, now: Nanos, taken: Taken) -> Nanos {
         if let Some((_, until)) = self.wait.filter(|(_, until)| *until > now) {
             return until;
         }
@@ -51,11 +51,12 @@ impl HoldCredit {
         if let Some((at, before)) = self.earned.replace((now, taken)) {
             let packets = taken.packets.saturating_sub(before.packets);
             let kib = taken.bytes.saturating_sub(before.bytes) / 1024;
-            let idle = now.saturating_duration_since(at) / IDLE_SHARE;
-            let earned = idle + times(PER_PACKET, packets) + times(PER_KIB, kib);
-            self.left = HOLD_MAX.min(self.left + earned);
+            let earned_ns = (now.since(at) / IDLE_SHARE)
+                .saturating_add(packets.saturating_mul(PER_PACKET_NS))
+                .saturating_add(kib.saturating_mul(PER_KIB_NS));
+            self.left_ns = HOLD_MAX_NS.min(self.left_ns.saturating_add(earned_ns));
         }
-        let until = now + self.left;
+        let until = now.plus(self.left_ns);
         self.wait = Some((now, until));
         until
     }
@@ -66,37 +67,32 @@ impl HoldCredit {
     }
 
     /// There is room, or nobody waits any longer.
-    pub(crate) fn end(&mut self, now: Instant) {
+    pub(crate) fn end(&mut self, now: Nanos) {
         if let Some((since, until)) = self.wait.take() {
-            self.left = self.left.saturating_sub(until.min(now).saturating_duration_since(since));
+            self.left_ns = self.left_ns.saturating_sub(until.min(now).since(since));
         }
     }
-}
-
-fn times(one: Duration, count: u64) -> Duration {
-    // More would not be saved up anyway.
-    one.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const MS: Duration = Duration::from_millis(1);
+    const MS: u64 = 1_000_000;
 
     /// A receiver that takes `packets` of `len` bytes for each `pause` that it makes others wait,
     /// for a second: how long they have waited in all, and how often in vain.
-    fn waited(pause: Duration, packets: u64, len: u64) -> (Duration, u32) {
+    fn waited(pause: u64, packets: u64, len: u64) -> (u64, u32) {
         let (mut credit, mut taken) = (HoldCredit::new(), Taken::default());
-        let start = Instant::now();
-        let (mut now, mut waited, mut vain) = (start, Duration::ZERO, 0);
-        while now - start < 1000 * MS {
+        let start = Nanos(1);
+        let (mut now, mut waited, mut vain) = (start, 0, 0);
+        while now.since(start) < 1000 * MS {
             let until = credit.wait(now, taken);
-            let ends = until.min(now + pause);
-            vain += u32::from(until < now + pause);
-            waited += ends - now;
+            let ends = until.min(now.plus(pause));
+            vain += u32::from(until < now.plus(pause));
+            waited += ends.since(now);
             credit.end(ends);
-            now += pause;
+            now = now.plus(pause);
             taken.packets += packets;
             taken.bytes += packets * len;
         }
@@ -104,16 +100,16 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_what_it_gets_is_waited_for() {
+    fn a_receiver_that_takes_what_it_gets_is_waited_for() {
         for (pause, packets, len) in
             [(MS, 4, 60), (9 * MS, 40, 60), (MS, 1, 65_000), (9 * MS, 32, 1500)]
         {
-            assert_eq!(waited(pause, packets, len).1, 0, "{packets} of {len} bytes in {pause:?}");
+            assert_eq!(waited(pause, packets, len).1, 0, "{packets} of {len} bytes in {pause} ns");
         }
     }
 
     #[test]
-    fn who_takes_nothing_or_little_is_not_waited_for_long() {
+    fn a_receiver_that_takes_nothing_or_little_is_not_waited_for_long() {
         assert!(waited(MS, 0, 0).0 <= 21 * MS, "{:?}", waited(MS, 0, 0));
         // One buffer just before the end of each wait.
         let (all, vain) = waited(9 * MS, 1, 1500);
@@ -122,12 +118,12 @@ mod tests {
 
     #[test]
     fn several_packets_wait_together() {
-        let (mut credit, now) = (HoldCredit::new(), Instant::now());
+        let (mut credit, now) = (HoldCredit::new(), Nanos(1));
         let until = credit.wait(now, Taken::default());
-        assert_eq!(until, now + HOLD_MAX);
-        assert_eq!(credit.wait(now + 3 * MS, Taken::default()), until);
-        credit.end(now + 4 * MS);
-        let left = credit.wait(now + 4 * MS, Taken::default()) - (now + 4 * MS);
-        assert!(left >= 6 * MS && left < 7 * MS, "{left:?}");
+        assert_eq!(until, now.plus(HOLD_MAX_NS));
+        assert_eq!(credit.wait(now.plus(3 * MS), Taken::default()), until);
+        credit.end(now.plus(4 * MS));
+        let left = credit.wait(now.plus(4 * MS), Taken::default()).since(now.plus(4 * MS));
+        assert!((6 * MS..7 * MS).contains(&left), "{left}");
     }
 }

@@ -3,9 +3,9 @@
 use ringway_net::Nanos;
 
 use crate::os::clock::now;
-use crate::os::effort::PerSecond;
+use crate::os::eventfd::{CallFd, CallResult, KickFd};
+use crate::port::per_second::PerSecond;
 use crate::uml::{RetryStep, UmlCallRetry};
-use crate::{CallFd, CallResult, KickFd};
 
 /// The notification file descriptors of one queue.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(crate) struct NotifyFds {
     pub(crate) kicks: PerSecond,
     pub(crate) calls: u64,
     pub(crate) is_broken_reported: bool,
-    /// Nobody hears calls any more.
+    /// The other side does not hear calls any more.
     calls_disabled: bool,
     /// The last call, while the guest may have slept through it.
     retry: Option<UmlCallRetry>,
@@ -43,6 +43,17 @@ impl NotifyFds {
         }
         self.retry = call.is_socket().then(|| UmlCallRetry::new(event, now()));
         self.retry.is_some()
+    }
+
+    /// The guest broke the queue: tells its front-end, once; `true`: it was told now.
+    pub(crate) fn report_broken(&mut self) -> bool {
+        if std::mem::replace(&mut self.is_broken_reported, true) {
+            return false;
+        }
+        if let Some(error) = &self.error {
+            error.call();
+        }
+        true
     }
 
     /// A round has come for a guest that may have slept through its last call, and says this about

@@ -5,7 +5,7 @@
 
 use ringway_device::{Queue, QueueId};
 
-use crate::port::{GuestEnd, Port};
+use crate::port::guest_end::GuestEnd;
 
 /// What the owner of a queue does about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub struct QueueSnapshot {
 /// The queues of a guest's pair that run, the next packet of which may be held, in the second with
 /// this number.
 pub(crate) fn running_queues(
-    port: &Port,
+    pair: u16,
     guest: &GuestEnd,
     is_held: bool,
     second: u64,
@@ -60,7 +60,7 @@ pub(crate) fn running_queues(
     let snapshots = running.map(|queue| {
         let fds = &guest.fds[queue as usize];
         QueueSnapshot {
-            queue: QueueId { pair: port.pair.pair, queue },
+            queue: QueueId { pair, queue },
             mode: mode(guest, queue, is_held),
             packets: packets[queue as usize],
             kicks: fds.kicks.total(),

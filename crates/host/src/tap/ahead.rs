@@ -20,7 +20,7 @@ use io_uring::{opcode, types};
 use ringway_net::{HEADER_LEN, PACKET_LEN_MAX};
 use ringway_virtq::SharedSlice;
 
-use crate::tap::ioctl::Scratch;
+use crate::memory::scratch::Scratch;
 use crate::tap::read_batcher::{AHEAD_PACKETS, ReadBatcher};
 use crate::tap::ring::TapRing;
 

@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use io_uring::{opcode, types};
 use ringway_net::{DropReason, HEADER_LEN, Packet};
 
-use crate::os::effort::count_system_call;
+use crate::os::system_calls::count_system_call;
 use crate::tap::ioctl::vector;
 use crate::tap::ring::{BATCH_PACKETS, TapRing};
 

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use ringway_net::HEADER_LEN;
 use ringway_virtq::SharedSlice;
 
-use crate::os::effort::count_system_call;
+use crate::os::system_calls::count_system_call;
 
 /// Most pieces of a packet that one call can take: `IOV_MAX` without the header and the spill.
 pub(crate) const PIECES_MAX: usize = 1024 - 2;
@@ -173,33 +173,6 @@ impl Vectors {
         let len = unsafe { libc::writev(fd.as_raw_fd(), self.list.as_ptr(), count) };
         self.list.clear();
         if len < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-    }
-}
-
-/// Private memory in the shape of shared memory, so that one kind of packet serves both.
-#[derive(Debug)]
-pub(crate) struct Scratch {
-    bytes: SharedSlice,
-}
-
-impl Scratch {
-    pub(crate) fn new(len: usize) -> Self {
-        let bytes = Box::into_raw(vec![0u8; len].into_boxed_slice());
-        // SAFETY: from now on only this slice refers to the bytes; they are freed on drop, and
-        // slices of them are lent only for as long as this value is borrowed.
-        Self { bytes: unsafe { SharedSlice::new(bytes.cast(), len) } }
-    }
-
-    pub(crate) fn bytes(&self) -> SharedSlice {
-        self.bytes
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let bytes = std::ptr::slice_from_raw_parts_mut(self.bytes.as_ptr(), self.bytes.len());
-        // SAFETY: made by `Box::into_raw` of a box of this length, and freed only here.
-        drop(unsafe { Box::from_raw(bytes) });
     }
 }
 

@@ -13,9 +13,11 @@
 pub(crate) mod ahead;
 pub(crate) mod batch;
 pub(crate) mod calls;
+pub(crate) mod error;
 pub(crate) mod ioctl;
 pub(crate) mod offloads;
 pub(crate) mod open;
+pub(crate) mod pending;
 pub(crate) mod read_batcher;
 pub(crate) mod ring;
 pub(crate) mod watch;
@@ -28,18 +30,20 @@ use ringway_net::{Counters, DropReason, GsoType, HEADER_LEN, NetHeader};
 use ringway_net::{PACKET_LEN_MAX, Packet, PacketSink, Put};
 use ringway_virtq::SharedSlice;
 
+pub use error::TapError;
 pub use offloads::TapOffloads;
-pub use open::{TapError, TapOptions};
+pub use open::TapOptions;
 
 mod read;
 
-use read::Pending;
+use crate::tap::pending::Pending;
 
 use crate::memory::pieces::gather;
+use crate::memory::scratch::Scratch;
 use crate::tap::ahead::ReadAhead;
 use crate::tap::batch::{TapBatch, drop_reason};
 use crate::tap::calls::TapCalls;
-use crate::tap::ioctl::{PIECES_MAX, Scratch, Vectors};
+use crate::tap::ioctl::{PIECES_MAX, Vectors};
 use crate::tap::watch::TapWatch;
 
 /// Bytes of a frame beside what the MTU counts: the Ethernet header and two VLAN tags.

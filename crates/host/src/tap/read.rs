@@ -16,17 +16,10 @@ use crate::memory::pieces::{copy_all, gather};
 use crate::tap::ahead::ReadAhead;
 use crate::tap::calls::TapCalls;
 use crate::tap::ioctl::PIECES_MAX;
+use crate::tap::pending::Pending;
 
 /// Packets dropped in one call before the caller hears about it.
 const DROPS_MAX: usize = 64;
-
-/// A packet in memory of ours: in `scratch`, or where it was read ahead.
-#[derive(Debug)]
-pub(super) struct Pending {
-    pub(super) header: NetHeader,
-    bytes: SharedSlice,
-    len: u32,
-}
 
 impl Tap {
     /// Chooses how packets are read; gives from how many packets at a time on io_uring is used, or

@@ -15,7 +15,7 @@ use std::io;
 
 use io_uring::{IoUring, squeue};
 
-use crate::os::effort::count_system_call;
+use crate::os::system_calls::count_system_call;
 
 /// Packets at a time: the budget of a visit.
 pub(crate) const BATCH_PACKETS: usize = 64;

@@ -1,13 +1,14 @@
 //! A guest has moved here: everybody shall learn where it is now.
 
 use ringway_net::{DropReason, MacAddress, NetHeader, Packet, Put};
-use ringway_switch::{Decision, PortId, Room};
+use ringway_switch::{Decision, PortId, Room, Switch};
 use ringway_virtq::SharedSlice;
 
+use crate::forward::rewrite::Rewriter;
 use crate::os::clock::now;
 use crate::pace::Flush;
-use crate::port::PayloadLifetime;
-use crate::worker::Worker;
+use crate::port::queue_pair::PayloadLifetime;
+use crate::port::table::Ports;
 
 /// Bytes of the shortest Ethernet frame, without its checksum.
 const ANNOUNCEMENT_LEN: u32 = 60;
@@ -26,43 +27,47 @@ fn announcement(mac: MacAddress) -> [u8; ANNOUNCEMENT_LEN as usize] {
     frame
 }
 
-impl Worker {
-    /// Sends a reverse ARP request in the guest's name, which every switch on the way learns from.
-    pub(crate) fn announce(&mut self, id: PortId, mac: MacAddress) {
-        if self.ports.get(usize::from(id.0)).is_none_or(|port| !port.is_link_up) {
-            return;
+/// Sends a reverse ARP request in the name of a port's guest, from which every switch on the way
+/// learns where the guest is; `true`: a guest was called that may sleep through it.
+pub(crate) fn announce(
+    (id, mac): (PortId, MacAddress),
+    switch: &mut Switch,
+    ports: &mut Ports,
+    rewriter: &mut Rewriter,
+) -> bool {
+    if ports.ports.get(usize::from(id.0)).is_none_or(|port| !port.is_link_up) {
+        return false;
+    }
+    let (mut frame, now_ns) = (announcement(mac), now().0);
+    // As if the guest had sent it: the same VLAN, and nothing that it may not say, or not yet.
+    let decision = switch.decide(id, &frame, now_ns);
+    if !matches!(decision, Decision::Wait(_)) {
+        switch.taken(id, ANNOUNCEMENT_LEN, &decision, now_ns);
+    }
+    let Decision::Flood(flood) = decision else { return false };
+    // SAFETY: `frame` lives until the end of this function and is used through this only.
+    let payload = [unsafe { SharedSlice::new(frame.as_mut_ptr(), frame.len()) }];
+    let header = NetHeader { num_buffers: 1, ..NetHeader::default() };
+    let packet = Packet { header: &header, payload: &payload, len: ANNOUNCEMENT_LEN };
+    let mut call_again = false;
+    // The first pair of every port is this worker's, which is the first.
+    for (port, pair) in ports.ports.iter().zip(&mut ports.slots) {
+        let Some(change) = switch.goes_to(&flood, port.id) else { continue };
+        if switch.room_at(port.id, now_ns) != Room::Yes {
+            pair.count_drop(DropReason::RateLimit);
+            continue;
         }
-        let (mut frame, now_ns) = (announcement(mac), now().0);
-        // As if the guest had sent it: the same VLAN, and nothing that it may not say, or not yet.
-        let decision = self.switch.decide(id, &frame, now_ns);
-        if !matches!(decision, Decision::Wait(_)) {
-            self.switch.taken(id, ANNOUNCEMENT_LEN, &decision, now_ns);
+        if rewriter.lay_out(&packet, &announcement(mac), change).is_none() {
+            continue;
         }
-        let Decision::Flood(flood) = decision else { return };
-        // SAFETY: `frame` lives until the end of this function and is used through this only.
-        let payload = [unsafe { SharedSlice::new(frame.as_mut_ptr(), frame.len()) }];
-        let header = NetHeader { num_buffers: 1, ..NetHeader::default() };
-        let packet = Packet { header: &header, payload: &payload, len: ANNOUNCEMENT_LEN };
-        // The first pair of every port is this worker's, which is the first.
-        for port in self.ports.iter_mut().filter(|port| port.of == port.id) {
-            let Some(change) = self.switch.goes_to(&flood, port.id) else { continue };
-            if self.switch.room_at(port.id, now_ns) != Room::Yes {
-                port.count_drop(DropReason::RateLimit);
-                continue;
+        match pair.put(&rewriter.packet(), PayloadLifetime::CallOnly) {
+            Put::Done => {
+                switch.delivered(port.id, ANNOUNCEMENT_LEN, now_ns);
+                call_again |= pair.flush_to(Flush::at_end()).call_again;
             }
-            if self.rewriter.lay_out(&packet, &announcement(mac), change).is_none() {
-                continue;
-            }
-            match port.put(&self.rewriter.packet(), PayloadLifetime::CallOnly) {
-                Put::Done => {
-                    self.switch.delivered(port.id, ANNOUNCEMENT_LEN, now_ns);
-                    if port.flush_to(Flush::at_end()).call_again {
-                        self.uml_retries.expect(self.turn_at);
-                    }
-                }
-                Put::NoRoom => port.count_drop(DropReason::NoRoom),
-                Put::Refused | Put::Unfinished => {}
-            }
+            Put::NoRoom => pair.count_drop(DropReason::NoRoom),
+            Put::Refused | Put::Unfinished => {}
         }
     }
+    call_again
 }

@@ -12,9 +12,13 @@ use ringway_net::{ControlState, Counters, FromPair, MacAddress, Negotiated, Poll
 use ringway_switch::{AddressNews, PolicyError, PortId, PortPolicy};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 
-use crate::{
-    CallFd, Callee, GuestMemory, KickFd, PaceSnapshot, QueueSnapshot, Tap, TapError, WorkerSnapshot,
-};
+use crate::memory::GuestMemory;
+use crate::os::eventfd::{CallFd, Callee, KickFd};
+use crate::pace::PaceSnapshot;
+use crate::port::queue_mode::QueueSnapshot;
+use crate::tap::Tap;
+use crate::tap::error::TapError;
+use crate::worker::effort::WorkerSnapshot;
 
 /// Where the answer to a command goes.
 pub type Answer<T> = mpsc::SyncSender<T>;

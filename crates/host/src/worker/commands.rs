@@ -4,47 +4,47 @@ use std::io;
 use std::os::fd::AsFd;
 
 use ringway_device::{AnyGuestPort, Queue};
-use ringway_net::{ControlState, Counters, FromPair, Negotiated};
+use ringway_net::{ControlState, FromPair, MacAddress, Negotiated};
 use ringway_switch::{PolicyError, PortId, PortPolicy};
 
-use crate::pace::Pace;
-use crate::port::notify_fds::NotifyFds;
-use crate::port::{End, GuestEnd, Port, RoomAt};
-use crate::tap::TapOffloads;
+use crate::memory::GuestMemory;
+use crate::port::guest_end::GuestEnd;
+use crate::port::queue_pair::End;
+use crate::port::room::RoomAt;
+use crate::tap::Tap;
+use crate::tap::error::TapError;
+use crate::tap::offloads::TapOffloads;
 use crate::worker::Worker;
-use crate::worker::command::Command;
-use crate::worker::wake::Wake;
-use crate::{GuestMemory, Tap, TapError};
-
-/// Commands carried out in one turn; those behind them come after the next visits.
-pub(crate) const COMMANDS_MAX: usize = 64;
+use crate::worker::announce::announce;
+use crate::worker::command::{Command, PortSnapshot};
+use crate::worker::poll_token::PollToken;
+use crate::worker::snapshot::snapshots;
 
 impl Worker {
     pub(crate) fn carry_out(&mut self, command: Command) {
         // A dropped answer means the control thread stopped waiting, which is its own business.
         match command {
             Command::AttachGuest { port, negotiated, mac, memory, pairs } => {
-                let state = ControlState::new(mac, &negotiated).with_queue_pairs_max(pairs);
-                self.attach_guest(port, negotiated, &state, &memory);
+                self.attach_guest(port, negotiated, (mac, pairs), &memory);
             }
             Command::AttachTap { port, tap, queue, done } => {
                 let _ = done.send(self.attach_tap(port, tap, queue));
             }
             Command::SetPairs { port, running, has_control } => {
-                self.set_pairs(port, running, has_control);
+                self.ports.set_pairs(port, running, has_control);
             }
             Command::TakeControlState { port, done } => {
-                let _ = done.send(self.take_control_state(port));
+                let _ = done.send(self.ports.take_control_state(port));
             }
-            Command::SetControlState { port, state } => self.set_control_state(port, &state),
+            Command::SetControlState { port, state } => {
+                self.schedule.after_call(self.ports.set_control_state(port, &state));
+            }
             Command::Detach { port, done } => {
                 self.detach(port);
                 let _ = done.send(());
             }
             Command::SetMemory { port, memory, moved, done } => {
-                let slots = self.slots_of(port).into_iter();
-                let bound = slots.map(|slot| self.set_memory(slot, memory.clone(), &moved));
-                let _ = done.send(bound.fold(Ok(()), Result::and));
+                let _ = done.send(self.set_memory_of(port, &memory, &moved));
             }
             Command::PositionByRing { port, queue, setup, done } => {
                 let _ = done.send(self.position_by_ring(port, queue, &setup));
@@ -53,8 +53,7 @@ impl Worker {
                 let _ = done.send(self.start_queue_of(port, queue, &setup, fds));
             }
             Command::StopQueue { port, queue, done } => {
-                let slot = self.slot_of(port, queue.pair);
-                let _ = done.send(slot.and_then(|slot| self.stop_queue(slot, queue.queue)));
+                let _ = done.send(self.stop_queue_of(port, queue));
             }
             Command::DiscardPackets { port, queue, setup, call, done } => {
                 let _ = done.send(self.discard(port, queue, &setup, call.as_ref()));
@@ -66,7 +65,7 @@ impl Worker {
                 self.set_notify_fd_of(port, queue, notify_fd)
             }
             Command::Snapshot { done } => _ = done.send(self.snapshots()),
-            Command::SetPoll { options } => self.polling.set_options(options),
+            Command::SetPoll { options } => self.idle.policy.set_options(options),
             Command::Effort { done } => _ = done.send(self.effort()),
             Command::Announce { port, mac } => self.announce(port, mac),
             Command::SetLink { port, is_up, done } => {
@@ -78,10 +77,12 @@ impl Worker {
                 let _ = done.send(self.set_policy(port, *policy));
             }
             Command::SnoopMulticast { is_on } => {
-                self.switch.snoop_multicast(is_on);
+                self.bridge.switch.snoop_multicast(is_on);
                 self.refresh_cable();
             }
-            Command::SetNotify { port, policy } => self.set_notify(port, policy),
+            Command::SetNotify { port, policy } => {
+                self.schedule.after_call(self.ports.set_notify(port, policy));
+            }
             Command::RemovePort { port, done } => {
                 self.remove_port(port);
                 let _ = done.send(());
@@ -91,146 +92,134 @@ impl Worker {
         }
     }
 
+    pub(crate) fn snapshots(&self) -> Vec<PortSnapshot> {
+        let second = self.effort.second();
+        snapshots(&self.ports, &self.schedule.holds, &self.bridge.switch, second)
+    }
+
+    fn announce(&mut self, port: PortId, mac: MacAddress) {
+        let (switch, rewriter) = (&mut self.bridge.switch, &mut self.buffers.rewriter);
+        self.schedule.after_call(announce((port, mac), switch, &mut self.ports, rewriter));
+    }
+
     fn attach_guest(
         &mut self,
         id: PortId,
         negotiated: Negotiated,
-        state: &ControlState,
+        (mac, pairs): (MacAddress, u16),
         memory: &GuestMemory,
     ) {
+        let state = ControlState::new(mac, &negotiated).with_queue_pairs_max(pairs);
         self.detach(id);
-        self.slot(id).told_mac = Some(state.mac);
-        let before = self.counters_of(id);
-        self.place_pairs(id, state.queue_pairs_max);
-        let notify = self.slot(id).notify;
-        for (number, slot) in self.slots_of(id).into_iter().enumerate() {
+        self.ports.port(id).told_mac = Some(state.mac);
+        let before = self.ports.counters_of(id);
+        self.ports.place_pairs(id, state.queue_pairs_max, self.peers.worker_index());
+        let notify = self.ports.port(id).notify;
+        for (number, slot) in self.ports.slots_of(id).into_iter().enumerate() {
             let counters = before.get(number).copied().unwrap_or_default();
             let queues = AnyGuestPort::new(negotiated, state.clone(), counters);
-            let fds = std::array::from_fn(|_| NotifyFds::default());
-            let memory = memory.clone();
-            let pace = Pace::new(notify);
-            let guest = GuestEnd { queues, memory, fds, pace, poll_at: None, is_armed: false };
-            self.at(slot).end = End::Guest(Box::new(guest));
+            let guest = GuestEnd::new(queues, memory.clone(), notify);
+            self.ports.at(slot).end = End::Guest(Box::new(guest));
         }
         self.join(id);
     }
 
-    /// What the slots of a guest have counted, which goes on when it attaches again.
-    fn counters_of(&mut self, id: PortId) -> Vec<[Counters; 2]> {
-        let slots = self.slots_of(id).into_iter();
-        slots.filter_map(|slot| Some(self.guest(slot)?.queues.counters())).collect()
-    }
-
     fn attach_tap(&mut self, id: PortId, tap: Box<Tap>, queue: Option<FromPair>) -> io::Result<()> {
         if queue.is_some() {
-            self.poller.add_edge(tap.as_fd(), Wake::Readable(id).token())?;
+            self.poller.add_edge(tap.as_fd(), PollToken::Readable(id).token())?;
         }
-        let port = self.slot(id);
-        let before = std::mem::replace(&mut port.end, End::Tap(tap));
-        port.is_read = queue.is_some();
-        port.pair = queue.unwrap_or(port.pair);
-        if let (End::Tap(before), End::Tap(tap)) = (before, &mut port.end) {
+        self.ports.port(id);
+        let pair = self.ports.at(id);
+        let before = std::mem::replace(&mut pair.end, End::Tap(tap));
+        pair.is_read = queue.is_some();
+        pair.pair = queue.unwrap_or(pair.pair);
+        if let (End::Tap(before), End::Tap(tap)) = (before, &mut pair.end) {
             (tap.to_tap, tap.from_tap) = (before.to_tap, before.from_tap);
             let _ = self.poller.remove(before.as_fd());
         }
         self.join(id);
         self.refresh_tap_offloads();
         if queue.is_some() {
-            self.make_ready(id);
+            self.schedule.ready.add(id);
         }
         Ok(())
     }
 
     fn join(&mut self, id: PortId) {
         // A guest that attaches again already has its place in the switch.
-        let _ = self.switch.add_port(id);
+        let _ = self.bridge.switch.add_port(id);
         self.refresh_cable();
     }
 
     fn remove_port(&mut self, id: PortId) {
         self.detach(id);
-        self.place_pairs(id, 1);
-        if let End::Tap(tap) = std::mem::replace(&mut self.slot(id).end, End::Absent) {
+        self.ports.place_pairs(id, 1, self.peers.worker_index());
+        if let End::Tap(tap) = std::mem::replace(&mut self.ports.at(id).end, End::Absent) {
             let _ = self.poller.remove(tap.as_fd());
         }
-        // The next port with this id starts afresh; it may still be in the list of ready ones.
-        let is_ready = self.slot(id).is_ready;
-        let generation = self.slot(id).generation.wrapping_add(1);
-        *self.slot(id) = Port { is_ready, generation, ..Port::new(id, End::Absent) };
-        self.switch.remove_port(id);
+        self.ports.reset(id);
+        self.bridge.switch.remove_port(id);
         self.refresh_cable();
         self.refresh_tap_offloads();
     }
 
     fn set_link(&mut self, id: PortId, is_up: bool) {
-        self.slot(id);
-        for slot in self.slots_of(id) {
-            let port = self.at(slot);
-            port.is_link_up = is_up;
-            if let End::Tap(tap) = &port.end {
+        self.ports.set_link(id, is_up);
+        for slot in self.ports.slots_of(id) {
+            if let End::Tap(tap) = &self.ports.at(slot).end {
                 // The host sees it too, if its kernel can show it.
                 let _ = tap.set_link(is_up);
             }
-            // Whoever waits for this port finds out that it may go on.
-            self.release_holds(RoomAt::Port(slot));
-            self.end_backlog(slot);
-            self.make_ready(slot);
+            // What waits for this slot finds out that it may go on.
+            self.schedule.release_slot(slot, &mut self.ports, &mut self.peers);
+            self.schedule.ready.add(slot);
         }
         if !is_up {
-            self.switch.forget(id);
+            self.bridge.switch.forget(id);
         }
-        self.refresh_claim(id);
+        self.bridge.refresh_claim(id, &self.ports);
     }
 
     fn set_tap_mtu(&mut self, id: PortId, mtu: u16) -> Result<(), TapError> {
-        match &mut self.slot(id).end {
-            End::Tap(tap) => tap.set_mtu(mtu),
-            End::Guest(_) | End::Absent => Ok(()),
+        match &mut self.ports.get(id).map(|pair| &mut pair.end) {
+            Some(End::Tap(tap)) => tap.set_mtu(mtu),
+            _ => Ok(()),
         }
     }
 
     fn set_policy(&mut self, id: PortId, policy: PortPolicy) -> Result<(), PolicyError> {
-        let result = self.switch.set_port(id, policy);
+        let result = self.bridge.switch.set_port(id, policy);
         self.refresh_cable();
         // What waits for the old policy tries the new one.
-        self.slot(id);
-        for slot in self.slots_of(id) {
-            self.release_holds(RoomAt::Port(slot));
-            self.forget_hold(slot);
-            self.make_ready(slot);
+        for slot in self.ports.slots_of(id) {
+            self.schedule.release(RoomAt::Slot(slot), &mut self.ports);
+            self.schedule.forget_hold(slot, &mut self.ports);
+            self.schedule.ready.add(slot);
         }
         result
     }
 
-    /// With exactly two ports the switch is a cable, unless there is anything to decide.
     fn refresh_cable(&mut self) {
-        let mut ids = self.switch.ports();
-        self.cable = match (ids.next(), ids.next(), ids.next()) {
-            (Some(one), Some(other), None) if self.switch.is_plain() => Some((one, other)),
-            _ => None,
-        };
-        if self.cable.is_none() {
-            self.release_endless_holds();
+        if !self.bridge.refresh_cable() {
+            self.schedule.release_endless();
         }
     }
 
-    /// Stops all queues of a guest and lets go of its memory; the counters stay. Its stations may
+    /// Stops all queues of a guest and stops using its memory; the counters stay. Its stations may
     /// turn up elsewhere.
     pub(crate) fn detach(&mut self, id: PortId) {
-        self.slot(id);
-        for slot in self.slots_of(id) {
+        for slot in self.ports.slots_of(id) {
             for queue in Queue::ALL {
                 self.stop_queue(slot, queue);
             }
-            self.release_holds(RoomAt::Port(slot));
-            self.end_backlog(slot);
-            self.forget_hold(slot);
-            self.at(slot).is_stuck = false;
-            if let Some(guest) = self.guest(slot) {
+            self.schedule.release_slot(slot, &mut self.ports, &mut self.peers);
+            self.schedule.forget_hold(slot, &mut self.ports);
+            self.ports.at(slot).room.is_stuck = false;
+            if let Some(guest) = self.ports.guest(slot) {
                 guest.memory = GuestMemory::empty();
             }
         }
-        self.switch.forget(id);
+        self.bridge.switch.forget(id);
         self.refresh_tap_offloads();
     }
 
@@ -238,15 +227,14 @@ impl Worker {
     /// delivery.
     pub(crate) fn refresh_tap_offloads(&mut self) {
         let mut wanted = TapOffloads::default();
-        for port in &self.ports {
-            let End::Guest(guest) = &port.end else { continue };
+        for guest in self.ports.guests() {
             if !guest.queues.is_running(Queue::ToGuest) {
                 continue;
             }
             wanted = wanted.or(TapOffloads::accepted_by(guest.queues.negotiated()));
         }
-        for port in &mut self.ports {
-            match &mut port.end {
+        for pair in &mut self.ports.slots {
+            match &mut pair.end {
                 // What is not granted is only slower, never wrong.
                 End::Tap(tap) if self.peers.index() == 0 => drop(tap.set_offloads(wanted)),
                 // The first worker knows all guests, so it decides for all queues of a tap.

@@ -6,19 +6,23 @@ use ringway_device::{Queue, QueueId};
 use ringway_switch::PortId;
 use ringway_virtq::{Areas, Arm, Broken, Position, QueueSetup, Why, position_by_ring};
 
-use crate::port::{End, GuestEnd, Port, RoomAt};
+use crate::memory::GuestMemory;
+use crate::os::eventfd::{CallFd, KickFd};
+use crate::port::queue_pair::End;
 use crate::worker::Worker;
 use crate::worker::command::{Discarded, NotifyFd, QueueFds};
-use crate::worker::wake::Wake;
-use crate::{CallFd, GuestMemory, KickFd};
+use crate::worker::poll_token::PollToken;
 
 impl Worker {
-    /// The guest's end in a slot.
-    pub(crate) fn guest(&mut self, id: PortId) -> Option<&mut GuestEnd> {
-        match &mut self.ports.get_mut(usize::from(id.0))?.end {
-            End::Guest(guest) => Some(guest),
-            _ => None,
-        }
+    /// Other memory for all queue pairs of a port.
+    pub(crate) fn set_memory_of(
+        &mut self,
+        port: PortId,
+        memory: &GuestMemory,
+        moved: &[(QueueId, Areas)],
+    ) -> Result<(), Broken> {
+        let slots = self.ports.slots_of(port).into_iter();
+        slots.map(|slot| self.set_memory(slot, memory.clone(), moved)).fold(Ok(()), Result::and)
     }
 
     /// Other memory, in which the queues of `moved` are elsewhere.
@@ -28,10 +32,10 @@ impl Worker {
         memory: GuestMemory,
         moved: &[(QueueId, Areas)],
     ) -> Result<(), Broken> {
-        let Some(pair) = self.ports.get(usize::from(id.0)).map(|port| port.pair.pair) else {
+        let Some(pair) = self.ports.get(id).map(|pair| pair.pair.pair) else {
             return Ok(());
         };
-        let Some(guest) = self.guest(id) else { return Ok(()) };
+        let Some(guest) = self.ports.guest(id) else { return Ok(()) };
         let regions = memory.regions();
         let mut result = Ok(());
         for queue in Queue::ALL {
@@ -52,8 +56,8 @@ impl Worker {
         queue: QueueId,
         setup: &QueueSetup,
     ) -> Result<Position, Broken> {
-        let slot = self.slot_of(port, queue.pair);
-        let guest = slot.and_then(|slot| self.guest(slot)).ok_or(Broken(Why::BadArea))?;
+        let slot = self.ports.slot_of(port, queue.pair);
+        let guest = slot.and_then(|slot| self.ports.guest(slot)).ok_or(Broken(Why::BadArea))?;
         position_by_ring(setup, &guest.memory.regions())
     }
 
@@ -64,7 +68,7 @@ impl Worker {
         setup: &QueueSetup,
         fds: QueueFds,
     ) -> Result<(), Broken> {
-        match self.slot_of(port, queue.pair) {
+        match self.ports.slot_of(port, queue.pair) {
             Some(slot) => self.start_queue(slot, queue.queue, setup, fds),
             None => Err(Broken(Why::BadArea)),
         }
@@ -78,7 +82,7 @@ impl Worker {
         fds: QueueFds,
     ) -> Result<(), Broken> {
         self.stop_queue(id, queue);
-        let Some(guest) = self.guest(id) else { return Err(Broken(Why::BadArea)) };
+        let Some(guest) = self.ports.guest(id) else { return Err(Broken(Why::BadArea)) };
         let regions = guest.memory.regions();
         guest.queues.start(queue, setup, &regions)?;
         guest.pace.start(queue, setup.size);
@@ -93,9 +97,9 @@ impl Worker {
         of_queue.set_call(fds.call);
         of_queue.error = fds.error;
         self.set_kick(id, queue, fds.kick);
-        self.follow_coalescing(id);
+        self.schedule.after_call(self.ports.at(id).follow_coalescing());
         self.refresh_tap_offloads();
-        self.refresh_claim(id);
+        self.bridge.refresh_claim(id, &self.ports);
         self.after_start(id, queue);
         Ok(())
     }
@@ -103,15 +107,14 @@ impl Worker {
     /// A kick may have been sent before anybody listened, so every new queue is visited once.
     fn after_start(&mut self, id: PortId, queue: Queue) {
         match queue {
-            Queue::FromGuest => self.make_ready(id),
+            Queue::FromGuest => self.schedule.ready.add(id),
             Queue::Control => self.visit_control(id),
             Queue::ToGuest => {
-                self.ports[usize::from(id.0)].is_stuck = false;
-                self.release_holds(RoomAt::Port(id));
-                self.end_backlog(id);
-                for at in 0..self.ports.len() {
-                    if matches!(self.ports[at].end, End::Tap(_)) {
-                        self.make_ready(self.ports[at].id);
+                self.ports.at(id).room.is_stuck = false;
+                self.schedule.release_slot(id, &mut self.ports, &mut self.peers);
+                for pair in &self.ports.slots {
+                    if matches!(pair.end, End::Tap(_)) {
+                        self.schedule.ready.add(pair.slot);
                     }
                 }
             }
@@ -121,31 +124,35 @@ impl Worker {
     /// Queues whose guest cannot kick are visited as if it had.
     pub(crate) fn poll_without_kick(&mut self, id: PortId) {
         for queue in Queue::ALL {
-            if self.guest(id).is_some_and(|guest| guest.is_polled(queue)) {
+            if self.ports.guest(id).is_some_and(|guest| guest.is_polled(queue)) {
                 self.after_start(id, queue);
             }
         }
-        if let Some(guest) = self.guest(id) {
+        if let Some(guest) = self.ports.guest(id) {
             guest.plan_poll();
         }
+    }
+
+    pub(crate) fn stop_queue_of(&mut self, port: PortId, queue: QueueId) -> Option<Position> {
+        let slot = self.ports.slot_of(port, queue.pair)?;
+        self.stop_queue(slot, queue.queue)
     }
 
     pub(crate) fn stop_queue(&mut self, id: PortId, queue: Queue) -> Option<Position> {
         self.set_kick(id, queue, None);
         if queue == Queue::FromGuest {
-            self.forget_hold(id);
+            self.schedule.forget_hold(id, &mut self.ports);
         }
         let position = self.stop_ring(id, queue);
         if queue == Queue::ToGuest {
-            self.release_holds(RoomAt::Port(id));
-            self.end_backlog(id);
+            self.schedule.release_slot(id, &mut self.ports, &mut self.peers);
         }
-        self.refresh_claim(id);
+        self.bridge.refresh_claim(id, &self.ports);
         position
     }
 
     fn stop_ring(&mut self, id: PortId, queue: Queue) -> Option<Position> {
-        let guest = self.guest(id)?;
+        let guest = self.ports.guest(id)?;
         guest.flush_last(queue);
         let fds = &mut guest.fds[queue as usize];
         fds.areas = None;
@@ -164,8 +171,8 @@ impl Worker {
         setup: &QueueSetup,
         call: Option<&CallFd>,
     ) -> Option<Discarded> {
-        let slot = self.slot_of(port, pair)?;
-        let guest = self.guest(slot)?;
+        let slot = self.ports.slot_of(port, pair)?;
+        let guest = self.ports.guest(slot)?;
         if queue != Queue::FromGuest || guest.queues.is_running(queue) {
             return None;
         }
@@ -184,7 +191,7 @@ impl Worker {
         queue: QueueId,
         areas: &Areas,
     ) -> Result<(), Broken> {
-        let slot = self.slot_of(port, queue.pair);
+        let slot = self.ports.slot_of(port, queue.pair);
         slot.map_or(Ok(()), |slot| self.rebind_queue(slot, queue.queue, areas))
     }
 
@@ -194,7 +201,7 @@ impl Worker {
         queue: Queue,
         areas: &Areas,
     ) -> Result<(), Broken> {
-        let Some(guest) = self.guest(id) else { return Ok(()) };
+        let Some(guest) = self.ports.guest(id) else { return Ok(()) };
         let regions = guest.memory.regions();
         let result = guest.queues.rebind(queue, areas, &regions);
         if guest.queues.is_running(queue) {
@@ -205,7 +212,7 @@ impl Worker {
     }
 
     pub(crate) fn set_notify_fd_of(&mut self, port: PortId, queue: QueueId, notify_fd: NotifyFd) {
-        if let Some(slot) = self.slot_of(port, queue.pair) {
+        if let Some(slot) = self.ports.slot_of(port, queue.pair) {
             self.set_notify_fd(slot, queue.queue, notify_fd);
         }
     }
@@ -215,14 +222,12 @@ impl Worker {
             self.set_kick(id, queue, kick);
             return self.after_start(id, queue);
         }
-        let Some(guest) = self.guest(id) else { return };
+        let Some(guest) = self.ports.guest(id) else { return };
         match notify_fd {
             NotifyFd::Call(call) => {
                 guest.fds[queue as usize].set_call(call);
                 // Whatever was used while the old fd was going away would never be told.
-                if guest.call(queue) {
-                    self.uml_retries.expect(self.turn_at);
-                }
+                self.schedule.after_call(guest.call(queue));
             }
             NotifyFd::Error(error) => guest.fds[queue as usize].error = error,
             NotifyFd::Kick(_) => {}
@@ -230,13 +235,12 @@ impl Worker {
     }
 
     fn set_kick(&mut self, id: PortId, queue: Queue, kick: Option<KickFd>) {
-        let at = usize::from(id.0);
-        let Some(Port { end: End::Guest(guest), .. }) = self.ports.get_mut(at) else { return };
+        let Some(guest) = self.ports.guest(id) else { return };
         let fds = &mut guest.fds[queue as usize];
         if let Some(old) = fds.kick.take() {
             let _ = self.poller.remove(old.as_fd());
         }
-        let token = Wake::Kick(id, queue).token();
+        let token = PollToken::Kick(id, queue).token();
         let is_heard = |kick: &KickFd| self.poller.add_edge(kick.as_fd(), token).is_ok();
         fds.kick = kick.filter(is_heard);
         guest.plan_poll();

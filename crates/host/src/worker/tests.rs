@@ -20,14 +20,17 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use ringway_device::{Queue, QueueId};
 use ringway_net::moderation::Policy;
-use ringway_net::{DropReason, Features, FromPair, HEADER_LEN, MacAddress, Negotiated};
-use ringway_switch::PortPolicy;
+use ringway_net::{DropReason, Features, FromPair, HEADER_LEN, MacAddress, Nanos, Negotiated};
+use ringway_switch::{PortId, PortPolicy};
 use ringway_virtq::{
     BufferId, DriverQueue, Layout, Position, QueueSetup, SharedSlice, SplitDriver,
 };
 
 use super::*;
+use crate::port::queue_pair::End;
+use crate::port::room::RoomAt;
 use crate::{Callee, GuestMemory, MemoryRequest, QueueFds};
 
 const BASE: u64 = 0x10_0000;
@@ -162,6 +165,14 @@ impl Guest {
     }
 }
 
+fn sleep_at_most(worker: &Worker) -> Option<Duration> {
+    worker.schedule.sleep_at_most(&worker.ports, &worker.peers)
+}
+
+fn end_expired_holds(worker: &mut Worker) {
+    worker.schedule.end_expired_holds(&mut worker.ports, &mut worker.peers);
+}
+
 fn receive_at(id: u16) -> u64 {
     RECEIVE_AT + u64::from(id) * u64::from(RECEIVE_LEN)
 }
@@ -220,7 +231,7 @@ impl Bench {
 
     /// One visit, after which every guest takes what it got. Who was visited, and what each got.
     fn step(&mut self) -> Option<(PortId, Vec<usize>)> {
-        let port = self.worker.ready.pop_front()?;
+        let port = self.worker.schedule.ready.pop_front()?;
         self.worker.visit(port);
         Some((port, self.guests.iter_mut().map(Guest::receive).collect()))
     }
@@ -265,7 +276,7 @@ fn what_was_behind_a_guest_that_is_gone_is_forgotten() {
     answer.recv().unwrap();
     bench.send(0, &frame(mac(1), mac(0), 5), 1);
     // The memory of the one that is gone is, too.
-    while let Some(port) = bench.worker.ready.pop_front() {
+    while let Some(port) = bench.worker.schedule.ready.pop_front() {
         bench.worker.visit(port);
     }
     assert_eq!(bench.guests[2].receive(), 1, "{:?}", bench.drops(1, DropReason::LinkDown));

@@ -1,80 +1,197 @@
-//! A visit of one port: where its packets come from, and what they can reach.
+//! A visit of one slot: where its packets come from, what they can reach, and what is left to do.
 
-use ringway_device::{AnyGuestPort, FromGuest};
-use ringway_net::Nanos;
+use ringway_device::{AnyGuestPort, FromGuest, Queue, QueueId};
+use ringway_switch::PortId;
 use ringway_virtq::{Arm, DeviceQueue, SharedSlice};
 
+use crate::forward::budget::BUDGET_UNITS;
+use crate::forward::receivers::Receivers;
 use crate::forward::tap_visit::visit_tap;
-use crate::forward::{BUDGET_UNITS, Delivery, Fabric, VisitEnd, forward};
+use crate::forward::watched::visit_watched;
+use crate::forward::{Delivery, Fabric, VisitEnd, forward};
 use crate::os::clock::now;
-use crate::port::{End, GuestEnd, PayloadLifetime};
+use crate::port::guest_end::GuestEnd;
+use crate::port::queue_pair::{End, PayloadLifetime};
+use crate::port::room::RoomAt;
 use crate::worker::Worker;
-use crate::worker::stalls::visit_watched;
+use crate::worker::command::WorkerEvent;
+use crate::worker::schedule::Schedule;
 
 const NS_PER_MS: u64 = 1_000_000;
 
 impl Worker {
+    /// One turn of a slot that was kicked, or has packets left.
+    pub(crate) fn visit(&mut self, slot: PortId) {
+        if let Some(guest) = self.ports.guest(slot)
+            && std::mem::take(&mut guest.has_commands)
+        {
+            self.visit_control(slot);
+        }
+        if self.schedule.holds.of(slot).is_some() {
+            return;
+        }
+        let (visit, packets) = self.move_packets(usize::from(slot.0));
+        self.effort.packets += packets;
+        self.schedule.flush(slot, visit, &mut self.ports);
+        self.peers.publish();
+        match visit {
+            VisitEnd::More => self.schedule.ready.add(slot),
+            VisitEnd::Idle => self.on_idle(slot),
+            VisitEnd::Hold(to) => {
+                let is_cable = self.bridge.cable.is_some();
+                let is_endless = Schedule::may_wait_endlessly(self.ports.at(slot), is_cable);
+                self.schedule.hold(slot, to, is_endless, (&mut self.ports, &self.peers));
+                if let RoomAt::Slot(receiver) = to {
+                    self.report_broken(receiver);
+                }
+            }
+            VisitEnd::Wait(at) => self.schedule.wait(slot, at),
+        }
+    }
+
     /// How the visit ended, and how many packets were taken.
-    pub(crate) fn move_packets(&mut self, at: usize) -> (VisitEnd, u64) {
-        let now_ns = now().0;
-        self.visit_over(Nanos(now_ns));
-        let (before, rest) = self.ports.split_at_mut(at);
-        let Some((port, after)) = rest.split_first_mut() else { return (VisitEnd::Idle, 0) };
-        let cable = match self.cable {
-            _ if !port.is_link_up => None,
-            Some((one, other)) if one == port.of => Some(other),
-            Some((one, _)) => Some(one),
-            None => None,
-        };
+    fn move_packets(&mut self, at: usize) -> (VisitEnd, u64) {
+        let now = now();
+        self.stalls.visit_over(now, &mut self.ports);
+        let (before, rest) = self.ports.slots.split_at_mut(at);
+        let Some((pair, after)) = rest.split_first_mut() else { return (VisitEnd::Idle, 0) };
+        let cable = if pair.is_link_up { self.bridge.other_end(pair.port) } else { None };
         let bounce = self.stalls.is_watching().then(|| self.stalls.bounce());
         // While the worker watches, one packet at a time.
-        let work = if bounce.is_some() { BUDGET_UNITS - 1 } else { port.debt };
+        let work = if bounce.is_some() { BUDGET_UNITS - 1 } else { pair.debt };
         let mut fabric = Fabric {
-            before,
-            after,
-            from: port.of,
-            switch: &mut self.switch,
+            receivers: Receivers { ports: &self.ports.ports, before, after },
+            from: pair.port,
+            switch: &mut self.bridge.switch,
             cable,
-            now_ns,
-            now_ms: now_ns / NS_PER_MS,
-            is_link_up: port.is_link_up,
-            refused: &mut port.refused,
-            rewriter: &mut self.rewriter,
+            now,
+            now_ms: now.0 / NS_PER_MS,
+            is_link_up: pair.is_link_up,
+            refused: &mut pair.refused,
+            rewriter: &mut self.buffers.rewriter,
             last_way: None,
             delivery: Delivery {
-                pair: port.pair,
+                pair: pair.pair,
                 peers: &mut self.peers,
-                completion: &mut self.completion,
-                dirty: &mut self.dirty,
+                completion: &mut self.buffers.completion,
+                dirty: &mut self.schedule.dirty,
                 position: 0,
                 work,
                 packets: 0,
-                // A guest gets its buffers back at the end of the visit; a tap reads into one
-                // place.
-                lifetime: match &port.end {
-                    End::Guest(_) if bounce.is_none() => PayloadLifetime::UntilFlush,
-                    End::Guest(_) => PayloadLifetime::CallOnly,
-                    End::Tap(_) | End::Absent => PayloadLifetime::CallOnly,
-                },
+                lifetime: lifetime_of(&pair.end, bounce),
                 call_again: false,
             },
         };
-        let (visit, stalled_ns) = visit_end(&mut port.end, port.is_read, &mut fabric, bounce);
-        port.stalled_ns += stalled_ns;
-        let packets = fabric.delivery.packets;
-        if fabric.delivery.call_again {
-            self.uml_retries.expect(self.turn_at);
-        }
-        let units = fabric.delivery.work.saturating_sub(work);
-        // A port that has nothing more to send owes nothing.
+        let (visit, stalled_ns) = visit_end(&mut pair.end, pair.is_read, &mut fabric, bounce);
+        let Delivery { work: done, packets, call_again, .. } = fabric.delivery;
+        pair.faults.stalled_ns += stalled_ns;
+        // A slot that has nothing more to send owes nothing.
         let is_more = visit == VisitEnd::More;
-        port.debt = if is_more { fabric.delivery.work.saturating_sub(BUDGET_UNITS) } else { 0 };
-        self.note_stream(now_ns, units, packets);
+        pair.debt = if is_more { done.saturating_sub(BUDGET_UNITS) } else { 0 };
+        self.schedule.after_call(call_again);
+        self.idle.note_visit(now, done.saturating_sub(work), packets);
         (visit, packets)
+    }
+
+    /// Nothing is left to take from this slot now.
+    fn on_idle(&mut self, slot: PortId) {
+        let pair = self.ports.at(slot);
+        match pair.end {
+            End::Guest(_) if self.idle.policy.is_wanted() => self.idle.unarmed.push(slot),
+            End::Tap(_) => self.report_gone(slot),
+            End::Guest(_) | End::Absent => {
+                // The guest is asked to kick. A packet that came before that is taken now.
+                if !pair.arm_idle() {
+                    self.schedule.ready.add(slot);
+                }
+            }
+        }
+        self.report_broken(slot);
+    }
+
+    pub(crate) fn on_kick(&mut self, slot: PortId, queue: Queue) {
+        let second = self.effort.second();
+        let Some(guest) = self.ports.guest(slot) else { return };
+        guest.fds[queue as usize].kicks.count(second);
+        match queue {
+            Queue::FromGuest => self.schedule.ready.add(slot),
+            Queue::ToGuest => {
+                self.ports.at(slot).room.is_stuck = false;
+                self.schedule.release_slot(slot, &mut self.ports, &mut self.peers);
+            }
+            Queue::Control => self.visit_control(slot),
+        }
+    }
+
+    pub(crate) fn visit_control(&mut self, slot: PortId) {
+        let Some(pair) = self.ports.get(slot) else { return };
+        let step = pair.step();
+        let End::Guest(guest) = &mut pair.end else { return };
+        let before = guest.queues.control_state().clone();
+        let call_again = guest.queues.visit_control() && guest.call(Queue::Control);
+        // Commands that raced in with arming wait for the slot's next turn: no kick will come.
+        guest.has_commands = guest.queues.arm_kicks(Queue::Control, Arm::Next);
+        let has_commands = guest.has_commands;
+        let has_changed = *guest.queues.control_state() != before;
+        pair.faults.step_over(step);
+        self.schedule.after_call(call_again);
+        if has_changed {
+            self.after_control(slot, before.announcements);
+        }
+        if has_commands {
+            self.schedule.ready.add(slot);
+        }
+        self.report_broken(slot);
+    }
+
+    /// The guest has set something: it is true for all its queues.
+    fn after_control(&mut self, port: PortId, announcements_before: u64) {
+        let Some(guest) = self.ports.guest(port) else { return };
+        let state = guest.queues.control_state().clone();
+        self.schedule.after_call(self.ports.set_control_state(port, &state));
+        self.refresh_tap_offloads();
+        let is_news = self.peers.size() > 1 || state.announcements != announcements_before;
+        // At most one such event per port is under way, however many commands a guest gives.
+        if is_news && !std::mem::replace(&mut self.ports.port(port).is_change_told, true) {
+            self.control.tell(WorkerEvent::ControlChanged { port });
+        }
+    }
+
+    /// Tells the control thread if the interface is gone. What was behind it may turn up elsewhere.
+    fn report_gone(&mut self, slot: PortId) {
+        let pair = self.ports.at(slot);
+        let End::Tap(tap) = &mut pair.end else { return };
+        if tap.take_gone() {
+            let port = pair.port;
+            self.bridge.switch.forget(port);
+            self.control.tell(WorkerEvent::TapGone { port });
+        }
+    }
+
+    /// Tells the front-end and the control thread, once, about queues that the guest broke.
+    pub(crate) fn report_broken(&mut self, slot: PortId) {
+        let Some(pair) = self.ports.get(slot) else { return };
+        let End::Guest(guest) = &mut pair.end else { return };
+        for queue in Queue::ALL {
+            let Some(why) = guest.queues.broken(queue) else { continue };
+            if guest.fds[queue as usize].report_broken() {
+                let queue = QueueId { pair: pair.pair.pair, queue };
+                self.control.tell(WorkerEvent::Broken { port: pair.port, queue, why });
+            }
+        }
     }
 }
 
-/// Moves packets out of whatever is at the end of a port; and for how long the thread slept in its
+fn lifetime_of(end: &End, bounce: Option<SharedSlice>) -> PayloadLifetime {
+    match end {
+        // A guest gets its buffers back at the end of the visit.
+        End::Guest(_) if bounce.is_none() => PayloadLifetime::UntilFlush,
+        // A tap reads into one place, as does what is copied while the worker watches.
+        End::Guest(_) | End::Tap(_) | End::Absent => PayloadLifetime::CallOnly,
+    }
+}
+
+/// Moves packets out of what is at the end of a queue pair; and for how long the thread slept in its
 /// guest's memory, if it watches.
 fn visit_end(
     end: &mut End,

@@ -47,14 +47,14 @@ fn answers_to_long_packets_are_looked_for_when_their_receiver_is_full_too() {
     // From here on the receiver takes nothing.
     for _ in ROOM..usize::from(QUEUE_SIZE) {
         bench.send(0, &packet, 1);
-        while let Some(port) = bench.worker.ready.pop_front() {
+        while let Some(port) = bench.worker.schedule.ready.pop_front() {
             bench.worker.visit(port);
         }
     }
-    bench.worker.guest(PortId(1)).unwrap().pace = answering();
+    bench.worker.ports.guest(PortId(1)).unwrap().pace = answering();
     bench.send(0, &packet, ROOM + 1);
-    assert_eq!(bench.worker.ready.pop_front(), Some(PortId(0)));
+    assert_eq!(bench.worker.schedule.ready.pop_front(), Some(PortId(0)));
     bench.worker.visit(PortId(0));
-    assert!(bench.worker.holds.of(PortId(0)).is_some(), "one packet waits for room");
-    assert!(bench.worker.ports[1].is_ready, "and the others for answers");
+    assert!(bench.worker.schedule.holds.of(PortId(0)).is_some(), "one packet waits for room");
+    assert!(bench.worker.schedule.ready.contains(PortId(1)), "and the others for answers");
 }

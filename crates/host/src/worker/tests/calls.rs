@@ -10,7 +10,7 @@ use ringway_virtq::Arm;
 
 use super::*;
 use crate::pace::Flush;
-use crate::port::PayloadLifetime;
+use crate::port::queue_pair::PayloadLifetime;
 use crate::{CallFd, Callee, KickFd, NotifyFd};
 
 /// Through which a User Mode Linux guest is called, and the guest's end, which never blocks.
@@ -34,7 +34,7 @@ fn a_guest_is_called_again_about_the_queue_that_it_has_not_looked_at() {
     for (queue, calls) in [(0, [0, 8]), (1, [0, 0])] {
         bench.guests[0].queues[queue].arm_calls(Arm::Never);
         let later = now().plus(1_000_000);
-        let is_needed = bench.worker.guest(PortId(0)).unwrap().call_again(later);
+        let is_needed = bench.worker.ports.guest(PortId(0)).unwrap().call_again(later);
         assert_eq!((heard(), is_needed), (calls, calls[1] > 0), "queue {queue}");
     }
 }
@@ -43,18 +43,18 @@ fn a_guest_is_called_again_about_the_queue_that_it_has_not_looked_at() {
 fn a_guest_is_called_again_by_a_worker_that_is_awake_but_wakes_nobody_up_so_early() {
     let mut bench = Bench::new(1);
     let (call, mut theirs) = call_socket();
-    bench.worker.turn_at = now();
+    bench.worker.schedule.turn_at = now();
     bench.worker.set_notify_fd(PortId(0), Queue::ToGuest, call);
     assert!(theirs.read(&mut [0; 64]).is_ok());
-    let (called_at, called_by) = (bench.worker.turn_at, now());
-    let due = bench.worker.uml_retries.due().expect("it may have slept through it");
+    let (called_at, called_by) = (bench.worker.schedule.turn_at, now());
+    let due = bench.worker.schedule.uml_retries.due().expect("it may have slept through it");
     assert_eq!(due.since(called_at), 1_000_000);
     for (now, calls) in [(called_at.plus(50_000), 0), (called_by.plus(100_000), 8)] {
-        bench.worker.turn_at = now;
-        bench.worker.call_again();
+        bench.worker.schedule.turn_at = now;
+        bench.worker.schedule.call_again(&mut bench.worker.ports);
         assert_eq!(theirs.read(&mut [0; 64]).unwrap_or(0), calls, "{now:?}");
     }
-    assert!(bench.worker.uml_retries.due().is_some(), "it has not looked yet");
+    assert!(bench.worker.schedule.uml_retries.due().is_some(), "it has not looked yet");
 }
 
 /// By an index it has said that it wants to be told of the first packet, and by nothing that it has
@@ -77,7 +77,7 @@ fn a_guest_that_slept_through_all_calls_is_called_about_what_comes_then() {
     let start = now();
     let at = |milliseconds: u64| start.plus(milliseconds * 1_000_000);
     let mut publish = |milliseconds| {
-        let port = &mut bench.worker.ports[0];
+        let port = &mut bench.worker.ports.slots[0];
         assert_eq!(port.put(&packet, PayloadLifetime::CallOnly), Put::Done);
         port.flush_to(Flush { now: at(milliseconds), more: false, short: false });
         if let (150, End::Guest(guest)) = (milliseconds, &mut port.end) {

@@ -5,14 +5,17 @@
 //! pair, which belongs to the first.
 
 use std::thread::sleep;
-use std::time::Instant;
 
 use ringway_switch::Shared;
 
 use super::*;
 use crate::peers::ring::PACKETS_MAX;
-use crate::port::RoomAt;
-use crate::port::hold_credit::HOLD_MAX;
+use crate::port::hold_credit::HOLD_MAX_NS;
+use crate::port::room::RoomAt;
+
+fn may_sleep(worker: &Worker) -> bool {
+    worker.peers.may_sleep(worker.schedule.holds.workers())
+}
 
 const SENDER: usize = 0;
 const RECEIVER: usize = 1;
@@ -51,7 +54,7 @@ impl Pair {
     }
 
     fn visit_all(&mut self) -> usize {
-        while let Some(port) = self.workers[1].ready.pop_front() {
+        while let Some(port) = self.workers[1].schedule.ready.pop_front() {
             self.workers[1].visit(port);
         }
         self.sender.send(&[], 0);
@@ -71,7 +74,7 @@ impl Pair {
     }
 
     fn held_for(&self) -> Option<RoomAt> {
-        self.workers[1].holds.of(SENDER_ID).and_then(|hold| hold.to)
+        self.workers[1].schedule.holds.of(SENDER_ID).and_then(|hold| hold.to)
     }
 
     /// Packets for the receiver that were dropped for want of room, by each worker.
@@ -101,12 +104,12 @@ fn what_finds_the_ring_full_waits_and_loses_nothing() {
     let mut rounds = 0;
     while pair.receiver.received.len() < pair.sent {
         let is_held = pair.held_for().is_some();
-        assert!(pair.workers[1].may_sleep() || !is_held, "there is no room yet");
+        assert!(may_sleep(&pair.workers[1]) || !is_held, "there is no room yet");
         pair.workers[0].take_arrivals();
         pair.receiver.receive();
         // The other worker was asked to say when there is room.
         assert!(pair.workers[1].peers.wake_flag().bell().drain() || !is_held);
-        pair.workers[1].end_expired_holds();
+        end_expired_holds(&mut pair.workers[1]);
         pair.visit_all();
         rounds += 1;
         assert!(rounds < 100, "{} of {}", pair.receiver.received.len(), pair.sent);
@@ -119,8 +122,8 @@ fn a_ring_that_stays_full_is_waited_for_once_and_drops_are_counted() {
     let mut pair = Pair::new();
     pair.receiver.post_all();
     let waiting = pair.fill();
-    sleep(HOLD_MAX);
-    pair.workers[1].end_expired_holds();
+    sleep(Duration::from_nanos(HOLD_MAX_NS));
+    end_expired_holds(&mut pair.workers[1]);
     assert_eq!(pair.visit_all(), 0, "the sender has everything back");
     assert_eq!(pair.dropped(), [0, waiting]);
     // Nobody waits for that worker again before it has made room.
@@ -143,9 +146,9 @@ fn a_receiver_without_buffers_keeps_a_quarter_of_the_ring_for_a_while() {
     assert_eq!(pair.send(sent / 2), 0);
     pair.arrive();
     assert_eq!(pair.dropped(), [sent - kept, 0]);
-    let backlog = pair.workers[0].ports[RECEIVER].backlog.as_mut().unwrap();
-    backlog.until = Instant::now();
-    pair.workers[0].end_expired_backlogs(Instant::now());
+    let backlog = pair.workers[0].ports.slots[RECEIVER].room.backlog.as_mut().unwrap();
+    backlog.until = now();
+    end_expired_holds(&mut pair.workers[0]);
     pair.arrive();
     assert_eq!(pair.dropped(), [sent, 0], "none waits any more");
     // Once it posts buffers, what comes then arrives.
@@ -182,7 +185,7 @@ fn a_packet_that_waits_no_longer_does_not_keep_its_worker_awake() {
     pair.arrive();
     let [_, sender] = &mut pair.workers;
     sender.take_arrivals();
-    sender.end_expired_holds();
+    end_expired_holds(sender);
     sender.visit_ready();
-    assert_ne!(sender.sleep_at_most(), Some(Duration::ZERO), "it never sleeps");
+    assert_ne!(sleep_at_most(sender), Some(Duration::ZERO), "it never sleeps");
 }

@@ -1,7 +1,6 @@
 //! What a front-end or a guest can make the worker do at most.
 
 use std::thread::sleep;
-use std::time::Instant;
 
 use ringway_net::{NEEDS_CSUM, NetHeader};
 use ringway_switch::RateLimit;
@@ -9,7 +8,7 @@ use ringway_virtq::{Areas, Broken, Why};
 
 use super::*;
 use crate::peers::ring::HandedOver;
-use crate::port::hold_credit::{HOLD_MAX, Taken};
+use crate::port::hold_credit::{HOLD_MAX_NS, Taken};
 use crate::worker::holds::Hold;
 use crate::{KickFd, NotifyFd};
 
@@ -74,30 +73,30 @@ fn a_checksum_does_not_change_what_was_judged() {
 fn a_receiver_that_has_kept_others_waiting_does_not_get_another_wait() {
     let mut bench = Bench::new(3);
     bench.introduce();
-    let start = Instant::now();
-    let port = &mut bench.worker.ports[1];
+    let start = now();
+    let port = &mut bench.worker.ports.slots[1];
     // As if it had just let a whole wait go by.
     let taken = Taken { packets: u64::MAX, bytes: u64::MAX };
-    port.credit.wait(start - HOLD_MAX, taken);
-    port.credit.end(start);
+    port.room.credit.wait(Nanos(start.0 - HOLD_MAX_NS), taken);
+    port.room.credit.end(start);
     for _ in 0..2 {
         bench.send(0, &frame(mac(1), mac(0), 1), usize::from(QUEUE_SIZE));
-        while let Some(port) = bench.worker.ready.pop_front() {
+        while let Some(port) = bench.worker.schedule.ready.pop_front() {
             bench.worker.visit(port);
         }
     }
-    let until = bench.worker.holds.of(PortId(0)).unwrap().until.unwrap();
-    assert!(until < Instant::now() + HOLD_MAX / 2);
+    let until = bench.worker.schedule.holds.of(PortId(0)).unwrap().until.unwrap();
+    assert!(until < now().plus(HOLD_MAX_NS / 2));
 }
 
 #[test]
 fn a_wait_without_end_ends_with_the_cable() {
     let mut bench = Bench::new(2);
-    let hold = Hold { to: Some(RoomAt::Port(PortId(1))), until: None };
-    bench.worker.holds.add(PortId(0), hold);
+    let hold = Hold { to: Some(RoomAt::Slot(PortId(1))), until: None };
+    bench.worker.schedule.holds.add(PortId(0), hold);
     bench.worker.carry_out(Command::SnoopMulticast { is_on: true });
-    assert!(bench.worker.holds.is_empty());
-    assert_eq!(bench.worker.ready.front(), Some(&PortId(0)));
+    assert!(bench.worker.schedule.holds.is_empty());
+    assert_eq!(bench.worker.schedule.ready.front(), Some(&PortId(0)));
 }
 
 /// A receiver without buffers is charged for as long as a packet waits for it, and no longer.
@@ -120,8 +119,8 @@ fn a_receiver_is_not_charged_when_the_packet_that_waited_is_gone() {
         }),
         ("its receiver has room", |worker| worker.on_kick(PortId(1), Queue::ToGuest)),
         ("its time is over", |worker| {
-            sleep(HOLD_MAX);
-            worker.end_expired_holds();
+            sleep(Duration::from_nanos(HOLD_MAX_NS));
+            end_expired_holds(worker);
         }),
     ];
     for (why, end) in ends {
@@ -129,14 +128,14 @@ fn a_receiver_is_not_charged_when_the_packet_that_waited_is_gone() {
         bench.introduce();
         for _ in 0..2 {
             bench.send(0, &frame(mac(1), mac(0), 1), usize::from(QUEUE_SIZE));
-            while let Some(port) = bench.worker.ready.pop_front() {
+            while let Some(port) = bench.worker.schedule.ready.pop_front() {
                 bench.worker.visit(port);
             }
         }
-        assert!(bench.worker.holds.of(PortId(0)).is_some(), "one packet waits for room");
-        assert!(bench.worker.ports[1].credit.is_waiting());
+        assert!(bench.worker.schedule.holds.of(PortId(0)).is_some(), "one packet waits for room");
+        assert!(bench.worker.ports.slots[1].room.credit.is_waiting());
         end(&mut bench.worker);
-        assert!(!bench.worker.ports[1].credit.is_waiting(), "{why}");
+        assert!(!bench.worker.ports.slots[1].room.credit.is_waiting(), "{why}");
     }
 }
 
@@ -153,8 +152,11 @@ fn what_was_handed_over_for_a_port_that_is_gone_reaches_no_other() {
         let header = NetHeader::default();
         let (port, pair, len, segments_done) = (1, 0, 60, 0);
         let handed = HandedOver { port, pair, generation, header, len, payload, segments_done };
-        assert_eq!(bench.worker.arrive(&handed), None);
-        bench.worker.flush_dirty(crate::forward::VisitEnd::Idle, crate::pace::Flush::at_end());
+        let Worker { ports, schedule, buffers, .. } = &mut bench.worker;
+        let completion = &mut buffers.completion;
+        assert_eq!(Arrivals { ports, schedule, completion }.deliver(&handed), None);
+        let flush = crate::pace::Flush::at_end();
+        schedule.flush_dirty(crate::forward::VisitEnd::Idle, flush, ports);
         assert_eq!(bench.guests[1].receive(), usize::from(generation));
     }
 }
@@ -167,9 +169,9 @@ fn commands_leave_time_for_packets() {
         commands.send(Command::SnoopMulticast { is_on: false }).unwrap();
     }
     assert!(bench.worker.carry_out_commands());
-    assert!(bench.worker.command_bell.drain(), "it comes back to them");
+    assert!(bench.worker.control.bell().drain(), "it comes back to them");
     assert!(bench.worker.carry_out_commands());
-    assert!(!bench.worker.command_bell.drain());
+    assert!(!bench.worker.control.bell().drain());
 }
 
 #[test]
@@ -200,12 +202,12 @@ fn an_announcement_is_a_packet_like_any_other() {
 #[test]
 fn a_queue_without_a_kick_fd_is_looked_at_now_and_then() {
     let mut bench = Bench::new(2);
-    assert_eq!(bench.worker.sleep_at_most(), None);
+    assert_eq!(sleep_at_most(&bench.worker), None);
     bench.worker.set_notify_fd(PortId(0), Queue::FromGuest, NotifyFd::Kick(None));
     bench.settle();
     bench.guests[0].send(&frame(MacAddress::BROADCAST, mac(0), 1), 1);
-    assert!(bench.worker.sleep_at_most().is_some_and(|at_most| at_most <= POLL_PAUSE));
-    bench.worker.guest(PortId(0)).unwrap().poll_at = Some(Nanos(0));
+    assert!(sleep_at_most(&bench.worker).is_some_and(|at_most| at_most <= POLL_PAUSE));
+    bench.worker.ports.guest(PortId(0)).unwrap().poll_at = Some(Nanos(0));
     bench.worker.end_timers();
     bench.settle();
     assert_eq!(bench.guests[1].received.len(), 1);
@@ -215,7 +217,7 @@ fn a_queue_without_a_kick_fd_is_looked_at_now_and_then() {
         NotifyFd::Kick(KickFd::new(kick_fd()).ok()),
     );
     bench.settle();
-    assert_eq!(bench.worker.sleep_at_most(), None);
+    assert_eq!(sleep_at_most(&bench.worker), None);
 }
 
 /// How many packets of a visit a guest gets whose first one is in 128 pieces.

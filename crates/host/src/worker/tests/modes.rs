@@ -62,7 +62,7 @@ fn what_waits_for_room_is_held() {
     // The receiver takes what fits and does not post again.
     for _ in 0..2 {
         bench.send(0, &frame(mac(1), mac(0), 1), usize::from(QUEUE_SIZE));
-        while let Some(port) = bench.worker.ready.pop_front() {
+        while let Some(port) = bench.worker.schedule.ready.pop_front() {
             bench.worker.visit(port);
         }
     }
@@ -78,7 +78,7 @@ fn what_waits_for_room_is_held() {
 fn what_waits_for_a_timer_is_held() {
     let mut bench = Bench::new(2);
     bench.introduce();
-    for port in &mut bench.worker.ports {
+    for port in &mut bench.worker.ports.slots {
         let End::Guest(guest) = &mut port.end else { continue };
         guest.pace = Pace::new(Policy::Timer { usecs: 1_000_000 });
         let queues = [Queue::ToGuest, Queue::FromGuest];

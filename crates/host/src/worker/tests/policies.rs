@@ -14,7 +14,7 @@ fn a_guest_above_its_rate_is_left_alone_until_its_time_comes() {
     bench.send(0, &frame(mac(1), mac(0), 1), 10);
     bench.settle();
     assert_eq!(bench.guests[1].received.len(), 1);
-    let sleep = bench.worker.sleep_at_most().unwrap();
+    let sleep = sleep_at_most(&bench.worker).unwrap();
     assert!(sleep > Duration::from_secs(60), "wakes up after {sleep:?}");
     // Kicks change nothing, and others are not concerned.
     bench.worker.on_kick(PortId(0), Queue::FromGuest);
@@ -24,7 +24,7 @@ fn a_guest_above_its_rate_is_left_alone_until_its_time_comes() {
     bench.set(0, PortPolicy::default());
     bench.settle();
     assert_eq!(bench.guests[1].received.len(), 20, "nothing was lost");
-    assert_eq!(bench.worker.sleep_at_most(), None);
+    assert_eq!(sleep_at_most(&bench.worker), None);
 }
 
 #[test]
@@ -51,11 +51,11 @@ fn a_receiver_without_buffers_holds_its_senders_only_if_it_may() {
         // It takes what fits and does not post again.
         for _ in 0..2 {
             bench.send(0, &frame(mac(1), mac(0), 1), usize::from(QUEUE_SIZE));
-            while let Some(port) = bench.worker.ready.pop_front() {
+            while let Some(port) = bench.worker.schedule.ready.pop_front() {
                 bench.worker.visit(port);
             }
         }
-        assert_eq!(bench.worker.holds.of(PortId(0)).is_some(), is_held, "{when_full:?}");
+        assert_eq!(bench.worker.schedule.holds.of(PortId(0)).is_some(), is_held, "{when_full:?}");
         let dropped = bench.drops(1, DropReason::NoRoom)[0];
         assert_eq!(dropped, if is_held { 0 } else { u64::from(QUEUE_SIZE) });
     }
@@ -89,17 +89,17 @@ fn tags_come_and_go_in_the_receivers_memory() {
 #[test]
 fn two_ports_are_a_cable_until_there_is_something_to_decide() {
     let mut bench = Bench::new(2);
-    assert!(bench.worker.cable.is_some());
+    assert!(bench.worker.bridge.cable.is_some());
     let locked = PortPolicy { locked_mac: Some(mac(0)), ..PortPolicy::default() };
     bench.set(0, locked);
-    assert!(bench.worker.cable.is_none());
+    assert!(bench.worker.bridge.cable.is_none());
     bench.send(0, &frame(mac(1), mac(5), 1), 1);
     bench.send(0, &frame(mac(1), mac(0), 1), 1);
     bench.settle();
     assert_eq!(bench.guests[1].received.len(), 1);
     assert_eq!(bench.drops(0, DropReason::SpoofedMac), [0, 1]);
     bench.set(0, PortPolicy::default());
-    assert!(bench.worker.cable.is_some());
+    assert!(bench.worker.bridge.cable.is_some());
     bench.worker.carry_out(Command::SnoopMulticast { is_on: true });
-    assert!(bench.worker.cable.is_none());
+    assert!(bench.worker.bridge.cable.is_none());
 }

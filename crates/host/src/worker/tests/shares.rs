@@ -1,8 +1,8 @@
 //! Shares of the worker's time: budgets of a visit, and what a port that floods takes from others.
 
 use super::*;
-use crate::forward::BUDGET_UNITS;
-use crate::forward::UNIT_LEN;
+use crate::forward::budget::BUDGET_UNITS;
+use crate::forward::budget::UNIT_LEN;
 
 #[test]
 fn a_port_that_floods_costs_another_pair_at_most_its_share() {
@@ -42,7 +42,7 @@ fn moved_in(visits: usize, padding: u32) -> (usize, u64) {
     bench.settle();
     bench.guests[0].padding = padding;
     let packet = frame(mac(1), mac(0), 2);
-    let calls = |bench: &Bench| match &bench.worker.ports[1].end {
+    let calls = |bench: &Bench| match &bench.worker.ports.slots[1].end {
         End::Guest(guest) => guest.fds[Queue::ToGuest as usize].calls,
         _ => 0,
     };

@@ -17,7 +17,7 @@ fn at_first_pair(ports: usize, batch_len: usize) -> Vec<u8> {
     let mut bench = Bench::new(ports);
     let pair = FromPair { pair: 0, of: 2 };
     bench.guests[1] = Guest::attach_pair(std::slice::from_mut(&mut bench.worker), 1, pair);
-    bench.worker.set_pairs(PortId(1), 2, false);
+    bench.worker.ports.set_pairs(PortId(1), 2, false);
     bench.guests[1].post_all();
     bench.introduce();
     let conversations: Vec<u8> = (0..32).collect();
@@ -44,11 +44,11 @@ fn a_receiver_that_takes_a_stream_is_not_stuck_and_all_of_it_counts() {
     for ports in [2, 3] {
         let mut bench = Bench::new(ports);
         bench.introduce();
-        bench.worker.ports[1].is_stuck = true;
+        bench.worker.ports.slots[1].room.is_stuck = true;
         let before = bench.worker.effort.packets;
         bench.send(0, &frame(mac(1), mac(0), 1), 10);
         bench.settle();
-        assert!(!bench.worker.ports[1].is_stuck);
+        assert!(!bench.worker.ports.slots[1].room.is_stuck);
         assert_eq!(bench.worker.effort.packets - before, 10);
         assert_eq!(bench.guests[1].received.len(), 10);
     }
@@ -59,12 +59,12 @@ fn a_stream_to_a_port_whose_link_is_down_is_dropped_and_counted() {
     for ports in [2, 3] {
         let mut bench = Bench::new(ports);
         bench.introduce();
-        bench.worker.ports[1].is_link_up = false;
+        bench.worker.ports.slots[1].is_link_up = false;
         bench.send(0, &frame(mac(1), mac(0), 1), 10);
         bench.settle();
         assert_eq!(bench.guests[1].received.len(), 0);
         assert_eq!(bench.drops(1, DropReason::LinkDown), [10, 0]);
-        bench.worker.ports[1].is_link_up = true;
+        bench.worker.ports.slots[1].is_link_up = true;
         bench.send(0, &frame(mac(1), mac(0), 1), 10);
         bench.settle();
         assert_eq!(bench.guests[1].received.len(), 10);

@@ -48,7 +48,7 @@ fn what_waits_behind_malformed_packets_is_taken() {
             rustix::io::write(&notify_fd, &with_header(&[1; 13])).unwrap();
         }
         rustix::io::write(&notify_fd, &with_header(&frame(mac(0), mac(9), 7))).unwrap();
-        bench.worker.make_ready(port);
+        bench.worker.schedule.ready.add(port);
         bench.settle();
         assert_eq!(bench.guests[0].received.len(), 1, "{guests} guests");
         assert_eq!(bench.drops(guests, DropReason::Malformed), [0, MALFORMED as u64]);
@@ -63,7 +63,7 @@ fn a_tap_that_cannot_be_watched_is_refused() {
     let file = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty()).unwrap();
     let not_watched = Box::new(Tap::new(file, "file".to_owned(), None));
     assert!(try_attach(&mut bench, PortId(1), not_watched).is_err());
-    assert!(bench.worker.ports.get(1).is_none_or(|port| matches!(port.end, End::Absent)));
+    assert!(bench.worker.ports.slots.get(1).is_none_or(|port| matches!(port.end, End::Absent)));
     let (tap, _wire) = tap();
     assert!(try_attach(&mut bench, PortId(1), tap).is_ok());
 }
@@ -77,7 +77,7 @@ fn a_tap_in_the_place_of_another_goes_on_counting() {
         let (tap, notify_fd) = tap();
         let port = attach(&mut bench, tap);
         rustix::io::write(&notify_fd, &with_header(&frame(mac(0), mac(9), 7))).unwrap();
-        bench.worker.make_ready(port);
+        bench.worker.schedule.ready.add(port);
         bench.settle();
         assert_eq!(bench.guests[0].received.len(), round);
         let (done, answer) = mpsc::sync_channel(1);

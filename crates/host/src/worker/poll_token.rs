@@ -3,19 +3,19 @@
 use ringway_device::Queue;
 use ringway_switch::PortId;
 
-/// Who woke the worker.
+/// What woke the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wake {
+pub(crate) enum PollToken {
     Kick(PortId, Queue),
     Readable(PortId),
     /// Another worker handed something over, or made room.
-    WorkerPeers,
+    Peer,
     Command,
 }
 
-impl Wake {
+impl PollToken {
     pub(crate) const COMMAND: u64 = u64::MAX;
-    const TEAM: u64 = u64::MAX - 1;
+    const PEER: u64 = u64::MAX - 1;
     const READABLE: u64 = 0xff;
 
     /// As `epoll` carries it.
@@ -23,7 +23,7 @@ impl Wake {
         match self {
             Self::Kick(port, queue) => u64::from(port.0) << 8 | queue as u64,
             Self::Readable(port) => u64::from(port.0) << 8 | Self::READABLE,
-            Self::WorkerPeers => Self::TEAM,
+            Self::Peer => Self::PEER,
             Self::Command => Self::COMMAND,
         }
     }
@@ -33,8 +33,8 @@ impl Wake {
         if token == Self::COMMAND {
             return Some(Self::Command);
         }
-        if token == Self::TEAM {
-            return Some(Self::WorkerPeers);
+        if token == Self::PEER {
+            return Some(Self::Peer);
         }
         let port = PortId(u16::try_from(token >> 8).ok()?);
         match token & 0xff {

@@ -6,26 +6,12 @@
 //! Limits: `last second` is the last full second of the clock, and nothing if the worker slept
 //! through it.
 
-use std::cell::Cell;
-
 use ringway_net::Nanos;
+
+use crate::os::system_calls::system_calls;
 use ringway_net::{PollCounters, PollOptions};
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
-
-thread_local! {
-    static SYSTEM_CALLS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// A system call is made on the data path.
-#[inline]
-pub(crate) fn count_system_call() {
-    SYSTEM_CALLS.set(SYSTEM_CALLS.get() + 1);
-}
-
-pub(crate) fn system_calls() -> u64 {
-    SYSTEM_CALLS.get()
-}
 
 /// What can be counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,43 +52,6 @@ pub struct WorkerSnapshot {
     pub last_second: Effort,
     /// What polling has cost and brought.
     pub polling: PollCounters,
-}
-
-/// How often something has happened, and how often in the last full second.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct PerSecond {
-    total: u64,
-    /// The second that `at_start` and `last` belong to.
-    second: u64,
-    /// The total when it began.
-    at_start: u64,
-    /// How often in the one before.
-    last: u64,
-}
-
-impl PerSecond {
-    /// Once more, in the second with this number.
-    #[inline]
-    pub(crate) fn count(&mut self, second: u64) {
-        if second != self.second {
-            self.last = self.last_second(second);
-            (self.second, self.at_start) = (second, self.total);
-        }
-        self.total += 1;
-    }
-
-    pub(crate) fn total(self) -> u64 {
-        self.total
-    }
-
-    /// How often in the second before that one.
-    pub(crate) fn last_second(self, second: u64) -> u64 {
-        match second.wrapping_sub(self.second) {
-            0 => self.last,
-            1 => self.total - self.at_start,
-            _ => 0,
-        }
-    }
 }
 
 /// The counters of one worker.
@@ -173,28 +122,5 @@ mod tests {
         meter.wakeups = 3;
         meter.roll(Nanos(4 * NS_PER_SECOND), 0);
         assert_eq!(meter.last_second(), Effort::default());
-    }
-
-    #[test]
-    fn each_count_has_the_same_seconds() {
-        let mut kicks = PerSecond::default();
-        for (second, last) in [(7, 0), (7, 0), (8, 2), (8, 2), (8, 2), (9, 3), (11, 0)] {
-            kicks.count(second);
-            assert_eq!(kicks.last_second(second), last, "in second {second}");
-        }
-        assert_eq!([11, 12, 13].map(|second| kicks.last_second(second)), [0, 1, 0]);
-        assert_eq!(kicks.total(), 7);
-    }
-
-    #[test]
-    fn each_thread_counts_its_own_system_calls() {
-        let before = system_calls();
-        count_system_call();
-        let elsewhere = std::thread::spawn(|| {
-            count_system_call();
-            system_calls()
-        });
-        assert_eq!(elsewhere.join().unwrap(), 1);
-        assert_eq!(system_calls(), before + 1);
     }
 }

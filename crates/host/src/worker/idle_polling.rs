@@ -19,14 +19,15 @@
 
 use std::time::Duration;
 
-use ringway_net::Nanos;
-use ringway_net::Next;
+use ringway_net::{Nanos, Next, PollOptions, Polling};
+use ringway_switch::{PORTS_MAX, PortId};
 use rustix::thread::sched_yield;
 
 use crate::os::clock::{self, now};
-use crate::os::effort::{WorkerSnapshot, count_system_call};
-use crate::port::End;
-use crate::worker::Worker;
+use crate::os::system_calls::count_system_call;
+use crate::peers::WorkerPeers;
+use crate::port::table::Ports;
+use crate::worker::schedule::Schedule;
 
 /// Between two looks at the file descriptors without sleeping, in nanoseconds: twenty times what
 /// the look takes, and a sixth of what a wake-up takes.
@@ -51,42 +52,68 @@ impl Pause {
     }
 }
 
-impl Worker {
+/// Whether the worker polls, and what it has left unarmed meanwhile.
+#[derive(Debug)]
+pub(crate) struct IdlePolling {
+    pub(crate) policy: Polling,
+    /// Slots whose transmitq has run empty and was not armed yet.
+    pub(crate) unarmed: Vec<PortId>,
+    /// Something was moved in this turn.
+    pub(crate) has_found: bool,
+    /// When file descriptors were last polled without sleeping.
+    polled_fds_at: Nanos,
+}
+
+impl IdlePolling {
+    pub(crate) fn new(options: PollOptions) -> Self {
+        Self {
+            policy: Polling::new(options, now()),
+            unarmed: Vec::with_capacity(PORTS_MAX),
+            has_found: false,
+            polled_fds_at: Nanos(0),
+        }
+    }
+
     /// A turn is over: what comes before the next one.
-    pub(crate) fn pause(&mut self) -> Pause {
+    pub(crate) fn pause(
+        &mut self,
+        schedule: &mut Schedule,
+        ports: &mut Ports,
+        peers: &WorkerPeers,
+    ) -> Pause {
         let has_found = std::mem::take(&mut self.has_found);
         if has_found {
-            self.polling.found(self.turn_at);
+            self.policy.found(schedule.turn_at);
         }
-        if !self.ready.is_empty() {
-            self.arm_idle_queues();
-            return self.poll_fds(self.turn_at);
+        if !schedule.ready.is_empty() {
+            self.arm_idle_queues(schedule, ports);
+            return self.poll_fds(schedule.turn_at);
         }
         if has_found {
             self.polled_fds_at = Nanos(0);
         }
-        if !self.polling.may_look() {
-            self.arm_idle_queues();
-            return Pause::Wait(self.sleep_at_most());
+        if !self.policy.may_look() {
+            self.arm_idle_queues(schedule, ports);
+            return Pause::Wait(schedule.sleep_at_most(ports, peers));
         }
         let now = now();
-        if self.polling.idle(now) == Next::Look && self.keeps_the_processor(now) {
-            self.leave_unarmed();
+        if self.policy.idle(now) == Next::Look && self.keeps_the_processor(now) {
+            self.leave_unarmed(schedule, ports);
             return self.poll_fds(now);
         }
-        self.arm_idle_queues();
-        Pause::Wait(self.sleep_at_most())
+        self.arm_idle_queues(schedule, ports);
+        Pause::Wait(schedule.sleep_at_most(ports, peers))
     }
 
-    /// Offers the processor to others, if that is to be done and it is time to look at the file
-    /// descriptors; `false`: somebody has taken it.
+    /// Offers the processor to others, if that is to be done and it is time to poll the file
+    /// descriptors; `false`: another thread has taken it.
     fn keeps_the_processor(&mut self, now: Nanos) -> bool {
-        if now.since(self.polled_fds_at) < POLL_FDS_PAUSE_NS || !self.polling.offers(now) {
+        if now.since(self.polled_fds_at) < POLL_FDS_PAUSE_NS || !self.policy.offers(now) {
             return true;
         }
         count_system_call();
         sched_yield();
-        self.polling.offered(now, clock::now()) == Next::Look
+        self.policy.offered(now, clock::now()) == Next::Look
     }
 
     /// Without sleeping, and not too often.
@@ -100,39 +127,28 @@ impl Worker {
 
     /// A visit has moved so many packets, which were so many units of work: short ones are one
     /// each.
-    pub(crate) fn note_stream(&mut self, now_ns: u64, units: u32, packets: u64) {
+    pub(crate) fn note_visit(&mut self, now: Nanos, units: u32, packets: u64) {
         if u64::from(units) > packets {
-            self.polling.stream_passed(Nanos(now_ns));
+            self.policy.stream_passed(now);
         }
+        self.has_found |= packets > 0;
     }
 
-    /// Looks at the queues that have run empty again, without arming them.
-    fn leave_unarmed(&mut self) {
-        while let Some(id) = self.unarmed.pop() {
-            if let End::Guest(guest) = &mut self.ports[usize::from(id.0)].end {
-                guest.keep_polling(self.turn_at);
+    /// Polls the queues that have run empty again, without arming them.
+    fn leave_unarmed(&mut self, schedule: &mut Schedule, ports: &mut Ports) {
+        while let Some(slot) = self.unarmed.pop() {
+            if let Some(guest) = ports.guest(slot) {
+                guest.keep_polling(schedule.turn_at);
             }
-            self.make_ready(id);
+            schedule.ready.add(slot);
         }
     }
 
-    fn arm_idle_queues(&mut self) {
-        while let Some(id) = self.unarmed.pop() {
-            self.arm_idle(id);
-        }
-    }
-
-    /// How the worker spends its time.
-    pub(crate) fn effort(&mut self) -> WorkerSnapshot {
-        let polling = self.polling.counters();
-        self.effort.roll(now(), polling.looked_ns);
-        WorkerSnapshot {
-            worker: self.peers.index(),
-            options: self.polling.options(),
-            is_polling: self.polling.is_wanted(),
-            total: self.effort.total(polling.looked_ns),
-            last_second: self.effort.last_second(),
-            polling,
+    fn arm_idle_queues(&mut self, schedule: &mut Schedule, ports: &mut Ports) {
+        while let Some(slot) = self.unarmed.pop() {
+            if !ports.at(slot).arm_idle() {
+                schedule.ready.add(slot);
+            }
         }
     }
 }

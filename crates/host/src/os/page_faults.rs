@@ -1,0 +1,144 @@
+//! How long a thread sleeps in page faults.
+//!
+//! A page of a guest's memory may have to be read from a disk, or its front-end may be taking pages
+//! out of the file at this moment (hole punching): the thread that touches it sleeps in a page
+//! fault. The kernel counts faults and sleeps of each thread; here they are asked for before and
+//! after a *step*, which touches the memory of one guest only.
+
+use ringway_net::Nanos;
+
+use crate::os::clock::now;
+
+/// A shorter sleep in a step is none that others notice, in nanoseconds.
+const STALL_MIN_NS: u64 = 200_000;
+
+/// What the kernel counts of this thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Page faults. Those of holes that are punched are not among the *major* ones.
+    faults: i64,
+    /// How often it has slept.
+    sleeps: i64,
+    /// How often another thread took its processor.
+    preemptions: i64,
+    /// Processor time, in nanoseconds.
+    ran_ns: u64,
+}
+
+impl Counts {
+    pub(crate) fn of_this_thread() -> Self {
+        // SAFETY: all-zero bytes are a valid `rusage`, which the call fills in; it cannot fail with
+        // these arguments.
+        let usage = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+            usage
+        };
+        let faults = usage.ru_majflt + usage.ru_minflt;
+        let ran_ns = nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
+        Self { faults, sleeps: usage.ru_nvcsw, preemptions: usage.ru_nivcsw, ran_ns }
+    }
+
+    /// Whether a visit since `before` took so long because the thread slept in a page fault; it has
+    /// waited for work so often meanwhile.
+    pub(crate) fn is_stall(self, before: Self, waits: i64, took_ns: u64) -> bool {
+        let has_faults = self.faults > before.faults;
+        // Not each wait is a sleep; but if the thread neither ran nor was preempted, it slept.
+        let has_slept = self.sleeps - before.sleeps > waits;
+        let is_preempted = self.preemptions > before.preemptions;
+        let has_run = self.ran_ns.saturating_sub(before.ran_ns) > took_ns / 2;
+        has_faults && (has_slept || !is_preempted && !has_run)
+    }
+}
+
+fn nanoseconds(time: libc::timeval) -> u64 {
+    u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_usec * 1000).unwrap_or(0)
+}
+
+/// A step in one guest's memory that has begun while the worker watches.
+#[derive(Debug)]
+pub(crate) struct Step {
+    began: Nanos,
+    before: Counts,
+}
+
+impl Step {
+    pub(crate) fn begin() -> Self {
+        Self { before: Counts::of_this_thread(), began: now() }
+    }
+
+    /// For how long the thread has slept in page faults, in nanoseconds.
+    pub(crate) fn stalled_ns(&self) -> u64 {
+        let after = Counts::of_this_thread();
+        if after.faults == self.before.faults || after.sleeps == self.before.sleeps {
+            return 0;
+        }
+        let took_ns = now().since(self.began);
+        // A debugger stops the thread in each system call, and so in this one.
+        let is_traced = Counts::of_this_thread().sleeps != after.sleeps;
+        if is_traced || took_ns < STALL_MIN_NS { 0 } else { took_ns }
+    }
+}
+
+/// How long the thread has slept in the memory of one guest while the worker watched.
+#[derive(Debug, Default)]
+pub(crate) struct FaultTime {
+    /// Steps in the guest's memory are timed.
+    pub(crate) is_watched: bool,
+    /// In nanoseconds.
+    pub(crate) stalled_ns: u64,
+}
+
+impl FaultTime {
+    /// A step begins, which is timed while the worker watches.
+    #[inline]
+    pub(crate) fn step(&self) -> Option<Step> {
+        if self.is_watched { Some(Step::begin()) } else { None }
+    }
+
+    /// The step is over.
+    #[inline]
+    pub(crate) fn step_over(&mut self, step: Option<Step>) {
+        if let Some(step) = step {
+            self.stalled_ns += step.stalled_ns();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_without_a_page_fault_is_none_of_the_guests() {
+        let step = Step::begin();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        // This test's own code may have been touched for the first time.
+        let is_quiet = Counts::of_this_thread().faults == step.before.faults;
+        assert!(!is_quiet || step.stalled_ns() == 0);
+    }
+
+    #[test]
+    fn a_slow_visit_is_a_stall_if_nothing_else_explains_it() {
+        let counts = |faults, sleeps, preemptions, ran_ms: u64| Counts {
+            faults,
+            sleeps,
+            preemptions,
+            ran_ns: ran_ms * 1_000_000,
+        };
+        let before = counts(10, 20, 30, 40);
+        let table = [
+            ("nothing", counts(10, 20, 30, 41), 0, false),
+            ("a stop, or a preemption, without faults", counts(10, 21, 31, 41), 0, false),
+            ("first touches, and a preemption", counts(99, 20, 31, 41), 0, false),
+            ("the same after a sleep for work", counts(99, 21, 31, 41), 1, false),
+            ("many first touches", counts(9999, 21, 30, 48), 1, false),
+            ("a fault that slept", counts(11, 21, 30, 41), 0, true),
+            ("a fault that slept, and a preemption", counts(11, 21, 31, 41), 0, true),
+            ("a fault that slept after a wait that did not", counts(11, 21, 30, 41), 1, true),
+        ];
+        for (case, after, waits, expected) in table {
+            assert_eq!(after.is_stall(before, waits, 10_000_000), expected, "{case}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! A queue pair as the worker owns it: what is at its end, and what it is waiting for.
+
+use ringway_device::Queue;
+use ringway_net::moderation::Policy;
+use ringway_net::offload::Segment;
+use ringway_net::{Counters, DropReason, FromPair, Nanos, Packet, PacketSink, Put};
+use ringway_switch::PortId;
+
+use crate::os::page_faults::{FaultTime, Step};
+use crate::pace::Flush;
+use crate::port::guest_end::{FlushOutcome, GuestEnd, TimersEnded};
+use crate::port::hold_credit::{HOLD_MAX_NS, Taken};
+use crate::port::room::Room;
+use crate::tap::Tap;
+
+/// One queue pair of this worker, in its slot.
+#[derive(Debug)]
+pub(crate) struct QueuePair {
+    /// The number of the slot.
+    pub(crate) slot: PortId,
+    /// The port that it belongs to.
+    pub(crate) port: PortId,
+    /// Which pair of the port it is.
+    pub(crate) pair: FromPair,
+    pub(crate) end: End,
+    /// A tap's packets are read here; another worker may only write to it.
+    pub(crate) is_read: bool,
+    /// As of its port.
+    pub(crate) is_link_up: bool,
+    pub(crate) room: Room,
+    /// Work of its last visit beyond the budget, in units.
+    pub(crate) debt: u32,
+    /// Packets from here that the switch sent nowhere.
+    pub(crate) refused: Drops,
+    /// How long the worker slept in its guest's memory.
+    pub(crate) faults: FaultTime,
+}
+
+/// For how long the bytes of a packet stay where they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PayloadLifetime {
+    /// For the call only.
+    CallOnly,
+    /// Until the receiver is flushed.
+    UntilFlush,
+}
+
+/// Dropped packets by [`DropReason`].
+pub(crate) type Drops = [u64; DropReason::ALL.len()];
+
+/// What is at the end of a port.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The slot is free.
+    Absent,
+    Guest(Box<GuestEnd>),
+    Tap(Box<Tap>),
+}
+
+impl QueuePair {
+    /// A slot without anything in it. As a port's first slot it has the port's number.
+    pub(crate) fn absent(slot: PortId) -> Self {
+        Self {
+            slot,
+            port: slot,
+            pair: FromPair { pair: 0, of: 1 },
+            end: End::Absent,
+            is_read: true,
+            is_link_up: true,
+            room: Room::new(),
+            debt: 0,
+            refused: Drops::default(),
+            faults: FaultTime::default(),
+        }
+    }
+
+    /// A packet waits for room here: until when.
+    pub(crate) fn wait_until(&mut self, now: Nanos) -> Nanos {
+        let End::Guest(guest) = &self.end else { return now.plus(HOLD_MAX_NS) };
+        let [Counters { packets, bytes, .. }, _] = guest.queues.counters();
+        self.room.credit.wait(now, Taken { packets, bytes })
+    }
+
+    /// A step in its guest's memory begins, which is timed while the worker watches.
+    #[inline]
+    pub(crate) fn step(&self) -> Option<Step> {
+        self.faults.step()
+    }
+
+    /// Hands one packet to what is at the end.
+    #[inline]
+    pub(crate) fn put(&mut self, packet: &Packet<'_>, lifetime: PayloadLifetime) -> Put {
+        if !self.is_link_up {
+            self.count_drop(DropReason::LinkDown);
+            return Put::Refused;
+        }
+        let step = self.step();
+        let put = match &mut self.end {
+            End::Guest(guest) => guest.queues.put(packet),
+            End::Tap(tap) if lifetime == PayloadLifetime::UntilFlush => tap.stage(packet),
+            End::Tap(tap) => tap.put(packet),
+            End::Absent => Put::Refused,
+        };
+        self.faults.step_over(step);
+        put
+    }
+
+    /// Hands over one segment of a packet that `put` found unfinished.
+    pub(crate) fn put_segment(&mut self, segment: &Segment<'_>) -> Put {
+        let step = self.step();
+        let put = match &mut self.end {
+            End::Guest(guest) => guest.queues.put_segment(segment),
+            End::Tap(tap) => tap.put_segment(segment),
+            End::Absent => Put::Refused,
+        };
+        self.faults.step_over(step);
+        put
+    }
+
+    /// Whether what is at the end takes partial checksums.
+    pub(crate) fn accepts_csum(&self) -> bool {
+        match &self.end {
+            End::Guest(guest) => guest.queues.negotiated().guest_csum,
+            End::Tap(_) => true,
+            End::Absent => false,
+        }
+    }
+
+    pub(crate) fn count_drop(&mut self, reason: DropReason) {
+        match &mut self.end {
+            End::Guest(guest) => guest.queues.count_drop(reason),
+            End::Tap(tap) => tap.to_tap.count_drop(reason),
+            End::Absent => {}
+        }
+    }
+
+    /// Makes everything put visible, and notifies if it is time to.
+    #[inline]
+    pub(crate) fn flush_to(&mut self, flush: Flush) -> FlushOutcome {
+        let step = self.step();
+        let flushed = match &mut self.end {
+            End::Guest(guest) => guest.flush(Queue::ToGuest, flush),
+            End::Tap(tap) => {
+                tap.flush();
+                FlushOutcome::default()
+            }
+            End::Absent => FlushOutcome::default(),
+        };
+        self.faults.step_over(step);
+        flushed
+    }
+
+    /// Gives everything taken back to its owner, and notifies if it is time to.
+    #[inline]
+    pub(crate) fn flush_from(&mut self, flush: Flush) -> FlushOutcome {
+        let step = self.step();
+        let flushed = match &mut self.end {
+            End::Guest(guest) => guest.flush(Queue::FromGuest, flush),
+            End::Tap(_) | End::Absent => FlushOutcome::default(),
+        };
+        self.faults.step_over(step);
+        flushed
+    }
+
+    /// The transmitq is idle: the guest is asked to kick; `false`: something came meanwhile.
+    pub(crate) fn arm_idle(&mut self) -> bool {
+        let step = self.step();
+        let End::Guest(guest) = &mut self.end else { return true };
+        let is_armed = guest.arm_idle();
+        self.faults.step_over(step);
+        is_armed
+    }
+
+    /// When the worker has to come back to it.
+    pub(crate) fn wake_at(&self) -> Option<Nanos> {
+        match &self.end {
+            End::Guest(guest) => guest.wake_at(),
+            End::Tap(_) | End::Absent => None,
+        }
+    }
+
+    /// Does what was put off until now or earlier.
+    pub(crate) fn end_timers(&mut self, now: Nanos) -> TimersEnded {
+        match &mut self.end {
+            End::Guest(guest) => guest.end_timers(now),
+            End::Tap(_) | End::Absent => TimersEnded::default(),
+        }
+    }
+
+    /// Another policy of notification; `true`: see [`FlushOutcome::call_again`].
+    pub(crate) fn follow_policy(&mut self, policy: Policy) -> bool {
+        match &mut self.end {
+            End::Guest(guest) => guest.follow_policy(policy),
+            End::Tap(_) | End::Absent => false,
+        }
+    }
+
+    /// The guest has said how seldom it wants to be called; `true`: see
+    /// [`FlushOutcome::call_again`].
+    pub(crate) fn follow_coalescing(&mut self) -> bool {
+        let pair = self.pair.pair;
+        match &mut self.end {
+            End::Guest(guest) => guest.follow_coalescing(pair),
+            End::Tap(_) | End::Absent => false,
+        }
+    }
+}

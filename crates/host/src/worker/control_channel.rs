@@ -1,0 +1,60 @@
+//! How the control thread and the worker reach each other.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+
+use ringway_net::Nanos;
+use ringway_switch::Switch;
+
+use crate::os::eventfd::EventFd;
+use crate::worker::command::{Command, WorkerEvent};
+
+/// At most one move of an address is told in this time, in nanoseconds.
+const NEWS_PAUSE_NS: u64 = 1_000_000_000;
+
+/// The worker's ends of both directions.
+pub(crate) struct ControlChannel {
+    commands: Receiver<Command>,
+    command_bell: Arc<EventFd>,
+    events: Sender<WorkerEvent>,
+    event_bell: Arc<EventFd>,
+    /// When an address that moved was last told of.
+    news_told_at: Nanos,
+}
+
+impl ControlChannel {
+    pub(crate) fn new(
+        (commands, command_bell): (Receiver<Command>, Arc<EventFd>),
+        (events, event_bell): (Sender<WorkerEvent>, Arc<EventFd>),
+    ) -> Self {
+        Self { commands, command_bell, events, event_bell, news_told_at: Nanos(0) }
+    }
+
+    /// Rung by the control thread after it has sent a command.
+    pub(crate) fn bell(&self) -> &EventFd {
+        &self.command_bell
+    }
+
+    /// The next command, if there is one.
+    pub(crate) fn next(&self) -> Option<Command> {
+        self.commands.try_recv().ok()
+    }
+
+    pub(crate) fn tell(&self, event: WorkerEvent) {
+        // The receiver lives as long as the worker; a full shutdown may have dropped it.
+        if self.events.send(event).is_ok() {
+            self.event_bell.notify();
+        }
+    }
+
+    /// Tells of an address that has moved, or was refused, now and then.
+    pub(crate) fn tell_address_news(&mut self, switch: &mut Switch, now: Nanos) {
+        if !switch.has_news() || now.since(self.news_told_at) < NEWS_PAUSE_NS {
+            return;
+        }
+        if let Some(news) = switch.take_news() {
+            self.news_told_at = now.max(Nanos(1));
+            self.tell(WorkerEvent::Address(news));
+        }
+    }
+}
