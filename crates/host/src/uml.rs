@@ -1,33 +1,35 @@
 //! When to call a User Mode Linux guest again.
 //!
-//! Its kernel (6.1) can lose a wake-up: a signal that arrives after the idle loop has looked for
-//! work and before it sleeps is only noted, and the guest sleeps until the next signal. Its own tap
-//! driver shows it too, as flood pings of 10 to 20 ms, which end when the next packet signals
-//! again. With event suppression nothing would signal again for a second: we have called already.
-//! So whoever is called through a socket, which only User Mode Linux is, is looked at a little
-//! later: has it changed what it says about calls, it has looked, and that is all. Otherwise it is
-//! called again: as soon as the worker is awake [`EARLY_NS`] later, or woken up for it after
-//! [`DELAY_NS`], and then after twice the time each: whoever lost the processor on its way to sleep
-//! sleeps through all signals of that time. After [`LAST_NS`] nobody wakes up for it any more; but
-//! what is published for it then calls it, however far away the index is of which it wants to be
-//! told, if twice the time has passed once more. So whoever repeats a packet wakes it up.
+//! Its kernel (6.1) can lose a wake-up: it only notes a signal that arrives after its idle loop has
+//! looked for work and before it sleeps, and then sleeps until the next signal. Its own tap driver
+//! shows it too: flood pings take 10 to 20 ms, until the next packet signals again. With event
+//! suppression the device would not signal again for a second, because it has called already.
+//!
+//! Theory of operation: only User Mode Linux is called through a socket. After such a call the
+//! worker reads what the guest says about calls. Once that has changed, the guest has looked, and
+//! nothing is left to do. Until then the worker calls again: [`EARLY_NS`] after the call if it is
+//! awake, else [`DELAY_NS`] after it, for which it wakes up, and from then on each time after twice
+//! the time since the call. A guest whose processor was taken on its way to sleep misses every
+//! signal of that time. After [`LAST_NS`] the worker does not wake up for the guest any more. A
+//! packet that is published then still calls it, even if the guest did not ask to be told of it,
+//! once twice the time has passed. So a sender that repeats its packet wakes the guest.
 //!
 //! Limits: a guest that says by flags, not by an index, when it wants calls says the same before
-//! and after, as does one that was called about nothing, and both are called again in vain. An idle
-//! one costs nothing after [`LAST_NS`].
+//! and after; so does a guest that was called about nothing. Both are called again in vain. An idle
+//! guest costs nothing after [`LAST_NS`].
 
 use ringway_net::Nanos;
 
 /// Before the first repetition, in nanoseconds: time enough for a guest that hears the call to
-/// look, even if it answers before it says so. Nobody is woken up for it.
+/// look, even if it answers before it says so. A worker that sleeps is not woken up for it.
 const EARLY_NS: u64 = 100_000;
 
 /// Before a worker that sleeps wakes up to look, in nanoseconds. Well above the time in which a
 /// running guest sees a call, well below what a user notices.
 const DELAY_NS: u64 = 1_000_000;
 
-/// For a guest that has not looked for so long, in nanoseconds, nobody wakes up any more: it is
-/// stopped, or its own timer wakes it up.
+/// The worker wakes up for a guest for so long after a call, in nanoseconds. A guest that has not
+/// looked by then is stopped, or its own timer wakes it up.
 const LAST_NS: u64 = 100 * DELAY_NS;
 
 /// A call through which the guest may have slept.
@@ -58,7 +60,7 @@ impl UmlCallRetry {
         Self { event, called_at: now, again_at: now.plus(EARLY_NS) }
     }
 
-    /// Nobody wakes up for it any more.
+    /// The worker does not wake up for the guest any more.
     pub(crate) fn is_given_up(&self) -> bool {
         self.again_at.since(self.called_at) > LAST_NS
     }
@@ -82,12 +84,12 @@ impl UmlCallRetry {
 /// The moment of the next round.
 #[derive(Debug, Default)]
 pub(crate) struct UmlRetryTimer {
-    /// Since when somebody is expected to look.
+    /// The first call since the last round, which a guest may have missed.
     since: Option<Nanos>,
 }
 
 impl UmlRetryTimer {
-    /// Somebody was called who may have slept through it.
+    /// A guest was called that may sleep through it.
     pub(crate) fn expect(&mut self, now: Nanos) {
         self.since.get_or_insert(now);
     }
@@ -115,18 +117,18 @@ mod tests {
     fn one_round_for_all_calls_of_a_time() {
         let start = Nanos(7);
         let mut calls = UmlRetryTimer::default();
-        assert!(!calls.take(start), "nobody was called");
+        assert!(!calls.take(start), "no guest was called");
         calls.expect(start);
         calls.expect(start.plus(EARLY_NS / 2));
         assert_eq!(calls.due(), Some(start.plus(DELAY_NS)), "the first one counts");
         assert!(!calls.take(start.plus(EARLY_NS - 1)));
-        assert!(calls.take(start.plus(EARLY_NS)), "whoever is awake does not wait for it");
+        assert!(calls.take(start.plus(EARLY_NS)), "a worker that is awake does not wait for it");
         assert!(!calls.take(start.plus(2 * DELAY_NS)), "once");
         assert_eq!(calls.due(), None, "an idle guest is left alone");
     }
 
     #[test]
-    fn who_has_looked_is_not_called_again() {
+    fn a_guest_that_has_looked_is_not_called_again() {
         let retry = UmlCallRetry::new(Some(7), Nanos(0));
         let late = Nanos(DELAY_NS);
         assert_eq!({ retry }.round(Some(8), late), RetryStep::Heard);
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_called_just_now_has_time_to_look() {
+    fn a_guest_that_was_called_just_now_has_time_to_look() {
         let mut retry = UmlCallRetry::new(Some(7), Nanos(50));
         assert_eq!(retry.round(Some(7), Nanos(50 + EARLY_NS - 1)), RetryStep::Wait);
         assert_eq!(retry.round(Some(7), Nanos(50 + EARLY_NS)), RetryStep::Call);
@@ -149,7 +151,7 @@ mod tests {
 
     /// So many milliseconds after the call, of a worker that looks once in each, a little late.
     #[test]
-    fn who_has_not_looked_is_called_less_and_less_often_and_nobody_wakes_up_for_it_for_ever() {
+    fn a_guest_that_has_not_looked_is_called_less_and_less_often_and_given_up_at_last() {
         let mut retry = UmlCallRetry::new(Some(7), Nanos(0));
         let (mut called, mut given_up_after) = (Vec::new(), None);
         for milliseconds in 1..=1000 {

@@ -34,7 +34,7 @@ fn take(fd: &OwnedFd) -> u64 {
 }
 
 #[test]
-fn every_kick_of_a_blocking_eventfd_wakes_and_nobody_reads_or_changes_it() {
+fn every_kick_of_a_blocking_eventfd_wakes_and_the_eventfd_stays_as_it_is() {
     let (ours, theirs) = new_eventfd(EventfdFlags::empty());
     let kick = KickFd::new(ours).expect("an eventfd");
     let poller = Poller::new().expect("epoll");
@@ -143,7 +143,7 @@ fn an_eventfd_that_is_filled_and_read_soon_is_noticed() {
 }
 
 #[test]
-fn who_reads_while_it_is_called_is_not_suspected() {
+fn a_guest_that_reads_while_it_is_called_is_not_suspected() {
     let callee = Callee::default();
     let (ours, theirs) = new_eventfd(EventfdFlags::NONBLOCK);
     let call = CallFd::new(ours, &callee).expect("an eventfd");
@@ -189,7 +189,7 @@ fn calls_are_guarded_again_after_a_pause_and_again_by_the_next_guard() {
 }
 
 #[test]
-fn ten_thousand_calls_to_a_socket_that_nobody_reads_never_block() {
+fn ten_thousand_calls_to_a_socket_that_is_never_read_never_block() {
     let (ours, mut theirs) = UnixStream::pair().expect("socketpair");
     let call = CallFd::new(OwnedFd::from(ours), &Callee::default()).expect("a socket");
     let (call, sent) = without_blocking(move || {

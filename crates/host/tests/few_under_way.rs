@@ -158,7 +158,7 @@ impl Sender {
 }
 
 #[test]
-fn who_waits_for_acknowledgements_is_not_kept_waiting() {
+fn a_sender_that_waits_for_acknowledgements_is_not_kept_waiting() {
     // Not 20 µs: a timer of the worker's is no shorter.
     for after_ns in [50_000, 100_000, 300_000, 1_000_000] {
         for depth in [1, 2, 3, 4, 5, 8, 12, 16, 24, 32] {

@@ -110,7 +110,7 @@ fn memory_that_a_front_end_takes_away_reads_as_zeroes_and_is_torn() {
     let slice = regions.slice(5 * PAGE, 32).expect("inside");
     assert_eq!(common::gathered(&[slice]), [0xaa; 32]);
     rustix::fs::ftruncate(&file, 0).expect("ftruncate");
-    assert!(!memory.torn(), "nobody has touched it");
+    assert!(!memory.torn(), "it was not touched");
     assert_eq!(common::gathered(&[slice]), [0; 32]);
     assert!(memory.torn());
     slice.write(0, b"lost");

@@ -5,7 +5,8 @@
 //! the packet waits like any other, and its source remembers how many segments were delivered.
 //!
 //! Limits: the packet is copied anew each time it is offered again, and for each receiver of a
-//! flood. A sender that changes a packet while it waits gets a mixture; nobody else is concerned.
+//! flood. A sender that changes a packet while it waits sends a mixture; no other packet is
+//! concerned.
 
 use ringway_net::offload::complete;
 use ringway_net::{DropReason, PACKET_LEN_MAX, Packet, Put};

@@ -1,6 +1,6 @@
 //! One packet to many ports.
 //!
-//! Limits: a flood never waits: who has no room goes without. Nor does it go on for ever: one
+//! Limits: a flood never waits: a port without room goes without. Nor does it go on for ever: one
 //! packet takes at most [`FLOOD_UNITS_MAX`], and a little more for the last receiver that gets it.
 
 use ringway_net::{DropReason, Packet};
@@ -10,7 +10,7 @@ use crate::forward::Fabric;
 
 /// Work for the copies of one packet, in units. The longest packet to 255 ports that accept it
 /// takes 2,300; one that each of them needs cut into segments of 60 bytes would take 260,000, and
-/// keep everybody else waiting for 30 ms.
+/// keep all other ports waiting for 30 ms.
 const FLOOD_UNITS_MAX: u32 = 4096;
 
 impl Fabric<'_> {

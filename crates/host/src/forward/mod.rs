@@ -1,6 +1,6 @@
-//! The heart: for each packet that a source lends, find where it goes, copy it there, take it.
+//! For each packet that a source lends, find where it goes, copy it there, take it.
 //!
-//! Nothing is ever put back: a packet that finds no room lifetime with its sender (it was only lent),
+//! Nothing is ever put back: a packet that finds no room stays with its sender (it was only lent),
 //! and the port waits a bounded time for the receiver. Floods never wait.
 
 pub(crate) mod budget;
@@ -153,7 +153,7 @@ impl Delivery<'_> {
     ) -> Result<bool, VisitEnd> {
         let completed = self.completion.after(put, pair, packet, self.position);
         if put == Put::Unfinished {
-            // Copied as a whole and looked through, whatever comes of it.
+            // Copied and parsed as a whole, even if it is refused then.
             self.work += 1 + packet.len / UNIT_LEN;
         }
         if completed.packets > 0 {
@@ -200,9 +200,9 @@ pub(crate) fn forward<S: PacketSource>(source: &mut S, fabric: &mut Fabric<'_>) 
 /// Where the packet that is lent goes.
 #[derive(Debug, Clone, Copy)]
 enum Way {
-    /// Into this slot, and so do those behind it for as long as that scope.
+    /// Into this slot, and so do those behind it within that scope.
     Here(PortId, RouteScope),
-    /// Whatever the switch says; `None`: a policy has a say.
+    /// As the switch says; `None`: a policy has a say.
     Routed(Option<Route>),
 }
 
@@ -211,7 +211,7 @@ enum Way {
 enum Open {
     /// The slot has answered something else than that it is done.
     Answered(PortId, Put),
-    /// Whatever the switch says; `None`: a policy has a say.
+    /// As the switch says; `None`: a policy has a say.
     Routed(Option<Route>),
 }
 
@@ -257,8 +257,8 @@ impl Fabric<'_> {
         ended
     }
 
-    /// Delivers the packet that is lent, whatever it takes, and takes it; `Some`: not yet, it must
-    /// wait.
+    /// Delivers the packet that is lent, which may take several steps, and takes it; `Some`: it
+    /// must wait.
     #[inline(never)]
     fn deliver_one<S: PacketSource>(&mut self, source: &mut S, open: Open) -> Option<VisitEnd> {
         self.delivery.position = source.segments_done();

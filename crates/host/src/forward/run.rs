@@ -11,7 +11,7 @@ use crate::forward::budget::{BUDGET_UNITS, units};
 use crate::port::queue_pair::{End, PayloadLifetime, QueuePair};
 use crate::tap::Tap;
 
-/// How long packets go the way of the first one.
+/// Which packets behind the first one go the same way.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RouteScope {
     /// Something in each packet decides.
@@ -22,7 +22,7 @@ pub(crate) enum RouteScope {
     Always,
 }
 
-/// Why a stream has ended.
+/// Why a run has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RunEnd {
     /// The source has nothing more to lend.
@@ -33,7 +33,7 @@ pub(crate) enum RunEnd {
     Put(Put),
 }
 
-/// A stream, and what it has moved.
+/// A run of packets that go the same way, and what it has moved.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) scope: RouteScope,

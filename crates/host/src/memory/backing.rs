@@ -1,10 +1,11 @@
-//! What is behind a file descriptor that a front-end sent as memory, without asking anybody.
+//! What is behind a file descriptor that a front-end sent as memory, without asking the file
+//! system.
 //!
-//! A file may be of a file system that a program serves (FUSE), the front-end's own perhaps, and
-//! whoever asks that anything, even which file system it is, waits for the program. So it is not
-//! asked. That a file is in memory (tmpfs, memfd, hugetlbfs) shows in that it can be sealed; of any
-//! other one the kernel knows what it is, the mount and the device, and of these the kind, and how
-//! long the file was when it last heard of it.
+//! A file may be of a file system that a program serves (FUSE), the front-end's own perhaps. A
+//! thread that asks such a file anything, even which file system it is of, waits for that program.
+//! So it is not asked. A file is in memory (tmpfs, memfd, hugetlbfs) if it can be sealed. Of any
+//! other file the kernel itself knows the mount and the device, of these the kind, and how long the
+//! file was when the kernel last heard of it.
 //!
 //! Limits: without /proc, or before Linux 5.8, files must be in memory. A disk counts if it is
 //! mounted here, wherever the front-end has it; a Btrfs subvolume only if the file was opened
@@ -42,13 +43,13 @@ pub(crate) fn of(fd: BorrowedFd<'_>) -> rustix::io::Result<Option<Backing>> {
     };
     let file_len = match known {
         Some(known) => known.stx_size,
-        // It is in memory: this asks nobody.
+        // It is in memory: this asks no program.
         None => u64::try_from(rustix::fs::fstat(fd)?.st_size).unwrap_or(0),
     };
     Ok(Some(Backing { file_len, page_size }))
 }
 
-/// What the kernel knows of the file; `None` where a filter of system calls lets nobody ask.
+/// What the kernel knows of the file; `None` where a filter of system calls forbids it.
 fn known(fd: BorrowedFd<'_>) -> rustix::io::Result<Option<Statx>> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let what = StatxFlags::TYPE | StatxFlags::SIZE | StatxFlags::MNT_ID;
@@ -59,7 +60,7 @@ fn known(fd: BorrowedFd<'_>) -> rustix::io::Result<Option<Statx>> {
     }
 }
 
-/// Nothing but a regular file is looked up: what `/proc` says of others may ask them, too.
+/// Only a regular file is looked up: for other kinds `/proc` may ask their file system, too.
 fn is_on_disk(known: &Statx) -> bool {
     let has_mount = known.stx_mask & StatxFlags::MNT_ID.bits() != 0;
     if FileType::from_raw_mode(known.stx_mode.into()) != FileType::RegularFile || !has_mount {

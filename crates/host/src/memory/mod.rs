@@ -45,7 +45,7 @@ pub struct MemoryRequest {
     pub fd: ForeignFd,
 }
 
-/// Why a region or a table was refused. Nothing lifetime mapped.
+/// Why a region or a table was refused. Nothing stays mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     /// More than [`REGIONS_MAX`].
@@ -84,7 +84,7 @@ pub enum MemoryError {
     /// Two regions share guest-physical addresses.
     #[error("memory regions overlap")]
     Overlap,
-    /// A program may serve the file, and could make whoever touches the memory wait for ever.
+    /// A program may serve the file, and could make a thread that touches the memory wait for ever.
     #[error(
         "memory region at {guest_address:#x}: its file is neither in memory nor on a disk that \
          is mounted where ringway runs: use memfd, tmpfs or hugetlbfs"
@@ -148,7 +148,7 @@ impl GuestMemory {
     /// Maps another whole table of the same guest, which counts as part of its share.
     ///
     /// # Errors
-    /// See [`MemoryError`]; this table lifetime as it is.
+    /// See [`MemoryError`]; this table stays as it is.
     pub fn replaced_by(&self, requests: Vec<MemoryRequest>) -> Result<Self, MemoryError> {
         if requests.len() > REGIONS_MAX {
             return Err(MemoryError::TooMany(requests.len()));
@@ -161,7 +161,7 @@ impl GuestMemory {
     /// This table and one region more.
     ///
     /// # Errors
-    /// See [`MemoryError`]; this table lifetime as it is.
+    /// See [`MemoryError`]; this table stays as it is.
     pub fn with(&self, request: MemoryRequest) -> Result<Self, MemoryError> {
         if self.mappings.len() >= REGIONS_MAX {
             return Err(MemoryError::TooMany(self.mappings.len() + 1));
@@ -183,7 +183,7 @@ impl GuestMemory {
         self.with_mappings(mappings).unwrap_or_else(|_| self.clone())
     }
 
-    /// Where everything is. The answer is only addresses: whoever uses it must keep this value, or
+    /// Where everything is. The answer is only addresses: its user must keep this value, or
     /// a clone of it, for as long.
     pub fn regions(&self) -> Regions {
         self.regions.clone()
@@ -231,7 +231,7 @@ impl Default for GuestMemory {
 type SharedMapping = Arc<Foreign<Mapping>>;
 
 /// One mapped region. Fields are dropped in this order: the handler for SIGBUS forgets the address
-/// before the kernel may give it to somebody else.
+/// before the kernel may give it to another mapping.
 #[derive(Debug)]
 struct Mapping {
     region: Region,
@@ -287,7 +287,7 @@ impl Mapping {
     ) -> rustix::io::Result<Option<Self>> {
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs no other.
         let base = unsafe {
             let len = extent.mapped_len;
             rustix::mm::mmap(ptr::null_mut(), len, protection, flags, &request.fd, extent.offset)?
@@ -299,7 +299,7 @@ impl Mapping {
         let _ = unsafe { rustix::mm::madvise(base, span.len, Advice::LinuxDontDump) };
         let first = base.cast::<u8>().wrapping_add(extent.lead_len);
         // SAFETY: lead and size lie inside the span, which is readable and writable and lives as
-        // long as this value. Slices and queues made from it do not borrow it: whoever calls
+        // long as this value. Slices and queues made from it do not borrow it: the caller of
         // `GuestMemory::regions` keeps the GuestMemory alive for as long as they are used. No Rust
         // reference to the memory is ever made.
         let memory = unsafe { SharedSlice::new(first, extent.size) };
@@ -310,8 +310,8 @@ impl Mapping {
 
 impl Drop for Span {
     fn drop(&mut self) {
-        // SAFETY: exactly what was mapped. The last owner of the region is going away, and nobody
-        // else uses the memory: see where its SharedSlice is made.
+        // SAFETY: exactly what was mapped. The last owner of the region is going away, and no
+        // other thread uses the memory: see where its SharedSlice is made.
         let unmapped = unsafe { rustix::mm::munmap(self.start as *mut _, self.len) };
         debug_assert!(unmapped.is_ok(), "munmap of a mapping of ours: {unmapped:?}");
     }

@@ -1,13 +1,13 @@
 //! Keeps the process alive when a front-end takes guest memory away.
 //!
 //! A front-end may truncate the file behind a region after we mapped it. Touching the lost pages
-//! raises SIGBUS, which would end the daemon and with it everybody else's network. The handler
-//! here looks the address up in a fixed table of mappings, puts zeroed private memory in the place
-//! of the whole mapping and marks it as torn; the interrupted access then simply runs again. The
-//! whole mapping, because page by page a hostile front-end could make us use up the kernel's limit
-//! on mappings, and because pages of a huge-page file cannot be replaced one by one.
+//! raises SIGBUS, which would end the daemon and with it the network of all other guests. The
+//! handler here looks the address up in a fixed table of mappings, puts zeroed private memory in
+//! the place of the whole mapping and marks it as torn; the interrupted access then simply runs
+//! again. The whole mapping, because page by page a hostile front-end could make us use up the
+//! kernel's limit on mappings, and because pages of a huge-page file cannot be replaced one by one.
 //!
-//! It also rings a bell, so that somebody can look at once which mapping it was.
+//! It also rings a bell, so that the control thread can find out at once which mapping it was.
 //!
 //! System calls that touch such memory raise no signal and do not mark it; most give `EFAULT`.
 //!
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::memory::share::REGIONS_MAX;
 use crate::os::eventfd::EventFd;
 
-/// `end` of a mapping that nobody uses.
+/// `end` of an entry that is free.
 const FREE: usize = 0;
 /// `end` of a mapping that is being filled in.
 const RESERVED: usize = 1;
@@ -51,7 +51,7 @@ impl Guarded {
         Some(Self { mapping })
     }
 
-    /// Whether the file behind the mapping lost pages that somebody touched.
+    /// Whether the file behind the mapping lost pages that were touched.
     pub(crate) fn torn(&self) -> bool {
         MAPPINGS[self.mapping].torn.load(Ordering::Relaxed)
     }
@@ -98,7 +98,7 @@ impl Mapping {
     }
 }
 
-/// Installs the SIGBUS handler, and gives the bell that it rings after somebody's memory was taken
+/// Installs the SIGBUS handler, and gives the bell that it rings after a guest's memory was taken
 /// away: see [`GuestMemory::torn`](crate::GuestMemory::torn). Calling it again gives the same bell.
 ///
 /// # Errors
@@ -153,8 +153,8 @@ extern "C" fn on_bus_error(
 fn mend(address: usize) -> bool {
     for mapping in &MAPPINGS {
         let Some((start, end)) = mapping.mapping_of(address) else { continue };
-        // SAFETY: the range is exactly one live mapping of ours; whoever uses it expects its bytes
-        // to change at any time. `mmap` is a bare system call here.
+        // SAFETY: the range is exactly one live mapping of ours; all its users expect its bytes to
+        // change at any time. `mmap` is a bare system call here.
         let mapped = unsafe {
             libc::mmap(
                 start as *mut libc::c_void,

@@ -1,9 +1,9 @@
 //! Ends calls that would wait for a front-end.
 //!
 //! An eventfd that a front-end sent never makes a write wait for as long as the front-end leaves it
-//! so: it can make it blocking at any time, and fill it. The kernel has no way to write to an
-//! eventfd without waiting whatever its flags are, and to ask before each write costs a system call
-//! more and leaves a gap. So a timer sends the calling thread a signal, which does nothing but end
+//! so: it can make it blocking at any time, and fill it. The kernel has no write
+//! that never waits for an eventfd that is blocking, and to ask before each write costs a system
+//! call more and leaves a gap. So a timer sends the calling thread a signal, which does nothing but end
 //! a write that waits (`EINTR`; the handler is installed without `SA_RESTART`). A write that need
 //! not wait never looks for signals: one that was ended has met a full counter on a blocking fd.
 //!
@@ -26,7 +26,8 @@ use std::time::Duration;
 
 use crate::os::system_calls::count_system_call;
 
-/// How long a call may take before it is looked at; what a receiver may keep others waiting.
+/// How long a call may take before it counts as blocked: as long as a receiver may keep others
+/// waiting.
 const TICK: Duration = Duration::from_millis(10);
 
 const TICK_ONCE: libc::itimerspec = libc::itimerspec {
@@ -59,13 +60,13 @@ thread_local! {
     };
 }
 
-/// Makes `write`, which calls somebody, unless the thread has a guard and it would wait for longer
+/// Makes `write`, which is a call, unless the thread has a guard and it would wait for longer
 /// than two [`TICK`]s: then it ends with `EINTR`.
 #[inline]
 pub(crate) fn bounded<T>(write: impl FnOnce() -> T) -> T {
     WATCH.with(|watch| {
         watch.is_calling.store(true, Relaxed);
-        // A signal from here on sets the timer again, so what is read next lifetime true.
+        // A signal from here on sets the timer again, so what is read next stays true.
         // PAIRS WITH: call_guard.rs::on_tick, in the same thread
         compiler_fence(SeqCst);
         if watch.state.load(Relaxed) == RESTS {
@@ -103,7 +104,7 @@ impl Watch {
 /// While it lives, no call of the thread that made it waits for a front-end.
 #[derive(Debug)]
 pub struct CallGuard {
-    // A raw pointer, so the guard lifetime in its thread.
+    // A raw pointer, so the guard stays in its thread.
     timer: libc::timer_t,
 }
 
@@ -156,7 +157,7 @@ fn new_timer() -> io::Result<libc::timer_t> {
         event.sigev_notify = libc::SIGEV_THREAD_ID;
         event.sigev_signo = signal();
         event.sigev_notify_thread_id = libc::gettid();
-        // Who started us may have blocked it.
+        // The parent process may have blocked it.
         let mut signals: libc::sigset_t = std::mem::zeroed();
         libc::sigaddset(&mut signals, signal());
         let unblocked = libc::pthread_sigmask(libc::SIG_UNBLOCK, &signals, ptr::null_mut());
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_timer_rests_when_nobody_calls() {
+    fn the_timer_rests_when_no_call_is_made() {
         let state = || WATCH.with(|watch| watch.state.load(Relaxed));
         let _guard = CallGuard::new().unwrap();
         assert_eq!(state(), RESTS);

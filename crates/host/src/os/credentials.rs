@@ -1,4 +1,4 @@
-//! Who is at the other end of a Unix socket, as the kernel noted it when it connected.
+//! The process at the other end of a Unix socket, as the kernel noted it when it connected.
 //!
 //! Limits: at most [`GROUPS_MAX`] supplementary groups are looked at.
 

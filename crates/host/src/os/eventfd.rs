@@ -73,13 +73,13 @@ pub enum CallResult {
     Sent,
     /// Earlier calls are still unread, so the guest will be notified anyway.
     Pending,
-    /// Nobody is there any more.
+    /// The other end is gone.
     Gone,
     /// This call, or another one to the same [`Callee`], would have waited for it.
     Blocked,
 }
 
-/// Of so many calls through an eventfd one is looked at: whether the thread slept in it.
+/// Of so many calls through an eventfd one is checked: whether the thread slept in it.
 const LOOK_EVERY: u32 = 32;
 
 /// So many calls may sleep, each for less than a tick of the guard: one that must read its own
@@ -89,7 +89,7 @@ const WAITS_MAX: u64 = 8;
 /// After this time one such call is forgotten.
 const WAIT_FORGOTTEN_NS: u64 = 10_000_000_000;
 
-/// Who is called: one front-end, through all its fds.
+/// The receiver of calls: one front-end, through all its fds.
 #[derive(Debug, Clone, Default)]
 pub struct Callee {
     has_blocked: Arc<AtomicBool>,
@@ -147,7 +147,7 @@ pub struct CallFd {
     fd: ForeignFd,
     kind: CallKind,
     callee: Callee,
-    /// Calls until one is looked at.
+    /// Calls until one is checked.
     not_looked: Cell<u32>,
 }
 
@@ -210,7 +210,7 @@ impl CallFd {
         if sleeps_after == sleeps_before {
             self.not_looked.set(LOOK_EVERY);
         } else if sleeps() == sleeps_after {
-            // And the next one is looked at, too.
+            // And the next one is checked, too.
             self.callee.waited(now().0);
         }
         // Otherwise to ask was a sleep by itself: a debugger stops this thread in each system call.
@@ -231,7 +231,7 @@ pub struct EventFd {
 }
 
 impl EventFd {
-    /// One that nobody has rung.
+    /// One that has not been rung.
     ///
     /// # Errors
     /// The process has no fd left.
@@ -268,9 +268,9 @@ fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
     rustix::event::poll(&mut fds, Some(&batch_len)).is_ok() && fds[0].revents().intersects(flags)
 }
 
-/// Whether that is a Unix stream socket. To send through another one can mean to wait for whoever
-/// has locked it, whatever the flags: of a TCP socket, a front-end that sends memory which is not
-/// there.
+/// Whether that is a Unix stream socket. To send through another kind of socket can mean to wait
+/// for its lock, without regard to the flags: of a TCP socket, a front-end that sends memory which
+/// is not there.
 ///
 /// # Errors
 /// It cannot be found out.

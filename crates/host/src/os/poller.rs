@@ -101,7 +101,7 @@ impl Poller {
         Ok(epoll::modify(&self.fd, fd, epoll::EventData::new_u64(token), interest.flags())?)
     }
 
-    /// Watches `fd` no more. To be called before it is closed: an fd that a front-end sent lifetime
+    /// Watches `fd` no more. To be called before it is closed: an fd that a front-end sent stays
     /// open there, and closing only our copy of it would leave it watched.
     ///
     /// # Errors

@@ -7,7 +7,7 @@
 //! | transmitq | calls about used buffers | used buffers |
 //! | transmitq | kicks about packets | consumer |
 //!
-//! A guest that has set coalescing is called as it asked, whatever the port's policy is: these are
+//! A guest that has set coalescing is called as it asked, not as the port's policy says: these are
 //! its interrupts. How it kicks is still up to the policy.
 //!
 //! Limits: a timer ends as late as the worker's timer slack and the visit that goes on. A request
@@ -204,7 +204,7 @@ impl Pace {
         is_due
     }
 
-    /// Whether the guest need not kick: its transmitq is looked at when it gets packets.
+    /// Whether the guest need not kick: its transmitq is visited when it gets packets.
     pub(crate) fn relies_on_polling(&self) -> bool {
         self.kicks.wake_at.is_some() && self.kicks.state().cause == Cause::Bulk
     }

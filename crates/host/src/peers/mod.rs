@@ -1,6 +1,6 @@
 //! One worker among several: the rings to and from the others, and how they wake each other.
 //!
-//! A worker alone has no rings, and nothing here costs it more than a look at an empty list.
+//! A worker alone has no rings, and nothing here costs it more than a check of an empty list.
 
 pub(crate) mod ring;
 pub(crate) mod wake_flag;
@@ -37,7 +37,7 @@ struct Outgoing {
     producer: Producer,
     /// Of the worker at the other end.
     wake_flag: Arc<WakeFlag>,
-    /// The other worker made no room for a whole hold: nobody waits for it until it does.
+    /// The other worker made no room for a whole hold: no packet waits for it until it does.
     is_stuck: bool,
 }
 
@@ -114,7 +114,7 @@ impl WorkerPeers {
         }
     }
 
-    /// Makes everything handed over visible, and wakes who sleeps.
+    /// Makes everything handed over visible, and wakes the workers that sleep.
     #[inline]
     pub(crate) fn publish(&mut self) {
         for outgoing in self.outgoing.iter_mut().flatten() {
@@ -174,7 +174,7 @@ impl WorkerPeers {
         self.incoming[at].consumer.peek()
     }
 
-    /// The packet peeked at is done with, or lifetime for later with so many segments delivered.
+    /// The packet peeked at is done with, or stays for later with so many segments delivered.
     pub(crate) fn settle(&mut self, at: usize, left_at: Option<usize>) {
         let consumer = &mut self.incoming[at].consumer;
         match left_at {
@@ -232,7 +232,7 @@ mod tests {
         assert!(!sender.has_room(1));
         assert!(sender.may_sleep([1].into_iter()));
         while take() {}
-        assert!(sender.wake_flag().bell().drain(), "nobody woke the sender");
+        assert!(sender.wake_flag().bell().drain(), "the sender was not woken");
         assert!(sender.has_room(1) && !sender.may_sleep([1].into_iter()));
     }
 }

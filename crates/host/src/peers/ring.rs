@@ -187,8 +187,8 @@ impl Producer {
         true
     }
 
-    /// Asks the consumer to wake this worker when there is room again. What there is room for
-    /// already must be looked at after a fence; see `WakeFlag`.
+    /// Asks the consumer to wake this worker when there is room again. Whether there is room
+    /// already must be checked after a fence; see `WakeFlag`.
     pub(crate) fn ask_for_room(&self) {
         self.ring.wants_room.0.store(true, Relaxed);
     }
@@ -229,7 +229,7 @@ impl Consumer {
         self.next += 1;
     }
 
-    /// The packet peeked at lifetime for later; so many of its segments were delivered.
+    /// The packet peeked at stays for later; so many of its segments were delivered.
     pub(crate) fn leave(&mut self, segments_done: usize) {
         self.segments_done[self.next % PACKETS_MAX] = segments_done;
         self.next += 1;
@@ -270,8 +270,8 @@ impl Consumer {
             return false;
         }
         self.ring.released.0.store(self.first, Release);
-        // Who asks for room looks at `released` behind a fence of its own: it sees this, or this
-        // sees that it asked.
+        // A producer that asks for room reads `released` behind a fence of its own: it sees this
+        // store, or the load below sees that it asked.
         // PAIRS WITH: wake_flag.rs::going_to_sleep
         fence(SeqCst);
         let wants_room = &self.ring.wants_room.0;

@@ -1,9 +1,9 @@
 //! How one worker wakes another, and only if it sleeps.
 //!
-//! Both sides write one thing and read the other: the waker publishes and then looks whether the
-//! other sleeps; who goes to sleep says so and then looks whether something was published. A
-//! sequentially consistent fence between the two steps on both sides means that at least one of
-//! them sees the other's write, so no wake-up is lost.
+//! Both sides write one word and read the other: the waker publishes and then reads whether the
+//! other worker sleeps; a worker that goes to sleep says so and then reads whether something was
+//! published. A sequentially consistent fence between the two steps on both sides means that at
+//! least one of them sees the other's write, so no wake-up is lost.
 
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -34,16 +34,16 @@ impl WakeFlag {
         &self.bell
     }
 
-    /// The worker is about to wait; it must look once more for work after this.
+    /// The worker is about to wait; it must check once more for work after this.
     pub(crate) fn going_to_sleep(&self) {
         self.sleeps.0.store(true, Relaxed);
-        // The look for work must not come before the announcement, or a waker that publishes in
-        // between sees nobody sleep.
+        // The check for work must not come before the announcement, or a waker that publishes in
+        // between does not see that this worker sleeps.
         // PAIRS WITH: wake_flag.rs::wake
         fence(SeqCst);
     }
 
-    /// The worker does not sleep (any more), whoever woke it.
+    /// The worker does not sleep (any more).
     pub(crate) fn awake(&self) {
         self.sleeps.0.store(false, Relaxed);
     }

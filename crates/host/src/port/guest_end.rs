@@ -158,7 +158,7 @@ impl GuestEnd {
         call_again
     }
 
-    /// Makes everything visible and notifies whatever the policy says: the queue stops.
+    /// Makes everything visible and notifies without asking the policy: the queue stops.
     pub(crate) fn flush_last(&mut self, queue: Queue) {
         self.queues.publish(queue);
         self.pace.stop(queue);

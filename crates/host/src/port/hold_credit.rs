@@ -2,7 +2,8 @@
 //! waiting and earns by taking packets.
 //!
 //! A bounded wait for each packet is not enough: a guest that posts one buffer shortly before every
-//! wait would end could slow down every port that sends to it for as long as it likes. What a guest earns for a packet is what a slow but honest one needs for it.
+//! wait would end could slow down every port that sends to it for as long as it likes. What a guest
+//! earns for a packet is what a slow but honest one needs for it.
 //!
 //! Limits: at most [`HOLD_MAX_NS`] at a time. A receiver that takes less than it spends has packets
 //! dropped instead, which it brought on itself.
@@ -16,7 +17,7 @@ pub(crate) const HOLD_MAX_NS: u64 = 10_000_000;
 const PER_PACKET_NS: u64 = 250_000;
 /// Earned by each KiB taken, so that few long packets count like many short ones, in nanoseconds.
 const PER_KIB_NS: u64 = 25_000;
-/// Of the time that passes, this part is earned by everybody.
+/// Of the time that passes, every receiver earns this part.
 const IDLE_SHARE: u64 = 100;
 
 /// The credit of one receiver.
@@ -42,7 +43,7 @@ impl HoldCredit {
         Self { left_ns: HOLD_MAX_NS, earned: None, wait: None }
     }
 
-    /// A packet waits from now on, perhaps beside others: until when.
+    /// A packet waits from now on, perhaps with others: until when.
     pub(crate) fn wait(&mut self, now: Nanos, taken: Taken) -> Nanos {
         if let Some((_, until)) = self.wait.filter(|(_, until)| *until > now) {
             return until;
@@ -66,7 +67,7 @@ impl HoldCredit {
         self.wait.is_some()
     }
 
-    /// There is room, or nobody waits any longer.
+    /// There is room, or no packet waits any longer.
     pub(crate) fn end(&mut self, now: Nanos) {
         if let Some((since, until)) = self.wait.take() {
             self.left_ns = self.left_ns.saturating_sub(until.min(now).since(since));

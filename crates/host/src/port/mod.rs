@@ -52,14 +52,14 @@ impl Port {
         }
     }
 
-    /// Which pair takes a packet that comes from this pair of its sender, and who owns it.
+    /// The pair that takes a packet from this pair of its sender, and the owner of that pair.
     #[inline(always)]
     pub(crate) fn owner_for(&self, from: FromPair, packet: &Packet<'_>) -> (u16, PairOwner) {
         let pair = self.pairs.steering.pair_for(from, packet);
         (pair, self.owner_of(pair))
     }
 
-    /// Who owns a pair. Steering never gives one that has no owner.
+    /// The owner of a pair. Steering never gives one that has no owner.
     #[inline(always)]
     pub(crate) fn owner_of(&self, pair: u16) -> PairOwner {
         self.pairs.owner_of(pair).unwrap_or(PairOwner::Here(self.id))

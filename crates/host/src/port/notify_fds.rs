@@ -35,8 +35,8 @@ impl NotifyFds {
     pub(crate) fn call(&mut self, event: Option<u32>) -> bool {
         let Some(call) = self.call.as_ref().filter(|_| !self.calls_disabled) else { return false };
         self.calls += 1;
-        // A peer that is gone shows on its socket, in the control thread; of one that blocked a
-        // call it has been told. It lifetime where it is: to let go of it takes memory.
+        // A peer that is gone shows on its socket, in the control thread; a peer that blocked a
+        // call was reported there. The fd stays open here: to close it takes memory.
         if matches!(call.call(), CallResult::Gone | CallResult::Blocked) {
             (self.calls_disabled, self.retry) = (true, None);
             return false;
@@ -65,7 +65,7 @@ impl NotifyFds {
         self.retry.is_some() && !self.is_given_up()
     }
 
-    /// The guest has not looked for so long that nobody wakes up for it any more.
+    /// The guest has not looked for so long that the worker does not wake up for it any more.
     pub(crate) fn is_given_up(&self) -> bool {
         self.retry.is_some_and(|retry| retry.is_given_up())
     }
@@ -105,7 +105,7 @@ mod tests {
         let mut heard = || theirs.read(&mut [0; 64]).unwrap_or(0);
         let later = |milliseconds: u64| now().plus(milliseconds * 1_000_000);
         assert!(!fds.call_again(Some(1), later(1)));
-        assert_eq!(heard(), 0, "nobody has called yet");
+        assert_eq!(heard(), 0, "no call was made yet");
         assert!(fds.call(Some(1)));
         assert_eq!(heard(), 8);
         for (milliseconds, expected) in (1..).zip([8, 8, 0, 8]) {
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(heard(), 0, "that is enough");
         assert!(fds.call(Some(2)));
         fds.call = None;
-        assert!(!fds.call_again(Some(2), later(1)), "there is nobody to call");
+        assert!(!fds.call_again(Some(2), later(1)), "there is no fd to call through");
     }
 
     /// A stopped guest must not find its socket full: it would be told of nothing any more.

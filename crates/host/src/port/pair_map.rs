@@ -5,7 +5,7 @@ use ringway_switch::PortId;
 
 use crate::peers::WorkerIndex;
 
-/// Who owns a queue pair.
+/// The owner of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PairOwner {
     /// This worker, in this slot.
@@ -19,7 +19,7 @@ pub(crate) enum PairOwner {
 pub(crate) struct PairMap {
     /// How packets are spread over the pairs.
     pub(crate) steering: Steering,
-    /// Who owns each pair.
+    /// The owner of each pair.
     owners: Vec<PairOwner>,
     /// The first so many receive queues run.
     running: u16,

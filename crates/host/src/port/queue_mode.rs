@@ -12,9 +12,9 @@ use crate::port::guest_end::GuestEnd;
 pub enum QueueMode {
     /// Nothing, until a kick, or a packet for it, wakes the owner.
     Sleeping,
-    /// It is looked at again and again; the guest need not kick.
+    /// The owner polls it; the guest need not kick.
     Polling,
-    /// It is looked at, or the guest is told, when a timer ends or its next packet finds room.
+    /// The owner visits it, or notifies the guest, when a timer ends or its next packet finds room.
     Held,
 }
 

@@ -1,12 +1,12 @@
 //! Short packets of a tap read ahead, several with one system call, while many of them wait.
 //!
-//! How: into places of our own, for where a packet goes cannot be said before its length is known.
-//! From there each is copied to its receiver, which takes less than the system call that was
-//! spared. So [`ReadBatcher`] allows it only while packets come one behind the other, and all are
-//! short.
+//! How: the kernel reads them into places of the tap's own, because where a packet goes cannot be
+//! said before its length is known. From there each is copied to its receiver, which takes less
+//! than the system call that was spared. So [`ReadBatcher`] allows it only while packets come one
+//! behind the other, and all are short.
 //!
-//! Nothing is concluded from a tap that gave fewer than it was asked for: whoever finds nothing
-//! here asks the tap itself, so that no packet is overlooked that came meanwhile.
+//! A tap that gave fewer packets than it was asked for may have more by now: the reader that finds
+//! nothing read ahead asks the tap itself, so that no packet is overlooked.
 //!
 //! Limits: [`AHEAD_PACKETS`] packets at a time, and no further ones before they are taken. That may
 //! be 2 MiB in one visit if long ones come right behind short ones; what was read counts when it is
@@ -65,7 +65,7 @@ impl ReadAhead {
         !self.waiting.is_empty()
     }
 
-    /// The next one, header in front; it lifetime where it is until more are read.
+    /// The next one, header in front; it stays where it is until more are read.
     pub(crate) fn pop(&mut self) -> Option<SharedSlice> {
         self.waiting.pop()
     }

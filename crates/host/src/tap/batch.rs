@@ -75,7 +75,7 @@ impl TapBatch {
         self.noted.is_empty()
     }
 
-    /// Whether a packet in so many pieces can be noted beside the others.
+    /// Whether a packet in so many pieces can be noted with the others.
     pub(crate) fn has_room(&self, pieces: usize) -> bool {
         self.noted.len() < BATCH_PACKETS && self.vectors.len() + 1 + pieces <= BATCH_PIECES
     }

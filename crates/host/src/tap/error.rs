@@ -32,7 +32,7 @@ pub enum TapError {
         /// What was asked for.
         name: String,
     },
-    /// Somebody else has it.
+    /// Another program has it.
     #[error("{name}: busy: another program has it open")]
     Busy {
         /// What was asked for.

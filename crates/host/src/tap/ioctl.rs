@@ -37,7 +37,7 @@ pub(crate) fn set_header_len(fd: BorrowedFd<'_>, len: usize) -> io::Result<()> {
     set_int(fd, libc::TUNSETVNETHDRSZ, libc::c_int::try_from(len).unwrap_or(libc::c_int::MAX))
 }
 
-/// `TUNSETVNETLE`: fields of the header are little-endian whatever the machine is.
+/// `TUNSETVNETLE`: fields of the header are little-endian on every machine.
 pub(crate) fn set_header_little_endian(fd: BorrowedFd<'_>) -> io::Result<()> {
     set_int(fd, libc::TUNSETVNETLE, 1)
 }

@@ -177,7 +177,7 @@ impl Tap {
         self.offloads
     }
 
-    /// Somebody else sets the offloads of this tap, so anything may come from it.
+    /// Another worker sets the offloads of this tap, so anything may come from it.
     pub fn expect_any_offload(&mut self) {
         self.offloads = TapOffloads { csum: true, tso4: true, tso6: true, ..self.offloads };
     }
@@ -215,7 +215,7 @@ impl Tap {
         self.put(&Packet { header: &segment.header, payload: &[lent], len })
     }
 
-    /// As `put`, for a packet that lifetime where it is until [`flush`](Self::flush): it may be
+    /// As `put`, for a packet that stays where it is until [`flush`](Self::flush): it may be
     /// written only then, and what becomes of it counted.
     pub fn stage(&mut self, packet: &Packet<'_>) -> Put {
         let pieces = packet.payload.len();

@@ -1,4 +1,4 @@
-//! How a tap comes into being: created, adopted, or passed by somebody else.
+//! How a tap comes into being: created, adopted, or passed by another program.
 //!
 //! The send buffer is set to the largest value: a smaller one makes writes fail for as long as
 //! packets of ours wait somewhere in the host, which would hold up all other traffic to the tap.
@@ -82,8 +82,8 @@ impl Tap {
         Ok(Self::new(fd, name, Some(interfaces)))
     }
 
-    /// Takes over a tap that somebody else opened and passed: a copy of the fd of that number,
-    /// which this process was started with. The original lifetime open until the process ends. It is
+    /// Takes over a tap that another program opened and passed: a copy of the fd of that number,
+    /// which this process was started with. The original stays open until the process ends. It is
     /// made non-blocking; name, MTU and link stay as they are.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ fn prepare(fd: BorrowedFd<'_>, name: &str) -> Result<(), TapError> {
         // A kernel without this call uses the machine's order, which is the same here.
         _ => {}
     }
-    // Without it the limit is whatever it was.
+    // Without it the limit stays as it was.
     let _ = ioctl::set_send_buffer_len(fd, libc::c_int::MAX);
     ioctl::set_offload(fd, 0).map_err(os("TUNSETOFFLOAD"))
 }

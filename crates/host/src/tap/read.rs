@@ -1,8 +1,8 @@
 //! The reading half of a tap: straight into a receiver's buffers, or lent.
 //!
 //! A packet is read where it goes, unless that is not possible, or not worth it: what was read
-//! ahead, with others and one system call, is copied (see `tap::ahead`), and so is what somebody
-//! has to look at first.
+//! ahead, with others and one system call, is copied (see `tap::ahead`), and so is a packet whose
+//! way depends on its bytes.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -78,7 +78,7 @@ impl Tap {
     }
 
     /// Whether it was left before it was found empty, since this was last asked: what waits there
-    /// wakes no one.
+    /// does not wake the worker.
     pub(crate) fn take_unread(&mut self) -> bool {
         std::mem::take(&mut self.is_unread)
     }
@@ -156,7 +156,7 @@ impl Tap {
 
     fn read_packet(&mut self, pieces: &[SharedSlice]) -> io::Result<Option<(NetHeader, u32)>> {
         let room = pieces.iter().fold(0, |room: usize, piece| room.saturating_add(piece.len()));
-        // What is longer, as when somebody has raised the MTU, spills to its place in the scratch.
+        // A longer packet, as after the MTU was raised, spills to its place in the scratch.
         let spill = self.scratch.bytes().split_at(room.min(PACKET_LEN_MAX as usize)).1;
         for _ in 0..DROPS_MAX {
             let mut header = [0; HEADER_LEN];

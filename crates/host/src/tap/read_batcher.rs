@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asked_in_vain_waits_longer_the_next_time() {
+    fn a_tap_that_was_asked_in_vain_is_asked_later_the_next_time() {
         /// Short packets in a row until several are read at once.
         fn needed(row: &mut ReadBatcher) -> usize {
             row.record(0);

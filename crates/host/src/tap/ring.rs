@@ -41,7 +41,7 @@ impl TapRing {
     /// each: bytes, or an error number below zero; `ECANCELED` is what the kernel did not take.
     ///
     /// # Safety
-    /// What the requests point at is valid, and what they write to is nobody else's, until this
+    /// What the requests point at is valid, and what they write to is theirs alone, until this
     /// returns. None of them waits.
     pub(crate) unsafe fn carry_out(
         &mut self,
@@ -71,8 +71,8 @@ impl TapRing {
             count_system_call();
             match self.ring.submit_and_wait(left) {
                 Err(why) if why.kind() != io::ErrorKind::Interrupted => {
-                    // What it has not taken lies in the ring, and its memory is somebody else's
-                    // soon: the kernel must never come back to it.
+                    // What it has not taken lies in the ring, and its memory belongs to another
+                    // request soon: the kernel must never come back to it.
                     self.is_usable = false;
                     return;
                 }

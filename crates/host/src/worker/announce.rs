@@ -1,4 +1,4 @@
-//! A guest has moved here: everybody shall learn where it is now.
+//! A guest has moved here: all other stations shall learn where it is now.
 
 use ringway_net::{DropReason, MacAddress, NetHeader, Packet, Put};
 use ringway_switch::{Decision, PortId, Room, Switch};

@@ -184,7 +184,8 @@ pub enum Command {
         /// Where to.
         done: Answer<WorkerSnapshot>,
     },
-    /// A guest has moved here (live migration, fail-over): everybody shall learn where it is.
+    /// A guest has moved here (live migration, fail-over): all other stations shall learn where it
+    /// is.
     Announce {
         /// Which port.
         port: PortId,
@@ -209,7 +210,7 @@ pub enum Command {
         /// Whether the operating system has done it.
         done: Answer<Result<(), TapError>>,
     },
-    /// Another policy for a port, which need not be attached yet; it lifetime until
+    /// Another policy for a port, which need not be attached yet; it stays until
     /// [`RemovePort`](Self::RemovePort).
     SetPolicy {
         /// Which port.
@@ -219,7 +220,7 @@ pub enum Command {
         /// Whether it can be followed.
         done: Answer<Result<(), PolicyError>>,
     },
-    /// Multicast goes only to who asked for it, or to everybody.
+    /// Multicast goes only to ports that asked for it, or to all.
     SnoopMulticast {
         /// Whether to snoop.
         is_on: bool,

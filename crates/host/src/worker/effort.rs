@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_slept_through_a_second_did_nothing_in_it() {
+    fn a_worker_that_slept_through_a_second_did_nothing_in_it() {
         let mut meter = EffortMeter::default();
         meter.roll(Nanos(NS_PER_SECOND), 0);
         meter.wakeups = 3;

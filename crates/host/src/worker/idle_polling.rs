@@ -1,21 +1,21 @@
-//! The pause between two turns of the worker: look again, or sleep.
+//! The pause between two turns of the worker: poll, or sleep.
 //!
 //! Theory of operation: a transmitq that has run empty is not armed at once, so that its guest need
-//! not kick while somebody looks. When a turn leaves nothing to do, [`Polling`] decides. To look
-//! means to visit these queues again; file descriptors are looked at only every [`POLL_FDS_PAUSE_NS`],
-//! because that is a system call. To sleep means, in this order: arm every such queue, look at each
-//! once more, say to the other workers that this one sleeps, look once more for what they handed
-//! over, and only then wait. A packet that comes at any moment either is found by the second look,
+//! not kick while the worker polls. When a turn leaves nothing to do, [`Polling`] decides. To poll
+//! means to visit these queues again; file descriptors are polled only every [`POLL_FDS_PAUSE_NS`],
+//! because that is a system call. To sleep means, in this order: arm every such queue, check each
+//! once more, tell the other workers that this one sleeps, check once more for what they handed
+//! over, and only then wait. A packet that comes at any moment either is found by the second check,
 //! or its sender finds the queue armed and kicks.
 //!
-//! Whoever has the same processor and is woken by what this worker does has to wait while it looks.
-//! Where [`Polling`] says so, the worker offers it the processor each time before it looks at file
-//! descriptors.
+//! A thread that runs on the same processor and is woken by the worker has to wait while the worker
+//! polls. Where [`Polling`] says so, the worker offers it the processor each time before it polls
+//! file descriptors.
 //!
-//! Limits: a queue is left unarmed only while its worker has nothing else to do; of a worker that
-//! always has, every idle queue is armed. What is more work than one unit per packet counts as long
-//! packets: a short one that goes to several ports, or that could not be read, makes the worker
-//! offer the processor, too.
+//! Limits: a queue is left unarmed only while its worker has nothing else to do; a worker that
+//! always has something to do arms every idle queue. A visit with more work than one unit per
+//! packet counts as one of long packets: a short packet that goes to several ports, or that could
+//! not be read, makes the worker offer the processor, too.
 
 use std::time::Duration;
 
@@ -29,21 +29,21 @@ use crate::peers::WorkerPeers;
 use crate::port::table::Ports;
 use crate::worker::schedule::Schedule;
 
-/// Between two looks at the file descriptors without sleeping, in nanoseconds: twenty times what
-/// the look takes, and a sixth of what a wake-up takes.
+/// Between two polls of the file descriptors without sleeping, in nanoseconds: twenty times what
+/// one takes, and a sixth of what a wake-up takes.
 const POLL_FDS_PAUSE_NS: u64 = 5_000;
 
 /// What comes before the next turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pause {
-    /// Nothing: only rings are looked at.
+    /// Nothing: only rings are polled.
     None,
     /// A wait of at most this long; `None`: as long as it takes.
     Wait(Option<Duration>),
 }
 
 impl Pause {
-    /// A look at the file descriptors.
+    /// A poll of the file descriptors.
     const POLL_FDS: Self = Self::Wait(Some(Duration::ZERO));
 
     /// Whether the worker may sleep in it.

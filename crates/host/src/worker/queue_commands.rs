@@ -104,7 +104,7 @@ impl Worker {
         Ok(())
     }
 
-    /// A kick may have been sent before anybody listened, so every new queue is visited once.
+    /// A kick may have been sent before the worker listened, so every new queue is visited once.
     fn after_start(&mut self, id: PortId, queue: Queue) {
         match queue {
             Queue::FromGuest => self.schedule.ready.add(id),
@@ -226,7 +226,7 @@ impl Worker {
         match notify_fd {
             NotifyFd::Call(call) => {
                 guest.fds[queue as usize].set_call(call);
-                // Whatever was used while the old fd was going away would never be told.
+                // The guest would never be told of what was used while the old fd was going away.
                 self.schedule.after_call(guest.call(queue));
             }
             NotifyFd::Error(error) => guest.fds[queue as usize].error = error,

@@ -2,19 +2,19 @@
 //!
 //! A page of a guest's memory may have to be read from a disk, or its front-end may be taking pages
 //! out of the file at this moment (hole punching): the thread that touches it sleeps in a page
-//! fault, which no signal ends, and with it all guests of the worker. So who makes that happen
-//! again and again must be found, and let go of (ADR 29).
+//! fault, which no signal ends, and with it all guests of the worker. So a guest that makes that
+//! happen again and again must be found, and the worker must stop using its memory (ADR 29).
 //!
 //! Theory of operation: between two readings of the clock a worker does one visit at most. If one
 //! takes [`SLOW_NS`], and the thread had page faults and slept meanwhile, other than where it waits
 //! for work, the worker *watches* for a while: it forwards one packet at a time, by a copy of its
 //! own, so that each step touches the memory of one guest only, and asks the kernel before and
-//! after each step whether the thread had a page fault and slept. A guest in whose memory it slept
-//! for [`STALLED_MAX_NS`] meanwhile is let go of. A stop of the process, or a processor that others
-//! need, is no page fault; memory that is touched for the first time, as a guest does that boots,
-//! is one in which the thread does not sleep.
+//! after each step whether the thread had a page fault and slept. The worker stops using the memory
+//! of a guest in which it slept for [`STALLED_MAX_NS`] meanwhile. A stop of the process, or a
+//! processor that others need, is no page fault. In a page fault of memory that is touched for the
+//! first time, as by a guest that boots, the thread does not sleep.
 //!
-//! Limits: under valgrind nothing is looked into. The visit that makes a worker watch, and the
+//! Limits: under valgrind slow visits are ignored. The visit that makes a worker watch, and the
 //! fault that is the last one, take as long as they take. While a worker watches, a packet costs
 //! some microseconds more.
 
@@ -27,7 +27,7 @@ use crate::os::clock::now;
 use crate::os::page_faults::Counts;
 use crate::port::table::Ports;
 
-/// What takes longer is looked into, in nanoseconds.
+/// A visit that takes longer is slow, in nanoseconds.
 const SLOW_NS: u64 = 5_000_000;
 
 /// What the kernel has counted is asked for no more often, in nanoseconds.
@@ -78,7 +78,7 @@ impl Watch {
 /// What a worker keeps of it.
 #[derive(Debug)]
 pub(crate) struct StallGuard {
-    /// What takes as long is looked into, in nanoseconds.
+    /// A visit that takes as long is slow, in nanoseconds.
     slow_ns: u64,
     /// When the clock was read last before something that may take long.
     began: Nanos,

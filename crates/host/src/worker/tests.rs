@@ -52,7 +52,7 @@ fn frame(to: MacAddress, from: MacAddress, mark: u8) -> Vec<u8> {
     [&to.0[..], &from.0, &[0x88, 0xb5], &[mark; 46]].concat()
 }
 
-/// One that nobody rings: the tests kick by hand.
+/// A kick fd that stays silent: the tests kick by hand.
 fn kick_fd() -> OwnedFd {
     EventFd::new().unwrap().as_fd().try_clone_to_owned().unwrap()
 }
@@ -208,7 +208,7 @@ impl Bench {
         bench
     }
 
-    /// Everybody says who they are.
+    /// Every guest says what its address is.
     fn introduce(&mut self) {
         for port in 0..self.guests.len() {
             self.send(port, &frame(MacAddress::BROADCAST, mac(port), 0), 1);
@@ -229,7 +229,8 @@ impl Bench {
         answer.recv().unwrap().unwrap();
     }
 
-    /// One visit, after which every guest takes what it got. Who was visited, and what each got.
+    /// One visit, after which every guest takes what it got. Gives the slot that was visited, and
+    /// what each guest got.
     fn step(&mut self) -> Option<(PortId, Vec<usize>)> {
         let port = self.worker.schedule.ready.pop_front()?;
         self.worker.visit(port);

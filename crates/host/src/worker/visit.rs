@@ -191,8 +191,8 @@ fn lifetime_of(end: &End, bounce: Option<SharedSlice>) -> PayloadLifetime {
     }
 }
 
-/// Moves packets out of what is at the end of a queue pair; and for how long the thread slept in its
-/// guest's memory, if it watches.
+/// Moves packets out of what is at the end of a queue pair; and for how long the thread slept in
+/// its guest's memory, if it watches.
 fn visit_end(
     end: &mut End,
     is_read: bool,

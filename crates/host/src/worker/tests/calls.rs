@@ -40,7 +40,7 @@ fn a_guest_is_called_again_about_the_queue_that_it_has_not_looked_at() {
 }
 
 #[test]
-fn a_guest_is_called_again_by_a_worker_that_is_awake_but_wakes_nobody_up_so_early() {
+fn a_guest_is_called_again_so_early_only_by_a_worker_that_is_awake() {
     let mut bench = Bench::new(1);
     let (call, mut theirs) = call_socket();
     bench.worker.schedule.turn_at = now();
@@ -90,7 +90,7 @@ fn a_guest_that_slept_through_all_calls_is_called_about_what_comes_then() {
     assert_eq!(times.map(&mut publish), [true, false, true, false, false, true, false]);
 }
 
-/// To close an fd can take as long as whoever sent it likes.
+/// To close an fd can take as long as its sender likes.
 #[test]
 fn a_worker_closes_nothing_that_a_front_end_sent() {
     let mut bench = Bench::new(1);
@@ -108,7 +108,7 @@ fn a_worker_closes_nothing_that_a_front_end_sent() {
         let queue = QueueId { pair, queue: Queue::ToGuest };
         bench.worker.carry_out(Command::SetNotifyFd { port: PortId(0), queue, notify_fd });
     };
-    // Each is replaced by the next one; for the second pair there is nobody.
+    // Each is replaced by the next one; the second pair does not exist.
     for pair in [0, 0, 7] {
         set(&mut bench, pair, NotifyFd::Kick(kick()));
         set(&mut bench, pair, NotifyFd::Call(call()));
@@ -120,7 +120,7 @@ fn a_worker_closes_nothing_that_a_front_end_sent() {
         let is_open = |end: &UnixStream| (&*end).write(&[1]).is_ok();
         others.iter().filter(|end| is_open(end)).count()
     };
-    assert_eq!(are_open(&others), 6, "nobody has closed anything");
+    assert_eq!(are_open(&others), 6, "the worker has closed nothing");
     drop(permit);
     let (done, all_gone) = mpsc::channel();
     closer.afterwards(move || _ = done.send(()));

@@ -126,7 +126,7 @@ fn a_ring_that_stays_full_is_waited_for_once_and_drops_are_counted() {
     end_expired_holds(&mut pair.workers[1]);
     assert_eq!(pair.visit_all(), 0, "the sender has everything back");
     assert_eq!(pair.dropped(), [0, waiting]);
-    // Nobody waits for that worker again before it has made room.
+    // No packet waits for that worker again before it has made room.
     assert_eq!(pair.send(100), 0);
     assert_eq!((pair.held_for(), pair.dropped()), (None, [0, waiting + 100]));
     while pair.receiver.received.len() < PACKETS_MAX {

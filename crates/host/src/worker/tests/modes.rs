@@ -30,7 +30,7 @@ fn a_queue_is_shown_to_be_polled_until_it_is_armed() {
     assert_eq!(bench.mode(0), Sleeping, "it was armed when it ran empty");
     bench.poll(PollMode::Always);
     bench.send(0, &frame(mac(1), mac(0), 1), 1);
-    assert_eq!(bench.mode(0), Sleeping, "nobody has looked yet");
+    assert_eq!(bench.mode(0), Sleeping, "the worker has not visited it yet");
     bench.settle();
     for _ in 0..3 {
         assert_eq!(bench.mode(0), Polling, "it ran empty, and is looked at");

@@ -1,4 +1,4 @@
-//! A worker that polls: who is spared a kick, and what is armed when it stops.
+//! A worker that polls: which guest is spared a kick, and what is armed when it stops.
 
 use ringway_net::PollMode;
 
@@ -49,7 +49,8 @@ fn an_idle_queue_is_armed_while_the_worker_is_busy_elsewhere() {
     assert!(bench.guests[0].queues[1].must_kick());
 }
 
-/// Polling only while it pays, or not at all: under a load that never ends nobody sleeps.
+/// Polling only while it pays, or not at all: under a load that never ends the worker does not
+/// sleep.
 #[test]
 fn a_worker_that_always_has_more_to_do_never_sleeps() {
     for mode in [PollMode::Auto, PollMode::Never] {
