@@ -1,0 +1,164 @@
+//! One ring, from both sides.
+
+use super::*;
+
+fn byte_at(at: usize, number: u16) -> u8 {
+    (at + usize::from(number)).to_le_bytes()[0]
+}
+
+fn put(producer: &mut Producer, number: u16, len: usize) -> bool {
+    let mut bytes: Vec<u8> = (0..len).map(|at| byte_at(at, number)).collect();
+    let (mid, header) = (len / 3, NetHeader { csum_start: number, ..NetHeader::default() });
+    // SAFETY: the bytes live until the end of this function and are used through this only.
+    let whole = unsafe { SharedSlice::new(bytes.as_mut_ptr(), len) };
+    let payload = [whole.split_at(mid).0, whole.split_at(mid).1];
+    let packet = Packet { header: &header, payload: &payload, len: u32::try_from(len).unwrap() };
+    producer.put((number, number.to_le_bytes()[0]), number ^ 1, &packet)
+}
+
+fn check(got: &HandedOver, number: u16, len: usize) {
+    assert_eq!((got.port, got.pair, got.len as usize), (number, number ^ 1, len));
+    assert_eq!((got.header.csum_start, got.generation), (number, number.to_le_bytes()[0]));
+    let mut bytes = vec![0; len];
+    got.payload[0].read(0, &mut bytes);
+    let is_good = |(at, &byte): (usize, &u8)| byte == byte_at(at, number);
+    assert!(bytes.iter().enumerate().all(is_good), "packet {number}");
+}
+
+#[test]
+fn nothing_is_seen_before_it_is_published() {
+    let (mut producer, mut consumer) = ring();
+    assert!(put(&mut producer, 1, 60));
+    assert!(consumer.peek().is_none());
+    assert!(producer.publish());
+    assert!(!producer.publish());
+    check(&consumer.peek().unwrap(), 1, 60);
+    consumer.done();
+    assert!(consumer.peek().is_none());
+}
+
+#[test]
+fn is_bounded_in_packets_and_in_bytes() {
+    for (len, at_most) in [(60, PACKETS_MAX), (PACKET_LEN_MAX as usize, 15)] {
+        let (mut producer, mut consumer) = ring();
+        for round in 0..5 {
+            let mut count = 0;
+            while put(&mut producer, count, len) {
+                count += 1;
+            }
+            assert!(usize::from(count) <= at_most && usize::from(count) + 1 >= at_most);
+            assert!(!producer.has_room());
+            producer.publish();
+            for number in 0..count {
+                check(&consumer.peek().unwrap(), number, len);
+                consumer.done();
+            }
+            producer.ask_for_room();
+            assert!(consumer.release(), "round {round}");
+            assert!(!consumer.release());
+            assert!(producer.has_room());
+        }
+    }
+}
+
+#[test]
+fn what_is_left_comes_again_and_in_order() {
+    let (mut producer, mut consumer) = ring();
+    for number in 0..10 {
+        assert!(put(&mut producer, number, 100));
+    }
+    producer.publish();
+    for number in 0..10 {
+        check(&consumer.peek().unwrap(), number, 100);
+        if number % 3 == 0 { consumer.leave(0) } else { consumer.done() }
+    }
+    consumer.release();
+    assert!(consumer.peek().is_none());
+    consumer.look_again();
+    for number in [0, 3, 6, 9] {
+        check(&consumer.peek().unwrap(), number, 100);
+        consumer.done();
+    }
+    assert!(consumer.peek().is_none());
+    producer.ask_for_room();
+    assert!(consumer.release());
+}
+
+#[test]
+fn one_that_is_left_crowds_the_ring_by_packets_or_bytes() {
+    for (len, at_most) in [(60, PACKETS_MAX / 2), (60_000, 10)] {
+        let (mut producer, mut consumer) = ring();
+        let mut count = 0;
+        while put(&mut producer, count, len) {
+            count += 1;
+        }
+        producer.publish();
+        consumer.peek();
+        consumer.leave(0);
+        let mut looked_at = 1;
+        while !consumer.is_crowded() {
+            assert!(consumer.peek().is_some());
+            consumer.done();
+            looked_at += 1;
+        }
+        assert!(looked_at <= at_most + 1, "{looked_at}");
+        consumer.look_again();
+        consumer.peek();
+        consumer.done();
+        while consumer.peek().is_some() {
+            consumer.done();
+        }
+        consumer.release();
+        assert!(!consumer.is_crowded());
+    }
+}
+
+#[test]
+fn two_threads_lose_nothing() {
+    const COUNT: u16 = 20_000;
+    let (mut producer, mut consumer) = ring();
+    let len = |number: u16| 14 + usize::from(number) * 7 % 9000;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for number in 0..COUNT {
+                while !put(&mut producer, number, len(number)) {
+                    producer.publish();
+                    std::thread::yield_now();
+                }
+                if number % 5 == 0 {
+                    producer.publish();
+                }
+            }
+            producer.publish();
+        });
+        for number in 0..COUNT {
+            let got = loop {
+                match consumer.peek() {
+                    Some(got) => break got,
+                    None => std::thread::yield_now(),
+                }
+            };
+            check(&got, number, len(number));
+            consumer.done();
+            consumer.release();
+        }
+    });
+    assert!(consumer.peek().is_none());
+}
+
+#[test]
+fn the_two_sides_write_no_common_line() {
+    use std::mem::offset_of;
+    let (producer, _consumer) = ring();
+    let lines = [
+        offset_of!(Ring, published),
+        offset_of!(Ring, released),
+        offset_of!(Ring, wants_room),
+        offset_of!(Ring, entries),
+    ];
+    let start = &raw const *producer.ring as usize;
+    let mut numbers: Vec<usize> = lines.iter().map(|offset| (start + offset) / 128).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), lines.len(), "{lines:?}");
+}
