@@ -43,14 +43,14 @@ pub(crate) struct UmlCallRetry {
     again_at: Nanos,
 }
 
-/// What a round brings for one guest.
+/// What is to be done about a call in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryStep {
-    /// It has heard the call.
+    /// The guest has looked: nothing.
     Heard,
-    /// It is looked at again later.
+    /// Nothing yet: its time comes later.
     Wait,
-    /// It is called again, and looked at later.
+    /// The guest is called again, and checked in a later round.
     Call,
 }
 
@@ -65,8 +65,8 @@ impl UmlCallRetry {
         self.again_at.since(self.called_at) > LAST_NS
     }
 
-    /// A round has come, or something was published for a guest that is given up, and it says this
-    /// now.
+    /// A round has come, or something was published for a guest that is given up. `event` is what
+    /// the guest says about calls now.
     pub(crate) fn round(&mut self, event: Option<u32>, now: Nanos) -> RetryStep {
         if event != self.event || event.is_none() {
             return RetryStep::Heard;

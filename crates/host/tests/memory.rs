@@ -165,7 +165,7 @@ fn a_bus_error_that_is_not_the_front_ends_still_ends_the_process() {
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::BUS)
             .expect("kill");
         // The signal may go to another thread; either way the process ends.
-        std::thread::sleep(common::PATIENCE);
+        std::thread::sleep(common::HANG_TIMEOUT);
         return;
     }
     let file = memory_file(PAGE);

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use common::PATIENCE;
+use common::HANG_TIMEOUT;
 use ringway_host::{EventFd, Events, Interest, PollEvent, Poller};
 use rustix::time::{ClockId, clock_getres};
 
@@ -82,7 +82,7 @@ fn a_closed_peer_is_a_hang_up_and_its_last_bytes_are_readable() {
     poller.add(ours.as_fd(), 1).expect("add");
     theirs.write_all(b"bye").expect("write");
     drop(theirs);
-    let events = waited(&poller, Some(PATIENCE));
+    let events = waited(&poller, Some(HANG_TIMEOUT));
     assert!(events[0].readable && events[0].hang_up, "{events:?}");
     let mut last = String::new();
     ours.read_to_string(&mut last).expect("read");

@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(bench.take_all(0, 1), RESERVE.regions + half);
         assert_eq!(bench.take(0, 1), Err(Shortage::Regions));
         assert_eq!(bench.take_all(1, 1), RESERVE.regions + half / 2);
-        // Two full tables at a time, as while one is replaced, beside nine others that have one.
+        // Two full tables at a time, as while one is replaced, and nine others that have one.
         let mut bench = Bench::default();
         for at in 0..9 {
             assert!((0..509).all(|_| bench.take(at, 1 << 30).is_ok()), "{at}");

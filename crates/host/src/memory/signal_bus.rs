@@ -24,10 +24,10 @@ use crate::os::eventfd::EventFd;
 
 /// `end` of an entry that is free.
 const FREE: usize = 0;
-/// `end` of a mapping that is being filled in.
+/// `end` of an entry that is being filled in.
 const RESERVED: usize = 1;
 
-struct Mapping {
+struct GuardedEntry {
     start: AtomicUsize,
     end: AtomicUsize,
     torn: AtomicBool,
@@ -36,34 +36,34 @@ struct Mapping {
 /// Rung after a mapping was torn; there once the handler is installed.
 static BELL: OnceLock<EventFd> = OnceLock::new();
 
-static MAPPINGS: [Mapping; REGIONS_MAX] = [const { Mapping::new() }; REGIONS_MAX];
+static ENTRIES: [GuardedEntry; REGIONS_MAX] = [const { GuardedEntry::new() }; REGIONS_MAX];
 
 /// A mapping known to the handler, for as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Guarded {
-    mapping: usize,
+    entry: usize,
 }
 
 impl Guarded {
     /// Registers the mapping from `start` to `end` (addresses, page aligned); `None`: table full.
     pub(crate) fn new(start: usize, end: usize) -> Option<Self> {
-        let mapping = MAPPINGS.iter().position(|mapping| mapping.try_fill(start, end))?;
-        Some(Self { mapping })
+        let entry = ENTRIES.iter().position(|entry| entry.try_fill(start, end))?;
+        Some(Self { entry })
     }
 
     /// Whether the file behind the mapping lost pages that were touched.
     pub(crate) fn torn(&self) -> bool {
-        MAPPINGS[self.mapping].torn.load(Ordering::Relaxed)
+        ENTRIES[self.entry].torn.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        MAPPINGS[self.mapping].end.store(FREE, Ordering::Release);
+        ENTRIES[self.entry].end.store(FREE, Ordering::Release);
     }
 }
 
-impl Mapping {
+impl GuardedEntry {
     const fn new() -> Self {
         Self {
             start: AtomicUsize::new(0),
@@ -91,7 +91,7 @@ impl Mapping {
     fn mapping_of(&self, address: usize) -> Option<(usize, usize)> {
         let end = self.end.load(Ordering::Acquire);
         let start = self.start.load(Ordering::Acquire);
-        // Another thread may have reused the mapping in between; its two words belong together only
+        // Another thread may have reused the entry in between; its two words belong together only
         // if the end is still the same.
         let is_whole = end > RESERVED && end == self.end.load(Ordering::Acquire);
         (is_whole && start <= address && address < end).then_some((start, end))
@@ -151,8 +151,8 @@ extern "C" fn on_bus_error(
 
 /// Puts zeroed memory in the place of the mapping that `address` is in, if it is one of ours.
 fn mend(address: usize) -> bool {
-    for mapping in &MAPPINGS {
-        let Some((start, end)) = mapping.mapping_of(address) else { continue };
+    for entry in &ENTRIES {
+        let Some((start, end)) = entry.mapping_of(address) else { continue };
         // SAFETY: the range is exactly one live mapping of ours; all its users expect its bytes to
         // change at any time. `mmap` is a bare system call here.
         let mapped = unsafe {
@@ -165,7 +165,7 @@ fn mend(address: usize) -> bool {
                 0,
             )
         };
-        mapping.torn.store(true, Ordering::Relaxed);
+        entry.torn.store(true, Ordering::Relaxed);
         // A bare system call, as is allowed here.
         if let Some(bell) = BELL.get() {
             bell.notify();

@@ -1,11 +1,11 @@
 //! Ends calls that would wait for a front-end.
 //!
 //! An eventfd that a front-end sent never makes a write wait for as long as the front-end leaves it
-//! so: it can make it blocking at any time, and fill it. The kernel has no write
-//! that never waits for an eventfd that is blocking, and to ask before each write costs a system
-//! call more and leaves a gap. So a timer sends the calling thread a signal, which does nothing but end
-//! a write that waits (`EINTR`; the handler is installed without `SA_RESTART`). A write that need
-//! not wait never looks for signals: one that was ended has met a full counter on a blocking fd.
+//! so: it can make it blocking at any time, and fill it. The kernel has no write that never waits
+//! for an eventfd that is blocking, and to ask before each write costs a system call more and
+//! leaves a gap. So a timer sends the calling thread a signal, which does nothing but end a write
+//! that waits (`EINTR`; the handler is installed without `SA_RESTART`). A write that need not wait
+//! never looks for signals: one that was ended has met a full counter on a blocking fd.
 //!
 //! The timer is set by the first call, ends [`TICK`] later, and is set again by the next call. So a
 //! worker that calls all the time makes one system call more per [`TICK`], and one that falls

@@ -25,13 +25,13 @@ pub(crate) struct NotifyFds {
 }
 
 impl NotifyFds {
-    /// Calls go there from now on.
+    /// Calls go through this fd from now on.
     pub(crate) fn set_call(&mut self, call: Option<CallFd>) {
         (self.call, self.calls_disabled) = (call, false);
     }
 
-    /// Notifies the guest, which says this about calls, that buffers were used; `true`: see
-    /// [`call_again`](Self::call_again), later.
+    /// Tells the guest that buffers were used. `event` is what the guest says about calls now.
+    /// `true`: the guest may sleep through this call; see [`call_again`](Self::call_again).
     pub(crate) fn call(&mut self, event: Option<u32>) -> bool {
         let Some(call) = self.call.as_ref().filter(|_| !self.calls_disabled) else { return false };
         self.calls += 1;
@@ -56,8 +56,8 @@ impl NotifyFds {
         true
     }
 
-    /// A round has come for a guest that may have slept through its last call, and says this about
-    /// calls now; `true`: another round is needed.
+    /// Repeats a call that the guest may have slept through, if it is time; `true`: another round
+    /// is needed.
     pub(crate) fn call_again(&mut self, event: Option<u32>, now: Nanos) -> bool {
         if !self.is_given_up() {
             self.repeat(event, now);
@@ -70,8 +70,8 @@ impl NotifyFds {
         self.retry.is_some_and(|retry| retry.is_given_up())
     }
 
-    /// Repeats the last call if it is time, to a guest that has not looked since and says this
-    /// about calls now.
+    /// Repeats the last call if it is time and `event`, what the guest says about calls now, shows
+    /// that it has not looked since.
     pub(crate) fn repeat(&mut self, event: Option<u32>, now: Nanos) {
         let Some(retry) = &mut self.retry else { return };
         match (retry.round(event, now), &self.call) {

@@ -10,7 +10,7 @@ use crate::os::page_faults::{FaultTime, Step};
 use crate::pace::Flush;
 use crate::port::guest_end::{FlushOutcome, GuestEnd, TimersEnded};
 use crate::port::hold_credit::{HOLD_MAX_NS, Taken};
-use crate::port::room::Room;
+use crate::port::room::ReceiverRoom;
 use crate::tap::Tap;
 
 /// One queue pair of this worker, in its slot.
@@ -27,7 +27,7 @@ pub(crate) struct QueuePair {
     pub(crate) is_read: bool,
     /// As of its port.
     pub(crate) is_link_up: bool,
-    pub(crate) room: Room,
+    pub(crate) room: ReceiverRoom,
     /// Work of its last visit beyond the budget, in units.
     pub(crate) debt: u32,
     /// Packets from here that the switch sent nowhere.
@@ -67,7 +67,7 @@ impl QueuePair {
             end: End::Absent,
             is_read: true,
             is_link_up: true,
-            room: Room::new(),
+            room: ReceiverRoom::new(),
             debt: 0,
             refused: Drops::default(),
             faults: FaultTime::default(),

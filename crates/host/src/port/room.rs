@@ -22,7 +22,7 @@ pub(crate) enum RoomAt {
 
 /// What is known of the room at one receiver.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct ReceiverRoom {
     /// Its guest posted no buffers for a whole hold: no packet waits for it until it does.
     pub(crate) is_stuck: bool,
     /// How long others still wait for it.
@@ -40,7 +40,7 @@ pub(crate) struct Backlog {
     bytes: usize,
 }
 
-impl Room {
+impl ReceiverRoom {
     pub(crate) fn new() -> Self {
         Self { is_stuck: false, credit: HoldCredit::new(), backlog: None }
     }

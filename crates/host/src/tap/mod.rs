@@ -46,7 +46,7 @@ use crate::tap::calls::TapCalls;
 use crate::tap::ioctl::{PIECES_MAX, Vectors};
 use crate::tap::watch::TapWatch;
 
-/// Bytes of a frame beside what the MTU counts: the Ethernet header and two VLAN tags.
+/// Bytes of a frame that the MTU does not count: the Ethernet header and two VLAN tags.
 const FRAME_OVERHEAD_LEN: u32 = 14 + 2 * 4;
 
 /// An open tap. One that we created vanishes when this is dropped; others stay.

@@ -34,10 +34,10 @@ impl Tap {
         self.ahead.as_ref().map(|_| from)
     }
 
-    /// Reads the next packet into `pieces`, straight unless it was read ahead (then it is copied),
-    /// and gives its header and its length in bytes. `None`: there is none now, or it is longer
-    /// than the pieces, as the first one is after the MTU was raised: then it is
-    /// [lent](Self::is_lending).
+    /// Reads the next packet into `pieces`, and gives its header and its length in bytes. A packet
+    /// that was read ahead is copied there. `None`: no packet waits, or it is longer than the
+    /// pieces, as the first one is after the MTU was raised. The tap then [lends](Self::is_lending)
+    /// it.
     ///
     /// # Errors
     /// The kernel gave no packet although it may have more: the interface is gone (`EBADFD`), or

@@ -2,7 +2,7 @@
 //!
 //! A port claims the address that its guest was told is its own for as long as a queue of its first
 //! pair runs and its link is up. A guest that is stopped for its migration, or that has gone,
-//! claims nothing: its address may turn up at another port.
+//! claims no address: its address may turn up at another port.
 
 use ringway_device::Queue;
 use ringway_switch::{PortId, Switch};

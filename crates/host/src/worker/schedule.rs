@@ -16,7 +16,7 @@ use crate::os::clock::now;
 use crate::pace::Flush;
 use crate::peers::WorkerPeers;
 use crate::port::hold_credit::HOLD_MAX_NS;
-use crate::port::queue_pair::{End, QueuePair};
+use crate::port::queue_pair::QueuePair;
 use crate::port::room::{Backlog, RoomAt};
 use crate::port::slot_list::SlotList;
 use crate::port::table::Ports;
@@ -94,8 +94,9 @@ impl Schedule {
         call_again
     }
 
-    /// Something to do now: not at all. Otherwise until the next hold ends, or a guest is to be
-    /// called again, or a guest's pace asks for it; `None`: until something wakes the worker.
+    /// How long the worker may sleep. While there is something to do, not at all. Otherwise until
+    /// the first hold or backlog ends, a guest is to be called again, or a moderator's timer ends;
+    /// `None`: until something wakes the worker.
     pub(crate) fn sleep_at_most(&self, ports: &Ports, peers: &WorkerPeers) -> Option<Duration> {
         if !self.ready.is_empty() || !peers.may_sleep(self.holds.workers()) {
             return Some(Duration::ZERO);
@@ -115,7 +116,7 @@ impl Schedule {
         backlogs.map(|backlog| backlog.until).min()
     }
 
-    /// Room came up there: all that wait for it try again.
+    /// Room came up there: every slot whose packet waits for it is visited again.
     pub(crate) fn release(&mut self, to: RoomAt, ports: &mut Ports) {
         while let Some((slot, _)) = self.holds.take(|_, hold| hold.to == Some(to)) {
             self.ready.add(slot);
@@ -134,7 +135,7 @@ impl Schedule {
         self.end_backlog(slot, ports, peers);
     }
 
-    /// A packet waits no longer. The receiver is charged only while others do.
+    /// A packet waits no longer. The receiver is charged only while other packets wait for it.
     fn end_credit(&self, at: RoomAt, ports: &mut Ports) {
         let RoomAt::Slot(slot) = at else { return };
         let Some(QueuePair { room, .. }) = ports.get(slot) else { return };
@@ -144,7 +145,7 @@ impl Schedule {
         }
     }
 
-    /// What waits without end tries again: the reason for it is gone.
+    /// Slots whose packet waits without end are visited again: the cable is gone.
     pub(crate) fn release_endless(&mut self) {
         while let Some((slot, _)) = self.holds.take(|_, hold| hold.until.is_none()) {
             self.ready.add(slot);
@@ -192,9 +193,9 @@ impl Schedule {
         self.holds.add(slot, Hold { to: None, until: Some(at) });
     }
 
-    /// The next packet of the slot `id` waits for room there. Asks the receiver to say when it has
-    /// some, and looks once more in case it has; with `is_endless` the packet waits as long as it
-    /// takes.
+    /// The next packet of the slot `id` waits for room at `to`. The receiver is asked to say when
+    /// it has room; if it has some already, the slot is visited again. With `is_endless` the packet
+    /// waits without a time limit.
     pub(crate) fn hold(
         &mut self,
         id: PortId,
@@ -227,7 +228,8 @@ impl Schedule {
         self.backlogs += 1;
     }
 
-    /// Room came up, or the time is up: what waits for this receiver is looked at again.
+    /// Room came up, or the time is up: packets that wait for this receiver are offered to it
+    /// again.
     fn end_backlog(&mut self, slot: PortId, ports: &mut Ports, peers: &mut WorkerPeers) {
         if self.backlogs == 0 {
             return;
@@ -244,7 +246,7 @@ impl Schedule {
         backlogs.for_each(Backlog::recount);
     }
 
-    /// Backlogs of which that is so end, and their receivers count as stuck.
+    /// Ends those backlogs for which `is_over` holds; their receivers count as stuck.
     pub(crate) fn end_backlogs_if(
         &mut self,
         is_over: impl Fn(Backlog) -> bool,
@@ -262,11 +264,5 @@ impl Schedule {
                 self.end_backlog(slot, ports, peers);
             }
         }
-    }
-
-    /// Whether a tap's packets wait without end: on a cable it keeps no other port waiting, and the
-    /// kernel bounds its queue.
-    pub(crate) fn may_wait_endlessly(pair: &QueuePair, is_cable: bool) -> bool {
-        is_cable && matches!(pair.end, End::Tap(_))
     }
 }

@@ -51,13 +51,13 @@ fn is_simulated() -> bool {
 
 /// When a worker watches. Only decides.
 #[derive(Debug, Default)]
-struct Watch {
+struct WatchPeriod {
     until: Option<Nanos>,
     /// When it began last, and for how long.
     last: Option<(Nanos, u64)>,
 }
 
-impl Watch {
+impl WatchPeriod {
     /// A visit was slow because of a page fault.
     fn begin(&mut self, now: Nanos) {
         if self.until.is_none() {
@@ -87,7 +87,7 @@ pub(crate) struct StallGuard {
     counted_at: Nanos,
     /// Waits for work since.
     waits: i64,
-    watch: Watch,
+    watch: WatchPeriod,
     bounce: Scratch,
 }
 
@@ -99,7 +99,7 @@ impl StallGuard {
             counts: Counts::of_this_thread(),
             counted_at: Nanos(0),
             waits: 0,
-            watch: Watch::default(),
+            watch: WatchPeriod::default(),
             bounce: Scratch::new(PACKET_LEN_MAX as usize),
         }
     }
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_worker_watches_longer_each_time_until_it_is_forgotten() {
-        let mut watch = Watch::default();
+        let mut watch = WatchPeriod::default();
         let mut now = 1000;
         for len in [2, 4, 8, 16, 32, 64, 64] {
             watch.begin(at(now));
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn what_is_slow_again_prolongs_it() {
-        let mut watch = Watch::default();
+        let mut watch = WatchPeriod::default();
         watch.begin(at(10));
         watch.begin(at(11));
         assert!(!watch.ends(at(12)) && watch.ends(at(13)));

@@ -15,7 +15,6 @@ use crate::port::queue_pair::{End, PayloadLifetime};
 use crate::port::room::RoomAt;
 use crate::worker::Worker;
 use crate::worker::command::WorkerEvent;
-use crate::worker::schedule::Schedule;
 
 const NS_PER_MS: u64 = 1_000_000;
 
@@ -38,8 +37,9 @@ impl Worker {
             VisitEnd::More => self.schedule.ready.add(slot),
             VisitEnd::Idle => self.on_idle(slot),
             VisitEnd::Hold(to) => {
-                let is_cable = self.bridge.cable.is_some();
-                let is_endless = Schedule::may_wait_endlessly(self.ports.at(slot), is_cable);
+                // A tap on a cable keeps no other port waiting, and the kernel bounds its queue.
+                let is_tap = matches!(self.ports.at(slot).end, End::Tap(_));
+                let is_endless = is_tap && self.bridge.cable.is_some();
                 self.schedule.hold(slot, to, is_endless, (&mut self.ports, &self.peers));
                 if let RoomAt::Slot(receiver) = to {
                     self.report_broken(receiver);

@@ -14,7 +14,7 @@ use ringway_virtq::SharedSlice;
 use rustix::fs::MemfdFlags;
 
 /// Longer than anything here can take; a test that needs it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const HANG_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A memory file of `len` bytes.
 pub fn memory_file(len: u64) -> OwnedFd {
@@ -67,7 +67,7 @@ pub fn without_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'st
     let thread = std::thread::spawn(move || {
         let _ = sender.send(work());
     });
-    match receiver.recv_timeout(PATIENCE) {
+    match receiver.recv_timeout(HANG_TIMEOUT) {
         Ok(result) => result,
         Err(mpsc::RecvTimeoutError::Timeout) => panic!("blocked"),
         Err(mpsc::RecvTimeoutError::Disconnected) => {
@@ -80,7 +80,7 @@ pub fn without_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'st
 pub fn wait_readable(fd: impl std::os::fd::AsFd) {
     let poller = Poller::new().expect("epoll");
     poller.add(fd.as_fd(), 0).expect("add");
-    let count = poller.wait(&mut Events::with_capacity(1), Some(PATIENCE)).expect("wait");
+    let count = poller.wait(&mut Events::with_capacity(1), Some(HANG_TIMEOUT)).expect("wait");
     assert_eq!(count, 1, "nothing to read");
 }
 

@@ -21,7 +21,7 @@ use ringway_virtq::{
     BufferId, DriverQueue, Layout, Position, QueueSetup, SharedSlice, SplitDriver, Used,
 };
 
-use super::{PATIENCE, memory_file, request};
+use super::{HANG_TIMEOUT, memory_file, request};
 
 /// Entries of each queue.
 pub const QUEUE_SIZE: u16 = 256;
@@ -80,7 +80,7 @@ impl Rig {
     fn ask<T>(&self, worker: usize, command: impl FnOnce(Answer<T>) -> Command) -> T {
         let (done, answer) = mpsc::sync_channel(1);
         self.tell(worker, command(done));
-        answer.recv_timeout(PATIENCE).expect("an answer")
+        answer.recv_timeout(HANG_TIMEOUT).expect("an answer")
     }
 
     /// A guest that uses all its pairs.
@@ -226,7 +226,7 @@ impl GuestQueue {
     }
 
     fn wait_for_each(&mut self, count: u16) -> Vec<Used> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + HANG_TIMEOUT;
         let mut all = Vec::new();
         while all.len() < usize::from(count) {
             match self.ring.pop_used().expect("a device that keeps the rules") {

@@ -102,11 +102,11 @@ fn a_wait_without_end_ends_with_the_cable() {
 /// A receiver without buffers is charged for as long as a packet waits for it, and no longer.
 #[test]
 fn a_receiver_is_not_charged_when_the_packet_that_waited_is_gone() {
-    type End = fn(&mut Worker);
+    type Ending = fn(&mut Worker);
     fn done<T>() -> mpsc::SyncSender<T> {
         mpsc::sync_channel(1).0
     }
-    let ends: [(&str, End); 5] = [
+    let ends: [(&str, Ending); 5] = [
         ("its guest is gone", |worker| {
             worker.carry_out(Command::Detach { port: PortId(0), done: done() });
         }),
