@@ -1,4 +1,4 @@
-//! Slots that have something in common, each at most once, in the order in which they came.
+//! Slots that have something in common, each at most once, in an order.
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,15 @@ impl SlotList {
         }
     }
 
-    /// Takes the slot that came first.
+    /// As [`add`](Self::add), but before all others.
+    #[inline]
+    pub(crate) fn add_first(&mut self, slot: PortId) {
+        if !std::mem::replace(&mut self.is_listed[usize::from(slot.0)], true) {
+            self.order.push_front(slot);
+        }
+    }
+
+    /// Takes the slot at the front.
     #[inline]
     pub(crate) fn pop_front(&mut self) -> Option<PortId> {
         let slot = self.order.pop_front()?;
@@ -36,7 +44,7 @@ impl SlotList {
         Some(slot)
     }
 
-    /// Takes the slot that came last.
+    /// Takes the slot at the back.
     #[inline]
     pub(crate) fn pop_back(&mut self) -> Option<PortId> {
         let slot = self.order.pop_back()?;
@@ -80,7 +88,9 @@ mod tests {
             (3, Some(PortId(3)), Some(PortId(u16::MAX)))
         );
         list.add(PortId(3));
+        list.add_first(PortId(7));
+        list.add_first(PortId(1));
         let rest: Vec<PortId> = std::iter::from_fn(|| list.pop_front()).collect();
-        assert_eq!((rest, list.is_empty()), (vec![PortId(1), PortId(3)], true));
+        assert_eq!((rest, list.is_empty()), (vec![PortId(7), PortId(1), PortId(3)], true));
     }
 }

@@ -141,7 +141,7 @@ impl Worker {
             for event in events.iter() {
                 match PollToken::from_token(event.token) {
                     Some(PollToken::Kick(slot, queue)) => self.on_kick(slot, queue),
-                    Some(PollToken::Readable(slot)) => self.schedule.ready.add(slot),
+                    Some(PollToken::Readable(slot)) => self.schedule.ready.add_first(slot),
                     Some(PollToken::Command) => has_commands = true,
                     Some(PollToken::Peer) | None => {}
                 }

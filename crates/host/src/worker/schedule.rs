@@ -26,7 +26,8 @@ use crate::worker::holds::{Hold, Holds};
 /// What is to be done.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    /// Slots to visit. Each is visited once per turn, in the order in which they became ready.
+    /// Slots to visit, each once per turn: those first whose kick or packet woke the worker, so
+    /// that a single packet does not wait for a visit of a stream.
     pub(crate) ready: SlotList,
     /// Slots to flush at the end of the visit.
     pub(crate) dirty: SlotList,

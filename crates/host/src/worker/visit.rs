@@ -114,7 +114,7 @@ impl Worker {
         let Some(guest) = self.ports.guest(slot) else { return };
         guest.fds[queue as usize].kicks.count(second);
         match queue {
-            Queue::FromGuest => self.schedule.ready.add(slot),
+            Queue::FromGuest => self.schedule.ready.add_first(slot),
             Queue::ToGuest => {
                 self.ports.at(slot).room.is_stuck = false;
                 self.schedule.release_slot(slot, &mut self.ports, &mut self.peers);
