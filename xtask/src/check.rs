@@ -1,7 +1,6 @@
 //! `./x check`: what has to hold before every commit; and the builds that other commands need.
 
-use std::process::Command;
-
+pub use crate::cargo::cargo;
 use crate::paths::Paths;
 use crate::{shell, tidy, unikernel};
 
@@ -32,13 +31,6 @@ pub fn format(paths: &Paths) -> anyhow::Result<()> {
 /// It does not build.
 pub fn build_ringway(paths: &Paths) -> anyhow::Result<()> {
     shell::run(cargo(paths, "build").args(["--release", "-p", "ringway"]))
-}
-
-/// `cargo` for this tree.
-pub fn cargo(paths: &Paths, command: &str) -> Command {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.arg(command).current_dir(&paths.root);
-    cargo
 }
 
 fn step(name: &str, check: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {

@@ -10,6 +10,7 @@
 mod apt;
 mod apt_sources;
 mod bench;
+mod cargo;
 mod check;
 mod counts;
 mod demo;

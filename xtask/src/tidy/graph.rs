@@ -25,8 +25,8 @@ const OURS: [(&str, &[&str]); 16] = [
         "ringway-bench",
         &["virtq", "net", "driver", "device", "switch", "vhost-user", "host", "testkit", "guests"],
     ),
-    // The test kit is where the demonstration has its embedded guests from, and `guests` what comes in
-    // front of its real ones.
+    // The demonstration has its embedded guests from the test kit, and `guests` starts its real
+    // ones.
     (
         "ringway",
         &[
@@ -63,6 +63,23 @@ const OTHERS: [(&str, &[&str]); 8] = [
     ("ringway-vhost-user", &["bitflags", "rustix", "thiserror"]),
     ("ringway-host", &["io-uring", "libc", "rustix", "thiserror"]),
 ];
+
+/// What the shipped binary must not contain.
+const NOT_SHIPPED: [&str; 2] = ["ringway-testkit", "ringway-bench"];
+
+/// Violations in the output of `cargo tree --prefix none` of the shipped binary.
+pub fn shipped(tree: &str) -> Vec<String> {
+    let is_there = |name: &&&str| tree.lines().any(|line| line.split(' ').next() == Some(**name));
+    let mut complaints: Vec<String> = NOT_SHIPPED
+        .iter()
+        .filter(is_there)
+        .map(|name| format!("ringway: the shipped binary contains {name}"))
+        .collect();
+    if !tree.starts_with("ringway ") {
+        complaints.push("cargo tree: nothing of ringway".to_string());
+    }
+    complaints
+}
 
 /// Violations in the output of `cargo metadata --no-deps`.
 pub fn complaints(metadata: &Value) -> Vec<String> {
@@ -124,6 +141,15 @@ mod tests {
         assert_eq!(one("ringway-host", "clap", &Value::Null).len(), 1);
         assert!(one("ringway", "clap", &Value::Null).is_empty());
         assert!(one("ringway-net", "bitflags", &Value::Null).is_empty());
+    }
+
+    #[test]
+    fn the_shipped_binary_has_no_test_code() {
+        let tree = "ringway v0.1.0 (/tree)\nringway-net v0.1.0 (/tree)\nringway-bench-of v1.0.0\n";
+        assert!(shipped(tree).is_empty());
+        let found = shipped(&format!("{tree}ringway-testkit v0.1.0 (/tree)\n"));
+        assert_eq!(found, ["ringway: the shipped binary contains ringway-testkit"]);
+        assert_eq!(shipped("").len(), 1);
     }
 
     #[test]

@@ -1,23 +1,30 @@
 //! The rules of the tree that neither the compiler nor clippy knows.
 //!
-//! How: every source file is split into code and comments ([`source`]), the rules that need one
-//! file only are in [`rules`], those about crates in [`graph`], and `docs/packet-path.md` is held
-//! against the code in [`packet_path`]. All violations are listed, not only the first.
+//! How: every source file is split into code and comments ([`source`]). The rules that need one
+//! file only are in [`rules`] and [`words`], those about several files in [`circles`] and
+//! [`sizes`], those about crates in [`graph`]; `docs/packet-path.md` is held against the code in
+//! [`packet_path`]. All violations are listed, not only the first, except those that [`not_yet`]
+//! puts off.
 //!
 //! Limits: it reads text, not syntax trees; a macro can hide things from it.
 
+mod circles;
 mod graph;
+mod not_yet;
 mod packet_path;
 mod rules;
+mod sizes;
 mod source;
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::check::cargo;
+use crate::cargo::cargo;
 use crate::paths::Paths;
+use not_yet::reported;
 use source::Source;
 
 /// Folders below the root that hold what we wrote.
@@ -31,27 +38,70 @@ const DEPTH_MAX: usize = 12;
 /// # Errors
 /// The list of violations.
 pub fn command(paths: &Paths) -> anyhow::Result<()> {
-    let mut complaints = Vec::new();
-    let mut checked = 0;
+    let mut texts = Vec::new();
     for path in files(&paths.root) {
         let name = relative(&paths.root, &path);
-        let text = fs::read_to_string(&path).with_context(|| name.clone())?;
-        complaints.extend(rules::any_file(&name, &text));
-        if path.extension().is_some_and(|extension| extension == "rs") {
-            complaints.extend(rules::rust_file(&Source::new(&name, &text)));
-            checked += 1;
-        }
+        texts.push((fs::read_to_string(&path).with_context(|| name.clone())?, name));
     }
-    if checked == 0 {
+    let is_rust =
+        |(text, name): &(String, String)| name.ends_with(".rs").then(|| Source::new(name, text));
+    let sources: Vec<Source> = texts.iter().filter_map(is_rust).collect();
+    if sources.is_empty() {
         bail!("{}: no source files", paths.root.display());
     }
+    let mut complaints = Vec::new();
+    for (text, name) in &texts {
+        complaints.extend(rules::any_file(name, text));
+        complaints.extend(reported("columns", rules::columns(name, text)));
+    }
+    complaints.extend(sources.iter().flat_map(rules::rust_file));
+    complaints.extend(plain_words(&paths.root, &texts, &sources));
+    complaints.extend(whole_tree(&sources));
+    complaints.extend(crates(paths)?);
+    complaints.extend(packet_path::complaints(&paths.root));
+    conclude(&complaints, sources.len())
+}
+
+/// Words that are banned from comments, messages and documents.
+fn plain_words(root: &Path, texts: &[(String, String)], sources: &[Source]) -> Vec<String> {
+    let list = fs::read_to_string(root.join(words::LIST)).unwrap_or_default();
+    let banned = match words::read(&list) {
+        Ok(banned) => banned,
+        Err(complaints) => return complaints,
+    };
+    let documents = texts.iter().filter(|(_, name)| name.ends_with(".md"));
+    let in_documents =
+        documents.flat_map(|(text, name)| words::document(name, text, &banned)).collect::<Vec<_>>();
+    let in_code = sources.iter().flat_map(|source| words::rust_file(source, &banned));
+    let mut complaints = reported("words", in_code);
+    complaints.extend(reported("words of documents", in_documents));
+    complaints
+}
+
+/// Rules that need all files at once.
+fn whole_tree(sources: &[Source]) -> Vec<String> {
+    let mut complaints = reported("circles", circles::complaints(sources));
+    complaints.extend(reported("moderation", sizes::moderation(sources)));
+    complaints.extend(reported("pacing", sizes::pacing(sources)));
+    complaints.extend(reported("tools", sizes::tools(sources)));
+    complaints.extend(reported("host", sizes::host(sources)));
+    complaints
+}
+
+/// Rules about what depends on what.
+fn crates(paths: &Paths) -> anyhow::Result<Vec<String>> {
     let metadata = cargo(paths, "metadata")
         .args(["--no-deps", "--offline", "--format-version", "1"])
         .output()
         .context("cargo metadata")?;
-    complaints.extend(graph::complaints(&serde_json::from_slice(&metadata.stdout)?));
-    complaints.extend(packet_path::complaints(&paths.root));
-    conclude(&complaints, checked)
+    let mut complaints = graph::complaints(&serde_json::from_slice(&metadata.stdout)?);
+    let tree = cargo(paths, "tree")
+        .args(["-p", "ringway", "--edges", "normal", "--offline", "--prefix", "none"])
+        .output()
+        .context("cargo tree")?;
+    let tree = String::from_utf8_lossy(&tree.stdout).into_owned();
+    complaints.extend(reported("shipped", graph::shipped(&tree)));
+    Ok(complaints)
 }
 
 fn conclude(complaints: &[String], checked: usize) -> anyhow::Result<()> {

@@ -8,15 +8,21 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// Longest file, in lines that are not tests.
 const FILE_LINES_MAX: usize = 400;
 
+/// Longest line, in characters.
+const COLUMNS_MAX: usize = 100;
+
+/// Kinds of files whose lines can be broken anywhere.
+const BREAKABLE: [&str; 3] = [".rs", ".toml", ".sh"];
+
 /// How many lines above a fence its partner must be named.
 const FENCE_COMMENT_LINES: usize = 5;
 
 /// How many lines above an unsafe block its reason must be given.
 const SAFETY_COMMENT_LINES: usize = 8;
 
-/// Where unsafe code may be: shared memory, the operating system, device registers, what is put in front
-/// of another program, and the bare machine below the example. Tests elsewhere may have some, with its
-/// reason.
+/// Where unsafe code may be: shared memory, the operating system, device registers, what is put in
+/// front of another program, and the bare machine below the example. Tests elsewhere may have some,
+/// with its reason.
 const UNSAFE_PLACES: [&str; 6] = [
     "crates/virtq/",
     "crates/host/",
@@ -41,6 +47,22 @@ pub fn any_file(name: &str, text: &str) -> Vec<String> {
     for (number, line) in text.lines().enumerate() {
         for mark in UNFINISHED.iter().filter(|mark| !word_positions(line, mark).is_empty()) {
             complaints.push(at(name, number, &format!("{mark}: finish it or write an ADR")));
+        }
+    }
+    complaints
+}
+
+/// Lines that do not fit beside each other on a screen.
+pub fn columns(name: &str, text: &str) -> Vec<String> {
+    if !BREAKABLE.iter().any(|kind| name.ends_with(kind)) {
+        return Vec::new();
+    }
+    let mut complaints = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let columns = line.chars().count();
+        if columns > COLUMNS_MAX {
+            let what = format!("{columns} columns, at most {COLUMNS_MAX}");
+            complaints.push(at(name, number, &what));
         }
     }
     complaints
@@ -178,6 +200,15 @@ mod tests {
         assert_one("a.rs", &lines, "401 lines");
         let tests = format!("#[cfg(test)]\nmod tests {{\n{lines}}}\n");
         assert!(complaints("a.rs", &tests).is_empty());
+    }
+
+    #[test]
+    fn long_lines_are_found() {
+        let line = "ü".repeat(COLUMNS_MAX);
+        assert!(columns("a.rs", &line).is_empty());
+        assert_eq!(columns("a.rs", &format!("\n{line}x\n")), ["a.rs:2: 101 columns, at most 100"]);
+        assert_eq!(columns("a.toml", &format!("{line}x")).len(), 1);
+        assert!(columns("a.md", &format!("{line}x")).is_empty());
     }
 
     #[test]

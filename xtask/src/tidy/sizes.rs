@@ -1,0 +1,220 @@
+//! How large some parts of the tree may become, as text.
+//!
+//! How: lines before the tests are counted, comments among them. A part that needs more has become
+//! a different thing: it is cut, or its limit is changed here with the reason in the commit.
+//!
+//! Limits: constants, fields and variants are known by how the formatter writes them.
+
+use super::source::{Source, word_positions};
+
+/// Moderation: files, lines, constants with a number, public methods, causes.
+const MODERATION: &str = "crates/net/src/moderation/";
+const MODERATION_LINES_MAX: usize = 700;
+const CONSTANTS_MAX: usize = 12;
+const METHODS_MAX: usize = 5;
+const CAUSES_MAX: usize = 6;
+
+/// Everything that decides when to notify, to look or to sleep.
+const PACING: [&str; 5] = [
+    MODERATION,
+    "crates/net/src/polling.rs",
+    "crates/host/src/pace.rs",
+    "crates/host/src/pace/",
+    "crates/host/src/uml.rs",
+];
+const PACING_LINES_MAX: usize = 1_500;
+
+/// What measures and checks, and is not shipped.
+const TOOLS: [&str; 2] = ["crates/bench/", "xtask/"];
+const TOOLS_LINES_MAX: usize = 9_000;
+
+/// The worker's crate: files that lie in no folder, files with methods of `Worker`, fields.
+const HOST: &str = "crates/host/src/";
+const HOST_FILES_MAX: usize = 4;
+const WORKER_FILES_MAX: usize = 4;
+const WORKER_FIELDS_MAX: usize = 12;
+const PORT_FIELDS_MAX: usize = 10;
+
+/// Types of a number.
+const NUMBERS: [&str; 6] = ["u8", "u16", "u32", "u64", "usize", "Nanos"];
+
+/// Violations about notifications.
+pub fn moderation(sources: &[Source]) -> Vec<String> {
+    let files = || sources.iter().filter(|source| source.name.starts_with(MODERATION));
+    let constants = files().map(constants).sum();
+    let methods = files().map(|source| public_methods(source, "impl Moderator {")).sum();
+    let causes = files().map(|source| entries(source, "pub enum Cause {")).sum();
+    [
+        over(MODERATION, "lines", lines(sources, &[MODERATION]), MODERATION_LINES_MAX),
+        over(MODERATION, "constants", constants, CONSTANTS_MAX),
+        over(MODERATION, "public methods of Moderator", methods, METHODS_MAX),
+        over(MODERATION, "causes", causes, CAUSES_MAX),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// The same together with what waits and looks on its behalf.
+pub fn pacing(sources: &[Source]) -> Option<String> {
+    over(&PACING.join(", "), "lines", lines(sources, &PACING), PACING_LINES_MAX)
+}
+
+/// Violations about measurements and checks.
+pub fn tools(sources: &[Source]) -> Option<String> {
+    over(&TOOLS.join(", "), "lines", lines(sources, &TOOLS), TOOLS_LINES_MAX)
+}
+
+/// Violations about the rooms of `host`.
+pub fn host(sources: &[Source]) -> Vec<String> {
+    let files = || sources.iter().filter(|source| source.name.starts_with(HOST));
+    let top = files().filter(|source| !source.name[HOST.len()..].contains('/')).count();
+    let has_methods = |source: &&Source| source.production().iter().any(|line| is_worker(line));
+    let fields = |of| files().map(|source| entries(source, of)).max().unwrap_or(0);
+    [
+        over(HOST, "files in no folder", top, HOST_FILES_MAX),
+        over(HOST, "files with impl Worker", files().filter(has_methods).count(), WORKER_FILES_MAX),
+        over(HOST, "fields of Worker", fields("struct Worker {"), WORKER_FIELDS_MAX),
+        over(HOST, "fields of Port", fields("struct Port {"), PORT_FIELDS_MAX),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn over(place: &str, what: &str, count: usize, max: usize) -> Option<String> {
+    (count > max).then(|| format!("{place}: {count} {what}, at most {max}"))
+}
+
+fn lines(sources: &[Source], places: &[&str]) -> usize {
+    let is_there = |source: &&Source| places.iter().any(|place| source.name.starts_with(place));
+    sources.iter().filter(is_there).map(|source| source.production_lines).sum()
+}
+
+/// `impl Worker {`, with parameters or without.
+fn is_worker(line: &str) -> bool {
+    let is_owner =
+        |at: usize| line.get(at + 6..).is_some_and(|rest| rest.trim_end().ends_with('{'));
+    line.starts_with("impl")
+        && !line.contains(" for ")
+        && word_positions(line, "Worker").into_iter().any(is_owner)
+}
+
+fn constants(source: &Source) -> usize {
+    let is_number = |line: &&String| {
+        let declared = word_positions(line, "const").first().and_then(|at| line.get(at + 6..));
+        let kind = declared.and_then(|rest| rest.split_once(": "));
+        kind.is_some_and(|(name, rest)| {
+            let kind = rest.split(' ').next().unwrap_or_default();
+            !name.contains('(') && rest.contains('=') && NUMBERS.contains(&kind)
+        })
+    };
+    source.production().iter().filter(is_number).count()
+}
+
+fn public_methods(source: &Source, header: &str) -> usize {
+    let is_public =
+        |line: &&String| line.starts_with("    pub fn ") || line.starts_with("    pub const fn ");
+    block(source, header).iter().filter(is_public).count()
+}
+
+/// Fields of a structure, or variants of an enumeration.
+fn entries(source: &Source, header: &str) -> usize {
+    let is_entry = |line: &&String| {
+        let text = line.strip_prefix("    ").unwrap_or_default();
+        text.starts_with(|first: char| first.is_alphabetic() || first == '_')
+    };
+    block(source, header).iter().filter(is_entry).count()
+}
+
+/// The lines between a line that ends with `header` and the brace that closes it.
+fn block<'a>(source: &'a Source, header: &str) -> &'a [String] {
+    let lines = source.production();
+    let Some(first) = lines.iter().position(|line| line.ends_with(header)) else { return &[] };
+    let rest = lines.get(first + 1..).unwrap_or_default();
+    let end = rest.iter().position(|line| line.starts_with('}')).unwrap_or(rest.len());
+    rest.get(..end).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moderation_with(text: &str) -> Vec<String> {
+        moderation(&[Source::new("crates/net/src/moderation/a.rs", text)])
+    }
+
+    fn host_with(name: &str, text: &str) -> Vec<String> {
+        host(&[Source::new(&format!("crates/host/src/{name}"), text)])
+    }
+
+    #[test]
+    fn lines_before_the_tests_count() {
+        let text = "//\n".repeat(MODERATION_LINES_MAX);
+        assert!(moderation_with(&text).is_empty());
+        let found = moderation_with(&format!("{text}\n"));
+        assert_eq!(found, ["crates/net/src/moderation/: 701 lines, at most 700"]);
+        assert!(moderation_with(&format!("{text}#[cfg(test)]\nmod tests {{\n}}\n")).is_empty());
+    }
+
+    #[test]
+    fn numbers_are_constants_and_values_are_not() {
+        let others = "const A: Self = Self(0);\nconst fn f(a: u32) -> u32 {\n    a\n}\n// const\n";
+        let twelve = "    pub(super) const B: u32 = 3;\n".repeat(CONSTANTS_MAX);
+        assert!(moderation_with(&format!("{others}{twelve}")).is_empty());
+        let one_more = format!("{others}{twelve}const C: Nanos = Nanos(1);\n");
+        assert!(moderation_with(&one_more)[0].contains("13 constants"));
+    }
+
+    #[test]
+    fn public_methods_and_causes_are_counted() {
+        let methods = "    pub fn f(&self) {\n        pub fn inner() {}\n    }\n    fn g() {}\n";
+        let five = methods.repeat(METHODS_MAX);
+        assert!(moderation_with(&format!("impl Moderator {{\n{five}}}\n{methods}")).is_empty());
+        let six = methods.repeat(METHODS_MAX + 1);
+        assert_eq!(moderation_with(&format!("impl Moderator {{\n{six}}}\n")).len(), 1);
+        let causes =
+            "    /// Why\n    #[default]\n    A,\n    B {\n        c: u8,\n    },\n".repeat(3);
+        assert!(moderation_with(&format!("pub enum Cause {{\n{causes}}}\n")).is_empty());
+        assert_eq!(moderation_with(&format!("pub enum Cause {{\n{causes}    C,\n}}\n")).len(), 1);
+    }
+
+    #[test]
+    fn pacing_and_tools_are_sums() {
+        let half = |name: &str| Source::new(name, &"//\n".repeat(750));
+        let sources = [half("crates/net/src/polling.rs"), half("crates/host/src/pace/mod.rs")];
+        assert!(pacing(&sources).is_none());
+        let more = Source::new("crates/host/src/uml.rs", "//\n");
+        let [first, second] = sources;
+        assert!(pacing(&[first, second, more]).is_some_and(|text| text.contains("1501 lines")));
+        let tools_of = |name: &str| tools(&[Source::new(name, &"//\n".repeat(9_001))]);
+        assert!(tools_of("xtask/src/a.rs").is_some() && tools_of("crates/net/src/a.rs").is_none());
+    }
+
+    #[test]
+    fn the_rooms_of_host_are_counted() {
+        let at_top: Vec<Source> =
+            (0..5).map(|n| Source::new(&format!("crates/host/src/{n}.rs"), "//\n")).collect();
+        assert!(host(&at_top[1..]).is_empty());
+        assert_eq!(host(&at_top), ["crates/host/src/: 5 files in no folder, at most 4"]);
+        let field = "    pub(crate) a: u8,\n";
+        let port = format!("pub struct Port {{\n{}}}\n", field.repeat(PORT_FIELDS_MAX));
+        assert!(host_with("port/mod.rs", &port).is_empty());
+        let port = port.replace("Port {\n", "Port {\n    /// More\n    b: u8,\n");
+        assert!(host_with("port/mod.rs", &port)[0].contains("11 fields of Port"));
+        let worker = format!("struct Worker {{\n{}}}\n", field.repeat(WORKER_FIELDS_MAX + 1));
+        assert!(host_with("worker/mod.rs", &worker)[0].contains("13 fields of Worker"));
+    }
+
+    #[test]
+    fn files_with_methods_of_the_worker_are_counted() {
+        for (line, is_one) in [
+            ("impl Worker {", true),
+            ("impl<'a> Worker<'a> {", true),
+            ("impl Drop for Worker {", false),
+            ("impl WorkerClient {", false),
+        ] {
+            assert_eq!(is_worker(line), is_one, "{line}");
+        }
+    }
+}
