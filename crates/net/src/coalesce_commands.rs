@@ -1,122 +1,48 @@
 //! The commands about notification coalescing (virtio 1.2 §5.1.6.5.6, virtio 1.3 §5.1.6.5.7 for
-//! single queues).
-//!
-//! The last command decides, whether it named all queues of a kind or one. Limits of zero are what
-//! a device has after a reset; a queue whose guest has said nothing is notified as the device
-//! likes.
+//! single queues): what they change.
 //!
 //! Limits: no queue is ever disabled and enabled again, because `RING_RESET` is not offered; so
 //! nothing falls back to what was set for all.
 
-use alloc::collections::BTreeMap;
+use crate::coalescing::{CoalesceLimits, QueueKind};
+use crate::control_state::ControlState;
+use crate::{Features, Negotiated};
 
-use crate::moderation::CoalesceLimits;
-use crate::{Command, ControlState, Features, Negotiated};
-
-/// Queues of a kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueueKind {
-    /// receiveqs, which have the even numbers.
-    Receive = 0,
-    /// transmitqs, which have the odd numbers.
-    Transmit = 1,
-}
-
-/// Which command has set something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CoalesceScope {
-    /// `VIRTIO_NET_CTRL_NOTF_COAL_TX_SET` or `VIRTIO_NET_CTRL_NOTF_COAL_RX_SET`
-    All,
-    /// `VIRTIO_NET_CTRL_NOTF_COAL_VQ_SET`
-    One,
-}
-
-/// What a guest has set, for all queues of a kind and for single ones.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Coalescing {
-    all: [Option<CoalesceLimits>; 2],
-    /// At most one entry per queue that the device has.
-    one: BTreeMap<u16, CoalesceLimits>,
-}
-
-impl Coalescing {
-    /// After a reset.
-    pub const NOTHING: Self = Self { all: [None; 2], one: BTreeMap::new() };
-
-    /// What counts for the queue with this number; `None`: the guest has said nothing about it.
-    pub fn of(&self, queue: u16) -> Option<(CoalesceLimits, CoalesceScope)> {
-        let one = self.one.get(&queue).map(|limits| (*limits, CoalesceScope::One));
-        one.or(self.all[usize::from(queue % 2)].map(|limits| (limits, CoalesceScope::All)))
-    }
-
-    fn set_all(&mut self, kind: QueueKind, limits: CoalesceLimits) {
-        self.all[kind as usize] = Some(limits);
-        self.one.retain(|queue, _| queue % 2 != kind as u16);
-    }
-}
-
-impl CoalesceLimits {
-    /// Bytes of `struct virtio_net_ctrl_coal`.
-    pub const LEN: usize = 8;
-
-    /// `struct virtio_net_ctrl_coal`: packets, then microseconds, both little-endian.
-    pub fn encode(self) -> [u8; Self::LEN] {
-        let mut bytes = [0; Self::LEN];
-        bytes[..4].copy_from_slice(&self.max_packets.to_le_bytes());
-        bytes[4..].copy_from_slice(&self.max_usecs.to_le_bytes());
-        bytes
-    }
-
-    /// What such a structure says.
-    pub const fn decode(bytes: [u8; Self::LEN]) -> Self {
-        let [a, b, c, d, e, f, g, h] = bytes;
-        Self {
-            max_packets: u32::from_le_bytes([a, b, c, d]),
-            max_usecs: u32::from_le_bytes([e, f, g, h]),
-        }
-    }
-
-    pub(crate) fn parse(data: &[u8]) -> Option<Self> {
-        data.try_into().ok().map(Self::decode)
-    }
-}
-
-/// A queue's number, and what lies behind it and the two bytes that nobody reads.
+/// A queue's number, and what lies behind it and the two reserved bytes, which are not read.
 pub(crate) fn parse_queue(data: &[u8]) -> Option<(u16, &[u8])> {
     let ([low, high, _, _], rest) = data.split_first_chunk()?;
     Some((u16::from_le_bytes([*low, *high]), rest))
 }
 
-/// Does what such a command says; `None`: it was not negotiated, or it makes no sense.
-pub(crate) fn carry_out(
-    state: &mut ControlState,
-    command: Command<'_>,
-    negotiated: &Negotiated,
-) -> Option<()> {
-    let has = |feature| negotiated.features.contains(feature).then_some(());
-    let is_running = |queue: u16| {
-        let pairs = state.queue_pairs_max.min(state.running_pairs);
-        (queue / 2 < pairs).then_some(())
-    };
-    match command {
-        Command::SetCoalescing(kind, limits) => {
-            has(Features::NOTF_COAL)?;
-            limits.is_in_range().then_some(())?;
-            state.coalescing.set_all(kind, limits);
-        }
-        Command::SetQueueCoalescing(queue, limits) => {
-            has(Features::VQ_NOTF_COAL)?;
-            is_running(queue)?;
-            limits.is_in_range().then_some(())?;
-            state.coalescing.one.insert(queue, limits);
-        }
-        Command::ReadQueueCoalescing(queue) => {
-            has(Features::VQ_NOTF_COAL)?;
-            is_running(queue)?;
-        }
-        _ => return None,
+impl ControlState {
+    /// Sets the limits of all queues of a kind; `None`: not negotiated, or out of range.
+    pub(crate) fn coalesce_all(
+        &mut self,
+        kind: QueueKind,
+        limits: CoalesceLimits,
+        negotiated: &Negotiated,
+    ) -> Option<()> {
+        negotiated.features.contains(Features::NOTF_COAL).then_some(())?;
+        limits.is_in_range().then(|| self.coalescing.set_all(kind, limits))
     }
-    Some(())
+
+    /// Sets the limits of one queue; `None`: the command makes no sense, or they are out of range.
+    pub(crate) fn coalesce_one(
+        &mut self,
+        queue: u16,
+        limits: CoalesceLimits,
+        negotiated: &Negotiated,
+    ) -> Option<()> {
+        self.has_coalescing_of(queue, negotiated)?;
+        limits.is_in_range().then(|| self.coalescing.set_one(queue, limits))
+    }
+
+    /// Whether commands about this queue make sense.
+    pub(crate) fn has_coalescing_of(&self, queue: u16, negotiated: &Negotiated) -> Option<()> {
+        let pairs = self.queue_pairs_max.min(self.running_pairs);
+        let is_negotiated = negotiated.features.contains(Features::VQ_NOTF_COAL);
+        (is_negotiated && queue / 2 < pairs).then_some(())
+    }
 }
 
 #[cfg(test)]
@@ -141,7 +67,7 @@ mod tests {
     }
 
     fn vq_set(queue: u16, limits: CoalesceLimits) -> Vec<u8> {
-        // What nobody reads may be anything.
+        // The reserved bytes may be anything.
         command(2, &[&queue.to_le_bytes()[..], &[0xa5; 2], &limits.encode()].concat())
     }
 

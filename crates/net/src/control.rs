@@ -3,11 +3,12 @@
 //! Pure: bytes in, one acknowledgement out. Every command gets an answer, because a guest waits
 //! for it in its boot; what is unknown, malformed or not negotiated is refused with an error.
 
-use crate::coalesce_commands::{self, Coalescing, QueueKind};
-use crate::moderation::CoalesceLimits;
-use crate::queue_commands::{self, SetHash, SetSteering};
-use crate::receive_filter::{FILTER_LEN, ReceiveFilter, ReceiveMode};
-use crate::{Features, MacAddress, Negotiated, Packet, ReceiveHash, RssTable};
+use crate::coalesce_commands::parse_queue;
+use crate::coalescing::{CoalesceLimits, QueueKind};
+use crate::control_state::ControlState;
+use crate::queue_commands::{SetHash, SetSteering};
+use crate::receive_filter::ReceiveMode;
+use crate::{Features, MacAddress, Negotiated};
 
 /// Bytes in front of a command's data: class and command.
 pub(crate) const CONTROL_HEADER_LEN: usize = 2;
@@ -183,11 +184,11 @@ impl<'a> Command<'a> {
             COALESCE_TRANSMIT => set(QueueKind::Transmit),
             COALESCE_RECEIVE => set(QueueKind::Receive),
             COALESCE_QUEUE => {
-                let (queue, limits) = coalesce_commands::parse_queue(data)?;
+                let (queue, limits) = parse_queue(data)?;
                 Some(Self::SetQueueCoalescing(queue, CoalesceLimits::parse(limits)?))
             }
             COALESCE_QUEUE_READ => {
-                let (queue, rest) = coalesce_commands::parse_queue(data)?;
+                let (queue, rest) = parse_queue(data)?;
                 rest.is_empty().then_some(Self::ReadQueueCoalescing(queue))
             }
             _ => None,
@@ -195,65 +196,7 @@ impl<'a> Command<'a> {
     }
 }
 
-/// What commands change.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ControlState {
-    /// The guest's address.
-    pub mac: MacAddress,
-    /// What the guest wants to receive.
-    pub filter: ReceiveFilter,
-    /// The receive offloads that are on.
-    pub guest_offloads: Features,
-    /// How often the guest has acknowledged that it shall announce itself.
-    pub announcements: u64,
-    /// Pairs that the device has: more cannot be set.
-    pub queue_pairs_max: u16,
-    /// Pairs that the guest uses.
-    pub queue_pairs: u16,
-    /// The first so many of the device's pairs run.
-    pub running_pairs: u16,
-    /// How received packets are hashed for the guest's eyes, if it asked for that.
-    pub hash: Option<ReceiveHash>,
-    /// How received packets are spread over the pairs, if the guest decides that.
-    pub rss: Option<RssTable>,
-    /// How seldom the guest wants to be called.
-    pub coalescing: Coalescing,
-}
-
 impl ControlState {
-    /// The state after a reset, for a device with this address.
-    pub const fn new(mac: MacAddress, negotiated: &Negotiated) -> Self {
-        Self {
-            mac,
-            filter: ReceiveFilter::new(negotiated.features.contains(Features::CTRL_VLAN)),
-            guest_offloads: negotiated.features.intersection(Features::GUEST_OFFLOADS),
-            announcements: 0,
-            queue_pairs_max: 1,
-            queue_pairs: 1,
-            running_pairs: u16::MAX,
-            hash: None,
-            rss: None,
-            coalescing: Coalescing::NOTHING,
-        }
-    }
-
-    /// The same for a device with so many queue pairs; the guest uses one until it says more.
-    #[must_use]
-    pub fn with_queue_pairs_max(self, queue_pairs_max: u16) -> Self {
-        Self { queue_pairs_max: queue_pairs_max.max(1), ..self }
-    }
-
-    /// Whether the guest wants this packet.
-    #[inline]
-    pub fn wants(&self, packet: &Packet<'_>) -> bool {
-        if self.filter.mode(ReceiveMode::Promiscuous) {
-            return true;
-        }
-        let mut head = [0; FILTER_LEN];
-        packet.copy_out(&mut head);
-        self.filter.accepts(self.mac, &head)
-    }
-
     /// Does what a command says; `None`: it was not negotiated, or it makes no sense.
     fn carry_out(&mut self, command: Command<'_>, negotiated: &Negotiated) -> Option<()> {
         let has = |feature| negotiated.features.contains(feature).then_some(());
@@ -284,20 +227,21 @@ impl ControlState {
             Command::SetGuestOffloads(offloads) => {
                 has(Features::CTRL_GUEST_OFFLOADS)?;
                 has(offloads)?;
-                // Linux counts it among them from 6.5 on. It is no offload: it says what the field is.
+                // Linux counts it among them from 6.5 on. It is no offload: it says what the field
+                // is.
                 let offloads = offloads - Features::GUEST_HDRLEN;
                 let is_consistent = Features::GUEST_OFFLOADS.contains(offloads)
                     && offloads.check_dependencies().is_ok();
                 self.guest_offloads = is_consistent.then_some(offloads)?;
             }
-            Command::SetQueuePairs(_) | Command::SetSteering(_) | Command::SetHash(_) => {
-                return queue_commands::carry_out(self, command, negotiated);
+            Command::SetQueuePairs(pairs) => self.set_queue_pairs(pairs, negotiated)?,
+            Command::SetSteering(steering) => self.set_steering(steering, negotiated)?,
+            Command::SetHash(hash) => self.set_hash(hash, negotiated)?,
+            Command::SetCoalescing(kind, limits) => self.coalesce_all(kind, limits, negotiated)?,
+            Command::SetQueueCoalescing(queue, limits) => {
+                self.coalesce_one(queue, limits, negotiated)?;
             }
-            Command::SetCoalescing(..)
-            | Command::SetQueueCoalescing(..)
-            | Command::ReadQueueCoalescing(_) => {
-                return coalesce_commands::carry_out(self, command, negotiated);
-            }
+            Command::ReadQueueCoalescing(queue) => self.has_coalescing_of(queue, negotiated)?,
         }
         Some(())
     }
@@ -329,6 +273,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
+    use crate::FILTER_LEN;
 
     const ALL: Features = Features::OFFERED.union(Features::ON_REQUEST);
     const SET_MAC: [u8; 8] = [1, 1, 0x52, 0x54, 0, 0, 0, 2];
@@ -431,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn no_guest_becomes_a_group_or_nobody() {
+    fn no_guest_takes_a_group_or_the_zero_address() {
         for mac in [MacAddress::BROADCAST, GROUP, MacAddress::ZERO] {
             let bytes = command(CLASS_MAC, MAC_ADDR_SET, &mac.0);
             assert_eq!(answered(&bytes, ALL), (Ack::Err, before(ALL)));

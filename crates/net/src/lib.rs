@@ -11,9 +11,11 @@ extern crate alloc;
 extern crate std;
 
 mod coalesce_commands;
+mod coalescing;
 mod config;
 mod control;
 mod control_copy;
+mod control_state;
 mod counters;
 mod ethernet;
 mod features;
@@ -32,10 +34,11 @@ mod receive_hash;
 mod request;
 mod steering;
 
-pub use coalesce_commands::{CoalesceScope, Coalescing, QueueKind};
+pub use coalescing::{CoalesceScope, Coalescing, QueueKind};
 pub use config::{CONFIG_LEN, NetConfig};
-pub use control::{Ack, Answer, Command, ControlState, MacTable, answer};
+pub use control::{Ack, Answer, Command, MacTable, answer};
 pub use control_copy::{CONTROL_LEN_MAX, copy_command};
+pub use control_state::ControlState;
 pub use counters::{Counters, DropReason, LONG_LEN};
 pub use ethernet::{ETHERNET_HEADER_LEN, destination, source};
 pub use features::{FeatureError, Features};

@@ -3,7 +3,8 @@
 //! The last one of them decides: a number of pairs and a hash configuration mean automatic
 //! steering, a table means the table.
 
-use crate::{Command, ControlState, Features, Negotiated, ReceiveHash, RssTable};
+use crate::control_state::ControlState;
+use crate::{Features, Negotiated, ReceiveHash, RssTable};
 
 /// Bytes that a C compiler may put behind either structure: DPDK sends them, too.
 const PADDING_MAX: usize = 3;
@@ -58,37 +59,40 @@ impl<'a> SetHash<'a> {
     }
 }
 
-/// Does what such a command says; `None`: it was not negotiated, or it makes no sense.
-pub(crate) fn carry_out(
-    state: &mut ControlState,
-    command: Command<'_>,
-    negotiated: &Negotiated,
-) -> Option<()> {
-    let has = |feature| negotiated.features.contains(feature).then_some(());
-    let possible = 1..=state.queue_pairs_max;
-    match command {
-        Command::SetQueuePairs(pairs) => {
-            has(Features::MQ)?;
-            state.queue_pairs = possible.contains(&pairs).then_some(pairs)?;
-            state.rss = None;
-        }
-        Command::SetSteering(steering) => {
-            has(Features::RSS)?;
-            let table = steering.table(state.queue_pairs_max)?;
-            possible.contains(&steering.transmit_queues).then_some(())?;
-            // The queues in the table are used, however many packets come back on.
-            state.queue_pairs = state.queue_pairs_max;
-            state.hash = Some(table.hash().clone());
-            state.rss = Some(table);
-        }
-        Command::SetHash(hash) => {
-            has(Features::HASH_REPORT)?;
-            state.hash = Some(ReceiveHash::new(hash.hash_types, hash.key)?);
-            state.rss = None;
-        }
-        _ => return None,
+/// Each command changes the state; `None`: it was not negotiated, or it makes no sense.
+impl ControlState {
+    pub(crate) fn set_queue_pairs(&mut self, pairs: u16, negotiated: &Negotiated) -> Option<()> {
+        negotiated.features.contains(Features::MQ).then_some(())?;
+        self.queue_pairs = self.is_possible(pairs).then_some(pairs)?;
+        self.rss = None;
+        Some(())
     }
-    Some(())
+
+    pub(crate) fn set_steering(
+        &mut self,
+        steering: SetSteering<'_>,
+        negotiated: &Negotiated,
+    ) -> Option<()> {
+        negotiated.features.contains(Features::RSS).then_some(())?;
+        let table = steering.table(self.queue_pairs_max)?;
+        self.is_possible(steering.transmit_queues).then_some(())?;
+        // The queues in the table are used, however many packets come back on.
+        self.queue_pairs = self.queue_pairs_max;
+        self.hash = Some(table.hash().clone());
+        self.rss = Some(table);
+        Some(())
+    }
+
+    pub(crate) fn set_hash(&mut self, hash: SetHash<'_>, negotiated: &Negotiated) -> Option<()> {
+        negotiated.features.contains(Features::HASH_REPORT).then_some(())?;
+        self.hash = Some(ReceiveHash::new(hash.hash_types, hash.key)?);
+        self.rss = None;
+        Some(())
+    }
+
+    fn is_possible(&self, pairs: u16) -> bool {
+        (1..=self.queue_pairs_max).contains(&pairs)
+    }
 }
 
 fn word(data: &[u8]) -> Option<(u16, &[u8])> {

@@ -12,7 +12,7 @@
 //! A consumer suppresses notifications for that time, looks, and does so again for as long as a
 //! look finds something.
 
-use super::{Cause, CoalesceLimits, Held, Plan, Policy, Role, State, Visit};
+use super::{Cause, Held, Plan, Policy, Role, State, Visit};
 
 /// State of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,10 +31,7 @@ impl Fixed {
         let (packets, hold_ns) = match policy {
             // Linux, too, asks for a call after three quarters of a ring.
             Policy::Timer { usecs } => ((size * 3 / 4).max(1), u64::from(usecs) * 1000),
-            Policy::Coalesce(limits) => {
-                let CoalesceLimits { max_packets, .. } = limits;
-                (max_packets.clamp(1, size), limits.hold_ns())
-            }
+            Policy::Coalesce(limits) => (limits.max_packets.clamp(1, size), limits.hold_ns()),
             Policy::Every | Policy::OnEmpty | Policy::Adaptive => (1, 0),
         };
         let holds = packets > 1 && hold_ns > 0;

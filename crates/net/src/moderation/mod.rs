@@ -22,10 +22,11 @@ mod record;
 use ringway_virtq::Arm;
 
 use crate::Nanos;
+pub use crate::coalescing::CoalesceLimits;
 use adaptive::Adaptive;
 pub use cause::Cause;
 use fixed::Fixed;
-pub use policy::{CoalesceLimits, Policy, PolicyError};
+pub use policy::{Policy, PolicyError};
 
 /// Whose decisions a moderator makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,6 +4,8 @@
 use core::fmt;
 use core::str::FromStr;
 
+use crate::coalescing::CoalesceLimits;
+
 /// A policy by name, with its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Policy {
@@ -21,32 +23,6 @@ pub enum Policy {
     /// Holds that follow the traffic.
     #[default]
     Adaptive,
-}
-
-/// The two limits, named as in `struct virtio_net_ctrl_coal`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct CoalesceLimits {
-    /// Packets before a notification.
-    pub max_packets: u32,
-    /// Microseconds before a notification.
-    pub max_usecs: u32,
-}
-
-impl CoalesceLimits {
-    /// Most packets that a driver may ask for: no queue has more entries.
-    pub const PACKETS_MAX: u32 = 32_768;
-    /// Longest delay in microseconds that a driver may ask for: beyond a second a guest looks dead.
-    pub const USECS_MAX: u32 = 1_000_000;
-
-    /// Whether a driver may ask for this.
-    pub const fn is_in_range(self) -> bool {
-        self.max_packets <= Self::PACKETS_MAX && self.max_usecs <= Self::USECS_MAX
-    }
-
-    /// The time limit in nanoseconds.
-    pub(super) const fn hold_ns(self) -> u64 {
-        self.max_usecs as u64 * 1000
-    }
 }
 
 /// The text names no policy.
@@ -74,24 +50,16 @@ impl FromStr for Policy {
             ("on-empty", "") => Ok(Self::OnEmpty),
             ("adaptive", "") => Ok(Self::Adaptive),
             ("timer", usecs) => {
-                let usecs = usecs_in(usecs).filter(|usecs| *usecs > 0).ok_or(PolicyError)?;
-                Ok(Self::Timer { usecs })
+                let usecs = usecs.strip_suffix("us").and_then(|usecs| usecs.parse().ok());
+                let usecs = usecs.filter(|usecs| (1..=CoalesceLimits::USECS_MAX).contains(usecs));
+                usecs.map(|usecs| Self::Timer { usecs }).ok_or(PolicyError)
             }
             ("coalesce", limits) => {
-                let (packets, usecs) = limits.split_once('/').ok_or(PolicyError)?;
-                let max_packets = packets.parse().map_err(|_| PolicyError)?;
-                let max_usecs = usecs_in(usecs).ok_or(PolicyError)?;
-                let limits = CoalesceLimits { max_packets, max_usecs };
-                limits.is_in_range().then_some(Self::Coalesce(limits)).ok_or(PolicyError)
+                CoalesceLimits::from_text(limits).map(Self::Coalesce).ok_or(PolicyError)
             }
             _ => Err(PolicyError),
         }
     }
-}
-
-fn usecs_in(text: &str) -> Option<u32> {
-    let usecs = text.strip_suffix("us")?.parse().ok()?;
-    (usecs <= CoalesceLimits::USECS_MAX).then_some(usecs)
 }
 
 impl fmt::Display for Policy {
@@ -100,9 +68,7 @@ impl fmt::Display for Policy {
             Self::Every => f.write_str("every"),
             Self::OnEmpty => f.write_str("on-empty"),
             Self::Timer { usecs } => write!(f, "timer:{usecs}us"),
-            Self::Coalesce(CoalesceLimits { max_packets, max_usecs }) => {
-                write!(f, "coalesce:{max_packets}/{max_usecs}us")
-            }
+            Self::Coalesce(limits) => write!(f, "coalesce:{limits}"),
             Self::Adaptive => f.write_str("adaptive"),
         }
     }
