@@ -60,9 +60,15 @@ impl CoalesceLimits {
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let (packets, usecs) = text.split_once('/')?;
         let max_packets = packets.parse().ok()?;
-        let limits = Self { max_packets, max_usecs: usecs.strip_suffix("us")?.parse().ok()? };
+        let limits = Self { max_packets, max_usecs: usecs_in(usecs)? };
         limits.is_in_range().then_some(limits)
     }
+}
+
+/// A time as a user writes it: `50us`.
+pub(crate) fn usecs_in(text: &str) -> Option<u32> {
+    let usecs = text.strip_suffix("us")?.parse().ok()?;
+    (usecs <= CoalesceLimits::USECS_MAX).then_some(usecs)
 }
 
 impl fmt::Display for CoalesceLimits {

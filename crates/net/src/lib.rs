@@ -27,6 +27,7 @@ mod nanos;
 mod negotiated;
 pub mod offload;
 mod packet;
+mod policy;
 mod polling;
 mod queue_commands;
 mod receive_filter;

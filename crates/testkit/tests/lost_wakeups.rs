@@ -3,9 +3,9 @@
 //! A driver and a device work on one queue. Each is awake and does things in a random order, or
 //! sleeps until it is notified; a notification is on its way for a random time, and is forgotten
 //! if it finds its receiver awake, which is the worst that can happen to one. The policies decide
-//! on both sides and in both directions; now and then a side runs out of budget, says so, and comes back
-//! before it sleeps, with or without more. When nobody can do anything any more, every buffer must
-//! have been there and back.
+//! on both sides and in both directions; now and then a side runs out of budget, says so, and comes
+//! back before it sleeps, with or without more. When neither side can do anything any more, every
+//! buffer must have been there and back.
 //!
 //! `RINGWAY_SEED` replays a run.
 
@@ -41,6 +41,9 @@ const POLICIES: [&str; 8] = [
     "coalesce:0/0us",
     "adaptive",
 ];
+
+/// What a side without timers does where a policy would wait for one.
+const AT_ONCE: Plan = Plan { notify: true, arm: Arm::Next, wake_at: None };
 
 /// What a side is, beside its half of the ring.
 struct Part {
@@ -350,9 +353,9 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
             (self.met.request, self.request_at) = (true, None);
             moderator.on(now, Event::Request);
         }
-        let plan = match self.rules.has_timers {
-            true => moderator.after(visit),
-            false => moderator.without_timer(visit),
+        let plan = match moderator.after(visit) {
+            Plan { wake_at: Some(_), .. } if !self.rules.has_timers => AT_ONCE,
+            plan => plan,
         };
         self.met.bulk[direction] |= moderator.state().cause == Cause::Bulk;
         part.timers[direction] = plan.wake_at;

@@ -133,22 +133,24 @@ impl World {
         Visit { now: Nanos(self.now), moved, bulk, more: false, short: false }
     }
 
+    /// A side without timers does at once what a policy would wait for.
+    fn without_timers(&self, plan: Plan) -> Plan {
+        let must_wait = plan.wake_at.is_some() && !self.has_timers;
+        if must_wait { Plan { notify: true, arm: Arm::Next, wake_at: None } } else { plan }
+    }
+
     fn produced(&mut self, moved: u32) -> Producer {
         let visit = self.visit(moved);
-        let Plan { notify, wake_at, .. } = match self.has_timers {
-            true => self.produces.after(visit),
-            false => self.produces.without_timer(visit),
-        };
+        let plan = self.produces.after(visit);
+        let Plan { notify, wake_at, .. } = self.without_timers(plan);
         self.timers[0] = wake_at;
         if notify { Producer::Ask } else { Producer::Publish }
     }
 
     fn consumed(&mut self, moved: u32) -> Arm {
         let visit = self.visit(moved);
-        let Plan { arm, wake_at, .. } = match self.has_timers {
-            true => self.consumes.after(visit),
-            false => self.consumes.without_timer(visit),
-        };
+        let plan = self.consumes.after(visit);
+        let Plan { arm, wake_at, .. } = self.without_timers(plan);
         self.timers[1] = wake_at;
         arm
     }

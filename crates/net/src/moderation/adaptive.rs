@@ -1,7 +1,7 @@
 //! The adaptive policy: one model for calls, kicks and used buffers.
 //!
-//! A notification wakes the peer, which takes [`WAKE_NS`]. It is held back only while another packet
-//! is expected before the hold ends, and a hold lasts as long as what it delays can bear:
+//! A notification wakes the peer, which takes [`WAKE_NS`]. It is held back only while another
+//! packet is expected before the hold ends, and a hold lasts as long as what it delays can bear:
 //!
 //! | what is held | the hold ends after |
 //! |---|---|
@@ -14,18 +14,17 @@
 //! a consumer, what comes while its owner gives the peer more packets than it takes: these are the
 //! answers to a stream, and the owner looks at the queue with each packet that it gives.
 //!
-//! A hold must pay. Short packets: one that ends by its timer has found three quarters of what the
-//! gap promises. Bulk, which has no fixed rhythm: packets come as fast as without holds, less a
-//! quarter; else their sender waits for the end of the hold. If it does not pay, the next packets
-//! are notified one by one, which also shows how fast they come without holds.
+//! A hold must pay. One of short packets that ends by its timer has found three quarters of what
+//! the gap promises. Under holds of bulk packets come as fast as without, less a quarter; else their
+//! sender waits for the end of the hold. If a hold does not pay, the next packets are notified one
+//! by one, which also shows how fast they come without holds.
 //!
 //! A request to the peer ends all holds of bulk: a consumer expects the answer, and the next
 //! request would stand behind what a producer holds. A call about packets puts used buffers off,
 //! because the guest is awake and finds them.
 //!
-//! Sources of the shape: Linux `lib/dim` (few constants, one threshold), NAPI's deferred interrupts
-//! (`napi_defer_hard_irqs`), delayed acknowledgements (RFC 9293 §3.8.6.3). ADR 18 has what each
-//! constant is worth.
+//! Models: Linux `lib/dim`, NAPI's `napi_defer_hard_irqs`, delayed acknowledgements (RFC 9293
+//! §3.8.6.3). ADR 18 has the measured effect of each constant.
 
 use super::record::{Holds, Rate};
 use super::{Cause, Event, Held, Plan, Role, State, Visit};
@@ -47,22 +46,17 @@ const PAUSE_WAKES: u64 = 3 * HOLD_WAKES_MAX;
 /// Packets given the other way that make a stream: no exchange of requests moves as many at once.
 const STREAM_PACKETS: u32 = 4;
 
-/// For so long after a request a consumer is notified of each packet, in nanoseconds: most answers
-/// come earlier.
+/// A consumer is notified of each packet for so long after a request, in nanoseconds.
 const ANSWER_NS: u64 = 500_000;
 
-/// For so long after a request a producer holds nothing back, in nanoseconds: the next one may
-/// come, ten in a second.
+/// A producer holds nothing back for so long after a request, in nanoseconds: the next may come.
 const NEXT_REQUEST_NS: u64 = 100_000_000;
 
-/// What the owner of a consumer gave the peer at the same time.
+/// The stream that the owner of a consumer gave the peer before the last visit, by its packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reverse {
-    /// Little.
     Nothing,
-    /// A stream of short packets.
     Short,
-    /// Long packets.
     Long,
 }
 
@@ -80,11 +74,9 @@ pub(super) struct Adaptive {
     held: Held,
     /// When a consumer looks by itself.
     look_at: Option<Nanos>,
-    /// The hold is one of bulk.
     is_bulk: bool,
     /// Given the other way since the last visit: packets, and long ones.
     given: [u32; 2],
-    /// The same, as of the last visit that found something.
     reverse: Reverse,
     /// When the peer was last called about another queue.
     called_at: Nanos,
@@ -111,7 +103,7 @@ impl Adaptive {
             reverse: Reverse::Nothing,
             called_at: Nanos(0),
             request_until: Nanos(0),
-            holds: Holds::default(),
+            holds: Holds::NEW,
             cause: Cause::OneByOne,
         }
     }
@@ -216,8 +208,7 @@ impl Adaptive {
         now < self.request_until
     }
 
-    /// Whether an answer may be among what a consumer holds. Packets of a short stream are no
-    /// requests.
+    /// Whether an answer may be among what a consumer holds: there is none beside a short stream.
     fn yields_to_requests(&self) -> bool {
         self.is_bulk && self.reverse != Reverse::Short
     }
@@ -297,8 +288,7 @@ impl Adaptive {
         }
     }
 
-    /// A sender that pauses may wait for its buffers. A call about packets is as good as one about
-    /// these.
+    /// A sender that pauses may wait for its buffers. A call about packets wakes it as well.
     fn given_back_at(&self) -> Nanos {
         let pause_ns = (2 * self.free.gap_ns()).clamp(2 * WAKE_NS, self.longest_ns());
         let longest = self.held.since.plus(self.longest_ns());

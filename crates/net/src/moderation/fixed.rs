@@ -6,11 +6,9 @@
 //! | `timer:T` (the scheme of 2008) | three quarters of the ring | T |
 //! | `coalesce:N/T` (virtio 1.2 §5.1.6.5.6, virtio 1.3 §5.1.6.5.7) | N | T |
 //!
-//! A producer counts from the first packet after a notification. With one limit at 0 every packet
-//! ends the hold. A device may notify more often than a guest asked for: it does when all entries
-//! of the ring wait for the notification, because then the guest cannot go on.
-//! A consumer suppresses notifications for that time, looks, and does so again for as long as a
-//! look finds something.
+//! With one limit at 0 every packet ends the hold. A device notifies earlier than a guest asked for
+//! when all entries of the ring wait for the notification: the guest cannot go on without it.
+//! A consumer suppresses notifications for that time, looks, and starts again if it found packets.
 
 use super::{Cause, Held, Plan, Policy, Role, State, Visit};
 

@@ -1,39 +1,34 @@
 //! When one side of a queue notifies the other: interrupt moderation as a pure value.
 //!
-//! A queue has a producer and a consumer of buffers. The producer decides when to notify; the
-//! consumer decides after how many buffers it wants a notification, and may look by itself before.
-//! A [`Moderator`] decides for one of them: its owner hands in what each visit moved and gets a
-//! [`Plan`]. Time is an argument and the next wake-up a result. So the same code runs in the
-//! worker, in the guest's driver and in a simulation.
+//! The producer of a queue's buffers decides when to notify; the consumer decides after how many
+//! buffers it wants a notification, and may look by itself before. A [`Moderator`] decides for one
+//! of them: its owner hands in what each visit moved and gets a [`Plan`]. Time is an argument and
+//! the next wake-up a result, so the worker, a driver and a simulation run the same code.
 //!
-//! What a producer holds back is the request whether the peer wants a notification (event
-//! suppression), not the answer. Asked late, the ring answers for everything published since, and
-//! the peer may have taken it all without a notification.
+//! A producer asks late whether the peer wants a notification (event suppression). Then the ring
+//! answers for everything published since, and the peer may have taken it all.
 //!
-//! Limits: a plan with a `wake_at` needs a timer. An owner without one uses
-//! [`Moderator::without_timer`].
+//! Limits: a plan with a `wake_at` needs a timer. An owner without one notifies, or asks for a
+//! notification, at once.
 
 mod adaptive;
-mod cause;
 mod fixed;
-mod policy;
 mod record;
 
 use ringway_virtq::Arm;
 
 use crate::Nanos;
 pub use crate::coalescing::CoalesceLimits;
+pub use crate::policy::{Policy, PolicyError};
 use adaptive::Adaptive;
-pub use cause::Cause;
 use fixed::Fixed;
-pub use policy::{Policy, PolicyError};
 
 /// Whose decisions a moderator makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Publishes packets and notifies.
     Producer,
-    /// Publishes used transmit buffers and notifies. Their owner seldom waits for them.
+    /// Publishes used transmit buffers and notifies; their owner seldom waits for them.
     UsedBuffers,
     /// Takes packets and is notified.
     Consumer,
@@ -46,11 +41,10 @@ pub struct Visit {
     pub now: Nanos,
     /// Buffers published, or taken.
     pub moved: u32,
-    /// How many of them are bulk: packets of [`LONG_LEN`](crate::LONG_LEN) bytes or more, or TCP
-    /// segments that only acknowledge a stream. No user waits for a single one of these.
+    /// How many of them are bulk: packets of [`LONG_LEN`](crate::LONG_LEN) bytes or more, and TCP
+    /// segments that only acknowledge. No user waits for a single one of these.
     pub bulk: u32,
-    /// The owner comes back at once, because only its budget was used up. It hands in that visit
-    /// too, whether or not it moves anything.
+    /// Only the owner's budget ended this visit: it comes back at once, and hands in that visit.
     pub more: bool,
     /// The peer cannot go on without this notification: the ring is full, or empty.
     pub short: bool,
@@ -69,7 +63,6 @@ pub struct Plan {
 
 impl Plan {
     const NOTIFY: Self = Self { notify: true, arm: Arm::Next, wake_at: None };
-    /// Nothing is held: wait for the next notification.
     const NOTHING: Self = Self { notify: false, arm: Arm::Next, wake_at: None };
     const COME_BACK: Self = Self { notify: false, arm: Arm::Never, wake_at: None };
 
@@ -88,15 +81,15 @@ impl Plan {
 /// What happened outside the moderator's own queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// A request has gone to the peer: its answer, and the next request, must not wait.
+    /// A request went to the peer: its answer, and the next request, must not wait.
     Request,
     /// The peer was called about another queue. Awake, it finds used buffers by itself.
     Called,
     /// The owner gave the peer packets the other way, and looks at this queue as well.
     Reverse {
-        /// How many.
+        /// All of them.
         packets: u32,
-        /// How many of them were long.
+        /// The long ones.
         long: u32,
     },
     /// The owner polls the queue from now on until its next visit.
@@ -112,6 +105,35 @@ pub struct State {
     pub hold_ns: u64,
     /// Why.
     pub cause: Cause,
+}
+
+/// Why a moderator does what it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Cause {
+    /// The policy is a fixed one.
+    Fixed,
+    /// Packets come one at a time, or holds did not pay lately.
+    #[default]
+    OneByOne,
+    /// Many short packets, or used buffers, come shortly behind each other.
+    Batch,
+    /// Bulk passes: long packets, or acknowledgements of them.
+    Bulk,
+    /// A request went to the peer a short time ago, beside bulk.
+    Request,
+}
+
+impl Cause {
+    /// A few words for statistics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fixed => "fixed",
+            Self::OneByOne => "one by one",
+            Self::Batch => "batches",
+            Self::Bulk => "bulk",
+            Self::Request => "request beside bulk",
+        }
+    }
 }
 
 /// What decides about one direction of one queue.
@@ -149,13 +171,6 @@ impl Moderator {
         }
     }
 
-    /// As [`after`](Self::after), for an owner without a timer: what would have waited for one is
-    /// notified, or asked for, at once.
-    pub fn without_timer(&mut self, visit: Visit) -> Plan {
-        let plan = self.after(visit);
-        if plan.wake_at.is_some() { Plan::NOTIFY } else { plan }
-    }
-
     /// What it does now.
     pub fn state(&self) -> State {
         match &self.0 {
@@ -165,7 +180,7 @@ impl Moderator {
     }
 }
 
-/// What a producer has published and not notified.
+/// What a producer has published and not notified, counted from the first packet on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Held {
     packets: u32,
@@ -173,7 +188,6 @@ struct Held {
 }
 
 impl Held {
-    /// Counting starts with the first packet after a notification.
     fn add(&mut self, moved: u32, now: Nanos) {
         if self.packets == 0 {
             self.since = now;
@@ -181,7 +195,6 @@ impl Held {
         self.packets = self.packets.saturating_add(moved);
     }
 
-    /// Notifies, and starts anew.
     fn release(&mut self) -> Plan {
         self.packets = 0;
         Plan::NOTIFY

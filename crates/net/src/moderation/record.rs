@@ -1,7 +1,7 @@
 //! What is remembered of the traffic: how packets come, and whether holds have paid.
 
-/// Packets that are notified one by one after a failed hold. More than 100, so that the 99th
-/// percentile does not see failed holds; up to eight times as many while holds go on failing.
+/// Packets that are notified one by one after a failed hold, and up to eight times as many while
+/// holds go on failing. More than 100: the 99th percentile shall not see failed holds.
 const BACKOFF_PACKETS: u32 = 128;
 
 /// Packets under holds of bulk before the rate without holds is measured anew.
@@ -38,21 +38,16 @@ impl Rate {
 /// Whether holds may be tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Holds {
-    /// Packets left to be notified one by one, which show how they come.
+    /// Packets left to be notified one by one, and how many after the next failure.
     backoff: u32,
-    /// The same after the next failure.
     backoff_next: u32,
     /// Packets since holds are tried.
     tried: u32,
 }
 
-impl Default for Holds {
-    fn default() -> Self {
-        Self { backoff: Rate::PACKETS, backoff_next: BACKOFF_PACKETS, tried: 0 }
-    }
-}
-
 impl Holds {
+    pub const NEW: Self = Self { backoff: Rate::PACKETS, backoff_next: BACKOFF_PACKETS, tried: 0 };
+
     pub fn may_try(self) -> bool {
         self.backoff == 0
     }
@@ -64,11 +59,11 @@ impl Holds {
     /// So many packets passed under holds; `true`: their rate is to be measured anew.
     pub fn tried(&mut self, packets: u32) -> bool {
         self.tried = self.tried.saturating_add(packets);
-        let is_old = self.tried >= REMEASURE_PACKETS;
-        if is_old {
-            (self.tried, self.backoff) = (0, Rate::PACKETS);
+        if self.tried < REMEASURE_PACKETS {
+            return false;
         }
-        is_old
+        (self.tried, self.backoff) = (0, Rate::PACKETS);
+        true
     }
 
     pub fn succeeded(&mut self) {

@@ -1,10 +1,10 @@
-//! What a user chooses, as text: `every`, `on-empty`, `timer:150us`, `coalesce:16/50us`,
-//! `adaptive`.
+//! The policy of moderation that a user chooses, as text: `every`, `on-empty`, `timer:150us`,
+//! `coalesce:16/50us`, `adaptive`.
 
 use core::fmt;
 use core::str::FromStr;
 
-use crate::coalescing::CoalesceLimits;
+use crate::coalescing::{CoalesceLimits, usecs_in};
 
 /// A policy by name, with its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,21 +44,15 @@ impl FromStr for Policy {
     type Err = PolicyError;
 
     fn from_str(text: &str) -> Result<Self, PolicyError> {
-        let (name, parameters) = text.split_once(':').unwrap_or((text, ""));
-        match (name, parameters) {
-            ("every", "") => Ok(Self::Every),
-            ("on-empty", "") => Ok(Self::OnEmpty),
-            ("adaptive", "") => Ok(Self::Adaptive),
-            ("timer", usecs) => {
-                let usecs = usecs.strip_suffix("us").and_then(|usecs| usecs.parse().ok());
-                let usecs = usecs.filter(|usecs| (1..=CoalesceLimits::USECS_MAX).contains(usecs));
-                usecs.map(|usecs| Self::Timer { usecs }).ok_or(PolicyError)
-            }
-            ("coalesce", limits) => {
-                CoalesceLimits::from_text(limits).map(Self::Coalesce).ok_or(PolicyError)
-            }
-            _ => Err(PolicyError),
-        }
+        let policy = match text.split_once(':').unwrap_or((text, "")) {
+            ("every", "") => Some(Self::Every),
+            ("on-empty", "") => Some(Self::OnEmpty),
+            ("adaptive", "") => Some(Self::Adaptive),
+            ("timer", usecs) => usecs_in(usecs).map(|usecs| Self::Timer { usecs }),
+            ("coalesce", limits) => CoalesceLimits::from_text(limits).map(Self::Coalesce),
+            _ => None,
+        };
+        policy.filter(|policy| *policy != Self::Timer { usecs: 0 }).ok_or(PolicyError)
     }
 }
 
