@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::attach::FrontEnd;
 use crate::config::options::OPTIONS;
 use crate::config::{LowConfig, LowOption, RunConfig, SpecError, flags, settings};
+use crate::front_end::FrontEnd;
 use crate::outcome::EXIT_HELP;
 use crate::places;
 use crate::qemu_version::QemuVersion;

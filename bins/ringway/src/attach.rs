@@ -20,29 +20,13 @@ use crate::args::AttachArgs;
 use crate::config::error::nearest;
 use crate::config::{PortKind, PortSpec};
 use crate::control::ListedPort;
+use crate::front_end::FrontEnd;
 use crate::port_command::{ports, spec_of};
 use crate::qemu_version::QemuVersion;
 
 /// Entries of each queue, the most that QEMU has: a guest may be late by so many packets, and long ones
 /// are read sooner where few of them stay in the cache of the core that writes them (ADR 23).
 pub const QUEUE_SIZE: u16 = 1024;
-
-/// A program that can use a port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum FrontEnd {
-    /// QEMU's command line
-    Qemu,
-    /// Elements of libvirt's domain XML
-    Libvirt,
-    /// Cloud Hypervisor's command line
-    CloudHypervisor,
-    /// crosvm's command line
-    Crosvm,
-    /// User Mode Linux' command line
-    Uml,
-    /// DPDK's options for its virtio-user device
-    Dpdk,
-}
 
 /// What one program has to be given.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -15,6 +15,7 @@ mod config;
 mod control;
 mod daemon;
 mod demo;
+mod front_end;
 mod identity;
 mod layout;
 mod log;

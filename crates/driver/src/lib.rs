@@ -48,6 +48,7 @@ mod tx;
 mod tx_memory;
 mod tx_options;
 mod tx_pacing;
+mod tx_place;
 
 pub use arena::{Arena, ArenaFull, Part};
 pub use bring_up::{
@@ -63,9 +64,9 @@ pub use pci::{
 };
 pub use received::{FRAGMENTS_MAX, Held, LINEAR_LEN_MAX, Received};
 pub use ringway_net::moderation::CoalesceLimits;
-pub use rx::{ELEMENTS_PER_BUFFER_MAX, NetRx};
+pub use rx::NetRx;
 pub use rx_buffer::{RxBufferSizer, RxScheme};
-pub use rx_options::RxOptions;
+pub use rx_options::{ELEMENTS_PER_BUFFER_MAX, RxOptions};
 pub use statistics::{RxStatistics, TxStatistics};
 pub use transport::{Doorbell, QueueStart, Transport, status};
 pub use tx::{NetTx, TX_FRAGMENTS_MAX};

@@ -2,9 +2,11 @@
 
 use ringway_net::{HEADER_LEN, Negotiated, NetHeader};
 
-use crate::rx::ELEMENTS_PER_BUFFER_MAX;
 use crate::rx_buffer::{ADAPTIVE_LEN_MAX, ADAPTIVE_LEN_PER_ENTRY, BUFFER_ALIGN, PAGE_LEN};
 use crate::{RxBufferSizer, RxScheme};
+
+/// Most elements one posted buffer is divided into.
+pub const ELEMENTS_PER_BUFFER_MAX: usize = 32;
 
 /// Bytes of the chunks that `ewma` cuts its buffers from, as Linux does.
 const EWMA_CHUNK_LEN: u32 = 32_768;

@@ -4,7 +4,7 @@
 
 use ringway_virtq::{BufferId, SharedSlice};
 
-use crate::tx_memory::{carve, place_len};
+use crate::tx_place::{carve, place_len};
 use crate::{Arena, ArenaFull, Part};
 
 /// The slots of a ring.

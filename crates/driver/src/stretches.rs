@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use ringway_virtq::{BufferId, SharedSlice};
 
-use crate::tx_memory::{SHORT_LEN_MAX, STRETCHES_LEN_MAX, carve, place_len};
+use crate::tx_place::{SHORT_LEN_MAX, STRETCHES_LEN_MAX, carve, place_len};
 use crate::{Arena, ArenaFull, Part};
 
 /// One packet's memory.

@@ -1,9 +1,6 @@
 //! The memory of one transmitq: a slot for each short packet, and one stretch of bytes from which
 //! the longer ones get theirs in turn.
 //!
-//! Every packet takes whole cache lines. The header ends with the first of them, so that the packet
-//! begins with the second, and no two packets share one (ADR 23).
-//!
 //! Limits: what is copied of longer packets is 4 MiB at most, however many entries the queue has:
 //! more is no faster, as it does not stay in a cache that both sides share.
 
@@ -11,17 +8,8 @@ use ringway_virtq::{BufferId, SharedSlice};
 
 use crate::slots::Slots;
 use crate::stretches::Stretches;
-use crate::{Arena, ArenaFull, Part, TxOptions};
-
-/// Bytes of a cache line.
-const LINE: u32 = 64;
-
-/// Longest packet that has a slot, in bytes. With its header a line more, so that slots do not all
-/// begin at the same places of a cache.
-pub(crate) const SHORT_LEN_MAX: u32 = 2048;
-
-/// Most bytes for all longer packets together.
-pub(crate) const STRETCHES_LEN_MAX: u32 = 4 << 20;
+use crate::tx_place::SHORT_LEN_MAX;
+use crate::{Arena, ArenaFull, TxOptions};
 
 /// Slots, and stretches for what is too long for them.
 #[derive(Debug)]
@@ -87,17 +75,4 @@ impl TxMemory {
     pub(crate) fn prefetch(&self, id: BufferId) {
         self.slots.prefetch(id);
     }
-}
-
-/// Bytes that a packet takes together with its header, whole lines.
-pub(crate) fn place_len(packet_len: u32) -> u32 {
-    LINE + packet_len.next_multiple_of(LINE)
-}
-
-/// Takes `len` bytes, of which the first headers' end is the end of the first line.
-pub(crate) fn carve(arena: &mut Arena, len: u32, header_len: u32) -> Result<Part, ArenaFull> {
-    let lead = (LINE - header_len).min(len);
-    let part = arena.carve(len as usize, LINE as usize)?;
-    let (_, memory) = part.memory.split_at(lead as usize);
-    Ok(Part { memory, device_address: part.device_address + u64::from(lead) })
 }

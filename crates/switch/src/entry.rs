@@ -11,6 +11,9 @@ use crate::{PORTS_MAX, PortId};
 /// usual for bridges. It may happen up to 1.1 seconds later, never earlier.
 pub const AGE_MAX_MS: u64 = 300_000;
 
+/// Moves of one address within about a second that are followed; further ones are not.
+pub const FLAPS_MAX: u8 = 7;
+
 /// Ages are kept in ticks of 1024 ms: a shift instead of a division for each packet.
 const TICK_SHIFT: u32 = 10;
 /// The first age in ticks that is too old: both ends of an age are rounded down, so a difference
@@ -100,7 +103,7 @@ impl Value {
 
     #[inline]
     pub fn is_flapping(self, now: Tick) -> bool {
-        self.seen() == now && self.flaps() >= u64::from(crate::FLAPS_MAX)
+        self.seen() == now && self.flaps() >= u64::from(FLAPS_MAX)
     }
 
     /// Within the maximum age. Another worker's clock may have been read a little later.
@@ -145,7 +148,7 @@ mod tests {
     #[test]
     fn moves_count_within_a_tick() {
         let mut value = Value::learned(PORT, Tick(5), 0);
-        for _ in 0..crate::FLAPS_MAX {
+        for _ in 0..FLAPS_MAX {
             assert!(!value.is_flapping(Tick(5)));
             value = Value::learned(PORT, Tick(5), 0).moved_from(value);
         }

@@ -2,7 +2,7 @@
 
 use ringway_net::{ETHERNET_HEADER_LEN, MacAddress};
 
-use crate::VlanId;
+use crate::vlan::{Vlan, VlanId};
 
 /// Bytes of a packet that are copied to judge it; what lies behind them is never looked at.
 pub const PEEK_LEN: usize = 256;
@@ -64,6 +64,25 @@ impl<'a> Frame<'a> {
     /// The number 4095 is reserved.
     pub fn has_bad_tag(&self) -> bool {
         self.tci.is_some_and(|tci| tci & VLAN_MASK > VlanId::MAX)
+    }
+}
+
+impl Vlan {
+    /// The VLAN of a packet from this port; `None`: it may not send such packets.
+    pub(crate) fn admit(&self, frame: &Frame<'_>) -> Option<VlanId> {
+        // What is inside a service tag would get past every check.
+        let is_service = frame.tci.is_none() && frame.has_more_tags;
+        match self {
+            Self::None => Some(VlanId::NONE),
+            _ if is_service || frame.has_bad_tag() => None,
+            // What follows a tag without a VLAN would be in another one, once that tag is gone.
+            _ if frame.vlan().is_none() && frame.has_more_tags => None,
+            Self::Access(vlan) => frame.vlan().is_none().then_some(*vlan),
+            Self::Trunk { tagged, native } => match frame.vlan() {
+                None => *native,
+                Some(vlan) => tagged.contains(vlan).then_some(vlan),
+            },
+        }
     }
 }
 

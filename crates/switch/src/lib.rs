@@ -27,10 +27,10 @@ mod vlan;
 
 pub use checksum::spares_judged;
 pub use decide::{Decision, Flood, Room};
-pub use entry::AGE_MAX_MS;
+pub use entry::{AGE_MAX_MS, FLAPS_MAX};
 pub use frame::PEEK_LEN;
 pub use groups::GROUPS_PER_PORT_MAX;
-pub use mac_table::{AddressNews, FLAPS_MAX, Learned, MACS_MAX, MACS_PER_PORT_MAX, PROBES_MAX};
+pub use mac_table::{AddressNews, Learned, MACS_MAX, MACS_PER_PORT_MAX, PROBES_MAX};
 pub use policy::{BURST_DEFAULT_US, LOCKED_IPS_MAX, PolicyError, PortPolicy, RateLimit};
 pub use policy::{STATIC_MACS_MAX, WhenFull};
 pub use port::{PORTS_MAX, PortError, PortId};

@@ -16,7 +16,7 @@
 //! together are a quarter of the table, a guest that invents addresses can neither push another
 //! port's addresses out nor keep them from being learned, short of finding collisions of a hash
 //! whose seed it does not know; and even then the address is only flooded. Two ports that claim
-//! the same address move it [`FLAPS_MAX`] times per second, not with each packet.
+//! the same address move it [`FLAPS_MAX`](crate::FLAPS_MAX) times per second, not with each packet.
 
 mod change;
 mod claims;
@@ -40,8 +40,6 @@ pub const MACS_MAX: usize = 4096;
 pub const MACS_PER_PORT_MAX: usize = 1024;
 /// Entries that are looked at to find an address.
 pub const PROBES_MAX: usize = 8;
-/// Moves of one address within about a second that are followed; further ones are not.
-pub const FLAPS_MAX: u8 = 7;
 
 /// Four times as many entries as may be owned keep full buckets rare.
 const BUCKETS: usize = 4 * MACS_MAX / PROBES_MAX;
@@ -466,7 +464,7 @@ mod tests {
         let ports = [OTHER, OWNER];
         let moves =
             (0..100).filter(|n| learn(&table, ports[n % 2], addresses[0], 0) == Learned::Moved);
-        assert_eq!(moves.count(), usize::from(FLAPS_MAX));
+        assert_eq!(moves.count(), usize::from(crate::FLAPS_MAX));
         assert_eq!(learn(&table, OWNER, addresses[0], 0), Learned::Flapping);
         assert_eq!(learn(&table, OWNER, addresses[0], 1100), Learned::Moved);
         assert_eq!(port_of(&table, addresses[0], 1100), Some(OWNER));

@@ -3,8 +3,6 @@
 use alloc::boxed::Box;
 use core::fmt;
 
-use crate::frame::Frame;
-
 /// The number of a VLAN, 1 to 4094.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VlanId(u16);
@@ -106,23 +104,6 @@ impl Vlan {
             Self::None => Some(VlanId::NONE),
             Self::Access(vlan) => Some(*vlan),
             Self::Trunk { native, .. } => *native,
-        }
-    }
-
-    /// The VLAN of a packet from this port; `None`: it may not send such packets.
-    pub(crate) fn admit(&self, frame: &Frame<'_>) -> Option<VlanId> {
-        // What is inside a service tag would get past every check.
-        let is_service = frame.tci.is_none() && frame.has_more_tags;
-        match self {
-            Self::None => Some(VlanId::NONE),
-            _ if is_service || frame.has_bad_tag() => None,
-            // What follows a tag without a VLAN would be in another one, once that tag is gone.
-            _ if frame.vlan().is_none() && frame.has_more_tags => None,
-            Self::Access(vlan) => frame.vlan().is_none().then_some(*vlan),
-            Self::Trunk { tagged, native } => match frame.vlan() {
-                None => *native,
-                Some(vlan) => tagged.contains(vlan).then_some(vlan),
-            },
         }
     }
 

@@ -21,12 +21,13 @@ mod listener;
 mod memory_table;
 mod message;
 mod names;
+mod refusal;
 mod ring_state;
 mod session;
 mod socket;
 mod transport;
 
-pub use effect::{Applied, Effect, Outcome, PendingReply, Refusal};
+pub use effect::{Applied, Effect, Outcome, PendingReply};
 pub use frontend::{Frontend, FrontendError, QueueStart};
 pub use listener::Listener;
 pub use message::{
@@ -34,6 +35,7 @@ pub use message::{
     VringAddress, VringFd, WhyMalformed,
 };
 pub use names::request_name;
+pub use refusal::Refusal;
 pub use ring_state::{base_from_position, position_from_base};
 pub use session::{Offer, Session};
 pub use socket::{Connection, FDS_MAX, Received, SocketError, send_on_channel};

@@ -5,8 +5,8 @@
 //! removes, each region once for each queue pair: the same again is counted. Limit: the number of
 //! slots the device offers.
 
-use crate::effect::Refusal;
 use crate::message::{MemoryRange, MemoryRegion};
+use crate::refusal::Refusal;
 
 /// The ranges of guest memory, sorted by guest-physical address.
 #[derive(Debug, Clone, Default)]

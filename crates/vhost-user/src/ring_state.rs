@@ -10,8 +10,9 @@ use std::io;
 use ringway_foreign::ForeignFd;
 use ringway_virtq::{Areas, Format, Position, QueueOptions, QueueSetup};
 
-use crate::effect::{Effect, Refusal};
+use crate::effect::Effect;
 use crate::message::VringAddress;
+use crate::refusal::Refusal;
 
 /// Largest queue (virtio 1.2 §2.7, §2.8).
 const QUEUE_SIZE_MAX: u32 = 32768;

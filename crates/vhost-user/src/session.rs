@@ -19,11 +19,12 @@ mod ring;
 use ringway_virtq::{Areas, Format, QueueOptions};
 
 use crate::codec;
-use crate::effect::{Answer, Applied, Before, Effect, Outcome, PendingReply, Refusal};
+use crate::effect::{Answer, Applied, Before, Effect, Outcome, PendingReply};
 use crate::memory_table::MemoryTable;
 use crate::message::{
     Message, PROTOCOL_FEATURES_BIT, ProtocolFeatures, Reply, Request, has_own_reply,
 };
+use crate::refusal::Refusal;
 use crate::ring_state::{Kick, RingState, Running, area_lens};
 
 const NOTIFY_ON_EMPTY: u64 = 1 << 24;

@@ -4,10 +4,8 @@
 //! addresses a driver gave into checked memory, and [`Layout`] is the one arrangement our own
 //! drivers use. Limits: sizes up to [`SIZE_MAX`]; one part lies in one region.
 
+use crate::desc::DESCRIPTOR_LEN;
 use crate::{Areas, Broken, Format, QueueOptions, Regions, SIZE_MAX, SharedSlice, Why};
-
-/// Bytes of one descriptor, in both formats.
-pub(crate) const DESCRIPTOR_LEN: u32 = 16;
 
 /// Most elements our drivers put into an indirect table; longer buffers are chained in the ring.
 pub const INDIRECT_ELEMENTS_MAX: usize = 32;

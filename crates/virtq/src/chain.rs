@@ -7,8 +7,7 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
-use crate::areas::DESCRIPTOR_LEN;
-use crate::desc::{Descriptor, INDIRECT, NEXT, WRITE};
+use crate::desc::{DESCRIPTOR_LEN, Descriptor, INDIRECT, NEXT, WRITE};
 use crate::{Broken, Regions, SharedSlice, Why};
 
 /// Most elements one buffer may have (`IOV_MAX`, and what QEMU allows).

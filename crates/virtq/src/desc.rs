@@ -22,7 +22,9 @@ pub(crate) const PACKED_LEN: usize = 8;
 pub(crate) const PACKED_ID: usize = 12;
 pub(crate) const PACKED_FLAGS: usize = 14;
 
-const BYTES: usize = 16;
+/// Bytes of one descriptor, in both formats.
+pub(crate) const DESCRIPTOR_LEN: u32 = 16;
+const BYTES: usize = DESCRIPTOR_LEN as usize;
 
 /// The descriptors of a ring, to reach them one by one.
 pub(crate) type Descriptors = Table<BYTES, BYTES>;

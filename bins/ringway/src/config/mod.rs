@@ -15,6 +15,7 @@ pub mod json;
 pub mod literal;
 pub mod options;
 pub mod port;
+mod resolve;
 #[cfg(test)]
 mod round_trip;
 pub mod rules;

@@ -7,7 +7,7 @@ use ringway_net::PollOptions;
 
 use super::error::{Origin, SpecError, Syntax};
 use super::port::LowOption;
-use super::values::{check_socket, parse_count, parse_group, parse_mode, parse_processors};
+use super::values::{Group, check_socket, parse_count, parse_group, parse_mode, parse_processors};
 use super::values::{parse_percent, parse_poll, parse_switch, parse_tap_calls};
 
 /// Permissions of the control socket's file if nothing else is said: its owner's.
@@ -40,15 +40,6 @@ pub struct Settings {
     pub tap_reads: TapCalls,
     /// The file has no ports, and that is meant.
     pub no_ports: bool,
-}
-
-/// A group of users.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
-    /// As it was written.
-    pub name: String,
-    /// Its number.
-    pub id: u32,
 }
 
 /// One setting.

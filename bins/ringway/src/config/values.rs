@@ -10,7 +10,6 @@ use ringway_net::moderation::Policy;
 use ringway_net::{MacAddress, PollMode};
 
 use super::error::{Origin, SpecError};
-use super::settings::Group;
 
 /// Bytes of a port's name.
 pub const NAME_LEN_MAX: usize = 32;
@@ -26,6 +25,15 @@ const MTU_MIN: u16 = 68;
 
 /// Standard input, output and error are never a tap.
 const TAP_FD_MIN: i32 = 3;
+
+/// A group of users.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// As it was written.
+    pub name: String,
+    /// Its number.
+    pub id: u32,
+}
 
 /// Whether `name` can be the name of a port.
 ///

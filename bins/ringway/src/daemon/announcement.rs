@@ -14,23 +14,6 @@ use super::vm_port::VmPort;
 /// From the link coming up to the request; a guest takes a few milliseconds to believe the news.
 const DELAY: Duration = Duration::from_millis(100);
 
-/// Where a guest is with announcing itself.
-#[derive(Debug, Default)]
-pub(super) struct Announcement {
-    /// It will be asked then.
-    due: Option<Instant>,
-    /// It has been asked, and has not answered.
-    is_asked: bool,
-    /// How often it has answered.
-    answers: u64,
-}
-
-impl Announcement {
-    pub(super) fn is_asked(&self) -> bool {
-        self.is_asked
-    }
-}
-
 impl VmPort {
     /// The guest's link came up.
     pub(super) fn plan_announcement(&mut self) {

@@ -184,10 +184,6 @@ impl Daemon {
             });
         }
     }
-
-    fn link_of(&mut self, id: PortId) -> Option<&mut super::link::Link> {
-        self.ports.get_mut(&id)?.vm.as_mut()?.link.as_mut()
-    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ use ringway_vhost_user::{Connection, Message, Offer, Received, Session, WhyMalfo
 use tracing::debug;
 
 use super::Daemon;
-use super::announcement::Announcement;
 use super::kicks::Kicks;
 
 /// Messages handled before other ports get their turn.
@@ -35,6 +34,17 @@ pub(super) struct Link {
     pub(super) running: Running,
     pub(super) announcement: Announcement,
     pub(super) kicks: Kicks,
+}
+
+/// Where a guest is with announcing itself.
+#[derive(Debug, Default)]
+pub(super) struct Announcement {
+    /// It will be asked then.
+    pub(super) due: Option<Instant>,
+    /// It has been asked, and has not answered.
+    pub(super) is_asked: bool,
+    /// How often it has answered.
+    pub(super) answers: u64,
 }
 
 /// Which queues of a guest run.
@@ -96,6 +106,11 @@ impl Link {
 }
 
 impl Daemon {
+    /// The connection of a port, if there is one.
+    pub(super) fn link_of(&mut self, id: PortId) -> Option<&mut Link> {
+        self.ports.get_mut(&id)?.vm.as_mut()?.link.as_mut()
+    }
+
     /// Handles what a front-end sent; a connection that ends or breaks is dropped.
     pub(super) fn serve_link(&mut self, id: PortId) {
         for _ in 0..MESSAGES_PER_TURN {

@@ -172,7 +172,7 @@ impl VmPort {
         let config = NetConfig {
             mac: self.link.as_ref().map_or(self.mac, |link| link.mac),
             link_up,
-            announce: self.link.as_ref().is_some_and(|link| link.announcement.is_asked()),
+            announce: self.link.as_ref().is_some_and(|link| link.announcement.is_asked),
             max_queue_pairs: self.pairs,
             mtu: self.mtu.unwrap_or(MTU_DEFAULT),
         };

@@ -29,9 +29,6 @@ use crate::received::{FRAGMENTS_MAX, Fragment, Held, Received, Start};
 use crate::rx_memory::{Extent, RxMemory};
 use crate::{Arena, ArenaFull, RxBufferSizer, RxOptions, RxStatistics};
 
-/// Most elements one posted buffer is divided into.
-pub const ELEMENTS_PER_BUFFER_MAX: usize = 32;
-
 /// What a slot of the ring has.
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {

@@ -5,8 +5,9 @@
 
 use ringway_virtq::{BufferId, DriverQueue};
 
-use super::{ELEMENTS_PER_BUFFER_MAX, NetRx, Slot};
+use super::{NetRx, Slot};
 use crate::rx_memory::{Extent, divide};
+use crate::rx_options::ELEMENTS_PER_BUFFER_MAX;
 
 impl<Q: DriverQueue> NetRx<Q> {
     /// Stages the slots of packets that are over, or empties those that are too short or long.

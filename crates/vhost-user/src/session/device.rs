@@ -1,11 +1,12 @@
 //! What is about the device as a whole: features, status, reset, configuration space, memory.
 
 use super::{Plan, Session};
-use crate::effect::{Answer, Effect, Refusal};
+use crate::effect::{Answer, Effect};
 use crate::memory_table::{Change, MemoryTable};
 use crate::message::{
     CONFIG_LEN_MAX, MemoryRange, MemoryRegion, PROTOCOL_FEATURES_BIT, ProtocolFeatures, Reply,
 };
+use crate::refusal::Refusal;
 use crate::ring_state::{Kick, RingState};
 
 /// Device status bit (virtio 1.2 §2.1).

@@ -7,7 +7,8 @@
 //! A transmitq that is started and disabled is processed, and its packets are discarded.
 
 use super::{Plan, Session};
-use crate::effect::{Answer, Effect, Outcome, Refusal};
+use crate::effect::{Answer, Effect, Outcome};
+use crate::refusal::Refusal;
 use crate::ring_state::{Kick, Running};
 
 impl Session {

@@ -1,8 +1,9 @@
 //! What a front-end says about one ring. Nothing starts here; the session settles that afterwards.
 
 use super::{Plan, RING_PACKED, Session};
-use crate::effect::{Answer, Effect, Refusal};
+use crate::effect::{Answer, Effect};
 use crate::message::{VringAddress, VringFd};
+use crate::refusal::Refusal;
 use crate::ring_state::{Kick, RingState, duplicate, queue_size};
 
 impl Session {

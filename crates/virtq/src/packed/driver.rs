@@ -9,10 +9,10 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
-use crate::areas::{DESCRIPTOR_LEN, DriverMemory};
+use crate::areas::DriverMemory;
 use crate::desc::{
-    AVAIL, Descriptor, Descriptors, INDIRECT, NEXT, PACKED_FLAGS, PACKED_ID, PACKED_LEN, USED,
-    WRITE,
+    AVAIL, DESCRIPTOR_LEN, Descriptor, Descriptors, INDIRECT, NEXT, PACKED_FLAGS, PACKED_ID,
+    PACKED_LEN, USED, WRITE,
 };
 use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
 use crate::flight::{Entry, InFlight, Returning, UsedEntries};

@@ -9,8 +9,8 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
-use crate::areas::{DESCRIPTOR_LEN, DriverMemory};
-use crate::desc::{Descriptor, INDIRECT, NEXT, WRITE};
+use crate::areas::DriverMemory;
+use crate::desc::{DESCRIPTOR_LEN, Descriptor, INDIRECT, NEXT, WRITE};
 use crate::event;
 use crate::flight::{Entry, InFlight, Returning, UsedEntries};
 use crate::plan::{Plan, is_filled};
