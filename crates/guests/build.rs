@@ -1,7 +1,8 @@
-//! Builds what is put in front of User Mode Linux, a shared library of its own, so that the crate can
-//! carry it along.
+//! Builds what is put in front of User Mode Linux, a shared library of its own, so that the crate
+//! can carry it along.
 //!
-//! Limits: flags that the crate itself is built with are not passed on; whatever links it links the library, too.
+//! Limits: flags that the crate itself is built with are not passed on; whatever links it links the
+//! library, too.
 
 use std::env;
 use std::path::Path;

@@ -69,5 +69,5 @@ pub(crate) fn control(data: &[u8]) {
         assert_eq!(answer(&copy[..len], &mut state, &negotiated), answered);
     }
     assert!(!state.mac.is_multicast(), "a multicast address was taken as the guest's own");
-    assert!(Features::OFFERED.contains(state.guest_offloads), "an offload nobody negotiated");
+    assert!(Features::OFFERED.contains(state.guest_offloads), "an offload that was not negotiated");
 }

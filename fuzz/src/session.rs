@@ -1,9 +1,10 @@
-//! What a front-end sends to a session, with descriptors, and what its guest and the device do between.
+//! What a front-end sends to a session, with descriptors, and what its guest and the device do
+//! between.
 //!
-//! How: three bytes make a step. Most steps are requests that fit each other (few rings, few places for
-//! memory), so that rings start and stop; some are any bytes, with any number of descriptors. The host is
-//! played: queues run or not, and effects fail where the input says so. Limits: what a session believes is
-//! compared with the played host, what it wants is only carried out.
+//! How: three bytes make a step. Most steps are requests that fit each other (few rings, few places
+//! for memory), so that rings start and stop; some are any bytes, with any number of descriptors.
+//! The host is played: queues run or not, and effects fail where the input says so. Limits: what a
+//! session believes is compared with the played host, what it wants is only carried out.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -111,8 +112,8 @@ pub fn session(data: &[u8]) -> Reached {
     host.reached
 }
 
-/// What has been said before the input begins: each bit is one thing, so that far from all has to be
-/// found by chance.
+/// What has been said before the input begins: each bit is one thing, so that far from all has to
+/// be found by chance.
 fn beginning(bits: u8) -> Vec<(Vec<u8>, usize)> {
     let region = u64s(&[1, 0x10_0000, 0x10_0000, 0x7000_0000, 0]);
     let mut all = vec![(message(2, &u64s(&[FEATURES[usize::from(bits >> 6)]])), 0, 1)];

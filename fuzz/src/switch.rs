@@ -1,4 +1,5 @@
-//! What guests send, against what the switch reads of it: tags, ARP, neighbour discovery, IGMP, MLD.
+//! What guests send, against what the switch reads of it: tags, ARP, neighbour discovery, IGMP,
+//! MLD.
 
 use std::net::{IpAddr, Ipv4Addr};
 

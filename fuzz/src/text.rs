@@ -1,7 +1,8 @@
 //! What operators and control clients write: files, flags, and lines of JSON.
 //!
-//! How: most of an input chooses among the keys there are and among values that have meant something;
-//! what is chosen is written as a file, or as a request. The rest of the input is text as it is.
+//! How: most of an input chooses among the keys there are and among values that have meant
+//! something; what is chosen is written as a file, or as a request. The rest of the input is text
+//! as it is.
 
 use serde_json::{Map, Value, json};
 

@@ -77,7 +77,7 @@ fn the_canary_fails_and_is_noticed() {
     std::panic::set_hook(Box::new(|_| {}));
     let found = failing_input(canary, 200 * INPUTS, &mut seeded());
     std::panic::set_hook(hook);
-    assert!(found.is_some(), "nobody would notice a failure");
+    assert!(found.is_some(), "a failure would not be noticed");
 }
 
 /// Runs a target; the first input that fails.

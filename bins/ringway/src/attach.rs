@@ -24,8 +24,8 @@ use crate::front_end::FrontEnd;
 use crate::port_command::{ports, spec_of};
 use crate::qemu_version::QemuVersion;
 
-/// Entries of each queue, the most that QEMU has: a guest may be late by so many packets, and long ones
-/// are read sooner where few of them stay in the cache of the core that writes them (ADR 23).
+/// Entries of each queue, the most that QEMU has: a guest may be late by so many packets, and long
+/// ones are read sooner where few of them stay in the cache of the core that writes them (ADR 23).
 pub const QUEUE_SIZE: u16 = 1024;
 
 /// What one program has to be given.
@@ -65,7 +65,7 @@ const PACKED_NOTE: &str =
 /// Prints what a port's guest needs.
 ///
 /// # Errors
-/// Nobody answers, there is no such port, or the program cannot use it.
+/// No ringway answers, there is no such port, or the program cannot use it.
 pub fn attach(args: &AttachArgs) -> anyhow::Result<()> {
     let reply = ports(&args.ask.control_or_default())?;
     let is_it = |port: &&ListedPort| port.port.get("name").is_some_and(|it| *it == *args.port);

@@ -1,9 +1,9 @@
 //! The MAC addresses of ports that are given none: each port's own, the same after every start,
 //! whatever other ports there are, and other ones for another ringway or on another machine.
 //!
-//! How: 52, and 40 bits of a hash of the machine's id, of where this ringway takes orders, and of the
-//! port's name. 52 is even and has the second bit, so the address is one of a station and locally
-//! administered.
+//! How: 52, and 40 bits of a hash of the machine's id, of where this ringway takes orders, and of
+//! the port's name. 52 is even and has the second bit, so the address is one of a station and
+//! locally administered.
 //!
 //! Limits: the hash is no secret. Two of 1,000 ports share an address once in 2 million networks.
 //! Copies of a machine or a container with one id need `mac=`, or ids of their own.

@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn what_fits_is_a_table_and_what_does_not_is_a_list() {
         assert!(rows(HEADER, &[row()], &[], 80).contains('│'));
-        let right = "\nport    vm0\npacing  one two\n          three\n          four\n            five\n\
-                     \x20           six\n";
+        let right = "\nport    vm0\npacing  one two\n          three\n          four\n\
+                     \x20           five\n            six\n";
         assert_eq!(rows(HEADER, &[row()], &[], 16), right);
     }
 

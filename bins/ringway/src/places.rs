@@ -4,7 +4,8 @@
 //! How: below `$XDG_RUNTIME_DIR` if that is this user's; otherwise below `/run` for root; otherwise
 //! below a directory of one's own in `/tmp`. There `ringway.sock` is the control socket, and
 //! `ringway/NAME.sock` the socket of a port. In `/tmp` others may have taken the name: a directory
-//! that is not this user's, or that others may look into, is passed over and the next name is tried.
+//! that is not this user's, or that others may look into, is passed over and the next name is
+//! tried.
 //!
 //! Limits: [`NAMES_MAX`] names are tried. `/tmp` is not `$TMPDIR`, so that all commands of a user
 //! look in one place.

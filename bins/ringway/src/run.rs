@@ -22,8 +22,8 @@ pub fn run(config: RunConfig, over: Vec<LowOption>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As many file descriptors as this process may have at all: front-ends bring them, some hundred with one
-/// message, and the usual limit is 1,024 for all of them together.
+/// As many file descriptors as this process may have at all: front-ends bring them, some hundred
+/// with one message, and the usual limit is 1,024 for all of them together.
 fn allow_file_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(why) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {

@@ -21,11 +21,11 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 /// Prints the statistics of a running ringway.
 ///
 /// # Errors
-/// Nobody answers, or the output cannot be written.
+/// No ringway answers, or the output cannot be written.
 pub fn stats(args: &StatsArgs) -> anyhow::Result<()> {
     let outcome = if args.watch { watch(args) } else { show(args, None).map(drop) };
     match outcome {
-        // Whoever reads the output has seen enough, as `head` has.
+        // The reader of the output has closed it, as `head` does.
         Err(error) if is_broken_pipe(&error) => Ok(()),
         outcome => outcome,
     }

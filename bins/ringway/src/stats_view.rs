@@ -220,7 +220,8 @@ mod tests {
             "calls: 500000.0 packets each",
             "kicks: 500.0 packets each",
             "window 8, 31 µs: batches",
-            "worker 0: polling, 12 wake-ups/s, polling 2.5 % of the time, 250 system calls per 1,000",
+            "worker 0: polling, 12 wake-ups/s, polling 2.5 % of the time, \
+             250 system calls per 1,000",
             "3 commands refused",
             "5 addresses moved here",
         ];

@@ -37,7 +37,7 @@ pub fn packets_per_second(rate: f64) -> String {
     scaled(rate, "packets/s")
 }
 
-/// Nobody reads more digits than the rounding loses.
+/// More digits than the rounding keeps mean nothing.
 #[expect(clippy::cast_precision_loss)]
 pub fn approximate(number: u64) -> f64 {
     number as f64

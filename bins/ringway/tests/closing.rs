@@ -1,4 +1,4 @@
-//! A front-end that sends what takes long to close: nobody waits for that but its own port.
+//! A front-end that sends what takes long to close: only its own port waits for that.
 
 mod common;
 
@@ -15,8 +15,8 @@ use rustix::fs::fstat;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sockopt};
 use rustix::process::Pid;
 
-/// Who closes the last fd waits for so long.
-const LINGER: Duration = Duration::from_secs(8);
+/// The process that closes the last fd waits for so long.
+const CLOSING_TIME: Duration = Duration::from_secs(8);
 
 /// What does not wait for that takes no longer.
 const SOON: Duration = Duration::from_secs(3);
@@ -39,12 +39,13 @@ fn send_fd(through: &UnixStream, fd: BorrowedFd<'_>) {
     rustix::net::sendmsg(through, &bytes, &mut ancillary, SendFlags::NOSIGNAL).expect("room");
 }
 
-/// A TCP connection over loopback that has sent what nobody reads, and lingers; and its other end.
-fn lingering() -> (TcpStream, TcpStream) {
+/// A TCP connection over loopback that has sent bytes which are not read, with `SO_LINGER`; and its
+/// other end.
+fn slow_to_close() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let mut ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
     let (theirs, _) = listener.accept().expect("it has connected");
-    sockopt::set_socket_linger(&ours, Some(LINGER)).expect("it is a TCP socket");
+    sockopt::set_socket_linger(&ours, Some(CLOSING_TIME)).expect("it is a TCP socket");
     ours.set_nonblocking(true).expect("a mode");
     let full = loop {
         if let Err(why) = ours.write(&[0; 65536]) {
@@ -56,7 +57,8 @@ fn lingering() -> (TcpStream, TcpStream) {
     (ours, theirs)
 }
 
-/// A Unix stream socket, as a front-end may send for calls: whoever closes the last fd of it waits.
+/// A Unix stream socket, as a front-end may send for calls: the process that closes the last fd of
+/// it waits.
 struct SlowToClose {
     fd: OwnedFd,
     /// Inodes of this socket and of the connection in its queue.
@@ -74,19 +76,20 @@ impl AsFd for SlowToClose {
 impl SlowToClose {
     /// One, and the other ends.
     fn new(ringway: Pid) -> (Self, [OwnedFd; 2]) {
-        let (tcp, tcp_end) = lingering();
+        let (tcp, tcp_end) = slow_to_close();
         let (unix, unix_end) = UnixStream::pair().expect("sockets");
         send_fd(&unix_end, tcp.as_fd());
         let sockets = [tcp.as_fd(), unix.as_fd()].map(|fd| fstat(fd).expect("it is open").st_ino);
         (Self { fd: unix.into(), sockets, ringway }, [tcp_end.into(), unix_end.into()])
     }
 
-    /// Leaves it to ringway. What another thread starts meanwhile has copies of all fds until it runs.
-    fn let_go(self) {
+    /// Leaves it to ringway. What another thread starts meanwhile has copies of all fds until it
+    /// runs.
+    fn hand_over(self) {
         let Self { fd, sockets, ringway } = self;
         drop(fd);
         let copies = sockets.map(|inode| format!("socket:[{inode}]").into());
-        wait_for("that nobody else has it", || (!is_held(&copies, ringway)).then_some(()));
+        wait_for("that no other process has it", || (!is_held(&copies, ringway)).then_some(()));
     }
 }
 
@@ -105,18 +108,19 @@ type Way = fn(RawFrontEnd, &Path, SlowToClose) -> Option<RawFrontEnd>;
 fn replaced(mut front_end: RawFrontEnd, _: &Path, slow: SlowToClose) -> Option<RawFrontEnd> {
     let set = front_end.request(SET_VRING_CALL, &0_u64.to_le_bytes(), &[slow.as_fd()]);
     assert!(set.expect("an answer").is_done());
-    slow.let_go();
+    slow.hand_over();
     let set = front_end.request(SET_VRING_CALL, &NO_FD.to_le_bytes(), &[]);
     assert!(set.expect("an answer").is_done());
     Some(front_end)
 }
 
-/// Sends a message in two parts. With the first one the fd goes, so that ringway is the last to close it.
+/// Sends a message in two parts. With the first one the fd goes, so that ringway is the last to
+/// close it.
 fn send(front_end: &mut RawFrontEnd, code: u32, payload: &[u8], slow: SlowToClose) {
     let len = u32::try_from(payload.len()).expect("a few bytes");
     let header = [code, 1, len].map(u32::to_le_bytes).concat();
     front_end.send(&header, &[slow.as_fd(), slow.as_fd()]).expect("connected");
-    slow.let_go();
+    slow.hand_over();
     front_end.send(payload, &[]).expect("connected");
 }
 
@@ -136,7 +140,7 @@ fn of_a_queue(mut front_end: RawFrontEnd, _: &Path, slow: SlowToClose) -> Option
     front_end.bring_up(ringway_virtq::Format::Split).expect("a device");
     let set = front_end.request(SET_VRING_CALL, &0_u64.to_le_bytes(), &[slow.as_fd()]);
     assert!(set.expect("an answer").is_done());
-    slow.let_go();
+    slow.hand_over();
     None
 }
 
@@ -146,7 +150,7 @@ fn unread(mut front_end: RawFrontEnd, socket: &Path, slow: SlowToClose) -> Optio
     let mut next = RawFrontEnd::connect(socket).expect("it listens");
     next.send(&[0xff; 12], &[]).expect("room");
     next.send(&[0; 12], &[slow.as_fd()]).expect("room");
-    slow.let_go();
+    slow.hand_over();
     None
 }
 
@@ -162,8 +166,9 @@ fn attach(socket: &Path) -> AnyUserGuest {
     wait_for("a guest", || AnyUserGuest::attach(socket, &GuestOptions::default()).ok())
 }
 
-/// Whether a front-end that connects is answered at once. It looks again and again: a read that a signal
-/// interrupts, such as the end of what another thread has started, would begin its time anew.
+/// Whether a front-end that connects is answered at once. It looks again and again: a read that a
+/// signal interrupts, such as the end of what another thread has started, would begin its time
+/// anew.
 fn is_answered(socket: &Path) -> bool {
     let mut stream = UnixStream::connect(socket).expect("it listens");
     let get_features = [1_u32, 1, 0].map(u32::to_le_bytes).concat();
@@ -204,13 +209,13 @@ fn only_its_own_port_waits(name: &str, way: Way) {
     drop(attach(&directory.path().join("third.sock")));
     assert!(begun.elapsed() < SOON, "{name}: {:?}", begun.elapsed());
     drop(front_end);
-    assert!(!is_answered(&slow), "{name}: nobody new while it closes");
-    assert!(begun.elapsed() < LINGER, "{name}: it must still be closing");
+    assert!(!is_answered(&slow), "{name}: no new front-end while it closes");
+    assert!(begun.elapsed() < CLOSING_TIME, "{name}: it must still be closing");
     wait_for("a word", || ringway.error("slow").filter(|why| why.contains("being closed")));
-    assert!(begun.elapsed() < LINGER, "{name}: it must still be closing");
+    assert!(begun.elapsed() < CLOSING_TIME, "{name}: it must still be closing");
     // Then all is as before.
     drop(attach(&slow));
-    assert!(begun.elapsed() > LINGER, "{name}: {:?}", begun.elapsed());
+    assert!(begun.elapsed() > CLOSING_TIME, "{name}: {:?}", begun.elapsed());
     assert_eq!(ringway.error("slow"), None);
     let log = ringway.log();
     assert_eq!(log.matches("still being closed").count(), 1, "{name}: {log}");

@@ -132,7 +132,7 @@ fn without_a_command_there_is_help_and_a_failure() {
 }
 
 #[test]
-fn statistics_of_nobody_are_an_error_that_says_what_to_do() {
+fn statistics_without_a_daemon_are_an_error_that_says_what_to_do() {
     let directory = tempfile::tempdir().expect("directory");
     let socket = directory.path().join("none.sock");
     let shown = socket.display().to_string();
@@ -163,7 +163,7 @@ fn a_processor_that_is_not_there_is_an_error_and_leaves_nothing_behind() {
     let left = fs::read_dir(&directory).expect("the directory").count();
     fs::remove_dir_all(&directory).expect("the directory");
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("pin: processor 1023 is not there, or not ours to use: "));
+    assert!(text.contains("pin: processor 1023 does not exist, or this process may not use it: "));
     assert_eq!((output.status.code(), left), (Some(1), 0), "{text}");
 }
 
@@ -176,8 +176,8 @@ fn a_level_of_the_log_that_does_not_exist_is_an_error() {
         .env("RINGWAY_LOG", "bogus")
         .output()
         .expect("it ends");
-    let right = "RINGWAY_LOG=bogus: \"bogus\" is not a level: write one of off error warn info debug \
-                 trace, such as RINGWAY_LOG=debug\n";
+    let right = "RINGWAY_LOG=bogus: \"bogus\" is not a level: write one of off error warn info \
+                 debug trace, such as RINGWAY_LOG=debug\n";
     assert_eq!(String::from_utf8_lossy(&output.stderr), right);
     assert_eq!(output.status.code(), Some(2));
 }

@@ -64,7 +64,7 @@ fn a_connecting_port_tries_again_until_a_front_end_listens() {
     let directory = tempfile::tempdir().expect("a directory");
     let socket = directory.path().join("vm.sock");
     let _ringway = Ringway::run(directory.path(), &format!("vm=vm-connect:{}", socket.display()));
-    // Nobody listens yet; then somebody does, goes, and comes again.
+    // No front-end listens yet; then one does, goes, and comes again.
     sleep(20 * PAUSE);
     for _ in 0..3 {
         let listener = UnixListener::bind(&socket).expect("a socket");

@@ -71,7 +71,7 @@ fn nonsense_is_refused_and_the_next_question_answered() {
 }
 
 #[test]
-fn stuck_clients_block_nobody_and_are_dropped() {
+fn stuck_clients_block_no_other_and_are_dropped() {
     let directory = tempfile::tempdir().expect("a directory");
     let ringway = ringway(&directory);
     let fds = ringway.fds();
@@ -83,19 +83,19 @@ fn stuck_clients_block_nobody_and_are_dropped() {
     // One that begins a line and does not end it, and one that asks and never reads.
     let mut unfinished = ringway.connect();
     unfinished.send(b"{").expect("connected");
-    let mut deaf = UnixStream::connect(ringway.control()).expect("connected");
-    deaf.set_nonblocking(true).expect("non-blocking");
+    let mut unread = UnixStream::connect(ringway.control()).expect("connected");
+    unread.set_nonblocking(true).expect("non-blocking");
     let question = json!({ "version": 1, "command": "stats" }).to_string() + "\n";
     let full_at = Instant::now();
     wait_for("a full socket", || {
-        std::io::Write::write(&mut deaf, question.repeat(10).as_bytes()).is_err().then_some(())
+        std::io::Write::write(&mut unread, question.repeat(10).as_bytes()).is_err().then_some(())
     });
     let ticks = ringway.ticks();
     assert!(ringway.told(&["stats"]).contains("waiting"), "others are served meanwhile");
     assert_eq!(unfinished.line(), "", "given up");
     assert!(full_at.elapsed() >= PATIENCE / 2);
-    wait_for("the deaf one's end", || (ringway.fds() <= fds).then_some(()));
-    assert!(ringway.ticks() - ticks < 100, "nobody is waited for in a busy loop");
+    wait_for("the end of the client that does not read", || (ringway.fds() <= fds).then_some(()));
+    assert!(ringway.ticks() - ticks < 100, "the daemon waits for no client in a busy loop");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn who_has_no_process_id_here_may_ask_all_the_same() {
 fn only_the_owner_root_and_a_named_group_may_ask() {
     // The answer for others is tested where there are other users: as root, with one of them.
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can become somebody else");
+        println!("skipped: only root can become another user");
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
@@ -123,7 +123,8 @@ fn only_the_owner_root_and_a_named_group_may_ask() {
         let script = "import os, socket, sys\n\
              os.setgroups([int(sys.argv[3])]); os.setgid(65534); os.setuid(int(sys.argv[2]))\n\
              s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n\
-             s.sendall(b'{\"version\":1,\"command\":\"port_list\"}\\n' * 2); print(s.recv(4096).decode())";
+             s.sendall(b'{\"version\":1,\"command\":\"port_list\"}\\n' * 2)\n\
+             print(s.recv(4096).decode())";
         let output = std::process::Command::new("python3")
             .args(["-c", script])
             .arg(directory.path().join("control.sock"))
@@ -164,14 +165,14 @@ fn refused_requests_without_end_do_not_fill_the_log() {
     let directory = tempfile::tempdir().expect("a directory");
     let ringway = ringway(&directory);
     let mut client = ringway.connect();
-    let remove = json!({ "version": 1, "command": "port_remove", "name": "nobody" });
+    let remove = json!({ "version": 1, "command": "port_remove", "name": "missing" });
     for _ in 0..2000 {
         assert_eq!(client.ask(&remove)["ok"], false);
     }
     let log = ringway.log();
     let lines = log.matches("refused: ").count();
     assert!((2..200).contains(&lines), "{lines} lines");
-    assert!(log.contains("lines are left out"), "{log}");
+    assert!(log.contains("too many lines: the next ones are left out"), "{log}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! No file descriptor left: whoever knocks waits, without keeping ringway busy, and is served as
-//! soon as there is one again.
+//! No file descriptor left: a front-end that connects waits, without keeping ringway busy, and is
+//! served as soon as there is one again.
 
 mod common;
 

@@ -1,9 +1,9 @@
 //! What README and the documentation print is what works: every line of theirs that starts with
-//! `ringway` is run as it stands, one document after the other, against the ringway that the document
-//! starts.
+//! `ringway` is run as it stands, one document after the other, against the ringway that the
+//! document starts.
 //!
-//! Limits: that the demonstration works is tested in `demo.rs`. Lines for QEMU, User Mode Linux and DPDK
-//! are run by the scenarios of `./x test guest::attach`.
+//! Limits: that the demonstration works is tested in `demo.rs`. Lines for QEMU, User Mode Linux and
+//! DPDK are run by the scenarios of `./x test guest::attach`.
 
 mod common;
 mod shell;
@@ -121,7 +121,8 @@ fn the_lines_that_the_demonstration_ends_with_work() {
     let report: Value = serde_json::from_slice(&demo.stdout).expect("JSON");
     let line = |key: &str| report["attach"][key].as_str().expect("a line").to_owned();
     let script = format!(
-        "{STRICT}printf '#!/bin/sh\\necho \"$@\"\\n' > qemu-system-x86_64; chmod +x qemu-system-x86_64\n\
+        "{STRICT}printf '#!/bin/sh\\necho \"$@\"\\n' > qemu-system-x86_64\n\
+         chmod +x qemu-system-x86_64\n\
          PATH=$PWD:$PATH\n{} 2>log & pid=$!; ready $pid\n{}; end $pid\n",
         line("ringway"),
         line("qemu")

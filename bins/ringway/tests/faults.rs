@@ -171,13 +171,13 @@ fn beside_good_guests(mut act: impl FnMut(&Ringway, &Path) -> bool) {
     }
 }
 
-fn is_let_go(ringway: &Ringway) -> bool {
+fn is_disconnected(ringway: &Ringway) -> bool {
     ringway.error("c").is_some_and(|why| why.contains("page faults sleep"))
 }
 
-/// Only the guest whose buffers are in this file is let go of, for what it sends or for what others
+/// Only the guest whose buffers are in this file is disconnected, for what it sends or for what others
 /// send to it.
-fn is_let_go_of_alone(file: &File, queue: usize) {
+fn only_its_guest_is_disconnected(file: &File, queue: usize) {
     let (mut guest, mut looked_at) = (None, Instant::now());
     beside_good_guests(|ringway, socket| {
         guest.get_or_insert_with(|| Guest::attach(socket, file)).offer(queue);
@@ -185,7 +185,7 @@ fn is_let_go_of_alone(file: &File, queue: usize) {
         if is_time {
             looked_at = Instant::now();
         }
-        is_time && is_let_go(ringway)
+        is_time && is_disconnected(ringway)
     });
 }
 
@@ -195,7 +195,7 @@ fn punches_its_memory(queue: usize) {
         scope.spawn(|| punch(&file, &is_over));
         // The thread ends with this, also if the test fails.
         let _over = Over(&is_over);
-        is_let_go_of_alone(&file, queue);
+        only_its_guest_is_disconnected(&file, queue);
     });
 }
 
@@ -209,7 +209,7 @@ impl Drop for Over<'_> {
 
 /// Each page comes from a disk that is read at most 50 times in a second.
 #[test]
-fn a_guest_whose_memory_is_in_a_cold_file_on_a_slow_disk_is_let_go_of() {
+fn a_guest_whose_memory_is_in_a_cold_file_on_a_slow_disk_is_disconnected() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let file = cold_file(directory.path(), BUFFERS_LEN, STEP as usize).expect("room on the disk");
     let disk = match SlowDisk::below(&file, 50) {
@@ -224,17 +224,17 @@ fn a_guest_whose_memory_is_in_a_cold_file_on_a_slow_disk_is_let_go_of() {
             Guest::attach(socket, &file)
         });
         guest.offer(1);
-        is_let_go(ringway)
+        is_disconnected(ringway)
     });
 }
 
 #[test]
-fn a_guest_that_punches_what_it_sends_is_let_go_of() {
+fn a_guest_that_punches_what_it_sends_is_disconnected() {
     punches_its_memory(1);
 }
 
 #[test]
-fn a_guest_that_punches_its_receive_buffers_is_let_go_of_and_not_who_sends_to_it() {
+fn a_guest_that_punches_its_receive_buffers_is_disconnected_and_not_who_sends_to_it() {
     punches_its_memory(0);
 }
 

@@ -1,4 +1,5 @@
-//! What front-ends send, and what becomes of their queues: over a real socket, in ringway as it runs.
+//! What front-ends send, and what becomes of their queues: over a real socket, in ringway as it
+//! runs.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! A group that is not in /etc/group, but where another source of names has it: systemd's records of
-//! groups below /run, as LDAP would be (nsswitch.conf(5)).
+//! A group that is not in /etc/group, but where another source of names has it: systemd's records
+//! of groups below /run, as LDAP would be (nsswitch.conf(5)).
 
 mod shell;
 

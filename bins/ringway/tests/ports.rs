@@ -62,7 +62,7 @@ fn a_thousand_ports_come_and_go_and_others_notice_nothing() {
         let mut before = None;
         for cycle in 0..CYCLES / 2 {
             assert_eq!(client.ask(&add)["ok"], true, "{cycle}");
-            // Now and then somebody uses it, with memory, rings and learned addresses.
+            // Now and then a guest uses it, with memory, rings and learned addresses.
             let third = cycle.is_multiple_of(25).then(|| {
                 let mut third = guest(directory.path(), "c", accept);
                 let _ = third.send(&[0xff; 60]);
@@ -89,8 +89,8 @@ fn a_thousand_ports_come_and_go_and_others_notice_nothing() {
         assert_eq!(ringway.fds(), fds);
         let now = ringway.memory();
         assert_eq!(now.files, memory.files, "the memory of a guest stays mapped");
-        // Stacks and heaps of threads that have ended are kept for others, a few more when many end at a
-        // time; what a cycle leaves behind would be there some hundred times.
+        // Stacks and heaps of threads that have ended are kept for others, a few more when many end
+        // at a time; what a cycle leaves behind would be there some hundred times.
         assert!(now.others < memory.others + CYCLES / 10, "{memory:?}, now {now:?}");
         let grown_kib = now.resident_kib.saturating_sub(memory.resident_kib);
         assert!(grown_kib < 1024, "{memory:?}, now {now:?}");

@@ -103,7 +103,7 @@ fn the_control_socket_moves_and_changes_its_permissions() {
 }
 
 #[test]
-fn workers_stay_and_whoever_wants_others_hears_it() {
+fn workers_stay_and_a_wish_for_others_is_answered() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path();
     write(path, &("[ringway]\nworkers = 2\n".to_string() + &port("a", "")));

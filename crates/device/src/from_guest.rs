@@ -40,14 +40,14 @@ pub struct FromGuest<Q> {
 /// The packet that `peek` has lent and `pop` has not taken yet.
 #[derive(Debug, Clone, Copy)]
 struct Lent {
-    /// What its head says, without whether it is writable: it is read all the same, as by `elements`.
-    /// A head is copied in words that are larger than what was stored, which waits for all stores.
+    /// Two fields of its head, kept apart: the processor would copy a whole head in words that are
+    /// larger than the stores that wrote it, and so wait for all of them.
     id: u16,
     descriptors: u16,
     /// All of its bytes, if they are in one piece; or else empty, and they are in the elements.
     only: SharedSlice,
-    /// Whether `header` is the packet's. Of most packets all of it is 0, and what has just been written
-    /// field by field takes long to be read as a whole: such a header is not written at all.
+    /// Whether `header` holds the header of this packet. Most headers are all 0: those are not
+    /// written here, because reading as a whole what was just written field by field takes long.
     has_header: bool,
     len: u32,
     /// Segments of it that its receiver has already.
@@ -97,7 +97,8 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         self.broken.is_none() && self.queue.arm_kicks(arm)
     }
 
-    /// Gives back everything, asks for a kick at whatever comes next, and says where the ring stands.
+    /// Gives back everything, asks for a kick at whatever comes next, and says where the ring
+    /// stands.
     pub(crate) fn stop(&mut self) -> Position {
         self.flush();
         ring::stop(&mut self.queue, self.broken, &self.regions)
@@ -108,8 +109,8 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         self.broken
     }
 
-    /// Gives back as many packets as the ring can hold, without taking them; `true`: there are more, or
-    /// else the next one is told by a kick.
+    /// Gives back as many packets as the ring can hold, without taking them; `true`: there are
+    /// more, or else the next one is told by a kick.
     pub(crate) fn discard(&mut self) -> bool {
         for _ in 0..self.queue.size() {
             if self.peek().is_none() {
@@ -159,7 +160,8 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         }
     }
 
-    /// The packet in a buffer of one element. `None`: there is none, or its header has another length.
+    /// The packet in a buffer of one element. `None`: there is none, or its header has another
+    /// length.
     #[inline(always)]
     fn lend(&mut self, One { head: Head { id, descriptors, .. }, memory }: One) -> Option<Lent> {
         let len = memory.len().checked_sub(HEADER_LEN)?;
@@ -176,8 +178,8 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         Some(Lent { id, descriptors, only, has_header, len, segments_done: 0 })
     }
 
-    /// Reads buffers, of any number of elements, until one holds a packet; at most [`WASTED_MAX`] bad
-    /// ones per visit.
+    /// Reads buffers, of any number of elements, until one holds a packet; at most [`WASTED_MAX`]
+    /// bad ones per visit.
     #[inline(never)]
     fn find_any(&mut self) -> Result<(), Why> {
         while self.wasted < WASTED_MAX {
@@ -226,8 +228,8 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         self.elements.take(&mut bytes).then(|| decode(&bytes))
     }
 
-    /// Keeps what counts of the header, if it makes sense together with the packet's length; whether
-    /// that says anything.
+    /// Keeps what counts of the header, if it makes sense together with the packet's length;
+    /// whether that says anything.
     fn check(&mut self, header: NetHeader, len: u32) -> Result<bool, DropReason> {
         let header = self.negotiated.from_guest(header);
         if header.check(len).is_err() || !self.negotiated.may_send(&header) {

@@ -214,7 +214,8 @@ impl AnyGuestPort {
         either!(self, port => port.discard())
     }
 
-    /// Moves a running queue to other areas or other memory; a queue that is not running ignores it.
+    /// Moves a running queue to other areas or other memory; a queue that is not running ignores
+    /// it.
     ///
     /// # Errors
     /// [`Broken`]: the areas are not in that memory; the queue is then broken.
@@ -243,7 +244,9 @@ impl AnyGuestPort {
     pub fn publish(&mut self, queue: Queue) -> Published {
         either!(self, port => match queue {
             Queue::ToGuest => port.to_guest.as_mut().map(ToGuest::publish).unwrap_or_default(),
-            Queue::FromGuest => port.from_guest.as_mut().map(FromGuest::publish).unwrap_or_default(),
+            Queue::FromGuest => {
+                port.from_guest.as_mut().map(FromGuest::publish).unwrap_or_default()
+            }
             Queue::Control => Published::default(),
         })
     }

@@ -75,7 +75,8 @@ fn arm_behind_all<Q: DeviceQueue>(queue: &mut Q, regions: &Regions) {
     }
 }
 
-/// Where a queue stands that stops, and has published all; its ring is left so that the guest kicks.
+/// Where a queue stands that stops, and has published all; its ring is left so that the guest
+/// kicks.
 pub(crate) fn stop<Q: DeviceQueue>(
     queue: &mut Q,
     broken: Option<Why>,

@@ -31,7 +31,7 @@ pub struct ToGuest<Q> {
     /// What was asked for last needs more pieces than one packet may have.
     never_fits: bool,
     broken: Option<Why>,
-    /// Whether somebody may wait for an answer.
+    /// Whether a packet may be a request, whose sender waits for an answer.
     pub requests: Requests,
     /// What went through, and what was dropped on the way out.
     pub counters: Counters,
@@ -134,7 +134,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
 
     /// Tells the guest when to kick after posting buffers; `true`: new ones are already there.
     ///
-    /// What is in the window does not count: it was not enough, or nobody would wait.
+    /// The window does not count: if it were enough, no packet would wait for buffers.
     pub fn arm_kicks(&mut self, arm: Arm) -> bool {
         if self.broken.is_some() {
             return false;

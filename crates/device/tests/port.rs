@@ -123,8 +123,14 @@ fn from_guest<D: DriverQueue, Q: DeviceQueue>(bench: &Bench<D>) -> FromGuest<Q> 
 /// Runs a generic test body for both formats.
 macro_rules! both_formats {
     ($($body:ident),* $(,)?) => {
-        mod split { $(#[test] fn $body() { super::$body::<super::SplitDriver, super::SplitDevice>(); })* }
-        mod packed { $(#[test] fn $body() { super::$body::<super::PackedDriver, super::PackedDevice>(); })* }
+        mod split {
+            use super::{SplitDevice, SplitDriver};
+            $(#[test] fn $body() { super::$body::<SplitDriver, SplitDevice>(); })*
+        }
+        mod packed {
+            use super::{PackedDevice, PackedDriver};
+            $(#[test] fn $body() { super::$body::<PackedDriver, PackedDevice>(); })*
+        }
     };
 }
 
@@ -234,7 +240,7 @@ fn no_room_changes_nothing<D: DriverQueue, Q: DeviceQueue>() {
     assert_eq!(sink.counters.packets, 1);
 }
 
-/// No kick could announce room for it, so whoever waited would wait for ever.
+/// No kick could announce room for it, so a sender that waited would wait for ever.
 fn what_needs_too_many_pieces_is_refused_at_once<D: DriverQueue, Q: DeviceQueue>() {
     let mut bench = Bench::<D>::new(Features::MRG_RXBUF | Features::INDIRECT_DESC);
     let mut sink = to_guest::<D, Q>(&bench);
@@ -273,7 +279,7 @@ fn an_offload_that_was_not_accepted_is_never_seen<D: DriverQueue, Q: DeviceQueue
     }
 }
 
-/// Whoever moves the memory unmaps the old one next.
+/// The caller that moves the memory unmaps the old one next.
 fn a_ring_that_is_nowhere_is_not_touched<D: DriverQueue, Q: DeviceQueue>() {
     let bytes = [NetHeader::default().encode().to_vec(), pattern(60)].concat();
     for lost in [false, true] {
@@ -318,7 +324,7 @@ fn requests_are_seen_whichever_way_a_packet_goes_in<D: DriverQueue, Q: DeviceQue
     sink.reserve(60).expect("room")[0].write(0, &pattern(60));
     sink.commit(header, 60);
     assert_eq!(sink.requests.take(), Some(true), "written by its owner");
-    // Nobody answers an acknowledgement, whatever lay where it goes.
+    // An acknowledgement has no answer, whatever lay where it goes.
     let whole = bench.at(SENDER_AT, 54);
     whole.write(0, &acknowledgement());
     let pieces = [whole.split_at(20).0, whole.split_at(20).1];
@@ -524,7 +530,8 @@ fn spec_5_1_6_5_every_command_is_answered<D: DriverQueue, Q: DeviceQueue>() {
     }
 }
 
-/// As Linux sends it with 1,000 groups: class and command, then each table in an element of its own.
+/// As Linux sends it with 1,000 groups: class and command, then each table in an element of its
+/// own.
 fn spec_5_1_6_5_2_tables_of_any_length_are_taken<D: DriverQueue, Q: DeviceQueue>() {
     const GROUPS: u32 = 1000;
     let mut tables = vec![1, 0, 0, 0, 0, 0];

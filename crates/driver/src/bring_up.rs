@@ -47,10 +47,11 @@ const FIELDS: [Field; 4] = [
 pub struct Wanted {
     /// Features that are accepted when offered. Must contain `VERSION_1`.
     ///
-    /// With `ACCESS_PLATFORM` the device's addresses are the platform's (virtio 1.2 §6.1), so add it
-    /// only where the addresses of the [`Arena`] are: on PCI and behind registers these are physical
-    /// addresses while no IOMMU translates for the device, and else what the IOMMU was set up with.
-    /// Over vhost-user leave it out: the back-end would ask for translations (IOTLB messages).
+    /// With `ACCESS_PLATFORM` the device's addresses are the platform's (virtio 1.2 §6.1), so add
+    /// it only where the addresses of the [`Arena`] are: on PCI and behind registers these are
+    /// physical addresses while no IOMMU translates for the device, and else what the IOMMU was set
+    /// up with. Over vhost-user leave it out: the back-end would ask for translations (IOTLB
+    /// messages).
     pub accept: Features,
     /// Queue pairs to start, at least 1; fewer are started if the device has fewer.
     pub queue_pairs: u16,
@@ -239,8 +240,8 @@ fn steps<T: Transport>(
     Ok(BroughtUp { negotiated, config, queues })
 }
 
-/// What a device that refuses may insist on: if features that it may insist on (virtio 1.2 §6.2) were
-/// declined, these; otherwise all that were.
+/// What a device that refuses may insist on: if features that it may insist on (virtio 1.2 §6.2)
+/// were declined, these; otherwise all that were.
 fn insisted_on(declined: Features) -> Features {
     let named = declined.intersection(Features::ACCESS_PLATFORM | Features::ORDER_PLATFORM);
     if named.is_empty() { declined } else { named }

@@ -1,8 +1,8 @@
 //! Commands on the control queue (virtio 1.2 §5.1.6.5), one at a time.
 //!
-//! How: [`Control::command`] makes a command available, [`Control::poll`] says what became of it and
-//! when to look again; time is an argument. A device that does not answer for
-//! [`ANSWER_LIMIT_US`] counts as dead: nobody waits for ever.
+//! How: [`Control::command`] makes a command available, [`Control::poll`] says what became of it
+//! and when to look again; time is an argument. A device that does not answer for
+//! [`ANSWER_LIMIT_US`] counts as dead: no caller waits for ever.
 //!
 //! Limits: one command in flight; the caller kicks and waits.
 

@@ -1,12 +1,12 @@
 //! The virtio-net guest driver: packets in and out of two virtqueues.
 //!
-//! How it fits together: whoever sets the device up (see `ringway-vhost-user` for one way) hands
-//! over an [`Arena`], the memory both sides share, and one started [`DriverQueue`] per direction.
-//! [`NetRx`] posts bare memory, whose length one of five schemes decides ([`rx_buffer`]), and builds
-//! a packet when one arrives; [`NetTx`] sends packets that are copied, or lie where the device sees
-//! them; [`Control`] carries commands. Staging, publishing and kicking are separate steps: `send`
-//! only stages, `receive` only takes; `flush` stages what `receive` has emptied, publishes, and
-//! says whether the device must be kicked.
+//! How it fits together: the code that sets the device up (see `ringway-vhost-user` for one way)
+//! hands over an [`Arena`], the memory both sides share, and one started [`DriverQueue`] per
+//! direction. [`NetRx`] posts bare memory, whose length one of five schemes decides
+//! ([`rx_buffer`]), and builds a packet when one arrives; [`NetTx`] sends packets that are copied,
+//! or lie where the device sees them; [`Control`] carries commands. Staging, publishing and kicking
+//! are separate steps: `send` only stages, `receive` only takes; `flush` stages what `receive` has
+//! emptied, publishes, and says whether the device must be kicked.
 //!
 //! Limits: all memory is taken at the start, nothing is allocated later. The device is not
 //! trusted: whatever it writes is copied, checked and counted, and a device that breaks the rules

@@ -1,4 +1,5 @@
-//! virtio over memory-mapped registers (virtio 1.2 §4.2), and access to device registers in general.
+//! virtio over memory-mapped registers (virtio 1.2 §4.2), and access to device registers in
+//! general.
 //!
 //! How: [`Registers`] is the only way to a device's registers: each access is volatile, checked
 //! against the length, and little-endian. [`MmioTransport`] is a device whose whole interface is

@@ -2,9 +2,9 @@
 //!
 //! How: what the stack can leave to the device, it leaves. Towards the device ([`offload`]) TCP and
 //! UDP checksums are handed over as a pseudo-header sum, and TCP segments of up to 64 KiB with the
-//! size they are to be cut into. From the device ([`is_sound`]) large packets are taken as they are;
-//! packets that were checked, or never left a machine, are not checked again, and those that the
-//! device says nothing about are checked here, because the stack then checks none.
+//! size they are to be cut into. From the device ([`is_sound`]) large packets are taken as they
+//! are; packets that were checked, or never left a machine, are not checked again, and those that
+//! the device says nothing about are checked here, because the stack then checks none.
 //!
 //! Limits: Ethernet without VLAN tags. Fragments are passed on unchecked; a stack that reassembles
 //! them must not be told to trust us. Each packet is copied once more than the ring needs, because
@@ -42,7 +42,7 @@ const UDP_CSUM_OFFSET: u16 = 6;
 const TCP_HEADER_LEN_MIN: usize = 20;
 const UDP_HEADER_LEN: usize = 8;
 
-/// Packets that are looked at in vain in one call.
+/// Most packets that one call may look at and drop.
 const UNSOUND_MAX: u16 = 64;
 
 /// Which queues the device wants to be kicked for.

@@ -1,9 +1,9 @@
 //! A packet that has arrived: lent while it is looked at, or held for longer.
 //!
 //! How: all but the header stays where the device wrote it. The first [`LINEAR_LEN_MAX`] bytes are
-//! copied once, when somebody looks at them, so protocol headers are read without fear of the device
-//! changing them; the rest is lent as fragments. A packet of no more than that keeps no memory of the
-//! ring.
+//! copied once, when the caller looks at them, so protocol headers are read without fear of the
+//! device changing them; the rest is lent as fragments. A packet of no more than that keeps no
+//! memory of the ring.
 //!
 //! Limits: what was not looked at can still be changed by a dishonest device: copy, then check. At
 //! most [`FRAGMENTS_MAX`] fragments can be held.
@@ -55,7 +55,8 @@ impl fmt::Debug for Linear {
     }
 }
 
-/// The start of the packet that is lent: where it is, and its copy once somebody has looked at it.
+/// The start of the packet that is lent: where it is, and its copy once the caller has looked at
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct Start {
     /// At most [`LINEAR_LEN_MAX`] bytes, behind the header.
@@ -73,7 +74,7 @@ impl Start {
         self.is_read.set(false);
     }
 
-    /// Whether somebody has read it, in one way or the other.
+    /// Whether the caller has read it, in one way or the other.
     #[inline]
     pub fn is_read(&self) -> bool {
         self.is_read.get()
@@ -126,8 +127,8 @@ pub struct Received<'a> {
 }
 
 impl Received<'_> {
-    /// The start of the packet: all of it, or [`LINEAR_LEN_MAX`] bytes. The first call copies it; from
-    /// then on it is what everybody gets, [`hold`](crate::NetRx::hold) included.
+    /// The start of the packet: all of it, or [`LINEAR_LEN_MAX`] bytes. The first call copies it;
+    /// from then on it is what every call returns, [`hold`](crate::NetRx::hold) included.
     #[inline]
     pub fn linear(&self) -> &[u8] {
         self.start.linear(self.memory).packet()
@@ -139,9 +140,9 @@ impl Received<'_> {
         self.fragments.iter().map(|fragment| self.memory.bytes(fragment.extent))
     }
 
-    /// Copies the packet to the start of `into`, which must be at least `len` bytes long. Whatever was
-    /// not copied by [`linear`](Self::linear) is read from where the device wrote it: what counts
-    /// is in `into`, another call may bring something else.
+    /// Copies the packet to the start of `into`, which must be at least `len` bytes long. Whatever
+    /// was not copied by [`linear`](Self::linear) is read from where the device wrote it: what
+    /// counts is in `into`, another call may bring something else.
     #[inline]
     pub fn copy_to(&self, into: &mut [u8]) {
         let rest = self.start.copy_to(self.memory, into);

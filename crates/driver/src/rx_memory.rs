@@ -5,8 +5,8 @@
 //! the last one came back. With one length for all buffers a chunk is one buffer, and nothing is
 //! ever cut. Free chunks are numbers in a fixed array: no list node, no allocation.
 //!
-//! The memory begins in the middle of a cache line, so that the header in front of a packet ends with
-//! one and the packet begins with the next: the device writes whole lines then (ADR 23).
+//! The memory begins in the middle of a cache line, so that the header in front of a packet ends
+//! with one and the packet begins with the next: the device writes whole lines then (ADR 23).
 //!
 //! Limits: 4 GiB; a buffer lies in one chunk.
 
@@ -88,8 +88,8 @@ impl RxMemory {
         self.part.memory.read_array(extent.offset as usize)
     }
 
-    /// Asks for the header at the start of an extent, which will be read soon, and for the line behind
-    /// it, where the packet begins, if that will be read as well.
+    /// Asks for the header at the start of an extent, which will be read soon, and for the line
+    /// behind it, where the packet begins, if that will be read as well.
     #[inline]
     pub fn prefetch(&self, extent: Extent, with_packet: bool) {
         let offset = extent.offset as usize;
@@ -212,7 +212,7 @@ mod tests {
     const CHUNKS: u32 = 4;
     const HEADER_LEN: u32 = 12;
 
-    /// Memory that nobody touches: only its places are looked at.
+    /// Memory that is never touched: only its places are looked at.
     fn memory() -> (RxMemory, Vec<u8>) {
         let len = (CHUNK_LEN * CHUNKS + BUFFER_ALIGN) as usize;
         let mut bytes = std::vec![0u8; len + 4096];

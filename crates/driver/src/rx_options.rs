@@ -93,8 +93,8 @@ impl RxOptions {
     }
 }
 
-/// From one buffer of `len` bytes to the next. Whole pages get a line more: buffers that begin at the
-/// same place of a page would all meet in the same few places of a cache (ADR 23).
+/// From one buffer of `len` bytes to the next. Whole pages get a line more: buffers that begin at
+/// the same place of a page would all meet in the same few places of a cache (ADR 23).
 const fn apart(len: u32) -> u32 {
     if len.is_multiple_of(PAGE_LEN) { len + BUFFER_ALIGN } else { len }
 }

@@ -28,7 +28,8 @@ impl Slots {
         Ok(Self { slots, slot_len: header_len + packet_len, stride })
     }
 
-    /// Asks for the memory of a slot that will be written soon; a hint, for which there need not be one.
+    /// Asks for the memory of a slot that will be written soon; a hint, for which there need not be
+    /// one.
     #[inline]
     pub(crate) fn prefetch(&self, id: BufferId) {
         self.slots.memory.prefetch_to_write(self.offset(id));

@@ -127,7 +127,7 @@ mod tests {
     const LONGEST: u32 = 9000;
     const COUNT: u16 = 8;
 
-    /// Memory that nobody touches: only its places are looked at.
+    /// Memory that is never touched: only its places are looked at.
     fn stretches(longest: u32) -> (Stretches, usize, Vec<u8>) {
         let len = 1 << 17;
         let mut bytes = std::vec![0u8; len + 4096];
@@ -150,7 +150,8 @@ mod tests {
 
     proptest! {
         /// Whatever is taken and given back in whatever order: stretches are whole, packets begin
-        /// with a line, none overlap, nothing is allocated, and in the end all memory is there again.
+        /// with a line, none overlap, nothing is allocated, and in the end all memory is there
+        /// again.
         #[test]
         fn stretches_never_overlap(
             steps in prop::collection::vec((SHORT_LEN_MAX + 1..=LONGEST, 0usize..12), 1..400),

@@ -2,8 +2,8 @@
 //!
 //! How: [`Transport`] is what [`bring_up`](crate::bring_up) needs and no more. It is implemented by
 //! [`PciTransport`](crate::PciTransport), by [`MmioTransport`](crate::MmioTransport), and by the
-//! vhost-user front-end. Each started queue comes with a [`Doorbell`] of its own, so that whoever
-//! owns the queue can kick it without sharing the transport.
+//! vhost-user front-end. Each started queue comes with a [`Doorbell`] of its own, so that the owner
+//! of the queue can kick it without sharing the transport.
 //!
 //! Limits: virtio 1.x devices only, nothing legacy.
 
@@ -39,7 +39,7 @@ pub struct QueueStart {
     pub areas: Areas,
     /// The ring format negotiated.
     pub format: Format,
-    /// Which interrupt vector tells of used buffers; `None`: nobody is told, the driver polls.
+    /// Which interrupt vector tells of used buffers; `None`: none does, the driver polls.
     pub vector: Option<u16>,
 }
 

@@ -1,15 +1,16 @@
 //! Packets to the device: a header and the start of each packet are copied into memory of the
 //! transmitq, the rest is taken from where it is.
 //!
-//! How: `send` copies a whole packet, `send_fragments` a start and then lists memory that the device
-//! sees; both stage, and `flush` publishes once for everything staged. What was sent in place must
-//! not change until its token comes out of `next_done`. Used buffers are reclaimed only when entries
-//! or memory become scarce, so the used ring is read once for many packets, and the device is never asked to
-//! call for them. A packet in one piece takes one descriptor; one in several pieces takes one ring
-//! entry and an indirect table where tables were negotiated, else a chain.
+//! How: `send` copies a whole packet, `send_fragments` a start and then lists memory that the
+//! device sees; both stage, and `flush` publishes once for everything staged. What was sent in
+//! place must not change until its token comes out of `next_done`. Used buffers are reclaimed only
+//! when entries or memory become scarce, so the used ring is read once for many packets, and the
+//! device is never asked to call for them. A packet in one piece takes one descriptor; one in
+//! several pieces takes one ring entry and an indirect table where tables were negotiated, else a
+//! chain.
 //!
-//! Limits: as many packets in flight as the queue has entries, and as many tokens; of those of which
-//! more than 2,048 bytes are copied, as many as fit 4 MiB.
+//! Limits: as many packets in flight as the queue has entries, and as many tokens; of those of
+//! which more than 2,048 bytes are copied, as many as fit 4 MiB.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -129,8 +130,8 @@ impl<Q: DriverQueue> NetTx<Q> {
         kick
     }
 
-    /// Whether there is room for a packet in one piece, as long as may be; looks for used buffers if
-    /// there is none.
+    /// Whether there is room for a packet in one piece, as long as may be; looks for used buffers
+    /// if there is none.
     ///
     /// # Errors
     /// As [`send`](Self::send).

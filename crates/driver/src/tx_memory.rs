@@ -53,8 +53,8 @@ impl TxMemory {
         self.slots.slot(id)
     }
 
-    /// Memory for a header and `len` bytes of the long packet with this id, and where the device sees it.
-    /// `None`: there is none now.
+    /// Memory for a header and `len` bytes of the long packet with this id, and where the device
+    /// sees it. `None`: there is none now.
     pub(crate) fn stretch(&mut self, id: BufferId, len: u32) -> Option<(SharedSlice, u64)> {
         self.stretches.take(id, len)
     }
@@ -69,8 +69,8 @@ impl TxMemory {
         self.stretches.give_back(id);
     }
 
-    /// Asks for the memory of a short packet that will have this id; a hint, for which there need not be
-    /// any.
+    /// Asks for the memory of a short packet that will have this id; a hint, for which there need
+    /// not be any.
     #[inline]
     pub(crate) fn prefetch(&self, id: BufferId) {
         self.slots.prefetch(id);

@@ -5,8 +5,8 @@ use ringway_net::{HEADER_LEN, Negotiated, NetHeader, PACKET_LEN_MAX};
 /// How packets are laid out, and what may be asked of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TxOptions {
-    /// Longest packet that is copied, in bytes without header. Each entry of the queue has memory for
-    /// one of up to 2,048 bytes, or less if this is less; what is longer shares 4 MiB, or less
+    /// Longest packet that is copied, in bytes without header. Each entry of the queue has memory
+    /// for one of up to 2,048 bytes, or less if this is less; what is longer shares 4 MiB, or less
     /// if that many packets of this length take less.
     pub packet_len_max: u32,
     /// Header in an element of its own (two descriptors per packet, or one indirect table).
@@ -63,8 +63,8 @@ pub struct TxFragment {
 pub enum Sent {
     /// Staged; the device sees it after the next flush.
     Done,
-    /// Every entry is in flight, or the memory for long packets; nothing changed. Flush, and try again
-    /// after the device's call.
+    /// Every entry is in flight, or the memory for long packets; nothing changed. Flush, and try
+    /// again after the device's call.
     NoRoom,
     /// Longer than what is copied may be, or than any packet: counted and dropped.
     TooLong,

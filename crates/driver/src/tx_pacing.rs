@@ -1,4 +1,5 @@
-//! When the device is kicked about packets: the policies of `ringway_net::moderation` on a transmitq.
+//! When the device is kicked about packets: the policies of `ringway_net::moderation` on a
+//! transmitq.
 //!
 //! How: [`NetTx::flush_at`] publishes as [`NetTx::flush`] does, and then the policy decides whether
 //! the device is asked. What is held back has a moment at which `flush_at` is to be called again,

@@ -137,7 +137,7 @@ fn what_is_neither_tcp_nor_udp_is_left_alone() {
 }
 
 #[test]
-fn packets_that_nobody_vouches_for_are_checked() {
+fn packets_without_a_valid_flag_are_checked() {
     for protocol in [IpProtocol::Tcp, IpProtocol::Udp] {
         for pair in addresses() {
             let (mut bytes, start) = packet(protocol, pair);
@@ -147,7 +147,7 @@ fn packets_that_nobody_vouches_for_are_checked() {
             bytes[last] ^= 1;
             assert!(!is_sound(&unknown, &bytes), "{protocol} {pair:?}");
             for flags in [NEEDS_CSUM, DATA_VALID] {
-                assert!(is_sound(&NetHeader { flags, ..unknown }, &bytes), "somebody vouches");
+                assert!(is_sound(&NetHeader { flags, ..unknown }, &bytes), "the header vouches");
             }
             assert!(start < last);
         }

@@ -1,11 +1,12 @@
-//! What somebody else sent, and a thread that lets go of it.
+//! What an untrusted process sent, and a thread that drops it.
 //!
-//! To close a file descriptor can take as long as whoever sent it likes: of a file system that it serves
-//! itself; of a socket that holds others, which linger. So a [`Foreign`] value is not dropped by
-//! whoever drops it, but by a [`Closer`], a thread that does nothing else and may wait for ever.
+//! To close a file descriptor can take as long as its sender likes: the file may be in a file
+//! system that the sender serves itself (FUSE), or be a socket that holds others, with `SO_LINGER`.
+//! So the thread that drops an [`Untrusted`] value does not close it: it hands it to a
+//! [`DeferredDrop`], a thread that does nothing else and may wait for ever.
 //!
-//! Limits: what a thread that waits has not let go of yet, stays. Who takes values from others asks
-//! [`Closer::is_idle`] before it takes more.
+//! Limits: values pile up behind one that takes long. Code that takes values from a peer asks
+//! [`DeferredDrop::is_idle`] before it takes more.
 
 #![forbid(unsafe_code)]
 
@@ -18,16 +19,16 @@ use std::sync::mpsc::{self, Sender};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread that lets go of values. It ends behind the last clone, and the last value that is to go
-/// there; nobody waits for that.
+/// A thread that drops values. It ends after the last clone is gone and the last value is dropped;
+/// no other thread waits for that.
 #[derive(Debug, Clone)]
-pub struct Closer {
+pub struct DeferredDrop {
     jobs: Sender<Job>,
-    /// Values that are to go, and have not gone.
+    /// Values that were handed over and are not dropped yet.
     left: Arc<AtomicUsize>,
 }
 
-impl Closer {
+impl DeferredDrop {
     /// Starts the thread.
     ///
     /// # Errors
@@ -39,22 +40,23 @@ impl Closer {
         Ok(Self { jobs, left: Arc::default() })
     }
 
-    /// Whether all that was to go has gone.
+    /// Whether every value that was handed over is dropped.
     pub fn is_idle(&self) -> bool {
         self.left.load(Ordering::Acquire) == 0
     }
 
-    /// Does that when all has gone that is to go now; in the thread, so it must not wait.
+    /// Calls `act` when every value that was handed over until now is dropped; in the thread, so it
+    /// must not wait.
     pub fn afterwards(&self, act: impl FnOnce() + Send + 'static) {
         self.give(Box::new(act));
     }
 
     /// A value that is dropped by this thread.
-    pub fn keep<T: Send + 'static>(&self, value: T) -> Foreign<T> {
-        Foreign { value: Some(value), closer: Some(self.clone()) }
+    pub fn keep<T: Send + 'static>(&self, value: T) -> Untrusted<T> {
+        Untrusted { value: Some(value), closer: Some(self.clone()) }
     }
 
-    fn let_go<T: Send + 'static>(&self, value: T) {
+    fn drop_later<T: Send + 'static>(&self, value: T) {
         self.left.fetch_add(1, Ordering::Relaxed);
         let left = self.left.clone();
         self.give(Box::new(move || {
@@ -64,37 +66,37 @@ impl Closer {
     }
 
     fn give(&self, job: Job) {
-        // The thread ends only when nobody can give it anything.
+        // The thread ends only when no sender is left.
         let given = self.jobs.send(job);
         debug_assert!(given.is_ok(), "the thread has ended");
     }
 }
 
-/// A value that came from somebody else; or, made by [`From`], one of our own, which is dropped like
-/// any other.
+/// A value that an untrusted process sent; or, made by [`From`], one of our own, which is dropped
+/// like any other.
 #[derive(Debug)]
-pub struct Foreign<T: Send + 'static> {
+pub struct Untrusted<T: Send + 'static> {
     /// Taken out by `drop` only.
     value: Option<T>,
-    closer: Option<Closer>,
+    closer: Option<DeferredDrop>,
 }
 
-/// A file descriptor that somebody else sent.
-pub type ForeignFd = Foreign<OwnedFd>;
+/// A file descriptor that an untrusted process sent.
+pub type UntrustedFd = Untrusted<OwnedFd>;
 
-impl<T: Send + 'static> Foreign<T> {
-    /// From now on it goes that way.
-    pub fn go_to(&mut self, closer: &Closer) {
+impl<T: Send + 'static> Untrusted<T> {
+    /// It is dropped by that thread from now on.
+    pub fn go_to(&mut self, closer: &DeferredDrop) {
         self.closer = Some(closer.clone());
     }
 
-    /// What belongs to it, and goes as it goes.
-    pub fn with<U: Send + 'static>(&self, value: U) -> Foreign<U> {
-        Foreign { value: Some(value), closer: self.closer.clone() }
+    /// A value that belongs to it, dropped by the same thread.
+    pub fn with<U: Send + 'static>(&self, value: U) -> Untrusted<U> {
+        Untrusted { value: Some(value), closer: self.closer.clone() }
     }
 }
 
-impl ForeignFd {
+impl UntrustedFd {
     /// Another file descriptor of the same file.
     ///
     /// # Errors
@@ -104,13 +106,13 @@ impl ForeignFd {
     }
 }
 
-impl<T: Send + 'static> From<T> for Foreign<T> {
+impl<T: Send + 'static> From<T> for Untrusted<T> {
     fn from(value: T) -> Self {
         Self { value: Some(value), closer: None }
     }
 }
 
-impl<T: Send + 'static> Deref for Foreign<T> {
+impl<T: Send + 'static> Deref for Untrusted<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -118,16 +120,16 @@ impl<T: Send + 'static> Deref for Foreign<T> {
     }
 }
 
-impl<T: AsFd + Send + 'static> AsFd for Foreign<T> {
+impl<T: AsFd + Send + 'static> AsFd for Untrusted<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.deref().as_fd()
     }
 }
 
-impl<T: Send + 'static> Drop for Foreign<T> {
+impl<T: Send + 'static> Drop for Untrusted<T> {
     fn drop(&mut self) {
         if let (Some(closer), Some(value)) = (&self.closer, self.value.take()) {
-            closer.let_go(value);
+            closer.drop_later(value);
         }
     }
 }
@@ -153,8 +155,8 @@ mod tests {
     }
 
     #[test]
-    fn whoever_drops_a_value_that_waits_does_not_wait() {
-        let closer = Closer::start().unwrap();
+    fn to_drop_a_value_that_waits_does_not_wait() {
+        let closer = DeferredDrop::start().unwrap();
         let (told, begun) = mpsc::channel();
         let (permit, permitted) = mpsc::channel();
         let slow = closer.keep(Slow(told, permitted));
@@ -172,10 +174,10 @@ mod tests {
     }
 
     #[test]
-    fn a_value_outlives_everybody_who_knows_its_thread() {
+    fn a_value_outlives_every_handle_of_its_thread() {
         let (told, begun) = mpsc::channel();
         let (permit, permitted) = mpsc::channel();
-        let slow = Closer::start().unwrap().keep(Slow(told, permitted));
+        let slow = DeferredDrop::start().unwrap().keep(Slow(told, permitted));
         drop(slow);
         begun.recv_timeout(LIMIT).unwrap();
         permit.send(()).unwrap();
@@ -186,7 +188,7 @@ mod tests {
         let (told, begun) = mpsc::channel();
         let (permit, permitted) = mpsc::channel();
         permit.send(()).unwrap();
-        drop(Foreign::from(Slow(told, permitted)));
+        drop(Untrusted::from(Slow(told, permitted)));
         begun.try_recv().unwrap();
     }
 }

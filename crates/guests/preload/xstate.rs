@@ -1,11 +1,13 @@
 //! Put in front of User Mode Linux: sets the processor's extended state of a process whole.
 //!
-//! User Mode Linux up to 6.12 keeps at most 2,696 bytes of that state, and hands them to `ptrace` when it
-//! goes on with a guest's process. A machine whose processor has more (AMX makes it 11,008) refuses a
-//! part (`xstateregs_set` in Linux), so that the first process of the guest would end with a segmentation
-//! fault. Here the rest follows, of which the part says itself that it is not in use.
+//! User Mode Linux up to 6.12 keeps at most 2,696 bytes of that state, and hands them to `ptrace`
+//! when it goes on with a guest's process. A machine whose processor has more (AMX makes it 11,008)
+//! refuses a part (`xstateregs_set` in Linux), so that the first process of the guest would end
+//! with a segmentation fault. Here the rest follows, of which the part says itself that it is not
+//! in use.
 //!
-//! Limits: x86-64; one thread at a time, as it is in User Mode Linux. A guest's process cannot use AMX.
+//! Limits: x86-64; one thread at a time, as it is in User Mode Linux. A guest's process cannot use
+//! AMX.
 
 #![no_std]
 
@@ -75,8 +77,8 @@ pub unsafe extern "C" fn ptrace(
     if request != SETREGSET || address.addr() != NT_X86_XSTATE {
         return call(request, data);
     }
-    // SAFETY: who sets a set of registers hands in such a piece; nobody else has STATE, as there is
-    // one thread.
+    // SAFETY: the caller that sets registers hands in such a piece; no other code has STATE, as
+    // there is one thread.
     let (part, state) = unsafe { (&*data.cast::<Iovec>(), &mut *addr_of_mut!(STATE)) };
     let base = state.bytes.as_mut_ptr();
     if state.len == 0 {

@@ -63,7 +63,7 @@ pub fn build(kernel: &KernelFiles) -> anyhow::Result<Vec<u8>> {
         add_module(kernel, module, &mut order, &mut archive)?;
     }
     let prologue = PROLOGUE.replace("MODULES", &order.join(" "));
-    // Somebody has to be called root: tcpdump looks its user up.
+    // A user has to be called root: tcpdump looks its user up.
     archive.file("etc/passwd", b"root:x:0:0::/tmp:/bin/sh\n");
     archive.file("init", format!("{prologue}{AGENT_LOOP}").as_bytes());
     // Before the links of busybox, which leave out names that are there.

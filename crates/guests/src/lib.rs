@@ -1,9 +1,9 @@
 //! Real guests and their surroundings: started, configured, talked to, and never left behind.
 //!
-//! How: whoever uses this runs in [`namespaces`] of its own; when its first process ends, for
-//! whatever reason, the kernel ends everything that was started and removes every interface. A
-//! guest runs one script ([`console`]) that obeys commands on its console, so that what a test or
-//! a measurement does is all on this side, in Rust.
+//! How: a program that uses this runs in [`namespaces`] of its own; when its first process ends,
+//! for whatever reason, the kernel ends everything that was started and removes every interface. A
+//! guest runs one script ([`console`]) that obeys commands on its console, so that what a test or a
+//! measurement does is all on this side, in Rust.
 //!
 //! Limits: Linux, x86-64, Debian's places for programs; guests of one processor.
 #![forbid(unsafe_code)]

@@ -1,7 +1,7 @@
 //! QEMU's monitor: stops a guest, lets it go on, asks what it knows.
 //!
-//! How: the machine protocol over a socket (QMP), which passes on what an operator types. Limits: one
-//! question at a time.
+//! How: the machine protocol over a socket (QMP), which passes on what an operator types. Limits:
+//! one question at a time.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;

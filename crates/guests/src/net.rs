@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use super::process::LOOK_EVERY;
 use crate::shell;
 
-/// The loopback interface up, and nobody who talks unasked.
+/// The loopback interface up, and no interface that sends by itself.
 ///
 /// # Errors
 /// We are not alone in a network namespace, or may not configure it.
@@ -105,8 +105,8 @@ mod tests {
     #[test]
     fn bytes_are_those_of_the_interface_that_was_asked_for() {
         let interfaces = "Inter-|   Receive              |  Transmit\n\
-             face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets\n    \
-             lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n \
+             face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets\n\
+             \x20   lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n \
              rw1t0:  10 20 30 40 50 60 70 80 90 100 110 120 130 140 150 160\n";
         assert_eq!(bytes_in(interfaces, "rw1t0"), Some([10, 90]));
         assert_eq!(bytes_in(interfaces, "lo"), Some([1, 9]));

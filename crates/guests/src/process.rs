@@ -20,7 +20,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use super::shell;
 use super::stage::Stage;
 
-/// Between two looks at something that nobody tells us about.
+/// Between two looks at something that gives no notice.
 pub const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The processors that the calling thread, and whatever it starts, may use, in rising order.
@@ -206,7 +206,7 @@ mod tests {
         let printed = process.printed();
         let child: u32 = printed.trim().trim_start_matches("child ").parse().expect("a process id");
         drop(process);
-        // Gone, or a zombie that nobody has waited for yet. It was told before `drop` returned,
+        // Gone, or a zombie that was not waited for yet. It was told before `drop` returned,
         // and still has to obey.
         let is_gone = || {
             let status = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();

@@ -67,14 +67,14 @@ impl Stage {
     }
 }
 
-/// Ends this process, and so all it has started, when whoever holds the other end of its standard
+/// Ends this process, and so all it has started, when the process at the other end of its standard
 /// input is gone. `directory` goes with it.
 pub fn end_with_parent(directory: &Path) {
     let directory = directory.to_path_buf();
     thread::spawn(move || {
         let mut nothing = [0; 64];
         while let Ok(1..) = std::io::stdin().read(&mut nothing) {}
-        // Nobody is left to be told if this fails.
+        // No process is left that could report a failure.
         let _ = std::fs::remove_dir_all(&directory);
         std::process::exit(1);
     });

@@ -12,9 +12,9 @@ use super::console::Console;
 use super::process::processors;
 use super::stage::Stage;
 
-/// A command that does nothing: whoever waits for its [`ANSWER`] knows that all commands before it
-/// are done. The prompt would not do: it comes letter by letter, so that a message on the other
-/// stream can tear it apart; the answer is one piece.
+/// A command that does nothing: its [`ANSWER`] shows that all commands before it are done. The
+/// prompt would not do: it comes letter by letter, so that a message on the other stream can tear
+/// it apart; the answer is one piece.
 pub const ASK: &str = "show fwd noop";
 /// What it answers to [`ASK`].
 pub const ANSWER: &str = "Bad arguments";

@@ -25,10 +25,11 @@ const TCP_SECONDS: u32 = 2;
 const UDP: &str = "-u -b 20M -l 1400 -t 1";
 
 /// UDP packets that may get lost, in percent: a receiver that does not get the processor in time
-/// loses some, and nobody sends them again.
+/// loses some, and they are not sent again.
 const UDP_LOST_PERCENT_MAX: f64 = 20.0;
 
-/// Seconds of UDP to try: on a machine that does something else meanwhile, too much of one may get lost.
+/// Seconds of UDP to try: on a machine that does something else meanwhile, too much of one may get
+/// lost.
 const UDP_ATTEMPTS_MAX: usize = 3;
 
 /// IP and ICMP headers of an echo request in bytes.
@@ -132,10 +133,10 @@ pub fn flood(side: &mut Side<'_>, address: &str, packets: u32) -> anyhow::Result
     Ok(mean_ms)
 }
 
-/// Sends full packets of this MTU that nobody may cut into pieces.
+/// Sends full packets of this MTU that must not be fragmented.
 ///
 /// # Errors
-/// One was lost, or is too long for somebody.
+/// One was lost, or is too long for a hop on the way.
 pub fn full_packets(side: &mut Side<'_>, address: &str, mtu: u32) -> anyhow::Result<()> {
     let len = mtu - PING_HEADERS_LEN;
     // Not quietly: if one is lost, it must be seen which.

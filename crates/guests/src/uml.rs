@@ -34,9 +34,10 @@ done
 ip link set lo up
 ";
 
-/// A shared library (ELF, x86-64, 4 KB) that comes in front of the C library's `ptrace`, without which User Mode Linux
-/// does not start where the processor has AMX (`preload/xstate.rs`, ADR 27). To be written to a file of its own, which
-/// `LD_PRELOAD` names: no space and no colon may be in its path, and a running program has it mapped.
+/// A shared library (ELF, x86-64, 4 KB) that comes in front of the C library's `ptrace`, without
+/// which User Mode Linux does not start where the processor has AMX (`preload/xstate.rs`, ADR 27).
+/// To be written to a file of its own, which `LD_PRELOAD` names: no space and no colon may be in
+/// its path, and a running program has it mapped.
 pub const PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xstate.so"));
 
 /// What this machine lacks for such guests, if anything; `root` is below which User Mode Linux is.

@@ -29,8 +29,8 @@ pub enum DropReason {
     Vlan,
     /// Between two ports of which one is isolated and the other no uplink.
     Isolated,
-    /// More broadcasts, multicasts and packets to unknown stations than the port may send, or one whose
-    /// copies took so much work that not all receivers got it.
+    /// More broadcasts, multicasts and packets to unknown stations than the port may send, or one
+    /// whose copies took so much work that not all receivers got it.
     Storm,
     /// More than the rate of the receiver's port.
     RateLimit,
@@ -76,8 +76,8 @@ impl DropReason {
     }
 }
 
-/// Packets of at least so many bytes are long: no ping, no request, nothing that somebody waits for
-/// one by one.
+/// Packets of at least so many bytes are long: no ping, no request, no packet that a user waits for
+/// by itself.
 pub const LONG_LEN: u32 = 4096;
 
 /// Counters of one direction of a port. Plain integers: one owner, no sharing. What is counted for

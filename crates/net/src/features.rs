@@ -106,7 +106,7 @@ bitflags! {
         const HOST_USO = 1 << 56;
         /// The header carries a hash of the packet (20-byte header).
         const HASH_REPORT = 1 << 57;
-        /// The driver's `hdr_len` is exact. It is passed on and never relied upon: whoever needs
+        /// The driver's `hdr_len` is exact. It is passed on and never relied upon: code that needs
         /// the length of the headers looks at them.
         const GUEST_HDRLEN = 1 << 59;
         /// Receive-side scaling.

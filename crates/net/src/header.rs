@@ -84,8 +84,8 @@ pub struct NetHeader {
     pub num_buffers: u16,
 }
 
-/// A header that says nothing, to be lent where a packet has none: it is known by its place, so that
-/// nobody has to read it.
+/// A header that says nothing, to be lent where a packet has none: it is known by its place, so
+/// that it need not be read.
 pub static SAYS_NOTHING: NetHeader = NetHeader::ZERO;
 
 /// The fields that `HASH_REPORT` puts behind the 12 bytes (virtio 1.2 §5.1.6).
@@ -128,8 +128,8 @@ impl NetHeader {
         }
     }
 
-    /// Whether a driver that wrote these bytes has said nothing: all is 0 but the flags that it must
-    /// not set, and `num_buffers`, which means nothing in its direction.
+    /// Whether a driver that wrote these bytes has said nothing: all is 0 but the flags that it
+    /// must not set, and `num_buffers`, which means nothing in its direction.
     #[inline]
     pub fn says_nothing(bytes: &[u8; HEADER_LEN]) -> bool {
         let (words, _) = bytes.as_chunks();
@@ -252,8 +252,8 @@ impl NetHeader {
         if self.gso_size == 0 {
             return Err(HeaderError::GsoSizeZero);
         }
-        // virtio 1.2 §5.1.6.2.1: whoever asks for segmentation also asks for the checksum. Last, so
-        // that who forgives this knows that nothing else is wrong.
+        // virtio 1.2 §5.1.6.2.1: a driver that asks for segmentation also asks for the checksum.
+        // Last, so that a caller that forgives this knows that nothing else is wrong.
         if !self.needs_csum() {
             return Err(HeaderError::GsoWithoutCsum);
         }

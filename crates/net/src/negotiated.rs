@@ -1,6 +1,6 @@
 //! What a driver and the device have agreed on, as plain fields.
 //!
-//! Computed once from the accepted feature bits; from there on nobody tests bits.
+//! Computed once from the accepted feature bits; from there on no code tests bits.
 
 use ringway_virtq::{Format, QueueOptions};
 

@@ -87,7 +87,8 @@ pub trait PacketSource {
     /// Remembers that number for as long as the packet is lent.
     fn set_segments_done(&mut self, count: usize);
 
-    /// Takes the packet last lent by [`peek`](Self::peek); its memory goes back with the next flush.
+    /// Takes the packet last lent by [`peek`](Self::peek); its memory goes back with the next
+    /// flush.
     fn pop(&mut self);
 }
 

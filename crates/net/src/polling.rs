@@ -1,4 +1,4 @@
-//! Whether to look for work for a while before sleeping, and for how long: a pure value.
+//! Whether to poll for work for a while before sleeping, and for how long: a pure value.
 //!
 //! A worker that has nothing to do either sleeps, and has to be woken, which costs the packet a
 //! wake-up and the sender a notification; or it goes on looking, which costs processor time. How
@@ -7,13 +7,13 @@
 //! something ([`Polling::found`]) and asks when it has nothing ([`Polling::idle`]); pauses are
 //! observed asleep as well as awake, so looking begins and ends by itself.
 //!
-//! Beside a stream of long packets looking spares little, because pacing waits for several of them and
-//! then needs no notification. So there the processor is offered to others between looks
-//! ([`Polling::offers`]); if somebody takes it, looking ends for [`SHY_NS`].
+//! Beside a stream of long packets looking saves little, because pacing waits for several of them
+//! and then needs no notification. So there the worker yields the processor between looks
+//! ([`Polling::should_yield`]); if another thread runs on it, looking ends for [`POLL_BACKOFF_NS`].
 //!
-//! Looking in vain is paid from a budget, a share of one processor, which is earned as time
-//! passes. Limits: the budget bounds what is looked in vain, not what finds something in time: that
-//! replaces a wake-up. ADR 20 gives the reason for each constant.
+//! Looks that find nothing are paid from a budget, a share of one processor, which is earned as
+//! time passes. Limits: the budget does not bound looks that find something in time: these replace
+//! a wake-up. ADR 20 gives the reason for each constant.
 
 use core::fmt;
 use core::str::FromStr;
@@ -27,21 +27,22 @@ pub const LOOK_NS_MAX: u64 = 2 * WAKE_NS;
 /// KVM it is 4 to 12 µs, under emulation 60: the simulation finds no other value better (ADR 18).
 pub const WAKE_NS: u64 = 30_000;
 
-/// A shorter pause in nanoseconds is none: nobody would have got to sleep in it.
+/// A shorter pause in nanoseconds is none: no worker would have got to sleep in it.
 const PAUSE_NS_MIN: u64 = 3_000;
 
-/// Longest time in nanoseconds between two looks if nobody else wants the processor.
-pub const STOLEN_NS: u64 = 50_000;
+/// Longest time in nanoseconds between two looks of a worker that has the processor to itself.
+/// After a longer one another thread ran on it.
+pub const PREEMPTED_NS: u64 = 50_000;
 
-/// How long behind long packets more of the same stream are expected, in nanoseconds: longer than pacing
-/// waits for any.
+/// How long behind long packets more of the same stream are expected, in nanoseconds: longer than
+/// pacing waits for any.
 const STREAM_NS: u64 = 1_000_000;
 
-/// An offer of the processor that takes longer, in nanoseconds, was accepted: nobody there takes a tenth.
-const ACCEPTED_NS: u64 = 5_000;
+/// A yield that takes longer, in nanoseconds, let another thread run; without one it takes a tenth.
+const YIELDED_NS: u64 = 5_000;
 
-/// How long pauses do not count behind an offer that was accepted, in nanoseconds: a tenth of a second.
-pub const SHY_NS: u64 = 100_000_000;
+/// How long pauses do not count after such a yield, in nanoseconds: a tenth of a second.
+pub const POLL_BACKOFF_NS: u64 = 100_000_000;
 
 /// Most that can be saved of the budget, in nanoseconds.
 const CREDIT_NS_MAX: u64 = 2_000_000;
@@ -66,7 +67,7 @@ pub enum PollMode {
 pub struct PollOptions {
     /// When to look.
     pub mode: PollMode,
-    /// Share of one processor that may be spent on looking in vain.
+    /// Share of one processor that may be spent on looks that find nothing.
     pub budget_percent: u8,
 }
 
@@ -142,7 +143,7 @@ pub struct Polling {
     /// When long packets were last moved.
     stream_at: Option<Nanos>,
     /// Until when pauses do not count.
-    shy_until: Nanos,
+    backoff_until: Nanos,
     spent: PollCounters,
 }
 
@@ -169,7 +170,7 @@ impl Polling {
             credit_ns: 0,
             credited: now,
             stream_at: None,
-            shy_until: Nanos(0),
+            backoff_until: Nanos(0),
             spent: PollCounters::default(),
         }
     }
@@ -213,7 +214,7 @@ impl Polling {
                 self.pay(pause_ns.saturating_sub(WAKE_NS));
                 self.observe(now, pause_ns, LOOK_NS_MAX);
             }
-            // Who slept sees a pause a wake-up longer than it was.
+            // A worker that slept sees a pause a wake-up longer than it was.
             State::Asleep { since, is_counted: false } => {
                 self.observe(now, now.since(since), LOOK_NS_MAX + WAKE_NS);
             }
@@ -231,11 +232,11 @@ impl Polling {
             }
             (_, State::Looking { since, last, until }) => {
                 self.looked(last, now);
-                if now < until && now.since(last) < STOLEN_NS {
+                if now < until && now.since(last) < PREEMPTED_NS {
                     self.state = State::Looking { since, last: now, until };
                     return Next::Look;
                 }
-                self.give_up(since, now, now.since(last) >= STOLEN_NS)
+                self.give_up(since, now, now.since(last) >= PREEMPTED_NS)
             }
             (_, State::Asleep { .. }) => Next::Sleep,
             (_, State::Busy) => self.begin(now),
@@ -258,31 +259,31 @@ impl Polling {
         self.stream_at = Some(now);
     }
 
-    /// Whether the processor is to be offered to others before the next look: beside a stream, unless it is the
-    /// worker's alone (ADR 20). What came of it is said with [`offered`](Self::offered).
-    pub fn offers(&self, now: Nanos) -> bool {
+    /// Whether to yield the processor before the next look: beside a stream, unless the processor
+    /// is the worker's alone (ADR 20). Call [`yielded`](Self::yielded) afterwards.
+    pub fn should_yield(&self, now: Nanos) -> bool {
         let is_stream = self.stream_at.is_some_and(|stream_at| now.since(stream_at) < STREAM_NS);
         is_stream && self.options.mode == PollMode::Auto
     }
 
-    /// The processor was offered at `began` and is back `now`: whether to look after all. The time between is
-    /// nobody's look and costs no budget.
-    pub fn offered(&mut self, began: Nanos, now: Nanos) -> Next {
+    /// The worker yielded at `began` and runs again `now`: whether to look after all. The time
+    /// between is no look and costs no budget.
+    pub fn yielded(&mut self, began: Nanos, now: Nanos) -> Next {
         let State::Looking { since, last, until } = self.state else { return Next::Look };
         self.looked(last, began);
-        if now.since(began) < ACCEPTED_NS {
+        if now.since(began) < YIELDED_NS {
             self.state = State::Looking { since, last: now, until };
             return Next::Look;
         }
-        self.shy_until = now.plus(SHY_NS);
+        self.backoff_until = now.plus(POLL_BACKOFF_NS);
         self.give_up(since, began, true)
     }
 
-    /// The look that began at `since` came to its end, or somebody else took the processor.
-    fn give_up(&mut self, since: Nanos, end: Nanos, is_stolen: bool) -> Next {
+    /// The look that began at `since` came to its end, or another thread took the processor.
+    fn give_up(&mut self, since: Nanos, end: Nanos, was_preempted: bool) -> Next {
         self.spent.misses += 1;
-        if is_stolen {
-            // Whoever waits for this processor needs it more: see some short pauses first.
+        if was_preempted {
+            // The other thread needs this processor more: see some short pauses first.
             self.short = 0;
         } else {
             self.short -= self.short / 8;
@@ -294,7 +295,7 @@ impl Polling {
 
     fn observe(&mut self, now: Nanos, pause_ns: u64, short_ns: u64) {
         match pause_ns {
-            _ if now < self.shy_until => {}
+            _ if now < self.backoff_until => {}
             0..PAUSE_NS_MIN => {}
             _ if pause_ns <= short_ns => self.short += (ALL - self.short).div_ceil(8),
             _ => self.short -= self.short / 8,
@@ -302,7 +303,7 @@ impl Polling {
     }
 
     fn looked(&mut self, last: Nanos, now: Nanos) {
-        self.spent.looked_ns += now.since(last).min(STOLEN_NS);
+        self.spent.looked_ns += now.since(last).min(PREEMPTED_NS);
     }
 
     fn earn(&mut self, now: Nanos) {

@@ -4,7 +4,9 @@ mod common;
 
 use common::random;
 use ringway_net::Nanos;
-use ringway_net::{LOOK_NS_MAX, Next, PollMode, PollOptions, Polling, SHY_NS, STOLEN_NS};
+use ringway_net::{
+    LOOK_NS_MAX, Next, POLL_BACKOFF_NS, PREEMPTED_NS, PollMode, PollOptions, Polling,
+};
 
 /// Between two looks of a worker that polls, in nanoseconds.
 const STEP_NS: u64 = 500;
@@ -66,7 +68,7 @@ fn short_pauses_begin_it_and_long_ones_end_it() {
 }
 
 #[test]
-fn a_pause_in_which_nobody_would_have_slept_says_nothing() {
+fn a_pause_too_short_to_sleep_in_says_nothing() {
     let mut worker = Worker::new(PollMode::Auto, 10);
     for _ in 0..1000 {
         worker.pause(1000, 0);
@@ -101,12 +103,12 @@ fn never_and_no_budget_never_look_and_always_never_sleeps() {
 }
 
 #[test]
-fn whoever_needs_the_processor_gets_it() {
+fn a_thread_that_needs_the_processor_gets_it() {
     let mut worker = Worker::new(PollMode::Auto, 100);
     worker.pauses(50, 20_000);
     assert!(worker.polling.is_wanted());
     assert_eq!(worker.polling.idle(Nanos(worker.now)), Next::Look);
-    worker.now += STOLEN_NS;
+    worker.now += PREEMPTED_NS;
     assert_eq!(worker.polling.idle(Nanos(worker.now)), Next::Sleep);
     assert!(!worker.polling.is_wanted(), "not before it has seen short pauses again");
 }
@@ -120,28 +122,28 @@ fn looking(mode: PollMode) -> Worker {
 }
 
 #[test]
-fn the_processor_is_offered_beside_long_packets_only() {
+fn the_worker_yields_beside_long_packets_only() {
     let mut worker = looking(PollMode::Auto);
     let now = Nanos(worker.now);
-    assert!(!worker.polling.offers(now));
+    assert!(!worker.polling.should_yield(now));
     worker.polling.stream_passed(now);
-    assert!(worker.polling.offers(now.plus(500_000)));
-    assert!(!worker.polling.offers(now.plus(5_000_000)), "the stream is over");
+    assert!(worker.polling.should_yield(now.plus(500_000)));
+    assert!(!worker.polling.should_yield(now.plus(5_000_000)), "the stream is over");
 
     let mut always = looking(PollMode::Always);
     let now = Nanos(always.now);
     always.polling.stream_passed(now);
-    assert!(!always.polling.offers(now), "the processor is the worker's alone");
+    assert!(!always.polling.should_yield(now), "the processor is the worker's alone");
 }
 
 #[test]
-fn an_offer_that_nobody_accepts_changes_nothing() {
+fn a_yield_that_lets_no_thread_run_changes_nothing() {
     let mut worker = looking(PollMode::Auto);
     let before = worker.polling.counters();
     for _ in 0..10 {
         let began = Nanos(worker.now);
         worker.now += 400;
-        assert_eq!(worker.polling.offered(began, Nanos(worker.now)), Next::Look);
+        assert_eq!(worker.polling.yielded(began, Nanos(worker.now)), Next::Look);
         assert_eq!(worker.polling.idle(Nanos(worker.now)), Next::Look);
     }
     assert_eq!(worker.polling.counters(), before, "that was no looking");
@@ -149,20 +151,20 @@ fn an_offer_that_nobody_accepts_changes_nothing() {
 }
 
 #[test]
-fn an_offer_that_is_accepted_ends_it_for_a_while() {
+fn a_yield_that_lets_another_thread_run_ends_it_for_a_while() {
     let mut worker = looking(PollMode::Auto);
     let before = worker.polling.counters();
     let began = Nanos(worker.now);
     worker.now += 10_000;
-    assert_eq!(worker.polling.offered(began, Nanos(worker.now)), Next::Sleep);
+    assert_eq!(worker.polling.yielded(began, Nanos(worker.now)), Next::Sleep);
     assert_eq!(worker.polling.idle(Nanos(worker.now)), Next::Sleep);
     let after = worker.polling.counters();
     assert_eq!(after.misses, before.misses + 1);
     let spent = [before.looked_ns, before.in_vain_ns];
     assert_eq!([after.looked_ns, after.in_vain_ns], spent, "others had that time");
 
-    let shy_until = worker.now + SHY_NS;
-    while worker.now + 50_000 < shy_until {
+    let backoff_until = worker.now + POLL_BACKOFF_NS;
+    while worker.now + 50_000 < backoff_until {
         assert!(worker.pause(20_000, 10_000), "however short pauses are");
     }
     assert!(worker.pauses(20, 20_000) < 10, "and it begins as it did at first");
@@ -170,15 +172,15 @@ fn an_offer_that_is_accepted_ends_it_for_a_while() {
 }
 
 #[test]
-fn an_offer_while_nobody_looks_is_none() {
+fn a_yield_while_the_worker_does_not_look_is_none() {
     let mut worker = Worker::new(PollMode::Auto, 10);
     let before = worker.polling;
     let now = worker.now;
-    assert_eq!(worker.polling.offered(Nanos(now), Nanos(now + 10_000)), Next::Look);
+    assert_eq!(worker.polling.yielded(Nanos(now), Nanos(now + 10_000)), Next::Look);
     assert_eq!(worker.polling, before);
 }
 
-/// What is looked in vain is within the budget, beside what was saved before.
+/// Looks that find nothing stay within the budget, beside what was saved before.
 #[test]
 fn the_budget_holds_for_any_traffic() {
     for seed in 0..60_u64 {
@@ -202,8 +204,8 @@ fn the_budget_holds_for_any_traffic() {
     }
 }
 
-/// Against somebody who knows the traffic: with pauses that pay, nearly all are polled; with pauses
-/// that do not, nearly none. Between the two it may do either, within the budget.
+/// Against a worker that knows the traffic: with pauses that pay, nearly all are polled; with
+/// pauses that do not, nearly none. Between the two it may do either, within the budget.
 #[test]
 fn most_pauses_decide() {
     for (short_of_10, polled) in [(9, true), (1, false)] {

@@ -19,7 +19,7 @@ fn pair_for(steering: &Steering, from: FromPair, port: u16) -> u16 {
 }
 
 fn packet_pair(steering: &Steering, from: FromPair, bytes: &mut [u8]) -> u16 {
-    // SAFETY: the bytes live until the end of this function, and nobody else uses them.
+    // SAFETY: the bytes live until the end of this function, and no other code uses them.
     let payload = [unsafe { SharedSlice::new(bytes.as_mut_ptr(), bytes.len()) }];
     let len = u32::try_from(bytes.len()).unwrap();
     steering.pair_for(from, &Packet { header: &NetHeader::ZERO, payload: &payload, len })

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_is_completed_only_where_nobody_has_judged() {
+    fn a_checksum_is_completed_only_where_it_was_not_judged() {
         let from = |at: u16| (at..120).collect::<Vec<u16>>();
         let nowhere = || [Vec::new(), Vec::new()];
         assert_eq!(places(&packet(&[IPV4], &ipv4(TCP, 0))), [std::vec![38], Vec::new()]);

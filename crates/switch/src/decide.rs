@@ -41,7 +41,7 @@ pub struct Flood {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Audience {
     Everybody,
-    /// Whoever may have this station behind it.
+    /// Every port that may have this station behind it.
     Station(MacAddress),
     /// Members and routers.
     Group(Group, GroupTick),
@@ -202,7 +202,7 @@ impl Switch {
             return Err(DropReason::Isolated);
         }
         let change = target.vlan.deliver(traits.vlan, traits.tci).ok_or(DropReason::Vlan)?;
-        // The inner tag would become the outer one, and choose a VLAN that nobody has checked.
+        // The inner tag would become the outer one, and choose a VLAN that was not checked.
         if change == TagChange::Strip && traits.has_more_tags {
             return Err(DropReason::Vlan);
         }

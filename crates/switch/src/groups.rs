@@ -6,7 +6,7 @@
 //!
 //! Fairness: a port has at most [`GROUPS_PER_PORT_MAX`] memberships, and all ports together fill a
 //! quarter of the table. A port whose membership finds no place is given all groups for as long
-//! as a membership lasts: it may get too much, never too little, and nobody else notices.
+//! as a membership lasts: it may get too much, never too little, and no other port notices.
 //!
 //! Groups are told apart as Ethernet does: by 23 bits of IPv4 addresses, 32 bits of IPv6 ones.
 
@@ -160,7 +160,7 @@ impl GroupTable {
         now.note(&self.queriers[usize::from(vlan.raw())][family as usize]);
     }
 
-    /// Whether somebody asks for memberships; otherwise nobody reports them for long.
+    /// Whether a querier asks for memberships; without one hosts stop reporting them.
     pub fn has_querier(&self, vlan: VlanId, family: Family, now: GroupTick) -> bool {
         now.is_lately(&self.queriers[usize::from(vlan.raw())][family as usize])
     }

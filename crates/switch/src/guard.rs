@@ -1,4 +1,4 @@
-//! Locked addresses: whether a packet claims to come from somebody else.
+//! Locked addresses: whether a packet claims to come from another station.
 //!
 //! A packet is let through when all addresses that it claims as the sender's own were found and
 //! are the port's: in the Ethernet header, in ARP (RFC 826), in IP headers, and in neighbour
@@ -157,7 +157,7 @@ impl Lock<'_> {
     }
 
     fn check_options(&self, kind: u8, mut options: &[u8]) -> Result<(), DropReason> {
-        // In a redirect, the target is somebody else by nature.
+        // In a redirect, the target is another station by nature.
         let own = match kind {
             NEIGHBOUR_ADVERTISEMENT => TARGET_LINK_ADDRESS,
             _ => SOURCE_LINK_ADDRESS,

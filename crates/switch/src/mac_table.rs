@@ -5,11 +5,11 @@
 //! them the next, so looking an address up touches two lines, and never more than [`PROBES_MAX`]
 //! entries. All memory is taken when the table is made.
 //!
-//! Sharing: whoever only looks never waits and never writes. An entry is two words, a key and a
-//! value; the value repeats some bits of the key's hash, so a reader that meets an entry while it
-//! is being replaced sees that the two do not belong together, and floods. Whoever must change
-//! more than a stamp of age takes a flag; on the data path, who does not get it goes on without
-//! having learned, as the next packet will try again.
+//! Sharing: a worker that only looks an address up never waits and never writes. An entry is two
+//! words, a key and a value; the value repeats some bits of the key's hash, so a reader that meets
+//! an entry while it is being replaced sees that the two do not belong together, and floods. A
+//! worker that must change more than a stamp of age takes a flag. On the data path a worker that
+//! does not get it goes on without having learned, as the next packet will try again.
 //!
 //! Fairness: a port owns at most its share of the entries, and to learn more it gives up one of
 //! its own. An entry of another port is replaced only when it has expired. Since all shares
@@ -78,8 +78,8 @@ pub enum Learned {
     Fixed,
     /// Stays on another port for now: it has moved too often within a second.
     Flapping,
-    /// Not in the table: no station has this address, or there is no room for it, or somebody
-    /// else is changing the table right now.
+    /// Not in the table: no station has this address, or there is no room for it, or another worker
+    /// is changing the table right now.
     Refused,
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct MacTable {
 struct Ownership {
     /// Entries each port may have now.
     share: AtomicU16,
-    /// Somebody changes the table.
+    /// A worker changes the table.
     is_changing: AtomicBool,
     /// Where the next search for something to give up begins.
     hand: AtomicUsize,
@@ -211,7 +211,7 @@ impl MacTable {
         self.change().remove_if(|value| value.port() == port && !value.is_fixed());
     }
 
-    /// New stamp of age; if the entry changes at this moment, whoever changes it knows better.
+    /// New stamp of age; if another worker changes the entry at this moment, its value stays.
     #[cold]
     fn touch(&self, place: Place, at: usize, value: Value, now: Tick) {
         let word = &self.buckets[place.bucket].values[at];
@@ -252,7 +252,7 @@ impl MacTable {
 
     #[inline]
     fn find(&self, place: Place) -> Option<(usize, Value)> {
-        // A free entry reads as the address of all zeros, which nobody may ask for.
+        // A free entry reads as the address of all zeros, which no caller may ask for.
         if place.key >> VLAN_BITS == 0 {
             return None;
         }
@@ -278,7 +278,7 @@ impl MacTable {
         Place { key, bucket, tag: folded }
     }
 
-    /// The right to change the table, unless somebody else has it.
+    /// The right to change the table, unless another worker has it.
     fn try_change(&self) -> Option<Change<'_>> {
         // PAIRS WITH: mac_table/change.rs::drop; a change starts from what the one before left.
         let taken = self.ownership.is_changing.compare_exchange(false, true, Acquire, Relaxed);
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn while_somebody_changes_the_table_others_go_on_without_learning() {
+    fn while_a_worker_changes_the_table_others_go_on_without_learning() {
         let (table, addresses) = collisions();
         learn(&table, OWNER, addresses[0], 0);
         let change = table.try_change().unwrap();

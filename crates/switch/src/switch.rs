@@ -1,6 +1,6 @@
 //! The ports, their policies, and the short way of packets that no policy has a say in.
 //!
-//! Only decides; whoever moves packets asks [`Switch::route_plain`] for each one, and
+//! Only decides; the code that moves packets asks [`Switch::route_plain`] for each one, and
 //! [`Switch::decide`] when that has no answer.
 
 use alloc::boxed::Box;
@@ -132,9 +132,10 @@ impl Switch {
         }
     }
 
-    /// This address belongs to a port from now on, in the port's VLANs: packets of other ports there
-    /// that claim to come from it are dropped, unless a policy has fixed it to one of them. A port has
-    /// one such address at most; `false`: it belongs to another port. May walk the whole table.
+    /// This address belongs to a port from now on, in the port's VLANs: packets of other ports
+    /// there that claim to come from it are dropped, unless a policy has fixed it to one of them. A
+    /// port has one such address at most; `false`: it belongs to another port. May walk the whole
+    /// table.
     pub fn claim(&mut self, port: PortId, address: MacAddress) -> bool {
         if !self.ports.contains(port) {
             return false;
@@ -164,7 +165,8 @@ impl Switch {
         self.shared.macs.has_news()
     }
 
-    /// What became of an address last, on whichever worker; `None`: nothing that was not told before.
+    /// What became of an address last, on whichever worker; `None`: nothing that was not told
+    /// before.
     pub fn take_news(&mut self) -> Option<AddressNews> {
         self.shared.macs.take_news()
     }

@@ -1,4 +1,4 @@
-//! Guests that invent addresses harm nobody but themselves.
+//! Guests that invent addresses harm only themselves.
 
 use ringway_net::MacAddress;
 use ringway_switch::{

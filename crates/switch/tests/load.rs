@@ -61,7 +61,7 @@ impl Load {
 }
 
 #[test]
-fn who_falls_silent_is_forgotten_and_nobody_else() {
+fn a_silent_station_is_forgotten_and_no_other() {
     let mut load = Load::new();
     load.talk(2 * MINUTE_MS, |_, _| false);
     let is_silent =

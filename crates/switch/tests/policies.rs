@@ -114,7 +114,7 @@ fn a_locked_mac_cannot_be_left_or_taken() {
     let hidden = tagged(&tagged(&lie, CUSTOMER, 5), SERVICE, 6);
     assert_eq!(bench.send(0, &hidden), Err(DropReason::SpoofedMac));
     assert_eq!(bench.reached(0, &plain(BROADCAST, mac(1))), [1, 2]);
-    // Nobody else has the address, from the beginning.
+    // No other port has the address, from the beginning.
     assert_eq!(bench.send(1, &plain(BROADCAST, mac(1))), Err(DropReason::SpoofedMac));
     assert_eq!(bench.reached(1, &plain(mac(1), mac(3))), [0]);
     // What is for unknown stations cannot be for this port.

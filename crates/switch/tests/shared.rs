@@ -26,7 +26,7 @@ fn switches() -> Vec<Switch> {
 }
 
 #[test]
-fn nobody_ever_finds_a_station_where_it_is_not() {
+fn no_lookup_finds_a_station_where_it_is_not() {
     let barrier = Barrier::new(usize::from(WORKERS));
     let mut switches = switches();
     let worker = |own: u16, switch: &mut Switch| {

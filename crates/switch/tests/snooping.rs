@@ -1,4 +1,4 @@
-//! Multicast snooping: who gets what, and that nobody can spoil it for others.
+//! Multicast snooping: who gets what, and that no port can spoil it for others.
 
 mod common;
 
@@ -138,7 +138,7 @@ fn what_everybody_needs_is_never_held_back() {
 fn a_guest_cannot_play_the_router() {
     let mut bench = bench();
     bench.send(1, &igmp(1, &igmp_short(0x11, [0; 4]))).unwrap();
-    assert_eq!(members(&mut bench), [1, 2, 3], "nobody believes in that querier");
+    assert_eq!(members(&mut bench), [1, 2, 3], "no port believes in that querier");
     query(&mut bench);
     bench.send(1, &igmp(1, &igmp_short(0x11, [0; 4]))).unwrap();
     assert_eq!(members(&mut bench), [0; 0], "nor in that router");
@@ -197,7 +197,7 @@ fn reports_that_are_cut_off_or_lie_are_survived() {
             Ok(_) => assert!(len >= 14),
         }
     }
-    // Counts far beyond the bytes: the port gets all groups, nobody else does.
+    // Counts far beyond the bytes: the port gets all groups, no other does.
     for lie in [vec![0x22, 0, 0, 0, 0, 0, 0xff, 0xff], igmp3(&[(4, 255, [239, 5, 5, 5])])] {
         let mut message = lie;
         message[7] = 0xff;

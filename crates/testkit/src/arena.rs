@@ -90,7 +90,8 @@ impl TestMemory {
         self.file.as_fd()
     }
 
-    /// Takes the memory away under whoever has mapped it; nothing of it may be touched any more.
+    /// Takes the memory away under the processes that have mapped it; nothing of it may be touched
+    /// any more.
     ///
     /// # Errors
     /// From the operating system.
@@ -98,7 +99,7 @@ impl TestMemory {
         Ok(ftruncate(&self.file, 0)?)
     }
 
-    /// Whether nobody has written outside the regions.
+    /// Whether no byte outside the regions was written.
     pub fn guards_intact(&self) -> bool {
         let mut intact = true;
         self.for_each_guard(|guard| {

@@ -159,7 +159,8 @@ impl AttachedQueue {
     }
 }
 
-/// A device that is there, without a driver yet; [`start`](Attachment::start) makes it look at its queues.
+/// A device that is there, without a driver yet; [`start`](Attachment::start) makes it look at its
+/// queues.
 #[derive(Debug)]
 pub struct Attachment {
     frontend: Frontend,
@@ -193,8 +194,8 @@ impl Attachment {
         Ok(Self { frontend, negotiated, mac: options.mac, queues, arena, memory })
     }
 
-    /// Starts the queues. Whoever sets up a driver does it before, as that zeroes the rings, and with them
-    /// what a device that was started has written there: that it wants no kicks.
+    /// Starts the queues. Set up a driver before: that zeroes the rings, and with them what a
+    /// started device has written there, that it wants no kicks.
     ///
     /// # Errors
     /// The device went away, or refuses.

@@ -102,7 +102,7 @@ impl Drop for StopOnDrop<'_> {
 }
 
 /// Runs `hostile` while two other guests, at `a` and `b`, exchange verified traffic. `hostile` may
-/// do what it likes at `h` and `p`, and lets go of everything before it returns. Then nothing of
+/// do what it likes at `h` and `p`, and closes everything before it returns. Then nothing of
 /// it may be left, and the port `h` must serve a good guest again.
 ///
 /// # Errors

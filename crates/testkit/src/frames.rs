@@ -1,5 +1,5 @@
 //! Test packets: real Ethernet, ARP, IPv4, ICMP, UDP and TCP headers around contents that can be
-//! verified by whoever receives them.
+//! verified by their receiver.
 //!
 //! How: the payload of a stamped packet starts with a flow number and a sequence number; every
 //! further byte follows from these two. A receiver that calls [`read_stamp`] therefore proves that
@@ -51,7 +51,7 @@ pub fn udp(link: Link, stamp: Stamp, len: usize) -> Vec<u8> {
     assert!((STAMPED_LEN_MIN..=STAMPED_LEN_MAX).contains(&len), "{len} bytes");
     let mut packet = ethernet(link, 0x0800);
     packet.extend(ipv4(17, len - ETHERNET_LEN));
-    // Each flow is a conversation of its own, for whoever spreads packets by that.
+    // Each flow is a conversation of its own, for a receiver that spreads packets by that.
     packet.extend(7_u16.wrapping_add(stamp.flow.to_le_bytes()[0].into()).to_be_bytes());
     packet.extend(9_u16.to_be_bytes());
     packet.extend(be16(len - ETHERNET_LEN - IPV4_LEN));
@@ -60,8 +60,8 @@ pub fn udp(link: Link, stamp: Stamp, len: usize) -> Vec<u8> {
     packet
 }
 
-/// A stamped TCP packet of `len` bytes in all that the receiver, or somebody on the way, has to
-/// cut into segments of `segment_len` bytes of payload; with the header that says so.
+/// A stamped TCP packet of `len` bytes in all that the receiver, or a hop on the way, has to cut
+/// into segments of `segment_len` bytes of payload; with the header that says so.
 pub fn tcp_large(link: Link, stamp: Stamp, len: usize, segment_len: u16) -> (NetHeader, Vec<u8>) {
     assert!((STAMPED_LEN_MIN..=STAMPED_LEN_MAX).contains(&len), "{len} bytes");
     let mut packet = ethernet(link, 0x0800);

@@ -115,8 +115,8 @@ impl RawQueue<'_> {
         self.queue.kick();
     }
 
-    /// Makes the fd that the device calls through blocking, and fills it: whoever writes to it waits
-    /// for ever.
+    /// Makes the fd that the device calls through blocking, and fills it: a thread that writes to
+    /// it waits for ever.
     ///
     /// # Errors
     /// From the operating system.

@@ -73,7 +73,7 @@ impl RawFrontEnd {
     /// Connects; nothing is said yet.
     ///
     /// # Errors
-    /// Nobody listens.
+    /// No back-end listens.
     pub fn connect(socket: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(ANSWER_LIMIT))?;

@@ -96,7 +96,7 @@ impl Traffic {
     }
 
     /// From now on, packets may be missing (they are counted): the receivers share the switch
-    /// with somebody who floods it.
+    /// with a port that floods it.
     #[must_use]
     pub fn allow_loss(mut self) -> Self {
         self.loss_allowed = true;

@@ -1,7 +1,7 @@
 //! A vhost-user device brought up by the driver library itself, for guests in user space.
 //!
-//! How: memory as [`TestMemory`] has it, a [`FrontendTransport`] on the socket, and the driver's own
-//! [`bring_up`]. Rings and buffers lie in one arena.
+//! How: memory as [`TestMemory`] has it, a [`FrontendTransport`] on the socket, and the driver's
+//! own [`bring_up`]. Rings and buffers lie in one arena.
 //!
 //! Limits: the queue pairs of the options, plus the control queue if negotiated.
 

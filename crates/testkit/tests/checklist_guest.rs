@@ -92,7 +92,7 @@ fn readable(guest: &HostileGuest) -> RawDescriptor {
 }
 
 /// A good guest at `p` that says something to everybody, again and again, while `during` runs.
-fn while_somebody_broadcasts(
+fn while_a_guest_broadcasts(
     ringway: &RingwayProcess,
     lens: &[usize],
     during: impl FnOnce() -> Outcome,
@@ -286,7 +286,7 @@ fn cve_2020_14375_descriptors_and_headers_that_change_while_they_are_read() -> O
 #[test]
 fn cve_2023_3019_receive_buffers_that_are_the_ring_itself() -> Outcome {
     beside_good_guests(true, |ringway| {
-        while_somebody_broadcasts(ringway, &[100, 1500], || {
+        while_a_guest_broadcasts(ringway, &[100, 1500], || {
             for format in FORMATS {
                 for _ in 0..REPETITIONS {
                     let guest = HostileGuest::attach(&ringway.socket("h"), &with_format(format))?;
@@ -324,7 +324,7 @@ fn cve_2020_16843_indexes_that_wrap_lose_nothing() -> Outcome {
 #[test]
 fn cve_2022_26353_a_bad_buffer_behind_good_ones_uses_none_of_them() -> Outcome {
     beside_good_guests(true, |ringway| {
-        while_somebody_broadcasts(ringway, &[1500], || {
+        while_a_guest_broadcasts(ringway, &[1500], || {
             for format in FORMATS {
                 for _ in 0..REPETITIONS {
                     let guest = HostileGuest::attach(&ringway.socket("h"), &with_format(format))?;
@@ -392,7 +392,7 @@ fn every_byte_of_a_header_is_written_and_no_byte_behind_the_packet() -> Outcome 
     const POISON: u8 = 0x5a;
     const BUFFER: usize = 4096;
     beside_good_guests(true, |ringway| {
-        while_somebody_broadcasts(ringway, &[200], || {
+        while_a_guest_broadcasts(ringway, &[200], || {
             for format in FORMATS {
                 let guest = HostileGuest::attach(&ringway.socket("h"), &with_format(format))?;
                 guest.scratch().memory.write(0, &[POISON; BUFFER]);
@@ -528,7 +528,7 @@ fn a_control_command_without_room_for_its_answer() -> Outcome {
 #[test]
 fn receive_buffers_that_the_device_may_not_write() -> Outcome {
     beside_good_guests(true, |ringway| {
-        while_somebody_broadcasts(ringway, &[100], || {
+        while_a_guest_broadcasts(ringway, &[100], || {
             for format in FORMATS {
                 let guest = HostileGuest::attach(&ringway.socket("h"), &with_format(format))?;
                 guest.offer(RECEIVEQ, &[readable(&guest)]);

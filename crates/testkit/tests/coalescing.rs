@@ -190,7 +190,7 @@ fn what_a_guest_need_not_tell_is_found_when_the_policy_changes() -> Outcome {
         before_a_timer_ends(|| {
             set("timer:1000000us")?;
             let before = sent()?;
-            // Whoever sends next starts the timer, and need not kick while it runs.
+            // The next send starts the timer, and need not kick while it runs.
             send_one(&mut guests, 1)?;
             wait_until("the first", || Ok(sent()? > before))?;
             send_one(&mut guests, 2)?;

@@ -233,7 +233,7 @@ fn a_buffer_used_twice_stops_the_queue() {
 }
 
 #[test]
-fn a_packet_that_nobody_sent_is_not_reclaimed() {
+fn a_packet_that_was_not_sent_is_not_reclaimed() {
     fn forged<D: DriverQueue, V: DeviceQueue>()
     where
         DriverPair<D, V>: Forge,
@@ -279,8 +279,8 @@ fn buffers_returned_out_of_order_are_told_apart() {
     reversed::<PackedDriver, PackedDevice>();
 }
 
-/// Used buffers leave the ring all at once; those that nobody has looked at yet are not forgotten by
-/// a flush in between, and who wants to sleep is told of them.
+/// Used buffers leave the ring all at once; those that were not looked at yet are not forgotten
+/// by a flush in between, and who wants to sleep is told of them.
 #[test]
 fn what_was_taken_off_the_ring_and_not_looked_at_stays() {
     fn one_by_one<D: DriverQueue, V: DeviceQueue>() {
@@ -310,8 +310,8 @@ fn what_was_taken_off_the_ring_and_not_looked_at_stays() {
     one_by_one::<PackedDriver, PackedDevice>();
 }
 
-/// A device that writes over a packet after somebody has looked at its start, and over its header at
-/// any time: what was looked at stays, for whoever copies the packet or keeps it.
+/// A device that writes over a packet after the driver has looked at its start, and over its header
+/// at any time: what was looked at stays, in a copy of the packet and in one that is held.
 #[test]
 fn what_was_looked_at_does_not_change() {
     fn overwritten<D: DriverQueue, V: DeviceQueue>() {

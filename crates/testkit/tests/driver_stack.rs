@@ -1,5 +1,6 @@
 //! What the driver hands to a stack that checks no checksums: large packets too, and only with a
-//! sum that somebody vouches for or that is right. And room for what it sends, before it sends it.
+//! sum that the device vouches for or that is right. And room for what it sends, before it sends
+//! it.
 
 use std::mem;
 
@@ -80,7 +81,7 @@ fn spec_5_1_6_4_large_packets_need_a_sum_like_all_others() {
     for (header, packet) in [(asks, &partial), (checked, &whole), (merged, &whole)] {
         assert_eq!(handed_up(&header, packet), (Some(packet.clone()), 0), "{header:?}");
     }
-    // Merged on the way, and nobody knows whether it is right: it is not.
+    // Merged on the way, and the header does not say whether it is right: it is not.
     let mut wrong = whole;
     wrong[LEN - 1] ^= 1;
     assert_eq!(handed_up(&merged, &wrong), (None, 1));

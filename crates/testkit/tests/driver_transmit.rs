@@ -77,7 +77,7 @@ fn every_token_comes_back_once_and_no_more_are_taken_than_there_is_room_for() {
     assert_eq!(next, Some(u64::from(SIZE)));
     let _ = pair.driver.tx.flush();
     pair.take_all();
-    // They are done, but nobody has asked for them: still no room for another one.
+    // They are done, but the driver has not asked for them: still no room for another one.
     assert_eq!(pair.driver.tx.reclaim(), Ok(SIZE));
     let sent = pair.driver.tx.send_fragments(&nothing(), &[0; 14], &part, 0);
     assert_eq!(sent, Ok(Sent::NoRoom));

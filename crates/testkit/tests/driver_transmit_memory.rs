@@ -1,5 +1,5 @@
-//! The memory of a transmitq: slots for short packets, stretches for long ones, which are scarcer than
-//! entries and come back with them.
+//! The memory of a transmitq: slots for short packets, stretches for long ones, which are scarcer
+//! than entries and come back with them.
 
 use std::collections::VecDeque;
 

@@ -141,12 +141,12 @@ fn memory_that_is_taken_away_harms_only_its_guest() -> Outcome {
             let accept = Features::OFFERED.difference(Features::RING_PACKED) | format;
             let guest = HostileGuest::attach(&ringway.socket("h"), &accepting(accept))?;
             guest.memory().truncate()?;
-            // Once is enough: ringway looks into the ring that is gone, and lets go of the guest
+            // Once is enough: ringway looks into the ring that is gone, and disconnects the guest
             // although it never hears of it again.
             guest.queue(1).kick();
             let deadline = Instant::now() + SHOWN_LIMIT;
             while ringway.port_stats("h")?["connected"] == true {
-                assert!(Instant::now() < deadline, "nobody notices");
+                assert!(Instant::now() < deadline, "ringway does not notice");
                 thread::sleep(Duration::from_millis(1));
             }
         }
@@ -159,7 +159,7 @@ fn memory_that_is_taken_away_harms_only_its_guest() -> Outcome {
 /// An fd that was made blocking after it had been sent, and is full: a plain write to it would wait
 /// for ever, and with it all guests of that worker.
 #[test]
-fn a_front_end_that_blocks_calls_is_let_go_of_and_has_to_wait() -> Outcome {
+fn a_front_end_that_blocks_calls_is_disconnected_and_has_to_wait() -> Outcome {
     let line = "blocked a notification fd and filled it";
     beside_good_guests(false, |ringway| {
         let accept = Features::OFFERED.difference(Features::RING_PACKED | Features::EVENT_IDX);
@@ -181,7 +181,7 @@ fn a_front_end_that_blocks_calls_is_let_go_of_and_has_to_wait() -> Outcome {
             since = Instant::now();
             let guest = Some(guest).filter(|_| stays);
             while ringway.log().matches(line).count() < round {
-                assert!(Instant::now() < deadline, "round {round}: nobody notices");
+                assert!(Instant::now() < deadline, "round {round}: ringway does not notice");
                 thread::sleep(Duration::from_millis(1));
             }
             println!("waited {waited:?}, let go of in {:?}", since.elapsed());

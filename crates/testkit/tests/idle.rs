@@ -1,8 +1,8 @@
 //! What guests cost that do nothing, or nothing but notify: an idle daemon sleeps, and a guest that
 //! kicks without end, or never takes anything, costs only itself.
 //!
-//! Limits: that nobody wakes up is looked at for two seconds; a stray wake-up of the machine's making
-//! is given further chances, and so is a machine that has others to serve.
+//! Limits: that no thread wakes up is looked at for two seconds; a stray wake-up of the machine's
+//! making is given further chances, and so is a machine that has others to serve.
 
 use std::error::Error;
 use std::fs;
@@ -18,7 +18,7 @@ use ringway_testkit::frames::{self, Link, Stamp};
 use ringway_testkit::{AnyUserGuest, GuestOptions, HostileGuest, RingwayProcess};
 
 const GUESTS: usize = 16;
-/// How long nobody may wake up.
+/// How long no thread may wake up.
 const IDLE: Duration = Duration::from_secs(2);
 const CHANCES: usize = 5;
 /// What the last packets left behind, timers of 10 ms, is over then.
@@ -53,7 +53,7 @@ fn packed(is_packed: bool) -> GuestOptions {
     GuestOptions { queue_size: 64, ..accepting(accept) }
 }
 
-/// Nobody woke up, and all that took less than half a percent of one core.
+/// No thread woke up, and all that took less than half a percent of one core.
 fn is_idle(&(sleeps, ticks): &(u64, u64)) -> bool {
     sleeps == 0 && ticks * 200 < IDLE_TICKS
 }
@@ -84,7 +84,7 @@ fn an_idle_daemon_with_sixteen_guests_never_wakes_up() -> Outcome {
         }
     }
     println!("woken up, and clock ticks, in {IDLE:?}: {seen:?}");
-    assert!(seen.last().is_some_and(is_idle), "somebody always wakes up, or works: {seen:?}");
+    assert!(seen.last().is_some_and(is_idle), "a thread always wakes up, or works: {seen:?}");
     for pair in &mut pairs {
         verify_exchange(pair, 200, FRAME_LEN_MAX)?;
     }
@@ -108,8 +108,8 @@ fn moved_beside(
     Ok(progress(ringway)? - before)
 }
 
-/// Others move at least half as much beside `act` as beside somebody who needs the processor as well, but
-/// leaves the switch alone; the two in turns.
+/// Others move at least half as much beside `act` as beside a thread that needs the processor as
+/// well, but leaves the switch alone; the two in turns.
 fn costs_only_itself(ringway: &RingwayProcess, mut act: impl FnMut() -> Outcome) -> Outcome {
     let mut seen = Vec::new();
     for _ in 0..CHANCES {
@@ -173,7 +173,7 @@ fn a_guest_that_never_consumes_costs_only_who_talks_to_it() -> Outcome {
                 sent += 1;
                 Ok(())
             })?;
-            println!("{sent} packets for nobody");
+            println!("{sent} packets that no guest took");
             talker.detach()?;
             stuck.detach()?;
         }

@@ -20,13 +20,13 @@ use ringway_virtq::{
 
 /// Operations per ring format.
 const OPERATIONS: u64 = 10_000_000;
-/// Operations per ring format with timers that end when nobody else can do anything.
+/// Operations per ring format with timers that end when neither side can do anything else.
 const TIMED_OPERATIONS: u64 = 2_000_000;
 /// Buffers that go round in one world.
 const BUFFERS_MAX: u64 = 3_000;
 const MEMORY_AT: u64 = 0x10_0000;
 const MEMORY_LEN: u64 = 1 << 20;
-/// Where buffers are; nobody looks into them.
+/// Where buffers are; their content is never read.
 const BUFFER: (u64, u32) = (MEMORY_AT, 64);
 /// Longest virtual time between two operations.
 const STEP_NS_MAX: u64 = 4_000;
@@ -90,7 +90,7 @@ struct Ends {
 /// What a test may switch.
 #[derive(Clone, Copy, Default)]
 struct Rules {
-    /// Timers end, once nobody can do anything else.
+    /// Timers end, once neither side can do anything else.
     has_timers: bool,
     /// The defect that the test must find.
     forgets_second_look: bool,
@@ -195,7 +195,7 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
             6 => device && self.publish_used(rng.one_in(4)),
             7 => device && self.device_sleeps(),
             8 => self.arrives(DRIVER) || self.arrives(DEVICE),
-            // Somebody has another packet for a driver that sleeps and has room.
+            // There is another packet for a driver that sleeps and has room.
             _ => !driver && self.can_add() && self.wakes(DRIVER),
         }
     }

@@ -68,7 +68,7 @@ fn introduce(guests: &mut Guests) -> Outcome {
     Ok(())
 }
 
-/// Sends a packet; `from`: in somebody else's name.
+/// Sends a packet; `from`: the address of another guest.
 fn say(guest: &mut AnyUserGuest, from: Option<Mac>, to: Mac) -> Outcome {
     let link = Link { from: from.unwrap_or(guest.mac()), to };
     let _ = guest.send(&frames::udp(link, Stamp { flow: 0, sequence: 0 }, 100))?;
@@ -93,7 +93,7 @@ fn hears_nothing(guest: &mut AnyUserGuest) -> Outcome {
     guest.wait_call(Duration::from_millis(50))?;
     match guest.receive()? {
         None => Ok(()),
-        Some(_) => Err("a packet for somebody else arrived".into()),
+        Some(_) => Err("a packet for another guest arrived".into()),
     }
 }
 
@@ -168,7 +168,7 @@ fn guests_come_and_go_while_others_talk() -> Outcome {
         let (one, other) = ((round + 1) % GUESTS, (round + 2) % GUESTS);
         exchange(&mut guests, one, other, 20)?;
         guests[leaves] = Some(attach(&ringway, leaves)?);
-        // Nobody asked: it has to say where it is first.
+        // No guest asked for it: it has to say where it is first.
         let neighbour = at(&mut guests, one).mac();
         say(at(&mut guests, leaves), None, neighbour)?;
         hear(at(&mut guests, one)).map_err(|error| format!("round {round}: {error}"))?;
@@ -264,7 +264,7 @@ fn ports_are_removed_and_added_under_load() -> Outcome {
             let gone = at(guests, leaves).mac();
             let socket = ringway.socket(&name(leaves));
             ringway.port(&["remove", &name(leaves)])?;
-            // Nobody knows any more where its station is.
+            // The table no longer says where its station is.
             say(at(guests, 40), None, gone)?;
             hear(at(guests, 41)).map_err(|error| format!("{leaves}: not flooded: {error}"))?;
             drop(guests[leaves].take());

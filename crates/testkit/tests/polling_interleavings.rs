@@ -1,8 +1,8 @@
-//! A worker that polls loses no wake-up: every interleaving of a driver that sends and a worker that
-//! looks, arms, looks once more and sleeps.
+//! A worker that polls loses no wake-up: every interleaving of a driver that sends and a worker
+//! that looks, arms, looks once more and sleeps.
 //!
 //! How: the worker does what `host::polling` does, one step at a time, and asks the real
-//! [`Polling`]. Between any two of its steps the driver may publish, ask, or kick. When nobody can
+//! [`Polling`]. Between any two of its steps the driver may publish, ask, or kick. When neither can
 //! move any more, everything must have been taken. There is no timer at all.
 
 use std::collections::HashSet;

@@ -127,7 +127,7 @@ fn send_one_by_one(
     Ok((queue(ringway, "a", "transmitq1")?, queue(ringway, "b", "transmitq1")?))
 }
 
-/// A guest that does nothing wakes nobody: soon there is a second without.
+/// A guest that does nothing wakes no thread: soon there is a second without a wake-up.
 fn wait_until_quiet(ringway: &RingwayProcess) -> Outcome {
     let deadline = Instant::now() + SHOWN_LIMIT;
     loop {

@@ -14,8 +14,8 @@ const TWO_WORKERS: [&str; 2] = ["--workers", "2"];
 /// Ports that are added, used and removed.
 const CYCLES: usize = 20;
 
-/// Exchanges after which both pairs of a receiver must have been used: whoever has one pair spreads
-/// its conversations.
+/// Exchanges after which both pairs of a receiver must have been used: a sender with one pair
+/// spreads its conversations.
 const CONVERSATIONS_MAX: usize = 64;
 
 fn attach(

@@ -2,13 +2,13 @@
 //!
 //! A message is a header of 12 bytes (request, flags, payload length; little endian) and a
 //! payload. Two failures are kept apart. A header that cannot be believed ends the connection
-//! ([`HeaderError`]), because nobody knows where the next message begins. Everything else is about
+//! ([`HeaderError`]), because the start of the next message is unknown. Everything else is about
 //! one message only: it becomes [`Request::Malformed`] and is refused. A payload longer than needed
-//! is accepted (User Mode Linux pads its memory table), fds nobody asked for are closed.
+//! is accepted (User Mode Linux pads its memory table), fds that no request needs are closed.
 
 mod encode;
 
-use ringway_foreign::ForeignFd;
+use ringway_foreign::UntrustedFd;
 use thiserror::Error;
 
 pub use encode::{encode, encode_config_change, encode_reply};
@@ -111,11 +111,11 @@ pub fn split(bytes: &[u8]) -> Result<(Header, &[u8]), HeaderError> {
     Ok((header, payload))
 }
 
-/// Makes a request of one whole message. All `fds` that it does not use are let go of.
+/// Makes a request of one whole message. All `fds` that it does not use are closed.
 ///
 /// # Errors
 /// [`HeaderError`]: the connection cannot go on. Anything else is a [`Request::Malformed`].
-pub fn decode(bytes: &[u8], fds: Vec<ForeignFd>) -> Result<Message, HeaderError> {
+pub fn decode(bytes: &[u8], fds: Vec<UntrustedFd>) -> Result<Message, HeaderError> {
     let (header, payload) = split(bytes)?;
     let code = header.code;
     let request = if header.is_reply() {
@@ -132,7 +132,7 @@ pub fn decode(bytes: &[u8], fds: Vec<ForeignFd>) -> Result<Message, HeaderError>
 fn parse_request(
     code: u32,
     mut payload: Payload<'_>,
-    mut fds: Vec<ForeignFd>,
+    mut fds: Vec<UntrustedFd>,
 ) -> Result<Request, WhyMalformed> {
     Ok(match code {
         code::GET_FEATURES => Request::GetFeatures,
@@ -186,7 +186,7 @@ fn parse_request(
 
 fn memory_table(
     mut payload: Payload<'_>,
-    fds: Vec<ForeignFd>,
+    fds: Vec<UntrustedFd>,
 ) -> Result<Vec<MemoryRegion>, WhyMalformed> {
     let count = payload.u32()?;
     payload.u32()?; // padding
@@ -205,7 +205,7 @@ fn memory_table(
     Ok(regions)
 }
 
-fn region(range: MemoryRange, mmap_offset: u64, fd: ForeignFd) -> MemoryRegion {
+fn region(range: MemoryRange, mmap_offset: u64, fd: UntrustedFd) -> MemoryRegion {
     let MemoryRange { guest_address, size, user_address } = range;
     MemoryRegion { guest_address, size, user_address, mmap_offset, fd }
 }
@@ -221,13 +221,13 @@ fn vring_address(mut payload: Payload<'_>) -> Result<VringAddress, WhyMalformed>
     })
 }
 
-fn vring_fd(mut payload: Payload<'_>, mut fds: Vec<ForeignFd>) -> Result<VringFd, WhyMalformed> {
+fn vring_fd(mut payload: Payload<'_>, mut fds: Vec<UntrustedFd>) -> Result<VringFd, WhyMalformed> {
     let value = payload.u64()?;
     let fd = if value & NO_FD == 0 { Some(one_fd(&mut fds)?) } else { None };
     Ok(VringFd { index: value & !NO_FD, fd })
 }
 
-fn one_fd(fds: &mut Vec<ForeignFd>) -> Result<ForeignFd, WhyMalformed> {
+fn one_fd(fds: &mut Vec<UntrustedFd>) -> Result<UntrustedFd, WhyMalformed> {
     fds.drain(..).next().ok_or(WhyMalformed::MissingFds { needed: 1, came: 0 })
 }
 

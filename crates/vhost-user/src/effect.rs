@@ -2,16 +2,17 @@
 //!
 //! Plain values: the code that carries the effects out needs to know nothing about vhost-user.
 
-use ringway_foreign::ForeignFd;
+use ringway_foreign::UntrustedFd;
 use ringway_virtq::{Areas, Format, Position, QueueSetup};
 
 use crate::memory_table::MemoryTable;
 use crate::message::{MemoryRange, MemoryRegion, Reply};
 use crate::refusal::Refusal;
 
-/// One thing that has to happen. Effects are carried out in the order in which they come: which kicks
-/// are watched, then queues that have to stop, then what changes memory or features. After the first failure only queues
-/// that have to stop still do, and those that the same outcome has started are stopped again.
+/// One thing that has to happen. Effects are carried out in the order in which they come: which
+/// kicks are watched, then queues that have to stop, then what changes memory or features. After
+/// the first failure only queues that have to stop still do, and those that the same outcome has
+/// started are stopped again.
 #[derive(Debug)]
 pub enum Effect {
     /// A queue stops; where it stood is reported in [`Applied::stopped`]. The ring is not touched
@@ -38,15 +39,15 @@ pub enum Effect {
         format: Format,
         /// Where it is and where to continue.
         setup: QueueSetup,
-        /// The position is what the front-end has told of a packed ring. It tells one also where it does
-        /// not know: what the ring shows counts more.
+        /// The position is what the front-end has told of a packed ring. It tells one also where it
+        /// does not know: what the ring shows counts more.
         is_told: bool,
         /// Driver → device; `None`: the device has to poll.
-        kick: Option<ForeignFd>,
+        kick: Option<UntrustedFd>,
         /// Device → driver; `None`: the driver polls.
-        call: Option<ForeignFd>,
+        call: Option<UntrustedFd>,
         /// Device → front-end, when the queue breaks.
-        error: Option<ForeignFd>,
+        error: Option<UntrustedFd>,
     },
     /// The ring of a running queue is somewhere else now (or its memory is); the position stays.
     /// Behind one of the memory effects: in that memory, so both belong into one step.
@@ -56,42 +57,42 @@ pub enum Effect {
         /// Where.
         areas: Areas,
     },
-    /// A transmitq that does not run because it is disabled: what is available in it becomes used, and
-    /// goes nowhere. Where it stands then is reported in [`Applied::stopped`].
+    /// A transmitq that does not run because it is disabled: what is available in it becomes used,
+    /// and goes nowhere. Where it stands then is reported in [`Applied::stopped`].
     DiscardPackets {
         /// Which queue.
         index: u16,
         /// Where it is and where to continue; if this outcome has stopped it, where it stood.
         setup: QueueSetup,
         /// Device → driver.
-        call: Option<ForeignFd>,
+        call: Option<UntrustedFd>,
     },
     /// Kicks of these queues, and no others, are to be told from now on:
     /// [`Session::kicked`](crate::Session::kicked). Comes before queues stop.
-    WatchKicks(Vec<(u16, ForeignFd)>),
+    WatchKicks(Vec<(u16, UntrustedFd)>),
     /// Another kick fd for a running queue.
     SetKick {
         /// Which queue.
         index: u16,
         /// The fd.
-        fd: Option<ForeignFd>,
+        fd: Option<UntrustedFd>,
     },
     /// Another call fd for a running queue.
     SetCall {
         /// Which queue.
         index: u16,
         /// The fd.
-        fd: Option<ForeignFd>,
+        fd: Option<UntrustedFd>,
     },
     /// Another error fd for a running queue.
     SetError {
         /// Which queue.
         index: u16,
         /// The fd.
-        fd: Option<ForeignFd>,
+        fd: Option<UntrustedFd>,
     },
     /// The channel on which the back-end may send requests.
-    BackendChannel(ForeignFd),
+    BackendChannel(UntrustedFd),
     /// The guest with this MAC address has moved here: tell the network.
     AnnounceMac([u8; 6]),
     /// The front-end gives the guest this MTU, in bytes.
@@ -116,8 +117,8 @@ pub struct Applied {
     /// Whether all of them succeeded. If not, no queue of this outcome has started: one that had
     /// started already was stopped again, and is among [`stopped`](Self::stopped).
     pub ok: bool,
-    /// Whether what comes before rings are moved and started was carried out: memory, features. Counts
-    /// only if not all succeeded.
+    /// Whether what comes before rings are moved and started was carried out: memory, features.
+    /// Counts only if not all succeeded.
     pub is_set_up: bool,
     /// Where each queue stood that was stopped. A queue that did not run is left out.
     pub stopped: Vec<(u16, Position)>,

@@ -96,7 +96,7 @@ impl Frontend {
     /// Connects and negotiates the protocol.
     ///
     /// # Errors
-    /// Nobody listens there, or whoever does is not a vhost-user back-end.
+    /// No process listens there, or one that is not a vhost-user back-end.
     pub fn connect(path: &Path, timeout: Duration) -> Result<Self, FrontendError> {
         let deadline = Instant::now() + timeout;
         loop {

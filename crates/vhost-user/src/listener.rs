@@ -1,9 +1,9 @@
 //! The listening end of a socket path.
 //!
-//! A path left over by a process that was killed is taken over; one that somebody still listens on,
-//! or that is no socket at all, is left alone. Only its owner may open it: others would get answers,
-//! and the guest's packets. The path is removed again when the listener goes,
-//! unless somebody else has put another file there in the meantime.
+//! A path left over by a process that was killed is taken over; one that a process still listens
+//! on, or that is no socket at all, is left alone. Only its owner may open it: others would get
+//! answers, and the guest's packets. The path is removed again when the listener goes, unless
+//! another process has put another file there in the meantime.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use ringway_foreign::{Closer, Foreign};
+use ringway_foreign::{DeferredDrop, Untrusted};
 use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
@@ -25,7 +25,7 @@ const BACKLOG: i32 = 128;
 /// A listening socket, non-blocking; the file goes when it goes.
 #[derive(Debug)]
 pub struct Listener {
-    listener: Foreign<UnixListener>,
+    listener: Untrusted<UnixListener>,
     path: PathBuf,
     /// Device and inode of the file that was made.
     file: (u64, u64),
@@ -68,10 +68,10 @@ impl Listener {
         name.is_some_and(|name| ends(fd).is_some_and(|ends| ends.other == name))
     }
 
-    /// Everything that front-ends send goes that way, and the listener itself: some may have sent what
-    /// nobody has accepted.
+    /// Everything that front-ends send goes that way, and the listener itself: some may have sent
+    /// what was not accepted yet.
     #[must_use]
-    pub fn closed_by(mut self, closer: &Closer) -> Self {
+    pub fn closed_by(mut self, closer: &DeferredDrop) -> Self {
         self.listener.go_to(closer);
         self
     }
@@ -97,8 +97,8 @@ impl Drop for Listener {
     }
 }
 
-/// Listens, without waiting. The file has the socket's own mode from its first moment on, as far as the
-/// umask leaves it.
+/// Listens, without waiting. The file has the socket's own mode from its first moment on, as far as
+/// the umask leaves it.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -118,7 +118,7 @@ fn file_identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
-/// Removes a socket file on which nobody listens.
+/// Removes a socket file on which no process listens.
 fn remove_stale(path: &Path) -> Result<(), SocketError> {
     let failed =
         |what| move |source: io::Error| SocketError::Path { path: path.to_owned(), what, source };
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_somebody_replaced_is_left_alone() {
+    fn a_path_that_another_process_replaced_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("vm0.sock");
         let first = Listener::bind(&path).unwrap();

@@ -23,7 +23,8 @@ struct Slot {
     times: u32,
 }
 
-/// Whether the request changed the memory; otherwise it was only counted, or there was nothing to do.
+/// Whether the request changed the memory; otherwise it was only counted, or there was nothing to
+/// do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Change {

@@ -7,7 +7,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use ringway_foreign::ForeignFd;
+use ringway_foreign::UntrustedFd;
 
 use bitflags::bitflags;
 use thiserror::Error;
@@ -91,7 +91,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// The same request, not to be fulfilled; its fds are let go of.
+    /// The same request, not to be fulfilled; its fds are closed.
     #[must_use]
     pub fn refused(self, why: WhyMalformed) -> Self {
         Self { request: Request::Malformed { code: self.request.code(), why }, ..self }
@@ -121,7 +121,7 @@ pub struct MemoryRegion {
     /// Where in the file it begins, bytes.
     pub mmap_offset: u64,
     /// The file.
-    pub fd: ForeignFd,
+    pub fd: UntrustedFd,
 }
 
 impl MemoryRegion {
@@ -158,7 +158,7 @@ pub struct VringFd {
     /// Which ring; everything of the payload but the "no fd" flag.
     pub index: u64,
     /// `None`: the front-end says that there is none.
-    pub fd: Option<ForeignFd>,
+    pub fd: Option<UntrustedFd>,
 }
 
 /// Everything a front-end may ask of a network back-end.
@@ -194,7 +194,7 @@ pub enum Request {
     },
     SendRarp([u8; 6]),
     NetSetMtu(u64),
-    SetBackendReqFd(ForeignFd),
+    SetBackendReqFd(UntrustedFd),
     GetConfig {
         offset: u32,
         size: u32,

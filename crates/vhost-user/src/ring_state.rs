@@ -1,13 +1,13 @@
 //! What a front-end has said about one ring, and where it stands while it does not run.
 //!
 //! The position travels in a 32-bit word, the "base". For a split ring it is the next available
-//! index; what a front-end tells there only goes back to it, because the ring starts at the used index
-//! that stands in it. For a packed ring it holds both positions: bits 0 to 14 and 15 the next available offset and its
-//! wrap counter, bits 16 to 30 and 31 the same for the next used one.
+//! index; what a front-end tells there only goes back to it, because the ring starts at the used
+//! index that stands in it. For a packed ring it holds both positions: bits 0 to 14 and 15 the next
+//! available offset and its wrap counter, bits 16 to 30 and 31 the same for the next used one.
 
 use std::io;
 
-use ringway_foreign::ForeignFd;
+use ringway_foreign::UntrustedFd;
 use ringway_virtq::{Areas, Format, Position, QueueOptions, QueueSetup};
 
 use crate::effect::Effect;
@@ -65,7 +65,7 @@ pub(crate) enum Kick {
     /// Explicitly without an fd: the device polls.
     Poll,
     /// Through this fd.
-    Fd(ForeignFd),
+    Fd(UntrustedFd),
 }
 
 /// Where a ring continues when it starts next.
@@ -84,7 +84,8 @@ enum Base {
 #[derive(Debug, Clone, Copy)]
 struct Stopping {
     format: Format,
-    /// The ring goes on there. Otherwise the position is only told, to a front-end that asks for it.
+    /// The ring goes on there. Otherwise the position is only told, to a front-end that asks for
+    /// it.
     goes_on: bool,
 }
 
@@ -102,8 +103,8 @@ pub(crate) struct RingState {
     /// In the front-end's address space.
     pub addresses: Option<VringAddress>,
     pub kick: Kick,
-    pub call: Option<ForeignFd>,
-    pub error: Option<ForeignFd>,
+    pub call: Option<UntrustedFd>,
+    pub error: Option<UntrustedFd>,
     /// The front-end's wish, if it has told one: it may come long before the ring can run.
     pub enabled: Option<bool>,
     /// Stopped by `GET_VRING_BASE`: the ring goes on when the guest kicks.
@@ -266,8 +267,8 @@ impl RingState {
     }
 }
 
-pub(crate) fn duplicate(fd: Option<&ForeignFd>) -> io::Result<Option<ForeignFd>> {
-    fd.map(ForeignFd::try_clone).transpose()
+pub(crate) fn duplicate(fd: Option<&UntrustedFd>) -> io::Result<Option<UntrustedFd>> {
+    fd.map(UntrustedFd::try_clone).transpose()
 }
 
 /// A size that some format can have.

@@ -5,7 +5,8 @@
 //! message that is being read. Reading never blocks. Writing waits a bounded time: replies are a
 //! few bytes, and a peer that does not read them for so long is taken for dead.
 //!
-//! To close an fd that came along can take as long as its sender likes: see [`Connection::closed_by`].
+//! To close an fd that came along can take as long as its sender likes: see
+//! [`Connection::closed_by`].
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -14,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ringway_foreign::{Closer, Foreign, ForeignFd};
+use ringway_foreign::{DeferredDrop, Untrusted, UntrustedFd};
 use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -28,7 +29,7 @@ use thiserror::Error;
 use crate::codec::{self, HEADER_LEN, Header, HeaderError};
 use crate::message::{Message, WhyMalformed};
 
-/// Most file descriptors that one message may carry; more are let go of unseen.
+/// Most file descriptors that one message may carry; more are closed unseen.
 pub const FDS_MAX: usize = 32;
 
 /// Longest wait for a peer that does not read what it is sent.
@@ -40,7 +41,7 @@ const KERNEL_FDS_MAX: usize = 253;
 /// What went wrong with a socket.
 #[derive(Debug, Error)]
 pub enum SocketError {
-    /// The path belongs to somebody who answers.
+    /// The path belongs to a process that answers.
     #[error(
         "{}: a running instance listens here: stop it or choose another path", .path.display()
     )]
@@ -101,7 +102,7 @@ pub enum Received {
 /// What a read of a message of either direction gave.
 pub(crate) enum Raw {
     /// Header and payload, and the fds that came along, at most [`FDS_MAX`].
-    Message(Vec<u8>, Vec<ForeignFd>),
+    Message(Vec<u8>, Vec<UntrustedFd>),
     Nothing,
     Closed,
 }
@@ -109,10 +110,10 @@ pub(crate) enum Raw {
 /// One connection, non-blocking.
 #[derive(Debug)]
 pub struct Connection {
-    stream: Foreign<UnixStream>,
+    stream: Untrusted<UnixStream>,
     /// What has come of the message that is being read.
     bytes: Vec<u8>,
-    fds: Vec<ForeignFd>,
+    fds: Vec<UntrustedFd>,
     /// The kernel could not give all fds of that message to this process.
     has_lost_fds: bool,
     /// The longest wait for a peer that does not read.
@@ -124,7 +125,7 @@ impl Connection {
     ///
     /// # Errors
     /// The mode cannot be set.
-    pub fn new(stream: impl Into<Foreign<UnixStream>>) -> Result<Self, SocketError> {
+    pub fn new(stream: impl Into<Untrusted<UnixStream>>) -> Result<Self, SocketError> {
         let stream = stream.into();
         stream.set_nonblocking(true)?;
         let (bytes, fds) = (Vec::new(), Vec::new());
@@ -138,10 +139,10 @@ impl Connection {
         Self { send_timeout: Duration::ZERO, ..self }
     }
 
-    /// All fds that the peer sends go that way, and the connection itself: it may hold some that nobody
-    /// has read.
+    /// All fds that the peer sends go that way, and the connection itself: it may hold some that
+    /// were not read.
     #[must_use]
-    pub fn closed_by(mut self, closer: &Closer) -> Self {
+    pub fn closed_by(mut self, closer: &DeferredDrop) -> Self {
         self.stream.go_to(closer);
         self
     }
@@ -149,7 +150,8 @@ impl Connection {
     /// Connects to a listener. Waits neither for one to appear nor for one that is busy.
     ///
     /// # Errors
-    /// Nobody listens there, or the path cannot be used; `WouldBlock`: too many others wait there.
+    /// No process listens there, or the path cannot be used; `WouldBlock`: too many other
+    /// connections wait there.
     pub fn connect(path: &Path) -> Result<Self, SocketError> {
         let stream = connect_at_once(path).map_err(|errno| SocketError::Path {
             path: path.to_owned(),
@@ -171,14 +173,14 @@ impl Connection {
         };
         let message = codec::decode(&bytes, fds)?;
         Ok(Received::Request(match std::mem::take(&mut self.has_lost_fds) {
-            // Those that came may not be the first ones, and are let go of.
+            // Those that came may not be the first ones, and are closed.
             true => message.refused(WhyMalformed::LostFds),
             false => message,
         }))
     }
 
-    /// Whether that is the other end of this connection. A process that holds it never sees the connection
-    /// end.
+    /// Whether that is the other end of this connection. A process that holds it never sees the
+    /// connection end.
     pub fn is_reached_by(&self, fd: BorrowedFd<'_>) -> bool {
         let (ours, theirs) = (ends(self.stream.as_fd()), ends(fd));
         ours.is_some_and(|ours| ours.is_named() && theirs == Some(ours.seen_from_there()))
@@ -197,7 +199,8 @@ impl Connection {
             match self.read(missing) {
                 Ok(0) if self.bytes.is_empty() => return Ok(Raw::Closed),
                 Ok(0) => return Err(SocketError::Truncated),
-                // Each piece may bring as many as the kernel lets through: the first one too many ends it.
+                // Each piece may bring as many as the kernel lets through: the first one too many
+                // ends it.
                 Ok(_) if self.fds.len() > FDS_MAX => return Err(SocketError::TooManyFds),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(Raw::Nothing),
@@ -316,8 +319,8 @@ pub fn send_on_channel(channel: impl AsFd, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The names of both ends of a connected Unix socket, as the kernel has them. They are only compared: a
-/// front-end may choose any bytes for its own.
+/// The names of both ends of a connected Unix socket, as the kernel has them. They are only
+/// compared: a front-end may choose any bytes for its own.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ends {
     pub own: SocketAddrAny,

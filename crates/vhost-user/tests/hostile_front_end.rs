@@ -1,4 +1,4 @@
-//! A front-end that means harm: lengths that lie, fds that nobody asked for, random bytes.
+//! A front-end that means harm: lengths that lie, fds that no request needs, random bytes.
 
 mod common;
 

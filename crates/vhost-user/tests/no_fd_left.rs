@@ -1,5 +1,5 @@
-//! A front-end's file descriptors where this process may have no more of them. The limit holds for the
-//! whole process, so this test is the only one of its file.
+//! A front-end's file descriptors where this process may have no more of them. The limit holds for
+//! the whole process, so this test is the only one of its file.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};

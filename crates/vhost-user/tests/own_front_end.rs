@@ -63,7 +63,7 @@ fn start(path: &Path) -> JoinHandle<Vec<String>> {
             if let Some(connection) = listener.accept().unwrap() {
                 return serve(connection);
             }
-            assert!(Instant::now() < deadline, "nobody connected");
+            assert!(Instant::now() < deadline, "no front-end connected");
             thread::yield_now();
         }
     })

@@ -1,5 +1,5 @@
-//! Each request in each state of a ring, and whole sessions in the orders of known front-ends: what is
-//! replied and what happens, in `golden/requests.txt` and `golden/orders.txt`.
+//! Each request in each state of a ring, and whole sessions in the orders of known front-ends: what
+//! is replied and what happens, in `golden/requests.txt` and `golden/orders.txt`.
 //!
 //! After a change that is meant, `RINGWAY_GOLDEN=write cargo test -p ringway-vhost-user --test
 //! request_table` writes both anew; what differs is read before it is committed.
@@ -73,7 +73,8 @@ const REQUESTS: [&str; 36] = [
     "kicked-quiet 1",
 ];
 
-/// What front-ends send when they start, stop and go on. Rings 0 and 1; a device that stops has used three.
+/// What front-ends send when they start, stop and go on. Rings 0 and 1; a device that stops has
+/// used three.
 const ORDERS: [(&str, &[&str]); 9] = [
     ("QEMU 7.2: start, stop, cont", &[QEMU, "status 0, get-base 0, get-base 1", QEMU_AGAIN]),
     (
@@ -101,7 +102,8 @@ const ORDERS: [(&str, &[&str]); 9] = [
     (
         "crosvm: start, suspend, resume",
         &[
-            "owner, features, memory, size 0, address 0, base 0 0, set-call 0, set-kick 0, enable 0",
+            "owner, features, memory, size 0, address 0, base 0 0, set-call 0, set-kick 0, \
+             enable 0",
             "size 1, address 1, base 1 0, set-call 1, set-kick 1, enable 1",
             "get-base 0, get-base 1",
             "size 0, address 0, base 0 3, set-call 0, set-kick 0, enable 0",
@@ -110,13 +112,14 @@ const ORDERS: [(&str, &[&str]); 9] = [
     ),
 ];
 
-const QEMU: &str = "set-call 0, set-error 0, set-call 1, set-error 1, enable 0, enable 1, features, \
-    get-status, status 11, memory, size 0, base 0 0, address 0, set-kick 0, set-call 0, size 1, \
-    base 1 0, address 1, set-kick 1, set-call 1, status 15";
-const QEMU_AGAIN: &str = "enable 0, enable 1, features, status 8, memory, size 0, base 0 3, address 0, \
-    set-kick 0, set-call 0, size 1, base 1 3, address 1, set-kick 1, set-call 1, status 15";
-const DPDK: &str = "set-call 0, set-call 1, features, status 11, memory, size 0, base 0 0, address 0, \
-    set-kick 0, size 1, base 1 0, address 1, set-kick 1, enable 0, enable 1, status 15";
+const QEMU: &str = "set-call 0, set-error 0, set-call 1, set-error 1, enable 0, enable 1, \
+    features, get-status, status 11, memory, size 0, base 0 0, address 0, set-kick 0, set-call 0, \
+    size 1, base 1 0, address 1, set-kick 1, set-call 1, status 15";
+const QEMU_AGAIN: &str = "enable 0, enable 1, features, status 8, memory, size 0, base 0 3, \
+    address 0, set-kick 0, set-call 0, size 1, base 1 3, address 1, set-kick 1, set-call 1, \
+    status 15";
+const DPDK: &str = "set-call 0, set-call 1, features, status 11, memory, size 0, base 0 0, \
+    address 0, set-kick 0, size 1, base 1 0, address 1, set-kick 1, enable 0, enable 1, status 15";
 const DPDK_PACKED: &str =
     "memory, size 1, base 1 32768, address 1, set-kick 1, enable 1, status 15";
 const UML: &str = "features, features-without-30, features, memory, set-call 0, size 0, base 0 0, \

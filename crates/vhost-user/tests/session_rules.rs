@@ -421,8 +421,8 @@ fn resets_forget_the_driver_but_not_the_memory_and_the_call_fd() {
     }
 }
 
-/// QEMU asks behind a device status of 0 where rings stood (7.2) or before it (10), and tells that when the
-/// device goes on.
+/// QEMU asks behind a device status of 0 where rings stood (7.2) or before it (10), and tells that
+/// when the device goes on.
 #[test]
 fn a_device_that_is_stopped_and_goes_on_continues_where_its_rings_stood() {
     let ahead = Position { available: 5, available_wrap: false, used: 3, used_wrap: false };

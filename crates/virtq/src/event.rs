@@ -116,7 +116,7 @@ pub(crate) fn after_seeing() {
 ///
 /// PAIRS WITH: event.rs::before_second_look
 /// Without it we could read "do not notify" while the peer, having just armed, misses what we
-/// published: it sleeps, and nobody wakes it.
+/// published: it sleeps, and no notification wakes it.
 #[inline]
 pub(crate) fn before_asking() {
     fence(Ordering::SeqCst);
@@ -126,7 +126,7 @@ pub(crate) fn before_asking() {
 ///
 /// PAIRS WITH: event.rs::before_asking
 /// Without it we could miss what the peer has just published while it still reads that we do not
-/// want to be notified: we sleep, and nobody wakes us.
+/// want to be notified: we sleep, and no notification wakes us.
 #[inline]
 pub(crate) fn before_second_look() {
     fence(Ordering::SeqCst);

@@ -1,17 +1,17 @@
 //! What a driver has in flight: private records, never read back from shared memory.
 //!
-//! How: there is a record for each descriptor, in the order in which descriptors are taken and come
-//! back: those in flight, oldest first, and behind them those that are free. A buffer has as many
-//! records as it takes descriptors; the first one describes it. A used entry names it by its *key*,
-//! in a split ring its first descriptor, in a packed ring its id. Mostly it names the oldest
-//! one, which then is free by being counted. Any other one is put in front of the oldest one first. With
-//! IN_ORDER it stays where it is, and opens a *batch*: all buffers from the oldest one up to it
-//! (virtio 1.2 §2.7.9, §2.8.10). What a record says stays when its buffer came back, so that the same
-//! can be staged again. Where the queue size is no power of two there are more records than keys:
-//! what came back then moves to where it is taken a queue size later, and the record that was there, whose
-//! key is none, to where it was.
+//! How: the records are a ring of their own, one record for each descriptor: those in flight,
+//! oldest first, and behind them the free ones. A buffer has as many records as it takes
+//! descriptors; the first one describes it. A used entry names a buffer by its *key*: in a split
+//! ring its first descriptor, in a packed ring its id. Mostly that is the oldest buffer: counting
+//! on frees its records. Any other buffer first changes places with the oldest one. With IN_ORDER
+//! it stays where it is, and opens a *batch*: all buffers from the oldest one up to it (virtio 1.2
+//! §2.7.9, §2.8.10). A free record keeps its content, so that the same buffer can be staged again.
+//! If the queue size is no power of two, there are more records than keys: a record that comes back
+//! then changes places with the one a queue size later, which has no key.
 //!
-//! Limits: keys are below the queue size; a device that keeps a buffer for as long as 2^32 others may break its queue by returning it.
+//! Limits: keys are below the queue size; a device that keeps a buffer for as long as 2^32 others
+//! may break its queue by returning it.
 
 use alloc::boxed::Box;
 
@@ -30,8 +30,8 @@ pub(crate) struct InFlight {
     added: u32,
     published: u32,
     returned: u32,
-    /// Descriptors so far, modulo 2^32, which say where records are: those that were taken, that were
-    /// given to the device, and that came back.
+    /// Descriptors so far, modulo 2^32, which say where records are: those that were taken, that
+    /// were given to the device, and that came back.
     taken: u32,
     given: u32,
     freed: u32,
@@ -62,7 +62,8 @@ impl InFlight {
         (self.taken.wrapping_sub(self.freed) & 0xffff) as u16
     }
 
-    /// The key of the record that is taken next, or so many behind it; of no free one it may be none.
+    /// The key of the record that is taken next, or so many behind it; of no free one it may be
+    /// none.
     #[inline(always)]
     pub fn next_key(&self, behind: u16) -> u16 {
         self.flying[place(self.taken.wrapping_add(behind.into()), &self.flying)].key
@@ -75,8 +76,8 @@ impl InFlight {
         self.next_key(prefetch_distance(self.taken as u16))
     }
 
-    /// Gives the record that is taken next, which is free, this key, which must be below the size and not
-    /// in flight.
+    /// Gives the record that is taken next, which is free, this key, which must be below the size
+    /// and not in flight.
     #[inline(always)]
     pub fn name_next(&mut self, key: u16) {
         let next = place(self.taken, &self.flying);
@@ -96,8 +97,8 @@ impl InFlight {
         records.flying[before].buffer.descriptors = 0;
     }
 
-    /// Records a staged buffer; there must be as many free descriptors. `true`: the one a lap before it
-    /// had another key.
+    /// Records a staged buffer; there must be as many free descriptors. `true`: the one a lap
+    /// before it had another key.
     #[inline(always)]
     pub fn add(&mut self, buffer: Buffer) -> bool {
         for further in 1..u32::from(buffer.descriptors) {
@@ -113,10 +114,11 @@ impl InFlight {
         is_new
     }
 
-    /// Records buffers that came back, no more than are free, as staged again as they were; of each, `stage`
-    /// gets how many were before it, its key, and whether that is new as in [`add`](Self::add). Ends at
-    /// one whose record is not the one that is taken next, that takes several descriptors, that the
-    /// device does not write, or that is not `is_same`. Returns how many are before that.
+    /// Records buffers that came back, no more than are free, as staged again as they were; of
+    /// each, `stage` gets how many were before it, its key, and whether that is new as in
+    /// [`add`](Self::add). Ends at one whose record is not the one that is taken next, that takes
+    /// several descriptors, that the device does not write, or that is not `is_same`. Returns how
+    /// many are before that.
     #[inline(always)]
     pub fn add_again(
         &mut self,
@@ -192,8 +194,8 @@ impl InFlight {
         self.returned
     }
 
-    /// Takes used buffers, at most `most`, as long as the ring has used entries. On an error nothing
-    /// was taken: what the device did wrong later is left for the next time.
+    /// Takes used buffers, at most `most`, as long as the ring has used entries. On an error
+    /// nothing was taken: what the device did wrong later is left for the next time.
     #[inline(always)]
     pub fn take(
         &mut self,
@@ -244,8 +246,8 @@ fn a_lap_before(added: u32, flying: &[Flying]) -> u32 {
 
 /// The used entries of one format, from the next one on.
 pub(crate) trait UsedEntries {
-    /// The next used entry, if there is one; a format that knows how many are shown is not asked for
-    /// more (`most` of [`InFlight::take`]).
+    /// The next used entry, if there is one; a format that knows how many are shown is not asked
+    /// for more (`most` of [`InFlight::take`]).
     fn next(&self, returning: &Returning<'_>) -> Option<Entry>;
 
     /// A buffer came back that took so many descriptors.
@@ -276,8 +278,8 @@ impl Entry {
     }
 }
 
-/// The records while used entries are taken one after the other: with copies of what else would have
-/// to be read again for each of them.
+/// The records while used entries are taken one after the other: with copies of what else would
+/// have to be read again for each of them.
 pub(crate) struct Returning<'a> {
     /// How many may have come back in the end, modulo 2^32.
     until: u32,

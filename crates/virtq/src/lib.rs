@@ -2,7 +2,7 @@
 //!
 //! What a buffer lives through, in the order in which the two sides do it:
 //!
-//! 1. the driver **adds** a buffer: descriptors are written, nobody else may see them yet;
+//! 1. the driver **adds** a buffer: descriptors are written, the device may not see them yet;
 //! 2. the driver **publishes**: everything added since the last time becomes available at once;
 //! 3. the driver asks whether it **must kick** the device, and does so, or not;
 //! 4. the device **peeks**: it reads the next available buffer into [`Elements`], checked;

@@ -77,7 +77,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// A ring that nobody has used yet: index 0, and wrap counters 1.
+    /// A ring that was not used yet: index 0, and wrap counters 1.
     pub const FRESH: Self = Self { available: 0, available_wrap: true, used: 0, used_wrap: true };
 }
 
@@ -153,8 +153,8 @@ pub struct One {
     pub memory: SharedSlice,
 }
 
-/// A copy of a position in the available ring, in a number of its format. Peeking moves it; dropping
-/// it undoes the peek.
+/// A copy of a position in the available ring, in a number of its format. Peeking moves it;
+/// dropping it undoes the peek.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor(pub(crate) u32);
 
@@ -186,13 +186,14 @@ pub trait DriverQueue {
     fn in_flight(&self) -> u16;
 
     /// An id that no buffer in flight has, if that is where all ids come from, and with which
-    /// [`add`](Self::add) has least to do: for buffers whose memory follows from their id. As long as they come
-    /// back in the order in which they went, each meets the same place of the ring lap after lap. `None`: no
-    /// descriptor is free.
+    /// [`add`](Self::add) has least to do: for buffers whose memory follows from their id. As long
+    /// as they come back in the order in which they went, each meets the same place of the ring lap
+    /// after lap. `None`: no descriptor is free.
     fn next_id(&self) -> Option<BufferId>;
 
-    /// What [`next_id`](Self::next_id) will be soon, once for each, to fetch its memory into the cache. A hint:
-    /// it may be in flight, or not below the size, and must not be used for anything else.
+    /// What [`next_id`](Self::next_id) will be soon, once for each, to fetch its memory into the
+    /// cache. A hint: it may be in flight, or not below the size, and must not be used for anything
+    /// else.
     fn soon_id(&self) -> BufferId;
 
     /// Stages one buffer: `readable` then `writable` elements as (device address, length).
@@ -220,10 +221,10 @@ pub trait DriverQueue {
     /// - it takes one descriptor, and the device may write it;
     /// - of all free descriptors the one that it had is free longest.
     ///
-    /// The last holds of all if they come in the order in which they were taken, none left out. In a packed
-    /// ring, whose descriptors belong to nobody, it means the buffer that was added a lap ago.
-    /// Returns how many were staged. A buffer that was added with other elements since it was taken
-    /// would be staged with those: whoever has changed them says so by `is_same`.
+    /// The last holds of all if they come in the order in which they were taken, none left out. In
+    /// a packed ring, whose descriptors belong to no buffer, it means the buffer that was added a
+    /// lap ago. Returns how many were staged. A buffer that was added with other elements since it
+    /// was taken would be staged with those: a caller that has changed them says so by `is_same`.
     fn add_again(&mut self, returned: &[Returned], is_same: impl FnMut(BufferId) -> bool) -> usize;
 
     /// Makes everything added available at once.
@@ -286,8 +287,8 @@ pub trait DeviceQueue: Sized {
         into: &mut Elements,
     ) -> Result<Option<Head>, Broken>;
 
-    /// The same as [`peek`](Self::peek), in fewer steps, of a buffer that is one element. `None`: it
-    /// is not, or there is none, or something is wrong, and `peek` says what. The cursor stays.
+    /// The same as [`peek`](Self::peek), in fewer steps, of a buffer that is one element. `None`:
+    /// it is not, or there is none, or something is wrong, and `peek` says what. The cursor stays.
     fn peek_one(&mut self, at: Cursor, regions: &Regions) -> Option<One>;
 
     /// The first element of a buffer that will be peeked soon after the one at the cursor, to fetch
@@ -307,8 +308,8 @@ pub trait DeviceQueue: Sized {
     /// Whether the driver wants to be told about what was published since the last time asked.
     fn must_call(&mut self) -> bool;
 
-    /// When the driver wants to be told, as it stands in the ring now: only to be compared. If it says
-    /// so by an index, this changes whenever it has looked and found something used.
+    /// When the driver wants to be told, as it stands in the ring now: only to be compared. If it
+    /// says so by an index, this changes whenever it has looked and found something used.
     fn driver_event(&self) -> u32;
 
     /// Tells the driver when to kick. `true`: buffers beyond the popped position are already

@@ -61,8 +61,8 @@ impl Records<'_> {
         Records { flying: self.flying, places: self.places }
     }
 
-    /// Where the record of the buffer with this key is, if it is in that range: what the device wrote,
-    /// checked.
+    /// Where the record of the buffer with this key is, if it is in that range: what the device
+    /// wrote, checked.
     pub fn find(&self, key: u32, (from, to): (u32, u32)) -> Result<usize, Broken> {
         let &at = self.places.get(key as usize).ok_or(Broken(Why::BadIndex))?;
         let at = usize::from(at);
@@ -87,7 +87,7 @@ impl Records<'_> {
             (0..count).for_each(|by| self.exchange(from, (by, behind + by)));
             return Ok(());
         }
-        // What is turned around twice is as it was, and behind what was behind it.
+        // Two parts change places: each is reversed, then both together.
         let end = behind + count;
         for (first, end) in [(0, behind), (behind, end), (0, end)] {
             let pairs = (first..end).zip((first..end).rev()).take(((end - first) / 2) as usize);
@@ -121,7 +121,8 @@ mod tests {
 
     use super::*;
 
-    /// Eight records, of which those of descriptors 6 to 12 are in flight: buffers of 3, 1, 2 and 1.
+    /// Eight records, of which those of descriptors 6 to 12 are in flight: buffers of 3, 1, 2 and
+    /// 1.
     fn records() -> (Vec<Flying>, Vec<u16>) {
         let of = |key: u16| match key {
             6 => 3,

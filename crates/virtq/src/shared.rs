@@ -4,13 +4,15 @@
 //! bytes are copied in or out, words are read once with relaxed atomic loads, and what was copied
 //! is what gets checked and used. Ordering is not here: rings use explicit fences.
 //!
-//! Limits: an access outside the slice or a misaligned word is a programmer error and panics; callers
-//! check first what a peer says. Under `--cfg loom` the type of `shared_loom.rs` takes its place.
+//! Limits: an access outside the slice or a misaligned word is a programmer error and panics;
+//! callers check first what a peer says. Under `--cfg loom` the type of `shared_loom.rs` takes its
+//! place.
 
 use core::ptr;
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// Bytes that are moved at once by a copy in blocks; with 64, what is in caches takes a quarter longer.
+/// Bytes that are moved at once by a copy in blocks; with 64, what is in caches takes a quarter
+/// longer.
 const BLOCK: usize = 256;
 /// Below so many bytes it does not matter.
 const LONG: usize = 2 * BLOCK;
@@ -22,8 +24,8 @@ const ALIASED_MAX: usize = 255;
 
 /// A contiguous piece of host memory shared with a peer.
 ///
-/// A plain pointer and a length: whoever creates the first one (see [`SharedSlice::new`]) promises
-/// that the memory stays mapped for as long as any copy of it is in use.
+/// A plain pointer and a length: the code that creates the first one (see [`SharedSlice::new`])
+/// promises that the memory stays mapped for as long as any copy of it is in use.
 #[derive(Debug, Clone, Copy)]
 pub struct SharedSlice {
     start: *mut u8,
@@ -109,8 +111,9 @@ impl SharedSlice {
     /// Copies `N` bytes at `offset` out; a few of them, for which a call would cost more. The
     /// range must be inside.
     ///
-    /// Word by word: of an array as a whole, the compiler was seen to make a copy for each use, so that
-    /// one thing would be checked and another one used. Words were seen to be kept; nothing promises it.
+    /// Word by word: of an array as a whole, the compiler was seen to make a copy for each use, so
+    /// that one thing would be checked and another one used. Words were seen to be kept; nothing
+    /// promises it.
     #[inline(always)]
     pub fn read_array<const N: usize>(self, offset: usize) -> [u8; N] {
         self.check(offset, N);
@@ -173,7 +176,11 @@ impl SharedSlice {
             let place = self.start.wrapping_add(offset).wrapping_add(64 * line);
             // SAFETY: a prefetch changes nothing and never faults, wherever it points.
             unsafe {
-                core::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, readonly, preserves_flags));
+                core::arch::asm!(
+                    "prefetchw [{}]",
+                    in(reg) place,
+                    options(nostack, readonly, preserves_flags)
+                );
             }
         }
     }
@@ -210,11 +217,11 @@ impl SharedSlice {
         len
     }
 
-    /// Copies `len` bytes, which both have; where it must be, in blocks. What the C library uses for
-    /// long copies is one instruction (`rep movsb`), and a processor that compares only the low 12
-    /// bits of addresses takes each of its loads for one of what it has just stored a little ahead,
-    /// and waits: ten times as long. Backwards it would not, but then memory is not fetched ahead.
-    /// A guest whose two buffers overlap may get bytes twice, in its own memory.
+    /// Copies `len` bytes, which both have; where it must be, in blocks. What the C library uses
+    /// for long copies is one instruction (`rep movsb`), and a processor that compares only the low
+    /// 12 bits of addresses takes each of its loads for one of what it has just stored a little
+    /// ahead, and waits: ten times as long. Backwards it would not, but then memory is not fetched
+    /// ahead. A guest whose two buffers overlap may get bytes twice, in its own memory.
     #[inline(never)]
     fn copy_long(self, to: Self, len: usize) {
         let ahead = to.start.addr().wrapping_sub(self.start.addr()) % ALIASES;

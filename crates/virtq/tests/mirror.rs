@@ -44,7 +44,10 @@ struct Wake {
 impl Wake {
     /// After the other side has asked whether it must notify.
     fn check(&mut self, notified: bool, total: u64, may_be_needless: bool) {
-        assert!(!notified || !self.never || may_be_needless, "notified although nobody wants it");
+        assert!(
+            !notified || !self.never || may_be_needless,
+            "notified although the peer does not want it"
+        );
         if notified {
             self.at = None;
         }
@@ -72,7 +75,8 @@ struct Mirror<D, V> {
     payload: SharedSlice,
     payload_address: u64,
     free_ids: Vec<u16>,
-    /// Whether ids are those that the driver names. A split ring names descriptors, so that all must be.
+    /// Whether ids are those that the driver names. A split ring names descriptors, so that all
+    /// must be.
     takes_next: bool,
     free: u16,
     staged: VecDeque<Buffer>,
@@ -180,7 +184,7 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
             && (D::FORMAT == Format::Split || self.rng.below(4) > 0)
         {
             let is_next = |&id: &u16| BufferId(id) == next;
-            pick = self.free_ids.iter().position(is_next).expect("nobody has it");
+            pick = self.free_ids.iter().position(is_next).expect("no buffer has it");
         }
         let id = self.free_ids[pick];
         self.back.retain(|(_, back)| back.id != id);

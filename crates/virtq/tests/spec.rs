@@ -558,7 +558,7 @@ fn spec_2_7_10_split_suppression_by_event_index() {
     ring.memory.store_u16(used_event, 100);
     ring.use_next(0);
     ring.device.publish();
-    assert!(ring.device.must_call(), "nobody knows yet what the driver has seen");
+    assert!(ring.device.must_call(), "what the driver has seen is not known yet");
     for (event, must) in [(2, false), (2, true), (2, false)] {
         ring.memory.store_u16(used_event, event);
         assert_eq!(ring.device.driver_event(), event.into());
@@ -605,8 +605,8 @@ fn a_rebound_queue_keeps_its_position_and_calls_again() {
     assert_eq!(ring.device.position(), position);
 }
 
-/// Whatever position is told: one front-end tells 0 after a device before this one was killed, another
-/// the available index.
+/// Whatever position is told: one front-end tells 0 after a device before this one was killed,
+/// another the available index.
 #[test]
 fn a_split_queue_starts_at_the_used_index_that_stands_in_the_ring() {
     for told in [0u16, 5, 37, 300, u16::MAX] {
@@ -963,7 +963,7 @@ fn what_a_split_ring_has_already_is_not_written_again() {
     ring.use_split(0, 2, 1, 0);
     ring.use_split(1, 0, 1, 2);
     let back = returned(&mut ring.driver);
-    // Whoever wrote descriptor 2 again would write over this.
+    // A driver that wrote descriptor 2 again would write over this.
     ring.memory.store_u64(16 * 2, 7);
     assert_eq!(ring.driver.add_again(&back, |_| true), 2);
     ring.driver.publish();

@@ -28,7 +28,8 @@ use machine::{Interrupts, Machine, PciPorts};
 use options::Options;
 use report::Report;
 
-/// Bytes of rings and buffers: 256 packets of 64 KiB to receive, 4.5 MiB for those to send, and the rings.
+/// Bytes of rings and buffers: 256 packets of 64 KiB to receive, 4.5 MiB for those to send, and the
+/// rings.
 const ARENA_LEN: usize = 24 << 20;
 
 /// PCI buses that are looked at.

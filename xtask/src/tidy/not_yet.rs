@@ -4,18 +4,15 @@
 //! is not reported. Only the rules that [`reported`] is asked about can be put off.
 
 /// Names of rules, and beginnings of paths.
-const NOT_YET: [&str; 18] = [
+const NOT_YET: [&str; 15] = [
     "host",
     "pacing",
     "shipped",
     "tools",
     "words of documents",
-    "Cargo.toml",
-    "bins/",
-    "crates/",
-    "deny.toml",
-    "examples/",
-    "fuzz/",
+    "bins/ringway/src/bench.rs",
+    "crates/bench/",
+    "crates/host/",
     "xtask/src/apt",
     "xtask/src/bench.rs",
     "xtask/src/counts.rs",

@@ -106,7 +106,7 @@ fn one_line(text: &str) -> String {
 
 /// The word that `typed` was probably meant to be, if one is near enough to be worth a hint.
 pub fn nearest<'a>(typed: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // A hint for a text that long would help nobody.
+    // A hint for a text that long is of no use.
     if typed.len() > TYPED_CHARS_MAX {
         return None;
     }

@@ -1,9 +1,9 @@
 //! The configuration: one model, three ways to write it down.
 //!
-//! Flags ([`flags`]), a file ([`mod@file`]) and requests on the control socket ([`json`]) each become
-//! the same low form, keys and values as text with the place they were written at
-//! ([`LowConfig`], [`LowPort`]). That form is resolved here into what runs, with every mistake
-//! told at its place.
+//! Flags ([`flags`]), a file ([`mod@file`]) and requests on the control socket ([`json`]) each
+//! become the same low form, keys and values as text with the place they were written at
+//! ([`LowConfig`], [`LowPort`]). That form is resolved here into what runs, with every mistake told
+//! at its place.
 //!
 //! Limits: at most as many ports as the switch has.
 

@@ -145,17 +145,17 @@ pub const SETTINGS: &[Setting] = &[
         key: "tap_reads",
         value: "auto, plain or io_uring",
         default: "auto",
-        about: "how packets are read from taps while many short ones wait: one system call each, or \
-                several at once with io_uring; auto: as a measurement at the start says; for taps \
-                opened later",
+        about: "how packets are read from taps while many short ones wait: one system call each, \
+                or several at once with io_uring; auto: as a measurement at the start says; for \
+                taps opened later",
         field: Field::TapReads,
     },
     Setting {
         key: "no_ports",
         value: "on or off",
         default: "off",
-        about: "the file has no ports, and that is meant: without it, a file that has none any more \
-                is refused on SIGHUP",
+        about: "the file has no ports, and that is meant: without it, a file that has none any \
+                more is refused on SIGHUP",
         field: Field::NoPorts,
     },
 ];
@@ -220,7 +220,7 @@ impl Settings {
         Ok(())
     }
 
-    /// A group that could not open the file has nothing of being allowed to.
+    /// A named group must be able to open the file: `control_mode` may not forbid it.
     fn contradiction(&self, written: &[LowOption]) -> Option<SpecError> {
         const GROUP_MAY_USE: u32 = 0o060;
         let group = self.control_group.as_ref()?;

@@ -19,14 +19,17 @@ pub const REPLY_LIMIT: Duration = Duration::from_secs(5);
 /// Why there is no answer. Each text starts with the socket and ends with what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// No socket, or nobody behind it.
+    /// No socket, or no process listens on it.
     #[error("{0}: no ringway is listening here: start one with: ringway run --control {0} …")]
-    Nobody(String),
+    NotRunning(String),
     /// The socket belongs to another user.
     #[error("{0}: permission denied: ask as the user who started this ringway, or as root")]
     Denied(String),
     /// It did not answer in time.
-    #[error("{0}: no answer within {limit} s: this ringway hangs or is not one", limit = REPLY_LIMIT.as_secs())]
+    #[error(
+        "{0}: no answer within {limit} s: this ringway hangs or is not one",
+        limit = REPLY_LIMIT.as_secs()
+    )]
     Silent(String),
     /// What came is not an answer.
     #[error("{0}: not an answer of ringway ({1}): is this its control socket?")]
@@ -70,7 +73,9 @@ fn exchange(path: &Path, request: &Request) -> io::Result<String> {
 fn io_error(path: &Path, why: io::Error) -> ControlError {
     let shown = path.display().to_string();
     match why.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ControlError::Nobody(shown),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            ControlError::NotRunning(shown)
+        }
         io::ErrorKind::PermissionDenied => ControlError::Denied(shown),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ControlError::Silent(shown),
         io::ErrorKind::InvalidData => ControlError::NotAnAnswer(shown, why.to_string()),
@@ -138,7 +143,7 @@ mod tests {
         assert_eq!(request_stats(&path).expect("stats"), example());
         server.join().expect("server");
         // The listener is gone, its file is not.
-        let error = request_stats(&path).expect_err("nobody").to_string();
+        let error = request_stats(&path).expect_err("no listener").to_string();
         assert!(error.contains("no ringway is listening here"), "{error}");
         let missing = directory.path().join("missing.sock");
         let error = request_stats(&missing).expect_err("missing").to_string();

@@ -57,13 +57,13 @@ pub struct WorkerStats {
     pub mode: String,
     /// When it may poll: `auto`, `always` or `never`.
     pub poll: String,
-    /// Share of one processor that it may look in vain, in percent.
+    /// Share of one processor that it may spend on polls that find nothing, in percent.
     pub poll_budget_percent: u8,
     /// Looks that found something.
     pub poll_hits: u64,
     /// Looks that ended in sleep.
     pub poll_misses: u64,
-    /// Time looked in vain, in nanoseconds.
+    /// Time of polls that found nothing, in nanoseconds.
     pub in_vain_ns: u64,
     /// Since its start.
     pub total: EffortStats,

@@ -1,7 +1,7 @@
 //! What a guest and its front-end make the log say: not without end, whatever they do.
 //!
-//! Who connects a thousand times a second, or breaks a queue and sets it up again, would fill the disk
-//! with lines that say the same.
+//! A front-end that connects a thousand times a second, or breaks a queue and sets it up again,
+//! would fill the disk with lines that say the same.
 
 use std::time::{Duration, Instant};
 
@@ -60,14 +60,14 @@ impl Chatter {
             }
             Verdict::Stop => {
                 let pause = LINE_EVERY * (LINES_MAX / 2);
-                warn!(port, "too much to say about it: lines are left out for {pause:?} or longer");
+                warn!(port, "too many lines: the next ones are left out for {pause:?} or longer");
             }
             Verdict::LeaveOut => {}
         }
     }
 
-    /// Says a line about an address that turned up at the port, unless one was said lately: two ports that
-    /// both use it move it all the time.
+    /// Says a line about an address that turned up at the port, unless one was said lately: two
+    /// ports that both use it move it all the time.
     pub(super) fn say_address(&mut self, port: &str, line: impl FnOnce()) {
         let now = Instant::now();
         let is_new = self.address_said.is_none_or(|at| now.duration_since(at) >= ADDRESS_EVERY);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_goes_on_and_on_is_left_out_until_half_of_it_is_forgotten() {
+    fn an_address_that_goes_on_is_left_out_until_half_of_it_is_forgotten() {
         let mut chatter = Chatter::new();
         let start = Instant::now();
         for _ in 0..LINES_MAX {

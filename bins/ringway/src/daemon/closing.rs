@@ -1,6 +1,6 @@
-//! What a front-end sent is let go of by a thread of its port (ADR 25), for which only this port waits:
-//! its front-end's next request is read, and the next front-end is accepted, when all that was to be let go of has
-//! gone.
+//! What a front-end sent is closed by a thread of its port (ADR 25), because closing may take as
+//! long as the front-end likes. Only this port waits: its front-end's next request is read, and the
+//! next front-end is accepted, when everything is closed.
 //!
 //! So what is left to that thread is bounded: what one request, or one connection, leaves behind.
 
@@ -9,21 +9,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ringway_foreign::Closer;
+use ringway_foreign::DeferredDrop;
 use ringway_host::EventFd;
 use ringway_switch::PortId;
 use tracing::{info, warn};
 
 use super::{Daemon, Wake};
 
-/// What takes no longer is not worth a word.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// A wait is logged if it takes longer.
+const SLOW_AFTER: Duration = Duration::from_secs(1);
 
 const SLOW: &str = "what the front-end sent is still being closed";
 
 /// The port's thread, and the wait for it.
 pub(super) struct Closing {
-    pub(super) closer: Closer,
+    pub(super) closer: DeferredDrop,
     wait: Option<Wait>,
 }
 
@@ -35,7 +35,7 @@ struct Wait {
 
 impl Closing {
     pub(super) fn start() -> std::io::Result<Self> {
-        Ok(Self { closer: Closer::start()?, wait: None })
+        Ok(Self { closer: DeferredDrop::start()?, wait: None })
     }
 
     /// Whether there is something to wait for; if so `bell` is rung when that is over.
@@ -72,10 +72,10 @@ impl Closing {
 
     /// When it will have taken long.
     fn next_word(&self) -> Option<Instant> {
-        self.wait.as_ref().filter(|wait| !wait.is_told).map(|wait| wait.since + PATIENCE)
+        self.wait.as_ref().filter(|wait| !wait.is_told).map(|wait| wait.since + SLOW_AFTER)
     }
 
-    /// It takes long, and nobody was told.
+    /// It takes long, and that was not logged yet.
     fn must_be_told(&mut self, now: Instant) -> bool {
         let is_due = self.next_word().is_some_and(|at| at <= now);
         if let Some(wait) = self.wait.as_mut().filter(|_| is_due) {
@@ -115,14 +115,14 @@ impl Daemon {
         ports.filter_map(|vm| vm.closing.next_word()).min()
     }
 
-    /// Ports for which everything was let go of are served again.
+    /// Ports for which everything is closed are served again.
     pub(super) fn end_closing(&mut self) {
         let now = Instant::now();
         for id in self.ids() {
             let Some(port) = self.ports.get_mut(&id) else { continue };
             let Some(vm) = &mut port.vm else { continue };
             if let Some(wait) = vm.closing.end() {
-                // What was let go of behind it: the front-end has gone meanwhile.
+                // More to close: the front-end has gone meanwhile.
                 if vm.closing.goes_on(&wait, self.worker.shared_bell()) {
                     continue;
                 }
@@ -132,12 +132,14 @@ impl Daemon {
                 }
                 self.listen_to(id);
             } else if vm.closing.must_be_told(now) {
-                port.complain(format_args!("{SLOW}: only this port waits for it"));
+                port.complain(format_args!(
+                    "{SLOW}: the port serves no front-end until that is done"
+                ));
             }
         }
     }
 
-    /// To the front-end, or to who knocks.
+    /// Watches the connection of the front-end, or the socket that the next one connects to.
     fn listen_to(&mut self, id: PortId) {
         let Some(port) = self.ports.get_mut(&id) else { return };
         let Some(vm) = &mut port.vm else { return };
@@ -161,8 +163,8 @@ impl Daemon {
         port.failure = Some(format!("cannot listen any more: {why}"));
     }
 
-    /// After a front-end has gone: the next one is accepted, at once or when all that this one sent has
-    /// gone.
+    /// A front-end has gone. The port accepts the next one at once, or, if something that this one
+    /// sent is still being closed, when that is done.
     pub(super) fn listen_to_the_next(&mut self, id: PortId) {
         if !self.waits_for_closing(id) {
             self.listen_to(id);

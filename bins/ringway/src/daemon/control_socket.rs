@@ -1,9 +1,9 @@
 //! The control socket: JSON lines in and out; never waits for a client.
 //!
-//! Who may ask: whoever may open the socket's file, and is the daemon's own user, root, or in the
+//! A client may ask if it can open the socket's file, and is the daemon's own user, root, or in the
 //! group that was named. A client that keeps others waiting is dropped: one that sends a line or
-//! reads its answer too slowly after [`PATIENCE`], and the one that was silent for longest when
-//! all places are taken.
+//! reads its answer too slowly after [`PATIENCE`], and the one that was silent for longest when all
+//! places are taken.
 //!
 //! Limits: [`CLIENTS_MAX`] clients, [`LINES_PER_TURN`] lines of one client before others get their
 //! turn, lines of at most [`LINE_LEN_MAX`] bytes. Nothing more is read from a client before it has
@@ -68,7 +68,7 @@ struct Client {
 }
 
 impl ControlSocket {
-    /// Listens as the settings say; a socket file that nobody serves any more is replaced.
+    /// Listens as the settings say; a socket file on which no process listens any more is replaced.
     pub(super) fn bind(settings: &Settings) -> anyhow::Result<Self> {
         let path = settings.control.as_path();
         let shown = path.display();
@@ -92,7 +92,8 @@ impl ControlSocket {
         Ok(socket)
     }
 
-    /// Who may open the socket's file: first its owner alone, then whoever was named.
+    /// Permissions of the socket's file: first for its owner alone, then for the group that was
+    /// named.
     fn permit(&self, settings: &Settings) -> anyhow::Result<()> {
         let shown = self.path.display();
         std::fs::set_permissions(&self.path, Permissions::from_mode(CONTROL_MODE))?;
@@ -141,13 +142,13 @@ impl ControlSocket {
 impl Drop for ControlSocket {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|file| file == self.file) {
-            // Already removed by somebody else is as good.
+            // Removed by another process is as good.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Whether somebody listens there, who may be too busy to be waited for.
+/// Whether a process listens there. It may be too busy to accept at once.
 fn is_served(path: &Path) -> bool {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
@@ -155,7 +156,7 @@ fn is_served(path: &Path) -> bool {
     matches!(connected, Ok(()) | Err(Errno::AGAIN))
 }
 
-/// There is nobody to accept (any more).
+/// No connection waits to be accepted (any more).
 fn is_passing(why: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
     matches!(why.kind(), WouldBlock | Interrupted | ConnectionAborted)
@@ -314,7 +315,7 @@ impl Client {
         Some(String::from_utf8_lossy(&line[..end]).into_owned())
     }
 
-    /// A line without end is nobody's question.
+    /// A line without end is no question.
     fn check_len(&mut self) -> io::Result<()> {
         if self.input.len() <= LINE_LEN_MAX || self.has_line() {
             return Ok(());

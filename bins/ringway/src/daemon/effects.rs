@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use anyhow::{Context, anyhow, ensure};
 use ringway_device::QueueId;
-use ringway_foreign::ForeignFd;
+use ringway_foreign::UntrustedFd;
 use ringway_host::{CallFd, GuestMemory, KickFd, MemoryRequest, NotifyFd, QueueFds};
 use ringway_net::{Features, MacAddress, Negotiated};
 use ringway_switch::PortId;
@@ -17,7 +17,8 @@ use super::Daemon;
 use super::link::{Link, Running};
 
 impl Daemon {
-    /// Carries out the effects in order. After one fails, only what lets go of things still runs.
+    /// Carries out the effects in order. After one fails, only effects that stop or release
+    /// something still run.
     pub(super) fn apply(&mut self, id: PortId, effects: Vec<Effect>) -> Applied {
         let mut applied = Applied { ok: true, is_set_up: false, stopped: Vec::new() };
         let moved = self.moved(id, &effects);
@@ -88,7 +89,7 @@ impl Daemon {
             let place = shown.used;
             let why =
                 "its front-end did not know where the ring stood, as after a restart of ringway";
-            self.complain(id, format_args!("{queue}: goes on at entry {place}: {why}"));
+            self.complain(id, format_args!("{queue}: starts at entry {place}: {why}"));
         }
         Ok(shown)
     }
@@ -98,7 +99,7 @@ impl Daemon {
         &mut self,
         id: PortId,
         index: u16,
-        (setup, call): (QueueSetup, Option<ForeignFd>),
+        (setup, call): (QueueSetup, Option<UntrustedFd>),
         applied: &mut Applied,
     ) {
         let Ok(queue) = self.queue_of(id, index) else { return };
@@ -115,7 +116,8 @@ impl Daemon {
         }
     }
 
-    /// Queues that one outcome has started before something failed: the session takes them for stopped.
+    /// Queues that one outcome has started before something failed: the session takes them for
+    /// stopped.
     fn stop_again(&mut self, id: PortId, started: &[u16], applied: &mut Applied) {
         for &index in started {
             let stopped = self.stop_queue(id, index);
@@ -271,7 +273,7 @@ impl Daemon {
 
     fn stop_queue(&mut self, id: PortId, index: u16) -> Option<Position> {
         let queue = self.queue_of(id, index).ok()?;
-        // Nobody is to be sent to a queue that is about to stop.
+        // No packet is to be sent to a queue that is about to stop.
         self.note_running(id, queue, false);
         self.worker.stop_queue(id, queue)
     }
@@ -292,7 +294,7 @@ impl Daemon {
         Ok(())
     }
 
-    fn call_fd(&mut self, id: PortId, fd: Option<ForeignFd>) -> anyhow::Result<Option<CallFd>> {
+    fn call_fd(&mut self, id: PortId, fd: Option<UntrustedFd>) -> anyhow::Result<Option<CallFd>> {
         let callee = &self.linked(id)?.callee;
         fd.map(|fd| CallFd::new(fd, callee)).transpose().context("notification fd")
     }

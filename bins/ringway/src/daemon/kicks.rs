@@ -1,22 +1,23 @@
-//! Kicks of queues that do not run: the control thread hears them, the session says what they lead to.
+//! Kicks of queues that do not run: the control thread watches their kick fds, the session says
+//! what a kick leads to.
 //!
-//! How: the kick fds are watched by a poller of the front-end's own, edge-triggered as the workers watch
-//! them, and that poller is watched by the daemon's. What was kicked before the watch began does not
-//! count. Limits: a queue that runs may be among them; its worker hears the same kicks.
+//! How: the kick fds are watched by a poller of the front-end's own, edge-triggered as the workers
+//! watch them, and that poller is watched by the daemon's. What was kicked before the watch began
+//! does not count. Limits: a queue that runs may be among them; its worker gets the same kicks.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use ringway_foreign::ForeignFd;
+use ringway_foreign::UntrustedFd;
 use ringway_host::{Events, KickFd, Poller};
 use ringway_switch::PortId;
 use tracing::info;
 
 use super::{Daemon, Wake};
 
-/// A front-end that has sent nothing for so long has said all that it means to say: one that stops a
-/// device sends its requests within a few milliseconds.
+/// A front-end that has sent nothing for so long has said all that it means to say: one that stops
+/// a device sends its requests within a few milliseconds.
 const QUIET: Duration = Duration::from_millis(100);
 
 /// Most rings of a device.
@@ -32,7 +33,7 @@ pub(super) struct KickWatch {
 
 impl KickWatch {
     /// Kicks of these queues count from now on.
-    fn new(fds: Vec<(u16, ForeignFd)>) -> io::Result<Self> {
+    fn new(fds: Vec<(u16, UntrustedFd)>) -> io::Result<Self> {
         let poller = Poller::new()?;
         let mut kicks = Vec::with_capacity(fds.len());
         for (index, fd) in fds {
@@ -103,8 +104,8 @@ impl Kicks {
 }
 
 impl Daemon {
-    /// Kicks of these queues are heard, and no others.
-    pub(super) fn watch_kicks(&mut self, id: PortId, fds: Vec<(u16, ForeignFd)>) {
+    /// Kicks of these queues are watched, and no others.
+    pub(super) fn watch_kicks(&mut self, id: PortId, fds: Vec<(u16, UntrustedFd)>) {
         let Some(link) = self.link_of(id) else { return };
         let old = link.kicks.watch.take();
         link.kicks.early.clear();
@@ -124,7 +125,9 @@ impl Daemon {
                     link.kicks.watch = Some(watch);
                 }
             }
-            Err(why) => self.complain(id, format_args!("stopped queues do not hear kicks: {why}")),
+            Err(why) => {
+                self.complain(id, format_args!("cannot watch the kicks of stopped queues: {why}"))
+            }
         }
     }
 
@@ -167,7 +170,7 @@ impl Daemon {
         let running = link.session.running().count();
         let outcome = link.session.kicked(kicked, is_quiet);
         if let Some(why) = &outcome.refused {
-            self.complain(id, format_args!("kicked, and cannot go on: {why}"));
+            self.complain(id, format_args!("a stopped queue was kicked and cannot start: {why}"));
         }
         let applied = self.apply(id, outcome.effects);
         let Some(link) = self.link_of(id) else { return };
@@ -177,10 +180,7 @@ impl Daemon {
         if let Some(port) = self.ports.get_mut(&id).filter(|_| went_on > 0) {
             let name = &port.spec.name;
             port.chatter.say(name, || {
-                info!(
-                    port = name,
-                    "{went_on} queues go on: the guest kicks, nothing else was said"
-                );
+                info!(port = name, "{went_on} stopped queues run again: the guest kicked them");
             });
         }
     }
@@ -192,7 +192,7 @@ mod tests {
 
     use super::*;
 
-    fn copy(bell: &EventFd) -> ForeignFd {
+    fn copy(bell: &EventFd) -> UntrustedFd {
         bell.as_fd().try_clone_to_owned().unwrap().into()
     }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use ringway_device::{Queue, QueueId};
-use ringway_foreign::ForeignFd;
+use ringway_foreign::UntrustedFd;
 use ringway_host::{Callee, GuestMemory};
 use ringway_net::{MacAddress, Negotiated};
 use ringway_switch::PortId;
@@ -28,7 +28,7 @@ pub(super) struct Link {
     /// What the workers found out when they called it.
     pub(super) callee: Callee,
     pub(super) negotiated: Option<Negotiated>,
-    pub(super) back_end_channel: Option<ForeignFd>,
+    pub(super) back_end_channel: Option<UntrustedFd>,
     /// Queue pairs this guest was offered; the port may have others for the next one.
     pub(super) pairs: u16,
     pub(super) running: Running,
@@ -147,8 +147,8 @@ impl Daemon {
         }
     }
 
-    /// A front-end that sends its end of a connection to us, as any fd, could end without us ever seeing
-    /// it: its port would be taken for ever.
+    /// A front-end that sends its end of a connection to us, as any fd, could end without us ever
+    /// seeing it: its port would be taken for ever.
     fn without_own_sockets(&self, message: Message) -> Message {
         let is_ours = |fd: &BorrowedFd<'_>| {
             let mut vms = self.ports.values().filter_map(|port| port.vm.as_ref());

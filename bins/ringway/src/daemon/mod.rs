@@ -41,8 +41,8 @@ use worker_client::WorkerClient;
 /// Events handled per turn of the loop.
 const EVENTS_MAX: usize = 64;
 
-/// How long guests may read the changed configuration (link down) before we go.
-const FAREWELL: Duration = Duration::from_millis(200);
+/// How long guests may read that their link is down before the daemon ends.
+const LINK_DOWN_GRACE: Duration = Duration::from_millis(200);
 
 /// Who woke the control thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,10 +216,10 @@ impl Daemon {
         Ok(true)
     }
 
-    /// Tells guests that the link is down, gives them a moment, and lets go of everything.
+    /// Tells guests that the link is down, gives them a moment, and closes everything.
     pub fn shut_down(mut self) {
         let told = self.tell_link_down();
-        let until = Instant::now() + FAREWELL;
+        let until = Instant::now() + LINK_DOWN_GRACE;
         let mut events = Events::with_capacity(EVENTS_MAX);
         while told > 0 && Instant::now() < until && self.ports.values().any(Port::is_linked) {
             let left = until.saturating_duration_since(Instant::now());

@@ -1,7 +1,7 @@
 //! Ports that come, change and go while others carry traffic.
 //!
 //! A port that goes with a guest connected is seen by that guest as a link that goes down: it stays
-//! for [`FAREWELL`], without packets, so that the guest can read what it was told.
+//! for [`LINK_DOWN_GRACE`], without packets, so that the guest can read what it was told.
 //! Its name and its place are free at once.
 //!
 //! Limits: at most [`PORTS_MAX`] ports, those included that are about to go.
@@ -18,7 +18,7 @@ use tracing::{error, info, warn};
 use super::chatter::Chatter;
 use super::tap_port::TapState;
 use super::vm_port::VmPort;
-use super::{Daemon, FAREWELL, Wake};
+use super::{Daemon, LINK_DOWN_GRACE, Wake};
 use crate::config::options::{Effect, OPTIONS};
 use crate::config::{PortKind, PortSpec};
 
@@ -184,7 +184,7 @@ impl Daemon {
             }
             vm.close();
             if vm.tell_config() {
-                port.leaves_at = Some(Instant::now() + FAREWELL);
+                port.leaves_at = Some(Instant::now() + LINK_DOWN_GRACE);
             }
         }
         self.finish_leaving_ports();

@@ -2,8 +2,9 @@
 //!
 //! Ports whose lines say the same as before are not touched, nor are ports that were added through
 //! the control socket; workers and their processors stay, which is said. A file with any mistake
-//! changes nothing, nor does one without any port, unless it says that it has none. What only shows when it is tried, such as a tap that may not be opened, is
-//! reported and leaves that port out, as at the start.
+//! changes nothing, nor does one without any port, unless it says that it has none. What only shows
+//! when it is tried, such as a tap that may not be opened, is reported and leaves that port out, as
+//! at the start.
 
 use tracing::{error, info, warn};
 
@@ -123,7 +124,7 @@ impl Daemon {
         }
     }
 
-    /// Workers stay as they are while we run; whoever wants others hears that.
+    /// Workers stay as they are while we run; a request for others is answered with a warning.
     fn keep_workers(&self, wanted: &mut Settings) {
         let now = &self.settings;
         let changed =

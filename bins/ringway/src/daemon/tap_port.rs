@@ -1,5 +1,5 @@
-//! A tap whose interface goes away, as when it is deleted: the port fails visibly, and is opened again
-//! when that is possible.
+//! A tap whose interface goes away, as when it is deleted: the port fails visibly, and is opened
+//! again when that is possible.
 //!
 //! Limits: a tap that was passed as a file descriptor cannot be opened again.
 

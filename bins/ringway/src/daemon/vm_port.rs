@@ -21,8 +21,8 @@ use crate::config::{PortKind, PortSpec};
 use crate::identity::Identity;
 use crate::places;
 
-/// How long the port accepts no front-end after one has blocked a call, which costs others up to two
-/// ticks of the [`CallGuard`](ringway_host::CallGuard), 20 ms, or has made page faults sleep.
+/// How long the port accepts no front-end after one has blocked a call, which costs others up to
+/// two ticks of the [`CallGuard`](ringway_host::CallGuard), 20 ms, or has made page faults sleep.
 const HOLD_OFF: Duration = Duration::from_secs(3);
 
 /// After faults, twice as long each time, but so often at most: each costs others more.
@@ -51,7 +51,7 @@ pub(super) struct VmPort {
     /// Queue pairs, at least 1.
     pub(super) pairs: u16,
     pub(super) link: Option<Link>,
-    /// Why the last front-end was let go of, if it was hostile; until the next one comes.
+    /// Why the last front-end was disconnected, if it was hostile; until the next one comes.
     pub(super) last_offence: Option<&'static str>,
     /// How many there were in a row, and when the last one was.
     offences: (u32, Option<Instant>),
@@ -68,7 +68,7 @@ enum Way {
         socket: PathBuf,
         next_try: Instant,
     },
-    /// The port is being removed: nobody is waited for.
+    /// The port is being removed: no front-end may connect.
     Closed,
 }
 
@@ -133,7 +133,7 @@ impl VmPort {
         Ok(())
     }
 
-    /// Nobody is waited for any more; a guest that is connected stays.
+    /// No front-end may connect any more; a guest that is connected stays.
     pub(super) fn close(&mut self) {
         self.way = Way::Closed;
         self.is_link_up = false;
@@ -158,7 +158,7 @@ impl VmPort {
         is_linked || matches!(&self.way, Way::Listen(listener) if listener.is_reached_by(fd))
     }
 
-    /// Whether nobody is listened to for a while.
+    /// Whether the listener is not watched for a while.
     pub(super) fn is_backing_off(&self) -> bool {
         self.backoff.until.is_some()
     }
@@ -264,7 +264,7 @@ impl Daemon {
         }
     }
 
-    /// For a while: whoever knocks waits, and wakes nobody.
+    /// For a while: a front-end that connects waits, and does not wake the control thread.
     fn stop_listening(&mut self, id: PortId, why: fmt::Arguments<'_>) {
         let Some(port) = self.ports.get_mut(&id) else { return };
         let Some(vm) = &mut port.vm else { return };
@@ -299,7 +299,7 @@ impl Daemon {
         }
     }
 
-    /// Front-ends that took away memory which a worker then touched are let go of.
+    /// Disconnects front-ends that took away memory which a worker then touched.
     pub(super) fn drop_torn_links(&mut self) {
         self.torn.drain();
         for id in self.ids() {
@@ -312,7 +312,7 @@ impl Daemon {
         }
     }
 
-    /// Front-ends for which a call would have waited are let go of.
+    /// Disconnects front-ends for which a call would have waited.
     pub(super) fn drop_blocking_links(&mut self) {
         for id in self.ids() {
             let link = self.ports.get(&id).and_then(|port| port.vm.as_ref()?.link.as_ref());
@@ -322,7 +322,7 @@ impl Daemon {
         }
     }
 
-    /// The front-end in whose memory a worker slept is let go of.
+    /// Disconnects the front-end in whose memory a worker slept.
     pub(super) fn drop_stalled_link(&mut self, id: PortId) {
         self.drop_link_after(id, Some(STALLED));
     }
@@ -345,7 +345,7 @@ impl Daemon {
         vm.link = Some(Link::new(connection, vm.mac, vm.offer(), callee));
     }
 
-    /// Lets go of a front-end; the port waits for the next one.
+    /// Disconnects a front-end; the port waits for the next one.
     pub(super) fn drop_link(&mut self, id: PortId) {
         self.drop_link_after(id, None);
     }
@@ -365,11 +365,12 @@ impl Daemon {
         if is_leaving {
             return self.finish_leaving(id);
         }
-        // Asked only now: it may have gone before it was let go of, and no worker calls it any more.
+        // Asked only now: it may have gone before it was disconnected, and no worker calls it any
+        // more.
         let has_blocked = link.callee.has_blocked();
         if let Some(offence) = offence.or(has_blocked.then_some(BLOCKED)) {
             let pause = vm.hold_off(offence);
-            port.complain(format_args!("{offence}: no other one for {pause:?}"));
+            port.complain(format_args!("{offence}: the port accepts no front-end for {pause:?}"));
         }
         drop(link);
         self.listen_to_the_next(id);

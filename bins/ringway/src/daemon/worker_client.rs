@@ -266,8 +266,8 @@ impl WorkerClient {
         self.ask_all(|done| Command::CatchUp { done });
     }
 
-    /// Returns when no worker carries packets as before: who is told that a port is gone may send at
-    /// once to what was behind it.
+    /// Returns when no worker carries packets as before: a client that is told that a port is gone
+    /// may send at once to what was behind it.
     pub(super) fn set_link(&self, port: PortId, is_up: bool) {
         self.ask_all(|done| Command::SetLink { port, is_up, done });
     }
@@ -306,8 +306,8 @@ impl WorkerClient {
         self.ask_all(|done| Command::Snapshot { done }).into_iter().flatten().collect()
     }
 
-    /// Whether workers poll before they sleep, from now on, and how taps attached later are written and
-    /// read.
+    /// Whether workers poll before they sleep, from now on, and how taps attached later are written
+    /// and read.
     pub(super) fn change(&mut self, settings: &Settings) {
         let options = settings.poll;
         self.send_all(|| Command::SetPoll { options });
@@ -345,13 +345,14 @@ impl Handle {
     }
 }
 
-/// What was asked for and cannot be had is an error, and not a surprise. Tried by a thread that does
-/// nothing else: which processors may be used, nobody says beforehand.
+/// What was asked for and cannot be had is an error, and not a surprise. Tried by a thread that
+/// does nothing else: which processors may be used shows only in the attempt.
 fn check_pins(pins: &[u16]) -> anyhow::Result<()> {
     for &cpu in pins {
         let tried = std::thread::spawn(move || ringway_host::pin_to(cpu)).join();
         if let Ok(Err(why)) = tried {
-            bail!("pin: processor {cpu} is not there, or not ours to use: {why}: use one that is");
+            let wrong = "does not exist, or this process may not use it";
+            bail!("pin: processor {cpu} {wrong}: {why}: choose another");
         }
     }
     Ok(())

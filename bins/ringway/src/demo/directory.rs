@@ -1,8 +1,8 @@
 //! The one directory of a demonstration, and the removal of directories of earlier ones that were
 //! killed together with everything that could have cleaned up.
 //!
-//! How: the directory has a file that its demonstration holds locked while it lives; a directory
-//! of ours whose file nobody holds is abandoned. A process that was told its path belongs to the
+//! How: the directory has a file that its demonstration holds locked while it lives; a directory of
+//! ours whose file no process holds is abandoned. A process that was told its path belongs to the
 //! same dead demonstration, and is killed first.
 //!
 //! Limits: only directories that belong to this user are looked at.
@@ -160,7 +160,7 @@ fn create_locked(path: &Path) -> io::Result<File> {
     let lock = File::create_new(path.join(LOCK))?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
-        // Somebody sweeps, and takes this one for abandoned: it is theirs now.
+        // Another demonstration cleans up, and takes this one for abandoned: it removes it.
         Err(TryLockError::WouldBlock) => Err(io::ErrorKind::AlreadyExists.into()),
         Err(TryLockError::Error(why)) => Err(why),
     }

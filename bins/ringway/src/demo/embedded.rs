@@ -2,7 +2,7 @@
 //!
 //! How: each is a complete driver on its own vhost-user connection, with memory and rings of its
 //! own; one thread drives both. They send what a Linux guest sends at full speed: TCP packets of
-//! 60 kB that nobody has cut into segments yet.
+//! 60 kB that are not cut into segments yet.
 //!
 //! Limits: no kernel and no TCP takes part, so the figures are those of ringway and of the driver
 //! alone.

@@ -44,7 +44,8 @@ ip link set eth0 up || fail "eth0 does not come up"
 # Prints what iperf3 reports, on one line; a server that is just starting is asked again.
 measure() {
     for try in 1 2 3 4 5; do
-        report=$(iperf3 --client $peer --time "$seconds" --interval 0 --json "$@" 2>&1 | tr -d '\n\t')
+        report=$(iperf3 --client $peer --time "$seconds" --interval 0 --json "$@" 2>&1 |
+            tr -d '\n\t')
         case $report in
             *sum_received*) break ;;
         esac
@@ -62,7 +63,8 @@ case $role in
         tries=0
         until ping -q -c 1 -W 1 $peer > /mnt/ping.log 2>&1; do
             tries=$((tries + 1))
-            [ $tries -lt 20 ] || fail "the other guest does not answer: $(tr '\n' ' ' < /mnt/ping.log)"
+            [ $tries -lt 20 ] ||
+                fail "the other guest does not answer: $(tr '\n' ' ' < /mnt/ping.log)"
         done
         say ready "$(uname -r)"
         say round-trip "$(ping -q -c 200 -i 0.005 $peer 2>&1 | tr '\n' ' ')"

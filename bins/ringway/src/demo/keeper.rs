@@ -118,7 +118,7 @@ pub fn keep(args: &KeepArgs) -> anyhow::Result<()> {
     let _ = child.wait();
     take_in_orphans();
     if let (Event::DemoGone, Some(directory)) = (event, &args.remove) {
-        // Nobody is left to be told of a failure; the next demonstration tries again.
+        // No process is left that could report a failure; the next demonstration tries again.
         let _ = std::fs::remove_dir_all(directory);
     }
     Ok(())

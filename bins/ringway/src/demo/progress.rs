@@ -49,7 +49,7 @@ impl Progress {
         let seconds = self.started.elapsed().as_secs_f64();
         match &self.bar {
             Some(bar) => bar.println(what),
-            // Nobody listens any more: no reason to stop.
+            // The receiver has gone: no reason to stop.
             None => drop(writeln!(std::io::stderr(), "[{seconds:4.1} s] {what}")),
         }
     }

@@ -50,7 +50,8 @@ impl Ringway {
         Some(Self::start(command, directory, arguments))
     }
 
-    /// The same in a PID namespace of its own, as in a container; `None`: such a thing cannot be made here.
+    /// The same in a PID namespace of its own, as in a container; `None`: such a thing cannot be
+    /// made here.
     pub fn run_in_container(directory: &Path, arguments: &[&str]) -> Option<Self> {
         let namespace = ["--map-root-user", "--pid", "--fork", "--kill-child"];
         let tried = Command::new("unshare").args(namespace).arg("true").output().ok()?;

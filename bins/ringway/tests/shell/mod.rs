@@ -29,8 +29,8 @@ end() { kill "$1" 2>/dev/null; wait "$1"; }
 /// Runs a script to its end; `None`: there are no such namespaces here.
 pub fn run(user: User, script: &str) -> Option<Output> {
     let outer = ["--map-root-user", "--mount", "--net", "--pid", "--fork", "--kill-child"];
-    let mounts = "mount -t tmpfs tmpfs /tmp && mount -t tmpfs -o mode=755 tmpfs /run && chmod 1777 /tmp \
-                  && ip link set lo up; cd /tmp";
+    let mounts = "mount -t tmpfs tmpfs /tmp && mount -t tmpfs -o mode=755 tmpfs /run \
+                  && chmod 1777 /tmp && ip link set lo up; cd /tmp";
     let tried = Command::new("unshare").args(outer).args(["sh", "-c", mounts]).output().ok()?;
     if !tried.status.success() {
         return None;

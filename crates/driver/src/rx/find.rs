@@ -91,8 +91,8 @@ impl<Q: DriverQueue> NetRx<Q> {
         Ok(self.judge(&header))
     }
 
-    /// Reads the header of a packet that has `len` bytes in its first buffer; returns where that is,
-    /// and the header taken apart: out of registers, before it is put away.
+    /// Reads the header of a packet that has `len` bytes in its first buffer; returns where that
+    /// is, and the header taken apart: out of registers, before it is put away.
     #[inline(always)]
     fn begin(&mut self, first: BufferId, len: u32) -> (Extent, NetHeader) {
         let extent = self.slots[usize::from(first.0)].extent;
@@ -135,8 +135,8 @@ impl<Q: DriverQueue> NetRx<Q> {
     }
 
     /// Asks for the memory of one of the used buffers that were taken, if there are so many; places
-    /// in scattered order (ADR 23). What nobody reads stays with the device, if the packet before is
-    /// anything to go by.
+    /// in scattered order (ADR 23). What the driver does not read stays in the cache of the device,
+    /// if the packet before is anything to go by.
     #[inline(always)]
     fn prefetch(&self, place: usize) {
         let place = place ^ usize::from(PREFETCH_SCATTER);

@@ -51,7 +51,7 @@ pub struct NetRx<Q> {
     /// Slots without memory.
     empty: Vec<BufferId>,
     /// Used buffers that are not posted again yet, as many as were `taken`. Those before `next` are
-    /// posted by the next flush, from `lent_from` on by the packet lent now; the others nobody has
+    /// posted by the next flush, from `lent_from` on by the packet lent now; the others were not
     /// looked at yet.
     used: Box<[Returned]>,
     taken: usize,

@@ -20,7 +20,7 @@ impl<Q: DriverQueue> NetRx<Q> {
                 self.make_empty(id);
             }
         }
-        // What nobody has looked at yet.
+        // Those that were not looked at yet.
         self.used.copy_within(self.next..self.taken, 0);
         self.taken -= self.next;
         self.next = 0;

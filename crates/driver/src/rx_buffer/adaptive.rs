@@ -4,15 +4,15 @@
 //! expected cost of any length. Every so often the candidates are compared: eight lengths per
 //! doubling, and for each length that really comes, buffers that hold it whole or in two, three or
 //! four parts. Unlike an average this is right for mixed packets, because it never asks for a
-//! length that nobody sends.
+//! length that no packet has.
 //!
 //! A steady mix and a change are told apart by surprise: a packet that was rare until now carries
 //! many bits. What exceeds the usual adds up; beyond [`CHANGE_AT`] the past is forgotten except
 //! for the last few packets, and the choice is made anew, again and again at doubled distances.
 //!
 //! Most packets are as long as the one before: these are only counted, and looked at together when
-//! another length comes, or when it is time to compare. That is after 64 packets where something changes, and
-//! after up to 1024 where nothing does.
+//! another length comes, or when it is time to compare. That is after 64 packets where something
+//! changes, and after up to 1024 where nothing does.
 //!
 //! Limits: a multiple of 64 bytes, from what a ring needs to hold one packet of 64 KiB up to what
 //! holds any; per packet constant time, all numbers integers.
@@ -61,8 +61,8 @@ pub struct Adaptive {
     /// Packets until the next comparison, and between it and the one after.
     left: u16,
     distance: u16,
-    /// As long as the last packet, header included, the next ones are only counted: so many at most, so
-    /// many of them are still to come.
+    /// As long as the last packet, header included, the next ones are only counted: so many at
+    /// most, so many of them are still to come.
     repeated: u32,
     repeats_max: u16,
     repeats_left: u16,

@@ -21,7 +21,7 @@ use std::os::fd::AsFd;
 use std::ptr;
 use std::sync::Arc;
 
-use ringway_foreign::{Foreign, ForeignFd};
+use ringway_foreign::{Untrusted, UntrustedFd};
 use ringway_virtq::{REGIONS_MAX, Region, RegionError, Regions, SharedSlice};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -42,7 +42,7 @@ pub struct MemoryRequest {
     /// Where the region starts in the file, in bytes; need not be page aligned.
     pub mmap_offset: u64,
     /// The file.
-    pub fd: ForeignFd,
+    pub fd: UntrustedFd,
 }
 
 /// Why a region or a table was refused. Nothing stays mapped.
@@ -228,7 +228,7 @@ impl Default for GuestMemory {
 }
 
 /// A mapping goes the way of the fd from which it was made: it may be the last that needs the file.
-type SharedMapping = Arc<Foreign<Mapping>>;
+type SharedMapping = Arc<Untrusted<Mapping>>;
 
 /// One mapped region. Fields are dropped in this order: the handler for SIGBUS forgets the address
 /// before the kernel may give it to another mapping.

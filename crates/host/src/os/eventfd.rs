@@ -28,7 +28,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ringway_foreign::ForeignFd;
+use ringway_foreign::UntrustedFd;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
@@ -44,7 +44,7 @@ const ONE: [u8; 8] = 1u64.to_ne_bytes();
 /// Guest → device: there are available buffers.
 #[derive(Debug)]
 pub struct KickFd {
-    fd: ForeignFd,
+    fd: UntrustedFd,
 }
 
 impl KickFd {
@@ -53,7 +53,7 @@ impl KickFd {
     /// # Errors
     /// `InvalidInput`: it is something else, and waiting for it could make a file system of the
     /// front-end's own wait.
-    pub fn new(fd: impl Into<ForeignFd>) -> io::Result<Self> {
+    pub fn new(fd: impl Into<UntrustedFd>) -> io::Result<Self> {
         let fd = fd.into();
         call_kind(fd.as_fd())?;
         Ok(Self { fd })
@@ -144,7 +144,7 @@ enum CallKind {
 /// Device → guest: there are used buffers.
 #[derive(Debug)]
 pub struct CallFd {
-    fd: ForeignFd,
+    fd: UntrustedFd,
     kind: CallKind,
     callee: Callee,
     /// Calls until one is checked.
@@ -156,7 +156,7 @@ impl CallFd {
     ///
     /// # Errors
     /// `InvalidInput`: it is something else, and writing to it could do anything.
-    pub fn new(fd: impl Into<ForeignFd>, callee: &Callee) -> io::Result<Self> {
+    pub fn new(fd: impl Into<UntrustedFd>, callee: &Callee) -> io::Result<Self> {
         let fd = fd.into();
         let kind = call_kind(fd.as_fd())?;
         Ok(Self { fd, kind, callee: callee.clone(), not_looked: Cell::new(0) })

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::mpsc;
 
 use ringway_device::QueueId;
-use ringway_foreign::ForeignFd;
+use ringway_foreign::UntrustedFd;
 use ringway_net::moderation::Policy;
 use ringway_net::{ControlState, Counters, FromPair, MacAddress, Negotiated, PollOptions};
 use ringway_switch::{AddressNews, PolicyError, PortId, PortPolicy};
@@ -333,9 +333,9 @@ impl QueueFds {
     /// One of them is neither an eventfd nor a socket.
     pub fn new(
         callee: &Callee,
-        kick: Option<ForeignFd>,
-        call: Option<ForeignFd>,
-        error: Option<ForeignFd>,
+        kick: Option<UntrustedFd>,
+        call: Option<UntrustedFd>,
+        error: Option<UntrustedFd>,
     ) -> std::io::Result<Self> {
         let call_fd = |fd| CallFd::new(fd, callee);
         Ok(Self {

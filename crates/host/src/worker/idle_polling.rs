@@ -108,12 +108,12 @@ impl IdlePolling {
     /// Offers the processor to others, if that is to be done and it is time to poll the file
     /// descriptors; `false`: another thread has taken it.
     fn keeps_the_processor(&mut self, now: Nanos) -> bool {
-        if now.since(self.polled_fds_at) < POLL_FDS_PAUSE_NS || !self.policy.offers(now) {
+        if now.since(self.polled_fds_at) < POLL_FDS_PAUSE_NS || !self.policy.should_yield(now) {
             return true;
         }
         count_system_call();
         sched_yield();
-        self.policy.offered(now, clock::now()) == Next::Look
+        self.policy.yielded(now, clock::now()) == Next::Look
     }
 
     /// Without sleeping, and not too often.

@@ -15,9 +15,9 @@
 //! answers to a stream, and the owner looks at the queue with each packet that it gives.
 //!
 //! A hold must pay. One of short packets that ends by its timer has found three quarters of what
-//! the gap promises. Under holds of bulk packets come as fast as without, less a quarter; else their
-//! sender waits for the end of the hold. If a hold does not pay, the next packets are notified one
-//! by one, which also shows how fast they come without holds.
+//! the gap promises. Under holds of bulk packets come as fast as without, less a quarter; else
+//! their sender waits for the end of the hold. If a hold does not pay, the next packets are
+//! notified one by one, which also shows how fast they come without holds.
 //!
 //! A request to the peer ends all holds of bulk: a consumer expects the answer, and the next
 //! request would stand behind what a producer holds. A call about packets puts used buffers off,

@@ -1,9 +1,9 @@
 //! Where the headers of an unsegmented packet are.
 //!
 //! How: Ethernet, VLAN tags, IPv4 or IPv6 with extension headers, TCP or UDP are walked in private
-//! memory, each field checked against the bytes that are there. What the sender says in `csum_start`
-//! and `csum_offset` must agree with what is found; `hdr_len` and the lengths in the IP header are
-//! not looked at: the packet's own length counts, as in Linux.
+//! memory, each field checked against the bytes that are there. What the sender says in
+//! `csum_start` and `csum_offset` must agree with what is found; `hdr_len` and the lengths in the
+//! IP header are not looked at: the packet's own length counts, as in Linux.
 //!
 //! Limits: [`VLAN_TAGS_MAX`] tags, [`EXTENSIONS_MAX`] extension headers, [`HEADERS_LEN_MAX`] bytes
 //! of headers. Tunnels are not looked into.

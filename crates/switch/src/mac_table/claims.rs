@@ -1,8 +1,9 @@
 //! Addresses that belong to a port: the one that its guest was told is its own.
 //!
-//! While a port claims an address, no other port can be learned for it in the port's VLAN (in any VLAN,
-//! if it is a trunk): a packet with that source address from another port is dropped. Claims are asked for only when an address is
-//! new or about to move, so packets of stations that stay where they are cost nothing more.
+//! While a port claims an address, no other port can be learned for it in the port's VLAN (in any
+//! VLAN, if it is a trunk): a packet with that source address from another port is dropped. Claims
+//! are asked for only when an address is new or about to move, so packets of stations that stay
+//! where they are cost nothing more.
 //!
 //! An address that was fixed to a port by its policy stays there, whatever is claimed.
 
@@ -85,8 +86,8 @@ fn overlap(one: u64, other: u64) -> bool {
 }
 
 impl MacTable {
-    /// From now on no other port is learned for this address in that VLAN (`None`: in any); `false`:
-    /// another one has claimed it before. Walks the whole table.
+    /// From now on no other port is learned for this address in that VLAN (`None`: in any);
+    /// `false`: another one has claimed it before. Walks the whole table.
     pub fn claim(&self, port: PortId, vlan: Option<VlanId>, address: MacAddress) -> bool {
         let vlan = vlan.map_or(ALL_VLANS, |vlan| u64::from(vlan.raw()));
         let wanted = address.to_u64() << VLAN_BITS | vlan;

@@ -48,7 +48,8 @@ impl<T> Direction<T> {
         self.things.is_empty()
     }
 
-    /// Whether the taker wants to hear about what was published since last asked; counted if so.
+    /// Whether the consumer wants a notification about what was published since last asked; counted
+    /// if so.
     pub fn must_notify(&mut self) -> bool {
         let asked_before = std::mem::replace(&mut self.asked, self.published);
         let event = self.event;
@@ -57,7 +58,7 @@ impl<T> Direction<T> {
         is_wanted
     }
 
-    /// The taker says when it wants to hear; `true`: something is there, look again.
+    /// The consumer says when it wants a notification; `true`: something is there, look again.
     pub fn arm(&mut self, arm: Arm) -> bool {
         self.event = match arm {
             Arm::Never => None,

@@ -61,7 +61,8 @@ const REQUEST: Flows = Flows {
 /// that needs 3 µs for each, so that the device is the faster side and would like to sleep.
 const STREAM: Flows = Flows { window: 128, answer_every: 16, gap_ns: 3_000, ..REQUEST };
 
-/// As TCP sends with segmentation offload at 15 Gb/s, as User Mode Linux does: an answer for every two.
+/// As TCP sends with segmentation offload at 15 Gb/s, as User Mode Linux does: an answer for every
+/// two.
 const LONG_STREAM: Flows =
     Flows { window: 32, answer_every: 2, gap_ns: 35_000, len: LONG_LEN, ..REQUEST };
 

@@ -2,9 +2,9 @@
 //!
 //! A guest and a device share three directions of notification: kicks for packets from the guest,
 //! calls for packets to the guest, and calls for used transmit buffers. Each side is one processor
-//! that works, or sleeps until it is notified or its timer ends. The device's decisions are those of the
-//! worker's own [`Pace`](ringway_host::Pace). Behind the device is a remote end
-//! that answers. Everything is a function of the load, the policy and the seed.
+//! that works, or sleeps until it is notified or its timer ends. The device's decisions are those
+//! of the worker's own [`Pace`](ringway_host::Pace). Behind the device is a remote end that
+//! answers. Everything is a function of the load, the policy and the seed.
 //!
 //! The guest is Linux: it asks to be called about every packet once it has taken all, and about
 //! used transmit buffers after three quarters of them.

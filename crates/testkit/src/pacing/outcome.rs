@@ -23,7 +23,7 @@ pub struct Outcome {
     pub p99_ns: u64,
     /// The same for all.
     pub max_ns: u64,
-    /// For 99 of 100 packets that somebody may wait to see answered; `None`: there were none.
+    /// For 99 of 100 packets that may be requests; `None`: there were none.
     pub asked_p99_ns: Option<u64>,
     /// Until the last packet was delivered, nanoseconds.
     pub took_ns: u64,

@@ -84,7 +84,7 @@ pub(super) struct Sim {
     /// What the device last asked for.
     pub(super) armed: Arm,
     latencies: Vec<u64>,
-    /// Of packets that somebody may wait to see answered.
+    /// Of packets that may be requests.
     asked: Vec<u64>,
     took_ns: u64,
     pub(super) waits: Waits,

@@ -80,7 +80,8 @@ impl Table {
 
 fn heading() -> String {
     format!(
-        "Ring of {RING_SIZE} entries, header {HEADER_LEN} bytes, pages of {PAGE_LEN} bytes; an entry costs\n\
+        "Ring of {RING_SIZE} entries, header {HEADER_LEN} bytes, pages of {PAGE_LEN} bytes; \
+         an entry costs\n\
          {ENTRY_COST_BYTES} bytes. big: without mergeable and indirect, so 18 entries each.\n\n\
          {:<11}{:>9}{:>9}{:>12}{:>13}{:>9}\n{:<11}{:>9}{:>9}{:>12}{:>13}{:>9}\n",
         "",
@@ -104,7 +105,8 @@ fn the_table_of_schemes_is_as_committed() {
     WORKLOADS.iter().for_each(|workload| table.add_row(workload));
     let _ = writeln!(
         table.text,
-        "\nWhere an average is wrong: what adaptive saves over ewma, and the most that one length,\n\
+        "\nWhere an average is wrong: what adaptive saves over ewma, and the most that \
+         one length,\n\
          or one for each phase, could save"
     );
     for (name, gain, most) in &table.average_is_wrong {

@@ -45,8 +45,9 @@ impl Session {
         Ok(())
     }
 
-    /// Without bit 30 every ring is enabled that was started. One that was disabled before may be a ring of
-    /// a driver that has gone: User Mode Linux tells nothing more of its end. It is to be started anew.
+    /// Without bit 30 every ring is enabled that was started. One that was disabled before may be a
+    /// ring of a driver that has gone: User Mode Linux tells nothing more of its end. It is to be
+    /// started anew.
     fn forget_disabled(&mut self) {
         for ring in self.rings.iter_mut().filter(|ring| ring.running.is_none()) {
             ring.set_kick(Kick::Missing);

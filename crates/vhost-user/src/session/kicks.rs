@@ -1,10 +1,11 @@
 //! What kicks of rings lead to that do not run.
 //!
-//! Two kinds of them are kicked. `GET_VRING_BASE` stops a ring, and one that is stopped starts when it
-//! is kicked (vhost-user, "Ring states"): a monitor that only wants to show where a ring stands asks so.
-//! A ring that nothing is posted in any more is not kicked, so a kick of any ring of the device is
-//! enough. A front-end that really stops a device goes on to say so: its rings wait until it is quiet.
-//! A transmitq that is started and disabled is processed, and its packets are discarded.
+//! Two kinds of them are kicked. `GET_VRING_BASE` stops a ring, and one that is stopped starts when
+//! it is kicked (vhost-user, "Ring states"): a monitor that only wants to show where a ring stands
+//! asks so. A ring that nothing is posted in any more is not kicked, so a kick of any ring of the
+//! device is enough. A front-end that really stops a device goes on to say so: its rings wait until
+//! it is quiet. A transmitq that is started and disabled is processed, and its packets are
+//! discarded.
 
 use super::{Plan, Session};
 use crate::effect::{Answer, Effect, Outcome};
@@ -13,8 +14,9 @@ use crate::ring_state::{Kick, Running};
 
 impl Session {
     /// The guest has kicked these queues, of those that [`Effect::WatchKicks`] has named last.
-    /// `is_quiet`: and its front-end has sent nothing for a while. What it leads to has to be carried
-    /// out, as of [`handle`](Self::handle), and [`complete`](Self::complete) replies nothing.
+    /// `is_quiet`: and its front-end has sent nothing for a while. What it leads to has to be
+    /// carried out, as of [`handle`](Self::handle), and [`complete`](Self::complete) replies
+    /// nothing.
     pub fn kicked(&mut self, queues: &[u16], is_quiet: bool) -> Outcome {
         let mut plan = Plan::default();
         if is_quiet && !queues.is_empty() {

@@ -13,16 +13,16 @@ impl Session {
         u16::try_from(index).ok().filter(|index| usize::from(*index) < rings).ok_or(refusal)
     }
 
-    /// The ring that something is told about: what it lacked when its start failed, perhaps. `index`
-    /// must come from [`ring_index`](Self::ring_index).
+    /// The ring that something is told about: what it lacked when its start failed, perhaps.
+    /// `index` must come from [`ring_index`](Self::ring_index).
     pub(super) fn ring(&mut self, index: u16) -> &mut RingState {
         let ring = &mut self.rings[usize::from(index)];
         ring.has_failed = false;
         ring
     }
 
-    /// The index of a ring that does not run. One that has gone on by itself stops, because the front-end
-    /// takes it for stopped.
+    /// The index of a ring that does not run. One that has gone on by itself stops, because the
+    /// front-end takes it for stopped.
     fn stopped_ring_index(&mut self, index: u32, plan: &mut Plan) -> Result<u16, Refusal> {
         let index = self.ring_index(index.into())?;
         let ring = self.ring(index);

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ringway_foreign::ForeignFd;
+use ringway_foreign::UntrustedFd;
 use ringway_vhost_user::{
     Applied, Effect, MemoryRegion, Offer, Outcome, Refusal, Session, base_from_position, codec,
 };
@@ -70,7 +70,7 @@ pub fn nack(code: u32) -> Option<Vec<u8>> {
     reply(code, &u64s(&[1]))
 }
 
-pub fn fds(count: usize) -> Vec<ForeignFd> {
+pub fn fds(count: usize) -> Vec<UntrustedFd> {
     (0..count).map(|_| OwnedFd::from(File::open("/dev/null").unwrap()).into()).collect()
 }
 
@@ -112,7 +112,7 @@ impl Backend {
         backend
     }
 
-    pub fn send(&mut self, bytes: &[u8], fds: Vec<ForeignFd>) -> Step {
+    pub fn send(&mut self, bytes: &[u8], fds: Vec<UntrustedFd>) -> Step {
         let message = codec::decode(bytes, fds).expect("a header that can be believed");
         let outcome = self.session.handle(message);
         self.carry_out(outcome)
@@ -205,7 +205,7 @@ pub fn ring_addresses(index: u32, at: u64) -> Vec<u8> {
 
 /// An effect in one line.
 pub fn describe(effect: &Effect) -> String {
-    let fd = |name: &str, fd: &Option<ForeignFd>| match fd {
+    let fd = |name: &str, fd: &Option<UntrustedFd>| match fd {
         Some(_) => format!(" {name}"),
         None => String::new(),
     };

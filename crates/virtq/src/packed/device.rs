@@ -23,7 +23,8 @@ use crate::{
     QueueSetup, Regions, SIZE_MAX, SharedSlice, Why,
 };
 
-/// What the device writes into a descriptor, which is the next one behind those of the entry before.
+/// What the device writes into a descriptor, which is the next one behind those of the entry
+/// before.
 #[derive(Debug, Clone, Copy, Default)]
 struct UsedEntry {
     /// Length, id and flags, as they are in memory, but without what the place decides.
@@ -65,7 +66,7 @@ pub struct PackedDevice {
     is_open: bool,
     /// Ring entries published since [`must_call`](DeviceQueue::must_call) was last asked.
     unasked: u32,
-    /// Nobody has asked since the start or a rebind: where the driver last saw us is unknown.
+    /// Not asked since the start or a rebind: where the driver last saw us is unknown.
     is_first_call: bool,
     /// The event suppression word as last stored, if it was.
     armed: Option<u32>,

@@ -1,14 +1,15 @@
 //! Where a device continues in a packed ring that another one has used before.
 //!
-//! A front-end tells the position. Where the process that had the ring was killed it cannot know it: QEMU
-//! tells what it was told at the last stop, or a fresh position. Started there, the device would see no
-//! buffers for ever. But the ring itself shows where it stands. A device sets an entry's USED flag to its
-//! wrap counter when it uses the entry, so in front of its place the flag is equal to the counter, and
-//! from there on it differs; in a fresh ring none is set.
+//! A front-end tells the position. Where the process that had the ring was killed it cannot know
+//! it: QEMU tells what it was told at the last stop, or a fresh position. Started there, the device
+//! would see no buffers for ever. But the ring itself shows where it stands. A device sets an
+//! entry's USED flag to its wrap counter when it uses the entry, so in front of its place the flag
+//! is equal to the counter, and from there on it differs; in a fresh ring none is set.
 //!
-//! Limits: behind the first descriptor of a used chain nothing is written, so a ring with chains looks as
-//! if it changed several times, and does not show its place: then what is told is believed, unless it is
-//! a fresh position. Rings whose buffers are single or indirect descriptors always show it.
+//! Limits: behind the first descriptor of a used chain nothing is written, so a ring with chains
+//! looks as if it changed several times, and does not show its place: then what is told is
+//! believed, unless it is a fresh position. Rings whose buffers are single or indirect descriptors
+//! always show it.
 
 use crate::areas::Bound;
 use crate::desc::{Descriptors, PACKED_FLAGS, USED};
@@ -18,8 +19,8 @@ use crate::{Broken, Format, Position, QueueSetup, Regions, SIZE_MAX, Why};
 /// Where to start in a packed ring whose position in `setup` is what a front-end has told.
 ///
 /// # Errors
-/// [`Why::PositionLost`]: it was used, does not show how far, and nothing is known. Or the ring is not
-/// what it must be.
+/// [`Why::PositionLost`]: it was used, does not show how far, and nothing is known. Or the ring is
+/// not what it must be.
 pub fn position_by_ring(setup: &QueueSetup, regions: &Regions) -> Result<Position, Broken> {
     let (size, told) = (setup.size, setup.position);
     if size == 0 || size > SIZE_MAX {

@@ -1,10 +1,10 @@
 //! The device's side of a split ring.
 //!
 //! How: indexes run freely over 16 bits and are cut to the ring when used. The driver's index is
-//! loaded only when the cached one is exhausted, the own one stored once per publish. A queue starts
-//! at the used index that stands in the ring: what was available beyond it and not used is taken up
-//! again. Limits: a driver that makes a head available twice gets it twice; what it hurts is only
-//! itself.
+//! loaded only when the cached one is exhausted, the own one stored once per publish. A queue
+//! starts at the used index that stands in the ring: what was available beyond it and not used is
+//! taken up again. Limits: a driver that makes a head available twice gets it twice; what it hurts
+//! is only itself.
 
 use crate::areas::Bound;
 use crate::chain::{IndirectTable, element};
@@ -54,7 +54,7 @@ pub struct SplitDevice {
     published: u16,
     /// Used entries published since [`must_call`](DeviceQueue::must_call) was last asked.
     unasked: u32,
-    /// Nobody has asked since the start or a rebind: where the driver last saw us is unknown.
+    /// Not asked since the start or a rebind: where the driver last saw us is unknown.
     is_first_call: bool,
     /// The flags or event word as last stored, if it was.
     armed: Option<u16>,
@@ -77,7 +77,8 @@ impl SplitDevice {
 
     #[inline(always)]
     fn is_seen(&self, at: u16) -> bool {
-        // Of what is not, the next is 2^16 - 1 behind, and a cursor from before a rebind hardly less.
+        // Of what is not, the next is 2^16 - 1 behind, and a cursor from before a rebind hardly
+        // less.
         self.seen.value().wrapping_sub(at).wrapping_sub(1) < SIZE_MAX
     }
 
@@ -138,9 +139,10 @@ impl DeviceQueue for SplitDevice {
         }
         let parts = Bound::translate(Format::Split, setup.size, &setup.areas, regions)?;
         let (descriptors, available, used) = tables(&parts, setup.size);
-        // Front-ends tell 0, the available index or nothing where a back-end before this one has used
-        // buffers. The driver counts on from the index that it reads there. Any value is possible: a
-        // wrong one is the driver's own, and the first look at the available index notices it.
+        // Front-ends tell 0, the available index or nothing where a back-end before this one has
+        // used buffers. The driver counts on from the index that it reads there. Any value is
+        // possible: a wrong one is the driver's own, and the first look at the available index
+        // notices it.
         let next = parts.device.load_u16(INDEX);
         Ok(Self {
             parts,

@@ -1,8 +1,8 @@
 //! The driver's side of a split ring.
 //!
-//! How: which descriptors are free and the record of every chain are private (`flight.rs`); the shared
-//! table is only written. Free descriptors are taken in the order in which they came back, so that with
-//! IN_ORDER they are used in ring order, as the specification wants it (virtio 1.2
+//! How: which descriptors are free and the record of every chain are private (`flight.rs`); the
+//! shared table is only written. Free descriptors are taken in the order in which they came back,
+//! so that with IN_ORDER they are used in ring order, as the specification wants it (virtio 1.2
 //! §2.7.5.2). Limits: indirect tables hold [`INDIRECT_ELEMENTS_MAX`](crate::INDIRECT_ELEMENTS_MAX)
 //! elements.
 
@@ -51,7 +51,8 @@ pub struct SplitDriver {
     memory: DriverMemory,
     used_ring: UsedRing,
     options: QueueOptions,
-    /// By descriptor: what was last stored. The same is not stored again, for the reason in `written.rs`.
+    /// By descriptor: what was last stored. The same is not stored again, for the reason in
+    /// `written.rs`.
     written: Box<[[u64; 2]]>,
     in_flight: InFlight,
     /// Buffers published since [`must_kick`](DriverQueue::must_kick) was last asked.

@@ -24,7 +24,7 @@ impl Memory {
     pub fn share(&mut self) -> SharedSlice {
         let len = self.pages.len() * PAGE;
         // SAFETY: the pages are mapped while `self` lives, tests keep it until their end, and
-        // nobody touches them except through the slice.
+        // no code touches them except through the slice.
         unsafe { SharedSlice::new(self.pages.as_mut_ptr().cast(), len) }
     }
 

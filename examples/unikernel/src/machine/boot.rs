@@ -1,8 +1,8 @@
 //! From the loader to Rust: 32-bit code without paging becomes 64-bit code on a stack.
 //!
 //! How: the ELF note tells the loader (QEMU's `-kernel`, or any other that knows PVH) where to
-//! enter. It enters in 32-bit protected mode with flat segments, paging off, interrupts off, and the
-//! address of its information in `ebx`. Four page directories map the first 4 GiB one to one in
+//! enter. It enters in 32-bit protected mode with flat segments, paging off, interrupts off, and
+//! the address of its information in `ebx`. Four page directories map the first 4 GiB one to one in
 //! pages of 2 MiB; the last GiB, where devices are, is not cached. Then long mode, a stack, and
 //! `kernel_start`.
 //!

@@ -65,7 +65,7 @@ impl StartInfo {
         // SAFETY: the loader's text is in mapped memory and ends with a zero.
         let is_end = |at: &usize| unsafe { start.add(*at).read() } == 0;
         let len = (0..COMMAND_LINE_LEN_MAX).find(is_end).unwrap_or(0);
-        // SAFETY: as above; nobody writes there.
+        // SAFETY: as above; no code writes there.
         let bytes = unsafe { core::slice::from_raw_parts(start, len) };
         core::str::from_utf8(bytes).unwrap_or("")
     }

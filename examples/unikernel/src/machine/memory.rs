@@ -37,13 +37,13 @@ impl Heap {
         if end > self.end.load(Ordering::Relaxed) {
             return None;
         }
-        // One processor and no interrupts: nobody has come between.
+        // One processor and no interrupts: no other code ran between.
         self.next.store(end, Ordering::Relaxed);
         Some(start)
     }
 }
 
-// SAFETY: each range is given out once, inside memory that nobody else uses, and aligned.
+// SAFETY: each range is given out once, inside memory that no other code uses, and aligned.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.take(layout.size(), layout.align())

@@ -1,6 +1,6 @@
 //! Input and output ports, and what is behind them: the serial line, PCI configuration space.
 //!
-//! Limits: nobody else uses these ports; one processor.
+//! Limits: no other code uses these ports; one processor.
 
 use core::arch::asm;
 use core::fmt;

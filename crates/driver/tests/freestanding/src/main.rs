@@ -86,7 +86,7 @@ extern "C" fn run() -> ! {
 }
 
 fn send_one<Q: DriverQueue>(scheme: RxScheme) {
-    // SAFETY: static memory, and nobody else uses it: one thread, one driver at a time.
+    // SAFETY: static memory, and no other code uses it: one thread, one driver at a time.
     let shared = unsafe { SharedSlice::new(ARENA.0.get().cast(), ARENA_LEN) };
     ALLOCATOR.0.store(0, Ordering::Relaxed);
     let mut arena = Arena::new(shared, 0x10_0000);

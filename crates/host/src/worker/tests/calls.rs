@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use ringway_foreign::Closer;
+use ringway_foreign::DeferredDrop;
 use ringway_net::{NetHeader, Packet, Put};
 use ringway_virtq::Arm;
 
@@ -94,7 +94,7 @@ fn a_guest_that_slept_through_all_calls_is_called_about_what_comes_then() {
 #[test]
 fn a_worker_closes_nothing_that_a_front_end_sent() {
     let mut bench = Bench::new(1);
-    let closer = Closer::start().unwrap();
+    let closer = DeferredDrop::start().unwrap();
     let (permit, permitted) = mpsc::channel::<()>();
     closer.afterwards(move || _ = permitted.recv());
     let mut others = Vec::new();
