@@ -236,7 +236,7 @@ fn queues_whose_base_was_only_asked_for_go_on_when_the_guest_kicks() {
             sleep(Duration::from_millis(20));
             (guest.used(0) > 3).then_some(())
         });
-        assert!(ringway.log().contains("go on: the guest kicks"), "{}", ringway.log());
+        assert!(ringway.log().contains("run again: the guest kicked them"), "{}", ringway.log());
         assert_eq!(ringway.state("vm0").as_deref(), Some("running"));
     }
 }
