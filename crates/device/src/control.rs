@@ -1,6 +1,6 @@
 //! controlq: every command is answered, because a guest that gets no answer waits for ever.
 
-use crate::ring;
+use crate::ring::GuestRing;
 use ringway_net::{Ack, Answer, CONTROL_LEN_MAX, ControlState, Negotiated, answer, copy_command};
 use ringway_virtq::{Areas, Arm, Broken, DeviceQueue, Elements, Regions, Why};
 
@@ -10,23 +10,26 @@ const COMMANDS_MAX: usize = 16;
 /// The device side of the controlq.
 #[derive(Debug)]
 pub struct ControlQueue<Q> {
-    queue: Q,
-    regions: Regions,
+    ring: GuestRing<Q>,
     negotiated: Negotiated,
     elements: Elements,
-    broken: Option<Why>,
     refused: u64,
 }
 
 impl<Q: DeviceQueue> ControlQueue<Q> {
     /// Wraps a started queue.
     pub fn new(queue: Q, regions: Regions, negotiated: Negotiated) -> Self {
-        Self { queue, regions, negotiated, elements: Elements::new(), broken: None, refused: 0 }
+        Self {
+            ring: GuestRing::new(queue, regions),
+            negotiated,
+            elements: Elements::new(),
+            refused: 0,
+        }
     }
 
     /// Answers waiting commands, at most [`COMMANDS_MAX`]; `true`: the guest wants a call.
     pub fn visit(&mut self, state: &mut ControlState) -> bool {
-        if self.broken.is_some() {
+        if self.ring.broken.is_some() {
             return false;
         }
         let mut answered = false;
@@ -35,7 +38,7 @@ impl<Q: DeviceQueue> ControlQueue<Q> {
                 Ok(true) => answered = true,
                 Ok(false) => break,
                 Err(why) => {
-                    self.broken = Some(why);
+                    self.ring.broken = Some(why);
                     break;
                 }
             }
@@ -43,23 +46,23 @@ impl<Q: DeviceQueue> ControlQueue<Q> {
         if !answered {
             return false;
         }
-        self.queue.publish();
-        self.queue.must_call()
+        self.ring.queue.publish();
+        self.ring.queue.must_call()
     }
 
     /// See [`DeviceQueue::driver_event`]; none of a ring that is lost.
     pub fn driver_event(&self) -> Option<u32> {
-        (!ring::is_lost(self.broken)).then(|| self.queue.driver_event())
+        self.ring.driver_event()
     }
 
     /// Tells the guest when to kick; `true`: commands are already there, look again.
     pub fn arm_kicks(&mut self, arm: Arm) -> bool {
-        self.broken.is_none() && self.queue.arm_kicks(arm)
+        self.ring.arm_kicks(arm)
     }
 
     /// Why the queue stopped, if the guest broke it.
     pub fn broken(&self) -> Option<Why> {
-        self.broken
+        self.ring.broken
     }
 
     /// Commands that were answered with an error.
@@ -69,7 +72,7 @@ impl<Q: DeviceQueue> ControlQueue<Q> {
 
     /// The ring itself, to ask for its position.
     pub fn queue(&mut self) -> &mut Q {
-        &mut self.queue
+        &mut self.ring.queue
     }
 
     /// The ring, or the memory that it is in, is somewhere else: it stops if it is not there, and
@@ -78,15 +81,12 @@ impl<Q: DeviceQueue> ControlQueue<Q> {
     /// # Errors
     /// [`Broken`]: the areas are not in that memory.
     pub fn rebind(&mut self, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
-        self.regions = regions.clone();
-        let bound = self.queue.rebind(areas, regions);
-        self.broken = ring::broken_after(bound, self.broken);
-        bound
+        self.ring.rebind(areas, regions)
     }
 
     fn answer_next(&mut self, state: &mut ControlState) -> Result<bool, Why> {
-        let mut next = self.queue.cursor();
-        let found = self.queue.peek(&mut next, &self.regions, &mut self.elements);
+        let mut next = self.ring.queue.cursor();
+        let found = self.ring.queue.peek(&mut next, &self.ring.regions, &mut self.elements);
         let Some(head) = found.map_err(|broken| broken.0)? else { return Ok(false) };
         if self.elements.writable().is_empty() {
             return Err(Why::WrongDirection);
@@ -102,8 +102,8 @@ impl<Q: DeviceQueue> ControlQueue<Q> {
         }
         self.refused += u64::from(answer.ack == Ack::Err);
         let written = self.write_answer(answer);
-        self.queue.pop(head);
-        self.queue.add_used(head, written);
+        self.ring.queue.pop(head);
+        self.ring.queue.add_used(head, written);
         Ok(true)
     }
 

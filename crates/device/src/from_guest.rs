@@ -6,7 +6,7 @@
 
 use std::slice;
 
-use crate::ring::{self, Published, Staged};
+use crate::ring::{GuestRing, Published, Staged};
 use ringway_net::{
     Counters, DropReason, HEADER_LEN, HEADER_LEN_HASH, Negotiated, NetHeader, PACKET_LEN_MAX,
     Packet, SAYS_NOTHING,
@@ -21,8 +21,7 @@ const WASTED_MAX: u32 = 32;
 /// The device side of one transmitq.
 #[derive(Debug)]
 pub struct FromGuest<Q> {
-    queue: Q,
-    regions: Regions,
+    ring: GuestRing<Q>,
     negotiated: Negotiated,
     elements: Elements,
     lent: Option<Lent>,
@@ -32,7 +31,6 @@ pub struct FromGuest<Q> {
     staged: Staged,
     /// How many of those held no packet.
     wasted: u32,
-    broken: Option<Why>,
     /// What went through, and what was dropped on the way in.
     pub counters: Counters,
 }
@@ -58,15 +56,13 @@ impl<Q: DeviceQueue> FromGuest<Q> {
     /// Wraps a started queue; `counters` continue from an earlier start.
     pub fn new(queue: Q, regions: Regions, negotiated: Negotiated, counters: Counters) -> Self {
         Self {
-            queue,
-            regions,
+            ring: GuestRing::new(queue, regions),
             negotiated,
             elements: Elements::readable_only(),
             lent: None,
             header: NetHeader::default(),
             staged: Staged::new(&counters),
             wasted: 0,
-            broken: None,
             counters,
         }
     }
@@ -79,40 +75,40 @@ impl<Q: DeviceQueue> FromGuest<Q> {
     /// Publishes what was popped, and says how many buffers that are.
     pub fn publish(&mut self) -> Published {
         self.wasted = 0;
-        ring::publish(&mut self.queue, self.broken, &mut self.staged, &self.counters)
+        self.ring.publish(&mut self.staged, &self.counters)
     }
 
     /// Whether the guest wants a call about what was published since the last time asked.
     pub fn must_call(&mut self) -> bool {
-        !ring::is_lost(self.broken) && self.queue.must_call()
+        self.ring.must_call()
     }
 
     /// See [`DeviceQueue::driver_event`]; none of a ring that is lost.
     pub fn driver_event(&self) -> Option<u32> {
-        (!ring::is_lost(self.broken)).then(|| self.queue.driver_event())
+        self.ring.driver_event()
     }
 
     /// Tells the guest when to kick; `true`: packets are already there, look again.
     pub fn arm_kicks(&mut self, arm: Arm) -> bool {
-        self.broken.is_none() && self.queue.arm_kicks(arm)
+        self.ring.arm_kicks(arm)
     }
 
     /// Gives back everything, asks for a kick at whatever comes next, and says where the ring
     /// stands.
     pub(crate) fn stop(&mut self) -> Position {
         self.flush();
-        ring::stop(&mut self.queue, self.broken, &self.regions)
+        self.ring.stop()
     }
 
     /// Why the queue stopped, if the guest broke it.
     pub fn broken(&self) -> Option<Why> {
-        self.broken
+        self.ring.broken
     }
 
     /// Gives back as many packets as the ring can hold, without taking them; `true`: there are
     /// more, or else the next one is told by a kick.
     pub(crate) fn discard(&mut self) -> bool {
-        for _ in 0..self.queue.size() {
+        for _ in 0..self.ring.queue.size() {
             if self.peek().is_none() {
                 break;
             }
@@ -132,30 +128,27 @@ impl<Q: DeviceQueue> FromGuest<Q> {
     pub fn rebind(&mut self, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
         // Forgotten, not lost: it is read again.
         self.lent = None;
-        self.regions = regions.clone();
-        let bound = self.queue.rebind(areas, regions);
-        self.broken = ring::broken_after(bound, self.broken);
-        bound
+        self.ring.rebind(areas, regions)
     }
 
     /// Looks for the next packet.
     #[inline(always)]
     fn find(&mut self) {
-        let at = self.queue.cursor();
+        let at = self.ring.queue.cursor();
         if self.wasted < WASTED_MAX
-            && let Some(one) = self.queue.peek_one(at, &self.regions)
+            && let Some(one) = self.ring.queue.peek_one(at, &self.ring.regions)
             && let Some(lent) = self.lend(one)
         {
             self.fetch_behind(at);
             self.lent = Some(lent);
         } else if let Err(why) = self.find_any() {
-            self.broken = Some(why);
+            self.ring.broken = Some(why);
         }
     }
 
     #[inline(always)]
     fn fetch_behind(&self, at: Cursor) {
-        if let Some(soon) = self.queue.ahead(at, &self.regions) {
+        if let Some(soon) = self.ring.queue.ahead(at, &self.ring.regions) {
             soon.prefetch_to_read(0);
         }
     }
@@ -183,8 +176,8 @@ impl<Q: DeviceQueue> FromGuest<Q> {
     #[inline(never)]
     fn find_any(&mut self) -> Result<(), Why> {
         while self.wasted < WASTED_MAX {
-            let at = self.queue.cursor();
-            let found = self.queue.peek(&mut { at }, &self.regions, &mut self.elements);
+            let at = self.ring.queue.cursor();
+            let found = self.ring.queue.peek(&mut { at }, &self.ring.regions, &mut self.elements);
             let Some(Head { id, descriptors, .. }) = found.map_err(|broken| broken.0)? else {
                 return Ok(());
             };
@@ -242,8 +235,8 @@ impl<Q: DeviceQueue> FromGuest<Q> {
     #[inline]
     fn give_back(&mut self, id: u16, descriptors: u16) {
         let head = Head { id, descriptors, is_writable: false };
-        self.queue.pop(head);
-        self.queue.add_used(head, 0);
+        self.ring.queue.pop(head);
+        self.ring.queue.add_used(head, 0);
         self.staged.packets += 1;
     }
 }
@@ -261,7 +254,7 @@ fn packet_len(bytes: u64) -> Result<u32, DropReason> {
 impl<Q: DeviceQueue> PacketSource for FromGuest<Q> {
     #[inline(always)]
     fn peek(&mut self) -> Option<Packet<'_>> {
-        if self.lent.is_none() && self.broken.is_none() {
+        if self.lent.is_none() && self.ring.broken.is_none() {
             self.find();
         }
         let lent = self.lent.as_ref()?;

@@ -1,10 +1,10 @@
-//! What all of the guest's queues do with their ring when it is lost, found again, or published.
+//! What all of the guest's queues do with their ring: publish, notify, stop, and find it again.
 //!
-//! How: a queue keeps why it is broken, and these say what follows. Limits: a queue that is broken
-//! for another reason than a lost ring still publishes what it had staged, and stays broken.
+//! Limits: a ring that is broken for another reason than lost memory still publishes what was
+//! staged, and stays broken.
 
 use ringway_net::Counters;
-use ringway_virtq::{Broken, DeviceQueue, Elements, Position, Regions, Why};
+use ringway_virtq::{Areas, Arm, Broken, DeviceQueue, Elements, Position, Regions, Why};
 
 /// What a queue has published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,62 +37,91 @@ impl Staged {
     }
 }
 
-/// Whether the ring is not in the memory that there is: the one it was in may be unmapped.
-#[inline]
-pub(crate) fn is_lost(broken: Option<Why>) -> bool {
-    broken == Some(Why::BadArea)
+/// A ring of the guest, the memory that it is in, and why it stopped if the guest broke it.
+#[derive(Debug)]
+pub(crate) struct GuestRing<Q> {
+    pub queue: Q,
+    pub regions: Regions,
+    pub broken: Option<Why>,
 }
 
-/// Publishes what was staged, and says what that is; nothing in a ring that is lost.
-#[inline]
-pub(crate) fn publish<Q: DeviceQueue>(
-    queue: &mut Q,
-    broken: Option<Why>,
-    staged: &mut Staged,
-    counters: &Counters,
-) -> Published {
-    let published = staged.take(counters);
-    if is_lost(broken) {
-        return Published::default();
+impl<Q: DeviceQueue> GuestRing<Q> {
+    /// A ring that has just started.
+    pub fn new(queue: Q, regions: Regions) -> Self {
+        Self { queue, regions, broken: None }
     }
-    if published.packets > 0 {
-        queue.publish();
-    }
-    published
-}
 
-/// Asks for a kick at the next buffer behind all that are there. The device does not look at the
-/// buffers of a stopped queue, so a kick is the only sign that the guest wants it to go on.
-fn arm_behind_all<Q: DeviceQueue>(queue: &mut Q, regions: &Regions) {
-    let (mut at, mut elements) = (queue.cursor(), Elements::new());
-    // A driver cannot make more available than the ring holds; one that tries is not waited for.
-    for _ in 0..=queue.size() {
-        match queue.peek(&mut at, regions, &mut elements) {
-            Ok(Some(_)) => {}
-            Ok(None) if queue.arm_kicks_behind(at) => {}
-            Ok(None) | Err(_) => return,
+    /// Whether the ring is not in the memory that there is: the one it was in may be unmapped.
+    #[inline]
+    fn is_lost(&self) -> bool {
+        self.broken == Some(Why::BadArea)
+    }
+
+    /// Publishes what was staged, and says what that is; nothing in a ring that is lost.
+    #[inline]
+    pub fn publish(&mut self, staged: &mut Staged, counters: &Counters) -> Published {
+        let published = staged.take(counters);
+        if self.is_lost() {
+            return Published::default();
         }
+        if published.packets > 0 {
+            self.queue.publish();
+        }
+        published
     }
-}
 
-/// Where a queue stands that stops, and has published all; its ring is left so that the guest
-/// kicks.
-pub(crate) fn stop<Q: DeviceQueue>(
-    queue: &mut Q,
-    broken: Option<Why>,
-    regions: &Regions,
-) -> Position {
-    if broken.is_none() {
-        arm_behind_all(queue, regions);
+    /// Whether the guest wants a call about what was published since the last time asked.
+    #[inline]
+    pub fn must_call(&mut self) -> bool {
+        !self.is_lost() && self.queue.must_call()
     }
-    queue.position()
-}
 
-/// Why the queue is broken now that its ring was looked for again: it goes on if that was all that
-/// was wrong.
-pub(crate) fn broken_after(rebound: Result<(), Broken>, broken: Option<Why>) -> Option<Why> {
-    match rebound {
-        Err(Broken(why)) => Some(why),
-        Ok(()) => broken.filter(|_| !is_lost(broken)),
+    /// See [`DeviceQueue::driver_event`]; none of a ring that is lost.
+    #[inline]
+    pub fn driver_event(&self) -> Option<u32> {
+        (!self.is_lost()).then(|| self.queue.driver_event())
+    }
+
+    /// Tells the guest when to kick; `true`: buffers are already there.
+    #[inline]
+    pub fn arm_kicks(&mut self, arm: Arm) -> bool {
+        self.broken.is_none() && self.queue.arm_kicks(arm)
+    }
+
+    /// The ring, or its memory, is somewhere else now. It stops if it is not in that memory; one
+    /// that had stopped only for that goes on.
+    pub fn rebind(&mut self, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
+        self.regions = regions.clone();
+        let bound = self.queue.rebind(areas, regions);
+        self.broken = match bound {
+            Err(Broken(why)) => Some(why),
+            Ok(()) => self.broken.filter(|why| *why != Why::BadArea),
+        };
+        bound
+    }
+
+    /// Where a queue stands that stops, and has published all; the guest kicks about whatever it
+    /// makes available next.
+    pub fn stop(&mut self) -> Position {
+        if self.broken.is_none() {
+            self.arm_behind_all();
+        }
+        self.queue.position()
+    }
+
+    /// Asks for a kick at the next buffer behind all that are there. The device does not look at
+    /// the buffers of a stopped queue, so a kick is the only sign that the guest wants it to go on.
+    fn arm_behind_all(&mut self) {
+        let Self { queue, regions, .. } = self;
+        let (mut at, mut elements) = (queue.cursor(), Elements::new());
+        // A driver cannot make more available than the ring holds; one that tries is not waited
+        // for.
+        for _ in 0..=queue.size() {
+            match queue.peek(&mut at, regions, &mut elements) {
+                Ok(Some(_)) => {}
+                Ok(None) if queue.arm_kicks_behind(at) => {}
+                Ok(None) | Err(_) => return,
+            }
+        }
     }
 }

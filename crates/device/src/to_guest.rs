@@ -7,7 +7,7 @@
 
 use crate::copy::{copy, write};
 use crate::requests::Requests;
-use crate::ring::{self, Published, Staged};
+use crate::ring::{GuestRing, Published, Staged};
 use crate::window::{Buffer, Window};
 use ringway_net::offload::Segment;
 use ringway_net::{Counters, DropReason, HEADER_LEN, HEADER_LEN_HASH, HeaderHash, Negotiated};
@@ -18,8 +18,7 @@ use ringway_virtq::{Broken, One, Position, SharedSlice, Why};
 /// The device side of one receiveq.
 #[derive(Debug)]
 pub struct ToGuest<Q> {
-    queue: Q,
-    regions: Regions,
+    ring: GuestRing<Q>,
     negotiated: Negotiated,
     /// What the guest wants reported in front of each packet.
     hash: Option<ReceiveHash>,
@@ -30,7 +29,6 @@ pub struct ToGuest<Q> {
     staged: Staged,
     /// What was asked for last needs more pieces than one packet may have.
     never_fits: bool,
-    broken: Option<Why>,
     /// Whether a packet may be a request, whose sender waits for an answer.
     pub requests: Requests,
     /// What went through, and what was dropped on the way out.
@@ -41,8 +39,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     /// Wraps a started queue; `counters` continue from an earlier start.
     pub fn new(queue: Q, regions: Regions, negotiated: Negotiated, counters: Counters) -> Self {
         Self {
-            queue,
-            regions,
+            ring: GuestRing::new(queue, regions),
             negotiated,
             hash: None,
             elements: Elements::new(),
@@ -50,7 +47,6 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             slot: Vec::with_capacity(ELEMENTS_MAX),
             staged: Staged::new(&counters),
             never_fits: false,
-            broken: None,
             requests: Requests::default(),
             counters,
         }
@@ -81,7 +77,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         if self.is_filled(bytes) {
             return true;
         }
-        match self.broken {
+        match self.ring.broken {
             Some(_) => false,
             None => self.fill_window(bytes).unwrap_or_else(|why| {
                 self.set_broken(why);
@@ -102,8 +98,8 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         while left > 0 {
             let buffer = self.window.take();
             let written = u32::try_from(left).map_or(buffer.bytes, |left| left.min(buffer.bytes));
-            self.queue.add_used(buffer.head, written);
-            self.queue.pop(buffer.head);
+            self.ring.queue.add_used(buffer.head, written);
+            self.ring.queue.pop(buffer.head);
             left -= u64::from(written);
             used += 1;
         }
@@ -119,29 +115,29 @@ impl<Q: DeviceQueue> ToGuest<Q> {
 
     /// Publishes what was committed, and says how many packets that are.
     pub fn publish(&mut self) -> Published {
-        ring::publish(&mut self.queue, self.broken, &mut self.staged, &self.counters)
+        self.ring.publish(&mut self.staged, &self.counters)
     }
 
     /// Whether the guest wants a call about what was published since the last time asked.
     pub fn must_call(&mut self) -> bool {
-        !ring::is_lost(self.broken) && self.queue.must_call()
+        self.ring.must_call()
     }
 
     /// See [`DeviceQueue::driver_event`]; none of a ring that is lost.
     pub fn driver_event(&self) -> Option<u32> {
-        (!ring::is_lost(self.broken)).then(|| self.queue.driver_event())
+        self.ring.driver_event()
     }
 
     /// Tells the guest when to kick after posting buffers; `true`: new ones are already there.
     ///
     /// The window does not count: if it were enough, no packet would wait for buffers.
     pub fn arm_kicks(&mut self, arm: Arm) -> bool {
-        if self.broken.is_some() {
+        if self.ring.broken.is_some() {
             return false;
         }
         match (arm, self.window.unused().last()) {
-            (Arm::Next | Arm::After(_), Some(last)) => self.queue.arm_kicks_behind(last.next),
-            _ => self.queue.arm_kicks(arm),
+            (Arm::Next | Arm::After(_), Some(last)) => self.ring.queue.arm_kicks_behind(last.next),
+            _ => self.ring.queue.arm_kicks(arm),
         }
     }
 
@@ -167,12 +163,12 @@ impl<Q: DeviceQueue> ToGuest<Q> {
 
     /// Why the queue stopped, if the guest broke it.
     pub fn broken(&self) -> Option<Why> {
-        self.broken
+        self.ring.broken
     }
 
     pub(crate) fn stop(&mut self) -> Position {
         self.flush();
-        ring::stop(&mut self.queue, self.broken, &self.regions)
+        self.ring.stop()
     }
 
     /// The ring, or the memory that it is in, is somewhere else: it stops if it is not there, and
@@ -182,15 +178,12 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     /// [`Broken`]: the areas are not in that memory.
     pub fn rebind(&mut self, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
         self.window.clear();
-        self.regions = regions.clone();
-        let bound = self.queue.rebind(areas, regions);
-        self.broken = ring::broken_after(bound, self.broken);
-        bound
+        self.ring.rebind(areas, regions)
     }
 
     fn set_broken(&mut self, why: Why) {
         self.window.clear();
-        self.broken = Some(why);
+        self.ring.broken = Some(why);
     }
 
     /// Peeks further buffers until the window holds `bytes`, or one buffer without merging.
@@ -202,9 +195,9 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         while !self.is_filled(bytes) {
             let mut next = match self.window.unused().last() {
                 Some(buffer) => buffer.next,
-                None => self.queue.cursor(),
+                None => self.ring.queue.cursor(),
             };
-            let found = self.queue.peek(&mut next, &self.regions, &mut self.elements);
+            let found = self.ring.queue.peek(&mut next, &self.ring.regions, &mut self.elements);
             let Some(head) = found.map_err(|broken| broken.0)? else { return Ok(false) };
             if !self.push(head, next)? {
                 return Ok(false);
@@ -322,16 +315,16 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     #[inline(always)]
     fn put_whole(&mut self, packet: &Packet<'_>, is_silent: bool) -> Option<Put> {
         let &[from] = packet.payload else { return None };
-        let is_plain = self.negotiated.header_len == HEADER_LEN && self.broken.is_none();
+        let is_plain = self.negotiated.header_len == HEADER_LEN && self.ring.broken.is_none();
         if !is_plain || !self.window.is_used_up() {
             return None;
         }
-        let at = self.queue.cursor();
-        let One { head, memory: room } = self.queue.peek_one(at, &self.regions)?;
+        let at = self.ring.queue.cursor();
+        let One { head, memory: room } = self.ring.queue.peek_one(at, &self.ring.regions)?;
         if !head.is_writable {
             return None;
         }
-        if let Some(soon) = self.queue.ahead(at, &self.regions) {
+        if let Some(soon) = self.ring.queue.ahead(at, &self.ring.regions) {
             soon.prefetch_to_write(0);
         }
         let behind_header = room.slice(HEADER_LEN, from.len())?;
@@ -344,8 +337,8 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         };
         room.write_array(0, &header);
         from.copy_to(behind_header);
-        self.queue.add_used(head, written);
-        self.queue.pop(head);
+        self.ring.queue.add_used(head, written);
+        self.ring.queue.pop(head);
         self.requests.see(packet);
         self.staged.packets += 1;
         self.counters.count(packet.len);
@@ -370,7 +363,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     }
 
     fn no_room(&mut self) -> Put {
-        match self.broken {
+        match self.ring.broken {
             Some(_) => self.refuse(DropReason::LinkDown),
             // Waiting would not help.
             None if self.never_fits => self.refuse(DropReason::TooLong),
