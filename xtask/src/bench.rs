@@ -148,13 +148,11 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// Builds it, unless another one is named.
+    /// Builds it.
     fn build(paths: &'a Paths) -> anyhow::Result<Self> {
-        if std::env::var_os(BINARY_VARIABLE).is_some() {
-            return Ok(Self { paths, commit: None });
-        }
         build_ringway(paths)?;
-        Ok(Self { paths, commit: commit(paths) })
+        let is_other = std::env::var_os(BINARY_VARIABLE).is_some();
+        Ok(Self { paths, commit: if is_other { None } else { commit(paths) } })
     }
 
     fn command(&self) -> Command {
@@ -197,8 +195,9 @@ fn commit(paths: &Paths) -> Option<String> {
 }
 
 fn ringway_bench(paths: &Paths) -> Command {
-    let mut command = Command::new(paths.ringway());
-    command.arg("bench").env(kernel_files::VARIABLE, kernel_files::directory(paths));
+    let mut command = Command::new(paths.ringway_bench());
+    command.env(BINARY_VARIABLE, paths.ringway());
+    command.env(kernel_files::VARIABLE, kernel_files::directory(paths));
     dpdk_files::name_to(&mut command, paths);
     command
 }

@@ -25,12 +25,12 @@ pub fn format(paths: &Paths) -> anyhow::Result<()> {
     shell::run(cargo(paths, "fmt").arg("--all"))
 }
 
-/// Builds the binary that is tested and shown.
+/// Builds the programs that are tested and shown: ringway, and its benchmark.
 ///
 /// # Errors
-/// It does not build.
+/// They do not build.
 pub fn build_ringway(paths: &Paths) -> anyhow::Result<()> {
-    shell::run(cargo(paths, "build").args(["--release", "-p", "ringway"]))
+    shell::run(cargo(paths, "build").args(["--release", "-p", "ringway", "-p", "ringway-bench"]))
 }
 
 fn step(name: &str, check: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {

@@ -39,4 +39,9 @@ impl Paths {
             None => self.target.join("release/ringway"),
         }
     }
+
+    /// The release build of the benchmark.
+    pub fn ringway_bench(&self) -> PathBuf {
+        self.target.join("release/ringway-bench")
+    }
 }

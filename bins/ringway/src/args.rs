@@ -27,7 +27,7 @@ pub struct Arguments {
 pub enum Command {
     /// Carry the traffic of virtual machines until SIGINT or SIGTERM
     #[command(after_long_help = run_help())]
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Say whether a configuration file is fine, and what is not
     CheckConfig(CheckConfigArgs),
     /// Show what a running ringway negotiated, moved and dropped
@@ -39,7 +39,7 @@ pub enum Command {
     Attach(AttachArgs),
     /// Let two Linux guests talk through ringway: no root, no KVM, under a minute
     Demo(DemoArgs),
-    /// Measure ringway beside its peers and beside the limit of this machine
+    /// Measure ringway beside its peers and beside the limit of this machine (`ringway-bench`)
     Bench(crate::bench::BenchArgs),
     /// Run a command that must not outlive the demonstration (internal)
     #[command(hide = true)]

@@ -1,373 +1,67 @@
-//! `ringway bench`: what was typed becomes options, what was found is shown as asked for.
+//! `ringway bench`: hands over to the program `ringway-bench`, which is built and installed apart.
+//!
+//! How: it is looked for beside this program, then in `PATH`; it takes this process over, with
+//! all arguments and standard streams, so that its exit status is ours.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::convert::Infallible;
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::{Context, ensure};
-use clap::{Arg, Args, Subcommand, ValueEnum};
-use ringway_bench::guest::{self, Pairing};
-use ringway_bench::instructions::{self, Golden};
-use ringway_bench::report::{Report, html, markdown, terminal};
-use ringway_bench::{history, ring, rxbuf, scale, switch};
-use ringway_virtq::Format;
+use anyhow::{anyhow, bail};
+use clap::Args;
 
-/// Packet lengths of `--quick`, in bytes.
-const QUICK_PACKET_LENS: [usize; 2] = [64, 1518];
+/// The program that measures.
+const PROGRAM: &str = "ringway-bench";
 
-/// Echo requests in a flood, and in one of `--quick`.
-const PINGS: u32 = 10_000;
-const QUICK_PINGS: u32 = 2000;
-
-/// Says that the namespaces are there.
-const HERE: &str = "--here";
+/// Tells it which `ringway` to measure.
+const BINARY_VARIABLE: &str = "RINGWAY_BIN";
 
 /// `ringway bench`
 #[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
 pub struct BenchArgs {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Debug, Subcommand)]
-enum What {
-    /// Drivers and devices on one ring, ringway's and DPDK's, beside the limit of the machine
-    Ring(RingArgs),
-    /// Linux guests on ringway, and on what they would use instead: taps, a bridge, DPDK
-    Guest(GuestArgs),
-    /// What made virtio-net fast, from 2008 on: each technique switched on in turn
-    #[command(mut_args(|arg| HISTORY.defaults(arg)))]
-    History(AmountArgs),
-    /// Policies of notification (`notify=`) in turns: TCP, pings, and pings beside TCP
-    #[command(mut_args(pacing_defaults))]
-    Pacing(GuestArgs),
-    /// Kinds of traffic × schemes of receive buffers, into a receiver with a limit on memory
-    #[command(mut_args(|arg| RXBUF.defaults(arg)))]
-    Rxbuf(AmountArgs),
-    /// 2 to 64 ports, 1 to 8 queue pairs: what a packet, a port and being idle cost
-    #[command(mut_args(|arg| SCALE.defaults(arg)))]
-    Scale(AmountArgs),
-    /// What a packet from guest to guest costs a worker, beside one copy of it
-    #[command(mut_args(|arg| SWITCH.defaults(arg)))]
-    Switch(AmountArgs),
-    /// Instructions per packet, counted by valgrind: does not depend on what else the machine does
-    Instructions(InstructionsArgs),
-    /// Requests that an address answers per second (internal)
-    #[command(hide = true)]
-    Requests {
-        /// Address and port
-        address: String,
-        /// For so long
-        #[arg(long, default_value_t = 1.0)]
-        seconds: f64,
-    },
-}
-
-/// `ringway bench guest` and `ringway bench pacing`
-#[derive(Debug, Args)]
-struct GuestArgs {
-    /// How long each number is measured, in whole seconds
-    #[arg(long, default_value_t = 2)]
-    seconds: u32,
-    /// How often everything is measured
-    #[arg(long, default_value_t = 5)]
-    repeats: usize,
-    /// A first impression: 1 s, once
-    #[arg(long, conflicts_with_all = ["seconds", "repeats"])]
-    quick: bool,
-    /// Who talks with whom
-    #[arg(long, value_delimiter = ',', value_name = "WHO", default_value = "qemu,uml,uml-pair")]
-    pairs: Vec<GuestPair>,
-    /// Measure here and now, without namespaces around it (internal)
-    #[arg(long, hide = true)]
-    here: bool,
-    #[command(flatten)]
-    output: Output,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum GuestPair {
-    /// Linux under QEMU, and this machine
-    Qemu,
-    /// User Mode Linux, and this machine
-    Uml,
-    /// Two User Mode Linux guests
-    UmlPair,
-}
-
-/// `ringway bench history`, `rxbuf`, `scale` and `switch`, each with numbers of its own in place of
-/// the defaults (see [`Amount`])
-#[derive(Debug, Args)]
-struct AmountArgs {
-    /// How long each number is measured
-    #[arg(long, default_value_t = 1.0)]
-    seconds: f64,
-    /// How often everything is measured
-    #[arg(long, default_value_t = 5)]
-    repeats: usize,
-    /// A first impression
-    #[arg(long, conflicts_with_all = ["seconds", "repeats"])]
-    quick: bool,
-    #[command(flatten)]
-    output: Output,
-}
-
-/// How much such a command measures if nothing is said.
-#[derive(Debug)]
-struct Amount {
-    /// As they would be typed.
-    seconds: &'static str,
-    repeats: &'static str,
-    /// With `--quick`, which measures once.
-    quick_seconds: f64,
-}
-
-const HISTORY: Amount = Amount { seconds: "0.3", repeats: "5", quick_seconds: 0.1 };
-const SCALE: Amount = Amount { seconds: "1", repeats: "3", quick_seconds: 0.2 };
-const SWITCH: Amount = Amount { seconds: "0.4", repeats: "5", quick_seconds: 0.1 };
-const RXBUF: Amount = Amount { seconds: "0.5", repeats: "5", quick_seconds: 0.05 };
-
-/// `ringway bench instructions`
-#[derive(Debug, Args)]
-struct InstructionsArgs {
-    /// Fail if a number is more than 3 % above the one in this file
-    #[arg(long, value_name = "FILE", conflicts_with = "accept")]
-    check: Option<PathBuf>,
-    /// Write the numbers to this file
-    #[arg(long, value_name = "FILE")]
-    accept: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-    /// Move packets in this format, to be counted (internal)
-    #[arg(long, hide = true, value_name = "FORMAT")]
-    run: Option<RingFormat>,
-    /// Through a daemon, whose worker is counted (internal)
-    #[arg(long, hide = true, requires = "run")]
-    worker: bool,
-    /// Into receive buffers whose length the driver chooses (internal)
-    #[arg(long, hide = true, requires = "run")]
-    tuned: bool,
-}
-
-/// How results are shown.
-#[derive(Debug, Args)]
-struct Output {
-    /// Print JSON
-    #[arg(long, conflicts_with = "markdown")]
-    json: bool,
-    /// Print Markdown
-    #[arg(long)]
-    markdown: bool,
-    /// Also write a page with plots
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-}
-
-/// `ringway bench ring`
-#[derive(Debug, Args)]
-struct RingArgs {
-    /// How long each number is measured
-    #[arg(long, default_value_t = 1.0)]
-    seconds: f64,
-    /// How often everything is measured
-    #[arg(long, default_value_t = 5)]
-    repeats: usize,
-    /// A first impression: 0.2 s, once, two packet lengths, no round trips
-    #[arg(long, conflicts_with_all = ["seconds", "repeats", "sizes"])]
-    quick: bool,
-    /// Packet lengths in bytes: 64 to 65536
-    #[arg(long, value_delimiter = ',', value_name = "BYTES", default_values_t = ring::PACKET_LENS)]
-    sizes: Vec<usize>,
-    /// Ring formats
-    #[arg(long, value_delimiter = ',', value_name = "FORMAT", default_value = "split,packed")]
-    formats: Vec<RingFormat>,
-    /// Entries of each queue; if not given 1024 for long packets that fit the shared cache, else 256
-    #[arg(long, value_name = "ENTRIES")]
-    queue_size: Option<u16>,
-    /// Do not measure round trips
-    #[arg(long)]
-    no_latency: bool,
-    #[command(flatten)]
-    output: Output,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum RingFormat {
-    Split,
-    Packed,
+    /// What to measure and how: see `ringway bench --help`
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    arguments: Vec<OsString>,
 }
 
 impl BenchArgs {
     /// Whether it was given `--json`.
     pub fn is_json(&self) -> bool {
-        match &self.what {
-            What::Ring(args) => args.output.json,
-            What::Guest(args) | What::Pacing(args) => args.output.json,
-            What::History(args) | What::Rxbuf(args) | What::Scale(args) | What::Switch(args) => {
-                args.output.json
-            }
-            What::Instructions(args) => args.json,
-            What::Requests { .. } => false,
-        }
+        self.arguments.iter().any(|word| word == "--json")
     }
 }
 
-/// Measures and shows.
+/// Becomes `ringway-bench`.
 ///
 /// # Errors
-/// The options make no sense, ringway itself fails, or the results cannot be written.
-pub fn bench(args: BenchArgs) -> anyhow::Result<()> {
-    match args.what {
-        What::Ring(args) => {
-            let report = ring::measure(&args.options()?)?;
-            args.output.show(&report)
+/// It is not there, or cannot be started.
+pub fn bench(args: &BenchArgs) -> anyhow::Result<Infallible> {
+    let ringway = env::current_exe().ok();
+    let mut places: Vec<PathBuf> = ringway.iter().filter_map(|ringway| beside(ringway)).collect();
+    places.push(PROGRAM.into());
+    for place in &places {
+        let mut command = Command::new(place);
+        command.args(&args.arguments);
+        if let (None, Some(ringway)) = (env::var_os(BINARY_VARIABLE), &ringway) {
+            command.env(BINARY_VARIABLE, ringway);
         }
-        What::Guest(args) if !args.here => guest::in_namespaces(HERE),
-        What::Guest(args) => args.output.show(&guest::measure(&args.options())?),
-        What::Pacing(args) if !args.here => guest::in_namespaces(HERE),
-        What::Pacing(args) => args.output.show(&guest::measure_pacing(&args.options())?),
-        What::Requests { address, seconds } => {
-            let duration = Duration::try_from_secs_f64(seconds).context("--seconds")?;
-            println!("{:.0}", guest::per_second(&address, duration)?);
-            Ok(())
-        }
-        What::History(args) => args.output.show(&history::measure(&args.options(&HISTORY)?)?),
-        What::Scale(args) => args.output.show(&scale::measure(&args.options(&SCALE)?)?),
-        What::Switch(args) => args.output.show(&switch::measure(&args.options(&SWITCH)?)?),
-        What::Rxbuf(args) => args.output.show(&rxbuf::measure(&args.options(&RXBUF)?)?),
-        What::Instructions(args) => args.count(),
-    }
-}
-
-impl GuestArgs {
-    fn options(&self) -> guest::Options {
-        let (seconds, repeats) = if self.quick { (1, 1) } else { (self.seconds, self.repeats) };
-        let pings = if self.quick { QUICK_PINGS } else { PINGS };
-        let pairings = self.pairs.iter().map(|&pair| pair.into()).collect();
-        guest::Options { seconds, repeats, pings, pairings, command: typed() }
-    }
-}
-
-/// Gives the arguments of `ringway bench pacing` what is usual for it.
-fn pacing_defaults(arg: Arg) -> Arg {
-    match arg.get_id().as_str() {
-        "repeats" => arg.default_value("10"),
-        "pairs" => arg.default_value("uml,qemu"),
-        _ => arg,
-    }
-}
-
-impl Amount {
-    /// Gives its numbers to the arguments of a command.
-    fn defaults(&self, arg: Arg) -> Arg {
-        match arg.get_id().as_str() {
-            "seconds" => arg.default_value(self.seconds),
-            "repeats" => arg.default_value(self.repeats),
-            "quick" => arg.help(format!("A first impression: {} s, once", self.quick_seconds)),
-            _ => arg,
+        let error = command.exec();
+        if error.kind() != io::ErrorKind::NotFound {
+            return Err(anyhow!(error).context(place.display().to_string()));
         }
     }
+    let beside = places[0].display();
+    bail!(
+        "{PROGRAM}: not found: neither {beside} nor in PATH; \
+         build it with `cargo build --release -p {PROGRAM}`, or install its package"
+    )
 }
 
-impl AmountArgs {
-    fn options(&self, usual: &Amount) -> anyhow::Result<ringway_bench::Options> {
-        let (seconds, repeats) =
-            if self.quick { (usual.quick_seconds, 1) } else { (self.seconds, self.repeats) };
-        let duration = Duration::try_from_secs_f64(seconds).context("--seconds")?;
-        Ok(ringway_bench::Options { duration, repeats, command: typed() })
-    }
-}
-
-impl From<GuestPair> for Pairing {
-    fn from(pair: GuestPair) -> Self {
-        match pair {
-            GuestPair::Qemu => Self::QemuHost,
-            GuestPair::Uml => Self::UmlHost,
-            GuestPair::UmlPair => Self::UmlPair,
-        }
-    }
-}
-
-impl InstructionsArgs {
-    fn count(&self) -> anyhow::Result<()> {
-        match self.run {
-            Some(format) if self.worker => return instructions::worker::run(format.into()),
-            Some(format) => return instructions::run(format.into(), self.tuned),
-            None => {}
-        }
-        let counts = instructions::count(&["bench", "instructions", "--run"])?;
-        if self.json {
-            let numbers =
-                counts.iter().map(|count| (count.name.clone(), count.instructions.into()));
-            let numbers: serde_json::Map<String, serde_json::Value> = numbers.collect();
-            println!("{}", serde_json::to_string_pretty(&numbers)?);
-        } else {
-            print!("{}", Golden::text(&counts));
-        }
-        if let Some(file) = &self.accept {
-            std::fs::write(file, Golden::text(&counts))
-                .with_context(|| file.display().to_string())?;
-        }
-        let Some(file) = &self.check else { return Ok(()) };
-        let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
-        let complaints = Golden::parse(&text)?.complaints(&counts);
-        ensure!(complaints.is_empty(), "{}", complaints.join("\n"));
-        Ok(())
-    }
-}
-
-impl RingArgs {
-    fn options(&self) -> anyhow::Result<ring::Options> {
-        let duration = Duration::try_from_secs_f64(self.seconds).context("--seconds")?;
-        let mut options = ring::Options {
-            duration,
-            repeats: self.repeats,
-            packet_lens: self.sizes.clone(),
-            formats: self.formats.iter().map(|&format| format.into()).collect(),
-            queue_size: self.queue_size,
-            latency: !self.no_latency,
-            command: typed(),
-        };
-        if self.quick {
-            options.duration = Duration::from_millis(200);
-            options.repeats = 1;
-            options.packet_lens = QUICK_PACKET_LENS.to_vec();
-            options.latency = false;
-        }
-        Ok(options)
-    }
-}
-
-impl From<RingFormat> for Format {
-    fn from(format: RingFormat) -> Self {
-        match format {
-            RingFormat::Split => Self::Split,
-            RingFormat::Packed => Self::Packed,
-        }
-    }
-}
-
-impl Output {
-    fn show(&self, report: &Report) -> anyhow::Result<()> {
-        if let Some(file) = &self.html {
-            let page = html::render(report);
-            std::fs::write(file, page).with_context(|| file.display().to_string())?;
-        }
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(report)?);
-        } else if self.markdown {
-            print!("{}", markdown::render(report));
-        } else {
-            print!("{}", terminal::render(report));
-        }
-        Ok(())
-    }
-}
-
-/// The command line, as it would be typed to measure the same again.
-fn typed() -> String {
-    let words = std::env::args().skip(1);
-    let shown = ["--json", "--markdown", HERE];
-    let words = words.filter(|word| !shown.contains(&word.as_str()));
-    std::iter::once("ringway".to_string()).chain(words).collect::<Vec<_>>().join(" ")
+fn beside(program: &Path) -> Option<PathBuf> {
+    Some(program.parent()?.join(PROGRAM))
 }

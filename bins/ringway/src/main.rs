@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         Command::Port(command) => port_command::port(&command),
         Command::Attach(args) => Ok(attach::attach(&args)),
         Command::Demo(args) => return demo::demo(&args),
-        Command::Bench(args) => Ok(bench::bench(args)),
+        Command::Bench(args) => Ok(bench::bench(&args).map(|never| match never {})),
         Command::Keep(args) => Ok(demo::keep(&args)),
     };
     match checked {

@@ -1,113 +1,73 @@
-//! `ringway bench`: every kind measures something and shows it in each form.
-//!
-//! Limits: what the numbers are is not looked at; they depend on the machine.
+//! `ringway bench` becomes `ringway-bench`: found beside it or in `PATH`, with all that was typed.
 
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use tempfile::TempDir;
 
-/// Packets of this length are beyond what DPDK's program can do, so that it is not started.
-const LEN: &str = "65536";
+/// A program that says how it was called.
+const SCRIPT: &str = "#!/bin/sh\ncat; echo \"$RINGWAY_BIN|$*\"; echo error >&2; exit 7\n";
 
-fn bench(arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_ringway"))
-        .arg("bench")
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .expect("ringway starts");
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{arguments:?}: {errors}");
-    String::from_utf8(output.stdout).expect("text")
-}
-
-#[test]
-fn every_row_of_the_ring_is_measured_in_both_formats_and_directions() {
+/// A copy of `ringway` in a directory of its own.
+fn ringway_alone() -> TempDir {
     let directory = tempfile::tempdir().expect("a directory");
-    let page = directory.path().join("page.html");
-    let page = page.to_str().expect("UTF-8");
-    let arguments = ["ring", "--seconds", "0.02", "--repeats", "2", "--sizes", LEN];
-    let json = bench(&[&arguments[..], &["--json", "--html", page]].concat());
-    let report: Value = serde_json::from_str(&json).expect("JSON");
-    let tables = report["tables"].as_array().expect("tables");
-    assert_eq!(tables.len(), 6, "{json}");
-    let left_out = report["left_out"].to_string();
-    for table in tables {
-        let title = table["title"].as_str().expect("a title");
-        let rows: Vec<&str> = table["rows"]
-            .as_array()
-            .expect("rows")
-            .iter()
-            .filter_map(|row| row[1].as_str())
-            .collect();
-        let mut expected = vec!["limit: plain ring", "ringway × ringway"];
-        // On a busy machine half the load may be too much each time: then that is said.
-        let is_left_out =
-            |row: &&str| left_out.contains(*row) && left_out.contains("half the load");
-        expected
-            .retain(|row| rows.contains(row) || !title.contains("half load") || !is_left_out(row));
-        assert_eq!(rows, expected, "{table}, {left_out}");
-        for row in table["rows"].as_array().expect("rows") {
-            // Behind the bytes, the name and the entries.
-            assert!(row[3]["median"].as_f64() > Some(0.0), "{row}");
+    let program = env!("CARGO_BIN_EXE_ringway");
+    let copy = directory.path().join("ringway");
+    // What it calls itself is the file, not the link: a hard link or a copy is needed.
+    fs::hard_link(program, &copy).or_else(|_| fs::copy(program, &copy).map(|_| ())).expect("copy");
+    directory
+}
+
+fn write_script(directory: &Path) {
+    let script = directory.join("ringway-bench");
+    fs::write(&script, SCRIPT).expect("written");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("executable");
+}
+
+fn bench(directory: &Path) -> Command {
+    let mut command = Command::new(directory.join("ringway"));
+    command.arg("bench").env_remove("RINGWAY_BIN").stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn all_that_was_typed_and_the_exit_status_are_passed() {
+    let directory = ringway_alone();
+    write_script(directory.path());
+    let ringway = directory.path().join("ringway").canonicalize().expect("it is there");
+    for words in [&["--help"][..], &[], &["ring", "--sizes", "64", "-x", "--", "--json"]] {
+        let output = bench(directory.path()).args(words).output().expect("ringway starts");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(said, format!("{}|{}\n", ringway.display(), words.join(" ")));
+        assert_eq!((output.status.code(), &output.stderr[..]), (Some(7), &b"error\n"[..]));
+    }
+}
+
+#[test]
+fn it_is_found_in_path_too_and_measures_what_ringway_bin_names() {
+    let (directory, elsewhere) = (ringway_alone(), tempfile::tempdir().expect("a directory"));
+    write_script(elsewhere.path());
+    symlink("/bin/cat", elsewhere.path().join("cat")).expect("a link");
+    let mut command = bench(directory.path());
+    command.env("PATH", elsewhere.path()).env("RINGWAY_BIN", "another").arg("scale");
+    let output = command.output().expect("ringway starts");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "another|scale\n");
+}
+
+#[test]
+fn where_it_is_missing_that_is_said_with_what_to_do() {
+    let directory = ringway_alone();
+    for (words, is_json) in [(&["ring"][..], false), (&["ring", "--json"], true)] {
+        let mut command = bench(directory.path());
+        let output = command.args(words).env("PATH", "/nowhere").output().expect("ringway starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let looked_for = directory.path().join("ringway-bench").display().to_string();
+        for part in [&looked_for, "PATH", "cargo build --release -p ringway-bench", "package"] {
+            assert!(said.contains(part), "{part}: {said}");
         }
+        assert_eq!(said.starts_with('{'), is_json, "{said}");
     }
-    let page = std::fs::read_to_string(page).expect("the page is written");
-    assert!(page.contains("class=\"b\"") && page.contains("ringway × ringway"));
-    assert!(!page.contains("http-equiv") && !page.contains("<script") && !page.contains("src="));
-}
-
-#[test]
-fn every_scheme_gets_every_kind_of_traffic_through() {
-    let json = bench(&["rxbuf", "--seconds", "0.001", "--repeats", "1", "--json"]);
-    let report: Value = serde_json::from_str(&json).expect("JSON");
-    let rows = report["tables"][0]["rows"].as_array().expect("rows");
-    assert_eq!(rows.len(), 30);
-    for row in rows {
-        assert!(row[2]["median"].as_f64() > Some(0.0), "{row}");
-        assert!(row[5]["median"].as_f64() >= Some(0.99), "{row}");
-    }
-}
-
-#[test]
-fn every_number_of_ports_is_measured_on_a_daemon() {
-    let json = bench(&["scale", "--seconds", "0.02", "--repeats", "1", "--json"]);
-    let report: Value = serde_json::from_str(&json).expect("JSON");
-    let rows = report["tables"][0]["rows"].as_array().expect("rows");
-    assert_eq!(rows.len(), 9);
-    for row in rows {
-        // The cost of a packet, packets, memory, time to attach.
-        for column in 2..6 {
-            assert!(row[column]["median"].as_f64() > Some(0.0), "{row}");
-        }
-    }
-}
-
-#[test]
-fn every_packet_from_guest_to_guest_has_its_price() {
-    if std::thread::available_parallelism().is_ok_and(|processors| processors.get() < 2) {
-        println!("skipped: two processors are needed");
-        return;
-    }
-    let json = bench(&["switch", "--seconds", "0.02", "--repeats", "1", "--json"]);
-    let report: Value = serde_json::from_str(&json).expect("JSON");
-    let rows = report["tables"][0]["rows"].as_array().expect("rows");
-    assert_eq!(rows.len(), 18);
-    for row in rows {
-        // The cost of a packet and of a copy, and system calls.
-        for column in 3..9 {
-            assert!(row[column]["median"].as_f64() > Some(0.0), "{row}");
-        }
-    }
-}
-
-#[test]
-fn a_length_that_is_not_possible_is_refused() {
-    let output = Command::new(env!("CARGO_BIN_EXE_ringway"))
-        .args(["bench", "ring", "--sizes", "63"])
-        .stdin(Stdio::null())
-        .output()
-        .expect("ringway starts");
-    assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("63: a packet has 64 to 65536 bytes"));
 }

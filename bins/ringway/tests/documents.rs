@@ -57,6 +57,8 @@ fn script(commands: &[String], file: &str) -> String {
                  if grep -E 'ERROR|WARN' log; then exit 1; fi\n"
             ),
             Some("demo") => String::new(),
+            // A program of its own, which `cargo test -p ringway` does not build.
+            Some("bench") if !has_bench() => String::new(),
             _ if command.ends_with("--watch") => {
                 format!("timeout 1.5 {command} >/dev/null || [ $? = 124 ]\n")
             }
@@ -64,6 +66,15 @@ fn script(commands: &[String], file: &str) -> String {
         });
     }
     script + "end $pid\n"
+}
+
+fn has_bench() -> bool {
+    let is_there =
+        Path::new(env!("CARGO_BIN_EXE_ringway")).with_file_name("ringway-bench").exists();
+    if !is_there {
+        println!("skipped: ringway bench: ringway-bench is not built");
+    }
+    is_there
 }
 
 #[test]

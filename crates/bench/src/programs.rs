@@ -3,14 +3,30 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+use anyhow::ensure;
 use ringway_guests::dpdk_files::DpdkFiles;
 use ringway_guests::shell;
+use ringway_testkit::BINARY_VARIABLE;
 
 /// Names a directory with the files of DPDK's Debian packages in it, unpacked and not installed.
 const DPDK_VARIABLE: &str = "RINGWAY_DPDK";
 
 /// Names a directory with the files of a kernel's Debian package in it, unpacked.
 const KERNEL_VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
+
+/// The program `ringway` that is measured.
+///
+/// # Errors
+/// It is not beside this program, and [`BINARY_VARIABLE`] does not name one.
+pub(crate) fn ringway() -> anyhow::Result<PathBuf> {
+    if let Some(program) = env::var_os(BINARY_VARIABLE) {
+        return Ok(program.into());
+    }
+    let beside = env::current_exe()?.with_file_name("ringway");
+    let why = || format!("{}: not there; {BINARY_VARIABLE} can name another", beside.display());
+    ensure!(beside.is_file(), why());
+    Ok(beside)
+}
 
 /// Looks for DPDK.
 ///

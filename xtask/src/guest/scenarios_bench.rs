@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::console::Console;
 use super::stage::Stage;
+use crate::paths::Paths;
 use crate::shell;
 
 /// One second for each of six numbers of two rigs, and the boot of four guests.
@@ -103,8 +104,8 @@ pub fn rings(stage: &Stage) -> anyhow::Result<()> {
 }
 
 fn bench(stage: &Stage, words: &str, limit: Duration) -> anyhow::Result<Value> {
-    let mut command = shell::command(&[&stage.programs.ringway]);
-    command.arg("bench").args(words.split(' '));
+    let mut command = shell::command(&[Paths::new().ringway_bench()]);
+    command.args(words.split(' ')).env("RINGWAY_BIN", &stage.programs.ringway);
     let (status, text) = Console::start(stage, "bench", command)?.wait_end(0, limit)?;
     ensure!(status.success(), "ringway bench {words}: {status}:\n{text}");
     serde_json::from_str(&text).with_context(|| text.clone())

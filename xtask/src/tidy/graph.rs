@@ -25,23 +25,9 @@ const OURS: [(&str, &[&str]); 16] = [
         "ringway-bench",
         &["virtq", "net", "driver", "device", "switch", "vhost-user", "host", "testkit", "guests"],
     ),
-    // The demonstration has its embedded guests from the test kit, and `guests` starts its real
-    // ones.
     (
         "ringway",
-        &[
-            "foreign",
-            "virtq",
-            "net",
-            "driver",
-            "device",
-            "switch",
-            "vhost-user",
-            "host",
-            "testkit",
-            "bench",
-            "guests",
-        ],
+        &["foreign", "virtq", "net", "driver", "device", "switch", "vhost-user", "host", "guests"],
     ),
     (
         "ringway-fuzz",

@@ -10,12 +10,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ringway_driver::Sent;
-use ringway_net::NetHeader;
-use ringway_testkit::frames::{self, Link, Stamp};
-use ringway_testkit::{AnyUserGuest, GuestOptions};
+use ringway_net::{GsoType, NEEDS_CSUM, NetHeader};
 
 use super::Stage;
+use super::embedded_guest::EmbeddedGuest;
 use super::measured::{Measured, RoundTrip};
 use super::switch::{GUESTS, socket};
 use crate::units::approximate;
@@ -29,9 +27,28 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// Bytes of an echo request and of its answer, as `ping` has them.
 const ECHO_LEN: usize = 98;
 
+/// The type of Ethernet packets that is free for experiments (IEEE 802).
+const EXPERIMENT: [u8; 2] = [0x88, 0xb5];
+
 /// Bytes of a large packet, and of the segments it would be cut into.
-const LARGE_LEN: usize = 60_000;
+const LARGE_LEN: u16 = 60_000;
 const SEGMENT_LEN: u16 = 1448;
+
+/// Bytes of its headers: Ethernet, IPv4 and TCP.
+const ETHERNET_LEN: u16 = 14;
+const TCP_AT: u16 = ETHERNET_LEN + 20;
+const HEADERS_LEN: u16 = TCP_AT + 20;
+
+/// What its receiver is told: a checksum and segments are still to be made.
+const LARGE_HEADER: NetHeader = NetHeader {
+    flags: NEEDS_CSUM,
+    gso_type: GsoType::TcpV4.raw(),
+    hdr_len: HEADERS_LEN,
+    gso_size: SEGMENT_LEN,
+    csum_start: TCP_AT,
+    csum_offset: 16,
+    num_buffers: 0,
+};
 
 /// Large packets sent before the receiver is looked at.
 const BURST_PACKETS: usize = 16;
@@ -55,10 +72,10 @@ pub fn measure(
 ) -> anyhow::Result<Measured> {
     stage.progress.step("attaching two embedded guests");
     let attach = |name| {
-        let guest = AnyUserGuest::attach(&socket(stage, name), &GuestOptions::default());
+        let guest = EmbeddedGuest::attach(&socket(stage, name));
         guest.with_context(|| format!("guest {name}"))
     };
-    let mut pair = Pair { guests: [attach(GUESTS[0])?, attach(GUESTS[1])?], flow: 0 };
+    let mut pair = Pair { guests: [attach(GUESTS[0])?, attach(GUESTS[1])?], sequence: 0 };
     pair.settle(stage)?;
     stage.progress.step("measuring the round trip between them");
     let round_trip = pair.round_trips(stage)?;
@@ -67,9 +84,6 @@ pub fn measure(
     stage.progress.step("measuring throughput from a to b");
     let a_to_b = pair.throughput(stage, 0)?;
     ask()?;
-    for guest in pair.guests {
-        guest.detach()?;
-    }
     Ok(Measured {
         guests: "embedded in this process".to_string(),
         a_to_b_bits_per_second: a_to_b,
@@ -80,9 +94,9 @@ pub fn measure(
 
 /// Both guests.
 struct Pair {
-    guests: [AnyUserGuest; 2],
-    /// Counts what is sent, so that nothing late is taken for something new.
-    flow: u64,
+    guests: [EmbeddedGuest; 2],
+    /// Counts echo requests and answers, so that a late one is not taken for a new one.
+    sequence: u64,
 }
 
 impl Pair {
@@ -127,24 +141,25 @@ impl Pair {
 
     /// One small packet from a guest to the other one; `false`: it did not arrive in time.
     fn carry(&mut self, from: usize, limit: Duration) -> anyhow::Result<bool> {
-        let stamp = self.new_stamp();
-        let packet = frames::udp(self.link(from), stamp, ECHO_LEN);
-        if self.guests[from].send(&packet)? != Sent::Done {
+        self.sequence += 1;
+        let mut packet = self.ethernet(from, EXPERIMENT);
+        packet.extend(self.sequence.to_be_bytes());
+        packet.resize(ECHO_LEN, 0x5a);
+        if !self.guests[from].send(&NetHeader::ZERO, &packet)? {
             bail!("guest {}: no room for one packet", GUESTS[from]);
         }
         self.guests[from].flush();
         let to = &mut self.guests[1 - from];
         let until = Instant::now() + limit;
+        let mut arrived = Vec::new();
         loop {
-            while let Some((_, packet)) = to.receive()? {
-                if frames::read_stamp(&packet) == Some(stamp) {
-                    to.flush();
-                    return Ok(true);
-                }
+            let mut is_here = false;
+            while to.receive(&mut arrived)? {
+                is_here |= arrived == packet;
             }
             to.flush();
-            if Instant::now() > until {
-                return Ok(false);
+            if is_here || Instant::now() > until {
+                return Ok(is_here);
             }
             to.wait_call(CALL_LIMIT)?;
         }
@@ -152,8 +167,7 @@ impl Pair {
 
     /// Bits per second that arrive while one guest sends as fast as it can.
     fn throughput(&mut self, stage: &Stage<'_>, from: usize) -> anyhow::Result<f64> {
-        let stamp = self.new_stamp();
-        let large = frames::tcp_large(self.link(from), stamp, LARGE_LEN, SEGMENT_LEN);
+        let large = self.large(from);
         let started = Instant::now();
         let mut bytes = 0;
         while started.elapsed() < THROUGHPUT_TIME {
@@ -165,24 +179,20 @@ impl Pair {
     }
 
     /// Bytes that arrived in one slice of time.
-    fn send_for_a_slice(
-        &mut self,
-        from: usize,
-        (header, packet): &(NetHeader, Vec<u8>),
-    ) -> anyhow::Result<u64> {
+    fn send_for_a_slice(&mut self, from: usize, packet: &[u8]) -> anyhow::Result<u64> {
         let until = Instant::now() + SLICE;
         let mut arrived = Vec::new();
         let mut bytes = 0;
         while Instant::now() < until {
             for _ in 0..BURST_PACKETS {
-                if self.guests[from].send_with(header, packet)? != Sent::Done {
+                if !self.guests[from].send(&LARGE_HEADER, packet)? {
                     break;
                 }
             }
             self.guests[from].flush();
             let to = &mut self.guests[1 - from];
             let before = bytes;
-            while to.receive_into(&mut arrived)?.is_some() {
+            while to.receive(&mut arrived)? {
                 bytes += if arrived.len() == packet.len() { arrived.len() as u64 } else { 0 };
             }
             to.flush();
@@ -193,12 +203,28 @@ impl Pair {
         Ok(bytes)
     }
 
-    fn link(&self, from: usize) -> Link {
-        Link { from: self.guests[from].mac(), to: self.guests[1 - from].mac() }
+    /// A TCP packet whose checksum and segments are left to its receiver.
+    fn large(&self, from: usize) -> Vec<u8> {
+        let mut packet = self.ethernet(from, [0x08, 0x00]);
+        let mut ipv4 = [0; 20];
+        ipv4[0] = 0x45;
+        ipv4[2..4].copy_from_slice(&(LARGE_LEN - ETHERNET_LEN).to_be_bytes());
+        ipv4[8..10].copy_from_slice(&[64, 6]);
+        ipv4[12..].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+        let words = ipv4.chunks_exact(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
+        let sum: u32 = words.sum();
+        let [.., high, low] = (!((sum & 0xffff) + (sum >> 16))).to_be_bytes();
+        ipv4[10..12].copy_from_slice(&[high, low]);
+        packet.extend(ipv4);
+        let mut tcp = [0; 20];
+        tcp[..4].copy_from_slice(&[0, 7, 0, 9]);
+        tcp[12..14].copy_from_slice(&[5 << 4, 0x10]);
+        packet.extend(tcp);
+        packet.resize(LARGE_LEN.into(), 0x5a);
+        packet
     }
 
-    fn new_stamp(&mut self) -> Stamp {
-        self.flow += 1;
-        Stamp { flow: self.flow, sequence: 0 }
+    fn ethernet(&self, from: usize, kind: [u8; 2]) -> Vec<u8> {
+        [&self.guests[1 - from].mac()[..], &self.guests[from].mac()[..], &kind].concat()
     }
 }

@@ -10,6 +10,7 @@
 mod console;
 mod directory;
 mod embedded;
+mod embedded_guest;
 mod keeper;
 mod measured;
 mod patience;

@@ -125,7 +125,7 @@ impl Rig {
             Carrier::Dpdk => Some(programs::dpdk()?),
             Carrier::Ringway | Carrier::Own => None,
         };
-        let ringway = std::env::current_exe()?;
+        let ringway = programs::ringway()?;
         let (qemu, kernel, uml) = (programs::qemu(), programs::kernel(), programs::uml());
         let programs = Programs { ringway, qemu, kernel, uml, dpdk };
         let stage = Stage::new(programs, directory.clone(), &directory);
@@ -248,7 +248,7 @@ impl Rig {
         }
         let program = std::env::current_exe()?;
         let address = format!("{}:7", self.plan.address(1));
-        let line = format!("{} bench requests {address} --seconds {seconds}", program.display());
+        let line = format!("{} requests {address} --seconds {seconds}", program.display());
         let printed = self.side().must(&line)?;
         printed.trim().parse().with_context(|| format!("{line}: {printed}"))
     }

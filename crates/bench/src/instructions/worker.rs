@@ -13,7 +13,7 @@ use ringway_testkit::BINARY_VARIABLE;
 use ringway_virtq::Format;
 
 use super::{collected, per_packet};
-use crate::switch;
+use crate::{programs, switch};
 
 /// The part's name in tables.
 pub(super) const NAME: &str = "worker";
@@ -40,7 +40,8 @@ pub(super) fn count(program: &Path, arguments: &[&str], format: &str) -> anyhow:
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--trace-children=yes"]);
     command.args(["--trace-children-skip-by-arg=stats", &log]);
     command.arg(format!("--toggle-collect={FUNCTION}"));
-    command.arg(program).args(arguments).args([format, "--worker"]).env(BINARY_VARIABLE, program);
+    command.arg(program).args(arguments).args([format, "--worker"]);
+    command.env(BINARY_VARIABLE, programs::ringway()?);
     let output = command.output().context("valgrind (Debian: apt-get install valgrind)")?;
     if !output.status.success() {
         bail!("valgrind: {}:\n{}", output.status, String::from_utf8_lossy(&output.stderr));
