@@ -1,5 +1,6 @@
 //! `./x bench`: measurements on this machine; and the count of instructions that `./x test` holds.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
@@ -7,121 +8,102 @@ use anyhow::{Context, bail};
 use crate::check::build_ringway;
 use crate::counts::Counts;
 use crate::paths::Paths;
-use crate::performance::{self, PARTS, Sections};
 use crate::setup::{self, For};
 use crate::{dpdk_files, kernel_files, shell};
 
 /// The name of the test that counts instructions.
 pub const INSTRUCTIONS: &str = "instructions";
 
-/// Names a binary that is measured instead of the release build.
+/// Names the `ringway` that is measured instead of the release build.
 const BINARY_VARIABLE: &str = "RINGWAY_BIN";
 
-/// Names the commit that it was built from to `ringway bench`.
+/// Names the commit that it was built from to the benchmark.
 const COMMIT_VARIABLE: &str = "RINGWAY_COMMIT";
-
-/// What is written from a run.
-const DOCUMENT: &str = "docs/performance.md";
-
-/// How much of each of [`PARTS`] is measured: together in an hour and a half; and in a quick look,
-/// which takes 15 minutes.
-const AMOUNTS: [(&str, &str); PARTS.len()] = [
-    ("--seconds 0.5 --repeats 3", "--seconds 0.2 --repeats 3 --sizes 64,1518 --no-latency"),
-    ("", "--seconds 1 --repeats 3"),
-    ("--seconds 0.2 --repeats 5", "--seconds 0.2 --repeats 3"),
-    ("--seconds 1 --repeats 15", "--quick"),
-    ("", "--quick"),
-    ("", "--quick"),
-    ("", "--quick"),
-];
 
 /// The committed counts.
 const GOLDEN: &str = "crates/bench/tests/golden/instructions.txt";
 
+/// Where the tables of `./x bench docs` are.
+const DOCUMENTS: &str = "docs/measurements";
+
+/// How the directories of a run begin; six letters follow.
+const RUN_DIRECTORY: &str = "/tmp/rw-";
+
+/// What `./x bench docs` measures, what matters most first: the kind, its options, and its options
+/// in a quick look. All of it takes an hour, a quick look ten minutes.
+const KINDS: [(&str, &str, &str); 6] = [
+    ("ring", "--seconds 0.5 --repeats 3", "--quick"),
+    ("guest", "", "--quick"),
+    ("switch", "", "--quick"),
+    ("pacing", "", "--quick"),
+    ("rxbuf", "", "--quick"),
+    ("scale", "", "--quick"),
+];
+
 /// `./x bench [ARGS]`: as `ringway bench ARGS`, with DPDK where it is unpacked; without arguments
-/// a quick look at everything. `./x bench docs [PART…]` writes `docs/performance.md` anew: all of
-/// it in an hour and a half, or these parts only; with `--quick` in 15 minutes; with `--repeats N` everything is
-/// measured so often; with `--text` nothing is, and what is written around the tables is as it is now.
+/// a quick look at rings and guests. `./x bench docs [KIND…] [--quick]` writes the tables of these
+/// kinds, or of all, to [`DOCUMENTS`].
 ///
 /// # Errors
 /// It does not build, or a measurement fails.
 pub fn command(paths: &Paths, options: &[String]) -> anyhow::Result<()> {
     let words: Vec<&str> = options.iter().map(String::as_str).collect();
-    if let ["docs", "--text"] = words[..] {
-        return write(paths, &committed(paths)?);
-    }
     let wanted = match words[..] {
-        ["docs", ref words @ ..] => Some(measurements(words)?),
+        ["docs", ref words @ ..] => Some(wanted(words)?),
         _ => None,
     };
     setup::prepare(paths, For::Test)?;
-    let bench = Bench::build(paths)?;
+    build_ringway(paths)?;
     if let Some(wanted) = wanted {
-        return bench.measure(&wanted);
+        return write_documents(paths, &wanted);
     }
     if !options.is_empty() {
-        return shell::run(bench.command().args(options));
+        return shell::run(ringway_bench(paths).args(options));
     }
-    shell::run(bench.command().args(["ring", "--quick"]))?;
-    shell::run(bench.command().args(["guest", "--quick"]))
+    shell::run(ringway_bench(paths).args(["ring", "--quick"]))?;
+    shell::run(ringway_bench(paths).args(["guest", "--quick"]))
 }
 
-/// What is to be measured for the document, with which options, in the order of [`PARTS`]: what
-/// matters most first.
-fn measurements(words: &[&str]) -> anyhow::Result<Vec<(&'static str, String)>> {
-    let (mut names, mut is_quick, mut repeats) = (Vec::new(), false, None);
-    let mut words = words.iter().copied();
-    while let Some(word) = words.next() {
-        match word {
-            "--quick" => is_quick = true,
-            "--repeats" => repeats = Some(count(words.next())?),
-            part if PARTS.contains(&part) => names.push(part),
-            unknown => {
-                bail!("{unknown}: no part of {DOCUMENT}; its parts: {}", PARTS.join(", "))
+/// The kinds to measure, with their options.
+fn wanted(words: &[&str]) -> anyhow::Result<Vec<(&'static str, &'static str)>> {
+    let (quick, names): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| **word == "--quick");
+    if let Some(unknown) = names.iter().find(|name| !KINDS.iter().any(|kind| kind.0 == **name)) {
+        let kinds = KINDS.map(|(kind, ..)| kind).join(", ");
+        bail!("{unknown}: not measured for {DOCUMENTS}; kinds: {kinds}");
+    }
+    let wanted = KINDS.iter().filter(|kind| names.is_empty() || names.contains(&kind.0));
+    let with = |&(kind, all, look)| (kind, if quick.is_empty() { all } else { look });
+    Ok(wanted.map(with).collect())
+}
+
+/// Measures, and writes each kind as soon as it is there. What fails leaves its file as it was.
+fn write_documents(paths: &Paths, wanted: &[(&str, &str)]) -> anyhow::Result<()> {
+    let mut failed = Vec::new();
+    for (kind, options) in wanted {
+        println!("ringway bench {kind} {options}");
+        let mut bench = ringway_bench(paths);
+        bench.arg(kind).args(options.split_whitespace()).arg("--markdown");
+        match shell::output_beside(&mut bench) {
+            Ok(text) => {
+                let file = format!("{DOCUMENTS}/{kind}.md");
+                let text = without_places(&text, &paths.root);
+                std::fs::write(paths.root.join(&file), text).with_context(|| file.clone())?;
+                println!("{file} is written");
             }
+            Err(why) => failed.push(format!("{kind}: not measured: {why:#}")),
         }
     }
-    if is_quick && repeats.is_some() {
-        bail!("--quick measures once or a few times: leave it out, or --repeats");
-    }
-    let wanted = |part: &str| names.is_empty() || names.contains(&part);
-    let amount = |(whole, look)| match repeats {
-        Some(repeats) => repeated(whole, repeats),
-        None if is_quick => String::from(look),
-        None => String::from(whole),
-    };
-    let all = PARTS.into_iter().zip(AMOUNTS.map(amount));
-    Ok(all.filter(|(part, _)| wanted(part)).collect())
+    if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("\n")) }
 }
 
-/// How often everything is measured, as it was typed.
-fn count(word: Option<&str>) -> anyhow::Result<u32> {
-    let word = word.context("--repeats: how often? Say --repeats 5")?;
-    let count = word.parse().ok().filter(|count| *count > 0);
-    count.with_context(|| format!("--repeats {word}: not a number from 1 on"))
-}
-
-/// The same options, each with its value, and another number of repeats.
-fn repeated(options: &str, repeats: u32) -> String {
-    let words: Vec<&str> = options.split_whitespace().collect();
-    let kept = words.chunks(2).filter(|option| option[0] != "--repeats").flatten();
-    let repeats = repeats.to_string();
-    let all: Vec<&str> = kept.copied().chain(["--repeats", &repeats]).collect();
-    all.join(" ")
-}
-
-/// What was measured before.
-fn committed(paths: &Paths) -> anyhow::Result<Sections> {
-    let file = paths.root.join(DOCUMENT);
-    let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-    Ok(Sections::of(&text))
-}
-
-fn write(paths: &Paths, sections: &Sections) -> anyhow::Result<()> {
-    let file = paths.root.join(DOCUMENT);
-    std::fs::write(&file, sections.document()).with_context(|| file.display().to_string())?;
-    println!("{DOCUMENT} is written");
-    Ok(())
+/// The same text without where this tree is, and without the names of directories that were gone
+/// when the run ended.
+fn without_places(text: &str, root: &Path) -> String {
+    let text = text.replace(&format!("{}/", root.display()), "");
+    let mut parts = text.split(RUN_DIRECTORY);
+    let first = parts.next().unwrap_or_default().to_string();
+    let behind = |part: &str| part.trim_start_matches(|at: char| at.is_ascii_alphanumeric()).into();
+    std::iter::once(first).chain(parts.map(behind)).collect::<Vec<String>>().join("RUN")
 }
 
 /// Counts instructions and compares them with the committed counts.
@@ -140,47 +122,16 @@ pub fn instructions(paths: &Paths) -> Counts {
     Counts::one(result.is_ok())
 }
 
-/// `ringway bench`, as it was built.
-struct Bench<'a> {
-    paths: &'a Paths,
-    /// If this tree knows it.
-    commit: Option<String>,
-}
-
-impl<'a> Bench<'a> {
-    /// Builds it.
-    fn build(paths: &'a Paths) -> anyhow::Result<Self> {
-        build_ringway(paths)?;
-        let is_other = std::env::var_os(BINARY_VARIABLE).is_some();
-        Ok(Self { paths, commit: if is_other { None } else { commit(paths) } })
+/// The benchmark, with what it needs to find its peers.
+fn ringway_bench(paths: &Paths) -> Command {
+    let mut command = Command::new(paths.ringway_bench());
+    if std::env::var_os(BINARY_VARIABLE).is_none() {
+        command.envs(commit(paths).map(|commit| (COMMIT_VARIABLE, commit)));
     }
-
-    fn command(&self) -> Command {
-        let mut command = ringway_bench(self.paths);
-        command.envs(self.commit.iter().map(|commit| (COMMIT_VARIABLE, commit)));
-        command
-    }
-
-    /// Measures parts of the document, and writes it after each: whatever happens to the rest, this
-    /// one is there. What cannot be measured stays as it was.
-    fn measure(&self, wanted: &[(&str, String)]) -> anyhow::Result<()> {
-        let mut sections = committed(self.paths)?;
-        let mut failed = Vec::new();
-        for (part, options) in wanted {
-            println!("ringway bench {part} {options}");
-            let mut bench = self.command();
-            bench.arg(part).args(options.split_whitespace()).arg("--markdown");
-            match shell::output_beside(&mut bench) {
-                Ok(section) => {
-                    let section = performance::without_places(&section, &self.paths.root);
-                    sections.replace(part, &section);
-                    write(self.paths, &sections)?;
-                }
-                Err(why) => failed.push(format!("{part}: not measured: {why:#}")),
-            }
-        }
-        if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("\n")) }
-    }
+    command.env(BINARY_VARIABLE, paths.ringway());
+    command.env(kernel_files::VARIABLE, kernel_files::directory(paths));
+    dpdk_files::name_to(&mut command, paths);
+    command
 }
 
 /// The commit of this tree, and whether its code has changed since. None: there is no git here.
@@ -194,42 +145,35 @@ fn commit(paths: &Paths) -> Option<String> {
     Some(format!("{}{}", head.trim(), if is_same { "" } else { ", changed" }))
 }
 
-fn ringway_bench(paths: &Paths) -> Command {
-    let mut command = Command::new(paths.ringway_bench());
-    command.env(BINARY_VARIABLE, paths.ringway());
-    command.env(kernel_files::VARIABLE, kernel_files::directory(paths));
-    dpdk_files::name_to(&mut command, paths);
-    command
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parts(words: &[&str]) -> Result<Vec<(&'static str, String)>, String> {
-        measurements(words).map_err(|error| error.to_string())
+    #[test]
+    fn kinds_are_measured_in_their_order_and_unknown_ones_are_refused() {
+        let wanted = |words: &[&str]| super::wanted(words).map_err(|error| error.to_string());
+        assert_eq!(wanted(&[]).map(|all| all.len()), Ok(KINDS.len()));
+        assert_eq!(wanted(&["scale", "guest"]), Ok(vec![("guest", ""), ("scale", "")]));
+        assert_eq!(wanted(&["--quick", "scale"]), Ok(vec![("scale", "--quick")]));
+        let refused = wanted(&["swich"]).expect_err("no such kind");
+        assert!(refused.starts_with("swich: not measured") && refused.ends_with("rxbuf, scale"));
     }
 
     #[test]
-    fn parts_are_measured_in_their_order_and_unknown_ones_are_refused() {
-        assert_eq!(parts(&[]).map(|all| all.len()), Ok(PARTS.len()));
-        assert_eq!(parts(&["history", "ring"]).map(|all| all[1].0), Ok("history"));
-        assert_eq!(parts(&["--quick", "scale"]), Ok(vec![("scale", "--quick".into())]));
-        let refused = parts(&["swich"]).expect_err("no such part");
-        assert!(refused.starts_with("swich: no part") && refused.ends_with("rxbuf, scale"));
+    fn a_report_does_not_say_where_it_was_made() {
+        let text = "/a/tree/target/x run /tmp/rw-8e18Fl/1/vm.sock,mac=1 /tmp/rw-8e18Fl/2\n";
+        let without = without_places(text, Path::new("/a/tree"));
+        assert_eq!(without, "target/x run RUN/1/vm.sock,mac=1 RUN/2\n");
     }
 
     #[test]
-    fn all_is_measured_as_often_as_is_said() {
-        let pacing = parts(&["pacing", "--repeats", "5"]);
-        assert_eq!(pacing, Ok(vec![("pacing", "--seconds 1 --repeats 5".into())]));
-        assert_eq!(
-            parts(&["--repeats", "2"]).map(|all| all[5].1.clone()),
-            Ok("--repeats 2".into())
-        );
-        for words in [&["--repeats"][..], &["--repeats", "0"], &["--repeats", "2", "--quick"]] {
-            let refused = parts(words).expect_err("nonsense");
-            assert!(refused.contains("--repeats"), "{refused}");
+    fn every_kind_has_its_tables_and_the_page_links_them() {
+        let root = Paths::new().root;
+        let page = std::fs::read_to_string(root.join("docs/performance.md")).expect("the page");
+        assert!(page.lines().count() <= 150, "docs/performance.md is a page to read");
+        for (kind, ..) in KINDS {
+            assert!(root.join(format!("{DOCUMENTS}/{kind}.md")).is_file(), "{kind}");
+            assert!(page.contains(&format!("(measurements/{kind}.md)")), "{kind}: no link");
         }
     }
 }

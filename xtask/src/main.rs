@@ -20,14 +20,11 @@ mod guest;
 mod kernel_files;
 mod newest;
 mod paths;
-mod performance;
 mod setup;
-mod tables;
 mod test_program;
 mod test_run;
 mod tidy;
 mod unikernel;
-mod verdicts;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -68,7 +65,7 @@ enum Command {
     Unikernel(unikernel::Options),
     /// Measure ringway beside its peers; without options a quick look
     Bench {
-        /// Options of `ringway bench`; or `docs`, and maybe the parts to measure anew
+        /// Options of `ringway bench`; or `docs`, and maybe the kinds to measure
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
