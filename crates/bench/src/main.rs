@@ -11,7 +11,7 @@ use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
 use ringway_bench::guest::{self, Pairing};
 use ringway_bench::instructions::{self, Golden};
 use ringway_bench::report::{Report, html, markdown, terminal};
-use ringway_bench::{history, ring, rxbuf, scale, switch};
+use ringway_bench::{ring, rxbuf, scale, switch};
 use ringway_virtq::Format;
 use serde_json::json;
 
@@ -43,9 +43,6 @@ enum What {
     Ring(RingArgs),
     /// Linux guests on ringway, and on what they would use instead: taps, a bridge, DPDK
     Guest(GuestArgs),
-    /// What made virtio-net fast, from 2008 on: each technique switched on in turn
-    #[command(mut_args(|arg| HISTORY.defaults(arg)))]
-    History(AmountArgs),
     /// Policies of notification (`notify=`) in turns: TCP, pings, and pings beside TCP
     #[command(mut_args(pacing_defaults))]
     Pacing(GuestArgs),
@@ -103,7 +100,7 @@ enum GuestPair {
     UmlPair,
 }
 
-/// `ringway bench history`, `rxbuf`, `scale` and `switch`, each with numbers of its own in place of
+/// `ringway bench rxbuf`, `scale` and `switch`, each with numbers of its own in place of
 /// the defaults (see [`Amount`])
 #[derive(Debug, Args)]
 struct AmountArgs {
@@ -130,7 +127,6 @@ struct Amount {
     quick_seconds: f64,
 }
 
-const HISTORY: Amount = Amount { seconds: "0.3", repeats: "5", quick_seconds: 0.1 };
 const SCALE: Amount = Amount { seconds: "1", repeats: "3", quick_seconds: 0.2 };
 const SWITCH: Amount = Amount { seconds: "0.4", repeats: "5", quick_seconds: 0.1 };
 const RXBUF: Amount = Amount { seconds: "0.5", repeats: "5", quick_seconds: 0.05 };
@@ -244,7 +240,6 @@ fn measure(what: What) -> anyhow::Result<()> {
             println!("{:.0}", guest::per_second(&address, duration)?);
             Ok(())
         }
-        What::History(args) => args.output.show(&history::measure(&args.options(&HISTORY)?)?),
         What::Scale(args) => args.output.show(&scale::measure(&args.options(&SCALE)?)?),
         What::Switch(args) => args.output.show(&switch::measure(&args.options(&SWITCH)?)?),
         What::Rxbuf(args) => args.output.show(&rxbuf::measure(&args.options(&RXBUF)?)?),

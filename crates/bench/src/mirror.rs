@@ -34,8 +34,6 @@ pub(crate) struct Options {
     pub queue_size: u16,
     /// Bytes for buffers, a multiple of a page.
     pub buffers_len: u64,
-    /// Features that are not offered.
-    pub without: Features,
 }
 
 impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
@@ -44,7 +42,6 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
         let mut features = Features::OFFERED;
         features.set(Features::RING_PACKED, D::FORMAT == Format::Packed);
         features.set(Features::MRG_RXBUF, options.rx.mergeable);
-        features -= options.without;
         let negotiated = Negotiated::new(features.drop_unmet());
         let negotiated = negotiated.map_err(|why| anyhow!("features: {why}"))?;
         let memory = TestMemory::new(&[(BUFFERS_AT, options.buffers_len), (RINGS_AT, RINGS_LEN)])?;
