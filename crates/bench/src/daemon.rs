@@ -8,6 +8,9 @@ use std::time::Instant;
 use anyhow::Context;
 use ringway_testkit::beside::resident_private_kib;
 
+/// What to do where none can be started.
+pub(crate) const NO_DAEMON: &str = "no daemon: RINGWAY_BIN can name the program";
+
 /// So far.
 #[derive(Debug, Clone)]
 pub(crate) struct Usage {

@@ -12,11 +12,9 @@
 mod daemon;
 pub mod guest;
 pub mod instructions;
-mod interval;
 pub mod machine;
 mod mirror;
 mod options;
-mod process;
 mod programs;
 pub mod progress;
 pub mod report;
@@ -25,7 +23,6 @@ pub mod rxbuf;
 pub mod scale;
 mod spread;
 pub mod switch;
-mod verdict;
 
 pub use options::Options;
-pub use spread::{Spread, ratios};
+pub use spread::Spread;

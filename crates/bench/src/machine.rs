@@ -4,14 +4,13 @@
 
 use std::fs;
 use std::io;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::Context;
 pub use ringway_guests::process::processors;
+use ringway_guests::shell;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 
-/// Names the commit that this program was built from, where whoever started it knows that.
+/// Names the commit that this program was built from, where that is known.
 const COMMIT_VARIABLE: &str = "RINGWAY_COMMIT";
 
 /// The machine, its system and the versions of everything that takes part.
@@ -25,8 +24,7 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// Name and version of the kernel.
     pub kernel: String,
-    /// How its TCP decides how much it has under way: the name of the congestion control, which new network
-    /// namespaces have, too.
+    /// The congestion control of its TCP, which new network namespaces have, too.
     pub congestion_control: String,
     /// Name of the distribution.
     pub distribution: String,
@@ -106,50 +104,15 @@ pub fn keeping_to<T>(processors: &[usize], action: impl FnOnce() -> T) -> io::Re
 /// Now, as `2026-01-31 12:59 UTC`.
 ///
 /// # Errors
-/// The clock is before 1970.
+/// There is no `date`.
 pub fn date() -> anyhow::Result<String> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock")?;
-    Ok(date_of(now.as_secs()))
-}
-
-/// Counts whole years, then whole months, off the days since 1970.
-fn date_of(seconds: u64) -> String {
-    let mut days = seconds / 86_400;
-    let mut year = 1970;
-    while days >= year_len(year) {
-        days -= year_len(year);
-        year += 1;
-    }
-    let february = year_len(year) - 337;
-    let mut month = 1;
-    for len in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
-        if days < len {
-            break;
-        }
-        days -= len;
-        month += 1;
-    }
-    let (hour, minute) = (seconds / 3600 % 24, seconds / 60 % 60);
-    format!("{year}-{month:02}-{:02} {hour:02}:{minute:02} UTC", days + 1)
-}
-
-fn year_len(year: u64) -> u64 {
-    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    if is_leap { 366 } else { 365 }
+    let text = shell::output(shell::command(&["date"]).args(["-u", "+%Y-%m-%d %H:%M UTC"]))?;
+    Ok(text.trim().to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dates_follow_the_calendar() {
-        assert_eq!(date_of(0), "1970-01-01 00:00 UTC");
-        assert_eq!(date_of(951_782_399), "2000-02-28 23:59 UTC");
-        assert_eq!(date_of(951_782_400), "2000-02-29 00:00 UTC");
-        assert_eq!(date_of(1_767_225_599), "2025-12-31 23:59 UTC");
-        assert_eq!(date_of(1_795_244_400), "2026-11-21 07:00 UTC");
-    }
 
     #[test]
     fn the_commit_is_behind_the_version() {

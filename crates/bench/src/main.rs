@@ -11,12 +11,9 @@ use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
 use ringway_bench::guest::{self, Pairing};
 use ringway_bench::instructions::{self, Golden};
 use ringway_bench::report::{Report, html, markdown, terminal};
-use ringway_bench::{ring, rxbuf, scale, switch};
+use ringway_bench::{Options, ring, rxbuf, scale, switch};
 use ringway_virtq::Format;
 use serde_json::json;
-
-/// Packet lengths of `--quick`, in bytes.
-const QUICK_PACKET_LENS: [usize; 2] = [64, 1518];
 
 /// Echo requests in a flood, and in one of `--quick`.
 const PINGS: u32 = 10_000;
@@ -40,11 +37,13 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Drivers and devices on one ring, ringway's and DPDK's, beside the limit of the machine
+    #[command(mut_args(|arg| RING.defaults(arg)))]
     Ring(RingArgs),
     /// Linux guests on ringway, and on what they would use instead: taps, a bridge, DPDK
+    #[command(mut_args(|arg| GUEST.defaults(arg)))]
     Guest(GuestArgs),
     /// Policies of notification (`notify=`) in turns: TCP, pings, and pings beside TCP
-    #[command(mut_args(pacing_defaults))]
+    #[command(mut_args(|arg| PACING.defaults(arg)))]
     Pacing(GuestArgs),
     /// Kinds of traffic × schemes of receive buffers, into a receiver with a limit on memory
     #[command(mut_args(|arg| RXBUF.defaults(arg)))]
@@ -68,26 +67,57 @@ enum What {
     },
 }
 
-/// `ringway bench guest` and `ringway bench pacing`
+/// How much is measured, and how it is shown; the defaults are those of a [`Usual`].
 #[derive(Debug, Args)]
-struct GuestArgs {
-    /// How long each number is measured, in whole seconds
-    #[arg(long, default_value_t = 2)]
-    seconds: u32,
+struct AmountArgs {
+    /// How long each number is measured
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
     /// How often everything is measured
     #[arg(long, default_value_t = 5)]
     repeats: usize,
-    /// A first impression: 1 s, once
+    /// A first impression
     #[arg(long, conflicts_with_all = ["seconds", "repeats"])]
     quick: bool,
+    /// Print JSON
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Print Markdown
+    #[arg(long)]
+    markdown: bool,
+    /// Also write a page with plots
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// How much a command measures if nothing is said, as it would be typed; and with `--quick`, which
+/// measures once.
+#[derive(Debug)]
+struct Usual {
+    seconds: &'static str,
+    repeats: &'static str,
+    quick_seconds: f64,
+    is_pacing: bool,
+}
+
+const RING: Usual = Usual { seconds: "1", repeats: "5", quick_seconds: 0.2, is_pacing: false };
+const GUEST: Usual = Usual { seconds: "2", repeats: "5", quick_seconds: 1.0, is_pacing: false };
+const PACING: Usual = Usual { seconds: "1", repeats: "5", quick_seconds: 1.0, is_pacing: true };
+const SCALE: Usual = Usual { seconds: "1", repeats: "3", quick_seconds: 0.2, is_pacing: false };
+const SWITCH: Usual = Usual { seconds: "0.4", repeats: "5", quick_seconds: 0.1, is_pacing: false };
+const RXBUF: Usual = Usual { seconds: "0.5", repeats: "5", quick_seconds: 0.05, is_pacing: false };
+
+/// `ringway bench guest` and `ringway bench pacing`
+#[derive(Debug, Args)]
+struct GuestArgs {
+    #[command(flatten)]
+    amount: AmountArgs,
     /// Who talks with whom
     #[arg(long, value_delimiter = ',', value_name = "WHO", default_value = "qemu,uml,uml-pair")]
     pairs: Vec<GuestPair>,
     /// Measure here and now, without namespaces around it (internal)
     #[arg(long, hide = true)]
     here: bool,
-    #[command(flatten)]
-    output: Output,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -100,36 +130,30 @@ enum GuestPair {
     UmlPair,
 }
 
-/// `ringway bench rxbuf`, `scale` and `switch`, each with numbers of its own in place of
-/// the defaults (see [`Amount`])
+/// `ringway bench ring`
 #[derive(Debug, Args)]
-struct AmountArgs {
-    /// How long each number is measured
-    #[arg(long, default_value_t = 1.0)]
-    seconds: f64,
-    /// How often everything is measured
-    #[arg(long, default_value_t = 5)]
-    repeats: usize,
-    /// A first impression
-    #[arg(long, conflicts_with_all = ["seconds", "repeats"])]
-    quick: bool,
+struct RingArgs {
     #[command(flatten)]
-    output: Output,
+    amount: AmountArgs,
+    /// Packet lengths in bytes, 64 to 65536; with --quick, which has no round trips, 64 and 1518
+    #[arg(long, value_delimiter = ',', value_name = "BYTES", default_values_t = ring::PACKET_LENS)]
+    sizes: Vec<usize>,
+    /// Ring formats
+    #[arg(long, value_delimiter = ',', value_name = "FORMAT", default_value = "split,packed")]
+    formats: Vec<RingFormat>,
+    /// Entries of each queue; without, 1024 for long packets that fit the shared cache, else 256
+    #[arg(long, value_name = "ENTRIES")]
+    queue_size: Option<u16>,
+    /// Do not measure round trips
+    #[arg(long)]
+    no_latency: bool,
 }
 
-/// How much such a command measures if nothing is said.
-#[derive(Debug)]
-struct Amount {
-    /// As they would be typed.
-    seconds: &'static str,
-    repeats: &'static str,
-    /// With `--quick`, which measures once.
-    quick_seconds: f64,
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum RingFormat {
+    Split,
+    Packed,
 }
-
-const SCALE: Amount = Amount { seconds: "1", repeats: "3", quick_seconds: 0.2 };
-const SWITCH: Amount = Amount { seconds: "0.4", repeats: "5", quick_seconds: 0.1 };
-const RXBUF: Amount = Amount { seconds: "0.5", repeats: "5", quick_seconds: 0.05 };
 
 /// `ringway bench instructions`
 #[derive(Debug, Args)]
@@ -152,54 +176,6 @@ struct InstructionsArgs {
     /// Into receive buffers whose length the driver chooses (internal)
     #[arg(long, hide = true, requires = "run")]
     tuned: bool,
-}
-
-/// How results are shown.
-#[derive(Debug, Args)]
-struct Output {
-    /// Print JSON
-    #[arg(long, conflicts_with = "markdown")]
-    json: bool,
-    /// Print Markdown
-    #[arg(long)]
-    markdown: bool,
-    /// Also write a page with plots
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-}
-
-/// `ringway bench ring`
-#[derive(Debug, Args)]
-struct RingArgs {
-    /// How long each number is measured
-    #[arg(long, default_value_t = 1.0)]
-    seconds: f64,
-    /// How often everything is measured
-    #[arg(long, default_value_t = 5)]
-    repeats: usize,
-    /// A first impression: 0.2 s, once, two packet lengths, no round trips
-    #[arg(long, conflicts_with_all = ["seconds", "repeats", "sizes"])]
-    quick: bool,
-    /// Packet lengths in bytes: 64 to 65536
-    #[arg(long, value_delimiter = ',', value_name = "BYTES", default_values_t = ring::PACKET_LENS)]
-    sizes: Vec<usize>,
-    /// Ring formats
-    #[arg(long, value_delimiter = ',', value_name = "FORMAT", default_value = "split,packed")]
-    formats: Vec<RingFormat>,
-    /// Entries of each queue; if not given 1024 for long packets that fit the shared cache, else 256
-    #[arg(long, value_name = "ENTRIES")]
-    queue_size: Option<u16>,
-    /// Do not measure round trips
-    #[arg(long)]
-    no_latency: bool,
-    #[command(flatten)]
-    output: Output,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum RingFormat {
-    Split,
-    Packed,
 }
 
 fn main() -> ExitCode {
@@ -227,50 +203,30 @@ fn fail(is_json: bool, error: &str, status: u8) -> ExitCode {
 /// Measures and shows.
 fn measure(what: What) -> anyhow::Result<()> {
     match what {
-        What::Ring(args) => {
-            let report = ring::measure(&args.options()?)?;
-            args.output.show(&report)
-        }
-        What::Guest(args) if !args.here => guest::in_namespaces(HERE),
-        What::Guest(args) => args.output.show(&guest::measure(&args.options())?),
-        What::Pacing(args) if !args.here => guest::in_namespaces(HERE),
-        What::Pacing(args) => args.output.show(&guest::measure_pacing(&args.options())?),
+        What::Ring(args) => args.amount.show(&ring::measure(&args.options()?)?),
+        What::Guest(args) | What::Pacing(args) if !args.here => guest::in_namespaces(HERE),
+        What::Guest(args) => args.amount.show(&guest::measure(&args.options(&GUEST)?)?),
+        What::Pacing(args) => args.amount.show(&guest::measure_pacing(&args.options(&PACING)?)?),
+        What::Scale(args) => args.show(&scale::measure(&args.options(&SCALE)?)?),
+        What::Switch(args) => args.show(&switch::measure(&args.options(&SWITCH)?)?),
+        What::Rxbuf(args) => args.show(&rxbuf::measure(&args.options(&RXBUF)?)?),
+        What::Instructions(args) => args.count(),
         What::Requests { address, seconds } => {
             let duration = Duration::try_from_secs_f64(seconds).context("--seconds")?;
             println!("{:.0}", guest::per_second(&address, duration)?);
             Ok(())
         }
-        What::Scale(args) => args.output.show(&scale::measure(&args.options(&SCALE)?)?),
-        What::Switch(args) => args.output.show(&switch::measure(&args.options(&SWITCH)?)?),
-        What::Rxbuf(args) => args.output.show(&rxbuf::measure(&args.options(&RXBUF)?)?),
-        What::Instructions(args) => args.count(),
     }
 }
 
-impl GuestArgs {
-    fn options(&self) -> guest::Options {
-        let (seconds, repeats) = if self.quick { (1, 1) } else { (self.seconds, self.repeats) };
-        let pings = if self.quick { QUICK_PINGS } else { PINGS };
-        let pairings = self.pairs.iter().map(|&pair| pair.into()).collect();
-        guest::Options { seconds, repeats, pings, pairings, command: typed() }
-    }
-}
-
-/// Gives the arguments of `ringway bench pacing` what is usual for it.
-fn pacing_defaults(arg: Arg) -> Arg {
-    match arg.get_id().as_str() {
-        "repeats" => arg.default_value("10"),
-        "pairs" => arg.default_value("uml,qemu"),
-        _ => arg,
-    }
-}
-
-impl Amount {
+impl Usual {
     /// Gives its numbers to the arguments of a command.
     fn defaults(&self, arg: Arg) -> Arg {
         match arg.get_id().as_str() {
             "seconds" => arg.default_value(self.seconds),
             "repeats" => arg.default_value(self.repeats),
+            // Policies are compared at a tap, and there is none between two guests.
+            "pairs" if self.is_pacing => arg.default_value("uml,qemu"),
             "quick" => arg.help(format!("A first impression: {} s, once", self.quick_seconds)),
             _ => arg,
         }
@@ -278,20 +234,61 @@ impl Amount {
 }
 
 impl AmountArgs {
-    fn options(&self, usual: &Amount) -> anyhow::Result<ringway_bench::Options> {
+    fn options(&self, usual: &Usual) -> anyhow::Result<Options> {
         let (seconds, repeats) =
             if self.quick { (usual.quick_seconds, 1) } else { (self.seconds, self.repeats) };
         let duration = Duration::try_from_secs_f64(seconds).context("--seconds")?;
-        Ok(ringway_bench::Options { duration, repeats, command: typed() })
+        Ok(Options { duration, repeats, command: typed() })
+    }
+
+    fn show(&self, report: &Report) -> anyhow::Result<()> {
+        if let Some(file) = &self.html {
+            let page = html::render(report);
+            std::fs::write(file, page).with_context(|| file.display().to_string())?;
+        }
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(report)?);
+        } else if self.markdown {
+            print!("{}", markdown::render(report));
+        } else {
+            print!("{}", terminal::render(report));
+        }
+        Ok(())
     }
 }
 
-impl From<GuestPair> for Pairing {
-    fn from(pair: GuestPair) -> Self {
-        match pair {
-            GuestPair::Qemu => Self::QemuHost,
-            GuestPair::Uml => Self::UmlHost,
-            GuestPair::UmlPair => Self::UmlPair,
+impl GuestArgs {
+    fn options(&self, usual: &Usual) -> anyhow::Result<guest::Options> {
+        let amount = self.amount.options(usual)?;
+        let pings = if self.amount.quick { QUICK_PINGS } else { PINGS };
+        let pairing = |pair: &GuestPair| match pair {
+            GuestPair::Qemu => Pairing::QemuHost,
+            GuestPair::Uml => Pairing::UmlHost,
+            GuestPair::UmlPair => Pairing::UmlPair,
+        };
+        let pairings = self.pairs.iter().map(pairing).collect();
+        Ok(guest::Options { amount, pings, pairings })
+    }
+}
+
+impl RingArgs {
+    fn options(&self) -> anyhow::Result<ring::Options> {
+        let is_quick = self.amount.quick;
+        Ok(ring::Options {
+            amount: self.amount.options(&RING)?,
+            packet_lens: if is_quick { vec![64, 1518] } else { self.sizes.clone() },
+            formats: self.formats.iter().map(|&format| format.into()).collect(),
+            queue_size: self.queue_size,
+            latency: !self.no_latency && !is_quick,
+        })
+    }
+}
+
+impl From<RingFormat> for Format {
+    fn from(format: RingFormat) -> Self {
+        match format {
+            RingFormat::Split => Self::Split,
+            RingFormat::Packed => Self::Packed,
         }
     }
 }
@@ -320,54 +317,6 @@ impl InstructionsArgs {
         let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
         let complaints = Golden::parse(&text)?.complaints(&counts);
         ensure!(complaints.is_empty(), "{}", complaints.join("\n"));
-        Ok(())
-    }
-}
-
-impl RingArgs {
-    fn options(&self) -> anyhow::Result<ring::Options> {
-        let duration = Duration::try_from_secs_f64(self.seconds).context("--seconds")?;
-        let mut options = ring::Options {
-            duration,
-            repeats: self.repeats,
-            packet_lens: self.sizes.clone(),
-            formats: self.formats.iter().map(|&format| format.into()).collect(),
-            queue_size: self.queue_size,
-            latency: !self.no_latency,
-            command: typed(),
-        };
-        if self.quick {
-            options.duration = Duration::from_millis(200);
-            options.repeats = 1;
-            options.packet_lens = QUICK_PACKET_LENS.to_vec();
-            options.latency = false;
-        }
-        Ok(options)
-    }
-}
-
-impl From<RingFormat> for Format {
-    fn from(format: RingFormat) -> Self {
-        match format {
-            RingFormat::Split => Self::Split,
-            RingFormat::Packed => Self::Packed,
-        }
-    }
-}
-
-impl Output {
-    fn show(&self, report: &Report) -> anyhow::Result<()> {
-        if let Some(file) = &self.html {
-            let page = html::render(report);
-            std::fs::write(file, page).with_context(|| file.display().to_string())?;
-        }
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(report)?);
-        } else if self.markdown {
-            print!("{}", markdown::render(report));
-        } else {
-            print!("{}", terminal::render(report));
-        }
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! A driver and a device on the same rings in one thread: everything between two packets is ours,
 //! and nothing waits for another core.
 //!
-//! Limits: one queue pair; nobody is notified.
+//! Limits: one queue pair; neither side is notified.
 
 use anyhow::anyhow;
 use ringway_device::{FromGuest, ToGuest};

@@ -1,9 +1,9 @@
-//! What most measurements are told. Limits: those that compare more than one thing at a time
-//! ([`ring`](crate::ring), [`guest`](crate::guest)) have options of their own.
+//! What every measurement is told. Limits: what only one kind is told is its own affair.
 
 use std::time::Duration;
 
 use anyhow::ensure;
+use ringway_virtq::Format;
 
 /// Shortest time for one number.
 const DURATION_MIN: Duration = Duration::from_millis(10);
@@ -29,5 +29,22 @@ impl Options {
         ensure!(self.repeats > 0, "nothing to measure");
         ensure!(self.duration >= DURATION_MIN, "at least 10 ms for each number");
         Ok(())
+    }
+
+    /// What a report says about it.
+    pub(crate) fn rounds(&self) -> String {
+        let (seconds, repeats) = (self.duration.as_secs_f64(), self.repeats);
+        format!(
+            "Rounds: {repeats}; in each, every row once, {seconds} s for each number. Shown: median \
+             (lowest–highest); ratios are taken within a round."
+        )
+    }
+}
+
+/// What a ring format is called in options and tables.
+pub(crate) fn format_name(format: Format) -> &'static str {
+    match format {
+        Format::Split => "split",
+        Format::Packed => "packed",
     }
 }

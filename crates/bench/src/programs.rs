@@ -54,6 +54,9 @@ pub(crate) fn uml() -> PathBuf {
     PathBuf::from("/")
 }
 
+/// What takes part where guests are measured.
+pub(crate) const OF_GUESTS: [&str; 3] = ["qemu-system-x86_64", "linux.uml", "iperf3"];
+
 /// Name and version of each program that is installed.
 pub(crate) fn versions(programs: &[&str]) -> Vec<(String, String)> {
     let version = |program: &&str| {

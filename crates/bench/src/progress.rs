@@ -4,6 +4,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// How often the moving line moves.
@@ -68,9 +69,30 @@ impl Progress {
     }
 
     fn line(&self, text: &str) {
-        // Nobody listens any more: no reason to stop.
+        // A standard error that was closed is no reason to stop.
         let _ = writeln!(std::io::stderr(), "{text}");
     }
+}
+
+/// Measures every row once in each round, in turns; `measure` is told the round.
+///
+/// # Errors
+/// The first that `measure` gives, with the row's name.
+pub(crate) fn in_turns<R>(
+    rounds: usize,
+    rows: &[R],
+    name: impl Fn(&R) -> String,
+    mut measure: impl FnMut(usize, &R, &Progress) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut progress = Progress::start(rows.len() * rounds);
+    for round in 0..rounds {
+        for row in rows {
+            progress.step(&name(row));
+            measure(round, row, &progress).with_context(|| name(row))?;
+        }
+    }
+    progress.end();
+    Ok(())
 }
 
 /// If the rest goes as what is done. `None`: nothing is done.

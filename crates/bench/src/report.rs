@@ -3,15 +3,18 @@
 //! How: a report has tables and plots; a table knows the units of its columns, and every number
 //! keeps its spread. JSON is the report itself.
 
+mod grid;
 pub mod html;
 pub mod markdown;
 mod plot;
 pub mod terminal;
 
+pub(crate) use grid::{Column, Grid};
+
 use serde::Serialize;
 
-use crate::Spread;
-use crate::machine::Machine;
+use crate::machine::{Machine, date};
+use crate::spread::Spread;
 
 /// Everything that one run found.
 #[derive(Debug, Clone, Serialize)]
@@ -36,8 +39,34 @@ pub struct Report {
     pub plots: Vec<Plot>,
 }
 
-/// Adds a line that is not there yet.
-pub(crate) fn add_once(lines: &mut Vec<String>, line: &str) {
+impl Report {
+    /// One that begins now, of this kind of measurement.
+    pub(crate) fn begin(kind: &str, command: &str, method: &[String]) -> anyhow::Result<Self> {
+        Ok(Self {
+            title: format!("ringway bench {kind}"),
+            date: date()?,
+            command: command.to_string(),
+            machine: Machine::look(),
+            method: method.to_vec(),
+            left_out: Vec::new(),
+            commands: Vec::new(),
+            tables: Vec::new(),
+            plots: Vec::new(),
+        })
+    }
+
+    /// Says, once, what was not measured. Of a console's end the first line says what happened.
+    pub(crate) fn leave_out(&mut self, what: &str) {
+        add_once(&mut self.left_out, what.lines().next().unwrap_or_default());
+    }
+
+    /// Keeps, once, how something was started.
+    pub(crate) fn add_command(&mut self, command: &str) {
+        add_once(&mut self.commands, command);
+    }
+}
+
+fn add_once(lines: &mut Vec<String>, line: &str) {
     if !lines.iter().any(|known| known == line) {
         lines.push(line.to_string());
     }

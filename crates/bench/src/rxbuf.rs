@@ -17,11 +17,11 @@ use ringway_net::{NetHeader, Packet, PacketSink, Put};
 use ringway_testkit::TestMemory;
 use ringway_virtq::{SharedSlice, SplitDevice, SplitDriver};
 
-use crate::machine::{Machine, date, pin, processors};
+use crate::machine::{pin, processors};
 use crate::mirror::{Mirror, Options as MirrorOptions};
-use crate::progress::Progress;
-use crate::report::{Cell, Group, Plot, Report, Table};
-use crate::{Options, Spread, ratios};
+use crate::options::Options;
+use crate::progress::in_turns;
+use crate::report::{Column, Grid, Report};
 
 /// Bytes of memory that the receiver holds at most: what Linux gives a socket by default.
 const HELD_MAX: u64 = 212_992;
@@ -49,6 +49,14 @@ const WORKLOADS: [(&str, &[usize]); 6] = [
     ),
 ];
 
+const COLUMNS: [Column; 5] = [
+    ("Gb/s", 2),
+    ("ns/packet", 1),
+    ("memory per payload byte", 2),
+    ("KiB of payload within the limit", 0),
+    ("buffer at the end, bytes", 0),
+];
+
 /// One measurement.
 #[derive(Debug, Clone, Copy, Default)]
 struct Found {
@@ -65,24 +73,29 @@ struct Found {
 /// # Errors
 /// A scheme does not get its packets through.
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
-    let machine = Machine::look();
-    let began = date()?;
+    let mut report = Report::begin("rxbuf", &options.command, &method(options))?;
     if let Some(&first) = processors().first() {
         pin(first)?;
     }
-    let mut found = vec![Vec::new(); WORKLOADS.len() * RxScheme::ALL.len()];
-    let mut progress = Progress::start(options.repeats * found.len());
-    for _ in 0..options.repeats {
-        let tasks =
-            WORKLOADS.iter().flat_map(|workload| RxScheme::ALL.map(|scheme| (workload, scheme)));
-        for (place, ((name, lens), scheme)) in found.iter_mut().zip(tasks) {
-            let task = || format!("{name}, {}", scheme.name());
-            progress.step(&task());
-            place.push(measure_one(lens, scheme, options.duration).with_context(task)?);
-        }
-    }
-    progress.end();
-    Ok(report(options, machine, began, &found))
+    let mut grid = Grid::new("Receive buffers", &["traffic", "scheme"], &COLUMNS);
+    let schemes = |traffic| RxScheme::ALL.map(|scheme| (traffic, scheme));
+    let rows: Vec<_> = WORKLOADS.iter().flat_map(schemes).collect();
+    let name =
+        |(traffic, scheme): &(&(&str, _), RxScheme)| [traffic.0.into(), scheme.name().into()];
+    in_turns(
+        options.repeats,
+        &rows,
+        |row| name(row).join(", "),
+        |round, row, _| {
+            let found = measure_one(row.0.1, row.1, options.duration)?;
+            grid.add(&name(row), round, &found.values().map(Some));
+            Ok(())
+        },
+    )?;
+    let page = |row: &[String]| Some(vec![row[0].clone(), RxScheme::Page.name().to_string()]);
+    report.tables.push(grid.table_with(&[("Gb/s, × page", 0)], page));
+    report.plots.push(grid.plot("bytes of memory per byte of payload", &[2]));
+    Ok(report)
 }
 
 fn measure_one(lens: &[usize], scheme: RxScheme, duration: Duration) -> anyhow::Result<Found> {
@@ -198,94 +211,30 @@ impl Receiver {
     }
 }
 
-// Numbers of packets and bytes are far below 2^53.
-#[allow(clippy::cast_precision_loss)]
 impl Found {
-    fn gigabits(&self) -> f64 {
-        self.payload as f64 * 8.0 / 1e9 / self.seconds
-    }
-
-    fn ns_per_packet(&self) -> f64 {
-        self.seconds * 1e9 / self.packets as f64
-    }
-
-    fn memory_per_byte(&self) -> f64 {
-        self.truesize as f64 / self.payload as f64
-    }
-
-    fn payload_held(&self) -> f64 {
-        HELD_MAX as f64 / self.memory_per_byte() / 1024.0
-    }
-}
-
-fn report(options: &Options, machine: Machine, date: String, found: &[Vec<Found>]) -> Report {
-    let schemes = RxScheme::ALL;
-    let mut rows = Vec::new();
-    let mut groups = Vec::new();
-    for ((name, _), of_workload) in WORKLOADS.iter().zip(found.chunks(schemes.len())) {
-        let rates = |found: &Vec<Found>| -> Vec<Option<f64>> {
-            found.iter().map(|found| Some(found.gigabits())).collect()
-        };
-        let page = rates(&of_workload[1]);
-        let mut values = Vec::new();
-        for (scheme, found) in schemes.iter().zip(of_workload) {
-            let column = |value: fn(&Found) -> f64, digits| {
-                Cell::number(Spread::of(found.iter().map(value)), digits)
-            };
-            rows.push(vec![
-                Cell::text(*name),
-                Cell::text(scheme.name()),
-                column(Found::gigabits, 2),
-                Cell::number(Spread::of(ratios(&rates(found), &page)), 2),
-                column(Found::ns_per_packet, 1),
-                column(Found::memory_per_byte, 2),
-                column(Found::payload_held, 0),
-                column(|found| f64::from(found.buffer_len), 0),
-            ]);
-            values.push(Spread::of(found.iter().map(Found::memory_per_byte)));
-        }
-        groups.push(Group { name: (*name).to_string(), values });
-    }
-    let columns = [
-        "traffic",
-        "scheme",
-        "Gb/s",
-        "× page",
-        "ns/packet",
-        "memory per payload byte",
-        "KiB of payload within the limit",
-        "buffer at the end, bytes",
-    ];
-    let title = "Receive buffers".to_string();
-    Report {
-        title: "ringway bench rxbuf".to_string(),
-        date,
-        command: options.command.clone(),
-        machine,
-        method: method(options),
-        left_out: Vec::new(),
-        commands: Vec::new(),
-        tables: vec![Table { title, columns: columns.map(str::to_string).to_vec(), rows }],
-        plots: vec![Plot {
-            title: "Memory held per byte of payload".to_string(),
-            unit: "bytes".to_string(),
-            series: schemes.map(|scheme| scheme.name().to_string()).to_vec(),
-            groups,
-        }],
+    /// A value for each column.
+    // Numbers of packets and bytes are far below 2^53.
+    #[allow(clippy::cast_precision_loss)]
+    fn values(&self) -> [f64; 5] {
+        let (packets, payload) = (self.packets as f64, self.payload as f64);
+        let memory_per_byte = self.truesize as f64 / payload;
+        [
+            payload * 8.0 / 1e9 / self.seconds,
+            self.seconds * 1e9 / packets,
+            memory_per_byte,
+            HELD_MAX as f64 / memory_per_byte / 1024.0,
+            f64::from(self.buffer_len),
+        ]
     }
 }
 
-fn method(options: &Options) -> Vec<String> {
-    let seconds = options.duration.as_secs_f64();
-    vec![
-        format!("{} repeats of {seconds} s for each number; split ring.", options.repeats),
+fn method(options: &Options) -> [String; 2] {
+    [
+        options.rounds(),
         format!(
-            "Device and driver in one thread, a receiveq of {QUEUE_SIZE} entries. The driver takes \
-             packets out of the ring and holds them until they tie up {HELD_MAX} bytes of memory, \
-             whole buffers counted; then the application reads all of them."
+            "Device and driver in one thread, a split receiveq of {QUEUE_SIZE} entries. The driver \
+             takes packets out of the ring and holds them until they tie up {HELD_MAX} bytes of \
+             memory, whole buffers counted; then the application reads all of them."
         ),
-        "Rows are measured one right after the other, and all of it again for each repeat. Numbers \
-         are medians (lowest–highest); ratios are taken within a repeat."
-            .to_string(),
     ]
 }

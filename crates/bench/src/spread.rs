@@ -29,7 +29,10 @@ impl Spread {
 
 /// Measurement by measurement, `of` divided by `by`. Pairs of which one is missing are left out:
 /// a ratio is only taken of what was measured one right after the other.
-pub fn ratios<'a>(of: &'a [Option<f64>], by: &'a [Option<f64>]) -> impl Iterator<Item = f64> + 'a {
+pub(crate) fn ratios<'a>(
+    of: &'a [Option<f64>],
+    by: &'a [Option<f64>],
+) -> impl Iterator<Item = f64> + 'a {
     of.iter().zip(by).filter_map(|(of, by)| match (of, by) {
         (Some(of), Some(by)) if *by > 0.0 => Some(of / by),
         _ => None,

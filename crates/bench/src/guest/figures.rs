@@ -1,4 +1,4 @@
-//! The figures of one turn.
+//! The figures of one turn of a rig.
 //!
 //! Limits: a figure that cannot be had is missing, and the reason is kept; the others are taken
 //! nevertheless.
@@ -7,146 +7,108 @@ use anyhow::{Context, ensure};
 use ringway_guests::iperf::Report;
 use ringway_guests::traffic;
 
-use super::Options;
+use super::pairing::Options;
 use super::processor_time;
 use super::rig::Rig;
+use crate::report::Column;
 
 /// Payload of a UDP packet whose Ethernet frame has 64 bytes.
 const UDP_PAYLOAD_LEN: u32 = 22;
 
-/// Parallel streams.
-const STREAMS: u32 = 4;
-
 const GIB: f64 = (1 << 30) as f64;
 
-/// One kind of figure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(usize)]
-pub(super) enum Figure {
-    /// TCP from the guest that asks, Gb/s.
-    Out,
-    /// TCP to it.
-    Back,
-    /// The same with several streams.
-    OutMany,
-    BackMany,
-    /// UDP packets that its program receives, thousands per second.
-    Udp,
-    Requests,
-    PingMin,
-    PingMean,
-    PingMax,
-    PingDeviation,
-    /// Processor time while TCP goes out and back, s/GiB.
-    GuestOut,
-    BackEndOut,
-    GuestBack,
-    BackEndBack,
-    /// The same with several streams.
-    GuestOutMany,
-    BackEndOutMany,
-    GuestBackMany,
-    BackEndBackMany,
-}
+/// What iperf3 is told for TCP from the guest that asks and to it, of one stream and of several.
+const TCP: [&str; 4] = ["", "-R", "-P 4", "-P 4 -R"];
 
-/// How many kinds there are.
-pub(super) const FIGURES: usize = Figure::BackEndBackMany as usize + 1;
+/// TCP, with what iperf3 is told in [`TCP`]; UDP that the guest's program receives; requests; pings.
+pub(super) const RATES: [Column; 10] = [
+    ("TCP out, Gb/s", 2),
+    ("TCP in, Gb/s", 2),
+    ("4 streams out, Gb/s", 2),
+    ("4 streams in, Gb/s", 2),
+    ("64-byte UDP in, kpps", 1),
+    ("requests/s", 0),
+    ("flood ping min, ms", 3),
+    ("mean, ms", 3),
+    ("max, ms", 3),
+    ("deviation, ms", 3),
+];
 
-/// What one turn found.
+/// Processor time of the guests and of what is beside them, in the order of [`TCP`].
+pub(super) const COSTS: [Column; 8] = [
+    ("guest, out, s/GiB", 2),
+    ("beside it, out, s/GiB", 2),
+    ("guest, in, s/GiB", 2),
+    ("beside it, in, s/GiB", 2),
+    ("guest, 4 streams out, s/GiB", 2),
+    ("beside it, 4 streams out, s/GiB", 2),
+    ("guest, 4 streams in, s/GiB", 2),
+    ("beside it, 4 streams in, s/GiB", 2),
+];
+
+/// What one turn found, in these orders.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Found {
-    pub values: [Option<f64>; FIGURES],
+    pub rates: [Option<f64>; RATES.len()],
+    pub costs: [Option<f64>; COSTS.len()],
     pub failures: Vec<String>,
 }
 
 impl Found {
-    fn set(&mut self, figure: Figure, value: f64) {
-        self.values[figure as usize] = Some(value);
+    fn note<T>(&mut self, what: &str, result: anyhow::Result<T>) -> Option<T> {
+        result.map_err(|why| self.failures.push(format!("{what}: {why:#}"))).ok()
     }
 }
 
 /// Takes all figures of a rig.
 pub(super) fn take(rig: &mut Rig, options: &Options) -> Found {
     let mut found = Found::default();
-    let measure = |rig: &mut Rig, found: &mut Found| {
-        rig.work()?;
-        // Addresses are resolved and the path is warm.
-        let address = rig.address();
-        rig.side().must(&format!("ping -c 3 -i 0.1 -W 10 {address}"))?;
-        take_all(rig, options, found);
-        rig.rest()
-    };
-    if let Err(why) = measure(rig, &mut found) {
-        found.failures.push(format!("{why:#}"));
+    // Addresses are resolved and the path is warm.
+    let warm_up = format!("ping -c 3 -i 0.1 -W 10 {}", rig.address());
+    let ready = rig.work().and_then(|()| rig.side().must(&warm_up));
+    if found.note("before anything", ready).is_none() {
+        return found;
     }
+    for (at, words) in TCP.into_iter().enumerate() {
+        let figures = tcp(rig, options, words);
+        if let Some((rate, costs)) = found.note(&format!("TCP {words}"), figures) {
+            found.rates[at] = Some(rate);
+            found.costs[2 * at..][..2].copy_from_slice(&costs);
+        }
+    }
+    let udp = udp(rig, options);
+    found.rates[4] = found.note("UDP", udp);
+    let requests = rig.requests_per_second(options.amount.duration);
+    found.rates[5] = found.note("requests", requests);
+    let flood = flood(rig, options);
+    if let Some(times) = found.note("flood", flood) {
+        found.rates[6..].copy_from_slice(&times.map(Some));
+    }
+    let rest = rig.rest();
+    found.note("afterwards", rest);
     found
 }
 
-/// What is measured, and how.
-type Measure = fn(&mut Rig, &Options, &mut Found) -> anyhow::Result<()>;
-
-fn take_all(rig: &mut Rig, options: &Options, found: &mut Found) {
-    let all: [(&str, Measure); 5] = [
-        ("TCP", |rig, options, found| {
-            let out = [Figure::Out, Figure::GuestOut, Figure::BackEndOut];
-            one_way(rig, options, "", out, found)?;
-            let back = [Figure::Back, Figure::GuestBack, Figure::BackEndBack];
-            one_way(rig, options, "-R", back, found)
-        }),
-        ("TCP, several streams", |rig, options, found| {
-            let out = [Figure::OutMany, Figure::GuestOutMany, Figure::BackEndOutMany];
-            one_way(rig, options, &format!("-P {STREAMS}"), out, found)?;
-            let back = [Figure::BackMany, Figure::GuestBackMany, Figure::BackEndBackMany];
-            one_way(rig, options, &format!("-P {STREAMS} -R"), back, found)
-        }),
-        ("UDP", |rig, options, found| {
-            found.set(Figure::Udp, udp(rig, options)?);
-            Ok(())
-        }),
-        ("flood", flood),
-        ("requests", |rig, options, found| {
-            found.set(Figure::Requests, rig.requests_per_second(options.seconds)?);
-            Ok(())
-        }),
-    ];
-    for (name, measure) in all {
-        if let Err(why) = measure(rig, options, found) {
-            found.failures.push(format!("{name}: {why:#}"));
-        }
-    }
-}
-
 /// The rate, and the processor time of the guests and of what is beside them, per GiB.
-fn one_way(
-    rig: &mut Rig,
-    options: &Options,
-    words: &str,
-    figures: [Figure; 3],
-    found: &mut Found,
-) -> anyhow::Result<()> {
-    let processes = rig.processes();
-    let before = processes.each_ref().map(|programs| processor_time::seconds(programs));
-    let report = tcp(rig, options, words)?;
-    let after = processes.each_ref().map(|programs| processor_time::seconds(programs));
-    found.set(figures[0], report.gigabits());
+fn tcp(rig: &mut Rig, options: &Options, words: &str) -> anyhow::Result<(f64, [Option<f64>; 2])> {
+    let (processes, address) = (rig.processes(), rig.address());
+    let times = || processes.each_ref().map(|programs| processor_time::seconds(programs));
+    let before = times();
+    let seconds = u32::try_from(options.seconds())?;
+    let report = traffic::tcp(&mut rig.side(), &address, seconds, words)?;
+    let after = times();
     let moved_gib = report.bits_per_second * report.seconds / 8.0 / GIB;
-    for side in 0..2 {
-        if !processes[side].is_empty() && moved_gib > 0.0 {
-            found.set(figures[side + 1], (after[side] - before[side]) / moved_gib);
-        }
-    }
-    Ok(())
-}
-
-fn tcp(rig: &mut Rig, options: &Options, words: &str) -> anyhow::Result<Report> {
-    let address = rig.address();
-    traffic::tcp(&mut rig.side(), &address, options.seconds, words)
+    let cost = |side: usize| {
+        let is_known = !processes[side].is_empty() && moved_gib > 0.0;
+        is_known.then(|| (after[side] - before[side]) / moved_gib)
+    };
+    Ok((report.gigabits(), [cost(0), cost(1)]))
 }
 
 /// Thousands of packets per second that the guest's program gets when the other side sends all it
 /// can.
 fn udp(rig: &mut Rig, options: &Options) -> anyhow::Result<f64> {
-    let (address, seconds) = (rig.address(), options.seconds);
+    let (address, seconds) = (rig.address(), options.seconds());
     let line = format!("iperf3 -J -c {address} -u -b 0 -l {UDP_PAYLOAD_LEN} -t {seconds} -R");
     let text = traffic::iperf(&mut rig.side(), &line)?;
     let report = Report::parse(&text)?;
@@ -155,26 +117,9 @@ fn udp(rig: &mut Rig, options: &Options) -> anyhow::Result<f64> {
     Ok(packets / report.seconds / 1e3)
 }
 
-fn flood(rig: &mut Rig, options: &Options, found: &mut Found) -> anyhow::Result<()> {
+/// Least, mean, greatest and deviation, in ms.
+fn flood(rig: &mut Rig, options: &Options) -> anyhow::Result<[f64; 4]> {
     let (address, pings) = (rig.address(), options.pings);
     let (_, text) = rig.side().run(&format!("ping -f -q -w 20 -c {pings} {address}"))?;
-    let times = traffic::round_trips_ms(&text).with_context(|| format!("ping: {text}"))?;
-    let figures = [Figure::PingMin, Figure::PingMean, Figure::PingMax, Figure::PingDeviation];
-    for (figure, time) in figures.into_iter().zip(times) {
-        found.set(figure, time);
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_have_a_place_each() {
-        let mut found = Found::default();
-        found.set(Figure::BackEndBackMany, 2.0);
-        assert_eq!(found.values[Figure::BackEndBackMany as usize], Some(2.0));
-        assert_eq!(found.values[Figure::Out as usize], None);
-    }
+    traffic::round_trips_ms(&text).with_context(|| format!("ping: {text}"))
 }

@@ -1,89 +1,41 @@
 //! `ringway bench guest`: real Linux guests on ringway, and on what they would use instead.
 //!
-//! How: all that is compared is booted at once ([`rig`]) in namespaces that exist only for this, and
-//! measured in turns ([`figures`]): each once, then each again. What is not measured stands still.
-//! Every number is a median; ratios are taken between neighbours in time. A guest has a processor
-//! of its own, what runs beside it has another ([`sides`]).
+//! How: all that is compared is booted at once ([`rig`]) in namespaces that exist only for this,
+//! and measured in turns ([`figures`]): each once, then each again. What is not measured stands
+//! still. A guest has a processor of its own, what runs beside it has another ([`sides`]).
 //!
 //! Limits: guests of one processor; needs namespaces and taps in them; what is missing is left out
 //! and named.
 
 mod figures;
 mod pacing;
+mod pairing;
 mod processor_time;
 mod requests;
-mod results;
 mod rig;
 mod sides;
+mod slices;
 
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use ringway_guests::{namespaces, net, qemu, stage, uml};
+use ringway_guests::{namespaces, net, stage};
 
-use crate::machine::{Machine, date};
 use crate::programs;
 use crate::progress::Progress;
-use crate::report::Report;
-use results::Results;
+use crate::report::{Grid, Report};
+use figures::{COSTS, RATES};
 use rig::{Plan, Rig};
 
 pub use pacing::measure_pacing;
+pub use pairing::{Options, Pairing};
 pub use requests::per_second;
 
 /// All of it ends within this, however long each number is measured.
 const TOTAL_LIMIT: Duration = Duration::from_secs(2 * 3600);
-
-/// Longest time for one number.
-const SECONDS_MAX: u32 = 20;
-
-/// Who talks with whom.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pairing {
-    /// Linux under QEMU, and this machine.
-    QemuHost,
-    /// User Mode Linux, and this machine.
-    UmlHost,
-    /// Two User Mode Linux guests.
-    UmlPair,
-}
-
-/// All of them, in the order in which they are measured.
-pub const PAIRINGS: [Pairing; 3] = [Pairing::QemuHost, Pairing::UmlHost, Pairing::UmlPair];
-
-/// How much is measured.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// How long each number is measured.
-    pub seconds: u32,
-    /// How often everything is measured.
-    pub repeats: usize,
-    /// Echo requests of one flood.
-    pub pings: u32,
-    /// Who talks with whom.
-    pub pairings: Vec<Pairing>,
-    /// The command line, for the report.
-    pub command: String,
-}
-
-impl Pairing {
-    fn name(self) -> &'static str {
-        match self {
-            Self::QemuHost => "Linux under QEMU ↔ this machine",
-            Self::UmlHost => "User Mode Linux ↔ this machine",
-            Self::UmlPair => "User Mode Linux ↔ User Mode Linux",
-        }
-    }
-
-    fn why_not(self) -> Option<String> {
-        match self {
-            Self::QemuHost => qemu::missing(&programs::qemu(), &programs::kernel()),
-            Self::UmlHost | Self::UmlPair => uml::missing(&programs::uml()),
-        }
-    }
-}
 
 /// Starts this program again with the same arguments and `flag`, in namespaces of its own, and
 /// waits for it.
@@ -117,78 +69,79 @@ fn ended(status: ExitStatus) -> String {
 /// # Errors
 /// The options make no sense, or these are not namespaces of our own.
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
-    check(options)?;
+    options.check()?;
     let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
     stage::end_with_parent(directory.path());
     net::prepare()?;
-    let mut results = Results::new(machine_with_guests(), date()?);
-    let mut plans = Vec::new();
+    let mut report = Report::begin("guest", &options.amount.command, &method(options))?;
+    report.machine.versions.extend(programs::versions(&programs::OF_GUESTS));
+    let plans = options.pairings.iter().map(|&pairing| Plan::all(pairing).len());
+    let mut progress = Progress::start(plans.sum::<usize>() * options.amount.repeats);
     for &pairing in &options.pairings {
         match pairing.why_not() {
-            Some(why) => results.leave_out(&format!("{}: {why}", pairing.name())),
-            None => plans.extend(Plan::all(pairing)),
-        }
-    }
-    let mut progress = Progress::start(plans.len() * options.repeats);
-    for &pairing in &options.pairings {
-        let plans: Vec<Plan> =
-            plans.iter().copied().filter(|plan| plan.pairing == pairing).collect();
-        let mut rigs = boot(&plans, directory.path(), &progress, &mut results);
-        for repeat in 0..options.repeats {
-            // Nobody is always the first.
-            for at in 0..rigs.len() {
-                let turn = (at + repeat) % rigs.len();
-                let rig = &mut rigs[turn];
-                progress.step(&format!("{}, {}", pairing.name(), rig.plan.name()));
-                let found = figures::take(rig, options);
-                let failures = found.failures.iter();
-                failures.for_each(|why| progress.note(&format!("{}: {why}", rig.plan.name())));
-                results.add(rig.plan, repeat, found);
-            }
+            Some(why) => report.leave_out(&format!("{}: {why}", pairing.name())),
+            None => measure_one(pairing, options, directory.path(), (&mut report, &mut progress)),
         }
     }
     progress.end();
-    Ok(results.report(options))
+    Ok(report)
 }
 
-/// This machine, with the versions of what makes guests.
-fn machine_with_guests() -> Machine {
-    let mut machine = Machine::look();
-    machine.versions.extend(programs::versions(&["qemu-system-x86_64", "linux.uml", "iperf3"]));
-    machine
-}
-
-/// Boots what can be booted.
-fn boot(
-    plans: &[Plan],
-    directory: &std::path::Path,
-    progress: &Progress,
-    results: &mut Results,
-) -> Vec<Rig> {
-    let mut rigs = Vec::new();
-    for &plan in plans {
-        progress.note(&format!("booting: {}, {}", plan.pairing.name(), plan.name()));
+/// All that is compared for one pairing.
+fn measure_one(
+    pairing: Pairing,
+    options: &Options,
+    directory: &Path,
+    (report, progress): (&mut Report, &mut Progress),
+) {
+    let (mut rigs, name) = (Vec::new(), pairing.name());
+    for plan in Plan::all(pairing) {
+        progress.note(&format!("booting: {name}, {}", plan.name()));
         match Rig::boot(plan, directory) {
             Ok(rig) => {
-                results.add_commands(rig.commands());
+                rig.commands().iter().for_each(|command| report.add_command(command));
                 rigs.push(rig);
             }
             Err(why) => {
-                let why = format!("{}, {}: {why:#}", plan.pairing.name(), plan.name());
-                progress.note(&why);
-                results.leave_out(&why);
+                progress.note(&format!("{name}, {}: {why:#}", plan.name()));
+                report.leave_out(&format!("{name}, {}: {why:#}", plan.name()));
             }
         }
     }
-    rigs
+    let mut rates = Grid::new(name, &["through"], &RATES);
+    let mut costs = Grid::new(format!("{name}: processor time"), &["through"], &COSTS);
+    for round in 0..options.amount.repeats {
+        // Ringway's rig is the first row of the tables, but not always measured first.
+        for at in 0..rigs.len() {
+            let turn = (at + round) % rigs.len();
+            let rig = &mut rigs[turn];
+            let row = rig.plan.name();
+            progress.step(&format!("{name}, {row}"));
+            let found = figures::take(rig, options);
+            for why in &found.failures {
+                progress.note(&format!("{row}: {why}"));
+                report.leave_out(&format!("{name}, {row}: {why}"));
+            }
+            rates.add(&[row.into()], round, &found.rates);
+            costs.add(&[row.into()], round, &found.costs);
+        }
+    }
+    report.tables.extend([rates.table(), rates.ratios_of_first(&[0, 1, 2, 3, 4, 5, 7])]);
+    report.tables.push(costs.table());
+    report.plots.push(rates.plot("Gb/s", &[0, 1, 2, 3]));
 }
 
-fn check(options: &Options) -> anyhow::Result<()> {
-    ensure!(
-        (1..=SECONDS_MAX).contains(&options.seconds),
-        "{} s: 1 to {SECONDS_MAX} for each number",
-        options.seconds
-    );
-    ensure!(options.repeats > 0 && !options.pairings.is_empty(), "nothing to measure");
-    Ok(())
+fn method(options: &Options) -> [String; 4] {
+    [
+        format!("{} A flood has {} pings.", options.amount.rounds(), options.pings),
+        sides::METHOD.into(),
+        "Out is from the guest, in is to it. TCP and UDP: iperf3, with default settings; UDP is \
+         sent as fast as the sender can, and counted where the guest's program gets it. Requests: \
+         one byte there and back over one TCP connection, one at a time."
+            .into(),
+        "Processor time: of the guest (all processes of QEMU or User Mode Linux) and of what runs \
+         beside it, per GiB of TCP payload, in seconds. What a tap costs the kernel counts where \
+         the kernel counts it."
+            .into(),
+    ]
 }

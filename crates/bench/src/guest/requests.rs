@@ -1,7 +1,7 @@
 //! Requests and answers of one byte over one TCP connection: what a round trip costs with
 //! everything on its way, the other side's program too.
 //!
-//! Limits: one at a time; whoever answers sends back what it got.
+//! Limits: one at a time; the other side sends back what it got.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Requests that are answered per second.
 ///
 /// # Errors
-/// Nobody answers there.
+/// There is no answer.
 pub fn per_second(address: &str, duration: Duration) -> anyhow::Result<f64> {
     let address: SocketAddr = address.parse().with_context(|| address.to_string())?;
     let stream = TcpStream::connect_timeout(&address, LIMIT);

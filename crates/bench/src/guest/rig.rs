@@ -16,7 +16,8 @@ use ringway_guests::testpmd::Testpmd;
 use ringway_guests::traffic::Side;
 use ringway_guests::{iperf, net, qemu, uml};
 
-use super::Pairing;
+use super::pairing::Pairing;
+use super::requests;
 use super::sides::Sides;
 use crate::machine::{keeping_to, processors};
 use crate::programs;
@@ -55,7 +56,7 @@ impl Plan {
     /// All that are compared for one pairing; ringway first.
     pub fn all(pairing: Pairing) -> Vec<Self> {
         let carriers: &[Carrier] = match pairing {
-            // User Mode Linux hangs on DPDK's control queue, which nobody answers.
+            // User Mode Linux hangs on DPDK's control queue, which is never answered.
             Pairing::QemuHost => &[Carrier::Ringway, Carrier::Own, Carrier::Dpdk],
             Pairing::UmlHost | Pairing::UmlPair => &[Carrier::Ringway, Carrier::Own],
         };
@@ -238,14 +239,14 @@ impl Rig {
     /// Requests of one byte that are answered per second, one at a time.
     ///
     /// # Errors
-    /// Nobody answers.
-    pub fn requests_per_second(&mut self, seconds: u32) -> anyhow::Result<f64> {
+    /// There is no answer.
+    pub fn requests_per_second(&mut self, duration: Duration) -> anyhow::Result<f64> {
         if self.answering.is_none() {
             let address = format!("{}:7", self.guest_address());
-            let duration = Duration::from_secs(seconds.into());
             let sides = Sides::of(self.plan.pairing, &processors());
-            return keeping_to(&sides.rest, || super::per_second(&address, duration))?;
+            return keeping_to(&sides.rest, || requests::per_second(&address, duration))?;
         }
+        let seconds = duration.as_secs();
         let program = std::env::current_exe()?;
         let address = format!("{}:7", self.plan.address(1));
         let line = format!("{} requests {address} --seconds {seconds}", program.display());
@@ -314,7 +315,7 @@ impl Rig {
         if let BackEnd::Dpdk(testpmd) = &mut self.back_end {
             testpmd.forward(false)?;
         }
-        // What is on its way arrives, and nobody is measured with the end of another's traffic.
+        // What is on its way arrives, so that no turn has the end of another's traffic in it.
         thread::sleep(Duration::from_millis(50));
         Ok(())
     }
@@ -337,7 +338,8 @@ fn set_up(plan: Plan) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guest::PAIRINGS;
+
+    const PAIRINGS: [Pairing; 3] = [Pairing::QemuHost, Pairing::UmlHost, Pairing::UmlPair];
 
     #[test]
     fn all_can_be_there_at_once() {

@@ -6,7 +6,7 @@
 //!
 //! Limits: with one processor everything shares it.
 
-use super::Pairing;
+use super::pairing::Pairing;
 use crate::machine::keeping_to;
 
 /// What a report says about it.

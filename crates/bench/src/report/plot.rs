@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use super::html::escape;
 use super::{Cell, Plot};
-use crate::Spread;
+use crate::spread::Spread;
 
 /// What a page with plots needs. Where there is no room beside the bars, names and numbers stand
 /// above them.

@@ -43,7 +43,7 @@ pub(super) fn about(report: &Report) -> Vec<String> {
 fn draw(table: &Table) -> comfy_table::Table {
     let mut drawn = comfy_table::Table::new();
     drawn.load_style(presets::UTF8_FULL_CONDENSED);
-    // Somebody reads the whole table later: lines are never broken to fit the window of today.
+    // Tables are read again later: lines are never broken to fit the window of today.
     drawn.set_content_arrangement(ContentArrangement::Disabled);
     drawn.set_header(table.columns.clone());
     for row in &table.rows {

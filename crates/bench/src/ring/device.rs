@@ -155,7 +155,7 @@ impl Backend {
                 self.set_call(index, fd.map(|fd| CallFd::new(fd, &Callee::default())).transpose()?);
             }
             Effect::Reset => self.port = empty_port(Negotiated::NOTHING),
-            // Nobody here sleeps, learns addresses or reports.
+            // This device neither sleeps nor learns addresses nor reports.
             _ => {}
         }
         Ok(())

@@ -7,6 +7,7 @@
 
 use std::path::Path;
 
+use ringway_driver::rx_buffer::PAGE_LEN;
 use ringway_driver::{
     Arena, DriverOptions, LINEAR_LEN_MAX, NetDriver, NetTx, RxOptions, RxScheme, Sent, TxFragment,
     TxOptions,
@@ -15,8 +16,11 @@ use ringway_net::{Features, HEADER_LEN, NetHeader};
 use ringway_testkit::{Attachment, GuestError, GuestOptions};
 use ringway_virtq::{Arm, Broken, DriverQueue, Format, PackedDriver, SplitDriver};
 
-use super::RECEIVE_BUFFER;
 use super::end::{End, Template};
+
+/// Bytes of a buffer into which the device writes; for a packet that does not fit one the driver
+/// chooses the length.
+pub(super) const RECEIVE_BUFFER: usize = PAGE_LEN as usize;
 
 const RECEIVEQ: usize = 0;
 const TRANSMITQ: usize = 1;
@@ -29,9 +33,9 @@ const WRITTEN: usize = 42;
 pub(crate) enum Payload {
     /// In memory of our own: each, of `len` bytes, is copied, as a program's packets are.
     Own { len: usize },
-    /// In memory that the device sees, as testpmd's are. A received packet stays where it is, and of
-    /// it only the header is read. A packet to send, of `len` bytes, lies there already, and its first
-    /// 42 bytes are written; a short one is copied whole.
+    /// In memory that the device sees, as testpmd's are. A received packet stays where it is, and
+    /// only its header is read. A packet to send, of `len` bytes, lies there already, and its
+    /// first 42 bytes are written; a short one is copied whole.
     InPlace { len: usize },
 }
 
@@ -150,7 +154,7 @@ impl<Q: DriverQueue> DriverEnd<Q> {
         let receiveq = attachment.queues[RECEIVEQ].ring.start(queue_options);
         let transmitq = attachment.queues[TRANSMITQ].ring.start(queue_options);
         let mut driver = NetDriver::new(receiveq, transmitq, &mut attachment.arena, &options)?;
-        // Nobody waits for calls; what is there already is found by looking.
+        // Calls are not waited for; what is there already is found by looking.
         let _ = driver.rx.arm_calls(Arm::Never);
         let _ = driver.tx.arm_calls(Arm::Never);
         attachment.start()?;

@@ -1,5 +1,5 @@
-//! One end of whatever carries packets, and what is done with it: the same loops drive all of
-//! them, so that only the ends differ.
+//! One end of what carries packets, and what is done with it: the same loops drive all of them, so
+//! that only the ends differ.
 //!
 //! How: [`Work`] runs rounds of at most [`BATCH`] packets, stage by stage: move, publish, count.
 //! Every [`SAMPLE_EVERY`]th round that moved something is timed; the mean of the usual ones is the
@@ -18,8 +18,8 @@ use ringway_virtq::{Broken, SharedSlice};
 /// Packets between two publications, as DPDK's programs do it.
 pub(crate) const BATCH: usize = 32;
 
-/// Rounds between two that are timed: a look at the clock costs as much as some packets. A prime, so
-/// that rounds which take used buffers back, every so many, are neither all timed nor none.
+/// Rounds between two that are timed: a look at the clock costs as much as some packets. A prime,
+/// so that rounds which take used buffers back, every so many, are neither all timed nor none.
 const SAMPLE_EVERY: u32 = 17;
 
 /// The addresses in a packet.
@@ -106,7 +106,7 @@ fn stamp_of(packet: &[u8]) -> u64 {
     bytes.map_or(NO_STAMP, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// What one side has done, for whoever measures. A line of its own: nobody else writes to it.
+/// What one side has done, to be looked at by another thread. On a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counts {
@@ -223,7 +223,7 @@ impl Probe {
         })
     }
 
-    /// Until somebody answers: a peer may need seconds to come up.
+    /// Until there is an answer: a peer may need seconds to come up.
     fn knock<E: End>(
         &mut self,
         end: &mut E,

@@ -1,9 +1,9 @@
 //! The limit: the plainest ring between two threads, one copy in and one copy out.
 //!
 //! How: slots of one length, a position for each side, each on a line of its own and published
-//! once per batch; each side remembers what it last saw of the other. The sender asks for the lines that
-//! it will write ahead, as ringway does. No descriptors, no header, no checks: whatever carries packets
-//! between two cores and is faster copies less.
+//! once per batch; each side remembers what it last saw of the other. The sender asks for the lines
+//! that it will write ahead, as ringway does. No descriptors, no header, no checks: what carries
+//! packets between two cores and is faster copies less.
 //!
 //! Limits: one producer, one consumer; not for use, only to compare with.
 
@@ -13,8 +13,30 @@ use std::sync::{Arc, Mutex};
 use ringway_testkit::TestMemory;
 use ringway_virtq::{Broken, SharedSlice, prefetch_distance};
 
-use super::depth::slot_len;
 use super::end::{End, Template};
+
+/// Bytes in flight that are tried: what fits a core's second-level cache beside everything else,
+/// and what does not. What a core has written comes quicker to the other one from the cache that
+/// both share than from the writer's own, but not for every length and on every machine.
+const BYTES: [u64; 2] = [512 * 1024, 4 * 1024 * 1024];
+
+/// Slots begin at lines, so that two packets never share one.
+const SLOT_ALIGN: u64 = 64;
+
+/// Bytes from one slot to the next.
+fn slot_len(packet_len: usize) -> u64 {
+    (packet_len as u64).next_multiple_of(SLOT_ALIGN)
+}
+
+/// The depths to try, in packets, all powers of two: that of the rows' queues, and what [`BYTES`]
+/// hold.
+pub(super) fn depths(packet_len: usize, queue_size: u16) -> Vec<u64> {
+    let holding = BYTES.map(|bytes| 1 << (bytes / slot_len(packet_len)).max(2).ilog2());
+    let mut depths = [&[u64::from(queue_size)][..], &holding].concat();
+    depths.sort_unstable();
+    depths.dedup();
+    depths
+}
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -142,6 +164,13 @@ impl End for LimitEnd {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rings_beyond_a_core_s_cache_are_tried() {
+        assert_eq!(depths(64, 256), [256, 8192, 65_536]);
+        assert_eq!(depths(1518, 256), [256, 2048]);
+        assert_eq!(depths(65_536, 256), [8, 64, 256]);
+    }
 
     #[test]
     fn packets_arrive_in_order_and_only_when_published() {

@@ -5,146 +5,89 @@
 //! How: everything that shares a ring format, a direction and a packet length is measured one right
 //! after the other, then the next length; then all of it again. The limit is measured again right
 //! before and right after each row, because a machine that is shared can be twice as fast a few
-//! seconds later; how deep its ring is, is tried before its own row ([`depth`]), and then stays so for the
-//! rows that are compared with it. A ratio is taken between two neighbours in time, and only then the median of the
-//! ratios.
+//! seconds later; how deep its ring is, is tried before its own row, and then stays so for the rows
+//! that are compared with it.
 //!
 //! Limits: one queue pair, two cores, both sides polling; one packet length at a time.
 
-mod depth;
 mod device;
 pub(crate) mod driver;
 pub(crate) mod end;
 mod limit;
-mod load;
-mod results;
+mod row;
 mod run;
 mod testpmd;
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use ringway_driver::rx_buffer::PAGE_LEN;
+use anyhow::{Context, bail, ensure};
 use ringway_virtq::Format;
 
-use crate::machine::{Machine, date, processors};
-use crate::progress::Progress;
-use crate::report::Report;
-use results::Results;
-use run::{Direction, Row, Setup, Who};
+use crate::machine::processors;
+use crate::options::{self, format_name};
+use crate::progress::in_turns;
+use crate::report::{Column, Grid, Report};
+use driver::RECEIVE_BUFFER;
+use row::{Direction, PEERS, ROWS, Row};
+use run::{Setup, Throughput};
 
 /// Packet lengths in bytes, if nothing else is asked for.
 pub const PACKET_LENS: [usize; 5] = [64, 256, 1518, 9000, 65_536];
 
-/// Shortest and longest packet in bytes.
-const PACKET_LEN_RANGE: std::ops::RangeInclusive<usize> = 64..=65_536;
-
 /// Entries of each queue, if nothing else is asked for: as many as drivers have by default.
 const QUEUE_SIZE: u16 = 256;
 
-/// The same for long packets, as long as they lie in at most [`QUEUE_BYTES`]. Of fewer of these most would stay in the
-/// cache of the core that writes them, from which the other core gets them slowly.
+/// The same for packets of [`LONG_MIN`] bytes and more, as long as they lie in at most
+/// [`QUEUE_BYTES`]. Of fewer of these most would stay in the cache of the core that writes them,
+/// from which the other core gets them slowly; 64 MiB are three times slower again.
 const LONG_QUEUE_SIZE: u16 = 1024;
-
-/// From how many bytes on a packet is long.
 const LONG_MIN: usize = 1024;
-
-/// Bytes that took part where long packets were fastest here, at most; 64 MiB are three times slower.
 const QUEUE_BYTES: usize = 4 * 1024 * 1024;
 
-/// Bytes of a buffer into which the device writes; for what does not fit one the driver chooses the length.
-const RECEIVE_BUFFER: usize = PAGE_LEN as usize;
-
-/// Shortest look at the limit beside a row, unless the row itself is shorter: some turns of whoever
-/// else wants the processors.
+/// Shortest look at the limit beside a row, unless the row itself is shorter.
 const LIMIT_BESIDE_MIN: Duration = Duration::from_millis(100);
+
+/// What names a row.
+const HEADS: [&str; 3] = ["bytes", "driver × device", "entries"];
+
+const THROUGHPUT: [Column; 5] = [
+    ("Mpps", 3),
+    ("Gb/s", 2),
+    ("CPU ns/packet, driver", 1),
+    ("CPU ns/packet, device", 1),
+    ("× limit", 2),
+];
+
+const ROUND_TRIPS: [Column; 5] =
+    [("load, Mpps", 3), ("achieved, × load", 2), ("p50, µs", 1), ("p99, µs", 1), ("p99.9, µs", 1)];
 
 /// How much is measured.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How long each number is measured.
-    pub duration: Duration,
-    /// How often everything is measured.
-    pub repeats: usize,
+    /// How long each number is measured, how often, and by which command.
+    pub amount: options::Options,
     /// Packet lengths in bytes: 64 to 65536.
     pub packet_lens: Vec<usize>,
     /// Ring formats.
     pub formats: Vec<Format>,
-    /// Entries of each queue, a power of two from 8 to 1024; without, as many as suit the packet's length.
+    /// Entries of each queue, a power of two from 8 to 1024; without, as many as suit the length.
     pub queue_size: Option<u16>,
     /// Whether round trips are measured too.
     pub latency: bool,
-    /// The command line, for the report.
-    pub command: String,
 }
 
-impl Options {
-    /// Entries of each queue for packets of that many bytes, whoever its driver and its device are.
-    fn queue_size_for(&self, what: What, packet_len: usize) -> u16 {
-        let buffer_len = match what {
-            What::Throughput(Direction::HostToGuest) => packet_len.min(RECEIVE_BUFFER),
-            What::Throughput(Direction::GuestToHost) | What::RoundTrips => packet_len,
-        };
-        let all = usize::from(LONG_QUEUE_SIZE) * buffer_len;
-        let suits_long = packet_len >= LONG_MIN && all <= QUEUE_BYTES;
-        self.queue_size.unwrap_or(if suits_long { LONG_QUEUE_SIZE } else { QUEUE_SIZE })
-    }
-}
+/// What one table is about: throughput, or without a direction round trips.
+type What = Option<Direction>;
 
 /// One number that is to be measured, again and again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 struct Task {
+    /// Its table, by number.
+    table: usize,
     what: What,
-    row: Row,
     format: Format,
+    row: Row,
     packet_len: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
-    Throughput(Direction),
-    RoundTrips,
-}
-
-/// In the order in which they are shown.
-const ROWS: [Row; 6] = [
-    Row::Limit,
-    Row::Pair { driver: Who::Ringway, device: Who::Ringway },
-    Row::Pair { driver: Who::Dpdk, device: Who::Ringway },
-    Row::Pair { driver: Who::Ringway, device: Who::Dpdk },
-    Row::Pair { driver: Who::InPlace, device: Who::Dpdk },
-    Row::Pair { driver: Who::Dpdk, device: Who::Dpdk },
-];
-
-/// In the order in which they are measured: what is compared with DPDK × DPDK is near it, and what
-/// does the same work is beside it.
-const TURNS: [Row; 6] = [ROWS[0], ROWS[1], ROWS[2], ROWS[5], ROWS[4], ROWS[3]];
-
-impl Row {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Limit => "limit: plain ring",
-            Self::Pair { driver, device: Who::Dpdk } => match driver {
-                Who::Ringway => "ringway × DPDK",
-                Who::InPlace => "ringway in place × DPDK",
-                Who::Dpdk => "DPDK × DPDK",
-            },
-            Self::Pair { driver, device: _ } => match driver {
-                Who::Ringway => "ringway × ringway",
-                Who::InPlace => "ringway in place × ringway",
-                Who::Dpdk => "DPDK × ringway",
-            },
-        }
-    }
-
-    fn has_dpdk(self) -> bool {
-        matches!(self, Self::Pair { driver: Who::Dpdk, .. } | Self::Pair { device: Who::Dpdk, .. })
-    }
-
-    /// Whether somebody on it can write the time into a packet, and read it there.
-    fn has_clock(self) -> bool {
-        !matches!(self, Self::Pair { driver: Who::Dpdk | Who::InPlace, device: Who::Dpdk })
-    }
 }
 
 /// Measures.
@@ -153,21 +96,24 @@ impl Row {
 /// The options make no sense, or ringway itself fails; a peer that is missing is left out instead.
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
     check(options)?;
-    let mut results = Results::new(Machine::look(), date()?);
-    let processors = two_processors(&mut results);
-    let dpdk = match crate::programs::dpdk() {
-        Ok(dpdk) => Some(dpdk),
-        Err(why) => {
-            results.leave_out(&format!("all pairs with DPDK: {why:#}"));
-            None
+    let mut report = Report::begin("ring", &options.amount.command, &method(options))?;
+    let processors = match processors()[..] {
+        [one, other, ..] => [one, other],
+        ref few => {
+            report.leave_out("two processors: there is one, so both sides take turns on it");
+            [few.first().copied().unwrap_or(0); 2]
         }
     };
-    let tasks = plan(options, dpdk.is_some());
-    let mut progress = Progress::start(tasks.len() * options.repeats);
+    let dpdk = crate::programs::dpdk()
+        .map_err(|why| report.leave_out(&format!("all pairs with DPDK: {why:#}")))
+        .ok();
+    let (mut tables, tasks) = plan(options, dpdk.is_some());
     let mut limit_depth = u64::from(QUEUE_SIZE);
-    for repeat in 0..options.repeats {
-        for task in &tasks {
-            progress.step(&task.name());
+    in_turns(
+        options.amount.repeats,
+        &tasks,
+        |task| task.name(),
+        |round, task, progress| {
             let mut setup = Setup {
                 limit_depth,
                 row: task.row,
@@ -175,69 +121,74 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
                 packet_len: task.packet_len,
                 queue_size: options.queue_size_for(task.what, task.packet_len),
                 processors,
-                duration: options.duration,
+                duration: options.amount.duration,
                 dpdk: dpdk.as_ref(),
             };
-            if let (Row::Limit, What::Throughput(direction)) = (task.row, task.what) {
-                limit_depth = depth::fastest(&beside(&setup), direction)?;
+            if let (Row::Limit, Some(direction)) = (task.row, task.what) {
+                limit_depth = beside(&setup).fastest_depth(direction)?;
                 setup.limit_depth = limit_depth;
             }
-            if let Err(why) = measure_one(*task, &setup, repeat, &mut results) {
-                // What the peer cannot do is no reason to stop; what we cannot do is.
-                if !task.row.has_dpdk() {
-                    return Err(why.context(task.name()));
-                }
-                progress.note(&format!("{}: {why:#}", task.name()));
-                results.leave_out(&format!("{}: {why:#}", task.name()));
-            }
-        }
-    }
-    progress.end();
-    Ok(results.report(options))
-}
-
-fn measure_one(
-    task: Task,
-    setup: &Setup<'_>,
-    repeat: usize,
-    results: &mut Results,
-) -> anyhow::Result<()> {
-    match task.what {
-        What::Throughput(direction) => {
-            let before = limit_beside(setup, direction)?;
-            let mut found = setup.throughput(direction)?;
-            let after = limit_beside(setup, direction)?;
-            found.limit = before.zip(after).map(|(before, after)| f64::midpoint(before, after));
-            found.limit_depth = (setup.row == Row::Limit).then_some(setup.limit_depth);
-            results.add_throughput(task, repeat, found);
-        }
-        What::RoundTrips => {
-            let setup = Setup { limit_depth: setup.queue_size.into(), ..*setup };
-            let found = load::at_half_load(
-                || Ok(setup.round_trips(None)?.0),
-                |load| {
-                    let (achieved, times) = setup.round_trips(Some(load))?;
-                    Ok((achieved, times.context("nobody took times")?))
-                },
-            )?;
+            let found = match task.what {
+                Some(direction) => throughput(&setup, direction, &mut report),
+                None => round_trips(&setup),
+            };
             match found {
-                Some(found) => results.add_round_trips(task, repeat, &found),
-                None => results.leave_out(&format!(
-                    "{}, some repeats: what was half the load at first was too much soon after",
-                    task.name()
-                )),
+                Ok(values) => tables[task.table].1.add(&task.cells(&setup), round, &values),
+                // What the peer cannot do is no reason to stop; what we cannot do is.
+                Err(why) if task.row.has_dpdk() => {
+                    progress.note(&format!("{}: {why:#}", task.name()));
+                    report.leave_out(&format!("{}: {why:#}", task.name()));
+                }
+                Err(why) => return Err(why),
             }
-        }
+            Ok(())
+        },
+    )?;
+    let peers = |row: &[String]| Some(vec![row[0].clone(), PEERS.into(), row[2].clone()]);
+    for (what, grid) in &tables {
+        let ratios: &[_] = if what.is_some() { &[("× DPDK × DPDK", 0)] } else { &[] };
+        report.tables.push(grid.table_with(ratios, peers));
+        report.plots.extend(what.map(|_| grid.plot("Gb/s", &[1])));
     }
-    Ok(())
+    Ok(report)
 }
 
-/// The limit beside a row that is not the limit itself, in packets per second.
-fn limit_beside(setup: &Setup<'_>, direction: Direction) -> anyhow::Result<Option<f64>> {
-    if setup.row == Row::Limit {
-        return Ok(None);
+/// The limit right before and right after, and the row in between.
+fn throughput(
+    setup: &Setup<'_>,
+    direction: Direction,
+    report: &mut Report,
+) -> anyhow::Result<[Option<f64>; THROUGHPUT.len()]> {
+    let limit = || match setup.row {
+        Row::Limit => Ok(None),
+        Row::Pair { .. } => anyhow::Ok(Some(beside(setup).throughput(direction)?.per_second)),
+    };
+    let before = limit()?;
+    let Throughput { per_second, cost_ns, commands, version } = setup.throughput(direction)?;
+    let after = limit()?;
+    commands.iter().for_each(|command| report.add_command(&without_directory(command)));
+    let versions = &mut report.machine.versions;
+    if versions.iter().all(|(name, _)| name != "DPDK") {
+        versions.extend(version.map(|version| ("DPDK".to_string(), version)));
     }
-    Ok(Some(beside(setup).throughput(direction)?.packets_per_second))
+    let limit = before.zip(after).map(|(before, after)| f64::midpoint(before, after));
+    let bits = 8.0 * f64::from(u32::try_from(setup.packet_len)?);
+    let [driver, device] = cost_ns;
+    let [millions, gigabits] = [per_second / 1e6, per_second * bits / 1e9].map(Some);
+    Ok([millions, gigabits, driver, device, limit.map(|limit| per_second / limit)])
+}
+
+/// How many go there and back at most, and then the times at half of that.
+fn round_trips(setup: &Setup<'_>) -> anyhow::Result<[Option<f64>; ROUND_TRIPS.len()]> {
+    let setup = Setup { limit_depth: setup.queue_size.into(), ..*setup };
+    let load = setup.round_trips(None)?.0 / 2.0;
+    let (achieved, times) = setup.round_trips(Some(load))?;
+    let times = times.context("no times were taken")?;
+    // Times are below ten seconds: far below 2^53 ns.
+    #[allow(clippy::cast_precision_loss)]
+    let [p50, p99, p999] =
+        [50.0, 99.0, 99.9].map(|percent| times.value_at_percentile(percent) as f64 / 1e3);
+    Ok([load / 1e6, achieved / load, p50, p99, p999].map(Some))
 }
 
 /// A shorter look at the limit under the same conditions.
@@ -247,80 +198,117 @@ fn beside<'a>(setup: &Setup<'a>) -> Setup<'a> {
 }
 
 fn check(options: &Options) -> anyhow::Result<()> {
-    if let Some(len) = options.packet_lens.iter().find(|len| !PACKET_LEN_RANGE.contains(*len)) {
+    options.amount.ensure_measurable()?;
+    if let Some(len) = options.packet_lens.iter().find(|len| !(64..=65_536).contains(*len)) {
         bail!("{len}: a packet has 64 to 65536 bytes");
     }
-    if let Some(size) = options.queue_size
-        && !(size.is_power_of_two() && (8..=1024).contains(&size))
-    {
+    let is_possible = |size: u16| size.is_power_of_two() && (8..=1024).contains(&size);
+    if let Some(size) = options.queue_size.filter(|size| !is_possible(*size)) {
         bail!("{size}: a queue has 8, 16, 32, … 1024 entries");
     }
-    if options.repeats == 0 || options.packet_lens.is_empty() || options.formats.is_empty() {
-        bail!("nothing to measure");
-    }
-    if options.duration < Duration::from_millis(10) {
-        bail!("{:?}: at least 10 ms for each number", options.duration);
-    }
+    let is_empty = options.packet_lens.is_empty() || options.formats.is_empty();
+    ensure!(!is_empty, "nothing to measure");
     Ok(())
 }
 
-fn two_processors(results: &mut Results) -> [usize; 2] {
-    match processors()[..] {
-        [one, other, ..] => [one, other],
-        [one] => {
-            results.leave_out("two processors: there is one, so both sides take turns on it");
-            [one, one]
-        }
-        [] => [0, 0],
-    }
-}
-
-/// Everything once, in the order in which it is measured. Rows change fastest.
-fn plan(options: &Options, has_dpdk: bool) -> Vec<Task> {
-    let mut whats =
-        vec![What::Throughput(Direction::GuestToHost), What::Throughput(Direction::HostToGuest)];
-    if options.latency {
-        whats.push(What::RoundTrips);
-    }
-    let mut tasks = Vec::new();
+/// The tables, and everything once, in the order in which it is measured. Rows change fastest.
+fn plan(options: &Options, has_dpdk: bool) -> (Vec<(What, Grid)>, Vec<Task>) {
+    let directions = [Direction::GuestToHost, Direction::HostToGuest].map(Some);
+    let whats: &[What] = if options.latency { &[None] } else { &[] };
+    let (mut tables, mut tasks) = (Vec::new(), Vec::new());
     for &format in &options.formats {
-        for &what in &whats {
+        for &what in directions.iter().chain(whats) {
             for &packet_len in &options.packet_lens {
                 let dpdk = has_dpdk && packet_len <= testpmd::PACKET_LEN_MAX;
-                let rows = TURNS.into_iter().filter(|row| dpdk || !row.has_dpdk());
-                let rows = rows.filter(|row| what != What::RoundTrips || row.has_clock());
-                tasks.extend(rows.map(|row| Task { what, row, format, packet_len }));
+                let rows = ROWS.into_iter().filter(|row| dpdk || !row.has_dpdk());
+                let rows = rows.filter(|row| what.is_some() || row.has_clock());
+                let table = tables.len();
+                tasks.extend(rows.map(|row| Task { table, what, format, row, packet_len }));
             }
+            let title = format!("{}, {} ring", name_of(what), format_name(format));
+            let columns = if what.is_some() { THROUGHPUT } else { ROUND_TRIPS };
+            tables.push((what, Grid::new(title, &HEADS, &columns)));
         }
     }
-    tasks
+    (tables, tasks)
+}
+
+fn name_of(what: What) -> &'static str {
+    what.map_or("There and back at half load", Direction::name)
+}
+
+impl Options {
+    /// Entries of each queue for packets of that many bytes, the same for all rows.
+    fn queue_size_for(&self, what: What, packet_len: usize) -> u16 {
+        let buffer_len = match what {
+            Some(Direction::HostToGuest) => packet_len.min(RECEIVE_BUFFER),
+            Some(Direction::GuestToHost) | None => packet_len,
+        };
+        let all = usize::from(LONG_QUEUE_SIZE) * buffer_len;
+        let suits_long = packet_len >= LONG_MIN && all <= QUEUE_BYTES;
+        self.queue_size.unwrap_or(if suits_long { LONG_QUEUE_SIZE } else { QUEUE_SIZE })
+    }
 }
 
 impl Task {
     fn name(self) -> String {
-        let what = match self.what {
-            What::Throughput(direction) => direction.name(),
-            What::RoundTrips => "there and back",
-        };
-        let format = format_name(self.format);
+        let (what, format) = (name_of(self.what), format_name(self.format));
         format!("{}, {what}, {format}, {} bytes", self.row.name(), self.packet_len)
     }
+
+    /// Under [`HEADS`]. The limit's entries are another number in each round.
+    fn cells(self, setup: &Setup<'_>) -> [String; 3] {
+        let entries = match self.row {
+            Row::Limit => "–".to_string(),
+            Row::Pair { .. } => setup.queue_size.to_string(),
+        };
+        [self.packet_len.to_string(), self.row.name(), entries]
+    }
 }
 
-impl Direction {
-    fn name(self) -> &'static str {
-        match self {
-            Self::GuestToHost => "guest → host",
-            Self::HostToGuest => "host → guest",
+/// A command whose `…path=/tmp/x/s,…` are without the directory, which is another one each time.
+fn without_directory(command: &str) -> String {
+    let word = |word: &str| {
+        for key in ["path=", "iface="] {
+            if let Some((before, rest)) = word.split_once(key) {
+                let (path, after) = rest.split_once(',').unwrap_or((rest, ""));
+                let name = path.rsplit('/').next().unwrap_or(path);
+                return format!("{before}{key}{name},{after}");
+            }
         }
-    }
+        word.to_string()
+    };
+    command.split_whitespace().map(word).collect::<Vec<_>>().join(" ")
 }
 
-fn format_name(format: Format) -> &'static str {
-    match format {
-        Format::Split => "split",
-        Format::Packed => "packed",
-    }
+fn method(options: &Options) -> [String; 7] {
+    [
+        options.amount.rounds(),
+        "A row names driver × device. Two processors, one for each side, both polling; no side is \
+         kicked or called. Packets are without the virtio header; Gb/s counts their bytes."
+            .into(),
+        "The limit is a plain ring between the same two processors: one copy in, one copy out, no \
+         descriptors, no header. It is measured anew right before and right after each row, for a \
+         quarter of the time or 0.1 s, and is as deep as makes it fastest: with as many packets as \
+         the queues have entries, with 512 KiB and with 4 MiB it is tried before its own row."
+            .into(),
+        "Without --queue-size queues have 1,024 entries for packets of 1,024 bytes and more whose \
+         memory then is 4 MiB at most, else 256. ringway's driver receives in buffers of 4,096 \
+         bytes, and what does not fit one of these in buffers whose length it chooses itself."
+            .into(),
+        "ringway's sender copies each packet from memory of its own, its receiver copies each \
+         into memory of its own. DPDK's programs (testpmd txonly and rxonly, --no-huge) write 42 \
+         bytes of a packet that they send, and leave what they receive where it is. In place, \
+         ringway's driver does the same, so that this row and DPDK × DPDK differ in the driver only."
+            .into(),
+        "CPU ns per packet: how long rounds that moved packets took, by the packets. Of ringway's \
+         sides the mean without the slowest of a hundred rounds; of testpmd the mean."
+            .into(),
+        "Round trips: one side sends at half the rate at which packets go there and back at most, \
+         the other one sends each back at once; the time counts from when a packet was due. Where \
+         less than 0.95 of the load was achieved, the times are those of a queue."
+            .into(),
+    ]
 }
 
 #[cfg(test)]
@@ -328,47 +316,33 @@ mod tests {
     use super::*;
 
     fn options() -> Options {
+        let (duration, command) = (Duration::from_millis(20), String::new());
         Options {
-            duration: Duration::from_millis(20),
-            repeats: 2,
+            amount: options::Options { duration, repeats: 2, command },
             packet_lens: vec![64, 65_536],
             formats: vec![Format::Split, Format::Packed],
             queue_size: None,
             latency: true,
-            command: "ringway bench ring".into(),
         }
     }
 
     #[test]
     fn neighbours_in_time_differ_in_the_row_only() {
-        let tasks = plan(&options(), true);
-        for (pair, other) in tasks.iter().zip(tasks.iter().skip(1)) {
-            let same_rest = pair.what == other.what
-                && pair.format == other.format
-                && pair.packet_len == other.packet_len;
-            assert!(same_rest || other.row == Row::Limit, "{pair:?} {other:?}");
+        let (tables, tasks) = plan(&options(), true);
+        for (task, other) in tasks.iter().zip(tasks.iter().skip(1)) {
+            let same = task.table == other.table && task.packet_len == other.packet_len;
+            assert!(same || other.row == Row::Limit, "{task:?} {other:?}");
         }
-        assert_eq!(tasks.len(), 2 * ((2 * (6 + 2)) + (4 + 2)));
-    }
-
-    #[test]
-    fn who_does_the_same_work_as_dpdk_is_measured_beside_it() {
-        let beside = TURNS.windows(2).any(|pair| {
-            pair.iter().map(|row| row.name()).eq(["DPDK × DPDK", "ringway in place × DPDK"])
-        });
-        assert!(beside);
-    }
-
-    #[test]
-    fn without_dpdk_its_rows_are_not_planned() {
-        assert!(plan(&options(), false).iter().all(|task| !task.row.has_dpdk()));
+        assert_eq!((tables.len(), tasks.len()), (6, 2 * ((2 * (6 + 2)) + (4 + 2))));
+        assert!(plan(&options(), false).1.iter().all(|task| !task.row.has_dpdk()));
+        let names = ROWS.map(Row::name);
+        assert!(names.windows(2).any(|pair| pair == [PEERS, "ringway in place × DPDK"]));
     }
 
     #[test]
     fn queues_are_long_for_long_packets_that_fit_the_shared_cache() {
         let sizes = |options: &Options, direction| {
-            let what = What::Throughput(direction);
-            PACKET_LENS.map(|len| options.queue_size_for(what, len))
+            PACKET_LENS.map(|len| options.queue_size_for(Some(direction), len))
         };
         let usual = options();
         assert_eq!(sizes(&usual, Direction::GuestToHost), [256, 256, 1024, 256, 256]);
@@ -387,7 +361,13 @@ mod tests {
         };
         assert!(wrong(|options| options.packet_lens.push(63)));
         assert!(wrong(|options| options.queue_size = Some(100)));
-        assert!(wrong(|options| options.repeats = 0));
-        assert!(wrong(|options| options.duration = Duration::ZERO));
+        assert!(wrong(|options| options.amount.repeats = 0));
+        assert!(wrong(|options| options.amount.duration = Duration::ZERO));
+    }
+
+    #[test]
+    fn commands_are_the_same_every_time() {
+        let command = "x net_vhost0,iface=/tmp/ringway-bench1/s,queues=1 --txpkts=64";
+        assert_eq!(without_directory(command), "x net_vhost0,iface=s,queues=1 --txpkts=64");
     }
 }

@@ -17,9 +17,10 @@ use ringway_guests::dpdk_files::DpdkFiles;
 use ringway_virtq::{Broken, Format};
 
 use super::device::Backend;
-use super::driver::{AnyDriverEnd, Payload};
+use super::driver::AnyDriverEnd;
 use super::end::{Counts, End, Ended, Probe, Role, Work};
-use super::limit::LimitEnd;
+use super::limit::{LimitEnd, depths};
+use super::row::{Direction, Row, Who};
 use super::testpmd::{Forward, Part, Setting, Testpmd};
 use crate::machine::pin;
 
@@ -35,29 +36,6 @@ const ROUNDS: u32 = 4096;
 /// The sides, as indexes.
 const DRIVER: usize = 0;
 const DEVICE: usize = 1;
-
-/// Who implements a side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Who {
-    Ringway,
-    /// ringway's driver, at the work that DPDK's does: see [`Payload::InPlace`].
-    InPlace,
-    Dpdk,
-}
-
-/// What is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Row {
-    Limit,
-    Pair { driver: Who, device: Who },
-}
-
-/// The direction of packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
-    GuestToHost,
-    HostToGuest,
-}
 
 /// Under which conditions.
 #[derive(Debug, Clone, Copy)]
@@ -77,11 +55,8 @@ pub(super) struct Setup<'a> {
 /// What a run with packets in one direction found.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Throughput {
-    pub packets_per_second: f64,
-    /// Of the limit right before and right after, the mean, in packets per second.
-    pub limit: Option<f64>,
-    /// Of the limit itself: packets in flight at most.
-    pub limit_depth: Option<u64>,
+    /// Packets.
+    pub per_second: f64,
     /// Processor time per packet of the driver and of the device, in ns.
     pub cost_ns: [Option<f64>; 2],
     /// How DPDK's programs were started.
@@ -98,7 +73,10 @@ struct Shared {
     sides: [Counts; 2],
 }
 
-/// Stops the other side, and whoever watches, when a side ends for whatever reason.
+/// The thread of a side of ours.
+type Side<'scope> = ScopedJoinHandle<'scope, anyhow::Result<Ended>>;
+
+/// Stops the other side and the thread that watches when a side ends, even by a panic.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -107,7 +85,26 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
+/// How often each depth is tried.
+const DEPTH_ROUNDS: usize = 2;
+
 impl Setup<'_> {
+    /// The depth at which the limit, which this is, is fastest now.
+    ///
+    /// # Errors
+    /// As [`throughput`](Self::throughput).
+    pub fn fastest_depth(&self, direction: Direction) -> anyhow::Result<u64> {
+        let depths = depths(self.packet_len, self.queue_size);
+        let mut best = (0.0, u64::from(self.queue_size));
+        for limit_depth in depths.repeat(DEPTH_ROUNDS) {
+            let found = Setup { limit_depth, ..*self }.throughput(direction)?;
+            if found.per_second > best.0 {
+                best = (found.per_second, limit_depth);
+            }
+        }
+        Ok(best.1)
+    }
+
     /// Sends in one direction as fast as it goes.
     ///
     /// # Errors
@@ -162,39 +159,33 @@ impl Setup<'_> {
         thread::scope(|scope| {
             let _stop = StopAtEnd(&shared.stop);
             let mut programs = [None, None];
-            let mut threads: [Option<ScopedJoinHandle<'_, anyhow::Result<Ended>>>; 2] =
-                [None, None];
+            let mut threads: [Option<Side<'_>>; 2] = [None, None];
             let shared = &shared;
             match self.row {
                 Row::Limit => {
-                    let (one, other) = LimitEnd::pair(self.packet_len, self.limit_depth)?;
-                    threads[DRIVER] =
-                        Some(scope.spawn(move || self.limit(one, driver_role, shared, DRIVER)));
-                    threads[DEVICE] =
-                        Some(scope.spawn(move || self.limit(other, device_role, shared, DEVICE)));
+                    let ends = LimitEnd::pair(self.packet_len, self.limit_depth)?;
+                    let start = |end, role, side| {
+                        Some(scope.spawn(move || self.limit(end, role, shared, side)))
+                    };
+                    threads =
+                        [start(ends.0, driver_role, DRIVER), start(ends.1, device_role, DEVICE)];
                 }
                 Row::Pair { driver, device } => {
+                    let testpmd = |part, side: usize| self.testpmd(part, forwards[side], &socket);
                     // The device listens before its driver comes.
-                    if device != Who::Dpdk {
+                    if device == Who::Dpdk {
+                        programs[DEVICE] = Some(testpmd(Part::Device, DEVICE)?);
+                    } else {
                         let backend = Backend::bind(&socket)?;
-                        threads[DEVICE] =
-                            Some(scope.spawn(move || self.device(backend, device_role, shared)));
-                    } else {
-                        programs[DEVICE] =
-                            Some(self.testpmd(Part::Device, forwards[DEVICE], &socket)?);
+                        let run = move || self.device(backend, device_role, shared);
+                        threads[DEVICE] = Some(scope.spawn(run));
                     }
-                    if driver != Who::Dpdk {
-                        let socket = socket.clone();
-                        let payload = match driver {
-                            Who::InPlace => Payload::InPlace { len: self.packet_len },
-                            _ => Payload::Own { len: self.packet_len },
-                        };
-                        threads[DRIVER] = Some(
-                            scope.spawn(move || self.driver(&socket, payload, driver_role, shared)),
-                        );
+                    if driver == Who::Dpdk {
+                        programs[DRIVER] = Some(testpmd(Part::Driver, DRIVER)?);
                     } else {
-                        programs[DRIVER] =
-                            Some(self.testpmd(Part::Driver, forwards[DRIVER], &socket)?);
+                        let socket = socket.clone();
+                        let run = move || self.driver(&socket, driver, driver_role, shared);
+                        threads[DRIVER] = Some(scope.spawn(run));
                     }
                 }
             }
@@ -229,13 +220,14 @@ impl Setup<'_> {
     fn driver(
         &self,
         socket: &Path,
-        payload: Payload,
+        who: Who,
         role: Role,
         shared: &Shared,
     ) -> anyhow::Result<Ended> {
         let _stop = StopAtEnd(&shared.stop);
         pin(self.processors[DRIVER])?;
         let mut work = Work::new(role, self.packet_len, &shared.sides[DRIVER])?;
+        let payload = who.payload(self.packet_len);
         match AnyDriverEnd::attach(socket, self.format, self.queue_size, payload)? {
             AnyDriverEnd::Split(mut end) => drive(&mut end, &mut work, &shared.stop)?,
             AnyDriverEnd::Packed(mut end) => drive(&mut end, &mut work, &shared.stop)?,
@@ -289,7 +281,7 @@ impl Setup<'_> {
         let ours = [receiver, 1 - receiver].into_iter().find(|&side| programs[side].is_none());
         match ours {
             Some(side) => {
-                // A sender fills the ring before anybody empties it.
+                // A sender fills the ring before its receiver empties it.
                 let is_sender = side != receiver;
                 let room = match self.row {
                     Row::Limit => self.limit_depth,
@@ -303,15 +295,15 @@ impl Setup<'_> {
         for program in programs.iter_mut().flatten() {
             program.forget_cost()?;
         }
-        let packets_per_second = match (ours, &mut programs[receiver]) {
+        let per_second = match (ours, &mut programs[receiver]) {
             (Some(side), _) => self.watch(&sides[side]),
             (None, Some(program)) => program.rate(self.duration)?,
-            (None, None) => bail!("nobody receives"),
+            (None, None) => bail!("no side receives"),
         };
-        let mut found = Throughput { packets_per_second, ..Throughput::default() };
+        let mut found = Throughput { per_second, ..Throughput::default() };
         for (cost_ns, program) in found.cost_ns.iter_mut().zip(programs) {
             if let Some(program) = program {
-                found.commands.push(program.command.clone());
+                found.commands.push(program.command().to_string());
                 found.version = program.version();
                 *cost_ns = program.cost_ns()?;
             }
@@ -390,7 +382,7 @@ mod tests {
                 };
                 for direction in [Direction::GuestToHost, Direction::HostToGuest] {
                     let found = setup.throughput(direction).expect("packets");
-                    assert!(found.packets_per_second > 0.0, "{setup:?} {direction:?}");
+                    assert!(found.per_second > 0.0, "{setup:?} {direction:?}");
                 }
             }
         }

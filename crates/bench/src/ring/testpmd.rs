@@ -9,24 +9,24 @@
 //! copying it out: it copies each packet once where a driver or device of ringway's copies it, and
 //! not at all elsewhere.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
+use ringway_guests::console::Console;
 use ringway_guests::dpdk_files::DpdkFiles;
+use ringway_guests::stage::{Programs, Stage};
 use ringway_guests::testpmd::{ANSWER, ASK};
 use ringway_virtq::Format;
 
-use crate::process::{Program, show};
+use crate::programs;
 
 /// Longest packet, in bytes.
 pub(super) const PACKET_LEN_MAX: usize = 9000;
 
-const PROGRAM: &str = "dpdk-testpmd";
-
-/// Makes a program print line by line although nobody types at a terminal (part of coreutils).
+/// Makes a program print line by line although it is not on a terminal (part of coreutils).
 const LINE_BUFFER: &str = "/usr/libexec/coreutils/libstdbuf.so";
 
 /// It clears its memory before it prompts: a second or two, and many more where others want the
@@ -116,9 +116,9 @@ impl Setting<'_> {
 /// A running testpmd.
 #[derive(Debug)]
 pub(super) struct Testpmd {
-    program: Program,
-    /// How it was started.
-    pub command: String,
+    console: Console,
+    /// Where what it prints is kept.
+    logs: [PathBuf; 2],
 }
 
 impl Testpmd {
@@ -130,22 +130,32 @@ impl Testpmd {
         // Even without shared configuration it creates a directory for it.
         let runtime = setting.socket.parent().unwrap_or(Path::new("/tmp"));
         let part = setting.part;
-        Self::start_command(setting.command(dpdk, runtime))
+        let name = format!("testpmd-{part:?}");
+        Self::start_command(&name, setting.command(dpdk, runtime), runtime)
             .with_context(|| format!("DPDK's {part:?} does not start, or is kept waiting"))
     }
 
-    fn start_command(command: Command) -> anyhow::Result<Self> {
-        let shown = show(&command);
-        let program = Program::start(PROGRAM, command)?;
-        let mut testpmd = Self { program, command: shown };
+    fn start_command(name: &str, command: Command, directory: &Path) -> anyhow::Result<Self> {
+        let (qemu, kernel, uml) = (programs::qemu(), programs::kernel(), programs::uml());
+        let programs = Programs { ringway: "ringway".into(), qemu, kernel, uml, dpdk: None };
+        let stage = Stage::new(programs, directory.to_path_buf(), directory);
+        let console = Console::start(&stage, name, command)?;
+        let logs = ["", "-errors"].map(|end| stage.file(&format!("{name}{end}.log")));
+        let mut testpmd = Self { console, logs };
         testpmd.run_within("set record-core-cycles on", START_LIMIT)?;
         testpmd.run("start")?;
         Ok(testpmd)
     }
 
+    /// How it was started.
+    pub fn command(&self) -> &str {
+        self.console.command()
+    }
+
     /// Its version.
     pub fn version(&self) -> Option<String> {
-        let printed = self.program.printed();
+        let text = |log| std::fs::read_to_string(log).unwrap_or_default();
+        let printed = self.logs.each_ref().map(text).concat();
         let (_, rest) = printed.split_once("RTE Version: 'DPDK ")?;
         rest.split_once('\'').map(|(version, _)| version.to_string())
     }
@@ -189,10 +199,10 @@ impl Testpmd {
 
     /// What is typed before it looks waits for it.
     fn run_within(&mut self, command: &str, limit: Duration) -> anyhow::Result<String> {
-        let mark = self.program.printed().len();
-        self.program.type_line(command)?;
-        self.program.type_line(ASK)?;
-        self.program.wait_for(ANSWER, mark, limit)
+        let mark = self.console.mark();
+        self.console.send(command)?;
+        self.console.send(ASK)?;
+        self.console.wait_for(ANSWER, mark, limit)
     }
 }
 
@@ -215,7 +225,8 @@ mod tests {
              Operation not supported - ignore' >&2\nprintf 'estpmd> '\n\
              while read line; do test \"$line\" = 'show fwd noop' && echo 'Bad arguments'; done",
         ]);
-        Testpmd::start_command(shell).expect("it takes commands");
+        let directory = tempfile::tempdir().expect("a directory");
+        Testpmd::start_command("sh", shell, directory.path()).expect("it takes commands");
     }
 
     #[test]

@@ -73,10 +73,10 @@ impl Guests {
         self.attach.as_secs_f64() * 1e3 / guests
     }
 
-    /// Each sends one packet, after which the switch knows where everybody is.
+    /// Each sends one packet, after which the switch knows where all are.
     ///
     /// # Errors
-    /// A device broke the rules, or somebody was not heard.
+    /// A device broke the rules, or a packet did not arrive.
     pub fn introduce(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + LIMIT;
         for at in 0..self.guests.len() {
@@ -108,7 +108,7 @@ impl Guests {
         Ok(())
     }
 
-    /// Everybody sends to his partner for so long, on all pairs in turn; how many packets arrived.
+    /// Each sends to its partner for so long, on all pairs in turn; how many packets arrived.
     ///
     /// # Errors
     /// A device broke the rules.

@@ -34,13 +34,6 @@ struct Places {
     next: usize,
 }
 
-/// What was copied.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Turn {
-    pub copies: f64,
-    pub ns: f64,
-}
-
 impl Places {
     fn next(&mut self, len: usize) -> SharedSlice {
         if self.next + len > self.memory.len() {
@@ -66,8 +59,8 @@ impl Copying {
         Ok(Self { from, to, packet_len: plan.packet_len, _memory: memory })
     }
 
-    /// Copies for so long.
-    pub fn run(&mut self, duration: Duration) -> Turn {
+    /// Copies for so long; how many those were, and how many ns they took.
+    pub fn run(&mut self, duration: Duration) -> (f64, f64) {
         let began = Instant::now();
         let mut copies = 0.0;
         loop {
@@ -78,7 +71,7 @@ impl Copying {
             copies += f64::from(BATCH);
             let elapsed = began.elapsed();
             if elapsed >= duration {
-                return Turn { copies, ns: elapsed.as_secs_f64() * 1e9 };
+                return (copies, elapsed.as_secs_f64() * 1e9);
             }
         }
     }
@@ -90,13 +83,13 @@ mod tests {
 
     #[test]
     fn every_copy_is_of_a_whole_packet() {
-        for packet_len in super::super::PACKET_LENS {
+        for packet_len in [64, 1518, 65_536] {
             let mut copying = Copying::new(&Plan::of(packet_len)).expect("memory");
             for _ in 0..2 * QUEUE_SIZE {
                 let (from, to) = (copying.from.next(packet_len), copying.to.next(packet_len));
                 assert_eq!((from.len(), to.len()), (packet_len, packet_len));
             }
-            assert!(copying.run(Duration::ZERO).copies > 0.0);
+            assert!(copying.run(Duration::ZERO).0 > 0.0);
         }
     }
 }

@@ -24,8 +24,8 @@ pub(super) const QUEUE_SIZE: u16 = 1024;
 /// Lines that packets begin at, in bytes.
 pub(super) const PLACE_ALIGN: usize = 64;
 
-/// Packets that arrive one after the other before the bursts begin, and how often: whoever chooses the
-/// length of its buffers knows by then what comes, and those that it began with are used up.
+/// Packets that arrive one after the other before the bursts begin, and how often: a driver that
+/// chooses the length of its buffers knows by then what comes, and its first buffers are used up.
 const FIRST_BURST: usize = 16;
 const FIRST_BURSTS: usize = 8;
 
@@ -68,7 +68,6 @@ pub(super) struct Pair<Q> {
     packet: Template,
     /// From the receiver to the sender.
     answer: Template,
-    burst: usize,
 }
 
 /// The same with queues of either format.
@@ -90,75 +89,51 @@ impl AnyPair {
             AnyDriverEnd::attach(&socket, format, QUEUE_SIZE, payload).context(port)
         };
         let (packet, answer) = (Template::new(plan.packet_len)?, Template::answer(64)?);
-        let burst = plan.burst;
         match (attach("a")?, attach("b")?) {
             (AnyDriverEnd::Split(sender), AnyDriverEnd::Split(receiver)) => {
-                Ok(Self::Split(Pair { sender, receiver, packet, answer, burst }))
+                Ok(Self::Split(Pair { sender, receiver, packet, answer }))
             }
             (AnyDriverEnd::Packed(sender), AnyDriverEnd::Packed(receiver)) => {
-                Ok(Self::Packed(Pair { sender, receiver, packet, answer, burst }))
+                Ok(Self::Packed(Pair { sender, receiver, packet, answer }))
             }
             _ => bail!("two formats"),
         }
     }
 
-    /// See [`Pair::introduce`].
-    pub fn introduce(&mut self) -> anyhow::Result<()> {
-        match self {
-            Self::Split(pair) => pair.introduce(),
-            Self::Packed(pair) => pair.introduce(),
-        }
-    }
-
-    /// So many bursts.
-    ///
-    /// # Errors
-    /// As [`Pair::exchange`].
-    pub fn bursts(&mut self, count: usize) -> anyhow::Result<()> {
-        (0..count).try_for_each(|_| match self {
-            Self::Split(pair) => pair.burst(),
-            Self::Packed(pair) => pair.burst(),
-        })
-    }
-
-    /// See [`Pair::exchange`].
-    pub fn exchange(&mut self, duration: Duration) -> anyhow::Result<f64> {
-        match self {
-            Self::Split(pair) => pair.exchange(duration),
-            Self::Packed(pair) => pair.exchange(duration),
-        }
-    }
-}
-
-impl<Q: DriverQueue> Pair<Q> {
     /// Each sends something, after which a switch knows where both are.
     ///
     /// # Errors
-    /// A device broke the rules, or somebody was not heard.
+    /// A device broke the rules, or a packet did not arrive.
     pub fn introduce(&mut self) -> anyhow::Result<()> {
-        let Self { sender, receiver, packet, answer, .. } = self;
-        burst(receiver, sender, answer, 1)?;
-        (0..FIRST_BURSTS).try_for_each(|_| burst(sender, receiver, packet, FIRST_BURST))
+        match self {
+            Self::Split(pair) => burst(&mut pair.receiver, &mut pair.sender, &pair.answer, 1),
+            Self::Packed(pair) => burst(&mut pair.receiver, &mut pair.sender, &pair.answer, 1),
+        }?;
+        (0..FIRST_BURSTS).try_for_each(|_| self.burst(FIRST_BURST))
     }
 
-    fn burst(&mut self) -> anyhow::Result<()> {
-        burst(&mut self.sender, &mut self.receiver, &self.packet, self.burst)
-    }
-
-    /// Bursts for so long; how many packets that were.
+    /// So many packets, sent at once and received.
     ///
     /// # Errors
     /// A device broke the rules, or packets were lost.
-    pub fn exchange(&mut self, duration: Duration) -> anyhow::Result<f64> {
-        let began = Instant::now();
-        let mut packets = 0;
-        while began.elapsed() < duration {
-            self.burst()?;
-            packets += self.burst;
+    pub fn burst(&mut self, count: usize) -> anyhow::Result<()> {
+        match self {
+            Self::Split(pair) => burst(&mut pair.sender, &mut pair.receiver, &pair.packet, count),
+            Self::Packed(pair) => burst(&mut pair.sender, &mut pair.receiver, &pair.packet, count),
         }
-        // Far below 2^53.
-        #[allow(clippy::cast_precision_loss)]
-        let packets = packets as f64;
+    }
+
+    /// Bursts of so many for so long; how many packets that were.
+    ///
+    /// # Errors
+    /// As [`burst`](Self::burst).
+    pub fn exchange(&mut self, count: usize, duration: Duration) -> anyhow::Result<f64> {
+        let began = Instant::now();
+        let mut packets = 0.0;
+        while began.elapsed() < duration {
+            self.burst(count)?;
+            packets += f64::from(u32::try_from(count)?);
+        }
         Ok(packets)
     }
 }

@@ -1,0 +1,206 @@
+//! `ringway bench pacing`: the same guest under each policy of notification, real and in turns.
+//!
+//! How: one ringway and one guest for each round, whose port is told another policy before each
+//! turn: two guests of the same kind differ by more than two policies. What is compared is measured
+//! under the same stream and with the same pings, a fifth of a second under one policy and then
+//! under the next, many times over ([`slices`](super::slices)); floods of pings are whole turns.
+//! The first policy takes part twice: how far its rows are apart is what a ratio is worth here.
+//!
+//! Limits: guests of one processor that talk with this machine; in a round each figure is the
+//! median of its slices.
+
+use std::path::Path;
+
+use anyhow::{bail, ensure};
+use ringway_guests::{net, shell, stage, traffic};
+
+use super::pairing::{Options, Pairing};
+use super::rig::{Carrier, Plan, Rig};
+use super::sides;
+use super::slices::{self, FPING, SETTLE, SLICE, Slice};
+use crate::programs;
+use crate::progress::Progress;
+use crate::report::{Column, Grid, Report};
+use crate::spread::Spread;
+
+/// What is compared, as after `notify=`. The first is held against each other, and against itself.
+const POLICIES: [&str; 8] = [
+    "adaptive",
+    "adaptive",
+    "timer:50us",
+    "timer:150us",
+    "timer:250us",
+    "every",
+    "on-empty",
+    "coalesce:16/50us",
+];
+
+/// What the second row of the first policy is called.
+const AGAIN: &str = "adaptive again";
+
+const FIGURES: [Column; 7] = [
+    ("TCP out, Gb/s", 3),
+    ("TCP in, Gb/s", 3),
+    ("ping -f, mean, ms", 3),
+    ("ping beside TCP out, mean, ms", 3),
+    ("99th percentile, ms", 3),
+    ("ping beside TCP in, mean, ms", 3),
+    ("99th percentile, ms", 3),
+];
+
+/// The figures of one round under each policy.
+type Found = [[Option<f64>; FIGURES.len()]; POLICIES.len()];
+
+/// What goes on at once: a stream, as iperf3 is told its direction, and pings or none. With the
+/// number of the first figure that it gives.
+const LOADS: [(&str, bool, usize); 4] =
+    [("", false, 0), ("-R", false, 1), ("", true, 3), ("-R", true, 5)];
+
+/// Measures. This process is the first of its namespaces.
+///
+/// # Errors
+/// The options make no sense, or these are not namespaces of our own.
+pub fn measure_pacing(options: &Options) -> anyhow::Result<Report> {
+    options.check()?;
+    let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
+    stage::end_with_parent(directory.path());
+    net::prepare()?;
+    let mut report = Report::begin("pacing", &options.amount.command, &method(options))?;
+    report.machine.versions.extend(programs::versions(&programs::OF_GUESTS));
+    let grid = |pairing: &Pairing| Grid::new(pairing.name(), &["policy"], &FIGURES);
+    let mut grids: Vec<Grid> = options.pairings.iter().map(grid).collect();
+    let steps = grids.len() * options.amount.repeats * (LOADS.len() + 1);
+    let mut progress = Progress::start(steps);
+    for round in 0..options.amount.repeats {
+        // Guests of both kinds alternate, so that no kind has one part of the time to itself.
+        for (&pairing, grid) in options.pairings.iter().zip(&mut grids) {
+            let taken = boot(pairing, directory.path(), &progress).map(|mut rig| {
+                rig.commands().iter().for_each(|command| report.add_command(command));
+                take(&mut rig, options, round, (&mut report, &mut progress))
+            });
+            match taken {
+                Ok(found) => {
+                    for (at, figures) in found.iter().enumerate() {
+                        let name = if at == 1 { AGAIN } else { POLICIES[at] };
+                        grid.add(&[name.into()], round, figures);
+                    }
+                }
+                Err(why) => report.leave_out(&format!("{}: {why:#}", pairing.name())),
+            }
+        }
+    }
+    progress.end();
+    for grid in &grids {
+        report.tables.extend([grid.table(), grid.ratios_of_first(&[0, 1, 2, 3, 4, 5, 6])]);
+        report.plots.extend([grid.plot("Gb/s", &[0, 1]), grid.plot("ms", &[2, 3, 4, 5, 6])]);
+    }
+    Ok(report)
+}
+
+fn boot(pairing: Pairing, directory: &Path, progress: &Progress) -> anyhow::Result<Rig> {
+    if let Some(why) = pairing.why_not().or_else(|| shell::missing(&[FPING])) {
+        bail!(why);
+    }
+    let has_tap = pairing != Pairing::UmlPair;
+    ensure!(has_tap, "policies are compared at a tap, and there is none between");
+    progress.note(&format!("booting: {}", pairing.name()));
+    Rig::boot(Plan { pairing, carrier: Carrier::Ringway }, directory)
+}
+
+/// One round with a guest; what fails is left out and named.
+fn take(
+    rig: &mut Rig,
+    options: &Options,
+    round: usize,
+    (report, progress): (&mut Report, &mut Progress),
+) -> Found {
+    let mut found = Found::default();
+    let name = rig.plan.pairing.name();
+    for (stream, has_pings, figure) in LOADS {
+        let what = format!("{name}, {}", FIGURES[figure].0);
+        progress.step(&what);
+        // As many slices as fill the time that was asked for.
+        let visits = usize::try_from(options.amount.duration.as_millis() / SLICE.as_millis());
+        let orders: Vec<_> = (0..visits.unwrap_or(1)).map(|visit| order(round + visit)).collect();
+        match slices::take(rig, (stream, has_pings), &POLICIES, &orders) {
+            Ok(slices) => {
+                for (figures, slices) in found.iter_mut().zip(&slices) {
+                    let value = |value: fn(&Slice) -> Option<f64>| {
+                        Some(Spread::of(slices.iter().filter_map(value))?.median)
+                    };
+                    if has_pings {
+                        figures[figure] = value(Slice::mean_ms);
+                        figures[figure + 1] = value(Slice::percentile_ms);
+                    } else if stream.is_empty() {
+                        figures[figure] = value(|slice| Some(slice.gigabits[0]));
+                    } else {
+                        figures[figure] = value(|slice| Some(slice.gigabits[1]));
+                    }
+                }
+            }
+            Err(why) => report.leave_out(&format!("{what}: {why:#}")),
+        }
+    }
+    progress.step(&format!("{name}, {}", FIGURES[2].0));
+    for policy in order(round) {
+        match flood(rig, POLICIES[policy], options.pings / 4) {
+            Ok(mean_ms) => found[policy][2] = Some(mean_ms),
+            Err(why) => report.leave_out(&format!("{name}, flood: {why:#}")),
+        }
+    }
+    found
+}
+
+fn flood(rig: &mut Rig, policy: &str, pings: u32) -> anyhow::Result<f64> {
+    rig.set_policy(policy)?;
+    let address = rig.address();
+    let mean_ms = traffic::flood(&mut rig.side(), &address, pings)?;
+    rig.rest()?;
+    Ok(mean_ms)
+}
+
+/// The order of policies in this turn: each is the first equally often, and every other turn goes
+/// backwards, so that none always comes behind the same one.
+fn order(turn: usize) -> Vec<usize> {
+    let count = POLICIES.len();
+    let mut order: Vec<usize> = (0..count).map(|at| (at * 3 + turn / 2) % count).collect();
+    if turn % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+fn method(options: &Options) -> [String; 3] {
+    let [slice_ms, settle_ms] = [SLICE, SETTLE].map(|time| time.as_millis());
+    [
+        options.amount.rounds(),
+        format!(
+            "In each round a guest of its own, whose port is told the policy before each turn. Out \
+             is from the guest. Throughput: a stream goes on while all policies are told in turn; \
+             each is measured for {slice_ms} ms at a time by the bytes that pass the tap, \
+             {settle_ms} ms after it was told. Pings beside a stream: the same with 1,000 per \
+             second from this machine (fping). Floods: {} pings from the guest under each policy. \
+             A figure is the median of a round's slices.",
+            options.pings / 4
+        ),
+        sides::METHOD.into(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_turn_has_every_policy_and_the_same_two_are_apart() {
+        let mut first = [0; POLICIES.len()];
+        for turn in 0..2 * POLICIES.len() {
+            let order = order(turn);
+            let at = |policy| order.iter().position(|at| *at == policy).expect("it is there");
+            assert!((0..POLICIES.len()).all(|policy| at(policy) < POLICIES.len()));
+            assert!(at(0).abs_diff(at(1)) > 1, "{order:?}");
+            first[order[0]] += 1;
+        }
+        assert_eq!(first, [2; POLICIES.len()]);
+    }
+}

@@ -1,0 +1,204 @@
+//! `ringway bench switch`: what a packet from guest to guest costs one worker, beside one copy.
+//!
+//! How: a real daemon with one worker on a processor of its own, and two guests in user space on
+//! another one, driven by one thread: the first sends a burst, the second receives all of it, and
+//! so on. What it costs that packets travel between the processors shows beside the same with
+//! guests on the worker's own processor. In between, on the worker's processor, memory is copied
+//! that is as large and as far apart as the guests' buffers.
+//!
+//! Limits: two processors; the daemon never polls, for the processor time of one that does says
+//! nothing about packets. So a wake-up and its system calls are in the time of each burst.
+
+mod copying;
+mod guests;
+
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use ringway_testkit::RingwayProcess;
+use ringway_virtq::Format;
+
+use crate::daemon::{NO_DAEMON, Usage};
+use crate::machine::{keeping_to, processors};
+use crate::options::{Options, format_name};
+use crate::progress::in_turns;
+use crate::report::{Column, Grid, Report};
+use copying::Copying;
+use guests::{AnyPair, Plan};
+
+/// Bytes of a packet.
+const PACKET_LENS: [u32; 3] = [64, 1518, 65_536];
+
+/// Guests and copies take turns so often within one number.
+const TURNS: u32 = 4;
+
+const HEADS: [&str; 3] = ["bytes", "ring", "daemon"];
+
+const COLUMNS: [Column; 6] = [
+    ("worker, ns/packet", 1),
+    ("Mpps of one worker", 3),
+    ("Gb/s of one worker", 2),
+    ("one copy, ns", 1),
+    ("copy ÷ worker", 2),
+    ("system calls per 1,000 packets", 1),
+];
+
+/// How the two guests' ports are connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// They are the daemon's only ports: there is nothing to look up.
+    Cable,
+    /// There is a third port, so that each packet's way is looked up.
+    Switch,
+    /// The same, and the guests are on the worker's processor: packets are in its caches.
+    OneProcessor,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    way: Way,
+    format: Format,
+    packet_len: u32,
+}
+
+/// Measures.
+///
+/// # Errors
+/// The options make no sense, the daemon does not come up, or packets do not arrive.
+pub fn measure(options: &Options) -> anyhow::Result<Report> {
+    options.ensure_measurable()?;
+    let [of_guests, of_worker, ..] = processors()[..] else {
+        bail!("two processors are needed: one for the worker, one for the guests");
+    };
+    let mut report = Report::begin("switch", &options.command, &method(options))?;
+    let mut grid = Grid::new("From guest to guest", &HEADS, &COLUMNS);
+    in_turns(
+        options.repeats,
+        &rows(),
+        |row| row.name().join(", "),
+        |round, row, _| {
+            let of_guests = if row.way == Way::OneProcessor { of_worker } else { of_guests };
+            let measured = || measure_one(*row, of_worker, options.duration);
+            let found = keeping_to(&[of_guests], measured)??;
+            grid.add(&row.name(), round, &found.map(Some));
+            Ok(())
+        },
+    )?;
+    report.tables.push(grid.table());
+    report.plots.push(grid.plot("copy ÷ worker", &[4]));
+    Ok(report)
+}
+
+/// Packets of a burst in [`carry`].
+pub(crate) const BURST: usize = guests::QUEUE_SIZE as usize;
+
+/// Sends bursts of packets of 64 bytes from guest to guest by a switch, through a daemon that
+/// begins and ends with it.
+///
+/// # Errors
+/// The daemon does not come up, or packets do not arrive.
+pub(crate) fn carry(format: Format, bursts: usize) -> anyhow::Result<()> {
+    let mut daemon = start(Way::Switch)?;
+    let plan = Plan::of(PACKET_LENS[0] as usize);
+    let mut pair = AnyPair::attach(&daemon, format, &plan)?;
+    pair.introduce()?;
+    (0..bursts).try_for_each(|_| pair.burst(plan.burst))?;
+    daemon.stop()?;
+    Ok(())
+}
+
+fn start(way: Way) -> anyhow::Result<RingwayProcess> {
+    let ports = &[("a", ""), ("b", ""), ("c", "")];
+    let ports = if way == Way::Cable { &ports[..2] } else { ports };
+    let never_polls = ["--workers", "1", "--poll", "never"];
+    RingwayProcess::start_with(ports, &never_polls).context(NO_DAEMON)
+}
+
+impl Row {
+    /// Under [`HEADS`].
+    fn name(self) -> [String; 3] {
+        let way = match self.way {
+            Way::Cable => "two ports",
+            Way::Switch => "three ports",
+            Way::OneProcessor => "three ports, one processor",
+        };
+        [self.packet_len.to_string(), format_name(self.format).into(), way.into()]
+    }
+}
+
+fn rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for packet_len in PACKET_LENS {
+        for format in [Format::Split, Format::Packed] {
+            let ways = [Way::Cable, Way::Switch, Way::OneProcessor];
+            rows.extend(ways.map(|way| Row { way, format, packet_len }));
+        }
+    }
+    rows
+}
+
+/// On the guests' processor: a value for each column.
+fn measure_one(row: Row, of_worker: usize, duration: Duration) -> anyhow::Result<[f64; 6]> {
+    let daemon = keeping_to(&[of_worker], || start(row.way))??;
+    let plan = Plan::of(row.packet_len as usize);
+    let mut pair = AnyPair::attach(&daemon, row.format, &plan)?;
+    pair.introduce()?;
+    let mut copying = Copying::new(&plan)?;
+    // All of the buffers are touched for the first time.
+    pair.exchange(plan.burst, duration / 4)?;
+    keeping_to(&[of_worker], || copying.run(duration / 4))?;
+    let began = effort(&daemon)?;
+    let (mut packets, mut packets_ns, mut copies, mut copies_ns) = (0.0, 0.0, 0.0, 0.0);
+    for _ in 0..TURNS {
+        let before = Usage::look(daemon.pid())?;
+        packets += pair.exchange(plan.burst, duration / TURNS)?;
+        packets_ns += Usage::look(daemon.pid())?.since(&before).processor_ns;
+        let (turns, ns) = keeping_to(&[of_worker], || copying.run(duration / TURNS))?;
+        copies += turns;
+        copies_ns += ns;
+    }
+    ensure!(packets > 0.0, "nothing arrived");
+    let (packet_ns, copy_ns) = (packets_ns / packets, copies_ns / copies);
+    let ended = effort(&daemon)?;
+    let system_calls = (ended[1] - began[1]) / (ended[0] - began[0]);
+    let gigabits = 8.0 * f64::from(row.packet_len) / packet_ns;
+    let share = copy_ns / packet_ns;
+    Ok([packet_ns, 1e3 / packet_ns, gigabits, copy_ns, share, system_calls * 1e3])
+}
+
+/// Packets and system calls of the worker so far, as it says.
+fn effort(daemon: &RingwayProcess) -> anyhow::Result<[f64; 2]> {
+    let stats = daemon.stats()?;
+    let total = &stats["workers"][0]["total"];
+    let count = |name: &str| {
+        total[name].as_f64().with_context(|| format!("no {name} of a worker: {stats}"))
+    };
+    Ok([count("packets")?, count("system_calls")?])
+}
+
+fn method(options: &Options) -> [String; 6] {
+    let bursts = PACKET_LENS.map(|len| Plan::of(len as usize).burst.to_string()).join(", ");
+    [
+        options.rounds(),
+        format!(
+            "A daemon with one worker on a processor of its own, which never polls; two guests in \
+             user space on another one, with queues of {BURST} entries. One sends {bursts} packets \
+             at once; when the other has received all of them, the next ones follow."
+        ),
+        "The worker's time is all processor time of the daemon: looking at rings, the copy, \
+         notifications, system calls, and a wake-up for each burst. Mpps and Gb/s are what one \
+         worker's whole processor would move at that cost."
+            .into(),
+        "The guests write and read packets only as far as a driver must. Received packets stay in \
+         buffers of 4,096 bytes, or of a length that the driver chooses where they do not fit one."
+            .into(),
+        "One copy is of as many bytes, between places as far apart and over as much memory as \
+         the guests' buffers have, on the worker's processor while the worker sleeps."
+            .into(),
+        "Two ports: all packets go to the other one. Three ports: the third one is idle, and the \
+         way of each packet is looked up. One processor: the guests are on the worker's, too, so \
+         that packets and rings are in its caches."
+            .into(),
+    ]
+}
