@@ -135,7 +135,7 @@ enum GuestPair {
 struct RingArgs {
     #[command(flatten)]
     amount: AmountArgs,
-    /// Packet lengths in bytes, 64 to 65536; with --quick, which has no round trips, 64 and 1518
+    /// Packet lengths in bytes, 64 to 65536; with --quick 64 and 1518
     #[arg(long, value_delimiter = ',', value_name = "BYTES", default_values_t = ring::PACKET_LENS)]
     sizes: Vec<usize>,
     /// Ring formats
@@ -144,9 +144,6 @@ struct RingArgs {
     /// Entries of each queue; without, 1024 for long packets that fit the shared cache, else 256
     #[arg(long, value_name = "ENTRIES")]
     queue_size: Option<u16>,
-    /// Do not measure round trips
-    #[arg(long)]
-    no_latency: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -279,7 +276,6 @@ impl RingArgs {
             packet_lens: if is_quick { vec![64, 1518] } else { self.sizes.clone() },
             formats: self.formats.iter().map(|&format| format.into()).collect(),
             queue_size: self.queue_size,
-            latency: !self.no_latency && !is_quick,
         })
     }
 }

@@ -29,7 +29,7 @@ fn every_row_of_the_ring_is_measured_in_both_formats_and_directions() {
     let json = bench(&[&arguments[..], &["--json", "--html", page]].concat());
     let report: Value = serde_json::from_str(&json).expect("JSON");
     let tables = report["tables"].as_array().expect("tables");
-    assert_eq!(tables.len(), 6, "{json}");
+    assert_eq!(tables.len(), 4, "{json}");
     for table in tables {
         let rows: Vec<&str> = table["rows"]
             .as_array()

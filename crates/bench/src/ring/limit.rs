@@ -179,14 +179,14 @@ mod tests {
         let mut into = [0; 64];
         for lap in 0..3 {
             for number in 0..4 {
-                packet.set_stamp(4 * lap + number);
+                packet.set_number(4 * lap + number);
                 assert_eq!(one.send(&packet), Ok(true));
             }
             assert_eq!(one.send(&packet), Ok(false), "full");
             assert_eq!(other.receive(&mut into), Ok(None), "not published");
             one.flush_sent();
             for number in 0..4 {
-                packet.set_stamp(4 * lap + number);
+                packet.set_number(4 * lap + number);
                 assert_eq!(other.receive(&mut into), Ok(Some(64)));
                 assert_eq!(into[..], *packet.bytes());
             }
@@ -205,7 +205,7 @@ mod tests {
             std::thread::scope(|scope| {
                 scope.spawn(move || {
                     for number in 0..PACKETS {
-                        packet.set_stamp(number);
+                        packet.set_number(number);
                         while !one.send(&packet).expect("never broken") {
                             std::thread::yield_now();
                         }
@@ -215,7 +215,7 @@ mod tests {
                 let mut expected = Template::new(packet_len).expect("memory");
                 let mut into = vec![0; packet_len];
                 for number in 0..PACKETS {
-                    expected.set_stamp(number);
+                    expected.set_number(number);
                     let len = loop {
                         match other.receive(&mut into).expect("never broken") {
                             Some(len) => break len,

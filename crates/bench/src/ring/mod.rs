@@ -20,7 +20,7 @@ mod testpmd;
 
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use ringway_virtq::Format;
 
 use crate::machine::processors;
@@ -58,9 +58,6 @@ const THROUGHPUT: [Column; 5] = [
     ("× limit", 2),
 ];
 
-const ROUND_TRIPS: [Column; 5] =
-    [("load, Mpps", 3), ("achieved, × load", 2), ("p50, µs", 1), ("p99, µs", 1), ("p99.9, µs", 1)];
-
 /// How much is measured.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -72,19 +69,14 @@ pub struct Options {
     pub formats: Vec<Format>,
     /// Entries of each queue, a power of two from 8 to 1024; without, as many as suit the length.
     pub queue_size: Option<u16>,
-    /// Whether round trips are measured too.
-    pub latency: bool,
 }
-
-/// What one table is about: throughput, or without a direction round trips.
-type What = Option<Direction>;
 
 /// One number that is to be measured, again and again.
 #[derive(Debug, Clone, Copy)]
 struct Task {
     /// Its table, by number.
     table: usize,
-    what: What,
+    direction: Direction,
     format: Format,
     row: Row,
     packet_len: usize,
@@ -119,21 +111,17 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
                 row: task.row,
                 format: task.format,
                 packet_len: task.packet_len,
-                queue_size: options.queue_size_for(task.what, task.packet_len),
+                queue_size: options.queue_size_for(task.direction, task.packet_len),
                 processors,
                 duration: options.amount.duration,
                 dpdk: dpdk.as_ref(),
             };
-            if let (Row::Limit, Some(direction)) = (task.row, task.what) {
-                limit_depth = beside(&setup).fastest_depth(direction)?;
+            if task.row == Row::Limit {
+                limit_depth = beside(&setup).fastest_depth(task.direction)?;
                 setup.limit_depth = limit_depth;
             }
-            let found = match task.what {
-                Some(direction) => throughput(&setup, direction, &mut report),
-                None => round_trips(&setup),
-            };
-            match found {
-                Ok(values) => tables[task.table].1.add(&task.cells(&setup), round, &values),
+            match throughput(&setup, task.direction, &mut report) {
+                Ok(values) => tables[task.table].add(&task.cells(&setup), round, &values),
                 // What the peer cannot do is no reason to stop; what we cannot do is.
                 Err(why) if task.row.has_dpdk() => {
                     progress.note(&format!("{}: {why:#}", task.name()));
@@ -145,10 +133,9 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
         },
     )?;
     let peers = |row: &[String]| Some(vec![row[0].clone(), PEERS.into(), row[2].clone()]);
-    for (what, grid) in &tables {
-        let ratios: &[_] = if what.is_some() { &[("× DPDK × DPDK", 0)] } else { &[] };
-        report.tables.push(grid.table_with(ratios, peers));
-        report.plots.extend(what.map(|_| grid.plot("Gb/s", &[1])));
+    for grid in &tables {
+        report.tables.push(grid.table_with(&[("× DPDK × DPDK", 0)], peers));
+        report.plots.push(grid.plot("Gb/s", &[1]));
     }
     Ok(report)
 }
@@ -178,19 +165,6 @@ fn throughput(
     Ok([millions, gigabits, driver, device, limit.map(|limit| per_second / limit)])
 }
 
-/// How many go there and back at most, and then the times at half of that.
-fn round_trips(setup: &Setup<'_>) -> anyhow::Result<[Option<f64>; ROUND_TRIPS.len()]> {
-    let setup = Setup { limit_depth: setup.queue_size.into(), ..*setup };
-    let load = setup.round_trips(None)?.0 / 2.0;
-    let (achieved, times) = setup.round_trips(Some(load))?;
-    let times = times.context("no times were taken")?;
-    // Times are below ten seconds: far below 2^53 ns.
-    #[allow(clippy::cast_precision_loss)]
-    let [p50, p99, p999] =
-        [50.0, 99.0, 99.9].map(|percent| times.value_at_percentile(percent) as f64 / 1e3);
-    Ok([load / 1e6, achieved / load, p50, p99, p999].map(Some))
-}
-
 /// A shorter look at the limit under the same conditions.
 fn beside<'a>(setup: &Setup<'a>) -> Setup<'a> {
     let duration = (setup.duration / 4).max(setup.duration.min(LIMIT_BESIDE_MIN));
@@ -212,37 +186,29 @@ fn check(options: &Options) -> anyhow::Result<()> {
 }
 
 /// The tables, and everything once, in the order in which it is measured. Rows change fastest.
-fn plan(options: &Options, has_dpdk: bool) -> (Vec<(What, Grid)>, Vec<Task>) {
-    let directions = [Direction::GuestToHost, Direction::HostToGuest].map(Some);
-    let whats: &[What] = if options.latency { &[None] } else { &[] };
+fn plan(options: &Options, has_dpdk: bool) -> (Vec<Grid>, Vec<Task>) {
     let (mut tables, mut tasks) = (Vec::new(), Vec::new());
     for &format in &options.formats {
-        for &what in directions.iter().chain(whats) {
+        for direction in [Direction::GuestToHost, Direction::HostToGuest] {
             for &packet_len in &options.packet_lens {
                 let dpdk = has_dpdk && packet_len <= testpmd::PACKET_LEN_MAX;
                 let rows = ROWS.into_iter().filter(|row| dpdk || !row.has_dpdk());
-                let rows = rows.filter(|row| what.is_some() || row.has_clock());
                 let table = tables.len();
-                tasks.extend(rows.map(|row| Task { table, what, format, row, packet_len }));
+                tasks.extend(rows.map(|row| Task { table, direction, format, row, packet_len }));
             }
-            let title = format!("{}, {} ring", name_of(what), format_name(format));
-            let columns = if what.is_some() { THROUGHPUT } else { ROUND_TRIPS };
-            tables.push((what, Grid::new(title, &HEADS, &columns)));
+            let title = format!("{}, {} ring", direction.name(), format_name(format));
+            tables.push(Grid::new(title, &HEADS, &THROUGHPUT));
         }
     }
     (tables, tasks)
 }
 
-fn name_of(what: What) -> &'static str {
-    what.map_or("There and back at half load", Direction::name)
-}
-
 impl Options {
     /// Entries of each queue for packets of that many bytes, the same for all rows.
-    fn queue_size_for(&self, what: What, packet_len: usize) -> u16 {
-        let buffer_len = match what {
-            Some(Direction::HostToGuest) => packet_len.min(RECEIVE_BUFFER),
-            Some(Direction::GuestToHost) | None => packet_len,
+    fn queue_size_for(&self, direction: Direction, packet_len: usize) -> u16 {
+        let buffer_len = match direction {
+            Direction::HostToGuest => packet_len.min(RECEIVE_BUFFER),
+            Direction::GuestToHost => packet_len,
         };
         let all = usize::from(LONG_QUEUE_SIZE) * buffer_len;
         let suits_long = packet_len >= LONG_MIN && all <= QUEUE_BYTES;
@@ -252,7 +218,7 @@ impl Options {
 
 impl Task {
     fn name(self) -> String {
-        let (what, format) = (name_of(self.what), format_name(self.format));
+        let (what, format) = (self.direction.name(), format_name(self.format));
         format!("{}, {what}, {format}, {} bytes", self.row.name(), self.packet_len)
     }
 
@@ -281,7 +247,7 @@ fn without_directory(command: &str) -> String {
     command.split_whitespace().map(word).collect::<Vec<_>>().join(" ")
 }
 
-fn method(options: &Options) -> [String; 7] {
+fn method(options: &Options) -> [String; 6] {
     [
         options.amount.rounds(),
         "A row names driver × device. Two processors, one for each side, both polling; no side is \
@@ -302,11 +268,7 @@ fn method(options: &Options) -> [String; 7] {
          ringway's driver does the same, so that this row and DPDK × DPDK differ in the driver only."
             .into(),
         "CPU ns per packet: how long rounds that moved packets took, by the packets. Of ringway's \
-         sides the mean without the slowest of a hundred rounds; of testpmd the mean."
-            .into(),
-        "Round trips: one side sends at half the rate at which packets go there and back at most, \
-         the other one sends each back at once; the time counts from when a packet was due. Where \
-         less than 0.95 of the load was achieved, the times are those of a queue."
+         sides the median; of testpmd the mean."
             .into(),
     ]
 }
@@ -322,7 +284,6 @@ mod tests {
             packet_lens: vec![64, 65_536],
             formats: vec![Format::Split, Format::Packed],
             queue_size: None,
-            latency: true,
         }
     }
 
@@ -333,7 +294,7 @@ mod tests {
             let same = task.table == other.table && task.packet_len == other.packet_len;
             assert!(same || other.row == Row::Limit, "{task:?} {other:?}");
         }
-        assert_eq!((tables.len(), tasks.len()), (6, 2 * ((2 * (6 + 2)) + (4 + 2))));
+        assert_eq!((tables.len(), tasks.len()), (4, 2 * 2 * (6 + 2)));
         assert!(plan(&options(), false).1.iter().all(|task| !task.row.has_dpdk()));
         let names = ROWS.map(Row::name);
         assert!(names.windows(2).any(|pair| pair == [PEERS, "ringway in place × DPDK"]));
@@ -342,7 +303,7 @@ mod tests {
     #[test]
     fn queues_are_long_for_long_packets_that_fit_the_shared_cache() {
         let sizes = |options: &Options, direction| {
-            PACKET_LENS.map(|len| options.queue_size_for(Some(direction), len))
+            PACKET_LENS.map(|len| options.queue_size_for(direction, len))
         };
         let usual = options();
         assert_eq!(sizes(&usual, Direction::GuestToHost), [256, 256, 1024, 256, 256]);

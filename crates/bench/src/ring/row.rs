@@ -55,11 +55,6 @@ impl Row {
     pub fn has_dpdk(self) -> bool {
         matches!(self, Self::Pair { driver: Who::Dpdk, .. } | Self::Pair { device: Who::Dpdk, .. })
     }
-
-    /// Whether a side of it can write the time into a packet, and read it there.
-    pub fn has_clock(self) -> bool {
-        !matches!(self, Self::Pair { driver: Who::Dpdk | Who::InPlace, device: Who::Dpdk })
-    }
 }
 
 impl Who {

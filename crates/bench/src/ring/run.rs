@@ -11,17 +11,16 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use hdrhistogram::Histogram;
 use ringway_device::AnyGuestPort;
 use ringway_guests::dpdk_files::DpdkFiles;
 use ringway_virtq::{Broken, Format};
 
 use super::device::Backend;
 use super::driver::AnyDriverEnd;
-use super::end::{Counts, End, Ended, Probe, Role, Work};
+use super::end::{Counts, End, Role, Work};
 use super::limit::{LimitEnd, depths};
 use super::row::{Direction, Row, Who};
-use super::testpmd::{Forward, Part, Setting, Testpmd};
+use super::testpmd::{Part, Setting, Testpmd};
 use crate::machine::pin;
 
 /// Longest wait for the first packets.
@@ -32,6 +31,9 @@ const PROGRAMS_WARM_UP: Duration = Duration::from_millis(1500);
 
 /// Rounds between two looks at the vhost-user socket.
 const ROUNDS: u32 = 4096;
+
+/// How often each depth of the limit's ring is tried.
+const DEPTH_ROUNDS: usize = 2;
 
 /// The sides, as indexes.
 const DRIVER: usize = 0;
@@ -52,7 +54,7 @@ pub(super) struct Setup<'a> {
     pub dpdk: Option<&'a DpdkFiles>,
 }
 
-/// What a run with packets in one direction found.
+/// What a run found.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Throughput {
     /// Packets.
@@ -73,8 +75,8 @@ struct Shared {
     sides: [Counts; 2],
 }
 
-/// The thread of a side of ours.
-type Side<'scope> = ScopedJoinHandle<'scope, anyhow::Result<Ended>>;
+/// The thread of a side of ours; at its end it knows what a packet costs.
+type Side<'scope> = ScopedJoinHandle<'scope, anyhow::Result<Option<f64>>>;
 
 /// Stops the other side and the thread that watches when a side ends, even by a panic.
 struct StopAtEnd<'a>(&'a AtomicBool);
@@ -84,9 +86,6 @@ impl Drop for StopAtEnd<'_> {
         self.0.store(true, Ordering::Relaxed);
     }
 }
-
-/// How often each depth is tried.
-const DEPTH_ROUNDS: usize = 2;
 
 impl Setup<'_> {
     /// The depth at which the limit, which this is, is fastest now.
@@ -105,7 +104,7 @@ impl Setup<'_> {
         Ok(best.1)
     }
 
-    /// Sends in one direction as fast as it goes.
+    /// Sends in one direction as fast as it goes: starts both sides, looks, stops both.
     ///
     /// # Errors
     /// A side does not come up, breaks the rules, or no packet arrives.
@@ -113,91 +112,54 @@ impl Setup<'_> {
         let guest_sends = direction == Direction::GuestToHost;
         let role = |sends: bool| if sends { Role::Send } else { Role::Receive };
         let roles = [role(guest_sends), role(!guest_sends)];
-        let forward = |sends: bool| if sends { Forward::Send } else { Forward::Receive };
-        let forwards = [forward(guest_sends), forward(!guest_sends)];
-        let mut found = Throughput::default();
-        let ended = self.run(roles, forwards, |shared, programs| {
-            found = self.watch_throughput(guest_sends, shared, programs)?;
-            Ok(())
-        })?;
-        for (cost_ns, side) in found.cost_ns.iter_mut().zip(&ended) {
-            *cost_ns = cost_ns.or(side.cost_ns);
-        }
-        Ok(found)
-    }
-
-    /// The round trip of packets at a steady rate; without a rate, how many there and back are
-    /// possible per second. One side must be ringway's, or the limit's.
-    ///
-    /// # Errors
-    /// As [`throughput`](Self::throughput).
-    pub fn round_trips(&self, rate: Option<f64>) -> anyhow::Result<(f64, Option<Histogram<u64>>)> {
-        let probe = || Role::Probe(Box::new(Probe::new(rate, self.duration / 4)));
-        let driver_probes = !matches!(self.row, Row::Pair { driver: Who::Dpdk, .. });
-        let roles = if driver_probes { [probe(), Role::Echo] } else { [Role::Echo, probe()] };
-        let mut rate = 0.0;
-        let ended = self.run(roles, [Forward::Echo; 2], |shared, _| {
-            let counts = if driver_probes { &shared.sides[DRIVER] } else { &shared.sides[DEVICE] };
-            self.wait_until_flowing(shared, counts, 0)?;
-            rate = self.watch(counts);
-            Ok(())
-        })?;
-        Ok((rate, ended.into_iter().find_map(|side| side.round_trips)))
-    }
-
-    /// Starts both sides, lets `watch` look, stops both.
-    fn run(
-        &self,
-        roles: [Role; 2],
-        forwards: [Forward; 2],
-        watch: impl FnOnce(&Shared, &mut [Option<Testpmd>; 2]) -> anyhow::Result<()>,
-    ) -> anyhow::Result<[Ended; 2]> {
         let directory = tempfile::Builder::new().prefix("ringway-bench").tempdir()?;
         let socket = directory.path().join("s");
         let shared = Shared::default();
-        let [driver_role, device_role] = roles;
         thread::scope(|scope| {
             let _stop = StopAtEnd(&shared.stop);
             let mut programs = [None, None];
             let mut threads: [Option<Side<'_>>; 2] = [None, None];
-            let shared = &shared;
+            let (shared, socket) = (&shared, &socket);
             match self.row {
                 Row::Limit => {
                     let ends = LimitEnd::pair(self.packet_len, self.limit_depth)?;
-                    let start = |end, role, side| {
-                        Some(scope.spawn(move || self.limit(end, role, shared, side)))
+                    let start = |end, side| {
+                        Some(scope.spawn(move || self.limit(end, roles[side], shared, side)))
                     };
-                    threads =
-                        [start(ends.0, driver_role, DRIVER), start(ends.1, device_role, DEVICE)];
+                    threads = [start(ends.0, DRIVER), start(ends.1, DEVICE)];
                 }
                 Row::Pair { driver, device } => {
-                    let testpmd = |part, side: usize| self.testpmd(part, forwards[side], &socket);
                     // The device listens before its driver comes.
                     if device == Who::Dpdk {
-                        programs[DEVICE] = Some(testpmd(Part::Device, DEVICE)?);
+                        programs[DEVICE] =
+                            Some(self.testpmd(Part::Device, roles[DEVICE], socket)?);
                     } else {
-                        let backend = Backend::bind(&socket)?;
-                        let run = move || self.device(backend, device_role, shared);
+                        let backend = Backend::bind(socket)?;
+                        let run = move || self.device(backend, roles[DEVICE], shared);
                         threads[DEVICE] = Some(scope.spawn(run));
                     }
                     if driver == Who::Dpdk {
-                        programs[DRIVER] = Some(testpmd(Part::Driver, DRIVER)?);
+                        programs[DRIVER] =
+                            Some(self.testpmd(Part::Driver, roles[DRIVER], socket)?);
                     } else {
-                        let socket = socket.clone();
-                        let run = move || self.driver(&socket, driver, driver_role, shared);
+                        let run = move || self.driver(socket, driver, roles[DRIVER], shared);
                         threads[DRIVER] = Some(scope.spawn(run));
                     }
                 }
             }
-            let watched = watch(shared, &mut programs);
+            let watched = self.watch_both(guest_sends, shared, &mut programs);
             shared.stop.store(true, Ordering::Relaxed);
-            let mut ended = [Ended::default(), Ended::default()];
-            for (place, side) in ended.iter_mut().zip(threads) {
+            let mut costs = [None, None];
+            for (cost_ns, side) in costs.iter_mut().zip(threads) {
                 if let Some(side) = side {
-                    *place = side.join().map_err(|_| anyhow!("a side panicked"))??;
+                    *cost_ns = side.join().map_err(|_| anyhow!("a side panicked"))??;
                 }
             }
-            watched.map(|()| ended)
+            let mut found = watched?;
+            for (cost_ns, ours) in found.cost_ns.iter_mut().zip(costs) {
+                *cost_ns = cost_ns.or(ours);
+            }
+            Ok(found)
         })
     }
 
@@ -207,14 +169,11 @@ impl Setup<'_> {
         role: Role,
         shared: &Shared,
         side: usize,
-    ) -> anyhow::Result<Ended> {
+    ) -> anyhow::Result<Option<f64>> {
         let _stop = StopAtEnd(&shared.stop);
         pin(self.processors[side])?;
-        let mut work = Work::new(role, self.packet_len, &shared.sides[side])?;
-        while !shared.stop.load(Ordering::Relaxed) {
-            work.rounds(&mut end, ROUNDS, &shared.stop).map_err(broken)?;
-        }
-        Ok(work.end())
+        let work = Work::new(role, self.packet_len, &shared.sides[side])?;
+        drive(&mut end, work, &shared.stop)
     }
 
     fn driver(
@@ -223,19 +182,23 @@ impl Setup<'_> {
         who: Who,
         role: Role,
         shared: &Shared,
-    ) -> anyhow::Result<Ended> {
+    ) -> anyhow::Result<Option<f64>> {
         let _stop = StopAtEnd(&shared.stop);
         pin(self.processors[DRIVER])?;
-        let mut work = Work::new(role, self.packet_len, &shared.sides[DRIVER])?;
+        let work = Work::new(role, self.packet_len, &shared.sides[DRIVER])?;
         let payload = who.payload(self.packet_len);
         match AnyDriverEnd::attach(socket, self.format, self.queue_size, payload)? {
-            AnyDriverEnd::Split(mut end) => drive(&mut end, &mut work, &shared.stop)?,
-            AnyDriverEnd::Packed(mut end) => drive(&mut end, &mut work, &shared.stop)?,
+            AnyDriverEnd::Split(mut end) => drive(&mut end, work, &shared.stop),
+            AnyDriverEnd::Packed(mut end) => drive(&mut end, work, &shared.stop),
         }
-        Ok(work.end())
     }
 
-    fn device(&self, mut backend: Backend, role: Role, shared: &Shared) -> anyhow::Result<Ended> {
+    fn device(
+        &self,
+        mut backend: Backend,
+        role: Role,
+        shared: &Shared,
+    ) -> anyhow::Result<Option<f64>> {
         let _stop = StopAtEnd(&shared.stop);
         pin(self.processors[DEVICE])?;
         let mut work = Work::new(role, self.packet_len, &shared.sides[DEVICE])?;
@@ -248,47 +211,38 @@ impl Setup<'_> {
                 AnyGuestPort::Packed(port) => Backend::end(port, calls)
                     .map_or(Ok(()), |mut end| work.rounds(&mut end, ROUNDS, &shared.stop)),
             };
-            moved.map_err(broken)?;
+            moved.map_err(|why| broken(&why))?;
         }
-        Ok(work.end())
+        Ok(work.cost_ns())
     }
 
-    fn testpmd(&self, part: Part, forward: Forward, socket: &Path) -> anyhow::Result<Testpmd> {
+    fn testpmd(&self, part: Part, role: Role, socket: &Path) -> anyhow::Result<Testpmd> {
         let dpdk = self.dpdk.context("DPDK is not there")?;
+        let Self { format, packet_len, queue_size, .. } = *self;
         let processor = self.processors[usize::from(part == Part::Device)];
-        let setting = Setting {
-            part,
-            forward,
-            format: self.format,
-            packet_len: self.packet_len,
-            queue_size: self.queue_size,
-            processor,
-            socket,
-        };
+        let setting = Setting { part, role, format, packet_len, queue_size, processor, socket };
         Testpmd::start(dpdk, &setting)
     }
 
     /// The rate by our own end's counter if one is ours: at most a ring's worth of packets apart
     /// from the other's.
-    fn watch_throughput(
+    fn watch_both(
         &self,
         guest_sends: bool,
         shared: &Shared,
         programs: &mut [Option<Testpmd>; 2],
     ) -> anyhow::Result<Throughput> {
-        let sides = &shared.sides;
         let receiver = usize::from(guest_sends);
         let ours = [receiver, 1 - receiver].into_iter().find(|&side| programs[side].is_none());
         match ours {
             Some(side) => {
                 // A sender fills the ring before its receiver empties it.
-                let is_sender = side != receiver;
                 let room = match self.row {
                     Row::Limit => self.limit_depth,
                     Row::Pair { .. } => u64::from(self.queue_size),
                 };
-                let flowing = if is_sender { 4 * room } else { 0 };
-                self.wait_until_flowing(shared, &sides[side], flowing)?;
+                let flowing = if side == receiver { 0 } else { 4 * room };
+                self.wait_until_flowing(shared, &shared.sides[side], flowing)?;
             }
             None => thread::sleep(PROGRAMS_WARM_UP),
         }
@@ -296,7 +250,7 @@ impl Setup<'_> {
             program.forget_cost()?;
         }
         let per_second = match (ours, &mut programs[receiver]) {
-            (Some(side), _) => self.watch(&sides[side]),
+            (Some(side), _) => self.watch(&shared.sides[side]),
             (None, Some(program)) => program.rate(self.duration)?,
             (None, None) => bail!("no side receives"),
         };
@@ -348,15 +302,14 @@ impl Setup<'_> {
     }
 }
 
-fn drive(end: &mut impl End, work: &mut Work<'_>, stop: &AtomicBool) -> anyhow::Result<()> {
+fn drive(end: &mut impl End, mut work: Work<'_>, stop: &AtomicBool) -> anyhow::Result<Option<f64>> {
     while !stop.load(Ordering::Relaxed) {
-        work.rounds(end, ROUNDS, stop).map_err(broken)?;
+        work.rounds(end, ROUNDS, stop).map_err(|why| broken(&why))?;
     }
-    Ok(())
+    Ok(work.cost_ns())
 }
 
-#[allow(clippy::needless_pass_by_value)]
-fn broken(broken: Broken) -> anyhow::Error {
+fn broken(broken: &Broken) -> anyhow::Error {
     anyhow!("the peer broke the ring: {}", broken.0)
 }
 

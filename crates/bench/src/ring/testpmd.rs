@@ -1,7 +1,7 @@
 //! DPDK's `dpdk-testpmd` as an end: its virtio driver (`net_virtio_user`), or its vhost-user device
 //! (`net_vhost`), in a process of its own on the same core.
 //!
-//! How: its own forwarding modes send, receive or send back. Rates come from its port statistics,
+//! How: its own forwarding modes send or receive. Rates come from its port statistics,
 //! the cost of a packet from its count of processor cycles; both by its own clock.
 //!
 //! Limits: packets of up to [`PACKET_LEN_MAX`] bytes: it gives lengths in 16 bits, and a packet
@@ -21,6 +21,7 @@ use ringway_guests::stage::{Programs, Stage};
 use ringway_guests::testpmd::{ANSWER, ASK};
 use ringway_virtq::Format;
 
+use super::end::Role;
 use crate::programs;
 
 /// Longest packet, in bytes.
@@ -45,19 +46,11 @@ pub(super) enum Part {
     Device,
 }
 
-/// What it does with packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Forward {
-    Send,
-    Receive,
-    Echo,
-}
-
 /// How it is started.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setting<'a> {
     pub part: Part,
-    pub forward: Forward,
+    pub role: Role,
     pub format: Format,
     pub packet_len: usize,
     pub queue_size: u16,
@@ -75,6 +68,7 @@ impl Setting<'_> {
         command.args(["--iova-mode=va", "--lcores", &format!("0@{core},1@{core}")]);
         command.args(["--vdev", &self.device(), "--"]);
         command.args("--interactive --disable-link-check --total-num-mbufs=8192".split(' '));
+        let forward = if self.role == Role::Send { "txonly" } else { "rxonly" };
         let buffer_len = (self.packet_len + BUFFER_EXTRA).max(BUFFER_LEN_MIN);
         command.arg(format!("--mbuf-size={buffer_len}"));
         command.args([
@@ -82,23 +76,11 @@ impl Setting<'_> {
             format!("--rxd={}", self.queue_size),
             format!("--txpkts={}", self.packet_len),
             format!("--max-pkt-len={}", self.packet_len.max(1518)),
-            format!("--forward-mode={}", self.forward.name()),
+            format!("--forward-mode={forward}"),
         ]);
         command
     }
-}
 
-impl Forward {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Send => "txonly",
-            Self::Receive => "rxonly",
-            Self::Echo => "io",
-        }
-    }
-}
-
-impl Setting<'_> {
     fn device(&self) -> String {
         let socket = self.socket.display();
         let packed = u8::from(self.format == Format::Packed);
