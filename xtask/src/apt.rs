@@ -11,7 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context, anyhow, ensure};
 
-use crate::shell;
+use ringway_guests::shell;
 
 /// A set of package lists.
 #[derive(Debug, Clone, Default)]

@@ -9,7 +9,8 @@ use crate::check::build_ringway;
 use crate::counts::Counts;
 use crate::paths::Paths;
 use crate::setup::{self, For};
-use crate::{dpdk_files, kernel_files, shell};
+use crate::{dpdk_files, kernel_files};
+use ringway_guests::shell;
 
 /// The name of the test that counts instructions.
 pub const INSTRUCTIONS: &str = "instructions";

@@ -1,8 +1,8 @@
 //! `./x check`: what has to hold before every commit; and the builds that other commands need.
 
-pub use crate::cargo::cargo;
 use crate::paths::Paths;
-use crate::{shell, tidy, unikernel};
+use crate::{tidy, unikernel};
+use ringway_guests::shell;
 
 /// `./x check`
 ///
@@ -10,11 +10,11 @@ use crate::{shell, tidy, unikernel};
 /// The first check that fails.
 pub fn command(paths: &Paths) -> anyhow::Result<()> {
     let lints = ["--workspace", "--all-targets", "--", "-D", "warnings"];
-    step("format", || shell::run(cargo(paths, "fmt").args(["--all", "--check"])))?;
+    step("format", || shell::run(paths.cargo("fmt").args(["--all", "--check"])))?;
     step("tidy", || tidy::command(paths))?;
-    step("lints", || shell::run(cargo(paths, "clippy").args(lints)))?;
+    step("lints", || shell::run(paths.cargo("clippy").args(lints)))?;
     step("lints of the unikernel", || unikernel::lint(paths))?;
-    step("unit tests", || shell::run(cargo(paths, "test").args(["--workspace", "--lib", "--bins"])))
+    step("unit tests", || shell::run(paths.cargo("test").args(["--workspace", "--lib", "--bins"])))
 }
 
 /// `./x fmt`
@@ -22,7 +22,7 @@ pub fn command(paths: &Paths) -> anyhow::Result<()> {
 /// # Errors
 /// The formatter fails.
 pub fn format(paths: &Paths) -> anyhow::Result<()> {
-    shell::run(cargo(paths, "fmt").arg("--all"))
+    shell::run(paths.cargo("fmt").arg("--all"))
 }
 
 /// Builds the programs that are tested and shown: ringway, and its benchmark.
@@ -30,7 +30,7 @@ pub fn format(paths: &Paths) -> anyhow::Result<()> {
 /// # Errors
 /// They do not build.
 pub fn build_ringway(paths: &Paths) -> anyhow::Result<()> {
-    shell::run(cargo(paths, "build").args(["--release", "-p", "ringway", "-p", "ringway-bench"]))
+    shell::run(paths.cargo("build").args(["--release", "-p", "ringway", "-p", "ringway-bench"]))
 }
 
 fn step(name: &str, check: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {

@@ -1,8 +1,9 @@
 //! `./x demo`: set up, build, run.
 
+use crate::check;
 use crate::paths::Paths;
 use crate::setup::{self, For};
-use crate::{check, shell};
+use ringway_guests::shell;
 
 /// `./x demo`
 ///

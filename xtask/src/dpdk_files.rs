@@ -15,7 +15,7 @@ use ringway_guests::dpdk_files::{DRIVERS, DpdkFiles, TAP_DRIVER, find_driver, li
 
 use crate::apt::Apt;
 use crate::paths::Paths;
-use crate::shell;
+use ringway_guests::shell;
 
 /// Names the directory with the files to programs that look for them.
 const VARIABLE: &str = "RINGWAY_DPDK";

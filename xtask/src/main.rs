@@ -10,7 +10,6 @@
 mod apt;
 mod apt_sources;
 mod bench;
-mod cargo;
 mod check;
 mod counts;
 mod demo;
@@ -30,7 +29,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use ringway_guests::shell;
 
 use paths::Paths;
 

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The places of this tree.
 #[derive(Debug, Clone)]
@@ -43,5 +44,12 @@ impl Paths {
     /// The release build of the benchmark.
     pub fn ringway_bench(&self) -> PathBuf {
         self.target.join("release/ringway-bench")
+    }
+
+    /// `cargo` for this tree.
+    pub fn cargo(&self, command: &str) -> Command {
+        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.arg(command).current_dir(&self.root);
+        cargo
     }
 }

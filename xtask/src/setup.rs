@@ -12,7 +12,8 @@ use std::process::Command;
 use anyhow::{Context, bail};
 
 use crate::paths::Paths;
-use crate::{dpdk_files, kernel_files, newest, shell};
+use crate::{dpdk_files, kernel_files, newest};
+use ringway_guests::shell;
 
 /// What `ringway demo` needs.
 const DEMO_PACKAGES: [&str; 6] =

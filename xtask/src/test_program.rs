@@ -8,9 +8,8 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 use serde_json::Value;
 
-use crate::check::cargo;
 use crate::paths::Paths;
-use crate::shell;
+use ringway_guests::shell;
 
 /// One of cargo's integration tests.
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +26,7 @@ impl TestProgram {
     /// # Errors
     /// It does not build.
     pub fn build(self, paths: &Paths) -> anyhow::Result<()> {
-        let mut command = cargo(paths, "test");
+        let mut command = paths.cargo("test");
         command.args(["-p", self.package, "--test", self.name, "--no-run"]);
         command.args(["--message-format=json-render-diagnostics"]).stderr(Stdio::inherit());
         let messages = shell::output(&mut command)?;

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, anyhow, bail};
 
 use crate::bench;
-use crate::check::{build_ringway, cargo};
+use crate::check::build_ringway;
 use crate::counts::Counts;
 use crate::guest;
 use crate::paths::Paths;
@@ -64,7 +64,7 @@ pub fn list(paths: &Paths, names: &[String]) -> anyhow::Result<()> {
         guest::names().into_iter().map(|name| format!("{GUEST}{name}")).collect();
     all.extend(["tidy", bench::INSTRUCTIONS].map(str::to_string));
     if !only_guests(names) {
-        let mut command = cargo(paths, "test");
+        let mut command = paths.cargo("test");
         command.args(["--workspace", "--", "--list"]).stderr(Stdio::null());
         let output = command.output().context("cargo test")?;
         if !output.status.success() {
@@ -108,14 +108,14 @@ fn report(name: &str, result: &anyhow::Result<()>) {
 }
 
 fn workspace_tests(paths: &Paths, names: &[String]) -> Command {
-    let mut command = cargo(paths, "test");
+    let mut command = paths.cargo("test");
     command.args(["--workspace", "--no-fail-fast", "--"]).args(names);
     command.env("RINGWAY_BIN", paths.ringway());
     command
 }
 
 fn loom_tests(paths: &Paths, names: &[String]) -> Command {
-    let mut command = cargo(paths, "test");
+    let mut command = paths.cargo("test");
     command.args(["-p", "ringway-virtq", "--test", "loom", "--release", "--"]).args(names);
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", loom_target(&paths.target));
     command

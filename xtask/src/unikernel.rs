@@ -11,9 +11,8 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 
-use crate::check::cargo;
 use crate::paths::Paths;
-use crate::shell;
+use ringway_guests::shell;
 
 /// The emulator.
 pub const PROGRAM: &str = "qemu-system-x86_64";
@@ -91,7 +90,7 @@ pub fn build(paths: &Paths) -> anyhow::Result<PathBuf> {
 /// There are some.
 pub fn lint(paths: &Paths) -> anyhow::Result<()> {
     shell::run(cargo_here(paths, "clippy").args(["--", "-D", "warnings"]))?;
-    let mut format = cargo(paths, "fmt");
+    let mut format = paths.cargo("fmt");
     shell::run(format.arg("--check").current_dir(folder(paths))).context("examples/unikernel")
 }
 
@@ -152,7 +151,7 @@ fn folder(paths: &Paths) -> PathBuf {
 }
 
 fn cargo_here(paths: &Paths, subcommand: &str) -> Command {
-    let mut command = cargo(paths, subcommand);
+    let mut command = paths.cargo(subcommand);
     command.args(["--release", "--target-dir"]).arg(paths.target.join("unikernel"));
     // Its own flags count, not those of whoever runs us.
     command.current_dir(folder(paths)).env_remove("RUSTFLAGS").env_remove("CARGO_BUILD_TARGET");

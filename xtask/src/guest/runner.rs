@@ -1,90 +1,36 @@
 //! Running one scenario: in namespaces of its own, for a limited time, with its logs kept.
 //!
-//! How: this same program is started again in namespaces of its own ([`namespaces`]).
+//! How: this same program is started again in namespaces of its own ([`namespaces`](ringway_guests::namespaces)).
 //!
 //! Limits: where there are no namespaces, scenarios are skipped, with the reason.
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
 use std::time::Instant;
 
 use anyhow::Context;
 
-use super::namespaces::{self, unshare};
-use super::plan::{Needs, Scenario};
-use super::process::tail;
-use super::{logs_of, qemu, stage, uml};
+use ringway_guests::namespaces::{self, unshare};
+use ringway_guests::net;
+use ringway_guests::process::tail;
+use ringway_guests::stage::{self, Stage};
+
+use super::plan::{self, Scenario};
 use crate::counts::Counts;
+use crate::dpdk_files;
 use crate::paths::Paths;
-use crate::{dpdk_files, shell, unikernel};
 
 /// Lines of each log that are shown when a scenario fails.
 const TAIL_LINES: usize = 30;
 
-/// What this machine lacks, by need; the text is the reason for skipping.
-#[derive(Debug)]
-pub struct Machine {
-    namespaces: Option<String>,
-    taps: Option<String>,
-    uml: Option<String>,
-    newest_uml: Option<String>,
-    qemu: Option<String>,
-    newest_qemu: Option<String>,
-    newest_kernel: Option<String>,
-    dpdk: Option<String>,
-    unikernel: Option<String>,
-}
-
-impl Machine {
-    /// Looks at the machine.
-    pub fn look(paths: &Paths) -> Self {
-        let advise = |missing: String| format!("{missing}: see ./x setup");
-        let qemu = |needs| {
-            let [qemu, kernel] = [super::qemu_of, super::kernel_of].map(|find| find(paths, needs));
-            qemu::missing(&qemu, &kernel).map(advise)
-        };
-        let unpacked = dpdk_files::find(paths).is_some();
-        let dpdk = (!unpacked).then(|| "testpmd is not unpacked: see ./x setup".to_string());
-        Self {
-            namespaces: namespaces::missing(),
-            taps: namespaces::missing_taps(),
-            uml: uml::missing(&super::uml_of(paths, Needs::Uml)).map(advise),
-            newest_uml: uml::missing(&super::uml_of(paths, Needs::NewestUml)).map(advise),
-            qemu: qemu(Needs::Qemu),
-            newest_qemu: qemu(Needs::NewestQemu),
-            newest_kernel: qemu(Needs::NewestKernel),
-            dpdk,
-            unikernel: shell::missing(&[unikernel::PROGRAM, "ping", "ip"]).map(advise),
-        }
-    }
-
-    fn why_not(&self, needs: Needs) -> Option<&str> {
-        let (taps, program) = match needs {
-            Needs::UmlAndQemu => {
-                let taps = self.why_not(Needs::Qemu);
-                return taps.or_else(|| self.why_not(Needs::Uml));
-            }
-            Needs::Uml => (&None, &self.uml),
-            Needs::NewestUml => (&None, &self.newest_uml),
-            Needs::Qemu => (&self.taps, &self.qemu),
-            Needs::NewestQemu => (&self.taps, &self.newest_qemu),
-            Needs::NewestKernel => (&self.taps, &self.newest_kernel),
-            Needs::Dpdk => (&self.taps, &self.dpdk),
-            Needs::DpdkDevice => (&None, &self.dpdk),
-            Needs::Unikernel => (&self.taps, &self.unikernel),
-        };
-        [&self.namespaces, taps, program].into_iter().find_map(Option::as_deref)
-    }
-}
-
 /// Runs one scenario and says what became of it.
-pub fn run(paths: &Paths, machine: &Machine, scenario: &Scenario) -> Counts {
+pub fn run(paths: &Paths, missing: Option<&str>, scenario: &Scenario) -> Counts {
     print!("test guest::{} ... ", scenario.name);
     // A line that appears late is no reason to fail.
     let _ = std::io::stdout().flush();
-    if let Some(reason) = machine.why_not(scenario.needs) {
+    if let Some(reason) = missing {
         println!("skipped: {reason}");
         return Counts { skipped: 1, ..Counts::default() };
     }
@@ -99,6 +45,29 @@ pub fn run(paths: &Paths, machine: &Machine, scenario: &Scenario) -> Counts {
         Err(error) => show_failure(&logs, error),
     }
     Counts::one(result.is_ok())
+}
+
+/// Carries out one scenario in this process, which is alone in its namespaces.
+pub fn run_here(paths: &Paths, name: &str, directory: &Path) -> ExitCode {
+    let Some(scenario) = plan::scenarios().into_iter().find(|scenario| scenario.name == name)
+    else {
+        eprintln!("{name}: no such scenario");
+        return ExitCode::FAILURE;
+    };
+    stage::end_with_parent(directory);
+    let stage = Stage::new(scenario.needs.programs(paths), logs_of(paths, name), directory);
+    match net::prepare().and_then(|()| (scenario.run)(&stage)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("failed: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Where the logs of a scenario are.
+fn logs_of(paths: &Paths, name: &str) -> PathBuf {
+    paths.guest().join("logs").join(name)
 }
 
 fn run_in_namespaces(paths: &Paths, scenario: &Scenario) -> anyhow::Result<()> {
@@ -142,39 +111,5 @@ fn show_failure(logs: &Path, error: &anyhow::Error) {
         let text = String::from_utf8_lossy(&bytes).into_owned();
         println!("    the end of {name}:");
         tail(&text, TAIL_LINES).lines().for_each(|line| println!("    | {line}"));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_most_general_reason_comes_first() {
-        let mut machine = Machine {
-            namespaces: None,
-            taps: Some("no taps".to_string()),
-            uml: None,
-            newest_uml: Some("no newest UML".to_string()),
-            qemu: Some("no QEMU".to_string()),
-            newest_qemu: None,
-            newest_kernel: None,
-            dpdk: None,
-            unikernel: None,
-        };
-        assert_eq!(machine.why_not(Needs::Uml), None);
-        assert_eq!(machine.why_not(Needs::NewestUml), Some("no newest UML"));
-        assert_eq!(machine.why_not(Needs::NewestQemu), Some("no taps"));
-        assert_eq!(machine.why_not(Needs::Dpdk), Some("no taps"));
-        assert_eq!(machine.why_not(Needs::DpdkDevice), None);
-        machine.taps = None;
-        assert_eq!(machine.why_not(Needs::Qemu), Some("no QEMU"));
-        assert_eq!(machine.why_not(Needs::UmlAndQemu), Some("no QEMU"));
-        (machine.qemu, machine.uml) = (None, Some("no UML".to_string()));
-        assert_eq!(machine.why_not(Needs::UmlAndQemu), Some("no UML"));
-        machine.qemu = Some("no QEMU".to_string());
-        machine.namespaces = Some("no namespaces".to_string());
-        assert_eq!(machine.why_not(Needs::Qemu), Some("no namespaces"));
-        assert_eq!(machine.why_not(Needs::Uml), Some("no namespaces"));
     }
 }

@@ -8,41 +8,33 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use ringway_guests::{qemu_files, shell};
 
-use super::console::Console;
-use super::process::Process;
-use super::ringway::Ringway;
-use super::stage::Stage;
-use super::testpmd::Testpmd;
-use super::uml::must;
-use super::{net, qemu, uml};
+use ringway_guests::console::Console;
+use ringway_guests::process::Process;
+use ringway_guests::ringway::Ringway;
+use ringway_guests::stage::Stage;
+use ringway_guests::testpmd::Testpmd;
+use ringway_guests::{qemu, uml};
+
+use super::scene::{self, must};
 
 /// The host's end and the guest's.
 const ADDRESSES: [&str; 2] = ["10.95.0.1", "10.95.0.2"];
-
-const TAP: &str = "tap0";
 
 /// The port's own MAC address, which the guest must have.
 const MAC: &str = "52:54:00:95:00:02";
 
 const MTU: u32 = 1400;
 
-/// Longest time until the tap is there.
-const TAP_LIMIT: Duration = Duration::from_secs(10);
-
 /// What newcomers read first, and paste.
 const README: &str = include_str!("../../../README.md");
 
-/// Longest time until a ringway without a name is ready, and for a ping.
+/// Longest time until a ringway without a name is ready, and until it has ended.
 const SHORT_LIMIT: Duration = Duration::from_secs(20);
 
 /// A port with so many queue pairs, and an uplink.
 fn start(stage: &Stage, queues: u16) -> anyhow::Result<Ringway> {
-    let socket = stage.file("vm0.sock");
-    let guest = format!("vm0=vm:{},mac={MAC},mtu={MTU},queues={queues}", socket.display());
-    let ringway = Ringway::start(stage, &[guest, format!("up=tap:{TAP},mtu={MTU}")])?;
-    net::wait_exists(TAP, true, TAP_LIMIT)?;
-    net::set_up(TAP, ADDRESSES[0], MTU)?;
-    Ok(ringway)
+    let options = format!(",mac={MAC},mtu={MTU},queues={queues}");
+    scene::with_tap(stage, &options, (ADDRESSES[0], MTU), &[])
 }
 
 /// A User Mode Linux guest is pinged.
@@ -63,12 +55,12 @@ pub fn uml(stage: &Stage) -> anyhow::Result<()> {
     ringway.finish()
 }
 
-/// A QEMU guest with so many queue pairs pings, whatever QEMU's version.
+/// A QEMU guest with two queue pairs pings, whatever QEMU's version.
 ///
 /// # Errors
 /// What did not work.
-pub fn qemu(stage: &Stage, queues: u16) -> anyhow::Result<()> {
-    let ringway = start(stage, queues)?;
+pub fn qemu(stage: &Stage) -> anyhow::Result<()> {
+    let ringway = start(stage, 2)?;
     let files = qemu_files::find(&stage.programs.qemu).context("no QEMU")?;
     let version = files.major_version()?.to_string();
     let arguments = ringway.attach_with("vm0", "qemu", &["--qemu-version", &version])?;
@@ -77,17 +69,14 @@ pub fn qemu(stage: &Stage, queues: u16) -> anyhow::Result<()> {
     qemu::set_up(&mut guest, MAC, ADDRESSES[1], MTU)?;
     ping(&mut guest, ADDRESSES[0])?;
     let port = ringway.port("vm0")?;
-    port.check_negotiated("split", &[("MTU", true), ("MQ", queues > 1)])?;
+    port.check_negotiated("split", &[("MTU", true), ("MQ", true)])?;
     port.check_healthy(&["link_down"])?;
     drop(guest);
     ringway.finish()
 }
 
 fn ping(guest: &mut Console, address: &str) -> anyhow::Result<()> {
-    let ping = format!("ping -c 3 {address}");
-    let (status, text) = guest.run(&ping, SHORT_LIMIT)?;
-    ensure!(status == 0, "{ping}: status {status}:\n{text}");
-    Ok(())
+    must(guest, &format!("ping -c 3 {address}")).map(drop)
 }
 
 /// Two guests that were pasted from README talk: its lines, as a shell takes them, without a word

@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use super::console::Console;
-use super::stage::Stage;
 use crate::paths::Paths;
-use crate::shell;
+use ringway_guests::console::Console;
+use ringway_guests::shell;
+use ringway_guests::stage::Stage;
 
 /// One second for each of six numbers of two rigs, and the boot of four guests.
 const GUESTS_LIMIT: Duration = Duration::from_secs(150);

@@ -13,11 +13,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
-use super::console::Console;
-use super::ringway::{Ringway, Way};
-use super::stage::Stage;
-use super::traffic::{self, Side};
-use super::{qemu, uml};
+use ringway_guests::console::Console;
+use ringway_guests::ringway::{Ringway, Way};
+use ringway_guests::stage::Stage;
+use ringway_guests::traffic::{self, Side};
+use ringway_guests::{qemu, uml};
+
+use super::scene::{must, port, socket};
 use crate::paths::Paths;
 use crate::test_program::TestProgram;
 
@@ -33,8 +35,8 @@ const VERIFIED: &str = "verified: ";
 const RICH: &str = "10.99.0.1";
 const PLAIN: &str = "10.99.0.2";
 
-const RICH_OPTIONS: &str = "packed=off,mtu=9000,queues=2";
-const PLAIN_OPTIONS: &str = "csum=off,guest_csum=off";
+const RICH_OPTIONS: &str = ",packed=off,mtu=9000,queues=2";
+const PLAIN_OPTIONS: &str = ",csum=off,guest_csum=off";
 
 /// The plain guest's MTU in bytes.
 const MTU: u32 = 1500;
@@ -42,7 +44,7 @@ const MTU: u32 = 1500;
 /// A server of its own for what is captured.
 const PORT: u16 = 5202;
 
-/// Longest time for a command of either guest, and for the comparison.
+/// Longest time for the comparison.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Both guests, and what is between them.
@@ -85,15 +87,12 @@ pub fn compare(stage: &Stage) -> anyhow::Result<()> {
 
 impl<'a> Scene<'a> {
     fn start(stage: &'a Stage) -> anyhow::Result<Self> {
-        let [rich_socket, plain_socket] = ["vm0.sock", "vm1.sock"].map(|name| stage.file(name));
-        let ports = [
-            format!("vm0=vm:{},{RICH_OPTIONS}", rich_socket.display()),
-            format!("vm1=vm:{},{PLAIN_OPTIONS},mac={}", plain_socket.display(), qemu::MAC),
-        ];
+        let plain_options = format!("{PLAIN_OPTIONS},mac={}", qemu::MAC);
+        let ports = [port(stage, "vm0", RICH_OPTIONS), port(stage, "vm1", &plain_options)];
         stage.step("ringway with two workers, and two guests");
         let ringway = Ringway::start_with(stage, &ports, &["--workers", "2"])?;
-        let mut rich = uml::start(stage, "vm0", &rich_socket)?;
-        let mut plain = boot(stage, &plain_socket)?;
+        let mut rich = uml::start(stage, "vm0", &socket(stage, "vm0"))?;
+        let mut plain = boot(stage, &socket(stage, "vm1"))?;
         uml::wait_booted(&mut rich, RICH)?;
         qemu::set_up(&mut plain, qemu::MAC, PLAIN, MTU)?;
         let mut scene = Scene { stage, ringway, rich, plain };
@@ -183,10 +182,4 @@ fn is_whole(said: &str) -> anyhow::Result<bool> {
     };
     let captured = count("packets captured")?;
     Ok(captured == count("packets received by filter")? && count("packets dropped by kernel")? == 0)
-}
-
-fn must(guest: &mut Console, line: &str) -> anyhow::Result<String> {
-    let (status, text) = guest.run(line, LIMIT)?;
-    ensure!(status == 0, "{line}: status {status}:\n{text}");
-    Ok(text)
 }

@@ -6,14 +6,13 @@
 
 use anyhow::ensure;
 
-use super::console::Console;
-use super::ringway::{Pacing, Port, Ringway};
-use super::stage::Stage;
-use super::traffic::{self, Side};
-use super::uml::{self, must};
+use ringway_guests::console::Console;
+use ringway_guests::ringway::{Pacing, Port, Ringway};
+use ringway_guests::stage::Stage;
+use ringway_guests::traffic::{self, Side};
 
-/// The sender's and the receiver's address.
-const ADDRESSES: [&str; 2] = ["10.99.0.1", "10.99.0.2"];
+use super::scene::{self, ADDRESSES, must};
+
 /// What ringway says of a queue whose guest has set something.
 const BY_GUEST: &str = "set by the guest";
 const BY_GUEST_FOR_QUEUE: &str = "set by the guest for this queue";
@@ -39,14 +38,7 @@ struct Scene<'a> {
 /// # Errors
 /// What did not work.
 pub fn coalesce(stage: &Stage, is_newest: bool) -> anyhow::Result<()> {
-    let socket = |name: &str| stage.file(&format!("{name}.sock"));
-    let ports = ["vm0", "vm1"].map(|name| format!("{name}=vm:{}", socket(name).display()));
-    stage.step("ringway and two guests");
-    let ringway = Ringway::start(stage, &ports)?;
-    let mut guest = uml::start(stage, "vm0", &socket("vm0"))?;
-    let mut other = uml::start(stage, "vm1", &socket("vm1"))?;
-    uml::wait_booted(&mut guest, ADDRESSES[0])?;
-    uml::wait_booted(&mut other, ADDRESSES[1])?;
+    let (ringway, [guest, other]) = scene::two_guests(stage, ["", ""], &[], &[])?;
     let mut scene = Scene { stage, ringway: &ringway, guest, is_newest };
     let version = scene.must("uname -r")?;
     stage.note(&format!("Linux {}", version.trim()));

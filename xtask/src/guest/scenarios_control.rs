@@ -7,16 +7,16 @@ use std::fmt;
 
 use anyhow::ensure;
 
-use super::console::Console;
-use super::ringway::{Port, Ringway, Way};
-use super::stage::Stage;
-use super::traffic;
-use super::uml::{self, must};
+use ringway_guests::console::Console;
+use ringway_guests::ringway::{Port, Ringway, Way};
+use ringway_guests::stage::Stage;
+use ringway_guests::traffic;
+use ringway_guests::uml;
 
-/// The sender's and the receiver's address.
-const ADDRESSES: [&str; 2] = ["10.99.0.1", "10.99.0.2"];
-/// An address that belongs to nobody; see [`STRANGER`].
-const NOBODY: &str = "10.99.0.77";
+use super::scene::{self, ADDRESSES, must};
+
+/// An address that no guest has; see [`STRANGER`].
+const UNKNOWN: &str = "10.99.0.77";
 /// Its MAC address: the sender believes in it.
 const STRANGER: &str = "52:54:00:77:77:77";
 /// A group and its MAC address.
@@ -40,7 +40,7 @@ impl fmt::Display for Fate {
     }
 }
 
-/// Everybody in the scenario.
+/// All in the scenario.
 struct Pair<'a> {
     stage: &'a Stage,
     ringway: &'a Ringway,
@@ -53,16 +53,9 @@ struct Pair<'a> {
 /// # Errors
 /// What did not work.
 pub fn control(stage: &Stage) -> anyhow::Result<()> {
-    let socket = |name: &str| stage.file(&format!("{name}.sock"));
-    let ports = ["vm0", "vm1"].map(|name| format!("{name}=vm:{}", socket(name).display()));
-    stage.step("ringway and two guests");
-    let ringway = Ringway::start(stage, &ports)?;
-    let mut sender = uml::start(stage, "vm0", &socket("vm0"))?;
-    let mut receiver = uml::start(stage, "vm1", &socket("vm1"))?;
-    uml::wait_booted(&mut sender, ADDRESSES[0])?;
-    uml::wait_booted(&mut receiver, ADDRESSES[1])?;
+    let (ringway, [sender, receiver]) = scene::two_guests(stage, ["", ""], &[], &[])?;
     let mut pair = Pair { stage, ringway: &ringway, sender, receiver };
-    pair.on_sender(&format!("ip neigh add {NOBODY} lladdr {STRANGER} dev eth0"))?;
+    pair.on_sender(&format!("ip neigh add {UNKNOWN} lladdr {STRANGER} dev eth0"))?;
     // Long before it is needed, so that it listens by then.
     pair.on_receiver("iperf3 -s -D")?;
     pair.on_sender("ip route add 239.0.0.0/8 dev eth0")?;
@@ -87,12 +80,12 @@ impl Pair<'_> {
         let group = |verb: &str| format!("ip maddr {verb} {} dev eth0", GROUP[1]);
         let set = |what: &str| format!("ip link set eth0 {what}");
         let questions = [
-            (NOBODY, set("promisc on"), set("promisc off")),
-            (NOBODY, fdb("add"), fdb("del")),
+            (UNKNOWN, set("promisc on"), set("promisc off")),
+            (UNKNOWN, fdb("add"), fdb("del")),
             (GROUP[0], set("allmulticast on"), set("allmulticast off")),
             (GROUP[0], group("add"), group("del")),
             // More than a filter keeps: all stations.
-            (NOBODY, many_stations("add"), many_stations("del")),
+            (UNKNOWN, many_stations("add"), many_stations("del")),
         ];
         for (to, on, off) in questions {
             self.expect(to, Fate::Filtered)?;
@@ -109,9 +102,9 @@ impl Pair<'_> {
     fn own_address(&mut self) -> anyhow::Result<()> {
         let old = self.on_receiver("cat /sys/class/net/eth0/address")?;
         self.on_receiver(&format!("ip link set eth0 address {STRANGER}"))?;
-        self.expect(NOBODY, Fate::Delivered)?;
+        self.expect(UNKNOWN, Fate::Delivered)?;
         self.on_receiver(&format!("ip link set eth0 address {}", old.trim()))?;
-        self.expect(NOBODY, Fate::Filtered)
+        self.expect(UNKNOWN, Fate::Filtered)
     }
 
     fn vlans(&mut self) -> anyhow::Result<()> {

@@ -12,14 +12,15 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use super::net;
-use super::ringway::{Port, Ringway, Way};
-use super::stage::Stage;
-use super::testpmd::{Counted, Testpmd};
+use ringway_guests::net;
+use ringway_guests::ringway::{Port, Way};
+use ringway_guests::stage::Stage;
+use ringway_guests::testpmd::{Counted, Testpmd};
+
+use super::scene::{self, TAP, format_name};
 
 const HERE: &str = "10.96.0.1";
 const THERE: &str = "10.96.0.2";
-const TAP: &str = "tap0";
 
 /// Packets that fit into one of testpmd's buffers, and packets that need up to five, in bytes.
 const MTU: u32 = 1500;
@@ -60,7 +61,7 @@ pub struct DpdkCase {
 impl DpdkCase {
     /// Part of the scenario's name.
     pub fn name(&self) -> String {
-        let format = if self.packed { "packed" } else { "split" };
+        let format = format_name(self.packed);
         let order = if self.in_order { "in_order" } else { "any_order" };
         let mergeable = if self.mergeable { "mergeable" } else { "plain" };
         format!("{format}_{order}_{mergeable}")
@@ -97,16 +98,11 @@ impl DpdkCase {
 /// Sends packets round and compares all counts.
 ///
 /// # Errors
-/// A packet was lost or changed, or somebody counted otherwise.
+/// A packet was lost or changed, or a side counted otherwise.
 pub fn echo(stage: &Stage, case: &DpdkCase) -> anyhow::Result<()> {
-    stage.step("ringway");
-    let socket = stage.file("vm0.sock");
-    let guest = format!("vm0=vm:{}", socket.display());
-    let ports = [guest, format!("up=tap:{TAP},mtu={}", case.mtu())];
-    let ringway = Ringway::start(stage, &ports)?;
-    net::wait_exists(TAP, true, RETURN_LIMIT)?;
-    net::set_up(TAP, HERE, case.mtu())?;
-    // Nobody asks who has which address: only our packets are on the way.
+    let ringway = scene::with_tap(stage, "", (HERE, case.mtu()), &[])?;
+    let socket = scene::socket(stage, "vm0");
+    // No side asks who has which address: only our packets are on the way.
     net::ip(&format!("neigh add {THERE} lladdr 52:54:00:96:00:02 dev {TAP} nud permanent"))?;
     stage.step("testpmd");
     let testpmd = Testpmd::start(stage, &socket, &case.options(), &case.own_options())?;
@@ -120,7 +116,7 @@ pub fn echo(stage: &Stage, case: &DpdkCase) -> anyhow::Result<()> {
     let counted = testpmd.finish()?;
     let expected = Counted { received: PACKETS, missed: 0, sent: PACKETS };
     ensure!(counted == expected, "testpmd counted {counted:?}, not {expected:?}");
-    after[0].check_negotiated(if case.packed { "packed" } else { "split" }, &case.negotiated())?;
+    after[0].check_negotiated(format_name(case.packed), &case.negotiated())?;
     after.iter().try_for_each(|port| port.check_healthy(&[]))?;
     ringway.finish()
 }

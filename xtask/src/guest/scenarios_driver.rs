@@ -8,11 +8,11 @@
 
 use anyhow::{Context, ensure};
 
-use super::console::Console;
-use super::stage::Stage;
-use super::testpmd::Testpmd;
 use crate::driver_test::{self, SOCKETS};
 use crate::paths::Paths;
+use ringway_guests::console::Console;
+use ringway_guests::stage::Stage;
+use ringway_guests::testpmd::Testpmd;
 
 /// Of each port: it takes large packets from its guest, and hands offloads on.
 const PORT_OPTIONS: &str = "queues=1,tso=1,legacy-ol-flags=1";

@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
-use super::console::Console;
-use super::monitor::Monitor;
-use super::ringway::Ringway;
-use super::stage::Stage;
-use super::testpmd::Testpmd;
-use super::traffic::Side;
-use super::{net, qemu};
-use crate::shell;
+use ringway_guests::console::Console;
+use ringway_guests::monitor::Monitor;
+use ringway_guests::ringway::Ringway;
+use ringway_guests::shell;
+use ringway_guests::stage::Stage;
+use ringway_guests::testpmd::Testpmd;
+use ringway_guests::traffic::Side;
+use ringway_guests::{net, qemu};
 
 const HERE: &str = "10.95.0.1";
 const GUEST: &str = "10.95.0.2";

@@ -3,59 +3,38 @@
 //! Two User Mode Linux guests and a tap. The first guest has an ordinary MTU, split rings, neither
 //! checksum nor segmentation offload, and small receive buffers; the second has everything.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
 use anyhow::ensure;
 
-use super::net;
-use super::ringway::{Ringway, Way};
-use super::stage::Stage;
-use super::traffic::{self, Side};
-use super::uml::{self, must};
+use ringway_guests::ringway::{Ringway, Way};
+use ringway_guests::stage::Stage;
+use ringway_guests::traffic::{self, Side};
+
+use super::scene::{self, ADDRESSES, OFFLOADED_LEN_MIN, TAP, must};
 
 /// The guests' and this side's addresses.
-const PLAIN: &str = "10.99.0.1";
-const RICH: &str = "10.99.0.2";
+const PLAIN: &str = ADDRESSES[0];
+const RICH: &str = ADDRESSES[1];
 const HERE: &str = "10.99.0.3";
 
 /// A server of its own for this side: one that another client has just left is still busy.
 const HERES_PORT: &str = "-p 5202";
 
-const TAP: &str = "tap0";
-
 /// What the first guest does without; without checksums there is no segmentation either.
-const PLAIN_OPTIONS: &str = "packed=off,mrg_rxbuf=off,csum=off,guest_csum=off";
-const RICH_OPTIONS: &str = "mtu=9000";
+const PLAIN_OPTIONS: &str = ",packed=off,mrg_rxbuf=off,csum=off,guest_csum=off";
+const RICH_OPTIONS: &str = ",mtu=9000";
 
 /// MTUs in bytes, and the longest packet of the smaller one.
 const MTU: u32 = 1500;
 const PACKET_LEN_MAX: u64 = 1514;
-
-/// Packets of this mean length can only be those of segmentation offload.
-const OFFLOADED_LEN_MIN: u64 = 4000;
-
-/// Longest time until the tap is there.
-const TAP_LIMIT: Duration = Duration::from_secs(10);
 
 /// TCP both ways between all three.
 ///
 /// # Errors
 /// What did not work.
 pub fn mixed(stage: &Stage) -> anyhow::Result<()> {
-    let ports = [
-        format!("vm0=vm:{},{PLAIN_OPTIONS}", socket(stage, "vm0").display()),
-        format!("vm1=vm:{},{RICH_OPTIONS}", socket(stage, "vm1").display()),
-        format!("up=tap:{TAP}"),
-    ];
-    stage.step("ringway and two guests");
-    let ringway = Ringway::start(stage, &ports)?;
-    net::wait_exists(TAP, true, TAP_LIMIT)?;
-    net::set_up(TAP, HERE, MTU)?;
-    let mut plain = uml::start(stage, "vm0", &socket(stage, "vm0"))?;
-    let mut rich = uml::start(stage, "vm1", &socket(stage, "vm1"))?;
-    uml::wait_booted(&mut plain, PLAIN)?;
-    uml::wait_booted(&mut rich, RICH)?;
+    let (options, tap) = ([PLAIN_OPTIONS, RICH_OPTIONS], format!("up=tap:{TAP}"));
+    let (ringway, [mut plain, mut rich]) = scene::two_guests(stage, options, &[tap], &[])?;
+    scene::set_up_tap(HERE, MTU)?;
     // Detached from the consoles, which belong to commands.
     must(&mut plain, &format!("iperf3 -s -D && iperf3 -s -D {HERES_PORT}"))?;
     must(&mut rich, "iperf3 -s -D")?;
@@ -93,8 +72,4 @@ fn check_segments(stage: &Stage, ringway: &Ringway, rich: &mut Side<'_>) -> anyh
     ensure!(sent.mean_len() > OFFLOADED_LEN_MIN, "{sent}: the sender does not leave it undone");
     ensure!(received.mean_len() <= PACKET_LEN_MAX, "{received}: unsegmented packets");
     Ok(())
-}
-
-fn socket(stage: &Stage, name: &str) -> PathBuf {
-    stage.file(&format!("{name}.sock"))
 }

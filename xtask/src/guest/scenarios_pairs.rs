@@ -5,15 +5,15 @@
 
 use anyhow::ensure;
 
-use super::console::Console;
-use super::net;
-use super::ringway::{Ringway, Way};
-use super::stage::Stage;
-use super::traffic::{self, Side};
-use super::uml::{self, must};
+use ringway_guests::console::Console;
+use ringway_guests::ringway::{Ringway, Way};
+use ringway_guests::stage::Stage;
+use ringway_guests::traffic::{self, Side};
 
-/// The guests' addresses, and the tap's.
-const ADDRESSES: [&str; 3] = ["10.99.0.1", "10.99.0.2", "10.99.0.3"];
+use super::scene::{self, ADDRESSES, TAP, must};
+
+/// The tap's address.
+const HERE: &str = "10.99.0.3";
 /// Packets that show that a pair is used; fewer are the guests' own small talk.
 const USED_PACKETS: u64 = 500;
 /// Streams at once, so that each of two pairs gets some: where chance chooses for each, all of them
@@ -26,7 +26,7 @@ const HASH_KEY: [&str; 2] = ["6d", "5a"];
 /// Length of a key in bytes (VIRTIO 1.3, 5.1.4: at least this much is possible).
 const HASH_KEY_LEN: usize = 40;
 
-/// Everybody in the scenario.
+/// All in the scenario.
 struct Scene<'a> {
     stage: &'a Stage,
     ringway: &'a Ringway,
@@ -39,18 +39,10 @@ struct Scene<'a> {
 /// # Errors
 /// What did not work.
 pub fn pairs(stage: &Stage) -> anyhow::Result<()> {
-    let socket = |name: &str| stage.file(&format!("{name}.sock"));
-    let mut ports =
-        ["vm0", "vm1"].map(|name| format!("{name}=vm:{},queues=2,rss=on", socket(name).display()));
-    ports[0].push_str(",packed=off");
-    let ports = [&ports[..], &["up=tap:rwtap".to_string()]].concat();
-    stage.step("ringway with two workers, two guests with two pairs each, and a tap");
-    let ringway = Ringway::start_with(stage, &ports, &["--workers", "2"])?;
-    net::set_up("rwtap", ADDRESSES[2], 1500)?;
-    let mut sender = uml::start(stage, "vm0", &socket("vm0"))?;
-    let mut receiver = uml::start(stage, "vm1", &socket("vm1"))?;
-    uml::wait_booted(&mut sender, ADDRESSES[0])?;
-    uml::wait_booted(&mut receiver, ADDRESSES[1])?;
+    let options = [",queues=2,rss=on,packed=off", ",queues=2,rss=on"];
+    let (tap, workers) = (format!("up=tap:{TAP}"), ["--workers", "2"]);
+    let (ringway, [sender, mut receiver]) = scene::two_guests(stage, options, &[tap], &workers)?;
+    scene::set_up_tap(HERE, 1500)?;
     must(&mut receiver, "iperf3 -s -D")?;
     let mut scene = Scene { stage, ringway: &ringway, sender, receiver };
     scene.on_both("ethtool -L eth0 combined 2")?;

@@ -3,22 +3,21 @@
 //! The guest talks with this machine through a tap, at a ringway with two workers. It changes how
 //! many pairs it uses under traffic; what both sides count of each pair shows where packets go.
 
-use std::time::Duration;
-
 use anyhow::{Context, ensure};
 
-use super::console::Console;
-use super::process::Process;
-use super::ringway::{Ringway, Way};
-use super::stage::Stage;
-use super::traffic::{self, Side};
-use super::{iperf, net, qemu};
+use ringway_guests::console::Console;
+use ringway_guests::process::Process;
+use ringway_guests::ringway::{Ringway, Way};
+use ringway_guests::stage::Stage;
+use ringway_guests::traffic::{self, Side};
+use ringway_guests::{iperf, qemu};
+
+use super::scene::{self, format_name, must};
 
 /// Addresses of this side and the guest.
 const HERE: &str = "10.98.0.1";
 const GUEST: &str = "10.98.0.2";
 
-const TAP: &str = "tap0";
 const MTU: u32 = 1500;
 
 /// Queue pairs of the guest.
@@ -34,11 +33,6 @@ const STRAY_PACKETS: u64 = 20;
 const BACKGROUND: &str = "iperf3 --bidir -P 8 -t 4";
 const BEFORE_CHANGE: &str = "sleep 1.5";
 
-/// Longest time for a command in the guest.
-const LIMIT: Duration = Duration::from_secs(40);
-/// Longest time until the tap is there.
-const TAP_LIMIT: Duration = Duration::from_secs(10);
-
 /// Everything in the scenario.
 struct Scene<'a> {
     stage: &'a Stage,
@@ -52,18 +46,13 @@ struct Scene<'a> {
 /// # Errors
 /// What did not work.
 pub fn pairs(stage: &Stage, is_packed: bool) -> anyhow::Result<()> {
-    let socket = stage.file("vm0.sock");
-    let port = format!("vm0=vm:{},mac={},queues={PAIRS}", socket.display(), qemu::MAC);
-    stage.step("ringway with two workers, a guest with four pairs, and a tap");
-    let ports = [port, format!("up=tap:{TAP}")];
-    let ringway = Ringway::start_with(stage, &ports, &["--workers", "2"])?;
-    net::wait_exists(TAP, true, TAP_LIMIT)?;
-    net::set_up(TAP, HERE, MTU)?;
-    let (format, packed) = if is_packed { ("packed", "on") } else { ("split", "off") };
+    let options = format!(",mac={},queues={PAIRS}", qemu::MAC);
+    let ringway = scene::with_tap(stage, &options, (HERE, MTU), &["--workers", "2"])?;
+    let packed = if is_packed { "on" } else { "off" };
     let netdev_options = &format!(",queues={PAIRS}");
     let device_options = &format!(",mq=on,packed={packed}");
     let machine = qemu::Machine { device_options, netdev_options, ..qemu::Machine::default() };
-    let mut guest = qemu::boot(stage, &socket, &machine)?;
+    let mut guest = qemu::boot(stage, &scene::socket(stage, "vm0"), &machine)?;
     qemu::set_up(&mut guest, qemu::MAC, GUEST, MTU)?;
     let mut scene = Scene { stage, ringway: &ringway, guest, _server: iperf::start_server(stage)? };
     traffic::flood(&mut Side::Guest(&mut scene.guest), HERE, 1000)?;
@@ -72,7 +61,7 @@ pub fn pairs(stage: &Stage, is_packed: bool) -> anyhow::Result<()> {
         scene.expect(pairs)?;
     }
     let port = ringway.port("vm0")?;
-    port.check_negotiated(format, &[("MQ", true), ("CTRL_VQ", false)])?;
+    port.check_negotiated(format_name(is_packed), &[("MQ", true), ("CTRL_VQ", false)])?;
     port.check_healthy(&["no_room", "link_down"])?;
     drop(scene);
     ringway.finish()
@@ -127,9 +116,7 @@ impl Scene<'_> {
     }
 
     fn must(&mut self, line: &str) -> anyhow::Result<String> {
-        let (status, text) = self.guest.run(line, LIMIT)?;
-        ensure!(status == 0, "{line}: status {status}:\n{text}");
-        Ok(text)
+        must(&mut self.guest, line)
     }
 }
 

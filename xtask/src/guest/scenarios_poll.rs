@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
-use super::console::Console;
-use super::ringway::Ringway;
-use super::stage::Stage;
-use super::traffic::{self, Side};
-use super::uml::{self, must};
-use super::{iperf, net};
+use ringway_guests::console::Console;
+use ringway_guests::ringway::Ringway;
+use ringway_guests::stage::Stage;
+use ringway_guests::traffic::{self, Side};
+use ringway_guests::uml::{self, must};
+use ringway_guests::{iperf, net};
 
 /// Seconds of each TCP measurement.
 const TCP_SECONDS: u32 = 2;

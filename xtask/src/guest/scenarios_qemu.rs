@@ -1,16 +1,17 @@
 //! A QEMU guest that talks with this machine through ringway and a tap.
 
-use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 
-use super::console::Console;
-use super::ringway::{Ringway, Way};
-use super::stage::Stage;
-use super::traffic::{self, Side};
-use super::{iperf, net, qemu};
+use ringway_guests::console::Console;
+use ringway_guests::ringway::{Ringway, Way};
+use ringway_guests::stage::Stage;
+use ringway_guests::traffic::{self, Side};
+use ringway_guests::{iperf, net, qemu};
+
+use super::scene::{self, OFFLOADED_LEN_MIN, TAP, format_name};
 
 /// Addresses of this side and the guest, through ringway.
 const HERE: &str = "10.98.0.1";
@@ -20,15 +21,11 @@ const GUEST: &str = "10.98.0.2";
 const HERE_BESIDE: &str = "10.97.0.1";
 const GUEST_BESIDE: &str = "10.97.0.2";
 
-const TAP: &str = "tap0";
 const TAP_BESIDE: &str = "tap1";
 
 /// An ordinary MTU, and that of jumbo packets, in bytes.
 const MTU: u32 = 1500;
 const JUMBO: u32 = 9000;
-
-/// Packets of this mean length can only be those of segmentation offload.
-const OFFLOADED_LEN_MIN: u64 = 4000;
 
 /// Longest time until traffic resumes.
 const RESUME_LIMIT: Duration = Duration::from_secs(30);
@@ -52,7 +49,7 @@ pub struct QemuCase {
 impl QemuCase {
     /// Part of the scenario's name.
     pub fn name(&self) -> String {
-        let format = if self.packed { "packed" } else { "split" };
+        let format = format_name(self.packed);
         let mergeable = if self.mergeable { "mergeable" } else { "big" };
         let events = if self.event_idx { "event_idx" } else { "flags" };
         format!("{format}_{mergeable}_{events}")
@@ -84,8 +81,7 @@ impl QemuCase {
 /// What did not work.
 pub fn tap(stage: &Stage, case: &QemuCase) -> anyhow::Result<()> {
     let ringway = start_ringway(stage)?;
-    net::wait_exists(TAP, true, RESUME_LIMIT)?;
-    net::set_up(TAP, HERE, JUMBO)?;
+    scene::set_up_tap(HERE, JUMBO)?;
     let mut guest = boot(stage, &case.options())?;
     let _server = iperf::start_server(stage)?;
     let figures = traffic::carry(stage, &mut Side::Guest(&mut guest), HERE)?;
@@ -97,7 +93,7 @@ pub fn tap(stage: &Stage, case: &QemuCase) -> anyhow::Result<()> {
     traffic::full_packets(&mut Side::Here, GUEST, JUMBO)?;
     traffic::tcp(&mut Side::Guest(&mut guest), HERE, 1, "")?;
     let port = ringway.port("vm0")?;
-    port.check_negotiated(if case.packed { "packed" } else { "split" }, &case.negotiated())?;
+    port.check_negotiated(format_name(case.packed), &case.negotiated())?;
     port.check_healthy(&["no_room", "link_down"])?;
     drop(guest);
     ringway.finish()?;
@@ -110,8 +106,7 @@ pub fn tap(stage: &Stage, case: &QemuCase) -> anyhow::Result<()> {
 /// What did not work.
 pub fn reboot(stage: &Stage) -> anyhow::Result<()> {
     let ringway = start_ringway(stage)?;
-    net::wait_exists(TAP, true, RESUME_LIMIT)?;
-    net::set_up(TAP, HERE, MTU)?;
+    scene::set_up_tap(HERE, MTU)?;
     let mut guest = boot(stage, "")?;
     let _server = iperf::start_server(stage)?;
     check_short_traffic(&mut guest)?;
@@ -165,11 +160,10 @@ pub fn reconnect(stage: &Stage) -> anyhow::Result<()> {
 pub fn sanity(stage: &Stage) -> anyhow::Result<()> {
     net::create_tap(TAP_BESIDE)?;
     let ringway = start_ringway(stage)?;
-    net::wait_exists(TAP, true, RESUME_LIMIT)?;
-    net::set_up(TAP, HERE, MTU)?;
+    scene::set_up_tap(HERE, MTU)?;
     net::set_up(TAP_BESIDE, HERE_BESIDE, MTU)?;
     let machine = qemu::Machine { tap: Some(TAP_BESIDE), ..qemu::Machine::default() };
-    let mut guest = qemu::boot(stage, &socket(stage), &machine)?;
+    let mut guest = qemu::boot(stage, &scene::socket(stage, "vm0"), &machine)?;
     qemu::set_up(&mut guest, qemu::MAC, GUEST, MTU)?;
     qemu::set_up(&mut guest, qemu::TAP_MAC, GUEST_BESIDE, MTU)?;
     let _server = iperf::start_server(stage)?;
@@ -222,7 +216,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 fn start_ringway(stage: &Stage) -> anyhow::Result<Ringway> {
     stage.step("ringway");
-    let guest = format!("vm0=vm:{},mac={}", socket(stage).display(), qemu::MAC);
+    let guest = scene::port(stage, "vm0", &format!(",mac={}", qemu::MAC));
     Ringway::start(stage, &[guest, format!("up=tap:{TAP}")])
 }
 
@@ -230,7 +224,7 @@ fn start_ringway(stage: &Stage) -> anyhow::Result<Ringway> {
 fn boot(stage: &Stage, device_options: &str) -> anyhow::Result<Console> {
     stage.step("guest");
     let machine = qemu::Machine { device_options, ..qemu::Machine::default() };
-    let mut guest = qemu::boot(stage, &socket(stage), &machine)?;
+    let mut guest = qemu::boot(stage, &scene::socket(stage, "vm0"), &machine)?;
     qemu::set_up(&mut guest, qemu::MAC, GUEST, MTU)?;
     Ok(guest)
 }
@@ -243,7 +237,7 @@ fn check_short_traffic(guest: &mut Console) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// TCP alone, so that the mean length of packets tells whether they were segmented by anybody.
+/// TCP alone, so that the mean length of packets tells whether they were segmented on the way.
 fn check_offloads(stage: &Stage, ringway: &Ringway, guest: &mut Console) -> anyhow::Result<()> {
     for (way, option) in [(Way::From, ""), (Way::To, "-R")] {
         stage.step(&format!("segmentation offload {way:?} the guest"));
@@ -265,10 +259,6 @@ fn wait_for_traffic() -> anyhow::Result<()> {
         thread::sleep(Duration::from_millis(100));
     }
     Ok(())
-}
-
-fn socket(stage: &Stage) -> PathBuf {
-    stage.file("vm0.sock")
 }
 
 #[cfg(test)]

@@ -2,17 +2,12 @@
 
 use anyhow::ensure;
 
-use super::console::Console;
-use super::ringway::{Ringway, Way};
-use super::stage::Stage;
-use super::traffic::{self, Side};
-use super::uml::{self, must};
+use ringway_guests::console::Console;
+use ringway_guests::ringway::{Ringway, Way};
+use ringway_guests::stage::Stage;
+use ringway_guests::traffic::{self, Side};
 
-/// The guests' ports and addresses.
-const GUESTS: [(&str, &str); 2] = [("vm0", "10.99.0.1"), ("vm1", "10.99.0.2")];
-
-/// Packets of this mean length can only be those of segmentation offload.
-const OFFLOADED_LEN_MIN: u64 = 4000;
+use super::scene::{self, ADDRESSES, OFFLOADED_LEN_MIN, format_name, must};
 
 /// One pair of guests.
 #[derive(Debug)]
@@ -32,22 +27,14 @@ pub fn pair(stage: &Stage, case: &UmlCase) -> anyhow::Result<()> {
     if let Some(mtu) = case.mtu {
         options.push_str(&format!(",mtu={mtu}"));
     }
-    let port = |name: &str| format!("{name}=vm:{}{options}", socket(stage, name).display());
-    let ports: Vec<String> = GUESTS.iter().map(|(name, _)| port(name)).collect();
-    stage.step("ringway");
-    let ringway = Ringway::start(stage, &ports)?;
-    stage.step("two guests");
-    let start = |name: &str| uml::start(stage, name, &socket(stage, name));
-    let (mut first, mut second) = (start("vm0")?, start("vm1")?);
-    uml::wait_booted(&mut first, GUESTS[0].1)?;
-    uml::wait_booted(&mut second, GUESTS[1].1)?;
+    let (ringway, [mut first, mut second]) = scene::two_guests(stage, [&options; 2], &[], &[])?;
     check_mtu(&mut second, case.mtu.unwrap_or(1500))?;
     // Detached from the console, which belongs to commands.
     must(&mut first, "iperf3 -s -D")?;
     let before = ringway.port("vm1")?;
-    let figures = traffic::carry(stage, &mut Side::Guest(&mut second), GUESTS[0].1)?;
+    let figures = traffic::carry(stage, &mut Side::Guest(&mut second), ADDRESSES[0])?;
     if let Some(mtu) = case.mtu {
-        traffic::full_packets(&mut Side::Guest(&mut second), GUESTS[0].1, mtu)?;
+        traffic::full_packets(&mut Side::Guest(&mut second), ADDRESSES[0], mtu)?;
     }
     stage.note(&figures.to_string());
     let after = ringway.port("vm1")?;
@@ -55,10 +42,9 @@ pub fn pair(stage: &Stage, case: &UmlCase) -> anyhow::Result<()> {
         stage.step(&format!("{way:?}: {}", after.moved(way).since(before.moved(way))));
     }
     check_offloads(stage, &ringway, &mut second)?;
-    for (name, _) in GUESTS {
+    for name in ["vm0", "vm1"] {
         let port = ringway.port(name)?;
-        let format = if case.packed { "packed" } else { "split" };
-        port.check_negotiated(format, &negotiated(case))?;
+        port.check_negotiated(format_name(case.packed), &negotiated(case))?;
         port.check_healthy(&["no_room", "link_down"])?;
     }
     drop((first, second));
@@ -88,11 +74,11 @@ fn negotiated(case: &UmlCase) -> Vec<(&'static str, bool)> {
     features
 }
 
-/// TCP alone, so that the mean length of packets tells whether they were segmented by anybody.
+/// TCP alone, so that the mean length of packets tells whether they were segmented on the way.
 fn check_offloads(stage: &Stage, ringway: &Ringway, guest: &mut Console) -> anyhow::Result<()> {
     stage.step("segmentation offload");
     let before = ringway.port("vm1")?.moved(Way::From);
-    traffic::tcp(&mut Side::Guest(guest), GUESTS[0].1, 1, "")?;
+    traffic::tcp(&mut Side::Guest(guest), ADDRESSES[0], 1, "")?;
     let moved = ringway.port("vm1")?.moved(Way::From).since(before);
     ensure!(moved.mean_len() > OFFLOADED_LEN_MIN, "{moved}: no segmentation offload");
     Ok(())
@@ -102,8 +88,4 @@ fn check_mtu(guest: &mut Console, wanted: u32) -> anyhow::Result<()> {
     let mtu = must(guest, "cat /sys/class/net/eth0/mtu")?;
     ensure!(mtu.trim() == wanted.to_string(), "the guest's MTU is {mtu}, not {wanted}");
     Ok(())
-}
-
-fn socket(stage: &Stage, name: &str) -> std::path::PathBuf {
-    stage.file(&format!("{name}.sock"))
 }

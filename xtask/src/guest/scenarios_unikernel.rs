@@ -5,17 +5,17 @@
 //! sides compare.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-use super::console::Console;
-use super::net;
-use super::ringway::Ringway;
+use ringway_guests::console::Console;
+use ringway_guests::net;
+use ringway_guests::stage::Stage;
+use ringway_guests::traffic::{self, Side};
+
+use super::scene::{self, OFFLOADED_LEN_MIN, TAP, format_name};
 use super::services::{self, Page};
-use super::stage::Stage;
-use super::traffic::{self, Side};
 use crate::paths::Paths;
 use crate::unikernel::{self, Device, MAC, MachineType};
 
@@ -23,7 +23,6 @@ use crate::unikernel::{self, Device, MAC, MachineType};
 const HERE: &str = "10.98.0.1";
 const GUEST: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 2);
 
-const TAP: &str = "tap0";
 const MTU: u32 = 1500;
 
 /// First of the ports that are forwarded with user networking.
@@ -41,9 +40,6 @@ const REQUESTS: u32 = 100;
 /// Bytes of a transfer, and of one through user networking, which computes every checksum.
 const TRANSFER_LEN: u64 = 64 << 20;
 const USER_TRANSFER_LEN: u64 = 8 << 20;
-
-/// Packets of this mean length can only be those of segmentation offload.
-const OFFLOADED_LEN_MIN: u64 = 4000;
 
 /// One way to boot it.
 #[derive(Debug)]
@@ -87,7 +83,7 @@ impl UnikernelCase {
             DeviceCase::User => "user",
             DeviceCase::Ringway => "ringway",
         };
-        let format = if self.packed { "packed" } else { "split" };
+        let format = format_name(self.packed);
         let platform = if self.iommu_platform { "_iommu_platform" } else { "" };
         format!("{machine}_{device}_{format}_{}{platform}", self.scheme)
     }
@@ -123,22 +119,16 @@ pub fn serve(stage: &Stage, case: &UnikernelCase) -> anyhow::Result<()> {
             forwarded_traffic(stage, case)
         }
         DeviceCase::Ringway => {
-            let socket = stage.file("vm0.sock");
-            let guest = format!("vm0=vm:{},mac={MAC}", socket.display());
-            let ringway = Ringway::start(stage, &[guest, format!("up=tap:{TAP}")])?;
-            net::wait_exists(TAP, true, BOOT_LIMIT)?;
-            net::set_up(TAP, HERE, MTU)?;
-            let guest = boot(stage, case, "vhost-user,id=n0,chardev=c0", &chardev(&socket))?;
+            let ringway = scene::with_tap(stage, &format!(",mac={MAC}"), (HERE, MTU), &[])?;
+            let socket = scene::socket(stage, "vm0");
+            let chardev = format!("socket,id=c0,path={}", socket.display());
+            let guest = boot(stage, case, "vhost-user,id=n0,chardev=c0", &chardev)?;
             all_traffic(stage, case)?;
             ringway.port("vm0")?.check_healthy(&["no_room", "link_down"])?;
             drop(guest);
             ringway.finish()
         }
     }
-}
-
-fn chardev(socket: &Path) -> String {
-    format!("socket,id=c0,path={}", socket.display())
 }
 
 /// Boots it and waits until it has an address.

@@ -22,7 +22,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::cargo::cargo;
 use crate::paths::Paths;
 use not_yet::reported;
 use source::Source;
@@ -90,12 +89,13 @@ fn whole_tree(sources: &[Source]) -> Vec<String> {
 
 /// Rules about what depends on what.
 fn crates(paths: &Paths) -> anyhow::Result<Vec<String>> {
-    let metadata = cargo(paths, "metadata")
+    let metadata = paths
+        .cargo("metadata")
         .args(["--no-deps", "--offline", "--format-version", "1"])
         .output()
         .context("cargo metadata")?;
     let mut complaints = graph::complaints(&serde_json::from_slice(&metadata.stdout)?);
-    let tree = cargo(paths, "tree")
+    let tree = paths.cargo("tree")
         .args(["-p", "ringway", "--edges", "normal", "--offline", "--prefix", "none"])
         .output()
         .context("cargo tree")?;

@@ -1,0 +1,94 @@
+//! What scenarios need: what has to be installed, where it is, and what is built for them.
+
+use std::path::PathBuf;
+
+use ringway_guests::stage::Programs;
+use ringway_guests::{namespaces, qemu, shell, uml};
+
+use super::scenarios_captures;
+use crate::paths::Paths;
+use crate::{dpdk_files, driver_test, kernel_files, newest, unikernel};
+
+/// Names a directory with an unpacked QEMU, to try another one.
+const QEMU_VARIABLE: &str = "RINGWAY_GUEST_QEMU";
+
+/// Names a directory with an unpacked User Mode Linux, to try another one.
+const UML_VARIABLE: &str = "RINGWAY_GUEST_UML";
+
+/// What has to be installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// User Mode Linux, and what its guests run.
+    Uml,
+    /// The same of the distribution's newest release.
+    NewestUml,
+    /// QEMU, the guests' kernel, and what goes into their initramfs.
+    Qemu,
+    /// The same with the QEMU of the distribution's newest release.
+    NewestQemu,
+    /// QEMU, and the kernel of the distribution's newest release.
+    NewestKernel,
+    /// Both of these, taps, and the comparison of captures.
+    UmlAndQemu,
+    /// DPDK's testpmd.
+    Dpdk,
+    /// The same, and the driver's test; no tap.
+    DpdkDevice,
+    /// QEMU and the bare-metal example.
+    Unikernel,
+}
+
+impl Needs {
+    /// Where the programs are.
+    pub fn programs(self, paths: &Paths) -> Programs {
+        let of = |variable, newest: PathBuf, is_newest, usual: PathBuf| {
+            let prepared = if is_newest { newest } else { usual };
+            std::env::var_os(variable).map_or(prepared, PathBuf::from)
+        };
+        let (root, kernel) = (PathBuf::from("/"), kernel_files::directory(paths));
+        let is = |needs| self == needs;
+        Programs {
+            ringway: paths.ringway(),
+            qemu: of(QEMU_VARIABLE, newest::qemu(paths), is(Self::NewestQemu), root.clone()),
+            kernel: of(
+                kernel_files::VARIABLE,
+                newest::kernel(paths),
+                is(Self::NewestKernel),
+                kernel,
+            ),
+            uml: of(UML_VARIABLE, newest::uml(paths), is(Self::NewestUml), root),
+            dpdk: dpdk_files::find(paths),
+        }
+    }
+
+    /// What this machine lacks for it, the most general first.
+    pub fn why_not(self, paths: &Paths) -> Option<String> {
+        let Programs { qemu, kernel, uml, dpdk, .. } = self.programs(paths);
+        let taps = namespaces::missing_taps;
+        let advise = |missing: String| format!("{missing}: see ./x setup");
+        let dpdk = || dpdk.is_none().then(|| advise("testpmd is not unpacked".to_string()));
+        let qemu = || qemu::missing(&qemu, &kernel).map(advise);
+        let unikernel = || shell::missing(&[unikernel::PROGRAM, "ping", "ip"]).map(advise);
+        namespaces::missing().or_else(|| match self {
+            Self::Uml | Self::NewestUml => uml::missing(&uml).map(advise),
+            Self::Qemu | Self::NewestQemu | Self::NewestKernel => taps().or_else(qemu),
+            Self::UmlAndQemu => taps().or_else(qemu).or_else(|| uml::missing(&uml).map(advise)),
+            Self::Dpdk => taps().or_else(dpdk),
+            Self::DpdkDevice => dpdk(),
+            Self::Unikernel => taps().or_else(unikernel),
+        })
+    }
+
+    /// Builds what its scenarios start.
+    ///
+    /// # Errors
+    /// It does not build: no reason to skip them.
+    pub fn build(self, paths: &Paths) -> anyhow::Result<()> {
+        match self {
+            Self::Unikernel => unikernel::build(paths).map(drop),
+            Self::DpdkDevice => driver_test::PROGRAM.build(paths),
+            Self::UmlAndQemu => scenarios_captures::PROGRAM.build(paths),
+            _ => Ok(()),
+        }
+    }
+}
