@@ -1,164 +1,70 @@
 //! Where another suite of this machine's distribution is to be had: where its own is.
 //!
-//! How: of the sources that `apt` has on this machine, the first that names the suite that is
-//! installed is copied with the name of the other; the mirror and its keys stay.
+//! How: `apt-get indextargets` says where what is installed comes from; the mirror stays, and the
+//! name of the suite is another. The keys are those of the distribution's archive.
 //!
-//! Limits: `.sources` files and one-line `.list` files; of their options only `signed-by`.
+//! Limits: the component `main`; the first mirror that apt names.
 
-use std::fs;
 use std::path::Path;
 
-/// The release that is installed, by its code name.
-pub fn installed_suite(os_release: &str) -> Option<&str> {
-    let name = os_release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="))?;
-    let name = name.trim().trim_matches('"');
-    (!name.is_empty()).then_some(name)
+use ringway_guests::shell;
+
+/// What is asked for: a mirror, a suite and a component.
+const FORMAT: &str = "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(CREATED_BY)";
+
+/// A value of `/etc/os-release`.
+pub fn value_of<'a>(os_release: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = os_release.lines().filter_map(|line| line.split_once('='));
+    let value = lines.find(|(known, _)| *known == name)?.1.trim().trim_matches('"');
+    (!value.is_empty()).then_some(value)
 }
 
-/// Every file with sources below `/etc/apt`, in order.
-pub fn files(etc_apt: &Path) -> Vec<String> {
-    let mut paths = vec![etc_apt.join("sources.list")];
-    let entries = fs::read_dir(etc_apt.join("sources.list.d")).into_iter().flatten().flatten();
-    let mut more: Vec<_> = entries.map(|entry| entry.path()).collect();
-    more.sort();
-    paths.extend(more);
-    paths.iter().filter_map(|path| fs::read_to_string(path).ok()).collect()
+/// The keys of a distribution's archive, where they are installed.
+pub fn keys(distribution: &str) -> Option<String> {
+    let file = format!("/usr/share/keyrings/{distribution}-archive-keyring.gpg");
+    Path::new(&file).is_file().then_some(file)
+}
+
+/// What apt has on this machine.
+///
+/// # Errors
+/// There is no apt.
+pub fn targets() -> anyhow::Result<String> {
+    let mut targets = shell::command(&["apt-get", "indextargets", "--format", FORMAT]);
+    shell::output(&mut targets)
 }
 
 /// A source, in the form of a `.sources` file, of the suite `wanted` where `installed` is from.
-pub fn source_of(files: &[String], installed: &str, wanted: &str) -> Option<String> {
-    let place = files.iter().find_map(|text| {
-        let lines = text.lines().filter_map(|line| place_in_line(line, installed));
-        lines.chain(stanzas(text).filter_map(|stanza| place_in_stanza(&stanza, installed))).next()
-    })?;
-    let keys = place.keys.map_or(String::new(), |keys| format!("Signed-By:{keys}\n"));
+pub fn source_of(targets: &str, installed: &str, wanted: &str) -> Option<String> {
+    let is_it = |line: &&str| line.ends_with(&format!("|{installed}|main|Packages"));
+    let (uri, _) = targets.lines().find(is_it)?.split_once('|')?;
     Some(format!(
-        "Types: deb\nURIs: {}\nSuites: {wanted}\nComponents: main\nArchitectures: amd64\n\
-         Targets: Packages\nLanguages: none\n{keys}",
-        place.uri
+        "Types: deb\nURIs: {uri}\nSuites: {wanted}\nComponents: main\nArchitectures: amd64\n\
+         Targets: Packages\nLanguages: none\n"
     ))
-}
-
-/// A mirror, and what follows after `Signed-By:`, maybe on several lines.
-#[derive(Debug)]
-struct Place {
-    uri: String,
-    keys: Option<String>,
-}
-
-/// `deb [signed-by=KEYS] URI SUITE COMPONENT…`
-fn place_in_line(line: &str, installed: &str) -> Option<Place> {
-    let rest = line.trim().strip_prefix("deb ")?.trim_start();
-    let (options, rest) = match rest.strip_prefix('[') {
-        Some(rest) => rest.split_once(']')?,
-        None => ("", rest),
-    };
-    let mut words = rest.split_whitespace();
-    let (uri, suite) = (words.next()?, words.next()?);
-    let has_main = words.any(|component| component == "main");
-    let keys = options.split_whitespace().find_map(|option| option.strip_prefix("signed-by="));
-    let keys = keys.map(|keys| format!(" {}", keys.replace(',', " ")));
-    (suite == installed && has_main).then(|| Place { uri: uri.to_string(), keys })
-}
-
-/// Paragraphs of a `.sources` file, without comments.
-fn stanzas(text: &str) -> impl Iterator<Item = String> {
-    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-    let stanzas = lines.split(|line| line.trim().is_empty()).map(|lines| lines.join("\n"));
-    stanzas.collect::<Vec<_>>().into_iter()
-}
-
-fn place_in_stanza(stanza: &str, installed: &str) -> Option<Place> {
-    let has = |name: &str, word: &str| {
-        field(stanza, name).is_some_and(|value| value.split_whitespace().any(|one| one == word))
-    };
-    let is_off = has("Enabled", "no");
-    let is_it = has("Types", "deb") && has("Suites", installed) && has("Components", "main");
-    let uri = field(stanza, "URIs")?.split_whitespace().next()?.to_string();
-    (is_it && !is_off).then(|| Place { uri, keys: field(stanza, "Signed-By") })
-}
-
-/// A field's value with the lines that continue it.
-fn field(stanza: &str, name: &str) -> Option<String> {
-    let mut lines = stanza.lines().skip_while(|line| value_of(line, name).is_none());
-    let mut value = value_of(lines.next()?, name)?.to_string();
-    for line in lines.take_while(|line| line.starts_with([' ', '\t'])) {
-        value.push('\n');
-        value.push_str(line);
-    }
-    Some(value)
-}
-
-fn value_of<'a>(line: &'a str, wanted: &str) -> Option<&'a str> {
-    let (name, value) = line.split_once(':')?;
-    name.eq_ignore_ascii_case(wanted).then_some(value)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SOURCES: &str = "\
-Types: deb
-# as of some day
-URIs: http://mirror.test/security
-Suites: one-security
-Components: main
-Signed-By: /keys/other.gpg
-
-Types: deb deb-src
-URIs: http://mirror.test/things
-Suites: one one-updates
-Components: main contrib
-Signed-By: /keys/archive.gpg
-";
-
-    fn derived(texts: &[&str]) -> Option<String> {
-        let files: Vec<String> = texts.iter().map(ToString::to_string).collect();
-        source_of(&files, "one", "two")
-    }
+    const TARGETS: &str = "http://a/security/|one-security|main|Packages\n\
+                           http://a/things/|one|main|Translations\n\
+                           http://a/things/|one|contrib|Packages\n\
+                           http://a/things/|one|main|Packages\n";
 
     #[test]
-    fn the_mirror_and_its_keys_stay() {
-        let source = derived(&["", "deb http://other.test/ nodistro main\n", SOURCES]);
-        let wanted = "Types: deb\nURIs: http://mirror.test/things\nSuites: two\n\
-                      Components: main\nArchitectures: amd64\nTargets: Packages\n\
-                      Languages: none\nSigned-By: /keys/archive.gpg\n";
-        assert_eq!(source.as_deref(), Some(wanted));
-    }
-
-    #[test]
-    fn one_line_sources_are_read() {
-        let source = derived(&["# deb http://old.test one main\ndeb-src http://m.test one main\n\
-                                 deb [arch=amd64 signed-by=/a.gpg,/b.gpg] http://m.test one main\n"]);
-        let source = source.unwrap_or_default();
-        assert!(source.contains("URIs: http://m.test\nSuites: two\n"), "{source}");
-        assert!(source.ends_with("Signed-By: /a.gpg /b.gpg\n"), "{source}");
-        let source = derived(&["deb http://m.test/ one main contrib\n"]).unwrap_or_default();
-        assert!(source.contains("URIs: http://m.test/\n"), "{source}");
-        assert!(!source.contains("Signed-By"), "{source}");
-    }
-
-    #[test]
-    fn keys_inside_the_file_stay_whole() {
-        let keys = "Signed-By:\n -----BEGIN-----\n .\n abc\n -----END-----\n";
-        let text =
-            format!("types: deb\nuris: http://m.test\nsuites: one\ncomponents: main\n{keys}");
-        let source = derived(&[&text]).unwrap_or_default();
-        assert!(source.ends_with(keys), "{source}");
-    }
-
-    #[test]
-    fn what_is_switched_off_or_of_another_suite_is_no_source() {
-        assert_eq!(derived(&[&format!("{SOURCES}Enabled: no\n")]), None);
-        assert_eq!(derived(&["deb http://m.test three main\n", ""]), None);
-        assert_eq!(derived(&["deb http://m.test one contrib\n"]), None);
+    fn the_mirror_stays_and_the_suite_changes() {
+        let source = source_of(TARGETS, "one", "two").expect("a source");
+        assert!(source.starts_with("Types: deb\nURIs: http://a/things/\nSuites: two\n"));
+        assert_eq!(source_of(TARGETS, "three", "two"), None);
     }
 
     #[test]
     fn the_installed_suite_is_named() {
-        assert_eq!(installed_suite("ID=x\nVERSION_CODENAME=one\n"), Some("one"));
-        assert_eq!(installed_suite("VERSION_CODENAME=\"one\"\n"), Some("one"));
-        assert_eq!(installed_suite("ID=x\nVERSION_CODENAME=\n"), None);
+        let named = |text| value_of(text, "VERSION_CODENAME");
+        assert_eq!(named("ID=x\nVERSION_CODENAME=one\n"), Some("one"));
+        assert_eq!(named("VERSION_CODENAME=\"one\"\n"), Some("one"));
+        assert_eq!(named("ID=x\nVERSION_CODENAME=\n"), None);
     }
 }

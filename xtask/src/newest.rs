@@ -102,11 +102,12 @@ pub fn uml(paths: &Paths) -> PathBuf {
 /// The package lists of the newest release, fetched anew.
 fn apt(paths: &Paths) -> anyhow::Result<Apt> {
     let os_release = fs::read_to_string("/etc/os-release").context("/etc/os-release")?;
-    let installed = apt_sources::installed_suite(&os_release);
+    let installed = apt_sources::value_of(&os_release, "VERSION_CODENAME");
     let installed = installed.context("/etc/os-release: no VERSION_CODENAME")?;
-    let files = apt_sources::files(Path::new("/etc/apt"));
-    let source = apt_sources::source_of(&files, installed, SUITE);
-    let source = source.ok_or_else(|| anyhow!("/etc/apt: no source of {installed}"))?;
+    let source = apt_sources::source_of(&apt_sources::targets()?, installed, SUITE);
+    let mut source = source.ok_or_else(|| anyhow!("apt has no source of {installed}"))?;
+    let keys = apt_sources::value_of(&os_release, "ID").and_then(apt_sources::keys);
+    source.extend(keys.map(|keys| format!("Signed-By: {keys}\n")));
     let apt = Apt::apart(&paths.guest().join("apt-newest"), &source)?;
     apt.update()?;
     Ok(apt)
