@@ -27,9 +27,6 @@ impl Apt {
 
     /// Lists of their own, kept in `directory`, of what `source` (in the form of a `.sources` file)
     /// names.
-    ///
-    /// # Errors
-    /// No room.
     pub fn apart(directory: &Path, source: &str) -> anyhow::Result<Self> {
         for name in ["lists/partial", "cache/archives/partial"] {
             let path = directory.join(name);
@@ -51,18 +48,12 @@ impl Apt {
     }
 
     /// Fetches the package lists.
-    ///
-    /// # Errors
-    /// No network, or one of them does not exist.
     pub fn update(&self) -> anyhow::Result<()> {
         let mut update = self.command("apt-get", "update");
         shell::output(update.args(["-q", "-o", "APT::Update::Error-Mode=any"])).map(drop)
     }
 
     /// The concrete package that a meta package for kernels depends on.
-    ///
-    /// # Errors
-    /// Unknown package, or one that depends on no kernel.
     pub fn kernel_of(&self, meta_package: &str) -> anyhow::Result<String> {
         let mut depends = self.command("apt-cache", "depends");
         let depends = shell::output(depends.arg(meta_package))?;
@@ -72,9 +63,6 @@ impl Apt {
     }
 
     /// A package and everything that it depends on, as it would be installed on an empty machine.
-    ///
-    /// # Errors
-    /// Unknown package, or one that cannot be installed.
     pub fn with_dependencies(&self, package: &str) -> anyhow::Result<Vec<String>> {
         let mut simulate = self.command("apt-get", "install");
         simulate.args(["-q", "--simulate", "--no-install-recommends", package]);
@@ -84,18 +72,12 @@ impl Apt {
     }
 
     /// Downloads packages and unpacks them into `directory`, which appears in one step.
-    ///
-    /// # Errors
-    /// Unknown package, no network, or no room.
     pub fn download_and_unpack(&self, packages: &[&str], directory: &Path) -> anyhow::Result<()> {
         let unpacked = self.unpacked(packages, directory)?;
         unpacked.move_to(directory)
     }
 
     /// Downloads packages and unpacks them where they can be changed before they are moved.
-    ///
-    /// # Errors
-    /// Unknown package, no network, or no room.
     pub fn unpacked(&self, packages: &[&str], directory: &Path) -> anyhow::Result<Unpacked> {
         let parent = directory.parent().unwrap_or(directory);
         fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
@@ -127,9 +109,6 @@ pub struct Unpacked {
 
 impl Unpacked {
     /// Moves them to `directory`, or adds them to what is there.
-    ///
-    /// # Errors
-    /// No room.
     pub fn move_to(self, directory: &Path) -> anyhow::Result<()> {
         if directory.exists() {
             let mut copy = shell::command(&["cp", "-a", "-T"]);

@@ -26,9 +26,6 @@ pub fn keys(distribution: &str) -> Option<String> {
 }
 
 /// What apt has on this machine.
-///
-/// # Errors
-/// There is no apt.
 pub fn targets() -> anyhow::Result<String> {
     let mut targets = shell::command(&["apt-get", "indextargets", "--format", FORMAT]);
     shell::output(&mut targets)

@@ -44,9 +44,6 @@ const KINDS: [(&str, &str, &str); 6] = [
 /// `./x bench [ARGS]`: as `ringway bench ARGS`, with DPDK where it is unpacked; without arguments
 /// a quick look at rings and guests. `./x bench docs [KIND…] [--quick]` writes the tables of these
 /// kinds, or of all, to [`DOCUMENTS`].
-///
-/// # Errors
-/// It does not build, or a measurement fails.
 pub fn command(paths: &Paths, options: &[String]) -> anyhow::Result<()> {
     let words: Vec<&str> = options.iter().map(String::as_str).collect();
     let wanted = match words[..] {

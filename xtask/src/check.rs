@@ -5,9 +5,6 @@ use crate::{tidy, unikernel};
 use ringway_guests::shell;
 
 /// `./x check`
-///
-/// # Errors
-/// The first check that fails.
 pub fn command(paths: &Paths) -> anyhow::Result<()> {
     let lints = ["--workspace", "--all-targets", "--", "-D", "warnings"];
     step("format", || shell::run(paths.cargo("fmt").args(["--all", "--check"])))?;
@@ -18,17 +15,11 @@ pub fn command(paths: &Paths) -> anyhow::Result<()> {
 }
 
 /// `./x fmt`
-///
-/// # Errors
-/// The formatter fails.
 pub fn format(paths: &Paths) -> anyhow::Result<()> {
     shell::run(paths.cargo("fmt").arg("--all"))
 }
 
 /// Builds the programs that are tested and shown: ringway, and its benchmark.
-///
-/// # Errors
-/// They do not build.
 pub fn build_ringway(paths: &Paths) -> anyhow::Result<()> {
     shell::run(paths.cargo("build").args(["--release", "-p", "ringway", "-p", "ringway-bench"]))
 }

@@ -6,9 +6,6 @@ use crate::setup::{self, For};
 use ringway_guests::shell;
 
 /// `./x demo`
-///
-/// # Errors
-/// It does not build, or the demonstration fails.
 pub fn command(paths: &Paths, options: &[String]) -> anyhow::Result<()> {
     // What is missing was printed; the demonstration then uses guests of its own.
     if let Err(error) = setup::prepare(paths, For::Demo) {

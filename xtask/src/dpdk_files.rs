@@ -27,9 +27,6 @@ pub const PACKAGE: &str = "dpdk-dev";
 const ROUNDS_MAX: usize = 12;
 
 /// Makes sure that the program can be started.
-///
-/// # Errors
-/// No such package, no network, or a library whose package cannot be guessed.
 pub fn prepare(paths: &Paths) -> anyhow::Result<()> {
     if find(paths).is_some_and(|files| files.has_tap()) {
         return Ok(());

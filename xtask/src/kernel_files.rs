@@ -19,9 +19,6 @@ pub const VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
 pub const META_PACKAGE: &str = "linux-image-cloud-amd64";
 
 /// Downloads and unpacks the kernel if it is not there.
-///
-/// # Errors
-/// No such package, no network, or no room.
 pub fn prepare(paths: &Paths) -> anyhow::Result<()> {
     if find(paths).is_some() {
         return Ok(());

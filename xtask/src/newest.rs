@@ -31,9 +31,6 @@ const UML_PACKAGES: [&str; 2] = ["user-mode-linux", "libc6"];
 const QEMU_PACKAGE: &str = "qemu-system-x86";
 
 /// Downloads and unpacks what is not there.
-///
-/// # Errors
-/// There is no such suite, no network, or no room.
 pub fn prepare(paths: &Paths) -> anyhow::Result<()> {
     let has_kernel = kernel_files::find(&kernel(paths)).is_some();
     let has_uml = uml_files::find(&uml(paths)).is_some();

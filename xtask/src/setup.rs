@@ -45,9 +45,6 @@ pub enum For {
 }
 
 /// `./x setup`
-///
-/// # Errors
-/// Something is missing and cannot be had.
 pub fn command(paths: &Paths) -> anyhow::Result<()> {
     if prepare(paths, For::Test)? {
         println!("everything is there");
@@ -57,9 +54,6 @@ pub fn command(paths: &Paths) -> anyhow::Result<()> {
 }
 
 /// Makes sure that everything is there; `false`: something is missing, which was printed.
-///
-/// # Errors
-/// There is no `apt-get` or `dpkg-query` that works.
 pub fn prepare(paths: &Paths, purpose: For) -> anyhow::Result<bool> {
     let missing = missing_packages(&wanted_packages(purpose))?;
     let mut complete = true;

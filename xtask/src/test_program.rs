@@ -22,9 +22,6 @@ pub struct TestProgram {
 
 impl TestProgram {
     /// Builds it.
-    ///
-    /// # Errors
-    /// It does not build.
     pub fn build(self, paths: &Paths) -> anyhow::Result<()> {
         let mut command = paths.cargo("test");
         command.args(["-p", self.package, "--test", self.name, "--no-run"]);

@@ -28,9 +28,6 @@ const GUEST: &str = "guest::";
 const LOOM_TEST: &str = "crates/virtq/tests/loom.rs";
 
 /// `./x test [NAME…]`
-///
-/// # Errors
-/// A test failed, or nothing has such a name.
 pub fn command(paths: &Paths, names: &[String]) -> anyhow::Result<()> {
     if let Err(error) = setup::prepare(paths, For::Test) {
         println!("{error:#}");
@@ -56,9 +53,6 @@ pub fn command(paths: &Paths, names: &[String]) -> anyhow::Result<()> {
 }
 
 /// `./x test --list`
-///
-/// # Errors
-/// The tests do not build.
 pub fn list(paths: &Paths, names: &[String]) -> anyhow::Result<()> {
     let mut all: Vec<String> =
         guest::names().into_iter().map(|name| format!("{GUEST}{name}")).collect();

@@ -53,9 +53,6 @@ pub struct Options {
 }
 
 /// `./x unikernel`
-///
-/// # Errors
-/// It does not build, or QEMU fails.
 pub fn command(paths: &Paths, options: &Options) -> anyhow::Result<()> {
     let image = build(paths)?;
     let len = std::fs::metadata(&image)?.len();
@@ -74,9 +71,6 @@ pub fn command(paths: &Paths, options: &Options) -> anyhow::Result<()> {
 }
 
 /// Builds the image.
-///
-/// # Errors
-/// It does not build.
 pub fn build(paths: &Paths) -> anyhow::Result<PathBuf> {
     shell::run(&mut cargo_here(paths, "build"))?;
     let image = image(paths);
@@ -85,9 +79,6 @@ pub fn build(paths: &Paths) -> anyhow::Result<PathBuf> {
 }
 
 /// Lints of the example, which the workspace's do not reach.
-///
-/// # Errors
-/// There are some.
 pub fn lint(paths: &Paths) -> anyhow::Result<()> {
     shell::run(cargo_here(paths, "clippy").args(["--", "-D", "warnings"]))?;
     let mut format = paths.cargo("fmt");

@@ -31,9 +31,6 @@ pub(crate) struct Used {
 
 impl Usage {
     /// Looks.
-    ///
-    /// # Errors
-    /// There is no such process.
     pub fn look(pid: u32) -> anyhow::Result<Self> {
         let directory = format!("/proc/{pid}/task");
         let (mut processor_ns, mut wakeups) = (0.0, 0.0);

@@ -22,9 +22,6 @@ pub struct Options {
 impl Options {
     /// Whether they make sense for what takes threads or processes; what runs on one thread
     /// ([`rxbuf`](crate::rxbuf)) can be measured for a shorter time, too.
-    ///
-    /// # Errors
-    /// No repeats, or less than [`DURATION_MIN`].
     pub(crate) fn ensure_measurable(&self) -> anyhow::Result<()> {
         ensure!(self.repeats > 0, "nothing to measure");
         ensure!(self.duration >= DURATION_MIN, "at least 10 ms for each number");

@@ -15,9 +15,6 @@ const DPDK_VARIABLE: &str = "RINGWAY_DPDK";
 const KERNEL_VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
 
 /// The program `ringway` that is measured.
-///
-/// # Errors
-/// It is not beside this program, and [`BINARY_VARIABLE`] does not name one.
 pub(crate) fn ringway() -> anyhow::Result<PathBuf> {
     if let Some(program) = env::var_os(BINARY_VARIABLE) {
         return Ok(program.into());
@@ -29,9 +26,6 @@ pub(crate) fn ringway() -> anyhow::Result<PathBuf> {
 }
 
 /// Looks for DPDK.
-///
-/// # Errors
-/// It is not there, or not all of it.
 pub(crate) fn dpdk() -> anyhow::Result<DpdkFiles> {
     match env::var_os(DPDK_VARIABLE) {
         Some(directory) => DpdkFiles::unpacked(Path::new(&directory)),

@@ -75,9 +75,6 @@ impl Progress {
 }
 
 /// Measures every row once in each round, in turns; `measure` is told the round.
-///
-/// # Errors
-/// The first that `measure` gives, with the row's name.
 pub(crate) fn in_turns<R>(
     rounds: usize,
     rows: &[R],

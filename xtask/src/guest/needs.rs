@@ -80,9 +80,6 @@ impl Needs {
     }
 
     /// Builds what its scenarios start.
-    ///
-    /// # Errors
-    /// It does not build: no reason to skip them.
     pub fn build(self, paths: &Paths) -> anyhow::Result<()> {
         match self {
             Self::Unikernel => unikernel::build(paths).map(drop),

@@ -38,9 +38,6 @@ fn start(stage: &Stage, queues: u16) -> anyhow::Result<Ringway> {
 }
 
 /// A User Mode Linux guest is pinged.
-///
-/// # Errors
-/// What did not work.
 pub fn uml(stage: &Stage) -> anyhow::Result<()> {
     let ringway = start(stage, 1)?;
     let words = ringway.attach("vm0", "uml")?;
@@ -56,9 +53,6 @@ pub fn uml(stage: &Stage) -> anyhow::Result<()> {
 }
 
 /// A QEMU guest with two queue pairs pings, whatever QEMU's version.
-///
-/// # Errors
-/// What did not work.
 pub fn qemu(stage: &Stage) -> anyhow::Result<()> {
     let ringway = start(stage, 2)?;
     let files = qemu_files::find(&stage.programs.qemu).context("no QEMU")?;
@@ -81,9 +75,6 @@ fn ping(guest: &mut Console, address: &str) -> anyhow::Result<()> {
 
 /// Two guests that were pasted from README talk: its lines, as a shell takes them, without a word
 /// changed but the port's name.
-///
-/// # Errors
-/// What did not work.
 pub fn readme(stage: &Stage) -> anyhow::Result<()> {
     let shell = ReadmeShell::new(stage)?;
     let command = shell.command(line("ringway run ")?);
@@ -168,9 +159,6 @@ impl<'a> ReadmeShell<'a> {
 }
 
 /// A DPDK program starts its queues.
-///
-/// # Errors
-/// What did not work.
 pub fn dpdk(stage: &Stage) -> anyhow::Result<()> {
     let ringway = start(stage, 1)?;
     let options = ringway.attach("vm0", "dpdk")?;

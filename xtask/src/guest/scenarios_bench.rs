@@ -17,9 +17,6 @@ use crate::paths::Paths;
 const LIMIT: Duration = Duration::from_secs(230);
 
 /// Two guests on ringway's switch, beside a bridge.
-///
-/// # Errors
-/// What does not come out.
 pub fn guests(stage: &Stage) -> anyhow::Result<()> {
     let report = bench(stage, "guest --here --quick --pairs uml-pair --json")?;
     check(&report["tables"][0], &["ringway's switch", "Linux bridge, two vector taps"], 10)
@@ -27,9 +24,6 @@ pub fn guests(stage: &Stage) -> anyhow::Result<()> {
 }
 
 /// Every policy has every figure.
-///
-/// # Errors
-/// What does not come out.
 pub fn pacing(stage: &Stage) -> anyhow::Result<()> {
     let report = bench(stage, "pacing --here --quick --pairs uml --json")?;
     let names = [
@@ -46,9 +40,6 @@ pub fn pacing(stage: &Stage) -> anyhow::Result<()> {
 }
 
 /// Every row is there in both formats and directions, DPDK's, too.
-///
-/// # Errors
-/// What does not come out.
 pub fn rings(stage: &Stage) -> anyhow::Result<()> {
     let report = bench(stage, "ring --seconds 0.02 --repeats 1 --sizes 64 --json")?;
     let names = [

@@ -61,9 +61,6 @@ struct Scene<'a> {
 const CAPTURES_MAX: usize = 3;
 
 /// TCP both ways, then a transfer that both guests capture.
-///
-/// # Errors
-/// What did not work, or the first packet that is different.
 pub fn compare(stage: &Stage) -> anyhow::Result<()> {
     let mut scene = Scene::start(stage)?;
     for (name, options) in [("rich to plain", ""), ("plain to rich", "-R")] {

@@ -34,9 +34,6 @@ struct Scene<'a> {
 }
 
 /// Sets everything that the guest's kernel knows how to set.
-///
-/// # Errors
-/// What did not work.
 pub fn coalesce(stage: &Stage, is_newest: bool) -> anyhow::Result<()> {
     let (ringway, [guest, other]) = scene::two_guests(stage, ["", ""], &[], &[])?;
     let mut scene = Scene { stage, ringway: &ringway, guest, is_newest };

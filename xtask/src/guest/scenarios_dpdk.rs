@@ -96,9 +96,6 @@ impl DpdkCase {
 }
 
 /// Sends packets round and compares all counts.
-///
-/// # Errors
-/// A packet was lost or changed, or a side counted otherwise.
 pub fn echo(stage: &Stage, case: &DpdkCase) -> anyhow::Result<()> {
     let ringway = scene::with_tap(stage, "", (HERE, case.mtu()), &[])?;
     let socket = scene::socket(stage, "vm0");

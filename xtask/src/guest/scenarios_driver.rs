@@ -24,9 +24,6 @@ const OPTIONS: &str = "--forward-mode=io --tx-offloads=0x8000";
 const VERIFIED: &str = "verified: ";
 
 /// All schemes on both formats, in both directions.
-///
-/// # Errors
-/// A packet was lost or changed, or nothing was sent.
 pub fn vhost(stage: &Stage) -> anyhow::Result<()> {
     stage.step("testpmd");
     let sockets = (0..).zip(SOCKETS.map(|name| stage.file(name)));

@@ -1,11 +1,10 @@
-//! What front-ends do beside carrying packets: they stop and go on, ask, and meet a ringway that was killed.
+//! What front-ends do beside carrying packets: they stop and go on, ask, and meet a ringway that
+//! was killed.
 //!
-//! How: packets are numbered and come back, from a guest's kernel (pings) or from DPDK; so one that is sent
+//! How: pings are numbered and come back, from a guest's kernel or from DPDK; so one that is sent
 //! twice is seen, and whether any come at all.
 
-use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
-use std::net::UdpSocket;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,6 +17,8 @@ use ringway_guests::console::Console;
 use ringway_guests::monitor::Monitor;
 use ringway_guests::ringway::Ringway;
 use ringway_guests::shell;
+
+use super::scene::{self, TAP, format_name};
 use ringway_guests::stage::Stage;
 use ringway_guests::testpmd::Testpmd;
 use ringway_guests::traffic::Side;
@@ -26,11 +27,10 @@ use ringway_guests::{net, qemu};
 const HERE: &str = "10.95.0.1";
 const GUEST: &str = "10.95.0.2";
 const GUEST_MAC: &str = "52:54:00:95:00:02";
-const TAP: &str = "tap0";
 const MTU: u32 = 1500;
 
-/// How often a guest is paused and ringway killed under DPDK; a guest loses its link; ringway is killed
-/// under QEMU.
+/// How often a guest is paused and ringway killed under DPDK; a guest loses its link; ringway is
+/// killed under QEMU.
 const ROUNDS: u32 = 20;
 const LINK_ROUNDS: u32 = 3;
 const KILL_ROUNDS: u32 = 3;
@@ -47,32 +47,24 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Seconds between two pings.
 const PING_EVERY: &str = "0.003";
 
-/// Packets under way at once, and how long one is waited for.
-const WINDOW: u64 = 32;
-const ANSWER_LIMIT: Duration = Duration::from_millis(20);
-
 /// Packets that may be sent twice for each kill: what a ring held. None is at a pause.
 const TWICE_MAX: u64 = 256;
 
 /// Pauses a guest under load, asks for the state of its queues, takes its link away, kills ringway.
-///
-/// # Errors
-/// Packets do not come back, or come twice.
 pub fn qemu(stage: &Stage, packed: bool) -> anyhow::Result<()> {
     net::create_tap(TAP)?;
     net::set_up(TAP, HERE, MTU)?;
-    let socket = stage.file("vm0.sock");
-    let guest = format!("vm0=vm:{},mac={}", socket.display(), qemu::MAC);
+    let guest = scene::port(stage, "vm0", &format!(",mac={}", qemu::MAC));
     let ports = [guest, format!("up=tap:{TAP}")];
     let mut ringway = Ringway::start(stage, &ports)?;
     stage.step("guest");
     let monitor = stage.file("monitor");
     let device_options = if packed { ",packed=on" } else { "" };
     let machine = qemu::Machine { device_options, monitor: Some(&monitor), ..Default::default() };
-    let mut guest = qemu::boot(stage, &socket, &machine)?;
+    let mut guest = qemu::boot(stage, &scene::socket(stage, "vm0"), &machine)?;
     qemu::set_up(&mut guest, qemu::MAC, GUEST, MTU)?;
     let mut monitor = Monitor::connect(&monitor)?;
-    let echo = Echo::start_pings()?;
+    let echo = Echo::start()?;
     echo.wait_for_more().context("before anything")?;
     for round in 1..=ROUNDS {
         monitor.type_line("stop")?;
@@ -98,7 +90,7 @@ pub fn qemu(stage: &Stage, packed: bool) -> anyhow::Result<()> {
     stage.step(&format!("{KILL_ROUNDS} kills: {}", echo.counts()));
     echo.check_twice(KILL_ROUNDS)?;
     echo.finish()?;
-    ringway.port("vm0")?.check_negotiated(if packed { "packed" } else { "split" }, &[])?;
+    ringway.port("vm0")?.check_negotiated(format_name(packed), &[])?;
     drop(guest);
     ringway.finish()
 }
@@ -117,26 +109,17 @@ fn ask_about_queues(
         for queue in queues {
             monitor.type_line(&format!("info virtio-queue-status {device} {queue}"))?;
         }
-        let answered = || Side::Guest(guest).run(&format!("ping -c 1 -W 1 {HERE}"));
-        wait_for_answer(answered).with_context(|| format!("asked about {queues:?}"))?;
+        let deadline = Instant::now() + RESUME_LIMIT;
+        while Side::Guest(guest).run(&format!("ping -c 1 -W 1 {HERE}"))?.0 != 0 {
+            ensure!(Instant::now() < deadline, "asked about {queues:?}: no answer");
+        }
         echo.wait_for_more().with_context(|| format!("asked about {queues:?}"))?;
     }
     stage.step(&format!("queues asked about: {}", echo.counts()));
     Ok(())
 }
 
-fn wait_for_answer(mut ping: impl FnMut() -> anyhow::Result<(i32, String)>) -> anyhow::Result<()> {
-    let deadline = Instant::now() + RESUME_LIMIT;
-    while ping()?.0 != 0 {
-        ensure!(Instant::now() < deadline, "no answer within {RESUME_LIMIT:?}");
-    }
-    Ok(())
-}
-
 /// Ringway is killed under DPDK's virtio-user, which listens, and started again.
-///
-/// # Errors
-/// Packets do not come back.
 pub fn dpdk_server(stage: &Stage, packed: bool) -> anyhow::Result<()> {
     net::create_tap(TAP)?;
     net::set_up(TAP, HERE, MTU)?;
@@ -147,16 +130,15 @@ pub fn dpdk_server(stage: &Stage, packed: bool) -> anyhow::Result<()> {
     stage.step("testpmd");
     let options = format!(",server=1,packed_vq={}", u8::from(packed));
     // It waits for a connection before it takes commands.
-    let testpmd = Testpmd::start(stage, &socket, &options, "--forward-mode=5tswap")?;
-    let echo = Echo::start((GUEST, 7001))?;
+    let testpmd = Testpmd::start(stage, &socket, &options, "--forward-mode=icmpecho")?;
+    let echo = Echo::start()?;
     echo.wait_for_more().context("before anything")?;
     for round in 1..=ROUNDS {
         ringway.kill();
         ringway = Ringway::start(stage, &ports)?;
         echo.wait_for_more().with_context(|| format!("kill {round}"))?;
         if round == 1 {
-            let format = if packed { "packed" } else { "split" };
-            ringway.port("vm0")?.check_negotiated(format, &[])?;
+            ringway.port("vm0")?.check_negotiated(format_name(packed), &[])?;
         }
     }
     stage.step(&format!("{ROUNDS} kills: {}", echo.counts()));
@@ -167,7 +149,7 @@ pub fn dpdk_server(stage: &Stage, packed: bool) -> anyhow::Result<()> {
     ringway.finish()
 }
 
-/// Numbered packets that are sent again and again, and what comes back.
+/// Pings that go on all the while, and what has come of them.
 struct Echo {
     counts: Arc<EchoCounts>,
     thread: JoinHandle<anyhow::Result<()>>,
@@ -182,19 +164,8 @@ struct EchoCounts {
 }
 
 impl Echo {
-    /// Towards something that sends UDP back.
-    fn start(there: (&'static str, u16)) -> anyhow::Result<Self> {
-        let socket = UdpSocket::bind((HERE, 7000)).context("UDP socket")?;
-        socket.connect(there)?;
-        socket.set_read_timeout(Some(ANSWER_LIMIT))?;
-        let counts = Arc::new(EchoCounts::default());
-        let shared = counts.clone();
-        let thread = thread::spawn(move || shared.run(&socket));
-        Ok(Self { counts, thread })
-    }
-
-    /// Pings, which a guest's kernel answers.
-    fn start_pings() -> anyhow::Result<Self> {
+    /// A guest's kernel answers, or DPDK.
+    fn start() -> anyhow::Result<Self> {
         let mut command = shell::command(&["ping", "-n", "-i", PING_EVERY, GUEST]);
         let mut ping = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let output = ping.stdout.take().context("ping's output")?;
@@ -241,7 +212,7 @@ impl Echo {
 
     fn finish(self) -> anyhow::Result<()> {
         self.counts.is_over.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap_or_else(|_| bail!("the sender failed"))
+        self.thread.join().unwrap_or_else(|_| bail!("reading pings failed"))
     }
 }
 
@@ -264,29 +235,6 @@ impl EchoCounts {
         }
         let number = rest.split_whitespace().next().and_then(|number| number.parse().ok());
         self.sent.fetch_max(number.unwrap_or(0), Ordering::Relaxed);
-    }
-
-    fn run(&self, socket: &UdpSocket) -> anyhow::Result<()> {
-        let mut known = BTreeSet::new();
-        let (mut next, mut buffer) = (0_u64, [0; 2048]);
-        while !self.is_over.load(Ordering::Relaxed) {
-            for _ in 0..WINDOW {
-                // Where the other side has just gone, an error of an earlier packet is told here.
-                let _ = socket.send(&next.to_le_bytes());
-                next += 1;
-            }
-            self.sent.store(next, Ordering::Relaxed);
-            // Until as many have come, or one is missing.
-            for _ in 0..WINDOW {
-                let Ok(len) = socket.recv(&mut buffer) else { break };
-                let number = buffer.get(..len).and_then(|bytes| bytes.try_into().ok());
-                let number = number.map(u64::from_le_bytes).filter(|number| *number < next);
-                let number = number.context("a packet came back that was never sent")?;
-                let count = if known.insert(number) { &self.came } else { &self.twice };
-                count.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-        Ok(())
     }
 }
 

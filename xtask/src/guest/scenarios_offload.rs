@@ -28,9 +28,6 @@ const MTU: u32 = 1500;
 const PACKET_LEN_MAX: u64 = 1514;
 
 /// TCP both ways between all three.
-///
-/// # Errors
-/// What did not work.
 pub fn mixed(stage: &Stage) -> anyhow::Result<()> {
     let (options, tap) = ([PLAIN_OPTIONS, RICH_OPTIONS], format!("up=tap:{TAP}"));
     let (ringway, [mut plain, mut rich]) = scene::two_guests(stage, options, &[tap], &[])?;

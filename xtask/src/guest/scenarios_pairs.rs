@@ -35,9 +35,6 @@ struct Scene<'a> {
 }
 
 /// Changes the number of pairs and the table of hashes, and looks where packets go.
-///
-/// # Errors
-/// What did not work.
 pub fn pairs(stage: &Stage) -> anyhow::Result<()> {
     let options = [",queues=2,rss=on,packed=off", ",queues=2,rss=on"];
     let (tap, workers) = (format!("up=tap:{TAP}"), ["--workers", "2"]);

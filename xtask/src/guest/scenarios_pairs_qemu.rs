@@ -42,9 +42,6 @@ struct Scene<'a> {
 }
 
 /// Changes the number of pairs again and again, and looks where packets go.
-///
-/// # Errors
-/// What did not work.
 pub fn pairs(stage: &Stage, is_packed: bool) -> anyhow::Result<()> {
     let options = format!(",mac={},queues={PAIRS}", qemu::MAC);
     let ringway = scene::with_tap(stage, &options, (HERE, MTU), &["--workers", "2"])?;

@@ -41,9 +41,6 @@ struct Row {
 }
 
 /// Lets both guests talk, and looks what the workers did.
-///
-/// # Errors
-/// What did not work.
 pub fn poll(stage: &Stage) -> anyhow::Result<()> {
     let _server = iperf::start_server(stage)?;
     let mut rows = [start(stage, 0, "never")?, start(stage, 1, "auto")?];

@@ -19,9 +19,6 @@ pub struct UmlCase {
 }
 
 /// Boots both and lets the second talk to the first.
-///
-/// # Errors
-/// What did not work.
 pub fn pair(stage: &Stage, case: &UmlCase) -> anyhow::Result<()> {
     let mut options = format!(",packed={}", if case.packed { "on" } else { "off" });
     if let Some(mtu) = case.mtu {

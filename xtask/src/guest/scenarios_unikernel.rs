@@ -102,9 +102,6 @@ impl UnikernelCase {
 }
 
 /// Boots it, and does everything that its device allows.
-///
-/// # Errors
-/// What did not work.
 pub fn serve(stage: &Stage, case: &UnikernelCase) -> anyhow::Result<()> {
     match case.device {
         DeviceCase::Tap => {

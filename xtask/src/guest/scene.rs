@@ -32,9 +32,6 @@ pub fn port(stage: &Stage, name: &str, options: &str) -> String {
 }
 
 /// This machine's end of the uplink, once it is there.
-///
-/// # Errors
-/// It does not come.
 pub fn set_up_tap(address: &str, mtu: u32) -> anyhow::Result<()> {
     net::wait_exists(TAP, true, TAP_LIMIT)?;
     net::set_up(TAP, address, mtu)
@@ -42,9 +39,6 @@ pub fn set_up_tap(address: &str, mtu: u32) -> anyhow::Result<()> {
 
 /// Ringway with a guest's port `vm0` that has these options, an uplink whose end here has this
 /// address and MTU, and more arguments.
-///
-/// # Errors
-/// It does not come up.
 pub fn with_tap(
     stage: &Stage,
     options: &str,
@@ -60,9 +54,6 @@ pub fn with_tap(
 
 /// Ringway with two User Mode Linux guests at [`ADDRESSES`] on ports with these options, with more
 /// ports and arguments.
-///
-/// # Errors
-/// Something does not come up.
 pub fn two_guests(
     stage: &Stage,
     options: [&str; 2],
@@ -81,9 +72,6 @@ pub fn two_guests(
 }
 
 /// Runs a command line in a guest that must succeed; what it printed.
-///
-/// # Errors
-/// It fails, or does not finish in time.
 pub fn must(guest: &mut Console, line: &str) -> anyhow::Result<String> {
     Side::Guest(guest).must(line)
 }

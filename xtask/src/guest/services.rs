@@ -24,9 +24,6 @@ pub struct Page(String);
 
 impl Page {
     /// Asks for the page once, on a connection of its own.
-    ///
-    /// # Errors
-    /// No connection, or not what a page looks like.
     pub fn fetch(address: SocketAddr) -> anyhow::Result<Self> {
         let mut stream = connect(address)?;
         stream.write_all(b"GET / HTTP/1.1\r\nHost: unikernel\r\nConnection: close\r\n\r\n")?;
@@ -40,9 +37,6 @@ impl Page {
     }
 
     /// A number on it.
-    ///
-    /// # Errors
-    /// There is none of this name.
     pub fn number(&self, name: &str) -> anyhow::Result<u64> {
         let mut rest = self.0.lines().filter_map(|line| line.strip_prefix(name));
         let number = rest.find_map(|rest| rest.split_whitespace().next()?.parse().ok());
@@ -61,9 +55,6 @@ impl Page {
 }
 
 /// Sends bytes to the sink and compares what it says about them.
-///
-/// # Errors
-/// They did not arrive as they were sent.
 pub fn fill_sink(address: SocketAddr, bytes: u64) -> anyhow::Result<()> {
     let mut stream = connect(address)?;
     let mut hasher = Hasher::new();
@@ -85,9 +76,6 @@ pub fn fill_sink(address: SocketAddr, bytes: u64) -> anyhow::Result<()> {
 }
 
 /// Reads bytes from the source and compares them with their sum.
-///
-/// # Errors
-/// They did not arrive as they were sent.
 pub fn drain_source(address: SocketAddr, bytes: u64) -> anyhow::Result<()> {
     let mut stream = connect(address)?;
     writeln!(stream, "{bytes}")?;
@@ -112,9 +100,6 @@ pub fn drain_source(address: SocketAddr, bytes: u64) -> anyhow::Result<()> {
 }
 
 /// Sends a text to the echo service and compares.
-///
-/// # Errors
-/// It comes back otherwise.
 pub fn echo(address: SocketAddr) -> anyhow::Result<()> {
     let mut stream = connect(address)?;
     stream.write_all(b"once and for all")?;

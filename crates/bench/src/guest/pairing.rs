@@ -53,8 +53,6 @@ impl Options {
         self.amount.duration.as_secs()
     }
 
-    /// # Errors
-    /// They make no sense.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let duration = self.amount.duration;
         let is_whole = duration.subsec_nanos() == 0 && duration <= Duration::from_secs(20);

@@ -111,9 +111,6 @@ enum BackEnd {
 
 impl Rig {
     /// Boots it; nothing moves yet.
-    ///
-    /// # Errors
-    /// Something is missing or does not come up.
     pub fn boot(plan: Plan, directory: &Path) -> anyhow::Result<Self> {
         let sides = Sides::of(plan.pairing, &processors());
         keeping_to(&sides.rest, || Self::boot_with(plan, &sides, directory))?
@@ -237,9 +234,6 @@ impl Rig {
     }
 
     /// Requests of one byte that are answered per second, one at a time.
-    ///
-    /// # Errors
-    /// There is no answer.
     pub fn requests_per_second(&mut self, duration: Duration) -> anyhow::Result<f64> {
         if self.answering.is_none() {
             let address = format!("{}:7", self.guest_address());
@@ -255,9 +249,6 @@ impl Rig {
     }
 
     /// Guests are notified by this policy from now on, as after `notify=`.
-    ///
-    /// # Errors
-    /// It is not ringway that carries their packets, or it refuses.
     pub fn set_policy(&self, policy: &str) -> anyhow::Result<()> {
         let BackEnd::Ringway(ringway) = &self.back_end else { bail!("only ringway has policies") };
         ensure!(self.answering.is_none(), "only one guest is told a policy");
@@ -265,9 +256,6 @@ impl Rig {
     }
 
     /// Bytes that have passed this machine's end of the tap: from the guest, and to it.
-    ///
-    /// # Errors
-    /// There is no such tap.
     pub fn tap_bytes(&self) -> anyhow::Result<[u64; 2]> {
         net::bytes(&self.plan.tap(0))
     }
@@ -297,9 +285,6 @@ impl Rig {
     }
 
     /// Its turn begins: packets can move.
-    ///
-    /// # Errors
-    /// What carries them has ended.
     pub fn work(&mut self) -> anyhow::Result<()> {
         if let BackEnd::Dpdk(testpmd) = &mut self.back_end {
             testpmd.forward(true)?;
@@ -308,9 +293,6 @@ impl Rig {
     }
 
     /// Its turn is over: what would take a processor without packets stands still.
-    ///
-    /// # Errors
-    /// What carries packets has ended.
     pub fn rest(&mut self) -> anyhow::Result<()> {
         if let BackEnd::Dpdk(testpmd) = &mut self.back_end {
             testpmd.forward(false)?;

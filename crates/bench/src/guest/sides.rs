@@ -36,9 +36,6 @@ impl Sides {
     }
 
     /// Starts the guest of this number (0 or 1) on its side.
-    ///
-    /// # Errors
-    /// There is no such processor, or the guest does not start.
     pub fn guest<T>(
         &self,
         number: usize,

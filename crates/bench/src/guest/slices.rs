@@ -75,9 +75,6 @@ impl Slice {
 
 /// The slices of each policy under one load, a stream and pings or none; `orders` says who comes
 /// when.
-///
-/// # Errors
-/// The stream fails, pings are lost, or ringway does not answer.
 pub(super) fn take(
     rig: &mut Rig,
     (stream, has_pings): (&str, bool),

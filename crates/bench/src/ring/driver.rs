@@ -112,9 +112,6 @@ pub(crate) enum AnyDriverEnd {
 
 impl AnyDriverEnd {
     /// Attaches to the device that listens on `socket`.
-    ///
-    /// # Errors
-    /// It is not there, or does not offer the format.
     pub fn attach(
         socket: &Path,
         format: Format,

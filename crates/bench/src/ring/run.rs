@@ -89,9 +89,6 @@ impl Drop for StopAtEnd<'_> {
 
 impl Setup<'_> {
     /// The depth at which the limit, which this is, is fastest now.
-    ///
-    /// # Errors
-    /// As [`throughput`](Self::throughput).
     pub fn fastest_depth(&self, direction: Direction) -> anyhow::Result<u64> {
         let depths = depths(self.packet_len, self.queue_size);
         let mut best = (0.0, u64::from(self.queue_size));
@@ -105,9 +102,6 @@ impl Setup<'_> {
     }
 
     /// Sends in one direction as fast as it goes: starts both sides, looks, stops both.
-    ///
-    /// # Errors
-    /// A side does not come up, breaks the rules, or no packet arrives.
     pub fn throughput(&self, direction: Direction) -> anyhow::Result<Throughput> {
         let guest_sends = direction == Direction::GuestToHost;
         let role = |sends: bool| if sends { Role::Send } else { Role::Receive };

@@ -105,9 +105,6 @@ pub(super) struct Testpmd {
 
 impl Testpmd {
     /// Starts it and lets it forward. As a device it waits for its driver, as a driver it attaches.
-    ///
-    /// # Errors
-    /// It does not come up.
     pub fn start(dpdk: &DpdkFiles, setting: &Setting<'_>) -> anyhow::Result<Self> {
         // Even without shared configuration it creates a directory for it.
         let runtime = setting.socket.parent().unwrap_or(Path::new("/tmp"));
@@ -143,9 +140,6 @@ impl Testpmd {
     }
 
     /// Packets per second that it receives, over `duration`.
-    ///
-    /// # Errors
-    /// It has ended, or prints something else.
     pub fn rate(&mut self, duration: Duration) -> anyhow::Result<f64> {
         self.run("show port stats 0")?;
         thread::sleep(duration);
@@ -155,18 +149,12 @@ impl Testpmd {
     }
 
     /// Forgets the time that packets have cost so far.
-    ///
-    /// # Errors
-    /// It has ended.
     pub fn forget_cost(&mut self) -> anyhow::Result<()> {
         self.run("clear fwd stats all").map(|_| ())
     }
 
     /// Ns of its processor per packet since then. Rounds that find nothing to receive do not
     /// count; rounds that find no room to send do.
-    ///
-    /// # Errors
-    /// It has ended.
     pub fn cost_ns(&mut self) -> anyhow::Result<Option<f64>> {
         let text = self.run("show fwd stats all")?;
         let cycles = number_after(&text, "CPU cycles/packet=");

@@ -36,9 +36,6 @@ pub(super) struct Guests {
 
 impl Guests {
     /// Attaches one to each port, with so many queue pairs.
-    ///
-    /// # Errors
-    /// A port is not there, or refuses.
     pub fn attach(
         daemon: &RingwayProcess,
         names: &[String],
@@ -74,9 +71,6 @@ impl Guests {
     }
 
     /// Each sends one packet, after which the switch knows where all are.
-    ///
-    /// # Errors
-    /// A device broke the rules, or a packet did not arrive.
     pub fn introduce(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + LIMIT;
         for at in 0..self.guests.len() {
@@ -94,9 +88,6 @@ impl Guests {
     }
 
     /// Until nothing arrives any more.
-    ///
-    /// # Errors
-    /// A device broke the rules.
     pub fn quiet(&mut self) -> anyhow::Result<()> {
         let mut last = Instant::now();
         while last.elapsed() < QUIET {
@@ -109,9 +100,6 @@ impl Guests {
     }
 
     /// Each sends to its partner for so long, on all pairs in turn; how many packets arrived.
-    ///
-    /// # Errors
-    /// A device broke the rules.
     pub fn exchange(&mut self, duration: Duration) -> anyhow::Result<f64> {
         let began = Instant::now();
         let mut received = 0;

@@ -46,8 +46,6 @@ impl Places {
 }
 
 impl Copying {
-    /// # Errors
-    /// There is no memory.
     pub fn new(plan: &Plan) -> std::io::Result<Self> {
         let from_stride = plan.packet_len.next_multiple_of(PLACE_ALIGN);
         let whole_pages = |len: usize| len.next_multiple_of(PAGE_LEN as usize) as u64;

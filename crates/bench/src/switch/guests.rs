@@ -79,9 +79,6 @@ pub(super) enum AnyPair {
 
 impl AnyPair {
     /// Attaches them to the first two ports.
-    ///
-    /// # Errors
-    /// A port is not there, or refuses.
     pub fn attach(daemon: &RingwayProcess, format: Format, plan: &Plan) -> anyhow::Result<Self> {
         let payload = Payload::InPlace { len: plan.packet_len };
         let attach = |port| {
@@ -101,9 +98,6 @@ impl AnyPair {
     }
 
     /// Each sends something, after which a switch knows where both are.
-    ///
-    /// # Errors
-    /// A device broke the rules, or a packet did not arrive.
     pub fn introduce(&mut self) -> anyhow::Result<()> {
         match self {
             Self::Split(pair) => burst(&mut pair.receiver, &mut pair.sender, &pair.answer, 1),
@@ -113,9 +107,6 @@ impl AnyPair {
     }
 
     /// So many packets, sent at once and received.
-    ///
-    /// # Errors
-    /// A device broke the rules, or packets were lost.
     pub fn burst(&mut self, count: usize) -> anyhow::Result<()> {
         match self {
             Self::Split(pair) => burst(&mut pair.sender, &mut pair.receiver, &pair.packet, count),
@@ -124,9 +115,6 @@ impl AnyPair {
     }
 
     /// Bursts of so many for so long; how many packets that were.
-    ///
-    /// # Errors
-    /// As [`burst`](Self::burst).
     pub fn exchange(&mut self, count: usize, duration: Duration) -> anyhow::Result<f64> {
         let began = Instant::now();
         let mut packets = 0.0;
