@@ -6,8 +6,8 @@
 
 use std::path::PathBuf;
 
-use anyhow::anyhow;
-use ringway_guests::kernel_files::{self, KernelFiles};
+use anyhow::ensure;
+use ringway_guests::kernel_files;
 
 use crate::apt::Apt;
 use crate::paths::Paths;
@@ -20,19 +20,16 @@ pub const META_PACKAGE: &str = "linux-image-cloud-amd64";
 
 /// Downloads and unpacks the kernel if it is not there.
 pub fn prepare(paths: &Paths) -> anyhow::Result<()> {
-    if find(paths).is_some() {
+    let is_there = || kernel_files::find(&directory(paths)).is_some();
+    if is_there() {
         return Ok(());
     }
     println!("downloading the guests' kernel");
     let apt = Apt::of_machine();
     let package = apt.kernel_of(META_PACKAGE)?;
     apt.download_and_unpack(&[&package], &directory(paths))?;
-    find(paths).map(|_| ()).ok_or_else(|| anyhow!("{package}: no kernel inside"))
-}
-
-/// The kernel, if it is unpacked.
-fn find(paths: &Paths) -> Option<KernelFiles> {
-    kernel_files::find(&directory(paths))
+    ensure!(is_there(), "{package}: no kernel inside");
+    Ok(())
 }
 
 /// Where it is unpacked.

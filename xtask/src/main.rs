@@ -12,9 +12,7 @@ mod apt_sources;
 mod bench;
 mod check;
 mod counts;
-mod demo;
 mod dpdk_files;
-mod driver_test;
 mod guest;
 mod kernel_files;
 mod newest;
@@ -29,6 +27,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use ringway_guests::shell;
 
 use paths::Paths;
 
@@ -86,7 +85,7 @@ fn main() -> ExitCode {
     let paths = Paths::new();
     let result = match Arguments::parse().command {
         Command::Setup => setup::command(&paths),
-        Command::Demo { options } => demo::command(&paths, &options),
+        Command::Demo { options } => demo(&paths, &options),
         Command::Test { names, list: false } => test_run::command(&paths, &names),
         Command::Test { names, list: true } => test_run::list(&paths, &names),
         Command::Check => check::command(&paths),
@@ -103,4 +102,15 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// `./x demo`: sets up, builds, runs.
+fn demo(paths: &Paths, options: &[String]) -> anyhow::Result<()> {
+    // What is missing was printed; the demonstration then uses guests of its own.
+    if let Err(error) = setup::prepare(paths, setup::For::Demo) {
+        println!("{error:#}");
+    }
+    check::build_ringway(paths)?;
+    let ringway = paths.target.join("release/ringway");
+    shell::run(shell::command(&[ringway]).arg("demo").args(options))
 }

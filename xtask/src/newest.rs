@@ -12,7 +12,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use ringway_guests::own_loader::use_own_loader;
 use ringway_guests::{kernel_files, qemu_files, uml_files};
 
@@ -32,53 +32,40 @@ const QEMU_PACKAGE: &str = "qemu-system-x86";
 
 /// Downloads and unpacks what is not there.
 pub fn prepare(paths: &Paths) -> anyhow::Result<()> {
-    let has_kernel = kernel_files::find(&kernel(paths)).is_some();
-    let has_uml = uml_files::find(&uml(paths)).is_some();
-    let has_qemu = qemu_files::find(&qemu(paths)).is_some();
-    if has_kernel && has_uml && has_qemu {
+    let has_kernel = || kernel_files::find(&kernel(paths)).is_some();
+    let has_uml = || uml_files::find(&uml(paths)).is_some();
+    let has_qemu = || qemu_files::find(&qemu(paths)).is_some();
+    if has_kernel() && has_uml() && has_qemu() {
         return Ok(());
     }
     println!("fetching the package lists of the newest release");
     let apt = apt(paths)?;
-    if !has_kernel {
-        prepare_kernel(&apt, &kernel(paths))?;
+    if !has_kernel() {
+        println!("downloading the newest release's kernel");
+        let package = apt.kernel_of(META_PACKAGE)?;
+        apt.download_and_unpack(&[&package], &kernel(paths))?;
+        ensure!(has_kernel(), "{package}: no kernel inside");
     }
-    if !has_uml {
-        prepare_uml(&apt, &uml(paths))?;
+    if !has_uml() {
+        println!("downloading the newest release's User Mode Linux");
+        unpack(&apt, &UML_PACKAGES, &uml(paths), uml_files::PROGRAM)?;
+        ensure!(has_uml(), "no User Mode Linux inside");
     }
-    if !has_qemu {
-        prepare_qemu(&apt, &qemu(paths))?;
+    if !has_qemu() {
+        println!("downloading the newest release's QEMU, its libraries and its firmware");
+        let packages = apt.with_dependencies(QEMU_PACKAGE)?;
+        let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
+        unpack(&apt, &packages, &qemu(paths), qemu_files::PROGRAM)?;
+        ensure!(has_qemu(), "no QEMU inside");
     }
     Ok(())
 }
 
-fn prepare_kernel(apt: &Apt, directory: &Path) -> anyhow::Result<()> {
-    println!("downloading the newest release's kernel");
-    let package = apt.kernel_of(META_PACKAGE)?;
-    apt.download_and_unpack(&[&package], directory)?;
-    kernel_files::find(directory).ok_or_else(|| anyhow!("{package}: no kernel inside"))?;
-    Ok(())
-}
-
-fn prepare_uml(apt: &Apt, directory: &Path) -> anyhow::Result<()> {
-    println!("downloading the newest release's User Mode Linux");
-    let unpacked = apt.unpacked(&UML_PACKAGES, directory)?;
-    use_own_loader(&unpacked.root, uml_files::PROGRAM)?;
-    unpacked.move_to(directory)?;
-    uml_files::find(directory).context("no User Mode Linux inside")?;
-    Ok(())
-}
-
-fn prepare_qemu(apt: &Apt, directory: &Path) -> anyhow::Result<()> {
-    println!("downloading the newest release's QEMU, its libraries and its firmware");
-    let packages = apt.with_dependencies(QEMU_PACKAGE)?;
-    let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
-    let unpacked = apt.unpacked(&packages, directory)?;
-    use_own_loader(&unpacked.root, qemu_files::PROGRAM)?;
-    unpacked.move_to(directory)?;
-    let files = qemu_files::find(directory).context("no QEMU inside")?;
-    println!("unpacked QEMU {} below {}", files.major_version()?, directory.display());
-    Ok(())
+/// A program that uses the loader that it was built for.
+fn unpack(apt: &Apt, packages: &[&str], directory: &Path, program: &str) -> anyhow::Result<()> {
+    let unpacked = apt.unpacked(packages, directory)?;
+    use_own_loader(&unpacked.root, program)?;
+    unpacked.move_to(directory)
 }
 
 /// Where the kernel of QEMU guests is unpacked.

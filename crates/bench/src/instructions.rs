@@ -3,20 +3,17 @@
 //!
 //! How: the same program runs under `valgrind --tool=callgrind`, once for each ring format and
 //! part; there it moves a known number of packets between a driver and a device in one thread, and
-//! callgrind counts inside one function ([`Part`]) only. A worker between two guests is counted in a
+//! callgrind counts inside one function ([`PARTS`]) only. A worker between two guests is counted in a
 //! daemon ([`worker`]).
 //!
 //! Limits: 64-byte packets in batches of 32; what the instructions cost is not counted. Numbers
 //! hold for one compiler version; after a change of it they are accepted anew.
 
+mod callgrind;
 mod golden;
 pub mod worker;
 
-use std::env;
-use std::path::Path;
-use std::process::Command;
-
-use anyhow::{Context, bail};
+use anyhow::bail;
 use ringway_device::{FromGuest, ToGuest};
 use ringway_driver::{NetDriver, RxOptions, RxScheme, Sent};
 use ringway_net::{NetHeader, Packet, PacketSink, PacketSource, Put};
@@ -27,9 +24,10 @@ use ringway_virtq::{
 };
 
 use crate::mirror::{Mirror, Options};
-use crate::progress::Progress;
+use crate::progress::in_turns;
 
-pub use golden::Golden;
+use callgrind::{callgrind, per_packet};
+pub use golden::{Count, Golden};
 
 /// Packets between two publications.
 const BATCH: usize = 32;
@@ -39,60 +37,14 @@ const PACKET_LEN: usize = 64;
 const QUEUE_SIZE: u16 = 256;
 const BUFFERS_LEN: u64 = 8 << 20;
 
-/// The function whose instructions are counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    /// The driver sends.
-    DriverSend,
-    /// The device takes what was sent.
-    DeviceReceive,
-    /// The device sends.
-    DeviceSend,
-    /// The driver takes what was sent.
-    DriverReceive,
-    /// The same out of buffers whose length it chooses.
-    DriverTuned,
-}
-
-impl Part {
-    const ALL: [Self; 5] = [
-        Self::DriverSend,
-        Self::DeviceReceive,
-        Self::DeviceSend,
-        Self::DriverReceive,
-        Self::DriverTuned,
-    ];
-
-    /// Its name in tables.
-    fn name(self) -> &'static str {
-        match self {
-            Self::DriverTuned => "driver_tuned",
-            _ => self.function(),
-        }
-    }
-
-    /// The name of its function below.
-    fn function(self) -> &'static str {
-        match self {
-            Self::DriverSend => "driver_send",
-            Self::DeviceReceive => "device_receive",
-            Self::DeviceSend => "device_send",
-            Self::DriverReceive | Self::DriverTuned => "driver_receive",
-        }
-    }
-}
-
-/// One number.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Count {
-    /// Ring format and part.
-    pub name: String,
-    /// Instructions per packet.
-    pub instructions: f64,
-}
-
-/// Ring formats, as the program's arguments have them.
-const FORMATS: [&str; 2] = ["split", "packed"];
+/// What is counted: its name in tables, the function below, and how the program is told.
+const PARTS: [(&str, &str, &[&str]); 5] = [
+    ("driver_send", "*instructions*driver_send*", &[]),
+    ("device_receive", "*instructions*device_receive*", &[]),
+    ("device_send", "*instructions*device_send*", &[]),
+    ("driver_receive", "*instructions*driver_receive*", &[]),
+    ("driver_tuned", "*instructions*driver_receive*", &["--tuned"]),
+];
 
 /// Counts everything by running `arguments FORMAT` of this program under valgrind, which must lead
 /// to [`run`], and with `--worker` behind it to [`worker::run`].
@@ -100,60 +52,31 @@ const FORMATS: [&str; 2] = ["split", "packed"];
 /// # Errors
 /// `valgrind` does not run, or prints something else.
 pub fn count(arguments: &[&str]) -> anyhow::Result<Vec<Count>> {
-    let program = env::current_exe().context("this program")?;
-    let mut progress = Progress::start(FORMATS.len() * (Part::ALL.len() + 1));
-    let mut counts = Vec::new();
-    let mut add = |name: String, count: &dyn Fn() -> anyhow::Result<f64>| {
-        progress.step(&name);
-        counts.push(Count { name, instructions: count()? });
-        anyhow::Ok(())
+    let formats = ["split", "packed"];
+    let of_format = |format: &'static str| PARTS.map(|part| (format, Some(part)));
+    let mut rows: Vec<_> = formats.into_iter().flat_map(of_format).collect();
+    rows.extend(formats.map(|format| (format, None)));
+    let name = |(format, part): &(&str, Option<(&str, _, _)>)| {
+        format!("{format} {}", part.map_or(worker::NAME, |(name, ..)| name))
     };
-    for format in FORMATS {
-        for part in Part::ALL {
-            let name = format!("{format} {}", part.name());
-            add(name, &|| count_one(&program, arguments, format, part))?;
-        }
-    }
-    for format in FORMATS {
-        let name = format!("{format} {}", worker::NAME);
-        add(name, &|| worker::count(&program, arguments, format))?;
-    }
-    progress.end();
+    let mut counts = Vec::new();
+    in_turns(1, &rows, name, |_, row, _| {
+        let instructions = match row.1 {
+            Some((_, function, options)) => {
+                let command = [arguments, &[row.0], options].concat();
+                let collected = callgrind(&command, function, &[])?;
+                per_packet(collected, BATCH * BATCHES)
+            }
+            None => worker::count(&[arguments, &[row.0, "--worker"]].concat())?,
+        };
+        counts.push(Count { name: name(row), instructions });
+        Ok(())
+    })?;
     Ok(counts)
 }
 
-fn count_one(program: &Path, arguments: &[&str], format: &str, part: Part) -> anyhow::Result<f64> {
-    let mut command = Command::new("valgrind");
-    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
-    command.arg(format!("--toggle-collect=*instructions*{}*", part.function()));
-    command.arg(program).args(arguments).arg(format);
-    if part == Part::DriverTuned {
-        command.arg("--tuned");
-    }
-    let output = command.output().context("valgrind (Debian: apt-get install valgrind)")?;
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    if !output.status.success() {
-        bail!("valgrind: {}:\n{text}", output.status);
-    }
-    let collected = collected(&text).with_context(|| format!("valgrind: no count in:\n{text}"))?;
-    if collected == 0 {
-        bail!("valgrind: nothing was counted in {}", part.name());
-    }
-    Ok(per_packet(collected, BATCH * BATCHES))
-}
-
-/// Both are far below 2^53.
-#[allow(clippy::cast_precision_loss)]
-fn per_packet(instructions: u64, packets: usize) -> f64 {
-    instructions as f64 / packets as f64
-}
-
-fn collected(text: &str) -> Option<u64> {
-    let (_, rest) = text.split_once("Collected :")?;
-    rest.split_whitespace().next()?.parse().ok()
-}
-
-/// Moves the packets; what is counted under valgrind. `tuned`: into buffers whose length the driver chooses.
+/// Moves the packets; what is counted under valgrind. `tuned`: into buffers whose length the driver
+/// chooses.
 ///
 /// # Errors
 /// There is no memory, or the two sides do not understand each other.
@@ -247,12 +170,5 @@ mod tests {
             run(Format::Split, tuned).expect("split");
             run(Format::Packed, tuned).expect("packed");
         }
-    }
-
-    #[test]
-    fn the_count_is_read_from_valgrind_s_words() {
-        let text = "==1== Events    : Ir\n==1== Collected : 158464\n==1== \n";
-        assert_eq!(collected(text), Some(158_464));
-        assert_eq!(collected("nothing"), None);
     }
 }

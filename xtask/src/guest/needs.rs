@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use ringway_guests::stage::Programs;
 use ringway_guests::{namespaces, qemu, shell, uml};
 
-use super::scenarios_captures;
+use super::{scenarios_captures, scenarios_driver};
 use crate::paths::Paths;
-use crate::{dpdk_files, driver_test, kernel_files, newest, unikernel};
+use crate::{dpdk_files, kernel_files, newest, unikernel};
 
 /// Names a directory with an unpacked QEMU, to try another one.
 const QEMU_VARIABLE: &str = "RINGWAY_GUEST_QEMU";
@@ -83,7 +83,7 @@ impl Needs {
     pub fn build(self, paths: &Paths) -> anyhow::Result<()> {
         match self {
             Self::Unikernel => unikernel::build(paths).map(drop),
-            Self::DpdkDevice => driver_test::PROGRAM.build(paths),
+            Self::DpdkDevice => scenarios_driver::PROGRAM.build(paths),
             Self::UmlAndQemu => scenarios_captures::PROGRAM.build(paths),
             _ => Ok(()),
         }

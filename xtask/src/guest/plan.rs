@@ -16,7 +16,6 @@ use super::{
     scenarios_driver, scenarios_front_ends, scenarios_offload, scenarios_pairs,
     scenarios_pairs_qemu, scenarios_poll,
 };
-use crate::driver_test;
 use crate::unikernel::MachineType;
 
 /// The scenario that compares ringway with QEMU's own tap.
@@ -50,7 +49,7 @@ pub fn scenarios() -> Vec<Scenario> {
         add(&name, Dpdk, 60, Box::new(move |stage| scenarios_dpdk::echo(stage, &case)));
     }
     // As long as asked for with `RINGWAY_GIB`.
-    let limit = 90 + driver_test::limit().as_secs();
+    let limit = 90 + scenarios_driver::limit().as_secs();
     add("dpdk_vhost", DpdkDevice, limit, Box::new(scenarios_driver::vhost));
     for case in unikernels() {
         let name = format!("unikernel_{}", case.name());

@@ -1,18 +1,33 @@
 //! Our driver on DPDK's device: `testpmd` has two `net_vhost` ports and forwards between them, and
 //! two guests of ours send to each other.
 //!
-//! How: the guests are the test in [`driver_test`]. A packet's header goes with it, segments to be
-//! cut and all, because the ports hand a packet's offloads on as they came (`legacy-ol-flags`).
+//! How: the guests are a test of the test kit, which takes its back-end from the environment: all
+//! schemes of receive buffers on both ring formats, every byte verified. A packet's header goes
+//! with it, segments to be cut and all, because the ports hand a packet's offloads on as they came
+//! (`legacy-ol-flags`).
 //!
 //! Limits: one queue pair per port.
 
-use anyhow::{Context, ensure};
+use std::env;
+use std::time::Duration;
 
-use crate::driver_test::{self, SOCKETS};
-use crate::paths::Paths;
+use anyhow::{Context, ensure};
 use ringway_guests::console::Console;
 use ringway_guests::stage::Stage;
 use ringway_guests::testpmd::Testpmd;
+
+use crate::paths::Paths;
+use crate::test_program::TestProgram;
+
+/// The test.
+pub const PROGRAM: TestProgram = TestProgram { package: "ringway-testkit", name: "driver_daemon" };
+
+/// Tells it where the back-end is, and how much to send.
+const BACKEND_VARIABLE: &str = "RINGWAY_BACKEND_DIRECTORY";
+const GIB_VARIABLE: &str = "RINGWAY_GIB";
+
+/// It takes no longer, plus as much for each GiB asked for.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// Of each port: it takes large packets from its guest, and hands offloads on.
 const PORT_OPTIONS: &str = "queues=1,tso=1,legacy-ol-flags=1";
@@ -23,19 +38,25 @@ const OPTIONS: &str = "--forward-mode=io --tx-offloads=0x8000";
 /// In front of what the test says about what it has done.
 const VERIFIED: &str = "verified: ";
 
+/// How long the test takes at most.
+pub fn limit() -> Duration {
+    let gib: Option<u32> = env::var(GIB_VARIABLE).ok().and_then(|gib| gib.parse().ok());
+    LIMIT + LIMIT * gib.unwrap_or(0)
+}
+
 /// All schemes on both formats, in both directions.
 pub fn vhost(stage: &Stage) -> anyhow::Result<()> {
     stage.step("testpmd");
-    let sockets = (0..).zip(SOCKETS.map(|name| stage.file(name)));
-    let ports = sockets.flat_map(|(number, socket): (u8, _)| {
+    let ports = ["a.sock", "b.sock"].map(|name| stage.file(name)).into_iter().enumerate();
+    let ports = ports.flat_map(|(number, socket)| {
         let port = format!("net_vhost{number},iface={},{PORT_OPTIONS}", socket.display());
         ["--vdev".to_string(), port]
     });
     let testpmd = Testpmd::start_with(stage, &ports.collect::<Vec<_>>(), OPTIONS)?;
     stage.step("guests");
-    let test = driver_test::command(&Paths::new(), &stage.directory);
-    let (status, text) =
-        Console::start(stage, "guests", test)?.wait_end(0, driver_test::limit())?;
+    let mut test = PROGRAM.command(&Paths::new());
+    test.arg("--nocapture").env(BACKEND_VARIABLE, &stage.directory);
+    let (status, text) = Console::start(stage, "guests", test)?.wait_end(0, limit())?;
     ensure!(status.success(), "the guests: {status}:\n{text}");
     let verified = text.lines().find_map(|line| line.split_once(VERIFIED)).map(|(_, what)| what);
     stage.note(verified.with_context(|| format!("nothing was verified:\n{text}"))?);

@@ -4,7 +4,14 @@ use std::fmt::Write;
 
 use anyhow::Context;
 
-use super::Count;
+/// One number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Count {
+    /// Ring format and part.
+    pub name: String,
+    /// Instructions per packet.
+    pub instructions: f64,
+}
 
 /// What a number may grow by.
 const GROWTH_MAX: f64 = 0.03;
