@@ -10,7 +10,7 @@ use anyhow::{Context, ensure};
 use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
 use ringway_bench::guest::{self, Pairing};
 use ringway_bench::instructions::{self, Golden};
-use ringway_bench::report::{Report, html, markdown, terminal};
+use ringway_bench::report::{Report, html, text};
 use ringway_bench::{Options, ring, rxbuf, scale, switch};
 use ringway_virtq::Format;
 use serde_json::json;
@@ -114,20 +114,10 @@ struct GuestArgs {
     amount: AmountArgs,
     /// Who talks with whom
     #[arg(long, value_delimiter = ',', value_name = "WHO", default_value = "qemu,uml,uml-pair")]
-    pairs: Vec<GuestPair>,
+    pairs: Vec<Pairing>,
     /// Measure here and now, without namespaces around it (internal)
     #[arg(long, hide = true)]
     here: bool,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum GuestPair {
-    /// Linux under QEMU, and this machine
-    Qemu,
-    /// User Mode Linux, and this machine
-    Uml,
-    /// Two User Mode Linux guests
-    UmlPair,
 }
 
 /// `ringway bench ring`
@@ -246,9 +236,9 @@ impl AmountArgs {
         if self.json {
             println!("{}", serde_json::to_string_pretty(report)?);
         } else if self.markdown {
-            print!("{}", markdown::render(report));
+            print!("{}", text::markdown(report));
         } else {
-            print!("{}", terminal::render(report));
+            print!("{}", text::terminal(report));
         }
         Ok(())
     }
@@ -258,13 +248,7 @@ impl GuestArgs {
     fn options(&self, usual: &Usual) -> anyhow::Result<guest::Options> {
         let amount = self.amount.options(usual)?;
         let pings = if self.amount.quick { QUICK_PINGS } else { PINGS };
-        let pairing = |pair: &GuestPair| match pair {
-            GuestPair::Qemu => Pairing::QemuHost,
-            GuestPair::Uml => Pairing::UmlHost,
-            GuestPair::UmlPair => Pairing::UmlPair,
-        };
-        let pairings = self.pairs.iter().map(pairing).collect();
-        Ok(guest::Options { amount, pings, pairings })
+        Ok(guest::Options { amount, pings, pairings: self.pairs.clone() })
     }
 }
 

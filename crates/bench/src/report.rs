@@ -1,13 +1,12 @@
-//! What a measurement found, as plain values; [`terminal`], [`markdown`] and [`html`] show it.
+//! What a measurement found, as plain values; [`text`] and [`html`] show it.
 //!
 //! How: a report has tables and plots; a table knows the units of its columns, and every number
 //! keeps its spread. JSON is the report itself.
 
 mod grid;
 pub mod html;
-pub mod markdown;
 mod plot;
-pub mod terminal;
+pub mod text;
 
 pub(crate) use grid::{Column, Grid};
 

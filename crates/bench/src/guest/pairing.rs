@@ -3,18 +3,21 @@
 use std::time::Duration;
 
 use anyhow::ensure;
+use clap::ValueEnum;
 use ringway_guests::{qemu, uml};
 
 use crate::{options, programs};
 
 /// Who talks with whom.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Pairing {
-    /// Linux under QEMU, and this machine.
+    /// Linux under QEMU, and this machine
+    #[value(name = "qemu")]
     QemuHost,
-    /// User Mode Linux, and this machine.
+    /// User Mode Linux, and this machine
+    #[value(name = "uml")]
     UmlHost,
-    /// Two User Mode Linux guests.
+    /// Two User Mode Linux guests
     UmlPair,
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Cell, Report, Table, plot, terminal};
+use super::{Cell, Report, Table, plot, text};
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:75rem;margin:2rem auto;\
 padding:0 1rem;color:#222;overflow-wrap:anywhere}table{border-collapse:collapse;margin:1rem 0}\
@@ -21,7 +21,7 @@ pub fn render(report: &Report) -> String {
         escape(&report.date),
         escape(&report.command)
     );
-    for line in terminal::about(report) {
+    for line in text::about(report) {
         page += &format!("<li>{}</li>\n", escape(&line));
     }
     page.push_str("</ul>\n");

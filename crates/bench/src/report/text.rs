@@ -1,21 +1,35 @@
-//! A report as tables for a terminal.
+//! A report as text: tables for a terminal, or a section of a Markdown document.
 
 use std::fmt::Write;
 
-use comfy_table::{CellAlignment, ContentArrangement, presets};
+use comfy_table::{CellAlignment, ContentArrangement, TableStyle, presets};
 
 use super::{Cell, Report, Table};
 
-/// The whole report.
-pub fn render(report: &Report) -> String {
+/// For a terminal.
+pub fn terminal(report: &Report) -> String {
     let mut text = format!("{}, {}\n{}\n", report.title, report.date, report.command);
     for line in about(report) {
-        text.push_str(&line);
-        text.push('\n');
+        text += &(line + "\n");
     }
     for table in &report.tables {
         // Writing to a String does not fail.
-        let _ = write!(text, "\n{}\n{}\n", table.title, draw(table));
+        let _ = write!(text, "\n{}\n{}\n", table.title, draw(table, presets::UTF8_FULL_CONDENSED));
+    }
+    text
+}
+
+/// In Markdown, with the title as a heading of the second level.
+pub fn markdown(report: &Report) -> String {
+    let mut text = format!("## {}\n\n{}: `{}`\n\n", report.title, report.date, report.command);
+    for line in about(report) {
+        text += &format!("- {line}\n");
+    }
+    for table in &report.tables {
+        let _ = write!(text, "\n### {}\n\n{}\n", table.title, draw(table, presets::ASCII_MARKDOWN));
+    }
+    if !report.commands.is_empty() {
+        let _ = write!(text, "\nCommands:\n\n```\n{}\n```\n", report.commands.join("\n"));
     }
     text
 }
@@ -40,9 +54,9 @@ pub(super) fn about(report: &Report) -> Vec<String> {
     lines
 }
 
-fn draw(table: &Table) -> comfy_table::Table {
+fn draw(table: &Table, style: TableStyle) -> comfy_table::Table {
     let mut drawn = comfy_table::Table::new();
-    drawn.load_style(presets::UTF8_FULL_CONDENSED);
+    drawn.load_style(style);
     // Tables are read again later: lines are never broken to fit the window of today.
     drawn.set_content_arrangement(ContentArrangement::Disabled);
     drawn.set_header(table.columns.clone());
@@ -54,4 +68,20 @@ fn draw(table: &Table) -> comfy_table::Table {
         }));
     }
     drawn
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_one_line_for_each_row() {
+        let table = Table {
+            title: "t".into(),
+            columns: vec!["what".into(), "Mpps".into()],
+            rows: vec![vec![Cell::text("a"), Cell::Missing]],
+        };
+        let text = draw(&table, presets::ASCII_MARKDOWN).to_string();
+        assert_eq!(text, "| what | Mpps |\n|------|------|\n| a    |    – |");
+    }
 }
