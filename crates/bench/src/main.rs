@@ -56,15 +56,6 @@ enum What {
     Switch(AmountArgs),
     /// Instructions per packet, counted by valgrind: does not depend on what else the machine does
     Instructions(InstructionsArgs),
-    /// Requests that an address answers per second (internal)
-    #[command(hide = true)]
-    Requests {
-        /// Address and port
-        address: String,
-        /// For so long
-        #[arg(long, default_value_t = 1.0)]
-        seconds: f64,
-    },
 }
 
 /// How much is measured, and how it is shown; the defaults are those of a [`Usual`].
@@ -198,11 +189,6 @@ fn measure(what: What) -> anyhow::Result<()> {
         What::Switch(args) => args.show(&switch::measure(&args.options(&SWITCH)?)?),
         What::Rxbuf(args) => args.show(&rxbuf::measure(&args.options(&RXBUF)?)?),
         What::Instructions(args) => args.count(),
-        What::Requests { address, seconds } => {
-            let duration = Duration::try_from_secs_f64(seconds).context("--seconds")?;
-            println!("{:.0}", guest::per_second(&address, duration)?);
-            Ok(())
-        }
     }
 }
 

@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(230);
 /// Two guests on ringway's switch, beside a bridge.
 pub fn guests(stage: &Stage) -> anyhow::Result<()> {
     let report = bench(stage, "guest --here --quick --pairs uml-pair --json")?;
-    check(&report["tables"][0], &["ringway's switch", "Linux bridge, two vector taps"], 10)
+    check(&report["tables"][0], &["ringway's switch", "Linux bridge, two vector taps"], 9)
         .with_context(|| report["left_out"].to_string())
 }
 

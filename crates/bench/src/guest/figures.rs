@@ -20,14 +20,13 @@ const GIB: f64 = (1 << 30) as f64;
 /// What iperf3 is told for TCP from the guest that asks and to it, of one stream and of several.
 const TCP: [&str; 4] = ["", "-R", "-P 4", "-P 4 -R"];
 
-/// TCP, with what iperf3 is told in [`TCP`]; UDP that the guest's program receives; requests; pings.
-pub(super) const RATES: [Column; 10] = [
+/// TCP, with what iperf3 is told in [`TCP`]; UDP that the guest's program receives; pings.
+pub(super) const RATES: [Column; 9] = [
     ("TCP out, Gb/s", 2),
     ("TCP in, Gb/s", 2),
     ("4 streams out, Gb/s", 2),
     ("4 streams in, Gb/s", 2),
     ("64-byte UDP in, kpps", 1),
-    ("requests/s", 0),
     ("flood ping min, ms", 3),
     ("mean, ms", 3),
     ("max, ms", 3),
@@ -78,11 +77,9 @@ pub(super) fn take(rig: &mut Rig, options: &Options) -> Found {
     }
     let udp = udp(rig, options);
     found.rates[4] = found.note("UDP", udp);
-    let requests = rig.requests_per_second(options.amount.duration);
-    found.rates[5] = found.note("requests", requests);
     let flood = flood(rig, options);
     if let Some(times) = found.note("flood", flood) {
-        found.rates[6..].copy_from_slice(&times.map(Some));
+        found.rates[5..].copy_from_slice(&times.map(Some));
     }
     let rest = rig.rest();
     found.note("afterwards", rest);

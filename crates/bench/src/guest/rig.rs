@@ -3,7 +3,7 @@
 //! Limits: each rig has a subnet, a directory and taps of its own, so that all can be there at once.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -17,7 +17,6 @@ use ringway_guests::traffic::Side;
 use ringway_guests::{iperf, net, qemu, uml};
 
 use super::pairing::Pairing;
-use super::requests;
 use super::sides::Sides;
 use crate::machine::{keeping_to, processors};
 use crate::programs;
@@ -27,9 +26,6 @@ const INTERFACE_LIMIT: Duration = Duration::from_secs(10);
 
 /// What packets are told to be as long as at most, in bytes.
 const MTU: u32 = 1500;
-
-/// Answers requests of one byte each, one connection after the other. `cat` sends back.
-const ANSWER: &str = "busybox nc -ll -p 7 -e cat >/dev/null 2>&1 &";
 
 /// Options of DPDK's device and of the program: what comes in on one port goes out on the other.
 const DPDK_OPTIONS: &str = "--forward-mode=io";
@@ -119,103 +115,29 @@ impl Rig {
     fn boot_with(plan: Plan, sides: &Sides, directory: &Path) -> anyhow::Result<Self> {
         let directory = directory.join(plan.number().to_string());
         fs::create_dir_all(&directory)?;
-        let dpdk = match plan.carrier {
-            Carrier::Dpdk => Some(programs::dpdk()?),
-            Carrier::Ringway | Carrier::Own => None,
-        };
+        let dpdk = if plan.carrier == Carrier::Dpdk { Some(programs::dpdk()?) } else { None };
         let ringway = programs::ringway()?;
         let (qemu, kernel, uml) = (programs::qemu(), programs::kernel(), programs::uml());
         let programs = Programs { ringway, qemu, kernel, uml, dpdk };
         let stage = Stage::new(programs, directory.clone(), &directory);
-        let mut rig = match plan.pairing {
-            Pairing::QemuHost => Self::boot_qemu(plan, sides, &stage)?,
-            Pairing::UmlHost => Self::boot_uml(plan, sides, &stage)?,
-            Pairing::UmlPair => Self::boot_pair(plan, sides, &stage)?,
-        };
-        let server = match &mut rig.answering {
+        let back_end = plan.carry(&stage)?;
+        let mut guests = Vec::new();
+        // All start before the first is waited for.
+        for (number, &end) in plan.ends().iter().enumerate() {
+            guests.push(sides.guest(number, || plan.start_guest(&stage, end))?);
+        }
+        for (guest, &end) in guests.iter_mut().zip(plan.ends()) {
+            plan.set_up_guest(guest, end)?;
+        }
+        let asking = guests.pop().context("no guest")?;
+        let mut answering = guests.pop();
+        let server = match &mut answering {
             Some(guest) => uml::must(guest, "iperf3 -s -D").map(|_| None)?,
             None => Some(iperf::start_server_at(&stage, &plan.address(1))?),
         };
-        // This machine asks a guest, and a guest asks another.
-        let answers = rig.answering.as_mut().unwrap_or(&mut rig.asking);
-        answers.run(ANSWER, Duration::from_secs(5))?;
-        rig._server = server;
+        let mut rig = Self { plan, asking, answering, back_end, _server: server };
         rig.rest()?;
         Ok(rig)
-    }
-
-    fn boot_qemu(plan: Plan, sides: &Sides, stage: &Stage) -> anyhow::Result<Self> {
-        let socket = stage.file("vm.sock");
-        let tap = plan.tap(0);
-        let on_socket = || sides.guest(0, || qemu::boot(stage, &socket, &qemu::Machine::default()));
-        let (back_end, mut guest) = match plan.carrier {
-            Carrier::Ringway => {
-                let vm = format!("vm=vm:{},mac={}", socket.display(), qemu::MAC);
-                let ringway = Ringway::start(stage, &[vm, format!("up=tap:{tap}")])?;
-                set_up(plan)?;
-                (BackEnd::Ringway(ringway), on_socket()?)
-            }
-            Carrier::Own => {
-                net::create_tap(&tap)?;
-                set_up(plan)?;
-                (BackEnd::None, sides.guest(0, || qemu::boot_on_tap(stage, &tap))?)
-            }
-            Carrier::Dpdk => {
-                let has_tap = stage.programs.dpdk.as_ref().is_some_and(|dpdk| dpdk.has_tap());
-                ensure!(has_tap, "DPDK's driver for taps (librte_net_tap) is not there");
-                let vhost = format!("net_vhost0,iface={},queues=1", socket.display());
-                let net_tap = format!("net_tap0,iface={tap}");
-                let devices = ["--vdev", &vhost, "--vdev", &net_tap].map(String::from);
-                let testpmd = Testpmd::start_with(stage, &devices, DPDK_OPTIONS)?;
-                set_up(plan)?;
-                (BackEnd::Dpdk(testpmd), on_socket()?)
-            }
-        };
-        qemu::set_up(&mut guest, qemu::MAC, &plan.address(2), MTU)?;
-        Ok(Self { plan, asking: guest, answering: None, back_end, _server: None })
-    }
-
-    fn boot_uml(plan: Plan, sides: &Sides, stage: &Stage) -> anyhow::Result<Self> {
-        let socket = stage.file("vm.sock");
-        let (name, tap) = (format!("uml{}", plan.number()), plan.tap(0));
-        let (back_end, guest) = if plan.carrier == Carrier::Ringway {
-            let vm = format!("vm=vm:{}", socket.display());
-            let ringway = Ringway::start(stage, &[vm, format!("up=tap:{tap}")])?;
-            set_up(plan)?;
-            (BackEnd::Ringway(ringway), sides.guest(0, || uml::start(stage, &name, &socket))?)
-        } else {
-            net::create_tap(&tap)?;
-            set_up(plan)?;
-            (BackEnd::None, sides.guest(0, || uml::start_on_tap(stage, &name, &tap))?)
-        };
-        let mut asking = guest;
-        uml::wait_booted_with(&mut asking, plan.device(), &plan.address(2))?;
-        Ok(Self { plan, asking, answering: None, back_end, _server: None })
-    }
-
-    fn boot_pair(plan: Plan, sides: &Sides, stage: &Stage) -> anyhow::Result<Self> {
-        let name = |end: u8| format!("uml{}{end}", plan.number());
-        let socket = |end: u8| stage.file(&format!("vm{end}.sock"));
-        let (back_end, [mut answering, mut asking]) = if plan.carrier == Carrier::Ringway {
-            let port = |end: u8| format!("vm{end}=vm:{}", socket(end).display());
-            let ringway = Ringway::start(stage, &[port(1), port(2)])?;
-            let start = |end: u8| uml::start(stage, &name(end), &socket(end));
-            let guests = [sides.guest(0, || start(1))?, sides.guest(1, || start(2))?];
-            (BackEnd::Ringway(ringway), guests)
-        } else {
-            let bridge = format!("rw{}b", plan.number());
-            net::ip(&format!("link add {bridge} type bridge"))?;
-            net::ip(&format!("link set {bridge} up"))?;
-            for end in [1, 2] {
-                net::create_tap(&plan.tap(end))?;
-                net::ip(&format!("link set {} master {bridge} up", plan.tap(end)))?;
-            }
-            let start = |end: u8| uml::start_on_tap(stage, &name(end), &plan.tap(end));
-            (BackEnd::None, [sides.guest(0, || start(1))?, sides.guest(1, || start(2))?])
-        };
-        uml::wait_booted_with(&mut answering, plan.device(), &plan.address(1))?;
-        uml::wait_booted_with(&mut asking, plan.device(), &plan.address(2))?;
-        Ok(Self { plan, asking, answering: Some(answering), back_end, _server: None })
     }
 
     /// Where commands run: always in a guest.
@@ -228,24 +150,9 @@ impl Rig {
         self.plan.address(1)
     }
 
-    /// The same as seen from this machine: the guest that asks otherwise.
+    /// The guest that asks otherwise.
     pub fn guest_address(&self) -> String {
         self.plan.address(2)
-    }
-
-    /// Requests of one byte that are answered per second, one at a time.
-    pub fn requests_per_second(&mut self, duration: Duration) -> anyhow::Result<f64> {
-        if self.answering.is_none() {
-            let address = format!("{}:7", self.guest_address());
-            let sides = Sides::of(self.plan.pairing, &processors());
-            return keeping_to(&sides.rest, || requests::per_second(&address, duration))?;
-        }
-        let seconds = duration.as_secs();
-        let program = std::env::current_exe()?;
-        let address = format!("{}:7", self.plan.address(1));
-        let line = format!("{} requests {address} --seconds {seconds}", program.display());
-        let printed = self.side().must(&line)?;
-        printed.trim().parse().with_context(|| format!("{line}: {printed}"))
     }
 
     /// Guests are notified by this policy from now on, as after `notify=`.
@@ -257,7 +164,7 @@ impl Rig {
 
     /// Bytes that have passed this machine's end of the tap: from the guest, and to it.
     pub fn tap_bytes(&self) -> anyhow::Result<[u64; 2]> {
-        net::bytes(&self.plan.tap(0))
+        net::bytes(&self.plan.tap(2))
     }
 
     /// How everything was started.
@@ -304,17 +211,82 @@ impl Rig {
 }
 
 impl Plan {
-    /// The interface of a User Mode Linux guest.
-    fn device(self) -> &'static str {
-        if self.carrier == Carrier::Ringway { "eth0" } else { "vec0" }
+    /// The guests, by the last number of their addresses; the last one asks.
+    fn ends(self) -> &'static [u8] {
+        if self.pairing == Pairing::UmlPair { &[1, 2] } else { &[2] }
     }
-}
 
-/// Gives this machine's end of the tap its address.
-fn set_up(plan: Plan) -> anyhow::Result<()> {
-    let tap = plan.tap(0);
-    net::wait_exists(&tap, true, INTERFACE_LIMIT)?;
-    net::set_up(&tap, &plan.address(1), MTU)
+    fn socket(self, stage: &Stage, end: u8) -> PathBuf {
+        stage.file(&format!("vm{end}.sock"))
+    }
+
+    /// Starts what runs beside the guests, with this machine's end of it.
+    fn carry(self, stage: &Stage) -> anyhow::Result<BackEnd> {
+        let (tap, is_pair) = (self.tap(2), self.pairing == Pairing::UmlPair);
+        let back_end = match self.carrier {
+            Carrier::Ringway => {
+                let port = |&end: &u8| {
+                    let name = if is_pair { format!("vm{end}") } else { "vm".into() };
+                    let socket = self.socket(stage, end);
+                    let mac = match self.pairing {
+                        Pairing::QemuHost => format!(",mac={}", qemu::MAC),
+                        _ => String::new(),
+                    };
+                    format!("{name}=vm:{}{mac}", socket.display())
+                };
+                let mut ports: Vec<String> = self.ends().iter().map(port).collect();
+                ports.extend((!is_pair).then(|| format!("up=tap:{tap}")));
+                BackEnd::Ringway(Ringway::start(stage, &ports)?)
+            }
+            Carrier::Own => {
+                for &end in self.ends() {
+                    net::create_tap(&self.tap(end))?;
+                }
+                if is_pair {
+                    let bridge = format!("rw{}b", self.number());
+                    net::ip(&format!("link add {bridge} type bridge"))?;
+                    net::ip(&format!("link set {bridge} up"))?;
+                    for &end in self.ends() {
+                        net::ip(&format!("link set {} master {bridge} up", self.tap(end)))?;
+                    }
+                }
+                BackEnd::None
+            }
+            Carrier::Dpdk => {
+                let has_tap = stage.programs.dpdk.as_ref().is_some_and(|dpdk| dpdk.has_tap());
+                ensure!(has_tap, "DPDK's driver for taps (librte_net_tap) is not there");
+                let socket = self.socket(stage, 2);
+                let vhost = format!("net_vhost0,iface={},queues=1", socket.display());
+                let net_tap = format!("net_tap0,iface={tap}");
+                let devices = ["--vdev", &vhost, "--vdev", &net_tap].map(String::from);
+                BackEnd::Dpdk(Testpmd::start_with(stage, &devices, DPDK_OPTIONS)?)
+            }
+        };
+        if !is_pair {
+            net::wait_exists(&tap, true, INTERFACE_LIMIT)?;
+            net::set_up(&tap, &self.address(1), MTU)?;
+        }
+        Ok(back_end)
+    }
+
+    fn start_guest(self, stage: &Stage, end: u8) -> anyhow::Result<Console> {
+        let (socket, tap) = (self.socket(stage, end), self.tap(end));
+        let name = format!("uml{}{end}", self.number());
+        match (self.pairing, self.carrier) {
+            (Pairing::QemuHost, Carrier::Own) => qemu::boot_on_tap(stage, &tap),
+            (Pairing::QemuHost, _) => qemu::boot(stage, &socket, &qemu::Machine::default()),
+            (_, Carrier::Ringway) => uml::start(stage, &name, &socket),
+            _ => uml::start_on_tap(stage, &name, &tap),
+        }
+    }
+
+    fn set_up_guest(self, guest: &mut Console, end: u8) -> anyhow::Result<()> {
+        let (address, has_ringway) = (self.address(end), self.carrier == Carrier::Ringway);
+        if self.pairing == Pairing::QemuHost {
+            return qemu::set_up(guest, qemu::MAC, &address, MTU);
+        }
+        uml::wait_booted_with(guest, if has_ringway { "eth0" } else { "vec0" }, &address)
+    }
 }
 
 #[cfg(test)]
