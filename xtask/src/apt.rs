@@ -9,8 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, anyhow, ensure};
-
+use anyhow::{Context, ensure};
 use ringway_guests::shell;
 
 /// A set of package lists.
@@ -57,9 +56,8 @@ impl Apt {
     pub fn kernel_of(&self, meta_package: &str) -> anyhow::Result<String> {
         let mut depends = self.command("apt-cache", "depends");
         let depends = shell::output(depends.arg(meta_package))?;
-        let package = concrete_package(&depends, meta_package);
-        let package = package.map(str::to_string);
-        package.ok_or_else(|| anyhow!("{meta_package}: depends on no kernel: {depends}"))
+        let package = concrete_package(&depends, meta_package).map(str::to_string);
+        package.with_context(|| format!("{meta_package}: depends on no kernel: {depends}"))
     }
 
     /// A package and everything that it depends on, as it would be installed on an empty machine.
@@ -73,8 +71,7 @@ impl Apt {
 
     /// Downloads packages and unpacks them into `directory`, which appears in one step.
     pub fn download_and_unpack(&self, packages: &[&str], directory: &Path) -> anyhow::Result<()> {
-        let unpacked = self.unpacked(packages, directory)?;
-        unpacked.move_to(directory)
+        self.unpacked(packages, directory)?.move_to(directory)
     }
 
     /// Downloads packages and unpacks them where they can be changed before they are moved.
@@ -85,9 +82,9 @@ impl Apt {
         let mut download = self.command("apt-get", "download");
         shell::output(download.arg("-q").args(packages).current_dir(downloads.path()))?;
         let root = downloads.path().join("unpacked");
-        for archive in entries(downloads.path()) {
+        for archive in fs::read_dir(downloads.path())?.flatten() {
             let mut unpack = shell::command(&["dpkg-deb", "-x"]);
-            shell::run(unpack.arg(archive).arg(&root))?;
+            shell::run(unpack.arg(archive.path()).arg(&root))?;
         }
         Ok(Unpacked { root, _downloads: downloads })
     }
@@ -116,11 +113,6 @@ impl Unpacked {
         }
         fs::rename(&self.root, directory).with_context(|| directory.display().to_string())
     }
-}
-
-fn entries(directory: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).collect()
 }
 
 /// The kernel package in what `apt-cache depends` prints.

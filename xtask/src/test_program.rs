@@ -4,12 +4,18 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
+use ringway_guests::console::Console;
+use ringway_guests::shell;
+use ringway_guests::stage::Stage;
 use serde_json::Value;
 
 use crate::paths::Paths;
-use ringway_guests::shell;
+
+/// In front of what a test says about what it has verified.
+const VERIFIED: &str = "verified: ";
 
 /// One of cargo's integration tests.
 #[derive(Debug, Clone, Copy)]
@@ -35,9 +41,21 @@ impl TestProgram {
         Ok(())
     }
 
-    /// Starts it, once it is built.
-    pub fn command(self, paths: &Paths) -> Command {
-        Command::new(self.kept(paths))
+    /// Runs it, once it is built, with this variable of its environment, and says what it has
+    /// verified.
+    pub fn verify(
+        self,
+        stage: &Stage,
+        variable: (&str, &Path),
+        limit: Duration,
+    ) -> anyhow::Result<()> {
+        let mut test = Command::new(self.kept(&Paths::new()));
+        test.arg("--nocapture").env(variable.0, variable.1);
+        let (status, text) = Console::start(stage, self.name, test)?.wait_end(0, limit)?;
+        ensure!(status.success(), "{}: {status}:\n{text}", self.name);
+        let verified = text.lines().find_map(|line| line.split_once(VERIFIED));
+        stage.note(verified.with_context(|| format!("nothing was verified:\n{text}"))?.1);
+        Ok(())
     }
 
     /// Cargo's name for it changes.

@@ -53,23 +53,23 @@ const PARTS: [(&str, &str, &[&str]); 5] = [
 /// `valgrind` does not run, or prints something else.
 pub fn count(arguments: &[&str]) -> anyhow::Result<Vec<Count>> {
     let formats = ["split", "packed"];
-    let of_format = |format: &'static str| PARTS.map(|part| (format, Some(part)));
-    let mut rows: Vec<_> = formats.into_iter().flat_map(of_format).collect();
-    rows.extend(formats.map(|format| (format, None)));
-    let name = |(format, part): &(&str, Option<(&str, _, _)>)| {
-        format!("{format} {}", part.map_or(worker::NAME, |(name, ..)| name))
-    };
+    let row = |format: &str, name: &str, part| (vec![format.into(), name.into()], part);
+    let mut rows = Vec::new();
+    for format in formats {
+        rows.extend(PARTS.map(|(name, function, more)| row(format, name, Some((function, more)))));
+    }
+    rows.extend(formats.map(|format| row(format, worker::NAME, None)));
     let mut counts = Vec::new();
-    in_turns(1, &rows, name, |_, row, _| {
-        let instructions = match row.1 {
-            Some((_, function, options)) => {
-                let command = [arguments, &[row.0], options].concat();
-                let collected = callgrind(&command, function, &[])?;
-                per_packet(collected, BATCH * BATCHES)
+    in_turns(1, &rows, |_, name, part, _| {
+        let format = name[0].as_str();
+        let instructions = match *part {
+            Some((function, more)) => {
+                let command = [arguments, &[format], more].concat();
+                per_packet(callgrind(&command, function, &[])?, BATCH * BATCHES)
             }
-            None => worker::count(&[arguments, &[row.0, "--worker"]].concat())?,
+            None => worker::count(&[arguments, &[format, "--worker"]].concat())?,
         };
-        counts.push(Count { name: name(row), instructions });
+        counts.push(Count { name: name.join(" "), instructions });
         Ok(())
     })?;
     Ok(counts)

@@ -40,18 +40,17 @@ impl Machine {
     pub fn look() -> Self {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let release = text("/etc/os-release");
-        let memory_kib = field(&text("/proc/meminfo"), "MemTotal").and_then(|value| {
-            value.split_whitespace().next().and_then(|number| number.parse::<u64>().ok())
-        });
+        let memory_kib = field(&text("/proc/meminfo"), "MemTotal", ':');
+        let memory_kib = memory_kib.and_then(|it| it.trim_end_matches(" kB").parse::<u64>().ok());
         Self {
-            processor: field(&text("/proc/cpuinfo"), "model name").unwrap_or_default(),
+            processor: field(&text("/proc/cpuinfo"), "model name", ':').unwrap_or_default(),
             processors: processors().len(),
             memory_bytes: memory_kib.unwrap_or(0) * 1024,
             kernel: format!("Linux {}", text("/proc/sys/kernel/osrelease").trim()),
             congestion_control: text("/proc/sys/net/ipv4/tcp_congestion_control")
                 .trim()
                 .to_string(),
-            distribution: value_of(&release, "PRETTY_NAME").unwrap_or_default(),
+            distribution: field(&release, "PRETTY_NAME", '=').unwrap_or_default(),
             load: text("/proc/loadavg").split(' ').next().unwrap_or_default().to_string(),
             versions: vec![("ringway".to_string(), version(std::env::var(COMMIT_VARIABLE).ok()))],
         }
@@ -64,16 +63,10 @@ fn version(commit: Option<String>) -> String {
     commit.map_or(version.to_string(), |commit| format!("{version} (commit {commit})"))
 }
 
-/// The value behind `name` and a colon.
-fn field(text: &str, name: &str) -> Option<String> {
+/// The value behind a name and a colon or an equals sign, without quotes.
+fn field(text: &str, name: &str, behind: char) -> Option<String> {
     let line = text.lines().find(|line| line.starts_with(name))?;
-    Some(line.split_once(':')?.1.trim().to_string())
-}
-
-/// The value behind `name=`, without quotes.
-fn value_of(text: &str, name: &str) -> Option<String> {
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
-    Some(value.trim_matches('"').to_string())
+    Some(line.split_once(behind)?.1.trim().trim_matches('"').to_string())
 }
 
 /// Keeps the calling thread on one processor.
@@ -81,21 +74,23 @@ fn value_of(text: &str, name: &str) -> Option<String> {
 /// # Errors
 /// There is no such processor for us.
 pub fn pin(processor: usize) -> io::Result<()> {
+    keep_to(&[processor])
+}
+
+fn keep_to(processors: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
-    set.set(processor);
+    processors.iter().for_each(|&processor| set.set(processor));
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Does something while the calling thread keeps to these processors: whatever it starts keeps to
+/// Does something while the calling thread keeps to these processors: what it starts keeps to
 /// them as well. Afterwards the thread is where it was.
 ///
 /// # Errors
 /// There is none of these for us.
 pub fn keeping_to<T>(processors: &[usize], action: impl FnOnce() -> T) -> io::Result<T> {
     let before = sched_getaffinity(None)?;
-    let mut set = CpuSet::new();
-    processors.iter().for_each(|&processor| set.set(processor));
-    sched_setaffinity(None, &set)?;
+    keep_to(processors)?;
     let done = action();
     sched_setaffinity(None, &before)?;
     Ok(done)
@@ -123,9 +118,9 @@ mod tests {
     #[test]
     fn fields_are_found_in_the_system_s_files() {
         let text = "model name\t: A processor: fast\nMemTotal:  16 kB\n";
-        assert_eq!(field(text, "model name").as_deref(), Some("A processor: fast"));
-        assert_eq!(field(text, "MemTotal").as_deref(), Some("16 kB"));
-        assert_eq!(value_of("A=\"b c\"\n", "A").as_deref(), Some("b c"));
+        assert_eq!(field(text, "model name", ':').as_deref(), Some("A processor: fast"));
+        assert_eq!(field(text, "MemTotal", ':').as_deref(), Some("16 kB"));
+        assert_eq!(field("A=\"b c\"\n", "A", '=').as_deref(), Some("b c"));
     }
 
     #[test]

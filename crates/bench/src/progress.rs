@@ -74,18 +74,18 @@ impl Progress {
     }
 }
 
-/// Measures every row once in each round, in turns; `measure` is told the round.
+/// Measures every row, behind its name, once in each round, in turns; `measure` is told the round.
+/// The first error ends it.
 pub(crate) fn in_turns<R>(
     rounds: usize,
-    rows: &[R],
-    name: impl Fn(&R) -> String,
-    mut measure: impl FnMut(usize, &R, &Progress) -> anyhow::Result<()>,
+    rows: &[(Vec<String>, R)],
+    mut measure: impl FnMut(usize, &[String], &R, &Progress) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let mut progress = Progress::start(rows.len() * rounds);
     for round in 0..rounds {
-        for row in rows {
-            progress.step(&name(row));
-            measure(round, row, &progress).with_context(|| name(row))?;
+        for (name, row) in rows {
+            progress.step(&name.join(", "));
+            measure(round, name, row, &progress).with_context(|| name.join(", "))?;
         }
     }
     progress.end();

@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use ringway_driver::{FRAGMENTS_MAX, Held, NetRx, RxOptions, RxScheme};
 use ringway_net::{NetHeader, Packet, PacketSink, Put};
 use ringway_testkit::TestMemory;
@@ -78,20 +78,15 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
         pin(first)?;
     }
     let mut grid = Grid::new("Receive buffers", &["traffic", "scheme"], &COLUMNS);
-    let schemes = |traffic| RxScheme::ALL.map(|scheme| (traffic, scheme));
-    let rows: Vec<_> = WORKLOADS.iter().flat_map(schemes).collect();
-    let name =
-        |(traffic, scheme): &(&(&str, _), RxScheme)| [traffic.0.into(), scheme.name().into()];
-    in_turns(
-        options.repeats,
-        &rows,
-        |row| name(row).join(", "),
-        |round, row, _| {
-            let found = measure_one(row.0.1, row.1, options.duration)?;
-            grid.add(&name(row), round, &found.values().map(Some));
-            Ok(())
-        },
-    )?;
+    let mut rows = Vec::new();
+    for (traffic, lens) in WORKLOADS {
+        let row = |scheme: RxScheme| (vec![traffic.into(), scheme.name().into()], (lens, scheme));
+        rows.extend(RxScheme::ALL.map(row));
+    }
+    in_turns(options.repeats, &rows, |round, name, &(lens, scheme), _| {
+        grid.add(name, round, &measure_one(lens, scheme, options.duration)?.values().map(Some));
+        Ok(())
+    })?;
     let page = |row: &[String]| Some(vec![row[0].clone(), RxScheme::Page.name().to_string()]);
     report.tables.push(grid.table_with(&[("Gb/s, × page", 0)], page));
     report.plots.push(grid.plot("bytes of memory per byte of payload", &[2]));
@@ -110,10 +105,12 @@ fn measure_one(lens: &[usize], scheme: RxScheme, duration: Duration) -> anyhow::
     let outside = TestMemory::new(&[(0, (PACKET_LEN_MAX as u64).next_multiple_of(4096))])?;
     let mut lens = lens.iter().cycle();
     let mut next = lens.next().copied().context("a length")?;
-    let mut receiver = Receiver::new();
+    // As many as there can be: each is accounted for with its linear area at least.
+    let held = Vec::with_capacity(4096);
+    let mut receiver = Receiver { held, truesize: 0, into: vec![0; PACKET_LEN_MAX] };
     let mut found = Found::default();
     let mut began = Instant::now();
-    let mut is_warm = false;
+    let (mut is_warm, mut stalled) = (false, 0);
     loop {
         let elapsed = began.elapsed();
         if is_warm && elapsed >= duration && found.packets > 0 {
@@ -131,7 +128,9 @@ fn measure_one(lens: &[usize], scheme: RxScheme, duration: Duration) -> anyhow::
         mirror.to_guest.flush();
         let received = receiver.take(&mut mirror.driver.rx, &mut found)?;
         let is_idle = put == 0 && received == 0;
-        receiver.check_progress(is_idle)?;
+        // One idle round is ended by reading; many show that nothing will ever move again.
+        stalled = if is_idle { stalled + 1 } else { 0 };
+        ensure!(stalled < STALLED_ROUNDS_MAX, "nothing moves any more");
         if is_idle || receiver.truesize >= HELD_MAX {
             receiver.read(&mut mirror.driver.rx);
         }
@@ -156,16 +155,9 @@ struct Receiver {
     held: Vec<Held>,
     truesize: u64,
     into: Vec<u8>,
-    /// Rounds one after the other in which nothing moved.
-    stalled: u32,
 }
 
 impl Receiver {
-    fn new() -> Self {
-        // As many as there can be: each is accounted for with its linear area at least.
-        Self { held: Vec::with_capacity(4096), truesize: 0, into: vec![0; 65_600], stalled: 0 }
-    }
-
     /// Holds what has arrived, until the limit; what is in too many places to be held is copied.
     fn take(&mut self, rx: &mut NetRx<SplitDriver>, found: &mut Found) -> anyhow::Result<usize> {
         let mut received = 0;
@@ -189,15 +181,6 @@ impl Receiver {
             self.held.extend(rx.hold());
         }
         Ok(received)
-    }
-
-    /// One idle round is ended by reading; many show that nothing will ever move again.
-    fn check_progress(&mut self, is_idle: bool) -> anyhow::Result<()> {
-        self.stalled = if is_idle { self.stalled + 1 } else { 0 };
-        if self.stalled > STALLED_ROUNDS_MAX {
-            bail!("nothing moves any more");
-        }
-        Ok(())
     }
 
     /// The application reads everything.

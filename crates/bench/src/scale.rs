@@ -40,10 +40,9 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     options.ensure_measurable()?;
     let mut report = Report::begin("scale", &options.command, &method(options))?;
     let mut grid = Grid::new("Ports and queue pairs", &["ports", "queue pairs each"], &COLUMNS);
-    let name = |(ports, pairs): &_| format!("{ports} ports, {pairs} queue pairs each");
-    in_turns(options.repeats, &SIZES, name, |round, &(ports, pairs), _| {
-        let found = measure_one(ports, pairs, options.duration)?.map(Some);
-        grid.add(&[ports, pairs].map(|count| count.to_string()), round, &found);
+    let rows = SIZES.map(|size| (vec![size.0.to_string(), size.1.to_string()], size));
+    in_turns(options.repeats, &rows, |round, name, &(ports, pairs), _| {
+        grid.add(name, round, &measure_one(ports, pairs, options.duration)?.map(Some));
         Ok(())
     })?;
     report.tables.push(grid.table());

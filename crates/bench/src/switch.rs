@@ -73,18 +73,12 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     };
     let mut report = Report::begin("switch", &options.command, &method(options))?;
     let mut grid = Grid::new("From guest to guest", &HEADS, &COLUMNS);
-    in_turns(
-        options.repeats,
-        &rows(),
-        |row| row.name().join(", "),
-        |round, row, _| {
-            let of_guests = if row.way == Way::OneProcessor { of_worker } else { of_guests };
-            let measured = || measure_one(*row, of_worker, options.duration);
-            let found = keeping_to(&[of_guests], measured)??;
-            grid.add(&row.name(), round, &found.map(Some));
-            Ok(())
-        },
-    )?;
+    in_turns(options.repeats, &rows(), |round, name, row, _| {
+        let of_guests = if row.way == Way::OneProcessor { of_worker } else { of_guests };
+        let measured = || measure_one(*row, of_worker, options.duration);
+        grid.add(name, round, &keeping_to(&[of_guests], measured)??.map(Some));
+        Ok(())
+    })?;
     report.tables.push(grid.table());
     report.plots.push(grid.plot("copy ÷ worker", &[4]));
     Ok(report)
@@ -115,24 +109,22 @@ fn start(way: Way) -> anyhow::Result<RingwayProcess> {
     RingwayProcess::start_with(ports, &never_polls).context(NO_DAEMON)
 }
 
-impl Row {
-    /// Under [`HEADS`].
-    fn name(self) -> [String; 3] {
-        let way = match self.way {
-            Way::Cable => "two ports",
-            Way::Switch => "three ports",
-            Way::OneProcessor => "three ports, one processor",
-        };
-        [self.packet_len.to_string(), format_name(self.format).into(), way.into()]
-    }
-}
-
-fn rows() -> Vec<Row> {
+/// Each with its cells under [`HEADS`].
+fn rows() -> Vec<(Vec<String>, Row)> {
+    let ways = [
+        (Way::Cable, "two ports"),
+        (Way::Switch, "three ports"),
+        (Way::OneProcessor, "three ports, one processor"),
+    ];
     let mut rows = Vec::new();
     for packet_len in PACKET_LENS {
         for format in [Format::Split, Format::Packed] {
-            let ways = [Way::Cable, Way::Switch, Way::OneProcessor];
-            rows.extend(ways.map(|way| Row { way, format, packet_len }));
+            let row = |(way, name)| {
+                let name =
+                    vec![packet_len.to_string(), format_name(format).into(), String::from(name)];
+                (name, Row { way, format, packet_len })
+            };
+            rows.extend(ways.map(row));
         }
     }
     rows

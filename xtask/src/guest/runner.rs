@@ -1,6 +1,6 @@
 //! Running one scenario: in namespaces of its own, for a limited time, with its logs kept.
 //!
-//! How: this same program is started again in namespaces of its own ([`namespaces`](ringway_guests::namespaces)).
+//! How: this same program is started again in namespaces of its own ([`namespaces`]).
 //!
 //! Limits: where there are no namespaces, scenarios are skipped, with the reason.
 

@@ -170,24 +170,15 @@ fn difference(expected: &[u8], received: &[u8]) -> String {
 
 /// A payload that follows from its number: length and contents are different for each.
 fn payload(number: u64, mtu: u32) -> Vec<u8> {
-    let mut state = number;
+    // The multiplier of Fibonacci hashing: what follows each other is far apart.
+    let word = |at: u64| (at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let len_max = u64::from(mtu - HEADERS_LEN);
-    let len = NUMBER_LEN + next_random(&mut state) % (len_max - NUMBER_LEN + 1);
-    let mut bytes = number.to_le_bytes().to_vec();
-    while (bytes.len() as u64) < len {
-        bytes.extend(next_random(&mut state).to_le_bytes());
-    }
+    let len = NUMBER_LEN + (word(number) >> 32) % (len_max - NUMBER_LEN + 1);
+    let words = (1..=len / 8).map(|at| word(number + at));
+    let mut bytes: Vec<u8> =
+        std::iter::once(number).chain(words).flat_map(u64::to_le_bytes).collect();
     bytes.truncate(usize::try_from(len).unwrap_or(usize::MAX));
     bytes
-}
-
-/// The splitmix64 generator.
-fn next_random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]

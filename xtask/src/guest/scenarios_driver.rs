@@ -11,12 +11,10 @@
 use std::env;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
-use ringway_guests::console::Console;
+use anyhow::ensure;
 use ringway_guests::stage::Stage;
 use ringway_guests::testpmd::Testpmd;
 
-use crate::paths::Paths;
 use crate::test_program::TestProgram;
 
 /// The test.
@@ -35,9 +33,6 @@ const PORT_OPTIONS: &str = "queues=1,tso=1,legacy-ol-flags=1";
 /// What comes in on one port goes out on the other, in several buffers if need be.
 const OPTIONS: &str = "--forward-mode=io --tx-offloads=0x8000";
 
-/// In front of what the test says about what it has done.
-const VERIFIED: &str = "verified: ";
-
 /// How long the test takes at most.
 pub fn limit() -> Duration {
     let gib: Option<u32> = env::var(GIB_VARIABLE).ok().and_then(|gib| gib.parse().ok());
@@ -54,12 +49,7 @@ pub fn vhost(stage: &Stage) -> anyhow::Result<()> {
     });
     let testpmd = Testpmd::start_with(stage, &ports.collect::<Vec<_>>(), OPTIONS)?;
     stage.step("guests");
-    let mut test = PROGRAM.command(&Paths::new());
-    test.arg("--nocapture").env(BACKEND_VARIABLE, &stage.directory);
-    let (status, text) = Console::start(stage, "guests", test)?.wait_end(0, limit())?;
-    ensure!(status.success(), "the guests: {status}:\n{text}");
-    let verified = text.lines().find_map(|line| line.split_once(VERIFIED)).map(|(_, what)| what);
-    stage.note(verified.with_context(|| format!("nothing was verified:\n{text}"))?);
+    PROGRAM.verify(stage, (BACKEND_VARIABLE, &stage.directory), limit())?;
     stage.step("counts");
     let counted = testpmd.finish()?;
     ensure!(counted.received > 0 && counted.sent > 0, "testpmd counted {counted:?}");

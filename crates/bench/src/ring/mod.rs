@@ -101,37 +101,33 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
         .ok();
     let (mut tables, tasks) = plan(options, dpdk.is_some());
     let mut limit_depth = u64::from(QUEUE_SIZE);
-    in_turns(
-        options.amount.repeats,
-        &tasks,
-        |task| task.name(),
-        |round, task, progress| {
-            let mut setup = Setup {
-                limit_depth,
-                row: task.row,
-                format: task.format,
-                packet_len: task.packet_len,
-                queue_size: options.queue_size_for(task.direction, task.packet_len),
-                processors,
-                duration: options.amount.duration,
-                dpdk: dpdk.as_ref(),
-            };
-            if task.row == Row::Limit {
-                limit_depth = beside(&setup).fastest_depth(task.direction)?;
-                setup.limit_depth = limit_depth;
+    in_turns(options.amount.repeats, &tasks, |round, name, task, progress| {
+        let mut setup = Setup {
+            limit_depth,
+            row: task.row,
+            format: task.format,
+            packet_len: task.packet_len,
+            queue_size: options.queue_size_for(task.direction, task.packet_len),
+            processors,
+            duration: options.amount.duration,
+            dpdk: dpdk.as_ref(),
+        };
+        if task.row == Row::Limit {
+            limit_depth = beside(&setup).fastest_depth(task.direction)?;
+            setup.limit_depth = limit_depth;
+        }
+        match throughput(&setup, task.direction, &mut report) {
+            Ok(values) => tables[task.table].add(&task.cells(&setup), round, &values),
+            // What the peer cannot do is no reason to stop; what we cannot do is.
+            Err(why) if task.row.has_dpdk() => {
+                let why = format!("{}: {why:#}", name.join(", "));
+                progress.note(&why);
+                report.leave_out(&why);
             }
-            match throughput(&setup, task.direction, &mut report) {
-                Ok(values) => tables[task.table].add(&task.cells(&setup), round, &values),
-                // What the peer cannot do is no reason to stop; what we cannot do is.
-                Err(why) if task.row.has_dpdk() => {
-                    progress.note(&format!("{}: {why:#}", task.name()));
-                    report.leave_out(&format!("{}: {why:#}", task.name()));
-                }
-                Err(why) => return Err(why),
-            }
-            Ok(())
-        },
-    )?;
+            Err(why) => return Err(why),
+        }
+        Ok(())
+    })?;
     let peers = |row: &[String]| Some(vec![row[0].clone(), PEERS.into(), row[2].clone()]);
     for grid in &tables {
         report.tables.push(grid.table_with(&[("× DPDK × DPDK", 0)], peers));
@@ -186,7 +182,7 @@ fn check(options: &Options) -> anyhow::Result<()> {
 }
 
 /// The tables, and everything once, in the order in which it is measured. Rows change fastest.
-fn plan(options: &Options, has_dpdk: bool) -> (Vec<Grid>, Vec<Task>) {
+fn plan(options: &Options, has_dpdk: bool) -> (Vec<Grid>, Vec<(Vec<String>, Task)>) {
     let (mut tables, mut tasks) = (Vec::new(), Vec::new());
     for &format in &options.formats {
         for direction in [Direction::GuestToHost, Direction::HostToGuest] {
@@ -194,7 +190,8 @@ fn plan(options: &Options, has_dpdk: bool) -> (Vec<Grid>, Vec<Task>) {
                 let dpdk = has_dpdk && packet_len <= testpmd::PACKET_LEN_MAX;
                 let rows = ROWS.into_iter().filter(|row| dpdk || !row.has_dpdk());
                 let table = tables.len();
-                tasks.extend(rows.map(|row| Task { table, direction, format, row, packet_len }));
+                let task = |row| Task { table, direction, format, row, packet_len };
+                tasks.extend(rows.map(|row| (task(row).name(), task(row))));
             }
             let title = format!("{}, {} ring", direction.name(), format_name(format));
             tables.push(Grid::new(title, &HEADS, &THROUGHPUT));
@@ -217,9 +214,10 @@ impl Options {
 }
 
 impl Task {
-    fn name(self) -> String {
-        let (what, format) = (self.direction.name(), format_name(self.format));
-        format!("{}, {what}, {format}, {} bytes", self.row.name(), self.packet_len)
+    fn name(self) -> Vec<String> {
+        let bytes = format!("{} bytes", self.packet_len);
+        let (direction, format) = (self.direction.name().into(), format_name(self.format).into());
+        vec![self.row.name(), direction, format, bytes]
     }
 
     /// Under [`HEADS`]. The limit's entries are another number in each round.
@@ -290,12 +288,12 @@ mod tests {
     #[test]
     fn neighbours_in_time_differ_in_the_row_only() {
         let (tables, tasks) = plan(&options(), true);
-        for (task, other) in tasks.iter().zip(tasks.iter().skip(1)) {
+        for ((_, task), (_, other)) in tasks.iter().zip(tasks.iter().skip(1)) {
             let same = task.table == other.table && task.packet_len == other.packet_len;
             assert!(same || other.row == Row::Limit, "{task:?} {other:?}");
         }
         assert_eq!((tables.len(), tasks.len()), (4, 2 * 2 * (6 + 2)));
-        assert!(plan(&options(), false).1.iter().all(|task| !task.row.has_dpdk()));
+        assert!(plan(&options(), false).1.iter().all(|(_, task)| !task.row.has_dpdk()));
         let names = ROWS.map(Row::name);
         assert!(names.windows(2).any(|pair| pair == [PEERS, "ringway in place × DPDK"]));
     }
