@@ -60,7 +60,7 @@ impl Apt {
         package.with_context(|| format!("{meta_package}: depends on no kernel: {depends}"))
     }
 
-    /// A package and everything that it depends on, as it would be installed on an empty machine.
+    /// A package and what it depends on and is not there: with lists apart, all of that.
     pub fn with_dependencies(&self, package: &str) -> anyhow::Result<Vec<String>> {
         let mut simulate = self.command("apt-get", "install");
         simulate.args(["-q", "--simulate", "--no-install-recommends", package]);
@@ -121,10 +121,13 @@ fn concrete_package<'a>(depends: &'a str, meta_package: &str) -> Option<&'a str>
     packages.into_iter().find(|name| name.starts_with("linux-image-") && *name != meta_package)
 }
 
-/// The packages in what `apt-get install --simulate` prints.
+/// The packages in what `apt-get install --simulate` prints, without those that are there in an
+/// older version: `Inst NAME [OLD] (NEW …)`.
 fn installed_packages(simulation: &str) -> Vec<String> {
     let lines = simulation.lines().filter_map(|line| line.strip_prefix("Inst "));
-    lines.filter_map(|line| line.split_whitespace().next()).map(str::to_string).collect()
+    let names =
+        lines.filter_map(|line| line.split_once(' ').filter(|(_, rest)| rest.starts_with('(')));
+    names.map(|(name, _)| name.to_string()).collect()
 }
 
 #[cfg(test)]
@@ -146,6 +149,7 @@ mod tests {
     fn dependencies_are_what_would_be_installed() {
         let simulation = "Reading package lists...\nThe following NEW packages:\n  libc6 qemu\n\
                           Inst libc6 (2.41-12 Debian:13.2/stable [amd64]) []\n\
+                          Inst old [1.0] (1.1 Debian:13.2/stable [amd64])\n\
                           Inst qemu (1:10.0 Debian:13.2/stable [amd64])\nConf libc6 (2.41-12)\n";
         assert_eq!(installed_packages(simulation), ["libc6", "qemu"]);
     }

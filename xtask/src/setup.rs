@@ -20,17 +20,8 @@ const DEMO_PACKAGES: [&str; 6] =
     ["user-mode-linux", "iperf3", "iputils-ping", "iproute2", "kmod", "mount"];
 
 /// What the tests need beyond that.
-const TEST_PACKAGES: [&str; 9] = [
-    "valgrind",
-    "xz-utils",
-    "qemu-system-x86",
-    "busybox-static",
-    "ethtool",
-    "tcpdump",
-    "fping",
-    "util-linux",
-    "libc-bin",
-];
+const TEST_PACKAGES: &str = "valgrind xz-utils qemu-system-x86 busybox-static ethtool tcpdump fping \
+                             util-linux libc-bin";
 
 /// Packages that are only unpacked.
 const UNPACKED: [&str; 2] = [kernel_files::META_PACKAGE, dpdk_files::PACKAGE];
@@ -91,7 +82,7 @@ fn unpack(what: &str, prepare: impl Fn() -> anyhow::Result<()>) -> bool {
 fn wanted_packages(purpose: For) -> Vec<&'static str> {
     let mut packages = DEMO_PACKAGES.to_vec();
     if purpose == For::Test {
-        packages.extend(TEST_PACKAGES);
+        packages.extend(TEST_PACKAGES.split(' '));
     }
     packages
 }

@@ -105,7 +105,7 @@ pub fn scenarios() -> Vec<Scenario> {
     add("bench_guest", Uml, 180, Box::new(scenarios_bench::guests));
     add("bench_pacing", Uml, 240, Box::new(scenarios_bench::pacing));
     add("bench_ring", Dpdk, 180, Box::new(scenarios_bench::rings));
-    add(SANITY, Qemu, 180, Box::new(scenarios_qemu::sanity));
+    add(SANITY, Qemu, 180, Box::new(scenarios_bench::qemu));
     all
 }
 

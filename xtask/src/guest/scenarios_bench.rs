@@ -23,33 +23,28 @@ pub fn guests(stage: &Stage) -> anyhow::Result<()> {
         .with_context(|| report["left_out"].to_string())
 }
 
+/// The same with a QEMU guest, beside QEMU's own tap.
+pub fn qemu(stage: &Stage) -> anyhow::Result<()> {
+    let report = bench(stage, "guest --here --quick --pairs qemu --json")?;
+    check(&report["tables"][0], &["ringway + tap", "QEMU's own tap"], 9)
+        .with_context(|| report["left_out"].to_string())
+}
+
 /// Every policy has every figure.
 pub fn pacing(stage: &Stage) -> anyhow::Result<()> {
     let report = bench(stage, "pacing --here --quick --pairs uml --json")?;
-    let names = [
-        "adaptive",
-        "adaptive again",
-        "timer:50us",
-        "timer:150us",
-        "timer:250us",
-        "every",
-        "on-empty",
-        "coalesce:16/50us",
-    ];
+    let names = "adaptive|adaptive again|timer:50us|timer:150us|timer:250us|every|on-empty|\
+                 coalesce:16/50us";
+    let names: Vec<&str> = names.split('|').collect();
     check(&report["tables"][0], &names, 7).with_context(|| report["left_out"].to_string())
 }
 
 /// Every row is there in both formats and directions, DPDK's, too.
 pub fn rings(stage: &Stage) -> anyhow::Result<()> {
     let report = bench(stage, "ring --seconds 0.02 --repeats 1 --sizes 64 --json")?;
-    let names = [
-        "limit: plain ring",
-        "ringway × ringway",
-        "DPDK × ringway",
-        "DPDK × DPDK",
-        "ringway in place × DPDK",
-        "ringway × DPDK",
-    ];
+    let names = "limit: plain ring|ringway × ringway|DPDK × ringway|DPDK × DPDK|\
+                 ringway in place × DPDK|ringway × DPDK";
+    let names: Vec<&str> = names.split('|').collect();
     let tables = report["tables"].as_array().context("no tables")?;
     ensure!(tables.len() == 4, "{} tables", tables.len());
     // Mpps and Gb/s.

@@ -17,23 +17,12 @@ use super::scene::{self, OFFLOADED_LEN_MIN, TAP, format_name};
 const HERE: &str = "10.98.0.1";
 const GUEST: &str = "10.98.0.2";
 
-/// The same through QEMU's own tap.
-const HERE_BESIDE: &str = "10.97.0.1";
-const GUEST_BESIDE: &str = "10.97.0.2";
-
-const TAP_BESIDE: &str = "tap1";
-
 /// An ordinary MTU, and that of jumbo packets, in bytes.
 const MTU: u32 = 1500;
 const JUMBO: u32 = 9000;
 
 /// Longest time until traffic resumes.
 const RESUME_LIMIT: Duration = Duration::from_secs(30);
-
-/// Rounds of the comparison, and in each: seconds of TCP one way, and pings.
-const ROUNDS: usize = 2;
-const ROUND_SECONDS: u32 = 2;
-const COMPARED_PINGS: u32 = 2000;
 
 /// One way to set the device's switches.
 #[derive(Debug)]
@@ -142,34 +131,6 @@ pub fn reconnect(stage: &Stage) -> anyhow::Result<()> {
     ringway.finish()?;
     ensure!(net::exists(TAP), "ringway removed a tap that it had not created");
     Ok(())
-}
-
-/// The same guest through ringway and through QEMU's own tap, measured alternately.
-pub fn sanity(stage: &Stage) -> anyhow::Result<()> {
-    net::create_tap(TAP_BESIDE)?;
-    let ringway = start_ringway(stage)?;
-    scene::set_up_tap(HERE, MTU)?;
-    net::set_up(TAP_BESIDE, HERE_BESIDE, MTU)?;
-    let machine = qemu::Machine { tap: Some(TAP_BESIDE), ..qemu::Machine::default() };
-    let mut guest = qemu::boot(stage, &scene::socket(stage, "vm0"), &machine)?;
-    qemu::set_up(&mut guest, qemu::MAC, GUEST, MTU)?;
-    qemu::set_up(&mut guest, qemu::TAP_MAC, GUEST_BESIDE, MTU)?;
-    let _server = iperf::start_server(stage)?;
-    let mut side = Side::Guest(&mut guest);
-    for round in 0..ROUNDS {
-        // Each goes first in half of the rounds.
-        for which in [round % 2, (round + 1) % 2] {
-            let address = [HERE, HERE_BESIDE][which];
-            let out = traffic::tcp(&mut side, address, ROUND_SECONDS, "")?.gigabits();
-            let back = traffic::tcp(&mut side, address, ROUND_SECONDS, "-R")?.gigabits();
-            let ping_ms = traffic::flood(&mut side, address, COMPARED_PINGS)?;
-            let name = ["ringway", "QEMU's tap"][which];
-            stage.note(&format!("{name}: {out:.2} Gb/s out, {back:.2} in, {ping_ms:.3} ms"));
-        }
-    }
-    ringway.port("vm0")?.check_healthy(&["no_room", "link_down"])?;
-    drop(guest);
-    ringway.finish()
 }
 
 fn start_ringway(stage: &Stage) -> anyhow::Result<Ringway> {
