@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, Parser, Subcommand};
 use ringway_bench::guest::{self, Pairing};
 use ringway_bench::instructions::{self, Golden};
 use ringway_bench::report::{Report, html, text};
@@ -121,16 +121,20 @@ struct RingArgs {
     sizes: Vec<usize>,
     /// Ring formats
     #[arg(long, value_delimiter = ',', value_name = "FORMAT", default_value = "split,packed")]
-    formats: Vec<RingFormat>,
+    #[arg(value_parser = format)]
+    formats: Vec<Format>,
     /// Entries of each queue; without, 1024 for long packets that fit the shared cache, else 256
     #[arg(long, value_name = "ENTRIES")]
     queue_size: Option<u16>,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum RingFormat {
-    Split,
-    Packed,
+/// A ring format, as it is typed.
+fn format(typed: &str) -> Result<Format, String> {
+    match typed {
+        "split" => Ok(Format::Split),
+        "packed" => Ok(Format::Packed),
+        _ => Err("formats are split and packed".into()),
+    }
 }
 
 /// `ringway bench instructions`
@@ -146,8 +150,8 @@ struct InstructionsArgs {
     #[arg(long)]
     json: bool,
     /// Move packets in this format, to be counted (internal)
-    #[arg(long, hide = true, value_name = "FORMAT")]
-    run: Option<RingFormat>,
+    #[arg(long, hide = true, value_name = "FORMAT", value_parser = format)]
+    run: Option<Format>,
     /// Through a daemon, whose worker is counted (internal)
     #[arg(long, hide = true, requires = "run")]
     worker: bool,
@@ -244,26 +248,17 @@ impl RingArgs {
         Ok(ring::Options {
             amount: self.amount.options(&RING)?,
             packet_lens: if is_quick { vec![64, 1518] } else { self.sizes.clone() },
-            formats: self.formats.iter().map(|&format| format.into()).collect(),
+            formats: self.formats.clone(),
             queue_size: self.queue_size,
         })
-    }
-}
-
-impl From<RingFormat> for Format {
-    fn from(format: RingFormat) -> Self {
-        match format {
-            RingFormat::Split => Self::Split,
-            RingFormat::Packed => Self::Packed,
-        }
     }
 }
 
 impl InstructionsArgs {
     fn count(&self) -> anyhow::Result<()> {
         match self.run {
-            Some(format) if self.worker => return instructions::worker::run(format.into()),
-            Some(format) => return instructions::run(format.into(), self.tuned),
+            Some(format) if self.worker => return instructions::worker::run(format),
+            Some(format) => return instructions::run(format, self.tuned),
             None => {}
         }
         let counts = instructions::count(&["instructions", "--run"])?;

@@ -1,7 +1,6 @@
 //! How far a measurement is: a moving line with the time left on a terminal, a plain line for each
 //! step elsewhere. All of it goes to standard error; the results alone are on standard output.
 
-use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -16,61 +15,45 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 /// The progress of one measurement.
 #[derive(Debug)]
 pub struct Progress {
-    bar: Option<ProgressBar>,
-    steps: usize,
-    done: usize,
-    started: Instant,
+    /// Hidden where there is no terminal.
+    bar: ProgressBar,
+    done: u64,
     told: Instant,
 }
 
 impl Progress {
     /// Starts; that many steps of about the same length follow.
     pub fn start(steps: usize) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(steps as u64);
-            let template = "{spinner} {pos}/{len} [{bar:24}] {eta} left: {msg}";
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style.progress_chars("=> "));
-            }
-            bar.enable_steady_tick(TICK);
-            bar
-        });
-        let now = Instant::now();
-        Self { bar, steps, done: 0, started: now, told: now }
+        let bar = ProgressBar::new(steps as u64);
+        let template = "{spinner} {pos}/{len} [{bar:24}] {eta} left: {msg}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar.enable_steady_tick(TICK);
+        Self { bar, done: 0, told: Instant::now() }
     }
 
     /// The next step begins.
     pub fn step(&mut self, what: &str) {
-        if let Some(bar) = &self.bar {
-            bar.set_position(self.done as u64);
-            bar.set_message(what.to_string());
-        } else if self.told.elapsed() >= LINE_EVERY || self.done == 0 {
+        self.bar.set_position(self.done);
+        self.bar.set_message(what.to_string());
+        if self.bar.is_hidden() && (self.told.elapsed() >= LINE_EVERY || self.done == 0) {
             self.told = Instant::now();
-            let left = time_left(self.started.elapsed(), self.done, self.steps);
-            let left = left.map_or(String::new(), |left| format!(", {} s left", left.as_secs()));
-            self.line(&format!("{}/{}{left}: {what}", self.done, self.steps));
+            let (steps, left_s) = (self.bar.length().unwrap_or(0), self.bar.eta().as_secs());
+            let left = if self.done == 0 { String::new() } else { format!(", {left_s} s left") };
+            eprintln!("{}/{steps}{left}: {what}", self.done);
         }
         self.done += 1;
     }
 
     /// Something to be told that stays on the screen.
     pub fn note(&self, what: &str) {
-        match &self.bar {
-            Some(bar) => bar.println(what),
-            None => self.line(what),
-        }
+        self.bar.suspend(|| eprintln!("{what}"));
     }
 
     /// Takes the moving line away.
     pub fn end(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
-
-    fn line(&self, text: &str) {
-        // A standard error that was closed is no reason to stop.
-        let _ = writeln!(std::io::stderr(), "{text}");
+        self.bar.finish_and_clear();
     }
 }
 
@@ -90,21 +73,4 @@ pub(crate) fn in_turns<R>(
     }
     progress.end();
     Ok(())
-}
-
-/// If the rest goes as what is done. `None`: nothing is done.
-fn time_left(elapsed: Duration, done: usize, steps: usize) -> Option<Duration> {
-    let each = elapsed.checked_div(u32::try_from(done).ok()?)?;
-    Some(each.saturating_mul(u32::try_from(steps.saturating_sub(done)).unwrap_or(u32::MAX)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_rest_goes_as_what_is_done() {
-        assert_eq!(time_left(Duration::from_secs(4), 2, 5), Some(Duration::from_secs(6)));
-        assert_eq!(time_left(Duration::from_secs(4), 0, 5), None);
-    }
 }

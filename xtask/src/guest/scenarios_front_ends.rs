@@ -4,17 +4,14 @@
 //! How: pings are numbered and come back, from a guest's kernel or from DPDK; so one that is sent
 //! twice is seen, and whether any come at all.
 
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 
 use ringway_guests::console::Console;
 use ringway_guests::monitor::Monitor;
+use ringway_guests::process::Process;
 use ringway_guests::ringway::Ringway;
 use ringway_guests::shell;
 
@@ -64,7 +61,7 @@ pub fn qemu(stage: &Stage, packed: bool) -> anyhow::Result<()> {
     let mut guest = qemu::boot(stage, &scene::socket(stage, "vm0"), &machine)?;
     qemu::set_up(&mut guest, qemu::MAC, GUEST, MTU)?;
     let mut monitor = Monitor::connect(&monitor)?;
-    let echo = Echo::start()?;
+    let mut echo = Echo::start(stage)?;
     echo.wait_for_more().context("before anything")?;
     for round in 1..=ROUNDS {
         monitor.type_line("stop")?;
@@ -72,24 +69,23 @@ pub fn qemu(stage: &Stage, packed: bool) -> anyhow::Result<()> {
         monitor.type_line("cont")?;
         echo.wait_for_more().with_context(|| format!("pause {round}"))?;
     }
-    stage.step(&format!("{ROUNDS} pauses: {}", echo.counts()));
-    ask_about_queues(stage, &mut monitor, &mut guest, &echo)?;
+    stage.step(&format!("{ROUNDS} pauses: {:?}", echo.counts()));
+    ask_about_queues(stage, &mut monitor, &mut guest, &mut echo)?;
     for round in 1..=LINK_ROUNDS {
         monitor.type_line("set_link n0 off")?;
         thread::sleep(PAUSE);
         monitor.type_line("set_link n0 on")?;
         echo.wait_for_more().with_context(|| format!("link {round}"))?;
     }
-    stage.step(&format!("{LINK_ROUNDS} times without a link: {}", echo.counts()));
+    stage.step(&format!("{LINK_ROUNDS} times without a link: {:?}", echo.counts()));
     echo.check_twice(0)?;
     for round in 1..=KILL_ROUNDS {
         ringway.kill();
         ringway = Ringway::start(stage, &ports)?;
         echo.wait_for_more().with_context(|| format!("kill {round}"))?;
     }
-    stage.step(&format!("{KILL_ROUNDS} kills: {}", echo.counts()));
+    stage.step(&format!("{KILL_ROUNDS} kills: {:?}", echo.counts()));
     echo.check_twice(KILL_ROUNDS)?;
-    echo.finish()?;
     ringway.port("vm0")?.check_negotiated(format_name(packed), &[])?;
     drop(guest);
     ringway.finish()
@@ -100,7 +96,7 @@ fn ask_about_queues(
     stage: &Stage,
     monitor: &mut Monitor,
     guest: &mut Console,
-    echo: &Echo,
+    echo: &mut Echo,
 ) -> anyhow::Result<()> {
     let devices = monitor.type_line("info virtio")?;
     let device = devices.split_whitespace().find(|word| word.starts_with('/'));
@@ -115,7 +111,7 @@ fn ask_about_queues(
         }
         echo.wait_for_more().with_context(|| format!("asked about {queues:?}"))?;
     }
-    stage.step(&format!("queues asked about: {}", echo.counts()));
+    stage.step(&format!("queues asked about: {:?}", echo.counts()));
     Ok(())
 }
 
@@ -131,7 +127,7 @@ pub fn dpdk_server(stage: &Stage, packed: bool) -> anyhow::Result<()> {
     let options = format!(",server=1,packed_vq={}", u8::from(packed));
     // It waits for a connection before it takes commands.
     let testpmd = Testpmd::start(stage, &socket, &options, "--forward-mode=icmpecho")?;
-    let echo = Echo::start()?;
+    let mut echo = Echo::start(stage)?;
     echo.wait_for_more().context("before anything")?;
     for round in 1..=ROUNDS {
         ringway.kill();
@@ -141,100 +137,61 @@ pub fn dpdk_server(stage: &Stage, packed: bool) -> anyhow::Result<()> {
             ringway.port("vm0")?.check_negotiated(format_name(packed), &[])?;
         }
     }
-    stage.step(&format!("{ROUNDS} kills: {}", echo.counts()));
+    stage.step(&format!("{ROUNDS} kills: {:?}", echo.counts()));
     echo.check_twice(ROUNDS)?;
-    echo.finish()?;
     ringway.port("vm0")?.check_healthy(&["no_room", "link_down", "no_route"])?;
     testpmd.finish()?;
     ringway.finish()
 }
 
-/// Pings that go on all the while, and what has come of them.
-struct Echo {
-    counts: Arc<EchoCounts>,
-    thread: JoinHandle<anyhow::Result<()>>,
-}
+/// Pings that go on all the while; a guest's kernel answers, or DPDK.
+struct Echo(Process);
 
-#[derive(Debug, Default)]
-struct EchoCounts {
-    is_over: AtomicBool,
-    sent: AtomicU64,
-    came: AtomicU64,
-    twice: AtomicU64,
+/// What has come of them.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    sent: u64,
+    came: u64,
+    twice: u64,
 }
 
 impl Echo {
-    /// A guest's kernel answers, or DPDK.
-    fn start() -> anyhow::Result<Self> {
-        let mut command = shell::command(&["ping", "-n", "-i", PING_EVERY, GUEST]);
-        let mut ping = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-        let output = ping.stdout.take().context("ping's output")?;
-        let counts = Arc::new(EchoCounts::default());
-        let shared = counts.clone();
-        let thread = thread::spawn(move || {
-            shared.read_pings(BufReader::new(output));
-            ping.kill()?;
-            ping.wait()?;
-            Ok(())
-        });
-        Ok(Self { counts, thread })
+    fn start(stage: &Stage) -> anyhow::Result<Self> {
+        let ping = shell::command(&["ping", "-n", "-i", PING_EVERY, GUEST]);
+        Ok(Self(Process::start(stage, "ping", ping)?))
     }
 
     /// Waits until some more have come back.
-    fn wait_for_more(&self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + RESUME_LIMIT;
-        let enough = self.counts.came.load(Ordering::Relaxed) + ROUND_PACKETS;
-        while self.counts.came.load(Ordering::Relaxed) < enough {
-            let is_late = Instant::now() > deadline;
-            ensure!(
-                !is_late,
-                "packets do not come back within {RESUME_LIMIT:?}: {}",
-                self.counts()
-            );
-            ensure!(!self.thread.is_finished(), "packets cannot be sent");
-            thread::sleep(Duration::from_millis(5));
-        }
-        Ok(())
+    fn wait_for_more(&mut self) -> anyhow::Result<()> {
+        let enough = self.counts().came + ROUND_PACKETS;
+        let is_so = |ping: &mut Process| Counts::of(&ping.printed()).came >= enough;
+        self.0.wait_until("answered", RESUME_LIMIT, is_so)
     }
 
-    fn counts(&self) -> String {
-        let [sent, came, twice] = [&self.counts.sent, &self.counts.came, &self.counts.twice]
-            .map(|count| count.load(Ordering::Relaxed));
-        format!("{sent} packets sent, {came} came back, {twice} of them twice")
+    fn counts(&self) -> Counts {
+        Counts::of(&self.0.printed())
     }
 
     /// What was in flight at so many kills may have come twice, nothing else.
     fn check_twice(&self, kills: u32) -> anyhow::Result<()> {
-        let twice = self.counts.twice.load(Ordering::Relaxed);
-        ensure!(twice <= u64::from(kills) * TWICE_MAX, "{}", self.counts());
+        let counts = self.counts();
+        ensure!(counts.twice <= u64::from(kills) * TWICE_MAX, "{counts:?}");
         Ok(())
-    }
-
-    fn finish(self) -> anyhow::Result<()> {
-        self.counts.is_over.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap_or_else(|_| bail!("reading pings failed"))
     }
 }
 
-impl EchoCounts {
-    fn read_pings(&self, output: impl BufRead) {
-        for line in output.lines().map_while(Result::ok) {
-            if self.is_over.load(Ordering::Relaxed) {
-                return;
-            }
-            self.read_ping(&line);
+impl Counts {
+    /// In what ping prints.
+    fn of(printed: &str) -> Self {
+        let mut counts = Self::default();
+        for line in printed.lines() {
+            let Some((_, rest)) = line.split_once("icmp_seq=") else { continue };
+            let number = rest.split(' ').next().and_then(|number| number.parse().ok());
+            counts.sent = counts.sent.max(number.unwrap_or(0));
+            counts.twice += u64::from(line.contains("(DUP!)"));
+            counts.came += u64::from(line.contains("time=") && !line.contains("(DUP!)"));
         }
-    }
-
-    fn read_ping(&self, line: &str) {
-        let Some((_, rest)) = line.split_once("icmp_seq=") else { return };
-        if line.contains("(DUP!)") {
-            self.twice.fetch_add(1, Ordering::Relaxed);
-        } else if line.contains("time=") {
-            self.came.fetch_add(1, Ordering::Relaxed);
-        }
-        let number = rest.split_whitespace().next().and_then(|number| number.parse().ok());
-        self.sent.fetch_max(number.unwrap_or(0), Ordering::Relaxed);
+        counts
     }
 }
 
@@ -244,14 +201,10 @@ mod tests {
 
     #[test]
     fn pings_are_counted_once_and_twice() {
-        let counts = EchoCounts::default();
         let lines = "PING 10.95.0.2 (10.95.0.2) 56(84) bytes of data.\n\
             64 bytes from 10.95.0.2: icmp_seq=1 ttl=64 time=0.2 ms\n\
             64 bytes from 10.95.0.2: icmp_seq=1 ttl=64 time=0.3 ms (DUP!)\n\
             From 10.95.0.1 icmp_seq=3 Destination Host Unreachable\n";
-        counts.read_pings(lines.as_bytes());
-        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let all = [&counts.sent, &counts.came, &counts.twice].map(count);
-        assert_eq!(all, [3, 1, 1]);
+        assert_eq!(Counts::of(lines), Counts { sent: 3, came: 1, twice: 1 });
     }
 }

@@ -150,6 +150,9 @@ impl Setup<'_> {
                 }
             }
             let mut found = watched?;
+            // The directory is another one each time.
+            let place = format!("{}/", directory.path().display());
+            found.commands.iter_mut().for_each(|it| *it = it.replace(&place, ""));
             for (cost_ns, ours) in found.cost_ns.iter_mut().zip(costs) {
                 *cost_ns = cost_ns.or(ours);
             }
