@@ -8,7 +8,6 @@
 
 use std::env;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, anyhow, bail};
@@ -111,43 +110,34 @@ fn workspace_tests(paths: &Paths, names: &[String]) -> Command {
 fn loom_tests(paths: &Paths, names: &[String]) -> Command {
     let mut command = paths.cargo("test");
     command.args(["-p", "ringway-virtq", "--test", "loom", "--release", "--"]).args(names);
-    command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", loom_target(&paths.target));
+    // In a directory of its own: the flags would make cargo build everything anew each time.
+    command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", paths.target.join("loom"));
     command
-}
-
-/// A directory of its own: the flags would make cargo build everything anew each time.
-fn loom_target(target: &Path) -> std::path::PathBuf {
-    target.join("loom")
 }
 
 /// Runs tests, shows what they print, and adds up their results.
 fn run_cargo(command: &mut Command) -> Counts {
-    match count_lines(command) {
-        Ok((mut counts, success)) => {
-            if !success && counts.failed == 0 {
-                // It did not build, or ended before it could say what failed.
-                counts += Counts::one(false);
-            }
-            counts
-        }
-        Err(error) => {
-            println!("{error:#}");
-            Counts::one(false)
-        }
+    let mut counts = Counts::default();
+    let is_success = run_and_count(command, &mut counts).unwrap_or_else(|error| {
+        println!("{error:#}");
+        false
+    });
+    if !is_success && counts.failed == 0 {
+        // It did not build, or ended before it could say what failed.
+        counts += Counts::one(false);
     }
+    counts
 }
 
-fn count_lines(command: &mut Command) -> anyhow::Result<(Counts, bool)> {
+fn run_and_count(command: &mut Command, counts: &mut Counts) -> anyhow::Result<bool> {
     let mut child = command.stdout(Stdio::piped()).spawn().context("cargo test")?;
     let stdout = child.stdout.take().ok_or_else(|| anyhow!("cargo test: no output"))?;
-    let mut counts = Counts::default();
     for line in BufReader::new(stdout).split(b'\n') {
-        let line = line?;
-        let line = String::from_utf8_lossy(&line);
+        let line = String::from_utf8_lossy(&line?).into_owned();
         println!("{line}");
-        counts += Counts::from_line(&line);
+        *counts += Counts::from_line(&line);
     }
-    Ok((counts, child.wait()?.success()))
+    Ok(child.wait()?.success())
 }
 
 /// Whether all names are those of scenarios, so that cargo's tests need not be built.

@@ -35,16 +35,11 @@ pub(crate) fn dpdk() -> anyhow::Result<DpdkFiles> {
 
 /// Below which the kernel of QEMU guests is: this machine's own, if nothing else is said.
 pub(crate) fn kernel() -> PathBuf {
-    env::var_os(KERNEL_VARIABLE).map_or_else(|| PathBuf::from("/"), PathBuf::from)
+    env::var_os(KERNEL_VARIABLE).map_or_else(root, PathBuf::from)
 }
 
-/// Below which QEMU is: where it is installed.
-pub(crate) fn qemu() -> PathBuf {
-    PathBuf::from("/")
-}
-
-/// Below which User Mode Linux is: where it is installed.
-pub(crate) fn uml() -> PathBuf {
+/// Below which QEMU and User Mode Linux are: where they are installed.
+pub(crate) fn root() -> PathBuf {
     PathBuf::from("/")
 }
 

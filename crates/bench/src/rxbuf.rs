@@ -111,13 +111,8 @@ fn measure_one(lens: &[usize], scheme: RxScheme, duration: Duration) -> anyhow::
     let mut found = Found::default();
     let mut began = Instant::now();
     let (mut is_warm, mut stalled) = (false, 0);
-    loop {
-        let elapsed = began.elapsed();
-        if is_warm && elapsed >= duration && found.packets > 0 {
-            found.seconds = elapsed.as_secs_f64();
-            break;
-        }
-        if !is_warm && elapsed >= duration / 4 {
+    while !is_warm || began.elapsed() < duration || found.packets == 0 {
+        if !is_warm && began.elapsed() >= duration / 4 {
             (is_warm, began, found) = (true, Instant::now(), Found::default());
         }
         let mut put = 0;
@@ -136,6 +131,7 @@ fn measure_one(lens: &[usize], scheme: RxScheme, duration: Duration) -> anyhow::
         }
         let _ = mirror.driver.rx.flush();
     }
+    found.seconds = began.elapsed().as_secs_f64();
     found.buffer_len = mirror.driver.rx.statistics().buffer_len;
     Ok(found)
 }

@@ -169,7 +169,7 @@ fn effort(daemon: &RingwayProcess) -> anyhow::Result<[f64; 2]> {
     Ok([count("packets")?, count("system_calls")?])
 }
 
-fn method(options: &Options) -> [String; 6] {
+fn method(options: &Options) -> [String; 5] {
     let bursts = PACKET_LENS.map(|len| Plan::of(len as usize).burst.to_string()).join(", ");
     [
         options.rounds(),
@@ -178,19 +178,14 @@ fn method(options: &Options) -> [String; 6] {
              user space on another one, with queues of {BURST} entries. One sends {bursts} packets \
              at once; when the other has received all of them, the next ones follow."
         ),
-        "The worker's time is all processor time of the daemon: looking at rings, the copy, \
-         notifications, system calls, and a wake-up for each burst. Mpps and Gb/s are what one \
-         worker's whole processor would move at that cost."
-            .into(),
-        "The guests write and read packets only as far as a driver must. Received packets stay in \
-         buffers of 4,096 bytes, or of a length that the driver chooses where they do not fit one."
+        "The worker's time is all processor time of the daemon; Mpps and Gb/s are what its whole \
+         processor would move at that cost. The guests touch packets only as far as a driver must."
             .into(),
         "One copy is of as many bytes, between places as far apart and over as much memory as \
          the guests' buffers have, on the worker's processor while the worker sleeps."
             .into(),
-        "Two ports: all packets go to the other one. Three ports: the third one is idle, and the \
-         way of each packet is looked up. One processor: the guests are on the worker's, too, so \
-         that packets and rings are in its caches."
+        "Three ports: the third is idle, and the way of each packet is looked up. One processor: \
+         the guests are on the worker's, so that packets and rings are in its caches."
             .into(),
     ]
 }

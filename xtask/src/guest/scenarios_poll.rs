@@ -88,14 +88,10 @@ impl Row {
     fn talk(&mut self, stage: &Stage) -> anyhow::Result<()> {
         let ping_ms = self.flood()?;
         let side = &mut Side::Guest(&mut self.guest);
-        let [out, back] = [
-            traffic::tcp(side, &self.here, 2, "")?.gigabits(),
-            traffic::tcp(side, &self.here, 2, "-R")?.gigabits(),
-        ];
-        stage.note(&format!(
-            "--poll {}: ping -f {ping_ms:.3} ms, out {out:.2} Gb/s, in {back:.2} Gb/s",
-            self.mode
-        ));
+        let out = traffic::tcp(side, &self.here, 2, "")?.gigabits();
+        let back = traffic::tcp(side, &self.here, 2, "-R")?.gigabits();
+        let figures = format!("ping -f {ping_ms:.3} ms, out {out:.2} Gb/s, in {back:.2} Gb/s");
+        stage.note(&format!("--poll {}: {figures}", self.mode));
         Ok(())
     }
 

@@ -44,8 +44,8 @@ impl Pairing {
     /// What is missing for it.
     pub(super) fn why_not(self) -> Option<String> {
         match self {
-            Self::QemuHost => qemu::missing(&programs::qemu(), &programs::kernel()),
-            Self::UmlHost | Self::UmlPair => uml::missing(&programs::uml()),
+            Self::QemuHost => qemu::missing(&programs::root(), &programs::kernel()),
+            Self::UmlHost | Self::UmlPair => uml::missing(&programs::root()),
         }
     }
 }

@@ -117,7 +117,7 @@ impl Rig {
         fs::create_dir_all(&directory)?;
         let dpdk = if plan.carrier == Carrier::Dpdk { Some(programs::dpdk()?) } else { None };
         let ringway = programs::ringway()?;
-        let (qemu, kernel, uml) = (programs::qemu(), programs::kernel(), programs::uml());
+        let (qemu, kernel, uml) = (programs::root(), programs::kernel(), programs::root());
         let programs = Programs { ringway, qemu, kernel, uml, dpdk };
         let stage = Stage::new(programs, directory.clone(), &directory);
         let back_end = plan.carry(&stage)?;
@@ -167,28 +167,32 @@ impl Rig {
         net::bytes(&self.plan.tap(2))
     }
 
+    fn guests(&self) -> impl Iterator<Item = &Console> {
+        [Some(&self.asking), self.answering.as_ref()].into_iter().flatten()
+    }
+
     /// How everything was started.
     pub fn commands(&self) -> Vec<String> {
-        let guests = [Some(&self.asking), self.answering.as_ref()];
-        let guests = guests.into_iter().flatten().map(Console::command);
         let back_end = match &self.back_end {
             BackEnd::None => None,
             BackEnd::Ringway(ringway) => Some(ringway.command()),
             BackEnd::Dpdk(testpmd) => Some(testpmd.command()),
         };
-        back_end.into_iter().chain(guests).map(str::to_string).collect()
+        back_end
+            .into_iter()
+            .chain(self.guests().map(Console::command))
+            .map(str::to_string)
+            .collect()
     }
 
     /// The guests' processes, and those of what runs beside them.
     pub fn processes(&self) -> [Vec<u32>; 2] {
-        let guests = [Some(&self.asking), self.answering.as_ref()];
-        let guests = guests.into_iter().flatten().map(Console::id).collect();
         let back_end = match &self.back_end {
             BackEnd::None => vec![],
             BackEnd::Ringway(ringway) => vec![ringway.id()],
             BackEnd::Dpdk(testpmd) => vec![testpmd.id()],
         };
-        [guests, back_end]
+        [self.guests().map(Console::id).collect(), back_end]
     }
 
     /// Its turn begins: packets can move.

@@ -10,7 +10,7 @@ use super::pairing::Pairing;
 use crate::machine::keeping_to;
 
 /// What a report says about it.
-pub(super) const METHOD: &str = "A guest keeps to one processor, whatever runs beside it to the \
+pub(super) const METHOD: &str = "A guest keeps to one processor, what runs beside it to the \
      others; what is between two guests, one processor each, goes where the scheduler puts it.";
 
 /// Which processors each side keeps to.
@@ -25,22 +25,19 @@ pub(super) struct Sides {
 impl Sides {
     /// A guest has a processor of its own. The rest has another one, unless guests have them all.
     pub fn of(pairing: Pairing, processors: &[usize]) -> Self {
-        let [one, other, ..] = processors else {
-            return Self {
-                guests: [(); 2].map(|()| processors.to_vec()),
-                rest: processors.to_vec(),
-            };
+        let all = processors.to_vec();
+        let [one, other, ..] = *processors else {
+            return Self { guests: [all.clone(), all.clone()], rest: all };
         };
-        let rest = if pairing == Pairing::UmlPair { processors } else { &processors[1..] };
-        Self { guests: [vec![*one], vec![*other]], rest: rest.to_vec() }
+        let rest = if pairing == Pairing::UmlPair { all } else { processors[1..].to_vec() };
+        Self { guests: [vec![one], vec![other]], rest }
     }
 
     /// Starts the guest of this number (0 or 1) on its side.
-    pub fn guest<T>(
-        &self,
-        number: usize,
-        start: impl FnOnce() -> anyhow::Result<T>,
-    ) -> anyhow::Result<T> {
+    pub fn guest<T, F>(&self, number: usize, start: F) -> anyhow::Result<T>
+    where
+        F: FnOnce() -> anyhow::Result<T>,
+    {
         keeping_to(&self.guests[number], start)?
     }
 }

@@ -34,14 +34,9 @@ const TIMEOUT_MS: u64 = 4_000;
 /// One ping of so many may stay without an answer; with more, the rest says nothing of them all.
 const ANSWERED_NOT: usize = 50;
 
-/// How long a stream or pings go on before anything is measured.
-const STARTS: Duration = Duration::from_millis(300);
-
-/// Longest wait for a stream: an emulated guest takes a second to start iperf3.
-const STREAM_LIMIT: Duration = Duration::from_secs(5);
-
-/// What a stream moves within [`STARTS`] at least, in bytes, and nothing else does.
-const STREAM_BYTES: u64 = 1 << 20;
+/// How long a stream or pings go on before anything is measured: an emulated guest takes a second
+/// to start iperf3.
+const STARTS: Duration = Duration::from_millis(1500);
 
 /// Telling a policy takes some milliseconds, and 100 while a busy guest keeps the processor.
 const TELLING: Duration = Duration::from_millis(60);
@@ -82,17 +77,12 @@ pub(super) fn take(
     orders: &[Vec<usize>],
 ) -> anyhow::Result<Vec<Vec<Slice>>> {
     let turns = u32::try_from(orders.concat().len())?;
-    let seconds = ((SETTLE + SLICE + TELLING) * turns + 3 * STARTS).as_secs() + 1;
+    let seconds = ((SETTLE + SLICE + TELLING) * turns + 2 * STARTS).as_secs() + 1;
     let (server, guest) = (rig.address(), rig.guest_address());
     rig.side().must(&format!("ping -c 1 -W 10 {server}"))?;
     // iperf3's server takes a moment until it listens again.
     let stream = format!("sleep 0.2; iperf3 -c {server} -t {seconds} {stream} >/dev/null 2>&1");
     rig.side().must(&format!("{{ {stream}; }} & echo started"))?;
-    if let Err(why) = wait_for_stream(rig) {
-        // It must not go on beside what is measured next.
-        rig.side().run("wait $!")?;
-        return Err(why);
-    }
     let pings = seconds * 1000 / PERIOD_MS;
     let line = format!("{FPING} -D -i 1 -p {PERIOD_MS} -t {TIMEOUT_MS} -c {pings} {guest}");
     // Lines are written all at once at the end: no program is woken for each of them.
@@ -117,20 +107,6 @@ pub(super) fn take(
         seen.iter_mut().flatten().for_each(|slice| share(&times, slice));
     }
     Ok(seen)
-}
-
-/// Waits until a stream passes the tap.
-fn wait_for_stream(rig: &Rig) -> anyhow::Result<()> {
-    let start = Instant::now();
-    while start.elapsed() < STREAM_LIMIT {
-        let before = rig.tap_bytes()?;
-        thread::sleep(STARTS);
-        let after = rig.tap_bytes()?;
-        if before.iter().zip(after).any(|(before, after)| after - before > STREAM_BYTES) {
-            return Ok(());
-        }
-    }
-    bail!("no stream within {STREAM_LIMIT:?}")
 }
 
 /// The bytes of each slice, and when it was.

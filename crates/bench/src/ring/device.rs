@@ -6,9 +6,10 @@
 //! Limits: one queue pair, no control queue, polled: the driver is asked never to kick.
 
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, anyhow};
-use ringway_device::{AnyGuestPort, FromGuest, Queue, ToGuest};
+use ringway_device::{AnyGuestPort, FromGuest, GuestPort, Queue, ToGuest};
 use ringway_host::{CallFd, Callee, GuestMemory, MemoryRequest};
 use ringway_net::{
     ControlState, Counters, Features, MacAddress, Negotiated, NetConfig, NetHeader, Packet,
@@ -19,15 +20,22 @@ use ringway_vhost_user::{
 };
 use ringway_virtq::{Arm, Broken, DeviceQueue};
 
-use super::end::{End, Template};
+use super::end::{End, Template, Work};
 
 const MAC: MacAddress = MacAddress([2, 0x72, 0x77, 0, 0, 2]);
 
 /// A started device as an end.
-pub(super) struct DeviceEnd<'a, Q> {
+struct DeviceEnd<'a, Q> {
     to_guest: &'a mut ToGuest<Q>,
     from_guest: &'a mut FromGuest<Q>,
     calls: &'a [Option<CallFd>; 2],
+}
+
+impl<'a, Q> DeviceEnd<'a, Q> {
+    fn of(port: &'a mut GuestPort<Q>, calls: &'a [Option<CallFd>; 2]) -> Option<Self> {
+        let (to_guest, from_guest) = (port.to_guest.as_mut()?, port.from_guest.as_mut()?);
+        Some(Self { to_guest, from_guest, calls })
+    }
 }
 
 /// The back-end: its socket, its front-end, and the device.
@@ -55,18 +63,19 @@ impl Backend {
         })
     }
 
-    /// The end of a started device; `None`: its queues do not run yet.
-    pub fn end<'a, Q>(
-        port: &'a mut ringway_device::GuestPort<Q>,
-        calls: &'a [Option<CallFd>; 2],
-    ) -> Option<DeviceEnd<'a, Q>> {
-        let (to_guest, from_guest) = (port.to_guest.as_mut()?, port.from_guest.as_mut()?);
-        Some(DeviceEnd { to_guest, from_guest, calls })
-    }
-
-    /// The device and whom to call, apart.
-    pub fn parts(&mut self) -> (&mut AnyGuestPort, &[Option<CallFd>; 2]) {
-        (&mut self.port, &self.calls)
+    /// Works with a started device for some rounds; one whose queues do not run yet does nothing.
+    pub fn rounds(
+        &mut self,
+        work: &mut Work<'_>,
+        rounds: u32,
+        stop: &AtomicBool,
+    ) -> Result<(), Broken> {
+        match &mut self.port {
+            AnyGuestPort::Split(port) => DeviceEnd::of(port, &self.calls)
+                .map_or(Ok(()), |mut end| work.rounds(&mut end, rounds, stop)),
+            AnyGuestPort::Packed(port) => DeviceEnd::of(port, &self.calls)
+                .map_or(Ok(()), |mut end| work.rounds(&mut end, rounds, stop)),
+        }
     }
 
     /// Carries out what the front-end has asked for meanwhile.

@@ -15,27 +15,19 @@ use ringway_virtq::{Broken, SharedSlice, prefetch_distance};
 
 use super::end::{End, Template};
 
-/// Bytes in flight that are tried: what fits a core's second-level cache beside everything else,
-/// and what does not. What a core has written comes quicker to the other one from the cache that
-/// both share than from the writer's own, but not for every length and on every machine.
-const BYTES: [u64; 2] = [512 * 1024, 4 * 1024 * 1024];
+/// Bytes in flight that do not fit a core's second-level cache. What a core has written comes
+/// quicker to the other one from the cache that both share than from the writer's own, but not for
+/// every length and on every machine.
+const BYTES: u64 = 4 * 1024 * 1024;
 
-/// Slots begin at lines, so that two packets never share one.
-const SLOT_ALIGN: u64 = 64;
-
-/// Bytes from one slot to the next.
+/// Bytes from one slot to the next: slots begin at lines, so that two packets never share one.
 fn slot_len(packet_len: usize) -> u64 {
-    (packet_len as u64).next_multiple_of(SLOT_ALIGN)
+    (packet_len as u64).next_multiple_of(64)
 }
 
-/// The depths to try, in packets, all powers of two: that of the rows' queues, and what [`BYTES`]
-/// hold.
-pub(super) fn depths(packet_len: usize, queue_size: u16) -> Vec<u64> {
-    let holding = BYTES.map(|bytes| 1 << (bytes / slot_len(packet_len)).max(2).ilog2());
-    let mut depths = [&[u64::from(queue_size)][..], &holding].concat();
-    depths.sort_unstable();
-    depths.dedup();
-    depths
+/// The depths to try, in packets, powers of two: that of the rows' queues, and what [`BYTES`] hold.
+pub(super) fn depths(packet_len: usize, queue_size: u16) -> [u64; 2] {
+    [queue_size.into(), 1 << (BYTES / slot_len(packet_len)).max(2).ilog2()]
 }
 
 #[derive(Debug, Default)]
@@ -167,9 +159,9 @@ mod tests {
 
     #[test]
     fn rings_beyond_a_core_s_cache_are_tried() {
-        assert_eq!(depths(64, 256), [256, 8192, 65_536]);
+        assert_eq!(depths(64, 256), [256, 65_536]);
         assert_eq!(depths(1518, 256), [256, 2048]);
-        assert_eq!(depths(65_536, 256), [8, 64, 256]);
+        assert_eq!(depths(65_536, 256), [256, 64]);
     }
 
     #[test]

@@ -2,11 +2,9 @@
 //! plainest ring that there can be. ringway's driver is measured twice on DPDK's device: once with
 //! copies, once at the work that DPDK's driver does.
 //!
-//! How: everything that shares a ring format, a direction and a packet length is measured one right
-//! after the other, then the next length; then all of it again. The limit is measured again right
-//! before and right after each row, because a machine that is shared can be twice as fast a few
-//! seconds later; how deep its ring is, is tried before its own row, and then stays so for the rows
-//! that are compared with it.
+//! How: rows of the same format, direction and length are measured one right after the other. The
+//! limit is measured again right before and right after each, because a machine that is shared can
+//! be twice as fast a few seconds later; how deep its ring is, is tried before its own row.
 //!
 //! Limits: one queue pair, two cores, both sides polling; one packet length at a time.
 
@@ -237,18 +235,16 @@ fn method(options: &Options) -> [String; 6] {
          kicked or called. Packets are without the virtio header; Gb/s counts their bytes."
             .into(),
         "The limit is a plain ring between the same two processors: one copy in, one copy out, no \
-         descriptors, no header. It is measured anew right before and right after each row, for a \
-         quarter of the time or 0.1 s, and is as deep as makes it fastest: with as many packets as \
-         the queues have entries, with 512 KiB and with 4 MiB it is tried before its own row."
+         descriptors, no header. It is measured right before and right after each row, for a \
+         quarter of the time or 0.1 s, and has as many packets or 4 MiB on their way, as is faster."
             .into(),
         "Without --queue-size queues have 1,024 entries for packets of 1,024 bytes and more whose \
          memory then is 4 MiB at most, else 256. ringway's driver receives in buffers of 4,096 \
-         bytes, and what does not fit one of these in buffers whose length it chooses itself."
+         bytes, or of a length that it chooses where a packet does not fit."
             .into(),
-        "ringway's sender copies each packet from memory of its own, its receiver copies each \
-         into memory of its own. DPDK's programs (testpmd txonly and rxonly, --no-huge) write 42 \
-         bytes of a packet that they send, and leave what they receive where it is. In place, \
-         ringway's driver does the same, so that this row and DPDK × DPDK differ in the driver only."
+        "ringway copies each packet from and to memory of its own. DPDK's programs (testpmd txonly \
+         and rxonly, --no-huge) write 42 bytes of a packet that they send, and leave what they \
+         receive where it is; so does ringway's driver in place."
             .into(),
         "CPU ns per packet: how long rounds that moved packets took, by the packets. Of ringway's \
          sides the median; of testpmd the mean."

@@ -11,7 +11,6 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use ringway_device::AnyGuestPort;
 use ringway_guests::dpdk_files::DpdkFiles;
 use ringway_virtq::{Broken, Format};
 
@@ -201,14 +200,7 @@ impl Setup<'_> {
         let mut work = Work::new(role, self.packet_len, &shared.sides[DEVICE])?;
         while !shared.stop.load(Ordering::Relaxed) {
             backend.serve()?;
-            let (port, calls) = backend.parts();
-            let moved = match port {
-                AnyGuestPort::Split(port) => Backend::end(port, calls)
-                    .map_or(Ok(()), |mut end| work.rounds(&mut end, ROUNDS, &shared.stop)),
-                AnyGuestPort::Packed(port) => Backend::end(port, calls)
-                    .map_or(Ok(()), |mut end| work.rounds(&mut end, ROUNDS, &shared.stop)),
-            };
-            moved.map_err(|why| broken(&why))?;
+            backend.rounds(&mut work, ROUNDS, &shared.stop).map_err(|why| broken(&why))?;
         }
         Ok(work.cost_ns())
     }

@@ -6,8 +6,7 @@
 //!
 //! Limits: packets of up to [`PACKET_LEN_MAX`] bytes: it gives lengths in 16 bits, and a packet
 //! must fit one of its buffers here. It sends without filling the payload in, and receives without
-//! copying it out: it copies each packet once where a driver or device of ringway's copies it, and
-//! not at all elsewhere.
+//! copying it out.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -115,7 +114,7 @@ impl Testpmd {
     }
 
     fn start_command(name: &str, command: Command, directory: &Path) -> anyhow::Result<Self> {
-        let (qemu, kernel, uml) = (programs::qemu(), programs::kernel(), programs::uml());
+        let [qemu, kernel, uml] = [(); 3].map(|()| programs::root());
         let programs = Programs { ringway: "ringway".into(), qemu, kernel, uml, dpdk: None };
         let stage = Stage::new(programs, directory.to_path_buf(), directory);
         let console = Console::start(&stage, name, command)?;
