@@ -1,7 +1,7 @@
 //! Packages that are downloaded and unpacked, never installed.
 //!
-//! How: `apt-get` with the package lists of this machine ([`Apt::of_machine`]), or with lists of its
-//! own in another directory ([`Apt::apart`]), which leaves the machine's configuration as it is.
+//! How: `apt-get` with the package lists of this machine ([`Apt::of_machine`]), or with lists of
+//! its own in another directory ([`Apt::apart`]): the machine's configuration stays as it is.
 //!
 //! Limits: Debian, or a distribution like it.
 
@@ -12,7 +12,6 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use ringway_guests::shell;
 
-/// A set of package lists.
 #[derive(Debug, Clone, Default)]
 pub struct Apt {
     options: Vec<String>,
@@ -46,7 +45,6 @@ impl Apt {
         Ok(Self { options: options.collect() })
     }
 
-    /// Fetches the package lists.
     pub fn update(&self) -> anyhow::Result<()> {
         let mut update = self.command("apt-get", "update");
         shell::output(update.args(["-q", "-o", "APT::Update::Error-Mode=any"])).map(drop)
@@ -99,7 +97,6 @@ impl Apt {
 /// Files of packages, in a place that goes away.
 #[derive(Debug)]
 pub struct Unpacked {
-    /// Below which they are.
     pub root: PathBuf,
     _downloads: tempfile::TempDir,
 }

@@ -21,7 +21,6 @@ const BINARY_VARIABLE: &str = "RINGWAY_BIN";
 /// Names the commit that it was built from to the benchmark.
 const COMMIT_VARIABLE: &str = "RINGWAY_COMMIT";
 
-/// The committed counts.
 const GOLDEN: &str = "crates/bench/tests/golden/instructions.txt";
 
 /// Where the tables of `./x bench docs` are.

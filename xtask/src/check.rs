@@ -4,7 +4,6 @@ use crate::paths::Paths;
 use crate::{tidy, unikernel};
 use ringway_guests::shell;
 
-/// `./x check`
 pub fn command(paths: &Paths) -> anyhow::Result<()> {
     let lints = ["--workspace", "--all-targets", "--", "-D", "warnings"];
     step("format", || shell::run(paths.cargo("fmt").args(["--all", "--check"])))?;
@@ -14,7 +13,6 @@ pub fn command(paths: &Paths) -> anyhow::Result<()> {
     step("unit tests", || shell::run(paths.cargo("test").args(["--workspace", "--lib", "--bins"])))
 }
 
-/// `./x fmt`
 pub fn format(paths: &Paths) -> anyhow::Result<()> {
     shell::run(paths.cargo("fmt").arg("--all"))
 }

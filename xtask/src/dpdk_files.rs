@@ -53,7 +53,6 @@ pub fn find(paths: &Paths) -> Option<DpdkFiles> {
     is_complete.then(|| DpdkFiles::unpacked(&directory).ok()).flatten()
 }
 
-/// Where it is unpacked.
 pub fn directory(paths: &Paths) -> PathBuf {
     paths.guest().join("dpdk")
 }

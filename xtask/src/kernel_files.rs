@@ -2,7 +2,7 @@
 //!
 //! How: the package that the meta package depends on is downloaded and unpacked, never installed.
 //!
-//! Limits: whatever version the package lists have; an older one that was unpacked before stays.
+//! Limits: the version that the package lists have; an older one that was unpacked before stays.
 
 use std::path::PathBuf;
 
@@ -32,7 +32,6 @@ pub fn prepare(paths: &Paths) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where it is unpacked.
 pub fn directory(paths: &Paths) -> PathBuf {
     paths.guest().join("kernel")
 }

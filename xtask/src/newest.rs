@@ -21,7 +21,7 @@ use crate::apt_sources;
 use crate::kernel_files::META_PACKAGE;
 use crate::paths::Paths;
 
-/// The distribution's newest release, whatever its name.
+/// The distribution's newest release, by any name.
 const SUITE: &str = "stable";
 
 /// User Mode Linux, and what it is linked with.
@@ -73,7 +73,6 @@ pub fn kernel(paths: &Paths) -> PathBuf {
     paths.guest().join("kernel-newest")
 }
 
-/// Where QEMU is unpacked.
 pub fn qemu(paths: &Paths) -> PathBuf {
     paths.guest().join("qemu-newest")
 }

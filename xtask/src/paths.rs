@@ -4,10 +4,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The places of this tree.
 #[derive(Debug, Clone)]
 pub struct Paths {
-    /// The root of the tree.
     pub root: PathBuf,
     /// Where cargo puts what it builds.
     pub target: PathBuf,
@@ -46,7 +44,6 @@ impl Paths {
         self.target.join("release/ringway-bench")
     }
 
-    /// `cargo` for this tree.
     pub fn cargo(&self, command: &str) -> Command {
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.arg(command).current_dir(&self.root);

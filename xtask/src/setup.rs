@@ -15,27 +15,22 @@ use crate::paths::Paths;
 use crate::{dpdk_files, kernel_files, newest};
 use ringway_guests::shell;
 
-/// What `ringway demo` needs.
 const DEMO_PACKAGES: [&str; 6] =
     ["user-mode-linux", "iperf3", "iputils-ping", "iproute2", "kmod", "mount"];
 
 /// What the tests need beyond that.
-const TEST_PACKAGES: &str = "valgrind xz-utils qemu-system-x86 busybox-static ethtool tcpdump fping \
-                             util-linux libc-bin";
+const TEST_PACKAGES: &str = "valgrind xz-utils qemu-system-x86 busybox-static ethtool tcpdump \
+                             fping util-linux libc-bin";
 
 /// Packages that are only unpacked.
 const UNPACKED: [&str; 2] = [kernel_files::META_PACKAGE, dpdk_files::PACKAGE];
 
-/// How much has to be there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum For {
-    /// The demonstration.
     Demo,
-    /// All tests.
     Test,
 }
 
-/// `./x setup`
 pub fn command(paths: &Paths) -> anyhow::Result<()> {
     if prepare(paths, For::Test)? {
         println!("everything is there");
@@ -112,7 +107,6 @@ fn install(missing: &[&str]) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Fetches the package lists.
 fn update() -> anyhow::Result<()> {
     shell::run(&mut quiet(shell::command(&["apt-get", "update", "-q"])))
 }

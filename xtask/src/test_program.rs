@@ -20,14 +20,11 @@ const VERIFIED: &str = "verified: ";
 /// One of cargo's integration tests.
 #[derive(Debug, Clone, Copy)]
 pub struct TestProgram {
-    /// Whose test it is.
     pub package: &'static str,
-    /// The name of its file.
     pub name: &'static str,
 }
 
 impl TestProgram {
-    /// Builds it.
     pub fn build(self, paths: &Paths) -> anyhow::Result<()> {
         let mut command = paths.cargo("test");
         command.args(["-p", self.package, "--test", self.name, "--no-run"]);

@@ -2,7 +2,7 @@
 //!
 //! How: cargo's tests, the models of the rings' memory ordering, the tidy rules, the count of
 //! instructions per packet, and the scenarios
-//! with real guests, in this order: cheapest first. All run, whatever fails.
+//! with real guests, in this order: cheapest first. All run, also after a failure.
 //!
 //! Limits: with `CI=true` in the environment a skipped test counts as failed.
 
@@ -26,7 +26,6 @@ const GUEST: &str = "guest::";
 /// The models, and where they are.
 const LOOM_TEST: &str = "crates/virtq/tests/loom.rs";
 
-/// `./x test [NAME…]`
 pub fn command(paths: &Paths, names: &[String]) -> anyhow::Result<()> {
     if let Err(error) = setup::prepare(paths, For::Test) {
         println!("{error:#}");
@@ -51,7 +50,6 @@ pub fn command(paths: &Paths, names: &[String]) -> anyhow::Result<()> {
     std::process::exit(i32::from(counts.failed > 0));
 }
 
-/// `./x test --list`
 pub fn list(paths: &Paths, names: &[String]) -> anyhow::Result<()> {
     let mut all: Vec<String> =
         guest::names().into_iter().map(|name| format!("{GUEST}{name}")).collect();

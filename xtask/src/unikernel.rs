@@ -14,13 +14,11 @@ use clap::{Args, ValueEnum};
 use crate::paths::Paths;
 use ringway_guests::shell;
 
-/// The emulator.
 pub const PROGRAM: &str = "qemu-system-x86_64";
 
 /// Hardware address of the guest.
 pub const MAC: &str = "52:54:00:12:34:03";
 
-/// Guest memory.
 const MEMORY: &str = "128M";
 
 /// Ports of the guest, and how far behind the first port of this machine they are forwarded.
@@ -52,7 +50,6 @@ pub struct Options {
     words: Vec<String>,
 }
 
-/// `./x unikernel`
 pub fn command(paths: &Paths, options: &Options) -> anyhow::Result<()> {
     let image = build(paths)?;
     let len = std::fs::metadata(&image)?.len();
@@ -70,7 +67,6 @@ pub fn command(paths: &Paths, options: &Options) -> anyhow::Result<()> {
     shell::run(&mut qemu(&image, options.machine, &device, &options.words.join(" ")))
 }
 
-/// Builds the image.
 pub fn build(paths: &Paths) -> anyhow::Result<PathBuf> {
     shell::run(&mut cargo_here(paths, "build"))?;
     let image = image(paths);
@@ -98,7 +94,6 @@ pub fn user_netdev(port: u16) -> String {
     format!("user,id=n0{}", SERVICES.map(forward).concat())
 }
 
-/// The guest's network device.
 #[derive(Debug, Clone, Copy)]
 pub struct Device<'a> {
     /// What it is connected to; its id is `n0`.
@@ -144,7 +139,7 @@ fn folder(paths: &Paths) -> PathBuf {
 fn cargo_here(paths: &Paths, subcommand: &str) -> Command {
     let mut command = paths.cargo(subcommand);
     command.args(["--release", "--target-dir"]).arg(paths.target.join("unikernel"));
-    // Its own flags count, not those of whoever runs us.
+    // Its own flags count, not those in our own environment.
     command.current_dir(folder(paths)).env_remove("RUSTFLAGS").env_remove("CARGO_BUILD_TARGET");
     command
 }

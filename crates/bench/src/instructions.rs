@@ -3,8 +3,8 @@
 //!
 //! How: the same program runs under `valgrind --tool=callgrind`, once for each ring format and
 //! part; there it moves a known number of packets between a driver and a device in one thread, and
-//! callgrind counts inside one function ([`PARTS`]) only. A worker between two guests is counted in a
-//! daemon ([`worker`]).
+//! callgrind counts inside one function ([`PARTS`]) only. A worker between two guests is counted in
+//! a daemon ([`worker`]).
 //!
 //! Limits: 64-byte packets in batches of 32; what the instructions cost is not counted. Numbers
 //! hold for one compiler version; after a change of it they are accepted anew.

@@ -16,7 +16,7 @@ pub mod machine;
 mod mirror;
 mod options;
 mod programs;
-pub mod progress;
+mod progress;
 pub mod report;
 pub mod ring;
 pub mod rxbuf;

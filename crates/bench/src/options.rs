@@ -32,8 +32,8 @@ impl Options {
     pub(crate) fn rounds(&self) -> String {
         let (seconds, repeats) = (self.duration.as_secs_f64(), self.repeats);
         format!(
-            "Rounds: {repeats}; in each, every row once, {seconds} s for each number. Shown: median \
-             (lowest–highest); ratios are taken within a round."
+            "Rounds: {repeats}; in each, every row once, {seconds} s for each number. Shown: \
+             median (lowest–highest); ratios are taken within a round."
         )
     }
 }

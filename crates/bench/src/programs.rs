@@ -25,7 +25,6 @@ pub(crate) fn ringway() -> anyhow::Result<PathBuf> {
     Ok(beside)
 }
 
-/// Looks for DPDK.
 pub(crate) fn dpdk() -> anyhow::Result<DpdkFiles> {
     match env::var_os(DPDK_VARIABLE) {
         Some(directory) => DpdkFiles::unpacked(Path::new(&directory)),

@@ -33,7 +33,6 @@ impl Progress {
         Self { bar, done: 0, told: Instant::now() }
     }
 
-    /// The next step begins.
     pub fn step(&mut self, what: &str) {
         self.bar.set_position(self.done);
         self.bar.set_message(what.to_string());

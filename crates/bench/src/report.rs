@@ -3,12 +3,10 @@
 //! How: a report has tables and plots; a table knows the units of its columns, and every number
 //! keeps its spread. JSON is the report itself.
 
-mod grid;
+pub(crate) mod grid;
 pub mod html;
 mod plot;
 pub mod text;
-
-pub(crate) use grid::{Column, Grid};
 
 use serde::Serialize;
 

@@ -21,7 +21,8 @@ use crate::machine::{pin, processors};
 use crate::mirror::{Mirror, Options as MirrorOptions};
 use crate::options::Options;
 use crate::progress::in_turns;
-use crate::report::{Column, Grid, Report};
+use crate::report::Report;
+use crate::report::grid::{Column, Grid};
 
 /// Bytes of memory that the receiver holds at most: what Linux gives a socket by default.
 const HELD_MAX: u64 = 212_992;

@@ -2,7 +2,7 @@
 //!
 //! How: a real daemon, and guests in user space, half of which send to the other half and the
 //! reverse. All guests are driven by this one thread, which polls; what is counted is the daemon's
-//! own processor time, whatever it was for.
+//! own processor time, also for system calls and wake-ups.
 //!
 //! Limits: one worker, which all queue pairs of a guest share.
 
@@ -16,7 +16,8 @@ use ringway_testkit::RingwayProcess;
 use crate::daemon::{NO_DAEMON, Usage};
 use crate::options::Options;
 use crate::progress::in_turns;
-use crate::report::{Column, Grid, Report};
+use crate::report::Report;
+use crate::report::grid::{Column, Grid};
 use guests::Guests;
 
 /// Ports, and queue pairs of each.

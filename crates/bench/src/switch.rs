@@ -22,11 +22,11 @@ use crate::daemon::{NO_DAEMON, Usage};
 use crate::machine::{keeping_to, processors};
 use crate::options::{Options, format_name};
 use crate::progress::in_turns;
-use crate::report::{Column, Grid, Report};
+use crate::report::Report;
+use crate::report::grid::{Column, Grid};
 use copying::Copying;
 use guests::{AnyPair, Plan};
 
-/// Bytes of a packet.
 const PACKET_LENS: [u32; 3] = [64, 1518, 65_536];
 
 /// Guests and copies take turns so often within one number.
@@ -54,7 +54,6 @@ enum Way {
     OneProcessor,
 }
 
-/// What is measured.
 #[derive(Debug, Clone, Copy)]
 struct Row {
     way: Way,

@@ -30,7 +30,6 @@ pub enum Needs {
     NewestKernel,
     /// Both of these, taps, and the comparison of captures.
     UmlAndQemu,
-    /// DPDK's testpmd.
     Dpdk,
     /// The same, and the driver's test; no tap.
     DpdkDevice,
@@ -39,7 +38,6 @@ pub enum Needs {
 }
 
 impl Needs {
-    /// Where the programs are.
     pub fn programs(self, paths: &Paths) -> Programs {
         let of = |variable, newest: PathBuf, is_newest, usual: PathBuf| {
             let prepared = if is_newest { newest } else { usual };

@@ -21,7 +21,6 @@ use crate::unikernel::MachineType;
 /// The scenario that compares ringway with QEMU's own tap.
 const SANITY: &str = "sanity_vs_qemu_tap";
 
-/// One scenario.
 pub struct Scenario {
     /// Its name: letters, digits and underscores.
     pub name: String,
@@ -29,11 +28,9 @@ pub struct Scenario {
     pub needs: Needs,
     /// It is killed after this.
     pub limit: Duration,
-    /// Carries it out.
     pub run: Run,
 }
 
-/// What a scenario does.
 type Run = Box<dyn Fn(&Stage) -> anyhow::Result<()>>;
 
 /// All of them, in the order in which they run.

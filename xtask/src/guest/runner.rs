@@ -11,7 +11,6 @@ use std::process::{ExitCode, Stdio};
 use std::time::Instant;
 
 use anyhow::Context;
-
 use ringway_guests::namespaces::{self, unshare};
 use ringway_guests::net;
 use ringway_guests::process::tail;

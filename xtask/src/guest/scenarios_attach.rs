@@ -52,7 +52,7 @@ pub fn uml(stage: &Stage) -> anyhow::Result<()> {
     ringway.finish()
 }
 
-/// A QEMU guest with two queue pairs pings, whatever QEMU's version.
+/// A QEMU guest with two queue pairs pings, with any version of QEMU.
 pub fn qemu(stage: &Stage) -> anyhow::Result<()> {
     let ringway = start(stage, 2)?;
     let files = qemu_files::find(&stage.programs.qemu).context("no QEMU")?;

@@ -12,7 +12,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-
 use ringway_guests::console::Console;
 use ringway_guests::ringway::{Ringway, Way};
 use ringway_guests::stage::Stage;
@@ -22,7 +21,6 @@ use ringway_guests::{qemu, uml};
 use super::scene::{must, port, socket};
 use crate::test_program::TestProgram;
 
-/// The comparison.
 pub const PROGRAM: TestProgram = TestProgram { package: "ringway-host", name: "captures" };
 
 /// Tells it where the captures are.

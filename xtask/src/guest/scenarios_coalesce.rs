@@ -5,7 +5,6 @@
 //! of it.
 
 use anyhow::ensure;
-
 use ringway_guests::console::Console;
 use ringway_guests::ringway::{Pacing, Port, Ringway};
 use ringway_guests::stage::Stage;
@@ -16,7 +15,6 @@ use super::scene::{self, ADDRESSES, must};
 /// What ringway says of a queue whose guest has set something.
 const BY_GUEST: &str = "set by the guest";
 const BY_GUEST_FOR_QUEUE: &str = "set by the guest for this queue";
-/// Echo requests in a flood.
 const PINGS: u32 = 2_000;
 /// Floods in which a guest that moderates by itself has to decide something. It does so within 64
 /// calls, if the last 64 were different: the first flood is enough, as a rule.
@@ -53,7 +51,7 @@ pub fn coalesce(stage: &Stage, is_newest: bool) -> anyhow::Result<()> {
 impl Scene<'_> {
     fn all_queues(&mut self) -> anyhow::Result<()> {
         let kicks = self.port()?.pacing("kicks")?;
-        // Linux 6.1 forgets that it starts with one frame, and sets both kinds whatever was asked.
+        // Linux 6.1 forgets that it starts with one frame, and sets both kinds if one was asked for.
         self.must("ethtool -C eth0 rx-usecs 50 rx-frames 16 tx-frames 1")?;
         self.expect("calls", 16, 50, BY_GUEST)?;
         self.expect("returns", 1, 0, BY_GUEST)?;

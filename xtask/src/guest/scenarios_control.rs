@@ -4,7 +4,6 @@
 //! changes its mind, and ringway's counters say whether it got the packets.
 
 use anyhow::ensure;
-
 use ringway_guests::console::Console;
 use ringway_guests::ringway::{Port, Ringway, Way};
 use ringway_guests::stage::Stage;
@@ -19,10 +18,8 @@ const UNKNOWN: &str = "10.99.0.77";
 const STRANGER: &str = "52:54:00:77:77:77";
 /// A group and its MAC address.
 const GROUP: [&str; 2] = ["239.7.7.7", "01:00:5e:07:07:07"];
-/// Packets per question.
 const PINGS: u64 = 5;
 
-/// All in the scenario.
 struct Pair<'a> {
     stage: &'a Stage,
     ringway: &'a Ringway,

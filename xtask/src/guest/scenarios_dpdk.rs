@@ -11,7 +11,6 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-
 use ringway_guests::net;
 use ringway_guests::ringway::{Port, Way};
 use ringway_guests::stage::Stage;
@@ -29,7 +28,6 @@ const JUMBO: u32 = 9000;
 /// Received packets may be longer than a buffer, and sent ones too (`MULTI_SEGS`).
 const JUMBO_OPTIONS: &str = "--max-pkt-len=9018 --enable-scatter --tx-offloads=0x8000";
 
-/// Packets that make the round.
 const PACKETS: u64 = 20_000;
 
 /// Packets and bytes on the way at once: fewer than any queue on it holds, and than the kernel
@@ -50,16 +48,13 @@ const RETURN_LIMIT: Duration = Duration::from_secs(5);
 /// One way to set the device's switches.
 #[derive(Debug)]
 pub struct DpdkCase {
-    /// Packed rings.
     pub packed: bool,
     /// Buffers are used in the order in which they were made available.
     pub in_order: bool,
-    /// Mergeable receive buffers.
     pub mergeable: bool,
 }
 
 impl DpdkCase {
-    /// Part of the scenario's name.
     pub fn name(&self) -> String {
         let format = format_name(self.packed);
         let order = if self.in_order { "in_order" } else { "any_order" };
@@ -67,7 +62,6 @@ impl DpdkCase {
         format!("{format}_{order}_{mergeable}")
     }
 
-    /// The device's options.
     fn options(&self) -> String {
         let [packed, in_order, mergeable] =
             [self.packed, self.in_order, self.mergeable].map(u8::from);
@@ -79,7 +73,6 @@ impl DpdkCase {
         if self.mergeable { JUMBO } else { MTU }
     }
 
-    /// Testpmd's own options.
     fn own_options(&self) -> String {
         let jumbo = if self.mergeable { JUMBO_OPTIONS } else { "" };
         format!("--forward-mode=5tswap {jumbo}")

@@ -17,7 +17,6 @@ use ringway_guests::testpmd::Testpmd;
 
 use crate::test_program::TestProgram;
 
-/// The test.
 pub const PROGRAM: TestProgram = TestProgram { package: "ringway-testkit", name: "driver_daemon" };
 
 /// Tells it where the back-end is, and how much to send.

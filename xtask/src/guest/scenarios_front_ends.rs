@@ -8,7 +8,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-
 use ringway_guests::console::Console;
 use ringway_guests::monitor::Monitor;
 use ringway_guests::process::Process;
@@ -41,7 +40,6 @@ const ROUND_PACKETS: u64 = 100;
 /// How long a guest is paused: some packets wait meanwhile.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Seconds between two pings.
 const PING_EVERY: &str = "0.003";
 
 /// Packets that may be sent twice for each kill: what a ring held. None is at a pause.
@@ -147,7 +145,6 @@ pub fn dpdk_server(stage: &Stage, packed: bool) -> anyhow::Result<()> {
 /// Pings that go on all the while; a guest's kernel answers, or DPDK.
 struct Echo(Process);
 
-/// What has come of them.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counts {
     sent: u64,
@@ -181,7 +178,6 @@ impl Echo {
 }
 
 impl Counts {
-    /// In what ping prints.
     fn of(printed: &str) -> Self {
         let mut counts = Self::default();
         for line in printed.lines() {

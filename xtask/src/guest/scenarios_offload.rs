@@ -4,7 +4,6 @@
 //! checksum nor segmentation offload, and small receive buffers; the second has everything.
 
 use anyhow::ensure;
-
 use ringway_guests::ringway::{Ringway, Way};
 use ringway_guests::stage::Stage;
 use ringway_guests::traffic::{self, Side};

@@ -4,7 +4,6 @@
 //! stays on a pair stays with one worker, everything else crosses from one to the other.
 
 use anyhow::ensure;
-
 use ringway_guests::console::Console;
 use ringway_guests::ringway::{Ringway, Way};
 use ringway_guests::stage::Stage;
@@ -12,7 +11,6 @@ use ringway_guests::traffic::{self, Side};
 
 use super::scene::{self, ADDRESSES, TAP, must};
 
-/// The tap's address.
 const HERE: &str = "10.99.0.3";
 /// Packets that show that a pair is used; fewer are the guests' own small talk.
 const USED_PACKETS: u64 = 500;
@@ -26,7 +24,6 @@ const HASH_KEY: [&str; 2] = ["6d", "5a"];
 /// Length of a key in bytes (VIRTIO 1.3, 5.1.4: at least this much is possible).
 const HASH_KEY_LEN: usize = 40;
 
-/// All in the scenario.
 struct Scene<'a> {
     stage: &'a Stage,
     ringway: &'a Ringway,

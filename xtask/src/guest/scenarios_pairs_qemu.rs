@@ -4,7 +4,6 @@
 //! many pairs it uses under traffic; what both sides count of each pair shows where packets go.
 
 use anyhow::{Context, ensure};
-
 use ringway_guests::console::Console;
 use ringway_guests::process::Process;
 use ringway_guests::ringway::{Ringway, Way};
@@ -20,7 +19,6 @@ const GUEST: &str = "10.98.0.2";
 
 const MTU: u32 = 1500;
 
-/// Queue pairs of the guest.
 const PAIRS: usize = 4;
 /// Streams at once, one way and then the other: where chance chooses a pair for each, one of four
 /// pairs has none of the 64 in one of 25 million runs.
@@ -33,7 +31,6 @@ const STRAY_PACKETS: u64 = 20;
 const BACKGROUND: &str = "iperf3 --bidir -P 8 -t 4";
 const BEFORE_CHANGE: &str = "sleep 1.5";
 
-/// Everything in the scenario.
 struct Scene<'a> {
     stage: &'a Stage,
     ringway: &'a Ringway,

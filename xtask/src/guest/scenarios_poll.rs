@@ -29,14 +29,12 @@ const FLOOD_ATTEMPTS: u32 = 5;
 /// they end.
 const SAVINGS_NS: u128 = 3_000_000;
 
-/// A guest on a tap of its own.
 struct Row {
     mode: &'static str,
     ringway: Ringway,
     guest: Console,
     /// Of this machine, on the guest's tap.
     here: String,
-    /// Before the daemon was.
     started: Instant,
 }
 

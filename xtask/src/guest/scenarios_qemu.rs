@@ -4,7 +4,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
-
 use ringway_guests::console::Console;
 use ringway_guests::ringway::{Ringway, Way};
 use ringway_guests::stage::Stage;
@@ -27,16 +26,13 @@ const RESUME_LIMIT: Duration = Duration::from_secs(30);
 /// One way to set the device's switches.
 #[derive(Debug)]
 pub struct QemuCase {
-    /// Packed rings.
     pub packed: bool,
-    /// Mergeable receive buffers.
     pub mergeable: bool,
     /// Event index, or packed event suppression.
     pub event_idx: bool,
 }
 
 impl QemuCase {
-    /// Part of the scenario's name.
     pub fn name(&self) -> String {
         let format = format_name(self.packed);
         let mergeable = if self.mergeable { "mergeable" } else { "big" };
@@ -44,7 +40,6 @@ impl QemuCase {
         format!("{format}_{mergeable}_{events}")
     }
 
-    /// The device's options.
     fn options(&self) -> String {
         let [packed, mergeable, event_idx] =
             [self.packed, self.mergeable, self.event_idx].map(|on| if on { "on" } else { "off" });

@@ -1,7 +1,6 @@
 //! Two User Mode Linux guests on one ringway.
 
 use anyhow::ensure;
-
 use ringway_guests::console::Console;
 use ringway_guests::ringway::{Ringway, Way};
 use ringway_guests::stage::Stage;
@@ -9,7 +8,6 @@ use ringway_guests::traffic::{self, Side};
 
 use super::scene::{self, ADDRESSES, OFFLOADED_LEN_MIN, format_name, must};
 
-/// One pair of guests.
 #[derive(Debug)]
 pub struct UmlCase {
     /// Whether packed rings are offered.

@@ -8,7 +8,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-
 use ringway_guests::console::Console;
 use ringway_guests::net;
 use ringway_guests::stage::Stage;
@@ -31,24 +30,19 @@ const FORWARDED: u16 = 8080;
 /// Longest time until the guest has an address.
 const BOOT_LIMIT: Duration = Duration::from_secs(30);
 
-/// Echo requests in a flood.
 const FLOOD_PACKETS: u32 = 2_000;
 
-/// Requests for the page.
 const REQUESTS: u32 = 100;
 
 /// Bytes of a transfer, and of one through user networking, which computes every checksum.
 const TRANSFER_LEN: u64 = 64 << 20;
 const USER_TRANSFER_LEN: u64 = 8 << 20;
 
-/// One way to boot it.
 #[derive(Debug)]
 pub struct UnikernelCase {
     /// The machine, and so the transport.
     pub machine: MachineType,
-    /// What its device is.
     pub device: DeviceCase,
-    /// Packed rings.
     pub packed: bool,
     /// How long its receive buffers are; `big` ones are not mergeable.
     pub scheme: &'static str,
@@ -56,7 +50,6 @@ pub struct UnikernelCase {
     pub iommu_platform: bool,
 }
 
-/// What is behind the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceCase {
     /// QEMU's own, on a tap.
@@ -68,14 +61,13 @@ pub enum DeviceCase {
 }
 
 impl UnikernelCase {
-    /// Whether its device has MSI-X. With user networking on PCI it has none, to show that it is not
-    /// needed; and QEMU before version 8 crashes where it has with vhost-user under software
+    /// Whether its device has MSI-X. With user networking on PCI it has none, to show that it is
+    /// not needed; and QEMU before version 8 crashes where it has with vhost-user under software
     /// emulation.
     fn has_vectors(&self) -> bool {
         self.machine == MachineType::Q35 && self.device == DeviceCase::Tap
     }
 
-    /// Part of the scenario's name.
     pub fn name(&self) -> String {
         let machine = if self.machine == MachineType::Q35 { "q35" } else { "microvm" };
         let device = match self.device {
@@ -88,7 +80,6 @@ impl UnikernelCase {
         format!("{machine}_{device}_{format}_{}{platform}", self.scheme)
     }
 
-    /// Options of its device.
     fn options(&self) -> String {
         let is_pci = self.machine == MachineType::Q35;
         [

@@ -9,7 +9,6 @@ use ringway_guests::stage::Stage;
 use ringway_guests::traffic::Side;
 use ringway_guests::{net, uml};
 
-/// The uplink.
 pub const TAP: &str = "tap0";
 
 /// Longest time until it is there, or gone.

@@ -1,4 +1,4 @@
-//! The other side of the unikernel's services: requests, and bulk transfers with their sums checked.
+//! The other side of the unikernel's services: requests, and transfers with their sums checked.
 //!
 //! Limits: one connection at a time; every wait has a limit.
 
@@ -9,16 +9,13 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use crc32fast::Hasher;
 
-/// Longest wait for anything.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Bytes per call.
 const CHUNK_LEN: usize = 256 << 10;
 
 /// The sum behind a stream of the source: CRC-32 in hexadecimal.
 const SUM_LEN: usize = 8;
 
-/// A statistics page.
 #[derive(Debug)]
 pub struct Page(String);
 
@@ -36,7 +33,6 @@ impl Page {
         Ok(Self(page.to_string()))
     }
 
-    /// A number on it.
     pub fn number(&self, name: &str) -> anyhow::Result<u64> {
         let mut rest = self.0.lines().filter_map(|line| line.strip_prefix(name));
         let number = rest.find_map(|rest| rest.split_whitespace().next()?.parse().ok());
@@ -48,7 +44,6 @@ impl Page {
         self.0.lines().any(|line| words.iter().all(|word| line.split(' ').any(|w| w == *word)))
     }
 
-    /// Lines about drops.
     pub fn drops(&self) -> Vec<&str> {
         self.0.lines().filter(|line| line.contains("_drop_")).collect()
     }

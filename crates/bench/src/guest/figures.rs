@@ -10,7 +10,7 @@ use ringway_guests::traffic;
 use super::pairing::Options;
 use super::processor_time;
 use super::rig::Rig;
-use crate::report::Column;
+use crate::report::grid::Column;
 
 /// Payload of a UDP packet whose Ethernet frame has 64 bytes.
 const UDP_PAYLOAD_LEN: u32 = 22;

@@ -25,7 +25,8 @@ use ringway_guests::{namespaces, net, stage};
 
 use crate::programs;
 use crate::progress::Progress;
-use crate::report::{Grid, Report};
+use crate::report::Report;
+use crate::report::grid::Grid;
 use figures::{COSTS, RATES};
 use rig::{Plan, Rig};
 

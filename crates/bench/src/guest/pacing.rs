@@ -20,7 +20,8 @@ use super::sides;
 use super::slices::{self, FPING, SETTLE, SLICE, Slice};
 use crate::programs;
 use crate::progress::Progress;
-use crate::report::{Column, Grid, Report};
+use crate::report::Report;
+use crate::report::grid::{Column, Grid};
 use crate::spread::Spread;
 
 /// What is compared, as after `notify=`. The first is held against each other, and against itself.

@@ -1,6 +1,6 @@
 //! One thing to be measured: guests that are booted and addressed, and what carries their traffic.
 //!
-//! Limits: each rig has a subnet, a directory and taps of its own, so that all can be there at once.
+//! Limits: each rig has a subnet, a directory and taps of its own, so that all can run at once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,6 @@ const MTU: u32 = 1500;
 /// Options of DPDK's device and of the program: what comes in on one port goes out on the other.
 const DPDK_OPTIONS: &str = "--forward-mode=io";
 
-/// What carries the traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Carrier {
     /// Ringway, with a tap where this machine takes part.
@@ -41,7 +40,6 @@ pub(super) enum Carrier {
     Dpdk,
 }
 
-/// What is to be booted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Plan {
     pub pairing: Pairing,

@@ -33,7 +33,6 @@ pub(super) fn callgrind(
     Ok(counted)
 }
 
-/// Both are far below 2^53.
 #[allow(clippy::cast_precision_loss)]
 pub(super) fn per_packet(instructions: u64, packets: usize) -> f64 {
     instructions as f64 / packets as f64

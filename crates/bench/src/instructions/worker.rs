@@ -10,7 +10,6 @@ use ringway_virtq::Format;
 use super::callgrind::{callgrind, per_packet};
 use crate::switch;
 
-/// The part's name in tables.
 pub(super) const NAME: &str = "worker";
 
 /// What is counted, as callgrind wants it.
@@ -27,7 +26,6 @@ pub fn run(format: Format) -> anyhow::Result<()> {
     switch::carry(format, BURSTS)
 }
 
-/// Instructions per packet.
 pub(super) fn count(arguments: &[&str]) -> anyhow::Result<f64> {
     let options = ["--trace-children=yes", "--trace-children-skip-by-arg=stats"];
     let instructions = callgrind(arguments, FUNCTION, &options)?;

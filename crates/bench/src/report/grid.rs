@@ -20,7 +20,6 @@ pub(crate) struct Grid {
 
 #[derive(Debug)]
 struct Row {
-    /// Under the heads.
     name: Vec<String>,
     /// By column, then by round.
     values: Vec<Vec<Option<f64>>>,
@@ -47,7 +46,6 @@ impl Grid {
         }
     }
 
-    /// The table.
     pub fn table(&self) -> Table {
         self.table_with(&[], |_| None)
     }

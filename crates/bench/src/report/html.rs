@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::{Cell, Report, Table, plot, text};
+use super::plot::{self, escape};
+use super::{Cell, Report, Table, text};
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:75rem;margin:2rem auto;\
 padding:0 1rem;color:#222;overflow-wrap:anywhere}table{border-collapse:collapse;margin:1rem 0}\
@@ -53,8 +54,4 @@ fn rows(table: &Table) -> String {
     }
     text.push_str("</table>");
     text
-}
-
-pub(super) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

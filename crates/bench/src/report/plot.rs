@@ -6,7 +6,6 @@
 
 use std::fmt::Write;
 
-use super::html::escape;
 use super::{Cell, Plot};
 use crate::spread::Spread;
 
@@ -86,6 +85,10 @@ fn digits(value: f64) -> usize {
         1.0.. => 2,
         _ => 3,
     }
+}
+
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -40,8 +40,8 @@ pub(crate) enum Payload {
 }
 
 impl Payload {
-    /// The receive buffers for such packets: of a page, which take fewest steps, unless no page holds
-    /// one whole; then as the driver chooses.
+    /// The receive buffers for such packets: of a page, which take fewest steps, unless no page
+    /// holds one whole; then as the driver chooses.
     fn receive_scheme(self) -> RxScheme {
         let (Self::Own { len } | Self::InPlace { len }) = self;
         if HEADER_LEN + len <= RECEIVE_BUFFER { RxScheme::Page } else { RxScheme::Adaptive }

@@ -3,7 +3,7 @@
 //!
 //! How: [`Work`] runs rounds of at most [`BATCH`] packets, stage by stage: move, publish, count.
 //! Every [`SAMPLE_EVERY`]th round that moved something is timed; the median of these is the cost of
-//! a packet on this side, whatever else the processor did in between.
+//! a packet on this side, also where the processor did something else in between.
 //!
 //! Limits: one packet length at a time; ends are polled and never sleep.
 
@@ -78,12 +78,10 @@ impl Template {
         Ok(Self { bytes, shared: [shared], _memory: memory })
     }
 
-    /// The packet as private bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The packet as a lent one.
     pub fn shared(&self) -> &[SharedSlice] {
         &self.shared
     }
@@ -103,7 +101,6 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Packets moved.
     pub fn packets(&self) -> u64 {
         self.packets.load(Ordering::Relaxed)
     }
@@ -114,7 +111,6 @@ impl Counts {
     }
 }
 
-/// What a side does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Sends as much as there is room for.
@@ -123,7 +119,6 @@ pub(crate) enum Role {
     Receive,
 }
 
-/// One side's loop.
 #[derive(Debug)]
 pub(crate) struct Work<'a> {
     role: Role,
@@ -136,7 +131,6 @@ pub(crate) struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    /// For packets of `len` bytes.
     pub fn new(role: Role, len: usize, counts: &'a Counts) -> std::io::Result<Self> {
         let received = vec![0; ringway_net::PACKET_LEN_MAX as usize];
         let (packet, costs) = (Template::new(len)?, Vec::with_capacity(SAMPLES_MAX));

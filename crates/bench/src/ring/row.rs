@@ -11,7 +11,6 @@ pub(super) enum Who {
     Dpdk,
 }
 
-/// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Row {
     Limit,

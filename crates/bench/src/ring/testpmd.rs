@@ -23,7 +23,6 @@ use ringway_virtq::Format;
 use super::end::Role;
 use crate::programs;
 
-/// Longest packet, in bytes.
 pub(super) const PACKET_LEN_MAX: usize = 9000;
 
 /// Makes a program print line by line although it is not on a terminal (part of coreutils).
@@ -45,7 +44,6 @@ pub(super) enum Part {
     Device,
 }
 
-/// How it is started.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setting<'a> {
     pub part: Part,
@@ -94,7 +92,6 @@ impl Setting<'_> {
     }
 }
 
-/// A running testpmd.
 #[derive(Debug)]
 pub(super) struct Testpmd {
     console: Console,
@@ -125,12 +122,10 @@ impl Testpmd {
         Ok(testpmd)
     }
 
-    /// How it was started.
     pub fn command(&self) -> &str {
         self.console.command()
     }
 
-    /// Its version.
     pub fn version(&self) -> Option<String> {
         let text = |log| std::fs::read_to_string(log).unwrap_or_default();
         let printed = self.logs.each_ref().map(text).concat();

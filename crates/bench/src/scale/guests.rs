@@ -7,7 +7,6 @@ use ringway_driver::Sent;
 use ringway_testkit::frames::BROADCAST;
 use ringway_testkit::{AnyUserGuest, GuestOptions, RingwayProcess};
 
-/// Bytes of a packet.
 const PACKET_LEN: usize = 64;
 
 /// Packets that a guest sends at once on each of its queue pairs.

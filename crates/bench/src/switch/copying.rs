@@ -22,7 +22,6 @@ pub(super) struct Copying {
     from: Places,
     to: Places,
     packet_len: usize,
-    /// Keeps it mapped.
     _memory: TestMemory,
 }
 

@@ -35,13 +35,10 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// What goes from guest to guest.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
-    /// Bytes of each packet.
     pub packet_len: usize,
     /// Bytes from one of the receiver's buffers to the next; each holds a packet whole.
     pub buffer_len: usize,
-    /// Bytes of all of them.
     pub buffers_len: usize,
-    /// Packets of a burst.
     pub burst: usize,
 }
 
