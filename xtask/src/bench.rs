@@ -4,13 +4,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
+use ringway_guests::shell;
 
 use crate::check::build_ringway;
 use crate::counts::Counts;
 use crate::paths::Paths;
 use crate::setup::{self, For};
 use crate::{dpdk_files, kernel_files};
-use ringway_guests::shell;
 
 /// The name of the test that counts instructions.
 pub const INSTRUCTIONS: &str = "instructions";

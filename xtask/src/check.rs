@@ -1,8 +1,9 @@
 //! `./x check`: what has to hold before every commit; and the builds that other commands need.
 
+use ringway_guests::shell;
+
 use crate::paths::Paths;
 use crate::{tidy, unikernel};
-use ringway_guests::shell;
 
 pub fn command(paths: &Paths) -> anyhow::Result<()> {
     let lints = ["--workspace", "--all-targets", "--", "-D", "warnings"];

@@ -10,10 +10,10 @@
 use std::process::Command;
 
 use anyhow::{Context, bail};
+use ringway_guests::shell;
 
 use crate::paths::Paths;
 use crate::{dpdk_files, kernel_files, newest};
-use ringway_guests::shell;
 
 const DEMO_PACKAGES: [&str; 6] =
     ["user-mode-linux", "iperf3", "iputils-ping", "iproute2", "kmod", "mount"];

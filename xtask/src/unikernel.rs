@@ -10,9 +10,9 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
+use ringway_guests::shell;
 
 use crate::paths::Paths;
-use ringway_guests::shell;
 
 pub const PROGRAM: &str = "qemu-system-x86_64";
 
