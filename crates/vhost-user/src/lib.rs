@@ -37,6 +37,6 @@ pub use message::{
 pub use names::request_name;
 pub use refusal::Refusal;
 pub use ring_state::{base_from_position, position_from_base};
-pub use session::{Offer, Session};
+pub use session::{Offer, RingView, Session};
 pub use socket::{Connection, FDS_MAX, Received, SocketError, send_on_channel};
 pub use transport::{EventfdDoorbell, FrontendTransport};

@@ -99,6 +99,11 @@ impl MemoryTable {
         })
     }
 
+    /// All ranges, and how often each was added.
+    pub fn ranges(&self) -> impl Iterator<Item = (MemoryRange, u32)> + '_ {
+        self.slots.iter().map(|slot| (slot.range, slot.times))
+    }
+
     /// Whether there is no memory.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()

@@ -15,8 +15,11 @@
 mod device;
 mod kicks;
 mod ring;
+mod view;
 
 use ringway_virtq::{Areas, Format, QueueOptions};
+
+pub use view::RingView;
 
 use crate::codec;
 use crate::effect::{Answer, Applied, Before, Effect, Outcome, PendingReply};
@@ -86,7 +89,7 @@ impl Plan {
         let mut effects: Vec<Effect> = self.watch.into_iter().chain(self.stops).collect();
         effects.extend(self.effects);
         let pending = PendingReply { code, reply_wanted, answer, before: self.before };
-        Outcome { effects, pending, refused }
+        Outcome { effects, pending, refused, is_remembered: true }
     }
 }
 
@@ -116,6 +119,13 @@ impl Session {
         let code = message.request.code();
         let mut plan = Plan::default();
         let answer = self.take(message.request, &mut plan);
+        let is_remembered = match &answer {
+            Ok(_) => true,
+            Err(Refusal::RingOutsideMemory { index }) => {
+                self.rings[usize::from(*index)].running.is_none()
+            }
+            Err(_) => false,
+        };
         let settled = self.settle(&mut plan);
         // A request with a reply of its own is answered even when it is refused, because its sender
         // waits: by a reply without payload, as the document wants it for GET_CONFIG.
@@ -128,7 +138,8 @@ impl Session {
             }
             (Err(refusal), _) => (Answer::Nack, Some(refusal)),
         };
-        plan.outcome(code, message.reply_wanted, answer, refused)
+        let outcome = plan.outcome(code, message.reply_wanted, answer, refused);
+        Outcome { is_remembered, ..outcome }
     }
 
     /// The effects were carried out (or not): the bytes of the reply, if one is due.
