@@ -9,7 +9,7 @@ use serde_json::Value;
 const PREFIX: &str = "ringway-";
 
 /// What each crate may use of ours; arrows point from later lines to earlier ones only.
-const OURS: [(&str, &[&str]); 16] = [
+const OURS: [(&str, &[&str]); 17] = [
     ("ringway-foreign", &[]),
     ("ringway-virtq", &[]),
     ("ringway-net", &["virtq"]),
@@ -17,6 +17,7 @@ const OURS: [(&str, &[&str]); 16] = [
     ("ringway-device", &["virtq", "net"]),
     ("ringway-switch", &["virtq", "net"]),
     ("ringway-vhost-user", &["foreign", "virtq", "net", "driver"]),
+    ("ringway-supervisor", &["vhost-user"]),
     ("ringway-host", &["foreign", "virtq", "net", "device", "switch"]),
     ("ringway-testkit", &["virtq", "net", "driver", "device", "switch", "vhost-user", "host"]),
     // It starts programs and links none.
@@ -39,7 +40,7 @@ const OURS: [(&str, &[&str]); 16] = [
 ];
 
 /// What each library may use of others; programs and test code may use what the workspace names.
-const OTHERS: [(&str, &[&str]); 8] = [
+const OTHERS: [(&str, &[&str]); 9] = [
     ("ringway-foreign", &[]),
     ("ringway-virtq", &["loom"]),
     ("ringway-net", &["bitflags"]),
@@ -47,6 +48,7 @@ const OTHERS: [(&str, &[&str]); 8] = [
     ("ringway-device", &[]),
     ("ringway-switch", &[]),
     ("ringway-vhost-user", &["bitflags", "rustix", "thiserror"]),
+    ("ringway-supervisor", &["thiserror"]),
     ("ringway-host", &["io-uring", "libc", "rustix", "thiserror"]),
 ];
 

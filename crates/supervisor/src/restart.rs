@@ -1,0 +1,344 @@
+//! When a dead data plane is started again, what is blamed for its death, and when one that does not
+//! answer is ended.
+//!
+//! The first restart is at once, each further one waits longer; a time without deaths forgets them all. A port that was
+//! being served, or a request that was in the data plane's hands, in two deaths in a row that were faults is
+//! taken for the cause. A process that was killed from outside blames nothing.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+/// Waits before the first restart, the second, and so on; the last one stays.
+pub const WAITS: [Duration; 5] = [
+    Duration::ZERO,
+    Duration::from_millis(10),
+    Duration::from_millis(100),
+    Duration::from_secs(1),
+    Duration::from_secs(5),
+];
+
+/// After this time without one, deaths are forgotten.
+pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+
+/// So many deaths within [`FAILING_WITHIN`]: it is said that it fails. It is started again nevertheless.
+pub const FAILING_DEATHS: usize = 5;
+/// See [`FAILING_DEATHS`].
+pub const FAILING_WITHIN: Duration = Duration::from_secs(10);
+
+/// The longest wait for an answer to a request or an order.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
+/// The longest time that a worker that is awake may go without a visit.
+pub const HEARTBEAT_WITHIN: Duration = Duration::from_secs(2);
+
+/// From SIGABRT, for the log, to SIGKILL.
+pub const KILL_AFTER: Duration = Duration::from_millis(100);
+
+/// Signals by which a process ends for what it has done itself: ILL, ABRT, BUS, SEGV, SYS (Linux's
+/// numbers on all machines that this builds for).
+const FAULTS: [i32; 5] = [4, 6, 7, 11, 31];
+
+/// How a data plane ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// By itself, with that status.
+    Exit(i32),
+    /// By that signal, from wherever.
+    Signal(i32),
+    /// The [`Watch`] has ended it.
+    Hung,
+}
+
+impl End {
+    fn is_fault(self) -> bool {
+        match self {
+            Self::Exit(_) => false,
+            Self::Signal(signal) => FAULTS.contains(&signal),
+            Self::Hung => true,
+        }
+    }
+}
+
+/// A request: its front-end and its number.
+pub type RequestId = (u32, u32);
+
+/// What follows from a death.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// When to start the next one.
+    pub start_at: Instant,
+    /// The ports to be quarantined: link down, rings not started.
+    pub quarantine: Vec<u16>,
+    /// The requests to be refused, or whose connections are to be closed if they have replies of their own.
+    pub refuse: Vec<RequestId>,
+}
+
+/// The deaths so far.
+#[derive(Debug, Default)]
+pub struct Restarts {
+    /// Not forgotten: as many as count.
+    deaths: VecDeque<Instant>,
+    waits: usize,
+    /// What the last death, if it was a fault, may be blamed on.
+    suspects: (Vec<u16>, Vec<RequestId>),
+    quarantined: BTreeSet<u16>,
+}
+
+impl Restarts {
+    /// A data plane has ended. `busy`: the ports that its workers were serving, of the worker that failed
+    /// alone where that is known. `in_hand`: the requests that it had got and not done.
+    pub fn died(&mut self, now: Instant, end: End, busy: &[u16], in_hand: &[RequestId]) -> Verdict {
+        self.forget(now);
+        if self.deaths.len() == FAILING_DEATHS {
+            self.deaths.pop_front();
+        }
+        self.deaths.push_back(now);
+        let wait = WAITS[self.waits.min(WAITS.len() - 1)];
+        self.waits = self.waits.saturating_add(1);
+        let mut verdict = Verdict { start_at: now + wait, quarantine: vec![], refuse: vec![] };
+        if end.is_fault() {
+            let (ports, requests) = std::mem::take(&mut self.suspects);
+            verdict.quarantine = in_both(busy, &ports);
+            verdict.refuse = in_both(in_hand, &requests);
+            self.suspects = (busy.to_vec(), in_hand.to_vec());
+        }
+        self.quarantined.extend(&verdict.quarantine);
+        verdict
+    }
+
+    /// Whether it fails again and again.
+    pub fn is_failing(&self, now: Instant) -> bool {
+        let is_forgotten = self.deaths.back().is_none_or(|last| now >= *last + FORGOTTEN_AFTER);
+        let span = self.deaths.back().zip(self.deaths.front());
+        let is_dense = span.is_some_and(|(last, first)| *last - *first <= FAILING_WITHIN);
+        self.deaths.len() == FAILING_DEATHS && is_dense && !is_forgotten
+    }
+
+    /// Ports that are not served.
+    pub fn quarantined(&self) -> impl Iterator<Item = u16> + '_ {
+        self.quarantined.iter().copied()
+    }
+
+    /// The port is gone, or it is tried once more.
+    pub fn release(&mut self, port: u16) {
+        self.quarantined.remove(&port);
+        self.suspects.0.retain(|suspect| *suspect != port);
+    }
+
+    /// A fault may be blamed on more than one request: hand them over one by one.
+    pub fn is_suspicious(&self, now: Instant) -> bool {
+        let is_forgotten = self.deaths.back().is_none_or(|last| now >= *last + FORGOTTEN_AFTER);
+        !self.suspects.1.is_empty() && !is_forgotten
+    }
+
+    fn forget(&mut self, now: Instant) {
+        if self.deaths.back().is_some_and(|last| now >= *last + FORGOTTEN_AFTER) {
+            let quarantined = std::mem::take(&mut self.quarantined);
+            *self = Self { quarantined, ..Self::default() };
+        }
+    }
+}
+
+fn in_both<T: Copy + Ord>(one: &[T], other: &[T]) -> Vec<T> {
+    let both: BTreeSet<T> = one.iter().copied().filter(|value| other.contains(value)).collect();
+    both.into_iter().collect()
+}
+
+/// One worker as the journal shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Beat {
+    /// Visits so far.
+    pub count: u64,
+    /// It waits for work, for as long as there is none.
+    pub is_asleep: bool,
+}
+
+/// What to do to a data plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// SIGABRT, so that it can say where it is.
+    Abort,
+    /// SIGKILL.
+    Kill,
+}
+
+/// Notices that a data plane does not go on.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// The last sign of life of each worker, and when it was new.
+    beats: Vec<(Beat, Instant)>,
+    aborted: Option<Instant>,
+    is_killed: bool,
+}
+
+impl Watch {
+    /// Looks once. `oldest`: since when the oldest answer is owed. What to do now, and when to look
+    /// again; `None`: no worker is awake and no answer is owed, or all was done.
+    pub fn look(
+        &mut self,
+        now: Instant,
+        oldest: Option<Instant>,
+        beats: &[Beat],
+    ) -> (Option<Act>, Option<Instant>) {
+        if let Some(aborted) = self.aborted {
+            let is_due = now >= aborted + KILL_AFTER;
+            let act = (is_due && !self.is_killed).then_some(Act::Kill);
+            self.is_killed |= is_due;
+            return (act, (!is_due).then_some(aborted + KILL_AFTER));
+        }
+        self.beats.resize(beats.len(), (Beat { count: 0, is_asleep: true }, now));
+        for ((known, since), beat) in self.beats.iter_mut().zip(beats) {
+            if *known != *beat {
+                (*known, *since) = (*beat, now);
+            }
+        }
+        let awake = self.beats.iter().filter(|(beat, _)| !beat.is_asleep);
+        let limits = awake.map(|(_, since)| *since + HEARTBEAT_WITHIN);
+        let due = limits.chain(oldest.map(|since| since + ANSWER_WITHIN)).min();
+        if due.is_some_and(|due| now >= due) {
+            self.aborted = Some(now);
+            return (Some(Act::Abort), Some(now + KILL_AFTER));
+        }
+        (None, due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KILL: End = End::Signal(9);
+    const SEGV: End = End::Signal(11);
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn each_restart_waits_longer_until_deaths_are_forgotten() {
+        // When it died, in ms; how long the next one waits; whether that is failing.
+        let table = [
+            (0, 0, false),
+            (1, 10, false),
+            (20, 100, false),
+            (130, 1000, false),
+            (1200, 5000, true),
+            (6300, 5000, true),
+            (20_000, 5000, false),
+            (79_999, 5000, false),
+            (139_999, 0, false),
+            (140_000, 10, false),
+        ];
+        let (start, mut restarts) = (Instant::now(), Restarts::default());
+        assert!(!restarts.is_failing(start));
+        for (at, wait, is_failing) in table {
+            let now = start + ms(at);
+            let verdict = restarts.died(now, KILL, &[], &[]);
+            assert_eq!((verdict.start_at - now, at), (ms(wait), at));
+            assert_eq!((restarts.is_failing(now), at), (is_failing, at));
+        }
+    }
+
+    #[test]
+    fn failing_ends_when_it_has_run_for_a_minute() {
+        let (start, mut restarts) = (Instant::now(), Restarts::default());
+        (0..5).for_each(|at| drop(restarts.died(start + ms(at), SEGV, &[], &[])));
+        assert!(restarts.is_failing(start + ms(60_003)));
+        assert!(!restarts.is_failing(start + ms(60_004)));
+    }
+
+    #[test]
+    fn two_faults_in_a_row_blame_what_was_there_both_times() {
+        let exit = End::Exit(1);
+        // Two ends, and whether the second one blames.
+        let table = [
+            (SEGV, SEGV, true),
+            (End::Signal(6), End::Signal(7), true),
+            (End::Signal(4), End::Signal(31), true),
+            (End::Hung, SEGV, true),
+            (SEGV, KILL, false),
+            (KILL, SEGV, false),
+            (KILL, KILL, false),
+            (exit, SEGV, false),
+            (End::Signal(15), End::Signal(15), false),
+        ];
+        for (first, second, blames) in table {
+            let (now, mut restarts) = (Instant::now(), Restarts::default());
+            let verdict = restarts.died(now, first, &[3, 4], &[(1, 7), (2, 9)]);
+            assert_eq!((verdict.quarantine, verdict.refuse), (vec![], vec![]));
+            let verdict = restarts.died(now, second, &[4, 5], &[(2, 9), (1, 8)]);
+            let expected = if blames { (vec![4], vec![(2, 9)]) } else { (vec![], vec![]) };
+            assert_eq!((verdict.quarantine, verdict.refuse), expected, "{first:?} {second:?}");
+        }
+    }
+
+    #[test]
+    fn a_kill_from_outside_between_two_faults_does_not_count_and_time_forgets_suspects() {
+        let (now, mut restarts) = (Instant::now(), Restarts::default());
+        restarts.died(now, SEGV, &[1], &[]);
+        restarts.died(now, KILL, &[2], &[]);
+        assert_eq!(restarts.died(now, SEGV, &[1], &[]).quarantine, [1]);
+        let (now, mut restarts) = (Instant::now(), Restarts::default());
+        restarts.died(now, SEGV, &[1], &[(0, 1)]);
+        assert!(restarts.is_suspicious(now));
+        let later = now + FORGOTTEN_AFTER;
+        assert!(!restarts.is_suspicious(later));
+        assert_eq!(restarts.died(later, SEGV, &[1], &[(0, 1)]).refuse, []);
+    }
+
+    #[test]
+    fn a_quarantined_port_stays_so_until_it_is_released() {
+        let (now, mut restarts) = (Instant::now(), Restarts::default());
+        restarts.died(now, SEGV, &[1], &[]);
+        restarts.died(now, SEGV, &[1], &[]);
+        restarts.died(now + FORGOTTEN_AFTER * 2, KILL, &[], &[]);
+        assert_eq!(restarts.quarantined().collect::<Vec<_>>(), [1]);
+        restarts.release(1);
+        assert_eq!(restarts.quarantined().count(), 0);
+        let later = now + FORGOTTEN_AFTER * 2;
+        assert_eq!(restarts.died(later, SEGV, &[1], &[]).quarantine, [], "tried anew");
+    }
+
+    #[test]
+    fn an_answer_owed_or_a_worker_that_stands_still_ends_it() {
+        let beat = |count, is_asleep| Beat { count, is_asleep };
+        // Since when an answer is owed; the worker at each second; when it is aborted, in ms.
+        let awake = |count| beat(count, false);
+        let table: [(Option<u64>, [Beat; 4], Option<u64>); 6] = [
+            (None, [awake(1); 4], Some(2000)),
+            (None, [awake(1), awake(2), awake(3), awake(4)], None),
+            (None, [beat(1, true); 4], None),
+            (None, [beat(1, true), awake(1), awake(1), awake(1)], Some(3000)),
+            (Some(500), [beat(1, true); 4], Some(1500)),
+            (Some(0), [awake(1), awake(2), awake(3), awake(4)], Some(1000)),
+        ];
+        for (at, (owed, beats, aborted)) in table.into_iter().enumerate() {
+            let (start, mut watch) = (Instant::now(), Watch::default());
+            let mut act_at = None;
+            for at_ms in 0..3500u64 {
+                let now = start + ms(at_ms);
+                let oldest = owed.filter(|since| *since <= at_ms).map(|since| start + ms(since));
+                let worker = beats[usize::try_from(at_ms / 1000).unwrap()];
+                if let (Some(act), _) = watch.look(now, oldest, &[worker]) {
+                    act_at.get_or_insert((act, at_ms));
+                }
+            }
+            assert_eq!(act_at, aborted.map(|at_ms| (Act::Abort, at_ms)), "row {at}");
+        }
+    }
+
+    #[test]
+    fn who_looks_when_told_to_acts_in_time() {
+        let (start, mut watch) = (Instant::now(), Watch::default());
+        let beats = [Beat { count: 1, is_asleep: false }];
+        assert_eq!(watch.look(start, None, &[]), (None, None), "nothing to watch");
+        let (act, again) = watch.look(start, Some(start), &beats);
+        assert_eq!((act, again), (None, Some(start + ANSWER_WITHIN)));
+        let abort_at = start + ANSWER_WITHIN;
+        let kill_at = abort_at + KILL_AFTER;
+        assert_eq!(watch.look(abort_at, Some(start), &beats), (Some(Act::Abort), Some(kill_at)));
+        assert_eq!(watch.look(abort_at, None, &beats), (None, Some(kill_at)), "too late");
+        assert_eq!(watch.look(kill_at, None, &beats), (Some(Act::Kill), None));
+        assert_eq!(watch.look(kill_at, None, &beats), (None, None), "once");
+    }
+}

@@ -1,0 +1,103 @@
+//! What supervisor and data plane tell each other, as bytes of one `SOCK_SEQPACKET` message each.
+//!
+//! Little-endian: one byte that says which message, then its fields in order; a text or a list has its
+//! length in front, two bytes. Every field has a limit in its type, so that what is encoded always fits
+//! ([`MESSAGE_LEN_MAX`]), and [`decode`](ToData::decode) accepts exactly what [`encode`](ToData::encode)
+//! makes. File descriptors travel beside the bytes; [`ToData::fds`] says how many. To the supervisor none do.
+
+mod field;
+mod messages;
+
+pub use field::{Bytes, List, Text};
+pub use messages::{ToData, ToSupervisor};
+use thiserror::Error;
+
+/// Most bytes of a message.
+pub const MESSAGE_LEN_MAX: usize = 64 * 1024;
+
+/// Most file descriptors that the kernel passes with a message.
+pub const MESSAGE_FDS_MAX: usize = 253;
+
+/// The version of this file. Another one is another protocol.
+pub const WIRE_VERSION: u16 = 1;
+
+/// Most bytes of a port's line, and of all settings together.
+pub const SPEC_LEN_MAX: usize = 4 * 1024;
+/// See [`SPEC_LEN_MAX`].
+pub const SETTINGS_LEN_MAX: usize = 32 * 1024;
+/// Most bytes of a reason, and of a line of the log.
+pub const REASON_LEN_MAX: usize = 1024;
+/// See [`REASON_LEN_MAX`].
+pub const LINE_LEN_MAX: usize = 4 * 1024;
+/// Most bytes of one piece of a question, an answer, or positions; longer ones come in pieces.
+pub const PIECE_LEN_MAX: usize = 60 * 1024;
+/// Most ranges of slots that one request drops.
+pub const DROPS_MAX: usize = 1024;
+/// Most queues of a tap.
+pub const TAP_FDS_MAX: usize = 64;
+
+/// What is wrong with a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum BadMessage {
+    /// It ends within a field.
+    #[error("it ends within a field")]
+    Short,
+    /// There is more behind its last field.
+    #[error("{left} bytes are behind its last field")]
+    TooLong {
+        /// So many bytes.
+        left: usize,
+    },
+    /// No message has this number.
+    #[error("there is no message {kind}")]
+    Kind {
+        /// The number.
+        kind: u8,
+    },
+    /// A field is longer than it may be.
+    #[error("a field has {len} entries, the limit is {limit}")]
+    Length {
+        /// Bytes of a text, or entries of a list.
+        len: usize,
+        /// Its limit.
+        limit: usize,
+    },
+    /// A number that its field cannot have.
+    #[error("a field has a number that it cannot have")]
+    Value,
+    /// A text that is not UTF-8.
+    #[error("a text is not UTF-8")]
+    Text,
+    /// Not as many fds as the message has.
+    #[error("{came} file descriptors came with it")]
+    Fds {
+        /// So many.
+        came: usize,
+    },
+}
+
+/// From which version to which, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Versions {
+    /// The oldest.
+    pub first: u16,
+    /// The newest.
+    pub last: u16,
+}
+
+impl Versions {
+    /// The newest that both know.
+    pub fn common(self, other: Self) -> Option<u16> {
+        let newest = self.last.min(other.last);
+        (newest >= self.first.max(other.first)).then_some(newest)
+    }
+}
+
+/// What only the supervisor can see of a request, and makes it one to be refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flaw {
+    /// Not all of its fds could be received.
+    LostFds,
+    /// Among its fds is a socket that is connected to ringway itself.
+    OwnSocket,
+}

@@ -1,0 +1,141 @@
+//! The messages of each direction, in one table: number, name, fields.
+
+use std::ops::RangeInclusive;
+
+use super::field::{Bytes, Field, List, Reader, Text};
+use super::{
+    BadMessage, DROPS_MAX, Flaw, LINE_LEN_MAX, MESSAGE_FDS_MAX, MESSAGE_LEN_MAX, PIECE_LEN_MAX,
+    REASON_LEN_MAX, SETTINGS_LEN_MAX, SPEC_LEN_MAX, TAP_FDS_MAX, Versions,
+};
+use crate::frame::{FDS_MAX, FRAME_LEN_MAX};
+use crate::slots::{Keep, SLOT_LEN_MAX, SlotRange};
+
+macro_rules! messages {
+    ($(#[$of:meta])* $side:ident $($(#[$what:meta])* $kind:literal $name:ident
+        { $($field:ident: $type:ty),* })*) => {
+        $(#[$of])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        #[allow(missing_docs)] // the fields are named for what they are
+        pub enum $side {
+            $($(#[$what])* $name { $($field: $type),* },)*
+        }
+
+        // Whatever is in its fields, a message fits.
+        $(const _: () = assert!(0 $(+ <$type as Field>::LEN_MAX)* < MESSAGE_LEN_MAX);)*
+
+        impl $side {
+            /// The bytes.
+            pub fn encode(&self) -> Vec<u8> {
+                let mut out = Vec::new();
+                match self {
+                    $(Self::$name { $($field),* } => {
+                        out.push($kind);
+                        $($field.put(&mut out);)*
+                    })*
+                }
+                out
+            }
+
+            /// The message of these bytes.
+            ///
+            /// # Errors
+            /// They are none, and what is wrong.
+            pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
+                let (&kind, rest) = bytes.split_first().ok_or(BadMessage::Short)?;
+                let mut reader = Reader(rest);
+                let message = match kind {
+                    $($kind => Self::$name { $($field: Field::take(&mut reader)?),* },)*
+                    _ => return Err(BadMessage::Kind { kind }),
+                };
+                match reader.0.len() {
+                    0 => Ok(message),
+                    left => Err(BadMessage::TooLong { left }),
+                }
+            }
+        }
+    };
+}
+
+messages! {
+    /// From the supervisor to the data plane.
+    ToData
+    /// What holds for all ports; the first message.
+    1 Config { settings: Bytes<SETTINGS_LEN_MAX> }
+    /// A port, with the queues of its tap. Its place exists already.
+    2 Port { order: u32, port: u16, spec: Bytes<SPEC_LEN_MAX> }
+    /// The port goes.
+    3 Remove { order: u32, port: u16 }
+    /// The port has other options.
+    4 Change { order: u32, port: u16, spec: Bytes<SPEC_LEN_MAX> }
+    /// A front-end has come. The options are those of the moment it came, also in a replay.
+    5 Link { order: u32, port: u16, link: u32, spec: Bytes<SPEC_LEN_MAX> }
+    /// The front-end has gone.
+    6 Unlink { order: u32, link: u32 }
+    /// A request that was kept, with its fds; not answered.
+    7 Slot { link: u32, slot: u16, bytes: Bytes<SLOT_LEN_MAX> }
+    /// A request, with its fds. Answered by `Done`. One with a flaw is refused.
+    8 Frame { link: u32, number: u32, flaw: Option<Flaw>, bytes: Bytes<FRAME_LEN_MAX> }
+    /// Rings may start, at these positions where they are known; with the journal.
+    9 Go { is_last: bool, positions: Bytes<PIECE_LEN_MAX> }
+    /// Finish the visit, publish, call, and say where each ring stands. Then do nothing.
+    10 Quiesce {}
+    /// Nothing came of it: go on.
+    11 Resume {}
+    /// A line of the control socket. Answered by `Answer`.
+    12 Ask { ask: u32, bytes: Bytes<PIECE_LEN_MAX> }
+}
+
+messages! {
+    /// From the data plane to the supervisor.
+    ToSupervisor
+    /// Which versions it knows; its first message.
+    129 Hello { wire: Versions, journal: Versions }
+    /// An order of that number was carried out, or why it was not.
+    130 Finished { order: u32, refusal: Option<Text<REASON_LEN_MAX>> }
+    /// A request was carried out or refused. With `is_closing` no more is read before `Closed`.
+    131 Done {
+        link: u32, number: u32, is_closing: bool, reply: Option<Bytes<FRAME_LEN_MAX>>,
+        keep: Option<Keep>, drops: List<SlotRange, DROPS_MAX>
+    }
+    /// These are not needed any more: a ring has gone on by itself.
+    132 Forget { link: u32, drops: List<SlotRange, DROPS_MAX> }
+    /// What this front-end had sent, and was not needed any more, is closed.
+    133 Closed { link: u32 }
+    /// Everything was replayed.
+    134 Ready {}
+    /// Rings run.
+    135 Running {}
+    /// Where each ring stands.
+    136 Export { is_last: bool, positions: Bytes<PIECE_LEN_MAX> }
+    /// To a question of that number.
+    137 Answer { ask: u32, is_last: bool, bytes: Bytes<PIECE_LEN_MAX> }
+    /// Please let go of this front-end.
+    138 LetGo { link: u32, why: Text<REASON_LEN_MAX> }
+    /// A line for the log; the level counts from 1, an error, to 5.
+    139 Log { level: u8, line: Text<LINE_LEN_MAX> }
+    /// Please set the MTU of this port's tap.
+    140 Mtu { port: u16, mtu: u16 }
+}
+
+const _: () = assert!(FDS_MAX <= MESSAGE_FDS_MAX && TAP_FDS_MAX <= MESSAGE_FDS_MAX);
+
+impl ToData {
+    /// How many file descriptors may come with it.
+    pub fn fds(&self) -> RangeInclusive<usize> {
+        match self {
+            Self::Port { .. } => 0..=TAP_FDS_MAX,
+            Self::Slot { .. } | Self::Frame { .. } => 0..=FDS_MAX,
+            Self::Go { is_last: true, .. } => 0..=1,
+            _ => 0..=0,
+        }
+    }
+
+    /// The message of these bytes, with which so many fds came.
+    ///
+    /// # Errors
+    /// They are none, or not with so many.
+    pub fn decode_with(bytes: &[u8], came: usize) -> Result<Self, BadMessage> {
+        let message = Self::decode(bytes)?;
+        if message.fds().contains(&came) { Ok(message) } else { Err(BadMessage::Fds { came }) }
+    }
+}
