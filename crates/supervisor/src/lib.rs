@@ -3,7 +3,7 @@
 //!
 //! The supervisor frames vhost-user ([`frame`]), hands each request over ([`wire`]) and waits for the
 //! data plane's word; the word says what to reply, and which requests to keep ([`slots`]). It never
-//! looks at a payload. The data plane decides what is kept. How often a dead one is
+//! looks at a payload. The data plane decides what is kept ([`keep`]). How often a dead one is
 //! started again, and what is blamed for a death, is [`restart`].
 //!
 //! No I/O, no clock, no thread: bytes and times are arguments, the next wake-up is a result. A file
@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod frame;
+pub mod keep;
 pub mod restart;
 pub mod slots;
 pub mod wire;
