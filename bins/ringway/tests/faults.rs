@@ -175,8 +175,8 @@ fn is_disconnected(ringway: &Ringway) -> bool {
     ringway.error("c").is_some_and(|why| why.contains("page faults sleep"))
 }
 
-/// Only the guest whose buffers are in this file is disconnected, for what it sends or for what others
-/// send to it.
+/// Only the guest whose buffers are in this file is disconnected, for what it sends or for what
+/// others send to it.
 fn only_its_guest_is_disconnected(file: &File, queue: usize) {
     let (mut guest, mut looked_at) = (None, Instant::now());
     beside_good_guests(|ringway, socket| {
@@ -211,7 +211,7 @@ impl Drop for Over<'_> {
 #[test]
 fn a_guest_whose_memory_is_in_a_cold_file_on_a_slow_disk_is_disconnected() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    let file = cold_file(directory.path(), BUFFERS_LEN, STEP as usize).expect("room on the disk");
+    let file = cold_file(directory.path(), BUFFERS_LEN, STEP).expect("room on the disk");
     let disk = match SlowDisk::below(&file, 50) {
         Ok(disk) => disk,
         Err(why) => return println!("skipped: no control group of our own: {why}"),

@@ -15,8 +15,8 @@
 //! once twice the time has passed. So a sender that repeats its packet wakes the guest.
 //!
 //! Limits: a guest that says by flags, not by an index, when it wants calls says the same before
-//! and after; so does a guest that was called about nothing. Both are called again in vain. An idle
-//! guest costs nothing after [`LAST_NS`].
+//! and after; so does a guest that was called about nothing. Both are called again for nothing. An
+//! idle guest costs nothing after [`LAST_NS`].
 
 use ringway_net::Nanos;
 

@@ -164,7 +164,7 @@ fn a_guest_that_reads_while_it_is_called_is_not_suspected() {
     assert!(!callee.has_blocked());
 }
 
-/// The timer ends when nobody calls, and must be there again when somebody does.
+/// The timer ends when there are no calls, and must be there again with the next one.
 #[test]
 fn calls_are_guarded_again_after_a_pause_and_again_by_the_next_guard() {
     let took = without_blocking(|| {

@@ -171,7 +171,7 @@ fn a_bus_error_that_is_not_the_front_ends_still_ends_the_process() {
     let file = memory_file(PAGE);
     let flags = rustix::mm::MapFlags::SHARED;
     let protection = rustix::mm::ProtFlags::READ;
-    // SAFETY: a new mapping, which nobody else uses; the read ends this process.
+    // SAFETY: a new mapping, which no other code uses; the read ends this process.
     unsafe {
         let mapped = rustix::mm::mmap(std::ptr::null_mut(), 4096, protection, flags, &file, 0);
         let mapped = mapped.expect("mmap").cast::<u8>();

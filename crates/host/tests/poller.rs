@@ -41,8 +41,8 @@ fn level_wakes_again_until_drained_and_edge_only_for_news() {
     assert_eq!(tokens(), [0u64; 0]);
 }
 
-/// Pacing waits for tens of microseconds. Whoever rounds them up to milliseconds never gets below
-/// one, however quiet the machine; whoever does not needs only one quiet moment among so many.
+/// Pacing waits for tens of microseconds. A wait that is rounded up to milliseconds is
+/// never below one, however quiet the machine; an exact one needs one quiet moment among so many.
 #[test]
 fn a_wait_of_microseconds_is_not_rounded_up_to_a_millisecond() {
     let resolution = clock_getres(ClockId::Monotonic);

@@ -69,7 +69,7 @@ fn each_reason_why_there_is_no_tap_is_told() {
         let mtu = try_open("tap1", Some(67)).expect_err("a bad MTU").to_string();
         assert!(mtu.starts_with("tap1: MTU 67: "), "{mtu}");
         assert_eq!(interface_index("tap1"), 0, "nothing is left of the attempt");
-        // SAFETY: only this thread, which ends with the test, becomes nobody.
+        // SAFETY: only this thread, which ends with the test, becomes an unprivileged user.
         assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) }, 0);
         assert_eq!(
             failure("tap2"),

@@ -11,7 +11,7 @@ use ringway_host::{Tap, TapCalls, TapOptions};
 use ringway_net::{NetHeader, PacketSource};
 use ringway_testkit::Rng;
 
-/// Of a queue of the kernel's that nobody reads, in packets, with room to spare.
+/// Of a queue of the kernel's that no program reads, in packets, with room to spare.
 const BURST_MAX: u64 = 200;
 
 fn open(mtu: u16, reads: TapCalls) -> Option<Tap> {

@@ -69,7 +69,7 @@ fn carry(workers: u16, rounds: u64, say: impl Fn(&str)) {
             receiver.receiveq(pair).post_all();
             sender.transmitq(pair).send_all(&packet);
         }
-        // Everything is there before anybody is woken, so that nobody is woken twice.
+        // Everything is there before any worker is woken, so that none is woken twice.
         sender.pairs().for_each(|pair| sender.transmitq(pair).kick());
         for pair in sender.pairs() {
             sender.transmitq(pair).wait_all();

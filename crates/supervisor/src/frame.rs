@@ -1,7 +1,7 @@
 //! vhost-user requests out of a stream, whole, one at a time.
 //!
-//! Who reads asks first how much: [`Framer::wanted`] ends with the header, then with the payload, so
-//! that file descriptors are always those of the message that is being read. While a request is
+//! Who reads asks first how much: [`Framer::wanted`] ends with the header, then with the payload,
+//! so that file descriptors are always those of the message that is being read. While a request is
 //! outstanding nothing is wanted. Limits: a message of [`FRAME_LEN_MAX`] bytes and [`FDS_MAX`] fds.
 
 use std::mem::take;
@@ -62,7 +62,7 @@ impl<F> Framer<F> {
     /// Takes what was read; `true`: a request is complete, and outstanding from now on.
     ///
     /// # Errors
-    /// The connection cannot go on. What came is let go of with this value.
+    /// The connection cannot go on. What came is dropped with this value.
     ///
     /// # Panics
     /// More bytes than were wanted.

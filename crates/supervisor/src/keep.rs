@@ -1,15 +1,16 @@
 //! The data plane's side: which request is kept in which slot, and which slots it makes needless.
 //!
-//! What is kept is what the [`Session`] goes by: replayed in the order of [`slot`] numbers into a new
-//! session, it gives the same one. So a request that is refused is kept only if the session remembers it
-//! all the same ([`Outcome::is_remembered`](ringway_vhost_user::Outcome)). Which kicks still count is
-//! read from the session.
+//! What is kept is what the [`Session`] goes by: replayed in the order of [`slot`] numbers into a
+//! new session, it gives the same one. So a request that is refused is kept only if the session
+//! remembers it all the same ([`Outcome::is_remembered`](ringway_vhost_user::Outcome)). Which kicks
+//! still count is read from the session.
 //!
 //! ```text
 //! intend ─► Session::handle ─► effects ─► Intent::is_taken ─► Session::complete ─► settle
 //! ```
 //!
-//! Not kept: where rings stand (the journal has that), that a ring has gone on by itself, questions.
+//! Not kept: where rings stand (the journal has that), that a ring has gone on by itself,
+//! questions.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +18,9 @@ use ringway_vhost_user::{Applied, MemoryRange, Request, Session};
 
 use crate::slots::{Keep, NotKept, SlotRange, check};
 
-/// The numbers of slots, in the order of replay. Memory comes before features, and all kinds of what is told
-/// about rings one after the other, so that a ring starts once, with its kick, when all else is there, and
-/// so that what a reset forgets is one range. Part of the wire's version.
+/// The numbers of slots, in the order of replay. Memory comes before features, and all kinds of
+/// what is told about rings one after the other, so that a ring starts once, with its kick, when
+/// all else is there, and so that what a reset forgets is one range. Part of the wire's version.
 pub mod slot {
     /// Rings that a device may have: 64 pairs and a control queue.
     pub const RINGS_MAX: u16 = 129;
@@ -46,8 +47,8 @@ pub mod slot {
     pub const CALL: u16 = LOG + 1;
     /// `SET_VRING_ERR`
     pub const ERROR: u16 = CALL + RINGS_MAX;
-    /// `SET_VRING_NUM`; the first that a reset forgets. Before features: without them, any size that is
-    /// offered may be told.
+    /// `SET_VRING_NUM`; the first that a reset forgets. Before features: without them, any size
+    /// that is offered may be told.
     pub const SIZE: u16 = ERROR + RINGS_MAX;
     /// `SET_FEATURES`
     pub const FEATURES: u16 = SIZE + RINGS_MAX;
@@ -116,8 +117,8 @@ pub struct Keeper {
 }
 
 impl Intent {
-    /// Whether the session goes by the request. `is_remembered` is the outcome's, and `applied` what its
-    /// effects came to: memory that could not be set up is as before.
+    /// Whether the session goes by the request. `is_remembered` is the outcome's, and `applied`
+    /// what its effects came to: memory that could not be set up is as before.
     pub fn is_taken(&self, is_remembered: bool, applied: &Applied) -> bool {
         let sets_memory = matches!(self.what, What::Table(_) | What::Add { is_new: true, .. });
         let is_undone = sets_memory && !applied.ok && !applied.is_set_up;
@@ -126,8 +127,8 @@ impl Intent {
 }
 
 impl Keeper {
-    /// What the request would change. Asked before the session has it; `len` are its bytes, with its
-    /// header.
+    /// What the request would change. Asked before the session has it; `len` are its bytes, with
+    /// its header.
     ///
     /// # Errors
     /// It could not be kept: it is to be refused instead.
@@ -197,7 +198,8 @@ impl Keeper {
         self.additions.iter().rfind(|(_, added)| *added == range).map(|(&slot, _)| slot)
     }
 
-    /// The request was carried out, or not: what changes. `is_taken` comes from [`Intent::is_taken`].
+    /// The request was carried out, or not: what changes. `is_taken` comes from
+    /// [`Intent::is_taken`].
     pub fn settle(&mut self, intent: Intent, is_taken: bool, session: &Session) -> Changes {
         let Intent { what, keep, len } = intent;
         let mut changes = Changes::default();

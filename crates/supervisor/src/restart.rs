@@ -1,9 +1,10 @@
-//! When a dead data plane is started again, what is blamed for its death, and when one that does not
-//! answer is ended.
+//! When a dead data plane is started again, what is blamed for its death, and when one that does
+//! not answer is ended.
 //!
-//! The first restart is at once, each further one waits longer; a time without deaths forgets them all. A port that was
-//! being served, or a request that was in the data plane's hands, in two deaths in a row that were faults is
-//! taken for the cause. A process that was killed from outside blames nothing.
+//! The first restart is at once, each further one waits longer; a time without deaths forgets them
+//! all. A port that was being served, or a request that was in the data plane's hands, in two
+//! deaths in a row that were faults is taken for the cause. A process that was killed from outside
+//! blames nothing.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -20,7 +21,8 @@ pub const WAITS: [Duration; 5] = [
 /// After this time without one, deaths are forgotten.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
-/// So many deaths within [`FAILING_WITHIN`]: it is said that it fails. It is started again nevertheless.
+/// So many deaths within [`FAILING_WITHIN`]: it is said that it fails. It is started again
+/// nevertheless.
 pub const FAILING_DEATHS: usize = 5;
 /// See [`FAILING_DEATHS`].
 pub const FAILING_WITHIN: Duration = Duration::from_secs(10);
@@ -69,7 +71,8 @@ pub struct Verdict {
     pub start_at: Instant,
     /// The ports to be quarantined: link down, rings not started.
     pub quarantine: Vec<u16>,
-    /// The requests to be refused, or whose connections are to be closed if they have replies of their own.
+    /// The requests to be refused, or whose connections are to be closed if they have replies of
+    /// their own.
     pub refuse: Vec<RequestId>,
 }
 
@@ -85,8 +88,8 @@ pub struct Restarts {
 }
 
 impl Restarts {
-    /// A data plane has ended. `busy`: the ports that its workers were serving, of the worker that failed
-    /// alone where that is known. `in_hand`: the requests that it had got and not done.
+    /// A data plane has ended. `busy`: the ports that its workers were serving, of the worker that
+    /// failed alone where that is known. `in_hand`: the requests that it had got and not done.
     pub fn died(&mut self, now: Instant, end: End, busy: &[u16], in_hand: &[RequestId]) -> Verdict {
         self.forget(now);
         if self.deaths.len() == FAILING_DEATHS {

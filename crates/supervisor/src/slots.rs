@@ -1,8 +1,8 @@
 //! The requests that a supervisor keeps of one front-end, by number, for the next data plane.
 //!
-//! It understands none of them. Replay is all of them in the order of their numbers, then the request
-//! that is outstanding. Nothing is dropped here: to close an fd can take as long as its sender likes, so
-//! what is not needed any more is handed back, for the thread that closes.
+//! It understands none of them. Replay is all of them in the order of their numbers, then the
+//! request that is outstanding. Nothing is dropped here: to close an fd can take as long as its
+//! sender likes, so what is not needed any more is handed back, for the thread that closes.
 
 use std::collections::BTreeMap;
 
@@ -109,8 +109,8 @@ impl<F> Link<F> {
     /// The request of that number is done: drops, then keeps. All fds that are to be closed.
     ///
     /// # Errors
-    /// The data plane says what cannot be: it is to be ended. The request is outstanding as before, and
-    /// nothing was dropped or kept.
+    /// The data plane says what cannot be: it is to be ended. The request is outstanding as before,
+    /// and nothing was dropped or kept.
     pub fn done(
         &mut self,
         number: u32,

@@ -1,9 +1,10 @@
 //! What supervisor and data plane tell each other, as bytes of one `SOCK_SEQPACKET` message each.
 //!
-//! Little-endian: one byte that says which message, then its fields in order; a text or a list has its
-//! length in front, two bytes. Every field has a limit in its type, so that what is encoded always fits
-//! ([`MESSAGE_LEN_MAX`]), and [`decode`](ToData::decode) accepts exactly what [`encode`](ToData::encode)
-//! makes. File descriptors travel beside the bytes; [`ToData::fds`] says how many. To the supervisor none do.
+//! Little-endian: one byte that says which message, then its fields in order; a text or a list has
+//! its length in front, two bytes. Every field has a limit in its type, so that what is encoded
+//! always fits ([`MESSAGE_LEN_MAX`]), and [`decode`](ToData::decode) accepts exactly what
+//! [`encode`](ToData::encode) makes. File descriptors travel beside the bytes; [`ToData::fds`] says
+//! how many. To the supervisor none do.
 
 mod field;
 mod messages;

@@ -98,7 +98,8 @@ proptest! {
             next_fd += fds;
             let number = push(&mut link, &vec![7; len], ids.clone());
             let keep = keep.map(|(slot, fds)| Keep { slot, fds });
-            let drops: Vec<_> = drops.into_iter().map(|(first, last)| SlotRange { first, last }).collect();
+            let range = |(first, last)| SlotRange { first, last };
+            let drops: Vec<_> = drops.into_iter().map(range).collect();
             let is_good = keep.is_none_or(|keep| u32::from(keep.fds) <= fds);
             let before = link.replay().count();
             let done = link.done(number, &drops, keep);

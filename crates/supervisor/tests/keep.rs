@@ -158,8 +158,8 @@ fn what_could_not_be_carried_out_is_kept_as_far_as_the_session_goes_by_it() {
         assert_eq!(told(&it.send(&request)), "", "{request:?}");
     }
     assert_eq!(it.shown(), before);
-    // The ring was stopped for memory that could not be mapped, and cannot be started again now. What
-    // is only counted is not undone by that.
+    // The ring was stopped for memory that could not be mapped, and cannot be started again now.
+    // What is only counted is not undone by that.
     let mut other = running();
     (other.succeeds, other.is_set_up) = (false, false);
     assert_eq!(told(&other.send(&table(&[3]))), "");

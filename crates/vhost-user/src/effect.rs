@@ -109,8 +109,8 @@ pub struct Outcome {
     pub pending: PendingReply,
     /// The request was refused, for the log. The reply says so by itself.
     pub refused: Option<Refusal>,
-    /// The session goes by what was asked, also where it is refused: because it cannot be carried out
-    /// now, or because the addresses of a ring may come before the memory that they are in.
+    /// The session goes by what was asked, also where it is refused: because it cannot be carried
+    /// out now, or because the addresses of a ring may come before the memory that they are in.
     pub is_remembered: bool,
 }
 

@@ -65,8 +65,7 @@ pub fn scenarios() -> Vec<Scenario> {
     add("uml_poll", Uml, 180, Box::new(scenarios_poll::poll));
     add("uml_queue_pairs", Uml, 120, Box::new(scenarios_pairs::pairs));
     add("uml_control", Uml, 120, Box::new(scenarios_control::control));
-    let coalesce =
-        |is_newest| Box::new(move |stage: &_| scenarios_coalesce::coalesce(stage, is_newest));
+    let coalesce = |newest| Box::new(move |stage: &_| scenarios_coalesce::coalesce(stage, newest));
     add("uml_coalesce", Uml, 120, coalesce(false));
     add("uml_coalesce_newest", NewestUml, 120, coalesce(true));
     add("attach_uml", Uml, 120, Box::new(scenarios_attach::uml));

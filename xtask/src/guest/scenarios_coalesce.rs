@@ -51,7 +51,8 @@ pub fn coalesce(stage: &Stage, is_newest: bool) -> anyhow::Result<()> {
 impl Scene<'_> {
     fn all_queues(&mut self) -> anyhow::Result<()> {
         let kicks = self.port()?.pacing("kicks")?;
-        // Linux 6.1 forgets that it starts with one frame, and sets both kinds if one was asked for.
+        // Linux 6.1 forgets that it starts with one frame, and sets both kinds if one was asked
+        // for.
         self.must("ethtool -C eth0 rx-usecs 50 rx-frames 16 tx-frames 1")?;
         self.expect("calls", 16, 50, BY_GUEST)?;
         self.expect("returns", 1, 0, BY_GUEST)?;

@@ -25,8 +25,8 @@ const IDLE_ATTEMPTS: u32 = 8;
 /// How many floods the worker that may poll gets to do so.
 const FLOOD_ATTEMPTS: u32 = 5;
 
-/// What may be looked in vain beyond the budget, in nanoseconds: savings, and the look during which
-/// they end.
+/// What may be polled for nothing beyond the budget, in nanoseconds: savings, and the look during
+/// which they end.
 const SAVINGS_NS: u128 = 3_000_000;
 
 struct Row {
@@ -93,7 +93,8 @@ impl Row {
         Ok(())
     }
 
-    /// The one that may not poll has not; the other has, and not more in vain than the budget says.
+    /// The one that may not poll has not; the other has, and not more for nothing than the budget
+    /// says.
     fn check(&mut self, stage: &Stage) -> anyhow::Result<()> {
         let mut worker = self.worker()?;
         if self.mode == "never" {

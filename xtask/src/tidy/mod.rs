@@ -95,7 +95,8 @@ fn crates(paths: &Paths) -> anyhow::Result<Vec<String>> {
         .output()
         .context("cargo metadata")?;
     let mut complaints = graph::complaints(&serde_json::from_slice(&metadata.stdout)?);
-    let tree = paths.cargo("tree")
+    let tree = paths
+        .cargo("tree")
         .args(["-p", "ringway", "--edges", "normal", "--offline", "--prefix", "none"])
         .output()
         .context("cargo tree")?;

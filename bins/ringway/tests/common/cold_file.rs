@@ -1,8 +1,8 @@
 //! A file on a disk, none of it in memory, and a process for which that disk is slow.
 //!
 //! How: a control group of its own limits how often the process reads from the disk. Only the first
-//! version of control groups, the one whose groups anybody but the service manager may make, is known
-//! here.
+//! version of control groups, the one whose groups anybody but the service manager may make, is
+//! known here.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -22,11 +22,11 @@ const PAGE: [u8; 4096] = [1; 4096];
 ///
 /// # Errors
 /// The disk is full.
-pub fn cold_file(directory: &Path, len: u64, step: usize) -> io::Result<File> {
+pub fn cold_file(directory: &Path, len: u64, step: u64) -> io::Result<File> {
     let place = directory.join("cold");
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(place)?;
     file.set_len(len)?;
-    for at in (0..len).step_by(step) {
+    for at in (0..len / step).map(|index| index * step) {
         file.write_all_at(&PAGE, at)?;
     }
     file.sync_all()?;

@@ -173,7 +173,8 @@ fn sent(line: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    const PRINTED: &str = "[1700000000.50050] 10.90.1.2 : [0], 64 bytes, 0.500 ms (0.5 avg, 0% loss)\n\
+    const PRINTED: &str = "\
+         [1700000000.50050] 10.90.1.2 : [0], 64 bytes, 0.500 ms (0.5 avg, 0% loss)\n\
          [1700000000.75025] 10.90.1.2 : [1], 64 bytes, 250 ms (125 avg, 0% loss)\n\
          \n10.90.1.2 : xmt/rcv/%loss = 2/2/0%, min/avg/max = 0.500/125/250\n";
 

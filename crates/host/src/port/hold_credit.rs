@@ -82,7 +82,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     /// A receiver that takes `packets` of `len` bytes for each `pause` that it makes others wait,
-    /// for a second: how long they have waited in all, and how often in vain.
+    /// for a second: how long they have waited in all, and how often for nothing.
     fn waited(pause: u64, packets: u64, len: u64) -> (u64, u32) {
         let (mut credit, mut taken) = (HoldCredit::new(), Taken::default());
         let start = Nanos(1);
@@ -114,7 +114,7 @@ mod tests {
         assert!(waited(MS, 0, 0).0 <= 21 * MS, "{:?}", waited(MS, 0, 0));
         // One buffer just before the end of each wait.
         let (all, vain) = waited(9 * MS, 1, 1500);
-        assert!(all < 60 * MS && vain > 100, "{all:?}, {vain} in vain");
+        assert!(all < 60 * MS && vain > 100, "{all:?}, {vain} for nothing");
     }
 
     #[test]

@@ -175,7 +175,7 @@ mod tests {
             rustix::io::write(&theirs, &marked(2)).unwrap();
             assert!(!ahead.top_up(ours.as_fd()), "no row any more");
             (0..2).for_each(|_| ahead.row.record(72));
-            assert!(!ahead.top_up(ours.as_fd()), "it was in vain");
+            assert!(!ahead.top_up(ours.as_fd()), "it found none");
             (0..2).for_each(|_| ahead.row.record(72));
             assert!(ahead.top_up(ours.as_fd()));
             assert_eq!(taken(&mut ahead), [(2, 72)]);

@@ -32,7 +32,7 @@ pub fn request(fd: &OwnedFd, guest_address: u64, size: u64, mmap_offset: u64) ->
 /// Shared memory with these bytes in it; it is never freed.
 pub fn shared(bytes: &[u8]) -> SharedSlice {
     let leaked = Box::into_raw(bytes.to_vec().into_boxed_slice());
-    // SAFETY: never freed, and nobody else knows the address.
+    // SAFETY: never freed, and no other code knows the address.
     unsafe { SharedSlice::new(leaked.cast(), bytes.len()) }
 }
 

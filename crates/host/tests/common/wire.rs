@@ -22,7 +22,7 @@ impl Wire {
     /// On the interface of that name, in the network of this thread; receives one EtherType.
     pub fn new(interface: &str, ether_type: u16) -> Self {
         let protocol = ether_type.to_be();
-        // SAFETY: a plain call; what it returns is checked and owned by nobody else.
+        // SAFETY: a plain call; what it returns is checked and has no other owner.
         let fd = unsafe {
             let raw = libc::socket(libc::AF_PACKET, libc::SOCK_RAW, i32::from(protocol));
             assert!(raw >= 0, "packet socket: {}", std::io::Error::last_os_error());
@@ -130,7 +130,7 @@ pub fn has_link(interface: &str) -> bool {
     value.into_inner().data == 1
 }
 
-/// An open tap that is not wrapped, as somebody who passes one has it.
+/// An open tap that is not wrapped, as a program that passes one has it.
 pub fn raw_tap(name: &str, flags: i32) -> OwnedFd {
     let open = rustix::fs::OFlags::RDWR;
     let fd = rustix::fs::open("/dev/net/tun", open, rustix::fs::Mode::empty()).expect("open");
@@ -146,7 +146,7 @@ pub fn create_persistent(name: &str, flags: i32) {
     assert_eq!(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETPERSIST, 1) }, 0);
 }
 
-/// A frame of `len` bytes, different for every seed, that goes to nobody in particular.
+/// A frame of `len` bytes, different for every seed, that goes to no known station.
 pub fn frame(len: usize, seed: u8) -> Vec<u8> {
     let mut frame = vec![0xff; 6];
     frame.extend([2, 0, 0, 0, 0, seed]);

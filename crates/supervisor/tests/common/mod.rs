@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-use ringway_foreign::ForeignFd;
+use ringway_foreign::UntrustedFd;
 use ringway_supervisor::keep::{Changes, Keeper, slot};
 use ringway_supervisor::slots::{Link, SlotRange};
 use ringway_vhost_user::{
@@ -99,7 +99,7 @@ pub fn offer() -> Offer {
     }
 }
 
-fn fds(count: usize) -> Vec<ForeignFd> {
+fn fds(count: usize) -> Vec<UntrustedFd> {
     (0..count).map(|_| OwnedFd::from(File::open("/dev/null").unwrap()).into()).collect()
 }
 
