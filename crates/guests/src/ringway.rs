@@ -17,6 +17,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// A running ringway.
 #[derive(Debug)]
 pub struct Ringway {
+    /// Dropped before the process ends.
+    _last_statistics: LastStatistics,
     process: Process,
     binary: PathBuf,
     control: PathBuf,
@@ -61,7 +63,9 @@ impl Ringway {
         let mut sockets: Vec<PathBuf> = ports.iter().filter_map(|port| socket(port)).collect();
         sockets.push(control.clone());
         let process = Process::start(stage, name, command)?;
-        let mut ringway = Self { process, binary, control, sockets };
+        let last_statistics = LastStatistics { binary: binary.clone(), control: control.clone() };
+        let mut ringway =
+            Self { _last_statistics: last_statistics, process, binary, control, sockets };
         let wanted = ports.len();
         let (binary, control) = (ringway.binary.clone(), ringway.control.clone());
         ringway.process.wait_until("listening", LIMIT, |_| {
@@ -151,6 +155,22 @@ impl Ringway {
         match self.sockets.iter().find(|path| path.exists()) {
             Some(left) => bail!("ringway: left {} behind", left.display()),
             None => Ok(()),
+        }
+    }
+}
+
+/// Prints what ringway counts if it still runs when this is dropped: something else has failed.
+#[derive(Debug)]
+struct LastStatistics {
+    binary: PathBuf,
+    control: PathBuf,
+}
+
+impl Drop for LastStatistics {
+    fn drop(&mut self) {
+        let mut command = shell::command(&[&self.binary]);
+        if let Ok(text) = shell::output(command.args(["stats", "--control"]).arg(&self.control)) {
+            println!("{text}");
         }
     }
 }

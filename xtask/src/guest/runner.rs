@@ -22,7 +22,7 @@ use crate::dpdk_files;
 use crate::paths::Paths;
 
 /// Lines of each log that are shown when a scenario fails.
-const TAIL_LINES: usize = 30;
+const TAIL_LINES: usize = 60;
 
 /// Runs one scenario and says what became of it.
 pub fn run(paths: &Paths, missing: Option<&str>, scenario: &Scenario) -> Counts {
