@@ -14,8 +14,8 @@
 //! A front-end that fills its own blocking eventfd exactly between our poll and our write, or that
 //! clears `O_NONBLOCK` later and then fills it, makes that write wait: the thread's [`CallGuard`]
 //! ends it, and that front-end is not called any more ([`Callee`]). One that lets it wait for less
-//! than that, again and again, is noticed because the thread sleeps in calls: of [`LOOK_EVERY`] one
-//! is looked at (ADR 24). A stop of the whole process (SIGSTOP, a debugger, strace) is no such
+//! than that, again and again, is noticed because the thread sleeps in calls: of [`CHECK_EVERY`]
+//! one is checked (ADR 24). A stop of the whole process (SIGSTOP, a debugger, strace) is no such
 //! sleep.
 //!
 //! Limits: a front-end that kicks through a socket finds it full one day; none is known that does.
@@ -80,7 +80,7 @@ pub enum CallResult {
 }
 
 /// Of so many calls through an eventfd one is checked: whether the thread slept in it.
-const LOOK_EVERY: u32 = 32;
+const CHECK_EVERY: u32 = 32;
 
 /// So many calls may sleep, each for less than a tick of the guard: one that must read its own
 /// memory from a disk sleeps too, and so does one during which the whole process is stopped.
@@ -148,7 +148,7 @@ pub struct CallFd {
     kind: CallKind,
     callee: Callee,
     /// Calls until one is checked.
-    not_looked: Cell<u32>,
+    until_check: Cell<u32>,
 }
 
 impl CallFd {
@@ -159,7 +159,7 @@ impl CallFd {
     pub fn new(fd: impl Into<UntrustedFd>, callee: &Callee) -> io::Result<Self> {
         let fd = fd.into();
         let kind = call_kind(fd.as_fd())?;
-        Ok(Self { fd, kind, callee: callee.clone(), not_looked: Cell::new(0) })
+        Ok(Self { fd, kind, callee: callee.clone(), until_check: Cell::new(0) })
     }
 
     /// Whether it is a stream socket, as only User Mode Linux sends.
@@ -189,7 +189,7 @@ impl CallFd {
                 self.callee.block();
                 CallResult::Blocked
             }
-            // A full counter or a full socket: what is in there has not been looked at yet.
+            // A full counter or a full socket: the guest has not read what is in there yet.
             Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => CallResult::Pending,
             Err(_) => CallResult::Gone,
         }
@@ -200,15 +200,15 @@ impl CallFd {
     /// To an eventfd. One that is not full never makes the thread sleep.
     fn write(&self) -> rustix::io::Result<usize> {
         let write = || bounded(|| rustix::io::write(&self.fd, &ONE));
-        if let Some(left) = self.not_looked.get().checked_sub(1) {
-            self.not_looked.set(left);
+        if let Some(left) = self.until_check.get().checked_sub(1) {
+            self.until_check.set(left);
             return write();
         }
         let sleeps_before = sleeps();
         let written = write();
         let sleeps_after = sleeps();
         if sleeps_after == sleeps_before {
-            self.not_looked.set(LOOK_EVERY);
+            self.until_check.set(CHECK_EVERY);
         } else if sleeps() == sleeps_after {
             // And the next one is checked, too.
             self.callee.waited(now().0);

@@ -196,9 +196,9 @@ impl WorkerPeers {
         self.incoming[at].consumer.is_crowded()
     }
 
-    /// What stayed for later is looked at again.
-    pub(crate) fn look_again(&mut self) {
-        self.incoming.iter_mut().for_each(|incoming| incoming.consumer.look_again());
+    /// Packets that stayed for later are offered again.
+    pub(crate) fn offer_again(&mut self) {
+        self.incoming.iter_mut().for_each(|incoming| incoming.consumer.offer_again());
     }
 }
 

@@ -95,7 +95,7 @@ pub(crate) struct Consumer {
     ring: Arc<Ring>,
     /// The oldest packet that is not released.
     first: usize,
-    /// The next packet to look at.
+    /// The next packet to offer.
     next: usize,
     is_done: Box<[bool]>,
     /// Of packets that were left.
@@ -235,17 +235,17 @@ impl Consumer {
         self.next += 1;
     }
 
-    /// What was left is looked at again.
-    pub(crate) fn look_again(&mut self) {
+    /// Packets that were left are offered again.
+    pub(crate) fn offer_again(&mut self) {
         self.next = self.first;
     }
 
-    /// Whether something was published and not looked at.
+    /// Whether something was published and not offered yet.
     pub(crate) fn has_more(&self) -> bool {
         self.next != self.ring.published.0.load(Acquire)
     }
 
-    /// Whether what was left, with everything behind it that was looked at, takes up more than half
+    /// Whether what was left, with everything behind it that was offered, takes up more than half
     /// of the ring.
     pub(crate) fn is_crowded(&self) -> bool {
         let packets = self.next.wrapping_sub(self.first);

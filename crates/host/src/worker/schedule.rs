@@ -241,7 +241,7 @@ impl Schedule {
         }
         self.backlogs -= 1;
         self.end_credit(RoomAt::Slot(slot), ports);
-        peers.look_again();
+        peers.offer_again();
         // All that stays is counted anew.
         let backlogs = ports.slots.iter_mut().filter_map(|pair| pair.room.backlog.as_mut());
         backlogs.for_each(Backlog::recount);

@@ -74,7 +74,7 @@ fn what_is_left_comes_again_and_in_order() {
     }
     consumer.release();
     assert!(consumer.peek().is_none());
-    consumer.look_again();
+    consumer.offer_again();
     for number in [0, 3, 6, 9] {
         check(&consumer.peek().unwrap(), number, 100);
         consumer.done();
@@ -102,7 +102,7 @@ fn one_that_is_left_crowds_the_ring_by_packets_or_bytes() {
             looked_at += 1;
         }
         assert!(looked_at <= at_most + 1, "{looked_at}");
-        consumer.look_again();
+        consumer.offer_again();
         consumer.peek();
         consumer.done();
         while consumer.peek().is_some() {
