@@ -1,6 +1,7 @@
 //! How far a measurement is: a moving line with the time left on a terminal, a plain line for each
 //! step elsewhere. All of it goes to standard error; the results alone are on standard output.
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -29,7 +30,9 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("=> "));
         }
-        bar.enable_steady_tick(TICK);
+        if !bar.is_hidden() {
+            bar.enable_steady_tick(TICK);
+        }
         Self { bar, done: 0, told: Instant::now() }
     }
 
@@ -40,20 +43,25 @@ impl Progress {
             self.told = Instant::now();
             let (steps, left_s) = (self.bar.length().unwrap_or(0), self.bar.eta().as_secs());
             let left = if self.done == 0 { String::new() } else { format!(", {left_s} s left") };
-            eprintln!("{}/{steps}{left}: {what}", self.done);
+            line(&format!("{}/{steps}{left}: {what}", self.done));
         }
         self.done += 1;
     }
 
     /// Something to be told that stays on the screen.
     pub fn note(&self, what: &str) {
-        self.bar.suspend(|| eprintln!("{what}"));
+        self.bar.suspend(|| line(what));
     }
 
     /// Takes the moving line away.
     pub fn end(&self) {
         self.bar.finish_and_clear();
     }
+}
+
+fn line(text: &str) {
+    // A standard error that was closed is no reason to stop.
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Measures every row, behind its name, once in each round, in turns; `measure` is told the round.

@@ -20,7 +20,7 @@ pub(super) fn callgrind(
     command.arg(format!("--toggle-collect={function}"));
     command.arg(format!("--log-file={}/%p", directory.path().display()));
     command.arg(env::current_exe()?).args(arguments);
-    command.env(BINARY_VARIABLE, programs::ringway().unwrap_or_default());
+    command.env(BINARY_VARIABLE, programs::ringway()?);
     let output = command.output().context("valgrind (Debian: apt-get install valgrind)")?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.success(), "valgrind: {}:\n{text}", output.status);
