@@ -45,7 +45,6 @@ pub fn scenarios() -> Vec<Scenario> {
         let name = format!("dpdk_{}", case.name());
         add(&name, Dpdk, 60, Box::new(move |stage| scenarios_dpdk::echo(stage, &case)));
     }
-    // As long as asked for with `RINGWAY_GIB`.
     let limit = 90 + scenarios_driver::limit().as_secs();
     add("dpdk_vhost", DpdkDevice, limit, Box::new(scenarios_driver::vhost));
     for case in unikernels() {
