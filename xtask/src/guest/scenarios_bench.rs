@@ -11,6 +11,7 @@ use ringway_guests::shell;
 use ringway_guests::stage::Stage;
 use serde_json::Value;
 
+use crate::kernel_files;
 use crate::paths::Paths;
 
 /// Longest time for any of them.
@@ -55,6 +56,7 @@ pub fn rings(stage: &Stage) -> anyhow::Result<()> {
 fn bench(stage: &Stage, words: &str) -> anyhow::Result<Value> {
     let mut command = shell::command(&[Paths::new().ringway_bench()]);
     command.args(words.split(' ')).env("RINGWAY_BIN", &stage.programs.ringway);
+    command.env(kernel_files::VARIABLE, &stage.programs.kernel);
     let (status, text) = Console::start(stage, "bench", command)?.wait_end(0, LIMIT)?;
     ensure!(status.success(), "ringway bench {words}: {status}:\n{text}");
     serde_json::from_str(&text).with_context(|| text.clone())
