@@ -4,7 +4,7 @@
 //! is not reported. Only the rules that [`reported`] is asked about can be put off.
 
 /// Names of rules, and beginnings of paths.
-const NOT_YET: [&str; 0] = [];
+const NOT_YET: [&str; 1] = ["tools"];
 
 /// The violations of a rule that count.
 pub fn reported(rule: &str, complaints: impl IntoIterator<Item = String>) -> Vec<String> {
