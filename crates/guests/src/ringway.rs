@@ -63,7 +63,9 @@ impl Ringway {
         let mut sockets: Vec<PathBuf> = ports.iter().filter_map(|port| socket(port)).collect();
         sockets.push(control.clone());
         let process = Process::start(stage, name, command)?;
-        let last_statistics = LastStatistics { binary: binary.clone(), control: control.clone() };
+        let file = stage.logs.join(format!("{name}.statistics"));
+        let (program, socket) = (binary.clone(), control.clone());
+        let last_statistics = LastStatistics { binary: program, control: socket, file };
         let mut ringway =
             Self { _last_statistics: last_statistics, process, binary, control, sockets };
         let wanted = ports.len();
@@ -159,18 +161,20 @@ impl Ringway {
     }
 }
 
-/// Prints what ringway counts if it still runs when this is dropped: something else has failed.
+/// Writes what ringway counts if it still runs when this is dropped: something else has failed.
 #[derive(Debug)]
 struct LastStatistics {
     binary: PathBuf,
     control: PathBuf,
+    file: PathBuf,
 }
 
 impl Drop for LastStatistics {
     fn drop(&mut self) {
         let mut command = shell::command(&[&self.binary]);
         if let Ok(text) = shell::output(command.args(["stats", "--control"]).arg(&self.control)) {
-            println!("{text}");
+            // Without the file, the failure itself is still reported.
+            let _ = std::fs::write(&self.file, text);
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::dpdk_files;
 use crate::paths::Paths;
 
 /// Lines of each log that are shown when a scenario fails.
-const TAIL_LINES: usize = 60;
+const TAIL_LINES: usize = 40;
 
 /// Runs one scenario and says what became of it.
 pub fn run(paths: &Paths, missing: Option<&str>, scenario: &Scenario) -> Counts {
@@ -105,7 +105,7 @@ fn show_notes(logs: &Path) {
 
 fn show_failure(logs: &Path, error: &anyhow::Error) {
     println!("    {error:#}; all logs: {}", logs.display());
-    for name in ["scenario.log", "ringway.log"] {
+    for name in ["ringway.statistics", "scenario.log", "ringway.log"] {
         let bytes = fs::read(logs.join(name)).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes).into_owned();
         println!("    the end of {name}:");
