@@ -31,11 +31,12 @@ const RUN_DIRECTORY: &str = "/tmp/rw-";
 
 /// What `./x bench docs` measures, what matters most first: the kind, its options, and its options
 /// in a quick look. All of it takes an hour, a quick look ten minutes.
-const KINDS: [(&str, &str, &str); 6] = [
+const KINDS: [(&str, &str, &str); 7] = [
     ("ring", "--seconds 0.5 --repeats 3", "--quick"),
     ("guest", "", "--quick"),
     ("switch", "", "--quick"),
     ("pacing", "", "--quick"),
+    ("history", "", "--quick"),
     ("rxbuf", "", "--quick"),
     ("scale", "", "--quick"),
 ];

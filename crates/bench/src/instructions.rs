@@ -16,7 +16,7 @@ pub mod worker;
 use anyhow::bail;
 use ringway_device::{FromGuest, ToGuest};
 use ringway_driver::{NetDriver, RxOptions, RxScheme, Sent};
-use ringway_net::{NetHeader, Packet, PacketSink, PacketSource, Put};
+use ringway_net::{Features, NetHeader, Packet, PacketSink, PacketSource, Put};
 use ringway_testkit::TestMemory;
 use ringway_virtq::{
     DeviceQueue, DriverQueue, Format, PackedDevice, PackedDriver, SharedSlice, SplitDevice,
@@ -94,6 +94,7 @@ fn mirror<D: DriverQueue, V: DeviceQueue>(scheme: RxScheme) -> anyhow::Result<()
         tx_len_max: 1518,
         queue_size: QUEUE_SIZE,
         buffers_len: BUFFERS_LEN,
+        without: Features::empty(),
     })?;
     let outside = TestMemory::new(&[(0, 4096)])?;
     let (lent, _) = outside.region(0).split_at(PACKET_LEN);

@@ -11,7 +11,7 @@ use clap::{Arg, Args, Parser, Subcommand};
 use ringway_bench::guest::{self, Pairing};
 use ringway_bench::instructions::{self, Golden};
 use ringway_bench::report::{Report, html, text};
-use ringway_bench::{Options, ring, rxbuf, scale, switch};
+use ringway_bench::{Options, history, ring, rxbuf, scale, switch};
 use ringway_virtq::Format;
 use serde_json::json;
 
@@ -42,6 +42,9 @@ enum What {
     /// Linux guests on ringway, and on what they would use instead: taps, a bridge, DPDK
     #[command(mut_args(|arg| GUEST.defaults(arg)))]
     Guest(GuestArgs),
+    /// What made virtio-net fast, from 2008 on: each technique switched on in turn
+    #[command(mut_args(|arg| HISTORY.defaults(arg)))]
+    History(AmountArgs),
     /// Policies of notification (`notify=`) in turns: TCP, pings, and pings beside TCP
     #[command(mut_args(|arg| PACING.defaults(arg)))]
     Pacing(GuestArgs),
@@ -94,6 +97,7 @@ struct Usual {
 const RING: Usual = Usual { seconds: "1", repeats: "5", quick_seconds: 0.2, is_pacing: false };
 const GUEST: Usual = Usual { seconds: "2", repeats: "5", quick_seconds: 1.0, is_pacing: false };
 const PACING: Usual = Usual { seconds: "1", repeats: "5", quick_seconds: 1.0, is_pacing: true };
+const HISTORY: Usual = Usual { seconds: "0.3", repeats: "5", quick_seconds: 0.1, is_pacing: false };
 const SCALE: Usual = Usual { seconds: "1", repeats: "3", quick_seconds: 0.2, is_pacing: false };
 const SWITCH: Usual = Usual { seconds: "0.4", repeats: "5", quick_seconds: 0.1, is_pacing: false };
 const RXBUF: Usual = Usual { seconds: "0.5", repeats: "5", quick_seconds: 0.05, is_pacing: false };
@@ -189,6 +193,7 @@ fn measure(what: What) -> anyhow::Result<()> {
         What::Guest(args) | What::Pacing(args) if !args.here => guest::in_namespaces(HERE),
         What::Guest(args) => args.amount.show(&guest::measure(&args.options(&GUEST)?)?),
         What::Pacing(args) => args.amount.show(&guest::measure_pacing(&args.options(&PACING)?)?),
+        What::History(args) => args.show(&history::measure(&args.options(&HISTORY)?)?),
         What::Scale(args) => args.show(&scale::measure(&args.options(&SCALE)?)?),
         What::Switch(args) => args.show(&switch::measure(&args.options(&SWITCH)?)?),
         What::Rxbuf(args) => args.show(&rxbuf::measure(&args.options(&RXBUF)?)?),

@@ -26,7 +26,7 @@ pub(crate) struct Mirror<D, V> {
 }
 
 /// How the driver works.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Options {
     pub rx: RxOptions,
     /// Longest packet that the driver sends, in bytes.
@@ -34,6 +34,8 @@ pub(crate) struct Options {
     pub queue_size: u16,
     /// Bytes for buffers, a multiple of a page.
     pub buffers_len: u64,
+    /// Features that are not offered.
+    pub without: Features,
 }
 
 impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
@@ -42,6 +44,7 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
         let mut features = Features::OFFERED;
         features.set(Features::RING_PACKED, D::FORMAT == Format::Packed);
         features.set(Features::MRG_RXBUF, options.rx.mergeable);
+        features -= options.without;
         let negotiated = Negotiated::new(features.drop_unmet());
         let negotiated = negotiated.map_err(|why| anyhow!("features: {why}"))?;
         let memory = TestMemory::new(&[(BUFFERS_AT, options.buffers_len), (RINGS_AT, RINGS_LEN)])?;

@@ -10,7 +10,7 @@ pub mod text;
 
 use serde::Serialize;
 
-use crate::machine::{Machine, date};
+use crate::machine::{Machine, date, processors};
 use crate::spread::Spread;
 
 /// Everything that one run found.
@@ -50,6 +50,17 @@ impl Report {
             tables: Vec::new(),
             plots: Vec::new(),
         })
+    }
+
+    /// A processor for each of two sides.
+    pub(crate) fn two_processors(&mut self) -> [usize; 2] {
+        match processors()[..] {
+            [one, other, ..] => [one, other],
+            ref few => {
+                self.leave_out("two processors: there is one, so both sides take turns on it");
+                [few.first().copied().unwrap_or(0); 2]
+            }
+        }
     }
 
     /// Says, once, what was not measured. Of a console's end the first line says what happened.

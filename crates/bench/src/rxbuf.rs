@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use ringway_driver::{FRAGMENTS_MAX, Held, NetRx, RxOptions, RxScheme};
-use ringway_net::{NetHeader, Packet, PacketSink, Put};
+use ringway_net::{Features, NetHeader, Packet, PacketSink, Put};
 use ringway_testkit::TestMemory;
 use ringway_virtq::{SharedSlice, SplitDevice, SplitDriver};
 
@@ -102,6 +102,7 @@ fn measure_one(lens: &[usize], scheme: RxScheme, duration: Duration) -> anyhow::
         tx_len_max: 64,
         queue_size: QUEUE_SIZE,
         buffers_len: BUFFERS_LEN,
+        without: Features::empty(),
     })?;
     let outside = TestMemory::new(&[(0, (PACKET_LEN_MAX as u64).next_multiple_of(4096))])?;
     let mut lens = lens.iter().cycle();

@@ -61,6 +61,23 @@ fn every_scheme_gets_every_kind_of_traffic_through() {
 }
 
 #[test]
+fn every_technique_of_the_history_is_measured() {
+    let json = bench(&["history", "--seconds", "0.01", "--repeats", "2", "--json"]);
+    let report: Value = serde_json::from_str(&json).expect("JSON");
+    // Behind the names, streams and their ratios, and round trips from either side.
+    for (table, count, numbers) in [(0, 19, 1..=6), (1, 2 * 19, 2..=5)] {
+        let rows = report["tables"][table]["rows"].as_array().expect("rows");
+        assert_eq!(rows.len(), count);
+        // The first row has no other before it.
+        for row in &rows[1..] {
+            for column in numbers.clone() {
+                assert!(row[column]["median"].as_f64() >= Some(0.0), "{row}");
+            }
+        }
+    }
+}
+
+#[test]
 fn every_number_of_ports_is_measured_on_a_daemon() {
     let json = bench(&["scale", "--seconds", "0.02", "--repeats", "1", "--json"]);
     let report: Value = serde_json::from_str(&json).expect("JSON");
@@ -105,7 +122,9 @@ fn a_length_that_is_not_possible_is_refused() {
 
 #[test]
 fn no_line_of_any_help_is_longer_than_100_columns() {
-    for words in [&[][..], &["ring"], &["guest"], &["pacing"], &["scale"], &["instructions"]] {
+    for words in
+        [&[][..], &["ring"], &["guest"], &["pacing"], &["history"], &["scale"], &["instructions"]]
+    {
         for help in ["-h", "--help"] {
             let text = bench(&[words, &[help]].concat());
             let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 100).collect();

@@ -21,7 +21,6 @@ use std::time::Duration;
 use anyhow::{bail, ensure};
 use ringway_virtq::Format;
 
-use crate::machine::processors;
 use crate::options::{self, format_name};
 use crate::progress::in_turns;
 use crate::report::Report;
@@ -88,13 +87,7 @@ struct Task {
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
     check(options)?;
     let mut report = Report::begin("ring", &options.amount.command, &method(options))?;
-    let processors = match processors()[..] {
-        [one, other, ..] => [one, other],
-        ref few => {
-            report.leave_out("two processors: there is one, so both sides take turns on it");
-            [few.first().copied().unwrap_or(0); 2]
-        }
-    };
+    let processors = report.two_processors();
     let dpdk = crate::programs::dpdk()
         .map_err(|why| report.leave_out(&format!("all pairs with DPDK: {why:#}")))
         .ok();
