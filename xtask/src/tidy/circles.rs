@@ -1,6 +1,6 @@
 //! Files of one crate whose imports go round in a circle.
 //!
-//! How: each file's imports are read from its code: `use crate::…`, `use super::…`, and such paths
+//! How: each file's imports are read from its tree: `use crate::…`, `use super::…`, and such paths
 //! in expressions. A name that a module hands on with `pub use` leads to the file it comes from.
 //! From each file the shortest way back to itself is looked for.
 //!
@@ -9,7 +9,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::source::{Source, word_positions};
+use syn::visit::{self, Visit};
+use syn::{UseTree, Visibility};
+
+use super::source::{Source, is_for_tests};
 
 /// A module's path below the root of its crate.
 type Module = Vec<String>;
@@ -158,101 +161,73 @@ struct Paths {
 impl Paths {
     fn of(source: &Source) -> Self {
         let mut paths = Self::default();
-        let mut import = String::new();
-        let mut for_tests = false;
-        for line in source.production() {
-            let begins = import.is_empty();
-            if begins && !is_import(line) {
-                if !for_tests {
-                    paths.used.extend(inline_paths(line));
-                }
-                for_tests = line.trim_start().starts_with("#[cfg(test)]");
-                continue;
-            }
-            import.push_str(line);
-            import.push(' ');
-            if line.contains(';') {
-                if !for_tests {
-                    paths.add(&import);
-                }
-                import.clear();
-                for_tests = false;
-            }
-        }
+        source.items.iter().for_each(|item| paths.visit_item(item));
         paths
     }
 
-    /// One `use`, or `pub use`, up to its semicolon.
-    fn add(&mut self, import: &str) {
-        let is_handed_on = import.trim_start().starts_with("pub");
-        let tree = import.split_once("use ").map_or("", |(_, tree)| tree);
-        for path in branches(tree.split(';').next().unwrap_or_default()) {
-            let (path, name) = match path.split_once(" as ") {
-                Some((path, name)) => (split(path), Some(name.trim().to_string())),
-                None => (split(&path), None),
-            };
-            if !is_handed_on {
-                self.used.push(path);
-            } else if let Some(name) = name.or_else(|| path.last().cloned()) {
-                self.handed_on.insert(name, path);
+    /// What a `use` behind `stem` names; with `pub` in front of it, it is handed on.
+    fn add(&mut self, mut stem: Module, tree: &UseTree, is_handed_on: bool) {
+        let name = match tree {
+            UseTree::Path(path) => {
+                stem.push(path.ident.to_string());
+                return self.add(stem, &path.tree, is_handed_on);
             }
-        }
-    }
-}
-
-fn is_import(line: &str) -> bool {
-    let line = line.trim_start();
-    let visibility = line.starts_with("pub").then(|| line.split_once("use ")).flatten();
-    let is_pub_use = visibility.is_some_and(|(before, _)| {
-        let before = before.trim();
-        before == "pub" || before.starts_with("pub(") && before.ends_with(')')
-    });
-    line.starts_with("use ") || is_pub_use
-}
-
-/// `a::{b, c::{d, e}}` is `a::b`, `a::c::d` and `a::c::e`.
-fn branches(tree: &str) -> Vec<String> {
-    let tree = tree.trim();
-    let Some((stem, rest)) = tree.split_once('{') else { return vec![tree.to_string()] };
-    let body = rest.rsplit_once('}').map_or(rest, |(body, _)| body);
-    let mut parts = vec![String::new()];
-    let mut depth = 0_i32;
-    for character in body.chars() {
-        match character {
-            '{' => depth += 1,
-            '}' => depth -= 1,
-            _ => {}
-        }
-        if character == ',' && depth == 0 {
-            parts.push(String::new());
-        } else if let Some(part) = parts.last_mut() {
-            part.push(character);
-        }
-    }
-    let parts = parts.iter().map(|part| part.trim()).filter(|part| !part.is_empty());
-    parts.flat_map(|part| branches(&format!("{stem}{part}"))).collect()
-}
-
-fn split(path: &str) -> Module {
-    path.split("::").map(|name| name.trim().to_string()).filter(|name| !name.is_empty()).collect()
-}
-
-/// Paths from the root or from above that stand in the code itself.
-fn inline_paths(line: &str) -> Vec<Module> {
-    let is_part = |character: char| character.is_alphanumeric() || character == '_';
-    let mut found = Vec::new();
-    for word in ["crate", "super"] {
-        for at in word_positions(line, word) {
-            let rest = line.get(at..).unwrap_or_default();
-            let len = rest.find(|character| !is_part(character) && character != ':');
-            let path = rest.get(..len.unwrap_or(rest.len())).unwrap_or_default();
-            let continues = line.get(..at).is_some_and(|before| before.ends_with("::"));
-            if path.contains("::") && !continues {
-                found.push(split(path));
+            UseTree::Group(group) => {
+                let items = group.items.iter();
+                return items.for_each(|tree| self.add(stem.clone(), tree, is_handed_on));
             }
+            UseTree::Name(name) => &name.ident,
+            UseTree::Rename(rename) => {
+                stem.push(rename.ident.to_string());
+                &rename.rename
+            }
+            UseTree::Glob(_) => return self.used.extend((!is_handed_on).then_some(stem)),
+        };
+        if matches!(tree, UseTree::Name(_)) {
+            stem.push(name.to_string());
+        }
+        if is_handed_on {
+            self.handed_on.insert(name.to_string(), stem);
+        } else {
+            self.used.push(stem);
         }
     }
-    found
+
+    /// A path from the root or from above that stands in the code itself.
+    fn add_inline(&mut self, path: Module) {
+        let is_far = path.first().is_some_and(|first| first == "crate" || first == "super");
+        self.used.extend((is_far && path.len() > 1).then_some(path));
+    }
+}
+
+impl Visit<'_> for Paths {
+    fn visit_item_mod(&mut self, item: &syn::ItemMod) {
+        if !is_for_tests(&item.attrs) {
+            visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &syn::ItemUse) {
+        if !is_for_tests(&item.attrs) {
+            let is_handed_on = !matches!(item.vis, Visibility::Inherited);
+            self.add(Module::new(), &item.tree, is_handed_on);
+        }
+    }
+
+    fn visit_path(&mut self, path: &syn::Path) {
+        self.add_inline(path.segments.iter().map(|part| part.ident.to_string()).collect());
+        visit::visit_path(self, path);
+    }
+
+    /// Inside of a macro there are only tokens: names with `::` between them.
+    fn visit_macro(&mut self, item: &syn::Macro) {
+        let text = item.tokens.to_string().replace(" :: ", "::");
+        let is_part = |character: char| character.is_alphanumeric() || "_:".contains(character);
+        for path in text.split(|character| !is_part(character)) {
+            self.add_inline(path.split("::").map(String::from).collect());
+        }
+        visit::visit_path(self, &item.path);
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! [`packet_path`]. All violations are listed, not only the first, except those that [`not_yet`]
 //! puts off.
 //!
-//! Limits: it reads text, not syntax trees; a macro can hide things from it.
+//! Limits: a macro can hide things from it.
 
 mod circles;
 mod graph;

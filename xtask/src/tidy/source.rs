@@ -1,12 +1,15 @@
-//! A Rust file taken apart: the same text once with only its code, once as it is.
+//! A Rust file taken apart: as it is, as only its code, and as a syntax tree.
 //!
-//! How: one pass over the characters blanks out comments, strings and character literals, so that
-//! braces and words that are left are code. Line numbers stay.
+//! How: proc-macro2 finds the tokens. All but names, numbers and punctuation is blanked out, so
+//! that words that are left are code; lines stay. syn reads the tree.
 //!
-//! Limits: knows the tokens that can hide braces and quotes, and nothing else of the language.
+//! Limits: of a file that is not Rust there is no tree; it does not compile either.
+
+use proc_macro2::{Span, TokenStream, TokenTree};
+use syn::visit::{self, Visit};
+use syn::{Attribute, Item};
 
 /// One source file.
-#[derive(Debug)]
 pub struct Source {
     /// Path from the root of the tree.
     pub name: String,
@@ -16,6 +19,8 @@ pub struct Source {
     pub code: Vec<String>,
     /// How many lines, from the first, are not tests.
     pub production_lines: usize,
+    /// What it declares.
+    pub items: Vec<Item>,
 }
 
 /// A function of a source file; both lines count from 0 and belong to it.
@@ -33,12 +38,13 @@ impl Source {
     /// Takes a file apart.
     pub fn new(name: &str, text: &str) -> Self {
         let raw: Vec<String> = text.lines().map(str::to_string).collect();
-        let code: Vec<String> = blank(text).lines().map(str::to_string).collect();
+        let items = syn::parse_file(text).map_or(vec![], |file| file.items);
         let is_test = ["tests", "benches", "fuzz_targets"].iter().any(|folder| {
             name.contains(&format!("/{folder}/")) || name.ends_with(&format!("/{folder}.rs"))
         });
-        let production_lines = if is_test { 0 } else { first_test_line(&raw) };
-        Self { name: name.to_string(), raw, code, production_lines }
+        let production_lines =
+            if is_test { 0 } else { first_test_line(&items).unwrap_or(raw.len()) };
+        Self { name: name.to_string(), code: blank(&raw, text), raw, production_lines, items }
     }
 
     /// The code before the tests.
@@ -49,38 +55,42 @@ impl Source {
 
     /// Every function with a body.
     pub fn functions(&self) -> Vec<Function> {
-        let mut found = Vec::new();
-        for (first, line) in self.code.iter().enumerate() {
-            for at in word_positions(line, "fn") {
-                let name = identifier(line.get(at + 2..).unwrap_or_default().trim_start());
-                if let (Some(name), Some(last)) = (name, self.body_end(first, at)) {
-                    found.push(Function { name, first, last });
-                }
-            }
-        }
-        found
+        let mut functions = Functions(Vec::new());
+        self.items.iter().for_each(|item| functions.visit_item(item));
+        functions.0
+    }
+}
+
+struct Functions(Vec<Function>);
+
+impl Functions {
+    fn add(&mut self, signature: &syn::Signature, block: &syn::Block) {
+        let name = signature.ident.to_string();
+        let (first, _) = place(signature.fn_token.span);
+        let (last, _) = place(block.brace_token.span.close());
+        self.0.push(Function { name, first, last });
+        visit::visit_block(self, block);
+    }
+}
+
+impl Visit<'_> for Functions {
+    fn visit_item_fn(&mut self, item: &syn::ItemFn) {
+        self.add(&item.sig, &item.block);
     }
 
-    /// The last line of the body that follows a `fn` at this place; `None`: it has none.
-    fn body_end(&self, first: usize, at: usize) -> Option<usize> {
-        let mut brackets = 0_i32;
-        let mut braces = 0_i32;
-        for (number, line) in self.code.iter().enumerate().skip(first) {
-            let from = if number == first { at } else { 0 };
-            for character in line.get(from..)?.chars() {
-                match character {
-                    '(' | '[' => brackets += 1,
-                    ')' | ']' => brackets -= 1,
-                    '{' if brackets == 0 || braces > 0 => braces += 1,
-                    '}' if braces == 1 => return Some(number),
-                    '}' if braces > 1 => braces -= 1,
-                    ';' if brackets == 0 && braces == 0 => return None,
-                    _ => {}
-                }
-            }
-        }
-        None
+    fn visit_impl_item_fn(&mut self, item: &syn::ImplItemFn) {
+        self.add(&item.sig, &item.block);
     }
+
+    fn visit_trait_item_fn(&mut self, item: &syn::TraitItemFn) {
+        item.default.iter().for_each(|block| self.add(&item.sig, block));
+    }
+}
+
+/// Line and column, from 0, of where it begins.
+fn place(span: Span) -> (usize, usize) {
+    let start = span.start();
+    (start.line.saturating_sub(1), start.column)
 }
 
 /// Where `word` stands as a whole word.
@@ -94,126 +104,58 @@ pub fn word_positions(line: &str, word: &str) -> Vec<usize> {
     line.match_indices(word).filter(whole).map(|(at, _)| at).collect()
 }
 
-fn identifier(text: &str) -> Option<String> {
-    let name: String = text
-        .chars()
-        .take_while(|character| character.is_alphanumeric() || *character == '_')
-        .collect();
-    (!name.is_empty()).then_some(name)
+/// Whether something is compiled for tests only.
+pub fn is_for_tests(attributes: &[Attribute]) -> bool {
+    let is_cfg = |attribute: &&Attribute| attribute.path().is_ident("cfg");
+    attributes.iter().filter(is_cfg).any(|attribute| {
+        let tokens = attribute.meta.require_list().map(|list| list.tokens.to_string());
+        tokens.is_ok_and(|tokens| tokens == "test" || tokens.starts_with("all (test"))
+    })
 }
 
-/// The line where the tests at the end of a file begin, or the number of its lines.
-fn first_test_line(raw: &[String]) -> usize {
-    let is_module = |line: &String| {
-        let line = line.trim_start_matches("pub").trim_start_matches("(crate)").trim_start();
-        line.starts_with("mod ") && line.ends_with('{')
+/// The line where the tests at the end of a file begin.
+fn first_test_line(items: &[Item]) -> Option<usize> {
+    let line = |item: &Item| match item {
+        Item::Mod(module) if module.content.is_some() && is_for_tests(&module.attrs) => {
+            let is_mark = |attribute: &&Attribute| attribute.path().is_ident("cfg");
+            Some(place(module.attrs.iter().find(is_mark)?.pound_token.span).0)
+        }
+        _ => None,
     };
-    let begins = |at: &usize| {
-        let is_marked = raw.get(*at).is_some_and(|line| {
-            line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test")
-        });
-        let mut rest = raw.iter().skip(at + 1).skip_while(|line| line.starts_with("#["));
-        is_marked && rest.next().is_some_and(is_module)
-    };
-    (0..raw.len()).find(begins).unwrap_or(raw.len())
+    items.iter().find_map(line)
 }
 
 /// Replaces comments and literals by blanks; lines stay lines.
-fn blank(text: &str) -> String {
-    let characters: Vec<char> = text.chars().collect();
-    let mut code = String::with_capacity(text.len());
-    let mut at = 0;
-    while let Some(&character) = characters.get(at) {
-        let rest = characters.get(at..).unwrap_or_default();
-        let after_word = code.ends_with(|last: char| last.is_alphanumeric() || last == '_');
-        let len = match character {
-            '/' if rest.starts_with(&['/', '/']) => line_comment_len(rest),
-            '/' if rest.starts_with(&['/', '*']) => block_comment_len(rest),
-            '"' => 1 + quoted_len(rest.get(1..).unwrap_or_default(), '"'),
-            'r' | 'b' | 'c' if !after_word => literal_len(rest),
-            '\'' => character_len(rest),
-            _ => 0,
+fn blank(raw: &[String], text: &str) -> Vec<String> {
+    let raw: Vec<Vec<char>> = raw.iter().map(|line| line.chars().collect()).collect();
+    let mut code: Vec<Vec<char>> = raw.iter().map(|line| vec![' '; line.len()]).collect();
+    show(text.parse().unwrap_or_default(), &raw, &mut code);
+    code.iter().map(|line| line.iter().collect()).collect()
+}
+
+fn show(tokens: TokenStream, raw: &[Vec<char>], code: &mut [Vec<char>]) {
+    for token in tokens {
+        let (line, column) = place(token.span());
+        let rest = raw.get(line).and_then(|line| line.get(column..)).unwrap_or_default();
+        // A comment in front of an item is an attribute to the compiler.
+        if rest.starts_with(&['/', '/']) || rest.starts_with(&['/', '*']) {
+            continue;
+        }
+        let text = token.to_string();
+        let mut put = |span: Span, text: &str| {
+            let (line, column) = place(span);
+            let places = code.get_mut(line).and_then(|line| line.get_mut(column..));
+            places.into_iter().flatten().zip(text.chars()).for_each(|(to, from)| *to = from);
         };
-        let blanks = rest.get(..len).unwrap_or(rest);
-        code.extend(blanks.iter().map(|&hidden| if hidden == '\n' { '\n' } else { ' ' }));
-        if len == 0 {
-            code.push(character);
-        }
-        at += len.max(1);
-    }
-    code
-}
-
-fn line_comment_len(rest: &[char]) -> usize {
-    rest.iter().position(|&character| character == '\n').unwrap_or(rest.len())
-}
-
-fn block_comment_len(rest: &[char]) -> usize {
-    let mut depth = 0_usize;
-    let mut at = 0;
-    while let Some(pair) = rest.get(at..at + 2) {
-        match pair {
-            ['/', '*'] => depth += 1,
-            ['*', '/'] => depth -= 1,
-            _ => {
-                at += 1;
-                continue;
+        match token {
+            TokenTree::Group(group) => {
+                put(group.span_open(), text.get(..1).unwrap_or_default());
+                put(group.span_close(), text.get(text.len() - 1..).unwrap_or_default());
+                show(group.stream(), raw, code);
             }
+            TokenTree::Literal(_) if !text.starts_with(|first: char| first.is_ascii_digit()) => {}
+            other => put(other.span(), &text),
         }
-        at += 2;
-        if depth == 0 {
-            return at;
-        }
-    }
-    rest.len()
-}
-
-/// Characters up to and including the closing quote.
-fn quoted_len(rest: &[char], quote: char) -> usize {
-    let mut escaped = false;
-    for (at, &character) in rest.iter().enumerate() {
-        match character {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            _ if character == quote => return at + 1,
-            _ => {}
-        }
-    }
-    rest.len()
-}
-
-/// Length of a literal with a prefix (`b"…"`, `r#"…"#`, `b'x'`), or 0 if it is a word.
-fn literal_len(rest: &[char]) -> usize {
-    let prefix = rest.iter().take_while(|character| matches!(character, 'r' | 'b' | 'c')).count();
-    let is_raw = rest.get(..prefix).is_some_and(|prefix| prefix.contains(&'r'));
-    let hashes = rest.iter().skip(prefix).take_while(|&&character| character == '#').count();
-    let open = prefix + hashes;
-    match rest.get(open) {
-        Some('"') if is_raw => {
-            let body = rest.get(open + 1..).unwrap_or_default();
-            let closes = |at: &usize| {
-                let end = body.get(*at..at + 1 + hashes).unwrap_or_default();
-                end.first() == Some(&'"') && end.iter().skip(1).all(|&character| character == '#')
-            };
-            let end = (0..body.len()).find(closes).unwrap_or(body.len());
-            (open + 1 + end + 1 + hashes).min(rest.len())
-        }
-        Some('"') if hashes == 0 => {
-            open + 1 + quoted_len(rest.get(open + 1..).unwrap_or_default(), '"')
-        }
-        Some('\'') if hashes == 0 && prefix == 1 => {
-            open + 1 + quoted_len(rest.get(open + 1..).unwrap_or_default(), '\'')
-        }
-        _ => 0,
-    }
-}
-
-/// Length of a character literal, or 0 if the quote begins a lifetime.
-fn character_len(rest: &[char]) -> usize {
-    match (rest.get(1), rest.get(2)) {
-        (Some('\\'), _) => 1 + quoted_len(rest.get(1..).unwrap_or_default(), '\''),
-        (Some(_), Some('\'')) => 3,
-        _ => 0,
     }
 }
 
@@ -223,17 +165,18 @@ mod tests {
 
     #[test]
     fn comments_and_literals_are_blanked_and_lines_stay() {
-        let text =
-            "a // { b\n/* { /* } */ \n } */ c \"{\\\"}\" 'x' '{' '\\'' <'a> r#\"{\"#\nb'{' d";
-        let code = blank(text);
-        assert_eq!(code.lines().count(), text.lines().count());
-        let words: Vec<&str> = code.split_whitespace().collect();
+        let text = "//! a\n/** b */\na // { b\n/* { /* } */ \n } */ c \"{\\\"}\" 'x' '{' '\\'' \
+                    <'a> r#\"{\"#\nb'{' d";
+        let code = Source::new("a.rs", text).code;
+        assert_eq!(code.len(), text.lines().count());
+        let words: Vec<&str> = code.iter().flat_map(|line| line.split_whitespace()).collect();
         assert_eq!(words, ["a", "c", "<'a>", "d"]);
     }
 
     #[test]
     fn words_that_look_like_literals_stay() {
-        assert_eq!(blank("for b in car { crate::b }"), "for b in car { crate::b }");
+        let text = "for b in car { crate::b }";
+        assert_eq!(Source::new("a.rs", text).code, [text]);
     }
 
     #[test]
