@@ -3,14 +3,12 @@
 //! How: every source file is split into code and comments ([`source`]). The rules that need one
 //! file only are in [`rules`] and [`words`], those about several files in [`circles`] and
 //! [`sizes`], those about crates in [`graph`]; `docs/packet-path.md` is held against the code in
-//! [`packet_path`]. All violations are listed, not only the first, except those that [`not_yet`]
-//! puts off.
+//! [`packet_path`]. All violations are listed, not only the first.
 //!
 //! Limits: a macro can hide things from it.
 
 mod circles;
 mod graph;
-mod not_yet;
 mod packet_path;
 mod rules;
 mod sizes;
@@ -23,7 +21,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 use crate::paths::Paths;
-use not_yet::reported;
 use source::Source;
 
 /// Folders below the root that hold what we wrote.
@@ -51,7 +48,7 @@ pub fn command(paths: &Paths) -> anyhow::Result<()> {
     let mut complaints = Vec::new();
     for (text, name) in &texts {
         complaints.extend(rules::any_file(name, text));
-        complaints.extend(reported("columns", rules::columns(name, text)));
+        complaints.extend(rules::columns(name, text));
     }
     complaints.extend(sources.iter().flat_map(rules::rust_file));
     complaints.extend(plain_words(&paths.root, &texts, &sources));
@@ -68,22 +65,18 @@ fn plain_words(root: &Path, texts: &[(String, String)], sources: &[Source]) -> V
         Ok(banned) => banned,
         Err(complaints) => return complaints,
     };
-    let documents = texts.iter().filter(|(_, name)| name.ends_with(".md"));
-    let in_documents =
-        documents.flat_map(|(text, name)| words::document(name, text, &banned)).collect::<Vec<_>>();
     let in_code = sources.iter().flat_map(|source| words::rust_file(source, &banned));
-    let mut complaints = reported("words", in_code);
-    complaints.extend(reported("words of documents", in_documents));
-    complaints
+    let documents = texts.iter().filter(|(_, name)| name.ends_with(".md"));
+    in_code.chain(documents.flat_map(|(text, name)| words::document(name, text, &banned))).collect()
 }
 
 /// Rules that need all files at once.
 fn whole_tree(sources: &[Source]) -> Vec<String> {
-    let mut complaints = reported("circles", circles::complaints(sources));
-    complaints.extend(reported("moderation", sizes::moderation(sources)));
-    complaints.extend(reported("pacing", sizes::pacing(sources)));
-    complaints.extend(reported("tools", sizes::tools(sources)));
-    complaints.extend(reported("host", sizes::host(sources)));
+    let mut complaints = circles::complaints(sources);
+    complaints.extend(sizes::moderation(sources));
+    complaints.extend(sizes::pacing(sources));
+    complaints.extend(sizes::tools(sources));
+    complaints.extend(sizes::host(sources));
     complaints
 }
 
@@ -101,7 +94,7 @@ fn crates(paths: &Paths) -> anyhow::Result<Vec<String>> {
         .output()
         .context("cargo tree")?;
     let tree = String::from_utf8_lossy(&tree.stdout).into_owned();
-    complaints.extend(reported("shipped", graph::shipped(&tree)));
+    complaints.extend(graph::shipped(&tree));
     Ok(complaints)
 }
 
