@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use ringway_guests::console::Console;
-use ringway_guests::ringway::{Ringway, Way};
+use ringway_guests::ringway::Ringway;
 use ringway_guests::stage::Stage;
 use ringway_guests::traffic::{self, Side};
 use ringway_guests::{iperf, net, qemu};
 
-use super::scene::{self, OFFLOADED_LEN_MIN, TAP, format_name};
+use super::scene::{self, TAP, format_name};
 
 /// Addresses of this side and the guest, through ringway.
 const HERE: &str = "10.98.0.1";
@@ -67,7 +67,7 @@ pub fn tap(stage: &Stage, case: &QemuCase) -> anyhow::Result<()> {
     let _server = iperf::start_server(stage)?;
     let figures = traffic::carry(stage, &mut Side::Guest(&mut guest), HERE)?;
     stage.note(&figures.to_string());
-    check_offloads(stage, &ringway, &mut guest)?;
+    scene::check_offloads(stage, (&ringway, "vm0"), &mut guest, HERE)?;
     stage.step("jumbo packets");
     qemu::set_up(&mut guest, qemu::MAC, "10.98.1.2", JUMBO)?;
     traffic::full_packets(&mut Side::Guest(&mut guest), HERE, JUMBO)?;
@@ -148,19 +148,6 @@ fn check_short_traffic(guest: &mut Console) -> anyhow::Result<()> {
     traffic::flood(&mut side, HERE, 1000)?;
     traffic::tcp(&mut side, HERE, 1, "")?;
     traffic::tcp(&mut side, HERE, 1, "-R")?;
-    Ok(())
-}
-
-/// TCP alone, so that the mean length of packets tells whether they were segmented on the way.
-fn check_offloads(stage: &Stage, ringway: &Ringway, guest: &mut Console) -> anyhow::Result<()> {
-    for (way, option) in [(Way::From, ""), (Way::To, "-R")] {
-        stage.step(&format!("segmentation offload {way:?} the guest"));
-        let before = ringway.port("vm0")?.moved(way);
-        traffic::tcp(&mut Side::Guest(guest), HERE, 1, option)?;
-        let moved = ringway.port("vm0")?.moved(way).since(before);
-        stage.step(&moved.to_string());
-        ensure!(moved.mean_len() > OFFLOADED_LEN_MIN, "{way:?}, {moved}: no segmentation offload");
-    }
     Ok(())
 }
 

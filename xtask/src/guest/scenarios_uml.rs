@@ -2,11 +2,11 @@
 
 use anyhow::ensure;
 use ringway_guests::console::Console;
-use ringway_guests::ringway::{Ringway, Way};
+use ringway_guests::ringway::Way;
 use ringway_guests::stage::Stage;
 use ringway_guests::traffic::{self, Side};
 
-use super::scene::{self, ADDRESSES, OFFLOADED_LEN_MIN, format_name, must};
+use super::scene::{self, ADDRESSES, format_name, must};
 
 #[derive(Debug)]
 pub struct UmlCase {
@@ -36,7 +36,7 @@ pub fn pair(stage: &Stage, case: &UmlCase) -> anyhow::Result<()> {
     for way in [Way::From, Way::To] {
         stage.step(&format!("{way:?}: {}", after.moved(way).since(before.moved(way))));
     }
-    check_offloads(stage, &ringway, &mut second)?;
+    scene::check_offloads(stage, (&ringway, "vm1"), &mut second, ADDRESSES[0])?;
     for name in ["vm0", "vm1"] {
         let port = ringway.port(name)?;
         port.check_negotiated(format_name(case.packed), &negotiated(case))?;
@@ -54,16 +54,6 @@ fn negotiated(case: &UmlCase) -> Vec<(&'static str, bool)> {
     features.push(("RING_PACKED", case.packed));
     features.push(("MTU", case.mtu.is_some()));
     features
-}
-
-/// TCP alone, so that the mean length of packets tells whether they were segmented on the way.
-fn check_offloads(stage: &Stage, ringway: &Ringway, guest: &mut Console) -> anyhow::Result<()> {
-    stage.step("segmentation offload");
-    let before = ringway.port("vm1")?.moved(Way::From);
-    traffic::tcp(&mut Side::Guest(guest), ADDRESSES[0], 1, "")?;
-    let moved = ringway.port("vm1")?.moved(Way::From).since(before);
-    ensure!(moved.mean_len() > OFFLOADED_LEN_MIN, "{moved}: no segmentation offload");
-    Ok(())
 }
 
 fn check_mtu(guest: &mut Console, wanted: u32) -> anyhow::Result<()> {

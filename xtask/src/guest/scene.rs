@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::ensure;
 use ringway_guests::console::Console;
-use ringway_guests::ringway::Ringway;
+use ringway_guests::ringway::{Ringway, Way};
 use ringway_guests::stage::Stage;
-use ringway_guests::traffic::Side;
+use ringway_guests::traffic::{self, Side};
 use ringway_guests::{net, uml};
 
 pub const TAP: &str = "tap0";
@@ -68,6 +69,24 @@ pub fn two_guests(
         uml::wait_booted(guest, address)?;
     }
     Ok((ringway, guests))
+}
+
+/// TCP alone between the guest of a port and an address, both ways, so that the mean length of
+/// packets tells whether they were segmented on the way.
+pub fn check_offloads(
+    stage: &Stage,
+    (ringway, port): (&Ringway, &str),
+    guest: &mut Console,
+    address: &str,
+) -> anyhow::Result<()> {
+    for (way, option) in [(Way::From, ""), (Way::To, "-R")] {
+        let before = ringway.port(port)?.moved(way);
+        traffic::tcp(&mut Side::Guest(guest), address, 1, option)?;
+        let moved = ringway.port(port)?.moved(way).since(before);
+        stage.step(&format!("segmentation offload {way:?} the guest: {moved}"));
+        ensure!(moved.mean_len() > OFFLOADED_LEN_MIN, "{way:?}, {moved}: no segmentation offload");
+    }
+    Ok(())
 }
 
 /// Runs a command line in a guest that must succeed; what it printed.
