@@ -26,7 +26,7 @@ const PACING_LINES_MAX: usize = 1_500;
 
 /// What measures and checks, and is not shipped.
 const TOOLS: [&str; 2] = ["crates/bench/", "xtask/"];
-const TOOLS_LINES_MAX: usize = 9_000;
+const TOOLS_LINES_MAX: usize = 11_100;
 
 /// The worker's crate: files that lie in no folder, files with methods of `Worker`, fields.
 const HOST: &str = "crates/host/src/";
@@ -188,7 +188,8 @@ mod tests {
         let more = Source::new("crates/host/src/uml.rs", "//\n");
         let [first, second] = sources;
         assert!(pacing(&[first, second, more]).is_some_and(|text| text.contains("1501 lines")));
-        let tools_of = |name: &str| tools(&[Source::new(name, &"//\n".repeat(9_001))]);
+        let tools_of =
+            |name: &str| tools(&[Source::new(name, &"//\n".repeat(TOOLS_LINES_MAX + 1))]);
         assert!(tools_of("xtask/src/a.rs").is_some() && tools_of("crates/net/src/a.rs").is_none());
     }
 
