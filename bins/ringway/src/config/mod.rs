@@ -13,6 +13,7 @@ pub mod file;
 pub mod flags;
 pub mod json;
 pub mod literal;
+mod option;
 pub mod options;
 pub mod port;
 mod resolve;
