@@ -29,7 +29,7 @@ mod transport;
 
 pub use effect::{Applied, Effect, Outcome, PendingReply};
 pub use frontend::{Frontend, FrontendError, QueueStart};
-pub use listener::Listener;
+pub use listener::{Access, Listener};
 pub use message::{
     CONFIG_LEN_MAX, MemoryRange, MemoryRegion, Message, ProtocolFeatures, Reply, Request,
     VringAddress, VringFd, WhyMalformed,
@@ -38,5 +38,5 @@ pub use names::request_name;
 pub use refusal::Refusal;
 pub use ring_state::{base_from_position, position_from_base};
 pub use session::{Offer, RingView, Session};
-pub use socket::{Connection, FDS_MAX, Received, SocketError, send_on_channel};
+pub use socket::{Connection, FDS_MAX, FilePart, Received, SocketError, send_on_channel};
 pub use transport::{EventfdDoorbell, FrontendTransport};

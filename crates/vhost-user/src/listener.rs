@@ -1,26 +1,46 @@
 //! The listening end of a socket path.
 //!
 //! A path left over by a process that was killed is taken over; one that a process still listens
-//! on, or that is no socket at all, is left alone. Only its owner may open it: others would get
-//! answers, and the guest's packets. The path is removed again when the listener goes, unless
-//! another process has put another file there in the meantime.
+//! on, or that is no socket at all, is left alone. Only its owner may open it, unless
+//! [`Listener::permit`] says otherwise: others would get answers, and the guest's packets. The path
+//! is removed again when the listener goes, unless another process has put another file there in
+//! the meantime.
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use ringway_foreign::{DeferredDrop, Untrusted};
-use rustix::fs::{Mode, fchmod};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chmod, chownat, fchmod, fstat, open};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 
-use crate::socket::{Connection, SocketError, connect_at_once, ends};
+use crate::socket::{Connection, FilePart, SocketError, connect_at_once, ends};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
+
+/// Who may open the socket's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    /// Its permissions, at most 0777.
+    pub mode: u32,
+    /// Its owner; `None`: the one it was made with.
+    pub user: Option<u32>,
+    /// Its group; `None`: the one it was made with.
+    pub group: Option<u32>,
+}
+
+/// A file's permissions, owner and group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Owned {
+    mode: u32,
+    user: u32,
+    group: u32,
+}
 
 /// A listening socket, non-blocking; the file goes when it goes.
 #[derive(Debug)]
@@ -29,6 +49,8 @@ pub struct Listener {
     path: PathBuf,
     /// Device and inode of the file that was made.
     file: (u64, u64),
+    /// Its owner and group when it was made.
+    made_for: (u32, u32),
 }
 
 impl Listener {
@@ -46,8 +68,37 @@ impl Listener {
             bound => bound,
         }
         .map_err(failed("listen"))?;
-        let file = file_identity(path).map_err(failed("inspect"))?;
-        Ok(Self { listener: listener.into(), path: path.to_owned(), file })
+        let made = fs::symlink_metadata(path).map_err(failed("inspect"))?;
+        let (file, made_for) = ((made.dev(), made.ino()), (made.uid(), made.gid()));
+        Ok(Self { listener: listener.into(), path: path.to_owned(), file, made_for })
+    }
+
+    /// Says who may open the file. At no moment more users may than before or afterwards.
+    ///
+    /// # Errors
+    /// [`SocketError::Permission`], and nothing has changed; or another file is there.
+    pub fn permit(&self, access: Access) -> Result<(), SocketError> {
+        let failed =
+            |what| move |source| SocketError::Path { path: self.path.clone(), what, source };
+        // By its descriptor: a user to whom the file was given may put a link in its place.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = open(&self.path, flags, Mode::empty()).map_err(io::Error::from);
+        let file = file.map_err(failed("inspect"))?;
+        let found = fstat(&file).map_err(io::Error::from).map_err(failed("inspect"))?;
+        if (found.st_dev, found.st_ino) != self.file {
+            return Err(SocketError::Replaced { path: self.path.clone() });
+        }
+        let before = Owned { mode: found.st_mode & 0o777, user: found.st_uid, group: found.st_gid };
+        let wanted = Owned {
+            mode: access.mode & 0o777,
+            user: access.user.unwrap_or(self.made_for.0),
+            group: access.group.unwrap_or(self.made_for.1),
+        };
+        change(&file, before, wanted).map_err(|(part, source)| {
+            // Nothing more can be done about it: the caller is told of the first failure.
+            let _ = change(&file, Owned { mode: before.mode & wanted.mode, ..wanted }, before);
+            SocketError::Permission { path: self.path.clone(), part, source: source.into() }
+        })
     }
 
     /// Takes the next connection, if one waits.
@@ -108,6 +159,34 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(socket.into())
 }
 
+/// Narrows the permissions first, so that the next owner and group have those of both at most.
+fn change(file: &OwnedFd, before: Owned, wanted: Owned) -> Result<(), (FilePart, Errno)> {
+    // A descriptor that was opened by path only has no other way.
+    let by_descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let set_mode = |mode| {
+        let set = chmod(by_descriptor.as_str(), Mode::from_raw_mode(mode));
+        set.map_err(|why| (FilePart::Mode, why))
+    };
+    let give = |user, group| chownat(file, "", user, group, AtFlags::EMPTY_PATH);
+    let moves = (before.user, before.group) != (wanted.user, wanted.group);
+    let narrow = before.mode & wanted.mode;
+    if moves && narrow != before.mode {
+        set_mode(narrow)?;
+    }
+    if before.group != wanted.group {
+        let group = Some(Gid::from_raw(wanted.group));
+        give(None, group).map_err(|why| (FilePart::Group, why))?;
+    }
+    if before.user != wanted.user {
+        let user = Some(Uid::from_raw(wanted.user));
+        give(user, None).map_err(|why| (FilePart::User, why))?;
+    }
+    match wanted.mode == if moves { narrow } else { before.mode } {
+        true => Ok(()),
+        false => set_mode(wanted.mode),
+    }
+}
+
 /// A connection that was given up before it was accepted is no reason to stop listening.
 fn may_go_on(error: &io::Error) -> bool {
     let kind = error.kind();
@@ -157,6 +236,64 @@ mod tests {
         let path = folder.path().join("vm0.sock");
         let _listener = Listener::bind(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    }
+
+    fn owned(path: &Path) -> (u32, u32, u32) {
+        let file = fs::metadata(path).unwrap();
+        (file.mode() & 0o777, file.uid(), file.gid())
+    }
+
+    #[test]
+    fn who_may_connect_changes_and_changes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vm0.sock");
+        let listener = Listener::bind(&path).unwrap();
+        let (_, user, group) = owned(&path);
+        let only = |mode| Access { mode, user: None, group: None };
+        for mode in [0o660, 0, 0o777, 0o600] {
+            listener.permit(only(mode)).unwrap();
+            assert_eq!(owned(&path), (mode, user, group));
+        }
+        if !rustix::process::geteuid().is_root() {
+            return println!("skipped: only root gives files away");
+        }
+        listener.permit(Access { mode: 0o640, user: Some(12), group: Some(34) }).unwrap();
+        assert_eq!(owned(&path), (0o640, 12, 34));
+        listener.permit(only(0o600)).unwrap();
+        assert_eq!(owned(&path), (0o600, user, group));
+    }
+
+    #[test]
+    fn what_is_not_permitted_changes_nothing() {
+        if rustix::process::geteuid().is_root() {
+            return println!("skipped: root may give files away");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vm0.sock");
+        let listener = Listener::bind(&path).unwrap();
+        let before = owned(&path);
+        let denied = listener.permit(Access { mode: 0o666, user: Some(0), group: None });
+        assert!(matches!(denied, Err(SocketError::Permission { part: FilePart::User, .. })));
+        assert_eq!(owned(&path), before);
+    }
+
+    #[test]
+    fn a_file_in_the_sockets_place_is_not_opened_to_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, precious] = ["vm0.sock", "precious"].map(|name| folder.path().join(name));
+        let listener = Listener::bind(&path).unwrap();
+        fs::write(&precious, "data").unwrap();
+        let before = owned(&precious);
+        for is_symbolic in [true, false] {
+            fs::remove_file(&path).unwrap();
+            match is_symbolic {
+                true => std::os::unix::fs::symlink(&precious, &path).unwrap(),
+                false => fs::hard_link(&precious, &path).unwrap(),
+            }
+            let error = listener.permit(Access { mode: 0o666, user: None, group: None });
+            assert!(matches!(error, Err(SocketError::Replaced { .. })), "{error:?}");
+            assert_eq!(owned(&precious), before);
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! To close an fd that came along can take as long as its sender likes: see
 //! [`Connection::closed_by`].
 
+use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -55,6 +56,22 @@ pub enum SocketError {
         /// The path.
         path: PathBuf,
     },
+    /// Another file is where the socket was.
+    #[error("{}: another file is there now: remove the port and add it again", .path.display())]
+    Replaced {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Who may connect cannot be changed.
+    #[error("{}: {part} cannot be changed: {source}", .path.display())]
+    Permission {
+        /// The path.
+        path: PathBuf,
+        /// What of the file.
+        part: FilePart,
+        /// Why not.
+        source: io::Error,
+    },
     /// An operation on a path failed.
     #[error("{}: cannot {what}: {source}", .path.display())]
     Path {
@@ -80,6 +97,27 @@ pub enum SocketError {
     /// The socket failed.
     #[error("vhost-user socket: {0}")]
     Io(#[from] io::Error),
+}
+
+/// What of a socket's file says who may connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FilePart {
+    /// Its permissions.
+    Mode,
+    /// Its owner.
+    User,
+    /// Its group.
+    Group,
+}
+
+impl fmt::Display for FilePart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Mode => "its permissions",
+            Self::User => "its owner",
+            Self::Group => "its group",
+        })
+    }
 }
 
 impl From<Errno> for SocketError {
@@ -184,6 +222,13 @@ impl Connection {
     pub fn is_reached_by(&self, fd: BorrowedFd<'_>) -> bool {
         let (ours, theirs) = (ends(self.stream.as_fd()), ends(fd));
         ours.is_some_and(|ours| ours.is_named() && theirs == Some(ours.seen_from_there()))
+    }
+
+    /// Whether the peer has closed its end, even if requests of it were not read yet.
+    pub fn has_ended(&self) -> bool {
+        let (ends, now) = (PollFlags::HUP | PollFlags::RDHUP, Timespec::default());
+        let mut fds = [PollFd::new(&self.stream, ends)];
+        poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().intersects(ends)
     }
 
     /// Reads until one message is complete or nothing is left to read.
@@ -467,6 +512,18 @@ mod tests {
         ours.write_all(&message(&[1; 8])[..15]).unwrap();
         drop(ours);
         assert!(matches!(connection.receive(), Err(SocketError::Truncated)));
+    }
+
+    #[test]
+    fn an_end_is_seen_before_what_was_sent_is_read() {
+        let (mut ours, mut connection) = pair();
+        assert!(!connection.has_ended());
+        ours.write_all(&message(&[1; 8])).unwrap();
+        assert!(!connection.has_ended());
+        drop(ours);
+        assert!(connection.has_ended());
+        assert!(matches!(connection.receive_raw().unwrap(), Raw::Message(..)));
+        assert!(matches!(connection.receive_raw().unwrap(), Raw::Closed));
     }
 
     #[test]
