@@ -9,8 +9,8 @@ use super::error::{Origin, SpecError};
 use super::literal::Literal;
 use super::port::PortSpec;
 use super::rules::Rule;
-use super::values::{parse_count, parse_link, parse_mac, parse_mode, parse_mtu};
-use super::values::{parse_notify, parse_switch};
+use super::values::{Account, parse_count, parse_group, parse_link, parse_mac, parse_mode};
+use super::values::{parse_mtu, parse_notify, parse_switch, parse_user};
 
 /// The value that stands for an option that was not given.
 pub const DEFAULT: &str = "default";
@@ -65,6 +65,8 @@ pub(super) enum Field {
     Notify,
     Queues,
     SocketMode,
+    SocketUser,
+    SocketGroup,
     Feature(Features),
     Rule(Rule),
     FeatureOnRequest(Features),
@@ -96,6 +98,12 @@ impl PortOption {
                 let mode = text.map(|text| parse_mode(origin, text)).transpose()?;
                 spec.socket_mode = mode;
             }
+            Field::SocketUser => {
+                spec.socket_user = text.map(|text| parse_user(origin, text)).transpose()?;
+            }
+            Field::SocketGroup => {
+                spec.socket_group = text.map(|text| parse_group(origin, text)).transpose()?;
+            }
             Field::FeatureOnRequest(feature) => {
                 let is_on = text.map(|text| parse_switch(origin, self.key, text)).transpose()?;
                 spec.features_on.set(feature, is_on.unwrap_or(false));
@@ -120,6 +128,8 @@ impl PortOption {
             }
             Field::Queues => (spec.queues != 1).then(|| Literal::Number(spec.queues.into())),
             Field::SocketMode => spec.socket_mode.map(|mode| Literal::Text(format!("{mode:04o}"))),
+            Field::SocketUser => name_of(spec.socket_user.as_ref()),
+            Field::SocketGroup => name_of(spec.socket_group.as_ref()),
             Field::FeatureOnRequest(feature) => {
                 spec.features_on.contains(feature).then_some(Literal::Switch(true))
             }
@@ -136,6 +146,10 @@ impl PortOption {
             _ => None,
         }
     }
+}
+
+fn name_of(account: Option<&Account>) -> Option<Literal> {
+    account.map(|account| Literal::Text(account.name.clone()))
 }
 
 impl Effect {

@@ -179,7 +179,27 @@ pub const OPTIONS: &[PortOption] = &[
             "octal digits",
             "0600",
             Field::SocketMode,
-            "permissions of the socket's file",
+            "permissions of the socket's file; 0660 if `socket_group` is given",
+        )
+    },
+    PortOption {
+        ports: Ports::Listening,
+        ..option(
+            "socket_group",
+            "name or number",
+            "none",
+            Field::SocketGroup,
+            "a group whose members may connect; the socket's file belongs to that group",
+        )
+    },
+    PortOption {
+        ports: Ports::Listening,
+        ..option(
+            "socket_user",
+            "name or number",
+            "none",
+            Field::SocketUser,
+            "a user who may connect; the socket's file belongs to that user",
         )
     },
     feature("packed", Features::RING_PACKED, "packed rings"),

@@ -8,14 +8,21 @@ use std::path::{Path, PathBuf};
 
 use ringway_net::moderation::Policy;
 use ringway_net::{Features, MacAddress};
+use ringway_vhost_user::Access;
 
 use super::error::{Origin, SpecError};
 use super::rules::Rules;
-use super::values::{is_same_path, parse_interface, parse_socket, parse_tap_fd};
+use super::values::{Account, is_same_path, parse_interface, parse_socket, parse_tap_fd};
 use crate::places;
 
 /// The words for kinds of ports; the other half of each is where the port leads.
 pub const KINDS: [&str; 4] = ["vm", "vm-connect", "tap", "tap-fd"];
+
+/// Permissions of a port's socket if nothing else is said: its owner's.
+const SOCKET_MODE: u32 = 0o600;
+
+/// What a group needs to connect.
+const GROUP_MAY_CONNECT: u32 = 0o060;
 
 /// Whether the place of this kind of port is text, and never a number.
 pub fn needs_text(kind: &str) -> bool {
@@ -73,8 +80,12 @@ pub struct PortSpec {
     pub features_on: Features,
     /// Queue pairs, at least 1.
     pub queues: u16,
-    /// Permissions of the socket's file; `None`: its owner's.
+    /// Permissions of the socket's file; `None`: its owner's, and a named group's.
     pub socket_mode: Option<u32>,
+    /// Its owner; `None`: the user that ringway is.
+    pub socket_user: Option<Account>,
+    /// Its group; `None`: the one that new files have.
+    pub socket_group: Option<Account>,
 }
 
 /// Where a port leads.
@@ -128,6 +139,8 @@ impl PortSpec {
             features_on: Features::empty(),
             queues: 1,
             socket_mode: None,
+            socket_user: None,
+            socket_group: None,
         }
     }
 
@@ -135,6 +148,29 @@ impl PortSpec {
     pub fn features_offered(&self) -> Features {
         let several = if self.queues > 1 { Features::MQ } else { Features::empty() };
         (Features::OFFERED | self.features_on | several) - self.features_off
+    }
+
+    /// Who may open the socket's file.
+    pub fn socket_access(&self) -> Access {
+        let mode = match self.socket_group {
+            Some(_) => SOCKET_MODE | GROUP_MAY_CONNECT,
+            None => SOCKET_MODE,
+        };
+        Access {
+            mode: self.socket_mode.unwrap_or(mode),
+            user: self.socket_user.as_ref().map(|user| user.id),
+            group: self.socket_group.as_ref().map(|group| group.id),
+        }
+    }
+
+    /// Who is named and cannot open the socket's file, if there is one: what is wrong.
+    pub fn locked_out(&self) -> Option<String> {
+        let mode = self.socket_access().mode;
+        let owner = self.socket_user.as_ref().filter(|_| mode & SOCKET_MODE != SOCKET_MODE);
+        let group = self.socket_group.as_ref();
+        let group = group.filter(|_| mode & GROUP_MAY_CONNECT != GROUP_MAY_CONNECT);
+        let (what, account) = owner.map(|it| ("user", it)).or(group.map(|it| ("group", it)))?;
+        Some(format!("{what} {} may use a socket that it cannot open", account.name))
     }
 
     /// Whether both cannot exist in one ringway: because of what, why not, and what to do.

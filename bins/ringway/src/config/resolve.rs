@@ -93,15 +93,22 @@ impl PortSpec {
             let wrong = "a tap that is given as a file descriptor has one queue";
             option.origin.wrong(wrong, "leave queues out, or give the tap by its name")
         });
+        let is_of_socket = |option: &&LowOption| option.key.starts_with("socket_");
+        let locked_out = self.locked_out().zip(options.iter().rfind(is_of_socket));
+        let locked_out = locked_out.map(|(wrong, option)| {
+            let example = option.origin.assign("socket_mode", "0660");
+            option.origin.wrong(wrong, format!("write {example}, or leave socket_mode out"))
+        });
         let rules = self.rules.contradiction().zip(options.last());
         let rules = rules.map(|((wrong, advice), last)| last.origin.wrong(wrong, advice));
-        unmet.map(complain).chain(queues).chain(rules).collect()
+        unmet.map(complain).chain(queues).chain(locked_out).chain(rules).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use ringway_net::{Features, MacAddress};
+    use ringway_vhost_user::Access;
 
     use super::*;
     use crate::config::flags;
@@ -181,6 +188,27 @@ mod tests {
         assert!(errors[0].to_string().contains("give the tap by its name"), "{errors:?}");
         let more = flags::parse_options(&["queues=2".to_string()]);
         assert_eq!(ok("t=tap-fd:3").change(&more).len(), 1);
+    }
+
+    #[test]
+    fn a_group_that_is_named_may_open_the_socket_unless_that_is_forbidden() {
+        let access = |typed: &str| ok(typed).socket_access();
+        let group = |mode| Access { mode, user: None, group: Some(7) };
+        assert_eq!(access("v=vm:s"), Access { mode: 0o600, user: None, group: None });
+        assert_eq!(access("v=vm:s,socket_group=7"), group(0o660));
+        assert_eq!(access("v=vm:s,socket_group=7,socket_mode=0666"), group(0o666));
+        assert_eq!(access("v=vm:s,socket_user=7").user, Some(7));
+        for typed in [
+            "v=vm:s,socket_group=7,socket_mode=0600",
+            "v=vm:s,socket_mode=0640,socket_group=7",
+            "v=vm:s,socket_user=7,socket_mode=0066",
+        ] {
+            let errors = parse(typed).expect_err("they cannot connect");
+            assert!(errors[0].to_string().contains("that it cannot open: write socket_mode=0660"));
+        }
+        let mut spec = ok("v=vm:s,socket_mode=0600");
+        let more = flags::parse_options(&["socket_group=7".to_string()]);
+        assert_eq!(spec.change(&more).len(), 1, "also later");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use ringway_net::{Features, MacAddress};
 
 use super::options::OPTIONS;
 use super::port::{PortKind, PortSpec};
+use super::values::Account;
 use super::{file, flags, json, rules};
 
 fn kind() -> impl Strategy<Value = PortKind> {
@@ -29,9 +30,13 @@ prop_compose! {
         rules in rules::any(),
         queues in 1..=64u16,
         mode in proptest::option::of(0..=0o777u32),
+        user in proptest::option::of(0..1000u32),
+        group in proptest::option::of(0..1000u32),
     ) -> PortSpec {
         let keyed: Features = OPTIONS.iter().filter_map(|option| option.feature()).collect();
         let plain = PortSpec { mtu, is_link_up, rules, ..PortSpec::new(&name, kind) };
+        let is_listening = matches!(plain.kind, PortKind::Vm { .. });
+        let account = |id: u32| Account { name: id.to_string(), id };
         match plain.kind.is_guest() {
             false => plain,
             true => PortSpec {
@@ -43,7 +48,12 @@ prop_compose! {
                     false => Features::from_bits_retain(off) & keyed & Features::ON_REQUEST,
                 },
                 queues,
-                socket_mode: mode.filter(|_| matches!(plain.kind, PortKind::Vm { .. })),
+                socket_mode: mode.filter(|_| is_listening).map(|mode| match (user, group) {
+                    (None, None) => mode,
+                    _ => mode | 0o660,
+                }),
+                socket_user: user.filter(|_| is_listening).map(account),
+                socket_group: group.filter(|_| is_listening).map(account),
                 ..plain
             },
         }

@@ -7,7 +7,9 @@ use ringway_net::PollOptions;
 
 use super::error::{Origin, SpecError, Syntax};
 use super::port::LowOption;
-use super::values::{Group, check_socket, parse_count, parse_group, parse_mode, parse_processors};
+use super::values::{
+    Account, check_socket, parse_count, parse_group, parse_mode, parse_processors,
+};
 use super::values::{parse_percent, parse_poll, parse_switch, parse_tap_calls};
 
 /// Permissions of the control socket's file if nothing else is said: its owner's.
@@ -24,7 +26,7 @@ pub struct Settings {
     /// Permissions of that socket's file.
     pub control_mode: u32,
     /// A group whose members may do so too.
-    pub control_group: Option<Group>,
+    pub control_group: Option<Account>,
     /// Whether multicast goes only where it was asked for.
     pub snoop_multicast: bool,
     /// How many workers carry packets; `None`: as many as ports have queue pairs and the machine

@@ -26,9 +26,9 @@ const MTU_MIN: u16 = 68;
 /// Standard input, output and error are never a tap.
 const TAP_FD_MIN: i32 = 3;
 
-/// A group of users.
+/// A user, or a group of users.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
+pub struct Account {
     /// As it was written.
     pub name: String,
     /// Its number.
@@ -257,11 +257,17 @@ pub fn parse_link(origin: &Origin, text: &str) -> Result<bool, SpecError> {
 pub fn parse_mode(origin: &Origin, text: &str) -> Result<u32, SpecError> {
     let digits = text.strip_prefix("0o").unwrap_or(text);
     let is_octal = digits.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
-    let mode = u32::from_str_radix(digits, 8).ok().filter(|&mode| is_octal && mode <= 0o777);
-    mode.ok_or_else(|| {
-        let wrong = format!("{text:?} is not a file's permissions");
-        origin.wrong(wrong, "write octal digits, such as 0660 (in quotes in a file)")
-    })
+    match u32::from_str_radix(digits, 8).ok().filter(|_| is_octal) {
+        Some(mode) if mode <= 0o777 => Ok(mode),
+        Some(_) => {
+            let wrong = format!("{text:?} is more than a file's permissions");
+            Err(origin.wrong(wrong, "write octal digits up to 0777"))
+        }
+        None => {
+            let wrong = format!("{text:?} is not a file's permissions");
+            Err(origin.wrong(wrong, "write octal digits, such as 0660 (in quotes in a file)"))
+        }
+    }
 }
 
 /// A group of users, by its number or by its name, wherever this machine keeps names
@@ -269,13 +275,31 @@ pub fn parse_mode(origin: &Origin, text: &str) -> Result<u32, SpecError> {
 ///
 /// # Errors
 /// Starts with what was typed.
-pub fn parse_group(origin: &Origin, text: &str) -> Result<Group, SpecError> {
+pub fn parse_group(origin: &Origin, text: &str) -> Result<Account, SpecError> {
     let by_name = || nix::unistd::Group::from_name(text).ok().flatten();
-    let id = text.parse().ok().or_else(|| by_name().map(|group| group.gid.as_raw()));
-    id.map(|id| Group { name: text.to_string(), id }).ok_or_else(|| {
+    let id = number_of(text).or_else(|| by_name().map(|group| group.gid.as_raw()));
+    id.map(|id| Account { name: text.to_string(), id }).ok_or_else(|| {
         let wrong = format!("this machine knows no group called {text:?}");
         origin.wrong(wrong, "write another (getent group lists them), or the number of one")
     })
+}
+
+/// A user, as [`parse_group`] finds groups.
+///
+/// # Errors
+/// Starts with what was typed.
+pub fn parse_user(origin: &Origin, text: &str) -> Result<Account, SpecError> {
+    let by_name = || nix::unistd::User::from_name(text).ok().flatten();
+    let id = number_of(text).or_else(|| by_name().map(|user| user.uid.as_raw()));
+    id.map(|id| Account { name: text.to_string(), id }).ok_or_else(|| {
+        let wrong = format!("this machine knows no user called {text:?}");
+        origin.wrong(wrong, "write another (getent passwd lists them), or the number of one")
+    })
+}
+
+/// The number of a user or a group; the largest one stands for none (chown(2)).
+fn number_of(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|&id| id != u32::MAX)
 }
 
 /// Whether two paths lead to one place, as far as can be told without looking there.
@@ -300,6 +324,16 @@ mod tests {
         );
         for text in ["", "8", "1777", "+600", "rw", "-1"] {
             assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn users_are_found_by_name_and_number() {
+        let origin = Origin::flag("typed");
+        assert_eq!(parse_user(&origin, "1234").map(|user| user.id), Ok(1234));
+        assert_eq!(parse_user(&origin, "root").map(|user| user.id), Ok(0));
+        for text in ["no-such-user-here", "4294967295", "-1", ""] {
+            assert!(parse_user(&origin, text).is_err() && parse_group(&origin, text).is_err());
         }
     }
 

@@ -231,7 +231,9 @@ impl Daemon {
             done = done.and_then(|()| self.worker.set_tap_mtu(id, mtu));
         }
         if let Some(vm) = &mut port.vm {
-            done = done.and_then(|()| vm.permit(now));
+            // Its file may be gone, which hinders no other change.
+            let is_other = now.socket_access() != before.socket_access();
+            done = done.and_then(|()| if is_other { vm.permit(now) } else { Ok(()) });
         }
         if let Err(why) = done {
             // Those hold already, so they are accepted.

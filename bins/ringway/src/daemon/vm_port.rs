@@ -1,22 +1,21 @@
 //! A port for a virtual machine: listening or connecting, and the link while there is one.
 
 use std::fmt;
-use std::fs::Permissions;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{anyhow, bail};
 use ringway_net::{Features, MacAddress, NetConfig};
 use ringway_switch::PortId;
-use ringway_vhost_user::{Connection, Listener, Offer};
+use ringway_vhost_user::{Connection, FilePart, Listener, Offer, SocketError};
 use tracing::{info, warn};
 
 use super::accept_backoff::{AcceptBackoff, RETRY_AFTER};
 use super::closing::Closing;
 use super::link::Link;
 use super::{Daemon, Wake};
+use crate::config::values::Account;
 use crate::config::{PortKind, PortSpec};
 use crate::identity::Identity;
 use crate::places;
@@ -34,9 +33,6 @@ const OFFENCE_FORGOTTEN: Duration = Duration::from_secs(600);
 const BLOCKED: &str = "the front-end blocked a notification fd and filled it";
 const STALLED: &str =
     "the front-end's memory made page faults sleep (a cold file, or holes that it punched)";
-
-/// Permissions with which [`Listener::bind`] makes the socket's file: its owner's.
-const SOCKET_MODE: u32 = 0o600;
 
 /// The largest MTU that may be configured and the one assumed without configuration.
 const MTU_DEFAULT: u16 = 1500;
@@ -57,8 +53,6 @@ pub(super) struct VmPort {
     offences: (u32, Option<Instant>),
     pub(super) closing: Closing,
     backoff: AcceptBackoff,
-    /// Permissions of the socket's file.
-    socket_mode: u32,
 }
 
 /// How the front-end is reached.
@@ -96,7 +90,6 @@ impl VmPort {
             offences: (0, None),
             closing,
             backoff: AcceptBackoff::default(),
-            socket_mode: SOCKET_MODE,
         };
         vm.configure(identity, spec);
         vm.permit(spec)?;
@@ -121,16 +114,29 @@ impl VmPort {
     ///
     /// # Errors
     /// The operating system refuses; then nothing has changed.
-    pub(super) fn permit(&mut self, spec: &PortSpec) -> anyhow::Result<()> {
+    pub(super) fn permit(&self, spec: &PortSpec) -> anyhow::Result<()> {
         let Way::Listen(listener) = &self.way else { return Ok(()) };
-        let mode = spec.socket_mode.unwrap_or(SOCKET_MODE);
-        if mode != self.socket_mode {
-            let path = listener.path();
-            std::fs::set_permissions(path, Permissions::from_mode(mode))
-                .with_context(|| format!("{}: permissions", path.display()))?;
-            self.socket_mode = mode;
-        }
-        Ok(())
+        listener.permit(spec.socket_access()).map_err(|why| {
+            let SocketError::Permission { part, .. } = &why else { return anyhow!("{why}") };
+            let named = |account: &Option<Account>| {
+                account.as_ref().map_or("default", |account| &account.name).to_owned()
+            };
+            let (typed, advice) = match part {
+                FilePart::Mode => {
+                    let mode = spec.socket_access().mode;
+                    (format!("socket_mode={mode:04o}"), "check that the file is ringway's own")
+                }
+                FilePart::User => (
+                    format!("socket_user={}", named(&spec.socket_user)),
+                    "start ringway as root, or name a group that its user is in: socket_group",
+                ),
+                FilePart::Group => (
+                    format!("socket_group={}", named(&spec.socket_group)),
+                    "use a group that ringway's user is in, or start ringway as root",
+                ),
+            };
+            anyhow!("{typed}: {why}: {advice}")
+        })
     }
 
     /// No front-end may connect any more; a guest that is connected stays.

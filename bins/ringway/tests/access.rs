@@ -1,0 +1,142 @@
+//! Who may connect to a port, and who has: the socket's file, and the process at the other end.
+
+mod common;
+mod shell;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use common::Ringway;
+use shell::{User, must};
+
+/// Permissions, owner and group of a file.
+fn owned(path: &Path) -> (u32, u32, u32) {
+    let file = fs::symlink_metadata(path).expect("a file");
+    (file.mode() & 0o777, file.uid(), file.gid())
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn sockets_belong_to_whom_they_are_given_and_come_back() {
+    if !is_root() {
+        return println!("skipped: only root gives files away");
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["--port", "a=vm:a.sock,socket_user=12,socket_group=34", "--port", "b=vm:b.sock"];
+    let ringway = Ringway::run(directory.path(), &ports);
+    let [a, b] = ["a.sock", "b.sock"].map(|name| directory.path().join(name));
+    let ours = owned(&b);
+    assert_eq!((owned(&a), ours.0), ((0o660, 12, 34), 0o600));
+    ringway.told(&["port", "set", "b", "socket_group=56", "socket_mode=0664"]);
+    assert_eq!(owned(&b), (0o664, ours.1, 56));
+    let list = ringway.told(&["port", "list", "--toml"]);
+    assert!(list.contains("socket_group = \"56\"\n"), "{list}");
+    assert!(list.contains("socket_mode = \"0664\"\n"), "{list}");
+    ringway.told(&["port", "set", "a", "socket_user=default", "socket_group=default"]);
+    ringway.told(&["port", "set", "b", "socket_group=default", "socket_mode=default"]);
+    assert_eq!((owned(&a), owned(&b)), (ours, ours));
+    ringway.told(&["port", "add", "c=vm:c.sock,socket_group=78"]);
+    assert_eq!(owned(&directory.path().join("c.sock")), (0o660, ours.1, 78));
+}
+
+#[test]
+fn what_is_wrong_with_it_changes_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
+    let socket = directory.path().join("a.sock");
+    let before = owned(&socket);
+    for (typed, why) in [
+        ("socket_mode=0888", "is not a file's permissions"),
+        ("socket_mode=2770", "is more than a file's permissions"),
+        ("socket_group=no-such-group-here", "knows no group called \"no-such-group-here\""),
+        ("socket_user=no-such-user-here", "knows no user called \"no-such-user-here\""),
+        ("socket_group=4294967295", "knows no group called"),
+    ] {
+        let refused = ringway.refused(&["port", "set", "a", "mtu=9000", typed]);
+        assert!(refused.starts_with(typed) && refused.contains(why), "{refused}");
+    }
+    // A file that another process has put there stays as it is, and hinders no other change.
+    fs::remove_file(&socket).expect("it was there");
+    fs::write(&socket, "").expect("a file");
+    let replaced = owned(&socket);
+    let refused = ringway.refused(&["port", "set", "a", "mtu=9000", "socket_mode=0666"]);
+    assert!(refused.contains("a.sock: another file is there now: remove the port"), "{refused}");
+    assert_eq!(owned(&socket), replaced);
+    assert!(!ringway.told(&["port", "list"]).contains("mtu"));
+    ringway.told(&["port", "set", "a", "mtu=9000"]);
+    assert_eq!(before.0, 0o600);
+}
+
+#[test]
+fn the_file_of_a_configuration_says_it_too() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("ringway.toml");
+    let write = |options: &str| {
+        fs::write(&file, format!("[port.a]\nvm = 'a.sock'\n{options}")).expect("a file");
+    };
+    let group = rustix::process::getegid().as_raw();
+    write(&format!("socket_group = {group}\n"));
+    let ringway = Ringway::run(directory.path(), &["--config", "ringway.toml"]);
+    let socket = directory.path().join("a.sock");
+    assert_eq!(owned(&socket).0, 0o660);
+    write("socket_mode = 0o604\n");
+    ringway.reload();
+    assert_eq!(owned(&socket).0, 0o604);
+    write("socket_group = 'no-such-group-here'\n");
+    ringway.reload();
+    assert_eq!(owned(&socket).0, 0o604);
+    let right = "ringway.toml:3: socket_group = 'no-such-group-here': this machine knows no group";
+    assert!(ringway.log().contains(right), "{}", ringway.log());
+}
+
+/// In a namespace where no other user and no other group exists.
+#[test]
+fn what_the_system_refuses_is_told_and_changes_nothing() {
+    let script = r#"
+ringway run --port a=vm:/tmp/a.sock --control /tmp/c.sock 2>log & pid=$!; ready $pid --control /tmp/c.sock
+before=$(stat -c '%a %u %g' /tmp/a.sock)
+change() { ringway port set --control /tmp/c.sock a "$@" && echo accepted; }
+change socket_group=4321 mtu=9000
+change socket_user=4321 mtu=9000
+ringway port add --control /tmp/c.sock b=vm:/tmp/b.sock,socket_group=4321
+[ "$before" = "$(stat -c '%a %u %g' /tmp/a.sock)" ] || echo changed
+[ ! -e /tmp/b.sock ] || echo left
+ringway port list --control /tmp/c.sock --toml | grep mtu
+end $pid
+exit 0"#;
+    for user in [User::Plain, User::Root] {
+        let Some(output) = shell::run(user, script) else {
+            return println!("skipped: no namespaces here");
+        };
+        let [text, errors] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
+        assert_eq!(text, "", "{errors}");
+        for right in [
+            "socket_group=4321: /tmp/a.sock: its group cannot be changed: ",
+            "socket_user=4321: /tmp/a.sock: its owner cannot be changed: ",
+            "socket_group=4321: /tmp/b.sock: its group cannot be changed: ",
+            ": use a group that ringway's user is in, or start ringway as root",
+        ] {
+            assert!(errors.contains(right), "{right}\n{errors}");
+        }
+    }
+}
+
+/// From a source of names beside /etc/passwd, as LDAP would be: see `groups.rs`.
+#[test]
+fn users_are_those_of_the_whole_machine() {
+    let script = r#"
+mkdir /run/userdb
+echo '{"userName":"rwguest","uid":4321,"gid":4321,"disposition":"regular"}' > /run/userdb/rwguest.user
+printf '[port.a]\nvm = ""\nsocket_user = "rwguest"\n' > f.toml
+getent passwd rwguest >/dev/null || exit 0
+ringway check-config f.toml
+"#;
+    match must(User::Root, script) {
+        Some(text) if text.starts_with("f.toml: fine") => {}
+        _ => println!("skipped: no namespaces here, or no names of users from systemd"),
+    }
+}
