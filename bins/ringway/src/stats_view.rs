@@ -78,6 +78,14 @@ fn earlier<'a>(
 
 fn state(port: &PortStats) -> String {
     let mut text = port.state.clone();
+    if let Some(front_end) = &port.front_end {
+        // Each on a line of its own keeps the column narrow.
+        let _ = write!(text, "\n{}", front_end.to_string().replace(", ", "\n"));
+    }
+    if port.refused_front_ends > 0 {
+        let refused = units::counted(port.refused_front_ends, "front-end");
+        let _ = write!(text, "\n{refused} refused");
+    }
     for line in port.error.iter().chain(&port.broken) {
         let _ = write!(text, "\n{line}");
     }
@@ -224,6 +232,9 @@ mod tests {
              250 system calls per 1,000",
             "3 commands refused",
             "5 addresses moved here",
+            "pid 4711 (qemu-system-x86)",
+            "user kvm (107)",
+            "2 front-ends refused",
         ];
         for words in wanted {
             assert!(text.contains(words), "{words} in\n{text}");

@@ -7,8 +7,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use common::Ringway;
+use common::{Ringway, wait_for};
+use ringway_testkit::{Answer, AnyUserGuest, GuestOptions, RawFrontEnd};
+use serde_json::Value;
 use shell::{User, must};
+
+const GET_FEATURES: u32 = 1;
 
 /// Permissions, owner and group of a file.
 fn owned(path: &Path) -> (u32, u32, u32) {
@@ -139,4 +143,88 @@ ringway check-config f.toml
         Some(text) if text.starts_with("f.toml: fine") => {}
         _ => println!("skipped: no namespaces here, or no names of users from systemd"),
     }
+}
+
+/// What is told about a port.
+fn stats(ringway: &Ringway, port: &str) -> Value {
+    let stats: Value = serde_json::from_str(&ringway.told(&["stats", "--json"])).expect("JSON");
+    let ports = stats["ports"].as_array().expect("ports");
+    ports.iter().find(|it| it["name"] == port).expect("that port").clone()
+}
+
+fn is_answered(front_end: &mut RawFrontEnd) -> bool {
+    matches!(front_end.request(GET_FEATURES, &[], &[]), Ok(Answer::Number(_)))
+}
+
+#[test]
+fn a_second_front_end_is_refused_and_the_first_goes_on() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["--port", "a=vm:a.sock", "--port", "b=vm:b.sock"];
+    let ringway = Ringway::run(directory.path(), &ports);
+    let socket = |name: &str| directory.path().join(name);
+    let attach = |name: &str| AnyUserGuest::attach(&socket(name), &GuestOptions::default());
+    let mut guests = ["a.sock", "b.sock"].map(|name| attach(name).expect("a guest"));
+    for _ in 0..3 {
+        let mut second = RawFrontEnd::connect(&socket("a.sock")).expect("it listens");
+        let answer = second.request(GET_FEATURES, &[], &[]).expect("an end");
+        assert!(matches!(answer, Answer::Closed), "{answer:?}");
+    }
+    let [to, from] = [guests[1].mac(), guests[0].mac()];
+    let mut packet = [&to[..], &from[..], &[0x88, 0xb5]].concat();
+    packet.resize(64, 0);
+    let _ = guests[0].send(&packet).expect("a device");
+    guests[0].flush();
+    wait_for("the packet", || guests[1].receive().expect("a device"));
+    let told = stats(&ringway, "a");
+    assert_eq!((&told["state"], &told["refused_front_ends"]), (&"running".into(), &3.into()));
+    assert_eq!(stats(&ringway, "b")["refused_front_ends"], 0);
+    let first = format!("the port is taken by pid {} (", std::process::id());
+    let refused = format!("front-end refused: pid {} (", std::process::id());
+    let told = |line: &&str| line.contains(&first) && line.contains(&refused);
+    wait_for("the log", || (ringway.log().lines().filter(told).count() == 3).then_some(()));
+    assert!(ringway.told(&["stats"]).contains("3 front-ends refused"));
+}
+
+/// Also if the end of the one before was not looked at yet, and if it left requests behind.
+#[test]
+fn a_front_end_that_comes_after_the_end_of_another_is_served() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
+    let socket = directory.path().join("a.sock");
+    let request = [GET_FEATURES, 1, 0].map(u32::to_le_bytes).concat();
+    for turn in 0..200 {
+        let mut front_end = RawFrontEnd::connect(&socket).expect("it listens");
+        assert!(is_answered(&mut front_end), "turn {turn}: {}", ringway.log());
+        for _ in 0..turn {
+            // More of them than are served in one turn.
+            front_end.send(&request, &[]).expect("connected");
+        }
+        drop(front_end);
+    }
+    assert_eq!(stats(&ringway, "a")["refused_front_ends"], 0, "{}", ringway.log());
+}
+
+#[test]
+fn the_process_that_is_connected_is_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
+    assert_eq!(stats(&ringway, "a")["front_end"], Value::Null);
+    let mut front_end = RawFrontEnd::connect(&directory.path().join("a.sock")).expect("it listens");
+    assert!(is_answered(&mut front_end));
+    let told = stats(&ringway, "a")["front_end"].clone();
+    let (pid, uid) = (std::process::id(), rustix::process::geteuid().as_raw());
+    assert_eq!((&told["pid"], &told["uid"]), (&pid.into(), &uid.into()), "{told}");
+    let program = fs::read_to_string("/proc/self/comm").expect("this program");
+    assert_eq!(told["program"], program.trim());
+    let name = format!("pid {pid} ({})", program.trim());
+    let line = format!("front-end connected: {name}, user ");
+    let log = wait_for("the log", || Some(ringway.log()).filter(|log| log.contains(&line)));
+    let text = ringway.told(&["stats"]);
+    assert!(text.contains(&format!("pid {pid}")), "{text}");
+    if uid == 0 {
+        assert_eq!(told["user"], "root");
+        assert!(log.contains(", user root (0)") && text.contains("root (0)"), "{log}{text}");
+    }
+    drop(front_end);
+    wait_for("its end", || stats(&ringway, "a")["front_end"].is_null().then_some(()));
 }

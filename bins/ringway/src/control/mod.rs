@@ -15,6 +15,7 @@
 pub mod client;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -103,6 +104,12 @@ pub struct PortStats {
     pub state: String,
     /// Why the port failed, or its last front-end was not to be served any more.
     pub error: Option<String>,
+    /// The process that is connected, as the kernel knows it.
+    #[serde(default)]
+    pub front_end: Option<FrontEndStats>,
+    /// Front-ends that came while another one was connected.
+    #[serde(default)]
+    pub refused_front_ends: u64,
     /// Names of the negotiated features.
     pub features: Vec<String>,
     /// The negotiated ring format: `split` or `packed`.
@@ -128,6 +135,35 @@ pub struct PortStats {
     /// Addresses that have moved to this port from another one.
     #[serde(default)]
     pub moved_addresses: u64,
+}
+
+/// The process that connected to a port, or to which the port connected.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrontEndStats {
+    /// Its number; none if it is in a PID namespace that ringway does not see.
+    pub pid: Option<u32>,
+    /// The user that it ran as.
+    pub uid: u32,
+    /// That user's name.
+    pub user: Option<String>,
+    /// The name of the program, as it calls itself.
+    pub program: Option<String>,
+}
+
+impl fmt::Display for FrontEndStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pid {
+            Some(pid) => write!(f, "pid {pid}")?,
+            None => f.write_str("pid unknown")?,
+        }
+        if let Some(program) = &self.program {
+            write!(f, " ({program})")?;
+        }
+        match &self.user {
+            Some(user) => write!(f, ", user {user} ({})", self.uid),
+            None => write!(f, ", user {}", self.uid),
+        }
+    }
 }
 
 /// What is done about one queue at this moment, and what was counted of it.
@@ -363,6 +399,13 @@ pub(crate) mod tests {
             connected: true,
             state: "running".to_string(),
             error: None,
+            front_end: Some(FrontEndStats {
+                pid: Some(4711),
+                uid: 107,
+                user: Some("kvm".to_string()),
+                program: Some("qemu-system-x86".to_string()),
+            }),
+            refused_front_ends: 2,
             features: vec!["CSUM".to_string(), "MRG_RXBUF".to_string()],
             format: Some("packed".to_string()),
             to_guest: direction(1_000_000, &[("no_room", 7)]),

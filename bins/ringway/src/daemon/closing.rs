@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ringway_foreign::DeferredDrop;
 use ringway_host::EventFd;
 use ringway_switch::PortId;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::{Daemon, Wake};
 
@@ -147,27 +147,22 @@ impl Daemon {
         if let Some(watch) = watch {
             let _ = self.poller.add(watch.as_fd(), Wake::Kicks(id).token());
         }
-        let added = match (&vm.link, vm.listener_fd()) {
-            (Some(link), _) => self.poller.add(link.connection.as_fd(), Wake::Link(id).token()),
-            (None, Some(listener)) if !vm.is_backing_off() => {
-                self.poller.add(listener, Wake::Listener(id).token())
-            }
-            (None, _) => Ok(()),
-        };
-        let Err(why) = added else { return };
-        if vm.is_linked() {
+        let link = vm.link.as_ref();
+        let added =
+            link.map(|link| self.poller.add(link.connection.as_fd(), Wake::Link(id).token()));
+        if let Some(Err(why)) = added {
             port.complain(format_args!("link: {why}"));
             return self.drop_link(id);
         }
-        warn!(port = port.spec.name, "cannot listen any more: {why}");
-        port.failure = Some(format!("cannot listen any more: {why}"));
+        self.serve_knocks(id);
     }
 
     /// A front-end has gone. The port accepts the next one at once, or, if something that this one
     /// sent is still being closed, when that is done.
     pub(super) fn listen_to_the_next(&mut self, id: PortId) {
-        if !self.waits_for_closing(id) {
-            self.listen_to(id);
+        match self.waits_for_closing(id) {
+            true => self.serve_knocks(id),
+            false => self.listen_to(id),
         }
     }
 }

@@ -14,6 +14,7 @@ use tracing::debug;
 
 use super::Daemon;
 use super::kicks::Kicks;
+use super::peer::Peer;
 
 /// Messages handled before other ports get their turn.
 const MESSAGES_PER_TURN: usize = 32;
@@ -21,6 +22,8 @@ const MESSAGES_PER_TURN: usize = 32;
 /// The state that lasts as long as one connection.
 pub(super) struct Link {
     pub(super) connection: Connection,
+    /// The process at its other end, if it is known.
+    pub(super) peer: Option<Peer>,
     /// The MAC address this guest was given; the port may have another for the next one.
     pub(super) mac: MacAddress,
     pub(super) session: Session,
@@ -77,13 +80,14 @@ impl Running {
 
 impl Link {
     pub(super) fn new(
-        connection: Connection,
+        (connection, peer): (Connection, Option<Peer>),
         mac: MacAddress,
         offer: Offer,
         callee: Callee,
     ) -> Self {
         Self {
             connection,
+            peer,
             mac,
             callee,
             memory: GuestMemory::empty(),

@@ -10,7 +10,9 @@ mod closing;
 mod control_socket;
 mod effects;
 mod kicks;
+mod knocks;
 mod link;
+mod peer;
 mod ports;
 mod reload;
 mod requests;
@@ -27,6 +29,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use ringway_foreign::DeferredDrop;
 use ringway_host::{EventFd, Events, Poller, WorkerEvent};
 use ringway_switch::{AddressNews, PortId};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -35,6 +38,7 @@ use tracing::{info, warn};
 use crate::config::{LowOption, RunConfig, Settings};
 use crate::identity::Identity;
 use control_socket::ControlSocket;
+use peer::UserNames;
 use ports::Port;
 use worker_client::WorkerClient;
 
@@ -110,6 +114,9 @@ pub struct Daemon {
     /// Settings that count more than the file's.
     over: Vec<LowOption>,
     started: Instant,
+    user_names: UserNames,
+    /// Closes what refused front-ends have sent.
+    refused: DeferredDrop,
 }
 
 impl Daemon {
@@ -144,6 +151,8 @@ impl Daemon {
             file: config.file,
             over,
             started: Instant::now(),
+            user_names: UserNames::default(),
+            refused: DeferredDrop::start().context("starting a thread")?,
         };
         daemon.worker.snoop_multicast(daemon.settings.snoop_multicast);
         config.ports.into_iter().for_each(|spec| daemon.open_configured(spec));
@@ -163,6 +172,7 @@ impl Daemon {
         loop {
             self.connect_due_ports();
             self.listen_again();
+            self.refuse_due_newcomers();
             self.ask_due_announcements();
             self.reopen_due_taps();
             self.finish_leaving_ports();
@@ -185,6 +195,7 @@ impl Daemon {
             self.next_announcement(),
             self.control.next_deadline(),
             self.next_listening(),
+            self.next_refusal(),
             self.next_slow_closing(),
             self.next_look_at_kicks(),
         ];

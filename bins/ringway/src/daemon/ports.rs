@@ -144,9 +144,10 @@ impl Daemon {
     fn attach_end(&mut self, id: PortId, port: &mut Port) -> anyhow::Result<()> {
         match &port.spec.kind {
             PortKind::Vm { .. } | PortKind::VmConnect { .. } => {
-                let vm = VmPort::open(&self.identity, &port.spec)?;
-                if let Some(listener) = vm.listener_fd() {
-                    self.poller.add(listener, Wake::Listener(id).token())?;
+                let mut vm = VmPort::open(&self.identity, &port.spec)?;
+                if let Some(listener) = vm.listener() {
+                    self.poller.add(listener.as_fd(), Wake::Listener(id).token())?;
+                    vm.is_watched = true;
                 }
                 self.worker.attach_empty_guest(id, vm.mac);
                 port.vm = Some(vm);
@@ -178,9 +179,8 @@ impl Daemon {
         port.leaves_at = Some(Instant::now());
         self.worker.set_link(id, false);
         if let Some(vm) = &mut port.vm {
-            if let Some(listener) = vm.listener_fd() {
-                // While a front-end is connected it is not watched.
-                let _ = self.poller.remove(listener);
+            if let Some(listener) = vm.listener().filter(|_| vm.is_watched) {
+                let _ = self.poller.remove(listener.as_fd());
             }
             vm.close();
             if vm.tell_config() {

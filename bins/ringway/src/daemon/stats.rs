@@ -4,6 +4,7 @@ use ringway_host::{Effort, PaceSnapshot, PortSnapshot, QueueSnapshot, WorkerSnap
 use ringway_net::{Counters, DropReason, Features};
 use ringway_virtq::Format;
 
+use super::peer::Peer;
 use super::{Daemon, Port};
 use crate::control::{
     DirectionStats, EffortStats, PROTOCOL_VERSION, PacingStats, PairStats, PortStats, QueueStats,
@@ -68,6 +69,8 @@ fn port_stats(port: &Port, snapshots: &[&PortSnapshot]) -> PortStats {
         connected: port.is_linked() || port.vm.is_none() && port.failure.is_none(),
         state: state(port, snapshots, &broken).to_string(),
         error: port.failure.clone().or(offence.map(str::to_string)),
+        front_end: link.and_then(|link| link.peer.as_ref()).map(Peer::stats),
+        refused_front_ends: port.vm.as_ref().map_or(0, |vm| vm.refused),
         features: negotiated.map_or(Vec::new(), |negotiated| feature_names(negotiated.features)),
         format: negotiated.map(|negotiated| format_name(negotiated.format).to_string()),
         to_guest: direction(&total(snapshots.iter().map(|snapshot| &snapshot.to_end))),

@@ -1,6 +1,5 @@
 //! A port for a virtual machine: listening or connecting, and the link while there is one.
 
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,11 +8,13 @@ use anyhow::{anyhow, bail};
 use ringway_net::{Features, MacAddress, NetConfig};
 use ringway_switch::PortId;
 use ringway_vhost_user::{Connection, FilePart, Listener, Offer, SocketError};
-use tracing::{info, warn};
+use tracing::info;
 
 use super::accept_backoff::{AcceptBackoff, RETRY_AFTER};
 use super::closing::Closing;
+use super::knocks::Newcomer;
 use super::link::Link;
+use super::peer::Peer;
 use super::{Daemon, Wake};
 use crate::config::values::Account;
 use crate::config::{PortKind, PortSpec};
@@ -52,7 +53,13 @@ pub(super) struct VmPort {
     /// How many there were in a row, and when the last one was.
     offences: (u32, Option<Instant>),
     pub(super) closing: Closing,
-    backoff: AcceptBackoff,
+    pub(super) backoff: AcceptBackoff,
+    /// Whether the control thread hears of front-ends that connect.
+    pub(super) is_watched: bool,
+    /// A front-end that came while another one is linked.
+    pub(super) next: Option<Newcomer>,
+    /// Front-ends that came while another one was linked.
+    pub(super) refused: u64,
 }
 
 /// How the front-end is reached.
@@ -90,6 +97,9 @@ impl VmPort {
             offences: (0, None),
             closing,
             backoff: AcceptBackoff::default(),
+            is_watched: false,
+            next: None,
+            refused: 0,
         };
         vm.configure(identity, spec);
         vm.permit(spec)?;
@@ -141,7 +151,7 @@ impl VmPort {
 
     /// No front-end may connect any more; a guest that is connected stays.
     pub(super) fn close(&mut self) {
-        self.way = Way::Closed;
+        (self.way, self.next) = (Way::Closed, None);
         self.is_link_up = false;
     }
 
@@ -151,9 +161,9 @@ impl VmPort {
         self.link.as_mut().is_some_and(|link| link.change_config(config))
     }
 
-    pub(super) fn listener_fd(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn listener(&self) -> Option<&Listener> {
         match &self.way {
-            Way::Listen(listener) => Some(listener.as_fd()),
+            Way::Listen(listener) => Some(listener),
             Way::Connect { .. } | Way::Closed => None,
         }
     }
@@ -162,11 +172,6 @@ impl VmPort {
     pub(super) fn is_reached_by(&self, fd: BorrowedFd<'_>) -> bool {
         let is_linked = self.link.as_ref().is_some_and(|link| link.connection.is_reached_by(fd));
         is_linked || matches!(&self.way, Way::Listen(listener) if listener.is_reached_by(fd))
-    }
-
-    /// Whether the listener is not watched for a while.
-    pub(super) fn is_backing_off(&self) -> bool {
-        self.backoff.until.is_some()
     }
 
     pub(super) fn is_linked(&self) -> bool {
@@ -259,52 +264,6 @@ impl Daemon {
         }
     }
 
-    /// A front-end knocks. While another one is linked it waits in the socket's queue.
-    pub(super) fn accept(&mut self, id: PortId) {
-        let Some(port) = self.ports.get_mut(&id) else { return };
-        let Some(VmPort { way: Way::Listen(listener), link: None, .. }) = &port.vm else { return };
-        match listener.accept() {
-            Ok(Some(connection)) => self.link(id, connection),
-            Ok(None) => {}
-            Err(why) => self.stop_listening(id, format_args!("accept: {why}")),
-        }
-    }
-
-    /// For a while: a front-end that connects waits, and does not wake the control thread.
-    fn stop_listening(&mut self, id: PortId, why: fmt::Arguments<'_>) {
-        let Some(port) = self.ports.get_mut(&id) else { return };
-        let Some(vm) = &mut port.vm else { return };
-        if let Some(listener) = vm.listener_fd() {
-            let _ = self.poller.remove(listener);
-        }
-        if vm.backoff.begin() {
-            warn!(port = port.spec.name, "{why}: trying again every {RETRY_AFTER:?}");
-        }
-    }
-
-    /// When the next listener that could not accept is to be listened to again.
-    pub(super) fn next_listening(&self) -> Option<Instant> {
-        let ports = self.ports.values().filter_map(|port| port.vm.as_ref());
-        ports.filter_map(|vm| vm.backoff.until).chain(self.control.backoff.until).min()
-    }
-
-    /// Listeners that could not accept are listened to again when their time has come.
-    pub(super) fn listen_again(&mut self) {
-        let now = Instant::now();
-        if self.control.backoff.ends(now) {
-            let _ = self.poller.add(self.control.as_fd(), Wake::Control.token());
-        }
-        for (&id, port) in &mut self.ports {
-            let Some(vm) = &mut port.vm else { continue };
-            if vm.backoff.ends(now)
-                && !vm.closing.is_waited_for()
-                && let Some(listener) = vm.listener_fd()
-            {
-                let _ = self.poller.add(listener, Wake::Listener(id).token());
-            }
-        }
-    }
-
     /// Disconnects front-ends that took away memory which a worker then touched.
     pub(super) fn drop_torn_links(&mut self) {
         self.torn.drain();
@@ -333,22 +292,23 @@ impl Daemon {
         self.drop_link_after(id, Some(STALLED));
     }
 
-    fn link(&mut self, id: PortId, connection: Connection) {
+    pub(super) fn link(&mut self, id: PortId, connection: Connection) {
         let Some(port) = self.ports.get_mut(&id) else { return };
         let Some(vm) = &mut port.vm else { return };
         if let Err(why) = self.poller.add(connection.as_fd(), Wake::Link(id).token()) {
             return self.stop_listening(id, format_args!("link: {why}"));
         }
-        if let Some(listener) = vm.listener_fd() {
-            let _ = self.poller.remove(listener);
-        }
         let name = &port.spec.name;
-        port.chatter.say(name, || info!(port = name, "front-end connected"));
+        let peer = Peer::of(&connection, &mut self.user_names);
+        port.chatter.say(name, || match &peer {
+            Some(peer) => info!(port = name, "front-end connected: {peer}"),
+            None => info!(port = name, "front-end connected"),
+        });
         let connection = connection.without_waiting();
         vm.backoff = AcceptBackoff::default();
         vm.last_offence = None;
         let callee = self.worker.new_callee();
-        vm.link = Some(Link::new(connection, vm.mac, vm.offer(), callee));
+        vm.link = Some(Link::new((connection, peer), vm.mac, vm.offer(), callee));
     }
 
     /// Disconnects a front-end; the port waits for the next one.

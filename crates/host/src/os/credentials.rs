@@ -8,9 +8,11 @@ use std::os::fd::{AsFd, AsRawFd};
 /// Supplementary groups of one process that are read (`NGROUPS_MAX` of Linux).
 pub const GROUPS_MAX: usize = 65_536;
 
-/// The user and the groups of a connected process.
+/// The number, the user and the groups of a connected process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerCredentials {
+    /// Its number; `None`: it has none in this PID namespace.
+    pub pid: Option<u32>,
     /// Its effective user.
     pub user: u32,
     /// Its effective group, and its supplementary ones.
@@ -23,16 +25,16 @@ impl PeerCredentials {
     /// # Errors
     /// Not a connected Unix socket.
     pub fn of(socket: impl AsFd) -> io::Result<Self> {
-        let (user, group) = effective(&socket)?;
+        let (pid, user, group) = effective(&socket)?;
         let mut groups = supplementary_groups(&socket)?;
         groups.push(group);
-        Ok(Self { user, groups })
+        Ok(Self { pid, user, groups })
     }
 }
 
-/// The effective user and group. By hand: rustix takes a process for unknown that is not in this
+/// The process, and its effective user and group. By hand: rustix takes a process for unknown that is not in this
 /// PID namespace, because it has no number here, though the kernel says whose it is.
-fn effective(socket: impl AsFd) -> io::Result<(u32, u32)> {
+fn effective(socket: impl AsFd) -> io::Result<(Option<u32>, u32, u32)> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = libc::socklen_t::try_from(size_of_val(&peer)).unwrap_or(0);
     let fd = socket.as_fd().as_raw_fd();
@@ -42,7 +44,10 @@ fn effective(socket: impl AsFd) -> io::Result<(u32, u32)> {
         libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, room, &raw mut len)
     };
     match result {
-        0 => Ok((peer.uid, peer.gid)),
+        0 => {
+            let pid = u32::try_from(peer.pid).ok().filter(|&pid| pid != 0);
+            Ok((pid, peer.uid, peer.gid))
+        }
         _ => Err(io::Error::last_os_error()),
     }
 }
@@ -83,6 +88,7 @@ mod tests {
     fn the_peer_of_our_own_socket_is_ourselves() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let peer = PeerCredentials::of(&ours).unwrap();
+        assert_eq!(peer.pid, Some(std::process::id()));
         assert_eq!(peer.user, rustix::process::geteuid().as_raw());
         assert!(peer.groups.contains(&rustix::process::getegid().as_raw()));
         for group in rustix::process::getgroups().unwrap() {

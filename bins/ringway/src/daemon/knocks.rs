@@ -1,0 +1,171 @@
+//! Front-ends that connect: one at a time is served. One that comes while another is linked is
+//! refused, that is, disconnected: in the socket's queue it would wait without a word.
+//!
+//! The one that is linked may be about to end, and the newcomer be the same machine once more. So
+//! the newcomer is refused only if the other one is still there [`GRACE`] later, and follows it if
+//! it ends before.
+//!
+//! Limits: one newcomer of each port waits so; others wait in the socket's queue. What refused
+//! front-ends have sent is closed by a thread of all ports, and while that takes long none is
+//! refused.
+
+use std::fmt;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use ringway_switch::PortId;
+use ringway_vhost_user::Connection;
+use tracing::warn;
+
+use super::accept_backoff::RETRY_AFTER;
+use super::peer::Peer;
+use super::vm_port::VmPort;
+use super::{Daemon, Wake};
+
+/// A process that has ended may have copies of its sockets for a moment, as between fork and exec.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// A front-end that came while another one was linked.
+pub(super) struct Newcomer {
+    connection: Connection,
+    /// Unless the other one has ended by then.
+    refuse_at: Instant,
+}
+
+impl VmPort {
+    /// Whether the port has a use for the next front-end now, to serve it or to refuse it.
+    fn wants_knocks(&self) -> bool {
+        let is_able = self.listener().is_some() && self.backoff.until.is_none();
+        is_able && self.next.is_none() && (self.is_linked() || !self.closing.is_waited_for())
+    }
+
+    /// The one that came while another was linked, if its turn has come.
+    fn take_next(&mut self) -> Option<Connection> {
+        let is_free = !self.is_linked() && !self.closing.is_waited_for();
+        let next = self.next.take_if(|_| is_free && self.backoff.until.is_none())?;
+        Some(next.connection)
+    }
+
+    /// When the newcomer is to be refused. Not at all, if the other one has closed its end and only
+    /// left something to do.
+    fn refuses_at(&self) -> Option<Instant> {
+        let (next, link) = self.next.as_ref().zip(self.link.as_ref())?;
+        (!link.connection.has_ended()).then_some(next.refuse_at)
+    }
+}
+
+impl Daemon {
+    /// A front-end knocks.
+    pub(super) fn accept(&mut self, id: PortId) {
+        let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) else { return };
+        // It may have been told of before it was not watched any more.
+        let Some(listener) = vm.listener().filter(|_| vm.is_watched) else { return };
+        match listener.accept() {
+            Ok(Some(connection)) if vm.is_linked() => {
+                vm.next = Some(Newcomer { connection, refuse_at: Instant::now() + GRACE });
+                self.serve_knocks(id);
+            }
+            Ok(Some(connection)) => self.link(id, connection),
+            Ok(None) => {}
+            Err(why) => self.stop_listening(id, format_args!("accept: {why}")),
+        }
+    }
+
+    /// When the next newcomer is to be refused.
+    pub(super) fn next_refusal(&self) -> Option<Instant> {
+        let ports = self.ports.values().filter_map(|port| port.vm.as_ref());
+        ports.filter_map(VmPort::refuses_at).min()
+    }
+
+    /// Newcomers are refused whose grace is over.
+    pub(super) fn refuse_due_newcomers(&mut self) {
+        let now = Instant::now();
+        for id in self.ids() {
+            let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) else {
+                continue;
+            };
+            if vm.refuses_at().is_none_or(|at| at > now) {
+                continue;
+            }
+            match vm.next.take() {
+                Some(next) if self.refused.is_idle() => {
+                    self.refuse(id, next.connection);
+                    self.serve_knocks(id);
+                }
+                next => {
+                    vm.next = next.map(|next| Newcomer { refuse_at: now + RETRY_AFTER, ..next });
+                }
+            }
+        }
+    }
+
+    /// Disconnects a front-end that came second.
+    fn refuse(&mut self, id: PortId, connection: Connection) {
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        let Some(vm) = &mut port.vm else { return };
+        vm.refused += 1;
+        let known = |peer: Option<&Peer>| {
+            peer.map_or_else(|| "a process that is not known".to_string(), Peer::to_string)
+        };
+        let (name, names) = (&port.spec.name, &mut self.user_names);
+        let first = vm.link.as_ref().and_then(|link| link.peer.as_ref());
+        port.chatter.say(name, || {
+            let second = Peer::of(&connection, names);
+            let (second, first) = (known(second.as_ref()), known(first));
+            warn!(port = name, "front-end refused: {second}: the port is taken by {first}");
+        });
+        drop(connection.closed_by(&self.refused));
+    }
+
+    /// Links the front-end whose turn has come, and watches the listener exactly while there is a
+    /// use for those that connect.
+    pub(super) fn serve_knocks(&mut self, id: PortId) {
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        let Some(vm) = &mut port.vm else { return };
+        if let Some(next) = vm.take_next() {
+            self.link(id, next);
+            return self.serve_knocks(id);
+        }
+        let Some(listener) = vm.listener() else { return };
+        let outcome = match (vm.is_watched, vm.wants_knocks()) {
+            (false, true) => self.poller.add(listener.as_fd(), Wake::Listener(id).token()),
+            (true, false) => self.poller.remove(listener.as_fd()),
+            _ => return,
+        };
+        vm.is_watched = outcome.is_ok() && !vm.is_watched;
+        if let Err(why) = outcome {
+            warn!(port = port.spec.name, "cannot listen any more: {why}");
+            port.failure = Some(format!("cannot listen any more: {why}"));
+        }
+    }
+
+    /// For a while: a front-end that connects waits, and does not wake the control thread.
+    pub(super) fn stop_listening(&mut self, id: PortId, why: fmt::Arguments<'_>) {
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        let Some(vm) = &mut port.vm else { return };
+        if vm.backoff.begin() {
+            warn!(port = port.spec.name, "{why}: trying again every {RETRY_AFTER:?}");
+        }
+        self.serve_knocks(id);
+    }
+
+    /// When the next listener that could not accept is to be listened to again.
+    pub(super) fn next_listening(&self) -> Option<Instant> {
+        let ports = self.ports.values().filter_map(|port| port.vm.as_ref());
+        ports.filter_map(|vm| vm.backoff.until).chain(self.control.backoff.until).min()
+    }
+
+    /// Listeners that could not accept are listened to again when their time has come.
+    pub(super) fn listen_again(&mut self) {
+        let now = Instant::now();
+        if self.control.backoff.ends(now) {
+            let _ = self.poller.add(self.control.as_fd(), Wake::Control.token());
+        }
+        for id in self.ids() {
+            let vm = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut());
+            if vm.is_some_and(|vm| vm.backoff.ends(now)) {
+                self.serve_knocks(id);
+            }
+        }
+    }
+}
