@@ -19,7 +19,8 @@ use crate::message::{
     VringAddress, VringFd,
 };
 use crate::names::request_name;
-use crate::socket::{Connection, Raw, SocketError};
+use crate::socket::{Connection, Raw};
+use crate::socket_error::SocketError;
 
 /// Pause between two attempts to connect to a back-end that is busy.
 const RETRY_AFTER: Duration = Duration::from_millis(10);

@@ -25,6 +25,7 @@ mod refusal;
 mod ring_state;
 mod session;
 mod socket;
+mod socket_error;
 mod transport;
 
 pub use effect::{Applied, Effect, Outcome, PendingReply};
@@ -38,5 +39,6 @@ pub use names::request_name;
 pub use refusal::Refusal;
 pub use ring_state::{base_from_position, position_from_base};
 pub use session::{Offer, RingView, Session};
-pub use socket::{Connection, FDS_MAX, FilePart, Received, SocketError, send_on_channel};
+pub use socket::{Connection, Received, send_on_channel};
+pub use socket_error::{FDS_MAX, FilePart, SocketError};
 pub use transport::{EventfdDoorbell, FrontendTransport};

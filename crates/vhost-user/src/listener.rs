@@ -18,7 +18,8 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chmod, chownat, fchmod, fstat,
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 
-use crate::socket::{Connection, FilePart, SocketError, connect_at_once, ends};
+use crate::socket::{Connection, connect_at_once, ends};
+use crate::socket_error::{FilePart, SocketError};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;

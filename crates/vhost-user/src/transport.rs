@@ -20,7 +20,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::frontend::{Frontend, FrontendError};
 use crate::message::{MemoryRegion, ProtocolFeatures};
 use crate::ring_state::base_from_position;
-use crate::socket::SocketError;
+use crate::socket_error::SocketError;
 
 /// Most entries of a queue.
 const QUEUE_SIZE_MAX: u16 = 1024;

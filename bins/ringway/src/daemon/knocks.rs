@@ -19,18 +19,11 @@ use tracing::warn;
 
 use super::accept_backoff::RETRY_AFTER;
 use super::peer::Peer;
-use super::vm_port::VmPort;
+use super::vm_port::{Newcomer, VmPort};
 use super::{Daemon, Wake};
 
 /// A process that has ended may have copies of its sockets for a moment, as between fork and exec.
 const GRACE: Duration = Duration::from_millis(100);
-
-/// A front-end that came while another one was linked.
-pub(super) struct Newcomer {
-    connection: Connection,
-    /// Unless the other one has ended by then.
-    refuse_at: Instant,
-}
 
 impl VmPort {
     /// Whether the port has a use for the next front-end now, to serve it or to refuse it.

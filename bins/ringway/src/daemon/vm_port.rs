@@ -12,7 +12,6 @@ use tracing::info;
 
 use super::accept_backoff::{AcceptBackoff, RETRY_AFTER};
 use super::closing::Closing;
-use super::knocks::Newcomer;
 use super::link::Link;
 use super::peer::Peer;
 use super::{Daemon, Wake};
@@ -71,6 +70,13 @@ enum Way {
     },
     /// The port is being removed: no front-end may connect.
     Closed,
+}
+
+/// A front-end that came while another one was linked.
+pub(super) struct Newcomer {
+    pub(super) connection: Connection,
+    /// Unless the other one has ended by then.
+    pub(super) refuse_at: Instant,
 }
 
 impl VmPort {

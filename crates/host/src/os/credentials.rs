@@ -32,8 +32,8 @@ impl PeerCredentials {
     }
 }
 
-/// The process, and its effective user and group. By hand: rustix takes a process for unknown that is not in this
-/// PID namespace, because it has no number here, though the kernel says whose it is.
+/// The process, and its effective user and group. By hand: rustix takes a process for unknown that
+/// is not in this PID namespace, because it has no number here, though the kernel says whose it is.
 fn effective(socket: impl AsFd) -> io::Result<(Option<u32>, u32, u32)> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = libc::socklen_t::try_from(size_of_val(&peer)).unwrap_or(0);

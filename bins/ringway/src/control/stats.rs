@@ -1,0 +1,206 @@
+//! The answer to `stats`: what there is to know about ports, workers and the daemon itself.
+//!
+//! Limits: a field that was added later has a default, for daemons that do not send it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The answer to `stats`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatsReply {
+    /// [`PROTOCOL_VERSION`](super::PROTOCOL_VERSION) of the daemon.
+    pub version: u32,
+    /// Always `true`; a refusal has `false` and an error.
+    pub ok: bool,
+    /// Time since the daemon has started, in milliseconds.
+    pub uptime_ms: u64,
+    /// All ports, in the order of the command line.
+    pub ports: Vec<PortStats>,
+    /// How each worker spends its time.
+    #[serde(default)]
+    pub workers: Vec<WorkerStats>,
+}
+
+/// How one worker spends its time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerStats {
+    /// Its number.
+    pub worker: u16,
+    /// What it does when it has nothing to do: `sleeping`, or `polling` first.
+    pub mode: String,
+    /// When it may poll: `auto`, `always` or `never`.
+    pub poll: String,
+    /// Share of one processor that it may spend on polls that find nothing, in percent.
+    pub poll_budget_percent: u8,
+    /// Looks that found something.
+    pub poll_hits: u64,
+    /// Looks that ended in sleep.
+    pub poll_misses: u64,
+    /// Time of polls that found nothing, in nanoseconds.
+    pub in_vain_ns: u64,
+    /// Since its start.
+    pub total: EffortStats,
+    /// In the last full second.
+    pub last_second: EffortStats,
+}
+
+/// What a worker did in some time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EffortStats {
+    /// Packets taken from guests and taps.
+    pub packets: u64,
+    /// System calls on the data path.
+    pub system_calls: u64,
+    /// Sleeps that ended, other than for a command.
+    pub wakeups: u64,
+    /// Time spent looking for work, in nanoseconds.
+    pub polled_ns: u64,
+}
+
+/// What there is to know about one port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortStats {
+    /// Its name.
+    pub name: String,
+    /// Its kind as on the command line: `vm`, `vm-connect`, `tap`, `tap-fd`.
+    pub kind: String,
+    /// Socket path, interface name or file descriptor.
+    pub address: String,
+    /// The guest's MAC address.
+    pub mac: Option<String>,
+    /// The MTU that was configured, in bytes.
+    pub mtu: Option<u16>,
+    /// Whether a front-end is connected, or the tap is open.
+    pub connected: bool,
+    /// `waiting`, `connected`, `running`, `broken` or `failed`.
+    pub state: String,
+    /// Why the port failed, or its last front-end was not to be served any more.
+    pub error: Option<String>,
+    /// The process that is connected, as the kernel knows it.
+    #[serde(default)]
+    pub front_end: Option<FrontEndStats>,
+    /// Front-ends that came while another one was connected.
+    #[serde(default)]
+    pub refused_front_ends: u64,
+    /// Names of the negotiated features.
+    pub features: Vec<String>,
+    /// The negotiated ring format: `split` or `packed`.
+    pub format: Option<String>,
+    /// To the guest, or into the tap.
+    pub to_guest: DirectionStats,
+    /// From the guest, or out of the tap.
+    pub from_guest: DirectionStats,
+    /// Packets of each queue pair, if there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pairs: Vec<PairStats>,
+    /// Queues that were stopped because the guest broke them, each with the reason.
+    pub broken: Vec<String>,
+    /// What is done about each of a guest's queues that runs.
+    #[serde(default)]
+    pub queues: Vec<QueueStats>,
+    /// How notifications are paced, for each direction of a guest's queues.
+    #[serde(default)]
+    pub pacing: Vec<PacingStats>,
+    /// Commands of the guest that were answered with an error.
+    #[serde(default)]
+    pub refused_commands: u64,
+    /// Addresses that have moved to this port from another one.
+    #[serde(default)]
+    pub moved_addresses: u64,
+}
+
+/// The process that connected to a port, or to which the port connected.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrontEndStats {
+    /// Its number; none if it is in a PID namespace that ringway does not see.
+    pub pid: Option<u32>,
+    /// The user that it ran as.
+    pub uid: u32,
+    /// That user's name.
+    pub user: Option<String>,
+    /// The name of the program, as it calls itself.
+    pub program: Option<String>,
+}
+
+impl fmt::Display for FrontEndStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pid {
+            Some(pid) => write!(f, "pid {pid}")?,
+            None => f.write_str("pid unknown")?,
+        }
+        if let Some(program) = &self.program {
+            write!(f, " ({program})")?;
+        }
+        match &self.user {
+            Some(user) => write!(f, ", user {user} ({})", self.uid),
+            None => write!(f, ", user {}", self.uid),
+        }
+    }
+}
+
+/// What is done about one queue at this moment, and what was counted of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueStats {
+    /// Its name in the specification: `receiveq1`, `transmitq1`, `controlq`, …
+    pub queue: String,
+    /// What the worker does about it: `sleeping`, `polling` or `held`.
+    pub mode: String,
+    /// Packets so far; none for the controlq.
+    pub packets: u64,
+    /// Notifications from the guest so far: each has woken or interrupted the worker.
+    pub kicks: u64,
+    /// Notifications to the guest so far.
+    pub calls: u64,
+    /// Kicks in the last full second.
+    pub wakeups_last_second: u64,
+}
+
+/// How the notifications of one direction are paced at this moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacingStats {
+    /// The queue by its name in the specification: `receiveq1`, `transmitq1`, …
+    #[serde(default)]
+    pub queue: String,
+    /// `calls` (packets to the guest), `returns` (used transmit buffers) or `kicks`.
+    pub direction: String,
+    /// Packets so far that these notifications are about.
+    #[serde(default)]
+    pub packets: u64,
+    /// Notifications so far.
+    #[serde(default)]
+    pub notifications: u64,
+    /// Packets that may pass before the other side is told.
+    pub window: u32,
+    /// How long at most one waits for that, in nanoseconds.
+    pub timer_ns: u64,
+    /// Why the window was last changed.
+    pub cause: String,
+}
+
+/// Packets of one queue pair of one port.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PairStats {
+    /// Which, counted from 0.
+    pub pair: u16,
+    /// To the guest, or into the tap.
+    pub to_guest: u64,
+    /// From the guest, or out of the tap.
+    pub from_guest: u64,
+}
+
+/// One direction of one port, counted since the daemon has started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectionStats {
+    /// Packets that went through.
+    pub packets: u64,
+    /// Their bytes, with the Ethernet header, without the virtio-net header.
+    pub bytes: u64,
+    /// Notifications from the guest.
+    pub kicks: u64,
+    /// Notifications to the guest.
+    pub calls: u64,
+    /// Dropped packets by reason; reasons that never happened may be left out.
+    pub drops: BTreeMap<String, u64>,
+}
