@@ -139,6 +139,9 @@ pub struct RunArgs {
     /// is measured to be faster]
     #[arg(long, value_name = "auto|plain|io_uring")]
     tap_reads: Option<String>,
+    /// Whether rights are given up that are of no use; off: for debuggers [default: on]
+    #[arg(long, value_name = "ON|OFF")]
+    sandbox: Option<String>,
 }
 
 /// `ringway check-config`
@@ -330,6 +333,7 @@ impl RunArgs {
             ("poll_budget", &self.poll_budget),
             ("tap_writes", &self.tap_writes),
             ("tap_reads", &self.tap_reads),
+            ("sandbox", &self.sandbox),
         ];
         let given = flags.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
         given.map(|(key, value)| settings::flag(key, value)).collect()

@@ -25,6 +25,7 @@ mod places;
 mod port_command;
 mod qemu_version;
 mod run;
+mod sandbox;
 mod stats;
 mod stats_view;
 mod units;
@@ -40,6 +41,7 @@ use args::{Arguments, Command};
 use config::{LowOption, RunConfig, SpecError};
 use log::Log;
 use outcome::Errors;
+use sandbox::Sandbox;
 
 /// How long the end of the daemon waits for lines that nothing reads.
 const LAST_LINES: Duration = Duration::from_millis(500);
@@ -77,11 +79,20 @@ fn filter() -> Result<EnvFilter, Vec<SpecError>> {
 
 /// The daemon, whose last words go the way of its log: nothing waits for them for long.
 fn run_daemon(config: RunConfig, over: Vec<LowOption>, filter: EnvFilter) -> ExitCode {
+    // First of all: capabilities are each thread's own.
+    let sandbox = match config.settings.sandbox {
+        true => Sandbox::enter(),
+        false => Ok(Sandbox::Off),
+    };
+    let sandbox = match sandbox {
+        Ok(sandbox) => sandbox,
+        Err(error) => return Errors::Text.finish(Err(error)),
+    };
     let log = match Log::start(filter).context("starting the log's thread") {
         Ok(log) => log,
         Err(error) => return Errors::Text.finish(Err(error)),
     };
-    let outcome = run::run(config, over);
+    let outcome = run::run(config, over, sandbox);
     if let Err(error) = &outcome {
         log.write_line(&format!("{error:#}"));
     }

@@ -38,7 +38,10 @@ pub fn table(now: &StatsReply, before: Option<&StatsReply>, width: usize) -> Str
     let count = units::counted(now.ports.len() as u64, "port");
     let workers = now.workers.iter().flat_map(|it| layout::wrapped(&worker(it), width));
     let workers: String = workers.map(|line| line + "\n").collect();
-    format!("running for {seconds} s, {count}\n{workers}{ports}")
+    let sandbox = now.sandbox.iter().map(|sandbox| format!("sandbox: {sandbox}"));
+    let sandbox = sandbox.flat_map(|line| layout::wrapped(&line, width));
+    let sandbox: String = sandbox.map(|line| line + "\n").collect();
+    format!("running for {seconds} s, {count}\n{sandbox}{workers}{ports}")
 }
 
 /// How a worker spends its time, in the last second.
@@ -235,6 +238,7 @@ mod tests {
             "pid 4711 (qemu-system-x86)",
             "user kvm (107)",
             "2 front-ends refused",
+            "\nsandbox: on (no_new_privs, no core, capabilities: net_admin)\n",
         ];
         for words in wanted {
             assert!(text.contains(words), "{words} in\n{text}");

@@ -101,7 +101,8 @@ fn the_file_of_a_configuration_says_it_too() {
 #[test]
 fn what_the_system_refuses_is_told_and_changes_nothing() {
     let script = r#"
-ringway run --port a=vm:/tmp/a.sock --control /tmp/c.sock 2>log & pid=$!; ready $pid --control /tmp/c.sock
+ringway run --port a=vm:/tmp/a.sock --control /tmp/c.sock 2>log & pid=$!
+ready $pid --control /tmp/c.sock
 before=$(stat -c '%a %u %g' /tmp/a.sock)
 change() { ringway port set --control /tmp/c.sock a "$@" && echo accepted; }
 change socket_group=4321 mtu=9000
@@ -134,7 +135,8 @@ exit 0"#;
 fn users_are_those_of_the_whole_machine() {
     let script = r#"
 mkdir /run/userdb
-echo '{"userName":"rwguest","uid":4321,"gid":4321,"disposition":"regular"}' > /run/userdb/rwguest.user
+user='{"userName":"rwguest","uid":4321,"gid":4321,"disposition":"regular"}'
+echo "$user" > /run/userdb/rwguest.user
 printf '[port.a]\nvm = ""\nsocket_user = "rwguest"\n' > f.toml
 getent passwd rwguest >/dev/null || exit 0
 ringway check-config f.toml
@@ -227,4 +229,118 @@ fn the_process_that_is_connected_is_named() {
     }
     drop(front_end);
     wait_for("its end", || stats(&ringway, "a")["front_end"].is_null().then_some(()));
+}
+
+/// What the kernel says about each thread of a process: the value behind that key.
+fn of_threads(pid: i32, key: &str) -> Vec<String> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let value = |thread: fs::DirEntry| {
+        let status = fs::read_to_string(thread.path().join("status")).expect("a thread");
+        let line = status.lines().find_map(|line| line.strip_prefix(key)).expect("that key");
+        line.trim_start_matches(':').trim().to_owned()
+    };
+    threads.map(|thread| value(thread.expect("a thread"))).collect()
+}
+
+/// `CAP_CHOWN`, `CAP_DAC_OVERRIDE`, `CAP_FOWNER` and `CAP_NET_ADMIN` (capabilities(7)).
+const KEPT: u64 = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 12;
+
+fn sandbox(ringway: &Ringway) -> Value {
+    let stats: Value = serde_json::from_str(&ringway.told(&["stats", "--json"])).expect("JSON");
+    stats["sandbox"].clone()
+}
+
+#[test]
+fn every_thread_has_only_what_it_may_need() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["--port", "a=vm:a.sock", "--workers", "2", "--sandbox", "on"];
+    let ringway = Ringway::run(directory.path(), &ports);
+    let pid = ringway.pid().as_raw_nonzero().get();
+    let privileges = of_threads(pid, "NoNewPrivs");
+    assert!(privileges.len() >= 4 && privileges.iter().all(|it| it == "1"), "{privileges:?}");
+    for set in ["CapEff", "CapPrm", "CapInh", "CapAmb", "CapBnd"] {
+        // Only root may make the last one smaller.
+        let allowed = match set {
+            "CapInh" | "CapAmb" => 0,
+            "CapBnd" if !is_root() => u64::MAX,
+            _ => KEPT,
+        };
+        for bits in of_threads(pid, set) {
+            let bits = u64::from_str_radix(&bits, 16).expect("a set");
+            assert_eq!(bits & !allowed, 0, "{set} {bits:x}");
+        }
+    }
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("it runs");
+    let core = limits.lines().find(|line| line.starts_with("Max core file size"));
+    let core: Vec<&str> = core.expect("a limit").split_whitespace().skip(4).take(2).collect();
+    assert_eq!(core, ["0", "0"]);
+    assert_eq!(sandbox(&ringway)["on"], true);
+    let text = ringway.told(&["stats"]);
+    assert!(text.contains("\nsandbox: on (no_new_privs, no core, "), "{text}");
+}
+
+#[test]
+fn without_a_sandbox_everything_is_as_it_was() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("ringway.toml");
+    fs::write(&file, "[ringway]\nsandbox = \"off\"\n[port.a]\nvm = 'a.sock'\n").expect("a file");
+    let flags = ["--config", "ringway.toml"];
+    let ringway = Ringway::run(directory.path(), &flags);
+    let pid = ringway.pid().as_raw_nonzero().get();
+    let own = i32::try_from(std::process::id()).expect("a number");
+    for key in ["NoNewPrivs", "CapEff", "CapBnd"] {
+        assert_eq!(of_threads(pid, key)[0], of_threads(own, key)[0], "{key}");
+    }
+    assert_eq!(sandbox(&ringway)["on"], false);
+    assert!(ringway.told(&["stats"]).contains("\nsandbox: off\n"));
+    fs::write(&file, "[port.a]\nvm = 'a.sock'\n").expect("a file");
+    if is_root() {
+        ringway.reload();
+        let stays = "sandbox stays as it is until ringway is started again";
+        wait_for("the log", || ringway.log().contains(stays).then_some(()));
+        assert_eq!(sandbox(&ringway)["on"], false);
+    }
+}
+
+/// Other processes of the same user: a monitor of one guest has no business in the memory of all.
+#[test]
+fn other_processes_of_its_user_cannot_look_into_it() {
+    // Processes have other numbers in /proc, which is that of the machine.
+    let script = r#"
+tag=$(cut -c1-8 /proc/sys/kernel/random/uuid)
+for sandbox in on off; do
+    control=/tmp/$tag-$sandbox.sock
+    ringway run --port a=vm: --sandbox $sandbox --control $control 2>log & pid=$!
+    ready $pid --control $control
+    process=$(dirname $(grep -la "$tag[-]$sandbox" /proc/[0-9]*/cmdline 2>/dev/null))
+    [ "$(cat $process/comm)" = ringway ] || echo "$process is another"
+    cat $process/maps >/dev/null 2>&1 && echo "$sandbox: maps"
+    readlink $process/exe >/dev/null && echo "$sandbox: program"
+    ringway port add --control $control b=vm: >/dev/null && echo served
+    ringway stats --control $control | grep ^sandbox
+    end $pid
+done"#;
+    let Some(printed) = must(User::Plain, script) else {
+        return println!("skipped: no namespaces here");
+    };
+    let right = "served\nsandbox: on (no_new_privs, no core, no capabilities)\n\
+                 off: maps\noff: program\nserved\nsandbox: off\n";
+    assert_eq!(printed, right);
+}
+
+/// After it was killed, the sockets are left, and belong to others.
+#[test]
+fn sockets_of_others_are_taken_over_after_a_crash() {
+    if !is_root() {
+        return println!("skipped: only root gives files away");
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["--port", "a=vm:a.sock,socket_user=12,socket_group=34"];
+    drop(Ringway::run(directory.path(), &ports));
+    let socket = directory.path().join("a.sock");
+    assert_eq!(owned(&socket), (0o660, 12, 34), "it was killed");
+    let ringway = Ringway::run(directory.path(), &ports);
+    assert_eq!(ringway.state("a").as_deref(), Some("waiting"), "{}", ringway.log());
+    let mut front_end = RawFrontEnd::connect(&socket).expect("it listens");
+    assert!(is_answered(&mut front_end));
 }

@@ -57,6 +57,10 @@ impl RingwayProcess {
             command.arg("--port");
             command.arg(format!("{name}=vm:{}{comma}{options}", socket.display()));
         }
+        // Root may look into a process that is in its sandbox; other users may not.
+        if !rustix::process::geteuid().is_root() {
+            command.args(["--sandbox", "off"]);
+        }
         command.args(more);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn()?;

@@ -40,6 +40,8 @@ pub struct Settings {
     pub tap_writes: TapCalls,
     /// How packets are read from taps.
     pub tap_reads: TapCalls,
+    /// Whether rights are given up that a running ringway has no use for.
+    pub sandbox: bool,
     /// The file has no ports, and that is meant.
     pub no_ports: bool,
 }
@@ -70,6 +72,7 @@ enum Field {
     PollBudget,
     TapWrites,
     TapReads,
+    Sandbox,
     NoPorts,
 }
 
@@ -153,6 +156,14 @@ pub const SETTINGS: &[Setting] = &[
         field: Field::TapReads,
     },
     Setting {
+        key: "sandbox",
+        value: "on or off",
+        default: "on",
+        about: "whether ringway gives up, at its start, rights that it has no use for; off: for \
+                debuggers, which cannot look into it otherwise",
+        field: Field::Sandbox,
+    },
+    Setting {
         key: "no_ports",
         value: "on or off",
         default: "off",
@@ -180,6 +191,7 @@ impl Settings {
             poll: PollOptions::default(),
             tap_writes: TapCalls::default(),
             tap_reads: TapCalls::default(),
+            sandbox: true,
             no_ports: false,
         }
     }
@@ -216,6 +228,7 @@ impl Settings {
             Field::TapWrites => self.tap_writes = parse_tap_calls(origin, value)?,
             Field::TapReads => self.tap_reads = parse_tap_calls(origin, value)?,
             Field::ControlGroup => self.control_group = Some(parse_group(origin, value)?),
+            Field::Sandbox => self.sandbox = parse_switch(origin, key, value)?,
             Field::NoPorts => self.no_ports = parse_switch(origin, key, value)?,
             Field::SnoopMulticast => self.snoop_multicast = parse_switch(origin, key, value)?,
         }

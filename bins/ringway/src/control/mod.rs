@@ -23,7 +23,7 @@ use crate::config::error::nearest;
 pub use client::request_stats;
 pub use stats::{
     DirectionStats, EffortStats, FrontEndStats, PacingStats, PairStats, PortStats, QueueStats,
-    StatsReply, WorkerStats,
+    SandboxStats, StatsReply, WorkerStats,
 };
 
 /// Version of the protocol.
@@ -244,6 +244,7 @@ pub(crate) mod tests {
             version: PROTOCOL_VERSION,
             ok: true,
             uptime_ms: 5000,
+            sandbox: Some(SandboxStats { on: true, capabilities: vec!["net_admin".to_string()] }),
             ports: vec![port],
             workers: vec![worker],
         }

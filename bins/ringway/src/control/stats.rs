@@ -16,11 +16,35 @@ pub struct StatsReply {
     pub ok: bool,
     /// Time since the daemon has started, in milliseconds.
     pub uptime_ms: u64,
+    /// What the daemon has given up for safety; older ones do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxStats>,
     /// All ports, in the order of the command line.
     pub ports: Vec<PortStats>,
     /// How each worker spends its time.
     #[serde(default)]
     pub workers: Vec<WorkerStats>,
+}
+
+/// Whether the daemon is in its sandbox, and what it may do there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxStats {
+    /// It gains no rights, leaves no core dump, and has these capabilities only.
+    pub on: bool,
+    /// Their names (capabilities(7)), in lower case and without `CAP_`.
+    pub capabilities: Vec<String>,
+}
+
+impl fmt::Display for SandboxStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.on, self.capabilities.as_slice()) {
+            (false, _) => f.write_str("off"),
+            (true, []) => f.write_str("on (no_new_privs, no core, no capabilities)"),
+            (true, names) => {
+                write!(f, "on (no_new_privs, no core, capabilities: {})", names.join(", "))
+            }
+        }
+    }
 }
 
 /// How one worker spends its time.

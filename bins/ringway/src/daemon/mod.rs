@@ -37,6 +37,7 @@ use tracing::{info, warn};
 
 use crate::config::{LowOption, RunConfig, Settings};
 use crate::identity::Identity;
+use crate::sandbox::Sandbox;
 use control_socket::ControlSocket;
 use peer::UserNames;
 use ports::Port;
@@ -114,6 +115,7 @@ pub struct Daemon {
     /// Settings that count more than the file's.
     over: Vec<LowOption>,
     started: Instant,
+    sandbox: Sandbox,
     user_names: UserNames,
     /// Closes what refused front-ends have sent.
     refused: DeferredDrop,
@@ -125,7 +127,11 @@ impl Daemon {
     ///
     /// # Errors
     /// No port at all could be opened, or the control socket cannot be.
-    pub fn start(config: RunConfig, over: Vec<LowOption>) -> anyhow::Result<Self> {
+    pub fn start(
+        config: RunConfig,
+        over: Vec<LowOption>,
+        sandbox: Sandbox,
+    ) -> anyhow::Result<Self> {
         let torn = ringway_host::install_bus_guard().context("installing the SIGBUS handler")?;
         let poller = Poller::new().context("epoll")?;
         poller.add(torn.as_fd(), Wake::TornMemory.token())?;
@@ -151,6 +157,7 @@ impl Daemon {
             file: config.file,
             over,
             started: Instant::now(),
+            sandbox,
             user_names: UserNames::default(),
             refused: DeferredDrop::start().context("starting a thread")?,
         };

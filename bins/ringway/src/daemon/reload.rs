@@ -1,10 +1,10 @@
 //! SIGHUP: the file is read again, and what has changed in it is carried out.
 //!
 //! Ports whose lines say the same as before are not touched, nor are ports that were added through
-//! the control socket; workers and their processors stay, which is said. A file with any mistake
-//! changes nothing, nor does one without any port, unless it says that it has none. What only shows
-//! when it is tried, such as a tap that may not be opened, is reported and leaves that port out, as
-//! at the start.
+//! the control socket; workers, their processors and the sandbox stay, which is said. A file with
+//! any mistake changes nothing, nor does one without any port, unless it says that it has none.
+//! What only shows when it is tried, such as a tap that may not be opened, is reported and leaves
+//! that port out, as at the start.
 
 use tracing::{error, info, warn};
 
@@ -104,7 +104,7 @@ impl Daemon {
     }
 
     fn change_settings(&mut self, mut settings: Settings) {
-        self.keep_workers(&mut settings);
+        self.keep_what_stays(&mut settings);
         if settings == self.settings {
             return;
         }
@@ -124,15 +124,20 @@ impl Daemon {
         }
     }
 
-    /// Workers stay as they are while we run; a request for others is answered with a warning.
-    fn keep_workers(&self, wanted: &mut Settings) {
+    /// Workers and the sandbox stay as they are while we run; a request for others is answered with
+    /// a warning.
+    fn keep_what_stays(&self, wanted: &mut Settings) {
         let now = &self.settings;
-        let changed =
-            [("workers", wanted.workers != now.workers), ("pin", wanted.pins != now.pins)];
+        let changed = [
+            ("workers", wanted.workers != now.workers),
+            ("pin", wanted.pins != now.pins),
+            ("sandbox", wanted.sandbox != now.sandbox),
+        ];
         for (key, _) in changed.into_iter().filter(|(_, is_changed)| *is_changed) {
             warn!("{key} stays as it is until ringway is started again");
         }
         (wanted.workers, wanted.pins) = (now.workers, now.pins.clone());
+        wanted.sandbox = now.sandbox;
     }
 
     fn move_control_socket(&mut self, settings: &Settings) -> anyhow::Result<()> {

@@ -22,6 +22,7 @@ impl Daemon {
             version: PROTOCOL_VERSION,
             ok: true,
             uptime_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            sandbox: Some(self.sandbox.stats()),
             ports: ports.collect(),
             workers: self.worker.efforts().iter().map(worker_stats).collect(),
         }

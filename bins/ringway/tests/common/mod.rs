@@ -89,8 +89,12 @@ impl Ringway {
         directory: &Path,
         arguments: &[&str],
     ) -> Self {
+        command.arg("run");
+        // Root may look into a process that is in its sandbox; other users may not.
+        if !rustix::process::geteuid().is_root() && !arguments.contains(&"--sandbox") {
+            command.args(["--sandbox", "off"]);
+        }
         let child = command
-            .arg("run")
             .args(arguments)
             .arg("--control")
             .arg(directory.join("control.sock"))
