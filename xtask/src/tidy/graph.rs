@@ -9,13 +9,14 @@ use serde_json::Value;
 const PREFIX: &str = "ringway-";
 
 /// What each crate may use of ours; arrows point from later lines to earlier ones only.
-const OURS: [(&str, &[&str]); 17] = [
+const OURS: [(&str, &[&str]); 18] = [
     ("ringway-foreign", &[]),
     ("ringway-virtq", &[]),
     ("ringway-net", &["virtq"]),
     ("ringway-driver", &["virtq", "net"]),
     ("ringway-device", &["virtq", "net"]),
     ("ringway-switch", &["virtq", "net"]),
+    ("ringway-nat", &["net"]),
     ("ringway-vhost-user", &["foreign", "virtq", "net", "driver"]),
     ("ringway-supervisor", &["vhost-user"]),
     ("ringway-host", &["foreign", "virtq", "net", "device", "switch"]),
@@ -40,13 +41,14 @@ const OURS: [(&str, &[&str]); 17] = [
 ];
 
 /// What each library may use of others; programs and test code may use what the workspace names.
-const OTHERS: [(&str, &[&str]); 9] = [
+const OTHERS: [(&str, &[&str]); 10] = [
     ("ringway-foreign", &[]),
     ("ringway-virtq", &["loom"]),
     ("ringway-net", &["bitflags"]),
     ("ringway-driver", &["smoltcp"]),
     ("ringway-device", &[]),
     ("ringway-switch", &[]),
+    ("ringway-nat", &["smoltcp"]),
     ("ringway-vhost-user", &["bitflags", "rustix", "thiserror"]),
     ("ringway-supervisor", &["thiserror"]),
     ("ringway-host", &["io-uring", "libc", "rustix", "thiserror"]),

@@ -1,0 +1,243 @@
+//! Which addresses the router has and hands out.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ringway_net::MacAddress;
+
+/// What the gateway, the DNS server and the first guest are in every network.
+const GATEWAY: u32 = 2;
+const DNS: u32 = 3;
+pub(crate) const FIRST_GUEST: u32 = 15;
+
+/// Networks between these hold the gateway, the DNS server and at least one guest.
+const PREFIX4_LENS: std::ops::RangeInclusive<u8> = 8..=27;
+
+/// An IPv4 network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefix4 {
+    network: Ipv4Addr,
+    len: u8,
+}
+
+/// An IPv6 network of 64 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefix6(Ipv6Addr);
+
+/// What is wrong with a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlanError {
+    /// Not between /8 and /27.
+    Length(u8),
+    /// Not for hosts: multicast, loopback, unspecified.
+    NotForHosts(IpAddr),
+    /// Bits behind the prefix are set.
+    HostBits(IpAddr),
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length(len) => write!(f, "/{len}: a network has a length of /8 to /27"),
+            Self::NotForHosts(address) => write!(f, "{address}: hosts cannot have such addresses"),
+            Self::HostBits(address) => write!(f, "{address}: bits behind the prefix are set"),
+        }
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+impl Prefix4 {
+    /// Checks a network.
+    ///
+    /// # Errors
+    /// [`PlanError`]: it cannot hold a gateway and guests.
+    pub fn new(network: Ipv4Addr, len: u8) -> Result<Self, PlanError> {
+        if !PREFIX4_LENS.contains(&len) {
+            return Err(PlanError::Length(len));
+        }
+        let first = network.octets()[0];
+        if first == 0 || first == 127 || first >= 224 {
+            return Err(PlanError::NotForHosts(network.into()));
+        }
+        let prefix = Self { network, len };
+        if network.to_bits() & !prefix.mask().to_bits() != 0 {
+            return Err(PlanError::HostBits(network.into()));
+        }
+        Ok(prefix)
+    }
+
+    /// The address with that number in the network.
+    pub(crate) fn host(&self, number: u32) -> Ipv4Addr {
+        Ipv4Addr::from_bits(self.network.to_bits() | number)
+    }
+
+    /// Numbers that guests may have: from the first one up to in front of the broadcast address.
+    pub(crate) fn guests(&self) -> std::ops::Range<u32> {
+        FIRST_GUEST..!self.mask().to_bits()
+    }
+
+    /// The netmask.
+    pub fn mask(&self) -> Ipv4Addr {
+        Ipv4Addr::from_bits(u32::MAX << (32 - u32::from(self.len)))
+    }
+
+    /// The address of all in the network.
+    pub fn broadcast(&self) -> Ipv4Addr {
+        self.host(!self.mask().to_bits())
+    }
+
+    /// Whether the address lies in the network.
+    pub fn contains(&self, address: Ipv4Addr) -> bool {
+        address.to_bits() & self.mask().to_bits() == self.network.to_bits()
+    }
+}
+
+impl Prefix6 {
+    /// Checks a network of 64 bits.
+    ///
+    /// # Errors
+    /// [`PlanError`]: it cannot hold hosts.
+    pub fn new(network: Ipv6Addr) -> Result<Self, PlanError> {
+        if network.is_multicast() || network.is_unspecified() || network.is_loopback() {
+            return Err(PlanError::NotForHosts(network.into()));
+        }
+        if network.to_bits() & u128::from(u64::MAX) != 0 {
+            return Err(PlanError::HostBits(network.into()));
+        }
+        Ok(Self(network))
+    }
+
+    /// A local network (RFC 4193) of 56 random bits.
+    pub fn local(random: u64) -> Self {
+        let bits = 0xfd00_0000_0000_0000 | (random & 0x00ff_ffff_ffff_ffff);
+        Self(Ipv6Addr::from_bits(u128::from(bits) << 64))
+    }
+
+    /// The network itself.
+    pub fn network(&self) -> Ipv6Addr {
+        self.0
+    }
+
+    fn host(self, number: u32) -> Ipv6Addr {
+        Ipv6Addr::from_bits(self.0.to_bits() | u128::from(number))
+    }
+
+    /// Whether the address lies in the network.
+    pub fn contains(&self, address: Ipv6Addr) -> bool {
+        address.to_bits() >> 64 == self.0.to_bits() >> 64
+    }
+}
+
+/// What guests are told about their network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The IPv4 network.
+    pub prefix4: Prefix4,
+    /// The IPv6 network; `None`: no IPv6.
+    pub prefix6: Option<Prefix6>,
+    /// Whether the host reaches the internet by IPv6; guests are told to use no router otherwise.
+    pub routes6: bool,
+    /// Whether the DNS server's addresses are handed out.
+    pub has_dns: bool,
+    /// Most bytes of a packet from its IP header on.
+    pub mtu: u16,
+    /// Domains; the first is that of the guests, all are searched.
+    pub domains: Vec<String>,
+    /// How long a lease holds, in seconds.
+    pub lease_s: u32,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        let prefix4 = Prefix4 { network: Ipv4Addr::new(10, 0, 2, 0), len: 24 };
+        Self {
+            prefix4,
+            prefix6: None,
+            routes6: false,
+            has_dns: true,
+            mtu: 1500,
+            domains: Vec::new(),
+            lease_s: 3600,
+        }
+    }
+}
+
+impl Plan {
+    /// The link-local address of the gateway.
+    pub const GATEWAY_LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
+
+    /// The gateway's MAC address: 52:55 and its IPv4 address.
+    pub fn mac(&self) -> MacAddress {
+        let [a, b, c, d] = self.gateway4().octets();
+        MacAddress([0x52, 0x55, a, b, c, d])
+    }
+
+    /// The gateway.
+    pub fn gateway4(&self) -> Ipv4Addr {
+        self.prefix4.host(GATEWAY)
+    }
+
+    /// The DNS server.
+    pub fn dns4(&self) -> Ipv4Addr {
+        self.prefix4.host(DNS)
+    }
+
+    /// The gateway's address in the prefix.
+    pub fn gateway6(&self) -> Option<Ipv6Addr> {
+        self.prefix6.map(|prefix| prefix.host(GATEWAY))
+    }
+
+    /// The DNS server's address in the prefix.
+    pub fn dns6(&self) -> Option<Ipv6Addr> {
+        self.prefix6.map(|prefix| prefix.host(DNS))
+    }
+
+    /// Whether the address is the router's.
+    pub fn is_ours(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => address == self.gateway4() || address == self.dns4(),
+            IpAddr::V6(Self::GATEWAY_LINK_LOCAL) => self.prefix6.is_some(),
+            IpAddr::V6(address) => Some(address) == self.gateway6() || Some(address) == self.dns6(),
+        }
+    }
+
+    /// Whether the address lies in a network of the guests.
+    pub fn is_inside(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => self.prefix4.contains(address),
+            IpAddr::V6(address) => self.prefix6.is_some_and(|prefix| prefix.contains(address)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_as_in_slirp() {
+        let plan = Plan::default();
+        assert_eq!(plan.gateway4(), Ipv4Addr::new(10, 0, 2, 2));
+        assert_eq!(plan.dns4(), Ipv4Addr::new(10, 0, 2, 3));
+        assert_eq!(plan.mac().to_string(), "52:55:0a:00:02:02");
+        assert_eq!(plan.prefix4.broadcast(), Ipv4Addr::new(10, 0, 2, 255));
+        assert_eq!(plan.prefix4.guests(), 15..255);
+        assert!(plan.is_ours(IpAddr::V4(plan.dns4())) && plan.gateway6().is_none());
+        assert!(!plan.is_ours(IpAddr::V6(Plan::GATEWAY_LINK_LOCAL)), "no IPv6");
+    }
+
+    #[test]
+    fn networks_are_checked() {
+        let new = |network: [u8; 4], len| Prefix4::new(network.into(), len);
+        assert!(new([192, 168, 4, 0], 22).is_ok());
+        assert_eq!(new([10, 0, 0, 0], 28), Err(PlanError::Length(28)));
+        assert!(matches!(new([10, 0, 2, 1], 24), Err(PlanError::HostBits(_))));
+        assert!(matches!(new([127, 0, 0, 0], 8), Err(PlanError::NotForHosts(_))));
+        assert!(Prefix6::new("2001:db8::1".parse().unwrap()).is_err());
+        let local = Prefix6::local(u64::MAX);
+        assert_eq!(local.network().to_string(), "fdff:ffff:ffff:ffff::");
+        assert!(local.contains(local.host(9)));
+        assert_eq!(Prefix6::new(local.network()), Ok(local));
+    }
+}

@@ -1,0 +1,205 @@
+//! Which guest has which IPv4 address.
+//!
+//! A lease belongs to a port and a MAC address behind it, and is kept as long as the router runs:
+//! its end only says when another guest may have it. Limits: [`LEASES_PER_PORT_MAX`].
+
+use std::net::Ipv4Addr;
+
+use ringway_net::{MacAddress, Nanos};
+
+use crate::addresses::Prefix4;
+
+/// Most leases behind one port.
+pub const LEASES_PER_PORT_MAX: usize = 8;
+
+/// Most leases of all ports; a guest's request walks them all.
+const LEASES_MAX: usize = 1024;
+
+/// How long an address is not handed out that a guest found to be used.
+const DECLINED_NS: u64 = 600_000_000_000;
+
+#[derive(Debug, Clone)]
+struct Lease {
+    /// `None`: declined.
+    owner: Option<(String, MacAddress)>,
+    address: Ipv4Addr,
+    until: Nanos,
+}
+
+impl Lease {
+    fn is_of(&self, port: &str, mac: MacAddress) -> bool {
+        self.owner.as_ref().is_some_and(|(name, owner)| name == port && *owner == mac)
+    }
+
+    fn is_behind(&self, port: &str) -> bool {
+        self.owner.as_ref().is_some_and(|(name, _)| name == port)
+    }
+}
+
+/// All leases of a network.
+#[derive(Debug, Clone)]
+pub struct Leases {
+    prefix: Prefix4,
+    leases: Vec<Lease>,
+}
+
+impl Leases {
+    /// No leases.
+    pub fn new(prefix: Prefix4) -> Self {
+        Self { prefix, leases: Vec::new() }
+    }
+
+    /// The address that a MAC address behind a port has.
+    pub fn address_of(&self, port: &str, mac: MacAddress) -> Option<Ipv4Addr> {
+        self.leases.iter().find(|lease| lease.is_of(port, mac)).map(|lease| lease.address)
+    }
+
+    /// Whether that address belongs to another port than this one.
+    pub fn is_of_another(&self, port: &str, address: Ipv4Addr) -> bool {
+        let lease = self.leases.iter().find(|lease| lease.address == address);
+        lease.is_some_and(|lease| !lease.is_behind(port))
+    }
+
+    /// The address of the port's oldest lease.
+    pub fn first_of(&self, port: &str) -> Option<Ipv4Addr> {
+        self.leases.iter().find(|lease| lease.is_behind(port)).map(|lease| lease.address)
+    }
+
+    /// Leases an address: the one that it had, the one that it wishes, or the lowest free one.
+    ///
+    /// `None`: all are leased, or the port has [`LEASES_PER_PORT_MAX`] that hold.
+    pub fn lease(
+        &mut self,
+        (port, mac): (&str, MacAddress),
+        wish: Option<Ipv4Addr>,
+        until: Nanos,
+        now: Nanos,
+    ) -> Option<Ipv4Addr> {
+        if let Some(lease) = self.leases.iter_mut().find(|lease| lease.is_of(port, mac)) {
+            lease.until = until;
+            return Some(lease.address);
+        }
+        self.make_room(port, now)?;
+        let wish = wish.filter(|address| self.is_for_guests(*address));
+        let wish = wish.filter(|address| self.is_free(*address));
+        let address = wish.or_else(|| self.lowest_free())?;
+        let owner = Some((port.to_owned(), mac));
+        self.leases.push(Lease { owner, address, until });
+        Some(address)
+    }
+
+    /// A guest gives an address back: another may have it at once.
+    pub fn release(&mut self, port: &str, mac: MacAddress) {
+        self.leases.retain(|lease| !lease.is_of(port, mac));
+    }
+
+    /// A guest found its address in use: it is not handed out for ten minutes.
+    pub fn decline(&mut self, port: &str, mac: MacAddress, now: Nanos) {
+        if let Some(lease) = self.leases.iter_mut().find(|lease| lease.is_of(port, mac)) {
+            (lease.owner, lease.until) = (None, now.plus(DECLINED_NS));
+        }
+    }
+
+    fn is_free(&self, address: Ipv4Addr) -> bool {
+        self.leases.iter().all(|lease| lease.address != address)
+    }
+
+    fn is_for_guests(&self, address: Ipv4Addr) -> bool {
+        let number = address.to_bits() & !self.prefix.mask().to_bits();
+        self.prefix.contains(address) && self.prefix.guests().contains(&number)
+    }
+
+    fn lowest_free(&self) -> Option<Ipv4Addr> {
+        let mut numbers = self.prefix.guests().take(LEASES_MAX + 1);
+        numbers.find_map(|number| {
+            Some(self.prefix.host(number)).filter(|address| self.is_free(*address))
+        })
+    }
+
+    /// `None`: nothing that may go is over.
+    fn make_room(&mut self, port: &str, now: Nanos) -> Option<()> {
+        self.leases.retain(|lease| lease.owner.is_some() || lease.until > now);
+        let of_port = self.leases.iter().filter(|lease| lease.is_behind(port)).count();
+        let is_port_full = of_port >= LEASES_PER_PORT_MAX;
+        let is_network_full = self.leases.len() >= LEASES_MAX || self.lowest_free().is_none();
+        if !is_port_full && !is_network_full {
+            return Some(());
+        }
+        let over =
+            self.leases.iter().enumerate().filter(|(_, lease)| {
+                lease.until <= now && (!is_port_full || lease.is_behind(port))
+            });
+        let (oldest, _) = over.min_by_key(|(_, lease)| lease.until)?;
+        self.leases.remove(oldest);
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Nanos = Nanos(1);
+    const LATER: Nanos = Nanos(1000);
+
+    fn leases() -> Leases {
+        Leases::new(Prefix4::new([10, 0, 2, 0].into(), 24).unwrap())
+    }
+
+    fn lease(leases: &mut Leases, port: &str, mac: u32, wish: Option<u8>) -> Option<u8> {
+        let wish = wish.map(|last| Ipv4Addr::new(10, 0, 2, last));
+        let address = leases.lease((port, MacAddress::local(mac)), wish, LATER, NOW);
+        address.map(|address| address.octets()[3])
+    }
+
+    #[test]
+    fn addresses_stay_with_port_and_mac() {
+        let mut all = leases();
+        assert_eq!(lease(&mut all, "a", 1, None), Some(15));
+        assert_eq!(lease(&mut all, "b", 1, None), Some(16), "another port");
+        assert_eq!(lease(&mut all, "a", 1, Some(40)), Some(15), "the one that it had");
+        assert_eq!(lease(&mut all, "c", 1, Some(40)), Some(40));
+        for bad in [0, 2, 3, 14, 16, 255] {
+            assert!(lease(&mut all, "d", u32::from(bad), Some(bad)).unwrap() > 16, "{bad}");
+        }
+        assert!(all.is_of_another("a", Ipv4Addr::new(10, 0, 2, 16)));
+        assert_eq!(all.first_of("b"), Some(Ipv4Addr::new(10, 0, 2, 16)));
+    }
+
+    #[test]
+    fn a_port_has_few_and_only_its_own_end_for_it() {
+        let mut all = leases();
+        lease(&mut all, "other", 0, None);
+        for mac in 0..8 {
+            assert!(lease(&mut all, "a", mac, None).is_some());
+        }
+        assert_eq!(lease(&mut all, "a", 8, None), None);
+        let mac = MacAddress::local(8);
+        let again = all.lease(("a", mac), None, Nanos(3000), Nanos(2000));
+        assert_eq!(again, Some(Ipv4Addr::new(10, 0, 2, 16)), "its oldest is over");
+    }
+
+    #[test]
+    fn released_and_declined() {
+        let mut all = leases();
+        let mac = MacAddress::local(1);
+        lease(&mut all, "a", 1, None);
+        all.release("a", mac);
+        assert_eq!(lease(&mut all, "b", 2, None), Some(15));
+        all.decline("b", MacAddress::local(2), NOW);
+        assert_eq!(lease(&mut all, "b", 2, Some(15)), Some(16));
+        let after = NOW.plus(DECLINED_NS);
+        let wish = Some(Ipv4Addr::new(10, 0, 2, 15));
+        assert_eq!(all.lease(("c", mac), wish, after, after), wish);
+    }
+
+    #[test]
+    fn a_full_network_leases_no_more_until_one_is_over() {
+        let mut all = leases();
+        for mac in 0..240 {
+            assert!(lease(&mut all, &format!("port{mac}"), mac, None).is_some());
+        }
+        assert_eq!(lease(&mut all, "one more", 300, None), None);
+        assert!(all.lease(("one more", MacAddress::local(1)), None, LATER, LATER).is_some());
+    }
+}

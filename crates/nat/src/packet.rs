@@ -1,0 +1,139 @@
+//! The head of a guest's packet, taken apart. Nothing here trusts a length that the bytes claim.
+//!
+//! Limits: untagged frames; IPv6 extension headers are stepped over as far as they were copied.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ringway_net::{ETHERNET_HEADER_LEN, MacAddress, destination, source};
+
+use crate::frame::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, TYPE_ARP, TYPE_IPV4, TYPE_IPV6};
+
+/// Bytes of a packet that are copied to judge it.
+pub const HEAD_LEN: usize = 256;
+
+/// IPv6 extension headers that are stepped over.
+const EXTENSIONS_MAX: usize = 4;
+
+/// What a frame carries.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Carried<'a> {
+    Arp(&'a [u8]),
+    Ip(Ip<'a>),
+}
+
+/// A frame by its head.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Frame<'a> {
+    pub destination: MacAddress,
+    pub source: MacAddress,
+    pub carried: Carried<'a>,
+}
+
+/// An IP packet by its head.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ip<'a> {
+    pub from: IpAddr,
+    pub to: IpAddr,
+    pub hops: u8,
+    /// It must not be cut on its way (always so in IPv6).
+    pub is_whole_only: bool,
+    pub is_fragment: bool,
+    pub protocol: u8,
+    /// From the IP header on, as far as it was copied.
+    pub bytes: &'a [u8],
+    /// What it carries, as far as it was copied.
+    pub payload: &'a [u8],
+    /// Where that begins in the frame, and its length without padding, in bytes.
+    pub payload_at: usize,
+    pub payload_len: usize,
+}
+
+impl<'a> Frame<'a> {
+    /// `head`: the first bytes of a packet of `len` bytes. `None`: malformed, or of no interest.
+    pub fn parse(head: &'a [u8], len: usize) -> Option<Self> {
+        let header: &[u8; ETHERNET_HEADER_LEN] = head.first_chunk()?;
+        let head = head.get(..len.min(head.len()))?;
+        let inside = head.get(ETHERNET_HEADER_LEN..)?;
+        let inside_len = len.checked_sub(ETHERNET_HEADER_LEN)?;
+        let carried = match word(header, 12)? {
+            TYPE_ARP => Carried::Arp(inside),
+            TYPE_IPV4 => Carried::Ip(ipv4(inside, inside_len)?),
+            TYPE_IPV6 => Carried::Ip(ipv6(inside, inside_len)?),
+            _ => return None,
+        };
+        Some(Self { destination: destination(header), source: source(header), carried })
+    }
+}
+
+impl Ip<'_> {
+    /// Whether all of what it carries was copied.
+    pub fn is_all_here(&self) -> bool {
+        self.payload.len() == self.payload_len
+    }
+}
+
+fn ipv4(bytes: &[u8], len: usize) -> Option<Ip<'_>> {
+    const DONT_FRAGMENT: u16 = 0x4000;
+    const MORE_FRAGMENTS_OR_OFFSET: u16 = 0x3fff;
+    let version_and_len = *bytes.first()?;
+    let header_len = usize::from(version_and_len & 0xf) * 4;
+    let total_len = usize::from(word(bytes, 2)?);
+    let is_right = version_and_len >> 4 == 4 && header_len >= IPV4_HEADER_LEN;
+    if !is_right || total_len < header_len || total_len > len {
+        return None;
+    }
+    let bytes = &bytes[..total_len.min(bytes.len())];
+    let fragment = word(bytes, 6)?;
+    Some(Ip {
+        from: Ipv4Addr::from(array::<4>(bytes, 12)?).into(),
+        to: Ipv4Addr::from(array::<4>(bytes, 16)?).into(),
+        hops: *bytes.get(8)?,
+        is_whole_only: fragment & DONT_FRAGMENT != 0,
+        is_fragment: fragment & MORE_FRAGMENTS_OR_OFFSET != 0,
+        protocol: *bytes.get(9)?,
+        bytes,
+        payload: bytes.get(header_len..)?,
+        payload_at: ETHERNET_HEADER_LEN + header_len,
+        payload_len: total_len - header_len,
+    })
+}
+
+fn ipv6(bytes: &[u8], len: usize) -> Option<Ip<'_>> {
+    const FRAGMENT: u8 = 44;
+    let total_len = IPV6_HEADER_LEN + usize::from(word(bytes, 4)?);
+    if *bytes.first()? >> 4 != 6 || total_len > len {
+        return None;
+    }
+    let bytes = &bytes[..total_len.min(bytes.len())];
+    let (mut protocol, mut at) = (*bytes.get(6)?, IPV6_HEADER_LEN);
+    for _ in 0..EXTENSIONS_MAX {
+        // Hop by hop, routing, destination options.
+        if !matches!(protocol, 0 | 43 | 60) {
+            break;
+        }
+        let [next, units] = array(bytes, at)?;
+        (protocol, at) = (next, at + (usize::from(units) + 1) * 8);
+    }
+    Some(Ip {
+        from: Ipv6Addr::from(array::<16>(bytes, 8)?).into(),
+        to: Ipv6Addr::from(array::<16>(bytes, 24)?).into(),
+        hops: *bytes.get(7)?,
+        is_whole_only: true,
+        is_fragment: protocol == FRAGMENT,
+        protocol,
+        bytes,
+        payload: bytes.get(at..)?,
+        payload_at: ETHERNET_HEADER_LEN + at,
+        payload_len: total_len.checked_sub(at)?,
+    })
+}
+
+/// The big-endian word at that offset.
+pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u16> {
+    array(bytes, at).map(u16::from_be_bytes)
+}
+
+/// So many bytes at that offset.
+pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..)?.first_chunk().copied()
+}

@@ -1,0 +1,205 @@
+//! What the router answers itself: address resolution, leases, advertisements, its own echo.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use ringway_net::{MacAddress, Nanos};
+
+use crate::addresses::Plan;
+use crate::dhcp::Dhcp;
+use crate::frame::{self, ICMP, ICMPV6, Stations, UDP, UDP_HEADER_LEN};
+use crate::leases::Leases;
+use crate::neighbours::{self, Sender};
+use crate::packet::{Carried, Frame, Ip, word};
+
+const DHCP_SERVER_PORT: u16 = 67;
+const DHCP_CLIENT_PORT: u16 = 68;
+
+const ECHO_REQUEST: u8 = 8;
+const ECHO_REQUEST_6: u8 = 128;
+const ICMP_HEADER_LEN: usize = 8;
+
+/// Router solicitation to redirect (RFC 4861 §4).
+const DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
+
+/// The services, and what they remember.
+#[derive(Debug, Clone)]
+pub struct Services {
+    plan: Plan,
+    leases: Leases,
+}
+
+impl Services {
+    /// Services without leases.
+    pub fn new(plan: Plan) -> Self {
+        Self { leases: Leases::new(plan.prefix4), plan }
+    }
+
+    /// The addresses.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The leases.
+    pub fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    /// The frame that answers this whole one from a guest behind that port; `None`: silence.
+    pub fn answer(&mut self, port: &str, bytes: &[u8], now: Nanos) -> Option<Vec<u8>> {
+        let frame = Frame::parse(bytes, bytes.len())?;
+        if !frame.source.is_station() {
+            return None;
+        }
+        match frame.carried {
+            Carried::Arp(packet) => neighbours::arp(&self.plan, packet),
+            Carried::Ip(ip) if ip.is_fragment || !ip.is_all_here() => None,
+            Carried::Ip(ip) => match ip.protocol {
+                UDP => self.dhcp(port, &ip, now),
+                ICMP => self.echo4(frame.source, &ip),
+                ICMPV6 => self.icmp6(frame.source, &ip),
+                _ => None,
+            },
+        }
+    }
+
+    /// The advertisement that all guests hear now and then; `None`: there is no IPv6.
+    pub fn advertisement(&self) -> Option<Vec<u8>> {
+        neighbours::advertisement(&self.plan)
+    }
+
+    /// Whether [`Self::answer`] decides about that packet.
+    pub(crate) fn is_for_us(&self, ip: &Ip<'_>) -> bool {
+        let kind = ip.payload.first().copied();
+        match ip.protocol {
+            UDP => ip.to.is_ipv4() && word(ip.payload, 2) == Some(DHCP_SERVER_PORT),
+            ICMP => kind == Some(ECHO_REQUEST) && self.plan.is_ours(ip.to),
+            ICMPV6 => {
+                let is_echo = kind == Some(ECHO_REQUEST_6) && self.plan.is_ours(ip.to);
+                is_echo || kind.is_some_and(|kind| DISCOVERY.contains(&kind))
+            }
+            _ => false,
+        }
+    }
+
+    fn dhcp(&mut self, port: &str, ip: &Ip<'_>, now: Nanos) -> Option<Vec<u8>> {
+        let IpAddr::V4(to) = ip.to else { return None };
+        let is_to_us = to.is_broadcast() || to == self.plan.gateway4();
+        if !is_to_us || word(ip.payload, 2)? != DHCP_SERVER_PORT {
+            return None;
+        }
+        let request = ip.payload.get(UDP_HEADER_LEN..usize::from(word(ip.payload, 4)?))?;
+        let dhcp = Dhcp { plan: &self.plan, port, now };
+        let answer = dhcp.answer(request, &mut self.leases)?;
+        let stations = Stations { from: self.plan.mac(), to: answer.to_mac };
+        let from = (self.plan.gateway4(), DHCP_SERVER_PORT);
+        Some(frame::udp4(stations, from, (answer.to, DHCP_CLIENT_PORT), &answer.bytes))
+    }
+
+    fn echo4(&self, mac: MacAddress, ip: &Ip<'_>) -> Option<Vec<u8>> {
+        let (IpAddr::V4(from), IpAddr::V4(to)) = (ip.from, ip.to) else { return None };
+        let is_request = ip.payload.starts_with(&[ECHO_REQUEST, 0]);
+        let is_fine = is_request && ip.payload.len() >= ICMP_HEADER_LEN;
+        let is_ours = self.plan.is_ours(ip.to) && self.plan.prefix4.contains(from);
+        (is_fine && is_ours).then(|| neighbours::echo4(&self.plan, mac, (to, from), ip.payload))
+    }
+
+    fn icmp6(&self, mac: MacAddress, ip: &Ip<'_>) -> Option<Vec<u8>> {
+        let (IpAddr::V6(from), IpAddr::V6(to)) = (ip.from, ip.to) else { return None };
+        if ip.payload.starts_with(&[ECHO_REQUEST_6, 0]) {
+            let is_fine = ip.payload.len() >= ICMP_HEADER_LEN && self.is_neighbour(from);
+            let is_ours = is_fine && self.plan.is_ours(ip.to);
+            return is_ours.then(|| neighbours::echo6(&self.plan, mac, (to, from), ip.payload));
+        }
+        // No router sent it on (RFC 4861 §7.1.1).
+        let is_near = ip.hops == 255 && (from.is_unspecified() || self.is_neighbour(from));
+        let sender = Sender { mac, address: from };
+        is_near.then(|| neighbours::discovery(&self.plan, sender, ip.payload))?
+    }
+
+    fn is_neighbour(&self, address: Ipv6Addr) -> bool {
+        address.is_unicast_link_local() || self.plan.is_inside(address.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::addresses::Prefix6;
+
+    const GUEST: MacAddress = MacAddress([2, 0, 0, 0, 0, 9]);
+
+    fn services() -> Services {
+        Services::new(Plan { prefix6: Some(Prefix6::local(1)), ..Plan::default() })
+    }
+
+    fn echo(to: [u8; 4]) -> Vec<u8> {
+        let message = [&[8, 0, 0, 0, 1, 2, 0, 3][..], &[7; 1000]].concat();
+        let stations = Stations { from: GUEST, to: Plan::default().mac() };
+        frame::icmp4(stations, ([10, 0, 2, 15].into(), to.into()), message)
+    }
+
+    #[test]
+    fn the_gateway_answers_an_echo() {
+        let reply = services().answer("vm0", &echo([10, 0, 2, 2]), Nanos(1)).unwrap();
+        let stations = Stations { from: Plan::default().mac(), to: GUEST };
+        let message = [&[0, 0, 0, 0, 1, 2, 0, 3][..], &[7; 1000]].concat();
+        let addresses = ([10, 0, 2, 2].into(), [10, 0, 2, 15].into());
+        assert_eq!(reply, frame::icmp4(stations, addresses, message));
+        assert_eq!(services().answer("vm0", &echo([10, 0, 2, 4]), Nanos(1)), None);
+    }
+
+    #[test]
+    fn the_gateway_answers_an_echo_by_ipv6() {
+        let mut services = services();
+        let ours = services.plan.gateway6().unwrap();
+        let guest: Ipv6Addr = "fe80::9".parse().unwrap();
+        let stations = Stations { from: GUEST, to: services.plan.mac() };
+        let message = vec![128, 0, 0, 0, 1, 2, 0, 3, 9];
+        let request = frame::icmp6(stations, (guest, ours), message);
+        let reply = services.answer("vm0", &request, Nanos(1)).unwrap();
+        let back = Stations { from: services.plan.mac(), to: GUEST };
+        let message = vec![129, 0, 0, 0, 1, 2, 0, 3, 9];
+        assert_eq!(reply, frame::icmp6(back, (ours, guest), message));
+    }
+
+    #[test]
+    fn a_lease_comes_in_a_frame() {
+        let mut dhcp = vec![0; 244];
+        (dhcp[0], dhcp[1], dhcp[2]) = (1, 1, 6);
+        dhcp[28..34].copy_from_slice(&GUEST.0);
+        dhcp[236..244].copy_from_slice(&[0x63, 0x82, 0x53, 0x63, 53, 1, 1, 255]);
+        let stations = Stations { from: GUEST, to: MacAddress::BROADCAST };
+        let (from, to) = (([0, 0, 0, 0].into(), 68), ([255; 4].into(), 67));
+        let request = frame::udp4(stations, from, to, &dhcp);
+        let offer = services().answer("vm0", &request, Nanos(1)).unwrap();
+        let parsed = Frame::parse(&offer, offer.len()).unwrap();
+        assert_eq!((parsed.destination, &offer[58..62]), (GUEST, &[10, 0, 2, 15][..]));
+        let Carried::Ip(ip) = parsed.carried else { panic!("no IP") };
+        let sum = frame::pseudo_sum(ip.from, ip.to, UDP, ip.payload_len);
+        assert_eq!(sum.add_bytes(ip.payload).fold(), 0xffff);
+    }
+
+    proptest! {
+        #[test]
+        fn anything_is_survived(
+            kind in prop_oneof![Just(0x0800u16), Just(0x0806), Just(0x86dd), any::<u16>()],
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..400),
+            first in prop_oneof![Just(0x45u8), Just(0x60), any::<u8>()],
+        ) {
+            let len = bytes.len();
+            if let Some(ethertype) = bytes.get_mut(12..14) {
+                ethertype.copy_from_slice(&kind.to_be_bytes());
+            }
+            if let Some(version) = bytes.get_mut(14) {
+                *version = first;
+            }
+            // Often a length that fits.
+            if first != 0x60 && len > 34 && len % 2 == 0 {
+                bytes[16..18].copy_from_slice(&frame::low_word(len - 14).to_be_bytes());
+            }
+            services().answer("vm0", &bytes, Nanos(1));
+        }
+    }
+}
