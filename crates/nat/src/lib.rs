@@ -1,20 +1,38 @@
 //! A router for guests, as a value: it leases addresses, answers for a gateway, and ends flows in
 //! sockets of the host.
 //!
-//! Nothing here reads a clock, a file or a socket. Frames of guests and news of sockets go in;
-//! actions on sockets and frames for guests come out, and the moment of the next wake-up.
+//! Nothing here reads a clock, a file or a socket. Frames of guests and news of sockets go in
+//! ([`Nat::from_guest`], [`Nat::on_socket`]); actions on sockets ([`Actions`]) and frames for
+//! guests ([`Nat::due`]) come out, and the moment of the next wake-up ([`Nat::deadline`]).
 #![forbid(unsafe_code)]
 
+mod actions;
 mod addresses;
+mod datagrams;
 mod dhcp;
+mod emit;
+mod errors;
 mod frame;
 mod leases;
+mod nat;
 mod neighbours;
 mod packet;
+mod reach;
 mod services;
+mod socket;
+mod table;
+mod tcp;
+mod timers;
 
+pub use actions::{Action, Actions, Target};
 pub use addresses::{Plan, PlanError, Prefix4, Prefix6};
 pub use dhcp::DHCP_LEN_MAX;
+pub use emit::{Emit, Source};
 pub use leases::{LEASES_PER_PORT_MAX, Leases};
+pub use nat::{
+    Accepts, Due, FromGuest, MTU_MIN, Nat, REPLIES_MAX, Refusal, Verdict, WHOLE_LEN_MAX,
+};
 pub use packet::HEAD_LEN;
 pub use services::Services;
+pub use socket::{Close, Event, Failure, Problem, Read};
+pub use table::{FlowId, FlowKey, Guest, Limits, Protocol};

@@ -1,0 +1,45 @@
+//! A flow of datagrams or echo requests: whether there is something to read, and its age.
+
+use ringway_net::Nanos;
+
+use crate::table::{FlowKey, Protocol};
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// One way, or one exchange; and what went to and fro more than once (the kernel's own values).
+const SHORT_NS: u64 = 30 * SECOND_NS;
+const LONG_NS: u64 = 120 * SECOND_NS;
+/// Echo flows, and questions that were answered.
+const ECHO_NS: u64 = 60 * SECOND_NS;
+const ANSWERED_NS: u64 = 10 * SECOND_NS;
+
+/// Ports whose flows are a question and its answer: domain names, time.
+const QUESTION_PORTS: [u16; 2] = [53, 123];
+
+/// A flow of datagrams.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Datagrams {
+    pub is_readable: bool,
+    sent: u8,
+    received: u8,
+}
+
+impl Datagrams {
+    pub fn send(&mut self) {
+        self.sent = self.sent.saturating_add(1);
+    }
+
+    pub fn receive(&mut self) {
+        self.received = self.received.saturating_add(1);
+    }
+
+    /// When a flow is over that was last used at `used`.
+    pub fn end(&self, key: &FlowKey, used: Nanos) -> Nanos {
+        let is_conversation = self.sent > 1 && self.received > 0;
+        used.plus(match key.protocol {
+            Protocol::Echo => ECHO_NS,
+            _ if QUESTION_PORTS.contains(&key.to.port()) && self.received > 0 => ANSWERED_NS,
+            _ if is_conversation => LONG_NS,
+            _ => SHORT_NS,
+        })
+    }
+}

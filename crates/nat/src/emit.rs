@@ -1,0 +1,262 @@
+//! Frames of flows for guests: a head that is written here, and what is read behind it.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ringway_net::offload::Sum;
+use ringway_net::{ETHERNET_HEADER_LEN, GsoType, MacAddress, NEEDS_CSUM, NetHeader};
+
+use crate::frame::{ICMP, ICMPV6, IPV4_HEADER_LEN, IPV6_HEADER_LEN, Stations, TCP, UDP};
+use crate::frame::{TYPE_IPV4, TYPE_IPV6, UDP_HEADER_LEN, ethernet, ipv4_header, ipv6_header};
+use crate::frame::{low_word, pseudo_sum};
+use crate::table::{FlowId, FlowKey, Protocol};
+use crate::tcp::{Head, Outgoing};
+
+/// Longest head: Ethernet, IPv6, and TCP with the options of a SYN.
+const EMIT_HEAD_LEN_MAX: usize = ETHERNET_HEADER_LEN + IPV6_HEADER_LEN + 28;
+
+const TCP_HEADER_LEN: usize = 20;
+const ICMP_HEADER_LEN: usize = 8;
+
+/// What is read from a flow's socket into a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Source {
+    /// Bytes of the receive queue that are stepped over; `None`: what is read is taken.
+    pub peek_at: Option<u32>,
+    /// Most bytes to be read.
+    pub len_max: u32,
+    /// So many of them go to [`Emit::first_bytes`], the rest behind the head.
+    pub first_len: usize,
+}
+
+/// What the frame is in its flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    Segment(Outgoing),
+    Datagram,
+}
+
+/// A frame that is due.
+#[derive(Debug, Clone)]
+pub struct Emit {
+    /// Its flow.
+    pub flow: FlowId,
+    /// What is read from the flow's socket; `None`: the head is all.
+    pub source: Option<Source>,
+    pub(crate) content: Content,
+    key: FlowKey,
+    mss: u16,
+    bytes: [u8; EMIT_HEAD_LEN_MAX],
+    len: usize,
+}
+
+impl Emit {
+    /// A segment of a connection.
+    pub(crate) fn segment(
+        (flow, key): (FlowId, FlowKey),
+        stations: Stations,
+        (outgoing, head): (Outgoing, Head),
+        (guest_mss, our_mss): (u16, u16),
+    ) -> Self {
+        let mut emit = Self::new(flow, key, stations, Content::Segment(outgoing));
+        emit.mss = guest_mss;
+        let options =
+            if outgoing == Outgoing::SynAck { options(our_mss, head.scale) } else { [0; 8] };
+        let options_len = match (outgoing, head.scale) {
+            (Outgoing::SynAck, Some(_)) => 8,
+            (Outgoing::SynAck, None) => 4,
+            _ => 0,
+        };
+        emit.put(&tcp_header(&key, &head, options_len));
+        emit.put(&options[..options_len]);
+        if let Outgoing::Data { offset, len_max } = outgoing {
+            emit.source = Some(Source { peek_at: Some(offset), len_max, first_len: 0 });
+        }
+        emit
+    }
+
+    /// A datagram of a flow, of at most so many bytes behind its IP header.
+    pub(crate) fn datagram(
+        (flow, key): (FlowId, FlowKey),
+        stations: Stations,
+        payload_len_max: u32,
+    ) -> Self {
+        let mut emit = Self::new(flow, key, stations, Content::Datagram);
+        let (len_max, first_len) = if key.protocol == Protocol::Echo {
+            emit.put(&[0; ICMP_HEADER_LEN]);
+            (payload_len_max, ICMP_HEADER_LEN)
+        } else {
+            let ports = [key.to.port().to_be_bytes(), key.from.port().to_be_bytes()].concat();
+            emit.put(&ports);
+            emit.put(&[0; 4]);
+            (payload_len_max - 8, 0)
+        };
+        emit.source = Some(Source { peek_at: None, len_max, first_len });
+        emit
+    }
+
+    fn new(flow: FlowId, key: FlowKey, stations: Stations, content: Content) -> Self {
+        let bytes = [0; EMIT_HEAD_LEN_MAX];
+        let mut emit = Self { flow, source: None, content, key, mss: 0, bytes, len: 0 };
+        let ethertype = if key.from.is_ipv4() { TYPE_IPV4 } else { TYPE_IPV6 };
+        emit.put(&stations.to.0);
+        emit.put(&stations.from.0);
+        emit.put(&ethertype.to_be_bytes());
+        match (key.to.ip(), key.from.ip()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                emit.put(&ipv4_header((from, to), emit.number(), 0))
+            }
+            (from, to) => {
+                let [from, to] = [from, to].map(to_ipv6);
+                emit.put(&ipv6_header((from, to), emit.number(), 0));
+            }
+        }
+        emit
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    /// The protocol's number.
+    fn number(&self) -> u8 {
+        match self.key.protocol {
+            Protocol::Tcp => TCP,
+            Protocol::Udp => UDP,
+            Protocol::Echo if self.key.from.is_ipv4() => ICMP,
+            Protocol::Echo => ICMPV6,
+        }
+    }
+
+    fn transport_at(&self) -> usize {
+        let ip_len = if self.key.from.is_ipv4() { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
+        ETHERNET_HEADER_LEN + ip_len
+    }
+
+    /// The frame's first bytes.
+    pub fn head(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// Where the first bytes go that are read from the socket, if [`Source::first_len`] says so.
+    pub fn first_bytes(&mut self) -> &mut [u8] {
+        let len = self.source.map_or(0, |source| source.first_len);
+        &mut self.bytes[self.len - len..self.len]
+    }
+
+    /// Completes the head for so many bytes read, and makes the header for the guest.
+    ///
+    /// The checksum is left to the receiver, or to what completes it for those that want it.
+    /// `None`: so few cannot be a message.
+    pub fn finish(&mut self, read: u32) -> Option<NetHeader> {
+        let at = self.transport_at();
+        let first_len = self.source.map_or(0, |source| source.first_len);
+        let behind = (read as usize).checked_sub(first_len)?;
+        let transport_len = self.len - at + behind;
+        self.finish_ip(transport_len);
+        let (csum_offset, sum) = match self.key.protocol {
+            Protocol::Tcp => (16, self.pseudo(transport_len)),
+            Protocol::Udp => {
+                self.bytes[at + 4..at + 6].copy_from_slice(&low_word(transport_len).to_be_bytes());
+                (6, self.pseudo(transport_len))
+            }
+            Protocol::Echo => {
+                self.bytes[at + 4..at + 6].copy_from_slice(&self.key.from.port().to_be_bytes());
+                let is_ipv4 = self.key.from.is_ipv4();
+                (2, if is_ipv4 { Sum::default() } else { self.pseudo(transport_len) })
+            }
+        };
+        let field = at + csum_offset;
+        self.bytes[field..field + 2].copy_from_slice(&sum.fold().to_be_bytes());
+        Some(self.header(behind, low_word(csum_offset)))
+    }
+
+    fn header(&self, behind: usize, csum_offset: u16) -> NetHeader {
+        let is_long = self.key.protocol == Protocol::Tcp && behind > usize::from(self.mss);
+        let gso = match (is_long, self.key.from.is_ipv4()) {
+            (false, _) => GsoType::None,
+            (true, true) => GsoType::TcpV4,
+            (true, false) => GsoType::TcpV6,
+        };
+        NetHeader {
+            flags: NEEDS_CSUM,
+            gso_type: gso.raw(),
+            gso_size: if is_long { self.mss } else { 0 },
+            hdr_len: low_word(self.len),
+            csum_start: low_word(self.transport_at()),
+            csum_offset,
+            ..NetHeader::default()
+        }
+    }
+
+    fn pseudo(&self, len: usize) -> Sum {
+        pseudo_sum(self.key.to.ip(), self.key.from.ip(), self.number(), len)
+    }
+
+    fn finish_ip(&mut self, transport_len: usize) {
+        let at = ETHERNET_HEADER_LEN;
+        if self.key.from.is_ipv4() {
+            let len = low_word(IPV4_HEADER_LEN + transport_len);
+            self.bytes[at + 2..at + 4].copy_from_slice(&len.to_be_bytes());
+            self.bytes[at + 10..at + 12].fill(0);
+            let sum = !Sum::default().add_bytes(&self.bytes[at..at + IPV4_HEADER_LEN]).fold();
+            self.bytes[at + 10..at + 12].copy_from_slice(&sum.to_be_bytes());
+        } else {
+            self.bytes[at + 4..at + 6].copy_from_slice(&low_word(transport_len).to_be_bytes());
+        }
+    }
+}
+
+fn to_ipv6(address: IpAddr) -> std::net::Ipv6Addr {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    }
+}
+
+/// Largest segment, and the shift of windows.
+fn options(mss: u16, scale: Option<u8>) -> [u8; 8] {
+    let [high, low] = mss.to_be_bytes();
+    [2, 4, high, low, 1, 3, 3, scale.unwrap_or(0)]
+}
+
+/// A header from the other end to the guest's, without its checksum.
+fn tcp_header(key: &FlowKey, head: &Head, options_len: usize) -> [u8; TCP_HEADER_LEN] {
+    let mut header = [0; TCP_HEADER_LEN];
+    header[..2].copy_from_slice(&key.to.port().to_be_bytes());
+    header[2..4].copy_from_slice(&key.from.port().to_be_bytes());
+    header[4..8].copy_from_slice(&head.seq.0.to_be_bytes());
+    header[8..12].copy_from_slice(&head.ack.0.to_be_bytes());
+    let words = (TCP_HEADER_LEN + options_len) / 4;
+    header[12] = low_word(words << 4).to_be_bytes()[1];
+    header[13] = head.flags;
+    header[14..16].copy_from_slice(&head.window.to_be_bytes());
+    header
+}
+
+/// A whole frame with a segment that belongs to no connection.
+pub(crate) fn lone_segment(
+    (from, to): (SocketAddr, SocketAddr),
+    (gateway, mac): (MacAddress, MacAddress),
+    head: &Head,
+) -> Vec<u8> {
+    let guest = crate::table::Guest(0);
+    let key = FlowKey { guest, protocol: Protocol::Tcp, from: to, to: from };
+    let mut segment = tcp_header(&key, head, 0);
+    let sum = pseudo_sum(from.ip(), to.ip(), TCP, segment.len());
+    let sum = !sum.add_bytes(&segment).fold();
+    segment[16..18].copy_from_slice(&sum.to_be_bytes());
+    let stations = Stations { from: gateway, to: mac };
+    match (from.ip(), to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let header = ipv4_header((from, to), TCP, segment.len());
+            ethernet(stations, TYPE_IPV4, &[&header, &segment[..]].concat())
+        }
+        (from, to) => {
+            let header = ipv6_header((to_ipv6(from), to_ipv6(to)), TCP, segment.len());
+            ethernet(stations, TYPE_IPV6, &[&header, &segment[..]].concat())
+        }
+    }
+}
+
+const _: () = assert!(UDP_HEADER_LEN == ICMP_HEADER_LEN);

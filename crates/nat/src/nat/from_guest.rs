@@ -1,0 +1,284 @@
+//! What a guest's packet does.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ringway_net::{MacAddress, Nanos};
+
+use super::{Nat, State};
+use crate::actions::{Action, Actions};
+use crate::emit::lone_segment;
+use crate::errors::error;
+use crate::frame::{ICMP, ICMPV6, Stations, TCP, UDP, UDP_HEADER_LEN};
+use crate::packet::{Carried, Frame, Ip, word};
+use crate::socket::Problem;
+use crate::table::{FlowId, FlowKey, Guest, Protocol};
+use crate::tcp::{ACK, Head, Phase, RST, SYN, Segment, Seq};
+
+/// Longest frame that the router answers itself, in bytes.
+pub const WHOLE_LEN_MAX: usize = 2048;
+
+/// A guest's packet: a copy of its first bytes, and its length.
+#[derive(Debug, Clone, Copy)]
+pub struct FromGuest<'a> {
+    /// Whose.
+    pub guest: Guest,
+    /// At least the first [`crate::HEAD_LEN`] bytes, or all.
+    pub head: &'a [u8],
+    /// Bytes of the packet.
+    pub len: u32,
+}
+
+/// What is to be done with a packet, besides the actions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing more.
+    Done,
+    /// The router answers it itself: to be given again with all of its bytes, which are
+    /// [`WHOLE_LEN_MAX`] at most.
+    Whole,
+    /// Dropped; the guest may have been told.
+    Refused(Refusal),
+}
+
+/// Why a packet was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Its headers do not fit together, or are of no protocol that is carried.
+    Malformed,
+    /// It is for another station.
+    NotForUs,
+    /// Its source address is not the guest's.
+    SpoofedSource,
+    /// A part of a datagram.
+    Fragment,
+    /// Guests must not go there.
+    Denied,
+    /// It went through too many routers.
+    Hops,
+    /// The guest opens flows too fast.
+    FlowRate,
+    /// The guest, or all of them, have as many flows as they may.
+    FlowLimit,
+    /// It belongs to no flow.
+    NoFlow,
+}
+
+/// A packet that was taken apart.
+#[derive(Clone, Copy)]
+pub(super) struct Incoming<'a> {
+    pub guest: Guest,
+    pub mac: MacAddress,
+    pub ip: Ip<'a>,
+    pub now: Nanos,
+}
+
+impl Nat {
+    /// A guest sent a packet to the router or to all.
+    pub fn from_guest(
+        &mut self,
+        packet: FromGuest<'_>,
+        now: Nanos,
+        actions: &mut Actions,
+    ) -> Verdict {
+        let len = packet.len as usize;
+        let frame = Frame::parse(packet.head, len).filter(|frame| frame.source.is_station());
+        let Some(frame) = frame else { return Verdict::Refused(Refusal::Malformed) };
+        if frame.destination != self.plan().mac() && !frame.destination.is_multicast() {
+            return Verdict::Refused(Refusal::NotForUs);
+        }
+        let is_ours = match &frame.carried {
+            Carried::Arp(_) => true,
+            Carried::Ip(ip) => !ip.is_fragment && self.services.is_for_us(ip),
+        };
+        if is_ours {
+            return self.answer(packet, now);
+        }
+        let Carried::Ip(ip) = frame.carried else { return Verdict::Done };
+        let incoming = Incoming { guest: packet.guest, mac: frame.source, ip, now };
+        match self.incoming(&incoming, frame.destination, actions) {
+            Ok(()) => Verdict::Done,
+            Err(why) => Verdict::Refused(why),
+        }
+    }
+
+    fn answer(&mut self, packet: FromGuest<'_>, now: Nanos) -> Verdict {
+        let len = packet.len as usize;
+        if len > WHOLE_LEN_MAX {
+            return Verdict::Refused(Refusal::Malformed);
+        }
+        let Some(bytes) = packet.head.get(..len) else { return Verdict::Whole };
+        let guest = self.guests.get_mut(usize::from(packet.guest.0));
+        if let Some(guest) = guest.and_then(Option::as_mut)
+            && let Some(frame) = self.services.answer(&guest.name, bytes, now)
+        {
+            guest.reply(frame);
+        }
+        Verdict::Done
+    }
+
+    fn incoming(
+        &mut self,
+        incoming: &Incoming<'_>,
+        destination: MacAddress,
+        actions: &mut Actions,
+    ) -> Result<(), Refusal> {
+        let ip = &incoming.ip;
+        if destination != self.plan().mac() {
+            return Err(Refusal::NotForUs);
+        }
+        if !self.is_source_right(incoming.guest, ip.from) {
+            return Err(Refusal::SpoofedSource);
+        }
+        if ip.is_fragment {
+            return Err(Refusal::Fragment);
+        }
+        if ip.hops <= 1 {
+            self.refuse(incoming, Problem::HopsExceeded);
+            return Err(Refusal::Hops);
+        }
+        match ip.protocol {
+            TCP => self.tcp(incoming, actions),
+            UDP => self.udp(incoming, actions),
+            ICMP if ip.from.is_ipv4() && ip.payload.starts_with(&[8, 0]) => {
+                self.echo(incoming, actions)
+            }
+            ICMPV6 if ip.from.is_ipv6() && ip.payload.starts_with(&[128, 0]) => {
+                self.echo(incoming, actions)
+            }
+            _ => Err(Refusal::Malformed),
+        }
+    }
+
+    fn is_source_right(&self, guest: Guest, from: IpAddr) -> bool {
+        let Some(Some(state)) = self.guests.get(usize::from(guest.0)) else { return false };
+        let plan = self.plan();
+        let is_leased = match from {
+            IpAddr::V4(from) if from == plan.prefix4.broadcast() => true,
+            IpAddr::V4(from) => self.services.leases().is_of_another(&state.name, from),
+            IpAddr::V6(_) => false,
+        };
+        plan.is_inside(from) && !plan.is_ours(from) && !is_leased
+    }
+
+    fn tcp(&mut self, incoming: &Incoming<'_>, actions: &mut Actions) -> Result<(), Refusal> {
+        let ip = &incoming.ip;
+        let segment = Segment::parse(ip.payload, ip.payload_len).ok_or(Refusal::Malformed)?;
+        let from = word(ip.payload, 0).ok_or(Refusal::Malformed)?;
+        let to = word(ip.payload, 2).ok_or(Refusal::Malformed)?;
+        let key = key_of(incoming, Protocol::Tcp, from, to);
+        let known = self.table.find(&key);
+        if let Some(id) = known
+            && !self.tcp_segment(id, incoming, &segment, actions)
+        {
+            return Ok(());
+        }
+        if segment.flags & (SYN | ACK | RST) == SYN {
+            return self.open_tcp(incoming, key, &segment, actions);
+        }
+        self.refuse_segment(incoming, &key, &segment);
+        Err(Refusal::NoFlow)
+    }
+
+    /// Whether the connection has nothing to do with the segment.
+    fn tcp_segment(
+        &mut self,
+        id: FlowId,
+        incoming: &Incoming<'_>,
+        segment: &Segment,
+        actions: &mut Actions,
+    ) -> bool {
+        let Some(entry) = self.table.get_mut(id) else { return true };
+        (entry.used, entry.mac) = (incoming.now, incoming.mac);
+        let State::Tcp(tcp) = &mut entry.state else { return true };
+        let was_connecting = tcp.phase() == Phase::Connecting;
+        let todo = tcp.segment(segment, incoming.now);
+        self.note_connecting(id, was_connecting);
+        self.apply(id, todo, low(incoming.ip.payload_at), actions);
+        todo.restart || todo.refuse
+    }
+
+    /// RFC 9293 §3.10.7.1.
+    fn refuse_segment(&mut self, incoming: &Incoming<'_>, key: &FlowKey, segment: &Segment) {
+        let gateway = self.plan().mac();
+        let head = if segment.has(ACK) {
+            Head { seq: segment.ack, ack: Seq(0), flags: RST, window: 0, scale: None }
+        } else {
+            let ack = segment.seq.plus(segment.len());
+            Head { seq: Seq(0), ack, flags: RST | ACK, window: 0, scale: None }
+        };
+        let Some(guest) = self.guest_mut(incoming.guest).filter(|_| !segment.has(RST)) else {
+            return;
+        };
+        let (ends, macs) = ((key.to, key.from), (gateway, incoming.mac));
+        guest.refuse(incoming.now, || Some(lone_segment(ends, macs, &head)));
+    }
+
+    pub(super) fn refuse_syn(
+        &mut self,
+        incoming: &Incoming<'_>,
+        key: &FlowKey,
+        segment: &Segment,
+    ) -> Refusal {
+        self.refuse_segment(incoming, key, segment);
+        Refusal::FlowLimit
+    }
+
+    /// Tells the guest what its packet met.
+    pub(super) fn refuse(&mut self, incoming: &Incoming<'_>, problem: Problem) {
+        let ip = &incoming.ip;
+        let stations = Stations { from: self.plan().mac(), to: incoming.mac };
+        let gateway = match ip.from {
+            IpAddr::V4(_) => Some(IpAddr::V4(self.plan().gateway4())),
+            IpAddr::V6(_) => self.plan().gateway6().map(IpAddr::V6),
+        };
+        if let (Some(gateway), Some(guest)) = (gateway, self.guest_mut(incoming.guest)) {
+            let addresses = (gateway, ip.from);
+            guest.refuse(incoming.now, || error(stations, addresses, problem, ip.bytes));
+        }
+    }
+
+    fn udp(&mut self, incoming: &Incoming<'_>, actions: &mut Actions) -> Result<(), Refusal> {
+        let ip = &incoming.ip;
+        let field = |at| word(ip.payload, at).ok_or(Refusal::Malformed);
+        let (from, to, len) = (field(0)?, field(2)?, usize::from(field(4)?));
+        if len < UDP_HEADER_LEN || len > ip.payload_len {
+            return Err(Refusal::Malformed);
+        }
+        let key = key_of(incoming, Protocol::Udp, from, to);
+        let flow = self.datagram_flow(incoming, key, actions)?;
+        actions.push(Action::SendDatagram {
+            flow,
+            skip: low(ip.payload_at + UDP_HEADER_LEN),
+            len: low(len - UDP_HEADER_LEN),
+            hops: ip.hops - 1,
+            is_whole_only: ip.is_whole_only,
+        });
+        Ok(())
+    }
+
+    fn echo(&mut self, incoming: &Incoming<'_>, actions: &mut Actions) -> Result<(), Refusal> {
+        let ip = &incoming.ip;
+        let identifier = word(ip.payload, 4).ok_or(Refusal::Malformed)?;
+        let key = key_of(incoming, Protocol::Echo, identifier, 0);
+        let flow = self.datagram_flow(incoming, key, actions)?;
+        actions.push(Action::SendDatagram {
+            flow,
+            skip: low(ip.payload_at),
+            len: low(ip.payload_len),
+            hops: ip.hops - 1,
+            is_whole_only: ip.is_whole_only,
+        });
+        Ok(())
+    }
+}
+
+fn key_of(incoming: &Incoming<'_>, protocol: Protocol, from: u16, to: u16) -> FlowKey {
+    let from = SocketAddr::new(incoming.ip.from, from);
+    let to = SocketAddr::new(incoming.ip.to, to);
+    FlowKey { guest: incoming.guest, protocol, from, to }
+}
+
+/// A place in a packet, which is shorter than 4 GiB.
+fn low(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}

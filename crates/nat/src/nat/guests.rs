@@ -1,0 +1,52 @@
+//! What the router remembers of a port that guests are behind.
+
+use std::collections::VecDeque;
+
+use ringway_net::Nanos;
+
+use crate::table::{Limits, Rate};
+
+/// Most frames that wait for one guest besides those of its flows; more are dropped.
+pub const REPLIES_MAX: usize = 32;
+
+#[derive(Debug)]
+pub(super) struct GuestState {
+    pub name: String,
+    pub replies: VecDeque<Vec<u8>>,
+    /// Connections whose other end has not answered.
+    pub connecting: u32,
+    new_flows: Rate,
+    errors: Rate,
+}
+
+impl GuestState {
+    pub fn new(name: &str, limits: &Limits) -> Self {
+        Self {
+            name: name.to_owned(),
+            replies: VecDeque::with_capacity(REPLIES_MAX),
+            connecting: 0,
+            new_flows: Rate::new(limits.new_flows_per_second),
+            errors: Rate::new(limits.errors_per_second),
+        }
+    }
+
+    pub fn reply(&mut self, frame: Vec<u8>) {
+        if self.replies.len() < REPLIES_MAX {
+            self.replies.push_back(frame);
+        }
+    }
+
+    /// Whether it may have one more flow now.
+    pub fn may_open(&mut self, now: Nanos) -> bool {
+        self.new_flows.take(now)
+    }
+
+    /// An error or a reset, if it has not had too many.
+    pub fn refuse(&mut self, now: Nanos, frame: impl FnOnce() -> Option<Vec<u8>>) {
+        if self.errors.take(now)
+            && let Some(frame) = frame()
+        {
+            self.reply(frame);
+        }
+    }
+}

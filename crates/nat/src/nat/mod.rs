@@ -1,0 +1,216 @@
+//! The router as one value.
+
+mod from_guest;
+mod guests;
+mod open;
+mod sockets;
+mod to_guest;
+
+use std::hash::{BuildHasher, RandomState};
+
+use ringway_net::Nanos;
+
+use crate::actions::{Action, Actions};
+use crate::addresses::Plan;
+use crate::datagrams::Datagrams;
+use crate::frame::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, low_word};
+use crate::services::Services;
+use crate::socket::Close;
+use crate::table::{FlowId, Guest, Limits, Table};
+use crate::tcp::{Phase, Tcp, Todo};
+use guests::GuestState;
+
+pub use from_guest::{FromGuest, Refusal, Verdict, WHOLE_LEN_MAX};
+pub use guests::REPLIES_MAX;
+pub use to_guest::{Accepts, Due};
+
+/// Between two advertisements: at least, and so much more by chance (RFC 4861 §6.2.1).
+const ADVERTISE_NS: u64 = 200_000_000_000;
+const ADVERTISE_NS_MORE: u64 = 400_000_000_000;
+
+/// Least MTU of a network, in bytes: that of IPv6.
+pub const MTU_MIN: u16 = 1280;
+
+const TCP_HEADER_LEN: usize = 20;
+
+/// What a flow is besides its ends.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "the table has one place for each, of either kind")]
+enum State {
+    Tcp(Tcp),
+    Datagrams(Datagrams),
+}
+
+/// A router for the guests of a switch.
+#[derive(Debug)]
+pub struct Nat {
+    services: Services,
+    limits: Limits,
+    keys: RandomState,
+    table: Table<State>,
+    guests: Vec<Option<GuestState>>,
+    advertise_at: Nanos,
+}
+
+impl Nat {
+    /// A router without guests; everything that grows is allocated here. `keys` are what guests
+    /// must not know: sequence numbers and places in the table depend on them.
+    ///
+    /// # Panics
+    /// If the plan's MTU is below [`MTU_MIN`].
+    pub fn new(plan: Plan, limits: Limits, keys: RandomState) -> Self {
+        assert!(plan.mtu >= MTU_MIN, "an MTU of {} is below {MTU_MIN}", plan.mtu);
+        let guests = (0..limits.guests).map(|_| None).collect();
+        let table = Table::new(limits, keys.clone());
+        let services = Services::new(plan);
+        Self { services, limits, keys, table, guests, advertise_at: Nanos(0) }
+    }
+
+    /// The addresses.
+    pub fn plan(&self) -> &Plan {
+        self.services.plan()
+    }
+
+    /// Leases and what else the router answers itself.
+    pub fn services(&self) -> &Services {
+        &self.services
+    }
+
+    /// A port of the switch that guests are behind. One whose number is not below
+    /// [`Limits::guests`] is ignored.
+    pub fn add_guest(&mut self, guest: Guest, name: &str) {
+        if let Some(place) = self.guests.get_mut(usize::from(guest.0)) {
+            *place = Some(GuestState::new(name, &self.limits));
+        }
+    }
+
+    /// Ends one flow of a port that goes; to be called until it says that there is none.
+    pub fn end_a_flow(&mut self, guest: Guest, actions: &mut Actions) -> bool {
+        let first = self.table.of_guest(guest).map(|(id, _)| id).next();
+        if let Some(id) = first {
+            self.end(id, Close::Reset, actions);
+        }
+        first.is_some()
+    }
+
+    /// How many flows a guest has.
+    pub fn flows_of(&self, guest: Guest) -> usize {
+        self.table.of_guest(guest).count()
+    }
+
+    /// When [`Self::timer`] has something to do.
+    pub fn deadline(&self) -> Option<Nanos> {
+        let advertise_at = self.plan().prefix6.map(|_| self.advertise_at);
+        self.table.deadline().into_iter().chain(advertise_at).min()
+    }
+
+    /// Does one thing whose time has come; to be called until it says that there is none.
+    pub fn timer(&mut self, now: Nanos, actions: &mut Actions) -> bool {
+        if self.plan().prefix6.is_some() && self.advertise_at <= now {
+            self.advertise(now);
+            return true;
+        }
+        let Some(id) = self.table.due(now) else { return false };
+        let Some(entry) = self.table.get_mut(id) else { return false };
+        match &mut entry.state {
+            State::Tcp(tcp) => {
+                let was_connecting = tcp.phase() == Phase::Connecting;
+                let todo = tcp.timer(now);
+                let deadline = tcp.deadline();
+                self.table.set_deadline(id, deadline);
+                self.apply(id, todo, 0, actions);
+                self.note_connecting(id, was_connecting);
+            }
+            State::Datagrams(datagrams) => {
+                let end = datagrams.end(&entry.key, entry.used);
+                if end <= now {
+                    self.end(id, Close::Gracefully, actions);
+                } else {
+                    self.table.set_deadline(id, Some(end));
+                }
+            }
+        }
+        true
+    }
+
+    fn advertise(&mut self, now: Nanos) {
+        let more = self.keys.hash_one(now.0) % ADVERTISE_NS_MORE;
+        self.advertise_at = now.plus(ADVERTISE_NS + more);
+        let Some(frame) = self.services.advertisement() else { return };
+        for guest in self.guests.iter_mut().flatten() {
+            guest.reply(frame.clone());
+        }
+    }
+
+    /// Most bytes of data in one segment.
+    fn mss(&self, is_ipv4: bool) -> u16 {
+        let ip_len = if is_ipv4 { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
+        self.plan().mtu - low_word(ip_len + TCP_HEADER_LEN)
+    }
+
+    fn guest_mut(&mut self, guest: Guest) -> Option<&mut GuestState> {
+        self.guests.get_mut(usize::from(guest.0))?.as_mut()
+    }
+
+    /// Removes a flow and closes its socket.
+    fn end(&mut self, id: FlowId, how: Close, actions: &mut Actions) {
+        let Some(entry) = self.table.remove(id) else { return };
+        let has_socket = match &entry.state {
+            State::Tcp(tcp) => {
+                let is_connecting = tcp.phase() == Phase::Connecting;
+                self.count_connecting(entry.key.guest, is_connecting, false);
+                matches!(tcp.phase(), Phase::Connecting | Phase::Answered | Phase::Open)
+            }
+            State::Datagrams(_) => true,
+        };
+        if has_socket {
+            actions.push(Action::Close { flow: id, how });
+        }
+    }
+
+    /// Turns what a connection wants into actions; `skip`: where its TCP header is in the frame.
+    fn apply(&mut self, id: FlowId, todo: Todo, skip: u32, actions: &mut Actions) {
+        let flow = id;
+        if todo.consume > 0 {
+            actions.push(Action::Consume { flow, len: todo.consume });
+        }
+        if let Some((at, len)) = todo.send {
+            actions.push(Action::Send { flow, skip: skip + at, len });
+        }
+        if todo.shutdown {
+            actions.push(Action::Shutdown { flow });
+        }
+        if todo.asks_room {
+            actions.push(Action::AskRoom { flow });
+        }
+        if let Some(how) = todo.close {
+            actions.push(Action::Close { flow, how });
+        }
+        let Some(entry) = self.table.get(id) else { return };
+        let State::Tcp(tcp) = &entry.state else { return };
+        let (deadline, is_due) = (tcp.deadline(), tcp.next(u32::MAX).is_some());
+        if tcp.is_gone() {
+            self.table.remove(id);
+            return;
+        }
+        self.table.set_deadline_at_most(id, deadline);
+        if is_due {
+            self.table.set_ready(id);
+        }
+    }
+
+    /// Keeps count after a connection's phase may have changed.
+    fn note_connecting(&mut self, id: FlowId, was_connecting: bool) {
+        let Some(entry) = self.table.get(id) else { return };
+        let State::Tcp(tcp) = &entry.state else { return };
+        let (guest, is_connecting) = (entry.key.guest, tcp.phase() == Phase::Connecting);
+        self.count_connecting(guest, was_connecting, is_connecting);
+    }
+
+    fn count_connecting(&mut self, guest: Guest, was_connecting: bool, is_connecting: bool) {
+        if let Some(state) = self.guest_mut(guest).filter(|_| was_connecting != is_connecting) {
+            let count = state.connecting;
+            state.connecting = if is_connecting { count + 1 } else { count.saturating_sub(1) };
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! New flows: whether there may be one, and where it goes.
+
+use std::hash::BuildHasher;
+
+use ringway_net::Nanos;
+
+use super::from_guest::{Incoming, Refusal};
+use super::{Nat, State};
+use crate::actions::{Action, Actions, Target};
+use crate::datagrams::Datagrams;
+use crate::reach::{Reach, reach};
+use crate::socket::{Close, Problem};
+use crate::table::{FlowId, FlowKey, Guest, Protocol};
+use crate::tcp::{Segment, Seq, SynOptions, Tcp};
+
+const DNS_PORT: u16 = 53;
+
+/// By how much a nanosecond's count is shifted for sequence numbers: one each 32 ns.
+const ISN_SHIFT: u32 = 5;
+
+impl Nat {
+    pub(super) fn open_tcp(
+        &mut self,
+        incoming: &Incoming<'_>,
+        key: FlowKey,
+        syn: &Segment,
+        actions: &mut Actions,
+    ) -> Result<(), Refusal> {
+        let to = self.target(incoming, &key)?;
+        let connecting_max = self.limits.connecting_per_guest;
+        let guest = self.guest_mut(key.guest).ok_or(Refusal::NotForUs)?;
+        if !guest.may_open(incoming.now) {
+            return Err(Refusal::FlowRate);
+        }
+        if guest.connecting >= connecting_max {
+            return Err(self.refuse_syn(incoming, &key, syn));
+        }
+        if !self.table.has_room(key.guest) && !self.evict(key.guest, Protocol::Udp, actions) {
+            return Err(self.refuse_syn(incoming, &key, syn));
+        }
+        let options = SynOptions::parse(incoming.ip.payload);
+        let mss = options.mss.min(self.mss(key.from.is_ipv4()));
+        let options = SynOptions { mss, ..options };
+        let tcp = Tcp::new(syn, options, self.isn(&key, incoming.now), incoming.now);
+        let deadline = tcp.deadline();
+        let flow = self.table.insert(key, incoming.mac, State::Tcp(tcp), incoming.now);
+        let flow = flow.ok_or(Refusal::FlowLimit)?;
+        self.table.set_deadline(flow, deadline);
+        self.count_connecting(key.guest, false, true);
+        actions.push(Action::Open { flow, protocol: Protocol::Tcp, to });
+        Ok(())
+    }
+
+    /// The flow of a datagram, which begins one if it has none.
+    pub(super) fn datagram_flow(
+        &mut self,
+        incoming: &Incoming<'_>,
+        key: FlowKey,
+        actions: &mut Actions,
+    ) -> Result<FlowId, Refusal> {
+        let known = self.table.find(&key);
+        let flow = match known {
+            Some(flow) => flow,
+            None => self.open_datagrams(incoming, key, actions)?,
+        };
+        if let Some(entry) = self.table.get_mut(flow) {
+            (entry.used, entry.mac) = (incoming.now, incoming.mac);
+            if let State::Datagrams(datagrams) = &mut entry.state {
+                datagrams.send();
+            }
+        }
+        Ok(flow)
+    }
+
+    fn open_datagrams(
+        &mut self,
+        incoming: &Incoming<'_>,
+        key: FlowKey,
+        actions: &mut Actions,
+    ) -> Result<FlowId, Refusal> {
+        let to = self.target(incoming, &key)?;
+        let guest = self.guest_mut(key.guest).ok_or(Refusal::NotForUs)?;
+        if !guest.may_open(incoming.now) {
+            return Err(Refusal::FlowRate);
+        }
+        if self.is_full_of(&key) && !self.evict(key.guest, key.protocol, actions) {
+            return Err(Refusal::FlowLimit);
+        }
+        let datagrams = Datagrams::default();
+        let end = datagrams.end(&key, incoming.now);
+        let state = State::Datagrams(datagrams);
+        let flow = self.table.insert(key, incoming.mac, state, incoming.now);
+        let flow = flow.ok_or(Refusal::FlowLimit)?;
+        self.table.set_deadline(flow, Some(end));
+        actions.push(Action::Open { flow, protocol: key.protocol, to });
+        Ok(flow)
+    }
+
+    fn is_full_of(&self, key: &FlowKey) -> bool {
+        let of_guest = self.table.of_guest(key.guest);
+        let max = self.limits.echoes_per_guest as usize;
+        let is_full = key.protocol == Protocol::Echo
+            && of_guest.filter(|(_, entry)| entry.key.protocol == Protocol::Echo).count() >= max;
+        is_full || !self.table.has_room(key.guest)
+    }
+
+    /// Ends the guest's flow of that protocol that was not used for longest.
+    fn evict(&mut self, guest: Guest, protocol: Protocol, actions: &mut Actions) -> bool {
+        let of_guest = self.table.of_guest(guest);
+        let same = of_guest.filter(|(_, entry)| entry.key.protocol == protocol);
+        let oldest = same.min_by_key(|(_, entry)| entry.used).map(|(id, _)| id);
+        if let Some(id) = oldest {
+            self.end(id, Close::Gracefully, actions);
+        }
+        oldest.is_some() && self.table.has_room(guest)
+    }
+
+    /// Where a flow to that address goes; guests are told where they must not go.
+    fn target(&mut self, incoming: &Incoming<'_>, key: &FlowKey) -> Result<Target, Refusal> {
+        let plan = self.plan();
+        let is_dns =
+            [Some(plan.dns4().into()), plan.dns6().map(Into::into)].contains(&Some(key.to.ip()));
+        if is_dns && key.to.port() == DNS_PORT && key.protocol != Protocol::Echo {
+            return Ok(Target::Resolver);
+        }
+        match reach(plan, key.to.ip()) {
+            Reach::Allowed => Ok(Target::Address(key.to)),
+            Reach::Many => Err(Refusal::Denied),
+            Reach::Denied => {
+                self.refuse(incoming, Problem::Prohibited);
+                Err(Refusal::Denied)
+            }
+        }
+    }
+
+    /// A first sequence number that other guests cannot guess (RFC 6528).
+    #[expect(clippy::cast_possible_truncation, reason = "as many bits as there are")]
+    fn isn(&self, key: &FlowKey, now: Nanos) -> Seq {
+        let clock = (now.0 >> ISN_SHIFT) as u32;
+        Seq(clock.wrapping_add(self.keys.hash_one(key) as u32))
+    }
+}

@@ -1,0 +1,97 @@
+//! What news of a socket do.
+
+use std::net::IpAddr;
+
+use ringway_net::Nanos;
+
+use super::{Nat, State};
+use crate::actions::Actions;
+use crate::errors::{error, quote};
+use crate::frame::{ICMP, ICMPV6, Stations, TCP, UDP};
+use crate::socket::{Close, Event, Failure, Problem};
+use crate::table::{FlowId, Protocol};
+use crate::tcp::{Phase, Todo};
+
+impl Nat {
+    /// A socket has news; those of a flow that is over are ignored.
+    pub fn on_socket(&mut self, flow: FlowId, event: Event, now: Nanos, actions: &mut Actions) {
+        match (self.is_connecting(flow), event) {
+            (_, Event::Report { from, problem }) => self.report(flow, from, problem, now),
+            (Some(true), Event::Failed(Failure::Unreachable(problem))) => {
+                self.report(flow, None, problem, now);
+                self.end(flow, Close::Reset, actions);
+            }
+            // The guest tries again.
+            (Some(true), Event::Failed(Failure::NoRoom)) => self.end(flow, Close::Reset, actions),
+            (Some(was_connecting), event) => {
+                let todo = self.tcp_event(flow, event, now);
+                self.note_connecting(flow, was_connecting);
+                self.apply(flow, todo, 0, actions);
+            }
+            (None, Event::Readable) => self.datagram_readable(flow),
+            (None, Event::Failed(_)) => self.end(flow, Close::Gracefully, actions),
+            (None, _) => {}
+        }
+    }
+
+    /// `None`: not a connection.
+    fn is_connecting(&self, flow: FlowId) -> Option<bool> {
+        match &self.table.get(flow)?.state {
+            State::Tcp(tcp) => Some(tcp.phase() == Phase::Connecting),
+            State::Datagrams(_) => None,
+        }
+    }
+
+    fn tcp_event(&mut self, flow: FlowId, event: Event, now: Nanos) -> Todo {
+        let none = Todo::default();
+        let Some(entry) = self.table.get_mut(flow) else { return none };
+        let State::Tcp(tcp) = &mut entry.state else { return none };
+        match event {
+            Event::Connected { room } => tcp.connected(room, now),
+            Event::Failed(_) => return tcp.failed(now),
+            Event::Readable => tcp.readable(now),
+            Event::Writable => return tcp.writable(now),
+            Event::Sent(len) => return tcp.sent(len, now),
+            Event::Room(room) => tcp.has_room(room, now),
+            Event::Report { .. } => {}
+        }
+        none
+    }
+
+    fn datagram_readable(&mut self, flow: FlowId) {
+        if let Some(entry) = self.table.get_mut(flow)
+            && let State::Datagrams(datagrams) = &mut entry.state
+        {
+            datagrams.is_readable = true;
+            self.table.set_ready(flow);
+        }
+    }
+
+    /// Tells the guest that what it sent did not arrive.
+    fn report(&mut self, flow: FlowId, from: Option<IpAddr>, problem: Problem, now: Nanos) {
+        let Some(entry) = self.table.get(flow) else { return };
+        let (key, plan) = (entry.key, self.plan());
+        let stations = Stations { from: plan.mac(), to: entry.mac };
+        let protocol = match key.protocol {
+            Protocol::Tcp => TCP,
+            Protocol::Udp => UDP,
+            Protocol::Echo if key.from.is_ipv4() => ICMP,
+            Protocol::Echo => ICMPV6,
+        };
+        let seq = match &entry.state {
+            State::Tcp(tcp) => tcp.first_seq(),
+            State::Datagrams(_) => 0,
+        };
+        let gateway = match key.from {
+            _ if key.from.is_ipv4() => Some(IpAddr::V4(plan.gateway4())),
+            _ => plan.gateway6().map(IpAddr::V6),
+        };
+        // Only addresses that the guest may see: those of the host's own networks are none of it.
+        let from = from.filter(|from| from.is_ipv4() == key.from.is_ipv4());
+        let Some(from) = from.filter(|from| !plan.is_inside(*from)).or(gateway) else { return };
+        if let Some(guest) = self.guest_mut(key.guest) {
+            let quote = quote(key.from, key.to, protocol, seq);
+            guest.refuse(now, || error(stations, (from, key.from.ip()), problem, &quote));
+        }
+    }
+}

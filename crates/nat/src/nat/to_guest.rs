@@ -1,0 +1,125 @@
+//! What goes to a guest next.
+
+use ringway_net::Nanos;
+
+use super::{Nat, State};
+use crate::actions::Actions;
+use crate::emit::{Content, Emit};
+use crate::frame::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, Stations, low_word};
+use crate::socket::Read;
+use crate::table::{FlowId, Guest};
+
+const TCP_HEADER_LEN: u32 = 20;
+
+/// Most bytes of data in a segment that the guest has cut: with the longest headers, and a bit to
+/// spare, a packet is below 64 KiB.
+const LONG_LEN_MAX: u32 = 65_480;
+
+/// What the guest takes in one frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accepts {
+    /// TCP over IPv4 that is not cut into segments.
+    pub tso4: bool,
+    /// The same over IPv6.
+    pub tso6: bool,
+    /// Most bytes of a frame; what its buffers hold.
+    pub len_max: u32,
+}
+
+/// A frame for a guest.
+#[derive(Debug)]
+pub enum Due<'a> {
+    /// A whole frame, plain; [`Nat::replied`] takes it away.
+    Reply(&'a [u8]),
+    /// A frame of a flow; [`Nat::emitted`] tells what became of it.
+    Flow(Emit),
+}
+
+impl Nat {
+    /// The next frame for that guest; the same one again until it is told what became of it.
+    pub fn due(&mut self, guest: Guest, accepts: Accepts) -> Option<Due<'_>> {
+        let place = usize::from(guest.0);
+        if self.guests.get(place)?.as_ref()?.replies.is_empty() {
+            return self.due_flow(guest, accepts).map(Due::Flow);
+        }
+        let replies = &self.guests.get(place)?.as_ref()?.replies;
+        replies.front().map(|frame| Due::Reply(frame))
+    }
+
+    /// Whether [`Self::due`] may have something.
+    pub fn is_due(&self, guest: Guest) -> bool {
+        let state = self.guests.get(usize::from(guest.0)).and_then(Option::as_ref);
+        let has_reply = state.is_some_and(|state| !state.replies.is_empty());
+        has_reply || self.table.first_ready(guest).is_some()
+    }
+
+    /// The guest has the reply, or will not get it.
+    pub fn replied(&mut self, guest: Guest) {
+        if let Some(guest) = self.guest_mut(guest) {
+            guest.replies.pop_front();
+        }
+    }
+
+    /// The flow's frame is in the guest's memory, or there is none, as `read` tells.
+    pub fn emitted(&mut self, emit: &Emit, read: Read, now: Nanos, actions: &mut Actions) {
+        let Some(entry) = self.table.get_mut(emit.flow) else { return };
+        let guest = entry.key.guest;
+        match (&mut entry.state, emit.content) {
+            (State::Tcp(tcp), Content::Segment(outgoing)) => {
+                let todo = tcp.emitted(outgoing, read, now);
+                self.apply(emit.flow, todo, 0, actions);
+            }
+            (State::Datagrams(datagrams), Content::Datagram) => match read {
+                Read::Bytes(_) => {
+                    datagrams.receive();
+                    entry.used = now;
+                }
+                Read::TooLong => {}
+                Read::Empty | Read::End => datagrams.is_readable = false,
+            },
+            _ => {}
+        }
+        if self.table.first_ready(guest) == Some(emit.flow) {
+            self.table.rotate_ready(guest);
+        }
+    }
+
+    /// Each flow is looked at once at most: those that have nothing leave the queue.
+    fn due_flow(&mut self, guest: Guest, accepts: Accepts) -> Option<Emit> {
+        while let Some(id) = self.table.first_ready(guest) {
+            let emit = self.emit(id, accepts);
+            if emit.is_some() {
+                return emit;
+            }
+            self.table.unset_ready(guest);
+        }
+        None
+    }
+
+    fn emit(&self, id: FlowId, accepts: Accepts) -> Option<Emit> {
+        let entry = self.table.get(id)?;
+        let stations = Stations { from: self.plan().mac(), to: entry.mac };
+        let (flow, is_ipv4) = ((id, entry.key), entry.key.from.is_ipv4());
+        let ip_len = if is_ipv4 { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
+        let ip_len = u32::from(low_word(ip_len));
+        let room = accepts.len_max.saturating_sub(14 + ip_len);
+        match &entry.state {
+            State::Tcp(tcp) => {
+                let mss = u32::from(tcp.mss());
+                let has_tso = if is_ipv4 { accepts.tso4 } else { accepts.tso6 };
+                let room = room.saturating_sub(TCP_HEADER_LEN);
+                let long = LONG_LEN_MAX.min(room) / mss * mss;
+                let len_max = if has_tso { long.max(mss) } else { mss };
+                let outgoing = tcp.next(len_max.min(room))?;
+                let segment = (outgoing, tcp.head(outgoing));
+                let mss = (tcp.mss(), self.mss(is_ipv4));
+                Some(Emit::segment(flow, stations, segment, mss))
+            }
+            State::Datagrams(datagrams) if datagrams.is_readable => {
+                let room = room.min(u32::from(self.plan().mtu) - ip_len);
+                (room >= 8).then(|| Emit::datagram(flow, stations, room))
+            }
+            State::Datagrams(_) => None,
+        }
+    }
+}

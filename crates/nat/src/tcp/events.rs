@@ -1,0 +1,53 @@
+//! What news of the socket do.
+
+use ringway_net::Nanos;
+
+use super::{Phase, Tcp, Todo};
+use crate::socket::Close;
+
+impl Tcp {
+    /// The socket is connected, and takes so many bytes.
+    pub fn connected(&mut self, room: u32, now: Nanos) {
+        if self.phase == Phase::Connecting {
+            self.phase = Phase::Answered;
+            (self.room, self.room_told) = (room, room);
+            self.is_syn_due = true;
+            self.rearm(now);
+        }
+    }
+
+    /// The socket failed: the guest sees a reset.
+    pub fn failed(&mut self, now: Nanos) -> Todo {
+        let has_socket = matches!(self.phase, Phase::Connecting | Phase::Answered | Phase::Open);
+        let close = has_socket.then(|| self.close(Close::Reset, Phase::Resetting, now));
+        Todo { close: close.flatten(), ..Todo::default() }
+    }
+
+    /// The socket has more to read, or its end.
+    pub fn readable(&mut self, now: Nanos) {
+        self.may_read = true;
+        self.rearm(now);
+    }
+
+    /// The socket takes data again.
+    pub fn writable(&mut self, now: Nanos) -> Todo {
+        // The guest learns from acknowledgements alike what was not taken.
+        if self.is_blocked {
+            self.is_blocked = false;
+            self.acks = 4;
+        }
+        self.rearm(now);
+        Todo { asks_room: self.phase == Phase::Open && !self.has_ended, ..Todo::default() }
+    }
+
+    /// The socket takes so many bytes.
+    pub fn has_room(&mut self, room: u32, now: Nanos) {
+        let mss = u32::from(self.mss);
+        let was_closed = self.edge.since(self.expected) < mss;
+        (self.room, self.room_told) = (room, room);
+        if was_closed && room >= mss && self.phase == Phase::Open {
+            self.owe_ack();
+        }
+        self.rearm(now);
+    }
+}

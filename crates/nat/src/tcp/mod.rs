@@ -1,0 +1,224 @@
+//! A guest's connection, whose other end is a stream socket of the host.
+//!
+//! The machine is a peer of the guest's TCP without memory of its own. What the guest has not
+//! acknowledged stays in the socket, from which it is peeked, again when it was lost; what the
+//! guest sends goes into the socket at once, and only what the socket took is acknowledged.
+//!
+//! Limits: no selective acknowledgements, no timestamps, no congestion control: between a guest
+//! and its router is memory. What comes out of order is dropped and sent again by the guest.
+
+mod events;
+mod from_guest;
+mod segment;
+mod seq;
+mod timers;
+mod to_guest;
+
+use ringway_net::Nanos;
+
+use crate::socket::Close;
+
+pub(crate) use segment::{ACK, FIN, PSH, RST, SYN, Segment, SynOptions};
+pub(crate) use seq::Seq;
+pub(crate) use to_guest::{Head, Outgoing};
+
+/// Largest window that is offered, in bytes.
+const WINDOW_MAX: u32 = 4 << 20;
+
+/// By what the windows offered are shifted, when the guest can do so.
+const SCALE: u8 = 7;
+
+/// Most acknowledgements that are due at a time.
+const ACKS_MAX: u8 = 8;
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// How long the other end may take to answer; the kernel's own limit comes first.
+const CONNECT_NS: u64 = 130 * SECOND_NS;
+/// How long a closed flow answers a repeated FIN, and a reset waits for room.
+const CLOSED_NS: u64 = 5 * SECOND_NS;
+
+/// Where a connection stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The guest's SYN came; the socket is connecting.
+    Connecting,
+    /// The socket is connected, and the guest is told so.
+    Answered,
+    /// Data flows; each half ends on its own.
+    Open,
+    /// Both halves have ended and the socket is closed; a FIN may be repeated.
+    Closed,
+    /// The socket is closed; the guest has to be told.
+    Resetting,
+    /// Nothing is left.
+    Gone,
+}
+
+/// What is to be done about the socket, in the order of the fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Todo {
+    /// Bytes to be taken off the socket's receive queue.
+    pub consume: u32,
+    /// Bytes of the segment to be sent: where they begin, counted from the TCP header, and how
+    /// many.
+    pub send: Option<(u32, u32)>,
+    pub shutdown: bool,
+    pub asks_room: bool,
+    pub close: Option<Close>,
+    /// The segment begins a new connection with the same addresses and ports.
+    pub restart: bool,
+    /// The segment belongs to no connection.
+    pub refuse: bool,
+}
+
+/// A connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Tcp {
+    phase: Phase,
+    /// When the phase ends by itself, if it is not `Answered` or `Open`.
+    until: Nanos,
+
+    // To the guest.
+    isn: Seq,
+    una: Seq,
+    next: Seq,
+    /// Behind the last that was ever sent.
+    max: Seq,
+    window: u32,
+    /// By which segment the window was told: its sequence number and acknowledgement.
+    window_by: (Seq, Seq),
+    guest_scale: u8,
+    mss: u16,
+    /// The socket may have something behind `next`.
+    may_read: bool,
+    /// The FIN's sequence number, once the socket's end was seen.
+    fin_at: Option<Seq>,
+    is_fin_acked: bool,
+    duplicates: u8,
+    /// Up to where was sent when the last loss was noticed.
+    recover: Option<Seq>,
+
+    // From the guest.
+    irs: Seq,
+    expected: Seq,
+    /// Bytes that the socket was given, and about which it has not answered.
+    pending: u32,
+    is_fin_pending: bool,
+    /// Its FIN was taken.
+    has_ended: bool,
+    /// The socket took less than it was given.
+    is_blocked: bool,
+    room: u32,
+    room_told: u32,
+    edge: Seq,
+    scale: u8,
+
+    // Due to the guest.
+    acks: u8,
+    is_syn_due: bool,
+    is_probe_due: bool,
+
+    // Times.
+    retransmit_at: Option<Nanos>,
+    tries: u8,
+    ask_at: Option<Nanos>,
+    ask_ns: u64,
+    heard: Nanos,
+    probed: Nanos,
+    progress: Nanos,
+}
+
+impl Tcp {
+    /// A connection that begins with a guest's SYN.
+    pub fn new(syn: &Segment, options: SynOptions, isn: Seq, now: Nanos) -> Self {
+        let expected = syn.seq.plus(1);
+        Self {
+            phase: Phase::Connecting,
+            until: now.plus(CONNECT_NS),
+            isn,
+            una: isn,
+            next: isn,
+            max: isn,
+            window: u32::from(syn.window),
+            window_by: (syn.seq, isn),
+            guest_scale: options.scale.unwrap_or(0),
+            mss: options.mss,
+            may_read: false,
+            fin_at: None,
+            is_fin_acked: false,
+            duplicates: 0,
+            recover: None,
+            irs: syn.seq,
+            expected,
+            pending: 0,
+            is_fin_pending: false,
+            has_ended: false,
+            is_blocked: false,
+            room: 0,
+            room_told: 0,
+            edge: expected,
+            scale: if options.scale.is_some() { SCALE } else { 0 },
+            acks: 0,
+            is_syn_due: false,
+            is_probe_due: false,
+            retransmit_at: None,
+            tries: 0,
+            ask_at: None,
+            ask_ns: 0,
+            heard: now,
+            probed: now,
+            progress: now,
+        }
+    }
+
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// The most that one segment may carry to the guest.
+    pub fn mss(&self) -> u16 {
+        self.mss
+    }
+
+    /// The sequence number of the guest's SYN.
+    pub fn first_seq(&self) -> u32 {
+        self.irs.0
+    }
+
+    pub fn is_gone(&self) -> bool {
+        self.phase == Phase::Gone
+    }
+
+    /// Whether more from the socket could go to the guest: otherwise news of it may wait.
+    pub fn wants_read(&self) -> bool {
+        self.fin_at.is_none() && self.window > self.next.since(self.una)
+    }
+
+    /// Bytes to the guest that it has not acknowledged.
+    fn in_flight(&self) -> u32 {
+        self.next.since(self.una)
+    }
+
+    /// Sends again from where the guest has acknowledged.
+    fn rewind(&mut self) {
+        self.next = self.una;
+        self.may_read = true;
+    }
+
+    fn owe_ack(&mut self) {
+        self.acks = self.acks.max(1);
+    }
+
+    fn close(&mut self, how: Close, phase: Phase, now: Nanos) -> Option<Close> {
+        (self.phase, self.until) = (phase, now.plus(CLOSED_NS));
+        (self.retransmit_at, self.ask_at) = (None, None);
+        Some(how)
+    }
+
+    /// Both halves have ended: the socket is not needed any more.
+    fn close_if_over(&mut self, todo: &mut Todo, now: Nanos) {
+        if self.phase == Phase::Open && self.has_ended && self.is_fin_acked {
+            todo.close = self.close(Close::Gracefully, Phase::Closed, now);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Connections between a real TCP/IP stack and made-up sockets: every byte once, in order.
+
+mod lab;
+
+use lab::Lab;
+use lab::host::Answer;
+use proptest::prelude::*;
+use ringway_nat::{Close, Failure, Problem, Target};
+use smoltcp::iface::SocketHandle;
+use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
+use smoltcp::wire::IpAddress;
+
+const REMOTE: IpAddress = IpAddress::v4(198, 51, 100, 7);
+
+fn pattern(len: usize, salt: u8) -> Vec<u8> {
+    (0..len).map(|at| (at % 251) as u8 ^ salt ^ (at / 4099) as u8).collect()
+}
+
+fn connect(lab: &mut Lab, to: IpAddress, buffer: usize) -> SocketHandle {
+    let buffer = || SocketBuffer::new(vec![0; buffer]);
+    let mut socket = Socket::new(buffer(), buffer());
+    socket.connect(lab.interface.context(), (to, 80), 40_000).unwrap();
+    lab.sockets.add(socket)
+}
+
+fn until(lab: &mut Lab, ms: u32, mut is_over: impl FnMut(&mut Lab) -> bool) {
+    for _ in 0..ms {
+        lab.step();
+        if is_over(lab) {
+            return;
+        }
+    }
+    panic!("not within {ms} ms: {:?}", lab.nat);
+}
+
+/// The guest's application: sends, receives, and closes its half when all is sent.
+struct Application {
+    handle: SocketHandle,
+    to_send: Vec<u8>,
+    sent: usize,
+    received: Vec<u8>,
+    closes: bool,
+}
+
+impl Application {
+    fn work(&mut self, lab: &mut Lab) {
+        let socket = lab.sockets.get_mut::<Socket>(self.handle);
+        if socket.can_send() {
+            self.sent += socket.send_slice(&self.to_send[self.sent..]).unwrap();
+        }
+        if self.closes && self.sent == self.to_send.len() && socket.may_send() {
+            socket.close();
+        }
+        let mut buffer = [0; 9000];
+        let len = usize::try_from(lab.random.below(9000)).unwrap();
+        if let Ok(len) = socket.recv_slice(&mut buffer[..len]) {
+            self.received.extend(&buffer[..len]);
+        }
+    }
+}
+
+struct Trial {
+    to: IpAddress,
+    up: usize,
+    down: usize,
+    /// Percent of frames lost, doubled, reordered; of sends cut short.
+    harm: [u64; 4],
+    capacity: usize,
+    buffer: usize,
+    seed: u64,
+}
+
+const TRIAL: Trial = Trial {
+    to: REMOTE,
+    up: 300_000,
+    down: 400_000,
+    harm: [0; 4],
+    capacity: 100_000,
+    buffer: 65_536,
+    seed: 1,
+};
+
+/// Both directions at once, both halves closed; returns the milliseconds that it took.
+fn run(trial: &Trial) -> u64 {
+    let mut lab = Lab::new(trial.seed);
+    [lab.wire.lost, lab.wire.doubled, lab.wire.late, lab.host.short] = trial.harm;
+    lab.host.capacity = trial.capacity;
+    let handle = connect(&mut lab, trial.to, trial.buffer);
+    let (up, down) = (pattern(trial.up, 3), pattern(trial.down, 90));
+    let mut application =
+        Application { handle, to_send: up.clone(), sent: 0, received: Vec::new(), closes: true };
+    let started = lab.now;
+    let mut is_fed = false;
+    until(&mut lab, 2_000_000, |lab| {
+        if !is_fed && !lab.host.fakes.is_empty() {
+            let fake = lab.host.one();
+            fake.outgoing = down.clone().into();
+            fake.ends = true;
+            is_fed = true;
+        }
+        application.work(lab);
+        let state = lab.sockets.get::<Socket>(handle).state();
+        let is_over = is_fed && lab.host.one().closed.is_some();
+        is_over && matches!(state, State::Closed | State::TimeWait)
+    });
+    let took = lab.now.since(started) / 1_000_000;
+    for _ in 0..1000 {
+        lab.step();
+        application.work(&mut lab);
+    }
+    assert!(application.received == down, "{} of {}", application.received.len(), down.len());
+    let fake = lab.host.one();
+    assert!(fake.received == up, "{} of {}", fake.received.len(), up.len());
+    assert_eq!(
+        (fake.closed, fake.shutdown, fake.consumed),
+        (Some(Close::Gracefully), true, down.len() as u64)
+    );
+    for _ in 0..6000 {
+        lab.step();
+    }
+    assert_eq!(lab.nat.flows_of(lab::GUEST), 0, "nothing is left");
+    took
+}
+
+/// Room for every combination that can go wrong in its own way.
+const HARM: [[u64; 4]; 5] =
+    [[3, 0, 0, 0], [0, 10, 0, 0], [0, 0, 20, 0], [0, 0, 0, 30], [3, 5, 10, 20]];
+
+#[test]
+fn every_byte_arrives_with_loss_doubles_disorder_and_short_writes() {
+    for (seed, harm) in (1..).zip(HARM) {
+        let took = run(&Trial { harm, seed, up: 100_000, down: 150_000, ..TRIAL });
+        println!("{harm:?}: {took} ms");
+    }
+}
+
+#[test]
+fn small_buffers_on_both_sides() {
+    let took = run(&Trial { capacity: 5000, up: 60_000, down: 60_000, ..TRIAL });
+    println!("small send buffer: {took} ms");
+    let took = run(&Trial { buffer: 2000, up: 60_000, down: 60_000, ..TRIAL });
+    println!("small guest: {took} ms");
+    let harm = [2, 5, 5, 10];
+    let took = run(&Trial { capacity: 1500, buffer: 1200, up: 9000, down: 9000, harm, ..TRIAL });
+    println!("both, with loss: {took} ms");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #[test]
+    fn every_byte_arrives_whatever_happens(
+        seed in any::<u64>(), lost in 0..6u64, doubled in 0..10u64, late in 0..20u64,
+        short in 0..40u64, up in 0..40_000usize, down in 0..60_000usize,
+        capacity in 1000..60_000usize, buffer in 600..40_000usize,
+    ) {
+        let harm = [lost, doubled, late, short];
+        run(&Trial { harm, seed, up, down, capacity, buffer, to: REMOTE });
+    }
+}
+
+#[test]
+fn every_byte_arrives_once_both_ways() {
+    run(&TRIAL);
+    run(&Trial { to: IpAddress::v6(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7), ..TRIAL });
+}
