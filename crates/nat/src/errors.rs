@@ -101,7 +101,7 @@ mod tests {
         let stations = Stations { from: MacAddress::local(1), to: MacAddress::local(2) };
         let [from, to] = [SocketAddr::from(([10, 0, 2, 15], 4000)), ([8, 8, 4, 4], 53).into()];
         let quote = quote(from, to, UDP, 0);
-        let golden = [&[0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 17, 0x20, 0xb6][..], &[10, 0, 2, 15]];
+        let golden = [&[0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 17, 0x22, 0xb7][..], &[10, 0, 2, 15]];
         assert_eq!(&quote[..16], golden.concat());
         assert_eq!(&quote[16..], [8, 8, 4, 4, 0x0f, 0xa0, 0, 53, 0, 8, 0, 0]);
         let addresses = ([10, 0, 2, 2].into(), from.ip());

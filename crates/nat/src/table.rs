@@ -300,7 +300,7 @@ mod tests {
     fn flows_come_and_go_and_names_do_not_return() {
         let limits = Limits { flows: 3, flows_per_guest: 2, guests: 2, ..Limits::default() };
         let mut table = Table::new(limits, RandomState::new());
-        let mut put = |table: &mut Table<u8>, guest, port| {
+        let put = |table: &mut Table<u8>, guest, port| {
             table.insert(key(guest, port), MacAddress::local(1), 7, Nanos(0))
         };
         let first = put(&mut table, 0, 1).unwrap();

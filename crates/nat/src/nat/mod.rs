@@ -35,7 +35,6 @@ const TCP_HEADER_LEN: usize = 20;
 
 /// What a flow is besides its ends.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "the table has one place for each, of either kind")]
 enum State {
     Tcp(Tcp),
     Datagrams(Datagrams),
@@ -96,6 +95,16 @@ impl Nat {
     /// How many flows a guest has.
     pub fn flows_of(&self, guest: Guest) -> usize {
         self.table.of_guest(guest).count()
+    }
+
+    /// Whether more from the flow's socket could go to its guest. If not, the host need not wait
+    /// for news of it: the guest's acknowledgement comes first.
+    pub fn wants_read(&self, flow: FlowId) -> bool {
+        match self.table.get(flow).map(|entry| &entry.state) {
+            Some(State::Tcp(tcp)) => tcp.wants_read(),
+            Some(State::Datagrams(_)) => true,
+            None => false,
+        }
     }
 
     /// When [`Self::timer`] has something to do.

@@ -174,6 +174,10 @@ impl Tcp {
             return;
         }
         let len = segment.data_len - overlap;
+        if self.pending.saturating_add(len) > WINDOW_MAX {
+            self.owe_ack();
+            return;
+        }
         if len > 0 {
             todo.send = Some((segment.data_at + overlap, len));
             self.pending += len;

@@ -55,7 +55,7 @@ impl Lab {
         interface.routes_mut().add_default_ipv4_route([10, 0, 2, 2].into()).unwrap();
         let gateway6 = plan().gateway6().unwrap();
         interface.routes_mut().add_default_ipv6_route(gateway6).unwrap();
-        Self {
+        let mut lab = Self {
             nat,
             host: Host::default(),
             now: Nanos(1_000_000_000),
@@ -66,7 +66,11 @@ impl Lab {
             accepts: Accepts { tso4: true, tso6: true, len_max: 65_535 },
             verdicts: Vec::new(),
             seen: Vec::new(),
-        }
+        };
+        // The first advertisement is of no interest.
+        lab.step();
+        lab.seen.clear();
+        lab
     }
 
     /// One millisecond.
@@ -79,12 +83,15 @@ impl Lab {
             self.send(&frame);
         }
         let mut actions = Actions::new();
-        for _ in 0..1000 {
-            if !self.nat.timer(self.now, &mut actions) {
+        let mut is_over = false;
+        for _ in 0..10_000 {
+            is_over = !self.nat.timer(self.now, &mut actions);
+            if is_over {
                 break;
             }
             self.carry_out(&mut actions, &[]);
         }
+        assert!(is_over && self.nat.deadline().is_none_or(|at| at > self.now), "timers end");
         for (flow, event) in self.host.news(&mut self.random) {
             self.tell(flow, event);
         }
