@@ -438,7 +438,8 @@ mod tests {
     proptest! {
         #[test]
         fn anything_is_survived(
-            at in 0..300usize, bytes in proptest::collection::vec(any::<u8>(), 0..120), len in 0..400usize,
+            at in 0..300usize, len in 0..400usize,
+            bytes in proptest::collection::vec(any::<u8>(), 0..120),
         ) {
             let mut lab = Lab::new();
             let mut request = request(Some(Kind::Discover), &[(REQUESTED, &[10, 0, 2, 20])]);

@@ -7,7 +7,7 @@ use crate::socket::Problem;
 
 const HEADER_LEN: usize = 8;
 
-/// Most bytes of a packet that are quoted: what fits into a packet of 576 bytes (RFC 1812 §4.3.2.3).
+/// Most bytes of a packet that are quoted: what fits into 576 bytes (RFC 1812 §4.3.2.3).
 const QUOTE_LEN_MAX: usize = 548;
 
 /// The frame that tells `to` what its packet, which begins with `quote`, met at `from`.

@@ -144,12 +144,12 @@ impl<T> Table<T> {
         Some(FlowId { index, generation: self.slots[index as usize].generation })
     }
 
-    pub fn get(&self, id: FlowId) -> Option<&Entry<T>> {
+    pub fn entry(&self, id: FlowId) -> Option<&Entry<T>> {
         let slot = self.slots.get(id.index as usize)?;
         slot.entry.as_ref().filter(|_| slot.generation == id.generation)
     }
 
-    pub fn get_mut(&mut self, id: FlowId) -> Option<&mut Entry<T>> {
+    pub fn entry_mut(&mut self, id: FlowId) -> Option<&mut Entry<T>> {
         let slot = self.slots.get_mut(id.index as usize)?;
         slot.entry.as_mut().filter(|_| slot.generation == id.generation)
     }
@@ -163,7 +163,7 @@ impl<T> Table<T> {
     /// The flows of a guest.
     pub fn of_guest(&self, guest: Guest) -> impl Iterator<Item = (FlowId, &Entry<T>)> {
         let members = self.members.get(usize::from(guest.0)).into_iter().flatten();
-        members.filter_map(|id| Some((*id, self.get(*id)?)))
+        members.filter_map(|id| Some((*id, self.entry(*id)?)))
     }
 
     /// `None`: there is no room, or such a flow exists.
@@ -187,7 +187,7 @@ impl<T> Table<T> {
     }
 
     pub fn remove(&mut self, id: FlowId) -> Option<Entry<T>> {
-        self.get(id)?;
+        self.entry(id)?;
         let slot = &mut self.slots[id.index as usize];
         let entry = slot.entry.take()?;
         slot.generation = slot.generation.wrapping_add(1);
@@ -205,7 +205,7 @@ impl<T> Table<T> {
     }
 
     pub fn set_deadline(&mut self, id: FlowId, deadline: Option<Nanos>) {
-        if self.get(id).is_some() {
+        if self.entry(id).is_some() {
             self.timers.set(id.index, deadline);
         }
     }
@@ -217,7 +217,7 @@ impl<T> Table<T> {
             (Some(known), Some(deadline)) => deadline < known,
             (Some(_), None) => false,
         };
-        if self.get(id).is_some() && is_earlier(self.timers.of(id.index)) {
+        if self.entry(id).is_some() && is_earlier(self.timers.of(id.index)) {
             self.timers.set(id.index, deadline);
         }
     }
@@ -235,7 +235,7 @@ impl<T> Table<T> {
 
     /// Puts the flow at the end of its guest's queue, if it is not in it.
     pub fn set_ready(&mut self, id: FlowId) {
-        let Some(entry) = self.get_mut(id).filter(|entry| !entry.is_ready) else { return };
+        let Some(entry) = self.entry_mut(id).filter(|entry| !entry.is_ready) else { return };
         entry.is_ready = true;
         let guest = usize::from(entry.key.guest.0);
         self.ready[guest].push_back(id);
@@ -248,7 +248,7 @@ impl<T> Table<T> {
     /// Takes the first of the queue out of it.
     pub fn unset_ready(&mut self, guest: Guest) {
         if let Some(id) = self.ready[usize::from(guest.0)].pop_front()
-            && let Some(entry) = self.get_mut(id)
+            && let Some(entry) = self.entry_mut(id)
         {
             entry.is_ready = false;
         }
@@ -316,7 +316,7 @@ mod tests {
         table.set_deadline(first, Some(Nanos(9)));
         assert_eq!((table.due(Nanos(8)), table.due(Nanos(9))), (None, Some(first)));
         assert!(table.remove(first).is_some());
-        assert!(table.remove(first).is_none() && table.get(first).is_none());
+        assert!(table.remove(first).is_none() && table.entry(first).is_none());
         assert_eq!(table.first_ready(Guest(0)), Some(second));
         table.unset_ready(Guest(0));
         assert_eq!((table.first_ready(Guest(0)), table.deadline()), (None, None));

@@ -92,6 +92,7 @@ impl Timers {
 mod tests {
     use std::collections::BTreeSet;
 
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     use super::*;
@@ -99,7 +100,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_first_is_the_nearest(
-            changes in proptest::collection::vec((0..20u32, proptest::option::of(0..50u64)), 0..200),
+            changes in vec((0..20u32, proptest::option::of(0..50u64)), 0..200),
         ) {
             let mut timers = Timers::new(20);
             let mut model = [None; 20];

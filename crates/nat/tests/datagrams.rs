@@ -133,6 +133,19 @@ fn errors_come_back_about_the_guests_own_packet() {
 }
 
 #[test]
+fn a_port_that_the_guest_closed_is_closed_for_the_other_end() {
+    let mut lab = Lab::new(1);
+    lab.send(&packet(REMOTE, 17, &udp(4000, 7, b"x")));
+    let quoted = [&[0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0][..], &REMOTE, &[10, 0, 2, 15]];
+    let quoted = [&quoted.concat()[..], &udp(7, 4000, b"")].concat();
+    lab.send(&packet(REMOTE, 1, &[&[3, 1, 0, 0, 0, 0, 0, 0][..], &quoted].concat()));
+    assert_eq!(lab.nat.flows_of(GUEST), 1, "another error");
+    lab.send(&packet(REMOTE, 1, &[&[3, 3, 0, 0, 0, 0, 0, 0][..], &quoted].concat()));
+    assert_eq!(lab.nat.flows_of(GUEST), 0);
+    assert!(lab.host.one().closed.is_some());
+}
+
+#[test]
 fn what_is_not_the_guests_own_is_refused() {
     let mut lab = Lab::new(1);
     let good = packet(REMOTE, 17, &udp(4000, 7, b"x"));

@@ -12,7 +12,7 @@ use smoltcp::wire::IpAddress;
 const REMOTE: IpAddress = IpAddress::v4(198, 51, 100, 7);
 
 fn pattern(len: usize, salt: u8) -> Vec<u8> {
-    (0..len).map(|at| (at % 251 ^ at / 4099 % 256).to_le_bytes()[0] ^ salt).collect()
+    (0..len).map(|at| ((at % 251) ^ (at / 4099 % 256)).to_le_bytes()[0] ^ salt).collect()
 }
 
 fn connect(lab: &mut Lab, to: IpAddress, buffer: usize) -> SocketHandle {

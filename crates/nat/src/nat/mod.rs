@@ -100,7 +100,7 @@ impl Nat {
     /// Whether more from the flow's socket could go to its guest. If not, the host need not wait
     /// for news of it: the guest's acknowledgement comes first.
     pub fn wants_read(&self, flow: FlowId) -> bool {
-        match self.table.get(flow).map(|entry| &entry.state) {
+        match self.table.entry(flow).map(|entry| &entry.state) {
             Some(State::Tcp(tcp)) => tcp.wants_read(),
             Some(State::Datagrams(_)) => true,
             None => false,
@@ -120,7 +120,7 @@ impl Nat {
             return true;
         }
         let Some(id) = self.table.due(now) else { return false };
-        let Some(entry) = self.table.get_mut(id) else { return false };
+        let Some(entry) = self.table.entry_mut(id) else { return false };
         match &mut entry.state {
             State::Tcp(tcp) => {
                 let was_connecting = tcp.phase() == Phase::Connecting;
@@ -195,7 +195,7 @@ impl Nat {
         if let Some(how) = todo.close {
             actions.push(Action::Close { flow, how });
         }
-        let Some(entry) = self.table.get(id) else { return };
+        let Some(entry) = self.table.entry(id) else { return };
         let State::Tcp(tcp) = &entry.state else { return };
         let (deadline, is_due) = (tcp.deadline(), tcp.next(u32::MAX).is_some());
         if tcp.is_gone() {
@@ -210,7 +210,7 @@ impl Nat {
 
     /// Keeps count after a connection's phase may have changed.
     fn note_connecting(&mut self, id: FlowId, was_connecting: bool) {
-        let Some(entry) = self.table.get(id) else { return };
+        let Some(entry) = self.table.entry(id) else { return };
         let State::Tcp(tcp) = &entry.state else { return };
         let (guest, is_connecting) = (entry.key.guest, tcp.phase() == Phase::Connecting);
         self.count_connecting(guest, was_connecting, is_connecting);

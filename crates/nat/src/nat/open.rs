@@ -63,7 +63,7 @@ impl Nat {
             Some(flow) => flow,
             None => self.open_datagrams(incoming, key, actions)?,
         };
-        if let Some(entry) = self.table.get_mut(flow) {
+        if let Some(entry) = self.table.entry_mut(flow) {
             (entry.used, entry.mac) = (incoming.now, incoming.mac);
             if let State::Datagrams(datagrams) = &mut entry.state {
                 datagrams.send();

@@ -36,7 +36,7 @@ impl Nat {
 
     /// `None`: not a connection.
     fn is_connecting(&self, flow: FlowId) -> Option<bool> {
-        match &self.table.get(flow)?.state {
+        match &self.table.entry(flow)?.state {
             State::Tcp(tcp) => Some(tcp.phase() == Phase::Connecting),
             State::Datagrams(_) => None,
         }
@@ -44,7 +44,7 @@ impl Nat {
 
     fn tcp_event(&mut self, flow: FlowId, event: Event, now: Nanos) -> Todo {
         let none = Todo::default();
-        let Some(entry) = self.table.get_mut(flow) else { return none };
+        let Some(entry) = self.table.entry_mut(flow) else { return none };
         let State::Tcp(tcp) = &mut entry.state else { return none };
         match event {
             Event::Connected { room } => tcp.connected(room, now),
@@ -59,7 +59,7 @@ impl Nat {
     }
 
     fn datagram_readable(&mut self, flow: FlowId) {
-        if let Some(entry) = self.table.get_mut(flow)
+        if let Some(entry) = self.table.entry_mut(flow)
             && let State::Datagrams(datagrams) = &mut entry.state
         {
             datagrams.is_readable = true;
@@ -69,7 +69,7 @@ impl Nat {
 
     /// Tells the guest that what it sent did not arrive.
     fn report(&mut self, flow: FlowId, from: Option<IpAddr>, problem: Problem, now: Nanos) {
-        let Some(entry) = self.table.get(flow) else { return };
+        let Some(entry) = self.table.entry(flow) else { return };
         let (key, plan) = (entry.key, self.plan());
         let stations = Stations { from: plan.mac(), to: entry.mac };
         let protocol = match key.protocol {

@@ -62,7 +62,7 @@ impl Nat {
 
     /// The flow's frame is in the guest's memory, or there is none, as `read` tells.
     pub fn emitted(&mut self, emit: &Emit, read: Read, now: Nanos, actions: &mut Actions) {
-        let Some(entry) = self.table.get_mut(emit.flow) else { return };
+        let Some(entry) = self.table.entry_mut(emit.flow) else { return };
         let guest = entry.key.guest;
         match (&mut entry.state, emit.content) {
             (State::Tcp(tcp), Content::Segment(outgoing)) => {
@@ -97,7 +97,7 @@ impl Nat {
     }
 
     fn emit(&self, id: FlowId, accepts: Accepts) -> Option<Emit> {
-        let entry = self.table.get(id)?;
+        let entry = self.table.entry(id)?;
         let stations = Stations { from: self.plan().mac(), to: entry.mac };
         let (flow, is_ipv4) = ((id, entry.key), entry.key.from.is_ipv4());
         let ip_len = if is_ipv4 { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
