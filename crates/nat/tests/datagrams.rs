@@ -132,6 +132,53 @@ fn errors_come_back_about_the_guests_own_packet() {
     assert_eq!(lab.seen[0][34..36], [11, 0], "hops");
 }
 
+/// The same in IPv6.
+fn packet6(to: [u16; 8], protocol: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = [&plan().mac().0[..], &MAC, &[0x86, 0xdd, 0x60, 0, 0, 0]].concat();
+    frame.extend(u16::try_from(payload.len()).unwrap().to_be_bytes());
+    frame.extend([protocol, 64]);
+    frame.extend(lab::guest6().octets());
+    frame.extend(to.map(u16::to_be_bytes).as_flattened());
+    frame.extend(payload);
+    frame
+}
+
+const REMOTE_6: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 7];
+
+/// Whether the checksum behind the IPv6 header is right.
+fn is_sum_right(frame: &[u8]) -> bool {
+    let len = u16::from_be_bytes([frame[18], frame[19]]);
+    let end = 54 + usize::from(len);
+    let sum = Sum::default().add_bytes(&frame[22..end]);
+    sum.add_word(u16::from(frame[20])).add_word(len).fold() == 0xffff
+}
+
+#[test]
+fn datagrams_and_echoes_by_ipv6() {
+    let mut lab = Lab::new(1);
+    lab.send(&packet6(REMOTE_6, 17, &udp(4000, 7, b"x")));
+    let flow = lab.host.one().flow;
+    lab.host.one().datagrams_in = [b"answer".to_vec()].into();
+    lab.tell(flow, Event::Readable);
+    lab.step();
+    assert_eq!(&lab.seen[0][62..68], b"answer");
+    let from = Some(std::net::Ipv6Addr::from(REMOTE_6).into());
+    lab.tell(flow, Event::Report { from, problem: Problem::TooBig(1300) });
+    lab.step();
+    assert_eq!(lab.seen[1][54..56], [2, 0]);
+    assert_eq!(lab.seen[1][58..62], 1300u32.to_be_bytes());
+    lab.send(&packet6(REMOTE_6, 58, &[128, 0, 0, 0, 0x42, 0x42, 0, 1, 9]));
+    let echo = lab.host.fakes.values_mut().find(|fake| fake.protocol == Protocol::Echo).unwrap();
+    echo.datagrams_in = [vec![129, 0, 1, 2, 0x77, 0x77, 0, 1, 9]].into();
+    let flow = echo.flow;
+    lab.tell(flow, Event::Readable);
+    lab.step();
+    assert_eq!(lab.seen.last().unwrap()[58..63], [0x42, 0x42, 0, 1, 9]);
+    assert!(lab.seen.iter().all(|frame| is_sum_right(frame)));
+    lab.send(&packet6([0, 0, 0, 0, 0, 0, 0, 1], 17, &udp(4000, 7, b"x")));
+    assert_eq!(lab.verdicts.pop(), Some(Verdict::Refused(Refusal::Denied)));
+}
+
 #[test]
 fn a_port_that_the_guest_closed_is_closed_for_the_other_end() {
     let mut lab = Lab::new(1);

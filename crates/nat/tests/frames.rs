@@ -6,7 +6,8 @@ mod lab;
 use std::collections::VecDeque;
 
 use lab::{GUEST, Lab, MAC, plan};
-use ringway_nat::{Accepts, Actions, Due, Emit, Event, FlowId, Read};
+use ringway_nat::Verdict;
+use ringway_nat::{Accepts, Action, Actions, Due, Emit, Event, FlowId, FromGuest, HEAD_LEN, Read};
 use ringway_net::{GsoType, NEEDS_CSUM, NetHeader};
 use smoltcp::socket::dhcpv4;
 use smoltcp::wire::{IpAddress, IpCidr};
@@ -67,6 +68,8 @@ fn open(lab: &mut Lab) -> (FlowId, u32) {
     emitted(lab, &emit, Read::Bytes(0));
     assert!(due(lab, accepts(true)).is_none());
     lab.send(&segment(1001, isn.wrapping_add(1), ACK, &[], &[]));
+    let emit = due(lab, accepts(true)).expect("the socket is looked at once");
+    emitted(lab, &emit, Read::Empty);
     (flow, isn.wrapping_add(1))
 }
 
@@ -129,6 +132,28 @@ fn acknowledged_bytes_are_consumed_and_lost_ones_peeked_again() {
         lab.send(&segment(1000, seq.wrapping_add(1460), ACK, &[], &[]));
     }
     assert_eq!(lab.host.one().consumed, 1460);
+}
+
+#[test]
+fn several_segments_may_be_sent_with_one_call() {
+    for (taken, acknowledged) in [(3000, 4001u32), (1700, 2701), (0, 1001)] {
+        let mut lab = Lab::new(1);
+        let (flow, seq) = open(&mut lab);
+        let mut actions = Actions::new();
+        let mut sends = Vec::new();
+        for at in 0..3 {
+            let frame = segment(1001 + at * 1000, seq, ACK, &[], &[9; 1000]);
+            let len = u32::try_from(frame.len()).unwrap();
+            let packet = FromGuest { guest: GUEST, head: &frame[..HEAD_LEN], len };
+            assert_eq!(lab.nat.from_guest(packet, lab.now, &mut actions), Verdict::Done);
+            sends.extend(actions.drain());
+        }
+        assert_eq!(sends, [Action::Send { flow, skip: 54, len: 1000 }; 3]);
+        assert!(due(&mut lab, accepts(true)).is_none(), "nothing is acknowledged unasked");
+        lab.nat.on_socket(flow, Event::Sent(taken), lab.now, &mut actions);
+        let emit = due(&mut lab, accepts(true)).unwrap();
+        assert_eq!(emit.head()[42..46], acknowledged.to_be_bytes());
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! New flows: whether there may be one, and where it goes.
 
 use std::hash::BuildHasher;
+use std::net::IpAddr;
 
 use ringway_net::Nanos;
 
@@ -118,8 +119,8 @@ impl Nat {
     /// Where a flow to that address goes; guests are told where they must not go.
     fn target(&mut self, incoming: &Incoming<'_>, key: &FlowKey) -> Result<Target, Refusal> {
         let plan = self.plan();
-        let is_dns =
-            [Some(plan.dns4().into()), plan.dns6().map(Into::into)].contains(&Some(key.to.ip()));
+        let dns = [Some(IpAddr::V4(plan.dns4())), plan.dns6().map(IpAddr::V6)];
+        let is_dns = plan.has_dns && dns.contains(&Some(key.to.ip()));
         if is_dns && key.to.port() == DNS_PORT && key.protocol != Protocol::Echo {
             return Ok(Target::Resolver);
         }
