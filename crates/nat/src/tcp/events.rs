@@ -10,7 +10,7 @@ impl Tcp {
     pub fn connected(&mut self, room: u32, now: Nanos) {
         if self.phase == Phase::Connecting {
             self.phase = Phase::Answered;
-            (self.room, self.room_told) = (room, room);
+            self.set_room(room);
             self.is_syn_due = true;
             self.rearm(now);
         }
@@ -42,10 +42,9 @@ impl Tcp {
 
     /// The socket takes so many bytes.
     pub fn has_room(&mut self, room: u32, now: Nanos) {
-        let mss = u32::from(self.mss);
-        let was_closed = self.edge.since(self.expected) < mss;
-        (self.room, self.room_told) = (room, room);
-        if was_closed && room >= mss && self.phase == Phase::Open {
+        let was_closed = self.edge.since(self.expected) < self.least_room();
+        self.set_room(room);
+        if was_closed && room >= self.least_room() && self.phase == Phase::Open {
             self.owe_ack();
         }
         self.rearm(now);

@@ -110,6 +110,8 @@ pub(crate) struct Tcp {
     is_blocked: bool,
     room: u32,
     room_told: u32,
+    /// The most that it ever took.
+    room_most: u32,
     edge: Seq,
     scale: u8,
 
@@ -156,6 +158,7 @@ impl Tcp {
             is_blocked: false,
             room: 0,
             room_told: 0,
+            room_most: 0,
             edge: expected,
             scale: if options.scale.is_some() { SCALE } else { 0 },
             acks: 0,
@@ -203,6 +206,17 @@ impl Tcp {
     fn rewind(&mut self) {
         self.next = self.una;
         self.may_read = true;
+    }
+
+    fn set_room(&mut self, room: u32) {
+        (self.room, self.room_told) = (room, room);
+        self.room_most = self.room_most.max(room);
+    }
+
+    /// With less than that the window stays closed: small pieces are not worth it, unless the
+    /// socket never takes more (RFC 9293 §3.8.6.2.2).
+    fn least_room(&self) -> u32 {
+        u32::from(self.mss).min(self.room_most / 2).max(1)
     }
 
     fn owe_ack(&mut self) {

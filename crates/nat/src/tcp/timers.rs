@@ -114,7 +114,7 @@ impl Tcp {
             (self.retransmit_at, self.tries, self.progress) = (None, 0, now);
         }
         let needs_room = self.phase == Phase::Open && !self.has_ended;
-        if needs_room && self.room < u32::from(self.mss) {
+        if needs_room && self.room < self.least_room() {
             self.ask_ns = self.ask_ns.max(ASK_NS);
             self.ask_at.get_or_insert(now.plus(self.ask_ns));
         } else {

@@ -90,7 +90,7 @@ impl Tcp {
         // Windows of SYNs are not scaled.
         let scale = if outgoing == Outgoing::SynAck { 0 } else { self.scale };
         let most = WINDOW_MAX.min(u32::from(u16::MAX) << scale);
-        let room = if self.room < u32::from(self.mss) { 0 } else { self.room.min(most) };
+        let room = if self.room < self.least_room() { 0 } else { self.room.min(most) };
         let edge = self.edge.later(self.expected.plus(room));
         let window = edge.since(self.expected).div_ceil(1 << scale);
         (u16::try_from(window).unwrap_or(u16::MAX), edge)
