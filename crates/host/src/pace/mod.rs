@@ -168,6 +168,11 @@ impl Pace {
         self.used.on(now, Event::Called);
     }
 
+    /// Whether packets were taken from the transmitq since it was last idle.
+    pub(crate) fn has_taken(&self) -> bool {
+        self.taken.packets > 0
+    }
+
     /// The transmitq is idle: when the guest shall kick.
     pub fn idle(&mut self, now: Nanos) -> Arm {
         let moved = std::mem::take(&mut self.taken);

@@ -12,6 +12,14 @@ use crate::port::notify_fds::NotifyFds;
 /// Between two polls of a queue whose guest cannot kick, in nanoseconds.
 const POLL_PAUSE_NS: u64 = 1_000_000;
 
+/// A transmitq that was left armed is looked at once more after so long, in nanoseconds.
+///
+/// A guest under software emulation may lose a kick: QEMU 7.2 leaves barriers out where it emulates
+/// one processor (`tcg_gen_mb`), so the guest can read what the device asked before its packet is
+/// visible, and neither side sees the other's store. Its packets would lie there for ever. One
+/// wake-up for each pause of the guest costs nothing that is felt.
+const LATE_LOOK_NS: u64 = 2_000_000;
+
 /// A guest's queues with everything that must live as long as they do.
 #[derive(Debug)]
 pub(crate) struct GuestEnd {
@@ -22,6 +30,8 @@ pub(crate) struct GuestEnd {
     pub(crate) pace: Pace,
     /// A queue runs without a kick fd: when it is polled next.
     pub(crate) poll_at: Option<Nanos>,
+    /// Its transmitq has been left armed after packets: when it is looked at once more.
+    pub(crate) late_look_at: Option<Nanos>,
     /// Its transmitq was left so that the guest kicks, or a timer ends; `false`: it is polled.
     pub(crate) is_armed: bool,
     /// Commands wait on its controlq that no kick will announce.
@@ -56,6 +66,7 @@ impl GuestEnd {
             fds: std::array::from_fn(|_| NotifyFds::default()),
             pace: Pace::new(policy),
             poll_at: None,
+            late_look_at: None,
             is_armed: false,
             has_commands: false,
         }
@@ -130,7 +141,11 @@ impl GuestEnd {
     /// Nothing is left in the transmitq: the guest kicks as is planned; `false`: something came
     /// meanwhile.
     pub(crate) fn arm_idle(&mut self) -> bool {
-        let arm = self.pace.idle(now());
+        let now = now();
+        if self.pace.has_taken() {
+            self.late_look_at = Some(now.plus(LATE_LOOK_NS));
+        }
+        let arm = self.pace.idle(now);
         self.queues.watch_requests(self.pace.wants_requests());
         self.is_armed = !self.queues.arm_kicks(Queue::FromGuest, arm);
         self.is_armed
@@ -169,13 +184,14 @@ impl GuestEnd {
 
     /// When the worker has to come back to it.
     pub(crate) fn wake_at(&self) -> Option<Nanos> {
-        [self.pace.wake_at(), self.poll_at].into_iter().flatten().min()
+        [self.pace.wake_at(), self.poll_at, self.late_look_at].into_iter().flatten().min()
     }
 
     /// Does what was put off until now or earlier.
     pub(crate) fn end_timers(&mut self, now: Nanos) -> TimersEnded {
         let poll = self.poll_at.is_some_and(|poll_at| poll_at <= now);
-        let mut ended = TimersEnded { poll, ..TimersEnded::default() };
+        let visit = self.late_look_at.take_if(|look_at| *look_at <= now).is_some();
+        let mut ended = TimersEnded { poll, visit, ..TimersEnded::default() };
         if self.pace.wake_at().is_none_or(|wake_at| wake_at > now) {
             return ended;
         }
@@ -183,7 +199,7 @@ impl GuestEnd {
         for queue in [Queue::ToGuest, Queue::FromGuest] {
             ended.call_again |= self.flush(queue, flush).call_again;
         }
-        ended.visit = self.pace.end_kick_timer(now);
+        ended.visit |= self.pace.end_kick_timer(now);
         ended
     }
 }

@@ -239,8 +239,10 @@ impl Bench {
         Some((port, self.guests.iter_mut().map(Guest::receive).collect()))
     }
 
+    /// Everything that is there is moved; late looks, which find nothing more, are not waited for.
     fn settle(&mut self) {
         while self.step().is_some() {}
+        self.worker.ports.guests().for_each(|guest| guest.late_look_at = None);
     }
 
     fn drops(&mut self, port: usize, reason: DropReason) -> [u64; 2] {

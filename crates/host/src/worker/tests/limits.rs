@@ -220,6 +220,26 @@ fn a_queue_without_a_kick_fd_is_looked_at_now_and_then() {
     assert_eq!(sleep_at_most(&bench.worker), None);
 }
 
+#[test]
+fn a_packet_whose_kick_was_lost_is_found_by_a_late_look() {
+    let mut bench = Bench::new(2);
+    bench.introduce();
+    bench.send(0, &frame(mac(1), mac(0), 1), 1);
+    while bench.step().is_some() {}
+    let late = bench.worker.ports.guest(PortId(0)).unwrap().late_look_at;
+    assert!(late.is_some() && sleep_at_most(&bench.worker).is_some(), "it is looked at again");
+    bench.guests[0].send(&frame(mac(1), mac(0), 2), 1);
+    bench.worker.ports.guest(PortId(0)).unwrap().late_look_at = Some(Nanos(0));
+    bench.worker.end_timers();
+    while bench.step().is_some() {}
+    assert_eq!(bench.guests[1].received.len(), 2);
+    // The one after a look that finds nothing is the last.
+    bench.worker.ports.guest(PortId(0)).unwrap().late_look_at = Some(Nanos(0));
+    bench.worker.end_timers();
+    while bench.step().is_some() {}
+    assert_eq!(bench.worker.ports.guest(PortId(0)).unwrap().late_look_at, None);
+}
+
 /// How many packets of a visit a guest gets whose first one is in 128 pieces.
 fn got_behind_pieces(guests: usize, to: MacAddress) -> usize {
     let mut bench = Bench::new(guests);
