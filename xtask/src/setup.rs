@@ -20,7 +20,7 @@ const DEMO_PACKAGES: [&str; 6] =
 
 /// What the tests need beyond that.
 const TEST_PACKAGES: &str = "valgrind xz-utils qemu-system-x86 busybox-static ethtool tcpdump \
-                             fping util-linux libc-bin";
+                             fping util-linux libc-bin tmux";
 
 /// Packages that are only unpacked.
 const UNPACKED: [&str; 2] = [kernel_files::META_PACKAGE, dpdk_files::PACKAGE];

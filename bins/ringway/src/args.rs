@@ -32,6 +32,8 @@ pub enum Command {
     CheckConfig(CheckConfigArgs),
     /// Show what a running ringway negotiated, moved and dropped
     Stats(StatsArgs),
+    /// Watch the ports of a running ringway, second by second
+    Top(TopArgs),
     /// Add, remove, change and list the ports of a running ringway
     #[command(subcommand)]
     Port(PortCommand),
@@ -244,6 +246,17 @@ pub struct StatsArgs {
     control: Option<PathBuf>,
 }
 
+/// `ringway top`
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Print one table and end, as without a terminal
+    #[arg(long)]
+    pub once: bool,
+    /// Which ringway, and how to print.
+    #[command(flatten)]
+    pub ask: AskArgs,
+}
+
 /// `ringway demo`
 #[derive(Debug, Args)]
 pub struct DemoArgs {
@@ -276,6 +289,7 @@ impl Command {
             Self::CheckConfig(args) => args.json,
             Self::Stats(args) => args.json,
             Self::Port(command) => command.ask().json,
+            Self::Top(args) => args.ask.json,
             Self::Attach(args) => args.ask.json,
             Self::Demo(args) => args.json,
             Self::Bench(args) => args.is_json(),

@@ -28,6 +28,7 @@ mod run;
 mod sandbox;
 mod stats;
 mod stats_view;
+mod top;
 mod units;
 
 use std::process::ExitCode;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         }
         Command::CheckConfig(args) => check_config::check_config(&args),
         Command::Stats(args) => Ok(stats::stats(&args)),
+        Command::Top(args) => Ok(top::top(&args)),
         Command::Port(command) => port_command::port(&command),
         Command::Attach(args) => Ok(attach::attach(&args)),
         Command::Demo(args) => return demo::demo(&args),

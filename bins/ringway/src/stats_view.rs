@@ -23,15 +23,7 @@ const BUSY_PACKETS: u64 = 1000;
 pub fn table(now: &StatsReply, before: Option<&StatsReply>, width: usize) -> String {
     let rows = now.ports.iter().map(|port| {
         let earlier = before.and_then(|before| earlier(port, now, before));
-        [
-            format!("{}\n{}:{}", port.name, port.kind, port.address),
-            state(port),
-            negotiated(port),
-            direction(&port.to_guest, earlier.map(|(port, ms)| (&port.to_guest, ms))),
-            direction(&port.from_guest, earlier.map(|(port, ms)| (&port.from_guest, ms))),
-            pacing(port),
-            drops(port),
-        ]
+        row(port, earlier)
     });
     let ports = layout::rows(HEADER, &rows.collect::<Vec<_>>(), &NUMBERS, width);
     let seconds = units::count(now.uptime_ms / 1000);
@@ -42,6 +34,23 @@ pub fn table(now: &StatsReply, before: Option<&StatsReply>, width: usize) -> Str
     let sandbox = sandbox.flat_map(|line| layout::wrapped(&line, width));
     let sandbox: String = sandbox.map(|line| line + "\n").collect();
     format!("running for {seconds} s, {count}\n{sandbox}{workers}{ports}")
+}
+
+/// Everything that is known about one port, no wider than that.
+pub fn one_port(port: &PortStats, width: usize) -> String {
+    layout::rows(HEADER, &[row(port, None)], &NUMBERS, width)
+}
+
+fn row(port: &PortStats, earlier: Option<(&PortStats, u64)>) -> [String; HEADER.len()] {
+    [
+        format!("{}\n{}:{}", port.name, port.kind, port.address),
+        state(port),
+        negotiated(port),
+        direction(&port.to_guest, earlier.map(|(port, ms)| (&port.to_guest, ms))),
+        direction(&port.from_guest, earlier.map(|(port, ms)| (&port.from_guest, ms))),
+        pacing(port),
+        drops(port),
+    ]
 }
 
 /// How a worker spends its time, in the last second.

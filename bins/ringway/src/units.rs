@@ -37,6 +37,11 @@ pub fn packets_per_second(rate: f64) -> String {
     scaled(rate, "packets/s")
 }
 
+/// A number with its prefix and nothing else, for narrow columns: `9.70G`.
+pub fn short(number: f64) -> String {
+    scaled(number, "").replace(' ', "")
+}
+
 /// More digits than the rounding keeps mean nothing.
 #[expect(clippy::cast_precision_loss)]
 pub fn approximate(number: u64) -> f64 {

@@ -1,0 +1,117 @@
+//! `ringway top`: the ports of a running ringway, second by second.
+//!
+//! One thread asks, the main thread draws and hears keys. Limits: a ringway that does not answer
+//! is told on the last line, and asked again every second.
+
+mod rates;
+mod screen;
+mod state;
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+
+use crate::args::TopArgs;
+use crate::control::client::ControlError;
+use crate::control::{StatsReply, request_stats};
+use crate::layout;
+use rates::Rates;
+use state::{Next, State};
+
+/// Time between two reports.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Longest time in which no key is looked for: a report may wait for so long.
+const KEY_WAIT: Duration = Duration::from_millis(100);
+
+type Report = Result<StatsReply, ControlError>;
+
+/// Shows the ports until `q`, or once.
+///
+/// # Errors
+/// No ringway answers at first, or the terminal does not work.
+pub fn top(args: &TopArgs) -> anyhow::Result<()> {
+    let control = args.ask.control_or_default();
+    let first = request_stats(&control)?;
+    if args.ask.json || args.once || !io::stdout().is_terminal() {
+        return once(args, &control, first);
+    }
+    let reports = ask_on(control)?;
+    let mut terminal = ratatui::try_init().context("preparing the terminal")?;
+    let outcome = show(&mut terminal, first, &reports);
+    ratatui::try_restore().context("restoring the terminal")?;
+    outcome
+}
+
+/// Two reports, and one table of what was in between.
+fn once(args: &TopArgs, control: &Path, first: StatsReply) -> anyhow::Result<()> {
+    let mut rates = Rates::default();
+    rates.follow(first);
+    thread::sleep(PERIOD);
+    rates.follow(request_stats(control)?);
+    let text = match args.ask.json {
+        true => rates::json(&rates.rows) + "\n",
+        false => screen::plain(&State::default(), &rates, layout::width()),
+    };
+    let mut output = io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        // The reader of the output has closed it, as `head` does.
+        Err(why) if why.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome.context("writing the table"),
+    }
+}
+
+/// Asks every second, in a thread of its own: an answer may take seconds.
+fn ask_on(control: PathBuf) -> anyhow::Result<Receiver<Report>> {
+    let (sender, reports) = sync_channel(1);
+    let ask = move |sender: SyncSender<Report>| {
+        loop {
+            thread::sleep(PERIOD);
+            if sender.send(request_stats(&control)).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new()
+        .name("ask".to_string())
+        .spawn(move || ask(sender))
+        .context("starting the thread that asks")?;
+    Ok(reports)
+}
+
+fn show(
+    terminal: &mut DefaultTerminal,
+    first: StatsReply,
+    reports: &Receiver<Report>,
+) -> anyhow::Result<()> {
+    let (mut state, mut rates, mut trouble) = (State::default(), Rates::default(), None);
+    rates.follow(first);
+    let mut is_new = true;
+    loop {
+        if is_new {
+            terminal.draw(|frame| screen::draw(frame, &state, &rates, trouble.as_deref()))?;
+        }
+        is_new = event::poll(KEY_WAIT)?;
+        if is_new
+            && let Event::Key(key) = event::read()?
+            && key.kind != KeyEventKind::Release
+            && state.press(key, state.shown(&rates.rows).len()) == Next::End
+        {
+            return Ok(());
+        }
+        match reports.try_recv() {
+            Ok(Ok(report)) => {
+                rates.follow(report);
+                (trouble, is_new) = (None, true);
+            }
+            Ok(Err(error)) => (trouble, is_new) = (Some(error.to_string()), true),
+            Err(_) => {}
+        }
+    }
+}

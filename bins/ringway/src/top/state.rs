@@ -1,0 +1,191 @@
+//! What the person who watches has chosen: order, filter, port. Keys change it; nothing else does.
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::rates::Row;
+
+/// By what the ports are ordered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Order {
+    /// As the report has them.
+    #[default]
+    Given,
+    /// By name.
+    Name,
+    /// Bits per second in both directions, the most first.
+    Rate,
+    /// Packets dropped per second, the most first.
+    Drops,
+}
+
+impl Order {
+    fn next(self) -> Self {
+        match self {
+            Self::Given => Self::Name,
+            Self::Name => Self::Rate,
+            Self::Rate => Self::Drops,
+            Self::Drops => Self::Given,
+        }
+    }
+
+    /// Its name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Given => "configuration",
+            Self::Name => "name",
+            Self::Rate => "rate",
+            Self::Drops => "drops",
+        }
+    }
+}
+
+/// What a key asks for, apart from another choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    Go,
+    End,
+}
+
+/// The choices.
+#[derive(Debug, Default)]
+pub struct State {
+    pub order: Order,
+    /// Ports whose name contains it are shown.
+    pub filter: String,
+    /// The filter is being typed.
+    pub is_typing: bool,
+    /// Which of the ports that are shown is marked.
+    pub marked: usize,
+    /// The marked port is shown with everything that is known.
+    pub is_detailed: bool,
+}
+
+impl State {
+    /// A key was pressed while so many ports were shown.
+    pub fn press(&mut self, key: KeyEvent, shown: usize) -> Next {
+        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
+            return Next::End;
+        }
+        if self.is_typing {
+            self.edit(key.code);
+            return Next::Go;
+        }
+        let last = shown.saturating_sub(1);
+        match key.code {
+            KeyCode::Char('q') => return Next::End,
+            KeyCode::Char('s') => self.order = self.order.next(),
+            KeyCode::Char('/') => (self.is_typing, self.marked) = (true, 0),
+            KeyCode::Up | KeyCode::Char('k') => {
+                self.marked = self.marked.min(last).saturating_sub(1)
+            }
+            KeyCode::Down | KeyCode::Char('j') => self.marked = (self.marked + 1).min(last),
+            KeyCode::Home => self.marked = 0,
+            KeyCode::End => self.marked = last,
+            KeyCode::Enter => self.is_detailed = !self.is_detailed,
+            KeyCode::Esc if self.is_detailed => self.is_detailed = false,
+            KeyCode::Esc => self.filter.clear(),
+            _ => {}
+        }
+        Next::Go
+    }
+
+    fn edit(&mut self, code: KeyCode) {
+        match code {
+            KeyCode::Enter => self.is_typing = false,
+            KeyCode::Esc => (self.is_typing, self.filter) = (false, String::new()),
+            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Char(letter) => self.filter.push(letter),
+            _ => {}
+        }
+    }
+
+    /// The ports to show, in order.
+    pub fn shown<'a>(&self, rows: &'a [Row]) -> Vec<&'a Row> {
+        let is_wanted = |row: &&Row| row.port.name.contains(&self.filter);
+        let mut shown: Vec<&Row> = rows.iter().filter(is_wanted).collect();
+        match self.order {
+            Order::Given => {}
+            Order::Name => shown.sort_by(|a, b| a.port.name.cmp(&b.port.name)),
+            Order::Rate => sort_by_most(&mut shown, |row| row.to.bits + row.from.bits),
+            Order::Drops => sort_by_most(&mut shown, |row| row.to.drops + row.from.drops),
+        }
+        shown
+    }
+}
+
+fn sort_by_most(rows: &mut [&Row], value: impl Fn(&Row) -> f64) {
+    rows.sort_by(|a, b| value(b).total_cmp(&value(a)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rates::Rates;
+    use super::*;
+    use crate::control::tests::example;
+
+    fn rows() -> Vec<Row> {
+        let mut reply = example();
+        for name in ["vm2", "up", "vm1"] {
+            let mut port = reply.ports[0].clone();
+            port.name = name.to_string();
+            reply.ports.push(port);
+        }
+        let mut rates = Rates::default();
+        rates.follow(reply.clone());
+        reply.uptime_ms += 1000;
+        reply.ports[2].from_guest.bytes += 1000;
+        reply.ports[3].to_guest.drops.insert("no_room".to_string(), 99);
+        rates.follow(reply);
+        rates.rows
+    }
+
+    fn press(state: &mut State, keys: &[KeyCode]) -> Next {
+        keys.iter().fold(Next::Go, |_, &code| state.press(KeyEvent::from(code), 4))
+    }
+
+    fn names(state: &State, rows: &[Row]) -> Vec<String> {
+        state.shown(rows).iter().map(|row| row.port.name.clone()).collect()
+    }
+
+    #[test]
+    fn s_goes_through_the_orders() {
+        let (mut state, rows) = (State::default(), rows());
+        let mut firsts = Vec::new();
+        for _ in 0..4 {
+            firsts.push(names(&state, &rows)[0].clone());
+            press(&mut state, &[KeyCode::Char('s')]);
+        }
+        assert_eq!(firsts, ["vm0", "up", "up", "vm1"]);
+        assert_eq!(state.order, Order::Given);
+    }
+
+    #[test]
+    fn a_filter_is_typed_and_taken_back() {
+        let (mut state, rows) = (State::default(), rows());
+        press(&mut state, &[KeyCode::Char('/'), KeyCode::Char('q'), KeyCode::Backspace]);
+        press(&mut state, &[KeyCode::Char('u'), KeyCode::Char('p'), KeyCode::Enter]);
+        assert_eq!(names(&state, &rows), ["up"]);
+        press(&mut state, &[KeyCode::Esc]);
+        assert_eq!(names(&state, &rows).len(), 4);
+    }
+
+    #[test]
+    fn the_mark_stays_on_a_port() {
+        let mut state = State::default();
+        press(&mut state, &[KeyCode::Down; 9]);
+        assert_eq!(state.marked, 3);
+        state.press(KeyEvent::from(KeyCode::Up), 2);
+        assert_eq!(state.marked, 0);
+        press(&mut state, &[KeyCode::Enter]);
+        assert!(state.is_detailed);
+        assert_eq!(press(&mut state, &[KeyCode::Esc]), Next::Go);
+        assert!(!state.is_detailed);
+    }
+
+    #[test]
+    fn q_and_control_c_end_it() {
+        assert_eq!(press(&mut State::default(), &[KeyCode::Char('q')]), Next::End);
+        let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        assert_eq!(State { is_typing: true, ..State::default() }.press(control_c, 0), Next::End);
+    }
+}

@@ -1,0 +1,92 @@
+//! `ringway top` in a real terminal: tmux draws it, presses keys, changes the size.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use common::{Ringway, wait_for};
+
+/// A terminal in which a command runs; ends with the value.
+struct Terminal {
+    socket: String,
+}
+
+impl Terminal {
+    fn run(directory: &Path, command: &str) -> Self {
+        let socket = directory.join("tmux.sock").display().to_string();
+        let terminal = Self { socket };
+        terminal.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", command]);
+        terminal
+    }
+
+    fn tmux(&self, words: &[&str]) -> String {
+        let mut tmux = Command::new("tmux");
+        let output = tmux.args(["-S", &self.socket]).args(words).output().expect("tmux starts");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn press(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys"], keys].concat());
+    }
+
+    /// The screen, once it contains these words.
+    fn shows(&self, words: &str) -> String {
+        let screen = || Some(self.tmux(&["capture-pane", "-p"])).filter(|it| it.contains(words));
+        wait_for(words, screen)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.tmux(&["list-sessions"]).is_empty()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.tmux(&["kill-server"]);
+    }
+}
+
+#[test]
+fn keys_and_another_size_change_what_is_seen_of_many_ports() {
+    if Command::new("tmux").arg("-V").output().is_err() {
+        return println!("skipped: tmux is missing: ./x setup installs it");
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports: Vec<String> =
+        (0..256).map(|at| format!("[port.vm{at}]\nvm = \"vm{at}.sock\"\n")).collect();
+    let file = directory.path().join("ringway.toml");
+    std::fs::write(&file, ports.concat()).expect("written");
+    let ringway = Ringway::run(directory.path(), &["--config", &file.display().to_string()]);
+    let control = ringway.control().display().to_string();
+    let command = format!("{} top --control {control}", env!("CARGO_BIN_EXE_ringway"));
+    let terminal = Terminal::run(directory.path(), &command);
+    let screen = terminal.shows("256 ports");
+    assert!(screen.contains("vm0            waiting") && screen.contains("from pkt/s"), "{screen}");
+    terminal.press(&["End"]);
+    terminal.shows("vm255 ");
+    terminal.press(&["/", "vm17", "Enter"]);
+    assert!(!terminal.shows("vm179 ").contains("vm255"));
+    terminal.tmux(&["resize-window", "-x", "60", "-y", "20"]);
+    let narrow = || {
+        let screen = terminal.tmux(&["capture-pane", "-p"]);
+        (screen.contains("wake/s") && !screen.contains("pkt/s")).then_some(screen)
+    };
+    wait_for("fewer columns", narrow);
+    terminal.press(&["Enter"]);
+    terminal.shows("from vm17: 0 b/s");
+    drop(ringway);
+    terminal.shows("no ringway is listening here");
+    terminal.press(&["q"]);
+    wait_for("its end", || terminal.has_ended().then_some(()));
+}
+
+#[test]
+fn without_a_terminal_it_prints_one_table() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
+    let table = ringway.told(&["top"]);
+    assert!(table.contains("1 port, ") && table.contains("\na              waiting"), "{table}");
+    let json: serde_json::Value = serde_json::from_str(&ringway.told(&["top", "--json"])).unwrap();
+    assert_eq!(json["ports"][0]["state"], "waiting");
+}
