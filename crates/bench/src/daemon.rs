@@ -11,7 +11,6 @@ use ringway_testkit::beside::resident_private_kib;
 /// What to do where none can be started.
 pub(crate) const NO_DAEMON: &str = "no daemon: RINGWAY_BIN can name the program";
 
-/// So far.
 #[derive(Debug, Clone)]
 pub(crate) struct Usage {
     pub processor_ns: f64,
@@ -21,7 +20,6 @@ pub(crate) struct Usage {
     at: Instant,
 }
 
-/// Between two looks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Used {
     pub processor_ns: f64,
@@ -30,7 +28,6 @@ pub(crate) struct Used {
 }
 
 impl Usage {
-    /// Looks.
     pub fn look(pid: u32) -> anyhow::Result<Self> {
         let directory = format!("/proc/{pid}/task");
         let (mut processor_ns, mut wakeups) = (0.0, 0.0);
@@ -49,7 +46,6 @@ impl Usage {
         Ok(Self { processor_ns, wakeups, memory_kib, at: Instant::now() })
     }
 
-    /// What was used since an earlier look.
     pub fn since(&self, before: &Self) -> Used {
         Used {
             processor_ns: self.processor_ns - before.processor_ns,

@@ -48,9 +48,6 @@ const PARTS: [(&str, &str, &[&str]); 5] = [
 
 /// Counts everything by running `arguments FORMAT` of this program under valgrind, which must lead
 /// to [`run`], and with `--worker` behind it to [`worker::run`].
-///
-/// # Errors
-/// `valgrind` does not run, or prints something else.
 pub fn count(arguments: &[&str]) -> anyhow::Result<Vec<Count>> {
     let formats = ["split", "packed"];
     let row = |format: &str, name: &str, part| (vec![format.into(), name.into()], part);
@@ -77,9 +74,6 @@ pub fn count(arguments: &[&str]) -> anyhow::Result<Vec<Count>> {
 
 /// Moves the packets; what is counted under valgrind. `tuned`: into buffers whose length the driver
 /// chooses.
-///
-/// # Errors
-/// There is no memory, or the two sides do not understand each other.
 pub fn run(format: Format, tuned: bool) -> anyhow::Result<()> {
     let scheme = if tuned { RxScheme::Adaptive } else { RxScheme::Page };
     match format {

@@ -18,15 +18,11 @@ const COMMIT_VARIABLE: &str = "RINGWAY_COMMIT";
 pub struct Machine {
     /// The processor's name, and how many of them this process may use.
     pub processor: String,
-    /// Of these.
     pub processors: usize,
-    /// Bytes of memory.
     pub memory_bytes: u64,
-    /// Name and version of the kernel.
     pub kernel: String,
     /// The congestion control of its TCP, which new network namespaces have, too.
     pub congestion_control: String,
-    /// Name of the distribution.
     pub distribution: String,
     /// Processes ready to run when the measurement began, averaged over a minute: above the
     /// number of processors, nothing measured here means much.
@@ -36,7 +32,6 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks.
     pub fn look() -> Self {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let release = text("/etc/os-release");
@@ -70,9 +65,6 @@ fn field(text: &str, name: &str, behind: char) -> Option<String> {
 }
 
 /// Keeps the calling thread on one processor.
-///
-/// # Errors
-/// There is no such processor for us.
 pub fn pin(processor: usize) -> io::Result<()> {
     keep_to(&[processor])
 }
@@ -85,9 +77,6 @@ fn keep_to(processors: &[usize]) -> io::Result<()> {
 
 /// Does something while the calling thread keeps to these processors: what it starts keeps to
 /// them as well. Afterwards the thread is where it was.
-///
-/// # Errors
-/// There is none of these for us.
 pub fn keeping_to<T>(processors: &[usize], action: impl FnOnce() -> T) -> io::Result<T> {
     let before = sched_getaffinity(None)?;
     keep_to(processors)?;
@@ -97,9 +86,6 @@ pub fn keeping_to<T>(processors: &[usize], action: impl FnOnce() -> T) -> io::Re
 }
 
 /// Now, as `2026-01-31 12:59 UTC`.
-///
-/// # Errors
-/// There is no `date`.
 pub fn date() -> anyhow::Result<String> {
     let text = shell::output(shell::command(&["date"]).args(["-u", "+%Y-%m-%d %H:%M UTC"]))?;
     Ok(text.trim().to_string())

@@ -1,6 +1,30 @@
-//! The program `ringway-bench`, which `ringway bench` becomes: what was typed becomes options, what
-//! was found is shown as asked for.
+//! The program `ringway-bench`, which `ringway bench` becomes: ringway beside its peers, and beside
+//! the limit of the machine.
+//!
+//! How: what was typed becomes options. Each kind of measurement ([`ring`], [`guest`], [`history`],
+//! [`rxbuf`], [`scale`], [`switch`]) fills a [`report::Report`], a plain value, which is then shown
+//! as a table, as Markdown, as JSON or as a page with plots. Everything compared is measured in the
+//! same run, one after the other and again from the start, so that what changes on the machine
+//! meanwhile changes all of it.
+//!
+//! Limits: Linux, x86-64; a peer that is not installed is left out, and the report says so.
 #![forbid(unsafe_code)]
+
+mod daemon;
+mod guest;
+mod history;
+mod instructions;
+mod machine;
+mod mirror;
+mod options;
+mod programs;
+mod progress;
+mod report;
+mod ring;
+mod rxbuf;
+mod scale;
+mod spread;
+mod switch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,12 +32,13 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{Arg, Args, Parser, Subcommand};
-use ringway_bench::guest::{self, Pairing};
-use ringway_bench::instructions::{self, Golden};
-use ringway_bench::report::{Report, html, text};
-use ringway_bench::{Options, history, ring, rxbuf, scale, switch};
 use ringway_virtq::Format;
 use serde_json::json;
+
+use guest::Pairing;
+use instructions::Golden;
+use options::Options;
+use report::{Report, html, text};
 
 /// Echo requests in a flood, and in one of `--quick`.
 const PINGS: u32 = 10_000;

@@ -10,22 +10,18 @@ use ringway_net::{Counters, Features, Negotiated};
 use ringway_testkit::{Ring, TestMemory};
 use ringway_virtq::{Arm, DeviceQueue, DriverQueue, Format, Position, QueueSetup, Regions};
 
-/// Where the memory is for the device.
 const BUFFERS_AT: u64 = 1 << 32;
 const RINGS_AT: u64 = 1 << 20;
 const RINGS_LEN: u64 = 1 << 20;
 
-/// Both sides of one queue pair.
 #[derive(Debug)]
 pub(crate) struct Mirror<D, V> {
     pub driver: NetDriver<D>,
     pub to_guest: ToGuest<V>,
     pub from_guest: FromGuest<V>,
-    /// Keeps everything mapped.
     pub _memory: TestMemory,
 }
 
-/// How the driver works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Options {
     pub rx: RxOptions,
@@ -39,7 +35,6 @@ pub(crate) struct Options {
 }
 
 impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
-    /// Starts both, polling.
     pub fn new(options: &Options) -> anyhow::Result<Self> {
         let mut features = Features::OFFERED;
         features.set(Features::RING_PACKED, D::FORMAT == Format::Packed);

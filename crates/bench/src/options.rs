@@ -5,15 +5,11 @@ use std::time::Duration;
 use anyhow::ensure;
 use ringway_virtq::Format;
 
-/// Shortest time for one number.
 const DURATION_MIN: Duration = Duration::from_millis(10);
 
-/// How much is measured.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How long each number is measured.
     pub duration: Duration,
-    /// How often everything is measured.
     pub repeats: usize,
     /// The command line, for the report.
     pub command: String,
@@ -28,7 +24,6 @@ impl Options {
         Ok(())
     }
 
-    /// What a report says about it.
     pub(crate) fn rounds(&self) -> String {
         let (seconds, repeats) = (self.duration.as_secs_f64(), self.repeats);
         format!(

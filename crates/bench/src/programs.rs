@@ -14,7 +14,6 @@ const DPDK_VARIABLE: &str = "RINGWAY_DPDK";
 /// Names a directory with the files of a kernel's Debian package in it, unpacked.
 const KERNEL_VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
 
-/// The program `ringway` that is measured.
 pub(crate) fn ringway() -> anyhow::Result<PathBuf> {
     if let Some(program) = env::var_os(BINARY_VARIABLE) {
         return Ok(program.into());

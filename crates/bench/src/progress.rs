@@ -7,13 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How often the moving line moves.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Between two plain lines.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// The progress of one measurement.
 #[derive(Debug)]
 pub struct Progress {
     /// Hidden where there is no terminal.
@@ -53,7 +50,6 @@ impl Progress {
         self.bar.suspend(|| line(what));
     }
 
-    /// Takes the moving line away.
     pub fn end(&self) {
         self.bar.finish_and_clear();
     }

@@ -13,16 +13,12 @@ use serde::Serialize;
 use crate::machine::{Machine, date, processors};
 use crate::spread::Spread;
 
-/// Everything that one run found.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Which measurement.
     pub title: String,
-    /// When it began.
     pub date: String,
     /// The command that leads to such a report.
     pub command: String,
-    /// On what it ran.
     pub machine: Machine,
     /// How it was measured, one sentence each.
     pub method: Vec<String>,
@@ -30,7 +26,6 @@ pub struct Report {
     pub left_out: Vec<String>,
     /// The commands that were run for it, each once.
     pub commands: Vec<String>,
-    /// The results.
     pub tables: Vec<Table>,
     /// The results again, to look at.
     pub plots: Vec<Plot>,
@@ -68,7 +63,6 @@ impl Report {
         add_once(&mut self.left_out, what.lines().next().unwrap_or_default());
     }
 
-    /// Keeps, once, how something was started.
     pub(crate) fn add_command(&mut self, command: &str) {
         add_once(&mut self.commands, command);
     }
@@ -80,10 +74,8 @@ fn add_once(lines: &mut Vec<String>, line: &str) {
     }
 }
 
-/// One table.
 #[derive(Debug, Clone, Serialize)]
 pub struct Table {
-    /// What it shows.
     pub title: String,
     /// The head of each column, with its unit.
     pub columns: Vec<String>,
@@ -91,32 +83,26 @@ pub struct Table {
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// One cell.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Cell {
     /// What the row is about.
     Text(String),
-    /// A measurement.
     Number {
-        /// The value and its spread.
         #[serde(flatten)]
         spread: Spread,
         /// Digits behind the point when shown.
         #[serde(skip)]
         digits: usize,
     },
-    /// Not measured.
     Missing,
 }
 
 impl Cell {
-    /// A text.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
 
-    /// A number, if it was measured.
     pub fn number(spread: Option<Spread>, digits: usize) -> Self {
         spread.map_or(Self::Missing, |spread| Self::Number { spread, digits })
     }
@@ -139,20 +125,15 @@ impl Cell {
 /// Bars in groups: one bar for each series in each group.
 #[derive(Debug, Clone, Serialize)]
 pub struct Plot {
-    /// What it shows.
     pub title: String,
     /// What the bars' heights are, with the unit.
     pub unit: String,
-    /// The names of the bars in a group.
     pub series: Vec<String>,
-    /// The groups.
     pub groups: Vec<Group>,
 }
 
-/// The bars of one group.
 #[derive(Debug, Clone, Serialize)]
 pub struct Group {
-    /// Its name.
     pub name: String,
     /// One value for each series, where there is one.
     pub values: Vec<Option<Spread>>,

@@ -26,7 +26,6 @@ use crate::report::grid::{Column, Grid};
 
 /// Bytes of memory that the receiver holds at most: what Linux gives a socket by default.
 const HELD_MAX: u64 = 212_992;
-/// Entries of the receiveq.
 const QUEUE_SIZE: u16 = 256;
 /// Packets between two publications.
 const BATCH: usize = 32;
@@ -58,7 +57,6 @@ const COLUMNS: [Column; 5] = [
     ("buffer at the end, bytes", 0),
 ];
 
-/// One measurement.
 #[derive(Debug, Clone, Copy, Default)]
 struct Found {
     packets: u64,
@@ -69,10 +67,6 @@ struct Found {
     seconds: f64,
 }
 
-/// Measures.
-///
-/// # Errors
-/// A scheme does not get its packets through.
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
     let mut report = Report::begin("rxbuf", &options.command, &method(options))?;
     if let Some(&first) = processors().first() {
@@ -181,7 +175,6 @@ impl Receiver {
         Ok(received)
     }
 
-    /// The application reads everything.
     fn read(&mut self, rx: &mut NetRx<SplitDriver>) {
         for held in self.held.drain(..) {
             held.copy_to(&mut self.into[..held.len as usize]);
@@ -193,7 +186,6 @@ impl Receiver {
 }
 
 impl Found {
-    /// A value for each column.
     // Numbers of packets and bytes are far below 2^53.
     #[allow(clippy::cast_precision_loss)]
     fn values(&self) -> [f64; 5] {

@@ -20,7 +20,6 @@ use crate::report::Report;
 use crate::report::grid::{Column, Grid};
 use guests::Guests;
 
-/// Ports, and queue pairs of each.
 const SIZES: [(usize, usize); 9] =
     [(2, 1), (4, 1), (8, 1), (16, 1), (32, 1), (64, 1), (2, 2), (2, 4), (2, 8)];
 
@@ -33,10 +32,6 @@ const COLUMNS: [Column; 6] = [
     ("idle, wake-ups/s", 1),
 ];
 
-/// Measures.
-///
-/// # Errors
-/// The options make no sense, the daemon does not come up, or nothing arrives.
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
     options.ensure_measurable()?;
     let mut report = Report::begin("scale", &options.command, &method(options))?;
@@ -51,7 +46,6 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// A value for each column.
 fn measure_one(ports: usize, pairs: usize, duration: Duration) -> anyhow::Result<[f64; 6]> {
     let names: Vec<String> = (0..ports).map(|at| format!("g{at}")).collect();
     let port_options = format!("queues={pairs}");

@@ -9,9 +9,7 @@ use serde::Serialize;
 pub struct Spread {
     /// Half of the values are not above it.
     pub median: f64,
-    /// The lowest value.
     pub low: f64,
-    /// The highest value.
     pub high: f64,
 }
 

@@ -61,10 +61,6 @@ struct Row {
     packet_len: u32,
 }
 
-/// Measures.
-///
-/// # Errors
-/// The options make no sense, the daemon does not come up, or packets do not arrive.
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
     options.ensure_measurable()?;
     let [of_guests, of_worker, ..] = processors()[..] else {
@@ -83,14 +79,10 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Packets of a burst in [`carry`].
 pub(crate) const BURST: usize = guests::QUEUE_SIZE as usize;
 
 /// Sends bursts of packets of 64 bytes from guest to guest by a switch, through a daemon that
 /// begins and ends with it.
-///
-/// # Errors
-/// The daemon does not come up, or packets do not arrive.
 pub(crate) fn carry(format: Format, bursts: usize) -> anyhow::Result<()> {
     let mut daemon = start(Way::Switch)?;
     let plan = Plan::of(PACKET_LENS[0] as usize);

@@ -59,7 +59,6 @@ impl Found {
     }
 }
 
-/// Takes all figures of a rig.
 pub(super) fn take(rig: &mut Rig, options: &Options) -> Found {
     let mut found = Found::default();
     // Addresses are resolved and the path is warm.

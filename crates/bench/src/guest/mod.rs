@@ -38,9 +38,6 @@ const TOTAL_LIMIT: Duration = Duration::from_secs(2 * 3600);
 
 /// Starts this program again with the same arguments and `flag`, in namespaces of its own, and
 /// waits for it.
-///
-/// # Errors
-/// There are no namespaces or no taps in them, or it takes too long.
 pub fn in_namespaces(flag: &str) -> anyhow::Result<()> {
     let missing = namespaces::missing().or_else(namespaces::missing_taps);
     if let Some(why) = missing {
@@ -64,9 +61,6 @@ fn ended(status: ExitStatus) -> String {
 }
 
 /// Measures. This process is the first of its namespaces.
-///
-/// # Errors
-/// The options make no sense, or these are not namespaces of our own.
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
     options.check()?;
     let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
@@ -86,7 +80,6 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// All that is compared for one pairing.
 fn measure_one(
     pairing: Pairing,
     options: &Options,

@@ -58,9 +58,6 @@ const LOADS: [(&str, bool, usize); 4] =
     [("", false, 0), ("-R", false, 1), ("", true, 3), ("-R", true, 5)];
 
 /// Measures. This process is the first of its namespaces.
-///
-/// # Errors
-/// The options make no sense, or these are not namespaces of our own.
 pub fn measure_pacing(options: &Options) -> anyhow::Result<Report> {
     options.check()?;
     let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;

@@ -21,12 +21,10 @@ pub enum Pairing {
     UmlPair,
 }
 
-/// How much is measured.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// How long each number is measured, how often, and by which command.
     pub amount: options::Options,
-    /// Echo requests of one flood.
     pub pings: u32,
     /// Who talks with whom.
     pub pairings: Vec<Pairing>,
@@ -41,7 +39,6 @@ impl Pairing {
         }
     }
 
-    /// What is missing for it.
     pub(super) fn why_not(self) -> Option<String> {
         match self {
             Self::QemuHost => qemu::missing(&programs::root(), &programs::kernel()),

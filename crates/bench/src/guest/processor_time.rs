@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-/// What the kernel says about one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Status {
     parent: u32,

@@ -21,7 +21,6 @@ use super::sides::Sides;
 use crate::machine::{keeping_to, processors};
 use crate::programs;
 
-/// Longest wait for an interface.
 const INTERFACE_LIMIT: Duration = Duration::from_secs(10);
 
 /// What packets are told to be as long as at most, in bytes.
@@ -95,7 +94,6 @@ pub(super) struct Rig {
     _server: Option<Process>,
 }
 
-/// What runs beside the guests.
 #[derive(Debug)]
 enum BackEnd {
     None,
@@ -104,7 +102,6 @@ enum BackEnd {
 }
 
 impl Rig {
-    /// Boots it; nothing moves yet.
     pub fn boot(plan: Plan, directory: &Path) -> anyhow::Result<Self> {
         let sides = Sides::of(plan.pairing, &processors());
         keeping_to(&sides.rest, || Self::boot_with(plan, &sides, directory))?
@@ -169,7 +166,6 @@ impl Rig {
         [Some(&self.asking), self.answering.as_ref()].into_iter().flatten()
     }
 
-    /// How everything was started.
     pub fn commands(&self) -> Vec<String> {
         let back_end = match &self.back_end {
             BackEnd::None => None,

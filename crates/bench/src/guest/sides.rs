@@ -9,16 +9,13 @@
 use super::pairing::Pairing;
 use crate::machine::keeping_to;
 
-/// What a report says about it.
 pub(super) const METHOD: &str = "A guest keeps to one processor, what runs beside it to the \
      others; what is between two guests, one processor each, goes where the scheduler puts it.";
 
-/// Which processors each side keeps to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sides {
     /// Of the first guest and of the second.
     guests: [Vec<usize>; 2],
-    /// Of what runs beside them.
     pub rest: Vec<usize>,
 }
 

@@ -41,7 +41,6 @@ const STARTS: Duration = Duration::from_millis(1500);
 /// Telling a policy takes some milliseconds, and 100 while a busy guest keeps the processor.
 const TELLING: Duration = Duration::from_millis(60);
 
-/// What was seen under one policy, once.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Slice {
     /// From the guest and to it, in Gb/s.
@@ -53,7 +52,6 @@ pub(super) struct Slice {
 }
 
 impl Slice {
-    /// The mean round trip.
     #[allow(clippy::cast_precision_loss, reason = "some hundred")]
     pub fn mean_ms(&self) -> Option<f64> {
         let times = &self.times_ms;

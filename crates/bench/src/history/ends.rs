@@ -13,13 +13,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::technique::Technique;
 
-/// Packets per visit.
 pub(super) const BATCH: u32 = 64;
 
 /// Longest sleep: an end looks that often whether it shall stop.
 const SLEEP_MAX: Duration = Duration::from_millis(5);
 
-/// What both ends share.
 #[derive(Debug)]
 pub(super) struct Common<'a> {
     pub technique: &'a Technique,
@@ -95,12 +93,9 @@ impl<'a> Common<'a> {
     }
 }
 
-/// What an end does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Sends all it can.
     Source,
-    /// Receives all that comes.
     Sink,
     /// Sends back what comes.
     Echo,
@@ -108,7 +103,6 @@ pub(super) enum Part {
     Ping,
 }
 
-/// One end of the rings.
 pub(super) trait End {
     /// Takes up to [`BATCH`] packets, and gives their buffers back; how many.
     fn take(&mut self) -> anyhow::Result<u32>;
@@ -128,9 +122,6 @@ pub(super) trait End {
 }
 
 /// Does the part until told to stop; the round trips of [`Part::Ping`] in ms.
-///
-/// # Errors
-/// The other end breaks the ring.
 pub(super) fn play(
     end: &mut impl End,
     part: Part,
@@ -163,7 +154,6 @@ pub(super) fn play(
     Ok(times)
 }
 
-/// An error that says what was broken.
 pub(super) fn broken(why: Broken) -> anyhow::Error {
     anyhow!("the peer broke the ring: {}", why.0)
 }

@@ -12,7 +12,6 @@ use ringway_virtq::{Arm, DriverQueue};
 
 use super::ends::{BATCH, Common, End, broken};
 
-/// The guest.
 #[derive(Debug)]
 pub(super) struct Guest<'a, D> {
     pub common: &'a Common<'a>,
@@ -23,7 +22,6 @@ pub(super) struct Guest<'a, D> {
     early: VecDeque<Box<[u8; 256]>>,
     /// Calls about sent packets are asked for, and not only one when the ring has run empty.
     is_called: bool,
-    /// Packets put in the transmitq.
     sent: u64,
     /// When to flush again, with or without packets.
     wake_at: Option<Nanos>,

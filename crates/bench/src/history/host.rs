@@ -12,7 +12,6 @@ use ringway_virtq::{Arm, Broken, DeviceQueue, SharedSlice};
 
 use super::ends::{BATCH, Common, End, broken};
 
-/// The host.
 #[derive(Debug)]
 pub(super) struct Host<'a, V> {
     pub common: &'a Common<'a>,
@@ -22,11 +21,9 @@ pub(super) struct Host<'a, V> {
     tap: SharedSlice,
     bounce: SharedSlice,
     _memory: TestMemory,
-    /// What is written to the tap.
     written: Vec<u8>,
     /// The worker's own: when what is held back must be looked at again, and by which end.
     pace: Pace,
-    /// Packets taken from the transmitq.
     taken: u64,
 }
 

@@ -54,10 +54,6 @@ fn traffic(technique: &Technique) -> [Traffic; 5] {
     ]
 }
 
-/// Measures.
-///
-/// # Errors
-/// The options make no sense, or nothing moves.
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
     options.ensure_measurable()?;
     let mut report = Report::begin("history", &options.command, &method(options))?;
@@ -87,7 +83,6 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// The row before that one.
 fn before(row: &[String]) -> Option<Vec<String>> {
     let at = STEPS.iter().position(|step| row == [step.0])?;
     Some(vec![STEPS[at.checked_sub(1)?].0.to_string()])

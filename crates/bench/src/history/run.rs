@@ -24,9 +24,6 @@ pub(super) type Traffic = ([Part; 2], usize);
 
 /// Measures: the Gb/s of a stream, or of round trips the shortest, mean, longest and standard
 /// deviation, in ms.
-///
-/// # Errors
-/// A side breaks the rules, or nothing moves.
 pub(super) fn measure(
     technique: &Technique,
     traffic: Traffic,

@@ -14,7 +14,6 @@ const LONG_LEN: usize = 65_536;
 /// Ring entries that a receive buffer for the longest packet takes where buffers are not merged.
 const ELEMENTS: u16 = 18;
 
-/// How both sides work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Technique {
     /// Receive buffers, queue sizes and features.
@@ -63,7 +62,6 @@ const BASELINE: Technique = Technique {
 /// What a row is called, what it switches on for readers, and what it changes.
 type Step = (&'static str, &'static str, fn(&mut Technique));
 
-/// All rows, in the order of history.
 pub(super) const STEPS: [Step; 19] = [
     (
         "baseline",
@@ -125,7 +123,6 @@ pub(super) const STEPS: [Step; 19] = [
     }),
 ];
 
-/// The techniques of all rows, by name.
 pub(super) fn rows() -> Vec<(Vec<String>, Technique)> {
     let mut technique = BASELINE;
     let row = |(name, _, change): &Step| {

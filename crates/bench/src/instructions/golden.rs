@@ -22,9 +22,6 @@ pub struct Golden(Vec<Count>);
 
 impl Golden {
     /// From a file's text.
-    ///
-    /// # Errors
-    /// A line is something else.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
         let count = |line: &str| {

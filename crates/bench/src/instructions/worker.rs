@@ -15,13 +15,9 @@ pub(super) const NAME: &str = "worker";
 /// What is counted, as callgrind wants it.
 const FUNCTION: &str = "*Run*forward_run*";
 
-/// Bursts of packets that are counted.
 const BURSTS: usize = 16;
 
 /// Moves the packets; the daemon that it starts is counted under valgrind.
-///
-/// # Errors
-/// The daemon does not come up, or packets do not arrive.
 pub fn run(format: Format) -> anyhow::Result<()> {
     switch::carry(format, BURSTS)
 }

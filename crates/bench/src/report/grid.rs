@@ -9,7 +9,6 @@ use crate::spread::{Spread, ratios};
 /// A column: its head, with the unit, and the digits behind the point.
 pub(crate) type Column = (&'static str, usize);
 
-/// All rounds of one table.
 #[derive(Debug)]
 pub(crate) struct Grid {
     title: String,

@@ -11,7 +11,6 @@ th,td{padding:.2rem .6rem;border-bottom:1px solid #ddd;text-align:right;overflow
 td{white-space:nowrap}td.t{white-space:normal}th{vertical-align:bottom}th:first-child,td.t\
 {text-align:left}pre{background:#f5f5f5;padding:.6rem;white-space:pre-wrap}div.w{overflow-x:auto}";
 
-/// The whole page.
 pub fn render(report: &Report) -> String {
     let title = escape(&report.title);
     let mut page = format!(

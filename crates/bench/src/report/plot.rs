@@ -23,7 +23,6 @@ grid-column:1/-1}}";
 const COLORS: [&str; 8] =
     ["#808080", "#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#f0e442"];
 
-/// The plot as a `<figure>` element.
 pub(super) fn figure(plot: &Plot) -> String {
     let highs = plot.groups.iter().flat_map(|group| group.values.iter().flatten());
     let top = highs.map(|spread| spread.high).fold(0.0, f64::max).max(f64::MIN_POSITIVE);

@@ -6,7 +6,6 @@ use comfy_table::{CellAlignment, ContentArrangement, TableStyle, presets};
 
 use super::{Cell, Report, Table};
 
-/// For a terminal.
 pub fn terminal(report: &Report) -> String {
     let mut text = format!("{}, {}\n{}\n", report.title, report.date, report.command);
     for line in about(report) {

@@ -24,7 +24,6 @@ use super::end::{End, Template, Work};
 
 const MAC: MacAddress = MacAddress([2, 0x72, 0x77, 0, 0, 2]);
 
-/// A started device as an end.
 struct DeviceEnd<'a, Q> {
     to_guest: &'a mut ToGuest<Q>,
     from_guest: &'a mut FromGuest<Q>,
@@ -50,7 +49,6 @@ pub(super) struct Backend {
 }
 
 impl Backend {
-    /// Listens at `socket` for a front-end.
     pub fn bind(socket: &Path) -> anyhow::Result<Self> {
         let unwanted = Features::CTRL_VQ | Features::MTU;
         Ok(Self {

@@ -53,7 +53,6 @@ impl Payload {
 struct Places {
     /// Where the device sees the first one.
     device_address: u64,
-    /// Bytes from one to the next.
     stride: u64,
     /// Bytes of each that are not written anew.
     rest_len: u32,
@@ -103,7 +102,6 @@ pub(crate) struct DriverEnd<Q> {
     places: Option<Places>,
 }
 
-/// A driver of either format.
 #[derive(Debug)]
 pub(crate) enum AnyDriverEnd {
     Split(DriverEnd<SplitDriver>),

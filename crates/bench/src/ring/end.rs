@@ -23,10 +23,8 @@ const BATCH: usize = 32;
 /// so that rounds which take used buffers back, every so many, are neither all timed nor none.
 const SAMPLE_EVERY: u32 = 17;
 
-/// Rounds that are timed at most.
 const SAMPLES_MAX: usize = 1 << 20;
 
-/// The addresses in a packet.
 const HERE: Mac = [2, 0x72, 0x77, 0, 0, 1];
 const THERE: Mac = [2, 0x72, 0x77, 0, 0, 2];
 
@@ -64,7 +62,6 @@ impl Template {
         Self::with_addresses(len, [THERE, HERE])
     }
 
-    /// The same, the other way.
     pub fn answer(len: usize) -> std::io::Result<Self> {
         Self::with_addresses(len, [HERE, THERE])
     }
@@ -113,9 +110,7 @@ impl Counts {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Sends as much as there is room for.
     Send,
-    /// Receives all that comes.
     Receive,
 }
 

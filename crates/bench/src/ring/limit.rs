@@ -34,7 +34,6 @@ pub(super) fn depths(packet_len: usize, queue_size: u16) -> [u64; 2] {
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// The slots and the two positions.
 #[derive(Debug)]
 struct Lane {
     slots: SharedSlice,

@@ -45,7 +45,6 @@ const QUEUE_BYTES: usize = 4 * 1024 * 1024;
 /// Shortest look at the limit beside a row, unless the row itself is shorter.
 const LIMIT_BESIDE_MIN: Duration = Duration::from_millis(100);
 
-/// What names a row.
 const HEADS: [&str; 3] = ["bytes", "driver × device", "entries"];
 
 const THROUGHPUT: [Column; 5] = [
@@ -56,14 +55,11 @@ const THROUGHPUT: [Column; 5] = [
     ("× limit", 2),
 ];
 
-/// How much is measured.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// How long each number is measured, how often, and by which command.
     pub amount: options::Options,
-    /// Packet lengths in bytes: 64 to 65536.
     pub packet_lens: Vec<usize>,
-    /// Ring formats.
     pub formats: Vec<Format>,
     /// Entries of each queue, a power of two from 8 to 1024; without, as many as suit the length.
     pub queue_size: Option<u16>,
@@ -72,7 +68,6 @@ pub struct Options {
 /// One number that is to be measured, again and again.
 #[derive(Debug, Clone, Copy)]
 struct Task {
-    /// Its table, by number.
     table: usize,
     direction: Direction,
     format: Format,
@@ -80,10 +75,6 @@ struct Task {
     packet_len: usize,
 }
 
-/// Measures.
-///
-/// # Errors
-/// The options make no sense, or ringway itself fails; a peer that is missing is left out instead.
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
     check(options)?;
     let mut report = Report::begin("ring", &options.amount.command, &method(options))?;

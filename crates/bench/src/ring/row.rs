@@ -2,7 +2,6 @@
 
 use super::driver::Payload;
 
-/// Who implements a side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Who {
     Ringway,
@@ -17,7 +16,6 @@ pub(super) enum Row {
     Pair { driver: Who, device: Who },
 }
 
-/// The direction of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
     GuestToHost,

@@ -34,11 +34,9 @@ const ROUNDS: u32 = 4096;
 /// How often each depth of the limit's ring is tried.
 const DEPTH_ROUNDS: usize = 2;
 
-/// The sides, as indexes.
 const DRIVER: usize = 0;
 const DEVICE: usize = 1;
 
-/// Under which conditions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setup<'a> {
     pub row: Row,
@@ -53,16 +51,13 @@ pub(super) struct Setup<'a> {
     pub dpdk: Option<&'a DpdkFiles>,
 }
 
-/// What a run found.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Throughput {
-    /// Packets.
     pub per_second: f64,
     /// Processor time per packet of the driver and of the device, in ns.
     pub cost_ns: [Option<f64>; 2],
     /// How DPDK's programs were started.
     pub commands: Vec<String>,
-    /// DPDK's version.
     pub version: Option<String>,
 }
 
@@ -275,7 +270,6 @@ impl Setup<'_> {
         Ok(())
     }
 
-    /// Packets per second of one counter.
     fn watch(&self, counts: &Counts) -> f64 {
         let (began, before) = (Instant::now(), counts.packets());
         thread::sleep(self.duration);

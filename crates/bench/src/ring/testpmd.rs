@@ -37,7 +37,6 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(5);
 const BUFFER_EXTRA: usize = 256;
 const BUFFER_LEN_MIN: usize = 2176;
 
-/// Which side of the ring it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Driver,

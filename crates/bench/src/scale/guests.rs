@@ -21,7 +21,6 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Without packets for so long, there are none under way.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// All of them.
 #[derive(Debug)]
 pub(super) struct Guests {
     guests: Vec<AnyUserGuest>,
@@ -86,7 +85,6 @@ impl Guests {
         Ok(())
     }
 
-    /// Until nothing arrives any more.
     pub fn quiet(&mut self) -> anyhow::Result<()> {
         let mut last = Instant::now();
         while last.elapsed() < QUIET {

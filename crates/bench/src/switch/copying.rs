@@ -13,7 +13,6 @@ use ringway_virtq::SharedSlice;
 
 use super::guests::{PLACE_ALIGN, Plan, QUEUE_SIZE};
 
-/// Copies between two looks at the clock.
 const BATCH: u32 = 64;
 
 /// Memory, and where in it the next packet is.
@@ -25,7 +24,6 @@ pub(super) struct Copying {
     _memory: TestMemory,
 }
 
-/// Places for packets, used in turn.
 #[derive(Debug)]
 struct Places {
     memory: SharedSlice,

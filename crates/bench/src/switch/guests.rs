@@ -32,7 +32,6 @@ const FIRST_BURSTS: usize = 8;
 /// Longest wait for packets that must come.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// What goes from guest to guest.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     pub packet_len: usize,
@@ -57,7 +56,6 @@ impl Plan {
     }
 }
 
-/// Both guests, with queues of one format.
 #[derive(Debug)]
 pub(super) struct Pair<Q> {
     sender: DriverEnd<Q>,
@@ -67,7 +65,6 @@ pub(super) struct Pair<Q> {
     answer: Template,
 }
 
-/// The same with queues of either format.
 #[derive(Debug)]
 pub(super) enum AnyPair {
     Split(Pair<SplitDriver>),
