@@ -4,14 +4,13 @@
 //! How: the same program runs under `valgrind --tool=callgrind`, once for each ring format and
 //! part; there it moves a known number of packets between a driver and a device in one thread, and
 //! callgrind counts inside one function ([`PARTS`]) only. A worker between two guests is counted in
-//! a daemon ([`worker`]).
+//! a daemon of its own, between guests in user space.
 //!
 //! Limits: 64-byte packets in batches of 32; what the instructions cost is not counted. Numbers
 //! hold for one compiler version; after a change of it they are accepted anew.
 
 mod callgrind;
-mod golden;
-pub mod worker;
+pub mod golden;
 
 use anyhow::bail;
 use ringway_device::{FromGuest, ToGuest};
@@ -25,9 +24,10 @@ use ringway_virtq::{
 
 use crate::mirror::{Mirror, Options};
 use crate::progress::in_turns;
+use crate::switch;
 
-use callgrind::{callgrind, per_packet};
-pub use golden::{Count, Golden};
+use callgrind::callgrind;
+use golden::Counts;
 
 /// Packets between two publications.
 const BATCH: usize = 32;
@@ -37,39 +37,44 @@ const PACKET_LEN: usize = 64;
 const QUEUE_SIZE: u16 = 256;
 const BUFFERS_LEN: u64 = 8 << 20;
 
-/// What is counted: its name in tables, the function below, and how the program is told.
-const PARTS: [(&str, &str, &[&str]); 5] = [
-    ("driver_send", "*instructions*driver_send*", &[]),
-    ("device_receive", "*instructions*device_receive*", &[]),
-    ("device_send", "*instructions*device_send*", &[]),
-    ("driver_receive", "*instructions*driver_receive*", &[]),
-    ("driver_tuned", "*instructions*driver_receive*", &["--tuned"]),
+/// Bursts of packets that go through a daemon.
+const BURSTS: usize = 16;
+
+/// What is counted: its name in tables, the function, how the program is told, and packets.
+///
+/// Of the worker its loop and the copy alone are counted, not what it does once for each visit of
+/// some packets: clocks, publishing, sleeping. So the number hardly depends on when it runs.
+type Part = (&'static str, &'static str, &'static [&'static str], usize);
+const PARTS: [Part; 6] = [
+    ("driver_send", "*instructions*driver_send*", &[], BATCH * BATCHES),
+    ("device_receive", "*instructions*device_receive*", &[], BATCH * BATCHES),
+    ("device_send", "*instructions*device_send*", &[], BATCH * BATCHES),
+    ("driver_receive", "*instructions*driver_receive*", &[], BATCH * BATCHES),
+    ("driver_tuned", "*instructions*driver_receive*", &["--tuned"], BATCH * BATCHES),
+    ("worker", "*Run*forward_run*", &["--worker"], BURSTS * switch::BURST),
 ];
 
 /// Counts everything by running `arguments FORMAT` of this program under valgrind, which must lead
-/// to [`run`], and with `--worker` behind it to [`worker::run`].
-pub fn count(arguments: &[&str]) -> anyhow::Result<Vec<Count>> {
-    let formats = ["split", "packed"];
-    let row = |format: &str, name: &str, part| (vec![format.into(), name.into()], part);
+/// to [`run`], and with `--worker` behind it to [`run_worker`].
+pub fn count(arguments: &[&str]) -> anyhow::Result<Counts> {
     let mut rows = Vec::new();
-    for format in formats {
-        rows.extend(PARTS.map(|(name, function, more)| row(format, name, Some((function, more)))));
+    for format in ["split", "packed"] {
+        rows.extend(PARTS.map(|part| (vec![format.to_string(), part.0.to_string()], part)));
     }
-    rows.extend(formats.map(|format| row(format, worker::NAME, None)));
-    let mut counts = Vec::new();
-    in_turns(1, &rows, |_, name, part, _| {
-        let format = name[0].as_str();
-        let instructions = match *part {
-            Some((function, more)) => {
-                let command = [arguments, &[format], more].concat();
-                per_packet(callgrind(&command, function, &[])?, BATCH * BATCHES)
-            }
-            None => worker::count(&[arguments, &[format, "--worker"]].concat())?,
-        };
-        counts.push(Count { name: name.join(" "), instructions });
+    let mut counts = Counts::new();
+    in_turns(1, &rows, |_, name, (_, function, more, packets), _| {
+        let instructions = callgrind(&[arguments, &[&*name[0]], more].concat(), function)?;
+        // Both are far below 2^53.
+        #[allow(clippy::cast_precision_loss)]
+        counts.insert(name.join(" "), instructions as f64 / *packets as f64);
         Ok(())
     })?;
     Ok(counts)
+}
+
+/// Moves packets from guest to guest through a daemon, which is counted under valgrind.
+pub fn run_worker(format: Format) -> anyhow::Result<()> {
+    switch::carry(format, BURSTS)
 }
 
 /// Moves the packets; what is counted under valgrind. `tuned`: into buffers whose length the driver

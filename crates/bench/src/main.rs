@@ -36,7 +36,7 @@ use ringway_virtq::Format;
 use serde_json::json;
 
 use guest::Pairing;
-use instructions::Golden;
+use instructions::golden;
 use options::Options;
 use report::{Report, html, text};
 
@@ -287,26 +287,23 @@ impl RingArgs {
 impl InstructionsArgs {
     fn count(&self) -> anyhow::Result<()> {
         match self.run {
-            Some(format) if self.worker => return instructions::worker::run(format),
+            Some(format) if self.worker => return instructions::run_worker(format),
             Some(format) => return instructions::run(format, self.tuned),
             None => {}
         }
         let counts = instructions::count(&["instructions", "--run"])?;
+        let text = golden::text(&counts);
         if self.json {
-            let numbers =
-                counts.iter().map(|count| (count.name.clone(), count.instructions.into()));
-            let numbers: serde_json::Map<String, serde_json::Value> = numbers.collect();
-            println!("{}", serde_json::to_string_pretty(&numbers)?);
+            println!("{}", serde_json::to_string_pretty(&counts)?);
         } else {
-            print!("{}", Golden::text(&counts));
+            print!("{text}");
         }
         if let Some(file) = &self.accept {
-            std::fs::write(file, Golden::text(&counts))
-                .with_context(|| file.display().to_string())?;
+            std::fs::write(file, text).with_context(|| file.display().to_string())?;
         }
         let Some(file) = &self.check else { return Ok(()) };
         let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
-        let complaints = Golden::parse(&text)?.complaints(&counts);
+        let complaints = golden::complaints(&golden::parse(&text)?, &counts);
         ensure!(complaints.is_empty(), "{}", complaints.join("\n"));
         Ok(())
     }

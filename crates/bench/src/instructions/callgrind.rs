@@ -8,15 +8,12 @@ use ringway_testkit::BINARY_VARIABLE;
 
 use crate::programs;
 
-/// What callgrind counts in one function of this program, or with these options of its children.
-pub(super) fn callgrind(
-    arguments: &[&str],
-    function: &str,
-    options: &[&str],
-) -> anyhow::Result<u64> {
+/// What callgrind counts in one function of this program, or of the daemon that it starts.
+pub(super) fn callgrind(arguments: &[&str], function: &str) -> anyhow::Result<u64> {
     let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
     let mut command = Command::new("valgrind");
-    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).args(options);
+    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
+    command.args(["--trace-children=yes", "--trace-children-skip-by-arg=stats"]);
     command.arg(format!("--toggle-collect={function}"));
     command.arg(format!("--log-file={}/%p", directory.path().display()));
     command.arg(env::current_exe()?).args(arguments);
@@ -31,11 +28,6 @@ pub(super) fn callgrind(
     }
     ensure!(counted > 0, "valgrind: nothing was counted in {function}");
     Ok(counted)
-}
-
-#[allow(clippy::cast_precision_loss)]
-pub(super) fn per_packet(instructions: u64, packets: usize) -> f64 {
-    instructions as f64 / packets as f64
 }
 
 fn collected(text: &str) -> Option<u64> {
