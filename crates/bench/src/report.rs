@@ -1,7 +1,7 @@
 //! What a measurement found, as plain values; [`text`] and [`html`] show it.
 //!
-//! How: a report has tables and plots; a table knows the units of its columns, and every number
-//! keeps its spread. JSON is the report itself.
+//! How: a report has tables; a table knows the units of its columns, and which of them are drawn as
+//! bars, too. Every number keeps its spread. JSON is the report itself.
 
 pub(crate) mod grid;
 pub mod html;
@@ -27,8 +27,6 @@ pub struct Report {
     /// The commands that were run for it, each once.
     pub commands: Vec<String>,
     pub tables: Vec<Table>,
-    /// The results again, to look at.
-    pub plots: Vec<Plot>,
 }
 
 impl Report {
@@ -43,7 +41,6 @@ impl Report {
             left_out: Vec::new(),
             commands: Vec::new(),
             tables: Vec::new(),
-            plots: Vec::new(),
         })
     }
 
@@ -81,6 +78,7 @@ pub struct Table {
     pub columns: Vec<String>,
     /// As many cells each as there are columns.
     pub rows: Vec<Vec<Cell>>,
+    pub plots: Vec<Plot>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -107,6 +105,10 @@ impl Cell {
         spread.map_or(Self::Missing, |spread| Self::Number { spread, digits })
     }
 
+    pub fn spread(&self) -> Option<Spread> {
+        if let Self::Number { spread, .. } = self { Some(*spread) } else { None }
+    }
+
     /// As shown: the median, and the spread if there is one.
     pub fn show(&self) -> String {
         match self {
@@ -122,21 +124,11 @@ impl Cell {
     }
 }
 
-/// Bars in groups: one bar for each series in each group.
+/// Bars of these columns of a table, which have the same unit: a group for each row.
 #[derive(Debug, Clone, Serialize)]
 pub struct Plot {
-    pub title: String,
-    /// What the bars' heights are, with the unit.
-    pub unit: String,
-    pub series: Vec<String>,
-    pub groups: Vec<Group>,
-}
-
-#[derive(Debug, Clone, Serialize)]
-pub struct Group {
-    pub name: String,
-    /// One value for each series, where there is one.
-    pub values: Vec<Option<Spread>>,
+    pub unit: &'static str,
+    pub columns: Vec<usize>,
 }
 
 #[cfg(test)]

@@ -72,7 +72,8 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     if let Some(&first) = processors().first() {
         pin(first)?;
     }
-    let mut grid = Grid::new("Receive buffers", &["traffic", "scheme"], &COLUMNS);
+    let grid = Grid::new("Receive buffers", &["traffic", "scheme"], &COLUMNS);
+    let mut grid = grid.plotted("bytes of memory per byte of payload", &[2]);
     let mut rows = Vec::new();
     for (traffic, lens) in WORKLOADS {
         let row = |scheme: RxScheme| (vec![traffic.into(), scheme.name().into()], (lens, scheme));
@@ -84,7 +85,6 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     })?;
     let page = |row: &[String]| Some(vec![row[0].clone(), RxScheme::Page.name().to_string()]);
     report.tables.push(grid.table_with(&[("Gb/s, × page", 0)], page));
-    report.plots.push(grid.plot("bytes of memory per byte of payload", &[2]));
     Ok(report)
 }
 

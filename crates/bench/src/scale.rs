@@ -35,14 +35,14 @@ const COLUMNS: [Column; 6] = [
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
     options.ensure_measurable()?;
     let mut report = Report::begin("scale", &options.command, &method(options))?;
-    let mut grid = Grid::new("Ports and queue pairs", &["ports", "queue pairs each"], &COLUMNS);
+    let grid = Grid::new("Ports and queue pairs", &["ports", "queue pairs each"], &COLUMNS);
+    let mut grid = grid.plotted("ns of the daemon", &[0]);
     let rows = SIZES.map(|size| (vec![size.0.to_string(), size.1.to_string()], size));
     in_turns(options.repeats, &rows, |round, name, &(ports, pairs), _| {
         grid.add(name, round, &measure_one(ports, pairs, options.duration)?.map(Some));
         Ok(())
     })?;
     report.tables.push(grid.table());
-    report.plots.push(grid.plot("ns of the daemon", &[0]));
     Ok(report)
 }
 

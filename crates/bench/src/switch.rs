@@ -67,7 +67,8 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
         bail!("two processors are needed: one for the worker, one for the guests");
     };
     let mut report = Report::begin("switch", &options.command, &method(options))?;
-    let mut grid = Grid::new("From guest to guest", &HEADS, &COLUMNS);
+    let grid = Grid::new("From guest to guest", &HEADS, &COLUMNS);
+    let mut grid = grid.plotted("copy ÷ worker", &[4]);
     in_turns(options.repeats, &rows(), |round, name, row, _| {
         let of_guests = if row.way == Way::OneProcessor { of_worker } else { of_guests };
         let measured = || measure_one(*row, of_worker, options.duration);
@@ -75,7 +76,6 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
         Ok(())
     })?;
     report.tables.push(grid.table());
-    report.plots.push(grid.plot("copy ÷ worker", &[4]));
     Ok(report)
 }
 

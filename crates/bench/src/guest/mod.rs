@@ -100,7 +100,7 @@ fn measure_one(
             }
         }
     }
-    let mut rates = Grid::new(name, &["through"], &RATES);
+    let mut rates = Grid::new(name, &["through"], &RATES).plotted("Gb/s", &[0, 1, 2, 3]);
     let mut costs = Grid::new(format!("{name}: processor time"), &["through"], &COSTS);
     for round in 0..options.amount.repeats {
         // Ringway's rig is the first row of the tables, but not always measured first.
@@ -120,7 +120,6 @@ fn measure_one(
     }
     report.tables.extend([rates.table(), rates.ratios_of_first(&[0, 1, 2, 3, 4, 6])]);
     report.tables.push(costs.table());
-    report.plots.push(rates.plot("Gb/s", &[0, 1, 2, 3]));
 }
 
 fn method(options: &Options) -> [String; 4] {

@@ -65,7 +65,10 @@ pub fn measure_pacing(options: &Options) -> anyhow::Result<Report> {
     net::prepare()?;
     let mut report = Report::begin("pacing", &options.amount.command, &method(options))?;
     report.machine.versions.extend(programs::versions(&programs::OF_GUESTS));
-    let grid = |pairing: &Pairing| Grid::new(pairing.name(), &["policy"], &FIGURES);
+    let grid = |pairing: &Pairing| {
+        let grid = Grid::new(pairing.name(), &["policy"], &FIGURES);
+        grid.plotted("Gb/s", &[0, 1]).plotted("ms", &[2, 3, 4, 5, 6])
+    };
     let mut grids: Vec<Grid> = options.pairings.iter().map(grid).collect();
     let steps = grids.len() * options.amount.repeats * (LOADS.len() + 1);
     let mut progress = Progress::start(steps);
@@ -90,7 +93,6 @@ pub fn measure_pacing(options: &Options) -> anyhow::Result<Report> {
     progress.end();
     for grid in &grids {
         report.tables.extend([grid.table(), grid.ratios_of_first(&[0, 1, 2, 3, 4, 5, 6])]);
-        report.plots.extend([grid.plot("Gb/s", &[0, 1]), grid.plot("ms", &[2, 3, 4, 5, 6])]);
     }
     Ok(report)
 }

@@ -58,9 +58,10 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     options.ensure_measurable()?;
     let mut report = Report::begin("history", &options.command, &method(options))?;
     let processors = report.two_processors();
-    let mut streams = Grid::new("Streams", &["switched on"], &STREAMS);
+    let mut streams = Grid::new("Streams", &["switched on"], &STREAMS).plotted("Gb/s", &[0, 1]);
     let title = format!("Round trips, one packet of {PING_LEN} bytes at a time");
     let mut round_trips = Grid::new(title, &["switched on", "begun by"], &ROUND_TRIPS);
+    round_trips = round_trips.plotted("ms", &[1]);
     in_turns(options.repeats, &technique::rows(), |round, name, technique, _| {
         let mut rates = Vec::new();
         for traffic in traffic(technique) {
@@ -78,8 +79,6 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     })?;
     report.tables.push(streams.table_with(&BEFORE, before));
     report.tables.push(round_trips.table());
-    report.plots.push(streams.plot("Gb/s", &[0, 1]));
-    report.plots.push(round_trips.plot("ms", &[1]));
     Ok(report)
 }
 

@@ -3,7 +3,7 @@
 //! How: every row is measured once in each round. A ratio of two rows is taken within a round,
 //! between neighbours in time; only then the median of the ratios is shown.
 
-use super::{Cell, Group, Plot, Table};
+use super::{Cell, Plot, Table};
 use crate::spread::{Spread, ratios};
 
 /// A column: its head, with the unit, and the digits behind the point.
@@ -15,6 +15,7 @@ pub(crate) struct Grid {
     heads: Vec<&'static str>,
     columns: Vec<Column>,
     rows: Vec<Row>,
+    plots: Vec<Plot>,
 }
 
 #[derive(Debug)]
@@ -28,7 +29,14 @@ impl Grid {
     /// Nothing yet; `heads` stand above what names a row.
     pub fn new(title: impl Into<String>, heads: &[&'static str], columns: &[Column]) -> Self {
         let (heads, columns) = (heads.to_vec(), columns.to_vec());
-        Self { title: title.into(), heads, columns, rows: Vec::new() }
+        Self { title: title.into(), heads, columns, rows: Vec::new(), plots: Vec::new() }
+    }
+
+    /// Its table has bars of these columns, too.
+    pub fn plotted(mut self, unit: &'static str, columns: &[usize]) -> Self {
+        let columns = columns.iter().map(|column| self.heads.len() + column).collect();
+        self.plots.push(Plot { unit, columns });
+        self
     }
 
     /// What a round has found about a row: a value for each column.
@@ -69,7 +77,8 @@ impl Grid {
             name.chain(numbers).chain(ratios).collect()
         };
         let columns = heads.map(ToString::to_string).collect();
-        Table { title: self.title.clone(), columns, rows: self.rows.iter().map(cells).collect() }
+        let (title, plots) = (self.title.clone(), self.plots.clone());
+        Table { title, columns, rows: self.rows.iter().map(cells).collect(), plots }
     }
 
     /// The first of the rows divided by each other one, in these columns.
@@ -84,21 +93,7 @@ impl Grid {
             others.iter().map(cells).collect()
         });
         let columns = std::iter::once("ratio").chain(heads).map(str::to_string).collect();
-        Table { title: format!("{}: ratios", self.title), columns, rows }
-    }
-
-    /// A group of bars for each row: one for each of these columns, which have the same unit.
-    pub fn plot(&self, unit: &str, columns: &[usize]) -> Plot {
-        let group = |row: &Row| Group {
-            name: row.name.join(", "),
-            values: columns.iter().map(|&column| spread(&row.values[column])).collect(),
-        };
-        Plot {
-            title: self.title.clone(),
-            unit: unit.into(),
-            series: columns.iter().map(|&column| self.columns[column].0.to_string()).collect(),
-            groups: self.rows.iter().map(group).collect(),
-        }
+        Table { title: format!("{}: ratios", self.title), columns, rows, plots: Vec::new() }
     }
 }
 
@@ -116,7 +111,8 @@ mod tests {
 
     #[test]
     fn ratios_are_those_of_neighbours_in_time() {
-        let mut grid = Grid::new("t", &["bytes", "what"], &[("Mpps", 1), ("ns", 0)]);
+        let grid = Grid::new("t", &["bytes", "what"], &[("Mpps", 1), ("ns", 0)]);
+        let mut grid = grid.plotted("Mpps", &[0]);
         let name = |what: &str| vec!["64".to_string(), what.to_string()];
         // The machine was twice as fast the second time, and in the third round one row failed.
         for (round, speed) in [(0, 1.0), (1, 2.0)] {
@@ -130,9 +126,7 @@ mod tests {
         let shown = |row: usize| table.rows[row].iter().map(Cell::show).collect::<Vec<_>>();
         assert_eq!(shown(0), ["64", "limit", "8.0 (1.0–16.0)", "–", "–"]);
         assert_eq!(shown(1), ["64", "ours", "9.0 (6.0–12.0)", "1", "0.75"]);
-        let plot = grid.plot("Mpps", &[0]);
-        assert_eq!(plot.groups[1].name, "64, ours");
-        assert_eq!(plot.groups[1].values[0].map(|spread| spread.median), Some(9.0));
+        assert_eq!((table.plots[0].unit, &table.plots[0].columns[..]), ("Mpps", &[2][..]));
     }
 
     #[test]

@@ -25,8 +25,8 @@ pub fn render(report: &Report) -> String {
         page += &format!("<li>{}</li>\n", escape(&line));
     }
     page.push_str("</ul>\n");
-    for plot in &report.plots {
-        page += &plot::figure(plot);
+    for table in &report.tables {
+        page.extend(table.plots.iter().map(|plot| plot::figure(table, plot)));
     }
     for table in &report.tables {
         let (title, rows) = (escape(&table.title), rows(table));

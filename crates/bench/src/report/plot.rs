@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use super::{Cell, Plot};
+use super::{Cell, Plot, Table};
 use crate::spread::Spread;
 
 /// What a page with plots needs. Where there is no room beside the bars, names and numbers stand
@@ -23,19 +23,23 @@ grid-column:1/-1}}";
 const COLORS: [&str; 8] =
     ["#808080", "#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#f0e442"];
 
-pub(super) fn figure(plot: &Plot) -> String {
-    let highs = plot.groups.iter().flat_map(|group| group.values.iter().flatten());
-    let top = highs.map(|spread| spread.high).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
-    let mut text = format!("<figure><figcaption>{}</figcaption>\n", escape(&caption(plot)));
-    for group in &plot.groups {
-        if let [_] = plot.series[..] {
-            row(&mut text, &group.name, group.values.first(), (0, top));
+pub(super) fn figure(table: &Table, plot: &Plot) -> String {
+    let cells = table.rows.iter().flat_map(|row| plot.columns.iter().map(|&column| &row[column]));
+    let highs = cells.filter_map(|cell| Some(cell.spread()?.high));
+    let top = highs.fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+    let series = || plot.columns.iter().map(|&column| &*table.columns[column]);
+    let mut text = format!("<figure><figcaption>{}</figcaption>\n", escape(&caption(table, plot)));
+    for cells in &table.rows {
+        let names = cells.iter().take_while(|cell| matches!(cell, Cell::Text(_)));
+        let name = names.map(Cell::show).collect::<Vec<_>>().join(", ");
+        if let [only] = plot.columns[..] {
+            row(&mut text, &name, &cells[only], (0, top));
             continue;
         }
         // Writing to a String does not fail.
-        let _ = writeln!(text, "<h3>{}</h3>", escape(&group.name));
-        for (at, series) in plot.series.iter().enumerate() {
-            row(&mut text, series, group.values.get(at), (at, top));
+        let _ = writeln!(text, "<h3>{}</h3>", escape(&name));
+        for (at, (series, &column)) in series().zip(&plot.columns).enumerate() {
+            row(&mut text, series, &cells[column], (at, top));
         }
     }
     text.push_str("</figure>\n");
@@ -43,18 +47,18 @@ pub(super) fn figure(plot: &Plot) -> String {
 }
 
 /// What is shown, with its unit; of a single series, also which.
-fn caption(Plot { title, unit, series, .. }: &Plot) -> String {
+fn caption(table: &Table, Plot { unit, columns }: &Plot) -> String {
+    let title = &table.title;
     let unit = if title.ends_with(unit) { String::new() } else { format!(", {unit}") };
-    match &series[..] {
-        [only] => format!("{title}{unit}: {only}"),
+    match columns[..] {
+        [only] => format!("{title}{unit}: {}", table.columns[only]),
         _ => format!("{title}{unit}"),
     }
 }
 
 /// One bar with its name and its number; `how` is its colour, and the end of the scale.
-fn row(text: &mut String, name: &str, value: Option<&Option<Spread>>, how: (usize, f64)) {
-    let value = value.copied().flatten();
-    let color = COLORS[how.0 % COLORS.len()];
+fn row(text: &mut String, name: &str, cell: &Cell, how: (usize, f64)) {
+    let (value, color) = (cell.spread(), COLORS[how.0 % COLORS.len()]);
     let bar = value.map_or(String::new(), |spread| bar(spread, color, how.1));
     let digits = value.map_or(0, |spread| digits(spread.median));
     let (name, number) = (escape(name), Cell::number(value, digits).show());
@@ -93,18 +97,18 @@ pub(super) fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Group;
+
+    fn drawn(unit: &'static str, columns: &[&str], name: &str, values: &[Cell]) -> String {
+        let plot = Plot { unit, columns: (1..=columns.len()).collect() };
+        let columns = ["what"].iter().chain(columns).map(ToString::to_string).collect();
+        let rows = vec![[&[Cell::text(name)], values].concat()];
+        figure(&Table { title: "the title".into(), columns, rows, plots: vec![] }, &plot)
+    }
 
     #[test]
     fn every_bar_is_drawn_and_named() {
-        let values = vec![Spread::of([1.0, 2.0]), None];
-        let plot = Plot {
-            title: "the title".into(),
-            unit: "Mpps".into(),
-            series: vec!["limit".into(), "ringway".into()],
-            groups: vec![Group { name: "64 < 65 bytes".into(), values }],
-        };
-        let figure = figure(&plot);
+        let values = [Cell::number(Spread::of([1.0, 2.0]), 1), Cell::Missing];
+        let figure = drawn("Mpps", &["limit", "ringway"], "64 < 65 bytes", &values);
         for part in [
             "<figcaption>the title, Mpps</figcaption>",
             "<h3>64 &lt; 65 bytes</h3>",
@@ -118,9 +122,8 @@ mod tests {
 
     #[test]
     fn groups_of_one_series_are_the_bars() {
-        let group = Group { name: "2 × 1".into(), values: vec![Spread::of([300.0])] };
-        let (unit, series) = ("ns".to_string(), vec!["64 bytes".to_string()]);
-        let figure = figure(&Plot { title: "the title".into(), unit, series, groups: vec![group] });
+        let value = Cell::number(Spread::of([300.0]), 1);
+        let figure = drawn("ns", &["64 bytes"], "2 × 1", &[value]);
         assert!(figure.contains("<figcaption>the title, ns: 64 bytes</figcaption>"), "{figure}");
         assert!(figure.contains("<span>2 × 1</span>") && !figure.contains("<h3>"), "{figure}");
         assert!(figure.contains("<span>300</span>"), "{figure}");

@@ -79,6 +79,7 @@ mod tests {
             title: "t".into(),
             columns: vec!["what".into(), "Mpps".into()],
             rows: vec![vec![Cell::text("a"), Cell::Missing]],
+            plots: vec![],
         };
         let text = draw(&table, presets::ASCII_MARKDOWN).to_string();
         assert_eq!(text, "| what | Mpps |\n|------|------|\n| a    |    – |");
