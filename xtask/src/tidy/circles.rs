@@ -14,98 +14,86 @@ use syn::{UseTree, Visibility};
 
 use super::source::{Source, is_for_tests};
 
-/// A module's path below the root of its crate.
-type Module = Vec<String>;
-
 /// Longest chain of `pub use` that is followed.
 const HANDED_ON_MAX: usize = 8;
 
 /// Every circle, as `a -> b -> a`, in the crates that these files belong to.
 pub fn complaints(sources: &[Source]) -> Vec<String> {
-    let mut crates: BTreeMap<&str, Vec<&Source>> = BTreeMap::new();
+    let mut crates: BTreeMap<&str, Crate<'_>> = BTreeMap::new();
     for source in sources.iter().filter(|source| source.production_lines > 0) {
         if let Some((root, _)) = source.name.rsplit_once("/src/") {
-            crates.entry(root).or_default().push(source);
+            crates.entry(root).or_default().add(source);
         }
     }
-    crates.into_values().flat_map(|files| circles(&Crate::new(&files))).collect()
+    crates.values().flat_map(circles).collect()
 }
 
-/// The modules of one crate.
+/// The modules of one crate: each is named by its path, the root is `crate`.
+#[derive(Default)]
 struct Crate<'a> {
-    files: BTreeMap<Module, &'a str>,
-    imports: BTreeMap<Module, Vec<Module>>,
-    /// What each module hands on: the name, and where it comes from.
-    handed_on: BTreeMap<Module, BTreeMap<String, Module>>,
+    files: BTreeMap<String, (&'a str, Paths)>,
 }
 
 impl<'a> Crate<'a> {
-    fn new(sources: &[&'a Source]) -> Self {
-        let mut all =
-            Self { files: BTreeMap::new(), imports: BTreeMap::new(), handed_on: BTreeMap::new() };
-        for source in sources {
-            let module = module_of(&source.name);
-            let paths = Paths::of(source);
-            all.files.insert(module.clone(), &source.name);
-            all.imports.insert(module.clone(), paths.used);
-            all.handed_on.insert(module, paths.handed_on);
-        }
-        all
+    fn add(&mut self, source: &'a Source) {
+        let mut paths = Paths::default();
+        source.items.iter().for_each(|item| paths.visit_item(item));
+        self.files.insert(module_of(&source.name), (&source.name, paths));
     }
 
     /// The modules that a module imports from, without those below it.
-    fn neighbours(&self, module: &Module) -> BTreeSet<Module> {
-        let paths = self.imports.get(module).into_iter().flatten();
-        let found = paths.filter_map(|path| self.resolve(module, path, HANDED_ON_MAX));
-        found.filter(|found| !found.starts_with(module)).collect()
+    fn neighbours(&self, module: &str) -> BTreeSet<&str> {
+        let used = self.files.get(module).into_iter().flat_map(|(_, paths)| &paths.used);
+        let found = used.filter_map(|path| self.resolve(module, path, HANDED_ON_MAX));
+        found.filter(|found| !is_within(found, module)).collect()
     }
 
     /// The module that a path, seen from another module, leads to.
-    fn resolve(&self, from: &Module, path: &[String], handed_on_max: usize) -> Option<Module> {
-        let (mut module, mut rest) = self.begin(from, path)?;
-        while let Some((name, after)) = rest.split_first() {
-            let below: Module = module.iter().chain([name]).cloned().collect();
-            if !self.files.contains_key(&below) {
-                break;
-            }
-            (module, rest) = (below, after);
-        }
-        let next = rest.first().and_then(|name| self.handed_on.get(&module)?.get(name));
-        let further = next.filter(|_| handed_on_max > 0);
-        let further = further.and_then(|path| self.resolve(&module, path, handed_on_max - 1));
+    fn resolve(&self, from: &str, path: &str, handed_on_max: usize) -> Option<&str> {
+        let path = self.absolute(from, path)?;
+        let (module, (_, paths)) =
+            self.files.iter().rev().find(|(module, _)| is_within(&path, module))?;
+        let rest = path[module.len()..].trim_start_matches("::");
+        let name = rest.split("::").next().unwrap_or_default();
+        let further = paths.handed_on.get(name).filter(|_| handed_on_max > 0);
+        let further = further.and_then(|path| self.resolve(module, path, handed_on_max - 1));
         further.or(Some(module))
     }
 
-    /// Where a path begins, and what is left of it; `None`: in another crate.
-    fn begin<'p>(&self, from: &Module, path: &'p [String]) -> Option<(Module, &'p [String])> {
-        let (first, rest) = path.split_first()?;
-        match first.as_str() {
-            "crate" => Some((Module::new(), rest)),
-            "self" => Some((from.clone(), rest)),
+    /// A path from the root; `None`: it leads to another crate.
+    fn absolute(&self, from: &str, path: &str) -> Option<String> {
+        let (first, rest) = path.split_once("::").unwrap_or((path, ""));
+        match first {
+            "crate" => Some(path.to_string()),
+            "self" => Some(format!("{from}::{rest}")),
             "super" => {
-                let up = path.iter().take_while(|name| *name == "super").count();
-                Some((from.get(..from.len().checked_sub(up)?)?.to_vec(), path.get(up..)?))
+                let above = from.rsplit_once("::")?.0;
+                let is_further = rest.starts_with("super");
+                if is_further {
+                    self.absolute(above, rest)
+                } else {
+                    Some(format!("{above}::{rest}"))
+                }
             }
-            name => {
-                let below: Module =
-                    from.iter().map(String::as_str).chain([name]).map(String::from).collect();
-                self.files.contains_key(&below).then_some((below, rest))
+            _ => {
+                let is_below = self.files.contains_key(&format!("{from}::{first}"));
+                is_below.then(|| format!("{from}::{path}"))
             }
         }
     }
 
     /// The shortest way from a module back to itself.
-    fn circle(&self, start: &Module) -> Option<Vec<Module>> {
-        let mut came_from: BTreeMap<Module, Module> = BTreeMap::new();
-        let mut waiting = VecDeque::from([start.clone()]);
-        while let Some(module) = waiting.pop_front() {
-            for next in self.neighbours(&module) {
-                if next == *start {
-                    return Some(way_back(&came_from, start, module));
+    fn circle<'s>(&'s self, start: &'s str) -> Option<Vec<&'s str>> {
+        let mut known = BTreeSet::new();
+        let mut ways = VecDeque::from([vec![start]]);
+        while let Some(way) = ways.pop_front() {
+            for next in self.neighbours(way.last()?) {
+                let further = [&way[..], &[next]].concat();
+                if next == start {
+                    return Some(further);
                 }
-                if !came_from.contains_key(&next) {
-                    came_from.insert(next.clone(), module.clone());
-                    waiting.push_back(next);
+                if known.insert(next) {
+                    ways.push_back(further);
                 }
             }
         }
@@ -113,90 +101,69 @@ impl<'a> Crate<'a> {
     }
 }
 
-/// From `start` to `last`, and to `start` again.
-fn way_back(came_from: &BTreeMap<Module, Module>, start: &Module, last: Module) -> Vec<Module> {
-    let mut way = vec![start.clone(), last];
-    while way.last() != Some(start) {
-        let before = way.last().and_then(|module| came_from.get(module)).unwrap_or(start);
-        way.push(before.clone());
-    }
-    way.reverse();
-    way
-}
-
 fn circles(all: &Crate<'_>) -> Vec<String> {
-    let mut known: BTreeSet<BTreeSet<Module>> = BTreeSet::new();
+    let mut known: BTreeSet<BTreeSet<&str>> = BTreeSet::new();
     let mut complaints = Vec::new();
-    for (module, file) in &all.files {
+    for (module, (file, _)) in &all.files {
         let Some(circle) = all.circle(module) else { continue };
-        if known.insert(circle.iter().cloned().collect()) {
-            let names: Vec<String> = circle.iter().map(name_of).collect();
-            complaints.push(format!("{file}: imports in a circle: {}", names.join(" -> ")));
+        if known.insert(circle.iter().copied().collect()) {
+            let names = circle.iter().map(|name| name.trim_start_matches("crate::"));
+            let names = names.collect::<Vec<_>>().join(" -> ");
+            complaints.push(format!("{file}: imports in a circle: {names}"));
         }
     }
     complaints
 }
 
-fn name_of(module: &Module) -> String {
-    if module.is_empty() { "crate".to_string() } else { module.join("::") }
+/// Whether a path is this module or something in it.
+fn is_within(path: &str, module: &str) -> bool {
+    path.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
-/// `…/src/a/mod.rs` and `…/src/a.rs` are `a`.
-fn module_of(name: &str) -> Module {
+/// `…/src/a/mod.rs` and `…/src/a.rs` are `crate::a`.
+fn module_of(name: &str) -> String {
     let path = name.rsplit_once("/src/").map_or(name, |(_, path)| path);
-    let mut parts: Module = path.trim_end_matches(".rs").split('/').map(String::from).collect();
-    if parts.last().is_some_and(|last| ["mod", "lib", "main"].contains(&last.as_str())) {
+    let mut parts: Vec<&str> = path.trim_end_matches(".rs").split('/').collect();
+    if parts.last().is_some_and(|last| ["mod", "lib", "main"].contains(last)) {
         parts.pop();
     }
-    parts
+    [&["crate"], &parts[..]].concat().join("::")
 }
 
-/// The paths in one file.
+/// The paths in one file: what it uses, and by which name it hands on what.
 #[derive(Default)]
 struct Paths {
-    used: Vec<Module>,
-    handed_on: BTreeMap<String, Module>,
+    used: Vec<String>,
+    handed_on: BTreeMap<String, String>,
 }
 
 impl Paths {
-    fn of(source: &Source) -> Self {
-        let mut paths = Self::default();
-        source.items.iter().for_each(|item| paths.visit_item(item));
-        paths
-    }
-
     /// What a `use` behind `stem` names; with `pub` in front of it, it is handed on.
-    fn add(&mut self, mut stem: Module, tree: &UseTree, is_handed_on: bool) {
-        let name = match tree {
+    fn add(&mut self, stem: &str, tree: &UseTree, is_handed_on: bool) {
+        let below = |name: &syn::Ident| format!("{stem}{name}");
+        let (path, name) = match tree {
             UseTree::Path(path) => {
-                stem.push(path.ident.to_string());
-                return self.add(stem, &path.tree, is_handed_on);
+                let stem = format!("{stem}{}::", path.ident);
+                return self.add(&stem, &path.tree, is_handed_on);
             }
             UseTree::Group(group) => {
-                let items = group.items.iter();
-                return items.for_each(|tree| self.add(stem.clone(), tree, is_handed_on));
+                return group.items.iter().for_each(|tree| self.add(stem, tree, is_handed_on));
             }
-            UseTree::Name(name) => &name.ident,
-            UseTree::Rename(rename) => {
-                stem.push(rename.ident.to_string());
-                &rename.rename
-            }
-            UseTree::Glob(_) => return self.used.extend((!is_handed_on).then_some(stem)),
+            UseTree::Name(name) => (below(&name.ident), name.ident.to_string()),
+            UseTree::Rename(rename) => (below(&rename.ident), rename.rename.to_string()),
+            UseTree::Glob(_) => (stem.to_string(), "*".to_string()),
         };
-        if matches!(tree, UseTree::Name(_)) {
-            stem.push(name.to_string());
-        }
         if is_handed_on {
-            self.handed_on.insert(name.to_string(), stem);
+            self.handed_on.insert(name, path);
         } else {
-            self.used.push(stem);
+            self.used.push(path);
         }
     }
 
     /// A path from the root or from above that stands in the code itself.
-    fn add_inline(&mut self, path: Module) {
-        let is_far = path.first().is_some_and(|first| first == "crate" || first == "super");
-        self.used.extend((is_far && path.len() > 1).then_some(path));
+    fn add_inline(&mut self, path: &str) {
+        let is_far = ["crate::", "super::"].iter().any(|start| path.starts_with(start));
+        self.used.extend(is_far.then(|| path.to_string()));
     }
 }
 
@@ -209,13 +176,13 @@ impl Visit<'_> for Paths {
 
     fn visit_item_use(&mut self, item: &syn::ItemUse) {
         if !is_for_tests(&item.attrs) {
-            let is_handed_on = !matches!(item.vis, Visibility::Inherited);
-            self.add(Module::new(), &item.tree, is_handed_on);
+            self.add("", &item.tree, !matches!(item.vis, Visibility::Inherited));
         }
     }
 
     fn visit_path(&mut self, path: &syn::Path) {
-        self.add_inline(path.segments.iter().map(|part| part.ident.to_string()).collect());
+        let parts: Vec<String> = path.segments.iter().map(|part| part.ident.to_string()).collect();
+        self.add_inline(&parts.join("::"));
         visit::visit_path(self, path);
     }
 
@@ -223,9 +190,7 @@ impl Visit<'_> for Paths {
     fn visit_macro(&mut self, item: &syn::Macro) {
         let text = item.tokens.to_string().replace(" :: ", "::");
         let is_part = |character: char| character.is_alphanumeric() || "_:".contains(character);
-        for path in text.split(|character| !is_part(character)) {
-            self.add_inline(path.split("::").map(String::from).collect());
-        }
+        text.split(|character| !is_part(character)).for_each(|path| self.add_inline(path));
         visit::visit_path(self, &item.path);
     }
 }

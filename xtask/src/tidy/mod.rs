@@ -52,7 +52,8 @@ pub fn command(paths: &Paths) -> anyhow::Result<()> {
     }
     complaints.extend(sources.iter().flat_map(rules::rust_file));
     complaints.extend(plain_words(&paths.root, &texts, &sources));
-    complaints.extend(whole_tree(&sources));
+    complaints.extend(circles::complaints(&sources));
+    complaints.extend(sizes::complaints(&sources));
     complaints.extend(crates(paths)?);
     complaints.extend(packet_path::complaints(&paths.root));
     conclude(&complaints, sources.len())
@@ -68,16 +69,6 @@ fn plain_words(root: &Path, texts: &[(String, String)], sources: &[Source]) -> V
     let in_code = sources.iter().flat_map(|source| words::rust_file(source, &banned));
     let documents = texts.iter().filter(|(_, name)| name.ends_with(".md"));
     in_code.chain(documents.flat_map(|(text, name)| words::document(name, text, &banned))).collect()
-}
-
-/// Rules that need all files at once.
-fn whole_tree(sources: &[Source]) -> Vec<String> {
-    let mut complaints = circles::complaints(sources);
-    complaints.extend(sizes::moderation(sources));
-    complaints.extend(sizes::pacing(sources));
-    complaints.extend(sizes::tools(sources));
-    complaints.extend(sizes::host(sources));
-    complaints
 }
 
 /// Rules about what depends on what.

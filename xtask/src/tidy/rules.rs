@@ -2,9 +2,6 @@
 
 use super::source::{Source, word_positions};
 
-/// Longest function, in lines.
-const FUNCTION_LINES_MAX: usize = 70;
-
 /// Longest file, in lines that are not tests.
 const FILE_LINES_MAX: usize = 400;
 
@@ -14,11 +11,10 @@ const COLUMNS_MAX: usize = 100;
 /// Kinds of files whose lines can be broken anywhere.
 const BREAKABLE: [&str; 3] = [".rs", ".toml", ".sh"];
 
-/// How many lines above a fence its partner must be named.
-const FENCE_COMMENT_LINES: usize = 5;
-
-/// How many lines above an unsafe block its reason must be given.
-const SAFETY_COMMENT_LINES: usize = 8;
+/// What has to be explained in a comment beside it or above it: a word, what follows it, the mark
+/// of the comment, and how many lines it may be away. (Of tests, clippy looks after unsafe blocks.)
+const EXPLAINED: [(&str, &[&str], &str, usize); 2] =
+    [("fence", &["("], "PAIRS WITH:", 5), ("unsafe", &["{", "impl"], "SAFETY:", 8)];
 
 /// Where unsafe code may be: shared memory, the operating system, device registers, what is put in
 /// front of another program, and the bare machine below the example. Tests elsewhere may have some,
@@ -40,16 +36,15 @@ const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat
 
 /// Words that say nothing, or that the specifications dropped.
 const BANNED: [&str; 3] = ["Manager", "Helper", "slave"];
+const HOST_BANNED: [&str; 2] = ["rxq", "txq"];
 
 /// Rules for text of any kind.
 pub fn any_file(name: &str, text: &str) -> Vec<String> {
-    let mut complaints = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        for mark in UNFINISHED.iter().filter(|mark| !word_positions(line, mark).is_empty()) {
-            complaints.push(at(name, number, &format!("{mark}: finish it or write an ADR")));
-        }
-    }
-    complaints
+    each_line(name, text.lines(), |line| {
+        let is_there = |mark: &&&str| !word_positions(line, mark).is_empty();
+        let marks = UNFINISHED.iter().filter(is_there);
+        marks.map(|mark| format!("{mark}: finish it or write an ADR")).collect()
+    })
 }
 
 /// Lines that do not fit beside each other on a screen.
@@ -57,103 +52,72 @@ pub fn columns(name: &str, text: &str) -> Vec<String> {
     if !BREAKABLE.iter().any(|kind| name.ends_with(kind)) {
         return Vec::new();
     }
-    let mut complaints = Vec::new();
-    for (number, line) in text.lines().enumerate() {
+    each_line(name, text.lines(), |line| {
         let columns = line.chars().count();
-        if columns > COLUMNS_MAX {
-            let what = format!("{columns} columns, at most {COLUMNS_MAX}");
-            complaints.push(at(name, number, &what));
-        }
-    }
-    complaints
+        let what = || format!("{columns} columns, at most {COLUMNS_MAX}");
+        (columns > COLUMNS_MAX).then(what).into_iter().collect()
+    })
 }
 
-/// Rules for Rust.
+/// Rules for Rust; clippy has others: how long a function may be, reasons of unsafe blocks.
 pub fn rust_file(source: &Source) -> Vec<String> {
-    let mut complaints = sizes(source);
-    complaints.extend(opening(source));
-    complaints.extend(unsafe_code(source));
-    complaints.extend(fences(source));
-    complaints.extend(words(source));
-    complaints
-}
-
-fn sizes(source: &Source) -> Vec<String> {
-    let mut complaints = Vec::new();
-    for function in source.functions() {
-        let lines = function.last - function.first + 1;
-        if lines > FUNCTION_LINES_MAX {
-            let what = format!("{}: {lines} lines, at most {FUNCTION_LINES_MAX}", function.name);
-            complaints.push(at(&source.name, function.first, &what));
-        }
-    }
+    let mut complaints: Vec<String> = Vec::new();
     let lines = source.production_lines;
     if lines > FILE_LINES_MAX {
         let what = format!("{lines} lines before the tests, at most {FILE_LINES_MAX}");
         complaints.push(at(&source.name, lines, &what));
     }
-    complaints
-}
-
-fn opening(source: &Source) -> Option<String> {
-    let is_there = source.raw.first().is_some_and(|line| line.starts_with("//!"));
-    let what = "a file opens with //! and what it is for";
-    (!is_there).then(|| at(&source.name, 0, what))
-}
-
-fn unsafe_code(source: &Source) -> Vec<String> {
-    let in_place = UNSAFE_PLACES.iter().any(|place| source.name.starts_with(place));
-    let mut complaints = Vec::new();
-    for (number, line) in source.code.iter().enumerate() {
-        for position in word_positions(line, "unsafe") {
-            let rest = line.get(position + "unsafe".len()..).unwrap_or_default().trim_start();
-            let what = if !in_place && number < source.production_lines {
-                "unsafe code has no place here"
-            } else if (rest.starts_with('{') || rest.starts_with("impl"))
-                && !is_explained(source, number, SAFETY_COMMENT_LINES, "SAFETY:")
-            {
-                "unsafe without // SAFETY: above it"
-            } else {
-                continue;
-            };
-            complaints.push(at(&source.name, number, what));
-        }
+    if !source.raw.first().is_some_and(|line| line.starts_with("//!")) {
+        complaints.push(at(&source.name, 0, "a file opens with //! and what it is for"));
     }
-    complaints
-}
-
-fn fences(source: &Source) -> Vec<String> {
-    let mut complaints = Vec::new();
-    for (number, line) in source.production().iter().enumerate() {
-        let calls = word_positions(line, "fence").into_iter().filter(|&position| {
-            let is_call = line.get(position + 5..).is_some_and(|rest| rest.starts_with('('));
-            is_call && !line.get(..position).is_some_and(|before| before.ends_with("fn "))
-        });
-        let explained = is_explained(source, number, FENCE_COMMENT_LINES, "PAIRS WITH");
-        if calls.count() > 0 && !explained {
-            complaints.push(at(&source.name, number, "a fence without // PAIRS WITH: above it"));
-        }
-    }
-    complaints
-}
-
-fn words(source: &Source) -> Vec<String> {
+    complaints.extend(explanations(source));
+    let has_unsafe = UNSAFE_PLACES.iter().any(|place| source.name.starts_with(place));
     let on_host = HOST_FOLDERS.iter().any(|folder| source.name.starts_with(folder));
+    let code = source.production().iter().map(String::as_str);
+    complaints.extend(each_line(&source.name, code, |line| {
+        let host = if on_host { &HOST_BANNED[..] } else { &[] };
+        let parts = BANNED.iter().chain(host).filter(|word| has_part(line, word));
+        let words = parts.copied().chain(line.contains("fn get_").then_some("get_"));
+        let banned = words.map(|word| format!("{word}: not a word of this tree"));
+        let is_unsafe = !has_unsafe && !word_positions(line, "unsafe").is_empty();
+        let misplaced = is_unsafe.then(|| "unsafe code has no place here".to_string());
+        banned.chain(misplaced).collect()
+    }));
+    complaints
+}
+
+fn explanations(source: &Source) -> Vec<String> {
     let mut complaints = Vec::new();
     for (number, line) in source.production().iter().enumerate() {
-        let mut banned: Vec<&str> = Vec::new();
-        banned.extend(BANNED.iter().filter(|word| has_part(line, word)));
-        if line.contains("fn get_") {
-            banned.push("get_");
-        }
-        if on_host {
-            banned.extend(["rxq", "txq"].iter().filter(|word| has_part(line, word)));
-        }
-        for word in banned {
-            complaints.push(at(&source.name, number, &format!("{word}: not a word of this tree")));
+        for (word, next, mark, lines_max) in EXPLAINED {
+            let needs_one = word_positions(line, word).into_iter().any(|position| {
+                let (before, rest) = line.split_at(position);
+                let rest = rest.trim_start_matches(word).trim_start();
+                !before.ends_with("fn ") && next.iter().any(|next| rest.starts_with(next))
+            });
+            let near = source.raw.get(number.saturating_sub(lines_max)..=number);
+            let has_mark = |line: &String| {
+                line.split_once("//").is_some_and(|(_, comment)| comment.contains(mark))
+            };
+            if needs_one && !near.unwrap_or_default().iter().any(has_mark) {
+                let what = format!("{word} without // {mark} above it");
+                complaints.push(at(&source.name, number, &what));
+            }
         }
     }
     complaints
+}
+
+/// What a rule says about each line, with its place.
+fn each_line<'a>(
+    name: &str,
+    lines: impl Iterator<Item = &'a str>,
+    rule: impl Fn(&'a str) -> Vec<String>,
+) -> Vec<String> {
+    let told = lines
+        .enumerate()
+        .flat_map(|(number, line)| rule(line).into_iter().map(move |what| (number, what)));
+    told.map(|(number, what)| at(name, number, &what)).collect()
 }
 
 /// Whether `word` is one of the words that names are made of.
@@ -165,13 +129,6 @@ fn has_part(line: &str, word: &str) -> bool {
             || !before.is_some_and(|character| character.is_alphabetic());
         starts && !after.is_some_and(|character| character.is_lowercase() && character != '_')
     })
-}
-
-/// Whether a comment on this line, or on one of a few above, contains `mark`.
-fn is_explained(source: &Source, number: usize, lines: usize, mark: &str) -> bool {
-    let first = number.saturating_sub(lines);
-    let near = source.raw.get(first..=number).unwrap_or_default();
-    near.iter().any(|line| line.split_once("//").is_some_and(|(_, text)| text.contains(mark)))
 }
 
 fn at(name: &str, number: usize, what: &str) -> String {
@@ -192,10 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn long_functions_and_files_are_found() {
-        let body = "    call();\n".repeat(FUNCTION_LINES_MAX - 2);
-        assert!(complaints("a.rs", &format!("fn f() {{\n{body}}}\n")).is_empty());
-        assert_one("a.rs", &format!("fn f() {{\n    call();\n{body}}}\n"), "71 lines");
+    fn long_files_are_found() {
         let lines = "const A: u8 = 0;\n".repeat(FILE_LINES_MAX);
         assert_one("a.rs", &lines, "401 lines");
         let tests = format!("#[cfg(test)]\nmod tests {{\n{lines}}}\n");

@@ -6,7 +6,6 @@
 //! Limits: of a file that is not Rust there is no tree; it does not compile either.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
-use syn::visit::{self, Visit};
 use syn::{Attribute, Item};
 
 /// One source file.
@@ -21,17 +20,6 @@ pub struct Source {
     pub production_lines: usize,
     /// What it declares.
     pub items: Vec<Item>,
-}
-
-/// A function of a source file; both lines count from 0 and belong to it.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Function {
-    /// Its name.
-    pub name: String,
-    /// The line with `fn`.
-    pub first: usize,
-    /// The line with the closing brace.
-    pub last: usize,
 }
 
 impl Source {
@@ -51,39 +39,6 @@ impl Source {
     pub fn production(&self) -> &[String] {
         let end = self.production_lines.min(self.code.len());
         self.code.get(..end).unwrap_or_default()
-    }
-
-    /// Every function with a body.
-    pub fn functions(&self) -> Vec<Function> {
-        let mut functions = Functions(Vec::new());
-        self.items.iter().for_each(|item| functions.visit_item(item));
-        functions.0
-    }
-}
-
-struct Functions(Vec<Function>);
-
-impl Functions {
-    fn add(&mut self, signature: &syn::Signature, block: &syn::Block) {
-        let name = signature.ident.to_string();
-        let (first, _) = place(signature.fn_token.span);
-        let (last, _) = place(block.brace_token.span.close());
-        self.0.push(Function { name, first, last });
-        visit::visit_block(self, block);
-    }
-}
-
-impl Visit<'_> for Functions {
-    fn visit_item_fn(&mut self, item: &syn::ItemFn) {
-        self.add(&item.sig, &item.block);
-    }
-
-    fn visit_impl_item_fn(&mut self, item: &syn::ImplItemFn) {
-        self.add(&item.sig, &item.block);
-    }
-
-    fn visit_trait_item_fn(&mut self, item: &syn::TraitItemFn) {
-        item.default.iter().for_each(|block| self.add(&item.sig, block));
     }
 }
 
@@ -177,19 +132,6 @@ mod tests {
     fn words_that_look_like_literals_stay() {
         let text = "for b in car { crate::b }";
         assert_eq!(Source::new("a.rs", text).code, [text]);
-    }
-
-    #[test]
-    fn functions_have_their_lines() {
-        let text = "fn one() {\n    let a = [0; 3];\n}\ntrait T { fn none(&self); }\n\
-                    fn two(\n    a: [u8; 4],\n) -> u8\nwhere\n    u8: Copy,\n{\n    { 1 }\n}\n";
-        let functions = Source::new("crates/a/src/lib.rs", text).functions();
-        let expected = [("one", 0, 2), ("two", 4, 11)];
-        let found: Vec<_> = functions
-            .iter()
-            .map(|function| (&*function.name, function.first, function.last))
-            .collect();
-        assert_eq!(found, expected);
     }
 
     #[test]
