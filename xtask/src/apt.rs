@@ -1,9 +1,9 @@
 //! Packages that are downloaded and unpacked, never installed.
 //!
 //! How: `apt-get` with the package lists of this machine ([`Apt::of_machine`]), or with lists of
-//! its own in another directory ([`Apt::apart`]): the machine's configuration stays as it is.
+//! its own in another directory ([`Apt::of_newest`]): the machine's configuration stays as it is.
 //!
-//! Limits: Debian, or a distribution like it.
+//! Limits: Debian, or a distribution like it; the component `main`, the first mirror of apt's.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,12 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 use ringway_guests::shell;
+
+/// What apt is asked for about a source: a mirror, a suite, a component, and what it is.
+const TARGET: &str = "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(CREATED_BY)";
+
+/// The distribution's newest release, by any name.
+const NEWEST: &str = "stable";
 
 #[derive(Debug, Clone, Default)]
 pub struct Apt {
@@ -25,7 +31,7 @@ impl Apt {
 
     /// Lists of their own, kept in `directory`, of what `source` (in the form of a `.sources` file)
     /// names.
-    pub fn apart(directory: &Path, source: &str) -> anyhow::Result<Self> {
+    fn apart(directory: &Path, source: &str) -> anyhow::Result<Self> {
         for name in ["lists/partial", "cache/archives/partial"] {
             let path = directory.join(name);
             fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
@@ -45,9 +51,26 @@ impl Apt {
         Ok(Self { options: options.collect() })
     }
 
-    pub fn update(&self) -> anyhow::Result<()> {
-        let mut update = self.command("apt-get", "update");
-        shell::output(update.args(["-q", "-o", "APT::Update::Error-Mode=any"])).map(drop)
+    /// Lists of the distribution's newest release, fetched anew and kept in `directory`.
+    ///
+    /// `apt-get indextargets` says where what is installed comes from; the mirror stays, and the
+    /// name of the suite is another. The keys are those of the distribution's archive.
+    pub fn of_newest(directory: &Path) -> anyhow::Result<Self> {
+        let os_release = fs::read_to_string("/etc/os-release").context("/etc/os-release")?;
+        let installed = value_of(&os_release, "VERSION_CODENAME");
+        let installed = installed.context("/etc/os-release: no VERSION_CODENAME")?;
+        let mut targets = shell::command(&["apt-get", "indextargets", "--format", TARGET]);
+        let source = source_of(&shell::output(&mut targets)?, installed, NEWEST);
+        let mut source = source.with_context(|| format!("apt has no source of {installed}"))?;
+        let distribution = value_of(&os_release, "ID").unwrap_or_default();
+        let keys = format!("/usr/share/keyrings/{distribution}-archive-keyring.gpg");
+        if Path::new(&keys).is_file() {
+            source.push_str(&format!("Signed-By: {keys}\n"));
+        }
+        let apt = Self::apart(directory, &source)?;
+        let mut update = apt.command("apt-get", "update");
+        shell::output(update.args(["-q", "-o", "APT::Update::Error-Mode=any"]))?;
+        Ok(apt)
     }
 
     /// The concrete package that a meta package for kernels depends on.
@@ -67,13 +90,8 @@ impl Apt {
         Ok(packages)
     }
 
-    /// Downloads packages and unpacks them into `directory`, which appears in one step.
-    pub fn download_and_unpack(&self, packages: &[&str], directory: &Path) -> anyhow::Result<()> {
-        self.unpacked(packages, directory)?.move_to(directory)
-    }
-
     /// Downloads packages and unpacks them where they can be changed before they are moved.
-    pub fn unpacked(&self, packages: &[&str], directory: &Path) -> anyhow::Result<Unpacked> {
+    pub fn unpacked(&self, packages: &[String], directory: &Path) -> anyhow::Result<Unpacked> {
         let parent = directory.parent().unwrap_or(directory);
         fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
         let downloads = tempfile::tempdir_in(parent)?;
@@ -127,9 +145,46 @@ fn installed_packages(simulation: &str) -> Vec<String> {
     names.map(|(name, _)| name.to_string()).collect()
 }
 
+/// A value of `/etc/os-release`.
+fn value_of<'a>(os_release: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = os_release.lines().filter_map(|line| line.split_once('='));
+    let value = lines.find(|(known, _)| *known == name)?.1.trim().trim_matches('"');
+    (!value.is_empty()).then_some(value)
+}
+
+/// A source, in the form of a `.sources` file, of the suite `wanted` where `installed` is from.
+fn source_of(targets: &str, installed: &str, wanted: &str) -> Option<String> {
+    let is_it = |line: &&str| line.ends_with(&format!("|{installed}|main|Packages"));
+    let (uri, _) = targets.lines().find(is_it)?.split_once('|')?;
+    Some(format!(
+        "Types: deb\nURIs: {uri}\nSuites: {wanted}\nComponents: main\nArchitectures: amd64\n\
+         Targets: Packages\nLanguages: none\n"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const TARGETS: &str = "http://a/security/|one-security|main|Packages\n\
+                           http://a/things/|one|main|Translations\n\
+                           http://a/things/|one|contrib|Packages\n\
+                           http://a/things/|one|main|Packages\n";
+
+    #[test]
+    fn the_mirror_stays_and_the_suite_changes() {
+        let source = source_of(TARGETS, "one", "two").expect("a source");
+        assert!(source.starts_with("Types: deb\nURIs: http://a/things/\nSuites: two\n"));
+        assert_eq!(source_of(TARGETS, "three", "two"), None);
+    }
+
+    #[test]
+    fn the_installed_suite_is_named() {
+        let named = |text| value_of(text, "VERSION_CODENAME");
+        assert_eq!(named("ID=x\nVERSION_CODENAME=one\n"), Some("one"));
+        assert_eq!(named("VERSION_CODENAME=\"one\"\n"), Some("one"));
+        assert_eq!(named("ID=x\nVERSION_CODENAME=\n"), None);
+    }
 
     #[test]
     fn the_concrete_kernel_is_what_the_meta_package_depends_on() {

@@ -8,9 +8,9 @@ use ringway_guests::shell;
 
 use crate::check::build_ringway;
 use crate::counts::Counts;
+use crate::downloads::{self, Download, KERNEL_VARIABLE};
 use crate::paths::Paths;
 use crate::setup::{self, For};
-use crate::{dpdk_files, kernel_files};
 
 /// The name of the test that counts instructions.
 pub const INSTRUCTIONS: &str = "instructions";
@@ -121,14 +121,14 @@ pub fn instructions(paths: &Paths) -> Counts {
 }
 
 /// The benchmark, with what it needs to find its peers.
-fn ringway_bench(paths: &Paths) -> Command {
+pub fn ringway_bench(paths: &Paths) -> Command {
     let mut command = Command::new(paths.ringway_bench());
     if std::env::var_os(BINARY_VARIABLE).is_none() {
         command.envs(commit(paths).map(|commit| (COMMIT_VARIABLE, commit)));
     }
     command.env(BINARY_VARIABLE, paths.ringway());
-    command.env(kernel_files::VARIABLE, kernel_files::directory(paths));
-    dpdk_files::name_to(&mut command, paths);
+    command.env(KERNEL_VARIABLE, Download::Kernel.directory(paths));
+    downloads::name_dpdk_to(&mut command, paths);
     command
 }
 

@@ -8,14 +8,11 @@
 #![forbid(unsafe_code)]
 
 mod apt;
-mod apt_sources;
 mod bench;
 mod check;
 mod counts;
-mod dpdk_files;
+mod downloads;
 mod guest;
-mod kernel_files;
-mod newest;
 mod paths;
 mod setup;
 mod test_program;

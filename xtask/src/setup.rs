@@ -12,8 +12,9 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use ringway_guests::shell;
 
+use crate::apt::Apt;
+use crate::downloads::{self, Download};
 use crate::paths::Paths;
-use crate::{dpdk_files, kernel_files, newest};
 
 const DEMO_PACKAGES: [&str; 6] =
     ["user-mode-linux", "iperf3", "iputils-ping", "iproute2", "kmod", "mount"];
@@ -21,9 +22,6 @@ const DEMO_PACKAGES: [&str; 6] =
 /// What the tests need beyond that.
 const TEST_PACKAGES: &str = "valgrind xz-utils qemu-system-x86 busybox-static ethtool tcpdump \
                              fping util-linux libc-bin tmux";
-
-/// Packages that are only unpacked.
-const UNPACKED: [&str; 2] = [kernel_files::META_PACKAGE, dpdk_files::PACKAGE];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum For {
@@ -47,10 +45,9 @@ pub fn prepare(paths: &Paths, purpose: For) -> anyhow::Result<bool> {
         complete = install(&missing)?;
     }
     if purpose == For::Test {
-        complete &= unpack("the guests' kernel", || kernel_files::prepare(paths));
-        complete &= unpack("DPDK's testpmd", || dpdk_files::prepare(paths));
+        complete &= unpack(paths, Download::Kernel) & unpack(paths, Download::Dpdk);
         // Not every distribution has them.
-        if let Err(error) = newest::prepare(paths) {
+        if let Err(error) = downloads::prepare_newest(paths) {
             // What apt-get says has many lines.
             let why = format!("{error:#}").replace('\n', " ");
             println!("no guests of the newest release: {why}");
@@ -60,16 +57,17 @@ pub fn prepare(paths: &Paths, purpose: For) -> anyhow::Result<bool> {
 }
 
 /// Unpacks something that is not installed; a failure is told and skips the tests that need it.
-fn unpack(what: &str, prepare: impl Fn() -> anyhow::Result<()>) -> bool {
-    let Err(first) = prepare() else { return true };
-    let mut result = Err(first);
+fn unpack(paths: &Paths, what: Download) -> bool {
+    let apt = Apt::of_machine();
+    let mut result = what.prepare(paths, &apt);
     // Old package lists name files that are gone.
-    if shell::is_root() && update().is_ok() {
-        result = prepare();
+    if result.is_err() && shell::is_root() && update().is_ok() {
+        result = what.prepare(paths, &apt);
     }
     if let Err(error) = &result {
-        let advice = format!("apt-get update && apt-get download {}", UNPACKED.join(" "));
-        println!("{what}: {error:#}: check as root that this works: {advice}");
+        let packages = downloads::PACKAGES.join(" ");
+        let advice = format!("apt-get update && apt-get download {packages}");
+        println!("{}: {error:#}: check as root that this works: {advice}", what.name());
     }
     result.is_ok()
 }

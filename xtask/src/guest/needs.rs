@@ -6,8 +6,9 @@ use ringway_guests::stage::Programs;
 use ringway_guests::{namespaces, qemu, shell, uml};
 
 use super::{scenarios_captures, scenarios_driver};
+use crate::downloads::{self, Download, KERNEL_VARIABLE};
 use crate::paths::Paths;
-use crate::{dpdk_files, kernel_files, newest, unikernel};
+use crate::unikernel;
 
 /// Names a directory with an unpacked QEMU, to try another one.
 const QEMU_VARIABLE: &str = "RINGWAY_GUEST_QEMU";
@@ -39,23 +40,19 @@ pub enum Needs {
 
 impl Needs {
     pub fn programs(self, paths: &Paths) -> Programs {
-        let of = |variable, newest: PathBuf, is_newest, usual: PathBuf| {
-            let prepared = if is_newest { newest } else { usual };
-            std::env::var_os(variable).map_or(prepared, PathBuf::from)
+        let of = |variable, download: Option<Download>| {
+            let named = std::env::var_os(variable).map(PathBuf::from);
+            let unpacked = download.map(|download| download.directory(paths));
+            named.or(unpacked).unwrap_or("/".into())
         };
-        let (root, kernel) = (PathBuf::from("/"), kernel_files::directory(paths));
-        let is = |needs| self == needs;
+        let newest = |needs, download| (self == needs).then_some(download);
+        let kernel = newest(Self::NewestKernel, Download::NewestKernel);
         Programs {
             ringway: paths.ringway(),
-            qemu: of(QEMU_VARIABLE, newest::qemu(paths), is(Self::NewestQemu), root.clone()),
-            kernel: of(
-                kernel_files::VARIABLE,
-                newest::kernel(paths),
-                is(Self::NewestKernel),
-                kernel,
-            ),
-            uml: of(UML_VARIABLE, newest::uml(paths), is(Self::NewestUml), root),
-            dpdk: dpdk_files::find(paths),
+            qemu: of(QEMU_VARIABLE, newest(Self::NewestQemu, Download::NewestQemu)),
+            kernel: of(KERNEL_VARIABLE, kernel.or(Some(Download::Kernel))),
+            uml: of(UML_VARIABLE, newest(Self::NewestUml, Download::NewestUml)),
+            dpdk: downloads::dpdk(paths),
         }
     }
 

@@ -18,7 +18,6 @@ use ringway_guests::stage::{self, Stage};
 
 use super::plan::{self, Scenario};
 use crate::counts::Counts;
-use crate::dpdk_files;
 use crate::paths::Paths;
 
 /// Lines of each log that are shown when a scenario fails.
@@ -81,7 +80,6 @@ fn run_in_namespaces(paths: &Paths, scenario: &Scenario) -> anyhow::Result<()> {
     let mut command = unshare();
     command.arg(&paths.program);
     command.args(["guest-one", &scenario.name, "--directory"]).arg(directory.path());
-    dpdk_files::name_to(&mut command, paths);
     // Nothing is ever written there: its end tells the scenario that we are gone.
     command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
     let mut child = command.spawn().context("unshare")?;

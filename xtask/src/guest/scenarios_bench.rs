@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use ringway_guests::console::Console;
-use ringway_guests::shell;
 use ringway_guests::stage::Stage;
 use serde_json::Value;
 
-use crate::kernel_files;
+use crate::bench::ringway_bench;
+use crate::downloads::KERNEL_VARIABLE;
 use crate::paths::Paths;
 
 /// Longest time for any of them.
@@ -54,9 +54,9 @@ pub fn rings(stage: &Stage) -> anyhow::Result<()> {
 }
 
 fn bench(stage: &Stage, words: &str) -> anyhow::Result<Value> {
-    let mut command = shell::command(&[Paths::new().ringway_bench()]);
-    command.args(words.split(' ')).env("RINGWAY_BIN", &stage.programs.ringway);
-    command.env(kernel_files::VARIABLE, &stage.programs.kernel);
+    let mut command = ringway_bench(&Paths::new());
+    command.args(words.split(' '));
+    command.env(KERNEL_VARIABLE, &stage.programs.kernel);
     let (status, text) = Console::start(stage, "bench", command)?.wait_end(0, LIMIT)?;
     ensure!(status.success(), "ringway bench {words}: {status}:\n{text}");
     serde_json::from_str(&text).with_context(|| text.clone())

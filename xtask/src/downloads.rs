@@ -1,0 +1,138 @@
+//! What is unpacked below `target/guest` and never installed: guests' kernels, DPDK's `testpmd`,
+//! and what the distribution's newest release has.
+//!
+//! How: packages come from the lists of this machine, or, for the newest release, from what is
+//! called `stable` on the mirror that this machine's packages come from, with lists of their own:
+//! neither the machine's lists nor its sources change. What is of a newer release brings along the
+//! loader and the libraries that it was built for. `testpmd` is in `dpdk-dev`, which depends on all
+//! of DPDK: what this machine does not have of that is unpacked, too (33 MB).
+//!
+//! Limits: what was unpacked before stays, whatever the lists have now. Where there is no newer
+//! release, the scenarios that need it are left out.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use ringway_guests::dpdk_files::DpdkFiles;
+use ringway_guests::own_loader::use_own_loader;
+use ringway_guests::{kernel_files, qemu_files, shell, uml_files};
+
+use crate::apt::Apt;
+use crate::paths::Paths;
+
+/// Name the directories of a kernel and of DPDK to programs that look for them.
+pub const KERNEL_VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
+const DPDK_VARIABLE: &str = "RINGWAY_DPDK";
+
+/// The package that depends on the current cloud kernel, and the one with `testpmd`.
+const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
+const DPDK_PACKAGE: &str = "dpdk-dev";
+
+/// What can be looked for if something of it cannot be had.
+pub const PACKAGES: [&str; 2] = [KERNEL_PACKAGE, DPDK_PACKAGE];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Download {
+    Kernel,
+    Dpdk,
+    NewestKernel,
+    NewestUml,
+    NewestQemu,
+}
+
+use Download::{Dpdk, Kernel, NewestKernel, NewestQemu, NewestUml};
+
+const OF_NEWEST: [Download; 3] = [NewestKernel, NewestUml, NewestQemu];
+
+impl Download {
+    pub fn directory(self, paths: &Paths) -> PathBuf {
+        paths.guest().join(match self {
+            Kernel => "kernel",
+            Dpdk => "dpdk",
+            NewestKernel => "kernel-newest",
+            NewestUml => "uml-newest",
+            NewestQemu => "qemu-newest",
+        })
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Kernel => "the guests' kernel",
+            Dpdk => "DPDK's testpmd",
+            NewestKernel => "the newest release's kernel",
+            NewestUml => "the newest release's User Mode Linux",
+            NewestQemu => "the newest release's QEMU, its libraries and its firmware",
+        }
+    }
+
+    fn is_there(self, paths: &Paths) -> bool {
+        let directory = self.directory(paths);
+        match self {
+            Kernel | NewestKernel => kernel_files::find(&directory).is_some(),
+            Dpdk => dpdk(paths).is_some_and(|files| files.has_tap()),
+            NewestUml => uml_files::find(&directory).is_some(),
+            NewestQemu => qemu_files::find(&directory).is_some(),
+        }
+    }
+
+    fn packages(self, apt: &Apt) -> anyhow::Result<Vec<String>> {
+        match self {
+            Kernel | NewestKernel => Ok(vec![apt.kernel_of(KERNEL_PACKAGE)?]),
+            Dpdk => apt.with_dependencies(DPDK_PACKAGE),
+            // What it is linked with is all that it needs.
+            NewestUml => Ok(["user-mode-linux", "libc6"].map(String::from).to_vec()),
+            NewestQemu => apt.with_dependencies("qemu-system-x86"),
+        }
+    }
+
+    /// Downloads and unpacks it if it is not there.
+    pub fn prepare(self, paths: &Paths, apt: &Apt) -> anyhow::Result<()> {
+        if self.is_there(paths) {
+            return Ok(());
+        }
+        println!("downloading {}", self.name());
+        let (packages, directory) = (self.packages(apt)?, self.directory(paths));
+        let unpacked = apt.unpacked(&packages, &directory)?;
+        match self {
+            NewestUml => use_own_loader(&unpacked.root, uml_files::PROGRAM)?,
+            NewestQemu => use_own_loader(&unpacked.root, qemu_files::PROGRAM)?,
+            Kernel | NewestKernel | Dpdk => {}
+        }
+        unpacked.move_to(&directory)?;
+        if self == Dpdk {
+            let mut help = DpdkFiles::unpacked(&directory)?.command(&[]);
+            let help = shell::output(help.arg("--help"));
+            let help = help.context("DPDK's testpmd does not start")?;
+            ensure!(help.contains("EAL"), "DPDK's testpmd: {help}");
+            fs::write(directory.join("complete"), packages.join("\n"))?;
+        }
+        ensure!(self.is_there(paths), "{}: not in {}", self.name(), packages.join(" "));
+        Ok(())
+    }
+}
+
+/// Downloads and unpacks what is not there of the newest release.
+pub fn prepare_newest(paths: &Paths) -> anyhow::Result<()> {
+    if OF_NEWEST.iter().all(|download| download.is_there(paths)) {
+        return Ok(());
+    }
+    println!("fetching the package lists of the newest release");
+    let apt = Apt::of_newest(&paths.guest().join("apt-newest"))?;
+    OF_NEWEST.iter().try_for_each(|download| download.prepare(paths, &apt))
+}
+
+/// DPDK's program, if it is complete.
+pub fn dpdk(paths: &Paths) -> Option<DpdkFiles> {
+    let directory = Dpdk.directory(paths);
+    let is_complete = directory.join("complete").is_file();
+    is_complete.then(|| DpdkFiles::unpacked(&directory).ok()).flatten()
+}
+
+/// Tells a program where that is, if it is complete.
+pub fn name_dpdk_to(command: &mut Command, paths: &Paths) {
+    if dpdk(paths).is_some() {
+        command.env(DPDK_VARIABLE, Dpdk.directory(paths));
+    }
+}
