@@ -1,5 +1,6 @@
 //! What is unpacked below `target/guest` and never installed: guests' kernels, DPDK's `testpmd`,
-//! and what the distribution's newest release has.
+//! Prometheus (which would be a server of this machine), and what the distribution's newest release
+//! has.
 //!
 //! How: packages come from the lists of this machine, or, for the newest release, from what is
 //! called `stable` on the mirror that this machine's packages come from, with lists of their own:
@@ -25,24 +26,27 @@ use crate::paths::Paths;
 /// Name the directories of a kernel and of DPDK to programs that look for them.
 pub const KERNEL_VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
 const DPDK_VARIABLE: &str = "RINGWAY_DPDK";
+const PROMETHEUS_VARIABLE: &str = "RINGWAY_PROMETHEUS";
 
 /// The package that depends on the current cloud kernel, and the one with `testpmd`.
 const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
 const DPDK_PACKAGE: &str = "dpdk-dev";
+const PROMETHEUS_PACKAGE: &str = "prometheus";
 
 /// What can be looked for if something of it cannot be had.
-pub const PACKAGES: [&str; 2] = [KERNEL_PACKAGE, DPDK_PACKAGE];
+pub const PACKAGES: [&str; 3] = [KERNEL_PACKAGE, DPDK_PACKAGE, PROMETHEUS_PACKAGE];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Download {
     Kernel,
     Dpdk,
+    Prometheus,
     NewestKernel,
     NewestUml,
     NewestQemu,
 }
 
-use Download::{Dpdk, Kernel, NewestKernel, NewestQemu, NewestUml};
+use Download::{Dpdk, Kernel, NewestKernel, NewestQemu, NewestUml, Prometheus};
 
 const OF_NEWEST: [Download; 3] = [NewestKernel, NewestUml, NewestQemu];
 
@@ -51,6 +55,7 @@ impl Download {
         paths.guest().join(match self {
             Kernel => "kernel",
             Dpdk => "dpdk",
+            Prometheus => "prometheus",
             NewestKernel => "kernel-newest",
             NewestUml => "uml-newest",
             NewestQemu => "qemu-newest",
@@ -61,6 +66,7 @@ impl Download {
         match self {
             Kernel => "the guests' kernel",
             Dpdk => "DPDK's testpmd",
+            Prometheus => "Prometheus",
             NewestKernel => "the newest release's kernel",
             NewestUml => "the newest release's User Mode Linux",
             NewestQemu => "the newest release's QEMU, its libraries and its firmware",
@@ -72,6 +78,7 @@ impl Download {
         match self {
             Kernel | NewestKernel => kernel_files::find(&directory).is_some(),
             Dpdk => dpdk(paths).is_some_and(|files| files.has_tap()),
+            Prometheus => directory.join("usr/bin/promtool").is_file(),
             NewestUml => uml_files::find(&directory).is_some(),
             NewestQemu => qemu_files::find(&directory).is_some(),
         }
@@ -81,6 +88,7 @@ impl Download {
         match self {
             Kernel | NewestKernel => Ok(vec![apt.kernel_of(KERNEL_PACKAGE)?]),
             Dpdk => apt.with_dependencies(DPDK_PACKAGE),
+            Prometheus => Ok(vec![PROMETHEUS_PACKAGE.to_string()]),
             // What it is linked with is all that it needs.
             NewestUml => Ok(["user-mode-linux", "libc6"].map(String::from).to_vec()),
             NewestQemu => apt.with_dependencies("qemu-system-x86"),
@@ -98,7 +106,7 @@ impl Download {
         match self {
             NewestUml => use_own_loader(&unpacked.root, uml_files::PROGRAM)?,
             NewestQemu => use_own_loader(&unpacked.root, qemu_files::PROGRAM)?,
-            Kernel | NewestKernel | Dpdk => {}
+            Kernel | NewestKernel | Dpdk | Prometheus => {}
         }
         unpacked.move_to(&directory)?;
         if self == Dpdk {
@@ -128,6 +136,13 @@ pub fn dpdk(paths: &Paths) -> Option<DpdkFiles> {
     let directory = Dpdk.directory(paths);
     let is_complete = directory.join("complete").is_file();
     is_complete.then(|| DpdkFiles::unpacked(&directory).ok()).flatten()
+}
+
+/// Tells tests where Prometheus is, if it is.
+pub fn name_prometheus_to(command: &mut Command, paths: &Paths) {
+    if Prometheus.is_there(paths) {
+        command.env(PROMETHEUS_VARIABLE, Prometheus.directory(paths));
+    }
 }
 
 /// Tells a program where that is, if it is complete.

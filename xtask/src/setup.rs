@@ -45,7 +45,9 @@ pub fn prepare(paths: &Paths, purpose: For) -> anyhow::Result<bool> {
         complete = install(&missing)?;
     }
     if purpose == For::Test {
-        complete &= unpack(paths, Download::Kernel) & unpack(paths, Download::Dpdk);
+        for what in [Download::Kernel, Download::Dpdk, Download::Prometheus] {
+            complete &= unpack(paths, what);
+        }
         // Not every distribution has them.
         if let Err(error) = downloads::prepare_newest(paths) {
             // What apt-get says has many lines.

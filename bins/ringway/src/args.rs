@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::config::options::OPTIONS;
 use crate::config::{LowConfig, LowOption, RunConfig, SpecError, flags, settings};
 use crate::front_end::FrontEnd;
+use crate::metrics::place::Place;
 use crate::outcome::EXIT_HELP;
 use crate::places;
 use crate::qemu_version::QemuVersion;
@@ -34,6 +35,8 @@ pub enum Command {
     Stats(StatsArgs),
     /// Watch the ports of a running ringway, second by second
     Top(TopArgs),
+    /// Print what a running ringway has counted as OpenMetrics, or serve it to Prometheus
+    Metrics(MetricsArgs),
     /// Add, remove, change and list the ports of a running ringway
     #[command(subcommand)]
     Port(PortCommand),
@@ -257,6 +260,17 @@ pub struct TopArgs {
     pub ask: AskArgs,
 }
 
+/// `ringway metrics`
+#[derive(Debug, Args)]
+pub struct MetricsArgs {
+    /// Answer scrapers here until a signal comes: ADDRESS:PORT, or the path of a socket
+    #[arg(long, value_name = "PLACE")]
+    pub listen: Option<Place>,
+    /// The control socket of the ringway to ask [default: as for `ringway run`]
+    #[arg(long, value_name = "SOCKET")]
+    control: Option<PathBuf>,
+}
+
 /// `ringway demo`
 #[derive(Debug, Args)]
 pub struct DemoArgs {
@@ -293,7 +307,7 @@ impl Command {
             Self::Attach(args) => args.ask.json,
             Self::Demo(args) => args.json,
             Self::Bench(args) => args.is_json(),
-            Self::Run(_) | Self::Keep(_) => false,
+            Self::Run(_) | Self::Metrics(_) | Self::Keep(_) => false,
         }
     }
 }
@@ -355,6 +369,13 @@ impl RunArgs {
 }
 
 impl AskArgs {
+    /// The control socket that was asked for, or the usual one.
+    pub fn control_or_default(&self) -> PathBuf {
+        self.control.clone().unwrap_or_else(places::control_socket)
+    }
+}
+
+impl MetricsArgs {
     /// The control socket that was asked for, or the usual one.
     pub fn control_or_default(&self) -> PathBuf {
         self.control.clone().unwrap_or_else(places::control_socket)

@@ -20,6 +20,7 @@ mod identity;
 mod layout;
 mod log;
 mod log_filter;
+mod metrics;
 mod outcome;
 mod places;
 mod port_command;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         Command::CheckConfig(args) => check_config::check_config(&args),
         Command::Stats(args) => Ok(stats::stats(&args)),
         Command::Top(args) => Ok(top::top(&args)),
+        Command::Metrics(args) => Ok(metrics::metrics(&args)),
         Command::Port(command) => port_command::port(&command),
         Command::Attach(args) => Ok(attach::attach(&args)),
         Command::Demo(args) => return demo::demo(&args),

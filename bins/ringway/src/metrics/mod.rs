@@ -1,0 +1,196 @@
+//! `ringway metrics`: the statistics of a running ringway for Prometheus and its like.
+//!
+//! It is a process of its own that asks over the control socket for each scrape: what listens to
+//! a network has no part in carrying packets. Limits: [`SCRAPERS_MAX`] scrapers at once, the
+//! others are hung up on; a request has at most [`REQUEST_LEN_MAX`] bytes; who neither sends nor
+//! reads for [`SCRAPER_LIMIT`] is hung up on.
+
+pub mod place;
+mod text;
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::args::MetricsArgs;
+use crate::control::request_stats;
+use place::Place;
+
+const SCRAPERS_MAX: usize = 8;
+
+const REQUEST_LEN_MAX: usize = 8192;
+
+const SCRAPER_LIMIT: Duration = Duration::from_secs(5);
+
+/// What a request may have of header lines.
+const HEADERS_MAX: usize = 64;
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Prints the metrics once, or answers scrapers until a signal ends it.
+///
+/// # Errors
+/// Nothing answers at the control socket, or the place cannot be listened at.
+pub fn metrics(args: &MetricsArgs) -> anyhow::Result<()> {
+    let control = args.control_or_default();
+    match &args.listen {
+        None => {
+            let text = measured(&control)?;
+            io::stdout().write_all(text.as_bytes()).context("writing the metrics")
+        }
+        Some(place) => listen(place, control).with_context(|| format!("listening at {place}")),
+    }
+}
+
+fn listen(place: &Place, control: PathBuf) -> anyhow::Result<()> {
+    let connections: Box<dyn Iterator<Item = io::Result<Scraper>>> = match place {
+        Place::Tcp(address) => {
+            let listener = TcpListener::bind(address)?;
+            Box::new(std::iter::from_fn(move || {
+                Some(listener.accept().map(|it| Scraper::Tcp(it.0)))
+            }))
+        }
+        Place::Unix(path) => {
+            let listener = bind(path)?;
+            Box::new(std::iter::from_fn(move || {
+                Some(listener.accept().map(|it| Scraper::Unix(it.0)))
+            }))
+        }
+    };
+    eprintln!("metrics at {place}");
+    let control: Arc<Path> = control.into();
+    // As many copies of it as scrapers are being answered, and this one.
+    let busy = Arc::new(());
+    for scraper in connections {
+        let Ok(scraper) = scraper else {
+            // Out of file descriptors, or a connection that has gone: later ones may do better.
+            thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        if Arc::strong_count(&busy) > SCRAPERS_MAX {
+            continue;
+        }
+        let (control, busy) = (Arc::clone(&control), Arc::clone(&busy));
+        let answer = move || {
+            // A scraper that hangs up in the middle has had what it wanted.
+            let _ = scraper.answer(&control);
+            drop(busy);
+        };
+        thread::Builder::new().name("scraper".to_string()).spawn(answer)?;
+    }
+    Ok(())
+}
+
+/// A socket at that path; one that a process before has left there is replaced.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    match UnixListener::bind(path) {
+        Err(why) if why.kind() == io::ErrorKind::AddrInUse && is_left_behind(path) => {
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)
+        }
+        outcome => outcome,
+    }
+}
+
+fn is_left_behind(path: &Path) -> bool {
+    UnixStream::connect(path).is_err_and(|why| why.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+enum Scraper {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Scraper {
+    fn answer(self, control: &Path) -> io::Result<()> {
+        let limit = Some(SCRAPER_LIMIT);
+        match self {
+            Self::Tcp(mut stream) => {
+                stream.set_read_timeout(limit)?;
+                stream.set_write_timeout(limit)?;
+                answer(&mut stream, control)
+            }
+            Self::Unix(mut stream) => {
+                stream.set_read_timeout(limit)?;
+                stream.set_write_timeout(limit)?;
+                answer(&mut stream, control)
+            }
+        }
+    }
+}
+
+fn answer(stream: &mut (impl Read + Write), control: &Path) -> io::Result<()> {
+    let mut request = Vec::new();
+    let mut piece = [0; 1024];
+    let asked = loop {
+        let len = stream.read(&mut piece)?;
+        request.extend_from_slice(&piece[..len]);
+        match asked(&request) {
+            Asked::More if len > 0 && request.len() < REQUEST_LEN_MAX => {}
+            asked => break asked,
+        }
+    };
+    stream.write_all(reply(&asked, control).as_bytes())
+}
+
+/// What a request is about, as far as it has come.
+enum Asked {
+    More,
+    Nonsense,
+    Other,
+    Metrics { open: bool },
+}
+
+fn asked(request: &[u8]) -> Asked {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut parsed = httparse::Request::new(&mut headers);
+    let is_whole = match parsed.parse(request) {
+        Ok(status) => status.is_complete(),
+        Err(_) => return Asked::Nonsense,
+    };
+    let path = parsed.path.and_then(|path| path.split('?').next());
+    match (is_whole, parsed.method, path) {
+        (false, ..) => Asked::More,
+        (true, Some("GET"), Some("/metrics")) => Asked::Metrics { open: wants_open(&parsed) },
+        (true, Some("GET"), _) => Asked::Other,
+        (true, ..) => Asked::Nonsense,
+    }
+}
+
+fn wants_open(request: &httparse::Request<'_, '_>) -> bool {
+    let accepted = request.headers.iter().filter(|it| it.name.eq_ignore_ascii_case("accept"));
+    let mut values = accepted.map(|header| String::from_utf8_lossy(header.value));
+    values.any(|value| value.contains("application/openmetrics-text"))
+}
+
+fn reply(asked: &Asked, control: &Path) -> String {
+    const ADVICE: &str = "ask: GET /metrics\n";
+    match *asked {
+        Asked::More | Asked::Nonsense => page("400 Bad Request", PROMETHEUS, ADVICE),
+        Asked::Other => page("404 Not Found", PROMETHEUS, ADVICE),
+        Asked::Metrics { open } => match measured(control) {
+            Ok(text) if open => page("200 OK", OPEN_METRICS, &text),
+            Ok(text) => page("200 OK", PROMETHEUS, &text::prometheus(&text)),
+            Err(error) => page("503 Service Unavailable", PROMETHEUS, &format!("{error:#}\n")),
+        },
+    }
+}
+
+fn measured(control: &Path) -> anyhow::Result<String> {
+    Ok(text::open_metrics(&request_stats(control)?)?)
+}
+
+fn page(status: &str, kind: &str, text: &str) -> String {
+    let len = text.len();
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len}\r\n\
+         Connection: close\r\n\r\n{text}"
+    )
+}

@@ -1,0 +1,221 @@
+//! Statistics as OpenMetrics text: a pure function of one report.
+//!
+//! Source: OpenMetrics 1.0. Names end in their unit; counters end in `_total`.
+
+use std::fmt;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::control::{DirectionStats, EffortStats, PortStats, QueueStats, StatsReply, WorkerStats};
+use crate::units;
+
+/// What tells the lines of one metric apart.
+type Labels = Vec<(&'static str, String)>;
+
+/// The states that a port may be in.
+const STATES: [&str; 5] = ["waiting", "connected", "running", "broken", "failed"];
+
+/// The report as text; ends with `# EOF`.
+///
+/// # Errors
+/// None that can be caused from outside: the text is written to memory.
+pub fn open_metrics(report: &StatsReply) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("ringway");
+    let uptime: Gauge<f64, std::sync::atomic::AtomicU64> = Gauge::default();
+    uptime.set(units::approximate(report.uptime_ms) / 1000.0);
+    registry.register_with_unit("uptime", "Time since ringway has started", Unit::Seconds, uptime);
+    ports(&mut registry, &report.ports);
+    queues(&mut registry, &report.ports);
+    workers(&mut registry, &report.workers);
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+/// The same in the older text format, for readers that do not ask for OpenMetrics: there a counter
+/// is called what its lines are called, and units and the end are not told.
+///
+/// Source: Prometheus, exposition formats, text format 0.0.4.
+pub fn prometheus(open_metrics: &str) -> String {
+    let mut text = String::new();
+    let mut help = "";
+    for line in open_metrics.lines() {
+        match line.strip_prefix("# ").and_then(|comment| comment.split_once(' ')) {
+            Some(("HELP", rest)) => help = rest,
+            Some(("TYPE", rest)) => {
+                let (name, kind) = rest.split_once(' ').unwrap_or((rest, "untyped"));
+                let ending = if kind == "counter" { "_total" } else { "" };
+                let about = help.split_once(' ').map_or("", |(_, about)| about);
+                text += &format!("# HELP {name}{ending} {about}\n# TYPE {name}{ending} {kind}\n");
+            }
+            Some(_) => {}
+            None if line == "# EOF" => {}
+            None => text += &format!("{line}\n"),
+        }
+    }
+    text
+}
+
+fn ports(registry: &mut Registry, ports: &[PortStats]) {
+    let states = ports.iter().flat_map(|port| {
+        let of = |state: &&str| (with(port, "state", state), u64::from(*state == port.state));
+        STATES.iter().map(of).collect::<Vec<_>>()
+    });
+    gauges(registry, "port_state", "1 for the state that a port is in", states);
+    let of_ports = |of: fn(&PortStats) -> u64| ports.iter().map(move |it| (label(it), of(it)));
+    let refused = of_ports(|port| port.refused_front_ends);
+    let help = "Front-ends that came while another one was connected";
+    counters(registry, "port_refused_front_ends", help, refused);
+    let refused = of_ports(|port| port.refused_commands);
+    counters(registry, "port_refused_commands", "Commands of guests that were refused", refused);
+    let moved = of_ports(|port| port.moved_addresses);
+    let help = "Addresses that have moved to this port from another one";
+    counters(registry, "port_moved_addresses", help, moved);
+    let broken = of_ports(|port| port.broken.len() as u64);
+    gauges(registry, "port_broken_queues", "Queues stopped because a guest broke them", broken);
+    let directions = ports.iter().flat_map(directions).collect::<Vec<_>>();
+    let of = |of: fn(&DirectionStats) -> u64| {
+        directions.iter().map(move |(labels, stats)| (labels.clone(), of(stats)))
+    };
+    counters(registry, "port_packets", "Packets carried", of(|stats| stats.packets));
+    bytes(registry, "port", "Bytes carried, with Ethernet headers", of(|stats| stats.bytes));
+    let drops = directions.iter().flat_map(|(labels, stats)| {
+        stats.drops.iter().map(|(reason, &count)| {
+            let reason = ("reason", reason.clone());
+            (labels.iter().cloned().chain([reason]).collect(), count)
+        })
+    });
+    counters(registry, "port_dropped_packets", "Packets dropped, by reason", drops);
+}
+
+fn directions(port: &PortStats) -> [(Labels, &DirectionStats); 2] {
+    let of = |name, stats| (with(port, "direction", name), stats);
+    [of("to_guest", &port.to_guest), of("from_guest", &port.from_guest)]
+}
+
+fn queues(registry: &mut Registry, ports: &[PortStats]) {
+    let of = |of: fn(&QueueStats) -> u64| {
+        ports.iter().flat_map(move |port| {
+            port.queues.iter().map(move |queue| (with(port, "queue", &queue.queue), of(queue)))
+        })
+    };
+    let kicks = of(|queue| queue.kicks);
+    counters(registry, "queue_kicks", "Notifications from the guest", kicks);
+    let calls = of(|queue| queue.calls);
+    counters(registry, "queue_calls", "Notifications to the guest", calls);
+}
+
+fn workers(registry: &mut Registry, workers: &[WorkerStats]) {
+    let label = |worker: &WorkerStats| vec![("worker", worker.worker.to_string())];
+    let of = |of: fn(&EffortStats) -> u64| {
+        workers.iter().map(move |worker| (label(worker), of(&worker.total)))
+    };
+    let packets = of(|total| total.packets);
+    counters(registry, "worker_packets", "Packets taken from guests and taps", packets);
+    let calls = of(|total| total.system_calls);
+    counters(registry, "worker_system_calls", "System calls on the data path", calls);
+    let wakeups = of(|total| total.wakeups);
+    counters(registry, "worker_wakeups", "Sleeps that ended", wakeups);
+    let family = Family::<Labels, Counter<f64, std::sync::atomic::AtomicU64>>::default();
+    for worker in workers {
+        let polled = units::approximate(worker.total.polled_ns) / 1e9;
+        family.get_or_create(&label(worker)).inc_by(polled);
+    }
+    let help = "Time spent looking for work";
+    registry.register_with_unit("worker_polled", help, Unit::Seconds, family);
+}
+
+fn label(port: &PortStats) -> Labels {
+    vec![("port", port.name.clone())]
+}
+
+fn with(port: &PortStats, key: &'static str, value: &str) -> Labels {
+    vec![("port", port.name.clone()), (key, value.to_string())]
+}
+
+fn counted(values: impl Iterator<Item = (Labels, u64)>) -> Family<Labels, Counter> {
+    let family = Family::<Labels, Counter>::default();
+    for (labels, value) in values {
+        family.get_or_create(&labels).inc_by(value);
+    }
+    family
+}
+
+fn counters(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    values: impl Iterator<Item = (Labels, u64)>,
+) {
+    registry.register(name, help, counted(values));
+}
+
+fn bytes(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    values: impl Iterator<Item = (Labels, u64)>,
+) {
+    registry.register_with_unit(name, help, Unit::Bytes, counted(values));
+}
+
+fn gauges(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    values: impl Iterator<Item = (Labels, u64)>,
+) {
+    let family = Family::<Labels, Gauge>::default();
+    for (labels, value) in values {
+        family.get_or_create(&labels).set(i64::try_from(value).unwrap_or(i64::MAX));
+    }
+    registry.register(name, help, family);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::tests::example;
+
+    #[test]
+    fn names_end_in_their_units_and_every_count_has_its_labels() {
+        let text = open_metrics(&example()).expect("text");
+        let wanted = [
+            "# UNIT ringway_uptime_seconds seconds\nringway_uptime_seconds 5.0",
+            "ringway_port_state{port=\"vm0\",state=\"running\"} 1\n",
+            "ringway_port_state{port=\"vm0\",state=\"broken\"} 0\n",
+            "ringway_port_packets_total{port=\"vm0\",direction=\"to_guest\"} 1000000\n",
+            "ringway_port_bytes_total{port=\"vm0\",direction=\"from_guest\"} 20000\n",
+            "{port=\"vm0\",direction=\"to_guest\",reason=\"no_room\"} 7\n",
+            "ringway_queue_kicks_total{port=\"vm0\",queue=\"receiveq1\"} 2000\n",
+            "ringway_worker_polled_seconds_total{worker=\"0\"} 0.0\n",
+        ];
+        for line in wanted {
+            assert!(text.contains(line), "{line} in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn the_older_format_has_the_same_values() {
+        let text = prometheus(&open_metrics(&example()).expect("text"));
+        let counter = "# HELP ringway_port_packets_total Packets carried.\n\
+                       # TYPE ringway_port_packets_total counter\n\
+                       ringway_port_packets_total{";
+        assert!(text.contains(counter), "{text}");
+        assert!(text.contains("# TYPE ringway_uptime_seconds gauge\nringway_uptime_seconds 5.0\n"));
+        assert!(!text.contains("EOF") && !text.contains("UNIT"), "{text}");
+    }
+
+    #[test]
+    fn a_name_with_quotes_stays_one_label() {
+        let mut report = example();
+        report.ports[0].name = "a\"b\\c\nd".to_string();
+        let text = open_metrics(&report).expect("text");
+        assert!(text.contains(r#"port="a\"b\\c\nd""#), "{text}");
+    }
+}

@@ -1,0 +1,149 @@
+//! `ringway metrics`, asked as scrapers ask.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use common::{Ringway, wait_for};
+
+/// `ringway metrics --listen`; ends with the value.
+struct Server(Child);
+
+impl Server {
+    fn at(place: &str, ringway: &Ringway) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
+        command.args(["metrics", "--listen", place, "--control"]).arg(ringway.control());
+        Self(command.stderr(Stdio::null()).spawn().expect("it starts"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.0.kill().expect("it runs");
+        self.0.wait().expect("it ends");
+    }
+}
+
+/// A port of the loopback that is free now.
+fn free_place() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its address").to_string()
+}
+
+fn got(mut stream: impl Read + Write, request: &str) -> String {
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).expect("a reply");
+    reply
+}
+
+const SCRAPE: &str = "GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text\r\n\r\n";
+
+#[test]
+fn scrapers_over_tcp_are_answered_whatever_others_do() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
+    let place = free_place();
+    let _server = Server::at(&place, &ringway);
+    let connect = || TcpStream::connect(&place).ok();
+    // One says nothing, one asks and never reads.
+    let _silent = wait_for("the server", connect);
+    let mut deaf = connect().expect("connected");
+    deaf.write_all(SCRAPE.as_bytes()).expect("sent");
+    let reply = got(connect().expect("connected"), SCRAPE);
+    assert!(reply.starts_with("HTTP/1.1 200 OK\r\n"), "{reply}");
+    assert!(reply.contains("ringway_port_state{port=\"a\",state=\"waiting\"} 1\n"), "{reply}");
+    assert!(reply.ends_with("# EOF\n"), "{reply}");
+    let asked = |request| got(connect().expect("connected"), request);
+    assert!(asked("GET / HTTP/1.1\r\n\r\n").contains("404 Not Found"));
+    assert!(asked("what?\r\n\r\n").contains("400 Bad Request"));
+    assert!(asked("POST /metrics HTTP/1.1\r\n\r\n").contains("400 Bad Request"));
+    drop(ringway);
+    let reply = asked(SCRAPE);
+    assert!(reply.contains("503") && reply.contains("no ringway is listening here"), "{reply}");
+}
+
+#[test]
+fn too_many_scrapers_are_hung_up_on() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
+    let place = free_place();
+    let _server = Server::at(&place, &ringway);
+    wait_for("the server", || TcpStream::connect(&place).ok());
+    let scrapers: Vec<TcpStream> =
+        (0..20).map(|_| TcpStream::connect(&place).expect("connected")).collect();
+    let hung_up = wait_for("an end", || {
+        let is_over = |mut scraper: &TcpStream| {
+            scraper.set_read_timeout(Some(Duration::from_millis(10))).expect("set");
+            matches!(scraper.read(&mut [0]), Ok(0))
+        };
+        Some(scrapers.iter().filter(|scraper| is_over(scraper)).count()).filter(|&it| it > 0)
+    });
+    assert!(hung_up < 20, "{hung_up}");
+}
+
+#[test]
+fn a_socket_that_was_left_behind_is_replaced_and_one_in_use_is_not() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
+    let path = directory.path().join("metrics.sock");
+    let place = path.display().to_string();
+    let connect = || UnixStream::connect(&path).ok();
+    for _ in 0..2 {
+        let _server = Server::at(&place, &ringway);
+        let reply = got(wait_for("the server", connect), SCRAPE);
+        assert!(reply.contains("ringway_uptime_seconds"), "{reply}");
+        let mut second = Server::at(&place, &ringway);
+        assert!(!second.0.wait().expect("it ends").success());
+        std::mem::forget(second);
+    }
+}
+
+/// Prometheus as a package of the distribution, unpacked.
+fn prometheus(program: &str) -> Option<PathBuf> {
+    let unpacked = std::env::var_os("RINGWAY_PROMETHEUS")?;
+    Some(Path::new(&unpacked).join("usr/bin").join(program))
+}
+
+#[test]
+fn promtool_finds_nothing_wrong_and_prometheus_reads_it() {
+    let (Some(promtool), Some(prometheus)) = (prometheus("promtool"), prometheus("prometheus"))
+    else {
+        return println!("skipped: no Prometheus: ./x setup unpacks it");
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
+    let mut lint = Command::new(promtool);
+    lint.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut lint = lint.spawn().expect("it starts");
+    let (place, web) = (free_place(), free_place());
+    let _server = Server::at(&place, &ringway);
+    let connected = wait_for("the server", || TcpStream::connect(&place).ok());
+    let reply = got(connected, "GET /metrics HTTP/1.1\r\n\r\n");
+    let (_, text) = reply.split_once("\r\n\r\n").expect("a page");
+    lint.stdin.take().expect("its input").write_all(text.as_bytes()).expect("written");
+    let said = lint.wait_with_output().expect("it ends");
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let config = format!(
+        "global: {{scrape_interval: 200ms}}\n\
+         scrape_configs: [{{job_name: ringway, static_configs: [{{targets: ['{place}']}}]}}]\n"
+    );
+    let file = directory.path().join("prometheus.yml");
+    std::fs::write(&file, config).expect("written");
+    let mut reader = Command::new(prometheus);
+    reader.arg(format!("--config.file={}", file.display()));
+    reader.arg(format!("--storage.tsdb.path={}", directory.path().join("data").display()));
+    reader.arg(format!("--web.listen-address={web}")).stderr(Stdio::null());
+    let _reader = Server(reader.spawn().expect("it starts"));
+    let query = "GET /api/v1/query?query=ringway_port_state HTTP/1.0\r\n\r\n";
+    let read = || {
+        let reply = got(TcpStream::connect(&web).ok()?, query);
+        reply.contains("\"state\":\"waiting\"").then_some(())
+    };
+    wait_for("the metrics in Prometheus", read);
+}
