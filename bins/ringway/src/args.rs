@@ -46,6 +46,17 @@ pub enum Command {
     Demo(DemoArgs),
     /// Measure ringway beside its peers and beside the limit of this machine (`ringway-bench`)
     Bench(crate::bench::BenchArgs),
+    /// Print completions for a shell: source them, or put them where it looks
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a directory (for packages)
+    #[command(hide = true)]
+    Manual {
+        /// Where to.
+        directory: PathBuf,
+    },
     /// Run a command that must not outlive the demonstration (internal)
     #[command(hide = true)]
     Keep(KeepArgs),
@@ -238,15 +249,12 @@ pub struct AskArgs {
 /// `ringway stats`
 #[derive(Debug, Args)]
 pub struct StatsArgs {
-    /// Print JSON, one line per report
-    #[arg(long)]
-    pub json: bool,
     /// Report every second, with rates, until Ctrl-C
     #[arg(long)]
     pub watch: bool,
-    /// The control socket of the ringway to ask [default: as for `ringway run`]
-    #[arg(long, value_name = "SOCKET")]
-    control: Option<PathBuf>,
+    /// Which ringway, and how to print: with --json, one line per report.
+    #[command(flatten)]
+    pub ask: AskArgs,
 }
 
 /// `ringway top`
@@ -301,13 +309,17 @@ impl Command {
     pub fn is_json(&self) -> bool {
         match self {
             Self::CheckConfig(args) => args.json,
-            Self::Stats(args) => args.json,
+            Self::Stats(args) => args.ask.json,
             Self::Port(command) => command.ask().json,
             Self::Top(args) => args.ask.json,
             Self::Attach(args) => args.ask.json,
             Self::Demo(args) => args.json,
             Self::Bench(args) => args.is_json(),
-            Self::Run(_) | Self::Metrics(_) | Self::Keep(_) => false,
+            Self::Run(_)
+            | Self::Metrics(_)
+            | Self::Completions { .. }
+            | Self::Manual { .. }
+            | Self::Keep(_) => false,
         }
     }
 }
@@ -376,13 +388,6 @@ impl AskArgs {
 }
 
 impl MetricsArgs {
-    /// The control socket that was asked for, or the usual one.
-    pub fn control_or_default(&self) -> PathBuf {
-        self.control.clone().unwrap_or_else(places::control_socket)
-    }
-}
-
-impl StatsArgs {
     /// The control socket that was asked for, or the usual one.
     pub fn control_or_default(&self) -> PathBuf {
         self.control.clone().unwrap_or_else(places::control_socket)

@@ -16,6 +16,7 @@ mod control;
 mod daemon;
 mod demo;
 mod front_end;
+mod generated;
 mod identity;
 mod layout;
 mod log;
@@ -69,6 +70,8 @@ fn main() -> ExitCode {
         Command::Attach(args) => Ok(attach::attach(&args)),
         Command::Demo(args) => return demo::demo(&args),
         Command::Bench(args) => Ok(bench::bench(&args).map(|never| match never {})),
+        Command::Completions { shell } => Ok(generated::completions(shell)),
+        Command::Manual { directory } => Ok(generated::manual(&directory)),
         Command::Keep(args) => Ok(demo::keep(&args)),
     };
     match checked {

@@ -48,9 +48,9 @@ fn watch(args: &StatsArgs) -> anyhow::Result<()> {
 
 /// Asks, prints, and returns what was printed.
 fn show(args: &StatsArgs, before: Option<&StatsReply>) -> anyhow::Result<StatsReply> {
-    let now = request_stats(&args.control_or_default())?;
+    let now = request_stats(&args.ask.control_or_default())?;
     let mut text = String::new();
-    if args.json {
+    if args.ask.json {
         text.push_str(&serde_json::to_string(&now)?);
         text.push('\n');
     } else {
