@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 use ringway_guests::dpdk_files::DpdkFiles;
 use ringway_guests::shell;
+use ringway_guests::stage::{Programs, Stage};
 use ringway_testkit::BINARY_VARIABLE;
 
 /// Names a directory with the files of DPDK's Debian packages in it, unpacked and not installed.
@@ -39,6 +40,12 @@ pub(crate) fn kernel() -> PathBuf {
 /// Below which QEMU and User Mode Linux are: where they are installed.
 pub(crate) fn root() -> PathBuf {
     PathBuf::from("/")
+}
+
+/// A directory for what is started, and for what it prints.
+pub(crate) fn stage(directory: &Path, ringway: PathBuf, dpdk: Option<DpdkFiles>) -> Stage {
+    let programs = Programs { ringway, qemu: root(), kernel: kernel(), uml: root(), dpdk };
+    Stage::new(programs, directory.to_path_buf(), directory)
 }
 
 /// What takes part where guests are measured.

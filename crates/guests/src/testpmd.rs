@@ -4,6 +4,8 @@
 //! Limits: 256 MB of ordinary memory, one queue pair; its forwarding thread never sleeps.
 
 use std::path::Path;
+use std::process::Command;
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -15,9 +17,12 @@ use super::stage::Stage;
 /// A command that does nothing: its [`ANSWER`] shows that all commands before it are done. The
 /// prompt would not do: it comes letter by letter, so that a message on the other stream can tear
 /// it apart; the answer is one piece.
-pub const ASK: &str = "show fwd noop";
+const ASK: &str = "show fwd noop";
 /// What it answers to [`ASK`].
-pub const ANSWER: &str = "Bad arguments";
+const ANSWER: &str = "Bad arguments";
+
+/// Makes a program print line by line although it is not on a terminal (part of coreutils).
+const LINE_BUFFER: &str = "/usr/libexec/coreutils/libstdbuf.so";
 
 /// Longest time until it takes commands: it clears 256 MB of ordinary memory before, which takes
 /// a second or two, and many more where others want the processors too.
@@ -30,6 +35,19 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Testpmd {
     console: Console,
+}
+
+/// How one of several is started.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting<'a> {
+    /// What its logs are called.
+    pub name: &'a str,
+    /// Where it forwards.
+    pub processor: usize,
+    /// Options of DPDK itself, for its device.
+    pub device: &'a [String],
+    /// Its own.
+    pub options: &'a str,
 }
 
 /// What it counted on its port.
@@ -64,17 +82,33 @@ impl Testpmd {
     /// # Errors
     /// It is not unpacked, or does not come up.
     pub fn start_with(stage: &Stage, device: &[String], options: &str) -> anyhow::Result<Self> {
+        // Guests get the first processors.
+        let processor = processors().last().copied().unwrap_or(0);
+        Self::start_at(stage, &Setting { name: "testpmd", processor, device, options })
+    }
+
+    /// The same with a name and a processor of its own.
+    ///
+    /// # Errors
+    /// It is not unpacked, or does not come up.
+    pub fn start_at(stage: &Stage, setting: &Setting<'_>) -> anyhow::Result<Self> {
         let files = stage.programs.dpdk.as_ref().context("testpmd is not there")?;
-        let mut command = files.command(&[]);
+        let has_buffer = Path::new(LINE_BUFFER).is_file();
+        let mut command = files.command(if has_buffer { &[LINE_BUFFER] } else { &[] });
         // Even without shared configuration it creates a directory for it.
-        command.env("RUNTIME_DIRECTORY", &stage.directory);
-        command.args("--no-huge -m 256 --no-pci --no-telemetry --no-shconf".split(' '));
-        command.args(["--iova-mode=va", "--lcores", &lcores(&processors())]);
-        command.args(device).args(["--", "--interactive"]);
-        command.arg("--total-num-mbufs=8192").args(options.split_whitespace());
-        let console = Console::start(stage, "testpmd", command)?;
-        let mut testpmd = Self { console };
-        testpmd.run("start", START_LIMIT).context("testpmd does not start")?;
+        command.env("_STDBUF_O", "L").env("RUNTIME_DIRECTORY", &stage.directory);
+        command.args("-v --no-huge -m 256 --no-pci --no-telemetry --no-shconf".split(' '));
+        // The thread that takes commands only waits for them.
+        let lcores = format!("0@{0},1@{0}", setting.processor);
+        command.args(["--iova-mode=va", "--lcores", &lcores]);
+        command.args(setting.device).args(["--", "--interactive"]);
+        command.arg("--total-num-mbufs=8192").args(setting.options.split_whitespace());
+        Self::start_command(stage, setting.name, command)
+    }
+
+    fn start_command(stage: &Stage, name: &str, command: Command) -> anyhow::Result<Self> {
+        let mut testpmd = Self { console: Console::start(stage, name, command)? };
+        testpmd.run_within("start", START_LIMIT).context("testpmd does not start")?;
         Ok(testpmd)
     }
 
@@ -93,7 +127,7 @@ impl Testpmd {
     /// # Errors
     /// It has ended.
     pub fn forward(&mut self, is_on: bool) -> anyhow::Result<()> {
-        self.run(if is_on { "start" } else { "stop" }, COMMAND_LIMIT).map(drop)
+        self.run(if is_on { "start" } else { "stop" }).map(drop)
     }
 
     /// Lets it detach and end, and returns what it has counted on its first port.
@@ -111,8 +145,16 @@ impl Testpmd {
         counted(&text).with_context(|| format!("testpmd: no counts in:\n{text}"))
     }
 
+    /// Types a command; what is printed until it is done.
+    ///
+    /// # Errors
+    /// It has ended, or takes too long.
+    pub fn run(&mut self, command: &str) -> anyhow::Result<String> {
+        self.run_within(command, COMMAND_LIMIT)
+    }
+
     /// What is typed before it looks waits for it.
-    fn run(&mut self, command: &str, limit: Duration) -> anyhow::Result<String> {
+    fn run_within(&mut self, command: &str, limit: Duration) -> anyhow::Result<String> {
         let mark = self.console.mark();
         self.console.send(command)?;
         self.console.send(ASK)?;
@@ -120,15 +162,8 @@ impl Testpmd {
     }
 }
 
-/// Both of its threads on the last of these processors: guests get the first ones, and the thread
-/// that takes commands only waits for them.
-fn lcores(processors: &[usize]) -> String {
-    let last = processors.last().copied().unwrap_or(0);
-    format!("0@{last},1@{last}")
-}
-
 fn counted(text: &str) -> Option<Counted> {
-    let number = |name: &str| number_after(text, name);
+    let number = |name: &str| number_after::<u64>(text, name);
     Some(Counted {
         received: number("RX-packets:")?,
         missed: number("RX-missed:")? + number("RX-nombuf:")?,
@@ -136,7 +171,8 @@ fn counted(text: &str) -> Option<Counted> {
     })
 }
 
-fn number_after(text: &str, name: &str) -> Option<u64> {
+/// The number behind a name in what it prints.
+pub fn number_after<T: FromStr>(text: &str, name: &str) -> Option<T> {
     let (_, rest) = text.split_once(name)?;
     rest.split_whitespace().next()?.parse().ok()
 }
@@ -146,9 +182,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_keeps_to_processors_that_it_may_use() {
-        assert_eq!(lcores(&[1, 5]), "0@5,1@5");
-        assert_eq!(lcores(&[3]), "0@3,1@3");
+    fn a_prompt_that_is_torn_apart_does_not_matter() {
+        let mut shell = Command::new("sh");
+        shell.args([
+            "-c",
+            "printf t\necho 'Error during enabling promiscuous mode for port 0: \
+             Operation not supported - ignore' >&2\nprintf 'estpmd> '\n\
+             while read line; do test \"$line\" = 'show fwd noop' && echo 'Bad arguments'; done",
+        ]);
+        let directory = tempfile::tempdir().expect("a directory");
+        let stage = Stage::for_test(directory.path());
+        Testpmd::start_command(&stage, "sh", shell).expect("it takes commands");
+    }
+
+    #[test]
+    fn numbers_are_read_from_its_tables() {
+        let text = "  Rx-pps:      7650213          Rx-bps:   3917\n\
+                    CPU cycles/packet=28.50 (total cycles=1 / total TX packets=2) at 2600 MHz";
+        assert_eq!(number_after(text, "Rx-pps:"), Some(7_650_213.0));
+        assert_eq!(number_after(text, "CPU cycles/packet="), Some(28.5));
+        assert_eq!(number_after::<f64>(text, "Tx-pps:"), None);
     }
 
     #[test]

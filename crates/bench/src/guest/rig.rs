@@ -11,7 +11,7 @@ use anyhow::{Context, bail, ensure};
 use ringway_guests::console::Console;
 use ringway_guests::process::Process;
 use ringway_guests::ringway::Ringway;
-use ringway_guests::stage::{Programs, Stage};
+use ringway_guests::stage::Stage;
 use ringway_guests::testpmd::Testpmd;
 use ringway_guests::traffic::Side;
 use ringway_guests::{iperf, net, qemu, uml};
@@ -111,10 +111,7 @@ impl Rig {
         let directory = directory.join(plan.number().to_string());
         fs::create_dir_all(&directory)?;
         let dpdk = if plan.carrier == Carrier::Dpdk { Some(programs::dpdk()?) } else { None };
-        let ringway = programs::ringway()?;
-        let (qemu, kernel, uml) = (programs::root(), programs::kernel(), programs::root());
-        let programs = Programs { ringway, qemu, kernel, uml, dpdk };
-        let stage = Stage::new(programs, directory.clone(), &directory);
+        let stage = programs::stage(&directory, programs::ringway()?, dpdk);
         let back_end = plan.carry(&stage)?;
         let mut guests = Vec::new();
         // All start before the first is waited for.

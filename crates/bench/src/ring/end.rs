@@ -108,15 +108,10 @@ impl Counts {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    Send,
-    Receive,
-}
-
 #[derive(Debug)]
 pub(crate) struct Work<'a> {
-    role: Role,
+    /// Sends as much as there is room for; or receives all that comes.
+    sends: bool,
     packet: Template,
     received: Vec<u8>,
     counts: &'a Counts,
@@ -126,10 +121,10 @@ pub(crate) struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    pub fn new(role: Role, len: usize, counts: &'a Counts) -> std::io::Result<Self> {
+    pub fn new(sends: bool, len: usize, counts: &'a Counts) -> std::io::Result<Self> {
         let received = vec![0; ringway_net::PACKET_LEN_MAX as usize];
         let (packet, costs) = (Template::new(len)?, Vec::with_capacity(SAMPLES_MAX));
-        Ok(Self { role, packet, received, counts, until_timed: SAMPLE_EVERY, costs })
+        Ok(Self { sends, packet, received, counts, until_timed: SAMPLE_EVERY, costs })
     }
 
     /// Runs that many rounds, or fewer if told to stop.
@@ -144,9 +139,9 @@ impl<'a> Work<'a> {
                 break;
             }
             let began = (self.until_timed == 0).then(Instant::now);
-            let moved = match self.role {
-                Role::Send => send_batch(end, &self.packet),
-                Role::Receive => receive_batch(end, &mut self.received),
+            let moved = match self.sends {
+                true => send_batch(end, &self.packet),
+                false => receive_batch(end, &mut self.received),
             }?;
             if moved == 0 {
                 std::hint::spin_loop();

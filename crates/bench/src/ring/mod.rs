@@ -26,7 +26,7 @@ use crate::progress::in_turns;
 use crate::report::Report;
 use crate::report::grid::{Column, Grid};
 use driver::RECEIVE_BUFFER;
-use row::{Direction, PEERS, ROWS, Row};
+use row::{Direction, LIMIT, PEERS, ROWS, Row};
 use run::{Setup, Throughput};
 
 /// Packet lengths in bytes, if nothing else is asked for.
@@ -88,6 +88,7 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
         let mut setup = Setup {
             limit_depth,
             row: task.row,
+            direction: task.direction,
             format: task.format,
             packet_len: task.packet_len,
             queue_size: options.queue_size_for(task.direction, task.packet_len),
@@ -95,11 +96,11 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
             duration: options.amount.duration,
             dpdk: dpdk.as_ref(),
         };
-        if task.row == Row::Limit {
-            limit_depth = beside(&setup).fastest_depth(task.direction)?;
+        if task.row == LIMIT {
+            limit_depth = beside(&setup).fastest_depth()?;
             setup.limit_depth = limit_depth;
         }
-        match throughput(&setup, task.direction, &mut report) {
+        match throughput(&setup, &mut report) {
             Ok(values) => tables[task.table].add(&task.cells(&setup), round, &values),
             // What the peer cannot do is no reason to stop; what we cannot do is.
             Err(why) if task.row.has_dpdk() => {
@@ -121,15 +122,14 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
 /// The limit right before and right after, and the row in between.
 fn throughput(
     setup: &Setup<'_>,
-    direction: Direction,
     report: &mut Report,
 ) -> anyhow::Result<[Option<f64>; THROUGHPUT.len()]> {
-    let limit = || match setup.row {
-        Row::Limit => Ok(None),
-        Row::Pair { .. } => anyhow::Ok(Some(beside(setup).throughput(direction)?.per_second)),
+    let limit = || {
+        let rate = (setup.row != LIMIT).then(|| beside(setup).throughput());
+        anyhow::Ok(rate.transpose()?.map(|found| found.per_second))
     };
     let before = limit()?;
-    let Throughput { per_second, cost_ns, commands, version } = setup.throughput(direction)?;
+    let Throughput { per_second, cost_ns, commands, version } = setup.throughput()?;
     let after = limit()?;
     commands.iter().for_each(|command| report.add_command(command));
     let versions = &mut report.machine.versions;
@@ -146,7 +146,7 @@ fn throughput(
 /// A shorter look at the limit under the same conditions.
 fn beside<'a>(setup: &Setup<'a>) -> Setup<'a> {
     let duration = (setup.duration / 4).max(setup.duration.min(LIMIT_BESIDE_MIN));
-    Setup { row: Row::Limit, duration, ..*setup }
+    Setup { row: LIMIT, duration, ..*setup }
 }
 
 fn check(options: &Options) -> anyhow::Result<()> {
@@ -204,10 +204,8 @@ impl Task {
 
     /// Under [`HEADS`]. The limit's entries are another number in each round.
     fn cells(self, setup: &Setup<'_>) -> [String; 3] {
-        let entries = match self.row {
-            Row::Limit => "–".to_string(),
-            Row::Pair { .. } => setup.queue_size.to_string(),
-        };
+        let size = setup.queue_size.to_string();
+        let entries = if self.row == LIMIT { "–".to_string() } else { size };
         [self.packet_len.to_string(), self.row.name(), entries]
     }
 }
@@ -255,7 +253,7 @@ mod tests {
         let (tables, tasks) = plan(&options(), true);
         for ((_, task), (_, other)) in tasks.iter().zip(tasks.iter().skip(1)) {
             let same = task.table == other.table && task.packet_len == other.packet_len;
-            assert!(same || other.row == Row::Limit, "{task:?} {other:?}");
+            assert!(same || other.row == LIMIT, "{task:?} {other:?}");
         }
         assert_eq!((tables.len(), tasks.len()), (4, 2 * 2 * (6 + 2)));
         assert!(plan(&options(), false).1.iter().all(|(_, task)| !task.row.has_dpdk()));

@@ -2,19 +2,26 @@
 
 use super::driver::Payload;
 
+/// Who implements a side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Who {
+    /// The plain ring, on both sides.
+    Limit,
     Ringway,
     /// ringway's driver, at the work that DPDK's does: see [`Payload::InPlace`].
     InPlace,
     Dpdk,
 }
 
+use Who::{Dpdk, InPlace, Limit, Ringway};
+
+/// The sides, as indexes.
+pub(super) const DRIVER: usize = 0;
+pub(super) const DEVICE: usize = 1;
+
+/// A driver and a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Row {
-    Limit,
-    Pair { driver: Who, device: Who },
-}
+pub(super) struct Row(pub [Who; 2]);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
@@ -22,15 +29,17 @@ pub(super) enum Direction {
     HostToGuest,
 }
 
+pub(super) const LIMIT: Row = Row([Limit, Limit]);
+
 /// In the order in which they are measured and shown: what is compared with DPDK × DPDK is near it,
 /// and what does the same work is beside it.
 pub(super) const ROWS: [Row; 6] = [
-    Row::Limit,
-    Row::Pair { driver: Who::Ringway, device: Who::Ringway },
-    Row::Pair { driver: Who::Dpdk, device: Who::Ringway },
-    Row::Pair { driver: Who::Dpdk, device: Who::Dpdk },
-    Row::Pair { driver: Who::InPlace, device: Who::Dpdk },
-    Row::Pair { driver: Who::Ringway, device: Who::Dpdk },
+    LIMIT,
+    Row([Ringway, Ringway]),
+    Row([Dpdk, Ringway]),
+    Row([Dpdk, Dpdk]),
+    Row([InPlace, Dpdk]),
+    Row([Ringway, Dpdk]),
 ];
 
 /// The name of the row that others are compared with.
@@ -38,26 +47,22 @@ pub(super) const PEERS: &str = "DPDK × DPDK";
 
 impl Row {
     pub fn name(self) -> String {
-        let name = |who| match who {
-            Who::Ringway => "ringway",
-            Who::InPlace => "ringway in place",
-            Who::Dpdk => "DPDK",
-        };
-        match self {
-            Self::Limit => "limit: plain ring".into(),
-            Self::Pair { driver, device } => format!("{} × {}", name(driver), name(device)),
-        }
+        let [driver, device] = self.0.map(|who| match who {
+            Limit => "plain ring",
+            Ringway => "ringway",
+            InPlace => "ringway in place",
+            Dpdk => "DPDK",
+        });
+        if self == LIMIT { format!("limit: {driver}") } else { format!("{driver} × {device}") }
     }
 
     pub fn has_dpdk(self) -> bool {
-        matches!(self, Self::Pair { driver: Who::Dpdk, .. } | Self::Pair { device: Who::Dpdk, .. })
+        self.0.contains(&Dpdk)
     }
-}
 
-impl Who {
     /// Where its driver has packets of that many bytes.
     pub fn payload(self, len: usize) -> Payload {
-        if self == Self::InPlace { Payload::InPlace { len } } else { Payload::Own { len } }
+        if self.0[DRIVER] == InPlace { Payload::InPlace { len } } else { Payload::Own { len } }
     }
 }
 
@@ -67,5 +72,9 @@ impl Direction {
             Self::GuestToHost => "guest → host",
             Self::HostToGuest => "host → guest",
         }
+    }
+
+    pub fn is_sender(self, side: usize) -> bool {
+        (side == DRIVER) == (self == Self::GuestToHost)
     }
 }

@@ -12,14 +12,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use ringway_guests::dpdk_files::DpdkFiles;
+use ringway_guests::testpmd::Testpmd;
 use ringway_virtq::{Broken, Format};
 
 use super::device::Backend;
 use super::driver::AnyDriverEnd;
-use super::end::{Counts, End, Role, Work};
+use super::end::{Counts, End, Work};
 use super::limit::{LimitEnd, depths};
-use super::row::{Direction, Row, Who};
-use super::testpmd::{Part, Setting, Testpmd};
+use super::row::{DEVICE, DRIVER, Direction, LIMIT, Row, Who};
+use super::testpmd;
 use crate::machine::pin;
 
 /// Longest wait for the first packets.
@@ -34,12 +35,10 @@ const ROUNDS: u32 = 4096;
 /// How often each depth of the limit's ring is tried.
 const DEPTH_ROUNDS: usize = 2;
 
-const DRIVER: usize = 0;
-const DEVICE: usize = 1;
-
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setup<'a> {
     pub row: Row,
+    pub direction: Direction,
     pub format: Format,
     pub packet_len: usize,
     pub queue_size: u16,
@@ -81,13 +80,20 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
+/// A side of ours, before it has begun.
+enum Ours {
+    Limit(LimitEnd),
+    Driver,
+    Device(Box<Backend>),
+}
+
 impl Setup<'_> {
     /// The depth at which the limit, which this is, is fastest now.
-    pub fn fastest_depth(&self, direction: Direction) -> anyhow::Result<u64> {
+    pub fn fastest_depth(&self) -> anyhow::Result<u64> {
         let depths = depths(self.packet_len, self.queue_size);
         let mut best = (0.0, u64::from(self.queue_size));
         for limit_depth in depths.repeat(DEPTH_ROUNDS) {
-            let found = Setup { limit_depth, ..*self }.throughput(direction)?;
+            let found = Setup { limit_depth, ..*self }.throughput()?;
             if found.per_second > best.0 {
                 best = (found.per_second, limit_depth);
             }
@@ -96,46 +102,31 @@ impl Setup<'_> {
     }
 
     /// Sends in one direction as fast as it goes: starts both sides, looks, stops both.
-    pub fn throughput(&self, direction: Direction) -> anyhow::Result<Throughput> {
-        let guest_sends = direction == Direction::GuestToHost;
-        let role = |sends: bool| if sends { Role::Send } else { Role::Receive };
-        let roles = [role(guest_sends), role(!guest_sends)];
+    pub fn throughput(&self) -> anyhow::Result<Throughput> {
         let directory = tempfile::Builder::new().prefix("ringway-bench").tempdir()?;
-        let socket = directory.path().join("s");
-        let shared = Shared::default();
+        let (shared, directory) = (&Shared::default(), directory.path());
         thread::scope(|scope| {
             let _stop = StopAtEnd(&shared.stop);
             let mut programs = [None, None];
             let mut threads: [Option<Side<'_>>; 2] = [None, None];
-            let (shared, socket) = (&shared, &socket);
-            match self.row {
-                Row::Limit => {
-                    let ends = LimitEnd::pair(self.packet_len, self.limit_depth)?;
-                    let start = |end, side| {
-                        Some(scope.spawn(move || self.limit(end, roles[side], shared, side)))
-                    };
-                    threads = [start(ends.0, DRIVER), start(ends.1, DEVICE)];
-                }
-                Row::Pair { driver, device } => {
-                    // The device listens before its driver comes.
-                    if device == Who::Dpdk {
-                        programs[DEVICE] =
-                            Some(self.testpmd(Part::Device, roles[DEVICE], socket)?);
-                    } else {
-                        let backend = Backend::bind(socket)?;
-                        let run = move || self.device(backend, roles[DEVICE], shared);
-                        threads[DEVICE] = Some(scope.spawn(run));
+            let (one, other) = LimitEnd::pair(self.packet_len, self.limit_depth)?;
+            // The device listens before its driver comes.
+            for (side, end) in [(DEVICE, one), (DRIVER, other)] {
+                let ours = match self.row.0[side] {
+                    Who::Limit => Ours::Limit(end),
+                    Who::Dpdk => {
+                        programs[side] = Some(self.testpmd(side, directory)?);
+                        continue;
                     }
-                    if driver == Who::Dpdk {
-                        programs[DRIVER] =
-                            Some(self.testpmd(Part::Driver, roles[DRIVER], socket)?);
-                    } else {
-                        let run = move || self.driver(socket, driver, roles[DRIVER], shared);
-                        threads[DRIVER] = Some(scope.spawn(run));
+                    _ if side == DEVICE => {
+                        Ours::Device(Box::new(Backend::bind(&directory.join("s"))?))
                     }
-                }
+                    _ => Ours::Driver,
+                };
+                let run = move || self.run(ours, side, shared, directory);
+                threads[side] = Some(scope.spawn(run));
             }
-            let watched = self.watch_both(guest_sends, shared, &mut programs);
+            let watched = self.watch_both(shared, &mut programs);
             shared.stop.store(true, Ordering::Relaxed);
             let mut costs = [None, None];
             for (cost_ns, side) in costs.iter_mut().zip(threads) {
@@ -144,8 +135,11 @@ impl Setup<'_> {
                 }
             }
             let mut found = watched?;
+            if programs.iter().any(Option::is_some) {
+                found.version = testpmd::version(directory);
+            }
             // The directory is another one each time.
-            let place = format!("{}/", directory.path().display());
+            let place = format!("{}/", directory.display());
             found.commands.iter_mut().for_each(|it| *it = it.replace(&place, ""));
             for (cost_ns, ours) in found.cost_ns.iter_mut().zip(costs) {
                 *cost_ns = cost_ns.or(ours);
@@ -154,96 +148,74 @@ impl Setup<'_> {
         })
     }
 
-    fn limit(
+    /// Runs a side of ours until told to stop; what a packet costs it.
+    fn run(
         &self,
-        mut end: LimitEnd,
-        role: Role,
-        shared: &Shared,
+        ours: Ours,
         side: usize,
+        shared: &Shared,
+        directory: &Path,
     ) -> anyhow::Result<Option<f64>> {
         let _stop = StopAtEnd(&shared.stop);
         pin(self.processors[side])?;
-        let work = Work::new(role, self.packet_len, &shared.sides[side])?;
-        drive(&mut end, work, &shared.stop)
-    }
-
-    fn driver(
-        &self,
-        socket: &Path,
-        who: Who,
-        role: Role,
-        shared: &Shared,
-    ) -> anyhow::Result<Option<f64>> {
-        let _stop = StopAtEnd(&shared.stop);
-        pin(self.processors[DRIVER])?;
-        let work = Work::new(role, self.packet_len, &shared.sides[DRIVER])?;
-        let payload = who.payload(self.packet_len);
-        match AnyDriverEnd::attach(socket, self.format, self.queue_size, payload)? {
-            AnyDriverEnd::Split(mut end) => drive(&mut end, work, &shared.stop),
-            AnyDriverEnd::Packed(mut end) => drive(&mut end, work, &shared.stop),
-        }
-    }
-
-    fn device(
-        &self,
-        mut backend: Backend,
-        role: Role,
-        shared: &Shared,
-    ) -> anyhow::Result<Option<f64>> {
-        let _stop = StopAtEnd(&shared.stop);
-        pin(self.processors[DEVICE])?;
-        let mut work = Work::new(role, self.packet_len, &shared.sides[DEVICE])?;
-        while !shared.stop.load(Ordering::Relaxed) {
-            backend.serve()?;
-            backend.rounds(&mut work, ROUNDS, &shared.stop).map_err(|why| broken(&why))?;
+        let sends = self.direction.is_sender(side);
+        let mut work = Work::new(sends, self.packet_len, &shared.sides[side])?;
+        match ours {
+            Ours::Limit(mut end) => drive(&mut end, &mut work, &shared.stop)?,
+            Ours::Driver => {
+                let (socket, payload) = (directory.join("s"), self.row.payload(self.packet_len));
+                match AnyDriverEnd::attach(&socket, self.format, self.queue_size, payload)? {
+                    AnyDriverEnd::Split(mut end) => drive(&mut end, &mut work, &shared.stop)?,
+                    AnyDriverEnd::Packed(mut end) => drive(&mut end, &mut work, &shared.stop)?,
+                }
+            }
+            Ours::Device(mut backend) => {
+                while !shared.stop.load(Ordering::Relaxed) {
+                    backend.serve()?;
+                    backend.rounds(&mut work, ROUNDS, &shared.stop).map_err(|why| broken(&why))?;
+                }
+            }
         }
         Ok(work.cost_ns())
     }
 
-    fn testpmd(&self, part: Part, role: Role, socket: &Path) -> anyhow::Result<Testpmd> {
+    fn testpmd(&self, side: usize, directory: &Path) -> anyhow::Result<Testpmd> {
         let dpdk = self.dpdk.context("DPDK is not there")?;
-        let Self { format, packet_len, queue_size, .. } = *self;
-        let processor = self.processors[usize::from(part == Part::Device)];
-        let setting = Setting { part, role, format, packet_len, queue_size, processor, socket };
-        Testpmd::start(dpdk, &setting)
+        testpmd::start(dpdk, self, side, directory)
     }
 
     /// The rate by our own end's counter if one is ours: at most a ring's worth of packets apart
     /// from the other's.
     fn watch_both(
         &self,
-        guest_sends: bool,
         shared: &Shared,
         programs: &mut [Option<Testpmd>; 2],
     ) -> anyhow::Result<Throughput> {
-        let receiver = usize::from(guest_sends);
+        let receiver = usize::from(self.direction.is_sender(DRIVER));
         let ours = [receiver, 1 - receiver].into_iter().find(|&side| programs[side].is_none());
         match ours {
             Some(side) => {
                 // A sender fills the ring before its receiver empties it.
-                let room = match self.row {
-                    Row::Limit => self.limit_depth,
-                    Row::Pair { .. } => u64::from(self.queue_size),
-                };
+                let size = u64::from(self.queue_size);
+                let room = if self.row == LIMIT { self.limit_depth } else { size };
                 let flowing = if side == receiver { 0 } else { 4 * room };
                 self.wait_until_flowing(shared, &shared.sides[side], flowing)?;
             }
             None => thread::sleep(PROGRAMS_WARM_UP),
         }
         for program in programs.iter_mut().flatten() {
-            program.forget_cost()?;
+            testpmd::forget_cost(program)?;
         }
         let per_second = match (ours, &mut programs[receiver]) {
             (Some(side), _) => self.watch(&shared.sides[side]),
-            (None, Some(program)) => program.rate(self.duration)?,
+            (None, Some(program)) => testpmd::rate(program, self.duration)?,
             (None, None) => bail!("no side receives"),
         };
         let mut found = Throughput { per_second, ..Throughput::default() };
         for (cost_ns, program) in found.cost_ns.iter_mut().zip(programs) {
             if let Some(program) = program {
                 found.commands.push(program.command().to_string());
-                found.version = program.version();
-                *cost_ns = program.cost_ns()?;
+                *cost_ns = testpmd::cost_ns(program)?;
             }
         }
         Ok(found)
@@ -285,11 +257,11 @@ impl Setup<'_> {
     }
 }
 
-fn drive(end: &mut impl End, mut work: Work<'_>, stop: &AtomicBool) -> anyhow::Result<Option<f64>> {
+fn drive(end: &mut impl End, work: &mut Work<'_>, stop: &AtomicBool) -> anyhow::Result<()> {
     while !stop.load(Ordering::Relaxed) {
         work.rounds(end, ROUNDS, stop).map_err(|why| broken(&why))?;
     }
-    Ok(work.cost_ns())
+    Ok(())
 }
 
 fn broken(broken: &Broken) -> anyhow::Error {
@@ -304,10 +276,14 @@ mod tests {
     fn packets_that_stay_in_place_arrive_in_both_formats_and_directions() {
         let processors = crate::machine::processors();
         let processors = [processors[0], processors[processors.len() - 1]];
+        let both_ways = |len| {
+            [Direction::GuestToHost, Direction::HostToGuest].map(|direction| (len, direction))
+        };
         for format in [Format::Split, Format::Packed] {
-            for packet_len in [64, 1518] {
+            for (packet_len, direction) in [64, 1518].into_iter().flat_map(both_ways) {
                 let setup = Setup {
-                    row: Row::Pair { driver: Who::InPlace, device: Who::Ringway },
+                    row: Row([Who::InPlace, Who::Ringway]),
+                    direction,
                     format,
                     packet_len,
                     queue_size: 16,
@@ -316,10 +292,8 @@ mod tests {
                     duration: Duration::from_millis(10),
                     dpdk: None,
                 };
-                for direction in [Direction::GuestToHost, Direction::HostToGuest] {
-                    let found = setup.throughput(direction).expect("packets");
-                    assert!(found.per_second > 0.0, "{setup:?} {direction:?}");
-                }
+                let found = setup.throughput().expect("packets");
+                assert!(found.per_second > 0.0, "{setup:?}");
             }
         }
     }
