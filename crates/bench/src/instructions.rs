@@ -74,7 +74,10 @@ pub fn count(arguments: &[&str]) -> anyhow::Result<Counts> {
 
 /// Moves packets from guest to guest through a daemon, which is counted under valgrind.
 pub fn run_worker(format: Format) -> anyhow::Result<()> {
-    switch::carry(format, BURSTS)
+    match format {
+        Format::Split => switch::carry::<SplitDriver>(BURSTS),
+        Format::Packed => switch::carry::<PackedDriver>(BURSTS),
+    }
 }
 
 /// Moves the packets; what is counted under valgrind. `tuned`: into buffers whose length the driver

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use ringway_testkit::RingwayProcess;
-use ringway_virtq::Format;
+use ringway_virtq::{DriverQueue, Format, PackedDriver, SplitDriver};
 
 use crate::daemon::{NO_DAEMON, Usage};
 use crate::machine::{keeping_to, processors};
@@ -25,7 +25,7 @@ use crate::progress::in_turns;
 use crate::report::Report;
 use crate::report::grid::{Column, Grid};
 use copying::Copying;
-use guests::{AnyPair, Plan};
+use guests::{Pair, Plan};
 
 const PACKET_LENS: [u32; 3] = [64, 1518, 65_536];
 
@@ -71,6 +71,10 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     let mut grid = grid.plotted("copy ÷ worker", &[4]);
     in_turns(options.repeats, &rows(), |round, name, row, _| {
         let of_guests = if row.way == Way::OneProcessor { of_worker } else { of_guests };
+        let measure_one = match row.format {
+            Format::Split => measure_one::<SplitDriver>,
+            Format::Packed => measure_one::<PackedDriver>,
+        };
         let measured = || measure_one(*row, of_worker, options.duration);
         grid.add(name, round, &keeping_to(&[of_guests], measured)??.map(Some));
         Ok(())
@@ -83,11 +87,10 @@ pub(crate) const BURST: usize = guests::QUEUE_SIZE as usize;
 
 /// Sends bursts of packets of 64 bytes from guest to guest by a switch, through a daemon that
 /// begins and ends with it.
-pub(crate) fn carry(format: Format, bursts: usize) -> anyhow::Result<()> {
+pub(crate) fn carry<Q: DriverQueue>(bursts: usize) -> anyhow::Result<()> {
     let mut daemon = start(Way::Switch)?;
     let plan = Plan::of(PACKET_LENS[0] as usize);
-    let mut pair = AnyPair::attach(&daemon, format, &plan)?;
-    pair.introduce()?;
+    let mut pair = Pair::<Q>::attach(&daemon, &plan)?;
     (0..bursts).try_for_each(|_| pair.burst(plan.burst))?;
     daemon.stop()?;
     Ok(())
@@ -122,11 +125,14 @@ fn rows() -> Vec<(Vec<String>, Row)> {
 }
 
 /// On the guests' processor: a value for each column.
-fn measure_one(row: Row, of_worker: usize, duration: Duration) -> anyhow::Result<[f64; 6]> {
+fn measure_one<Q: DriverQueue>(
+    row: Row,
+    of_worker: usize,
+    duration: Duration,
+) -> anyhow::Result<[f64; 6]> {
     let daemon = keeping_to(&[of_worker], || start(row.way))??;
     let plan = Plan::of(row.packet_len as usize);
-    let mut pair = AnyPair::attach(&daemon, row.format, &plan)?;
-    pair.introduce()?;
+    let mut pair = Pair::<Q>::attach(&daemon, &plan)?;
     let mut copying = Copying::new(&plan)?;
     // All of the buffers are touched for the first time.
     pair.exchange(plan.burst, duration / 4)?;

@@ -14,7 +14,7 @@ use ringway_driver::{
 };
 use ringway_net::{Features, HEADER_LEN, NetHeader};
 use ringway_testkit::{Attachment, GuestError, GuestOptions};
-use ringway_virtq::{Arm, Broken, DriverQueue, Format, PackedDriver, SplitDriver};
+use ringway_virtq::{Arm, Broken, DriverQueue, Format};
 
 use super::end::{End, Template};
 
@@ -102,39 +102,17 @@ pub(crate) struct DriverEnd<Q> {
     places: Option<Places>,
 }
 
-#[derive(Debug)]
-pub(crate) enum AnyDriverEnd {
-    Split(DriverEnd<SplitDriver>),
-    Packed(DriverEnd<PackedDriver>),
-}
-
-impl AnyDriverEnd {
+impl<Q: DriverQueue> DriverEnd<Q> {
     /// Attaches to the device that listens on `socket`.
-    pub fn attach(
-        socket: &Path,
-        format: Format,
-        queue_size: u16,
-        payload: Payload,
-    ) -> Result<Self, GuestError> {
+    pub fn attach(socket: &Path, queue_size: u16, payload: Payload) -> Result<Self, GuestError> {
         let unwanted = Features::CTRL_VQ | Features::MTU;
         let mut accept = (Features::OFFERED - unwanted).drop_unmet();
-        if format == Format::Split {
-            accept -= Features::RING_PACKED;
-        }
+        accept.set(Features::RING_PACKED, Q::FORMAT == Format::Packed);
         let options = GuestOptions { accept, queue_size, ..GuestOptions::default() };
-        let attachment = Attachment::new(socket, &options)?;
-        Ok(match (format, attachment.format()) {
-            (Format::Split, Format::Split) => Self::Split(DriverEnd::start(attachment, payload)?),
-            (Format::Packed, Format::Packed) => {
-                Self::Packed(DriverEnd::start(attachment, payload)?)
-            }
-            _ => return Err(GuestError::NotNegotiated("RING_PACKED")),
-        })
-    }
-}
-
-impl<Q: DriverQueue> DriverEnd<Q> {
-    fn start(mut attachment: Attachment, payload: Payload) -> Result<Self, GuestError> {
+        let mut attachment = Attachment::new(socket, &options)?;
+        if attachment.format() != Q::FORMAT {
+            return Err(GuestError::NotNegotiated("RING_PACKED"));
+        }
         let mergeable = attachment.negotiated.mergeable;
         let scheme = if mergeable { payload.receive_scheme() } else { RxScheme::Big };
         let mut options = DriverOptions { rx: RxOptions::of(scheme), tx: TxOptions::default() };
@@ -199,6 +177,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
+    use ringway_virtq::{PackedDriver, SplitDriver};
+
     use super::*;
     use crate::ring::device::Backend;
 
@@ -212,28 +192,26 @@ mod tests {
         end.driver.rx.counters().kicks + end.driver.tx.counters().kicks
     }
 
+    fn attached<Q: DriverQueue>() -> DriverEnd<Q> {
+        let directory = tempfile::tempdir().expect("a directory");
+        let socket = directory.path().join("s");
+        let mut backend = Backend::bind(&socket).expect("a socket");
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    backend.serve().expect("a right front-end");
+                }
+            });
+            let end = DriverEnd::attach(&socket, 16, Payload::Own { len: 64 });
+            stop.store(true, Ordering::Relaxed);
+            end.expect("a device")
+        })
+    }
+
     #[test]
     fn a_device_that_polls_is_never_kicked() {
-        for format in [Format::Split, Format::Packed] {
-            let directory = tempfile::tempdir().expect("a directory");
-            let socket = directory.path().join("s");
-            let mut backend = Backend::bind(&socket).expect("a socket");
-            let stop = AtomicBool::new(false);
-            let end = thread::scope(|scope| {
-                scope.spawn(|| {
-                    while !stop.load(Ordering::Relaxed) {
-                        backend.serve().expect("a right front-end");
-                    }
-                });
-                let end = AnyDriverEnd::attach(&socket, format, 16, Payload::Own { len: 64 });
-                stop.store(true, Ordering::Relaxed);
-                end.expect("a device")
-            });
-            let kicks = match end {
-                AnyDriverEnd::Split(end) => kicks(end),
-                AnyDriverEnd::Packed(end) => kicks(end),
-            };
-            assert_eq!(kicks, 0, "{format:?}");
-        }
+        assert_eq!(kicks(attached::<SplitDriver>()), 0);
+        assert_eq!(kicks(attached::<PackedDriver>()), 0);
     }
 }

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use ringway_guests::dpdk_files::DpdkFiles;
 use ringway_guests::testpmd::Testpmd;
-use ringway_virtq::{Broken, Format};
+use ringway_virtq::{Broken, Format, PackedDriver, SplitDriver};
 
 use super::device::Backend;
-use super::driver::AnyDriverEnd;
+use super::driver::DriverEnd;
 use super::end::{Counts, End, Work};
 use super::limit::{LimitEnd, depths};
 use super::row::{DEVICE, DRIVER, Direction, LIMIT, Row, Who};
@@ -164,9 +164,16 @@ impl Setup<'_> {
             Ours::Limit(mut end) => drive(&mut end, &mut work, &shared.stop)?,
             Ours::Driver => {
                 let (socket, payload) = (directory.join("s"), self.row.payload(self.packet_len));
-                match AnyDriverEnd::attach(&socket, self.format, self.queue_size, payload)? {
-                    AnyDriverEnd::Split(mut end) => drive(&mut end, &mut work, &shared.stop)?,
-                    AnyDriverEnd::Packed(mut end) => drive(&mut end, &mut work, &shared.stop)?,
+                let (size, stop) = (self.queue_size, &shared.stop);
+                match self.format {
+                    Format::Split => {
+                        let mut end = DriverEnd::<SplitDriver>::attach(&socket, size, payload)?;
+                        drive(&mut end, &mut work, stop)?;
+                    }
+                    Format::Packed => {
+                        let mut end = DriverEnd::<PackedDriver>::attach(&socket, size, payload)?;
+                        drive(&mut end, &mut work, stop)?;
+                    }
                 }
             }
             Ours::Device(mut backend) => {

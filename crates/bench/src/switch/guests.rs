@@ -13,9 +13,9 @@ use anyhow::{Context, anyhow, bail};
 use ringway_driver::rx_buffer::{ADAPTIVE_LEN_PER_ENTRY, PAGE_LEN};
 use ringway_net::HEADER_LEN;
 use ringway_testkit::RingwayProcess;
-use ringway_virtq::{Broken, DriverQueue, Format, PackedDriver, SplitDriver};
+use ringway_virtq::{Broken, DriverQueue};
 
-use crate::ring::driver::{AnyDriverEnd, DriverEnd, Payload};
+use crate::ring::driver::{DriverEnd, Payload};
 use crate::ring::end::{End, Template};
 
 /// Entries of each queue: as many as may be usual.
@@ -61,51 +61,25 @@ pub(super) struct Pair<Q> {
     sender: DriverEnd<Q>,
     receiver: DriverEnd<Q>,
     packet: Template,
-    /// From the receiver to the sender.
-    answer: Template,
 }
 
-#[derive(Debug)]
-pub(super) enum AnyPair {
-    Split(Pair<SplitDriver>),
-    Packed(Pair<PackedDriver>),
-}
-
-impl AnyPair {
-    /// Attaches them to the first two ports.
-    pub fn attach(daemon: &RingwayProcess, format: Format, plan: &Plan) -> anyhow::Result<Self> {
+impl<Q: DriverQueue> Pair<Q> {
+    /// Attaches them to the first two ports. Each sends something, after which a switch knows
+    /// where both are.
+    pub fn attach(daemon: &RingwayProcess, plan: &Plan) -> anyhow::Result<Self> {
         let payload = Payload::InPlace { len: plan.packet_len };
-        let attach = |port| {
-            let socket = daemon.socket(port);
-            AnyDriverEnd::attach(&socket, format, QUEUE_SIZE, payload).context(port)
-        };
-        let (packet, answer) = (Template::new(plan.packet_len)?, Template::answer(64)?);
-        match (attach("a")?, attach("b")?) {
-            (AnyDriverEnd::Split(sender), AnyDriverEnd::Split(receiver)) => {
-                Ok(Self::Split(Pair { sender, receiver, packet, answer }))
-            }
-            (AnyDriverEnd::Packed(sender), AnyDriverEnd::Packed(receiver)) => {
-                Ok(Self::Packed(Pair { sender, receiver, packet, answer }))
-            }
-            _ => bail!("two formats"),
-        }
-    }
-
-    /// Each sends something, after which a switch knows where both are.
-    pub fn introduce(&mut self) -> anyhow::Result<()> {
-        match self {
-            Self::Split(pair) => burst(&mut pair.receiver, &mut pair.sender, &pair.answer, 1),
-            Self::Packed(pair) => burst(&mut pair.receiver, &mut pair.sender, &pair.answer, 1),
-        }?;
-        (0..FIRST_BURSTS).try_for_each(|_| self.burst(FIRST_BURST))
+        let attach =
+            |port| DriverEnd::attach(&daemon.socket(port), QUEUE_SIZE, payload).context(port);
+        let (mut sender, mut receiver) = (attach("a")?, attach("b")?);
+        burst(&mut receiver, &mut sender, &Template::answer(64)?, 1)?;
+        let mut pair = Self { sender, receiver, packet: Template::new(plan.packet_len)? };
+        (0..FIRST_BURSTS).try_for_each(|_| pair.burst(FIRST_BURST))?;
+        Ok(pair)
     }
 
     /// So many packets, sent at once and received.
     pub fn burst(&mut self, count: usize) -> anyhow::Result<()> {
-        match self {
-            Self::Split(pair) => burst(&mut pair.sender, &mut pair.receiver, &pair.packet, count),
-            Self::Packed(pair) => burst(&mut pair.sender, &mut pair.receiver, &pair.packet, count),
-        }
+        burst(&mut self.sender, &mut self.receiver, &self.packet, count)
     }
 
     /// Bursts of so many for so long; how many packets that were.
