@@ -71,7 +71,9 @@ enum What {
     #[command(mut_args(|arg| HISTORY.defaults(arg)))]
     History(AmountArgs),
     /// Policies of notification (`notify=`) in turns: TCP, pings, and pings beside TCP
+    // Policies are compared at a tap, and there is none between two guests.
     #[command(mut_args(|arg| PACING.defaults(arg)))]
+    #[command(mut_arg("pairs", |arg| arg.default_value("uml,qemu")))]
     Pacing(GuestArgs),
     /// Kinds of traffic × schemes of receive buffers, into a receiver with a limit on memory
     #[command(mut_args(|arg| RXBUF.defaults(arg)))]
@@ -109,23 +111,17 @@ struct AmountArgs {
     html: Option<PathBuf>,
 }
 
-/// How much a command measures if nothing is said, as it would be typed; and with `--quick`, which
-/// measures once.
-#[derive(Debug)]
-struct Usual {
-    seconds: &'static str,
-    repeats: &'static str,
-    quick_seconds: f64,
-    is_pacing: bool,
-}
+/// How much a command measures if nothing is said: seconds and rounds, as they would be typed; and
+/// the seconds of `--quick`, which measures once.
+struct Usual(&'static str, &'static str, f64);
 
-const RING: Usual = Usual { seconds: "1", repeats: "5", quick_seconds: 0.2, is_pacing: false };
-const GUEST: Usual = Usual { seconds: "2", repeats: "5", quick_seconds: 1.0, is_pacing: false };
-const PACING: Usual = Usual { seconds: "1", repeats: "5", quick_seconds: 1.0, is_pacing: true };
-const HISTORY: Usual = Usual { seconds: "0.3", repeats: "5", quick_seconds: 0.1, is_pacing: false };
-const SCALE: Usual = Usual { seconds: "1", repeats: "3", quick_seconds: 0.2, is_pacing: false };
-const SWITCH: Usual = Usual { seconds: "0.4", repeats: "5", quick_seconds: 0.1, is_pacing: false };
-const RXBUF: Usual = Usual { seconds: "0.5", repeats: "5", quick_seconds: 0.05, is_pacing: false };
+const RING: Usual = Usual("1", "5", 0.2);
+const GUEST: Usual = Usual("2", "5", 1.0);
+const PACING: Usual = Usual("1", "5", 1.0);
+const HISTORY: Usual = Usual("0.3", "5", 0.1);
+const SCALE: Usual = Usual("1", "3", 0.2);
+const SWITCH: Usual = Usual("0.4", "5", 0.1);
+const RXBUF: Usual = Usual("0.5", "5", 0.05);
 
 /// `ringway bench guest` and `ringway bench pacing`
 #[derive(Debug, Args)]
@@ -230,11 +226,9 @@ impl Usual {
     /// Gives its numbers to the arguments of a command.
     fn defaults(&self, arg: Arg) -> Arg {
         match arg.get_id().as_str() {
-            "seconds" => arg.default_value(self.seconds),
-            "repeats" => arg.default_value(self.repeats),
-            // Policies are compared at a tap, and there is none between two guests.
-            "pairs" if self.is_pacing => arg.default_value("uml,qemu"),
-            "quick" => arg.help(format!("A first impression: {} s, once", self.quick_seconds)),
+            "seconds" => arg.default_value(self.0),
+            "repeats" => arg.default_value(self.1),
+            "quick" => arg.help(format!("A first impression: {} s, once", self.2)),
             _ => arg,
         }
     }
@@ -243,7 +237,7 @@ impl Usual {
 impl AmountArgs {
     fn options(&self, usual: &Usual) -> anyhow::Result<Options> {
         let (seconds, repeats) =
-            if self.quick { (usual.quick_seconds, 1) } else { (self.seconds, self.repeats) };
+            if self.quick { (usual.2, 1) } else { (self.seconds, self.repeats) };
         let duration = Duration::try_from_secs_f64(seconds).context("--seconds")?;
         Ok(Options { duration, repeats, command: typed() })
     }

@@ -56,7 +56,6 @@ fn measure_one(ports: usize, pairs: usize, duration: Duration) -> anyhow::Result
     let mut guests = Guests::attach(&daemon, &names, pairs)?;
     let attached = Usage::look(pid)?;
     guests.introduce()?;
-    guests.quiet()?;
     let idle = Usage::look(pid)?;
     std::thread::sleep(duration);
     let idle = Usage::look(pid)?.since(&idle);

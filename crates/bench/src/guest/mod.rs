@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use ringway_guests::{namespaces, net, stage};
+use tempfile::TempDir;
 
 use crate::programs;
 use crate::progress::Progress;
@@ -60,14 +61,19 @@ fn ended(status: ExitStatus) -> String {
     }
 }
 
-/// Measures. This process is the first of its namespaces.
-pub fn measure(options: &Options) -> anyhow::Result<Report> {
+/// A report, and a directory. This process is the first of its namespaces.
+fn begin(kind: &str, options: &Options, method: &[String]) -> anyhow::Result<(Report, TempDir)> {
     options.check()?;
     let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
     stage::end_with_parent(directory.path());
     net::prepare()?;
-    let mut report = Report::begin("guest", &options.amount.command, &method(options))?;
+    let mut report = Report::begin(kind, &options.amount.command, method)?;
     report.machine.versions.extend(programs::versions(&programs::OF_GUESTS));
+    Ok((report, directory))
+}
+
+pub fn measure(options: &Options) -> anyhow::Result<Report> {
+    let (mut report, directory) = begin("guest", options, &method(options))?;
     let plans = options.pairings.iter().map(|&pairing| Plan::all(pairing).len());
     let mut progress = Progress::start(plans.sum::<usize>() * options.amount.repeats);
     for &pairing in &options.pairings {
@@ -95,8 +101,9 @@ fn measure_one(
                 rigs.push(rig);
             }
             Err(why) => {
-                progress.note(&format!("{name}, {}: {why:#}", plan.name()));
-                report.leave_out(&format!("{name}, {}: {why:#}", plan.name()));
+                let why = format!("{name}, {}: {why:#}", plan.name());
+                progress.note(&why);
+                report.leave_out(&why);
             }
         }
     }

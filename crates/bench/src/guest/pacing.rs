@@ -12,13 +12,13 @@
 use std::path::Path;
 
 use anyhow::{bail, ensure};
-use ringway_guests::{net, shell, stage, traffic};
+use ringway_guests::{shell, traffic};
 
+use super::begin;
 use super::pairing::{Options, Pairing};
 use super::rig::{Carrier, Plan, Rig};
 use super::sides;
 use super::slices::{self, FPING, SETTLE, SLICE, Slice};
-use crate::programs;
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::report::grid::{Column, Grid};
@@ -57,14 +57,8 @@ type Found = [[Option<f64>; FIGURES.len()]; POLICIES.len()];
 const LOADS: [(&str, bool, usize); 4] =
     [("", false, 0), ("-R", false, 1), ("", true, 3), ("-R", true, 5)];
 
-/// Measures. This process is the first of its namespaces.
 pub fn measure_pacing(options: &Options) -> anyhow::Result<Report> {
-    options.check()?;
-    let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
-    stage::end_with_parent(directory.path());
-    net::prepare()?;
-    let mut report = Report::begin("pacing", &options.amount.command, &method(options))?;
-    report.machine.versions.extend(programs::versions(&programs::OF_GUESTS));
+    let (mut report, directory) = begin("pacing", options, &method(options))?;
     let grid = |pairing: &Pairing| {
         let grid = Grid::new(pairing.name(), &["policy"], &FIGURES);
         grid.plotted("Gb/s", &[0, 1]).plotted("ms", &[2, 3, 4, 5, 6])

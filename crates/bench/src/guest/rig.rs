@@ -101,6 +101,17 @@ enum BackEnd {
     Dpdk(Testpmd),
 }
 
+impl BackEnd {
+    /// How it was started, and its number.
+    fn process(&self) -> Option<(&str, u32)> {
+        match self {
+            Self::None => None,
+            Self::Ringway(ringway) => Some((ringway.command(), ringway.id())),
+            Self::Dpdk(testpmd) => Some((testpmd.command(), testpmd.id())),
+        }
+    }
+}
+
 impl Rig {
     pub fn boot(plan: Plan, directory: &Path) -> anyhow::Result<Self> {
         let sides = Sides::of(plan.pairing, &processors());
@@ -164,26 +175,15 @@ impl Rig {
     }
 
     pub fn commands(&self) -> Vec<String> {
-        let back_end = match &self.back_end {
-            BackEnd::None => None,
-            BackEnd::Ringway(ringway) => Some(ringway.command()),
-            BackEnd::Dpdk(testpmd) => Some(testpmd.command()),
-        };
-        back_end
-            .into_iter()
-            .chain(self.guests().map(Console::command))
-            .map(str::to_string)
-            .collect()
+        let back_end = self.back_end.process().map(|(command, _)| command);
+        let commands = back_end.into_iter().chain(self.guests().map(Console::command));
+        commands.map(str::to_string).collect()
     }
 
     /// The guests' processes, and those of what runs beside them.
     pub fn processes(&self) -> [Vec<u32>; 2] {
-        let back_end = match &self.back_end {
-            BackEnd::None => vec![],
-            BackEnd::Ringway(ringway) => vec![ringway.id()],
-            BackEnd::Dpdk(testpmd) => vec![testpmd.id()],
-        };
-        [self.guests().map(Console::id).collect(), back_end]
+        let back_end = self.back_end.process().map(|(_, id)| id);
+        [self.guests().map(Console::id).collect(), back_end.into_iter().collect()]
     }
 
     /// Its turn begins: packets can move.

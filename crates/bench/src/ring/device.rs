@@ -3,14 +3,15 @@
 //! How: one thread does both, as nothing else runs on its core: between some thousand rounds of
 //! packets it looks for messages of the front-end and carries them out at once.
 //!
-//! Limits: one queue pair, no control queue, polled: the driver is asked never to kick.
+//! Limits: one queue pair, no control queue, polled: the driver is asked never to kick, and a driver
+//! that polls, too, is never called.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, anyhow};
 use ringway_device::{AnyGuestPort, FromGuest, GuestPort, Queue, ToGuest};
-use ringway_host::{CallFd, Callee, GuestMemory, MemoryRequest};
+use ringway_host::{GuestMemory, MemoryRequest};
 use ringway_net::{
     ControlState, Counters, Features, MacAddress, Negotiated, NetConfig, NetHeader, Packet,
     PacketSink, PacketSource, Put,
@@ -27,13 +28,12 @@ const MAC: MacAddress = MacAddress([2, 0x72, 0x77, 0, 0, 2]);
 struct DeviceEnd<'a, Q> {
     to_guest: &'a mut ToGuest<Q>,
     from_guest: &'a mut FromGuest<Q>,
-    calls: &'a [Option<CallFd>; 2],
 }
 
 impl<'a, Q> DeviceEnd<'a, Q> {
-    fn of(port: &'a mut GuestPort<Q>, calls: &'a [Option<CallFd>; 2]) -> Option<Self> {
+    fn of(port: &'a mut GuestPort<Q>) -> Option<Self> {
         let (to_guest, from_guest) = (port.to_guest.as_mut()?, port.from_guest.as_mut()?);
-        Some(Self { to_guest, from_guest, calls })
+        Some(Self { to_guest, from_guest })
     }
 }
 
@@ -44,8 +44,6 @@ pub(super) struct Backend {
     features: Features,
     memory: GuestMemory,
     port: AnyGuestPort,
-    /// Of the receiveq and the transmitq.
-    calls: [Option<CallFd>; 2],
 }
 
 impl Backend {
@@ -57,7 +55,6 @@ impl Backend {
             features: (Features::OFFERED - unwanted).drop_unmet(),
             memory: GuestMemory::empty(),
             port: empty_port(Negotiated::NOTHING),
-            calls: [None, None],
         })
     }
 
@@ -69,10 +66,12 @@ impl Backend {
         stop: &AtomicBool,
     ) -> Result<(), Broken> {
         match &mut self.port {
-            AnyGuestPort::Split(port) => DeviceEnd::of(port, &self.calls)
-                .map_or(Ok(()), |mut end| work.rounds(&mut end, rounds, stop)),
-            AnyGuestPort::Packed(port) => DeviceEnd::of(port, &self.calls)
-                .map_or(Ok(()), |mut end| work.rounds(&mut end, rounds, stop)),
+            AnyGuestPort::Split(port) => {
+                DeviceEnd::of(port).map_or(Ok(()), |mut end| work.rounds(&mut end, rounds, stop))
+            }
+            AnyGuestPort::Packed(port) => {
+                DeviceEnd::of(port).map_or(Ok(()), |mut end| work.rounds(&mut end, rounds, stop))
+            }
         }
     }
 
@@ -143,35 +142,22 @@ impl Backend {
             Effect::RemoveMemory(range) => {
                 self.memory = self.memory.without(range.guest_address, range.size);
             }
-            Effect::StartQueue { index, setup, call, .. } => {
+            Effect::StartQueue { index, setup, .. } => {
                 let queue = Queue::from_index(index).context("queue")?;
                 let started = self.port.start(queue, &setup, &self.memory.regions());
                 started.map_err(|broken| anyhow!("{}: {}", queue.name(), broken.0))?;
                 self.port.arm_kicks(queue, Arm::Never);
-                self.set_call(
-                    index,
-                    call.map(|fd| CallFd::new(fd, &Callee::default())).transpose()?,
-                );
             }
             Effect::RebindQueue { index, areas } => {
                 let queue = Queue::from_index(index).context("queue")?;
                 let bound = self.port.rebind(queue, &areas, &self.memory.regions());
                 bound.map_err(|broken| anyhow!("{}: {}", queue.name(), broken.0))?;
             }
-            Effect::SetCall { index, fd } => {
-                self.set_call(index, fd.map(|fd| CallFd::new(fd, &Callee::default())).transpose()?);
-            }
             Effect::Reset => self.port = empty_port(Negotiated::NOTHING),
-            // This device neither sleeps nor learns addresses nor reports.
+            // This device neither sleeps nor calls nor learns addresses nor reports.
             _ => {}
         }
         Ok(())
-    }
-
-    fn set_call(&mut self, index: u16, call: Option<CallFd>) {
-        if let Some(place) = self.calls.get_mut(usize::from(index)) {
-            *place = call;
-        }
     }
 }
 
@@ -198,9 +184,7 @@ impl<Q: DeviceQueue> End for DeviceEnd<'_, Q> {
 
     #[inline]
     fn flush_sent(&mut self) {
-        if self.to_guest.flush() {
-            call(&self.calls[0]);
-        }
+        let _ = self.to_guest.flush();
     }
 
     #[inline]
@@ -215,14 +199,6 @@ impl<Q: DeviceQueue> End for DeviceEnd<'_, Q> {
 
     #[inline]
     fn flush_received(&mut self) {
-        if self.from_guest.flush() {
-            call(&self.calls[1]);
-        }
-    }
-}
-
-fn call(fd: &Option<CallFd>) {
-    if let Some(fd) = fd {
-        fd.call();
+        let _ = self.from_guest.flush();
     }
 }

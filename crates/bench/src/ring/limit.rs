@@ -65,44 +65,30 @@ impl Lane {
     }
 }
 
-/// One end of two lanes, one for each direction.
+/// One end of a lane: one sends and the other receives.
 #[derive(Debug)]
 pub(super) struct LimitEnd {
-    out: Arc<Lane>,
-    sent: u64,
-    out_emptied: u64,
-    into: Arc<Lane>,
-    received: u64,
-    into_filled: u64,
+    lane: Arc<Lane>,
+    /// Packets that this end has sent or received, and the other end as far as is known here.
+    own: u64,
+    other: u64,
 }
 
 impl LimitEnd {
-    /// Both ends, for packets of one length, with at most `depth` in flight in each direction, a
-    /// power of two.
-    pub fn pair(packet_len: usize, depth: u64) -> std::io::Result<(Self, Self)> {
-        let there = Arc::new(Lane::new(packet_len, depth)?);
-        let back = Arc::new(Lane::new(packet_len, depth)?);
-        let end = |out: &Arc<Lane>, into: &Arc<Lane>| Self {
-            out: Arc::clone(out),
-            sent: 0,
-            out_emptied: 0,
-            into: Arc::clone(into),
-            received: 0,
-            into_filled: 0,
-        };
-        Ok((end(&there, &back), end(&back, &there)))
+    /// Both ends, for packets of one length, with at most `depth` in flight, a power of two.
+    pub fn pair(packet_len: usize, depth: u64) -> std::io::Result<[Self; 2]> {
+        let lane = Arc::new(Lane::new(packet_len, depth)?);
+        Ok([(); 2].map(|()| Self { lane: Arc::clone(&lane), own: 0, other: 0 }))
     }
-}
 
-impl LimitEnd {
     /// Asks for a slot that is written soon; see `prefetch_distance`.
     #[inline]
     fn prefetch(&self) {
         // Of a position that only says how far ahead, the low bits are enough.
         #[allow(clippy::cast_possible_truncation)]
-        let soon = self.sent + u64::from(prefetch_distance(self.sent as u16));
-        if soon - self.out_emptied < self.out.depth {
-            self.out.slots.prefetch_to_write(self.out.slot(soon) * self.out.slot_len);
+        let soon = self.own + u64::from(prefetch_distance(self.own as u16));
+        if soon - self.other < self.lane.depth {
+            self.lane.slots.prefetch_to_write(self.lane.slot(soon) * self.lane.slot_len);
         }
     }
 }
@@ -110,45 +96,45 @@ impl LimitEnd {
 impl End for LimitEnd {
     #[inline]
     fn send(&mut self, packet: &Template) -> Result<bool, Broken> {
-        let lane = &*self.out;
-        if self.sent - self.out_emptied == lane.depth {
-            self.out_emptied = lane.emptied.0.load(Ordering::Acquire);
-            if self.sent - self.out_emptied == lane.depth {
+        let lane = &*self.lane;
+        if self.own - self.other == lane.depth {
+            self.other = lane.emptied.0.load(Ordering::Acquire);
+            if self.own - self.other == lane.depth {
                 return Ok(false);
             }
         }
         self.prefetch();
-        let (slot, bytes) = (lane.slot(self.sent), packet.bytes());
+        let (slot, bytes) = (lane.slot(self.own), packet.bytes());
         lane.slots.write(slot * lane.slot_len, bytes);
         lane.lens.store_u32(slot * 4, u32::try_from(bytes.len()).unwrap_or(0));
-        self.sent += 1;
+        self.own += 1;
         Ok(true)
     }
 
     #[inline]
     fn flush_sent(&mut self) {
-        self.out.filled.0.store(self.sent, Ordering::Release);
+        self.lane.filled.0.store(self.own, Ordering::Release);
     }
 
     #[inline]
     fn receive(&mut self, into: &mut [u8]) -> Result<Option<usize>, Broken> {
-        let lane = &*self.into;
-        if self.received == self.into_filled {
-            self.into_filled = lane.filled.0.load(Ordering::Acquire);
-            if self.received == self.into_filled {
+        let lane = &*self.lane;
+        if self.own == self.other {
+            self.other = lane.filled.0.load(Ordering::Acquire);
+            if self.own == self.other {
                 return Ok(None);
             }
         }
-        let slot = lane.slot(self.received);
+        let slot = lane.slot(self.own);
         let len = lane.lens.load_u32(slot * 4) as usize;
         lane.slots.read(slot * lane.slot_len, &mut into[..len]);
-        self.received += 1;
+        self.own += 1;
         Ok(Some(len))
     }
 
     #[inline]
     fn flush_received(&mut self) {
-        self.into.emptied.0.store(self.received, Ordering::Release);
+        self.lane.emptied.0.store(self.own, Ordering::Release);
     }
 }
 
@@ -165,7 +151,7 @@ mod tests {
 
     #[test]
     fn packets_arrive_in_order_and_only_when_published() {
-        let (mut one, mut other) = LimitEnd::pair(64, 4).expect("memory");
+        let [mut one, mut other] = LimitEnd::pair(64, 4).expect("memory");
         let mut packet = Template::new(64).expect("memory");
         let mut into = [0; 64];
         for lap in 0..3 {
@@ -191,7 +177,7 @@ mod tests {
     fn two_threads_get_what_was_sent_in_order() {
         const PACKETS: u64 = 3_000;
         for (packet_len, depth) in [(64, 256), (1518, 16), (9000, 64)] {
-            let (mut one, mut other) = LimitEnd::pair(packet_len, depth).expect("memory");
+            let [mut one, mut other] = LimitEnd::pair(packet_len, depth).expect("memory");
             let mut packet = Template::new(packet_len).expect("memory");
             std::thread::scope(|scope| {
                 scope.spawn(move || {

@@ -19,6 +19,7 @@ mod testpmd;
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
+use ringway_guests::dpdk_files::DpdkFiles;
 use ringway_virtq::Format;
 
 use crate::options::{self, format_name};
@@ -26,7 +27,7 @@ use crate::progress::in_turns;
 use crate::report::Report;
 use crate::report::grid::{Column, Grid};
 use driver::RECEIVE_BUFFER;
-use row::{Direction, LIMIT, PEERS, ROWS, Row};
+use row::{Direction, LIMIT, PEERS, ROWS};
 use run::{Setup, Throughput};
 
 /// Packet lengths in bytes, if nothing else is asked for.
@@ -65,15 +66,8 @@ pub struct Options {
     pub queue_size: Option<u16>,
 }
 
-/// One number that is to be measured, again and again.
-#[derive(Debug, Clone, Copy)]
-struct Task {
-    table: usize,
-    direction: Direction,
-    format: Format,
-    row: Row,
-    packet_len: usize,
-}
+/// One number that is to be measured, again and again: its table, by number, and how.
+type Task<'a> = (usize, Setup<'a>);
 
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
     check(options)?;
@@ -82,28 +76,17 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     let dpdk = crate::programs::dpdk()
         .map_err(|why| report.leave_out(&format!("all pairs with DPDK: {why:#}")))
         .ok();
-    let (mut tables, tasks) = plan(options, dpdk.is_some());
+    let (mut tables, tasks) = plan(options, processors, dpdk.as_ref());
     let mut limit_depth = u64::from(QUEUE_SIZE);
-    in_turns(options.amount.repeats, &tasks, |round, name, task, progress| {
-        let mut setup = Setup {
-            limit_depth,
-            row: task.row,
-            direction: task.direction,
-            format: task.format,
-            packet_len: task.packet_len,
-            queue_size: options.queue_size_for(task.direction, task.packet_len),
-            processors,
-            duration: options.amount.duration,
-            dpdk: dpdk.as_ref(),
-        };
-        if task.row == LIMIT {
-            limit_depth = beside(&setup).fastest_depth()?;
-            setup.limit_depth = limit_depth;
+    in_turns(options.amount.repeats, &tasks, |round, name, (table, setup), progress| {
+        if setup.row == LIMIT {
+            limit_depth = beside(setup).fastest_depth()?;
         }
+        let setup = Setup { limit_depth, ..*setup };
         match throughput(&setup, &mut report) {
-            Ok(values) => tables[task.table].add(&task.cells(&setup), round, &values),
+            Ok(values) => tables[*table].add(&cells(&setup), round, &values),
             // What the peer cannot do is no reason to stop; what we cannot do is.
-            Err(why) if task.row.has_dpdk() => {
+            Err(why) if setup.row.has_dpdk() => {
                 let why = format!("{}: {why:#}", name.join(", "));
                 progress.note(&why);
                 report.leave_out(&why);
@@ -164,22 +147,49 @@ fn check(options: &Options) -> anyhow::Result<()> {
 }
 
 /// The tables, and everything once, in the order in which it is measured. Rows change fastest.
-fn plan(options: &Options, has_dpdk: bool) -> (Vec<Grid>, Vec<(Vec<String>, Task)>) {
+fn plan<'a>(
+    options: &Options,
+    processors: [usize; 2],
+    dpdk: Option<&'a DpdkFiles>,
+) -> (Vec<Grid>, Vec<(Vec<String>, Task<'a>)>) {
     let (mut tables, mut tasks) = (Vec::new(), Vec::new());
     for &format in &options.formats {
         for direction in [Direction::GuestToHost, Direction::HostToGuest] {
             for &packet_len in &options.packet_lens {
-                let dpdk = has_dpdk && packet_len <= testpmd::PACKET_LEN_MAX;
-                let rows = ROWS.into_iter().filter(|row| dpdk || !row.has_dpdk());
-                let table = tables.len();
-                let task = |row| Task { table, direction, format, row, packet_len };
-                tasks.extend(rows.map(|row| (task(row).name(), task(row))));
+                let has_dpdk = dpdk.is_some() && packet_len <= testpmd::PACKET_LEN_MAX;
+                for row in ROWS.into_iter().filter(|row| has_dpdk || !row.has_dpdk()) {
+                    let queue_size = options.queue_size_for(direction, packet_len);
+                    let (duration, limit_depth) = (options.amount.duration, queue_size.into());
+                    let setup = Setup {
+                        row,
+                        direction,
+                        format,
+                        packet_len,
+                        queue_size,
+                        limit_depth,
+                        processors,
+                        duration,
+                        dpdk,
+                    };
+                    let (direction, format) = (direction.name(), format_name(format));
+                    let names = [direction, format].map(String::from);
+                    let bytes = format!("{packet_len} bytes");
+                    let name = [&[row.name()][..], &names, &[bytes]].concat();
+                    tasks.push((name, (tables.len(), setup)));
+                }
             }
             let title = format!("{}, {} ring", direction.name(), format_name(format));
             tables.push(Grid::new(title, &HEADS, &THROUGHPUT).plotted("Gb/s", &[1]));
         }
     }
     (tables, tasks)
+}
+
+/// Under [`HEADS`]. The limit's entries are another number in each round.
+fn cells(setup: &Setup<'_>) -> [String; 3] {
+    let size = setup.queue_size.to_string();
+    let entries = if setup.row == LIMIT { "–".to_string() } else { size };
+    [setup.packet_len.to_string(), setup.row.name(), entries]
 }
 
 impl Options {
@@ -192,21 +202,6 @@ impl Options {
         let all = usize::from(LONG_QUEUE_SIZE) * buffer_len;
         let suits_long = packet_len >= LONG_MIN && all <= QUEUE_BYTES;
         self.queue_size.unwrap_or(if suits_long { LONG_QUEUE_SIZE } else { QUEUE_SIZE })
-    }
-}
-
-impl Task {
-    fn name(self) -> Vec<String> {
-        let bytes = format!("{} bytes", self.packet_len);
-        let (direction, format) = (self.direction.name().into(), format_name(self.format).into());
-        vec![self.row.name(), direction, format, bytes]
-    }
-
-    /// Under [`HEADS`]. The limit's entries are another number in each round.
-    fn cells(self, setup: &Setup<'_>) -> [String; 3] {
-        let size = setup.queue_size.to_string();
-        let entries = if self.row == LIMIT { "–".to_string() } else { size };
-        [self.packet_len.to_string(), self.row.name(), entries]
     }
 }
 
@@ -236,6 +231,8 @@ fn method(options: &Options) -> [String; 6] {
 
 #[cfg(test)]
 mod tests {
+    use ringway_guests::dpdk_files;
+
     use super::*;
 
     fn options() -> Options {
@@ -250,14 +247,21 @@ mod tests {
 
     #[test]
     fn neighbours_in_time_differ_in_the_row_only() {
-        let (tables, tasks) = plan(&options(), true);
-        for ((_, task), (_, other)) in tasks.iter().zip(tasks.iter().skip(1)) {
-            let same = task.table == other.table && task.packet_len == other.packet_len;
+        let directory = tempfile::tempdir().expect("a directory");
+        let libraries = dpdk_files::libraries(directory.path());
+        std::fs::create_dir_all(&libraries).expect("created");
+        for driver in dpdk_files::DRIVERS {
+            std::fs::write(libraries.join(format!("{driver}.so.1")), "").expect("written");
+        }
+        let dpdk = DpdkFiles::unpacked(directory.path()).expect("all of it");
+        let (tables, tasks) = plan(&options(), [0, 1], Some(&dpdk));
+        for ((_, (table, task)), (_, (next, other))) in tasks.iter().zip(&tasks[1..]) {
+            let same = table == next && task.packet_len == other.packet_len;
             assert!(same || other.row == LIMIT, "{task:?} {other:?}");
         }
         assert_eq!((tables.len(), tasks.len()), (4, 2 * 2 * (6 + 2)));
-        assert!(plan(&options(), false).1.iter().all(|(_, task)| !task.row.has_dpdk()));
-        let names = ROWS.map(Row::name);
+        assert!(plan(&options(), [0, 1], None).1.iter().all(|(_, (_, it))| !it.row.has_dpdk()));
+        let names = ROWS.map(row::Row::name);
         assert!(names.windows(2).any(|pair| pair == [PEERS, "ringway in place × DPDK"]));
     }
 

@@ -109,7 +109,7 @@ impl Setup<'_> {
             let _stop = StopAtEnd(&shared.stop);
             let mut programs = [None, None];
             let mut threads: [Option<Side<'_>>; 2] = [None, None];
-            let (one, other) = LimitEnd::pair(self.packet_len, self.limit_depth)?;
+            let [one, other] = LimitEnd::pair(self.packet_len, self.limit_depth)?;
             // The device listens before its driver comes.
             for (side, end) in [(DEVICE, one), (DRIVER, other)] {
                 let ours = match self.row.0[side] {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use ringway_driver::Sent;
 use ringway_testkit::frames::BROADCAST;
 use ringway_testkit::{AnyUserGuest, GuestOptions, RingwayProcess};
@@ -14,9 +14,6 @@ const BATCH: usize = 32;
 
 /// Entries of each queue: every guest has memory for as many of the longest packets, both ways.
 const QUEUE_SIZE: u16 = 64;
-
-/// Longest wait for packets that must come.
-const LIMIT: Duration = Duration::from_secs(5);
 
 /// Without packets for so long, there are none under way.
 const QUIET: Duration = Duration::from_millis(50);
@@ -68,24 +65,13 @@ impl Guests {
         self.attach.as_secs_f64() * 1e3 / guests
     }
 
-    /// Each sends one packet, after which the switch knows where all are.
+    /// All say where they are, after which the switch knows it; then nothing is under way.
     pub fn introduce(&mut self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + LIMIT;
-        for at in 0..self.guests.len() {
-            let _ = self.guests[at].send(&self.packets[at])?;
-            self.guests[at].flush();
-        }
-        let mut heard = 0;
-        while heard < self.guests.len() {
-            heard += self.receive_all()?;
-            if Instant::now() > deadline {
-                bail!("{heard} of {} packets arrived", self.guests.len());
-            }
-        }
-        Ok(())
+        self.exchange(QUIET)?;
+        self.quiet()
     }
 
-    pub fn quiet(&mut self) -> anyhow::Result<()> {
+    fn quiet(&mut self) -> anyhow::Result<()> {
         let mut last = Instant::now();
         while last.elapsed() < QUIET {
             if self.receive_all()? > 0 {
