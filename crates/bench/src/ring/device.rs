@@ -3,8 +3,8 @@
 //! How: one thread does both, as nothing else runs on its core: between some thousand rounds of
 //! packets it looks for messages of the front-end and carries them out at once.
 //!
-//! Limits: one queue pair, no control queue, polled: the driver is asked never to kick, and a driver
-//! that polls, too, is never called.
+//! Limits: one queue pair, no control queue, polled: the driver is asked never to kick, and as it
+//! polls, too, it is never called.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;

@@ -27,8 +27,8 @@ use crate::progress::in_turns;
 use crate::report::Report;
 use crate::report::grid::{Column, Grid};
 use driver::RECEIVE_BUFFER;
-use row::{Direction, LIMIT, PEERS, ROWS};
-use run::{Setup, Throughput};
+use row::{Direction, LIMIT, PEERS, ROWS, Setup};
+use run::Throughput;
 
 /// Packet lengths in bytes, if nothing else is asked for.
 pub const PACKET_LENS: [usize; 5] = [64, 256, 1518, 9000, 65_536];

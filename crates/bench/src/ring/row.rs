@@ -1,4 +1,9 @@
-//! What can be compared: drivers and devices, and directions.
+//! What can be compared: drivers and devices, and directions; and under which conditions.
+
+use std::time::Duration;
+
+use ringway_guests::dpdk_files::DpdkFiles;
+use ringway_virtq::Format;
 
 use super::driver::Payload;
 
@@ -27,6 +32,21 @@ pub(super) struct Row(pub [Who; 2]);
 pub(super) enum Direction {
     GuestToHost,
     HostToGuest,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setup<'a> {
+    pub row: Row,
+    pub direction: Direction,
+    pub format: Format,
+    pub packet_len: usize,
+    pub queue_size: u16,
+    /// Packets in flight at most where the limit is measured; a power of two.
+    pub limit_depth: u64,
+    /// Of the driver and of the device.
+    pub processors: [usize; 2],
+    pub duration: Duration,
+    pub dpdk: Option<&'a DpdkFiles>,
 }
 
 pub(super) const LIMIT: Row = Row([Limit, Limit]);

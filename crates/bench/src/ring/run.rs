@@ -11,7 +11,6 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use ringway_guests::dpdk_files::DpdkFiles;
 use ringway_guests::testpmd::Testpmd;
 use ringway_virtq::{Broken, Format, PackedDriver, SplitDriver};
 
@@ -19,7 +18,7 @@ use super::device::Backend;
 use super::driver::DriverEnd;
 use super::end::{Counts, End, Work};
 use super::limit::{LimitEnd, depths};
-use super::row::{DEVICE, DRIVER, Direction, LIMIT, Row, Who};
+use super::row::{DEVICE, DRIVER, LIMIT, Setup, Who};
 use super::testpmd;
 use crate::machine::pin;
 
@@ -34,21 +33,6 @@ const ROUNDS: u32 = 4096;
 
 /// How often each depth of the limit's ring is tried.
 const DEPTH_ROUNDS: usize = 2;
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Setup<'a> {
-    pub row: Row,
-    pub direction: Direction,
-    pub format: Format,
-    pub packet_len: usize,
-    pub queue_size: u16,
-    /// Packets in flight at most where the limit is measured; a power of two.
-    pub limit_depth: u64,
-    /// Of the driver and of the device.
-    pub processors: [usize; 2],
-    pub duration: Duration,
-    pub dpdk: Option<&'a DpdkFiles>,
-}
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Throughput {
@@ -277,6 +261,7 @@ fn broken(broken: &Broken) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
+    use super::super::row::{Direction, Row};
     use super::*;
 
     #[test]

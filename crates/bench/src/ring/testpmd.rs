@@ -1,7 +1,8 @@
 //! DPDK's `dpdk-testpmd` as an end: its virtio driver (`net_virtio_user`), or its vhost-user device
 //! (`net_vhost`), in a process of its own on the same core.
 //!
-//! How: its own forwarding modes send or receive. Rates come from its port statistics, the cost of a packet from its count of processor cycles; both by its own clock.
+//! How: its own forwarding modes send or receive. Rates come from its port statistics, the cost of
+//! a packet from its count of processor cycles; both by its own clock.
 //!
 //! Limits: packets of up to [`PACKET_LEN_MAX`] bytes: it gives lengths in 16 bits, and a packet
 //! must fit one of its buffers here. It sends without filling the payload in, and receives without
@@ -17,8 +18,7 @@ use ringway_guests::dpdk_files::DpdkFiles;
 use ringway_guests::testpmd::{Setting, Testpmd, number_after};
 use ringway_virtq::Format;
 
-use super::row::DRIVER;
-use super::run::Setup;
+use super::row::{DRIVER, Setup};
 use crate::programs;
 
 pub(super) const PACKET_LEN_MAX: usize = 9000;
