@@ -3,27 +3,22 @@
 //! Limits: threads that have ended in between are not counted.
 
 use std::fs;
-use std::time::Instant;
+use std::time::Duration;
 
 use anyhow::Context;
 use ringway_testkit::beside::resident_private_kib;
+use rustix::time::{ClockId, clock_gettime};
 
 /// What to do where none can be started.
 pub(crate) const NO_DAEMON: &str = "no daemon: RINGWAY_BIN can name the program";
 
-#[derive(Debug, Clone)]
+/// So far, with the time of the look; or between two looks.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
     pub processor_ns: f64,
     /// How often a thread went to sleep by itself.
     pub wakeups: f64,
     pub memory_kib: f64,
-    at: Instant,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Used {
-    pub processor_ns: f64,
-    pub wakeups: f64,
     pub seconds: f64,
 }
 
@@ -43,14 +38,17 @@ impl Usage {
         // A number of KiB is far below 2^53.
         #[allow(clippy::cast_precision_loss)]
         let memory_kib = resident_private_kib(pid)? as f64;
-        Ok(Self { processor_ns, wakeups, memory_kib, at: Instant::now() })
+        let since_boot = clock_gettime(ClockId::Monotonic);
+        let seconds = Duration::try_from(since_boot)?.as_secs_f64();
+        Ok(Self { processor_ns, wakeups, memory_kib, seconds })
     }
 
-    pub fn since(&self, before: &Self) -> Used {
-        Used {
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
             processor_ns: self.processor_ns - before.processor_ns,
             wakeups: self.wakeups - before.wakeups,
-            seconds: (self.at - before.at).as_secs_f64(),
+            memory_kib: self.memory_kib - before.memory_kib,
+            seconds: self.seconds - before.seconds,
         }
     }
 }
@@ -61,13 +59,15 @@ fn first_number(text: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
     fn work_is_seen() {
         let pid = std::process::id();
         let before = Usage::look(pid).expect("we exist");
-        let until = Instant::now() + std::time::Duration::from_millis(20);
+        let until = Instant::now() + Duration::from_millis(20);
         while Instant::now() < until {}
         let used = Usage::look(pid).expect("we exist").since(&before);
         assert!(used.processor_ns > 0.0 && used.seconds >= 0.02, "{used:?}");

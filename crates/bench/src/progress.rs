@@ -2,21 +2,18 @@
 //! step elsewhere. All of it goes to standard error; the results alone are on standard output.
 
 use std::io::Write;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
 const TICK: Duration = Duration::from_millis(200);
 
-const LINE_EVERY: Duration = Duration::from_secs(10);
-
 #[derive(Debug)]
 pub struct Progress {
     /// Hidden where there is no terminal.
     bar: ProgressBar,
     done: u64,
-    told: Instant,
 }
 
 impl Progress {
@@ -30,17 +27,14 @@ impl Progress {
         if !bar.is_hidden() {
             bar.enable_steady_tick(TICK);
         }
-        Self { bar, done: 0, told: Instant::now() }
+        Self { bar, done: 0 }
     }
 
     pub fn step(&mut self, what: &str) {
         self.bar.set_position(self.done);
         self.bar.set_message(what.to_string());
-        if self.bar.is_hidden() && (self.told.elapsed() >= LINE_EVERY || self.done == 0) {
-            self.told = Instant::now();
-            let (steps, left_s) = (self.bar.length().unwrap_or(0), self.bar.eta().as_secs());
-            let left = if self.done == 0 { String::new() } else { format!(", {left_s} s left") };
-            line(&format!("{}/{steps}{left}: {what}", self.done));
+        if self.bar.is_hidden() {
+            line(&format!("{}/{}: {what}", self.done, self.bar.length().unwrap_or(0)));
         }
         self.done += 1;
     }

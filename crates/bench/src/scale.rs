@@ -69,7 +69,7 @@ fn measure_one(ports: usize, pairs: usize, duration: Duration) -> anyhow::Result
     Ok([
         busy.processor_ns / moved,
         moved / busy.seconds / 1e6,
-        (attached.memory_kib - alone.memory_kib) / ports,
+        attached.since(&alone).memory_kib / ports,
         guests.attach_ms(),
         idle.processor_ns / idle.seconds / 1e7,
         idle.wakeups / idle.seconds,

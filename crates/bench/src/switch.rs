@@ -105,20 +105,18 @@ fn start(way: Way) -> anyhow::Result<RingwayProcess> {
 
 /// Each with its cells under [`HEADS`].
 fn rows() -> Vec<(Vec<String>, Row)> {
-    let ways = [
-        (Way::Cable, "two ports"),
-        (Way::Switch, "three ports"),
-        (Way::OneProcessor, "three ports, one processor"),
-    ];
     let mut rows = Vec::new();
     for packet_len in PACKET_LENS {
         for format in [Format::Split, Format::Packed] {
-            let row = |(way, name)| {
-                let name =
-                    vec![packet_len.to_string(), format_name(format).into(), String::from(name)];
-                (name, Row { way, format, packet_len })
-            };
-            rows.extend(ways.map(row));
+            for way in [Way::Cable, Way::Switch, Way::OneProcessor] {
+                let name = match way {
+                    Way::Cable => "two ports",
+                    Way::Switch => "three ports",
+                    Way::OneProcessor => "three ports, one processor",
+                };
+                let name = [&packet_len.to_string(), format_name(format), name].map(String::from);
+                rows.push((name.to_vec(), Row { way, format, packet_len }));
+            }
         }
     }
     rows
