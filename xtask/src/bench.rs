@@ -62,7 +62,6 @@ pub fn command(paths: &Paths, options: &[String]) -> anyhow::Result<()> {
     shell::run(ringway_bench(paths).args(["guest", "--quick"]))
 }
 
-/// The kinds to measure, with their options.
 fn wanted(words: &[&str]) -> anyhow::Result<Vec<(&'static str, &'static str)>> {
     let (quick, names): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| **word == "--quick");
     if let Some(unknown) = names.iter().find(|name| !KINDS.iter().any(|kind| kind.0 == **name)) {
@@ -107,22 +106,18 @@ fn without_places(text: &str, root: &Path) -> String {
 /// Counts instructions and compares them with the committed counts.
 pub fn instructions(paths: &Paths) -> Counts {
     if shell::find_program("valgrind").is_none() {
-        println!("test {INSTRUCTIONS} ... skipped: no valgrind: run ./x setup");
-        return Counts { skipped: 1, ..Counts::default() };
+        print!("test {INSTRUCTIONS} ... ");
+        return Counts::skipped("no valgrind: run ./x setup");
     }
     let golden = paths.root.join(GOLDEN);
     let mut bench = ringway_bench(paths);
     let result = shell::run(bench.args(["instructions", "--check"]).arg(golden));
-    match &result {
-        Ok(()) => println!("test {INSTRUCTIONS} ... ok"),
-        Err(error) => println!("{error:#}\ntest {INSTRUCTIONS} ... FAILED"),
-    }
-    Counts::one(result.is_ok())
+    Counts::told(INSTRUCTIONS, &result)
 }
 
 /// The benchmark, with what it needs to find its peers.
 pub fn ringway_bench(paths: &Paths) -> Command {
-    let mut command = Command::new(paths.ringway_bench());
+    let mut command = Command::new(paths.target.join("release/ringway-bench"));
     if std::env::var_os(BINARY_VARIABLE).is_none() {
         command.envs(commit(paths).map(|commit| (COMMIT_VARIABLE, commit)));
     }

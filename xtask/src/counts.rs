@@ -17,6 +17,20 @@ impl Counts {
         Self { passed: u64::from(passed), failed: u64::from(!passed), skipped: 0 }
     }
 
+    /// One test, as cargo would tell of it.
+    pub fn told(name: &str, result: &anyhow::Result<()>) -> Self {
+        match result {
+            Ok(()) => println!("test {name} ... ok"),
+            Err(error) => println!("{error:#}\ntest {name} ... FAILED"),
+        }
+        Self::one(result.is_ok())
+    }
+
+    pub fn skipped(why: &str) -> Self {
+        println!("skipped: {why}");
+        Self { skipped: 1, ..Self::default() }
+    }
+
     /// Reads `test result: ok. 3 passed; 0 failed; 1 ignored; …`; other lines count nothing.
     pub fn from_line(line: &str) -> Self {
         let Some(result) = line.trim().strip_prefix("test result: ") else {

@@ -14,7 +14,6 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// The tree that this program was built from.
     pub fn new() -> Self {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let root = here.parent().unwrap_or(here).to_path_buf();
@@ -37,11 +36,6 @@ impl Paths {
             Some(binary) => PathBuf::from(binary),
             None => self.target.join("release/ringway"),
         }
-    }
-
-    /// The release build of the benchmark.
-    pub fn ringway_bench(&self) -> PathBuf {
-        self.target.join("release/ringway-bench")
     }
 
     pub fn cargo(&self, command: &str) -> Command {

@@ -21,10 +21,8 @@ use crate::paths::Paths;
 use crate::setup::{self, For};
 use crate::tidy;
 
-/// In front of the names of scenarios.
 const GUEST: &str = "guest::";
 
-/// The models, and where they are.
 const LOOM_TEST: &str = "crates/virtq/tests/loom.rs";
 
 pub fn command(paths: &Paths, names: &[String]) -> anyhow::Result<()> {
@@ -81,22 +79,13 @@ fn run_all(paths: &Paths, names: &[String]) -> Counts {
         }
     }
     if is_wanted("tidy", names) {
-        let result = tidy::command(paths);
-        report("tidy", &result);
-        counts += Counts::one(result.is_ok());
+        counts += Counts::told("tidy", &tidy::command(paths));
     }
     if is_wanted(bench::INSTRUCTIONS, names) {
         counts += bench::instructions(paths);
     }
     counts += guest::run(paths, |name| is_wanted(&format!("{GUEST}{name}"), names));
     counts
-}
-
-fn report(name: &str, result: &anyhow::Result<()>) {
-    match result {
-        Ok(()) => println!("test {name} ... ok"),
-        Err(error) => println!("{error:#}\ntest {name} ... FAILED"),
-    }
 }
 
 fn workspace_tests(paths: &Paths, names: &[String]) -> Command {

@@ -143,7 +143,7 @@ impl Ringway {
     }
 
     /// Ends it as a failing machine would: it cannot clean up.
-    pub fn kill(mut self) {
+    pub fn kill(&mut self) {
         self.process.kill();
     }
 

@@ -25,6 +25,7 @@ mod scenarios_uml;
 mod scenarios_unikernel;
 mod scene;
 mod services;
+mod switches;
 
 use crate::counts::Counts;
 use crate::paths::Paths;

@@ -16,7 +16,6 @@ const QEMU_VARIABLE: &str = "RINGWAY_GUEST_QEMU";
 /// Names a directory with an unpacked User Mode Linux, to try another one.
 const UML_VARIABLE: &str = "RINGWAY_GUEST_UML";
 
-/// What has to be installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     /// User Mode Linux, and what its guests run.
@@ -74,7 +73,6 @@ impl Needs {
         })
     }
 
-    /// Builds what its scenarios start.
     pub fn build(self, paths: &Paths) -> anyhow::Result<()> {
         match self {
             Self::Unikernel => unikernel::build(paths).map(drop),

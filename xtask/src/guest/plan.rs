@@ -7,14 +7,11 @@ use ringway_guests::stage::Stage;
 use super::needs::Needs::{
     self, Dpdk, DpdkDevice, NewestKernel, NewestQemu, NewestUml, Qemu, Uml, UmlAndQemu, Unikernel,
 };
-use super::scenarios_dpdk::{self, DpdkCase};
-use super::scenarios_qemu::{self, QemuCase};
-use super::scenarios_uml::{self, UmlCase};
 use super::scenarios_unikernel::{self, DeviceCase, UnikernelCase};
 use super::{
     scenarios_attach, scenarios_bench, scenarios_captures, scenarios_coalesce, scenarios_control,
-    scenarios_driver, scenarios_front_ends, scenarios_offload, scenarios_pairs,
-    scenarios_pairs_qemu, scenarios_poll,
+    scenarios_dpdk, scenarios_driver, scenarios_front_ends, scenarios_offload, scenarios_pairs,
+    scenarios_pairs_qemu, scenarios_poll, scenarios_qemu, scenarios_uml,
 };
 use crate::unikernel::MachineType;
 
@@ -22,9 +19,7 @@ use crate::unikernel::MachineType;
 const SANITY: &str = "sanity_vs_qemu_tap";
 
 pub struct Scenario {
-    /// Its name: letters, digits and underscores.
     pub name: String,
-    /// What it needs beside ringway and namespaces.
     pub needs: Needs,
     /// It is killed after this.
     pub limit: Duration,
@@ -40,10 +35,9 @@ pub fn scenarios() -> Vec<Scenario> {
         let limit = Duration::from_secs(seconds);
         all.push(Scenario { name: name.to_string(), needs, limit, run });
     };
-    for [packed, in_order, mergeable] in combinations() {
-        let case = DpdkCase { packed, in_order, mergeable };
-        let name = format!("dpdk_{}", case.name());
-        add(&name, Dpdk, 60, Box::new(move |stage| scenarios_dpdk::echo(stage, &case)));
+    for switches in combinations() {
+        let name = format!("dpdk_{}", scenarios_dpdk::SWITCHES.name(switches));
+        add(&name, Dpdk, 60, Box::new(move |stage| scenarios_dpdk::echo(stage, switches)));
     }
     let limit = 90 + scenarios_driver::limit().as_secs();
     add("dpdk_vhost", DpdkDevice, limit, Box::new(scenarios_driver::vhost));
@@ -58,8 +52,7 @@ pub fn scenarios() -> Vec<Scenario> {
         ("uml_pair_jumbo", false, Some(9000)),
         ("uml_pair_packed_jumbo", true, Some(9000)),
     ] {
-        let case = UmlCase { packed, mtu };
-        add(name, Uml, 120, Box::new(move |stage| scenarios_uml::pair(stage, &case)));
+        add(name, Uml, 120, Box::new(move |stage| scenarios_uml::pair(stage, packed, mtu)));
     }
     add("uml_poll", Uml, 180, Box::new(scenarios_poll::poll));
     add("uml_queue_pairs", Uml, 120, Box::new(scenarios_pairs::pairs));
@@ -74,15 +67,14 @@ pub fn scenarios() -> Vec<Scenario> {
     add("attach_dpdk", Dpdk, 60, Box::new(scenarios_attach::dpdk));
     add("uml_mixed_offloads", Uml, 120, Box::new(scenarios_offload::mixed));
     add("captures", UmlAndQemu, 120, Box::new(scenarios_captures::compare));
-    let tap = |case: QemuCase| Box::new(move |stage: &_| scenarios_qemu::tap(stage, &case));
-    for [packed, mergeable, event_idx] in combinations() {
-        let case = QemuCase { packed, mergeable, event_idx };
-        add(&format!("qemu_tap_{}", case.name()), Qemu, 150, tap(case));
+    let tap = |switches| Box::new(move |stage: &_| scenarios_qemu::tap(stage, switches));
+    for switches in combinations() {
+        let name = scenarios_qemu::SWITCHES.name(switches);
+        add(&format!("qemu_tap_{name}"), Qemu, 150, tap(switches));
     }
     // All that the newest kernel may have changed, and all that the newest QEMU may.
-    let all_of = |packed| QemuCase { packed, mergeable: true, event_idx: true };
-    add("qemu_newest", NewestKernel, 150, tap(all_of(true)));
-    add("qemu_newest_program", NewestQemu, 150, tap(all_of(false)));
+    add("qemu_newest", NewestKernel, 150, tap([true; 3]));
+    add("qemu_newest_program", NewestQemu, 150, tap([false, true, true]));
     let pairs = |packed| Box::new(move |stage: &_| scenarios_pairs_qemu::pairs(stage, packed));
     add("qemu_queue_pairs", Qemu, 180, pairs(false));
     add("qemu_queue_pairs_newest", NewestQemu, 180, pairs(true));
@@ -97,10 +89,15 @@ pub fn scenarios() -> Vec<Scenario> {
         let run = move |stage: &Stage| scenarios_front_ends::dpdk_server(stage, packed);
         add(&format!("front_end_dpdk_server_{format}"), Dpdk, 120, Box::new(run));
     }
-    add("bench_guest", Uml, 180, Box::new(scenarios_bench::guests));
-    add("bench_pacing", Uml, 240, Box::new(scenarios_bench::pacing));
-    add("bench_ring", Dpdk, 180, Box::new(scenarios_bench::rings));
-    add(SANITY, Qemu, 180, Box::new(scenarios_bench::qemu));
+    for (name, needs, seconds, case) in [
+        ("bench_guest", Uml, 180, scenarios_bench::GUESTS),
+        ("bench_pacing", Uml, 240, scenarios_bench::PACING),
+        ("bench_ring", Dpdk, 180, scenarios_bench::RINGS),
+        (SANITY, Qemu, 180, scenarios_bench::QEMU),
+    ] {
+        let run = move |stage: &Stage| scenarios_bench::measure(stage, &case);
+        add(name, needs, seconds, Box::new(run));
+    }
     all
 }
 
@@ -130,7 +127,6 @@ fn unikernels() -> impl Iterator<Item = UnikernelCase> {
     })
 }
 
-/// Every way to set three switches.
 fn combinations() -> impl Iterator<Item = [bool; 3]> {
     (0..8_u8).map(|bits| [bits & 4 != 0, bits & 2 != 0, bits & 1 != 0])
 }

@@ -29,8 +29,7 @@ pub fn run(paths: &Paths, missing: Option<&str>, scenario: &Scenario) -> Counts 
     // A line that appears late is no reason to fail.
     let _ = std::io::stdout().flush();
     if let Some(reason) = missing {
-        println!("skipped: {reason}");
-        return Counts { skipped: 1, ..Counts::default() };
+        return Counts::skipped(reason);
     }
     let started = Instant::now();
     let result = run_in_namespaces(paths, scenario);
@@ -63,7 +62,6 @@ pub fn run_here(paths: &Paths, name: &str, directory: &Path) -> ExitCode {
     }
 }
 
-/// Where the logs of a scenario are.
 fn logs_of(paths: &Paths, name: &str) -> PathBuf {
     paths.guest().join("logs").join(name)
 }

@@ -10,12 +10,12 @@ use ringway_guests::{qemu_files, shell};
 
 use ringway_guests::console::Console;
 use ringway_guests::process::Process;
-use ringway_guests::ringway::Ringway;
 use ringway_guests::stage::Stage;
 use ringway_guests::testpmd::Testpmd;
+use ringway_guests::traffic::Side;
 use ringway_guests::{qemu, uml};
 
-use super::scene::{self, must};
+use super::scene::Scene;
 
 /// The host's end and the guest's.
 const ADDRESSES: [&str; 2] = ["10.95.0.1", "10.95.0.2"];
@@ -32,45 +32,40 @@ const README: &str = include_str!("../../../README.md");
 const SHORT_LIMIT: Duration = Duration::from_secs(20);
 
 /// A port with so many queue pairs, and an uplink.
-fn start(stage: &Stage, queues: u16) -> anyhow::Result<Ringway> {
+fn start(stage: &Stage, queues: u16) -> anyhow::Result<Scene<'_>> {
     let options = format!(",mac={MAC},mtu={MTU},queues={queues}");
-    scene::with_tap(stage, &options, (ADDRESSES[0], MTU), &[])
+    Scene::with_tap(stage, &options, (ADDRESSES[0], MTU))
 }
 
-/// A User Mode Linux guest is pinged.
 pub fn uml(stage: &Stage) -> anyhow::Result<()> {
-    let ringway = start(stage, 1)?;
-    let words = ringway.attach("vm0", "uml")?;
+    let mut scene = start(stage, 1)?;
+    let words = scene.ringway.attach("vm0", "uml")?;
     stage.step(&words.join(" "));
-    let mut guest = uml::start_with(stage, "vm0", &words)?;
-    uml::wait_booted(&mut guest, ADDRESSES[1])?;
-    let shown = must(&mut guest, "cat /sys/class/net/eth0/address /sys/class/net/eth0/mtu")?;
+    scene.guests.push(uml::start_with(stage, "vm0", &words)?);
+    uml::wait_booted(&mut scene.guests[0], ADDRESSES[1])?;
+    let shown = scene.must(0, "cat /sys/class/net/eth0/address /sys/class/net/eth0/mtu")?;
     ensure!(shown.contains(MAC) && shown.contains(&MTU.to_string()), "not as configured: {shown}");
-    must(&mut guest, &format!("ping -c 3 -i 0.2 {}", ADDRESSES[0]))?;
-    ringway.port("vm0")?.check_healthy(&["link_down"])?;
-    drop(guest);
-    ringway.finish()
+    scene.must(0, &format!("ping -c 3 -i 0.2 {}", ADDRESSES[0]))?;
+    scene.finish()
 }
 
 /// A QEMU guest with two queue pairs pings, with any version of QEMU.
 pub fn qemu(stage: &Stage) -> anyhow::Result<()> {
-    let ringway = start(stage, 2)?;
+    let mut scene = start(stage, 2)?;
     let files = qemu_files::find(&stage.programs.qemu).context("no QEMU")?;
     let version = files.major_version()?.to_string();
-    let arguments = ringway.attach_with("vm0", "qemu", &["--qemu-version", &version])?;
+    let arguments = scene.ringway.attach_with("vm0", "qemu", &["--qemu-version", &version])?;
     stage.step(&format!("QEMU {version}: {}", arguments.join(" ")));
     let mut guest = qemu::boot_with(stage, arguments, None)?;
     qemu::set_up(&mut guest, MAC, ADDRESSES[1], MTU)?;
     ping(&mut guest, ADDRESSES[0])?;
-    let port = ringway.port("vm0")?;
-    port.check_negotiated("split", &[("MTU", true), ("MQ", true)])?;
-    port.check_healthy(&["link_down"])?;
-    drop(guest);
-    ringway.finish()
+    scene.guests.push(guest);
+    scene.port(0)?.check_negotiated("split", &[("MTU", true), ("MQ", true)])?;
+    scene.finish()
 }
 
 fn ping(guest: &mut Console, address: &str) -> anyhow::Result<()> {
-    must(guest, &format!("ping -c 3 {address}")).map(drop)
+    Side::Guest(guest).must(&format!("ping -c 3 {address}")).map(drop)
 }
 
 /// Two guests that were pasted from README talk: its lines, as a shell takes them, without a word
@@ -101,7 +96,6 @@ pub fn readme(stage: &Stage) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The first line of README that begins so.
 fn line(begin: &str) -> anyhow::Result<&'static str> {
     let mut lines = README.lines();
     lines.find(|line| line.starts_with(begin)).with_context(|| format!("README: no {begin}"))
@@ -158,13 +152,12 @@ impl<'a> ReadmeShell<'a> {
     }
 }
 
-/// A DPDK program starts its queues.
 pub fn dpdk(stage: &Stage) -> anyhow::Result<()> {
-    let ringway = start(stage, 1)?;
-    let options = ringway.attach("vm0", "dpdk")?;
+    let scene = start(stage, 1)?;
+    let options = scene.ringway.attach("vm0", "dpdk")?;
     stage.step(&options.join(" "));
     let testpmd = Testpmd::start_with(stage, &options, "--forward-mode=5tswap")?;
-    ringway.port("vm0")?.check_negotiated("packed", &[("VERSION_1", true)])?;
+    scene.port(0)?.check_negotiated("packed", &[("VERSION_1", true)])?;
     testpmd.finish()?;
-    ringway.finish()
+    scene.finish()
 }

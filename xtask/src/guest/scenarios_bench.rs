@@ -17,49 +17,47 @@ use crate::paths::Paths;
 /// Longest time for any of them.
 const LIMIT: Duration = Duration::from_secs(230);
 
+/// What is measured, the rows that its first tables must have, how many numbers of each of them
+/// must be above zero, and how many tables.
+pub struct Case(&'static str, &'static str, usize, usize);
+
 /// Two guests on ringway's switch, beside a bridge.
-pub fn guests(stage: &Stage) -> anyhow::Result<()> {
-    let report = bench(stage, "guest --here --quick --pairs uml-pair --json")?;
-    check(&report["tables"][0], &["ringway's switch", "Linux bridge, two vector taps"], 9)
-        .with_context(|| report["left_out"].to_string())
-}
+pub const GUESTS: Case = Case(
+    "guest --here --quick --pairs uml-pair --json",
+    "ringway's switch|Linux bridge, two vector taps",
+    9,
+    1,
+);
 
 /// The same with a QEMU guest, beside QEMU's own tap.
-pub fn qemu(stage: &Stage) -> anyhow::Result<()> {
-    let report = bench(stage, "guest --here --quick --pairs qemu --json")?;
-    check(&report["tables"][0], &["ringway + tap", "QEMU's own tap"], 9)
-        .with_context(|| report["left_out"].to_string())
-}
+pub const QEMU: Case =
+    Case("guest --here --quick --pairs qemu --json", "ringway + tap|QEMU's own tap", 9, 1);
 
-/// Every policy has every figure.
-pub fn pacing(stage: &Stage) -> anyhow::Result<()> {
-    let report = bench(stage, "pacing --here --quick --pairs uml --json")?;
-    let names = "adaptive|adaptive again|timer:50us|timer:150us|timer:250us|every|on-empty|\
-                 coalesce:16/50us";
-    let names: Vec<&str> = names.split('|').collect();
-    check(&report["tables"][0], &names, 7).with_context(|| report["left_out"].to_string())
-}
+pub const PACING: Case = Case(
+    "pacing --here --quick --pairs uml --json",
+    "adaptive|adaptive again|timer:50us|timer:150us|timer:250us|every|on-empty|coalesce:16/50us",
+    7,
+    1,
+);
 
-/// Every row is there in both formats and directions, DPDK's, too.
-pub fn rings(stage: &Stage) -> anyhow::Result<()> {
-    let report = bench(stage, "ring --seconds 0.02 --repeats 1 --sizes 64 --json")?;
-    let names = "limit: plain ring|ringway × ringway|DPDK × ringway|DPDK × DPDK|\
-                 ringway in place × DPDK|ringway × DPDK";
-    let names: Vec<&str> = names.split('|').collect();
-    let tables = report["tables"].as_array().context("no tables")?;
-    ensure!(tables.len() == 4, "{} tables", tables.len());
-    // Mpps and Gb/s.
-    let checked = tables.iter().try_for_each(|table| check(table, &names, 2));
-    checked.with_context(|| report["left_out"].to_string())
-}
+/// Both formats and directions, DPDK's rows, too; Mpps and Gb/s.
+pub const RINGS: Case = Case(
+    "ring --seconds 0.02 --repeats 1 --sizes 64 --json",
+    "limit: plain ring|ringway × ringway|DPDK × ringway|DPDK × DPDK|ringway in place × DPDK|\
+     ringway × DPDK",
+    2,
+    4,
+);
 
-fn bench(stage: &Stage, words: &str) -> anyhow::Result<Value> {
+pub fn measure(stage: &Stage, Case(words, names, numbers, tables): &Case) -> anyhow::Result<()> {
     let mut command = ringway_bench(&Paths::new());
-    command.args(words.split(' '));
-    command.env(KERNEL_VARIABLE, &stage.programs.kernel);
+    command.args(words.split(' ')).env(KERNEL_VARIABLE, &stage.programs.kernel);
     let (status, text) = Console::start(stage, "bench", command)?.wait_end(0, LIMIT)?;
     ensure!(status.success(), "ringway bench {words}: {status}:\n{text}");
-    serde_json::from_str(&text).with_context(|| text.clone())
+    let report: Value = serde_json::from_str(&text).with_context(|| text.clone())?;
+    let names: Vec<&str> = names.split('|').collect();
+    let checked = (0..*tables).try_for_each(|at| check(&report["tables"][at], &names, *numbers));
+    checked.with_context(|| report["left_out"].to_string())
 }
 
 /// A table has a row of each of these names, whose first numbers, so many, are above zero.

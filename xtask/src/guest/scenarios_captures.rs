@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use ringway_guests::console::Console;
-use ringway_guests::ringway::{Ringway, Way};
+use ringway_guests::ringway::Way;
 use ringway_guests::stage::Stage;
-use ringway_guests::traffic::{self, Side};
+use ringway_guests::traffic;
 use ringway_guests::{qemu, uml};
 
-use super::scene::{must, port, socket};
+use super::scene::{ADDRESSES, MTU, Scene, port, socket};
 use crate::test_program::TestProgram;
 
 pub const PROGRAM: TestProgram = TestProgram { package: "ringway-host", name: "captures" };
@@ -26,28 +26,17 @@ pub const PROGRAM: TestProgram = TestProgram { package: "ringway-host", name: "c
 /// Tells it where the captures are.
 const DIRECTORY_VARIABLE: &str = "RINGWAY_CAPTURES";
 
-const RICH: &str = "10.99.0.1";
-const PLAIN: &str = "10.99.0.2";
+/// The guests: one with everything, and one without.
+const RICH: usize = 0;
+const PLAIN: usize = 1;
 
 const RICH_OPTIONS: &str = ",packed=off,mtu=9000,queues=2";
 const PLAIN_OPTIONS: &str = ",csum=off,guest_csum=off";
 
-/// The plain guest's MTU in bytes.
-const MTU: u32 = 1500;
-
 /// A server of its own for what is captured.
 const PORT: u16 = 5202;
 
-/// Longest time for the comparison.
 const LIMIT: Duration = Duration::from_secs(30);
-
-/// Both guests, and what is between them.
-struct Scene<'a> {
-    stage: &'a Stage,
-    ringway: Ringway,
-    rich: Console,
-    plain: Console,
-}
 
 /// Transfers that are captured, at most, until both captures are whole: a capture sometimes ends
 /// without packets that had passed its filter ("77 packets captured, 92 packets received by
@@ -56,88 +45,81 @@ const CAPTURES_MAX: usize = 3;
 
 /// TCP both ways, then a transfer that both guests capture.
 pub fn compare(stage: &Stage) -> anyhow::Result<()> {
-    let mut scene = Scene::start(stage)?;
+    let mut scene = start(stage)?;
     for (name, options) in [("rich to plain", ""), ("plain to rich", "-R")] {
-        let report = traffic::tcp(&mut Side::Guest(&mut scene.rich), PLAIN, 1, options)?;
+        let report = traffic::tcp(&mut scene.side(RICH), ADDRESSES[PLAIN], 1, options)?;
         stage.note(&format!("{name}: {:.2} Gb/s", report.gigabits()));
     }
-    scene.capture()?;
+    capture(&mut scene)?;
     let features = ["CSUM", "GUEST_CSUM", "HOST_TSO4", "GUEST_TSO4", "MQ"];
-    for (name, format, has) in [("vm0", "split", true), ("vm1", "packed", false)] {
-        let port = scene.ringway.port(name)?;
-        port.check_negotiated(format, &features.map(|feature| (feature, has)))?;
-        port.check_healthy(&["no_room", "link_down"])?;
+    for (guest, format, has) in [(RICH, "split", true), (PLAIN, "packed", false)] {
+        scene.port(guest)?.check_negotiated(format, &features.map(|feature| (feature, has)))?;
     }
-    let pairs = scene.ringway.port("vm0")?.pairs(Way::From);
+    let pairs = scene.port(RICH)?.pairs(Way::From);
     ensure!(pairs.len() == 2, "pairs of the first guest: {pairs:?}");
     stage.step("comparison");
     let verified = PROGRAM.verify(stage, (DIRECTORY_VARIABLE, &stage.directory), LIMIT);
-    drop((scene.rich, scene.plain));
-    scene.ringway.finish()?;
+    scene.finish()?;
     verified
 }
 
-impl<'a> Scene<'a> {
-    fn start(stage: &'a Stage) -> anyhow::Result<Self> {
-        let plain_options = format!("{PLAIN_OPTIONS},mac={}", qemu::MAC);
-        let ports = [port(stage, "vm0", RICH_OPTIONS), port(stage, "vm1", &plain_options)];
-        stage.step("ringway with two workers, and two guests");
-        let ringway = Ringway::start_with(stage, &ports, &["--workers", "2"])?;
-        let mut rich = uml::start(stage, "vm0", &socket(stage, "vm0"))?;
-        let mut plain = boot(stage, &socket(stage, "vm1"))?;
-        uml::wait_booted(&mut rich, RICH)?;
-        qemu::set_up(&mut plain, qemu::MAC, PLAIN, MTU)?;
-        let mut scene = Scene { stage, ringway, rich, plain };
-        must(&mut scene.rich, "ethtool -L eth0 combined 2")?;
-        // What is captured is what arrived, and not what the guest has put together again.
-        must(&mut scene.plain, "ethtool -K eth0 gro off")?;
-        must(&mut scene.plain, &format!("iperf3 -s -D && iperf3 -s -D -p {PORT}"))?;
-        Ok(scene)
-    }
+fn start(stage: &Stage) -> anyhow::Result<Scene<'_>> {
+    let plain_options = format!("{PLAIN_OPTIONS},mac={}", qemu::MAC);
+    let ports = [port(stage, "vm0", RICH_OPTIONS), port(stage, "vm1", &plain_options)];
+    let mut scene = Scene::start(stage, &ports, &["--workers", "2"])?;
+    stage.step("two guests");
+    let mut rich = uml::start(stage, "vm0", &socket(stage, "vm0"))?;
+    let mut plain = boot(stage, &socket(stage, "vm1"))?;
+    uml::wait_booted(&mut rich, ADDRESSES[RICH])?;
+    qemu::set_up(&mut plain, qemu::MAC, ADDRESSES[PLAIN], MTU)?;
+    scene.guests = vec![rich, plain];
+    scene.must(RICH, "ethtool -L eth0 combined 2")?;
+    // What is captured is what arrived, and not what the guest has put together again.
+    scene.must(PLAIN, "ethtool -K eth0 gro off")?;
+    scene.must(PLAIN, &format!("iperf3 -s -D && iperf3 -s -D -p {PORT}"))?;
+    Ok(scene)
+}
 
-    /// A short transfer, captured by both, and the captures brought here.
-    fn capture(&mut self) -> anyhow::Result<()> {
-        self.stage.step("captures");
-        for number in 1..=CAPTURES_MAX {
-            let lost = self.transfer()?;
-            if lost.is_empty() {
-                return self.bring();
-            }
-            self.stage.note(&format!("capture {number} is not whole: {}", lost.join("; ")));
+/// A short transfer, captured by both, and the captures brought here.
+fn capture(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    scene.stage.step("captures");
+    for number in 1..=CAPTURES_MAX {
+        let lost = transfer(scene)?;
+        if lost.is_empty() {
+            return bring(scene);
         }
-        bail!("none of {CAPTURES_MAX} captures is whole");
+        scene.stage.note(&format!("capture {number} is not whole: {}", lost.join("; ")));
     }
+    bail!("none of {CAPTURES_MAX} captures is whole");
+}
 
-    /// What is said by captures that are not whole.
-    fn transfer(&mut self) -> anyhow::Result<Vec<String>> {
-        for guest in [&mut self.rich, &mut self.plain] {
-            let expression = format!("tcp dst port {PORT}");
-            let options = "-Z root -i eth0 -s 0 -B 8192 -U --immediate-mode -w packets";
-            must(guest, &format!("tcpdump {options} '{expression}' 2>tcpdump.log & capture=$!"))?;
-            must(guest, "until grep -q listening tcpdump.log; do sleep 0.1; done")?;
+/// What is said by captures that are not whole.
+fn transfer(scene: &mut Scene<'_>) -> anyhow::Result<Vec<String>> {
+    let options = "-Z root -i eth0 -s 0 -B 8192 -U --immediate-mode -w packets";
+    let expression = format!("tcp dst port {PORT}");
+    scene.on_all(&format!("tcpdump {options} '{expression}' 2>tcpdump.log & capture=$!"))?;
+    scene.on_all("until grep -q listening tcpdump.log; do sleep 0.1; done")?;
+    let transfer = format!("iperf3 -c {} -p {PORT} -n 1M", ADDRESSES[PLAIN]);
+    scene.must(RICH, &transfer)?;
+    let mut lost = Vec::new();
+    // What is still on its way to a capture gets there.
+    for guest in [RICH, PLAIN] {
+        scene.must(guest, "sleep 1; kill -INT $capture; wait $capture")?;
+        let said = scene.must(guest, "cat tcpdump.log")?;
+        if !is_whole(&said)? {
+            lost.push(said.lines().skip(1).collect::<Vec<_>>().join(", "));
         }
-        let transfer = format!("iperf3 -c {PLAIN} -p {PORT} -n 1M");
-        must(&mut self.rich, &transfer)?;
-        let mut lost = Vec::new();
-        // What is still on its way to a capture gets there.
-        for guest in [&mut self.rich, &mut self.plain] {
-            must(guest, "sleep 1; kill -INT $capture; wait $capture")?;
-            let said = must(guest, "cat tcpdump.log")?;
-            if !is_whole(&said)? {
-                lost.push(said.lines().skip(1).collect::<Vec<_>>().join(", "));
-            }
-        }
-        Ok(lost)
     }
+    Ok(lost)
+}
 
-    fn bring(&mut self) -> anyhow::Result<()> {
-        self.stage.step("captures leave the guests");
-        let here = self.stage.directory.display();
-        let fetch = format!("mkdir here && mount -t hostfs none here -o {here}");
-        must(&mut self.rich, &format!("{fetch} && cp packets here/sent.pcap && umount here"))?;
-        must(&mut self.plain, "stty raw -echo </dev/ttyS1 && cat packets >/dev/ttyS1")?;
-        Ok(())
-    }
+fn bring(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    scene.stage.step("captures leave the guests");
+    let here = scene.stage.directory.display();
+    let fetch = format!("mkdir here && mount -t hostfs none here -o {here}");
+    scene.must(RICH, &format!("{fetch} && cp packets here/sent.pcap && umount here"))?;
+    scene.must(PLAIN, "stty raw -echo </dev/ttyS1 && cat packets >/dev/ttyS1")?;
+    Ok(())
 }
 
 /// A guest whose second serial port is the file of its capture.

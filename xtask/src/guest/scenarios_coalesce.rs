@@ -5,12 +5,11 @@
 //! of it.
 
 use anyhow::ensure;
-use ringway_guests::console::Console;
-use ringway_guests::ringway::{Pacing, Port, Ringway};
+use ringway_guests::ringway::{Pacing, Port};
 use ringway_guests::stage::Stage;
-use ringway_guests::traffic::{self, Side};
+use ringway_guests::traffic;
 
-use super::scene::{self, ADDRESSES, must};
+use super::scene::{ADDRESSES, Scene};
 
 /// What ringway says of a queue whose guest has set something.
 const BY_GUEST: &str = "set by the guest";
@@ -23,18 +22,16 @@ const MODERATED_FLOODS_MAX: u32 = 5;
 const MODERATED_PACKETS: u64 = 256;
 const MODERATED_TIMERS_US: [u64; 5] = [1, 8, 64, 128, 256];
 
-struct Scene<'a> {
-    stage: &'a Stage,
-    ringway: &'a Ringway,
-    guest: Console,
+struct Coalesce<'a> {
+    scene: Scene<'a>,
     /// The guest's kernel knows everything that can be set.
     is_newest: bool,
 }
 
 /// Sets everything that the guest's kernel knows how to set.
 pub fn coalesce(stage: &Stage, is_newest: bool) -> anyhow::Result<()> {
-    let (ringway, [guest, other]) = scene::two_guests(stage, ["", ""], &[], &[])?;
-    let mut scene = Scene { stage, ringway: &ringway, guest, is_newest };
+    let scene = Scene::two_guests(stage, ["", ""], &[], &[])?;
+    let mut scene = Coalesce { scene, is_newest };
     let version = scene.must("uname -r")?;
     stage.note(&format!("Linux {}", version.trim()));
     let wanted = [("NOTF_COAL", true), ("VQ_NOTF_COAL", is_newest)];
@@ -43,12 +40,10 @@ pub fn coalesce(stage: &Stage, is_newest: bool) -> anyhow::Result<()> {
     scene.out_of_range()?;
     scene.single_queues()?;
     scene.moderation()?;
-    drop(scene);
-    drop(other);
-    ringway.finish()
+    scene.scene.finish()
 }
 
-impl Scene<'_> {
+impl Coalesce<'_> {
     fn all_queues(&mut self) -> anyhow::Result<()> {
         let kicks = self.port()?.pacing("kicks")?;
         // Linux 6.1 forgets that it starts with one frame, and sets both kinds if one was asked
@@ -65,8 +60,10 @@ impl Scene<'_> {
         for set in [["rx-usecs:", "50"], ["rx-frames:", "16"], ["tx-frames:", "32"]] {
             ensure!(words.windows(2).any(|pair| pair == set), "{set:?}: {shown}");
         }
-        let mean_ms = traffic::flood(&mut Side::Guest(&mut self.guest), ADDRESSES[1], PINGS)?;
-        self.stage.step(&format!("{PINGS} pings while 50 and 100 µs are set: {mean_ms} ms each"));
+        let mean_ms = traffic::flood(&mut self.scene.side(0), ADDRESSES[1], PINGS)?;
+        self.scene
+            .stage
+            .step(&format!("{PINGS} pings while 50 and 100 µs are set: {mean_ms} ms each"));
         Ok(())
     }
 
@@ -116,16 +113,16 @@ impl Scene<'_> {
             if pacing.cause == BY_GUEST_FOR_QUEUE {
                 break;
             }
-            traffic::flood(&mut Side::Guest(&mut self.guest), ADDRESSES[1], PINGS)?;
+            traffic::flood(&mut self.scene.side(0), ADDRESSES[1], PINGS)?;
             pacing = self.port()?.pacing("calls")?;
-            self.stage.step(&format!("under its own moderation: {pacing}"));
+            self.scene.stage.step(&format!("under its own moderation: {pacing}"));
         }
         let is_choice = MODERATED_TIMERS_US.contains(&pacing.timer_us);
         ensure!(pacing.cause == BY_GUEST_FOR_QUEUE, "the guest has decided nothing: {pacing}");
         ensure!(pacing.window == MODERATED_PACKETS && is_choice, "not Linux' choice: {pacing}");
         self.must("ethtool -C eth0 adaptive-rx off")?;
         self.expect("calls", 24, 60, BY_GUEST)?;
-        traffic::flood(&mut Side::Guest(&mut self.guest), ADDRESSES[1], PINGS)?;
+        traffic::flood(&mut self.scene.side(0), ADDRESSES[1], PINGS)?;
         self.expect("calls", 24, 60, BY_GUEST)
     }
 
@@ -135,7 +132,7 @@ impl Scene<'_> {
         if status != 0 {
             let why = text.trim().replace('\n', ", ");
             ensure!(!self.is_newest, "{what}: refused by the newest kernel: {why}");
-            self.stage.note(&format!("{what}: not known to this guest's kernel: {why}"));
+            self.scene.stage.note(&format!("{what}: not known to this guest's kernel: {why}"));
         }
         Ok(status == 0)
     }
@@ -150,19 +147,19 @@ impl Scene<'_> {
         let wanted = Pacing { window, timer_us, cause: cause.to_string() };
         let found = self.port()?.pacing(direction)?;
         ensure!(found == wanted, "{direction}: {found}, not {wanted}");
-        self.stage.step(&format!("{direction}: {found}"));
+        self.scene.stage.step(&format!("{direction}: {found}"));
         Ok(())
     }
 
     fn port(&self) -> anyhow::Result<Port> {
-        self.ringway.port("vm0")
+        self.scene.port(0)
     }
 
     fn must(&mut self, line: &str) -> anyhow::Result<String> {
-        must(&mut self.guest, line)
+        self.scene.must(0, line)
     }
 
     fn run(&mut self, line: &str) -> anyhow::Result<(i32, String)> {
-        Side::Guest(&mut self.guest).run(line)
+        self.scene.side(0).run(line)
     }
 }

@@ -4,13 +4,12 @@
 //! changes its mind, and ringway's counters say whether it got the packets.
 
 use anyhow::ensure;
-use ringway_guests::console::Console;
-use ringway_guests::ringway::{Port, Ringway, Way};
+use ringway_guests::ringway::Way;
 use ringway_guests::stage::Stage;
 use ringway_guests::traffic;
 use ringway_guests::uml;
 
-use super::scene::{self, ADDRESSES, must};
+use super::scene::{ADDRESSES, Scene};
 
 /// An address that no guest has; see [`STRANGER`].
 const UNKNOWN: &str = "10.99.0.77";
@@ -20,17 +19,12 @@ const STRANGER: &str = "52:54:00:77:77:77";
 const GROUP: [&str; 2] = ["239.7.7.7", "01:00:5e:07:07:07"];
 const PINGS: u64 = 5;
 
-struct Pair<'a> {
-    stage: &'a Stage,
-    ringway: &'a Ringway,
-    sender: Console,
-    receiver: Console,
-}
+/// The sender and the receiver.
+struct Pair<'a>(Scene<'a>);
 
 /// Goes through all commands that Linux knows how to send.
 pub fn control(stage: &Stage) -> anyhow::Result<()> {
-    let (ringway, [sender, receiver]) = scene::two_guests(stage, ["", ""], &[], &[])?;
-    let mut pair = Pair { stage, ringway: &ringway, sender, receiver };
+    let mut pair = Pair(Scene::two_guests(stage, ["", ""], &[], &[])?);
     pair.on_sender(&format!("ip neigh add {UNKNOWN} lladdr {STRANGER} dev eth0"))?;
     // Long before it is needed, so that it listens by then.
     pair.on_receiver("iperf3 -s -D")?;
@@ -40,8 +34,7 @@ pub fn control(stage: &Stage) -> anyhow::Result<()> {
     pair.vlans()?;
     pair.announcement()?;
     pair.offloads()?;
-    drop(pair);
-    ringway.finish()
+    pair.0.finish()
 }
 
 /// So many other stations that their table is longer than a page.
@@ -70,7 +63,7 @@ impl Pair<'_> {
             self.on_receiver(&off)?;
             self.expect(to, false)?;
         }
-        let refused = self.receiver_port()?.refused_commands();
+        let refused = self.0.port(1)?.refused_commands();
         ensure!(refused == 0, "{refused} commands were refused");
         Ok(())
     }
@@ -84,7 +77,7 @@ impl Pair<'_> {
     }
 
     fn vlans(&mut self) -> anyhow::Result<()> {
-        let modules = uml::files(self.stage)?.modules;
+        let modules = uml::files(self.0.stage)?.modules;
         let load = ["llc/llc", "802/stp", "802/garp", "802/mrp", "8021q/8021q"]
             .map(|module| format!("insmod {}/net/{module}.ko", modules.display()))
             .join(" && ");
@@ -106,14 +99,14 @@ impl Pair<'_> {
     fn announcement(&mut self) -> anyhow::Result<()> {
         let carrier = "cat /sys/class/net/eth0/carrier";
         for _ in 0..2 {
-            self.ringway.set("vm1", "link=down")?;
+            self.0.ringway.set("vm1", "link=down")?;
             ensure!(self.on_receiver(carrier)?.trim() == "0", "the guest sees its link up");
-            let before = self.receiver_port()?.moved(Way::From);
-            self.ringway.set("vm1", "link=up")?;
+            let before = self.0.port(1)?.moved(Way::From);
+            self.0.ringway.set("vm1", "link=up")?;
             ensure!(self.on_receiver(carrier)?.trim() == "1", "the guest sees its link down");
             self.on_receiver("sleep 1")?;
-            let said = self.receiver_port()?.moved(Way::From).since(before);
-            self.stage.step(&format!("link up: {said}"));
+            let said = self.0.port(1)?.moved(Way::From).since(before);
+            self.0.stage.step(&format!("link up: {said}"));
             ensure!(said.packets > 0, "the guest has not announced itself");
         }
         Ok(())
@@ -123,42 +116,37 @@ impl Pair<'_> {
     fn offloads(&mut self) -> anyhow::Result<()> {
         for (switch, is_whole) in [("on", true), ("off", false), ("on", true)] {
             self.on_receiver(&format!("ethtool -K eth0 rx-gro-hw {switch}"))?;
-            let before = self.receiver_port()?.moved(Way::To);
-            let mut side = traffic::Side::Guest(&mut self.sender);
-            traffic::tcp(&mut side, ADDRESSES[1], 1, "")?;
-            let moved = self.receiver_port()?.moved(Way::To).since(before);
-            self.stage.step(&format!("offloads {switch}: {moved}"));
+            let before = self.0.port(1)?.moved(Way::To);
+            traffic::tcp(&mut self.0.side(0), ADDRESSES[1], 1, "")?;
+            let moved = self.0.port(1)?.moved(Way::To).since(before);
+            self.0.stage.step(&format!("offloads {switch}: {moved}"));
             ensure!(moved.packets > 100, "offloads {switch}: {moved}");
             ensure!((moved.mean_len() > 4000) == is_whole, "offloads {switch}: {moved}");
         }
-        self.receiver_port()?.check_healthy(&["no_room", "link_down"])
+        Ok(())
     }
 
     /// Sends a few packets and looks whether they were delivered or filtered.
     fn expect(&mut self, to: &str, is_delivered: bool) -> anyhow::Result<()> {
-        let before = self.receiver_port()?;
+        let before = self.0.port(1)?;
         let ping = format!("ping -q -c {PINGS} -i 0.02 -W 1 -I eth0 {to}; true");
         let ping = if to.starts_with("10.99.5.") { ping.replace("eth0", "eth0.5") } else { ping };
         self.on_sender(&ping)?;
-        let after = self.receiver_port()?;
+        let after = self.0.port(1)?;
         let delivered = after.moved(Way::To).since(before.moved(Way::To)).packets;
         let filtered = after.dropped(Way::To, "filtered") - before.dropped(Way::To, "filtered");
         let text = format!("to {to}: {delivered} delivered, {filtered} filtered");
-        self.stage.step(&text);
+        self.0.stage.step(&text);
         ensure!(delivered >= PINGS || filtered >= PINGS, "{text}: what became of the rest?");
         ensure!((delivered >= PINGS) == is_delivered, "{text}: delivered should be {is_delivered}");
         Ok(())
     }
 
-    fn receiver_port(&self) -> anyhow::Result<Port> {
-        self.ringway.port("vm1")
-    }
-
     fn on_sender(&mut self, line: &str) -> anyhow::Result<String> {
-        must(&mut self.sender, line)
+        self.0.must(0, line)
     }
 
     fn on_receiver(&mut self, line: &str) -> anyhow::Result<String> {
-        must(&mut self.receiver, line)
+        self.0.must(1, line)
     }
 }

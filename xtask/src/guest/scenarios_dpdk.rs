@@ -16,13 +16,13 @@ use ringway_guests::ringway::{Port, Way};
 use ringway_guests::stage::Stage;
 use ringway_guests::testpmd::{Counted, Testpmd};
 
-use super::scene::{self, TAP, format_name};
+use super::scene::{self, MTU, Scene, TAP, format_name};
+use super::switches::Switches;
 
 const HERE: &str = "10.96.0.1";
 const THERE: &str = "10.96.0.2";
 
-/// Packets that fit into one of testpmd's buffers, and packets that need up to five, in bytes.
-const MTU: u32 = 1500;
+/// Packets that need up to five of testpmd's buffers, in bytes; ordinary ones fit one.
 const JUMBO: u32 = 9000;
 
 /// Received packets may be longer than a buffer, and sent ones too (`MULTI_SEGS`).
@@ -42,63 +42,32 @@ const ETHERNET_LEN: u64 = 14;
 /// Every payload starts with its number.
 const NUMBER_LEN: u64 = 8;
 
-/// Longest wait for a packet to come back.
 const RETURN_LIMIT: Duration = Duration::from_secs(5);
 
-/// One way to set the device's switches.
-#[derive(Debug)]
-pub struct DpdkCase {
-    pub packed: bool,
-    /// Buffers are used in the order in which they were made available.
-    pub in_order: bool,
-    pub mergeable: bool,
-}
+pub const SWITCHES: Switches = Switches {
+    switches: [
+        ("RING_PACKED", "packed_vq", ["split", "packed"]),
+        // Buffers are used in the order in which they were made available.
+        ("IN_ORDER", "in_order", ["any_order", "in_order"]),
+        ("MRG_RXBUF", "mrg_rxbuf", ["plain", "mergeable"]),
+    ],
+    values: ["0", "1"],
+};
 
-impl DpdkCase {
-    pub fn name(&self) -> String {
-        let format = format_name(self.packed);
-        let order = if self.in_order { "in_order" } else { "any_order" };
-        let mergeable = if self.mergeable { "mergeable" } else { "plain" };
-        format!("{format}_{order}_{mergeable}")
-    }
-
-    fn options(&self) -> String {
-        let [packed, in_order, mergeable] =
-            [self.packed, self.in_order, self.mergeable].map(u8::from);
-        format!(",packed_vq={packed},in_order={in_order},mrg_rxbuf={mergeable}")
-    }
-
-    /// The longest packets that the device can receive, in bytes.
-    fn mtu(&self) -> u32 {
-        if self.mergeable { JUMBO } else { MTU }
-    }
-
-    fn own_options(&self) -> String {
-        let jumbo = if self.mergeable { JUMBO_OPTIONS } else { "" };
-        format!("--forward-mode=5tswap {jumbo}")
-    }
-
-    fn negotiated(&self) -> [(&'static str, bool); 4] {
-        [
-            ("RING_PACKED", self.packed),
-            ("IN_ORDER", self.in_order),
-            ("MRG_RXBUF", self.mergeable),
-            ("VERSION_1", true),
-        ]
-    }
-}
-
-/// Sends packets round and compares all counts.
-pub fn echo(stage: &Stage, case: &DpdkCase) -> anyhow::Result<()> {
-    let ringway = scene::with_tap(stage, "", (HERE, case.mtu()), &[])?;
+pub fn echo(stage: &Stage, switches: [bool; 3]) -> anyhow::Result<()> {
+    let [packed, _, mergeable] = switches;
+    let (mtu, jumbo) = if mergeable { (JUMBO, JUMBO_OPTIONS) } else { (MTU, "") };
+    let scene = Scene::with_tap(stage, "", (HERE, mtu))?;
+    let ringway = &scene.ringway;
     let socket = scene::socket(stage, "vm0");
     // No side asks who has which address: only our packets are on the way.
     net::ip(&format!("neigh add {THERE} lladdr 52:54:00:96:00:02 dev {TAP} nud permanent"))?;
     stage.step("testpmd");
-    let testpmd = Testpmd::start(stage, &socket, &case.options(), &case.own_options())?;
+    let options = format!("--forward-mode=5tswap {jumbo}");
+    let testpmd = Testpmd::start(stage, &socket, &SWITCHES.options(switches), &options)?;
     let before = [ringway.port("vm0")?, ringway.port("up")?];
     stage.step("packets");
-    let sent = send_round(PACKETS, case.mtu());
+    let sent = send_round(PACKETS, mtu);
     let after = [ringway.port("vm0")?, ringway.port("up")?];
     let bytes = sent.with_context(|| format!("{} {}", after[0], after[1]))?;
     stage.step("counts");
@@ -106,9 +75,10 @@ pub fn echo(stage: &Stage, case: &DpdkCase) -> anyhow::Result<()> {
     let counted = testpmd.finish()?;
     let expected = Counted { received: PACKETS, missed: 0, sent: PACKETS };
     ensure!(counted == expected, "testpmd counted {counted:?}, not {expected:?}");
-    after[0].check_negotiated(format_name(case.packed), &case.negotiated())?;
+    let negotiated = [&SWITCHES.negotiated(switches)[..], &[("VERSION_1", true)]].concat();
+    after[0].check_negotiated(format_name(packed), &negotiated)?;
     after.iter().try_for_each(|port| port.check_healthy(&[]))?;
-    ringway.finish()
+    scene.finish()
 }
 
 fn check_counts(before: &[Port; 2], after: &[Port; 2], bytes: u64) -> anyhow::Result<()> {
@@ -183,12 +153,5 @@ mod tests {
         assert!(lens.max() <= Some(1472));
         assert_eq!(payload(7, JUMBO), payload(7, JUMBO));
         assert!((0..1000).any(|number| payload(number, JUMBO).len() > 8900));
-    }
-
-    #[test]
-    fn names_and_options_follow_from_the_switches() {
-        let case = DpdkCase { packed: true, in_order: false, mergeable: true };
-        assert_eq!(case.name(), "packed_any_order_mergeable");
-        assert_eq!(case.options(), ",packed_vq=1,in_order=0,mrg_rxbuf=1");
     }
 }

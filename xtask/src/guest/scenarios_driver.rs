@@ -32,7 +32,6 @@ const PORT_OPTIONS: &str = "queues=1,tso=1,legacy-ol-flags=1";
 /// What comes in on one port goes out on the other, in several buffers if need be.
 const OPTIONS: &str = "--forward-mode=io --tx-offloads=0x8000";
 
-/// How long the test takes at most.
 pub fn limit() -> Duration {
     let gib: Option<u32> = env::var(GIB_VARIABLE).ok().and_then(|gib| gib.parse().ok());
     LIMIT + LIMIT * gib.unwrap_or(0)

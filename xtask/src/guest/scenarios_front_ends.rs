@@ -8,22 +8,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use ringway_guests::console::Console;
 use ringway_guests::monitor::Monitor;
 use ringway_guests::process::Process;
-use ringway_guests::ringway::Ringway;
-use ringway_guests::shell;
-
-use super::scene::{self, TAP, format_name};
 use ringway_guests::stage::Stage;
 use ringway_guests::testpmd::Testpmd;
-use ringway_guests::traffic::Side;
-use ringway_guests::{net, qemu};
+use ringway_guests::{net, qemu, shell};
 
-const HERE: &str = "10.95.0.1";
-const GUEST: &str = "10.95.0.2";
+use super::scene::{self, GUEST, HERE, MTU, Scene, TAP, format_name};
+
 const GUEST_MAC: &str = "52:54:00:95:00:02";
-const MTU: u32 = 1500;
 
 /// How often a guest is paused and ringway killed under DPDK; a guest loses its link; ringway is
 /// killed under QEMU.
@@ -48,16 +41,10 @@ const TWICE_MAX: u64 = 256;
 /// Pauses a guest under load, asks for the state of its queues, takes its link away, kills ringway.
 pub fn qemu(stage: &Stage, packed: bool) -> anyhow::Result<()> {
     net::create_tap(TAP)?;
-    net::set_up(TAP, HERE, MTU)?;
-    let guest = scene::port(stage, "vm0", &format!(",mac={}", qemu::MAC));
-    let ports = [guest, format!("up=tap:{TAP}")];
-    let mut ringway = Ringway::start(stage, &ports)?;
-    stage.step("guest");
     let monitor = stage.file("monitor");
     let device_options = if packed { ",packed=on" } else { "" };
     let machine = qemu::Machine { device_options, monitor: Some(&monitor), ..Default::default() };
-    let mut guest = qemu::boot(stage, &scene::socket(stage, "vm0"), &machine)?;
-    qemu::set_up(&mut guest, qemu::MAC, GUEST, MTU)?;
+    let mut scene = Scene::qemu(stage, &machine, "", MTU, &[])?;
     let mut monitor = Monitor::connect(&monitor)?;
     let mut echo = Echo::start(stage)?;
     echo.wait_for_more().context("before anything")?;
@@ -68,7 +55,7 @@ pub fn qemu(stage: &Stage, packed: bool) -> anyhow::Result<()> {
         echo.wait_for_more().with_context(|| format!("pause {round}"))?;
     }
     stage.step(&format!("{ROUNDS} pauses: {:?}", echo.counts()));
-    ask_about_queues(stage, &mut monitor, &mut guest, &mut echo)?;
+    ask_about_queues(&mut scene, &mut monitor, &mut echo)?;
     for round in 1..=LINK_ROUNDS {
         monitor.type_line("set_link n0 off")?;
         thread::sleep(PAUSE);
@@ -78,22 +65,19 @@ pub fn qemu(stage: &Stage, packed: bool) -> anyhow::Result<()> {
     stage.step(&format!("{LINK_ROUNDS} times without a link: {:?}", echo.counts()));
     echo.check_twice(0)?;
     for round in 1..=KILL_ROUNDS {
-        ringway.kill();
-        ringway = Ringway::start(stage, &ports)?;
+        scene.kill()?;
         echo.wait_for_more().with_context(|| format!("kill {round}"))?;
     }
     stage.step(&format!("{KILL_ROUNDS} kills: {:?}", echo.counts()));
     echo.check_twice(KILL_ROUNDS)?;
-    ringway.port("vm0")?.check_negotiated(format_name(packed), &[])?;
-    drop(guest);
-    ringway.finish()
+    scene.port(0)?.check_negotiated(format_name(packed), &[])?;
+    scene.finish()
 }
 
 /// Asking where a queue stands stops it; it goes on when the guest sends something.
 fn ask_about_queues(
-    stage: &Stage,
+    scene: &mut Scene<'_>,
     monitor: &mut Monitor,
-    guest: &mut Console,
     echo: &mut Echo,
 ) -> anyhow::Result<()> {
     let devices = monitor.type_line("info virtio")?;
@@ -104,23 +88,23 @@ fn ask_about_queues(
             monitor.type_line(&format!("info virtio-queue-status {device} {queue}"))?;
         }
         let deadline = Instant::now() + RESUME_LIMIT;
-        while Side::Guest(guest).run(&format!("ping -c 1 -W 1 {HERE}"))?.0 != 0 {
+        while scene.side(0).run(&format!("ping -c 1 -W 1 {HERE}"))?.0 != 0 {
             ensure!(Instant::now() < deadline, "asked about {queues:?}: no answer");
         }
         echo.wait_for_more().with_context(|| format!("asked about {queues:?}"))?;
     }
-    stage.step(&format!("queues asked about: {:?}", echo.counts()));
+    scene.stage.step(&format!("queues asked about: {:?}", echo.counts()));
     Ok(())
 }
 
 /// Ringway is killed under DPDK's virtio-user, which listens, and started again.
 pub fn dpdk_server(stage: &Stage, packed: bool) -> anyhow::Result<()> {
     net::create_tap(TAP)?;
-    net::set_up(TAP, HERE, MTU)?;
+    scene::set_up_tap(HERE, MTU)?;
     net::ip(&format!("neigh add {GUEST} lladdr {GUEST_MAC} dev {TAP} nud permanent"))?;
     let socket = stage.file("server.sock");
     let ports = [format!("vm0=vm-connect:{}", socket.display()), format!("up=tap:{TAP}")];
-    let mut ringway = Ringway::start(stage, &ports)?;
+    let mut scene = Scene::start(stage, &ports, &[])?;
     stage.step("testpmd");
     let options = format!(",server=1,packed_vq={}", u8::from(packed));
     // It waits for a connection before it takes commands.
@@ -128,18 +112,17 @@ pub fn dpdk_server(stage: &Stage, packed: bool) -> anyhow::Result<()> {
     let mut echo = Echo::start(stage)?;
     echo.wait_for_more().context("before anything")?;
     for round in 1..=ROUNDS {
-        ringway.kill();
-        ringway = Ringway::start(stage, &ports)?;
+        scene.kill()?;
         echo.wait_for_more().with_context(|| format!("kill {round}"))?;
         if round == 1 {
-            ringway.port("vm0")?.check_negotiated(format_name(packed), &[])?;
+            scene.port(0)?.check_negotiated(format_name(packed), &[])?;
         }
     }
     stage.step(&format!("{ROUNDS} kills: {:?}", echo.counts()));
     echo.check_twice(ROUNDS)?;
-    ringway.port("vm0")?.check_healthy(&["no_room", "link_down", "no_route"])?;
+    scene.port(0)?.check_healthy(&["no_room", "link_down", "no_route"])?;
     testpmd.finish()?;
-    ringway.finish()
+    scene.finish()
 }
 
 /// Pings that go on all the while; a guest's kernel answers, or DPDK.
@@ -158,7 +141,6 @@ impl Echo {
         Ok(Self(Process::start(stage, "ping", ping)?))
     }
 
-    /// Waits until some more have come back.
     fn wait_for_more(&mut self) -> anyhow::Result<()> {
         let enough = self.counts().came + ROUND_PACKETS;
         let is_so = |ping: &mut Process| Counts::of(&ping.printed()).came >= enough;

@@ -4,12 +4,11 @@
 //! stays on a pair stays with one worker, everything else crosses from one to the other.
 
 use anyhow::ensure;
-use ringway_guests::console::Console;
-use ringway_guests::ringway::{Ringway, Way};
+use ringway_guests::ringway::Way;
 use ringway_guests::stage::Stage;
 use ringway_guests::traffic::{self, Side};
 
-use super::scene::{self, ADDRESSES, TAP, must};
+use super::scene::{self, ADDRESSES, MTU, Scene, TAP};
 
 const HERE: &str = "10.99.0.3";
 /// Packets that show that a pair is used; fewer are the guests' own small talk.
@@ -24,72 +23,44 @@ const HASH_KEY: [&str; 2] = ["6d", "5a"];
 /// Length of a key in bytes (VIRTIO 1.3, 5.1.4: at least this much is possible).
 const HASH_KEY_LEN: usize = 40;
 
-struct Scene<'a> {
-    stage: &'a Stage,
-    ringway: &'a Ringway,
-    sender: Console,
-    receiver: Console,
-}
-
 /// Changes the number of pairs and the table of hashes, and looks where packets go.
 pub fn pairs(stage: &Stage) -> anyhow::Result<()> {
     let options = [",queues=2,rss=on,packed=off", ",queues=2,rss=on"];
     let (tap, workers) = (format!("up=tap:{TAP}"), ["--workers", "2"]);
-    let (ringway, [sender, mut receiver]) = scene::two_guests(stage, options, &[tap], &workers)?;
-    scene::set_up_tap(HERE, 1500)?;
-    must(&mut receiver, "iperf3 -s -D")?;
-    let mut scene = Scene { stage, ringway: &ringway, sender, receiver };
-    scene.on_both("ethtool -L eth0 combined 2")?;
-    scene.expect("two pairs", [true, true])?;
-    scene.on_both("ethtool -L eth0 combined 1")?;
-    scene.expect("one pair", [true, false])?;
-    scene.on_both("ethtool -L eth0 combined 2")?;
-    must(&mut scene.receiver, "ethtool -X eth0 weight 0 1")?;
-    scene.expect("all hashes to the second pair", [false, true])?;
-    must(&mut scene.receiver, &format!("ethtool -X eth0 equal 2 hkey {}", hash_key()))?;
-    scene.expect("hashes to both pairs", [true, true])?;
-    scene.tap_traffic()?;
-    for name in ["vm0", "vm1"] {
-        ringway.port(name)?.check_healthy(&["no_room", "link_down"])?;
+    let mut scene = Scene::two_guests(stage, options, &[tap], &workers)?;
+    scene::set_up_tap(HERE, MTU)?;
+    scene.must(1, "iperf3 -s -D")?;
+    scene.on_all("ethtool -L eth0 combined 2")?;
+    expect(&mut scene, "two pairs", [true, true])?;
+    scene.on_all("ethtool -L eth0 combined 1")?;
+    expect(&mut scene, "one pair", [true, false])?;
+    scene.on_all("ethtool -L eth0 combined 2")?;
+    scene.must(1, "ethtool -X eth0 weight 0 1")?;
+    expect(&mut scene, "all hashes to the second pair", [false, true])?;
+    scene.must(1, &format!("ethtool -X eth0 equal 2 hkey {}", hash_key()))?;
+    expect(&mut scene, "hashes to both pairs", [true, true])?;
+    // This machine talks to both pairs, both ways.
+    for options in [STREAMS.to_string(), format!("{STREAMS} -R")] {
+        let report = traffic::tcp(&mut Side::Here, ADDRESSES[1], 1, &options)?;
+        stage.step(&format!("tap {options}: {:.2} Gb/s", report.gigabits()));
     }
-    drop(scene);
-    ringway.finish()
+    scene.finish()
 }
 
-/// The key as ethtool reads it.
 fn hash_key() -> String {
     let bytes: Vec<&str> = HASH_KEY.into_iter().cycle().take(HASH_KEY_LEN).collect();
     bytes.join(":")
 }
 
-impl Scene<'_> {
-    /// Lets the guests talk, and compares which of the receiver's pairs were used.
-    fn expect(&mut self, what: &str, used: [bool; 2]) -> anyhow::Result<()> {
-        let before = self.ringway.port("vm1")?.pairs(Way::To);
-        let mut side = Side::Guest(&mut self.sender);
-        let report = traffic::tcp(&mut side, ADDRESSES[1], 1, STREAMS)?;
-        let after = self.ringway.port("vm1")?.pairs(Way::To);
-        let moved: Vec<u64> = after.iter().zip(&before).map(|(now, then)| now - then).collect();
-        let gigabits = report.bits_per_second / 1e9;
-        let text = format!("{what}: {gigabits:.2} Gb/s, {moved:?} packets per pair");
-        self.stage.step(&text);
-        let seen: Vec<bool> = moved.iter().map(|packets| *packets > USED_PACKETS).collect();
-        ensure!(seen == used, "{text}: used {seen:?}, not {used:?}");
-        Ok(())
-    }
-
-    /// This machine talks to both pairs, both ways.
-    fn tap_traffic(&mut self) -> anyhow::Result<()> {
-        for options in [STREAMS.to_string(), format!("{STREAMS} -R")] {
-            let report = traffic::tcp(&mut Side::Here, ADDRESSES[1], 1, &options)?;
-            self.stage.step(&format!("tap {options}: {:.2} Gb/s", report.bits_per_second / 1e9));
-        }
-        Ok(())
-    }
-
-    fn on_both(&mut self, line: &str) -> anyhow::Result<()> {
-        must(&mut self.sender, line)?;
-        must(&mut self.receiver, line)?;
-        Ok(())
-    }
+/// Lets the guests talk, and compares which of the receiver's pairs were used.
+fn expect(scene: &mut Scene<'_>, what: &str, used: [bool; 2]) -> anyhow::Result<()> {
+    let before = scene.port(1)?.pairs(Way::To);
+    let report = traffic::tcp(&mut scene.side(0), ADDRESSES[1], 1, STREAMS)?;
+    let after = scene.port(1)?.pairs(Way::To);
+    let moved: Vec<u64> = after.iter().zip(&before).map(|(now, then)| now - then).collect();
+    let text = format!("{what}: {:.2} Gb/s, {moved:?} packets per pair", report.gigabits());
+    scene.stage.step(&text);
+    let seen: Vec<bool> = moved.iter().map(|packets| *packets > USED_PACKETS).collect();
+    ensure!(seen == used, "{text}: used {seen:?}, not {used:?}");
+    Ok(())
 }

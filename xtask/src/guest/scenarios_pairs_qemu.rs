@@ -4,20 +4,12 @@
 //! many pairs it uses under traffic; what both sides count of each pair shows where packets go.
 
 use anyhow::{Context, ensure};
-use ringway_guests::console::Console;
-use ringway_guests::process::Process;
-use ringway_guests::ringway::{Ringway, Way};
+use ringway_guests::ringway::Way;
 use ringway_guests::stage::Stage;
-use ringway_guests::traffic::{self, Side};
+use ringway_guests::traffic;
 use ringway_guests::{iperf, qemu};
 
-use super::scene::{self, format_name, must};
-
-/// Addresses of this side and the guest.
-const HERE: &str = "10.98.0.1";
-const GUEST: &str = "10.98.0.2";
-
-const MTU: u32 = 1500;
+use super::scene::{HERE, MTU, Scene, format_name};
 
 const PAIRS: usize = 4;
 /// Streams at once, one way and then the other: where chance chooses a pair for each, one of four
@@ -31,87 +23,69 @@ const STRAY_PACKETS: u64 = 20;
 const BACKGROUND: &str = "iperf3 --bidir -P 8 -t 4";
 const BEFORE_CHANGE: &str = "sleep 1.5";
 
-struct Scene<'a> {
-    stage: &'a Stage,
-    ringway: &'a Ringway,
-    guest: Console,
-    _server: Process,
-}
-
 /// Changes the number of pairs again and again, and looks where packets go.
 pub fn pairs(stage: &Stage, is_packed: bool) -> anyhow::Result<()> {
-    let options = format!(",mac={},queues={PAIRS}", qemu::MAC);
-    let ringway = scene::with_tap(stage, &options, (HERE, MTU), &["--workers", "2"])?;
     let packed = if is_packed { "on" } else { "off" };
-    let netdev_options = &format!(",queues={PAIRS}");
+    let queues = format!(",queues={PAIRS}");
     let device_options = &format!(",mq=on,packed={packed}");
-    let machine = qemu::Machine { device_options, netdev_options, ..qemu::Machine::default() };
-    let mut guest = qemu::boot(stage, &scene::socket(stage, "vm0"), &machine)?;
-    qemu::set_up(&mut guest, qemu::MAC, GUEST, MTU)?;
-    let mut scene = Scene { stage, ringway: &ringway, guest, _server: iperf::start_server(stage)? };
-    traffic::flood(&mut Side::Guest(&mut scene.guest), HERE, 1000)?;
+    let machine =
+        qemu::Machine { device_options, netdev_options: &queues, ..qemu::Machine::default() };
+    let mut scene = Scene::qemu(stage, &machine, &queues, MTU, &["--workers", "2"])?;
+    let _server = iperf::start_server(stage)?;
+    traffic::flood(&mut scene.side(0), HERE, 1000)?;
     for pairs in [4, 1, 4, 2, 3, 4] {
-        scene.change_under_traffic(pairs)?;
-        scene.expect(pairs)?;
+        change_under_traffic(&mut scene, pairs)?;
+        expect(&mut scene, pairs)?;
     }
-    let port = ringway.port("vm0")?;
-    port.check_negotiated(format_name(is_packed), &[("MQ", true), ("CTRL_VQ", false)])?;
-    port.check_healthy(&["no_room", "link_down"])?;
-    drop(scene);
-    ringway.finish()
+    let negotiated = [("MQ", true), ("CTRL_VQ", false)];
+    scene.port(0)?.check_negotiated(format_name(is_packed), &negotiated)?;
+    scene.finish()
 }
 
-impl Scene<'_> {
-    /// The guest uses so many pairs from now on; what is under way goes on.
-    fn change_under_traffic(&mut self, pairs: usize) -> anyhow::Result<()> {
-        self.stage.step(&format!("{pairs} pairs from now on, under traffic"));
-        let background = format!("({BACKGROUND} -c {HERE}; echo ended $?) >/tmp/background 2>&1 &");
-        self.must(&background)?;
-        self.must(&format!("{BEFORE_CHANGE}; ethtool -L eth0 combined {pairs}"))?;
-        let text = self.must("while ! grep ended /tmp/background; do sleep 0.2; done")?;
-        if !text.contains("ended 0") {
-            let text = self.must("cat /tmp/background")?;
-            anyhow::bail!("traffic did not survive {pairs} pairs:\n{text}");
-        }
-        Ok(())
+/// The guest uses so many pairs from now on; what is under way goes on.
+fn change_under_traffic(scene: &mut Scene<'_>, pairs: usize) -> anyhow::Result<()> {
+    scene.stage.step(&format!("{pairs} pairs from now on, under traffic"));
+    let background = format!("({BACKGROUND} -c {HERE}; echo ended $?) >/tmp/background 2>&1 &");
+    scene.must(0, &background)?;
+    scene.must(0, &format!("{BEFORE_CHANGE}; ethtool -L eth0 combined {pairs}"))?;
+    let text = scene.must(0, "while ! grep ended /tmp/background; do sleep 0.2; done")?;
+    if !text.contains("ended 0") {
+        let text = scene.must(0, "cat /tmp/background")?;
+        anyhow::bail!("traffic did not survive {pairs} pairs:\n{text}");
     }
+    Ok(())
+}
 
-    /// Traffic both ways goes through the first so many pairs and no other.
-    fn expect(&mut self, pairs: usize) -> anyhow::Result<()> {
-        let before = self.counts()?;
-        for options in [STREAMS.to_string(), format!("{STREAMS} -R")] {
-            let report = traffic::tcp(&mut Side::Guest(&mut self.guest), HERE, 1, &options)?;
-            self.stage.step(&format!("{options}: {:.2} Gb/s", report.gigabits()));
-        }
-        let after = self.counts()?;
-        for ((who, then), (_, now)) in before.iter().zip(&after) {
-            let moved: Vec<u64> = now.iter().zip(then).map(|(now, then)| now - then).collect();
-            self.stage.step(&format!("{who}: {moved:?}"));
-            let (used, others) = moved.split_at(pairs);
-            let is_right = moved.len() == PAIRS
-                && used.iter().all(|packets| *packets >= USED_PACKETS)
-                && others.iter().all(|packets| *packets <= STRAY_PACKETS);
-            ensure!(is_right, "{who}: {moved:?}: not the first {pairs} pairs");
-        }
-        Ok(())
+/// Traffic both ways goes through the first so many pairs and no other.
+fn expect(scene: &mut Scene<'_>, pairs: usize) -> anyhow::Result<()> {
+    let before = counts(scene)?;
+    for options in [STREAMS.to_string(), format!("{STREAMS} -R")] {
+        let report = traffic::tcp(&mut scene.side(0), HERE, 1, &options)?;
+        scene.stage.step(&format!("{options}: {:.2} Gb/s", report.gigabits()));
     }
+    let after = counts(scene)?;
+    for ((who, then), (_, now)) in before.iter().zip(&after) {
+        let moved: Vec<u64> = now.iter().zip(then).map(|(now, then)| now - then).collect();
+        scene.stage.step(&format!("{who}: {moved:?}"));
+        let (used, others) = moved.split_at(pairs);
+        let is_right = moved.len() == PAIRS
+            && used.iter().all(|packets| *packets >= USED_PACKETS)
+            && others.iter().all(|packets| *packets <= STRAY_PACKETS);
+        ensure!(is_right, "{who}: {moved:?}: not the first {pairs} pairs");
+    }
+    Ok(())
+}
 
-    /// Packets so far through each pair, as each side counts them.
-    fn counts(&mut self) -> anyhow::Result<[(&'static str, Vec<u64>); 4]> {
-        let text = self.must("ethtool -S eth0")?;
-        let [received, sent] = ["rx", "tx"].map(|way| guest_counts(&text, way));
-        let port = self.ringway.port("vm0")?;
-        Ok([
-            ("received by the guest", received?),
-            ("sent by the guest", sent?),
-            ("given to the guest", port.pairs(Way::To)),
-            ("taken from the guest", port.pairs(Way::From)),
-        ])
-    }
-
-    fn must(&mut self, line: &str) -> anyhow::Result<String> {
-        must(&mut self.guest, line)
-    }
+/// Packets so far through each pair, as each side counts them.
+fn counts(scene: &mut Scene<'_>) -> anyhow::Result<[(&'static str, Vec<u64>); 4]> {
+    let text = scene.must(0, "ethtool -S eth0")?;
+    let port = scene.port(0)?;
+    Ok([
+        ("received by the guest", guest_counts(&text, "rx")?),
+        ("sent by the guest", guest_counts(&text, "tx")?),
+        ("given to the guest", port.pairs(Way::To)),
+        ("taken from the guest", port.pairs(Way::From)),
+    ])
 }
 
 /// Packets of each queue in what `ethtool -S` prints: `rx_queue_0_packets` before Linux 6.8,

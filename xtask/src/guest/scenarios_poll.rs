@@ -17,8 +17,6 @@ use ringway_guests::traffic::{self, Side};
 use ringway_guests::{iperf, net, uml};
 use serde_json::Value;
 
-use super::scene::must;
-
 /// How often an idle second is looked for.
 const IDLE_ATTEMPTS: u32 = 8;
 
@@ -70,7 +68,7 @@ fn start(stage: &Stage, at: usize, mode: &'static str) -> anyhow::Result<Row> {
     let mut guest = uml::start(stage, mode, &socket)?;
     uml::wait_booted(&mut guest, &there)?;
     // It shall not talk unasked.
-    must(&mut guest, "echo 1 > /proc/sys/net/ipv6/conf/eth0/disable_ipv6; true")?;
+    Side::Guest(&mut guest).must("echo 1 > /proc/sys/net/ipv6/conf/eth0/disable_ipv6; true")?;
     Ok(Row { mode, ringway, guest, here, started })
 }
 

@@ -13,16 +13,12 @@ use ringway_guests::net;
 use ringway_guests::stage::Stage;
 use ringway_guests::traffic::{self, Side};
 
-use super::scene::{self, OFFLOADED_LEN_MIN, TAP, format_name};
+use super::scene::{self, HERE, MTU, OFFLOADED_LEN_MIN, Scene, TAP, format_name};
 use super::services::{self, Page};
 use crate::paths::Paths;
 use crate::unikernel::{self, Device, MAC, MachineType};
 
-/// Addresses of this side and the guest.
-const HERE: &str = "10.98.0.1";
 const GUEST: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 2);
-
-const MTU: u32 = 1500;
 
 /// First of the ports that are forwarded with user networking.
 const FORWARDED: u16 = 8080;
@@ -35,12 +31,11 @@ const FLOOD_PACKETS: u32 = 2_000;
 const REQUESTS: u32 = 100;
 
 /// Bytes of a transfer, and of one through user networking, which computes every checksum.
-const TRANSFER_LEN: u64 = 64 << 20;
-const USER_TRANSFER_LEN: u64 = 8 << 20;
+const TRANSFER_LEN: usize = 64 << 20;
+const USER_TRANSFER_LEN: usize = 8 << 20;
 
 #[derive(Debug)]
 pub struct UnikernelCase {
-    /// The machine, and so the transport.
     pub machine: MachineType,
     pub device: DeviceCase,
     pub packed: bool,
@@ -107,19 +102,17 @@ pub fn serve(stage: &Stage, case: &UnikernelCase) -> anyhow::Result<()> {
             forwarded_traffic(stage, case)
         }
         DeviceCase::Ringway => {
-            let ringway = scene::with_tap(stage, &format!(",mac={MAC}"), (HERE, MTU), &[])?;
+            let mut scene = Scene::with_tap(stage, &format!(",mac={MAC}"), (HERE, MTU))?;
             let socket = scene::socket(stage, "vm0");
             let chardev = format!("socket,id=c0,path={}", socket.display());
             let guest = boot(stage, case, "vhost-user,id=n0,chardev=c0", &chardev)?;
             all_traffic(stage, case)?;
-            ringway.port("vm0")?.check_healthy(&["no_room", "link_down"])?;
-            drop(guest);
-            ringway.finish()
+            scene.guests.push(guest);
+            scene.finish()
         }
     }
 }
 
-/// Boots it and waits until it has an address.
 fn boot(
     stage: &Stage,
     case: &UnikernelCase,

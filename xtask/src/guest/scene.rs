@@ -1,14 +1,14 @@
-//! How many scenarios begin, and what they ask their guests.
+//! How many scenarios begin and end, and what they ask their guests.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::ensure;
 use ringway_guests::console::Console;
-use ringway_guests::ringway::{Ringway, Way};
+use ringway_guests::ringway::{Port, Ringway, Way};
 use ringway_guests::stage::Stage;
 use ringway_guests::traffic::{self, Side};
-use ringway_guests::{net, uml};
+use ringway_guests::{net, qemu, uml};
 
 pub const TAP: &str = "tap0";
 
@@ -20,6 +20,130 @@ pub const OFFLOADED_LEN_MIN: u64 = 4000;
 
 /// The addresses of two User Mode Linux guests.
 pub const ADDRESSES: [&str; 2] = ["10.99.0.1", "10.99.0.2"];
+
+/// The addresses of this machine's end of an uplink, and of a QEMU guest; an ordinary MTU.
+pub const HERE: &str = "10.98.0.1";
+pub const GUEST: &str = "10.98.0.2";
+pub const MTU: u32 = 1500;
+
+/// Drops that say nothing of ringway: guests that are too slow, and guests that are not there.
+const HARMLESS_DROPS: [&str; 2] = ["no_room", "link_down"];
+
+/// A ringway, and guests on its ports `vm0`, `vm1` and so on.
+pub struct Scene<'a> {
+    pub stage: &'a Stage,
+    ports: Vec<String>,
+    pub ringway: Ringway,
+    pub guests: Vec<Console>,
+}
+
+impl<'a> Scene<'a> {
+    /// Ringway alone, with these ports and more arguments.
+    pub fn start(stage: &'a Stage, ports: &[String], more: &[&str]) -> anyhow::Result<Self> {
+        stage.step("ringway");
+        let ringway = Ringway::start_with(stage, ports, more)?;
+        Ok(Self { stage, ports: ports.to_vec(), ringway, guests: Vec::new() })
+    }
+
+    /// With a port `vm0` that has these options, and an uplink whose end here has this address and
+    /// MTU.
+    pub fn with_tap(
+        stage: &'a Stage,
+        options: &str,
+        (address, mtu): (&str, u32),
+    ) -> anyhow::Result<Self> {
+        let ports = [port(stage, "vm0", options), format!("up=tap:{TAP},mtu={mtu}")];
+        let scene = Self::start(stage, &ports, &[])?;
+        set_up_tap(address, mtu)?;
+        Ok(scene)
+    }
+
+    /// With two User Mode Linux guests at [`ADDRESSES`] on ports with these options, with more
+    /// ports and arguments.
+    pub fn two_guests(
+        stage: &'a Stage,
+        options: [&str; 2],
+        ports: &[String],
+        more: &[&str],
+    ) -> anyhow::Result<Self> {
+        let guests = [port(stage, "vm0", options[0]), port(stage, "vm1", options[1])];
+        let mut scene = Self::start(stage, &[&guests, ports].concat(), more)?;
+        stage.step("two guests");
+        let start = |name: &str| uml::start(stage, name, &socket(stage, name));
+        scene.guests = vec![start("vm0")?, start("vm1")?];
+        for (guest, address) in scene.guests.iter_mut().zip(ADDRESSES) {
+            uml::wait_booted(guest, address)?;
+        }
+        Ok(scene)
+    }
+
+    /// With a QEMU guest at [`GUEST`] on a port with these options, an uplink whose end here has
+    /// this MTU, and more arguments.
+    pub fn qemu(
+        stage: &'a Stage,
+        machine: &qemu::Machine<'_>,
+        options: &str,
+        tap_mtu: u32,
+        more: &[&str],
+    ) -> anyhow::Result<Self> {
+        let guest = port(stage, "vm0", &format!(",mac={}{options}", qemu::MAC));
+        let mut scene = Self::start(stage, &[guest, format!("up=tap:{TAP}")], more)?;
+        set_up_tap(HERE, tap_mtu)?;
+        stage.step("guest");
+        let mut guest = qemu::boot(stage, &socket(stage, "vm0"), machine)?;
+        qemu::set_up(&mut guest, qemu::MAC, GUEST, MTU)?;
+        scene.guests.push(guest);
+        Ok(scene)
+    }
+
+    /// Ringway is killed, and another one started.
+    pub fn kill(&mut self) -> anyhow::Result<()> {
+        self.ringway.kill();
+        self.ringway = Ringway::start(self.stage, &self.ports)?;
+        Ok(())
+    }
+
+    /// Runs a command line in the guest of this number that must succeed; what it printed.
+    pub fn must(&mut self, guest: usize, line: &str) -> anyhow::Result<String> {
+        self.side(guest).must(line)
+    }
+
+    pub fn on_all(&mut self, line: &str) -> anyhow::Result<()> {
+        (0..self.guests.len()).try_for_each(|guest| self.must(guest, line).map(drop))
+    }
+
+    pub fn side(&mut self, guest: usize) -> Side<'_> {
+        Side::Guest(&mut self.guests[guest])
+    }
+
+    /// What ringway says about the port of the guest of this number.
+    pub fn port(&self, guest: usize) -> anyhow::Result<Port> {
+        self.ringway.port(&format!("vm{guest}"))
+    }
+
+    /// TCP alone between a guest and an address, both ways, so that the mean length of packets
+    /// tells whether they were segmented on the way.
+    pub fn check_offloads(&mut self, guest: usize, address: &str) -> anyhow::Result<()> {
+        for (way, option) in [(Way::From, ""), (Way::To, "-R")] {
+            let before = self.port(guest)?.moved(way);
+            traffic::tcp(&mut self.side(guest), address, 1, option)?;
+            let moved = self.port(guest)?.moved(way).since(before);
+            self.stage.step(&format!("segmentation offload {way:?} the guest: {moved}"));
+            let is_offloaded = moved.mean_len() > OFFLOADED_LEN_MIN;
+            ensure!(is_offloaded, "{way:?}, {moved}: no segmentation offload");
+        }
+        Ok(())
+    }
+
+    /// Nothing was wrong with any guest's port; all end.
+    pub fn finish(self) -> anyhow::Result<()> {
+        for guest in 0..self.guests.len() {
+            self.port(guest)?.check_healthy(&HARMLESS_DROPS)?;
+        }
+        drop(self.guests);
+        self.ringway.finish()
+    }
+}
 
 /// Where the guest of a port connects.
 pub fn socket(stage: &Stage, port: &str) -> PathBuf {
@@ -35,63 +159,6 @@ pub fn port(stage: &Stage, name: &str, options: &str) -> String {
 pub fn set_up_tap(address: &str, mtu: u32) -> anyhow::Result<()> {
     net::wait_exists(TAP, true, TAP_LIMIT)?;
     net::set_up(TAP, address, mtu)
-}
-
-/// Ringway with a guest's port `vm0` that has these options, an uplink whose end here has this
-/// address and MTU, and more arguments.
-pub fn with_tap(
-    stage: &Stage,
-    options: &str,
-    (address, mtu): (&str, u32),
-    arguments: &[&str],
-) -> anyhow::Result<Ringway> {
-    stage.step("ringway and a tap");
-    let ports = [port(stage, "vm0", options), format!("up=tap:{TAP},mtu={mtu}")];
-    let ringway = Ringway::start_with(stage, &ports, arguments)?;
-    set_up_tap(address, mtu)?;
-    Ok(ringway)
-}
-
-/// Ringway with two User Mode Linux guests at [`ADDRESSES`] on ports with these options, with more
-/// ports and arguments.
-pub fn two_guests(
-    stage: &Stage,
-    options: [&str; 2],
-    more: &[String],
-    arguments: &[&str],
-) -> anyhow::Result<(Ringway, [Console; 2])> {
-    stage.step("ringway and two guests");
-    let ports = [port(stage, "vm0", options[0]), port(stage, "vm1", options[1])];
-    let ringway = Ringway::start_with(stage, &[&ports, more].concat(), arguments)?;
-    let start = |name: &str| uml::start(stage, name, &socket(stage, name));
-    let mut guests = [start("vm0")?, start("vm1")?];
-    for (guest, address) in guests.iter_mut().zip(ADDRESSES) {
-        uml::wait_booted(guest, address)?;
-    }
-    Ok((ringway, guests))
-}
-
-/// TCP alone between the guest of a port and an address, both ways, so that the mean length of
-/// packets tells whether they were segmented on the way.
-pub fn check_offloads(
-    stage: &Stage,
-    (ringway, port): (&Ringway, &str),
-    guest: &mut Console,
-    address: &str,
-) -> anyhow::Result<()> {
-    for (way, option) in [(Way::From, ""), (Way::To, "-R")] {
-        let before = ringway.port(port)?.moved(way);
-        traffic::tcp(&mut Side::Guest(guest), address, 1, option)?;
-        let moved = ringway.port(port)?.moved(way).since(before);
-        stage.step(&format!("segmentation offload {way:?} the guest: {moved}"));
-        ensure!(moved.mean_len() > OFFLOADED_LEN_MIN, "{way:?}, {moved}: no segmentation offload");
-    }
-    Ok(())
-}
-
-/// Runs a command line in a guest that must succeed; what it printed.
-pub fn must(guest: &mut Console, line: &str) -> anyhow::Result<String> {
-    Side::Guest(guest).must(line)
 }
 
 /// `packed` or `split`, as ringway says it.

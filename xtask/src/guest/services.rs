@@ -6,12 +6,9 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
-use crc32fast::Hasher;
+use anyhow::{Context, ensure};
 
 const LIMIT: Duration = Duration::from_secs(20);
-
-const CHUNK_LEN: usize = 256 << 10;
 
 /// The sum behind a stream of the source: CRC-32 in hexadecimal.
 const SUM_LEN: usize = 8;
@@ -50,59 +47,44 @@ impl Page {
 }
 
 /// Sends bytes to the sink and compares what it says about them.
-pub fn fill_sink(address: SocketAddr, bytes: u64) -> anyhow::Result<()> {
-    let mut stream = connect(address)?;
-    let mut hasher = Hasher::new();
-    let mut chunk = vec![0; CHUNK_LEN];
-    let mut left = bytes;
-    while left > 0 {
-        fill(&mut chunk, left);
-        let len = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_LEN);
-        hasher.update(&chunk[..len]);
-        stream.write_all(&chunk[..len]).context("to the sink")?;
-        left -= len as u64;
-    }
-    stream.shutdown(Shutdown::Write)?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).context("from the sink")?;
-    let expected = format!("{bytes} {:08x}\n", hasher.finalize());
+pub fn fill_sink(address: SocketAddr, bytes: usize) -> anyhow::Result<()> {
+    // Words that count: no two are equal.
+    let word = |at: u64| at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+    let sent: Vec<u8> = (0..).flat_map(word).take(bytes).collect();
+    let answer = ask(address, &sent)?;
+    let expected = format!("{bytes} {:08x}\n", crc32fast::hash(&sent));
     ensure!(answer == expected, "the sink got {answer:?}, not {expected:?}");
     Ok(())
 }
 
 /// Reads bytes from the source and compares them with their sum.
-pub fn drain_source(address: SocketAddr, bytes: u64) -> anyhow::Result<()> {
+pub fn drain_source(address: SocketAddr, bytes: usize) -> anyhow::Result<()> {
     let mut stream = connect(address)?;
     writeln!(stream, "{bytes}")?;
-    let mut hasher = Hasher::new();
-    let mut chunk = vec![0; CHUNK_LEN];
-    let mut left = bytes;
-    while left > 0 {
-        let len = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_LEN);
-        match stream.read(&mut chunk[..len]).context("from the source")? {
-            0 => bail!("the source ended {left} bytes early"),
-            read => {
-                hasher.update(&chunk[..read]);
-                left -= read as u64;
-            }
-        }
-    }
-    let mut sum = String::new();
-    stream.read_to_string(&mut sum).context("from the source")?;
-    let expected = format!("{:08x}", hasher.finalize());
-    ensure!(sum.len() == SUM_LEN && sum == expected, "the source sent {sum:?}, not {expected:?}");
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).context("from the source")?;
+    ensure!(received.len() == bytes + SUM_LEN, "the source sent {} bytes", received.len());
+    let sum = received.split_off(bytes);
+    let expected = format!("{:08x}", crc32fast::hash(&received));
+    ensure!(sum == expected.as_bytes(), "the source sent {sum:?}, not {expected:?}");
     Ok(())
 }
 
 /// Sends a text to the echo service and compares.
 pub fn echo(address: SocketAddr) -> anyhow::Result<()> {
-    let mut stream = connect(address)?;
-    stream.write_all(b"once and for all")?;
-    stream.shutdown(Shutdown::Write)?;
-    let mut back = String::new();
-    stream.read_to_string(&mut back).context("echo")?;
+    let back = ask(address, b"once and for all")?;
     ensure!(back == "once and for all", "echo: {back:?}");
     Ok(())
+}
+
+/// Sends all of it, and reads what is answered.
+fn ask(address: SocketAddr, bytes: &[u8]) -> anyhow::Result<String> {
+    let mut stream = connect(address)?;
+    stream.write_all(bytes).with_context(|| format!("to {address}"))?;
+    stream.shutdown(Shutdown::Write)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).with_context(|| format!("from {address}"))?;
+    Ok(answer)
 }
 
 fn connect(address: SocketAddr) -> anyhow::Result<TcpStream> {
@@ -111,13 +93,6 @@ fn connect(address: SocketAddr) -> anyhow::Result<TcpStream> {
     stream.set_read_timeout(Some(LIMIT))?;
     stream.set_write_timeout(Some(LIMIT))?;
     Ok(stream)
-}
-
-/// Words that count, starting from where in the stream the chunk is: no two are equal.
-fn fill(chunk: &mut [u8], first: u64) {
-    for (word, bytes) in (first..).zip(chunk.chunks_exact_mut(8)) {
-        bytes.copy_from_slice(&word.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
-    }
 }
 
 #[cfg(test)]
