@@ -95,7 +95,6 @@ impl Download {
         }
     }
 
-    /// Downloads and unpacks it if it is not there.
     pub fn prepare(self, paths: &Paths, apt: &Apt) -> anyhow::Result<()> {
         if self.is_there(paths) {
             return Ok(());

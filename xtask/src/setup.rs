@@ -82,7 +82,6 @@ fn wanted_packages(purpose: For) -> Vec<&'static str> {
     packages
 }
 
-/// Those of `wanted` that are not installed.
 fn missing_packages(wanted: &[&'static str]) -> anyhow::Result<Vec<&'static str>> {
     let mut query = shell::command(&["dpkg-query", "-W", "-f=${Package} ${db:Status-Status}\\n"]);
     // It fails if it has never heard of one of them, and still lists the others.

@@ -17,7 +17,6 @@ use crate::paths::Paths;
 /// In front of what a test says about what it has verified.
 const VERIFIED: &str = "verified: ";
 
-/// One of cargo's integration tests.
 #[derive(Debug, Clone, Copy)]
 pub struct TestProgram {
     pub package: &'static str,

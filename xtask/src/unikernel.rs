@@ -16,7 +16,6 @@ use crate::paths::Paths;
 
 pub const PROGRAM: &str = "qemu-system-x86_64";
 
-/// Hardware address of the guest.
 pub const MAC: &str = "52:54:00:12:34:03";
 
 const MEMORY: &str = "128M";
@@ -34,7 +33,6 @@ pub enum MachineType {
     Microvm,
 }
 
-/// Options of `./x unikernel`.
 #[derive(Debug, Args)]
 pub struct Options {
     /// The machine to emulate
@@ -104,7 +102,6 @@ pub struct Device<'a> {
     pub memory: &'a str,
 }
 
-/// The command that boots an image.
 pub fn qemu(image: &Path, machine: MachineType, device: &Device<'_>, words: &str) -> Command {
     let mut command = shell::command(&[PROGRAM]);
     command.args(["-accel", "tcg", "-m", MEMORY, "-smp", "1", "-nodefaults", "-no-user-config"]);

@@ -29,10 +29,6 @@ const FOLDERS: [&str; 6] = ["crates", "bins", "xtask", "fuzz", "docs", "examples
 /// Deepest folder that is looked into: a loop of symbolic links ends here.
 const DEPTH_MAX: usize = 12;
 
-/// `cargo xtask tidy`
-///
-/// # Errors
-/// The list of violations.
 pub fn command(paths: &Paths) -> anyhow::Result<()> {
     let mut texts = Vec::new();
     for path in files(&paths.root) {
@@ -71,7 +67,6 @@ fn plain_words(root: &Path, texts: &[(String, String)], sources: &[Source]) -> V
     in_code.chain(documents.flat_map(|(text, name)| words::document(name, text, &banned))).collect()
 }
 
-/// Rules about what depends on what.
 fn crates(paths: &Paths) -> anyhow::Result<Vec<String>> {
     let metadata = paths
         .cargo("metadata")
@@ -97,7 +92,6 @@ fn conclude(complaints: &[String], checked: usize) -> anyhow::Result<()> {
     bail!("tidy: {} violations\n{}", complaints.len(), complaints.join("\n"))
 }
 
-/// Everything that is ours, in a fixed order.
 fn files(root: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
     for folder in FOLDERS {

@@ -2,10 +2,8 @@
 
 use super::source::{Source, word_positions};
 
-/// Longest file, in lines that are not tests.
 const FILE_LINES_MAX: usize = 400;
 
-/// Longest line, in characters.
 const COLUMNS_MAX: usize = 100;
 
 /// Kinds of files whose lines can be broken anywhere.
@@ -38,7 +36,6 @@ const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat
 const BANNED: [&str; 3] = ["Manager", "Helper", "slave"];
 const HOST_BANNED: [&str; 2] = ["rxq", "txq"];
 
-/// Rules for text of any kind.
 pub fn any_file(name: &str, text: &str) -> Vec<String> {
     each_line(name, text.lines(), |line| {
         let is_there = |mark: &&&str| !word_positions(line, mark).is_empty();

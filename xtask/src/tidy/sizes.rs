@@ -26,7 +26,7 @@ const PACING_LINES_MAX: usize = 1_500;
 
 /// What measures and checks, and is not shipped.
 const TOOLS: [&str; 2] = ["crates/bench/", "xtask/"];
-const TOOLS_LINES_MAX: usize = 11_100;
+const TOOLS_LINES_MAX: usize = 10_200;
 
 /// The worker's crate: files that lie in no folder, files with methods of `Worker`, fields.
 const HOST: &str = "crates/host/src/";
@@ -35,10 +35,8 @@ const WORKER_FILES_MAX: usize = 4;
 const WORKER_FIELDS_MAX: usize = 12;
 const PORT_FIELDS_MAX: usize = 10;
 
-/// Types of a number.
 const NUMBERS: [&str; 6] = ["u8", "u16", "u32", "u64", "usize", "Nanos"];
 
-/// Violations.
 pub fn complaints(sources: &[Source]) -> Vec<String> {
     let within = |place| sources.iter().filter(move |source| source.name.starts_with(place));
     let count = |place, of: fn(&Source) -> usize| within(place).map(of).sum::<usize>();

@@ -8,22 +8,18 @@
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::{Attribute, Item};
 
-/// One source file.
 pub struct Source {
     /// Path from the root of the tree.
     pub name: String,
-    /// Its lines as they are.
     pub raw: Vec<String>,
     /// Its lines with comments and literals blanked out.
     pub code: Vec<String>,
     /// How many lines, from the first, are not tests.
     pub production_lines: usize,
-    /// What it declares.
     pub items: Vec<Item>,
 }
 
 impl Source {
-    /// Takes a file apart.
     pub fn new(name: &str, text: &str) -> Self {
         let raw: Vec<String> = text.lines().map(str::to_string).collect();
         let items = syn::parse_file(text).map_or(vec![], |file| file.items);
@@ -35,7 +31,6 @@ impl Source {
         Self { name: name.to_string(), code: blank(&raw, text), raw, production_lines, items }
     }
 
-    /// The code before the tests.
     pub fn production(&self) -> &[String] {
         let end = self.production_lines.min(self.code.len());
         self.code.get(..end).unwrap_or_default()

@@ -17,19 +17,14 @@ const WORDS_MAX: usize = 25;
 /// Documents that keep the words of their time.
 const RECORDS: &str = "docs/adr/";
 
-/// One line of the list.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Banned {
-    /// The word or phrase, in lower case.
+    /// In lower case.
     word: String,
-    /// What to say instead.
     instead: String,
 }
 
-/// Reads the list.
-///
-/// # Errors
-/// What is wrong with it.
+/// Reads the list; an error is what is wrong with it.
 pub fn read(text: &str) -> Result<Vec<Banned>, Vec<String>> {
     let lines = text.lines().enumerate();
     let lines = lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
@@ -55,7 +50,6 @@ pub fn rust_file(source: &Source, banned: &[Banned]) -> Vec<String> {
     in_lines(&source.name, lines, banned)
 }
 
-/// What a document says.
 pub fn document(name: &str, text: &str, banned: &[Banned]) -> Vec<String> {
     if name.starts_with(RECORDS) {
         return Vec::new();
