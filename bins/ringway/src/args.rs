@@ -31,6 +31,8 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Say whether a configuration file is fine, and what is not
     CheckConfig(CheckConfigArgs),
+    /// Say what this machine can do, what is missing, and what mends it
+    Doctor(DoctorArgs),
     /// Show what a running ringway negotiated, moved and dropped
     Stats(StatsArgs),
     /// Watch the ports of a running ringway, second by second
@@ -174,6 +176,17 @@ pub struct CheckConfigArgs {
     pub json: bool,
 }
 
+/// `ringway doctor`
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Also say whether `ringway run --config FILE` would work
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `ringway port`
 #[derive(Debug, Subcommand)]
 pub enum PortCommand {
@@ -309,6 +322,7 @@ impl Command {
     pub fn is_json(&self) -> bool {
         match self {
             Self::CheckConfig(args) => args.json,
+            Self::Doctor(args) => args.json,
             Self::Stats(args) => args.ask.json,
             Self::Port(command) => command.ask().json,
             Self::Top(args) => args.ask.json,

@@ -15,6 +15,7 @@ mod config;
 mod control;
 mod daemon;
 mod demo;
+mod doctor;
 mod front_end;
 mod generated;
 mod identity;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
             };
         }
         Command::CheckConfig(args) => check_config::check_config(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
         Command::Stats(args) => Ok(stats::stats(&args)),
         Command::Top(args) => Ok(top::top(&args)),
         Command::Metrics(args) => Ok(metrics::metrics(&args)),

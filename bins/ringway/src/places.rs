@@ -48,6 +48,15 @@ pub fn prepare(socket: &Path) -> anyhow::Result<()> {
     Surroundings::here().prepare(socket)
 }
 
+/// Whether [`prepare`] makes the directory of a socket.
+pub fn is_made(socket: &Path) -> bool {
+    let here = Surroundings::here();
+    let (base, is_own) = here.place();
+    let sockets = base.join(SOCKETS);
+    let parent = socket.parent();
+    parent == Some(&sockets) || is_own && parent == Some(&base)
+}
+
 /// The directory of ports' sockets.
 const SOCKETS: &str = "ringway";
 

@@ -1,0 +1,155 @@
+//! What this machine can do for virtual machines and their networks.
+//!
+//! Limits: it looks and changes nothing; programs are only asked for their version.
+
+use std::fs::{self, OpenOptions};
+use std::io::ErrorKind;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Resource, geteuid, getrlimit};
+use rustix::thread::{CapabilitySet, capabilities};
+
+use super::finding::Finding;
+
+/// File descriptors that ten guests with some memory regions and queue pairs bring along.
+const FDS_WANTED: u64 = 4096;
+
+pub const TUN: &str = "/dev/net/tun";
+
+pub fn findings() -> Vec<Finding> {
+    let mut findings = vec![taps(), new_taps(), kvm(), files(), io_uring(), huge_pages()];
+    findings.extend(PROGRAMS.iter().map(program));
+    findings.push(labels());
+    findings
+}
+
+/// Whether this process may make and change network interfaces.
+pub fn may_administer_networks() -> bool {
+    let held = capabilities(None).map(|sets| sets.effective);
+    held.is_ok_and(|held| held.contains(CapabilitySet::NET_ADMIN))
+}
+
+fn is_open(path: &str) -> Result<(), std::io::Error> {
+    OpenOptions::new().read(true).write(true).open(path).map(drop)
+}
+
+fn taps() -> Finding {
+    const WHAT: &str = "taps";
+    match is_open(TUN) {
+        Ok(()) => Finding::fine(WHAT, format!("{TUN} opens")),
+        Err(why) if why.kind() == ErrorKind::PermissionDenied => {
+            let mend = format!("sudo chmod 0666 {TUN} (what most distributions have)");
+            Finding::absent(WHAT, format!("{TUN}: {why}"), mend)
+        }
+        Err(why) => Finding::absent(WHAT, format!("{TUN}: {why}"), "sudo modprobe tun"),
+    }
+}
+
+fn new_taps() -> Finding {
+    const WHAT: &str = "new taps";
+    if may_administer_networks() {
+        return Finding::fine(WHAT, "this user may make them");
+    }
+    let user = geteuid().as_raw();
+    let mend = format!("sudo ip tuntap add dev tap0 mode tap user {user}");
+    Finding::absent(WHAT, "this user may only use a tap that is its own", mend)
+}
+
+fn kvm() -> Finding {
+    const KVM: &str = "/dev/kvm";
+    match is_open(KVM) {
+        Ok(()) => Finding::fine("KVM", format!("{KVM} opens")),
+        Err(why) if why.kind() == ErrorKind::PermissionDenied => Finding::absent(
+            "KVM",
+            format!("{KVM}: {why}"),
+            "sudo usermod -aG kvm $USER; log in again",
+        ),
+        Err(why) => {
+            let mend =
+                "enable virtualization in the firmware; without it QEMU emulates in software";
+            Finding::absent("KVM", format!("{KVM}: {why}"), mend)
+        }
+    }
+}
+
+fn files() -> Finding {
+    const WHAT: &str = "file descriptors";
+    match getrlimit(Resource::Nofile).maximum {
+        Some(most) if most < FDS_WANTED => {
+            let mend = format!("LimitNOFILE={FDS_WANTED} in the unit, or ulimit -Hn {FDS_WANTED}");
+            Finding::absent(WHAT, format!("{most} at most: few guests"), mend)
+        }
+        Some(most) => Finding::fine(WHAT, format!("{most} at most")),
+        None => Finding::fine(WHAT, "without limit"),
+    }
+}
+
+fn io_uring() -> Finding {
+    const SWITCH: &str = "/proc/sys/kernel/io_uring_disabled";
+    match fs::read_to_string(SWITCH).as_deref().map(str::trim) {
+        Ok("2") => {
+            let mend = "sudo sysctl kernel.io_uring_disabled=0 (ringway also works without)";
+            Finding::absent("io_uring", format!("{SWITCH} is 2"), mend)
+        }
+        _ => Finding::fine("io_uring", "not disabled"),
+    }
+}
+
+fn huge_pages() -> Finding {
+    let information = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = information.lines().find_map(|line| line.strip_prefix("HugePages_Total:"));
+    match total.map(str::trim) {
+        None | Some("0") => {
+            let mend = "sudo sysctl vm.nr_hugepages=N (only for guests that ask for them)";
+            Finding::absent("huge pages", "none reserved", mend)
+        }
+        Some(total) => Finding::fine("huge pages", format!("{total} reserved")),
+    }
+}
+
+/// A program, what it is for, and the package that has it.
+struct Program {
+    name: &'static str,
+    about: &'static str,
+    package: &'static str,
+}
+
+const PROGRAMS: [Program; 4] = [
+    Program { name: "qemu-system-x86_64", about: "QEMU", package: "qemu-system-x86" },
+    Program { name: "linux", about: "User Mode Linux", package: "user-mode-linux" },
+    Program { name: "virsh", about: "libvirt", package: "libvirt-clients" },
+    Program { name: "passt", about: "passt", package: "passt" },
+];
+
+fn program(program: &Program) -> Finding {
+    let Program { name, about, package } = *program;
+    let output = Command::new(name).arg("--version").stdin(Stdio::null()).output();
+    match output {
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stdout);
+            Finding::fine(about, text.lines().next().unwrap_or(name))
+        }
+        Err(_) => Finding::absent(
+            about,
+            format!("{name} is not installed"),
+            format!("apt install {package}"),
+        ),
+    }
+}
+
+/// What may keep other programs from sockets whatever their permissions are.
+fn labels() -> Finding {
+    const WHAT: &str = "AppArmor, SELinux";
+    let is = |path: &str, value: &str| {
+        fs::read_to_string(path).is_ok_and(|text| text.trim().eq_ignore_ascii_case(value))
+    };
+    if is("/sys/fs/selinux/enforce", "1") {
+        let mend = "sockets under /run need a label that svirt_t may use: see audit2allow";
+        return Finding::absent(WHAT, "SELinux is enforced", mend);
+    }
+    if is("/sys/module/apparmor/parameters/enabled", "Y") {
+        let mend = "libvirt's profile allows sockets named in the domain; see aa-status";
+        return Finding::absent(WHAT, "AppArmor is enabled", mend);
+    }
+    Finding::fine(WHAT, "neither is on")
+}

@@ -1,0 +1,90 @@
+//! Whether `ringway run` could open what a configuration names, without opening it.
+//!
+//! Limits: what another process does in between is not known.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::fs::{Access, access};
+use rustix::process::geteuid;
+
+use super::finding::Finding;
+use super::machine::{TUN, may_administer_networks};
+use crate::config::{PortKind, PortSpec, RunConfig};
+use crate::places;
+
+pub fn findings(config: &RunConfig) -> Vec<Finding> {
+    let control = listened_at("control socket", &config.settings.control);
+    std::iter::once(control).chain(config.ports.iter().map(port)).collect()
+}
+
+fn port(port: &PortSpec) -> Finding {
+    let what = format!("port {}", port.name);
+    match &port.kind {
+        PortKind::Vm { socket } => listened_at(&what, socket),
+        PortKind::VmConnect { socket } if socket.exists() => {
+            Finding::fine(what, format!("{} is there", socket.display()))
+        }
+        PortKind::VmConnect { socket } => {
+            let found = format!("{}: not there yet; ringway keeps trying", socket.display());
+            Finding::fine(what, found)
+        }
+        PortKind::Tap { name } => tap(what, name),
+        other => Finding::fine(what, format!("{}: shows when it runs", other.name())),
+    }
+}
+
+/// Whether a socket can be made there.
+fn listened_at(what: &str, socket: &Path) -> Finding {
+    let shown = socket.display();
+    if UnixStream::connect(socket).is_ok() {
+        let mend = "end that process, or choose another path";
+        return Finding::wrong(what, format!("{shown}: a process listens there already"), mend);
+    }
+    let parent = match socket.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    if places::is_made(socket) {
+        return Finding::fine(what, format!("{shown}: ringway makes the directory"));
+    }
+    let directory = parent.display();
+    if !parent.is_dir() {
+        let mend = format!("mkdir -p {directory}");
+        return Finding::wrong(what, format!("{directory}: no such directory"), mend);
+    }
+    if access(parent, Access::WRITE_OK).is_err() {
+        let user = geteuid().as_raw();
+        let mend = format!("sudo install -d -o {user} {directory}, or choose another one");
+        return Finding::wrong(what, format!("{directory}: this user may not write there"), mend);
+    }
+    Finding::fine(what, format!("{shown} can be made"))
+}
+
+fn tap(what: String, name: &str) -> Finding {
+    if let Err(why) = access(TUN, Access::READ_OK | Access::WRITE_OK) {
+        return Finding::wrong(what, format!("{TUN}: {why}"), "see taps above");
+    }
+    let interface = Path::new("/sys/class/net").join(name);
+    let read = |file: &str| fs::read_to_string(interface.join(file)).ok();
+    let user = geteuid().as_raw();
+    if !interface.exists() {
+        if may_administer_networks() {
+            return Finding::fine(what, format!("{name} will be made"));
+        }
+        let mend = format!("sudo ip tuntap add dev {name} mode tap user {user}");
+        return Finding::wrong(what, format!("{name}: this user may not make it"), mend);
+    }
+    let Some(owner) = read("owner") else {
+        let mend = "choose the name of a tap, or one that is free";
+        return Finding::wrong(what, format!("{name} is an interface, but no tap"), mend);
+    };
+    if may_administer_networks() || owner.trim() == user.to_string() {
+        return Finding::fine(what, format!("{name} is there"));
+    }
+    let mend = format!(
+        "sudo ip tuntap del dev {name} mode tap; sudo ip tuntap add dev {name} mode tap user {user}"
+    );
+    Finding::wrong(what, format!("{name}: not this user's"), mend)
+}
