@@ -7,6 +7,7 @@ use ringway_guests::stage::Stage;
 use super::needs::Needs::{
     self, Dpdk, DpdkDevice, NewestKernel, NewestQemu, NewestUml, Qemu, Uml, UmlAndQemu, Unikernel,
 };
+use super::scenarios_bench::Case;
 use super::scenarios_unikernel::{self, DeviceCase, UnikernelCase};
 use super::{
     scenarios_attach, scenarios_bench, scenarios_captures, scenarios_coalesce, scenarios_control,
@@ -27,6 +28,13 @@ pub struct Scenario {
 }
 
 type Run = Box<dyn Fn(&Stage) -> anyhow::Result<()>>;
+
+const MEASUREMENTS: [(&str, Needs, u64, Case); 4] = [
+    ("bench_guest", Uml, 180, scenarios_bench::GUESTS),
+    ("bench_pacing", Uml, 240, scenarios_bench::PACING),
+    ("bench_ring", Dpdk, 180, scenarios_bench::RINGS),
+    (SANITY, Qemu, 180, scenarios_bench::QEMU),
+];
 
 /// All of them, in the order in which they run.
 pub fn scenarios() -> Vec<Scenario> {
@@ -89,12 +97,7 @@ pub fn scenarios() -> Vec<Scenario> {
         let run = move |stage: &Stage| scenarios_front_ends::dpdk_server(stage, packed);
         add(&format!("front_end_dpdk_server_{format}"), Dpdk, 120, Box::new(run));
     }
-    for (name, needs, seconds, case) in [
-        ("bench_guest", Uml, 180, scenarios_bench::GUESTS),
-        ("bench_pacing", Uml, 240, scenarios_bench::PACING),
-        ("bench_ring", Dpdk, 180, scenarios_bench::RINGS),
-        (SANITY, Qemu, 180, scenarios_bench::QEMU),
-    ] {
+    for (name, needs, seconds, case) in MEASUREMENTS {
         let run = move |stage: &Stage| scenarios_bench::measure(stage, &case);
         add(name, needs, seconds, Box::new(run));
     }
