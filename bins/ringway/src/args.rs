@@ -5,18 +5,18 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::options::OPTIONS;
 use crate::config::{LowConfig, LowOption, RunConfig, SpecError, flags, settings};
 use crate::front_end::FrontEnd;
 use crate::metrics::place::Place;
 use crate::outcome::EXIT_HELP;
 use crate::places;
 use crate::qemu_version::QemuVersion;
+use crate::run_help::{WIDTH, run_help};
 
 /// A virtio-net device and switch for virtual machines, in user space.
 #[derive(Debug, Parser)]
 #[command(name = "ringway", version, arg_required_else_help = true)]
-#[command(after_help = EXIT_HELP, max_term_width = HELP_WIDTH)]
+#[command(after_help = EXIT_HELP, max_term_width = WIDTH)]
 pub struct Arguments {
     /// What to do.
     #[command(subcommand)]
@@ -62,56 +62,6 @@ pub enum Command {
     /// Run a command that must not outlive the demonstration (internal)
     #[command(hide = true)]
     Keep(KeepArgs),
-}
-
-const KINDS_HELP: &str = "\
-Kinds of ports:
-  vm:SOCKET          listen on this vhost-user socket; a virtual machine connects; without a
-                     path: ringway/NAME.sock where the control socket is by default
-  vm-connect:SOCKET  connect to this vhost-user socket, and keep trying
-  tap:IFNAME         a tap of the host: used if it exists, otherwise created
-  tap-fd:NUMBER      an open tap that was passed in as this file descriptor
-
-Options, after the port and separated by commas (write ,, for a comma in a path):
-";
-
-const RUN_HELP_END: &str = "
-Example:
-  ringway run --port vm0=vm: --port vm1=vm:/run/vm1.sock,packed=off --port up=tap:tap0
-
-With --config, the ports are in a file; on SIGHUP it is read again and what has changed is carried
-out. The environment variable RINGWAY_LOG says what to log: error, warn, info, debug or trace.";
-
-/// Characters of a line of help, and of what stands in front of its second column.
-const HELP_WIDTH: usize = 100;
-const HELP_COLUMN: usize = 28;
-
-/// What follows the flags of `ringway run --help`.
-fn run_help() -> String {
-    let mut text = String::from(KINDS_HELP);
-    for option in OPTIONS {
-        let key = format!("{}={}", option.key, option.value.to_uppercase());
-        text.push_str(&row(&key, &format!("{} (default: {})", option.about, option.default)));
-    }
-    text + RUN_HELP_END
-}
-
-/// What an option does, beside it and below each other in a column of its own.
-fn row(key: &str, about: &str) -> String {
-    let mut lines = vec![format!("  {key:<HELP_COLUMN$}")];
-    if key.len() > HELP_COLUMN {
-        lines.push(" ".repeat(HELP_COLUMN + 2));
-    }
-    for word in about.split(' ') {
-        if lines.last().is_some_and(|line| line.len() + 1 + word.len() > HELP_WIDTH) {
-            lines.push(" ".repeat(HELP_COLUMN + 2));
-        }
-        if let Some(line) = lines.last_mut() {
-            line.push(' ');
-            line.push_str(word);
-        }
-    }
-    lines.join("\n") + "\n"
 }
 
 /// `ringway run`
@@ -432,12 +382,5 @@ mod tests {
             |words: &[&str]| Arguments::try_parse_from([&["ringway", "run"], words].concat());
         assert!(parse(&["--config", "f"]).is_ok());
         assert!(parse(&["--config", "f", "--port", "a"]).is_err());
-    }
-
-    #[test]
-    fn the_help_names_every_option_of_a_port() {
-        for key in crate::config::options::keys() {
-            assert!(run_help().contains(&format!("  {key}=")), "{key}");
-        }
     }
 }

@@ -28,6 +28,7 @@ mod places;
 mod port_command;
 mod qemu_version;
 mod run;
+mod run_help;
 mod sandbox;
 mod stats;
 mod stats_view;
