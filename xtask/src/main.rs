@@ -55,6 +55,8 @@ enum Command {
     },
     /// Format, lints, tidy rules and unit tests
     Check,
+    /// Build a Debian package below target/package
+    Package,
     /// Build the bare-metal example and boot it under QEMU
     Unikernel(unikernel::Options),
     /// Measure ringway beside its peers; without options a quick look
@@ -86,6 +88,7 @@ fn main() -> ExitCode {
         Command::Test { names, list: false } => test_run::command(&paths, &names),
         Command::Test { names, list: true } => test_run::list(&paths, &names),
         Command::Check => check::command(&paths),
+        Command::Package => package(&paths),
         Command::Unikernel(options) => unikernel::command(&paths, &options),
         Command::Bench { options } => bench::command(&paths, &options),
         Command::Fmt => check::format(&paths),
@@ -99,6 +102,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// `./x package`: the program with its units, manual pages and completions.
+fn package(paths: &Paths) -> anyhow::Result<()> {
+    check::build_ringway(paths)?;
+    let mut build = shell::command(&[paths.root.join("packaging/build-deb")]);
+    build.arg(paths.target.join("release/ringway")).arg(env!("CARGO_PKG_VERSION"));
+    shell::run(build.arg(paths.target.join("package")))
 }
 
 /// `./x demo`: sets up, builds, runs.

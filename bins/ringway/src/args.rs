@@ -347,14 +347,14 @@ impl RunArgs {
 impl AskArgs {
     /// The control socket that was asked for, or the usual one.
     pub fn control_or_default(&self) -> PathBuf {
-        self.control.clone().unwrap_or_else(places::control_socket)
+        self.control.clone().unwrap_or_else(places::control_socket_to_ask)
     }
 }
 
 impl MetricsArgs {
     /// The control socket that was asked for, or the usual one.
     pub fn control_or_default(&self) -> PathBuf {
-        self.control.clone().unwrap_or_else(places::control_socket)
+        self.control.clone().unwrap_or_else(places::control_socket_to_ask)
     }
 }
 

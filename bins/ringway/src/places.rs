@@ -35,6 +35,16 @@ pub fn control_socket() -> PathBuf {
     Surroundings::here().base().join("ringway.sock")
 }
 
+/// Where the service of a package takes orders.
+const SERVICE: &str = "/run/ringway/ringway.sock";
+
+/// Where commands ask if nothing else is said: a ringway of this user's, or else the service.
+pub fn control_socket_to_ask() -> PathBuf {
+    let own = control_socket();
+    let service = Path::new(SERVICE);
+    if !own.exists() && service.exists() { service.to_path_buf() } else { own }
+}
+
 /// Where `ringway run` listens for the guest of a port if no path is given.
 pub fn guest_socket(port: &str) -> PathBuf {
     Surroundings::here().base().join(SOCKETS).join(format!("{port}.sock"))

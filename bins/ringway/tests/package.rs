@@ -1,0 +1,78 @@
+//! The Debian package: installed, used, upgraded and purged in a copy of this machine's root that
+//! goes away.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Below a directory, as root of a mount namespace: makes the copy, and runs the rest in it.
+const ENTER: &str = r#"
+set -eu
+mount -t tmpfs none "$1"
+mkdir "$1/upper" "$1/work" "$1/root"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
+for shared in proc dev; do mount --rbind "/$shared" "$1/root/$shared"; done
+mount -t tmpfs none "$1/root/run"
+mkdir "$1/root/packages"
+mount --bind "$2" "$1/root/packages"
+exec chroot "$1/root" sh -c "$3"
+"#;
+
+/// What a newcomer does, and an administrator after that.
+const USE: &str = r#"
+set -eu
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin
+cd /
+dpkg -i /packages/ringway_0.1.0_*.deb
+getent passwd ringway
+for page in ringway ringway-run ringway-port-add; do gzip -t /usr/share/man/man1/$page.1.gz; done
+bash -n /usr/share/bash-completion/completions/ringway
+unit=/lib/systemd/system/ringway.service
+install -d -o ringway -g ringway /run/ringway
+start=$(sed -n 's/^ExecStart=//p' $unit)
+export $(sed -n 's/^Environment=//p' $unit)
+setpriv --reuid ringway --regid ringway --init-groups $start 2>/log & ringway=$!
+unset XDG_RUNTIME_DIR
+until grep -q ready /log; do kill -0 $ringway || { cat /log; exit 1; }; sleep 0.1; done
+ringway stats
+ringway port add vm0=vm:
+ringway attach vm0 --for qemu
+ringway metrics | grep 'ringway_port_state{port="vm0",state="waiting"} 1'
+echo '# mine' >>/etc/ringway/ringway.toml
+dpkg -i /packages/ringway_0.2.0_*.deb
+kill -0 $ringway && tail -1 /etc/ringway/ringway.toml
+kill $ringway
+wait $ringway
+dpkg -P ringway
+! getent passwd ringway
+! ls /usr/bin/ringway /etc/ringway $unit 2>/dev/null
+echo all of it is gone
+"#;
+
+#[test]
+fn a_package_is_installed_used_upgraded_and_purged() {
+    if !rustix::process::geteuid().is_root() || Command::new("dpkg-deb").output().is_err() {
+        return println!("skipped: needs root, and dpkg-deb");
+    }
+    let packages = tempfile::tempdir().expect("a directory");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/build-deb");
+    for version in ["0.1.0", "0.2.0"] {
+        let mut build = Command::new(&script);
+        build.arg(env!("CARGO_BIN_EXE_ringway")).arg(version).arg(packages.path());
+        assert!(build.status().expect("it starts").success());
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let mut shell = Command::new("unshare");
+    shell.args(["--mount", "sh", "-c", ENTER, "sh"]).arg(place.path()).arg(packages.path());
+    let output = shell.arg(USE).output().expect("it starts");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let wanted = [
+        "running for 0 s, 0 ports",
+        "path=/run/ringway/ringway/vm0.sock",
+        "# mine\n",
+        "all of it is gone\n",
+    ];
+    for words in wanted {
+        assert!(said.contains(words), "{words} in\n{said}");
+    }
+    assert!(output.status.success(), "{said}");
+}
