@@ -68,7 +68,8 @@ mod tests {
         let text = table(&[fine, absent, wrong], 80);
         assert_eq!(
             text,
-            "ok a: there\nabsent b: not there\n         get it\nWRONG c: cannot be\n         mend it\n"
+            "ok a: there\nabsent b: not there\n         get it\n\
+             WRONG c: cannot be\n         mend it\n"
         );
     }
 }
