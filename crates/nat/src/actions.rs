@@ -15,6 +15,8 @@ pub enum Target {
     Address(SocketAddr),
     /// To the host's resolver.
     Resolver,
+    /// To that address, which is the host's loopback: guests may go there.
+    Loopback(SocketAddr),
 }
 
 /// One thing to do, in the order in which they come.

@@ -146,6 +146,8 @@ pub struct Plan {
     pub domains: Vec<String>,
     /// How long a lease holds, in seconds.
     pub lease_s: u32,
+    /// The address by which guests reach services on the host's loopback; `None`: they do not.
+    pub host: Option<IpAddr>,
 }
 
 impl Default for Plan {
@@ -159,6 +161,7 @@ impl Default for Plan {
             mtu: 1500,
             domains: Vec::new(),
             lease_s: 3600,
+            host: None,
         }
     }
 }
@@ -195,6 +198,11 @@ impl Plan {
 
     /// Whether the address is the router's.
     pub fn is_ours(&self, address: IpAddr) -> bool {
+        let is_host = self.host == Some(address) && self.is_inside(address);
+        is_host || self.is_routers(address)
+    }
+
+    fn is_routers(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => address == self.gateway4() || address == self.dns4(),
             IpAddr::V6(Self::GATEWAY_LINK_LOCAL) => self.prefix6.is_some(),

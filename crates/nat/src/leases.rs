@@ -49,6 +49,13 @@ impl Leases {
         Self { prefix, leases: Vec::new() }
     }
 
+    /// Ports, and the addresses that are leased behind them.
+    pub fn all(&self) -> impl Iterator<Item = (&str, Ipv4Addr)> {
+        let owned = |lease: &'_ Lease| lease.owner.is_some();
+        let leases = self.leases.iter().filter(move |lease| owned(lease));
+        leases.map(|lease| (lease.owner.as_ref().map_or("", |(name, _)| name), lease.address))
+    }
+
     /// The address that a MAC address behind a port has.
     pub fn address_of(&self, port: &str, mac: MacAddress) -> Option<Ipv4Addr> {
         self.leases.iter().find(|lease| lease.is_of(port, mac)).map(|lease| lease.address)

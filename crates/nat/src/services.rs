@@ -39,6 +39,11 @@ impl Services {
         &self.plan
     }
 
+    /// Follows another plan with the same addresses.
+    pub(crate) fn set_plan(&mut self, plan: Plan) {
+        self.plan = plan;
+    }
+
     /// The leases.
     pub fn leases(&self) -> &Leases {
         &self.leases

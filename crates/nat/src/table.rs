@@ -51,6 +51,11 @@ impl FlowId {
         (self.generation as u64) << 32 | self.index as u64
     }
 
+    /// Its place in the table, which is below [`Limits::flows`]; other flows have had it before.
+    pub const fn index(self) -> usize {
+        self.index as usize
+    }
+
     /// From such a word.
     #[expect(clippy::cast_possible_truncation, reason = "the two halves of a word")]
     pub const fn from_u64(word: u64) -> Self {

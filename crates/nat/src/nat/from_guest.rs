@@ -65,6 +65,36 @@ pub enum Refusal {
     NoFlow,
 }
 
+impl Refusal {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Self; 9] = [
+        Self::Malformed,
+        Self::NotForUs,
+        Self::SpoofedSource,
+        Self::Fragment,
+        Self::Denied,
+        Self::Hops,
+        Self::FlowRate,
+        Self::FlowLimit,
+        Self::NoFlow,
+    ];
+
+    /// The name used in statistics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::NotForUs => "not_for_us",
+            Self::SpoofedSource => "spoofed_source",
+            Self::Fragment => "fragment",
+            Self::Denied => "denied",
+            Self::Hops => "hops",
+            Self::FlowRate => "flow_rate",
+            Self::FlowLimit => "flow_limit",
+            Self::NoFlow => "no_flow",
+        }
+    }
+}
+
 /// A packet that was taken apart.
 #[derive(Clone, Copy)]
 pub(super) struct Incoming<'a> {

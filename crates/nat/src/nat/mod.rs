@@ -70,9 +70,32 @@ impl Nat {
         self.services.plan()
     }
 
+    /// Follows another plan, from now on; `false`: that would be another router, because flows
+    /// depend on what is different.
+    pub fn set_plan(&mut self, plan: &Plan) -> bool {
+        let parts = |plan: &Plan| (plan.prefix4, plan.prefix6, plan.mtu, plan.host);
+        let is_same = parts(plan) == parts(self.plan());
+        if is_same && plan != self.plan() {
+            self.services.set_plan(plan.clone());
+            self.advertise_at = Nanos(0);
+        }
+        is_same
+    }
+
     /// Leases and what else the router answers itself.
     pub fn services(&self) -> &Services {
         &self.services
+    }
+
+    /// Most of everything.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// What the port is called that the guest is behind.
+    pub fn name_of(&self, guest: Guest) -> Option<&str> {
+        let state = self.guests.get(usize::from(guest.0))?.as_ref()?;
+        Some(&state.name)
     }
 
     /// A port of the switch that guests are behind. One whose number is not below
@@ -90,6 +113,15 @@ impl Nat {
             self.end(id, Close::Reset, actions);
         }
         first.is_some()
+    }
+
+    /// Ends a flow of a port that goes, or forgets the port; to be called until it has.
+    pub fn remove_guest(&mut self, guest: Guest, actions: &mut Actions) -> bool {
+        let has_flows = self.end_a_flow(guest, actions);
+        if !has_flows && let Some(place) = self.guests.get_mut(usize::from(guest.0)) {
+            *place = None;
+        }
+        has_flows
     }
 
     /// How many flows a guest has.

@@ -1,7 +1,7 @@
 //! New flows: whether there may be one, and where it goes.
 
 use std::hash::BuildHasher;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ringway_net::Nanos;
 
@@ -123,6 +123,13 @@ impl Nat {
         let is_dns = plan.has_dns && dns.contains(&Some(key.to.ip()));
         if is_dns && key.to.port() == DNS_PORT && key.protocol != Protocol::Echo {
             return Ok(Target::Resolver);
+        }
+        if plan.host == Some(key.to.ip()) && key.protocol != Protocol::Echo {
+            let loopback = match key.to {
+                SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+                SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+            };
+            return Ok(Target::Loopback(SocketAddr::new(loopback, key.to.port())));
         }
         match reach(plan, key.to.ip()) {
             Reach::Allowed => Ok(Target::Address(key.to)),
