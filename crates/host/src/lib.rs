@@ -19,6 +19,7 @@
 
 mod forward;
 mod memory;
+mod nat;
 mod os;
 mod pace;
 mod peers;
@@ -29,6 +30,9 @@ mod worker;
 
 pub use memory::signal_bus::install_bus_guard;
 pub use memory::{GUEST_LEN_MAX, GuestMemory, MemoryError, MemoryRequest};
+pub use nat::NatPort;
+pub use nat::options::NatOptions;
+pub use nat::snapshot::NatSnapshot;
 pub use os::call_guard::CallGuard;
 pub use os::credentials::{GROUPS_MAX, PeerCredentials};
 pub use os::eventfd::{CallFd, CallResult, Callee, EventFd, KickFd, is_local_stream};
@@ -41,7 +45,7 @@ pub use tap::calls::{TapCalls, TapCallsError};
 pub use tap::watch::TapWatch;
 pub use tap::{Tap, TapError, TapOffloads, TapOptions};
 pub use worker::command::{
-    Answer, Command, Discarded, NotifyFd, PortSnapshot, QueueFds, WorkerEvent,
+    Answer, Command, Discarded, NatCommand, NotifyFd, PortSnapshot, QueueFds, WorkerEvent,
 };
 pub use worker::effort::{Effort, WorkerSnapshot};
 pub use worker::{Worker, WorkerChannels};

@@ -19,7 +19,7 @@ const OURS: [(&str, &[&str]); 18] = [
     ("ringway-nat", &["net"]),
     ("ringway-vhost-user", &["foreign", "virtq", "net", "driver"]),
     ("ringway-supervisor", &["vhost-user"]),
-    ("ringway-host", &["foreign", "virtq", "net", "device", "switch"]),
+    ("ringway-host", &["foreign", "virtq", "net", "device", "switch", "nat"]),
     ("ringway-testkit", &["virtq", "net", "driver", "device", "switch", "vhost-user", "host"]),
     // It starts programs and links none.
     ("ringway-guests", &[]),
@@ -29,11 +29,22 @@ const OURS: [(&str, &[&str]); 18] = [
     ),
     (
         "ringway",
-        &["foreign", "virtq", "net", "driver", "device", "switch", "vhost-user", "host", "guests"],
+        &[
+            "foreign",
+            "virtq",
+            "net",
+            "driver",
+            "device",
+            "switch",
+            "nat",
+            "vhost-user",
+            "host",
+            "guests",
+        ],
     ),
     (
         "ringway-fuzz",
-        &["virtq", "net", "driver", "device", "vhost-user", "testkit", "switch", "host"],
+        &["virtq", "net", "driver", "device", "vhost-user", "testkit", "switch", "nat", "host"],
     ),
     ("ringway-services", &["net"]),
     ("ringway-attach", &["virtq", "net", "driver", "vhost-user", "services", "testkit"]),

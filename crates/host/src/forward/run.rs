@@ -67,6 +67,7 @@ impl Run {
                 self.forward_run(source, &mut Staging(tap))
             }
             End::Tap(tap) => self.forward_run(source, &mut **tap),
+            End::Nat(nat) => self.forward_run(source, &mut **nat),
             End::Absent => RunEnd::Put(Put::Refused),
         };
         pair.faults.step_over(step);

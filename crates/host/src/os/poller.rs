@@ -53,6 +53,10 @@ pub struct Events {
     list: Vec<epoll::Event>,
 }
 
+// SAFETY: what the kernel gives back in an event is the number that a file was added with, and
+// never an address.
+unsafe impl Send for Events {}
+
 /// An epoll instance.
 #[derive(Debug)]
 pub struct Poller {
@@ -82,6 +86,15 @@ impl Poller {
     /// As [`add`](Self::add).
     pub fn add_edge(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         let flags = Interest::Readable.flags() | epoll::EventFlags::ET;
+        Ok(epoll::add(&self.fd, fd, epoll::EventData::new_u64(token), flags)?)
+    }
+
+    /// The same for reading and writing.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn add_edge_both(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        let flags = Interest::Both.flags() | epoll::EventFlags::ET;
         Ok(epoll::add(&self.fd, fd, epoll::EventData::new_u64(token), flags)?)
     }
 

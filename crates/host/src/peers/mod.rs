@@ -114,6 +114,13 @@ impl WorkerPeers {
         }
     }
 
+    /// What is handed over next comes from that port.
+    pub(crate) fn note_sender(&mut self, port: PortId) {
+        for outgoing in self.outgoing.iter_mut().flatten() {
+            outgoing.producer.from = port.0;
+        }
+    }
+
     /// Makes everything handed over visible, and wakes the workers that sleep.
     #[inline]
     pub(crate) fn publish(&mut self) {

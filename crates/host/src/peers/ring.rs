@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
 
 use ringway_net::{HEADER_LEN, NetHeader, PACKET_LEN_MAX, Packet};
+use ringway_switch::PORTS_MAX;
 use ringway_virtq::SharedSlice;
 
 use crate::memory::scratch::Scratch;
@@ -26,6 +27,10 @@ pub(crate) const BYTES_MAX: usize = 1 << 20;
 /// Of the word that says where a packet goes.
 const LEN_BITS: u32 = 24;
 const _: () = assert!(PACKET_LEN_MAX < 1 << LEN_BITS);
+
+/// Of the word that says where its bytes begin; the port that it comes from is above them.
+const AT_BITS: u32 = 20;
+const _: () = assert!(BYTES_MAX <= 1 << AT_BITS && PORTS_MAX <= 1 << (u32::BITS - AT_BITS));
 
 /// Where packets begin: each on a cache line of its own.
 const ALIGNMENT: usize = 64;
@@ -42,7 +47,7 @@ struct Entry {
     place: AtomicU64,
     /// The first eight bytes of the header.
     header: AtomicU64,
-    /// The other four, then where the bytes begin.
+    /// The other four, then the port that it comes from and where the bytes begin.
     rest: AtomicU64,
 }
 
@@ -62,6 +67,8 @@ struct Ring {
 /// A packet for a queue of another worker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HandedOver {
+    /// The port that it comes from.
+    pub(crate) from: u16,
     /// The receiving port.
     pub(crate) port: u16,
     /// Its queue pair.
@@ -80,6 +87,8 @@ pub(crate) struct HandedOver {
 #[derive(Debug)]
 pub(crate) struct Producer {
     ring: Arc<Ring>,
+    /// The port that packets come from.
+    pub(crate) from: u16,
     /// Packets staged since the start.
     staged: usize,
     published: usize,
@@ -113,6 +122,7 @@ pub(crate) fn ring() -> (Producer, Consumer) {
     });
     let producer = Producer {
         ring: ring.clone(),
+        from: 0,
         staged: 0,
         published: 0,
         bytes: 0,
@@ -151,7 +161,8 @@ impl Producer {
         entry.place.store(place, Relaxed);
         let [head, tail] = words(packet.header.encode());
         entry.header.store(head, Relaxed);
-        entry.rest.store(tail << 32 | at as u64, Relaxed);
+        let from = u64::from(self.from) << AT_BITS;
+        entry.rest.store(tail << 32 | from | at as u64, Relaxed);
         self.bytes += at.wrapping_sub(self.bytes % BYTES_MAX) % BYTES_MAX;
         self.bytes += (packet.len as usize).next_multiple_of(ALIGNMENT);
         self.ends[self.staged % PACKETS_MAX] = self.bytes;
@@ -216,10 +227,11 @@ impl Consumer {
         let len = u32::from(len_high) << 16 | u32::from(len_low);
         let rest = entry.rest.load(Relaxed);
         let header = header(entry.header.load(Relaxed), rest >> 32);
-        let at = usize::try_from(rest & 0xffff_ffff).ok()?;
+        let at = usize::try_from(rest & ((1 << AT_BITS) - 1)).ok()?;
+        let from = u16::try_from(rest >> AT_BITS & ((1 << (u32::BITS - AT_BITS)) - 1)).ok()?;
         let payload = [self.ring.bytes.bytes().slice(at, len as usize)?];
         let segments_done = self.segments_done[self.next % PACKETS_MAX];
-        Some(HandedOver { port, pair, generation, header, len, payload, segments_done })
+        Some(HandedOver { from, port, pair, generation, header, len, payload, segments_done })
     }
 
     /// The packet peeked at has arrived, or was dropped.

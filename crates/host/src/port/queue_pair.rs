@@ -6,6 +6,7 @@ use ringway_net::offload::Segment;
 use ringway_net::{Counters, DropReason, FromPair, Nanos, Packet, PacketSink, Put};
 use ringway_switch::PortId;
 
+use crate::nat::NatPort;
 use crate::os::page_faults::{FaultTime, Step};
 use crate::pace::Flush;
 use crate::port::guest_end::{FlushOutcome, GuestEnd, TimersEnded};
@@ -55,6 +56,7 @@ pub(crate) enum End {
     Absent,
     Guest(Box<GuestEnd>),
     Tap(Box<Tap>),
+    Nat(Box<NatPort>),
 }
 
 impl QueuePair {
@@ -99,6 +101,7 @@ impl QueuePair {
             End::Guest(guest) => guest.queues.put(packet),
             End::Tap(tap) if lifetime == PayloadLifetime::UntilFlush => tap.stage(packet),
             End::Tap(tap) => tap.put(packet),
+            End::Nat(nat) => nat.put(packet),
             End::Absent => Put::Refused,
         };
         self.faults.step_over(step);
@@ -111,7 +114,8 @@ impl QueuePair {
         let put = match &mut self.end {
             End::Guest(guest) => guest.queues.put_segment(segment),
             End::Tap(tap) => tap.put_segment(segment),
-            End::Absent => Put::Refused,
+            // It takes every packet as it is.
+            End::Nat(_) | End::Absent => Put::Refused,
         };
         self.faults.step_over(step);
         put
@@ -121,7 +125,7 @@ impl QueuePair {
     pub(crate) fn accepts_csum(&self) -> bool {
         match &self.end {
             End::Guest(guest) => guest.queues.negotiated().guest_csum,
-            End::Tap(_) => true,
+            End::Tap(_) | End::Nat(_) => true,
             End::Absent => false,
         }
     }
@@ -130,6 +134,7 @@ impl QueuePair {
         match &mut self.end {
             End::Guest(guest) => guest.queues.count_drop(reason),
             End::Tap(tap) => tap.to_tap.count_drop(reason),
+            End::Nat(nat) => nat.to_nat.count_drop(reason),
             End::Absent => {}
         }
     }
@@ -144,6 +149,8 @@ impl QueuePair {
                 tap.flush();
                 FlushOutcome::default()
             }
+            // Its answers go out in the next turn.
+            End::Nat(nat) => FlushOutcome { visit: nat.takes_visit(), call_again: false },
             End::Absent => FlushOutcome::default(),
         };
         self.faults.step_over(step);
@@ -156,7 +163,7 @@ impl QueuePair {
         let step = self.step();
         let flushed = match &mut self.end {
             End::Guest(guest) => guest.flush(Queue::FromGuest, flush),
-            End::Tap(_) | End::Absent => FlushOutcome::default(),
+            End::Tap(_) | End::Nat(_) | End::Absent => FlushOutcome::default(),
         };
         self.faults.step_over(step);
         flushed
@@ -175,6 +182,7 @@ impl QueuePair {
     pub(crate) fn wake_at(&self) -> Option<Nanos> {
         match &self.end {
             End::Guest(guest) => guest.wake_at(),
+            End::Nat(nat) => nat.wake_at(),
             End::Tap(_) | End::Absent => None,
         }
     }
@@ -183,6 +191,10 @@ impl QueuePair {
     pub(crate) fn end_timers(&mut self, now: Nanos) -> TimersEnded {
         match &mut self.end {
             End::Guest(guest) => guest.end_timers(now),
+            End::Nat(nat) => {
+                let visit = nat.wake_at().is_some_and(|wake_at| wake_at <= now);
+                TimersEnded { visit, ..TimersEnded::default() }
+            }
             End::Tap(_) | End::Absent => TimersEnded::default(),
         }
     }
@@ -191,7 +203,7 @@ impl QueuePair {
     pub(crate) fn follow_policy(&mut self, policy: Policy) -> bool {
         match &mut self.end {
             End::Guest(guest) => guest.follow_policy(policy),
-            End::Tap(_) | End::Absent => false,
+            End::Tap(_) | End::Nat(_) | End::Absent => false,
         }
     }
 
@@ -201,7 +213,7 @@ impl QueuePair {
         let pair = self.pair.pair;
         match &mut self.end {
             End::Guest(guest) => guest.follow_coalescing(pair),
-            End::Tap(_) | End::Absent => false,
+            End::Tap(_) | End::Nat(_) | End::Absent => false,
         }
     }
 }

@@ -5,9 +5,10 @@
 //! guest say about pairs is put together here, so that the data path only looks it up.
 
 use ringway_net::moderation::Policy;
-use ringway_net::{ControlState, Counters, FromPair};
+use ringway_net::{ControlState, Counters, FromPair, Nanos};
 use ringway_switch::{PORTS_MAX, PortId};
 
+use crate::nat::NatPort;
 use crate::peers::WorkerIndex;
 use crate::port::Port;
 use crate::port::guest_end::GuestEnd;
@@ -21,6 +22,10 @@ pub(crate) struct Ports {
     pub(crate) ports: Vec<Port>,
     /// By the number of the slot.
     pub(crate) slots: Vec<QueuePair>,
+    /// Names of ports that guests of routers may be behind.
+    names: Vec<(PortId, String)>,
+    /// Slots with a router.
+    routers: Vec<PortId>,
 }
 
 impl Ports {
@@ -58,6 +63,53 @@ impl Ports {
         match &mut self.get(slot)?.end {
             End::Guest(guest) => Some(guest),
             _ => None,
+        }
+    }
+
+    /// Slots with a router.
+    pub(crate) fn routers(&self) -> &[PortId] {
+        &self.routers
+    }
+
+    /// A router, which learns of all ports that guests may be behind.
+    pub(crate) fn add_router(&mut self, id: PortId, mut router: Box<NatPort>) {
+        for (port, name) in self.names.iter().filter(|(port, _)| *port != id) {
+            router.add_guest(*port, name);
+        }
+        self.at(id).end = End::Nat(router);
+        self.routers.push(id);
+    }
+
+    /// What a port is called.
+    pub(crate) fn name(&mut self, id: PortId, name: String) {
+        self.each_router(|at, router| {
+            if at != id {
+                router.add_guest(id, &name);
+            }
+        });
+        self.names.push((id, name));
+    }
+
+    /// The port goes, and with it the flows of its guests.
+    pub(crate) fn forget_guest(&mut self, id: PortId) {
+        self.names.retain(|(port, _)| *port != id);
+        self.routers.retain(|router| *router != id);
+        self.each_router(|_, router| router.remove_guest(id));
+    }
+
+    /// Packets of that port come next: routers are told whose they are.
+    #[inline(always)]
+    pub(crate) fn note_sender(&mut self, port: PortId, now: Nanos) {
+        if !self.routers.is_empty() {
+            self.each_router(|_, router| router.note_sender(port, now));
+        }
+    }
+
+    fn each_router(&mut self, mut tell: impl FnMut(PortId, &mut NatPort)) {
+        for id in &self.routers {
+            if let End::Nat(router) = &mut self.slots[usize::from(id.0)].end {
+                tell(*id, router);
+            }
         }
     }
 

@@ -66,6 +66,7 @@ impl Arrivals<'_> {
         if port.is_none_or(|port| port.generation != handed.generation) {
             return None;
         }
+        self.ports.note_sender(PortId(handed.from), self.schedule.turn_at);
         let slot = self.ports.slot_of(PortId(handed.port), handed.pair)?;
         let pair = self.ports.at(slot);
         if let Some(backlog) = &mut pair.room.backlog {

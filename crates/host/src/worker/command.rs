@@ -13,6 +13,9 @@ use ringway_switch::{AddressNews, PolicyError, PortId, PortPolicy};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 
 use crate::memory::GuestMemory;
+use crate::nat::NatPort;
+use crate::nat::options::NatOptions;
+use crate::nat::snapshot::NatSnapshot;
 use crate::os::eventfd::{CallFd, Callee, KickFd};
 use crate::pace::PaceSnapshot;
 use crate::port::queue_mode::QueueSnapshot;
@@ -62,6 +65,8 @@ pub enum Command {
         /// Whether it is watched; if not, it is closed.
         done: Answer<io::Result<()>>,
     },
+    /// About a router.
+    Nat(NatCommand),
     /// So many receive queues run, on whichever worker.
     SetPairs {
         /// Which port.
@@ -248,6 +253,34 @@ pub enum Command {
     Stop,
 }
 
+/// What is asked about routers.
+#[derive(Debug)]
+pub enum NatCommand {
+    /// A router joins; only the first worker has one, the others send its packets there.
+    Attach {
+        /// Which port.
+        port: PortId,
+        /// `None`: another worker has it.
+        nat: Option<Box<NatPort>>,
+        /// Whether it is watched; if not, it is closed.
+        done: Answer<io::Result<()>>,
+    },
+    /// Other options of a router.
+    Set {
+        /// Which port.
+        port: PortId,
+        /// All of them.
+        options: Box<NatOptions>,
+    },
+    /// What a port is called, which routers tell its guests.
+    Name {
+        /// Which port.
+        port: PortId,
+        /// Its name.
+        name: String,
+    },
+}
+
 /// How far a transmitq was emptied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Discarded {
@@ -324,6 +357,8 @@ pub struct PortSnapshot {
     pub refused_commands: u64,
     /// Addresses that have moved to the port from another one.
     pub moved_addresses: u64,
+    /// What a router knows of its guests.
+    pub nat: Option<Box<NatSnapshot>>,
 }
 
 impl QueueFds {

@@ -8,6 +8,8 @@ use ringway_net::{ControlState, FromPair, MacAddress, Negotiated};
 use ringway_switch::{PolicyError, PortId, PortPolicy};
 
 use crate::memory::GuestMemory;
+use crate::nat::NatPort;
+use crate::nat::options::NatOptions;
 use crate::port::guest_end::GuestEnd;
 use crate::port::queue_pair::End;
 use crate::port::room::RoomAt;
@@ -16,13 +18,13 @@ use crate::tap::error::TapError;
 use crate::tap::offloads::TapOffloads;
 use crate::worker::Worker;
 use crate::worker::announce::announce;
-use crate::worker::command::{Command, PortSnapshot};
+use crate::worker::command::{Command, NatCommand, PortSnapshot};
 use crate::worker::poll_token::PollToken;
 use crate::worker::snapshot::snapshots;
 
 impl Worker {
+    /// A dropped answer means the control thread stopped waiting, which is its own business.
     pub(crate) fn carry_out(&mut self, command: Command) {
-        // A dropped answer means the control thread stopped waiting, which is its own business.
         match command {
             Command::AttachGuest { port, negotiated, mac, memory, pairs } => {
                 self.attach_guest(port, negotiated, (mac, pairs), &memory);
@@ -30,6 +32,7 @@ impl Worker {
             Command::AttachTap { port, tap, queue, done } => {
                 let _ = done.send(self.attach_tap(port, tap, queue));
             }
+            Command::Nat(command) => self.carry_out_nat(command),
             Command::SetPairs { port, running, has_control } => {
                 self.ports.set_pairs(port, running, has_control);
             }
@@ -154,13 +157,44 @@ impl Worker {
     fn remove_port(&mut self, id: PortId) {
         self.detach(id);
         self.ports.place_pairs(id, 1, self.peers.worker_index());
-        if let End::Tap(tap) = std::mem::replace(&mut self.ports.at(id).end, End::Absent) {
-            let _ = self.poller.remove(tap.as_fd());
+        match std::mem::replace(&mut self.ports.at(id).end, End::Absent) {
+            End::Tap(tap) => drop(self.poller.remove(tap.as_fd())),
+            End::Nat(nat) => drop(self.poller.remove(nat.as_fd())),
+            End::Guest(_) | End::Absent => {}
         }
+        self.ports.forget_guest(id);
         self.ports.reset(id);
         self.bridge.switch.remove_port(id);
         self.refresh_cable();
         self.refresh_tap_offloads();
+    }
+
+    fn carry_out_nat(&mut self, command: NatCommand) {
+        match command {
+            NatCommand::Attach { port, nat, done } => {
+                let _ = done.send(self.attach_nat(port, nat));
+            }
+            NatCommand::Set { port, options } => self.set_nat(port, *options),
+            NatCommand::Name { port, name } => self.ports.name(port, name),
+        }
+    }
+
+    fn attach_nat(&mut self, id: PortId, nat: Option<Box<NatPort>>) -> io::Result<()> {
+        self.ports.place_pairs(id, 1, self.peers.worker_index());
+        if let Some(nat) = nat {
+            self.poller.add(nat.as_fd(), PollToken::Readable(id).token())?;
+            self.ports.add_router(id, nat);
+            self.schedule.ready.add(id);
+        }
+        self.join(id);
+        Ok(())
+    }
+
+    fn set_nat(&mut self, id: PortId, options: NatOptions) {
+        if let Some(End::Nat(nat)) = self.ports.get(id).map(|pair| &mut pair.end) {
+            nat.set_options(options);
+            self.schedule.ready.add(id);
+        }
     }
 
     fn set_link(&mut self, id: PortId, is_up: bool) {

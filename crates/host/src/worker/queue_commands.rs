@@ -113,7 +113,7 @@ impl Worker {
                 self.ports.at(id).room.is_stuck = false;
                 self.schedule.release_slot(id, &mut self.ports, &mut self.peers);
                 for pair in &self.ports.slots {
-                    if matches!(pair.end, End::Tap(_)) {
+                    if matches!(pair.end, End::Tap(_) | End::Nat(_)) {
                         self.schedule.ready.add(pair.slot);
                     }
                 }

@@ -41,6 +41,20 @@ fn snapshot(pair: &QueuePair, is_held: bool, second: u64) -> Option<PortSnapshot
             pacing: Vec::new(),
             refused_commands: 0,
             moved_addresses: 0,
+            nat: None,
+        },
+        End::Nat(nat) => PortSnapshot {
+            port: pair.port,
+            pair: pair.pair.pair,
+            to_end: nat.to_nat,
+            from_end: nat.from_nat,
+            queues: Vec::new(),
+            broken: Vec::new(),
+            mac: Some(nat.nat.plan().mac()),
+            pacing: Vec::new(),
+            refused_commands: 0,
+            moved_addresses: 0,
+            nat: Some(Box::new(nat.snapshot())),
         },
         End::Guest(guest) => guest_snapshot(pair, guest, is_held, second),
     };
@@ -72,5 +86,6 @@ fn guest_snapshot(pair: &QueuePair, guest: &GuestEnd, is_held: bool, second: u64
         pacing: guest.pace.snapshot(pair, &to_end, &from_end).to_vec(),
         refused_commands: queues.refused_commands(),
         moved_addresses: 0,
+        nat: None,
     }
 }

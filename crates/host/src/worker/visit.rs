@@ -9,6 +9,7 @@ use crate::forward::receivers::Receivers;
 use crate::forward::tap_visit::visit_tap;
 use crate::forward::watched::visit_watched;
 use crate::forward::{Delivery, Fabric, VisitEnd, forward};
+use crate::nat::visit::visit_nat;
 use crate::os::clock::now;
 use crate::port::guest_end::GuestEnd;
 use crate::port::queue_pair::{End, PayloadLifetime};
@@ -53,6 +54,9 @@ impl Worker {
     fn move_packets(&mut self, at: usize) -> (VisitEnd, u64) {
         let now = now();
         self.stalls.visit_over(now, &mut self.ports);
+        let from = self.ports.slots[at].port;
+        self.ports.note_sender(from, now);
+        self.peers.note_sender(from);
         let (before, rest) = self.ports.slots.split_at_mut(at);
         let Some((pair, after)) = rest.split_first_mut() else { return (VisitEnd::Idle, 0) };
         let cable = if pair.is_link_up { self.bridge.other_end(pair.port) } else { None };
@@ -99,6 +103,8 @@ impl Worker {
         match pair.end {
             End::Guest(_) if self.idle.policy.is_wanted() => self.idle.unarmed.push(slot),
             End::Tap(_) => self.report_gone(slot),
+            // Its poller, its timers and its guests wake the worker.
+            End::Nat(_) => {}
             End::Guest(_) | End::Absent => {
                 // The guest is asked to kick. A packet that came before that is taken now.
                 if !pair.arm_idle() {
@@ -118,6 +124,9 @@ impl Worker {
             Queue::ToGuest => {
                 self.ports.at(slot).room.is_stuck = false;
                 self.schedule.release_slot(slot, &mut self.ports, &mut self.peers);
+                for router in self.ports.routers() {
+                    self.schedule.ready.add(*router);
+                }
             }
             Queue::Control => self.visit_control(slot),
         }
@@ -187,7 +196,7 @@ fn lifetime_of(end: &End, bounce: Option<SharedSlice>) -> PayloadLifetime {
         // A guest gets its buffers back at the end of the visit.
         End::Guest(_) if bounce.is_none() => PayloadLifetime::UntilFlush,
         // A tap reads into one place, as does what is copied while the worker watches.
-        End::Guest(_) | End::Tap(_) | End::Absent => PayloadLifetime::CallOnly,
+        End::Guest(_) | End::Tap(_) | End::Nat(_) | End::Absent => PayloadLifetime::CallOnly,
     }
 }
 
@@ -204,6 +213,7 @@ fn visit_end(
         // Another worker reads what comes from this tap.
         End::Tap(_) if !is_read => VisitEnd::Idle,
         End::Tap(tap) => visit_tap(tap, fabric),
+        End::Nat(nat) => visit_nat(nat, fabric),
         End::Absent => VisitEnd::Idle,
     };
     (visit, 0)

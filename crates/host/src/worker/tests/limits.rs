@@ -151,7 +151,8 @@ fn what_was_handed_over_for_a_port_that_is_gone_reaches_no_other() {
     for generation in [0, 1] {
         let header = NetHeader::default();
         let (port, pair, len, segments_done) = (1, 0, 60, 0);
-        let handed = HandedOver { port, pair, generation, header, len, payload, segments_done };
+        let handed =
+            HandedOver { from: 0, port, pair, generation, header, len, payload, segments_done };
         let Worker { ports, schedule, buffers, .. } = &mut bench.worker;
         let completion = &mut buffers.completion;
         assert_eq!(Arrivals { ports, schedule, completion }.deliver(&handed), None);

@@ -1,0 +1,206 @@
+//! System calls of the router's sockets: those that take memory of guests, and options that have no
+//! safe wrapper.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use ringway_virtq::SharedSlice;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::os::system_calls::count_system_call;
+use crate::tap::ioctl::vector;
+
+/// Pieces of one message; the kernel takes 1024.
+const VECTORS_MAX: usize = 1000;
+
+/// Bytes of `tcp_info` that are asked for: up to behind `tcpi_snd_wnd`.
+const TCP_INFO_LEN: libc::socklen_t = 232;
+const SEND_WINDOW_AT: usize = 228;
+
+/// Bytes of an option that is a number.
+const NUMBER_LEN: libc::socklen_t = 4;
+const _: () = assert!(size_of::<libc::c_int>() == NUMBER_LEN as usize);
+
+/// Where a message lies, piece by piece.
+#[derive(Debug)]
+pub(crate) struct Vectors(Vec<libc::iovec>);
+
+// SAFETY: the addresses are used between `begin` and the system call that follows only, which is
+// one call of one worker.
+unsafe impl Send for Vectors {}
+
+impl Vectors {
+    pub(crate) fn new() -> Self {
+        Self(Vec::with_capacity(VECTORS_MAX))
+    }
+
+    /// Begins a message anew.
+    pub(crate) fn begin(&mut self) -> &mut Self {
+        self.0.clear();
+        self
+    }
+
+    /// Adds private memory, which must stay until the call.
+    pub(crate) fn add_own(&mut self, bytes: &mut [u8]) -> &mut Self {
+        if !bytes.is_empty() {
+            self.0.push(vector(bytes.as_mut_ptr(), bytes.len()));
+        }
+        self
+    }
+
+    /// Adds `len` bytes of the pieces from `skip` on, as far as they go; says how many.
+    pub(crate) fn add(&mut self, pieces: &[SharedSlice], skip: usize, len: usize) -> usize {
+        let (mut skip, mut left) = (skip, len);
+        for piece in pieces {
+            if left == 0 || self.0.len() == VECTORS_MAX {
+                break;
+            }
+            let (_, rest) = piece.split_at(skip.min(piece.len()));
+            skip -= piece.len() - rest.len();
+            let (taken, _) = rest.split_at(left.min(rest.len()));
+            if !taken.is_empty() {
+                self.0.push(vector(taken.as_ptr(), taken.len()));
+                left -= taken.len();
+            }
+        }
+        len - left
+    }
+
+    fn message(&mut self) -> libc::msghdr {
+        // SAFETY: all-zero bytes are a valid `msghdr`: no address, no control data.
+        let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        message.msg_iov = self.0.as_mut_ptr();
+        message.msg_iovlen = self.0.len() as _;
+        message
+    }
+
+    /// Sends the message without waiting; `segment_len`: as datagrams of so many bytes.
+    ///
+    /// # Errors
+    /// Nothing was sent.
+    pub(crate) fn send(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        segment_len: Option<u16>,
+    ) -> io::Result<usize> {
+        let mut message = self.message();
+        let mut control = [0u64; 4];
+        if let Some(len) = segment_len {
+            message.msg_control = control.as_mut_ptr().cast();
+            // SAFETY: only computes.
+            message.msg_controllen = unsafe { libc::CMSG_SPACE(2) } as _;
+            // SAFETY: the control data is aligned, ours, and long enough for one header and two
+            // bytes.
+            unsafe {
+                let header = libc::CMSG_FIRSTHDR(&raw const message);
+                (*header).cmsg_level = libc::SOL_UDP;
+                (*header).cmsg_type = libc::UDP_SEGMENT;
+                (*header).cmsg_len = libc::CMSG_LEN(2) as _;
+                libc::CMSG_DATA(header).cast::<u16>().write_unaligned(len);
+            }
+        }
+        count_system_call();
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: vectors point into memory that stays mapped until after this call; the kernel
+        // only reads. Memory that a front-end took away gives EFAULT.
+        length(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) })
+    }
+
+    /// Receives into the pieces without waiting; a datagram's whole length, also of what did not
+    /// fit.
+    ///
+    /// # Errors
+    /// Nothing was received.
+    pub(crate) fn receive(&mut self, fd: BorrowedFd<'_>, flags: libc::c_int) -> io::Result<usize> {
+        let mut message = self.message();
+        count_system_call();
+        let flags = flags | libc::MSG_DONTWAIT;
+        // SAFETY: vectors point into memory that stays mapped until after this call, and that is
+        // written to by none but us and the guest that owns it.
+        length(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) })
+    }
+}
+
+/// Takes bytes off the receive queue without looking at them.
+///
+/// # Errors
+/// There are none.
+pub(crate) fn discard(fd: BorrowedFd<'_>, len: usize) -> io::Result<usize> {
+    count_system_call();
+    let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+    // SAFETY: with MSG_TRUNC a stream's bytes are counted and not written anywhere (tcp(7)).
+    length(unsafe { libc::recv(fd.as_raw_fd(), std::ptr::null_mut(), len, flags) })
+}
+
+fn length(len: isize) -> io::Result<usize> {
+    usize::try_from(len).map_err(|_| io::Error::last_os_error())
+}
+
+/// Sets an option that is a number.
+///
+/// # Errors
+/// The kernel does not take it.
+pub(crate) fn set_option(
+    fd: BorrowedFd<'_>,
+    (level, name): (libc::c_int, libc::c_int),
+    value: libc::c_int,
+) -> io::Result<()> {
+    count_system_call();
+    // SAFETY: the kernel reads a number of this length.
+    let done = unsafe {
+        libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), NUMBER_LEN)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// An option that is a number; `None`: the kernel does not have it.
+pub(crate) fn option(
+    fd: BorrowedFd<'_>,
+    (level, name): (libc::c_int, libc::c_int),
+) -> Option<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut len = NUMBER_LEN;
+    count_system_call();
+    // SAFETY: the kernel writes a number of at most this length.
+    let done = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len)
+    };
+    (done == 0).then_some(value)
+}
+
+/// The window that the other end has told, in bytes; `None`: the kernel does not say.
+pub(crate) fn send_window(fd: BorrowedFd<'_>) -> Option<u32> {
+    let mut info = [0u8; TCP_INFO_LEN as usize];
+    let mut len = TCP_INFO_LEN;
+    count_system_call();
+    // SAFETY: the kernel writes at most so many bytes.
+    let done = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    let window = info[SEND_WINDOW_AT..].first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
+    window.filter(|_| done == 0 && len == TCP_INFO_LEN)
+}
+
+/// Bytes in the send queue that the other end has not acknowledged.
+pub(crate) fn queued(fd: BorrowedFd<'_>) -> u32 {
+    let mut len: libc::c_int = 0;
+    count_system_call();
+    // SAFETY: the kernel writes one number.
+    let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut len) };
+    if done == 0 { u32::try_from(len).unwrap_or(0) } else { 0 }
+}
+
+/// Whether the socket takes much more. If not, a poller that watches it is told when it does.
+pub(crate) fn is_writable(fd: BorrowedFd<'_>) -> bool {
+    const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    count_system_call();
+    let found = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::OUT)], Some(&AT_ONCE));
+    found.is_ok_and(|found| found > 0)
+}

@@ -1,0 +1,115 @@
+//! From a socket to a guest: the kernel writes into the guest's own buffers, behind a head that is
+//! written here.
+
+use ringway_device::{AnyGuestPort, GuestPort};
+use ringway_nat::{Accepts, Emit, Failure, Read};
+use ringway_net::DropReason;
+use ringway_virtq::{DeviceQueue, SharedSlice};
+
+use crate::nat::calls::Vectors;
+use crate::nat::socket::Socket;
+use crate::port::guest_end::GuestEnd;
+
+/// Most bytes of a frame: an Ethernet header and the longest IP packet.
+pub(crate) const FRAME_LEN_MAX: u32 = 14 + 65_535;
+
+/// What became of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Filled {
+    /// This was read for it; so many bytes are in the guest's buffers.
+    Read(Read, u32),
+    /// The guest has too few buffers now.
+    NoRoom,
+    /// Its buffers are never enough.
+    NeverFits,
+    Failed(Failure),
+}
+
+/// What a guest takes without help.
+pub(crate) fn accepts(guest: &GuestEnd) -> Accepts {
+    let negotiated = guest.queues.negotiated();
+    Accepts { tso4: negotiated.guest_tso4, tso6: negotiated.guest_tso6, len_max: FRAME_LEN_MAX }
+}
+
+/// A frame of a flow, straight into the guest's buffers.
+pub(crate) fn fill(
+    guest: &mut GuestEnd,
+    emit: &mut Emit,
+    socket: Option<(&mut Socket, &mut Vectors)>,
+) -> Filled {
+    match &mut guest.queues {
+        AnyGuestPort::Split(queues) => fill_queue(queues, emit, socket),
+        AnyGuestPort::Packed(queues) => fill_queue(queues, emit, socket),
+    }
+}
+
+fn fill_queue<Q: DeviceQueue>(
+    queues: &mut GuestPort<Q>,
+    emit: &mut Emit,
+    socket: Option<(&mut Socket, &mut Vectors)>,
+) -> Filled {
+    let GuestPort { to_guest: Some(to_guest), control_state, .. } = queues else {
+        return Filled::NoRoom;
+    };
+    let head_len = u32::try_from(emit.head().len()).unwrap_or(u32::MAX);
+    let (most, least) = lens(emit);
+    // A guest with few buffers gets short frames.
+    let has_room = to_guest.reserve(head_len + most).is_some();
+    let room = if has_room { most } else { least };
+    let Some(pieces) = to_guest.reserve(head_len + room) else {
+        return if to_guest.never_fits() { Filled::NeverFits } else { Filled::NoRoom };
+    };
+    let read = match read(emit, pieces, socket) {
+        Ok(Read::Bytes(read)) => read,
+        Ok(read) => return Filled::Read(read, 0),
+        Err(why) => return Filled::Failed(why),
+    };
+    let first_len = emit.source.map_or(0, |source| source.first_len);
+    let Some(header) = emit.finish(read) else { return Filled::Read(Read::TooLong, 0) };
+    write(pieces, emit.head());
+    let len = head_len + read - u32::try_from(first_len).unwrap_or(0);
+    if control_state.wants(&to_guest.reserved(&header, len)) {
+        to_guest.commit(header, len);
+    } else {
+        to_guest.counters.count_drop(DropReason::Filtered);
+    }
+    Filled::Read(Read::Bytes(read), len)
+}
+
+/// Bytes behind the head: the most, and what has to fit.
+fn lens(emit: &Emit) -> (u32, u32) {
+    /// The longest segment of an ordinary MTU.
+    const SEGMENT_LEN: u32 = 1460;
+    let Some(source) = emit.source else { return (0, 0) };
+    let most = source.len_max - u32::try_from(source.first_len).unwrap_or(0);
+    // What is left of a datagram would be lost.
+    let least = if source.peek_at.is_some() { most.min(SEGMENT_LEN) } else { most };
+    (most, least)
+}
+
+/// What is read from the flow's socket goes behind the head.
+pub(crate) fn read(
+    emit: &mut Emit,
+    pieces: &[SharedSlice],
+    socket: Option<(&mut Socket, &mut Vectors)>,
+) -> Result<Read, Failure> {
+    match socket {
+        Some((socket, vectors)) => socket.read(emit, pieces, vectors),
+        // Some frames come after the socket is closed: they have no data.
+        None if emit.source.is_none() => Ok(Read::Bytes(0)),
+        None => Ok(Read::Empty),
+    }
+}
+
+/// Writes the head into the first pieces.
+pub(crate) fn write(pieces: &[SharedSlice], head: &[u8]) {
+    let mut rest = head;
+    for piece in pieces {
+        let (now, later) = rest.split_at(rest.len().min(piece.len()));
+        piece.write(0, now);
+        rest = later;
+        if rest.is_empty() {
+            break;
+        }
+    }
+}

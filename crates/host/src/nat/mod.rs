@@ -1,0 +1,246 @@
+//! A port of kind `nat:`: the router of `ringway_nat`, and the sockets in which it ends the flows
+//! of guests.
+//!
+//! How: a guest's packet is put here like into any port: its head is copied and judged, and its
+//! data goes from the guest's memory into a socket ([`NatPort::put`]). What sockets have for guests
+//! is read straight into their buffers when the port is visited ([`visit`]). All sockets are in a
+//! poller of the port's own, which the worker watches.
+//!
+//! Limits: the port belongs to the first worker. Without room in a guest's queue nothing is read:
+//! its data stays in the sockets, and the other guests go on.
+
+pub(crate) mod calls;
+pub(crate) mod error_queue;
+pub(crate) mod fill;
+pub(crate) mod options;
+pub(crate) mod own_addresses;
+pub(crate) mod resolvers;
+pub(crate) mod snapshot;
+pub(crate) mod socket;
+pub(crate) mod sockets;
+pub(crate) mod visit;
+
+use std::collections::hash_map::RandomState;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use ringway_nat::{Actions, Event, FlowId, FromGuest, Guest, HEAD_LEN, Limits, Nat, Refusal};
+use ringway_nat::{Verdict, WHOLE_LEN_MAX};
+use ringway_net::{Counters, DropReason, Nanos, PACKET_LEN_MAX, Packet, PacketSink, Put};
+use ringway_switch::{PORTS_MAX, PortId};
+
+use crate::memory::scratch::Scratch;
+use crate::nat::options::NatOptions;
+use crate::nat::sockets::{News, Sockets};
+use crate::os::poller::Events;
+
+/// News of sockets that one call may lead to, for which there is room from the start.
+const NEWS_MAX: usize = 64;
+
+/// The router as a worker owns it.
+pub struct NatPort {
+    pub(crate) nat: Nat,
+    options: NatOptions,
+    sockets: Sockets,
+    events: Events,
+    /// The ports that guests are behind.
+    guests: Vec<Guest>,
+    /// Whose packets are put here now.
+    sender: Option<Guest>,
+    now: Nanos,
+    news: News,
+    /// Whose turn it is.
+    turn: usize,
+    /// Packets were put here since the last visit.
+    has_news: bool,
+    /// There was no room: when it is tried again, and how long that was last.
+    retry_at: Option<Nanos>,
+    silent_ns: u64,
+    /// Frames that do not go straight into a guest's buffers.
+    scratch: Scratch,
+    pub(crate) to_nat: Counters,
+    pub(crate) from_nat: Counters,
+    refused: [u64; Refusal::ALL.len()],
+}
+
+impl NatPort {
+    /// A router without guests.
+    ///
+    /// # Errors
+    /// The operating system has no epoll instance left.
+    pub fn new(options: NatOptions) -> io::Result<Self> {
+        let limits = Limits { guests: ports_max(), ..Limits::default() };
+        let max = options.sockets_max as usize;
+        let mut sockets = Sockets::new(limits.flows as usize, max)?;
+        sockets.resolvers.set(&options.resolvers);
+        Ok(Self {
+            nat: Nat::new(options.plan.clone(), limits, RandomState::new()),
+            options,
+            sockets,
+            events: Sockets::events(),
+            guests: Vec::with_capacity(PORTS_MAX),
+            sender: None,
+            now: Nanos(0),
+            news: Vec::with_capacity(NEWS_MAX),
+            turn: 0,
+            has_news: true,
+            retry_at: None,
+            silent_ns: 0,
+            scratch: Scratch::new(PACKET_LEN_MAX as usize),
+            to_nat: Counters::default(),
+            from_nat: Counters::default(),
+            refused: [0; Refusal::ALL.len()],
+        })
+    }
+
+    /// Other options; other addresses make another router, and end all flows.
+    pub(crate) fn set_options(&mut self, options: NatOptions) {
+        self.sockets.resolvers.set(&options.resolvers);
+        if !self.nat.set_plan(&options.plan) {
+            let limits = *self.nat.limits();
+            let nat = Nat::new(options.plan.clone(), limits, RandomState::new());
+            let before = std::mem::replace(&mut self.nat, nat);
+            self.sockets.clear();
+            for guest in self.guests.iter().copied() {
+                if let Some(name) = before.name_of(guest) {
+                    self.nat.add_guest(guest, name);
+                }
+            }
+        }
+        self.options = options;
+        self.has_news = true;
+    }
+
+    /// A port that guests may be behind.
+    pub(crate) fn add_guest(&mut self, port: PortId, name: &str) {
+        let guest = Guest(port.0);
+        if !self.guests.contains(&guest) {
+            self.guests.push(guest);
+        }
+        self.nat.add_guest(guest, name);
+    }
+
+    /// The port is gone: its flows end.
+    pub(crate) fn remove_guest(&mut self, port: PortId) {
+        let guest = Guest(port.0);
+        self.guests.retain(|other| *other != guest);
+        let mut actions = Actions::new();
+        while self.nat.remove_guest(guest, &mut actions) {
+            self.carry_out(&mut actions, None);
+        }
+    }
+
+    /// Whose packets are put here next, and when.
+    pub(crate) fn note_sender(&mut self, port: PortId, now: Nanos) {
+        (self.sender, self.now) = (Some(Guest(port.0)), now);
+    }
+
+    /// Whether packets were put here since the last visit.
+    pub(crate) fn takes_visit(&mut self) -> bool {
+        std::mem::take(&mut self.has_news)
+    }
+
+    /// When it has to be visited, whatever else happens.
+    pub(crate) fn wake_at(&self) -> Option<Nanos> {
+        self.nat.deadline().into_iter().chain(self.retry_at).min()
+    }
+
+    fn judge(&mut self, packet: &Packet<'_>, guest: Guest) {
+        let mut actions = Actions::new();
+        let verdict = match self.judge_by::<HEAD_LEN>(packet, guest, &mut actions) {
+            Verdict::Whole => self.judge_by::<WHOLE_LEN_MAX>(packet, guest, &mut actions),
+            verdict => verdict,
+        };
+        match verdict {
+            Verdict::Refused(why) => {
+                self.refused[why as usize] += 1;
+                self.to_nat.count_drop(drop_reason(why));
+            }
+            Verdict::Done | Verdict::Whole => self.to_nat.count(packet.len),
+        }
+        self.carry_out(&mut actions, Some(packet));
+        self.has_news = true;
+    }
+
+    /// By a copy of its first bytes: the guest may change its own at any time.
+    fn judge_by<const LEN: usize>(
+        &mut self,
+        packet: &Packet<'_>,
+        guest: Guest,
+        actions: &mut Actions,
+    ) -> Verdict {
+        let mut head = [0; LEN];
+        let copied = packet.copy_out(&mut head);
+        let packet = FromGuest { guest, head: &head[..copied], len: packet.len };
+        self.nat.from_guest(packet, self.now, actions)
+    }
+
+    /// Carries out what is to be done about sockets, and what follows from that.
+    fn carry_out(&mut self, actions: &mut Actions, packet: Option<&Packet<'_>>) {
+        let mut news = std::mem::take(&mut self.news);
+        for action in actions.drain() {
+            self.sockets.carry_out(action, packet, self.now, &mut news);
+        }
+        self.tell(news);
+    }
+
+    /// News of sockets, and what follows from them.
+    fn tell(&mut self, mut news: News) {
+        let mut actions = Actions::new();
+        let mut at = 0;
+        while let Some((flow, event)) = news.get(at).copied() {
+            self.nat.on_socket(flow, event, self.now, &mut actions);
+            for action in actions.drain() {
+                self.sockets.carry_out(action, None, self.now, &mut news);
+            }
+            at += 1;
+        }
+        news.clear();
+        self.news = news;
+    }
+
+    fn tell_one(&mut self, flow: FlowId, event: Event) {
+        let mut news = std::mem::take(&mut self.news);
+        news.push((flow, event));
+        self.tell(news);
+    }
+}
+
+fn ports_max() -> u16 {
+    u16::try_from(PORTS_MAX).unwrap_or(u16::MAX)
+}
+
+/// As which of the reasons that all ports have it is counted.
+fn drop_reason(why: Refusal) -> DropReason {
+    match why {
+        Refusal::Malformed | Refusal::Fragment => DropReason::Malformed,
+        Refusal::NotForUs => DropReason::Filtered,
+        Refusal::SpoofedSource => DropReason::SpoofedIp,
+        Refusal::FlowRate => DropReason::RateLimit,
+        Refusal::FlowLimit => DropReason::NoRoom,
+        Refusal::Denied | Refusal::Hops | Refusal::NoFlow => DropReason::NoRoute,
+    }
+}
+
+impl PacketSink for NatPort {
+    /// Always takes it: a slow remote is felt by the flow's window, and by nothing else.
+    fn put(&mut self, packet: &Packet<'_>) -> Put {
+        match self.sender {
+            Some(guest) => self.judge(packet, guest),
+            None => self.to_nat.count_drop(DropReason::NoRoute),
+        }
+        Put::Done
+    }
+}
+
+impl AsFd for NatPort {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.sockets.as_fd()
+    }
+}
+
+impl std::fmt::Debug for NatPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NatPort").field("options", &self.options).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,16 @@
+//! What a router is told from outside.
+
+use std::net::IpAddr;
+
+use ringway_nat::Plan;
+
+/// Options of a port of kind `nat:`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NatOptions {
+    /// The addresses, and what guests are told.
+    pub plan: Plan,
+    /// The host's resolvers, in the order in which they are asked.
+    pub resolvers: Vec<IpAddr>,
+    /// Most sockets.
+    pub sockets_max: u32,
+}

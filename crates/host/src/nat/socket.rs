@@ -1,0 +1,273 @@
+//! One socket of a flow: made, connected, written to, read from.
+//!
+//! A stream's data stays in its receive queue until the guest has it: it is peeked, from where the
+//! last peek ended (`SO_PEEK_OFF`).
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use ringway_nat::{Close, Emit, Failure, FlowId, Problem, Protocol, Read};
+use ringway_virtq::SharedSlice;
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, connect, ipproto, shutdown, socket_with,
+};
+
+use crate::nat::calls::{Vectors, discard, is_writable, option, queued, send_window, set_option};
+use crate::nat::resolvers::Question;
+
+/// SYNs that are sent again: 63 seconds in all.
+const SYN_COUNT: libc::c_int = 5;
+
+/// Where the kernel says nothing about the other end's window, in bytes.
+const WINDOW_UNKNOWN: u32 = 64 << 10;
+
+const PEEK_OFF: (libc::c_int, libc::c_int) = (libc::SOL_SOCKET, libc::SO_PEEK_OFF);
+
+/// A flow's socket.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    pub(crate) flow: FlowId,
+    pub(crate) protocol: Protocol,
+    is_ipv4: bool,
+    pub(crate) is_connecting: bool,
+    /// It took less than it was given: the kernel says when it takes more.
+    pub(crate) is_blocked: bool,
+    /// Where the kernel peeks next; `None`: it always does at the front.
+    peek_at: Option<u32>,
+    hops: u8,
+    is_whole_only: Option<bool>,
+    /// The other end is a resolver.
+    pub(crate) question: Option<Question>,
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Socket {
+    /// A socket that connects to that address; of a stream it is told later that it has.
+    ///
+    /// # Errors
+    /// It cannot go there.
+    pub(crate) fn open(flow: FlowId, protocol: Protocol, to: SocketAddr) -> Result<Self, Failure> {
+        let fd = open(protocol, to.is_ipv4()).map_err(failure)?;
+        let mut socket = Self {
+            fd,
+            flow,
+            protocol,
+            is_ipv4: to.is_ipv4(),
+            is_connecting: protocol == Protocol::Tcp,
+            is_blocked: false,
+            peek_at: None,
+            hops: 0,
+            is_whole_only: None,
+            question: None,
+        };
+        socket.prepare().map_err(|why| failure(errno(&why)))?;
+        socket.connect(to)?;
+        Ok(socket)
+    }
+
+    fn prepare(&mut self) -> io::Result<()> {
+        let fd = self.fd.as_fd();
+        if self.protocol == Protocol::Tcp {
+            set_option(fd, (libc::IPPROTO_TCP, libc::TCP_NODELAY), 1)?;
+            set_option(fd, (libc::IPPROTO_TCP, libc::TCP_SYNCNT), SYN_COUNT)?;
+            self.peek_at = set_option(fd, PEEK_OFF, 0).ok().map(|()| 0);
+            return Ok(());
+        }
+        let is_heard = match self.is_ipv4 {
+            true => (libc::SOL_IP, libc::IP_RECVERR),
+            false => (libc::SOL_IPV6, libc::IPV6_RECVERR),
+        };
+        set_option(fd, is_heard, 1)
+    }
+
+    /// Connects; a socket for datagrams may be told another place later.
+    ///
+    /// # Errors
+    /// It cannot go there.
+    pub(crate) fn connect(&self, to: SocketAddr) -> Result<(), Failure> {
+        match connect(&self.fd, &to) {
+            Ok(()) | Err(Errno::INPROGRESS) => Ok(()),
+            Err(why) => Err(failure(why)),
+        }
+    }
+
+    /// Why it failed, if it did.
+    pub(crate) fn take_error(&self) -> Option<Failure> {
+        let number = option(self.fd.as_fd(), (libc::SOL_SOCKET, libc::SO_ERROR))?;
+        (number != 0).then(|| failure(Errno::from_raw_os_error(number)))
+    }
+
+    /// How much a stream takes: what the other end does, as far as it fits into the send buffer.
+    pub(crate) fn room(&mut self) -> u32 {
+        let fd = self.fd.as_fd();
+        let window = send_window(fd).unwrap_or(WINDOW_UNKNOWN);
+        let buffer = option(fd, (libc::SOL_SOCKET, libc::SO_SNDBUF)).unwrap_or(0);
+        let buffer = u32::try_from(buffer).unwrap_or(0) / 4 * 3;
+        let free = buffer.saturating_sub(queued(fd));
+        if free < window && free < buffer / 2 {
+            // The kernel tells of room, and makes the buffer larger, only where it was asked while
+            // there was none.
+            self.is_blocked |= !is_writable(fd);
+        }
+        window.min(free)
+    }
+
+    /// Sends what lies in `vectors`; how many bytes were taken.
+    ///
+    /// # Errors
+    /// The stream is of no more use.
+    pub(crate) fn send(&mut self, vectors: &mut Vectors, len: u32) -> Result<u32, Failure> {
+        match vectors.send(self.fd.as_fd(), None) {
+            Ok(taken) => {
+                let taken = u32::try_from(taken).unwrap_or(len);
+                self.is_blocked |= taken < len;
+                Ok(taken)
+            }
+            Err(why) if is_later(&why) => {
+                self.is_blocked = true;
+                Ok(0)
+            }
+            Err(why) => Err(failure(errno(&why))),
+        }
+    }
+
+    /// Says how datagrams go from now on.
+    pub(crate) fn set_way(&mut self, hops: u8, is_whole_only: bool) {
+        let fd = self.fd.as_fd();
+        let [hops_option, mtu_option] = match self.is_ipv4 {
+            true => [(libc::SOL_IP, libc::IP_TTL), (libc::SOL_IP, libc::IP_MTU_DISCOVER)],
+            false => [
+                (libc::SOL_IPV6, libc::IPV6_UNICAST_HOPS),
+                (libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER),
+            ],
+        };
+        // One that is not taken leaves the kernel's own way.
+        if self.hops != hops {
+            let _ = set_option(fd, hops_option, libc::c_int::from(hops));
+            self.hops = hops;
+        }
+        if self.is_whole_only != Some(is_whole_only) {
+            // The names of the two families stand for the same numbers.
+            let how = if is_whole_only { libc::IP_PMTUDISC_DO } else { libc::IP_PMTUDISC_DONT };
+            let _ = set_option(fd, mtu_option, how);
+            self.is_whole_only = Some(is_whole_only);
+        }
+    }
+
+    /// Most bytes of a packet on its way, as far as the kernel knows.
+    pub(crate) fn path_mtu(&self) -> u16 {
+        let name = match self.is_ipv4 {
+            true => (libc::SOL_IP, libc::IP_MTU),
+            false => (libc::SOL_IPV6, libc::IPV6_MTU),
+        };
+        let mtu = option(self.fd.as_fd(), name).and_then(|mtu| u16::try_from(mtu).ok());
+        mtu.unwrap_or(ringway_nat::MTU_MIN)
+    }
+
+    /// Reads for a frame into the pieces behind its head.
+    ///
+    /// # Errors
+    /// The socket is of no more use, or has an error to be looked at.
+    pub(crate) fn read(
+        &mut self,
+        emit: &mut Emit,
+        pieces: &[SharedSlice],
+        vectors: &mut Vectors,
+    ) -> Result<Read, Failure> {
+        let Some(source) = emit.source else { return Ok(Read::Bytes(0)) };
+        let head_len = emit.head().len();
+        let behind = source.len_max as usize - source.first_len;
+        let room = vectors.begin().add_own(emit.first_bytes()).add(pieces, head_len, behind);
+        let room = room + source.first_len;
+        let flags = match source.peek_at {
+            Some(at) => {
+                self.peek_from(at)?;
+                libc::MSG_PEEK
+            }
+            None => libc::MSG_TRUNC,
+        };
+        let received = vectors.receive(self.fd.as_fd(), flags);
+        let received = match received {
+            Ok(0) if source.peek_at.is_some() => return Ok(Read::End),
+            Ok(received) if received > room => return Ok(Read::TooLong),
+            Ok(received) => u32::try_from(received).unwrap_or(u32::MAX),
+            Err(why) if is_later(&why) => return Ok(Read::Empty),
+            Err(why) => return Err(failure(errno(&why))),
+        };
+        if let (Some(at), Some(_)) = (&mut self.peek_at, source.peek_at) {
+            *at = at.wrapping_add(received);
+        }
+        Ok(Read::Bytes(received))
+    }
+
+    fn peek_from(&mut self, at: u32) -> Result<(), Failure> {
+        if self.peek_at.is_some_and(|known| known != at) {
+            let offset = libc::c_int::try_from(at).unwrap_or(libc::c_int::MAX);
+            set_option(self.fd.as_fd(), PEEK_OFF, offset).map_err(|why| failure(errno(&why)))?;
+            self.peek_at = Some(at);
+        }
+        Ok(())
+    }
+
+    /// Takes bytes off the receive queue that the guest has.
+    pub(crate) fn consume(&mut self, len: u32) {
+        // The kernel moves the place where it peeks by as many.
+        let taken = discard(self.fd.as_fd(), len as usize).unwrap_or(0);
+        let taken = u32::try_from(taken).unwrap_or(0);
+        self.peek_at = self.peek_at.map(|at| at.saturating_sub(taken));
+    }
+
+    pub(crate) fn shut_down(&self) {
+        // Where the other end has gone meanwhile, the socket says so itself.
+        let _ = shutdown(&self.fd, rustix::net::Shutdown::Write);
+    }
+
+    pub(crate) fn close(self, how: Close) {
+        if how == Close::Reset && self.protocol == Protocol::Tcp {
+            let _ = set_socket_linger(&self.fd, Some(Duration::ZERO));
+        }
+    }
+}
+
+fn open(protocol: Protocol, is_ipv4: bool) -> Result<OwnedFd, Errno> {
+    let family = if is_ipv4 { AddressFamily::INET } else { AddressFamily::INET6 };
+    let (kind, number) = match protocol {
+        Protocol::Tcp => (SocketType::STREAM, None),
+        Protocol::Udp => (SocketType::DGRAM, None),
+        Protocol::Echo if is_ipv4 => (SocketType::DGRAM, Some(ipproto::ICMP)),
+        Protocol::Echo => (SocketType::DGRAM, Some(ipproto::ICMPV6)),
+    };
+    socket_with(family, kind, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, number)
+}
+
+pub(crate) fn errno(why: &io::Error) -> Errno {
+    Errno::from_io_error(why).unwrap_or(Errno::IO)
+}
+
+fn is_later(why: &io::Error) -> bool {
+    matches!(errno(why), Errno::AGAIN | Errno::INTR)
+}
+
+/// What an error of a socket means to the flow.
+pub(crate) fn failure(why: Errno) -> Failure {
+    match why {
+        Errno::NETUNREACH => Failure::Unreachable(Problem::NetworkUnreachable),
+        Errno::HOSTUNREACH => Failure::Unreachable(Problem::HostUnreachable),
+        Errno::ACCESS | Errno::PERM => Failure::Unreachable(Problem::Prohibited),
+        Errno::TIMEDOUT => Failure::TimedOut,
+        Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL => {
+            Failure::NoRoom
+        }
+        _ => Failure::Reset,
+    }
+}

@@ -1,0 +1,271 @@
+//! All sockets of a router, and what it wants done with them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use ringway_nat::{Action, Close, Event, Failure, FlowId, Problem, Protocol, Target};
+use ringway_net::{GsoType, Nanos, Packet};
+use rustix::io::Errno;
+
+use crate::nat::calls::Vectors;
+use crate::nat::error_queue;
+use crate::nat::own_addresses::OwnAddresses;
+use crate::nat::resolvers::Resolvers;
+use crate::nat::socket::{Socket, errno};
+use crate::os::poller::{Events, PollEvent, Poller};
+
+/// Sockets with news that are looked at in one visit; the others come with the next one.
+const EVENTS_MAX: usize = 64;
+
+/// Reports of datagrams that did not arrive, taken from one socket at a time.
+const REPORTS_MAX: usize = 8;
+
+/// The sockets, by their flow's place in the table.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    list: Vec<Option<Socket>>,
+    poller: Poller,
+    own: OwnAddresses,
+    pub(crate) resolvers: Resolvers,
+    pub(crate) vectors: Vectors,
+    /// Most of them.
+    max: usize,
+    count: usize,
+}
+
+/// News of a flow; at most so many at once.
+pub(crate) type News = Vec<(FlowId, Event)>;
+
+impl Sockets {
+    /// None yet, at most `max` of so many flows.
+    ///
+    /// # Errors
+    /// The operating system has no epoll instance left.
+    pub(crate) fn new(flows: usize, max: usize) -> io::Result<Self> {
+        Ok(Self {
+            list: std::iter::repeat_with(|| None).take(flows).collect(),
+            poller: Poller::new()?,
+            own: OwnAddresses::new(),
+            resolvers: Resolvers::default(),
+            vectors: Vectors::new(),
+            max,
+            count: 0,
+        })
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn events() -> Events {
+        Events::with_capacity(EVENTS_MAX)
+    }
+
+    /// The socket of a flow that is not over, and where a message is put together.
+    pub(crate) fn of(&mut self, flow: FlowId) -> Option<(&mut Socket, &mut Vectors)> {
+        let socket = self.list.get_mut(flow.index())?.as_mut();
+        socket.filter(|socket| socket.flow == flow).map(|socket| (socket, &mut self.vectors))
+    }
+
+    /// Closes all.
+    pub(crate) fn clear(&mut self) {
+        for socket in self.list.iter_mut().filter_map(Option::take) {
+            socket.close(Close::Reset);
+        }
+        self.count = 0;
+    }
+
+    /// Sockets with news.
+    pub(crate) fn wait(&mut self, events: &mut Events) {
+        if self.poller.wait(events, Some(std::time::Duration::ZERO)).is_err() {
+            events.clear();
+        }
+    }
+
+    /// Carries out one action; news of the flow are added to `news`. `packet`: what the guest sent.
+    pub(crate) fn carry_out(
+        &mut self,
+        action: Action,
+        packet: Option<&Packet<'_>>,
+        now: Nanos,
+        news: &mut News,
+    ) {
+        match action {
+            Action::Open { flow, protocol, to } => self.open(flow, (protocol, to), now, news),
+            Action::Consume { flow, len } => {
+                if let Some((socket, _)) = self.of(flow) {
+                    socket.consume(len);
+                }
+            }
+            Action::Send { flow, skip, len } => {
+                let Some((socket, vectors)) = self.of(flow) else { return };
+                let pieces = packet.map_or(&[][..], |packet| packet.payload);
+                vectors.begin().add(pieces, skip as usize, len as usize);
+                let event = match socket.send(vectors, len) {
+                    Ok(taken) => Event::Sent(taken),
+                    Err(why) => Event::Failed(why),
+                };
+                news.push((flow, event));
+            }
+            Action::SendDatagram { .. } => {
+                if let Some(packet) = packet {
+                    self.send_datagram(action, packet, now, news);
+                }
+            }
+            Action::Shutdown { flow } => {
+                if let Some((socket, _)) = self.of(flow) {
+                    socket.shut_down();
+                }
+            }
+            Action::AskRoom { flow } => {
+                if let Some((socket, _)) = self.of(flow) {
+                    news.push((flow, Event::Room(socket.room())));
+                }
+            }
+            Action::Close { flow, how } => {
+                let place = self.list.get_mut(flow.index());
+                let is_it = |socket: &mut Socket| socket.flow == flow;
+                if let Some(socket) = place.and_then(|place| place.take_if(is_it)) {
+                    socket.close(how);
+                    self.count -= 1;
+                }
+            }
+        }
+    }
+
+    fn open(
+        &mut self,
+        flow: FlowId,
+        (protocol, to): (Protocol, Target),
+        now: Nanos,
+        news: &mut News,
+    ) {
+        let opened = self.address(to).and_then(|address| {
+            if self.count >= self.max {
+                return Err(Failure::NoRoom);
+            }
+            let mut socket = Socket::open(flow, protocol, address)?;
+            if to == Target::Resolver && protocol == Protocol::Udp {
+                socket.question = Some(self.resolvers.question(now));
+            }
+            let watched = self.poller.add_edge_both(socket.as_fd(), flow.to_u64());
+            watched.map_err(|_| Failure::NoRoom)?;
+            Ok(socket)
+        });
+        match opened {
+            Ok(socket) => {
+                let Some(place) = self.list.get_mut(flow.index()) else { return };
+                let before = place.replace(socket);
+                assert!(before.is_none(), "a flow's place is free once its socket is closed");
+                self.count += 1;
+            }
+            Err(why) => {
+                if let (Failure::Unreachable(problem), true) = (why, protocol != Protocol::Tcp) {
+                    news.push((flow, Event::Report { from: None, problem }));
+                }
+                news.push((flow, Event::Failed(why)));
+            }
+        }
+    }
+
+    /// Guests reach this machine's own addresses only where that was said.
+    fn address(&self, to: Target) -> Result<SocketAddr, Failure> {
+        let prohibited = Failure::Unreachable(Problem::Prohibited);
+        match to {
+            Target::Address(to) if self.own.contains(to.ip()) => Err(prohibited),
+            Target::Address(to) | Target::Loopback(to) => Ok(to),
+            Target::Resolver => {
+                let unreachable = Failure::Unreachable(Problem::PortUnreachable);
+                self.resolvers.current().ok_or(unreachable)
+            }
+        }
+    }
+
+    fn send_datagram(&mut self, action: Action, packet: &Packet<'_>, now: Nanos, news: &mut News) {
+        let Action::SendDatagram { flow, skip, len, hops, is_whole_only } = action else { return };
+        self.ask_another_resolver(flow, now);
+        let Some((socket, vectors)) = self.of(flow) else { return };
+        socket.set_way(hops, is_whole_only);
+        vectors.begin().add(packet.payload, skip as usize, len as usize);
+        let is_cut = GsoType::from_raw(packet.header.gso_type) == Some(GsoType::UdpL4);
+        let segment_len = Some(packet.header.gso_size).filter(|size| is_cut && *size > 0);
+        let mut sent = vectors.send(socket.as_fd(), segment_len);
+        // What the kernel heard of earlier ones comes first.
+        if let Err(why) = &sent
+            && errno(why) == Errno::CONNREFUSED
+        {
+            sent = vectors.send(socket.as_fd(), segment_len);
+        }
+        let problem = match sent.map_err(|why| errno(&why)) {
+            Err(Errno::MSGSIZE) => Problem::TooBig(socket.path_mtu()),
+            Err(Errno::NETUNREACH) => Problem::NetworkUnreachable,
+            Err(Errno::HOSTUNREACH) => Problem::HostUnreachable,
+            Err(Errno::ACCESS | Errno::PERM) => Problem::Prohibited,
+            // Datagrams get lost.
+            Ok(_) | Err(_) => return,
+        };
+        news.push((flow, Event::Report { from: None, problem }));
+    }
+
+    /// A question that is asked again, because the resolver was silent, goes to the next one.
+    fn ask_another_resolver(&mut self, flow: FlowId, now: Nanos) {
+        let place = self.list.get_mut(flow.index()).and_then(Option::as_mut);
+        let Some(socket) = place.filter(|socket| socket.flow == flow) else { return };
+        let Some(question) = &mut socket.question else { return };
+        if self.resolvers.asks_again(question, now)
+            && let Some(to) = self.resolvers.current()
+        {
+            let _ = socket.connect(to);
+        }
+    }
+
+    /// What the news of a socket mean.
+    pub(crate) fn on_event(&mut self, event: &PollEvent, news: &mut News) {
+        let flow = FlowId::from_u64(event.token);
+        let Some((socket, _)) = self.of(flow) else { return };
+        if socket.protocol != Protocol::Tcp {
+            if event.hang_up {
+                self.take_reports(flow, news);
+            }
+            if event.readable {
+                news.push((flow, Event::Readable));
+            }
+            return;
+        }
+        let may_have_failed = event.hang_up || socket.is_connecting;
+        if let Some(why) = may_have_failed.then(|| socket.take_error()).flatten() {
+            return news.push((flow, Event::Failed(why)));
+        }
+        if socket.is_connecting && event.writable {
+            socket.is_connecting = false;
+            news.push((flow, Event::Connected { room: socket.room() }));
+        } else if event.writable && std::mem::take(&mut socket.is_blocked) {
+            news.push((flow, Event::Writable));
+        }
+        if event.readable && !socket.is_connecting {
+            news.push((flow, Event::Readable));
+        }
+    }
+
+    /// What the kernel heard of datagrams that did not arrive.
+    pub(crate) fn take_reports(&mut self, flow: FlowId, news: &mut News) {
+        let place = self.list.get_mut(flow.index()).and_then(Option::as_mut);
+        let Some(socket) = place.filter(|socket| socket.flow == flow) else { return };
+        for _ in 0..REPORTS_MAX {
+            let Some(report) = error_queue::next(socket.as_fd()) else { break };
+            let Some(report) = report else { continue };
+            if let Some(question) = &socket.question {
+                self.resolvers.failed(question);
+            }
+            let event = Event::Report { from: report.from, problem: report.problem };
+            news.push((flow, event));
+        }
+        // One that is left there wakes the worker again and again.
+        let _ = socket.take_error();
+    }
+}

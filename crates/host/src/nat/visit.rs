@@ -1,0 +1,302 @@
+//! A visit of the router: news of its sockets, its timers, and frames for each guest in turn.
+
+use ringway_device::Queue;
+use ringway_nat::{Accepts, Actions, Due, Emit, Event, Guest, Protocol, Read};
+use ringway_net::{DropReason, ETHERNET_HEADER_LEN, NetHeader, Packet};
+use ringway_switch::PortId;
+use ringway_virtq::Arm;
+
+use crate::forward::budget::{BUDGET_UNITS, UNIT_LEN};
+use crate::forward::{Fabric, VisitEnd};
+use crate::nat::NatPort;
+use crate::nat::fill::{FRAME_LEN_MAX, Filled, accepts, fill, read, write};
+use crate::pace::Flush;
+use crate::port::pair_map::PairOwner;
+use crate::port::queue_pair::{End, QueuePair};
+use crate::port::room::RoomAt;
+
+/// Frames for one guest before it is the next one's turn.
+const FRAMES_MAX: usize = 16;
+
+/// Timers that end in one visit; the others end in the next one.
+const TIMERS_MAX: usize = 256;
+
+/// How often a guest may post too few buffers while it is being asked to say when it has some.
+const RACES_MAX: usize = 3;
+
+/// When another worker's ring is tried again, in nanoseconds.
+const RETRY_NS: u64 = 1_000_000;
+
+/// When a guest without room is tried again although it said nothing, in nanoseconds, and most of
+/// it: it may have lost its kick (see `guest_end`).
+const SILENT_NS: u64 = 10_000_000;
+const SILENT_NS_MAX: u64 = 1_000_000_000;
+
+/// What is left of a guest's turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// It may have more.
+    Goes,
+    /// It has nothing, or no room, of which it will tell.
+    Over,
+    /// The port itself has to wait.
+    Waits(VisitEnd),
+}
+
+/// Moves what there is, as far as the budget goes.
+pub(crate) fn visit_nat(port: &mut NatPort, fabric: &mut Fabric<'_>) -> VisitEnd {
+    port.begin(fabric);
+    if !fabric.is_link_up {
+        return VisitEnd::Idle;
+    }
+    let mut is_over = false;
+    while !is_over {
+        is_over = true;
+        for _ in 0..port.guests.len() {
+            port.turn = (port.turn + 1) % port.guests.len();
+            let guest = port.guests[port.turn];
+            for _ in 0..FRAMES_MAX {
+                match port.give(guest, fabric) {
+                    Turn::Goes => is_over = false,
+                    Turn::Over => break,
+                    Turn::Waits(visit) => return visit,
+                }
+                if fabric.delivery.work >= BUDGET_UNITS {
+                    return VisitEnd::More;
+                }
+            }
+        }
+    }
+    if port.nat.deadline().is_some_and(|at| at <= fabric.now) {
+        VisitEnd::More
+    } else {
+        VisitEnd::Idle
+    }
+}
+
+impl NatPort {
+    fn begin(&mut self, fabric: &Fabric<'_>) {
+        (self.now, self.retry_at) = (fabric.now, None);
+        self.sender = None;
+        let mut news = std::mem::take(&mut self.news);
+        self.sockets.wait(&mut self.events);
+        for event in self.events.iter() {
+            self.sockets.on_event(&event, &mut news);
+        }
+        self.tell(news);
+        let mut actions = Actions::new();
+        for _ in 0..TIMERS_MAX {
+            if !self.nat.timer(self.now, &mut actions) {
+                break;
+            }
+            self.carry_out(&mut actions, None);
+        }
+    }
+
+    /// One frame for a guest.
+    fn give(&mut self, guest: Guest, fabric: &mut Fabric<'_>) -> Turn {
+        if !self.nat.is_due(guest) {
+            return Turn::Over;
+        }
+        let slot = direct_slot(fabric, guest);
+        let takes = slot.and_then(|slot| Some(accepts_of(fabric.receivers.slot(slot)?)));
+        // What goes through memory of ours is completed for those that take less.
+        let copied = Accepts { tso4: true, tso6: true, len_max: FRAME_LEN_MAX };
+        match self.nat.due(guest, takes.flatten().unwrap_or(copied)) {
+            None => Turn::Over,
+            Some(Due::Reply(frame)) => {
+                let len = frame.len().min(self.scratch.bytes().len());
+                self.scratch.bytes().write(0, &frame[..len]);
+                let turn = self.deliver(guest, NetHeader::default(), len, fabric);
+                if turn == Turn::Goes {
+                    self.nat.replied(guest);
+                }
+                turn
+            }
+            Some(Due::Flow(emit)) => match (slot, takes.flatten()) {
+                (Some(slot), Some(_)) if is_plain(fabric, emit.head().first_chunk()) => {
+                    self.give_direct((guest, slot), emit, fabric)
+                }
+                _ => self.give_copied(guest, emit, fabric),
+            },
+        }
+    }
+
+    fn give_direct(
+        &mut self,
+        (guest, slot): (Guest, PortId),
+        mut emit: Emit,
+        fabric: &mut Fabric<'_>,
+    ) -> Turn {
+        for _ in 0..RACES_MAX {
+            let Some(pair) = fabric.receivers.slot(slot) else { return Turn::Over };
+            let step = pair.step();
+            let End::Guest(end) = &mut pair.end else { return Turn::Over };
+            let flow = emit.flow;
+            let filled = fill(end, &mut emit, self.sockets.of(flow));
+            pair.faults.step_over(step);
+            match filled {
+                Filled::Read(read, len) => {
+                    if len > 0 {
+                        fabric.delivery.dirty.add(slot);
+                        fabric.delivery.packets += 1;
+                        self.from_nat.count(len);
+                        self.silent_ns = 0;
+                    }
+                    fabric.delivery.work += 1 + len / UNIT_LEN;
+                    self.emitted(&emit, read);
+                    return Turn::Goes;
+                }
+                Filled::Failed(why) => {
+                    self.failed(&emit, Event::Failed(why));
+                    return Turn::Goes;
+                }
+                Filled::NeverFits => return self.give_copied(guest, emit, fabric),
+                Filled::NoRoom if ask_for_room(pair, &mut fabric.delivery.call_again) => {
+                    self.try_again_later();
+                    return Turn::Over;
+                }
+                // It has posted some meanwhile.
+                Filled::NoRoom => {}
+            }
+        }
+        Turn::Over
+    }
+
+    fn give_copied(&mut self, guest: Guest, mut emit: Emit, fabric: &mut Fabric<'_>) -> Turn {
+        let pieces = [self.scratch.bytes()];
+        let (head_len, flow) = (emit.head().len(), emit.flow);
+        let read = match read(&mut emit, &pieces, self.sockets.of(flow)) {
+            Ok(read) => read,
+            Err(why) => {
+                self.failed(&emit, Event::Failed(why));
+                return Turn::Goes;
+            }
+        };
+        let Read::Bytes(bytes) = read else {
+            self.emitted(&emit, read);
+            return Turn::Goes;
+        };
+        let Some(header) = emit.finish(bytes) else {
+            self.emitted(&emit, Read::TooLong);
+            return Turn::Goes;
+        };
+        write(&pieces, emit.head());
+        let first_len = emit.source.map_or(0, |source| source.first_len);
+        let turn = self.deliver(guest, header, head_len + bytes as usize - first_len, fabric);
+        if turn == Turn::Goes {
+            self.emitted(&emit, read);
+        } else if emit.source.is_some_and(|source| source.peek_at.is_none()) {
+            // It cannot be read again.
+            fabric.count_drop_at(PortId(guest.0), DropReason::NoRoom);
+            self.emitted(&emit, Read::TooLong);
+        }
+        turn
+    }
+
+    /// Hands the frame in `scratch` to the port that the guest is behind.
+    fn deliver(
+        &mut self,
+        guest: Guest,
+        header: NetHeader,
+        len: usize,
+        fabric: &mut Fabric<'_>,
+    ) -> Turn {
+        let (to, bytes) = (PortId(guest.0), self.scratch.bytes());
+        let Some(bytes) = bytes.slice(0, len) else { return Turn::Goes };
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        let packet = Packet { header: &header, payload: &[bytes], len };
+        fabric.delivery.position = 0;
+        let work = fabric.delivery.work;
+        let given = match is_plain(fabric, packet.ethernet_header().as_ref()) {
+            true => fabric.delivery.put(&mut fabric.receivers, to, &packet, true),
+            false => fabric.deliver_guarded(&packet).map_or(Ok(true), Err),
+        };
+        fabric.delivery.work = fabric.delivery.work.max(work + 1);
+        match given {
+            Ok(is_taken) => {
+                if is_taken {
+                    fabric.delivery.packets += 1;
+                    self.from_nat.count(len);
+                }
+                Turn::Goes
+            }
+            Err(VisitEnd::Hold(RoomAt::Slot(slot))) => {
+                if let Some(pair) = fabric.receivers.slot(slot)
+                    && !ask_for_room(pair, &mut fabric.delivery.call_again)
+                {
+                    self.retry_at = Some(fabric.now);
+                }
+                Turn::Over
+            }
+            Err(VisitEnd::Wait(at)) => Turn::Waits(VisitEnd::Wait(at)),
+            Err(_) => {
+                self.retry_at = Some(fabric.now.plus(RETRY_NS));
+                Turn::Over
+            }
+        }
+    }
+
+    fn try_again_later(&mut self) {
+        self.silent_ns = (2 * self.silent_ns).clamp(SILENT_NS, SILENT_NS_MAX);
+        self.retry_at.get_or_insert(self.now.plus(self.silent_ns));
+    }
+
+    fn emitted(&mut self, emit: &Emit, read: Read) {
+        if let (Read::Bytes(_), Some((socket, _))) = (read, self.sockets.of(emit.flow))
+            && let Some(question) = &mut socket.question
+        {
+            question.answered();
+        }
+        let mut actions = Actions::new();
+        self.nat.emitted(emit, read, self.now, &mut actions);
+        self.carry_out(&mut actions, None);
+    }
+
+    /// A socket has an error: of one for datagrams the kernel has reports of it.
+    fn failed(&mut self, emit: &Emit, event: Event) {
+        let is_stream =
+            self.sockets.of(emit.flow).is_none_or(|(socket, _)| socket.protocol == Protocol::Tcp);
+        if is_stream {
+            return self.tell_one(emit.flow, event);
+        }
+        // It is read again then: there may be more behind the error.
+        let mut news = std::mem::take(&mut self.news);
+        self.sockets.take_reports(emit.flow, &mut news);
+        self.tell(news);
+    }
+}
+
+/// The slot of the guest's only queue pair, if its buffers can be filled directly.
+fn direct_slot(fabric: &mut Fabric<'_>, guest: Guest) -> Option<PortId> {
+    let port = fabric.receivers.port(PortId(guest.0))?;
+    let pair = port.pairs.steering.pair_unseen(fabric.delivery.pair)?;
+    match port.owner_of(pair) {
+        PairOwner::Here(slot) => Some(slot),
+        PairOwner::There(_) => None,
+    }
+}
+
+/// What the guest in a slot takes without help; `None`: its frames are completed.
+fn accepts_of(pair: &QueuePair) -> Option<Accepts> {
+    let End::Guest(guest) = &pair.end else { return None };
+    let is_ready = pair.is_link_up && guest.queues.is_running(Queue::ToGuest);
+    (is_ready && guest.queues.negotiated().guest_csum).then(|| accepts(guest))
+}
+
+/// Asks a guest to say when it has buffers; `false`: it may have some already.
+fn ask_for_room(pair: &mut QueuePair, call_again: &mut bool) -> bool {
+    // What fills the ring must be seen by the guest before it can make room.
+    *call_again |= pair.flush_to(Flush::short()).call_again;
+    match &mut pair.end {
+        End::Guest(guest) => !guest.queues.arm_kicks(Queue::ToGuest, Arm::Next),
+        _ => true,
+    }
+}
+
+/// Whether no policy has a say in the packet. The switch learns where the router is.
+fn is_plain(fabric: &mut Fabric<'_>, header: Option<&[u8; ETHERNET_HEADER_LEN]>) -> bool {
+    let (from, now_ms) = (fabric.from, fabric.now_ms);
+    let route = |header| fabric.switch.route_plain(from, header, now_ms);
+    fabric.cable.is_some() || header.and_then(route).is_some()
+}
