@@ -45,10 +45,15 @@ impl Identity {
     }
 
     fn default_mac(&self, port: &str) -> MacAddress {
+        let [_, _, _, a, b, c, d, e] = self.number_of(port).to_be_bytes();
+        MacAddress([0x52, a, b, c, d, e])
+    }
+
+    /// A number of the port's own.
+    pub fn number_of(&self, port: &str) -> u64 {
         // No part has a zero in it.
         let parts = [self.machine.as_bytes(), &self.instance, port.as_bytes()];
-        let [_, _, _, a, b, c, d, e] = hash(&parts.join(&0)).to_be_bytes();
-        MacAddress([0x52, a, b, c, d, e])
+        hash(&parts.join(&0))
     }
 
     /// What is to be said about a port whose guest has the address of another one's.

@@ -9,6 +9,8 @@ Kinds of ports:
   vm-connect:SOCKET  connect to this vhost-user socket, and keep trying
   tap:IFNAME         a tap of the host: used if it exists, otherwise created
   tap-fd:NUMBER      an open tap that was passed in as this file descriptor
+  nat:               a router to what this machine reaches: addresses, names and the internet for
+                     all guests, through ordinary sockets and without root
 
 Options, after the port and separated by commas (write ,, for a comma in a path):
 ";
@@ -16,6 +18,7 @@ Options, after the port and separated by commas (write ,, for a comma in a path)
 const RUN_HELP_END: &str = "
 Example:
   ringway run --port vm0=vm: --port vm1=vm:/run/vm1.sock,packed=off --port up=tap:tap0
+  ringway run --port vm0=vm: --port vm1=vm: --port net=nat:
 
 With --config, the ports are in a file; on SIGHUP it is read again and what has changed is carried
 out. The environment variable RINGWAY_LOG says what to log: error, warn, info, debug or trace.";

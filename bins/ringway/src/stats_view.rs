@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use crate::control::{
-    DirectionStats, EffortStats, PacingStats, PortStats, StatsReply, WorkerStats,
+    DirectionStats, EffortStats, NatStats, PacingStats, PortStats, StatsReply, WorkerStats,
 };
 use crate::{layout, units};
 
@@ -157,7 +157,22 @@ fn pacing(port: &PortStats) -> String {
     if port.moved_addresses > 0 {
         lines.push(format!("{} addresses moved here", units::count(port.moved_addresses)));
     }
+    lines.extend(port.nat.iter().flat_map(routed));
     lines.join("\n")
+}
+
+/// What a router does, line by line.
+fn routed(nat: &NatStats) -> Vec<String> {
+    let mut lines = vec![units::counted(nat.sockets, "socket")];
+    let leases = nat.leases.iter().map(|(port, leases)| format!("{port}: {}", leases.join(", ")));
+    lines.extend(leases);
+    let flows =
+        |(port, count): (&String, &u64)| format!("{port}: {}", units::counted(*count, "flow"));
+    lines.extend(nat.flows.iter().map(flows));
+    let refused =
+        |(why, count): (&String, &u64)| format!("refused, {why}: {}", units::count(*count));
+    lines.extend(nat.refused.iter().map(refused));
+    lines
 }
 
 fn paced(pace: &PacingStats) -> String {
@@ -254,6 +269,19 @@ mod tests {
         }
         let has_rates = ["b/s", "packets/s"].iter().any(|unit| text.contains(unit));
         assert!(!has_rates, "no rates without a report before:\n{text}");
+    }
+
+    #[test]
+    fn what_a_router_does_is_shown() {
+        let mut reply = example();
+        let leases = [("vm0".to_string(), vec!["10.0.2.15".to_string()])].into();
+        let flows = [("vm0".to_string(), 3)].into();
+        let refused = [("spoofed_source".to_string(), 2)].into();
+        reply.ports[0].nat = Some(NatStats { flows, leases, sockets: 3, refused });
+        let text = table(&reply, None, WIDE);
+        for words in ["3 sockets", "vm0: 10.0.2.15", "vm0: 3 flows", "refused, spoofed_source: 2"] {
+            assert!(text.contains(words), "{words} in\n{text}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod iperf;
 pub mod kernel_files;
 pub mod monitor;
 pub mod namespaces;
+pub mod nat_lab;
 pub mod net;
 pub mod own_loader;
 pub mod process;

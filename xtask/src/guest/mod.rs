@@ -16,6 +16,7 @@ mod scenarios_control;
 mod scenarios_dpdk;
 mod scenarios_driver;
 mod scenarios_front_ends;
+mod scenarios_nat;
 mod scenarios_offload;
 mod scenarios_pairs;
 mod scenarios_pairs_qemu;

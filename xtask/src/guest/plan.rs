@@ -11,8 +11,8 @@ use super::scenarios_bench::Case;
 use super::scenarios_unikernel::{self, DeviceCase, UnikernelCase};
 use super::{
     scenarios_attach, scenarios_bench, scenarios_captures, scenarios_coalesce, scenarios_control,
-    scenarios_dpdk, scenarios_driver, scenarios_front_ends, scenarios_offload, scenarios_pairs,
-    scenarios_pairs_qemu, scenarios_poll, scenarios_qemu, scenarios_uml,
+    scenarios_dpdk, scenarios_driver, scenarios_front_ends, scenarios_nat, scenarios_offload,
+    scenarios_pairs, scenarios_pairs_qemu, scenarios_poll, scenarios_qemu, scenarios_uml,
 };
 use crate::unikernel::MachineType;
 
@@ -101,7 +101,13 @@ pub fn scenarios() -> Vec<Scenario> {
         let run = move |stage: &Stage| scenarios_bench::measure(stage, &case);
         add(name, needs, seconds, Box::new(run));
     }
+    all.extend(scenarios_nat::ALL.map(routed));
     all
+}
+
+fn routed((name, needs, run): scenarios_nat::Scenario) -> Scenario {
+    let limit = Duration::from_secs(240);
+    Scenario { name: name.to_string(), needs, limit, run: Box::new(run) }
 }
 
 /// Every receive scheme on every transport and in both formats, though not each with each.

@@ -13,6 +13,7 @@ pub mod file;
 pub mod flags;
 pub mod json;
 pub mod literal;
+pub mod nat;
 mod option;
 pub mod options;
 pub mod port;

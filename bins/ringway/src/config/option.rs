@@ -7,6 +7,7 @@ use ringway_net::moderation::Policy;
 
 use super::error::{Origin, SpecError};
 use super::literal::Literal;
+use super::nat::NatField;
 use super::port::PortSpec;
 use super::rules::Rule;
 use super::values::{Account, parse_count, parse_group, parse_link, parse_mac, parse_mode};
@@ -43,6 +44,8 @@ pub enum Ports {
     Guests,
     /// Those whose socket a virtual machine connects to.
     Listening,
+    /// Routers.
+    Routers,
     /// All.
     All,
 }
@@ -69,6 +72,7 @@ pub(super) enum Field {
     SocketGroup,
     Feature(Features),
     Rule(Rule),
+    Nat(NatField),
     FeatureOnRequest(Features),
 }
 impl PortOption {
@@ -86,6 +90,7 @@ impl PortOption {
                 spec.is_link_up = is_up.unwrap_or(true);
             }
             Field::Rule(rule) => rule.set(&mut spec.rules, origin, self.key, text)?,
+            Field::Nat(field) => field.set(&mut spec.nat, origin, text)?,
             Field::Notify => {
                 let policy = text.map(|text| parse_notify(origin, text)).transpose()?;
                 spec.notify = policy.unwrap_or_default();
@@ -123,6 +128,7 @@ impl PortOption {
             Field::Mtu => spec.mtu.map(|mtu| Literal::Number(mtu.into())),
             Field::Link => (!spec.is_link_up).then(|| Literal::Text("down".into())),
             Field::Rule(rule) => rule.value_of(&spec.rules),
+            Field::Nat(field) => field.value_of(&spec.nat),
             Field::Notify => {
                 (spec.notify != Policy::default()).then(|| Literal::Text(spec.notify.to_string()))
             }
@@ -168,6 +174,7 @@ impl Ports {
         match self {
             Self::Guests => "guests",
             Self::Listening => "`vm`",
+            Self::Routers => "`nat`",
             Self::All => "all",
         }
     }

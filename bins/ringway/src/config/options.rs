@@ -3,6 +3,7 @@
 
 use ringway_net::Features;
 
+use super::nat::NatField;
 use super::option::Field;
 pub use super::option::{DEFAULT, Effect, PortOption, Ports};
 use super::rules::{Number, Rule};
@@ -34,6 +35,16 @@ const fn number(
     about: &'static str,
 ) -> PortOption {
     rule(key, value, "no limit", Rule::Number(number), about)
+}
+
+const fn router(
+    key: &'static str,
+    value: &'static str,
+    default: &'static str,
+    field: NatField,
+    about: &'static str,
+) -> PortOption {
+    PortOption { ports: Ports::Routers, ..option(key, value, default, Field::Nat(field), about) }
 }
 
 const fn feature(key: &'static str, feature: Features, about: &'static str) -> PortOption {
@@ -202,6 +213,36 @@ pub const OPTIONS: &[PortOption] = &[
             "a user who may connect; the socket's file belongs to that user",
         )
     },
+    router(
+        "range",
+        "list of networks",
+        "10.0.2.0/24, and a /64 of its own",
+        NatField::Range,
+        "the guests' networks, one of each family; an IPv4 network alone: no IPv6; a change ends \
+         all flows",
+    ),
+    router(
+        "host",
+        "address",
+        "none",
+        NatField::Host,
+        "the address by which guests reach services on the host's loopback; a change ends all \
+         flows",
+    ),
+    router(
+        "domain",
+        "list of domains",
+        "none",
+        NatField::Domain,
+        "the guests' domain, and others that are searched; felt with the next lease",
+    ),
+    router(
+        "dns",
+        "auto, off, or list of addresses",
+        "auto",
+        NatField::Dns,
+        "resolvers that answer guests; auto: those of `/etc/resolv.conf`, also when they change",
+    ),
     feature("packed", Features::RING_PACKED, "packed rings"),
     feature("mrg_rxbuf", Features::MRG_RXBUF, "a packet may span several receive buffers"),
     feature("event_idx", Features::EVENT_IDX, "notifications by index"),

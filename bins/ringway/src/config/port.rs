@@ -11,12 +11,13 @@ use ringway_net::{Features, MacAddress};
 use ringway_vhost_user::Access;
 
 use super::error::{Origin, SpecError};
+use super::nat::NatSpec;
 use super::rules::Rules;
 use super::values::{Account, is_same_path, parse_interface, parse_socket, parse_tap_fd};
 use crate::places;
 
 /// The words for kinds of ports; the other half of each is where the port leads.
-pub const KINDS: [&str; 4] = ["vm", "vm-connect", "tap", "tap-fd"];
+pub const KINDS: [&str; 5] = ["vm", "vm-connect", "tap", "tap-fd", "nat"];
 
 /// Permissions of a port's socket if nothing else is said: its owner's.
 const SOCKET_MODE: u32 = 0o600;
@@ -31,7 +32,7 @@ pub fn needs_text(kind: &str) -> bool {
 
 /// What to do about a kind that does not exist.
 pub const KIND_ADVICE: &str =
-    "write vm:SOCKET, vm-connect:SOCKET, tap:IFNAME or tap-fd:NUMBER after the =";
+    "write vm:SOCKET, vm-connect:SOCKET, tap:IFNAME, tap-fd:NUMBER or nat: after the =";
 
 /// A port as it was written down.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,6 +87,8 @@ pub struct PortSpec {
     pub socket_user: Option<Account>,
     /// Its group; `None`: the one that new files have.
     pub socket_group: Option<Account>,
+    /// Of a router.
+    pub nat: NatSpec,
 }
 
 /// Where a port leads.
@@ -111,6 +114,8 @@ pub enum PortKind {
         /// Number of the file descriptor.
         fd: i32,
     },
+    /// A router to what this machine reaches.
+    Nat,
 }
 
 /// What two ports cannot both have.
@@ -141,6 +146,7 @@ impl PortSpec {
             socket_mode: None,
             socket_user: None,
             socket_group: None,
+            nat: NatSpec::default(),
         }
     }
 
@@ -231,6 +237,7 @@ impl PortKind {
             Self::VmConnect { .. } => "vm-connect",
             Self::Tap { .. } => "tap",
             Self::TapFd { .. } => "tap-fd",
+            Self::Nat => "nat",
         }
     }
 
@@ -240,6 +247,7 @@ impl PortKind {
             Self::Vm { socket } | Self::VmConnect { socket } => socket.display().to_string(),
             Self::Tap { name } => name.clone(),
             Self::TapFd { fd } => fd.to_string(),
+            Self::Nat => String::new(),
         }
     }
 
@@ -250,6 +258,11 @@ impl PortKind {
             "vm-connect" => Ok(Self::VmConnect { socket: parse_socket(origin, place)? }),
             "tap" => Ok(Self::Tap { name: parse_interface(origin, place)? }),
             "tap-fd" => Ok(Self::TapFd { fd: parse_tap_fd(origin, place)? }),
+            "nat" if place.is_empty() => Ok(Self::Nat),
+            "nat" => {
+                let wrong = format!("{place:?} stands where a router needs nothing");
+                Err(origin.wrong(wrong, "write nat:, and networks as an option: range=10.0.2.0/24"))
+            }
             _ => {
                 let wrong = format!("there is no kind of port called {kind:?}");
                 Err(origin.wrong(wrong, KIND_ADVICE))
@@ -266,13 +279,15 @@ impl PortKind {
     pub fn socket(&self) -> Option<&Path> {
         match self {
             Self::Vm { socket } | Self::VmConnect { socket } => Some(socket),
-            Self::Tap { .. } | Self::TapFd { .. } => None,
+            Self::Tap { .. } | Self::TapFd { .. } | Self::Nat => None,
         }
     }
 
     fn is_same_place(&self, other: &Self) -> bool {
         match (self.socket(), other.socket()) {
             (Some(one), Some(other)) => is_same_path(one, other),
+            // Two routers may serve two VLANs.
+            _ if *self == Self::Nat => false,
             _ => self == other,
         }
     }

@@ -56,12 +56,15 @@ impl PortSpec {
         };
         let wrong = match known.ports {
             Ports::Guests if !self.kind.is_guest() => {
-                Some(format!("{key} belongs to guests, and a tap is none"))
+                Some(format!("{key} belongs to guests, and a {} is none", self.kind.name()))
             }
             Ports::Listening if !matches!(self.kind, PortKind::Vm { .. }) => {
                 Some(format!("{key} belongs to vm, which makes a socket"))
             }
-            Ports::Guests | Ports::Listening | Ports::All => None,
+            Ports::Routers if self.kind != PortKind::Nat => {
+                Some(format!("{key} belongs to nat, which makes a router"))
+            }
+            Ports::Guests | Ports::Listening | Ports::Routers | Ports::All => None,
         };
         if let Some(wrong) = wrong {
             return Err(origin.wrong(wrong, format!("remove {}", origin.assign(key, value))));
@@ -101,7 +104,19 @@ impl PortSpec {
         });
         let rules = self.rules.contradiction().zip(options.last());
         let rules = rules.map(|((wrong, advice), last)| last.origin.wrong(wrong, advice));
-        unmet.map(complain).chain(queues).chain(locked_out).chain(rules).collect()
+        let router = self.router_contradiction(options);
+        unmet.map(complain).chain(queues).chain(locked_out).chain(rules).chain(router).collect()
+    }
+
+    fn router_contradiction(&self, options: &[LowOption]) -> Option<SpecError> {
+        let last = options.last().filter(|_| self.kind == PortKind::Nat)?;
+        let queues = options.iter().find(|option| option.key == "queues" && self.queues > 1);
+        if let Some(option) = queues {
+            let wrong = "a router has no queues";
+            return Some(option.origin.wrong(wrong, "leave queues out"));
+        }
+        let (wrong, advice) = self.nat.contradiction(self.mtu)?;
+        Some(last.origin.wrong(wrong, advice))
     }
 }
 
@@ -131,7 +146,7 @@ mod tests {
 
     #[test]
     fn each_kind_is_shown_as_it_was_typed() {
-        for kind in ["vm:/run/a.sock", "vm-connect:b.sock", "tap:tap0", "tap-fd:7"] {
+        for kind in ["vm:/run/a.sock", "vm-connect:b.sock", "tap:tap0", "tap-fd:7", "nat:"] {
             assert_eq!(ok(&format!("p={kind}")).kind.to_string(), kind);
         }
     }

@@ -22,8 +22,8 @@ use crate::config::error::nearest;
 
 pub use client::request_stats;
 pub use stats::{
-    DirectionStats, EffortStats, FrontEndStats, PacingStats, PairStats, PortStats, QueueStats,
-    SandboxStats, StatsReply, WorkerStats,
+    DirectionStats, EffortStats, FrontEndStats, NatStats, PacingStats, PairStats, PortStats,
+    QueueStats, SandboxStats, StatsReply, WorkerStats,
 };
 
 /// Version of the protocol.
@@ -235,6 +235,7 @@ pub(crate) mod tests {
             }],
             refused_commands: 3,
             moved_addresses: 5,
+            nat: None,
         };
         let last_second =
             EffortStats { packets: 4000, system_calls: 1000, wakeups: 12, polled_ns: 25_000_000 };

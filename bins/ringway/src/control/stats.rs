@@ -88,7 +88,7 @@ pub struct EffortStats {
 pub struct PortStats {
     /// Its name.
     pub name: String,
-    /// Its kind as on the command line: `vm`, `vm-connect`, `tap`, `tap-fd`.
+    /// Its kind as on the command line: `vm`, `vm-connect`, `tap`, `tap-fd`, `nat`.
     pub kind: String,
     /// Socket path, interface name or file descriptor.
     pub address: String,
@@ -133,6 +133,22 @@ pub struct PortStats {
     /// Addresses that have moved to this port from another one.
     #[serde(default)]
     pub moved_addresses: u64,
+    /// Of a router: what it does for its guests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nat: Option<NatStats>,
+}
+
+/// What a router does for its guests.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NatStats {
+    /// Flows by the port that the guest is behind; ports without any are left out.
+    pub flows: BTreeMap<String, u64>,
+    /// Leased addresses, by the port that the guest is behind.
+    pub leases: BTreeMap<String, Vec<String>>,
+    /// Sockets that are open.
+    pub sockets: u64,
+    /// Packets of guests that were refused, by reason.
+    pub refused: BTreeMap<String, u64>,
 }
 
 /// The process that connected to a port, or to which the port connected.

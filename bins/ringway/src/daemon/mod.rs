@@ -12,6 +12,7 @@ mod effects;
 mod kicks;
 mod knocks;
 mod link;
+mod nat_port;
 mod peer;
 mod ports;
 mod reload;
@@ -182,6 +183,7 @@ impl Daemon {
             self.refuse_due_newcomers();
             self.ask_due_announcements();
             self.reopen_due_taps();
+            self.look_around();
             self.finish_leaving_ports();
             self.end_closing();
             self.look_at_kicks();
@@ -199,6 +201,7 @@ impl Daemon {
             self.next_try(),
             self.next_leaving(),
             self.next_reopening(),
+            self.next_look_around(),
             self.next_announcement(),
             self.control.next_deadline(),
             self.next_listening(),

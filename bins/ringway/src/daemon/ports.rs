@@ -16,6 +16,7 @@ use ringway_switch::{PORTS_MAX, PortId, PortPolicy};
 use tracing::{error, info, warn};
 
 use super::chatter::Chatter;
+use super::nat_port::{NatState, has_guests};
 use super::tap_port::TapState;
 use super::vm_port::VmPort;
 use super::{Daemon, LINK_DOWN_GRACE, Wake};
@@ -31,6 +32,7 @@ pub(super) struct Port {
     pub(super) failure: Option<String>,
     pub(super) vm: Option<VmPort>,
     pub(super) tap: TapState,
+    pub(super) nat: NatState,
     /// Lines that its front-end is the reason for.
     pub(super) chatter: Chatter,
     /// It was removed, and goes for good then.
@@ -51,8 +53,8 @@ pub(super) struct Changed {
 impl Port {
     fn new(spec: PortSpec, from_file: Option<PortSpec>) -> Self {
         let chatter = Chatter::new();
-        let tap = TapState::default();
-        Self { spec, from_file, failure: None, vm: None, tap, chatter, leaves_at: None }
+        let (tap, nat) = (TapState::default(), NatState::default());
+        Self { spec, from_file, failure: None, vm: None, tap, nat, chatter, leaves_at: None }
     }
 
     /// Logs something about its front-end or guest, unless that was done often enough.
@@ -164,6 +166,10 @@ impl Daemon {
                 port.tap.queues = vec![tap.watch()];
                 self.worker.attach_tap(id, vec![tap])?;
             }
+            PortKind::Nat => self.attach_nat(id, port)?,
+        }
+        if has_guests(&port.spec.kind) {
+            self.name_port(id, &port.spec.name);
         }
         if !port.spec.is_link_up {
             self.worker.set_link(id, false);
@@ -247,6 +253,7 @@ impl Daemon {
         if now.is_link_up != before.is_link_up {
             self.worker.set_link(id, now.is_link_up);
         }
+        let is_other_router = now.nat != before.nat || now.mtu != before.mtu;
         let differs = |option: &&_| differs(option, &before, now);
         let late = OPTIONS.iter().filter(|option| option.effect == Effect::NextConnection);
         let mut changed = Changed {
@@ -263,8 +270,11 @@ impl Daemon {
             changed.guest_told = is_news && vm.tell_config();
         }
         info!(port = now.name, "changed");
-        if now.mac != before.mac {
-            let spec = now.clone();
+        let spec = now.clone();
+        if is_other_router {
+            self.tell_nat(id);
+        }
+        if spec.mac != before.mac {
             changed.warnings.extend(self.warn_of_shared_mac(&spec));
         }
         Ok(changed)

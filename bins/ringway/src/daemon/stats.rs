@@ -1,14 +1,18 @@
 //! Statistics: what the worker counted and what the control thread knows, put together.
 
-use ringway_host::{Effort, PaceSnapshot, PortSnapshot, QueueSnapshot, WorkerSnapshot};
+use std::collections::BTreeMap;
+
+use ringway_host::{
+    Effort, NatSnapshot, PaceSnapshot, PortSnapshot, QueueSnapshot, WorkerSnapshot,
+};
 use ringway_net::{Counters, DropReason, Features};
 use ringway_virtq::Format;
 
 use super::peer::Peer;
 use super::{Daemon, Port};
 use crate::control::{
-    DirectionStats, EffortStats, PROTOCOL_VERSION, PacingStats, PairStats, PortStats, QueueStats,
-    StatsReply, WorkerStats,
+    DirectionStats, EffortStats, NatStats, PROTOCOL_VERSION, PacingStats, PairStats, PortStats,
+    QueueStats, StatsReply, WorkerStats,
 };
 
 impl Daemon {
@@ -16,7 +20,10 @@ impl Daemon {
         let snapshots = self.worker.snapshot();
         let ports = self.ports.iter().filter(|(_, port)| !port.is_leaving()).map(|(&id, port)| {
             let of_port = snapshots.iter().filter(|snapshot| snapshot.port == id);
-            port_stats(port, &of_port.collect::<Vec<_>>())
+            let of_port: Vec<_> = of_port.collect();
+            let nat = of_port.iter().find_map(|snapshot| snapshot.nat.as_deref());
+            let nat = nat.map(|nat| self.nat_stats(nat));
+            PortStats { nat, ..port_stats(port, &of_port) }
         });
         StatsReply {
             version: PROTOCOL_VERSION,
@@ -25,6 +32,23 @@ impl Daemon {
             sandbox: Some(self.sandbox.stats()),
             ports: ports.collect(),
             workers: self.worker.efforts().iter().map(worker_stats).collect(),
+        }
+    }
+}
+
+impl Daemon {
+    fn nat_stats(&self, nat: &NatSnapshot) -> NatStats {
+        let flows = nat.flows.iter().filter(|(_, count)| *count > 0);
+        let mut leases = BTreeMap::<_, Vec<String>>::new();
+        for (port, address) in &nat.leases {
+            leases.entry(port.clone()).or_default().push(address.to_string());
+        }
+        let refused = nat.refused.iter().map(|(why, count)| ((*why).to_string(), *count));
+        NatStats {
+            flows: flows.map(|(id, count)| (self.name(*id).to_owned(), *count as u64)).collect(),
+            leases,
+            sockets: nat.sockets as u64,
+            refused: refused.collect(),
         }
     }
 }
@@ -81,6 +105,7 @@ fn port_stats(port: &Port, snapshots: &[&PortSnapshot]) -> PortStats {
         queues: by_pair(snapshots).flat_map(|snapshot| &snapshot.queues).map(queue).collect(),
         pacing: by_pair(snapshots).flat_map(running).map(pacing).collect(),
         moved_addresses: first.map_or(0, |snapshot| snapshot.moved_addresses),
+        nat: None,
         refused_commands: snapshots.iter().map(|snapshot| snapshot.refused_commands).sum(),
     }
 }

@@ -87,7 +87,7 @@ impl VmPort {
                 Way::Connect { socket: socket.clone(), next_try: Instant::now() }
             }
             PortKind::Vm { socket } => Way::Listen(listen(socket)?.closed_by(&closing.closer)),
-            PortKind::Tap { .. } | PortKind::TapFd { .. } => {
+            PortKind::Tap { .. } | PortKind::TapFd { .. } | PortKind::Nat => {
                 unreachable!("only called for virtual machines")
             }
         };

@@ -107,12 +107,12 @@ impl WorkerClient {
     }
 
     /// Tells every worker.
-    fn send_all(&self, command: impl Fn() -> Command) {
+    pub(super) fn send_all(&self, command: impl Fn() -> Command) {
         self.workers.iter().for_each(|worker| worker.send(command()));
     }
 
     /// Asks every worker; the answers of those that have not ended.
-    fn ask_all<T>(&self, command: impl Fn(Answer<T>) -> Command) -> Vec<T> {
+    pub(super) fn ask_all<T>(&self, command: impl Fn(Answer<T>) -> Command) -> Vec<T> {
         self.workers.iter().filter_map(|worker| worker.ask(&command)).collect()
     }
 

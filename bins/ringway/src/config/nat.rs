@@ -1,0 +1,245 @@
+//! The options of a router (`nat:`): each is set and written by itself.
+
+use std::net::IpAddr;
+
+use ringway_nat::{MTU_MIN, Plan, Prefix4, Prefix6};
+
+use super::error::{Origin, SpecError};
+use super::literal::Literal;
+
+/// Between the items of a list on a command line.
+const SEPARATOR: char = '+';
+
+/// Bytes of a domain's name (RFC 1035 §2.3.4).
+const DOMAIN_LEN_MAX: usize = 253;
+
+/// Domains that fit into a lease.
+const DOMAINS_MAX: usize = 8;
+
+/// Numbers below this one are never leased to guests.
+const NUMBER_FREE_MAX: u8 = 15;
+
+/// What is said about a router.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NatSpec {
+    /// The guests' networks, as they were written; empty: the default.
+    range: Vec<String>,
+    /// The IPv4 network; `None`: the default.
+    pub prefix4: Option<Prefix4>,
+    /// The IPv6 network; `None`: the default, or none if there is an IPv4 network.
+    pub prefix6: Option<Prefix6>,
+    /// The address by which guests reach the host's loopback.
+    pub host: Option<IpAddr>,
+    /// Domains of the guests.
+    pub domains: Vec<String>,
+    /// Resolvers.
+    pub dns: Dns,
+}
+
+/// Who answers the guests' questions for names.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Dns {
+    /// The host's resolvers.
+    #[default]
+    Host,
+    /// None.
+    Off,
+    /// These.
+    Servers(Vec<IpAddr>),
+}
+
+/// One option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NatField {
+    /// `range`
+    Range,
+    /// `host`
+    Host,
+    /// `domain`
+    Domain,
+    /// `dns`
+    Dns,
+}
+
+impl NatField {
+    /// Sets the option; `None` is the default.
+    ///
+    /// # Errors
+    /// The text is not a value of it.
+    pub fn set(
+        self,
+        nat: &mut NatSpec,
+        origin: &Origin,
+        text: Option<&str>,
+    ) -> Result<(), SpecError> {
+        let items = || text.into_iter().flat_map(|text| text.split(SEPARATOR));
+        match self {
+            Self::Range => {
+                (nat.range, nat.prefix4, nat.prefix6) = (Vec::new(), None, None);
+                for item in items() {
+                    nat.add_range(origin, item)?;
+                }
+            }
+            Self::Host => nat.host = text.map(|text| address(origin, text)).transpose()?,
+            Self::Domain => {
+                let domains: Result<_, _> = items().map(|item| domain(origin, item)).collect();
+                nat.domains = domains?;
+                if nat.domains.len() > DOMAINS_MAX {
+                    let wrong = format!("{} domains are too many", nat.domains.len());
+                    return Err(origin.wrong(wrong, format!("write {DOMAINS_MAX} at most")));
+                }
+            }
+            Self::Dns => {
+                nat.dns = match text {
+                    None | Some("auto") => Dns::Host,
+                    Some("off") => Dns::Off,
+                    Some(_) => {
+                        let all: Result<_, _> = items().map(|item| address(origin, item)).collect();
+                        Dns::Servers(all?)
+                    }
+                };
+            }
+        }
+        Ok(())
+    }
+
+    /// What a port has; `None`: the default.
+    pub fn value_of(self, nat: &NatSpec) -> Option<Literal> {
+        let list = |texts: Vec<String>| (!texts.is_empty()).then_some(Literal::List(texts));
+        match self {
+            Self::Range => list(nat.range.clone()),
+            Self::Host => nat.host.map(|host| Literal::Text(host.to_string())),
+            Self::Domain => list(nat.domains.clone()),
+            Self::Dns => match &nat.dns {
+                Dns::Host => None,
+                Dns::Off => Some(Literal::Switch(false)),
+                Dns::Servers(servers) => list(servers.iter().map(IpAddr::to_string).collect()),
+            },
+        }
+    }
+}
+
+impl NatSpec {
+    fn add_range(&mut self, origin: &Origin, text: &str) -> Result<(), SpecError> {
+        let wrong = |why: String| {
+            let advice = "write networks such as 10.0.2.0/24 and fd12:3456:789a::/64";
+            origin.wrong(format!("{text:?} is not a network for guests{why}"), advice)
+        };
+        let parts = text.split_once('/').and_then(|(address, len)| {
+            Some((address.parse::<IpAddr>().ok()?, len.parse::<u8>().ok()?))
+        });
+        let because = |why: ringway_nat::PlanError| wrong(format!(": {why}"));
+        match parts {
+            Some((IpAddr::V4(network), len)) if self.prefix4.is_none() => {
+                self.prefix4 = Some(Prefix4::new(network, len).map_err(because)?);
+            }
+            Some((IpAddr::V6(network), 64)) if self.prefix6.is_none() => {
+                self.prefix6 = Some(Prefix6::new(network).map_err(because)?);
+            }
+            Some((IpAddr::V6(_), 64) | (IpAddr::V4(_), _)) => {
+                return Err(wrong(": one of that family is given already".into()));
+            }
+            Some((IpAddr::V6(_), len)) => return Err(wrong(format!(": /{len} is not /64"))),
+            None => return Err(wrong(String::new())),
+        }
+        self.range.push(text.to_owned());
+        Ok(())
+    }
+
+    /// The addresses; `local6`: the IPv6 network if none is given.
+    pub fn plan(&self, local6: Prefix6, mtu: Option<u16>) -> Plan {
+        let default = Plan::default();
+        let prefix6 = match (self.prefix4, self.prefix6) {
+            (Some(_), None) => None,
+            (_, prefix6) => Some(prefix6.unwrap_or(local6)),
+        };
+        Plan {
+            prefix4: self.prefix4.unwrap_or(default.prefix4),
+            prefix6,
+            has_dns: self.dns != Dns::Off,
+            mtu: mtu.unwrap_or(default.mtu),
+            domains: self.domains.clone(),
+            host: self.host,
+            ..default
+        }
+    }
+
+    /// Options that each are fine and together make no sense: what is wrong, and what to do.
+    pub fn contradiction(&self, mtu: Option<u16>) -> Option<(String, String)> {
+        if let Some(mtu) = mtu.filter(|mtu| *mtu < MTU_MIN) {
+            let advice = format!("write mtu={MTU_MIN} or more");
+            return Some((format!("a router has no networks with an MTU of {mtu}"), advice));
+        }
+        let plan = self.plan(Prefix6::local(0), mtu);
+        let number = |host: IpAddr| match host {
+            IpAddr::V4(host) => host.octets()[3],
+            IpAddr::V6(host) => host.octets()[15],
+        };
+        let is_leased = |host: &IpAddr| plan.is_inside(*host) && number(*host) >= NUMBER_FREE_MAX;
+        let host = self.host.filter(is_leased)?;
+        let advice = format!("write host={} for example", plan.gateway4());
+        Some((format!("a guest may get the address {host} of the host"), advice))
+    }
+}
+
+fn address(origin: &Origin, text: &str) -> Result<IpAddr, SpecError> {
+    text.parse().map_err(|_| {
+        let wrong = format!("{text:?} is not an address");
+        origin.wrong(wrong, "write an IP address, such as 10.0.2.2")
+    })
+}
+
+fn domain(origin: &Origin, text: &str) -> Result<String, SpecError> {
+    let is_good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    let is_label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(is_good);
+    if text.len() <= DOMAIN_LEN_MAX && text.split('.').all(is_label) {
+        return Ok(text.to_ascii_lowercase());
+    }
+    let wrong = format!("{text:?} is not the name of a domain");
+    Err(origin.wrong(wrong, "write letters, digits and -, with dots between, such as lab.internal"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{flags, port::PortSpec};
+
+    fn parse(typed: &str) -> Result<PortSpec, String> {
+        let low = flags::parse_port(typed).map_err(|error| error.to_string())?;
+        PortSpec::resolve(&low).map_err(|errors| errors[0].to_string())
+    }
+
+    #[test]
+    fn networks_are_of_both_families_unless_said_otherwise() {
+        let plan = |typed: &str| {
+            let local6 = ringway_nat::Prefix6::local(7);
+            parse(typed).unwrap().nat.plan(local6, None)
+        };
+        assert!(plan("net=nat:").prefix6.is_some());
+        assert_eq!(plan("net=nat:,range=10.9.0.0/16").prefix6, None);
+        let both = plan("net=nat:,range=10.9.0.0/16+fd12::/64");
+        assert_eq!(both.gateway4().to_string(), "10.9.0.2");
+        assert_eq!(both.gateway6().unwrap().to_string(), "fd12::2");
+        assert_eq!(plan("net=nat:,range=fd12::/64").gateway4().to_string(), "10.0.2.2");
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        for (typed, part) in [
+            ("net=nat:10.0.2.0/24", "range=10.0.2.0/24"),
+            ("net=nat:,range=10.0.2.1/24", "bits behind the prefix"),
+            ("net=nat:,range=10.0.2.0/24+10.0.3.0/24", "one of that family"),
+            ("net=nat:,range=fd12::/48", "/48 is not /64"),
+            ("net=nat:,host=10.0.2.15", "a guest may get"),
+            ("net=nat:,host=here", "not an address"),
+            ("net=nat:,domain=a..b", "name of a domain"),
+            ("net=nat:,mtu=600", "mtu=1280"),
+            ("net=nat:,queues=2", "queues"),
+            ("net=nat:,mac=52:54:00:12:34:56", "mac belongs to guests"),
+            ("v=vm:s,dns=off", "dns belongs to nat"),
+        ] {
+            let error = parse(typed).expect_err(typed);
+            assert!(error.contains(part), "{typed}: {error}");
+        }
+        assert!(parse("net=nat:,host=10.0.2.2,dns=off,domain=lab.internal+b").is_ok());
+    }
+}

@@ -1,0 +1,207 @@
+//! The internet without root: Linux guests on a router (`nat:`) of a ringway that may do nothing,
+//! and servers behind it.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use ringway_guests::console::Console;
+use ringway_guests::process::Process;
+use ringway_guests::ringway::Ringway;
+use ringway_guests::stage::Stage;
+use ringway_guests::traffic::{self, Side};
+use ringway_guests::{qemu, shell, uml};
+
+use super::needs::Needs;
+use super::scene::{port, socket};
+use ringway_guests::nat_lab::{self, ECHO, NAME, NARROW, RESET, SERVER, SERVER6, SINK, SOURCE};
+
+const BOOT_LIMIT: Duration = Duration::from_secs(60);
+
+pub type Scenario = (&'static str, Needs, fn(&Stage) -> anyhow::Result<()>);
+
+pub const ALL: [Scenario; 2] = [("nat_uml", Needs::Uml, uml), ("nat_qemu", Needs::Qemu, qemu)];
+
+/// A file that a guest runs for its lease.
+const LEASE_SCRIPT: &str = r#"printf '%s\n' '#!/bin/sh' '[ "$1" = bound ] || exit 0' \
+'ip addr add $ip/$mask dev $interface' 'ip route add default via $router' \
+'echo "lease $ip $router $dns $mtu $search" > given' > lease && chmod +x lease"#;
+
+/// Lengths of transfers, in bytes.
+const LEN_UML: usize = 16 << 20;
+const LEN_QEMU: usize = 4 << 20;
+
+fn must(guest: &mut Console, line: &str) -> anyhow::Result<String> {
+    Side::Guest(guest).must(line)
+}
+
+/// A guest's switch to the internet.
+fn ports(stage: &Stage, guests: &[&str], options: &str) -> Vec<String> {
+    let mut ports: Vec<String> = guests.iter().map(|name| port(stage, name, "")).collect();
+    ports.push(format!("net=nat:,dns={SERVER}{options}"));
+    ports
+}
+
+/// One User Mode Linux guest, on a cable to the router.
+pub fn uml(stage: &Stage) -> anyhow::Result<()> {
+    let stage = &nat_lab::without_rights(stage)?;
+    let ringway = nat_lab::start(stage, &ports(stage, &["vm0"], ",domain=lab.internal"))?;
+    let mut guest = boot_uml(stage, "vm0")?;
+    check(stage, &mut guest, LEN_UML)?;
+    finish(stage, ringway)
+}
+
+/// With IPv6, which is a module there.
+fn boot_uml(stage: &Stage, name: &str) -> anyhow::Result<Console> {
+    let mut guest = uml::start(stage, name, &socket(stage, name))?;
+    guest.wait_ready(0, BOOT_LIMIT)?;
+    let modules = uml::files(stage)?.modules;
+    for module in ["lib/crc-ccitt", "net/ipv6/ipv6"] {
+        must(&mut guest, &format!("insmod {}/{module}.ko", modules.display()))?;
+    }
+    Ok(guest)
+}
+
+/// A QEMU guest, beside another port.
+pub fn qemu(stage: &Stage) -> anyhow::Result<()> {
+    let stage = &nat_lab::without_rights(stage)?;
+    let ringway = nat_lab::start(stage, &ports(stage, &["vm0", "vm1"], ",domain=lab.internal"))?;
+    let mut guest = qemu::boot(stage, &socket(stage, "vm0"), &qemu::Machine::default())?;
+    check(stage, &mut guest, LEN_QEMU)?;
+    finish(stage, ringway)
+}
+
+fn finish(stage: &Stage, ringway: Ringway) -> anyhow::Result<()> {
+    let port = ringway.port("net")?;
+    stage.note(&format!("net: {port}"));
+    ringway.finish()
+}
+
+fn check(stage: &Stage, guest: &mut Console, len: usize) -> anyhow::Result<()> {
+    configure(stage, guest, "10.0.2.15")?;
+    names(stage, guest)?;
+    rates(stage, guest)?;
+    streams(stage, guest, len)?;
+    ends(stage, guest)?;
+    datagrams(stage, guest)
+}
+
+/// A lease, and addresses by advertisement.
+fn configure(stage: &Stage, guest: &mut Console, address: &str) -> anyhow::Result<()> {
+    stage.step("a lease");
+    must(guest, "ip link set eth0 up")?;
+    must(guest, &LEASE_SCRIPT.replace("\\\n", ""))?;
+    must(guest, "busybox udhcpc -q -n -i eth0 -s ./lease -O mtu -O search -O dns -t 5 -T 1")?;
+    let given = must(guest, "cat given")?;
+    let expected = format!("lease {address} 10.0.2.2 10.0.2.3 1500 lab.internal");
+    ensure!(given.trim() == expected, "{given:?}, not {expected:?}");
+    let has_global = "until ip -6 addr show dev eth0 scope global | grep -qv tentative; do \
+                      sleep 0.2; done; ip -6 addr show dev eth0; ip -6 route";
+    let shown = must(guest, has_global)?;
+    ensure!(shown.contains("default via fe80::2"), "no route:\n{shown}");
+    must(guest, "ping -c 3 -i 0.2 10.0.2.2").map(drop)
+}
+
+fn names(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
+    stage.step("names");
+    let found = must(guest, &format!("busybox nslookup {NAME} 10.0.2.3"))?;
+    ensure!(found.contains(SERVER) && found.contains(SERVER6), "{found}");
+    let (status, text) = guest.run("busybox nslookup b.test 10.0.2.3", BOOT_LIMIT)?;
+    ensure!(status != 0 && text.contains("NXDOMAIN"), "{text}");
+    Ok(())
+}
+
+/// How fast it is; the sums below are slow themselves.
+fn rates(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
+    let server = shell::command(&["iperf3", "-s", "-B", SERVER]);
+    let _server = Process::start(stage, "iperf3", server)?;
+    for (way, option) in [("out", ""), ("in", "-R")] {
+        let report = traffic::tcp(&mut Side::Guest(guest), SERVER, 3, option)?;
+        stage.note(&format!("TCP {way}: {:.2} Gb/s", report.gigabits()));
+    }
+    for option in ["", "-R"] {
+        let line = format!("iperf3 -c {SERVER} -u -b 20M -l 1400 -t 2 {option} --forceflush");
+        let text = traffic::iperf(&mut Side::Guest(guest), &line)?;
+        ensure!(text.contains("receiver"), "{text}");
+        let lost = text.lines().filter(|line| line.contains("receiver")).collect::<String>();
+        stage.note(&format!("UDP {option}: {lost}"));
+    }
+    Ok(())
+}
+
+/// Both ways, both families, with sums.
+fn streams(stage: &Stage, guest: &mut Console, len: usize) -> anyhow::Result<()> {
+    for server in [SERVER, SERVER6] {
+        stage.step(&format!("{len} bytes to {server}"));
+        let begun = std::time::Instant::now();
+        let make = format!("dd if=/dev/zero bs=1M count={} 2>/dev/null", len >> 20);
+        let sent = format!("({make}; echo end)");
+        let expected = run(guest, &format!("{sent} | sha256sum"))?;
+        let made = begun.elapsed();
+        let begun = std::time::Instant::now();
+        let got = run(guest, &format!("{sent} | busybox nc {server} {SINK}"))?;
+        ensure!(got == expected, "the server got {got:?}, not {expected:?}");
+        rate(stage, "out", len, begun.elapsed());
+        stage.step(&format!("{len} bytes from {server} (sums took {made:?})"));
+        let begun = std::time::Instant::now();
+        let got = run(guest, &format!("echo {len} | busybox nc {server} {SOURCE} | sha256sum"))?;
+        let expected = nat_lab::source_sum(len)?;
+        ensure!(got == expected, "the guest got {got:?}, not {expected:?}");
+        rate(stage, "in, with a sum", len, begun.elapsed());
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn rate(stage: &Stage, way: &str, len: usize, time: Duration) {
+    let megabits = len as f64 * 8e-6 / time.as_secs_f64();
+    stage.note(&format!("{way}: {megabits:.0} Mb/s"));
+}
+
+fn run(guest: &mut Console, line: &str) -> anyhow::Result<String> {
+    let (status, text) = guest.run(line, Duration::from_secs(300))?;
+    ensure!(status == 0, "{line}: status {status}:\n{text}");
+    Ok(format!("{}\n", text.trim()))
+}
+
+/// Connections that are refused, reset, and out of reach.
+fn ends(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
+    stage.step("ends of connections");
+    fn fails(guest: &mut Console, line: &str, why: &str) -> anyhow::Result<()> {
+        let (status, text) = guest.run(&format!("{line} 2>&1"), BOOT_LIMIT)?;
+        ensure!(status != 0 && text.contains(why), "{line}: {status}: {text:?}, not {why}");
+        Ok(())
+    }
+    let nc = |to: &str, port: u16| format!("busybox nc -w 10 {to} {port} </dev/null");
+    fails(guest, &nc(SERVER, 9), "Connection refused")?;
+    fails(guest, &nc(SERVER6, 9), "Connection refused")?;
+    // The machine's own addresses, by whichever name.
+    for own in ["127.9.9.9", nat_lab::MACHINE, "10.0.2.2"] {
+        if own != "127.9.9.9" {
+            fails(guest, &nc(own, 80), "o route to host")?;
+        }
+    }
+    // Busybox's programs take a reset for an end.
+    let script = format!("exec 3<>/dev/tcp/{SERVER}/{RESET}; echo two >&3; cat <&3");
+    if guest.run("command -v bash", BOOT_LIMIT)?.0 == 0 {
+        fails(guest, &format!("bash -c '{script}'"), "reset")?;
+    }
+    Ok(())
+}
+
+fn datagrams(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
+    stage.step("datagrams and echo");
+    for server in [SERVER, SERVER6] {
+        let ask = format!("echo hello | busybox nc {server} {ECHO}");
+        let answer = must(guest, &ask)?;
+        ensure!(answer.trim() == "hello", "{answer:?} from {server}");
+        must(guest, &format!("ping -c 3 -i 0.2 -W 5 {server}"))?;
+    }
+    let text = must(guest, &format!("ping -c 2 -s 1252 -M do -W 5 {NARROW}"))?;
+    ensure!(text.contains("2 received"), "{text}");
+    let (_, text) =
+        guest.run(&format!("ping -c 2 -s 1400 -M do -W 2 {NARROW} 2>&1"), BOOT_LIMIT)?;
+    ensure!(text.contains("mtu") && text.contains("1280"), "{text}");
+    let (_, text) = guest.run(&format!("ping -c 1 -t 1 -W 2 {SERVER}"), BOOT_LIMIT)?;
+    ensure!(text.contains("From 10.0.2.2") && text.contains("exceeded"), "{text}");
+    Ok(())
+}
