@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use ringway_net::{Features, MacAddress};
 
+use super::nat::NatSpec;
 use super::options::OPTIONS;
 use super::port::{PortKind, PortSpec};
 use super::values::Account;
@@ -16,7 +17,21 @@ fn kind() -> impl Strategy<Value = PortKind> {
         path.prop_map(|path| PortKind::VmConnect { socket: path.into() }),
         "[a-z][-a-z0-9_.,=+\"']{0,14}".prop_map(|name| PortKind::Tap { name }),
         (3..1000i32).prop_map(|fd| PortKind::TapFd { fd }),
+        Just(PortKind::Nat),
     ]
+}
+
+fn nat() -> impl Strategy<Value = NatSpec> {
+    let text = prop_oneof![
+        Just(""),
+        Just(",range=10.9.0.0/16+fd12::/64,dns=off"),
+        Just(",host=10.0.2.2,domain=lab.internal+b"),
+        Just(",range=fd12::/64,dns=10.0.0.1+::1"),
+    ];
+    text.prop_map(|options| {
+        let low = flags::parse_port(&format!("n=nat:{options}")).expect("a port");
+        PortSpec::resolve(&low).expect("options of a router").nat
+    })
 }
 
 prop_compose! {
@@ -32,9 +47,12 @@ prop_compose! {
         mode in proptest::option::of(0..=0o777u32),
         user in proptest::option::of(0..1000u32),
         group in proptest::option::of(0..1000u32),
+        nat in nat(),
     ) -> PortSpec {
         let keyed: Features = OPTIONS.iter().filter_map(|option| option.feature()).collect();
-        let plain = PortSpec { mtu, is_link_up, rules, ..PortSpec::new(&name, kind) };
+        let mtu = mtu.map(|mtu| if kind == PortKind::Nat { mtu.max(1280) } else { mtu });
+        let nat = if kind == PortKind::Nat { nat } else { NatSpec::default() };
+        let plain = PortSpec { nat, mtu, is_link_up, rules, ..PortSpec::new(&name, kind) };
         let is_listening = matches!(plain.kind, PortKind::Vm { .. });
         let account = |id: u32| Account { name: id.to_string(), id };
         match plain.kind.is_guest() {

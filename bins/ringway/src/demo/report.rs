@@ -41,7 +41,7 @@ pub fn attach() -> Attach {
     let program = std::env::current_exe().ok();
     let program = program.map_or("ringway".to_string(), |path| path.display().to_string());
     Attach {
-        ringway: format!("{program} run --port vm0=vm: --port vm1=vm:"),
+        ringway: format!("{program} run --port vm0=vm: --port vm1=vm: --port net=nat:"),
         qemu: format!("eval qemu-system-x86_64 DISK-IMAGE \"$({program} attach vm0 --for qemu)\""),
     }
 }
@@ -71,7 +71,8 @@ impl Report {
         }
         let _ = writeln!(text, "It took {seconds:.1} s and left nothing behind.\n");
         let Attach { ringway, qemu } = &self.attach;
-        let _ = writeln!(text, "To attach a QEMU guest of your own:\n  {ringway}\n  {qemu}");
+        text.push_str("To attach a QEMU guest of your own, with the internet, without root:\n");
+        let _ = writeln!(text, "  {ringway}\n  {qemu}");
         text
     }
 
