@@ -59,12 +59,11 @@ impl Emit {
     ) -> Self {
         let mut emit = Self::new(flow, key, stations, Content::Segment(outgoing));
         emit.mss = guest_mss;
-        let options =
-            if outgoing == Outgoing::SynAck { options(our_mss, head.scale) } else { [0; 8] };
-        let options_len = match (outgoing, head.scale) {
-            (Outgoing::SynAck, Some(_)) => 8,
-            (Outgoing::SynAck, None) => 4,
-            _ => 0,
+        let options = if outgoing.is_syn() { options(our_mss, head.scale) } else { [0; 8] };
+        let options_len = match (outgoing.is_syn(), head.scale) {
+            (true, Some(_)) => 8,
+            (true, None) => 4,
+            (false, _) => 0,
         };
         emit.put(&tcp_header(&key, &head, options_len));
         emit.put(&options[..options_len]);

@@ -67,9 +67,10 @@ impl Leases {
         lease.is_some_and(|lease| !lease.is_behind(port))
     }
 
-    /// The address of the port's oldest lease.
-    pub fn first_of(&self, port: &str) -> Option<Ipv4Addr> {
-        self.leases.iter().find(|lease| lease.is_behind(port)).map(|lease| lease.address)
+    /// The address and the station of the port's oldest lease.
+    pub fn first_of(&self, port: &str) -> Option<(Ipv4Addr, MacAddress)> {
+        let lease = self.leases.iter().find(|lease| lease.is_behind(port))?;
+        Some((lease.address, lease.owner.as_ref()?.1))
     }
 
     /// Leases an address: the one that it had, the one that it wishes, or the lowest free one.
@@ -170,7 +171,8 @@ mod tests {
             assert!(lease(&mut all, "d", u32::from(bad), Some(bad)).unwrap() > 16, "{bad}");
         }
         assert!(all.is_of_another("a", Ipv4Addr::new(10, 0, 2, 16)));
-        assert_eq!(all.first_of("b"), Some(Ipv4Addr::new(10, 0, 2, 16)));
+        let expected = (Ipv4Addr::new(10, 0, 2, 16), MacAddress::local(1));
+        assert_eq!(all.first_of("b"), Some(expected));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::frame::{ICMP, ICMPV6, Stations, TCP, UDP, UDP_HEADER_LEN};
 use crate::packet::{Carried, Frame, Ip, quoted_udp, word};
 use crate::socket::{Close, Problem};
 use crate::table::{FlowId, FlowKey, Guest, Protocol};
-use crate::tcp::{ACK, Head, Phase, RST, SYN, Segment, Seq};
+use crate::tcp::{ACK, Head, Phase, RST, SYN, Segment, Seq, SynOptions};
 
 /// Longest frame that the router answers itself, in bytes.
 pub const WHOLE_LEN_MAX: usize = 2048;
@@ -245,6 +245,9 @@ impl Nat {
         (entry.used, entry.mac) = (incoming.now, incoming.mac);
         let State::Tcp(tcp) = &mut entry.state else { return true };
         let was_connecting = tcp.phase() == Phase::Connecting;
+        if tcp.phase() == Phase::Accepted && segment.has(SYN) {
+            tcp.note_options(SynOptions::parse(incoming.ip.payload));
+        }
         let todo = tcp.segment(segment, incoming.now);
         self.note_connecting(id, was_connecting);
         self.apply(id, todo, low(incoming.ip.payload_at), actions);

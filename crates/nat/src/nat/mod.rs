@@ -200,7 +200,7 @@ impl Nat {
             State::Tcp(tcp) => {
                 let is_connecting = tcp.phase() == Phase::Connecting;
                 self.count_connecting(entry.key.guest, is_connecting, false);
-                matches!(tcp.phase(), Phase::Connecting | Phase::Answered | Phase::Open)
+                tcp.has_socket()
             }
             State::Datagrams(_) => true,
         };

@@ -52,6 +52,38 @@ impl Nat {
         Ok(())
     }
 
+    /// A connection from outside into the guest behind that port; `room`: what its socket takes.
+    ///
+    /// `None`: the guest has no address, or no room for one more flow.
+    pub fn accept(
+        &mut self,
+        guest: Guest,
+        (port, from): (u16, SocketAddr),
+        room: u32,
+        now: Nanos,
+    ) -> Option<FlowId> {
+        let name = self.name_of(guest)?;
+        let (address, mac) = self.services.leases().first_of(name)?;
+        // What would not come back through the router is shown as the router itself.
+        let gateway = self.plan().gateway4();
+        let shown = match from.ip().to_canonical() {
+            IpAddr::V4(from) if reach(self.plan(), from.into()) == Reach::Allowed => from,
+            _ => gateway,
+        };
+        let key = FlowKey {
+            guest,
+            protocol: Protocol::Tcp,
+            from: SocketAddr::from((address, port)),
+            to: SocketAddr::from((shown, from.port())),
+        };
+        let tcp = Tcp::accepted(self.mss(true), self.isn(&key, now), room, now);
+        let deadline = tcp.deadline();
+        let flow = self.table.insert(key, mac, State::Tcp(tcp), now)?;
+        self.table.set_deadline(flow, deadline);
+        self.table.set_ready(flow);
+        Some(flow)
+    }
+
     /// The flow of a datagram, which begins one if it has none.
     pub(super) fn datagram_flow(
         &mut self,

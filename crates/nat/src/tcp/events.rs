@@ -18,7 +18,7 @@ impl Tcp {
 
     /// The socket failed: the guest sees a reset.
     pub fn failed(&mut self, now: Nanos) -> Todo {
-        let has_socket = matches!(self.phase, Phase::Connecting | Phase::Answered | Phase::Open);
+        let has_socket = self.has_socket();
         let close = has_socket.then(|| self.close(Close::Reset, Phase::Resetting, now));
         Todo { close: close.flatten(), ..Todo::default() }
     }

@@ -15,6 +15,7 @@ impl Tcp {
         let mut todo = Todo::default();
         match self.phase {
             Phase::Gone | Phase::Resetting => {}
+            Phase::Accepted => self.answered(segment, &mut todo, now),
             _ if segment.has(RST) => self.reset_by_guest(segment, &mut todo, now),
             _ if segment.has(SYN) => self.syn_again(segment, &mut todo),
             Phase::Connecting => {}
@@ -53,6 +54,25 @@ impl Tcp {
         self.close_if_over(&mut todo, now);
         self.rearm(now);
         todo
+    }
+
+    /// The guest answers the SYN that was sent to it.
+    fn answered(&mut self, segment: &Segment, todo: &mut Todo, now: Nanos) {
+        let is_answer = segment.has(ACK) && segment.ack == self.isn.plus(1);
+        match segment.flags & (SYN | RST) {
+            RST if is_answer => todo.close = self.close(Close::Reset, Phase::Gone, now),
+            SYN if is_answer => {
+                let offered = self.edge.since(self.expected);
+                self.irs = segment.seq;
+                self.expected = segment.seq.plus(1);
+                self.edge = self.expected.plus(offered);
+                self.window = u32::from(segment.window);
+                self.window_by = (segment.seq, segment.ack);
+                self.open(now);
+                self.owe_ack();
+            }
+            _ => {}
+        }
     }
 
     fn open(&mut self, now: Nanos) {

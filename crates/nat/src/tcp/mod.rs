@@ -44,6 +44,8 @@ pub(crate) enum Phase {
     Connecting,
     /// The socket is connected, and the guest is told so.
     Answered,
+    /// The socket was connected from outside, and the guest is asked.
+    Accepted,
     /// Data flows; each half ends on its own.
     Open,
     /// Both halves have ended and the socket is closed; a FIN may be repeated.
@@ -174,6 +176,26 @@ impl Tcp {
         }
     }
 
+    /// A connection that begins with a socket's, which takes so many bytes.
+    pub fn accepted(mss: u16, isn: Seq, room: u32, now: Nanos) -> Self {
+        let segment =
+            Segment { seq: Seq(0), ack: isn, flags: SYN, window: 0, data_at: 0, data_len: 0 };
+        let options = SynOptions { mss, scale: Some(0) };
+        let mut tcp = Self::new(&segment, options, isn, now);
+        (tcp.phase, tcp.is_syn_due) = (Phase::Accepted, true);
+        (tcp.expected, tcp.edge) = (Seq(0), Seq(0));
+        tcp.set_room(room);
+        tcp.rearm(now);
+        tcp
+    }
+
+    /// What the guest's answer says about itself.
+    pub fn note_options(&mut self, options: SynOptions) {
+        self.mss = self.mss.min(options.mss);
+        self.guest_scale = options.scale.unwrap_or(0);
+        self.scale = if options.scale.is_some() { SCALE } else { 0 };
+    }
+
     pub fn phase(&self) -> Phase {
         self.phase
     }
@@ -186,6 +208,10 @@ impl Tcp {
     /// The sequence number of the guest's SYN.
     pub fn first_seq(&self) -> u32 {
         self.irs.0
+    }
+
+    pub fn has_socket(&self) -> bool {
+        !matches!(self.phase, Phase::Closed | Phase::Resetting | Phase::Gone)
     }
 
     pub fn is_gone(&self) -> bool {

@@ -28,7 +28,7 @@ impl Tcp {
         match self.phase {
             Phase::Gone => None,
             Phase::Connecting | Phase::Closed | Phase::Resetting => Some(self.until),
-            Phase::Answered => self.retransmit_at,
+            Phase::Answered | Phase::Accepted => self.retransmit_at,
             Phase::Open => {
                 let all = [self.retransmit_at, self.ask_at, Some(self.keep_alive_at())];
                 all.into_iter().flatten().min()
@@ -50,7 +50,9 @@ impl Tcp {
             Phase::Connecting if self.until <= now => {
                 todo.close = self.close(Close::Reset, Phase::Resetting, now);
             }
-            Phase::Answered if is_due(self.retransmit_at) => self.syn_timer(&mut todo, now),
+            Phase::Answered | Phase::Accepted if is_due(self.retransmit_at) => {
+                self.syn_timer(&mut todo, now);
+            }
             Phase::Open => {
                 if is_due(self.ask_at) {
                     self.ask_at = None;
@@ -64,7 +66,8 @@ impl Tcp {
                     self.keep_alive_timer(&mut todo, now);
                 }
             }
-            Phase::Connecting | Phase::Answered | Phase::Closed | Phase::Resetting => {}
+            Phase::Connecting | Phase::Answered | Phase::Accepted => {}
+            Phase::Closed | Phase::Resetting => {}
         }
         self.rearm(now);
         todo
@@ -102,7 +105,7 @@ impl Tcp {
     /// Sets the times by what is now to be waited for.
     pub(super) fn rearm(&mut self, now: Nanos) {
         let is_waiting = match self.phase {
-            Phase::Answered => true,
+            Phase::Answered | Phase::Accepted => true,
             // What was sent once is waited for, also while it is to be sent again.
             Phase::Open => self.max.is_behind(self.una) || self.window == 0 && self.may_read,
             _ => false,

@@ -10,6 +10,7 @@ use crate::socket::Read;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outgoing {
     SynAck,
+    Syn,
     /// Up to so many bytes of the socket's receive queue from that offset on.
     Data {
         offset: u32,
@@ -33,12 +34,20 @@ pub(crate) struct Head {
     pub scale: Option<u8>,
 }
 
+impl Outgoing {
+    /// With the options of a SYN, and a window that is not scaled.
+    pub fn is_syn(self) -> bool {
+        matches!(self, Self::SynAck | Self::Syn)
+    }
+}
+
 impl Tcp {
     /// What is due; `len_max`: most bytes of data that one frame may carry.
     pub fn next(&self, len_max: u32) -> Option<Outgoing> {
         match self.phase {
             Phase::Connecting | Phase::Gone => None,
             Phase::Answered => self.is_syn_due.then_some(Outgoing::SynAck),
+            Phase::Accepted => self.is_syn_due.then_some(Outgoing::Syn),
             Phase::Open => self.next_open(len_max),
             Phase::Closed => (self.acks > 0).then_some(Outgoing::Ack),
             Phase::Resetting => Some(Outgoing::Reset),
@@ -74,13 +83,14 @@ impl Tcp {
     pub fn head(&self, outgoing: Outgoing) -> Head {
         let (seq, flags) = match outgoing {
             Outgoing::SynAck => (self.isn, SYN | ACK),
+            Outgoing::Syn => (self.isn, SYN),
             Outgoing::Data { .. } => (self.next, PSH | ACK),
             Outgoing::Fin => (self.next, FIN | ACK),
             Outgoing::Probe => (self.una.minus(1), ACK),
             Outgoing::Ack => (self.next, ACK),
             Outgoing::Reset => (self.next, RST | ACK),
         };
-        let scale = matches!(outgoing, Outgoing::SynAck).then_some(self.scale);
+        let scale = outgoing.is_syn().then_some(self.scale);
         let (window, _) = self.offer(outgoing);
         Head { seq, ack: self.expected, flags, window, scale: scale.filter(|scale| *scale > 0) }
     }
@@ -88,7 +98,7 @@ impl Tcp {
     /// The header's window, and its right edge, which never moves to the left.
     fn offer(&self, outgoing: Outgoing) -> (u16, Seq) {
         // Windows of SYNs are not scaled.
-        let scale = if outgoing == Outgoing::SynAck { 0 } else { self.scale };
+        let scale = if outgoing.is_syn() { 0 } else { self.scale };
         let most = WINDOW_MAX.min(u32::from(u16::MAX) << scale);
         let room = if self.room < self.least_room() { 0 } else { self.room.min(most) };
         let edge = self.edge.later(self.expected.plus(room));
@@ -107,7 +117,7 @@ impl Tcp {
         }
         (_, self.edge) = self.offer(outgoing);
         match outgoing {
-            Outgoing::SynAck => {
+            Outgoing::SynAck | Outgoing::Syn => {
                 self.is_syn_due = false;
                 self.next = self.isn.plus(1);
             }

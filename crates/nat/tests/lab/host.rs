@@ -109,6 +109,12 @@ impl Host {
         self.fakes.values_mut().next().unwrap()
     }
 
+    /// A connection that comes from outside.
+    pub fn accepted(&mut self, flow: FlowId, from: std::net::SocketAddr) {
+        let fake = Fake::new(flow, Protocol::Tcp, Target::Address(from));
+        assert!(self.fakes.insert(flow.to_u64(), fake).is_none());
+    }
+
     pub fn news(&mut self, random: &mut Random) -> Vec<(FlowId, Event)> {
         let mut events = std::mem::take(&mut self.pending);
         for fake in self.fakes.values_mut().filter(|fake| fake.closed.is_none()) {

@@ -1,0 +1,120 @@
+//! Connections from outside into a guest with a real TCP/IP stack.
+
+mod lab;
+
+use std::net::SocketAddr;
+
+use lab::Lab;
+use ringway_nat::Close;
+use smoltcp::iface::SocketHandle;
+use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
+
+const CLIENT: ([u8; 4], u16) = ([198, 51, 100, 7], 50_000);
+const LOOPBACK: ([u8; 4], u16) = ([127, 0, 0, 1], 50_001);
+
+/// A guest that has asked for its address.
+fn leased(seed: u64) -> Lab {
+    let mut dhcp = vec![0; 244];
+    (dhcp[0], dhcp[1], dhcp[2]) = (1, 1, 6);
+    dhcp[28..34].copy_from_slice(&lab::MAC);
+    dhcp[236..244].copy_from_slice(&[0x63, 0x82, 0x53, 0x63, 53, 1, 1, 255]);
+    let len = |len: usize| u16::try_from(len).unwrap().to_be_bytes();
+    let udp = [&[0, 68, 0, 67][..], &len(8 + dhcp.len()), &[0, 0]].concat();
+    let total = len(28 + dhcp.len());
+    let ip = [&[0x45, 0][..], &total, &[0, 0, 0, 0, 64, 17, 0, 0], &[0; 4], &[255; 4]].concat();
+    let frame = [&[0xff; 6][..], &lab::MAC, &[8, 0], &ip, &udp, &dhcp].concat();
+    let mut lab = Lab::new(seed);
+    lab.send(&frame);
+    lab.step();
+    lab
+}
+
+fn listen(lab: &mut Lab) -> SocketHandle {
+    let buffer = || SocketBuffer::new(vec![0; 65_536]);
+    let mut socket = Socket::new(buffer(), buffer());
+    socket.listen(80).unwrap();
+    lab.sockets.add(socket)
+}
+
+fn accept(lab: &mut Lab, from: SocketAddr) {
+    let flow = lab.nat.accept(lab::GUEST, (80, from), 100_000, lab.now).expect("room for a flow");
+    lab.host.accepted(flow, from);
+}
+
+fn steps(lab: &mut Lab, count: usize) {
+    (0..count).for_each(|_| lab.step());
+}
+
+/// The guest sends back what it gets, and ends when the other end has.
+fn echo(lab: &mut Lab, handle: SocketHandle) {
+    let socket = lab.sockets.get_mut::<Socket>(handle);
+    let mut buffer = [0; 4096];
+    if socket.can_recv() && socket.send_capacity() - socket.send_queue() >= buffer.len() {
+        let len = socket.recv_slice(&mut buffer).unwrap();
+        assert_eq!(socket.send_slice(&buffer[..len]).unwrap(), len);
+    }
+    if socket.state() == State::CloseWait && socket.send_queue() == 0 && !socket.can_recv() {
+        socket.close();
+    }
+}
+
+#[test]
+fn every_byte_goes_in_and_comes_back_also_with_losses() {
+    for (seed, harm) in (1..).zip([[0; 4], [3, 5, 10, 20]]) {
+        let mut lab = leased(seed);
+        [lab.wire.lost, lab.wire.doubled, lab.wire.late, lab.host.short] = harm;
+        let handle = listen(&mut lab);
+        accept(&mut lab, CLIENT.into());
+        let bytes: Vec<u8> = (0..200_000u32).map(|at| (at % 251).to_le_bytes()[0]).collect();
+        lab.host.one().outgoing = bytes.clone().into();
+        for _ in 0..4_000_000 {
+            lab.step();
+            echo(&mut lab, handle);
+            let fake = lab.host.one();
+            // This guest ignores windows while it waits for its last acknowledgement.
+            fake.ends = harm == [0; 4] || fake.received.len() == bytes.len();
+            if fake.closed.is_some() {
+                break;
+            }
+        }
+        let fake = lab.host.one();
+        assert!(fake.received == bytes, "{harm:?}: {}", fake.received.len());
+        assert_eq!((fake.closed, fake.shutdown), (Some(Close::Gracefully), true));
+        steps(&mut lab, 6000);
+        assert_eq!(lab.nat.flows_of(lab::GUEST), 0, "nothing is left");
+    }
+}
+
+#[test]
+fn the_guest_sees_who_connects_or_the_router_where_that_cannot_be() {
+    for (from, shown) in [(CLIENT, CLIENT.0), (LOOPBACK, [10, 0, 2, 2])] {
+        let mut lab = leased(1);
+        let handle = listen(&mut lab);
+        accept(&mut lab, from.into());
+        steps(&mut lab, 20);
+        let socket = lab.sockets.get::<Socket>(handle);
+        let other = socket.remote_endpoint().expect("connected");
+        assert_eq!((other.addr, other.port), (std::net::Ipv4Addr::from(shown).into(), from.1));
+    }
+}
+
+#[test]
+fn a_guest_that_refuses_or_says_nothing_resets_who_connects() {
+    let mut lab = leased(1);
+    accept(&mut lab, CLIENT.into());
+    steps(&mut lab, 20);
+    assert_eq!(lab.host.one().closed, Some(Close::Reset), "no such service");
+    let mut lab = leased(1);
+    listen(&mut lab);
+    accept(&mut lab, CLIENT.into());
+    lab.wire.lost = 100;
+    steps(&mut lab, 40_000);
+    assert_eq!(lab.host.one().closed, Some(Close::Reset), "silence");
+    assert_eq!(lab.nat.flows_of(lab::GUEST), 0);
+}
+
+#[test]
+fn a_guest_without_an_address_gets_no_connection() {
+    let mut lab = Lab::new(1);
+    assert_eq!(lab.nat.accept(lab::GUEST, (80, CLIENT.into()), 1, lab.now), None);
+}
