@@ -31,6 +31,7 @@ mod worker;
 pub use memory::signal_bus::install_bus_guard;
 pub use memory::{GUEST_LEN_MAX, GuestMemory, MemoryError, MemoryRequest};
 pub use nat::NatPort;
+pub use nat::listeners::{Forward, Listener};
 pub use nat::options::NatOptions;
 pub use nat::snapshot::NatSnapshot;
 pub use os::call_guard::CallGuard;

@@ -12,6 +12,7 @@
 pub(crate) mod calls;
 pub(crate) mod error_queue;
 pub(crate) mod fill;
+pub(crate) mod listeners;
 pub(crate) mod options;
 pub(crate) mod own_addresses;
 pub(crate) mod resolvers;
@@ -30,6 +31,7 @@ use ringway_net::{Counters, DropReason, Nanos, PACKET_LEN_MAX, Packet, PacketSin
 use ringway_switch::{PORTS_MAX, PortId};
 
 use crate::memory::scratch::Scratch;
+use crate::nat::listeners::{Forward, Listener};
 use crate::nat::options::NatOptions;
 use crate::nat::sockets::{News, Sockets};
 use crate::os::poller::Events;
@@ -109,6 +111,11 @@ impl NatPort {
         }
         self.options = options;
         self.has_news = true;
+    }
+
+    /// Listens where it did and elsewhere for connections into guests.
+    pub(crate) fn listen(&mut self, kept: &[Forward], added: Vec<Listener>) {
+        self.sockets.listen(kept, added);
     }
 
     /// A port that guests may be behind.

@@ -6,6 +6,7 @@ use ringway_nat::Refusal;
 use ringway_switch::PortId;
 
 use crate::nat::NatPort;
+use crate::nat::listeners::Forward;
 
 /// A router's counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub struct NatSnapshot {
     pub flows: Vec<(PortId, usize)>,
     /// Addresses that were leased: behind which port, and which.
     pub leases: Vec<(String, IpAddr)>,
+    /// Where the machine listens for guests.
+    pub forwards: Vec<Forward>,
     /// Open sockets.
     pub sockets: usize,
     /// Packets of guests that were dropped, by reason.
@@ -28,6 +31,7 @@ impl NatPort {
         NatSnapshot {
             flows: flows.collect(),
             leases: leases.map(|(port, address)| (port.to_owned(), address.into())).collect(),
+            forwards: self.sockets.listeners.forwards().cloned().collect(),
             sockets: self.sockets.count(),
             refused: refused.filter(|(_, count)| *count > 0).collect(),
         }

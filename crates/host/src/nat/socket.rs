@@ -75,6 +75,27 @@ impl Socket {
         Ok(socket)
     }
 
+    /// A socket that was accepted, before its flow has a name.
+    ///
+    /// # Errors
+    /// The operating system refuses something.
+    pub(crate) fn accepted(fd: OwnedFd) -> io::Result<Self> {
+        let mut socket = Self {
+            fd,
+            flow: FlowId::from_u64(u64::MAX),
+            protocol: Protocol::Tcp,
+            is_ipv4: true,
+            is_connecting: false,
+            is_blocked: false,
+            peek_at: None,
+            hops: 0,
+            is_whole_only: None,
+            question: None,
+        };
+        socket.prepare()?;
+        Ok(socket)
+    }
+
     fn prepare(&mut self) -> io::Result<()> {
         let fd = self.fd.as_fd();
         if self.protocol == Protocol::Tcp {

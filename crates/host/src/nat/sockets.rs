@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use crate::nat::calls::Vectors;
 use crate::nat::error_queue;
+use crate::nat::listeners::{Forward, Listener, Listeners, Taken};
 use crate::nat::own_addresses::OwnAddresses;
 use crate::nat::resolvers::Resolvers;
 use crate::nat::socket::{Socket, errno};
@@ -29,6 +30,7 @@ pub(crate) struct Sockets {
     own: OwnAddresses,
     pub(crate) resolvers: Resolvers,
     pub(crate) vectors: Vectors,
+    pub(crate) listeners: Listeners,
     /// Most of them.
     max: usize,
     count: usize,
@@ -49,6 +51,7 @@ impl Sockets {
             own: OwnAddresses::new(),
             resolvers: Resolvers::default(),
             vectors: Vectors::new(),
+            listeners: Listeners::default(),
             max,
             count: 0,
         })
@@ -78,6 +81,40 @@ impl Sockets {
             socket.close(Close::Reset);
         }
         self.count = 0;
+    }
+
+    /// Listens elsewhere.
+    pub(crate) fn listen(&mut self, kept: &[Forward], added: Vec<Listener>) {
+        self.listeners.change(kept, added, &self.poller);
+    }
+
+    /// Takes connections of the listener with that number; `true`: see [`Listeners::accept`].
+    pub(crate) fn accept(&mut self, number: usize, taken: &mut Vec<Taken>) -> bool {
+        self.listeners.accept(number, &self.poller, taken)
+    }
+
+    /// After a rest of the listeners.
+    pub(crate) fn go_on(&mut self) {
+        self.listeners.go_on(&self.poller);
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.count < self.max
+    }
+
+    /// A socket has a flow now.
+    pub(crate) fn adopt(&mut self, flow: FlowId, mut socket: Socket) {
+        socket.flow = flow;
+        // One that cannot be watched says nothing, and its flow ends in time.
+        let _ = self.poller.add_edge_both(socket.as_fd(), flow.to_u64());
+        self.put(socket);
+    }
+
+    fn put(&mut self, socket: Socket) {
+        let Some(place) = self.list.get_mut(socket.flow.index()) else { return };
+        let before = place.replace(socket);
+        assert!(before.is_none(), "a flow's place is free once its socket is closed");
+        self.count += 1;
     }
 
     /// Sockets with news.
@@ -146,7 +183,7 @@ impl Sockets {
         news: &mut News,
     ) {
         let opened = self.address(to).and_then(|address| {
-            if self.count >= self.max {
+            if !self.has_room() {
                 return Err(Failure::NoRoom);
             }
             let mut socket = Socket::open(flow, protocol, address)?;
@@ -158,12 +195,7 @@ impl Sockets {
             Ok(socket)
         });
         match opened {
-            Ok(socket) => {
-                let Some(place) = self.list.get_mut(flow.index()) else { return };
-                let before = place.replace(socket);
-                assert!(before.is_none(), "a flow's place is free once its socket is closed");
-                self.count += 1;
-            }
+            Ok(socket) => self.put(socket),
             Err(why) => {
                 if let (Failure::Unreachable(problem), true) = (why, protocol != Protocol::Tcp) {
                     news.push((flow, Event::Report { from: None, problem }));

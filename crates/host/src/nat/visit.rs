@@ -1,7 +1,7 @@
 //! A visit of the router: news of its sockets, its timers, and frames for each guest in turn.
 
 use ringway_device::Queue;
-use ringway_nat::{Accepts, Actions, Due, Emit, Event, Guest, Protocol, Read};
+use ringway_nat::{Accepts, Actions, Close, Due, Emit, Event, Guest, Protocol, Read};
 use ringway_net::{DropReason, ETHERNET_HEADER_LEN, NetHeader, Packet};
 use ringway_switch::PortId;
 use ringway_virtq::Arm;
@@ -10,6 +10,8 @@ use crate::forward::budget::{BUDGET_UNITS, UNIT_LEN};
 use crate::forward::{Fabric, VisitEnd};
 use crate::nat::NatPort;
 use crate::nat::fill::{FRAME_LEN_MAX, Filled, accepts, fill, read, write};
+use crate::nat::listeners::{Listeners, Taken};
+use crate::nat::socket::Socket;
 use crate::pace::Flush;
 use crate::port::pair_map::PairOwner;
 use crate::port::queue_pair::{End, QueuePair};
@@ -26,6 +28,9 @@ const RACES_MAX: usize = 3;
 
 /// When another worker's ring is tried again, in nanoseconds.
 const RETRY_NS: u64 = 1_000_000;
+
+/// How long listeners rest where no file descriptor is left, in nanoseconds.
+const REST_NS: u64 = 100_000_000;
 
 /// When a guest without room is tried again although it said nothing, in nanoseconds, and most of
 /// it: it may have lost its kick (see `guest_end`).
@@ -80,16 +85,37 @@ impl NatPort {
         self.sender = None;
         let mut news = std::mem::take(&mut self.news);
         self.sockets.wait(&mut self.events);
+        let (mut taken, mut must_rest) = (Vec::new(), false);
+        self.sockets.go_on();
         for event in self.events.iter() {
-            self.sockets.on_event(&event, &mut news);
+            match Listeners::number(event.token) {
+                Some(number) => must_rest |= self.sockets.accept(number, &mut taken),
+                None => self.sockets.on_event(&event, &mut news),
+            }
         }
         self.tell(news);
+        taken.into_iter().for_each(|taken| self.take_in(taken));
+        if must_rest {
+            self.retry_at = Some(self.now.plus(REST_NS));
+        }
         let mut actions = Actions::new();
         for _ in 0..TIMERS_MAX {
             if !self.nat.timer(self.now, &mut actions) {
                 break;
             }
             self.carry_out(&mut actions, None);
+        }
+    }
+
+    /// A connection from outside: one that no guest can have is reset.
+    fn take_in(&mut self, (fd, from, forward): Taken) {
+        let Ok(mut socket) = Socket::accepted(fd) else { return };
+        let is_it = |guest: &&Guest| self.nat.name_of(**guest) == Some(&forward.guest);
+        let guest = self.guests.iter().find(is_it).filter(|_| self.sockets.has_room());
+        let to = (forward.to, from);
+        match guest.and_then(|guest| self.nat.accept(*guest, to, socket.room(), self.now)) {
+            Some(flow) => self.sockets.adopt(flow, socket),
+            None => socket.close(Close::Reset),
         }
     }
 

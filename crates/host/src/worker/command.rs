@@ -14,6 +14,7 @@ use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 
 use crate::memory::GuestMemory;
 use crate::nat::NatPort;
+use crate::nat::listeners::{Forward, Listener};
 use crate::nat::options::NatOptions;
 use crate::nat::snapshot::NatSnapshot;
 use crate::os::eventfd::{CallFd, Callee, KickFd};
@@ -271,6 +272,15 @@ pub enum NatCommand {
         port: PortId,
         /// All of them.
         options: Box<NatOptions>,
+    },
+    /// A router listens where it did for those in `kept`, and elsewhere.
+    Listen {
+        /// Which port.
+        port: PortId,
+        /// The others are closed.
+        kept: Vec<Forward>,
+        /// New ones.
+        added: Vec<Listener>,
     },
     /// What a port is called, which routers tell its guests.
     Name {

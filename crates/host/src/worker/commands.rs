@@ -175,6 +175,11 @@ impl Worker {
                 let _ = done.send(self.attach_nat(port, nat));
             }
             NatCommand::Set { port, options } => self.set_nat(port, *options),
+            NatCommand::Listen { port, kept, added } => {
+                if let Some(End::Nat(nat)) = self.ports.get(port).map(|pair| &mut pair.end) {
+                    nat.listen(&kept, added);
+                }
+            }
             NatCommand::Name { port, name } => self.ports.name(port, name),
         }
     }
