@@ -166,6 +166,7 @@ fn routed(nat: &NatStats) -> Vec<String> {
     let mut lines = vec![units::counted(nat.sockets, "socket")];
     let leases = nat.leases.iter().map(|(port, leases)| format!("{port}: {}", leases.join(", ")));
     lines.extend(leases);
+    lines.extend(nat.forwards.iter().cloned());
     let flows =
         |(port, count): (&String, &u64)| format!("{port}: {}", units::counted(*count, "flow"));
     lines.extend(nat.flows.iter().map(flows));
@@ -277,7 +278,8 @@ mod tests {
         let leases = [("vm0".to_string(), vec!["10.0.2.15".to_string()])].into();
         let flows = [("vm0".to_string(), 3)].into();
         let refused = [("spoofed_source".to_string(), 2)].into();
-        reply.ports[0].nat = Some(NatStats { flows, leases, sockets: 3, refused });
+        reply.ports[0].nat =
+            Some(NatStats { flows, leases, sockets: 3, refused, ..NatStats::default() });
         let text = table(&reply, None, WIDE);
         for words in ["3 sockets", "vm0: 10.0.2.15", "vm0: 3 flows", "refused, spoofed_source: 2"] {
             assert!(text.contains(words), "{words} in\n{text}");

@@ -1,6 +1,8 @@
 //! The internet without root: Linux guests on a router (`nat:`) of a ringway that may do nothing,
 //! and servers behind it.
 
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -19,7 +21,11 @@ const BOOT_LIMIT: Duration = Duration::from_secs(60);
 
 pub type Scenario = (&'static str, Needs, fn(&Stage) -> anyhow::Result<()>);
 
-pub const ALL: [Scenario; 2] = [("nat_uml", Needs::Uml, uml), ("nat_qemu", Needs::Qemu, qemu)];
+pub const ALL: [Scenario; 3] = [
+    ("nat_uml", Needs::Uml, uml),
+    ("nat_qemu", Needs::Qemu, qemu),
+    ("nat_forward", Needs::Uml, forward),
+];
 
 /// A file that a guest runs for its lease.
 const LEASE_SCRIPT: &str = r#"printf '%s\n' '#!/bin/sh' '[ "$1" = bound ] || exit 0' \
@@ -70,6 +76,52 @@ pub fn qemu(stage: &Stage) -> anyhow::Result<()> {
     finish(stage, ringway)
 }
 
+/// Connections from outside into two guests, while it changes which.
+pub fn forward(stage: &Stage) -> anyhow::Result<()> {
+    let stage = &nat_lab::without_rights(stage)?;
+    let machine = nat_lab::MACHINE;
+    let to = |guest: &str| format!("forward=tcp:*:8080:{guest}:80+tcp:8081:vm1:80+tcp:8082:vm1:80");
+    let options = format!(",{}", to("vm0"));
+    let ringway = nat_lab::start(stage, &ports(stage, &["vm0", "vm1"], &options))?;
+    let mut guests = [boot_uml(stage, "vm0")?, boot_uml(stage, "vm1")?];
+    for (guest, number) in guests.iter_mut().zip([15, 16]) {
+        configure(stage, guest, &format!("10.0.2.{number}"), "")?;
+        must(guest, "echo 'echo I am $(ip -4 -o addr show dev eth0); cat' > answer")?;
+        must(guest, "busybox nc -ll -p 80 -e sh ./answer >/dev/null 2>&1 & sleep 1")?;
+    }
+    stage.step("from the provider, and from the machine itself");
+    let asks = |at: &str, number: u32| -> anyhow::Result<()> {
+        let answer = ask(at)?;
+        ensure!(answer.contains(&format!("10.0.2.{number}/")), "{at}: {answer:?}");
+        ensure!(answer.ends_with("over and out\n"), "{at}: {answer:?}");
+        Ok(())
+    };
+    asks(&format!("{machine}:8080"), 15)?;
+    let here = "for port in 8081 8082; do echo x | busybox nc 127.0.0.1 $port; done";
+    let answers = nat_lab::on_machine(ringway.id(), here)?;
+    ensure!(answers.matches("10.0.2.16/").count() == 2, "{answers}");
+    stage.step("other ways, while it runs");
+    ringway.set("net", &to("vm1"))?;
+    asks(&format!("{machine}:8080"), 16)?;
+    let refused =
+        ringway.set("net", "forward=tcp:10.9.9.9:80:vm0:80").expect_err("no such address");
+    ensure!(format!("{refused:#}").contains("10.9.9.9:80"), "{refused:#}");
+    asks(&format!("{machine}:8080"), 16)?;
+    ringway.set("net", "forward=default")?;
+    ensure!(ask(&format!("{machine}:8080")).is_err(), "nothing listens any more");
+    finish(stage, ringway)
+}
+
+/// Sends a line, ends its half, and gives what comes back.
+fn ask(at: &str) -> anyhow::Result<String> {
+    let mut stream = TcpStream::connect(at)?;
+    stream.write_all(b"over and out\n")?;
+    stream.shutdown(Shutdown::Write)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
 fn finish(stage: &Stage, ringway: Ringway) -> anyhow::Result<()> {
     let port = ringway.port("net")?;
     stage.note(&format!("net: {port}"));
@@ -77,7 +129,7 @@ fn finish(stage: &Stage, ringway: Ringway) -> anyhow::Result<()> {
 }
 
 fn check(stage: &Stage, guest: &mut Console, len: usize) -> anyhow::Result<()> {
-    configure(stage, guest, "10.0.2.15")?;
+    configure(stage, guest, "10.0.2.15", "lab.internal")?;
     names(stage, guest)?;
     rates(stage, guest)?;
     streams(stage, guest, len)?;
@@ -86,14 +138,19 @@ fn check(stage: &Stage, guest: &mut Console, len: usize) -> anyhow::Result<()> {
 }
 
 /// A lease, and addresses by advertisement.
-fn configure(stage: &Stage, guest: &mut Console, address: &str) -> anyhow::Result<()> {
+fn configure(
+    stage: &Stage,
+    guest: &mut Console,
+    address: &str,
+    domain: &str,
+) -> anyhow::Result<()> {
     stage.step("a lease");
     must(guest, "ip link set eth0 up")?;
     must(guest, &LEASE_SCRIPT.replace("\\\n", ""))?;
     must(guest, "busybox udhcpc -q -n -i eth0 -s ./lease -O mtu -O search -O dns -t 5 -T 1")?;
     let given = must(guest, "cat given")?;
-    let expected = format!("lease {address} 10.0.2.2 10.0.2.3 1500 lab.internal");
-    ensure!(given.trim() == expected, "{given:?}, not {expected:?}");
+    let expected = format!("lease {address} 10.0.2.2 10.0.2.3 1500 {domain}");
+    ensure!(given.trim() == expected.trim(), "{given:?}, not {expected:?}");
     let has_global = "until ip -6 addr show dev eth0 scope global | grep -qv tentative; do \
                       sleep 0.2; done; ip -6 addr show dev eth0; ip -6 route";
     let shown = must(guest, has_global)?;

@@ -243,6 +243,14 @@ pub const OPTIONS: &[PortOption] = &[
         NatField::Dns,
         "resolvers that answer guests; auto: those of `/etc/resolv.conf`, also when they change",
     ),
+    router(
+        "forward",
+        "list of tcp:PORT:GUEST:PORT",
+        "none",
+        NatField::Forward,
+        "ports of this machine that lead into guests; also tcp:ADDRESS:PORT-PORT:GUEST:PORT, where \
+         the address may be * or [IPv6]; without one: loopback",
+    ),
     feature("packed", Features::RING_PACKED, "packed rings"),
     feature("mrg_rxbuf", Features::MRG_RXBUF, "a packet may span several receive buffers"),
     feature("event_idx", Features::EVENT_IDX, "notifications by index"),

@@ -27,6 +27,7 @@ fn nat() -> impl Strategy<Value = NatSpec> {
         Just(",range=10.9.0.0/16+fd12::/64,dns=off"),
         Just(",host=10.0.2.2,domain=lab.internal+b"),
         Just(",range=fd12::/64,dns=10.0.0.1+::1"),
+        Just(",forward=tcp:8080:vm0:80+tcp:*:22-23:vm1:22+tcp:[::1]:9:a:9"),
     ];
     text.prop_map(|options| {
         let low = flags::parse_port(&format!("n=nat:{options}")).expect("a port");

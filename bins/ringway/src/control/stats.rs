@@ -145,6 +145,8 @@ pub struct NatStats {
     pub flows: BTreeMap<String, u64>,
     /// Leased addresses, by the port that the guest is behind.
     pub leases: BTreeMap<String, Vec<String>>,
+    /// Where the machine listens, and for which port of which guest.
+    pub forwards: Vec<String>,
     /// Sockets that are open.
     pub sockets: u64,
     /// Packets of guests that were refused, by reason.

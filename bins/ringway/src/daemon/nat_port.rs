@@ -1,25 +1,32 @@
 //! A router for guests: what it is told of this machine, and told again when that changes.
 
 use std::cell::Cell;
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use ringway_host::{Command, NatCommand, NatOptions, NatPort};
+use ringway_host::{Command, Forward, Listener, NatCommand, NatOptions, NatPort};
 use ringway_nat::Prefix6;
 use ringway_switch::PortId;
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tracing::info;
+use tracing::{error, info};
 
 use super::{Daemon, Port};
 use crate::config::PortKind;
-use crate::config::nat::Dns;
+use crate::config::nat::{Dns, ForwardSpec};
 
 /// Where the host's resolvers are listed (resolv.conf(5)).
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 /// How often this is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Connections that wait to be taken.
+const BACKLOG: i32 = 256;
 
 /// File descriptors that routers leave to everything else.
 const FDS_KEPT: u64 = 512;
@@ -31,6 +38,8 @@ pub(super) struct NatState {
     told: Option<NatOptions>,
     /// When this machine is looked at again.
     look_at: Option<Instant>,
+    /// Where it listens for guests.
+    forwards: Vec<Forward>,
 }
 
 impl Daemon {
@@ -55,7 +64,54 @@ impl Daemon {
     pub(super) fn attach_nat(&mut self, id: PortId, port: &mut Port) -> anyhow::Result<()> {
         let options = self.nat_options(port);
         self.start_nat(id, options.clone())?;
-        port.nat = NatState { told: Some(options), look_at: Some(Instant::now() + LOOK_EVERY) };
+        let look_at = Some(Instant::now() + LOOK_EVERY);
+        port.nat = NatState { told: Some(options), look_at, forwards: Vec::new() };
+        for forward in &port.spec.nat.forwards {
+            // One that fails hinders nothing else.
+            match listen(forward, &port.nat.forwards) {
+                Ok(added) => {
+                    let kept = std::mem::take(&mut port.nat.forwards);
+                    port.nat.forwards = self.tell_listeners(id, kept, added);
+                }
+                Err(why) => error!(port = port.spec.name, "{why:#}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// All that a router listens for then.
+    fn tell_listeners(
+        &self,
+        port: PortId,
+        kept: Vec<Forward>,
+        added: Vec<Listener>,
+    ) -> Vec<Forward> {
+        let mut all = kept.clone();
+        all.extend(added.iter().map(|listener| listener.forward.clone()));
+        let added = Cell::new(added);
+        let listen = || NatCommand::Listen { port, kept: kept.clone(), added: added.take() };
+        self.worker.send_all(|| Command::Nat(listen()));
+        all
+    }
+
+    /// Listens where a router is to listen from now on.
+    ///
+    /// # Errors
+    /// One place is taken, or not allowed; then nothing has changed.
+    pub(super) fn follow_forwards(&mut self, id: PortId) -> anyhow::Result<()> {
+        let Some(port) = self.ports.get(&id) else { return Ok(()) };
+        let known = &port.nat.forwards;
+        let mut added = Vec::new();
+        for forward in &port.spec.nat.forwards {
+            added.extend(listen(forward, known)?);
+        }
+        let wanted = port.spec.nat.forwards.iter().flat_map(ForwardSpec::forwards);
+        let is_known = |wanted: &Forward| known.iter().any(|forward| forward.at == wanted.at);
+        let kept = wanted.filter(is_known).collect();
+        let forwards = self.tell_listeners(id, kept, added);
+        if let Some(port) = self.ports.get_mut(&id) {
+            port.nat.forwards = forwards;
+        }
         Ok(())
     }
 
@@ -110,6 +166,36 @@ impl Daemon {
         let name = || name.to_owned();
         self.worker.send_all(|| Command::Nat(NatCommand::Name { port, name: name() }));
     }
+}
+
+/// Listens where it has not been listened yet.
+fn listen(spec: &ForwardSpec, known: &[Forward]) -> anyhow::Result<Vec<Listener>> {
+    let mut listeners = Vec::new();
+    for forward in spec.forwards() {
+        if known.iter().any(|known| known.at == forward.at) {
+            continue;
+        }
+        match bind(forward.at) {
+            Ok(fd) => listeners.push(Listener { forward, fd }),
+            // Not every machine has a loopback of IPv6.
+            Err(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT) if spec.is_by_default() => {}
+            Err(why) => return Err(why).with_context(|| format!("listening at {}", forward.at)),
+        }
+    }
+    Ok(listeners)
+}
+
+fn bind(at: SocketAddr) -> rustix::io::Result<OwnedFd> {
+    let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let fd = socket_with(family, SocketType::STREAM, flags, None)?;
+    set_socket_reuseaddr(&fd, true)?;
+    if at.is_ipv6() {
+        set_ipv6_v6only(&fd, true)?;
+    }
+    rustix::net::bind(&fd, &at)?;
+    rustix::net::listen(&fd, BACKLOG)?;
+    Ok(fd)
 }
 
 /// Whether guests may be behind such a port.

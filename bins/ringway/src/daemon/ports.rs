@@ -241,6 +241,12 @@ impl Daemon {
             let is_other = now.socket_access() != before.socket_access();
             done = done.and_then(|()| if is_other { vm.permit(now) } else { Ok(()) });
         }
+        let is_other_way = now.nat.forwards != before.nat.forwards;
+        if done.is_ok() && is_other_way {
+            done = self.follow_forwards(id);
+        }
+        let port = self.ports.get_mut(&id).context("the port is gone")?;
+        let now = &port.spec;
         if let Err(why) = done {
             // Those hold already, so they are accepted.
             let _ = self.worker.set_policy(id, before.rules.policy());

@@ -43,10 +43,13 @@ impl Daemon {
         for (port, address) in &nat.leases {
             leases.entry(port.clone()).or_default().push(address.to_string());
         }
+        let forwards = nat.forwards.iter();
+        let forwards = forwards.map(|it| format!("tcp {} to {}:{}", it.at, it.guest, it.to));
         let refused = nat.refused.iter().map(|(why, count)| ((*why).to_string(), *count));
         NatStats {
             flows: flows.map(|(id, count)| (self.name(*id).to_owned(), *count as u64)).collect(),
             leases,
+            forwards: forwards.collect(),
             sockets: nat.sockets as u64,
             refused: refused.collect(),
         }
