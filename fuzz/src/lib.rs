@@ -31,7 +31,7 @@ pub use session::{EFFECTS, Reached, session};
 pub type Target = fn(&[u8]);
 
 /// All targets that must never fail, by name.
-pub const TARGETS: [(&str, Target); 15] = [
+pub const TARGETS: [(&str, Target); 17] = [
     ("codec", wire::codec),
     ("session", |data| drop(session(data))),
     ("header", packet::header),
@@ -39,6 +39,8 @@ pub const TARGETS: [(&str, Target); 15] = [
     ("completion", packet::completion),
     ("split_chain", ring::split_chain),
     ("packed_chain", ring::packed_chain),
+    ("record_split", ring::record_split),
+    ("record_packed", ring::record_packed),
     ("transmitq", ring::transmitq),
     ("race_split", race::race_split),
     ("race_packed", race::race_packed),

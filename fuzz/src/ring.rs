@@ -6,7 +6,8 @@ use ringway_device::FromGuest;
 use ringway_net::{Counters, Features, Negotiated, PacketSource};
 use ringway_testkit::TestMemory;
 use ringway_virtq::{
-    Areas, DeviceQueue, Elements, PackedDevice, Position, QueueSetup, SharedSlice, SplitDevice,
+    Areas, Broken, DeviceQueue, Elements, Format, PackedDevice, Position, QueueSetup, Regions,
+    RingRecord, SharedSlice, SplitDevice,
 };
 
 const BASE: u64 = 0x4000;
@@ -19,6 +20,8 @@ const DESCRIPTOR_AT: u64 = BASE + 0x40;
 /// Runs between two looks at the guards, which are long.
 const GUARDS_EVERY: u32 = 64;
 const DEVICE_AT: u64 = BASE + 0x400;
+/// Where the record of a ring is, from the start of the memory: its word, then its entries.
+const RECORD_AT: usize = 0x140;
 
 thread_local! {
     static MEMORY: RefCell<Option<TestMemory>> = const { RefCell::new(None) };
@@ -56,27 +59,58 @@ pub(crate) fn transmitq(data: &[u8]) {
     });
 }
 
+/// Split: the input is also the record of which a device continues.
+pub(crate) fn record_split(data: &[u8]) {
+    record::<SplitDevice>(data);
+}
+
+/// Packed: the same.
+pub(crate) fn record_packed(data: &[u8]) {
+    record::<PackedDevice>(data);
+}
+
 fn chain<Q: DeviceQueue>(data: &[u8]) {
+    with_memory(data, |memory| run(memory, Q::start));
+}
+
+fn record<Q: DeviceQueue>(data: &[u8]) {
     with_memory(data, |memory| {
-        let Ok(negotiated) = Negotiated::new(Features::OFFERED) else { return };
-        let regions = memory.regions();
-        let Ok(mut queue) = Q::start(&setup(&negotiated), &regions) else { return };
-        let mut elements = Elements::new();
-        for _ in 0..2 * SIZE {
-            let mut at = queue.cursor();
-            match queue.peek(&mut at, &regions, &mut elements) {
-                Ok(Some(head)) => {
-                    let all = elements.readable().iter().chain(elements.writable());
-                    assert!(all.into_iter().all(|piece| is_inside(memory, *piece)));
-                    queue.pop(head);
-                    queue.add_used(head, 0);
-                }
-                Ok(None) | Err(_) => break,
-            }
-        }
-        queue.publish();
-        let _ = queue.must_call();
+        let part = |at, len| memory.region(0).slice(at, len).unwrap_or(SharedSlice::EMPTY);
+        let word = part(RECORD_AT, RingRecord::WORD_LEN);
+        let entries_len = RingRecord::entries_len(Q::FORMAT, SIZE);
+        let entries = part(RECORD_AT + RingRecord::WORD_LEN, entries_len);
+        run(memory, |setup, regions| Q::recover(setup, regions, RingRecord::at(word, entries)));
     });
+}
+
+/// Takes and gives back whatever is in the ring.
+fn run<Q: DeviceQueue>(
+    memory: &TestMemory,
+    start: impl FnOnce(&QueueSetup, &Regions) -> Result<Q, Broken>,
+) {
+    let Ok(negotiated) = Negotiated::new(Features::OFFERED) else { return };
+    let regions = memory.regions();
+    let Ok(mut queue) = start(&setup(&negotiated), &regions) else { return };
+    if Q::FORMAT == Format::Packed {
+        let Position { available, used, .. } = queue.position();
+        assert!(available < SIZE && used < SIZE, "outside the ring");
+    }
+    let mut elements = Elements::new();
+    for _ in 0..2 * SIZE {
+        let mut at = queue.cursor();
+        match queue.peek(&mut at, &regions, &mut elements) {
+            Ok(Some(head)) => {
+                let all = elements.readable().iter().chain(elements.writable());
+                assert!(all.into_iter().all(|piece| is_inside(memory, *piece)));
+                queue.pop(head);
+                queue.add_used(head, 0);
+            }
+            Ok(None) | Err(_) => break,
+        }
+    }
+    queue.keep();
+    queue.publish();
+    let _ = queue.must_call();
 }
 
 fn setup(negotiated: &Negotiated) -> QueueSetup {

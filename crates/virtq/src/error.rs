@@ -42,6 +42,10 @@ pub enum Why {
     BadArea,
     /// The ring was used before, not from the position that was told, and does not show from which.
     PositionLost,
+    /// The record of the ring says what cannot be.
+    BadRecord,
+    /// The ring is not where its record says that it was left.
+    OtherRing,
     /// A used entry for a buffer that was not in flight.
     NotInFlight,
     /// A used length larger than the writable part of the buffer.
@@ -67,6 +71,8 @@ impl fmt::Display for Why {
             Why::PositionLost => {
                 "position in the ring was lost: the guest's driver has to be reset"
             }
+            Why::BadRecord => "record of the ring says what cannot be",
+            Why::OtherRing => "ring is not where its record says that it was left",
             Why::NotInFlight => "used entry for a buffer that was not in flight",
             Why::UsedTooLong => "used length larger than the buffer",
             Why::WrongDirection => "buffer in a direction this queue does not allow",

@@ -70,12 +70,17 @@ mod chain;
 mod desc;
 mod error;
 mod event;
+#[cfg(not(loom))]
+mod fault;
 mod flight;
+mod format;
 mod packed;
 mod plan;
 mod queue;
 mod records;
 mod regions;
+#[cfg_attr(loom, path = "ring_record_loom.rs")]
+mod ring_record;
 #[cfg_attr(loom, path = "shared_loom.rs")]
 mod shared;
 mod split;
@@ -85,13 +90,17 @@ mod written;
 pub use areas::{AreaSizes, INDIRECT_ELEMENTS_MAX, Layout};
 pub use chain::{ELEMENTS_MAX, Elements};
 pub use error::{Broken, QueueFull, Why};
+#[cfg(all(feature = "fault-points", not(loom)))]
+pub use fault::kill_after;
+pub use format::Format;
 pub use packed::{PackedDevice, PackedDriver, position_by_ring};
 pub use queue::{
-    Areas, Arm, BufferId, Cursor, DeviceQueue, DriverQueue, Format, Head, One, PREFETCH_AHEAD,
+    Areas, Arm, BufferId, Cursor, DeviceQueue, DriverQueue, Head, One, PREFETCH_AHEAD,
     PREFETCH_SCATTER, Position, QueueOptions, QueueSetup, Returned, SIZE_MAX, Used,
     prefetch_distance,
 };
 pub use regions::{REGIONS_MAX, Region, RegionError, Regions};
+pub use ring_record::RingRecord;
 #[cfg(loom)]
 pub use shared::ModelledMemory;
 pub use shared::SharedSlice;

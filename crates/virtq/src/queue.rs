@@ -4,7 +4,7 @@
 //! over them and chooses a format once, when a queue starts. Limits: a queue has at most
 //! [`SIZE_MAX`] entries.
 
-use crate::{Broken, Elements, QueueFull, Regions, SharedSlice};
+use crate::{Broken, Elements, Format, QueueFull, Regions, RingRecord, SharedSlice};
 
 /// Most entries a queue may have (virtio 1.2 §2.7, §2.8).
 pub const SIZE_MAX: u16 = 32768;
@@ -25,15 +25,6 @@ pub const PREFETCH_SCATTER: u16 = 5;
 #[inline(always)]
 pub fn prefetch_distance(position: u16) -> u16 {
     (position.wrapping_add(PREFETCH_AHEAD) ^ PREFETCH_SCATTER).wrapping_sub(position)
-}
-
-/// Ring format, chosen once when a queue starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// virtio 1.2 §2.7
-    Split,
-    /// virtio 1.2 §2.8
-    Packed,
 }
 
 /// Where the three parts of a queue are; guest-physical on the device side.
@@ -267,7 +258,26 @@ pub trait DeviceQueue: Sized {
     ///
     /// # Errors
     /// [`crate::Why::BadArea`], [`crate::Why::BadIndex`].
-    fn start(setup: &QueueSetup, regions: &Regions) -> Result<Self, Broken>;
+    fn start(setup: &QueueSetup, regions: &Regions) -> Result<Self, Broken> {
+        Self::start_in(setup, regions, RingRecord::own(Self::FORMAT, setup.size))
+    }
+
+    /// The same with a record that is given. A packed ring's must have room for its entries
+    /// (programmer error otherwise).
+    ///
+    /// # Errors
+    /// As above; then nothing is in the record.
+    fn start_in(setup: &QueueSetup, regions: &Regions, record: RingRecord) -> Result<Self, Broken>;
+
+    /// Continues where a device ended whose record this is, in the midst of whatever it did: shows
+    /// what it has kept. What the record says is believed only where it can be so; the position of
+    /// the setup does not count. The driver may have to be called about what was shown before, so
+    /// it has to be, without asking.
+    ///
+    /// # Errors
+    /// As above, and [`crate::Why::BadRecord`], [`crate::Why::OtherRing`]: the queue has to be
+    /// started anew.
+    fn recover(setup: &QueueSetup, regions: &Regions, record: RingRecord) -> Result<Self, Broken>;
 
     /// Entries of the queue.
     fn size(&self) -> u16;
@@ -301,6 +311,13 @@ pub trait DeviceQueue: Sized {
 
     /// Stages one used entry; invisible until [`publish`](Self::publish).
     fn add_used(&mut self, head: Head, written: u32);
+
+    /// Notes what is staged in the record: from now on it is used, even if this process ends. To be
+    /// asked when a packet is whole, with all of its buffers.
+    fn keep(&mut self);
+
+    /// From now on until the next publish [`keep`](Self::keep) does nothing.
+    fn keep_at_publish(&mut self);
 
     /// Makes all staged used entries visible at once.
     fn publish(&mut self);

@@ -11,6 +11,8 @@
 use core::ptr;
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+use crate::fault;
+
 /// Bytes that are moved at once by a copy in blocks; with 64, what is in caches takes a quarter
 /// longer.
 const BLOCK: usize = 256;
@@ -142,6 +144,7 @@ impl SharedSlice {
     /// Copies `N` bytes in at `offset`; the counterpart of [`read_array`](Self::read_array).
     #[inline]
     pub fn write_array<const N: usize>(self, offset: usize, bytes: &[u8; N]) {
+        fault::point();
         self.check(offset, N);
         // SAFETY: checked; an array of bytes may be at any address.
         unsafe { ptr::write(self.start.add(offset).cast(), *bytes) }
@@ -150,6 +153,7 @@ impl SharedSlice {
     /// Copies `from` in at `offset`. The range must be inside.
     #[inline]
     pub fn write(self, offset: usize, from: &[u8]) {
+        fault::point();
         self.check(offset, from.len());
         // SAFETY: checked; `from` is private memory, so the two cannot overlap.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.start.add(offset), from.len()) }
@@ -207,6 +211,7 @@ impl SharedSlice {
     /// Copies as many bytes as both hold, starting at both starts; returns how many.
     #[inline]
     pub fn copy_to(self, to: Self) -> usize {
+        fault::point();
         let len = self.len.min(to.len);
         if len >= LONG {
             self.copy_long(to, len);
@@ -249,6 +254,7 @@ impl SharedSlice {
     /// Stores a little-endian word; `offset` must be inside and aligned to 2.
     #[inline]
     pub fn store_u16(self, offset: usize, value: u16) {
+        fault::point();
         self.word::<AtomicU16>(offset).store(value.to_le(), Ordering::Relaxed);
     }
 
@@ -261,6 +267,7 @@ impl SharedSlice {
     /// Stores a little-endian word; `offset` must be inside and aligned to 4.
     #[inline]
     pub fn store_u32(self, offset: usize, value: u32) {
+        fault::point();
         self.word::<AtomicU32>(offset).store(value.to_le(), Ordering::Relaxed);
     }
 
@@ -273,6 +280,7 @@ impl SharedSlice {
     /// Stores a little-endian word; `offset` must be inside and aligned to 8.
     #[inline]
     pub fn store_u64(self, offset: usize, value: u64) {
+        fault::point();
         self.word::<AtomicU64>(offset).store(value.to_le(), Ordering::Relaxed);
     }
 
@@ -280,7 +288,9 @@ impl SharedSlice {
     #[inline]
     pub fn store_u32_pair(self, offset: usize, values: [u32; 2]) {
         let words = self.word::<[AtomicU32; 2]>(offset);
+        fault::point();
         words[0].store(values[0].to_le(), Ordering::Relaxed);
+        fault::point();
         words[1].store(values[1].to_le(), Ordering::Relaxed);
     }
 
@@ -295,7 +305,9 @@ impl SharedSlice {
     #[inline]
     pub fn store_u64_pair(self, offset: usize, values: [u64; 2]) {
         let words = self.word::<[AtomicU64; 2]>(offset);
+        fault::point();
         words[0].store(values[0].to_le(), Ordering::Relaxed);
+        fault::point();
         words[1].store(values[1].to_le(), Ordering::Relaxed);
     }
 

@@ -40,6 +40,17 @@ impl<const LEN: usize, const ALIGN: usize> Table<LEN, ALIGN> {
         // SAFETY: `index` is one of the entries, which are all inside and aligned; so `new` found.
         unsafe { self.entries.part(index * LEN, LEN, ALIGN) }
     }
+
+    /// The entries from one to before another; `to` is at most one behind the last one (programmer
+    /// error otherwise).
+    #[inline(always)]
+    #[cfg_attr(loom, allow(dead_code, reason = "a modelled record is no table"))]
+    pub fn range(&self, from: usize, to: usize) -> impl Iterator<Item = SharedSlice> {
+        let Self { entries, last } = *self;
+        assert!(to <= last + 1, "entries outside their table");
+        // SAFETY: all of them are before `to`, and so entries, which are inside and aligned.
+        (from..to).map(move |index| unsafe { entries.part(index * LEN, LEN, ALIGN) })
+    }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -5,47 +5,21 @@
 //! entries in order, so storing those flags shows them all. Limits: what lies between the published
 //! position and any cursor is never more than one lap, whatever the driver says is available.
 
-use alloc::boxed::Box;
-use alloc::vec;
-
 use crate::areas::Bound;
 use crate::chain::{IndirectTable, element};
 use crate::desc::{
-    Descriptor, Descriptors, INDIRECT, NEXT, PACKED_FLAGS, PACKED_ID, PACKED_LEN, WRITE,
+    Descriptor, Descriptors, INDIRECT, NEXT, PACKED_FLAGS, PACKED_ID, PACKED_LEN, USED, WRITE,
 };
 use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
 use crate::packed::event_word;
 use crate::packed::place::Place;
+use crate::packed::used_entry::{IS_READABLE, UsedEntry, left};
 use crate::queue::prefetch_distance;
 use crate::table::Table;
 use crate::{
     Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Format, Head, One, Position, QueueOptions,
-    QueueSetup, Regions, SIZE_MAX, SharedSlice, Why,
+    QueueSetup, Regions, RingRecord, SIZE_MAX, SharedSlice, Why,
 };
-
-/// What the device writes into a descriptor, which is the next one behind those of the entry
-/// before.
-#[derive(Debug, Clone, Copy, Default)]
-struct UsedEntry {
-    /// Length, id and flags, as they are in memory, but without what the place decides.
-    word: u64,
-    /// Of all buffers that it stands for.
-    descriptors: u16,
-}
-
-impl UsedEntry {
-    #[inline(always)]
-    fn new(Head { id, descriptors, .. }: Head, written: u32) -> Self {
-        let flags = if written > 0 { WRITE } else { 0 };
-        let word = u64::from(written) | u64::from(id) << 32 | u64::from(flags) << 48;
-        Self { word, descriptors }
-    }
-
-    #[inline(always)]
-    fn word_at(&self, place: Place) -> u64 {
-        self.word | u64::from(place.used_flags()) << 48
-    }
-}
 
 /// A packed virtqueue, seen from the device.
 #[derive(Debug)]
@@ -59,11 +33,16 @@ pub struct PackedDevice {
     popped: Place,
     /// Where the first used entry goes that is not published.
     published: Place,
-    /// What is only staged, first to last, in the first so many places: at most one lap.
-    entries: Box<[UsedEntry]>,
-    kept: usize,
-    /// The last of these will stand for the next buffer as well.
-    is_open: bool,
+    /// What is only staged, first to last, in the first so many entries of the record: at most one
+    /// lap. Its word is the place as published, and how many of them are kept.
+    record: RingRecord,
+    staged: usize,
+    /// In order: the entry that stands for all before it, for so many descriptors; whether it will
+    /// for the next one as well; and whether others behind it would.
+    first: usize,
+    first_descriptors: u16,
+    is_first_open: bool,
+    is_mixed: bool,
     /// Ring entries published since [`must_call`](DeviceQueue::must_call) was last asked.
     unasked: u32,
     /// Not asked since the start or a rebind: where the driver last saw us is unknown.
@@ -73,6 +52,41 @@ pub struct PackedDevice {
 }
 
 impl PackedDevice {
+    /// With the first descriptor that is not popped, and the first one that is not published.
+    fn start_at(
+        setup: &QueueSetup,
+        regions: &Regions,
+        record: RingRecord,
+        [popped, published]: [Place; 2],
+    ) -> Result<Self, Broken> {
+        let size = setup.size;
+        assert!(record.room() >= usize::from(size), "a record of a shorter ring");
+        let parts = Bound::translate(Format::Packed, size, &setup.areas, regions)?;
+        Ok(Self {
+            ring: Table::new(parts.descriptor, 0, size),
+            parts,
+            size,
+            options: setup.options,
+            popped,
+            published,
+            record,
+            staged: 0,
+            first: 0,
+            first_descriptors: 0,
+            is_first_open: setup.options.in_order,
+            is_mixed: false,
+            unasked: 0,
+            is_first_call: true,
+            armed: None,
+        })
+    }
+
+    /// Whether the entry in that place, which the driver has made available there, is used since.
+    fn is_shown(&self, at: Place) -> bool {
+        let flags = self.ring.at(usize::from(at.at())).load_u16(PACKED_FLAGS);
+        (flags ^ at.used_flags()) & USED == 0
+    }
+
     /// Whether the descriptor in that place is available, by its flags.
     #[inline(always)]
     fn is_available(&self, at: Place) -> bool {
@@ -119,6 +133,28 @@ impl PackedDevice {
         Err(Broken(Why::ChainTooLong))
     }
 
+    /// What goes into the ring first, in order.
+    #[inline(always)]
+    fn first_entry(&self) -> UsedEntry {
+        let step = self.first_descriptors.into();
+        UsedEntry { step, ..UsedEntry::load(&self.record, self.first) }
+    }
+
+    /// What goes into the ring for the staged entry at `from`, and which one comes behind that. In
+    /// order, an entry stands for all buffers before it as well, and says nothing of what was
+    /// written there (virtio 1.2 §2.8.10): so it does for those that cannot be written.
+    #[inline]
+    fn entry_from(&self, from: usize) -> (UsedEntry, usize) {
+        let mut entry = UsedEntry::load(&self.record, from);
+        let mut next = from + 1;
+        while entry.step & IS_READABLE != 0 && self.options.in_order && next < self.staged {
+            let other = UsedEntry::load(&self.record, next);
+            entry = UsedEntry { step: other.step + u32::from(entry.descriptors()), ..other };
+            next += 1;
+        }
+        (entry, next)
+    }
+
     #[inline]
     fn store_armed(&mut self, word: u32) {
         if self.armed != Some(word) {
@@ -131,7 +167,7 @@ impl PackedDevice {
 impl DeviceQueue for PackedDevice {
     const FORMAT: Format = Format::Packed;
 
-    fn start(setup: &QueueSetup, regions: &Regions) -> Result<Self, Broken> {
+    fn start_in(setup: &QueueSetup, regions: &Regions, record: RingRecord) -> Result<Self, Broken> {
         let Position { available, available_wrap, used, used_wrap } = setup.position;
         let size = setup.size;
         if size == 0 || size > SIZE_MAX || available >= size || used >= size {
@@ -142,21 +178,27 @@ impl DeviceQueue for PackedDevice {
         if popped.distance(used, size) > u32::from(size) {
             return Err(Broken(Why::BadIndex));
         }
-        let parts = Bound::translate(Format::Packed, size, &setup.areas, regions)?;
-        Ok(Self {
-            ring: Table::new(parts.descriptor, 0, size),
-            parts,
-            size,
-            options: setup.options,
-            popped: Place::new(popped),
-            published: Place::new(used),
-            entries: vec![UsedEntry::default(); usize::from(size)].into(),
-            kept: 0,
-            is_open: false,
-            unasked: 0,
-            is_first_call: true,
-            armed: None,
-        })
+        let places = [popped, used].map(Place::new);
+        let queue = Self::start_at(setup, regions, record, places)?;
+        queue.record.store([queue.published.word(), 0]);
+        Ok(queue)
+    }
+
+    fn recover(setup: &QueueSetup, regions: &Regions, record: RingRecord) -> Result<Self, Broken> {
+        let size = setup.size;
+        if size == 0 || size > SIZE_MAX {
+            return Err(Broken(Why::BadIndex));
+        }
+        let (published, staged, behind) = left(&record, size)?;
+        let mut queue = Self::start_at(setup, regions, record, [behind, published])?;
+        (queue.staged, queue.is_mixed) = (staged, true);
+        if queue.is_shown(published) {
+            // Only the record was behind.
+            (queue.published, queue.staged) = (behind, 0);
+        }
+        queue.publish();
+        queue.record.store([queue.published.word(), 0]);
+        Ok(queue)
     }
 
     #[inline]
@@ -227,26 +269,51 @@ impl DeviceQueue for PackedDevice {
     fn add_used(&mut self, head: Head, written: u32) {
         assert!(head.descriptors <= self.size, "a head of another queue");
         let entry = UsedEntry::new(head, written);
-        if self.is_open {
-            let last = &mut self.entries[self.kept - 1];
-            last.word = entry.word;
-            last.descriptors += entry.descriptors;
-        } else {
-            self.entries[self.kept] = entry;
-            self.kept += 1;
+        self.record.store_entry(self.staged, (entry.word, entry.step));
+        if self.is_first_open {
+            self.first = self.staged;
+            self.first_descriptors += head.descriptors;
+            if head.is_writable {
+                self.is_first_open = false;
+            }
+        } else if !head.is_writable {
+            self.is_mixed = true;
         }
-        // In order, an entry stands for all buffers before it as well, and says nothing of what was
-        // written there (virtio 1.2 §2.8.10): so it does for those that cannot be written.
-        self.is_open = self.options.in_order && !head.is_writable;
+        self.staged += 1;
+    }
+
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "at most 2^15")]
+    fn keep(&mut self) {
+        self.record.store_kept(self.staged as u32);
+    }
+
+    fn keep_at_publish(&mut self) {
+        self.record.hold();
     }
 
     #[inline]
     fn publish(&mut self) {
-        let Some((first, others)) = self.entries[..self.kept].split_first() else { return };
-        let mut at = self.published.advanced(first.descriptors, self.size);
-        for used in others {
+        self.record.release();
+        if self.staged == 0 {
+            return;
+        }
+        self.keep();
+        let in_order = self.options.in_order;
+        let (first, mut next) = match in_order && !self.is_mixed {
+            true => (self.first_entry(), self.first + 1),
+            false => self.entry_from(0),
+        };
+        let mut at = self.published.advanced(first.descriptors(), self.size);
+        while in_order && self.is_mixed && next < self.staged {
+            let (used, behind) = self.entry_from(next);
             self.ring.at(usize::from(at.at())).store_u64(PACKED_LEN, used.word_at(at));
-            at = at.advanced(used.descriptors, self.size);
+            (at, next) = (at.advanced(used.descriptors(), self.size), behind);
+        }
+        for (word, step) in self.record.entries(next, self.staged) {
+            let used = UsedEntry { word, step };
+            self.ring.at(usize::from(at.at())).store_u64(PACKED_LEN, used.word_at(at));
+            at = at.advanced(used.descriptors(), self.size);
         }
         let entry = self.ring.at(usize::from(self.published.at()));
         let word = first.word_at(self.published);
@@ -254,7 +321,9 @@ impl DeviceQueue for PackedDevice {
         entry.store_u16(PACKED_ID, (word >> 32 & 0xffff) as u16);
         event::before_showing();
         entry.store_u16(PACKED_FLAGS, (word >> 48) as u16);
-        (self.kept, self.is_open) = (0, false);
+        self.record.store([at.word(), 0]);
+        (self.staged, self.first_descriptors) = (0, 0);
+        (self.is_first_open, self.is_mixed) = (in_order, false);
         let added = at.distance(self.published, self.size);
         self.published = at;
         self.unasked = self.unasked.saturating_add(added);

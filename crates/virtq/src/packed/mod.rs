@@ -7,6 +7,7 @@ mod device;
 mod driver;
 mod place;
 mod start;
+mod used_entry;
 
 pub use device::PackedDevice;
 pub use driver::PackedDriver;

@@ -28,6 +28,14 @@ impl Place {
         self.0
     }
 
+    /// The place of a word that anything may have been written into; `None`: it is none of a ring
+    /// of that size.
+    pub fn from_untrusted(word: u32, size: u16) -> Option<Self> {
+        let places = [true, false].map(|wrap| u32::from(available_flags(wrap)) << 16);
+        let is_one = places.contains(&(word & !0xffff)) && word & 0xffff < u32::from(size);
+        is_one.then_some(Self(word))
+    }
+
     pub fn new(offset: RingOffset) -> Self {
         Self(u32::from(available_flags(offset.wrap)) << 16 | u32::from(offset.at))
     }

@@ -19,7 +19,7 @@ use crate::table::Table;
 use crate::written::Written;
 use crate::{
     Areas, Arm, Broken, Cursor, DeviceQueue, Elements, Format, Head, One, Position, QueueOptions,
-    QueueSetup, Regions, SIZE_MAX, SharedSlice, Why,
+    QueueSetup, Regions, RingRecord, SIZE_MAX, SharedSlice, Why,
 };
 
 /// No used entry is this one: what is in a driver's memory at the start is not known.
@@ -52,6 +52,8 @@ pub struct SplitDevice {
     /// The own index with and without what is only staged.
     staged: Index,
     published: u16,
+    /// The index as published, and with what is kept.
+    record: RingRecord,
     /// Used entries published since [`must_call`](DeviceQueue::must_call) was last asked.
     unasked: u32,
     /// Not asked since the start or a rebind: where the driver last saw us is unknown.
@@ -60,7 +62,52 @@ pub struct SplitDevice {
     armed: Option<u16>,
 }
 
+/// Where a device was left whose record holds this word, in a ring that shows this index: the
+/// indexes with which it goes on, without and with what it has kept.
+fn left(word: [u32; 2], shown: u16, size: u16) -> Result<[u16; 2], Broken> {
+    let [Ok(published), Ok(kept)] = word.map(u16::try_from) else {
+        return Err(Broken(Why::BadRecord));
+    };
+    match (kept.wrapping_sub(published) <= size, shown) {
+        (true, shown) if shown == published || shown == kept => Ok([shown, kept]),
+        (true, _) => Err(Broken(Why::OtherRing)),
+        (false, _) => Err(Broken(Why::BadRecord)),
+    }
+}
+
 impl SplitDevice {
+    /// A device in a ring that shows an index, of which `indexes` makes the own one, without and
+    /// with what is staged.
+    fn start_at(
+        setup: &QueueSetup,
+        regions: &Regions,
+        record: RingRecord,
+        indexes: impl FnOnce(u16) -> Result<[u16; 2], Broken>,
+    ) -> Result<Self, Broken> {
+        if !setup.size.is_power_of_two() || setup.size > SIZE_MAX {
+            return Err(Broken(Why::BadIndex));
+        }
+        let parts = Bound::translate(Format::Split, setup.size, &setup.areas, regions)?;
+        let (descriptors, available, used) = tables(&parts, setup.size);
+        let [published, staged] = indexes(parts.device.load_u16(INDEX))?;
+        Ok(Self {
+            parts,
+            descriptors,
+            available,
+            used,
+            options: setup.options,
+            popped: Index::new(staged),
+            seen: Index::new(staged),
+            written: Written::new(setup.size, NEVER_USED),
+            staged: Index::new(staged),
+            published,
+            record,
+            unasked: 0,
+            is_first_call: true,
+            armed: None,
+        })
+    }
+
     /// The driver's index, checked against what may be available beyond the popped position.
     #[inline]
     fn load_index(&mut self, at: u16) -> Result<(), Broken> {
@@ -133,32 +180,25 @@ impl SplitDevice {
 impl DeviceQueue for SplitDevice {
     const FORMAT: Format = Format::Split;
 
-    fn start(setup: &QueueSetup, regions: &Regions) -> Result<Self, Broken> {
-        if !setup.size.is_power_of_two() || setup.size > SIZE_MAX {
-            return Err(Broken(Why::BadIndex));
-        }
-        let parts = Bound::translate(Format::Split, setup.size, &setup.areas, regions)?;
-        let (descriptors, available, used) = tables(&parts, setup.size);
+    fn start_in(setup: &QueueSetup, regions: &Regions, record: RingRecord) -> Result<Self, Broken> {
         // Front-ends tell 0, the available index or nothing where a back-end before this one has
         // used buffers. The driver counts on from the index that it reads there. Any value is
         // possible: a wrong one is the driver's own, and the first look at the available index
         // notices it.
-        let next = parts.device.load_u16(INDEX);
-        Ok(Self {
-            parts,
-            descriptors,
-            available,
-            used,
-            options: setup.options,
-            popped: Index::new(next),
-            seen: Index::new(next),
-            written: Written::new(setup.size, NEVER_USED),
-            staged: Index::new(next),
-            published: next,
-            unasked: 0,
-            is_first_call: true,
-            armed: None,
-        })
+        let queue = Self::start_at(setup, regions, record, |shown| Ok([shown; 2]))?;
+        queue.record.store([queue.staged.0; 2]);
+        Ok(queue)
+    }
+
+    fn recover(setup: &QueueSetup, regions: &Regions, record: RingRecord) -> Result<Self, Broken> {
+        let word = record.load();
+        let mut queue =
+            Self::start_at(setup, regions, record, |shown| left(word, shown, setup.size))?;
+        // The used entries are in the ring. Where the index is there as well, only the record was
+        // behind.
+        queue.publish();
+        queue.record.store([queue.staged.0; 2]);
+        Ok(queue)
     }
 
     #[inline]
@@ -232,14 +272,26 @@ impl DeviceQueue for SplitDevice {
         self.staged = Index::new(self.staged.value().wrapping_add(1));
     }
 
+    #[inline(always)]
+    fn keep(&mut self) {
+        self.record.store_kept(self.staged.0);
+    }
+
+    fn keep_at_publish(&mut self) {
+        self.record.hold();
+    }
+
     #[inline]
     fn publish(&mut self) {
+        self.record.release();
         let added = self.staged.value().wrapping_sub(self.published);
         if added == 0 {
             return;
         }
+        self.keep();
         event::before_showing();
         self.parts.device.store_u16(INDEX, self.staged.value());
+        self.record.store([self.staged.0; 2]);
         self.published = self.staged.value();
         self.unasked = self.unasked.saturating_add(u32::from(added));
     }
