@@ -237,6 +237,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         let head = Head { id, descriptors, is_writable: false };
         self.ring.queue.pop(head);
         self.ring.queue.add_used(head, 0);
+        self.ring.queue.keep();
         self.staged.packets += 1;
     }
 }
@@ -275,6 +276,10 @@ impl<Q: DeviceQueue> PacketSource for FromGuest<Q> {
         if let Some(lent) = &mut self.lent {
             lent.segments_done = count;
         }
+    }
+
+    fn read_at_flush(&mut self) {
+        self.ring.queue.keep_at_publish();
     }
 
     #[inline(always)]

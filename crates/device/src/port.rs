@@ -6,7 +6,7 @@ use ringway_net::offload::Segment;
 use ringway_net::{ControlState, Counters, DropReason, Negotiated, Packet, PacketSink, Put};
 use ringway_virtq::{
     Areas, Arm, Broken, DeviceQueue, Format, PackedDevice, Position, QueueSetup, Regions,
-    SplitDevice, Why,
+    RingRecord, SplitDevice, Why,
 };
 
 use crate::{ControlQueue, FromGuest, Published, Queue, ToGuest};
@@ -41,8 +41,7 @@ impl<Q: DeviceQueue> GuestPort<Q> {
         }
     }
 
-    fn start(&mut self, queue: Queue, setup: &QueueSetup, regions: &Regions) -> Result<(), Broken> {
-        let ring = Q::start(setup, regions)?;
+    fn start(&mut self, queue: Queue, ring: Q, regions: &Regions) {
         let (regions, negotiated) = (regions.clone(), self.negotiated);
         let [to, from] = self.counters();
         match queue {
@@ -56,7 +55,6 @@ impl<Q: DeviceQueue> GuestPort<Q> {
             }
             Queue::Control => self.control = Some(ControlQueue::new(ring, regions, negotiated)),
         }
-        Ok(())
     }
 
     fn stop(&mut self, queue: Queue) -> Option<Position> {
@@ -200,7 +198,42 @@ impl AnyGuestPort {
         setup: &QueueSetup,
         regions: &Regions,
     ) -> Result<(), Broken> {
-        either!(self, port => port.start(queue, setup, regions))
+        either!(self, port => port.start(queue, DeviceQueue::start(setup, regions)?, regions));
+        Ok(())
+    }
+
+    /// The same with a record that outlives this process.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn start_in(
+        &mut self,
+        queue: Queue,
+        setup: &QueueSetup,
+        regions: &Regions,
+        record: RingRecord,
+    ) -> Result<(), Broken> {
+        either!(self, port => {
+            port.start(queue, DeviceQueue::start_in(setup, regions, record)?, regions);
+        });
+        Ok(())
+    }
+
+    /// Continues one queue where the process before has left it; see [`DeviceQueue::recover`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recover(
+        &mut self,
+        queue: Queue,
+        setup: &QueueSetup,
+        regions: &Regions,
+        record: RingRecord,
+    ) -> Result<(), Broken> {
+        either!(self, port => {
+            port.start(queue, DeviceQueue::recover(setup, regions, record)?, regions);
+        });
+        Ok(())
     }
 
     /// Stops one queue and says where it stood; `None` if it was not running.

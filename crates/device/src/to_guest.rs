@@ -104,6 +104,8 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             used += 1;
         }
         self.write_header(header_at, NetHeader { num_buffers: used, ..header }, hash);
+        // All of the packet is there.
+        self.ring.queue.keep();
         self.staged.packets += 1;
         self.counters.count(len);
     }
@@ -338,6 +340,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         room.write_array(0, &header);
         from.copy_to(behind_header);
         self.ring.queue.add_used(head, written);
+        self.ring.queue.keep();
         self.ring.queue.pop(head);
         self.requests.see(packet);
         self.staged.packets += 1;

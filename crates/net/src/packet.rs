@@ -87,6 +87,10 @@ pub trait PacketSource {
     /// Remembers that number for as long as the packet is lent.
     fn set_segments_done(&mut self, count: usize);
 
+    /// What is taken from now on until the next flush is read only then. If this process ends
+    /// before, it has to be there again.
+    fn read_at_flush(&mut self) {}
+
     /// Takes the packet last lent by [`peek`](Self::peek); its memory goes back with the next
     /// flush.
     fn pop(&mut self);

@@ -79,6 +79,8 @@ pub(crate) struct Delivery<'a> {
     pub(crate) packets: u64,
     /// How long the packets stay.
     pub(crate) lifetime: PayloadLifetime,
+    /// A tap has got packets in this visit that it reads only at the end.
+    pub(crate) is_read_at_flush: bool,
     /// A guest that was called meanwhile may sleep through it (see `uml`).
     pub(crate) call_again: bool,
 }
@@ -125,6 +127,8 @@ impl Delivery<'_> {
         packet: &Packet<'_>,
         may_hold: bool,
     ) -> Result<bool, VisitEnd> {
+        let is_staged = self.lifetime == PayloadLifetime::UntilFlush;
+        self.is_read_at_flush |= is_staged && matches!(pair.end, End::Tap(_));
         match pair.put(packet, self.lifetime) {
             Put::Done => {
                 self.count(pair, 1, packet);
@@ -271,6 +275,9 @@ impl Fabric<'_> {
         }
         // What goes nowhere costs a unit too.
         self.delivery.work = self.delivery.work.max(work_before + 1) + in_pieces;
+        if self.delivery.is_read_at_flush {
+            source.read_at_flush();
+        }
         source.pop();
         self.delivery.packets += 1;
         None

@@ -64,6 +64,7 @@ impl Run {
                 AnyGuestPort::Packed(queues) => self.forward_run(source, queues),
             },
             End::Tap(tap) if lifetime == PayloadLifetime::UntilFlush => {
+                source.read_at_flush();
                 self.forward_run(source, &mut Staging(tap))
             }
             End::Tap(tap) => self.forward_run(source, &mut **tap),

@@ -83,6 +83,7 @@ impl Worker {
                 work,
                 packets: 0,
                 lifetime: lifetime_of(&pair.end, bounce),
+                is_read_at_flush: false,
                 call_again: false,
             },
         };
