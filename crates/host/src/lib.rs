@@ -18,6 +18,7 @@
 #![cfg(target_os = "linux")]
 
 mod forward;
+mod journal;
 mod memory;
 mod nat;
 mod os;
@@ -28,6 +29,9 @@ mod tap;
 mod uml;
 mod worker;
 
+pub use journal::watch::{Beat, JournalWatch, Owner};
+pub use journal::worker_line::Busy;
+pub use journal::{JOURNAL_LAYOUT, Journal, Unfit};
 pub use memory::signal_bus::install_bus_guard;
 pub use memory::{GUEST_LEN_MAX, GuestMemory, MemoryError, MemoryRequest};
 pub use nat::NatPort;

@@ -267,6 +267,9 @@ impl Daemon {
                         warn!(port = name, %queue, "stopped, the guest broke it: {why}");
                     });
                 }
+                WorkerEvent::StartedAnew { port, queue, why } => {
+                    warn!(port = self.name(port), %queue, "started anew: {why}");
+                }
                 WorkerEvent::TapGone { port } => self.on_tap_gone(port),
                 WorkerEvent::ControlChanged { port } => {
                     let Some(state) = self.worker.share_control_state(port) else { continue };

@@ -242,11 +242,11 @@ struct Mapping {
 
 /// Mapped pages, unmapped on drop.
 #[derive(Debug)]
-struct Span {
+pub(crate) struct Span {
     /// Address of the first page.
-    start: usize,
+    pub(crate) start: usize,
     /// Length in bytes, a multiple of the page size.
-    len: usize,
+    pub(crate) len: usize,
 }
 
 /// What to map, in bytes.

@@ -37,6 +37,8 @@ pub(crate) struct Port {
     pub(crate) told_mac: Option<MacAddress>,
     /// The control thread was told that the guest has set something, and has not asked what.
     pub(crate) is_change_told: bool,
+    /// Under which connection its rings are noted in the journal, if they are.
+    pub(crate) link: Option<u32>,
 }
 
 impl Port {
@@ -49,6 +51,7 @@ impl Port {
             notify: Policy::default(),
             told_mac: None,
             is_change_told: false,
+            link: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use ringway_net::Nanos;
 
+use crate::journal::ring_lines::NotedRing;
 use crate::os::clock::now;
 use crate::os::eventfd::{CallFd, CallResult, KickFd};
 use crate::port::per_second::PerSecond;
@@ -15,6 +16,8 @@ pub(crate) struct NotifyFds {
     pub(crate) error: Option<CallFd>,
     /// Where the ring is, while it runs.
     pub(crate) areas: Option<ringway_virtq::Areas>,
+    /// Where the ring is noted, while it runs.
+    pub(crate) noted: Option<NotedRing>,
     pub(crate) kicks: PerSecond,
     pub(crate) calls: u64,
     pub(crate) is_broken_reported: bool,

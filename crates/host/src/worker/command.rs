@@ -3,7 +3,7 @@
 //! Commands are carried out between visits, so nothing on the data path needs a lock.
 
 use std::io;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use ringway_device::QueueId;
 use ringway_foreign::UntrustedFd;
@@ -12,6 +12,7 @@ use ringway_net::{ControlState, Counters, FromPair, MacAddress, Negotiated, Poll
 use ringway_switch::{AddressNews, PolicyError, PortId, PortPolicy};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 
+use crate::journal::{Journal, Unfit};
 use crate::memory::GuestMemory;
 use crate::nat::NatPort;
 use crate::nat::listeners::{Forward, Listener};
@@ -245,6 +246,22 @@ pub enum Command {
         /// Sent when its id can be used for another one.
         done: Answer<()>,
     },
+    /// What the next data plane has to know is noted here from now on. Before any queue starts.
+    SetJournal {
+        /// The journal.
+        journal: Arc<Journal>,
+        /// Whether this worker holds its line.
+        done: Answer<Result<(), Unfit>>,
+    },
+    /// Queues of a port that start from now on are noted in the journal, and continue where they
+    /// were left if an earlier data plane has noted them.
+    NoteRings {
+        /// Which port.
+        port: PortId,
+        /// The connection of its front-end: no other one's rings are continued. `None`: they are
+        /// not noted.
+        link: Option<u32>,
+    },
     /// Nothing, but to say when everything before is done.
     CatchUp {
         /// Sent then.
@@ -338,6 +355,15 @@ pub enum WorkerEvent {
     Stalled {
         /// Which port.
         port: PortId,
+    },
+    /// A queue did not continue where the journal says that it was left: it has started anew.
+    StartedAnew {
+        /// Which port.
+        port: PortId,
+        /// Which queue.
+        queue: QueueId,
+        /// What is wrong.
+        why: Why,
     },
     /// An address has moved from one port to another, or belongs to another one; not all are told.
     Address(AddressNews),

@@ -2,11 +2,14 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use ringway_device::{AnyGuestPort, Queue};
 use ringway_net::{ControlState, FromPair, MacAddress, Negotiated};
 use ringway_switch::{PolicyError, PortId, PortPolicy};
 
+use crate::journal::worker_line::WorkerLine;
+use crate::journal::{Journal, Unfit};
 use crate::memory::GuestMemory;
 use crate::nat::NatPort;
 use crate::nat::options::NatOptions;
@@ -77,12 +80,9 @@ impl Worker {
             }
             Command::SetTapMtu { port, mtu, done } => _ = done.send(self.set_tap_mtu(port, mtu)),
             Command::SetPolicy { port, policy, done } => {
-                let _ = done.send(self.set_policy(port, *policy));
+                _ = done.send(self.set_policy(port, *policy))
             }
-            Command::SnoopMulticast { is_on } => {
-                self.bridge.switch.snoop_multicast(is_on);
-                self.refresh_cable();
-            }
+            Command::SnoopMulticast { is_on } => self.snoop_multicast(is_on),
             Command::SetNotify { port, policy } => {
                 self.schedule.after_call(self.ports.set_notify(port, policy));
             }
@@ -90,9 +90,16 @@ impl Worker {
                 self.remove_port(port);
                 let _ = done.send(());
             }
+            Command::SetJournal { journal, done } => _ = done.send(self.set_journal(journal)),
+            Command::NoteRings { port, link } => self.ports.port(port).link = link,
             Command::CatchUp { done } => _ = done.send(()),
             Command::Stop => {}
         }
+    }
+
+    fn set_journal(&mut self, journal: Arc<Journal>) -> Result<(), Unfit> {
+        self.journal = Some(WorkerLine::take(journal, self.peers.index())?);
+        Ok(())
     }
 
     pub(crate) fn snapshots(&self) -> Vec<PortSnapshot> {
@@ -236,6 +243,11 @@ impl Worker {
             self.schedule.ready.add(slot);
         }
         result
+    }
+
+    fn snoop_multicast(&mut self, is_on: bool) {
+        self.bridge.switch.snoop_multicast(is_on);
+        self.refresh_cable();
     }
 
     fn refresh_cable(&mut self) {

@@ -38,6 +38,7 @@ use ringway_switch::Switch;
 
 use crate::forward::completion::Completion;
 use crate::forward::rewrite::Rewriter;
+use crate::journal::worker_line::WorkerLine;
 use crate::os::call_guard::CallGuard;
 use crate::os::clock::now;
 use crate::os::eventfd::EventFd;
@@ -72,6 +73,8 @@ pub struct Worker {
     pub(crate) idle: IdlePolling,
     pub(crate) stalls: StallGuard,
     pub(crate) effort: EffortMeter,
+    /// Where this worker notes what it does; behind the rings, which lie in it.
+    pub(crate) journal: Option<WorkerLine>,
 }
 
 /// Memory of the worker's own in which packets are changed.
@@ -121,6 +124,7 @@ impl Worker {
             idle: IdlePolling::new(poll),
             stalls: StallGuard::new(),
             effort: EffortMeter::default(),
+            journal: None,
         })
     }
 
@@ -167,9 +171,11 @@ impl Worker {
                     self.stalls.visit_over(now(), &mut self.ports);
                     self.stalls.waits();
                 }
+                self.journal.iter_mut().for_each(WorkerLine::asleep);
                 self.poller.wait(events, at_most)?;
             }
         }
+        self.journal.iter_mut().for_each(WorkerLine::awake);
         self.peers.wake_up();
         let turn_at = now();
         self.schedule.turn_at = turn_at;

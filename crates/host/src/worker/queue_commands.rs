@@ -6,11 +6,14 @@ use ringway_device::{Queue, QueueId};
 use ringway_switch::PortId;
 use ringway_virtq::{Areas, Arm, Broken, Position, QueueSetup, Why, position_by_ring};
 
+use crate::journal::ring_lines::{Claim, NotedRing, Past, RingName};
+use crate::journal::worker_line::WorkerLine;
 use crate::memory::GuestMemory;
 use crate::os::eventfd::{CallFd, KickFd};
+use crate::port::notify_fds::NotifyFds;
 use crate::port::queue_pair::End;
 use crate::worker::Worker;
-use crate::worker::command::{Discarded, NotifyFd, QueueFds};
+use crate::worker::command::{Discarded, NotifyFd, QueueFds, WorkerEvent};
 use crate::worker::poll_token::PollToken;
 
 impl Worker {
@@ -42,7 +45,9 @@ impl Worker {
             let Some(areas) = &mut guest.fds[queue as usize].areas else { continue };
             let is_it = |(id, _): &&(QueueId, Areas)| *id == QueueId { pair, queue };
             *areas = moved.iter().find(is_it).map_or(*areas, |(_, areas)| *areas);
-            result = result.and(guest.queues.rebind(queue, areas, &regions));
+            let areas = *areas;
+            note_areas(self.journal.as_ref(), &mut guest.fds[queue as usize], areas);
+            result = result.and(guest.queues.rebind(queue, &areas, &regions));
         }
         // Only now may the old mappings go: a ring points into the new ones, or is not touched.
         guest.memory = memory;
@@ -82,9 +87,8 @@ impl Worker {
         fds: QueueFds,
     ) -> Result<(), Broken> {
         self.stop_queue(id, queue);
+        let is_left = self.start_ring(id, queue, setup)?;
         let Some(guest) = self.ports.guest(id) else { return Err(Broken(Why::BadArea)) };
-        let regions = guest.memory.regions();
-        guest.queues.start(queue, setup, &regions)?;
         guest.pace.start(queue, setup.size);
         let arm = match queue {
             Queue::ToGuest => Arm::Never,
@@ -100,8 +104,46 @@ impl Worker {
         self.schedule.after_call(self.ports.at(id).follow_coalescing());
         self.refresh_tap_offloads();
         self.bridge.refresh_claim(id, &self.ports);
+        if is_left && let Some(guest) = self.ports.guest(id) {
+            // The data plane before may have shown something and not said so.
+            self.schedule.after_call(guest.call(queue));
+        }
         self.after_start(id, queue);
         Ok(())
+    }
+
+    /// Starts a ring, or continues it where the data plane before has left it; `true`: that.
+    fn start_ring(&mut self, id: PortId, queue: Queue, setup: &QueueSetup) -> Result<bool, Broken> {
+        let (port, number) = self.ports.get(id).map_or((id, 0), |pair| (pair.port, pair.pair.pair));
+        let link = self.ports.port(port).link;
+        let Some(guest) = self.ports.guest(id) else { return Err(Broken(Why::BadArea)) };
+        let regions = guest.memory.regions();
+        let line = self.journal.as_ref().zip(link);
+        let noted = line.and_then(|(line, link)| {
+            let format = guest.queues.negotiated().format;
+            let name = RingName { port, queue: QueueId { pair: number, queue }, link, format };
+            Some((&line.journal, name, line.journal.claim_ring(&name, setup)?))
+        });
+        let Some((journal, name, Claim { line, past })) = noted else {
+            return guest.queues.start(queue, setup, &regions).map(|()| false);
+        };
+        let left = match past {
+            Past::None => None,
+            Past::OtherRing => Some(Err(Broken(Why::OtherRing))),
+            Past::Left => {
+                Some(guest.queues.recover(queue, setup, &regions, journal.record(line, setup)))
+            }
+        };
+        if left != Some(Ok(())) {
+            guest.queues.start_in(queue, setup, &regions, journal.record(line, setup))?;
+        }
+        let noted = NotedRing { line, name, setup: *setup };
+        journal.note_ring(&noted);
+        guest.fds[queue as usize].noted = Some(noted);
+        if let Some(Err(Broken(why))) = left {
+            self.control.tell(WorkerEvent::StartedAnew { port, queue: name.queue, why });
+        }
+        Ok(left == Some(Ok(())))
     }
 
     /// A kick may have been sent before the worker listened, so every new queue is visited once.
@@ -156,6 +198,7 @@ impl Worker {
         guest.flush_last(queue);
         let fds = &mut guest.fds[queue as usize];
         fds.areas = None;
+        fds.noted = None;
         fds.call = None;
         fds.error = None;
         guest.plan_poll();
@@ -206,6 +249,7 @@ impl Worker {
         let result = guest.queues.rebind(queue, areas, &regions);
         if guest.queues.is_running(queue) {
             guest.fds[queue as usize].areas = Some(*areas);
+            note_areas(self.journal.as_ref(), &mut guest.fds[queue as usize], *areas);
         }
         self.report_broken(id);
         result
@@ -244,5 +288,13 @@ impl Worker {
         let is_heard = |kick: &KickFd| self.poller.add_edge(kick.as_fd(), token).is_ok();
         fds.kick = kick.filter(is_heard);
         guest.plan_poll();
+    }
+}
+
+/// A ring that is noted goes on in other areas.
+fn note_areas(line: Option<&WorkerLine>, fds: &mut NotifyFds, areas: Areas) {
+    if let (Some(line), Some(noted)) = (line, &mut fds.noted) {
+        noted.setup.areas = areas;
+        line.journal.note_ring(noted);
     }
 }

@@ -9,6 +9,7 @@ use crate::forward::receivers::Receivers;
 use crate::forward::tap_visit::visit_tap;
 use crate::forward::watched::visit_watched;
 use crate::forward::{Delivery, Fabric, VisitEnd, forward};
+use crate::journal::worker_line::Busy;
 use crate::nat::visit::visit_nat;
 use crate::os::clock::now;
 use crate::port::guest_end::GuestEnd;
@@ -30,10 +31,12 @@ impl Worker {
         if self.schedule.holds.of(slot).is_some() {
             return;
         }
+        self.note_visit(Some(slot));
         let (visit, packets) = self.move_packets(usize::from(slot.0));
         self.effort.packets += packets;
         self.schedule.flush(slot, visit, &mut self.ports);
         self.peers.publish();
+        self.note_visit(None);
         match visit {
             VisitEnd::More => self.schedule.ready.add(slot),
             VisitEnd::Idle => self.on_idle(slot),
@@ -48,6 +51,13 @@ impl Worker {
             }
             VisitEnd::Wait(at) => self.schedule.wait(slot, at),
         }
+    }
+
+    /// Notes that a visit begins, or has ended.
+    fn note_visit(&mut self, slot: Option<PortId>) {
+        let Some(line) = &self.journal else { return };
+        let pair = slot.and_then(|slot| self.ports.get(slot));
+        line.set_busy(pair.map(|pair| Busy { port: pair.port, pair: pair.pair.pair }));
     }
 
     /// How the visit ended, and how many packets were taken.

@@ -1,0 +1,233 @@
+//! The journal: where workers note what the process that comes after them has to know.
+//!
+//! A supervisor makes it, a file in memory, and gives it to each data plane in turn. When one is
+//! killed, whatever it was doing, the next one finds in it where each ring stands, and which port
+//! was being served. docs/supervisor.md, "Journal", has its layout.
+//!
+//! How: the head says what is where; then come a line for each worker (`worker_line.rs`), a line
+//! for each ring (`ring_lines.rs`), and room for the used entries of each ring, of which only what
+//! is used takes memory. A file without that head, or of another size, is refused. Limits: numbers
+//! in it are only believed where they are checked; the order of stores is that of one process that
+//! ends, so it is no use after the machine has stopped.
+
+pub(crate) mod owner;
+pub(crate) mod ring_lines;
+pub(crate) mod watch;
+pub(crate) mod worker_line;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr;
+use std::sync::Mutex;
+
+use ringway_virtq::{Format, RingRecord, SIZE_MAX, SharedSlice};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::memory::Span;
+
+/// What it begins with.
+const MAGIC: u64 = u64::from_le_bytes(*b"ringwayJ");
+/// The version of what is described here.
+pub const JOURNAL_LAYOUT: u32 = 1;
+/// Most workers, and most rings.
+const WORKERS_MAX: u32 = 1024;
+const RINGS_MAX: u32 = 1 << 16;
+
+/// Bytes of the head and of each line.
+const LINE: usize = 64;
+/// Where the fields of the head are, in bytes.
+const LAYOUT_AT: usize = 8;
+const WORKERS_AT: usize = 12;
+const RINGS_AT: usize = 16;
+const GENERATION_AT: usize = 24;
+/// Bytes for the used entries of one ring: whole pages, so that unused ones take no memory.
+const ENTRIES_LEN: usize = RingRecord::entries_len(Format::Packed, SIZE_MAX);
+const PAGE: usize = 4096;
+
+/// Why a file cannot be used as a journal.
+#[derive(Debug, thiserror::Error)]
+pub enum Unfit {
+    /// It does not begin as one, or has not the size that it says.
+    #[error("the file is not a journal")]
+    NoJournal,
+    /// Of a version that is not known here.
+    #[error("the journal has layout {0}, {JOURNAL_LAYOUT} is known")]
+    Layout(u32),
+    /// It may become shorter while it is used.
+    #[error("the journal is not sealed")]
+    Unsealed,
+    /// Another process, which has not ended, uses it.
+    #[error("worker {0} of another data plane still holds its line of the journal")]
+    Held(u16),
+    /// Too few lines.
+    #[error("the journal has no line for worker {0}")]
+    NoLine(u16),
+    /// The operating system refused something.
+    #[error("journal: {0}")]
+    Os(#[from] io::Error),
+}
+
+impl From<rustix::io::Errno> for Unfit {
+    fn from(error: rustix::io::Errno) -> Self {
+        Self::Os(error.into())
+    }
+}
+
+/// How much is in a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Sizes {
+    workers: usize,
+    rings: usize,
+}
+
+impl Sizes {
+    fn new(workers: u32, rings: u32) -> Option<Self> {
+        let is_possible = (1..=WORKERS_MAX).contains(&workers) && (1..=RINGS_MAX).contains(&rings);
+        let sizes = Self { workers: workers.try_into().ok()?, rings: rings.try_into().ok()? };
+        is_possible.then_some(sizes)
+    }
+
+    fn worker_at(number: usize) -> usize {
+        LINE * (1 + number)
+    }
+
+    fn ring_at(self, number: usize) -> usize {
+        LINE * (1 + self.workers + number)
+    }
+
+    fn entries_at(self, number: usize) -> usize {
+        self.ring_at(self.rings).next_multiple_of(PAGE) + ENTRIES_LEN * number
+    }
+
+    fn len(self) -> usize {
+        self.entries_at(self.rings)
+    }
+
+    /// What the head of a file says, if that is what the file is.
+    fn of(file: impl AsFd) -> Result<Self, Unfit> {
+        let mut head = [0; LINE];
+        if rustix::io::pread(&file, &mut head, 0)? < LINE {
+            return Err(Unfit::NoJournal);
+        }
+        let word = |at: usize| {
+            head[at..].first_chunk().map_or(0, |bytes: &[u8; 4]| u32::from_le_bytes(*bytes))
+        };
+        if head[..LAYOUT_AT] != MAGIC.to_le_bytes() {
+            return Err(Unfit::NoJournal);
+        }
+        if word(LAYOUT_AT) != JOURNAL_LAYOUT {
+            return Err(Unfit::Layout(word(LAYOUT_AT)));
+        }
+        let sizes = Self::new(word(WORKERS_AT), word(RINGS_AT)).ok_or(Unfit::NoJournal)?;
+        if u64::try_from(rustix::fs::fstat(&file)?.st_size).ok() != Some(sizes.len() as u64) {
+            return Err(Unfit::NoJournal);
+        }
+        match rustix::fs::fcntl_get_seals(&file)?.contains(SealFlags::SHRINK) {
+            true => Ok(sizes),
+            false => Err(Unfit::Unsealed),
+        }
+    }
+}
+
+/// Pages of a journal, mapped.
+#[derive(Debug)]
+struct Mapped {
+    memory: SharedSlice,
+    _span: Span,
+}
+
+impl Mapped {
+    /// The first `len` bytes of a file that was checked to have them.
+    fn new(file: impl AsFd, len: usize) -> io::Result<Self> {
+        let (flags, protection) =
+            (MapFlags::SHARED | MapFlags::NORESERVE, ProtFlags::READ | ProtFlags::WRITE);
+        let len = len.next_multiple_of(PAGE);
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs no other.
+        let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, protection, flags, file, 0)? };
+        let span = Span { start: base as usize, len };
+        // SAFETY: readable and writable, also in the future, because the file is sealed; unmapped
+        // with this value, which those outlive who are lent the slice. No reference is ever made.
+        let memory = unsafe { SharedSlice::new(base.cast(), len) };
+        Ok(Self { memory, _span: span })
+    }
+
+    fn part(&self, at: usize, len: usize) -> SharedSlice {
+        self.memory.slice(at, len).expect("inside, as its sizes say")
+    }
+}
+
+/// The journal as a data plane has it.
+#[derive(Debug)]
+pub struct Journal {
+    sizes: Sizes,
+    mapped: Mapped,
+    /// Of this data plane: one more than that of the one before.
+    generation: u64,
+    /// Workers that were in the midst of a visit when the data plane before ended.
+    interrupted: usize,
+    /// While a ring gets a line.
+    claiming: Mutex<()>,
+}
+
+impl Journal {
+    /// A new one for so many workers and rings, as a file that is sealed.
+    ///
+    /// # Errors
+    /// From the operating system, or no such journal is possible.
+    pub fn create(workers: u16, rings: u32) -> io::Result<OwnedFd> {
+        let impossible = || io::Error::other("no journal can have so many workers or rings");
+        let sizes = Sizes::new(workers.into(), rings).ok_or_else(impossible)?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create("ringway-journal", flags)?;
+        rustix::fs::ftruncate(&file, sizes.len() as u64)?;
+        let mut head = [0; LINE];
+        head[..LAYOUT_AT].copy_from_slice(&MAGIC.to_le_bytes());
+        let words = [(LAYOUT_AT, JOURNAL_LAYOUT), (WORKERS_AT, workers.into()), (RINGS_AT, rings)];
+        for (at, word) in words {
+            head[at..at + 4].copy_from_slice(&word.to_le_bytes());
+        }
+        if rustix::io::pwrite(&file, &head, 0)? < LINE {
+            return Err(io::Error::other("the head of a new journal was cut"));
+        }
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Ok(file)
+    }
+
+    /// Takes over a journal. The data plane before must have ended, or have said that it uses it no
+    /// more.
+    ///
+    /// # Errors
+    /// See [`Unfit`]: then it is of no use, and all rings start anew.
+    pub fn open(file: impl AsFd) -> Result<Self, Unfit> {
+        let sizes = Sizes::of(&file)?;
+        let mapped = Mapped::new(&file, sizes.len())?;
+        let generation = mapped.memory.load_u64(GENERATION_AT).wrapping_add(1);
+        mapped.memory.store_u64(GENERATION_AT, generation);
+        let mut journal =
+            Self { sizes, mapped, generation, interrupted: 0, claiming: Mutex::new(()) };
+        journal.interrupted = (0..sizes.workers).filter(|at| journal.take_busy(*at)).count();
+        Ok(journal)
+    }
+
+    /// How many workers were in the midst of a visit when the data plane before ended. Each may
+    /// have delivered one packet that comes again.
+    pub fn interrupted(&self) -> usize {
+        self.interrupted
+    }
+
+    fn worker_line(&self, number: usize) -> Option<SharedSlice> {
+        (number < self.sizes.workers).then(|| self.mapped.part(Sizes::worker_at(number), LINE))
+    }
+
+    fn ring_line(&self, number: usize) -> SharedSlice {
+        self.mapped.part(self.sizes.ring_at(number), LINE)
+    }
+
+    fn ring_entries(&self, number: usize) -> SharedSlice {
+        self.mapped.part(self.sizes.entries_at(number), ENTRIES_LEN)
+    }
+}
+
+#[cfg(test)]
+mod tests;

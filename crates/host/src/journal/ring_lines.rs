@@ -1,0 +1,136 @@
+//! The line of each ring: whose record it is, and where its device stands.
+//!
+//! How: a line belongs to one queue of one port. It is believed only if also the front-end's
+//! connection and the setup of the ring are the same, and if it was noted by an earlier data plane:
+//! a ring that starts again in the same one starts where it is told. Limits: a line belongs to its
+//! queue until the journal ends.
+
+use std::sync::PoisonError;
+
+use ringway_device::QueueId;
+use ringway_switch::PortId;
+use ringway_virtq::{Format, QueueSetup, RingRecord};
+
+use crate::journal::Journal;
+
+/// Where the fields of a line are, in bytes.
+const WORD_AT: usize = 0;
+/// Whose it is; 0: it is free.
+const QUEUE_AT: usize = 8;
+const SETUP_AT: usize = 16;
+const LINK_AT: usize = 24;
+const GENERATION_AT: usize = 32;
+
+/// Which ring, as it has to be the same for its record to be believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RingName {
+    pub(crate) port: PortId,
+    pub(crate) queue: QueueId,
+    /// The connection of its front-end.
+    pub(crate) link: u32,
+    pub(crate) format: Format,
+}
+
+/// What there is about a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Past {
+    /// Nothing.
+    None,
+    /// Where the data plane before has left it.
+    Left,
+    /// The record of another ring of that queue.
+    OtherRing,
+}
+
+/// A ring that runs and is noted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NotedRing {
+    pub(crate) line: RingLine,
+    pub(crate) name: RingName,
+    pub(crate) setup: QueueSetup,
+}
+
+/// A line that a ring has got.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) line: RingLine,
+    pub(crate) past: Past,
+}
+
+/// The number of a ring's line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RingLine(usize);
+
+impl Journal {
+    /// The line of a ring that is to start; `None`: all are taken. Unless its past is to be
+    /// believed, nothing is in it until [`note_ring`](Self::note_ring).
+    pub(crate) fn claim_ring(&self, name: &RingName, setup: &QueueSetup) -> Option<Claim> {
+        let _one_at_a_time = self.claiming.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = queue_word(name);
+        let find =
+            |word| (0..self.sizes.rings).find(|&at| self.ring_line(at).load_u64(QUEUE_AT) == word);
+        let own = find(queue);
+        let line = own.or_else(|| find(0))?;
+        let words = self.ring_line(line);
+        let is_of_this = words.load_u64(GENERATION_AT) == self.generation;
+        let is_same = words.load_u64(LINK_AT) == u64::from(name.link)
+            && words.load_u64(SETUP_AT) == setup_word(name, setup);
+        let past = match own {
+            Some(_) if !is_of_this && is_same => Past::Left,
+            Some(_) if !is_of_this => Past::OtherRing,
+            _ => Past::None,
+        };
+        if past != Past::Left {
+            words.store_u64(GENERATION_AT, self.generation);
+            words.store_u64(LINK_AT, u64::MAX);
+            words.store_u64(QUEUE_AT, queue);
+        }
+        Some(Claim { line: RingLine(line), past })
+    }
+
+    /// The record of a ring, for its device.
+    pub(crate) fn record(&self, RingLine(line): RingLine, setup: &QueueSetup) -> RingRecord {
+        let word = self.ring_line(line).slice(WORD_AT, RingRecord::WORD_LEN);
+        // Of a split ring they are not used, and so take no memory.
+        let len = RingRecord::entries_len(Format::Packed, setup.size.clamp(1, 32768));
+        let entries = self.ring_entries(line).slice(0, len);
+        RingRecord::at(word.expect("in its line"), entries.expect("room for any queue"))
+    }
+
+    /// A ring runs with this record, or goes on with another setup.
+    pub(crate) fn note_ring(&self, NotedRing { line, name, setup }: &NotedRing) {
+        let words = self.ring_line(line.0);
+        words.store_u64(SETUP_AT, setup_word(name, setup));
+        words.store_u64(LINK_AT, name.link.into());
+        words.store_u64(GENERATION_AT, self.generation);
+    }
+
+    /// All rings that ran have started again: what is left of the data plane before counts no more.
+    pub fn settle(&self) {
+        for line in (0..self.sizes.rings).map(|at| self.ring_line(at)) {
+            if line.load_u64(GENERATION_AT) != self.generation {
+                line.store_u64(QUEUE_AT, 0);
+            }
+        }
+    }
+}
+
+/// Port, pair and queue, never 0.
+fn queue_word(name: &RingName) -> u64 {
+    let QueueId { pair, queue } = name.queue;
+    u64::from(name.port.0) << 32 | u64::from(pair) << 16 | (queue as u64 + 1)
+}
+
+/// A hash of all that makes it the same ring.
+fn setup_word(name: &RingName, setup: &QueueSetup) -> u64 {
+    let QueueSetup { size, areas, options, .. } = setup;
+    let flags = [options.event_idx, options.indirect, options.in_order, options.notify_on_empty];
+    let flags = flags.iter().fold(0, |bits, flag| bits << 1 | u64::from(*flag));
+    let format = u64::from(name.format == Format::Packed);
+    let place = [areas.descriptor, areas.driver, areas.device];
+    let words = [u64::from(*size), flags, format].into_iter().chain(place);
+    words.flat_map(u64::to_le_bytes).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        // FNV-1a: another binary finds the same.
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}

@@ -1,0 +1,115 @@
+//! Journals that are made, taken over and refused, and deaths that are noticed.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use ringway_device::{Queue, QueueId};
+use ringway_switch::PortId;
+use ringway_virtq::{Areas, Position, QueueOptions, QueueSetup};
+
+use super::ring_lines::{NotedRing, Past, RingName};
+use super::watch::{JournalWatch, Owner};
+use super::worker_line::{Busy, WorkerLine};
+use super::*;
+
+fn name(port: u16, link: u32) -> RingName {
+    let queue = QueueId { pair: 0, queue: Queue::FromGuest };
+    RingName { port: PortId(port), queue, link, format: Format::Packed }
+}
+
+fn setup(descriptor: u64) -> QueueSetup {
+    let areas = Areas { descriptor, driver: 0x2000, device: 0x3000 };
+    let options = QueueOptions::default();
+    QueueSetup { size: 256, areas, position: Position::FRESH, options }
+}
+
+#[test]
+fn what_is_no_journal_is_refused() {
+    let file = Journal::create(2, 8).unwrap();
+    Journal::open(&file).unwrap();
+    rustix::io::pwrite(&file, &2u32.to_le_bytes(), LAYOUT_AT as u64).unwrap();
+    assert!(matches!(Journal::open(&file), Err(Unfit::Layout(2))));
+    rustix::io::pwrite(&file, &1u32.to_le_bytes(), LAYOUT_AT as u64).unwrap();
+    for rings in [0u32, 7, 9, u32::MAX] {
+        rustix::io::pwrite(&file, &rings.to_le_bytes(), RINGS_AT as u64).unwrap();
+        assert!(matches!(Journal::open(&file), Err(Unfit::NoJournal)), "{rings}");
+    }
+    rustix::io::pwrite(&file, &8u32.to_le_bytes(), RINGS_AT as u64).unwrap();
+    Journal::open(&file).unwrap();
+    let plain = rustix::fs::memfd_create("plain", MemfdFlags::ALLOW_SEALING).unwrap();
+    assert!(matches!(Journal::open(&plain), Err(Unfit::NoJournal)));
+    let mut bytes = vec![0; 4096];
+    rustix::io::pread(&file, &mut bytes, 0).unwrap();
+    rustix::io::pwrite(&plain, &bytes, 0).unwrap();
+    rustix::fs::ftruncate(&plain, Sizes::new(2, 8).unwrap().len() as u64).unwrap();
+    assert!(matches!(Journal::open(&plain), Err(Unfit::Unsealed)));
+}
+
+#[test]
+fn only_what_is_used_of_a_journal_takes_memory() {
+    let file = Journal::create(4, 1024).unwrap();
+    let journal = Journal::open(&file).unwrap();
+    for port in 0..64 {
+        assert!(journal.claim_ring(&name(port, 1), &setup(0x1000)).is_some());
+    }
+    let blocks = rustix::fs::fstat(&file).unwrap().st_blocks;
+    assert!(blocks * 512 < 128 * 1024, "{blocks} blocks");
+}
+
+#[test]
+fn only_the_next_data_plane_finds_a_ring_and_only_the_same_one() {
+    let file = Journal::create(1, 2).unwrap();
+    let first = Journal::open(&file).unwrap();
+    let claim = |journal: &Journal, name, setup: &QueueSetup| {
+        let claim = journal.claim_ring(&name, setup)?;
+        journal.note_ring(&NotedRing { line: claim.line, name, setup: *setup });
+        Some(claim.past)
+    };
+    assert_eq!(claim(&first, name(0, 1), &setup(0x1000)), Some(Past::None));
+    assert_eq!(claim(&first, name(0, 1), &setup(0x1000)), Some(Past::None));
+    assert_eq!(claim(&first, name(1, 2), &setup(0x1000)), Some(Past::None));
+    assert_eq!(claim(&first, name(2, 3), &setup(0x1000)), None, "there are only two");
+    let second = Journal::open(&file).unwrap();
+    assert_eq!(claim(&second, name(0, 1), &setup(0x1000)), Some(Past::Left));
+    assert_eq!(claim(&second, name(1, 9), &setup(0x1000)), Some(Past::OtherRing));
+    let third = Journal::open(&file).unwrap();
+    assert_eq!(claim(&third, name(0, 1), &setup(0x7000)), Some(Past::OtherRing));
+    third.settle();
+    assert_eq!(claim(&third, name(1, 9), &setup(0x1000)), Some(Past::None));
+}
+
+#[test]
+fn the_end_of_a_worker_is_seen_and_whom_it_served() {
+    let file = Journal::create(2, 1).unwrap();
+    let journal = Arc::new(Journal::open(&file).unwrap());
+    let watch = JournalWatch::open(&file).unwrap();
+    let second = Duration::from_secs(1);
+    assert_eq!((watch.owner(0), watch.owner(2)), (Owner::Free, Owner::Free));
+    let (sender, taken) = mpsc::channel();
+    let worker = std::thread::spawn(move || {
+        let mut line = WorkerLine::take(journal, 0).unwrap();
+        line.awake();
+        line.set_busy(Some(Busy { port: PortId(7), pair: 3 }));
+        sender.send(()).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        // As if it was killed: nothing is given back.
+        std::mem::forget(line);
+    });
+    taken.recv().unwrap();
+    assert_eq!(watch.owner(0), Owner::Alive);
+    assert!(watch.beat(0).unwrap().is_awake);
+    assert_eq!(watch.wait(0, Duration::from_millis(1)).unwrap(), Owner::Alive);
+    assert_eq!(watch.wait(0, 60 * second).unwrap(), Owner::Dead);
+    worker.join().unwrap();
+    assert_eq!(watch.busy(0), Some(Busy { port: PortId(7), pair: 3 }));
+
+    let journal = Arc::new(Journal::open(&file).unwrap());
+    assert_eq!((journal.interrupted(), watch.busy(0)), (1, None));
+    let line = WorkerLine::take(journal.clone(), 0).unwrap();
+    assert_eq!(watch.owner(0), Owner::Alive);
+    let other = std::thread::spawn(move || WorkerLine::take(journal, 0).map(drop));
+    assert!(matches!(other.join().unwrap(), Err(Unfit::Held(0))));
+    drop(line);
+    assert_eq!(watch.wait(0, second).unwrap(), Owner::Free);
+}

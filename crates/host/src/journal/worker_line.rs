@@ -1,0 +1,94 @@
+//! The line of a worker: that it lives, that it moves on, and whom it serves.
+//!
+//! How: three words, each stored by the worker alone: the lock of `owner.rs`; a number that goes up
+//! with each turn and is odd while the worker is awake; the queue pair that is being visited.
+//! Limits: the last visited port may be without fault, so one death says nothing.
+
+use std::sync::Arc;
+
+use ringway_switch::PortId;
+use ringway_virtq::SharedSlice;
+
+use crate::journal::owner::OwnerLock;
+use crate::journal::{Journal, Unfit};
+
+/// Where the fields of a line are, in bytes.
+pub(super) const OWNER_AT: usize = 0;
+pub(super) const BEAT_AT: usize = 8;
+pub(super) const BUSY_AT: usize = 16;
+
+/// A bit that no port has: something is visited.
+const IS_BUSY: u64 = 1 << 63;
+
+/// Whom a worker serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Busy {
+    /// Which port.
+    pub port: PortId,
+    /// Which of its queue pairs.
+    pub pair: u16,
+}
+
+impl Busy {
+    fn word(self) -> u64 {
+        IS_BUSY | u64::from(self.port.0) << 16 | u64::from(self.pair)
+    }
+
+    pub(super) fn from_word(word: u64) -> Option<Self> {
+        let half = |shift: u32| (word >> shift & 0xffff) as u16;
+        (word & IS_BUSY != 0).then(|| Self { port: PortId(half(16)), pair: half(0) })
+    }
+}
+
+impl Journal {
+    /// Whether a worker of the data plane before was in a visit, which is forgotten.
+    pub(super) fn take_busy(&self, number: usize) -> bool {
+        let Some(line) = self.worker_line(number) else { return false };
+        let busy = Busy::from_word(line.load_u64(BUSY_AT));
+        line.store_u64(BUSY_AT, 0);
+        busy.is_some()
+    }
+}
+
+/// A worker's own line.
+#[derive(Debug)]
+pub(crate) struct WorkerLine {
+    line: SharedSlice,
+    beat: u64,
+    /// Given back before the journal is unmapped.
+    _lock: Option<OwnerLock>,
+    pub(crate) journal: Arc<Journal>,
+}
+
+impl WorkerLine {
+    /// The line of worker `number`, which this thread holds from now on.
+    pub(crate) fn take(journal: Arc<Journal>, number: u16) -> Result<Self, Unfit> {
+        let mut line = Self::unlocked(journal, number)?;
+        line._lock = Some(OwnerLock::take(line.line, OWNER_AT, number)?);
+        Ok(line)
+    }
+
+    /// The same without holding it.
+    pub(crate) fn unlocked(journal: Arc<Journal>, number: u16) -> Result<Self, Unfit> {
+        let line = journal.worker_line(number.into()).ok_or(Unfit::NoLine(number))?;
+        Ok(Self { line, beat: 0, _lock: None, journal })
+    }
+
+    /// A turn begins or goes on.
+    pub(crate) fn awake(&mut self) {
+        self.beat = self.beat.wrapping_add(2) | 1;
+        self.line.store_u64(BEAT_AT, self.beat);
+    }
+
+    /// The worker waits until something wakes it.
+    pub(crate) fn asleep(&mut self) {
+        self.beat = self.beat.wrapping_add(1) & !1;
+        self.line.store_u64(BEAT_AT, self.beat);
+    }
+
+    /// A visit begins, or ends.
+    #[inline]
+    pub(crate) fn set_busy(&self, busy: Option<Busy>) {
+        self.line.store_u64(BUSY_AT, busy.map_or(0, Busy::word));
+    }
+}
