@@ -7,6 +7,7 @@
 mod answers;
 mod calls;
 mod hand_over;
+mod killed;
 mod limits;
 mod modes;
 mod policies;
