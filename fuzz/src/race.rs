@@ -116,7 +116,7 @@ impl Race<'_> {
                 let arm = [Arm::Never, Arm::Next, Arm::After(word(2))][usize::from(step[4] % 3)];
                 let _ = self.port.arm_kicks(queue, arm);
             }
-            13 => _ = self.port.visit_control(),
+            13 => _ = self.port.visit_control(|_| ()),
             14 => self.rebind(queue, step),
             _ => self.restart(queue, step),
         }

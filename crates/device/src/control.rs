@@ -27,8 +27,9 @@ impl<Q: DeviceQueue> ControlQueue<Q> {
         }
     }
 
-    /// Answers waiting commands, at most [`COMMANDS_MAX`]; `true`: the guest wants a call.
-    pub fn visit(&mut self, state: &mut ControlState) -> bool {
+    /// Answers waiting commands, at most [`COMMANDS_MAX`]; `true`: the guest wants a call. `note`
+    /// sees the state before the guest sees the answers.
+    pub fn visit(&mut self, state: &mut ControlState, note: impl FnOnce(&ControlState)) -> bool {
         if self.ring.broken.is_some() {
             return false;
         }
@@ -46,6 +47,7 @@ impl<Q: DeviceQueue> ControlQueue<Q> {
         if !answered {
             return false;
         }
+        note(state);
         self.ring.queue.publish();
         self.ring.queue.must_call()
     }

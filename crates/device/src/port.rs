@@ -92,10 +92,14 @@ impl<Q: DeviceQueue> GuestPort<Q> {
         }
     }
 
-    fn visit_control(&mut self) -> bool {
+    fn visit_control(&mut self, note: impl FnOnce(&ControlState)) -> bool {
         let Some(control) = &mut self.control else { return false };
         let before = self.control_state.clone();
-        let call = control.visit(&mut self.control_state);
+        let call = control.visit(&mut self.control_state, |state| {
+            if *state != before {
+                note(state);
+            }
+        });
         if self.control_state != before {
             self.apply_control_state();
         }
@@ -312,9 +316,10 @@ impl AnyGuestPort {
         })
     }
 
-    /// Answers the commands on the controlq; `true`: the guest wants a call on it.
-    pub fn visit_control(&mut self) -> bool {
-        either!(self, port => port.visit_control())
+    /// Answers the commands on the controlq; `true`: the guest wants a call on it. `note` is told a
+    /// state that has changed, before the guest sees the answers.
+    pub fn visit_control(&mut self, note: impl FnOnce(&ControlState)) -> bool {
+        either!(self, port => port.visit_control(note))
     }
 
     /// Takes over what the guest has set through the controlq of another queue pair.

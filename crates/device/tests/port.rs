@@ -453,10 +453,10 @@ fn a_visit_ends_after_so_many_bad_buffers_or_commands<D: DriverQueue, Q: DeviceQ
     }
     bench.driver.publish();
     let mut state = ControlState::new(MacAddress::ZERO, &Negotiated::NOTHING);
-    control.visit(&mut state);
+    control.visit(&mut state, |_| ());
     assert_eq!(bench.all_used().len(), 16);
     assert!(control.arm_kicks(Arm::Next), "there are more");
-    control.visit(&mut state);
+    control.visit(&mut state, |_| ());
     assert_eq!(bench.all_used().len(), 4);
 }
 
@@ -523,7 +523,7 @@ fn spec_5_1_6_5_every_command_is_answered<D: DriverQueue, Q: DeviceQueue>() {
         bench.driver.add(&readable, &[(DATA_AT + 4096, 1)], BufferId(0)).unwrap();
         bench.driver.publish();
         let mut state = ControlState::new(MacAddress::ZERO, &Negotiated::NOTHING);
-        assert!(control.visit(&mut state));
+        assert!(control.visit(&mut state, |_| ()));
         assert_eq!(bench.all_used(), [Used { id: BufferId(0), len: 1 }]);
         assert_eq!(bench.read(DATA_AT + 4096, 1), [ack], "command {:?}…", &command[..1]);
         assert_eq!(state.mac, after);
@@ -558,7 +558,7 @@ fn spec_5_1_6_5_2_tables_of_any_length_are_taken<D: DriverQueue, Q: DeviceQueue>
         bench.driver.publish();
         let before = ControlState::new(MacAddress::ZERO, &bench.negotiated);
         let mut state = before.clone();
-        assert!(control.visit(&mut state));
+        assert!(control.visit(&mut state, |_| ()));
         assert_eq!(bench.read(ack_at, 1), [ack], "{cuts:?}");
         assert_eq!(state != before, ack == 0, "{cuts:?}");
     }
@@ -592,7 +592,7 @@ fn spec_1_3_5_1_6_5_7_a_result_comes_before_its_acknowledgement<D: DriverQueue, 
         }
         bench.driver.add(&[(DATA_AT + 2048, 6)], &writable, BufferId(1)).unwrap();
         bench.driver.publish();
-        assert!(control.visit(&mut state));
+        assert!(control.visit(&mut state, |_| ()));
         let used = bench.all_used();
         assert_eq!(used[1].len, expected.len() as u32, "{pieces:?}");
         assert_eq!(bench.read(DATA_AT + 4096, expected.len()), expected, "{pieces:?}");
@@ -605,7 +605,7 @@ fn an_acknowledgement_that_cannot_be_written_breaks_the_controlq<D: DriverQueue,
     let mut control = ControlQueue::<Q>::new(bench.device(), bench.regions(), bench.negotiated);
     bench.driver.add(&[(DATA_AT, 8)], &[], BufferId(0)).unwrap();
     bench.driver.publish();
-    assert!(!control.visit(&mut ControlState::new(MacAddress::ZERO, &Negotiated::NOTHING)));
+    assert!(!control.visit(&mut ControlState::new(MacAddress::ZERO, &Negotiated::NOTHING), |_| ()));
     assert_eq!(control.broken(), Some(Why::WrongDirection));
 }
 

@@ -113,6 +113,17 @@ impl Coalescing {
         one.or(self.all[usize::from(queue % 2)].map(|limits| (limits, CoalesceScope::All)))
     }
 
+    /// What counts for all queues of a kind.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (QueueKind, CoalesceLimits)> {
+        let kinds = [QueueKind::Receive, QueueKind::Transmit];
+        kinds.into_iter().filter_map(|kind| Some((kind, self.all[kind as usize]?)))
+    }
+
+    /// What counts for single queues.
+    pub(crate) fn one(&self) -> impl Iterator<Item = (u16, CoalesceLimits)> {
+        self.one.iter().map(|(queue, limits)| (*queue, *limits))
+    }
+
     pub(crate) fn set_all(&mut self, kind: QueueKind, limits: CoalesceLimits) {
         self.all[kind as usize] = Some(limits);
         self.one.retain(|queue, _| queue % 2 != kind as u16);

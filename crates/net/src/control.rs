@@ -13,17 +13,17 @@ use crate::{Features, MacAddress, Negotiated};
 /// Bytes in front of a command's data: class and command.
 pub(crate) const CONTROL_HEADER_LEN: usize = 2;
 /// `VIRTIO_NET_CTRL_RX`; its commands are the modes of [`ReceiveMode::ALL`].
-const CLASS_RECEIVE_MODE: u8 = 0;
+pub(crate) const CLASS_RECEIVE_MODE: u8 = 0;
 /// `VIRTIO_NET_CTRL_MAC`
 pub(crate) const CLASS_MAC: u8 = 1;
 /// `VIRTIO_NET_CTRL_MAC_TABLE_SET`
 pub(crate) const MAC_TABLE_SET: u8 = 0;
 /// `VIRTIO_NET_CTRL_MAC_ADDR_SET`
-const MAC_ADDR_SET: u8 = 1;
+pub(crate) const MAC_ADDR_SET: u8 = 1;
 /// `VIRTIO_NET_CTRL_VLAN`
-const CLASS_VLAN: u8 = 2;
+pub(crate) const CLASS_VLAN: u8 = 2;
 /// `VIRTIO_NET_CTRL_VLAN_ADD`
-const VLAN_ADD: u8 = 0;
+pub(crate) const VLAN_ADD: u8 = 0;
 /// `VIRTIO_NET_CTRL_VLAN_DEL`
 const VLAN_DEL: u8 = 1;
 /// `VIRTIO_NET_CTRL_ANNOUNCE`
@@ -31,25 +31,25 @@ const CLASS_ANNOUNCE: u8 = 3;
 /// `VIRTIO_NET_CTRL_ANNOUNCE_ACK`
 const ANNOUNCE_ACK: u8 = 0;
 /// `VIRTIO_NET_CTRL_MQ`
-const CLASS_QUEUES: u8 = 4;
+pub(crate) const CLASS_QUEUES: u8 = 4;
 /// `VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET`
-const QUEUE_PAIRS_SET: u8 = 0;
+pub(crate) const QUEUE_PAIRS_SET: u8 = 0;
 /// `VIRTIO_NET_CTRL_MQ_RSS_CONFIG`
-const RSS_CONFIG: u8 = 1;
+pub(crate) const RSS_CONFIG: u8 = 1;
 /// `VIRTIO_NET_CTRL_MQ_HASH_CONFIG`
-const HASH_CONFIG: u8 = 2;
+pub(crate) const HASH_CONFIG: u8 = 2;
 /// `VIRTIO_NET_CTRL_GUEST_OFFLOADS`
-const CLASS_GUEST_OFFLOADS: u8 = 5;
+pub(crate) const CLASS_GUEST_OFFLOADS: u8 = 5;
 /// `VIRTIO_NET_CTRL_GUEST_OFFLOADS_SET`
-const GUEST_OFFLOADS_SET: u8 = 0;
+pub(crate) const GUEST_OFFLOADS_SET: u8 = 0;
 /// `VIRTIO_NET_CTRL_NOTF_COAL`
-const CLASS_COALESCING: u8 = 6;
+pub(crate) const CLASS_COALESCING: u8 = 6;
 /// `VIRTIO_NET_CTRL_NOTF_COAL_TX_SET`
-const COALESCE_TRANSMIT: u8 = 0;
+pub(crate) const COALESCE_TRANSMIT: u8 = 0;
 /// `VIRTIO_NET_CTRL_NOTF_COAL_RX_SET`
-const COALESCE_RECEIVE: u8 = 1;
+pub(crate) const COALESCE_RECEIVE: u8 = 1;
 /// `VIRTIO_NET_CTRL_NOTF_COAL_VQ_SET`
-const COALESCE_QUEUE: u8 = 2;
+pub(crate) const COALESCE_QUEUE: u8 = 2;
 /// `VIRTIO_NET_CTRL_NOTF_COAL_VQ_GET`
 const COALESCE_QUEUE_READ: u8 = 3;
 

@@ -15,6 +15,7 @@ mod coalescing;
 mod config;
 mod control;
 mod control_copy;
+mod control_noted;
 mod control_state;
 mod counters;
 mod ethernet;

@@ -118,6 +118,24 @@ impl ReceiveFilter {
         self.multicast = Addresses::from_iter(multicast);
     }
 
+    /// Both tables, such that they are the same when they are set again.
+    pub(crate) fn tables(&self) -> [impl ExactSizeIterator<Item = MacAddress>; 2] {
+        [&self.unicast, &self.multicast].map(|table| {
+            // One more than fit, where more were given.
+            let len = if table.overflow { ADDRESSES_MAX + 1 } else { table.len };
+            (0..len).map(|at| table.list.get(at).copied().unwrap_or(MacAddress::ZERO))
+        })
+    }
+
+    /// The VLANs that are let in.
+    pub(crate) fn vlans(&self) -> impl Iterator<Item = u16> {
+        let is_in = |vlan: &u16| {
+            let (word, bit) = (usize::from(*vlan) / 64, vlan % 64);
+            self.vlans.is_some_and(|vlans| vlans[word] >> bit & 1 != 0)
+        };
+        (0..4096).filter(is_in)
+    }
+
     /// Lets a VLAN in or keeps it out. `false`: there is no such VLAN, or VLANs are not filtered.
     pub fn set_vlan(&mut self, vlan: u16, on: bool) -> bool {
         let (word, bit) = (usize::from(vlan) / 64, 1 << (vlan % 64));

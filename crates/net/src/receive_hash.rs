@@ -29,6 +29,14 @@ impl ReceiveHash {
         (types & !HASH_TYPES_SUPPORTED == 0).then_some(Self { types, key: whole })
     }
 
+    pub(crate) fn types(&self) -> u32 {
+        self.types
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
     /// The hash of a packet and what was hashed; report 0 for a packet of a kind not asked for.
     pub fn of(&self, packet: &Packet<'_>) -> HeaderHash {
         Flow::of(packet).map_or(HeaderHash::default(), |flow| self.of_flow(&flow))

@@ -45,6 +45,14 @@ impl RssTable {
         &self.hash
     }
 
+    pub(crate) fn entries(&self) -> &[u16] {
+        &self.entries
+    }
+
+    pub(crate) fn unclassified(&self) -> u16 {
+        self.unclassified
+    }
+
     fn pair_of(&self, packet: &Packet<'_>) -> u16 {
         let hash = self.hash.of(packet);
         match hash.report {

@@ -20,6 +20,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr;
 use std::sync::Mutex;
 
+use ringway_net::ControlState;
 use ringway_virtq::{Format, RingRecord, SIZE_MAX, SharedSlice};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -43,6 +44,9 @@ const RINGS_AT: usize = 16;
 const GENERATION_AT: usize = 24;
 /// Bytes for the used entries of one ring: whole pages, so that unused ones take no memory.
 const ENTRIES_LEN: usize = RingRecord::entries_len(Format::Packed, SIZE_MAX);
+/// Bytes behind them, twice, for what a guest has set.
+const CONTROL_LEN: usize = ControlState::COMMANDS_LEN_MAX;
+const ROOM: usize = ENTRIES_LEN + 2 * CONTROL_LEN;
 const PAGE: usize = 4096;
 
 /// Why a file cannot be used as a journal.
@@ -97,7 +101,7 @@ impl Sizes {
     }
 
     fn entries_at(self, number: usize) -> usize {
-        self.ring_at(self.rings).next_multiple_of(PAGE) + ENTRIES_LEN * number
+        self.ring_at(self.rings).next_multiple_of(PAGE) + ROOM * number
     }
 
     fn len(self) -> usize {
@@ -226,6 +230,12 @@ impl Journal {
 
     fn ring_entries(&self, number: usize) -> SharedSlice {
         self.mapped.part(self.sizes.entries_at(number), ENTRIES_LEN)
+    }
+
+    /// One of the two places for what a guest has set.
+    fn ring_control(&self, number: usize, second: bool) -> SharedSlice {
+        let behind = ENTRIES_LEN + if second { CONTROL_LEN } else { 0 };
+        self.mapped.part(self.sizes.entries_at(number) + behind, CONTROL_LEN)
     }
 }
 

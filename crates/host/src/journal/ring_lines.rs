@@ -6,6 +6,7 @@
 //! queue until the journal ends.
 
 use std::sync::PoisonError;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 use ringway_device::QueueId;
 use ringway_switch::PortId;
@@ -20,6 +21,10 @@ const QUEUE_AT: usize = 8;
 const SETUP_AT: usize = 16;
 const LINK_AT: usize = 24;
 const GENERATION_AT: usize = 32;
+/// Of a controlq: which of its two places holds what the guest has set (bit 63), and how long that
+/// is, in bytes.
+const CONTROL_AT: usize = 40;
+const WHICH: u64 = 1 << 63;
 
 /// Which ring, as it has to be the same for its record to be believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +88,7 @@ impl Journal {
         if past != Past::Left {
             words.store_u64(GENERATION_AT, self.generation);
             words.store_u64(LINK_AT, u64::MAX);
+            words.store_u64(CONTROL_AT, 0);
             words.store_u64(QUEUE_AT, queue);
         }
         Some(Claim { line: RingLine(line), past })
@@ -103,6 +109,32 @@ impl Journal {
         words.store_u64(SETUP_AT, setup_word(name, setup));
         words.store_u64(LINK_AT, name.link.into());
         words.store_u64(GENERATION_AT, self.generation);
+    }
+
+    /// What the guest has set through the controlq that has this line, as commands. They are in
+    /// place before they take the place of what was there.
+    pub(crate) fn note_control(&self, RingLine(line): RingLine, commands: &[u8]) {
+        let words = self.ring_line(line);
+        let other = !words.load_u64(CONTROL_AT) & WHICH;
+        let Some(place) = self.ring_control(line, other != 0).slice(0, commands.len()) else {
+            return;
+        };
+        place.write(0, commands);
+        // PAIRS WITH: the end of this process
+        compiler_fence(Ordering::Release);
+        words.store_u64(CONTROL_AT, other | commands.len() as u64);
+        // PAIRS WITH: the end of this process
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// What was noted there; nothing if that cannot be.
+    pub(crate) fn control(&self, RingLine(line): RingLine) -> Vec<u8> {
+        let word = self.ring_line(line).load_u64(CONTROL_AT);
+        let len = usize::try_from(word & !WHICH).unwrap_or(usize::MAX);
+        let place = self.ring_control(line, word & WHICH != 0);
+        let mut commands = vec![0; if len <= place.len() { len } else { 0 }];
+        place.read(0, &mut commands);
+        commands
     }
 
     /// All rings that ran have started again: what is left of the data plane before counts no more.

@@ -108,8 +108,22 @@ impl Worker {
             // The data plane before may have shown something and not said so.
             self.schedule.after_call(guest.call(queue));
         }
+        if is_left && queue == Queue::Control {
+            self.restore_control(id);
+        }
         self.after_start(id, queue);
         Ok(())
+    }
+
+    /// The guest had set something, as the data plane before has noted.
+    fn restore_control(&mut self, id: PortId) {
+        let Some(guest) = self.ports.guest(id) else { return };
+        let noted = self.journal.as_ref().zip(guest.fds[Queue::Control as usize].noted);
+        let Some((line, noted)) = noted else { return };
+        let mut state = guest.queues.control_state().clone();
+        state.follow(&line.journal.control(noted.line), guest.queues.negotiated());
+        guest.queues.set_control_state(state);
+        self.after_control(id, 0);
     }
 
     /// Starts a ring, or continues it where the data plane before has left it; `true`: that.

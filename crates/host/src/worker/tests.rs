@@ -6,6 +6,7 @@
 
 mod answers;
 mod calls;
+mod control_left;
 mod hand_over;
 mod killed;
 mod limits;

@@ -1,6 +1,7 @@
 //! A visit of one slot: where its packets come from, what they can reach, and what is left to do.
 
 use ringway_device::{AnyGuestPort, FromGuest, Queue, QueueId};
+use ringway_net::ControlState;
 use ringway_switch::PortId;
 use ringway_virtq::{Arm, DeviceQueue, SharedSlice};
 
@@ -148,7 +149,13 @@ impl Worker {
         let step = pair.step();
         let End::Guest(guest) = &mut pair.end else { return };
         let before = guest.queues.control_state().clone();
-        let call_again = guest.queues.visit_control() && guest.call(Queue::Control);
+        let noted = self.journal.as_ref().zip(guest.fds[Queue::Control as usize].noted);
+        let note = |state: &ControlState| {
+            if let Some((line, noted)) = noted {
+                line.journal.note_control(noted.line, &state.commands());
+            }
+        };
+        let call_again = guest.queues.visit_control(note) && guest.call(Queue::Control);
         // Commands that raced in with arming wait for the slot's next turn: no kick will come.
         guest.has_commands = guest.queues.arm_kicks(Queue::Control, Arm::Next);
         let has_commands = guest.has_commands;
@@ -165,7 +172,7 @@ impl Worker {
     }
 
     /// The guest has set something: it is true for all its queues.
-    fn after_control(&mut self, port: PortId, announcements_before: u64) {
+    pub(crate) fn after_control(&mut self, port: PortId, announcements_before: u64) {
         let Some(guest) = self.ports.guest(port) else { return };
         let state = guest.queues.control_state().clone();
         self.schedule.after_call(self.ports.set_control_state(port, &state));
