@@ -72,19 +72,10 @@ impl Journal {
     pub(crate) fn claim_ring(&self, name: &RingName, setup: &QueueSetup) -> Option<Claim> {
         let _one_at_a_time = self.claiming.lock().unwrap_or_else(PoisonError::into_inner);
         let queue = queue_word(name);
-        let find =
-            |word| (0..self.sizes.rings).find(|&at| self.ring_line(at).load_u64(QUEUE_AT) == word);
-        let own = find(queue);
-        let line = own.or_else(|| find(0))?;
+        let own = self.find_ring(queue);
+        let line = own.or_else(|| self.find_ring(0))?;
         let words = self.ring_line(line);
-        let is_of_this = words.load_u64(GENERATION_AT) == self.generation;
-        let is_same = words.load_u64(LINK_AT) == u64::from(name.link)
-            && words.load_u64(SETUP_AT) == setup_word(name, setup);
-        let past = match own {
-            Some(_) if !is_of_this && is_same => Past::Left,
-            Some(_) if !is_of_this => Past::OtherRing,
-            _ => Past::None,
-        };
+        let past = own.map_or(Past::None, |line| self.past_of(line, name, setup));
         if past != Past::Left {
             words.store_u64(GENERATION_AT, self.generation);
             words.store_u64(LINK_AT, u64::MAX);
@@ -92,6 +83,27 @@ impl Journal {
             words.store_u64(QUEUE_AT, queue);
         }
         Some(Claim { line: RingLine(line), past })
+    }
+
+    /// Whether the data plane before has left a ring there.
+    pub(crate) fn is_left(&self, name: &RingName, setup: &QueueSetup) -> bool {
+        let line = self.find_ring(queue_word(name));
+        line.is_some_and(|line| self.past_of(line, name, setup) == Past::Left)
+    }
+
+    fn find_ring(&self, queue: u64) -> Option<usize> {
+        (0..self.sizes.rings).find(|&at| self.ring_line(at).load_u64(QUEUE_AT) == queue)
+    }
+
+    fn past_of(&self, line: usize, name: &RingName, setup: &QueueSetup) -> Past {
+        let words = self.ring_line(line);
+        let is_same = words.load_u64(LINK_AT) == u64::from(name.link)
+            && words.load_u64(SETUP_AT) == setup_word(name, setup);
+        match words.load_u64(GENERATION_AT) == self.generation {
+            true => Past::None,
+            false if is_same => Past::Left,
+            false => Past::OtherRing,
+        }
     }
 
     /// The record of a ring, for its device.

@@ -62,7 +62,15 @@ impl Worker {
         setup: &QueueSetup,
     ) -> Result<Position, Broken> {
         let slot = self.ports.slot_of(port, queue.pair);
+        let link = self.ports.port(port).link;
         let guest = slot.and_then(|slot| self.ports.guest(slot)).ok_or(Broken(Why::BadArea))?;
+        if let Some((line, link)) = self.journal.as_ref().zip(link) {
+            let format = guest.queues.negotiated().format;
+            if line.journal.is_left(&RingName { port, queue, link, format }, setup) {
+                // It continues there, whatever the position.
+                return Ok(setup.position);
+            }
+        }
         position_by_ring(setup, &guest.memory.regions())
     }
 

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use ringway_testkit::Rng;
-use ringway_virtq::{Areas, PackedDriver, kill_after};
+use ringway_virtq::{Areas, Format, PackedDriver, kill_after};
 
 use super::*;
 use crate::journal::Journal;
@@ -191,7 +191,7 @@ impl<D: DriverQueue> Lives<D> {
         for (port, station) in self.stations.iter().enumerate() {
             for (queue, ring) in [Queue::ToGuest, Queue::FromGuest].into_iter().zip(&station.queues)
             {
-                self.case.start(&mut worker, port, queue, ring.areas());
+                self.case.start::<D>(&mut worker, port, queue, ring.areas());
             }
         }
         let anew =
@@ -279,7 +279,7 @@ impl<D: DriverQueue> Lives<D> {
 }
 
 impl Case {
-    fn start(&self, worker: &mut Worker, port: usize, queue: Queue, areas: Areas) {
+    fn start<D: DriverQueue>(&self, worker: &mut Worker, port: usize, queue: Queue, areas: Areas) {
         let (done, answer) = mpsc::sync_channel(1);
         let options = Negotiated::new(self.features).unwrap().options;
         let setup = QueueSetup { size: self.size, areas, position: Position::FRESH, options };
@@ -287,6 +287,10 @@ impl Case {
         let kick = Some(kick_fd().into());
         let fds = QueueFds::new(&Callee::default(), kick, Some(bell.into()), None).unwrap();
         let (port, queue) = (PortId(u16::try_from(port).unwrap()), QueueId { pair: 0, queue });
+        if D::FORMAT == Format::Packed {
+            // What the ring shows is not enough where there were chains.
+            assert_eq!(worker.position_by_ring(port, queue, &setup), Ok(Position::FRESH));
+        }
         worker.carry_out(Command::StartQueue { port, queue, setup, fds, done });
         answer.recv().unwrap().unwrap();
     }
