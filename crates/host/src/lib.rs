@@ -50,7 +50,8 @@ pub use tap::calls::{TapCalls, TapCallsError};
 pub use tap::watch::TapWatch;
 pub use tap::{Tap, TapError, TapOffloads, TapOptions};
 pub use worker::command::{
-    Answer, Command, Discarded, NatCommand, NotifyFd, PortSnapshot, QueueFds, WorkerEvent,
+    Answer, Command, Discarded, NotifyFd, PortSnapshot, QueueFds, WorkerEvent,
 };
 pub use worker::effort::{Effort, WorkerSnapshot};
+pub use worker::nat_command::NatCommand;
 pub use worker::{Worker, WorkerChannels};

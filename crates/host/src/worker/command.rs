@@ -14,9 +14,6 @@ use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 
 use crate::journal::{Journal, Unfit};
 use crate::memory::GuestMemory;
-use crate::nat::NatPort;
-use crate::nat::listeners::{Forward, Listener};
-use crate::nat::options::NatOptions;
 use crate::nat::snapshot::NatSnapshot;
 use crate::os::eventfd::{CallFd, Callee, KickFd};
 use crate::pace::PaceSnapshot;
@@ -24,6 +21,7 @@ use crate::port::queue_mode::QueueSnapshot;
 use crate::tap::Tap;
 use crate::tap::error::TapError;
 use crate::worker::effort::WorkerSnapshot;
+use crate::worker::nat_command::NatCommand;
 
 /// Where the answer to a command goes.
 pub type Answer<T> = mpsc::SyncSender<T>;
@@ -269,43 +267,6 @@ pub enum Command {
     },
     /// End the worker.
     Stop,
-}
-
-/// What is asked about routers.
-#[derive(Debug)]
-pub enum NatCommand {
-    /// A router joins; only the first worker has one, the others send its packets there.
-    Attach {
-        /// Which port.
-        port: PortId,
-        /// `None`: another worker has it.
-        nat: Option<Box<NatPort>>,
-        /// Whether it is watched; if not, it is closed.
-        done: Answer<io::Result<()>>,
-    },
-    /// Other options of a router.
-    Set {
-        /// Which port.
-        port: PortId,
-        /// All of them.
-        options: Box<NatOptions>,
-    },
-    /// A router listens where it did for those in `kept`, and elsewhere.
-    Listen {
-        /// Which port.
-        port: PortId,
-        /// The others are closed.
-        kept: Vec<Forward>,
-        /// New ones.
-        added: Vec<Listener>,
-    },
-    /// What a port is called, which routers tell its guests.
-    Name {
-        /// Which port.
-        port: PortId,
-        /// Its name.
-        name: String,
-    },
 }
 
 /// How far a transmitq was emptied.

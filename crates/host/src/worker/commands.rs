@@ -21,7 +21,8 @@ use crate::tap::error::TapError;
 use crate::tap::offloads::TapOffloads;
 use crate::worker::Worker;
 use crate::worker::announce::announce;
-use crate::worker::command::{Command, NatCommand, PortSnapshot};
+use crate::worker::command::{Command, PortSnapshot};
+use crate::worker::nat_command::NatCommand;
 use crate::worker::poll_token::PollToken;
 use crate::worker::snapshot::snapshots;
 

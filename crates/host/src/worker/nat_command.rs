@@ -1,0 +1,47 @@
+//! What the control thread asks of the worker about routers for guests.
+
+use std::io;
+use std::sync::mpsc;
+
+use ringway_switch::PortId;
+
+use crate::nat::NatPort;
+use crate::nat::listeners::{Forward, Listener};
+use crate::nat::options::NatOptions;
+
+/// What is asked about routers.
+#[derive(Debug)]
+pub enum NatCommand {
+    /// A router joins; only the first worker has one, the others send its packets there.
+    Attach {
+        /// Which port.
+        port: PortId,
+        /// `None`: another worker has it.
+        nat: Option<Box<NatPort>>,
+        /// Whether it is watched; if not, it is closed.
+        done: mpsc::SyncSender<io::Result<()>>,
+    },
+    /// Other options of a router.
+    Set {
+        /// Which port.
+        port: PortId,
+        /// All of them.
+        options: Box<NatOptions>,
+    },
+    /// A router listens where it did for those in `kept`, and elsewhere.
+    Listen {
+        /// Which port.
+        port: PortId,
+        /// The others are closed.
+        kept: Vec<Forward>,
+        /// New ones.
+        added: Vec<Listener>,
+    },
+    /// What a port is called, which routers tell its guests.
+    Name {
+        /// Which port.
+        port: PortId,
+        /// Its name.
+        name: String,
+    },
+}
