@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStdin, Stdio};
+use std::sync::Mutex;
 use std::thread;
 
 use crate::ringway::Ringway;
@@ -22,6 +23,8 @@ pub const SERVER: &str = "10.98.0.1";
 pub const SERVER6: &str = "fd98::1";
 /// Takes a stream, and answers its sum.
 pub const SINK: u16 = 7001;
+/// Takes a stream, and keeps its sum.
+pub const KEEPER: u16 = 7005;
 /// Sends as many bytes as a line says.
 pub const SOURCE: u16 = 7002;
 /// Sends back what comes.
@@ -107,6 +110,15 @@ pub fn on_machine(id: u32, words: &str) -> anyhow::Result<String> {
 
 fn serve() -> anyhow::Result<()> {
     each_connection(SINK, sink)?;
+    each_connection(KEEPER, |mut stream| {
+        let mut sum = Sum::start()?;
+        std::io::copy(&mut stream, sum.to())?;
+        let text = sum.finish()?;
+        if let Ok(mut kept) = KEPT.lock() {
+            *kept = text;
+        }
+        Ok(())
+    })?;
     each_connection(SOURCE, source)?;
     each_connection(ECHO, |mut stream| {
         let mut bytes = [0; 4096];
@@ -121,6 +133,13 @@ fn serve() -> anyhow::Result<()> {
     })?;
     each_datagram(ECHO, <[u8]>::to_vec)?;
     each_datagram(53, answer)
+}
+
+static KEPT: Mutex<String> = Mutex::new(String::new());
+
+/// The sum of the last stream that the keeper has taken, once; empty: none yet.
+pub fn kept_sum() -> String {
+    KEPT.lock().map(|mut kept| std::mem::take(&mut *kept)).unwrap_or_default()
 }
 
 fn each_connection(port: u16, serve: fn(TcpStream) -> std::io::Result<()>) -> anyhow::Result<()> {
@@ -163,7 +182,14 @@ fn source(mut stream: TcpStream) -> std::io::Result<()> {
         stream.read_exact(&mut byte)?;
         line.push(char::from(byte[0]));
     }
-    let mut left: usize = line.trim().parse().unwrap_or(0);
+    // A browser asks for GET /NUMBER.
+    let is_browser = line.starts_with("GET ");
+    let digits = |character: &char| character.is_ascii_digit();
+    let number: String = line.chars().skip_while(|it| !digits(it)).take_while(digits).collect();
+    if is_browser {
+        stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n")?;
+    }
+    let mut left: usize = number.parse().unwrap_or(0);
     let chunk = pattern();
     while left > 0 {
         let len = left.min(chunk.len());

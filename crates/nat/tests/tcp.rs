@@ -2,10 +2,12 @@
 
 mod lab;
 
+use std::hash::RandomState;
+
 use lab::Lab;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use ringway_nat::Close;
+use ringway_nat::{Close, Limits, Nat};
 use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
 use smoltcp::wire::IpAddress;
@@ -182,4 +184,31 @@ proptest! {
 fn every_byte_arrives_once_both_ways() {
     run(&TRIAL);
     run(&Trial { to: IpAddress::v6(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7), ..TRIAL });
+}
+
+/// A connection that is over is kept for a moment, for a FIN that is repeated: but not where the
+/// guest has no room for others.
+#[test]
+fn connections_that_are_over_make_room_for_others() {
+    let mut lab = Lab::new(1);
+    let limits = Limits { flows_per_guest: 4, ..Limits::default() };
+    lab.nat = Nat::new(lab::plan(), limits, RandomState::new());
+    lab.nat.add_guest(lab::GUEST, "vm0");
+    for port in 40_000..40_020 {
+        let buffer = || SocketBuffer::new(vec![0; 2000]);
+        let mut socket = Socket::new(buffer(), buffer());
+        socket.connect(lab.interface.context(), (REMOTE, 80), port).unwrap();
+        let handle = lab.sockets.add(socket);
+        until(&mut lab, 900, |lab| {
+            lab.host.fakes.values_mut().for_each(|fake| fake.ends = true);
+            let socket = lab.sockets.get_mut::<Socket>(handle);
+            if socket.state() == State::CloseWait {
+                socket.close();
+            }
+            socket.state() == State::Closed
+        });
+    }
+    assert_eq!(lab.host.fakes.len(), 20);
+    let gracefully = lab.host.fakes.values().filter(|it| it.closed == Some(Close::Gracefully));
+    assert_eq!(gracefully.count(), 20);
 }

@@ -15,13 +15,16 @@ use ringway_guests::{qemu, shell, uml};
 
 use super::needs::Needs;
 use super::scene::{port, socket};
-use ringway_guests::nat_lab::{self, ECHO, NAME, NARROW, RESET, SERVER, SERVER6, SINK, SOURCE};
+use ringway_guests::nat_lab::{
+    self, ECHO, KEEPER, NAME, NARROW, RESET, SERVER, SERVER6, SINK, SOURCE,
+};
 
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
 
 pub type Scenario = (&'static str, Needs, fn(&Stage) -> anyhow::Result<()>);
 
-pub const ALL: [Scenario; 3] = [
+pub const ALL: [Scenario; 4] = [
+    ("nat_stress", Needs::Uml, stress),
     ("nat_uml", Needs::Uml, uml),
     ("nat_qemu", Needs::Qemu, qemu),
     ("nat_forward", Needs::Uml, forward),
@@ -73,6 +76,41 @@ pub fn qemu(stage: &Stage) -> anyhow::Result<()> {
     let ringway = nat_lab::start(stage, &ports(stage, &["vm0", "vm1"], ",domain=lab.internal"))?;
     let mut guest = qemu::boot(stage, &socket(stage, "vm0"), &qemu::Machine::default())?;
     check(stage, &mut guest, LEN_QEMU)?;
+    finish(stage, ringway)
+}
+
+/// A gibibyte each way with its sum, short connections, and many at once.
+pub fn stress(stage: &Stage) -> anyhow::Result<()> {
+    let stage = &nat_lab::without_rights(stage)?;
+    let ringway = nat_lab::start(stage, &ports(stage, &["vm0"], ""))?;
+    let mut guest = boot_uml(stage, "vm0")?;
+    configure(stage, &mut guest, "10.0.2.15", "")?;
+    stage.step("a gibibyte out");
+    let make = "(dd if=/dev/zero bs=1M count=1024 2>/dev/null; echo end)";
+    let expected = run(&mut guest, &format!("{make} | sha256sum"))?;
+    run(&mut guest, &format!("{make} | bash -c 'cat >/dev/tcp/{SERVER}/{KEEPER}'"))?;
+    let mut got = String::new();
+    while got.is_empty() {
+        std::thread::sleep(Duration::from_millis(50));
+        got = nat_lab::kept_sum();
+    }
+    ensure!(got == expected, "the server got {got:?}, not {expected:?}");
+    stage.step("a gibibyte in");
+    let len = 1 << 30;
+    let got = run(&mut guest, &format!("curl -s http://{SERVER}:{SOURCE}/{len} | sha256sum"))?;
+    ensure!(got == nat_lab::source_sum(len)?, "the guest got {got:?}");
+    stage.step("10,000 short connections");
+    let begun = std::time::Instant::now();
+    let one = format!("exec 3<>/dev/tcp/{SERVER}/{ECHO}; echo $i >&3; read -u 3 r; exec 3<&-");
+    let short = format!("bash -c 'for i in $(seq 10000); do {one}; [ $r = $i ] || exit 1; done'");
+    run(&mut guest, &short)?;
+    stage.note(&format!("10,000 connections in {:.1} s", begun.elapsed().as_secs_f64()));
+    stage.step("1,000 connections at once");
+    let open = format!("exec {{fd}}<>/dev/tcp/{SERVER}/{ECHO} || exit 1; all+=($fd)");
+    let use_all = "for fd in ${all[@]}; do echo $fd >&$fd; done; \
+                   for fd in ${all[@]}; do read -u $fd r; [ $r = $fd ] || exit 1; done";
+    let script = format!("for i in $(seq 1000); do {open}; done; {use_all}");
+    run(&mut guest, &format!("bash -c 'ulimit -n 4096; {script}'"))?;
     finish(stage, ringway)
 }
 

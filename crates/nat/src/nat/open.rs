@@ -12,7 +12,7 @@ use crate::datagrams::Datagrams;
 use crate::reach::{Reach, reach};
 use crate::socket::{Close, Problem};
 use crate::table::{FlowId, FlowKey, Guest, Protocol};
-use crate::tcp::{Segment, Seq, SynOptions, Tcp};
+use crate::tcp::{Phase, Segment, Seq, SynOptions, Tcp};
 
 const DNS_PORT: u16 = 53;
 
@@ -36,7 +36,8 @@ impl Nat {
         if guest.connecting >= connecting_max {
             return Err(self.refuse_syn(incoming, &key, syn));
         }
-        if !self.table.has_room(key.guest) && !self.evict(key.guest, Protocol::Udp, actions) {
+        let has_room = self.table.has_room(key.guest) || self.forget_closed(key.guest);
+        if !has_room && !self.evict(key.guest, Protocol::Udp, actions) {
             return Err(self.refuse_syn(incoming, &key, syn));
         }
         let options = SynOptions::parse(incoming.ip.payload);
@@ -78,6 +79,9 @@ impl Nat {
         };
         let tcp = Tcp::accepted(self.mss(true), self.isn(&key, now), room, now);
         let deadline = tcp.deadline();
+        if !self.table.has_room(guest) {
+            self.forget_closed(guest);
+        }
         let flow = self.table.insert(key, mac, State::Tcp(tcp), now)?;
         self.table.set_deadline(flow, deadline);
         self.table.set_ready(flow);
@@ -135,6 +139,16 @@ impl Nat {
         let is_full = key.protocol == Protocol::Echo
             && of_guest.filter(|(_, entry)| entry.key.protocol == Protocol::Echo).count() >= max;
         is_full || !self.table.has_room(key.guest)
+    }
+
+    /// Forgets the guest's oldest connection that is over and only waits for a FIN that is
+    /// repeated.
+    fn forget_closed(&mut self, guest: Guest) -> bool {
+        let is_closed =
+            |state: &State| matches!(state, State::Tcp(tcp) if tcp.phase() == Phase::Closed);
+        let closed = self.table.of_guest(guest).filter(|(_, entry)| is_closed(&entry.state));
+        let oldest = closed.min_by_key(|(_, entry)| entry.used).map(|(id, _)| id);
+        oldest.and_then(|id| self.table.remove(id)).is_some()
     }
 
     /// Ends the guest's flow of that protocol that was not used for longest.
