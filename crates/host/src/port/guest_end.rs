@@ -3,6 +3,7 @@
 use ringway_device::{AnyGuestPort, Queue};
 use ringway_net::Nanos;
 use ringway_net::moderation::Policy;
+use ringway_virtq::Arm;
 
 use crate::memory::GuestMemory;
 use crate::os::clock::now;
@@ -142,10 +143,12 @@ impl GuestEnd {
     /// meanwhile.
     pub(crate) fn arm_idle(&mut self) -> bool {
         let now = now();
-        if self.pace.has_taken() {
-            self.late_look_at = Some(now.plus(LATE_LOOK_NS));
-        }
+        let has_taken = self.pace.has_taken();
         let arm = self.pace.idle(now);
+        if has_taken {
+            // A guest that need not kick yet is looked at when its timer ends.
+            self.late_look_at = (arm == Arm::Next).then(|| now.plus(LATE_LOOK_NS));
+        }
         self.queues.watch_requests(self.pace.wants_requests());
         self.is_armed = !self.queues.arm_kicks(Queue::FromGuest, arm);
         self.is_armed
