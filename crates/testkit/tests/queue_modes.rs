@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringway_net::Features;
 use ringway_testkit::beside::{
@@ -19,6 +19,9 @@ use serde_json::Value;
 
 /// Packets that a guest sends one by one, each with a kick of its own.
 const PACKETS: u64 = 20;
+
+/// After a packet, an idle transmitq is looked at once more (within 2 ms).
+const LATE_LOOK_MAX: Duration = Duration::from_millis(10);
 
 /// Every packet has a notification of its own, at once.
 const PORTS: [(&str, &str); 2] = [("a", "notify=every"), ("b", "notify=every")];
@@ -114,6 +117,8 @@ fn send_one_by_one(
     let link = Link { from: guests[0].mac(), to: guests[1].mac() };
     for sequence in 0..PACKETS {
         wait_for_mode(ringway, "sleeping")?;
+        // A look meanwhile would find the packet without its kick.
+        thread::sleep(LATE_LOOK_MAX);
         let _ = guests[0].send(&frames::udp(link, Stamp { flow: 0, sequence }, 100))?;
         guests[0].flush();
         let deadline = Instant::now() + SHOWN_LIMIT;
