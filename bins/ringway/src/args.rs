@@ -42,6 +42,8 @@ pub enum Command {
     /// Add, remove, change and list the ports of a running ringway
     #[command(subcommand)]
     Port(PortCommand),
+    /// Let another program carry the packets of a running ringway; guests see nothing
+    Upgrade(UpgradeArgs),
     /// Print what a virtual machine needs to be given to use a port
     Attach(AttachArgs),
     /// Let two Linux guests talk through ringway: no root, no KVM, under a minute
@@ -62,6 +64,9 @@ pub enum Command {
     /// Run a command that must not outlive the demonstration (internal)
     #[command(hide = true)]
     Keep(KeepArgs),
+    /// Carry packets for the ringway that starts this (internal)
+    #[command(hide = true)]
+    DataPlane(DataPlaneArgs),
 }
 
 /// `ringway run`
@@ -179,6 +184,21 @@ pub enum PortCommand {
     },
 }
 
+/// `ringway upgrade`
+#[derive(Debug, Args)]
+pub struct UpgradeArgs {
+    /// The new program [default: the file that is now where the running one was started from]
+    #[arg(value_name = "BINARY")]
+    pub program: Option<PathBuf>,
+    /// Which ringway, and how to print.
+    #[command(flatten)]
+    pub ask: AskArgs,
+}
+
+/// `ringway data-plane`: internal, see `data_plane`.
+#[derive(Debug, Args)]
+pub struct DataPlaneArgs {}
+
 /// `ringway attach`
 #[derive(Debug, Args)]
 pub struct AttachArgs {
@@ -277,13 +297,15 @@ impl Command {
             Self::Port(command) => command.ask().json,
             Self::Top(args) => args.ask.json,
             Self::Attach(args) => args.ask.json,
+            Self::Upgrade(args) => args.ask.json,
             Self::Demo(args) => args.json,
             Self::Bench(args) => args.is_json(),
             Self::Run(_)
             | Self::Metrics(_)
             | Self::Completions { .. }
             | Self::Manual { .. }
-            | Self::Keep(_) => false,
+            | Self::Keep(_)
+            | Self::DataPlane(_) => false,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The `ringway` program: one command line, one module per command.
 //!
-//! `run` is the daemon ([`run`] and [`daemon`]); `stats` asks a running one over its control
-//! socket; `demo` starts one together with two Linux guests. What was typed becomes a checked
-//! configuration in [`config`] before anything is opened.
+//! `run` is the [`supervisor`], which starts the [`data_plane`]; `stats` asks a running one over
+//! its control socket; `demo` starts one together with two Linux guests. What was typed becomes a
+//! checked configuration in [`config`] before anything is opened.
 //!
 //! Limits: how a command ends, and with which exit status, is in [`outcome`].
 #![forbid(unsafe_code)]
@@ -10,10 +10,12 @@
 mod args;
 mod attach;
 mod bench;
+mod channel;
+mod chatter;
 mod check_config;
 mod config;
 mod control;
-mod daemon;
+mod data_plane;
 mod demo;
 mod doctor;
 mod front_end;
@@ -27,13 +29,15 @@ mod outcome;
 mod places;
 mod port_command;
 mod qemu_version;
-mod run;
 mod run_help;
 mod sandbox;
+mod spec_text;
 mod stats;
 mod stats_view;
+mod supervisor;
 mod top;
 mod units;
+mod upgrade;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -71,6 +75,13 @@ fn main() -> ExitCode {
         Command::Metrics(args) => Ok(metrics::metrics(&args)),
         Command::Port(command) => port_command::port(&command),
         Command::Attach(args) => Ok(attach::attach(&args)),
+        Command::Upgrade(args) => Ok(upgrade::upgrade(&args)),
+        Command::DataPlane(_) => {
+            return match filter() {
+                Ok(filter) => run_data_plane(filter),
+                Err(wrong) => errors.reject(&wrong),
+            };
+        }
         Command::Demo(args) => return demo::demo(&args),
         Command::Bench(args) => Ok(bench::bench(&args).map(|never| match never {})),
         Command::Completions { shell } => Ok(generated::completions(shell)),
@@ -102,8 +113,22 @@ fn run_daemon(config: RunConfig, over: Vec<LowOption>, filter: EnvFilter) -> Exi
         Ok(log) => log,
         Err(error) => return Errors::Text.finish(Err(error)),
     };
-    let outcome = run::run(config, over, sandbox);
-    if let Err(error) = &outcome {
+    let outcome = supervisor::run::run(config, over, sandbox);
+    finish(&log, &outcome)
+}
+
+/// The process that carries packets; its log goes where the supervisor's goes.
+fn run_data_plane(filter: EnvFilter) -> ExitCode {
+    let log = match Log::start(filter).context("starting the log's thread") {
+        Ok(log) => log,
+        Err(error) => return Errors::Text.finish(Err(error)),
+    };
+    let outcome = data_plane::run();
+    finish(&log, &outcome)
+}
+
+fn finish(log: &Log, outcome: &anyhow::Result<()>) -> ExitCode {
+    if let Err(error) = outcome {
         log.write_line(&format!("{error:#}"));
     }
     log.flush(LAST_LINES);

@@ -64,7 +64,7 @@ struct SlowToClose {
     /// Inodes of this socket and of the connection in its queue.
     sockets: [u64; 2],
     /// Who shall be the last to close it.
-    ringway: Pid,
+    ringway: [Pid; 2],
 }
 
 impl AsFd for SlowToClose {
@@ -75,7 +75,7 @@ impl AsFd for SlowToClose {
 
 impl SlowToClose {
     /// One, and the other ends.
-    fn new(ringway: Pid) -> (Self, [OwnedFd; 2]) {
+    fn new(ringway: [Pid; 2]) -> (Self, [OwnedFd; 2]) {
         let (tcp, tcp_end) = slow_to_close();
         let (unix, unix_end) = UnixStream::pair().expect("sockets");
         send_fd(&unix_end, tcp.as_fd());
@@ -94,10 +94,11 @@ impl SlowToClose {
 }
 
 /// Whether a process other than ringway has one of these open.
-fn is_held(names: &[PathBuf], ringway: Pid) -> bool {
+fn is_held(names: &[PathBuf], ringway: [Pid; 2]) -> bool {
     let entries = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten();
-    let ringway = ringway.as_raw_nonzero().to_string();
-    let others = entries(Path::new("/proc")).filter(|process| *process.file_name() != *ringway);
+    let ringway = ringway.map(|pid| pid.as_raw_nonzero().to_string());
+    let others = entries(Path::new("/proc"))
+        .filter(|process| !ringway.iter().any(|pid| *process.file_name() == **pid));
     let mut fds = others.flat_map(|process| entries(&process.path().join("fd")));
     fds.any(|fd| std::fs::read_link(fd.path()).is_ok_and(|name| names.contains(&name)))
 }
@@ -199,7 +200,7 @@ fn only_its_own_port_waits(name: &str, way: Way) {
     let mut ringway = Ringway::run(directory.path(), &ports);
     let [slow, other] = ["slow.sock", "other.sock"].map(|name| directory.path().join(name));
     let front_end = RawFrontEnd::connect(&slow).expect("it listens");
-    let (what, ends) = SlowToClose::new(ringway.pid());
+    let (what, ends) = SlowToClose::new([ringway.pid(), ringway.data_plane()]);
     let front_end = way(front_end, &slow, what);
     let begun = Instant::now();
     // Everybody else is served while it closes.
@@ -230,7 +231,7 @@ fn who_stops_ringway_does_not_wait_for_what_is_slow_to_close() {
     let mut ringway = Ringway::run(directory.path(), &["--port", "slow=vm:slow.sock"]);
     let socket = directory.path().join("slow.sock");
     let front_end = RawFrontEnd::connect(&socket).expect("it listens");
-    let (what, _ends) = SlowToClose::new(ringway.pid());
+    let (what, _ends) = SlowToClose::new([ringway.pid(), ringway.data_plane()]);
     let _front_end = replaced(front_end, &socket, what);
     ringway.must_end_soon(SOON);
 }

@@ -219,7 +219,7 @@ fn a_guest_whose_memory_is_in_a_cold_file_on_a_slow_disk_is_disconnected() {
     let mut guest = None;
     beside_good_guests(|ringway, socket| {
         let guest = guest.get_or_insert_with(|| {
-            let pid = ringway.pid().as_raw_nonzero().get().unsigned_abs();
+            let pid = ringway.data_plane().as_raw_nonzero().get().unsigned_abs();
             disk.slow_down(pid).expect("it runs");
             Guest::attach(socket, &file)
         });

@@ -67,12 +67,17 @@ fn exchange(guests: &mut [AnyUserGuest; 2]) -> usize {
 }
 
 #[test]
-fn all_front_ends_stay_while_the_process_is_stopped() {
+fn all_front_ends_stay_while_the_processes_are_stopped() {
     all_stay_while(|ringway| {
+        let data_plane = ringway.data_plane();
+        let both = |signal| {
+            ringway.signal(signal);
+            rustix::process::kill_process(data_plane, signal).expect("it runs");
+        };
         for stopped_ms in [1000, 20, 20, 20, 20, 20, 20, 20, 20, 20, 20, 20] {
-            ringway.signal(Signal::STOP);
+            both(Signal::STOP);
             sleep(Duration::from_millis(stopped_ms));
-            ringway.signal(Signal::CONT);
+            both(Signal::CONT);
             sleep(Duration::from_millis(20));
         }
     });
@@ -85,7 +90,7 @@ fn all_front_ends_stay_while_strace_follows_the_process() {
         return println!("skipped: strace does not run here");
     }
     all_stay_while(|ringway| {
-        let pid = ringway.pid().as_raw_nonzero().to_string();
+        let pid = ringway.data_plane().as_raw_nonzero().to_string();
         let mut strace = Command::new("strace")
             .args(["--follow-forks", "--summary-only", "--attach", &pid])
             .stdout(Stdio::null())

@@ -2,7 +2,8 @@
 //! not answer is ended.
 //!
 //! The first restart is at once, each further one waits longer; a time without deaths forgets them
-//! all. A port that was being served, or a request that was in the data plane's hands, in two
+//! all. A process that was killed from outside is followed at once, unless that happens all the
+//! time. A port that was being served, or a request that was in the data plane's hands, in two
 //! deaths in a row that were faults is taken for the cause. A process that was killed from outside
 //! blames nothing.
 
@@ -18,6 +19,9 @@ pub const WAITS: [Duration; 5] = [
     Duration::from_secs(5),
 ];
 
+/// Between two restarts of processes that were killed from outside.
+pub const KILLED_WAIT: Duration = Duration::from_millis(100);
+
 /// After this time without one, deaths are forgotten.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
@@ -28,7 +32,7 @@ pub const FAILING_DEATHS: usize = 5;
 pub const FAILING_WITHIN: Duration = Duration::from_secs(10);
 
 /// The longest wait for an answer to a request or an order.
-pub const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// The longest time that a worker that is awake may go without a visit.
 pub const HEARTBEAT_WITHIN: Duration = Duration::from_secs(2);
@@ -52,6 +56,10 @@ pub enum End {
 }
 
 impl End {
+    fn is_from_outside(self) -> bool {
+        matches!(self, Self::Signal(_)) && !self.is_fault()
+    }
+
     fn is_fault(self) -> bool {
         match self {
             Self::Exit(_) => false,
@@ -85,12 +93,19 @@ pub struct Restarts {
     /// What the last death, if it was a fault, may be blamed on.
     suspects: (Vec<u16>, Vec<RequestId>),
     quarantined: BTreeSet<u16>,
+    /// When one was started last because the one before was killed from outside.
+    killed: Option<Instant>,
 }
 
 impl Restarts {
     /// A data plane has ended. `busy`: the ports that its workers were serving, of the worker that
     /// failed alone where that is known. `in_hand`: the requests that it had got and not done.
     pub fn died(&mut self, now: Instant, end: End, busy: &[u16], in_hand: &[RequestId]) -> Verdict {
+        if end.is_from_outside() {
+            let start_at = self.killed.map_or(now, |last| now.max(last + KILLED_WAIT));
+            self.killed = Some(start_at);
+            return Verdict { start_at, quarantine: vec![], refuse: vec![] };
+        }
         self.forget(now);
         if self.deaths.len() == FAILING_DEATHS {
             self.deaths.pop_front();
@@ -236,9 +251,20 @@ mod tests {
         assert!(!restarts.is_failing(start));
         for (at, wait, is_failing) in table {
             let now = start + ms(at);
-            let verdict = restarts.died(now, KILL, &[], &[]);
+            let verdict = restarts.died(now, End::Exit(1), &[], &[]);
             assert_eq!((verdict.start_at - now, at), (ms(wait), at));
             assert_eq!((restarts.is_failing(now), at), (is_failing, at));
+        }
+    }
+
+    #[test]
+    fn one_that_is_killed_from_outside_is_followed_at_once_but_not_all_the_time() {
+        let (start, mut restarts) = (Instant::now(), Restarts::default());
+        for (at, wait) in [(0, 0), (150, 0), (160, 90), (250, 100), (1000, 0), (60_000, 0)] {
+            let now = start + ms(at);
+            let verdict = restarts.died(now, KILL, &[], &[]);
+            assert_eq!((verdict.start_at - now, at), (ms(wait), at));
+            assert!(!restarts.is_failing(now));
         }
     }
 
@@ -312,16 +338,16 @@ mod tests {
             (None, [awake(1), awake(2), awake(3), awake(4)], None),
             (None, [beat(1, true); 4], None),
             (None, [beat(1, true), awake(1), awake(1), awake(1)], Some(3000)),
-            (Some(500), [beat(1, true); 4], Some(1500)),
-            (Some(0), [awake(1), awake(2), awake(3), awake(4)], Some(1000)),
+            (Some(500), [beat(1, true); 4], Some(5500)),
+            (Some(0), [beat(1, true); 4], Some(5000)),
         ];
         for (at, (owed, beats, aborted)) in table.into_iter().enumerate() {
             let (start, mut watch) = (Instant::now(), Watch::default());
             let mut act_at = None;
-            for at_ms in 0..3500u64 {
+            for at_ms in 0..if owed.is_some() { 6000u64 } else { 3500 } {
                 let now = start + ms(at_ms);
                 let oldest = owed.filter(|since| *since <= at_ms).map(|since| start + ms(since));
-                let worker = beats[usize::try_from(at_ms / 1000).unwrap()];
+                let worker = beats[usize::try_from(at_ms / 1000).unwrap().min(3)];
                 if let (Some(act), _) = watch.look(now, oldest, &[worker]) {
                     act_at.get_or_insert((act, at_ms));
                 }
@@ -333,7 +359,7 @@ mod tests {
     #[test]
     fn who_looks_when_told_to_acts_in_time() {
         let (start, mut watch) = (Instant::now(), Watch::default());
-        let beats = [Beat { count: 1, is_asleep: false }];
+        let beats = [Beat { count: 1, is_asleep: true }];
         assert_eq!(watch.look(start, None, &[]), (None, None), "nothing to watch");
         let (act, again) = watch.look(start, Some(start), &beats);
         assert_eq!((act, again), (None, Some(start + ANSWER_WITHIN)));

@@ -23,13 +23,11 @@ pub const MESSAGE_FDS_MAX: usize = 253;
 pub const WIRE_VERSION: u16 = 1;
 
 /// Most bytes of a port's line, and of all settings together.
-pub const SPEC_LEN_MAX: usize = 4 * 1024;
+pub const SPEC_LEN_MAX: usize = 16 * 1024;
 /// See [`SPEC_LEN_MAX`].
 pub const SETTINGS_LEN_MAX: usize = 32 * 1024;
-/// Most bytes of a reason, and of a line of the log.
+/// Most bytes of a reason.
 pub const REASON_LEN_MAX: usize = 1024;
-/// See [`REASON_LEN_MAX`].
-pub const LINE_LEN_MAX: usize = 4 * 1024;
 /// Most bytes of one piece of a question, an answer, or positions; longer ones come in pieces.
 pub const PIECE_LEN_MAX: usize = 60 * 1024;
 /// Most ranges of slots that one request drops.
@@ -101,4 +99,13 @@ pub enum Flaw {
     LostFds,
     /// Among its fds is a socket that is connected to ringway itself.
     OwnSocket,
+}
+
+/// What a front-end did that keeps others waiting: its port accepts none for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offence {
+    /// A call would have waited for it.
+    Blocked,
+    /// Its memory made page faults sleep.
+    Stalled,
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use ringway_supervisor::frame::{FDS_MAX, FRAME_LEN_MAX};
 use ringway_supervisor::slots::{Keep, SLOT_LEN_MAX, SLOTS_MAX, SlotRange};
 use ringway_supervisor::wire::{
-    BadMessage, Bytes, DROPS_MAX, Flaw, LINE_LEN_MAX, List, MESSAGE_LEN_MAX, PIECE_LEN_MAX,
+    BadMessage, Bytes, DROPS_MAX, Flaw, List, MESSAGE_LEN_MAX, Offence, PIECE_LEN_MAX,
     REASON_LEN_MAX, SPEC_LEN_MAX, TAP_FDS_MAX, Text, ToData, ToSupervisor, Versions,
 };
 
@@ -26,6 +26,14 @@ fn versions() -> impl Strategy<Value = Versions> {
 
 fn flaw() -> impl Strategy<Value = Option<Flaw>> {
     prop::option::of(prop_oneof![Just(Flaw::LostFds), Just(Flaw::OwnSocket)])
+}
+
+fn offence() -> impl Strategy<Value = Option<Offence>> {
+    prop::option::of(prop_oneof![Just(Offence::Blocked), Just(Offence::Stalled)])
+}
+
+fn refusal() -> impl Strategy<Value = Option<Text<REASON_LEN_MAX>>> {
+    prop::option::of(text())
 }
 
 fn keep() -> impl Strategy<Value = Option<Keep>> {
@@ -68,7 +76,8 @@ fn to_data() -> impl Strategy<Value = ToData> {
         }),
         (any::<bool>(), bytes()).prop_map(|(is_last, positions)| ToData::Go { is_last, positions }),
         Just(ToData::Quiesce {}),
-        Just(ToData::Resume {}),
+        any::<u32>().prop_map(|order| ToData::LinksDown { order }),
+        Just(ToData::Replayed {}),
         (any::<u32>(), bytes::<PIECE_LEN_MAX>())
             .prop_map(|(ask, bytes)| ToData::Ask { ask, bytes }),
     ]
@@ -77,8 +86,14 @@ fn to_data() -> impl Strategy<Value = ToData> {
 fn to_supervisor() -> impl Strategy<Value = ToSupervisor> {
     prop_oneof![
         (versions(), versions()).prop_map(|(wire, journal)| ToSupervisor::Hello { wire, journal }),
-        (any::<u32>(), prop::option::of(text::<REASON_LEN_MAX>()))
-            .prop_map(|(order, refusal)| ToSupervisor::Finished { order, refusal }),
+        (any::<(u32, bool, bool)>(), refusal()).prop_map(
+            |((order, is_told, is_closing), refusal)| ToSupervisor::Finished {
+                order,
+                is_told,
+                is_closing,
+                refusal
+            }
+        ),
         (any::<(u32, u32, bool)>(), prop::option::of(bytes()), keep(), drops()).prop_map(
             |((link, number, is_closing), reply, keep, drops)| ToSupervisor::Done {
                 link,
@@ -90,8 +105,8 @@ fn to_supervisor() -> impl Strategy<Value = ToSupervisor> {
             }
         ),
         (any::<u32>(), drops()).prop_map(|(link, drops)| ToSupervisor::Forget { link, drops }),
-        any::<u32>().prop_map(|link| ToSupervisor::Closed { link }),
-        Just(ToSupervisor::Ready {}),
+        any::<u16>().prop_map(|port| ToSupervisor::Closed { port }),
+        refusal().prop_map(|refusal| ToSupervisor::Ready { refusal }),
         Just(ToSupervisor::Running {}),
         (any::<bool>(), bytes())
             .prop_map(|(is_last, positions)| ToSupervisor::Export { is_last, positions }),
@@ -100,10 +115,12 @@ fn to_supervisor() -> impl Strategy<Value = ToSupervisor> {
             is_last,
             bytes
         }),
-        (any::<u32>(), text()).prop_map(|(link, why)| ToSupervisor::LetGo { link, why }),
-        (any::<u8>(), text::<LINE_LEN_MAX>())
-            .prop_map(|(level, line)| ToSupervisor::Log { level, line }),
-        any::<(u16, u16)>().prop_map(|(port, mtu)| ToSupervisor::Mtu { port, mtu }),
+        (any::<u32>(), offence(), text()).prop_map(|(link, offence, why)| ToSupervisor::LetGo {
+            link,
+            offence,
+            why
+        }),
+        any::<u16>().prop_map(|port| ToSupervisor::TapGone { port }),
     ]
 }
 
@@ -166,15 +183,15 @@ fn what_is_wrong_is_named() {
     let rows: [(Vec<u8>, BadMessage); 11] = [
         (vec![], BadMessage::Short),
         (vec![0], BadMessage::Kind { kind: 0 }),
-        (vec![134, 0], BadMessage::TooLong { left: 1 }),
-        (vec![140, 1, 0, 2], BadMessage::Short),
+        (vec![135, 0], BadMessage::TooLong { left: 1 }),
+        (vec![139, 1], BadMessage::Short),
         (done(&[2]), BadMessage::Value),
         (done(&[1, 0xff, 0xff]), BadMessage::Length { len: 65_535, limit: FRAME_LEN_MAX }),
         (done(&[0, 1, 0, last, 0]), BadMessage::Value),
         (done(&[0, 1, 0, 0, 33]), BadMessage::Value),
         (done(&[0, 0, 1, 0, 6, 0, 5, 0]), BadMessage::Value),
         (done(&[0, 0, 1, 4]), BadMessage::Length { len: 1025, limit: DROPS_MAX }),
-        (vec![139, 1, 2, 0, 0xc3, 0x28], BadMessage::Text),
+        (vec![134, 1, 2, 0, 0xc3, 0x28], BadMessage::Text),
     ];
     for (bytes, why) in rows {
         assert_eq!(ToSupervisor::decode(&bytes), Err(why), "{bytes:?}");
@@ -209,7 +226,7 @@ fn these_messages_are_these_bytes() {
 fn fds_come_only_where_they_belong() {
     let rows = [
         (ToData::Quiesce {}, 0),
-        (ToData::Port { order: 1, port: 2, spec: Bytes::default() }, TAP_FDS_MAX),
+        (ToData::Port { order: 1, port: 2, spec: Bytes::default() }, TAP_FDS_MAX + 1),
         (ToData::Slot { link: 1, slot: 2, bytes: Bytes::default() }, FDS_MAX),
         (ToData::Go { is_last: true, positions: Bytes::default() }, 1),
         (ToData::Go { is_last: false, positions: Bytes::default() }, 0),

@@ -39,6 +39,6 @@ pub use names::request_name;
 pub use refusal::Refusal;
 pub use ring_state::{base_from_position, position_from_base};
 pub use session::{Offer, RingView, Session};
-pub use socket::{Connection, Received, send_on_channel};
+pub use socket::{Connection, Piece, Received, send_on_channel};
 pub use socket_error::{FDS_MAX, FilePart, SocketError};
 pub use transport::{EventfdDoorbell, FrontendTransport};

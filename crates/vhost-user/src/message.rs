@@ -229,6 +229,9 @@ pub enum Request {
 /// What is wrong with one message; the connection can go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum WhyMalformed {
+    /// What it says could not be kept for a successor of this process.
+    #[error("it is more than is kept of one front-end")]
+    NotKept,
     /// Fewer bytes than the request needs.
     #[error("its payload of {len} bytes is too short")]
     Short {

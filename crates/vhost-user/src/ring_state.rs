@@ -120,7 +120,7 @@ pub(crate) struct RingState {
     pub has_failed: bool,
     base: Base,
     /// Where it stood when it was stopped last.
-    stood: Option<(Position, Format)>,
+    pub stood: Option<(Position, Format)>,
     /// What `GET_VRING_BASE` answered last.
     answered: Option<u32>,
     stopping: Option<Stopping>,
@@ -223,6 +223,20 @@ impl RingState {
     pub fn stopped_at(&mut self, position: Position) {
         let Some(Stopping { format, goes_on }) = self.stopping else { return };
         self.stood = Some((position, format));
+        if goes_on {
+            self.base = Base::Stood;
+        }
+    }
+
+    /// Whether it goes on where it stood when it was stopped.
+    pub fn goes_on_there(&self) -> bool {
+        matches!(self.base, Base::Stood)
+    }
+
+    /// A predecessor of this process had stopped the ring there, and may have said so.
+    pub fn stood_at(&mut self, base: u32, goes_on: bool, format: Format) {
+        self.stood = Some((position_from_base(base, format), format));
+        self.answered = Some(base);
         if goes_on {
             self.base = Base::Stood;
         }

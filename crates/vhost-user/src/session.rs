@@ -174,6 +174,22 @@ impl Session {
         tell.then(codec::encode_config_change)
     }
 
+    /// A predecessor of this process had this ring, and it stood there when it was stopped; see
+    /// [`stood`](Self::stood).
+    pub fn stood_at(&mut self, index: u16, base: u32, goes_on: bool) {
+        let format = self.format();
+        if let Some(ring) = self.rings.get_mut(usize::from(index)) {
+            ring.stood_at(base, goes_on, format);
+        }
+    }
+
+    /// A queue that was to start could not, after all: it is taken for stopped.
+    pub fn start_failed(&mut self, index: u16) {
+        if let Some(ring) = self.rings.get_mut(usize::from(index)) {
+            ring.start_failed();
+        }
+    }
+
     /// The virtio features that the driver has accepted, if it has.
     pub fn features(&self) -> Option<u64> {
         self.accepted.map(|accepted| accepted & !PROTOCOL_FEATURES_BIT)

@@ -54,6 +54,17 @@ pub(crate) enum Raw {
     Closed,
 }
 
+/// A part of a stream, as it came.
+#[derive(Debug)]
+pub struct Piece {
+    /// At least one, unless the stream has ended.
+    pub bytes: Vec<u8>,
+    /// What came with them.
+    pub fds: Vec<UntrustedFd>,
+    /// The kernel could not give all fds to this process.
+    pub has_lost_fds: bool,
+}
+
 /// One connection, non-blocking.
 #[derive(Debug)]
 pub struct Connection {
@@ -124,6 +135,28 @@ impl Connection {
             true => message.refused(WhyMalformed::LostFds),
             false => message,
         }))
+    }
+
+    /// Reads at most so many bytes, for who frames messages elsewhere. `None`: nothing is there.
+    ///
+    /// # Errors
+    /// The connection cannot go on.
+    pub fn receive_piece(&mut self, at_most: usize) -> Result<Option<Piece>, SocketError> {
+        loop {
+            return match self.read(at_most) {
+                Ok(_) => Ok(Some(Piece {
+                    bytes: std::mem::take(&mut self.bytes),
+                    fds: std::mem::take(&mut self.fds),
+                    has_lost_fds: std::mem::take(&mut self.has_lost_fds),
+                })),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Ok(None),
+                Err(Errno::CONNRESET) => {
+                    Ok(Some(Piece { bytes: vec![], fds: vec![], has_lost_fds: false }))
+                }
+                Err(errno) => Err(errno.into()),
+            };
+        }
     }
 
     /// Whether that is the other end of this connection. A process that holds it never sees the

@@ -38,6 +38,7 @@ const OURS: [(&str, &[&str]); 18] = [
             "switch",
             "nat",
             "vhost-user",
+            "supervisor",
             "host",
             "guests",
         ],

@@ -22,7 +22,8 @@ use crate::config::error::nearest;
 
 pub use client::request_stats;
 pub use stats::{
-    DirectionStats, EffortStats, FrontEndStats, NatStats, PacingStats, PairStats, PortStats,
+    DataPlaneStats, DirectionStats, EffortStats, FrontEndStats, NatStats, PacingStats, PairStats,
+    PortStats,
     QueueStats, SandboxStats, StatsReply, WorkerStats,
 };
 
@@ -36,7 +37,8 @@ pub const LINE_LEN_MAX: usize = 16 << 10;
 pub const REPLY_LEN_MAX: u64 = 16 << 20;
 
 /// What can be asked, in the order of the documentation.
-const COMMANDS: [&str; 5] = ["stats", "port_list", "port_add", "port_remove", "port_set"];
+const COMMANDS: [&str; 6] =
+    ["stats", "port_list", "port_add", "port_remove", "port_set", "upgrade"];
 
 /// A question.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +58,11 @@ pub enum Request {
         /// What changes.
         options: Map<String, Value>,
     },
+    /// Another program becomes the data plane.
+    Upgrade {
+        /// Its absolute path; `None`: the one that is now where the running one was.
+        program: Option<String>,
+    },
 }
 
 #[derive(Deserialize)]
@@ -65,6 +72,7 @@ struct Envelope {
     name: Option<String>,
     port: Option<Map<String, Value>>,
     options: Option<Map<String, Value>>,
+    program: Option<String>,
 }
 
 impl Request {
@@ -96,6 +104,7 @@ impl Request {
                     options: request.options.ok_or_else(|| missing("options"))?,
                 })
             }
+            "upgrade" => Ok(Self::Upgrade { program: request.program }),
             other => Err(unknown_command(other)),
         }
     }
@@ -115,6 +124,9 @@ impl Request {
             Self::PortSet { name, options } => json!({
                 "version": version, "command": "port_set", "name": name, "options": options,
             }),
+            Self::Upgrade { program } => {
+                json!({ "version": version, "command": "upgrade", "program": program })
+            }
         };
         request.to_string()
     }
@@ -166,6 +178,19 @@ pub struct ChangeReply {
     /// What is probably not meant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// The answer to `upgrade`, when the new program has served for a second.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpgradeReply {
+    /// [`PROTOCOL_VERSION`] of the daemon.
+    pub version: u32,
+    /// Always `true`.
+    pub ok: bool,
+    /// The new data plane's process.
+    pub pid: Option<u32>,
+    /// For how long packets waited, in microseconds.
+    pub stall_us: u64,
 }
 
 /// The line for a question that is refused, with every reason.
@@ -246,6 +271,7 @@ pub(crate) mod tests {
             ok: true,
             uptime_ms: 5000,
             sandbox: Some(SandboxStats { on: true, capabilities: vec!["net_admin".to_string()] }),
+            data_plane: None,
             ports: vec![port],
             workers: vec![worker],
         }
@@ -264,6 +290,8 @@ pub(crate) mod tests {
             Request::PortAdd(object(r#"{"name":"a","vm":"/a.sock","mtu":9000}"#)),
             Request::PortRemove("a".into()),
             Request::PortSet { name: "a".into(), options: object(r#"{"mtu":null}"#) },
+            Request::Upgrade { program: None },
+            Request::Upgrade { program: Some("/usr/bin/ringway".into()) },
         ];
         for request in requests {
             let line = request.to_line();

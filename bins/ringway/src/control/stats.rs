@@ -19,11 +19,30 @@ pub struct StatsReply {
     /// What the daemon has given up for safety; older ones do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxStats>,
+    /// The process that carries packets; older daemons are one process, and do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_plane: Option<DataPlaneStats>,
     /// All ports, in the order of the command line.
     pub ports: Vec<PortStats>,
     /// How each worker spends its time.
     #[serde(default)]
     pub workers: Vec<WorkerStats>,
+}
+
+/// The process that carries packets.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataPlaneStats {
+    /// Its number.
+    pub pid: Option<u32>,
+    /// How often one has ended and another one was started.
+    pub deaths: u64,
+    /// How often one has taken over from another one that worked.
+    pub upgrades: u64,
+    /// It ends again and again.
+    pub failing: bool,
+    /// What it has given up.
+    #[serde(default)]
+    pub sandbox: String,
 }
 
 /// Whether the daemon is in its sandbox, and what it may do there.
@@ -84,7 +103,7 @@ pub struct EffortStats {
 }
 
 /// What there is to know about one port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortStats {
     /// Its name.
     pub name: String,

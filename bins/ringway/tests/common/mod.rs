@@ -200,22 +200,32 @@ impl Ringway {
         rustix::process::Pid::from_child(&self.child)
     }
 
+    /// The process that carries packets.
+    pub fn data_plane(&self) -> rustix::process::Pid {
+        let stats: Value = serde_json::from_str(&self.told(&["stats", "--json"])).expect("JSON");
+        let pid = stats["data_plane"]["pid"].as_i64().expect("a number");
+        rustix::process::Pid::from_raw(i32::try_from(pid).expect("a number")).expect("not 0")
+    }
+
     /// How many file descriptors it may have.
     pub fn fds_max(&self) -> rustix::process::Rlimit {
         rustix::process::getrlimit(rustix::process::Resource::Nofile)
     }
 
-    /// Open file descriptors.
+    /// Open file descriptors, of both processes.
     pub fn fds(&self) -> usize {
-        let path = format!("/proc/{}/fd", self.child.id());
-        std::fs::read_dir(path).expect("it runs").count()
+        let of = |pid: rustix::process::Pid| {
+            let path = format!("/proc/{}/fd", pid.as_raw_nonzero());
+            std::fs::read_dir(path).expect("it runs").count()
+        };
+        of(self.pid()) + of(self.data_plane())
     }
 
-    /// Its memory.
+    /// The memory of the process that carries packets.
     pub fn memory(&self) -> Memory {
-        let read = |name: &str| {
-            std::fs::read_to_string(format!("/proc/{}/{name}", self.child.id())).expect("it runs")
-        };
+        let pid = self.data_plane().as_raw_nonzero();
+        let read =
+            |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).expect("it runs");
         let status = read("status");
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let resident = resident.and_then(|text| text.trim().trim_end_matches(" kB").parse().ok());
@@ -228,13 +238,15 @@ impl Ringway {
         Memory { files, others, resident_kib: resident.expect("VmRSS") }
     }
 
-    /// Processor time used so far, in clock ticks.
+    /// Processor time that both processes have used so far, in clock ticks.
     pub fn ticks(&self) -> u64 {
-        let stat =
-            std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("runs");
-        let fields: Vec<&str> =
-            stat.rsplit(')').next().expect("fields").split_whitespace().collect();
-        [11, 12].iter().map(|&at| fields[at].parse::<u64>().expect("a number")).sum()
+        let of = |pid: rustix::process::Pid| -> u64 {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+            let stat = stat.expect("it runs");
+            let fields = stat.rsplit(')').next().expect("fields").split_whitespace();
+            fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
+        };
+        of(self.pid()) + of(self.data_plane())
     }
 }
 

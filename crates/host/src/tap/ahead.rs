@@ -65,6 +65,11 @@ impl ReadAhead {
         !self.waiting.is_empty()
     }
 
+    /// Whether one is left that was read.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// The next one, header in front; it stays where it is until more are read.
     pub(crate) fn pop(&mut self) -> Option<SharedSlice> {
         self.waiting.pop()

@@ -74,6 +74,8 @@ pub struct Tap {
     pending: Option<Pending>,
     /// See [`take_unread`](Self::take_unread).
     is_unread: bool,
+    /// See [`stop_reading`](Self::stop_reading).
+    stops_reading: bool,
     watch: TapWatch,
     /// The worker has not told yet that the interface is gone.
     is_gone_untold: bool,
@@ -87,8 +89,9 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// `interfaces`: a socket in the network namespace of the tap, if it is this one.
-    pub(crate) fn new(fd: OwnedFd, name: String, interfaces: Option<OwnedFd>) -> Self {
+    /// A queue that is open, as by [`Tap::open`] in another process. `interfaces`: a socket in the
+    /// network namespace of the tap, if it is this one.
+    pub fn new(fd: OwnedFd, name: String, interfaces: Option<OwnedFd>) -> Self {
         let mut tap = Self {
             fd,
             name,
@@ -103,6 +106,7 @@ impl Tap {
             bounce: Scratch::new(PACKET_LEN_MAX as usize),
             pending: None,
             is_unread: false,
+            stops_reading: false,
             watch: TapWatch::default(),
             is_gone_untold: false,
             segments_done: 0,
@@ -124,7 +128,7 @@ impl Tap {
     }
 
     /// The socket for asking about the interface.
-    pub(crate) fn interfaces(&self) -> Option<BorrowedFd<'_>> {
+    pub fn interfaces(&self) -> Option<BorrowedFd<'_>> {
         self.interfaces.as_ref().map(AsFd::as_fd)
     }
 

@@ -71,9 +71,19 @@ impl Tap {
         self.pending.is_some()
     }
 
+    /// Reads no more packets from now on: another process will. Whether none is left that was read
+    /// and not taken.
+    pub(crate) fn stop_reading(&mut self) -> bool {
+        self.stops_reading = true;
+        self.pending.is_none() && !self.top_up_ahead()
+    }
+
     /// Reads ahead if that is worth it, and says whether something was; only while none is pending,
     /// which may be one of those.
     fn top_up_ahead(&mut self) -> bool {
+        if self.stops_reading {
+            return self.ahead.as_ref().is_some_and(|ahead| ahead.is_waiting());
+        }
         self.ahead.as_mut().is_some_and(|ahead| ahead.top_up(self.fd.as_fd()))
     }
 
@@ -155,6 +165,9 @@ impl Tap {
     }
 
     fn read_packet(&mut self, pieces: &[SharedSlice]) -> io::Result<Option<(NetHeader, u32)>> {
+        if self.stops_reading {
+            return Ok(None);
+        }
         let room = pieces.iter().fold(0, |room: usize, piece| room.saturating_add(piece.len()));
         // A longer packet, as after the MTU was raised, spills to its place in the scratch.
         let spill = self.scratch.bytes().split_at(room.min(PACKET_LEN_MAX as usize)).1;

@@ -260,6 +260,11 @@ pub enum Command {
         /// not noted.
         link: Option<u32>,
     },
+    /// No packet is read from any tap any more: another process will.
+    StopReading {
+        /// Whether everything that was read has been delivered.
+        done: Answer<bool>,
+    },
     /// Nothing, but to say when everything before is done.
     CatchUp {
         /// Sent then.

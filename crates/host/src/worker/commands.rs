@@ -60,7 +60,7 @@ impl Worker {
                 let _ = done.send(self.start_queue_of(port, queue, &setup, fds));
             }
             Command::StopQueue { port, queue, done } => {
-                let _ = done.send(self.stop_queue_of(port, queue));
+                _ = done.send(self.stop_queue_of(port, queue))
             }
             Command::DiscardPackets { port, queue, setup, call, done } => {
                 let _ = done.send(self.discard(port, queue, &setup, call.as_ref()));
@@ -81,7 +81,7 @@ impl Worker {
             }
             Command::SetTapMtu { port, mtu, done } => _ = done.send(self.set_tap_mtu(port, mtu)),
             Command::SetPolicy { port, policy, done } => {
-                _ = done.send(self.set_policy(port, *policy))
+                _ = done.send(self.set_policy(port, *policy));
             }
             Command::SnoopMulticast { is_on } => self.snoop_multicast(is_on),
             Command::SetNotify { port, policy } => {
@@ -93,6 +93,7 @@ impl Worker {
             }
             Command::SetJournal { journal, done } => _ = done.send(self.set_journal(journal)),
             Command::NoteRings { port, link } => self.ports.port(port).link = link,
+            Command::StopReading { done } => _ = done.send(self.stop_reading()),
             Command::CatchUp { done } => _ = done.send(()),
             Command::Stop => {}
         }
@@ -225,6 +226,20 @@ impl Worker {
             self.bridge.switch.forget(id);
         }
         self.bridge.refresh_claim(id, &self.ports);
+    }
+
+    /// What is left of what was read is visited again.
+    fn stop_reading(&mut self) -> bool {
+        let mut is_done = true;
+        for pair in &mut self.ports.slots {
+            let End::Tap(tap) = &mut pair.end else { continue };
+            tap.flush();
+            if !tap.stop_reading() {
+                is_done = false;
+                self.schedule.ready.add(pair.slot);
+            }
+        }
+        is_done
     }
 
     fn set_tap_mtu(&mut self, id: PortId, mtu: u16) -> Result<(), TapError> {

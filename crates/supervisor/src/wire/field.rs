@@ -1,6 +1,6 @@
 //! The fields that messages are made of, each with its limit.
 
-use super::{BadMessage, Flaw, Versions};
+use super::{BadMessage, Flaw, Offence, Versions};
 use crate::frame::FDS_MAX;
 use crate::slots::{Keep, SLOTS_MAX, SlotRange};
 
@@ -9,8 +9,14 @@ use crate::slots::{Keep, SLOTS_MAX, SlotRange};
 pub struct Text<const MAX: usize>(String);
 
 /// At most `MAX` entries.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct List<T, const MAX: usize>(Vec<T>);
+
+impl<T, const MAX: usize> Default for List<T, MAX> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
 
 /// At most `MAX` bytes that are not understood here.
 pub type Bytes<const MAX: usize> = List<u8, MAX>;
@@ -94,6 +100,16 @@ impl Field for Flaw {
     }
     fn take(reader: &mut Reader<'_>) -> Result<Self, BadMessage> {
         Ok(if bool::take(reader)? { Self::OwnSocket } else { Self::LostFds })
+    }
+}
+
+impl Field for Offence {
+    const LEN_MAX: usize = 1;
+    fn put(&self, out: &mut Vec<u8>) {
+        (*self == Self::Stalled).put(out);
+    }
+    fn take(reader: &mut Reader<'_>) -> Result<Self, BadMessage> {
+        Ok(if bool::take(reader)? { Self::Stalled } else { Self::Blocked })
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::field::{Bytes, Field, List, Reader, Text};
 use super::{
-    BadMessage, DROPS_MAX, Flaw, LINE_LEN_MAX, MESSAGE_FDS_MAX, MESSAGE_LEN_MAX, PIECE_LEN_MAX,
+    BadMessage, DROPS_MAX, Flaw, MESSAGE_FDS_MAX, MESSAGE_LEN_MAX, Offence, PIECE_LEN_MAX,
     REASON_LEN_MAX, SETTINGS_LEN_MAX, SPEC_LEN_MAX, TAP_FDS_MAX, Versions,
 };
 use crate::frame::{FDS_MAX, FRAME_LEN_MAX};
@@ -61,7 +61,8 @@ messages! {
     ToData
     /// What holds for all ports; the first message.
     1 Config { settings: Bytes<SETTINGS_LEN_MAX> }
-    /// A port, with the queues of its tap. Its place exists already.
+    /// A port, or one whose tap was opened anew, with the queues of its tap, and behind them a
+    /// socket to ask about the interface with. Its place exists already.
     2 Port { order: u32, port: u16, spec: Bytes<SPEC_LEN_MAX> }
     /// The port goes.
     3 Remove { order: u32, port: u16 }
@@ -79,10 +80,12 @@ messages! {
     9 Go { is_last: bool, positions: Bytes<PIECE_LEN_MAX> }
     /// Finish the visit, publish, call, and say where each ring stands. Then do nothing.
     10 Quiesce {}
-    /// Nothing came of it: go on.
-    11 Resume {}
+    /// Tell the guests that their links are down: ringway ends. Answered by `Finished`.
+    11 LinksDown { order: u32 }
     /// A line of the control socket. Answered by `Answer`.
     12 Ask { ask: u32, bytes: Bytes<PIECE_LEN_MAX> }
+    /// That was all that there is. Answered by `Ready`.
+    13 Replayed {}
 }
 
 messages! {
@@ -90,8 +93,11 @@ messages! {
     ToSupervisor
     /// Which versions it knows; its first message.
     129 Hello { wire: Versions, journal: Versions }
-    /// An order of that number was carried out, or why it was not.
-    130 Finished { order: u32, refusal: Option<Text<REASON_LEN_MAX>> }
+    /// An order of that number was carried out, or why it was not. With `is_closing`, what a
+    /// front-end had sent is still being closed: `Closed` follows.
+    130 Finished {
+        order: u32, is_told: bool, is_closing: bool, refusal: Option<Text<REASON_LEN_MAX>>
+    }
     /// A request was carried out or refused. With `is_closing` no more is read before `Closed`.
     131 Done {
         link: u32, number: u32, is_closing: bool, reply: Option<Bytes<FRAME_LEN_MAX>>,
@@ -99,10 +105,10 @@ messages! {
     }
     /// These are not needed any more: a ring has gone on by itself.
     132 Forget { link: u32, drops: List<SlotRange, DROPS_MAX> }
-    /// What this front-end had sent, and was not needed any more, is closed.
-    133 Closed { link: u32 }
-    /// Everything was replayed.
-    134 Ready {}
+    /// What front-ends of this port had sent, and was not needed any more, is closed.
+    133 Closed { port: u16 }
+    /// Everything was replayed; or it cannot work at all.
+    134 Ready { refusal: Option<Text<REASON_LEN_MAX>> }
     /// Rings run.
     135 Running {}
     /// Where each ring stands.
@@ -110,20 +116,18 @@ messages! {
     /// To a question of that number.
     137 Answer { ask: u32, is_last: bool, bytes: Bytes<PIECE_LEN_MAX> }
     /// Please let go of this front-end.
-    138 LetGo { link: u32, why: Text<REASON_LEN_MAX> }
-    /// A line for the log; the level counts from 1, an error, to 5.
-    139 Log { level: u8, line: Text<LINE_LEN_MAX> }
-    /// Please set the MTU of this port's tap.
-    140 Mtu { port: u16, mtu: u16 }
+    138 LetGo { link: u32, offence: Option<Offence>, why: Text<REASON_LEN_MAX> }
+    /// The interface of this port's tap is gone.
+    139 TapGone { port: u16 }
 }
 
-const _: () = assert!(FDS_MAX <= MESSAGE_FDS_MAX && TAP_FDS_MAX <= MESSAGE_FDS_MAX);
+const _: () = assert!(FDS_MAX <= MESSAGE_FDS_MAX && TAP_FDS_MAX < MESSAGE_FDS_MAX);
 
 impl ToData {
     /// How many file descriptors may come with it.
     pub fn fds(&self) -> RangeInclusive<usize> {
         match self {
-            Self::Port { .. } => 0..=TAP_FDS_MAX,
+            Self::Port { .. } => 0..=TAP_FDS_MAX + 1,
             Self::Slot { .. } | Self::Frame { .. } => 0..=FDS_MAX,
             Self::Go { is_last: true, .. } => 0..=1,
             _ => 0..=0,

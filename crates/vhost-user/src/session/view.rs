@@ -2,7 +2,7 @@
 
 use super::Session;
 use crate::message::{MemoryRange, VringAddress};
-use crate::ring_state::Kick;
+use crate::ring_state::{Kick, base_from_position};
 
 /// What a session remembers of one ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +44,14 @@ impl Session {
             is_suspended: ring.is_suspended,
             is_running: ring.running.is_some(),
         })
+    }
+
+    /// Where a ring that does not run stood when it was stopped, in a base's form, and whether it
+    /// goes on there.
+    pub fn stood(&self, index: u16) -> Option<(u32, bool)> {
+        let ring = self.rings.get(usize::from(index))?;
+        let (position, format) = ring.stood.filter(|_| ring.running.is_none())?;
+        Some((base_from_position(position, format), ring.goes_on_there()))
     }
 
     /// The accepted features as they were sent, with bit 30.

@@ -6,15 +6,16 @@
 //! What only shows when it is tried, such as a tap that may not be opened, is reported and leaves
 //! that port out, as at the start.
 
+use ringway_supervisor::wire::ToData;
 use tracing::{error, info, warn};
 
-use super::Daemon;
-use super::Wake;
 use super::control_socket::ControlSocket;
+use super::order::Asked;
+use super::{Supervisor, Wake};
 use crate::config::{PortSpec, RunConfig, Settings};
-use crate::places;
+use crate::{places, spec_text};
 
-impl Daemon {
+impl Supervisor {
     /// Reads the file again.
     pub(super) fn reload(&mut self) {
         let Some(file) = self.file.clone() else {
@@ -74,7 +75,7 @@ impl Daemon {
                 spec.name == port.spec.name && spec.kind == port.spec.kind && port.failure.is_none()
             };
             if port.from_file.is_some() && !port.is_leaving() && !wanted.iter().any(stays) {
-                self.remove_port(id);
+                self.remove_port(id, Asked::default());
             }
         }
     }
@@ -87,18 +88,11 @@ impl Daemon {
         if before.as_ref() == Some(&spec) {
             return;
         }
-        match self.change_port(id, spec) {
-            Ok(changed) if changed.at_next_connection.is_empty() => {}
-            Ok(changed) => {
-                let late = changed.at_next_connection.join(" ");
-                warn!(port = self.name(id), "for the next guest that connects: {late}");
-            }
-            Err(why) => {
-                error!(port = self.name(id), "{why:#}");
-                // The next time it may be possible, so the file still says something new.
-                if let Some(port) = self.ports.get_mut(&id) {
-                    port.from_file = before;
-                }
+        if let Err(why) = self.change_port(id, spec, before.clone(), Asked::default()) {
+            error!(port = self.name(id), "{why:#}");
+            // The next time it may be possible, so the file still says something new.
+            if let Some(port) = self.ports.get_mut(&id) {
+                port.from_file = before;
             }
         }
     }
@@ -108,8 +102,10 @@ impl Daemon {
         if settings == self.settings {
             return;
         }
-        self.worker.snoop_multicast(settings.snoop_multicast);
-        self.worker.change(&settings);
+        let told = spec_text::settings(&settings, self.workers);
+        if let Some(plane) = self.planes.serving().filter(|plane| plane.is_loaded()) {
+            plane.tell(&ToData::Config { settings: told }, vec![]);
+        }
         let outcome = match settings.control == self.settings.control {
             true => self.control.change_permissions(&settings),
             false => self.move_control_socket(&settings),

@@ -20,7 +20,7 @@ use tracing::warn;
 use super::accept_backoff::RETRY_AFTER;
 use super::peer::Peer;
 use super::vm_port::{Newcomer, VmPort};
-use super::{Daemon, Wake};
+use super::{Supervisor, Wake};
 
 /// A process that has ended may have copies of its sockets for a moment, as between fork and exec.
 const GRACE: Duration = Duration::from_millis(100);
@@ -47,7 +47,7 @@ impl VmPort {
     }
 }
 
-impl Daemon {
+impl Supervisor {
     /// A front-end knocks.
     pub(super) fn accept(&mut self, id: PortId) {
         let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) else { return };
@@ -115,12 +115,14 @@ impl Daemon {
     pub(super) fn serve_knocks(&mut self, id: PortId) {
         let Some(port) = self.ports.get_mut(&id) else { return };
         let Some(vm) = &mut port.vm else { return };
-        if let Some(next) = vm.take_next() {
+        if !self.is_holding
+            && let Some(next) = vm.take_next()
+        {
             self.link(id, next);
             return self.serve_knocks(id);
         }
         let Some(listener) = vm.listener() else { return };
-        let outcome = match (vm.is_watched, vm.wants_knocks()) {
+        let outcome = match (vm.is_watched, !self.is_holding && vm.wants_knocks()) {
             (false, true) => self.poller.add(listener.as_fd(), Wake::Listener(id).token()),
             (true, false) => self.poller.remove(listener.as_fd()),
             _ => return,
@@ -132,7 +134,7 @@ impl Daemon {
         }
     }
 
-    /// For a while: a front-end that connects waits, and does not wake the control thread.
+    /// For a while: a front-end that connects waits, and does not wake the supervisor.
     pub(super) fn stop_listening(&mut self, id: PortId, why: fmt::Arguments<'_>) {
         let Some(port) = self.ports.get_mut(&id) else { return };
         let Some(vm) = &mut port.vm else { return };

@@ -4,7 +4,6 @@
 //!
 //! So what is left to that thread is bounded: what one request, or one connection, leaves behind.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +13,7 @@ use ringway_host::EventFd;
 use ringway_switch::PortId;
 use tracing::info;
 
-use super::{Daemon, Wake};
+use super::Supervisor;
 
 /// A wait is logged if it takes longer.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
@@ -24,6 +23,8 @@ const SLOW: &str = "what the front-end sent is still being closed";
 /// The port's thread, and the wait for it.
 pub(super) struct Closing {
     pub(super) closer: DeferredDrop,
+    /// The data plane has copies of the same, and closes them too.
+    pub(super) is_plane_closing: bool,
     wait: Option<Wait>,
 }
 
@@ -35,20 +36,23 @@ struct Wait {
 
 impl Closing {
     pub(super) fn start() -> std::io::Result<Self> {
-        Ok(Self { closer: DeferredDrop::start()?, wait: None })
+        Ok(Self { closer: DeferredDrop::start()?, is_plane_closing: false, wait: None })
     }
 
     /// Whether there is something to wait for; if so `bell` is rung when that is over.
     fn begin(&mut self, bell: Arc<EventFd>) -> bool {
-        if self.wait.is_some() || self.closer.is_idle() {
+        let is_idle = self.closer.is_idle();
+        if self.wait.is_some() || is_idle && !self.is_plane_closing {
             return self.wait.is_some();
         }
-        let is_over = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::new(AtomicBool::new(is_idle));
         self.wait = Some(Wait { since: Instant::now(), is_over: is_over.clone(), is_told: false });
-        self.closer.afterwards(move || {
-            is_over.store(true, Ordering::Release);
-            bell.notify();
-        });
+        if !is_idle {
+            self.closer.afterwards(move || {
+                is_over.store(true, Ordering::Release);
+                bell.notify();
+            });
+        }
         true
     }
 
@@ -86,27 +90,24 @@ impl Closing {
 
     /// The wait that is over now.
     fn end(&mut self) -> Option<Wait> {
-        self.wait.take_if(|wait| wait.is_over.load(Ordering::Acquire))
+        let is_over = |wait: &mut Wait| wait.is_over.load(Ordering::Acquire);
+        self.wait.take_if(|wait| !self.is_plane_closing && is_over(wait))
     }
 }
 
-impl Daemon {
+impl Supervisor {
     /// Whether nothing more is taken from the port's front-end, or from the next one, for now.
     pub(super) fn waits_for_closing(&mut self, id: PortId) -> bool {
-        let bell = self.worker.shared_bell();
-        let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) else {
-            return false;
-        };
-        if !vm.closing.begin(bell) {
-            return false;
+        let bell = self.bell.clone();
+        let vm = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut());
+        vm.is_some_and(|vm| vm.closing.begin(bell))
+    }
+
+    /// The data plane has closed its copies, or is gone.
+    pub(super) fn plane_has_closed(&mut self, id: PortId) {
+        if let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) {
+            vm.closing.is_plane_closing = false;
         }
-        if let Some(link) = &vm.link {
-            let _ = self.poller.remove(link.connection.as_fd());
-            if let Some(watch) = &link.kicks.watch {
-                let _ = self.poller.remove(watch.as_fd());
-            }
-        }
-        true
     }
 
     /// When the next port is to be named that waits for long.
@@ -123,14 +124,15 @@ impl Daemon {
             let Some(vm) = &mut port.vm else { continue };
             if let Some(wait) = vm.closing.end() {
                 // More to close: the front-end has gone meanwhile.
-                if vm.closing.goes_on(&wait, self.worker.shared_bell()) {
+                if vm.closing.goes_on(&wait, self.bell.clone()) {
                     continue;
                 }
                 if wait.is_told {
                     let (name, took) = (&port.spec.name, wait.since.elapsed());
                     port.chatter.say(name, || info!(port = name, "closed after {took:.1?}"));
                 }
-                self.listen_to(id);
+                self.watch_link(id);
+                self.serve_knocks(id);
             } else if vm.closing.must_be_told(now) {
                 port.complain(format_args!(
                     "{SLOW}: the port serves no front-end until that is done"
@@ -139,30 +141,10 @@ impl Daemon {
         }
     }
 
-    /// Watches the connection of the front-end, or the socket that the next one connects to.
-    fn listen_to(&mut self, id: PortId) {
-        let Some(port) = self.ports.get_mut(&id) else { return };
-        let Some(vm) = &mut port.vm else { return };
-        let watch = vm.link.as_ref().and_then(|link| link.kicks.watch.as_ref());
-        if let Some(watch) = watch {
-            let _ = self.poller.add(watch.as_fd(), Wake::Kicks(id).token());
-        }
-        let link = vm.link.as_ref();
-        let added =
-            link.map(|link| self.poller.add(link.connection.as_fd(), Wake::Link(id).token()));
-        if let Some(Err(why)) = added {
-            port.complain(format_args!("link: {why}"));
-            return self.drop_link(id);
-        }
-        self.serve_knocks(id);
-    }
-
     /// A front-end has gone. The port accepts the next one at once, or, if something that this one
     /// sent is still being closed, when that is done.
     pub(super) fn listen_to_the_next(&mut self, id: PortId) {
-        match self.waits_for_closing(id) {
-            true => self.serve_knocks(id),
-            false => self.listen_to(id),
-        }
+        self.waits_for_closing(id);
+        self.serve_knocks(id);
     }
 }

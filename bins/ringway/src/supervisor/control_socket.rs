@@ -10,7 +10,7 @@
 //! read its answers.
 
 use std::fs::Permissions;
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -18,17 +18,18 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ringway_host::{Interest, PeerCredentials};
+use ringway_host::PeerCredentials;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use tracing::warn;
 
 use super::accept_backoff::{AcceptBackoff, RETRY_AFTER};
-use super::chatter::Chatter;
-use super::{Daemon, Wake};
+use super::control_client::{Client, ClientId, is_trusted};
+use super::{Supervisor, Wake};
+use crate::chatter::Chatter;
 use crate::config::Settings;
 use crate::config::settings::CONTROL_MODE;
-use crate::control::{LINE_LEN_MAX, refusal};
+use crate::control::refusal;
 use crate::places;
 
 /// Clients served at the same time.
@@ -49,22 +50,11 @@ pub(super) struct ControlSocket {
     /// Its members may ask too.
     group: Option<u32>,
     clients: [Option<Client>; CLIENTS_MAX],
+    /// Clients so far.
+    serial: u64,
     pub(super) backoff: AcceptBackoff,
     /// Lines that clients are the reason for.
     pub(super) chatter: Chatter,
-}
-
-struct Client {
-    stream: UnixStream,
-    /// Why it may not ask; it hears that once it does.
-    objection: Option<String>,
-    input: Vec<u8>,
-    output: Vec<u8>,
-    /// When something last came from it.
-    heard_at: Instant,
-    /// Since when it owes us the rest of a line, or has not read an answer.
-    owes_since: Option<Instant>,
-    interest: Interest,
 }
 
 impl ControlSocket {
@@ -87,7 +77,7 @@ impl ControlSocket {
         let path = path.to_owned();
         let (clients, backoff) = (Default::default(), AcceptBackoff::default());
         let chatter = Chatter::new();
-        let socket = Self { listener, path, file, group, clients, backoff, chatter };
+        let socket = Self { listener, path, file, group, clients, serial: 0, backoff, chatter };
         socket.permit(settings)?;
         Ok(socket)
     }
@@ -129,12 +119,11 @@ impl ControlSocket {
             Ok(peer) => peer,
             Err(why) => return Some(format!("not permitted: who asks is not known: {why}")),
         };
-        let own = rustix::process::geteuid().as_raw();
         let in_group = self.group.is_some_and(|group| peer.groups.contains(&group));
-        if peer.user == 0 || peer.user == own || in_group {
+        if in_group || is_trusted(&peer) {
             return None;
         }
-        let user = peer.user;
+        let (user, own) = (peer.user, rustix::process::geteuid().as_raw());
         Some(format!("not permitted: user {user} is neither {own} nor root nor in control_group"))
     }
 }
@@ -166,7 +155,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
-impl Daemon {
+impl Supervisor {
     pub(super) fn accept_control_client(&mut self) {
         let stream = match self.control.listener.accept() {
             Ok((stream, _)) => stream,
@@ -189,7 +178,11 @@ impl Daemon {
         let added =
             stream.set_nonblocking(true).and_then(|()| self.poller.add(stream.as_fd(), token));
         match added {
-            Ok(()) => self.control.clients[slot] = Some(Client::new(stream, objection)),
+            Ok(()) => {
+                self.control.serial += 1;
+                let client = Client::new(self.control.serial, stream, objection);
+                self.control.clients[slot] = Some(client);
+            }
             Err(why) => warn!("control client: {why}"),
         }
     }
@@ -212,17 +205,20 @@ impl Daemon {
         let Some(Some(client)) = self.control.clients.get_mut(slot) else { return };
         let mut is_alive = client.receive().is_ok();
         for _ in 0..LINES_PER_TURN {
+            if self.is_holding {
+                break;
+            }
             let Some(line) = self.control_client(slot).and_then(Client::next_line) else { break };
-            let objection = self.control_client(slot).and_then(|client| client.objection.clone());
-            is_alive &= objection.is_none();
-            let reply = match objection {
-                Some(why) => refusal(&[why]),
-                None => self.answer(&line),
-            };
             let Some(client) = self.control_client(slot) else { return };
-            client.output.extend_from_slice(reply.as_bytes());
-            client.output.push(b'\n');
-            is_alive &= client.send().is_ok();
+            let id = client.id(slot);
+            client.is_waiting = true;
+            match client.objection.clone() {
+                Some(why) => {
+                    is_alive = false;
+                    self.answer_client(id, &refusal(&[why]));
+                }
+                None => self.answer(id, &line),
+            }
         }
         let Some(client) = self.control_client(slot) else { return };
         is_alive &= client.send().is_ok() && client.check_len().is_ok();
@@ -231,6 +227,33 @@ impl Daemon {
         }
         client.note_debt(Instant::now());
         self.watch_control_client(slot);
+    }
+
+    /// Whether a client is ringway's own user, or root.
+    pub(super) fn is_trusted(&mut self, id: ClientId) -> bool {
+        let client = self.control_client(id.slot).filter(|client| client.serial == id.serial);
+        client.is_some_and(|client| client.is_trusted)
+    }
+
+    /// The answer to a client's question; it may be gone.
+    pub(super) fn answer_client(&mut self, id: ClientId, reply: &str) {
+        let client = self.control_client(id.slot).filter(|client| client.serial == id.serial);
+        let Some(client) = client else { return };
+        client.is_waiting = false;
+        client.output.extend_from_slice(reply.as_bytes());
+        client.output.push(b'\n');
+        if client.send().is_err() {
+            return self.drop_control_client(id.slot);
+        }
+        client.note_debt(Instant::now());
+        self.watch_control_client(id.slot);
+    }
+
+    /// New clients, and questions of those that are there, wait for a while; or no more.
+    pub(super) fn watch_clients(&mut self) {
+        for slot in 0..CLIENTS_MAX {
+            self.watch_control_client(slot);
+        }
     }
 
     /// Clients that owe us something for too long are dropped.
@@ -251,13 +274,20 @@ impl Daemon {
 
     fn watch_control_client(&mut self, slot: usize) {
         let Some(Some(client)) = self.control.clients.get_mut(slot) else { return };
-        let wanted = client.wanted();
+        let is_held = self.is_holding && client.output.is_empty();
+        let wanted = (!client.is_waiting && !is_held).then(|| client.wanted());
         if wanted == client.interest {
             return;
         }
-        client.interest = wanted;
+        let before = std::mem::replace(&mut client.interest, wanted);
         let token = Wake::ControlClient(u32::try_from(slot).unwrap_or(u32::MAX)).token();
-        if self.poller.modify(client.stream.as_fd(), token, wanted).is_err() {
+        let fd = client.stream.as_fd();
+        let done = match (before, wanted) {
+            (None, Some(wanted)) => self.poller.add_with(fd, token, wanted),
+            (_, Some(wanted)) => self.poller.modify(fd, token, wanted),
+            (_, None) => self.poller.remove(fd),
+        };
+        if done.is_err() {
             self.drop_control_client(slot);
         }
     }
@@ -269,102 +299,6 @@ impl Daemon {
     fn drop_control_client(&mut self, slot: usize) {
         if let Some(client) = self.control.clients.get_mut(slot).and_then(Option::take) {
             let _ = self.poller.remove(client.stream.as_fd());
-        }
-    }
-}
-
-impl Client {
-    fn new(stream: UnixStream, objection: Option<String>) -> Self {
-        Self {
-            stream,
-            objection,
-            input: Vec::new(),
-            output: Vec::new(),
-            heard_at: Instant::now(),
-            owes_since: None,
-            interest: Interest::Readable,
-        }
-    }
-
-    /// Takes what has arrived, at most one line too much, and nothing while answers wait to be
-    /// read; an error ends the client.
-    fn receive(&mut self) -> io::Result<()> {
-        let mut buffer = [0; 4096];
-        while self.output.is_empty() && self.input.len() <= LINE_LEN_MAX {
-            match self.stream.read(&mut buffer) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(n) => {
-                    self.input.extend_from_slice(&buffer[..n]);
-                    self.heard_at = Instant::now();
-                }
-                Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-                Err(why) => return Err(why),
-            }
-        }
-        Ok(())
-    }
-
-    /// The next line without its end, unless answers still wait to be read.
-    fn next_line(&mut self) -> Option<String> {
-        if !self.output.is_empty() {
-            return None;
-        }
-        let end = self.input.iter().position(|&byte| byte == b'\n')?;
-        let line: Vec<u8> = self.input.drain(..=end).collect();
-        Some(String::from_utf8_lossy(&line[..end]).into_owned())
-    }
-
-    /// A line without end is no question.
-    fn check_len(&mut self) -> io::Result<()> {
-        if self.input.len() <= LINE_LEN_MAX || self.has_line() {
-            return Ok(());
-        }
-        let why = format!("a line is longer than {LINE_LEN_MAX} bytes");
-        self.output.extend_from_slice((refusal(&[why]) + "\n").as_bytes());
-        let _ = self.send();
-        Err(io::ErrorKind::InvalidData.into())
-    }
-
-    fn has_line(&self) -> bool {
-        self.input.contains(&b'\n')
-    }
-
-    /// Sends as much of the output as the client takes now.
-    fn send(&mut self) -> io::Result<()> {
-        let mut sent = 0;
-        let outcome = loop {
-            if sent == self.output.len() {
-                break Ok(());
-            }
-            match (&self.stream).write(&self.output[sent..]) {
-                Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => sent += n,
-                Err(why) if why.kind() == io::ErrorKind::WouldBlock => break Ok(()),
-                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-                Err(why) => break Err(why),
-            }
-        };
-        self.output.drain(..sent);
-        // Progress counts: a large answer may take a while to read.
-        if sent > 0 {
-            self.owes_since = None;
-        }
-        outcome
-    }
-
-    /// It owes us the rest of a line, or the reading of an answer.
-    fn note_debt(&mut self, now: Instant) {
-        let owes = !self.output.is_empty() || !self.input.is_empty() && !self.has_line();
-        self.owes_since = owes.then(|| self.owes_since.unwrap_or(now));
-    }
-
-    fn wanted(&self) -> Interest {
-        match (self.output.is_empty(), self.has_line()) {
-            (false, _) => Interest::Writable,
-            // More lines are here already: come back as soon as others had their turn.
-            (true, true) => Interest::Both,
-            (true, false) => Interest::Readable,
         }
     }
 }

@@ -1,48 +1,59 @@
-//! The control thread: sockets, sessions, signals and statistics. It never touches a packet.
+//! The supervisor: names, listeners, taps, the control socket, and a copy of every file descriptor
+//! that front-ends have sent. It frames their requests, hands them to the data plane and keeps what
+//! the next data plane needs (`docs/supervisor.md`).
 //!
-//! One `epoll` loop. Whatever concerns a running queue is asked of the worker as a command and
-//! waited for, so that a front-end's acknowledgement means that it has happened.
+//! One `epoll` loop, which never waits for the data plane, a front-end or a client. It maps no
+//! guest's memory and reads no payload.
 
 mod accept_backoff;
-mod announcement;
-mod chatter;
 mod closing;
+mod control_client;
 mod control_socket;
-mod effects;
-mod kicks;
+mod death;
+mod front_end;
 mod knocks;
-mod link;
-mod nat_port;
+mod messages;
+mod order;
+mod orders;
 mod peer;
+mod plane;
+mod planes;
 mod ports;
 mod reload;
 mod requests;
+pub mod run;
 mod stats;
 mod tap_port;
+mod upgrade;
 mod vm_port;
-mod worker_client;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use ringway_foreign::DeferredDrop;
-use ringway_host::{EventFd, Events, Poller, WorkerEvent};
-use ringway_switch::{AddressNews, PortId};
+use ringway_host::{EventFd, Events, Poller};
+use ringway_supervisor::restart::Restarts;
+use ringway_switch::PortId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::config::{LowOption, RunConfig, Settings};
 use crate::identity::Identity;
 use crate::sandbox::Sandbox;
+use crate::spec_text;
 use control_socket::ControlSocket;
+use order::Order;
 use peer::UserNames;
+use planes::Planes;
 use ports::Port;
-use worker_client::WorkerClient;
+use requests::Question;
 
 /// Events handled per turn of the loop.
 const EVENTS_MAX: usize = 64;
@@ -50,32 +61,38 @@ const EVENTS_MAX: usize = 64;
 /// How long guests may read that their link is down before the daemon ends.
 const LINK_DOWN_GRACE: Duration = Duration::from_millis(200);
 
-/// Who woke the control thread.
+/// How often is looked whether what is owed has come.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Longest wait for the data plane at the end.
+const LAST_WAIT: Duration = Duration::from_millis(500);
+
+/// Who woke the supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wake {
     Signal,
-    Worker,
+    Bell,
     Control,
     ControlClient(u32),
     Listener(PortId),
     Link(PortId),
     Reload,
-    TornMemory,
-    Kicks(PortId),
+    Plane(u32),
+    PlaneEnd(u32),
 }
 
 impl Wake {
     fn token(self) -> u64 {
         let (kind, number) = match self {
             Self::Signal => (0, 0),
-            Self::Worker => (1, 0),
+            Self::Bell => (1, 0),
             Self::Control => (2, 0),
             Self::ControlClient(client) => (3, client),
             Self::Listener(port) => (4, u32::from(port.0)),
             Self::Link(port) => (5, u32::from(port.0)),
             Self::Reload => (6, 0),
-            Self::TornMemory => (7, 0),
-            Self::Kicks(port) => (8, u32::from(port.0)),
+            Self::Plane(plane) => (7, plane),
+            Self::PlaneEnd(plane) => (8, plane),
         };
         kind << 32 | u64::from(number)
     }
@@ -85,30 +102,30 @@ impl Wake {
         let port = || u16::try_from(number).ok().map(PortId);
         match token >> 32 {
             0 => Some(Self::Signal),
-            1 => Some(Self::Worker),
+            1 => Some(Self::Bell),
             2 => Some(Self::Control),
             3 => Some(Self::ControlClient(number)),
             4 => port().map(Self::Listener),
             5 => port().map(Self::Link),
             6 => Some(Self::Reload),
-            7 => Some(Self::TornMemory),
-            8 => port().map(Self::Kicks),
+            7 => Some(Self::Plane(number)),
+            8 => Some(Self::PlaneEnd(number)),
             _ => None,
         }
     }
 }
 
-/// The running daemon.
-pub struct Daemon {
+/// The running supervisor.
+pub struct Supervisor {
     ports: BTreeMap<PortId, Port>,
     poller: Poller,
-    worker: WorkerClient,
     control: ControlSocket,
     signals: UnixStream,
     reload_signals: UnixStream,
-    /// Rung when a front-end has taken away memory that a worker then touched.
-    torn: &'static EventFd,
+    /// Rung when a thread has closed what front-ends had sent.
+    bell: Arc<EventFd>,
     settings: Settings,
+    workers: u16,
     /// What default MAC addresses follow; it stays when the control socket moves.
     identity: Identity,
     /// The file to read again on SIGHUP.
@@ -120,40 +137,58 @@ pub struct Daemon {
     user_names: UserNames,
     /// Closes what refused front-ends have sent.
     refused: DeferredDrop,
+    /// What data planes are started from.
+    program: File,
+    planes: Planes,
+    restarts: Restarts,
+    /// When the next data plane is to be started.
+    start_at: Option<Instant>,
+    /// Nothing is read from front-ends and clients: a data plane takes over from another one.
+    is_holding: bool,
+    upgrade: Option<upgrade::Upgrade>,
+    /// Where rings stand that the last data plane has stopped; JSON of its making.
+    positions: Vec<u8>,
+    questions: BTreeMap<u32, Question>,
+    next_order: u32,
+    next_ask: u32,
+    next_link: u32,
+    /// The data plane has told guests that their links are down: whether there were any.
+    links_down: Option<bool>,
+    counts: planes::Counts,
 }
 
-impl Daemon {
-    /// Opens every port; a port that cannot be opened is reported and left out. `over` are the
-    /// settings that count more than the file's whenever it is read.
+impl Supervisor {
+    /// Opens every port and starts the data plane; a port that cannot be opened is reported and
+    /// left out. `over` are the settings that count more than the file's whenever it is read.
     ///
     /// # Errors
-    /// No port at all could be opened, or the control socket cannot be.
+    /// No port at all could be opened, the control socket cannot be, or the data plane does not
+    /// work.
     pub fn start(
         config: RunConfig,
         over: Vec<LowOption>,
         sandbox: Sandbox,
     ) -> anyhow::Result<Self> {
-        let torn = ringway_host::install_bus_guard().context("installing the SIGBUS handler")?;
         let poller = Poller::new().context("epoll")?;
-        poller.add(torn.as_fd(), Wake::TornMemory.token())?;
         let signals = catch(&[SIGINT, SIGTERM])?;
         poller.add(signals.as_fd(), Wake::Signal.token())?;
         let reload_signals = catch(&[SIGHUP])?;
         poller.add(reload_signals.as_fd(), Wake::Reload.token())?;
-        let worker = start_workers(&config).context("starting the workers")?;
-        poller.add(worker.event_bell().as_fd(), Wake::Worker.token())?;
+        let bell = Arc::new(EventFd::new().context("eventfd")?);
+        poller.add(bell.as_fd(), Wake::Bell.token())?;
         let identity = Identity::here(&config.settings.control);
         let control = ControlSocket::bind(&config.settings)?;
         poller.add(control.as_fd(), Wake::Control.token())?;
-        let mut daemon = Self {
+        let workers = spec_text::workers(&config);
+        let mut supervisor = Self {
             ports: BTreeMap::new(),
             poller,
-            worker,
             control,
             signals,
             reload_signals,
-            torn,
+            bell,
             settings: config.settings,
+            workers,
             identity,
             file: config.file,
             over,
@@ -161,33 +196,59 @@ impl Daemon {
             sandbox,
             user_names: UserNames::default(),
             refused: DeferredDrop::start().context("starting a thread")?,
+            program: File::open("/proc/self/exe").context("this program")?,
+            planes: Planes::default(),
+            restarts: Restarts::default(),
+            start_at: None,
+            is_holding: false,
+            upgrade: None,
+            positions: Vec::new(),
+            questions: BTreeMap::new(),
+            next_order: 0,
+            next_ask: 0,
+            next_link: 0,
+            links_down: None,
+            counts: planes::Counts::default(),
         };
-        daemon.worker.snoop_multicast(daemon.settings.snoop_multicast);
-        config.ports.into_iter().for_each(|spec| daemon.open_configured(spec));
-        let mut ports = daemon.ports.values().peekable();
+        supervisor.start_plane()?;
+        config.ports.into_iter().for_each(|spec| supervisor.open_configured(spec));
+        supervisor.wait_for_the_first()?;
+        let mut ports = supervisor.ports.values().peekable();
         if ports.peek().is_some() && ports.all(|port| port.failure.is_some()) {
             bail!("no port could be opened");
         }
-        Ok(daemon)
+        Ok(supervisor)
+    }
+
+    /// Until the first data plane serves all ports.
+    fn wait_for_the_first(&mut self) -> anyhow::Result<()> {
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        while !self.planes.has_begun() {
+            if !self.turn(&mut events, Some(LOOK_EVERY))? {
+                bail!("stopped by a signal");
+            }
+            if let Some(why) = self.planes.why_ended.take() {
+                bail!("{why}");
+            }
+        }
+        Ok(())
     }
 
     /// Serves until a signal asks to stop.
     ///
     /// # Errors
-    /// The worker has ended, or waiting failed.
+    /// Waiting failed.
     pub fn serve(&mut self) -> anyhow::Result<()> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         loop {
             self.connect_due_ports();
             self.listen_again();
             self.refuse_due_newcomers();
-            self.ask_due_announcements();
             self.reopen_due_taps();
             self.look_around();
             self.finish_leaving_ports();
-            self.end_closing();
-            self.look_at_kicks();
             self.drop_slow_control_clients();
+            self.give_up_questions();
             if !self.turn(&mut events, None)? {
                 info!("stopping");
                 return Ok(());
@@ -197,17 +258,17 @@ impl Daemon {
 
     /// One wait and everything it brought; `false`: a signal asked to stop.
     fn turn(&mut self, events: &mut Events, at_most: Option<Duration>) -> anyhow::Result<bool> {
+        self.end_closing();
+        self.look_after_planes();
         let deadlines = [
             self.next_try(),
             self.next_leaving(),
             self.next_reopening(),
-            self.next_look_around(),
-            self.next_announcement(),
             self.control.next_deadline(),
             self.next_listening(),
             self.next_refusal(),
             self.next_slow_closing(),
-            self.next_look_at_kicks(),
+            self.next_look_at_planes(),
         ];
         let soonest = deadlines.into_iter().flatten().min();
         let until = soonest.map(|at| at.saturating_duration_since(Instant::now()));
@@ -220,17 +281,18 @@ impl Daemon {
                     let _ = (&self.signals).read(&mut [0; 16]);
                     return Ok(false);
                 }
-                Some(Wake::Reload) => {
+                Some(Wake::Reload) if !self.is_holding => {
                     let _ = (&self.reload_signals).read(&mut [0; 16]);
                     self.reload();
                 }
-                Some(Wake::TornMemory) => self.drop_torn_links(),
-                Some(Wake::Worker) => self.on_worker_events()?,
+                Some(Wake::Reload) => {}
+                Some(Wake::Bell) => drop(self.bell.drain()),
                 Some(Wake::Control) => self.accept_control_client(),
                 Some(Wake::ControlClient(client)) => self.serve_control_client(client),
                 Some(Wake::Listener(port)) => self.accept(port),
                 Some(Wake::Link(port)) => self.serve_link(port),
-                Some(Wake::Kicks(port)) => self.on_kicks(port),
+                Some(Wake::Plane(plane)) => self.hear_plane(plane),
+                Some(Wake::PlaneEnd(plane)) => self.on_plane_end(plane),
                 None => {}
             }
         }
@@ -239,81 +301,32 @@ impl Daemon {
 
     /// Tells guests that the link is down, gives them a moment, and closes everything.
     pub fn shut_down(mut self) {
-        let told = self.tell_link_down();
-        let until = Instant::now() + LINK_DOWN_GRACE;
+        self.upgrade = None;
+        let begun = Instant::now();
         let mut events = Events::with_capacity(EVENTS_MAX);
-        while told > 0 && Instant::now() < until && self.ports.values().any(Port::is_linked) {
-            let left = until.saturating_duration_since(Instant::now());
+        let message = |order| ringway_supervisor::wire::ToData::LinksDown { order };
+        if self.any_linked() && self.order_now(Order::LinksDown, message, vec![]) {
+            let is_over = |this: &Self| {
+                let is_waiting = match this.links_down {
+                    None => begun.elapsed() < LAST_WAIT,
+                    Some(is_told) => is_told && begun.elapsed() < LINK_DOWN_GRACE,
+                };
+                !is_waiting || !this.any_linked()
+            };
             // A second signal means: now.
-            if !matches!(self.turn(&mut events, Some(left)), Ok(true)) {
-                break;
-            }
-            self.end_closing();
+            while !is_over(&self)
+                && matches!(self.turn(&mut events, Some(LOOK_EVERY / 10)), Ok(true))
+            {}
         }
         for id in self.ids() {
-            self.drop_link(id);
+            self.drop_link(id, None);
         }
-        self.worker.stop();
+        self.planes.finish(LAST_WAIT);
     }
 
-    fn on_worker_events(&mut self) -> anyhow::Result<()> {
-        for event in self.worker.take_events() {
-            match event {
-                WorkerEvent::Broken { port, queue, why } => {
-                    // It may have been removed since.
-                    let Some(port) = self.ports.get_mut(&port) else { continue };
-                    let name = &port.spec.name;
-                    port.chatter.say(name, || {
-                        warn!(port = name, %queue, "stopped, the guest broke it: {why}");
-                    });
-                }
-                WorkerEvent::StartedAnew { port, queue, why } => {
-                    warn!(port = self.name(port), %queue, "started anew: {why}");
-                }
-                WorkerEvent::TapGone { port } => self.on_tap_gone(port),
-                WorkerEvent::ControlChanged { port } => {
-                    let Some(state) = self.worker.share_control_state(port) else { continue };
-                    let port = self.ports.get_mut(&port);
-                    if let Some(vm) = port.and_then(|port| port.vm.as_mut()) {
-                        vm.on_answers(state.announcements);
-                    }
-                }
-                WorkerEvent::Address(news) => self.log_address(news),
-                WorkerEvent::Stalled { port } => self.drop_stalled_link(port),
-            }
-        }
-        self.drop_blocking_links();
-        if self.worker.is_finished() {
-            bail!("the data path thread has ended");
-        }
-        Ok(())
+    fn any_linked(&self) -> bool {
+        self.ports.values().any(Port::is_linked)
     }
-}
-
-impl Daemon {
-    /// Not each: addresses may move all the time.
-    fn log_address(&mut self, news: AddressNews) {
-        let AddressNews { address, from, to, is_refused } = news;
-        let from = self.name(from).to_owned();
-        let Some(port) = self.ports.get_mut(&to) else { return };
-        let name = &port.spec.name;
-        port.chatter.say_address(name, || match is_refused {
-            true => warn!(port = name, "uses {address}, which belongs to port {from}: dropped"),
-            false => info!(port = name, "{address} has moved here from port {from}"),
-        });
-    }
-}
-
-/// As many workers as asked for; by itself one for each pair that some port may have, as far as
-/// there are processors.
-fn start_workers(config: &RunConfig) -> anyhow::Result<WorkerClient> {
-    let settings = &config.settings;
-    let count = settings.workers.unwrap_or_else(|| {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let pairs = config.ports.iter().map(|port| port.queues).max().unwrap_or(1);
-        pairs.min(u16::try_from(processors).unwrap_or(u16::MAX))
-    });
-    WorkerClient::start(count, settings)
 }
 
 /// These signals make the returned stream readable.

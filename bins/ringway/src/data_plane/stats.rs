@@ -1,4 +1,5 @@
-//! Statistics: what the worker counted and what the control thread knows, put together.
+//! Statistics: what the workers counted and what the control thread knows, put together. The
+//! supervisor adds what it knows.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +9,13 @@ use ringway_host::{
 use ringway_net::{Counters, DropReason, Features};
 use ringway_virtq::Format;
 
-use super::peer::Peer;
-use super::{Daemon, Port};
+use super::{DataPlane, Port};
 use crate::control::{
     DirectionStats, EffortStats, NatStats, PROTOCOL_VERSION, PacingStats, PairStats, PortStats,
     QueueStats, StatsReply, WorkerStats,
 };
 
-impl Daemon {
+impl DataPlane {
     pub(super) fn stats(&self) -> StatsReply {
         let snapshots = self.worker.snapshot();
         let ports = self.ports.iter().filter(|(_, port)| !port.is_leaving()).map(|(&id, port)| {
@@ -29,7 +29,8 @@ impl Daemon {
             version: PROTOCOL_VERSION,
             ok: true,
             uptime_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            sandbox: Some(self.sandbox.stats()),
+            sandbox: None,
+            data_plane: None,
             ports: ports.collect(),
             workers: self.worker.efforts().iter().map(worker_stats).collect(),
         }
@@ -81,7 +82,6 @@ fn effort(effort: &Effort) -> EffortStats {
 
 fn port_stats(port: &Port, snapshots: &[&PortSnapshot]) -> PortStats {
     let link = port.vm.as_ref().and_then(|vm| vm.link.as_ref());
-    let offence = port.vm.as_ref().and_then(|vm| vm.closing.complaint().or(vm.last_offence));
     let negotiated = link.and_then(|link| link.negotiated);
     let broken = snapshots.iter().flat_map(|snapshot| &snapshot.broken);
     let broken: Vec<String> = broken.map(|(queue, why)| format!("{queue}: {why}")).collect();
@@ -94,11 +94,11 @@ fn port_stats(port: &Port, snapshots: &[&PortSnapshot]) -> PortStats {
         address: port.spec.kind.address(),
         mac: mac.map(|mac| mac.to_string()),
         mtu: port.spec.mtu,
-        connected: port.is_linked() || port.vm.is_none() && port.failure.is_none(),
+        connected: port.is_linked() || port.vm.is_none(),
         state: state(port, snapshots, &broken).to_string(),
-        error: port.failure.clone().or(offence.map(str::to_string)),
-        front_end: link.and_then(|link| link.peer.as_ref()).map(Peer::stats),
-        refused_front_ends: port.vm.as_ref().map_or(0, |vm| vm.refused),
+        error: None,
+        front_end: None,
+        refused_front_ends: 0,
         features: negotiated.map_or(Vec::new(), |negotiated| feature_names(negotiated.features)),
         format: negotiated.map(|negotiated| format_name(negotiated.format).to_string()),
         to_guest: direction(&total(snapshots.iter().map(|snapshot| &snapshot.to_end))),
@@ -149,9 +149,6 @@ fn pacing(pace: &PaceSnapshot) -> PacingStats {
 }
 
 fn state(port: &Port, snapshots: &[&PortSnapshot], broken: &[String]) -> &'static str {
-    if port.failure.is_some() {
-        return "failed";
-    }
     if !broken.is_empty() {
         return "broken";
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 pub(super) const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 /// A listener that cannot accept, as when no file descriptor is left, is left alone for a while:
-/// the connection that waits there would keep waking the control thread.
+/// the connection that waits there would keep waking the supervisor.
 #[derive(Debug, Default)]
 pub(super) struct AcceptBackoff {
     pub(super) until: Option<Instant>,

@@ -2,8 +2,9 @@
 //! what a kick leads to.
 //!
 //! How: the kick fds are watched by a poller of the front-end's own, edge-triggered as the workers
-//! watch them, and that poller is watched by the daemon's. What was kicked before the watch began
-//! does not count. Limits: a queue that runs may be among them; its worker gets the same kicks.
+//! watch them, and that poller is watched by the control thread's. What was kicked before the watch
+//! began does not count. Limits: a queue that runs may be among them; its worker gets the same
+//! kicks.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use ringway_foreign::UntrustedFd;
 use ringway_host::{Events, KickFd, Poller};
+use ringway_supervisor::wire::{List, ToSupervisor};
 use ringway_switch::PortId;
 use tracing::info;
 
-use super::{Daemon, Wake};
+use super::{DataPlane, Wake};
 
 /// A front-end that has sent nothing for so long has said all that it means to say: one that stops
 /// a device sends its requests within a few milliseconds.
@@ -103,7 +105,7 @@ impl Kicks {
     }
 }
 
-impl Daemon {
+impl DataPlane {
     /// Kicks of these queues are watched, and no others.
     pub(super) fn watch_kicks(&mut self, id: PortId, fds: Vec<(u16, UntrustedFd)>) {
         let Some(link) = self.link_of(id) else { return };
@@ -177,6 +179,11 @@ impl Daemon {
         // Nothing is to be replied to a kick.
         let _ = link.session.complete(outcome.pending, applied);
         let went_on = link.session.running().count().saturating_sub(running);
+        let (link, drops) = (link.number, link.keeper.went_on(&link.session));
+        if !drops.is_empty() {
+            let drops = List::new(drops).unwrap_or_default();
+            self.tell(&ToSupervisor::Forget { link, drops });
+        }
         if let Some(port) = self.ports.get_mut(&id).filter(|_| went_on > 0) {
             let name = &port.spec.name;
             port.chatter.say(name, || {

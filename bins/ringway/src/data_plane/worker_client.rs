@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use ringway_device::QueueId;
@@ -18,10 +18,14 @@ use ringway_switch::{PortId, PortPolicy, Shared, Switch};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 use tracing::{debug, error};
 
-use crate::config::Settings;
+use crate::spec_text::PlaneSettings;
 
 /// The worker answers between two visits; this long only if it has ended.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
+const ANSWER_MAX: Duration = Duration::from_secs(3);
+
+/// How long packets that were read from taps may wait for room when the workers are to stop.
+const DELIVERED_WITHIN: Duration = Duration::from_millis(5);
+const DELIVERED_PAUSE: Duration = Duration::from_micros(100);
 
 /// The running workers. Queue pair `i` of every port belongs to worker `i`, counted round.
 pub(super) struct WorkerClient {
@@ -41,11 +45,12 @@ struct Handle {
 }
 
 impl WorkerClient {
-    /// Starts `count` workers, each on its processor if the settings name one.
+    /// Starts the workers, each on its processor if the settings name one.
     ///
     /// # Errors
     /// A processor that they name is not there, or the operating system refuses something.
-    pub(super) fn start(count: u16, settings: &Settings) -> anyhow::Result<Self> {
+    pub(super) fn start(settings: &PlaneSettings) -> anyhow::Result<Self> {
+        let count = settings.workers;
         check_pins(&settings.pins)?;
         let event_bell = Arc::new(EventFd::new()?);
         let (event_sender, events) = mpsc::channel();
@@ -67,13 +72,8 @@ impl WorkerClient {
             let thread = Some(spawn(channels, pin)?);
             workers.push(Handle { commands, command_bell, thread });
         }
-        let Settings { tap_writes, tap_reads, .. } = *settings;
+        let PlaneSettings { tap_writes, tap_reads, .. } = *settings;
         Ok(Self { workers, events, event_bell, tap_writes, tap_reads })
-    }
-
-    /// How many workers there are.
-    pub(super) fn count(&self) -> u16 {
-        u16::try_from(self.workers.len()).unwrap_or(u16::MAX)
     }
 
     pub(super) fn event_bell(&self) -> BorrowedFd<'_> {
@@ -261,6 +261,18 @@ impl WorkerClient {
         self.owner(0).send(Command::Announce { port, mac });
     }
 
+    /// Nothing is read from taps any more; what was read is delivered, as far as there is room for
+    /// it soon.
+    pub(super) fn stop_reading_taps(&self) {
+        let until = Instant::now() + DELIVERED_WITHIN;
+        while !self.ask_all(|done| Command::StopReading { done }).iter().all(|done| *done) {
+            if Instant::now() >= until {
+                return;
+            }
+            std::thread::sleep(DELIVERED_PAUSE);
+        }
+    }
+
     /// Waits until the workers have done all that they were told.
     pub(super) fn catch_up(&self) {
         self.ask_all(|done| Command::CatchUp { done });
@@ -270,14 +282,6 @@ impl WorkerClient {
     /// may send at once to what was behind it.
     pub(super) fn set_link(&self, port: PortId, is_up: bool) {
         self.ask_all(|done| Command::SetLink { port, is_up, done });
-    }
-
-    pub(super) fn set_tap_mtu(&self, port: PortId, mtu: u16) -> anyhow::Result<()> {
-        let set = self.ask_all(|done| Command::SetTapMtu { port, mtu, done });
-        if set.len() < self.workers.len() {
-            bail!("a data path thread does not answer");
-        }
-        set.into_iter().collect::<Result<_, _>>().map_err(super::ports::whole)
     }
 
     /// Says what a port may do, also before it is attached.
@@ -308,7 +312,7 @@ impl WorkerClient {
 
     /// Whether workers poll before they sleep, from now on, and how taps attached later are written
     /// and read.
-    pub(super) fn change(&mut self, settings: &Settings) {
+    pub(super) fn change(&mut self, settings: &PlaneSettings) {
         let options = settings.poll;
         self.send_all(|| Command::SetPoll { options });
         self.tap_writes = settings.tap_writes;

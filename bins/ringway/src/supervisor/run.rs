@@ -4,23 +4,25 @@ use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::{LowOption, RunConfig};
-use crate::daemon::Daemon;
 use crate::sandbox::Sandbox;
+
+use super::Supervisor;
 
 /// Runs until SIGINT or SIGTERM, in this sandbox; `over` are the settings that count more than the
 /// file's.
 ///
 /// # Errors
-/// No port could be opened, the control socket is taken, or the data path thread ended.
+/// No port could be opened, the control socket is taken, or the data plane does not work.
 pub fn run(config: RunConfig, over: Vec<LowOption>, sandbox: Sandbox) -> anyhow::Result<()> {
     allow_file_descriptors();
     let control = std::path::absolute(&config.settings.control);
     let control = control.unwrap_or_else(|_| config.settings.control.clone());
-    let mut daemon = Daemon::start(config, over, sandbox).context("ringway could not start")?;
+    let started = Supervisor::start(config, over, sandbox);
+    let mut supervisor = started.context("ringway could not start")?;
     // The program that started it may wait for this line: from now on sockets can be connected to.
     tracing::info!(control = %control.display(), "ready");
-    daemon.serve()?;
-    daemon.shut_down();
+    supervisor.serve()?;
+    supervisor.shut_down();
     Ok(())
 }
 

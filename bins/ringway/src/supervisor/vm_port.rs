@@ -1,24 +1,26 @@
 //! A port for a virtual machine: listening or connecting, and the link while there is one.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
-use ringway_net::{Features, MacAddress, NetConfig};
+use ringway_net::MacAddress;
+use ringway_supervisor::wire::{Offence, ToData};
 use ringway_switch::PortId;
-use ringway_vhost_user::{Connection, FilePart, Listener, Offer, SocketError};
+use ringway_vhost_user::{Connection, FilePart, Listener, SocketError};
 use tracing::info;
 
+use super::Supervisor;
 use super::accept_backoff::{AcceptBackoff, RETRY_AFTER};
 use super::closing::Closing;
-use super::link::Link;
+use super::front_end::FrontEnd;
+use super::order::Order;
 use super::peer::Peer;
-use super::{Daemon, Wake};
 use crate::config::values::Account;
 use crate::config::{PortKind, PortSpec};
 use crate::identity::Identity;
-use crate::places;
+use crate::{places, spec_text};
 
 /// How long the port accepts no front-end after one has blocked a call, which costs others up to
 /// two ticks of the [`CallGuard`](ringway_host::CallGuard), 20 ms, or has made page faults sleep.
@@ -30,30 +32,20 @@ const HOLD_OFF_DOUBLED_MAX: u32 = 6;
 /// After this time without another one, an offence is forgotten.
 const OFFENCE_FORGOTTEN: Duration = Duration::from_secs(600);
 
-const BLOCKED: &str = "the front-end blocked a notification fd and filled it";
-const STALLED: &str =
-    "the front-end's memory made page faults sleep (a cold file, or holes that it punched)";
-
-/// The largest MTU that may be configured and the one assumed without configuration.
-const MTU_DEFAULT: u16 = 1500;
-
 /// A virtual machine's port.
 pub(super) struct VmPort {
     way: Way,
     pub(super) mac: MacAddress,
-    pub(super) mtu: Option<u16>,
-    pub(super) is_link_up: bool,
-    pub(super) features: Features,
-    /// Queue pairs, at least 1.
-    pub(super) pairs: u16,
-    pub(super) link: Option<Link>,
+    pub(super) link: Option<FrontEnd>,
+    /// The number of the one before.
+    pub(super) last_link: Option<u32>,
     /// Why the last front-end was disconnected, if it was hostile; until the next one comes.
-    pub(super) last_offence: Option<&'static str>,
+    pub(super) last_offence: Option<String>,
     /// How many there were in a row, and when the last one was.
     offences: (u32, Option<Instant>),
     pub(super) closing: Closing,
     pub(super) backoff: AcceptBackoff,
-    /// Whether the control thread hears of front-ends that connect.
+    /// Whether the supervisor hears of front-ends that connect.
     pub(super) is_watched: bool,
     /// A front-end that came while another one is linked.
     pub(super) next: Option<Newcomer>,
@@ -91,14 +83,11 @@ impl VmPort {
                 unreachable!("only called for virtual machines")
             }
         };
-        let mut vm = Self {
+        let vm = Self {
             way,
-            mac: MacAddress::ZERO,
-            mtu: None,
-            is_link_up: true,
-            features: Features::empty(),
-            pairs: 1,
+            mac: identity.mac_of(spec),
             link: None,
+            last_link: None,
             last_offence: None,
             offences: (0, None),
             closing,
@@ -107,23 +96,8 @@ impl VmPort {
             next: None,
             refused: 0,
         };
-        vm.configure(identity, spec);
         vm.permit(spec)?;
         Ok(vm)
-    }
-
-    /// Takes over what the next guest is offered, and what holds at once.
-    pub(super) fn configure(&mut self, identity: &Identity, spec: &PortSpec) {
-        let mut features = spec.features_offered();
-        if spec.mtu.is_none() {
-            // A guest takes an offered MTU for the largest it may ever set.
-            features -= Features::MTU;
-        }
-        self.mac = identity.mac_of(spec);
-        self.mtu = spec.mtu;
-        self.is_link_up = spec.is_link_up;
-        self.features = features.drop_unmet();
-        self.pairs = spec.queues;
     }
 
     /// Who may open the socket's file.
@@ -158,13 +132,6 @@ impl VmPort {
     /// No front-end may connect any more; a guest that is connected stays.
     pub(super) fn close(&mut self) {
         (self.way, self.next) = (Way::Closed, None);
-        self.is_link_up = false;
-    }
-
-    /// Tells the guest what its configuration is now; `true`: it was told.
-    pub(super) fn tell_config(&mut self) -> bool {
-        let config = self.config(self.is_link_up);
-        self.link.as_mut().is_some_and(|link| link.change_config(config))
     }
 
     pub(super) fn listener(&self) -> Option<&Listener> {
@@ -184,28 +151,6 @@ impl VmPort {
         self.link.is_some()
     }
 
-    /// The device configuration space with the link up or down.
-    pub(super) fn config(&self, link_up: bool) -> Vec<u8> {
-        let config = NetConfig {
-            mac: self.link.as_ref().map_or(self.mac, |link| link.mac),
-            link_up,
-            announce: self.link.as_ref().is_some_and(|link| link.announcement.is_asked),
-            max_queue_pairs: self.pairs,
-            mtu: self.mtu.unwrap_or(MTU_DEFAULT),
-        };
-        config.encode().to_vec()
-    }
-
-    fn offer(&self) -> Offer {
-        Offer {
-            features: self.features.bits(),
-            queue_pairs_max: self.pairs,
-            has_control_queue: self.features.contains(Features::CTRL_VQ),
-            config: self.config(self.is_link_up),
-            memory_slots_max: ringway_virtq::REGIONS_MAX as u64,
-        }
-    }
-
     fn try_connect(&mut self, now: Instant) -> Option<Connection> {
         let Way::Connect { socket, next_try } = &mut self.way else { return None };
         if self.link.is_some() || self.closing.is_waited_for() || *next_try > now {
@@ -216,14 +161,14 @@ impl VmPort {
     }
 
     /// After an offence the port accepts no front-end, and connects to none, for this long.
-    fn hold_off(&mut self, offence: &'static str) -> Duration {
+    pub(super) fn hold_off(&mut self, offence: Offence, why: &str) -> Duration {
         let now = Instant::now();
         let (count, last) = self.offences;
         let is_soon = last.is_some_and(|at| now.duration_since(at) < OFFENCE_FORGOTTEN);
         let count = if is_soon { (count + 1).min(HOLD_OFF_DOUBLED_MAX) } else { 0 };
         self.offences = (count, Some(now));
-        self.last_offence = Some(offence);
-        let pause = if offence == STALLED { HOLD_OFF * (1 << count) } else { HOLD_OFF };
+        self.last_offence = Some(why.to_owned());
+        let pause = if offence == Offence::Stalled { HOLD_OFF * (1 << count) } else { HOLD_OFF };
         let until = now + pause;
         match &mut self.way {
             Way::Listen(_) => self.backoff.until = Some(until),
@@ -252,9 +197,10 @@ fn listen(socket: &Path) -> anyhow::Result<Listener> {
     Listener::bind(socket).map_err(|why| anyhow!("{why}"))
 }
 
-impl Daemon {
+impl Supervisor {
     pub(super) fn next_try(&self) -> Option<Instant> {
-        self.ports.values().filter_map(|port| port.vm.as_ref()?.next_try()).min()
+        let ports = self.ports.values().filter_map(|port| port.vm.as_ref()?.next_try());
+        ports.filter(|_| !self.is_holding).min()
     }
 
     /// Ports that connect by themselves try again when their time has come.
@@ -264,46 +210,22 @@ impl Daemon {
             let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) else {
                 continue;
             };
+            if self.is_holding {
+                return;
+            }
             if let Some(connection) = vm.try_connect(now) {
                 self.link(id, connection);
             }
         }
     }
 
-    /// Disconnects front-ends that took away memory which a worker then touched.
-    pub(super) fn drop_torn_links(&mut self) {
-        self.torn.drain();
-        for id in self.ids() {
-            let link = self.ports.get(&id).and_then(|port| port.vm.as_ref()?.link.as_ref());
-            if link.is_some_and(|link| link.memory.torn()) {
-                let why = "the front-end took away memory that it had shared";
-                self.complain(id, why);
-                self.drop_link(id);
-            }
-        }
-    }
-
-    /// Disconnects front-ends for which a call would have waited.
-    pub(super) fn drop_blocking_links(&mut self) {
-        for id in self.ids() {
-            let link = self.ports.get(&id).and_then(|port| port.vm.as_ref()?.link.as_ref());
-            if link.is_some_and(|link| link.callee.has_blocked()) {
-                self.drop_link(id);
-            }
-        }
-    }
-
-    /// Disconnects the front-end in whose memory a worker slept.
-    pub(super) fn drop_stalled_link(&mut self, id: PortId) {
-        self.drop_link_after(id, Some(STALLED));
-    }
-
     pub(super) fn link(&mut self, id: PortId, connection: Connection) {
         let Some(port) = self.ports.get_mut(&id) else { return };
+        let spec = match spec_text::port(&port.spec, None, &self.identity) {
+            Ok(spec) => spec,
+            Err(why) => return port.complain(format_args!("link: {why}")),
+        };
         let Some(vm) = &mut port.vm else { return };
-        if let Err(why) = self.poller.add(connection.as_fd(), Wake::Link(id).token()) {
-            return self.stop_listening(id, format_args!("link: {why}"));
-        }
         let name = &port.spec.name;
         let peer = Peer::of(&connection, &mut self.user_names);
         port.chatter.say(name, || match &peer {
@@ -313,48 +235,11 @@ impl Daemon {
         let connection = connection.without_waiting();
         vm.backoff = AcceptBackoff::default();
         vm.last_offence = None;
-        let callee = self.worker.new_callee();
-        vm.link = Some(Link::new((connection, peer), vm.mac, vm.offer(), callee));
-    }
-
-    /// Disconnects a front-end; the port waits for the next one.
-    pub(super) fn drop_link(&mut self, id: PortId) {
-        self.drop_link_after(id, None);
-    }
-
-    fn drop_link_after(&mut self, id: PortId, offence: Option<&'static str>) {
-        let Some(port) = self.ports.get_mut(&id) else { return };
-        let is_leaving = port.is_leaving();
-        let Some(vm) = &mut port.vm else { return };
-        let Some(link) = vm.link.take() else { return };
-        let _ = self.poller.remove(link.connection.as_fd());
-        if let Some(watch) = &link.kicks.watch {
-            let _ = self.poller.remove(watch.as_fd());
-        }
-        self.worker.detach(id);
-        let name = &port.spec.name;
-        port.chatter.say(name, || info!(port = name, "front-end gone"));
-        if is_leaving {
-            return self.finish_leaving(id);
-        }
-        // Asked only now: it may have gone before it was disconnected, and no worker calls it any
-        // more.
-        let has_blocked = link.callee.has_blocked();
-        if let Some(offence) = offence.or(has_blocked.then_some(BLOCKED)) {
-            let pause = vm.hold_off(offence);
-            port.complain(format_args!("{offence}: the port accepts no front-end for {pause:?}"));
-        }
-        drop(link);
-        self.listen_to_the_next(id);
-    }
-
-    /// Every guest that can be told sees its link go down; returns how many.
-    pub(super) fn tell_link_down(&mut self) -> usize {
-        let mut told = 0;
-        for vm in self.ports.values_mut().filter_map(|port| port.vm.as_mut()) {
-            vm.is_link_up = false;
-            told += usize::from(vm.tell_config());
-        }
-        told
+        self.next_link += 1;
+        let number = self.next_link;
+        vm.link = Some(FrontEnd::new(number, (connection, peer), spec.clone()));
+        let message = |order| ToData::Link { order, port: id.0, link: number, spec };
+        self.order_now(Order::Link { port: id }, message, vec![]);
+        self.watch_link(id);
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ringway_net::Features;
 
-use super::Daemon;
+use super::DataPlane;
 use super::vm_port::VmPort;
 
 /// From the link coming up to the request; a guest takes a few milliseconds to believe the news.
@@ -48,7 +48,7 @@ impl VmPort {
     }
 }
 
-impl Daemon {
+impl DataPlane {
     /// When the next guest is to be asked.
     pub(super) fn next_announcement(&self) -> Option<Instant> {
         let links = self.ports.values().filter_map(|port| port.vm.as_ref()?.link.as_ref());

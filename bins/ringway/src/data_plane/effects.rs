@@ -13,10 +13,11 @@ use ringway_vhost_user::{Applied, Effect, MemoryRegion};
 use ringway_virtq::{Areas, Position, QueueSetup};
 use tracing::debug;
 
-use super::Daemon;
+use super::DataPlane;
 use super::link::{Link, Running};
+use super::replay::{Discard, Start};
 
-impl Daemon {
+impl DataPlane {
     /// Carries out the effects in order. After one fails, only effects that stop or release
     /// something still run.
     pub(super) fn apply(&mut self, id: PortId, effects: Vec<Effect>) -> Applied {
@@ -67,6 +68,11 @@ impl Daemon {
     ) -> anyhow::Result<()> {
         self.attach_if_needed(id)?;
         let queue = self.queue_of(id, index)?;
+        if let Some(replay) = &mut self.replay {
+            replay.starts.push(Start { port: id, index, setup, is_told, fds });
+            self.note_running(id, queue, true);
+            return Ok(());
+        }
         if is_told {
             setup.position = self.position_by_ring(id, queue, setup)?;
         }
@@ -102,6 +108,9 @@ impl Daemon {
         (setup, call): (QueueSetup, Option<UntrustedFd>),
         applied: &mut Applied,
     ) {
+        if let Some(replay) = &mut self.replay {
+            return replay.discards.push(Discard { port: id, index, setup, call });
+        }
         let Ok(queue) = self.queue_of(id, index) else { return };
         let Ok(call) = self.call_fd(id, call) else { return };
         let stood = applied.stopped.iter().rfind(|(stopped, _)| *stopped == index);
@@ -213,7 +222,7 @@ impl Daemon {
         }
     }
 
-    fn linked(&mut self, id: PortId) -> anyhow::Result<&mut Link> {
+    pub(super) fn linked(&mut self, id: PortId) -> anyhow::Result<&mut Link> {
         let port = self.ports.get_mut(&id).context("port")?;
         port.vm.as_mut().and_then(|vm| vm.link.as_mut()).context("no front-end is connected")
     }
@@ -262,7 +271,7 @@ impl Daemon {
     }
 
     /// The queue of that index, as both sides count since features were negotiated.
-    fn queue_of(&self, id: PortId, index: u16) -> anyhow::Result<QueueId> {
+    pub(super) fn queue_of(&self, id: PortId, index: u16) -> anyhow::Result<QueueId> {
         let vm = self.ports.get(&id).and_then(|port| port.vm.as_ref());
         let link = vm.and_then(|vm| vm.link.as_ref()).context("no front-end is connected")?;
         let negotiated = link.negotiated.unwrap_or(Negotiated::NOTHING);
@@ -275,6 +284,10 @@ impl Daemon {
         let queue = self.queue_of(id, index).ok()?;
         // No packet is to be sent to a queue that is about to stop.
         self.note_running(id, queue, false);
+        if let Some(replay) = &mut self.replay {
+            replay.starts.retain(|start| (start.port, start.index) != (id, index));
+            return None;
+        }
         self.worker.stop_queue(id, queue)
     }
 
@@ -294,7 +307,11 @@ impl Daemon {
         Ok(())
     }
 
-    fn call_fd(&mut self, id: PortId, fd: Option<UntrustedFd>) -> anyhow::Result<Option<CallFd>> {
+    pub(super) fn call_fd(
+        &mut self,
+        id: PortId,
+        fd: Option<UntrustedFd>,
+    ) -> anyhow::Result<Option<CallFd>> {
         let callee = &self.linked(id)?.callee;
         fd.map(|fd| CallFd::new(fd, callee)).transpose().context("notification fd")
     }

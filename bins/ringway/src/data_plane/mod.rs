@@ -1,0 +1,251 @@
+//! The data plane: sessions, rings, the switch and its workers, in a process of its own
+//! (`ringway data-plane`), which the supervisor starts and may start anew at any moment.
+//!
+//! One `epoll` loop. Whatever concerns a running queue is asked of the worker as a command and
+//! waited for, so that a front-end's acknowledgement means that it has happened. The control thread
+//! never touches a packet. It opens nothing: sockets, taps and front-ends' requests come from the
+//! supervisor, through the socket that is this process's standard input.
+
+mod announcement;
+mod closing;
+mod effects;
+mod kicks;
+mod link;
+mod orders;
+mod ports;
+mod replay;
+mod stats;
+mod vm_port;
+mod worker_client;
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use ringway_host::{EventFd, Events, Poller, WorkerEvent};
+use ringway_supervisor::wire::{Text, ToData, ToSupervisor, Versions, WIRE_VERSION};
+use ringway_switch::{AddressNews, PortId};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tracing::{info, warn};
+
+use crate::channel::Channel;
+use crate::spec_text::{self, PlaneSettings};
+use ports::Port;
+use replay::Replay;
+use worker_client::WorkerClient;
+
+/// Events handled per turn of the loop.
+const EVENTS_MAX: usize = 64;
+
+/// There is no journal yet.
+const JOURNAL_VERSIONS: Versions = Versions { first: 0, last: 0 };
+
+/// Who woke the control thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wake {
+    Supervisor,
+    Worker,
+    TornMemory,
+    Kicks(PortId),
+}
+
+impl Wake {
+    fn token(self) -> u64 {
+        let (kind, number) = match self {
+            Self::Supervisor => (0, 0),
+            Self::Worker => (1, 0),
+            Self::TornMemory => (2, 0),
+            Self::Kicks(port) => (3, u32::from(port.0)),
+        };
+        kind << 32 | u64::from(number)
+    }
+
+    fn from_token(token: u64) -> Option<Self> {
+        let number = (token & 0xffff_ffff) as u32;
+        match token >> 32 {
+            0 => Some(Self::Supervisor),
+            1 => Some(Self::Worker),
+            2 => Some(Self::TornMemory),
+            3 => u16::try_from(number).ok().map(|port| Self::Kicks(PortId(port))),
+            _ => None,
+        }
+    }
+}
+
+/// The running data plane.
+pub struct DataPlane {
+    ports: BTreeMap<PortId, Port>,
+    /// The port of each front-end, until the supervisor says that it is gone.
+    links: BTreeMap<u32, PortId>,
+    poller: Poller,
+    worker: WorkerClient,
+    channel: Channel,
+    /// Rung when a front-end has taken away memory that a worker then touched.
+    torn: &'static EventFd,
+    /// Until `Go`.
+    replay: Option<Replay>,
+    /// Another process goes on where this one has stopped.
+    is_frozen: bool,
+    started: Instant,
+}
+
+/// Serves the supervisor at standard input until that ends.
+///
+/// # Errors
+/// There is no supervisor, it says what cannot be, or a worker has ended.
+pub fn run() -> anyhow::Result<()> {
+    ignore_signals()?;
+    let channel = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
+    let channel = Channel::over(channel);
+    let wire = Versions { first: WIRE_VERSION, last: WIRE_VERSION };
+    let hello = ToSupervisor::Hello { wire, journal: JOURNAL_VERSIONS };
+    channel.send(&hello.encode()).context("there is no supervisor at standard input")?;
+    let first = channel.receive_with_fds(true).context("the supervisor says nothing")?;
+    let ToData::Config { settings } = ToData::decode_with(&first.bytes, first.fds.len())? else {
+        bail!("the supervisor says something else first");
+    };
+    let settings = spec_text::read_settings(settings).context("the settings")?;
+    match DataPlane::start(channel, &settings) {
+        Ok(mut plane) => plane.serve(),
+        Err((channel, why)) => {
+            let refusal = Some(Text::cut(&format!("{why:#}")));
+            channel.send(&ToSupervisor::Ready { refusal }.encode())?;
+            Ok(())
+        }
+    }
+}
+
+/// The supervisor decides when this process ends: what a terminal sends to both is for it.
+fn ignore_signals() -> anyhow::Result<()> {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))
+            .context("ignoring signals")?;
+    }
+    Ok(())
+}
+
+impl DataPlane {
+    fn start(channel: Channel, settings: &PlaneSettings) -> Result<Self, (Channel, anyhow::Error)> {
+        match Self::parts(&channel, settings) {
+            Ok((torn, poller, worker)) => {
+                worker.snoop_multicast(settings.snoop_multicast);
+                Ok(Self {
+                    ports: BTreeMap::new(),
+                    links: BTreeMap::new(),
+                    poller,
+                    worker,
+                    channel,
+                    torn,
+                    replay: Some(Replay::default()),
+                    is_frozen: false,
+                    started: Instant::now(),
+                })
+            }
+            Err(why) => Err((channel, why)),
+        }
+    }
+
+    fn parts(
+        channel: &Channel,
+        settings: &PlaneSettings,
+    ) -> anyhow::Result<(&'static EventFd, Poller, WorkerClient)> {
+        let torn = ringway_host::install_bus_guard().context("installing the SIGBUS handler")?;
+        let poller = Poller::new().context("epoll")?;
+        poller.add(torn.as_fd(), Wake::TornMemory.token())?;
+        poller.add(channel.as_fd(), Wake::Supervisor.token())?;
+        let worker = WorkerClient::start(settings).context("starting the workers")?;
+        poller.add(worker.event_bell().as_fd(), Wake::Worker.token())?;
+        Ok((torn, poller, worker))
+    }
+
+    /// Serves until the supervisor ends.
+    fn serve(&mut self) -> anyhow::Result<()> {
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        while self.turn(&mut events)? {}
+        for id in self.ids() {
+            self.drop_link(id);
+        }
+        self.worker.stop();
+        Ok(())
+    }
+
+    /// One wait and everything it brought; `false`: the supervisor has ended.
+    fn turn(&mut self, events: &mut Events) -> anyhow::Result<bool> {
+        let is_serving = !self.is_frozen && self.replay.is_none();
+        if is_serving {
+            self.ask_due_announcements();
+            self.look_at_kicks();
+        }
+        self.end_closing();
+        let deadlines = [self.next_announcement(), self.next_look_at_kicks()];
+        let soonest = deadlines.into_iter().flatten().min().filter(|_| is_serving);
+        let timeout: Option<Duration> =
+            soonest.map(|at| at.saturating_duration_since(Instant::now()));
+        self.poller.wait(events, timeout)?;
+        for event in events.iter() {
+            match Wake::from_token(event.token) {
+                Some(Wake::Supervisor) if self.serve_supervisor()? => {}
+                Some(Wake::Supervisor) => return Ok(false),
+                Some(Wake::TornMemory) => self.drop_torn_links(),
+                Some(Wake::Worker) => self.on_worker_events()?,
+                Some(Wake::Kicks(port)) => self.on_kicks(port),
+                None => {}
+            }
+        }
+        Ok(true)
+    }
+
+    fn on_worker_events(&mut self) -> anyhow::Result<()> {
+        for event in self.worker.take_events() {
+            match event {
+                WorkerEvent::Broken { port, queue, why } => {
+                    // It may have been removed since.
+                    let Some(port) = self.ports.get_mut(&port) else { continue };
+                    let name = &port.spec.name;
+                    port.chatter.say(name, || {
+                        warn!(port = name, %queue, "stopped, the guest broke it: {why}");
+                    });
+                }
+                WorkerEvent::TapGone { port } => self.on_tap_gone(port),
+                WorkerEvent::ControlChanged { port } => {
+                    let Some(state) = self.worker.share_control_state(port) else { continue };
+                    let port = self.ports.get_mut(&port);
+                    if let Some(vm) = port.and_then(|port| port.vm.as_mut()) {
+                        vm.on_answers(state.announcements);
+                    }
+                }
+                WorkerEvent::Address(news) => self.log_address(news),
+                WorkerEvent::Stalled { port } => self.drop_stalled_link(port),
+            }
+        }
+        self.drop_blocking_links();
+        if self.worker.is_finished() {
+            bail!("the data path thread has ended");
+        }
+        Ok(())
+    }
+
+    /// A worker has found that the interface of a tap is gone; perhaps of one that was opened anew
+    /// since.
+    fn on_tap_gone(&mut self, id: PortId) {
+        let Some(port) = self.ports.get(&id) else { return };
+        if port.tap.iter().any(ringway_host::TapWatch::is_gone) {
+            self.tell(&ToSupervisor::TapGone { port: id.0 });
+        }
+    }
+
+    /// Not each: addresses may move all the time.
+    fn log_address(&mut self, news: AddressNews) {
+        let AddressNews { address, from, to, is_refused } = news;
+        let from = self.name(from).to_owned();
+        let Some(port) = self.ports.get_mut(&to) else { return };
+        let name = &port.spec.name;
+        port.chatter.say_address(name, || match is_refused {
+            true => warn!(port = name, "uses {address}, which belongs to port {from}: dropped"),
+            false => info!(port = name, "{address} has moved here from port {from}"),
+        });
+    }
+}

@@ -1,0 +1,147 @@
+//! What the supervisor says, carried out.
+
+use ringway_supervisor::wire::{BadMessage, Bytes, Text, ToData, ToSupervisor};
+use ringway_switch::PortId;
+use tracing::error;
+
+use super::DataPlane;
+use super::replay::Replay;
+use crate::channel::Packet;
+use crate::control::reply_line;
+use crate::spec_text;
+use rustix::io::Errno;
+
+/// Messages handled before others get their turn.
+const MESSAGES_PER_TURN: usize = 64;
+
+/// Most bytes of positions: 2,048 rings have fewer.
+const POSITIONS_LEN_MAX: usize = 1 << 20;
+
+impl DataPlane {
+    /// Takes what the supervisor has sent; `false`: it has ended.
+    pub(super) fn serve_supervisor(&mut self) -> anyhow::Result<bool> {
+        for _ in 0..MESSAGES_PER_TURN {
+            match self.channel.receive_with_fds(false) {
+                Ok(packet) => self.take(packet)?,
+                Err(Errno::AGAIN) => return Ok(true),
+                Err(Errno::PIPE | Errno::CONNRESET) => return Ok(false),
+                Err(why) => return Err(why.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    fn take(&mut self, packet: Packet) -> anyhow::Result<()> {
+        let Packet { bytes, fds, has_lost_fds } = packet;
+        match ToData::decode_with(&bytes, fds.len())? {
+            ToData::Config { settings } => {
+                let settings = spec_text::read_settings(settings).ok_or(BadMessage::Value)?;
+                self.worker.snoop_multicast(settings.snoop_multicast);
+                self.worker.change(&settings);
+            }
+            ToData::Port { order, port, spec } => {
+                let outcome = match spec_text::read_port(spec) {
+                    Some(_) if has_lost_fds => Err(anyhow::anyhow!("no file descriptor is left")),
+                    Some(spec) => self.open_port(PortId(port), spec, fds),
+                    None => Err(BadMessage::Value.into()),
+                };
+                self.finished(order, outcome.map(|()| false));
+            }
+            ToData::Remove { order, port } => {
+                let is_told = self.remove_port(PortId(port));
+                self.finished(order, Ok(is_told));
+            }
+            ToData::Change { order, port, spec } => {
+                let spec = spec_text::read_port(spec).ok_or(BadMessage::Value)?;
+                let outcome = self.change_port(PortId(port), spec);
+                self.finished(order, outcome);
+            }
+            ToData::Link { order, port, link, spec } => {
+                let spec = spec_text::read_port(spec).ok_or(BadMessage::Value)?;
+                let outcome = self.link(PortId(port), link, &spec);
+                self.finished(order, outcome.map(|()| false));
+            }
+            ToData::Unlink { order, link } => {
+                let is_closing = self.unlink(link);
+                let (is_told, refusal) = (false, None);
+                self.tell(&ToSupervisor::Finished { order, is_told, is_closing, refusal });
+            }
+            ToData::Slot { link, .. } if has_lost_fds => {
+                if let Some(id) = self.links.get(&link).copied() {
+                    self.let_go(id, None, "cannot be taken over: no file descriptor is left");
+                }
+            }
+            ToData::Slot { link, slot, bytes } => {
+                self.serve_slot(link, slot, (bytes.into_inner(), fds));
+            }
+            ToData::Frame { link, number, flaw, bytes } => {
+                let lost = has_lost_fds.then_some(ringway_supervisor::wire::Flaw::LostFds);
+                self.serve_frame((link, number), flaw.or(lost), (bytes.into_inner(), fds));
+            }
+            ToData::Replayed {} => self.tell(&ToSupervisor::Ready { refusal: None }),
+            ToData::Go { is_last, positions } => self.take_positions(is_last, positions),
+            ToData::Quiesce {} => self.export(),
+            ToData::LinksDown { order } => {
+                let is_told = self.tell_link_down() > 0;
+                self.finished(order, Ok(is_told));
+            }
+            ToData::Ask { ask, .. } => {
+                let text = reply_line(&self.stats());
+                self.in_pieces(text.as_bytes(), |is_last, bytes| ToSupervisor::Answer {
+                    ask,
+                    is_last,
+                    bytes,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn take_positions<const MAX: usize>(&mut self, is_last: bool, positions: Bytes<MAX>) {
+        if let Some(Replay { positions: text, .. }) = &mut self.replay {
+            let piece = positions.into_inner();
+            if text.len() + piece.len() <= POSITIONS_LEN_MAX {
+                text.extend(piece);
+            }
+        }
+        if is_last {
+            self.go();
+        }
+    }
+
+    fn export(&mut self) {
+        let positions = self.quiesce();
+        let text = serde_json::to_vec(&positions).unwrap_or_default();
+        self.in_pieces(&text, |is_last, positions| ToSupervisor::Export { is_last, positions });
+    }
+
+    fn in_pieces<const MAX: usize>(
+        &self,
+        bytes: &[u8],
+        message: impl Fn(bool, Bytes<MAX>) -> ToSupervisor,
+    ) {
+        let count = bytes.len().div_ceil(MAX).max(1);
+        for at in 0..count {
+            let piece = &bytes[at * MAX..bytes.len().min((at + 1) * MAX)];
+            let piece = Bytes::new(piece.to_vec()).unwrap_or_default();
+            self.tell(&message(at + 1 == count, piece));
+        }
+    }
+
+    fn finished(&self, order: u32, outcome: anyhow::Result<bool>) {
+        let (is_told, refusal) = match outcome {
+            Ok(is_told) => (is_told, None),
+            Err(why) => (false, Some(Text::cut(&format!("{why:#}")))),
+        };
+        self.tell(&ToSupervisor::Finished { order, is_told, is_closing: false, refusal });
+    }
+
+    /// Waits until the supervisor has room for it, which it soon has.
+    pub(super) fn tell(&self, message: &ToSupervisor) {
+        if let Err(why) = self.channel.send(&message.encode())
+            && why != Errno::PIPE
+        {
+            error!("the supervisor cannot be told anything: {why}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Ports that come, change and go while others carry traffic, as the supervisor orders.
+//!
+//! A port that goes with a guest connected is seen by that guest as a link that goes down: it stays
+//! without packets until the supervisor disconnects the guest.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+
+use anyhow::{Context, ensure};
+use ringway_host::TapWatch;
+use ringway_switch::{PORTS_MAX, PortId, PortPolicy};
+use tracing::warn;
+
+use super::DataPlane;
+use super::vm_port::VmPort;
+use crate::chatter::Chatter;
+use crate::config::PortSpec;
+
+/// One port as the control thread sees it.
+pub(super) struct Port {
+    pub(super) spec: PortSpec,
+    pub(super) vm: Option<VmPort>,
+    /// Each queue of its tap.
+    pub(super) tap: Vec<TapWatch>,
+    /// Lines that its front-end is the reason for.
+    pub(super) chatter: Chatter,
+    /// It was removed, and goes for good when its front-end does.
+    is_leaving: bool,
+}
+
+impl Port {
+    fn new(spec: PortSpec) -> Self {
+        Self { spec, vm: None, tap: Vec::new(), chatter: Chatter::new(), is_leaving: false }
+    }
+
+    /// Logs something about its front-end or guest, unless that was done often enough.
+    pub(super) fn complain(&mut self, why: impl fmt::Display) {
+        let name = &self.spec.name;
+        self.chatter.say(name, || warn!(port = name, "{why:#}"));
+    }
+
+    pub(super) fn is_linked(&self) -> bool {
+        self.vm.as_ref().is_some_and(VmPort::is_linked)
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_leaving
+    }
+}
+
+impl DataPlane {
+    /// The ids of all ports, as they are now.
+    pub(super) fn ids(&self) -> Vec<PortId> {
+        self.ports.keys().copied().collect()
+    }
+
+    pub(super) fn name(&self, id: PortId) -> &str {
+        self.ports.get(&id).map_or("", |port| &port.spec.name)
+    }
+
+    /// A port is there; or a tap was opened anew, and takes the place of the one before.
+    ///
+    /// # Errors
+    /// It cannot be served; nothing is left of it.
+    pub(super) fn open_port(
+        &mut self,
+        id: PortId,
+        spec: PortSpec,
+        fds: Vec<OwnedFd>,
+    ) -> anyhow::Result<()> {
+        ensure!(usize::from(id.0) < PORTS_MAX, "there is no port {}", id.0);
+        // Its rules hold from the first packet on.
+        let rules = self.worker.set_policy(id, spec.rules.policy());
+        let opened = rules.and_then(|()| self.attach_end(id, spec, fds));
+        if opened.is_err() {
+            let _ = self.worker.set_policy(id, PortPolicy::default());
+            self.ports.remove(&id);
+        }
+        opened
+    }
+
+    fn attach_end(&mut self, id: PortId, spec: PortSpec, fds: Vec<OwnedFd>) -> anyhow::Result<()> {
+        let is_guest = spec.kind.is_guest();
+        if !is_guest && let Some(port) = self.ports.get_mut(&id) {
+            port.spec = spec;
+        } else {
+            self.ports.insert(id, Port::new(spec));
+        }
+        let port = self.ports.get_mut(&id).context("the port is gone")?;
+        if is_guest {
+            let vm = VmPort::open(&port.spec).context("starting a thread")?;
+            self.worker.attach_empty_guest(id, vm.mac);
+            port.vm = Some(vm);
+            if !port.spec.is_link_up {
+                self.worker.set_link(id, false);
+            }
+            return Ok(());
+        }
+        match &mut self.replay {
+            Some(replay) => replay.taps.push((id, fds)),
+            None => self.attach_tap(id, fds)?,
+        }
+        Ok(())
+    }
+
+    /// Removes a port; `true`: its guest was told, and the port goes when its front-end does.
+    pub(super) fn remove_port(&mut self, id: PortId) -> bool {
+        let Some(port) = self.ports.get_mut(&id) else { return false };
+        port.is_leaving = true;
+        self.worker.set_link(id, false);
+        let Some(vm) = &mut port.vm else {
+            self.finish_leaving(id);
+            return false;
+        };
+        vm.is_link_up = false;
+        let is_told = vm.tell_config();
+        if !vm.is_linked() {
+            self.finish_leaving(id);
+        }
+        is_told
+    }
+
+    /// The port is gone, its id free.
+    pub(super) fn finish_leaving(&mut self, id: PortId) {
+        let Some(port) = self.ports.remove(&id) else { return };
+        // Only then may the guest's memory and fds go with the port.
+        self.worker.remove_port(id);
+        drop(port);
+    }
+
+    /// Gives a port other options; its kind stays. `true`: its guest was told.
+    ///
+    /// # Errors
+    /// They cannot be followed; then nothing has changed.
+    pub(super) fn change_port(&mut self, id: PortId, spec: PortSpec) -> anyhow::Result<bool> {
+        let port = self.ports.get_mut(&id).context("the port is gone")?;
+        let before = std::mem::replace(&mut port.spec, spec);
+        let now = &port.spec;
+        if now.rules != before.rules
+            && let Err(why) = self.worker.set_policy(id, now.rules.policy())
+        {
+            // Those hold already, so they are accepted.
+            let _ = self.worker.set_policy(id, before.rules.policy());
+            port.spec = before;
+            return Err(why);
+        }
+        if now.notify != before.notify {
+            self.worker.set_notify(id, now.notify);
+        }
+        if now.is_link_up != before.is_link_up {
+            self.worker.set_link(id, now.is_link_up);
+        }
+        let Some(vm) = &mut port.vm else { return Ok(false) };
+        vm.configure(now);
+        if now.is_link_up && !before.is_link_up {
+            vm.plan_announcement();
+        }
+        let is_news = now.is_link_up != before.is_link_up || now.mtu != before.mtu;
+        Ok(is_news && vm.tell_config())
+    }
+}

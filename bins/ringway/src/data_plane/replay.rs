@@ -1,0 +1,239 @@
+//! What a data plane that takes over from another one may not do before `Go`: start rings, touch
+//! taps, tell guests anything. It is noted, and done then.
+//!
+//! Where a ring goes on: at the position that the predecessor told when it stopped for this one
+//! ([`Positions`]). After a crash there is none: a split ring goes on at its used index, a packed
+//! one where the ring itself shows, or it does not start, and the log says why.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+
+use anyhow::{Context, anyhow};
+use ringway_foreign::UntrustedFd;
+use ringway_host::{NotifyFd, QueueFds, Tap};
+use ringway_supervisor::wire::ToSupervisor;
+use ringway_switch::PortId;
+use ringway_vhost_user::position_from_base;
+use ringway_virtq::{Format, QueueSetup};
+use serde::{Deserialize, Serialize};
+
+use super::{DataPlane, Port};
+
+/// Noted until `Go`.
+#[derive(Debug, Default)]
+pub(super) struct Replay {
+    pub(super) starts: Vec<Start>,
+    pub(super) discards: Vec<Discard>,
+    /// Queues of taps, and a socket to ask about the interface with.
+    pub(super) taps: Vec<(PortId, Vec<OwnedFd>)>,
+    /// Text of [`Positions`], as far as it has come.
+    pub(super) positions: Vec<u8>,
+}
+
+/// A queue that is to start.
+#[derive(Debug)]
+pub(super) struct Start {
+    pub(super) port: PortId,
+    pub(super) index: u16,
+    pub(super) setup: QueueSetup,
+    pub(super) is_told: bool,
+    pub(super) fds: QueueFds,
+}
+
+/// A transmitq that is to be emptied.
+#[derive(Debug)]
+pub(super) struct Discard {
+    pub(super) port: PortId,
+    pub(super) index: u16,
+    pub(super) setup: QueueSetup,
+    pub(super) call: Option<UntrustedFd>,
+}
+
+/// Where rings stand, by front-end and ring: what travels in `Export` and `Go`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Positions {
+    pub(super) links: BTreeMap<u32, BTreeMap<u16, Stand>>,
+}
+
+/// Where one ring stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Stand {
+    /// As `GET_VRING_BASE` tells it.
+    pub(super) base: u32,
+    /// It goes on there when it starts next.
+    pub(super) goes_on: bool,
+    /// It ran.
+    pub(super) ran: bool,
+}
+
+impl Replay {
+    /// The front-end of a port is gone.
+    pub(super) fn forget(&mut self, id: PortId) {
+        self.starts.retain(|start| start.port != id);
+        self.discards.retain(|discard| discard.port != id);
+    }
+}
+
+impl DataPlane {
+    /// Everything that was noted is done: this process serves from now on.
+    pub(super) fn go(&mut self) {
+        let Some(replay) = self.replay.take() else { return };
+        let positions: Positions = serde_json::from_slice(&replay.positions).unwrap_or_default();
+        for (id, fds) in replay.taps {
+            if let Err(why) = self.attach_tap(id, fds) {
+                self.complain(id, format_args!("its tap cannot be served: {why:#}"));
+            }
+        }
+        self.restore_stands(&positions);
+        for start in replay.starts {
+            let (id, index) = (start.port, start.index);
+            if let Err(why) = self.start_at_last(start, &positions) {
+                self.complain(id, format_args!("queue {index} cannot go on: {why:#}"));
+                if let Ok(link) = self.linked(id) {
+                    link.session.start_failed(index);
+                }
+            }
+        }
+        for discard in replay.discards {
+            self.discard_at_last(discard, &positions);
+        }
+        self.worker.catch_up();
+        self.tell(&ToSupervisor::Running {});
+    }
+
+    fn stand(&mut self, id: PortId, index: u16, positions: &Positions) -> Option<Stand> {
+        let number = self.link_of(id)?.number;
+        positions.links.get(&number)?.get(&index).copied()
+    }
+
+    /// Rings that did not run stand where the predecessor had stopped them.
+    fn restore_stands(&mut self, positions: &Positions) {
+        for (number, rings) in &positions.links {
+            let Some(id) = self.links.get(number).copied() else { continue };
+            let Some(link) = self.link_of(id) else { continue };
+            for (&index, stand) in rings.iter().filter(|(_, stand)| !stand.ran) {
+                link.session.stood_at(index, stand.base, stand.goes_on);
+            }
+        }
+    }
+
+    fn start_at_last(&mut self, start: Start, positions: &Positions) -> anyhow::Result<()> {
+        let Start { port: id, index, mut setup, is_told, fds } = start;
+        let queue = self.queue_of(id, index)?;
+        let format = self.format_of(id);
+        match self.stand(id, index, positions).filter(|stand| stand.ran) {
+            Some(stand) => setup.position = position_from_base(stand.base, format),
+            None if is_told => {
+                let shown = self.worker.position_by_ring(id, queue, setup);
+                setup.position = shown.map_err(|why| anyhow!("{queue}: {}", why.0))?;
+            }
+            None => {}
+        }
+        let call = fds.call.as_ref().map(|call| call.as_fd().try_clone_to_owned());
+        let call = call.transpose().context("call fd")?;
+        let started = self.worker.start_queue(id, queue, setup, fds);
+        started.map_err(|why| anyhow!("{queue}: {}", why.0))?;
+        let port = self.ports.get(&id).and_then(|port| port.vm.as_ref());
+        if let Some((call, vm)) = call.zip(port) {
+            // The predecessor may have published and not called. An fd that is set is called.
+            let call = vm.closing.closer.keep(call);
+            let call = self.call_fd(id, Some(call))?;
+            self.worker.set_notify_fd(id, queue, NotifyFd::Call(call));
+        }
+        Ok(())
+    }
+
+    fn discard_at_last(&mut self, discard: Discard, positions: &Positions) {
+        let Discard { port: id, index, mut setup, call } = discard;
+        let Ok(queue) = self.queue_of(id, index) else { return };
+        let format = self.format_of(id);
+        match self.stand(id, index, positions) {
+            Some(stand) => setup.position = position_from_base(stand.base, format),
+            None if format == Format::Packed => {
+                match self.worker.position_by_ring(id, queue, setup) {
+                    Ok(position) => setup.position = position,
+                    // It is left alone until the front-end starts it.
+                    Err(_) => return,
+                }
+            }
+            None => {}
+        }
+        let Ok(call) = self.call_fd(id, call) else { return };
+        let Some(discarded) = self.worker.discard_packets(id, queue, setup, call) else { return };
+        let base = ringway_vhost_user::base_from_position(discarded.position, format);
+        if let Ok(link) = self.linked(id) {
+            link.session.stood_at(index, base, true);
+        }
+    }
+
+    fn format_of(&mut self, id: PortId) -> Format {
+        let negotiated = self.link_of(id).and_then(|link| link.negotiated);
+        negotiated.map_or(Format::Split, |negotiated| negotiated.format)
+    }
+
+    /// The queues of a tap, which the supervisor has opened, go to the workers.
+    pub(super) fn attach_tap(&mut self, id: PortId, mut fds: Vec<OwnedFd>) -> anyhow::Result<()> {
+        let Some(port) = self.ports.get_mut(&id) else { return Ok(()) };
+        let name = port.spec.kind.address();
+        let interfaces = if fds.len() > 1 { fds.pop() } else { None };
+        let mut queues = Vec::new();
+        for fd in fds {
+            let interfaces = interfaces.as_ref().map(OwnedFd::try_clone).transpose()?;
+            queues.push(Tap::new(fd, name.clone(), interfaces));
+        }
+        port.tap = queues.iter().map(Tap::watch).collect();
+        let is_up = port.spec.is_link_up;
+        self.worker.attach_tap(id, queues)?;
+        if !is_up {
+            self.worker.set_link(id, false);
+        }
+        Ok(())
+    }
+
+    /// Where all rings stand, which stop for good: nothing is sent, called or told from now on.
+    pub(super) fn quiesce(&mut self) -> Positions {
+        let mut positions = Positions::default();
+        self.is_frozen = true;
+        self.worker.stop_reading_taps();
+        let running = self.running_queues();
+        for of_guest in [true, false] {
+            for &(id, index, queue) in running
+                .iter()
+                .filter(|(.., queue)| (queue.queue != ringway_device::Queue::ToGuest) == of_guest)
+            {
+                let Some(position) = self.worker.stop_queue(id, queue) else { continue };
+                let format = self.format_of(id);
+                let Some(number) = self.link_of(id).map(|link| link.number) else { continue };
+                let base = ringway_vhost_user::base_from_position(position, format);
+                let stand = Stand { base, goes_on: true, ran: true };
+                positions.links.entry(number).or_default().insert(index, stand);
+            }
+            // What workers hand over to each other arrives.
+            (0..HAND_OVERS).for_each(|_| self.worker.catch_up());
+        }
+        for vm in self.ports.values().filter_map(|port: &Port| port.vm.as_ref()) {
+            let Some(link) = &vm.link else { continue };
+            for index in 0..link.session.ring_count() {
+                let Some((base, goes_on)) = link.session.stood(index) else { continue };
+                let stand = Stand { base, goes_on, ran: false };
+                positions.links.entry(link.number).or_default().insert(index, stand);
+            }
+        }
+        positions
+    }
+
+    fn running_queues(&mut self) -> Vec<(PortId, u16, ringway_device::QueueId)> {
+        let mut running = Vec::new();
+        for id in self.ids() {
+            let Some(link) = self.link_of(id) else { continue };
+            let indexes: Vec<u16> = link.session.running().collect();
+            for index in indexes {
+                running.extend(self.queue_of(id, index).ok().map(|queue| (id, index, queue)));
+            }
+        }
+        running
+    }
+}
+
+/// Rounds after which what a worker has handed to another one is with its receiver.
+const HAND_OVERS: usize = 2;

@@ -1,0 +1,145 @@
+//! One client of the control socket: its lines, and answers that it has not read yet.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use ringway_host::{Interest, PeerCredentials};
+
+use crate::control::{LINE_LEN_MAX, refusal};
+
+/// A client, as told from those before it in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ClientId {
+    pub(super) slot: usize,
+    pub(super) serial: u64,
+}
+
+pub(super) struct Client {
+    pub(super) serial: u64,
+    pub(super) stream: UnixStream,
+    /// Its question is not answered yet: nothing more is taken from it.
+    pub(super) is_waiting: bool,
+    /// It is ringway's own user, or root.
+    pub(super) is_trusted: bool,
+    /// Why it may not ask; it hears that once it does.
+    pub(super) objection: Option<String>,
+    pub(super) input: Vec<u8>,
+    pub(super) output: Vec<u8>,
+    /// When something last came from it.
+    pub(super) heard_at: Instant,
+    /// Since when it owes us the rest of a line, or has not read an answer.
+    pub(super) owes_since: Option<Instant>,
+    /// `None`: nothing is wanted of it now.
+    pub(super) interest: Option<Interest>,
+}
+
+/// Ringway's own user, or root.
+pub(super) fn is_trusted(peer: &PeerCredentials) -> bool {
+    peer.user == 0 || peer.user == rustix::process::geteuid().as_raw()
+}
+
+impl Client {
+    pub(super) fn id(&self, slot: usize) -> ClientId {
+        ClientId { slot, serial: self.serial }
+    }
+
+    pub(super) fn new(serial: u64, stream: UnixStream, objection: Option<String>) -> Self {
+        let is_trusted = PeerCredentials::of(&stream).is_ok_and(|peer| is_trusted(&peer));
+        Self {
+            serial,
+            stream,
+            is_waiting: false,
+            is_trusted,
+            objection,
+            input: Vec::new(),
+            output: Vec::new(),
+            heard_at: Instant::now(),
+            owes_since: None,
+            interest: Some(Interest::Readable),
+        }
+    }
+
+    /// Takes what has arrived, at most one line too much, and nothing while answers wait to be
+    /// read; an error ends the client.
+    pub(super) fn receive(&mut self) -> io::Result<()> {
+        let mut buffer = [0; 4096];
+        while self.output.is_empty() && self.input.len() <= LINE_LEN_MAX {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => {
+                    self.input.extend_from_slice(&buffer[..n]);
+                    self.heard_at = Instant::now();
+                }
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                Err(why) => return Err(why),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next line without its end, unless answers still wait to be read.
+    pub(super) fn next_line(&mut self) -> Option<String> {
+        if !self.output.is_empty() || self.is_waiting {
+            return None;
+        }
+        let end = self.input.iter().position(|&byte| byte == b'\n')?;
+        let line: Vec<u8> = self.input.drain(..=end).collect();
+        Some(String::from_utf8_lossy(&line[..end]).into_owned())
+    }
+
+    /// A line without end is no question.
+    pub(super) fn check_len(&mut self) -> io::Result<()> {
+        if self.input.len() <= LINE_LEN_MAX || self.has_line() {
+            return Ok(());
+        }
+        let why = format!("a line is longer than {LINE_LEN_MAX} bytes");
+        self.output.extend_from_slice((refusal(&[why]) + "\n").as_bytes());
+        let _ = self.send();
+        Err(io::ErrorKind::InvalidData.into())
+    }
+
+    pub(super) fn has_line(&self) -> bool {
+        self.input.contains(&b'\n')
+    }
+
+    /// Sends as much of the output as the client takes now.
+    pub(super) fn send(&mut self) -> io::Result<()> {
+        let mut sent = 0;
+        let outcome = loop {
+            if sent == self.output.len() {
+                break Ok(());
+            }
+            match (&self.stream).write(&self.output[sent..]) {
+                Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => sent += n,
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => break Ok(()),
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                Err(why) => break Err(why),
+            }
+        };
+        self.output.drain(..sent);
+        // Progress counts: a large answer may take a while to read.
+        if sent > 0 {
+            self.owes_since = None;
+        }
+        outcome
+    }
+
+    /// It owes us the rest of a line, or the reading of an answer.
+    pub(super) fn note_debt(&mut self, now: Instant) {
+        let is_within = !self.input.is_empty() && !self.has_line();
+        let owes = !self.output.is_empty() || is_within && !self.is_waiting;
+        self.owes_since = owes.then(|| self.owes_since.unwrap_or(now));
+    }
+
+    pub(super) fn wanted(&self) -> Interest {
+        match (self.output.is_empty(), self.has_line()) {
+            (false, _) => Interest::Writable,
+            // More lines are here already: come back as soon as others had their turn.
+            (true, true) => Interest::Both,
+            (true, false) => Interest::Readable,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What data planes say.
+
+use ringway_supervisor::wire::{ToSupervisor, Versions, WIRE_VERSION};
+use ringway_switch::PortId;
+
+use super::Supervisor;
+use super::order::Finished;
+use super::plane::{MESSAGES_PER_TURN, Stage};
+
+/// Most bytes of an answer: a thousand ports have fewer.
+const ANSWER_LEN_MAX: usize = 16 << 20;
+
+/// Most bytes of positions.
+const POSITIONS_LEN_MAX: usize = 1 << 20;
+
+impl Supervisor {
+    /// Takes what a data plane has sent.
+    pub(super) fn hear_plane(&mut self, number: u32) {
+        for _ in 0..MESSAGES_PER_TURN {
+            let Some(plane) = self.planes.get(number).filter(|it| it.stage != Stage::Ending) else {
+                return;
+            };
+            match plane.receive() {
+                Ok(None) => return,
+                Ok(Some(message)) => {
+                    if let Err(why) = self.take(number, message) {
+                        return self.end_plane(number, &format!("says what cannot be ({why:#})"));
+                    }
+                }
+                // Its end of the socket is closed when it ends: there is no more to say about it.
+                Err(_) => return self.end_plane(number, ""),
+            }
+        }
+    }
+
+    fn take(&mut self, number: u32, message: ToSupervisor) -> anyhow::Result<()> {
+        let is_serving = self.planes.is_serving(number);
+        match message {
+            ToSupervisor::Hello { wire, .. } => self.hello(number, wire),
+            ToSupervisor::Ready { refusal: Some(why) } => {
+                self.plane_refuses(number, why.as_str());
+            }
+            ToSupervisor::Ready { refusal: None } if is_serving => {
+                let positions = std::mem::take(&mut self.positions);
+                if let Some(plane) = self.planes.serving() {
+                    Self::go(plane, &positions);
+                }
+            }
+            ToSupervisor::Ready { refusal: None } => self.next_is_ready(),
+            ToSupervisor::Running {} if is_serving => self.plane_runs(),
+            ToSupervisor::Running {} => self.next_runs(),
+            ToSupervisor::Finished { order, is_told, is_closing, refusal } => {
+                let refusal = refusal.map(|why| why.as_str().to_owned());
+                self.is_finished(number, order, Finished { is_told, is_closing, refusal })?;
+            }
+            ToSupervisor::Done { link, number, is_closing, reply, keep, drops } if is_serving => {
+                let done = (number, drops.into_inner(), keep);
+                let reply = reply.map(ringway_supervisor::wire::List::into_inner);
+                self.frame_is_done(link, done, reply, is_closing)?;
+                self.upgrade_goes_on();
+            }
+            ToSupervisor::Forget { link, drops } if is_serving => {
+                self.forget(link, &drops.into_inner());
+                self.upgrade_is_overtaken();
+            }
+            ToSupervisor::Closed { port } if is_serving => self.plane_has_closed(PortId(port)),
+            ToSupervisor::Export { is_last, positions } if is_serving => {
+                let plane = self.planes.serving().filter(|it| it.stage == Stage::Quiescing);
+                let plane = plane.ok_or_else(|| anyhow::anyhow!("positions are not asked for"))?;
+                plane.export.extend(positions.into_inner());
+                anyhow::ensure!(plane.export.len() <= POSITIONS_LEN_MAX, "too many positions");
+                if is_last {
+                    plane.enters(Stage::Frozen);
+                    self.upgrade_has_positions();
+                }
+            }
+            ToSupervisor::Answer { ask, is_last, bytes } if is_serving => {
+                let plane = self.planes.serving();
+                let asked = plane.and_then(|plane| plane.asks.get_mut(&ask));
+                let (text, _) = asked.ok_or_else(|| anyhow::anyhow!("it was not asked"))?;
+                text.extend(bytes.into_inner());
+                anyhow::ensure!(text.len() <= ANSWER_LEN_MAX, "a longer answer than any");
+                if is_last {
+                    self.answered(ask);
+                    self.upgrade_goes_on();
+                }
+            }
+            ToSupervisor::LetGo { link, offence, why } if is_serving => {
+                self.let_go(link, offence, why.as_str());
+                self.upgrade_is_overtaken();
+            }
+            ToSupervisor::TapGone { port } if is_serving => self.on_tap_gone(PortId(port)),
+            _ => anyhow::bail!("it does not serve"),
+        }
+        Ok(())
+    }
+
+    fn is_finished(&mut self, number: u32, order: u32, done: Finished) -> anyhow::Result<()> {
+        let plane = self.planes.get(number);
+        let order = plane.and_then(|plane| plane.orders.remove(&order));
+        let (order, _) = order.ok_or_else(|| anyhow::anyhow!("no such order"))?;
+        match done.refusal {
+            _ if self.planes.is_serving(number) => self.finish(order, &done),
+            Some(why) => self.plane_refuses(number, &why),
+            None => {}
+        }
+        self.upgrade_goes_on();
+        Ok(())
+    }
+
+    fn hello(&mut self, number: u32, wire: Versions) {
+        let ours = Versions { first: WIRE_VERSION, last: WIRE_VERSION };
+        match ours.common(wire) {
+            Some(_) if self.planes.is_coming(number) => self.next_says_hello(),
+            Some(_) => self.load(number),
+            None => {
+                let Versions { first, last } = wire;
+                let why = format!("it speaks versions {first} to {last}, and not {WIRE_VERSION}");
+                self.plane_refuses(number, &why);
+            }
+        }
+    }
+
+    /// A data plane cannot serve, and says why.
+    fn plane_refuses(&mut self, number: u32, why: &str) {
+        if self.planes.is_coming(number) {
+            return self.upgrade_fails(why);
+        }
+        if self.planes.is_begun() {
+            tracing::error!("the data plane cannot start: {why}");
+        } else {
+            self.planes.why_ended = Some(why.to_owned());
+        }
+        self.end_plane(number, "");
+    }
+
+    fn plane_runs(&mut self) {
+        if let Some(plane) = self.planes.serving() {
+            plane.enters(Stage::Running);
+        }
+        if let Some(since) = self.counts.down_since.take() {
+            let ms = since.elapsed().as_millis();
+            tracing::info!("a new data plane serves, {ms} ms after the end of the last one");
+        }
+        self.hand_over_all();
+        self.ask_again();
+    }
+}

@@ -1,0 +1,111 @@
+//! What the data plane is ordered, and what follows when it is done.
+
+use ringway_supervisor::wire::ToData;
+use ringway_switch::PortId;
+use tracing::{error, info, warn};
+
+use super::Supervisor;
+use super::order::{Asked, Finished, Order};
+use super::plane::{Plane, Sent};
+use super::ports::Port;
+use crate::control::{ChangeReply, PROTOCOL_VERSION, refusal, reply_line};
+
+impl Supervisor {
+    /// Gives an order to that data plane.
+    pub(super) fn order(
+        plane: &mut Plane,
+        number: &mut u32,
+        order: Order,
+        (message, fds): (impl FnOnce(u32) -> ToData, Vec<Sent>),
+    ) {
+        *number = number.wrapping_add(1);
+        plane.orders.insert(*number, (order, std::time::Instant::now()));
+        plane.tell(&message(*number), fds);
+    }
+
+    /// Gives an order to the running data plane; without one its successor gets all that there is.
+    /// `false`: there is none.
+    pub(super) fn order_now(
+        &mut self,
+        order: Order,
+        message: impl FnOnce(u32) -> ToData,
+        fds: Vec<Sent>,
+    ) -> bool {
+        let Some(plane) = self.planes.serving().filter(|plane| plane.is_loaded()) else {
+            return false;
+        };
+        Self::order(plane, &mut self.next_order, order, (message, fds));
+        true
+    }
+
+    /// An order is done.
+    pub(super) fn finish(&mut self, order: Order, done: &Finished) {
+        match order {
+            Order::Open { port, asked } => self.opened(port, asked, done),
+            Order::Change { port, before, from_file, asked } => {
+                if let Some(why) = &done.refusal {
+                    self.take_back(port, *before, from_file.map(|spec| *spec));
+                    return self.refuse_change(port, &asked, why);
+                }
+                info!(port = self.name(port), "changed");
+                self.changed(&asked, done.is_told);
+            }
+            Order::Remove { port, asked } => {
+                self.changed(&asked, false);
+                if !done.is_told && self.ports.get(&port).is_some_and(Port::is_leaving) {
+                    self.finish_leaving(port);
+                }
+            }
+            Order::Link { port } => {
+                if let Some(why) = &done.refusal {
+                    self.complain(port, format_args!("link: {why}"));
+                    self.drop_link(port, None);
+                }
+            }
+            Order::Unlink { port } => self.unlinked(port, done.is_closing),
+            Order::LinksDown => self.links_down = Some(done.is_told),
+        }
+    }
+
+    fn opened(&mut self, id: PortId, asked: Asked, done: &Finished) {
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        let Some(why) = &done.refusal else {
+            if port.is_new() {
+                info!(port = port.spec.name, "open: {}", port.spec.kind);
+            }
+            port.is_served = true;
+            port.tap.is_reopened(&port.spec.name);
+            return self.changed(&asked, false);
+        };
+        if asked.client.is_some() {
+            if let Some(port) = self.ports.remove(&id) {
+                self.close_port(&port);
+            }
+            return self.refuse_change(id, &asked, why);
+        }
+        error!(port = port.spec.name, "{why}");
+        port.fail(why.clone());
+    }
+
+    /// A change was carried out: who asked for it is told.
+    pub(super) fn changed(&mut self, asked: &Asked, guest_told: bool) {
+        let late = &asked.at_next_connection;
+        let Some(client) = asked.client else { return };
+        let reply = ChangeReply {
+            version: PROTOCOL_VERSION,
+            ok: true,
+            guest_told,
+            at_next_connection: late.iter().map(ToString::to_string).collect(),
+            warnings: asked.warnings.clone(),
+        };
+        self.answer_client(client, &reply_line(&reply));
+    }
+
+    fn refuse_change(&mut self, id: PortId, asked: &Asked, why: &str) {
+        let Some(client) = asked.client else {
+            return error!(port = self.name(id), "{why}");
+        };
+        self.control.chatter.say_of(None, || warn!("refused: {why}"));
+        self.answer_client(client, &refusal(&[why.to_owned()]));
+    }
+}

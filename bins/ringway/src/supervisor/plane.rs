@@ -1,0 +1,219 @@
+//! One data plane as the supervisor has it: the process, the socket to it, what waits to be sent,
+//! and what it owes.
+//!
+//! Nothing here waits for the process.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use ringway_foreign::UntrustedFd;
+use ringway_supervisor::restart::{Act, End, Watch};
+use ringway_supervisor::wire::{ToData, ToSupervisor};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+use super::order::Order;
+use crate::channel::Channel;
+
+/// Until what found no room is tried again.
+const SEND_AGAIN: Duration = Duration::from_millis(1);
+
+/// Messages of a data plane taken before others get their turn.
+pub(super) const MESSAGES_PER_TURN: usize = 64;
+
+/// How far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It was started.
+    Starting,
+    /// It gets what there is.
+    Loading,
+    /// It has all of it, and waits.
+    Ready,
+    /// It was told to go.
+    Going,
+    Running,
+    /// It was told to stop where it is.
+    Quiescing,
+    /// It has done so.
+    Frozen,
+    /// It was killed, and has not ended yet.
+    Ending,
+}
+
+/// A file descriptor that goes to the data plane.
+#[derive(Debug, Clone)]
+pub(super) enum Sent {
+    FrontEnd(Arc<UntrustedFd>),
+    Own(Arc<OwnedFd>),
+}
+
+impl AsFd for Sent {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::FrontEnd(fd) => fd.as_fd(),
+            Self::Own(fd) => fd.as_fd(),
+        }
+    }
+}
+
+/// A process that carries packets, or is about to.
+pub(super) struct Plane {
+    child: Child,
+    pub(super) pidfd: OwnedFd,
+    pub(super) channel: Channel,
+    outbox: VecDeque<(Vec<u8>, Vec<Sent>)>,
+    pub(super) stage: Stage,
+    pub(super) since: Instant,
+    watch: Watch,
+    pub(super) look_at: Option<Instant>,
+    is_hung: bool,
+    /// What it was ordered and has not done yet, and since when.
+    pub(super) orders: BTreeMap<u32, (Order, Instant)>,
+    /// What it was asked, its answer so far, and since when.
+    pub(super) asks: BTreeMap<u32, (Vec<u8>, Instant)>,
+    /// Positions as far as they have come.
+    pub(super) export: Vec<u8>,
+}
+
+impl Plane {
+    /// Starts that program as a data plane.
+    pub(super) fn start(program: &File) -> anyhow::Result<Self> {
+        let (channel, theirs) = Channel::pair().context("a socket to the data plane")?;
+        // By its descriptor: its file may be replaced meanwhile.
+        let child = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
+            .arg0("ringway")
+            .arg("data-plane")
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()
+            .context("starting the data plane")?;
+        let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+        let pidfd = pidfd.context("watching the data plane")?;
+        Ok(Self {
+            child,
+            pidfd,
+            channel,
+            outbox: VecDeque::new(),
+            stage: Stage::Starting,
+            since: Instant::now(),
+            watch: Watch::default(),
+            look_at: None,
+            is_hung: false,
+            orders: BTreeMap::new(),
+            asks: BTreeMap::new(),
+            export: Vec::new(),
+        })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// It may be told of ports and front-ends: it has those that there are.
+    pub(super) fn is_loaded(&self) -> bool {
+        matches!(self.stage, Stage::Loading | Stage::Ready | Stage::Going | Stage::Running)
+    }
+
+    pub(super) fn enters(&mut self, stage: Stage) {
+        (self.stage, self.since) = (stage, Instant::now());
+    }
+
+    /// Sends it, now or when there is room.
+    pub(super) fn tell(&mut self, message: &ToData, fds: Vec<Sent>) {
+        self.outbox.push_back((message.encode(), fds));
+        self.flush();
+    }
+
+    /// Sends what waits, as far as there is room.
+    pub(super) fn flush(&mut self) {
+        while let Some((bytes, fds)) = self.outbox.front() {
+            let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+            match self.channel.try_send(bytes, &borrowed) {
+                Ok(()) => drop(self.outbox.pop_front()),
+                Err(Errno::AGAIN | Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM) => return,
+                // It has ended, which is noticed elsewhere.
+                Err(_) => return self.outbox.clear(),
+            }
+        }
+    }
+
+    /// When to try again to send.
+    pub(super) fn next_flush(&self) -> Option<Instant> {
+        (!self.outbox.is_empty()).then(|| Instant::now() + SEND_AGAIN)
+    }
+
+    /// The next message. `None`: there is none now.
+    ///
+    /// # Errors
+    /// It has closed its end, or says what cannot be.
+    pub(super) fn receive(&self) -> anyhow::Result<Option<ToSupervisor>> {
+        match self.channel.try_receive() {
+            Ok(bytes) => Ok(Some(ToSupervisor::decode(&bytes)?)),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(why) => Err(why.into()),
+        }
+    }
+
+    /// Looks whether it answers; `oldest`: since when a front-end has waited for its answer.
+    pub(super) fn look(&mut self, now: Instant, oldest: Option<Instant>) {
+        let orders = self.orders.values().map(|(_, since)| *since);
+        let asks = self.asks.values().map(|(_, since)| *since);
+        let oldest = orders.chain(asks).chain(oldest).min();
+        let (act, again) = self.watch.look(now, oldest, &[]);
+        self.look_at = again;
+        match act {
+            Some(Act::Abort) => {
+                tracing::error!("the data plane does not answer: it is ended");
+                self.is_hung = true;
+                self.signal(Signal::ABORT);
+            }
+            Some(Act::Kill) => self.signal(Signal::KILL),
+            None => {}
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        // Its number stays its own until it is waited for.
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+
+    /// Ends it; it has ended when its pidfd says so.
+    pub(super) fn kill(&mut self) {
+        if self.stage != Stage::Ending {
+            self.signal(Signal::KILL);
+            self.outbox.clear();
+            self.enters(Stage::Ending);
+        }
+    }
+
+    /// How it ended, if it has.
+    pub(super) fn end(&mut self) -> Option<End> {
+        let status = self.child.try_wait().ok().flatten()?;
+        Some(match (self.is_hung, status.signal()) {
+            (true, _) => End::Hung,
+            (false, Some(signal)) => End::Signal(signal),
+            (false, None) => End::Exit(status.code().unwrap_or(0)),
+        })
+    }
+
+    /// At the end of everything: it is to end by itself, and is killed if it does not.
+    pub(super) fn finish(self, at_most: Duration) {
+        let Self { mut child, channel, pidfd, .. } = self;
+        drop(channel);
+        let timeout = rustix::event::Timespec::try_from(at_most).ok();
+        let mut fds = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
+        let ended = rustix::event::poll(&mut fds, timeout.as_ref()).unwrap_or(0) > 0;
+        if !ended {
+            let _ = child.kill();
+        } else {
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Ports that come, change and go while others carry traffic.
+//!
+//! A port that goes with a guest connected is seen by that guest as a link that goes down: it stays
+//! for [`LINK_DOWN_GRACE`], without packets, so that the guest can read what it was told.
+//! Its name and its place are free at once.
+//!
+//! Limits: at most [`PORTS_MAX`] ports, those included that are about to go.
+
+use std::fmt;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use ringway_supervisor::wire::{Offence, ToData};
+use ringway_switch::{PORTS_MAX, PortId};
+use tracing::{error, info, warn};
+
+use super::order::{Asked, Order};
+use super::tap_port::TapState;
+use super::vm_port::VmPort;
+use super::{LINK_DOWN_GRACE, Supervisor, Wake};
+use crate::chatter::Chatter;
+use crate::config::PortSpec;
+use crate::config::options::{Effect, OPTIONS};
+use crate::spec_text;
+
+/// One port as the supervisor sees it.
+pub(super) struct Port {
+    pub(super) spec: PortSpec,
+    /// As the file has it, if it comes from there.
+    pub(super) from_file: Option<PortSpec>,
+    /// Why the port does not work, if it does not.
+    pub(super) failure: Option<String>,
+    pub(super) vm: Option<VmPort>,
+    pub(super) tap: TapState,
+    /// Lines that its front-end is the reason for.
+    pub(super) chatter: Chatter,
+    /// It was removed, and goes for good then.
+    leaves_at: Option<Instant>,
+    /// A data plane has had it.
+    pub(super) is_served: bool,
+    /// Who asked for it, and has no answer yet because the data plane had ended.
+    pub(super) asked: Option<Asked>,
+}
+
+impl Port {
+    fn new(spec: PortSpec, from_file: Option<PortSpec>) -> Self {
+        Self {
+            spec,
+            from_file,
+            failure: None,
+            vm: None,
+            tap: TapState::default(),
+            chatter: Chatter::new(),
+            leaves_at: None,
+            is_served: false,
+            asked: None,
+        }
+    }
+
+    /// Logs something about its front-end or guest, unless that was done often enough.
+    pub(super) fn complain(&mut self, why: impl fmt::Display) {
+        let name = &self.spec.name;
+        self.chatter.say(name, || warn!(port = name, "{why:#}"));
+    }
+
+    pub(super) fn is_linked(&self) -> bool {
+        self.vm.as_ref().is_some_and(VmPort::is_linked)
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaves_at.is_some()
+    }
+
+    pub(super) fn is_new(&self) -> bool {
+        !self.is_served
+    }
+
+    /// Its front-end waits for the data plane.
+    pub(super) fn is_owed(&self) -> bool {
+        let link = self.vm.as_ref().and_then(|vm| vm.link.as_ref());
+        link.is_some_and(|link| link.kept.framer.outstanding().is_some())
+    }
+
+    /// It does not work. What it had open is closed.
+    pub(super) fn fail(&mut self, why: String) {
+        (self.failure, self.vm, self.tap) = (Some(why), None, TapState::default());
+    }
+
+    /// Its front-end has kept others waiting.
+    pub(super) fn hold_off(&mut self, offence: Offence, why: &str) {
+        let Some(vm) = &mut self.vm else { return };
+        let pause: Duration = vm.hold_off(offence, why);
+        self.complain(format_args!("{why}: the port accepts no front-end for {pause:?}"));
+    }
+}
+
+impl Supervisor {
+    /// The ids of all ports, as they are now.
+    pub(super) fn ids(&self) -> Vec<PortId> {
+        self.ports.keys().copied().collect()
+    }
+
+    pub(super) fn name(&self, id: PortId) -> &str {
+        self.ports.get(&id).map_or("", |port| &port.spec.name)
+    }
+
+    /// See [`Port::complain`].
+    pub(super) fn complain(&mut self, id: PortId, why: impl fmt::Display) {
+        if let Some(port) = self.ports.get_mut(&id) {
+            port.complain(why);
+        }
+    }
+
+    /// The port of that name, unless it is about to go.
+    pub(super) fn find_port(&self, name: &str) -> Option<PortId> {
+        let mut ports = self.ports.iter().filter(|(_, port)| !port.is_leaving());
+        ports.find(|(_, port)| port.spec.name == name).map(|(&id, _)| id)
+    }
+
+    /// What is configured, without ports that are about to go.
+    pub(super) fn specs(&self) -> impl Iterator<Item = &PortSpec> {
+        self.ports.values().filter(|port| !port.is_leaving()).map(|port| &port.spec)
+    }
+
+    /// Opens a port of the configuration. If that fails it is kept, with the reason.
+    pub(super) fn open_configured(&mut self, spec: PortSpec) {
+        let from_file = self.file.is_some().then(|| spec.clone());
+        let Some(id) = self.free_id() else {
+            return error!(port = spec.name, "there are {PORTS_MAX} ports already");
+        };
+        let mut port = Port::new(spec, from_file);
+        self.warn_of_shared_mac(&port.spec);
+        let opened = self.open_end(id, &mut port);
+        if let Err(why) = &opened {
+            error!(port = port.spec.name, "{why:#}");
+            port.failure = Some(format!("{why:#}"));
+        }
+        self.ports.insert(id, port);
+        if opened.is_ok() {
+            self.order_open(id, Asked::default());
+        }
+    }
+
+    /// Opens a port that was asked for.
+    ///
+    /// # Errors
+    /// It cannot be opened; nothing is left of it.
+    pub(super) fn open_port(&mut self, spec: PortSpec, mut asked: Asked) -> anyhow::Result<()> {
+        let Some(id) = self.free_id() else { bail!("there are {PORTS_MAX} ports already") };
+        let mut port = Port::new(spec, None);
+        self.open_end(id, &mut port)?;
+        asked.warnings = self.warn_of_shared_mac(&port.spec).into_iter().collect();
+        self.ports.insert(id, port);
+        self.order_open(id, asked);
+        Ok(())
+    }
+
+    /// The data plane is told of a port. Without a data plane the next one will be.
+    pub(super) fn order_open(&mut self, id: PortId, asked: Asked) {
+        let Some(port) = self.ports.get(&id) else { return };
+        let (fds, spec) = (port.tap.sent(), &port.spec);
+        let Ok(spec) = spec_text::port(spec, port.tap.name(), &self.identity) else { return };
+        let message = |order| ToData::Port { order, port: id.0, spec };
+        let order = Order::Open { port: id, asked: asked.clone() };
+        if !self.order_now(order, message, fds)
+            && let Some(port) = self.ports.get_mut(&id)
+        {
+            port.asked = Some(asked);
+        }
+    }
+
+    /// Says that a port's guest has the address of another one's, if it has.
+    fn warn_of_shared_mac(&self, spec: &PortSpec) -> Option<String> {
+        let warning = self.identity.shared_mac(spec, self.specs())?;
+        warn!("{warning}");
+        Some(warning)
+    }
+
+    fn free_id(&self) -> Option<PortId> {
+        let count = u16::try_from(PORTS_MAX).unwrap_or(u16::MAX);
+        (0..count).map(PortId).find(|id| !self.ports.contains_key(id))
+    }
+
+    /// Opens what is the supervisor's: the socket, or the tap.
+    fn open_end(&mut self, id: PortId, port: &mut Port) -> anyhow::Result<()> {
+        spec_text::port(&port.spec, None, &self.identity)?;
+        if !port.spec.kind.is_guest() {
+            return port.tap.open(&port.spec, self.workers);
+        }
+        let mut vm = VmPort::open(&self.identity, &port.spec)?;
+        if let Some(listener) = vm.listener() {
+            self.poller.add(listener.as_fd(), Wake::Listener(id).token())?;
+            vm.is_watched = true;
+        }
+        port.vm = Some(vm);
+        Ok(())
+    }
+
+    /// Removes a port; a connected guest is told first, and has a moment to see it.
+    pub(super) fn remove_port(&mut self, id: PortId, asked: Asked) {
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        info!(port = port.spec.name, "removed");
+        let grace = if port.is_linked() { LINK_DOWN_GRACE } else { Duration::ZERO };
+        port.leaves_at = Some(Instant::now() + grace);
+        if let Some(vm) = &mut port.vm {
+            if let Some(listener) = vm.listener().filter(|_| vm.is_watched) {
+                let _ = self.poller.remove(listener.as_fd());
+            }
+            vm.is_watched = false;
+            vm.close();
+        }
+        let message = |order| ToData::Remove { order, port: id.0 };
+        let order = Order::Remove { port: id, asked: asked.clone() };
+        if !self.order_now(order, message, vec![]) {
+            self.changed(&asked, false);
+        }
+        self.finish_leaving_ports();
+    }
+
+    /// When the next port goes for good.
+    pub(super) fn next_leaving(&self) -> Option<Instant> {
+        self.ports.values().filter_map(|port| port.leaves_at).min()
+    }
+
+    pub(super) fn finish_leaving_ports(&mut self) {
+        let now = Instant::now();
+        for id in self.ids() {
+            let leaves_at = self.ports.get(&id).and_then(|port| port.leaves_at);
+            if leaves_at.is_some_and(|at| at <= now) {
+                self.finish_leaving(id);
+            }
+        }
+    }
+
+    /// The port is gone, its id free.
+    pub(super) fn finish_leaving(&mut self, id: PortId) {
+        if self.ports.get(&id).is_some_and(Port::is_linked) {
+            // Which comes here again.
+            return self.drop_link(id, None);
+        }
+        if let Some(port) = self.ports.remove(&id) {
+            self.close_port(&port);
+        }
+    }
+
+    /// A port goes; nothing of it is watched any more.
+    pub(super) fn close_port(&self, port: &Port) {
+        let Some(vm) = &port.vm else { return };
+        if let Some(listener) = vm.listener().filter(|_| vm.is_watched) {
+            let _ = self.poller.remove(listener.as_fd());
+        }
+        if let Some(link) = vm.link.as_ref().filter(|link| link.is_watched()) {
+            let _ = self.poller.remove(link.connection.as_fd());
+        }
+    }
+
+    /// Gives a port other options; its kind stays. `from_file`: as the file had it before.
+    ///
+    /// # Errors
+    /// The operating system refuses; then nothing has changed.
+    pub(super) fn change_port(
+        &mut self,
+        id: PortId,
+        spec: PortSpec,
+        from_file: Option<PortSpec>,
+        mut asked: Asked,
+    ) -> anyhow::Result<()> {
+        let told = spec_text::port(&spec, None, &self.identity)?;
+        let port = self.ports.get_mut(&id).context("the port is gone")?;
+        let before = std::mem::replace(&mut port.spec, spec);
+        if let Err(why) = Self::change_end(port, &before) {
+            port.spec = before;
+            return Err(why);
+        }
+        let now = &port.spec;
+        if let Some(vm) = &mut port.vm {
+            vm.mac = self.identity.mac_of(now);
+        }
+        let differs = |option: &&_| differs(option, &before, now);
+        let late = OPTIONS.iter().filter(|option| option.effect == Effect::NextConnection);
+        asked.at_next_connection = late.filter(differs).map(|option| option.key).collect();
+        if now.mac != before.mac {
+            let spec = now.clone();
+            asked.warnings.extend(self.warn_of_shared_mac(&spec));
+        }
+        if asked.client.is_none() && !asked.at_next_connection.is_empty() {
+            let late = asked.at_next_connection.join(" ");
+            warn!(port = self.name(id), "for the next guest that connects: {late}");
+        }
+        let message = |order| ToData::Change { order, port: id.0, spec: told };
+        let (before, from_file) = (Box::new(before), from_file.map(Box::new));
+        let order = Order::Change { port: id, before, from_file, asked: asked.clone() };
+        let is_served = self.ports.get(&id).is_some_and(|port| port.failure.is_none());
+        if !(is_served && self.order_now(order, message, vec![])) {
+            self.changed(&asked, false);
+        }
+        Ok(())
+    }
+
+    /// What is the supervisor's of a change.
+    fn change_end(port: &mut Port, before: &PortSpec) -> anyhow::Result<()> {
+        let now = &port.spec;
+        if let Some(mtu) = now.mtu.filter(|_| now.mtu != before.mtu) {
+            port.tap.set_mtu(mtu)?;
+        }
+        match &port.vm {
+            // Its file may be gone, which hinders no other change.
+            Some(vm) if now.socket_access() != before.socket_access() => vm.permit(now),
+            _ => Ok(()),
+        }
+    }
+
+    /// The data plane has refused a change: everything is as before.
+    pub(super) fn take_back(&mut self, id: PortId, before: PortSpec, from_file: Option<PortSpec>) {
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        let refused = std::mem::replace(&mut port.spec, before);
+        let _ = Self::change_end(port, &refused);
+        if port.from_file.is_some() {
+            // The next time it may be possible, so the file still says something new.
+            port.from_file = from_file;
+        }
+        if let Some(vm) = &mut port.vm {
+            vm.mac = self.identity.mac_of(&port.spec);
+        }
+    }
+}
+
+fn differs(option: &crate::config::options::PortOption, one: &PortSpec, other: &PortSpec) -> bool {
+    option.value_of(one) != option.value_of(other)
+}

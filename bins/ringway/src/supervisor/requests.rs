@@ -1,0 +1,174 @@
+//! What is asked on the control socket, answered.
+
+use std::collections::btree_map::Entry;
+use std::time::{Duration, Instant};
+
+use ringway_supervisor::wire::{Bytes, ToData};
+use ringway_switch::PortId;
+use serde_json::{Map, Value};
+use tracing::warn;
+
+use super::Supervisor;
+use super::control_client::ClientId;
+use super::order::Asked;
+use super::plane::Stage;
+use super::ports::Port;
+use crate::config::error::nearest;
+use crate::config::{PortSpec, SpecError, json, resolve_beside};
+use crate::control::{
+    ListedPort, PROTOCOL_VERSION, PortListReply, Request, StatsReply, refusal, reply_line,
+};
+
+/// Longest wait for an answer of the data plane.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Why a request is refused, one line per reason.
+type Refused = Vec<String>;
+
+/// What the data plane is asked for a client.
+pub(super) struct Question {
+    client: ClientId,
+    is_list: bool,
+    since: Instant,
+}
+
+impl Supervisor {
+    /// Takes one line of a client, without the newline; it is answered with one, now or later.
+    pub(super) fn answer(&mut self, client: ClientId, line: &str) {
+        let asked = Asked { client: Some(client), ..Asked::default() };
+        let done = match Request::parse(line) {
+            Err(why) => return self.answer_client(client, &refusal(&[why])),
+            Ok(Request::Stats) => return self.ask(client, false),
+            Ok(Request::PortList) => return self.ask(client, true),
+            Ok(Request::PortAdd(port)) => self.add_port(&port, asked),
+            Ok(Request::PortRemove(name)) => {
+                self.known(&name).map(|id| self.remove_port(id, asked))
+            }
+            Ok(Request::PortSet { name, options }) => self.set_port(&name, &options, asked),
+            Ok(Request::Upgrade { program }) => self.begin_upgrade(client, program.as_deref()),
+        };
+        if let Err(why) = done {
+            for why in &why {
+                self.control.chatter.say_of(None, || warn!("refused: {why}"));
+            }
+            self.answer_client(client, &refusal(&why));
+        }
+    }
+
+    fn ask(&mut self, client: ClientId, is_list: bool) {
+        self.next_ask = self.next_ask.wrapping_add(1);
+        let question = Question { client, is_list, since: Instant::now() };
+        self.questions.insert(self.next_ask, question);
+        self.ask_again();
+    }
+
+    /// Asks the data plane what it was not asked yet.
+    pub(super) fn ask_again(&mut self) {
+        let Some(plane) = self.planes.serving().filter(|plane| plane.stage == Stage::Running)
+        else {
+            return;
+        };
+        for &ask in self.questions.keys() {
+            if let Entry::Vacant(place) = plane.asks.entry(ask) {
+                place.insert((Vec::new(), Instant::now()));
+                plane.tell(&ToData::Ask { ask, bytes: Bytes::default() }, vec![]);
+            }
+        }
+    }
+
+    /// The data plane has answered.
+    pub(super) fn answered(&mut self, ask: u32) {
+        let Some(plane) = self.planes.serving() else { return };
+        let text = plane.asks.remove(&ask).map(|(text, _)| text).unwrap_or_default();
+        let Some(Question { client, is_list, .. }) = self.questions.remove(&ask) else { return };
+        let reply = match serde_json::from_slice(&text) {
+            Ok(told) if is_list => reply_line(&self.list_ports(told)),
+            Ok(told) => reply_line(&self.stats(told)),
+            Err(why) => refusal(&[format!("the data plane says what cannot be: {why}")]),
+        };
+        self.answer_client(client, &reply);
+    }
+
+    /// Clients whose questions no data plane answers are told so.
+    pub(super) fn give_up_questions(&mut self) {
+        let now = Instant::now();
+        let late = self.questions.extract_if(.., |_, question| question.since + PATIENCE < now);
+        let why = "the data plane does not answer: it is being started anew";
+        for (_, question) in late.collect::<Vec<_>>() {
+            self.answer_client(question.client, &refusal(&[why.to_owned()]));
+        }
+    }
+
+    fn add_port(&mut self, port: &Map<String, Value>, asked: Asked) -> Result<(), Refused> {
+        let low = json::read_port(port).map_err(texts)?;
+        let spec = resolve_beside(&low, self.specs(), &self.settings.control).map_err(texts)?;
+        self.open_port(spec, asked).map_err(|why| vec![format!("{why:#}")])
+    }
+
+    fn set_port(
+        &mut self,
+        name: &str,
+        options: &Map<String, Value>,
+        asked: Asked,
+    ) -> Result<(), Refused> {
+        let id = self.known(name)?;
+        let options = json::read_options(options).map_err(texts)?;
+        let Some(port) = self.ports.get(&id) else { return Err(unknown(name)) };
+        let mut spec = port.spec.clone();
+        let errors = spec.change(&options);
+        if !errors.is_empty() {
+            return Err(texts(errors));
+        }
+        let mut others = self.specs().filter(|other| other.name != name);
+        if let Some((_, wrong, advice)) = others.find_map(|other| spec.conflict_with(other)) {
+            return Err(vec![format!("port {name:?}: {wrong}: {advice}")]);
+        }
+        drop(others);
+        let from_file = self.ports.get(&id).and_then(|port| port.from_file.clone());
+        let changed = self.change_port(id, spec, from_file, asked);
+        changed.map_err(|why| vec![format!("{why:#}")])
+    }
+
+    fn known(&self, name: &str) -> Result<PortId, Refused> {
+        self.find_port(name).ok_or_else(|| {
+            let names: Vec<&str> = self.specs().map(|spec| spec.name.as_str()).collect();
+            let advice = match nearest(name, names.iter().copied()) {
+                Some(near) => format!("did you mean {near}?"),
+                None if names.is_empty() => "there are none".to_string(),
+                None => {
+                    format!("use one of {}", names[..names.len().min(NAMES_SHOWN_MAX)].join(" "))
+                }
+            };
+            vec![format!("{}: {advice}", unknown(name).join(""))]
+        })
+    }
+
+    fn list_ports(&self, told: StatsReply) -> PortListReply {
+        let stats = self.stats(told);
+        let ports = self.ports.values().filter(|port| !port.is_leaving());
+        let ports = ports.zip(stats.ports).map(|(port, stats)| ListedPort {
+            port: json::write_port(&port.spec),
+            state: stats.state,
+            mac: port.vm.as_ref().map(|vm| vm.mac.to_string()),
+            socket: socket(port),
+        });
+        PortListReply { version: PROTOCOL_VERSION, ok: true, ports: ports.collect() }
+    }
+}
+
+/// Names of ports in one error.
+const NAMES_SHOWN_MAX: usize = 16;
+
+fn unknown(name: &str) -> Refused {
+    vec![format!("there is no port called {name:?}")]
+}
+
+fn texts(errors: Vec<SpecError>) -> Refused {
+    errors.iter().map(ToString::to_string).collect()
+}
+
+fn socket(port: &Port) -> Option<String> {
+    let PortSpec { kind, .. } = &port.spec;
+    let path = std::path::absolute(kind.socket()?).ok()?;
+    Some(path.display().to_string())
+}

@@ -1,0 +1,60 @@
+//! Statistics: what the data plane says, with what only the supervisor knows.
+
+use std::collections::BTreeMap;
+
+use super::Supervisor;
+use super::peer::Peer;
+use super::ports::Port;
+use crate::control::{DataPlaneStats, PortStats, StatsReply};
+
+impl Supervisor {
+    pub(super) fn stats(&self, told: StatsReply) -> StatsReply {
+        let told_sandbox = told.data_plane.as_ref().map(|told| told.sandbox.clone());
+        let mut by_name: BTreeMap<String, PortStats> =
+            told.ports.into_iter().map(|port| (port.name.clone(), port)).collect();
+        let ports = self.ports.values().filter(|port| !port.is_leaving());
+        let ports = ports.map(|port| self.port_stats(port, by_name.remove(&port.spec.name)));
+        let plane = self.planes.current();
+        StatsReply {
+            uptime_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            sandbox: Some(self.sandbox.stats()),
+            data_plane: Some(DataPlaneStats {
+                pid: plane.map(super::plane::Plane::pid),
+                deaths: self.counts.deaths,
+                upgrades: self.counts.upgrades,
+                failing: self.is_failing(),
+                sandbox: told_sandbox.unwrap_or_default(),
+            }),
+            ports: ports.collect(),
+            ..StatsReply { ports: Vec::new(), ..told }
+        }
+    }
+
+    fn port_stats(&self, port: &Port, told: Option<PortStats>) -> PortStats {
+        let told = told.unwrap_or_default();
+        let vm = port.vm.as_ref();
+        let link = vm.and_then(|vm| vm.link.as_ref());
+        let offence = vm.and_then(|vm| vm.closing.complaint().map(str::to_owned));
+        let offence = offence.or_else(|| vm.and_then(|vm| vm.last_offence.clone()));
+        let is_guest = port.spec.kind.is_guest();
+        let state = match (&port.failure, link) {
+            (Some(_), _) => "failed".to_owned(),
+            (None, _) if !told.state.is_empty() => told.state,
+            (None, Some(_)) => "connected".to_owned(),
+            (None, None) => if is_guest { "waiting" } else { "running" }.to_owned(),
+        };
+        PortStats {
+            name: port.spec.name.clone(),
+            kind: port.spec.kind.name().to_owned(),
+            address: port.spec.kind.address(),
+            mac: told.mac.or_else(|| vm.map(|vm| vm.mac.to_string())),
+            mtu: port.spec.mtu,
+            connected: link.is_some() || !is_guest && port.failure.is_none(),
+            state,
+            error: port.failure.clone().or(offence),
+            front_end: link.and_then(|link| link.peer.as_ref()).map(Peer::stats),
+            refused_front_ends: vm.map_or(0, |vm| vm.refused),
+            ..told
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! `ringway upgrade`: another program becomes the data plane, and the guests see nothing.
+//!
+//! The next one is started beside the one that serves, and gets all that there is. From then on
+//! until it serves nothing is read from front-ends and clients, so what it was given stays true.
+//! Then the one that serves stops and says where each ring stands, and the next one goes on there.
+//!
+//! Whatever fails before that leaves the old one as it is. If the next one fails behind it, or
+//! within [`PROVED_AFTER`], the old program is started again, as after a crash.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use tracing::{info, warn};
+
+use super::Supervisor;
+use super::control_client::ClientId;
+use super::plane::Stage;
+use super::planes::Planes;
+use ringway_supervisor::wire::ToData;
+
+use crate::control::{PROTOCOL_VERSION, UpgradeReply, refusal, reply_line};
+
+/// The next one must be ready by then.
+const READY_WITHIN: Duration = Duration::from_secs(3);
+
+/// From the stop of the old one until the next one serves.
+const GOES_ON_WITHIN: Duration = Duration::from_secs(1);
+
+/// A program that has served for so long works.
+const PROVED_AFTER: Duration = Duration::from_secs(1);
+
+/// One that is under way.
+pub(super) struct Upgrade {
+    client: ClientId,
+    program: File,
+    begun: Instant,
+    step: Step,
+}
+
+enum Step {
+    /// The next one was started.
+    Starting,
+    /// It speaks our version; what is outstanding is to be done first.
+    Resting,
+    Loading,
+    /// The old one stops, and the next one goes on.
+    Stopped {
+        since: Instant,
+        has_gone: bool,
+    },
+    /// The next one serves. The program before it, and for how long packets waited.
+    Proving {
+        since: Instant,
+        before: File,
+        stall: Duration,
+    },
+}
+
+impl Supervisor {
+    /// Begins to replace the data plane by that program, or by the one that is now where this
+    /// process's own program was.
+    pub(super) fn begin_upgrade(
+        &mut self,
+        client: ClientId,
+        program: Option<&str>,
+    ) -> Result<(), Vec<String>> {
+        let text = |why: anyhow::Error| vec![format!("{why:#}")];
+        if self.upgrade.is_some() {
+            return Err(vec!["another upgrade is under way: try again".into()]);
+        }
+        if !self.planes.is_running() {
+            return Err(vec!["the data plane is being started anew: try again".into()]);
+        }
+        if program.is_some() && !self.is_trusted(client) {
+            return Err(vec![
+                "not permitted: only ringway's own user and root may name one".into(),
+            ]);
+        }
+        let path = match program {
+            Some(program) => PathBuf::from(program),
+            None => own_program().map_err(|why| text(why.into()))?,
+        };
+        let opened = File::open(&path);
+        let file = opened.map_err(|why| vec![format!("{}: {why}", path.display())])?;
+        self.start_next_plane(&file).map_err(|why| vec![format!("{}: {why:#}", path.display())])?;
+        info!(program = %path.display(), "upgrading");
+        let (begun, step) = (Instant::now(), Step::Starting);
+        self.upgrade = Some(Upgrade { client, program: file, begun, step });
+        Ok(())
+    }
+
+    /// The next one speaks our version.
+    pub(super) fn next_says_hello(&mut self) {
+        if let Some(upgrade) = &mut self.upgrade {
+            upgrade.step = Step::Resting;
+        }
+        self.hold(true);
+        self.upgrade_goes_on();
+    }
+
+    /// Something that was outstanding is done.
+    pub(super) fn upgrade_goes_on(&mut self) {
+        let is_at_rest = self.is_at_rest();
+        let Some(upgrade) = &mut self.upgrade else { return };
+        if !matches!(upgrade.step, Step::Resting) || !is_at_rest {
+            return;
+        }
+        upgrade.step = Step::Loading;
+        if let Some(number) = self.planes.coming_number() {
+            self.load(number);
+        }
+    }
+
+    /// The next one has everything.
+    pub(super) fn next_is_ready(&mut self) {
+        let Some(upgrade) = &mut self.upgrade else { return };
+        upgrade.step = Step::Stopped { since: Instant::now(), has_gone: false };
+        if let Some(plane) = self.planes.coming() {
+            plane.enters(Stage::Ready);
+        }
+        if let Some(plane) = self.planes.serving() {
+            plane.enters(Stage::Quiescing);
+            plane.tell(&ToData::Quiesce {}, vec![]);
+        }
+    }
+
+    /// The old one has stopped, and has said where.
+    pub(super) fn upgrade_has_positions(&mut self) {
+        let Some(plane) = self.planes.serving() else { return };
+        self.positions = std::mem::take(&mut plane.export);
+        if let Some(Upgrade { step: Step::Stopped { has_gone, .. }, .. }) = &mut self.upgrade {
+            *has_gone = true;
+        }
+        if let Some(next) = self.planes.coming() {
+            Self::go(next, &self.positions);
+        }
+    }
+
+    /// The next one serves.
+    pub(super) fn next_runs(&mut self) {
+        let Some(mut upgrade) = self.upgrade.take() else { return };
+        let Step::Stopped { since, .. } = upgrade.step else { return };
+        let now = Instant::now();
+        self.retire_serving();
+        self.planes.succeed();
+        self.positions.clear();
+        if let Some(plane) = self.planes.serving() {
+            plane.enters(Stage::Running);
+        }
+        self.counts.upgrades += 1;
+        if let Ok(program) = upgrade.program.try_clone() {
+            let before = std::mem::replace(&mut self.program, program);
+            upgrade.step = Step::Proving { since: now, before, stall: now - since };
+        }
+        self.upgrade = Some(upgrade);
+        self.hold(false);
+        self.ask_again();
+    }
+
+    /// The next one cannot follow: the old one goes on.
+    pub(super) fn upgrade_fails(&mut self, why: &str) {
+        let Some(upgrade) = self.upgrade.take() else { return };
+        self.retire_coming();
+        if let Step::Stopped { has_gone, .. } = upgrade.step {
+            // It has stopped. Its program is started again, and goes on where it stood; or where
+            // the rings themselves show, if the next one may have used them.
+            if has_gone {
+                self.positions.clear();
+            }
+            self.retire_serving();
+            if let Err(why) = self.start_plane() {
+                tracing::error!("{why:#}");
+                self.start_at = Some(Instant::now());
+            }
+        }
+        self.hold(false);
+        self.refuse_upgrade(upgrade.client, why);
+    }
+
+    fn refuse_upgrade(&mut self, client: ClientId, why: &str) {
+        let why = format!("not upgraded: the new program: {why}: the old one goes on");
+        warn!("{why}");
+        self.answer_client(client, &refusal(&[why]));
+    }
+
+    /// What the next one was given is not true any more.
+    pub(super) fn upgrade_is_overtaken(&mut self) {
+        if self.upgrade.as_ref().is_some_and(|it| matches!(it.step, Step::Loading)) {
+            self.upgrade_fails("a guest changed its rings meanwhile: try again");
+        }
+    }
+
+    /// The one that served has ended.
+    pub(super) fn upgrade_is_void(&mut self) {
+        let Some(upgrade) = self.upgrade.take() else { return };
+        match upgrade.step {
+            Step::Proving { before, .. } => {
+                self.program = before;
+                self.refuse_upgrade(upgrade.client, "it has ended");
+            }
+            _ => {
+                self.retire_coming();
+                self.positions.clear();
+                self.hold(false);
+                self.refuse_upgrade(upgrade.client, "the old one ended meanwhile: try again");
+            }
+        }
+    }
+
+    /// Ends an upgrade that takes too long, and answers who asked for one that is proved.
+    pub(super) fn look_after_upgrade(&mut self, now: Instant) {
+        let Some(upgrade) = &self.upgrade else { return };
+        match upgrade.step {
+            Step::Proving { since, stall, .. } if since + PROVED_AFTER <= now => {
+                let client = upgrade.client;
+                self.upgrade = None;
+                let pid = self.planes.current().map(super::plane::Plane::pid);
+                let stall_us = u64::try_from(stall.as_micros()).unwrap_or(u64::MAX);
+                info!(pid, "upgraded: packets waited {stall:.1?}");
+                let reply = UpgradeReply { version: PROTOCOL_VERSION, ok: true, pid, stall_us };
+                self.answer_client(client, &reply_line(&reply));
+            }
+            Step::Proving { .. } => {}
+            Step::Stopped { since, .. } if since + GOES_ON_WITHIN <= now => {
+                self.upgrade_fails(&format!("it did not go on within {GOES_ON_WITHIN:?}"));
+            }
+            _ if upgrade.begun + READY_WITHIN <= now => {
+                self.upgrade_fails(&format!("it was not ready within {READY_WITHIN:?}"));
+            }
+            _ => {}
+        }
+    }
+
+    fn retire_serving(&mut self) {
+        if let Some(number) = self.planes.serving_number() {
+            self.end_plane(number, "");
+            self.planes.end_serving();
+        }
+    }
+
+    fn retire_coming(&mut self) {
+        if let Some(number) = self.planes.coming_number() {
+            self.end_plane(number, "");
+            self.planes.end_coming();
+        }
+    }
+}
+
+impl Planes {
+    fn coming_number(&self) -> Option<u32> {
+        self.coming.as_ref().map(|(number, _)| *number)
+    }
+
+    fn serving_number(&self) -> Option<u32> {
+        self.serving.as_ref().map(|(number, _)| *number)
+    }
+}
+
+/// Where the file of this process's own program is, or was before another one took its place.
+fn own_program() -> std::io::Result<PathBuf> {
+    let path = std::env::current_exe()?.into_os_string().into_string();
+    let path = path.map_err(|_| std::io::Error::other("the path of this program is not UTF-8"))?;
+    Ok(PathBuf::from(path.trim_end_matches(" (deleted)")))
+}

@@ -1,0 +1,26 @@
+//! `ringway upgrade`: asks a running ringway to let another program carry the packets.
+
+use std::io::Write;
+use std::time::Duration;
+
+use crate::args::UpgradeArgs;
+use crate::control::client::ask;
+use crate::control::{Request, UpgradeReply};
+
+/// Replaces the program that carries packets, and says for how long they waited.
+///
+/// # Errors
+/// No ringway answers, or the old program goes on, and why.
+pub fn upgrade(args: &UpgradeArgs) -> anyhow::Result<()> {
+    let program = args.program.as_ref().map(std::path::absolute).transpose()?;
+    let program = program.map(|path| path.display().to_string());
+    let reply: UpgradeReply = ask(&args.ask.control_or_default(), &Request::Upgrade { program })?;
+    let mut out = std::io::stdout();
+    if args.ask.json {
+        writeln!(out, "{}", serde_json::to_string(&reply)?)?;
+    } else {
+        let waited = Duration::from_micros(reply.stall_us);
+        writeln!(out, "upgraded: packets waited {waited:.1?}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! A data plane that is killed or replaced: guests go on with the same sockets, memory and rings.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Ringway, wait_for};
+use ringway_net::Features;
+use ringway_testkit::{AnyUserGuest, GuestOptions, Traffic};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Bytes of the longest frame in these tests.
+const FRAME_LEN_MAX: usize = 1514;
+
+const SPLIT: Features = Features::OFFERED.difference(Features::RING_PACKED);
+
+fn guest(directory: &Path, name: &str, accept: Features) -> AnyUserGuest {
+    let socket = directory.join(format!("{name}.sock"));
+    let options = GuestOptions { accept, ..GuestOptions::default() };
+    wait_for("a guest", || AnyUserGuest::attach(&socket, &options).ok())
+}
+
+fn two_guests(directory: &Path, accept: Features) -> (Ringway, [AnyUserGuest; 2], Traffic) {
+    let ports = ["--port", "a=vm:a.sock", "--port", "b=vm:b.sock", "--port", "idle=vm:idle.sock"];
+    let ringway = Ringway::run(directory, &ports);
+    let mut guests = [guest(directory, "a", accept), guest(directory, "b", accept)];
+    let mut between = Traffic::new([guests[0].mac(), guests[1].mac()], 1, FRAME_LEN_MAX);
+    between.settle(&mut guests).expect("they hear each other");
+    (ringway, guests, between)
+}
+
+fn plane(ringway: &Ringway) -> Value {
+    let stats: Value = serde_json::from_str(&ringway.told(&["stats", "--json"])).expect("JSON");
+    stats["data_plane"].clone()
+}
+
+/// Kills the data plane, and waits for the next one.
+fn kill(ringway: &Ringway) -> Pid {
+    let pid = ringway.data_plane();
+    let deaths = plane(ringway)["deaths"].as_u64().expect("a number");
+    kill_process(pid, Signal::KILL).expect("it runs");
+    wait_for("the next one", || (plane(ringway)["deaths"] == deaths + 1).then_some(()));
+    let next = ringway.data_plane();
+    assert_ne!(next, pid);
+    next
+}
+
+/// A packed ring that is used in order does not show where it stands.
+#[test]
+fn guests_go_on_when_the_data_plane_is_killed() {
+    for accept in [SPLIT, Features::OFFERED.difference(Features::IN_ORDER)] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (ringway, mut guests, mut between) = two_guests(directory.path(), accept);
+        for _ in 0..10 {
+            between.exchange(&mut guests, 50).expect("undisturbed");
+            kill(&ringway);
+            between.exchange(&mut guests, 50).expect("they go on");
+        }
+        assert_eq!(between.lost(), 0);
+        assert!(!ringway.log().contains("front-end gone"), "{}", ringway.log());
+    }
+}
+
+#[test]
+fn guests_go_on_when_the_data_plane_is_upgraded() {
+    for accept in [SPLIT, Features::OFFERED] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (ringway, mut guests, mut between) = two_guests(directory.path(), accept);
+        let fds = ringway.fds();
+        for _ in 0..2 {
+            let before = ringway.data_plane();
+            let told = ringway.told(&["upgrade"]);
+            assert!(told.starts_with("upgraded: packets waited "), "{told}");
+            assert_ne!(ringway.data_plane(), before);
+            between.exchange(&mut guests, 50).expect("they go on");
+        }
+        assert_eq!(between.lost(), 0);
+        assert_eq!(plane(&ringway)["upgrades"], 2);
+        assert_eq!(ringway.fds(), fds);
+        assert!(!ringway.log().contains("front-end gone"), "{}", ringway.log());
+    }
+}
+
+/// Programs that are no data plane: one that ends at once, one that says nothing, one that is no
+/// program, and one that is not there.
+#[test]
+fn the_old_one_goes_on_when_the_new_program_does_not_work() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (ringway, mut guests, mut between) = two_guests(directory.path(), SPLIT);
+    let before = ringway.data_plane();
+    let cases = [
+        ("/bin/true", "it ended: exit status 0"),
+        ("/bin/cat", "it"),
+        ("/etc/hostname", "starting the data plane: "),
+        ("/nowhere/ringway", "No such file or directory"),
+    ];
+    for (program, why) in cases {
+        let refused = ringway.refused(&["upgrade", program]);
+        assert!(refused.contains(why) && refused.lines().count() == 1, "{program}: {refused}");
+        assert_eq!(ringway.data_plane(), before, "{program}");
+        between.exchange(&mut guests, 50).expect("undisturbed");
+    }
+    assert_eq!(between.lost(), 0);
+}
+
+/// Ports that change between two deaths are there afterwards, as they were changed.
+#[test]
+fn ports_that_come_and_go_are_there_for_the_next_one() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
+    ringway.told(&["port", "add", "b=vm:b.sock"]);
+    kill(&ringway);
+    ringway.told(&["port", "add", "c=vm:c.sock"]);
+    ringway.told(&["port", "remove", "b"]);
+    ringway.told(&["port", "set", "a", "link=down"]);
+    kill(&ringway);
+    assert_eq!(ringway.names(), ["a", "c"]);
+    let mut guests = [guest(directory.path(), "a", SPLIT), guest(directory.path(), "c", SPLIT)];
+    assert!(!guests[0].config().expect("connected").link_up);
+    ringway.told(&["port", "set", "a", "link=up"]);
+    let mut between = Traffic::new([guests[0].mac(), guests[1].mac()], 1, FRAME_LEN_MAX);
+    between.settle(&mut guests).expect("they hear each other");
+}
+
+/// Nothing of a data plane that has ended stays behind.
+#[test]
+fn deaths_leave_the_supervisor_as_it_was() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (ringway, _guests, _between) = two_guests(directory.path(), SPLIT);
+    let fds = || {
+        let path = format!("/proc/{}/fd", ringway.pid().as_raw_nonzero());
+        std::fs::read_dir(path).expect("it runs").count()
+    };
+    kill(&ringway);
+    let before = fds();
+    for _ in 0..20 {
+        kill(&ringway);
+    }
+    wait_for("as many descriptors", || (fds() <= before).then_some(()));
+}
