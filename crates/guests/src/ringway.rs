@@ -96,6 +96,30 @@ impl Ringway {
         Ok(Port(port.ok_or_else(|| anyhow!("ringway: no port {name} in {stats}"))?.clone()))
     }
 
+    /// What it has printed so far.
+    pub fn printed(&self) -> String {
+        self.process.printed()
+    }
+
+    /// Ends the process that carries packets, as a failing machine would.
+    ///
+    /// # Errors
+    /// It does not say which process that is.
+    pub fn kill_data_plane(&self) -> anyhow::Result<()> {
+        let stats = ask(&self.binary, &self.control)?;
+        let pid = stats["data_plane"]["pid"].as_u64().context("there is no data plane")?;
+        shell::run(shell::command(&["kill", "-KILL"]).arg(pid.to_string()))
+    }
+
+    /// Lets its own program take over from itself.
+    ///
+    /// # Errors
+    /// It refuses.
+    pub fn upgrade(&self) -> anyhow::Result<()> {
+        let mut command = shell::command(&[&self.binary]);
+        shell::output(command.args(["upgrade", "--control"]).arg(&self.control)).map(drop)
+    }
+
     /// What it says about its workers; at least one.
     ///
     /// # Errors

@@ -22,6 +22,7 @@ mod scenarios_pairs;
 mod scenarios_pairs_qemu;
 mod scenarios_poll;
 mod scenarios_qemu;
+mod scenarios_restart;
 mod scenarios_uml;
 mod scenarios_unikernel;
 mod scene;

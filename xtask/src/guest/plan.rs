@@ -12,7 +12,8 @@ use super::scenarios_unikernel::{self, DeviceCase, UnikernelCase};
 use super::{
     scenarios_attach, scenarios_bench, scenarios_captures, scenarios_coalesce, scenarios_control,
     scenarios_dpdk, scenarios_driver, scenarios_front_ends, scenarios_nat, scenarios_offload,
-    scenarios_pairs, scenarios_pairs_qemu, scenarios_poll, scenarios_qemu, scenarios_uml,
+    scenarios_pairs, scenarios_pairs_qemu, scenarios_poll, scenarios_qemu, scenarios_restart,
+    scenarios_uml,
 };
 use crate::unikernel::MachineType;
 
@@ -88,14 +89,15 @@ pub fn scenarios() -> Vec<Scenario> {
     add("qemu_queue_pairs_newest", NewestQemu, 180, pairs(true));
     add("qemu_reboot", Qemu, 120, Box::new(scenarios_qemu::reboot));
     add("qemu_reconnect", Qemu, 120, Box::new(scenarios_qemu::reconnect));
+    add("restart_uml", Uml, 180, Box::new(scenarios_restart::uml));
     // QEMU's order of requests differs between releases.
     for (format, packed) in [("split", false), ("packed", true)] {
+        add(&format!("restart_qemu_{format}"), Qemu, 240, restart(packed));
         for (name, needs) in [("qemu", Qemu), ("qemu_newest", NewestQemu)] {
             let run = move |stage: &Stage| scenarios_front_ends::qemu(stage, packed);
             add(&format!("front_end_{name}_{format}"), needs, 150, Box::new(run));
         }
-        let run = move |stage: &Stage| scenarios_front_ends::dpdk_server(stage, packed);
-        add(&format!("front_end_dpdk_server_{format}"), Dpdk, 120, Box::new(run));
+        add(&format!("front_end_dpdk_server_{format}"), Dpdk, 120, dpdk_server(packed));
     }
     for (name, needs, seconds, case) in MEASUREMENTS {
         let run = move |stage: &Stage| scenarios_bench::measure(stage, &case);
@@ -108,6 +110,14 @@ pub fn scenarios() -> Vec<Scenario> {
 fn routed((name, needs, run): scenarios_nat::Scenario) -> Scenario {
     let limit = Duration::from_secs(240);
     Scenario { name: name.to_string(), needs, limit, run: Box::new(run) }
+}
+
+fn restart(packed: bool) -> Run {
+    Box::new(move |stage| scenarios_restart::qemu(stage, packed))
+}
+
+fn dpdk_server(packed: bool) -> Run {
+    Box::new(move |stage| scenarios_front_ends::dpdk_server(stage, packed))
 }
 
 /// Every receive scheme on every transport and in both formats, though not each with each.

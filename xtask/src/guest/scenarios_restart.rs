@@ -1,0 +1,149 @@
+//! The data plane is killed, and replaced by upgrades, under ping and TCP: the front-end's socket
+//! stays open, the guest's carrier does not change, traffic goes on.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use ringway_guests::console::Console;
+use ringway_guests::process::Process;
+use ringway_guests::ringway::Ringway;
+use ringway_guests::stage::Stage;
+use ringway_guests::traffic::{self, Side};
+use ringway_guests::{iperf, qemu, shell, uml};
+
+use super::scene::{self, must};
+
+const HERE: &str = "10.97.0.1";
+const GUEST: &str = "10.97.0.2";
+const MTU: u32 = 1500;
+
+/// How often the data plane is killed, and how often it is upgraded. 100 each show rare faults, and
+/// take some minutes.
+const CRASHES: u32 = 8;
+const UPGRADES: u32 = 4;
+
+/// From one to the next.
+const PAUSE: Duration = Duration::from_millis(400);
+
+/// Between two pings.
+const PING_EVERY_MS: u32 = 5;
+
+/// Pings that each crash may cost: what was read from the tap and not delivered, and what came
+/// while there was no data plane.
+const LOST_PER_CRASH_MAX: u32 = 64;
+
+/// What happens to the data plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Crash,
+    Upgrade,
+}
+
+/// A QEMU guest with split or packed rings.
+pub fn qemu(stage: &Stage, packed: bool) -> anyhow::Result<()> {
+    let options = format!(",mac={}", qemu::MAC);
+    let ringway = scene::with_tap(stage, &options, (HERE, MTU), &[])?;
+    let device_options = if packed { ",packed=on" } else { "" };
+    let machine = qemu::Machine { device_options, ..qemu::Machine::default() };
+    let mut guest = qemu::boot(stage, &scene::socket(stage, "vm0"), &machine)?;
+    qemu::set_up(&mut guest, qemu::MAC, GUEST, MTU)?;
+    undisturbed(stage, &ringway, &mut guest)?;
+    ringway.port("vm0")?.check_negotiated(scene::format_name(packed), &[])?;
+    drop(guest);
+    ringway.finish()
+}
+
+/// A User Mode Linux guest, which would never connect again.
+pub fn uml(stage: &Stage) -> anyhow::Result<()> {
+    let ringway = scene::with_tap(stage, "", (HERE, MTU), &[])?;
+    let mut guest = uml::start(stage, "vm0", &scene::socket(stage, "vm0"))?;
+    uml::wait_booted(&mut guest, GUEST)?;
+    undisturbed(stage, &ringway, &mut guest)?;
+    drop(guest);
+    ringway.finish()
+}
+
+fn undisturbed(stage: &Stage, ringway: &Ringway, guest: &mut Console) -> anyhow::Result<()> {
+    let _server = iperf::start_server(stage)?;
+    traffic::tcp(&mut Side::Guest(guest), HERE, 1, "")?;
+    let changes = |guest: &mut Console| must(guest, "cat /sys/class/net/eth0/carrier_changes");
+    let before = changes(guest)?;
+    for (what, times) in [(What::Crash, CRASHES), (What::Upgrade, UPGRADES)] {
+        for option in ["", "-R"] {
+            stage.step(&format!("{times} times {what:?} under ping and TCP {option}"));
+            let lost = repeat(stage, (ringway, what, times), guest, option)?;
+            stage.note(&format!("{what:?} {option}: {lost} pings lost in {times}"));
+            let most = if what == What::Crash { LOST_PER_CRASH_MAX * times } else { times };
+            ensure!(lost <= most, "{what:?}: {lost} pings lost, {most} may be");
+        }
+    }
+    ensure!(changes(guest)? == before, "the guest saw its link change");
+    let printed = ringway.printed();
+    let gone = printed.lines().find(|line| line.contains("front-end gone"));
+    ensure!(gone.is_none(), "{}", gone.unwrap_or_default());
+    let port = ringway.port("vm0")?;
+    ensure!(port.is_connected(), "its port is not connected");
+    port.check_healthy(&["no_room", "link_down"])
+}
+
+/// Pings and one TCP connection live through it; how many pings were lost.
+fn repeat(
+    stage: &Stage,
+    (ringway, what, times): (&Ringway, What, u32),
+    guest: &mut Console,
+    option: &str,
+) -> anyhow::Result<u32> {
+    let seconds = 2 + times * if what == What::Crash { 1 } else { 2 };
+    let pings = seconds * 1000 / PING_EVERY_MS;
+    let interval = format!("0.{PING_EVERY_MS:03}");
+    let count = pings.to_string();
+    let command = shell::command(&["ping", "-q", "-i", &interval, "-c", &count, "-W", "2", GUEST]);
+    let name = format!("ping_{what:?}{option}").to_lowercase();
+    let mut ping = Process::start(stage, &name, command)?;
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let disturber = scope.spawn(|| -> anyhow::Result<()> {
+            for _ in 0..times {
+                thread::sleep(PAUSE);
+                match what {
+                    What::Crash => ringway.kill_data_plane()?,
+                    What::Upgrade => ringway.upgrade()?,
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+            Ok(())
+        });
+        let carried = traffic::tcp(&mut Side::Guest(guest), HERE, seconds, option);
+        let disturbed = disturber.join().map_err(|_| anyhow::anyhow!("it panicked"));
+        disturbed?.context("the data plane")?;
+        carried.context("TCP").map(drop)
+    })?;
+    ensure!(is_over.load(Ordering::Relaxed), "TCP ended before the last {what:?}");
+    let limit = Duration::from_secs(u64::from(seconds) + 20);
+    ping.wait_until("its end", limit, |it| it.printed().contains(" packets transmitted"))?;
+    lost(&ping.printed()).context("what ping says")
+}
+
+/// `5000 packets transmitted, 4998 received, 0.04% packet loss, time 9998ms`, also with `+2
+/// duplicates`.
+fn lost(printed: &str) -> Option<u32> {
+    let line = printed.lines().find(|line| line.contains(" packets transmitted"))?;
+    let number = |part: &str| part.split_whitespace().next()?.parse::<u32>().ok();
+    let mut parts = line.split(", ");
+    let (sent, received) = (number(parts.next()?)?, number(parts.next()?)?);
+    sent.checked_sub(received)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ping_prints_is_understood() {
+        let line = "7 packets transmitted, 5 received, +2 duplicates, 28% packet loss, time 6ms";
+        assert_eq!(lost(&format!("PING\n{line}\nrtt")), Some(2));
+        assert_eq!(lost("nothing"), None);
+    }
+}
