@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{LowConfig, LowOption, RunConfig, SpecError, flags, settings};
+use crate::data_plane::attempt::Attempt;
 use crate::front_end::FrontEnd;
 use crate::metrics::place::Place;
 use crate::outcome::EXIT_HELP;
@@ -197,7 +198,14 @@ pub struct UpgradeArgs {
 
 /// `ringway data-plane`: internal, see `data_plane`.
 #[derive(Debug, Args)]
-pub struct DataPlaneArgs {}
+pub struct DataPlaneArgs {
+    /// Try something in the sandbox that must fail, and do nothing else
+    #[arg(long = "try", value_name = "WHAT")]
+    pub attempt: Option<Attempt>,
+    /// Without the filter of system calls
+    #[arg(long, requires = "attempt")]
+    pub unfiltered: bool,
+}
 
 /// `ringway attach`
 #[derive(Debug, Args)]

@@ -46,7 +46,7 @@ use anyhow::Context;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
-use args::{Arguments, Command};
+use args::{Arguments, Command, DataPlaneArgs};
 use config::{LowOption, RunConfig, SpecError};
 use log::Log;
 use outcome::Errors;
@@ -76,6 +76,9 @@ fn main() -> ExitCode {
         Command::Port(command) => port_command::port(&command),
         Command::Attach(args) => Ok(attach::attach(&args)),
         Command::Upgrade(args) => Ok(upgrade::upgrade(&args)),
+        Command::DataPlane(DataPlaneArgs { attempt: Some(what), unfiltered }) => {
+            Ok(data_plane::attempt::attempt(what, !unfiltered))
+        }
         Command::DataPlane(_) => {
             return match filter() {
                 Ok(filter) => run_data_plane(filter),
@@ -119,11 +122,16 @@ fn run_daemon(config: RunConfig, over: Vec<LowOption>, filter: EnvFilter) -> Exi
 
 /// The process that carries packets; its log goes where the supervisor's goes.
 fn run_data_plane(filter: EnvFilter) -> ExitCode {
+    // First of all: much of the sandbox is each thread's own.
+    let prepared = match data_plane::prepare() {
+        Ok(prepared) => prepared,
+        Err(error) => return Errors::Text.finish(Err(error)),
+    };
     let log = match Log::start(filter).context("starting the log's thread") {
         Ok(log) => log,
         Err(error) => return Errors::Text.finish(Err(error)),
     };
-    let outcome = data_plane::run();
+    let outcome = data_plane::run(prepared);
     finish(&log, &outcome)
 }
 

@@ -15,12 +15,16 @@ use rustix::thread::{
 
 use crate::control::SandboxStats;
 
+/// `SETUID` and `SETGID` make the data plane another user, and `KILL` ends it then.
 /// `NET_ADMIN` makes taps and sets their MTU. The others are for sockets that belong to another
 /// user: `CHOWN` and `FOWNER` give them away and take them back, `DAC_OVERRIDE` connects to them,
 /// and makes them in a directory of that user.
 const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::KILL)
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETUID)
     .union(CapabilitySet::NET_ADMIN);
 
 /// Whether the process is in its sandbox, and what it may do there.

@@ -242,8 +242,9 @@ fn of_threads(pid: i32, key: &str) -> Vec<String> {
     threads.map(|thread| value(thread.expect("a thread"))).collect()
 }
 
-/// `CAP_CHOWN`, `CAP_DAC_OVERRIDE`, `CAP_FOWNER` and `CAP_NET_ADMIN` (capabilities(7)).
-const KEPT: u64 = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 12;
+/// `CAP_CHOWN`, `CAP_DAC_OVERRIDE`, `CAP_FOWNER`, `CAP_KILL`, `CAP_SETGID`, `CAP_SETUID` and
+/// `CAP_NET_ADMIN` (capabilities(7)).
+const KEPT: u64 = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 12;
 
 fn sandbox(ringway: &Ringway) -> Value {
     let stats: Value = serde_json::from_str(&ringway.told(&["stats", "--json"])).expect("JSON");

@@ -32,6 +32,7 @@ mod worker;
 pub use journal::watch::{Beat, JournalWatch, Owner};
 pub use journal::worker_line::Busy;
 pub use journal::{JOURNAL_LAYOUT, Journal, Unfit};
+pub use memory::backing::remember_mounts;
 pub use memory::signal_bus::install_bus_guard;
 pub use memory::{GUEST_LEN_MAX, GuestMemory, MemoryError, MemoryRequest};
 pub use nat::NatPort;
@@ -47,6 +48,7 @@ pub use pace::{Flush, Pace, PaceSnapshot};
 pub use peers::WorkerPeers;
 pub use port::queue_mode::{QueueMode, QueueSnapshot};
 pub use tap::calls::{TapCalls, TapCallsError};
+pub use tap::ring::prepare_rings;
 pub use tap::watch::TapWatch;
 pub use tap::{Tap, TapError, TapOffloads, TapOptions};
 pub use worker::command::{

@@ -7,6 +7,7 @@
 //! supervisor, through the socket that is this process's standard input.
 
 mod announcement;
+pub mod attempt;
 mod closing;
 mod effects;
 mod kicks;
@@ -14,6 +15,7 @@ mod link;
 mod orders;
 mod ports;
 mod replay;
+mod sandbox;
 mod stats;
 mod vm_port;
 mod worker_client;
@@ -35,10 +37,16 @@ use crate::channel::Channel;
 use crate::spec_text::{self, PlaneSettings};
 use ports::Port;
 use replay::Replay;
+use sandbox::Sandbox;
 use worker_client::WorkerClient;
 
 /// Events handled per turn of the loop.
 const EVENTS_MAX: usize = 64;
+
+/// Rings that are made in advance for taps: two taps, each read and written by all workers.
+const RINGS_PER_WORKER: usize = 4;
+
+const SANDBOX_ADVICE: &str = "the sandbox: start with --sandbox off if it cannot be had here";
 
 /// There is no journal yet.
 const JOURNAL_VERSIONS: Versions = Versions { first: 0, last: 0 };
@@ -89,14 +97,23 @@ pub struct DataPlane {
     replay: Option<Replay>,
     /// Another process goes on where this one has stopped.
     is_frozen: bool,
+    sandbox: Option<Sandbox>,
     started: Instant,
 }
 
-/// Serves the supervisor at standard input until that ends.
+/// A data plane that has heard from its supervisor, and has given up what it does not need.
+pub struct Prepared {
+    channel: Channel,
+    settings: PlaneSettings,
+    sandbox: anyhow::Result<Option<Sandbox>>,
+}
+
+/// Says hello to the supervisor at standard input, and enters the sandbox. Before any other thread
+/// is started.
 ///
 /// # Errors
-/// There is no supervisor, it says what cannot be, or a worker has ended.
-pub fn run() -> anyhow::Result<()> {
+/// There is no supervisor, or it says what cannot be.
+pub fn prepare() -> anyhow::Result<Prepared> {
     ignore_signals()?;
     let channel = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
     let channel = Channel::over(channel);
@@ -108,7 +125,28 @@ pub fn run() -> anyhow::Result<()> {
         bail!("the supervisor says something else first");
     };
     let settings = spec_text::read_settings(settings).context("the settings")?;
-    match DataPlane::start(channel, &settings) {
+    // What opens files, or makes what may not be made later.
+    settings.tap_writes.writes_from();
+    settings.tap_reads.reads_from();
+    ringway_host::remember_mounts();
+    let sandbox = settings.sandbox.then(|| {
+        ringway_host::prepare_rings(RINGS_PER_WORKER * usize::from(settings.workers));
+        Sandbox::enter()
+    });
+    Ok(Prepared { channel, settings, sandbox: sandbox.transpose() })
+}
+
+/// Serves the supervisor until that ends.
+///
+/// # Errors
+/// The supervisor says what cannot be, or a worker has ended.
+pub fn run(prepared: Prepared) -> anyhow::Result<()> {
+    let Prepared { channel, settings, sandbox } = prepared;
+    let started = match sandbox {
+        Ok(sandbox) => DataPlane::start(channel, &settings, sandbox),
+        Err(why) => Err((channel, why.context(SANDBOX_ADVICE))),
+    };
+    match started {
         Ok(mut plane) => plane.serve(),
         Err((channel, why)) => {
             let refusal = Some(Text::cut(&format!("{why:#}")));
@@ -128,7 +166,11 @@ fn ignore_signals() -> anyhow::Result<()> {
 }
 
 impl DataPlane {
-    fn start(channel: Channel, settings: &PlaneSettings) -> Result<Self, (Channel, anyhow::Error)> {
+    fn start(
+        channel: Channel,
+        settings: &PlaneSettings,
+        sandbox: Option<Sandbox>,
+    ) -> Result<Self, (Channel, anyhow::Error)> {
         match Self::parts(&channel, settings) {
             Ok((torn, poller, worker)) => {
                 worker.snoop_multicast(settings.snoop_multicast);
@@ -141,6 +183,7 @@ impl DataPlane {
                     torn,
                     replay: Some(Replay::default()),
                     is_frozen: false,
+                    sandbox,
                     started: Instant::now(),
                 })
             }
@@ -158,6 +201,9 @@ impl DataPlane {
         poller.add(channel.as_fd(), Wake::Supervisor.token())?;
         let worker = WorkerClient::start(settings).context("starting the workers")?;
         poller.add(worker.event_bell().as_fd(), Wake::Worker.token())?;
+        if settings.sandbox {
+            sandbox::filter_calls().context("seccomp").context(SANDBOX_ADVICE)?;
+        }
         Ok((torn, poller, worker))
     }
 

@@ -9,10 +9,11 @@ use ringway_host::{
 use ringway_net::{Counters, DropReason, Features};
 use ringway_virtq::Format;
 
+use super::sandbox::Sandbox;
 use super::{DataPlane, Port};
 use crate::control::{
-    DirectionStats, EffortStats, NatStats, PROTOCOL_VERSION, PacingStats, PairStats, PortStats,
-    QueueStats, StatsReply, WorkerStats,
+    DataPlaneStats, DirectionStats, EffortStats, NatStats, PROTOCOL_VERSION, PacingStats,
+    PairStats, PortStats, QueueStats, StatsReply, WorkerStats,
 };
 
 impl DataPlane {
@@ -30,7 +31,10 @@ impl DataPlane {
             ok: true,
             uptime_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             sandbox: None,
-            data_plane: None,
+            data_plane: Some(DataPlaneStats {
+                sandbox: self.sandbox.as_ref().map_or_else(|| "off".into(), Sandbox::text),
+                ..DataPlaneStats::default()
+            }),
             ports: ports.collect(),
             workers: self.worker.efforts().iter().map(worker_stats).collect(),
         }

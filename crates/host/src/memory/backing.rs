@@ -11,10 +11,17 @@
 //! mounted here, wherever the front-end has it; a Btrfs subvolume only if the file was opened
 //! through that mount.
 
+use std::fs::File;
+use std::io;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
 use rustix::io::Errno;
+
+/// See `proc_pid_mountinfo(5)`.
+const MOUNTINFO: &str = "/proc/self/mountinfo";
 
 /// `f_type` of hugetlbfs (`linux/magic.h`).
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
@@ -66,10 +73,33 @@ fn is_on_disk(known: &Statx) -> bool {
     if FileType::from_raw_mode(known.stx_mode.into()) != FileType::RegularFile || !has_mount {
         return false;
     }
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = mounts().unwrap_or_default();
     let device = format!("{}:{}", known.stx_dev_major, known.stx_dev_minor);
     let kind = kind_of(&known.stx_mnt_id.to_string(), &device, &mounts);
     kind.is_some_and(|kind| !is_served(kind))
+}
+
+/// Where the kernel says what is mounted; opened before a process gives up its files.
+static MOUNTS: OnceLock<File> = OnceLock::new();
+
+/// Looks at what is mounted through a file that is opened now: later none may be.
+pub fn remember_mounts() {
+    if let Ok(file) = File::open(MOUNTINFO) {
+        let _ = MOUNTS.set(file);
+    }
+}
+
+/// What is mounted now.
+fn mounts() -> io::Result<String> {
+    let Some(file) = MOUNTS.get() else { return std::fs::read_to_string(MOUNTINFO) };
+    let (mut text, mut room) = (Vec::new(), [0; 4096]);
+    loop {
+        // From its beginning on the kernel says what holds now.
+        match file.read_at(&mut room, text.len() as u64)? {
+            0 => return Ok(String::from_utf8_lossy(&text).into_owned()),
+            len => text.extend_from_slice(&room[..len]),
+        }
+    }
 }
 
 /// The file system of a mount, or of the same device where that is mounted here as well; see

@@ -12,17 +12,46 @@
 
 use std::fmt;
 use std::io;
+use std::sync::{Mutex, OnceLock};
 
-use io_uring::{IoUring, squeue};
+use io_uring::register::Restriction;
+use io_uring::{IoUring, opcode, squeue};
 
 use crate::os::system_calls::count_system_call;
 
 /// Packets at a time: the budget of a visit.
 pub(crate) const BATCH_PACKETS: usize = 64;
 
+const ENTRIES: u32 = 64;
+const _: () = assert!(ENTRIES as usize == BATCH_PACKETS);
+
+/// Rings that were made in advance, and are not in use.
+static POOL: OnceLock<Mutex<Vec<IoUring>>> = OnceLock::new();
+
+/// Makes rings in advance, for a process that gives up the system calls to make them. They can read
+/// and write and do nothing else, and there will be no others; where the kernel has none for us,
+/// there are none.
+pub fn prepare_rings(count: usize) {
+    let rings = (0..count).map_while(|_| restricted().ok()).collect();
+    let _ = POOL.set(Mutex::new(rings));
+}
+
+fn restricted() -> io::Result<IoUring> {
+    let ring = IoUring::builder().setup_r_disabled().build(ENTRIES)?;
+    let mut restrictions = [opcode::Read::CODE, opcode::Write::CODE, opcode::Readv::CODE]
+        .into_iter()
+        .chain([opcode::Writev::CODE])
+        .map(Restriction::sqe_op)
+        .collect::<Vec<_>>();
+    ring.submitter().register_restrictions(&mut restrictions)?;
+    ring.submitter().register_enable_rings()?;
+    Ok(ring)
+}
+
 /// A ring shared with the kernel, empty between calls.
 pub(crate) struct TapRing {
-    ring: IoUring,
+    /// Taken out by `drop` only.
+    ring: Option<IoUring>,
     /// What became of each request: bytes, or an error number below zero.
     results: [i32; BATCH_PACKETS],
     /// The kernel has taken everything so far.
@@ -33,7 +62,11 @@ impl TapRing {
     /// # Errors
     /// The kernel has no io_uring for us.
     pub(crate) fn new() -> io::Result<Self> {
-        let ring = IoUring::new(u32::try_from(BATCH_PACKETS).unwrap_or(1))?;
+        let ring = match POOL.get() {
+            Some(pool) => pool.lock().ok().and_then(|mut pool| pool.pop()),
+            None => Some(IoUring::new(ENTRIES)?),
+        };
+        let ring = Some(ring.ok_or(io::ErrorKind::Unsupported)?);
         Ok(Self { ring, results: [0; BATCH_PACKETS], is_usable: true })
     }
 
@@ -48,7 +81,8 @@ impl TapRing {
         requests: impl Iterator<Item = squeue::Entry>,
     ) -> &[i32] {
         let mut count = 0;
-        let mut submission = self.ring.submission();
+        let Some(ring) = &mut self.ring else { return &[] };
+        let mut submission = ring.submission();
         for request in requests.take(BATCH_PACKETS) {
             self.results[count] = -libc::ECANCELED;
             count += 1;
@@ -67,9 +101,10 @@ impl TapRing {
     }
 
     fn wait_for(&mut self, mut left: usize) {
+        let Some(ring) = &mut self.ring else { return };
         while left > 0 {
             count_system_call();
-            match self.ring.submit_and_wait(left) {
+            match ring.submit_and_wait(left) {
                 Err(why) if why.kind() != io::ErrorKind::Interrupted => {
                     // What it has not taken lies in the ring, and its memory belongs to another
                     // request soon: the kernel must never come back to it.
@@ -78,7 +113,7 @@ impl TapRing {
                 }
                 _ => {}
             }
-            for completed in self.ring.completion() {
+            for completed in ring.completion() {
                 let at = usize::try_from(completed.user_data()).unwrap_or(BATCH_PACKETS);
                 if let Some(result) = self.results.get_mut(at) {
                     *result = completed.result();
@@ -91,7 +126,19 @@ impl TapRing {
     /// Its file descriptor, for tests that take it away.
     #[cfg(test)]
     pub(crate) fn fd(&self) -> std::os::fd::RawFd {
-        std::os::fd::AsRawFd::as_raw_fd(&self.ring)
+        self.ring.as_ref().map_or(-1, std::os::fd::AsRawFd::as_raw_fd)
+    }
+}
+
+/// One that was made in advance can be used again.
+impl Drop for TapRing {
+    fn drop(&mut self) {
+        let ring = self.ring.take().filter(|_| self.is_usable);
+        if let Some((pool, ring)) = POOL.get().zip(ring)
+            && let Ok(mut pool) = pool.lock()
+        {
+            pool.push(ring);
+        }
     }
 }
 

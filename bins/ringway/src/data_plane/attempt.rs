@@ -1,0 +1,51 @@
+//! What the sandbox forbids, tried: `ringway data-plane --try`, for tests.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use nix::unistd::Pid;
+use rustix::net::{AddressFamily, SocketType};
+use rustix::process::Signal;
+
+use super::sandbox::{Sandbox, filter_calls};
+
+/// One thing that must fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Attempt {
+    /// To open a file that all may read
+    Open,
+    /// To make a socket
+    Socket,
+    /// To start another program
+    Execve,
+    /// To trace the process that has started this one
+    Ptrace,
+    /// To send a signal to it
+    Kill,
+}
+
+/// Enters the sandbox, and tries; without the filter of system calls only what is left of it.
+///
+/// # Errors
+/// It was refused. With the filter the process ends instead.
+pub fn attempt(what: Attempt, is_filtered: bool) -> anyhow::Result<()> {
+    Sandbox::enter()?;
+    if is_filtered {
+        filter_calls()?;
+    }
+    match what {
+        Attempt::Open => File::open("/etc/passwd").map(drop).context("open"),
+        Attempt::Socket => rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)
+            .map(drop)
+            .context("socket"),
+        Attempt::Execve => Err(Command::new("/bin/true").exec()).context("execve"),
+        Attempt::Ptrace => nix::sys::ptrace::attach(Pid::parent()).context("ptrace"),
+        Attempt::Kill => {
+            let parent = rustix::process::getppid().context("no parent")?;
+            rustix::process::kill_process(parent, Signal::WINCH).context("kill")
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The data plane's sandbox: what it must not do, it cannot.
+
+mod common;
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output};
+
+use common::Ringway;
+use serde_json::Value;
+
+/// A bad system call (Linux's number on all machines that this builds for).
+const SIGSYS: i32 = 31;
+
+fn attempt(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
+    command.args(["data-plane", "--try"]).args(arguments).output().expect("ringway runs")
+}
+
+#[test]
+fn what_is_forbidden_ends_the_data_plane() {
+    for what in ["open", "socket", "execve", "ptrace", "kill"] {
+        let output = attempt(&[what]);
+        assert_eq!(output.status.signal(), Some(SIGSYS), "{what}: {output:?}");
+    }
+}
+
+/// Where a filter of system calls had a hole, files and processes would still be out of reach.
+#[test]
+fn files_and_processes_are_out_of_reach_without_the_filter_too() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock", "--sandbox", "on"]);
+    let stats: Value = serde_json::from_str(&ringway.told(&["stats", "--json"])).expect("JSON");
+    let sandbox = stats["data_plane"]["sandbox"].as_str().expect("a text").to_owned();
+    assert!(sandbox.starts_with("no capabilities, seccomp, "), "{sandbox}");
+    if !sandbox.contains("seccomp, landlock") || sandbox.contains("in part") {
+        return println!("skipped: this kernel has less: {sandbox}");
+    }
+    for (what, why) in [("open", "Permission denied"), ("kill", "not permitted")] {
+        let output = attempt(&[what, "--unfiltered"]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(why), "{what}: {text}");
+    }
+}
+
+#[test]
+fn statistics_say_that_there_is_no_sandbox() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock", "--sandbox", "off"]);
+    let stats: Value = serde_json::from_str(&ringway.told(&["stats", "--json"])).expect("JSON");
+    assert_eq!(stats["data_plane"]["sandbox"], "off");
+    let path = format!("/proc/{}/status", ringway.data_plane().as_raw_nonzero());
+    let status = std::fs::read_to_string(path).expect("it runs");
+    assert!(status.contains("Seccomp:\t0"), "{status}");
+}
