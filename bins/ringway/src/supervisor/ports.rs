@@ -24,6 +24,9 @@ use crate::config::PortSpec;
 use crate::config::options::{Effect, OPTIONS};
 use crate::spec_text;
 
+/// At the start, for a tap that another process has.
+const TAP_PATIENCE: Duration = Duration::from_secs(1);
+
 /// One port as the supervisor sees it.
 pub(super) struct Port {
     pub(super) spec: PortSpec,
@@ -186,7 +189,10 @@ impl Supervisor {
     fn open_end(&mut self, id: PortId, port: &mut Port) -> anyhow::Result<()> {
         spec_text::port(&port.spec, None, &self.identity)?;
         if !port.spec.kind.is_guest() {
-            return port.tap.open(&port.spec, self.workers);
+            // The data plane of a ringway that was killed just now may still have it.
+            let is_start = !self.planes.is_begun();
+            let patience = if is_start { TAP_PATIENCE } else { Duration::ZERO };
+            return port.tap.open(&port.spec, self.workers, patience);
         }
         let mut vm = VmPort::open(&self.identity, &port.spec)?;
         if let Some(listener) = vm.listener() {

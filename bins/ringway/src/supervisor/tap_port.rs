@@ -5,9 +5,9 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use ringway_host::{Tap, TapOptions};
+use ringway_host::{Tap, TapError, TapOptions};
 use ringway_switch::PortId;
 use tracing::{info, warn};
 
@@ -16,6 +16,9 @@ use super::accept_backoff::RETRY_AFTER;
 use super::order::Asked;
 use super::plane::Sent;
 use crate::config::{PortKind, PortSpec};
+
+/// Between two attempts to open a tap that another process has.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// What is known of a tap.
 #[derive(Debug, Default)]
@@ -31,17 +34,23 @@ pub(super) struct TapState {
 }
 
 impl TapState {
-    /// Opens the tap of a port, for so many workers.
+    /// Opens the tap of a port, for so many workers. One that another process has is waited for,
+    /// no longer than that.
     ///
     /// # Errors
     /// The operating system refuses.
-    pub(super) fn open(&mut self, spec: &PortSpec, workers: u16) -> anyhow::Result<()> {
+    pub(super) fn open(
+        &mut self,
+        spec: &PortSpec,
+        workers: u16,
+        patience: Duration,
+    ) -> anyhow::Result<()> {
         // First of all: an interface that is used twice cannot be had.
         (self.first, self.fds) = (None, Vec::new());
         let queues = match &spec.kind {
             PortKind::Tap { name } => {
                 let options = TapOptions { name: name.clone(), mtu: spec.mtu };
-                Tap::open_queues(&options, spec.queues.min(workers)).map_err(whole)?
+                open_when_free(&options, spec.queues.min(workers), patience).map_err(whole)?
             }
             PortKind::TapFd { fd } => vec![Tap::from_raw_fd_number(*fd).map_err(whole)?],
             PortKind::Vm { .. } | PortKind::VmConnect { .. } => return Ok(()),
@@ -80,6 +89,20 @@ impl TapState {
     }
 }
 
+fn open_when_free(
+    options: &TapOptions,
+    queues: u16,
+    patience: Duration,
+) -> Result<Vec<Tap>, TapError> {
+    let until = Instant::now() + patience;
+    loop {
+        match Tap::open_queues(options, queues) {
+            Err(TapError::Busy { .. }) if Instant::now() < until => std::thread::sleep(PAUSE),
+            opened => return opened,
+        }
+    }
+}
+
 impl Supervisor {
     /// The interface of a tap is gone; perhaps of one that was opened anew since.
     pub(super) fn on_tap_gone(&mut self, id: PortId) {
@@ -114,7 +137,7 @@ impl Supervisor {
             }
             port.tap.reopen_at = None;
             let spec = port.spec.clone();
-            match port.tap.open(&spec, workers) {
+            match port.tap.open(&spec, workers, Duration::ZERO) {
                 Ok(()) => {
                     port.failure = None;
                     port.tap.is_reopening = true;
