@@ -29,6 +29,7 @@ mod outcome;
 mod places;
 mod port_command;
 mod qemu_version;
+mod resolvers;
 mod run_help;
 mod sandbox;
 mod spec_text;

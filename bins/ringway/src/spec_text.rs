@@ -2,9 +2,10 @@
 //! file.
 //!
 //! What only the supervisor can know or do is settled before: the guest's MAC address is always
-//! told, and who may open a socket is left out.
+//! told, so are the networks and resolvers of a router, and who may open a socket is left out.
 
 use ringway_host::TapCalls;
+use ringway_nat::Prefix6;
 use ringway_net::PollOptions;
 use ringway_supervisor::wire::{Bytes, SETTINGS_LEN_MAX, SPEC_LEN_MAX};
 use serde_json::{Map, Value, json};
@@ -12,6 +13,10 @@ use serde_json::{Map, Value, json};
 use crate::config::settings::flag;
 use crate::config::{LowOption, PortKind, PortSpec, RunConfig, Settings, json};
 use crate::identity::Identity;
+use crate::resolvers;
+
+/// No key of the file: some port is a router.
+const ROUTERS: &str = "routers";
 
 /// What the data plane goes by as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +28,8 @@ pub struct PlaneSettings {
     pub tap_reads: TapCalls,
     pub snoop_multicast: bool,
     pub sandbox: bool,
+    /// Whether it may open sockets for the guests of routers.
+    pub routers: bool,
 }
 
 /// A port for the data plane; `tap`: the name of its interface.
@@ -40,6 +47,10 @@ pub fn port(
     }
     if spec.kind.is_guest() {
         told.mac = Some(identity.mac_of(spec));
+    }
+    if spec.kind == PortKind::Nat {
+        let local6 = Prefix6::local(identity.number_of(&spec.name));
+        told.nat = spec.nat.told(local6, resolvers::of_this_machine);
     }
     (told.socket_mode, told.socket_user, told.socket_group) = (None, None, None);
     let text = Value::Object(json::write_port(&told)).to_string();
@@ -64,7 +75,7 @@ pub fn workers(config: &RunConfig) -> u16 {
 }
 
 /// The settings that matter to the data plane.
-pub fn settings(settings: &Settings, workers: u16) -> Bytes<SETTINGS_LEN_MAX> {
+pub fn settings(settings: &Settings, workers: u16, routers: bool) -> Bytes<SETTINGS_LEN_MAX> {
     let pins: Vec<String> = settings.pins.iter().map(u16::to_string).collect();
     let text = json!({
         "workers": workers.to_string(),
@@ -75,6 +86,7 @@ pub fn settings(settings: &Settings, workers: u16) -> Bytes<SETTINGS_LEN_MAX> {
         "tap_reads": calls(settings.tap_reads),
         "snoop_multicast": if settings.snoop_multicast { "on" } else { "off" },
         "sandbox": if settings.sandbox { "on" } else { "off" },
+        ROUTERS: if routers { "on" } else { "off" },
     });
     // As many processors as there can be have fewer bytes.
     Bytes::new(text.to_string().into_bytes()).unwrap_or_default()
@@ -90,7 +102,8 @@ fn calls(calls: TapCalls) -> &'static str {
 
 /// The settings of that text. `None`: they are none.
 pub fn read_settings(text: Bytes<SETTINGS_LEN_MAX>) -> Option<PlaneSettings> {
-    let object: Map<String, Value> = serde_json::from_slice(&text.into_inner()).ok()?;
+    let mut object: Map<String, Value> = serde_json::from_slice(&text.into_inner()).ok()?;
+    let routers = object.remove(ROUTERS)? == "on";
     let texts = object.iter().map(|(key, value)| Some(flag(key, value.as_str()?)));
     let options: Vec<LowOption> = texts.collect::<Option<_>>()?;
     let options: Vec<_> = options.into_iter().filter(|option| !option.value.is_empty()).collect();
@@ -106,6 +119,7 @@ pub fn read_settings(text: Bytes<SETTINGS_LEN_MAX>) -> Option<PlaneSettings> {
         tap_reads: settings.tap_reads,
         snoop_multicast: settings.snoop_multicast,
         sandbox: settings.sandbox,
+        routers,
     })
 }
 
@@ -136,7 +150,7 @@ mod tests {
             let (key, value) = typed.split_once('=').expect("a setting");
             let mut sent = Settings::new("c".into());
             assert_eq!(sent.change(&[flag(key, value)]), []);
-            let told = read_settings(settings(&sent, 3)).expect("settings");
+            let told = read_settings(settings(&sent, 3, true)).expect("settings");
             assert_eq!((told.workers, told.poll, told.pins), (3, sent.poll, sent.pins), "{typed}");
             assert_eq!((told.tap_writes, told.tap_reads), (sent.tap_writes, sent.tap_reads));
         }

@@ -137,3 +137,22 @@ fn deaths_leave_the_supervisor_as_it_was() {
     }
     wait_for("as many descriptors", || (fds() <= before).then_some(()));
 }
+
+/// The data plane may open sockets only if there was a router when it started.
+#[test]
+fn the_first_router_brings_a_data_plane_that_may_open_sockets() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (ringway, mut guests, mut between) = two_guests(directory.path(), SPLIT);
+    let before = ringway.data_plane();
+    ringway.told(&["port", "add", "net=nat:"]);
+    wait_for("the router", || (ringway.state("net")? == "running").then_some(()));
+    let plane_of_router = ringway.data_plane();
+    assert_ne!(plane_of_router, before);
+    between.exchange(&mut guests, 50).expect("they go on");
+    ringway.told(&["port", "add", "net2=nat:,vlan=7"]);
+    assert_eq!(ringway.data_plane(), plane_of_router, "it may open sockets already");
+    kill(&ringway);
+    wait_for("the routers", || (ringway.state("net2")? == "running").then_some(()));
+    between.exchange(&mut guests, 50).expect("they go on");
+    assert!(!ringway.log().contains("front-end gone"), "{}", ringway.log());
+}

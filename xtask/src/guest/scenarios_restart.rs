@@ -13,7 +13,7 @@ use ringway_guests::stage::Stage;
 use ringway_guests::traffic::{self, Side};
 use ringway_guests::{iperf, qemu, shell, uml};
 
-use super::scene::{self, must};
+use super::scene::{self, Scene};
 
 const HERE: &str = "10.97.0.1";
 const GUEST: &str = "10.97.0.2";
@@ -47,25 +47,29 @@ enum What {
 /// A QEMU guest with split or packed rings.
 pub fn qemu(stage: &Stage, packed: bool) -> anyhow::Result<()> {
     let options = format!(",mac={}", qemu::MAC);
-    let ringway = scene::with_tap(stage, &options, (HERE, MTU), &[])?;
+    let scene = Scene::with_tap(stage, &options, (HERE, MTU))?;
     let device_options = if packed { ",packed=on" } else { "" };
     let machine = qemu::Machine { device_options, ..qemu::Machine::default() };
     let mut guest = qemu::boot(stage, &scene::socket(stage, "vm0"), &machine)?;
     qemu::set_up(&mut guest, qemu::MAC, GUEST, MTU)?;
-    undisturbed(stage, &ringway, &mut guest)?;
-    ringway.port("vm0")?.check_negotiated(scene::format_name(packed), &[])?;
+    undisturbed(stage, &scene.ringway, &mut guest)?;
+    scene.ringway.port("vm0")?.check_negotiated(scene::format_name(packed), &[])?;
     drop(guest);
-    ringway.finish()
+    scene.finish()
 }
 
 /// A User Mode Linux guest, which would never connect again.
 pub fn uml(stage: &Stage) -> anyhow::Result<()> {
-    let ringway = scene::with_tap(stage, "", (HERE, MTU), &[])?;
+    let scene = Scene::with_tap(stage, "", (HERE, MTU))?;
     let mut guest = uml::start(stage, "vm0", &scene::socket(stage, "vm0"))?;
     uml::wait_booted(&mut guest, GUEST)?;
-    undisturbed(stage, &ringway, &mut guest)?;
+    undisturbed(stage, &scene.ringway, &mut guest)?;
     drop(guest);
-    ringway.finish()
+    scene.finish()
+}
+
+fn must(guest: &mut Console, line: &str) -> anyhow::Result<String> {
+    Side::Guest(guest).must(line)
 }
 
 fn undisturbed(stage: &Stage, ringway: &Ringway, guest: &mut Console) -> anyhow::Result<()> {

@@ -174,6 +174,23 @@ impl NatSpec {
         Ok(())
     }
 
+    /// The same with everything said that depends on the machine: the networks, with `local6` if no
+    /// IPv6 network is given, and the resolvers.
+    pub fn told(&self, local6: Prefix6, resolvers: impl FnOnce() -> Vec<IpAddr>) -> Self {
+        let mut told = self.clone();
+        if self.range.is_empty() {
+            told.prefix6 = Some(local6);
+            told.range = vec![format!("{}/64", local6.network())];
+        }
+        if self.dns == Dns::Host {
+            told.dns = match resolvers() {
+                none if none.is_empty() => Dns::Off,
+                servers => Dns::Servers(servers),
+            };
+        }
+        told
+    }
+
     /// The addresses; `local6`: the IPv6 network if none is given.
     pub fn plan(&self, local6: Prefix6, mtu: Option<u16>) -> Plan {
         let default = Plan::default();

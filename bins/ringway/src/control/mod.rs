@@ -23,8 +23,7 @@ use crate::config::error::nearest;
 pub use client::request_stats;
 pub use stats::{
     DataPlaneStats, DirectionStats, EffortStats, FrontEndStats, NatStats, PacingStats, PairStats,
-    PortStats,
-    QueueStats, SandboxStats, StatsReply, WorkerStats,
+    PortStats, QueueStats, SandboxStats, StatsReply, WorkerStats,
 };
 
 /// Version of the protocol.

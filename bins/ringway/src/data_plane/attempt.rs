@@ -32,9 +32,9 @@ pub enum Attempt {
 /// # Errors
 /// It was refused. With the filter the process ends instead.
 pub fn attempt(what: Attempt, is_filtered: bool) -> anyhow::Result<()> {
-    Sandbox::enter()?;
+    Sandbox::enter(false)?;
     if is_filtered {
-        filter_calls()?;
+        filter_calls(false)?;
     }
     match what {
         Attempt::Open => File::open("/etc/passwd").map(drop).context("open"),

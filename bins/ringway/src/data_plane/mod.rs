@@ -12,6 +12,7 @@ mod closing;
 mod effects;
 mod kicks;
 mod link;
+mod nat_port;
 mod orders;
 mod ports;
 mod replay;
@@ -131,7 +132,7 @@ pub fn prepare() -> anyhow::Result<Prepared> {
     ringway_host::remember_mounts();
     let sandbox = settings.sandbox.then(|| {
         ringway_host::prepare_rings(RINGS_PER_WORKER * usize::from(settings.workers));
-        Sandbox::enter()
+        Sandbox::enter(settings.routers)
     });
     Ok(Prepared { channel, settings, sandbox: sandbox.transpose() })
 }
@@ -202,7 +203,7 @@ impl DataPlane {
         let worker = WorkerClient::start(settings).context("starting the workers")?;
         poller.add(worker.event_bell().as_fd(), Wake::Worker.token())?;
         if settings.sandbox {
-            sandbox::filter_calls().context("seccomp").context(SANDBOX_ADVICE)?;
+            sandbox::filter_calls(settings.routers).context("seccomp").context(SANDBOX_ADVICE)?;
         }
         Ok((torn, poller, worker))
     }
@@ -224,9 +225,11 @@ impl DataPlane {
         if is_serving {
             self.ask_due_announcements();
             self.look_at_kicks();
+            self.look_around();
         }
         self.end_closing();
-        let deadlines = [self.next_announcement(), self.next_look_at_kicks()];
+        let deadlines =
+            [self.next_announcement(), self.next_look_at_kicks(), self.next_look_around()];
         let soonest = deadlines.into_iter().flatten().min().filter(|_| is_serving);
         let timeout: Option<Duration> =
             soonest.map(|at| at.saturating_duration_since(Instant::now()));
@@ -254,6 +257,9 @@ impl DataPlane {
                     port.chatter.say(name, || {
                         warn!(port = name, %queue, "stopped, the guest broke it: {why}");
                     });
+                }
+                WorkerEvent::StartedAnew { port, queue, why } => {
+                    warn!(port = self.name(port), %queue, "started anew: {why}");
                 }
                 WorkerEvent::TapGone { port } => self.on_tap_gone(port),
                 WorkerEvent::ControlChanged { port } => {

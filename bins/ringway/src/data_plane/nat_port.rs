@@ -1,7 +1,7 @@
-//! A router for guests: what it is told of this machine, and told again when that changes.
+//! A router for guests: what it is told, where it listens, and whether there is a way to IPv6.
 
 use std::cell::Cell;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -12,15 +12,11 @@ use ringway_switch::PortId;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tracing::{error, info};
+use rustix::process::{Resource, getrlimit};
+use tracing::error;
 
-use super::{Daemon, Port};
-use crate::config::PortKind;
+use super::{DataPlane, Port};
 use crate::config::nat::{Dns, ForwardSpec};
-
-/// Where the host's resolvers are listed (resolv.conf(5)).
-const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 /// How often this is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -42,41 +38,55 @@ pub(super) struct NatState {
     forwards: Vec<Forward>,
 }
 
-impl Daemon {
-    /// What a router is to be told.
-    fn nat_options(&self, port: &Port) -> NatOptions {
-        let spec = &port.spec;
-        let local6 = Prefix6::local(self.identity.number_of(&spec.name));
-        let mut plan = spec.nat.plan(local6, spec.mtu);
-        plan.routes6 = has_route6();
-        let resolvers = match &spec.nat.dns {
-            Dns::Host => resolvers(&std::fs::read_to_string(RESOLV_CONF).unwrap_or_default()),
-            Dns::Off => Vec::new(),
-            Dns::Servers(servers) => servers.clone(),
-        };
-        NatOptions { plan, resolvers, sockets_max: sockets_max() }
-    }
+/// What a router is to be told.
+fn options(port: &Port) -> NatOptions {
+    let spec = &port.spec;
+    // The supervisor has said which.
+    let mut plan = spec.nat.plan(Prefix6::local(0), spec.mtu);
+    plan.routes6 = has_route6();
+    let resolvers = match &spec.nat.dns {
+        Dns::Host | Dns::Off => Vec::new(),
+        Dns::Servers(servers) => servers.clone(),
+    };
+    NatOptions { plan, resolvers, sockets_max: sockets_max() }
+}
 
+impl DataPlane {
     /// Opens a router.
     ///
     /// # Errors
     /// The operating system refuses something.
-    pub(super) fn attach_nat(&mut self, id: PortId, port: &mut Port) -> anyhow::Result<()> {
-        let options = self.nat_options(port);
+    pub(super) fn attach_nat(&mut self, id: PortId) -> anyhow::Result<()> {
+        let Some(port) = self.ports.get(&id) else { return Ok(()) };
+        let (name, is_up, options) = (port.spec.name.clone(), port.spec.is_link_up, options(port));
+        let wanted = port.spec.nat.forwards.clone();
         self.start_nat(id, options.clone())?;
-        let look_at = Some(Instant::now() + LOOK_EVERY);
-        port.nat = NatState { told: Some(options), look_at, forwards: Vec::new() };
-        for forward in &port.spec.nat.forwards {
+        if !is_up {
+            self.worker.set_link(id, false);
+        }
+        let mut forwards = Vec::new();
+        for forward in &wanted {
             // One that fails hinders nothing else.
-            match listen(forward, &port.nat.forwards) {
-                Ok(added) => {
-                    let kept = std::mem::take(&mut port.nat.forwards);
-                    port.nat.forwards = self.tell_listeners(id, kept, added);
-                }
-                Err(why) => error!(port = port.spec.name, "{why:#}"),
+            match listen(forward, &forwards) {
+                Ok(added) => forwards = self.tell_listeners(id, forwards, added),
+                Err(why) => error!(port = name, "{why:#}"),
             }
         }
+        if let Some(port) = self.ports.get_mut(&id) {
+            let look_at = Some(Instant::now() + LOOK_EVERY);
+            port.nat = NatState { told: Some(options), look_at, forwards };
+        }
         Ok(())
+    }
+
+    /// No router listens any more: another process will.
+    pub(super) fn stop_listening(&mut self) {
+        for id in self.ids() {
+            let known = self.ports.get_mut(&id).map(|port| std::mem::take(&mut port.nat.forwards));
+            if known.is_some_and(|known| !known.is_empty()) {
+                self.tell_listeners(id, Vec::new(), Vec::new());
+            }
+        }
     }
 
     /// All that a router listens for then.
@@ -118,14 +128,11 @@ impl Daemon {
     /// Tells a router what has changed.
     pub(super) fn tell_nat(&mut self, id: PortId) {
         let Some(port) = self.ports.get(&id).filter(|port| port.nat.told.is_some()) else { return };
-        let options = self.nat_options(port);
+        let options = options(port);
         let Some(port) = self.ports.get_mut(&id) else { return };
         port.nat.look_at = Some(Instant::now() + LOOK_EVERY);
         let Some(told) = &mut port.nat.told else { return };
         if *told != options {
-            if told.resolvers != options.resolvers {
-                info!(port = port.spec.name, "resolvers: {:?}", options.resolvers);
-            }
             *told = options.clone();
             let told = || Box::new(options.clone());
             self.worker.send_all(|| Command::Nat(NatCommand::Set { port: id, options: told() }));
@@ -137,7 +144,7 @@ impl Daemon {
         self.ports.values().filter_map(|port| port.nat.look_at).min()
     }
 
-    /// Looks for what has changed: resolvers, and whether there is a way to IPv6.
+    /// Looks whether there is a way to IPv6 now.
     pub(super) fn look_around(&mut self) {
         let now = Instant::now();
         for id in self.ids() {
@@ -149,7 +156,7 @@ impl Daemon {
     }
 }
 
-impl Daemon {
+impl DataPlane {
     /// The first worker has the router.
     fn start_nat(&self, port: PortId, options: NatOptions) -> anyhow::Result<()> {
         let nat = Cell::new(Some(Box::new(NatPort::new(options).context("a router")?)));
@@ -198,45 +205,14 @@ fn bind(at: SocketAddr) -> rustix::io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Whether guests may be behind such a port.
-pub(super) fn has_guests(kind: &PortKind) -> bool {
-    *kind != PortKind::Nat
-}
-
 /// Whether this machine has a way to global addresses of IPv6. Nothing is sent.
 fn has_route6() -> bool {
     let socket = UdpSocket::bind("[::]:0");
     socket.is_ok_and(|socket| socket.connect("[2000::1]:9").is_ok())
 }
 
-/// The resolvers that a file names.
-fn resolvers(text: &str) -> Vec<IpAddr> {
-    let words = text.lines().map(str::split_whitespace);
-    let servers = words.filter_map(|mut words| match (words.next(), words.next()) {
-        (Some("nameserver"), Some(address)) => address.parse().ok(),
-        _ => None,
-    });
-    servers.collect()
-}
-
-/// As many as may be open, without those that others need.
+/// As many as may be open, without those that others need. The supervisor has raised the limit.
 fn sockets_max() -> u32 {
-    let limit = getrlimit(Resource::Nofile);
-    // More than was said at the start is allowed: the process itself may raise it.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     u32::try_from(most.saturating_sub(FDS_KEPT).max(most / 2)).unwrap_or(u32::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn resolvers_are_read() {
-        let text = "# nameserver 9.9.9.9\nsearch a b\nnameserver 10.0.0.1\n nameserver ::1 # x\n\
-                    nameserver\nnameserver nowhere\n";
-        let expected: [IpAddr; 2] = [[10, 0, 0, 1].into(), "::1".parse().unwrap()];
-        assert_eq!(resolvers(text), expected);
-    }
 }

@@ -12,9 +12,10 @@ use ringway_switch::{PORTS_MAX, PortId, PortPolicy};
 use tracing::warn;
 
 use super::DataPlane;
+use super::nat_port::NatState;
 use super::vm_port::VmPort;
 use crate::chatter::Chatter;
-use crate::config::PortSpec;
+use crate::config::{PortKind, PortSpec};
 
 /// One port as the control thread sees it.
 pub(super) struct Port {
@@ -22,6 +23,7 @@ pub(super) struct Port {
     pub(super) vm: Option<VmPort>,
     /// Each queue of its tap.
     pub(super) tap: Vec<TapWatch>,
+    pub(super) nat: NatState,
     /// Lines that its front-end is the reason for.
     pub(super) chatter: Chatter,
     /// It was removed, and goes for good when its front-end does.
@@ -30,7 +32,14 @@ pub(super) struct Port {
 
 impl Port {
     fn new(spec: PortSpec) -> Self {
-        Self { spec, vm: None, tap: Vec::new(), chatter: Chatter::new(), is_leaving: false }
+        Self {
+            spec,
+            vm: None,
+            tap: Vec::new(),
+            nat: NatState::default(),
+            chatter: Chatter::new(),
+            is_leaving: false,
+        }
     }
 
     /// Logs something about its front-end or guest, unless that was done often enough.
@@ -80,7 +89,10 @@ impl DataPlane {
     }
 
     fn attach_end(&mut self, id: PortId, spec: PortSpec, fds: Vec<OwnedFd>) -> anyhow::Result<()> {
-        let is_guest = spec.kind.is_guest();
+        let (is_guest, is_router) = (spec.kind.is_guest(), spec.kind == PortKind::Nat);
+        if !is_router {
+            self.name_port(id, &spec.name);
+        }
         if !is_guest && let Some(port) = self.ports.get_mut(&id) {
             port.spec = spec;
         } else {
@@ -97,7 +109,9 @@ impl DataPlane {
             return Ok(());
         }
         match &mut self.replay {
+            Some(replay) if is_router => replay.routers.push(id),
             Some(replay) => replay.taps.push((id, fds)),
+            None if is_router => self.attach_nat(id)?,
             None => self.attach_tap(id, fds)?,
         }
         Ok(())
@@ -135,14 +149,23 @@ impl DataPlane {
     pub(super) fn change_port(&mut self, id: PortId, spec: PortSpec) -> anyhow::Result<bool> {
         let port = self.ports.get_mut(&id).context("the port is gone")?;
         let before = std::mem::replace(&mut port.spec, spec);
-        let now = &port.spec;
-        if now.rules != before.rules
-            && let Err(why) = self.worker.set_policy(id, now.rules.policy())
-        {
+        let now = port.spec.clone();
+        let mut done = match now.rules != before.rules {
+            true => self.worker.set_policy(id, now.rules.policy()),
+            false => Ok(()),
+        };
+        if done.is_ok() && now.nat.forwards != before.nat.forwards {
+            done = self.follow_forwards(id);
+        }
+        let port = self.ports.get_mut(&id).context("the port is gone")?;
+        if let Err(why) = done {
             // Those hold already, so they are accepted.
             let _ = self.worker.set_policy(id, before.rules.policy());
             port.spec = before;
             return Err(why);
+        }
+        if now.nat != before.nat || now.mtu != before.mtu {
+            self.tell_nat(id);
         }
         if now.notify != before.notify {
             self.worker.set_notify(id, now.notify);
@@ -150,8 +173,9 @@ impl DataPlane {
         if now.is_link_up != before.is_link_up {
             self.worker.set_link(id, now.is_link_up);
         }
+        let port = self.ports.get_mut(&id).context("the port is gone")?;
         let Some(vm) = &mut port.vm else { return Ok(false) };
-        vm.configure(now);
+        vm.configure(&now);
         if now.is_link_up && !before.is_link_up {
             vm.plan_announcement();
         }

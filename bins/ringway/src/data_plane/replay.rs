@@ -26,6 +26,8 @@ pub(super) struct Replay {
     pub(super) discards: Vec<Discard>,
     /// Queues of taps, and a socket to ask about the interface with.
     pub(super) taps: Vec<(PortId, Vec<OwnedFd>)>,
+    /// Routers.
+    pub(super) routers: Vec<PortId>,
     /// Text of [`Positions`], as far as it has come.
     pub(super) positions: Vec<u8>,
 }
@@ -82,6 +84,11 @@ impl DataPlane {
         for (id, fds) in replay.taps {
             if let Err(why) = self.attach_tap(id, fds) {
                 self.complain(id, format_args!("its tap cannot be served: {why:#}"));
+            }
+        }
+        for id in replay.routers {
+            if let Err(why) = self.attach_nat(id) {
+                self.complain(id, format_args!("the router cannot be opened: {why:#}"));
             }
         }
         self.restore_stands(&positions);
@@ -195,6 +202,7 @@ impl DataPlane {
         let mut positions = Positions::default();
         self.is_frozen = true;
         self.worker.stop_reading_taps();
+        self.stop_listening();
         let running = self.running_queues();
         for of_guest in [true, false] {
             for &(id, index, queue) in running

@@ -103,6 +103,18 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_getrandom,
 ];
 
+/// Beside those, where there are routers: sockets of their guests.
+const SOCKET_CALLS: &[libc::c_long] = &[
+    libc::SYS_bind,
+    libc::SYS_connect,
+    libc::SYS_listen,
+    libc::SYS_accept4,
+    libc::SYS_setsockopt,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_shutdown,
+];
+
 /// Of x86 alone.
 #[cfg(target_arch = "x86_64")]
 const OLD_CALLS: &[libc::c_long] = &[libc::SYS_epoll_wait, libc::SYS_poll, libc::SYS_readlink];
@@ -121,11 +133,12 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Gives up user, capabilities and files. Before any other thread is started.
+    /// Gives up user, capabilities, files and TCP, but for routers. Before any other thread is
+    /// started.
     ///
     /// # Errors
     /// The operating system refuses.
-    pub fn enter() -> anyhow::Result<Self> {
+    pub fn enter(routers: bool) -> anyhow::Result<Self> {
         set_no_new_privs(true).context("no_new_privs")?;
         let user = change_user().context("another user")?;
         give_up_capabilities().context("capabilities")?;
@@ -133,7 +146,7 @@ impl Sandbox {
         set_dumpable_behavior(DumpableBehavior::NotDumpable).context("no core dumps")?;
         setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })
             .context("no core dumps")?;
-        Ok(Self { landlock: give_up_files().context("Landlock")?, user })
+        Ok(Self { landlock: give_up_files(routers).context("Landlock")?, user })
     }
 
     /// For statistics.
@@ -182,14 +195,17 @@ fn give_up_capabilities() -> anyhow::Result<()> {
     )?)
 }
 
-/// No file at all can be opened, no TCP connection made, and no process outside be reached.
-fn give_up_files() -> anyhow::Result<&'static str> {
+/// No file at all can be opened, no TCP connection made but by routers, and no process outside be
+/// reached.
+fn give_up_files(routers: bool) -> anyhow::Result<&'static str> {
     let abi = ABI::V6;
-    let ruleset = Ruleset::default()
+    let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(abi))?
-        .handle_access(AccessNet::from_all(abi))?
         .scope(Scope::from_all(abi))?;
+    if !routers {
+        ruleset = ruleset.handle_access(AccessNet::from_all(abi))?;
+    }
     let status = ruleset.create()?.restrict_self()?;
     Ok(match status.ruleset {
         RulesetStatus::FullyEnforced => "landlock",
@@ -202,15 +218,19 @@ fn give_up_files() -> anyhow::Result<&'static str> {
 ///
 /// # Errors
 /// The operating system refuses.
-pub fn filter_calls() -> anyhow::Result<()> {
+pub fn filter_calls(routers: bool) -> anyhow::Result<()> {
     let arch = std::env::consts::ARCH.try_into().context("seccomp: this machine")?;
     // The flags of clone3 lie in memory, where a filter cannot see them: the C library then uses
     // clone.
     let clone3 = BTreeMap::from([(libc::SYS_clone3, vec![])]);
     let unknown = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
     let first = SeccompFilter::new(clone3, SeccompAction::Allow, unknown, arch)?;
-    let second =
-        SeccompFilter::new(rules()?, SeccompAction::KillProcess, SeccompAction::Allow, arch)?;
+    let second = SeccompFilter::new(
+        rules(routers)?,
+        SeccompAction::KillProcess,
+        SeccompAction::Allow,
+        arch,
+    )?;
     for filter in [first, second] {
         let program: BpfProgram = filter.try_into()?;
         seccompiler::apply_filter_all_threads(&program)?;
@@ -218,11 +238,14 @@ pub fn filter_calls() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn rules() -> anyhow::Result<BTreeMap<i64, Vec<SeccompRule>>> {
+fn rules(routers: bool) -> anyhow::Result<BTreeMap<i64, Vec<SeccompRule>>> {
     use SeccompCmpArgLen::{Dword, Qword};
     use SeccompCmpOp::{Eq, MaskedEq};
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         CALLS.iter().chain(OLD_CALLS).map(|call| (*call, vec![])).collect();
+    if routers {
+        rules.extend(SOCKET_CALLS.iter().map(|call| (*call, vec![])));
+    }
     let exec = u64::try_from(libc::PROT_EXEC)?;
     let own = u64::from(std::process::id());
     let mut allow = |call: libc::c_long, condition| -> anyhow::Result<()> {
@@ -237,6 +260,12 @@ fn rules() -> anyhow::Result<BTreeMap<i64, Vec<SeccompRule>>> {
     allow(libc::SYS_tgkill, SeccompCondition::new(0, Dword, Eq, own)?)?;
     // Limits are read, not set.
     allow(libc::SYS_prlimit64, SeccompCondition::new(2, Qword, Eq, 0)?)?;
+    if routers {
+        for family in [libc::AF_INET, libc::AF_INET6].map(u64::try_from) {
+            allow(libc::SYS_socket, SeccompCondition::new(0, Dword, Eq, family?)?)?;
+        }
+        allow(libc::SYS_ioctl, SeccompCondition::new(1, Dword, Eq, libc::TIOCOUTQ)?)?;
+    }
     for ioctl in IOCTLS {
         allow(libc::SYS_ioctl, SeccompCondition::new(1, Dword, Eq, ioctl)?)?;
     }

@@ -41,7 +41,7 @@ impl DataPlane {
     }
 }
 
-impl Daemon {
+impl DataPlane {
     fn nat_stats(&self, nat: &NatSnapshot) -> NatStats {
         let flows = nat.flows.iter().filter(|(_, count)| *count > 0);
         let mut leases = BTreeMap::<_, Vec<String>>::new();

@@ -21,6 +21,7 @@ mod planes;
 mod ports;
 mod reload;
 mod requests;
+mod routers;
 pub mod run;
 mod stats;
 mod tap_port;
@@ -155,6 +156,9 @@ pub struct Supervisor {
     /// The data plane has told guests that their links are down: whether there were any.
     links_down: Option<bool>,
     counts: planes::Counts,
+    /// This machine's resolvers, when they were looked at last.
+    resolvers: Vec<std::net::IpAddr>,
+    looked_around: Instant,
 }
 
 impl Supervisor {
@@ -209,6 +213,8 @@ impl Supervisor {
             next_link: 0,
             links_down: None,
             counts: planes::Counts::default(),
+            resolvers: crate::resolvers::of_this_machine(),
+            looked_around: Instant::now(),
         };
         supervisor.start_plane()?;
         config.ports.into_iter().for_each(|spec| supervisor.open_configured(spec));
@@ -264,6 +270,7 @@ impl Supervisor {
             self.next_try(),
             self.next_leaving(),
             self.next_reopening(),
+            self.next_look_around(),
             self.control.next_deadline(),
             self.next_listening(),
             self.next_refusal(),

@@ -74,6 +74,8 @@ pub(super) struct Plane {
     watch: Watch,
     pub(super) look_at: Option<Instant>,
     is_hung: bool,
+    /// It may open sockets for the guests of routers.
+    pub(super) may_route: bool,
     /// What it was ordered and has not done yet, and since when.
     pub(super) orders: BTreeMap<u32, (Order, Instant)>,
     /// What it was asked, its answer so far, and since when.
@@ -106,6 +108,7 @@ impl Plane {
             watch: Watch::default(),
             look_at: None,
             is_hung: false,
+            may_route: false,
             orders: BTreeMap::new(),
             asks: BTreeMap::new(),
             export: Vec::new(),

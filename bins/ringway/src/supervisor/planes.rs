@@ -164,10 +164,11 @@ impl Supervisor {
 
     /// Gives a data plane everything that there is: ports, front-ends and what was kept of them.
     pub(super) fn load(&mut self, number: u32) {
-        let settings = spec_text::settings(&self.settings, self.workers);
+        let settings = spec_text::settings(&self.settings, self.workers, self.has_routers());
         let is_next = self.planes.is_coming(number);
         let Some(mut plane) = self.planes.remove(number) else { return };
         plane.enters(Stage::Loading);
+        plane.may_route = self.has_routers();
         plane.tell(&ToData::Config { settings }, vec![]);
         for (&id, port) in &mut self.ports {
             if port.failure.is_some() || port.is_leaving() {

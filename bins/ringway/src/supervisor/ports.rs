@@ -20,8 +20,8 @@ use super::tap_port::TapState;
 use super::vm_port::VmPort;
 use super::{LINK_DOWN_GRACE, Supervisor, Wake};
 use crate::chatter::Chatter;
-use crate::config::PortSpec;
 use crate::config::options::{Effect, OPTIONS};
+use crate::config::{PortKind, PortSpec};
 use crate::spec_text;
 
 /// At the start, for a tap that another process has.
@@ -161,6 +161,9 @@ impl Supervisor {
 
     /// The data plane is told of a port. Without a data plane the next one will be.
     pub(super) fn order_open(&mut self, id: PortId, asked: Asked) {
+        if self.opens_first_router(id, &asked) {
+            return;
+        }
         let Some(port) = self.ports.get(&id) else { return };
         let (fds, spec) = (port.tap.sent(), &port.spec);
         let Ok(spec) = spec_text::port(spec, port.tap.name(), &self.identity) else { return };
@@ -307,7 +310,8 @@ impl Supervisor {
     /// What is the supervisor's of a change.
     fn change_end(port: &mut Port, before: &PortSpec) -> anyhow::Result<()> {
         let now = &port.spec;
-        if let Some(mtu) = now.mtu.filter(|_| now.mtu != before.mtu) {
+        let is_router = now.kind == PortKind::Nat;
+        if let Some(mtu) = now.mtu.filter(|_| now.mtu != before.mtu && !is_router) {
             port.tap.set_mtu(mtu)?;
         }
         match &port.vm {

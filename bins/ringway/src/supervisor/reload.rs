@@ -102,7 +102,7 @@ impl Supervisor {
         if settings == self.settings {
             return;
         }
-        let told = spec_text::settings(&settings, self.workers);
+        let told = spec_text::settings(&settings, self.workers, self.has_routers());
         if let Some(plane) = self.planes.serving().filter(|plane| plane.is_loaded()) {
             plane.tell(&ToData::Config { settings: told }, vec![]);
         }

@@ -53,7 +53,7 @@ impl TapState {
                 open_when_free(&options, spec.queues.min(workers), patience).map_err(whole)?
             }
             PortKind::TapFd { fd } => vec![Tap::from_raw_fd_number(*fd).map_err(whole)?],
-            PortKind::Vm { .. } | PortKind::VmConnect { .. } => return Ok(()),
+            PortKind::Vm { .. } | PortKind::VmConnect { .. } | PortKind::Nat => return Ok(()),
         };
         let interfaces = queues.first().and_then(Tap::interfaces);
         for fd in queues.iter().map(AsFd::as_fd).chain(interfaces) {

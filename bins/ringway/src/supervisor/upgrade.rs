@@ -11,6 +11,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use anyhow::ensure;
 use tracing::{info, warn};
 
 use super::Supervisor;
@@ -32,7 +33,8 @@ const PROVED_AFTER: Duration = Duration::from_secs(1);
 
 /// One that is under way.
 pub(super) struct Upgrade {
-    client: ClientId,
+    /// `None`: the supervisor itself wants another one.
+    client: Option<ClientId>,
     program: File,
     begun: Instant,
     step: Step,
@@ -86,7 +88,24 @@ impl Supervisor {
         self.start_next_plane(&file).map_err(|why| vec![format!("{}: {why:#}", path.display())])?;
         info!(program = %path.display(), "upgrading");
         let (begun, step) = (Instant::now(), Step::Starting);
-        self.upgrade = Some(Upgrade { client, program: file, begun, step });
+        self.upgrade = Some(Upgrade { client: Some(client), program: file, begun, step });
+        Ok(())
+    }
+
+    /// Begins to replace the data plane by another one of the same program, which may do what this
+    /// one may not.
+    ///
+    /// # Errors
+    /// It is being replaced already, or no other one can be started.
+    pub(super) fn renew_plane(&mut self) -> anyhow::Result<()> {
+        ensure!(
+            self.upgrade.is_none() && self.planes.is_running(),
+            "the data plane is being replaced: try again"
+        );
+        let program = self.program.try_clone()?;
+        self.start_next_plane(&program)?;
+        let (begun, step) = (Instant::now(), Step::Starting);
+        self.upgrade = Some(Upgrade { client: None, program, begun, step });
         Ok(())
     }
 
@@ -155,6 +174,7 @@ impl Supervisor {
         }
         self.upgrade = Some(upgrade);
         self.hold(false);
+        self.answer_routers(None);
         self.ask_again();
     }
 
@@ -175,13 +195,18 @@ impl Supervisor {
             }
         }
         self.hold(false);
+        if upgrade.client.is_none() {
+            self.answer_routers(Some(why));
+        }
         self.refuse_upgrade(upgrade.client, why);
     }
 
-    fn refuse_upgrade(&mut self, client: ClientId, why: &str) {
+    fn refuse_upgrade(&mut self, client: Option<ClientId>, why: &str) {
         let why = format!("not upgraded: the new program: {why}: the old one goes on");
         warn!("{why}");
-        self.answer_client(client, &refusal(&[why]));
+        if let Some(client) = client {
+            self.answer_client(client, &refusal(&[why]));
+        }
     }
 
     /// What the next one was given is not true any more.
@@ -219,7 +244,9 @@ impl Supervisor {
                 let stall_us = u64::try_from(stall.as_micros()).unwrap_or(u64::MAX);
                 info!(pid, "upgraded: packets waited {stall:.1?}");
                 let reply = UpgradeReply { version: PROTOCOL_VERSION, ok: true, pid, stall_us };
-                self.answer_client(client, &reply_line(&reply));
+                if let Some(client) = client {
+                    self.answer_client(client, &reply_line(&reply));
+                }
             }
             Step::Proving { .. } => {}
             Step::Stopped { since, .. } if since + GOES_ON_WITHIN <= now => {

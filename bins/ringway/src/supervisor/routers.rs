@@ -1,0 +1,87 @@
+//! What the supervisor does for routers: it tells them this machine's resolvers, and sees to it
+//! that there is a data plane that may open sockets.
+
+use std::time::{Duration, Instant};
+
+use ringway_supervisor::wire::ToData;
+use ringway_switch::PortId;
+
+use super::Supervisor;
+use super::order::{Asked, Finished, Order};
+use crate::config::PortKind;
+use crate::{resolvers, spec_text};
+
+/// How often resolvers are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+impl Supervisor {
+    /// Whether some port is a router.
+    pub(super) fn has_routers(&self) -> bool {
+        self.specs().any(|spec| spec.kind == PortKind::Nat)
+    }
+
+    /// A router was added, and the data plane may open no sockets: another one is started, which
+    /// gets the port with all others. `false`: it can be told as usual.
+    pub(super) fn opens_first_router(&mut self, id: PortId, asked: &Asked) -> bool {
+        let is_router = self.ports.get(&id).is_some_and(|port| port.spec.kind == PortKind::Nat);
+        let is_sandboxed = self.settings.sandbox;
+        let may_not = self.planes.current().is_some_and(|it| it.is_loaded() && !it.may_route);
+        if !(is_router && is_sandboxed && may_not) {
+            return false;
+        }
+        match self.renew_plane() {
+            Ok(()) => {
+                if let Some(port) = self.ports.get_mut(&id) {
+                    port.asked = Some(asked.clone());
+                }
+            }
+            Err(why) => {
+                let refusal = Some(format!("{why:#}"));
+                let done = Finished { is_told: false, is_closing: false, refusal };
+                self.finish(Order::Open { port: id, asked: asked.clone() }, &done);
+            }
+        }
+        true
+    }
+
+    /// The data plane that was started for a router serves, or has failed.
+    pub(super) fn answer_routers(&mut self, why: Option<&str>) {
+        for port in self.ids() {
+            let asked = self.ports.get_mut(&port).and_then(|port| port.asked.take());
+            let Some(asked) = asked else { continue };
+            let done =
+                Finished { is_told: false, is_closing: false, refusal: why.map(str::to_owned) };
+            self.finish(Order::Open { port, asked }, &done);
+        }
+    }
+
+    /// When this machine's resolvers are looked at again.
+    pub(super) fn next_look_around(&self) -> Option<Instant> {
+        self.has_routers().then_some(self.looked_around + LOOK_EVERY)
+    }
+
+    /// Tells routers when this machine's resolvers have changed.
+    pub(super) fn look_around(&mut self) {
+        if self.next_look_around().is_none_or(|at| at > Instant::now()) {
+            return;
+        }
+        self.looked_around = Instant::now();
+        let now = resolvers::of_this_machine();
+        if std::mem::replace(&mut self.resolvers, now.clone()) == now {
+            return;
+        }
+        tracing::info!("resolvers: {now:?}");
+        for id in self.ids() {
+            let Some(port) = self.ports.get(&id) else { continue };
+            if port.spec.kind != PortKind::Nat || port.is_leaving() {
+                continue;
+            }
+            let Ok(spec) = spec_text::port(&port.spec, None, &self.identity) else { continue };
+            let message = |order| ToData::Change { order, port: id.0, spec };
+            let before = Box::new(port.spec.clone());
+            let asked = Asked::default();
+            let order = Order::Change { port: id, before, from_file: None, asked };
+            self.order_now(order, message, vec![]);
+        }
+    }
+}
