@@ -23,7 +23,21 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
+    /// Of a process and those that it has started: the supervisor and its data plane.
     pub fn look(pid: u32) -> anyhow::Result<Self> {
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let children = children.unwrap_or_default();
+        let mut sum = Self::of_one(pid)?;
+        for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
+            let child = Self::of_one(child)?;
+            sum.processor_ns += child.processor_ns;
+            sum.wakeups += child.wakeups;
+            sum.memory_kib += child.memory_kib;
+        }
+        Ok(sum)
+    }
+
+    fn of_one(pid: u32) -> anyhow::Result<Self> {
         let directory = format!("/proc/{pid}/task");
         let (mut processor_ns, mut wakeups) = (0.0, 0.0);
         for thread in fs::read_dir(&directory).with_context(|| directory.clone())? {

@@ -21,6 +21,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use super::order::Order;
 use crate::channel::Channel;
 
+/// Places from which threads take memory without waiting for each other.
+const ARENAS_MAX: &str = "8";
+
 /// Until what found no room is tried again.
 const SEND_AGAIN: Duration = Duration::from_millis(1);
 
@@ -92,6 +95,8 @@ impl Plane {
         let child = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
             .arg0("ringway")
             .arg("data-plane")
+            // Without it the C library counts processors for each of many threads, in a file.
+            .env("MALLOC_ARENA_MAX", ARENAS_MAX)
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .spawn()
