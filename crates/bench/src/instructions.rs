@@ -63,7 +63,11 @@ pub fn count(arguments: &[&str]) -> anyhow::Result<Counts> {
     }
     let mut counts = Counts::new();
     in_turns(1, &rows, |_, name, (_, function, more, packets), _| {
-        let instructions = callgrind(&[arguments, &[&*name[0]], more].concat(), function)?;
+        let instructions = callgrind(
+            &[arguments, &[&*name[0]], more].concat(),
+            function,
+            more.contains(&"--worker"),
+        )?;
         // Both are far below 2^53.
         #[allow(clippy::cast_precision_loss)]
         counts.insert(name.join(" "), instructions as f64 / *packets as f64);

@@ -88,7 +88,7 @@ pub(crate) const BURST: usize = guests::QUEUE_SIZE as usize;
 /// Sends bursts of packets of 64 bytes from guest to guest by a switch, through a daemon that
 /// begins and ends with it.
 pub(crate) fn carry<Q: DriverQueue>(bursts: usize) -> anyhow::Result<()> {
-    let mut daemon = start(Way::Switch)?;
+    let mut daemon = start_with(Way::Switch, &["--sandbox", "off"])?;
     let plan = Plan::of(PACKET_LENS[0] as usize);
     let mut pair = Pair::<Q>::attach(&daemon, &plan)?;
     (0..bursts).try_for_each(|_| pair.burst(plan.burst))?;
@@ -97,10 +97,14 @@ pub(crate) fn carry<Q: DriverQueue>(bursts: usize) -> anyhow::Result<()> {
 }
 
 fn start(way: Way) -> anyhow::Result<RingwayProcess> {
+    start_with(way, &[])
+}
+
+fn start_with(way: Way, more: &[&str]) -> anyhow::Result<RingwayProcess> {
     let ports = &[("a", ""), ("b", ""), ("c", "")];
     let ports = if way == Way::Cable { &ports[..2] } else { ports };
     let never_polls = ["--workers", "1", "--poll", "never"];
-    RingwayProcess::start_with(ports, &never_polls).context(NO_DAEMON)
+    RingwayProcess::start_with(ports, &[&never_polls, more].concat()).context(NO_DAEMON)
 }
 
 /// Each with its cells under [`HEADS`].

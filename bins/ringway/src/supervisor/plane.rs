@@ -21,6 +21,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use super::order::Order;
 use crate::channel::Channel;
 
+/// A program under which data planes run, with its arguments: for debuggers and profilers, with
+/// `--sandbox off`.
+const UNDER: &str = "RINGWAY_DATA_PLANE_UNDER";
+
 /// Places from which threads take memory without waiting for each other.
 const ARENAS_MAX: &str = "8";
 
@@ -87,13 +91,26 @@ pub(super) struct Plane {
     pub(super) export: Vec<u8>,
 }
 
+/// By its descriptor: its file may be replaced meanwhile.
+fn command_of(program: &File) -> Command {
+    let path = format!("/proc/self/fd/{}", program.as_raw_fd());
+    let Ok(under) = std::env::var(UNDER) else {
+        let mut command = Command::new(path);
+        command.arg0("ringway");
+        return command;
+    };
+    let mut words = under.split_whitespace();
+    let mut command = Command::new(words.next().unwrap_or("env"));
+    // Another program does not have the descriptor.
+    command.args(words).arg(std::fs::read_link(&path).unwrap_or(path.into()));
+    command
+}
+
 impl Plane {
     /// Starts that program as a data plane.
     pub(super) fn start(program: &File) -> anyhow::Result<Self> {
         let (channel, theirs) = Channel::pair().context("a socket to the data plane")?;
-        // By its descriptor: its file may be replaced meanwhile.
-        let child = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
-            .arg0("ringway")
+        let child = command_of(program)
             .arg("data-plane")
             // Without it the C library counts processors for each of many threads, in a file.
             .env("MALLOC_ARENA_MAX", ARENAS_MAX)

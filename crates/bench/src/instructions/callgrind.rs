@@ -8,16 +8,34 @@ use ringway_testkit::BINARY_VARIABLE;
 
 use crate::programs;
 
+/// Under what the data plane of ringway runs.
+const UNDER_VARIABLE: &str = "RINGWAY_DATA_PLANE_UNDER";
+
 /// What callgrind counts in one function of this program, or of the daemon that it starts.
-pub(super) fn callgrind(arguments: &[&str], function: &str) -> anyhow::Result<u64> {
+pub(super) fn callgrind(
+    arguments: &[&str],
+    function: &str,
+    is_daemon: bool,
+) -> anyhow::Result<u64> {
     let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
-    let mut command = Command::new("valgrind");
-    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
-    command.args(["--trace-children=yes", "--trace-children-skip-by-arg=stats"]);
-    command.arg(format!("--toggle-collect={function}"));
-    command.arg(format!("--log-file={}/%p", directory.path().display()));
-    command.arg(env::current_exe()?).args(arguments);
-    command.env(BINARY_VARIABLE, programs::ringway()?);
+    let log = format!("--log-file={}/%p", directory.path().display());
+    let toggle = format!("--toggle-collect={function}");
+    let valgrind =
+        ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", &toggle, &log];
+    let this = env::current_exe()?;
+    // Of ringway its data plane alone: valgrind does not know all that a supervisor asks of Linux.
+    let (program, before) = match is_daemon {
+        true => (this.as_os_str(), &[][..]),
+        false => (valgrind[0].as_ref(), &valgrind[1..]),
+    };
+    let mut command = Command::new(program);
+    command.args(before);
+    if is_daemon {
+        command.env(UNDER_VARIABLE, valgrind.join(" ")).env(BINARY_VARIABLE, programs::ringway()?);
+    } else {
+        command.arg(this);
+    }
+    command.args(arguments);
     let output = command.output().context("valgrind (Debian: apt-get install valgrind)")?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.success(), "valgrind: {}:\n{text}", output.status);
