@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use common::{Ringway, wait_for};
@@ -44,10 +45,10 @@ fn kill(ringway: &Ringway) {
     assert_ne!(ringway.data_plane(), pid);
 }
 
-/// A packed ring that is used in order does not show where it stands.
+/// Packed rings that are used in order do not show where they stand: the journal does.
 #[test]
 fn guests_go_on_when_the_data_plane_is_killed() {
-    for accept in [SPLIT, Features::OFFERED.difference(Features::IN_ORDER)] {
+    for accept in [SPLIT, Features::OFFERED, Features::OFFERED.difference(Features::IN_ORDER)] {
         let directory = tempfile::tempdir().expect("a directory");
         let (ringway, mut guests, mut between) = two_guests(directory.path(), accept);
         for _ in 0..10 {
@@ -155,4 +156,55 @@ fn the_first_router_brings_a_data_plane_that_may_open_sockets() {
     wait_for("the routers", || (ringway.state("net2")? == "running").then_some(()));
     between.exchange(&mut guests, 50).expect("they go on");
     assert!(!ringway.log().contains("front-end gone"), "{}", ringway.log());
+}
+
+/// Where worker 0 notes which port it serves: bit 63, and the port in bits 16 to 31.
+const BUSY_AT: u64 = 64 + 16;
+
+/// Ends the data plane by a fault, as if a worker had been serving that port.
+fn fault(ringway: &Ringway, port: u64) {
+    let pid = ringway.data_plane();
+    let deaths = plane(ringway)["deaths"].as_u64().expect("a number");
+    let fds = format!("/proc/{}/fd", ringway.pid().as_raw_nonzero());
+    let is_journal = |path: &std::path::PathBuf| {
+        path.read_link().is_ok_and(|to| to.to_string_lossy().contains("ringway-journal"))
+    };
+    let mut fds = std::fs::read_dir(fds).expect("it runs").map(|fd| fd.expect("an fd").path());
+    let journal = fds.find(is_journal).expect("it has a journal");
+    let journal = std::fs::OpenOptions::new().write(true).open(journal).expect("ours");
+    journal.write_all_at(&(1 << 63 | port << 16).to_le_bytes(), BUSY_AT).expect("room");
+    kill_process(pid, Signal::ABORT).expect("it runs");
+    wait_for("the next one", || (plane(ringway)["deaths"] == deaths + 1).then_some(()));
+    wait_for("the next one", || (!plane(ringway)["pid"].is_null()).then_some(()));
+}
+
+/// The port that was served in two faults in a row is served no more; all others are.
+#[test]
+fn a_port_that_ends_the_data_plane_is_quarantined() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["--sandbox", "off", "--port", "a=vm:a.sock", "--port", "b=vm:b.sock"];
+    let ringway =
+        Ringway::run(directory.path(), &[&ports[..], &["--port", "bad=vm:c.sock"]].concat());
+    let mut guests = [guest(directory.path(), "a", SPLIT), guest(directory.path(), "b", SPLIT)];
+    let _bad = guest(directory.path(), "c", SPLIT);
+    let mut between = Traffic::new([guests[0].mac(), guests[1].mac()], 1, FRAME_LEN_MAX);
+    between.settle(&mut guests).expect("they hear each other");
+    fault(&ringway, 2);
+    between.exchange(&mut guests, 50).expect("they go on");
+    assert_eq!(state(&ringway, "bad"), "running");
+    fault(&ringway, 2);
+    between.exchange(&mut guests, 50).expect("they go on");
+    assert_eq!(between.lost(), 0);
+    assert_eq!(state(&ringway, "bad"), "quarantined");
+    assert!(ringway.log().contains("link=up"), "{}", ringway.log());
+    ringway.told(&["port", "set", "bad", "link=up"]);
+    let _again = guest(directory.path(), "c", SPLIT);
+    wait_for("the port", || (state(&ringway, "bad") == "running").then_some(()));
+}
+
+fn state(ringway: &Ringway, port: &str) -> String {
+    let stats: Value = serde_json::from_str(&ringway.told(&["stats", "--json"])).expect("JSON");
+    let ports = stats["ports"].as_array().expect("ports");
+    let port = ports.iter().find(|it| it["name"] == port).expect("that port");
+    port["state"].as_str().expect("text").to_owned()
 }

@@ -43,6 +43,9 @@ pub struct DataPlaneStats {
     /// What it has given up.
     #[serde(default)]
     pub sandbox: String,
+    /// So many packets may have come twice when it followed one that had ended.
+    #[serde(default)]
+    pub replayed: u64,
 }
 
 /// Whether the daemon is in its sandbox, and what it may do there.

@@ -28,7 +28,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ringway_host::{EventFd, Events, Poller, WorkerEvent};
+use ringway_host::{EventFd, Events, JOURNAL_LAYOUT, Poller, WorkerEvent};
 use ringway_supervisor::wire::{Text, ToData, ToSupervisor, Versions, WIRE_VERSION};
 use ringway_switch::{AddressNews, PortId};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -49,8 +49,7 @@ const RINGS_PER_WORKER: usize = 4;
 
 const SANDBOX_ADVICE: &str = "the sandbox: start with --sandbox off if it cannot be had here";
 
-/// There is no journal yet.
-const JOURNAL_VERSIONS: Versions = Versions { first: 0, last: 0 };
+const JOURNAL_VERSIONS: Versions = Versions { first: JOURNAL_LAYOUT, last: JOURNAL_LAYOUT };
 
 /// Who woke the control thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +99,9 @@ pub struct DataPlane {
     is_frozen: bool,
     sandbox: Option<Sandbox>,
     started: Instant,
+    /// Workers that the data plane before left in the midst of a visit: so many packets may have
+    /// come twice.
+    replayed: u64,
 }
 
 /// A data plane that has heard from its supervisor, and has given up what it does not need.
@@ -186,6 +188,7 @@ impl DataPlane {
                     is_frozen: false,
                     sandbox,
                     started: Instant::now(),
+                    replayed: 0,
                 })
             }
             Err(why) => Err((channel, why)),

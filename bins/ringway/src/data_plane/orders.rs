@@ -79,7 +79,12 @@ impl DataPlane {
                 self.serve_frame((link, number), flaw.or(lost), (bytes.into_inner(), fds));
             }
             ToData::Replayed {} => self.tell(&ToSupervisor::Ready { refusal: None }),
-            ToData::Go { is_last, positions } => self.take_positions(is_last, positions),
+            ToData::Go { is_last, positions } => {
+                self.take_positions(positions);
+                if is_last {
+                    self.go(fds.into_iter().next());
+                }
+            }
             ToData::Quiesce {} => self.export(),
             ToData::LinksDown { order } => {
                 let is_told = self.tell_link_down() > 0;
@@ -97,15 +102,12 @@ impl DataPlane {
         Ok(())
     }
 
-    fn take_positions<const MAX: usize>(&mut self, is_last: bool, positions: Bytes<MAX>) {
+    fn take_positions<const MAX: usize>(&mut self, positions: Bytes<MAX>) {
         if let Some(Replay { positions: text, .. }) = &mut self.replay {
             let piece = positions.into_inner();
             if text.len() + piece.len() <= POSITIONS_LEN_MAX {
                 text.extend(piece);
             }
-        }
-        if is_last {
-            self.go();
         }
     }
 

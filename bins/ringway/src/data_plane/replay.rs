@@ -2,20 +2,23 @@
 //! taps, tell guests anything. It is noted, and done then.
 //!
 //! Where a ring goes on: at the position that the predecessor told when it stopped for this one
-//! ([`Positions`]). After a crash there is none: a split ring goes on at its used index, a packed
-//! one where the ring itself shows, or it does not start, and the log says why.
+//! ([`Positions`]). After a crash the journal says it. A ring that is not in the journal goes on at
+//! its used index if it is split, and where the ring itself shows if it is packed; or it does not
+//! start, and the log says why.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use ringway_foreign::UntrustedFd;
-use ringway_host::{NotifyFd, QueueFds, Tap};
+use ringway_host::{Journal, NotifyFd, QueueFds, Tap};
 use ringway_supervisor::wire::ToSupervisor;
 use ringway_switch::PortId;
 use ringway_vhost_user::position_from_base;
 use ringway_virtq::{Format, QueueSetup};
 use serde::{Deserialize, Serialize};
+use tracing::error;
 
 use super::{DataPlane, Port};
 
@@ -78,8 +81,9 @@ impl Replay {
 
 impl DataPlane {
     /// Everything that was noted is done: this process serves from now on.
-    pub(super) fn go(&mut self) {
+    pub(super) fn go(&mut self, journal: Option<OwnedFd>) {
         let Some(replay) = self.replay.take() else { return };
+        let journal = journal.and_then(|file| self.take_journal(&file));
         let positions: Positions = serde_json::from_slice(&replay.positions).unwrap_or_default();
         for (id, fds) in replay.taps {
             if let Err(why) = self.attach_tap(id, fds) {
@@ -105,7 +109,28 @@ impl DataPlane {
             self.discard_at_last(discard, &positions);
         }
         self.worker.catch_up();
+        if let Some(journal) = journal {
+            journal.settle();
+        }
         self.tell(&ToSupervisor::Running {});
+    }
+
+    /// The workers note what they do in it. Without one rings go on where they show it themselves.
+    fn take_journal(&mut self, file: &OwnedFd) -> Option<Arc<Journal>> {
+        let opened = Journal::open(file).and_then(|journal| {
+            let journal = Arc::new(journal);
+            self.worker.set_journal(&journal).map(|()| journal)
+        });
+        match opened {
+            Ok(journal) => {
+                self.replayed = journal.interrupted() as u64;
+                Some(journal)
+            }
+            Err(why) => {
+                error!("{why}: after the end of this process rings cannot all go on");
+                None
+            }
+        }
     }
 
     fn stand(&mut self, id: PortId, index: u16, positions: &Positions) -> Option<Stand> {
@@ -227,6 +252,7 @@ impl DataPlane {
                 positions.links.entry(link.number).or_default().insert(index, stand);
             }
         }
+        self.worker.leave_journal();
         positions
     }
 

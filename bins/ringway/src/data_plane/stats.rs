@@ -33,6 +33,7 @@ impl DataPlane {
             sandbox: None,
             data_plane: Some(DataPlaneStats {
                 sandbox: self.sandbox.as_ref().map_or_else(|| "off".into(), Sandbox::text),
+                replayed: self.replayed,
                 ..DataPlaneStats::default()
             }),
             ports: ports.collect(),

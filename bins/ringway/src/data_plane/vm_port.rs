@@ -113,6 +113,7 @@ impl DataPlane {
             let _ = link.session.set_config(config);
         }
         self.links.insert(number, id);
+        self.worker.note_rings(id, number);
         Ok(())
     }
 

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use ringway_device::QueueId;
 use ringway_host::{
-    Answer, CallFd, Callee, Command, Discarded, EventFd, GuestMemory, NotifyFd, PortSnapshot,
-    QueueFds, Tap, TapCalls, Worker, WorkerChannels, WorkerEvent, WorkerPeers, WorkerSnapshot,
+    Answer, CallFd, Callee, Command, Discarded, EventFd, GuestMemory, Journal, NotifyFd,
+    PortSnapshot, QueueFds, Tap, TapCalls, Unfit, Worker, WorkerChannels, WorkerEvent, WorkerPeers,
+    WorkerSnapshot,
 };
 use ringway_net::moderation::Policy;
 use ringway_net::{ControlState, FromPair, MacAddress, Negotiated};
@@ -271,6 +272,25 @@ impl WorkerClient {
             }
             std::thread::sleep(DELIVERED_PAUSE);
         }
+    }
+
+    /// From now on they note there what they do. Before any queue starts.
+    ///
+    /// # Errors
+    /// The line of a worker is missing, or another process holds it.
+    pub(super) fn set_journal(&self, journal: &Arc<Journal>) -> Result<(), Unfit> {
+        let set = self.ask_all(|done| Command::SetJournal { journal: journal.clone(), done });
+        set.into_iter().collect()
+    }
+
+    /// Another process will note there what it does.
+    pub(super) fn leave_journal(&self) {
+        self.ask_all(|done| Command::LeaveJournal { done });
+    }
+
+    /// Queues of that port that start from now on are those of that front-end.
+    pub(super) fn note_rings(&self, port: PortId, link: u32) {
+        self.send_all(|| Command::NoteRings { port, link: Some(link) });
     }
 
     /// Waits until the workers have done all that they were told.

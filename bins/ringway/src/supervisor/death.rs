@@ -1,14 +1,18 @@
 //! The end of a data plane: what is blamed, what its clients are answered, when the next one is
 //! started.
 
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use ringway_supervisor::restart::{End, Verdict};
+use ringway_supervisor::restart::{End, RequestId, Verdict};
+use ringway_switch::PortId;
 use tracing::error;
 
 use super::Supervisor;
 use super::order::Order;
 use super::plane::Plane;
+use super::vm_port::VmPort;
 
 /// A front-end that has waited so long for an answer, while there is no data plane, is
 /// disconnected: QEMU stands still meanwhile, and connects again.
@@ -21,9 +25,12 @@ impl Supervisor {
         let (was_serving, was_coming) =
             (self.planes.is_serving(number), self.planes.is_coming(number));
         let Some(plane) = self.planes.remove(number) else { return };
-        let _ = self.poller.remove(std::os::fd::AsFd::as_fd(&plane.pidfd));
+        let _ = self.poller.remove(plane.pidfd.as_fd());
         if was_coming {
             return self.upgrade_fails(&format!("it ended: {}", shown(end)));
+        }
+        if let Some((busy, in_hand)) = plane.suspects {
+            return self.judge(end, &busy, &in_hand);
         }
         if !was_serving {
             return;
@@ -33,31 +40,104 @@ impl Supervisor {
             self.planes.why_ended.get_or_insert(why);
             return;
         }
-        self.counts.deaths += 1;
-        self.counts.down_since.get_or_insert_with(Instant::now);
-        let in_hand = self.take_back_frames();
+        self.note_death();
+        let (busy, in_hand) = (self.journal.busy(), self.take_back_frames());
         let now = Instant::now();
-        let verdict = self.restarts.died(now, end, &[], &in_hand);
+        let verdict = self.restarts.died(now, end, &busy, &in_hand);
         let again = match verdict.start_at - now {
             Duration::ZERO => "at once".to_owned(),
             wait => format!("in {wait:?}"),
         };
         error!("the data plane ended: {}: a new one is started {again}", shown(end));
-        self.settle_orders(plane);
+        self.start_at = Some(verdict.start_at);
+        self.settle_orders(plane.orders);
         self.upgrade_is_void();
         self.follow(verdict);
     }
 
+    fn note_death(&mut self) {
+        self.counts.deaths += 1;
+        self.counts.down_since.get_or_insert_with(Instant::now);
+    }
+
+    /// Workers have ended: the rest of the process follows when the memory of all guests is
+    /// unmapped. The first one is not waited for; after others it is known only then how it ended,
+    /// and so when the next one may start.
+    pub(super) fn on_worker_end(&mut self) {
+        self.journal.drain();
+        if !(self.planes.is_running() && self.journal.is_dead()) {
+            return;
+        }
+        let Some((number, plane)) = &mut self.planes.serving else { return };
+        let _ = self.poller.remove(plane.channel.as_fd());
+        plane.kill();
+        let number = *number;
+        let now = Instant::now();
+        let is_alone = self.upgrade.is_none() && self.restarts.is_first(now);
+        if !(is_alone && self.planes.is_begun() && self.journal.all_have_ended()) {
+            return;
+        }
+        self.note_death();
+        let suspects = (self.journal.busy(), self.take_back_frames());
+        self.planes.end_serving();
+        let Some(plane) = self.planes.get(number) else { return };
+        plane.suspects = Some(suspects);
+        let orders = std::mem::take(&mut plane.orders);
+        if let Err(why) = self.start_plane() {
+            error!("{why:#}");
+            self.start_at = Some(now);
+        }
+        self.settle_orders(orders);
+    }
+
+    /// One that was followed before it had ended.
+    fn judge(&mut self, end: End, busy: &[u16], in_hand: &[RequestId]) {
+        error!("the data plane ended: {}: a new one was started at once", shown(end));
+        let verdict = self.restarts.died(Instant::now(), end, busy, in_hand);
+        self.follow(verdict);
+    }
+
+    /// What is blamed is served no more.
     fn follow(&mut self, verdict: Verdict) {
         for (link, _) in verdict.refuse {
             self.let_go(link, None, "its request has ended the data plane twice");
         }
-        self.start_at = Some(verdict.start_at);
+        for port in verdict.quarantine {
+            self.quarantine(PortId(port));
+        }
+    }
+
+    /// The data plane has ended twice while it served this port. No front-end is served there until
+    /// a user says so.
+    fn quarantine(&mut self, id: PortId) {
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        let name = port.spec.name.clone();
+        let Some(vm) = &mut port.vm else {
+            error!(port = name, "the data plane ended twice while it served this port");
+            return;
+        };
+        let why = format!(
+            "quarantined: the data plane ended twice while it served this port: \
+             \"ringway port set {name} link=up\" tries again"
+        );
+        error!(port = name, "{why}");
+        vm.quarantine(why);
+        self.drop_link(id, None);
+        self.serve_knocks(id);
+    }
+
+    /// A user wants it to be tried again.
+    pub(super) fn release(&mut self, id: PortId) {
+        self.restarts.release(id.0);
+        let vm = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut());
+        if vm.is_some_and(VmPort::release) {
+            self.serve_knocks(id);
+        }
     }
 
     /// What was ordered is told to the next one with everything else.
-    fn settle_orders(&mut self, plane: Plane) {
-        for (order, _) in plane.orders.into_values() {
+    fn settle_orders(&mut self, orders: BTreeMap<u32, (Order, Instant)>) {
+        for (order, _) in orders.into_values() {
             match order {
                 Order::Open { port, asked } => {
                     if let Some(port) = self.ports.get_mut(&port) {

@@ -28,7 +28,8 @@ const GRACE: Duration = Duration::from_millis(100);
 impl VmPort {
     /// Whether the port has a use for the next front-end now, to serve it or to refuse it.
     fn wants_knocks(&self) -> bool {
-        let is_able = self.listener().is_some() && self.backoff.until.is_none();
+        let is_able =
+            self.listener().is_some() && self.backoff.until.is_none() && !self.is_quarantined;
         is_able && self.next.is_none() && (self.is_linked() || !self.closing.is_waited_for())
     }
 

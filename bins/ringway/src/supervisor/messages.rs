@@ -4,6 +4,7 @@ use ringway_supervisor::wire::{ToSupervisor, Versions, WIRE_VERSION};
 use ringway_switch::PortId;
 
 use super::Supervisor;
+use super::journal::Watched;
 use super::order::Finished;
 use super::plane::{MESSAGES_PER_TURN, Stage};
 
@@ -36,14 +37,14 @@ impl Supervisor {
     fn take(&mut self, number: u32, message: ToSupervisor) -> anyhow::Result<()> {
         let is_serving = self.planes.is_serving(number);
         match message {
-            ToSupervisor::Hello { wire, .. } => self.hello(number, wire),
+            ToSupervisor::Hello { wire, journal } => self.hello(number, wire, journal),
             ToSupervisor::Ready { refusal: Some(why) } => {
                 self.plane_refuses(number, why.as_str());
             }
             ToSupervisor::Ready { refusal: None } if is_serving => {
                 let positions = std::mem::take(&mut self.positions);
                 if let Some(plane) = self.planes.serving() {
-                    Self::go(plane, &positions);
+                    Self::go(plane, &positions, self.journal.file());
                 }
             }
             ToSupervisor::Ready { refusal: None } => self.next_is_ready(),
@@ -108,9 +109,18 @@ impl Supervisor {
         Ok(())
     }
 
-    fn hello(&mut self, number: u32, wire: Versions) {
+    fn hello(&mut self, number: u32, wire: Versions, journal: Versions) {
         let ours = Versions { first: WIRE_VERSION, last: WIRE_VERSION };
+        let layout = Versions { first: Watched::LAYOUT, last: Watched::LAYOUT };
         match ours.common(wire) {
+            Some(_) if layout.common(journal).is_none() => {
+                let Versions { first, last } = journal;
+                let why = "it knows layouts of the journal";
+                self.plane_refuses(
+                    number,
+                    &format!("{why} from {first} to {last}, and not {}", Watched::LAYOUT),
+                );
+            }
             Some(_) if self.planes.is_coming(number) => self.next_says_hello(),
             Some(_) => self.load(number),
             None => {

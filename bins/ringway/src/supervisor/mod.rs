@@ -11,6 +11,7 @@ mod control_client;
 mod control_socket;
 mod death;
 mod front_end;
+mod journal;
 mod knocks;
 mod messages;
 mod order;
@@ -50,6 +51,7 @@ use crate::identity::Identity;
 use crate::sandbox::Sandbox;
 use crate::spec_text;
 use control_socket::ControlSocket;
+use journal::Watched;
 use order::Order;
 use peer::UserNames;
 use planes::Planes;
@@ -80,6 +82,7 @@ enum Wake {
     Reload,
     Plane(u32),
     PlaneEnd(u32),
+    WorkerEnd,
 }
 
 impl Wake {
@@ -94,6 +97,7 @@ impl Wake {
             Self::Reload => (6, 0),
             Self::Plane(plane) => (7, plane),
             Self::PlaneEnd(plane) => (8, plane),
+            Self::WorkerEnd => (9, 0),
         };
         kind << 32 | u64::from(number)
     }
@@ -111,6 +115,7 @@ impl Wake {
             6 => Some(Self::Reload),
             7 => Some(Self::Plane(number)),
             8 => Some(Self::PlaneEnd(number)),
+            9 => Some(Self::WorkerEnd),
             _ => None,
         }
     }
@@ -141,6 +146,7 @@ pub struct Supervisor {
     /// What data planes are started from.
     program: File,
     planes: Planes,
+    journal: Watched,
     restarts: Restarts,
     /// When the next data plane is to be started.
     start_at: Option<Instant>,
@@ -184,6 +190,8 @@ impl Supervisor {
         let control = ControlSocket::bind(&config.settings)?;
         poller.add(control.as_fd(), Wake::Control.token())?;
         let workers = spec_text::workers(&config);
+        let journal = Watched::create(workers)?;
+        poller.add(journal.bell(), Wake::WorkerEnd.token())?;
         let mut supervisor = Self {
             ports: BTreeMap::new(),
             poller,
@@ -202,6 +210,7 @@ impl Supervisor {
             refused: DeferredDrop::start().context("starting a thread")?,
             program: File::open("/proc/self/exe").context("this program")?,
             planes: Planes::default(),
+            journal,
             restarts: Restarts::default(),
             start_at: None,
             is_holding: false,
@@ -300,6 +309,7 @@ impl Supervisor {
                 Some(Wake::Link(port)) => self.serve_link(port),
                 Some(Wake::Plane(plane)) => self.hear_plane(plane),
                 Some(Wake::PlaneEnd(plane)) => self.on_plane_end(plane),
+                Some(Wake::WorkerEnd) => self.on_worker_end(),
                 None => {}
             }
         }

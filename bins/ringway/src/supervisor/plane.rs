@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ringway_foreign::UntrustedFd;
-use ringway_supervisor::restart::{Act, End, Watch};
+use ringway_supervisor::restart::{Act, Beat, End, RequestId, Watch};
 use ringway_supervisor::wire::{ToData, ToSupervisor};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -27,6 +27,9 @@ const UNDER: &str = "RINGWAY_DATA_PLANE_UNDER";
 
 /// Places from which threads take memory without waiting for each other.
 const ARENAS_MAX: &str = "8";
+
+/// How often is looked whether a worker that slept has stood still since.
+const LOOK_AT_WORKERS: Duration = Duration::from_secs(10);
 
 /// Until what found no room is tried again.
 const SEND_AGAIN: Duration = Duration::from_millis(1);
@@ -89,6 +92,9 @@ pub(super) struct Plane {
     pub(super) asks: BTreeMap<u32, (Vec<u8>, Instant)>,
     /// Positions as far as they have come.
     pub(super) export: Vec<u8>,
+    /// Another one follows it already: the ports that it served when it ended, and the requests that
+    /// it had.
+    pub(super) suspects: Option<(Vec<u16>, Vec<RequestId>)>,
 }
 
 /// By its descriptor: its file may be replaced meanwhile.
@@ -134,6 +140,7 @@ impl Plane {
             orders: BTreeMap::new(),
             asks: BTreeMap::new(),
             export: Vec::new(),
+            suspects: None,
         })
     }
 
@@ -186,13 +193,15 @@ impl Plane {
         }
     }
 
-    /// Looks whether it answers; `oldest`: since when a front-end has waited for its answer.
-    pub(super) fn look(&mut self, now: Instant, oldest: Option<Instant>) {
+    /// Looks whether it answers, and whether its workers go on; `oldest`: since when a front-end has
+    /// waited for its answer.
+    pub(super) fn look(&mut self, now: Instant, oldest: Option<Instant>, beats: &[Beat]) {
         let orders = self.orders.values().map(|(_, since)| *since);
         let asks = self.asks.values().map(|(_, since)| *since);
         let oldest = orders.chain(asks).chain(oldest).min();
-        let (act, again) = self.watch.look(now, oldest, &[]);
-        self.look_at = again;
+        let beats = if self.stage == Stage::Running { beats } else { &[] };
+        let (act, again) = self.watch.look(now, oldest, beats);
+        self.look_at = again.into_iter().chain(Some(now + LOOK_AT_WORKERS)).min();
         match act {
             Some(Act::Abort) => {
                 tracing::error!("the data plane does not answer: it is ended");

@@ -1,7 +1,8 @@
 //! The data planes that there are: the one that serves, the one that is to follow it, and those
 //! that were killed and have not ended yet.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringway_supervisor::wire::{Bytes, ToData};
@@ -203,14 +204,16 @@ impl Supervisor {
     }
 
     /// Rings may start, there where those positions say.
-    pub(super) fn go(plane: &mut Plane, positions: &[u8]) {
+    pub(super) fn go(plane: &mut Plane, positions: &[u8], journal: &Arc<OwnedFd>) {
         const MAX: usize = ringway_supervisor::wire::PIECE_LEN_MAX;
         plane.enters(Stage::Going);
         let count = positions.len().div_ceil(MAX).max(1);
         for at in 0..count {
             let piece = &positions[at * MAX..positions.len().min((at + 1) * MAX)];
             let positions = Bytes::new(piece.to_vec()).unwrap_or_default();
-            plane.tell(&ToData::Go { is_last: at + 1 == count, positions }, vec![]);
+            let is_last = at + 1 == count;
+            let fds = is_last.then(|| Sent::Own(journal.clone()));
+            plane.tell(&ToData::Go { is_last, positions }, fds.into_iter().collect());
         }
     }
 
@@ -220,7 +223,7 @@ impl Supervisor {
         let oldest = self.oldest_in_hand();
         if let Some(plane) = self.planes.serving() {
             plane.flush();
-            plane.look(now, oldest);
+            plane.look(now, oldest, &self.journal.beats());
             let is_late = plane.since + LOADED_WITHIN < now;
             if is_late && !matches!(plane.stage, Stage::Running | Stage::Ending) {
                 plane.kill();

@@ -298,6 +298,9 @@ impl Supervisor {
             warn!(port = self.name(id), "for the next guest that connects: {late}");
         }
         let message = |order| ToData::Change { order, port: id.0, spec: told };
+        if self.ports.get(&id).is_some_and(|port| port.spec.is_link_up) {
+            self.release(id);
+        }
         let (before, from_file) = (Box::new(before), from_file.map(Box::new));
         let order = Order::Change { port: id, before, from_file, asked: asked.clone() };
         let is_served = self.ports.get(&id).is_some_and(|port| port.failure.is_none());

@@ -9,7 +9,7 @@ use crate::control::{DataPlaneStats, PortStats, StatsReply};
 
 impl Supervisor {
     pub(super) fn stats(&self, told: StatsReply) -> StatsReply {
-        let told_sandbox = told.data_plane.as_ref().map(|told| told.sandbox.clone());
+        let told_plane = told.data_plane.clone().unwrap_or_default();
         let mut by_name: BTreeMap<String, PortStats> =
             told.ports.into_iter().map(|port| (port.name.clone(), port)).collect();
         let ports = self.ports.values().filter(|port| !port.is_leaving());
@@ -23,7 +23,7 @@ impl Supervisor {
                 deaths: self.counts.deaths,
                 upgrades: self.counts.upgrades,
                 failing: self.is_failing(),
-                sandbox: told_sandbox.unwrap_or_default(),
+                ..told_plane
             }),
             ports: ports.collect(),
             ..StatsReply { ports: Vec::new(), ..told }
@@ -39,6 +39,7 @@ impl Supervisor {
         let is_guest = port.spec.kind.is_guest();
         let state = match (&port.failure, link) {
             (Some(_), _) => "failed".to_owned(),
+            (None, _) if vm.is_some_and(|vm| vm.is_quarantined) => "quarantined".to_owned(),
             (None, _) if !told.state.is_empty() => told.state,
             (None, Some(_)) => "connected".to_owned(),
             (None, None) => if is_guest { "waiting" } else { "running" }.to_owned(),

@@ -152,7 +152,7 @@ impl Supervisor {
             *has_gone = true;
         }
         if let Some(next) = self.planes.coming() {
-            Self::go(next, &self.positions);
+            Self::go(next, &self.positions, self.journal.file());
         }
     }
 

@@ -43,6 +43,8 @@ pub(super) struct VmPort {
     pub(super) last_offence: Option<String>,
     /// How many there were in a row, and when the last one was.
     offences: (u32, Option<Instant>),
+    /// The data plane has ended again and again while it served this port.
+    pub(super) is_quarantined: bool,
     pub(super) closing: Closing,
     pub(super) backoff: AcceptBackoff,
     /// Whether the supervisor hears of front-ends that connect.
@@ -90,6 +92,7 @@ impl VmPort {
             last_link: None,
             last_offence: None,
             offences: (0, None),
+            is_quarantined: false,
             closing,
             backoff: AcceptBackoff::default(),
             is_watched: false,
@@ -153,7 +156,8 @@ impl VmPort {
 
     fn try_connect(&mut self, now: Instant) -> Option<Connection> {
         let Way::Connect { socket, next_try } = &mut self.way else { return None };
-        if self.link.is_some() || self.closing.is_waited_for() || *next_try > now {
+        let is_busy = self.link.is_some() || self.is_quarantined || self.closing.is_waited_for();
+        if is_busy || *next_try > now {
             return None;
         }
         *next_try = now + RETRY_AFTER;
@@ -178,9 +182,25 @@ impl VmPort {
         pause
     }
 
+    /// It accepts no front-end, and connects to none, until it is [released](Self::release).
+    pub(super) fn quarantine(&mut self, why: String) {
+        self.last_offence = Some(why);
+        self.is_quarantined = true;
+        self.next = None;
+    }
+
+    /// `true`: it had been quarantined.
+    pub(super) fn release(&mut self) -> bool {
+        if self.is_quarantined {
+            self.last_offence = None;
+        }
+        std::mem::take(&mut self.is_quarantined)
+    }
+
     fn next_try(&self) -> Option<Instant> {
         match &self.way {
-            _ if self.link.is_some() || self.closing.is_waited_for() => None,
+            _ if self.link.is_some() || self.is_quarantined => None,
+            _ if self.closing.is_waited_for() => None,
             Way::Connect { next_try, .. } => Some(*next_try),
             Way::Listen(_) | Way::Closed => None,
         }

@@ -30,7 +30,7 @@ use crate::memory::Span;
 /// What it begins with.
 const MAGIC: u64 = u64::from_le_bytes(*b"ringwayJ");
 /// The version of what is described here.
-pub const JOURNAL_LAYOUT: u32 = 1;
+pub const JOURNAL_LAYOUT: u16 = 1;
 /// Most workers, and most rings.
 const WORKERS_MAX: u32 = 1024;
 const RINGS_MAX: u32 = 1 << 16;
@@ -120,7 +120,7 @@ impl Sizes {
         if head[..LAYOUT_AT] != MAGIC.to_le_bytes() {
             return Err(Unfit::NoJournal);
         }
-        if word(LAYOUT_AT) != JOURNAL_LAYOUT {
+        if word(LAYOUT_AT) != u32::from(JOURNAL_LAYOUT) {
             return Err(Unfit::Layout(word(LAYOUT_AT)));
         }
         let sizes = Self::new(word(WORKERS_AT), word(RINGS_AT)).ok_or(Unfit::NoJournal)?;
@@ -187,7 +187,8 @@ impl Journal {
         rustix::fs::ftruncate(&file, sizes.len() as u64)?;
         let mut head = [0; LINE];
         head[..LAYOUT_AT].copy_from_slice(&MAGIC.to_le_bytes());
-        let words = [(LAYOUT_AT, JOURNAL_LAYOUT), (WORKERS_AT, workers.into()), (RINGS_AT, rings)];
+        let words =
+            [(LAYOUT_AT, JOURNAL_LAYOUT.into()), (WORKERS_AT, workers.into()), (RINGS_AT, rings)];
         for (at, word) in words {
             head[at..at + 4].copy_from_slice(&word.to_le_bytes());
         }

@@ -251,6 +251,12 @@ pub enum Command {
         /// Whether this worker holds its line.
         done: Answer<Result<(), Unfit>>,
     },
+    /// Nothing is noted any more, and the line is given back: another data plane will have it. After
+    /// all queues have stopped.
+    LeaveJournal {
+        /// Whether it had one.
+        done: Answer<bool>,
+    },
     /// Queues of a port that start from now on are noted in the journal, and continue where they
     /// were left if an earlier data plane has noted them.
     NoteRings {

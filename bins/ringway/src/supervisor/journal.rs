@@ -1,0 +1,101 @@
+//! The journal as the supervisor has it: the file for data planes, and what their workers show in it.
+//!
+//! How: a thread sleeps until the kernel says that a worker has ended, which it does before it unmaps
+//! the memory of guests, and rings a bell.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use ringway_host::{EventFd, JOURNAL_LAYOUT, Journal, JournalWatch, Owner};
+use ringway_supervisor::restart::Beat;
+
+/// Most rings that are noted at the same time. Those that are not used take no memory.
+const RINGS_MAX: u32 = 8192;
+
+/// A worker that has not ended by then has not been killed.
+const ENDED_WITHIN: Duration = Duration::from_millis(50);
+
+/// Until a data plane has the journal.
+const NOT_YET: Duration = Duration::from_millis(10);
+
+/// For as long as a worker lives.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// See the module.
+pub(super) struct Watched {
+    file: Arc<OwnedFd>,
+    watch: Arc<JournalWatch>,
+    workers: u16,
+    bell: Arc<EventFd>,
+}
+
+impl Watched {
+    /// The layout that is made here.
+    pub(super) const LAYOUT: u16 = JOURNAL_LAYOUT;
+
+    pub(super) fn create(workers: u16) -> anyhow::Result<Self> {
+        let file = Journal::create(workers, RINGS_MAX).context("the journal")?;
+        let watch = Arc::new(JournalWatch::open(&file).context("the journal")?);
+        let bell = Arc::new(EventFd::new().context("eventfd")?);
+        let (watched, rung) = (watch.clone(), bell.clone());
+        let thread = std::thread::Builder::new().name("ringway-watch".into());
+        thread.spawn(move || ring_at_deaths(&watched, &rung)).context("starting a thread")?;
+        Ok(Self { file: Arc::new(file), watch, workers, bell })
+    }
+
+    pub(super) fn file(&self) -> &Arc<OwnedFd> {
+        &self.file
+    }
+
+    /// Rung when the first worker has ended.
+    pub(super) fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    pub(super) fn drain(&self) {
+        self.bell.drain();
+    }
+
+    pub(super) fn beats(&self) -> Vec<Beat> {
+        let beats = (0..self.workers).filter_map(|worker| self.watch.beat(worker));
+        beats.map(|beat| Beat { count: beat.number, is_asleep: !beat.is_awake }).collect()
+    }
+
+    /// The ports that were being served.
+    pub(super) fn busy(&self) -> Vec<u16> {
+        (0..self.workers).filter_map(|worker| Some(self.watch.busy(worker)?.port.0)).collect()
+    }
+
+    /// Whether a worker has ended without giving back its line.
+    pub(super) fn is_dead(&self) -> bool {
+        (0..self.workers).any(|worker| self.watch.owner(worker) == Owner::Dead)
+    }
+
+    /// Waits until no worker uses the journal; `false`: one still does.
+    pub(super) fn all_have_ended(&self) -> bool {
+        (0..self.workers).all(|worker| {
+            self.watch.wait(worker, ENDED_WITHIN).is_ok_and(|owner| owner != Owner::Alive)
+        })
+    }
+}
+
+fn ring_at_deaths(watch: &JournalWatch, bell: &EventFd) {
+    let mut is_rung = false;
+    loop {
+        match watch.owner(0) {
+            Owner::Alive => {
+                is_rung = false;
+                if watch.wait(0, LONG).is_err() {
+                    return;
+                }
+            }
+            Owner::Dead if !is_rung => {
+                is_rung = true;
+                bell.notify();
+            }
+            Owner::Dead | Owner::Free => std::thread::sleep(NOT_YET),
+        }
+    }
+}
