@@ -33,6 +33,9 @@ pub enum BadFrame {
     /// No message has so many.
     #[error("more than {FDS_MAX} file descriptors came with one message")]
     TooManyFds,
+    /// What is said to be a message, or the beginning of one, is neither.
+    #[error("not a message, or not the beginning of one")]
+    NotOne,
 }
 
 /// The stream of one front-end.
@@ -54,6 +57,32 @@ impl<F> Default for Framer<F> {
 }
 
 impl<F> Framer<F> {
+    /// The stream of another supervisor, which had read the beginning of a message, and handed over
+    /// so many.
+    ///
+    /// # Errors
+    /// The beginning is none, or what is outstanding is no whole message.
+    pub fn resume(
+        number: u32,
+        partial: Frame<F>,
+        outstanding: Option<Frame<F>>,
+    ) -> Result<Self, BadFrame> {
+        if outstanding.as_ref().is_some_and(|frame| missing(&frame.bytes) != Ok(0)) {
+            return Err(BadFrame::NotOne);
+        }
+        let Frame { bytes, fds, has_lost_fds } = partial;
+        let wanted = missing(&bytes)?;
+        if wanted == 0 || fds.len() > FDS_MAX {
+            return Err(BadFrame::NotOne);
+        }
+        Ok(Self { bytes, fds, has_lost_fds, wanted, number, outstanding })
+    }
+
+    /// What was read of the next message, and how many messages were whole before it.
+    pub fn partial(&self) -> (u32, &[u8], &[F], bool) {
+        (self.number, &self.bytes, &self.fds, self.has_lost_fds)
+    }
+
     /// The most bytes to read next. 0: nothing, because a request is outstanding.
     pub fn wanted(&self) -> usize {
         if self.outstanding.is_some() { 0 } else { self.wanted }
@@ -79,12 +108,7 @@ impl<F> Framer<F> {
         if self.fds.len() > FDS_MAX {
             return Err(BadFrame::TooManyFds);
         }
-        let Some(header) = self.bytes.first_chunk() else {
-            self.wanted = HEADER_LEN - self.bytes.len();
-            return Ok(false);
-        };
-        let len = HEADER_LEN + Header::parse(header)?.payload_len as usize;
-        self.wanted = len - self.bytes.len();
+        self.wanted = missing(&self.bytes)?;
         if self.wanted > 0 {
             return Ok(false);
         }
@@ -111,4 +135,11 @@ impl<F> Framer<F> {
     pub fn is_between(&self) -> bool {
         self.bytes.is_empty()
     }
+}
+
+/// Bytes until the header, or then the message, is complete.
+fn missing(bytes: &[u8]) -> Result<usize, BadFrame> {
+    let Some(header) = bytes.first_chunk() else { return Ok(HEADER_LEN - bytes.len()) };
+    let len = HEADER_LEN + Header::parse(header)?.payload_len as usize;
+    len.checked_sub(bytes.len()).ok_or(BadFrame::NotOne)
 }

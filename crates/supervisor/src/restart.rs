@@ -98,6 +98,11 @@ pub struct Restarts {
 }
 
 impl Restarts {
+    /// No deaths yet, and these ports are not served.
+    pub fn with_quarantined(ports: impl IntoIterator<Item = u16>) -> Self {
+        Self { quarantined: ports.into_iter().collect(), ..Self::default() }
+    }
+
     /// A data plane has ended. `busy`: the ports that its workers were serving, of the worker that
     /// failed alone where that is known. `in_hand`: the requests that it had got and not done.
     pub fn died(&mut self, now: Instant, end: End, busy: &[u16], in_hand: &[RequestId]) -> Verdict {

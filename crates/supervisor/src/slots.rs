@@ -106,6 +106,28 @@ impl<F> Default for Link<F> {
 }
 
 impl<F> Link<F> {
+    /// A front-end as another supervisor had it.
+    ///
+    /// # Errors
+    /// So much is not kept of any.
+    pub fn resume(
+        framer: Framer<F>,
+        slots: impl IntoIterator<Item = (u16, Frame<F>)>,
+    ) -> Result<Self, NotKept> {
+        let mut link = Self { framer, slots: BTreeMap::new() };
+        for (slot, frame) in slots {
+            // More than a message has cannot be told in a byte.
+            let fds = u8::try_from(frame.fds.len()).map_err(|_| NotKept::NotThere)?;
+            check(link.held(), Keep { slot, fds }, frame.bytes.len())?;
+            link.slots.insert(slot, frame);
+        }
+        Ok(link)
+    }
+
+    fn held(&self) -> impl Iterator<Item = (u16, usize, usize)> {
+        self.slots.iter().map(|(&at, frame)| (at, frame.bytes.len(), frame.fds.len()))
+    }
+
     /// The request of that number is done: drops, then keeps. All fds that are to be closed.
     ///
     /// # Errors
@@ -123,9 +145,8 @@ impl<F> Link<F> {
             if frame.fds.len() < usize::from(keep.fds) {
                 return Err(NotKept::NotThere);
             }
-            let held =
-                self.slots.iter().map(|(&at, frame)| (at, frame.bytes.len(), frame.fds.len()));
-            let left = held.filter(|(at, ..)| !drops.iter().any(|range| range.contains(*at)));
+            let left =
+                self.held().filter(|(at, ..)| !drops.iter().any(|range| range.contains(*at)));
             check(left, keep, frame.bytes.len())?;
         }
         let mut frame = self.framer.finish(number).ok_or(NotKept::NotOutstanding)?;

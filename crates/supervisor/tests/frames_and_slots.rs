@@ -204,3 +204,44 @@ fn all_that_is_kept_of_a_front_end_has_a_limit() {
         assert_eq!(keep(kept, &[SlotRange { first: 0, last: 0 }]), Ok(()), "for another");
     }
 }
+
+#[test]
+fn another_supervisor_goes_on_in_the_middle_of_a_message() {
+    let frame = |bytes: &[u8], fds: &[u32]| Frame {
+        bytes: bytes.to_vec(),
+        fds: fds.to_vec(),
+        has_lost_fds: false,
+    };
+    let whole = message(&[1, 2, 3]);
+    for cut in 0..whole.len() {
+        let mut before = Framer::default();
+        push_all(&mut before, &message(&[]));
+        before.finish(1).unwrap();
+        for at in 0..cut {
+            assert!(!before.push(&whole[at..=at], [], false).unwrap());
+        }
+        let (number, bytes, fds, _) = before.partial();
+        let mut after = Framer::resume(number, frame(bytes, fds), None).unwrap();
+        assert_eq!((after.wanted(), after.is_between()), (before.wanted(), cut == 0));
+        push_all(&mut after, &whole[cut..]);
+        assert_eq!(after.outstanding().map(|(number, it)| (number, &it.bytes)), Some((2, &whole)));
+    }
+    let resumed = Framer::resume(7, frame(&[], &[]), Some(frame(&whole, &[4]))).unwrap();
+    assert_eq!((resumed.wanted(), resumed.outstanding()), (0, Some((7, &frame(&whole, &[4])))));
+    let bad = [(&whole[..], None), (&[0; 13][..], None), (&[][..], Some(&whole[1..]))];
+    for (partial, outstanding) in bad {
+        let outstanding = outstanding.map(|bytes| frame(bytes, &[]));
+        assert!(Framer::resume(0, frame(partial, &[]), outstanding).is_err(), "{partial:?}");
+    }
+    let slots = |len, count| (0..count).map(move |slot| (slot, frame(&vec![0; len], &[1])));
+    let resumed = Link::resume(Framer::default(), slots(SLOT_LEN_MAX, 64)).unwrap();
+    assert_eq!(resumed.replay().count(), 64);
+    assert!(Link::resume(Framer::<u32>::default(), slots(SLOT_LEN_MAX, 65)).is_err());
+    assert!(Link::resume(Framer::<u32>::default(), slots(SLOT_LEN_MAX + 1, 1)).is_err());
+}
+
+fn push_all(framer: &mut Framer<u32>, bytes: &[u8]) {
+    for byte in bytes {
+        framer.push(&[*byte], [], false).unwrap();
+    }
+}

@@ -39,6 +39,11 @@ impl<T, const MAX: usize> List<T, MAX> {
         (entries.len() <= MAX).then_some(Self(entries))
     }
 
+    /// The entries, which stay.
+    pub fn as_slice(&self) -> &[T] {
+        &self.0
+    }
+
     /// The entries.
     pub fn into_inner(self) -> Vec<T> {
         self.0
