@@ -42,6 +42,7 @@ pub use nat::snapshot::NatSnapshot;
 pub use os::call_guard::CallGuard;
 pub use os::credentials::{GROUPS_MAX, PeerCredentials};
 pub use os::eventfd::{CallFd, CallResult, Callee, EventFd, KickFd, is_local_stream};
+pub use os::inherited::take_inherited_fd;
 pub use os::pin::pin_to;
 pub use os::poller::{Events, Interest, PollEvent, Poller};
 pub use pace::{Flush, Pace, PaceSnapshot};

@@ -43,6 +43,15 @@ struct Owned {
     group: u32,
 }
 
+/// The file of a listener, as it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Made {
+    /// Device and inode.
+    pub file: (u64, u64),
+    /// Owner and group.
+    pub made_for: (u32, u32),
+}
+
 /// A listening socket, non-blocking; the file goes when it goes.
 #[derive(Debug)]
 pub struct Listener {
@@ -72,6 +81,23 @@ impl Listener {
         let made = fs::symlink_metadata(path).map_err(failed("inspect"))?;
         let (file, made_for) = ((made.dev(), made.ino()), (made.uid(), made.gid()));
         Ok(Self { listener: listener.into(), path: path.to_owned(), file, made_for })
+    }
+
+    /// Goes on with the socket of another process, which had bound it to that path and had
+    /// [`made`](Self::made) the file.
+    ///
+    /// # Errors
+    /// It cannot be made non-blocking.
+    pub fn resume(listener: OwnedFd, path: &Path, made: Made) -> Result<Self, SocketError> {
+        let listener = UnixListener::from(listener);
+        listener.set_nonblocking(true)?;
+        let Made { file, made_for } = made;
+        Ok(Self { listener: listener.into(), path: path.to_owned(), file, made_for })
+    }
+
+    /// What tells the file of this listener from another one at its path.
+    pub fn made(&self) -> Made {
+        Made { file: self.file, made_for: self.made_for }
     }
 
     /// Says who may open the file. At no moment more users may than before or afterwards.
@@ -228,6 +254,21 @@ mod tests {
         let _client = Connection::connect(&path).unwrap();
         assert!(listener.accept().unwrap().is_some());
         drop(listener);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn another_process_goes_on_with_it_and_removes_the_file_at_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vm0.sock");
+        let first = Listener::bind(&path).unwrap();
+        let socket = first.as_fd().try_clone_to_owned().unwrap();
+        let second = Listener::resume(socket, &path, first.made()).unwrap();
+        std::mem::forget(first);
+        let _client = Connection::connect(&path).unwrap();
+        assert!(second.accept().unwrap().is_some());
+        second.permit(Access { mode: 0o660, user: None, group: None }).unwrap();
+        drop(second);
         assert!(!path.exists());
     }
 

@@ -199,12 +199,25 @@ impl Tap {
     /// # Errors
     /// Not permitted, not possible, or a passed tap in another network namespace.
     pub fn set_mtu(&mut self, mtu: u16) -> Result<(), TapError> {
-        let set = match &self.interfaces {
-            Some(interfaces) => ioctl::set_interface_mtu(interfaces.as_fd(), &self.name, mtu),
+        let set = Self::set_mtu_of(&self.name, self.interfaces(), mtu);
+        self.refresh_mtu();
+        set
+    }
+
+    /// The same for a tap that another process has; `interfaces` as for [`Tap::new`].
+    ///
+    /// # Errors
+    /// As of [`set_mtu`](Self::set_mtu).
+    pub fn set_mtu_of(
+        name: &str,
+        interfaces: Option<BorrowedFd<'_>>,
+        mtu: u16,
+    ) -> Result<(), TapError> {
+        let set = match interfaces {
+            Some(interfaces) => ioctl::set_interface_mtu(interfaces, name, mtu),
             None => Err(io::Error::other("it is in another network namespace")),
         };
-        self.refresh_mtu();
-        set.map_err(|source| TapError::Mtu { name: self.name.clone(), mtu, source })
+        set.map_err(|source| TapError::Mtu { name: name.to_owned(), mtu, source })
     }
 
     /// Writes one segment of a packet that [`put`](PacketSink::put) found unfinished.
