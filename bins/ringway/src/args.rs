@@ -43,7 +43,7 @@ pub enum Command {
     /// Add, remove, change and list the ports of a running ringway
     #[command(subcommand)]
     Port(PortCommand),
-    /// Let another program carry the packets of a running ringway; guests see nothing
+    /// Replace the program of a running ringway; guests see nothing
     Upgrade(UpgradeArgs),
     /// Print what a virtual machine needs to be given to use a port
     Attach(AttachArgs),
@@ -68,6 +68,12 @@ pub enum Command {
     /// Carry packets for the ringway that starts this (internal)
     #[command(hide = true)]
     DataPlane(DataPlaneArgs),
+    /// Go on where the ringway in this process has stopped (internal)
+    #[command(hide = true)]
+    TakeOver {
+        /// The file descriptor with the record; without it: whether one at standard input is fine
+        record: Option<i32>,
+    },
 }
 
 /// `ringway run`
@@ -313,7 +319,8 @@ impl Command {
             | Self::Completions { .. }
             | Self::Manual { .. }
             | Self::Keep(_)
-            | Self::DataPlane(_) => false,
+            | Self::DataPlane(_)
+            | Self::TakeOver { .. } => false,
         }
     }
 }

@@ -39,6 +39,16 @@ impl Identity {
         Self { machine: machine.unwrap_or_default(), instance }
     }
 
+    /// What it follows from: the machine's id, and where this ringway takes orders.
+    pub fn parts(&self) -> (&str, &[u8]) {
+        (&self.machine, &self.instance)
+    }
+
+    /// The one of these [`parts`](Self::parts).
+    pub fn of_parts(machine: String, instance: Vec<u8>) -> Self {
+        Self { machine, instance }
+    }
+
     /// The address of a port's guest.
     pub fn mac_of(&self, spec: &PortSpec) -> MacAddress {
         spec.mac.unwrap_or_else(|| self.default_mac(&spec.name))

@@ -40,6 +40,7 @@ mod top;
 mod units;
 mod upgrade;
 
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -77,6 +78,13 @@ fn main() -> ExitCode {
         Command::Port(command) => port_command::port(&command),
         Command::Attach(args) => Ok(attach::attach(&args)),
         Command::Upgrade(args) => Ok(upgrade::upgrade(&args)),
+        Command::TakeOver { record: None } => Ok(check_record()),
+        Command::TakeOver { record: Some(record) } => {
+            return match filter() {
+                Ok(filter) => take_over(record, filter),
+                Err(wrong) => errors.reject(&wrong),
+            };
+        }
         Command::DataPlane(DataPlaneArgs { attempt: Some(what), unfiltered }) => {
             Ok(data_plane::attempt::attempt(what, !unfiltered))
         }
@@ -105,20 +113,37 @@ fn filter() -> Result<EnvFilter, Vec<SpecError>> {
 /// The daemon, whose last words go the way of its log: nothing waits for them for long.
 fn run_daemon(config: RunConfig, over: Vec<LowOption>, filter: EnvFilter) -> ExitCode {
     // First of all: capabilities are each thread's own.
-    let sandbox = match config.settings.sandbox {
-        true => Sandbox::enter(),
-        false => Ok(Sandbox::Off),
-    };
-    let sandbox = match sandbox {
-        Ok(sandbox) => sandbox,
+    let entered = enter(config.settings.sandbox, filter);
+    let (sandbox, log) = match entered {
+        Ok(entered) => entered,
         Err(error) => return Errors::Text.finish(Err(error)),
     };
-    let log = match Log::start(filter).context("starting the log's thread") {
-        Ok(log) => log,
-        Err(error) => return Errors::Text.finish(Err(error)),
-    };
-    let outcome = supervisor::run::run(config, over, sandbox);
+    let outcome = supervisor::run::run(config, over, sandbox, &log);
     finish(&log, &outcome)
+}
+
+/// The sandbox of a supervisor, and its log.
+fn enter(sandbox: bool, filter: EnvFilter) -> anyhow::Result<(Sandbox, Log)> {
+    let sandbox = if sandbox { Sandbox::enter()? } else { Sandbox::Off };
+    Ok((sandbox, Log::start(filter).context("starting the log's thread")?))
+}
+
+/// The daemon that takes the place of another program in this process.
+fn take_over(record: i32, filter: EnvFilter) -> ExitCode {
+    let found = supervisor::run::found(record);
+    let entered = found.and_then(|taken| Ok((enter(taken.is_in_sandbox(), filter)?, taken)));
+    let ((sandbox, log), taken) = match entered {
+        Ok(entered) => entered,
+        Err(error) => return Errors::Text.finish(Err(error)),
+    };
+    let outcome = supervisor::run::take_over(taken, sandbox, &log);
+    finish(&log, &outcome)
+}
+
+/// Whether this program could go on from the record at standard input.
+fn check_record() -> anyhow::Result<()> {
+    let record = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
+    supervisor::run::check(record.into())
 }
 
 /// The process that carries packets; its log goes where the supervisor's goes.

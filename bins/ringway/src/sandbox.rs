@@ -9,8 +9,8 @@ use anyhow::Context;
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, remove_capability_from_bounding_set,
-    set_capabilities, set_no_new_privs,
+    CapabilitySet, CapabilitySets, capabilities, configure_capability_in_ambient_set,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
 use crate::control::SandboxStats;
@@ -64,6 +64,36 @@ impl Sandbox {
             }
             Self::Off => SandboxStats { on: false, capabilities: Vec::new() },
         }
+    }
+}
+
+/// Capabilities that the next program in this process has as well, while it exists: without this
+/// one that is not root's would have none.
+pub struct Inherited(CapabilitySets);
+
+impl Inherited {
+    /// All that this process has.
+    ///
+    /// # Errors
+    /// The operating system refuses.
+    pub fn all() -> Result<Self, Errno> {
+        let now = capabilities(None)?;
+        let inherited = Self(now);
+        set_capabilities(None, CapabilitySets { inheritable: now.permitted, ..now })?;
+        // Root has them without that.
+        if !rustix::process::geteuid().is_root() {
+            for (_, capability) in now.permitted.iter_names() {
+                configure_capability_in_ambient_set(capability, true)?;
+            }
+        }
+        Ok(inherited)
+    }
+}
+
+impl Drop for Inherited {
+    fn drop(&mut self) {
+        // As they are not inheritable, they are not ambient either.
+        let _ = set_capabilities(None, self.0);
     }
 }
 

@@ -8,12 +8,16 @@ use ringway_host::TapCalls;
 use ringway_nat::Prefix6;
 use ringway_net::PollOptions;
 use ringway_supervisor::wire::{Bytes, SETTINGS_LEN_MAX, SPEC_LEN_MAX};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::config::settings::flag;
 use crate::config::{LowOption, PortKind, PortSpec, RunConfig, Settings, json};
 use crate::identity::Identity;
 use crate::resolvers;
+
+/// The settings that a data plane goes by, beside the number of its workers.
+const PLANE: [&str; 7] =
+    ["pin", "poll", "poll_budget", "tap_writes", "tap_reads", "snoop_multicast", "sandbox"];
 
 /// No key of the file: some port is a router.
 const ROUTERS: &str = "routers";
@@ -76,28 +80,12 @@ pub fn workers(config: &RunConfig) -> u16 {
 
 /// The settings that matter to the data plane.
 pub fn settings(settings: &Settings, workers: u16, routers: bool) -> Bytes<SETTINGS_LEN_MAX> {
-    let pins: Vec<String> = settings.pins.iter().map(u16::to_string).collect();
-    let text = json!({
-        "workers": workers.to_string(),
-        "pin": pins.join(","),
-        "poll": settings.poll.mode.to_string(),
-        "poll_budget": format!("{}%", settings.poll.budget_percent),
-        "tap_writes": calls(settings.tap_writes),
-        "tap_reads": calls(settings.tap_reads),
-        "snoop_multicast": if settings.snoop_multicast { "on" } else { "off" },
-        "sandbox": if settings.sandbox { "on" } else { "off" },
-        ROUTERS: if routers { "on" } else { "off" },
-    });
+    let told = settings.written().into_iter().filter(|(key, _)| PLANE.contains(key));
+    let mut text: Map<String, Value> = told.map(|(key, to)| (key.into(), to.into())).collect();
+    text.insert("workers".into(), workers.to_string().into());
+    text.insert(ROUTERS.into(), if routers { "on" } else { "off" }.into());
     // As many processors as there can be have fewer bytes.
-    Bytes::new(text.to_string().into_bytes()).unwrap_or_default()
-}
-
-fn calls(calls: TapCalls) -> &'static str {
-    match calls {
-        TapCalls::Auto => "auto",
-        TapCalls::Plain => "plain",
-        TapCalls::IoUring => "io_uring",
-    }
+    Bytes::new(Value::Object(text).to_string().into_bytes()).unwrap_or_default()
 }
 
 /// The settings of that text. `None`: they are none.
@@ -106,7 +94,6 @@ pub fn read_settings(text: Bytes<SETTINGS_LEN_MAX>) -> Option<PlaneSettings> {
     let routers = object.remove(ROUTERS)? == "on";
     let texts = object.iter().map(|(key, value)| Some(flag(key, value.as_str()?)));
     let options: Vec<LowOption> = texts.collect::<Option<_>>()?;
-    let options: Vec<_> = options.into_iter().filter(|option| !option.value.is_empty()).collect();
     let mut settings = Settings::new("none".into());
     if !settings.change(&options).is_empty() {
         return None;

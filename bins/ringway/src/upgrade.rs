@@ -1,4 +1,4 @@
-//! `ringway upgrade`: asks a running ringway to let another program carry the packets.
+//! `ringway upgrade`: asks a running ringway to go on as another program.
 
 use std::io::Write;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::args::UpgradeArgs;
 use crate::control::client::ask;
 use crate::control::{Request, UpgradeReply};
 
-/// Replaces the program that carries packets, and says for how long they waited.
+/// Replaces both processes of a running ringway, and says for how long packets waited.
 ///
 /// # Errors
 /// No ringway answers, or the old program goes on, and why.

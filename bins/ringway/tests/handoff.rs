@@ -63,21 +63,38 @@ fn guests_go_on_when_the_data_plane_is_killed() {
 
 #[test]
 fn guests_go_on_when_the_data_plane_is_upgraded() {
-    for accept in [SPLIT, Features::OFFERED] {
+    for accept in [SPLIT, Features::OFFERED.difference(Features::IN_ORDER)] {
         let directory = tempfile::tempdir().expect("a directory");
-        let (ringway, mut guests, mut between) = two_guests(directory.path(), accept);
-        let fds = ringway.fds();
-        for _ in 0..2 {
+        let (mut ringway, mut guests, mut between) = two_guests(directory.path(), accept);
+        let mut fds = None;
+        for round in 0..3 {
             let before = ringway.data_plane();
-            let told = ringway.told(&["upgrade"]);
+            let program = directory.path().join(format!("ringway-{round}"));
+            std::fs::copy(env!("CARGO_BIN_EXE_ringway"), &program).expect("room");
+            let told = ringway.told(&["upgrade", program.to_str().expect("text")]);
             assert!(told.starts_with("upgraded: packets waited "), "{told}");
             assert_ne!(ringway.data_plane(), before);
+            // The same process, and the other program.
+            for pid in [ringway.pid(), ringway.data_plane()] {
+                let link = format!("/proc/{}/exe", pid.as_raw_nonzero());
+                assert_eq!(std::fs::read_link(link).expect("it runs"), program);
+            }
             between.exchange(&mut guests, 50).expect("they go on");
+            kill(&ringway);
+            between.exchange(&mut guests, 50).expect("they go on");
+            let now = ringway.fds();
+            assert_eq!(*fds.get_or_insert(now), now, "round {round}");
         }
+        ringway.told(&["port", "add", "c=vm:c.sock"]);
+        drop(guest(directory.path(), "c", accept));
+        drop(guest(directory.path(), "idle", accept));
+        ringway.told(&["port", "remove", "c"]);
         assert_eq!(between.lost(), 0);
-        assert_eq!(plane(&ringway)["upgrades"], 2);
-        assert_eq!(ringway.fds(), fds);
-        assert!(!ringway.log().contains("front-end gone"), "{}", ringway.log());
+        assert_eq!(plane(&ringway)["upgrades"], 3);
+        let gone = ["a", "b"].map(|port| format!("front-end gone port=\"{port}\""));
+        assert!(!gone.iter().any(|line| ringway.log().contains(line)), "{}", ringway.log());
+        ringway.must_end_soon(std::time::Duration::from_secs(5));
+        assert!(!ringway.control().exists() && !directory.path().join("a.sock").exists());
     }
 }
 

@@ -235,6 +235,39 @@ impl Settings {
         Ok(())
     }
 
+    /// What is no default, key by key, as it would be written down; a path that is no text is left
+    /// out.
+    pub fn written(&self) -> Vec<(&'static str, String)> {
+        let text = |setting: &Setting| Some((setting.key, self.text_of(setting.field)?));
+        SETTINGS.iter().filter_map(text).collect()
+    }
+
+    fn text_of(&self, field: Field) -> Option<String> {
+        let switch = |is_on: bool| Some(if is_on { "on" } else { "off" }.to_owned());
+        match field {
+            Field::Control => self.control.to_str().map(str::to_owned),
+            // Beside a group it would say that the group may not.
+            Field::ControlMode => {
+                (self.control_mode != CONTROL_MODE).then(|| format!("{:04o}", self.control_mode))
+            }
+            Field::ControlGroup => self.control_group.as_ref().map(|group| group.name.clone()),
+            Field::SnoopMulticast => switch(self.snoop_multicast),
+            Field::Workers => {
+                Some(self.workers.map_or("auto".to_owned(), |count| count.to_string()))
+            }
+            Field::Pin => {
+                let pins: Vec<String> = self.pins.iter().map(u16::to_string).collect();
+                (!pins.is_empty()).then(|| pins.join(","))
+            }
+            Field::Poll => Some(self.poll.mode.to_string()),
+            Field::PollBudget => Some(format!("{}%", self.poll.budget_percent)),
+            Field::TapWrites => Some(calls(self.tap_writes).to_owned()),
+            Field::TapReads => Some(calls(self.tap_reads).to_owned()),
+            Field::Sandbox => switch(self.sandbox),
+            Field::NoPorts => switch(self.no_ports),
+        }
+    }
+
     /// A named group must be able to open the file: `control_mode` may not forbid it.
     fn contradiction(&self, written: &[LowOption]) -> Option<SpecError> {
         const GROUP_MAY_USE: u32 = 0o060;
@@ -257,9 +290,48 @@ impl Settings {
     }
 }
 
+fn calls(calls: TapCalls) -> &'static str {
+    match calls {
+        TapCalls::Auto => "auto",
+        TapCalls::Plain => "plain",
+        TapCalls::IoUring => "io_uring",
+    }
+}
+
 /// A setting given as a flag of its own.
 pub fn flag(key: &str, value: &str) -> LowOption {
     let typed = format!("--{} {value}", key.replace('_', "-"));
     let origin = Origin { typed, syntax: Syntax::LongFlag };
     LowOption { origin, key: key.into(), value: value.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let typed = [
+            ("control_mode", "0660"),
+            ("control_group", "0"),
+            ("snoop_multicast", "on"),
+            ("workers", "auto"),
+            ("workers", "3"),
+            ("pin", "0,2"),
+            ("poll", "never"),
+            ("poll_budget", "7%"),
+            ("tap_writes", "io_uring"),
+            ("tap_reads", "plain"),
+            ("sandbox", "off"),
+            ("no_ports", "on"),
+        ];
+        for count in 0..=typed.len() {
+            let mut sent = Settings::new("c.sock".into());
+            let options: Vec<_> = typed[..count].iter().map(|(key, to)| flag(key, to)).collect();
+            assert_eq!(sent.change(&options), []);
+            let written: Vec<_> = sent.written().iter().map(|(key, to)| flag(key, to)).collect();
+            let mut read = Settings::new("elsewhere".into());
+            assert_eq!((read.change(&written), &read), (vec![], &sent));
+        }
+    }
 }

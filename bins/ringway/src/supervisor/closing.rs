@@ -65,6 +65,11 @@ impl Closing {
         goes_on
     }
 
+    /// Nothing is being closed.
+    pub(super) fn is_idle(&self) -> bool {
+        self.wait.is_none() && !self.is_plane_closing && self.closer.is_idle()
+    }
+
     pub(super) fn is_waited_for(&self) -> bool {
         self.wait.is_some()
     }

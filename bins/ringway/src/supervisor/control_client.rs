@@ -1,12 +1,17 @@
 //! One client of the control socket: its lines, and answers that it has not read yet.
 
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use ringway_host::{Interest, PeerCredentials};
 
+use super::record::{ClientRecord, Fds};
 use crate::control::{LINE_LEN_MAX, refusal};
+
+/// Most bytes of answers that a client has not read when another supervisor takes it over.
+const CARRIED_LEN_MAX: usize = 64 << 10;
 
 /// A client, as told from those before it in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +63,18 @@ impl Client {
             owes_since: None,
             interest: Some(Interest::Readable),
         }
+    }
+
+    /// What the next supervisor needs of it. `None`: it leaves too much unread.
+    pub(super) fn record<'a>(&'a self, slot: usize, fds: &mut Fds<'a>) -> Option<ClientRecord> {
+        if self.output.len() > CARRIED_LEN_MAX {
+            return None;
+        }
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+        let (input, output) = (text(&self.input)?, text(&self.output)?);
+        let stream = fds.put(self.stream.as_fd());
+        let (serial, is_waiting) = (self.serial, self.is_waiting);
+        Some(ClientRecord { slot, serial, stream, is_waiting, input, output })
     }
 
     /// Takes what has arrived, at most one line too much, and nothing while answers wait to be

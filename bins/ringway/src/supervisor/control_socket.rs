@@ -17,7 +17,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use ringway_host::PeerCredentials;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -25,6 +25,7 @@ use tracing::warn;
 
 use super::accept_backoff::{AcceptBackoff, RETRY_AFTER};
 use super::control_client::{Client, ClientId, is_trusted};
+use super::record::{ClientRecord, Fds, FoundFds, ListenerRecord};
 use super::{Supervisor, Wake};
 use crate::chatter::Chatter;
 use crate::config::Settings;
@@ -80,6 +81,43 @@ impl ControlSocket {
         let socket = Self { listener, path, file, group, clients, serial: 0, backoff, chatter };
         socket.permit(settings)?;
         Ok(socket)
+    }
+
+    /// One that another supervisor had, without its clients.
+    ///
+    /// # Errors
+    /// It did not come along.
+    pub(super) fn resume(
+        record: &ListenerRecord,
+        settings: &Settings,
+        fds: &mut FoundFds,
+    ) -> anyhow::Result<Self> {
+        let listener = UnixListener::from(fds.take(record.fd)?);
+        listener.set_nonblocking(true)?;
+        let group = settings.control_group.as_ref().map(|group| group.id);
+        let (clients, backoff) = (Default::default(), AcceptBackoff::default());
+        let (path, file, chatter) = (record.path.clone(), record.file, Chatter::new());
+        Ok(Self { listener, path, file, group, clients, serial: 0, backoff, chatter })
+    }
+
+    /// What the next supervisor needs of it.
+    pub(super) fn record<'a>(&'a self, fds: &mut Fds<'a>) -> ListenerRecord {
+        let (fd, path) = (fds.put(self.as_fd()), self.path.clone());
+        ListenerRecord { fd, path, file: self.file, made_for: (0, 0) }
+    }
+
+    /// The same of its clients.
+    pub(super) fn client_records<'a>(&'a self, fds: &mut Fds<'a>) -> Vec<ClientRecord> {
+        let clients = self.clients.iter().enumerate();
+        clients.filter_map(|(slot, client)| client.as_ref()?.record(slot, fds)).collect()
+    }
+
+    pub(super) fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    pub(super) fn resume_serial(&mut self, serial: u64) {
+        self.serial = serial;
     }
 
     /// Permissions of the socket's file: first for its owner alone, then for the group that was
@@ -185,6 +223,30 @@ impl Supervisor {
             }
             Err(why) => warn!("control client: {why}"),
         }
+    }
+
+    /// A client of another supervisor.
+    ///
+    /// # Errors
+    /// It cannot be watched.
+    pub(super) fn resume_client(
+        &mut self,
+        record: &ClientRecord,
+        stream: UnixStream,
+    ) -> anyhow::Result<()> {
+        let place = self.control.clients.get(record.slot);
+        ensure!(place.is_some_and(Option::is_none), "no place");
+        stream.set_nonblocking(true)?;
+        let token = Wake::ControlClient(u32::try_from(record.slot)?).token();
+        self.poller.add(stream.as_fd(), token)?;
+        let objection = self.control.objection(&stream);
+        let mut client = Client::new(record.serial, stream, objection);
+        client.is_waiting = record.is_waiting;
+        client.input = record.input.clone().into_bytes();
+        client.output = record.output.clone().into_bytes();
+        self.control.clients[record.slot] = Some(client);
+        self.watch_control_client(record.slot);
+        Ok(())
     }
 
     /// A free place; if there is none, one that may not ask makes room, or the client that was

@@ -21,7 +21,7 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 impl Supervisor {
     /// A data plane has ended.
     pub(super) fn on_plane_end(&mut self, number: u32) {
-        let Some(end) = self.planes.get(number).and_then(Plane::end) else { return };
+        let Some(end) = self.planes.get(number).and_then(|plane| plane.end()) else { return };
         let (was_serving, was_coming) =
             (self.planes.is_serving(number), self.planes.is_coming(number));
         let Some(plane) = self.planes.remove(number) else { return };

@@ -36,7 +36,11 @@ impl Watched {
     pub(super) const LAYOUT: u16 = JOURNAL_LAYOUT;
 
     pub(super) fn create(workers: u16) -> anyhow::Result<Self> {
-        let file = Journal::create(workers, RINGS_MAX).context("the journal")?;
+        Self::of(Journal::create(workers, RINGS_MAX).context("the journal")?, workers)
+    }
+
+    /// That journal, which a data plane may have.
+    pub(super) fn of(file: OwnedFd, workers: u16) -> anyhow::Result<Self> {
         let watch = Arc::new(JournalWatch::open(&file).context("the journal")?);
         let bell = Arc::new(EventFd::new().context("eventfd")?);
         let (watched, rung) = (watch.clone(), bell.clone());

@@ -20,14 +20,18 @@ mod peer;
 mod plane;
 mod planes;
 mod ports;
+mod record;
 mod reload;
+mod replace;
 mod requests;
 mod routers;
 pub mod run;
 mod stats;
+mod take_over;
 mod tap_port;
 mod upgrade;
 mod vm_port;
+mod write_down;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -121,6 +125,13 @@ impl Wake {
     }
 }
 
+/// Why a supervisor does not serve any more.
+enum Ending {
+    Stop,
+    /// Another program takes its place.
+    Replace,
+}
+
 /// The running supervisor.
 pub struct Supervisor {
     ports: BTreeMap<PortId, Port>,
@@ -138,7 +149,8 @@ pub struct Supervisor {
     file: Option<PathBuf>,
     /// Settings that count more than the file's.
     over: Vec<LowOption>,
-    started: Instant,
+    /// By the clock that counts from the start of the machine.
+    started_ms: u64,
     sandbox: Sandbox,
     user_names: UserNames,
     /// Closes what refused front-ends have sent.
@@ -153,6 +165,7 @@ pub struct Supervisor {
     /// Nothing is read from front-ends and clients: a data plane takes over from another one.
     is_holding: bool,
     upgrade: Option<upgrade::Upgrade>,
+    replacing: Option<replace::Replacing>,
     /// Where rings stand that the last data plane has stopped; JSON of its making.
     positions: Vec<u8>,
     questions: BTreeMap<u32, Question>,
@@ -179,6 +192,30 @@ impl Supervisor {
         over: Vec<LowOption>,
         sandbox: Sandbox,
     ) -> anyhow::Result<Self> {
+        let identity = Identity::here(&config.settings.control);
+        let control = ControlSocket::bind(&config.settings)?;
+        let workers = spec_text::workers(&config);
+        let journal = Watched::create(workers)?;
+        let mut supervisor =
+            Self::new((config.settings, workers), identity, (control, journal), sandbox)?;
+        (supervisor.file, supervisor.over) = (config.file, over);
+        supervisor.start_plane()?;
+        config.ports.into_iter().for_each(|spec| supervisor.open_configured(spec));
+        supervisor.wait_for_the_first()?;
+        let mut ports = supervisor.ports.values().peekable();
+        if ports.peek().is_some() && ports.all(|port| port.failure.is_some()) {
+            bail!("no port could be opened");
+        }
+        Ok(supervisor)
+    }
+
+    /// One without ports and without a data plane.
+    fn new(
+        (settings, workers): (Settings, u16),
+        identity: Identity,
+        (control, journal): (ControlSocket, Watched),
+        sandbox: Sandbox,
+    ) -> anyhow::Result<Self> {
         let poller = Poller::new().context("epoll")?;
         let signals = catch(&[SIGINT, SIGTERM])?;
         poller.add(signals.as_fd(), Wake::Signal.token())?;
@@ -186,25 +223,21 @@ impl Supervisor {
         poller.add(reload_signals.as_fd(), Wake::Reload.token())?;
         let bell = Arc::new(EventFd::new().context("eventfd")?);
         poller.add(bell.as_fd(), Wake::Bell.token())?;
-        let identity = Identity::here(&config.settings.control);
-        let control = ControlSocket::bind(&config.settings)?;
         poller.add(control.as_fd(), Wake::Control.token())?;
-        let workers = spec_text::workers(&config);
-        let journal = Watched::create(workers)?;
         poller.add(journal.bell(), Wake::WorkerEnd.token())?;
-        let mut supervisor = Self {
+        Ok(Self {
             ports: BTreeMap::new(),
             poller,
             control,
             signals,
             reload_signals,
             bell,
-            settings: config.settings,
+            settings,
             workers,
             identity,
-            file: config.file,
-            over,
-            started: Instant::now(),
+            file: None,
+            over: Vec::new(),
+            started_ms: u64::try_from(write_down::since_boot().as_millis()).unwrap_or(0),
             sandbox,
             user_names: UserNames::default(),
             refused: DeferredDrop::start().context("starting a thread")?,
@@ -215,6 +248,7 @@ impl Supervisor {
             start_at: None,
             is_holding: false,
             upgrade: None,
+            replacing: None,
             positions: Vec::new(),
             questions: BTreeMap::new(),
             next_order: 0,
@@ -224,15 +258,11 @@ impl Supervisor {
             counts: planes::Counts::default(),
             resolvers: crate::resolvers::of_this_machine(),
             looked_around: Instant::now(),
-        };
-        supervisor.start_plane()?;
-        config.ports.into_iter().for_each(|spec| supervisor.open_configured(spec));
-        supervisor.wait_for_the_first()?;
-        let mut ports = supervisor.ports.values().peekable();
-        if ports.peek().is_some() && ports.all(|port| port.failure.is_some()) {
-            bail!("no port could be opened");
-        }
-        Ok(supervisor)
+        })
+    }
+
+    fn uptime(&self) -> Duration {
+        write_down::since_boot().saturating_sub(Duration::from_millis(self.started_ms))
     }
 
     /// Until the first data plane serves all ports.
@@ -249,11 +279,11 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Serves until a signal asks to stop.
+    /// Serves until a signal asks to stop, or another program is to take its place.
     ///
     /// # Errors
     /// Waiting failed.
-    pub fn serve(&mut self) -> anyhow::Result<()> {
+    fn serve(&mut self) -> anyhow::Result<Ending> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         loop {
             self.connect_due_ports();
@@ -266,7 +296,10 @@ impl Supervisor {
             self.give_up_questions();
             if !self.turn(&mut events, None)? {
                 info!("stopping");
-                return Ok(());
+                return Ok(Ending::Stop);
+            }
+            if self.is_to_be_replaced() {
+                return Ok(Ending::Replace);
             }
         }
     }

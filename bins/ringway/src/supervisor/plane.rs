@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,9 @@ use ringway_foreign::UntrustedFd;
 use ringway_supervisor::restart::{Act, Beat, End, RequestId, Watch};
 use ringway_supervisor::wire::{ToData, ToSupervisor};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
+};
 
 use super::order::Order;
 use crate::channel::Channel;
@@ -75,7 +77,7 @@ impl AsFd for Sent {
 
 /// A process that carries packets, or is about to.
 pub(super) struct Plane {
-    child: Child,
+    pid: Pid,
     pub(super) pidfd: OwnedFd,
     pub(super) channel: Channel,
     outbox: VecDeque<(Vec<u8>, Vec<Sent>)>,
@@ -124,14 +126,27 @@ impl Plane {
             .stdout(Stdio::null())
             .spawn()
             .context("starting the data plane")?;
-        let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
-        let pidfd = pidfd.context("watching the data plane")?;
+        Self::of(Pid::from_child(&child), channel, Stage::Starting)
+    }
+
+    /// One that this process has started before another program took its place; it serves.
+    ///
+    /// # Errors
+    /// There is no such process.
+    pub(super) fn resume(pid: i32, channel: OwnedFd, may_route: bool) -> anyhow::Result<Self> {
+        let pid = Pid::from_raw(pid).context("no process")?;
+        let plane = Self::of(pid, Channel::over(channel), Stage::Running)?;
+        Ok(Self { may_route, ..plane })
+    }
+
+    fn of(pid: Pid, channel: Channel, stage: Stage) -> anyhow::Result<Self> {
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("watching the data plane")?;
         Ok(Self {
-            child,
+            pid,
             pidfd,
             channel,
             outbox: VecDeque::new(),
-            stage: Stage::Starting,
+            stage,
             since: Instant::now(),
             watch: Watch::default(),
             look_at: None,
@@ -145,7 +160,12 @@ impl Plane {
     }
 
     pub(super) fn pid(&self) -> u32 {
-        self.child.id()
+        self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Whether all that was to be sent is sent.
+    pub(super) fn is_told(&self) -> bool {
+        self.outbox.is_empty()
     }
 
     /// It may be told of ports and front-ends: it has those that there are.
@@ -214,8 +234,7 @@ impl Plane {
     }
 
     fn signal(&self, signal: Signal) {
-        // Its number stays its own until it is waited for.
-        let _ = kill_process(Pid::from_child(&self.child), signal);
+        let _ = pidfd_send_signal(&self.pidfd, signal);
     }
 
     /// Ends it; it has ended when its pidfd says so.
@@ -228,26 +247,25 @@ impl Plane {
     }
 
     /// How it ended, if it has.
-    pub(super) fn end(&mut self) -> Option<End> {
-        let status = self.child.try_wait().ok().flatten()?;
-        Some(match (self.is_hung, status.signal()) {
+    pub(super) fn end(&self) -> Option<End> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), options).ok().flatten()?;
+        Some(match (self.is_hung, status.terminating_signal()) {
             (true, _) => End::Hung,
             (false, Some(signal)) => End::Signal(signal),
-            (false, None) => End::Exit(status.code().unwrap_or(0)),
+            (false, None) => End::Exit(status.exit_status().unwrap_or(0)),
         })
     }
 
     /// At the end of everything: it is to end by itself, and is killed if it does not.
     pub(super) fn finish(self, at_most: Duration) {
-        let Self { mut child, channel, pidfd, .. } = self;
+        let Self { channel, pidfd, .. } = self;
         drop(channel);
         let timeout = rustix::event::Timespec::try_from(at_most).ok();
         let mut fds = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
         let ended = rustix::event::poll(&mut fds, timeout.as_ref()).unwrap_or(0) > 0;
         if !ended {
-            let _ = child.kill();
-        } else {
-            let _ = child.wait();
+            let _ = pidfd_send_signal(&pidfd, Signal::KILL);
         }
     }
 }

@@ -10,6 +10,7 @@ use ringway_supervisor::wire::{Bytes, ToData};
 use super::order::{Asked, Order};
 use super::plane::{Plane, Sent, Stage};
 use super::ports::Port;
+use super::record::{Fds, PlaneRecord};
 use super::{LOOK_EVERY, Supervisor, Wake};
 use crate::spec_text;
 
@@ -22,7 +23,7 @@ pub(super) struct Planes {
     pub(super) serving: Option<(u32, Plane)>,
     pub(super) coming: Option<(u32, Plane)>,
     ending: Vec<(u32, Plane)>,
-    next: u32,
+    pub(super) next: u32,
     /// The first one has served.
     is_begun: bool,
     /// Why the first one cannot.
@@ -102,6 +103,24 @@ impl Planes {
             plane.kill();
             self.ending.push((number, plane));
         }
+    }
+
+    /// One that has served before another program took the place of this process's own.
+    pub(super) fn resume(&mut self, number: u32, plane: Plane) {
+        (self.serving, self.is_begun) = (Some((number, plane)), true);
+    }
+
+    /// What the next supervisor needs of the one that serves.
+    pub(super) fn record<'a>(&'a self, fds: &mut Fds<'a>) -> Option<PlaneRecord> {
+        let (number, plane) = self.serving.as_ref()?;
+        let (pid, channel) = (plane.pid().try_into().ok()?, fds.put(plane.channel.as_fd()));
+        Some(PlaneRecord { number: *number, pid, channel, may_route: plane.may_route })
+    }
+
+    /// There is one, which serves, and no other.
+    pub(super) fn is_alone(&self) -> bool {
+        let is_told = self.current().is_some_and(Plane::is_told);
+        is_told && self.is_running() && self.coming.is_none() && self.ending.is_empty()
     }
 
     /// It has ended.
@@ -233,6 +252,7 @@ impl Supervisor {
             plane.flush();
         }
         self.look_after_upgrade(now);
+        self.look_after_replacing(now);
         self.drop_links_that_waited(now);
         if self.start_at.is_some_and(|at| at <= now)
             && let Err(why) = self.start_plane()
@@ -246,6 +266,7 @@ impl Supervisor {
     pub(super) fn next_look_at_planes(&self) -> Option<Instant> {
         let now = Instant::now();
         let is_owed = self.upgrade.is_some()
+            || self.replacing.is_some()
             || !self.questions.is_empty()
             || self.ports.values().any(Port::is_owed)
             || self

@@ -47,7 +47,7 @@ pub(super) struct Port {
 }
 
 impl Port {
-    fn new(spec: PortSpec, from_file: Option<PortSpec>) -> Self {
+    pub(super) fn new(spec: PortSpec, from_file: Option<PortSpec>) -> Self {
         Self {
             spec,
             from_file,
@@ -83,6 +83,17 @@ impl Port {
     pub(super) fn is_owed(&self) -> bool {
         let link = self.vm.as_ref().and_then(|vm| vm.link.as_ref());
         link.is_some_and(|link| link.kept.framer.outstanding().is_some())
+    }
+
+    /// What of it does not stay as it is, if anything.
+    pub(super) fn is_changing(&self) -> Option<&'static str> {
+        if self.is_leaving() || self.asked.is_some() || self.tap.is_reopening() {
+            return Some("it is changing");
+        }
+        let vm = self.vm.as_ref()?;
+        let is_closing = !vm.closing.is_idle();
+        let is_closing = is_closing.then_some("what its front-end sent is still being closed");
+        is_closing.or(vm.next.is_some().then_some("a second front-end waits"))
     }
 
     /// It does not work. What it had open is closed.

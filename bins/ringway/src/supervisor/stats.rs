@@ -16,7 +16,7 @@ impl Supervisor {
         let ports = ports.map(|port| self.port_stats(port, by_name.remove(&port.spec.name)));
         let plane = self.planes.current();
         StatsReply {
-            uptime_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            uptime_ms: u64::try_from(self.uptime().as_millis()).unwrap_or(u64::MAX),
             sandbox: Some(self.sandbox.stats()),
             data_plane: Some(DataPlaneStats {
                 pid: plane.map(super::plane::Plane::pid),

@@ -3,7 +3,7 @@
 //!
 //! Limits: a tap that was passed as a file descriptor cannot be opened again.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use super::Supervisor;
 use super::accept_backoff::RETRY_AFTER;
 use super::order::Asked;
 use super::plane::Sent;
+use super::record::{Fds, FoundFds, TapRecord};
 use crate::config::{PortKind, PortSpec};
 
 /// Between two attempts to open a tap that another process has.
@@ -23,12 +24,14 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// What is known of a tap.
 #[derive(Debug, Default)]
 pub(super) struct TapState {
-    /// Its first queue, by which its MTU is set.
-    first: Option<Tap>,
-    /// Each queue, and behind them a socket to ask about the interface with.
-    fds: Vec<Arc<OwnedFd>>,
+    /// Of its interface; `None`: it is not open.
+    name: Option<String>,
+    /// Each queue.
+    queues: Vec<Arc<OwnedFd>>,
+    /// A socket to ask about the interface with.
+    interfaces: Option<Arc<OwnedFd>>,
     /// Its interface is gone; it is opened again then.
-    reopen_at: Option<Instant>,
+    pub(super) reopen_at: Option<Instant>,
     /// It was opened again, and the data plane has not said yet that it has it.
     is_reopening: bool,
 }
@@ -46,7 +49,7 @@ impl TapState {
         patience: Duration,
     ) -> anyhow::Result<()> {
         // First of all: an interface that is used twice cannot be had.
-        (self.first, self.fds) = (None, Vec::new());
+        (self.name, self.queues, self.interfaces) = (None, Vec::new(), None);
         let queues = match &spec.kind {
             PortKind::Tap { name } => {
                 let options = TapOptions { name: name.clone(), mtu: spec.mtu };
@@ -55,30 +58,57 @@ impl TapState {
             PortKind::TapFd { fd } => vec![Tap::from_raw_fd_number(*fd).map_err(whole)?],
             PortKind::Vm { .. } | PortKind::VmConnect { .. } | PortKind::Nat => return Ok(()),
         };
-        let interfaces = queues.first().and_then(Tap::interfaces);
-        for fd in queues.iter().map(AsFd::as_fd).chain(interfaces) {
-            self.fds.push(Arc::new(fd.try_clone_to_owned()?));
-        }
-        self.first = queues.into_iter().next();
+        let own = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map(Arc::new);
+        let fds: std::io::Result<Vec<_>> = queues.iter().map(|queue| own(queue.as_fd())).collect();
+        let interfaces = queues.first().and_then(Tap::interfaces).map(own).transpose()?;
+        let name = queues.first().map(|queue| queue.name().to_owned());
+        (self.name, self.queues, self.interfaces) = (name, fds?, interfaces);
         Ok(())
+    }
+
+    /// One that another supervisor had open.
+    ///
+    /// # Errors
+    /// Not all of it came along.
+    pub(super) fn resume(record: &TapRecord, fds: &mut FoundFds) -> anyhow::Result<Self> {
+        let mut own = |at| fds.take(at).map(Arc::new);
+        let queues = record.queues.iter().map(|&at| own(at)).collect::<anyhow::Result<_>>()?;
+        let interfaces = record.interfaces.map(own).transpose()?;
+        let (name, reopen_at) = (Some(record.name.clone()), None);
+        Ok(Self { name, queues, interfaces, reopen_at, is_reopening: false })
+    }
+
+    /// What the next supervisor needs of it.
+    pub(super) fn record<'a>(&'a self, fds: &mut Fds<'a>) -> Option<TapRecord> {
+        let name = self.name.clone()?;
+        let queues = self.queues.iter().map(|fd| fds.put(fd.as_fd())).collect();
+        let interfaces = self.interfaces.as_ref().map(|fd| fds.put(fd.as_fd()));
+        Some(TapRecord { name, queues, interfaces })
+    }
+
+    /// It was opened again and is not served yet.
+    pub(super) fn is_reopening(&self) -> bool {
+        self.is_reopening
     }
 
     /// What the data plane gets.
     pub(super) fn sent(&self) -> Vec<Sent> {
-        self.fds.iter().cloned().map(Sent::Own).collect()
+        self.queues.iter().chain(&self.interfaces).cloned().map(Sent::Own).collect()
     }
 
     /// The name of its interface.
     pub(super) fn name(&self) -> Option<&str> {
-        self.first.as_ref().map(Tap::name)
+        self.name.as_deref()
     }
 
     /// Changes the MTU of its interface.
     ///
     /// # Errors
     /// The operating system refuses.
-    pub(super) fn set_mtu(&mut self, mtu: u16) -> anyhow::Result<()> {
-        self.first.as_mut().map_or(Ok(()), |tap| tap.set_mtu(mtu)).map_err(whole)
+    pub(super) fn set_mtu(&self, mtu: u16) -> anyhow::Result<()> {
+        let Some(name) = &self.name else { return Ok(()) };
+        let interfaces = self.interfaces.as_ref().map(AsFd::as_fd);
+        Tap::set_mtu_of(name, interfaces, mtu).map_err(whole)
     }
 
     /// The data plane has it.

@@ -6,6 +6,8 @@
 //!
 //! Whatever fails before that leaves the old one as it is. If the next one fails behind it, or
 //! within [`PROVED_AFTER`], the old program is started again, as after a crash.
+//!
+//! When it has proved itself, the same program takes the place of the supervisor (`replace`).
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -20,7 +22,7 @@ use super::plane::Stage;
 use super::planes::Planes;
 use ringway_supervisor::wire::ToData;
 
-use crate::control::{PROTOCOL_VERSION, UpgradeReply, refusal, reply_line};
+use crate::control::refusal;
 
 /// The next one must be ready by then.
 const READY_WITHIN: Duration = Duration::from_secs(3);
@@ -68,7 +70,7 @@ impl Supervisor {
         program: Option<&str>,
     ) -> Result<(), Vec<String>> {
         let text = |why: anyhow::Error| vec![format!("{why:#}")];
-        if self.upgrade.is_some() {
+        if self.upgrade.is_some() || self.replacing.is_some() {
             return Err(vec!["another upgrade is under way: try again".into()]);
         }
         if !self.planes.is_running() {
@@ -99,7 +101,7 @@ impl Supervisor {
     /// It is being replaced already, or no other one can be started.
     pub(super) fn renew_plane(&mut self) -> anyhow::Result<()> {
         ensure!(
-            self.upgrade.is_none() && self.planes.is_running(),
+            self.upgrade.is_none() && self.replacing.is_none() && self.planes.is_running(),
             "the data plane is being replaced: try again"
         );
         let program = self.program.try_clone()?;
@@ -241,11 +243,9 @@ impl Supervisor {
                 let client = upgrade.client;
                 self.upgrade = None;
                 let pid = self.planes.current().map(super::plane::Plane::pid);
-                let stall_us = u64::try_from(stall.as_micros()).unwrap_or(u64::MAX);
                 info!(pid, "upgraded: packets waited {stall:.1?}");
-                let reply = UpgradeReply { version: PROTOCOL_VERSION, ok: true, pid, stall_us };
                 if let Some(client) = client {
-                    self.answer_client(client, &reply_line(&reply));
+                    self.begin_replacing(client, stall);
                 }
             }
             Step::Proving { .. } => {}

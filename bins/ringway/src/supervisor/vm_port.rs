@@ -17,6 +17,7 @@ use super::closing::Closing;
 use super::front_end::FrontEnd;
 use super::order::Order;
 use super::peer::Peer;
+use super::record::{FoundFds, VmRecord};
 use crate::config::values::Account;
 use crate::config::{PortKind, PortSpec};
 use crate::identity::Identity;
@@ -85,9 +86,44 @@ impl VmPort {
                 unreachable!("only called for virtual machines")
             }
         };
-        let vm = Self {
+        let vm = Self::new(way, closing, identity.mac_of(spec));
+        vm.permit(spec)?;
+        Ok(vm)
+    }
+
+    /// One that another supervisor had, without its front-end.
+    ///
+    /// # Errors
+    /// Not all of it came along.
+    pub(super) fn resume(
+        identity: &Identity,
+        spec: &PortSpec,
+        record: &VmRecord,
+        fds: &mut FoundFds,
+    ) -> anyhow::Result<Self> {
+        let closing = Closing::start()?;
+        let way = match (&record.listener, &spec.kind) {
+            (Some(made), _) => {
+                let listener = Listener::resume(fds.take(made.fd)?, &made.path, made.made())?;
+                Way::Listen(listener.closed_by(&closing.closer))
+            }
+            (None, PortKind::VmConnect { socket }) => {
+                Way::Connect { socket: socket.clone(), next_try: Instant::now() }
+            }
+            _ => bail!("port {} has no listener", spec.name),
+        };
+        Ok(Self {
+            last_link: record.last_link,
+            last_offence: record.last_offence.clone(),
+            refused: record.refused,
+            ..Self::new(way, closing, identity.mac_of(spec))
+        })
+    }
+
+    fn new(way: Way, closing: Closing, mac: MacAddress) -> Self {
+        Self {
             way,
-            mac: identity.mac_of(spec),
+            mac,
             link: None,
             last_link: None,
             last_offence: None,
@@ -98,9 +134,7 @@ impl VmPort {
             is_watched: false,
             next: None,
             refused: 0,
-        };
-        vm.permit(spec)?;
-        Ok(vm)
+        }
     }
 
     /// Who may open the socket's file.

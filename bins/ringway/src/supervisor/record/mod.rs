@@ -1,0 +1,245 @@
+//! What a supervisor writes down for the one that takes its place: JSON documents, each with the
+//! file descriptors that it names by their place in a list.
+//!
+//! The first document is about the whole, each other one about a front-end. Fields that a reader
+//! does not know are ignored; what is there is checked before anything is opened or closed.
+//!
+//! Limits: [`TEXT_LEN_MAX`] bytes of all documents; front-ends as in `ringway_supervisor::slots`.
+
+pub(super) mod file;
+mod link;
+mod port;
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use anyhow::{Context, bail, ensure};
+use ringway_switch::PORTS_MAX;
+use serde::{Deserialize, Serialize};
+
+use crate::config::settings::flag;
+use crate::config::{LowOption, Settings};
+
+pub(super) use link::LinkRecord;
+pub(super) use port::{ListenerRecord, PortRecord, TapRecord, VmRecord};
+
+/// The version of what is written here. Another one is not read.
+pub(super) const RECORD_VERSION: u32 = 1;
+
+/// Most bytes of all documents: as much as is kept of 256 front-ends, with room.
+pub(super) const TEXT_LEN_MAX: u64 = 256 << 20;
+
+/// A document, and the file descriptors that it names.
+pub(super) struct Record<'a> {
+    pub(super) text: String,
+    pub(super) fds: Vec<BorrowedFd<'a>>,
+}
+
+/// The place of a file descriptor in the list of its document.
+pub(super) type FdAt = usize;
+
+/// The file descriptors of a document that is being written.
+#[derive(Default)]
+pub(super) struct Fds<'a>(Vec<BorrowedFd<'a>>);
+
+impl<'a> Fds<'a> {
+    pub(super) fn put(&mut self, fd: BorrowedFd<'a>) -> FdAt {
+        self.0.push(fd);
+        self.0.len() - 1
+    }
+
+    /// The document of that value.
+    ///
+    /// # Errors
+    /// It has a path that is no text.
+    pub(super) fn with(self, value: &impl Serialize) -> anyhow::Result<Record<'a>> {
+        Ok(Record { text: serde_json::to_string(value)?, fds: self.0 })
+    }
+}
+
+/// A document that was read, with its file descriptors.
+pub(super) struct Found {
+    pub(super) text: String,
+    pub(super) fds: FoundFds,
+}
+
+/// Each may be taken once; those that are not are closed.
+#[derive(Default)]
+pub(super) struct FoundFds(Vec<Option<OwnedFd>>);
+
+impl FoundFds {
+    pub(super) fn new(fds: impl IntoIterator<Item = Option<OwnedFd>>) -> Self {
+        Self(fds.into_iter().collect())
+    }
+
+    /// # Errors
+    /// It did not come along.
+    pub(super) fn take(&mut self, at: FdAt) -> anyhow::Result<OwnedFd> {
+        let fd = self.0.get_mut(at).and_then(Option::take);
+        fd.with_context(|| format!("file descriptor {at} did not come along"))
+    }
+}
+
+/// Everything that is of no front-end.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Whole {
+    version: u32,
+    /// When it was started, by the clock that counts from the start of the machine.
+    pub(super) started_ms: u64,
+    settings: Vec<(String, String)>,
+    over: Vec<(String, String)>,
+    pub(super) workers: u16,
+    /// What default MAC addresses follow.
+    pub(super) machine: String,
+    instance: String,
+    pub(super) file: Option<PathBuf>,
+    pub(super) control: ListenerRecord,
+    pub(super) clients: Vec<ClientRecord>,
+    pub(super) ports: Vec<PortRecord>,
+    pub(super) plane: Option<PlaneRecord>,
+    pub(super) journal: Option<FdAt>,
+    pub(super) next: Numbers,
+    pub(super) counts: Counts,
+    pub(super) quarantined: Vec<u16>,
+    /// Whom to answer that the supervisor was replaced.
+    pub(super) asked: Option<AskedRecord>,
+}
+
+/// The data plane that goes on.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct PlaneRecord {
+    pub(super) number: u32,
+    pub(super) pid: i32,
+    pub(super) channel: FdAt,
+    pub(super) may_route: bool,
+}
+
+/// A client of the control socket.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ClientRecord {
+    pub(super) slot: usize,
+    pub(super) serial: u64,
+    pub(super) stream: FdAt,
+    pub(super) is_waiting: bool,
+    pub(super) input: String,
+    pub(super) output: String,
+}
+
+/// Who has asked for an upgrade, and for how long packets waited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct AskedRecord {
+    pub(super) slot: usize,
+    pub(super) serial: u64,
+    pub(super) stall_us: u64,
+}
+
+/// What was given out last.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Numbers {
+    pub(super) plane: u32,
+    pub(super) order: u32,
+    pub(super) ask: u32,
+    pub(super) link: u32,
+    pub(super) client: u64,
+}
+
+/// For statistics.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Counts {
+    pub(super) deaths: u64,
+    pub(super) upgrades: u64,
+}
+
+/// Settings, the options that count more than a file's, and what default MAC addresses follow.
+pub(super) struct Common<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) over: &'a [LowOption],
+    pub(super) identity: (&'a str, &'a [u8]),
+}
+
+impl Whole {
+    /// What is there, without ports, clients, a data plane and file; counted from one.
+    pub(super) fn new(common: &Common<'_>, control: ListenerRecord) -> Self {
+        let text = |(key, value): (&str, String)| (key.to_owned(), value);
+        let over = common.over.iter();
+        Self {
+            version: RECORD_VERSION,
+            started_ms: 0,
+            settings: common.settings.written().into_iter().map(text).collect(),
+            over: over.map(|option| (option.key.clone(), option.value.clone())).collect(),
+            workers: 1,
+            machine: common.identity.0.to_owned(),
+            instance: hex(common.identity.1),
+            file: None,
+            control,
+            clients: vec![],
+            ports: vec![],
+            plane: None,
+            journal: None,
+            next: Numbers { plane: 0, order: 0, ask: 0, link: 0, client: 0 },
+            counts: Counts { deaths: 0, upgrades: 0 },
+            quarantined: vec![],
+            asked: None,
+        }
+    }
+
+    /// Reads the first document.
+    ///
+    /// # Errors
+    /// It is of another version, or says what cannot be.
+    pub(super) fn read(text: &str) -> anyhow::Result<Self> {
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        let Version { version } = serde_json::from_str(text).context("its record")?;
+        ensure!(
+            version == RECORD_VERSION,
+            "the record has version {version}, and this program reads version {RECORD_VERSION}"
+        );
+        let whole: Self = serde_json::from_str(text).context("its record")?;
+        ensure!(whole.ports.len() <= PORTS_MAX, "more than {PORTS_MAX} ports");
+        whole.settings()?;
+        whole.instance()?;
+        for port in &whole.ports {
+            port.spec()?;
+            port.as_in_file()?;
+        }
+        Ok(whole)
+    }
+
+    /// # Errors
+    /// One of them is none.
+    pub(super) fn settings(&self) -> anyhow::Result<Settings> {
+        let written: Vec<_> = self.settings.iter().map(|(key, to)| flag(key, to)).collect();
+        let mut settings = Settings::new("".into());
+        if let Some(why) = settings.change(&written).first() {
+            bail!("{why}");
+        }
+        ensure!(!settings.control.as_os_str().is_empty(), "no control socket");
+        Ok(settings)
+    }
+
+    pub(super) fn over(&self) -> Vec<LowOption> {
+        self.over.iter().map(|(key, to)| flag(key, to)).collect()
+    }
+
+    /// # Errors
+    /// It is not hexadecimal.
+    pub(super) fn instance(&self) -> anyhow::Result<Vec<u8>> {
+        unhex(&self.instance).context("bytes that are not hexadecimal")
+    }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: [char; 16] =
+        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
+    let digits = |byte: &u8| [byte >> 4, byte & 15].map(|half| DIGITS[usize::from(half)]);
+    bytes.iter().flat_map(digits).collect()
+}
+
+pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
+    let half = |digit: u8| char::from(digit).to_digit(16);
+    let byte = |pair: &[u8]| u8::try_from(half(pair[0])? << 4 | half(*pair.get(1)?)?).ok();
+    text.as_bytes().chunks(2).map(byte).collect()
+}

@@ -1,0 +1,110 @@
+//! A port in a record.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, anyhow};
+use ringway_vhost_user::{Listener, Made};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::os::fd::AsFd;
+
+use super::{FdAt, Fds};
+use crate::config::{PortSpec, json};
+
+/// A port, without its front-end.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::supervisor) struct PortRecord {
+    pub(in crate::supervisor) id: u16,
+    spec: Map<String, Value>,
+    from_file: Option<Map<String, Value>>,
+    pub(in crate::supervisor) failure: Option<String>,
+    pub(in crate::supervisor) is_served: bool,
+    pub(in crate::supervisor) vm: Option<VmRecord>,
+    pub(in crate::supervisor) tap: Option<TapRecord>,
+    /// Its tap is to be opened again.
+    pub(in crate::supervisor) reopens: bool,
+}
+
+/// What only ports for virtual machines have.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::supervisor) struct VmRecord {
+    /// `None`: it connects.
+    pub(in crate::supervisor) listener: Option<ListenerRecord>,
+    pub(in crate::supervisor) last_link: Option<u32>,
+    pub(in crate::supervisor) last_offence: Option<String>,
+    pub(in crate::supervisor) refused: u64,
+}
+
+/// A socket that listens.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::supervisor) struct ListenerRecord {
+    pub(in crate::supervisor) fd: FdAt,
+    pub(in crate::supervisor) path: PathBuf,
+    /// Device and inode of its file.
+    pub(in crate::supervisor) file: (u64, u64),
+    /// Its owner and group.
+    pub(in crate::supervisor) made_for: (u32, u32),
+}
+
+/// A tap that is open.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::supervisor) struct TapRecord {
+    pub(in crate::supervisor) name: String,
+    pub(in crate::supervisor) queues: Vec<FdAt>,
+    /// A socket to ask about the interface with.
+    pub(in crate::supervisor) interfaces: Option<FdAt>,
+}
+
+impl ListenerRecord {
+    pub(in crate::supervisor) fn of<'a>(listener: &'a Listener, fds: &mut Fds<'a>) -> Self {
+        let Made { file, made_for } = listener.made();
+        let fd = fds.put(listener.as_fd());
+        Self { fd, path: listener.path().to_owned(), file, made_for }
+    }
+
+    pub(in crate::supervisor) fn made(&self) -> Made {
+        Made { file: self.file, made_for: self.made_for }
+    }
+}
+
+impl PortRecord {
+    /// A port that has nothing open.
+    pub(in crate::supervisor) fn new(
+        id: u16,
+        spec: &PortSpec,
+        from_file: Option<&PortSpec>,
+    ) -> Self {
+        Self {
+            id,
+            spec: json::write_port(spec),
+            from_file: from_file.map(json::write_port),
+            failure: None,
+            is_served: false,
+            vm: None,
+            tap: None,
+            reopens: false,
+        }
+    }
+
+    /// # Errors
+    /// It is none.
+    pub(in crate::supervisor) fn spec(&self) -> anyhow::Result<PortSpec> {
+        read_spec(&self.spec)
+    }
+
+    /// As the file had it, if it is from there.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(in crate::supervisor) fn as_in_file(&self) -> anyhow::Result<Option<PortSpec>> {
+        self.from_file.as_ref().map(read_spec).transpose()
+    }
+}
+
+fn read_spec(object: &Map<String, Value>) -> anyhow::Result<PortSpec> {
+    let low = json::read_port(object).map_err(|errors| errors.into_iter().next());
+    let spec =
+        low.and_then(|low| PortSpec::resolve(&low).map_err(|errors| errors.into_iter().next()));
+    spec.map_err(|why| why.map_or_else(|| anyhow!("it is none"), |why| anyhow!("{why}")))
+        .context("a port")
+}

@@ -1,0 +1,161 @@
+//! A supervisor that goes on where another one has written down how far it was.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use ringway_supervisor::restart::Restarts;
+use ringway_supervisor::wire::Bytes;
+use ringway_switch::PortId;
+use ringway_vhost_user::Connection;
+use tracing::warn;
+
+use super::control_client::ClientId;
+use super::control_socket::ControlSocket;
+use super::front_end::FrontEnd;
+use super::journal::Watched;
+use super::peer::Peer;
+use super::plane::Plane;
+use super::ports::Port;
+use super::record::{AskedRecord, Found, FoundFds, LinkRecord, PlaneRecord, PortRecord, Whole};
+use super::tap_port::TapState;
+use super::vm_port::VmPort;
+use super::{Supervisor, Wake};
+use crate::control::{PROTOCOL_VERSION, UpgradeReply, reply_line};
+use crate::identity::Identity;
+use crate::sandbox::Sandbox;
+
+/// All that another supervisor has written down, checked.
+pub struct TakenOver {
+    whole: Whole,
+    fds: FoundFds,
+    links: Vec<Found>,
+}
+
+impl TakenOver {
+    /// # Errors
+    /// It says what cannot be, or is of another version.
+    pub(super) fn new(found: Vec<Found>) -> anyhow::Result<Self> {
+        let mut found = found.into_iter();
+        let Found { text, fds } = found.next().context("the record is empty")?;
+        Ok(Self { whole: Whole::read(&text)?, fds, links: found.collect() })
+    }
+
+    /// Whether that supervisor was in its sandbox.
+    pub fn is_in_sandbox(&self) -> bool {
+        self.whole.settings().is_ok_and(|settings| settings.sandbox)
+    }
+}
+
+impl Supervisor {
+    /// Goes on from there. Without a data plane that goes on one is started, and gets everything.
+    ///
+    /// # Errors
+    /// The operating system refuses, or not everything came along.
+    pub fn go_on(taken: TakenOver, sandbox: Sandbox) -> anyhow::Result<Self> {
+        let TakenOver { mut whole, mut fds, links } = taken;
+        let settings = whole.settings()?;
+        let control = ControlSocket::resume(&whole.control, &settings, &mut fds)?;
+        let identity = Identity::of_parts(whole.machine.clone(), whole.instance()?);
+        let journal = match whole.journal {
+            Some(at) => Watched::of(fds.take(at)?, whole.workers)?,
+            None => Watched::create(whole.workers)?,
+        };
+        let settings = (settings, whole.workers);
+        let mut supervisor = Self::new(settings, identity, (control, journal), sandbox)?;
+        supervisor.started_ms = whole.started_ms;
+        (supervisor.file, supervisor.over) = (whole.file.take(), whole.over());
+        supervisor.restarts = Restarts::with_quarantined(whole.quarantined.iter().copied());
+        supervisor.counts.deaths = whole.counts.deaths;
+        supervisor.counts.upgrades = whole.counts.upgrades;
+        supervisor.next_order = whole.next.order;
+        (supervisor.next_ask, supervisor.next_link) = (whole.next.ask, whole.next.link);
+        // Routers are told again.
+        supervisor.resolvers.clear();
+        for port in &whole.ports {
+            supervisor.resume_port(port, &mut fds)?;
+        }
+        for link in links {
+            supervisor.resume_link(link)?;
+        }
+        supervisor.planes.next = whole.next.plane;
+        match whole.plane.take() {
+            Some(plane) => supervisor.resume_plane(&plane, &mut fds)?,
+            None => supervisor.start_plane()?,
+        }
+        supervisor.resume_clients(&whole, &mut fds);
+        for id in supervisor.ids() {
+            supervisor.watch_link(id);
+            supervisor.serve_knocks(id);
+        }
+        supervisor.answer_upgrade(whole.asked);
+        Ok(supervisor)
+    }
+
+    fn resume_port(&mut self, record: &PortRecord, fds: &mut FoundFds) -> anyhow::Result<()> {
+        let mut port = Port::new(record.spec()?, record.as_in_file()?);
+        let is_quarantined = self.restarts.quarantined().any(|port| port == record.id);
+        (port.failure, port.is_served) = (record.failure.clone(), record.is_served);
+        if let Some(tap) = &record.tap {
+            port.tap = TapState::resume(tap, fds)?;
+        }
+        port.tap.reopen_at = record.reopens.then(Instant::now);
+        if let Some(vm) = record.vm.as_ref() {
+            port.vm = Some(VmPort::resume(&self.identity, &port.spec, vm, fds)?);
+            if let Some(vm) = port.vm.as_mut().filter(|_| is_quarantined) {
+                vm.quarantine(vm.last_offence.clone().unwrap_or_default());
+            }
+        }
+        let is_new = self.ports.insert(PortId(record.id), port).is_none();
+        ensure!(is_new, "port {} is there twice", record.id);
+        Ok(())
+    }
+
+    fn resume_link(&mut self, found: Found) -> anyhow::Result<()> {
+        let Found { text, mut fds } = found;
+        let record = LinkRecord::read(&text)?;
+        let port = self.ports.get_mut(&PortId(record.port));
+        let vm = port.and_then(|port| port.vm.as_mut()).context("a front-end without a port")?;
+        let closer = vm.closing.closer.clone();
+        let socket = closer.keep(fds.take(record.connection)?.into());
+        let connection = Connection::new(socket)?.closed_by(&closer).without_waiting();
+        let peer = Peer::of(&connection, &mut self.user_names);
+        let spec = Bytes::new(record.spec.clone().into_bytes()).context("a long port")?;
+        let number = record.number;
+        let kept = record.kept(|at| Ok(Arc::new(closer.keep(fds.take(at)?))))?;
+        let mut link = FrontEnd::new(number, (connection, peer), spec);
+        link.kept = kept;
+        vm.link = Some(link);
+        self.next_link = self.next_link.max(number);
+        Ok(())
+    }
+
+    fn resume_plane(&mut self, record: &PlaneRecord, fds: &mut FoundFds) -> anyhow::Result<()> {
+        let channel = fds.take(record.channel)?;
+        let plane = Plane::resume(record.pid, channel, record.may_route)?;
+        self.poller.add(plane.channel.as_fd(), Wake::Plane(record.number).token())?;
+        self.poller.add(plane.pidfd.as_fd(), Wake::PlaneEnd(record.number).token())?;
+        self.planes.resume(record.number, plane);
+        Ok(())
+    }
+
+    /// A client that cannot be kept is disconnected: it asks again.
+    fn resume_clients(&mut self, whole: &Whole, fds: &mut FoundFds) {
+        for record in &whole.clients {
+            let stream = fds.take(record.stream).map(Into::into);
+            let resumed = stream.and_then(|stream| self.resume_client(record, stream));
+            if let Err(why) = resumed {
+                warn!("control client: {why:#}");
+            }
+        }
+        self.control.resume_serial(whole.next.client);
+    }
+
+    fn answer_upgrade(&mut self, asked: Option<AskedRecord>) {
+        let Some(AskedRecord { slot, serial, stall_us }) = asked else { return };
+        let pid = self.planes.current().map(Plane::pid);
+        let reply = UpgradeReply { version: PROTOCOL_VERSION, ok: true, pid, stall_us };
+        self.answer_client(ClientId { slot, serial }, &reply_line(&reply));
+    }
+}
