@@ -85,6 +85,11 @@ impl DataPlane {
         let Some(replay) = self.replay.take() else { return };
         let journal = journal.and_then(|file| self.take_journal(&file));
         let positions: Positions = serde_json::from_slice(&replay.positions).unwrap_or_default();
+        self.restore_stands(&positions);
+        // What receives comes first: a packet to a port that does not run yet is dropped.
+        let (receiving, sending) =
+            replay.starts.into_iter().partition(|start| self.is_receiving(start));
+        self.start_all_at_last(receiving, &positions);
         for (id, fds) in replay.taps {
             if let Err(why) = self.attach_tap(id, fds) {
                 self.complain(id, format_args!("its tap cannot be served: {why:#}"));
@@ -95,16 +100,7 @@ impl DataPlane {
                 self.complain(id, format_args!("the router cannot be opened: {why:#}"));
             }
         }
-        self.restore_stands(&positions);
-        for start in replay.starts {
-            let (id, index) = (start.port, start.index);
-            if let Err(why) = self.start_at_last(start, &positions) {
-                self.complain(id, format_args!("queue {index} cannot go on: {why:#}"));
-                if let Ok(link) = self.linked(id) {
-                    link.session.start_failed(index);
-                }
-            }
-        }
+        self.start_all_at_last(sending, &positions);
         for discard in replay.discards {
             self.discard_at_last(discard, &positions);
         }
@@ -113,6 +109,23 @@ impl DataPlane {
             journal.settle();
         }
         self.tell(&ToSupervisor::Running {});
+    }
+
+    fn is_receiving(&mut self, start: &Start) -> bool {
+        let queue = self.queue_of(start.port, start.index);
+        queue.is_ok_and(|queue| queue.queue == ringway_device::Queue::ToGuest)
+    }
+
+    fn start_all_at_last(&mut self, starts: Vec<Start>, positions: &Positions) {
+        for start in starts {
+            let (id, index) = (start.port, start.index);
+            if let Err(why) = self.start_at_last(start, positions) {
+                self.complain(id, format_args!("queue {index} cannot go on: {why:#}"));
+                if let Ok(link) = self.linked(id) {
+                    link.session.start_failed(index);
+                }
+            }
+        }
     }
 
     /// The workers note what they do in it. Without one rings go on where they show it themselves.

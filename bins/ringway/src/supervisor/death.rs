@@ -11,7 +11,6 @@ use tracing::error;
 
 use super::Supervisor;
 use super::order::Order;
-use super::plane::Plane;
 use super::vm_port::VmPort;
 
 /// A front-end that has waited so long for an answer, while there is no data plane, is
