@@ -109,9 +109,21 @@ impl Value {
     /// Within the maximum age. Another worker's clock may have been read a little later.
     #[inline]
     pub fn is_fresh(self, now: Tick) -> bool {
-        let age = now.0.wrapping_sub(self.seen().0) & ((1 << SEEN_BITS) - 1);
+        let age = self.age(now);
         let is_ahead = age > 1 << (SEEN_BITS - 1);
         age < AGE_MAX_TICKS || is_ahead || self.is_fixed()
+    }
+
+    /// For how long it was not seen, in milliseconds.
+    pub fn age_ms(self, now: Tick) -> u64 {
+        let age = self.age(now);
+        let is_ahead = age > 1 << (SEEN_BITS - 1);
+        if is_ahead { 0 } else { u64::from(age) << TICK_SHIFT }
+    }
+
+    #[inline]
+    fn age(self, now: Tick) -> u32 {
+        now.0.wrapping_sub(self.seen().0) & ((1 << SEEN_BITS) - 1)
     }
 
     #[inline]

@@ -20,6 +20,7 @@
 
 mod change;
 mod claims;
+mod list;
 
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -30,6 +31,7 @@ use ringway_net::MacAddress;
 use change::Change;
 pub use claims::AddressNews;
 use claims::Claims;
+pub use list::{AddressPage, KnownAddress};
 
 use crate::entry::{Tick, Value};
 use crate::{PORTS_MAX, PortId, VlanId};

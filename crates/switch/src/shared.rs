@@ -3,10 +3,11 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use crate::PORTS_MAX;
+use crate::entry::Tick;
 use crate::groups::GroupTable;
 use crate::mac_table::MacTable;
 use crate::meter::PortMeters;
+use crate::{AddressPage, KnownAddress, PORTS_MAX};
 
 /// Learned addresses, multicast memberships and the state of rate limits, for as many
 /// [`Switch`](crate::Switch)es as there are workers.
@@ -24,5 +25,17 @@ impl Shared {
             groups: GroupTable::new(seed),
             meters: (0..PORTS_MAX).map(|_| PortMeters::default()).collect(),
         })
+    }
+
+    /// At most `max` addresses that are `wanted`, from place `from` on, which is 0 or `next` of the
+    /// page before. `now_ms`: the switches' clock. Not for the data path.
+    pub fn addresses(
+        &self,
+        from: usize,
+        max: usize,
+        now_ms: u64,
+        wanted: impl Fn(&KnownAddress) -> bool,
+    ) -> AddressPage {
+        self.macs.list(from, max, Tick::of_ms(now_ms), wanted)
     }
 }
