@@ -17,6 +17,7 @@
 //! ```
 #![cfg(target_os = "linux")]
 
+mod capture;
 mod forward;
 mod journal;
 mod memory;
@@ -29,6 +30,8 @@ mod tap;
 mod uml;
 mod worker;
 
+pub use capture::{CAPTURES_MAX, CaptureCommand, CaptureDirection, CaptureFile, CaptureOptions};
+pub use capture::{CaptureReader, CaptureRecord, DroppedBy, Impossible};
 pub use journal::watch::{Beat, JournalWatch, Owner};
 pub use journal::worker_line::Busy;
 pub use journal::{JOURNAL_LAYOUT, Journal, Unfit};
@@ -40,6 +43,7 @@ pub use nat::listeners::{Forward, Listener};
 pub use nat::options::NatOptions;
 pub use nat::snapshot::NatSnapshot;
 pub use os::call_guard::CallGuard;
+pub use os::clock::now;
 pub use os::credentials::{GROUPS_MAX, PeerCredentials};
 pub use os::eventfd::{CallFd, CallResult, Callee, EventFd, KickFd, is_local_stream};
 pub use os::inherited::take_inherited_fd;

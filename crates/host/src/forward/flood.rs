@@ -45,7 +45,7 @@ impl Fabric<'_> {
         for to in self.switch.ports() {
             let Some(change) = self.switch.goes_to(flood, to) else { continue };
             if self.switch.room_at(to, self.now.0) != Room::Yes {
-                self.count_drop_at(to, DropReason::RateLimit);
+                self.drop_at(to, packet, DropReason::RateLimit);
                 continue;
             }
             if !self.floods_on(work_before) {

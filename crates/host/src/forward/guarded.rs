@@ -47,7 +47,7 @@ impl Fabric<'_> {
             if may_hold && at_ns - self.now.0 <= HOLD_MAX_NS {
                 return Some(VisitEnd::Wait(Nanos(at_ns)));
             }
-            self.count_drop_at(to, DropReason::RateLimit);
+            self.drop_at(to, packet, DropReason::RateLimit);
             return None;
         }
         if self.rewriter.lay_out(packet, head, change).is_none() {

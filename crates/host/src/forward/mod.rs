@@ -7,6 +7,7 @@ pub(crate) mod budget;
 pub(crate) mod completion;
 pub(crate) mod flood;
 pub(crate) mod guarded;
+pub(crate) mod observed;
 pub(crate) mod receivers;
 pub(crate) mod rewrite;
 pub(crate) mod run;
@@ -17,8 +18,10 @@ pub(crate) mod watched;
 use ringway_net::{DropReason, ETHERNET_HEADER_LEN, FromPair, Nanos, Packet, PacketSource, Put};
 use ringway_switch::{PortId, Route, Switch};
 
+use crate::capture::observers::Observers;
 use crate::forward::budget::{BUDGET_UNITS, UNIT_LEN, units_of_pieces};
 use crate::forward::completion::Completion;
+use crate::forward::observed::forward_observed;
 use crate::forward::receivers::Receivers;
 use crate::forward::rewrite::Rewriter;
 use crate::forward::run::{RouteScope, Run, RunEnd};
@@ -83,11 +86,26 @@ pub(crate) struct Delivery<'a> {
     pub(crate) is_read_at_flush: bool,
     /// A guest that was called meanwhile may sleep through it (see `uml`).
     pub(crate) call_again: bool,
+    /// Captures, if there are any: then each packet goes the long way.
+    pub(crate) observers: Option<&'a mut Observers>,
 }
 
 impl Delivery<'_> {
     /// Whether the packet was taken; or else what it waits for.
     pub(crate) fn put(
+        &mut self,
+        receivers: &mut Receivers<'_>,
+        to: PortId,
+        packet: &Packet<'_>,
+        may_hold: bool,
+    ) -> Result<bool, VisitEnd> {
+        match self.observers {
+            None => self.put_unseen(receivers, to, packet, may_hold),
+            Some(_) => self.put_observed(receivers, to, packet, may_hold),
+        }
+    }
+
+    fn put_unseen(
         &mut self,
         receivers: &mut Receivers<'_>,
         to: PortId,
@@ -184,6 +202,9 @@ impl Delivery<'_> {
 
 /// Moves packets from one source until it is idle, the budget is used up, or one must wait.
 pub(crate) fn forward<S: PacketSource>(source: &mut S, fabric: &mut Fabric<'_>) -> VisitEnd {
+    if fabric.delivery.observers.is_some() {
+        return forward_observed(source, fabric);
+    }
     while fabric.delivery.work < BUDGET_UNITS {
         let Some(packet) = source.peek() else { return VisitEnd::Idle };
         let open = match fabric.way_of(&packet) {
@@ -267,7 +288,7 @@ impl Fabric<'_> {
     fn deliver_one<S: PacketSource>(&mut self, source: &mut S, open: Open) -> Option<VisitEnd> {
         self.delivery.position = source.segments_done();
         let packet = source.peek()?;
-        let work_before = self.delivery.work;
+        let (work_before, refused) = (self.delivery.work, self.refused_before());
         let in_pieces = units_of_pieces(&packet);
         if let Some(visit) = self.deliver(&packet, open) {
             source.set_segments_done(self.delivery.position);
@@ -275,6 +296,9 @@ impl Fabric<'_> {
         }
         // What goes nowhere costs a unit too.
         self.delivery.work = self.delivery.work.max(work_before + 1) + in_pieces;
+        if let Some(before) = refused {
+            self.note_taken(&packet, &before);
+        }
         if self.delivery.is_read_at_flush {
             source.read_at_flush();
         }
@@ -352,6 +376,9 @@ impl Fabric<'_> {
 
     /// The guest at the other end of the cable, if its queues can be filled directly.
     pub(crate) fn cable_guest(&mut self) -> Option<&mut QueuePair> {
+        if self.delivery.observers.is_some() {
+            return None;
+        }
         let port = self.receivers.port(self.cable?)?;
         // What the guest's table decides, or another worker's queue, needs the packet first.
         let pair = port.pairs.steering.pair_unseen(self.delivery.pair)?;

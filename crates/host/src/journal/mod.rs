@@ -134,16 +134,16 @@ impl Sizes {
     }
 }
 
-/// Pages of a journal, mapped.
+/// Pages of a file in memory, mapped.
 #[derive(Debug)]
-struct Mapped {
+pub(crate) struct Mapped {
     memory: SharedSlice,
     _span: Span,
 }
 
 impl Mapped {
     /// The first `len` bytes of a file that was checked to have them.
-    fn new(file: impl AsFd, len: usize) -> io::Result<Self> {
+    pub(crate) fn new(file: impl AsFd, len: usize) -> io::Result<Self> {
         let (flags, protection) =
             (MapFlags::SHARED | MapFlags::NORESERVE, ProtFlags::READ | ProtFlags::WRITE);
         let len = len.next_multiple_of(PAGE);
@@ -156,7 +156,7 @@ impl Mapped {
         Ok(Self { memory, _span: span })
     }
 
-    fn part(&self, at: usize, len: usize) -> SharedSlice {
+    pub(crate) fn part(&self, at: usize, len: usize) -> SharedSlice {
         self.memory.slice(at, len).expect("inside, as its sizes say")
     }
 }

@@ -233,7 +233,7 @@ impl NatPort {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         let packet = Packet { header: &header, payload: &[bytes], len };
         fabric.delivery.position = 0;
-        let work = fabric.delivery.work;
+        let (work, refused) = (fabric.delivery.work, fabric.refused_before());
         let given = match is_plain(fabric, packet.ethernet_header().as_ref()) {
             true => fabric.delivery.put(&mut fabric.receivers, to, &packet, true),
             false => fabric.deliver_guarded(&packet).map_or(Ok(true), Err),
@@ -244,6 +244,9 @@ impl NatPort {
                 if is_taken {
                     fabric.delivery.packets += 1;
                     self.from_nat.count(len);
+                }
+                if let Some(before) = refused {
+                    fabric.note_taken(&packet, &before);
                 }
                 Turn::Goes
             }
@@ -295,6 +298,10 @@ impl NatPort {
 
 /// The slot of the guest's only queue pair, if its buffers can be filled directly.
 fn direct_slot(fabric: &mut Fabric<'_>, guest: Guest) -> Option<PortId> {
+    // What is captured has to be seen.
+    if fabric.delivery.observers.is_some() {
+        return None;
+    }
     let port = fabric.receivers.port(PortId(guest.0))?;
     let pair = port.pairs.steering.pair_unseen(fabric.delivery.pair)?;
     match port.owner_of(pair) {

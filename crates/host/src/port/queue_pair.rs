@@ -139,6 +139,16 @@ impl QueuePair {
         }
     }
 
+    /// What was dropped on the way to what is at the end.
+    pub(crate) fn drops(&self) -> Drops {
+        match &self.end {
+            End::Guest(guest) => guest.queues.counters()[0].drops,
+            End::Tap(tap) => tap.to_tap.drops,
+            End::Nat(nat) => nat.to_nat.drops,
+            End::Absent => Drops::default(),
+        }
+    }
+
     /// Makes everything put visible, and notifies if it is time to.
     #[inline]
     pub(crate) fn flush_to(&mut self, flush: Flush) -> FlushOutcome {

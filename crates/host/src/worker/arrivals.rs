@@ -10,9 +10,11 @@ use ringway_net::{DropReason, Packet, Put};
 use ringway_switch::PortId;
 use ringway_virtq::Arm;
 
+use crate::capture::observers::Observers;
 use crate::forward::VisitEnd;
 use crate::forward::budget::{BUDGET_UNITS, UNIT_LEN};
 use crate::forward::completion::Completion;
+use crate::forward::observed::grown;
 use crate::pace::Flush;
 use crate::peers::WorkerPeers;
 use crate::peers::ring::HandedOver;
@@ -28,6 +30,8 @@ pub(crate) struct Arrivals<'a> {
     pub(crate) ports: &'a mut Ports,
     pub(crate) schedule: &'a mut Schedule,
     pub(crate) completion: &'a mut Completion,
+    /// Captures, if there are any.
+    pub(crate) observers: Option<&'a mut Observers>,
 }
 
 impl Arrivals<'_> {
@@ -81,6 +85,7 @@ impl Arrivals<'_> {
         for _ in 0..RACES_MAX {
             let pair = self.ports.at(slot);
             let lifetime = PayloadLifetime::CallOnly;
+            let before = self.observers.is_some().then(|| pair.drops());
             let completed = self.completion.put(pair, &packet, position, lifetime);
             if completed.packets > 0 {
                 self.schedule.dirty.add(slot);
@@ -96,6 +101,10 @@ impl Arrivals<'_> {
                     }
                     continue;
                 }
+            }
+            if let (Some(observers), Some(before)) = (&mut self.observers, before) {
+                let dropped = grown(&before, &self.ports.at(slot).drops());
+                observers.given((PortId(handed.port), handed.pair), &packet, dropped);
             }
             return None;
         }

@@ -9,9 +9,10 @@ use ringway_device::QueueId;
 use ringway_foreign::UntrustedFd;
 use ringway_net::moderation::Policy;
 use ringway_net::{ControlState, Counters, FromPair, MacAddress, Negotiated, PollOptions};
-use ringway_switch::{AddressNews, PolicyError, PortId, PortPolicy};
+use ringway_switch::{AddressNews, PolicyError, PortId, PortPolicy, Shared};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 
+use crate::capture::CaptureCommand;
 use crate::journal::{Journal, Unfit};
 use crate::memory::GuestMemory;
 use crate::nat::snapshot::NatSnapshot;
@@ -215,6 +216,13 @@ pub enum Command {
         /// Whether the operating system has done it.
         done: Answer<Result<(), TapError>>,
     },
+    /// What do the switches of all workers have in common?
+    ShareSwitch {
+        /// Where to.
+        done: Answer<Arc<Shared>>,
+    },
+    /// About captures.
+    Capture(CaptureCommand),
     /// Another policy for a port, which need not be attached yet; it stays until
     /// [`RemovePort`](Self::RemovePort).
     SetPolicy {

@@ -83,6 +83,8 @@ impl Worker {
             Command::SetPolicy { port, policy, done } => {
                 _ = done.send(self.set_policy(port, *policy));
             }
+            Command::Capture(command) => self.observers.carry_out(command, self.peers.index()),
+            Command::ShareSwitch { done } => _ = done.send(self.bridge.switch.shared().clone()),
             Command::SnoopMulticast { is_on } => self.snoop_multicast(is_on),
             Command::SetNotify { port, policy } => {
                 self.schedule.after_call(self.ports.set_notify(port, policy));
@@ -180,6 +182,7 @@ impl Worker {
         }
         self.ports.forget_guest(id);
         self.ports.reset(id);
+        self.observers.forget(id);
         self.bridge.switch.remove_port(id);
         self.refresh_cable();
         self.refresh_tap_offloads();

@@ -37,6 +37,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use ringway_net::PollOptions;
 use ringway_switch::Switch;
 
+use crate::capture::observers::Observers;
 use crate::forward::completion::Completion;
 use crate::forward::rewrite::Rewriter;
 use crate::journal::worker_line::WorkerLine;
@@ -76,6 +77,8 @@ pub struct Worker {
     pub(crate) effort: EffortMeter,
     /// Where this worker notes what it does; behind the rings, which lie in it.
     pub(crate) journal: Option<WorkerLine>,
+    /// Who sees packets beside their receivers.
+    pub(crate) observers: Observers,
 }
 
 /// Memory of the worker's own in which packets are changed.
@@ -126,6 +129,7 @@ impl Worker {
             stalls: StallGuard::new(),
             effort: EffortMeter::default(),
             journal: None,
+            observers: Observers::default(),
         })
     }
 
@@ -225,7 +229,8 @@ impl Worker {
     /// Delivers what other workers have handed over.
     fn take_arrivals(&mut self) {
         let Self { ports, schedule, .. } = self;
-        let mut arrivals = Arrivals { ports, schedule, completion: &mut self.buffers.completion };
+        let (completion, observers) = (&mut self.buffers.completion, self.observers.if_any());
+        let mut arrivals = Arrivals { ports, schedule, completion, observers };
         self.idle.has_found |= arrivals.take(&mut self.peers);
     }
 

@@ -96,6 +96,7 @@ impl Worker {
                 lifetime: lifetime_of(&pair.end, bounce),
                 is_read_at_flush: false,
                 call_again: false,
+                observers: self.observers.if_any(),
             },
         };
         let (visit, stalled_ns) = visit_end(&mut pair.end, pair.is_read, &mut fabric, bounce);

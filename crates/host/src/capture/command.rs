@@ -1,0 +1,40 @@
+//! What the control thread asks of a worker about captures.
+
+use std::sync::Arc;
+
+use ringway_switch::{Filter, PortId};
+
+use super::CaptureFile;
+use super::record::CaptureDirection;
+
+/// What is captured.
+#[derive(Debug, Clone)]
+pub struct CaptureOptions {
+    /// Of this port.
+    pub port: PortId,
+    /// Only what goes that way.
+    pub direction: Option<CaptureDirection>,
+    /// Most bytes of a packet.
+    pub snap: u32,
+    /// Only what passes.
+    pub filter: Option<Filter>,
+}
+
+/// A command about captures.
+#[derive(Debug)]
+pub enum CaptureCommand {
+    /// Copies of packets go to that file from now on.
+    Start {
+        /// The number of the capture.
+        id: u32,
+        /// What is copied.
+        options: Arc<CaptureOptions>,
+        /// Where to: each worker has a ring in it.
+        file: Arc<CaptureFile>,
+    },
+    /// A capture ends.
+    End {
+        /// Its number.
+        id: u32,
+    },
+}

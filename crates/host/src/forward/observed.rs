@@ -1,0 +1,91 @@
+//! The long way, while some packets are captured: each by itself, and what became of it is noted.
+
+use ringway_net::{DropReason, Packet, PacketSource};
+use ringway_switch::PortId;
+
+use crate::forward::budget::BUDGET_UNITS;
+use crate::forward::receivers::Receivers;
+use crate::forward::{Delivery, Fabric, Open, VisitEnd};
+use crate::port::pair_map::PairOwner;
+use crate::port::queue_pair::Drops;
+
+/// As [`forward`](crate::forward::forward), packet by packet.
+#[cold]
+pub(crate) fn forward_observed<S: PacketSource>(
+    source: &mut S,
+    fabric: &mut Fabric<'_>,
+) -> VisitEnd {
+    while fabric.delivery.work < BUDGET_UNITS {
+        let Some(packet) = source.peek() else { return VisitEnd::Idle };
+        let open = Open::Routed(fabric.route(&packet));
+        if let Some(visit) = fabric.deliver_one(source, open) {
+            return visit;
+        }
+    }
+    VisitEnd::More
+}
+
+impl Delivery<'_> {
+    /// As [`put`](Self::put), and what came of it is noted. What goes to another worker is noted
+    /// there.
+    #[cold]
+    pub(super) fn put_observed(
+        &mut self,
+        receivers: &mut Receivers<'_>,
+        to: PortId,
+        packet: &Packet<'_>,
+        may_hold: bool,
+    ) -> Result<bool, VisitEnd> {
+        let Some(port) = receivers.port(to) else { return Ok(false) };
+        let (pair, owner) = port.owner_for(self.pair, packet);
+        let slot = match owner {
+            PairOwner::Here(slot) => slot,
+            // What cannot be handed over is counted at the first slot.
+            PairOwner::There(_) => to,
+        };
+        let before = drops_of(receivers, slot);
+        let is_taken = self.put_unseen(receivers, to, packet, may_hold)?;
+        let dropped = grown(&before, &drops_of(receivers, slot));
+        let is_here = matches!(owner, PairOwner::Here(_));
+        if let Some(observers) = &mut self.observers
+            && (dropped.is_some() || is_taken && is_here)
+        {
+            observers.given((to, pair), packet, dropped);
+        }
+        Ok(is_taken)
+    }
+}
+
+impl Fabric<'_> {
+    /// What was refused so far, if that matters.
+    pub(crate) fn refused_before(&self) -> Option<Drops> {
+        self.delivery.observers.is_some().then_some(*self.refused)
+    }
+
+    /// The packet that is lent is done with.
+    #[cold]
+    pub(crate) fn note_taken(&mut self, packet: &Packet<'_>, refused_before: &Drops) {
+        let refused = grown(refused_before, self.refused);
+        if let Some(observers) = &mut self.delivery.observers {
+            observers.taken((self.from, self.delivery.pair.pair), packet, refused);
+        }
+    }
+
+    /// A packet for that port goes no further.
+    pub(super) fn drop_at(&mut self, to: PortId, packet: &Packet<'_>, reason: DropReason) {
+        self.count_drop_at(to, reason);
+        if let Some(observers) = &mut self.delivery.observers {
+            observers.given((to, 0), packet, Some(reason));
+        }
+    }
+}
+
+fn drops_of(receivers: &mut Receivers<'_>, slot: PortId) -> Drops {
+    receivers.slot(slot).map_or_else(Drops::default, |pair| pair.drops())
+}
+
+/// The reason that was counted meanwhile.
+pub(crate) fn grown(before: &Drops, now: &Drops) -> Option<DropReason> {
+    let at = before.iter().zip(now).position(|(before, now)| now > before)?;
+    DropReason::ALL.get(at).copied()
+}
