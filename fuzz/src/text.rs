@@ -108,7 +108,8 @@ fn carry_out(request: &Request) {
                 Err(errors) => all_in_one_line(&errors),
             }
         }
-        Request::Stats | Request::PortList | Request::PortRemove(_) | Request::Upgrade { .. } => {}
+        Request::Capture(question) => drop(question.parsed_filter()),
+        _ => {}
     }
 }
 

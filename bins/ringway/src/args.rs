@@ -1,6 +1,8 @@
 //! The command line as typed. Values with a meaning of their own (ports) stay text here and are
 //! checked in [`config`](crate::config), so that all mistakes can be told at once.
 
+mod questions;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -8,11 +10,12 @@ use clap::{Args, Parser, Subcommand};
 use crate::config::{LowConfig, LowOption, RunConfig, SpecError, flags, settings};
 use crate::data_plane::attempt::Attempt;
 use crate::front_end::FrontEnd;
-use crate::metrics::place::Place;
 use crate::outcome::EXIT_HELP;
 use crate::places;
 use crate::qemu_version::QemuVersion;
 use crate::run_help::{WIDTH, run_help};
+use questions::FILTER_HELP;
+pub use questions::{CaptureArgs, FdbArgs, MetricsArgs, StatsArgs, TopArgs};
 
 /// A virtio-net device and switch for virtual machines, in user space.
 #[derive(Debug, Parser)]
@@ -43,6 +46,11 @@ pub enum Command {
     /// Add, remove, change and list the ports of a running ringway
     #[command(subcommand)]
     Port(PortCommand),
+    /// Show which addresses the switch knows, and behind which ports
+    Fdb(FdbArgs),
+    /// Write the packets of a port to a file, as pcapng, or into a pipe
+    #[command(after_long_help = FILTER_HELP)]
+    Capture(CaptureArgs),
     /// Replace the program of a running ringway; guests see nothing
     Upgrade(UpgradeArgs),
     /// Print what a virtual machine needs to be given to use a port
@@ -243,39 +251,6 @@ pub struct AskArgs {
     control: Option<PathBuf>,
 }
 
-/// `ringway stats`
-#[derive(Debug, Args)]
-pub struct StatsArgs {
-    /// Report every second, with rates, until Ctrl-C
-    #[arg(long)]
-    pub watch: bool,
-    /// Which ringway, and how to print: with --json, one line per report.
-    #[command(flatten)]
-    pub ask: AskArgs,
-}
-
-/// `ringway top`
-#[derive(Debug, Args)]
-pub struct TopArgs {
-    /// Print one table and end, as without a terminal
-    #[arg(long)]
-    pub once: bool,
-    /// Which ringway, and how to print.
-    #[command(flatten)]
-    pub ask: AskArgs,
-}
-
-/// `ringway metrics`
-#[derive(Debug, Args)]
-pub struct MetricsArgs {
-    /// Answer scrapers here until a signal comes: ADDRESS:PORT, or the path of a socket
-    #[arg(long, value_name = "PLACE")]
-    pub listen: Option<Place>,
-    /// The control socket of the ringway to ask [default: as for `ringway run`]
-    #[arg(long, value_name = "SOCKET")]
-    control: Option<PathBuf>,
-}
-
 /// `ringway demo`
 #[derive(Debug, Args)]
 pub struct DemoArgs {
@@ -311,10 +286,12 @@ impl Command {
             Self::Port(command) => command.ask().json,
             Self::Top(args) => args.ask.json,
             Self::Attach(args) => args.ask.json,
+            Self::Fdb(args) => args.ask.json,
             Self::Upgrade(args) => args.ask.json,
             Self::Demo(args) => args.json,
             Self::Bench(args) => args.is_json(),
             Self::Run(_)
+            | Self::Capture(_)
             | Self::Metrics(_)
             | Self::Completions { .. }
             | Self::Manual { .. }
@@ -382,13 +359,6 @@ impl RunArgs {
 }
 
 impl AskArgs {
-    /// The control socket that was asked for, or the usual one.
-    pub fn control_or_default(&self) -> PathBuf {
-        self.control.clone().unwrap_or_else(places::control_socket_to_ask)
-    }
-}
-
-impl MetricsArgs {
     /// The control socket that was asked for, or the usual one.
     pub fn control_or_default(&self) -> PathBuf {
         self.control.clone().unwrap_or_else(places::control_socket_to_ask)

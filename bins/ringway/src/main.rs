@@ -10,6 +10,7 @@
 mod args;
 mod attach;
 mod bench;
+mod capture;
 mod channel;
 mod chatter;
 mod check_config;
@@ -18,6 +19,7 @@ mod control;
 mod data_plane;
 mod demo;
 mod doctor;
+mod fdb;
 mod front_end;
 mod generated;
 mod identity;
@@ -77,6 +79,8 @@ fn main() -> ExitCode {
         Command::Metrics(args) => Ok(metrics::metrics(&args)),
         Command::Port(command) => port_command::port(&command),
         Command::Attach(args) => Ok(attach::attach(&args)),
+        Command::Capture(args) => capture::capture(&args),
+        Command::Fdb(args) => Ok(fdb::fdb(&args)),
         Command::Upgrade(args) => Ok(upgrade::upgrade(&args)),
         Command::TakeOver { record: None } => Ok(check_record()),
         Command::TakeOver { record: Some(record) } => {

@@ -4,6 +4,7 @@
 //! [`REPLY_LIMIT`].
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +12,8 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{PROTOCOL_VERSION, REPLY_LEN_MAX, Request, StatsReply};
+use super::fds::receive_with_fds;
+use super::{LINE_LEN_MAX, PROTOCOL_VERSION, REPLY_LEN_MAX, Request, StatsReply};
 
 /// Longest wait for an answer.
 pub const REPLY_LIMIT: Duration = Duration::from_secs(5);
@@ -59,10 +61,42 @@ pub fn ask<R: DeserializeOwned>(path: &Path, request: &Request) -> Result<R, Con
     parse_reply(&path.display().to_string(), &line)
 }
 
-fn exchange(path: &Path, request: &Request) -> io::Result<String> {
-    let mut stream = UnixStream::connect(path)?;
+/// The same, with the file descriptors that come with the answer.
+///
+/// # Errors
+/// As of [`ask`].
+pub fn ask_for_fds<R: DeserializeOwned>(
+    path: &Path,
+    request: &Request,
+) -> Result<(R, Vec<OwnedFd>), ControlError> {
+    let mut fds = Vec::new();
+    let line = exchange_for_fds(path, request, &mut fds).map_err(|why| io_error(path, why))?;
+    Ok((parse_reply(&path.display().to_string(), &line)?, fds))
+}
+
+fn exchange_for_fds(path: &Path, request: &Request, fds: &mut Vec<OwnedFd>) -> io::Result<String> {
+    let mut stream = connect(path)?;
+    stream.write_all((request.to_line() + "\n").as_bytes())?;
+    let mut reply = Vec::new();
+    while !reply.ends_with(b"\n") && reply.len() < LINE_LEN_MAX {
+        let mut bytes = [0; 4096];
+        match receive_with_fds(&stream, &mut bytes, fds)? {
+            0 => break,
+            len => reply.extend_from_slice(&bytes[..len]),
+        }
+    }
+    String::from_utf8(reply).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(REPLY_LIMIT))?;
     stream.set_write_timeout(Some(REPLY_LIMIT))?;
+    Ok(stream)
+}
+
+fn exchange(path: &Path, request: &Request) -> io::Result<String> {
+    let mut stream = connect(path)?;
     let line = request.to_line() + "\n";
     stream.write_all(line.as_bytes())?;
     let mut reply = String::new();

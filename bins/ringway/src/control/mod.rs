@@ -12,15 +12,21 @@
 //! Limits: a question has at most [`LINE_LEN_MAX`] bytes, an answer at most [`REPLY_LEN_MAX`].
 //! Unknown fields are ignored on both sides, so fields may be added without a new version.
 
+mod capture;
 pub mod client;
+mod fdb;
+pub mod fds;
 mod stats;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::config::error::nearest;
 
+pub use capture::{CaptureQuestion, CaptureReply, Direction};
 pub use client::request_stats;
+pub use fdb::{FDB_PAGE_MAX, FdbEntry, FdbQuestion, FdbReply};
 pub use stats::{
     DataPlaneStats, DirectionStats, EffortStats, FrontEndStats, NatStats, PacingStats, PairStats,
     PortStats, QueueStats, SandboxStats, StatsReply, WorkerStats,
@@ -36,8 +42,8 @@ pub const LINE_LEN_MAX: usize = 16 << 10;
 pub const REPLY_LEN_MAX: u64 = 16 << 20;
 
 /// What can be asked, in the order of the documentation.
-const COMMANDS: [&str; 6] =
-    ["stats", "port_list", "port_add", "port_remove", "port_set", "upgrade"];
+const COMMANDS: [&str; 8] =
+    ["stats", "port_list", "port_add", "port_remove", "port_set", "fdb", "capture", "upgrade"];
 
 /// A question.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +63,10 @@ pub enum Request {
         /// What changes.
         options: Map<String, Value>,
     },
+    /// Which addresses are behind which ports?
+    Fdb(FdbQuestion),
+    /// Copies of packets of a port, from now on.
+    Capture(CaptureQuestion),
     /// Another program becomes the data plane.
     Upgrade {
         /// Its absolute path; `None`: the one that is now where the running one was.
@@ -103,6 +113,8 @@ impl Request {
                     options: request.options.ok_or_else(|| missing("options"))?,
                 })
             }
+            "fdb" => question(line).map(Self::Fdb),
+            "capture" => question(line).map(Self::Capture),
             "upgrade" => Ok(Self::Upgrade { program: request.program }),
             other => Err(unknown_command(other)),
         }
@@ -123,12 +135,30 @@ impl Request {
             Self::PortSet { name, options } => json!({
                 "version": version, "command": "port_set", "name": name, "options": options,
             }),
+            Self::Fdb(question) => with_command("fdb", question),
+            Self::Capture(question) => with_command("capture", question),
             Self::Upgrade { program } => {
                 json!({ "version": version, "command": "upgrade", "program": program })
             }
         };
         request.to_string()
     }
+}
+
+/// The fields of a request.
+fn question<Q: DeserializeOwned>(line: &str) -> Result<Q, String> {
+    serde_json::from_str(line).map_err(|why| format!("not a request: {why}"))
+}
+
+/// A request with these fields.
+fn with_command(command: &str, question: &impl Serialize) -> Value {
+    let mut request = json!({ "version": PROTOCOL_VERSION, "command": command });
+    if let (Value::Object(request), Ok(Value::Object(fields))) =
+        (&mut request, serde_json::to_value(question))
+    {
+        request.extend(fields);
+    }
+    request
 }
 
 fn unknown_command(typed: &str) -> String {
@@ -289,6 +319,14 @@ pub(crate) mod tests {
             Request::PortAdd(object(r#"{"name":"a","vm":"/a.sock","mtu":9000}"#)),
             Request::PortRemove("a".into()),
             Request::PortSet { name: "a".into(), options: object(r#"{"mtu":null}"#) },
+            Request::Fdb(FdbQuestion::default()),
+            Request::Fdb(FdbQuestion { name: Some("a".into()), vlan: Some(7), after: 9 }),
+            Request::Capture(CaptureQuestion {
+                name: "a".into(),
+                direction: Some(Direction::ToGuest),
+                snap: Some(96),
+                filter: Some("tcp port 80".into()),
+            }),
             Request::Upgrade { program: None },
             Request::Upgrade { program: Some("/usr/bin/ringway".into()) },
         ];

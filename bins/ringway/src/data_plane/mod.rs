@@ -8,6 +8,7 @@
 
 mod announcement;
 pub mod attempt;
+mod captures;
 mod closing;
 mod effects;
 mod kicks;
@@ -15,6 +16,7 @@ mod link;
 mod nat_port;
 mod orders;
 mod ports;
+mod questions;
 mod replay;
 mod sandbox;
 mod stats;
@@ -36,6 +38,7 @@ use tracing::{info, warn};
 
 use crate::channel::Channel;
 use crate::spec_text::{self, PlaneSettings};
+use captures::Captures;
 use ports::Port;
 use replay::Replay;
 use sandbox::Sandbox;
@@ -58,6 +61,7 @@ enum Wake {
     Worker,
     TornMemory,
     Kicks(PortId),
+    Capture(u32),
 }
 
 impl Wake {
@@ -67,6 +71,7 @@ impl Wake {
             Self::Worker => (1, 0),
             Self::TornMemory => (2, 0),
             Self::Kicks(port) => (3, u32::from(port.0)),
+            Self::Capture(number) => (4, number),
         };
         kind << 32 | u64::from(number)
     }
@@ -78,6 +83,7 @@ impl Wake {
             1 => Some(Self::Worker),
             2 => Some(Self::TornMemory),
             3 => u16::try_from(number).ok().map(|port| Self::Kicks(PortId(port))),
+            4 => Some(Self::Capture(number)),
             _ => None,
         }
     }
@@ -98,6 +104,7 @@ pub struct DataPlane {
     /// Another process goes on where this one has stopped.
     is_frozen: bool,
     sandbox: Option<Sandbox>,
+    captures: Captures,
     started: Instant,
     /// Workers that the data plane before left in the midst of a visit: so many packets may have
     /// come twice.
@@ -187,6 +194,7 @@ impl DataPlane {
                     replay: Some(Replay::default()),
                     is_frozen: false,
                     sandbox,
+                    captures: Captures::default(),
                     started: Instant::now(),
                     replayed: 0,
                 })
@@ -244,6 +252,7 @@ impl DataPlane {
                 Some(Wake::TornMemory) => self.drop_torn_links(),
                 Some(Wake::Worker) => self.on_worker_events()?,
                 Some(Wake::Kicks(port)) => self.on_kicks(port),
+                Some(Wake::Capture(number)) => self.end_capture(number),
                 None => {}
             }
         }

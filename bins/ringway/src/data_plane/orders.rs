@@ -7,7 +7,6 @@ use tracing::error;
 use super::DataPlane;
 use super::replay::Replay;
 use crate::channel::Packet;
-use crate::control::reply_line;
 use crate::spec_text;
 use rustix::io::Errno;
 
@@ -90,8 +89,8 @@ impl DataPlane {
                 let is_told = self.tell_link_down() > 0;
                 self.finished(order, Ok(is_told));
             }
-            ToData::Ask { ask, .. } => {
-                let text = reply_line(&self.stats());
+            ToData::Ask { ask, bytes } => {
+                let text = self.answer(&bytes.into_inner(), fds);
                 self.in_pieces(text.as_bytes(), |is_last, bytes| ToSupervisor::Answer {
                     ask,
                     is_last,

@@ -136,6 +136,7 @@ impl DataPlane {
 
     /// The port is gone, its id free.
     pub(super) fn finish_leaving(&mut self, id: PortId) {
+        self.end_captures_of(id);
         let Some(port) = self.ports.remove(&id) else { return };
         // Only then may the guest's memory and fds go with the port.
         self.worker.remove_port(id);

@@ -1,13 +1,14 @@
 //! One client of the control socket: its lines, and answers that it has not read yet.
 
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use ringway_host::{Interest, PeerCredentials};
 
 use super::record::{ClientRecord, Fds};
+use crate::control::fds::send_with_fds;
 use crate::control::{LINE_LEN_MAX, refusal};
 
 /// Most bytes of answers that a client has not read when another supervisor takes it over.
@@ -31,6 +32,8 @@ pub(super) struct Client {
     pub(super) objection: Option<String>,
     pub(super) input: Vec<u8>,
     pub(super) output: Vec<u8>,
+    /// They go with the first bytes of the output.
+    pub(super) fds: Vec<OwnedFd>,
     /// When something last came from it.
     pub(super) heard_at: Instant,
     /// Since when it owes us the rest of a line, or has not read an answer.
@@ -59,6 +62,7 @@ impl Client {
             objection,
             input: Vec::new(),
             output: Vec::new(),
+            fds: Vec::new(),
             heard_at: Instant::now(),
             owes_since: None,
             interest: Some(Interest::Readable),
@@ -128,9 +132,12 @@ impl Client {
             if sent == self.output.len() {
                 break Ok(());
             }
-            match (&self.stream).write(&self.output[sent..]) {
+            match self.write(sent) {
                 Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => sent += n,
+                Ok(n) => {
+                    sent += n;
+                    self.fds.clear();
+                }
                 Err(why) if why.kind() == io::ErrorKind::WouldBlock => break Ok(()),
                 Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
                 Err(why) => break Err(why),
@@ -142,6 +149,14 @@ impl Client {
             self.owes_since = None;
         }
         outcome
+    }
+
+    fn write(&self, from: usize) -> io::Result<usize> {
+        let bytes = &self.output[from..];
+        match self.fds.is_empty() {
+            true => (&self.stream).write(bytes),
+            false => Ok(send_with_fds(&self.stream, bytes, &self.fds)?),
+        }
     }
 
     /// It owes us the rest of a line, or the reading of an answer.

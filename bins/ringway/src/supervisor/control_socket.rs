@@ -11,7 +11,7 @@
 
 use std::fs::Permissions;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -299,9 +299,15 @@ impl Supervisor {
 
     /// The answer to a client's question; it may be gone.
     pub(super) fn answer_client(&mut self, id: ClientId, reply: &str) {
+        self.answer_with(id, reply, Vec::new());
+    }
+
+    /// The same, with file descriptors.
+    pub(super) fn answer_with(&mut self, id: ClientId, reply: &str, fds: Vec<OwnedFd>) {
         let client = self.control_client(id.slot).filter(|client| client.serial == id.serial);
         let Some(client) = client else { return };
         client.is_waiting = false;
+        client.fds = fds;
         client.output.extend_from_slice(reply.as_bytes());
         client.output.push(b'\n');
         if client.send().is_err() {

@@ -6,6 +6,7 @@
 //! guest's memory and reads no payload.
 
 mod accept_backoff;
+mod captures;
 mod closing;
 mod control_client;
 mod control_socket;

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use tracing::warn;
 
 use super::Supervisor;
+use super::captures::CaptureFds;
 use super::control_client::ClientId;
 use super::order::Asked;
 use super::plane::Stage;
@@ -28,8 +29,20 @@ type Refused = Vec<String>;
 /// What the data plane is asked for a client.
 pub(super) struct Question {
     client: ClientId,
-    is_list: bool,
+    about: About,
     since: Instant,
+}
+
+/// What becomes of the answer.
+enum About {
+    /// Of statistics: what the supervisor knows is added.
+    Stats,
+    /// The same, as a list of ports.
+    List,
+    /// The client is told what the data plane says to this line.
+    Line(String),
+    /// The same, and both get file descriptors.
+    Capture(String, CaptureFds),
 }
 
 impl Supervisor {
@@ -38,13 +51,20 @@ impl Supervisor {
         let asked = Asked { client: Some(client), ..Asked::default() };
         let done = match Request::parse(line) {
             Err(why) => return self.answer_client(client, &refusal(&[why])),
-            Ok(Request::Stats) => return self.ask(client, false),
-            Ok(Request::PortList) => return self.ask(client, true),
+            Ok(Request::Stats) => return self.ask(client, About::Stats),
+            Ok(Request::PortList) => return self.ask(client, About::List),
             Ok(Request::PortAdd(port)) => self.add_port(&port, asked),
             Ok(Request::PortRemove(name)) => {
                 self.known(&name).map(|id| self.remove_port(id, asked))
             }
             Ok(Request::PortSet { name, options }) => self.set_port(&name, &options, asked),
+            Ok(Request::Fdb(question)) => {
+                let known = question.name.as_deref().map(|name| self.known(name)).transpose();
+                known.map(|_| self.ask(client, About::Line(line.to_owned())))
+            }
+            Ok(Request::Capture(question)) => {
+                self.known(&question.name).and_then(|_| self.begin_capture(client, line))
+            }
             Ok(Request::Upgrade { program }) => self.begin_upgrade(client, program.as_deref()),
         };
         if let Err(why) = done {
@@ -55,9 +75,9 @@ impl Supervisor {
         }
     }
 
-    fn ask(&mut self, client: ClientId, is_list: bool) {
+    fn ask(&mut self, client: ClientId, about: About) {
         self.next_ask = self.next_ask.wrapping_add(1);
-        let question = Question { client, is_list, since: Instant::now() };
+        let question = Question { client, about, since: Instant::now() };
         self.questions.insert(self.next_ask, question);
         self.ask_again();
     }
@@ -68,10 +88,17 @@ impl Supervisor {
         else {
             return;
         };
-        for &ask in self.questions.keys() {
+        for (&ask, question) in &self.questions {
             if let Entry::Vacant(place) = plane.asks.entry(ask) {
                 place.insert((Vec::new(), Instant::now()));
-                plane.tell(&ToData::Ask { ask, bytes: Bytes::default() }, vec![]);
+                let (line, fds) = match &question.about {
+                    About::Stats | About::List => (Request::Stats.to_line(), vec![]),
+                    About::Line(line) => (line.clone(), vec![]),
+                    About::Capture(line, fds) => (line.clone(), fds.sent.clone()),
+                };
+                // A line of a client is shorter than what is told in one piece.
+                let bytes = Bytes::new(line.into_bytes()).unwrap_or_default();
+                plane.tell(&ToData::Ask { ask, bytes }, fds);
             }
         }
     }
@@ -80,11 +107,17 @@ impl Supervisor {
     pub(super) fn answered(&mut self, ask: u32) {
         let Some(plane) = self.planes.serving() else { return };
         let text = plane.asks.remove(&ask).map(|(text, _)| text).unwrap_or_default();
-        let Some(Question { client, is_list, .. }) = self.questions.remove(&ask) else { return };
-        let reply = match serde_json::from_slice(&text) {
-            Ok(told) if is_list => reply_line(&self.list_ports(told)),
-            Ok(told) => reply_line(&self.stats(told)),
-            Err(why) => refusal(&[format!("the data plane says what cannot be: {why}")]),
+        let Some(Question { client, about, .. }) = self.questions.remove(&ask) else { return };
+        let impossible = |why| refusal(&[format!("the data plane says what cannot be: {why}")]);
+        let reply = match about {
+            About::Stats => serde_json::from_slice(&text)
+                .map_or_else(impossible, |told| reply_line(&self.stats(told))),
+            About::List => serde_json::from_slice(&text)
+                .map_or_else(impossible, |told| reply_line(&self.list_ports(told))),
+            About::Line(_) => String::from_utf8_lossy(&text).into_owned(),
+            About::Capture(_, fds) => {
+                return self.answer_with(client, &String::from_utf8_lossy(&text), fds.handed);
+            }
         };
         self.answer_client(client, &reply);
     }
@@ -97,6 +130,12 @@ impl Supervisor {
         for (_, question) in late.collect::<Vec<_>>() {
             self.answer_client(question.client, &refusal(&[why.to_owned()]));
         }
+    }
+
+    fn begin_capture(&mut self, client: ClientId, line: &str) -> Result<(), Refused> {
+        let fds = CaptureFds::new(self.workers).map_err(|why| vec![format!("{why:#}")])?;
+        self.ask(client, About::Capture(line.to_owned(), fds));
+        Ok(())
     }
 
     fn add_port(&mut self, port: &Map<String, Value>, asked: Asked) -> Result<(), Refused> {

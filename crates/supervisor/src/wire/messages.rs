@@ -130,6 +130,8 @@ impl ToData {
             Self::Port { .. } => 0..=TAP_FDS_MAX + 1,
             Self::Slot { .. } | Self::Frame { .. } => 0..=FDS_MAX,
             Self::Go { is_last: true, .. } => 0..=1,
+            // A file of captures, and a socket that says when they are to end.
+            Self::Ask { .. } => 0..=2,
             _ => 0..=0,
         }
     }

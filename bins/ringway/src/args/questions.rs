@@ -1,0 +1,121 @@
+//! Commands that ask a running ringway what it sees and knows.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::AskArgs;
+use crate::control::Direction;
+use crate::metrics::place::Place;
+use crate::places;
+
+/// `ringway stats`
+#[derive(Debug, Args)]
+pub struct StatsArgs {
+    /// Report every second, with rates, until Ctrl-C
+    #[arg(long)]
+    pub watch: bool,
+    /// Which ringway, and how to print: with --json, one line per report.
+    #[command(flatten)]
+    pub ask: AskArgs,
+}
+
+/// `ringway top`
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Print one table and end, as without a terminal
+    #[arg(long)]
+    pub once: bool,
+    /// Which ringway, and how to print.
+    #[command(flatten)]
+    pub ask: AskArgs,
+}
+
+/// `ringway metrics`
+#[derive(Debug, Args)]
+pub struct MetricsArgs {
+    /// Answer scrapers here until a signal comes: ADDRESS:PORT, or the path of a socket
+    #[arg(long, value_name = "PLACE")]
+    pub listen: Option<Place>,
+    /// The control socket of the ringway to ask [default: as for `ringway run`]
+    #[arg(long, value_name = "SOCKET")]
+    control: Option<PathBuf>,
+}
+
+impl MetricsArgs {
+    /// The control socket that was asked for, or the usual one.
+    pub fn control_or_default(&self) -> PathBuf {
+        self.control.clone().unwrap_or_else(places::control_socket_to_ask)
+    }
+}
+
+/// `ringway fdb`
+#[derive(Debug, Args)]
+pub struct FdbArgs {
+    /// Only those behind this port
+    #[arg(long, value_name = "NAME")]
+    pub port: Option<String>,
+    /// Only those in this VLAN
+    #[arg(long, value_name = "VLAN", value_parser = clap::value_parser!(u16).range(1..4095))]
+    pub vlan: Option<u16>,
+    /// Which ringway, and how to print.
+    #[command(flatten)]
+    pub ask: AskArgs,
+}
+
+/// What a filter may say.
+pub const FILTER_HELP: &str = "\
+Filters are a part of those of tcpdump (pcap-filter(7)):
+  [src|dst] host ADDRESS     [src|dst] net NETWORK/BITS     [tcp|udp] [src|dst] port NUMBER
+  ether [src|dst] host MAC   ether proto TYPE               proto PROTOCOL
+  vlan [NUMBER]   broadcast   multicast   ip  ip6  arp  rarp  tcp  udp  icmp  icmp6  igmp  sctp
+with and, or, not and parentheses. Tests see through VLAN tags.
+
+  ringway capture vm0 vm0.pcapng --filter 'host 10.0.2.15 and not tcp port 22'
+  ringway capture vm0 | tcpdump -nr -";
+
+/// `ringway capture`
+#[derive(Debug, Args)]
+pub struct CaptureArgs {
+    /// The port's name
+    pub port: String,
+    /// The file; -: standard output
+    #[arg(value_name = "FILE.pcapng|-", default_value = "-")]
+    pub file: PathBuf,
+    /// Only what goes that way
+    #[arg(long, value_name = "to-guest|from-guest", value_parser = direction)]
+    pub direction: Option<Direction>,
+    /// Only packets that pass, such as 'tcp port 80 and host 10.0.2.15'
+    #[arg(long, value_name = "FILTER")]
+    pub filter: Option<String>,
+    /// Only the first so many bytes of each packet
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(14..))]
+    pub snap: Option<u32>,
+    /// End after so many packets
+    #[arg(long, value_name = "PACKETS")]
+    pub count: Option<u64>,
+    /// End before the file has more bytes
+    #[arg(long, value_name = "BYTES")]
+    pub bytes: Option<u64>,
+    /// End after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub time: Option<u64>,
+    /// The control socket of the ringway to ask [default: as for `ringway run`]
+    #[arg(long, value_name = "SOCKET")]
+    control: Option<PathBuf>,
+}
+
+fn direction(text: &str) -> Result<Direction, String> {
+    match text {
+        "to-guest" => Ok(Direction::ToGuest),
+        "from-guest" => Ok(Direction::FromGuest),
+        _ => Err("write to-guest or from-guest, or leave it out for both".into()),
+    }
+}
+
+impl CaptureArgs {
+    /// The control socket that was asked for, or the usual one.
+    pub fn control_or_default(&self) -> PathBuf {
+        self.control.clone().unwrap_or_else(places::control_socket_to_ask)
+    }
+}

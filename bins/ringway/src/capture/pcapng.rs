@@ -1,0 +1,133 @@
+//! Packets as blocks of a pcapng file.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use anyhow::Context;
+use pcap_file::DataLink;
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption, InterfaceTsResolution,
+};
+use pcap_file::pcapng::blocks::interface_statistics::{
+    InterfaceStatisticsBlock, InterfaceStatisticsOption,
+};
+use pcap_file::pcapng::blocks::opt_common::{CommonOption, UnknownOption};
+use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
+use pcap_file::pcapng::{PcapNgBlock, PcapNgWriter};
+use ringway_host::{CaptureDirection, CaptureRecord};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::describe::comment;
+use crate::control::CaptureQuestion;
+
+/// `epb_flags`: as the switch sees it, from a guest is inbound.
+const INBOUND: u32 = 1;
+const OUTBOUND: u32 = 2;
+/// `epb_queue`: 32 bits, the number of the queue.
+const QUEUE_OPTION: u16 = 6;
+/// `if_filter` in words.
+const FILTER_IN_WORDS: u8 = 0;
+
+/// Blocks that wait to be written.
+pub struct Blocks {
+    writer: PcapNgWriter<Vec<u8>>,
+    /// Where each of them ends.
+    ends: Vec<usize>,
+    /// What the monotonic clock is behind that of the calendar.
+    since_1970: Duration,
+}
+
+impl Blocks {
+    /// A file's first blocks: who writes it, and which port it is of.
+    ///
+    /// # Errors
+    /// The clock cannot be read, or text has no form in a file.
+    pub fn new(question: &CaptureQuestion, description: &str) -> anyhow::Result<Self> {
+        let program = concat!("ringway ", env!("CARGO_PKG_VERSION"));
+        let section = SectionHeaderBlock {
+            options: vec![SectionHeaderOption::UserApplication(program.into())],
+            ..SectionHeaderBlock::default()
+        };
+        let mut writer = PcapNgWriter::with_section_header(Vec::new(), section)?;
+        let mut options = vec![
+            InterfaceDescriptionOption::IfName(question.name.as_str().into()),
+            InterfaceDescriptionOption::IfDescription(description.into()),
+            InterfaceDescriptionOption::IfTsResol(InterfaceTsResolution::NANO),
+        ];
+        if let Some(filter) = question.filter.as_ref().filter(|filter| !filter.is_empty()) {
+            let text = [&[FILTER_IN_WORDS], filter.as_bytes()].concat();
+            options.push(InterfaceDescriptionOption::IfFilter(text.into()));
+        }
+        let linktype = DataLink::ETHERNET;
+        let snaplen = question.snap.unwrap_or(0);
+        writer.write_pcapng_block(InterfaceDescriptionBlock { linktype, snaplen, options })?;
+        let ends = vec![writer.get_ref().len()];
+        Ok(Self { writer, ends, since_1970: since_1970()? })
+    }
+
+    /// Adds a packet, unless everything that waits would then have more than `bytes_max`.
+    pub fn packet(
+        &mut self,
+        record: &CaptureRecord,
+        bytes: Vec<u8>,
+        bytes_max: Option<u64>,
+    ) -> bool {
+        let direction = match record.direction {
+            CaptureDirection::FromGuest => INBOUND,
+            CaptureDirection::ToGuest => OUTBOUND,
+        };
+        let queue = u32::from(record.pair).to_ne_bytes();
+        let block = EnhancedPacketBlock {
+            interface_id: 0,
+            timestamp: self.since_1970 + Duration::from_nanos(record.time_ns),
+            original_len: record.packet_len,
+            data: Cow::Owned(bytes),
+            options: vec![
+                EnhancedPacketOption::Flags(direction),
+                EnhancedPacketOption::Common(CommonOption::Unknown(UnknownOption::new(
+                    QUEUE_OPTION,
+                    &queue,
+                ))),
+                EnhancedPacketOption::Common(CommonOption::Comment(comment(record).into())),
+            ],
+        };
+        let before = self.writer.get_ref().len();
+        let is_written = self.writer.write_block(&block.into_block()).is_ok();
+        let len = self.writer.get_ref().len();
+        let fits = bytes_max.is_none_or(|max| len as u64 <= max);
+        if !is_written || !fits {
+            self.writer.get_mut().truncate(before);
+            return false;
+        }
+        self.ends.push(len);
+        true
+    }
+
+    /// The last block: how many packets there were, and how many were lost.
+    ///
+    /// # Errors
+    /// The clock cannot be read.
+    pub fn finish(&mut self, packets: u64, lost: u64) -> anyhow::Result<()> {
+        let now = Duration::try_from(clock_gettime(ClockId::Realtime)).context("the clock")?;
+        let options = vec![
+            InterfaceStatisticsOption::IsbIfRecv(packets + lost),
+            InterfaceStatisticsOption::IsbIfDrop(lost),
+        ];
+        let block = InterfaceStatisticsBlock { interface_id: 0, timestamp: now, options };
+        self.writer.write_pcapng_block(block)?;
+        self.ends.push(self.writer.get_ref().len());
+        Ok(())
+    }
+
+    /// What waits, and where each block of it ends.
+    pub fn take(&mut self) -> (Vec<u8>, Vec<usize>) {
+        (std::mem::take(self.writer.get_mut()), std::mem::take(&mut self.ends))
+    }
+}
+
+fn since_1970() -> anyhow::Result<Duration> {
+    let now = |clock| Duration::try_from(clock_gettime(clock)).context("the clock");
+    let (calendar, monotonic) = (now(ClockId::Realtime)?, now(ClockId::Monotonic)?);
+    Ok(calendar.saturating_sub(monotonic))
+}

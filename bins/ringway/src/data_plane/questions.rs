@@ -1,0 +1,90 @@
+//! What clients of the control socket ask and only the data plane can answer.
+
+use std::os::fd::OwnedFd;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use ringway_host::Command;
+use ringway_switch::{KnownAddress, PortId, VlanId};
+use serde::Serialize;
+
+use super::DataPlane;
+use crate::control::{
+    FDB_PAGE_MAX, FdbEntry, FdbQuestion, FdbReply, PROTOCOL_VERSION, Request, refusal, reply_line,
+};
+
+/// A worker answers between two visits; this long only if it has ended.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
+
+const NS_PER_MS: u64 = 1_000_000;
+const MS_PER_S: u64 = 1000;
+
+impl DataPlane {
+    /// The answer to a line, without the newline.
+    pub(super) fn answer(&mut self, line: &[u8], fds: Vec<OwnedFd>) -> String {
+        match Request::parse(&String::from_utf8_lossy(line)) {
+            Ok(Request::Stats | Request::PortList) => reply_line(&self.stats()),
+            Ok(Request::Fdb(question)) => reply_or_refusal(self.addresses(&question)),
+            Ok(Request::Capture(question)) => reply_or_refusal(self.start_capture(&question, fds)),
+            Ok(_) => refusal(&["the data plane is not asked this".to_owned()]),
+            Err(why) => refusal(&[why]),
+        }
+    }
+
+    fn addresses(&self, question: &FdbQuestion) -> anyhow::Result<FdbReply> {
+        let (done, shared) = mpsc::sync_channel(1);
+        // All of them have the same one.
+        self.worker.send_all(|| Command::ShareSwitch { done: done.clone() });
+        let shared = shared.recv_timeout(ANSWER_MAX).context("no worker answers")?;
+        let port = question.name.as_deref().map(|name| self.port_called(name)).transpose()?;
+        let vlan = question.vlan.map(|vlan| VlanId::new(vlan).context("there is no such VLAN"));
+        let vlan = vlan.transpose()?;
+        let now_ms = ringway_host::now().0 / NS_PER_MS;
+        let wanted = |known: &KnownAddress| {
+            port.is_none_or(|port| known.port == port)
+                && (vlan.is_none() || known.vlan == vlan)
+                && self.ports.contains_key(&known.port)
+        };
+        let page = shared.addresses(question.after, FDB_PAGE_MAX, now_ms, wanted);
+        Ok(FdbReply {
+            version: PROTOCOL_VERSION,
+            ok: true,
+            addresses: page.addresses.iter().map(|known| self.entry(known)).collect(),
+            next: page.next,
+        })
+    }
+
+    fn entry(&self, known: &KnownAddress) -> FdbEntry {
+        let port = self.ports.get(&known.port);
+        let locked = port.and_then(|port| port.spec.rules.policy().locked_mac);
+        let kind = match known.age_ms {
+            None if locked == Some(known.address) => "locked",
+            None => "static",
+            Some(_) if known.is_own => "own",
+            Some(_) => "learned",
+        };
+        FdbEntry {
+            port: self.name(known.port).to_owned(),
+            vlan: known.vlan.map(VlanId::raw),
+            mac: known.address.to_string(),
+            age_s: known.age_ms.map(|age_ms| age_ms / MS_PER_S),
+            kind: kind.to_owned(),
+        }
+    }
+
+    pub(super) fn port_called(&self, name: &str) -> anyhow::Result<PortId> {
+        let found = self.ports.iter().find(|(_, port)| port.spec.name == name);
+        match found {
+            Some((id, _)) => Ok(*id),
+            None => bail!("there is no port called {name:?}"),
+        }
+    }
+}
+
+fn reply_or_refusal(reply: anyhow::Result<impl Serialize>) -> String {
+    match reply {
+        Ok(reply) => reply_line(&reply),
+        Err(why) => refusal(&[format!("{why:#}")]),
+    }
+}

@@ -1,0 +1,60 @@
+//! `ringway fdb`: which addresses a running ringway knows, page by page.
+
+use std::io::Write;
+
+use anyhow::bail;
+
+use crate::args::FdbArgs;
+use crate::control::client::ask;
+use crate::control::{FdbEntry, FdbQuestion, FdbReply, Request};
+use crate::layout;
+
+/// More pages than any table has: a ringway that always has another one is none.
+const PAGES_MAX: usize = 1024;
+
+/// Prints the addresses, by port.
+///
+/// # Errors
+/// No ringway answers, or it refuses.
+pub fn fdb(args: &FdbArgs) -> anyhow::Result<()> {
+    let reply = all(args)?;
+    let text = match args.ask.json {
+        true => serde_json::to_string(&reply)? + "\n",
+        false if reply.addresses.is_empty() => {
+            "no addresses (two ports without rules are a cable, which learns none)\n".to_owned()
+        }
+        false => table(&reply.addresses, layout::width()),
+    };
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
+
+fn all(args: &FdbArgs) -> anyhow::Result<FdbReply> {
+    let control = args.ask.control_or_default();
+    let mut question = FdbQuestion { name: args.port.clone(), vlan: args.vlan, after: 0 };
+    let mut addresses = Vec::new();
+    for _ in 0..PAGES_MAX {
+        let reply: FdbReply = ask(&control, &Request::Fdb(question.clone()))?;
+        addresses.extend(reply.addresses);
+        let Some(next) = reply.next else {
+            addresses.sort_unstable();
+            return Ok(FdbReply { addresses, ..reply_of(reply.version) });
+        };
+        question.after = next;
+    }
+    bail!("{}: more than {PAGES_MAX} pages: this is not a ringway", control.display())
+}
+
+fn reply_of(version: u32) -> FdbReply {
+    FdbReply { version, ok: true, addresses: Vec::new(), next: None }
+}
+
+fn table(addresses: &[FdbEntry], width: usize) -> String {
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
+    let row = |entry: &FdbEntry| {
+        let vlan = or_dash(entry.vlan.map(|vlan| vlan.to_string()));
+        let age = or_dash(entry.age_s.map(|age| format!("{age} s")));
+        [entry.port.clone(), vlan, entry.mac.clone(), age, entry.kind.clone()]
+    };
+    let rows: Vec<_> = addresses.iter().map(row).collect();
+    layout::rows(["port", "VLAN", "address", "age", "kind"], &rows, &[1, 3], width)
+}
