@@ -15,7 +15,7 @@ use crate::places;
 use crate::qemu_version::QemuVersion;
 use crate::run_help::{WIDTH, run_help};
 use questions::FILTER_HELP;
-pub use questions::{CaptureArgs, FdbArgs, MetricsArgs, StatsArgs, TopArgs};
+pub use questions::{CaptureArgs, FdbArgs, MetricsArgs, StatsArgs, TopArgs, WhyArgs};
 
 /// A virtio-net device and switch for virtual machines, in user space.
 #[derive(Debug, Parser)]
@@ -48,6 +48,8 @@ pub enum Command {
     Port(PortCommand),
     /// Show which addresses the switch knows, and behind which ports
     Fdb(FdbArgs),
+    /// Say what holds a port back, with the figure that says so and what to do
+    Why(WhyArgs),
     /// Write the packets of a port to a file, as pcapng, or into a pipe
     #[command(after_long_help = FILTER_HELP)]
     Capture(CaptureArgs),
@@ -287,6 +289,7 @@ impl Command {
             Self::Top(args) => args.ask.json,
             Self::Attach(args) => args.ask.json,
             Self::Fdb(args) => args.ask.json,
+            Self::Why(args) => args.ask.json,
             Self::Upgrade(args) => args.ask.json,
             Self::Demo(args) => args.json,
             Self::Bench(args) => args.is_json(),

@@ -41,6 +41,7 @@ mod supervisor;
 mod top;
 mod units;
 mod upgrade;
+mod why;
 
 use std::os::fd::AsFd;
 use std::process::ExitCode;
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
         Command::Port(command) => port_command::port(&command),
         Command::Attach(args) => Ok(attach::attach(&args)),
         Command::Capture(args) => capture::capture(&args),
+        Command::Why(args) => Ok(why::why(&args)),
         Command::Fdb(args) => Ok(fdb::fdb(&args)),
         Command::Upgrade(args) => Ok(upgrade::upgrade(&args)),
         Command::TakeOver { record: None } => Ok(check_record()),

@@ -63,6 +63,16 @@ pub struct FdbArgs {
     pub ask: AskArgs,
 }
 
+/// `ringway why`
+#[derive(Debug, Args)]
+pub struct WhyArgs {
+    /// The port's name
+    pub port: String,
+    /// Which ringway, and how to print.
+    #[command(flatten)]
+    pub ask: AskArgs,
+}
+
 /// What a filter may say.
 pub const FILTER_HELP: &str = "\
 Filters are a part of those of tcpdump (pcap-filter(7)):

@@ -86,6 +86,9 @@ pub struct WorkerStats {
     pub poll_misses: u64,
     /// Time of polls that found nothing, in nanoseconds.
     pub in_vain_ns: u64,
+    /// Processor time that its thread has used, in nanoseconds.
+    #[serde(default)]
+    pub cpu_ns: u64,
     /// Since its start.
     pub total: EffortStats,
     /// In the last full second.

@@ -71,6 +71,7 @@ fn worker_stats(worker: &WorkerSnapshot) -> WorkerStats {
         poll_hits: worker.polling.hits,
         poll_misses: worker.polling.misses,
         in_vain_ns: worker.polling.in_vain_ns,
+        cpu_ns: worker.cpu_ns,
         total: effort(&worker.total),
         last_second: effort(&worker.last_second),
     }

@@ -46,6 +46,8 @@ pub struct WorkerSnapshot {
     pub options: PollOptions,
     /// Whether it would poll, and not sleep, if it had nothing to do now.
     pub is_polling: bool,
+    /// Processor time that its thread has used, in nanoseconds.
+    pub cpu_ns: u64,
     /// Since its start.
     pub total: Effort,
     /// In the last full second.

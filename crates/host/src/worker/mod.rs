@@ -42,7 +42,7 @@ use crate::forward::completion::Completion;
 use crate::forward::rewrite::Rewriter;
 use crate::journal::worker_line::WorkerLine;
 use crate::os::call_guard::CallGuard;
-use crate::os::clock::now;
+use crate::os::clock::{now, thread_time};
 use crate::os::eventfd::EventFd;
 use crate::os::poller::{Events, Poller};
 use crate::peers::WorkerPeers;
@@ -267,6 +267,7 @@ impl Worker {
             worker: self.peers.index(),
             options: self.idle.policy.options(),
             is_polling: self.idle.policy.is_wanted(),
+            cpu_ns: thread_time().0,
             total: self.effort.total(polling.looked_ns),
             last_second: self.effort.last_second(),
             polling,

@@ -1,0 +1,89 @@
+//! What two statistics say about a port.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::control::{DirectionStats, PortStats, StatsReply};
+use crate::units;
+
+/// Something that holds a port back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// How much of the port's traffic it concerns, in percent.
+    pub weight: u64,
+    /// What it is.
+    pub what: &'static str,
+    /// The figure of the statistics that says so.
+    pub figure: String,
+    /// What to do.
+    pub advice: String,
+}
+
+/// What is known of a port.
+pub struct Look<'a> {
+    pub before: &'a StatsReply,
+    pub now: &'a StatsReply,
+    pub port: &'a PortStats,
+    /// Its options that are no defaults, as in the file.
+    pub options: &'a Map<String, Value>,
+}
+
+/// Which way packets go.
+#[derive(Debug, Clone, Copy)]
+pub enum Way {
+    ToGuest,
+    FromGuest,
+}
+
+impl Look<'_> {
+    /// Milliseconds between the looks; nothing is compared with another data plane's counts.
+    pub fn passed_ms(&self) -> u64 {
+        self.now.uptime_ms.saturating_sub(self.before.uptime_ms).max(1)
+    }
+
+    fn earlier(&self) -> Option<&PortStats> {
+        self.before.ports.iter().find(|earlier| earlier.name == self.port.name)
+    }
+
+    fn of(port: &PortStats, way: Way) -> &DirectionStats {
+        match way {
+            Way::ToGuest => &port.to_guest,
+            Way::FromGuest => &port.from_guest,
+        }
+    }
+
+    /// Packets that were dropped between the looks for that reason.
+    pub fn dropped(&self, way: Way, reason: &str) -> u64 {
+        let count = |port: &PortStats| Self::of(port, way).drops.get(reason).copied().unwrap_or(0);
+        count(self.port).saturating_sub(self.earlier().map_or(0, count))
+    }
+
+    /// Packets and bytes that went that way between the looks.
+    pub fn moved(&self, way: Way) -> (u64, u64) {
+        let of = |port: &PortStats| (Self::of(port, way).packets, Self::of(port, way).bytes);
+        let (now, before) = (of(self.port), self.earlier().map_or((0, 0), of));
+        (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1))
+    }
+
+    /// A number among the options.
+    pub fn number(&self, key: &str) -> Option<u64> {
+        self.options.get(key).and_then(Value::as_u64)
+    }
+
+    /// How many were dropped, and which part of all that is; `None`: none.
+    pub fn drops(&self, way: Way, reasons: &[&str]) -> Option<(u64, u64)> {
+        let dropped: u64 = reasons.iter().map(|reason| self.dropped(way, reason)).sum();
+        // What came from the guest and went nowhere is counted as taken from it, too.
+        let all = match way {
+            Way::ToGuest => dropped + self.moved(way).0,
+            Way::FromGuest => dropped.max(self.moved(way).0),
+        };
+        (dropped > 0).then(|| (dropped, (dropped * 100 / all.max(1)).clamp(1, 100)))
+    }
+
+    /// `12 packets were dropped in a second (no_room)`.
+    pub fn drop_figure(&self, dropped: u64, reason: &str) -> String {
+        let packets = units::counted(dropped, "packet");
+        format!("{packets} dropped in {} ms ({reason})", self.passed_ms())
+    }
+}

@@ -1,0 +1,225 @@
+//! The single things that can hold a port back. Each rule looks at two statistics and finds one
+//! thing, or nothing.
+
+use super::look::{Finding, Look, Way};
+use crate::units;
+
+/// Nothing passes at all.
+const ALL: u64 = 100;
+/// Part of its rate limit, or of a processor, that is nearly all of it, in percent.
+const NEARLY_ALL: u64 = 90;
+
+/// All rules.
+pub const RULES: &[fn(&Look<'_>) -> Option<Finding>] = &[
+    failed,
+    broken,
+    link_down,
+    waiting,
+    not_started,
+    same_mac,
+    no_buffers,
+    rate_to_guest,
+    rate_from_guest,
+    locked,
+    storm,
+    isolated,
+    vlan,
+    too_long,
+    mtu,
+    worker,
+];
+
+fn failed(look: &Look<'_>) -> Option<Finding> {
+    let why = look.port.error.clone().filter(|_| look.port.state == "failed")?;
+    let advice = "mend that; a tap is opened again when it is possible".to_owned();
+    Some(Finding { weight: ALL, what: "the port could not be opened", figure: why, advice })
+}
+
+fn broken(look: &Look<'_>) -> Option<Finding> {
+    let figure = look.port.broken.first()?.clone();
+    let advice = "the guest's driver broke the rules of the ring: restart the guest, or its driver";
+    Some(Finding { weight: ALL, what: "a ring is broken", figure, advice: advice.to_owned() })
+}
+
+fn link_down(look: &Look<'_>) -> Option<Finding> {
+    let is_down = look.options.get("link").and_then(|value| value.as_str()) == Some("down");
+    is_down.then(|| Finding {
+        weight: ALL,
+        what: "the link is down",
+        figure: "link=down".to_owned(),
+        advice: format!("ringway port set {} link=up", look.port.name),
+    })
+}
+
+fn waiting(look: &Look<'_>) -> Option<Finding> {
+    (look.port.state == "waiting").then(|| Finding {
+        weight: ALL,
+        what: "no front-end is connected",
+        figure: format!("state: waiting at {}", look.port.address),
+        advice: format!("start the guest with what this prints: ringway attach {}", look.port.name),
+    })
+}
+
+fn not_started(look: &Look<'_>) -> Option<Finding> {
+    (look.port.state == "connected").then(|| Finding {
+        weight: ALL,
+        what: "the guest has not started its queues",
+        figure: "state: connected, no queue runs".to_owned(),
+        advice: "wait until it has booted; see whether it has a virtio-net driver".to_owned(),
+    })
+}
+
+fn same_mac(look: &Look<'_>) -> Option<Finding> {
+    let mac = look.port.mac.as_ref()?;
+    let others = look.now.ports.iter().filter(|other| other.name != look.port.name);
+    let other = others.into_iter().find(|other| other.mac.as_ref() == Some(mac))?;
+    // Of two, the one that started later loses.
+    let weight = look.drops(Way::FromGuest, &["spoofed_mac"]).map_or(1, |(_, share)| share);
+    Some(Finding {
+        weight,
+        what: "another port has the same MAC address",
+        figure: format!("{mac} at {} as well", other.name),
+        advice: format!("give one of them another: ringway port set {} mac=…", look.port.name),
+    })
+}
+
+fn no_buffers(look: &Look<'_>) -> Option<Finding> {
+    let (dropped, weight) = look.drops(Way::ToGuest, &["no_room"])?;
+    Some(Finding {
+        weight,
+        what: "the guest posts no buffers",
+        figure: look.drop_figure(dropped, "no_room"),
+        advice: "the guest does not take its packets: see how busy it is, or whether it is \
+                 stopped; longer receive rings (rx_queue_size) help against bursts"
+            .to_owned(),
+    })
+}
+
+fn rate_to_guest(look: &Look<'_>) -> Option<Finding> {
+    let keys = ["rate_to_guest", "packets_to_guest"];
+    let finding = rate(look, Way::ToGuest, "the rate limit to the guest", keys);
+    let Some((dropped, weight)) = look.drops(Way::ToGuest, &["rate_limit"]) else { return finding };
+    let advice = format!("raise it: ringway port set {} rate_to_guest=…", look.port.name);
+    let figure = look.drop_figure(dropped, "rate_limit");
+    Some(Finding { weight, what: "the rate limit to the guest", figure, advice })
+}
+
+fn rate_from_guest(look: &Look<'_>) -> Option<Finding> {
+    let keys = ["rate_from_guest", "packets_from_guest"];
+    rate(look, Way::FromGuest, "the rate limit from the guest", keys)
+}
+
+/// The port moves nearly as much as it may.
+fn rate(look: &Look<'_>, way: Way, what: &'static str, keys: [&str; 2]) -> Option<Finding> {
+    let (packets, bytes) = look.moved(way);
+    let used = |count: u64, key: &str| {
+        let limit = look.number(key).filter(|limit| *limit > 0)?;
+        let per_second = count.saturating_mul(1000) / look.passed_ms();
+        Some((per_second.saturating_mul(100) / limit, limit, key.to_owned()))
+    };
+    let both = [used(bytes.saturating_mul(8), keys[0]), used(packets, keys[1])];
+    let (share, limit, key) = both.into_iter().flatten().max()?;
+    (share >= NEARLY_ALL).then(|| Finding {
+        weight: share.min(ALL),
+        what,
+        figure: format!("{share} % of {key}={} is used", units::count(limit)),
+        advice: format!("raise it: ringway port set {} {key}=…", look.port.name),
+    })
+}
+
+fn locked(look: &Look<'_>) -> Option<Finding> {
+    let [mac, ip] = ["spoofed_mac", "spoofed_ip"].map(|it| look.dropped(Way::FromGuest, it));
+    let (dropped, weight) = look.drops(Way::FromGuest, &["spoofed_mac", "spoofed_ip"])?;
+    let reason = if mac >= ip { "spoofed_mac" } else { "spoofed_ip" };
+    let advice = match reason {
+        "spoofed_mac" => {
+            "the guest uses a MAC address that is another port's, or not its \
+                          locked_mac: see `ringway fdb`"
+        }
+        _ => "the guest uses an IP address that is not in its locked_ips: add it there",
+    };
+    Some(Finding {
+        weight,
+        what: "locked addresses",
+        figure: look.drop_figure(dropped, reason),
+        advice: advice.to_owned(),
+    })
+}
+
+fn storm(look: &Look<'_>) -> Option<Finding> {
+    let (dropped, weight) = look.drops(Way::FromGuest, &["storm"])?;
+    Some(Finding {
+        weight,
+        what: "the storm limit",
+        figure: look.drop_figure(dropped, "storm"),
+        advice: format!(
+            "see what it broadcasts: ringway capture {} --filter multicast; or raise storm",
+            look.port.name
+        ),
+    })
+}
+
+fn isolated(look: &Look<'_>) -> Option<Finding> {
+    let (dropped, weight) = look.drops(Way::FromGuest, &["isolated"])?;
+    Some(Finding {
+        weight,
+        what: "isolation",
+        figure: look.drop_figure(dropped, "isolated"),
+        advice: "isolated ports reach uplinks only: mark the other port with uplink=on, or take \
+                 isolated=on back"
+            .to_owned(),
+    })
+}
+
+fn vlan(look: &Look<'_>) -> Option<Finding> {
+    let (dropped, weight) = look.drops(Way::FromGuest, &["vlan"])?;
+    Some(Finding {
+        weight,
+        what: "the VLAN",
+        figure: look.drop_figure(dropped, "vlan"),
+        advice: "it sends tags that the port may not have, or the other port is not in its VLAN: \
+                 see vlan, trunk and native of both"
+            .to_owned(),
+    })
+}
+
+fn too_long(look: &Look<'_>) -> Option<Finding> {
+    let (dropped, weight) = look.drops(Way::ToGuest, &["too_long"])?;
+    Some(Finding {
+        weight,
+        what: "packets are longer than the guest's buffers",
+        figure: look.drop_figure(dropped, "too_long"),
+        advice: "the MTUs differ: give all ports the same mtu, and the guests' interfaces, too"
+            .to_owned(),
+    })
+}
+
+fn mtu(look: &Look<'_>) -> Option<Finding> {
+    let own = look.port.mtu?;
+    let others = look.now.ports.iter().filter(|other| other.name != look.port.name);
+    let other = others.into_iter().find(|other| other.mtu.is_some_and(|mtu| mtu != own))?;
+    Some(Finding {
+        weight: 1,
+        what: "the MTUs differ",
+        figure: format!("mtu={own}, and {} has mtu={}", other.name, other.mtu.unwrap_or(0)),
+        advice: "long packets of the one are lost at the other: give both the same mtu".to_owned(),
+    })
+}
+
+/// A worker that does nothing but carry packets has no time for more.
+fn worker(look: &Look<'_>) -> Option<Finding> {
+    let passed_ns = look.passed_ms() * 1_000_000;
+    let shares = look.now.workers.iter().filter_map(|now| {
+        let before = look.before.workers.iter().find(|before| before.worker == now.worker)?;
+        let used_ns = now.cpu_ns.saturating_sub(before.cpu_ns);
+        let polled_ns = now.total.polled_ns.saturating_sub(before.total.polled_ns);
+        Some((used_ns.saturating_sub(polled_ns) * 100 / passed_ns, now.worker))
+    });
+    let (share, number) = shares.max()?;
+    (share >= NEARLY_ALL).then(|| Finding {
+        weight: share.min(ALL),
+        what: "a worker is saturated",
+        figure: format!("worker {number} carries packets {share} % of the time"),
+        advice: "give ports queues= and ringway --workers, or more of the machine to it".to_owned(),
+    })
+}
