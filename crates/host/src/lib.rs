@@ -30,7 +30,7 @@ mod tap;
 mod uml;
 mod worker;
 
-pub use capture::{CAPTURES_MAX, CaptureCommand, CaptureDirection, CaptureFile, CaptureOptions};
+pub use capture::{CAPTURES_MAX, CaptureDirection, CaptureFile, CaptureOptions, ObserverCommand};
 pub use capture::{CaptureReader, CaptureRecord, DroppedBy, Impossible};
 pub use journal::watch::{Beat, JournalWatch, Owner};
 pub use journal::worker_line::Busy;

@@ -10,7 +10,9 @@ use super::literal::Literal;
 use super::nat::NatField;
 use super::port::PortSpec;
 use super::rules::Rule;
-use super::values::{Account, parse_count, parse_group, parse_link, parse_mac, parse_mode};
+use super::values::{
+    Account, parse_count, parse_group, parse_link, parse_mac, parse_mirror, parse_mode,
+};
 use super::values::{parse_mtu, parse_notify, parse_switch, parse_user};
 
 /// The value that stands for an option that was not given.
@@ -73,6 +75,7 @@ pub(super) enum Field {
     Feature(Features),
     Rule(Rule),
     Nat(NatField),
+    Mirror,
     FeatureOnRequest(Features),
 }
 impl PortOption {
@@ -91,6 +94,10 @@ impl PortOption {
             }
             Field::Rule(rule) => rule.set(&mut spec.rules, origin, self.key, text)?,
             Field::Nat(field) => field.set(&mut spec.nat, origin, text)?,
+            Field::Mirror => {
+                let mirror = text.map(|text| parse_mirror(origin, &spec.name, text));
+                spec.mirror = mirror.transpose()?;
+            }
             Field::Notify => {
                 let policy = text.map(|text| parse_notify(origin, text)).transpose()?;
                 spec.notify = policy.unwrap_or_default();
@@ -132,6 +139,7 @@ impl PortOption {
             Field::Notify => {
                 (spec.notify != Policy::default()).then(|| Literal::Text(spec.notify.to_string()))
             }
+            Field::Mirror => spec.mirror.clone().map(Literal::Text),
             Field::Queues => (spec.queues != 1).then(|| Literal::Number(spec.queues.into())),
             Field::SocketMode => spec.socket_mode.map(|mode| Literal::Text(format!("{mode:04o}"))),
             Field::SocketUser => name_of(spec.socket_user.as_ref()),

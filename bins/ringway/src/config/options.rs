@@ -163,6 +163,13 @@ pub const OPTIONS: &[PortOption] = &[
         Rule::StaticMacs,
         "stations that are here, never elsewhere, and never forgotten",
     ),
+    option(
+        "mirror",
+        "name of a port",
+        "none",
+        Field::Mirror,
+        "where copies of all its packets go, both ways; that port gets no floods of its own",
+    ),
     PortOption {
         ports: Ports::Guests,
         ..option(

@@ -89,6 +89,8 @@ pub struct PortSpec {
     pub socket_group: Option<Account>,
     /// Of a router.
     pub nat: NatSpec,
+    /// The name of a port that gets copies of this one's packets.
+    pub mirror: Option<String>,
 }
 
 /// Where a port leads.
@@ -147,6 +149,7 @@ impl PortSpec {
             socket_user: None,
             socket_group: None,
             nat: NatSpec::default(),
+            mirror: None,
         }
     }
 

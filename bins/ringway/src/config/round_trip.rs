@@ -53,7 +53,9 @@ prop_compose! {
         let keyed: Features = OPTIONS.iter().filter_map(|option| option.feature()).collect();
         let mtu = mtu.map(|mtu| if kind == PortKind::Nat { mtu.max(1280) } else { mtu });
         let nat = if kind == PortKind::Nat { nat } else { NatSpec::default() };
+        let mirror = Some(if name == "mon" { "other" } else { "mon" }.to_owned());
         let plain = PortSpec { nat, mtu, is_link_up, rules, ..PortSpec::new(&name, kind) };
+        let plain = PortSpec { mirror, ..plain };
         let is_listening = matches!(plain.kind, PortKind::Vm { .. });
         let account = |id: u32| Account { name: id.to_string(), id };
         match plain.kind.is_guest() {

@@ -80,6 +80,19 @@ pub fn check_socket(origin: &Origin, path: &Path) -> Result<(), SpecError> {
     Err(origin.wrong(wrong, "choose a shorter one"))
 }
 
+/// The name of another port.
+///
+/// # Errors
+/// It is none, or the port's own.
+pub fn parse_mirror(origin: &Origin, own: &str, name: &str) -> Result<String, SpecError> {
+    check_name(origin, name)?;
+    if name == own {
+        let wrong = "a port cannot be the mirror of itself";
+        return Err(origin.wrong(wrong, "write the name of the port that gets the copies"));
+    }
+    Ok(name.to_owned())
+}
+
 /// The name of a network interface.
 ///
 /// # Errors

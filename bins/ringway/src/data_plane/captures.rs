@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 use ringway_host::{
-    CAPTURES_MAX, CaptureCommand, CaptureDirection, CaptureFile, CaptureOptions, Command,
+    CAPTURES_MAX, CaptureDirection, CaptureFile, CaptureOptions, Command, ObserverCommand,
 };
 use ringway_net::PACKET_LEN_MAX;
 use ringway_switch::PortId;
@@ -59,7 +59,7 @@ impl DataPlane {
         self.poller.add(client.as_fd(), Wake::Capture(id).token())?;
         self.worker.send_all(|| {
             let (options, file) = (options.clone(), file.clone());
-            Command::Capture(CaptureCommand::Start { id, options, file })
+            Command::Observe(ObserverCommand::Start { id, options, file })
         });
         self.worker.catch_up();
         self.captures.running.insert(id, Capture { port, client });
@@ -73,7 +73,7 @@ impl DataPlane {
     pub(super) fn end_capture(&mut self, id: u32) {
         let Some(capture) = self.captures.running.remove(&id) else { return };
         let _ = self.poller.remove(capture.client.as_fd());
-        self.worker.send_all(|| Command::Capture(CaptureCommand::End { id }));
+        self.worker.send_all(|| Command::Observe(ObserverCommand::End { id }));
         // What was under way is in the file when the client sees the end.
         self.worker.catch_up();
         info!(port = self.name(capture.port), "captured no more");

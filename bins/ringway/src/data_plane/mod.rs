@@ -13,6 +13,7 @@ mod closing;
 mod effects;
 mod kicks;
 mod link;
+mod mirrors;
 mod nat_port;
 mod orders;
 mod ports;
@@ -105,6 +106,8 @@ pub struct DataPlane {
     is_frozen: bool,
     sandbox: Option<Sandbox>,
     captures: Captures,
+    /// Of which ports, and where copies go.
+    mirrors: Vec<(PortId, PortId)>,
     started: Instant,
     /// Workers that the data plane before left in the midst of a visit: so many packets may have
     /// come twice.
@@ -195,6 +198,7 @@ impl DataPlane {
                     is_frozen: false,
                     sandbox,
                     captures: Captures::default(),
+                    mirrors: Vec::new(),
                     started: Instant::now(),
                     replayed: 0,
                 })

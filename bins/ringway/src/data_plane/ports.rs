@@ -85,6 +85,7 @@ impl DataPlane {
             let _ = self.worker.set_policy(id, PortPolicy::default());
             self.ports.remove(&id);
         }
+        self.refresh_mirrors();
         opened
     }
 
@@ -121,6 +122,8 @@ impl DataPlane {
     pub(super) fn remove_port(&mut self, id: PortId) -> bool {
         let Some(port) = self.ports.get_mut(&id) else { return false };
         port.is_leaving = true;
+        self.refresh_mirrors();
+        let Some(port) = self.ports.get_mut(&id) else { return false };
         self.worker.set_link(id, false);
         let Some(vm) = &mut port.vm else {
             self.finish_leaving(id);
@@ -141,6 +144,7 @@ impl DataPlane {
         // Only then may the guest's memory and fds go with the port.
         self.worker.remove_port(id);
         drop(port);
+        self.refresh_mirrors();
     }
 
     /// Gives a port other options; its kind stays. `true`: its guest was told.
@@ -170,6 +174,9 @@ impl DataPlane {
         }
         if now.notify != before.notify {
             self.worker.set_notify(id, now.notify);
+        }
+        if now.mirror != before.mirror {
+            self.refresh_mirrors();
         }
         if now.is_link_up != before.is_link_up {
             self.worker.set_link(id, now.is_link_up);

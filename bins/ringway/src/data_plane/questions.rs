@@ -9,7 +9,7 @@ use ringway_host::Command;
 use ringway_switch::{KnownAddress, PortId, VlanId};
 use serde::Serialize;
 
-use super::DataPlane;
+use super::{DataPlane, Port};
 use crate::control::{
     FDB_PAGE_MAX, FdbEntry, FdbQuestion, FdbReply, PROTOCOL_VERSION, Request, refusal, reply_line,
 };
@@ -74,7 +74,8 @@ impl DataPlane {
     }
 
     pub(super) fn port_called(&self, name: &str) -> anyhow::Result<PortId> {
-        let found = self.ports.iter().find(|(_, port)| port.spec.name == name);
+        let is_it = |port: &Port| port.spec.name == name && !port.is_leaving();
+        let found = self.ports.iter().find(|(_, port)| is_it(port));
         match found {
             Some((id, _)) => Ok(*id),
             None => bail!("there is no port called {name:?}"),

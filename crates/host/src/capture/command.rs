@@ -1,4 +1,4 @@
-//! What the control thread asks of a worker about captures.
+//! What the control thread asks of a worker about captures and mirrors.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ pub struct CaptureOptions {
     pub filter: Option<Filter>,
 }
 
-/// A command about captures.
+/// A command about captures, or mirrors.
 #[derive(Debug)]
-pub enum CaptureCommand {
+pub enum ObserverCommand {
     /// Copies of packets go to that file from now on.
     Start {
         /// The number of the capture.
@@ -36,5 +36,10 @@ pub enum CaptureCommand {
     End {
         /// Its number.
         id: u32,
+    },
+    /// These are all mirrors from now on.
+    Mirror {
+        /// Of which port, and where copies go.
+        mirrors: Vec<(PortId, PortId)>,
     },
 }

@@ -22,7 +22,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::journal::Mapped;
 
-pub use command::{CaptureCommand, CaptureOptions};
+pub use command::{CaptureOptions, ObserverCommand};
 pub use observers::CAPTURES_MAX;
 pub use reader::{CaptureReader, Impossible};
 pub use record::{CaptureDirection, CaptureRecord, DroppedBy};

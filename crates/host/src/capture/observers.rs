@@ -1,13 +1,13 @@
-//! Who is to see packets beside those that they are for: the captures of one worker.
+//! Who is to see packets beside those that they are for: the captures of one worker, and mirrors.
 //!
-//! While there is none, nothing here is asked more often than once for each visit.
+//! While there are none, nothing here is asked more often than once for each visit.
 
 use std::sync::Arc;
 
 use ringway_net::{DropReason, Packet};
 use ringway_switch::{Filter, PEEK_LEN, PortId};
 
-use super::command::{CaptureCommand, CaptureOptions};
+use super::command::{CaptureOptions, ObserverCommand};
 use super::{CaptureDirection, CaptureRecord, CaptureWriter, DroppedBy};
 use crate::os::clock::now;
 
@@ -22,39 +22,58 @@ struct Capture {
     writer: CaptureWriter,
 }
 
-/// All captures of a worker.
+/// All captures and mirrors of a worker.
 #[derive(Debug, Default)]
 pub(crate) struct Observers {
     captures: Vec<Capture>,
+    /// Of which port, and where copies go.
+    mirrors: Vec<(PortId, PortId)>,
     /// Receivers that the packet in hand was given to, and why the last one dropped it.
     receivers: u32,
     dropped: Option<DropReason>,
 }
 
 impl Observers {
-    /// `None`: there is no capture.
+    /// `None`: there is neither.
     #[inline]
     pub(crate) fn if_any(&mut self) -> Option<&mut Self> {
-        if self.captures.is_empty() { None } else { Some(self) }
+        if self.captures.is_empty() && self.mirrors.is_empty() { None } else { Some(self) }
+    }
+
+    /// Where copies of a port's packets go.
+    pub(crate) fn mirror_of(&self, port: PortId) -> Option<PortId> {
+        self.mirrors.iter().find(|(of, _)| *of == port).map(|(_, to)| *to)
+    }
+
+    /// Whether copies go there.
+    pub(crate) fn is_mirror(&self, port: PortId) -> bool {
+        self.mirrors.iter().any(|(_, to)| *to == port)
+    }
+
+    /// A copy was given to the port for mirrors.
+    pub(crate) fn copied(&mut self, to: (PortId, u16), packet: &Packet<'_>) {
+        self.note(to, CaptureDirection::ToGuest, packet, None);
     }
 
     /// Starts a capture, if the file has a ring for this worker, or ends one.
-    pub(crate) fn carry_out(&mut self, command: CaptureCommand, worker: u16) {
+    pub(crate) fn carry_out(&mut self, command: ObserverCommand, worker: u16) {
         match command {
-            CaptureCommand::Start { id, options, file } => {
+            ObserverCommand::Start { id, options, file } => {
                 if self.captures.len() < CAPTURES_MAX
                     && let Some(writer) = CaptureWriter::new(file, worker)
                 {
                     self.captures.push(Capture { id, options, writer });
                 }
             }
-            CaptureCommand::End { id } => self.captures.retain(|capture| capture.id != id),
+            ObserverCommand::Mirror { mirrors } => self.mirrors = mirrors,
+            ObserverCommand::End { id } => self.captures.retain(|capture| capture.id != id),
         }
     }
 
     /// The port goes, and its number may be another one's.
     pub(crate) fn forget(&mut self, port: PortId) {
         self.captures.retain(|capture| capture.options.port != port);
+        self.mirrors.retain(|(of, to)| *of != port && *to != port);
     }
 
     /// A packet was given to a port, or dropped there.

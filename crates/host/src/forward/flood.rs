@@ -19,7 +19,7 @@ impl Fabric<'_> {
         let work_before = self.delivery.work;
         for port in self.receivers.ports {
             let to = port.id;
-            if to == self.from {
+            if to == self.from || self.delivery.is_mirror(to) {
                 continue;
             }
             if !self.floods_on(work_before) {
@@ -44,6 +44,9 @@ impl Fabric<'_> {
         let (mut laid_out, work_before) = (None, self.delivery.work);
         for to in self.switch.ports() {
             let Some(change) = self.switch.goes_to(flood, to) else { continue };
+            if self.delivery.is_mirror(to) {
+                continue;
+            }
             if self.switch.room_at(to, self.now.0) != Room::Yes {
                 self.drop_at(to, packet, DropReason::RateLimit);
                 continue;

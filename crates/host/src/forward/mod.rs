@@ -86,7 +86,7 @@ pub(crate) struct Delivery<'a> {
     pub(crate) is_read_at_flush: bool,
     /// A guest that was called meanwhile may sleep through it (see `uml`).
     pub(crate) call_again: bool,
-    /// Captures, if there are any: then each packet goes the long way.
+    /// Captures and mirrors, if there are any: then each packet goes the long way.
     pub(crate) observers: Option<&'a mut Observers>,
 }
 

@@ -1,4 +1,5 @@
-//! The long way, while some packets are captured: each by itself, and what became of it is noted.
+//! The long way, while packets are captured or mirrored: each by itself, and what became of it is
+//! noted.
 
 use ringway_net::{DropReason, Packet, PacketSource};
 use ringway_switch::PortId;
@@ -52,7 +53,28 @@ impl Delivery<'_> {
         {
             observers.given((to, pair), packet, dropped);
         }
+        if is_taken {
+            self.mirror(receivers, to, packet);
+        }
         Ok(is_taken)
+    }
+
+    /// A copy for the mirror of a port, if it has one. It never waits, and has no mirror itself.
+    fn mirror(&mut self, receivers: &mut Receivers<'_>, of: PortId, packet: &Packet<'_>) {
+        let Some(to) = self.observers.as_ref().and_then(|it| it.mirror_of(of)) else { return };
+        let Some(pair) = receivers.port(to).map(|port| port.owner_for(self.pair, packet).0) else {
+            return;
+        };
+        self.position = 0;
+        let put = self.put_unseen(receivers, to, packet, false);
+        if let (Ok(true), Some(observers)) = (put, &mut self.observers) {
+            observers.copied((to, pair), packet);
+        }
+    }
+
+    /// Whether a port gets copies, and so no floods of its own.
+    pub(super) fn is_mirror(&self, port: PortId) -> bool {
+        self.observers.as_ref().is_some_and(|observers| observers.is_mirror(port))
     }
 }
 
@@ -69,6 +91,7 @@ impl Fabric<'_> {
         if let Some(observers) = &mut self.delivery.observers {
             observers.taken((self.from, self.delivery.pair.pair), packet, refused);
         }
+        self.delivery.mirror(&mut self.receivers, self.from, packet);
     }
 
     /// A packet for that port goes no further.

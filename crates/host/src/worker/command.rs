@@ -12,7 +12,7 @@ use ringway_net::{ControlState, Counters, FromPair, MacAddress, Negotiated, Poll
 use ringway_switch::{AddressNews, PolicyError, PortId, PortPolicy, Shared};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 
-use crate::capture::CaptureCommand;
+use crate::capture::ObserverCommand;
 use crate::journal::{Journal, Unfit};
 use crate::memory::GuestMemory;
 use crate::nat::snapshot::NatSnapshot;
@@ -221,8 +221,8 @@ pub enum Command {
         /// Where to.
         done: Answer<Arc<Shared>>,
     },
-    /// About captures.
-    Capture(CaptureCommand),
+    /// About captures and mirrors.
+    Observe(ObserverCommand),
     /// Another policy for a port, which need not be attached yet; it stays until
     /// [`RemovePort`](Self::RemovePort).
     SetPolicy {

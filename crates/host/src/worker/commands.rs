@@ -83,7 +83,7 @@ impl Worker {
             Command::SetPolicy { port, policy, done } => {
                 _ = done.send(self.set_policy(port, *policy));
             }
-            Command::Capture(command) => self.observers.carry_out(command, self.peers.index()),
+            Command::Observe(command) => self.observers.carry_out(command, self.peers.index()),
             Command::ShareSwitch { done } => _ = done.send(self.bridge.switch.shared().clone()),
             Command::SnoopMulticast { is_on } => self.snoop_multicast(is_on),
             Command::SetNotify { port, policy } => {
