@@ -10,6 +10,7 @@ use crate::entry::Tick;
 use crate::frame::Frame;
 use crate::groups::{Group, GroupTick};
 use crate::guard;
+use crate::notes::{Notes, Step};
 use crate::snoop::{Heard, Message, listen};
 use crate::vlan::TagChange;
 use crate::{Learned, PortId, Switch, VlanId, WhenFull};
@@ -76,21 +77,42 @@ impl Switch {
     /// # Panics
     /// When `from` is not one of the ports.
     pub fn decide(&mut self, from: PortId, head: &[u8], now_ns: u64) -> Decision {
+        self.decide_noted(from, head, now_ns, &mut ())
+    }
+
+    /// The same, and each thing that was found on the way is noted.
+    ///
+    /// # Panics
+    /// As [`decide`](Self::decide).
+    #[inline]
+    pub fn decide_noted(
+        &mut self,
+        from: PortId,
+        head: &[u8],
+        now_ns: u64,
+        notes: &mut impl Notes,
+    ) -> Decision {
         assert!(self.ports.contains(from), "a packet from port {from}, which was not added");
         let rules = &self.rules[from.index()];
         let meters = &self.shared.meters[from.index()];
-        if let Err(at_ns) = meters.from_guest.check(&rules.from_guest, now_ns) {
+        let rate = meters.from_guest.check(&rules.from_guest, now_ns);
+        notes.note(Step::Rate(rate));
+        if let Err(at_ns) = rate {
             return Decision::Wait(at_ns);
         }
         let decision = match Frame::parse(head) {
-            Some(frame) => self.judge(from, &frame, now_ns),
+            Some(frame) => self.judge(from, &frame, now_ns, notes),
             None => Err(DropReason::Malformed),
         };
         let decision = decision.unwrap_or_else(Decision::Drop);
+        if !matches!(decision, Decision::Flood(_)) {
+            return decision;
+        }
         let storm = &self.rules[from.index()].storm;
-        let is_storm = matches!(decision, Decision::Flood(_))
-            && self.shared.meters[from.index()].storm.check(storm, now_ns).is_err();
-        if is_storm { Decision::Drop(DropReason::Storm) } else { decision }
+        let storm = self.shared.meters[from.index()].storm.check(storm, now_ns);
+        let storm = storm.map_err(|_| DropReason::Storm);
+        notes.note(Step::Storm(storm));
+        storm.map_or_else(Decision::Drop, |()| decision)
     }
 
     fn judge(
@@ -98,26 +120,41 @@ impl Switch {
         from: PortId,
         frame: &Frame<'_>,
         now_ns: u64,
+        notes: &mut impl Notes,
     ) -> Result<Decision, DropReason> {
         let policy = &self.rules[from.index()].policy;
-        let vlan = policy.vlan.admit(frame).ok_or(DropReason::Vlan)?;
-        guard::check(policy, frame)?;
+        let vlan = policy.vlan.admit(frame).ok_or(DropReason::Vlan);
+        notes.note(Step::Vlan(vlan.map(|vlan| VlanId::new(vlan.raw()))));
+        let vlan = vlan?;
+        let addresses = guard::check(policy, frame);
+        notes.note(Step::Addresses(addresses));
+        addresses?;
         self.now = Tick::of_ms(now_ns / NS_PER_MS);
-        if self.shared.macs.learn(from, vlan, frame.source, self.now) == Learned::Fixed {
+        let learned = self.shared.macs.learn(from, vlan, frame.source, self.now);
+        notes.note(Step::Source(learned));
+        if learned == Learned::Fixed {
             return Err(DropReason::SpoofedMac);
         }
         let (tci, has_more_tags) = (frame.tci, frame.has_more_tags);
         let traits = Traits { vlan, tci, has_more_tags };
         if frame.destination.is_for_bridges() {
+            notes.note(Step::Reserved);
             return Err(DropReason::NoRoute);
         }
         if frame.destination.is_multicast() {
             let audience = self.audience(from, vlan, frame, now_ns);
+            notes.note(Step::Group { is_snooped: audience != Audience::Everybody });
             return Ok(Decision::Flood(Flood { from, traits, audience }));
         }
-        match self.shared.macs.port_of(vlan, frame.destination, self.now) {
+        let station = self.shared.macs.port_of(vlan, frame.destination, self.now);
+        notes.note(Step::Station(station));
+        match station {
             Some(to) if to == from => Err(DropReason::NoRoute),
-            Some(to) => self.change_for(from, to, traits).map(|change| Decision::One(to, change)),
+            Some(to) => {
+                let change = self.change_for(from, to, traits);
+                notes.note(Step::Way(to, change));
+                change.map(|change| Decision::One(to, change))
+            }
             None => {
                 let audience = Audience::Station(frame.destination);
                 Ok(Decision::Flood(Flood { from, traits, audience }))
@@ -162,6 +199,13 @@ impl Switch {
         let policy = &self.rules[from.index()].policy;
         let is_locked = policy.locked_mac.is_some() || !policy.locked_ips.is_empty();
         policy.is_uplink || self.uplinks.is_empty() && !policy.isolated && !is_locked
+    }
+
+    /// How a packet for several ports goes to `to`, and why not, for notes; `None`: it is not for
+    /// it.
+    pub fn way_to(&self, flood: &Flood, to: PortId) -> Option<Step> {
+        let is_for_it = to != flood.from && self.is_audience(flood, to);
+        is_for_it.then(|| Step::Way(to, self.change_for(flood.from, to, flood.traits)))
     }
 
     /// How a packet for several ports goes to `to`; `None`: not at all.

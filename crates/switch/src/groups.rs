@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 
 use ringway_net::MacAddress;
 
+use crate::copy::Copied;
 use crate::mac_table::mix;
 use crate::{PORTS_MAX, PortId, VlanId};
 
@@ -108,6 +109,20 @@ pub(crate) struct GroupTable {
     /// When a query was last heard, for each VLAN and family.
     queriers: Box<[[AtomicU32; 2]]>,
     hand: AtomicUsize,
+}
+
+impl Copied for GroupTable {
+    fn copied(&self) -> Self {
+        Self {
+            buckets: self.buckets.copied(),
+            seed: self.seed,
+            owned: self.owned.copied(),
+            overflows: self.overflows.copied(),
+            routers: self.routers.copied(),
+            queriers: self.queriers.copied(),
+            hand: self.hand.copied(),
+        }
+    }
 }
 
 /// A time in ticks, from 1 on: 0 is never.

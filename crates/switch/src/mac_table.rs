@@ -33,6 +33,7 @@ pub use claims::AddressNews;
 use claims::Claims;
 pub use list::{AddressPage, KnownAddress};
 
+use crate::copy::Copied;
 use crate::entry::{Tick, Value};
 use crate::{PORTS_MAX, PortId, VlanId};
 
@@ -294,6 +295,36 @@ impl MacTable {
                 return change;
             }
             core::hint::spin_loop();
+        }
+    }
+}
+
+impl Copied for Bucket {
+    fn copied(&self) -> Self {
+        Self { keys: self.keys.copied(), values: self.values.copied() }
+    }
+}
+
+impl Copied for Ownership {
+    fn copied(&self) -> Self {
+        Self {
+            share: self.share.copied(),
+            // Nothing changes the copy.
+            is_changing: AtomicBool::new(false),
+            hand: self.hand.copied(),
+            members: self.members.copied(),
+            owned: self.owned.copied(),
+        }
+    }
+}
+
+impl Copied for MacTable {
+    fn copied(&self) -> Self {
+        Self {
+            buckets: self.buckets.copied(),
+            seed: self.seed,
+            ownership: self.ownership.copied(),
+            claims: self.claims.copied(),
         }
     }
 }

@@ -8,6 +8,7 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::copy::Copied;
 use crate::{BURST_DEFAULT_US, RateLimit};
 
 /// Times are kept in sixteenths of a nanosecond: 37 years of clock, and at most 1 % of rounding
@@ -103,6 +104,23 @@ impl Meter {
     pub fn reset(&self) {
         self.bytes_until.store(0, Relaxed);
         self.packets_until.store(0, Relaxed);
+    }
+}
+
+impl Copied for Meter {
+    fn copied(&self) -> Self {
+        let (bytes_until, packets_until) = (self.bytes_until.copied(), self.packets_until.copied());
+        Self { bytes_until, packets_until }
+    }
+}
+
+impl Copied for PortMeters {
+    fn copied(&self) -> Self {
+        Self {
+            to_guest: self.to_guest.copied(),
+            from_guest: self.from_guest.copied(),
+            storm: self.storm.copied(),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
+use crate::copy::Copied;
 use crate::entry::Tick;
 use crate::groups::GroupTable;
 use crate::mac_table::MacTable;
@@ -17,6 +18,12 @@ pub struct Shared {
     pub(crate) meters: Box<[PortMeters]>,
 }
 
+impl core::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
 impl Shared {
     /// Nothing learned yet. `seed` should be secret and different for each.
     pub fn new(seed: u64) -> Arc<Self> {
@@ -24,6 +31,15 @@ impl Shared {
             macs: MacTable::new(seed),
             groups: GroupTable::new(seed),
             meters: (0..PORTS_MAX).map(|_| PortMeters::default()).collect(),
+        })
+    }
+
+    /// The same as it is now, for a [`Switch::beside`]. Not for the data path.
+    pub fn copy(&self) -> Arc<Self> {
+        Arc::new(Self {
+            macs: self.macs.copied(),
+            groups: self.groups.copied(),
+            meters: self.meters.copied(),
         })
     }
 

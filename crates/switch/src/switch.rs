@@ -49,8 +49,8 @@ pub struct Switch {
     pub(crate) shared: Arc<Shared>,
     pub(crate) ports: PortSet,
     /// Those with a policy that is not the default.
-    special: PortSet,
-    has_special: bool,
+    pub(crate) special: PortSet,
+    pub(crate) has_special: bool,
     pub(crate) snoops_multicast: bool,
     /// The time of the last packet.
     pub(crate) now: Tick,
@@ -91,6 +91,21 @@ impl Switch {
     /// What this switch shares: for [`over`](Self::over).
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// A switch with the same ports and policies over a copy of what this one shares.
+    #[must_use]
+    pub fn beside(&self, shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            ports: self.ports,
+            special: self.special,
+            has_special: self.has_special,
+            snoops_multicast: self.snoops_multicast,
+            now: self.now,
+            uplinks: self.uplinks,
+            rules: self.rules.clone(),
+        }
     }
 
     /// Adds a port. The more ports there are, the fewer addresses each may own: at most
@@ -419,5 +434,21 @@ mod tests {
     #[should_panic(expected = "which was not added")]
     fn learning_from_nowhere_is_a_mistake_of_the_caller() {
         two_ports().learn(PortId(4), STATION, 0);
+    }
+
+    #[test]
+    fn what_is_tried_on_a_copy_changes_nothing() {
+        let mut switch = Switch::new(3);
+        let (one, other) = (PortId(0), PortId(1));
+        switch.add_port(one).unwrap();
+        switch.add_port(other).unwrap();
+        switch.learn(one, MacAddress::local(1), 0);
+        let mut beside = switch.beside(switch.shared().copy());
+        assert_eq!(beside.route(other, MacAddress::local(1)), Route::One(one));
+        beside.learn(other, MacAddress::local(1), 5000);
+        beside.learn(other, MacAddress::local(2), 5000);
+        assert_eq!(beside.route(one, MacAddress::local(2)), Route::One(other));
+        assert_eq!(switch.route(one, MacAddress::local(2)), Route::Flood);
+        assert_eq!(switch.route(other, MacAddress::local(1)), Route::One(one));
     }
 }

@@ -13,6 +13,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64};
 use ringway_net::MacAddress;
 
 use super::{FREE, MacTable, VLAN_BITS};
+use crate::copy::Copied;
 use crate::{PORTS_MAX, PortId, VlanId};
 
 /// In the place of a VLAN: all of them.
@@ -75,6 +76,18 @@ impl Claims {
         self.ports.store(ports, Relaxed);
         // PAIRS WITH: mac_table/claims.rs::take_news
         self.is_news.store(true, Release);
+    }
+}
+
+impl Copied for Claims {
+    fn copied(&self) -> Self {
+        Self {
+            of_port: self.of_port.copied(),
+            moved_to: self.moved_to.copied(),
+            is_news: self.is_news.copied(),
+            address: self.address.copied(),
+            ports: self.ports.copied(),
+        }
     }
 }
 

@@ -1,0 +1,35 @@
+//! Copies of what workers share, as it is at this moment.
+
+use alloc::boxed::Box;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
+
+/// What a moment's value is copied from.
+pub(crate) trait Copied {
+    /// The value now.
+    fn copied(&self) -> Self;
+}
+
+macro_rules! atomics {
+    ($($type:ty),*) => {
+        $(impl Copied for $type {
+            fn copied(&self) -> Self {
+                Self::new(self.load(Relaxed))
+            }
+        })*
+    };
+}
+
+atomics!(AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize);
+
+impl<T: Copied, const N: usize> Copied for [T; N] {
+    fn copied(&self) -> Self {
+        core::array::from_fn(|at| self[at].copied())
+    }
+}
+
+impl<T: Copied> Copied for Box<[T]> {
+    fn copied(&self) -> Self {
+        self.iter().map(T::copied).collect()
+    }
+}
