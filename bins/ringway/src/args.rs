@@ -14,8 +14,8 @@ use crate::outcome::EXIT_HELP;
 use crate::places;
 use crate::qemu_version::QemuVersion;
 use crate::run_help::{WIDTH, run_help};
-use questions::FILTER_HELP;
-pub use questions::{CaptureArgs, FdbArgs, MetricsArgs, StatsArgs, TopArgs, WhyArgs};
+pub use questions::{CaptureArgs, FdbArgs, MetricsArgs, StatsArgs, TopArgs, TraceArgs, WhyArgs};
+use questions::{FIELDS_HELP, FILTER_HELP};
 
 /// A virtio-net device and switch for virtual machines, in user space.
 #[derive(Debug, Parser)]
@@ -53,6 +53,9 @@ pub enum Command {
     /// Write the packets of a port to a file, as pcapng, or into a pipe
     #[command(after_long_help = FILTER_HELP)]
     Capture(CaptureArgs),
+    /// Say what would become of a packet, rule by rule, without sending it
+    #[command(after_long_help = FIELDS_HELP)]
+    Trace(TraceArgs),
     /// Replace the program of a running ringway; guests see nothing
     Upgrade(UpgradeArgs),
     /// Print what a virtual machine needs to be given to use a port
@@ -290,6 +293,7 @@ impl Command {
             Self::Attach(args) => args.ask.json,
             Self::Fdb(args) => args.ask.json,
             Self::Why(args) => args.ask.json,
+            Self::Trace(args) => args.ask.json,
             Self::Upgrade(args) => args.ask.json,
             Self::Demo(args) => args.json,
             Self::Bench(args) => args.is_json(),

@@ -39,6 +39,7 @@ mod stats;
 mod stats_view;
 mod supervisor;
 mod top;
+mod trace;
 mod units;
 mod upgrade;
 mod why;
@@ -82,6 +83,7 @@ fn main() -> ExitCode {
         Command::Attach(args) => Ok(attach::attach(&args)),
         Command::Capture(args) => capture::capture(&args),
         Command::Why(args) => Ok(why::why(&args)),
+        Command::Trace(args) => trace::trace(&args),
         Command::Fdb(args) => Ok(fdb::fdb(&args)),
         Command::Upgrade(args) => Ok(upgrade::upgrade(&args)),
         Command::TakeOver { record: None } => Ok(check_record()),

@@ -60,5 +60,6 @@ pub use worker::command::{
     Answer, Command, Discarded, NotifyFd, PortSnapshot, QueueFds, WorkerEvent,
 };
 pub use worker::effort::{Effort, WorkerSnapshot};
+pub use worker::look_command::{LookCommand, SwitchBeside};
 pub use worker::nat_command::NatCommand;
 pub use worker::{Worker, WorkerChannels};

@@ -73,6 +73,27 @@ pub struct WhyArgs {
     pub ask: AskArgs,
 }
 
+/// What a packet may be made of.
+pub const FIELDS_HELP: &str = "\
+Fields: src=MAC [default: the port's own]   dst=MAC|PORT|all [default: all]   vlan=NUMBER
+type=ip|ip6|arp|NUMBER   src_ip=ADDRESS   dst_ip=ADDRESS   proto=tcp|udp|icmp|icmp6|NUMBER
+src_port=NUMBER   dst_port=NUMBER
+
+  ringway trace vm0 dst=vm1 vlan=7 src_ip=10.0.2.15 dst_ip=10.0.2.16 proto=tcp dst_port=80";
+
+/// `ringway trace`
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    /// The port that it would come from
+    pub port: String,
+    /// What the packet is made of
+    #[arg(value_name = "FIELD=VALUE")]
+    pub fields: Vec<String>,
+    /// Which ringway, and how to print.
+    #[command(flatten)]
+    pub ask: AskArgs,
+}
+
 /// What a filter may say.
 pub const FILTER_HELP: &str = "\
 Filters are a part of those of tcpdump (pcap-filter(7)):

@@ -17,6 +17,7 @@ pub mod client;
 mod fdb;
 pub mod fds;
 mod stats;
+mod trace;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,7 @@ pub use stats::{
     DataPlaneStats, DirectionStats, EffortStats, FrontEndStats, NatStats, PacingStats, PairStats,
     PortStats, QueueStats, SandboxStats, StatsReply, WorkerStats,
 };
+pub use trace::{TraceQuestion, TraceReceiver, TraceReply, TraceStep};
 
 /// Version of the protocol.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -42,8 +44,17 @@ pub const LINE_LEN_MAX: usize = 16 << 10;
 pub const REPLY_LEN_MAX: u64 = 16 << 20;
 
 /// What can be asked, in the order of the documentation.
-const COMMANDS: [&str; 8] =
-    ["stats", "port_list", "port_add", "port_remove", "port_set", "fdb", "capture", "upgrade"];
+const COMMANDS: [&str; 9] = [
+    "stats",
+    "port_list",
+    "port_add",
+    "port_remove",
+    "port_set",
+    "fdb",
+    "capture",
+    "trace",
+    "upgrade",
+];
 
 /// A question.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +78,8 @@ pub enum Request {
     Fdb(FdbQuestion),
     /// Copies of packets of a port, from now on.
     Capture(CaptureQuestion),
+    /// What would become of this packet?
+    Trace(TraceQuestion),
     /// Another program becomes the data plane.
     Upgrade {
         /// Its absolute path; `None`: the one that is now where the running one was.
@@ -115,6 +128,7 @@ impl Request {
             }
             "fdb" => question(line).map(Self::Fdb),
             "capture" => question(line).map(Self::Capture),
+            "trace" => question(line).map(Self::Trace),
             "upgrade" => Ok(Self::Upgrade { program: request.program }),
             other => Err(unknown_command(other)),
         }
@@ -136,6 +150,7 @@ impl Request {
                 "version": version, "command": "port_set", "name": name, "options": options,
             }),
             Self::Fdb(question) => with_command("fdb", question),
+            Self::Trace(question) => with_command("trace", question),
             Self::Capture(question) => with_command("capture", question),
             Self::Upgrade { program } => {
                 json!({ "version": version, "command": "upgrade", "program": program })
@@ -327,6 +342,7 @@ pub(crate) mod tests {
                 snap: Some(96),
                 filter: Some("tcp port 80".into()),
             }),
+            Request::Trace(TraceQuestion::new("a", &[0xff; 14])),
             Request::Upgrade { program: None },
             Request::Upgrade { program: Some("/usr/bin/ringway".into()) },
         ];

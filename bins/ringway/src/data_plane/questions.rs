@@ -1,11 +1,9 @@
 //! What clients of the control socket ask and only the data plane can answer.
 
 use std::os::fd::OwnedFd;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ringway_host::Command;
 use ringway_switch::{KnownAddress, PortId, VlanId};
 use serde::Serialize;
 
@@ -15,7 +13,7 @@ use crate::control::{
 };
 
 /// A worker answers between two visits; this long only if it has ended.
-const ANSWER_MAX: Duration = Duration::from_secs(3);
+pub(super) const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 const NS_PER_MS: u64 = 1_000_000;
 const MS_PER_S: u64 = 1000;
@@ -26,6 +24,7 @@ impl DataPlane {
         match Request::parse(&String::from_utf8_lossy(line)) {
             Ok(Request::Stats | Request::PortList) => reply_line(&self.stats()),
             Ok(Request::Fdb(question)) => reply_or_refusal(self.addresses(&question)),
+            Ok(Request::Trace(question)) => reply_or_refusal(self.trace(&question)),
             Ok(Request::Capture(question)) => reply_or_refusal(self.start_capture(&question, fds)),
             Ok(_) => refusal(&["the data plane is not asked this".to_owned()]),
             Err(why) => refusal(&[why]),
@@ -33,10 +32,7 @@ impl DataPlane {
     }
 
     fn addresses(&self, question: &FdbQuestion) -> anyhow::Result<FdbReply> {
-        let (done, shared) = mpsc::sync_channel(1);
-        // All of them have the same one.
-        self.worker.send_all(|| Command::ShareSwitch { done: done.clone() });
-        let shared = shared.recv_timeout(ANSWER_MAX).context("no worker answers")?;
+        let shared = self.shared()?;
         let port = question.name.as_deref().map(|name| self.port_called(name)).transpose()?;
         let vlan = question.vlan.map(|vlan| VlanId::new(vlan).context("there is no such VLAN"));
         let vlan = vlan.transpose()?;

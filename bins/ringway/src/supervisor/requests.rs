@@ -62,6 +62,10 @@ impl Supervisor {
                 let known = question.name.as_deref().map(|name| self.known(name)).transpose();
                 known.map(|_| self.ask(client, About::Line(line.to_owned())))
             }
+            Ok(Request::Trace(question)) => {
+                let known = self.known(&question.name);
+                known.map(|_| self.ask(client, About::Line(line.to_owned())))
+            }
             Ok(Request::Capture(question)) => {
                 self.known(&question.name).and_then(|_| self.begin_capture(client, line))
             }

@@ -9,7 +9,7 @@ use ringway_device::QueueId;
 use ringway_foreign::UntrustedFd;
 use ringway_net::moderation::Policy;
 use ringway_net::{ControlState, Counters, FromPair, MacAddress, Negotiated, PollOptions};
-use ringway_switch::{AddressNews, PolicyError, PortId, PortPolicy, Shared};
+use ringway_switch::{AddressNews, PolicyError, PortId, PortPolicy};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 
 use crate::capture::ObserverCommand;
@@ -22,6 +22,7 @@ use crate::port::queue_mode::QueueSnapshot;
 use crate::tap::Tap;
 use crate::tap::error::TapError;
 use crate::worker::effort::WorkerSnapshot;
+use crate::worker::look_command::LookCommand;
 use crate::worker::nat_command::NatCommand;
 
 /// Where the answer to a command goes.
@@ -216,11 +217,8 @@ pub enum Command {
         /// Whether the operating system has done it.
         done: Answer<Result<(), TapError>>,
     },
-    /// What do the switches of all workers have in common?
-    ShareSwitch {
-        /// Where to.
-        done: Answer<Arc<Shared>>,
-    },
+    /// About the switch.
+    Look(LookCommand),
     /// About captures and mirrors.
     Observe(ObserverCommand),
     /// Another policy for a port, which need not be attached yet; it stays until

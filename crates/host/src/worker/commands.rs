@@ -84,7 +84,7 @@ impl Worker {
                 _ = done.send(self.set_policy(port, *policy));
             }
             Command::Observe(command) => self.observers.carry_out(command, self.peers.index()),
-            Command::ShareSwitch { done } => _ = done.send(self.bridge.switch.shared().clone()),
+            Command::Look(command) => self.bridge.look(command),
             Command::SnoopMulticast { is_on } => self.snoop_multicast(is_on),
             Command::SetNotify { port, policy } => {
                 self.schedule.after_call(self.ports.set_notify(port, policy));

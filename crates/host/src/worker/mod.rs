@@ -20,6 +20,7 @@ pub(crate) mod control_channel;
 pub(crate) mod effort;
 pub(crate) mod holds;
 pub(crate) mod idle_polling;
+pub(crate) mod look_command;
 pub(crate) mod nat_command;
 pub(crate) mod poll_token;
 pub(crate) mod queue_commands;

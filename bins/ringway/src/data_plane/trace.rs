@@ -1,0 +1,221 @@
+//! What would become of a packet. A copy of a worker's switch decides, with the code that decides
+//! for packets, so that nothing is learned or counted.
+
+use std::sync::{Arc, mpsc};
+
+use anyhow::{Context, ensure};
+use ringway_host::{Command, LookCommand, SwitchBeside};
+use ringway_net::ETHERNET_HEADER_LEN;
+use ringway_switch::{
+    Decision, Learned, PEEK_LEN, PortId, Room, Route, Shared, Step, Switch, TagChange, VlanId,
+};
+
+use super::DataPlane;
+use super::questions::ANSWER_MAX;
+use crate::control::{PROTOCOL_VERSION, TraceQuestion, TraceReceiver, TraceReply, TraceStep};
+
+const NS_PER_MS: u64 = 1_000_000;
+
+/// Room for the answers of all workers, so that none waits.
+const ANSWERS_MAX: usize = 32;
+
+/// What was found so far.
+#[derive(Default)]
+struct Found {
+    steps: Vec<TraceStep>,
+    receivers: Vec<TraceReceiver>,
+}
+
+impl Found {
+    fn step(&mut self, rule: &str, outcome: impl Into<String>) {
+        self.steps.push(TraceStep { rule: rule.to_owned(), outcome: outcome.into() });
+    }
+
+    fn end(self, verdict: impl Into<String>) -> TraceReply {
+        let Self { steps, receivers } = self;
+        let verdict = verdict.into();
+        TraceReply { version: PROTOCOL_VERSION, ok: true, steps, verdict, receivers }
+    }
+}
+
+impl DataPlane {
+    pub(super) fn trace(&self, question: &TraceQuestion) -> anyhow::Result<TraceReply> {
+        let from = self.port_called(&question.name)?;
+        let packet = question.bytes().context("the packet: not in hexadecimal digits")?;
+        ensure!(packet.len() >= ETHERNET_HEADER_LEN, "the packet: shorter than its header");
+        let shared = self.shared()?.copy();
+        let SwitchBeside { mut switch, cable } = self.switch_beside(&shared)?;
+        let mut found = Found::default();
+        if self.ports.get(&from).is_some_and(|port| !port.spec.is_link_up) {
+            found.step("link", "down");
+            return Ok(found.end("dropped: no_route"));
+        }
+        if let Some((one, other)) = cable {
+            let to = if one == from { other } else { one };
+            found.step("cable", "two ports without rules: no packet is looked at");
+            found.receivers.push(self.receiver(&switch, to, TagChange::Keep));
+            return Ok(found.end(format!("goes to {}", self.name(to))));
+        }
+        let head = &packet[..packet.len().min(PEEK_LEN)];
+        let now_ns = ringway_host::now().0;
+        let plain = head
+            .first_chunk()
+            .and_then(|header| switch.route_plain(from, header, now_ns / NS_PER_MS));
+        match plain {
+            Some(route) => Ok(self.plain(found, &switch, from, route)),
+            None => Ok(self.judged(found, &mut switch, (from, now_ns), head)),
+        }
+    }
+
+    pub(super) fn shared(&self) -> anyhow::Result<Arc<Shared>> {
+        let (done, shared) = mpsc::sync_channel(ANSWERS_MAX);
+        // All of them have the same one.
+        self.worker.send_all(|| Command::Look(LookCommand::Shared { done: done.clone() }));
+        shared.recv_timeout(ANSWER_MAX).context("no worker answers")
+    }
+
+    fn switch_beside(&self, shared: &Arc<Shared>) -> anyhow::Result<SwitchBeside> {
+        let (done, switch) = mpsc::sync_channel(ANSWERS_MAX);
+        self.worker.send_all(|| {
+            let (shared, done) = (shared.clone(), done.clone());
+            Command::Look(LookCommand::Beside { shared, done })
+        });
+        switch.recv_timeout(ANSWER_MAX).context("no worker answers")
+    }
+
+    /// No rule has a say.
+    fn plain(&self, mut found: Found, switch: &Switch, from: PortId, route: Route) -> TraceReply {
+        found.step("rules", "none has a say in it");
+        match route {
+            Route::One(to) => {
+                found.step("destination", format!("seen at {}", self.name(to)));
+                found.receivers.push(self.receiver(switch, to, TagChange::Keep));
+                found.end(format!("goes to {}", self.name(to)))
+            }
+            Route::Flood => {
+                found.step("destination", "a group, or a station that was not seen");
+                let others = switch.ports().filter(|to| *to != from && !self.is_mirror(*to));
+                found.receivers =
+                    others.map(|to| self.receiver(switch, to, TagChange::Keep)).collect();
+                found.end("flooded")
+            }
+            Route::Drop => {
+                found.step("destination", "at this port itself, or for the next bridge only");
+                found.end("dropped: no_route")
+            }
+        }
+    }
+
+    fn judged(
+        &self,
+        mut found: Found,
+        switch: &mut Switch,
+        (from, now_ns): (PortId, u64),
+        head: &[u8],
+    ) -> TraceReply {
+        let mut steps = Vec::new();
+        let decision = switch.decide_noted(from, head, now_ns, &mut steps);
+        for step in &steps {
+            let (rule, outcome) = self.said(step);
+            found.step(rule, outcome);
+        }
+        match decision {
+            Decision::One(to, change) => {
+                found.receivers.push(self.receiver(switch, to, change));
+                found.end(format!("goes to {}", self.name(to)))
+            }
+            Decision::Flood(flood) => {
+                for to in switch.ports().filter(|to| !self.is_mirror(*to)) {
+                    match switch.way_to(&flood, to) {
+                        Some(Step::Way(to, Ok(change))) => {
+                            found.receivers.push(self.receiver(switch, to, change));
+                        }
+                        Some(Step::Way(to, Err(reason))) => {
+                            let port = self.name(to).to_owned();
+                            let outcome = format!("not: {}", reason.name());
+                            found.receivers.push(TraceReceiver { port, outcome });
+                        }
+                        _ => {}
+                    }
+                }
+                found.end("flooded")
+            }
+            Decision::Drop(reason) => found.end(format!("dropped: {}", reason.name())),
+            Decision::Wait(at_ns) => found.end(format!("waits for {} µs", micros(at_ns, now_ns))),
+        }
+    }
+
+    fn said(&self, step: &Step) -> (&'static str, String) {
+        let vlan = |vlan: Option<VlanId>| vlan.map_or("none".into(), |vlan| vlan.to_string());
+        match step {
+            Step::Rate(Ok(())) => ("rate from the guest", "has room".into()),
+            Step::Rate(Err(_)) => ("rate from the guest", "used up".into()),
+            Step::Vlan(Ok(of)) => ("VLAN", vlan(*of)),
+            Step::Vlan(Err(_)) => {
+                ("VLAN", "the port may not send this, with or without tag".into())
+            }
+            Step::Addresses(Ok(())) => ("locked addresses", "allow it".into()),
+            Step::Addresses(Err(reason)) => {
+                ("locked addresses", format!("do not allow it ({})", reason.name()))
+            }
+            Step::Source(learned) => ("source", learned_text(*learned).into()),
+            Step::Reserved => ("destination", "for the next bridge only".into()),
+            Step::Group { is_snooped: false } => ("destination", "a group, so everybody".into()),
+            Step::Group { is_snooped: true } => ("destination", "members and routers".into()),
+            Step::Station(Some(at)) => ("destination", format!("seen at {}", self.name(*at))),
+            Step::Station(None) => ("destination", "not seen, so everybody".into()),
+            Step::Way(to, Ok(change)) => ("way", format!("to {}{}", self.name(*to), tag(*change))),
+            Step::Way(to, Err(reason)) => {
+                ("way", format!("not to {} ({})", self.name(*to), reason.name()))
+            }
+            Step::Storm(Ok(())) => ("storm limit", "has room".into()),
+            Step::Storm(Err(_)) => ("storm limit", "used up".into()),
+        }
+    }
+
+    fn receiver(&self, switch: &Switch, to: PortId, change: TagChange) -> TraceReceiver {
+        let now_ns = ringway_host::now().0;
+        let port = self.ports.get(&to);
+        let is_waiting =
+            port.is_some_and(|port| port.vm.as_ref().is_some_and(|vm| !vm.is_linked()));
+        let outcome = if port.is_none_or(|port| !port.spec.is_link_up) {
+            "not: its link is down".into()
+        } else if is_waiting {
+            "not: no front-end is connected".into()
+        } else if let Room::At(at_ns) = switch.room_at(to, now_ns) {
+            format!("its rate is used up for {} µs", micros(at_ns, now_ns))
+        } else {
+            format!("gets it{}", tag(change))
+        };
+        TraceReceiver { port: self.name(to).to_owned(), outcome }
+    }
+
+    fn is_mirror(&self, port: PortId) -> bool {
+        self.mirrors.iter().any(|(_, to)| *to == port)
+    }
+}
+
+fn micros(at_ns: u64, now_ns: u64) -> u64 {
+    at_ns.saturating_sub(now_ns) / 1000
+}
+
+fn tag(change: TagChange) -> String {
+    let vlan = |tci: u16| tci & 0x0fff;
+    match change {
+        TagChange::Keep => String::new(),
+        TagChange::Insert(tci) => format!(", with a tag for VLAN {}", vlan(tci)),
+        TagChange::Strip => ", without its tag".into(),
+        TagChange::Replace(tci) => format!(", with a tag for VLAN {} instead", vlan(tci)),
+    }
+}
+
+fn learned_text(learned: Learned) -> &'static str {
+    match learned {
+        Learned::Known => "known here",
+        Learned::New => "new, learned here",
+        Learned::Moved => "moves here from another port",
+        Learned::Fixed => "belongs to another port",
+        Learned::Flapping => "stays at another port: it has moved too often",
+        Learned::Refused => "not learned",
+    }
+}

@@ -1,0 +1,46 @@
+//! What the control thread asks to see of a worker's switch.
+
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+use ringway_switch::{PortId, Shared, Switch};
+
+use crate::worker::bridge::Bridge;
+
+/// A question about the switch; nothing changes.
+#[derive(Debug)]
+pub enum LookCommand {
+    /// What do the switches of all workers have in common?
+    Shared {
+        /// Where to.
+        done: SyncSender<Arc<Shared>>,
+    },
+    /// A switch like this one, over a copy of what they have in common, to try something on.
+    Beside {
+        /// The copy.
+        shared: Arc<Shared>,
+        /// Where to.
+        done: SyncSender<SwitchBeside>,
+    },
+}
+
+/// A switch to try something on.
+pub struct SwitchBeside {
+    /// With the same ports and policies.
+    pub switch: Box<Switch>,
+    /// The two ports, if no packet is looked at: they are a cable.
+    pub cable: Option<(PortId, PortId)>,
+}
+
+impl Bridge {
+    /// A dropped answer means the control thread stopped waiting, which is its own business.
+    pub(crate) fn look(&self, command: LookCommand) {
+        match command {
+            LookCommand::Shared { done } => _ = done.send(self.switch.shared().clone()),
+            LookCommand::Beside { shared, done } => {
+                let switch = Box::new(self.switch.beside(shared));
+                let _ = done.send(SwitchBeside { switch, cable: self.cable });
+            }
+        }
+    }
+}
