@@ -14,12 +14,14 @@ use crate::outcome::EXIT_HELP;
 use crate::places;
 use crate::qemu_version::QemuVersion;
 use crate::run_help::{WIDTH, run_help};
-pub use questions::{CaptureArgs, FdbArgs, MetricsArgs, StatsArgs, TopArgs, TraceArgs, WhyArgs};
+pub use questions::{
+    CaptureArgs, FdbArgs, LogArgs, MetricsArgs, ReloadArgs, StatsArgs, TopArgs, TraceArgs, WhyArgs,
+};
 use questions::{FIELDS_HELP, FILTER_HELP};
 
 /// A virtio-net device and switch for virtual machines, in user space.
 #[derive(Debug, Parser)]
-#[command(name = "ringway", version, arg_required_else_help = true)]
+#[command(name = "ringway", version = env!("RINGWAY_VERSION"), arg_required_else_help = true)]
 #[command(after_help = EXIT_HELP, max_term_width = WIDTH)]
 pub struct Arguments {
     /// What to do.
@@ -38,6 +40,7 @@ pub enum Command {
     /// Say what this machine can do, what is missing, and what mends it
     Doctor(DoctorArgs),
     /// Show what a running ringway negotiated, moved and dropped
+    #[command(visible_alias = "show")]
     Stats(StatsArgs),
     /// Watch the ports of a running ringway, second by second
     Top(TopArgs),
@@ -56,6 +59,10 @@ pub enum Command {
     /// Say what would become of a packet, rule by rule, without sending it
     #[command(after_long_help = FIELDS_HELP)]
     Trace(TraceArgs),
+    /// Read the file of a running ringway again, and say what has changed from what to what
+    Reload(ReloadArgs),
+    /// Log more or less from now on, as RINGWAY_LOG does at the start
+    Log(LogArgs),
     /// Replace the program of a running ringway; guests see nothing
     Upgrade(UpgradeArgs),
     /// Print what a virtual machine needs to be given to use a port
@@ -166,6 +173,7 @@ pub struct DoctorArgs {
 #[derive(Debug, Subcommand)]
 pub enum PortCommand {
     /// Show how each port is configured
+    #[command(visible_alias = "ls")]
     List {
         /// Print the ports as a configuration file has them
         #[arg(long, conflicts_with = "json")]
@@ -184,6 +192,7 @@ pub enum PortCommand {
         ask: AskArgs,
     },
     /// Remove a port; a guest sees its link go down first
+    #[command(visible_alias = "rm")]
     Remove {
         /// Its name
         name: String,
@@ -293,6 +302,8 @@ impl Command {
             Self::Attach(args) => args.ask.json,
             Self::Fdb(args) => args.ask.json,
             Self::Why(args) => args.ask.json,
+            Self::Reload(args) => args.ask.json,
+            Self::Log(args) => args.ask.json,
             Self::Trace(args) => args.ask.json,
             Self::Upgrade(args) => args.ask.json,
             Self::Demo(args) => args.json,

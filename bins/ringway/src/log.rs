@@ -9,9 +9,9 @@
 //! Limits: [`LINES_MAX`] lines wait. [`Log::flush`] waits for a bounded time.
 
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError, TrySendError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use tracing_subscriber::EnvFilter;
@@ -41,6 +41,27 @@ enum Entry {
     Flush(SyncSender<()>),
 }
 
+/// What is logged now.
+struct Level {
+    text: String,
+    replace: Box<dyn Fn(EnvFilter) -> bool + Send>,
+}
+
+static LEVEL: OnceLock<Mutex<Level>> = OnceLock::new();
+
+/// From now on that is logged, as in `RINGWAY_LOG`; what was logged before. `None`: there is no
+/// log, or no such level.
+pub fn set_level(text: &str) -> Option<String> {
+    let filter = log_filter::read(text).ok()?;
+    let mut level = LEVEL.get()?.lock().ok()?;
+    (level.replace)(filter).then(|| std::mem::replace(&mut level.text, text.to_owned()))
+}
+
+/// What is logged, if that was said while this process runs.
+pub fn level() -> Option<String> {
+    Some(LEVEL.get()?.lock().ok()?.text.clone())
+}
+
 impl Log {
     /// Starts the thread, and sends there what `filter` lets through of `tracing`.
     ///
@@ -53,14 +74,20 @@ impl Log {
         std::thread::Builder::new()
             .name("ringway-log".into())
             .spawn(move || write_all(&entries, &lost, &mut StandardError))?;
-        tracing_subscriber::fmt()
+        let text = filter.to_string();
+        let subscriber = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(log.clone())
             .with_ansi(log_filter::is_coloured())
             .with_target(false)
             // It would write to standard error by itself, and panic where that fails.
             .log_internal_errors(false)
-            .init();
+            .with_filter_reloading();
+        let handle = subscriber.reload_handle();
+        let replace = Box::new(move |filter| handle.reload(filter).is_ok());
+        // There is one log in a process.
+        let _ = LEVEL.set(Mutex::new(Level { text, replace }));
+        subscriber.init();
         Ok(log)
     }
 

@@ -14,7 +14,7 @@ use crate::config::SpecError;
 use crate::config::error::nearest;
 
 /// Names what to log, as in `RINGWAY_LOG=debug`.
-const LOG_VARIABLE: &str = "RINGWAY_LOG";
+pub const LOG_VARIABLE: &str = "RINGWAY_LOG";
 
 /// Turns colours off with any value but the empty one (<https://no-color.org>).
 const NO_COLOR_VARIABLE: &str = "NO_COLOR";
@@ -32,8 +32,16 @@ pub fn from_environment() -> Result<EnvFilter, SpecError> {
     let value = std::env::var_os(LOG_VARIABLE).filter(|value| !value.is_empty());
     let text = value.map_or(Ok(DEFAULT.to_string()), OsString::into_string);
     let text = text.map_err(|value| wrong(&value.to_string_lossy(), "is not text", None))?;
-    check(&text)?;
-    EnvFilter::try_new(&text).map_err(|why| wrong(&text, &why.to_string(), None))
+    read(&text)
+}
+
+/// What is logged, from a text.
+///
+/// # Errors
+/// It names something else than levels.
+pub fn read(text: &str) -> Result<EnvFilter, SpecError> {
+    check(text)?;
+    EnvFilter::try_new(text).map_err(|why| wrong(text, &why.to_string(), None))
 }
 
 /// Whether lines of the log are coloured: on a terminal, unless that is not wanted.

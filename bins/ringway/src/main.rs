@@ -11,6 +11,7 @@ mod args;
 mod attach;
 mod bench;
 mod capture;
+mod change_command;
 mod channel;
 mod chatter;
 mod check_config;
@@ -84,6 +85,8 @@ fn main() -> ExitCode {
         Command::Capture(args) => capture::capture(&args),
         Command::Why(args) => Ok(why::why(&args)),
         Command::Trace(args) => trace::trace(&args),
+        Command::Reload(args) => Ok(change_command::reload(&args)),
+        Command::Log(args) => Ok(change_command::log(&args)),
         Command::Fdb(args) => Ok(fdb::fdb(&args)),
         Command::Upgrade(args) => Ok(upgrade::upgrade(&args)),
         Command::TakeOver { record: None } => Ok(check_record()),

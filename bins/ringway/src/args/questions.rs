@@ -73,6 +73,24 @@ pub struct WhyArgs {
     pub ask: AskArgs,
 }
 
+/// `ringway reload`
+#[derive(Debug, Args)]
+pub struct ReloadArgs {
+    /// Which ringway, and how to print.
+    #[command(flatten)]
+    pub ask: AskArgs,
+}
+
+/// `ringway log`
+#[derive(Debug, Args)]
+pub struct LogArgs {
+    /// off, error, warn, info, debug or trace; or of single crates: info,ringway_host=debug
+    pub level: String,
+    /// Which ringway, and how to print.
+    #[command(flatten)]
+    pub ask: AskArgs,
+}
+
 /// What a packet may be made of.
 pub const FIELDS_HELP: &str = "\
 Fields: src=MAC [default: the port's own]   dst=MAC|PORT|all [default: all]   vlan=NUMBER

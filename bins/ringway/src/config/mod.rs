@@ -7,6 +7,7 @@
 //!
 //! Limits: at most as many ports as the switch has.
 
+mod difference;
 pub mod document;
 pub mod error;
 pub mod file;
@@ -28,6 +29,7 @@ use std::path::{Path, PathBuf};
 
 use ringway_switch::PORTS_MAX;
 
+pub use difference::difference;
 pub use error::SpecError;
 use port::Clash;
 pub use port::{LowOption, LowPort, PortKind, PortSpec};

@@ -238,34 +238,16 @@ impl Settings {
     /// What is no default, key by key, as it would be written down; a path that is no text is left
     /// out.
     pub fn written(&self) -> Vec<(&'static str, String)> {
-        let text = |setting: &Setting| Some((setting.key, self.text_of(setting.field)?));
-        SETTINGS.iter().filter_map(text).collect()
-    }
-
-    fn text_of(&self, field: Field) -> Option<String> {
-        let switch = |is_on: bool| Some(if is_on { "on" } else { "off" }.to_owned());
-        match field {
-            Field::Control => self.control.to_str().map(str::to_owned),
+        let is_default = |setting: &&Setting| match setting.field {
+            Field::Control => self.control.to_str().is_none(),
             // Beside a group it would say that the group may not.
-            Field::ControlMode => {
-                (self.control_mode != CONTROL_MODE).then(|| format!("{:04o}", self.control_mode))
-            }
-            Field::ControlGroup => self.control_group.as_ref().map(|group| group.name.clone()),
-            Field::SnoopMulticast => switch(self.snoop_multicast),
-            Field::Workers => {
-                Some(self.workers.map_or("auto".to_owned(), |count| count.to_string()))
-            }
-            Field::Pin => {
-                let pins: Vec<String> = self.pins.iter().map(u16::to_string).collect();
-                (!pins.is_empty()).then(|| pins.join(","))
-            }
-            Field::Poll => Some(self.poll.mode.to_string()),
-            Field::PollBudget => Some(format!("{}%", self.poll.budget_percent)),
-            Field::TapWrites => Some(calls(self.tap_writes).to_owned()),
-            Field::TapReads => Some(calls(self.tap_reads).to_owned()),
-            Field::Sandbox => switch(self.sandbox),
-            Field::NoPorts => switch(self.no_ports),
-        }
+            Field::ControlMode => self.control_mode == CONTROL_MODE,
+            Field::ControlGroup => self.control_group.is_none(),
+            Field::Pin => self.pins.is_empty(),
+            _ => false,
+        };
+        let all = SETTINGS.iter().filter(|setting| !is_default(setting));
+        all.map(|setting| (setting.key, setting.value_of(self))).collect()
     }
 
     /// A named group must be able to open the file: `control_mode` may not forbid it.
@@ -290,6 +272,30 @@ impl Settings {
     }
 }
 
+impl Setting {
+    /// What it is, as in a file.
+    pub fn value_of(&self, settings: &Settings) -> String {
+        let switch = |is_on: bool| if is_on { "on" } else { "off" }.to_owned();
+        match self.field {
+            Field::Control => settings.control.display().to_string(),
+            Field::ControlMode => format!("{:04o}", settings.file_mode()),
+            Field::ControlGroup => {
+                settings.control_group.as_ref().map_or("none".into(), |group| group.name.clone())
+            }
+            Field::SnoopMulticast => switch(settings.snoop_multicast),
+            Field::Workers => settings.workers.map_or("auto".into(), |count| count.to_string()),
+            Field::Pin => settings.pins.iter().map(u16::to_string).collect::<Vec<_>>().join(","),
+            Field::Poll => settings.poll.mode.to_string(),
+            Field::PollBudget => format!("{}%", settings.poll.budget_percent),
+            Field::TapWrites => calls(settings.tap_writes).to_owned(),
+            Field::TapReads => calls(settings.tap_reads).to_owned(),
+            Field::Sandbox => switch(settings.sandbox),
+            Field::NoPorts => switch(settings.no_ports),
+        }
+    }
+}
+
+/// How taps are written or read, as in a file.
 fn calls(calls: TapCalls) -> &'static str {
     match calls {
         TapCalls::Auto => "auto",

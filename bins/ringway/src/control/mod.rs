@@ -13,6 +13,7 @@
 //! Unknown fields are ignored on both sides, so fields may be added without a new version.
 
 mod capture;
+mod changes;
 pub mod client;
 mod fdb;
 pub mod fds;
@@ -26,6 +27,7 @@ use serde_json::{Map, Value, json};
 use crate::config::error::nearest;
 
 pub use capture::{CaptureQuestion, CaptureReply, Direction};
+pub use changes::{ConfigChange, LogQuestion, LogReply, ReloadReply};
 pub use client::request_stats;
 pub use fdb::{FDB_PAGE_MAX, FdbEntry, FdbQuestion, FdbReply};
 pub use stats::{
@@ -44,7 +46,7 @@ pub const LINE_LEN_MAX: usize = 16 << 10;
 pub const REPLY_LEN_MAX: u64 = 16 << 20;
 
 /// What can be asked, in the order of the documentation.
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 11] = [
     "stats",
     "port_list",
     "port_add",
@@ -53,6 +55,8 @@ const COMMANDS: [&str; 9] = [
     "fdb",
     "capture",
     "trace",
+    "log",
+    "reload",
     "upgrade",
 ];
 
@@ -80,6 +84,10 @@ pub enum Request {
     Capture(CaptureQuestion),
     /// What would become of this packet?
     Trace(TraceQuestion),
+    /// So much is logged from now on.
+    Log(LogQuestion),
+    /// The file is read again.
+    Reload,
     /// Another program becomes the data plane.
     Upgrade {
         /// Its absolute path; `None`: the one that is now where the running one was.
@@ -129,6 +137,8 @@ impl Request {
             "fdb" => question(line).map(Self::Fdb),
             "capture" => question(line).map(Self::Capture),
             "trace" => question(line).map(Self::Trace),
+            "log" => question(line).map(Self::Log),
+            "reload" => Ok(Self::Reload),
             "upgrade" => Ok(Self::Upgrade { program: request.program }),
             other => Err(unknown_command(other)),
         }
@@ -150,6 +160,8 @@ impl Request {
                 "version": version, "command": "port_set", "name": name, "options": options,
             }),
             Self::Fdb(question) => with_command("fdb", question),
+            Self::Log(question) => with_command("log", question),
+            Self::Reload => json!({ "version": version, "command": "reload" }),
             Self::Trace(question) => with_command("trace", question),
             Self::Capture(question) => with_command("capture", question),
             Self::Upgrade { program } => {
@@ -343,6 +355,8 @@ pub(crate) mod tests {
                 filter: Some("tcp port 80".into()),
             }),
             Request::Trace(TraceQuestion::new("a", &[0xff; 14])),
+            Request::Log(LogQuestion { level: "debug".into() }),
+            Request::Reload,
             Request::Upgrade { program: None },
             Request::Upgrade { program: Some("/usr/bin/ringway".into()) },
         ];

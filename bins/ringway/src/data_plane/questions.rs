@@ -9,8 +9,10 @@ use serde::Serialize;
 
 use super::{DataPlane, Port};
 use crate::control::{
-    FDB_PAGE_MAX, FdbEntry, FdbQuestion, FdbReply, PROTOCOL_VERSION, Request, refusal, reply_line,
+    FDB_PAGE_MAX, FdbEntry, FdbQuestion, FdbReply, LogReply, PROTOCOL_VERSION, Request, refusal,
+    reply_line,
 };
+use crate::log;
 
 /// A worker answers between two visits; this long only if it has ended.
 pub(super) const ANSWER_MAX: Duration = Duration::from_secs(3);
@@ -24,6 +26,7 @@ impl DataPlane {
         match Request::parse(&String::from_utf8_lossy(line)) {
             Ok(Request::Stats | Request::PortList) => reply_line(&self.stats()),
             Ok(Request::Fdb(question)) => reply_or_refusal(self.addresses(&question)),
+            Ok(Request::Log(question)) => reply_or_refusal(set_level(&question.level)),
             Ok(Request::Trace(question)) => reply_or_refusal(self.trace(&question)),
             Ok(Request::Capture(question)) => reply_or_refusal(self.start_capture(&question, fds)),
             Ok(_) => refusal(&["the data plane is not asked this".to_owned()]),
@@ -77,6 +80,11 @@ impl DataPlane {
             None => bail!("there is no port called {name:?}"),
         }
     }
+}
+
+fn set_level(level: &str) -> anyhow::Result<LogReply> {
+    let before = log::set_level(level).context("the log has no such level")?;
+    Ok(LogReply { version: PROTOCOL_VERSION, ok: true, level: level.to_owned(), before })
 }
 
 fn reply_or_refusal(reply: anyhow::Result<impl Serialize>) -> String {

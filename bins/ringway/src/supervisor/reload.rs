@@ -1,4 +1,4 @@
-//! SIGHUP: the file is read again, and what has changed in it is carried out.
+//! SIGHUP, or `ringway reload`: the file is read again, and what has changed in it is carried out.
 //!
 //! Ports whose lines say the same as before are not touched, nor are ports that were added through
 //! the control socket; workers, their processors and the sandbox stay, which is said. A file with
@@ -12,29 +12,43 @@ use tracing::{error, info, warn};
 use super::control_socket::ControlSocket;
 use super::order::Asked;
 use super::{Supervisor, Wake};
-use crate::config::{PortSpec, RunConfig, Settings};
+use crate::config::{PortSpec, RunConfig, Settings, SpecError, difference};
+use crate::control::{PROTOCOL_VERSION, ReloadReply};
 use crate::{places, spec_text};
 
+const NO_FILE: &str = "there is no file to read again: start with --config FILE";
+
 impl Supervisor {
-    /// Reads the file again.
+    /// SIGHUP asks to read the file again.
     pub(super) fn reload(&mut self) {
         let Some(file) = self.file.clone() else {
-            return warn!("SIGHUP: there is no file to read again: start with --config FILE");
+            return warn!("SIGHUP: {NO_FILE}");
         };
-        let shown = file.display();
-        match RunConfig::load(&file, &self.over, places::control_socket()) {
-            Err(errors) => {
-                errors.iter().for_each(|why| error!("{why}"));
-                error!("{shown}: nothing has changed");
-            }
-            Ok(config) => match self.objection(&config) {
-                Some(why) => error!("{shown}: {why}: nothing has changed"),
-                None => {
-                    self.take_over(config);
-                    info!("{shown}: read again");
-                }
-            },
+        if let Err(errors) = self.read_again() {
+            errors.iter().for_each(|why| error!("{why}"));
+            error!("{}: nothing has changed", file.display());
         }
+    }
+
+    /// Reads the file again, and says what it says otherwise.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it; nothing has changed then.
+    pub(super) fn read_again(&mut self) -> Result<ReloadReply, Vec<String>> {
+        let file = self.file.clone().ok_or_else(|| vec![NO_FILE.to_owned()])?;
+        let shown = file.display();
+        let config = RunConfig::load(&file, &self.over, places::control_socket());
+        let texts = |errors: Vec<SpecError>| errors.iter().map(ToString::to_string).collect();
+        let config = config.map_err(|errors| -> Vec<String> { texts(errors) })?;
+        if let Some(why) = self.objection(&config) {
+            return Err(vec![format!("{shown}: {why}")]);
+        }
+        let running = self.ports.values().filter(|port| !port.is_leaving());
+        let before: Vec<PortSpec> = running.filter_map(|port| port.from_file.clone()).collect();
+        let changes = difference((&before, &self.settings), (&config.ports, &config.settings));
+        self.take_over(config);
+        info!("{shown}: read again");
+        Ok(ReloadReply { version: PROTOCOL_VERSION, ok: true, changes })
     }
 
     /// Why a file without mistakes is not carried out all the same.

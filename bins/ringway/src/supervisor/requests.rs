@@ -19,6 +19,7 @@ use crate::config::{PortSpec, SpecError, json, resolve_beside};
 use crate::control::{
     ListedPort, PROTOCOL_VERSION, PortListReply, Request, StatsReply, refusal, reply_line,
 };
+use crate::{log, log_filter};
 
 /// Longest wait for an answer of the data plane.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -41,7 +42,9 @@ enum About {
     List,
     /// The client is told what the data plane says to this line.
     Line(String),
-    /// The same, and both get file descriptors.
+    /// The same, and this process logs so, too.
+    Log(String, String),
+    /// The same as for a line, and both get file descriptors.
     Capture(String, CaptureFds),
 }
 
@@ -62,6 +65,17 @@ impl Supervisor {
                 let known = question.name.as_deref().map(|name| self.known(name)).transpose();
                 known.map(|_| self.ask(client, About::Line(line.to_owned())))
             }
+            Ok(Request::Log(question)) => match log_filter::read(&question.level) {
+                Err(why) => Err(vec![why.to_string()]),
+                Ok(_) => {
+                    let line = Request::Log(question.clone()).to_line();
+                    self.ask(client, About::Log(line, question.level));
+                    Ok(())
+                }
+            },
+            Ok(Request::Reload) => self.read_again().map(|reply| {
+                self.answer_client(client, &reply_line(&reply));
+            }),
             Ok(Request::Trace(question)) => {
                 let known = self.known(&question.name);
                 known.map(|_| self.ask(client, About::Line(line.to_owned())))
@@ -97,7 +111,7 @@ impl Supervisor {
                 place.insert((Vec::new(), Instant::now()));
                 let (line, fds) = match &question.about {
                     About::Stats | About::List => (Request::Stats.to_line(), vec![]),
-                    About::Line(line) => (line.clone(), vec![]),
+                    About::Line(line) | About::Log(line, _) => (line.clone(), vec![]),
                     About::Capture(line, fds) => (line.clone(), fds.sent.clone()),
                 };
                 // A line of a client is shorter than what is told in one piece.
@@ -119,6 +133,10 @@ impl Supervisor {
             About::List => serde_json::from_slice(&text)
                 .map_or_else(impossible, |told| reply_line(&self.list_ports(told))),
             About::Line(_) => String::from_utf8_lossy(&text).into_owned(),
+            About::Log(_, level) => {
+                log::set_level(&level);
+                String::from_utf8_lossy(&text).into_owned()
+            }
             About::Capture(_, fds) => {
                 return self.answer_with(client, &String::from_utf8_lossy(&text), fds.handed);
             }

@@ -1,0 +1,49 @@
+//! `ringway reload` and `ringway log`: what is otherwise in a running ringway from now on.
+
+use std::io::Write;
+
+use serde::Serialize;
+
+use crate::args::{AskArgs, LogArgs, ReloadArgs};
+use crate::control::client::ask;
+use crate::control::{ConfigChange, LogQuestion, LogReply, ReloadReply, Request};
+
+/// Lets a ringway read its file again.
+///
+/// # Errors
+/// No ringway answers, or the file is wrong.
+pub fn reload(args: &ReloadArgs) -> anyhow::Result<()> {
+    let reply: ReloadReply = ask(&args.ask.control_or_default(), &Request::Reload)?;
+    print(&args.ask, &reply, || match reply.changes.as_slice() {
+        [] => "read again: it says the same as before\n".to_owned(),
+        changes => changes.iter().map(line).collect(),
+    })
+}
+
+fn line(change: &ConfigChange) -> String {
+    let ConfigChange { port, key, from, to } = change;
+    let port = port.as_ref().map_or(String::new(), |port| format!("{port}: "));
+    let shown = |value: &Option<String>, otherwise: &str| {
+        value.clone().unwrap_or_else(|| otherwise.to_owned())
+    };
+    let otherwise = if key == "kind" { "no port" } else { "default" };
+    format!("{port}{key}: {} → {}\n", shown(from, otherwise), shown(to, otherwise))
+}
+
+/// Lets both processes of a ringway log more or less.
+///
+/// # Errors
+/// No ringway answers, or there is no such level.
+pub fn log(args: &LogArgs) -> anyhow::Result<()> {
+    let request = Request::Log(LogQuestion { level: args.level.clone() });
+    let reply: LogReply = ask(&args.ask.control_or_default(), &request)?;
+    print(&args.ask, &reply, || format!("log: {} → {}\n", reply.before, reply.level))
+}
+
+fn print(args: &AskArgs, reply: &impl Serialize, text: impl Fn() -> String) -> anyhow::Result<()> {
+    let text = match args.json {
+        true => serde_json::to_string(reply)? + "\n",
+        false => text(),
+    };
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
