@@ -148,11 +148,14 @@ pub struct RunArgs {
 #[derive(Debug, Args)]
 pub struct CheckConfigArgs {
     /// The file to check
-    #[arg(required_unless_present = "keys")]
+    #[arg(required_unless_present_any = ["keys", "schema"])]
     pub file: Option<PathBuf>,
     /// Print every key that a file may have, with its values and default, as Markdown
     #[arg(long, conflicts_with_all = ["file", "json"])]
     pub keys: bool,
+    /// Print the keys as a JSON Schema, for editors
+    #[arg(long, conflicts_with_all = ["file", "json", "keys"])]
+    pub schema: bool,
     /// Print what the file says as JSON, every option that is no default
     #[arg(long)]
     pub json: bool,

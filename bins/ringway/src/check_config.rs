@@ -8,7 +8,7 @@ use std::io::Write;
 use serde_json::json;
 
 use crate::args::CheckConfigArgs;
-use crate::config::{RunConfig, SpecError, document, json};
+use crate::config::{RunConfig, SpecError, document, json, schema};
 use crate::identity::Identity;
 use crate::{places, units};
 
@@ -19,6 +19,7 @@ use crate::{places, units};
 /// Everything that is wrong with it.
 pub fn check_config(args: &CheckConfigArgs) -> Result<anyhow::Result<()>, Vec<SpecError>> {
     let text = match &args.file {
+        None if args.schema => schema::schema().to_string() + "\n",
         None => document::tables(),
         Some(file) => {
             let config = RunConfig::load(file, &[], places::control_socket())?;

@@ -22,6 +22,7 @@ mod resolve;
 #[cfg(test)]
 mod round_trip;
 pub mod rules;
+pub mod schema;
 pub mod settings;
 pub mod values;
 

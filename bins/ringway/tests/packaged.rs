@@ -1,0 +1,95 @@
+//! What other programs are given: a schema for editors, and a dashboard for Grafana.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Ringway, wait_for};
+use ringway_testkit::{AnyUserGuest, GuestOptions};
+use serde_json::Value;
+
+/// Reads the schema, and files in TOML; prints those that it does not allow.
+const VALIDATE: &str = "
+import json, sys, tomllib, jsonschema
+check = jsonschema.Draft7Validator(json.load(open(sys.argv[1])))
+check.check_schema(check.schema)
+for name in sys.argv[2:]:
+    with open(name, 'rb') as file:
+        if not check.is_valid(tomllib.load(file)):
+            print(name)
+";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[test]
+fn the_schema_allows_what_is_right_and_nothing_else() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let schema = Command::new(env!("CARGO_BIN_EXE_ringway"))
+        .args(["check-config", "--schema"])
+        .output()
+        .expect("it runs");
+    assert!(schema.status.success());
+    let place = directory.path().join("schema.json");
+    fs::write(&place, schema.stdout).expect("a file");
+    let write = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        fs::write(&path, text).expect("a file");
+        path
+    };
+    let right = [
+        write(
+            "a",
+            "[ringway]\nworkers = 2\npoll = \"never\"\n[port.a]\nvm = \"\"\npacked = false\n",
+        ),
+        write("b", "[port.a]\nnat = \"\"\ndns = [\"192.0.2.1\"]\nrate_to_guest = \"10M\"\n"),
+        root().join("packaging/ringway.toml"),
+        root().join("bins/ringway/tests/golden/config/good.toml"),
+    ];
+    let wrong = [
+        write("c", "[port.a]\nvm = \"a\"\nvlam = 7\n"),
+        write("d", "[port.a]\nvm = \"a\"\ntap = \"b\"\n"),
+        write("e", "[port.a]\nvlan = 7\n"),
+        write("f", "[port.a]\nvm = \"a\"\nlink = \"sideways\"\n"),
+        write("g", "[switch]\nworkers = 2\n"),
+    ];
+    let mut python = Command::new("python3");
+    python.args(["-c", VALIDATE]).arg(&place).args(&right).args(&wrong);
+    let Some(output) = python.output().ok().filter(|output| output.status.success()) else {
+        return println!("skipped: no Python with jsonschema");
+    };
+    let refused: Vec<PathBuf> =
+        String::from_utf8_lossy(&output.stdout).lines().map(PathBuf::from).collect();
+    assert_eq!(refused, wrong);
+}
+
+/// Names of metrics in a text.
+fn metrics(text: &str) -> BTreeSet<&str> {
+    let is_part = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+    let words = text.split(|letter: char| !is_part(letter));
+    words.filter(|word| word.starts_with("ringway_")).collect()
+}
+
+#[test]
+fn the_dashboard_asks_for_metrics_that_there_are() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["--port", "a=vm:a.sock", "--port", "b=vm:b.sock,link=down"];
+    let ringway = Ringway::run(directory.path(), &ports);
+    let socket = directory.path().join("a.sock");
+    let guest = || AnyUserGuest::attach(&socket, &GuestOptions::default()).ok();
+    let mut guest = wait_for("a guest", guest);
+    let _ = guest.send(&[0xff; 60]).expect("connected");
+    guest.flush();
+    wait_for("a drop", || ringway.told(&["stats"]).contains("link_down").then_some(()));
+    let served = ringway.told(&["metrics"]);
+    let text = fs::read_to_string(root().join("packaging/grafana-ringway.json")).expect("a file");
+    let dashboard: Value = serde_json::from_str(&text).expect("JSON");
+    assert!(dashboard["panels"].as_array().is_some_and(|panels| panels.len() >= 10));
+    let (asked, there) = (metrics(&text), metrics(&served));
+    let missing: Vec<_> = asked.difference(&there).collect();
+    assert!(missing.is_empty() && asked.len() >= 12, "{missing:?} of {asked:?}");
+}
