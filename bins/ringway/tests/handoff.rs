@@ -139,21 +139,24 @@ fn ports_that_come_and_go_are_there_for_the_next_one() {
     between.settle(&mut guests).expect("they hear each other");
 }
 
-/// Nothing of a data plane that has ended stays behind.
+/// Nothing of a data plane that has ended stays behind: descriptors, mappings, memory.
+/// `RINGWAY_DEATHS=1000` lets as many of them die; 200 take half a minute.
 #[test]
 fn deaths_leave_the_supervisor_as_it_was() {
     let directory = tempfile::tempdir().expect("a directory");
-    let (ringway, _guests, _between) = two_guests(directory.path(), SPLIT);
-    let fds = || {
-        let path = format!("/proc/{}/fd", ringway.pid().as_raw_nonzero());
-        std::fs::read_dir(path).expect("it runs").count()
-    };
-    kill(&ringway);
-    let before = fds();
-    for _ in 0..20 {
-        kill(&ringway);
-    }
-    wait_for("as many descriptors", || (fds() <= before).then_some(()));
+    let (ringway, mut guests, mut between) = two_guests(directory.path(), SPLIT);
+    let deaths =
+        std::env::var("RINGWAY_DEATHS").map_or(200, |text| text.parse().expect("a number"));
+    // The first ones take what the allocator keeps.
+    (0..20).for_each(|_| kill(&ringway));
+    let before = (ringway.supervisor_fds(), ringway.supervisor_memory());
+    (0..deaths).for_each(|_| kill(&ringway));
+    between.exchange(&mut guests, 50).expect("they go on");
+    wait_for("as many descriptors", || (ringway.supervisor_fds() <= before.0).then_some(()));
+    let (memory, after) = (before.1, ringway.supervisor_memory());
+    println!("{deaths} deaths: {memory:?}, then {after:?}");
+    assert!(after.others <= memory.others + 2 && after.files <= memory.files, "{after:?}");
+    assert!(after.resident_kib <= memory.resident_kib + 512, "{memory:?}, then {after:?}");
 }
 
 /// The data plane may open sockets only if there was a router when it started.

@@ -37,6 +37,17 @@ impl Ringway {
         Self::start(Command::new(env!("CARGO_BIN_EXE_ringway")), directory, arguments)
     }
 
+    /// The same by that command.
+    pub fn run_by(command: Command, directory: &Path, arguments: &[&str]) -> Self {
+        Self::start(command, directory, arguments)
+    }
+
+    /// Ends it at once, as the kernel does that has no memory left.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("a child");
+    }
+
     /// The same in a network namespace of its own; `None`: such a thing cannot be made here.
     pub fn run_in_namespace(directory: &Path, arguments: &[&str]) -> Option<Self> {
         let namespace = ["--map-root-user", "--net"];
@@ -223,9 +234,24 @@ impl Ringway {
         of(self.pid()) + of(self.data_plane())
     }
 
+    /// Open file descriptors of the supervisor alone.
+    pub fn supervisor_fds(&self) -> usize {
+        let path = format!("/proc/{}/fd", self.pid().as_raw_nonzero());
+        std::fs::read_dir(path).expect("it runs").count()
+    }
+
     /// The memory of the process that carries packets.
     pub fn memory(&self) -> Memory {
-        let pid = self.data_plane().as_raw_nonzero();
+        Self::memory_of(self.data_plane())
+    }
+
+    /// The memory of the supervisor.
+    pub fn supervisor_memory(&self) -> Memory {
+        Self::memory_of(self.pid())
+    }
+
+    fn memory_of(pid: rustix::process::Pid) -> Memory {
+        let pid = pid.as_raw_nonzero();
         let read =
             |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).expect("it runs");
         let status = read("status");
