@@ -123,6 +123,11 @@ fn filter() -> Result<EnvFilter, Vec<SpecError>> {
 
 /// The daemon, whose last words go the way of its log: nothing waits for them for long.
 fn run_daemon(config: RunConfig, over: Vec<LowOption>, filter: EnvFilter) -> ExitCode {
+    match supervisor::run::TakenOver::from_service_manager() {
+        Ok(None) => {}
+        Ok(Some(taken)) => return go_on(Ok(taken), filter),
+        Err(error) => eprintln!("what the service manager has kept is of no use: {error:#}"),
+    }
     // First of all: capabilities are each thread's own.
     let entered = enter(config.settings.sandbox, filter);
     let (sandbox, log) = match entered {
@@ -141,7 +146,11 @@ fn enter(sandbox: bool, filter: EnvFilter) -> anyhow::Result<(Sandbox, Log)> {
 
 /// The daemon that takes the place of another program in this process.
 fn take_over(record: i32, filter: EnvFilter) -> ExitCode {
-    let found = supervisor::run::found(record);
+    go_on(supervisor::run::found(record), filter)
+}
+
+/// The daemon that goes on where another one was.
+fn go_on(found: anyhow::Result<supervisor::run::TakenOver>, filter: EnvFilter) -> ExitCode {
     let entered = found.and_then(|taken| Ok((enter(taken.is_in_sandbox(), filter)?, taken)));
     let ((sandbox, log), taken) = match entered {
         Ok(entered) => entered,

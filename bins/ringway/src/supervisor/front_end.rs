@@ -94,7 +94,10 @@ impl Supervisor {
             let fds = piece.fds.into_iter().map(Arc::new);
             match link.kept.framer.push(&piece.bytes, fds, piece.has_lost_fds) {
                 Ok(false) => {}
-                Ok(true) => self.hand_over(id),
+                Ok(true) => {
+                    self.store_link(id);
+                    self.hand_over(id);
+                }
                 Err(why) => return self.end_link(id, &why),
             }
         }
@@ -211,6 +214,8 @@ impl Supervisor {
         };
         let gone = link.kept.done(request, &drops, keep)?;
         link.in_hand = None;
+        self.store_link(id);
+        let Some(link) = self.front_end(id) else { return Ok(()) };
         let sent = reply.map_or(Ok(()), |bytes| link.connection.send(&bytes));
         drop(gone);
         if let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) {

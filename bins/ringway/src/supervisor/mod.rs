@@ -11,6 +11,7 @@ mod closing;
 mod control_client;
 mod control_socket;
 mod death;
+mod fd_store;
 mod front_end;
 mod journal;
 mod knocks;
@@ -56,6 +57,7 @@ use crate::identity::Identity;
 use crate::sandbox::Sandbox;
 use crate::spec_text;
 use control_socket::ControlSocket;
+use fd_store::FdStore;
 use journal::Watched;
 use order::Order;
 use peer::UserNames;
@@ -167,6 +169,7 @@ pub struct Supervisor {
     is_holding: bool,
     upgrade: Option<upgrade::Upgrade>,
     replacing: Option<replace::Replacing>,
+    fd_store: FdStore,
     /// Where rings stand that the last data plane has stopped; JSON of its making.
     positions: Vec<u8>,
     questions: BTreeMap<u32, Question>,
@@ -250,6 +253,7 @@ impl Supervisor {
             is_holding: false,
             upgrade: None,
             replacing: None,
+            fd_store: FdStore::of_environment(vec![]),
             positions: Vec::new(),
             questions: BTreeMap::new(),
             next_order: 0,
@@ -309,6 +313,8 @@ impl Supervisor {
     fn turn(&mut self, events: &mut Events, at_most: Option<Duration>) -> anyhow::Result<bool> {
         self.end_closing();
         self.look_after_planes();
+        self.fd_store.give_sign_of_life();
+        self.store();
         let deadlines = [
             self.next_try(),
             self.next_leaving(),
@@ -319,6 +325,7 @@ impl Supervisor {
             self.next_refusal(),
             self.next_slow_closing(),
             self.next_look_at_planes(),
+            self.fd_store.next_sign_of_life(),
         ];
         let soonest = deadlines.into_iter().flatten().min();
         let until = soonest.map(|at| at.saturating_duration_since(Instant::now()));
@@ -333,7 +340,9 @@ impl Supervisor {
                 }
                 Some(Wake::Reload) if !self.is_holding => {
                     let _ = (&self.reload_signals).read(&mut [0; 16]);
+                    self.fd_store.tell("RELOADING=1");
                     self.reload();
+                    self.fd_store.tell("READY=1");
                 }
                 Some(Wake::Reload) => {}
                 Some(Wake::Bell) => drop(self.bell.drain()),
@@ -353,6 +362,9 @@ impl Supervisor {
     /// Tells guests that the link is down, gives them a moment, and closes everything.
     pub fn shut_down(mut self) {
         self.upgrade = None;
+        self.fd_store.tell("STOPPING=1");
+        self.fd_store.keep_only(&[]);
+        self.fd_store.store_nothing();
         let begun = Instant::now();
         let mut events = Events::with_capacity(EVENTS_MAX);
         let message = |order| ringway_supervisor::wire::ToData::LinksDown { order };

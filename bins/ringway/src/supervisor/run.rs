@@ -38,6 +38,7 @@ pub fn run(
     let supervisor = started.context("ringway could not start")?;
     // The program that started it may wait for this line: from now on sockets can be connected to.
     tracing::info!(control = %control.display(), "ready");
+    supervisor.fd_store.tell("READY=1");
     serve(supervisor, log)
 }
 
@@ -55,11 +56,13 @@ pub fn found(number: i32) -> anyhow::Result<TakenOver> {
 /// # Errors
 /// The operating system refuses, or not everything came along.
 pub fn take_over(taken: TakenOver, sandbox: Sandbox, log: &Log) -> anyhow::Result<()> {
+    allow_file_descriptors();
     // Named after a number otherwise.
     let _ = rustix::thread::set_name(c"ringway");
     let supervisor = Supervisor::go_on(taken, sandbox).context("ringway could not go on")?;
     replace::unblock_signals()?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "the new supervisor goes on");
+    supervisor.fd_store.tell("READY=1");
     serve(supervisor, log)
 }
 

@@ -2,29 +2,38 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use ringway_supervisor::restart::Restarts;
 use ringway_supervisor::wire::Bytes;
 use ringway_switch::PortId;
 use ringway_vhost_user::Connection;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, pidfd_send_signal};
 use tracing::warn;
 
 use super::control_client::ClientId;
 use super::control_socket::ControlSocket;
+use super::fd_store::{self, FdStore};
 use super::front_end::FrontEnd;
 use super::journal::Watched;
 use super::peer::Peer;
 use super::plane::Plane;
 use super::ports::Port;
-use super::record::{AskedRecord, Found, FoundFds, LinkRecord, PlaneRecord, PortRecord, Whole};
+use super::record::{
+    AskedRecord, FdAt, Found, FoundFds, LinkRecord, PlaneRecord, PortRecord, Whole,
+};
 use super::tap_port::TapState;
 use super::vm_port::VmPort;
 use super::{Supervisor, Wake};
 use crate::control::{PROTOCOL_VERSION, UpgradeReply, reply_line};
 use crate::identity::Identity;
 use crate::sandbox::Sandbox;
+
+/// How long the data plane of a supervisor that was killed may take to end by itself, and then.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
+const KILLED_WITHIN: Duration = Duration::from_secs(5);
 
 /// All that another supervisor has written down, checked.
 pub struct TakenOver {
@@ -40,6 +49,20 @@ impl TakenOver {
         let mut found = found.into_iter();
         let Found { text, fds } = found.next().context("the record is empty")?;
         Ok(Self { whole: Whole::read(&text)?, fds, links: found.collect() })
+    }
+
+    /// What a service manager has kept for this one, if anything.
+    ///
+    /// # Errors
+    /// It says what cannot be.
+    pub fn from_service_manager() -> anyhow::Result<Option<Self>> {
+        let (found, names) = fd_store::passed()?;
+        if found.is_empty() {
+            return Ok(None);
+        }
+        let mut taken = Self::new(found)?;
+        taken.whole.stored = names;
+        Ok(Some(taken))
     }
 
     /// Whether that supervisor was in its sandbox.
@@ -80,9 +103,14 @@ impl Supervisor {
             supervisor.resume_link(link)?;
         }
         supervisor.planes.next = whole.next.plane;
+        supervisor.fd_store = FdStore::of_environment(std::mem::take(&mut whole.stored));
         match whole.plane.take() {
             Some(plane) => supervisor.resume_plane(&plane, &mut fds)?,
-            None => supervisor.start_plane()?,
+            None => {
+                supervisor.wait_for_the_end_of(whole.ended, &mut fds)?;
+                supervisor.start_plane()?;
+                supervisor.wait_for_the_first()?;
+            }
         }
         supervisor.resume_clients(&whole, &mut fds);
         for id in supervisor.ids() {
@@ -129,6 +157,22 @@ impl Supervisor {
         vm.link = Some(link);
         self.next_link = self.next_link.max(number);
         Ok(())
+    }
+
+    /// A data plane ends with its supervisor. Two of them must never have the same rings.
+    fn wait_for_the_end_of(&self, ended: Option<FdAt>, fds: &mut FoundFds) -> anyhow::Result<()> {
+        let Some(process) = ended.map(|at| fds.take(at)).transpose()? else { return Ok(()) };
+        for (signal, at_most) in [(None, ENDS_WITHIN), (Some(Signal::KILL), KILLED_WITHIN)] {
+            if let Some(signal) = signal {
+                let _ = pidfd_send_signal(&process, signal);
+            }
+            let timeout = Timespec::try_from(at_most).ok();
+            let mut polled = [PollFd::new(&process, PollFlags::IN)];
+            if poll(&mut polled, timeout.as_ref())? > 0 {
+                return Ok(());
+            }
+        }
+        bail!("the data plane of the supervisor before does not end")
     }
 
     fn resume_plane(&mut self, record: &PlaneRecord, fds: &mut FoundFds) -> anyhow::Result<()> {

@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::Context;
+use ringway_switch::PortId;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::Supervisor;
@@ -11,7 +12,7 @@ use super::front_end::FrontEnd;
 use super::ports::Port;
 use super::record::{
     AskedRecord, Common, Counts, Fds, LinkRecord, ListenerRecord, Numbers, PortRecord, Record,
-    VmRecord, Whole,
+    VmRecord, WHOLE, Whole,
 };
 
 /// By the clock that counts from the start of the machine.
@@ -25,7 +26,20 @@ impl Supervisor {
     /// # Errors
     /// A path is no text.
     pub(super) fn records(&self, asked: Option<AskedRecord>) -> anyhow::Result<Vec<Record<'_>>> {
-        let mut all = vec![self.whole(asked)?];
+        let mut fds = Fds::default();
+        let mut whole = self.whole(&mut fds)?;
+        whole.next = Numbers {
+            plane: self.planes.next,
+            order: self.next_order,
+            ask: self.next_ask,
+            link: self.next_link,
+            client: self.control.serial(),
+        };
+        whole.clients = self.control.client_records(&mut fds);
+        whole.plane = self.planes.record(&mut fds);
+        whole.stored = self.fd_store.names();
+        whole.asked = asked;
+        let mut all = vec![fds.with(&whole)?];
         for (id, port) in &self.ports {
             if let Some(link) = port.vm.as_ref().and_then(|vm| vm.link.as_ref()) {
                 all.push(link_record(id.0, link)?);
@@ -34,30 +48,66 @@ impl Supervisor {
         Ok(all)
     }
 
-    fn whole(&self, asked: Option<AskedRecord>) -> anyhow::Result<Record<'_>> {
+    /// Everything of it is kept by the service manager, if it can; for a supervisor that goes on
+    /// when this process was killed, with another data plane.
+    pub(super) fn store(&mut self) {
+        if !self.fd_store.has_store() {
+            return;
+        }
+        let mut store = std::mem::take(&mut self.fd_store);
+        let mut keys = vec![WHOLE.to_owned()];
+        match self.whole_to_store() {
+            Ok(record) => store.keep(WHOLE, record),
+            Err(why) => tracing::warn!("not kept: {why:#}"),
+        }
+        for (id, port) in &self.ports {
+            let Some(link) = port.vm.as_ref().and_then(|vm| vm.link.as_ref()) else { continue };
+            let key = format!("link-{}", link.number);
+            if let Ok(record) = link_record(id.0, link) {
+                store.keep(&key, record);
+            }
+            keys.push(key);
+        }
+        store.keep_only(&keys);
+        self.fd_store = store;
+    }
+
+    fn whole_to_store(&self) -> anyhow::Result<Record<'_>> {
         let mut fds = Fds::default();
+        let mut whole = self.whole(&mut fds)?;
+        whole.next.link = self.next_link;
+        whole.ended = self.planes.current().map(|plane| fds.put(plane.pidfd.as_fd()));
+        fds.with(&whole)
+    }
+
+    /// The same of one front-end alone.
+    pub(super) fn store_link(&mut self, id: PortId) {
+        if !self.fd_store.has_store() {
+            return;
+        }
+        let mut store = std::mem::take(&mut self.fd_store);
+        let link = self.ports.get(&id).and_then(|port| port.vm.as_ref()?.link.as_ref());
+        if let Some(link) = link
+            && let Ok(record) = link_record(id.0, link)
+        {
+            store.keep(&format!("link-{}", link.number), record);
+        }
+        self.fd_store = store;
+    }
+
+    fn whole<'a>(&'a self, fds: &mut Fds<'a>) -> anyhow::Result<Whole> {
         self.settings.control.to_str().context("the control socket's path is no text")?;
         let identity = self.identity.parts();
         let common = Common { settings: &self.settings, over: &self.over, identity };
-        let mut whole = Whole::new(&common, self.control.record(&mut fds));
+        let mut whole = Whole::new(&common, self.control.record(fds));
         whole.started_ms = self.started_ms;
         (whole.workers, whole.file) = (self.workers, self.file.clone());
-        whole.next = Numbers {
-            plane: self.planes.next,
-            order: self.next_order,
-            ask: self.next_ask,
-            link: self.next_link,
-            client: self.control.serial(),
-        };
         whole.counts = Counts { deaths: self.counts.deaths, upgrades: self.counts.upgrades };
         whole.quarantined = self.restarts.quarantined().collect();
-        whole.clients = self.control.client_records(&mut fds);
-        whole.plane = self.planes.record(&mut fds);
         whole.journal = Some(fds.put(self.journal.file().as_fd()));
-        whole.asked = asked;
         let ports = self.ports.iter().filter(|(_, port)| !port.is_leaving());
-        whole.ports = ports.map(|(id, port)| port_record(id.0, port, &mut fds)).collect();
-        fds.with(&whole)
+        whole.ports = ports.map(|(id, port)| port_record(id.0, port, fds)).collect();
+        Ok(whole)
     }
 }
 

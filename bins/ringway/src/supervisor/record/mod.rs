@@ -26,6 +26,9 @@ pub(super) use port::{ListenerRecord, PortRecord, TapRecord, VmRecord};
 /// The version of what is written here. Another one is not read.
 pub(super) const RECORD_VERSION: u32 = 1;
 
+/// In a store, the key of the document about the whole.
+pub(super) const WHOLE: &str = "whole";
+
 /// Most bytes of all documents: as much as is kept of 256 front-ends, with room.
 pub(super) const TEXT_LEN_MAX: u64 = 256 << 20;
 
@@ -101,6 +104,10 @@ pub(super) struct Whole {
     pub(super) next: Numbers,
     pub(super) counts: Counts,
     pub(super) quarantined: Vec<u16>,
+    /// The data plane that was not to go on: whether its process has ended.
+    pub(super) ended: Option<FdAt>,
+    /// Names of what a service manager keeps.
+    pub(super) stored: Vec<String>,
     /// Whom to answer that the supervisor was replaced.
     pub(super) asked: Option<AskedRecord>,
 }
@@ -179,6 +186,8 @@ impl Whole {
             next: Numbers { plane: 0, order: 0, ask: 0, link: 0, client: 0 },
             counts: Counts { deaths: 0, upgrades: 0 },
             quarantined: vec![],
+            ended: None,
+            stored: vec![],
             asked: None,
         }
     }

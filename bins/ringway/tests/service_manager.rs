@@ -1,0 +1,150 @@
+//! A supervisor that is killed and started again by a service manager that has kept what it had:
+//! front-ends stay connected. This test is the service manager.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{IntoRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{Ringway, wait_for};
+use ringway_net::Features;
+use ringway_testkit::{AnyUserGuest, GuestOptions, Traffic};
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+/// Above all that the shell uses.
+const HIGH: i32 = 200;
+
+struct Manager {
+    socket: UnixDatagram,
+    kept: BTreeMap<String, Vec<OwnedFd>>,
+    /// What it was told that is not about the store.
+    told: Vec<String>,
+}
+
+impl Manager {
+    fn new(directory: &Path) -> Self {
+        let socket = UnixDatagram::bind(directory.join("notify")).expect("a socket");
+        Self { socket, kept: BTreeMap::new(), told: Vec::new() }
+    }
+
+    fn listen(&mut self) {
+        loop {
+            let mut text = [0; 4096];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            let mut into = [IoSliceMut::new(&mut text)];
+            let Ok(came) = recvmsg(&self.socket, &mut into, &mut ancillary, flags) else { return };
+            let fds = ancillary.drain().flat_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(fds) => fds.collect::<Vec<_>>(),
+                _ => vec![],
+            });
+            let fds: Vec<OwnedFd> = fds.collect();
+            let text = String::from_utf8(text[..came.bytes].to_vec()).expect("text");
+            let name = text.lines().find_map(|line| line.strip_prefix("FDNAME="));
+            match (name, text.lines().next()) {
+                (Some(name), Some("FDSTORE=1")) => {
+                    self.kept.entry(name.to_owned()).or_default().extend(fds);
+                }
+                (Some(name), Some("FDSTOREREMOVE=1")) => drop(self.kept.remove(name)),
+                _ => self.told.push(text),
+            }
+        }
+    }
+
+    /// A program that gets what is kept, as systemd passes it.
+    fn command(&self, directory: &Path) -> Command {
+        let mut moves = String::new();
+        let (mut names, mut number) = (Vec::new(), 3);
+        for (name, fds) in &self.kept {
+            for fd in fds {
+                let fd = fcntl_dupfd_cloexec(fd, HIGH).expect("room");
+                fcntl_setfd(&fd, FdFlags::empty()).expect("open");
+                let at = fd.into_raw_fd();
+                moves += &format!("{number}<&{at} {at}<&- ");
+                names.push(name.as_str());
+                number += 1;
+            }
+        }
+        let start = "LISTEN_PID=$$ exec \"$0\" \"$@\"";
+        let script = format!("exec {moves}; {start}");
+        let script = if names.is_empty() { start.to_owned() } else { script };
+        let mut command = Command::new("bash");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_ringway")]);
+        command.env("NOTIFY_SOCKET", directory.join("notify")).env("FDSTORE", "1000");
+        command.env("WATCHDOG_USEC", "400000");
+        command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
+        command
+    }
+}
+
+/// Listens all the time, as a service manager does, while the test holds the other one.
+fn listening(manager: Manager) -> Arc<Mutex<Manager>> {
+    let manager = Arc::new(Mutex::new(manager));
+    let listener = Arc::downgrade(&manager);
+    std::thread::spawn(move || {
+        while let Some(manager) = listener.upgrade() {
+            manager.lock().expect("it goes on").listen();
+            drop(manager);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    manager
+}
+
+#[test]
+fn front_ends_stay_when_the_supervisor_is_killed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let manager = listening(Manager::new(directory.path()));
+    let heard = || {
+        let mut manager = manager.lock().expect("it goes on");
+        manager.listen();
+        manager
+    };
+    let ports = ["--port", "a=vm:a.sock", "--port", "b=vm:b.sock"];
+    let start = || {
+        let command = heard().command(directory.path());
+        Ringway::run_by(command, directory.path(), &ports)
+    };
+    let mut ringway = start();
+    let accept = Features::OFFERED.difference(Features::RING_PACKED);
+    let options = GuestOptions { accept, ..GuestOptions::default() };
+    let guest = |name: &str| {
+        let socket = directory.path().join(name);
+        wait_for("a guest", || AnyUserGuest::attach(&socket, &options).ok())
+    };
+    let mut guests = [guest("a.sock"), guest("b.sock")];
+    let mut between = Traffic::new([guests[0].mac(), guests[1].mac()], 1, 1514);
+    between.settle(&mut guests).expect("they hear each other");
+    let is_told = |what: &str| heard().told.iter().any(|text| text == what);
+    assert!(is_told("READY=1"));
+    ringway.told(&["port", "add", "c=vm:c.sock"]);
+    for round in 0..5 {
+        between.exchange(&mut guests, 50).expect("undisturbed");
+        if round == 3 {
+            ringway.told(&["upgrade"]);
+            between.exchange(&mut guests, 50).expect("undisturbed");
+        }
+        ringway.kill();
+        // The whole, and each front-end, once.
+        assert_eq!(heard().kept.len(), 3);
+        ringway = start();
+        between.exchange(&mut guests, 50).expect("they go on");
+        assert_eq!(ringway.names(), ["a", "b", "c"]);
+        assert!(!ringway.log().contains("front-end connected"), "{}", ringway.log());
+    }
+    assert_eq!(between.lost(), 0);
+    drop(guest("c.sock"));
+    wait_for("a sign of life", || is_told("WATCHDOG=1").then_some(()));
+    ringway.must_end_soon(Duration::from_secs(5));
+    assert!(is_told("STOPPING=1"));
+    assert_eq!(heard().kept.len(), 0);
+}
