@@ -167,6 +167,7 @@ fn routed(nat: &NatStats) -> Vec<String> {
     let leases = nat.leases.iter().map(|(port, leases)| format!("{port}: {}", leases.join(", ")));
     lines.extend(leases);
     lines.extend(nat.forwards.iter().cloned());
+    lines.extend(nat.failed_forwards.iter().map(|it| format!("not yet: {it}")));
     let flows =
         |(port, count): (&String, &u64)| format!("{port}: {}", units::counted(*count, "flow"));
     lines.extend(nat.flows.iter().map(flows));

@@ -172,6 +172,9 @@ pub struct NatStats {
     pub leases: BTreeMap<String, Vec<String>>,
     /// Where the machine listens, and for which port of which guest.
     pub forwards: Vec<String>,
+    /// Where it is to listen and cannot yet, and why; tried again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed_forwards: Vec<String>,
     /// Sockets that are open.
     pub sockets: u64,
     /// Packets of guests that were refused, by reason.

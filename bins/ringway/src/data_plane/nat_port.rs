@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::process::{Resource, getrlimit};
-use tracing::error;
+use tracing::{error, info};
 
 use super::{DataPlane, Port};
 use crate::config::nat::{Dns, ForwardSpec};
@@ -36,6 +36,15 @@ pub(super) struct NatState {
     look_at: Option<Instant>,
     /// Where it listens for guests.
     forwards: Vec<Forward>,
+    /// Where it cannot yet, and why; tried again whenever this machine is looked at.
+    failed: Vec<(Forward, Errno)>,
+}
+
+impl NatState {
+    /// Where it is to listen and cannot, and why.
+    pub(super) fn failed(&self) -> impl Iterator<Item = (&Forward, Errno)> {
+        self.failed.iter().map(|(forward, why)| (forward, *why))
+    }
 }
 
 /// What a router is to be told.
@@ -64,28 +73,53 @@ impl DataPlane {
         if !is_up {
             self.worker.set_link(id, false);
         }
-        let mut forwards = Vec::new();
-        for forward in &wanted {
-            // One that fails hinders nothing else.
-            match listen(forward, &forwards) {
-                Ok(added) => forwards = self.tell_listeners(id, forwards, added),
-                Err(why) => error!(port = name, "{why:#}"),
-            }
-        }
+        let look_at = Some(Instant::now() + LOOK_EVERY);
         if let Some(port) = self.ports.get_mut(&id) {
-            let look_at = Some(Instant::now() + LOOK_EVERY);
-            port.nat = NatState { told: Some(options), look_at, forwards };
+            port.nat = NatState { told: Some(options), look_at, ..NatState::default() };
         }
+        // One that fails hinders nothing else, and is tried again.
+        let (added, failed) = listen_where_possible(&wanted, &[]);
+        for (forward, why) in &failed {
+            let again = LOOK_EVERY.as_secs();
+            error!(port = name, "listening at {}: {why}: tried again every {again} s", forward.at);
+        }
+        self.add_listeners(id, added, failed);
         Ok(())
     }
 
     /// No router listens any more: another process will.
     pub(super) fn stop_listening(&mut self) {
         for id in self.ids() {
-            let known = self.ports.get_mut(&id).map(|port| std::mem::take(&mut port.nat.forwards));
-            if known.is_some_and(|known| !known.is_empty()) {
+            let Some(port) = self.ports.get_mut(&id) else { continue };
+            port.nat.failed.clear();
+            let known = std::mem::take(&mut port.nat.forwards);
+            if !known.is_empty() {
                 self.tell_listeners(id, Vec::new(), Vec::new());
             }
+        }
+    }
+
+    /// Listens where it was not possible before.
+    fn listen_again(&mut self, id: PortId) {
+        let Some(port) = self.ports.get(&id).filter(|port| !port.nat.failed.is_empty()) else {
+            return;
+        };
+        let (added, failed) = listen_where_possible(&port.spec.nat.forwards, &port.nat.forwards);
+        for listener in &added {
+            info!(port = port.spec.name, "listening at {} at last", listener.forward.at);
+        }
+        self.add_listeners(id, added, failed);
+    }
+
+    fn add_listeners(&mut self, id: PortId, added: Vec<Listener>, failed: Vec<(Forward, Errno)>) {
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        port.nat.failed = failed;
+        let mut known = std::mem::take(&mut port.nat.forwards);
+        if !added.is_empty() {
+            known = self.tell_listeners(id, known, added);
+        }
+        if let Some(port) = self.ports.get_mut(&id) {
+            port.nat.forwards = known;
         }
     }
 
@@ -111,16 +145,18 @@ impl DataPlane {
     pub(super) fn follow_forwards(&mut self, id: PortId) -> anyhow::Result<()> {
         let Some(port) = self.ports.get(&id) else { return Ok(()) };
         let known = &port.nat.forwards;
-        let mut added = Vec::new();
-        for forward in &port.spec.nat.forwards {
-            added.extend(listen(forward, known)?);
+        let (added, failed) = listen_where_possible(&port.spec.nat.forwards, known);
+        // What could not be had before is no reason to refuse anything else.
+        let is_old = |at| port.nat.failed.iter().any(|(forward, _)| forward.at == at);
+        if let Some((forward, why)) = failed.iter().find(|(forward, _)| !is_old(forward.at)) {
+            return Err(*why).with_context(|| format!("listening at {}", forward.at));
         }
         let wanted = port.spec.nat.forwards.iter().flat_map(ForwardSpec::forwards);
         let is_known = |wanted: &Forward| known.iter().any(|forward| forward.at == wanted.at);
         let kept = wanted.filter(is_known).collect();
         let forwards = self.tell_listeners(id, kept, added);
         if let Some(port) = self.ports.get_mut(&id) {
-            port.nat.forwards = forwards;
+            (port.nat.forwards, port.nat.failed) = (forwards, failed);
         }
         Ok(())
     }
@@ -144,13 +180,14 @@ impl DataPlane {
         self.ports.values().filter_map(|port| port.nat.look_at).min()
     }
 
-    /// Looks whether there is a way to IPv6 now.
+    /// Looks whether there is a way to IPv6 now, and whether places to listen at are free.
     pub(super) fn look_around(&mut self) {
         let now = Instant::now();
         for id in self.ids() {
             let is_due = |port: &Port| port.nat.look_at.is_some_and(|at| at <= now);
             if self.ports.get(&id).is_some_and(is_due) {
                 self.tell_nat(id);
+                self.listen_again(id);
             }
         }
     }
@@ -175,21 +212,26 @@ impl DataPlane {
     }
 }
 
-/// Listens where it has not been listened yet.
-fn listen(spec: &ForwardSpec, known: &[Forward]) -> anyhow::Result<Vec<Listener>> {
-    let mut listeners = Vec::new();
-    for forward in spec.forwards() {
-        if known.iter().any(|known| known.at == forward.at) {
-            continue;
-        }
-        match bind(forward.at) {
-            Ok(fd) => listeners.push(Listener { forward, fd }),
-            // Not every machine has a loopback of IPv6.
-            Err(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT) if spec.is_by_default() => {}
-            Err(why) => return Err(why).with_context(|| format!("listening at {}", forward.at)),
+/// Listens where it has not been listened yet; where that fails, and why.
+fn listen_where_possible(
+    specs: &[ForwardSpec],
+    known: &[Forward],
+) -> (Vec<Listener>, Vec<(Forward, Errno)>) {
+    let (mut listeners, mut failed) = (Vec::new(), Vec::new());
+    for spec in specs {
+        for forward in spec.forwards() {
+            if known.iter().any(|known| known.at == forward.at) {
+                continue;
+            }
+            match bind(forward.at) {
+                Ok(fd) => listeners.push(Listener { forward, fd }),
+                // Not every machine has a loopback of IPv6.
+                Err(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT) if spec.is_by_default() => {}
+                Err(why) => failed.push((forward, why)),
+            }
         }
     }
-    Ok(listeners)
+    (listeners, failed)
 }
 
 fn bind(at: SocketAddr) -> rustix::io::Result<OwnedFd> {

@@ -23,7 +23,7 @@ impl DataPlane {
             let of_port = snapshots.iter().filter(|snapshot| snapshot.port == id);
             let of_port: Vec<_> = of_port.collect();
             let nat = of_port.iter().find_map(|snapshot| snapshot.nat.as_deref());
-            let nat = nat.map(|nat| self.nat_stats(nat));
+            let nat = nat.map(|nat| self.nat_stats(port, nat));
             PortStats { nat, ..port_stats(port, &of_port) }
         });
         StatsReply {
@@ -43,7 +43,7 @@ impl DataPlane {
 }
 
 impl DataPlane {
-    fn nat_stats(&self, nat: &NatSnapshot) -> NatStats {
+    fn nat_stats(&self, port: &Port, nat: &NatSnapshot) -> NatStats {
         let flows = nat.flows.iter().filter(|(_, count)| *count > 0);
         let mut leases = BTreeMap::<_, Vec<String>>::new();
         for (port, address) in &nat.leases {
@@ -51,11 +51,14 @@ impl DataPlane {
         }
         let forwards = nat.forwards.iter();
         let forwards = forwards.map(|it| format!("tcp {} to {}:{}", it.at, it.guest, it.to));
+        let failed = port.nat.failed();
+        let failed = failed.map(|(it, why)| format!("tcp {} to {}:{}: {why}", it.at, it.guest, it.to));
         let refused = nat.refused.iter().map(|(why, count)| ((*why).to_string(), *count));
         NatStats {
             flows: flows.map(|(id, count)| (self.name(*id).to_owned(), *count as u64)).collect(),
             leases,
             forwards: forwards.collect(),
+            failed_forwards: failed.collect(),
             sockets: nat.sockets as u64,
             refused: refused.collect(),
         }

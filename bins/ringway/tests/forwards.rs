@@ -1,0 +1,43 @@
+//! Where a router listens for guests: places that are taken are tried again.
+
+mod common;
+
+use std::net::TcpListener;
+
+use common::{Ringway, wait_for};
+use serde_json::Value;
+
+fn nat(ringway: &Ringway) -> Value {
+    let stats: Value = serde_json::from_str(&ringway.told(&["stats", "--json"])).expect("JSON");
+    stats["ports"][0]["nat"].clone()
+}
+
+fn count(list: &Value) -> usize {
+    list.as_array().map_or(0, Vec::len)
+}
+
+#[test]
+fn a_place_that_is_taken_is_listened_at_when_it_is_free() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("an address").port();
+    let forward = format!("tcp:127.0.0.1:{port}:vm0:80");
+    let router = format!("net=nat:,forward={forward}");
+    let ringway = Ringway::run(directory.path(), &["--port", &router]);
+    let now = nat(&ringway);
+    assert_eq!(count(&now["forwards"]), 0, "{now}");
+    let failed = now["failed_forwards"][0].as_str().expect("a text").to_owned();
+    assert!(failed.contains(&format!("127.0.0.1:{port}")) && failed.contains("in use"), "{failed}");
+    assert!(ringway.told(&["stats"]).contains("not yet"), "for people too");
+    // It hinders no other change; what is newly wanted and taken does.
+    let other = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let wanted = format!("{forward}+tcp:{}:vm0:81", other.local_addr().expect("an address"));
+    let refused = ringway.refused(&["port", "set", "net", &format!("forward={wanted}")]);
+    assert!(refused.contains("in use"), "{refused}");
+    drop(other);
+    ringway.told(&["port", "set", "net", &format!("forward={wanted}")]);
+    assert_eq!(count(&nat(&ringway)["forwards"]), 1);
+    drop(taken);
+    wait_for("both places", || (count(&nat(&ringway)["forwards"]) == 2).then_some(()));
+    assert_eq!(count(&nat(&ringway)["failed_forwards"]), 0);
+}
