@@ -229,7 +229,7 @@ impl Dhcp<'_> {
 }
 
 /// Whether a port's name may be the name of a host (RFC 1123 §2.1).
-fn is_host_name(name: &str) -> bool {
+pub(crate) fn is_host_name(name: &str) -> bool {
     let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     !name.is_empty() && name.len() <= 63 && name.bytes().all(is_fine)
 }

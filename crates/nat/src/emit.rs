@@ -7,7 +7,7 @@ use ringway_net::{ETHERNET_HEADER_LEN, GsoType, MacAddress, NEEDS_CSUM, NetHeade
 
 use crate::frame::{ICMP, ICMPV6, IPV4_HEADER_LEN, IPV6_HEADER_LEN, Stations, TCP, UDP};
 use crate::frame::{TYPE_IPV4, TYPE_IPV6, UDP_HEADER_LEN, ethernet, ipv4_header, ipv6_header};
-use crate::frame::{low_word, pseudo_sum};
+use crate::frame::{low_word, pseudo_sum, to_ipv6};
 use crate::table::{FlowId, FlowKey, Protocol};
 use crate::tcp::{Head, Outgoing};
 
@@ -203,13 +203,6 @@ impl Emit {
         } else {
             self.bytes[at + 4..at + 6].copy_from_slice(&low_word(transport_len).to_be_bytes());
         }
-    }
-}
-
-fn to_ipv6(address: IpAddr) -> std::net::Ipv6Addr {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-        IpAddr::V6(address) => address,
     }
 }
 

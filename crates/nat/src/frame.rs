@@ -1,6 +1,6 @@
 //! Frames that the router makes itself: short, whole, with complete checksums.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ringway_net::offload::Sum;
 use ringway_net::{ETHERNET_HEADER_LEN, MacAddress};
@@ -45,23 +45,34 @@ pub(crate) fn ethernet(stations: Stations, ethertype: u16, payload: &[u8]) -> Ve
 }
 
 /// A UDP datagram; its addresses are of one family.
-pub(crate) fn udp4(
-    stations: Stations,
-    (from, from_port): (Ipv4Addr, u16),
-    (to, to_port): (Ipv4Addr, u16),
-    payload: &[u8],
-) -> Vec<u8> {
+pub(crate) fn udp(stations: Stations, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     let len = low_word(UDP_HEADER_LEN + payload.len());
     let mut datagram = Vec::with_capacity(usize::from(len));
-    for word in [from_port, to_port, len, 0] {
+    for word in [from.port(), to.port(), len, 0] {
         datagram.extend(word.to_be_bytes());
     }
     datagram.extend(payload);
-    let sum = pseudo_sum(from.into(), to.into(), UDP, datagram.len());
+    let sum = pseudo_sum(from.ip(), to.ip(), UDP, datagram.len());
     let sum = !sum.add_bytes(&datagram).fold();
     datagram[6..8].copy_from_slice(&if sum == 0 { 0xffff } else { sum }.to_be_bytes());
-    let header = ipv4_header((from, to), UDP, datagram.len());
-    ethernet(stations, TYPE_IPV4, &[&header, &datagram[..]].concat())
+    match (from.ip(), to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let header = ipv4_header((from, to), UDP, datagram.len());
+            ethernet(stations, TYPE_IPV4, &[&header, &datagram[..]].concat())
+        }
+        (from, to) => {
+            let header = ipv6_header((to_ipv6(from), to_ipv6(to)), UDP, datagram.len());
+            ethernet(stations, TYPE_IPV6, &[&header, &datagram[..]].concat())
+        }
+    }
+}
+
+/// As an address of IPv6, which it is already where the other end's is one.
+pub(crate) fn to_ipv6(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    }
 }
 
 /// An ICMP message, whose checksum is filled in here.

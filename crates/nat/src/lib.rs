@@ -14,6 +14,7 @@ mod emit;
 mod errors;
 mod frame;
 mod leases;
+mod names;
 mod nat;
 mod neighbours;
 mod packet;

@@ -96,8 +96,8 @@ impl Services {
         let dhcp = Dhcp { plan: &self.plan, port, now };
         let answer = dhcp.answer(request, &mut self.leases)?;
         let stations = Stations { from: self.plan.mac(), to: answer.to_mac };
-        let from = (self.plan.gateway4(), DHCP_SERVER_PORT);
-        Some(frame::udp4(stations, from, (answer.to, DHCP_CLIENT_PORT), &answer.bytes))
+        let from = (self.plan.gateway4(), DHCP_SERVER_PORT).into();
+        Some(frame::udp(stations, from, (answer.to, DHCP_CLIENT_PORT).into(), &answer.bytes))
     }
 
     fn echo4(&self, mac: MacAddress, ip: &Ip<'_>) -> Option<Vec<u8>> {
@@ -176,8 +176,8 @@ mod tests {
         dhcp[28..34].copy_from_slice(&GUEST.0);
         dhcp[236..244].copy_from_slice(&[0x63, 0x82, 0x53, 0x63, 53, 1, 1, 255]);
         let stations = Stations { from: GUEST, to: MacAddress::BROADCAST };
-        let (from, to) = (([0, 0, 0, 0].into(), 68), ([255; 4].into(), 67));
-        let request = frame::udp4(stations, from, to, &dhcp);
+        let (from, to) = (([0, 0, 0, 0], 68).into(), ([255; 4], 67).into());
+        let request = frame::udp(stations, from, to, &dhcp);
         let offer = services().answer("vm0", &request, Nanos(1)).unwrap();
         let parsed = Frame::parse(&offer, offer.len()).unwrap();
         assert_eq!((parsed.destination, &offer[58..62]), (GUEST, &[10, 0, 2, 15][..]));

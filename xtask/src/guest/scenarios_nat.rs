@@ -84,7 +84,7 @@ pub fn stress(stage: &Stage) -> anyhow::Result<()> {
     let stage = &nat_lab::without_rights(stage)?;
     let ringway = nat_lab::start(stage, &ports(stage, &["vm0"], ""))?;
     let mut guest = boot_uml(stage, "vm0")?;
-    configure(stage, &mut guest, "10.0.2.15", "")?;
+    configure(stage, &mut guest, "10.0.2.15", "internal")?;
     stage.step("a gibibyte out");
     let make = "(dd if=/dev/zero bs=1M count=1024 2>/dev/null; echo end)";
     let expected = run(&mut guest, &format!("{make} | sha256sum"))?;
@@ -123,10 +123,12 @@ pub fn forward(stage: &Stage) -> anyhow::Result<()> {
     let ringway = nat_lab::start(stage, &ports(stage, &["vm0", "vm1"], &options))?;
     let mut guests = [boot_uml(stage, "vm0")?, boot_uml(stage, "vm1")?];
     for (guest, number) in guests.iter_mut().zip([15, 16]) {
-        configure(stage, guest, &format!("10.0.2.{number}"), "")?;
+        configure(stage, guest, &format!("10.0.2.{number}"), "internal")?;
         must(guest, "echo 'echo I am $(ip -4 -o addr show dev eth0); cat' > answer")?;
         must(guest, "busybox nc -ll -p 80 -e sh ./answer >/dev/null 2>&1 & sleep 1")?;
     }
+    let [first, _] = &mut guests;
+    guest_names(stage, first)?;
     stage.step("from the provider, and from the machine itself");
     let asks = |at: &str, number: u32| -> anyhow::Result<()> {
         let answer = ask(at)?;
@@ -202,6 +204,19 @@ fn names(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
     ensure!(found.contains(SERVER) && found.contains(SERVER6), "{found}");
     let (status, text) = guest.run("busybox nslookup b.test 10.0.2.3", BOOT_LIMIT)?;
     ensure!(status != 0 && text.contains("NXDOMAIN"), "{text}");
+    Ok(())
+}
+
+/// Each guest by the name of its port: both families, and back.
+fn guest_names(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
+    stage.step("names of guests");
+    let found = must(guest, "busybox nslookup vm1.internal 10.0.2.3")?;
+    ensure!(found.contains("10.0.2.16") && found.contains("Address: fd"), "{found}");
+    must(guest, "ping -c 1 -W 5 10.0.2.16")?;
+    let found = must(guest, "busybox nslookup 10.0.2.16 10.0.2.3")?;
+    ensure!(found.contains("name = vm1.internal"), "{found}");
+    let found = must(guest, "busybox nslookup gateway.internal 10.0.2.3")?;
+    ensure!(found.contains("Address: 10.0.2.2"), "{found}");
     Ok(())
 }
 

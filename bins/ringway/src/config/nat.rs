@@ -14,6 +14,9 @@ const SEPARATOR: char = '+';
 /// Bytes of a domain's name (RFC 1035 §2.3.4).
 const DOMAIN_LEN_MAX: usize = 253;
 
+/// The guests' domain, unless another one is named. It is reserved for private use.
+const DOMAIN: &str = "internal";
+
 /// Domains that fit into a lease.
 const DOMAINS_MAX: usize = 8;
 
@@ -203,7 +206,10 @@ impl NatSpec {
             prefix6,
             has_dns: self.dns != Dns::Off,
             mtu: mtu.unwrap_or(default.mtu),
-            domains: self.domains.clone(),
+            domains: match self.domains.as_slice() {
+                [] => vec![DOMAIN.to_owned()],
+                domains => domains.to_vec(),
+            },
             host: self.host,
             ..default
         }

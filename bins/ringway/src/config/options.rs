@@ -239,9 +239,10 @@ pub const OPTIONS: &[PortOption] = &[
     router(
         "domain",
         "list of domains",
-        "none",
+        "internal",
         NatField::Domain,
-        "the guests' domain, and others that are searched; felt with the next lease",
+        "the guests' domain, in which each has the name of its port, and others that are searched; \
+         felt with the next lease",
     ),
     router(
         "dns",

@@ -52,7 +52,8 @@ impl DataPlane {
         let forwards = nat.forwards.iter();
         let forwards = forwards.map(|it| format!("tcp {} to {}:{}", it.at, it.guest, it.to));
         let failed = port.nat.failed();
-        let failed = failed.map(|(it, why)| format!("tcp {} to {}:{}: {why}", it.at, it.guest, it.to));
+        let failed =
+            failed.map(|(it, why)| format!("tcp {} to {}:{}: {why}", it.at, it.guest, it.to));
         let refused = nat.refused.iter().map(|(why, count)| ((*why).to_string(), *count));
         NatStats {
             flows: flows.map(|(id, count)| (self.name(*id).to_owned(), *count as u64)).collect(),

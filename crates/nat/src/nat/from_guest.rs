@@ -1,6 +1,6 @@
 //! What a guest's packet does.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use ringway_net::{MacAddress, Nanos};
 
@@ -9,7 +9,7 @@ use crate::actions::{Action, Actions};
 use crate::emit::lone_segment;
 use crate::errors::error;
 use crate::frame::{ICMP, ICMPV6, Stations, TCP, UDP, UDP_HEADER_LEN};
-use crate::packet::{Carried, Frame, Ip, quoted_udp, word};
+use crate::packet::{Carried, Frame, Ip, array, quoted_udp, word};
 use crate::socket::{Close, Problem};
 use crate::table::{FlowId, FlowKey, Guest, Protocol};
 use crate::tcp::{ACK, Head, Phase, RST, SYN, Segment, Seq, SynOptions};
@@ -123,9 +123,13 @@ impl Nat {
             Carried::Ip(ip) => !ip.is_fragment && self.services.is_for_us(ip),
         };
         if is_ours {
+            self.learn_neighbour(packet.guest, &frame);
             return self.answer(packet, now);
         }
         let Carried::Ip(ip) = frame.carried else { return Verdict::Done };
+        if !ip.is_fragment && self.answers_name(packet.guest, &frame, &ip) {
+            return Verdict::Done;
+        }
         let incoming = Incoming { guest: packet.guest, mac: frame.source, ip, now };
         match self.incoming(&incoming, frame.destination, actions) {
             Ok(()) => Verdict::Done,
@@ -148,6 +152,22 @@ impl Nat {
         Verdict::Done
     }
 
+    /// Who asks for its neighbours has that address; who asks whether an address is free will
+    /// have that one (RFC 4862 §5.4).
+    fn learn_neighbour(&mut self, guest: Guest, frame: &Frame<'_>) {
+        const SOLICITATION: u8 = 135;
+        const TARGET_AT: usize = 8;
+        let Carried::Ip(Ip { from: IpAddr::V6(from), payload, .. }) = frame.carried else { return };
+        let is_trial = from.is_unspecified() && payload.first() == Some(&SOLICITATION);
+        let target = array::<16>(payload, TARGET_AT).filter(|_| is_trial);
+        let address = target.map_or(from, Ipv6Addr::from);
+        if self.is_source_right(guest, IpAddr::V6(address))
+            && let Some(guest) = self.guest_mut(guest)
+        {
+            guest.learn(address);
+        }
+    }
+
     fn incoming(
         &mut self,
         incoming: &Incoming<'_>,
@@ -160,6 +180,9 @@ impl Nat {
         }
         if !self.is_source_right(incoming.guest, ip.from) {
             return Err(Refusal::SpoofedSource);
+        }
+        if let (IpAddr::V6(from), Some(guest)) = (ip.from, self.guest_mut(incoming.guest)) {
+            guest.learn(from);
         }
         if ip.is_fragment {
             return Err(Refusal::Fragment);

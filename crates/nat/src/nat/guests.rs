@@ -1,6 +1,7 @@
 //! What the router remembers of a port that guests are behind.
 
 use std::collections::VecDeque;
+use std::net::Ipv6Addr;
 
 use ringway_net::Nanos;
 
@@ -8,6 +9,9 @@ use crate::table::{Limits, Rate};
 
 /// Most frames that wait for one guest besides those of its flows; more are dropped.
 pub const REPLIES_MAX: usize = 32;
+
+/// Most IPv6 addresses of one guest that are remembered; the one that was used longest ago goes.
+const ADDRESSES_MAX: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct GuestState {
@@ -17,6 +21,8 @@ pub(super) struct GuestState {
     pub connecting: u32,
     new_flows: Rate,
     errors: Rate,
+    /// IPv6 addresses that it has used, the last one first.
+    addresses6: Vec<Ipv6Addr>,
 }
 
 impl GuestState {
@@ -27,6 +33,7 @@ impl GuestState {
             connecting: 0,
             new_flows: Rate::new(limits.new_flows_per_second),
             errors: Rate::new(limits.errors_per_second),
+            addresses6: Vec::with_capacity(ADDRESSES_MAX),
         }
     }
 
@@ -34,6 +41,22 @@ impl GuestState {
         if self.replies.len() < REPLIES_MAX {
             self.replies.push_back(frame);
         }
+    }
+
+    /// It has used that address, which is one of its network.
+    pub fn learn(&mut self, address: Ipv6Addr) {
+        let known = &mut self.addresses6;
+        match known.iter().position(|known| *known == address) {
+            Some(place) => known[..=place].rotate_right(1),
+            None => {
+                known.truncate(ADDRESSES_MAX - 1);
+                known.insert(0, address);
+            }
+        }
+    }
+
+    pub fn addresses6(&self) -> &[Ipv6Addr] {
+        &self.addresses6
     }
 
     /// Whether it may have one more flow now.

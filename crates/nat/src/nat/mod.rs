@@ -2,6 +2,7 @@
 
 mod from_guest;
 mod guests;
+mod names;
 mod open;
 mod sockets;
 mod to_guest;

@@ -1,0 +1,71 @@
+//! Questions for names of guests.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::Nat;
+use super::guests::GuestState;
+use crate::dhcp::is_host_name;
+use crate::frame::{self, Stations, UDP};
+use crate::leases::Leases;
+use crate::names::{Addresses, Question, message};
+use crate::packet::{Frame, Ip, word};
+use crate::table::Guest;
+
+const DNS_PORT: u16 = 53;
+
+/// What there is to know of the guests' addresses.
+struct Known<'a> {
+    leases: &'a Leases,
+    guests: &'a [Option<GuestState>],
+}
+
+impl Nat {
+    /// Answers a question for the name or the address of a guest; `false`: it is something else.
+    pub(super) fn answers_name(&mut self, guest: Guest, frame: &Frame<'_>, ip: &Ip<'_>) -> bool {
+        let Some(answer) = self.named(ip) else { return false };
+        let ports = [word(ip.payload, 0), Some(DNS_PORT)].map(|port| port.unwrap_or(0));
+        let stations = Stations { from: self.plan().mac(), to: frame.source };
+        let from = SocketAddr::new(ip.to, ports[1]);
+        let to = SocketAddr::new(ip.from, ports[0]);
+        if let Some(guest) = self.guest_mut(guest) {
+            guest.reply(frame::udp(stations, from, to, &answer));
+        }
+        true
+    }
+
+    fn named(&self, ip: &Ip<'_>) -> Option<Vec<u8>> {
+        let plan = self.plan();
+        let is_asked = match ip.to {
+            IpAddr::V4(to) => to == plan.dns4(),
+            IpAddr::V6(to) => Some(to) == plan.dns6(),
+        };
+        let is_question = ip.protocol == UDP && word(ip.payload, 2) == Some(DNS_PORT);
+        if !(is_asked && is_question && plan.has_dns && plan.is_inside(ip.from)) {
+            return None;
+        }
+        let known = Known { leases: self.services.leases(), guests: &self.guests };
+        Question::parse(message(ip.payload)?)?.answer(plan, &known)
+    }
+}
+
+impl Addresses for Known<'_> {
+    fn of_guest(&self, name: &str) -> Vec<IpAddr> {
+        let leases = self.leases.all().filter(|(port, _)| port.eq_ignore_ascii_case(name));
+        let mut all: Vec<IpAddr> = leases.map(|(_, address)| address.into()).collect();
+        let is_it = |guest: &&GuestState| guest.name.eq_ignore_ascii_case(name);
+        let guests = self.guests.iter().flatten().filter(is_it);
+        all.extend(guests.flat_map(GuestState::addresses6).copied().map(IpAddr::V6));
+        all
+    }
+
+    fn name_of(&self, address: IpAddr) -> Option<String> {
+        let leased = self.leases.all().find(|(_, leased)| IpAddr::V4(*leased) == address);
+        let has = |guest: &&GuestState| match address {
+            IpAddr::V4(_) => false,
+            IpAddr::V6(address) => guest.addresses6().contains(&address),
+        };
+        let learned = || self.guests.iter().flatten().find(has).map(|guest| guest.name.as_str());
+        let name = leased.map(|(port, _)| port).or_else(learned)?;
+        is_host_name(name).then(|| name.to_ascii_lowercase())
+    }
+}
