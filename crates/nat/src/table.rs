@@ -80,6 +80,8 @@ pub struct Limits {
     pub new_flows_per_second: u32,
     /// ICMP errors and resets towards one guest in a second.
     pub errors_per_second: u32,
+    /// Bytes of a connection that are on the way to its guest.
+    pub in_flight: u32,
 }
 
 impl Default for Limits {
@@ -92,6 +94,7 @@ impl Default for Limits {
             echoes_per_guest: 64,
             new_flows_per_second: 500,
             errors_per_second: 100,
+            in_flight: u32::MAX,
         }
     }
 }

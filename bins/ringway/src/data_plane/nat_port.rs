@@ -196,7 +196,12 @@ impl DataPlane {
 impl DataPlane {
     /// The first worker has the router.
     fn start_nat(&self, port: PortId, options: NatOptions) -> anyhow::Result<()> {
-        let nat = Cell::new(Some(Box::new(NatPort::new(options).context("a router")?)));
+        let nat = Box::new(NatPort::new(options).context("a router")?);
+        if !nat.peeks_at_offsets() {
+            let port = self.name(port);
+            info!(port, "no SO_PEEK_OFF for TCP (Linux 6.11 has it): guests receive slower");
+        }
+        let nat = Cell::new(Some(nat));
         let attach = |done| Command::Nat(NatCommand::Attach { port, nat: nat.take(), done });
         let attached: Result<Vec<()>, _> = self.worker.ask_all(attach).into_iter().collect();
         if attached.is_err() {

@@ -22,17 +22,46 @@ const SEND_WINDOW_AT: usize = 228;
 const NUMBER_LEN: libc::socklen_t = 4;
 const _: () = assert!(size_of::<libc::c_int>() == NUMBER_LEN as usize);
 
+/// Most bytes that are stepped over.
+pub(crate) const SKIPPED_LEN_MAX: u32 = 256 << 10;
+
+/// Where bytes go that are stepped over.
+#[derive(Debug, Default)]
+pub(crate) struct Skipped(Vec<u8>);
+
+impl Skipped {
+    /// `has_offsets`: it is not needed.
+    pub(crate) fn new(has_offsets: bool) -> Self {
+        Self(vec![0; if has_offsets { 0 } else { SKIPPED_LEN_MAX as usize }])
+    }
+
+    /// So many of them; `None`: more than there can be.
+    pub(crate) fn first(&mut self, len: u32) -> Option<&mut [u8]> {
+        self.0.get_mut(..len as usize)
+    }
+}
+
 /// Where a message lies, piece by piece.
 #[derive(Debug)]
-pub(crate) struct Vectors(Vec<libc::iovec>);
+pub(crate) struct Vectors(Vec<libc::iovec>, Skipped);
 
 // SAFETY: the addresses are used between `begin` and the system call that follows only, which is
 // one call of one worker.
 unsafe impl Send for Vectors {}
 
 impl Vectors {
-    pub(crate) fn new() -> Self {
-        Self(Vec::with_capacity(VECTORS_MAX))
+    pub(crate) fn new(skipped: Skipped) -> Self {
+        Self(Vec::with_capacity(VECTORS_MAX), skipped)
+    }
+
+    /// Begins a message anew, behind so many bytes that are of no interest. `None`: too many.
+    pub(crate) fn begin_behind(&mut self, len: u32) -> Option<&mut Self> {
+        self.0.clear();
+        let skipped = self.1.first(len)?;
+        if len > 0 {
+            self.0.push(vector(skipped.as_mut_ptr(), skipped.len()));
+        }
+        Some(self)
     }
 
     /// Begins a message anew.

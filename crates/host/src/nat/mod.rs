@@ -15,6 +15,7 @@ pub(crate) mod fill;
 pub(crate) mod listeners;
 pub(crate) mod options;
 pub(crate) mod own_addresses;
+pub(crate) mod peek;
 pub(crate) mod resolvers;
 pub(crate) mod snapshot;
 pub(crate) mod socket;
@@ -31,6 +32,7 @@ use ringway_net::{Counters, DropReason, Nanos, PACKET_LEN_MAX, Packet, PacketSin
 use ringway_switch::{PORTS_MAX, PortId};
 
 use crate::memory::scratch::Scratch;
+use crate::nat::calls::{SKIPPED_LEN_MAX, Skipped};
 use crate::nat::listeners::{Forward, Listener};
 use crate::nat::options::NatOptions;
 use crate::nat::sockets::{News, Sockets};
@@ -71,9 +73,12 @@ impl NatPort {
     /// # Errors
     /// The operating system has no epoll instance left.
     pub fn new(options: NatOptions) -> io::Result<Self> {
-        let limits = Limits { guests: ports_max(), ..Limits::default() };
+        let has_offsets = peek::has_offsets();
+        let in_flight = if has_offsets { u32::MAX } else { SKIPPED_LEN_MAX };
+        let limits = Limits { guests: ports_max(), in_flight, ..Limits::default() };
         let max = options.sockets_max as usize;
-        let mut sockets = Sockets::new(limits.flows as usize, max)?;
+        let skipped = Skipped::new(has_offsets);
+        let mut sockets = Sockets::new(limits.flows as usize, max, skipped)?;
         sockets.resolvers.set(&options.resolvers);
         Ok(Self {
             nat: Nat::new(options.plan.clone(), limits, RandomState::new()),
@@ -93,6 +98,12 @@ impl NatPort {
             from_nat: Counters::default(),
             refused: [0; Refusal::ALL.len()],
         })
+    }
+
+    /// Whether this kernel reads what is on the way to a guest only once: without it each read
+    /// copies it again, and no more than 256 KiB of a connection is on the way.
+    pub fn peeks_at_offsets(&self) -> bool {
+        self.nat.limits().in_flight > SKIPPED_LEN_MAX
     }
 
     /// Other options; other addresses make another router, and end all flows.

@@ -17,6 +17,7 @@ use rustix::net::{
 };
 
 use crate::nat::calls::{Vectors, discard, is_writable, option, queued, send_window, set_option};
+use crate::nat::peek::{PEEK_OFF, has_ended};
 use crate::nat::resolvers::Question;
 
 /// SYNs that are sent again: 63 seconds in all.
@@ -24,8 +25,6 @@ const SYN_COUNT: libc::c_int = 5;
 
 /// Where the kernel says nothing about the other end's window, in bytes.
 const WINDOW_UNKNOWN: u32 = 64 << 10;
-
-const PEEK_OFF: (libc::c_int, libc::c_int) = (libc::SOL_SOCKET, libc::SO_PEEK_OFF);
 
 /// A flow's socket.
 #[derive(Debug)]
@@ -208,27 +207,53 @@ impl Socket {
         let Some(source) = emit.source else { return Ok(Read::Bytes(0)) };
         let head_len = emit.head().len();
         let behind = source.len_max as usize - source.first_len;
+        if let Some(at) = source.peek_at {
+            return self.peek(vectors, (at, pieces, head_len, behind));
+        }
         let room = vectors.begin().add_own(emit.first_bytes()).add(pieces, head_len, behind);
-        let room = room + source.first_len;
-        let flags = match source.peek_at {
-            Some(at) => {
-                self.peek_from(at)?;
-                libc::MSG_PEEK
-            }
-            None => libc::MSG_TRUNC,
-        };
-        let received = vectors.receive(self.fd.as_fd(), flags);
-        let received = match received {
-            Ok(0) if source.peek_at.is_some() => return Ok(Read::End),
-            Ok(received) if received > room => return Ok(Read::TooLong),
+        match vectors.receive(self.fd.as_fd(), libc::MSG_TRUNC) {
+            Ok(received) if received > room + source.first_len => Ok(Read::TooLong),
+            Ok(received) => Ok(Read::Bytes(u32::try_from(received).unwrap_or(u32::MAX))),
+            Err(why) if is_later(&why) => Ok(Read::Empty),
+            Err(why) => Err(failure(errno(&why))),
+        }
+    }
+
+    /// Peeks at a stream from that offset on: into the pieces behind their first `skip` bytes, at
+    /// most `len_max` bytes.
+    ///
+    /// # Errors
+    /// The socket is of no more use.
+    pub(crate) fn peek(
+        &mut self,
+        vectors: &mut Vectors,
+        (at, pieces, skip, len_max): (u32, &[SharedSlice], usize, usize),
+    ) -> Result<Read, Failure> {
+        self.peek_from(at)?;
+        let stepped_over = if self.peek_at.is_some() { 0 } else { at };
+        let had_ended = stepped_over > 0 && has_ended(self.fd.as_fd());
+        let Some(vectors) = vectors.begin_behind(stepped_over) else { return Ok(Read::Empty) };
+        vectors.add(pieces, skip, len_max);
+        let received = match vectors.receive(self.fd.as_fd(), libc::MSG_PEEK) {
+            Ok(0) => return Ok(Read::End),
             Ok(received) => u32::try_from(received).unwrap_or(u32::MAX),
             Err(why) if is_later(&why) => return Ok(Read::Empty),
             Err(why) => return Err(failure(errno(&why))),
         };
-        if let (Some(at), Some(_)) = (&mut self.peek_at, source.peek_at) {
-            *at = at.wrapping_add(received);
+        let received = received.saturating_sub(stepped_over);
+        if received == 0 {
+            return Ok(if had_ended { Read::End } else { Read::Empty });
         }
+        self.peek_at = self.peek_at.map(|at| at.wrapping_add(received));
         Ok(Read::Bytes(received))
+    }
+
+    /// As on a kernel that peeks at the front only.
+    #[cfg(test)]
+    pub(crate) fn forget_offsets(&mut self) {
+        if self.peek_at.take().is_some() {
+            set_option(self.fd.as_fd(), PEEK_OFF, -1).expect("the kernel has them");
+        }
     }
 
     fn peek_from(&mut self, at: u32) -> Result<(), Failure> {

@@ -8,7 +8,7 @@ use ringway_nat::{Action, Close, Event, Failure, FlowId, Problem, Protocol, Targ
 use ringway_net::{GsoType, Nanos, Packet};
 use rustix::io::Errno;
 
-use crate::nat::calls::Vectors;
+use crate::nat::calls::{Skipped, Vectors};
 use crate::nat::error_queue;
 use crate::nat::listeners::{Forward, Listener, Listeners, Taken};
 use crate::nat::own_addresses::OwnAddresses;
@@ -44,13 +44,13 @@ impl Sockets {
     ///
     /// # Errors
     /// The operating system has no epoll instance left.
-    pub(crate) fn new(flows: usize, max: usize) -> io::Result<Self> {
+    pub(crate) fn new(flows: usize, max: usize, skipped: Skipped) -> io::Result<Self> {
         Ok(Self {
             list: std::iter::repeat_with(|| None).take(flows).collect(),
             poller: Poller::new()?,
             own: OwnAddresses::new(),
             resolvers: Resolvers::default(),
-            vectors: Vectors::new(),
+            vectors: Vectors::new(skipped),
             listeners: Listeners::default(),
             max,
             count: 0,

@@ -43,7 +43,8 @@ impl Nat {
         let options = SynOptions::parse(incoming.ip.payload);
         let mss = options.mss.min(self.mss(key.from.is_ipv4()));
         let options = SynOptions { mss, ..options };
-        let tcp = Tcp::new(syn, options, self.isn(&key, incoming.now), incoming.now);
+        let mut tcp = Tcp::new(syn, options, self.isn(&key, incoming.now), incoming.now);
+        tcp.limit_in_flight(self.limits.in_flight);
         let deadline = tcp.deadline();
         let flow = self.table.insert(key, incoming.mac, State::Tcp(tcp), incoming.now);
         let flow = flow.ok_or(Refusal::FlowLimit)?;
@@ -77,7 +78,8 @@ impl Nat {
             from: SocketAddr::from((address, port)),
             to: SocketAddr::from((shown, from.port())),
         };
-        let tcp = Tcp::accepted(self.mss(true), self.isn(&key, now), room, now);
+        let mut tcp = Tcp::accepted(self.mss(true), self.isn(&key, now), room, now);
+        tcp.limit_in_flight(self.limits.in_flight);
         let deadline = tcp.deadline();
         if !self.table.has_room(guest) {
             self.forget_closed(guest);

@@ -91,6 +91,8 @@ pub(crate) struct Tcp {
     window_by: (Seq, Seq),
     guest_scale: u8,
     mss: u16,
+    /// Most bytes on the way, however large the window is.
+    in_flight_max: u32,
     /// The socket may have something behind `next`.
     may_read: bool,
     /// The FIN's sequence number, once the socket's end was seen.
@@ -147,6 +149,7 @@ impl Tcp {
             window_by: (syn.seq, isn),
             guest_scale: options.scale.unwrap_or(0),
             mss: options.mss,
+            in_flight_max: u32::MAX,
             may_read: false,
             fin_at: None,
             is_fin_acked: false,
@@ -196,6 +199,11 @@ impl Tcp {
         self.scale = if options.scale.is_some() { SCALE } else { 0 };
     }
 
+    /// No more bytes are on the way to the guest than that.
+    pub fn limit_in_flight(&mut self, len: u32) {
+        self.in_flight_max = len;
+    }
+
     pub fn phase(&self) -> Phase {
         self.phase
     }
@@ -220,7 +228,7 @@ impl Tcp {
 
     /// Whether more from the socket could go to the guest: otherwise news of it may wait.
     pub fn wants_read(&self) -> bool {
-        self.fin_at.is_none() && self.window > self.next.since(self.una)
+        self.fin_at.is_none() && self.window.min(self.in_flight_max) > self.in_flight()
     }
 
     /// Bytes to the guest that it has not acknowledged.

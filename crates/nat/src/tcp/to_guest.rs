@@ -69,7 +69,7 @@ impl Tcp {
     fn data(&self, len_max: u32) -> Option<Outgoing> {
         let mss = u32::from(self.mss);
         let offset = self.in_flight();
-        let room = self.window.saturating_sub(offset);
+        let room = self.window.min(self.in_flight_max).saturating_sub(offset);
         let room = if room >= mss { room / mss * mss } else { room };
         let left = self.fin_at.map_or(u32::MAX, |fin| fin.since(self.next));
         // Small pieces only when nothing else makes the guest answer.

@@ -1,0 +1,113 @@
+//! Peeking behind what was peeked before. Kernels since 6.9 (IPv6: 6.11) do it by themselves
+//! (`SO_PEEK_OFF`); older ones always peek from the front, and what is on the way to the guest is
+//! copied once more with each read, into memory of the router's.
+//!
+//! Limits: 256 KiB of a connection are on the way to its guest there.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketType, socket};
+
+use crate::nat::calls::set_option;
+use crate::os::system_calls::count_system_call;
+
+/// Where the kernel peeks next.
+pub(crate) const PEEK_OFF: (libc::c_int, libc::c_int) = (libc::SOL_SOCKET, libc::SO_PEEK_OFF);
+
+/// Whether this kernel peeks at an offset, over each family that it has.
+pub(crate) fn has_offsets() -> bool {
+    [AddressFamily::INET, AddressFamily::INET6].into_iter().all(|family| {
+        let stream = socket(family, SocketType::STREAM, None);
+        stream.map_or(true, |stream| set_option(stream.as_fd(), PEEK_OFF, 0).is_ok())
+    })
+}
+
+/// Whether the other end has sent all that it will.
+pub(crate) fn has_ended(fd: BorrowedFd<'_>) -> bool {
+    const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    count_system_call();
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::RDHUP)];
+    poll(&mut fds, Some(&AT_ONCE)).is_ok_and(|found| found > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
+
+    use ringway_nat::Read;
+    use ringway_virtq::SharedSlice;
+
+    use super::*;
+    use crate::memory::scratch::Scratch;
+    use crate::nat::calls::{SKIPPED_LEN_MAX, Skipped, Vectors};
+    use crate::nat::socket::Socket;
+
+    /// A socket of a router that peeks in that way, and its other end.
+    fn pair(has_offsets: bool) -> (Socket, Vectors, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let far = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let (near, _) = listener.accept().expect("it came");
+        near.set_nonblocking(true).expect("a socket");
+        let mut socket = Socket::accepted(OwnedFd::from(near)).expect("options");
+        if !has_offsets {
+            socket.forget_offsets();
+        }
+        (socket, Vectors::new(Skipped::new(has_offsets)), far)
+    }
+
+    fn read((socket, vectors): (&mut Socket, &mut Vectors), at: u32, into: &[SharedSlice]) -> Read {
+        let read = |socket: &mut Socket, vectors: &mut Vectors| {
+            socket.peek(vectors, (at, into, 0, 5)).expect("open")
+        };
+        // The kernel may need a moment.
+        for _ in 0..1000 {
+            let read = read(socket, vectors);
+            if read != Read::Empty {
+                return read;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        Read::Empty
+    }
+
+    #[test]
+    fn both_ways_read_the_same() {
+        for has_offsets in [true, false] {
+            if has_offsets && !self::has_offsets() {
+                println!("skipped: this kernel has no SO_PEEK_OFF for TCP");
+                continue;
+            }
+            let (mut socket, mut vectors, mut far) = pair(has_offsets);
+            let scratch = Scratch::new(16);
+            let mut bytes = [0; 5];
+            far.write_all(b"hello world").expect("it is open");
+            for (at, golden) in [(0, "hello"), (5, " worl"), (0, "hello"), (5, " worl")] {
+                let into = [scratch.bytes()];
+                let read = read((&mut socket, &mut vectors), at, &into);
+                assert_eq!(read, Read::Bytes(5), "{at} {has_offsets}");
+                scratch.bytes().read(0, &mut bytes);
+                assert_eq!(bytes, golden.as_bytes());
+            }
+            socket.consume(5);
+            let into = [scratch.bytes()];
+            assert_eq!(read((&mut socket, &mut vectors), 5, &into), Read::Bytes(1));
+            let now = socket.peek(&mut vectors, (6, &into, 0, 5)).expect("open");
+            assert_eq!(now, Read::Empty, "nothing more yet");
+            far.shutdown(Shutdown::Write).expect("it is open");
+            assert_eq!(read((&mut socket, &mut vectors), 6, &into), Read::End);
+            assert_eq!(read((&mut socket, &mut vectors), 3, &into), Read::Bytes(3), "again");
+            socket.consume(6);
+            assert_eq!(read((&mut socket, &mut vectors), 0, &into), Read::End);
+        }
+    }
+
+    #[test]
+    fn no_more_is_stepped_over_than_there_is_room_for() {
+        let mut skipped = Skipped::new(false);
+        assert!(skipped.first(SKIPPED_LEN_MAX).is_some());
+        assert!(skipped.first(SKIPPED_LEN_MAX + 1).is_none());
+    }
+}
