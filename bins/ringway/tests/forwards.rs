@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 
 use common::{Ringway, wait_for};
 use serde_json::Value;
@@ -40,4 +40,23 @@ fn a_place_that_is_taken_is_listened_at_when_it_is_free() {
     drop(taken);
     wait_for("both places", || (count(&nat(&ringway)["forwards"]) == 2).then_some(()));
     assert_eq!(count(&nat(&ringway)["failed_forwards"]), 0);
+}
+
+/// Where a forward of datagrams goes, its place is free at once, and others come to their guest.
+#[test]
+fn places_of_datagrams_come_and_go() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let free = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let at = free.local_addr().expect("an address");
+    drop(free);
+    let router = format!("net=nat:,forward=udp:{at}:vm0:53");
+    let ringway = Ringway::run(directory.path(), &["--port", &router]);
+    assert_eq!(nat(&ringway)["forwards"][0], format!("udp {at} to vm0:53"));
+    let client = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    for _ in 0..1000 {
+        // No guest has an address: they are dropped, and nothing stays behind.
+        client.send_to(b"?", at).expect("it listens");
+    }
+    ringway.told(&["port", "set", "net", "forward=default"]);
+    UdpSocket::bind(at).expect("its place is free");
 }

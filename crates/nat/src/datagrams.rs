@@ -1,5 +1,7 @@
 //! A flow of datagrams or echo requests: whether there is something to read, and its age.
 
+use std::net::SocketAddr;
+
 use ringway_net::Nanos;
 
 use crate::table::{FlowKey, Protocol};
@@ -21,15 +23,32 @@ pub(crate) struct Datagrams {
     pub is_readable: bool,
     sent: u8,
     received: u8,
+    /// Who it comes from, where it came from outside: its datagrams come by a socket that other
+    /// flows have too, so each one is told of.
+    pub client: Option<Client>,
+}
+
+/// Who sends datagrams to a guest from outside, and to which place of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Client {
+    /// Its address and port.
+    pub from: SocketAddr,
+    /// The host's address that it used, and port.
+    pub at: SocketAddr,
 }
 
 impl Datagrams {
+    pub fn from_outside(client: Client) -> Self {
+        Self { client: Some(client), ..Self::default() }
+    }
+
     pub fn send(&mut self) {
         self.sent = self.sent.saturating_add(1);
     }
 
     pub fn receive(&mut self) {
         self.received = self.received.saturating_add(1);
+        self.is_readable &= self.client.is_none();
     }
 
     /// When a flow is over that was last used at `used`.

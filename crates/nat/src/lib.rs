@@ -27,6 +27,7 @@ mod timers;
 
 pub use actions::{Action, Actions, Target};
 pub use addresses::{Plan, PlanError, Prefix4, Prefix6};
+pub use datagrams::Client;
 pub use dhcp::DHCP_LEN_MAX;
 pub use emit::{Emit, Source};
 pub use leases::{LEASES_PER_PORT_MAX, Leases};

@@ -4,8 +4,8 @@ mod lab;
 
 use std::net::SocketAddr;
 
-use lab::Lab;
-use ringway_nat::Close;
+use lab::{GUEST, Lab};
+use ringway_nat::{Actions, Client, Close};
 use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
 
@@ -117,4 +117,43 @@ fn a_guest_that_refuses_or_says_nothing_resets_who_connects() {
 fn a_guest_without_an_address_gets_no_connection() {
     let mut lab = Lab::new(1);
     assert_eq!(lab.nat.accept(lab::GUEST, (80, CLIENT.into()), 1, lab.now), None);
+}
+
+/// Answers of the guest go to the client of its flow, and each datagram is told of by itself.
+#[test]
+fn datagrams_from_outside_have_a_flow_for_each_client() {
+    let mut lab = leased(9);
+    let at = SocketAddr::from(([192, 0, 2, 1], 5353));
+    let clients = [CLIENT, LOOPBACK, ([127, 0, 0, 9], LOOPBACK.1)].map(SocketAddr::from);
+    let mut flows = Vec::new();
+    for from in clients {
+        let mut actions = Actions::new();
+        let to = (53, Client { from, at });
+        let mut accept =
+            |lab: &mut Lab| lab.nat.accept_datagram(GUEST, to, lab.now, &mut actions).unwrap();
+        let flow = accept(&mut lab);
+        assert_eq!(accept(&mut lab), flow, "the same client");
+        assert!(actions.is_empty(), "its socket is there already");
+        lab.host.accepted_datagrams(flow, from);
+        flows.push(flow);
+        let fake = lab.host.fakes.get_mut(&flow.to_u64()).unwrap();
+        fake.datagrams_in = [b"one".to_vec(), b"two".to_vec()].into();
+        lab.seen.clear();
+        lab.step();
+        let sent = lab.seen.iter().filter(|frame| frame[12..14] == [8, 0] && frame[23] == 17);
+        let data: Vec<&[u8]> = sent.map(|frame| &frame[36..45]).collect();
+        let golden = &[0, 53, 0, 11, data[0][4], data[0][5], b'o', b'n', b'e'][..];
+        assert_eq!(data, [golden], "the next one may be another client's");
+    }
+    assert_eq!(flows.len(), 3);
+    assert!(flows[1] != flows[2], "the guest sees both as the gateway, at other ports");
+    assert_eq!(lab.nat.flows_of(GUEST), 3);
+    let limits = *lab.nat.limits();
+    for more in 0..2 * limits.flows_per_guest {
+        let from = SocketAddr::from((CLIENT.0, u16::try_from(2000 + more).unwrap()));
+        let mut actions = Actions::new();
+        let to = (53, Client { from, at });
+        assert!(lab.nat.accept_datagram(GUEST, to, lab.now, &mut actions).is_some());
+    }
+    assert_eq!(lab.nat.flows_of(GUEST), limits.flows_per_guest as usize, "the oldest goes");
 }

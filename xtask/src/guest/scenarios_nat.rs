@@ -118,7 +118,10 @@ pub fn stress(stage: &Stage) -> anyhow::Result<()> {
 pub fn forward(stage: &Stage) -> anyhow::Result<()> {
     let stage = &nat_lab::without_rights(stage)?;
     let machine = nat_lab::MACHINE;
-    let to = |guest: &str| format!("forward=tcp:*:8080:{guest}:80+tcp:8081:vm1:80+tcp:8082:vm1:80");
+    let to = |guest: &str| {
+        let datagrams = "tcp:*:5201:vm0:5201+udp:*:5201:vm0:5201";
+        format!("forward=tcp:*:8080:{guest}:80+tcp:8081:vm1:80+tcp:8082:vm1:80+{datagrams}")
+    };
     let options = format!(",{}", to("vm0"));
     let ringway = nat_lab::start(stage, &ports(stage, &["vm0", "vm1"], &options))?;
     let mut guests = [boot_uml(stage, "vm0")?, boot_uml(stage, "vm1")?];
@@ -140,6 +143,7 @@ pub fn forward(stage: &Stage) -> anyhow::Result<()> {
     let here = "for port in 8081 8082; do echo x | busybox nc 127.0.0.1 $port; done";
     let answers = nat_lab::on_machine(ringway.id(), here)?;
     ensure!(answers.matches("10.0.2.16/").count() == 2, "{answers}");
+    datagrams_in(stage, &mut guests[0])?;
     stage.step("other ways, while it runs");
     ringway.set("net", &to("vm1"))?;
     asks(&format!("{machine}:8080"), 16)?;
@@ -150,6 +154,24 @@ pub fn forward(stage: &Stage) -> anyhow::Result<()> {
     ringway.set("net", "forward=default")?;
     ensure!(ask(&format!("{machine}:8080")).is_err(), "nothing listens any more");
     finish(stage, ringway)
+}
+
+/// Two clients at once, both ways, and none gets what is another's.
+fn datagrams_in(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
+    stage.step("datagrams from the provider");
+    must(guest, "iperf3 -s -D >/dev/null 2>&1; sleep 1")?;
+    for option in ["", "-R"] {
+        let machine = nat_lab::MACHINE;
+        let line = format!("iperf3 -c {machine} -u -b 5M -l 1200 -t 2 -P 2 {option} --json");
+        let report = shell::command(&["sh", "-c", &line]).output()?;
+        let report: serde_json::Value = serde_json::from_slice(&report.stdout)?;
+        let sum = &report["end"]["sum"];
+        let count = |name: &str| sum[name].as_u64().unwrap_or(0);
+        let (packets, lost) = (count("packets"), count("lost_packets"));
+        stage.note(&format!("UDP from outside {option}: {packets} datagrams, {lost} lost"));
+        ensure!(packets > 1000 && lost * 20 < packets, "{packets}, {lost} lost: {report}");
+    }
+    Ok(())
 }
 
 /// Sends a line, ends its half, and gives what comes back.

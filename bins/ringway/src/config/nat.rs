@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ringway_host::Forward;
-use ringway_nat::{MTU_MIN, Plan, Prefix4, Prefix6};
+use ringway_nat::{MTU_MIN, Plan, Prefix4, Prefix6, Protocol};
 
 use super::error::{Origin, SpecError};
 use super::literal::Literal;
@@ -45,11 +45,12 @@ pub struct NatSpec {
     pub forwards: Vec<ForwardSpec>,
 }
 
-/// Ports of this machine that lead into a guest: `tcp:[ADDRESS:]PORT[-PORT]:GUEST:PORT`.
+/// Ports of this machine that lead into a guest: `tcp:[ADDRESS:]PORT[-PORT]:GUEST:PORT`, or `udp:`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForwardSpec {
     /// As it was written.
     text: String,
+    protocol: Protocol,
     /// Where the machine listens; empty: on its loopback.
     addresses: Vec<IpAddr>,
     /// Its ports, from the first to the last.
@@ -236,13 +237,18 @@ impl NatSpec {
 impl ForwardSpec {
     fn parse(origin: &Origin, text: &str) -> Result<Self, SpecError> {
         Self::read(text).ok_or_else(|| {
-            let advice = "write tcp:[ADDRESS:]PORT[-PORT]:GUEST:PORT, such as tcp:8080:vm0:80";
+            let advice = "write tcp:[ADDRESS:]PORT[-PORT]:GUEST:PORT, or udp:, such as \
+                          tcp:8080:vm0:80";
             origin.wrong(format!("{text:?} says no port that leads into a guest"), advice)
         })
     }
 
     fn read(text: &str) -> Option<Self> {
-        let rest = text.strip_prefix("tcp:")?;
+        let (protocol, rest) = match text.split_once(':')? {
+            ("tcp", rest) => (Protocol::Tcp, rest),
+            ("udp", rest) => (Protocol::Udp, rest),
+            _ => return None,
+        };
         let (rest, to) = rest.rsplit_once(':')?;
         let (listen, guest) = rest.rsplit_once(':')?;
         let (address, ports) = listen
@@ -264,6 +270,7 @@ impl ForwardSpec {
         to.checked_add(more)?;
         (!guest.is_empty()).then(|| Self {
             text: text.to_owned(),
+            protocol,
             addresses,
             ports,
             guest: guest.to_owned(),
@@ -278,6 +285,7 @@ impl ForwardSpec {
             if self.addresses.is_empty() { loopback.to_vec() } else { self.addresses.clone() };
         addresses.into_iter().flat_map(move |address| {
             (self.ports.0..=self.ports.1).zip(self.to..).map(move |(port, to)| Forward {
+                protocol: self.protocol,
                 at: SocketAddr::new(address, port),
                 guest: self.guest.clone(),
                 to,
@@ -339,6 +347,7 @@ mod tests {
             forwards.map(|it| format!("{} {} {}", it.at, it.guest, it.to)).collect()
         };
         assert_eq!(all("tcp:8080:vm0:80"), ["127.0.0.1:8080 vm0 80", "[::1]:8080 vm0 80"]);
+        assert_eq!(all("udp:5353:a:53"), ["127.0.0.1:5353 a 53", "[::1]:5353 a 53"]);
         assert_eq!(all("tcp:*:22:a:22"), ["0.0.0.0:22 a 22", "[::]:22 a 22"]);
         let several = all("tcp:10.0.0.1:90-91:a:9+tcp:[fd1::1]:7:b:8");
         assert_eq!(several, ["10.0.0.1:90 a 9", "10.0.0.1:91 a 10", "[fd1::1]:7 b 8"]);

@@ -253,11 +253,11 @@ pub const OPTIONS: &[PortOption] = &[
     ),
     router(
         "forward",
-        "list of tcp:PORT:GUEST:PORT",
+        "list of tcp:PORT:GUEST:PORT or udp:…",
         "none",
         NatField::Forward,
-        "ports of this machine that lead into guests; also tcp:ADDRESS:PORT-PORT:GUEST:PORT, where \
-         the address may be * or [IPv6]; without one: loopback",
+        "ports of this machine that lead into guests; also tcp:ADDRESS:PORT-PORT:GUEST:PORT, and \
+         udp:, where the address may be * or [IPv6]; without one: loopback",
     ),
     feature("packed", Features::RING_PACKED, "packed rings"),
     feature("mrg_rxbuf", Features::MRG_RXBUF, "a packet may span several receive buffers"),

@@ -1,13 +1,13 @@
 //! A router for guests: what it is told, where it listens, and whether there is a way to IPv6.
 
 use std::cell::Cell;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use ringway_host::{Command, Forward, Listener, NatCommand, NatOptions, NatPort};
-use ringway_nat::Prefix6;
+use ringway_host::{Command, Forward, Listener, NatCommand, NatOptions, NatPort, tell_address};
+use ringway_nat::{Prefix6, Protocol};
 use ringway_switch::PortId;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr};
@@ -147,12 +147,13 @@ impl DataPlane {
         let known = &port.nat.forwards;
         let (added, failed) = listen_where_possible(&port.spec.nat.forwards, known);
         // What could not be had before is no reason to refuse anything else.
-        let is_old = |at| port.nat.failed.iter().any(|(forward, _)| forward.at == at);
-        if let Some((forward, why)) = failed.iter().find(|(forward, _)| !is_old(forward.at)) {
+        let is_old = |new: &Forward| port.nat.failed.iter().any(|(it, _)| it.is_at_place_of(new));
+        if let Some((forward, why)) = failed.iter().find(|(forward, _)| !is_old(forward)) {
             return Err(*why).with_context(|| format!("listening at {}", forward.at));
         }
         let wanted = port.spec.nat.forwards.iter().flat_map(ForwardSpec::forwards);
-        let is_known = |wanted: &Forward| known.iter().any(|forward| forward.at == wanted.at);
+        let is_known =
+            |wanted: &Forward| known.iter().any(|forward| forward.is_at_place_of(wanted));
         let kept = wanted.filter(is_known).collect();
         let forwards = self.tell_listeners(id, kept, added);
         if let Some(port) = self.ports.get_mut(&id) {
@@ -225,10 +226,10 @@ fn listen_where_possible(
     let (mut listeners, mut failed) = (Vec::new(), Vec::new());
     for spec in specs {
         for forward in spec.forwards() {
-            if known.iter().any(|known| known.at == forward.at) {
+            if known.iter().any(|known| known.is_at_place_of(&forward)) {
                 continue;
             }
-            match bind(forward.at) {
+            match bind(&forward) {
                 Ok(fd) => listeners.push(Listener { forward, fd }),
                 // Not every machine has a loopback of IPv6.
                 Err(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT) if spec.is_by_default() => {}
@@ -239,16 +240,23 @@ fn listen_where_possible(
     (listeners, failed)
 }
 
-fn bind(at: SocketAddr) -> rustix::io::Result<OwnedFd> {
+fn bind(forward: &Forward) -> rustix::io::Result<OwnedFd> {
+    let (at, is_stream) = (forward.at, forward.protocol == Protocol::Tcp);
     let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let fd = socket_with(family, SocketType::STREAM, flags, None)?;
-    set_socket_reuseaddr(&fd, true)?;
+    let kind = if is_stream { SocketType::STREAM } else { SocketType::DGRAM };
+    let fd = socket_with(family, kind, flags, None)?;
+    // Of datagrams another process could have a share then.
+    set_socket_reuseaddr(&fd, is_stream)?;
     if at.is_ipv6() {
         set_ipv6_v6only(&fd, true)?;
     }
     rustix::net::bind(&fd, &at)?;
-    rustix::net::listen(&fd, BACKLOG)?;
+    if is_stream {
+        rustix::net::listen(&fd, BACKLOG)?;
+    } else {
+        tell_address(&fd, at.is_ipv4()).map_err(|_| Errno::IO)?;
+    }
     Ok(fd)
 }
 

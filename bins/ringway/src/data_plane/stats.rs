@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use ringway_host::{
-    Effort, NatSnapshot, PaceSnapshot, PortSnapshot, QueueSnapshot, WorkerSnapshot,
+    Effort, Forward, NatSnapshot, PaceSnapshot, PortSnapshot, QueueSnapshot, WorkerSnapshot,
 };
+use ringway_nat::Protocol;
 use ringway_net::{Counters, DropReason, Features};
 use ringway_virtq::Format;
 
@@ -50,10 +51,9 @@ impl DataPlane {
             leases.entry(port.clone()).or_default().push(address.to_string());
         }
         let forwards = nat.forwards.iter();
-        let forwards = forwards.map(|it| format!("tcp {} to {}:{}", it.at, it.guest, it.to));
+        let forwards = forwards.map(forward_text);
         let failed = port.nat.failed();
-        let failed =
-            failed.map(|(it, why)| format!("tcp {} to {}:{}: {why}", it.at, it.guest, it.to));
+        let failed = failed.map(|(it, why)| format!("{}: {why}", forward_text(it)));
         let refused = nat.refused.iter().map(|(why, count)| ((*why).to_string(), *count));
         NatStats {
             flows: flows.map(|(id, count)| (self.name(*id).to_owned(), *count as u64)).collect(),
@@ -64,6 +64,11 @@ impl DataPlane {
             refused: refused.collect(),
         }
     }
+}
+
+fn forward_text(forward: &Forward) -> String {
+    let protocol = if forward.protocol == Protocol::Udp { "udp" } else { "tcp" };
+    format!("{protocol} {} to {}:{}", forward.at, forward.guest, forward.to)
 }
 
 fn worker_stats(worker: &WorkerSnapshot) -> WorkerStats {

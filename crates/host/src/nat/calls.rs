@@ -18,6 +18,9 @@ const VECTORS_MAX: usize = 1000;
 const TCP_INFO_LEN: libc::socklen_t = 232;
 const SEND_WINDOW_AT: usize = 228;
 
+/// Room for the length of segments, and for the address that a datagram comes from.
+const CONTROL_WORDS: usize = 10;
+
 /// Bytes of an option that is a number.
 const NUMBER_LEN: libc::socklen_t = 4;
 const _: () = assert!(size_of::<libc::c_int>() == NUMBER_LEN as usize);
@@ -104,7 +107,8 @@ impl Vectors {
         message
     }
 
-    /// Sends the message without waiting; `segment_len`: as datagrams of so many bytes.
+    /// Sends the message without waiting; `segment_len`: as datagrams of so many bytes; `way`: to
+    /// another place than where the socket is connected to.
     ///
     /// # Errors
     /// Nothing was sent.
@@ -112,27 +116,27 @@ impl Vectors {
         &mut self,
         fd: BorrowedFd<'_>,
         segment_len: Option<u16>,
+        way: Option<Way<'_>>,
     ) -> io::Result<usize> {
         let mut message = self.message();
-        let mut control = [0u64; 4];
+        let mut control = Control::default();
         if let Some(len) = segment_len {
-            message.msg_control = control.as_mut_ptr().cast();
-            // SAFETY: only computes.
-            message.msg_controllen = unsafe { libc::CMSG_SPACE(2) } as _;
-            // SAFETY: the control data is aligned, ours, and long enough for one header and two
-            // bytes.
-            unsafe {
-                let header = libc::CMSG_FIRSTHDR(&raw const message);
-                (*header).cmsg_level = libc::SOL_UDP;
-                (*header).cmsg_type = libc::UDP_SEGMENT;
-                (*header).cmsg_len = libc::CMSG_LEN(2) as _;
-                libc::CMSG_DATA(header).cast::<u16>().write_unaligned(len);
-            }
+            control.put((libc::SOL_UDP, libc::UDP_SEGMENT, &len.to_ne_bytes()));
+        }
+        if let Some(way) = way {
+            message.msg_name = way.name.as_ptr().cast_mut().cast();
+            message.msg_namelen = libc::socklen_t::try_from(way.name.len()).unwrap_or(0);
+            control.put(way.info);
+        }
+        if control.len > 0 {
+            message.msg_control = control.bytes.as_mut_ptr().cast();
+            message.msg_controllen = control.len as _;
         }
         count_system_call();
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: vectors point into memory that stays mapped until after this call; the kernel
-        // only reads. Memory that a front-end took away gives EFAULT.
+        // only reads, these and the address and control data, which are borrowed or ours. Memory
+        // that a front-end took away gives EFAULT.
         length(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) })
     }
 
@@ -148,6 +152,45 @@ impl Vectors {
         // SAFETY: vectors point into memory that stays mapped until after this call, and that is
         // written to by none but us and the guest that owns it.
         length(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) })
+    }
+}
+
+/// Where a datagram goes to, a `sockaddr`, and what goes with it: from which address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Way<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) info: Beside<'a>,
+}
+
+/// Level, kind and value.
+pub(crate) type Beside<'a> = (libc::c_int, libc::c_int, &'a [u8]);
+
+/// What goes with a message beside its bytes (cmsg(3)).
+#[derive(Debug, Default)]
+struct Control {
+    bytes: [u64; CONTROL_WORDS],
+    len: usize,
+}
+
+impl Control {
+    /// Adds one thing; the room is that of all that there can be.
+    fn put(&mut self, (level, kind, value): Beside<'_>) {
+        let len = libc::c_uint::try_from(value.len()).unwrap_or(0);
+        // SAFETY: only compute.
+        let (space, len) = unsafe { (libc::CMSG_SPACE(len), libc::CMSG_LEN(len)) };
+        let end = self.len + space as usize;
+        assert!(end <= size_of_val(&self.bytes), "there is room for both kinds");
+        // SAFETY: the place is inside `bytes`, as was just checked, and aligned like them: spaces
+        // are whole words.
+        unsafe {
+            let header: *mut libc::cmsghdr =
+                self.bytes.as_mut_ptr().cast::<u8>().add(self.len).cast();
+            (*header).cmsg_level = level;
+            (*header).cmsg_type = kind;
+            (*header).cmsg_len = len as _;
+            libc::CMSG_DATA(header).copy_from_nonoverlapping(value.as_ptr(), value.len());
+        }
+        self.len = end;
     }
 }
 

@@ -6,9 +6,12 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
+use ringway_nat::{Client, FlowId, Protocol};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 
+use crate::nat::calls::discard;
+use crate::nat::clients;
 use crate::os::poller::Poller;
 
 /// Connections of one listener that are taken in one visit.
@@ -20,12 +23,21 @@ const FIRST_TOKEN: u64 = 0xffff_0000;
 /// A port of this machine that leads into a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forward {
+    /// Connections, or datagrams.
+    pub protocol: Protocol,
     /// Where the machine listens.
     pub at: SocketAddr,
     /// Behind which port of the switch the guest is.
     pub guest: String,
     /// The guest's port.
     pub to: u16,
+}
+
+impl Forward {
+    /// Whether both listen at the same place.
+    pub fn is_at_place_of(&self, other: &Self) -> bool {
+        (self.protocol, self.at) == (other.protocol, other.at)
+    }
 }
 
 /// A socket that listens for it.
@@ -40,10 +52,21 @@ pub struct Listener {
 /// A connection: its socket, from where it comes, and what it is for.
 pub(crate) type Taken = (OwnedFd, SocketAddr, Forward);
 
+/// Datagrams that came to one of them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Waiting {
+    /// There may be some.
+    is_readable: bool,
+    /// Whose the next one is.
+    flow: Option<FlowId>,
+}
+
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     list: Vec<Listener>,
+    /// Of each that datagrams come to: what is known of the next one.
+    waiting: Vec<Waiting>,
     /// No file descriptor was left.
     is_resting: bool,
 }
@@ -60,12 +83,70 @@ impl Listeners {
     pub(crate) fn change(&mut self, kept: &[Forward], added: Vec<Listener>, poller: &Poller) {
         self.watch(false, poller);
         self.list.retain_mut(|listener| {
-            let now = kept.iter().find(|forward| forward.at == listener.forward.at);
+            let now = kept.iter().find(|forward| forward.is_at_place_of(&listener.forward));
             listener.forward = now.unwrap_or(&listener.forward).clone();
             now.is_some()
         });
         self.list.extend(added);
+        // Each is looked at once more.
+        self.waiting = vec![Waiting { is_readable: true, flow: None }; self.list.len()];
         self.watch(true, poller);
+    }
+
+    pub(crate) fn at(&self, number: usize) -> Option<&Listener> {
+        self.list.get(number)
+    }
+
+    /// Numbers of those that datagrams may have come to, the next of which has no flow yet.
+    pub(crate) fn readable(&self) -> impl Iterator<Item = usize> + use<> {
+        let is_it = |waiting: &Waiting| waiting.is_readable && waiting.flow.is_none();
+        let all = self.waiting.iter().enumerate().filter(|(_, waiting)| is_it(waiting));
+        all.map(|(number, _)| number).collect::<Vec<_>>().into_iter()
+    }
+
+    /// Who has sent the next datagram, and where it is to go.
+    pub(crate) fn next(&mut self, number: usize) -> Option<(Client, &Forward)> {
+        let Listener { forward, fd } = self.list.get(number)?;
+        let waiting = self.waiting.get_mut(number)?;
+        if forward.protocol != Protocol::Udp {
+            waiting.is_readable = false;
+            return None;
+        }
+        let client = clients::next(fd.as_fd(), forward.at);
+        waiting.is_readable = client.is_some();
+        Some((client?, forward))
+    }
+
+    /// The next datagram is that flow's; `None`: it is not to be had by any, and is gone.
+    pub(crate) fn set_flow(&mut self, number: usize, flow: Option<FlowId>) {
+        if let Some(waiting) = self.waiting.get_mut(number) {
+            waiting.flow = flow;
+        }
+        if let (None, Some(listener)) = (flow, self.at(number)) {
+            let _ = discard(listener.fd.as_fd(), 0);
+        }
+    }
+
+    /// That flow has taken the next datagram of a listener, or will not: the one behind it is
+    /// looked at.
+    pub(crate) fn forget_flow(&mut self, is_over: impl Fn(FlowId) -> bool) -> bool {
+        let mut any = false;
+        for waiting in &mut self.waiting {
+            if waiting.flow.is_some_and(&is_over) {
+                (waiting.flow, any) = (None, true);
+            }
+        }
+        any
+    }
+
+    /// Datagrams have come to it, if it is one for datagrams.
+    pub(crate) fn note(&mut self, number: usize) -> bool {
+        let is_it = |listener: &Listener| listener.forward.protocol == Protocol::Udp;
+        let is_it = self.list.get(number).is_some_and(is_it);
+        if let Some(waiting) = self.waiting.get_mut(number).filter(|_| is_it) {
+            waiting.is_readable = true;
+        }
+        is_it
     }
 
     pub(crate) fn forwards(&self) -> impl Iterator<Item = &Forward> {
@@ -76,7 +157,12 @@ impl Listeners {
         for (token, listener) in (FIRST_TOKEN..).zip(&self.list) {
             let fd = listener.fd.as_fd();
             // A listener that cannot be watched is one that nothing comes from.
-            let _ = if is_watched { poller.add(fd, token) } else { poller.remove(fd) };
+            let _ = match (is_watched, listener.forward.protocol) {
+                (false, _) => poller.remove(fd),
+                // Datagrams may stay there as long as their guest has no room.
+                (true, Protocol::Udp) => poller.add_edge(fd, token),
+                (true, _) => poller.add(fd, token),
+            };
         }
         self.is_resting = !is_watched;
     }

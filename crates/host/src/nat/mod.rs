@@ -10,10 +10,12 @@
 //! its data stays in the sockets, and the other guests go on.
 
 pub(crate) mod calls;
+pub(crate) mod clients;
 pub(crate) mod error_queue;
 pub(crate) mod fill;
 pub(crate) mod listeners;
 pub(crate) mod options;
+pub(crate) mod outside;
 pub(crate) mod own_addresses;
 pub(crate) mod peek;
 pub(crate) mod resolvers;
@@ -127,6 +129,7 @@ impl NatPort {
     /// Listens where it did and elsewhere for connections into guests.
     pub(crate) fn listen(&mut self, kept: &[Forward], added: Vec<Listener>) {
         self.sockets.listen(kept, added);
+        self.end_strangers();
     }
 
     /// A port that guests may be behind.

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use ringway_nat::{Close, Emit, Failure, FlowId, Problem, Protocol, Read};
+use ringway_nat::{Client, Close, Emit, Failure, FlowId, Problem, Protocol, Read};
 use ringway_virtq::SharedSlice;
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
@@ -17,6 +17,8 @@ use rustix::net::{
 };
 
 use crate::nat::calls::{Vectors, discard, is_writable, option, queued, send_window, set_option};
+use crate::nat::clients::WayBack;
+use crate::nat::listeners::Listener;
 use crate::nat::peek::{PEEK_OFF, has_ended};
 use crate::nat::resolvers::Question;
 
@@ -40,6 +42,8 @@ pub(crate) struct Socket {
     peek_at: Option<u32>,
     hops: u8,
     is_whole_only: Option<bool>,
+    /// Where its datagrams go, if others listen on the same socket.
+    pub(crate) way: Option<WayBack>,
     /// The other end is a resolver.
     pub(crate) question: Option<Question>,
 }
@@ -67,6 +71,7 @@ impl Socket {
             peek_at: None,
             hops: 0,
             is_whole_only: None,
+            way: None,
             question: None,
         };
         socket.prepare().map_err(|why| failure(errno(&why)))?;
@@ -89,10 +94,35 @@ impl Socket {
             peek_at: None,
             hops: 0,
             is_whole_only: None,
+            way: None,
             question: None,
         };
         socket.prepare()?;
         Ok(socket)
+    }
+
+    /// A client of a socket that listens for datagrams.
+    ///
+    /// # Errors
+    /// No file descriptor is left.
+    pub(crate) fn of_client(
+        flow: FlowId,
+        listener: &Listener,
+        client: &Client,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            fd: listener.fd.try_clone()?,
+            flow,
+            protocol: Protocol::Udp,
+            is_ipv4: client.from.is_ipv4(),
+            is_connecting: false,
+            is_blocked: false,
+            peek_at: None,
+            hops: 0,
+            is_whole_only: None,
+            way: Some(WayBack::to(client, listener.forward.at)),
+            question: None,
+        })
     }
 
     fn prepare(&mut self) -> io::Result<()> {
@@ -147,7 +177,7 @@ impl Socket {
     /// # Errors
     /// The stream is of no more use.
     pub(crate) fn send(&mut self, vectors: &mut Vectors, len: u32) -> Result<u32, Failure> {
-        match vectors.send(self.fd.as_fd(), None) {
+        match vectors.send(self.fd.as_fd(), None, None) {
             Ok(taken) => {
                 let taken = u32::try_from(taken).unwrap_or(len);
                 self.is_blocked |= taken < len;
@@ -163,6 +193,10 @@ impl Socket {
 
     /// Says how datagrams go from now on.
     pub(crate) fn set_way(&mut self, hops: u8, is_whole_only: bool) {
+        // Others use it too.
+        if self.way.is_some() {
+            return;
+        }
         let fd = self.fd.as_fd();
         let [hops_option, mtu_option] = match self.is_ipv4 {
             true => [(libc::SOL_IP, libc::IP_TTL), (libc::SOL_IP, libc::IP_MTU_DISCOVER)],

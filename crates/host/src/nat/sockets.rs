@@ -4,11 +4,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use ringway_nat::{Action, Close, Event, Failure, FlowId, Problem, Protocol, Target};
+use ringway_nat::{Action, Client, Close, Event, Failure, FlowId, Problem, Protocol, Target};
 use ringway_net::{GsoType, Nanos, Packet};
 use rustix::io::Errno;
 
 use crate::nat::calls::{Skipped, Vectors};
+use crate::nat::clients::WayBack;
 use crate::nat::error_queue;
 use crate::nat::listeners::{Forward, Listener, Listeners, Taken};
 use crate::nat::own_addresses::OwnAddresses;
@@ -108,6 +109,39 @@ impl Sockets {
         // One that cannot be watched says nothing, and its flow ends in time.
         let _ = self.poller.add_edge_both(socket.as_fd(), flow.to_u64());
         self.put(socket);
+    }
+
+    /// A flow of datagrams from outside has the listener's socket, which is watched already.
+    pub(crate) fn share(&mut self, flow: FlowId, number: usize, client: &Client) -> bool {
+        if self.of(flow).is_some() {
+            return true;
+        }
+        let listener = self.listeners.at(number).filter(|_| self.has_room());
+        let socket = listener.and_then(|it| Socket::of_client(flow, it, client).ok());
+        let is_there = socket.is_some();
+        if let Some(socket) = socket {
+            self.put(socket);
+        }
+        is_there
+    }
+
+    /// What waits for a client whose flow is over is looked at again.
+    pub(crate) fn forget_ended_clients(&mut self) {
+        let list = &self.list;
+        self.listeners.forget_flow(|flow| {
+            let socket = list.get(flow.index()).and_then(Option::as_ref);
+            socket.is_none_or(|socket| socket.flow != flow)
+        });
+    }
+
+    /// Flows of clients whose place is not listened at any more.
+    pub(crate) fn strangers(&self) -> Vec<FlowId> {
+        let is_stranger = |socket: &&Socket| {
+            let at = socket.way.map(|way| way.bound());
+            let is_it = |it: &Forward| it.protocol == Protocol::Udp && Some(it.at) == at;
+            at.is_some() && !self.listeners.forwards().any(is_it)
+        };
+        self.list.iter().flatten().filter(is_stranger).map(|socket| socket.flow).collect()
     }
 
     fn put(&mut self, socket: Socket) {
@@ -226,12 +260,13 @@ impl Sockets {
         vectors.begin().add(packet.payload, skip as usize, len as usize);
         let is_cut = GsoType::from_raw(packet.header.gso_type) == Some(GsoType::UdpL4);
         let segment_len = Some(packet.header.gso_size).filter(|size| is_cut && *size > 0);
-        let mut sent = vectors.send(socket.as_fd(), segment_len);
+        let way = socket.way;
+        let mut sent = vectors.send(socket.as_fd(), segment_len, way.as_ref().map(WayBack::parts));
         // What the kernel heard of earlier ones comes first.
         if let Err(why) = &sent
             && errno(why) == Errno::CONNREFUSED
         {
-            sent = vectors.send(socket.as_fd(), segment_len);
+            sent = vectors.send(socket.as_fd(), segment_len, way.as_ref().map(WayBack::parts));
         }
         let problem = match sent.map_err(|why| errno(&why)) {
             Err(Errno::MSGSIZE) => Problem::TooBig(socket.path_mtu()),

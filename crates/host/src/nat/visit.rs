@@ -89,12 +89,14 @@ impl NatPort {
         self.sockets.go_on();
         for event in self.events.iter() {
             match Listeners::number(event.token) {
+                Some(number) if self.sockets.listeners.note(number) => {}
                 Some(number) => must_rest |= self.sockets.accept(number, &mut taken),
                 None => self.sockets.on_event(&event, &mut news),
             }
         }
         self.tell(news);
         taken.into_iter().for_each(|taken| self.take_in(taken));
+        self.look_at_datagrams();
         if must_rest {
             self.retry_at = Some(self.now.plus(REST_NS));
         }
@@ -272,6 +274,7 @@ impl NatPort {
     }
 
     fn emitted(&mut self, emit: &Emit, read: Read) {
+        let is_shared = self.sockets.of(emit.flow).is_some_and(|(socket, _)| socket.way.is_some());
         if let (Read::Bytes(_), Some((socket, _))) = (read, self.sockets.of(emit.flow))
             && let Some(question) = &mut socket.question
         {
@@ -280,6 +283,9 @@ impl NatPort {
         let mut actions = Actions::new();
         self.nat.emitted(emit, read, self.now, &mut actions);
         self.carry_out(&mut actions, None);
+        if is_shared && self.sockets.listeners.forget_flow(|flow| flow == emit.flow) {
+            self.look_at_datagrams();
+        }
     }
 
     /// A socket has an error: of one for datagrams the kernel has reports of it.

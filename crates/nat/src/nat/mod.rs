@@ -4,6 +4,7 @@ mod from_guest;
 mod guests;
 mod names;
 mod open;
+mod outside;
 mod sockets;
 mod to_guest;
 

@@ -54,42 +54,6 @@ impl Nat {
         Ok(())
     }
 
-    /// A connection from outside into the guest behind that port; `room`: what its socket takes.
-    ///
-    /// `None`: the guest has no address, or no room for one more flow.
-    pub fn accept(
-        &mut self,
-        guest: Guest,
-        (port, from): (u16, SocketAddr),
-        room: u32,
-        now: Nanos,
-    ) -> Option<FlowId> {
-        let name = self.name_of(guest)?;
-        let (address, mac) = self.services.leases().first_of(name)?;
-        // What would not come back through the router is shown as the router itself.
-        let gateway = self.plan().gateway4();
-        let shown = match from.ip().to_canonical() {
-            IpAddr::V4(from) if reach(self.plan(), from.into()) == Reach::Allowed => from,
-            _ => gateway,
-        };
-        let key = FlowKey {
-            guest,
-            protocol: Protocol::Tcp,
-            from: SocketAddr::from((address, port)),
-            to: SocketAddr::from((shown, from.port())),
-        };
-        let mut tcp = Tcp::accepted(self.mss(true), self.isn(&key, now), room, now);
-        tcp.limit_in_flight(self.limits.in_flight);
-        let deadline = tcp.deadline();
-        if !self.table.has_room(guest) {
-            self.forget_closed(guest);
-        }
-        let flow = self.table.insert(key, mac, State::Tcp(tcp), now)?;
-        self.table.set_deadline(flow, deadline);
-        self.table.set_ready(flow);
-        Some(flow)
-    }
-
     /// The flow of a datagram, which begins one if it has none.
     pub(super) fn datagram_flow(
         &mut self,
@@ -145,7 +109,7 @@ impl Nat {
 
     /// Forgets the guest's oldest connection that is over and only waits for a FIN that is
     /// repeated.
-    fn forget_closed(&mut self, guest: Guest) -> bool {
+    pub(super) fn forget_closed(&mut self, guest: Guest) -> bool {
         let is_closed =
             |state: &State| matches!(state, State::Tcp(tcp) if tcp.phase() == Phase::Closed);
         let closed = self.table.of_guest(guest).filter(|(_, entry)| is_closed(&entry.state));
@@ -191,7 +155,7 @@ impl Nat {
 
     /// A first sequence number that other guests cannot guess (RFC 6528).
     #[expect(clippy::cast_possible_truncation, reason = "as many bits as there are")]
-    fn isn(&self, key: &FlowKey, now: Nanos) -> Seq {
+    pub(super) fn isn(&self, key: &FlowKey, now: Nanos) -> Seq {
         let clock = (now.0 >> ISN_SHIFT) as u32;
         Seq(clock.wrapping_add(self.keys.hash_one(key) as u32))
     }

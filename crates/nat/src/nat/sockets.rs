@@ -58,7 +58,7 @@ impl Nat {
         none
     }
 
-    fn datagram_readable(&mut self, flow: FlowId) {
+    pub(super) fn datagram_readable(&mut self, flow: FlowId) {
         if let Some(entry) = self.table.entry_mut(flow)
             && let State::Datagrams(datagrams) = &mut entry.state
         {

@@ -74,7 +74,7 @@ impl Nat {
                     datagrams.receive();
                     entry.used = now;
                 }
-                Read::TooLong => {}
+                Read::TooLong => datagrams.is_readable &= datagrams.client.is_none(),
                 Read::Empty | Read::End => datagrams.is_readable = false,
             },
             _ => {}

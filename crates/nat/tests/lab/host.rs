@@ -115,6 +115,12 @@ impl Host {
         assert!(self.fakes.insert(flow.to_u64(), fake).is_none());
     }
 
+    /// A client whose datagrams come from outside.
+    pub fn accepted_datagrams(&mut self, flow: FlowId, from: std::net::SocketAddr) {
+        let fake = Fake::new(flow, Protocol::Udp, Target::Address(from));
+        assert!(self.fakes.insert(flow.to_u64(), fake).is_none());
+    }
+
     pub fn news(&mut self, random: &mut Random) -> Vec<(FlowId, Event)> {
         let mut events = std::mem::take(&mut self.pending);
         for fake in self.fakes.values_mut().filter(|fake| fake.closed.is_none()) {

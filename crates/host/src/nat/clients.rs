@@ -1,0 +1,191 @@
+//! Who sends datagrams to a socket that listens for a guest, and the way back to it: from the
+//! address that the client used (ip(7), `IP_PKTINFO`; ipv6(7), `IPV6_PKTINFO`).
+
+use std::io;
+use std::mem;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use ringway_nat::Client;
+
+use crate::nat::calls::{Way, set_option};
+use crate::os::system_calls::count_system_call;
+
+/// Bytes of the longer one of both kinds of addresses, `sockaddr_in6`.
+const NAME_LEN: usize = 28;
+const NAME4_LEN: usize = 16;
+/// Of `in_pktinfo` and `in6_pktinfo`.
+const INFO4_LEN: usize = 12;
+const INFO6_LEN: usize = 20;
+/// Room for one of them and for the length of segments.
+const CONTROL_WORDS: usize = 16;
+
+/// Where a datagram goes, as the kernel reads it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WayBack {
+    name: [u8; NAME_LEN],
+    name_len: usize,
+    info: [u8; INFO6_LEN],
+    info_len: usize,
+    bound: SocketAddr,
+}
+
+impl WayBack {
+    /// Back to the client of a socket bound to `bound`.
+    pub(crate) fn to(client: &Client, bound: SocketAddr) -> Self {
+        let (name, info) = ([0; NAME_LEN], [0; INFO6_LEN]);
+        let mut way = Self { name, name_len: NAME4_LEN, info, info_len: INFO4_LEN, bound };
+        way.name[2..4].copy_from_slice(&client.from.port().to_be_bytes());
+        match (client.from, client.at.ip()) {
+            (SocketAddr::V4(to), IpAddr::V4(at)) => {
+                way.name[..2].copy_from_slice(&family(libc::AF_INET));
+                way.name[4..8].copy_from_slice(&to.ip().octets());
+                way.info[4..8].copy_from_slice(&at.octets());
+            }
+            (to, at) => {
+                (way.name_len, way.info_len) = (NAME_LEN, INFO6_LEN);
+                way.name[..2].copy_from_slice(&family(libc::AF_INET6));
+                way.name[8..24].copy_from_slice(&octets6(to.ip()));
+                if let SocketAddr::V6(to) = to {
+                    way.name[24..28].copy_from_slice(&to.scope_id().to_ne_bytes());
+                    way.info[16..20].copy_from_slice(&to.scope_id().to_ne_bytes());
+                }
+                way.info[..16].copy_from_slice(&octets6(at));
+            }
+        }
+        way
+    }
+
+    /// Where the socket listens.
+    pub(crate) fn bound(&self) -> SocketAddr {
+        self.bound
+    }
+
+    /// Where it goes, and from which address.
+    pub(crate) fn parts(&self) -> Way<'_> {
+        let (level, kind) = info_option(self.info_len == INFO4_LEN);
+        Way { name: &self.name[..self.name_len], info: (level, kind, &self.info[..self.info_len]) }
+    }
+}
+
+fn family(family: libc::c_int) -> [u8; 2] {
+    u16::try_from(family).unwrap_or(0).to_ne_bytes()
+}
+
+fn octets6(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+fn info_option(is_ipv4: bool) -> (libc::c_int, libc::c_int) {
+    match is_ipv4 {
+        true => (libc::SOL_IP, libc::IP_PKTINFO),
+        false => (libc::SOL_IPV6, libc::IPV6_PKTINFO),
+    }
+}
+
+/// The kernel tells of each datagram to which address it came.
+///
+/// # Errors
+/// It does not.
+pub fn tell_address(fd: impl AsFd, is_ipv4: bool) -> io::Result<()> {
+    let option = match is_ipv4 {
+        true => info_option(true),
+        false => (libc::SOL_IPV6, libc::IPV6_RECVPKTINFO),
+    };
+    set_option(fd.as_fd(), option, 1)
+}
+
+/// Who has sent the datagram that comes next to a socket bound to `bound`; it stays.
+/// `None`: there is none.
+pub(crate) fn next(fd: BorrowedFd<'_>, bound: SocketAddr) -> Option<Client> {
+    let mut name = [0u32; NAME_LEN / 4];
+    let mut control = [0u64; CONTROL_WORDS];
+    // SAFETY: all-zero bytes are a valid `msghdr`.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_name = name.as_mut_ptr().cast();
+    message.msg_namelen = libc::socklen_t::try_from(size_of_val(&name)).unwrap_or(0);
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control) as _;
+    count_system_call();
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    // SAFETY: the kernel writes at most as many bytes as the two areas have, which are ours.
+    if unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) } < 0 {
+        return None;
+    }
+    let from = address(name.map(u32::to_ne_bytes).as_flattened())?;
+    let mut at = bound;
+    // SAFETY: the kernel has filled in control data of that length; the walk stays inside it.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(&raw const message);
+        while !header.is_null() {
+            let len = (*header).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+            let bytes = std::slice::from_raw_parts(libc::CMSG_DATA(header), len);
+            if ((*header).cmsg_level, (*header).cmsg_type) == info_option(bound.is_ipv4()) {
+                at.set_ip(used(bytes, bound.is_ipv4()).unwrap_or(bound.ip()));
+            }
+            header = libc::CMSG_NXTHDR(&raw const message, header);
+        }
+    }
+    Some(Client { from, at })
+}
+
+/// The host's address to which it came.
+fn used(info: &[u8], is_ipv4: bool) -> Option<IpAddr> {
+    match is_ipv4 {
+        true => Some(Ipv4Addr::from(*info.get(4..)?.first_chunk::<4>()?).into()),
+        false => Some(Ipv6Addr::from(*info.first_chunk::<16>()?).into()),
+    }
+}
+
+/// The address in a `sockaddr`.
+fn address(name: &[u8]) -> Option<SocketAddr> {
+    let port = u16::from_be_bytes(*name.get(2..)?.first_chunk()?);
+    match i32::from(u16::from_ne_bytes(*name.first_chunk()?)) {
+        libc::AF_INET => Some((Ipv4Addr::from(*name.get(4..)?.first_chunk::<4>()?), port).into()),
+        libc::AF_INET6 => {
+            let address = Ipv6Addr::from(*name.get(8..)?.first_chunk::<16>()?);
+            let scope = u32::from_ne_bytes(*name.get(24..)?.first_chunk()?);
+            Some(SocketAddrV6::new(address, port, 0, scope).into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+    use crate::nat::calls::{Skipped, Vectors};
+
+    #[test]
+    fn answers_come_from_the_address_that_was_used() {
+        for (everywhere, used) in [("0.0.0.0:0", "127.0.0.9"), ("[::]:0", "::1")] {
+            let Ok(listener) = UdpSocket::bind(everywhere) else {
+                println!("skipped {everywhere}: this machine has no such addresses");
+                continue;
+            };
+            let bound = listener.local_addr().unwrap();
+            tell_address(&listener, bound.is_ipv4()).unwrap();
+            let at = SocketAddr::new(used.parse().unwrap(), bound.port());
+            let from = if bound.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
+            let client = UdpSocket::bind(from).unwrap();
+            client.connect(at).unwrap();
+            client.send(b"").unwrap();
+            let found = next(listener.as_fd(), bound).expect("a datagram");
+            assert_eq!(found, Client { from: client.local_addr().unwrap(), at });
+            assert_eq!(next(listener.as_fd(), bound), Some(found), "it stays");
+            let mut vectors = Vectors::new(Skipped::new(true));
+            let mut bytes = *b"back";
+            vectors.begin().add_own(&mut bytes);
+            vectors.send(listener.as_fd(), None, Some(WayBack::to(&found, bound).parts())).unwrap();
+            // A connected socket hears only the address that it is connected to.
+            let mut got = [0; 9];
+            assert_eq!(client.recv(&mut got).unwrap(), 4);
+            assert_eq!(&got[..4], b"back");
+        }
+    }
+}
