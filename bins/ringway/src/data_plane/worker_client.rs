@@ -279,13 +279,13 @@ impl WorkerClient {
     /// # Errors
     /// The line of a worker is missing, or another process holds it.
     pub(super) fn set_journal(&self, journal: &Arc<Journal>) -> Result<(), Unfit> {
-        let set = self.ask_all(|done| Command::SetJournal { journal: journal.clone(), done });
+        let set = self.ask_all(|done| Command::SetJournal { journal: Some(journal.clone()), done });
         set.into_iter().collect()
     }
 
     /// Another process will note there what it does.
     pub(super) fn leave_journal(&self) {
-        self.ask_all(|done| Command::LeaveJournal { done });
+        self.ask_all(|done| Command::SetJournal { journal: None, done });
     }
 
     /// Queues of that port that start from now on are those of that front-end.

@@ -252,16 +252,11 @@ pub enum Command {
     },
     /// What the next data plane has to know is noted here from now on. Before any queue starts.
     SetJournal {
-        /// The journal.
-        journal: Arc<Journal>,
+        /// The journal. `None`: nothing is noted any more, and the line is given back, because
+        /// another data plane will have it; after all queues have stopped.
+        journal: Option<Arc<Journal>>,
         /// Whether this worker holds its line.
         done: Answer<Result<(), Unfit>>,
-    },
-    /// Nothing is noted any more, and the line is given back: another data plane will have it. After
-    /// all queues have stopped.
-    LeaveJournal {
-        /// Whether it had one.
-        done: Answer<bool>,
     },
     /// Queues of a port that start from now on are noted in the journal, and continue where they
     /// were left if an earlier data plane has noted them.

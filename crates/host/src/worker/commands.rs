@@ -94,7 +94,6 @@ impl Worker {
                 let _ = done.send(());
             }
             Command::SetJournal { journal, done } => _ = done.send(self.set_journal(journal)),
-            Command::LeaveJournal { done } => _ = done.send(self.leave_journal()),
             Command::NoteRings { port, link } => self.ports.port(port).link = link,
             Command::StopReading { done } => _ = done.send(self.stop_reading()),
             Command::CatchUp { done } => _ = done.send(()),
@@ -102,15 +101,10 @@ impl Worker {
         }
     }
 
-    fn set_journal(&mut self, journal: Arc<Journal>) -> Result<(), Unfit> {
-        self.journal = Some(WorkerLine::take(journal, self.peers.index())?);
+    fn set_journal(&mut self, journal: Option<Arc<Journal>>) -> Result<(), Unfit> {
+        let take = |journal| WorkerLine::take(journal, self.peers.index());
+        self.journal = journal.map(take).transpose()?;
         Ok(())
-    }
-
-    /// Its line is free when this returns; whether it had one.
-    fn leave_journal(&mut self) -> bool {
-        let line = self.journal.take();
-        line.is_some()
     }
 
     pub(crate) fn snapshots(&self) -> Vec<PortSnapshot> {
