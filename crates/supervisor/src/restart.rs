@@ -129,8 +129,8 @@ impl Restarts {
         verdict
     }
 
-    /// Whether the next death is the first one that counts: the one after it starts at once, however
-    /// it ended.
+    /// Whether the next death is the first one that counts: the one after it starts at once,
+    /// however it ended.
     pub fn is_first(&self, now: Instant) -> bool {
         let is_forgotten = self.deaths.back().is_none_or(|last| now >= *last + FORGOTTEN_AFTER);
         is_forgotten && self.killed.is_none_or(|last| now >= last + KILLED_WAIT)

@@ -21,6 +21,7 @@ mod questions;
 mod replay;
 mod sandbox;
 mod stats;
+mod threads;
 mod trace;
 mod vm_port;
 mod worker_client;

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use ringway_device::QueueId;
 use ringway_host::{
     Answer, CallFd, Callee, Command, Discarded, EventFd, GuestMemory, Journal, NotifyFd,
-    PortSnapshot, QueueFds, Tap, TapCalls, Unfit, Worker, WorkerChannels, WorkerEvent, WorkerPeers,
+    PortSnapshot, QueueFds, Tap, TapCalls, Unfit, WorkerChannels, WorkerEvent, WorkerPeers,
     WorkerSnapshot,
 };
 use ringway_net::moderation::Policy;
@@ -19,6 +19,7 @@ use ringway_switch::{PortId, PortPolicy, Shared, Switch};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 use tracing::{debug, error};
 
+use super::threads::{check_pins, spawn};
 use crate::spec_text::PlaneSettings;
 
 /// The worker answers between two visits; this long only if it has ended.
@@ -369,44 +370,12 @@ impl Handle {
     }
 }
 
-/// What was asked for and cannot be had is an error, and not a surprise. Tried by a thread that
-/// does nothing else: which processors may be used shows only in the attempt.
-fn check_pins(pins: &[u16]) -> anyhow::Result<()> {
-    for &cpu in pins {
-        let tried = std::thread::spawn(move || ringway_host::pin_to(cpu)).join();
-        if let Ok(Err(why)) = tried {
-            let wrong = "does not exist, or this process may not use it";
-            bail!("pin: processor {cpu} {wrong}: {why}: choose another");
-        }
-    }
-    Ok(())
-}
-
 /// Packets of this tap are `carried` so.
 fn log_calls(tap: &Tap, carried: &str, from: Option<usize>) {
     match from {
         Some(from) => debug!(tap = tap.name(), "{carried} with io_uring from {from} packets on"),
         None => debug!(tap = tap.name(), "{carried} with one system call for each packet"),
     }
-}
-
-/// Starts one worker, on that processor if one is given.
-fn spawn(channels: WorkerChannels, pin: Option<u16>) -> anyhow::Result<JoinHandle<()>> {
-    let name = format!("ringway-worker{}", channels.peers.index());
-    let ended = channels.event_bell.clone();
-    let worker = Worker::new(channels)?;
-    let thread = std::thread::Builder::new().name(name).spawn(move || {
-        if let Some(cpu) = pin
-            && let Err(why) = ringway_host::pin_to(cpu)
-        {
-            error!("processor {cpu}: {why}: the worker runs anywhere");
-        }
-        if let Err(why) = worker.run() {
-            error!("worker: {why}");
-        }
-        ended.notify();
-    })?;
-    Ok(thread)
 }
 
 const GONE: Result<(), Broken> = Err(Broken(Why::BadArea));

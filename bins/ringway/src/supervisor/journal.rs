@@ -1,7 +1,8 @@
-//! The journal as the supervisor has it: the file for data planes, and what their workers show in it.
+//! The journal as the supervisor has it: the file for data planes, and what their workers show in
+//! it.
 //!
-//! How: a thread sleeps until the kernel says that a worker has ended, which it does before it unmaps
-//! the memory of guests, and rings a bell.
+//! How: a thread sleeps until the kernel says that a worker has ended, which it does before it
+//! unmaps the memory of guests, and rings a bell.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

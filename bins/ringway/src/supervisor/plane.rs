@@ -94,8 +94,8 @@ pub(super) struct Plane {
     pub(super) asks: BTreeMap<u32, (Vec<u8>, Instant)>,
     /// Positions as far as they have come.
     pub(super) export: Vec<u8>,
-    /// Another one follows it already: the ports that it served when it ended, and the requests that
-    /// it had.
+    /// Another one follows it already: the ports that it served when it ended, and the requests
+    /// that it had.
     pub(super) suspects: Option<(Vec<u16>, Vec<RequestId>)>,
 }
 
@@ -214,8 +214,8 @@ impl Plane {
         }
     }
 
-    /// Looks whether it answers, and whether its workers go on; `oldest`: since when a front-end has
-    /// waited for its answer.
+    /// Looks whether it answers, and whether its workers go on; `oldest`: since when a front-end
+    /// has waited for its answer.
     pub(super) fn look(&mut self, now: Instant, oldest: Option<Instant>, beats: &[Beat]) {
         let orders = self.orders.values().map(|(_, since)| *since);
         let asks = self.asks.values().map(|(_, since)| *since);
