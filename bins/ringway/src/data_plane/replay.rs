@@ -132,13 +132,13 @@ impl DataPlane {
     fn take_journal(&mut self, file: &OwnedFd) -> Option<Arc<Journal>> {
         let opened = Journal::open(file).and_then(|journal| {
             let journal = Arc::new(journal);
-            self.worker.set_journal(&journal).map(|()| journal)
+            self.replayed = journal.interrupted() as u64;
+            // What is there counts only for the data plane that follows at once.
+            let set = self.worker.set_journal(&journal).inspect_err(|_| journal.settle());
+            set.map(|()| journal)
         });
         match opened {
-            Ok(journal) => {
-                self.replayed = journal.interrupted() as u64;
-                Some(journal)
-            }
+            Ok(journal) => Some(journal),
             Err(why) => {
                 error!("{why}: after the end of this process rings cannot all go on");
                 None
