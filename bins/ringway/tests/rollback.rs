@@ -1,5 +1,5 @@
-//! Upgrades to programs that fail or hang, each at another step: the old program goes on, and one
-//! line says why.
+//! Upgrades to programs that fail or hang, each at another step, and to programs that say anything:
+//! the old program goes on, and one line says why.
 //!
 //! The bad programs are this one: started as `data-plane` it goes as far as the name of its file
 //! says, and then ends or hangs. So it has no test harness around it.
@@ -13,8 +13,11 @@ use std::time::Duration;
 
 use common::{Ringway, wait_for};
 use ringway_net::Features;
-use ringway_supervisor::wire::{MESSAGE_LEN_MAX, ToData, ToSupervisor, Versions, WIRE_VERSION};
-use ringway_testkit::{AnyUserGuest, GuestOptions, Traffic};
+use ringway_supervisor::slots::{Keep, SlotRange};
+use ringway_supervisor::wire::{
+    Bytes, List, MESSAGE_LEN_MAX, Offence, Text, ToData, ToSupervisor, Versions, WIRE_VERSION,
+};
+use ringway_testkit::{AnyUserGuest, GuestOptions, Rng, Traffic};
 
 const RINGWAY: &str = env!("CARGO_BIN_EXE_ringway");
 
@@ -29,6 +32,10 @@ const STEPS: [(&str, &str, &str); 6] = [
     ("checks", "the old supervisor goes on: this one cannot", "it did not say within 2s"),
 ];
 
+/// How many programs say anything, and how many messages each.
+const SEEDS: u64 = 30;
+const MESSAGES: usize = 64;
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
@@ -41,7 +48,9 @@ fn main() {
         _ => {
             all_steps();
             println!("test rollback ... ok");
-            println!("test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
+            whatever_is_said();
+            println!("test whatever_is_said ... ok");
+            println!("test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
         }
     }
 }
@@ -80,6 +89,14 @@ fn be_bad() -> ! {
     let wire = Versions { first: WIRE_VERSION, last: WIRE_VERSION };
     tell(&ToSupervisor::Hello { wire, journal: Versions { first: 0, last: 9 } });
     ends_at("hello");
+    let seed = name.strip_prefix("says-").and_then(|seed| seed.parse().ok());
+    // Also before it has everything, and before it serves.
+    let says_at = |step: u64| {
+        if let Some(seed) = seed.filter(|seed| seed % 3 == step) {
+            say_anything(&supervisor, seed);
+        }
+    };
+    says_at(0);
     loop {
         let mut bytes = vec![0; MESSAGE_LEN_MAX];
         let flags = rustix::net::RecvFlags::empty();
@@ -92,10 +109,12 @@ fn be_bad() -> ! {
             Ok(ToData::Replayed {}) => {
                 tell(&ToSupervisor::Ready { refusal: None });
                 ends_at("ready");
+                says_at(1);
             }
             Ok(ToData::Go { is_last: true, .. }) => {
                 ends_at("go");
                 tell(&ToSupervisor::Running {});
+                says_at(2);
                 std::thread::sleep(Duration::from_millis(300));
                 ends_at("serves");
             }
@@ -106,17 +125,107 @@ fn be_bad() -> ! {
     }
 }
 
+/// Messages of a data plane that has been taken over, by seed: right ones, damaged ones, and bytes.
+fn say_anything(supervisor: &std::io::Stdin, seed: u64) -> ! {
+    let mut rng = Rng::new(seed);
+    for _ in 0..MESSAGES {
+        let mut bytes = a_message(&mut rng).encode();
+        match rng.below(4) {
+            0 => {
+                let len = usize::try_from(rng.below(MESSAGE_LEN_MAX as u64)).expect("short");
+                bytes = vec![0; len];
+                rng.fill(&mut bytes);
+            }
+            1 => {
+                let at = usize::try_from(rng.below(bytes.len() as u64)).expect("its length");
+                bytes[at] ^= 1 << rng.below(8);
+            }
+            _ => {}
+        }
+        // The supervisor has ended this process, or is about to.
+        if rustix::net::send(supervisor, &bytes, rustix::net::SendFlags::NOSIGNAL).is_err() {
+            break;
+        }
+    }
+    exit(3);
+}
+
+/// Its numbers are small: some of them exist.
+fn a_message(rng: &mut Rng) -> ToSupervisor {
+    let mut small = || u32::try_from(rng.below(6)).expect("small");
+    let (link, number, order, ask) = (small(), small(), small(), small());
+    let port = u16::try_from(small()).expect("small");
+    let range = SlotRange { first: port, last: port * 300 };
+    let drops = List::new(vec![range]).expect("one");
+    let why = Text::cut("anything");
+    let (yes, no) = (small() > 2, small() > 2);
+    let bytes = vec![0x5a; usize::try_from(rng.below(4000)).expect("short")];
+    match rng.below(10) {
+        0 => ToSupervisor::Finished { order, is_told: yes, is_closing: no, refusal: None },
+        1 => {
+            let reply = yes.then(|| Bytes::new(bytes).expect("short"));
+            let keep = Some(Keep { slot: port * 100, fds: 1 });
+            ToSupervisor::Done { link, number, is_closing: no, reply, keep, drops }
+        }
+        2 => ToSupervisor::Forget { link, drops },
+        3 => ToSupervisor::Closed { port },
+        4 => ToSupervisor::Ready { refusal: yes.then_some(why) },
+        5 => ToSupervisor::Running {},
+        6 => {
+            let positions = Bytes::new(bytes).expect("short");
+            ToSupervisor::Export { is_last: yes, positions }
+        }
+        7 => {
+            let bytes = Bytes::new(bytes).expect("short");
+            ToSupervisor::Answer { ask, is_last: yes, bytes }
+        }
+        8 => ToSupervisor::LetGo { link, offence: yes.then_some(Offence::Blocked), why },
+        _ => ToSupervisor::TapGone { port },
+    }
+}
+
+const SPLIT: Features = Features::OFFERED.difference(Features::RING_PACKED);
+
+fn two_guests(directory: &Path) -> [AnyUserGuest; 2] {
+    let options = GuestOptions { accept: SPLIT, ..GuestOptions::default() };
+    ["a.sock", "b.sock"].map(|name| {
+        let socket = directory.join(name);
+        wait_for("a guest", || AnyUserGuest::attach(&socket, &options).ok())
+    })
+}
+
+/// A data plane may disconnect its front-ends. More it cannot do: the next one serves all.
+fn whatever_is_said() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway =
+        Ringway::run(directory.path(), &["--port", "a=vm:a.sock", "--port", "b=vm:b.sock"]);
+    let mut guests = two_guests(directory.path());
+    let fds = ringway.fds();
+    let mut program = directory.path().join("says");
+    std::fs::copy(std::env::current_exe().expect("it runs"), &program).expect("room");
+    for seed in 0..SEEDS {
+        let next = directory.path().join(format!("says-{seed}"));
+        std::fs::rename(&program, &next).expect("ours");
+        program = next;
+        let refused = ringway.refused(&["upgrade", program.to_str().expect("text")]);
+        assert!(refused.contains("upgraded"), "{seed}: {refused}");
+        wait_for("the old program", || (program_of(&ringway) == Path::new(RINGWAY)).then_some(()));
+        drop(guests);
+        guests = two_guests(directory.path());
+        let mut between = Traffic::new([guests[0].mac(), guests[1].mac()], seed, 1514);
+        between.settle(&mut guests).expect("they hear each other");
+        between.exchange(&mut guests, 20).expect("they go on");
+    }
+    assert!(ringway.fds() <= fds, "{} fds, {fds} before", ringway.fds());
+    assert!(!ringway.log().contains("panicked"), "{}", ringway.log());
+    assert_eq!(ringway.names(), ["a", "b"]);
+}
+
 fn all_steps() {
     let directory = tempfile::tempdir().expect("a directory");
     let ports = ["--port", "a=vm:a.sock", "--port", "b=vm:b.sock", "--port", "idle=vm:idle.sock"];
     let ringway = Ringway::run(directory.path(), &ports);
-    let accept = Features::OFFERED.difference(Features::RING_PACKED);
-    let options = GuestOptions { accept, ..GuestOptions::default() };
-    let guest = |name: &str| {
-        let socket = directory.path().join(name);
-        wait_for("a guest", || AnyUserGuest::attach(&socket, &options).ok())
-    };
-    let mut guests = [guest("a.sock"), guest("b.sock")];
+    let mut guests = two_guests(directory.path());
     let mut between = Traffic::new([guests[0].mac(), guests[1].mac()], 1, 1514);
     between.settle(&mut guests).expect("they hear each other");
     for (step, ends, hangs) in STEPS {
