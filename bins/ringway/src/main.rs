@@ -23,6 +23,7 @@ mod doctor;
 mod fdb;
 mod front_end;
 mod generated;
+mod host_routes;
 mod identity;
 mod layout;
 mod log;

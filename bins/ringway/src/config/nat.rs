@@ -178,6 +178,11 @@ impl NatSpec {
         Ok(())
     }
 
+    /// The guests' networks that were named.
+    pub fn ranges(&self) -> &[String] {
+        &self.range
+    }
+
     /// The same with everything said that depends on the machine: the networks, with `local6` if no
     /// IPv6 network is given, and the resolvers.
     pub fn told(&self, local6: Prefix6, resolvers: impl FnOnce() -> Vec<IpAddr>) -> Self {

@@ -22,7 +22,7 @@ use super::{LINK_DOWN_GRACE, Supervisor, Wake};
 use crate::chatter::Chatter;
 use crate::config::options::{Effect, OPTIONS};
 use crate::config::{PortKind, PortSpec};
-use crate::spec_text;
+use crate::{host_routes, spec_text};
 
 /// At the start, for a tap that another process has.
 const TAP_PATIENCE: Duration = Duration::from_secs(1);
@@ -202,6 +202,7 @@ impl Supervisor {
     /// Opens what is the supervisor's: the socket, or the tap.
     fn open_end(&mut self, id: PortId, port: &mut Port) -> anyhow::Result<()> {
         spec_text::port(&port.spec, None, &self.identity)?;
+        host_routes::check(port.spec.nat.ranges())?;
         if !port.spec.kind.is_guest() {
             // The data plane of a ringway that was killed just now may still have it.
             let is_start = !self.planes.is_begun();
@@ -325,6 +326,9 @@ impl Supervisor {
     fn change_end(port: &mut Port, before: &PortSpec) -> anyhow::Result<()> {
         let now = &port.spec;
         let is_router = now.kind == PortKind::Nat;
+        if now.nat.ranges() != before.nat.ranges() {
+            host_routes::check(now.nat.ranges())?;
+        }
         if let Some(mtu) = now.mtu.filter(|_| now.mtu != before.mtu && !is_router) {
             port.tap.set_mtu(mtu)?;
         }

@@ -1,0 +1,131 @@
+//! Where this machine sends packets: the networks of a router's guests must not be among them, or
+//! guests and the machine would mean different hosts by the same address.
+//!
+//! How: the kernel's lists (proc(5)), without those routes that lead everywhere.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use anyhow::bail;
+
+/// Lists of the kernel.
+const ROUTES4: &str = "/proc/net/route";
+const ROUTES6: &str = "/proc/net/ipv6_route";
+
+/// A network, and the interface that leads to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Route {
+    network: IpAddr,
+    len: u8,
+    interface: String,
+}
+
+/// Whether the networks of guests, such as `10.0.2.0/24`, are free on this machine.
+///
+/// # Errors
+/// One of them is not; the route is named.
+pub fn check(ranges: &[String]) -> anyhow::Result<()> {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let mut routes = routes4(&read(ROUTES4));
+    routes.extend(routes6(&read(ROUTES6)));
+    for range in ranges {
+        if let Some(Route { network, len, interface }) = conflict(range, &routes) {
+            bail!(
+                "range={range}: this machine reaches {network}/{len} by {interface}: choose a \
+                 network that does not overlap"
+            );
+        }
+    }
+    Ok(())
+}
+
+fn conflict<'a>(range: &str, routes: &'a [Route]) -> Option<&'a Route> {
+    let (network, len) = range.split_once('/')?;
+    let (network, len): (IpAddr, u8) = (network.parse().ok()?, len.parse().ok()?);
+    routes.iter().find(|route| overlap((network, len), (route.network, route.len)))
+}
+
+/// Two networks overlap if they are the same as far as the shorter prefix goes.
+fn overlap((one, one_len): (IpAddr, u8), (other, other_len): (IpAddr, u8)) -> bool {
+    let bits = |address: IpAddr| match address {
+        IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
+        IpAddr::V6(address) => address.to_bits(),
+    };
+    let len = u32::from(one_len.min(other_len)).min(128);
+    let mask = u128::MAX.checked_shl(128 - len).unwrap_or(0);
+    one.is_ipv4() == other.is_ipv4() && (bits(one) ^ bits(other)) & mask == 0
+}
+
+/// Interface, destination and, as eighth word, mask: numbers as they are in memory.
+fn routes4(text: &str) -> Vec<Route> {
+    let route = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |at: usize| u32::from_str_radix(words.get(at)?, 16).ok().map(u32::to_ne_bytes);
+        let len = u8::try_from(u32::from_be_bytes(number(7)?).leading_ones()).ok()?;
+        let network = IpAddr::V4(Ipv4Addr::from(number(1)?));
+        (len > 0).then(|| Route { network, len, interface: words[0].to_owned() })
+    };
+    text.lines().skip(1).filter_map(route).collect()
+}
+
+/// Destination, length of its prefix, and, as last word, the interface. Not what every interface
+/// has: link-local and multicast addresses.
+fn routes6(text: &str) -> Vec<Route> {
+    let route = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let network = Ipv6Addr::from(u128::from_str_radix(words.first()?, 16).ok()?);
+        let len = u8::from_str_radix(words.get(1)?, 16).ok()?;
+        let is_everywhere = len == 0 || network.is_multicast() || network.is_unicast_link_local();
+        let interface = (*words.last()?).to_owned();
+        (!is_everywhere).then_some(Route { network: network.into(), len, interface })
+    };
+    text.lines().filter_map(route).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_are_read() {
+        let text = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\n\
+                    eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
+                    br0\t0000090A\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n\
+                    short\n";
+        let expected = Route { network: [10, 9, 0, 0].into(), len: 16, interface: "br0".into() };
+        if cfg!(target_endian = "little") {
+            assert_eq!(routes4(text), [expected]);
+        }
+        let line = |network: &str, len: &str| {
+            let rest = "00000000000000000000000000000000 00 00000000000000000000000000000000";
+            format!("{network} {len} {rest} 00000100 00000001 00000000 00000001     eth0\n")
+        };
+        let text = line("fd120000000000000000000000000000", "30")
+            + &line("fe800000000000000000000000000000", "40")
+            + &line("ff000000000000000000000000000000", "08")
+            + &line("00000000000000000000000000000000", "00");
+        let expected =
+            Route { network: "fd12::".parse().unwrap(), len: 48, interface: "eth0".into() };
+        assert_eq!(routes6(&text), [expected]);
+    }
+
+    #[test]
+    fn overlapping_networks_are_found() {
+        let route = |network: &str, len| Route {
+            network: network.parse().unwrap(),
+            len,
+            interface: "eth0".into(),
+        };
+        let routes = [route("10.9.0.0", 16), route("192.0.2.5", 32), route("fd12::", 48)];
+        for (range, found) in [
+            ("10.9.3.0/24", Some(0)),
+            ("10.0.0.0/8", Some(0)),
+            ("192.0.2.0/24", Some(1)),
+            ("fd12:0:0:7::/64", Some(2)),
+            ("10.0.2.0/24", None),
+            ("fd13::/64", None),
+            ("a09::/64", None),
+        ] {
+            assert_eq!(conflict(range, &routes), found.map(|at: usize| &routes[at]), "{range}");
+        }
+    }
+}
