@@ -19,10 +19,12 @@ const HERE: &str = "10.97.0.1";
 const GUEST: &str = "10.97.0.2";
 const MTU: u32 = 1500;
 
-/// How often the data plane is killed, and how often it is upgraded. 100 each show rare faults, and
-/// take some minutes.
+/// How often the data plane is killed, and how often it is upgraded, in each direction of TCP.
 const CRASHES: u32 = 8;
 const UPGRADES: u32 = 4;
+
+/// Names another number for both. With 50, which takes six minutes for each guest, rare faults show.
+const TIMES: &str = "RINGWAY_RESTARTS";
 
 /// From one to the next.
 const PAUSE: Duration = Duration::from_millis(400);
@@ -77,7 +79,9 @@ fn undisturbed(stage: &Stage, ringway: &Ringway, guest: &mut Console) -> anyhow:
     traffic::tcp(&mut Side::Guest(guest), HERE, 1, "")?;
     let changes = |guest: &mut Console| must(guest, "cat /sys/class/net/eth0/carrier_changes");
     let before = changes(guest)?;
+    let named = std::env::var(TIMES).ok().and_then(|times| times.parse().ok());
     for (what, times) in [(What::Crash, CRASHES), (What::Upgrade, UPGRADES)] {
+        let times = named.unwrap_or(times);
         for option in ["", "-R"] {
             stage.step(&format!("{times} times {what:?} under ping and TCP {option}"));
             let lost = repeat(stage, (ringway, what, times), guest, option)?;
