@@ -63,7 +63,7 @@ fn guests_go_on_when_the_data_plane_is_killed() {
 
 #[test]
 fn guests_go_on_when_the_data_plane_is_upgraded() {
-    for accept in [SPLIT, Features::OFFERED.difference(Features::IN_ORDER)] {
+    for accept in [SPLIT, Features::OFFERED, Features::OFFERED.difference(Features::IN_ORDER)] {
         let directory = tempfile::tempdir().expect("a directory");
         let (mut ringway, mut guests, mut between) = two_guests(directory.path(), accept);
         let mut fds = None;

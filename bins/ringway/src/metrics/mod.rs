@@ -2,8 +2,8 @@
 //!
 //! It is a process of its own that asks over the control socket for each scrape: what listens to
 //! a network has no part in carrying packets. Limits: [`SCRAPERS_MAX`] scrapers at once, the
-//! others are hung up on; a request has at most [`REQUEST_LEN_MAX`] bytes; who neither sends nor
-//! reads for [`SCRAPER_LIMIT`] is hung up on.
+//! others are hung up on; a request has at most [`REQUEST_LEN_MAX`] bytes; a scraper
+//! that neither sends nor reads for [`SCRAPER_LIMIT`] is hung up on.
 
 pub mod place;
 mod text;
