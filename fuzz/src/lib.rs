@@ -9,6 +9,7 @@ mod driver;
 mod packet;
 mod race;
 mod ring;
+mod router;
 mod session;
 mod switch;
 mod text;
@@ -31,7 +32,7 @@ pub use session::{EFFECTS, Reached, session};
 pub type Target = fn(&[u8]);
 
 /// All targets that must never fail, by name.
-pub const TARGETS: [(&str, Target); 17] = [
+pub const TARGETS: [(&str, Target); 26] = [
     ("codec", wire::codec),
     ("session", |data| drop(session(data))),
     ("header", packet::header),
@@ -47,6 +48,15 @@ pub const TARGETS: [(&str, Target); 17] = [
     ("driver_split", driver::driver_split),
     ("driver_packed", driver::driver_packed),
     ("switch", switch::switch),
+    ("nat_frames", router::frames),
+    ("nat_packets", router::packets),
+    ("nat_arp", router::arp),
+    ("nat_neighbours", router::neighbours),
+    ("nat_dhcp", router::dhcp),
+    ("nat_names", router::names),
+    ("nat_icmp", router::icmp),
+    ("nat_datagrams", router::datagrams),
+    ("nat_segments", router::segments),
     ("config", text::config),
     ("control_json", text::control_json),
 ];
