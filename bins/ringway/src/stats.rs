@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
 use crate::args::StatsArgs;
 use crate::control::{StatsReply, request_stats};
@@ -15,8 +15,11 @@ use crate::{layout, stats_view};
 /// Time between two reports.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Moves to the upper left corner and clears the terminal.
-const CLEAR: &str = "\x1b[H\x1b[2J";
+/// Moves to the upper left corner of a terminal; behind each line, and behind the last one: clears
+/// what was there before.
+const HOME: &str = "\x1b[H";
+const CLEAR_LINE: &str = "\x1b[K\n";
+const CLEAR_REST: &str = "\x1b[J";
 
 /// Prints the statistics of a running ringway.
 ///
@@ -48,16 +51,19 @@ fn watch(args: &StatsArgs) -> anyhow::Result<()> {
 
 /// Asks, prints, and returns what was printed.
 fn show(args: &StatsArgs, before: Option<&StatsReply>) -> anyhow::Result<StatsReply> {
-    let now = request_stats(&args.ask.control_or_default())?;
-    let mut text = String::new();
-    if args.ask.json {
-        text.push_str(&serde_json::to_string(&now)?);
-        text.push('\n');
-    } else {
-        if args.watch && io::stdout().is_terminal() {
-            text.push_str(CLEAR);
-        }
-        text.push_str(&stats_view::table(&now, before, layout::width()));
+    let control = args.ask.control_or_default();
+    let mut now = request_stats(&control)?;
+    if let Some(name) = &args.port {
+        now.ports.retain(|port| port.name == *name);
+        let at = control.display();
+        ensure!(!now.ports.is_empty(), "{at}: there is no port called {name:?}");
+    }
+    let mut text = match args.ask.json {
+        true => serde_json::to_string(&now)? + "\n",
+        false => stats_view::table(&now, before, layout::width()),
+    };
+    if args.watch && !args.ask.json && io::stdout().is_terminal() {
+        text = format!("{HOME}{}{CLEAR_REST}", text.replace('\n', CLEAR_LINE));
     }
     let mut output = io::stdout().lock();
     output.write_all(text.as_bytes()).and_then(|()| output.flush())?;

@@ -12,6 +12,9 @@ use crate::places;
 /// `ringway stats`
 #[derive(Debug, Args)]
 pub struct StatsArgs {
+    /// Only this port
+    #[arg(value_name = "PORT")]
+    pub port: Option<String>,
     /// Report every second, with rates, until Ctrl-C
     #[arg(long)]
     pub watch: bool,
