@@ -2,13 +2,15 @@
 //!
 //! How: every source file is split into code and comments ([`source`]). The rules that need one
 //! file only are in [`rules`] and [`words`], those about several files in [`circles`] and
-//! [`sizes`], those about crates in [`graph`]; `docs/packet-path.md` is held against the code in
-//! [`packet_path`]. All violations are listed, not only the first.
+//! [`sizes`], those about crates in [`graph`], those about documents in [`links`]; the way of a
+//! packet, `docs/packet-path.md`, is held against the code in [`packet_path`]. All violations are
+//! listed, not only the first.
 //!
 //! Limits: a macro can hide things from it.
 
 mod circles;
 mod graph;
+mod links;
 mod packet_path;
 mod rules;
 mod sizes;
@@ -47,6 +49,7 @@ pub fn command(paths: &Paths) -> anyhow::Result<()> {
         complaints.extend(rules::columns(name, text));
     }
     complaints.extend(sources.iter().flat_map(rules::rust_file));
+    complaints.extend(links::complaints(&paths.root, &texts));
     complaints.extend(plain_words(&paths.root, &texts, &sources));
     complaints.extend(circles::complaints(&sources));
     complaints.extend(sizes::complaints(&sources));
