@@ -26,6 +26,13 @@ dpkg -i /packages/ringway_0.1.0_*.deb
 getent passwd ringway
 for page in ringway ringway-run ringway-port-add; do gzip -t /usr/share/man/man1/$page.1.gz; done
 bash -n /usr/share/bash-completion/completions/ringway
+# Completions are loaded as an interactive shell does, and know a command and an option.
+bash -c '. /usr/share/bash-completion/completions/ringway
+    COMP_WORDS=(ringway cap); COMP_CWORD=1; _ringway ringway cap ringway; echo "bash: ${COMPREPLY[*]}"'
+zsh -fc 'autoload -U compinit; compinit -u -d /tmp/zcompdump; echo "zsh: $_comps[ringway]"
+    autoload +X _ringway && whence -w _ringway'
+for page in ringway ringway-capture; do man -l /usr/share/man/man1/$page.1.gz >/page && wc -l </page; done
+apparmor_parser --skip-kernel-load --skip-cache /etc/apparmor.d/usr.bin.ringway && echo a good profile
 unit=/lib/systemd/system/ringway.service
 install -d -o ringway -g ringway /run/ringway
 start=$(sed -n 's/^ExecStart=//p' $unit)
@@ -40,6 +47,7 @@ ringway metrics | grep 'ringway_port_state{port="vm0",state="waiting"} 1'
 echo '# mine' >>/etc/ringway/ringway.toml
 dpkg -i /packages/ringway_0.2.0_*.deb
 kill -0 $ringway && tail -1 /etc/ringway/ringway.toml
+ringway port list
 kill $ringway
 wait $ringway
 dpkg -P ringway
@@ -60,6 +68,7 @@ fn a_package_is_installed_used_upgraded_and_purged() {
         build.arg(env!("CARGO_BIN_EXE_ringway")).arg(version).arg(packages.path());
         assert!(build.status().expect("it starts").success());
     }
+    check_with_lintian(packages.path());
     let place = tempfile::tempdir().expect("a directory");
     let mut shell = Command::new("unshare");
     shell.args(["--mount", "sh", "-c", ENTER, "sh"]).arg(place.path()).arg(packages.path());
@@ -68,6 +77,10 @@ fn a_package_is_installed_used_upgraded_and_purged() {
     let wanted = [
         "running for 0 s, 0 ports",
         "path=/run/ringway/ringway/vm0.sock",
+        "bash: capture\n",
+        "zsh: _ringway\n",
+        "a good profile\n",
+        "upgraded: packets waited ",
         "# mine\n",
         "all of it is gone\n",
     ];
@@ -75,4 +88,13 @@ fn a_package_is_installed_used_upgraded_and_purged() {
         assert!(said.contains(words), "{words} in\n{said}");
     }
     assert!(output.status.success(), "{said}");
+}
+
+/// What Debian's own checker calls an error.
+fn check_with_lintian(packages: &Path) {
+    let package = packages.join("ringway_0.1.0_amd64.deb");
+    let mut lintian = Command::new("lintian");
+    let lintian = lintian.args(["--allow-root", "--fail-on", "error"]).arg(package);
+    let Ok(output) = lintian.output() else { return println!("skipped: lintian") };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
