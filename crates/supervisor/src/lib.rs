@@ -14,4 +14,5 @@ pub mod frame;
 pub mod keep;
 pub mod restart;
 pub mod slots;
+pub mod watch;
 pub mod wire;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ringway_host::{EventFd, JOURNAL_LAYOUT, Journal, JournalWatch, Owner};
-use ringway_supervisor::restart::Beat;
+use ringway_supervisor::watch::Beat;
 
 /// Most rings that are noted at the same time. Those that are not used take no memory.
 const RINGS_MAX: u32 = 8192;

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ringway_foreign::UntrustedFd;
-use ringway_supervisor::restart::{Act, Beat, End, RequestId, Watch};
+use ringway_supervisor::restart::{End, RequestId};
+use ringway_supervisor::watch::{Act, Beat, Watch};
 use ringway_supervisor::wire::{ToData, ToSupervisor};
 use rustix::io::Errno;
 use rustix::process::{
