@@ -2,11 +2,11 @@
 //!
 //! The first restart is at once, each further one waits longer; a time without deaths forgets them
 //! all. A process that was killed from outside is followed at once, unless that happens all the
-//! time. A port that was being served, or a request that was in the data plane's hands, in two
-//! deaths in a row that were faults is taken for the cause. A process that was killed from outside
-//! blames nothing.
+//! time. A request that was in the data plane's hands in two faults in a row, or a port that was
+//! being served in three, is taken for the cause: the next start then need not wait. A process that
+//! was killed from outside blames nothing.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Waits before the first restart, the second, and so on; the last one stays.
@@ -29,6 +29,10 @@ pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 pub const FAILING_DEATHS: usize = 5;
 /// See [`FAILING_DEATHS`].
 pub const FAILING_WITHIN: Duration = Duration::from_secs(10);
+
+/// A port that was being served in so many faults in a row is served no more. Not fewer: a worker
+/// serves its ports in turn, so two faults of another cause meet the same of few ports easily.
+pub const BLAMED_AFTER: u32 = 3;
 
 /// Signals by which a process ends for what it has done itself: ILL, ABRT, BUS, SEGV, SYS (Linux's
 /// numbers on all machines that this builds for).
@@ -80,8 +84,9 @@ pub struct Restarts {
     /// Not forgotten: as many as count.
     deaths: VecDeque<Instant>,
     waits: usize,
-    /// What the last death, if it was a fault, may be blamed on.
-    suspects: (Vec<u16>, Vec<RequestId>),
+    /// What the last fault may be blamed on: ports, each with the number of faults in a row, and
+    /// requests.
+    suspects: (BTreeMap<u16, u32>, Vec<RequestId>),
     quarantined: BTreeSet<u16>,
     /// When one was started last because the one before was killed from outside.
     killed: Option<Instant>,
@@ -106,17 +111,32 @@ impl Restarts {
             self.deaths.pop_front();
         }
         self.deaths.push_back(now);
-        let wait = WAITS[self.waits.min(WAITS.len() - 1)];
-        self.waits = self.waits.saturating_add(1);
-        let mut verdict = Verdict { start_at: now + wait, quarantine: vec![], refuse: vec![] };
+        let mut verdict = Verdict { start_at: now, quarantine: vec![], refuse: vec![] };
         if end.is_fault() {
-            let (ports, requests) = std::mem::take(&mut self.suspects);
-            verdict.quarantine = in_both(busy, &ports);
-            verdict.refuse = in_both(in_hand, &requests);
-            self.suspects = (busy.to_vec(), in_hand.to_vec());
+            verdict.refuse = self.blame_requests(in_hand);
+            verdict.quarantine = self.blame_ports(busy);
         }
+        // What is blamed for the first time is gone when the next one starts.
+        let known = self.quarantined.len();
         self.quarantined.extend(&verdict.quarantine);
+        if self.quarantined.len() == known {
+            verdict.start_at += WAITS[self.waits.min(WAITS.len() - 1)];
+            self.waits = self.waits.saturating_add(1);
+        }
         verdict
+    }
+
+    fn blame_requests(&mut self, in_hand: &[RequestId]) -> Vec<RequestId> {
+        let before = std::mem::replace(&mut self.suspects.1, in_hand.to_vec());
+        in_hand.iter().copied().filter(|request| before.contains(request)).collect()
+    }
+
+    fn blame_ports(&mut self, busy: &[u16]) -> Vec<u16> {
+        let before = std::mem::take(&mut self.suspects.0);
+        let faults = |port: &u16| before.get(port).map_or(1, |faults| faults.saturating_add(1));
+        self.suspects.0 = busy.iter().map(|port| (*port, faults(port))).collect();
+        let blamed = self.suspects.0.iter().filter(|(_, faults)| **faults >= BLAMED_AFTER);
+        blamed.map(|(port, _)| *port).collect()
     }
 
     /// Whether the next death is the first one that counts: the one after it starts at once,
@@ -142,7 +162,7 @@ impl Restarts {
     /// The port is gone, or it is tried once more.
     pub fn release(&mut self, port: u16) {
         self.quarantined.remove(&port);
-        self.suspects.0.retain(|suspect| *suspect != port);
+        self.suspects.0.remove(&port);
     }
 
     /// A fault may be blamed on more than one request: hand them over one by one.
@@ -157,11 +177,6 @@ impl Restarts {
             *self = Self { quarantined, ..Self::default() };
         }
     }
-}
-
-fn in_both<T: Copy + Ord>(one: &[T], other: &[T]) -> Vec<T> {
-    let both: BTreeSet<T> = one.iter().copied().filter(|value| other.contains(value)).collect();
-    both.into_iter().collect()
 }
 
 #[cfg(test)]
@@ -220,9 +235,9 @@ mod tests {
     }
 
     #[test]
-    fn two_faults_in_a_row_blame_what_was_there_both_times() {
+    fn two_faults_in_a_row_blame_the_request_and_three_the_port_that_was_there_each_time() {
         let exit = End::Exit(1);
-        // Two ends, and whether the second one blames.
+        // Two ends, and whether the second one blames the request.
         let table = [
             (SEGV, SEGV, true),
             (End::Signal(6), End::Signal(7), true),
@@ -239,35 +254,48 @@ mod tests {
             let verdict = restarts.died(now, first, &[3, 4], &[(1, 7), (2, 9)]);
             assert_eq!((verdict.quarantine, verdict.refuse), (vec![], vec![]));
             let verdict = restarts.died(now, second, &[4, 5], &[(2, 9), (1, 8)]);
-            let expected = if blames { (vec![4], vec![(2, 9)]) } else { (vec![], vec![]) };
-            assert_eq!((verdict.quarantine, verdict.refuse), expected, "{first:?} {second:?}");
+            assert_eq!((verdict.quarantine, verdict.refuse.len()), (vec![], usize::from(blames)));
+            let verdict = restarts.died(now, SEGV, &[4, 5, 3], &[]);
+            let expected = if blames { vec![4] } else { vec![] };
+            assert_eq!(verdict.quarantine, expected, "{first:?} {second:?}");
         }
     }
 
     #[test]
-    fn a_kill_from_outside_between_two_faults_does_not_count_and_time_forgets_suspects() {
+    fn the_next_one_starts_at_once_when_a_port_is_blamed_for_the_first_time() {
+        let (now, mut restarts) = (Instant::now(), Restarts::default());
+        let mut die = |busy: &[u16]| restarts.died(now, SEGV, busy, &[]).start_at - now;
+        let waits = [0, 10, 0, 100].map(ms);
+        assert_eq!([1, 1, 1, 2].map(|port| die(&[port])), waits);
+        // A port that goes on to be served, such as a tap, is no reason again.
+        assert_eq!([1, 1, 1].map(|port| die(&[port])), [1000, 5000, 5000].map(ms));
+    }
+
+    #[test]
+    fn a_kill_from_outside_between_faults_does_not_count_and_time_forgets_suspects() {
         let (now, mut restarts) = (Instant::now(), Restarts::default());
         restarts.died(now, SEGV, &[1], &[]);
         restarts.died(now, KILL, &[2], &[]);
+        restarts.died(now, SEGV, &[1], &[]);
         assert_eq!(restarts.died(now, SEGV, &[1], &[]).quarantine, [1]);
         let (now, mut restarts) = (Instant::now(), Restarts::default());
+        restarts.died(now, SEGV, &[1], &[]);
         restarts.died(now, SEGV, &[1], &[(0, 1)]);
         assert!(restarts.is_suspicious(now));
         let later = now + FORGOTTEN_AFTER;
         assert!(!restarts.is_suspicious(later));
-        assert_eq!(restarts.died(later, SEGV, &[1], &[(0, 1)]).refuse, []);
+        let verdict = restarts.died(later, SEGV, &[1], &[(0, 1)]);
+        assert_eq!((verdict.quarantine, verdict.refuse), (vec![], vec![]));
     }
 
     #[test]
     fn a_quarantined_port_stays_so_until_it_is_released() {
         let (now, mut restarts) = (Instant::now(), Restarts::default());
-        restarts.died(now, SEGV, &[1], &[]);
-        restarts.died(now, SEGV, &[1], &[]);
+        (0..BLAMED_AFTER).for_each(|_| drop(restarts.died(now, SEGV, &[1], &[])));
         restarts.died(now + FORGOTTEN_AFTER * 2, KILL, &[], &[]);
         assert_eq!(restarts.quarantined().collect::<Vec<_>>(), [1]);
         restarts.release(1);
         assert_eq!(restarts.quarantined().count(), 0);
-        let later = now + FORGOTTEN_AFTER * 2;
-        assert_eq!(restarts.died(later, SEGV, &[1], &[]).quarantine, [], "tried anew");
+        assert_eq!(restarts.died(now, SEGV, &[1], &[]).quarantine, [], "tried anew");
     }
 }

@@ -106,17 +106,17 @@ impl Supervisor {
         }
     }
 
-    /// The data plane has ended twice while it served this port. No front-end is served there until
-    /// a user says so.
+    /// The data plane has ended three times while it served this port. No front-end is served there
+    /// until a user says so.
     fn quarantine(&mut self, id: PortId) {
         let Some(port) = self.ports.get_mut(&id) else { return };
         let name = port.spec.name.clone();
         let Some(vm) = &mut port.vm else {
-            error!(port = name, "the data plane ended twice while it served this port");
+            error!(port = name, "the data plane ended three times while it served this port");
             return;
         };
         let why = format!(
-            "quarantined: the data plane ended twice while it served this port: \
+            "quarantined: the data plane ended three times while it served this port: \
              \"ringway port set {name} link=up\" tries again"
         );
         error!(port = name, "{why}");
