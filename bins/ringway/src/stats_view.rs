@@ -31,6 +31,10 @@ pub fn table(now: &StatsReply, before: Option<&StatsReply>, width: usize) -> Str
     let workers = now.workers.iter().flat_map(|it| layout::wrapped(&worker(it), width));
     let workers: String = workers.map(|line| line + "\n").collect();
     let sandbox = now.sandbox.iter().map(|sandbox| format!("sandbox: {sandbox}"));
+    let forbidden = now.data_plane.iter().filter_map(|plane| plane.forbidden_call.as_ref());
+    let forbidden =
+        forbidden.map(|call| format!("a data plane ended by forbidden system call {call}"));
+    let sandbox = sandbox.chain(forbidden);
     let sandbox = sandbox.flat_map(|line| layout::wrapped(&line, width));
     let sandbox: String = sandbox.map(|line| line + "\n").collect();
     format!("running for {seconds} s, {count}\n{sandbox}{workers}{ports}")

@@ -5,7 +5,7 @@ mod common;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 
-use common::Ringway;
+use common::{Ringway, wait_for};
 use serde_json::Value;
 
 /// A bad system call (Linux's number on all machines that this builds for).
@@ -40,6 +40,25 @@ fn files_and_processes_are_out_of_reach_without_the_filter_too() {
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && text.contains(why), "{what}: {text}");
     }
+}
+
+/// A C library that needs another call shall not have to be searched for with a debugger.
+#[test]
+fn a_forbidden_call_is_named_in_the_log_and_in_statistics() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
+    command.env("RINGWAY_DATA_PLANE_TRIES", "socket");
+    let ports = ["--port", "a=vm:a.sock", "--sandbox", "on"];
+    let ringway = Ringway::run_by(command, directory.path(), &ports);
+    let forbidden = wait_for("the name of the call", || {
+        let stats: Value = serde_json::from_str(&ringway.told(&["stats", "--json"])).ok()?;
+        stats["data_plane"]["forbidden_call"].as_str().map(str::to_owned)
+    });
+    assert!(forbidden.ends_with(" (socket)"), "{forbidden}");
+    let log = format!("SIGSYS (31): the sandbox forbids system call {forbidden}");
+    assert!(ringway.log().contains(&log), "{}", ringway.log());
+    let shown = ringway.told(&["stats"]);
+    assert!(shown.contains(&format!("forbidden system call {forbidden}")), "{shown}");
 }
 
 #[test]

@@ -47,6 +47,7 @@ pub use os::call_guard::CallGuard;
 pub use os::clock::now;
 pub use os::credentials::{GROUPS_MAX, PeerCredentials};
 pub use os::eventfd::{CallFd, CallResult, Callee, EventFd, KickFd, is_local_stream};
+pub use os::forbidden_calls::tell_forbidden_calls;
 pub use os::inherited::take_inherited_fd;
 pub use os::pin::pin_to;
 pub use os::poller::{Events, Interest, PollEvent, Poller};

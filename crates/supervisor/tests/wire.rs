@@ -121,6 +121,7 @@ fn to_supervisor() -> impl Strategy<Value = ToSupervisor> {
             why
         }),
         any::<u16>().prop_map(|port| ToSupervisor::TapGone { port }),
+        any::<u32>().prop_map(|call| ToSupervisor::Forbidden { call }),
     ]
 }
 

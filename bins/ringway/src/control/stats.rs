@@ -43,6 +43,9 @@ pub struct DataPlaneStats {
     /// What it has given up.
     #[serde(default)]
     pub sandbox: String,
+    /// The system call by which the last one has ended that used one that it may not use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forbidden_call: Option<String>,
     /// So many packets may have come twice when it followed one that had ended.
     #[serde(default)]
     pub replayed: u64,

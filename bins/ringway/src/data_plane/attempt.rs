@@ -1,8 +1,11 @@
-//! What the sandbox forbids, tried: `ringway data-plane --try`, for tests.
+//! What the sandbox forbids, tried, for tests: `ringway data-plane --try`, and [`TRIES`] in the
+//! environment of a data plane that serves.
 
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::ValueEnum;
@@ -11,6 +14,10 @@ use rustix::net::{AddressFamily, SocketType};
 use rustix::process::Signal;
 
 use super::sandbox::{Sandbox, filter_calls};
+
+/// Names what a data plane is to try when it has served for [`LATER`].
+const TRIES: &str = "RINGWAY_DATA_PLANE_TRIES";
+const LATER: Duration = Duration::from_millis(300);
 
 /// One thing that must fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -34,8 +41,23 @@ pub enum Attempt {
 pub fn attempt(what: Attempt, is_filtered: bool) -> anyhow::Result<()> {
     Sandbox::enter(false)?;
     if is_filtered {
-        filter_calls(false)?;
+        filter_calls(false, std::io::stdin().as_fd())?;
     }
+    try_it(what)
+}
+
+/// The same in a data plane that serves.
+pub(super) fn attempt_later() {
+    let named = std::env::var(TRIES).ok();
+    if let Some(what) = named.and_then(|name| Attempt::from_str(&name, false).ok()) {
+        std::thread::spawn(move || {
+            std::thread::sleep(LATER);
+            try_it(what)
+        });
+    }
+}
+
+fn try_it(what: Attempt) -> anyhow::Result<()> {
     match what {
         Attempt::Open => File::open("/etc/passwd").map(drop).context("open"),
         Attempt::Socket => rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)

@@ -220,7 +220,9 @@ impl DataPlane {
         let worker = WorkerClient::start(settings).context("starting the workers")?;
         poller.add(worker.event_bell().as_fd(), Wake::Worker.token())?;
         if settings.sandbox {
-            sandbox::filter_calls(settings.routers).context("seccomp").context(SANDBOX_ADVICE)?;
+            attempt::attempt_later();
+            let filtered = sandbox::filter_calls(settings.routers, channel.as_fd());
+            filtered.context("seccomp").context(SANDBOX_ADVICE)?;
         }
         Ok((torn, poller, worker))
     }

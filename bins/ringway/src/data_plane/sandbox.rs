@@ -8,12 +8,14 @@
 //! Limits: a kernel without Landlock, or with an old one, gives less of it, which statistics say.
 
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 
 use anyhow::{Context, ensure};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetStatus,
     Scope,
 };
+use ringway_supervisor::wire::ToSupervisor;
 use rustix::io::Errno;
 use rustix::process::{
     DumpableBehavior, Gid, Resource, Rlimit, Uid, geteuid, set_dumpable_behavior, setrlimit,
@@ -67,7 +69,6 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_nanosleep,
     libc::SYS_sched_yield,
     libc::SYS_restart_syscall,
-    libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
     // Memory.
@@ -214,23 +215,23 @@ fn give_up_files(routers: bool) -> anyhow::Result<&'static str> {
     })
 }
 
-/// Gives up all system calls that are not needed any more, in all threads.
+/// Gives up all system calls that are not needed any more, in all threads. Another one ends the
+/// process, and the supervisor at that socket is told which.
 ///
 /// # Errors
 /// The operating system refuses.
-pub fn filter_calls(routers: bool) -> anyhow::Result<()> {
+pub fn filter_calls(routers: bool, supervisor: BorrowedFd<'_>) -> anyhow::Result<()> {
+    let told = ToSupervisor::Forbidden { call: 0 }.encode();
+    let first = told.first().context("no message")?;
+    ringway_host::tell_forbidden_calls(supervisor, *first).context("a handler of SIGSYS")?;
     let arch = std::env::consts::ARCH.try_into().context("seccomp: this machine")?;
     // The flags of clone3 lie in memory, where a filter cannot see them: the C library then uses
     // clone.
     let clone3 = BTreeMap::from([(libc::SYS_clone3, vec![])]);
     let unknown = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
     let first = SeccompFilter::new(clone3, SeccompAction::Allow, unknown, arch)?;
-    let second = SeccompFilter::new(
-        rules(routers)?,
-        SeccompAction::KillProcess,
-        SeccompAction::Allow,
-        arch,
-    )?;
+    let second =
+        SeccompFilter::new(rules(routers)?, SeccompAction::Trap, SeccompAction::Allow, arch)?;
     for filter in [first, second] {
         let program: BpfProgram = filter.try_into()?;
         seccompiler::apply_filter_all_threads(&program)?;
@@ -240,7 +241,7 @@ pub fn filter_calls(routers: bool) -> anyhow::Result<()> {
 
 fn rules(routers: bool) -> anyhow::Result<BTreeMap<i64, Vec<SeccompRule>>> {
     use SeccompCmpArgLen::{Dword, Qword};
-    use SeccompCmpOp::{Eq, MaskedEq};
+    use SeccompCmpOp::{Eq, MaskedEq, Ne};
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         CALLS.iter().chain(OLD_CALLS).map(|call| (*call, vec![])).collect();
     if routers {
@@ -258,6 +259,9 @@ fn rules(routers: bool) -> anyhow::Result<BTreeMap<i64, Vec<SeccompRule>>> {
     }
     allow(libc::SYS_clone, SeccompCondition::new(0, Qword, MaskedEq(CLONE_NEW), 0)?)?;
     allow(libc::SYS_tgkill, SeccompCondition::new(0, Dword, Eq, own)?)?;
+    // Not that of the signal by which a forbidden call ends the process.
+    let forbidden = u64::try_from(libc::SIGSYS)?;
+    allow(libc::SYS_rt_sigaction, SeccompCondition::new(0, Dword, Ne, forbidden)?)?;
     // Limits are read, not set.
     allow(libc::SYS_prlimit64, SeccompCondition::new(2, Qword, Eq, 0)?)?;
     if routers {

@@ -5,17 +5,23 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use ringway_supervisor::restart::{End, RequestId, Verdict};
+use ringway_supervisor::restart::{End, Verdict};
 use ringway_switch::PortId;
 use tracing::error;
 
 use super::Supervisor;
 use super::order::Order;
+use super::plane::Plane;
+use super::system_calls;
 use super::vm_port::VmPort;
 
 /// A front-end that has waited so long for an answer, while there is no data plane, is
 /// disconnected: QEMU stands still meanwhile, and connects again.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
+
+/// By which a forbidden system call ends a process (Linux's number on all machines that this builds
+/// for).
+const SIGSYS: i32 = 31;
 
 impl Supervisor {
     /// A data plane has ended.
@@ -23,19 +29,23 @@ impl Supervisor {
         let Some(end) = self.planes.get(number).and_then(|plane| plane.end()) else { return };
         let (was_serving, was_coming) =
             (self.planes.is_serving(number), self.planes.is_coming(number));
-        let Some(plane) = self.planes.remove(number) else { return };
+        let Some(mut plane) = self.planes.remove(number) else { return };
         let _ = self.poller.remove(plane.pidfd.as_fd());
+        plane.hear_last_words();
+        let shown = self.shown(end, &plane);
         if was_coming {
-            return self.upgrade_fails(&format!("it ended: {}", shown(end)));
+            return self.upgrade_fails(&format!("it ended: {shown}"));
         }
         if let Some((busy, in_hand)) = plane.suspects {
-            return self.judge(end, &busy, &in_hand);
+            error!("the data plane ended: {shown}: a new one was started at once");
+            let verdict = self.restarts.died(Instant::now(), end, &busy, &in_hand);
+            return self.follow(verdict);
         }
         if !was_serving {
             return;
         }
         if !self.planes.is_begun() {
-            let why = format!("the data plane ended: {}", shown(end));
+            let why = format!("the data plane ended: {shown}");
             self.planes.why_ended.get_or_insert(why);
             return;
         }
@@ -47,7 +57,7 @@ impl Supervisor {
             Duration::ZERO => "at once".to_owned(),
             wait => format!("in {wait:?}"),
         };
-        error!("the data plane ended: {}: a new one is started {again}", shown(end));
+        error!("the data plane ended: {shown}: a new one is started {again}");
         self.start_at = Some(verdict.start_at);
         self.settle_orders(plane.orders);
         self.upgrade_is_void();
@@ -87,13 +97,6 @@ impl Supervisor {
             self.start_at = Some(now);
         }
         self.settle_orders(orders);
-    }
-
-    /// One that was followed before it had ended.
-    fn judge(&mut self, end: End, busy: &[u16], in_hand: &[RequestId]) {
-        error!("the data plane ended: {}: a new one was started at once", shown(end));
-        let verdict = self.restarts.died(Instant::now(), end, busy, in_hand);
-        self.follow(verdict);
     }
 
     /// What is blamed is served no more.
@@ -177,15 +180,21 @@ impl Supervisor {
     pub(super) fn is_failing(&self) -> bool {
         self.restarts.is_failing(Instant::now())
     }
-}
 
-fn shown(end: End) -> String {
-    match end {
-        End::Exit(status) => format!("exit status {status}"),
-        End::Signal(signal) => {
-            let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-            format!("{name} ({signal})")
+    /// How it ended; a system call that the sandbox forbids is noted.
+    fn shown(&mut self, end: End, plane: &Plane) -> String {
+        match end {
+            End::Exit(status) => format!("exit status {status}"),
+            End::Signal(signal) => {
+                let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
+                let forbidden = plane.forbidden.filter(|_| signal == SIGSYS);
+                self.counts.forbidden_call = forbidden.or(self.counts.forbidden_call);
+                let call = forbidden.map(system_calls::shown).map_or_else(String::new, |call| {
+                    format!(": the sandbox forbids system call {call}")
+                });
+                format!("{name} ({signal}){call}")
+            }
+            End::Hung => "it did not answer".to_owned(),
         }
-        End::Hung => "it did not answer".to_owned(),
     }
 }

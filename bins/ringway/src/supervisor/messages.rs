@@ -91,6 +91,11 @@ impl Supervisor {
                 self.upgrade_is_overtaken();
             }
             ToSupervisor::TapGone { port } if is_serving => self.on_tap_gone(PortId(port)),
+            ToSupervisor::Forbidden { call } => {
+                if let Some(plane) = self.planes.get(number) {
+                    plane.forbidden = Some(call);
+                }
+            }
             _ => anyhow::bail!("it does not serve"),
         }
         Ok(())

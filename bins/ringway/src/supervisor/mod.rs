@@ -29,6 +29,7 @@ mod requests;
 mod routers;
 pub mod run;
 mod stats;
+mod system_calls;
 mod take_over;
 mod tap_port;
 mod upgrade;

@@ -40,6 +40,9 @@ const SEND_AGAIN: Duration = Duration::from_millis(1);
 /// Messages of a data plane taken before others get their turn.
 pub(super) const MESSAGES_PER_TURN: usize = 64;
 
+/// Messages of one that has ended: more than a socket holds.
+const LAST_MESSAGES_MAX: usize = 4096;
+
 /// How far it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -98,6 +101,8 @@ pub(super) struct Plane {
     /// Another one follows it already: the ports that it served when it ended, and the requests
     /// that it had.
     pub(super) suspects: Option<(Vec<u16>, Vec<RequestId>)>,
+    /// The system call by which it says that it ends.
+    pub(super) forbidden: Option<u32>,
 }
 
 /// By its descriptor: its file may be replaced meanwhile.
@@ -158,6 +163,7 @@ impl Plane {
             asks: BTreeMap::new(),
             export: Vec::new(),
             suspects: None,
+            forbidden: None,
         })
     }
 
@@ -212,6 +218,17 @@ impl Plane {
             Ok(bytes) => Ok(Some(ToSupervisor::decode(&bytes)?)),
             Err(Errno::AGAIN) => Ok(None),
             Err(why) => Err(why.into()),
+        }
+    }
+
+    /// What one that has ended has said last, and was not heard any more.
+    pub(super) fn hear_last_words(&mut self) {
+        for _ in 0..LAST_MESSAGES_MAX {
+            match self.receive() {
+                Ok(Some(ToSupervisor::Forbidden { call })) => self.forbidden = Some(call),
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return,
+            }
         }
     }
 

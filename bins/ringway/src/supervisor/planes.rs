@@ -36,6 +36,8 @@ pub(super) struct Counts {
     pub(super) deaths: u64,
     pub(super) upgrades: u64,
     pub(super) down_since: Option<Instant>,
+    /// The last system call that the sandbox has forbidden.
+    pub(super) forbidden_call: Option<u32>,
 }
 
 impl Planes {

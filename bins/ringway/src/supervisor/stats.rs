@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::Supervisor;
 use super::peer::Peer;
 use super::ports::Port;
+use super::system_calls;
 use crate::control::{DataPlaneStats, PortStats, StatsReply};
 
 impl Supervisor {
@@ -23,6 +24,7 @@ impl Supervisor {
                 deaths: self.counts.deaths,
                 upgrades: self.counts.upgrades,
                 failing: self.is_failing(),
+                forbidden_call: self.counts.forbidden_call.map(system_calls::shown),
                 ..told_plane
             }),
             ports: ports.collect(),

@@ -92,6 +92,7 @@ impl Supervisor {
         supervisor.restarts = Restarts::with_quarantined(whole.quarantined.iter().copied());
         supervisor.counts.deaths = whole.counts.deaths;
         supervisor.counts.upgrades = whole.counts.upgrades;
+        supervisor.counts.forbidden_call = whole.counts.forbidden_call;
         supervisor.next_order = whole.next.order;
         (supervisor.next_ask, supervisor.next_link) = (whole.next.ask, whole.next.link);
         // Routers are told again.

@@ -9,6 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::Supervisor;
 use super::front_end::FrontEnd;
+use super::planes;
 use super::ports::Port;
 use super::record::{
     AskedRecord, Common, Counts, Fds, LinkRecord, ListenerRecord, Numbers, PortRecord, Record,
@@ -102,7 +103,8 @@ impl Supervisor {
         let mut whole = Whole::new(&common, self.control.record(fds));
         whole.started_ms = self.started_ms;
         (whole.workers, whole.file) = (self.workers, self.file.clone());
-        whole.counts = Counts { deaths: self.counts.deaths, upgrades: self.counts.upgrades };
+        let planes::Counts { deaths, upgrades, forbidden_call, .. } = self.counts;
+        whole.counts = Counts { deaths, upgrades, forbidden_call };
         whole.quarantined = self.restarts.quarantined().collect();
         whole.journal = Some(fds.put(self.journal.file().as_fd()));
         let ports = self.ports.iter().filter(|(_, port)| !port.is_leaving());

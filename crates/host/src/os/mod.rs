@@ -4,6 +4,7 @@ pub(crate) mod call_guard;
 pub(crate) mod clock;
 pub(crate) mod credentials;
 pub(crate) mod eventfd;
+pub(crate) mod forbidden_calls;
 pub(crate) mod inherited;
 pub(crate) mod page_faults;
 pub(crate) mod pin;

@@ -119,6 +119,8 @@ messages! {
     138 LetGo { link: u32, offence: Option<Offence>, why: Text<REASON_LEN_MAX> }
     /// The interface of this port's tap is gone.
     139 TapGone { port: u16 }
+    /// The last word of one that ends by a system call of that number, which it may not use.
+    140 Forbidden { call: u32 }
 }
 
 const _: () = assert!(FDS_MAX <= MESSAGE_FDS_MAX && TAP_FDS_MAX < MESSAGE_FDS_MAX);

@@ -151,10 +151,12 @@ pub(super) struct Numbers {
 }
 
 /// For statistics.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Counts {
     pub(super) deaths: u64,
     pub(super) upgrades: u64,
+    #[serde(default)]
+    pub(super) forbidden_call: Option<u32>,
 }
 
 /// Settings, the options that count more than a file's, and what default MAC addresses follow.
@@ -184,7 +186,7 @@ impl Whole {
             plane: None,
             journal: None,
             next: Numbers { plane: 0, order: 0, ask: 0, link: 0, client: 0 },
-            counts: Counts { deaths: 0, upgrades: 0 },
+            counts: Counts::default(),
             quarantined: vec![],
             ended: None,
             stored: vec![],
