@@ -21,6 +21,9 @@ const ASK: &str = "show fwd noop";
 /// What it answers to [`ASK`].
 const ANSWER: &str = "Bad arguments";
 
+/// What it says about a port whose link is up.
+const LINK_UP: &str = "Link status: up";
+
 /// Makes a program print line by line although it is not on a terminal (part of coreutils).
 const LINE_BUFFER: &str = "/usr/libexec/coreutils/libstdbuf.so";
 
@@ -134,15 +137,30 @@ impl Testpmd {
     ///
     /// # Errors
     /// It does not end as it should.
-    pub fn finish(mut self) -> anyhow::Result<Counted> {
+    pub fn finish(self) -> anyhow::Result<Counted> {
+        let text = self.end()?;
+        counted(&text).with_context(|| format!("testpmd: no counts in:\n{text}"))
+    }
+
+    /// The same, and its link is up.
+    ///
+    /// # Errors
+    /// It is not, or testpmd does not end as it should.
+    pub fn finish_up(self) -> anyhow::Result<Counted> {
+        let text = self.end()?;
+        ensure!(text.contains(LINK_UP), "testpmd: its link is not up:\n{text}");
+        counted(&text).with_context(|| format!("testpmd: no counts in:\n{text}"))
+    }
+
+    fn end(mut self) -> anyhow::Result<String> {
         let mark = self.console.mark();
-        for command in ["show port stats 0", "stop", "quit"] {
+        for command in ["show port info 0", "show port stats 0", "stop", "quit"] {
             self.console.send(command)?;
         }
         // What it prints goes through a buffer that is only sure to be written when it ends.
         let (status, text) = self.console.wait_end(mark, COMMAND_LIMIT)?;
         ensure!(status.success(), "testpmd: {status}:\n{text}");
-        counted(&text).with_context(|| format!("testpmd: no counts in:\n{text}"))
+        Ok(text)
     }
 
     /// Types a command; what is printed until it is done.

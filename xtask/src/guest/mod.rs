@@ -23,6 +23,7 @@ mod scenarios_pairs_qemu;
 mod scenarios_poll;
 mod scenarios_qemu;
 mod scenarios_restart;
+mod scenarios_restart_dpdk;
 mod scenarios_uml;
 mod scenarios_unikernel;
 mod scene;

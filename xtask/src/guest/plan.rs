@@ -13,7 +13,7 @@ use super::{
     scenarios_attach, scenarios_bench, scenarios_captures, scenarios_coalesce, scenarios_control,
     scenarios_dpdk, scenarios_driver, scenarios_front_ends, scenarios_nat, scenarios_offload,
     scenarios_pairs, scenarios_pairs_qemu, scenarios_poll, scenarios_qemu, scenarios_restart,
-    scenarios_uml,
+    scenarios_restart_dpdk, scenarios_uml,
 };
 use crate::unikernel::MachineType;
 
@@ -89,10 +89,12 @@ pub fn scenarios() -> Vec<Scenario> {
     add("qemu_queue_pairs_newest", NewestQemu, 180, pairs(true));
     add("qemu_reboot", Qemu, 120, Box::new(scenarios_qemu::reboot));
     add("qemu_reconnect", Qemu, 120, Box::new(scenarios_qemu::reconnect));
-    add("restart_uml", Uml, 180, Box::new(scenarios_restart::uml));
+    let restart_seconds = scenarios_restart::limit().as_secs();
+    add("restart_uml", Uml, restart_seconds, Box::new(scenarios_restart::uml));
+    add("restart_dpdk", Dpdk, restart_seconds, Box::new(scenarios_restart_dpdk::dpdk));
     // QEMU's order of requests differs between releases.
     for (format, packed) in [("split", false), ("packed", true)] {
-        add(&format!("restart_qemu_{format}"), Qemu, 240, restart(packed));
+        add(&format!("restart_qemu_{format}"), Qemu, restart_seconds, restart(packed));
         for (name, needs) in [("qemu", Qemu), ("qemu_newest", NewestQemu)] {
             let run = move |stage: &Stage| scenarios_front_ends::qemu(stage, packed);
             add(&format!("front_end_{name}_{format}"), needs, 150, Box::new(run));

@@ -1,5 +1,5 @@
 //! The data plane is killed, and replaced by upgrades, under ping and TCP: the front-end's socket
-//! stays open, the guest's carrier does not change, traffic goes on.
+//! stays open, the guest's carrier does not change, traffic goes on. How long nothing came is told.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -23,8 +23,12 @@ const MTU: u32 = 1500;
 const CRASHES: u32 = 8;
 const UPGRADES: u32 = 4;
 
-/// Names how often all of that is done: three rounds are within a scenario's time.
+/// Names how often all of that is done: 13 rounds are 208 crashes and 104 upgrades.
 const ROUNDS: &str = "RINGWAY_RESTART_ROUNDS";
+
+/// Longest time for guest and round.
+const BOOT_LIMIT: Duration = Duration::from_secs(140);
+const ROUND_LIMIT: Duration = Duration::from_secs(100);
 
 /// From one to the next.
 const PAUSE: Duration = Duration::from_millis(400);
@@ -32,18 +36,63 @@ const PAUSE: Duration = Duration::from_millis(400);
 /// Between two pings.
 const PING_EVERY_MS: u32 = 5;
 
-/// Pings that each crash may cost: what was read from the tap and not delivered, and what came
+/// Packets that each crash may cost: what was read from the tap and not delivered, and what came
 /// while there was no data plane.
 const LOST_PER_CRASH_MAX: u32 = 64;
 
-/// Pings that each upgrade may cost: one may be late. None was lost in 56.
+/// Packets that each upgrade may cost: a ping may be late.
 const LOST_PER_UPGRADE_MAX: u32 = 1;
 
 /// What happens to the data plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
+pub(super) enum What {
     Crash,
     Upgrade,
+}
+
+/// What became of pings, or of other numbered packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) lost: u32,
+    /// The longest time without an answer.
+    pub(super) gap: Duration,
+}
+
+impl Seen {
+    /// Not more was lost than may be in so many; said in any case.
+    pub(super) fn check(
+        self,
+        stage: &Stage,
+        (what, times): (What, u32),
+        option: &str,
+    ) -> anyhow::Result<()> {
+        let (lost, gap_ms) = (self.lost, self.gap.as_millis());
+        stage.note(&format!("{what:?} {option}: {lost} lost in {times}, none for {gap_ms} ms"));
+        let each = match what {
+            What::Crash => LOST_PER_CRASH_MAX,
+            What::Upgrade => LOST_PER_UPGRADE_MAX,
+        };
+        let most = each * times;
+        ensure!(lost <= most, "{what:?}: {lost} lost, {most} may be");
+        Ok(())
+    }
+}
+
+/// How often all of it is done.
+pub(super) fn rounds() -> u32 {
+    let named = std::env::var(ROUNDS).ok().and_then(|rounds| rounds.parse().ok());
+    named.unwrap_or(1)
+}
+
+/// The longest time of one scenario.
+pub fn limit() -> Duration {
+    BOOT_LIMIT + ROUND_LIMIT * rounds()
+}
+
+/// What is done in one direction of traffic, and how often.
+pub(super) fn each() -> impl Iterator<Item = (What, u32)> {
+    let each = [(What::Crash, CRASHES), (What::Upgrade, UPGRADES)];
+    (0..rounds()).flat_map(move |_| each)
 }
 
 /// A QEMU guest with split or packed rings.
@@ -79,22 +128,19 @@ fn undisturbed(stage: &Stage, ringway: &Ringway, guest: &mut Console) -> anyhow:
     traffic::tcp(&mut Side::Guest(guest), HERE, 1, "")?;
     let changes = |guest: &mut Console| must(guest, "cat /sys/class/net/eth0/carrier_changes");
     let before = changes(guest)?;
-    let rounds = std::env::var(ROUNDS).ok().and_then(|rounds| rounds.parse().ok());
-    let each = [(What::Crash, CRASHES), (What::Upgrade, UPGRADES)];
-    for (what, times) in each.repeat(rounds.unwrap_or(1)) {
+    for (what, times) in each() {
         for option in ["", "-R"] {
             stage.step(&format!("{times} times {what:?} under ping and TCP {option}"));
-            let lost = repeat(stage, (ringway, what, times), guest, option)?;
-            stage.note(&format!("{what:?} {option}: {lost} pings lost in {times}"));
-            let each = match what {
-                What::Crash => LOST_PER_CRASH_MAX,
-                What::Upgrade => LOST_PER_UPGRADE_MAX,
-            };
-            let most = each * times;
-            ensure!(lost <= most, "{what:?}: {lost} pings lost, {most} may be");
+            let seen = repeat(stage, (ringway, what, times), guest, option)?;
+            seen.check(stage, (what, times), option)?;
         }
     }
     ensure!(changes(guest)? == before, "the guest saw its link change");
+    check_stayed(ringway)
+}
+
+/// The front-end's connection is the first one, and all is well.
+pub(super) fn check_stayed(ringway: &Ringway) -> anyhow::Result<()> {
     let printed = ringway.printed();
     let gone = printed.lines().find(|line| line.contains("front-end gone"));
     ensure!(gone.is_none(), "{}", gone.unwrap_or_default());
@@ -103,30 +149,37 @@ fn undisturbed(stage: &Stage, ringway: &Ringway, guest: &mut Console) -> anyhow:
     port.check_healthy(&["no_room", "link_down"])
 }
 
-/// Pings and one TCP connection live through it; how many pings were lost.
+/// Lets it happen so often.
+pub(super) fn disturb(ringway: &Ringway, what: What, times: u32) -> anyhow::Result<()> {
+    for _ in 0..times {
+        thread::sleep(PAUSE);
+        match what {
+            What::Crash => ringway.kill_data_plane()?,
+            What::Upgrade => ringway.upgrade()?,
+        }
+    }
+    Ok(())
+}
+
+/// Pings and one TCP connection live through it.
 fn repeat(
     stage: &Stage,
     (ringway, what, times): (&Ringway, What, u32),
     guest: &mut Console,
     option: &str,
-) -> anyhow::Result<u32> {
+) -> anyhow::Result<Seen> {
     let seconds = 2 + times * if what == What::Crash { 1 } else { 2 };
     let pings = seconds * 1000 / PING_EVERY_MS;
     let interval = format!("0.{PING_EVERY_MS:03}");
     let count = pings.to_string();
-    let command = shell::command(&["ping", "-q", "-i", &interval, "-c", &count, "-W", "2", GUEST]);
+    let command =
+        shell::command(&["ping", "-n", "-D", "-i", &interval, "-c", &count, "-W", "2", GUEST]);
     let name = format!("ping_{what:?}{option}").to_lowercase();
     let mut ping = Process::start(stage, &name, command)?;
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let disturber = scope.spawn(|| -> anyhow::Result<()> {
-            for _ in 0..times {
-                thread::sleep(PAUSE);
-                match what {
-                    What::Crash => ringway.kill_data_plane()?,
-                    What::Upgrade => ringway.upgrade()?,
-                }
-            }
+            disturb(ringway, what, times)?;
             is_over.store(true, Ordering::Relaxed);
             Ok(())
         });
@@ -138,7 +191,9 @@ fn repeat(
     ensure!(is_over.load(Ordering::Relaxed), "TCP ended before the last {what:?}");
     let limit = Duration::from_secs(u64::from(seconds) + 20);
     ping.wait_until("its end", limit, |it| it.printed().contains(" packets transmitted"))?;
-    lost(&ping.printed()).context("what ping says")
+    let printed = ping.printed();
+    let lost = lost(&printed).context("what ping says")?;
+    Ok(Seen { lost, gap: longest_gap(&printed) })
 }
 
 /// `5000 packets transmitted, 4998 received, 0.04% packet loss, time 9998ms`, also with `+2
@@ -151,6 +206,18 @@ fn lost(printed: &str) -> Option<u32> {
     sent.checked_sub(received)
 }
 
+/// Between two answers, which each have the time in front: `[1700000000.123456] 64 bytes from …`.
+fn longest_gap(printed: &str) -> Duration {
+    let times = printed.lines().filter_map(|line| {
+        let (seconds, rest) = line.strip_prefix('[')?.split_once("] ")?;
+        let (seconds, us) = seconds.split_once('.').filter(|_| rest.contains(" bytes from "))?;
+        Some(Duration::from_secs(seconds.parse().ok()?) + Duration::from_micros(us.parse().ok()?))
+    });
+    let times: Vec<Duration> = times.collect();
+    let gaps = times.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
+    gaps.max().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,5 +227,13 @@ mod tests {
         let line = "7 packets transmitted, 5 received, +2 duplicates, 28% packet loss, time 6ms";
         assert_eq!(lost(&format!("PING\n{line}\nrtt")), Some(2));
         assert_eq!(lost("nothing"), None);
+    }
+
+    #[test]
+    fn the_longest_gap_is_between_two_answers() {
+        let answer = |at: &str| format!("[{at}] 64 bytes from 10.97.0.2: icmp_seq=1 ttl=64");
+        let lines = ["PING", &answer("7.900000"), &answer("8.150000"), "[9.0] no", &answer("8.2")];
+        assert_eq!(longest_gap(&lines.join("\n")), Duration::from_millis(250));
+        assert_eq!(longest_gap(""), Duration::ZERO);
     }
 }
