@@ -128,10 +128,12 @@ fn undisturbed(stage: &Stage, ringway: &Ringway, guest: &mut Console) -> anyhow:
     traffic::tcp(&mut Side::Guest(guest), HERE, 1, "")?;
     let changes = |guest: &mut Console| must(guest, "cat /sys/class/net/eth0/carrier_changes");
     let before = changes(guest)?;
-    for (what, times) in each() {
+    for (number, (what, times)) in (1..).zip(each()) {
         for option in ["", "-R"] {
             stage.step(&format!("{times} times {what:?} under ping and TCP {option}"));
-            let seen = repeat(stage, (ringway, what, times), guest, option)?;
+            // Each has a log of its own.
+            let name = format!("ping{number}{option}");
+            let seen = repeat(stage, (ringway, what, times), guest, (&name, option))?;
             seen.check(stage, (what, times), option)?;
         }
     }
@@ -166,7 +168,7 @@ fn repeat(
     stage: &Stage,
     (ringway, what, times): (&Ringway, What, u32),
     guest: &mut Console,
-    option: &str,
+    (name, option): (&str, &str),
 ) -> anyhow::Result<Seen> {
     let seconds = 2 + times * if what == What::Crash { 1 } else { 2 };
     let pings = seconds * 1000 / PING_EVERY_MS;
@@ -174,8 +176,7 @@ fn repeat(
     let count = pings.to_string();
     let command =
         shell::command(&["ping", "-n", "-D", "-i", &interval, "-c", &count, "-W", "2", GUEST]);
-    let name = format!("ping_{what:?}{option}").to_lowercase();
-    let mut ping = Process::start(stage, &name, command)?;
+    let mut ping = Process::start(stage, name, command)?;
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let disturber = scope.spawn(|| -> anyhow::Result<()> {

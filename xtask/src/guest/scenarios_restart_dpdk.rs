@@ -64,7 +64,7 @@ fn stream(ringway: &Ringway, what: What, times: u32) -> anyhow::Result<(Seen, u6
     let is_over = AtomicBool::new(false);
     let (sent, (numbers, gap)) = thread::scope(|scope| {
         let sender = scope.spawn(|| send(&socket, &is_over));
-        let receiver = scope.spawn(|| receive(&socket));
+        let receiver = scope.spawn(|| receive(&socket, &is_over));
         let disturbed = restart::disturb(ringway, what, times);
         is_over.store(true, Ordering::Relaxed);
         disturbed.context("the data plane")?;
@@ -90,8 +90,9 @@ fn send(socket: &UdpSocket, is_over: &AtomicBool) -> anyhow::Result<u32> {
     Ok(sent)
 }
 
-/// The numbers that came back until none comes any more, and the longest time between two.
-fn receive(socket: &UdpSocket) -> (BTreeSet<u32>, Duration) {
+/// The numbers that came back until it is over and none comes any more, and the longest time
+/// between two.
+fn receive(socket: &UdpSocket, is_over: &AtomicBool) -> (BTreeSet<u32>, Duration) {
     let (mut numbers, mut gap) = (BTreeSet::new(), Duration::ZERO);
     let mut packet = [0; PACKET_LEN];
     let mut last = None;
@@ -103,7 +104,8 @@ fn receive(socket: &UdpSocket) -> (BTreeSet<u32>, Duration) {
                 last = Some(now);
                 numbers.extend(packet.first_chunk().map(|number| u32::from_le_bytes(*number)));
             }
-            Err(why) if why.kind() == ErrorKind::Interrupted => {}
+            Err(why) if why.kind() == ErrorKind::WouldBlock && !is_over.load(Ordering::Relaxed) => {
+            }
             Err(_) => return (numbers, gap),
         }
     }
