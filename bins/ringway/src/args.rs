@@ -203,6 +203,17 @@ pub enum PortCommand {
         #[command(flatten)]
         ask: AskArgs,
     },
+    /// Show who is behind a router (nat:), where it listens for them, and their flows
+    Show {
+        /// The router's name
+        name: String,
+        /// Only what is behind this port
+        #[arg(long, value_name = "PORT")]
+        guest: Option<String>,
+        /// Which ringway, and how to print.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
     /// Change options of a port; the value `default` takes one back
     Set {
         /// Its name
@@ -329,6 +340,7 @@ impl PortCommand {
             Self::List { ask, .. }
             | Self::Add { ask, .. }
             | Self::Remove { ask, .. }
+            | Self::Show { ask, .. }
             | Self::Set { ask, .. } => ask,
         }
     }

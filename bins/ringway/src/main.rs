@@ -34,6 +34,7 @@ mod places;
 mod port_command;
 mod qemu_version;
 mod resolvers;
+mod router_view;
 mod run_help;
 mod sandbox;
 mod spec_text;

@@ -12,8 +12,10 @@ use serde::Serialize;
 use crate::args::{AskArgs, PortCommand};
 use crate::config::{PortKind, PortSpec, SpecError, file, flags, json};
 use crate::control::client::{ControlError, ask};
-use crate::control::{ChangeReply, ListedPort, PortListReply, Request};
-use crate::layout;
+use crate::control::{
+    ChangeReply, ListedPort, PortListReply, PortShowQuestion, PortShowReply, Request,
+};
+use crate::{layout, router_view};
 
 /// Carries out one command; the outer error is a mistake in what was typed.
 ///
@@ -34,6 +36,7 @@ pub fn port(command: &PortCommand) -> Result<anyhow::Result<()>, Vec<SpecError>>
         PortCommand::Remove { name, ask } => {
             Ok(change(ask, &Request::PortRemove(name.clone()), name, "removed"))
         }
+        PortCommand::Show { name, guest, ask } => Ok(show(ask, name, guest.as_deref())),
         PortCommand::Set { name, options, ask } => set(name, options, ask),
     }
 }
@@ -53,6 +56,12 @@ fn list(args: &AskArgs, as_file: bool) -> anyhow::Result<()> {
         let header = ["port", "state", "guest's MAC address", "options"];
         layout::rows(header, &rows.collect::<Vec<_>>(), &[], layout::width())
     })
+}
+
+fn show(args: &AskArgs, name: &str, guest: Option<&str>) -> anyhow::Result<()> {
+    let question = PortShowQuestion { name: name.to_owned(), guest: guest.map(str::to_owned) };
+    let reply: PortShowReply = ask(&args.control_or_default(), &Request::PortShow(question))?;
+    print(args, &reply, || router_view::text(&reply, layout::width()))
 }
 
 fn set(name: &str, typed: &[String], args: &AskArgs) -> Result<anyhow::Result<()>, Vec<SpecError>> {

@@ -29,6 +29,13 @@ fn a_place_that_is_taken_is_listened_at_when_it_is_free() {
     let failed = now["failed_forwards"][0].as_str().expect("a text").to_owned();
     assert!(failed.contains(&format!("127.0.0.1:{port}")) && failed.contains("in use"), "{failed}");
     assert!(ringway.told(&["stats"]).contains("not yet"), "for people too");
+    let shown = ringway.told(&["port", "show", "net", "--json"]);
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    let forward_shown = &shown["forwards"][0];
+    assert_eq!((&forward_shown["state"], &forward_shown["to"]), (&"failed".into(), &80.into()));
+    assert!(forward_shown["error"].as_str().is_some_and(|why| why.contains("in use")), "{shown}");
+    assert_eq!((count(&shown["guests"]), &shown["flows_count"]), (0, &0.into()));
+    assert!(ringway.told(&["port", "show", "net"]).contains("not yet: "), "for people too");
     // It hinders no other change; what is newly wanted and taken does.
     let other = TcpListener::bind("127.0.0.1:0").expect("a port");
     let wanted = format!("{forward}+tcp:{}:vm0:81", other.local_addr().expect("an address"));
@@ -40,6 +47,20 @@ fn a_place_that_is_taken_is_listened_at_when_it_is_free() {
     drop(taken);
     wait_for("both places", || (count(&nat(&ringway)["forwards"]) == 2).then_some(()));
     assert_eq!(count(&nat(&ringway)["failed_forwards"]), 0);
+}
+
+/// Only routers can be shown, and only ports that exist.
+#[test]
+fn what_is_no_router_is_not_shown() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["--port", "net=nat:", "--port", "vm0=vm:"];
+    let ringway = Ringway::run(directory.path(), &ports);
+    let refused = ringway.refused(&["port", "show", "vm0"]);
+    assert!(refused.contains("no router"), "{refused}");
+    let refused = ringway.refused(&["port", "show", "net", "--guest", "vm1"]);
+    assert!(refused.contains("did you mean vm0?"), "{refused}");
+    let shown = ringway.told(&["port", "show", "net", "--guest", "vm0"]);
+    assert_eq!(shown, "no guest has an address\n0 flows\n");
 }
 
 /// Where a forward of datagrams goes, its place is free at once, and others come to their guest.

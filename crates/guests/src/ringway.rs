@@ -161,9 +161,16 @@ impl Ringway {
     /// # Errors
     /// It refuses.
     pub fn set(&self, name: &str, option: &str) -> anyhow::Result<()> {
+        self.told(&["port", "set", name, option]).map(drop)
+    }
+
+    /// What it prints when it is asked this.
+    ///
+    /// # Errors
+    /// It refuses.
+    pub fn told(&self, question: &[&str]) -> anyhow::Result<String> {
         let mut command = shell::command(&[&self.binary]);
-        command.args(["port", "set", name, option, "--control"]).arg(&self.control);
-        shell::output(&mut command).map(drop)
+        shell::output(command.args(question).arg("--control").arg(&self.control))
     }
 
     /// Ends it as a failing machine would: it cannot clean up.

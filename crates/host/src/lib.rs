@@ -42,7 +42,7 @@ pub use nat::NatPort;
 pub use nat::clients::tell_address;
 pub use nat::listeners::{Forward, Listener};
 pub use nat::options::NatOptions;
-pub use nat::snapshot::NatSnapshot;
+pub use nat::snapshot::{FLOWS_SHOWN_MAX, NatLook, NatSnapshot};
 pub use os::call_guard::CallGuard;
 pub use os::clock::now;
 pub use os::credentials::{GROUPS_MAX, PeerCredentials};

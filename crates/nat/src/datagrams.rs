@@ -42,6 +42,11 @@ impl Datagrams {
         Self { client: Some(client), ..Self::default() }
     }
 
+    /// As it is shown.
+    pub fn name(&self) -> &'static str {
+        if self.sent > 0 && self.received > 0 { "both ways" } else { "one way" }
+    }
+
     pub fn send(&mut self) {
         self.sent = self.sent.saturating_add(1);
     }

@@ -23,7 +23,17 @@ struct Lease {
     /// `None`: declined.
     owner: Option<(String, MacAddress)>,
     address: Ipv4Addr,
+    since: Nanos,
     until: Nanos,
+}
+
+/// One lease, as it is shown.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Leased<'a> {
+    pub port: &'a str,
+    pub mac: MacAddress,
+    pub address: Ipv4Addr,
+    pub since: Nanos,
 }
 
 impl Lease {
@@ -51,9 +61,15 @@ impl Leases {
 
     /// Ports, and the addresses that are leased behind them.
     pub fn all(&self) -> impl Iterator<Item = (&str, Ipv4Addr)> {
-        let owned = |lease: &'_ Lease| lease.owner.is_some();
-        let leases = self.leases.iter().filter(move |lease| owned(lease));
-        leases.map(|lease| (lease.owner.as_ref().map_or("", |(name, _)| name), lease.address))
+        self.owned().map(|lease| (lease.port, lease.address))
+    }
+
+    /// All that have an owner.
+    pub(crate) fn owned(&self) -> impl Iterator<Item = Leased<'_>> {
+        self.leases.iter().filter_map(|lease| {
+            let (port, mac) = lease.owner.as_ref()?;
+            Some(Leased { port, mac: *mac, address: lease.address, since: lease.since })
+        })
     }
 
     /// The address that a MAC address behind a port has.
@@ -92,7 +108,7 @@ impl Leases {
         let wish = wish.filter(|address| self.is_free(*address));
         let address = wish.or_else(|| self.lowest_free())?;
         let owner = Some((port.to_owned(), mac));
-        self.leases.push(Lease { owner, address, until });
+        self.leases.push(Lease { owner, address, since: now, until });
         Some(address)
     }
 

@@ -32,7 +32,8 @@ pub use dhcp::DHCP_LEN_MAX;
 pub use emit::{Emit, Source};
 pub use leases::{LEASES_PER_PORT_MAX, Leases};
 pub use nat::{
-    Accepts, Due, FromGuest, MTU_MIN, Nat, REPLIES_MAX, Refusal, Verdict, WHOLE_LEN_MAX,
+    Accepts, Due, FlowLook, FromGuest, MTU_MIN, Nat, REPLIES_MAX, Refusal, Station, Verdict,
+    WHOLE_LEN_MAX,
 };
 pub use packet::HEAD_LEN;
 pub use services::Services;

@@ -106,6 +106,9 @@ pub(crate) struct Entry<T> {
     /// Where its answers go.
     pub mac: MacAddress,
     pub used: Nanos,
+    /// Bytes of data that the other end's socket took, and that the guest has.
+    pub from_guest: u64,
+    pub to_guest: u64,
     pub state: T,
     is_ready: bool,
 }
@@ -188,7 +191,8 @@ impl<T> Table<T> {
         let index = self.free.pop()?;
         self.by_key.insert(key, index);
         let slot = &mut self.slots[index as usize];
-        slot.entry = Some(Entry { key, mac, used: now, state, is_ready: false });
+        let (from_guest, to_guest, is_ready) = (0, 0, false);
+        slot.entry = Some(Entry { key, mac, used: now, from_guest, to_guest, state, is_ready });
         let id = FlowId { index, generation: slot.generation };
         self.members[usize::from(key.guest.0)].push(id);
         Some(id)

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use ringway_guests::console::Console;
 use ringway_guests::process::Process;
 use ringway_guests::ringway::Ringway;
@@ -56,7 +56,23 @@ pub fn uml(stage: &Stage) -> anyhow::Result<()> {
     let ringway = nat_lab::start(stage, &ports(stage, &["vm0"], ",domain=lab.internal"))?;
     let mut guest = boot_uml(stage, "vm0")?;
     check(stage, &mut guest, LEN_UML)?;
+    shown(stage, &ringway)?;
     finish(stage, ringway)
+}
+
+/// The guest and its flows, as `ringway port show` tells.
+fn shown(stage: &Stage, ringway: &Ringway) -> anyhow::Result<()> {
+    let shown: serde_json::Value =
+        serde_json::from_str(&ringway.told(&["port", "show", "net", "--json"])?)?;
+    let guest = &shown["guests"][0];
+    stage.note(&format!("shown: {guest}, {} flows", shown["flows_count"]));
+    let addresses = guest["addresses"].as_array().map_or(0, Vec::len);
+    ensure!(guest["addresses"][0] == "10.0.2.15" && addresses > 1, "{shown}");
+    let flows = shown["flows"].as_array().context("flows")?;
+    let is_echo = |flow: &&serde_json::Value| flow["protocol"] == "echo";
+    let echo = flows.iter().find(is_echo).context("the pings' flow")?;
+    ensure!(echo["from_guest_bytes"].as_u64() > Some(0), "{echo}");
+    Ok(())
 }
 
 /// With IPv6, which is a module there.

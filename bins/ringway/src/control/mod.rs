@@ -17,6 +17,7 @@ mod changes;
 pub mod client;
 mod fdb;
 pub mod fds;
+mod router;
 mod stats;
 mod trace;
 
@@ -30,6 +31,7 @@ pub use capture::{CaptureQuestion, CaptureReply, Direction};
 pub use changes::{ConfigChange, LogQuestion, LogReply, ReloadReply};
 pub use client::request_stats;
 pub use fdb::{FDB_PAGE_MAX, FdbEntry, FdbQuestion, FdbReply};
+pub use router::{PortShowQuestion, PortShowReply, ShownFlow, ShownForward, ShownGuest};
 pub use stats::{
     DataPlaneStats, DirectionStats, EffortStats, FrontEndStats, NatStats, PacingStats, PairStats,
     PortStats, QueueStats, SandboxStats, StatsReply, WorkerStats,
@@ -46,12 +48,13 @@ pub const LINE_LEN_MAX: usize = 16 << 10;
 pub const REPLY_LEN_MAX: u64 = 16 << 20;
 
 /// What can be asked, in the order of the documentation.
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 12] = [
     "stats",
     "port_list",
     "port_add",
     "port_remove",
     "port_set",
+    "port_show",
     "fdb",
     "capture",
     "trace",
@@ -78,6 +81,8 @@ pub enum Request {
         /// What changes.
         options: Map<String, Value>,
     },
+    /// Who is behind a router, and through what?
+    PortShow(PortShowQuestion),
     /// Which addresses are behind which ports?
     Fdb(FdbQuestion),
     /// Copies of packets of a port, from now on.
@@ -134,6 +139,7 @@ impl Request {
                     options: request.options.ok_or_else(|| missing("options"))?,
                 })
             }
+            "port_show" => question(line).map(Self::PortShow),
             "fdb" => question(line).map(Self::Fdb),
             "capture" => question(line).map(Self::Capture),
             "trace" => question(line).map(Self::Trace),
@@ -159,6 +165,7 @@ impl Request {
             Self::PortSet { name, options } => json!({
                 "version": version, "command": "port_set", "name": name, "options": options,
             }),
+            Self::PortShow(question) => with_command("port_show", question),
             Self::Fdb(question) => with_command("fdb", question),
             Self::Log(question) => with_command("log", question),
             Self::Reload => json!({ "version": version, "command": "reload" }),
@@ -346,6 +353,7 @@ pub(crate) mod tests {
             Request::PortAdd(object(r#"{"name":"a","vm":"/a.sock","mtu":9000}"#)),
             Request::PortRemove("a".into()),
             Request::PortSet { name: "a".into(), options: object(r#"{"mtu":null}"#) },
+            Request::PortShow(PortShowQuestion { name: "a".into(), guest: Some("b".into()) }),
             Request::Fdb(FdbQuestion::default()),
             Request::Fdb(FdbQuestion { name: Some("a".into()), vlan: Some(7), after: 9 }),
             Request::Capture(CaptureQuestion {

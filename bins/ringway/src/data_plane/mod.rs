@@ -19,6 +19,7 @@ mod orders;
 mod ports;
 mod questions;
 mod replay;
+mod router;
 mod sandbox;
 mod stats;
 mod threads;

@@ -41,6 +41,11 @@ pub(super) struct NatState {
 }
 
 impl NatState {
+    /// Where it listens.
+    pub(super) fn bound(&self) -> impl Iterator<Item = &Forward> {
+        self.forwards.iter()
+    }
+
     /// Where it is to listen and cannot, and why.
     pub(super) fn failed(&self) -> impl Iterator<Item = (&Forward, Errno)> {
         self.failed.iter().map(|(forward, why)| (forward, *why))

@@ -26,6 +26,7 @@ impl DataPlane {
         match Request::parse(&String::from_utf8_lossy(line)) {
             Ok(Request::Stats | Request::PortList) => reply_line(&self.stats()),
             Ok(Request::Fdb(question)) => reply_or_refusal(self.addresses(&question)),
+            Ok(Request::PortShow(question)) => reply_or_refusal(self.show(&question)),
             Ok(Request::Log(question)) => reply_or_refusal(set_level(&question.level)),
             Ok(Request::Trace(question)) => reply_or_refusal(self.trace(&question)),
             Ok(Request::Capture(question)) => reply_or_refusal(self.start_capture(&question, fds)),

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use ringway_host::{
     Effort, Forward, NatSnapshot, PaceSnapshot, PortSnapshot, QueueSnapshot, WorkerSnapshot,
 };
-use ringway_nat::Protocol;
 use ringway_net::{Counters, DropReason, Features};
 use ringway_virtq::Format;
 
+use super::router::protocol_name;
 use super::sandbox::Sandbox;
 use super::{DataPlane, Port};
 use crate::control::{
@@ -67,7 +67,7 @@ impl DataPlane {
 }
 
 fn forward_text(forward: &Forward) -> String {
-    let protocol = if forward.protocol == Protocol::Udp { "udp" } else { "tcp" };
+    let protocol = protocol_name(forward.protocol);
     format!("{protocol} {} to {}:{}", forward.at, forward.guest, forward.to)
 }
 

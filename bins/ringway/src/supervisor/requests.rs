@@ -65,6 +65,11 @@ impl Supervisor {
                 let known = question.name.as_deref().map(|name| self.known(name)).transpose();
                 known.map(|_| self.ask(client, About::Line(line.to_owned())))
             }
+            Ok(Request::PortShow(question)) => {
+                let guest = question.guest.as_deref().map(|name| self.known(name)).transpose();
+                let known = self.known(&question.name).and(guest);
+                known.map(|_| self.ask(client, About::Line(line.to_owned())))
+            }
             Ok(Request::Log(question)) => match log_filter::read(&question.level) {
                 Err(why) => Err(vec![why.to_string()]),
                 Ok(_) => {

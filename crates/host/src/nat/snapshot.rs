@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use ringway_nat::Refusal;
+use ringway_nat::{FlowLook, Guest, Refusal, Station};
+use ringway_net::Nanos;
 use ringway_switch::PortId;
 
 use crate::nat::NatPort;
@@ -23,7 +24,35 @@ pub struct NatSnapshot {
     pub refused: Vec<(&'static str, u64)>,
 }
 
+/// Most flows that are shown at once.
+pub const FLOWS_SHOWN_MAX: usize = 256;
+
+/// A router's stations and flows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NatLook {
+    /// Who is behind its ports.
+    pub stations: Vec<Station>,
+    /// At most [`FLOWS_SHOWN_MAX`].
+    pub flows: Vec<FlowLook>,
+    /// How many there are.
+    pub flows_count: usize,
+}
+
 impl NatPort {
+    /// All, or only what is behind the port of that name.
+    pub(crate) fn look(&self, name: Option<&str>, now: Nanos) -> NatLook {
+        let is_asked = |guest: &&Guest| name.is_none() || self.nat.name_of(**guest) == name;
+        let guests = || self.guests.iter().filter(is_asked);
+        let flows = guests().flat_map(|guest| self.nat.flows(*guest, now));
+        let mut stations = self.nat.stations(now);
+        stations.retain(|station| name.is_none_or(|name| station.port == name));
+        NatLook {
+            stations,
+            flows: flows.take(FLOWS_SHOWN_MAX).collect(),
+            flows_count: guests().map(|guest| self.nat.flows_of(*guest)).sum(),
+        }
+    }
+
     pub(crate) fn snapshot(&self) -> NatSnapshot {
         let flows = self.guests.iter().map(|guest| (PortId(guest.0), self.nat.flows_of(*guest)));
         let refused = Refusal::ALL.iter().map(|why| (why.name(), self.refused[*why as usize]));

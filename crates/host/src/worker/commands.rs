@@ -13,6 +13,7 @@ use crate::journal::{Journal, Unfit};
 use crate::memory::GuestMemory;
 use crate::nat::NatPort;
 use crate::nat::options::NatOptions;
+use crate::os::clock::now;
 use crate::port::guest_end::GuestEnd;
 use crate::port::queue_pair::End;
 use crate::port::room::RoomAt;
@@ -191,6 +192,11 @@ impl Worker {
             NatCommand::Listen { port, kept, added } => {
                 if let Some(End::Nat(nat)) = self.ports.get(port).map(|pair| &mut pair.end) {
                     nat.listen(&kept, added);
+                }
+            }
+            NatCommand::Look { port, name, done } => {
+                if let Some(End::Nat(nat)) = self.ports.get(port).map(|pair| &pair.end) {
+                    let _ = done.send(nat.look(name.as_deref(), now()));
                 }
             }
             NatCommand::Name { port, name } => self.ports.name(port, name),

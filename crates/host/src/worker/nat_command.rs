@@ -8,6 +8,7 @@ use ringway_switch::PortId;
 use crate::nat::NatPort;
 use crate::nat::listeners::{Forward, Listener};
 use crate::nat::options::NatOptions;
+use crate::nat::snapshot::NatLook;
 
 /// What is asked about routers.
 #[derive(Debug)]
@@ -36,6 +37,15 @@ pub enum NatCommand {
         kept: Vec<Forward>,
         /// New ones.
         added: Vec<Listener>,
+    },
+    /// What there is to see of it; only the worker that has it answers.
+    Look {
+        /// Which port.
+        port: PortId,
+        /// Only what is behind the port of this name.
+        name: Option<String>,
+        /// Where to.
+        done: mpsc::SyncSender<NatLook>,
     },
     /// What a port is called, which routers tell its guests.
     Name {

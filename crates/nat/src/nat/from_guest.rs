@@ -164,7 +164,7 @@ impl Nat {
         if self.is_source_right(guest, IpAddr::V6(address))
             && let Some(guest) = self.guest_mut(guest)
         {
-            guest.learn(address);
+            guest.learn(address, frame.source);
         }
     }
 
@@ -182,7 +182,7 @@ impl Nat {
             return Err(Refusal::SpoofedSource);
         }
         if let (IpAddr::V6(from), Some(guest)) = (ip.from, self.guest_mut(incoming.guest)) {
-            guest.learn(from);
+            guest.learn(from, incoming.mac);
         }
         if ip.is_fragment {
             return Err(Refusal::Fragment);
@@ -326,6 +326,7 @@ impl Nat {
         }
         let key = key_of(incoming, Protocol::Udp, from, to);
         let flow = self.datagram_flow(incoming, key, actions)?;
+        self.count_from_guest(flow, low(len - UDP_HEADER_LEN));
         actions.push(Action::SendDatagram {
             flow,
             skip: low(ip.payload_at + UDP_HEADER_LEN),
@@ -341,6 +342,7 @@ impl Nat {
         let identifier = word(ip.payload, 4).ok_or(Refusal::Malformed)?;
         let key = key_of(incoming, Protocol::Echo, identifier, 0);
         let flow = self.datagram_flow(incoming, key, actions)?;
+        self.count_from_guest(flow, low(ip.payload_len));
         actions.push(Action::SendDatagram {
             flow,
             skip: low(ip.payload_at),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::Ipv6Addr;
 
-use ringway_net::Nanos;
+use ringway_net::{MacAddress, Nanos};
 
 use crate::table::{Limits, Rate};
 
@@ -22,7 +22,7 @@ pub(super) struct GuestState {
     new_flows: Rate,
     errors: Rate,
     /// IPv6 addresses that it has used, the last one first.
-    addresses6: Vec<Ipv6Addr>,
+    addresses6: Vec<(Ipv6Addr, MacAddress)>,
 }
 
 impl GuestState {
@@ -44,18 +44,26 @@ impl GuestState {
     }
 
     /// It has used that address, which is one of its network.
-    pub fn learn(&mut self, address: Ipv6Addr) {
+    pub fn learn(&mut self, address: Ipv6Addr, mac: MacAddress) {
         let known = &mut self.addresses6;
-        match known.iter().position(|known| *known == address) {
-            Some(place) => known[..=place].rotate_right(1),
+        match known.iter().position(|(known, _)| *known == address) {
+            Some(place) => {
+                known[..=place].rotate_right(1);
+                known[0].1 = mac;
+            }
             None => {
                 known.truncate(ADDRESSES_MAX - 1);
-                known.insert(0, address);
+                known.insert(0, (address, mac));
             }
         }
     }
 
-    pub fn addresses6(&self) -> &[Ipv6Addr] {
+    pub fn addresses6(&self) -> impl Iterator<Item = Ipv6Addr> {
+        self.stations6().iter().map(|(address, _)| *address)
+    }
+
+    /// The same, with the station that has used each last.
+    pub fn stations6(&self) -> &[(Ipv6Addr, MacAddress)] {
         &self.addresses6
     }
 

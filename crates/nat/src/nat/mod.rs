@@ -2,6 +2,7 @@
 
 mod from_guest;
 mod guests;
+mod look;
 mod names;
 mod open;
 mod outside;
@@ -24,6 +25,7 @@ use guests::GuestState;
 
 pub use from_guest::{FromGuest, Refusal, Verdict, WHOLE_LEN_MAX};
 pub use guests::REPLIES_MAX;
+pub use look::{FlowLook, Station};
 pub use to_guest::{Accepts, Due};
 
 /// Between two advertisements: at least, and so much more by chance (RFC 4861 §6.2.1).
@@ -229,7 +231,8 @@ impl Nat {
         if let Some(how) = todo.close {
             actions.push(Action::Close { flow, how });
         }
-        let Some(entry) = self.table.entry(id) else { return };
+        let Some(entry) = self.table.entry_mut(id) else { return };
+        entry.to_guest += u64::from(todo.consume);
         let State::Tcp(tcp) = &entry.state else { return };
         let (deadline, is_due) = (tcp.deadline(), tcp.next(u32::MAX).is_some());
         if tcp.is_gone() {

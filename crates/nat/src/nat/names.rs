@@ -54,7 +54,7 @@ impl Addresses for Known<'_> {
         let mut all: Vec<IpAddr> = leases.map(|(_, address)| address.into()).collect();
         let is_it = |guest: &&GuestState| guest.name.eq_ignore_ascii_case(name);
         let guests = self.guests.iter().flatten().filter(is_it);
-        all.extend(guests.flat_map(GuestState::addresses6).copied().map(IpAddr::V6));
+        all.extend(guests.flat_map(GuestState::addresses6).map(IpAddr::V6));
         all
     }
 
@@ -62,7 +62,7 @@ impl Addresses for Known<'_> {
         let leased = self.leases.all().find(|(_, leased)| IpAddr::V4(*leased) == address);
         let has = |guest: &&GuestState| match address {
             IpAddr::V4(_) => false,
-            IpAddr::V6(address) => guest.addresses6().contains(&address),
+            IpAddr::V6(address) => guest.addresses6().any(|known| known == address),
         };
         let learned = || self.guests.iter().flatten().find(has).map(|guest| guest.name.as_str());
         let name = leased.map(|(port, _)| port).or_else(learned)?;

@@ -46,6 +46,9 @@ impl Nat {
         let none = Todo::default();
         let Some(entry) = self.table.entry_mut(flow) else { return none };
         let State::Tcp(tcp) = &mut entry.state else { return none };
+        if let Event::Sent(len) = event {
+            entry.from_guest += u64::from(len);
+        }
         match event {
             Event::Connected { room } => tcp.connected(room, now),
             Event::Failed(_) => return tcp.failed(now),

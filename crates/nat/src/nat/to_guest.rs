@@ -70,8 +70,9 @@ impl Nat {
                 self.apply(emit.flow, todo, 0, actions);
             }
             (State::Datagrams(datagrams), Content::Datagram) => match read {
-                Read::Bytes(_) => {
+                Read::Bytes(len) => {
                     datagrams.receive();
+                    entry.to_guest += u64::from(len);
                     entry.used = now;
                 }
                 Read::TooLong => datagrams.is_readable &= datagrams.client.is_none(),

@@ -208,6 +208,21 @@ impl Tcp {
         self.phase
     }
 
+    /// Where it stands, as it is shown.
+    pub fn name(&self) -> &'static str {
+        match (self.phase, self.has_ended, self.fin_at.is_some()) {
+            (Phase::Connecting, ..) => "connecting",
+            (Phase::Answered, ..) => "answered",
+            (Phase::Accepted, ..) => "accepted",
+            (Phase::Open, false, false) => "open",
+            (Phase::Open, true, false) => "guest ended",
+            (Phase::Open, false, true) => "remote ended",
+            (Phase::Open, true, true) => "ending",
+            (Phase::Closed, ..) => "closed",
+            (Phase::Resetting | Phase::Gone, ..) => "resetting",
+        }
+    }
+
     /// The most that one segment may carry to the guest.
     pub fn mss(&self) -> u16 {
         self.mss

@@ -1,0 +1,90 @@
+//! What there is to see of a router: stations, forwards and flows.
+
+use std::sync::mpsc;
+
+use anyhow::{Context, ensure};
+use ringway_host::{Command, Forward, NatCommand};
+use ringway_nat::{FlowLook, Protocol, Station};
+use ringway_switch::PortId;
+
+use super::DataPlane;
+use super::questions::ANSWER_MAX;
+use crate::config::PortKind;
+use crate::control::{
+    PROTOCOL_VERSION, PortShowQuestion, PortShowReply, ShownFlow, ShownForward, ShownGuest,
+};
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+impl DataPlane {
+    pub(super) fn show(&self, question: &PortShowQuestion) -> anyhow::Result<PortShowReply> {
+        let (name, id) = (&question.name, self.port_called(&question.name)?);
+        let port = self.ports.get(&id).context("it is gone")?;
+        let advice = "`ringway stats` shows what other ports do";
+        ensure!(port.spec.kind == PortKind::Nat, "{name:?} is no router (nat:): {advice}");
+        let (done, look) = mpsc::sync_channel(1);
+        let (port_id, guest) = (id, question.guest.clone());
+        self.worker.send_all(|| {
+            let (name, done) = (guest.clone(), done.clone());
+            Command::Nat(NatCommand::Look { port: port_id, name, done })
+        });
+        let look = look.recv_timeout(ANSWER_MAX).context("no worker answers")?;
+        let is_asked = |it: &&Forward| guest.as_ref().is_none_or(|name| *name == it.guest);
+        let bound = port.nat.bound().filter(is_asked).map(|it| shown(it, None));
+        let failed = port.nat.failed().filter(|(it, _)| is_asked(it));
+        let failed = failed.map(|(it, why)| shown(it, Some(why.to_string())));
+        Ok(PortShowReply {
+            version: PROTOCOL_VERSION,
+            ok: true,
+            guests: look.stations.into_iter().map(shown_guest).collect(),
+            forwards: bound.chain(failed).collect(),
+            flows: look.flows.into_iter().map(|flow| self.shown_flow(flow)).collect(),
+            flows_count: look.flows_count as u64,
+        })
+    }
+
+    fn shown_flow(&self, flow: FlowLook) -> ShownFlow {
+        let (protocol, remote) = (flow.key.protocol, flow.key.to);
+        ShownFlow {
+            port: self.name(PortId(flow.key.guest.0)).to_owned(),
+            protocol: protocol_name(protocol).to_owned(),
+            guest: flow.key.from.to_string(),
+            remote: match protocol {
+                Protocol::Echo => remote.ip().to_string(),
+                Protocol::Tcp | Protocol::Udp => remote.to_string(),
+            },
+            state: flow.state.to_owned(),
+            from_guest_bytes: flow.from_guest,
+            to_guest_bytes: flow.to_guest,
+            idle_s: flow.idle_ns / NS_PER_S,
+        }
+    }
+}
+
+fn shown_guest(station: Station) -> ShownGuest {
+    ShownGuest {
+        port: station.port,
+        mac: station.mac.to_string(),
+        addresses: station.addresses.iter().map(ToString::to_string).collect(),
+        leased_s: station.leased_ns.map(|ns| ns / NS_PER_S),
+    }
+}
+
+fn shown(forward: &Forward, error: Option<String>) -> ShownForward {
+    ShownForward {
+        protocol: protocol_name(forward.protocol).to_owned(),
+        at: forward.at.to_string(),
+        guest: forward.guest.clone(),
+        to: forward.to,
+        state: if error.is_none() { "bound" } else { "failed" }.to_owned(),
+        error,
+    }
+}
+
+pub(super) fn protocol_name(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+        Protocol::Echo => "echo",
+    }
+}
