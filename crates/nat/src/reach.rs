@@ -42,9 +42,12 @@ fn is_denied4(to: Ipv4Addr) -> bool {
 fn is_denied6(to: Ipv6Addr) -> bool {
     const CLOUD_METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
     let is_local = to.is_unspecified() || to.is_loopback() || to.is_unicast_link_local();
-    // Addresses that hold an IPv4 address: ::/96 and those that translators use (RFC 6052).
+    // Addresses that hold an IPv4 address: ::/96, and those that translators use (RFC 6052).
+    const TRANSLATED: u128 = 0x0064_ff9b << 64;
     let is_compatible = to.to_bits() >> 32 == 0;
-    is_local || is_compatible || to == CLOUD_METADATA
+    let [.., a, b, c, d] = to.octets();
+    let is_translated = to.to_bits() >> 32 == TRANSLATED && is_denied4(Ipv4Addr::new(a, b, c, d));
+    is_local || is_compatible || is_translated || to == CLOUD_METADATA
 }
 
 #[cfg(test)]
@@ -71,6 +74,8 @@ mod tests {
             "::ffff:127.0.0.1",
             "::7f00:1",
             "fd00:ec2::254",
+            "64:ff9b::169.254.169.254",
+            "64:ff9b::127.0.0.1",
             &guest.to_string(),
         ] {
             assert_eq!(of(denied), Reach::Denied, "{denied}");
@@ -78,7 +83,7 @@ mod tests {
         for many in ["255.255.255.255", "224.0.0.1", "10.0.2.255", "ff02::1"] {
             assert_eq!(of(many), Reach::Many, "{many}");
         }
-        for fine in ["8.8.8.8", "10.0.3.1", "192.168.1.1", "2001:db8::1", "fd98::1"] {
+        for fine in ["8.8.8.8", "10.0.3.1", "192.168.1.1", "2001:db8::1", "64:ff9b::808:808"] {
             assert_eq!(of(fine), Reach::Allowed, "{fine}");
         }
     }

@@ -76,6 +76,8 @@ pub struct Limits {
     pub connecting_per_guest: u32,
     /// Echo flows of one guest.
     pub echoes_per_guest: u32,
+    /// Questions of one guest to the host's resolvers.
+    pub questions_per_guest: u32,
     /// New flows of one guest in a second; twice as many at once.
     pub new_flows_per_second: u32,
     /// ICMP errors and resets towards one guest in a second.
@@ -92,6 +94,7 @@ impl Default for Limits {
             flows_per_guest: 1024,
             connecting_per_guest: 256,
             echoes_per_guest: 64,
+            questions_per_guest: 256,
             new_flows_per_second: 500,
             errors_per_second: 100,
             in_flight: u32::MAX,
@@ -169,6 +172,11 @@ impl<T> Table<T> {
         let members = self.members.get(usize::from(guest.0));
         let max = self.limits.flows_per_guest as usize;
         members.is_some_and(|members| members.len() < max) && !self.free.is_empty()
+    }
+
+    /// How many flows a guest has.
+    pub fn count_of(&self, guest: Guest) -> usize {
+        self.members.get(usize::from(guest.0)).map_or(0, Vec::len)
     }
 
     /// The flows of a guest.

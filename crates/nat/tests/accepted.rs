@@ -14,18 +14,8 @@ const LOOPBACK: ([u8; 4], u16) = ([127, 0, 0, 1], 50_001);
 
 /// A guest that has asked for its address.
 fn leased(seed: u64) -> Lab {
-    let mut dhcp = vec![0; 244];
-    (dhcp[0], dhcp[1], dhcp[2]) = (1, 1, 6);
-    dhcp[28..34].copy_from_slice(&lab::MAC);
-    dhcp[236..244].copy_from_slice(&[0x63, 0x82, 0x53, 0x63, 53, 1, 1, 255]);
-    let len = |len: usize| u16::try_from(len).unwrap().to_be_bytes();
-    let udp = [&[0, 68, 0, 67][..], &len(8 + dhcp.len()), &[0, 0]].concat();
-    let total = len(28 + dhcp.len());
-    let ip = [&[0x45, 0][..], &total, &[0, 0, 0, 0, 64, 17, 0, 0], &[0; 4], &[255; 4]].concat();
-    let frame = [&[0xff; 6][..], &lab::MAC, &[8, 0], &ip, &udp, &dhcp].concat();
     let mut lab = Lab::new(seed);
-    lab.send(&frame);
-    lab.step();
+    lab::lease(&mut lab);
     lab
 }
 

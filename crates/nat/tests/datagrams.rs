@@ -2,29 +2,11 @@
 
 mod lab;
 
+use lab::packets::{REMOTE, REMOTE_6, packet, packet6, udp};
 use lab::{GUEST, Lab, MAC, plan};
 use proptest::prelude::*;
 use ringway_nat::{Event, Problem, Protocol, Refusal, Target, Verdict};
 use ringway_net::offload::Sum;
-
-/// An IPv4 packet of the guest, with its Ethernet header.
-fn packet(to: [u8; 4], protocol: u8, payload: &[u8]) -> Vec<u8> {
-    let mut frame = [&plan().mac().0[..], &MAC, &[8, 0]].concat();
-    let len = u16::try_from(20 + payload.len()).unwrap().to_be_bytes();
-    frame.extend([0x45, 0, len[0], len[1], 0, 0, 0, 0, 64, protocol, 0, 0, 10, 0, 2, 15]);
-    frame.extend(to);
-    frame.extend(payload);
-    frame.resize(frame.len().max(60), 0);
-    frame
-}
-
-fn udp(from: u16, to: u16, data: &[u8]) -> Vec<u8> {
-    let len = u16::try_from(8 + data.len()).unwrap();
-    let words = [from, to, len, 0].map(u16::to_be_bytes);
-    [words.as_flattened(), data].concat()
-}
-
-const REMOTE: [u8; 4] = [198, 51, 100, 7];
 
 #[test]
 fn datagrams_go_and_come_with_their_length() {
@@ -131,19 +113,6 @@ fn errors_come_back_about_the_guests_own_packet() {
     lab.step();
     assert_eq!(lab.seen[0][34..36], [11, 0], "hops");
 }
-
-/// The same in IPv6.
-fn packet6(to: [u16; 8], protocol: u8, payload: &[u8]) -> Vec<u8> {
-    let mut frame = [&plan().mac().0[..], &MAC, &[0x86, 0xdd, 0x60, 0, 0, 0]].concat();
-    frame.extend(u16::try_from(payload.len()).unwrap().to_be_bytes());
-    frame.extend([protocol, 64]);
-    frame.extend(lab::guest6().octets());
-    frame.extend(to.map(u16::to_be_bytes).as_flattened());
-    frame.extend(payload);
-    frame
-}
-
-const REMOTE_6: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 7];
 
 /// Whether the checksum behind the IPv6 header is right.
 fn is_sum_right(frame: &[u8]) -> bool {

@@ -5,6 +5,7 @@ mod lab;
 
 use std::collections::VecDeque;
 
+use lab::packets::segment;
 use lab::{GUEST, Lab, MAC, plan};
 use ringway_nat::Verdict;
 use ringway_nat::{Accepts, Action, Actions, Due, Emit, Event, FlowId, FromGuest, HEAD_LEN, Read};
@@ -14,21 +15,6 @@ use smoltcp::wire::{IpAddress, IpCidr};
 
 const ACK: u8 = 0x10;
 const SYN: u8 = 0x02;
-
-/// A guest's segment, without checksums, which the router does not read.
-fn segment(seq: u32, ack: u32, flags: u8, options: &[u8], data: &[u8]) -> Vec<u8> {
-    let mut frame = [&plan().mac().0[..], &MAC, &[8, 0]].concat();
-    let len = u16::try_from(40 + options.len() + data.len()).unwrap().to_be_bytes();
-    frame.extend([0x45, 0, len[0], len[1], 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 2, 15]);
-    frame.extend([198, 51, 100, 7, 0x9c, 0x40, 0, 80]);
-    frame.extend(seq.to_be_bytes());
-    frame.extend(ack.to_be_bytes());
-    let words = u8::try_from(5 + options.len() / 4).unwrap();
-    frame.extend([words << 4, flags, 0xff, 0xff, 0, 0, 0, 0]);
-    frame.extend(options);
-    frame.extend(data);
-    frame
-}
 
 /// MSS 1460, scale 7.
 const OPTIONS: [u8; 8] = [2, 4, 5, 0xb4, 1, 3, 3, 7];

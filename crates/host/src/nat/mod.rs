@@ -28,8 +28,10 @@ use std::collections::hash_map::RandomState;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use ringway_nat::{Actions, Event, FlowId, FromGuest, Guest, HEAD_LEN, Limits, Nat, Refusal};
-use ringway_nat::{Verdict, WHOLE_LEN_MAX};
+use ringway_nat::{
+    Action, Actions, Event, FlowId, FromGuest, Guest, HEAD_LEN, Limits, Nat, Refusal,
+};
+use ringway_nat::{Protocol, Verdict, WHOLE_LEN_MAX};
 use ringway_net::{Counters, DropReason, Nanos, PACKET_LEN_MAX, Packet, PacketSink, Put};
 use ringway_switch::{PORTS_MAX, PortId};
 
@@ -201,8 +203,21 @@ impl NatPort {
         let mut news = std::mem::take(&mut self.news);
         for action in actions.drain() {
             self.sockets.carry_out(action, packet, self.now, &mut news);
+            if let Action::Open { flow, protocol: Protocol::Tcp, .. } = action {
+                self.limit_buffers(flow);
+            }
         }
         self.tell(news);
+    }
+
+    /// A guest with many connections gets less of the kernel's memory for each new one.
+    fn limit_buffers(&mut self, flow: FlowId) {
+        let guest = self.nat.guest_of(flow);
+        if let Some(len) = guest.and_then(|guest| self.nat.buffer_len_max(guest))
+            && let Some((socket, _)) = self.sockets.of(flow)
+        {
+            socket.limit_buffers(len);
+        }
     }
 
     /// News of sockets, and what follows from them.

@@ -64,4 +64,32 @@ mod tests {
         assert!(!own.contains("192.0.2.1".parse().unwrap()));
         assert!(own.contains("127.0.0.1".parse().unwrap()), "also behind another one");
     }
+
+    /// Addresses of interfaces, as the kernel lists them; those of a link have no meaning without
+    /// it, and guests reach none of them.
+    fn of_interfaces() -> Vec<IpAddr> {
+        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+        let tree = read("/proc/net/fib_trie");
+        let lines: Vec<&str> = tree.lines().map(str::trim).collect();
+        let is_local = |pair: &&[&str]| pair[1] == "/32 host LOCAL";
+        let local = lines.windows(2).filter(is_local);
+        let all4 = local.filter_map(|pair| pair[0].strip_prefix("|-- ")?.parse().ok());
+        let list = read("/proc/net/if_inet6");
+        let words = list.lines().filter_map(|line| line.split_whitespace().next());
+        let all6 = words.filter_map(|word| u128::from_str_radix(word, 16).ok());
+        let all6 = all6.map(std::net::Ipv6Addr::from_bits);
+        all4.chain(all6.filter(|it| !it.is_unicast_link_local()).map(IpAddr::V6)).collect()
+    }
+
+    #[test]
+    fn each_address_of_this_machine_is_its_own_in_each_form() {
+        let (own, all) = (OwnAddresses::new(), of_interfaces());
+        assert!(all.contains(&IpAddr::from([127, 0, 0, 1])), "{all:?}");
+        for address in all {
+            assert!(own.contains(address), "{address}");
+            if let IpAddr::V4(address) = address {
+                assert!(own.contains(address.to_ipv6_mapped().into()), "{address} as IPv6");
+            }
+        }
+    }
 }

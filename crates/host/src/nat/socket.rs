@@ -191,6 +191,16 @@ impl Socket {
         }
     }
 
+    /// The kernel holds at most so many bytes in each direction. Without this it grows its buffers
+    /// as the other end is fast.
+    pub(crate) fn limit_buffers(&self, len: u32) {
+        let len = libc::c_int::try_from(len).unwrap_or(libc::c_int::MAX);
+        for name in [libc::SO_RCVBUF, libc::SO_SNDBUF] {
+            // One that is not taken leaves the kernel's own limit.
+            let _ = set_option(self.fd.as_fd(), (libc::SOL_SOCKET, name), len);
+        }
+    }
+
     /// Says how datagrams go from now on.
     pub(crate) fn set_way(&mut self, hops: u8, is_whole_only: bool) {
         // Others use it too.
@@ -349,5 +359,26 @@ pub(crate) fn failure(why: Errno) -> Failure {
             Failure::NoRoom
         }
         _ => Failure::Reset,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_holds_of_a_connection_is_limited_both_ways() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut socket = Socket::accepted(near.into()).unwrap();
+        assert!(socket.room() > 16 << 10);
+        socket.limit_buffers(4 << 10);
+        for name in [libc::SO_RCVBUF, libc::SO_SNDBUF] {
+            let len = option(socket.as_fd(), (libc::SOL_SOCKET, name)).unwrap();
+            assert!(len <= 8 << 10, "{len}: the kernel doubles it for its own use");
+        }
+        assert!(socket.room() <= 6 << 10, "the window offered follows");
     }
 }

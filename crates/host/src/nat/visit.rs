@@ -116,7 +116,10 @@ impl NatPort {
         let guest = self.guests.iter().find(is_it).filter(|_| self.sockets.has_room());
         let to = (forward.to, from);
         match guest.and_then(|guest| self.nat.accept(*guest, to, socket.room(), self.now)) {
-            Some(flow) => self.sockets.adopt(flow, socket),
+            Some(flow) => {
+                self.sockets.adopt(flow, socket);
+                self.limit_buffers(flow);
+            }
             None => socket.close(Close::Reset),
         }
     }

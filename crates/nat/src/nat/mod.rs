@@ -130,7 +130,22 @@ impl Nat {
 
     /// How many flows a guest has.
     pub fn flows_of(&self, guest: Guest) -> usize {
-        self.table.of_guest(guest).count()
+        self.table.count_of(guest)
+    }
+
+    /// Most bytes that the kernel may hold in each direction of a new connection of that guest,
+    /// which has so many already; `None`: the kernel decides.
+    pub fn buffer_len_max(&self, guest: Guest) -> Option<u32> {
+        match self.table.count_of(guest) {
+            0..=64 => None,
+            65..=512 => Some(256 << 10),
+            _ => Some(64 << 10),
+        }
+    }
+
+    /// Whose flow it is.
+    pub fn guest_of(&self, flow: FlowId) -> Option<Guest> {
+        self.table.entry(flow).map(|entry| entry.key.guest)
     }
 
     /// Whether more from the flow's socket could go to its guest. If not, the host need not wait

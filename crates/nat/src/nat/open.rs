@@ -37,7 +37,8 @@ impl Nat {
             return Err(self.refuse_syn(incoming, &key, syn));
         }
         let has_room = self.table.has_room(key.guest) || self.forget_closed(key.guest);
-        if !has_room && !self.evict(key.guest, Protocol::Udp, actions) {
+        let is_udp = |it: &FlowKey| it.protocol == Protocol::Udp;
+        if !has_room && !self.evict(key.guest, is_udp, actions) {
             return Err(self.refuse_syn(incoming, &key, syn));
         }
         let options = SynOptions::parse(incoming.ip.payload);
@@ -86,7 +87,7 @@ impl Nat {
         if !guest.may_open(incoming.now) {
             return Err(Refusal::FlowRate);
         }
-        if self.is_full_of(&key) && !self.evict(key.guest, key.protocol, actions) {
+        if !self.makes_room(&key, actions) {
             return Err(Refusal::FlowLimit);
         }
         let datagrams = Datagrams::default();
@@ -99,12 +100,33 @@ impl Nat {
         Ok(flow)
     }
 
-    fn is_full_of(&self, key: &FlowKey) -> bool {
+    /// Room for one more flow of datagrams, perhaps in the place of the guest's oldest like it.
+    fn makes_room(&mut self, key: &FlowKey, actions: &mut Actions) -> bool {
+        let resolver = self.resolver();
+        let kind = |key: &FlowKey| (key.protocol, is_at(&resolver, key.to));
+        let max = match kind(key) {
+            (Protocol::Echo, _) => self.limits.echoes_per_guest,
+            (_, true) => self.limits.questions_per_guest,
+            (_, false) => u32::MAX,
+        };
+        let is_alike = |it: &FlowKey| kind(it) == kind(key);
         let of_guest = self.table.of_guest(key.guest);
-        let max = self.limits.echoes_per_guest as usize;
-        let is_full = key.protocol == Protocol::Echo
-            && of_guest.filter(|(_, entry)| entry.key.protocol == Protocol::Echo).count() >= max;
-        is_full || !self.table.has_room(key.guest)
+        let count = of_guest.filter(|(_, entry)| is_alike(&entry.key)).count();
+        if count >= max as usize {
+            return self.evict(key.guest, is_alike, actions);
+        }
+        let protocol = key.protocol;
+        self.table.has_room(key.guest)
+            || self.evict(key.guest, |it| it.protocol == protocol, actions)
+    }
+
+    /// The addresses at which the host's resolver is asked.
+    fn resolver(&self) -> [Option<IpAddr>; 2] {
+        let plan = self.plan();
+        match plan.has_dns {
+            true => [Some(plan.dns4().into()), plan.dns6().map(IpAddr::V6)],
+            false => [None; 2],
+        }
     }
 
     /// Forgets the guest's oldest connection that is over and only waits for a FIN that is
@@ -117,11 +139,16 @@ impl Nat {
         oldest.and_then(|id| self.table.remove(id)).is_some()
     }
 
-    /// Ends the guest's flow of that protocol that was not used for longest.
-    fn evict(&mut self, guest: Guest, protocol: Protocol, actions: &mut Actions) -> bool {
+    /// Ends the guest's flow of those that was not used for longest.
+    fn evict(
+        &mut self,
+        guest: Guest,
+        is_one: impl Fn(&FlowKey) -> bool,
+        actions: &mut Actions,
+    ) -> bool {
         let of_guest = self.table.of_guest(guest);
-        let same = of_guest.filter(|(_, entry)| entry.key.protocol == protocol);
-        let oldest = same.min_by_key(|(_, entry)| entry.used).map(|(id, _)| id);
+        let those = of_guest.filter(|(_, entry)| is_one(&entry.key));
+        let oldest = those.min_by_key(|(_, entry)| entry.used).map(|(id, _)| id);
         if let Some(id) = oldest {
             self.end(id, Close::Gracefully, actions);
         }
@@ -131,9 +158,7 @@ impl Nat {
     /// Where a flow to that address goes; guests are told where they must not go.
     fn target(&mut self, incoming: &Incoming<'_>, key: &FlowKey) -> Result<Target, Refusal> {
         let plan = self.plan();
-        let dns = [Some(IpAddr::V4(plan.dns4())), plan.dns6().map(IpAddr::V6)];
-        let is_dns = plan.has_dns && dns.contains(&Some(key.to.ip()));
-        if is_dns && key.to.port() == DNS_PORT && key.protocol != Protocol::Echo {
+        if is_at(&self.resolver(), key.to) && key.protocol != Protocol::Echo {
             return Ok(Target::Resolver);
         }
         if plan.host == Some(key.to.ip()) && key.protocol != Protocol::Echo {
@@ -159,4 +184,8 @@ impl Nat {
         let clock = (now.0 >> ISN_SHIFT) as u32;
         Seq(clock.wrapping_add(self.keys.hash_one(key) as u32))
     }
+}
+
+fn is_at(resolver: &[Option<IpAddr>; 2], to: SocketAddr) -> bool {
+    to.port() == DNS_PORT && resolver.contains(&Some(to.ip()))
 }

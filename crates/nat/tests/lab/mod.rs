@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 pub mod host;
+pub mod packets;
 pub mod wire;
 
 use std::collections::VecDeque;
@@ -31,6 +32,8 @@ pub struct Lab {
     pub random: Random,
     pub accepts: Accepts,
     pub verdicts: Vec<Verdict>,
+    /// Whose frames [`Lab::send`] sends.
+    pub sender: Guest,
     /// Frames to the guest, before anything happened to them.
     pub seen: Vec<Vec<u8>>,
 }
@@ -65,11 +68,19 @@ impl Lab {
             random: Random(seed),
             accepts: Accepts { tso4: true, tso6: true, len_max: 65_535 },
             verdicts: Vec::new(),
+            sender: GUEST,
             seen: Vec::new(),
         };
         // The first advertisement is of no interest.
         lab.step();
         lab.seen.clear();
+        lab
+    }
+
+    /// The same with a guest whose frames the test makes: its own stack hears nothing.
+    pub fn scripted() -> Self {
+        let mut lab = Self::new(1);
+        lab.interface.update_ip_addrs(|addresses| addresses.clear());
         lab
     }
 
@@ -103,7 +114,7 @@ impl Lab {
         let mut actions = Actions::new();
         let len = u32::try_from(frame.len()).unwrap();
         let head = &frame[..frame.len().min(HEAD_LEN)];
-        let packet = FromGuest { guest: GUEST, head, len };
+        let packet = FromGuest { guest: self.sender, head, len };
         let mut verdict = self.nat.from_guest(packet, self.now, &mut actions);
         if verdict == Verdict::Whole {
             let packet = FromGuest { head: frame, ..packet };
@@ -135,13 +146,21 @@ impl Lab {
 
     /// Frames of the router reach the guest.
     fn receive(&mut self) {
+        let frames = self.frames_for(GUEST);
+        self.seen.extend(frames.iter().cloned());
+        let frames = self.wire.impair(frames, &mut self.random);
+        self.wire.to_guest.extend(frames);
+    }
+
+    /// What the router has for a guest, as segments.
+    pub fn frames_for(&mut self, guest: Guest) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         for _ in 0..64 {
-            let Some(due) = self.nat.due(GUEST, self.accepts) else { break };
+            let Some(due) = self.nat.due(guest, self.accepts) else { break };
             match due {
                 Due::Reply(frame) => {
                     frames.push(frame.to_vec());
-                    self.nat.replied(GUEST);
+                    self.nat.replied(guest);
                 }
                 Due::Flow(mut emit) => {
                     let (read, payload) = self.host.read(&mut emit);
@@ -162,10 +181,14 @@ impl Lab {
                 }
             }
         }
-        self.seen.extend(frames.iter().cloned());
-        let frames = self.wire.impair(frames, &mut self.random);
-        self.wire.to_guest.extend(frames);
+        frames
     }
+}
+
+/// The guest asks for its address, and gets it.
+pub fn lease(lab: &mut Lab) {
+    lab.send(&packets::dhcp(1, 9, None));
+    lab.step();
 }
 
 pub fn guest6() -> std::net::Ipv6Addr {
