@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ringway_net::{ETHERNET_HEADER_LEN, MacAddress, destination, source};
 
-use crate::frame::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, TYPE_ARP, TYPE_IPV4, TYPE_IPV6, UDP};
+use crate::frame::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, TYPE_ARP, TYPE_IPV4, TYPE_IPV6};
 
 /// Bytes of a packet that are copied to judge it.
 pub const HEAD_LEN: usize = 256;
@@ -128,20 +128,20 @@ fn ipv6(bytes: &[u8], len: usize) -> Option<Ip<'_>> {
     })
 }
 
-/// The UDP datagram whose beginning an ICMP error quotes: from where to where.
-pub(crate) fn quoted_udp(quote: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
+/// A datagram or segment whose beginning an ICMP error quotes: from where to where, and its bytes.
+pub(crate) fn quoted(protocol: u8, quote: &[u8]) -> Option<(SocketAddr, SocketAddr, &[u8])> {
     const WITHOUT_OFFSET: u16 = 0x1fff;
     let (from, to, at): (IpAddr, IpAddr, usize) = if *quote.first()? >> 4 == 4 {
         let is_first = word(quote, 6)? & WITHOUT_OFFSET == 0;
         let [from, to] = [array::<4>(quote, 12)?, array(quote, 16)?].map(Ipv4Addr::from);
         let at = usize::from(quote[0] & 0xf) * 4;
-        (*quote.get(9)? == UDP && is_first).then_some((from.into(), to.into(), at))?
+        (*quote.get(9)? == protocol && is_first).then_some((from.into(), to.into(), at))?
     } else {
         let [from, to] = [array::<16>(quote, 8)?, array(quote, 24)?].map(Ipv6Addr::from);
-        (*quote.get(6)? == UDP).then_some((from.into(), to.into(), IPV6_HEADER_LEN))?
+        (*quote.get(6)? == protocol).then_some((from.into(), to.into(), IPV6_HEADER_LEN))?
     };
     let ports = (word(quote, at)?, word(quote, at + 2)?);
-    Some((SocketAddr::new(from, ports.0), SocketAddr::new(to, ports.1)))
+    Some((SocketAddr::new(from, ports.0), SocketAddr::new(to, ports.1), quote.get(at..)?))
 }
 
 /// The big-endian word at that offset.

@@ -9,15 +9,13 @@ use crate::actions::{Action, Actions};
 use crate::emit::lone_segment;
 use crate::errors::error;
 use crate::frame::{ICMP, ICMPV6, Stations, TCP, UDP, UDP_HEADER_LEN};
-use crate::packet::{Carried, Frame, Ip, array, quoted_udp, word};
-use crate::socket::{Close, Problem};
+use crate::packet::{Carried, Frame, Ip, array, word};
+use crate::socket::Problem;
 use crate::table::{FlowId, FlowKey, Guest, Protocol};
 use crate::tcp::{ACK, Head, Phase, RST, SYN, Segment, Seq, SynOptions};
 
 /// Longest frame that the router answers itself, in bytes.
 pub const WHOLE_LEN_MAX: usize = 2048;
-
-const ICMP_HEADER_LEN: usize = 8;
 
 /// A guest's packet: a copy of its first bytes, and its length.
 #[derive(Debug, Clone, Copy)]
@@ -200,30 +198,9 @@ impl Nat {
             ICMPV6 if ip.from.is_ipv6() && ip.payload.starts_with(&[128, 0]) => {
                 self.echo(incoming, actions)
             }
-            ICMP if ip.from.is_ipv4() && ip.payload.starts_with(&[3, 3]) => {
-                self.port_closed(incoming, actions)
-            }
-            ICMPV6 if ip.from.is_ipv6() && ip.payload.starts_with(&[1, 4]) => {
-                self.port_closed(incoming, actions)
-            }
+            ICMP | ICMPV6 => self.error_from_guest(incoming, actions),
             _ => Err(Refusal::Malformed),
         }
-    }
-
-    /// The guest has no socket for what was sent to it: then the host has none for the other end,
-    /// which its next datagram tells it.
-    fn port_closed(
-        &mut self,
-        incoming: &Incoming<'_>,
-        actions: &mut Actions,
-    ) -> Result<(), Refusal> {
-        let quote = incoming.ip.payload.get(ICMP_HEADER_LEN..).ok_or(Refusal::Malformed)?;
-        let (from, to) = quoted_udp(quote).ok_or(Refusal::Malformed)?;
-        let (guest, protocol) = (incoming.guest, Protocol::Udp);
-        let key = FlowKey { guest, protocol, from: to, to: from };
-        let flow = self.table.find(&key).ok_or(Refusal::NoFlow)?;
-        self.end(flow, Close::Gracefully, actions);
-        Ok(())
     }
 
     fn is_source_right(&self, guest: Guest, from: IpAddr) -> bool {

@@ -1,5 +1,6 @@
 //! The router as one value.
 
+mod errors;
 mod from_guest;
 mod guests;
 mod look;

@@ -204,6 +204,18 @@ impl Tcp {
         self.in_flight_max = len;
     }
 
+    /// A link on the way to the guest has dropped the segment with that number: it carries only
+    /// segments with so much data (RFC 1191 §4, RFC 8201 §4).
+    pub fn carries_at_most(&mut self, mss: u16, seq: Seq, now: Nanos) {
+        let mss = mss.max(segment::MSS_DEFAULT);
+        let is_on_its_way = !self.una.is_behind(seq) && self.max.is_behind(seq);
+        if self.phase == Phase::Open && is_on_its_way && mss < self.mss {
+            self.mss = mss;
+            self.rewind();
+            self.rearm(now);
+        }
+    }
+
     pub fn phase(&self) -> Phase {
         self.phase
     }

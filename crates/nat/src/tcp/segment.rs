@@ -11,7 +11,7 @@ pub(crate) const PSH: u8 = 0x08;
 pub(crate) const ACK: u8 = 0x10;
 
 /// What guests are assumed to take that do not say it (RFC 9293 §3.7.1), and the least believed.
-const MSS_DEFAULT: u16 = 536;
+pub(super) const MSS_DEFAULT: u16 = 536;
 const MSS_MIN: u16 = 88;
 
 /// Options that are looked at: all that fit into 40 bytes.
