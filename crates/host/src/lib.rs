@@ -59,7 +59,7 @@ pub use tap::ring::prepare_rings;
 pub use tap::watch::TapWatch;
 pub use tap::{Tap, TapError, TapOffloads, TapOptions};
 pub use worker::command::{
-    Answer, Command, Discarded, NotifyFd, PortSnapshot, QueueFds, WorkerEvent,
+    AnnounceTo, Answer, Command, Discarded, NotifyFd, PortSnapshot, QueueFds, WorkerEvent,
 };
 pub use worker::effort::{Effort, WorkerSnapshot};
 pub use worker::look_command::{LookCommand, SwitchBeside};

@@ -275,6 +275,14 @@ impl Switch {
 
     /// A packet of `len` bytes was taken from `from`, whatever became of it.
     pub fn taken(&self, from: PortId, len: u32, decision: &Decision, now_ns: u64) {
+        self.charge(from, len, decision, now_ns);
+        if matches!(decision, Decision::Flood(_)) {
+            self.shared.hear(from);
+        }
+    }
+
+    /// The same of a packet that was sent in the name of the port's guest.
+    pub fn charge(&self, from: PortId, len: u32, decision: &Decision, now_ns: u64) {
         let (rules, meters) = (&self.rules[from.index()], &self.shared.meters[from.index()]);
         meters.from_guest.charge(&rules.from_guest, len, now_ns);
         if matches!(decision, Decision::Flood(_)) {

@@ -9,6 +9,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod announcer;
 mod checksum;
 mod copy;
 mod decide;
@@ -28,6 +29,7 @@ mod snoop;
 mod switch;
 mod vlan;
 
+pub use announcer::{ANNOUNCE_EVERY_MS, Announcer};
 pub use checksum::spares_judged;
 pub use decide::{Decision, Flood, Room};
 pub use entry::{AGE_MAX_MS, FLAPS_MAX};

@@ -55,6 +55,8 @@ pub struct Switch {
     /// The time of the last packet.
     pub(crate) now: Tick,
     pub(crate) uplinks: PortSet,
+    /// Whose links are down: no station is there, a configured one neither.
+    pub(crate) links_down: PortSet,
     pub(crate) rules: Box<[Rules]>,
 }
 
@@ -84,6 +86,7 @@ impl Switch {
             snoops_multicast: false,
             now: Tick::default(),
             uplinks: PortSet::default(),
+            links_down: PortSet::default(),
             rules: alloc::vec![Rules::default(); PORTS_MAX].into_boxed_slice(),
         }
     }
@@ -104,6 +107,7 @@ impl Switch {
             snoops_multicast: self.snoops_multicast,
             now: self.now,
             uplinks: self.uplinks,
+            links_down: self.links_down,
             rules: self.rules.clone(),
         }
     }
@@ -135,10 +139,35 @@ impl Switch {
         self.shared.macs.leave(port);
         self.shared.groups.forget(port);
         self.follow(port, PortPolicy::default());
+        self.links_down.remove(port);
         true
     }
 
-    /// Forgets what was learned from a port, because its link went down: its stations may turn up
+    /// A port's link goes up or down. While it is down, its stations may turn up elsewhere, also
+    /// those that are configured; when it comes up, these are there at once. Walks the whole table.
+    pub fn set_link(&mut self, port: PortId, is_up: bool) {
+        if port.index() >= PORTS_MAX {
+            return;
+        }
+        self.links_down.set(port, !is_up);
+        self.fix_stations(port);
+        if !is_up {
+            self.forget(port);
+        }
+    }
+
+    /// The stations that are configured are on their port, as many as another one does not have;
+    /// how many are left out.
+    fn fix_stations(&self, port: PortId) -> usize {
+        let policy = &self.rules[port.index()].policy;
+        let macs = policy.static_macs.iter().chain(&policy.locked_mac).copied();
+        match policy.vlan.of_untagged().filter(|_| !self.links_down.contains(port)) {
+            Some(vlan) => self.shared.macs.fix(port, vlan, macs),
+            None => self.shared.macs.fix(port, VlanId::NONE, core::iter::empty()),
+        }
+    }
+
+    /// Forgets what was learned from a port, because its guest has gone: its stations may turn up
     /// elsewhere. Walks the whole table.
     pub fn forget(&mut self, port: PortId) {
         if self.ports.contains(port) {
@@ -211,12 +240,8 @@ impl Switch {
         if old.rate_from_guest != policy.rate_from_guest {
             meters.from_guest.reset();
         }
-        let macs = policy.static_macs.iter().chain(&policy.locked_mac).copied();
-        let left_out = match policy.vlan.of_untagged() {
-            Some(vlan) => self.shared.macs.fix(port, vlan, macs),
-            None => self.shared.macs.fix(port, VlanId::NONE, core::iter::empty()),
-        };
         self.follow(port, policy);
+        let left_out = self.fix_stations(port);
         if let Some(address) = self.shared.macs.claim_of(port) {
             self.claim(port, address);
         }
@@ -285,6 +310,10 @@ impl Switch {
         match self.route(from, destination) {
             Route::One(to) if self.special.contains(to) => None,
             Route::Flood if self.has_special => None,
+            Route::Flood => {
+                self.shared.hear(from);
+                Some(Route::Flood)
+            }
             route => Some(route),
         }
     }
@@ -413,6 +442,47 @@ mod tests {
         assert_eq!(switch.addresses_of(A), 0);
         assert_eq!(switch.learn(A, STATION, 0), Learned::New);
         switch.forget(PortId(77));
+    }
+
+    #[test]
+    fn a_configured_station_may_be_elsewhere_while_the_link_is_down() {
+        let mut switch = two_ports();
+        let policy = PortPolicy { locked_mac: Some(STATION), ..PortPolicy::default() };
+        switch.set_port(A, policy.clone()).unwrap();
+        assert_eq!(switch.learn(B, STATION, 0), Learned::Fixed);
+        switch.set_link(A, false);
+        assert_eq!(switch.route(B, STATION), Route::Flood);
+        assert_eq!(switch.learn(B, STATION, 0), Learned::New);
+        switch.set_port(A, policy.clone()).unwrap();
+        assert_eq!(switch.route(A, STATION), Route::One(B), "still down");
+        switch.set_link(A, true);
+        assert_eq!(switch.route(B, STATION), Route::One(A));
+        switch.set_link(A, false);
+        assert!(switch.remove_port(A));
+        switch.add_port(A).unwrap();
+        switch.set_port(A, policy).unwrap();
+        assert_eq!(switch.route(B, STATION), Route::One(A), "a new port's link is up");
+        switch.set_link(PortId(u16::MAX), false);
+    }
+
+    #[test]
+    fn what_all_others_get_is_counted() {
+        let mut switch = two_ports();
+        let frame = |destination: MacAddress, source: MacAddress| {
+            let mut frame = [0; ETHERNET_HEADER_LEN];
+            frame[..6].copy_from_slice(&destination.0);
+            frame[6..12].copy_from_slice(&source.0);
+            frame
+        };
+        switch.route_plain(A, &frame(MacAddress::BROADCAST, STATION), 0);
+        switch.route_plain(A, &frame(MacAddress::local(9), STATION), 0);
+        switch.route_plain(B, &frame(STATION, MacAddress::local(9)), 0);
+        assert_eq!([A, B].map(|port| switch.shared().heard(port)), [2, 0]);
+        let decision = switch.decide(B, &frame(MacAddress::BROADCAST, MacAddress::local(9)), 0);
+        switch.taken(B, 60, &decision, 0);
+        switch.charge(B, 60, &decision, 0);
+        assert_eq!([A, B].map(|port| switch.shared().heard(port)), [2, 1]);
+        assert_eq!(switch.shared().heard(PortId(u16::MAX)), 0);
     }
 
     #[test]

@@ -97,9 +97,9 @@ pub enum Vlan {
 }
 
 impl Vlan {
-    /// The VLAN of packets that the port sends without a tag: [`VlanId::NONE`] if it knows no
-    /// VLANs, nothing if it may send none.
-    pub(crate) fn of_untagged(&self) -> Option<VlanId> {
+    /// The VLAN of packets that the port sends without a tag: number 0 if it knows no VLANs,
+    /// nothing if it may send none.
+    pub fn of_untagged(&self) -> Option<VlanId> {
         match self {
             Self::None => Some(VlanId::NONE),
             Self::Access(vlan) => Some(*vlan),

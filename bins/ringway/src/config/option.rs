@@ -76,6 +76,7 @@ pub(super) enum Field {
     Rule(Rule),
     Nat(NatField),
     Mirror,
+    Announce,
     FeatureOnRequest(Features),
 }
 impl PortOption {
@@ -97,6 +98,10 @@ impl PortOption {
             Field::Mirror => {
                 let mirror = text.map(|text| parse_mirror(origin, &spec.name, text));
                 spec.mirror = mirror.transpose()?;
+            }
+            Field::Announce => {
+                let is_on = text.map(|text| parse_switch(origin, self.key, text)).transpose()?;
+                spec.announces = is_on.unwrap_or(true);
             }
             Field::Notify => {
                 let policy = text.map(|text| parse_notify(origin, text)).transpose()?;
@@ -139,6 +144,7 @@ impl PortOption {
             Field::Notify => {
                 (spec.notify != Policy::default()).then(|| Literal::Text(spec.notify.to_string()))
             }
+            Field::Announce => (!spec.announces).then_some(Literal::Switch(false)),
             Field::Mirror => spec.mirror.clone().map(Literal::Text),
             Field::Queues => (spec.queues != 1).then(|| Literal::Number(spec.queues.into())),
             Field::SocketMode => spec.socket_mode.map(|mode| Literal::Text(format!("{mode:04o}"))),

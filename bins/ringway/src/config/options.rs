@@ -173,6 +173,17 @@ pub const OPTIONS: &[PortOption] = &[
     PortOption {
         ports: Ports::Guests,
         ..option(
+            "announce",
+            "on or off",
+            "on",
+            Field::Announce,
+            "taps and uplinks are told in the guest's name where it is, when it comes up and while \
+             it is silent",
+        )
+    },
+    PortOption {
+        ports: Ports::Guests,
+        ..option(
             "notify",
             "policy",
             "adaptive",

@@ -91,6 +91,8 @@ pub struct PortSpec {
     pub nat: NatSpec,
     /// The name of a port that gets copies of this one's packets.
     pub mirror: Option<String>,
+    /// Whether networks behind uplinks are told where its guest is.
+    pub announces: bool,
 }
 
 /// Where a port leads.
@@ -150,6 +152,7 @@ impl PortSpec {
             socket_group: None,
             nat: NatSpec::default(),
             mirror: None,
+            announces: true,
         }
     }
 

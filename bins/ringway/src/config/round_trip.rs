@@ -45,6 +45,7 @@ prop_compose! {
         off in any::<u64>(),
         rules in rules::any(),
         queues in 1..=64u16,
+        announces in any::<bool>(),
         mode in proptest::option::of(0..=0o777u32),
         user in proptest::option::of(0..1000u32),
         group in proptest::option::of(0..1000u32),
@@ -69,6 +70,7 @@ prop_compose! {
                     false => Features::from_bits_retain(off) & keyed & Features::ON_REQUEST,
                 },
                 queues,
+                announces,
                 socket_mode: mode.filter(|_| is_listening).map(|mode| match (user, group) {
                     (None, None) => mode,
                     _ => mode | 0o660,

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use anyhow::{Context, anyhow, ensure};
 use ringway_device::QueueId;
 use ringway_foreign::UntrustedFd;
-use ringway_host::{CallFd, GuestMemory, KickFd, MemoryRequest, NotifyFd, QueueFds};
+use ringway_host::{AnnounceTo, CallFd, GuestMemory, KickFd, MemoryRequest, NotifyFd, QueueFds};
 use ringway_net::{Features, MacAddress, Negotiated};
 use ringway_switch::PortId;
 use ringway_vhost_user::{Applied, Effect, MemoryRegion};
@@ -79,6 +79,7 @@ impl DataPlane {
         let started = self.worker.start_queue(id, queue, setup, fds);
         started.map_err(|why| anyhow!("{queue}: {}", why.0))?;
         self.note_running(id, queue, true);
+        self.note_start(id, queue);
         Ok(())
     }
 
@@ -199,7 +200,7 @@ impl DataPlane {
                 self.attach(id)
             }
             Effect::AnnounceMac(mac) => {
-                self.worker.announce(id, MacAddress(mac));
+                self.worker.announce(id, MacAddress(mac), AnnounceTo::All);
                 Ok(())
             }
             Effect::SetMtu(mtu) => {
@@ -282,6 +283,7 @@ impl DataPlane {
 
     fn stop_queue(&mut self, id: PortId, index: u16) -> Option<Position> {
         let queue = self.queue_of(id, index).ok()?;
+        self.note_stop(id, queue);
         // No packet is to be sent to a queue that is about to stop.
         self.note_running(id, queue, false);
         if let Some(replay) = &mut self.replay {

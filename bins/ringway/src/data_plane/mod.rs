@@ -24,6 +24,7 @@ mod sandbox;
 mod stats;
 mod threads;
 mod trace;
+mod uplinks;
 mod vm_port;
 mod worker_client;
 
@@ -244,12 +245,17 @@ impl DataPlane {
         let is_serving = !self.is_frozen && self.replay.is_none();
         if is_serving {
             self.ask_due_announcements();
+            self.announce_due();
             self.look_at_kicks();
             self.look_around();
         }
         self.end_closing();
-        let deadlines =
-            [self.next_announcement(), self.next_look_at_kicks(), self.next_look_around()];
+        let deadlines = [
+            self.next_announcement(),
+            self.next_announcing(),
+            self.next_look_at_kicks(),
+            self.next_look_around(),
+        ];
         let soonest = deadlines.into_iter().flatten().min().filter(|_| is_serving);
         let timeout: Option<Duration> =
             soonest.map(|at| at.saturating_duration_since(Instant::now()));

@@ -182,11 +182,19 @@ impl DataPlane {
             self.worker.set_link(id, now.is_link_up);
         }
         let port = self.ports.get_mut(&id).context("the port is gone")?;
-        let Some(vm) = &mut port.vm else { return Ok(false) };
+        let Some(vm) = &mut port.vm else {
+            if now.is_link_up && !before.is_link_up {
+                self.announce_all();
+            }
+            return Ok(false);
+        };
         vm.configure(&now);
         if now.is_link_up && !before.is_link_up {
             vm.plan_announcement();
         }
+        self.follow_link(id, &before);
+        let port = self.ports.get_mut(&id).context("the port is gone")?;
+        let Some(vm) = &mut port.vm else { return Ok(false) };
         let is_news = now.is_link_up != before.is_link_up || now.mtu != before.mtu;
         Ok(is_news && vm.tell_config())
     }

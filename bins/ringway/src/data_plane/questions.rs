@@ -36,7 +36,6 @@ impl DataPlane {
     }
 
     fn addresses(&self, question: &FdbQuestion) -> anyhow::Result<FdbReply> {
-        let shared = self.shared()?;
         let port = question.name.as_deref().map(|name| self.port_called(name)).transpose()?;
         let vlan = question.vlan.map(|vlan| VlanId::new(vlan).context("there is no such VLAN"));
         let vlan = vlan.transpose()?;
@@ -46,7 +45,7 @@ impl DataPlane {
                 && (vlan.is_none() || known.vlan == vlan)
                 && self.ports.contains_key(&known.port)
         };
-        let page = shared.addresses(question.after, FDB_PAGE_MAX, now_ms, wanted);
+        let page = self.worker.shared().addresses(question.after, FDB_PAGE_MAX, now_ms, wanted);
         Ok(FdbReply {
             version: PROTOCOL_VERSION,
             ok: true,

@@ -178,6 +178,7 @@ impl DataPlane {
         let call = call.transpose().context("call fd")?;
         let started = self.worker.start_queue(id, queue, setup, fds);
         started.map_err(|why| anyhow!("{queue}: {}", why.0))?;
+        self.note_start(id, queue);
         let port = self.ports.get(&id).and_then(|port| port.vm.as_ref());
         if let Some((call, vm)) = call.zip(port) {
             // The predecessor may have published and not called. An fd that is set is called.
@@ -232,6 +233,7 @@ impl DataPlane {
         if !is_up {
             self.worker.set_link(id, false);
         }
+        self.announce_all();
         Ok(())
     }
 

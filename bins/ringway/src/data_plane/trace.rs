@@ -43,7 +43,7 @@ impl DataPlane {
         let from = self.port_called(&question.name)?;
         let packet = question.bytes().context("the packet: not in hexadecimal digits")?;
         ensure!(packet.len() >= ETHERNET_HEADER_LEN, "the packet: shorter than its header");
-        let shared = self.shared()?.copy();
+        let shared = self.worker.shared().copy();
         let SwitchBeside { mut switch, cable } = self.switch_beside(&shared)?;
         let mut found = Found::default();
         if self.ports.get(&from).is_some_and(|port| !port.spec.is_link_up) {
@@ -65,13 +65,6 @@ impl DataPlane {
             Some(route) => Ok(self.plain(found, &switch, from, route)),
             None => Ok(self.judged(found, &mut switch, (from, now_ns), head)),
         }
-    }
-
-    pub(super) fn shared(&self) -> anyhow::Result<Arc<Shared>> {
-        let (done, shared) = mpsc::sync_channel(ANSWERS_MAX);
-        // All of them have the same one.
-        self.worker.send_all(|| Command::Look(LookCommand::Shared { done: done.clone() }));
-        shared.recv_timeout(ANSWER_MAX).context("no worker answers")
     }
 
     fn switch_beside(&self, shared: &Arc<Shared>) -> anyhow::Result<SwitchBeside> {

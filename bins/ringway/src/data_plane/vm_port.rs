@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use ringway_net::{Features, MacAddress, NetConfig};
 use ringway_supervisor::wire::{Offence, Text, ToSupervisor};
-use ringway_switch::PortId;
+use ringway_switch::{Announcer, PortId};
 use ringway_vhost_user::Offer;
 
 use super::closing::Closing;
@@ -30,6 +30,8 @@ pub(super) struct VmPort {
     pub(super) pairs: u16,
     pub(super) link: Option<Link>,
     pub(super) closing: Closing,
+    /// When uplinks are told where its guest is.
+    pub(super) announcer: Announcer,
 }
 
 impl VmPort {
@@ -42,6 +44,7 @@ impl VmPort {
             pairs: 1,
             link: None,
             closing: Closing::start()?,
+            announcer: Announcer::default(),
         };
         vm.configure(spec);
         Ok(vm)
@@ -167,6 +170,7 @@ impl DataPlane {
     pub(super) fn drop_link(&mut self, id: PortId) {
         let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) else { return };
         let Some(link) = vm.link.take() else { return };
+        vm.announcer.goes_down();
         if let Some(watch) = &link.kicks.watch {
             let _ = self.poller.remove(watch.as_fd());
         }

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use ringway_device::QueueId;
 use ringway_host::{
-    Answer, CallFd, Callee, Command, Discarded, EventFd, GuestMemory, Journal, NotifyFd,
-    PortSnapshot, QueueFds, Tap, TapCalls, Unfit, WorkerChannels, WorkerEvent, WorkerPeers,
-    WorkerSnapshot,
+    AnnounceTo, Answer, CallFd, Callee, Command, Discarded, EventFd, GuestMemory, Journal,
+    NotifyFd, PortSnapshot, QueueFds, Tap, TapCalls, Unfit, WorkerChannels, WorkerEvent,
+    WorkerPeers, WorkerSnapshot,
 };
 use ringway_net::moderation::Policy;
 use ringway_net::{ControlState, FromPair, MacAddress, Negotiated};
@@ -34,6 +34,8 @@ pub(super) struct WorkerClient {
     workers: Vec<Handle>,
     events: Receiver<WorkerEvent>,
     event_bell: Arc<EventFd>,
+    /// What the switches of all workers have in common.
+    shared: Arc<Shared>,
     /// How taps that are attached from now on are written and read.
     tap_writes: TapCalls,
     tap_reads: TapCalls,
@@ -75,7 +77,11 @@ impl WorkerClient {
             workers.push(Handle { commands, command_bell, thread });
         }
         let PlaneSettings { tap_writes, tap_reads, .. } = *settings;
-        Ok(Self { workers, events, event_bell, tap_writes, tap_reads })
+        Ok(Self { workers, events, event_bell, shared, tap_writes, tap_reads })
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     pub(super) fn event_bell(&self) -> BorrowedFd<'_> {
@@ -259,8 +265,8 @@ impl WorkerClient {
         self.owner(queue.pair).send(Command::SetNotifyFd { port, queue, notify_fd });
     }
 
-    pub(super) fn announce(&self, port: PortId, mac: MacAddress) {
-        self.owner(0).send(Command::Announce { port, mac });
+    pub(super) fn announce(&self, port: PortId, mac: MacAddress, to: AnnounceTo) {
+        self.owner(0).send(Command::Announce { port, mac, to });
     }
 
     /// Nothing is read from taps any more; what was read is delivered, as far as there is room for

@@ -1,4 +1,4 @@
-//! A guest has moved here: all other stations shall learn where it is now.
+//! A guest has moved here, or is silent: other stations shall learn where it is now.
 
 use ringway_net::{DropReason, MacAddress, NetHeader, Packet, Put};
 use ringway_switch::{Decision, PortId, Room, Switch};
@@ -7,8 +7,9 @@ use ringway_virtq::SharedSlice;
 use crate::forward::rewrite::Rewriter;
 use crate::os::clock::now;
 use crate::pace::Flush;
-use crate::port::queue_pair::PayloadLifetime;
+use crate::port::queue_pair::{End, PayloadLifetime};
 use crate::port::table::Ports;
+use crate::worker::command::AnnounceTo;
 
 /// Bytes of the shortest Ethernet frame, without its checksum.
 const ANNOUNCEMENT_LEN: u32 = 60;
@@ -31,6 +32,7 @@ fn announcement(mac: MacAddress) -> [u8; ANNOUNCEMENT_LEN as usize] {
 /// learns where the guest is; `true`: a guest was called that may sleep through it.
 pub(crate) fn announce(
     (id, mac): (PortId, MacAddress),
+    to: AnnounceTo,
     switch: &mut Switch,
     ports: &mut Ports,
     rewriter: &mut Rewriter,
@@ -38,11 +40,20 @@ pub(crate) fn announce(
     if ports.ports.get(usize::from(id.0)).is_none_or(|port| !port.is_link_up) {
         return false;
     }
+    let is_told = |switch: &Switch, port: PortId, end: &End| {
+        let is_uplink = switch.policy(port).is_some_and(|policy| policy.is_uplink);
+        port != id && (to == AnnounceTo::All || is_uplink || matches!(end, End::Tap(_)))
+    };
+    let mut others = ports.ports.iter().zip(&ports.slots);
+    if !others.any(|(port, pair)| is_told(switch, port.id, &pair.end)) {
+        return false;
+    }
     let (mut frame, now_ns) = (announcement(mac), now().0);
     // As if the guest had sent it: the same VLAN, and nothing that it may not say, or not yet.
     let decision = switch.decide(id, &frame, now_ns);
     if !matches!(decision, Decision::Wait(_)) {
-        switch.taken(id, ANNOUNCEMENT_LEN, &decision, now_ns);
+        // It is not the guest that was heard.
+        switch.charge(id, ANNOUNCEMENT_LEN, &decision, now_ns);
     }
     let Decision::Flood(flood) = decision else { return false };
     // SAFETY: `frame` lives until the end of this function and is used through this only.
@@ -52,6 +63,9 @@ pub(crate) fn announce(
     let mut call_again = false;
     // The first pair of every port is this worker's, which is the first.
     for (port, pair) in ports.ports.iter().zip(&mut ports.slots) {
+        if !is_told(switch, port.id, &pair.end) {
+            continue;
+        }
         let Some(change) = switch.goes_to(&flood, port.id) else { continue };
         if switch.room_at(port.id, now_ns) != Room::Yes {
             pair.count_drop(DropReason::RateLimit);

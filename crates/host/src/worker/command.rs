@@ -191,13 +191,15 @@ pub enum Command {
         /// Where to.
         done: Answer<WorkerSnapshot>,
     },
-    /// A guest has moved here (live migration, fail-over): all other stations shall learn where it
-    /// is.
+    /// A guest has moved here (live migration, fail-over), or is silent: other stations shall learn
+    /// where it is.
     Announce {
         /// Which port.
         port: PortId,
         /// The guest's address.
         mac: MacAddress,
+        /// Which stations.
+        to: AnnounceTo,
     },
     /// A port's link goes up or down.
     SetLink {
@@ -279,6 +281,15 @@ pub enum Command {
     },
     /// End the worker.
     Stop,
+}
+
+/// Who is told where a guest is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnnounceTo {
+    /// All that its broadcasts reach.
+    All,
+    /// Of those, what is behind taps and ports that are uplinks.
+    Uplinks,
 }
 
 /// How far a transmitq was emptied.

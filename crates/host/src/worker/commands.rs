@@ -22,7 +22,7 @@ use crate::tap::error::TapError;
 use crate::tap::offloads::TapOffloads;
 use crate::worker::Worker;
 use crate::worker::announce::announce;
-use crate::worker::command::{Command, PortSnapshot};
+use crate::worker::command::{AnnounceTo, Command, PortSnapshot};
 use crate::worker::nat_command::NatCommand;
 use crate::worker::poll_token::PollToken;
 use crate::worker::snapshot::snapshots;
@@ -75,7 +75,7 @@ impl Worker {
             Command::Snapshot { done } => _ = done.send(self.snapshots()),
             Command::SetPoll { options } => self.idle.policy.set_options(options),
             Command::Effort { done } => _ = done.send(self.effort()),
-            Command::Announce { port, mac } => self.announce(port, mac),
+            Command::Announce { port, mac, to } => self.announce((port, mac), to),
             Command::SetLink { port, is_up, done } => {
                 self.set_link(port, is_up);
                 let _ = done.send(());
@@ -113,9 +113,10 @@ impl Worker {
         snapshots(&self.ports, &self.schedule.holds, &self.bridge.switch, second)
     }
 
-    fn announce(&mut self, port: PortId, mac: MacAddress) {
+    fn announce(&mut self, station: (PortId, MacAddress), to: AnnounceTo) {
         let (switch, rewriter) = (&mut self.bridge.switch, &mut self.buffers.rewriter);
-        self.schedule.after_call(announce((port, mac), switch, &mut self.ports, rewriter));
+        let call_again = announce(station, to, switch, &mut self.ports, rewriter);
+        self.schedule.after_call(call_again);
     }
 
     fn attach_guest(
@@ -232,9 +233,7 @@ impl Worker {
             self.schedule.release_slot(slot, &mut self.ports, &mut self.peers);
             self.schedule.ready.add(slot);
         }
-        if !is_up {
-            self.bridge.switch.forget(id);
-        }
+        self.bridge.switch.set_link(id, is_up);
         self.bridge.refresh_claim(id, &self.ports);
     }
 

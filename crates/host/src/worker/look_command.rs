@@ -10,11 +10,6 @@ use crate::worker::bridge::Bridge;
 /// A question about the switch; nothing changes.
 #[derive(Debug)]
 pub enum LookCommand {
-    /// What do the switches of all workers have in common?
-    Shared {
-        /// Where to.
-        done: SyncSender<Arc<Shared>>,
-    },
     /// A switch like this one, over a copy of what they have in common, to try something on.
     Beside {
         /// The copy.
@@ -36,7 +31,6 @@ impl Bridge {
     /// A dropped answer means the control thread stopped waiting, which is its own business.
     pub(crate) fn look(&self, command: LookCommand) {
         match command {
-            LookCommand::Shared { done } => _ = done.send(self.switch.shared().clone()),
             LookCommand::Beside { shared, done } => {
                 let switch = Box::new(self.switch.beside(shared));
                 let _ = done.send(SwitchBeside { switch, cable: self.cable });

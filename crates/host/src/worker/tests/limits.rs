@@ -9,6 +9,7 @@ use ringway_virtq::{Areas, Broken, Why};
 use super::*;
 use crate::peers::ring::HandedOver;
 use crate::port::hold_credit::{HOLD_MAX_NS, Taken};
+use crate::worker::command::AnnounceTo;
 use crate::worker::holds::Hold;
 use crate::{KickFd, NotifyFd};
 
@@ -182,7 +183,8 @@ fn commands_leave_time_for_packets() {
 fn an_announcement_is_a_packet_like_any_other() {
     let mut bench = Bench::new(2);
     let announced = |bench: &mut Bench| {
-        bench.worker.carry_out(Command::Announce { port: PortId(0), mac: mac(0) });
+        let to = AnnounceTo::All;
+        bench.worker.carry_out(Command::Announce { port: PortId(0), mac: mac(0), to });
         bench.guests[1].receive()
     };
     assert_eq!(announced(&mut bench), 1);
@@ -201,6 +203,17 @@ fn an_announcement_is_a_packet_like_any_other() {
     bench.set(0, PortPolicy::default());
     bench.set(1, PortPolicy { rate_to_guest: slow, ..PortPolicy::default() });
     assert_eq!([announced(&mut bench), announced(&mut bench)], [1, 0]);
+}
+
+#[test]
+fn uplinks_are_told_where_a_guest_is_and_guests_are_not() {
+    let mut bench = Bench::new(3);
+    bench.set(2, PortPolicy { is_uplink: true, ..PortPolicy::default() });
+    let to = AnnounceTo::Uplinks;
+    bench.worker.carry_out(Command::Announce { port: PortId(0), mac: mac(0), to });
+    assert_eq!([1, 2].map(|guest| bench.guests[guest].receive()), [0, 1]);
+    let shared = bench.worker.bridge.switch.shared();
+    assert_eq!(shared.heard(PortId(0)), 0, "the guest has said nothing");
 }
 
 #[test]

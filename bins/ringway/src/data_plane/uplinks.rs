@@ -1,0 +1,130 @@
+//! Telling the networks behind uplinks where guests are, in their names ([`Announcer`] says when).
+
+use std::time::{Duration, Instant};
+
+use ringway_device::{Queue, QueueId};
+use ringway_host::AnnounceTo;
+use ringway_net::MacAddress;
+use ringway_switch::{KnownAddress, PortId, VlanId};
+
+use super::DataPlane;
+use super::ports::Port;
+use crate::config::PortSpec;
+
+/// Most addresses that a guest uses beside its own and that are announced with it.
+const LEARNED_MAX: usize = 16;
+
+const NS_PER_MS: u64 = 1_000_000;
+
+/// The first receive queue: with it a guest receives.
+const FIRST: QueueId = QueueId { pair: 0, queue: Queue::ToGuest };
+
+impl Port {
+    /// Whether uplinks are told where its guest is.
+    fn is_announced(&self) -> bool {
+        self.spec.announces && self.spec.is_link_up && !self.is_leaving()
+    }
+
+    fn receives(&self) -> bool {
+        let link = self.vm.as_ref().and_then(|vm| vm.link.as_ref());
+        link.is_some_and(|link| link.session.running().any(|index| index == 0))
+    }
+
+    /// The address that its guest has to use, or was told.
+    fn own_address(&self) -> Option<MacAddress> {
+        let locked = self.spec.rules.policy().locked_mac;
+        locked.or(self.vm.as_ref()?.link.as_ref().map(|link| link.mac))
+    }
+}
+
+impl DataPlane {
+    /// A queue runs.
+    pub(super) fn note_start(&mut self, id: PortId, queue: QueueId) {
+        let Some(port) = self.ports.get(&id).filter(|_| queue == FIRST) else { return };
+        if port.spec.rules.policy().is_uplink {
+            self.announce_all();
+        } else if port.is_announced() {
+            self.comes_up(id);
+        }
+    }
+
+    /// A queue is about to stop.
+    pub(super) fn note_stop(&mut self, id: PortId, queue: QueueId) {
+        let vm = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut());
+        if let Some(vm) = vm.filter(|_| queue == FIRST) {
+            vm.announcer.goes_down();
+        }
+    }
+
+    /// A port's options have changed.
+    pub(super) fn follow_link(&mut self, id: PortId, before: &PortSpec) {
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        let now = &port.spec;
+        if (now.is_link_up, now.announces) == (before.is_link_up, before.announces) {
+            return;
+        }
+        if port.is_announced() && port.receives() {
+            return self.comes_up(id);
+        }
+        if let Some(vm) = &mut port.vm {
+            vm.announcer.goes_down();
+        }
+    }
+
+    /// What is behind this port may know no guest.
+    pub(super) fn announce_all(&mut self) {
+        for id in self.ids() {
+            if self.ports.get(&id).is_some_and(|port| port.is_announced() && port.receives()) {
+                self.comes_up(id);
+            }
+        }
+    }
+
+    fn comes_up(&mut self, id: PortId) {
+        let heard = self.worker.shared().heard(id);
+        if let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) {
+            vm.announcer.comes_up(now_ms(), heard);
+        }
+    }
+
+    /// When the next guest may have to be announced.
+    pub(super) fn next_announcing(&self) -> Option<Instant> {
+        let vms = self.ports.values().filter_map(|port| port.vm.as_ref());
+        let due_ms = vms.filter_map(|vm| vm.announcer.due_ms()).min()?;
+        // A timer must not end a moment before the time has come.
+        let wait_ms = due_ms.saturating_sub(now_ms()).saturating_add(1);
+        Some(Instant::now() + Duration::from_millis(wait_ms))
+    }
+
+    /// Announces all guests whose time has come.
+    pub(super) fn announce_due(&mut self) {
+        let now_ms = now_ms();
+        for id in self.ids() {
+            let heard = self.worker.shared().heard(id);
+            let vm = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut());
+            if vm.is_some_and(|vm| vm.announcer.look(now_ms, heard)) {
+                self.announce(id, now_ms);
+            }
+        }
+    }
+
+    fn announce(&self, id: PortId, now_ms: u64) {
+        let Some(port) = self.ports.get(&id) else { return };
+        let own = port.own_address();
+        let Some(vlan) = port.spec.rules.policy().vlan.of_untagged() else { return };
+        let is_it = |known: &KnownAddress| {
+            let is_learned = known.age_ms.is_some() && Some(known.address) != own;
+            known.port == id && is_learned && known.vlan.map_or(0, VlanId::raw) == vlan.raw()
+        };
+        let learned = self.worker.shared().addresses(0, LEARNED_MAX, now_ms, is_it);
+        let learned = learned.addresses.into_iter().map(|known| known.address);
+        for mac in own.into_iter().chain(learned) {
+            self.worker.announce(id, mac, AnnounceTo::Uplinks);
+        }
+    }
+}
+
+/// By the clock of the switch.
+fn now_ms() -> u64 {
+    ringway_host::now().0 / NS_PER_MS
+}

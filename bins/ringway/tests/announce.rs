@@ -1,0 +1,85 @@
+//! Uplinks are told where guests are, in their names.
+
+mod common;
+
+use std::path::Path;
+use std::time::Duration;
+
+use common::{Ringway, wait_for};
+use ringway_testkit::{AnyUserGuest, GuestOptions};
+
+fn guest(directory: &Path, name: &str) -> AnyUserGuest {
+    let socket = directory.join(format!("{name}.sock"));
+    wait_for("a guest", || AnyUserGuest::attach(&socket, &GuestOptions::default()).ok())
+}
+
+/// Who was announced to this guest since the last look, when nothing more comes.
+fn announced(guest: &mut AnyUserGuest) -> Vec<[u8; 6]> {
+    let mut all = Vec::new();
+    loop {
+        while let Some((_, packet)) = guest.receive().expect("connected") {
+            assert_eq!((&packet[..6], &packet[12..14]), (&[0xff; 6][..], &[0x80, 0x35][..]));
+            assert_eq!(packet[6..12], packet[22..28]);
+            all.push(packet[6..12].try_into().expect("six bytes"));
+        }
+        guest.flush();
+        if !guest.wait_call(Duration::from_millis(300)).expect("connected") {
+            return all;
+        }
+    }
+}
+
+#[test]
+fn uplinks_hear_of_guests_that_come_and_of_links_that_come_up() {
+    for workers in ["1", "2"] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let ports = [
+            "up=vm:up.sock,uplink=on",
+            "a=vm:a.sock,mac=52:54:00:00:00:01",
+            "b=vm:b.sock,mac=52:54:00:00:00:02,announce=off",
+            "c=vm:c.sock,mac=52:54:00:00:00:03,locked_mac=52:54:00:00:00:33,link=down",
+        ];
+        let mut arguments = vec!["--workers", workers];
+        arguments.extend(ports.iter().flat_map(|port| ["--port", port]));
+        let ringway = Ringway::run(directory.path(), &arguments);
+        let mut up = guest(directory.path(), "up");
+        let mut heard = |what: &str| {
+            let mut first = None;
+            wait_for(what, || {
+                first = announced(&mut up).first().copied();
+                first
+            });
+            let [.., last] = first.expect("one");
+            // The second one.
+            wait_for(what, || {
+                announced(&mut up).contains(&[0x52, 0x54, 0, 0, 0, last]).then_some(())
+            });
+            last
+        };
+        let mut a = guest(directory.path(), "a");
+        assert_eq!(heard("a guest that comes"), 1);
+        assert_eq!(announced(&mut a), <[[u8; 6]; 0]>::default(), "it is no uplink");
+        let mut b = guest(directory.path(), "b");
+        let _c = guest(directory.path(), "c");
+        ringway.told(&["port", "set", "c", "link=up"]);
+        assert_eq!(heard("a link that comes up"), 0x33, "the only address that it may use");
+        ringway.told(&["port", "set", "b", "announce=on"]);
+        assert_eq!(heard("a guest that may be named"), 2);
+        assert_eq!(announced(&mut b), <[[u8; 6]; 0]>::default(), "it is no uplink");
+    }
+}
+
+#[test]
+fn an_uplink_that_comes_up_hears_of_all_guests() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let arguments =
+        ["--port", "a=vm:a.sock,mac=52:54:00:00:00:01", "--port", "up=vm:up.sock,uplink=on"];
+    let ringway = Ringway::run(directory.path(), &arguments);
+    let _a = guest(directory.path(), "a");
+    // Its own announcements are over.
+    std::thread::sleep(Duration::from_secs(2));
+    let mut up = guest(directory.path(), "up");
+    let wanted = [0x52, 0x54, 0, 0, 0, 1];
+    wait_for("the guest", || announced(&mut up).contains(&wanted).then_some(()));
+    drop(ringway);
+}

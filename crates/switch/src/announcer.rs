@@ -1,0 +1,105 @@
+//! When a guest is announced to the networks behind uplinks, in its own name.
+//!
+//! Switches there learn where the guest is from what it sends, and forget it after minutes. A guest
+//! that has moved and is silent, or that talks only to guests of the same ringway, would be unknown
+//! to them: packets for it would go to its old place, or to all.
+
+/// Between two announcements of a silent guest, in milliseconds. Bridges forget a station after
+/// 300 s, so that two of them may be lost.
+pub const ANNOUNCE_EVERY_MS: u64 = 100_000;
+
+/// From the first announcement to the second, in milliseconds. The link of an uplink that came up
+/// just now may have carried nothing yet: Linux takes up to a second to believe in a carrier.
+const AGAIN_AFTER_MS: u64 = 1_500;
+
+/// The announcements of one port. Times are milliseconds of one clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Announcer {
+    /// `None`: the guest has no link, or no queue that runs.
+    due_ms: Option<u64>,
+    last_ms: Option<u64>,
+    /// So many packets it had sent that all uplinks have seen, at the last look.
+    heard: u64,
+    is_first: bool,
+}
+
+impl Announcer {
+    /// The guest can receive from now on, or an uplink has come up. `heard`: see
+    /// [`Shared::heard`](crate::Shared::heard).
+    pub fn comes_up(&mut self, now_ms: u64, heard: u64) {
+        // A front-end that starts and stops its queues all the time floods no network.
+        let earliest_ms = self.last_ms.map_or(0, |last_ms| last_ms.saturating_add(AGAIN_AFTER_MS));
+        (self.due_ms, self.heard, self.is_first) = (Some(now_ms.max(earliest_ms)), heard, true);
+    }
+
+    /// The guest receives nothing any more.
+    pub fn goes_down(&mut self) {
+        self.due_ms = None;
+    }
+
+    /// When to [`look`](Self::look) next.
+    pub fn due_ms(&self) -> Option<u64> {
+        self.due_ms
+    }
+
+    /// Whether the guest is to be announced now. One that has been heard since the last look is
+    /// not: all uplinks know where it is.
+    pub fn look(&mut self, now_ms: u64, heard: u64) -> bool {
+        if self.due_ms.is_none_or(|due_ms| due_ms > now_ms) {
+            return false;
+        }
+        let is_first = core::mem::replace(&mut self.is_first, false);
+        let is_silent = core::mem::replace(&mut self.heard, heard) == heard;
+        let pause_ms = if is_first { AGAIN_AFTER_MS } else { ANNOUNCE_EVERY_MS };
+        self.due_ms = Some(now_ms.saturating_add(pause_ms));
+        if is_first || is_silent {
+            self.last_ms = Some(now_ms);
+        }
+        is_first || is_silent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_is_announced_at_once_again_and_while_it_is_silent() {
+        let mut announcer = Announcer::default();
+        assert_eq!(announcer.due_ms(), None);
+        assert!(!announcer.look(5, 0), "it is not up");
+        announcer.comes_up(10, 7);
+        assert_eq!(announcer.due_ms(), Some(10));
+        assert!(announcer.look(10, 7) && !announcer.look(10, 7));
+        assert!(!announcer.look(10 + AGAIN_AFTER_MS - 1, 7));
+        assert!(announcer.look(10 + AGAIN_AFTER_MS, 7));
+        let mut now_ms = 10 + AGAIN_AFTER_MS;
+        for (heard, is_announced) in [(7, true), (8, false), (8, true), (9, false)] {
+            now_ms += ANNOUNCE_EVERY_MS;
+            assert!(!announcer.look(now_ms - 1, heard));
+            assert_eq!(announcer.look(now_ms, heard), is_announced, "{heard}");
+        }
+        announcer.goes_down();
+        assert!(!announcer.look(now_ms + ANNOUNCE_EVERY_MS, 9));
+    }
+
+    #[test]
+    fn one_that_comes_up_again_and_again_is_announced_now_and_then() {
+        let mut announcer = Announcer::default();
+        let mut count = 0;
+        for now_ms in 0..10_000 {
+            announcer.goes_down();
+            announcer.comes_up(now_ms, 0);
+            count += u64::from(announcer.look(now_ms, 0));
+        }
+        assert_eq!(count, 10_000_u64.div_ceil(AGAIN_AFTER_MS));
+    }
+
+    #[test]
+    fn the_first_is_sent_whatever_the_guest_has_said_before() {
+        let mut announcer = Announcer::default();
+        announcer.comes_up(0, 1);
+        assert!(announcer.look(0, 2));
+        assert!(!announcer.look(AGAIN_AFTER_MS, 3), "it speaks itself");
+    }
+}
