@@ -16,6 +16,9 @@ mod text;
 mod wire;
 
 // The program shares no library: these are its own files, compiled once more.
+#[path = "../../bins/ringway/src/bridge_fdb/messages.rs"]
+#[allow(dead_code, reason = "the targets use only some of it")]
+mod bridge_fdb;
 #[path = "../../bins/ringway/src/config/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "the targets use only some of it")]
 mod config;
@@ -32,8 +35,9 @@ pub use session::{EFFECTS, Reached, session};
 pub type Target = fn(&[u8]);
 
 /// All targets that must never fail, by name.
-pub const TARGETS: [(&str, Target); 26] = [
+pub const TARGETS: [(&str, Target); 27] = [
     ("codec", wire::codec),
+    ("bridge_fdb", wire::bridge_fdb),
     ("session", |data| drop(session(data))),
     ("header", packet::header),
     ("control", packet::control),

@@ -2,6 +2,8 @@
 
 use ringway_vhost_user::codec;
 
+use crate::bridge_fdb;
+
 /// Bytes of a message's header: request, flags, payload length.
 const HEADER_LEN: usize = 12;
 
@@ -15,6 +17,23 @@ pub(crate) fn codec(data: &[u8]) {
         let again = codec::decode(&codec::encode(&message), Vec::new());
         if !matches!(message.request, ringway_vhost_user::Request::Malformed { .. }) {
             assert!(again.is_ok_and(|again| again.request.code() == message.request.code()));
+        }
+    }
+}
+
+/// What the kernel tells of bridges: as it is, and with a length that fits.
+pub(crate) fn bridge_fdb(data: &[u8]) {
+    const NUMBER: u32 = 7;
+    let _ = bridge_fdb::read(data, NUMBER);
+    let Some((&kind, rest)) = data.split_first() else { return };
+    let kind = [28u16, 3, 2, 29][usize::from(kind & 3)];
+    let len = u32::try_from(16 + rest.len()).unwrap_or(u32::MAX);
+    let head = [&len.to_ne_bytes()[..], &kind.to_ne_bytes(), &[2, 0], &NUMBER.to_ne_bytes()];
+    let bytes = [&head.concat()[..], &[0; 4], rest].concat();
+    for said in bridge_fdb::read(&bytes, NUMBER).into_iter().flatten() {
+        if let bridge_fdb::Said::Entry(entry) = said {
+            // What is understood can be asked to go.
+            assert!(!bridge_fdb::remove(&entry, NUMBER).is_empty());
         }
     }
 }

@@ -10,6 +10,7 @@
 mod args;
 mod attach;
 mod bench;
+mod bridge_fdb;
 mod capture;
 mod change_command;
 mod channel;

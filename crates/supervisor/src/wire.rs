@@ -35,6 +35,9 @@ pub const DROPS_MAX: usize = 1024;
 /// Most queues of a tap.
 pub const TAP_FDS_MAX: usize = 64;
 
+/// Most stations that are told of at once.
+pub const STATIONS_MAX: usize = 1024;
+
 /// What is wrong with a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BadMessage {
@@ -99,6 +102,15 @@ pub enum Flaw {
     LostFds,
     /// Among its fds is a socket that is connected to ringway itself.
     OwnSocket,
+}
+
+/// A station that has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Station {
+    /// The VLAN that it was in; 0: none.
+    pub vlan: u16,
+    /// Its MAC address.
+    pub address: [u8; 6],
 }
 
 /// What a front-end did that keeps others waiting: its port accepts none for a while.

@@ -5,7 +5,7 @@ use ringway_supervisor::frame::{FDS_MAX, FRAME_LEN_MAX};
 use ringway_supervisor::slots::{Keep, SLOT_LEN_MAX, SLOTS_MAX, SlotRange};
 use ringway_supervisor::wire::{
     BadMessage, Bytes, DROPS_MAX, Flaw, List, MESSAGE_LEN_MAX, Offence, PIECE_LEN_MAX,
-    REASON_LEN_MAX, SPEC_LEN_MAX, TAP_FDS_MAX, Text, ToData, ToSupervisor, Versions,
+    REASON_LEN_MAX, SPEC_LEN_MAX, Station, TAP_FDS_MAX, Text, ToData, ToSupervisor, Versions,
 };
 
 fn bytes<const MAX: usize>() -> impl Strategy<Value = Bytes<MAX>> {
@@ -122,6 +122,10 @@ fn to_supervisor() -> impl Strategy<Value = ToSupervisor> {
         }),
         any::<u16>().prop_map(|port| ToSupervisor::TapGone { port }),
         any::<u32>().prop_map(|call| ToSupervisor::Forbidden { call }),
+        prop::collection::vec(any::<(u16, [u8; 6])>(), 0..8).prop_map(|stations| {
+            let stations = stations.into_iter().map(|(vlan, address)| Station { vlan, address });
+            ToSupervisor::Departed { stations: List::new(stations.collect()).unwrap() }
+        }),
     ]
 }
 

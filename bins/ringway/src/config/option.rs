@@ -13,7 +13,7 @@ use super::rules::Rule;
 use super::values::{
     Account, parse_count, parse_group, parse_link, parse_mac, parse_mirror, parse_mode,
 };
-use super::values::{parse_mtu, parse_notify, parse_switch, parse_user};
+use super::values::{parse_mtu, parse_notify, parse_switch, parse_sync, parse_user};
 
 /// The value that stands for an option that was not given.
 pub const DEFAULT: &str = "default";
@@ -46,6 +46,8 @@ pub enum Ports {
     Guests,
     /// Those whose socket a virtual machine connects to.
     Listening,
+    /// Taps.
+    Taps,
     /// Routers.
     Routers,
     /// All.
@@ -77,6 +79,7 @@ pub(super) enum Field {
     Nat(NatField),
     Mirror,
     Announce,
+    Fdb,
     FeatureOnRequest(Features),
 }
 impl PortOption {
@@ -102,6 +105,10 @@ impl PortOption {
             Field::Announce => {
                 let is_on = text.map(|text| parse_switch(origin, self.key, text)).transpose()?;
                 spec.announces = is_on.unwrap_or(true);
+            }
+            Field::Fdb => {
+                let is_on = text.map(|text| parse_sync(origin, self.key, text)).transpose()?;
+                spec.syncs_fdb = is_on.unwrap_or(false);
             }
             Field::Notify => {
                 let policy = text.map(|text| parse_notify(origin, text)).transpose()?;
@@ -145,6 +152,7 @@ impl PortOption {
                 (spec.notify != Policy::default()).then(|| Literal::Text(spec.notify.to_string()))
             }
             Field::Announce => (!spec.announces).then_some(Literal::Switch(false)),
+            Field::Fdb => spec.syncs_fdb.then(|| Literal::Text("sync".into())),
             Field::Mirror => spec.mirror.clone().map(Literal::Text),
             Field::Queues => (spec.queues != 1).then(|| Literal::Number(spec.queues.into())),
             Field::SocketMode => spec.socket_mode.map(|mode| Literal::Text(format!("{mode:04o}"))),
@@ -188,6 +196,7 @@ impl Ports {
         match self {
             Self::Guests => "guests",
             Self::Listening => "`vm`",
+            Self::Taps => "taps",
             Self::Routers => "`nat`",
             Self::All => "all",
         }

@@ -182,6 +182,17 @@ pub const OPTIONS: &[PortOption] = &[
         )
     },
     PortOption {
+        ports: Ports::Taps,
+        ..option(
+            "fdb",
+            "sync or off",
+            "off",
+            Field::Fdb,
+            "stations that leave ringway are taken out of what the bridge behind the tap has \
+             learned",
+        )
+    },
+    PortOption {
         ports: Ports::Guests,
         ..option(
             "notify",

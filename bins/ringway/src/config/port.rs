@@ -93,6 +93,8 @@ pub struct PortSpec {
     pub mirror: Option<String>,
     /// Whether networks behind uplinks are told where its guest is.
     pub announces: bool,
+    /// Whether stations that leave are taken out of the bridge behind a tap.
+    pub syncs_fdb: bool,
 }
 
 /// Where a port leads.
@@ -153,6 +155,7 @@ impl PortSpec {
             nat: NatSpec::default(),
             mirror: None,
             announces: true,
+            syncs_fdb: false,
         }
     }
 
@@ -279,6 +282,11 @@ impl PortKind {
     /// Whether a virtual machine is at its end.
     pub fn is_guest(&self) -> bool {
         matches!(self, Self::Vm { .. } | Self::VmConnect { .. })
+    }
+
+    /// Whether an interface of the host is at its end.
+    pub fn is_tap(&self) -> bool {
+        matches!(self, Self::Tap { .. } | Self::TapFd { .. })
     }
 
     /// Its vhost-user socket.

@@ -61,10 +61,13 @@ impl PortSpec {
             Ports::Listening if !matches!(self.kind, PortKind::Vm { .. }) => {
                 Some(format!("{key} belongs to vm, which makes a socket"))
             }
+            Ports::Taps if !self.kind.is_tap() => {
+                Some(format!("{key} belongs to taps, and a {} is none", self.kind.name()))
+            }
             Ports::Routers if self.kind != PortKind::Nat => {
                 Some(format!("{key} belongs to nat, which makes a router"))
             }
-            Ports::Guests | Ports::Listening | Ports::Routers | Ports::All => None,
+            Ports::Guests | Ports::Listening | Ports::Taps | Ports::Routers | Ports::All => None,
         };
         if let Some(wrong) = wrong {
             return Err(origin.wrong(wrong, format!("remove {}", origin.assign(key, value))));

@@ -247,6 +247,19 @@ pub fn parse_switch(origin: &Origin, key: &str, text: &str) -> Result<bool, Spec
     }
 }
 
+/// `sync` or `off`.
+pub fn parse_sync(origin: &Origin, key: &str, text: &str) -> Result<bool, SpecError> {
+    match text {
+        "sync" => Ok(true),
+        "off" => Ok(false),
+        _ => {
+            let wrong = format!("{key} can be sync or off, and not {text:?}");
+            let [sync, off] = ["sync", "off"].map(|value| origin.assign(key, value));
+            Err(origin.wrong(wrong, format!("write {sync} or {off}")))
+        }
+    }
+}
+
 /// `up` or `down`, for a link.
 ///
 /// # Errors

@@ -10,6 +10,7 @@ mod announcement;
 pub mod attempt;
 mod captures;
 mod closing;
+mod departed;
 mod effects;
 mod kicks;
 mod link;

@@ -123,8 +123,10 @@ impl DataPlane {
         let Some(port) = self.ports.get_mut(&id) else { return false };
         port.is_leaving = true;
         self.refresh_mirrors();
-        let Some(port) = self.ports.get_mut(&id) else { return false };
+        let leaving = self.leaving(id);
         self.worker.set_link(id, false);
+        self.have_left(leaving);
+        let Some(port) = self.ports.get_mut(&id) else { return false };
         let Some(vm) = &mut port.vm else {
             self.finish_leaving(id);
             return false;
@@ -179,7 +181,9 @@ impl DataPlane {
             self.refresh_mirrors();
         }
         if now.is_link_up != before.is_link_up {
+            let leaving = (!now.is_link_up).then(|| self.leaving(id));
             self.worker.set_link(id, now.is_link_up);
+            leaving.into_iter().for_each(|leaving| self.have_left(leaving));
         }
         let port = self.ports.get_mut(&id).context("the port is gone")?;
         let Some(vm) = &mut port.vm else {

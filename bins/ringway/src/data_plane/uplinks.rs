@@ -125,6 +125,6 @@ impl DataPlane {
 }
 
 /// By the clock of the switch.
-fn now_ms() -> u64 {
+pub(super) fn now_ms() -> u64 {
     ringway_host::now().0 / NS_PER_MS
 }

@@ -177,7 +177,9 @@ impl DataPlane {
         if let Some(replay) = &mut self.replay {
             replay.forget(id);
         }
+        let leaving = self.leaving(id);
         self.worker.detach(id);
+        self.have_left(leaving);
         // Asked only now: it may have gone before it was disconnected, and no worker calls it any
         // more.
         if link.callee.has_blocked() {

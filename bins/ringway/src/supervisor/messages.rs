@@ -96,6 +96,9 @@ impl Supervisor {
                     plane.forbidden = Some(call);
                 }
             }
+            ToSupervisor::Departed { stations } if is_serving => {
+                self.departed(stations.into_inner());
+            }
             _ => anyhow::bail!("it does not serve"),
         }
         Ok(())

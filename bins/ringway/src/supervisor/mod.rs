@@ -11,6 +11,7 @@ mod closing;
 mod control_client;
 mod control_socket;
 mod death;
+mod departed;
 mod fd_store;
 mod front_end;
 mod journal;
@@ -59,6 +60,7 @@ use crate::identity::Identity;
 use crate::sandbox::Sandbox;
 use crate::spec_text;
 use control_socket::ControlSocket;
+use departed::Departed;
 use fd_store::FdStore;
 use journal::Watched;
 use order::Order;
@@ -134,6 +136,7 @@ pub struct Supervisor {
     /// This machine's resolvers, when they were looked at last.
     resolvers: Vec<std::net::IpAddr>,
     looked_around: Instant,
+    departed: Departed,
 }
 
 impl Supervisor {
@@ -215,6 +218,7 @@ impl Supervisor {
             counts: planes::Counts::default(),
             resolvers: crate::resolvers::of_this_machine(),
             looked_around: Instant::now(),
+            departed: Departed::new(),
         })
     }
 
@@ -248,6 +252,7 @@ impl Supervisor {
             self.refuse_due_newcomers();
             self.reopen_due_taps();
             self.look_around();
+            self.tidy_bridges();
             self.finish_leaving_ports();
             self.drop_slow_control_clients();
             self.give_up_questions();
@@ -272,6 +277,7 @@ impl Supervisor {
             self.next_leaving(),
             self.next_reopening(),
             self.next_look_around(),
+            self.departed.due(),
             self.control.next_deadline(),
             self.next_listening(),
             self.next_refusal(),

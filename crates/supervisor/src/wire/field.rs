@@ -1,6 +1,6 @@
 //! The fields that messages are made of, each with its limit.
 
-use super::{BadMessage, Flaw, Offence, Versions};
+use super::{BadMessage, Flaw, Offence, Station, Versions};
 use crate::frame::FDS_MAX;
 use crate::slots::{Keep, SLOTS_MAX, SlotRange};
 
@@ -83,6 +83,16 @@ macro_rules! numbers {
     )*};
 }
 numbers!(u8 u16 u32 u64);
+
+impl Field for [u8; 6] {
+    const LEN_MAX: usize = 6;
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend(self);
+    }
+    fn take(reader: &mut Reader<'_>) -> Result<Self, BadMessage> {
+        reader.array()
+    }
+}
 
 impl Field for bool {
     const LEN_MAX: usize = 1;
@@ -173,6 +183,7 @@ macro_rules! records {
 }
 records! {
     Versions { first: u16, last: u16 } if |_| true;
+    Station { vlan: u16, address: [u8; 6] } if |_| true;
     SlotRange { first: u16, last: u16 } if |it| it.first <= it.last && it.last < SLOTS_MAX;
     Keep { slot: u16, fds: u8 } if |it| it.slot < SLOTS_MAX && usize::from(it.fds) <= FDS_MAX;
 }

@@ -1,0 +1,204 @@
+//! The forwarding database of bridges as the kernel tells it (rtnetlink(7), family `AF_BRIDGE`):
+//! requests and answers as bytes.
+
+use anyhow::{Context, ensure};
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::neighbour::{
+    NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+/// Most messages of one datagram: it has 32 KiB, and each its header.
+const MESSAGES_MAX: usize = 4096;
+
+/// One address at a port of a bridge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// The interface that is the bridge's port.
+    pub interface: u32,
+    pub address: [u8; 6],
+    /// 0: the bridge does not tell VLANs apart.
+    pub vlan: u16,
+    /// The bridge has learned it from a packet: it is not configured, and no program has put it
+    /// there.
+    pub is_learned: bool,
+}
+
+/// One thing that the kernel says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    Entry(Entry),
+    /// That was all; the tables have changed meanwhile, so some may be missing.
+    Done {
+        is_torn: bool,
+    },
+    /// A request was carried out.
+    Acknowledged,
+    /// It was not: the number of the error.
+    Refused(i32),
+    /// Nothing that concerns us.
+    Other,
+}
+
+/// Asks for all entries of all bridges.
+pub fn list(number: u32) -> Vec<u8> {
+    let message = RouteNetlinkMessage::GetNeighbour(about(0));
+    bytes(message, NLM_F_REQUEST | NLM_F_DUMP, number)
+}
+
+/// Takes an entry away.
+pub fn remove(entry: &Entry, number: u32) -> Vec<u8> {
+    let mut message = about(entry.interface);
+    message.header.flags = NeighbourFlags::Controller;
+    message.attributes.push(NeighbourAttribute::LinkLayerAddress(entry.address.to_vec()));
+    if entry.vlan != 0 {
+        message.attributes.push(NeighbourAttribute::Vlan(entry.vlan));
+    }
+    bytes(RouteNetlinkMessage::DelNeighbour(message), NLM_F_REQUEST | NLM_F_ACK, number)
+}
+
+fn about(interface: u32) -> NeighbourMessage {
+    let mut message = NeighbourMessage::default();
+    message.header.family = AddressFamily::Bridge;
+    message.header.ifindex = interface;
+    message
+}
+
+fn bytes(message: RouteNetlinkMessage, flags: u16, number: u32) -> Vec<u8> {
+    let mut header = NetlinkHeader::default();
+    (header.flags, header.sequence_number) = (flags, number);
+    let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    bytes
+}
+
+/// What a datagram of the kernel says in answer to the request of that number.
+///
+/// # Errors
+/// It is no such datagram.
+pub fn read(mut datagram: &[u8], number: u32) -> anyhow::Result<Vec<Said>> {
+    let mut all = Vec::new();
+    while !datagram.is_empty() {
+        ensure!(all.len() < MESSAGES_MAX, "more messages than a datagram has");
+        let head = NetlinkBuffer::new_checked(datagram).context("a message of netlink")?;
+        let len = usize::try_from(head.length())?;
+        let message = datagram.get(..len).context("a message longer than its datagram")?;
+        let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message);
+        // One that this program is too old for is nothing that it has asked for.
+        all.push(message.map_or(Said::Other, |message| meaning(message, number)));
+        datagram = datagram.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Ok(all)
+}
+
+fn meaning(message: NetlinkMessage<RouteNetlinkMessage>, number: u32) -> Said {
+    let (header, payload) = message.into_parts();
+    if header.sequence_number != number {
+        return Said::Other;
+    }
+    match payload {
+        NetlinkPayload::Done(_) => Said::Done { is_torn: header.flags & NLM_F_DUMP_INTR != 0 },
+        NetlinkPayload::Error(answer) => match answer.code {
+            None => Said::Acknowledged,
+            Some(code) => Said::Refused(code.get().saturating_neg()),
+        },
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewNeighbour(message)) => {
+            entry(&message).map_or(Said::Other, Said::Entry)
+        }
+        _ => Said::Other,
+    }
+}
+
+fn entry(message: &NeighbourMessage) -> Option<Entry> {
+    let header = &message.header;
+    let (mut address, mut vlan) = (None, 0);
+    for attribute in &message.attributes {
+        match attribute {
+            NeighbourAttribute::LinkLayerAddress(bytes) => {
+                address = bytes.as_slice().try_into().ok()
+            }
+            NeighbourAttribute::Vlan(number) => vlan = *number,
+            _ => {}
+        }
+    }
+    let is_aging = matches!(header.state, NeighbourState::Reachable | NeighbourState::Stale);
+    let is_put_there = header.flags.contains(NeighbourFlags::ExtLearned);
+    let is_learned = is_aging && !is_put_there;
+    let is_bridge = header.family == AddressFamily::Bridge;
+    is_bridge.then_some(Entry { interface: header.ifindex, address: address?, vlan, is_learned })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An entry as the kernel tells it, of a bridge that tells VLANs apart.
+    fn told(state: u16, flags: u8) -> Vec<u8> {
+        let mut bytes = vec![28, 0, 2, 0, 7, 0, 0, 0, 0, 0, 0, 0];
+        bytes.extend([7, 0, 0, 0, 3, 0, 0, 0]);
+        bytes.extend(state.to_ne_bytes());
+        bytes.extend([flags, 0]);
+        bytes.extend([10, 0, 2, 0, 2, 0, 0, 0, 0, 1, 0, 0]);
+        bytes.extend([6, 0, 5, 0, 10, 0, 0, 0]);
+        let len = u32::try_from(bytes.len() + 4).expect("short");
+        [len.to_ne_bytes().to_vec(), bytes].concat()
+    }
+
+    #[test]
+    fn entries_are_read() {
+        let learned =
+            Entry { interface: 3, address: [2, 0, 0, 0, 0, 1], vlan: 10, is_learned: true };
+        let datagram =
+            [told(2, 2), told(4, 0), told(0x40, 0), told(0x80, 0), told(2, 0x10)].concat();
+        let said = read(&datagram, 7).expect("a datagram");
+        let kinds = [true, true, false, false, false];
+        let expected = kinds.map(|is_learned| Said::Entry(Entry { is_learned, ..learned }));
+        assert_eq!(said, expected);
+        assert_eq!(read(&datagram, 8).expect("a datagram"), vec![Said::Other; 5]);
+    }
+
+    #[test]
+    fn answers_are_read() {
+        let answer = |kind: u16, flags: u16, code: i32| {
+            let head = [20u32.to_ne_bytes().to_vec(), kind.to_ne_bytes().to_vec()].concat();
+            let rest = [flags.to_ne_bytes().to_vec(), 7u32.to_ne_bytes().to_vec(), vec![0; 4]];
+            [head, rest.concat(), code.to_ne_bytes().to_vec()].concat()
+        };
+        let refused = [answer(2, 0, -2), vec![0; 16]].concat();
+        let mut refused = refused;
+        refused[..4].copy_from_slice(&36u32.to_ne_bytes());
+        assert_eq!(read(&refused, 7).expect("one"), [Said::Refused(2)]);
+        assert_eq!(read(&answer(3, 2, 0), 7).expect("one"), [Said::Done { is_torn: false }]);
+        assert_eq!(read(&answer(3, 0x12, 0), 7).expect("one"), [Said::Done { is_torn: true }]);
+    }
+
+    #[test]
+    fn requests_say_what_is_wanted() {
+        let entry = Entry { interface: 3, address: [2, 0, 0, 0, 0, 1], vlan: 10, is_learned: true };
+        let bytes = remove(&entry, 7);
+        assert_eq!(bytes[4..6], 29u16.to_ne_bytes());
+        assert_eq!((bytes[16], &bytes[20..24], bytes[26]), (7, &3u32.to_ne_bytes()[..], 4));
+        assert!(bytes.windows(6).any(|part| part == entry.address));
+        assert_eq!(list(7)[4..8], [30, 0, 1, 3]);
+    }
+
+    #[test]
+    fn no_bytes_are_too_strange() {
+        let whole = [told(2, 2), told(4, 0)].concat();
+        for len in 0..whole.len() {
+            let _ = read(&whole[..len], 7);
+        }
+        for at in 0..whole.len() {
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut bytes = whole.clone();
+                bytes[at] = value;
+                let _ = read(&bytes, 7);
+            }
+        }
+    }
+}

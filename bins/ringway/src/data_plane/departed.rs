@@ -1,0 +1,37 @@
+//! Stations that are behind no port any more: the supervisor hears of them, where a tap asks for
+//! that, and sees to what a bridge there has learned.
+
+use ringway_supervisor::wire::{List, STATIONS_MAX, Station, ToSupervisor};
+use ringway_switch::{KnownAddress, PortId, VlanId};
+
+use super::DataPlane;
+
+/// The stations of a port, before it loses them.
+#[must_use]
+pub(super) struct Leaving(List<Station, STATIONS_MAX>);
+
+impl DataPlane {
+    /// What is behind a port that is about to carry nothing any more; nothing where no tap asks.
+    pub(super) fn leaving(&self, id: PortId) -> Leaving {
+        let is_guest = self.ports.get(&id).is_some_and(|port| port.spec.kind.is_guest());
+        if !is_guest || !self.ports.values().any(|port| port.spec.syncs_fdb) {
+            return Leaving(List::default());
+        }
+        let is_it = |known: &KnownAddress| known.port == id;
+        // What is left of the table is forgotten after a while, as anywhere.
+        let known =
+            self.worker.shared().addresses(0, STATIONS_MAX, super::uplinks::now_ms(), is_it);
+        let station = |known: KnownAddress| Station {
+            vlan: known.vlan.map_or(0, VlanId::raw),
+            address: known.address.0,
+        };
+        Leaving(List::new(known.addresses.into_iter().map(station).collect()).unwrap_or_default())
+    }
+
+    /// No packet of theirs goes anywhere any more.
+    pub(super) fn have_left(&self, Leaving(stations): Leaving) {
+        if !stations.as_slice().is_empty() {
+            self.tell(&ToSupervisor::Departed { stations });
+        }
+    }
+}

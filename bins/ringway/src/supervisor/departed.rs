@@ -1,0 +1,144 @@
+//! Stations that have left ringway are taken out of the bridges behind taps that ask for it.
+//!
+//! Limits: so many times a second; what does not fit, or cannot be done, is forgotten by the bridge
+//! after 300 s.
+
+use std::time::{Duration, Instant};
+
+use ringway_supervisor::wire::Station;
+use tracing::{debug, warn};
+
+use super::Supervisor;
+use crate::bridge_fdb::{self, Netlink, TapPort};
+use crate::chatter::Chatter;
+
+/// Stations that wait.
+const WAITING_MAX: usize = 4096;
+
+/// So often in a row, and then as often as this time passes: a guest cannot keep the supervisor
+/// busy by coming and going.
+const BURST: u32 = 10;
+const EVERY: Duration = Duration::from_millis(100);
+
+/// After a failure.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+const ATTEMPTS_MAX: u32 = 5;
+
+/// What is still to be done.
+#[derive(Debug)]
+pub(super) struct Departed {
+    stations: Vec<Station>,
+    due: Option<Instant>,
+    /// When the next one in a row may be, as if there had been no burst.
+    rate: Instant,
+    failures: u32,
+    chatter: Chatter,
+}
+
+impl Departed {
+    pub(super) fn new() -> Self {
+        let (stations, chatter) = (Vec::new(), Chatter::new());
+        Self { stations, due: None, rate: Instant::now(), failures: 0, chatter }
+    }
+
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    fn add(&mut self, stations: Vec<Station>, now: Instant) {
+        let room = WAITING_MAX - self.stations.len();
+        self.stations.extend(stations.into_iter().take(room));
+        let earliest = self.rate.checked_sub(EVERY * BURST).unwrap_or(now);
+        self.due.get_or_insert(now.max(earliest));
+    }
+
+    /// All that are to go now.
+    fn take(&mut self, now: Instant) -> Option<Vec<Station>> {
+        self.due.filter(|due| *due <= now)?;
+        (self.due, self.rate) = (None, self.rate.max(now) + EVERY);
+        Some(std::mem::take(&mut self.stations))
+    }
+
+    fn has_failed(&mut self, stations: Vec<Station>, why: &anyhow::Error, now: Instant) {
+        self.chatter.say_of(None, || warn!("what bridges have learned stays: {why:#}"));
+        self.failures += 1;
+        if self.failures < ATTEMPTS_MAX {
+            self.add(stations, now);
+            self.due = Some(now + RETRY_AFTER);
+        } else {
+            self.failures = 0;
+        }
+    }
+}
+
+impl Supervisor {
+    /// They are behind no port any more.
+    pub(super) fn departed(&mut self, stations: Vec<Station>) {
+        self.departed.add(stations, Instant::now());
+    }
+
+    /// Asks the kernel, if the time has come.
+    pub(super) fn tidy_bridges(&mut self) {
+        let now = Instant::now();
+        let Some(stations) = self.departed.take(now) else { return };
+        let taps = self.synced_taps();
+        if taps.is_empty() {
+            return;
+        }
+        match Netlink::open().and_then(|mut netlink| netlink.remove(&taps, &stations)) {
+            Ok(count) => {
+                self.departed.failures = 0;
+                debug!("{} stations have left, {count} entries of bridges", stations.len());
+            }
+            Err(why) => self.departed.has_failed(stations, &why, now),
+        }
+    }
+
+    fn synced_taps(&self) -> Vec<TapPort> {
+        let synced = self.ports.values().filter(|port| port.spec.syncs_fdb && !port.is_leaving());
+        let tap = |port: &super::Port| {
+            // One that is gone has taken its entries along.
+            let interface = bridge_fdb::interface(port.tap.name()?).ok()?;
+            Some(TapPort { interface, vlan: port.spec.rules.policy().vlan })
+        };
+        synced.filter_map(tap).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_go_at_once_and_then_so_many_a_second() {
+        let start = Instant::now();
+        let mut departed = Departed { rate: start, ..Departed::new() };
+        let station = Station { vlan: 0, address: [2; 6] };
+        let mut count = 0;
+        for ms in 0..2000 {
+            let now = start + Duration::from_millis(ms);
+            departed.add(vec![station], now);
+            count += u32::from(departed.take(now).is_some());
+        }
+        assert!((28..=32).contains(&count), "{count}");
+        assert!(departed.stations.len() < 200);
+        departed.add(vec![station; 2 * WAITING_MAX], start);
+        assert_eq!(departed.stations.len(), WAITING_MAX);
+    }
+
+    #[test]
+    fn what_fails_is_tried_again_for_a_while() {
+        let (now, why) = (Instant::now(), anyhow::anyhow!("no"));
+        let mut departed = Departed { rate: now, ..Departed::new() };
+        let stations = vec![Station { vlan: 0, address: [2; 6] }];
+        departed.add(stations.clone(), now);
+        let mut attempts = 0;
+        while let Some(due) = departed.due() {
+            attempts += 1;
+            let taken = departed.take(due).expect("it is due");
+            assert_eq!(taken, stations);
+            departed.has_failed(taken, &why, due);
+        }
+        assert_eq!(attempts, ATTEMPTS_MAX);
+    }
+}

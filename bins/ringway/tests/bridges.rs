@@ -1,0 +1,61 @@
+//! A bridge of this machine behind a tap: it hears of guests that are silent, and forgets those that
+//! have left at once, and nothing else.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Ringway, wait_for};
+use ringway_testkit::{AnyUserGuest, GuestOptions};
+
+fn guest(directory: &Path, name: &str) -> AnyUserGuest {
+    let socket = directory.join(format!("{name}.sock"));
+    wait_for("a guest", || AnyUserGuest::attach(&socket, &GuestOptions::default()).ok())
+}
+
+#[test]
+fn stations_come_and_leave_the_bridge_with_their_ports() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = [
+        "a=vm:a.sock,mac=52:54:00:00:00:01",
+        "b=vm:b.sock,mac=52:54:00:00:00:02",
+        "c=vm:c.sock,locked_mac=52:54:00:00:00:03",
+        "up=tap:rwt0,fdb=sync",
+    ];
+    let arguments: Vec<&str> = ports.iter().flat_map(|port| ["--port", port]).collect();
+    let Some(ringway) = Ringway::run_in_namespace(directory.path(), &arguments) else {
+        println!("skipped: no network namespace or no /dev/net/tun here");
+        return;
+    };
+    ringway.inside(&["ip", "link", "add", "br0", "type", "bridge", "forward_delay", "0"]);
+    if !ringway.inside(&["ip", "link", "show", "br0"]).contains("br0") {
+        println!("skipped: no bridges here");
+        return;
+    }
+    for words in ["link set rwt0 master br0", "link set br0 up", "link set rwt0 up"] {
+        ringway.inside(&[&["ip"][..], &words.split(' ').collect::<Vec<_>>()].concat());
+    }
+    let known = |number: u8| {
+        let mac = format!("52:54:00:00:00:{number:02x}");
+        ringway.inside(&["bridge", "fdb", "show", "br", "br0"]).contains(&mac)
+    };
+    let stay = "fdb add 52:54:00:00:00:09 dev rwt0 master static";
+    ringway.inside(&[&["bridge"][..], &stay.split(' ').collect::<Vec<_>>()].concat());
+    // None of them sends anything.
+    let [_a, b, _c] = ["a", "b", "c"].map(|name| guest(directory.path(), name));
+    wait_for("all are known", || (1..=3).all(known).then_some(()));
+    ringway.told(&["port", "remove", "a"]);
+    wait_for("one left", || (!known(1)).then_some(()));
+    drop(b);
+    wait_for("another one left", || (!known(2)).then_some(()));
+    ringway.told(&["port", "set", "c", "link=down"]);
+    wait_for("the last one left", || (!known(3)).then_some(()));
+    assert!(known(9), "it was configured");
+    // Here again, and known again.
+    ringway.told(&["port", "set", "c", "link=up"]);
+    wait_for("it is back", || known(3).then_some(()));
+    ringway.told(&["port", "set", "up", "fdb=off"]);
+    ringway.told(&["port", "remove", "c"]);
+    assert!(known(3), "nothing is asked of the bridge");
+    assert!(!ringway.log().contains("what bridges have learned"), "{}", ringway.log());
+}
