@@ -181,6 +181,9 @@ pub enum PortCommand {
         /// Print the ports as a configuration file has them
         #[arg(long, conflicts_with = "json")]
         toml: bool,
+        /// Only ports with this label; several: with all of them
+        #[arg(long, value_name = "KEY:VALUE")]
+        label: Vec<String>,
         /// Which ringway, and how to print.
         #[command(flatten)]
         ask: AskArgs,

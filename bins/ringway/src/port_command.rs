@@ -7,10 +7,11 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
+use anyhow::Context;
 use serde::Serialize;
 
 use crate::args::{AskArgs, PortCommand};
-use crate::config::{PortKind, PortSpec, SpecError, file, flags, json};
+use crate::config::{PortKind, PortSpec, SpecError, file, flags, json, labels};
 use crate::control::client::{ControlError, ask};
 use crate::control::{
     ChangeReply, ListedPort, PortListReply, PortShowQuestion, PortShowReply, Request,
@@ -23,7 +24,7 @@ use crate::{layout, router_view};
 /// Everything that is wrong with what was typed.
 pub fn port(command: &PortCommand) -> Result<anyhow::Result<()>, Vec<SpecError>> {
     match command {
-        PortCommand::List { toml, ask } => Ok(list(ask, *toml)),
+        PortCommand::List { toml, label, ask } => Ok(list(ask, *toml, label)),
         PortCommand::Add { port, ask } => {
             let low = flags::parse_port(port).map_err(|error| vec![error])?;
             let spec = absolute(PortSpec::resolve(&low)?);
@@ -41,8 +42,10 @@ pub fn port(command: &PortCommand) -> Result<anyhow::Result<()>, Vec<SpecError>>
     }
 }
 
-fn list(args: &AskArgs, as_file: bool) -> anyhow::Result<()> {
-    let reply = ports(&args.control_or_default())?;
+fn list(args: &AskArgs, as_file: bool, wanted: &[String]) -> anyhow::Result<()> {
+    let mut reply = ports(&args.control_or_default())?;
+    let wanted: Vec<_> = wanted.iter().map(|text| label(text)).collect::<Result<_, _>>()?;
+    reply.ports.retain(|port| has_labels(port, &wanted));
     print(args, &reply, || {
         if as_file {
             let specs = reply.ports.iter().filter_map(spec_of);
@@ -62,6 +65,20 @@ fn show(args: &AskArgs, name: &str, guest: Option<&str>) -> anyhow::Result<()> {
     let question = PortShowQuestion { name: name.to_owned(), guest: guest.map(str::to_owned) };
     let reply: PortShowReply = ask(&args.control_or_default(), &Request::PortShow(question))?;
     print(args, &reply, || router_view::text(&reply, layout::width()))
+}
+
+/// `KEY:VALUE`, or `KEY=VALUE` as other programs have it.
+fn label(text: &str) -> anyhow::Result<(String, String)> {
+    let colon = if text.contains(':') { text.to_owned() } else { text.replacen('=', ":", 1) };
+    let (key, value) = labels::parse_one(&colon)
+        .with_context(|| format!("--label {text}: write KEY:VALUE, such as tenant:blue"))?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+fn has_labels(port: &ListedPort, wanted: &[(String, String)]) -> bool {
+    let labels = if wanted.is_empty() { None } else { spec_of(port).map(|spec| spec.labels) };
+    let labels = labels.unwrap_or_default();
+    wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
 fn set(name: &str, typed: &[String], args: &AskArgs) -> Result<anyhow::Result<()>, Vec<SpecError>> {

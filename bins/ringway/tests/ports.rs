@@ -286,3 +286,30 @@ fn two_ports_with_one_address_are_named() {
     let right = format!("file.toml: fine, 2 ports\nfile.toml: warning: {warning}\n");
     assert_eq!(String::from_utf8_lossy(&checked.stdout), right);
 }
+
+#[test]
+fn what_is_noted_at_ports_is_kept_shown_and_asked_for() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["--port", "a=vm:a.sock,label=tenant:blue+rack:r1", "--port", "b=vm:b.sock"];
+    let ringway = Ringway::run(directory.path(), &ports);
+    ringway.told(&["port", "set", "b", "label=tenant:blue"]);
+    let listed = |arguments: &[&str]| {
+        let told = ringway.told(&[&["port", "ls", "--toml"], arguments].concat());
+        ["a", "b"].map(|name| told.contains(&format!("[port.{name}]")))
+    };
+    assert_eq!(listed(&[]), [true, true]);
+    assert_eq!(listed(&["--label", "tenant:blue"]), [true, true]);
+    assert_eq!(listed(&["--label", "tenant=blue", "--label", "rack=r1"]), [true, false]);
+    assert_eq!(listed(&["--label", "tenant:red"]), [false, false]);
+    assert!(ringway.told(&["port", "ls"]).contains("label=rack:r1+tenant:blue"));
+    let stats: serde_json::Value =
+        serde_json::from_str(&ringway.told(&["stats", "--json"])).expect("JSON");
+    assert_eq!(stats["ports"][0]["labels"], json!({ "rack": "r1", "tenant": "blue" }));
+    assert!(ringway.told(&["metrics"]).contains("{port=\"b\",label_tenant=\"blue\"} 1"));
+    ringway.told(&["port", "set", "b", "label=default"]);
+    assert_eq!(listed(&["--label", "tenant:blue"]), [true, false]);
+    let wrong = ringway.refused(&["port", "ls", "--label", "tenant"]);
+    assert!(wrong.contains("write KEY:VALUE"), "{wrong}");
+    let wrong = ringway.refused(&["port", "set", "b", "label=a:1+a:2"]);
+    assert!(wrong.contains("label a is given twice"), "{wrong}");
+}

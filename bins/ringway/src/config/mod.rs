@@ -13,6 +13,7 @@ pub mod error;
 pub mod file;
 pub mod flags;
 pub mod json;
+pub mod labels;
 pub mod literal;
 pub mod nat;
 mod option;

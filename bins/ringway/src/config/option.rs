@@ -6,6 +6,7 @@ use ringway_net::Features;
 use ringway_net::moderation::Policy;
 
 use super::error::{Origin, SpecError};
+use super::labels;
 use super::literal::Literal;
 use super::nat::NatField;
 use super::port::PortSpec;
@@ -80,6 +81,7 @@ pub(super) enum Field {
     Mirror,
     Announce,
     Fdb,
+    Labels,
     FeatureOnRequest(Features),
 }
 impl PortOption {
@@ -109,6 +111,10 @@ impl PortOption {
             Field::Fdb => {
                 let is_on = text.map(|text| parse_sync(origin, self.key, text)).transpose()?;
                 spec.syncs_fdb = is_on.unwrap_or(false);
+            }
+            Field::Labels => {
+                let labels = text.map(|text| labels::parse(origin, text)).transpose()?;
+                spec.labels = labels.unwrap_or_default();
             }
             Field::Notify => {
                 let policy = text.map(|text| parse_notify(origin, text)).transpose()?;
@@ -153,6 +159,7 @@ impl PortOption {
             }
             Field::Announce => (!spec.announces).then_some(Literal::Switch(false)),
             Field::Fdb => spec.syncs_fdb.then(|| Literal::Text("sync".into())),
+            Field::Labels => labels::written(&spec.labels),
             Field::Mirror => spec.mirror.clone().map(Literal::Text),
             Field::Queues => (spec.queues != 1).then(|| Literal::Number(spec.queues.into())),
             Field::SocketMode => spec.socket_mode.map(|mode| Literal::Text(format!("{mode:04o}"))),

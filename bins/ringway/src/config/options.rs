@@ -170,6 +170,13 @@ pub const OPTIONS: &[PortOption] = &[
         Field::Mirror,
         "where copies of all its packets go, both ways; that port gets no floods of its own",
     ),
+    option(
+        "label",
+        "list of KEY:VALUE",
+        "none",
+        Field::Labels,
+        "what is noted at the port: kept, shown, and asked for by `ringway port list --label`",
+    ),
     PortOption {
         ports: Ports::Guests,
         ..option(

@@ -11,6 +11,7 @@ use ringway_net::{Features, MacAddress};
 use ringway_vhost_user::Access;
 
 use super::error::{Origin, SpecError};
+use super::labels::Labels;
 use super::nat::NatSpec;
 use super::rules::Rules;
 use super::values::{Account, is_same_path, parse_interface, parse_socket, parse_tap_fd};
@@ -95,6 +96,8 @@ pub struct PortSpec {
     pub announces: bool,
     /// Whether stations that leave are taken out of the bridge behind a tap.
     pub syncs_fdb: bool,
+    /// What is noted at it.
+    pub labels: Labels,
 }
 
 /// Where a port leads.
@@ -156,6 +159,7 @@ impl PortSpec {
             mirror: None,
             announces: true,
             syncs_fdb: false,
+            labels: Labels::new(),
         }
     }
 

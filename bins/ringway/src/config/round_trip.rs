@@ -46,6 +46,7 @@ prop_compose! {
         rules in rules::any(),
         queues in 1..=64u16,
         announces in any::<bool>(),
+        labels in proptest::collection::btree_map("[a-z./]{1,9}", "[-A-Z0-9:@_]{0,9}", 0..4),
         mode in proptest::option::of(0..=0o777u32),
         user in proptest::option::of(0..1000u32),
         group in proptest::option::of(0..1000u32),
@@ -56,7 +57,7 @@ prop_compose! {
         let nat = if kind == PortKind::Nat { nat } else { NatSpec::default() };
         let mirror = Some(if name == "mon" { "other" } else { "mon" }.to_owned());
         let plain = PortSpec { nat, mtu, is_link_up, rules, ..PortSpec::new(&name, kind) };
-        let plain = PortSpec { mirror, ..plain };
+        let plain = PortSpec { mirror, labels, ..plain };
         let is_listening = matches!(plain.kind, PortKind::Vm { .. });
         let account = |id: u32| Account { name: id.to_string(), id };
         match plain.kind.is_guest() {

@@ -286,6 +286,7 @@ pub(crate) mod tests {
             name: "vm0".to_string(),
             kind: "vm".to_string(),
             address: "/run/vm0.sock".to_string(),
+            labels: Default::default(),
             mac: Some("52:54:00:00:00:01".to_string()),
             mtu: None,
             connected: true,

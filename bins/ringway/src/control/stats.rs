@@ -120,6 +120,9 @@ pub struct PortStats {
     pub kind: String,
     /// Socket path, interface name or file descriptor.
     pub address: String,
+    /// What is noted at it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// The guest's MAC address.
     pub mac: Option<String>,
     /// The MTU that was configured, in bytes.

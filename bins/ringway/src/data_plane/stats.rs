@@ -107,6 +107,7 @@ fn port_stats(port: &Port, snapshots: &[&PortSnapshot]) -> PortStats {
         name: port.spec.name.clone(),
         kind: port.spec.kind.name().to_string(),
         address: port.spec.kind.address(),
+        labels: port.spec.labels.clone(),
         mac: mac.map(|mac| mac.to_string()),
         mtu: port.spec.mtu,
         connected: port.is_linked() || port.vm.is_none(),

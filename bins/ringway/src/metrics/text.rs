@@ -29,6 +29,7 @@ pub fn open_metrics(report: &StatsReply) -> Result<String, fmt::Error> {
     uptime.set(units::approximate(report.uptime_ms) / 1000.0);
     registry.register_with_unit("uptime", "Time since ringway has started", Unit::Seconds, uptime);
     ports(&mut registry, &report.ports);
+    noted(&mut registry, &report.ports);
     queues(&mut registry, &report.ports);
     workers(&mut registry, &report.workers);
     let mut text = String::new();
@@ -90,6 +91,21 @@ fn ports(registry: &mut Registry, ports: &[PortStats]) {
         })
     });
     counters(registry, "port_dropped_packets", "Packets dropped, by reason", drops);
+}
+
+/// One line for each port that has labels, to be joined with others by the name of the port.
+fn noted(registry: &mut Registry, ports: &[PortStats]) {
+    let family = Family::<Vec<(String, String)>, Gauge>::default();
+    for port in ports.iter().filter(|port| !port.labels.is_empty()) {
+        let name = ("port".to_string(), port.name.clone());
+        let labels = port.labels.iter().map(|(key, value)| {
+            let is_fine = |character: char| character.is_ascii_alphanumeric();
+            let key = key.replace(|character| !is_fine(character), "_");
+            (format!("label_{key}"), value.clone())
+        });
+        family.get_or_create(&std::iter::once(name).chain(labels).collect()).set(1);
+    }
+    registry.register("port_labels", "What is noted at a port; always 1", family);
 }
 
 fn directions(port: &PortStats) -> [(Labels, &DirectionStats); 2] {
@@ -209,6 +225,16 @@ mod tests {
         assert!(text.contains(counter), "{text}");
         assert!(text.contains("# TYPE ringway_uptime_seconds gauge\nringway_uptime_seconds 5.0\n"));
         assert!(!text.contains("EOF") && !text.contains("UNIT"), "{text}");
+    }
+
+    #[test]
+    fn what_is_noted_at_a_port_is_on_a_line_of_its_own() {
+        let mut report = example();
+        let labels = [("a.b/c", "x:1"), ("tenant", "")].map(|(key, it)| (key.into(), it.into()));
+        report.ports[0].labels = labels.into_iter().collect();
+        let text = open_metrics(&report).expect("text");
+        let line = "ringway_port_labels{port=\"vm0\",label_a_b_c=\"x:1\",label_tenant=\"\"} 1\n";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]

@@ -50,6 +50,7 @@ impl Supervisor {
             name: port.spec.name.clone(),
             kind: port.spec.kind.name().to_owned(),
             address: port.spec.kind.address(),
+            labels: port.spec.labels.clone(),
             mac: told.mac.or_else(|| vm.map(|vm| vm.mac.to_string())),
             mtu: port.spec.mtu,
             connected: link.is_some() || !is_guest && port.failure.is_none(),
