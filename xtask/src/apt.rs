@@ -98,10 +98,14 @@ impl Apt {
         let mut download = self.command("apt-get", "download");
         shell::output(download.arg("-q").args(packages).current_dir(downloads.path()))?;
         let root = downloads.path().join("unpacked");
+        let mut names = String::new();
         for archive in fs::read_dir(downloads.path())?.flatten() {
             let mut unpack = shell::command(&["dpkg-deb", "-x"]);
             shell::run(unpack.arg(archive.path()).arg(&root))?;
+            names += &format!("{}\n", archive.file_name().display());
         }
+        // With their versions, for reports.
+        fs::write(root.join("packages"), names)?;
         Ok(Unpacked { root, _downloads: downloads })
     }
 

@@ -31,11 +31,12 @@ const RUN_DIRECTORY: &str = "/tmp/rw-";
 
 /// What `./x bench docs` measures, what matters most first: the kind, its options, and its options
 /// in a quick look. All of it takes an hour, a quick look ten minutes.
-const KINDS: [(&str, &str, &str); 7] = [
+const KINDS: [(&str, &str, &str); 8] = [
     ("ring", "--seconds 0.5 --repeats 3", "--quick"),
     ("guest", "", "--quick"),
     ("switch", "", "--quick"),
     ("pacing", "", "--quick"),
+    ("nat", "", "--quick"),
     ("history", "", "--quick"),
     ("rxbuf", "", "--quick"),
     ("scale", "", "--quick"),
@@ -124,6 +125,7 @@ pub fn ringway_bench(paths: &Paths) -> Command {
     command.env(BINARY_VARIABLE, paths.ringway());
     command.env(KERNEL_VARIABLE, Download::Kernel.directory(paths));
     downloads::name_dpdk_to(&mut command, paths);
+    downloads::name_routers_to(&mut command, paths);
     command
 }
 

@@ -1,6 +1,6 @@
 //! What is unpacked below `target/guest` and never installed: guests' kernels, DPDK's `testpmd`,
 //! Prometheus (which would be a server of this machine), and what the distribution's newest release
-//! has.
+//! has, other routers for guests among it.
 //!
 //! How: packages come from the lists of this machine, or, for the newest release, from what is
 //! called `stable` on the mirror that this machine's packages come from, with lists of their own:
@@ -17,7 +17,7 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 use ringway_guests::dpdk_files::DpdkFiles;
-use ringway_guests::own_loader::use_own_loader;
+use ringway_guests::own_loader::{OwnLoader, use_own_loader};
 use ringway_guests::{kernel_files, qemu_files, shell, uml_files};
 
 use crate::apt::Apt;
@@ -27,6 +27,8 @@ use crate::paths::Paths;
 pub const KERNEL_VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
 const DPDK_VARIABLE: &str = "RINGWAY_DPDK";
 const PROMETHEUS_VARIABLE: &str = "RINGWAY_PROMETHEUS";
+const PASST_VARIABLE: &str = "RINGWAY_PASST";
+const GVPROXY_VARIABLE: &str = "RINGWAY_GVPROXY";
 
 /// The package that depends on the current cloud kernel, and the one with `testpmd`.
 const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
@@ -44,11 +46,18 @@ pub enum Download {
     NewestKernel,
     NewestUml,
     NewestQemu,
+    /// What routes for guests elsewhere, to be measured beside ringway.
+    Passt,
+    Gvproxy,
 }
 
-use Download::{Dpdk, Kernel, NewestKernel, NewestQemu, NewestUml, Prometheus};
+use Download::{Dpdk, Gvproxy, Kernel, NewestKernel, NewestQemu, NewestUml, Passt, Prometheus};
 
-const OF_NEWEST: [Download; 3] = [NewestKernel, NewestUml, NewestQemu];
+const OF_NEWEST: [Download; 5] = [NewestKernel, NewestUml, NewestQemu, Passt, Gvproxy];
+
+/// The names of these packages, of their programs and of the directories of both.
+const PASST: &str = "passt";
+const GVPROXY: &str = "gvproxy";
 
 impl Download {
     pub fn directory(self, paths: &Paths) -> PathBuf {
@@ -59,6 +68,8 @@ impl Download {
             NewestKernel => "kernel-newest",
             NewestUml => "uml-newest",
             NewestQemu => "qemu-newest",
+            Passt => PASST,
+            Gvproxy => GVPROXY,
         })
     }
 
@@ -70,6 +81,8 @@ impl Download {
             NewestKernel => "the newest release's kernel",
             NewestUml => "the newest release's User Mode Linux",
             NewestQemu => "the newest release's QEMU, its libraries and its firmware",
+            Passt => "the newest release's passt",
+            Gvproxy => "the newest release's gvproxy",
         }
     }
 
@@ -81,6 +94,8 @@ impl Download {
             Prometheus => directory.join("usr/bin/promtool").is_file(),
             NewestUml => uml_files::find(&directory).is_some(),
             NewestQemu => qemu_files::find(&directory).is_some(),
+            Passt => OwnLoader::find(&directory, PASST).is_some(),
+            Gvproxy => OwnLoader::find(&directory, GVPROXY).is_some(),
         }
     }
 
@@ -92,6 +107,8 @@ impl Download {
             // What it is linked with is all that it needs.
             NewestUml => Ok(["user-mode-linux", "libc6"].map(String::from).to_vec()),
             NewestQemu => apt.with_dependencies("qemu-system-x86"),
+            Passt => Ok([PASST, "libc6"].map(String::from).to_vec()),
+            Gvproxy => Ok([GVPROXY, "libc6"].map(String::from).to_vec()),
         }
     }
 
@@ -105,6 +122,12 @@ impl Download {
         match self {
             NewestUml => use_own_loader(&unpacked.root, uml_files::PROGRAM)?,
             NewestQemu => use_own_loader(&unpacked.root, qemu_files::PROGRAM)?,
+            Gvproxy => use_own_loader(&unpacked.root, GVPROXY)?,
+            Passt => {
+                use_own_loader(&unpacked.root, PASST)?;
+                // What it becomes on a processor that has these instructions.
+                use_own_loader(&unpacked.root, "passt.avx2")?;
+            }
             Kernel | NewestKernel | Dpdk | Prometheus => {}
         }
         unpacked.move_to(&directory)?;
@@ -141,6 +164,15 @@ pub fn dpdk(paths: &Paths) -> Option<DpdkFiles> {
 pub fn name_prometheus_to(command: &mut Command, paths: &Paths) {
     if Prometheus.is_there(paths) {
         command.env(PROMETHEUS_VARIABLE, Prometheus.directory(paths));
+    }
+}
+
+/// Tells the benchmark where other routers are, if they are.
+pub fn name_routers_to(command: &mut Command, paths: &Paths) {
+    for (variable, router) in [(PASST_VARIABLE, Passt), (GVPROXY_VARIABLE, Gvproxy)] {
+        if router.is_there(paths) {
+            command.env(variable, router.directory(paths));
+        }
     }
 }
 

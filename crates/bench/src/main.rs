@@ -75,6 +75,13 @@ enum What {
     #[command(mut_args(|arg| PACING.defaults(arg)))]
     #[command(mut_arg("pairs", |arg| arg.default_value("uml,qemu")))]
     Pacing(GuestArgs),
+    /// Routers for guests that need no root: ringway's, passt, QEMU's own, gvproxy; beside a tap
+    #[command(mut_args(|arg| NAT.defaults(arg)))]
+    #[command(mut_arg("pairs", |arg| arg.default_value("qemu,uml")))]
+    Nat(GuestArgs),
+    /// Ask through a router, in a guest (internal)
+    #[command(hide = true)]
+    NatClient(guest::ClientArgs),
     /// Kinds of traffic × schemes of receive buffers, into a receiver with a limit on memory
     #[command(mut_args(|arg| RXBUF.defaults(arg)))]
     Rxbuf(AmountArgs),
@@ -118,12 +125,13 @@ struct Usual(&'static str, &'static str, f64);
 const RING: Usual = Usual("1", "5", 0.2);
 const GUEST: Usual = Usual("2", "5", 1.0);
 const PACING: Usual = Usual("1", "5", 1.0);
+const NAT: Usual = Usual("2", "5", 1.0);
 const HISTORY: Usual = Usual("0.3", "5", 0.1);
 const SCALE: Usual = Usual("1", "3", 0.2);
 const SWITCH: Usual = Usual("0.4", "5", 0.1);
 const RXBUF: Usual = Usual("0.5", "5", 0.05);
 
-/// `ringway bench guest` and `ringway bench pacing`
+/// `ringway bench guest`, `ringway bench pacing` and `ringway bench nat`
 #[derive(Debug, Args)]
 struct GuestArgs {
     #[command(flatten)]
@@ -211,9 +219,13 @@ fn fail(is_json: bool, error: &str, status: u8) -> ExitCode {
 fn measure(what: What) -> anyhow::Result<()> {
     match what {
         What::Ring(args) => args.amount.show(&ring::measure(&args.options()?)?),
-        What::Guest(args) | What::Pacing(args) if !args.here => guest::in_namespaces(HERE),
+        What::Guest(args) | What::Pacing(args) | What::Nat(args) if !args.here => {
+            guest::in_namespaces(HERE)
+        }
         What::Guest(args) => args.amount.show(&guest::measure(&args.options(&GUEST)?)?),
         What::Pacing(args) => args.amount.show(&guest::measure_pacing(&args.options(&PACING)?)?),
+        What::Nat(args) => args.amount.show(&guest::measure_nat(&args.options(&NAT)?)?),
+        What::NatClient(args) => args.run(),
         What::History(args) => args.show(&history::measure(&args.options(&HISTORY)?)?),
         What::Scale(args) => args.show(&scale::measure(&args.options(&SCALE)?)?),
         What::Switch(args) => args.show(&switch::measure(&args.options(&SWITCH)?)?),

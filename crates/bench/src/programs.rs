@@ -3,8 +3,9 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use ringway_guests::dpdk_files::DpdkFiles;
+use ringway_guests::own_loader::OwnLoader;
 use ringway_guests::shell;
 use ringway_guests::stage::{Programs, Stage};
 use ringway_testkit::BINARY_VARIABLE;
@@ -14,6 +15,37 @@ const DPDK_VARIABLE: &str = "RINGWAY_DPDK";
 
 /// Names a directory with the files of a kernel's Debian package in it, unpacked.
 const KERNEL_VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
+
+/// Name directories with the files of these routers' Debian packages in them, unpacked.
+const ROUTER_VARIABLES: [(&str, &str); 2] =
+    [("passt", "RINGWAY_PASST"), ("gvproxy", "RINGWAY_GVPROXY")];
+
+/// Another router for guests, by its name: unpacked or installed.
+pub(crate) fn router(name: &str) -> anyhow::Result<OwnLoader> {
+    OwnLoader::find(&router_root(name), name).with_context(|| format!("{name} is not installed"))
+}
+
+fn router_root(name: &str) -> PathBuf {
+    let variable = ROUTER_VARIABLES.iter().find(|(known, _)| *known == name);
+    let named = variable.and_then(|(_, variable)| env::var_os(variable));
+    named.map_or_else(root, PathBuf::from)
+}
+
+/// Name and version of each of these routers that is unpacked: by their packages, because passt
+/// does not say it.
+pub(crate) fn router_versions(names: &[&str]) -> Vec<(String, String)> {
+    let version = |name: &&str| {
+        let packages = std::fs::read_to_string(router_root(name).join("packages")).ok()?;
+        Some((name.to_string(), package_version(&packages, name)?.to_string()))
+    };
+    names.iter().filter_map(version).collect()
+}
+
+/// The version in the name of a package's file: `NAME_VERSION_ARCHITECTURE.deb`.
+fn package_version<'a>(packages: &'a str, name: &str) -> Option<&'a str> {
+    let mut parts = packages.lines().map(|file| file.split('_'));
+    parts.find_map(|mut parts| if parts.next()? == name { parts.next() } else { None })
+}
 
 pub(crate) fn ringway() -> anyhow::Result<PathBuf> {
     if let Some(program) = env::var_os(BINARY_VARIABLE) {
@@ -77,5 +109,8 @@ mod tests {
         assert_eq!(version("iperf 3.12 (cJSON 1.7.15)").as_deref(), Some("3.12"));
         assert_eq!(version("6.1.176\n").as_deref(), Some("6.1.176"));
         assert_eq!(version("none"), None);
+        let packages = "libc6_2.41-12_amd64.deb\npasst_0.0~git1-2_amd64.deb\n";
+        assert_eq!(package_version(packages, "passt"), Some("0.0~git1-2"));
+        assert_eq!(package_version(packages, "gvproxy"), None);
     }
 }

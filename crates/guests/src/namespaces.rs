@@ -7,9 +7,14 @@
 //! Limits: without root it needs a kernel that lets users create namespaces, and a tap driver that
 //! lets them in.
 
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
 use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::process::LOOK_EVERY;
 use crate::shell;
@@ -39,6 +44,21 @@ pub fn missing_taps() -> Option<String> {
 fn attempt(what: &str, words: &[&str]) -> Option<String> {
     let error = shell::output(unshare().args(words)).err()?;
     Some(format!("{what} here: {error:#}"))
+}
+
+/// Does something with the calling thread in the network of another process: what it starts stays
+/// there. Afterwards the thread is where it was.
+///
+/// # Errors
+/// There is no such process, or its network is out of reach.
+pub fn within<T>(id: u32, action: impl FnOnce() -> T) -> io::Result<T> {
+    let network = LinkNameSpaceType::Network;
+    let here = File::open("/proc/thread-self/ns/net")?;
+    let there = File::open(format!("/proc/{id}/ns/net"))?;
+    move_into_link_name_space(there.as_fd(), Some(network))?;
+    let done = action();
+    move_into_link_name_space(here.as_fd(), Some(network))?;
+    Ok(done)
 }
 
 /// Waits for the end; `None`: it took too long and was killed. Its standard input, if it is a pipe,

@@ -11,7 +11,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::Mutex;
 use std::thread;
+use std::time::Duration;
 
+use crate::process::Process;
 use crate::ringway::Ringway;
 use crate::stage::Stage;
 use crate::{net, shell};
@@ -33,6 +35,8 @@ pub const ECHO: u16 = 7003;
 pub const RESET: u16 = 7004;
 /// The machine that ringway runs on, as the provider sees it.
 pub const MACHINE: &str = "10.99.0.1";
+/// Guests behind [`start_machine`] whose addresses the provider sees.
+pub const GUESTS: &str = "10.90.0.0/16";
 /// An address behind a link with an MTU of 1280.
 pub const NARROW: &str = "10.98.0.7";
 /// A name that the resolver knows.
@@ -69,7 +73,32 @@ pub fn without_rights(stage: &Stage) -> anyhow::Result<Stage> {
 pub fn start(stage: &Stage, ports: &[String]) -> anyhow::Result<Ringway> {
     stage.step("the provider, and ringway without rights");
     let ringway = Ringway::start(stage, ports)?;
-    let id = ringway.id();
+    provide(ringway.id())?;
+    Ok(ringway)
+}
+
+/// A machine for routers: a network of its own, behind the provider's link, that passes on what
+/// comes to it, and where every user may ping. It is there as long as the process.
+///
+/// # Errors
+/// It does not come up.
+pub fn start_machine(stage: &Stage) -> anyhow::Result<Process> {
+    let command = shell::command(&["unshare", "--net", "sleep", "infinity"]);
+    let mut machine = Process::start(stage, "machine", command)?;
+    let id = machine.id();
+    let network = |of: &str| fs::read_link(format!("/proc/{of}/ns/net")).ok();
+    let is_apart = |_: &mut Process| network(&id.to_string()) != network("self");
+    machine.wait_until("apart", Duration::from_secs(10), is_apart)?;
+    provide(id)?;
+    let sets = "ip link set lo up; echo 1 > /proc/sys/net/ipv4/ip_forward; \
+                echo 0 2147483647 > /proc/sys/net/ipv4/ping_group_range";
+    on_machine(id, sets)?;
+    net::ip(&format!("route add {GUESTS} via {MACHINE}"))?;
+    Ok(machine)
+}
+
+/// The provider's link to the machine in the network of this process, and its servers.
+fn provide(id: u32) -> anyhow::Result<()> {
     net::ip(&format!("link add v0 type veth peer name v1 netns {id}"))?;
     for set in ["all", "lo", "v0"] {
         fs::write(format!("/proc/sys/net/ipv6/conf/{set}/disable_ipv6"), "0")?;
@@ -95,8 +124,7 @@ pub fn start(stage: &Stage, ports: &[String]) -> anyhow::Result<Ringway> {
         on_machine(id, words)?;
     }
     fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
-    serve()?;
-    Ok(ringway)
+    serve()
 }
 
 /// Runs a command in the network of ringway's machine; what it printed.

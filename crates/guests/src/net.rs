@@ -16,8 +16,10 @@ use crate::shell;
 /// We are not alone in a network namespace, or may not configure it.
 pub fn prepare() -> anyhow::Result<()> {
     // A last line of defence: these commands would change the machine's own network.
-    let interfaces = fs::read_dir("/proc/self/net/dev_snmp6").map(Iterator::count).unwrap_or(0);
-    let text = fs::read_to_string("/proc/self/net/dev").context("/proc/self/net/dev")?;
+    let interfaces =
+        fs::read_dir("/proc/thread-self/net/dev_snmp6").map(Iterator::count).unwrap_or(0);
+    let text =
+        fs::read_to_string("/proc/thread-self/net/dev").context("/proc/thread-self/net/dev")?;
     if interfaces > 1 || text.lines().filter(|line| line.contains(':')).count() > 1 {
         bail!("there are interfaces already: scenarios run in namespaces of their own only");
     }
@@ -59,7 +61,7 @@ pub fn set_up(name: &str, address: &str, mtu: u32) -> anyhow::Result<()> {
 /// Whether there is such an interface.
 pub fn exists(name: &str) -> bool {
     // Not /sys: it may belong to another network namespace.
-    let interfaces = fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
+    let interfaces = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
     interfaces.lines().any(|line| line.trim().split(':').next() == Some(name))
 }
 
@@ -68,8 +70,9 @@ pub fn exists(name: &str) -> bool {
 /// # Errors
 /// There is no such interface.
 pub fn bytes(name: &str) -> anyhow::Result<[u64; 2]> {
-    let interfaces = fs::read_to_string("/proc/self/net/dev").context("/proc/self/net/dev")?;
-    bytes_in(&interfaces, name).with_context(|| format!("{name}: not in /proc/self/net/dev"))
+    let interfaces =
+        fs::read_to_string("/proc/thread-self/net/dev").context("/proc/thread-self/net/dev")?;
+    bytes_in(&interfaces, name).with_context(|| format!("{name}: not in /proc/thread-self/net/dev"))
 }
 
 fn bytes_in(interfaces: &str, name: &str) -> Option<[u64; 2]> {

@@ -95,6 +95,19 @@ pub fn boot_on_tap(stage: &Stage, tap: &str) -> anyhow::Result<Console> {
     boot_with(stage, words.map(String::from).to_vec(), None)
 }
 
+/// Starts a guest whose only device has this other end (as after `-netdev`, with the id `n0`) and
+/// whose memory is a file, as that of guests on vhost-user is; waits until it obeys.
+///
+/// # Errors
+/// Something is not installed, or the guest does not boot.
+pub fn boot_on(stage: &Stage, netdev: &str) -> anyhow::Result<Console> {
+    let memory = format!("memory-backend-memfd,id=mem,size={MEMORY},share=on");
+    let device = format!("virtio-net-pci,netdev=n0,mac={MAC}");
+    let words = ["-m", MEMORY, "-machine", "memory-backend=mem", "-object", &memory];
+    let words = [&words[..], &["-netdev", netdev, "-device", &device]].concat();
+    boot_with(stage, words.into_iter().map(String::from).collect(), None)
+}
+
 /// The same with these arguments for its memory and its device, which is the last of them.
 ///
 /// # Errors

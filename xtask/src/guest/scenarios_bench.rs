@@ -1,5 +1,5 @@
 //! What `ringway bench` measures with real peers: two User Mode Linux guests on the switch and on a
-//! bridge, policies of notification, and DPDK's ends of a ring.
+//! bridge, policies of notification, routers, and DPDK's ends of a ring.
 //!
 //! Limits: that there are numbers is looked at, not what they are.
 
@@ -37,6 +37,14 @@ pub const PACING: Case = Case(
     "pacing --here --quick --pairs uml --json",
     "adaptive|adaptive again|timer:50us|timer:150us|timer:250us|every|on-empty|coalesce:16/50us",
     7,
+    1,
+);
+
+/// Ringway's router beside a tap; QEMU's guests take half a minute more.
+pub const ROUTERS: Case = Case(
+    "nat --here --quick --pairs uml --json",
+    "ringway nat:|ringway tap:, routed by the kernel",
+    10,
     1,
 );
 

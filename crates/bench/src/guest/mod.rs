@@ -8,6 +8,7 @@
 //! and named.
 
 mod figures;
+mod nat;
 mod pacing;
 mod pairing;
 mod processor_time;
@@ -31,6 +32,7 @@ use crate::report::grid::Grid;
 use figures::{COSTS, RATES};
 use rig::{Plan, Rig};
 
+pub use nat::{ClientArgs, measure_nat};
 pub use pacing::measure_pacing;
 pub use pairing::{Options, Pairing};
 

@@ -27,6 +27,13 @@ pub(super) fn seconds(programs: &[u32]) -> f64 {
     ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
+/// The same of the first thread of a program alone.
+pub(super) fn of_first_thread(program: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{program}/task/{program}/stat"));
+    let ticks = stat.ok().and_then(|stat| parse(&stat)).map_or(0, |status| status.ticks);
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+}
+
 /// The second field is the program's name in parentheses and may contain anything.
 fn parse(stat: &str) -> Option<Status> {
     let (_, rest) = stat.rsplit_once(") ")?;

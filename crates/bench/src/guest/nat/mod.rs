@@ -1,0 +1,123 @@
+//! `ringway bench nat`: ringway's router beside those that users would have instead, and beside
+//! ringway with a tap and the kernel's routing, which needs root.
+//!
+//! How: a provider (this namespace, with servers), a machine behind one link ([`nat_lab`]), and on
+//! it all routers at once, each with a guest of its own ([`rig`]), measured in turns ([`figures`]).
+//! What asks in the guest is this program again ([`client`]), which a QEMU guest fetches through
+//! the router that is measured.
+//!
+//! Limits: as of `ringway bench guest`; IPv4.
+
+mod client;
+mod figures;
+mod rig;
+mod router;
+
+use std::path::Path;
+
+use anyhow::ensure;
+use ringway_guests::process::Process;
+use ringway_guests::{iperf, nat_lab};
+
+use super::pairing::{Options, Pairing};
+use super::{begin, sides};
+use crate::programs;
+use crate::progress::Progress;
+use crate::report::Report;
+use crate::report::grid::Grid;
+use figures::{COSTS, RATES};
+use rig::Rig;
+use router::Router;
+
+pub use client::ClientArgs;
+
+pub fn measure_nat(options: &Options) -> anyhow::Result<Report> {
+    let with_machine = |pairing: &Pairing| *pairing != Pairing::UmlPair;
+    ensure!(options.pairings.iter().all(with_machine), "routers are not between guests");
+    let (mut report, directory) = begin("nat", options, &method(options))?;
+    report.machine.versions.extend(programs::router_versions(&["passt", "gvproxy"]));
+    let stage = programs::stage(directory.path(), programs::ringway()?, None);
+    let machine = nat_lab::start_machine(&stage)?;
+    let client = client::offer(&stage)?;
+    let _server = iperf::start_server_at(&stage, nat_lab::SERVER)?;
+    let steps = options.pairings.len() * Router::ALL.len() * options.amount.repeats;
+    let mut progress = Progress::start(steps);
+    for &pairing in &options.pairings {
+        let at = Place { pairing, machine: &machine, directory: directory.path(), client: &client };
+        match pairing.why_not() {
+            Some(why) => report.leave_out(&format!("{}: {why}", pairing.name())),
+            None => measure_one(&at, options, &mut report, &mut progress),
+        }
+    }
+    progress.end();
+    Ok(report)
+}
+
+/// Where the routers for one kind of guest are.
+struct Place<'a> {
+    pairing: Pairing,
+    machine: &'a Process,
+    directory: &'a Path,
+    client: &'a client::Offer,
+}
+
+fn measure_one(at: &Place<'_>, options: &Options, report: &mut Report, progress: &mut Progress) {
+    let (mut rigs, name) = (Vec::new(), at.pairing.name());
+    for router in Router::ALL {
+        progress.note(&format!("booting: {name}, {}", router.name()));
+        match Rig::boot(router, at) {
+            Ok(rig) => {
+                rig.commands().iter().for_each(|command| report.add_command(command));
+                rigs.push(rig);
+            }
+            Err(why) => {
+                let why = format!("{name}, {}: {why:#}", router.name());
+                progress.note(&why);
+                report.leave_out(&why);
+            }
+        }
+    }
+    let mut rates = Grid::new(name, &["router"], &RATES).plotted("Gb/s", &[0, 1]);
+    let mut costs = Grid::new(format!("{name}: what it costs"), &["router"], &COSTS);
+    for round in 0..options.amount.repeats {
+        for at in 0..rigs.len() {
+            let turn = (at + round) % rigs.len();
+            let rig = &mut rigs[turn];
+            let row = rig.router.name();
+            progress.step(&format!("{name}, {row}"));
+            let found = figures::take(rig, options);
+            for why in &found.failures {
+                progress.note(&format!("{row}: {why}"));
+                report.leave_out(&format!("{name}, {row}: {why}"));
+            }
+            rates.add(&[row.into()], round, &found.rates);
+            costs.add(&[row.into()], round, &found.costs);
+        }
+    }
+    report.tables.extend([rates.table(), rates.ratios_of_first(&[0, 1, 2, 3, 4, 5, 7])]);
+    report.tables.push(costs.table());
+}
+
+fn method(options: &Options) -> [String; 5] {
+    [
+        format!("{} A flood has {} pings.", options.amount.rounds(), options.pings),
+        sides::METHOD.into(),
+        "A provider with servers, a machine behind one link, and on it a router for each guest, \
+         none of which needs a right there but the tap. Every guest has the MTU that its router \
+         gives it (passt: 65,520). Out is from the guest, in is to it, on connections that the \
+         guest has opened. TCP and UDP (1,400 bytes): iperf3; UDP is sent as fast as the sender \
+         can, and counted where it arrives. gvproxy answers pings itself."
+            .into(),
+        "Connections: one at a time, each with one byte there and back. Ringway lets a guest open \
+         1,000 at once and 500 a second from then on. Round trips: one byte on one connection."
+            .into(),
+        format!(
+            "What a router takes per GB (10⁹ bytes) of TCP payload: the processor time of what \
+             runs beside the guest, and of the first thread of QEMU, which has its network; the \
+             guest's is all other time of QEMU, or all of User Mode Linux. Memory per idle flow: \
+             what the router has of its own (RssAnon) with {} TCP connections more; the kernel's \
+             sockets are not in it.",
+            figures::FLOWS
+        ),
+    ]
+}

@@ -1,0 +1,95 @@
+//! One router with its guest, which has an address and the program that asks.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::Context;
+use ringway_guests::console::Console;
+use ringway_guests::namespaces;
+use ringway_guests::traffic::Side;
+
+use super::super::pairing::Pairing;
+use super::super::processor_time;
+use super::super::sides::Sides;
+use super::Place;
+use super::router::{Beside, Router};
+use crate::daemon::Usage;
+use crate::machine::{keeping_to, processors};
+use crate::programs;
+
+const BOOT_LIMIT: Duration = Duration::from_secs(60);
+
+/// A file that a guest runs for its lease.
+const LEASE_SCRIPT: &str = "#!/bin/sh\n[ \"$1\" = bound ] || exit 0\n\
+     ip addr add $ip/$mask dev $interface\n[ -z \"$mtu\" ] || ip link set $interface mtu $mtu\n\
+     ip route add default via $router\n";
+
+#[derive(Debug)]
+pub(super) struct Rig {
+    pub router: Router,
+    /// How the client is started in the guest.
+    pub client: String,
+    is_qemu: bool,
+    guest: Console,
+    beside: Beside,
+}
+
+impl Rig {
+    pub fn boot(router: Router, at: &Place<'_>) -> anyhow::Result<Self> {
+        let sides = Sides::of(at.pairing, &processors());
+        let directory = at.directory.join(format!("{}{}", at.pairing as u8, router as u8));
+        fs::create_dir_all(&directory)?;
+        let stage = programs::stage(&directory, programs::ringway()?, None);
+        let started = namespaces::within(at.machine.id(), || {
+            let beside = keeping_to(&sides.rest, || router.start(&stage, at.pairing))??;
+            let guest = sides.guest(0, || router.start_guest(&stage, at.pairing))?;
+            anyhow::Ok((beside, guest))
+        })?;
+        let (beside, guest) = started?;
+        guest.wait_ready(0, BOOT_LIMIT)?;
+        let is_qemu = at.pairing == Pairing::QemuHost;
+        let client = String::new();
+        let mut rig = Self { router, client, is_qemu, guest, beside };
+        rig.configure(at.pairing)?;
+        rig.client = at.client.bring(&mut rig.side(), is_qemu)?;
+        Ok(rig)
+    }
+
+    fn configure(&mut self, pairing: Pairing) -> anyhow::Result<()> {
+        let fixed = self.router.fixed(pairing);
+        let mut side = self.side();
+        side.must("ip link set eth0 up").context("the guest has no device")?;
+        if let Some([address, gateway]) = fixed {
+            side.must(&format!("ip addr add {address}/24 dev eth0"))?;
+            return side.must(&format!("ip route add default via {gateway}")).map(drop);
+        }
+        let script = LEASE_SCRIPT.trim_end().replace('\n', "' '");
+        side.must(&format!("printf '%s\\n' '{script}' > lease && chmod +x lease"))?;
+        side.must("busybox udhcpc -q -n -i eth0 -s ./lease -O mtu -t 10 -T 1").map(drop)
+    }
+
+    /// Where commands run.
+    pub fn side(&mut self) -> Side<'_> {
+        Side::Guest(&mut self.guest)
+    }
+
+    pub fn commands(&self) -> Vec<String> {
+        let beside = self.beside.process().map(|(command, _)| command);
+        beside.into_iter().chain([self.guest.command()]).map(str::to_string).collect()
+    }
+
+    /// Seconds of processor time so far: of the router, and of the guest.
+    pub fn seconds(&self) -> [f64; 2] {
+        let beside: Vec<u32> = self.beside.process().iter().map(|(_, id)| *id).collect();
+        let guest = self.guest.id();
+        let of_network = if self.is_qemu { processor_time::of_first_thread(guest) } else { 0.0 };
+        let all = processor_time::seconds(&[guest]);
+        [processor_time::seconds(&beside) + of_network, all - of_network]
+    }
+
+    /// Memory that the router has for itself, in KiB.
+    pub fn memory_kib(&self) -> anyhow::Result<f64> {
+        let process = self.beside.process().map_or(self.guest.id(), |(_, id)| id);
+        Ok(Usage::look(process)?.memory_kib)
+    }
+}
