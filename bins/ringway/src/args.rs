@@ -1,6 +1,7 @@
 //! The command line as typed. Values with a meaning of their own (ports) stay text here and are
 //! checked in [`config`](crate::config), so that all mistakes can be told at once.
 
+mod demo;
 mod questions;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use crate::outcome::EXIT_HELP;
 use crate::places;
 use crate::qemu_version::QemuVersion;
 use crate::run_help::{WIDTH, run_help};
+pub use demo::{DemoArgs, KeepArgs};
 pub use questions::{
     CaptureArgs, FdbArgs, LogArgs, MetricsArgs, ReloadArgs, StatsArgs, TopArgs, TraceArgs, WhyArgs,
 };
@@ -280,31 +282,6 @@ pub struct AskArgs {
     /// The control socket of the ringway to ask [default: as for `ringway run`]
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
-}
-
-/// `ringway demo`
-#[derive(Debug, Args)]
-pub struct DemoArgs {
-    /// Print the results as JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Use two guests that live in this process, even where User Mode Linux is available
-    #[arg(long)]
-    pub embedded: bool,
-    /// Leave the logs of the guests and of ringway behind, and say where
-    #[arg(long)]
-    pub keep_logs: bool,
-}
-
-/// `ringway keep`: internal, see `demo::keeper`.
-#[derive(Debug, Args)]
-pub struct KeepArgs {
-    /// Remove this directory when the demonstration is gone
-    #[arg(long, value_name = "DIRECTORY")]
-    pub remove: Option<PathBuf>,
-    /// The program and its arguments
-    #[arg(required = true, last = true)]
-    pub command: Vec<std::ffi::OsString>,
 }
 
 impl Command {

@@ -28,11 +28,13 @@ for page in ringway ringway-run ringway-port-add; do gzip -t /usr/share/man/man1
 bash -n /usr/share/bash-completion/completions/ringway
 # Completions are loaded as an interactive shell does, and know a command and an option.
 bash -c '. /usr/share/bash-completion/completions/ringway
-    COMP_WORDS=(ringway cap); COMP_CWORD=1; _ringway ringway cap ringway; echo "bash: ${COMPREPLY[*]}"'
+    COMP_WORDS=(ringway cap); COMP_CWORD=1; _ringway ringway cap ringway
+    echo "bash: ${COMPREPLY[*]}"'
 zsh -fc 'autoload -U compinit; compinit -u -d /tmp/zcompdump; echo "zsh: $_comps[ringway]"
     autoload +X _ringway && whence -w _ringway'
-for page in ringway ringway-capture; do man -l /usr/share/man/man1/$page.1.gz >/page && wc -l </page; done
-apparmor_parser --skip-kernel-load --skip-cache /etc/apparmor.d/usr.bin.ringway && echo a good profile
+for page in ringway ringway-capture; do man -l /usr/share/man/man1/$page.1.gz >/page; done
+apparmor_parser --skip-kernel-load --skip-cache /etc/apparmor.d/usr.bin.ringway
+echo a good profile
 unit=/lib/systemd/system/ringway.service
 install -d -o ringway -g ringway /run/ringway
 start=$(sed -n 's/^ExecStart=//p' $unit)

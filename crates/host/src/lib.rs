@@ -58,8 +58,9 @@ pub use tap::calls::{TapCalls, TapCallsError};
 pub use tap::ring::prepare_rings;
 pub use tap::watch::TapWatch;
 pub use tap::{Tap, TapError, TapOffloads, TapOptions};
+pub use worker::announce::AnnounceTo;
 pub use worker::command::{
-    AnnounceTo, Answer, Command, Discarded, NotifyFd, PortSnapshot, QueueFds, WorkerEvent,
+    Answer, Command, Discarded, NotifyFd, PortSnapshot, QueueFds, WorkerEvent,
 };
 pub use worker::effort::{Effort, WorkerSnapshot};
 pub use worker::look_command::{LookCommand, SwitchBeside};

@@ -9,7 +9,15 @@ use crate::os::clock::now;
 use crate::pace::Flush;
 use crate::port::queue_pair::{End, PayloadLifetime};
 use crate::port::table::Ports;
-use crate::worker::command::AnnounceTo;
+
+/// Who is told where a guest is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnnounceTo {
+    /// All that its broadcasts reach.
+    All,
+    /// Of those, what is behind taps and ports that are uplinks.
+    Uplinks,
+}
 
 /// Bytes of the shortest Ethernet frame, without its checksum.
 const ANNOUNCEMENT_LEN: u32 = 60;

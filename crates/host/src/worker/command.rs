@@ -21,6 +21,7 @@ use crate::pace::PaceSnapshot;
 use crate::port::queue_mode::QueueSnapshot;
 use crate::tap::Tap;
 use crate::tap::error::TapError;
+use crate::worker::announce::AnnounceTo;
 use crate::worker::effort::WorkerSnapshot;
 use crate::worker::look_command::LookCommand;
 use crate::worker::nat_command::NatCommand;
@@ -281,15 +282,6 @@ pub enum Command {
     },
     /// End the worker.
     Stop,
-}
-
-/// Who is told where a guest is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AnnounceTo {
-    /// All that its broadcasts reach.
-    All,
-    /// Of those, what is behind taps and ports that are uplinks.
-    Uplinks,
 }
 
 /// How far a transmitq was emptied.

@@ -9,7 +9,7 @@ use ringway_virtq::{Areas, Broken, Why};
 use super::*;
 use crate::peers::ring::HandedOver;
 use crate::port::hold_credit::{HOLD_MAX_NS, Taken};
-use crate::worker::command::AnnounceTo;
+use crate::worker::announce::AnnounceTo;
 use crate::worker::holds::Hold;
 use crate::{KickFd, NotifyFd};
 
