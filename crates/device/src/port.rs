@@ -345,6 +345,16 @@ impl AnyGuestPort {
         either!(self, port => port.counters())
     }
 
+    /// Goes on from what an earlier one has counted, without long packets: those are published.
+    pub fn add_counters(&mut self, [to, from]: &[Counters; 2]) {
+        either!(self, port => {
+            let [first, second] = &mut port.counters;
+            let first = port.to_guest.as_mut().map_or(first, |queue| &mut queue.counters);
+            let second = port.from_guest.as_mut().map_or(second, |queue| &mut queue.counters);
+            (*first, *second) = (first.plus(to), second.plus(from));
+        });
+    }
+
     /// Looks for requests among the packets to the guest, or no more (see
     /// [`ringway_net::is_request`] and [`Requests`](crate::Requests)).
     pub fn watch_requests(&mut self, is_watching: bool) {

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 
 /// What a moment's value is copied from.
 pub(crate) trait Copied {
@@ -20,7 +20,7 @@ macro_rules! atomics {
     };
 }
 
-atomics!(AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize);
+atomics!(AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize);
 
 impl<T: Copied, const N: usize> Copied for [T; N] {
     fn copied(&self) -> Self {

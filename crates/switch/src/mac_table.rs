@@ -249,6 +249,7 @@ impl MacTable {
         self.buckets[place.bucket].values[at].store(moved.word(), Relaxed);
         let address = MacAddress::from_u64(place.key >> VLAN_BITS);
         let from = old.port();
+        self.claims.note_change();
         self.claims.note(AddressNews { address, from, to: port, is_refused: false });
         Learned::Moved
     }

@@ -5,12 +5,14 @@ use alloc::sync::Arc;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
+use ringway_net::MacAddress;
+
 use crate::copy::Copied;
 use crate::entry::Tick;
 use crate::groups::GroupTable;
 use crate::mac_table::MacTable;
 use crate::meter::PortMeters;
-use crate::{AddressPage, KnownAddress, PORTS_MAX, PortId};
+use crate::{AddressPage, KnownAddress, PORTS_MAX, PortId, VlanId};
 
 /// Learned addresses, multicast memberships and the state of rate limits, for as many
 /// [`Switch`](crate::Switch)es as there are workers.
@@ -63,6 +65,20 @@ impl Shared {
         count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
+    /// Whether addresses have come, moved or gone since this was asked last.
+    pub fn take_change(&self) -> bool {
+        self.macs.take_change()
+    }
+
+    /// A station is known that was heard there before this table was made, at that time of the
+    /// switches' clock; what is known already, or configured, stays. Not for the data path.
+    pub fn remember(&self, port: PortId, vlan: Option<VlanId>, address: MacAddress, seen_ms: u64) {
+        let (vlan, seen) = (vlan.unwrap_or(VlanId::NONE), Tick::of_ms(seen_ms));
+        if port.index() < PORTS_MAX && self.macs.port_of(vlan, address, seen).is_none() {
+            self.macs.learn(port, vlan, address, seen);
+        }
+    }
+
     /// At most `max` addresses that are `wanted`, from place `from` on, which is 0 or `next` of the
     /// page before. `now_ms`: the switches' clock. Not for the data path.
     pub fn addresses(
@@ -73,5 +89,29 @@ impl Shared {
         wanted: impl Fn(&KnownAddress) -> bool,
     ) -> AddressPage {
         self.macs.list(from, max, Tick::of_ms(now_ms), wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::AGE_MAX_MS;
+    use std::vec::Vec;
+
+    #[test]
+    fn what_was_heard_before_is_known_and_changes_are_told_once() {
+        let shared = Shared::new(3);
+        let [known, old] = [1, 2].map(MacAddress::local);
+        let seen_ms = 10 * AGE_MAX_MS;
+        assert!(!shared.take_change());
+        shared.remember(PortId(1), None, known, seen_ms);
+        assert!(shared.take_change() && !shared.take_change());
+        shared.remember(PortId(2), None, known, seen_ms + 5000);
+        shared.remember(PortId(1), VlanId::new(7), old, seen_ms - 2 * AGE_MAX_MS);
+        shared.remember(PortId(256), None, MacAddress::local(3), seen_ms);
+        let page = shared.addresses(0, 10, seen_ms + 10_000, |_| true);
+        let found: Vec<_> = page.addresses.iter().map(|it| (it.address, it.port)).collect();
+        assert_eq!(found, [(known, PortId(1))], "what is known stays, what is old is not");
+        assert!(page.addresses[0].age_ms.is_some_and(|age_ms| age_ms >= 9000));
     }
 }

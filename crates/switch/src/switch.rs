@@ -203,7 +203,7 @@ impl Switch {
         if self.ports.contains(port) { self.shared.macs.moved_to(port) } else { 0 }
     }
 
-    /// Whether [`take_news`](Self::take_news) has something to tell.
+    /// Whether [`take_news`](Self::take_news) or [`Shared::take_change`] has something to tell.
     #[inline]
     pub fn has_news(&self) -> bool {
         self.shared.macs.has_news()

@@ -6,6 +6,7 @@
 //! never touches a packet. It opens nothing: sockets, taps and front-ends' requests come from the
 //! supervisor, through the socket that is this process's standard input.
 
+mod addresses;
 mod announcement;
 pub mod attempt;
 mod captures;
@@ -44,6 +45,7 @@ use tracing::{info, warn};
 
 use crate::channel::Channel;
 use crate::spec_text::{self, PlaneSettings};
+use addresses::Notes;
 use captures::Captures;
 use ports::Port;
 use replay::Replay;
@@ -117,6 +119,7 @@ pub struct DataPlane {
     /// Workers that the data plane before left in the midst of a visit: so many packets may have
     /// come twice.
     replayed: u64,
+    notes: Notes,
 }
 
 /// A data plane that has heard from its supervisor, and has given up what it does not need.
@@ -206,6 +209,7 @@ impl DataPlane {
                     mirrors: Vec::new(),
                     started: Instant::now(),
                     replayed: 0,
+                    notes: Notes::default(),
                 })
             }
             Err(why) => Err((channel, why)),
@@ -249,6 +253,7 @@ impl DataPlane {
             self.announce_due();
             self.look_at_kicks();
             self.look_around();
+            self.note_due_addresses();
         }
         self.end_closing();
         let deadlines = [
@@ -256,6 +261,7 @@ impl DataPlane {
             self.next_announcing(),
             self.next_look_at_kicks(),
             self.next_look_around(),
+            self.notes.next(),
         ];
         let soonest = deadlines.into_iter().flatten().min().filter(|_| is_serving);
         let timeout: Option<Duration> =
@@ -297,6 +303,7 @@ impl DataPlane {
                         vm.on_answers(state.announcements);
                     }
                 }
+                WorkerEvent::Learned => self.notes.is_changed(),
                 WorkerEvent::Address(news) => self.log_address(news),
                 WorkerEvent::Stalled { port } => self.drop_stalled_link(port),
             }

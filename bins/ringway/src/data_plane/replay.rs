@@ -100,11 +100,13 @@ impl DataPlane {
                 self.complain(id, format_args!("the router cannot be opened: {why:#}"));
             }
         }
+        self.remember_addresses();
         self.start_all_at_last(sending, &positions);
         for discard in replay.discards {
             self.discard_at_last(discard, &positions);
         }
-        self.worker.catch_up();
+        // Asked for their counters, the workers go on from those in the journal.
+        self.worker.snapshot();
         if let Some(journal) = journal {
             journal.settle();
         }
@@ -138,7 +140,10 @@ impl DataPlane {
             set.map(|()| journal)
         });
         match opened {
-            Ok(journal) => Some(journal),
+            Ok(journal) => {
+                self.set_notes(journal.clone());
+                Some(journal)
+            }
             Err(why) => {
                 error!("{why}: after the end of this process rings cannot all go on");
                 None
@@ -267,6 +272,7 @@ impl DataPlane {
                 positions.links.entry(link.number).or_default().insert(index, stand);
             }
         }
+        self.leave_notes();
         self.worker.leave_journal();
         positions
     }

@@ -80,6 +80,7 @@ impl WorkerClient {
         Ok(Self { workers, events, event_bell, shared, tap_writes, tap_reads })
     }
 
+    /// What the switches of all workers have in common.
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }

@@ -5,11 +5,14 @@
 //! was being served. docs/supervisor.md, "Journal", has its layout.
 //!
 //! How: the head says what is where; then come a line for each worker (`worker_line.rs`), a line
-//! for each ring (`ring_lines.rs`), and room for the used entries of each ring, of which only what
-//! is used takes memory. A file without that head, or of another size, is refused. Limits: numbers
-//! in it are only believed where they are checked; the order of stores is that of one process that
-//! ends, so it is no use after the machine has stopped.
+//! for each ring (`ring_lines.rs`), room for the used entries of each ring, learned addresses
+//! (`addresses.rs`), and counters (`counts.rs`). Only what is used takes memory. A file without
+//! that head, or of another size, is refused. Limits: numbers in it are only believed where they
+//! are checked; the order of stores is that of one process that ends, so it is no use after the
+//! machine has stopped.
 
+pub(crate) mod addresses;
+pub(crate) mod counts;
 pub(crate) mod owner;
 pub(crate) mod ring_lines;
 pub(crate) mod watch;
@@ -25,12 +28,14 @@ use ringway_virtq::{Format, RingRecord, SIZE_MAX, SharedSlice};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::journal::addresses::LIST_LEN;
+use crate::journal::counts::{COUNTS_LEN, KEY_LEN, LINES_MAX};
 use crate::memory::Span;
 
 /// What it begins with.
 const MAGIC: u64 = u64::from_le_bytes(*b"ringwayJ");
 /// The version of what is described here.
-pub const JOURNAL_LAYOUT: u16 = 1;
+pub const JOURNAL_LAYOUT: u16 = 2;
 /// Most workers, and most rings.
 const WORKERS_MAX: u32 = 1024;
 const RINGS_MAX: u32 = 1 << 16;
@@ -104,8 +109,18 @@ impl Sizes {
         self.ring_at(self.rings).next_multiple_of(PAGE) + ROOM * number
     }
 
-    fn len(self) -> usize {
+    /// A word, and two lists behind its page.
+    fn addresses_at(self) -> usize {
         self.entries_at(self.rings)
+    }
+
+    /// Keys, and the lines behind them.
+    fn counts_at(self) -> usize {
+        self.addresses_at() + PAGE + 2 * LIST_LEN
+    }
+
+    fn len(self) -> usize {
+        self.counts_at() + (KEY_LEN + COUNTS_LEN) * LINES_MAX
     }
 
     /// What the head of a file says, if that is what the file is.
@@ -231,6 +246,28 @@ impl Journal {
 
     fn ring_entries(&self, number: usize) -> SharedSlice {
         self.mapped.part(self.sizes.entries_at(number), ENTRIES_LEN)
+    }
+
+    fn addresses_word(&self) -> SharedSlice {
+        self.mapped.part(self.sizes.addresses_at(), 8)
+    }
+
+    fn addresses_list(&self, second: bool) -> SharedSlice {
+        let behind = PAGE + if second { LIST_LEN } else { 0 };
+        self.mapped.part(self.sizes.addresses_at() + behind, LIST_LEN)
+    }
+
+    fn counts_key(&self, line: usize) -> u64 {
+        self.mapped.part(self.sizes.counts_at() + KEY_LEN * line, KEY_LEN).load_u64(0)
+    }
+
+    fn set_counts_key(&self, line: usize, key: u64) {
+        self.mapped.part(self.sizes.counts_at() + KEY_LEN * line, KEY_LEN).store_u64(0, key);
+    }
+
+    fn counts_line(&self, line: usize) -> SharedSlice {
+        let behind = KEY_LEN * LINES_MAX + COUNTS_LEN * line;
+        self.mapped.part(self.sizes.counts_at() + behind, COUNTS_LEN)
     }
 
     /// One of the two places for what a guest has set.

@@ -149,8 +149,10 @@ impl Journal {
         commands
     }
 
-    /// All rings that ran have started again: what is left of the data plane before counts no more.
+    /// All rings that ran have started again, and all ports are there: what is left of the data
+    /// plane before counts no more.
     pub fn settle(&self) {
+        self.settle_counts();
         for line in (0..self.sizes.rings).map(|at| self.ring_line(at)) {
             if line.load_u64(GENERATION_AT) != self.generation {
                 line.store_u64(QUEUE_AT, 0);

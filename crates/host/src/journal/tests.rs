@@ -5,9 +5,11 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use ringway_device::{Queue, QueueId};
-use ringway_switch::PortId;
+use ringway_net::{Counters, DropReason, MacAddress};
+use ringway_switch::{MACS_MAX, PortId};
 use ringway_virtq::{Areas, Position, QueueOptions, QueueSetup};
 
+use super::addresses::NotedAddress;
 use super::ring_lines::{NotedRing, Past, RingName};
 use super::watch::{JournalWatch, Owner};
 use super::worker_line::{Busy, WorkerLine};
@@ -28,9 +30,10 @@ fn setup(descriptor: u64) -> QueueSetup {
 fn what_is_no_journal_is_refused() {
     let file = Journal::create(2, 8).unwrap();
     Journal::open(&file).unwrap();
-    rustix::io::pwrite(&file, &2u32.to_le_bytes(), LAYOUT_AT as u64).unwrap();
-    assert!(matches!(Journal::open(&file), Err(Unfit::Layout(2))));
     rustix::io::pwrite(&file, &1u32.to_le_bytes(), LAYOUT_AT as u64).unwrap();
+    assert!(matches!(Journal::open(&file), Err(Unfit::Layout(1))));
+    let layout = u32::from(JOURNAL_LAYOUT).to_le_bytes();
+    rustix::io::pwrite(&file, &layout, LAYOUT_AT as u64).unwrap();
     for rings in [0u32, 7, 9, u32::MAX] {
         rustix::io::pwrite(&file, &rings.to_le_bytes(), RINGS_AT as u64).unwrap();
         assert!(matches!(Journal::open(&file), Err(Unfit::NoJournal)), "{rings}");
@@ -112,4 +115,62 @@ fn the_end_of_a_worker_is_seen_and_whom_it_served() {
     assert!(matches!(other.join().unwrap(), Err(Unfit::Held(0))));
     drop(line);
     assert_eq!(watch.wait(0, second).unwrap(), Owner::Free);
+}
+
+fn counted(packets: u64) -> [Counters; 2] {
+    let mut to_end = Counters { packets, bytes: 60 * packets, ..Counters::default() };
+    (0..packets).for_each(|_| to_end.count_drop(DropReason::RateLimit));
+    [to_end, Counters { calls: packets, ..Counters::default() }]
+}
+
+#[test]
+fn the_next_data_plane_goes_on_from_what_was_counted() {
+    let file = Journal::create(2, 1).unwrap();
+    let next = || {
+        let journal = Arc::new(Journal::open(&file).unwrap());
+        (
+            journal.clone(),
+            [0, 1].map(|worker| WorkerLine::unlocked(journal.clone(), worker).unwrap()),
+        )
+    };
+    let nothing = Some(counted(0));
+    let (slot, other) = ((PortId(3), 0), (PortId(4), 2));
+    let (_, [mut zero, mut one]) = next();
+    assert_eq!(one.note_counts(5, slot, &counted(7)), nothing);
+    assert_eq!(one.note_counts(5, slot, &counted(9)), None);
+    assert_eq!(zero.note_counts(5, slot, &counted(1)), nothing, "of another worker");
+    assert_eq!(one.note_counts(1, other, &counted(3)), nothing);
+    let (journal, [mut zero, mut one]) = next();
+    assert_eq!(one.note_counts(8, slot, &counted(2)), Some(counted(9)), "in another slot");
+    assert_eq!(zero.note_counts(5, slot, &counted(0)), Some(counted(1)));
+    // Of the other port there is nothing any more.
+    journal.settle();
+    zero.forget_counts(PortId(3));
+    assert_eq!(zero.note_counts(5, slot, &counted(0)), nothing, "another port of that number");
+    let (_, [mut zero, mut one]) = next();
+    assert_eq!(one.note_counts(5, slot, &counted(0)), Some(counted(11)));
+    assert_eq!(one.note_counts(1, other, &counted(0)), nothing);
+    assert_eq!(zero.note_counts(5, slot, &counted(0)), nothing);
+}
+
+#[test]
+fn addresses_are_there_for_the_next_one_and_impossible_ones_are_not_believed() {
+    let file = Journal::create(1, 1).unwrap();
+    let noted = |number: u16| NotedAddress {
+        address: MacAddress::local(number.into()),
+        vlan: number % 4095,
+        port: PortId(number % 256),
+        seen_ms: u64::from(number) << 20,
+    };
+    let first = Journal::open(&file).unwrap();
+    assert_eq!(first.addresses(), []);
+    for count in [3, 0, 5, u16::try_from(MACS_MAX).unwrap() + 1] {
+        let all: Vec<NotedAddress> = (0..count).map(noted).collect();
+        first.note_addresses(&all);
+        let kept = &all[..all.len().min(MACS_MAX)];
+        assert_eq!(Journal::open(&file).unwrap().addresses(), kept);
+    }
+    let word = first.addresses_word();
+    word.store_u64(0, MACS_MAX as u64 + 1);
+    assert_eq!(first.addresses(), []);
 }

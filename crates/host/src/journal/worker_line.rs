@@ -6,9 +6,11 @@
 
 use std::sync::Arc;
 
+use ringway_net::Counters;
 use ringway_switch::PortId;
 use ringway_virtq::SharedSlice;
 
+use crate::journal::counts::{CountsLine, CountsOf};
 use crate::journal::owner::OwnerLock;
 use crate::journal::{Journal, Unfit};
 
@@ -55,6 +57,9 @@ impl Journal {
 pub(crate) struct WorkerLine {
     line: SharedSlice,
     beat: u64,
+    number: u16,
+    /// Whose counts are in which line, by slot.
+    counts: Vec<Option<(CountsOf, CountsLine)>>,
     /// Given back before the journal is unmapped.
     _lock: Option<OwnerLock>,
     pub(crate) journal: Arc<Journal>,
@@ -71,7 +76,7 @@ impl WorkerLine {
     /// The same without holding it.
     pub(crate) fn unlocked(journal: Arc<Journal>, number: u16) -> Result<Self, Unfit> {
         let line = journal.worker_line(number.into()).ok_or(Unfit::NoLine(number))?;
-        Ok(Self { line, beat: 0, _lock: None, journal })
+        Ok(Self { line, beat: 0, number, counts: Vec::new(), _lock: None, journal })
     }
 
     /// A turn begins or goes on.
@@ -90,5 +95,36 @@ impl WorkerLine {
     #[inline]
     pub(crate) fn set_busy(&self, busy: Option<Busy>) {
         self.line.store_u64(BUSY_AT, busy.map_or(0, Busy::word));
+    }
+
+    /// Notes what a slot has counted. `Some`: this is the first time, and the data plane before has
+    /// counted so much there, which is to be added.
+    pub(crate) fn note_counts(
+        &mut self,
+        slot: usize,
+        (port, pair): (PortId, u16),
+        counts: &[Counters; 2],
+    ) -> Option<[Counters; 2]> {
+        if self.counts.len() <= slot {
+            self.counts.resize(slot + 1, None);
+        }
+        let of = CountsOf { worker: self.number, port, pair };
+        if let Some((_, line)) = self.counts[slot].filter(|(known, _)| *known == of) {
+            self.journal.note_counts(line, counts);
+            return None;
+        }
+        let (line, past) = self.journal.claim_counts(of)?;
+        self.counts[slot] = Some((of, line));
+        let [to, from] = counts;
+        self.journal.note_counts(line, &[past[0].plus(to), past[1].plus(from)]);
+        Some(past)
+    }
+
+    /// The port is gone.
+    pub(crate) fn forget_counts(&mut self, port: PortId) {
+        for known in &mut self.counts {
+            *known = known.filter(|(of, _)| of.port != port);
+        }
+        self.journal.forget_counts(self.number, port);
     }
 }

@@ -1,8 +1,8 @@
 //! A guest's queue pair: its rings, its memory, how it is notified, and how that is moderated.
 
 use ringway_device::{AnyGuestPort, Queue};
-use ringway_net::Nanos;
 use ringway_net::moderation::Policy;
+use ringway_net::{Counters, Nanos};
 use ringway_virtq::Arm;
 
 use crate::memory::GuestMemory;
@@ -71,6 +71,16 @@ impl GuestEnd {
             is_armed: false,
             has_commands: false,
         }
+    }
+
+    /// What was counted to the guest and from it, with notifications.
+    pub(crate) fn counters(&self) -> [Counters; 2] {
+        let mut counters = self.queues.counters();
+        for (counters, queue) in counters.iter_mut().zip([Queue::ToGuest, Queue::FromGuest]) {
+            counters.kicks += self.fds[queue as usize].kicks.total();
+            counters.calls += self.fds[queue as usize].calls;
+        }
+        counters
     }
 
     /// Calls the guest about a queue; `true`: see [`call_again`](Self::call_again), later.

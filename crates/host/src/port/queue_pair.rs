@@ -130,6 +130,31 @@ impl QueuePair {
         }
     }
 
+    /// What was counted into the end and out of it; `None`: there is nothing.
+    pub(crate) fn counts(&self) -> Option<[Counters; 2]> {
+        let [to_end, mut from_end] = match &self.end {
+            End::Guest(guest) => guest.counters(),
+            End::Tap(tap) => [tap.to_tap, tap.from_tap],
+            End::Nat(nat) => [nat.to_nat, nat.from_nat],
+            End::Absent => return None,
+        };
+        for (drops, refused) in from_end.drops.iter_mut().zip(self.refused) {
+            *drops += refused;
+        }
+        Some([to_end, from_end])
+    }
+
+    /// Goes on from what a data plane before has counted.
+    pub(crate) fn add_counts(&mut self, past: [Counters; 2]) {
+        let [to_end, from_end] = match &mut self.end {
+            End::Guest(guest) => return guest.queues.add_counters(&past),
+            End::Tap(tap) => [&mut tap.to_tap, &mut tap.from_tap],
+            End::Nat(nat) => [&mut nat.to_nat, &mut nat.from_nat],
+            End::Absent => return,
+        };
+        (*to_end, *from_end) = (to_end.plus(&past[0]), from_end.plus(&past[1]));
+    }
+
     pub(crate) fn count_drop(&mut self, reason: DropReason) {
         match &mut self.end {
             End::Guest(guest) => guest.queues.count_drop(reason),

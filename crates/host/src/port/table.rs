@@ -229,7 +229,7 @@ impl Ports {
     /// What the slots of a guest have counted, which goes on when it attaches again.
     pub(crate) fn counters_of(&mut self, id: PortId) -> Vec<[Counters; 2]> {
         let slots = self.slots_of(id).into_iter();
-        slots.filter_map(|slot| Some(self.guest(slot)?.queues.counters())).collect()
+        slots.filter_map(|slot| Some(self.guest(slot)?.counters())).collect()
     }
 
     fn refresh_steering(&mut self, port: PortId) {

@@ -341,6 +341,8 @@ pub enum WorkerEvent {
         /// What is wrong.
         why: Why,
     },
+    /// The switch has learned addresses, or has forgotten some; told now and then.
+    Learned,
     /// An address has moved from one port to another, or belongs to another one; not all are told.
     Address(AddressNews),
 }

@@ -104,12 +104,16 @@ impl Worker {
     }
 
     fn set_journal(&mut self, journal: Option<Arc<Journal>>) -> Result<(), Unfit> {
+        self.note_counts();
         let take = |journal| WorkerLine::take(journal, self.peers.index());
         self.journal = journal.map(take).transpose()?;
+        self.note_counts();
         Ok(())
     }
 
-    pub(crate) fn snapshots(&self) -> Vec<PortSnapshot> {
+    /// What is told is noted: the next data plane goes on from there.
+    pub(crate) fn snapshots(&mut self) -> Vec<PortSnapshot> {
+        self.note_counts();
         let second = self.effort.second();
         snapshots(&self.ports, &self.schedule.holds, &self.bridge.switch, second)
     }
@@ -178,6 +182,7 @@ impl Worker {
             End::Guest(_) | End::Absent => {}
         }
         self.ports.forget_guest(id);
+        self.journal.iter_mut().for_each(|line| line.forget_counts(id));
         self.ports.reset(id);
         self.observers.forget(id);
         self.bridge.switch.remove_port(id);

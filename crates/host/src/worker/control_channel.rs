@@ -9,7 +9,7 @@ use ringway_switch::Switch;
 use crate::os::eventfd::EventFd;
 use crate::worker::command::{Command, WorkerEvent};
 
-/// At most one move of an address is told in this time, in nanoseconds.
+/// At most one move of an address, and one change, is told in this time, in nanoseconds.
 const NEWS_PAUSE_NS: u64 = 1_000_000_000;
 
 /// The worker's ends of both directions.
@@ -18,7 +18,7 @@ pub(crate) struct ControlChannel {
     command_bell: Arc<EventFd>,
     events: Sender<WorkerEvent>,
     event_bell: Arc<EventFd>,
-    /// When an address that moved was last told of.
+    /// When something was last told of an address.
     news_told_at: Nanos,
 }
 
@@ -47,13 +47,16 @@ impl ControlChannel {
         }
     }
 
-    /// Tells of an address that has moved, or was refused, now and then.
+    /// Tells that addresses were learned, and of one that has moved or was refused, now and then.
     pub(crate) fn tell_address_news(&mut self, switch: &mut Switch, now: Nanos) {
         if !switch.has_news() || now.since(self.news_told_at) < NEWS_PAUSE_NS {
             return;
         }
+        self.news_told_at = now.max(Nanos(1));
+        if switch.shared().take_change() {
+            self.tell(WorkerEvent::Learned);
+        }
         if let Some(news) = switch.take_news() {
-            self.news_told_at = now.max(Nanos(1));
             self.tell(WorkerEvent::Address(news));
         }
     }

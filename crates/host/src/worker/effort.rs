@@ -74,16 +74,17 @@ impl EffortMeter {
         Effort { packets, system_calls: system_calls(), wakeups, looked_ns }
     }
 
-    /// It is `now`: perhaps another second has begun.
-    pub(crate) fn roll(&mut self, now: Nanos, looked_ns: u64) {
+    /// It is `now`; `true`: another second has begun.
+    pub(crate) fn roll(&mut self, now: Nanos, looked_ns: u64) -> bool {
         let second = now.0 / NS_PER_SECOND;
         if second == self.second {
-            return;
+            return false;
         }
         let total = self.total(looked_ns);
         let is_next = second == self.second + 1;
         self.last = if is_next { total.since(self.at_start) } else { Effort::default() };
         (self.second, self.at_start) = (second, total);
+        true
     }
 
     /// The number of the second, as of the last [`roll`](Self::roll).

@@ -56,6 +56,7 @@ use crate::worker::effort::{EffortMeter, WorkerSnapshot};
 use crate::worker::idle_polling::{IdlePolling, Pause};
 use crate::worker::poll_token::PollToken;
 use crate::worker::schedule::Schedule;
+use crate::worker::snapshot::note_counts;
 use crate::worker::stalls::StallGuard;
 
 /// Wake-ups handled per turn of the loop.
@@ -192,7 +193,9 @@ impl Worker {
         if self.stalls.is_watching() {
             self.end_stalled_guests();
         }
-        self.effort.roll(turn_at, self.idle.policy.counters().looked_ns);
+        if self.effort.roll(turn_at, self.idle.policy.counters().looked_ns) {
+            self.note_counts();
+        }
         if pause.is_sleep() && !events.iter().all(|event| event.token == PollToken::COMMAND) {
             self.effort.wakeups += 1;
         }
@@ -201,6 +204,14 @@ impl Worker {
 
     fn pause(&mut self) -> Pause {
         self.idle.pause(&mut self.schedule, &mut self.ports, &self.peers)
+    }
+
+    /// The next data plane goes on from what is counted here.
+    #[cold]
+    pub(crate) fn note_counts(&mut self) {
+        if let Some(line) = &mut self.journal {
+            note_counts(&mut self.ports, line);
+        }
     }
 
     /// Stops using the memory of guests in which the worker has slept for too long.

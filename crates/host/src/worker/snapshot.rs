@@ -1,8 +1,10 @@
 //! Counters of everything a worker owns, at one moment.
 
 use ringway_device::{Queue, QueueId};
+use ringway_net::Counters;
 use ringway_switch::Switch;
 
+use crate::journal::worker_line::WorkerLine;
 use crate::port::guest_end::GuestEnd;
 use crate::port::queue_mode::running_queues;
 use crate::port::queue_pair::{End, QueuePair};
@@ -26,15 +28,27 @@ pub(crate) fn snapshots(
     snapshots.collect()
 }
 
+/// Notes in the journal what all slots have counted. What has just come goes on from what was
+/// counted there before.
+pub(crate) fn note_counts(ports: &mut Ports, line: &mut WorkerLine) {
+    for (slot, pair) in ports.slots.iter_mut().enumerate() {
+        let Some(counts) = pair.counts() else { continue };
+        if let Some(past) = line.note_counts(slot, (pair.port, pair.pair.pair), &counts) {
+            pair.add_counts(past);
+        }
+    }
+}
+
 /// What is in a slot, in the second with this number; `None` for nothing.
 fn snapshot(pair: &QueuePair, is_held: bool, second: u64) -> Option<PortSnapshot> {
-    let mut snapshot = match &pair.end {
+    let [to_end, from_end] = pair.counts()?;
+    Some(match &pair.end {
         End::Absent => return None,
-        End::Tap(tap) => PortSnapshot {
+        End::Tap(_) => PortSnapshot {
             port: pair.port,
             pair: pair.pair.pair,
-            to_end: tap.to_tap,
-            from_end: tap.from_tap,
+            to_end,
+            from_end,
             queues: Vec::new(),
             broken: Vec::new(),
             mac: None,
@@ -46,8 +60,8 @@ fn snapshot(pair: &QueuePair, is_held: bool, second: u64) -> Option<PortSnapshot
         End::Nat(nat) => PortSnapshot {
             port: pair.port,
             pair: pair.pair.pair,
-            to_end: nat.to_nat,
-            from_end: nat.from_nat,
+            to_end,
+            from_end,
             queues: Vec::new(),
             broken: Vec::new(),
             mac: Some(nat.nat.plan().mac()),
@@ -56,21 +70,18 @@ fn snapshot(pair: &QueuePair, is_held: bool, second: u64) -> Option<PortSnapshot
             moved_addresses: 0,
             nat: Some(Box::new(nat.snapshot())),
         },
-        End::Guest(guest) => guest_snapshot(pair, guest, is_held, second),
-    };
-    for (drops, refused) in snapshot.from_end.drops.iter_mut().zip(pair.refused) {
-        *drops += refused;
-    }
-    Some(snapshot)
+        End::Guest(guest) => guest_snapshot(pair, guest, (to_end, from_end), is_held, second),
+    })
 }
 
-fn guest_snapshot(pair: &QueuePair, guest: &GuestEnd, is_held: bool, second: u64) -> PortSnapshot {
+fn guest_snapshot(
+    pair: &QueuePair,
+    guest: &GuestEnd,
+    (to_end, from_end): (Counters, Counters),
+    is_held: bool,
+    second: u64,
+) -> PortSnapshot {
     let queues = &guest.queues;
-    let [mut to_end, mut from_end] = queues.counters();
-    for (counters, queue) in [(&mut to_end, Queue::ToGuest), (&mut from_end, Queue::FromGuest)] {
-        counters.kicks = guest.fds[queue as usize].kicks.total();
-        counters.calls = guest.fds[queue as usize].calls;
-    }
     let (port, pair) = (pair.port, pair.pair.pair);
     let id = |queue| QueueId { pair, queue };
     let broken =

@@ -86,6 +86,7 @@ impl Change<'_> {
         let bucket = &self.table.buckets[place.bucket];
         bucket.values[at].store(value.word(), Relaxed);
         bucket.keys[at].store(place.key, Relaxed);
+        self.table.claims.note_change();
     }
 
     /// A free place in the bucket, made free if necessary: by an expired entry of anyone, or by
@@ -140,6 +141,7 @@ impl Change<'_> {
         if let Some(value) = self.entry(at_bucket, at) {
             self.table.buckets[at_bucket].keys[at].store(FREE, Relaxed);
             self.disown(value);
+            self.table.claims.note_change();
         }
     }
 

@@ -8,7 +8,7 @@
 //! An address that was fixed to a port by its policy stays there, whatever is claimed.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicU64};
+use core::sync::atomic::{AtomicU8, AtomicU64};
 
 use ringway_net::MacAddress;
 
@@ -18,6 +18,10 @@ use crate::{PORTS_MAX, PortId, VlanId};
 
 /// In the place of a VLAN: all of them.
 const ALL_VLANS: u64 = (1 << VLAN_BITS) - 1;
+
+/// What there is to tell: of an address that moved or was refused, or that the table has changed.
+const MOVED: u8 = 1;
+const CHANGED: u8 = 2;
 
 /// Something that became of an address, for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +42,8 @@ pub(super) struct Claims {
     of_port: [AtomicU64; PORTS_MAX],
     /// Addresses that moved to each port.
     moved_to: [AtomicU64; PORTS_MAX],
-    is_news: AtomicBool,
+    /// [`MOVED`] and [`CHANGED`].
+    news: AtomicU8,
     /// The address of the last news.
     address: AtomicU64,
     /// Its ports, and whether it was refused: bits 0 to 15, 16 to 31 and 32.
@@ -50,7 +55,7 @@ impl Claims {
         Self {
             of_port: [const { AtomicU64::new(FREE) }; PORTS_MAX],
             moved_to: [const { AtomicU64::new(0) }; PORTS_MAX],
-            is_news: AtomicBool::new(false),
+            news: AtomicU8::new(0),
             address: AtomicU64::new(0),
             ports: AtomicU64::new(0),
         }
@@ -75,7 +80,12 @@ impl Claims {
         self.address.store(news.address.to_u64(), Relaxed);
         self.ports.store(ports, Relaxed);
         // PAIRS WITH: mac_table/claims.rs::take_news
-        self.is_news.store(true, Release);
+        self.news.fetch_or(MOVED, Release);
+    }
+
+    /// The table has changed.
+    pub fn note_change(&self) {
+        self.news.fetch_or(CHANGED, Relaxed);
     }
 }
 
@@ -84,7 +94,7 @@ impl Copied for Claims {
         Self {
             of_port: self.of_port.copied(),
             moved_to: self.moved_to.copied(),
-            is_news: self.is_news.copied(),
+            news: self.news.copied(),
             address: self.address.copied(),
             ports: self.ports.copied(),
         }
@@ -136,10 +146,15 @@ impl MacTable {
         self.claims.moved_to[port.index()].load(Relaxed)
     }
 
-    /// Whether [`take_news`](Self::take_news) has something.
+    /// Whether [`take_news`](Self::take_news) or [`take_change`](Self::take_change) has something.
     #[inline]
     pub fn has_news(&self) -> bool {
-        self.claims.is_news.load(Relaxed)
+        self.claims.news.load(Relaxed) != 0
+    }
+
+    /// Whether addresses have come, moved or gone since this was asked last.
+    pub fn take_change(&self) -> bool {
+        self.claims.news.fetch_and(!CHANGED, Relaxed) & CHANGED != 0
     }
 
     /// The last move, or the last packet that was refused, unless it was taken before.
@@ -147,7 +162,7 @@ impl MacTable {
         // Nothing is noted while this is read.
         let _change = self.try_change()?;
         // PAIRS WITH: mac_table/claims.rs::note
-        if !self.claims.is_news.swap(false, Acquire) {
+        if self.claims.news.fetch_and(!MOVED, Acquire) & MOVED == 0 {
             return None;
         }
         let ports = self.claims.ports.load(Relaxed);
@@ -164,7 +179,7 @@ impl MacTable {
     pub(super) fn is_anothers(&self, port: PortId, key: u64) -> bool {
         let Some(owner) = self.claims.other_owner(port, key) else { return false };
         // One is told of; a flood of them writes nothing.
-        if !self.has_news()
+        if self.claims.news.load(Relaxed) & MOVED == 0
             && let Some(_change) = self.try_change()
         {
             let address = MacAddress::from_u64(key >> VLAN_BITS);
