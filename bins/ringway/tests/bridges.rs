@@ -1,5 +1,5 @@
-//! A bridge of this machine behind a tap: it hears of guests that are silent, and forgets those that
-//! have left at once, and nothing else.
+//! A bridge of this machine behind a tap: it hears of guests that are silent, and forgets those
+//! that have left at once, and nothing else.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! What operators and their programs note at a port: ringway keeps it, shows it, and makes nothing of
-//! it.
+//! What operators and their programs note at a port: ringway keeps it, shows it, and makes nothing
+//! of it.
 
 use std::collections::BTreeMap;
 
