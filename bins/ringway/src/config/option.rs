@@ -81,6 +81,7 @@ pub(super) enum Field {
     Mirror,
     Announce,
     Fdb,
+    Offloads,
     Labels,
     FeatureOnRequest(Features),
 }
@@ -115,6 +116,10 @@ impl PortOption {
             Field::Labels => {
                 let labels = text.map(|text| labels::parse(origin, text)).transpose()?;
                 spec.labels = labels.unwrap_or_default();
+            }
+            Field::Offloads => {
+                let is_on = text.map(|text| parse_switch(origin, self.key, text)).transpose()?;
+                spec.offloads = is_on.unwrap_or(true);
             }
             Field::Notify => {
                 let policy = text.map(|text| parse_notify(origin, text)).transpose()?;
@@ -160,6 +165,7 @@ impl PortOption {
             Field::Announce => (!spec.announces).then_some(Literal::Switch(false)),
             Field::Fdb => spec.syncs_fdb.then(|| Literal::Text("sync".into())),
             Field::Labels => labels::written(&spec.labels),
+            Field::Offloads => (!spec.offloads).then_some(Literal::Switch(false)),
             Field::Mirror => spec.mirror.clone().map(Literal::Text),
             Field::Queues => (spec.queues != 1).then(|| Literal::Number(spec.queues.into())),
             Field::SocketMode => spec.socket_mode.map(|mode| Literal::Text(format!("{mode:04o}"))),

@@ -177,6 +177,14 @@ pub const OPTIONS: &[PortOption] = &[
         Field::Labels,
         "what is noted at the port: kept, shown, and asked for by `ringway port list --label`",
     ),
+    option(
+        "offloads",
+        "on or off",
+        "on",
+        Field::Offloads,
+        "off: checksums and segments are completed before a packet leaves by the port, for \
+         programs that read a tap's interface with a raw socket; of guests: the next that connects",
+    ),
     PortOption {
         ports: Ports::Guests,
         ..option(

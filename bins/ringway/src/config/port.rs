@@ -96,6 +96,8 @@ pub struct PortSpec {
     pub announces: bool,
     /// Whether stations that leave are taken out of the bridge behind a tap.
     pub syncs_fdb: bool,
+    /// Whether checksums and segments may be left undone in packets that leave by it.
+    pub offloads: bool,
     /// What is noted at it.
     pub labels: Labels,
 }
@@ -159,6 +161,7 @@ impl PortSpec {
             mirror: None,
             announces: true,
             syncs_fdb: false,
+            offloads: true,
             labels: Labels::new(),
         }
     }
@@ -166,7 +169,8 @@ impl PortSpec {
     /// What the guest is offered, as far as it has what it needs.
     pub fn features_offered(&self) -> Features {
         let several = if self.queues > 1 { Features::MQ } else { Features::empty() };
-        (Features::OFFERED | self.features_on | several) - self.features_off
+        let offloads = if self.offloads { Features::empty() } else { Features::GUEST_OFFLOADS };
+        (Features::OFFERED | self.features_on | several) - self.features_off - offloads
     }
 
     /// Who may open the socket's file.

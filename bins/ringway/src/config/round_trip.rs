@@ -57,7 +57,7 @@ prop_compose! {
         let nat = if kind == PortKind::Nat { nat } else { NatSpec::default() };
         let mirror = Some(if name == "mon" { "other" } else { "mon" }.to_owned());
         let plain = PortSpec { nat, mtu, is_link_up, rules, ..PortSpec::new(&name, kind) };
-        let plain = PortSpec { mirror, labels, ..plain };
+        let plain = PortSpec { mirror, labels, offloads: off & 1 == 0, ..plain };
         let is_listening = matches!(plain.kind, PortKind::Vm { .. });
         let account = |id: u32| Account { name: id.to_string(), id };
         match plain.kind.is_guest() {

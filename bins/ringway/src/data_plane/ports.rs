@@ -177,6 +177,9 @@ impl DataPlane {
         if now.notify != before.notify {
             self.worker.set_notify(id, now.notify);
         }
+        if now.offloads != before.offloads {
+            self.worker.complete_for_tap(id, !now.offloads);
+        }
         if now.mirror != before.mirror {
             self.refresh_mirrors();
         }

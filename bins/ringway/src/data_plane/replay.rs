@@ -230,7 +230,9 @@ impl DataPlane {
         let mut queues = Vec::new();
         for fd in fds {
             let interfaces = interfaces.as_ref().map(OwnedFd::try_clone).transpose()?;
-            queues.push(Tap::new(fd, name.clone(), interfaces));
+            let mut queue = Tap::new(fd, name.clone(), interfaces);
+            queue.complete_all(!port.spec.offloads);
+            queues.push(queue);
         }
         port.tap = queues.iter().map(Tap::watch).collect();
         let is_up = port.spec.is_link_up;

@@ -182,6 +182,11 @@ impl WorkerClient {
         Ok(())
     }
 
+    /// Whether packets are completed before they go to a tap.
+    pub(super) fn complete_for_tap(&self, port: PortId, is_on: bool) {
+        self.send_all(|| Command::CompleteForTap { port, is_on });
+    }
+
     pub(super) fn detach(&self, port: PortId) {
         self.ask_all(|done| Command::Detach { port, done });
     }

@@ -125,7 +125,8 @@ impl QueuePair {
     pub(crate) fn accepts_csum(&self) -> bool {
         match &self.end {
             End::Guest(guest) => guest.queues.negotiated().guest_csum,
-            End::Tap(_) | End::Nat(_) => true,
+            End::Tap(tap) => tap.accepts_csum(),
+            End::Nat(_) => true,
             End::Absent => false,
         }
     }

@@ -26,7 +26,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringway_net::offload::Segment;
-use ringway_net::{Counters, DropReason, GsoType, HEADER_LEN, NetHeader};
+use ringway_net::{Counters, DropReason, GsoType, HEADER_LEN, NEEDS_CSUM, NetHeader};
 use ringway_net::{PACKET_LEN_MAX, Packet, PacketSink, Put};
 use ringway_virtq::SharedSlice;
 
@@ -61,6 +61,8 @@ pub struct Tap {
     offloads: TapOffloads,
     /// Whether the kernel completes unsegmented UDP (Linux 6.2).
     takes_uso: bool,
+    /// See [`complete_all`](Self::complete_all).
+    completes_all: bool,
     vectors: Vectors,
     /// Packets to the tap that are written at the end of the visit; none: at once.
     batch: Option<Box<TapBatch>>,
@@ -99,6 +101,7 @@ impl Tap {
             mtu: None,
             offloads: TapOffloads::default(),
             takes_uso: false,
+            completes_all: false,
             vectors: Vectors::new(),
             batch: None,
             ahead: None,
@@ -181,6 +184,26 @@ impl Tap {
         self.offloads
     }
 
+    /// Nothing is left to the kernel: who reads the interface with a raw socket does not see what
+    /// is undone.
+    pub fn complete_all(&mut self, is_on: bool) {
+        self.completes_all = is_on;
+    }
+
+    /// Whether packets to it may have partial checksums.
+    pub(crate) fn accepts_csum(&self) -> bool {
+        !self.completes_all
+    }
+
+    /// Whether the kernel gets a packet as it is.
+    fn takes(&self, header: &NetHeader) -> bool {
+        let gso = header.gso();
+        match self.completes_all {
+            true => gso == Some(GsoType::None) && header.flags & NEEDS_CSUM == 0,
+            false => self.takes_uso || gso != Some(GsoType::UdpL4),
+        }
+    }
+
     /// Another worker sets the offloads of this tap, so anything may come from it.
     pub fn expect_any_offload(&mut self) {
         self.offloads = TapOffloads { csum: true, tso4: true, tso6: true, ..self.offloads };
@@ -236,11 +259,10 @@ impl Tap {
     /// written only then, and what becomes of it counted.
     pub fn stage(&mut self, packet: &Packet<'_>) -> Put {
         let pieces = packet.payload.len();
-        let Some(batch) = &mut self.batch else { return self.put(packet) };
-        let is_whole = self.takes_uso || packet.header.gso() != Some(GsoType::UdpL4);
-        if !is_whole || packet.len > PACKET_LEN_MAX {
+        if self.batch.is_none() || !self.takes(packet.header) || packet.len > PACKET_LEN_MAX {
             return self.put(packet);
         }
+        let Some(batch) = &mut self.batch else { return self.put(packet) };
         if !batch.has_room(pieces) {
             self.flush();
         }
@@ -308,7 +330,7 @@ impl PacketSink for Tap {
             self.to_tap.count_drop(DropReason::TooLong);
             return Put::Refused;
         }
-        if !self.takes_uso && packet.header.gso() == Some(GsoType::UdpL4) {
+        if !self.takes(packet.header) {
             return Put::Unfinished;
         }
         let Err(why) = self.write(packet) else {

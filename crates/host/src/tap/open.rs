@@ -56,7 +56,9 @@ impl Tap {
     pub fn duplicate(&self) -> io::Result<Self> {
         let interfaces = self.interfaces().map(|fd| fd.try_clone_to_owned()).transpose()?;
         let fd = self.as_fd().try_clone_to_owned()?;
-        Ok(Self::new(fd, self.name().to_owned(), interfaces))
+        let mut other = Self::new(fd, self.name().to_owned(), interfaces);
+        other.complete_all(!self.accepts_csum());
+        Ok(other)
     }
 
     fn open_further(&self) -> Result<Self, TapError> {

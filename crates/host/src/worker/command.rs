@@ -20,7 +20,6 @@ use crate::os::eventfd::{CallFd, Callee, KickFd};
 use crate::pace::PaceSnapshot;
 use crate::port::queue_mode::QueueSnapshot;
 use crate::tap::Tap;
-use crate::tap::error::TapError;
 use crate::worker::announce::AnnounceTo;
 use crate::worker::effort::WorkerSnapshot;
 use crate::worker::look_command::LookCommand;
@@ -211,14 +210,12 @@ pub enum Command {
         /// It does, or nothing goes that way any more.
         done: Answer<()>,
     },
-    /// The MTU of a tap's interface changes.
-    SetTapMtu {
+    /// Whether checksums and segments are completed before a packet goes to a tap.
+    CompleteForTap {
         /// Which port.
         port: PortId,
-        /// In bytes.
-        mtu: u16,
-        /// Whether the operating system has done it.
-        done: Answer<Result<(), TapError>>,
+        /// Of all packets.
+        is_on: bool,
     },
     /// About the switch.
     Look(LookCommand),

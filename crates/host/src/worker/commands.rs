@@ -18,7 +18,6 @@ use crate::port::guest_end::GuestEnd;
 use crate::port::queue_pair::End;
 use crate::port::room::RoomAt;
 use crate::tap::Tap;
-use crate::tap::error::TapError;
 use crate::tap::offloads::TapOffloads;
 use crate::worker::Worker;
 use crate::worker::announce::AnnounceTo;
@@ -81,7 +80,7 @@ impl Worker {
                 self.set_link(port, is_up);
                 let _ = done.send(());
             }
-            Command::SetTapMtu { port, mtu, done } => _ = done.send(self.set_tap_mtu(port, mtu)),
+            Command::CompleteForTap { port, is_on } => self.complete_for_tap(port, is_on),
             Command::SetPolicy { port, policy, done } => {
                 _ = done.send(self.set_policy(port, *policy));
             }
@@ -257,10 +256,9 @@ impl Worker {
         is_done
     }
 
-    fn set_tap_mtu(&mut self, id: PortId, mtu: u16) -> Result<(), TapError> {
-        match &mut self.ports.get(id).map(|pair| &mut pair.end) {
-            Some(End::Tap(tap)) => tap.set_mtu(mtu),
-            _ => Ok(()),
+    fn complete_for_tap(&mut self, id: PortId, is_on: bool) {
+        if let Some(End::Tap(tap)) = self.ports.get(id).map(|pair| &mut pair.end) {
+            tap.complete_all(is_on);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use ringway_net::{NEEDS_CSUM, NetHeader};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
@@ -83,5 +84,39 @@ fn a_tap_in_the_place_of_another_goes_on_counting() {
         let (done, answer) = mpsc::sync_channel(1);
         bench.worker.carry_out(Command::Snapshot { done });
         assert_eq!(answer.recv().unwrap()[2].from_end.packets, round as u64);
+    }
+}
+
+/// On a cable, and on a switch.
+#[test]
+fn nothing_is_left_undone_for_a_tap_that_asks_for_that() {
+    const CHECKSUM_AT: usize = 34 + 16;
+    for guests in [1, 2] {
+        let mut bench = Bench::new(guests);
+        bench.introduce();
+        let (tap, wire) = tap();
+        let port = attach(&mut bench, tap);
+        let mut tcp = frame(mac(9), mac(0), 0);
+        tcp[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6]);
+        let header = NetHeader {
+            flags: NEEDS_CSUM,
+            csum_start: 34,
+            csum_offset: 16,
+            ..NetHeader::default()
+        };
+        for id in 0..u64::from(QUEUE_SIZE) {
+            let at = usize::try_from(SEND_AT + id * SEND_LEN).unwrap();
+            bench.guests[0].memory.write(at, &header.encode());
+        }
+        for (is_on, flags) in [(false, NEEDS_CSUM), (true, 0)] {
+            bench.worker.carry_out(Command::CompleteForTap { port, is_on });
+            bench.send(0, &tcp, 1);
+            bench.settle();
+            let mut bytes = [0; 200];
+            let len = rustix::io::read(&wire, &mut bytes).unwrap();
+            assert_eq!((len, bytes[0]), (HEADER_LEN + tcp.len(), flags), "{guests} guests");
+            let checksum = &bytes[HEADER_LEN + CHECKSUM_AT..][..2];
+            assert_eq!(checksum != [0; 2], is_on);
+        }
     }
 }
