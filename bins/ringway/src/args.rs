@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::attach_host::AttachHostCommand;
 use crate::config::{LowConfig, LowOption, RunConfig, SpecError, flags, settings};
 use crate::data_plane::attempt::Attempt;
 use crate::front_end::FrontEnd;
@@ -69,6 +70,9 @@ pub enum Command {
     Upgrade(UpgradeArgs),
     /// Print what a virtual machine needs to be given to use a port
     Attach(AttachArgs),
+    /// Print what a host needs so that its guests and those of other hosts form common networks
+    #[command(subcommand)]
+    AttachHost(AttachHostCommand),
     /// Let two Linux guests talk through ringway: no root, no KVM, under a minute
     Demo(DemoArgs),
     /// Measure ringway beside its peers and beside the limit of this machine (`ringway-bench`)
@@ -294,6 +298,7 @@ impl Command {
             Self::Port(command) => command.ask().json,
             Self::Top(args) => args.ask.json,
             Self::Attach(args) => args.ask.json,
+            Self::AttachHost(command) => command.is_json(),
             Self::Fdb(args) => args.ask.json,
             Self::Why(args) => args.ask.json,
             Self::Reload(args) => args.ask.json,

@@ -9,6 +9,7 @@
 
 mod args;
 mod attach;
+mod attach_host;
 mod bench;
 mod bridge_fdb;
 mod capture;
@@ -85,6 +86,7 @@ fn main() -> ExitCode {
         Command::Metrics(args) => Ok(metrics::metrics(&args)),
         Command::Port(command) => port_command::port(&command),
         Command::Attach(args) => Ok(attach::attach(&args)),
+        Command::AttachHost(command) => Ok(attach_host::attach_host(&command)),
         Command::Capture(args) => capture::capture(&args),
         Command::Why(args) => Ok(why::why(&args)),
         Command::Trace(args) => trace::trace(&args),

@@ -1,0 +1,102 @@
+//! A bridge, a VXLAN device and a tap for each network, and EVPN routes by FRR (RFC 8365).
+//!
+//! The bridge learns from the tap. FRR tells the other hosts what it has learned, and puts what
+//! they have learned into the VXLAN device, which learns nothing itself.
+
+use super::{FrrArgs, Given, Network};
+
+/// What VXLAN over IPv4 puts in front of a packet.
+const VXLAN_LEN: u16 = 50;
+
+pub(super) fn given(args: &FrrArgs) -> Given {
+    let commands = args.networks.iter().flat_map(|network| commands(args, *network));
+    let port = |Network { vlan, .. }: &Network| {
+        format!("up{vlan}=tap:up{vlan},vlan={vlan},uplink=on,fdb=sync")
+    };
+    Given {
+        commands: commands.collect(),
+        bgpd: bgpd(args),
+        ports: args.networks.iter().map(port).collect(),
+        mtu: args.underlay_mtu - VXLAN_LEN,
+    }
+}
+
+/// The tap is made here, so that it stays in its bridge when ringway is started again.
+fn commands(args: &FrrArgs, Network { vlan, vni }: Network) -> Vec<String> {
+    let FrrArgs { address, underlay, .. } = args;
+    let lines = [
+        format!("ip link add br{vlan} type bridge stp_state 0 forward_delay 0 mcast_snooping 0"),
+        format!(
+            "ip link add vxlan{vlan} type vxlan id {vni} dstport 4789 local {address} \
+             dev {underlay} nolearning"
+        ),
+        format!("ip link set vxlan{vlan} master br{vlan}"),
+        format!("bridge link set dev vxlan{vlan} learning off neigh_suppress on"),
+        format!("ip tuntap add dev up{vlan} mode tap vnet_hdr"),
+        format!("ip link set up{vlan} master br{vlan}"),
+        format!("ip link set br{vlan} up"),
+        format!("ip link set vxlan{vlan} up"),
+        format!("ip link set up{vlan} up"),
+    ];
+    lines.to_vec()
+}
+
+fn bgpd(args: &FrrArgs) -> String {
+    let FrrArgs { address, peers, system, .. } = args;
+    let each = |line: &str| -> String {
+        peers.iter().map(|peer| line.replace("PEER", &peer.to_string())).collect()
+    };
+    let session = each(&format!(
+        " neighbor PEER remote-as {system}\n neighbor PEER update-source {address}\n \
+         neighbor PEER advertisement-interval 0\n"
+    ));
+    let family = each("  neighbor PEER activate\n");
+    format!(
+        "router bgp {system}\n bgp router-id {address}\n no bgp default ipv4-unicast\n{session} \
+         address-family l2vpn evpn\n{family}  advertise-all-vni\n exit-address-family\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringway_switch::VlanId;
+
+    #[test]
+    fn each_network_and_each_peer_is_there() {
+        let network = |vlan, vni| Network { vlan: VlanId::new(vlan).expect("a VLAN"), vni };
+        let args = FrrArgs {
+            address: [10, 0, 0, 1].into(),
+            peers: vec![[10, 0, 0, 8].into(), [10, 0, 0, 9].into()],
+            networks: vec![network(10, 10_010), network(4094, 7)],
+            underlay: "eth1".to_string(),
+            underlay_mtu: 9000,
+            system: 65_001,
+            json: false,
+        };
+        let given = given(&args);
+        assert_eq!(given.mtu, 8950);
+        assert_eq!(given.ports[1], "up4094=tap:up4094,vlan=4094,uplink=on,fdb=sync");
+        let vxlan = "ip link add vxlan10 type vxlan id 10010 dstport 4789 local 10.0.0.1 \
+                     dev eth1 nolearning";
+        assert!(given.commands.contains(&vxlan.to_string()), "{:?}", given.commands);
+        for line in [
+            "router bgp 65001\n bgp router-id 10.0.0.1\n",
+            " neighbor 10.0.0.8 remote-as 65001\n neighbor 10.0.0.8 update-source 10.0.0.1\n",
+            " address-family l2vpn evpn\n  neighbor 10.0.0.8 activate\n  neighbor 10.0.0.9 act",
+        ] {
+            assert!(given.bgpd.contains(line), "{line} in\n{}", given.bgpd);
+        }
+        for line in given.bgpd.lines() {
+            assert!(given.text().contains(line));
+        }
+    }
+
+    #[test]
+    fn networks_are_numbers_that_there_are() {
+        assert_eq!("10=10010".parse::<Network>().map(|it| it.vni), Ok(10_010));
+        for text in ["10", "0=1", "4095=1", "1=0", "1=16777216", "a=b"] {
+            assert!(text.parse::<Network>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! `ringway attach-host`: what a host has to be given so that its guests and those of other hosts
+//! form common networks. Nothing is asked, and nothing changed: it is printed.
+
+mod frr;
+
+use std::io::Write as _;
+use std::net::Ipv4Addr;
+
+use clap::{Args, Subcommand};
+use ringway_switch::VlanId;
+use serde::Serialize;
+
+/// What carries packets and addresses between hosts.
+#[derive(Debug, Subcommand)]
+pub enum AttachHostCommand {
+    /// A Linux bridge and VXLAN for each network, and FRR's EVPN between the hosts
+    Frr(FrrArgs),
+}
+
+/// `ringway attach-host frr`
+#[derive(Debug, Args)]
+pub struct FrrArgs {
+    /// This host's own address towards the others, on its loopback interface
+    #[arg(long)]
+    pub address: Ipv4Addr,
+    /// A route reflector, or another host; may be given many times
+    #[arg(long = "peer", value_name = "ADDRESS", required = true)]
+    pub peers: Vec<Ipv4Addr>,
+    /// A network: ringway's VLAN and its number on the way; may be given many times
+    #[arg(long = "network", value_name = "VLAN=VNI", required = true)]
+    pub networks: Vec<Network>,
+    /// The interface that leads to the other hosts
+    #[arg(long, value_name = "INTERFACE", default_value = "eth0")]
+    pub underlay: String,
+    /// The MTU of that interface, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1500,
+          value_parser = clap::value_parser!(u16).range(1280..))]
+    pub underlay_mtu: u16,
+    /// The number of the autonomous system that all hosts are in
+    #[arg(long = "as", value_name = "NUMBER", default_value_t = 65_000)]
+    pub system: u32,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A network of guests on many hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    /// Its number in this ringway.
+    pub vlan: VlanId,
+    /// Its VXLAN network identifier.
+    pub vni: u32,
+}
+
+/// Most of a VXLAN network identifier.
+const VNI_MAX: u32 = (1 << 24) - 1;
+
+impl std::str::FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (vlan, vni) = text.split_once('=').ok_or("write VLAN=VNI, such as 10=10010")?;
+        let vlan = vlan.parse().ok().and_then(VlanId::new);
+        let vlan = vlan.ok_or_else(|| format!("a VLAN is a number from 1 to {}", VlanId::MAX))?;
+        let vni = vni.parse().ok().filter(|vni| (1..=VNI_MAX).contains(vni));
+        let vni = vni.ok_or_else(|| format!("a VNI is a number from 1 to {VNI_MAX}"))?;
+        Ok(Self { vlan, vni })
+    }
+}
+
+/// What one host has to be given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Given {
+    /// Lines of a shell, for root, before ringway is started.
+    commands: Vec<String>,
+    /// The configuration of FRR's `bgpd`.
+    bgpd: String,
+    /// Ports, as after `ringway run --port`.
+    ports: Vec<String>,
+    /// What guests may send at most, in bytes.
+    mtu: u16,
+}
+
+impl Given {
+    fn text(&self) -> String {
+        let Self { commands, bgpd, ports, mtu } = self;
+        let commands = commands.join("\n");
+        let ports: String = ports.iter().map(|port| format!(" --port {port}")).collect();
+        format!(
+            "# as root, once\n{commands}\n\n\
+             # in /etc/frr/frr.conf, with bgpd=yes in /etc/frr/daemons\n{bgpd}\n\
+             # guests: vlan=VLAN,mtu={mtu}\nringway run{ports} …\n"
+        )
+    }
+}
+
+impl AttachHostCommand {
+    /// Whether it was given `--json`.
+    pub fn is_json(&self) -> bool {
+        let Self::Frr(args) = self;
+        args.json
+    }
+}
+
+/// Prints what a host needs.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn attach_host(AttachHostCommand::Frr(args): &AttachHostCommand) -> anyhow::Result<()> {
+    let given = frr::given(args);
+    let text = match args.json {
+        true => serde_json::to_string(&given)? + "\n",
+        false => given.text(),
+    };
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
