@@ -10,6 +10,7 @@
 //! Limits: Linux, x86-64; a peer that is not installed is left out, and the report says so.
 #![forbid(unsafe_code)]
 
+mod backend;
 mod daemon;
 mod guest;
 mod history;
@@ -44,6 +45,10 @@ use report::{Report, html, text};
 const PINGS: u32 = 10_000;
 const QUICK_PINGS: u32 = 2000;
 
+/// Rounds of the history with real guests, and with `--quick`.
+const ROUNDS: usize = 10;
+const QUICK_ROUNDS: usize = 3;
+
 /// Says that the namespaces are there.
 const HERE: &str = "--here";
 
@@ -69,7 +74,7 @@ enum What {
     Guest(GuestArgs),
     /// What made virtio-net fast, from 2008 on: each technique switched on in turn
     #[command(mut_args(|arg| HISTORY.defaults(arg)))]
-    History(AmountArgs),
+    History(HistoryArgs),
     /// Policies of notification (`notify=`) in turns: TCP, pings, and pings beside TCP
     // Policies are compared at a tap, and there is none between two guests.
     #[command(mut_args(|arg| PACING.defaults(arg)))]
@@ -96,7 +101,7 @@ enum What {
 }
 
 /// How much is measured, and how it is shown; the defaults are those of a [`Usual`].
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 struct AmountArgs {
     /// How long each number is measured
     #[arg(long, default_value_t = 1.0)]
@@ -141,6 +146,22 @@ struct GuestArgs {
     pairs: Vec<Pairing>,
     /// Measure here and now, without namespaces around it (internal)
     #[arg(long, hide = true)]
+    here: bool,
+}
+
+/// `ringway bench history`
+#[derive(Debug, Args)]
+struct HistoryArgs {
+    #[command(flatten)]
+    amount: AmountArgs,
+    /// With real Linux guests on a tap, at least 1 s for each number: 10 rounds, 3 with --quick
+    #[arg(long, value_name = "WHO")]
+    guest: Option<Pairing>,
+    /// Only rows whose names contain one of these words
+    #[arg(long, value_delimiter = ',', value_name = "WORDS", requires = "guest")]
+    rows: Vec<String>,
+    /// Measure here and now, without namespaces around it (internal)
+    #[arg(long, hide = true, requires = "guest")]
     here: bool,
 }
 
@@ -226,7 +247,7 @@ fn measure(what: What) -> anyhow::Result<()> {
         What::Pacing(args) => args.amount.show(&guest::measure_pacing(&args.options(&PACING)?)?),
         What::Nat(args) => args.amount.show(&guest::measure_nat(&args.options(&NAT)?)?),
         What::NatClient(args) => args.run(),
-        What::History(args) => args.show(&history::measure(&args.options(&HISTORY)?)?),
+        What::History(args) => args.measure(),
         What::Scale(args) => args.show(&scale::measure(&args.options(&SCALE)?)?),
         What::Switch(args) => args.show(&switch::measure(&args.options(&SWITCH)?)?),
         What::Rxbuf(args) => args.show(&rxbuf::measure(&args.options(&RXBUF)?)?),
@@ -275,6 +296,29 @@ impl GuestArgs {
         let amount = self.amount.options(usual)?;
         let pings = if self.amount.quick { QUICK_PINGS } else { PINGS };
         Ok(guest::Options { amount, pings, pairings: self.pairs.clone() })
+    }
+}
+
+impl HistoryArgs {
+    fn measure(&self) -> anyhow::Result<()> {
+        let Some(pairing) = self.guest else {
+            return self.amount.show(&history::measure(&self.amount.options(&HISTORY)?)?);
+        };
+        if !self.here {
+            return guest::in_namespaces(HERE);
+        }
+        let (quick, pairings) = (self.amount.quick, vec![pairing]);
+        let args = GuestArgs { amount: self.amount.clone(), pairs: pairings, here: true };
+        let mut options = args.options(&HISTORY)?;
+        if quick || self.amount.seconds < 1.0 {
+            options.amount.duration = Duration::from_secs(1);
+        }
+        if quick {
+            options.amount.repeats = QUICK_ROUNDS;
+        } else if !typed().contains("--repeats") {
+            options.amount.repeats = ROUNDS;
+        }
+        self.amount.show(&guest::measure_history(&options, &self.rows)?)
     }
 }
 

@@ -92,6 +92,9 @@ pub enum Cell {
         /// Digits behind the point when shown.
         #[serde(skip)]
         digits: usize,
+        /// Shown as min/avg/max/sd.
+        #[serde(skip)]
+        is_whole: bool,
     },
     Missing,
 }
@@ -102,25 +105,39 @@ impl Cell {
     }
 
     pub fn number(spread: Option<Spread>, digits: usize) -> Self {
-        spread.map_or(Self::Missing, |spread| Self::Number { spread, digits })
+        spread.map_or(Self::Missing, |spread| Self::Number { spread, digits, is_whole: false })
     }
 
     pub fn spread(&self) -> Option<Spread> {
         if let Self::Number { spread, .. } = self { Some(*spread) } else { None }
     }
 
+    /// The same, shown as min/avg/max/sd.
+    pub fn whole(self) -> Self {
+        match self {
+            Self::Number { spread, digits, .. } => Self::Number { spread, digits, is_whole: true },
+            other => other,
+        }
+    }
+
     /// As shown: the median, and the spread if there is one.
     pub fn show(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
-            Self::Number { spread: Spread { median, low, high }, digits } if low == high => {
-                format!("{median:.digits$}")
-            }
-            Self::Number { spread: Spread { median, low, high }, digits } => {
-                format!("{median:.digits$} ({low:.digits$}–{high:.digits$})")
-            }
+            Self::Number { spread, digits, is_whole } => show(spread, *digits, *is_whole),
             Self::Missing => "–".to_string(),
         }
+    }
+}
+
+fn show(spread: &Spread, digits: usize, is_whole: bool) -> String {
+    let Spread { median, low, high, mean, deviation } = spread;
+    if is_whole {
+        format!("{low:.digits$}/{mean:.digits$}/{high:.digits$}/{deviation:.digits$}")
+    } else if low == high {
+        format!("{median:.digits$}")
+    } else {
+        format!("{median:.digits$} ({low:.digits$}–{high:.digits$})")
     }
 }
 
@@ -137,16 +154,21 @@ mod tests {
 
     #[test]
     fn numbers_show_their_spread_if_there_is_one() {
-        let number = |low, high| Cell::number(Some(Spread { median: 2.25, low, high }), 1).show();
-        assert_eq!(number(2.25, 2.25), "2.2");
-        assert_eq!(number(1.0, 3.0), "2.2 (1.0–3.0)");
+        let number = |values: &[f64]| Cell::number(Spread::of(values.iter().copied()), 1);
+        assert_eq!(number(&[2.25]).show(), "2.2");
+        assert_eq!(number(&[1.0, 2.25, 3.0]).show(), "2.2 (1.0–3.0)");
+        assert_eq!(number(&[1.0, 2.0, 6.0]).whole().show(), "1.0/3.0/6.0/2.2");
         assert_eq!(Cell::number(None, 1).show(), "–");
     }
 
     #[test]
     fn a_number_is_a_number_in_json() {
-        let cell = Cell::number(Spread::of([1.0, 2.0, 4.0]), 1);
+        let cell = Cell::number(Spread::of([1.0, 3.0]), 1);
         let json = serde_json::to_value(cell).expect("JSON");
-        assert_eq!(json, serde_json::json!({"median": 2.0, "low": 1.0, "high": 4.0}));
+        let [median, low, high, mean, deviation] = [2.0, 1.0, 3.0, 2.0, 1.0];
+        let expected = serde_json::json!({
+            "median": median, "low": low, "high": high, "mean": mean, "deviation": deviation,
+        });
+        assert_eq!(json, expected);
     }
 }

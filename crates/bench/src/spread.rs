@@ -4,13 +4,16 @@
 
 use serde::Serialize;
 
-/// The median of some measurements, with the lowest and the highest.
+/// The median of some measurements, with the lowest and the highest, their mean, and their standard
+/// deviation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
     /// Half of the values are not above it.
     pub median: f64,
     pub low: f64,
     pub high: f64,
+    pub mean: f64,
+    pub deviation: f64,
 }
 
 impl Spread {
@@ -21,7 +24,11 @@ impl Spread {
         let (&low, &high) = (values.first()?, values.last()?);
         let upper = values.len() / 2;
         let lower = (values.len() - 1) / 2;
-        Some(Self { median: f64::midpoint(values[lower], values[upper]), low, high })
+        let median = f64::midpoint(values[lower], values[upper]);
+        let count = f64::from(u32::try_from(values.len()).ok()?);
+        let mean = values.iter().sum::<f64>() / count;
+        let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+        Some(Self { median, low, high, mean, deviation: (squares / count).sqrt() })
     }
 }
 
@@ -43,8 +50,12 @@ mod tests {
 
     #[test]
     fn medians_are_in_the_middle() {
-        assert_eq!(Spread::of([3.0, 1.0, 2.0]), Some(Spread { median: 2.0, low: 1.0, high: 3.0 }));
-        assert_eq!(Spread::of([4.0, 1.0]), Some(Spread { median: 2.5, low: 1.0, high: 4.0 }));
+        let of = |values: &[f64]| {
+            let spread = Spread::of(values.iter().copied()).expect("values");
+            [spread.median, spread.low, spread.high, spread.mean, spread.deviation]
+        };
+        assert_eq!(of(&[6.0, 1.0, 2.0]), [2.0, 1.0, 6.0, 3.0, (14.0_f64 / 3.0).sqrt()]);
+        assert_eq!(of(&[4.0, 1.0]), [2.5, 1.0, 4.0, 2.5, 1.5]);
         assert_eq!(Spread::of([f64::NAN]), None);
         assert_eq!(Spread::of([]), None);
     }

@@ -48,6 +48,14 @@ pub const ROUTERS: Case = Case(
     1,
 );
 
+/// Three techniques of the history.
+pub const HISTORY: Case = Case(
+    "history --guest uml --here --repeats 1 --rows 150,host's,packed --json",
+    "150 µs timer|mergeable buffers, host's GSO off|packed ring",
+    2,
+    1,
+);
+
 /// Both formats and directions, DPDK's rows, too; Mpps and Gb/s.
 pub const RINGS: Case = Case(
     "ring --seconds 0.02 --repeats 1 --sizes 64 --json",

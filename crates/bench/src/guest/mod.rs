@@ -8,6 +8,7 @@
 //! and named.
 
 mod figures;
+mod history;
 mod nat;
 mod pacing;
 mod pairing;
@@ -32,6 +33,7 @@ use crate::report::grid::Grid;
 use figures::{COSTS, RATES};
 use rig::{Plan, Rig};
 
+pub use history::measure_history;
 pub use nat::{ClientArgs, measure_nat};
 pub use pacing::measure_pacing;
 pub use pairing::{Options, Pairing};

@@ -57,6 +57,15 @@ impl Grid {
         self.table_with(&[], |_| None)
     }
 
+    /// The table with each number as min/avg/max/sd of all rounds.
+    pub fn table_of_runs(&self) -> Table {
+        let mut table = self.table();
+        for row in &mut table.rows {
+            *row = std::mem::take(row).into_iter().map(Cell::whole).collect();
+        }
+        table
+    }
+
     /// The table with a ratio behind it for each of `ratios`, a head and a column: of a row by the
     /// row that `base` names for it.
     pub fn table_with(

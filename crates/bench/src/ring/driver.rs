@@ -180,7 +180,7 @@ mod tests {
     use ringway_virtq::{PackedDriver, SplitDriver};
 
     use super::*;
-    use crate::ring::device::Backend;
+    use crate::ring::device;
 
     /// How often the device was kicked, except to start its rings.
     fn kicks<Q: DriverQueue>(mut end: DriverEnd<Q>) -> u64 {
@@ -195,7 +195,7 @@ mod tests {
     fn attached<Q: DriverQueue>() -> DriverEnd<Q> {
         let directory = tempfile::tempdir().expect("a directory");
         let socket = directory.path().join("s");
-        let mut backend = Backend::bind(&socket).expect("a socket");
+        let mut backend = device::bind(&socket).expect("a socket");
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {

@@ -14,12 +14,13 @@ use anyhow::{Context, anyhow, bail};
 use ringway_guests::testpmd::Testpmd;
 use ringway_virtq::{Broken, Format, PackedDriver, SplitDriver};
 
-use super::device::Backend;
+use super::device;
 use super::driver::DriverEnd;
 use super::end::{Counts, End, Work};
 use super::limit::{LimitEnd, depths};
 use super::row::{DEVICE, DRIVER, LIMIT, Setup, Who};
 use super::testpmd;
+use crate::backend::Backend;
 use crate::machine::pin;
 
 /// Longest wait for the first packets.
@@ -103,7 +104,7 @@ impl Setup<'_> {
                         continue;
                     }
                     _ if side == DEVICE => {
-                        Ours::Device(Box::new(Backend::bind(&directory.join("s"))?))
+                        Ours::Device(Box::new(device::bind(&directory.join("s"))?))
                     }
                     _ => Ours::Driver,
                 };
@@ -163,7 +164,8 @@ impl Setup<'_> {
             Ours::Device(mut backend) => {
                 while !shared.stop.load(Ordering::Relaxed) {
                     backend.serve()?;
-                    backend.rounds(&mut work, ROUNDS, &shared.stop).map_err(|why| broken(&why))?;
+                    let done = device::rounds(&mut backend, &mut work, ROUNDS, &shared.stop);
+                    done.map_err(|why| broken(&why))?;
                 }
             }
         }

@@ -1,0 +1,187 @@
+//! A vhost-user back-end for devices that measurements bring along.
+//!
+//! How: the thread that moves packets also looks for messages of the front-end now and then, and
+//! carries them out at once.
+//!
+//! Limits: one front-end and one queue pair, no control queue.
+
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use ringway_device::{AnyGuestPort, Queue};
+use ringway_host::{CallFd, Callee, GuestMemory, KickFd, MemoryRequest};
+use ringway_net::{ControlState, Counters, Features, MacAddress, Negotiated, NetConfig};
+use ringway_vhost_user::{
+    Applied, Connection, Effect, Listener, MemoryRegion, Offer, Received, Session,
+};
+use ringway_virtq::Arm;
+
+const MAC: MacAddress = MacAddress([2, 0x72, 0x77, 0, 0, 2]);
+
+/// The back-end: its socket, its front-end, and the device.
+pub(crate) struct Backend {
+    listener: Listener,
+    link: Option<(Connection, Session)>,
+    features: Features,
+    /// What a queue tells its driver about kicks when it starts.
+    arm: Arm,
+    memory: GuestMemory,
+    pub port: AnyGuestPort,
+    /// What the guest has accepted.
+    pub accepted: Features,
+    /// Of the receiveq and of the transmitq.
+    pub fds: [QueueFds; 2],
+    /// Queues were started, or their fds are others, since this was last set to `false`.
+    pub has_changed: bool,
+    /// For requests of the device, of which it has none: User Mode Linux removes a device that
+    /// closes it.
+    _channel: Option<Effect>,
+}
+
+/// How a queue is notified.
+#[derive(Debug, Default)]
+pub(crate) struct QueueFds {
+    pub kick: Option<KickFd>,
+    pub call: Option<CallFd>,
+    /// Entries of the queue.
+    pub size: u16,
+}
+
+impl Backend {
+    pub fn bind(socket: &Path, features: Features, arm: Arm) -> anyhow::Result<Self> {
+        Ok(Self {
+            listener: Listener::bind(socket)?,
+            link: None,
+            features: features.drop_unmet(),
+            arm,
+            memory: GuestMemory::empty(),
+            port: empty_port(Negotiated::NOTHING),
+            accepted: Features::empty(),
+            fds: Default::default(),
+            has_changed: false,
+            _channel: None,
+        })
+    }
+
+    /// Where its next front-end, and the one that it has, are heard.
+    pub fn sockets(&self) -> (&Listener, Option<&Connection>) {
+        (&self.listener, self.link.as_ref().map(|(connection, _)| connection))
+    }
+
+    /// Carries out what the front-end has asked for meanwhile.
+    pub fn serve(&mut self) -> anyhow::Result<()> {
+        if self.link.is_none()
+            && let Some(connection) = self.listener.accept()?
+        {
+            self.link = Some((connection, Session::new(self.offer())));
+            self.has_changed = true;
+        }
+        while let Some((mut connection, mut session)) = self.link.take() {
+            match connection.receive()? {
+                Received::Request(message) => {
+                    let outcome = session.handle(message);
+                    let applied = self.apply(outcome.effects)?;
+                    if let Some(reply) = session.complete(outcome.pending, applied) {
+                        connection.send(&reply)?;
+                    }
+                    self.link = Some((connection, session));
+                }
+                Received::Nothing => {
+                    self.link = Some((connection, session));
+                    break;
+                }
+                Received::Closed => self.forget(Negotiated::NOTHING),
+            }
+        }
+        Ok(())
+    }
+
+    fn offer(&self) -> Offer {
+        let config =
+            NetConfig { mac: MAC, link_up: true, announce: false, max_queue_pairs: 1, mtu: 1500 };
+        Offer {
+            features: self.features.bits(),
+            queue_pairs_max: 1,
+            has_control_queue: false,
+            config: config.encode().to_vec(),
+            memory_slots_max: ringway_virtq::REGIONS_MAX as u64,
+        }
+    }
+
+    fn apply(&mut self, effects: Vec<Effect>) -> anyhow::Result<Applied> {
+        let mut applied = Applied::OK;
+        for effect in effects {
+            match effect {
+                Effect::StopQueue { index } => {
+                    let stopped = Queue::from_index(index).and_then(|queue| self.port.stop(queue));
+                    applied.stopped.extend(stopped.map(|position| (index, position)));
+                }
+                other => self.apply_one(other)?,
+            }
+        }
+        Ok(applied)
+    }
+
+    fn apply_one(&mut self, effect: Effect) -> anyhow::Result<()> {
+        let callee = Callee::default();
+        match effect {
+            Effect::Features(bits) => {
+                let accepted = Features::from_bits_retain(bits) - Features::PROTOCOL_FEATURES;
+                self.accepted = accepted;
+                let negotiated = Negotiated::new(accepted.drop_unmet());
+                self.forget(negotiated.map_err(|why| anyhow!("features: {why}"))?);
+            }
+            Effect::SetMemory(regions) => {
+                self.memory = GuestMemory::map(regions.into_iter().map(request).collect())?;
+            }
+            Effect::AddMemory(region) => self.memory = self.memory.with(request(region))?,
+            Effect::RemoveMemory(range) => {
+                self.memory = self.memory.without(range.guest_address, range.size);
+            }
+            Effect::StartQueue { index, setup, kick, call, .. } => {
+                let queue = Queue::from_index(index).context("queue")?;
+                let started = self.port.start(queue, &setup, &self.memory.regions());
+                started.map_err(|broken| anyhow!("{}: {}", queue.name(), broken.0))?;
+                self.port.arm_kicks(queue, self.arm);
+                let kick = kick.map(KickFd::new).transpose()?;
+                let call = call.map(|fd| CallFd::new(fd, &callee)).transpose()?;
+                *self.fds_of(index)? = QueueFds { kick, call, size: setup.size };
+            }
+            Effect::RebindQueue { index, areas } => {
+                let queue = Queue::from_index(index).context("queue")?;
+                let bound = self.port.rebind(queue, &areas, &self.memory.regions());
+                bound.map_err(|broken| anyhow!("{}: {}", queue.name(), broken.0))?;
+            }
+            Effect::SetKick { index, fd } => {
+                self.fds_of(index)?.kick = fd.map(KickFd::new).transpose()?;
+            }
+            Effect::SetCall { index, fd } => {
+                self.fds_of(index)?.call = fd.map(|fd| CallFd::new(fd, &callee)).transpose()?;
+            }
+            channel @ Effect::BackendChannel(_) => self._channel = Some(channel),
+            Effect::Reset => self.forget(Negotiated::NOTHING),
+            // This device neither learns addresses nor reports.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, negotiated: Negotiated) {
+        (self.port, self.fds) = (empty_port(negotiated), Default::default());
+        self.has_changed = true;
+    }
+
+    fn fds_of(&mut self, index: u16) -> anyhow::Result<&mut QueueFds> {
+        self.has_changed = true;
+        self.fds.get_mut(usize::from(index)).context("queue")
+    }
+}
+
+fn empty_port(negotiated: Negotiated) -> AnyGuestPort {
+    AnyGuestPort::new(negotiated, ControlState::new(MAC, &negotiated), [Counters::default(); 2])
+}
+
+fn request(region: MemoryRegion) -> MemoryRequest {
+    let MemoryRegion { guest_address, size, mmap_offset, fd, .. } = region;
+    MemoryRequest { guest_address, size, mmap_offset, fd }
+}
