@@ -4,7 +4,8 @@
 //! until a kick, a packet in the tap or a timer wakes it.
 //!
 //! Limits: what the tap has no room for is lost. A User Mode Linux guest, which may miss a call
-//! (ADR 8), is called again until 64 ms later.
+//! (ADR 8), is called again until 64 ms later. QEMU's emulation of one processor may lose a kick:
+//! a ring that was busy lately is looked at every 2 ms.
 
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
@@ -15,7 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use ringway_device::{AnyGuestPort, FromGuest, GuestPort, Queue, ToGuest};
+use ringway_device::{AnyGuestPort, FromGuest, GuestPort, Published, Queue, ToGuest};
 use ringway_host::{EventFd, Events, Flush, Pace, Poller, Tap, TapOffloads, TapOptions, now};
 use ringway_net::{Features, Nanos, NetHeader, Packet, PacketSink, PacketSource, Put};
 use ringway_virtq::{Arm, Broken, DeviceQueue};
@@ -26,8 +27,10 @@ use crate::ring::end::Template;
 
 const BATCH: u32 = 64;
 
-/// Longest sleep.
+/// Longest sleep, and the longest one so soon after a packet.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
+const BUSY_SLEEP_MAX: Duration = Duration::from_millis(2);
+const BUSY_NS: u64 = 400_000_000;
 
 /// When a guest that may have missed a call is called again, for the first and the last time.
 const CALLED_AGAIN_NS: u64 = 1_000_000;
@@ -118,10 +121,11 @@ fn run(
     let (mut poller, mut events) = (poller(&backend, &mover.tap, bell)?, Events::with_capacity(8));
     loop {
         let (again, wake_at) = mover.visit(&mut backend)?;
+        let sleep_max = mover.sleep_max();
         let sleep = match wake_at {
             _ if again => Duration::ZERO,
-            Some(at) => Duration::from_nanos(at.0.saturating_sub(now().0)).min(SLEEP_MAX),
-            None => SLEEP_MAX,
+            Some(at) => Duration::from_nanos(at.0.saturating_sub(now().0)).min(sleep_max),
+            None => sleep_max,
         };
         poller.wait(&mut events, Some(sleep))?;
         let is_woken_by = |token| events.iter().any(|event| event.token == token);
@@ -170,6 +174,8 @@ struct Mover {
     /// Something woke the thread since the transmitq was last looked at.
     is_kicked: bool,
     calls: [LastCall; 2],
+    /// When there was a packet.
+    busy_at: Nanos,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -205,8 +211,13 @@ impl LastCall {
 impl Mover {
     fn new(tap: Tap, technique: Technique) -> Self {
         let pace = Pace::new(technique.policy);
-        let calls = Default::default();
-        Self { tap, technique, pace, timer_ends: None, is_kicked: false, calls }
+        let (calls, busy_at) = (Default::default(), now());
+        Self { tap, technique, pace, timer_ends: None, is_kicked: false, calls, busy_at }
+    }
+
+    fn sleep_max(&self) -> Duration {
+        let is_busy = now().0.saturating_sub(self.busy_at.0) < BUSY_NS;
+        if is_busy { BUSY_SLEEP_MAX } else { SLEEP_MAX }
     }
 
     /// Queues have started.
@@ -322,8 +333,15 @@ impl Mover {
         more: bool,
     ) {
         let moved = from.publish();
+        self.note(moved);
         if self.pace.took(moved, Flush { now: now(), more, short: false }) && from.must_call() {
             self.calls[1].call(fds);
+        }
+    }
+
+    fn note(&mut self, moved: Published) {
+        if moved.packets > 0 {
+            self.busy_at = now();
         }
     }
 
@@ -338,6 +356,7 @@ impl Mover {
             }
         }
         let moved = to.publish();
+        self.note(moved);
         let flush = Flush { now: now(), more: given == BATCH, short };
         if self.pace.gave(moved, to.requests.take(), flush) && to.must_call() {
             self.pace.called(flush.now);
