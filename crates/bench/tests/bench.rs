@@ -64,6 +64,9 @@ fn every_scheme_gets_every_kind_of_traffic_through() {
 fn every_technique_of_the_history_is_measured() {
     let json = bench(&["history", "--seconds", "0.01", "--repeats", "2", "--json"]);
     let report: Value = serde_json::from_str(&json).expect("JSON");
+    let overload = report["tables"][2]["rows"].as_array().expect("rows");
+    assert_eq!(overload.len(), 3);
+    assert!(overload.iter().all(|row| row[2]["median"].as_f64() > Some(0.0)), "{overload:?}");
     // Behind the names, streams and their ratios, and round trips from either side.
     for (table, count, numbers) in [(0, 19, 1..=6), (1, 2 * 19, 2..=5)] {
         let rows = report["tables"][table]["rows"].as_array().expect("rows");

@@ -20,6 +20,12 @@ pub(super) struct Guest<'a, D> {
     received: Vec<u8>,
     /// About what Linux keeps about a packet, of buffers that wait, where that is allocated early.
     early: VecDeque<Box<[u8; 256]>>,
+    /// Of so many packets one finds no memory for its descriptor; `None`: none does.
+    pub fails_every: Option<u32>,
+    /// Packets since the last that found none.
+    until_failure: u32,
+    /// Packets that were dropped for that.
+    pub not_allocated: u64,
     /// Calls about sent packets are asked for, and not only one when the ring has run empty.
     is_called: bool,
     sent: u64,
@@ -36,7 +42,19 @@ impl<'a, D: DriverQueue> Guest<'a, D> {
         let (packet, received) = (vec![0x5a; common.packet_len], vec![0; PACKET_LEN_MAX as usize]);
         let is_called = technique.rings.without.contains(Features::NOTIFY_ON_EMPTY);
         let (sent, wake_at) = (0, None);
-        let mut guest = Self { common, driver, packet, received, early, is_called, sent, wake_at };
+        let mut guest = Self {
+            common,
+            driver,
+            packet,
+            received,
+            early,
+            fails_every: None,
+            until_failure: 0,
+            not_allocated: 0,
+            is_called,
+            sent,
+            wake_at,
+        };
         let _ = guest.arm(false);
         guest
     }
@@ -51,9 +69,15 @@ impl<'a, D: DriverQueue> Guest<'a, D> {
 impl<D: DriverQueue> End for Guest<'_, D> {
     fn take(&mut self) -> anyhow::Result<u32> {
         let mut received = 0;
-        while received < BATCH
-            && let Some(packet) = self.driver.rx.receive().map_err(broken)?
-        {
+        while received < BATCH {
+            let Some(packet) = self.driver.rx.receive().map_err(broken)? else { break };
+            received += 1;
+            self.until_failure += 1;
+            if self.fails_every == Some(self.until_failure) {
+                (self.until_failure, self.not_allocated) = (0, self.not_allocated + 1);
+                // Dropped: its buffers are posted again as those of any other packet.
+                continue;
+            }
             packet.copy_to(&mut self.received);
             // As if each had a page.
             let buffers = packet.len.div_ceil(PAGE_LEN).max(1) as usize;
@@ -63,7 +87,6 @@ impl<D: DriverQueue> End for Guest<'_, D> {
             } else {
                 std::hint::black_box(Box::new([0_u8; 256]));
             }
-            received += 1;
         }
         if self.driver.rx.flush() {
             self.common.locked(|| self.common.kick_receiveq.notify());

@@ -5,7 +5,7 @@
 //! device work on one pair of rings in real memory, on two threads that sleep and are woken through
 //! eventfds ([`ends`], [`guest`], [`host`]); what only the past did, such as a lock around
 //! everything, is done here around them. Rows are measured one after the other, and all of it again
-//! for each repeat.
+//! for each repeat. [`load`] offers more than the guest can take.
 //!
 //! Limits: one queue pair, two processors; the tap is a copy to or from private memory; no guest
 //! kernel, so that a notification costs a wake-up but no exit.
@@ -13,6 +13,7 @@
 mod ends;
 mod guest;
 mod host;
+mod load;
 mod run;
 mod technique;
 
@@ -79,6 +80,15 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     })?;
     report.tables.push(streams.table_with(&BEFORE, before));
     report.tables.push(round_trips.table());
+    let title = format!("Overload, packets of {SHORT_LEN} bytes to the guest");
+    let mut overload = Grid::new(title, &["descriptors"], &load::COLUMNS);
+    for round in 0..options.repeats {
+        let found = load::measure(processors, options.duration).context("overload")?;
+        for ((name, ..), values) in load::ROWS.iter().zip(found) {
+            overload.add(&[(*name).into()], round, &values.map(Some));
+        }
+    }
+    report.tables.push(overload.table());
     Ok(report)
 }
 
@@ -95,6 +105,10 @@ fn method(options: &Options) -> Vec<String> {
          other through eventfds; the tap is private memory of the host's."
             .into(),
         "A ratio is to the row before.".into(),
+        "Overload: in each round one and a half times the packets that the guest takes with \
+         descriptors allocated early, at a fixed rate. Each packet is received, or found no buffer, \
+         or no memory for its descriptor: that the sum is right is checked."
+            .into(),
     ];
     method.extend(STEPS.iter().map(|(name, about, _)| format!("{name}: {about}.")));
     method
