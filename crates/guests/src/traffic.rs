@@ -180,7 +180,9 @@ pub fn iperf(side: &mut Side<'_>, line: &str) -> anyhow::Result<String> {
 /// Whether the server was not ready yet. Between two clients it closes its listening socket and
 /// opens another one: who was already waiting at the first is reset before anything was measured.
 fn is_early(text: &str) -> bool {
-    let is_reset = text.contains("unable to receive control message: Connection reset by peer");
+    let is_reset = ["receive control message", "send cookie to server"]
+        .iter()
+        .any(|what| text.contains(&format!("unable to {what}: Connection reset by peer")));
     // A guest's console may have its own idea of tabs.
     let dense: String = text.split_whitespace().collect();
     let is_nothing_measured = dense.contains("\"connected\":[]");
@@ -228,6 +230,8 @@ mod tests {
         let reset = "\"error\":\t\"unable to receive control message: Connection reset by peer\"";
         assert!(is_early(&format!("{{\"connected\":\t[], {reset}}}")));
         assert!(!is_early(&format!("{{\"connected\":\t[{{\"socket\":\t5}}], {reset}}}")));
+        let cookie = "\"error\":\t\"unable to send cookie to server: Connection reset by peer\"";
+        assert!(is_early(&format!("{{\"connected\":\t[], {cookie}}}")));
         assert!(is_early("iperf3: error - the server is busy running a test"));
         assert!(!is_early("{}"));
     }
