@@ -106,8 +106,8 @@ fn method(options: &Options) -> Vec<String> {
             .into(),
         "A ratio is to the row before.".into(),
         "Overload: in each round one and a half times the packets that the guest takes with \
-         descriptors allocated early, at a fixed rate. Each packet is received, or found no buffer, \
-         or no memory for its descriptor: that the sum is right is checked."
+         descriptors allocated early, at a fixed rate. Each packet is received, or found no \
+         buffer, or no memory for its descriptor: that the sum is right is checked."
             .into(),
     ];
     method.extend(STEPS.iter().map(|(name, about, _)| format!("{name}: {about}.")));
