@@ -6,12 +6,17 @@
 //! guests on the worker's own processor. In between, on the worker's processor, memory is copied
 //! that is as large and as far apart as the guests' buffers.
 //!
+//! DPDK's testpmd, which only passes on what comes, takes the daemon's place in other rows
+//! ([`peer`]).
+//!
 //! Limits: two processors; the daemon never polls, for the processor time of one that does says
 //! nothing about packets. So a wake-up and its system calls are in the time of each burst.
 
 mod copying;
 mod guests;
+mod peer;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -52,7 +57,17 @@ enum Way {
     Switch,
     /// The same, and the guests are on the worker's processor: packets are in its caches.
     OneProcessor,
+    /// DPDK's program instead of the daemon, with two vhost-user devices.
+    Testpmd,
 }
+
+/// Switches that one may have instead, and why no row has them.
+const NOT_MEASURED: [&str; 4] = [
+    "OVS-DPDK: no row starts it; it moves packets as DPDK's testpmd does, and looks them up",
+    "Open vSwitch in user space, on taps: no row starts it",
+    "vde_switch: no row starts it; it has neither vhost-user nor offloads",
+    "Linux bridge: it has no vhost-user; `ringway bench guest` has it, between two guests' taps",
+];
 
 #[derive(Debug, Clone, Copy)]
 struct Row {
@@ -67,16 +82,26 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
         bail!("two processors are needed: one for the worker, one for the guests");
     };
     let mut report = Report::begin("switch", &options.command, &method(options))?;
+    NOT_MEASURED.iter().for_each(|why| report.leave_out(why));
     let grid = Grid::new("From guest to guest", &HEADS, &COLUMNS);
     let mut grid = grid.plotted("copy ÷ worker", &[4]);
     in_turns(options.repeats, &rows(), |round, name, row, _| {
         let of_guests = if row.way == Way::OneProcessor { of_worker } else { of_guests };
         let measure_one = match row.format {
+            Format::Split if row.way == Way::Testpmd => peer::measure::<SplitDriver>,
+            Format::Packed if row.way == Way::Testpmd => peer::measure::<PackedDriver>,
             Format::Split => measure_one::<SplitDriver>,
             Format::Packed => measure_one::<PackedDriver>,
         };
         let measured = || measure_one(*row, of_worker, options.duration);
-        grid.add(name, round, &keeping_to(&[of_guests], measured)??.map(Some));
+        match keeping_to(&[of_guests], measured)? {
+            Ok(values) => grid.add(name, round, &values),
+            // It may not be installed.
+            Err(why) if row.way == Way::Testpmd => {
+                report.leave_out(&format!("{}: {why:#}", name[2]))
+            }
+            Err(why) => return Err(why),
+        }
         Ok(())
     })?;
     report.tables.push(grid.table());
@@ -90,10 +115,14 @@ pub(crate) const BURST: usize = guests::QUEUE_SIZE as usize;
 pub(crate) fn carry<Q: DriverQueue>(bursts: usize) -> anyhow::Result<()> {
     let mut daemon = start_with(Way::Switch, &["--sandbox", "off"])?;
     let plan = Plan::of(PACKET_LENS[0] as usize);
-    let mut pair = Pair::<Q>::attach(&daemon, &plan)?;
+    let mut pair = Pair::<Q>::attach(sockets(&daemon), &plan)?;
     (0..bursts).try_for_each(|_| pair.burst(plan.burst))?;
     daemon.stop()?;
     Ok(())
+}
+
+fn sockets(daemon: &RingwayProcess) -> [PathBuf; 2] {
+    ["a", "b"].map(|port| daemon.socket(port))
 }
 
 fn start(way: Way) -> anyhow::Result<RingwayProcess> {
@@ -112,11 +141,15 @@ fn rows() -> Vec<(Vec<String>, Row)> {
     let mut rows = Vec::new();
     for packet_len in PACKET_LENS {
         for format in [Format::Split, Format::Packed] {
-            for way in [Way::Cable, Way::Switch, Way::OneProcessor] {
+            for way in [Way::Cable, Way::Switch, Way::OneProcessor, Way::Testpmd] {
+                if way == Way::Testpmd && packet_len > peer::PACKET_LEN_MAX {
+                    continue;
+                }
                 let name = match way {
                     Way::Cable => "two ports",
                     Way::Switch => "three ports",
                     Way::OneProcessor => "three ports, one processor",
+                    Way::Testpmd => "DPDK testpmd, two ports",
                 };
                 let name = [&packet_len.to_string(), format_name(format), name].map(String::from);
                 rows.push((name.to_vec(), Row { way, format, packet_len }));
@@ -131,10 +164,10 @@ fn measure_one<Q: DriverQueue>(
     row: Row,
     of_worker: usize,
     duration: Duration,
-) -> anyhow::Result<[f64; 6]> {
+) -> anyhow::Result<[Option<f64>; 6]> {
     let daemon = keeping_to(&[of_worker], || start(row.way))??;
     let plan = Plan::of(row.packet_len as usize);
-    let mut pair = Pair::<Q>::attach(&daemon, &plan)?;
+    let mut pair = Pair::<Q>::attach(sockets(&daemon), &plan)?;
     let mut copying = Copying::new(&plan)?;
     // All of the buffers are touched for the first time.
     pair.exchange(plan.burst, duration / 4)?;
@@ -153,9 +186,21 @@ fn measure_one<Q: DriverQueue>(
     let (packet_ns, copy_ns) = (packets_ns / packets, copies_ns / copies);
     let ended = effort(&daemon)?;
     let system_calls = (ended[1] - began[1]) / (ended[0] - began[0]);
-    let gigabits = 8.0 * f64::from(row.packet_len) / packet_ns;
+    Ok(values(row.packet_len, packet_ns, copy_ns, Some(system_calls * 1e3)))
+}
+
+/// A value for each column.
+fn values(
+    packet_len: u32,
+    packet_ns: f64,
+    copy_ns: f64,
+    system_calls: Option<f64>,
+) -> [Option<f64>; COLUMNS.len()] {
+    let gigabits = 8.0 * f64::from(packet_len) / packet_ns;
     let share = copy_ns / packet_ns;
-    Ok([packet_ns, 1e3 / packet_ns, gigabits, copy_ns, share, system_calls * 1e3])
+    let [packet, rate, gigabits, copy, share] =
+        [packet_ns, 1e3 / packet_ns, gigabits, copy_ns, share].map(Some);
+    [packet, rate, gigabits, copy, share, system_calls]
 }
 
 /// Packets and system calls of the worker so far, as it says.
@@ -168,7 +213,7 @@ fn effort(daemon: &RingwayProcess) -> anyhow::Result<[f64; 2]> {
     Ok([count("packets")?, count("system_calls")?])
 }
 
-fn method(options: &Options) -> [String; 5] {
+fn method(options: &Options) -> [String; 6] {
     let bursts = PACKET_LENS.map(|len| Plan::of(len as usize).burst.to_string()).join(", ");
     [
         options.rounds(),
@@ -182,6 +227,9 @@ fn method(options: &Options) -> [String; 5] {
             .into(),
         "One copy is of as many bytes, between places as far apart and over as much memory as \
          the guests' buffers have, on the worker's processor while the worker sleeps."
+            .into(),
+        "testpmd passes on what comes at one port to the other. It always polls: its time is what \
+         it counts itself for rounds with packets, and what other programs took meanwhile."
             .into(),
         "Three ports: the third is idle, and the way of each packet is looked up. One processor: \
          the guests are on the worker's, so that packets and rings are in its caches."

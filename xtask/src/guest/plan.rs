@@ -30,12 +30,13 @@ pub struct Scenario {
 
 type Run = Box<dyn Fn(&Stage) -> anyhow::Result<()>>;
 
-const MEASUREMENTS: [(&str, Needs, u64, Case); 6] = [
+const MEASUREMENTS: [(&str, Needs, u64, Case); 7] = [
     ("bench_guest", Uml, 180, scenarios_bench::GUESTS),
     ("bench_history", Uml, 180, scenarios_bench::HISTORY),
     ("bench_nat", Uml, 180, scenarios_bench::ROUTERS),
     ("bench_pacing", Uml, 240, scenarios_bench::PACING),
     ("bench_ring", Dpdk, 180, scenarios_bench::RINGS),
+    ("bench_switch", Dpdk, 180, scenarios_bench::SWITCH),
     (SANITY, Qemu, 180, scenarios_bench::QEMU),
 ];
 

@@ -48,6 +48,14 @@ pub const ROUTERS: Case = Case(
     1,
 );
 
+/// DPDK's program in the place of ringway.
+pub const SWITCH: Case = Case(
+    "switch --seconds 0.02 --repeats 1 --json",
+    "two ports|three ports|DPDK testpmd, two ports",
+    5,
+    1,
+);
+
 /// Three techniques of the history.
 pub const HISTORY: Case = Case(
     "history --guest uml --here --repeats 1 --rows 150,host's,packed --json",

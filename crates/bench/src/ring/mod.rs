@@ -14,7 +14,7 @@ pub(crate) mod end;
 mod limit;
 mod row;
 mod run;
-mod testpmd;
+pub(crate) mod testpmd;
 
 use std::time::Duration;
 

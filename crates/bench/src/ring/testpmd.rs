@@ -82,13 +82,13 @@ pub(super) fn rate(testpmd: &mut Testpmd, duration: Duration) -> anyhow::Result<
 }
 
 /// Forgets the time that packets have cost so far.
-pub(super) fn forget_cost(testpmd: &mut Testpmd) -> anyhow::Result<()> {
+pub(crate) fn forget_cost(testpmd: &mut Testpmd) -> anyhow::Result<()> {
     testpmd.run("clear fwd stats all").map(drop)
 }
 
 /// Ns of its processor per packet since then. Rounds that find nothing to receive do not
 /// count; rounds that find no room to send do.
-pub(super) fn cost_ns(testpmd: &mut Testpmd) -> anyhow::Result<Option<f64>> {
+pub(crate) fn cost_ns(testpmd: &mut Testpmd) -> anyhow::Result<Option<f64>> {
     let text = testpmd.run("show fwd stats all")?;
     let cycles: Option<f64> = number_after(&text, "CPU cycles/packet=");
     let mhz = text.split_once(" MHz").and_then(|(before, _)| before.rsplit(' ').next());

@@ -7,12 +7,12 @@
 //!
 //! Limits: a burst is no longer than what the second guest has buffers for.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use ringway_driver::rx_buffer::{ADAPTIVE_LEN_PER_ENTRY, PAGE_LEN};
 use ringway_net::HEADER_LEN;
-use ringway_testkit::RingwayProcess;
 use ringway_virtq::{Broken, DriverQueue};
 
 use crate::ring::driver::{DriverEnd, Payload};
@@ -64,13 +64,15 @@ pub(super) struct Pair<Q> {
 }
 
 impl<Q: DriverQueue> Pair<Q> {
-    /// Attaches them to the first two ports. Each sends something, after which a switch knows
+    /// Attaches them to two ports. Each sends something, after which a switch knows
     /// where both are.
-    pub fn attach(daemon: &RingwayProcess, plan: &Plan) -> anyhow::Result<Self> {
+    pub fn attach(sockets: [PathBuf; 2], plan: &Plan) -> anyhow::Result<Self> {
         let payload = Payload::InPlace { len: plan.packet_len };
-        let attach =
-            |port| DriverEnd::attach(&daemon.socket(port), QUEUE_SIZE, payload).context(port);
-        let (mut sender, mut receiver) = (attach("a")?, attach("b")?);
+        let attach = |socket: &Path| {
+            let end = DriverEnd::attach(socket, QUEUE_SIZE, payload);
+            end.with_context(|| socket.display().to_string())
+        };
+        let (mut sender, mut receiver) = (attach(&sockets[0])?, attach(&sockets[1])?);
         burst(&mut receiver, &mut sender, &Template::answer(64)?, 1)?;
         let mut pair = Self { sender, receiver, packet: Template::new(plan.packet_len)? };
         (0..FIRST_BURSTS).try_for_each(|_| pair.burst(FIRST_BURST))?;
