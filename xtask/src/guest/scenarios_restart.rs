@@ -1,6 +1,7 @@
 //! The data plane is killed, and replaced by upgrades, under ping and TCP: the front-end's socket
 //! stays open, the guest's carrier does not change, traffic goes on. How long nothing came is told.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -42,6 +43,9 @@ const LOST_PER_CRASH_MAX: u32 = 64;
 
 /// Packets that each upgrade may cost: a ping may be late.
 const LOST_PER_UPGRADE_MAX: u32 = 1;
+
+/// Pings of the last half second that may still be on the way when ping ends.
+const LATE_MAX: u32 = 100;
 
 /// What happens to the data plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,14 +201,18 @@ fn repeat(
     Ok(Seen { lost, gap: longest_gap(&printed) })
 }
 
-/// `5000 packets transmitted, 4998 received, 0.04% packet loss, time 9998ms`, also with `+2
-/// duplicates`.
+/// Pings that were sent, by `5000 packets transmitted, 4998 received, …`, and never answered. The
+/// last ones may only be late: ping waits for twice as long as an answer has taken so far.
 fn lost(printed: &str) -> Option<u32> {
     let line = printed.lines().find(|line| line.contains(" packets transmitted"))?;
-    let number = |part: &str| part.split_whitespace().next()?.parse::<u32>().ok();
-    let mut parts = line.split(", ");
-    let (sent, received) = (number(parts.next()?)?, number(parts.next()?)?);
-    sent.checked_sub(received)
+    let sent: u32 = line.split_whitespace().next()?.parse().ok()?;
+    let answers = printed.lines().filter(|line| line.contains(" bytes from "));
+    let number = |line: &str| line.split_once("icmp_seq=")?.1.split(' ').next()?.parse().ok();
+    let numbers: BTreeSet<u32> = answers.filter_map(number).collect();
+    let last = numbers.last().copied().unwrap_or(0);
+    let late = sent.checked_sub(last)?;
+    let counted = if late <= LATE_MAX { last } else { sent };
+    counted.checked_sub(u32::try_from(numbers.len()).ok()?)
 }
 
 /// Between two answers, which each have the time in front: `[1700000000.123456] 64 bytes from …`.
@@ -225,8 +233,16 @@ mod tests {
 
     #[test]
     fn what_ping_prints_is_understood() {
-        let line = "7 packets transmitted, 5 received, +2 duplicates, 28% packet loss, time 6ms";
-        assert_eq!(lost(&format!("PING\n{line}\nrtt")), Some(2));
+        let answer = |number: u32| {
+            format!("[7.5] 64 bytes from 10.97.0.2: icmp_seq={number} ttl=64 time=0.1 ms")
+        };
+        let printed = |sent: u32, numbers: &[u32]| {
+            let answers: Vec<String> = numbers.iter().map(|number| answer(*number)).collect();
+            format!("PING\n{}\n{sent} packets transmitted, …\nrtt", answers.join("\n"))
+        };
+        assert_eq!(lost(&printed(7, &[1, 2, 2, 5, 7])), Some(3), "one came twice");
+        assert_eq!(lost(&printed(9, &[1, 2, 4])), Some(1), "five are late");
+        assert_eq!(lost(&printed(200, &[1, 2, 4])), Some(197));
         assert_eq!(lost("nothing"), None);
     }
 
