@@ -11,6 +11,7 @@ mod race;
 mod ring;
 mod router;
 mod session;
+mod supervisor;
 mod switch;
 mod text;
 mod wire;
@@ -30,15 +31,17 @@ mod control;
 mod places;
 
 pub use session::{EFFECTS, Reached, session};
+pub use supervisor::supervisor;
 
 /// A fuzz target: takes any bytes.
 pub type Target = fn(&[u8]);
 
 /// All targets that must never fail, by name.
-pub const TARGETS: [(&str, Target); 27] = [
+pub const TARGETS: [(&str, Target); 28] = [
     ("codec", wire::codec),
     ("bridge_fdb", wire::bridge_fdb),
     ("session", |data| drop(session(data))),
+    ("supervisor", |data| _ = supervisor(data)),
     ("header", packet::header),
     ("control", packet::control),
     ("completion", packet::completion),

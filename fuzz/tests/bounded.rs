@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use ringway_fuzz::{EFFECTS, TARGETS, Target, canary, session};
+use ringway_fuzz::{EFFECTS, TARGETS, Target, canary, session, supervisor};
 use ringway_testkit::Rng;
 
 const INPUTS: u32 = 20_000;
@@ -46,6 +46,14 @@ fn inputs_lead_to_every_effect_of_a_session() {
     }
     println!("inputs that lead to each: {counts:?}");
     assert!(counts.values().all(|&count| count >= REACHED_MIN), "{counts:?}");
+}
+
+#[test]
+fn inputs_lead_a_supervisor_to_keep_requests() {
+    let mut rng = seeded();
+    let kept = |rng: &mut Rng| supervisor(&random(rng, INPUT_LEN_MAX)) > 0;
+    let count = (0..INPUTS / 10).filter(|_| kept(&mut rng)).count();
+    assert!(count > INPUTS as usize / 100, "{count}");
 }
 
 #[test]
