@@ -102,6 +102,10 @@ fn state(port: &PortStats) -> String {
         let refused = units::counted(port.refused_front_ends, "front-end");
         let _ = write!(text, "\n{refused} refused");
     }
+    if port.replayed > 0 {
+        let twice = units::counted(port.replayed, "packet");
+        let _ = write!(text, "\n{twice} may have come twice");
+    }
     for line in port.error.iter().chain(&port.broken) {
         let _ = write!(text, "\n{line}");
     }

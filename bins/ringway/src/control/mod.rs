@@ -299,6 +299,7 @@ pub(crate) mod tests {
                 program: Some("qemu-system-x86".to_string()),
             }),
             refused_front_ends: 2,
+            replayed: 0,
             features: vec!["CSUM".to_string(), "MRG_RXBUF".to_string()],
             format: Some("packed".to_string()),
             to_guest: direction(1_000_000, &[("no_room", 7)]),

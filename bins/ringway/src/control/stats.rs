@@ -139,6 +139,9 @@ pub struct PortStats {
     /// Front-ends that came while another one was connected.
     #[serde(default)]
     pub refused_front_ends: u64,
+    /// Visits of it in which a data plane ended: in each a packet may have come twice.
+    #[serde(default)]
+    pub replayed: u64,
     /// Names of the negotiated features.
     pub features: Vec<String>,
     /// The negotiated ring format: `split` or `packed`.

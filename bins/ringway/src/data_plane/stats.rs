@@ -115,6 +115,7 @@ fn port_stats(port: &Port, snapshots: &[&PortSnapshot]) -> PortStats {
         error: None,
         front_end: None,
         refused_front_ends: 0,
+        replayed: 0,
         features: negotiated.map_or(Vec::new(), |negotiated| feature_names(negotiated.features)),
         format: negotiated.map(|negotiated| format_name(negotiated.format).to_string()),
         to_guest: direction(&total(snapshots.iter().map(|snapshot| &snapshot.to_end))),

@@ -49,8 +49,7 @@ impl Supervisor {
             self.planes.why_ended.get_or_insert(why);
             return;
         }
-        self.note_death();
-        let (busy, in_hand) = (self.journal.busy(), self.take_back_frames());
+        let (busy, in_hand) = (self.note_death(), self.take_back_frames());
         let now = Instant::now();
         let verdict = self.restarts.died(now, end, &busy, &in_hand);
         let again = match verdict.start_at - now {
@@ -64,9 +63,17 @@ impl Supervisor {
         self.follow(verdict);
     }
 
-    fn note_death(&mut self) {
+    /// Which ports were being served.
+    fn note_death(&mut self) -> Vec<u16> {
         self.counts.deaths += 1;
         self.counts.down_since.get_or_insert_with(Instant::now);
+        let busy = self.journal.busy();
+        for id in &busy {
+            if let Some(port) = self.ports.get_mut(&PortId(*id)) {
+                port.replayed += 1;
+            }
+        }
+        busy
     }
 
     /// Workers have ended: the rest of the process follows when the memory of all guests is
@@ -86,8 +93,7 @@ impl Supervisor {
         if !(is_alone && self.planes.is_begun() && self.journal.all_have_ended()) {
             return;
         }
-        self.note_death();
-        let suspects = (self.journal.busy(), self.take_back_frames());
+        let suspects = (self.note_death(), self.take_back_frames());
         self.planes.end_serving();
         let Some(plane) = self.planes.get(number) else { return };
         plane.suspects = Some(suspects);

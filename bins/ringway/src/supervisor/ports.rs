@@ -42,6 +42,8 @@ pub(super) struct Port {
     leaves_at: Option<Instant>,
     /// A data plane has had it.
     pub(super) is_served: bool,
+    /// Visits of it in which data planes ended: in each a packet may have come twice.
+    pub(super) replayed: u64,
     /// Who asked for it, and has no answer yet because the data plane had ended.
     pub(super) asked: Option<Asked>,
 }
@@ -57,6 +59,7 @@ impl Port {
             chatter: Chatter::new(),
             leaves_at: None,
             is_served: false,
+            replayed: 0,
             asked: None,
         }
     }

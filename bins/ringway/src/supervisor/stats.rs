@@ -57,6 +57,7 @@ impl Supervisor {
             state,
             error: port.failure.clone().or(offence),
             front_end: link.and_then(|link| link.peer.as_ref()).map(Peer::stats),
+            replayed: port.replayed,
             refused_front_ends: vm.map_or(0, |vm| vm.refused),
             ..told
         }

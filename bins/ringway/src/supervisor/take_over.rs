@@ -126,6 +126,7 @@ impl Supervisor {
         let mut port = Port::new(record.spec()?, record.as_in_file()?);
         let is_quarantined = self.restarts.quarantined().any(|port| port == record.id);
         (port.failure, port.is_served) = (record.failure.clone(), record.is_served);
+        port.replayed = record.replayed;
         if let Some(tap) = &record.tap {
             port.tap = TapState::resume(tap, fds)?;
         }

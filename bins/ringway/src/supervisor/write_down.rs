@@ -116,6 +116,7 @@ impl Supervisor {
 fn port_record<'a>(id: u16, port: &'a Port, fds: &mut Fds<'a>) -> PortRecord {
     let mut record = PortRecord::new(id, &port.spec, port.from_file.as_ref());
     (record.failure, record.is_served) = (port.failure.clone(), port.is_served);
+    record.replayed = port.replayed;
     record.tap = port.tap.record(fds);
     record.reopens = port.tap.reopen_at.is_some();
     record.vm = port.vm.as_ref().map(|vm| VmRecord {

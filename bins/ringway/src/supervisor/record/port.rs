@@ -19,6 +19,8 @@ pub(in crate::supervisor) struct PortRecord {
     from_file: Option<Map<String, Value>>,
     pub(in crate::supervisor) failure: Option<String>,
     pub(in crate::supervisor) is_served: bool,
+    #[serde(default)]
+    pub(in crate::supervisor) replayed: u64,
     pub(in crate::supervisor) vm: Option<VmRecord>,
     pub(in crate::supervisor) tap: Option<TapRecord>,
     /// Its tap is to be opened again.
@@ -80,6 +82,7 @@ impl PortRecord {
             from_file: from_file.map(json::write_port),
             failure: None,
             is_served: false,
+            replayed: 0,
             vm: None,
             tap: None,
             reopens: false,
