@@ -7,8 +7,9 @@ use ringway_net::{ETHERNET_HEADER_LEN, GsoType, MacAddress, NEEDS_CSUM, NetHeade
 
 use crate::frame::{ICMP, ICMPV6, IPV4_HEADER_LEN, IPV6_HEADER_LEN, Stations, TCP, UDP};
 use crate::frame::{TYPE_IPV4, TYPE_IPV6, UDP_HEADER_LEN, ethernet, ipv4_header, ipv6_header};
-use crate::frame::{low_word, pseudo_sum, to_ipv6};
-use crate::table::{FlowId, FlowKey, Protocol};
+use crate::frame::{icmp4, icmp6, low_word, pseudo_sum, to_ipv6, udp};
+use crate::packet::array;
+use crate::table::{FlowId, FlowKey, Guest, Protocol};
 use crate::tcp::{Head, Outgoing};
 
 /// Longest head: Ethernet, IPv6, and TCP with the options of a SYN.
@@ -143,6 +144,27 @@ impl Emit {
         &mut self.bytes[self.len - len..self.len]
     }
 
+    pub(crate) fn guest(&self) -> Guest {
+        self.key.guest
+    }
+
+    /// The whole frame with that message, however long, and a complete checksum.
+    pub(crate) fn whole(&self, message: &[u8]) -> Vec<u8> {
+        let [to, from] = [0, 6].map(|at| MacAddress(array(&self.bytes, at).unwrap_or_default()));
+        let (stations, key) = (Stations { from, to }, &self.key);
+        if key.protocol != Protocol::Echo {
+            return udp(stations, key.to, key.from, message);
+        }
+        let mut message = message.to_vec();
+        if let Some(identifier) = message.get_mut(4..6) {
+            identifier.copy_from_slice(&key.from.port().to_be_bytes());
+        }
+        match (key.to.ip(), key.from.ip()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => icmp4(stations, (from, to), message),
+            (from, to) => icmp6(stations, (to_ipv6(from), to_ipv6(to)), message),
+        }
+    }
+
     /// Completes the head for so many bytes read, and makes the header for the guest.
     ///
     /// The checksum is left to the receiver, or to what completes it for those that want it.
@@ -232,7 +254,7 @@ pub(crate) fn lone_segment(
     (gateway, mac): (MacAddress, MacAddress),
     head: &Head,
 ) -> Vec<u8> {
-    let guest = crate::table::Guest(0);
+    let guest = Guest(0);
     let key = FlowKey { guest, protocol: Protocol::Tcp, from: to, to: from };
     let mut segment = tcp_header(&key, head, 0);
     let sum = pseudo_sum(from.ip(), to.ip(), TCP, segment.len());

@@ -13,6 +13,9 @@ pub(crate) const ICMP: u8 = 1;
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 pub(crate) const ICMPV6: u8 = 58;
+/// The header in front of a part of a datagram of IPv6.
+pub(crate) const FRAGMENT: u8 = 44;
+pub(crate) const FRAGMENT_HEADER_LEN: usize = 8;
 
 pub(crate) const TYPE_IPV4: u16 = 0x0800;
 pub(crate) const TYPE_ARP: u16 = 0x0806;

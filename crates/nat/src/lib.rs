@@ -12,6 +12,7 @@ mod datagrams;
 mod dhcp;
 mod emit;
 mod errors;
+mod fragments;
 mod frame;
 mod leases;
 mod names;

@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ringway_net::{ETHERNET_HEADER_LEN, MacAddress, destination, source};
 
-use crate::frame::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, TYPE_ARP, TYPE_IPV4, TYPE_IPV6};
+use crate::frame::{FRAGMENT, FRAGMENT_HEADER_LEN, IPV4_HEADER_LEN, IPV6_HEADER_LEN};
+use crate::frame::{TYPE_ARP, TYPE_IPV4, TYPE_IPV6};
 
 /// Bytes of a packet that are copied to judge it.
 pub const HEAD_LEN: usize = 256;
@@ -37,7 +38,8 @@ pub(crate) struct Ip<'a> {
     pub hops: u8,
     /// It must not be cut on its way (always so in IPv6).
     pub is_whole_only: bool,
-    pub is_fragment: bool,
+    /// It carries only a part of a datagram.
+    pub part: Option<Part>,
     pub protocol: u8,
     /// From the IP header on, as far as it was copied.
     pub bytes: &'a [u8],
@@ -65,6 +67,18 @@ impl<'a> Frame<'a> {
     }
 }
 
+/// Which part of a datagram a packet carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// By which the parts of one datagram are known.
+    pub id: u32,
+    /// Where it begins, in bytes.
+    pub offset: usize,
+    pub has_more: bool,
+    /// The datagram's protocol.
+    pub protocol: u8,
+}
+
 impl Ip<'_> {
     /// Whether all of what it carries was copied.
     pub fn is_all_here(&self) -> bool {
@@ -74,7 +88,8 @@ impl Ip<'_> {
 
 fn ipv4(bytes: &[u8], len: usize) -> Option<Ip<'_>> {
     const DONT_FRAGMENT: u16 = 0x4000;
-    const MORE_FRAGMENTS_OR_OFFSET: u16 = 0x3fff;
+    const MORE_FRAGMENTS: u16 = 0x2000;
+    const OFFSET: u16 = 0x1fff;
     let version_and_len = *bytes.first()?;
     let header_len = usize::from(version_and_len & 0xf) * 4;
     let total_len = usize::from(word(bytes, 2)?);
@@ -83,14 +98,20 @@ fn ipv4(bytes: &[u8], len: usize) -> Option<Ip<'_>> {
         return None;
     }
     let bytes = &bytes[..total_len.min(bytes.len())];
-    let fragment = word(bytes, 6)?;
+    let (fragment, protocol) = (word(bytes, 6)?, *bytes.get(9)?);
+    let part = Part {
+        id: word(bytes, 4)?.into(),
+        offset: usize::from(fragment & OFFSET) * 8,
+        has_more: fragment & MORE_FRAGMENTS != 0,
+        protocol,
+    };
     Some(Ip {
         from: Ipv4Addr::from(array::<4>(bytes, 12)?).into(),
         to: Ipv4Addr::from(array::<4>(bytes, 16)?).into(),
         hops: *bytes.get(8)?,
         is_whole_only: fragment & DONT_FRAGMENT != 0,
-        is_fragment: fragment & MORE_FRAGMENTS_OR_OFFSET != 0,
-        protocol: *bytes.get(9)?,
+        part: Some(part).filter(|part| part.offset > 0 || part.has_more),
+        protocol,
         bytes,
         payload: bytes.get(header_len..)?,
         payload_at: ETHERNET_HEADER_LEN + header_len,
@@ -99,14 +120,24 @@ fn ipv4(bytes: &[u8], len: usize) -> Option<Ip<'_>> {
 }
 
 fn ipv6(bytes: &[u8], len: usize) -> Option<Ip<'_>> {
-    const FRAGMENT: u8 = 44;
     let total_len = IPV6_HEADER_LEN + usize::from(word(bytes, 4)?);
     if *bytes.first()? >> 4 != 6 || total_len > len {
         return None;
     }
     let bytes = &bytes[..total_len.min(bytes.len())];
     let (mut protocol, mut at) = (*bytes.get(6)?, IPV6_HEADER_LEN);
+    let (mut is_whole_only, mut part) = (true, None);
     for _ in 0..EXTENSIONS_MAX {
+        if protocol == FRAGMENT && part.is_none() {
+            let found = part6(bytes, at)?;
+            // What may be cut, and was not, is a datagram as any other (RFC 6946).
+            (is_whole_only, part) = (false, Some(found));
+            (protocol, at) = (found.protocol, at + FRAGMENT_HEADER_LEN);
+            if found.offset > 0 || found.has_more {
+                break;
+            }
+            continue;
+        }
         // Hop by hop, routing, destination options.
         if !matches!(protocol, 0 | 43 | 60) {
             break;
@@ -118,13 +149,25 @@ fn ipv6(bytes: &[u8], len: usize) -> Option<Ip<'_>> {
         from: Ipv6Addr::from(array::<16>(bytes, 8)?).into(),
         to: Ipv6Addr::from(array::<16>(bytes, 24)?).into(),
         hops: *bytes.get(7)?,
-        is_whole_only: true,
-        is_fragment: protocol == FRAGMENT,
+        is_whole_only,
+        part: part.filter(|part| part.offset > 0 || part.has_more),
         protocol,
         bytes,
         payload: bytes.get(at..)?,
         payload_at: ETHERNET_HEADER_LEN + at,
         payload_len: total_len.checked_sub(at)?,
+    })
+}
+
+/// What a fragment header says (RFC 8200 §4.5).
+fn part6(bytes: &[u8], at: usize) -> Option<Part> {
+    const OFFSET: u16 = 0xfff8;
+    let offset = word(bytes, at + 2)?;
+    Some(Part {
+        id: array(bytes, at + 4).map(u32::from_be_bytes)?,
+        offset: usize::from(offset & OFFSET),
+        has_more: offset & 1 != 0,
+        protocol: *bytes.get(at)?,
     })
 }
 

@@ -57,7 +57,7 @@ impl Services {
         }
         match frame.carried {
             Carried::Arp(packet) => neighbours::arp(&self.plan, packet),
-            Carried::Ip(ip) if ip.is_fragment || !ip.is_all_here() => None,
+            Carried::Ip(ip) if ip.part.is_some() || !ip.is_all_here() => None,
             Carried::Ip(ip) => match ip.protocol {
                 UDP => self.dhcp(port, &ip, now),
                 ICMP => self.echo4(frame.source, &ip),

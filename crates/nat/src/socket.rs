@@ -20,7 +20,8 @@ pub enum Read {
     Empty,
     /// The other end has sent all that it will: no frame.
     End,
-    /// A datagram longer than the frame may be; it is gone: no frame.
+    /// A datagram longer than the frame may be: no frame. It is gone, if it was not given to
+    /// [`Nat::cut`](crate::Nat::cut), which makes others of it.
     TooLong,
 }
 

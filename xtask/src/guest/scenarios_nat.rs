@@ -343,7 +343,9 @@ fn datagrams(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
         let answer = must(guest, &ask)?;
         ensure!(answer.trim() == "hello", "{answer:?} from {server}");
         must(guest, &format!("ping -c 3 -i 0.2 -W 5 {server}"))?;
+        must(guest, &format!("ping -c 2 -i 0.2 -W 5 -s 4000 {server}"))?;
     }
+    must(guest, "ping -c 2 -i 0.2 -W 5 -s 4000 10.0.2.2")?;
     let text = must(guest, &format!("ping -c 2 -s 1252 -M do -W 5 {NARROW}"))?;
     ensure!(text.contains("2 received"), "{text}");
     let (_, text) =

@@ -46,7 +46,16 @@ impl Skipped {
 
 /// Where a message lies, piece by piece.
 #[derive(Debug)]
-pub(crate) struct Vectors(Vec<libc::iovec>, Skipped);
+pub(crate) struct Vectors {
+    pieces: Vec<libc::iovec>,
+    skipped: Skipped,
+    /// What of a datagram did not fit into the pieces, and how much that was.
+    overflow: Vec<u8>,
+    overflow_len: usize,
+}
+
+/// Longest datagram, in bytes.
+const DATAGRAM_LEN_MAX: usize = 65_535;
 
 // SAFETY: the addresses are used between `begin` and the system call that follows only, which is
 // one call of one worker.
@@ -54,29 +63,30 @@ unsafe impl Send for Vectors {}
 
 impl Vectors {
     pub(crate) fn new(skipped: Skipped) -> Self {
-        Self(Vec::with_capacity(VECTORS_MAX), skipped)
+        let overflow = vec![0; DATAGRAM_LEN_MAX];
+        Self { pieces: Vec::with_capacity(VECTORS_MAX), skipped, overflow, overflow_len: 0 }
     }
 
     /// Begins a message anew, behind so many bytes that are of no interest. `None`: too many.
     pub(crate) fn begin_behind(&mut self, len: u32) -> Option<&mut Self> {
-        self.0.clear();
-        let skipped = self.1.first(len)?;
+        self.pieces.clear();
+        let skipped = self.skipped.first(len)?;
         if len > 0 {
-            self.0.push(vector(skipped.as_mut_ptr(), skipped.len()));
+            self.pieces.push(vector(skipped.as_mut_ptr(), skipped.len()));
         }
         Some(self)
     }
 
     /// Begins a message anew.
     pub(crate) fn begin(&mut self) -> &mut Self {
-        self.0.clear();
+        self.pieces.clear();
         self
     }
 
     /// Adds private memory, which must stay until the call.
     pub(crate) fn add_own(&mut self, bytes: &mut [u8]) -> &mut Self {
         if !bytes.is_empty() {
-            self.0.push(vector(bytes.as_mut_ptr(), bytes.len()));
+            self.pieces.push(vector(bytes.as_mut_ptr(), bytes.len()));
         }
         self
     }
@@ -85,14 +95,14 @@ impl Vectors {
     pub(crate) fn add(&mut self, pieces: &[SharedSlice], skip: usize, len: usize) -> usize {
         let (mut skip, mut left) = (skip, len);
         for piece in pieces {
-            if left == 0 || self.0.len() == VECTORS_MAX {
+            if left == 0 || self.pieces.len() == VECTORS_MAX {
                 break;
             }
             let (_, rest) = piece.split_at(skip.min(piece.len()));
             skip -= piece.len() - rest.len();
             let (taken, _) = rest.split_at(left.min(rest.len()));
             if !taken.is_empty() {
-                self.0.push(vector(taken.as_ptr(), taken.len()));
+                self.pieces.push(vector(taken.as_ptr(), taken.len()));
                 left -= taken.len();
             }
         }
@@ -102,8 +112,8 @@ impl Vectors {
     fn message(&mut self) -> libc::msghdr {
         // SAFETY: all-zero bytes are a valid `msghdr`: no address, no control data.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
-        message.msg_iov = self.0.as_mut_ptr();
-        message.msg_iovlen = self.0.len() as _;
+        message.msg_iov = self.pieces.as_mut_ptr();
+        message.msg_iovlen = self.pieces.len() as _;
         message
     }
 
@@ -138,6 +148,28 @@ impl Vectors {
         // only reads, these and the address and control data, which are borrowed or ours. Memory
         // that a front-end took away gives EFAULT.
         length(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) })
+    }
+
+    /// Receives a datagram into the pieces, which hold so many bytes, without waiting; what does
+    /// not fit goes to [`Self::overflow`]. Its whole length.
+    ///
+    /// # Errors
+    /// Nothing was received.
+    pub(crate) fn receive_datagram(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        room: usize,
+    ) -> io::Result<usize> {
+        let vector = vector(self.overflow.as_mut_ptr(), self.overflow.len());
+        self.pieces.push(vector);
+        let received = self.receive(fd, libc::MSG_TRUNC)?;
+        self.overflow_len = received.saturating_sub(room).min(self.overflow.len());
+        Ok(received)
+    }
+
+    /// What of the last datagram did not fit.
+    pub(crate) fn overflow(&self) -> &[u8] {
+        &self.overflow[..self.overflow_len]
     }
 
     /// Receives into the pieces without waiting; a datagram's whole length, also of what did not

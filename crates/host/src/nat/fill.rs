@@ -14,10 +14,12 @@ use crate::port::guest_end::GuestEnd;
 pub(crate) const FRAME_LEN_MAX: u32 = 14 + 65_535;
 
 /// What became of a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Filled {
     /// This was read for it; so many bytes are in the guest's buffers.
     Read(Read, u32),
+    /// This was read, and is longer than a frame.
+    Long(Vec<u8>),
     /// The guest has too few buffers now.
     NoRoom,
     /// Its buffers are never enough.
@@ -46,7 +48,7 @@ pub(crate) fn fill(
 fn fill_queue<Q: DeviceQueue>(
     queues: &mut GuestPort<Q>,
     emit: &mut Emit,
-    socket: Option<(&mut Socket, &mut Vectors)>,
+    mut socket: Option<(&mut Socket, &mut Vectors)>,
 ) -> Filled {
     let GuestPort { to_guest: Some(to_guest), control_state, .. } = queues else {
         return Filled::NoRoom;
@@ -59,8 +61,9 @@ fn fill_queue<Q: DeviceQueue>(
     let Some(pieces) = to_guest.reserve(head_len + room) else {
         return if to_guest.never_fits() { Filled::NeverFits } else { Filled::NoRoom };
     };
-    let read = match read(emit, pieces, socket) {
+    let read = match read(emit, pieces, &mut socket) {
         Ok(Read::Bytes(read)) => read,
+        Ok(Read::TooLong) => return Filled::Long(long(emit, pieces, &socket)),
         Ok(read) => return Filled::Read(read, 0),
         Err(why) => return Filled::Failed(why),
     };
@@ -91,7 +94,7 @@ fn lens(emit: &Emit) -> (u32, u32) {
 pub(crate) fn read(
     emit: &mut Emit,
     pieces: &[SharedSlice],
-    socket: Option<(&mut Socket, &mut Vectors)>,
+    socket: &mut Option<(&mut Socket, &mut Vectors)>,
 ) -> Result<Read, Failure> {
     match socket {
         Some((socket, vectors)) => socket.read(emit, pieces, vectors),
@@ -99,6 +102,27 @@ pub(crate) fn read(
         None if emit.source.is_none() => Ok(Read::Bytes(0)),
         None => Ok(Read::Empty),
     }
+}
+
+/// The message that was too long for the pieces: what is in them, and the rest.
+pub(crate) fn long(
+    emit: &mut Emit,
+    pieces: &[SharedSlice],
+    socket: &Option<(&mut Socket, &mut Vectors)>,
+) -> Vec<u8> {
+    let behind = emit.source.map_or(0, |source| source.len_max as usize - source.first_len);
+    let (mut skip, mut message) = (emit.head().len(), emit.first_bytes().to_vec());
+    let end = message.len() + behind;
+    for piece in pieces {
+        let (_, rest) = piece.split_at(skip.min(piece.len()));
+        skip -= piece.len() - rest.len();
+        let (taken, _) = rest.split_at((end - message.len()).min(rest.len()));
+        let start = message.len();
+        message.resize(start + taken.len(), 0);
+        taken.read(0, &mut message[start..]);
+    }
+    message.extend(socket.as_ref().map_or(&[][..], |(_, vectors)| vectors.overflow()));
+    message
 }
 
 /// Writes the head into the first pieces.

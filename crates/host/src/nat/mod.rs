@@ -32,7 +32,9 @@ use ringway_nat::{
     Action, Actions, Event, FlowId, FromGuest, Guest, HEAD_LEN, Limits, Nat, Refusal,
 };
 use ringway_nat::{Protocol, Verdict, WHOLE_LEN_MAX};
-use ringway_net::{Counters, DropReason, Nanos, PACKET_LEN_MAX, Packet, PacketSink, Put};
+use ringway_net::{
+    Counters, DropReason, Nanos, NetHeader, PACKET_LEN_MAX, Packet, PacketSink, Put,
+};
 use ringway_switch::{PORTS_MAX, PortId};
 
 use crate::memory::scratch::Scratch;
@@ -169,20 +171,34 @@ impl NatPort {
     }
 
     fn judge(&mut self, packet: &Packet<'_>, guest: Guest) {
+        let verdict = self.decide(packet, guest);
+        if !matches!(verdict, Verdict::Refused(_)) {
+            self.to_nat.count(packet.len);
+        }
+        if verdict == Verdict::Assembled
+            && let Some(frame) = self.nat.take_assembled()
+            && let Some(bytes) = self.scratch.bytes().slice(0, frame.len())
+        {
+            bytes.write(0, &frame);
+            let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+            // Its parts were counted.
+            self.decide(&Packet { header: &NetHeader::default(), payload: &[bytes], len }, guest);
+        }
+        self.has_news = true;
+    }
+
+    fn decide(&mut self, packet: &Packet<'_>, guest: Guest) -> Verdict {
         let mut actions = Actions::new();
         let verdict = match self.judge_by::<HEAD_LEN>(packet, guest, &mut actions) {
             Verdict::Whole => self.judge_by::<WHOLE_LEN_MAX>(packet, guest, &mut actions),
             verdict => verdict,
         };
-        match verdict {
-            Verdict::Refused(why) => {
-                self.refused[why as usize] += 1;
-                self.to_nat.count_drop(drop_reason(why));
-            }
-            Verdict::Done | Verdict::Whole => self.to_nat.count(packet.len),
+        if let Verdict::Refused(why) = verdict {
+            self.refused[why as usize] += 1;
+            self.to_nat.count_drop(drop_reason(why));
         }
         self.carry_out(&mut actions, Some(packet));
-        self.has_news = true;
+        verdict
     }
 
     /// By a copy of its first bytes: the guest may change its own at any time.

@@ -255,8 +255,9 @@ impl Socket {
             return self.peek(vectors, (at, pieces, head_len, behind));
         }
         let room = vectors.begin().add_own(emit.first_bytes()).add(pieces, head_len, behind);
-        match vectors.receive(self.fd.as_fd(), libc::MSG_TRUNC) {
-            Ok(received) if received > room + source.first_len => Ok(Read::TooLong),
+        let room = room + source.first_len;
+        match vectors.receive_datagram(self.fd.as_fd(), room) {
+            Ok(received) if received > room => Ok(Read::TooLong),
             Ok(received) => Ok(Read::Bytes(u32::try_from(received).unwrap_or(u32::MAX))),
             Err(why) if is_later(&why) => Ok(Read::Empty),
             Err(why) => Err(failure(errno(&why))),

@@ -9,7 +9,7 @@ use ringway_virtq::Arm;
 use crate::forward::budget::{BUDGET_UNITS, UNIT_LEN};
 use crate::forward::{Fabric, VisitEnd};
 use crate::nat::NatPort;
-use crate::nat::fill::{FRAME_LEN_MAX, Filled, accepts, fill, read, write};
+use crate::nat::fill::{FRAME_LEN_MAX, Filled, accepts, fill, long, read, write};
 use crate::nat::listeners::{Listeners, Taken};
 use crate::nat::socket::Socket;
 use crate::pace::Flush;
@@ -178,6 +178,10 @@ impl NatPort {
                     self.emitted(&emit, read);
                     return Turn::Goes;
                 }
+                Filled::Long(message) => {
+                    self.give_long(&emit, &message, fabric);
+                    return Turn::Goes;
+                }
                 Filled::Failed(why) => {
                     self.failed(&emit, Event::Failed(why));
                     return Turn::Goes;
@@ -197,7 +201,13 @@ impl NatPort {
     fn give_copied(&mut self, guest: Guest, mut emit: Emit, fabric: &mut Fabric<'_>) -> Turn {
         let pieces = [self.scratch.bytes()];
         let (head_len, flow) = (emit.head().len(), emit.flow);
-        let read = match read(&mut emit, &pieces, self.sockets.of(flow)) {
+        let mut socket = self.sockets.of(flow);
+        let read = match read(&mut emit, &pieces, &mut socket) {
+            Ok(Read::TooLong) => {
+                let message = long(&mut emit, &pieces, &socket);
+                self.give_long(&emit, &message, fabric);
+                return Turn::Goes;
+            }
             Ok(read) => read,
             Err(why) => {
                 self.failed(&emit, Event::Failed(why));
@@ -223,6 +233,14 @@ impl NatPort {
             self.emitted(&emit, Read::TooLong);
         }
         turn
+    }
+
+    /// A message that is longer than a frame goes to its guest in parts, which are due next.
+    fn give_long(&mut self, emit: &Emit, message: &[u8], fabric: &mut Fabric<'_>) {
+        let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
+        self.nat.cut(emit, message);
+        fabric.delivery.work += 1 + len / UNIT_LEN;
+        self.emitted(emit, Read::Bytes(len));
     }
 
     /// Hands the frame in `scratch` to the port that the guest is behind.

@@ -14,8 +14,8 @@ use crate::socket::Problem;
 use crate::table::{FlowId, FlowKey, Guest, Protocol};
 use crate::tcp::{ACK, Head, Phase, RST, SYN, Segment, Seq, SynOptions};
 
-/// Longest frame that the router answers itself, in bytes.
-pub const WHOLE_LEN_MAX: usize = 2048;
+/// Longest frame that the router answers itself, or that carries a part of a datagram, in bytes.
+pub const WHOLE_LEN_MAX: usize = 9216;
 
 /// A guest's packet: a copy of its first bytes, and its length.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +36,8 @@ pub enum Verdict {
     /// The router answers it itself: to be given again with all of its bytes, which are
     /// [`WHOLE_LEN_MAX`] at most.
     Whole,
+    /// It was the last part of a datagram, which is [`Nat::take_assembled`] and to be given next.
+    Assembled,
     /// Dropped; the guest may have been told.
     Refused(Refusal),
 }
@@ -49,7 +51,7 @@ pub enum Refusal {
     NotForUs,
     /// Its source address is not the guest's.
     SpoofedSource,
-    /// A part of a datagram.
+    /// A part of a datagram that fits to no others, or of a protocol whose parts are not carried.
     Fragment,
     /// Guests must not go there.
     Denied,
@@ -118,17 +120,20 @@ impl Nat {
         }
         let is_ours = match &frame.carried {
             Carried::Arp(_) => true,
-            Carried::Ip(ip) => !ip.is_fragment && self.services.is_for_us(ip),
+            Carried::Ip(ip) => ip.part.is_none() && self.services.is_for_us(ip),
         };
         if is_ours {
             self.learn_neighbour(packet.guest, &frame);
             return self.answer(packet, now);
         }
         let Carried::Ip(ip) = frame.carried else { return Verdict::Done };
-        if !ip.is_fragment && self.answers_name(packet.guest, &frame, &ip) {
+        if ip.part.is_none() && self.answers_name(packet.guest, &frame, &ip) {
             return Verdict::Done;
         }
         let incoming = Incoming { guest: packet.guest, mac: frame.source, ip, now };
+        if let Some(part) = ip.part {
+            return self.part(&packet, &incoming, (part, frame.destination));
+        }
         match self.incoming(&incoming, frame.destination, actions) {
             Ok(()) => Verdict::Done,
             Err(why) => Verdict::Refused(why),
@@ -141,11 +146,11 @@ impl Nat {
             return Verdict::Refused(Refusal::Malformed);
         }
         let Some(bytes) = packet.head.get(..len) else { return Verdict::Whole };
-        let guest = self.guests.get_mut(usize::from(packet.guest.0));
-        if let Some(guest) = guest.and_then(Option::as_mut)
+        let guest = self.guests.get(usize::from(packet.guest.0)).and_then(Option::as_ref);
+        if let Some(guest) = guest
             && let Some(frame) = self.services.answer(&guest.name, bytes, now)
         {
-            guest.reply(frame);
+            self.reply_in_parts(packet.guest, frame);
         }
         Verdict::Done
     }
@@ -172,19 +177,8 @@ impl Nat {
         destination: MacAddress,
         actions: &mut Actions,
     ) -> Result<(), Refusal> {
+        self.check_source(incoming, destination)?;
         let ip = &incoming.ip;
-        if destination != self.plan().mac() {
-            return Err(Refusal::NotForUs);
-        }
-        if !self.is_source_right(incoming.guest, ip.from) {
-            return Err(Refusal::SpoofedSource);
-        }
-        if let (IpAddr::V6(from), Some(guest)) = (ip.from, self.guest_mut(incoming.guest)) {
-            guest.learn(from, incoming.mac);
-        }
-        if ip.is_fragment {
-            return Err(Refusal::Fragment);
-        }
         if ip.hops <= 1 {
             self.refuse(incoming, Problem::HopsExceeded);
             return Err(Refusal::Hops);
@@ -201,6 +195,25 @@ impl Nat {
             ICMP | ICMPV6 => self.error_from_guest(incoming, actions),
             _ => Err(Refusal::Malformed),
         }
+    }
+
+    /// It is for the router, and from the guest.
+    pub(super) fn check_source(
+        &mut self,
+        incoming: &Incoming<'_>,
+        destination: MacAddress,
+    ) -> Result<(), Refusal> {
+        let from = incoming.ip.from;
+        if destination != self.plan().mac() {
+            return Err(Refusal::NotForUs);
+        }
+        if !self.is_source_right(incoming.guest, from) {
+            return Err(Refusal::SpoofedSource);
+        }
+        if let (IpAddr::V6(from), Some(guest)) = (from, self.guest_mut(incoming.guest)) {
+            guest.learn(from, incoming.mac);
+        }
+        Ok(())
     }
 
     fn is_source_right(&self, guest: Guest, from: IpAddr) -> bool {

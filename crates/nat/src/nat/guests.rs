@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 
 use ringway_net::{MacAddress, Nanos};
 
+use crate::fragments::Assembler;
 use crate::table::{Limits, Rate};
 
 /// Most frames that wait for one guest besides those of its flows; more are dropped.
@@ -16,6 +17,7 @@ const ADDRESSES_MAX: usize = 16;
 #[derive(Debug)]
 pub(super) struct GuestState {
     pub name: String,
+    pub assembler: Assembler,
     pub replies: VecDeque<Vec<u8>>,
     /// Connections whose other end has not answered.
     pub connecting: u32,
@@ -29,6 +31,7 @@ impl GuestState {
     pub fn new(name: &str, limits: &Limits) -> Self {
         Self {
             name: name.to_owned(),
+            assembler: Assembler::default(),
             replies: VecDeque::with_capacity(REPLIES_MAX),
             connecting: 0,
             new_flows: Rate::new(limits.new_flows_per_second),
@@ -40,6 +43,13 @@ impl GuestState {
     pub fn reply(&mut self, frame: Vec<u8>) {
         if self.replies.len() < REPLIES_MAX {
             self.replies.push_back(frame);
+        }
+    }
+
+    /// All parts of one datagram: none of them is of use without the others.
+    pub fn reply_all(&mut self, parts: Vec<Vec<u8>>) {
+        if self.replies.len() < REPLIES_MAX {
+            self.replies.extend(parts);
         }
     }
 

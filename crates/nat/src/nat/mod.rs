@@ -7,6 +7,7 @@ mod look;
 mod names;
 mod open;
 mod outside;
+mod parts;
 mod sockets;
 mod to_guest;
 
@@ -54,6 +55,12 @@ pub struct Nat {
     table: Table<State>,
     guests: Vec<Option<GuestState>>,
     advertise_at: Nanos,
+    /// When parts of datagrams have waited for too long.
+    parts_until: Option<Nanos>,
+    /// A datagram whose last part has just come.
+    assembled: Option<Vec<u8>>,
+    /// How many datagrams were cut, from a number that others do not know.
+    cut_count: u32,
 }
 
 impl Nat {
@@ -67,7 +74,18 @@ impl Nat {
         let guests = (0..limits.guests).map(|_| None).collect();
         let table = Table::new(limits, keys.clone());
         let services = Services::new(plan);
-        Self { services, limits, keys, table, guests, advertise_at: Nanos(0) }
+        let cut_count = low_half(keys.hash_one(0));
+        Self {
+            services,
+            limits,
+            keys,
+            table,
+            guests,
+            advertise_at: Nanos(0),
+            parts_until: None,
+            assembled: None,
+            cut_count,
+        }
     }
 
     /// The addresses.
@@ -162,13 +180,17 @@ impl Nat {
     /// When [`Self::timer`] has something to do.
     pub fn deadline(&self) -> Option<Nanos> {
         let advertise_at = self.plan().prefix6.map(|_| self.advertise_at);
-        self.table.deadline().into_iter().chain(advertise_at).min()
+        self.table.deadline().into_iter().chain(advertise_at).chain(self.parts_until).min()
     }
 
     /// Does one thing whose time has come; to be called until it says that there is none.
     pub fn timer(&mut self, now: Nanos, actions: &mut Actions) -> bool {
         if self.plan().prefix6.is_some() && self.advertise_at <= now {
             self.advertise(now);
+            return true;
+        }
+        if self.parts_until.is_some_and(|at| at <= now) {
+            self.forget_parts(now);
             return true;
         }
         let Some(id) = self.table.due(now) else { return false };
@@ -275,4 +297,9 @@ impl Nat {
             state.connecting = if is_connecting { count + 1 } else { count.saturating_sub(1) };
         }
     }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "half of it is meant")]
+fn low_half(word: u64) -> u32 {
+    word as u32
 }

@@ -204,7 +204,7 @@ impl Host {
         let Some(at) = source.peek_at else {
             let Some(datagram) = fake.datagrams_in.pop_front() else { return (Read::Empty, None) };
             if datagram.len() > source.len_max as usize {
-                return (Read::TooLong, None);
+                return (Read::TooLong, Some(datagram));
             }
             emit.first_bytes().copy_from_slice(&datagram[..source.first_len]);
             return (Read::Bytes(u32::try_from(datagram.len()).unwrap()), Some(datagram));

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::hash::RandomState;
 
 use ringway_nat::{Accepts, Actions, Due, Event, FlowId, FromGuest, Guest, HEAD_LEN, Limits};
-use ringway_nat::{Nat, Plan, Verdict};
+use ringway_nat::{Nat, Plan, Read, Verdict};
 use ringway_net::{Nanos, offload};
 use smoltcp::iface::{Config, Interface, SocketSet};
 use smoltcp::time::Instant;
@@ -123,6 +123,10 @@ impl Lab {
         }
         self.verdicts.push(verdict);
         self.carry_out(&mut actions, frame);
+        if verdict == Verdict::Assembled {
+            let whole = self.nat.take_assembled().expect("a frame");
+            self.send(&whole);
+        }
     }
 
     pub fn tell(&mut self, flow: FlowId, event: Event) {
@@ -163,8 +167,11 @@ impl Lab {
                     self.nat.replied(guest);
                 }
                 Due::Flow(mut emit) => {
-                    let (read, payload) = self.host.read(&mut emit);
-                    if let Some(payload) = payload {
+                    let (mut read, payload) = self.host.read(&mut emit);
+                    if let (Read::TooLong, Some(message)) = (read, &payload) {
+                        self.nat.cut(&emit, message);
+                        read = Read::Bytes(u32::try_from(message.len()).unwrap());
+                    } else if let Some(payload) = payload {
                         let len = u32::try_from(payload.len()).unwrap();
                         let first = emit.source.map_or(0, |source| source.first_len);
                         let header = emit.finish(len).expect("long enough");

@@ -27,6 +27,24 @@ pub fn packet6(to: [u16; 8], protocol: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// A datagram in parts of so many bytes, of either family.
+pub fn parts(is_ipv4: bool, protocol: u8, datagram: &[u8], len: usize) -> Vec<Vec<u8>> {
+    let count = datagram.len().div_ceil(len);
+    let parts = datagram.chunks(len).enumerate();
+    let parts = parts.map(|(at, part)| {
+        let (offset, more) = (u16::try_from(at * len).unwrap(), u16::from(at + 1 < count));
+        if is_ipv4 {
+            let mut frame = packet(REMOTE, protocol, part);
+            frame[18..20].copy_from_slice(&[7, 7]);
+            frame[20..22].copy_from_slice(&((offset / 8) | (more << 13)).to_be_bytes());
+            return frame;
+        }
+        let header = [&[protocol, 0][..], &(offset | more).to_be_bytes(), &[0, 0, 7, 7]].concat();
+        packet6(REMOTE_6, 44, &[&header, part].concat())
+    });
+    parts.collect()
+}
+
 pub fn udp(from: u16, to: u16, data: &[u8]) -> Vec<u8> {
     let len = u16::try_from(8 + data.len()).unwrap();
     let words = [from, to, len, 0].map(u16::to_be_bytes);
