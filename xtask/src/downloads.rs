@@ -1,6 +1,6 @@
 //! What is unpacked below `target/guest` and never installed: guests' kernels, DPDK's `testpmd`,
-//! Prometheus (which would be a server of this machine), and what the distribution's newest release
-//! has, other routers for guests among it.
+//! Prometheus, FRR and Open vSwitch (which would be servers of this machine), and what the
+//! distribution's newest release has, other routers for guests among it.
 //!
 //! How: packages come from the lists of this machine, or, for the newest release, from what is
 //! called `stable` on the mirror that this machine's packages come from, with lists of their own:
@@ -12,11 +12,13 @@
 //! release, the scenarios that need it are left out.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, ensure};
 use ringway_guests::dpdk_files::DpdkFiles;
+use ringway_guests::frr_files::FrrFiles;
+use ringway_guests::ovs_files::OvsFiles;
 use ringway_guests::own_loader::{OwnLoader, use_own_loader};
 use ringway_guests::{kernel_files, qemu_files, shell, uml_files};
 
@@ -34,15 +36,20 @@ const GVPROXY_VARIABLE: &str = "RINGWAY_GVPROXY";
 const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
 const DPDK_PACKAGE: &str = "dpdk-dev";
 const PROMETHEUS_PACKAGE: &str = "prometheus";
+const FRR_PACKAGE: &str = "frr";
+/// With the libraries that few other programs need.
+const OVS_PACKAGES: [&str; 4] = ["openvswitch-switch", "openvswitch-common", "libxdp1", "libbpf1"];
 
 /// What can be looked for if something of it cannot be had.
-pub const PACKAGES: [&str; 3] = [KERNEL_PACKAGE, DPDK_PACKAGE, PROMETHEUS_PACKAGE];
+pub const PACKAGES: [&str; 4] = [KERNEL_PACKAGE, DPDK_PACKAGE, PROMETHEUS_PACKAGE, FRR_PACKAGE];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Download {
     Kernel,
     Dpdk,
     Prometheus,
+    Frr,
+    Ovs,
     NewestKernel,
     NewestUml,
     NewestQemu,
@@ -51,7 +58,9 @@ pub enum Download {
     Gvproxy,
 }
 
-use Download::{Dpdk, Gvproxy, Kernel, NewestKernel, NewestQemu, NewestUml, Passt, Prometheus};
+use Download::{
+    Dpdk, Frr, Gvproxy, Kernel, NewestKernel, NewestQemu, NewestUml, Ovs, Passt, Prometheus,
+};
 
 const OF_NEWEST: [Download; 5] = [NewestKernel, NewestUml, NewestQemu, Passt, Gvproxy];
 
@@ -65,6 +74,8 @@ impl Download {
             Kernel => "kernel",
             Dpdk => "dpdk",
             Prometheus => "prometheus",
+            Frr => "frr",
+            Ovs => "ovs",
             NewestKernel => "kernel-newest",
             NewestUml => "uml-newest",
             NewestQemu => "qemu-newest",
@@ -78,6 +89,8 @@ impl Download {
             Kernel => "the guests' kernel",
             Dpdk => "DPDK's testpmd",
             Prometheus => "Prometheus",
+            Frr => "FRR",
+            Ovs => "Open vSwitch",
             NewestKernel => "the newest release's kernel",
             NewestUml => "the newest release's User Mode Linux",
             NewestQemu => "the newest release's QEMU, its libraries and its firmware",
@@ -92,6 +105,8 @@ impl Download {
             Kernel | NewestKernel => kernel_files::find(&directory).is_some(),
             Dpdk => dpdk(paths).is_some_and(|files| files.has_tap()),
             Prometheus => directory.join("usr/bin/promtool").is_file(),
+            Frr => frr(paths).is_some(),
+            Ovs => ovs(paths).is_some(),
             NewestUml => uml_files::find(&directory).is_some(),
             NewestQemu => qemu_files::find(&directory).is_some(),
             Passt => OwnLoader::find(&directory, PASST).is_some(),
@@ -104,6 +119,8 @@ impl Download {
             Kernel | NewestKernel => Ok(vec![apt.kernel_of(KERNEL_PACKAGE)?]),
             Dpdk => apt.with_dependencies(DPDK_PACKAGE),
             Prometheus => Ok(vec![PROMETHEUS_PACKAGE.to_string()]),
+            Frr => apt.with_dependencies(FRR_PACKAGE),
+            Ovs => Ok(OVS_PACKAGES.map(String::from).to_vec()),
             // What it is linked with is all that it needs.
             NewestUml => Ok(["user-mode-linux", "libc6"].map(String::from).to_vec()),
             NewestQemu => apt.with_dependencies("qemu-system-x86"),
@@ -128,7 +145,7 @@ impl Download {
                 // What it becomes on a processor that has these instructions.
                 use_own_loader(&unpacked.root, "passt.avx2")?;
             }
-            Kernel | NewestKernel | Dpdk | Prometheus => {}
+            Kernel | NewestKernel | Dpdk | Prometheus | Frr | Ovs => {}
         }
         unpacked.move_to(&directory)?;
         if self == Dpdk {
@@ -158,6 +175,16 @@ pub fn dpdk(paths: &Paths) -> Option<DpdkFiles> {
     let directory = Dpdk.directory(paths);
     let is_complete = directory.join("complete").is_file();
     is_complete.then(|| DpdkFiles::unpacked(&directory).ok()).flatten()
+}
+
+/// FRR, if it is there or installed.
+pub fn frr(paths: &Paths) -> Option<FrrFiles> {
+    FrrFiles::find(&Frr.directory(paths)).or_else(|| FrrFiles::find(Path::new("/")))
+}
+
+/// Open vSwitch, if it is there or installed.
+pub fn ovs(paths: &Paths) -> Option<OvsFiles> {
+    OvsFiles::find(&Ovs.directory(paths)).or_else(|| OvsFiles::find(Path::new("/")))
 }
 
 /// Tells tests where Prometheus is, if it is.

@@ -45,7 +45,9 @@ pub fn prepare(paths: &Paths, purpose: For) -> anyhow::Result<bool> {
         complete = install(&missing)?;
     }
     if purpose == For::Test {
-        for what in [Download::Kernel, Download::Dpdk, Download::Prometheus] {
+        for what in
+            [Download::Kernel, Download::Dpdk, Download::Prometheus, Download::Frr, Download::Ovs]
+        {
             complete &= unpack(paths, what);
         }
         // Not every distribution has them.

@@ -76,7 +76,8 @@ pub(crate) fn root() -> PathBuf {
 
 /// A directory for what is started, and for what it prints.
 pub(crate) fn stage(directory: &Path, ringway: PathBuf, dpdk: Option<DpdkFiles>) -> Stage {
-    let programs = Programs { ringway, qemu: root(), kernel: kernel(), uml: root(), dpdk };
+    let (kernel, uml) = (kernel(), root());
+    let programs = Programs { ringway, qemu: root(), kernel, uml, dpdk, frr: None, ovs: None };
     Stage::new(programs, directory.to_path_buf(), directory)
 }
 

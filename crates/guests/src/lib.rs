@@ -10,6 +10,9 @@
 
 pub mod console;
 pub mod dpdk_files;
+pub mod frr;
+pub mod frr_files;
+pub mod hosts;
 mod initramfs;
 pub mod iperf;
 pub mod kernel_files;
@@ -17,6 +20,8 @@ pub mod monitor;
 pub mod namespaces;
 pub mod nat_lab;
 pub mod net;
+pub mod ovs;
+pub mod ovs_files;
 pub mod own_loader;
 pub mod process;
 pub mod qemu;

@@ -40,6 +40,12 @@ pub fn missing_taps() -> Option<String> {
     attempt("no tap in a network namespace", &add_tap)
 }
 
+/// Why there are no bridges with VXLAN in namespaces, if so.
+pub fn missing_bridges() -> Option<String> {
+    let lines = "ip link add br0 type bridge && ip link add vx0 type vxlan id 1 dstport 4789";
+    attempt("no bridge or no VXLAN in a network namespace", &["sh", "-c", lines])
+}
+
 /// Why this command does not work in namespaces of its own, if so.
 fn attempt(what: &str, words: &[&str]) -> Option<String> {
     let error = shell::output(unshare().args(words)).err()?;

@@ -173,6 +173,16 @@ impl Ringway {
         shell::output(command.args(question).arg("--control").arg(&self.control))
     }
 
+    /// Removes a port.
+    ///
+    /// # Errors
+    /// It refuses.
+    pub fn remove(&self, name: &str) -> anyhow::Result<()> {
+        let mut command = shell::command(&[&self.binary]);
+        command.args(["port", "remove", name, "--control"]).arg(&self.control);
+        shell::output(&mut command).map(drop)
+    }
+
     /// Ends it as a failing machine would: it cannot clean up.
     pub fn kill(&mut self) {
         self.process.kill();

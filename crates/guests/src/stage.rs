@@ -6,6 +6,8 @@ use std::thread;
 use std::time::Instant;
 
 use crate::dpdk_files::DpdkFiles;
+use crate::frr_files::FrrFiles;
+use crate::ovs_files::OvsFiles;
 
 /// In front of lines that are shown even when the scenario passes.
 pub const NOTE: &str = "note: ";
@@ -23,6 +25,10 @@ pub struct Programs {
     pub uml: PathBuf,
     /// DPDK, if it is there.
     pub dpdk: Option<DpdkFiles>,
+    /// FRR, if it is there.
+    pub frr: Option<FrrFiles>,
+    /// Open vSwitch, if it is there.
+    pub ovs: Option<OvsFiles>,
 }
 
 /// The surroundings of one scenario.
@@ -47,7 +53,15 @@ impl Stage {
     #[cfg(test)]
     pub fn for_test(directory: &Path) -> Self {
         let [qemu, kernel, uml] = ["/nowhere"; 3].map(PathBuf::from);
-        let programs = Programs { ringway: "false".into(), qemu, kernel, uml, dpdk: None };
+        let programs = Programs {
+            ringway: "false".into(),
+            qemu,
+            kernel,
+            uml,
+            dpdk: None,
+            frr: None,
+            ovs: None,
+        };
         Self::new(programs, directory.to_path_buf(), directory)
     }
 

@@ -30,6 +30,10 @@ pub enum Needs {
     NewestKernel,
     /// Both of these, taps, and the comparison of captures.
     UmlAndQemu,
+    /// User Mode Linux, taps and bridges, and routing daemons.
+    UmlAndFrr,
+    /// User Mode Linux, taps, and Open vSwitch.
+    UmlAndOvs,
     Dpdk,
     /// The same, and the driver's test; no tap.
     DpdkDevice,
@@ -52,12 +56,14 @@ impl Needs {
             kernel: of(KERNEL_VARIABLE, kernel.or(Some(Download::Kernel))),
             uml: of(UML_VARIABLE, newest(Self::NewestUml, Download::NewestUml)),
             dpdk: downloads::dpdk(paths),
+            frr: downloads::frr(paths),
+            ovs: downloads::ovs(paths),
         }
     }
 
     /// What this machine lacks for it, the most general first.
     pub fn why_not(self, paths: &Paths) -> Option<String> {
-        let Programs { qemu, kernel, uml, dpdk, .. } = self.programs(paths);
+        let Programs { qemu, kernel, uml, dpdk, frr, ovs, .. } = self.programs(paths);
         let taps = namespaces::missing_taps;
         let advise = |missing: String| format!("{missing}: see ./x setup");
         let dpdk = || dpdk.is_none().then(|| advise("testpmd is not unpacked".to_string()));
@@ -67,6 +73,15 @@ impl Needs {
             Self::Uml | Self::NewestUml => uml::missing(&uml).map(advise),
             Self::Qemu | Self::NewestQemu | Self::NewestKernel => taps().or_else(qemu),
             Self::UmlAndQemu => taps().or_else(qemu).or_else(|| uml::missing(&uml).map(advise)),
+            Self::UmlAndFrr => {
+                let no_frr = || frr.is_none().then(|| advise("FRR is not unpacked".to_string()));
+                let bridges = namespaces::missing_bridges().or_else(no_frr);
+                taps().or(bridges).or_else(|| uml::missing(&uml).map(advise))
+            }
+            Self::UmlAndOvs => {
+                let no_ovs = || ovs.is_none().then(|| advise("no Open vSwitch".to_string()));
+                taps().or_else(no_ovs).or_else(|| uml::missing(&uml).map(advise))
+            }
             Self::Dpdk => taps().or_else(dpdk),
             Self::DpdkDevice => dpdk(),
             Self::Unikernel => taps().or_else(unikernel),

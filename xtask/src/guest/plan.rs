@@ -5,15 +5,16 @@ use std::time::Duration;
 use ringway_guests::stage::Stage;
 
 use super::needs::Needs::{
-    self, Dpdk, DpdkDevice, NewestKernel, NewestQemu, NewestUml, Qemu, Uml, UmlAndQemu, Unikernel,
+    self, Dpdk, DpdkDevice, NewestKernel, NewestQemu, NewestUml, Qemu, Uml, UmlAndFrr, UmlAndOvs,
+    UmlAndQemu, Unikernel,
 };
 use super::scenarios_bench::Case;
 use super::scenarios_unikernel::{self, DeviceCase, UnikernelCase};
 use super::{
     scenarios_attach, scenarios_bench, scenarios_captures, scenarios_coalesce, scenarios_control,
-    scenarios_dpdk, scenarios_driver, scenarios_front_ends, scenarios_nat, scenarios_offload,
-    scenarios_pairs, scenarios_pairs_qemu, scenarios_poll, scenarios_qemu, scenarios_restart,
-    scenarios_restart_dpdk, scenarios_uml,
+    scenarios_dpdk, scenarios_driver, scenarios_evpn, scenarios_front_ends, scenarios_nat,
+    scenarios_offload, scenarios_ovs, scenarios_pairs, scenarios_pairs_qemu, scenarios_poll,
+    scenarios_qemu, scenarios_restart, scenarios_restart_dpdk, scenarios_uml,
 };
 use crate::unikernel::MachineType;
 
@@ -108,6 +109,9 @@ pub fn scenarios() -> Vec<Scenario> {
         let run = move |stage: &Stage| scenarios_bench::measure(stage, &case);
         add(name, needs, seconds, Box::new(run));
     }
+    add("ovs_userspace", UmlAndOvs, 90, Box::new(scenarios_ovs::userspace));
+    add("evpn_networks", UmlAndFrr, 120, Box::new(scenarios_evpn::networks));
+    add("evpn_moves", UmlAndFrr, 120, Box::new(scenarios_evpn::moves));
     all.extend(scenarios_nat::ALL.map(routed));
     all
 }
