@@ -16,9 +16,9 @@ use rustix::thread::{
 use crate::control::SandboxStats;
 
 /// `SETUID` and `SETGID` make the data plane another user, and `KILL` ends it then.
-/// `NET_ADMIN` makes taps and sets their MTU. The others are for sockets that belong to another
-/// user: `CHOWN` and `FOWNER` give them away and take them back, `DAC_OVERRIDE` connects to them,
-/// and makes them in a directory of that user.
+/// `NET_ADMIN` makes taps, sets their MTU, and takes stations out of bridges. The others are for
+/// sockets that belong to another user: `CHOWN` and `FOWNER` give them away and take them back,
+/// `DAC_OVERRIDE` connects to them, and makes them in a directory of that user.
 const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::FOWNER)
