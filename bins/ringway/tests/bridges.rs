@@ -19,6 +19,7 @@ fn stations_come_and_leave_the_bridge_with_their_ports() {
     let ports = [
         "a=vm:a.sock,mac=52:54:00:00:00:01",
         "b=vm:b.sock,mac=52:54:00:00:00:02",
+        "m=vm:m.sock,mtu=auto",
         "c=vm:c.sock,locked_mac=52:54:00:00:00:03",
         "up=tap:rwt0,fdb=sync",
     ];
@@ -41,6 +42,15 @@ fn stations_come_and_leave_the_bridge_with_their_ports() {
     };
     let stay = "fdb add 52:54:00:00:00:09 dev rwt0 master static";
     ringway.inside(&[&["bridge"][..], &stay.split(' ').collect::<Vec<_>>()].concat());
+    for words in ["link add v0 mtu 1400 type veth peer name v1", "link set v0 master br0"] {
+        ringway.inside(&[&["ip"][..], &words.split(' ').collect::<Vec<_>>()].concat());
+    }
+    let _m = guest(directory.path(), "m");
+    let stats: serde_json::Value =
+        serde_json::from_str(&ringway.told(&["stats", "--json"])).expect("JSON");
+    let m = stats["ports"].as_array().expect("ports").iter().find(|port| port["name"] == "m");
+    assert_eq!(m.expect("a port")["mtu"], 1400, "the smallest in the bridge");
+    assert!(ringway.told(&["port", "list"]).contains("mtu=auto"));
     // None of them sends anything.
     let [_a, b, _c] = ["a", "b", "c"].map(|name| guest(directory.path(), name));
     wait_for("all are known", || (1..=3).all(known).then_some(()));

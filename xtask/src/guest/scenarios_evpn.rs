@@ -23,7 +23,7 @@ const NETWORKS: [&str; 2] = ["--network=10=10010", "--network=20=10020"];
 const REFLECTOR: &str = "10.255.0.3";
 const HOSTS: [&str; 2] = ["10.255.0.1", "10.255.0.2"];
 
-/// What VXLAN leaves of 1500.
+/// What VXLAN leaves of 1500: ringway finds it out.
 const MTU: &str = "1450";
 
 /// The guests: host, name, VLAN, last byte of the MAC address, address.
@@ -168,7 +168,7 @@ impl Host {
             let link = if *port == MOVED.1 { "down" } else { "up" };
             let (mac, place) = (mac(*last), socket(stage, port).display().to_string());
             ports.push(format!(
-                "{port}=vm:{place},vlan={vlan},locked_mac={mac},mac={mac},mtu={MTU},link={link},\
+                "{port}=vm:{place},vlan={vlan},locked_mac={mac},mac={mac},mtu=auto,link={link},\
                  {options}"
             ));
         }

@@ -6,6 +6,7 @@ use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader,
     NetlinkMessage, NetlinkPayload,
 };
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netlink_packet_route::neighbour::{
     NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
@@ -31,6 +32,7 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
     Entry(Entry),
+    Link(Link),
     /// That was all; the tables have changed meanwhile, so some may be missing.
     Done {
         is_torn: bool,
@@ -46,6 +48,21 @@ pub enum Said {
 /// Asks for all entries of all bridges.
 pub fn list(number: u32) -> Vec<u8> {
     let message = RouteNetlinkMessage::GetNeighbour(about(0));
+    bytes(message, NLM_F_REQUEST | NLM_F_DUMP, number)
+}
+
+/// An interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    pub interface: u32,
+    pub mtu: u32,
+    /// The bridge that it is a port of, if any.
+    pub bridge: Option<u32>,
+}
+
+/// Asks for all interfaces.
+pub fn links(number: u32) -> Vec<u8> {
+    let message = RouteNetlinkMessage::GetLink(LinkMessage::default());
     bytes(message, NLM_F_REQUEST | NLM_F_DUMP, number)
 }
 
@@ -110,8 +127,23 @@ fn meaning(message: NetlinkMessage<RouteNetlinkMessage>, number: u32) -> Said {
         NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewNeighbour(message)) => {
             entry(&message).map_or(Said::Other, Said::Entry)
         }
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(message)) => {
+            link(&message).map_or(Said::Other, Said::Link)
+        }
         _ => Said::Other,
     }
+}
+
+fn link(message: &LinkMessage) -> Option<Link> {
+    let (mut mtu, mut bridge) = (None, None);
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::Mtu(number) => mtu = Some(*number),
+            LinkAttribute::Controller(number) => bridge = Some(*number),
+            _ => {}
+        }
+    }
+    Some(Link { interface: message.header.index, mtu: mtu?, bridge })
 }
 
 fn entry(message: &NeighbourMessage) -> Option<Entry> {

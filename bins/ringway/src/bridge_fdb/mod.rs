@@ -18,7 +18,7 @@ use rustix::net::{
     socket_with, sockopt,
 };
 
-use messages::{Entry, Said};
+use messages::{Entry, Link, Said};
 
 /// Longest wait for an answer of the kernel, which gives it within the call that asks.
 const ANSWER_MAX: std::time::Duration = std::time::Duration::from_secs(1);
@@ -66,6 +66,16 @@ fn is_it(entry: &Entry, tap: &Vlan, station: &Station) -> bool {
     is_untagged && !is_tagged(entry.vlan)
 }
 
+/// The smallest MTU among these taps and what is in the same bridges.
+pub fn smallest_mtu(links: &[Link], taps: &[u32]) -> Option<u32> {
+    let own = links.iter().filter(|link| taps.contains(&link.interface));
+    let bridges: Vec<u32> = own.clone().filter_map(|link| link.bridge).collect();
+    let behind = links.iter().filter(|link| {
+        bridges.contains(&link.interface) || link.bridge.is_some_and(|it| bridges.contains(&it))
+    });
+    own.chain(behind).map(|link| link.mtu).min()
+}
+
 /// The number of an interface.
 ///
 /// # Errors
@@ -108,6 +118,17 @@ impl Netlink {
         Ok(left.len())
     }
 
+    /// All interfaces.
+    ///
+    /// # Errors
+    /// The kernel refuses, or does not answer.
+    pub fn links(&mut self) -> anyhow::Result<Vec<Link>> {
+        let request = messages::links(self.next_number());
+        let said = self.ask_for_all(&request)?;
+        let link = |said| if let Said::Link(link) = said { Some(link) } else { None };
+        Ok(said.0.into_iter().filter_map(link).collect())
+    }
+
     fn list(&mut self) -> anyhow::Result<Vec<Entry>> {
         for attempt in 1..=ATTEMPTS_MAX {
             let (entries, is_torn) = self.list_once()?;
@@ -120,19 +141,25 @@ impl Netlink {
 
     fn list_once(&mut self) -> anyhow::Result<(Vec<Entry>, bool)> {
         let request = messages::list(self.next_number());
-        self.send(&request)?;
-        let mut entries = Vec::new();
+        let (said, is_torn) = self.ask_for_all(&request)?;
+        let entry = |said| if let Said::Entry(entry) = said { Some(entry) } else { None };
+        Ok((said.into_iter().filter_map(entry).collect(), is_torn))
+    }
+
+    /// Everything that is said about a request, and whether the tables have changed meanwhile.
+    fn ask_for_all(&self, request: &[u8]) -> anyhow::Result<(Vec<Said>, bool)> {
+        self.send(request)?;
+        let mut all = Vec::new();
         for _ in 0..DATAGRAMS_MAX {
             for said in self.receive()? {
                 match said {
-                    Said::Entry(entry) => entries.push(entry),
-                    Said::Done { is_torn } => return Ok((entries, is_torn)),
+                    Said::Done { is_torn } => return Ok((all, is_torn)),
                     Said::Refused(number) => return Err(refusal(number)),
-                    Said::Acknowledged | Said::Other => {}
+                    said => all.push(said),
                 }
             }
         }
-        bail!("the list of a bridge's addresses does not end")
+        bail!("the kernel's list does not end")
     }
 
     /// One that is gone is no error: it was too old, or another host has the station now.
@@ -145,7 +172,7 @@ impl Netlink {
                     Said::Acknowledged => return Ok(()),
                     Said::Refused(number) if number == Errno::NOENT.raw_os_error() => return Ok(()),
                     Said::Refused(number) => return Err(refusal(number)),
-                    Said::Entry(_) | Said::Done { .. } | Said::Other => {}
+                    Said::Entry(_) | Said::Link(_) | Said::Done { .. } | Said::Other => {}
                 }
             }
         }
@@ -200,6 +227,21 @@ mod tests {
         assert_eq!(left(20), [all[3], all[5]]);
         assert_eq!(left(7), all[3..4]);
         assert_eq!(left(8), []);
+    }
+
+    #[test]
+    fn the_smallest_mtu_is_that_of_what_a_bridge_has() {
+        let link = |interface, mtu, bridge| Link { interface, mtu, bridge };
+        let links = [
+            link(1, 1500, Some(9)),
+            link(2, 1450, Some(9)),
+            link(3, 1300, Some(8)),
+            link(4, 1400, None),
+            link(9, 1450, None),
+        ];
+        for (taps, mtu) in [(&[1][..], Some(1450)), (&[1, 4], Some(1400)), (&[7], None)] {
+            assert_eq!(smallest_mtu(&links, taps), mtu, "{taps:?}");
+        }
     }
 
     #[test]

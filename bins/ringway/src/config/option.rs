@@ -19,6 +19,9 @@ use super::values::{parse_mtu, parse_notify, parse_switch, parse_sync, parse_use
 /// The value that stands for an option that was not given.
 pub const DEFAULT: &str = "default";
 
+/// The MTU that ringway finds out.
+const AUTO: &str = "auto";
+
 /// Most queue pairs of one port.
 const QUEUES_MAX: u16 = 64;
 
@@ -94,7 +97,16 @@ impl PortOption {
         let text = Some(text).filter(|text| *text != DEFAULT);
         match self.field {
             Field::Mac => spec.mac = text.map(|text| parse_mac(origin, text)).transpose()?,
-            Field::Mtu => spec.mtu = text.map(|text| parse_mtu(origin, text)).transpose()?,
+            Field::Mtu => {
+                let is_auto = text == Some(AUTO);
+                if is_auto && !spec.kind.is_guest() {
+                    let wrong = "mtu=auto belongs to guests";
+                    return Err(origin.wrong(wrong, "write a number of bytes"));
+                }
+                let text = text.filter(|_| !is_auto);
+                spec.mtu = text.map(|text| parse_mtu(origin, text)).transpose()?;
+                spec.has_mtu_of_uplinks = is_auto;
+            }
             Field::Link => {
                 let is_up = text.map(|text| parse_link(origin, text)).transpose()?;
                 spec.is_link_up = is_up.unwrap_or(true);
@@ -155,6 +167,7 @@ impl PortOption {
     pub fn value_of(&self, spec: &PortSpec) -> Option<Literal> {
         match self.field {
             Field::Mac => spec.mac.map(|mac| Literal::Text(mac.to_string())),
+            Field::Mtu if spec.has_mtu_of_uplinks => Some(Literal::Text(AUTO.into())),
             Field::Mtu => spec.mtu.map(|mtu| Literal::Number(mtu.into())),
             Field::Link => (!spec.is_link_up).then(|| Literal::Text("down".into())),
             Field::Rule(rule) => rule.value_of(&spec.rules),

@@ -74,10 +74,11 @@ pub const OPTIONS: &[PortOption] = &[
     },
     option(
         "mtu",
-        "bytes, 68 to 65535",
+        "bytes, 68 to 65535, or auto",
         "none advised",
         Field::Mtu,
-        "the MTU the guest is advised of, or the tap's",
+        "the MTU the guest is advised of, or the tap's; auto: the smallest behind the taps of the \
+         guest's VLAN, when it connects",
     ),
     option("link", "up or down", "up", Field::Link, "a link that is down carries nothing"),
     rule("vlan", "1 to 4094", "none", Rule::Vlan, "the VLAN of a port that knows no tags"),

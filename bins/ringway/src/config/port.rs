@@ -70,6 +70,8 @@ pub struct PortSpec {
     pub mac: Option<MacAddress>,
     /// MTU in bytes, advised to the guest or set on the tap; `None`: neither.
     pub mtu: Option<u16>,
+    /// Instead: the smallest MTU behind the uplinks of its VLAN.
+    pub has_mtu_of_uplinks: bool,
     /// Whether the port carries anything.
     pub is_link_up: bool,
     /// When the guest is notified.
@@ -148,6 +150,7 @@ impl PortSpec {
             kind,
             mac: None,
             mtu: None,
+            has_mtu_of_uplinks: false,
             is_link_up: true,
             notify: Policy::default(),
             features_off: Features::empty(),

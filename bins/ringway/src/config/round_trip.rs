@@ -46,6 +46,7 @@ prop_compose! {
         rules in rules::any(),
         queues in 1..=64u16,
         announces in any::<bool>(),
+        auto in any::<bool>(),
         labels in proptest::collection::btree_map("[a-z./]{1,9}", "[-A-Z0-9:@_]{0,9}", 0..4),
         mode in proptest::option::of(0..=0o777u32),
         user in proptest::option::of(0..1000u32),
@@ -72,6 +73,8 @@ prop_compose! {
                     false => Features::from_bits_retain(off) & keyed & Features::ON_REQUEST,
                 },
                 queues,
+                mtu: plain.mtu.filter(|_| !auto),
+                has_mtu_of_uplinks: auto,
                 announces,
                 socket_mode: mode.filter(|_| is_listening).map(|mode| match (user, group) {
                     (None, None) => mode,

@@ -28,6 +28,8 @@ pub(super) struct Link {
     pub(super) keeper: Keeper,
     /// The MAC address this guest was given; the port may have another for the next one.
     pub(super) mac: MacAddress,
+    /// The MTU that it was offered, if one.
+    pub(super) mtu: Option<u16>,
     pub(super) session: Session,
     pub(super) memory: GuestMemory,
     /// What the workers found out when they called it.
@@ -86,6 +88,7 @@ impl Link {
             number,
             keeper: Keeper::default(),
             mac,
+            mtu: None,
             callee,
             memory: GuestMemory::empty(),
             negotiated: None,

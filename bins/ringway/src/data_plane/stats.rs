@@ -109,7 +109,7 @@ fn port_stats(port: &Port, snapshots: &[&PortSnapshot]) -> PortStats {
         address: port.spec.kind.address(),
         labels: port.spec.labels.clone(),
         mac: mac.map(|mac| mac.to_string()),
-        mtu: port.spec.mtu,
+        mtu: port.spec.mtu.or(port.vm.as_ref().and_then(super::vm_port::VmPort::mtu_told)),
         connected: port.is_linked() || port.vm.is_none(),
         state: state(port, snapshots, &broken).to_string(),
         error: None,

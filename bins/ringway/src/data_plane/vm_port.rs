@@ -82,9 +82,14 @@ impl VmPort {
             link_up,
             announce: self.link.as_ref().is_some_and(|link| link.announcement.is_asked),
             max_queue_pairs: self.pairs,
-            mtu: self.mtu.unwrap_or(MTU_DEFAULT),
+            mtu: self.mtu_told().unwrap_or(MTU_DEFAULT),
         };
         config.encode().to_vec()
+    }
+
+    /// The MTU that is configured, or the one that this guest was offered.
+    pub(super) fn mtu_told(&self) -> Option<u16> {
+        self.mtu.or_else(|| self.link.as_ref()?.mtu)
     }
 
     fn offer(&self) -> Offer {
@@ -110,6 +115,9 @@ impl DataPlane {
         vm.configure(spec);
         vm.link = Some(Link::new(number, vm.mac, vm.offer(), callee));
         vm.configure(&now);
+        if let Some(link) = &mut vm.link {
+            link.mtu = spec.mtu;
+        }
         let config = vm.config(vm.is_link_up);
         if let Some(link) = &mut vm.link {
             // It is told nothing: it has read it, or will.

@@ -33,6 +33,7 @@ mod stats;
 mod system_calls;
 mod take_over;
 mod tap_port;
+mod told;
 mod upgrade;
 mod vm_port;
 mod wake;

@@ -52,7 +52,7 @@ impl Supervisor {
             address: port.spec.kind.address(),
             labels: port.spec.labels.clone(),
             mac: told.mac.or_else(|| vm.map(|vm| vm.mac.to_string())),
-            mtu: port.spec.mtu,
+            mtu: port.spec.mtu.or(told.mtu),
             connected: link.is_some() || !is_guest && port.failure.is_none(),
             state,
             error: port.failure.clone().or(offence),

@@ -21,7 +21,7 @@ use super::record::{FoundFds, VmRecord};
 use crate::config::values::Account;
 use crate::config::{PortKind, PortSpec};
 use crate::identity::Identity;
-use crate::{places, spec_text};
+use crate::places;
 
 /// How long the port accepts no front-end after one has blocked a call, which costs others up to
 /// two ticks of the [`CallGuard`](ringway_host::CallGuard), 20 ms, or has made page faults sleep.
@@ -274,8 +274,10 @@ impl Supervisor {
     }
 
     pub(super) fn link(&mut self, id: PortId, connection: Connection) {
+        let Some(port) = self.ports.get(&id) else { return };
+        let told = self.told(&port.spec);
         let Some(port) = self.ports.get_mut(&id) else { return };
-        let spec = match spec_text::port(&port.spec, None, &self.identity) {
+        let spec = match told {
             Ok(spec) => spec,
             Err(why) => return port.complain(format_args!("link: {why}")),
         };

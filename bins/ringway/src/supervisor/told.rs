@@ -1,0 +1,61 @@
+//! What the data plane is told when a front-end comes: the port's options, with what only the
+//! supervisor finds out at that moment.
+
+use ringway_supervisor::wire::{Bytes, SPEC_LEN_MAX};
+use ringway_switch::Vlan;
+use tracing::warn;
+
+use super::Supervisor;
+use crate::bridge_fdb::{self, Netlink};
+use crate::config::PortSpec;
+use crate::spec_text;
+
+impl Supervisor {
+    /// The options of a guest's port, for this front-end.
+    ///
+    /// # Errors
+    /// They are too many.
+    pub(super) fn told(&self, spec: &PortSpec) -> anyhow::Result<Bytes<SPEC_LEN_MAX>> {
+        if !spec.has_mtu_of_uplinks {
+            return spec_text::port(spec, None, &self.identity);
+        }
+        let mtu = self.mtu_of_uplinks(spec);
+        let told = PortSpec { mtu, has_mtu_of_uplinks: false, ..spec.clone() };
+        spec_text::port(&told, None, &self.identity)
+    }
+
+    /// `None`: there is no tap in its VLAN.
+    fn mtu_of_uplinks(&self, spec: &PortSpec) -> Option<u16> {
+        let vlan = spec.rules.policy().vlan;
+        let taps = self
+            .ports
+            .values()
+            .filter(|port| !port.is_leaving() && has_common(&vlan, &port.spec.rules.policy().vlan));
+        let interface = |port: &super::Port| bridge_fdb::interface(port.tap.name()?).ok();
+        let taps: Vec<u32> = taps.filter_map(interface).collect();
+        if taps.is_empty() {
+            return None;
+        }
+        let links = Netlink::open().and_then(|mut netlink| netlink.links());
+        let links = links.inspect_err(|why| warn!("the MTU of uplinks is not known: {why:#}"));
+        let mtu = bridge_fdb::smallest_mtu(&links.ok()?, &taps)?;
+        Some(u16::try_from(mtu).unwrap_or(u16::MAX))
+    }
+}
+
+/// Whether packets of one may come to the other.
+fn has_common(one: &Vlan, other: &Vlan) -> bool {
+    match (one, other) {
+        (Vlan::None, Vlan::None) => true,
+        (Vlan::Access(vlan), Vlan::Access(other)) => vlan == other,
+        (Vlan::Access(vlan), Vlan::Trunk { tagged, native })
+        | (Vlan::Trunk { tagged, native }, Vlan::Access(vlan)) => {
+            tagged.contains(*vlan) || *native == Some(*vlan)
+        }
+        (Vlan::Trunk { tagged, native }, Vlan::Trunk { tagged: others, native: other }) => {
+            let own = tagged.iter().chain(*native);
+            own.into_iter().any(|vlan| others.contains(vlan) || *other == Some(vlan))
+        }
+        _ => false,
+    }
+}
