@@ -47,6 +47,8 @@ pub struct Machine<'a> {
     pub tap: Option<&'a str>,
     /// Where its [`Monitor`] is.
     pub monitor: Option<&'a Path>,
+    /// How much memory it has, such as `1G`; nothing: 256 MiB.
+    pub memory: &'a str,
 }
 
 /// What this machine lacks for such guests, if anything: below `qemu` is QEMU, and below `kernel`
@@ -69,11 +71,12 @@ pub fn missing(qemu: &Path, kernel: &Path) -> Option<String> {
 /// # Errors
 /// Something is not installed, or the guest does not boot.
 pub fn boot(stage: &Stage, socket: &Path, machine: &Machine<'_>) -> anyhow::Result<Console> {
-    let memory = format!("memory-backend-memfd,id=mem,size={MEMORY},share=on");
+    let size = if machine.memory.is_empty() { MEMORY } else { machine.memory };
+    let memory = format!("memory-backend-memfd,id=mem,size={size},share=on");
     let chardev = format!("socket,id=c0,path={},reconnect=1", socket.display());
     let options = machine.device_options;
     let device = format!("virtio-net-pci,netdev=n0,mac={MAC}{options}");
-    let mut arguments: Vec<String> = ["-m", MEMORY, "-machine", "memory-backend=mem", "-netdev"]
+    let mut arguments: Vec<String> = ["-m", size, "-machine", "memory-backend=mem", "-netdev"]
         .into_iter()
         .map(String::from)
         .collect();

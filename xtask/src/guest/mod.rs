@@ -26,6 +26,7 @@ mod scenarios_poll;
 mod scenarios_qemu;
 mod scenarios_restart;
 mod scenarios_restart_dpdk;
+mod scenarios_restart_memory;
 mod scenarios_uml;
 mod scenarios_unikernel;
 mod scene;

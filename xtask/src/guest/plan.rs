@@ -14,7 +14,8 @@ use super::{
     scenarios_attach, scenarios_bench, scenarios_captures, scenarios_coalesce, scenarios_control,
     scenarios_dpdk, scenarios_driver, scenarios_evpn, scenarios_front_ends, scenarios_nat,
     scenarios_offload, scenarios_ovs, scenarios_pairs, scenarios_pairs_qemu, scenarios_poll,
-    scenarios_qemu, scenarios_restart, scenarios_restart_dpdk, scenarios_uml,
+    scenarios_qemu, scenarios_restart, scenarios_restart_dpdk, scenarios_restart_memory,
+    scenarios_uml,
 };
 use crate::unikernel::MachineType;
 
@@ -96,6 +97,7 @@ pub fn scenarios() -> Vec<Scenario> {
     let restart_seconds = scenarios_restart::limit().as_secs();
     add("restart_uml", Uml, restart_seconds, Box::new(scenarios_restart::uml));
     add("restart_dpdk", Dpdk, restart_seconds, Box::new(scenarios_restart_dpdk::dpdk));
+    add("restart_memory", Qemu, 180, Box::new(scenarios_restart_memory::qemu));
     // QEMU's order of requests differs between releases.
     for (format, packed) in [("split", false), ("packed", true)] {
         add(&format!("restart_qemu_{format}"), Qemu, restart_seconds, restart(packed));
