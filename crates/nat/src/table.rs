@@ -95,7 +95,7 @@ impl Default for Limits {
             connecting_per_guest: 256,
             echoes_per_guest: 64,
             questions_per_guest: 256,
-            new_flows_per_second: 500,
+            new_flows_per_second: 5000,
             errors_per_second: 100,
             in_flight: u32::MAX,
         }

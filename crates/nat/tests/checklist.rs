@@ -291,13 +291,13 @@ fn a_port_scan_delays_no_other_guest() {
         }
     }
     assert!(lab.nat.flows_of(GUEST) <= 256, "{}", lab.nat.flows_of(GUEST));
-    assert!(count(&lab, Refusal::FlowRate) > 60_000, "{}", count(&lab, Refusal::FlowRate));
+    assert!(count(&lab, Refusal::FlowRate) > 50_000, "{}", count(&lab, Refusal::FlowRate));
 }
 
 #[test]
 fn new_flows_of_one_guest_are_slowed_and_not_those_of_another() {
     let mut lab = with_other(Limits::default());
-    for port in 0..2000 {
+    for port in 0..11_000 {
         lab.send(&packet(REMOTE, 17, &udp(4000 + port, 7, b"x")));
     }
     assert_eq!(count(&lab, Refusal::FlowRate), 1000);
@@ -306,7 +306,7 @@ fn new_flows_of_one_guest_are_slowed_and_not_those_of_another() {
 
 #[test]
 fn questions_beyond_the_bound_take_the_guests_oldest_question() {
-    let mut lab = with_other(Limits { new_flows_per_second: 10_000, ..Limits::default() });
+    let mut lab = with_other(Limits { new_flows_per_second: 100_000, ..Limits::default() });
     lab.send(&packet(REMOTE, 17, &udp(4000, 7, b"x")));
     let dns = plan().dns4().octets();
     for port in 0..300 {

@@ -51,7 +51,7 @@ fn flows_end_and_the_oldest_makes_room() {
 #[test]
 fn a_guest_that_opens_too_fast_is_slowed() {
     let mut lab = Lab::new(1);
-    for port in 0..1200 {
+    for port in 0..10_200 {
         lab.send(&packet(REMOTE, 17, &udp(4000 + port, 7, b"x")));
     }
     let refused = lab.verdicts.iter().filter(|it| **it == Verdict::Refused(Refusal::FlowRate));
