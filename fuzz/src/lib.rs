@@ -37,7 +37,7 @@ pub use supervisor::supervisor;
 pub type Target = fn(&[u8]);
 
 /// All targets that must never fail, by name.
-pub const TARGETS: [(&str, Target); 28] = [
+pub const TARGETS: [(&str, Target); 29] = [
     ("codec", wire::codec),
     ("bridge_fdb", wire::bridge_fdb),
     ("session", |data| drop(session(data))),
@@ -64,6 +64,7 @@ pub const TARGETS: [(&str, Target); 28] = [
     ("nat_icmp", router::icmp),
     ("nat_datagrams", router::datagrams),
     ("nat_segments", router::segments),
+    ("nat_fragments", router::fragments),
     ("config", text::config),
     ("control_json", text::control_json),
 ];

@@ -23,6 +23,7 @@ pub mod net;
 pub mod ovs;
 pub mod ovs_files;
 pub mod own_loader;
+mod port_stats;
 pub mod process;
 pub mod qemu;
 pub mod qemu_files;

@@ -11,6 +11,8 @@ const MESSAGE_LEN_MAX: usize = 1600;
 const ICMP: u8 = 1;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
+/// The header of a part in IPv6.
+const FRAGMENT: u8 = 44;
 
 /// Messages of an input: a length in two bytes, then so many.
 fn messages(mut data: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -233,5 +235,25 @@ pub(crate) fn segments(data: &[u8]) {
         segment.extend([words << 4, flags, off, 0, 0, 0, 0, 0]);
         segment.extend(rest);
         ipv4(router, 7, TCP, &segment)
+    });
+}
+
+/// Parts of few datagrams, near each other.
+pub(crate) fn fragments(data: &[u8]) {
+    play(data, |router, message| {
+        let (which, rest) = choice(message);
+        let (at, rest) = choice(rest);
+        let more = u16::from(which >> 5 & 1);
+        let protocol = if which & 0x10 == 0 { UDP } else { ICMP };
+        if which & 0x80 != 0 {
+            let offset = (u16::from(at) << 3 | more).to_be_bytes();
+            let next = if protocol == ICMP { ICMPV6 } else { UDP };
+            let header = [next, 0, offset[0], offset[1], 0, 0, 0, which & 3];
+            return ipv6(router, 7, FRAGMENT, usize::MAX - 2, &[&header, rest].concat());
+        }
+        let mut frame = ipv4(router, 7, protocol, rest);
+        frame[18..20].copy_from_slice(&[0, which & 3]);
+        frame[20..22].copy_from_slice(&(u16::from(at) | more << 13).to_be_bytes());
+        frame
     });
 }

@@ -3,7 +3,7 @@
 mod messages;
 
 pub(crate) use messages::{
-    arp, datagrams, dhcp, frames, icmp, names, neighbours, packets, segments,
+    arp, datagrams, dhcp, fragments, frames, icmp, names, neighbours, packets, segments,
 };
 
 use std::collections::BTreeMap;
@@ -21,6 +21,9 @@ const FLOWS_MAX: u32 = 16;
 
 /// Longest frame that the guest takes, in bytes.
 const FRAME_LEN_MAX: u32 = 9000;
+
+/// A datagram that does not fit into one packet, in bytes.
+const LONG_LEN: usize = 5000;
 
 const TCP: u8 = 6;
 
@@ -70,6 +73,13 @@ impl Router {
             assert_ne!(verdict, Verdict::Whole);
         }
         self.carry_out(&mut actions, frame);
+        if let Some(whole) = self.nat.take_assembled() {
+            let (head, len) = (&whole[..], u32::try_from(whole.len()).unwrap_or(u32::MAX));
+            let packet = FromGuest { guest: GUEST, head, len };
+            let verdict = self.nat.from_guest(packet, self.now, &mut actions);
+            assert!(verdict != Verdict::Assembled && self.nat.take_assembled().is_none());
+            self.carry_out(&mut actions, &whole);
+        }
         self.receive();
         assert!(self.nat.flows_of(GUEST) <= FLOWS_MAX as usize);
         assert!(self.sockets.len() <= self.nat.flows_of(GUEST), "a socket without a flow");
@@ -160,8 +170,11 @@ impl Router {
                 }
                 Due::Flow(emit) => emit,
             };
-            let read = self.read(&emit);
-            if let Read::Bytes(len) = read
+            let mut read = self.read(&emit);
+            if read == Read::TooLong {
+                self.nat.cut(&emit, &[7; LONG_LEN]);
+                read = Read::Bytes(u32::try_from(LONG_LEN).unwrap_or(u32::MAX));
+            } else if let Read::Bytes(len) = read
                 && emit.finish(len).is_some()
             {
                 assert!(emit.head().len() + len as usize <= FRAME_LEN_MAX as usize);
@@ -181,7 +194,7 @@ impl Router {
         let Some(at) = source.peek_at else {
             let Some(left) = socket.datagrams.checked_sub(1) else { return Read::Empty };
             socket.datagrams = left;
-            return Read::Bytes(source.len_max);
+            return if left > 0 { Read::TooLong } else { Read::Bytes(source.len_max) };
         };
         if at >= HAS {
             return Read::Empty;

@@ -1,0 +1,213 @@
+//! What ringway counts at a port.
+
+use std::fmt;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+/// What ringway says about one port.
+#[derive(Debug)]
+pub struct Port(pub(crate) Value);
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// How one direction of a queue is paced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pacing {
+    /// Packets that may pass before the other side is told.
+    pub window: u64,
+    /// How long one waits for that, in microseconds.
+    pub timer_us: u64,
+    /// Why.
+    pub cause: String,
+}
+
+impl fmt::Display for Pacing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} packets, {} µs: {}", self.window, self.timer_us, self.cause)
+    }
+}
+
+/// The two directions of a port.
+#[derive(Debug, Clone, Copy)]
+pub enum Way {
+    /// To the guest, or into the tap.
+    To,
+    /// From the guest, or out of the tap.
+    From,
+}
+
+/// What went through in one direction, for differences.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    /// Packets that went through.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Notifications from the guest.
+    pub kicks: u64,
+    /// Notifications to the guest.
+    pub calls: u64,
+}
+
+impl Port {
+    /// What went through so far.
+    pub fn moved(&self, way: Way) -> Moved {
+        let direction = self.direction(way);
+        let number = |key: &str| direction[key].as_u64().unwrap_or(0);
+        Moved {
+            packets: number("packets"),
+            bytes: number("bytes"),
+            kicks: number("kicks"),
+            calls: number("calls"),
+        }
+    }
+
+    /// Packets so far through each queue pair.
+    pub fn pairs(&self, way: Way) -> Vec<u64> {
+        let key = match way {
+            Way::To => "to_guest",
+            Way::From => "from_guest",
+        };
+        let pairs = self.0["pairs"].as_array().map_or(&[][..], Vec::as_slice);
+        pairs.iter().map(|pair| pair[key].as_u64().unwrap_or(0)).collect()
+    }
+
+    /// Packets dropped so far for one reason.
+    pub fn dropped(&self, way: Way, reason: &str) -> u64 {
+        self.direction(way)["drops"][reason].as_u64().unwrap_or(0)
+    }
+
+    /// How one direction of its first queue pair is paced: `calls`, `returns` or `kicks`.
+    ///
+    /// # Errors
+    /// No queue runs.
+    pub fn pacing(&self, direction: &str) -> anyhow::Result<Pacing> {
+        let all = self.0["pacing"].as_array().map_or(&[][..], Vec::as_slice);
+        let one = all.iter().find(|one| one["direction"] == direction);
+        let one = one.with_context(|| format!("no {direction}: {}", self.0))?;
+        let number = |key: &str| one[key].as_u64().unwrap_or(0);
+        Ok(Pacing {
+            window: number("window"),
+            timer_us: number("timer_ns") / 1000,
+            cause: one["cause"].as_str().unwrap_or_default().to_string(),
+        })
+    }
+
+    /// Commands of the guest that were answered with an error.
+    pub fn refused_commands(&self) -> u64 {
+        self.0["refused_commands"].as_u64().unwrap_or(0)
+    }
+
+    /// Whether a front-end is connected, or the tap open.
+    pub fn is_connected(&self) -> bool {
+        self.0["connected"] == Value::Bool(true)
+    }
+
+    /// Checks the ring format, and which features were negotiated and which not.
+    ///
+    /// # Errors
+    /// Something is otherwise.
+    pub fn check_negotiated(&self, format: &str, features: &[(&str, bool)]) -> anyhow::Result<()> {
+        ensure!(self.0["format"] == format, "not {format}: {}", self.0);
+        let negotiated = self.0["features"].as_array().map_or(&[][..], Vec::as_slice);
+        for (name, wanted) in features {
+            let is_there = negotiated.iter().any(|feature| feature == name);
+            ensure!(is_there == *wanted, "{name}: negotiated {is_there}: {}", self.0);
+        }
+        Ok(())
+    }
+
+    /// Checks that no queue was stopped, and nothing dropped for a reason other than these and
+    /// what the guest itself filtered.
+    ///
+    /// # Errors
+    /// Something is broken, or was dropped.
+    pub fn check_healthy(&self, allowed_drops: &[&str]) -> anyhow::Result<()> {
+        let broken = &self.0["broken"];
+        let is_fine = broken.is_null() || broken.as_array().is_some_and(Vec::is_empty);
+        ensure!(is_fine, "broken: {}", self.0);
+        for way in [Way::To, Way::From] {
+            let drops = self.direction(way)["drops"].as_object().into_iter().flatten();
+            for (reason, count) in drops.filter(|(_, count)| count.as_u64() != Some(0)) {
+                let is_allowed = reason == "filtered" || allowed_drops.contains(&&**reason);
+                ensure!(is_allowed, "{count} packets dropped ({reason}): {}", self.0);
+            }
+        }
+        Ok(())
+    }
+
+    fn direction(&self, way: Way) -> &Value {
+        match way {
+            Way::To => &self.0["to_guest"],
+            Way::From => &self.0["from_guest"],
+        }
+    }
+}
+
+impl fmt::Display for Moved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { packets, kicks, calls, .. } = self;
+        write!(f, "{packets} packets of {} bytes, {kicks} kicks, {calls} calls", self.mean_len())
+    }
+}
+
+impl Moved {
+    /// What went through since `before`.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            packets: self.packets.saturating_sub(before.packets),
+            bytes: self.bytes.saturating_sub(before.bytes),
+            kicks: self.kicks.saturating_sub(before.kicks),
+            calls: self.calls.saturating_sub(before.calls),
+        }
+    }
+
+    /// Mean length of a packet in bytes.
+    pub fn mean_len(self) -> u64 {
+        self.bytes.checked_div(self.packets).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn port() -> Port {
+        Port(json!({
+            "name": "vm0", "connected": true, "format": "packed", "features": ["MRG_RXBUF"],
+            "to_guest": { "packets": 4, "bytes": 40, "drops": { "no_room": 2, "offload": 0 } },
+            "from_guest": { "packets": 1, "bytes": 9, "drops": {} }, "broken": [],
+        }))
+    }
+
+    #[test]
+    fn negotiation_is_compared_both_ways() {
+        let wanted = [("MRG_RXBUF", true), ("EVENT_IDX", false)];
+        assert!(port().check_negotiated("packed", &wanted).is_ok());
+        assert!(port().check_negotiated("split", &wanted).is_err());
+        assert!(port().check_negotiated("packed", &[("MRG_RXBUF", false)]).is_err());
+        assert!(port().check_negotiated("packed", &[("EVENT_IDX", true)]).is_err());
+    }
+
+    #[test]
+    fn drops_and_broken_queues_are_found() {
+        assert!(port().check_healthy(&["no_room"]).is_ok());
+        assert!(port().check_healthy(&[]).is_err());
+        let mut broken = port();
+        broken.0["broken"] = json!(["transmitq1: loop"]);
+        assert!(broken.check_healthy(&["no_room"]).is_err());
+    }
+
+    #[test]
+    fn differences_have_a_mean() {
+        let now = port().moved(Way::To);
+        assert_eq!(now.since(Moved { packets: 2, bytes: 10, kicks: 0, calls: 0 }).mean_len(), 15);
+        assert_eq!(now.since(now).mean_len(), 0);
+    }
+}
