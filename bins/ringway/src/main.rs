@@ -128,7 +128,8 @@ fn filter() -> Result<EnvFilter, Vec<SpecError>> {
 
 /// The daemon, whose last words go the way of its log: nothing waits for them for long.
 fn run_daemon(config: RunConfig, over: Vec<LowOption>, filter: EnvFilter) -> ExitCode {
-    match supervisor::run::TakenOver::from_service_manager() {
+    let (kept, sockets) = supervisor::run::TakenOver::from_service_manager();
+    match kept {
         Ok(None) => {}
         Ok(Some(taken)) => return go_on(Ok(taken), filter),
         Err(error) => eprintln!("what the service manager has kept is of no use: {error:#}"),
@@ -139,7 +140,7 @@ fn run_daemon(config: RunConfig, over: Vec<LowOption>, filter: EnvFilter) -> Exi
         Ok(entered) => entered,
         Err(error) => return Errors::Text.finish(Err(error)),
     };
-    let outcome = supervisor::run::run(config, over, sandbox, &log);
+    let outcome = supervisor::run::run(config, over, (sandbox, sockets), &log);
     finish(&log, &outcome)
 }
 

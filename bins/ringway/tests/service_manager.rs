@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{IntoRawFd, OwnedFd};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -147,4 +147,40 @@ fn front_ends_stay_when_the_supervisor_is_killed() {
     ringway.must_end_soon(Duration::from_secs(5));
     assert!(is_told("STOPPING=1"));
     assert_eq!(heard().kept.len(), 0);
+}
+
+/// The service manager listens: front-ends may connect before ringway is started, and between its
+/// end and its next start.
+#[test]
+fn sockets_of_the_service_manager_are_served_and_stay() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = |name: &str| directory.path().join(name);
+    let mut manager = Manager::new(directory.path());
+    for (name, file) in [("control", "control.sock"), ("a", "a.sock"), ("unknown", "c.sock")] {
+        let listener = UnixListener::bind(place(file)).expect("a socket");
+        manager.kept.insert(name.to_owned(), vec![listener.into()]);
+    }
+    let early = UnixStream::connect(place("a.sock")).expect("the manager listens");
+    let ports = ["--port", "a=vm:a.sock", "--port", "b=vm:b.sock"];
+    let start = || {
+        let mut command = manager.command(directory.path());
+        // It keeps nothing.
+        command.env_remove("NOTIFY_SOCKET").env_remove("FDSTORE").env_remove("WATCHDOG_USEC");
+        Ringway::run_by(command, directory.path(), &ports)
+    };
+    let mut ringway = start();
+    assert!(ringway.log().contains("\"unknown\", and no port is called that"), "{}", ringway.log());
+    wait_for("the first front-end", || (ringway.state("a")? != "waiting").then_some(()));
+    drop(early);
+    let options = GuestOptions::default();
+    for _ in 0..2 {
+        let guest = wait_for("a guest", || AnyUserGuest::attach(&place("a.sock"), &options).ok());
+        let why = ringway.refused(&["port", "set", "a", "socket_mode=0660"]);
+        assert!(why.contains("a.sock"), "{why}");
+        drop(guest);
+        ringway.must_end_soon(Duration::from_secs(5));
+        assert!(place("a.sock").exists() && place("control.sock").exists());
+        assert!(!place("b.sock").exists());
+        ringway = start();
+    }
 }

@@ -52,6 +52,11 @@ pub struct Made {
     pub made_for: (u32, u32),
 }
 
+impl Made {
+    /// No file is ever it: this process does not change or remove the file.
+    pub const BY_OTHERS: Self = Self { file: (0, 0), made_for: (0, 0) };
+}
+
 /// A listening socket, non-blocking; the file goes when it goes.
 #[derive(Debug)]
 pub struct Listener {

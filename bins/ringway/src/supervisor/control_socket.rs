@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use ringway_host::PeerCredentials;
+use ringway_vhost_user::Made;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use tracing::warn;
@@ -81,6 +82,17 @@ impl ControlSocket {
         let socket = Self { listener, path, file, group, clients, serial: 0, backoff, chatter };
         socket.permit(settings)?;
         Ok(socket)
+    }
+
+    /// A socket that a service manager has made, and says who may open; its file stays.
+    pub(super) fn over(socket: OwnedFd, settings: &Settings) -> anyhow::Result<Self> {
+        let record = ListenerRecord {
+            fd: 0,
+            path: settings.control.clone(),
+            file: Made::BY_OTHERS.file,
+            made_for: Made::BY_OTHERS.made_for,
+        };
+        Self::resume(&record, settings, &mut FoundFds::new([Some(socket)]))
     }
 
     /// One that another supervisor had, without its clients.

@@ -22,7 +22,7 @@ use rustix::cmsg_space;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use super::record::{Found, FoundFds, Record, TEXT_LEN_MAX, WHOLE};
+use super::record::{Found, FoundFds, LINK, Record, TEXT_LEN_MAX, WHOLE};
 use super::write_down::since_boot;
 use crate::channel::Channel;
 
@@ -152,20 +152,48 @@ impl FdStore {
     }
 }
 
-/// What a manager has kept, newest of each key, and the names of all of it. Empty: nothing.
-pub(super) fn passed() -> anyhow::Result<(Vec<Found>, Vec<String>)> {
+/// File descriptors that a service manager has passed, with their names. To be called once: they
+/// belong to the caller.
+fn inherited() -> Vec<(String, OwnedFd)> {
     let is_ours = number("LISTEN_PID") == Some(u64::from(std::process::id()));
+    let count = number("LISTEN_FDS").and_then(|count| usize::try_from(count).ok());
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let numbers = (FIRST..).zip(names.split(':')).take(count.filter(|_| is_ours).unwrap_or(0));
+    let fds = numbers
+        .filter_map(|(at, name)| Some((name.to_owned(), ringway_host::take_inherited_fd(at)?)));
+    fds.collect()
+}
+
+/// The key, and when it was kept, if that is a name of something kept.
+fn key_of(name: &str) -> Option<(&str, u128)> {
+    let (key, time) = name.rsplit_once('-')?;
+    let is_link = |number: &str| number.parse::<u32>().is_ok();
+    let is_ours = key == WHOLE || key.strip_prefix(LINK).is_some_and(is_link);
+    Some((key, time.parse().ok().filter(|_| is_ours)?))
+}
+
+/// What this process was started with: see [`found`], and sockets with their names.
+pub(super) struct Passed {
+    pub(super) kept: anyhow::Result<(Vec<Found>, Vec<String>)>,
+    pub(super) sockets: Vec<(String, OwnedFd)>,
+}
+
+/// To be called once.
+pub(super) fn passed() -> Passed {
+    let is_kept = |(name, _): &(String, OwnedFd)| key_of(name).is_some();
+    let (kept, sockets) = inherited().into_iter().partition(is_kept);
+    Passed { kept: found(kept), sockets }
+}
+
+/// What a manager has kept, newest of each key, and the names of all of it. Empty: nothing.
+fn found(kept: Vec<(String, OwnedFd)>) -> anyhow::Result<(Vec<Found>, Vec<String>)> {
     let (mut newest, mut all) = (BTreeMap::<String, (u128, OwnedFd)>::new(), Vec::new());
-    for (at, name) in (FIRST..).zip(names.split(':')).filter(|_| is_ours) {
-        let Some((key, time)) = name.rsplit_once('-') else { continue };
-        let Some((fd, time)) = ringway_host::take_inherited_fd(at).zip(time.parse().ok()) else {
-            continue;
-        };
-        all.push(name.to_owned());
+    for (name, fd) in kept {
+        let Some((key, time)) = key_of(&name) else { continue };
         if newest.get(key).is_none_or(|(known, _)| *known < time) {
             newest.insert(key.to_owned(), (time, fd));
         }
+        all.push(name);
     }
     let whole = newest.remove(WHOLE).map(|(_, fd)| fd);
     let links = newest.into_values().map(|(_, fd)| fd);

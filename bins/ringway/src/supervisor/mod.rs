@@ -6,6 +6,7 @@
 //! guest's memory and reads no payload.
 
 mod accept_backoff;
+mod activation;
 mod captures;
 mod closing;
 mod control_client;
@@ -60,6 +61,7 @@ use crate::config::{LowOption, RunConfig, Settings};
 use crate::identity::Identity;
 use crate::sandbox::Sandbox;
 use crate::spec_text;
+use activation::Sockets;
 use control_socket::ControlSocket;
 use departed::Departed;
 use fd_store::FdStore;
@@ -111,6 +113,8 @@ pub struct Supervisor {
     started_ms: u64,
     sandbox: Sandbox,
     user_names: UserNames,
+    /// Sockets on which a service manager listens, of no port yet.
+    sockets: Sockets,
     /// Closes what refused front-ends have sent.
     refused: DeferredDrop,
     /// What data planes are started from.
@@ -150,17 +154,24 @@ impl Supervisor {
     pub fn start(
         config: RunConfig,
         over: Vec<LowOption>,
-        sandbox: Sandbox,
+        (sandbox, mut sockets): (Sandbox, Sockets),
     ) -> anyhow::Result<Self> {
         let identity = Identity::here(&config.settings.control);
-        let control = ControlSocket::bind(&config.settings)?;
+        let control = match sockets.control(&config.settings.control)? {
+            Some(socket) => ControlSocket::over(socket, &config.settings)?,
+            None => ControlSocket::bind(&config.settings)?,
+        };
         let workers = spec_text::workers(&config);
         let journal = Watched::create(workers)?;
         let mut supervisor =
             Self::new((config.settings, workers), identity, (control, journal), sandbox)?;
         (supervisor.file, supervisor.over) = (config.file, over);
+        supervisor.sockets = sockets;
         supervisor.start_plane()?;
         config.ports.into_iter().for_each(|spec| supervisor.open_configured(spec));
+        for name in supervisor.sockets.names() {
+            tracing::warn!("the service manager listens for {name:?}, and no port is called that");
+        }
         supervisor.wait_for_the_first()?;
         let mut ports = supervisor.ports.values().peekable();
         if ports.peek().is_some() && ports.all(|port| port.failure.is_some()) {
@@ -200,6 +211,7 @@ impl Supervisor {
             started_ms: u64::try_from(write_down::since_boot().as_millis()).unwrap_or(0),
             sandbox,
             user_names: UserNames::default(),
+            sockets: Sockets::default(),
             refused: DeferredDrop::start().context("starting a thread")?,
             program: File::open("/proc/self/exe").context("this program")?,
             planes: Planes::default(),

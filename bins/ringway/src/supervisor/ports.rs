@@ -212,7 +212,14 @@ impl Supervisor {
             let patience = if is_start { TAP_PATIENCE } else { Duration::ZERO };
             return port.tap.open(&port.spec, self.workers, patience);
         }
-        let mut vm = VmPort::open(&self.identity, &port.spec)?;
+        let passed = match &port.spec.kind {
+            PortKind::Vm { socket } => self.sockets.port(&port.spec.name, socket)?,
+            _ => None,
+        };
+        let mut vm = match passed {
+            Some(passed) => VmPort::over(&self.identity, &port.spec, passed)?,
+            None => VmPort::open(&self.identity, &port.spec)?,
+        };
         if let Some(listener) = vm.listener() {
             self.poller.add(listener.as_fd(), Wake::Listener(id).token())?;
             vm.is_watched = true;

@@ -11,6 +11,7 @@ use crate::config::{LowOption, RunConfig};
 use crate::log::Log;
 use crate::sandbox::Sandbox;
 
+pub use super::activation::Sockets;
 use super::record::file;
 pub use super::take_over::TakenOver;
 use super::{Ending, Supervisor, replace};
@@ -21,20 +22,20 @@ pub use super::record::file::check;
 const LAST_LINES: Duration = Duration::from_millis(100);
 
 /// Runs until SIGINT or SIGTERM, in this sandbox; `over` are the settings that count more than the
-/// file's.
+/// file's, `sockets` those on which a service manager listens already.
 ///
 /// # Errors
 /// No port could be opened, the control socket is taken, or the data plane does not work.
 pub fn run(
     config: RunConfig,
     over: Vec<LowOption>,
-    sandbox: Sandbox,
+    (sandbox, sockets): (Sandbox, Sockets),
     log: &Log,
 ) -> anyhow::Result<()> {
     allow_file_descriptors();
     let control = std::path::absolute(&config.settings.control);
     let control = control.unwrap_or_else(|_| config.settings.control.clone());
-    let started = Supervisor::start(config, over, sandbox);
+    let started = Supervisor::start(config, over, (sandbox, sockets));
     let supervisor = started.context("ringway could not start")?;
     // The program that started it may wait for this line: from now on sockets can be connected to.
     tracing::info!(control = %control.display(), "ready");

@@ -13,9 +13,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
 use tracing::warn;
 
+use super::activation::Sockets;
 use super::control_client::ClientId;
 use super::control_socket::ControlSocket;
-use super::fd_store::{self, FdStore};
+use super::fd_store::{self, FdStore, Passed};
 use super::front_end::FrontEnd;
 use super::journal::Watched;
 use super::peer::Peer;
@@ -51,12 +52,17 @@ impl TakenOver {
         Ok(Self { whole: Whole::read(&text)?, fds, links: found.collect() })
     }
 
-    /// What a service manager has kept for this one, if anything.
+    /// What a service manager has kept for this one, if anything, and sockets on which it listens
+    /// for this one.
     ///
     /// # Errors
-    /// It says what cannot be.
-    pub fn from_service_manager() -> anyhow::Result<Option<Self>> {
-        let (found, names) = fd_store::passed()?;
+    /// What is kept says what cannot be.
+    pub fn from_service_manager() -> (anyhow::Result<Option<Self>>, Sockets) {
+        let Passed { kept, sockets } = fd_store::passed();
+        (kept.and_then(Self::of_kept), Sockets::new(sockets))
+    }
+
+    fn of_kept((found, names): (Vec<Found>, Vec<String>)) -> anyhow::Result<Option<Self>> {
         if found.is_empty() {
             return Ok(None);
         }

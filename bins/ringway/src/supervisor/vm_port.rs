@@ -1,6 +1,6 @@
 //! A port for a virtual machine: listening or connecting, and the link while there is one.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use anyhow::{anyhow, bail};
 use ringway_net::MacAddress;
 use ringway_supervisor::wire::{Offence, ToData};
 use ringway_switch::PortId;
-use ringway_vhost_user::{Connection, FilePart, Listener, SocketError};
+use ringway_vhost_user::{Connection, FilePart, Listener, Made, SocketError};
 use tracing::info;
 
 use super::Supervisor;
@@ -89,6 +89,30 @@ impl VmPort {
         let vm = Self::new(way, closing, identity.mac_of(spec));
         vm.permit(spec)?;
         Ok(vm)
+    }
+
+    /// One whose socket a service manager has made, and says who may open.
+    ///
+    /// # Errors
+    /// The options say who may open it, too.
+    pub(super) fn over(
+        identity: &Identity,
+        spec: &PortSpec,
+        socket: OwnedFd,
+    ) -> anyhow::Result<Self> {
+        let says_who =
+            spec.socket_mode.is_some() || spec.socket_user.is_some() || spec.socket_group.is_some();
+        if says_who {
+            bail!(
+                "the service manager made its socket, and says who may open it: SocketMode=, \
+                 SocketUser=, SocketGroup= in place of the options"
+            );
+        }
+        let PortKind::Vm { socket: path } = &spec.kind else { bail!("it listens nowhere") };
+        let closing = Closing::start()?;
+        let listener = Listener::resume(socket, path, Made::BY_OTHERS)?;
+        let way = Way::Listen(listener.closed_by(&closing.closer));
+        Ok(Self::new(way, closing, identity.mac_of(spec)))
     }
 
     /// One that another supervisor had, without its front-end.

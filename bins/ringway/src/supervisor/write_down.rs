@@ -12,8 +12,8 @@ use super::front_end::FrontEnd;
 use super::planes;
 use super::ports::Port;
 use super::record::{
-    AskedRecord, Common, Counts, Fds, LinkRecord, ListenerRecord, Numbers, PortRecord, Record,
-    VmRecord, WHOLE, Whole,
+    AskedRecord, Common, Counts, Fds, LINK, LinkRecord, ListenerRecord, Numbers, PortRecord,
+    Record, VmRecord, WHOLE, Whole,
 };
 
 /// By the clock that counts from the start of the machine.
@@ -63,7 +63,7 @@ impl Supervisor {
         }
         for (id, port) in &self.ports {
             let Some(link) = port.vm.as_ref().and_then(|vm| vm.link.as_ref()) else { continue };
-            let key = format!("link-{}", link.number);
+            let key = format!("{LINK}{}", link.number);
             if let Ok(record) = link_record(id.0, link) {
                 store.keep(&key, record);
             }
@@ -91,7 +91,7 @@ impl Supervisor {
         if let Some(link) = link
             && let Ok(record) = link_record(id.0, link)
         {
-            store.keep(&format!("link-{}", link.number), record);
+            store.keep(&format!("{LINK}{}", link.number), record);
         }
         self.fd_store = store;
     }

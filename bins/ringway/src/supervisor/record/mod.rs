@@ -29,6 +29,9 @@ pub(super) const RECORD_VERSION: u32 = 1;
 /// In a store, the key of the document about the whole.
 pub(super) const WHOLE: &str = "whole";
 
+/// What the names of records of front-ends begin with.
+pub(super) const LINK: &str = "link-";
+
 /// Most bytes of all documents: as much as is kept of 256 front-ends, with room.
 pub(super) const TEXT_LEN_MAX: u64 = 256 << 20;
 
