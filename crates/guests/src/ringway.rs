@@ -1,6 +1,7 @@
 //! A running `ringway run`, and what it counts.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -169,8 +170,14 @@ impl Ringway {
     /// # Errors
     /// It refuses.
     pub fn told(&self, question: &[&str]) -> anyhow::Result<String> {
+        shell::output(&mut self.question(question))
+    }
+
+    /// The command that asks it this.
+    pub fn question(&self, words: &[&str]) -> Command {
         let mut command = shell::command(&[&self.binary]);
-        shell::output(command.args(question).arg("--control").arg(&self.control))
+        command.args(words).arg("--control").arg(&self.control);
+        command
     }
 
     /// Removes a port.

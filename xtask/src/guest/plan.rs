@@ -11,11 +11,11 @@ use super::needs::Needs::{
 use super::scenarios_bench::Case;
 use super::scenarios_unikernel::{self, DeviceCase, UnikernelCase};
 use super::{
-    scenarios_attach, scenarios_bench, scenarios_captures, scenarios_coalesce, scenarios_control,
-    scenarios_dpdk, scenarios_driver, scenarios_evpn, scenarios_front_ends, scenarios_nat,
-    scenarios_offload, scenarios_ovs, scenarios_pairs, scenarios_pairs_qemu, scenarios_poll,
-    scenarios_qemu, scenarios_restart, scenarios_restart_dpdk, scenarios_restart_memory,
-    scenarios_uml,
+    scenarios_attach, scenarios_bench, scenarios_capture_pair, scenarios_captures,
+    scenarios_coalesce, scenarios_control, scenarios_dpdk, scenarios_driver, scenarios_evpn,
+    scenarios_front_ends, scenarios_nat, scenarios_offload, scenarios_ovs, scenarios_pairs,
+    scenarios_pairs_qemu, scenarios_poll, scenarios_qemu, scenarios_restart,
+    scenarios_restart_dpdk, scenarios_restart_memory, scenarios_uml,
 };
 use crate::unikernel::MachineType;
 
@@ -40,6 +40,17 @@ const MEASUREMENTS: [(&str, Needs, u64, Case); 7] = [
     ("bench_ring", Dpdk, 180, scenarios_bench::RINGS),
     ("bench_switch", Dpdk, 180, scenarios_bench::SWITCH),
     (SANITY, Qemu, 180, scenarios_bench::QEMU),
+];
+
+/// A scenario without a choice.
+type Simple = fn(&Stage) -> anyhow::Result<()>;
+
+/// Scenarios with two User Mode Linux guests and nothing special.
+const TWO_UML: [(&str, Simple); 4] = [
+    ("uml_queue_pairs", scenarios_pairs::pairs),
+    ("uml_control", scenarios_control::control),
+    ("uml_mixed_offloads", scenarios_offload::mixed),
+    ("uml_capture", scenarios_capture_pair::compare),
 ];
 
 /// All of them, in the order in which they run.
@@ -68,9 +79,10 @@ pub fn scenarios() -> Vec<Scenario> {
     ] {
         add(name, Uml, 120, Box::new(move |stage| scenarios_uml::pair(stage, packed, mtu)));
     }
+    for (name, run) in TWO_UML {
+        add(name, Uml, 120, Box::new(run));
+    }
     add("uml_poll", Uml, 180, Box::new(scenarios_poll::poll));
-    add("uml_queue_pairs", Uml, 120, Box::new(scenarios_pairs::pairs));
-    add("uml_control", Uml, 120, Box::new(scenarios_control::control));
     let coalesce = |newest| Box::new(move |stage: &_| scenarios_coalesce::coalesce(stage, newest));
     add("uml_coalesce", Uml, 120, coalesce(false));
     add("uml_coalesce_newest", NewestUml, 120, coalesce(true));
@@ -79,7 +91,6 @@ pub fn scenarios() -> Vec<Scenario> {
     add("attach_qemu_newest", NewestQemu, 120, Box::new(scenarios_attach::qemu));
     add("attach_readme", Qemu, 180, Box::new(scenarios_attach::readme));
     add("attach_dpdk", Dpdk, 60, Box::new(scenarios_attach::dpdk));
-    add("uml_mixed_offloads", Uml, 120, Box::new(scenarios_offload::mixed));
     add("captures", UmlAndQemu, 120, Box::new(scenarios_captures::compare));
     let tap = |switches| Box::new(move |stage: &_| scenarios_qemu::tap(stage, switches));
     for switches in combinations() {
