@@ -184,6 +184,9 @@ pub enum PortCommand {
     /// Show how each port is configured
     #[command(visible_alias = "ls")]
     List {
+        /// Only this port
+        #[arg(value_name = "PORT")]
+        name: Option<String>,
         /// Print the ports as a configuration file has them
         #[arg(long, conflicts_with = "json")]
         toml: bool,
@@ -212,11 +215,11 @@ pub enum PortCommand {
         #[command(flatten)]
         ask: AskArgs,
     },
-    /// Show who is behind a router (nat:), where it listens for them, and their flows
+    /// Show one port; of a router (nat:) who is behind it, where it listens for them, their flows
     Show {
-        /// The router's name
+        /// The port's name
         name: String,
-        /// Only what is behind this port
+        /// Of a router: only what is behind this port
         #[arg(long, value_name = "PORT")]
         guest: Option<String>,
         /// Which ringway, and how to print.
@@ -278,7 +281,7 @@ pub struct AttachArgs {
 }
 
 /// Which ringway is asked, and how its answer is printed.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct AskArgs {
     /// Print JSON
     #[arg(long)]

@@ -7,16 +7,17 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde::Serialize;
 
-use crate::args::{AskArgs, PortCommand};
+use crate::args::{AskArgs, PortCommand, StatsArgs};
 use crate::config::{PortKind, PortSpec, SpecError, file, flags, json, labels};
 use crate::control::client::{ControlError, ask};
 use crate::control::{
-    ChangeReply, ListedPort, PortListReply, PortShowQuestion, PortShowReply, Request,
+    ChangeReply, ListedPort, PortListReply, PortShowQuestion, PortShowReply, PortStats, Request,
+    request_stats,
 };
-use crate::{layout, router_view};
+use crate::{layout, router_view, stats};
 
 /// Carries out one command; the outer error is a mistake in what was typed.
 ///
@@ -24,7 +25,9 @@ use crate::{layout, router_view};
 /// Everything that is wrong with what was typed.
 pub fn port(command: &PortCommand) -> Result<anyhow::Result<()>, Vec<SpecError>> {
     match command {
-        PortCommand::List { toml, label, ask } => Ok(list(ask, *toml, label)),
+        PortCommand::List { name, toml, label, ask } => {
+            Ok(list(ask, *toml, (name.as_deref(), label)))
+        }
         PortCommand::Add { port, ask } => {
             let low = flags::parse_port(port).map_err(|error| vec![error])?;
             let spec = absolute(PortSpec::resolve(&low)?);
@@ -42,8 +45,18 @@ pub fn port(command: &PortCommand) -> Result<anyhow::Result<()>, Vec<SpecError>>
     }
 }
 
-fn list(args: &AskArgs, as_file: bool, wanted: &[String]) -> anyhow::Result<()> {
-    let mut reply = ports(&args.control_or_default())?;
+fn list(
+    args: &AskArgs,
+    as_file: bool,
+    (name, wanted): (Option<&str>, &[String]),
+) -> anyhow::Result<()> {
+    let control = args.control_or_default();
+    let mut reply = ports(&control)?;
+    if let Some(name) = name {
+        reply.ports.retain(|port| port.port.get("name").and_then(|it| it.as_str()) == Some(name));
+        let at = control.display();
+        ensure!(!reply.ports.is_empty(), "{at}: there is no port called {name:?}");
+    }
     let wanted: Vec<_> = wanted.iter().map(|text| label(text)).collect::<Result<_, _>>()?;
     reply.ports.retain(|port| has_labels(port, &wanted));
     print(args, &reply, || {
@@ -61,7 +74,13 @@ fn list(args: &AskArgs, as_file: bool, wanted: &[String]) -> anyhow::Result<()> 
     })
 }
 
+/// A router with its guests and flows; another port as `ringway stats` has it.
 fn show(args: &AskArgs, name: &str, guest: Option<&str>) -> anyhow::Result<()> {
+    let is_router = |port: &PortStats| port.kind == PortKind::Nat.name() || port.name != name;
+    let stats = request_stats(&args.control_or_default())?;
+    if guest.is_none() && !stats.ports.iter().all(is_router) {
+        return stats::stats(&StatsArgs::of(name, args));
+    }
     let question = PortShowQuestion { name: name.to_owned(), guest: guest.map(str::to_owned) };
     let reply: PortShowReply = ask(&args.control_or_default(), &Request::PortShow(question))?;
     print(args, &reply, || router_view::text(&reply, layout::width()))

@@ -49,14 +49,21 @@ fn a_place_that_is_taken_is_listened_at_when_it_is_free() {
     assert_eq!(count(&nat(&ringway)["failed_forwards"]), 0);
 }
 
-/// Only routers can be shown, and only ports that exist.
+/// Who is behind it is asked of routers only, and only of ports that exist; others are shown as
+/// `ringway stats` has them.
 #[test]
-fn what_is_no_router_is_not_shown() {
+fn what_is_no_router_has_no_guests_behind_it() {
     let directory = tempfile::tempdir().expect("a directory");
     let ports = ["--port", "net=nat:", "--port", "vm0=vm:"];
     let ringway = Ringway::run(directory.path(), &ports);
-    let refused = ringway.refused(&["port", "show", "vm0"]);
+    let refused = ringway.refused(&["port", "show", "vm0", "--guest", "vm0"]);
     assert!(refused.contains("no router"), "{refused}");
+    let shown = ringway.told(&["port", "show", "vm0"]);
+    assert!(shown.contains("waiting") && !shown.contains("nat:"), "{shown}");
+    let refused = ringway.refused(&["port", "show", "vm7"]);
+    assert!(refused.contains("vm7"), "{refused}");
+    let listed = ringway.told(&["port", "ls", "vm0"]);
+    assert!(listed.contains("vm0") && !listed.contains("nat:"), "{listed}");
     let refused = ringway.refused(&["port", "show", "net", "--guest", "vm1"]);
     assert!(refused.contains("did you mean vm0?"), "{refused}");
     let shown = ringway.told(&["port", "show", "net", "--guest", "vm0"]);

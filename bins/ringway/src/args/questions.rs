@@ -23,6 +23,13 @@ pub struct StatsArgs {
     pub ask: AskArgs,
 }
 
+impl StatsArgs {
+    /// Of one port, once.
+    pub fn of(port: &str, ask: &AskArgs) -> Self {
+        Self { port: Some(port.to_owned()), watch: false, ask: ask.clone() }
+    }
+}
+
 /// `ringway top`
 #[derive(Debug, Args)]
 pub struct TopArgs {
