@@ -71,8 +71,9 @@ fn a_guests_address_is_its_own_until_it_goes() {
     assert_eq!((received(&mut victim, own), received(&mut thief, own)), (PACKETS, 0));
     let drops = of_port(&ringway, "thief")["from_guest"]["drops"]["spoofed_mac"].as_u64();
     assert_eq!(drops, Some(PACKETS as u64));
-    let log = ringway.log();
-    assert_eq!(log.matches("which belongs to port victim").count(), 1, "{log}");
+    let told = || ringway.log().matches("which belongs to port victim").count();
+    wait_for("a line of the log", || (told() > 0).then_some(()));
+    assert_eq!(told(), 1, "{}", ringway.log());
     assert_eq!(of_port(&ringway, "thief")["moved_addresses"], 0);
     // One that has gone, or was stopped to run elsewhere, has no claim.
     victim.detach().expect("connected");
