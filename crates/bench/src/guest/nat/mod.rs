@@ -109,7 +109,7 @@ fn method(options: &Options) -> [String; 5] {
          can, and counted where it arrives. gvproxy answers pings itself."
             .into(),
         "Connections: one at a time, each with one byte there and back. Ringway lets a guest open \
-         1,000 at once and 500 a second from then on. Round trips: one byte on one connection."
+         10,000 at once and 5,000 a second from then on. Round trips: one byte on one connection."
             .into(),
         format!(
             "What a router takes per GB (10⁹ bytes) of TCP payload: the processor time of what \
