@@ -36,7 +36,7 @@ const KINDS: [(&str, &str, &str); 8] = [
     ("guest", "", "--quick"),
     ("switch", "", "--quick"),
     ("pacing", "", "--quick"),
-    ("nat", "", "--quick"),
+    ("nat", "--seconds 1 --repeats 3", "--quick"),
     ("history", "", "--quick"),
     ("rxbuf", "", "--quick"),
     ("scale", "", "--quick"),
