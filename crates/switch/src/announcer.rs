@@ -9,7 +9,7 @@
 pub const ANNOUNCE_EVERY_MS: u64 = 100_000;
 
 /// From the first announcement to the second, in milliseconds. The link of an uplink that came up
-/// just now may have carried nothing yet: Linux takes up to a second to believe in a carrier.
+/// just now may have carried nothing yet: Linux takes up to a second to notice a carrier.
 const AGAIN_AFTER_MS: u64 = 1_500;
 
 /// The announcements of one port. Times are milliseconds of one clock.

@@ -119,7 +119,7 @@ messages! {
     138 LetGo { link: u32, offence: Option<Offence>, why: Text<REASON_LEN_MAX> }
     /// The interface of this port's tap is gone.
     139 TapGone { port: u16 }
-    /// The last word of one that ends by a system call of that number, which it may not use.
+    /// It used the system call of that number, which the sandbox forbids, and ends by it.
     140 Forbidden { call: u32 }
     /// These stations are behind no port any more.
     141 Departed { stations: List<Station, STATIONS_MAX> }
