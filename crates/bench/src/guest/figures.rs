@@ -10,6 +10,7 @@ use ringway_guests::traffic;
 use super::pairing::Options;
 use super::processor_time;
 use super::rig::Rig;
+use super::turns;
 use crate::report::grid::Column;
 
 /// Payload of a UDP packet whose Ethernet frame has 64 bytes.
@@ -46,18 +47,7 @@ pub(super) const COSTS: [Column; 8] = [
 ];
 
 /// What one turn found, in these orders.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Found {
-    pub rates: [Option<f64>; RATES.len()],
-    pub costs: [Option<f64>; COSTS.len()],
-    pub failures: Vec<String>,
-}
-
-impl Found {
-    fn note<T>(&mut self, what: &str, result: anyhow::Result<T>) -> Option<T> {
-        result.map_err(|why| self.failures.push(format!("{what}: {why:#}"))).ok()
-    }
-}
+pub(super) type Found = turns::Found<{ RATES.len() }, { COSTS.len() }>;
 
 pub(super) fn take(rig: &mut Rig, options: &Options) -> Found {
     let mut found = Found::default();

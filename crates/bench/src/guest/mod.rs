@@ -16,6 +16,7 @@ mod processor_time;
 mod rig;
 mod sides;
 mod slices;
+mod turns;
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -32,6 +33,7 @@ use crate::report::Report;
 use crate::report::grid::Grid;
 use figures::{COSTS, RATES};
 use rig::{Plan, Rig};
+use turns::Turns;
 
 pub use history::measure_history;
 pub use nat::{ClientArgs, measure_nat};
@@ -97,38 +99,20 @@ fn measure_one(
     (report, progress): (&mut Report, &mut Progress),
 ) {
     let (mut rigs, name) = (Vec::new(), pairing.name());
+    let mut turns = Turns { name, options, report, progress };
     for plan in Plan::all(pairing) {
-        progress.note(&format!("booting: {name}, {}", plan.name()));
+        turns.progress.note(&format!("booting: {name}, {}", plan.name()));
         match Rig::boot(plan, directory) {
             Ok(rig) => {
-                rig.commands().iter().for_each(|command| report.add_command(command));
+                rig.commands().iter().for_each(|command| turns.report.add_command(command));
                 rigs.push(rig);
             }
-            Err(why) => {
-                let why = format!("{name}, {}: {why:#}", plan.name());
-                progress.note(&why);
-                report.leave_out(&why);
-            }
+            Err(why) => turns.leave_out(plan.name(), &why),
         }
     }
     let mut rates = Grid::new(name, &["through"], &RATES).plotted("Gb/s", &[0, 1, 2, 3]);
     let mut costs = Grid::new(format!("{name}: processor time"), &["through"], &COSTS);
-    for round in 0..options.amount.repeats {
-        // Ringway's rig is the first row of the tables, but not always measured first.
-        for at in 0..rigs.len() {
-            let turn = (at + round) % rigs.len();
-            let rig = &mut rigs[turn];
-            let row = rig.plan.name();
-            progress.step(&format!("{name}, {row}"));
-            let found = figures::take(rig, options);
-            for why in &found.failures {
-                progress.note(&format!("{row}: {why}"));
-                report.leave_out(&format!("{name}, {row}: {why}"));
-            }
-            rates.add(&[row.into()], round, &found.rates);
-            costs.add(&[row.into()], round, &found.costs);
-        }
-    }
+    turns.take(&mut rigs, |rig| rig.plan.name(), figures::take, (&mut rates, &mut costs));
     report.tables.extend([rates.table(), rates.ratios_of_first(&[0, 1, 2, 3, 4, 6])]);
     report.tables.push(costs.table());
 }

@@ -9,6 +9,7 @@ use ringway_guests::nat_lab::SERVER;
 use ringway_guests::traffic;
 
 use super::super::pairing::Options;
+use super::super::turns;
 use super::rig::Rig;
 use crate::report::grid::Column;
 
@@ -42,18 +43,7 @@ pub(super) const COSTS: [Column; 6] = [
 ];
 
 /// What one turn found, in these orders.
-#[derive(Debug, Default)]
-pub(super) struct Found {
-    pub rates: [Option<f64>; RATES.len()],
-    pub costs: [Option<f64>; COSTS.len()],
-    pub failures: Vec<String>,
-}
-
-impl Found {
-    fn note<T>(&mut self, what: &str, result: anyhow::Result<T>) -> Option<T> {
-        result.map_err(|why| self.failures.push(format!("{what}: {why:#}"))).ok()
-    }
-}
+pub(super) type Found = turns::Found<{ RATES.len() }, { COSTS.len() }>;
 
 pub(super) fn take(rig: &mut Rig, options: &Options) -> Found {
     let mut found = Found::default();

@@ -20,6 +20,7 @@ use ringway_guests::process::Process;
 use ringway_guests::{iperf, nat_lab};
 
 use super::pairing::{Options, Pairing};
+use super::turns::Turns;
 use super::{begin, sides};
 use crate::programs;
 use crate::progress::Progress;
@@ -63,37 +64,20 @@ struct Place<'a> {
 
 fn measure_one(at: &Place<'_>, options: &Options, report: &mut Report, progress: &mut Progress) {
     let (mut rigs, name) = (Vec::new(), at.pairing.name());
+    let mut turns = Turns { name, options, report, progress };
     for router in Router::ALL {
-        progress.note(&format!("booting: {name}, {}", router.name()));
+        turns.progress.note(&format!("booting: {name}, {}", router.name()));
         match Rig::boot(router, at) {
             Ok(rig) => {
-                rig.commands().iter().for_each(|command| report.add_command(command));
+                rig.commands().iter().for_each(|command| turns.report.add_command(command));
                 rigs.push(rig);
             }
-            Err(why) => {
-                let why = format!("{name}, {}: {why:#}", router.name());
-                progress.note(&why);
-                report.leave_out(&why);
-            }
+            Err(why) => turns.leave_out(router.name(), &why),
         }
     }
     let mut rates = Grid::new(name, &["router"], &RATES).plotted("Gb/s", &[0, 1]);
     let mut costs = Grid::new(format!("{name}: what it costs"), &["router"], &COSTS);
-    for round in 0..options.amount.repeats {
-        for at in 0..rigs.len() {
-            let turn = (at + round) % rigs.len();
-            let rig = &mut rigs[turn];
-            let row = rig.router.name();
-            progress.step(&format!("{name}, {row}"));
-            let found = figures::take(rig, options);
-            for why in &found.failures {
-                progress.note(&format!("{row}: {why}"));
-                report.leave_out(&format!("{name}, {row}: {why}"));
-            }
-            rates.add(&[row.into()], round, &found.rates);
-            costs.add(&[row.into()], round, &found.costs);
-        }
-    }
+    turns.take(&mut rigs, |rig| rig.router.name(), figures::take, (&mut rates, &mut costs));
     report.tables.extend([rates.table(), rates.ratios_of_first(&[0, 1, 2, 3, 4, 5, 7])]);
     report.tables.push(costs.table());
 }
