@@ -28,10 +28,19 @@ end() { kill "$1" 2>/dev/null; wait "$1"; }
 
 /// Runs a script to its end; `None`: there are no such namespaces here.
 pub fn run(user: User, script: &str) -> Option<Output> {
+    let binary = Path::new(env!("CARGO_BIN_EXE_ringway"));
+    let directory = binary.parent().expect("a directory");
     let outer = ["--map-root-user", "--mount", "--net", "--pid", "--fork", "--kill-child"];
-    let mounts = "mount -t tmpfs tmpfs /tmp && mount -t tmpfs -o mode=755 tmpfs /run \
+    // Where this tree is may be hidden by that, or closed to other users.
+    let mounts = "mount --bind \"$PROGRAMS\" /mnt && mount -t tmpfs tmpfs /tmp \
+                  && mount -t tmpfs -o mode=755 tmpfs /run \
                   && chmod 1777 /tmp && ip link set lo up; cd /tmp";
-    let tried = Command::new("unshare").args(outer).args(["sh", "-c", mounts]).output().ok()?;
+    let tried = Command::new("unshare")
+        .args(outer)
+        .args(["sh", "-c", mounts])
+        .env("PROGRAMS", directory)
+        .output()
+        .ok()?;
     if !tried.status.success() {
         return None;
     }
@@ -39,8 +48,6 @@ pub fn run(user: User, script: &str) -> Option<Output> {
         User::Plain => "exec unshare --user --map-user=1234 --map-group=1234",
         User::Root => "exec",
     };
-    let binary = Path::new(env!("CARGO_BIN_EXE_ringway"));
-    let directory = binary.parent().expect("a directory").display();
     let path = std::env::var("PATH").unwrap_or_default();
     let output = Command::new("unshare")
         .args(outer)
@@ -50,7 +57,8 @@ pub fn run(user: User, script: &str) -> Option<Output> {
             &format!("{mounts}; {inner} sh -c \"$0\""),
             &format!("{FUNCTIONS}{script}"),
         ])
-        .env("PATH", format!("{directory}:{path}"))
+        .env("PROGRAMS", directory)
+        .env("PATH", format!("/mnt:{path}"))
         .env_remove("XDG_RUNTIME_DIR")
         .env_remove("TMPDIR")
         .stdin(Stdio::null())
