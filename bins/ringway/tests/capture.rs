@@ -315,6 +315,12 @@ fn begin_unseen(ringway: &Ringway, file: &str) -> Child {
 }
 
 /// On a file system with room for a few packets.
+/// Where the shells of tests have a file that is below cargo's directory for those.
+fn in_shell(path: &Path) -> String {
+    let inside = path.strip_prefix(env!("CARGO_TARGET_TMPDIR")).expect("a file of tests");
+    format!("/srv/{}", inside.display())
+}
+
 #[test]
 fn a_full_disk_ends_it_and_the_file_is_readable() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
@@ -322,12 +328,11 @@ fn a_full_disk_ends_it_and_the_file_is_readable() {
     let kept = directory.path().join("kept.pcapng");
     let script = format!(
         "mkdir disk; mount -t tmpfs -o size=16k none disk\n\
-         {} capture a disk/a.pcapng --control {} 2>why && exit 1 || [ $? = 1 ]\n\
+         ringway capture a disk/a.pcapng --control {} 2>why && exit 1 || [ $? = 1 ]\n\
          cat disk/a.pcapng > {}; chmod 644 {}; cat why\n",
-        env!("CARGO_BIN_EXE_ringway"),
-        ringway.control().display(),
-        kept.display(),
-        kept.display(),
+        in_shell(&ringway.control()),
+        in_shell(&kept),
+        in_shell(&kept),
     );
     let said = std::thread::scope(|scope| {
         let said = scope.spawn(|| must(User::Root, &script));

@@ -32,13 +32,15 @@ pub fn run(user: User, script: &str) -> Option<Output> {
     let directory = binary.parent().expect("a directory");
     let outer = ["--map-root-user", "--mount", "--net", "--pid", "--fork", "--kill-child"];
     // Where this tree is may be hidden by that, or closed to other users.
-    let mounts = "mount --bind \"$PROGRAMS\" /mnt && mount -t tmpfs tmpfs /tmp \
+    let mounts = "mount --bind \"$PROGRAMS\" /mnt && mount --bind \"$FILES\" /srv \
+                  && mount -t tmpfs tmpfs /tmp \
                   && mount -t tmpfs -o mode=755 tmpfs /run \
                   && chmod 1777 /tmp && ip link set lo up; cd /tmp";
     let tried = Command::new("unshare")
         .args(outer)
         .args(["sh", "-c", mounts])
         .env("PROGRAMS", directory)
+        .env("FILES", env!("CARGO_TARGET_TMPDIR"))
         .output()
         .ok()?;
     if !tried.status.success() {
@@ -58,6 +60,7 @@ pub fn run(user: User, script: &str) -> Option<Output> {
             &format!("{FUNCTIONS}{script}"),
         ])
         .env("PROGRAMS", directory)
+        .env("FILES", env!("CARGO_TARGET_TMPDIR"))
         .env("PATH", format!("/mnt:{path}"))
         .env_remove("XDG_RUNTIME_DIR")
         .env_remove("TMPDIR")
