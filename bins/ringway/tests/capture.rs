@@ -68,19 +68,24 @@ fn receive(guest: &mut AnyUserGuest, count: usize) -> Vec<Vec<u8>> {
     all
 }
 
+/// What the log says of each that begins.
+const BEGUN: &str = "captured from now on";
+
 fn begin(ringway: &Ringway, arguments: &[&str]) -> Child {
+    // That the one before has ended may be told later.
+    let begun = || ringway.log().matches(BEGUN).count();
+    let before = begun();
     let mut child = Command::new(env!("CARGO_BIN_EXE_ringway"));
     child.arg("capture").arg("--control").arg(ringway.control()).args(arguments);
     let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    wait_for("the capture", || is_captured(ringway, 1).then_some(()));
+    wait_for("the capture", || (begun() > before).then_some(()));
     child
 }
 
 /// Whether so many captures have begun that have not ended.
 fn is_captured(ringway: &Ringway, count: usize) -> bool {
     let log = ringway.log();
-    let (begun, ended) = ("captured from now on", "captured no more");
-    log.matches(begun).count() >= log.matches(ended).count() + count
+    log.matches(BEGUN).count() >= log.matches("captured no more").count() + count
 }
 
 /// Ends it as Ctrl-C does.
