@@ -94,7 +94,7 @@ fn the_file_of_a_configuration_says_it_too() {
     ringway.reload();
     assert_eq!(owned(&socket).0, 0o604);
     let right = "ringway.toml:3: socket_group = 'no-such-group-here': this machine knows no group";
-    assert!(ringway.log().contains(right), "{}", ringway.log());
+    ringway.assert_logged(right);
 }
 
 /// In a namespace where no other user and no other group exists.

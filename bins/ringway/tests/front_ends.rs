@@ -71,7 +71,7 @@ fn a_front_end_that_sends_its_own_socket_and_ends_is_followed_by_the_next() {
         drop((both, ends));
         assert!(is_answered(&vm0) && is_answered(&vm1), "request {code}: {}", ringway.log());
     }
-    assert!(ringway.log().contains("a socket that is connected to ringway itself"));
+    ringway.assert_logged("a socket that is connected to ringway itself");
     wait_for("the end of all", || (ringway.state("vm0")? == "waiting").then_some(()));
 }
 
@@ -236,7 +236,7 @@ fn queues_whose_base_was_only_asked_for_go_on_when_the_guest_kicks() {
             sleep(Duration::from_millis(20));
             (guest.used(0) > 3).then_some(())
         });
-        assert!(ringway.log().contains("run again: the guest kicked them"), "{}", ringway.log());
+        ringway.assert_logged("run again: the guest kicked them");
         assert_eq!(ringway.state("vm0").as_deref(), Some("running"));
     }
 }

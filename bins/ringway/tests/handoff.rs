@@ -221,7 +221,7 @@ fn a_port_that_ends_the_data_plane_is_quarantined() {
     assert_eq!(between.lost(), 0);
     assert_eq!(state(&ringway, "bad"), "quarantined");
     assert!(ringway.told(&["stats"]).contains("3 packets may have come twice"));
-    assert!(ringway.log().contains("link=up"), "{}", ringway.log());
+    ringway.assert_logged("link=up");
     ringway.told(&["port", "set", "bad", "link=up"]);
     let _again = guest(directory.path(), "c", SPLIT);
     wait_for("the port", || (state(&ringway, "bad") == "running").then_some(()));

@@ -116,5 +116,5 @@ fn a_port_is_no_mirror_of_itself() {
     let why = ringway.refused(&["port", "set", "a", "mirror=a"]);
     assert!(why.contains("a port cannot be the mirror of itself"), "{why}");
     assert_eq!(ringway.told(&["port", "set", "a", "mirror=later"]), "a: changed\n");
-    assert!(ringway.log().contains("mirror=later: there is no such port (yet)"));
+    ringway.assert_logged("mirror=later: there is no such port (yet)");
 }

@@ -274,7 +274,7 @@ fn two_ports_with_one_address_are_named() {
     let warning = format!("ports a and b have one MAC address, {taken}: every guest needs its own");
     let told = ringway.told(&["port", "add", &format!("b=vm:b.sock,mac={taken}")]);
     assert_eq!(told, format!("b: added\nwarning: {warning}\n"));
-    assert!(ringway.log().contains(&warning), "{}", ringway.log());
+    ringway.assert_logged(&warning);
     let file = ringway.told(&["port", "list", "--toml"]);
     let file = format!("[ringway]\ncontrol = {:?}\n{file}", ringway.control());
     std::fs::write(directory.path().join("file.toml"), file).expect("a file");

@@ -77,7 +77,7 @@ fn a_bad_file_changes_nothing() {
     fs::remove_file(path.join("ringway.toml")).expect("it was there");
     ringway.reload();
     assert_eq!(ringway.names(), ["a", "mine"]);
-    assert!(ringway.log().contains("did you mean packed?"), "{}", ringway.log());
+    ringway.assert_logged("did you mean packed?");
 }
 
 #[test]
@@ -160,10 +160,10 @@ fn a_file_that_became_empty_removes_nothing_unless_it_says_so() {
         ringway.reload();
         assert_eq!(ringway.names(), ["a"], "{text}");
     }
-    assert!(ringway.log().contains("write no_ports = true"), "{}", ringway.log());
+    ringway.assert_logged("write no_ports = true");
     write(path, &("[ringway]\nno_ports = true\n".to_string() + &port("a", "")));
     ringway.reload();
-    assert!(ringway.log().contains("remove it, or the ports"), "{}", ringway.log());
+    ringway.assert_logged("remove it, or the ports");
     write(path, "[ringway]\nno_ports = true\n");
     ringway.reload();
     assert!(ringway.names().is_empty());

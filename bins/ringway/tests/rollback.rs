@@ -239,7 +239,7 @@ fn all_steps() {
             let refused = ringway.refused(&["upgrade", program.to_str().expect("text")]);
             assert!(refused.contains(why), "{step} {how}: {refused}");
             assert_eq!(refused.lines().count(), 1, "{step} {how}: {refused}");
-            assert!(ringway.log().contains(why), "{step} {how}: {}", ringway.log());
+            ringway.assert_logged(why);
             wait_for("the old program", || {
                 (program_of(&ringway) == Path::new(RINGWAY)).then_some(())
             });

@@ -56,7 +56,7 @@ fn a_forbidden_call_is_named_in_the_log_and_in_statistics() {
     });
     assert!(forbidden.ends_with(" (socket)"), "{forbidden}");
     let log = format!("SIGSYS (31): the sandbox forbids system call {forbidden}");
-    assert!(ringway.log().contains(&log), "{}", ringway.log());
+    ringway.assert_logged(&log);
     let shown = ringway.told(&["stats"]);
     assert!(shown.contains(&format!("forbidden system call {forbidden}")), "{shown}");
 }

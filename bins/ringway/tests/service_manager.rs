@@ -169,7 +169,7 @@ fn sockets_of_the_service_manager_are_served_and_stay() {
         Ringway::run_by(command, directory.path(), &ports)
     };
     let mut ringway = start();
-    assert!(ringway.log().contains("\"unknown\", and no port is called that"), "{}", ringway.log());
+    ringway.assert_logged("\"unknown\", and no port is called that");
     wait_for("the first front-end", || (ringway.state("a")? != "waiting").then_some(()));
     drop(early);
     let options = GuestOptions::default();

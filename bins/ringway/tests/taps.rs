@@ -77,7 +77,7 @@ fn a_tap_that_is_deleted_fails_visibly_and_is_opened_again() {
         wait_for("the failure", || (ringway.state("up")? == "failed").then_some(()));
         // Not a tap, or not one of two queues.
         wait_for("an attempt", || ringway.error("up")?.starts_with("rwt0: i").then_some(()));
-        assert!(ringway.log().contains("interface is gone"), "{}", ringway.log());
+        ringway.assert_logged("interface is gone");
         let list = ringway.told(&["port", "list", "--json"]);
         assert!(list.contains("\"failed\""), "{list}");
         ringway.inside(&["ip", "tuntap", "del", "dev", "rwt0", "mode", "tun"]);

@@ -192,6 +192,12 @@ impl Ringway {
         std::fs::read_to_string(self.directory.join("log")).unwrap_or_default()
     }
 
+    /// A line of the log can come after the answer to the request that caused it.
+    #[track_caller]
+    pub fn assert_logged(&self, part: &str) {
+        wait_for(part, || self.log().contains(part).then_some(()));
+    }
+
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).expect("it runs");
@@ -320,6 +326,7 @@ impl Client {
 }
 
 /// Tries until it works.
+#[track_caller]
 pub fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + LIMIT;
     loop {
