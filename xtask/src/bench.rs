@@ -107,8 +107,7 @@ fn without_places(text: &str, root: &Path) -> String {
 /// Counts instructions and compares them with the committed counts.
 pub fn instructions(paths: &Paths) -> Counts {
     if shell::find_program("valgrind").is_none() {
-        print!("test {INSTRUCTIONS} ... ");
-        return Counts::skipped("no valgrind: run ./x setup");
+        return Counts::skipped(INSTRUCTIONS, "no valgrind: run ./x setup");
     }
     let golden = paths.root.join(GOLDEN);
     let mut bench = ringway_bench(paths);

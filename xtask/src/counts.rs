@@ -26,8 +26,8 @@ impl Counts {
         Self::one(result.is_ok())
     }
 
-    pub fn skipped(why: &str) -> Self {
-        println!("skipped: {why}");
+    pub fn skipped(name: &str, why: &str) -> Self {
+        println!("test {name} ... skipped: {why}");
         Self { skipped: 1, ..Self::default() }
     }
 

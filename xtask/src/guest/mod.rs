@@ -34,6 +34,10 @@ mod scene;
 mod services;
 mod switches;
 
+use std::sync::{Mutex, PoisonError};
+
+use needs::Needs;
+
 use crate::counts::Counts;
 use crate::paths::Paths;
 
@@ -44,26 +48,55 @@ pub fn names() -> Vec<String> {
     plan::scenarios().into_iter().map(|scenario| scenario.name).collect()
 }
 
-/// Runs the scenarios that are wanted, one after the other.
+/// How many scenarios run at once: most of them wait for one guest that boots.
+const AT_ONCE: usize = 2;
+
+/// Runs the scenarios that are wanted: first those that may share the processors, then those that
+/// may not, one after the other.
 pub fn run(paths: &Paths, is_wanted: impl Fn(&str) -> bool) -> Counts {
     let scenarios = plan::scenarios().into_iter().filter(|scenario| is_wanted(&scenario.name));
-    let mut counts = Counts::default();
-    // What is there is looked at, and what has to be is built, once for all with the same needs.
-    let mut known: Vec<(needs::Needs, bool, Option<String>)> = Vec::new();
-    for scenario in scenarios {
-        let needs = scenario.needs;
-        if known.iter().all(|(known, ..)| *known != needs) {
+    let (alone, shared): (Vec<_>, Vec<_>) = scenarios.partition(plan::Scenario::runs_alone);
+    let mut built = Built::default();
+    for scenario in shared.iter().chain(&alone) {
+        built.prepare(paths, scenario.needs);
+    }
+    let counts = Mutex::new(Counts::default());
+    for (scenarios, lanes) in [(shared, AT_ONCE), (alone, 1)] {
+        let next = Mutex::new(scenarios.iter());
+        let one = || next.lock().unwrap_or_else(PoisonError::into_inner).next();
+        std::thread::scope(|scope| {
+            for _ in 0..lanes {
+                scope.spawn(|| {
+                    while let Some(scenario) = one() {
+                        let count = built.run(paths, scenario);
+                        *counts.lock().unwrap_or_else(PoisonError::into_inner) += count;
+                    }
+                });
+            }
+        });
+    }
+    counts.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is there is looked at, and what has to be is built, once for all with the same needs.
+#[derive(Default)]
+struct Built(Vec<(Needs, bool, Option<String>)>);
+
+impl Built {
+    fn prepare(&mut self, paths: &Paths, needs: Needs) {
+        if self.0.iter().all(|(known, ..)| *known != needs) {
             let built = needs.build(paths).map_err(|error| println!("{error:#}")).is_ok();
-            known.push((needs, built, needs.why_not(paths)));
+            self.0.push((needs, built, needs.why_not(paths)));
         }
-        let found = known.iter().find(|(known, ..)| *known == needs);
-        counts += match found {
-            Some((_, true, missing)) => runner::run(paths, missing.as_deref(), &scenario),
+    }
+
+    fn run(&self, paths: &Paths, scenario: &plan::Scenario) -> Counts {
+        match self.0.iter().find(|(known, ..)| *known == scenario.needs) {
+            Some((_, true, missing)) => runner::run(paths, missing.as_deref(), scenario),
             _ => {
                 println!("test guest::{} ... FAILED", scenario.name);
                 Counts::one(false)
             }
-        };
+        }
     }
-    counts
 }

@@ -30,7 +30,17 @@ pub struct Scenario {
     pub run: Run,
 }
 
-type Run = Box<dyn Fn(&Stage) -> anyhow::Result<()>>;
+type Run = Box<dyn Fn(&Stage) -> anyhow::Result<()> + Send + Sync>;
+
+/// Beginnings of the names of scenarios that measure times, or say how long a gap was.
+const ALONE: [&str; 6] = ["bench_", "evpn_", "restart_", SANITY, "uml_coalesce", "uml_poll"];
+
+impl Scenario {
+    /// Whether others would change what it measures.
+    pub fn runs_alone(&self) -> bool {
+        ALONE.iter().any(|beginning| self.name.starts_with(beginning))
+    }
+}
 
 const MEASUREMENTS: [(&str, Needs, u64, Case); 7] = [
     ("bench_guest", Uml, 180, scenarios_bench::GUESTS),
@@ -185,6 +195,7 @@ mod tests {
         let fits = |character: char| character.is_ascii_alphanumeric() || character == '_';
         assert!(names.iter().all(|name| name.chars().all(fits) && name.len() < 60), "{names:?}");
         assert!(names.contains(SANITY));
+        assert!(ALONE.iter().all(|alone| names.iter().any(|name| name.starts_with(alone))));
     }
 
     #[test]

@@ -23,24 +23,23 @@ use crate::paths::Paths;
 /// Lines of each log that are shown when a scenario fails.
 const TAIL_LINES: usize = 40;
 
-/// Runs one scenario and says what became of it.
+/// Runs one scenario and says what became of it, in one piece: others may run beside it.
 pub fn run(paths: &Paths, missing: Option<&str>, scenario: &Scenario) -> Counts {
-    print!("test guest::{} ... ", scenario.name);
-    // A line that appears late is no reason to fail.
-    let _ = std::io::stdout().flush();
     if let Some(reason) = missing {
-        return Counts::skipped(reason);
+        return Counts::skipped(&format!("guest::{}", scenario.name), reason);
     }
     let started = Instant::now();
     let result = run_in_namespaces(paths, scenario);
     let seconds = started.elapsed().as_secs_f64();
     let verdict = if result.is_ok() { "ok" } else { "FAILED" };
-    println!("{verdict} ({seconds:.1} s)");
     let logs = logs_of(paths, &scenario.name);
-    match &result {
-        Ok(()) => show_notes(&logs),
-        Err(error) => show_failure(&logs, error),
-    }
+    let details = match &result {
+        Ok(()) => notes(&logs),
+        Err(error) => failure(&logs, error),
+    };
+    print!("test guest::{} ... {verdict} ({seconds:.1} s)\n{details}", scenario.name);
+    // A line that appears late is no reason to fail.
+    let _ = std::io::stdout().flush();
     Counts::one(result.is_ok())
 }
 
@@ -92,19 +91,19 @@ fn log_of(logs: &Path) -> std::path::PathBuf {
     logs.join("scenario.log")
 }
 
-fn show_notes(logs: &Path) {
+fn notes(logs: &Path) -> String {
     let text = fs::read_to_string(log_of(logs)).unwrap_or_default();
-    for note in text.lines().filter_map(|line| line.strip_prefix(stage::NOTE)) {
-        println!("    {note}");
-    }
+    let notes = text.lines().filter_map(|line| line.strip_prefix(stage::NOTE));
+    notes.map(|note| format!("    {note}\n")).collect()
 }
 
-fn show_failure(logs: &Path, error: &anyhow::Error) {
-    println!("    {error:#}; all logs: {}", logs.display());
+fn failure(logs: &Path, error: &anyhow::Error) -> String {
+    let mut shown = format!("    {error:#}; all logs: {}\n", logs.display());
     for name in ["ringway.statistics", "scenario.log", "ringway.log"] {
         let bytes = fs::read(logs.join(name)).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        println!("    the end of {name}:");
-        tail(&text, TAIL_LINES).lines().for_each(|line| println!("    | {line}"));
+        shown += &format!("    the end of {name}:\n");
+        shown.extend(tail(&text, TAIL_LINES).lines().map(|line| format!("    | {line}\n")));
     }
+    shown
 }
