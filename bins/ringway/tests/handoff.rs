@@ -62,6 +62,31 @@ fn guests_go_on_when_the_data_plane_is_killed() {
     }
 }
 
+/// One worker serves the pair that sends, the other one the guest that receives.
+#[test]
+fn what_workers_hand_over_goes_on_when_the_data_plane_is_killed() {
+    for accept in [SPLIT, Features::OFFERED] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let ports = ["a=vm:a.sock,queues=2", "b=vm:b.sock"];
+        let ports = ports.map(|port| ["--port", port]).concat();
+        let ringway = Ringway::run(directory.path(), &[&["--workers", "2"], &ports[..]].concat());
+        let options = GuestOptions { accept, queue_pairs: 2, ..GuestOptions::default() };
+        let socket = directory.path().join("a.sock");
+        let mut a = wait_for("a guest", || AnyUserGuest::attach(&socket, &options).ok());
+        a.send_on(1);
+        let mut guests = [a, guest(directory.path(), "b", accept)];
+        let mut between = Traffic::new([guests[0].mac(), guests[1].mac()], 1, FRAME_LEN_MAX);
+        between.settle(&mut guests).expect("they hear each other");
+        for _ in 0..10 {
+            between.exchange(&mut guests, 50).expect("undisturbed");
+            kill(&ringway);
+        }
+        between.exchange(&mut guests, 50).expect("they go on");
+        assert_eq!(between.lost(), 0);
+        assert!(!ringway.log().contains("front-end gone"), "{}", ringway.log());
+    }
+}
+
 #[test]
 fn guests_go_on_when_the_data_plane_is_upgraded() {
     for accept in [SPLIT, Features::OFFERED, Features::OFFERED.difference(Features::IN_ORDER)] {

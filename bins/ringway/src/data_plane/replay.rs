@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use ringway_foreign::UntrustedFd;
-use ringway_host::{Journal, NotifyFd, QueueFds, Tap};
+use ringway_host::{Command, Journal, NotifyFd, QueueFds, Tap};
 use ringway_supervisor::wire::ToSupervisor;
 use ringway_switch::PortId;
 use ringway_vhost_user::position_from_base;
@@ -100,6 +100,7 @@ impl DataPlane {
                 self.complain(id, format_args!("the router cannot be opened: {why:#}"));
             }
         }
+        self.worker.send_all(|| Command::LetIn);
         self.remember_addresses();
         self.start_all_at_last(sending, &positions);
         for discard in replay.discards {
@@ -145,6 +146,8 @@ impl DataPlane {
                 Some(journal)
             }
             Err(why) => {
+                // None may hand over in it what another one looks for in its own memory.
+                self.worker.leave_journal();
                 error!("{why}: after the end of this process rings cannot all go on");
                 None
             }

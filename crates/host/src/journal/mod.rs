@@ -6,10 +6,10 @@
 //!
 //! How: the head says what is where; then come a line for each worker (`worker_line.rs`), a line
 //! for each ring (`ring_lines.rs`), room for the used entries of each ring, learned addresses
-//! (`addresses.rs`), and counters (`counts.rs`). Only what is used takes memory. A file without
-//! that head, or of another size, is refused. Limits: numbers in it are only believed where they
-//! are checked; the order of stores is that of one process that ends, so it is no use after the
-//! machine has stopped.
+//! (`addresses.rs`), counters (`counts.rs`), and the rings between workers. Only what is used takes
+//! memory. A file without that head, or of another size, is refused. Limits: numbers in it are only
+//! believed where they are checked; the order of stores is that of one process that ends, so it is
+//! no use after the machine has stopped.
 
 pub(crate) mod addresses;
 pub(crate) mod counts;
@@ -31,13 +31,14 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::journal::addresses::LIST_LEN;
 use crate::journal::counts::{COUNTS_LEN, KEY_LEN, LINES_MAX};
 use crate::memory::Span;
+use crate::memory::ring_words::{RING_LEN, RingWords};
 
 /// What it begins with.
 const MAGIC: u64 = u64::from_le_bytes(*b"ringwayJ");
 /// The version of what is described here.
-pub const JOURNAL_LAYOUT: u16 = 2;
+pub const JOURNAL_LAYOUT: u16 = 3;
 /// Most workers, and most rings.
-const WORKERS_MAX: u32 = 1024;
+const WORKERS_MAX: u32 = 64;
 const RINGS_MAX: u32 = 1 << 16;
 
 /// Bytes of the head and of each line.
@@ -119,8 +120,22 @@ impl Sizes {
         self.addresses_at() + PAGE + 2 * LIST_LEN
     }
 
+    /// The ring from a worker to another one; there is none to itself.
+    fn hand_over_at(self, from: usize, to: usize) -> usize {
+        let before = from * (self.workers - 1) + to - usize::from(to > from);
+        let counts_end = self.counts_at() + (KEY_LEN + COUNTS_LEN) * LINES_MAX;
+        counts_end.next_multiple_of(PAGE) + RING_LEN * before
+    }
+
     fn len(self) -> usize {
-        self.counts_at() + (KEY_LEN + COUNTS_LEN) * LINES_MAX
+        self.hand_over_at(self.workers, 0)
+    }
+
+    /// Each worker and each other one.
+    fn worker_pairs(self) -> impl Iterator<Item = (usize, usize)> {
+        let all =
+            (0..self.workers).flat_map(move |from| (0..self.workers).map(move |to| (from, to)));
+        all.filter(|(from, to)| from != to)
     }
 
     /// What the head of a file says, if that is what the file is.
@@ -227,6 +242,8 @@ impl Journal {
         let mut journal =
             Self { sizes, mapped, generation, interrupted: 0, claiming: Mutex::new(()) };
         journal.interrupted = (0..sizes.workers).filter(|at| journal.take_busy(*at)).count();
+        let hand_overs = sizes.worker_pairs().filter_map(|(a, b)| journal.hand_over_ring(a, b));
+        hand_overs.for_each(|memory| RingWords::new(memory).recover());
         Ok(journal)
     }
 
@@ -268,6 +285,12 @@ impl Journal {
     fn counts_line(&self, line: usize) -> SharedSlice {
         let behind = KEY_LEN * LINES_MAX + COUNTS_LEN * line;
         self.mapped.part(self.sizes.counts_at() + behind, COUNTS_LEN)
+    }
+
+    /// The ring from a worker to another one, if there are such.
+    pub(crate) fn hand_over_ring(&self, from: usize, to: usize) -> Option<SharedSlice> {
+        let is_there = from.max(to) < self.sizes.workers && from != to;
+        is_there.then(|| self.mapped.part(self.sizes.hand_over_at(from, to), RING_LEN))
     }
 
     /// One of the two places for what a guest has set.

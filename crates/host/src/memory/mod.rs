@@ -12,6 +12,7 @@
 
 pub(crate) mod backing;
 pub(crate) mod pieces;
+pub(crate) mod ring_words;
 pub(crate) mod scratch;
 pub(crate) mod share;
 pub(crate) mod signal_bus;

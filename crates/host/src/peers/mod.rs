@@ -3,6 +3,7 @@
 //! A worker alone has no rings, and nothing here costs it more than a check of an empty list.
 
 pub(crate) mod ring;
+pub(crate) mod ring_memory;
 pub(crate) mod wake_flag;
 
 use std::io;
@@ -11,7 +12,9 @@ use std::sync::Arc;
 use ringway_net::{Packet, Put};
 use ringway_switch::PortId;
 
+use crate::journal::Journal;
 use crate::peers::ring::{Consumer, HandedOver, Producer, ring};
+use crate::peers::ring_memory::RingMemory;
 use crate::peers::wake_flag::WakeFlag;
 
 /// The number of this worker, and how many there are.
@@ -30,6 +33,8 @@ pub struct WorkerPeers {
     /// By the number of the worker; none to itself.
     outgoing: Vec<Option<Outgoing>>,
     incoming: Vec<Incoming>,
+    /// What comes in stays in the rings: receivers are not there yet.
+    is_waiting: bool,
 }
 
 #[derive(Debug)]
@@ -43,6 +48,8 @@ struct Outgoing {
 
 #[derive(Debug)]
 struct Incoming {
+    /// The number of the worker at the other end.
+    from: u16,
     consumer: Consumer,
     /// Of the worker at the other end.
     wake_flag: Arc<WakeFlag>,
@@ -57,7 +64,8 @@ impl WorkerPeers {
         let mut all = Vec::new();
         for index in 0..size {
             let wake_flag = Arc::new(WakeFlag::new()?);
-            all.push(Self { index, size, wake_flag, outgoing: Vec::new(), incoming: Vec::new() });
+            let (outgoing, incoming) = (Vec::new(), Vec::new());
+            all.push(Self { index, size, wake_flag, outgoing, incoming, is_waiting: false });
         }
         for from in 0..all.len() {
             for to in 0..all.len() {
@@ -69,7 +77,8 @@ impl WorkerPeers {
                 let [mine, other] = [from, to].map(|at| all[at].wake_flag.clone());
                 let outgoing = Outgoing { producer, wake_flag: other, is_stuck: false };
                 all[from].outgoing.push(Some(outgoing));
-                all[to].incoming.push(Incoming { consumer, wake_flag: mine });
+                let incoming = Incoming { from: all[from].index, consumer, wake_flag: mine };
+                all[to].incoming.push(incoming);
             }
         }
         Ok(all)
@@ -91,6 +100,34 @@ impl WorkerPeers {
 
     pub(crate) fn wake_flag(&self) -> &WakeFlag {
         &self.wake_flag
+    }
+
+    /// From now on what is handed over is in the journal; all queues have stopped. What is in its
+    /// rings waits until it is [let in](Self::let_in). `None`: it is in memory of this process.
+    pub(crate) fn use_journal(&mut self, journal: Option<&Arc<Journal>>) {
+        let (own, size) = (self.index, self.size);
+        let ring = |from, to| {
+            journal.map_or_else(
+                || Some(RingMemory::own()),
+                |journal| RingMemory::in_journal(journal, from, to),
+            )
+        };
+        for (to, outgoing) in (0..size).zip(&mut self.outgoing) {
+            if let Some((outgoing, memory)) = outgoing.as_mut().zip(ring(own, to)) {
+                outgoing.producer.move_to(memory);
+            }
+        }
+        for incoming in &mut self.incoming {
+            if let Some(memory) = ring(incoming.from, own) {
+                incoming.consumer.move_to(memory);
+            }
+        }
+        self.is_waiting = journal.is_some();
+    }
+
+    /// Packets of other workers are taken from now on.
+    pub(crate) fn let_in(&mut self) {
+        self.is_waiting = false;
     }
 
     /// Copies a packet into the ring of another worker. `Refused`: that one is stuck.
@@ -160,7 +197,8 @@ impl WorkerPeers {
         // Room that was too little used the last request up.
         waited_for.clone().for_each(|worker| self.ask_for_room(worker));
         self.wake_flag.going_to_sleep();
-        let has_arrivals = self.incoming.iter().any(|incoming| incoming.consumer.has_more());
+        let has_more = self.incoming.iter().any(|incoming| incoming.consumer.has_more());
+        let has_arrivals = has_more && !self.is_waiting;
         !has_arrivals && !waited_for.into_iter().any(|worker| self.has_room(worker))
     }
 
@@ -171,9 +209,9 @@ impl WorkerPeers {
         }
     }
 
-    /// How many rings come in; `peek` and the others take a number below that.
+    /// How many rings may be taken from; `peek` and the others take a number below that.
     pub(crate) fn incoming_count(&self) -> usize {
-        self.incoming.len()
+        if self.is_waiting { 0 } else { self.incoming.len() }
     }
 
     /// The next packet of a ring.

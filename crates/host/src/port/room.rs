@@ -3,7 +3,7 @@
 use ringway_net::Nanos;
 use ringway_switch::PortId;
 
-use crate::peers::ring::{BYTES_MAX, PACKETS_MAX};
+use crate::memory::ring_words::{BYTES_MAX, PACKETS_MAX};
 use crate::port::hold_credit::HoldCredit;
 
 /// What may wait for one receiver in the rings to this worker.

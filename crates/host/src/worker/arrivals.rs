@@ -15,6 +15,7 @@ use crate::forward::VisitEnd;
 use crate::forward::budget::{BUDGET_UNITS, UNIT_LEN};
 use crate::forward::completion::Completion;
 use crate::forward::observed::grown;
+use crate::journal::worker_line::{Busy, WorkerLine};
 use crate::pace::Flush;
 use crate::peers::WorkerPeers;
 use crate::peers::ring::HandedOver;
@@ -32,6 +33,7 @@ pub(crate) struct Arrivals<'a> {
     pub(crate) completion: &'a mut Completion,
     /// Captures, if there are any.
     pub(crate) observers: Option<&'a mut Observers>,
+    pub(crate) journal: Option<&'a WorkerLine>,
 }
 
 impl Arrivals<'_> {
@@ -47,10 +49,12 @@ impl Arrivals<'_> {
             while work < BUDGET_UNITS {
                 let Some(packet) = peers.peek(at) else { break };
                 work += 1 + packet.len / UNIT_LEN;
+                self.note(Some(Busy { port: PortId(packet.port), pair: packet.pair }));
                 let left_at = self.deliver(&packet);
                 has_found |= left_at.is_none();
                 peers.settle(at, left_at);
             }
+            self.note(None);
             peers.release(at);
             if peers.is_crowded(at) {
                 // What waits keeps other packets from the ring, so it does not wait any longer.
@@ -61,6 +65,11 @@ impl Arrivals<'_> {
         let call_again = self.schedule.flush_dirty(VisitEnd::Idle, flush, self.ports);
         self.schedule.after_call(call_again);
         has_found
+    }
+
+    /// Notes to whom a packet is delivered.
+    fn note(&self, busy: Option<Busy>) {
+        self.journal.iter().for_each(|line| line.set_busy(busy));
     }
 
     /// `Some`: the packet waits, and so many of its segments were delivered.

@@ -22,7 +22,7 @@ use crate::tap::offloads::TapOffloads;
 use crate::worker::Worker;
 use crate::worker::announce::AnnounceTo;
 use crate::worker::announce::announce;
-use crate::worker::command::{Command, PortSnapshot};
+use crate::worker::command::{Answer, Command, PortSnapshot};
 use crate::worker::nat_command::NatCommand;
 use crate::worker::poll_token::PollToken;
 use crate::worker::snapshot::snapshots;
@@ -76,10 +76,7 @@ impl Worker {
             Command::SetPoll { options } => self.idle.policy.set_options(options),
             Command::Effort { done } => _ = done.send(self.effort()),
             Command::Announce { port, mac, to } => self.announce((port, mac), to),
-            Command::SetLink { port, is_up, done } => {
-                self.set_link(port, is_up);
-                let _ = done.send(());
-            }
+            Command::SetLink { port, is_up, done } => self.set_link(port, is_up, &done),
             Command::CompleteForTap { port, is_on } => self.complete_for_tap(port, is_on),
             Command::SetPolicy { port, policy, done } => {
                 _ = done.send(self.set_policy(port, *policy));
@@ -97,6 +94,7 @@ impl Worker {
             Command::SetJournal { journal, done } => _ = done.send(self.set_journal(journal)),
             Command::NoteRings { port, link } => self.ports.port(port).link = link,
             Command::StopReading { done } => _ = done.send(self.stop_reading()),
+            Command::LetIn => self.peers.let_in(),
             Command::CatchUp { done } => _ = done.send(()),
             Command::Stop => {}
         }
@@ -104,8 +102,11 @@ impl Worker {
 
     fn set_journal(&mut self, journal: Option<Arc<Journal>>) -> Result<(), Unfit> {
         self.note_counts();
+        // Before another data plane can have the line.
+        self.peers.use_journal(None);
         let take = |journal| WorkerLine::take(journal, self.peers.index());
         self.journal = journal.map(take).transpose()?;
+        self.peers.use_journal(self.journal.as_ref().map(|line| &line.journal));
         self.note_counts();
         Ok(())
     }
@@ -227,7 +228,7 @@ impl Worker {
         }
     }
 
-    fn set_link(&mut self, id: PortId, is_up: bool) {
+    fn set_link(&mut self, id: PortId, is_up: bool, done: &Answer<()>) {
         self.ports.set_link(id, is_up);
         for slot in self.ports.slots_of(id) {
             if let End::Tap(tap) = &self.ports.at(slot).end {
@@ -240,6 +241,7 @@ impl Worker {
         }
         self.bridge.switch.set_link(id, is_up);
         self.bridge.refresh_claim(id, &self.ports);
+        let _ = done.send(());
     }
 
     /// What is left of what was read is visited again.

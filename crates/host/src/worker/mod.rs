@@ -242,7 +242,8 @@ impl Worker {
     fn take_arrivals(&mut self) {
         let Self { ports, schedule, .. } = self;
         let (completion, observers) = (&mut self.buffers.completion, self.observers.if_any());
-        let mut arrivals = Arrivals { ports, schedule, completion, observers };
+        let journal = self.journal.as_ref();
+        let mut arrivals = Arrivals { ports, schedule, completion, observers, journal };
         self.idle.has_found |= arrivals.take(&mut self.peers);
     }
 

@@ -1,6 +1,12 @@
 //! One ring, from both sides.
 
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+
+use ringway_testkit::Rng;
+
 use super::*;
+use crate::journal::Journal;
 
 fn byte_at(at: usize, number: u16) -> u8 {
     (at + usize::from(number)).to_le_bytes()[0]
@@ -146,19 +152,91 @@ fn two_threads_lose_nothing() {
     assert!(consumer.peek().is_none());
 }
 
+/// What is left in a ring of a journal, from the packet of that number on.
+fn left(journal: &OwnedFd) -> (Producer, Consumer) {
+    let journal = Arc::new(Journal::open(journal).unwrap());
+    let memory = || RingMemory::in_journal(&journal, 0, 1).unwrap();
+    let (mut producer, mut consumer) = ring();
+    producer.move_to(memory());
+    consumer.move_to(memory());
+    (producer, consumer)
+}
+
+/// What was staged is there, published or not, and what was delivered is not, whatever was left in
+/// front of it.
 #[test]
-fn the_two_sides_write_no_common_line() {
-    use std::mem::offset_of;
-    let (producer, _consumer) = ring();
-    let lines = [
-        offset_of!(Ring, published),
-        offset_of!(Ring, released),
-        offset_of!(Ring, wants_room),
-        offset_of!(Ring, entries),
-    ];
-    let start = &raw const *producer.ring as usize;
-    let mut numbers: Vec<usize> = lines.iter().map(|offset| (start + offset) / 128).collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    assert_eq!(numbers.len(), lines.len(), "{lines:?}");
+fn the_next_data_plane_finds_what_was_staged_and_not_delivered() {
+    let mut rng = Rng::from_environment("handed_over", 0x3a11);
+    for _ in 0..20 {
+        let journal = Journal::create(2, 1).unwrap();
+        let len = |number: u16| 14 + usize::from(number) * 7 % 9000;
+        let (mut missing, mut next) = (BTreeSet::new(), 0);
+        for _ in 0..60 {
+            let (mut producer, mut consumer) = left(&journal);
+            for _ in 0..rng.below(40) {
+                if put(&mut producer, next, len(next)) {
+                    missing.insert(next);
+                    next += 1;
+                }
+                if rng.one_in(4) {
+                    producer.publish();
+                }
+            }
+            for _ in 0..rng.below(40) {
+                let Some(got) = consumer.peek() else { break };
+                check(&got, got.port, len(got.port));
+                if rng.one_in(5) {
+                    consumer.leave(0);
+                } else {
+                    assert!(missing.remove(&got.port), "{} twice", got.port);
+                    consumer.done();
+                }
+                if rng.one_in(8) {
+                    consumer.release();
+                    consumer.offer_again();
+                }
+            }
+        }
+        let (_, mut consumer) = left(&journal);
+        let mut found = BTreeSet::new();
+        while let Some(got) = consumer.peek() {
+            check(&got, got.port, len(got.port));
+            found.insert(got.port);
+            consumer.done();
+        }
+        assert_eq!(found, missing);
+    }
+}
+
+#[test]
+fn a_ring_that_cannot_be_is_empty() {
+    let mut rng = Rng::from_environment("no_ring", 0x3a12);
+    for _ in 0..500 {
+        let journal = Journal::create(2, 1).unwrap();
+        let (mut producer, _) = left(&journal);
+        for number in 0..30 {
+            put(&mut producer, number, 100);
+        }
+        let opened = Arc::new(Journal::open(&journal).unwrap());
+        let memory = opened.hand_over_ring(0, 1).unwrap();
+        let places = [PUBLISHED_AT, STAGED_AT, RELEASED_AT];
+        let at = match rng.below(3) {
+            0 => places[usize::try_from(rng.below(3)).unwrap()],
+            // An entry.
+            _ => 4096 + 8 * usize::try_from(rng.below(90)).unwrap(),
+        };
+        memory.store_u64(at, if rng.one_in(2) { rng.bits() } else { rng.below(1 << 24) });
+        let (mut producer, mut consumer) = left(&journal);
+        let mut count = 0;
+        while let Some(got) = consumer.peek() {
+            assert!(got.payload[0].len() == got.len as usize && got.len <= PACKET_LEN_MAX);
+            consumer.done();
+            count += 1;
+        }
+        assert!(count <= 30);
+        consumer.release();
+        assert!(put(&mut producer, 7, 100));
+        producer.publish();
+        check(&consumer.peek().unwrap(), 7, 100);
+    }
 }

@@ -9,7 +9,7 @@ use std::thread::sleep;
 use ringway_switch::Shared;
 
 use super::*;
-use crate::peers::ring::PACKETS_MAX;
+use crate::memory::ring_words::PACKETS_MAX;
 use crate::port::hold_credit::HOLD_MAX_NS;
 use crate::port::room::RoomAt;
 

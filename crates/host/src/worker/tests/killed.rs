@@ -7,6 +7,8 @@
 //! recovers. Every packet comes through, in order; for each kill one may come twice, which the
 //! journal has to count. Small rings are tried at every store, large ones by seed.
 
+mod between;
+
 use std::collections::BTreeSet;
 
 use ringway_testkit::Rng;
@@ -210,7 +212,7 @@ impl<D: DriverQueue> Lives<D> {
         for (port, station) in self.stations.iter().enumerate() {
             for (queue, ring) in [Queue::ToGuest, Queue::FromGuest].into_iter().zip(&station.queues)
             {
-                self.case.start::<D>(&mut worker, port, queue, ring.areas());
+                self.case.start::<D>(&mut worker, (port, 0), queue, ring.areas());
             }
         }
         if self.case.has_tap {
@@ -321,14 +323,20 @@ impl<D: DriverQueue> Lives<D> {
 }
 
 impl Case {
-    fn start<D: DriverQueue>(&self, worker: &mut Worker, port: usize, queue: Queue, areas: Areas) {
+    fn start<D: DriverQueue>(
+        &self,
+        worker: &mut Worker,
+        (port, pair): (usize, u16),
+        queue: Queue,
+        areas: Areas,
+    ) {
         let (done, answer) = mpsc::sync_channel(1);
         let options = Negotiated::new(self.features).unwrap().options;
         let setup = QueueSetup { size: self.size, areas, position: Position::FRESH, options };
         let bell = EventFd::new().unwrap().as_fd().try_clone_to_owned().unwrap();
         let kick = Some(kick_fd().into());
         let fds = QueueFds::new(&Callee::default(), kick, Some(bell.into()), None).unwrap();
-        let (port, queue) = (PortId(u16::try_from(port).unwrap()), QueueId { pair: 0, queue });
+        let (port, queue) = (PortId(u16::try_from(port).unwrap()), QueueId { pair, queue });
         if D::FORMAT == Format::Packed {
             // What the ring shows is not enough where there were chains.
             assert_eq!(worker.position_by_ring(port, queue, &setup), Ok(Position::FRESH));

@@ -156,10 +156,8 @@ fn what_was_handed_over_for_a_port_that_is_gone_reaches_no_other() {
             HandedOver { from: 0, port, pair, generation, header, len, payload, segments_done };
         let Worker { ports, schedule, buffers, .. } = &mut bench.worker;
         let completion = &mut buffers.completion;
-        assert_eq!(
-            Arrivals { ports, schedule, completion, observers: None }.deliver(&handed),
-            None
-        );
+        let mut arrivals = Arrivals { ports, schedule, completion, observers: None, journal: None };
+        assert_eq!(arrivals.deliver(&handed), None);
         let flush = crate::pace::Flush::at_end();
         schedule.flush_dirty(crate::forward::VisitEnd::Idle, flush, ports);
         assert_eq!(bench.guests[1].receive(), usize::from(generation));
