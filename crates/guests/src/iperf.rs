@@ -73,6 +73,21 @@ impl Report {
         })
     }
 
+    /// UDP packets that `iperf3 -J -u --bidir` sent and that did not arrive, in both directions
+    /// together.
+    ///
+    /// # Errors
+    /// The measurement failed, or this is something else.
+    pub fn lost_both_ways(text: &str) -> anyhow::Result<u64> {
+        Self::parse(text)?;
+        let json = text.get(text.find('{').unwrap_or(0)..).unwrap_or_default();
+        let end = &serde_json::from_str::<Value>(json)?["end"];
+        let lost = ["sum", "sum_bidir_reverse"].map(|sum| end[sum]["lost_packets"].as_u64());
+        let [out, back] = lost;
+        let both = out.zip(back).ok_or_else(|| anyhow!("iperf3: not both ways: {json}"))?;
+        Ok(both.0 + both.1)
+    }
+
     /// The rate in Gb/s.
     pub fn gigabits(&self) -> f64 {
         self.bits_per_second / 1e9
@@ -98,6 +113,14 @@ mod tests {
         let report = Report::parse(text).expect("a report");
         assert_eq!((report.seconds, report.packets), (2.0, Some(995.0)));
         assert_eq!((report.bits_per_second, report.lost_percent), (2e7, Some(0.5)));
+    }
+
+    #[test]
+    fn what_was_lost_in_both_directions_is_added_up() {
+        let sum = "{\"bits_per_second\":2e6,\"lost_packets\":";
+        let both = format!("{{\"end\":{{\"sum\":{sum}2}},\"sum_bidir_reverse\":{sum}3}}}}}}");
+        assert_eq!(Report::lost_both_ways(&both).expect("both"), 5);
+        assert!(Report::lost_both_ways(&format!("{{\"end\":{{\"sum\":{sum}2}}}}}}")).is_err());
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! The data plane is killed, and replaced by upgrades, under ping and TCP: the front-end's socket
-//! stays open, the guest's carrier does not change, traffic goes on. How long nothing came is told.
+//! The data plane is killed, and replaced by upgrades, under ping, TCP and numbered UDP: the
+//! front-end's socket stays open, the guest's carrier does not change, traffic goes on. How long
+//! nothing came is told.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,11 +9,12 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use ringway_guests::console::Console;
+use ringway_guests::iperf::{self, Report};
 use ringway_guests::process::Process;
 use ringway_guests::ringway::Ringway;
 use ringway_guests::stage::Stage;
 use ringway_guests::traffic::{self, Side};
-use ringway_guests::{iperf, qemu, shell, uml};
+use ringway_guests::{qemu, shell, uml};
 
 use super::scene::{self, Scene};
 
@@ -20,11 +22,16 @@ const HERE: &str = "10.97.0.1";
 const GUEST: &str = "10.97.0.2";
 const MTU: u32 = 1500;
 
-/// How often the data plane is killed, and how often it is upgraded, in each direction of TCP.
-const CRASHES: u32 = 8;
-const UPGRADES: u32 = 4;
+/// How often the data plane is killed, and how often it is upgraded, in each kind of traffic.
+const CRASHES: u32 = 5;
+const UPGRADES: u32 = 3;
 
-/// Names how often all of that is done: 13 rounds are 208 crashes and 104 upgrades.
+/// What iperf3 is asked for beside `ping`: TCP out, TCP in, and UDP in both directions at once,
+/// 1,250 numbered packets a second each.
+const TRAFFIC: [(&str, &str); 3] =
+    [("TCP", ""), ("TCP back", "-R"), ("UDP", "-u --bidir -b 2M -l 200")];
+
+/// Names how often all of that is done: 12 rounds are 180 crashes and 108 upgrades.
 const ROUNDS: &str = "RINGWAY_RESTART_ROUNDS";
 
 /// Longest time for guest and round.
@@ -93,7 +100,7 @@ pub fn limit() -> Duration {
     BOOT_LIMIT + ROUND_LIMIT * rounds()
 }
 
-/// What is done in one direction of traffic, and how often.
+/// What is done in each kind of traffic, and how often.
 pub(super) fn each() -> impl Iterator<Item = (What, u32)> {
     let each = [(What::Crash, CRASHES), (What::Upgrade, UPGRADES)];
     (0..rounds()).flat_map(move |_| each)
@@ -133,12 +140,12 @@ fn undisturbed(stage: &Stage, ringway: &Ringway, guest: &mut Console) -> anyhow:
     let changes = |guest: &mut Console| must(guest, "cat /sys/class/net/eth0/carrier_changes");
     let before = changes(guest)?;
     for (number, (what, times)) in (1..).zip(each()) {
-        for option in ["", "-R"] {
-            stage.step(&format!("{times} times {what:?} under ping and TCP {option}"));
+        for (at, (traffic, option)) in (0..).zip(TRAFFIC) {
+            stage.step(&format!("{times} times {what:?} under ping and {traffic}"));
             // Each has a log of its own.
-            let name = format!("ping{number}{option}");
+            let name = format!("ping{number}_{at}");
             let seen = repeat(stage, (ringway, what, times), guest, (&name, option))?;
-            seen.check(stage, (what, times), option)?;
+            seen.check(stage, (what, times), traffic)?;
         }
     }
     ensure!(changes(guest)? == before, "the guest saw its link change");
@@ -167,7 +174,7 @@ pub(super) fn disturb(ringway: &Ringway, what: What, times: u32) -> anyhow::Resu
     Ok(())
 }
 
-/// Pings and one TCP connection live through it.
+/// Pings live through it, and one TCP connection, or numbered packets in both directions.
 fn repeat(
     stage: &Stage,
     (ringway, what, times): (&Ringway, What, u32),
@@ -182,23 +189,50 @@ fn repeat(
         shell::command(&["ping", "-n", "-D", "-i", &interval, "-c", &count, "-W", "2", GUEST]);
     let mut ping = Process::start(stage, name, command)?;
     let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
+    let udp_lost = thread::scope(|scope| {
         let disturber = scope.spawn(|| -> anyhow::Result<()> {
             disturb(ringway, what, times)?;
             is_over.store(true, Ordering::Relaxed);
             Ok(())
         });
-        let carried = traffic::tcp(&mut Side::Guest(guest), HERE, seconds, option);
+        let carried = carry(guest, seconds, option);
         let disturbed = disturber.join().map_err(|_| anyhow::anyhow!("it panicked"));
         disturbed?.context("the data plane")?;
-        carried.context("TCP").map(drop)
+        carried.context("iperf3")
     })?;
-    ensure!(is_over.load(Ordering::Relaxed), "TCP ended before the last {what:?}");
+    ensure!(is_over.load(Ordering::Relaxed), "iperf3 ended before the last {what:?}");
     let limit = Duration::from_secs(u64::from(seconds) + 20);
     ping.wait_until("its end", limit, |it| it.printed().contains(" packets transmitted"))?;
     let printed = ping.printed();
-    let lost = lost(&printed).context("what ping says")?;
+    let lost = lost(&printed).context("what ping says")? + udp_lost;
     Ok(Seen { lost, gap: longest_gap(&printed) })
+}
+
+/// How many numbered packets were lost; none where there are no numbers.
+fn carry(guest: &mut Console, seconds: u32, option: &str) -> anyhow::Result<u32> {
+    let mut side = Side::Guest(guest);
+    if !option.contains("-u") {
+        return traffic::tcp(&mut side, HERE, seconds, option).map(|_| 0);
+    }
+    let before = left_by_programs(&mut side)?;
+    let line = format!("iperf3 -J -c {HERE} -t {seconds} {option}");
+    let lost = Report::lost_both_ways(&traffic::iperf(&mut side, &line)?)?;
+    let lost = lost.saturating_sub(left_by_programs(&mut side)?.saturating_sub(before));
+    u32::try_from(lost).context("packets lost")
+}
+
+/// Packets that either system has received and its programs have not taken in time.
+fn left_by_programs(side: &mut Side<'_>) -> anyhow::Result<u64> {
+    const READ: &str = "grep ^Udp: /proc/net/snmp";
+    let both = [side.must(READ)?, Side::Here.must(READ)?];
+    Ok(both.iter().filter_map(|text| without_room(text)).sum())
+}
+
+fn without_room(printed: &str) -> Option<u64> {
+    let mut lines = printed.lines().filter(|line| line.starts_with("Udp: "));
+    let mut names = lines.next()?.split_whitespace();
+    let at = names.position(|name| name == "RcvbufErrors")?;
+    lines.next()?.split_whitespace().nth(at)?.parse().ok()
 }
 
 /// Pings that were sent, by `5000 packets transmitted, 4998 received, …`, and never answered. The
@@ -244,6 +278,13 @@ mod tests {
         assert_eq!(lost(&printed(9, &[1, 2, 4])), Some(1), "five are late");
         assert_eq!(lost(&printed(200, &[1, 2, 4])), Some(197));
         assert_eq!(lost("nothing"), None);
+    }
+
+    #[test]
+    fn packets_without_room_are_read() {
+        let printed = "Udp: InDatagrams RcvbufErrors SndbufErrors\nUdp: 9 7 3\n";
+        assert_eq!(without_room(printed), Some(7));
+        assert_eq!(without_room("Udp: InDatagrams"), None);
     }
 
     #[test]
