@@ -152,8 +152,8 @@ impl RxMemory {
         if first == last {
             (0..buffers).for_each(|_| self.give_back(extent.offset));
         } else {
-            // Whole chunks, one buffer each.
-            (first..=last).for_each(|chunk| self.give_back(chunk * self.chunk_len));
+            // Whole chunks, one buffer each. What comes back last is taken first.
+            (first..=last).rev().for_each(|chunk| self.give_back(chunk * self.chunk_len));
         }
     }
 
@@ -222,6 +222,15 @@ mod tests {
         let shared = unsafe { SharedSlice::new(bytes.as_mut_ptr().add(start), len) };
         let mut arena = Arena::new(shared, 0x10_0000);
         (RxMemory::new(&mut arena, (CHUNK_LEN, CHUNKS), HEADER_LEN).expect("room"), bytes)
+    }
+
+    #[test]
+    fn neighbours_that_come_back_are_neighbours_again() {
+        let (mut memory, _bytes) = memory();
+        let all: Vec<Extent> = (0..CHUNKS).map_while(|_| memory.cut(CHUNK_LEN)).collect();
+        memory.give_back_fragment(Extent { offset: 0, len: CHUNK_LEN * CHUNKS }, CHUNKS);
+        let again: Vec<Extent> = (0..CHUNKS).map_while(|_| memory.cut(CHUNK_LEN)).collect();
+        assert_eq!(again, all);
     }
 
     proptest! {

@@ -161,7 +161,8 @@ impl<Q: DriverQueue> NetRx<Q> {
     /// Takes back a packet that was held; the next flush can post its memory.
     pub fn release(&mut self, held: Held) {
         assert!(held.memory.as_ptr() == self.memory.whole().as_ptr(), "held by another queue");
-        for fragment in &held.fragments[..held.count] {
+        // What comes back last is taken first, so the order in the memory stays.
+        for fragment in held.fragments[..held.count].iter().rev() {
             self.memory.give_back_fragment(fragment.extent, fragment.buffers);
         }
         self.statistics.released += 1;
