@@ -89,7 +89,7 @@ enum What {
     NatClient(guest::ClientArgs),
     /// Kinds of traffic × schemes of receive buffers, into a receiver with a limit on memory
     #[command(mut_args(|arg| RXBUF.defaults(arg)))]
-    Rxbuf(AmountArgs),
+    Rxbuf(RxbufArgs),
     /// 2 to 64 ports, 1 to 8 queue pairs: what a packet, a port and being idle cost
     #[command(mut_args(|arg| SCALE.defaults(arg)))]
     Scale(AmountArgs),
@@ -163,6 +163,16 @@ struct HistoryArgs {
     /// Measure here and now, without namespaces around it (internal)
     #[arg(long, hide = true, requires = "guest")]
     here: bool,
+}
+
+/// `ringway bench rxbuf`
+#[derive(Debug, Args)]
+struct RxbufArgs {
+    #[command(flatten)]
+    amount: AmountArgs,
+    /// A stream of TCP over a path instead, computed in virtual time: the same on every machine
+    #[arg(long, conflicts_with_all = ["seconds", "repeats", "quick"])]
+    tcp: bool,
 }
 
 /// `ringway bench ring`
@@ -250,7 +260,10 @@ fn measure(what: What) -> anyhow::Result<()> {
         What::History(args) => args.measure(),
         What::Scale(args) => args.show(&scale::measure(&args.options(&SCALE)?)?),
         What::Switch(args) => args.show(&switch::measure(&args.options(&SWITCH)?)?),
-        What::Rxbuf(args) => args.show(&rxbuf::measure(&args.options(&RXBUF)?)?),
+        What::Rxbuf(RxbufArgs { amount, tcp }) => {
+            let of = if tcp { rxbuf::tcp::compute } else { rxbuf::measure };
+            amount.show(&of(&amount.options(&RXBUF)?)?)
+        }
         What::Instructions(args) => args.count(),
     }
 }

@@ -7,7 +7,9 @@
 //! scheme ties up per byte of payload, the less fits the limit.
 //!
 //! Limits: one thread, so no cache line moves between cores; what a smaller window costs over a
-//! network is not in the rate but in its own column.
+//! network is not in the rate but in its own column, and in the model of [`tcp`].
+
+pub mod tcp;
 
 use std::time::{Duration, Instant};
 
