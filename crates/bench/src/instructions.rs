@@ -10,6 +10,7 @@
 //! hold for one compiler version; after a change of it they are accepted anew.
 
 mod callgrind;
+pub(crate) mod command;
 pub mod golden;
 
 use anyhow::bail;

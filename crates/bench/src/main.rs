@@ -31,14 +31,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use clap::{Arg, Args, Parser, Subcommand};
 use ringway_virtq::Format;
 use serde_json::json;
 
 use guest::Pairing;
-use instructions::golden;
-use options::Options;
+use instructions::command::InstructionsArgs;
+use options::{Options, format};
 use report::{Report, html, text};
 
 /// Echo requests in a flood, and in one of `--quick`.
@@ -192,38 +192,6 @@ struct RingArgs {
     queue_size: Option<u16>,
 }
 
-/// A ring format, as it is typed.
-fn format(typed: &str) -> Result<Format, String> {
-    match typed {
-        "split" => Ok(Format::Split),
-        "packed" => Ok(Format::Packed),
-        _ => Err("formats are split and packed".into()),
-    }
-}
-
-/// `ringway bench instructions`
-#[derive(Debug, Args)]
-struct InstructionsArgs {
-    /// Fail if a number is more than 3 % above the one in this file
-    #[arg(long, value_name = "FILE", conflicts_with = "accept")]
-    check: Option<PathBuf>,
-    /// Write the numbers to this file
-    #[arg(long, value_name = "FILE")]
-    accept: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-    /// Move packets in this format, to be counted (internal)
-    #[arg(long, hide = true, value_name = "FORMAT", value_parser = format)]
-    run: Option<Format>,
-    /// Through a daemon, whose worker is counted (internal)
-    #[arg(long, hide = true, requires = "run")]
-    worker: bool,
-    /// Into receive buffers whose length the driver chooses (internal)
-    #[arg(long, hide = true, requires = "run")]
-    tuned: bool,
-}
-
 fn main() -> ExitCode {
     let is_json = std::env::args_os().any(|word| word == "--json");
     match Arguments::try_parse() {
@@ -344,31 +312,6 @@ impl RingArgs {
             formats: self.formats.clone(),
             queue_size: self.queue_size,
         })
-    }
-}
-
-impl InstructionsArgs {
-    fn count(&self) -> anyhow::Result<()> {
-        match self.run {
-            Some(format) if self.worker => return instructions::run_worker(format),
-            Some(format) => return instructions::run(format, self.tuned),
-            None => {}
-        }
-        let counts = instructions::count(&["instructions", "--run"])?;
-        let text = golden::text(&counts);
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&counts)?);
-        } else {
-            print!("{text}");
-        }
-        if let Some(file) = &self.accept {
-            std::fs::write(file, text).with_context(|| file.display().to_string())?;
-        }
-        let Some(file) = &self.check else { return Ok(()) };
-        let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
-        let complaints = golden::complaints(&golden::parse(&text)?, &counts);
-        ensure!(complaints.is_empty(), "{}", complaints.join("\n"));
-        Ok(())
     }
 }
 

@@ -33,6 +33,15 @@ impl Options {
     }
 }
 
+/// A ring format, as it is typed.
+pub(crate) fn format(typed: &str) -> Result<Format, String> {
+    match typed {
+        "split" => Ok(Format::Split),
+        "packed" => Ok(Format::Packed),
+        _ => Err("formats are split and packed".into()),
+    }
+}
+
 /// What a ring format is called in options and tables.
 pub(crate) fn format_name(format: Format) -> &'static str {
     match format {
