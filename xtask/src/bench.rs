@@ -124,7 +124,7 @@ pub fn ringway_bench(paths: &Paths) -> Command {
     command.env(BINARY_VARIABLE, paths.ringway());
     command.env(KERNEL_VARIABLE, Download::Kernel.directory(paths));
     downloads::name_dpdk_to(&mut command, paths);
-    downloads::name_routers_to(&mut command, paths);
+    downloads::name_peers_to(&mut command, paths);
     command
 }
 

@@ -1,5 +1,5 @@
 //! What is unpacked below `target/guest` and never installed: guests' kernels, DPDK's `testpmd`,
-//! Prometheus, FRR and Open vSwitch (which would be servers of this machine), and what the
+//! Prometheus, FRR, Open vSwitch and VDE (which would be servers of this machine), and what the
 //! distribution's newest release has, other routers for guests among it.
 //!
 //! How: packages come from the lists of this machine, or, for the newest release, from what is
@@ -31,6 +31,8 @@ const DPDK_VARIABLE: &str = "RINGWAY_DPDK";
 const PROMETHEUS_VARIABLE: &str = "RINGWAY_PROMETHEUS";
 const PASST_VARIABLE: &str = "RINGWAY_PASST";
 const GVPROXY_VARIABLE: &str = "RINGWAY_GVPROXY";
+const OVS_VARIABLE: &str = "RINGWAY_OVS";
+const VDE_VARIABLE: &str = "RINGWAY_VDE";
 
 /// The package that depends on the current cloud kernel, and the one with `testpmd`.
 const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
@@ -38,7 +40,9 @@ const DPDK_PACKAGE: &str = "dpdk-dev";
 const PROMETHEUS_PACKAGE: &str = "prometheus";
 const FRR_PACKAGE: &str = "frr";
 /// With the libraries that few other programs need.
-const OVS_PACKAGES: [&str; 4] = ["openvswitch-switch", "openvswitch-common", "libxdp1", "libbpf1"];
+const OVS_PACKAGES: [&str; 5] =
+    ["openvswitch-switch", "openvswitch-switch-dpdk", "openvswitch-common", "libxdp1", "libbpf1"];
+const VDE_PACKAGE: &str = "vde-switch";
 
 /// What can be looked for if something of it cannot be had.
 pub const PACKAGES: [&str; 4] = [KERNEL_PACKAGE, DPDK_PACKAGE, PROMETHEUS_PACKAGE, FRR_PACKAGE];
@@ -50,6 +54,8 @@ pub enum Download {
     Prometheus,
     Frr,
     Ovs,
+    /// A switch that is only measured.
+    Vde,
     NewestKernel,
     NewestUml,
     NewestQemu,
@@ -59,7 +65,7 @@ pub enum Download {
 }
 
 use Download::{
-    Dpdk, Frr, Gvproxy, Kernel, NewestKernel, NewestQemu, NewestUml, Ovs, Passt, Prometheus,
+    Dpdk, Frr, Gvproxy, Kernel, NewestKernel, NewestQemu, NewestUml, Ovs, Passt, Prometheus, Vde,
 };
 
 const OF_NEWEST: [Download; 5] = [NewestKernel, NewestUml, NewestQemu, Passt, Gvproxy];
@@ -67,6 +73,8 @@ const OF_NEWEST: [Download; 5] = [NewestKernel, NewestUml, NewestQemu, Passt, Gv
 /// The names of these packages, of their programs and of the directories of both.
 const PASST: &str = "passt";
 const GVPROXY: &str = "gvproxy";
+/// The program of that package.
+const VDE: &str = "vde_switch";
 
 impl Download {
     pub fn directory(self, paths: &Paths) -> PathBuf {
@@ -76,6 +84,7 @@ impl Download {
             Prometheus => "prometheus",
             Frr => "frr",
             Ovs => "ovs",
+            Vde => "vde",
             NewestKernel => "kernel-newest",
             NewestUml => "uml-newest",
             NewestQemu => "qemu-newest",
@@ -91,6 +100,7 @@ impl Download {
             Prometheus => "Prometheus",
             Frr => "FRR",
             Ovs => "Open vSwitch",
+            Vde => "vde_switch",
             NewestKernel => "the newest release's kernel",
             NewestUml => "the newest release's User Mode Linux",
             NewestQemu => "the newest release's QEMU, its libraries and its firmware",
@@ -99,14 +109,15 @@ impl Download {
         }
     }
 
-    fn is_there(self, paths: &Paths) -> bool {
+    pub fn is_there(self, paths: &Paths) -> bool {
         let directory = self.directory(paths);
         match self {
             Kernel | NewestKernel => kernel_files::find(&directory).is_some(),
             Dpdk => dpdk(paths).is_some_and(|files| files.has_tap()),
             Prometheus => directory.join("usr/bin/promtool").is_file(),
             Frr => frr(paths).is_some(),
-            Ovs => ovs(paths).is_some(),
+            Ovs => ovs(paths).is_some_and(|files| files.has_dpdk()),
+            Vde => OwnLoader::find(&directory, VDE).is_some(),
             NewestUml => uml_files::find(&directory).is_some(),
             NewestQemu => qemu_files::find(&directory).is_some(),
             Passt => OwnLoader::find(&directory, PASST).is_some(),
@@ -121,6 +132,7 @@ impl Download {
             Prometheus => Ok(vec![PROMETHEUS_PACKAGE.to_string()]),
             Frr => apt.with_dependencies(FRR_PACKAGE),
             Ovs => Ok(OVS_PACKAGES.map(String::from).to_vec()),
+            Vde => Ok(vec![VDE_PACKAGE.to_string()]),
             // What it is linked with is all that it needs.
             NewestUml => Ok(["user-mode-linux", "libc6"].map(String::from).to_vec()),
             NewestQemu => apt.with_dependencies("qemu-system-x86"),
@@ -145,7 +157,7 @@ impl Download {
                 // What it becomes on a processor that has these instructions.
                 use_own_loader(&unpacked.root, "passt.avx2")?;
             }
-            Kernel | NewestKernel | Dpdk | Prometheus | Frr | Ovs => {}
+            Kernel | NewestKernel | Dpdk | Prometheus | Frr | Ovs | Vde => {}
         }
         unpacked.move_to(&directory)?;
         if self == Dpdk {
@@ -194,11 +206,17 @@ pub fn name_prometheus_to(command: &mut Command, paths: &Paths) {
     }
 }
 
-/// Tells the benchmark where other routers are, if they are.
-pub fn name_routers_to(command: &mut Command, paths: &Paths) {
-    for (variable, router) in [(PASST_VARIABLE, Passt), (GVPROXY_VARIABLE, Gvproxy)] {
-        if router.is_there(paths) {
-            command.env(variable, router.directory(paths));
+/// Tells the benchmark where other routers and switches are, if they are.
+pub fn name_peers_to(command: &mut Command, paths: &Paths) {
+    let peers = [
+        (PASST_VARIABLE, Passt),
+        (GVPROXY_VARIABLE, Gvproxy),
+        (OVS_VARIABLE, Ovs),
+        (VDE_VARIABLE, Vde),
+    ];
+    for (variable, peer) in peers {
+        if peer.is_there(paths) {
+            command.env(variable, peer.directory(paths));
         }
     }
 }

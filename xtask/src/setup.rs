@@ -45,9 +45,15 @@ pub fn prepare(paths: &Paths, purpose: For) -> anyhow::Result<bool> {
         complete = install(&missing)?;
     }
     if purpose == For::Test {
-        for what in
-            [Download::Kernel, Download::Dpdk, Download::Prometheus, Download::Frr, Download::Ovs]
-        {
+        let all = [
+            Download::Kernel,
+            Download::Dpdk,
+            Download::Prometheus,
+            Download::Frr,
+            Download::Ovs,
+            Download::Vde,
+        ];
+        for what in all {
             complete &= unpack(paths, what);
         }
         // Not every distribution has them.

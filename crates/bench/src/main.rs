@@ -95,7 +95,7 @@ enum What {
     Scale(AmountArgs),
     /// What a packet from guest to guest costs a worker, beside one copy of it
     #[command(mut_args(|arg| SWITCH.defaults(arg)))]
-    Switch(AmountArgs),
+    Switch(SwitchArgs),
     /// Instructions per packet, counted by valgrind: does not depend on what else the machine does
     Instructions(InstructionsArgs),
 }
@@ -144,6 +144,16 @@ struct GuestArgs {
     /// Who talks with whom
     #[arg(long, value_delimiter = ',', value_name = "WHO", default_value = "qemu,uml,uml-pair")]
     pairs: Vec<Pairing>,
+    /// Measure here and now, without namespaces around it (internal)
+    #[arg(long, hide = true)]
+    here: bool,
+}
+
+/// `ringway bench switch`
+#[derive(Debug, Args)]
+struct SwitchArgs {
+    #[command(flatten)]
+    amount: AmountArgs,
     /// Measure here and now, without namespaces around it (internal)
     #[arg(long, hide = true)]
     here: bool,
@@ -227,7 +237,7 @@ fn measure(what: What) -> anyhow::Result<()> {
         What::NatClient(args) => args.run(),
         What::History(args) => args.measure(),
         What::Scale(args) => args.show(&scale::measure(&args.options(&SCALE)?)?),
-        What::Switch(args) => args.show(&switch::measure(&args.options(&SWITCH)?)?),
+        What::Switch(args) => args.measure(),
         What::Rxbuf(RxbufArgs { amount, tcp }) => {
             let of = if tcp { rxbuf::tcp::compute } else { rxbuf::measure };
             amount.show(&of(&amount.options(&RXBUF)?)?)
@@ -277,6 +287,19 @@ impl GuestArgs {
         let amount = self.amount.options(usual)?;
         let pings = if self.amount.quick { QUICK_PINGS } else { PINGS };
         Ok(guest::Options { amount, pings, pairings: self.pairs.clone() })
+    }
+}
+
+impl SwitchArgs {
+    /// In namespaces, for taps; where there are none, without what needs them.
+    fn measure(&self) -> anyhow::Result<()> {
+        if !self.here && guest::why_no_namespaces().is_none() {
+            return guest::in_namespaces(HERE);
+        }
+        if self.here {
+            guest::settle()?;
+        }
+        self.amount.show(&switch::measure(&self.amount.options(&SWITCH)?, self.here)?)
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use ringway_guests::dpdk_files::DpdkFiles;
+use ringway_guests::ovs_files::OvsFiles;
 use ringway_guests::own_loader::OwnLoader;
 use ringway_guests::shell;
 use ringway_guests::stage::{Programs, Stage};
@@ -16,29 +17,38 @@ const DPDK_VARIABLE: &str = "RINGWAY_DPDK";
 /// Names a directory with the files of a kernel's Debian package in it, unpacked.
 const KERNEL_VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
 
-/// Name directories with the files of these routers' Debian packages in them, unpacked.
-const ROUTER_VARIABLES: [(&str, &str); 2] =
-    [("passt", "RINGWAY_PASST"), ("gvproxy", "RINGWAY_GVPROXY")];
+/// Name directories with the files of these peers' Debian packages in them, unpacked.
+const PEER_VARIABLES: [(&str, &str); 4] = [
+    ("passt", "RINGWAY_PASST"),
+    ("gvproxy", "RINGWAY_GVPROXY"),
+    ("ovs", "RINGWAY_OVS"),
+    ("vde_switch", "RINGWAY_VDE"),
+];
 
-/// Another router for guests, by its name: unpacked or installed.
-pub(crate) fn router(name: &str) -> anyhow::Result<OwnLoader> {
-    OwnLoader::find(&router_root(name), name).with_context(|| format!("{name} is not installed"))
+/// Another router or switch for guests, by its name: unpacked or installed.
+pub(crate) fn peer(name: &str) -> anyhow::Result<OwnLoader> {
+    OwnLoader::find(&peer_root(name), name).with_context(|| format!("{name} is not installed"))
 }
 
-fn router_root(name: &str) -> PathBuf {
-    let variable = ROUTER_VARIABLES.iter().find(|(known, _)| *known == name);
+/// Open vSwitch: unpacked or installed.
+pub(crate) fn ovs() -> Option<OvsFiles> {
+    OvsFiles::find(&peer_root("ovs"))
+}
+
+fn peer_root(name: &str) -> PathBuf {
+    let variable = PEER_VARIABLES.iter().find(|(known, _)| *known == name);
     let named = variable.and_then(|(_, variable)| env::var_os(variable));
     named.map_or_else(root, PathBuf::from)
 }
 
-/// Name and version of each of these routers that is unpacked: by their packages, because passt
-/// does not say it.
-pub(crate) fn router_versions(names: &[&str]) -> Vec<(String, String)> {
-    let version = |name: &&str| {
-        let packages = std::fs::read_to_string(router_root(name).join("packages")).ok()?;
-        Some((name.to_string(), package_version(&packages, name)?.to_string()))
+/// Name and version of each of these peers that is unpacked, a name and a package: by their
+/// packages, because not all of them say it.
+pub(crate) fn peer_versions(peers: &[(&str, &str)]) -> Vec<(String, String)> {
+    let version = |(name, package): &(&str, &str)| {
+        let packages = std::fs::read_to_string(peer_root(name).join("packages")).ok()?;
+        Some(((*package).to_string(), package_version(&packages, package)?.to_string()))
     };
-    names.iter().filter_map(version).collect()
+    peers.iter().filter_map(version).collect()
 }
 
 /// The version in the name of a package's file: `NAME_VERSION_ARCHITECTURE.deb`.
@@ -77,7 +87,7 @@ pub(crate) fn root() -> PathBuf {
 /// A directory for what is started, and for what it prints.
 pub(crate) fn stage(directory: &Path, ringway: PathBuf, dpdk: Option<DpdkFiles>) -> Stage {
     let (kernel, uml) = (kernel(), root());
-    let programs = Programs { ringway, qemu: root(), kernel, uml, dpdk, frr: None, ovs: None };
+    let programs = Programs { ringway, qemu: root(), kernel, uml, dpdk, frr: None, ovs: ovs() };
     Stage::new(programs, directory.to_path_buf(), directory)
 }
 

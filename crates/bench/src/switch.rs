@@ -7,13 +7,17 @@
 //! that is as large and as far apart as the guests' buffers.
 //!
 //! DPDK's testpmd, which only passes on what comes, takes the daemon's place in other rows
-//! ([`peer`]).
+//! ([`peer`]). All other switches that one may have stand beside ringway's in a loop of their own
+//! ([`closed`]).
 //!
 //! Limits: two processors; the daemon never polls, for the processor time of one that does says
 //! nothing about packets. So a wake-up and its system calls are in the time of each burst.
 
+mod closed;
 mod copying;
+mod ends;
 mod guests;
+mod ovs;
 mod peer;
 
 use std::path::PathBuf;
@@ -26,9 +30,11 @@ use ringway_virtq::{DriverQueue, Format, PackedDriver, SplitDriver};
 use crate::daemon::{NO_DAEMON, Usage};
 use crate::machine::{keeping_to, processors};
 use crate::options::{Options, format_name};
+use crate::programs;
 use crate::progress::in_turns;
 use crate::report::Report;
 use crate::report::grid::{Column, Grid};
+use crate::ring::driver::DriverEnd;
 use copying::Copying;
 use guests::{Pair, Plan};
 
@@ -59,15 +65,23 @@ enum Way {
     OneProcessor,
     /// DPDK's program instead of the daemon, with two vhost-user devices.
     Testpmd,
+    /// Open vSwitch with DPDK.
+    Ovs,
 }
 
-/// Switches that one may have instead, and why no row has them.
-const NOT_MEASURED: [&str; 4] = [
-    "OVS-DPDK: no row starts it; it moves packets as DPDK's testpmd does, and looks them up",
-    "Open vSwitch in user space, on taps: no row starts it",
-    "vde_switch: no row starts it; it has neither vhost-user nor offloads",
-    "Linux bridge: it has no vhost-user; `ringway bench guest` has it, between two guests' taps",
-];
+impl Way {
+    /// Whether it is a program that may not be installed, instead of the daemon.
+    fn is_peer(self) -> bool {
+        matches!(self, Self::Testpmd | Self::Ovs)
+    }
+}
+
+/// Where a guest and its host are measured.
+const ELSEWHERE: &str = "guest to host: `ringway bench guest` has QEMU's own, User Mode Linux's \
+                         own and DPDK's, `ringway bench nat` passt and gvproxy";
+
+/// Peers whose versions the report has, and their packages.
+const PEERS: [(&str, &str); 2] = [("ovs", "openvswitch-switch-dpdk"), ("vde_switch", "vde-switch")];
 
 #[derive(Debug, Clone, Copy)]
 struct Row {
@@ -76,13 +90,15 @@ struct Row {
     packet_len: u32,
 }
 
-pub fn measure(options: &Options) -> anyhow::Result<Report> {
+/// `has_taps`: this process is the first of namespaces of its own.
+pub fn measure(options: &Options, has_taps: bool) -> anyhow::Result<Report> {
     options.ensure_measurable()?;
     let [of_guests, of_worker, ..] = processors()[..] else {
         bail!("two processors are needed: one for the worker, one for the guests");
     };
     let mut report = Report::begin("switch", &options.command, &method(options))?;
-    NOT_MEASURED.iter().for_each(|why| report.leave_out(why));
+    report.machine.versions.extend(programs::peer_versions(&PEERS));
+    report.leave_out(ELSEWHERE);
     let grid = Grid::new("From guest to guest", &HEADS, &COLUMNS);
     let mut grid = grid.plotted("copy ÷ worker", &[4]);
     in_turns(options.repeats, &rows(), |round, name, row, _| {
@@ -90,6 +106,7 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
         let measure_one = match row.format {
             Format::Split if row.way == Way::Testpmd => peer::measure::<SplitDriver>,
             Format::Packed if row.way == Way::Testpmd => peer::measure::<PackedDriver>,
+            Format::Split if row.way == Way::Ovs => ovs::measure,
             Format::Split => measure_one::<SplitDriver>,
             Format::Packed => measure_one::<PackedDriver>,
         };
@@ -97,14 +114,15 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
         match keeping_to(&[of_guests], measured)? {
             Ok(values) => grid.add(name, round, &values),
             // It may not be installed.
-            Err(why) if row.way == Way::Testpmd => {
-                report.leave_out(&format!("{}: {why:#}", name[2]))
+            Err(why) if row.way.is_peer() => {
+                report.leave_out(&format!("missing: {}: {why:#}", name[2]))
             }
             Err(why) => return Err(why),
         }
         Ok(())
     })?;
     report.tables.push(grid.table());
+    closed::measure(options, [of_guests, of_worker], has_taps, &mut report)?;
     Ok(report)
 }
 
@@ -115,7 +133,7 @@ pub(crate) const BURST: usize = guests::QUEUE_SIZE as usize;
 pub(crate) fn carry<Q: DriverQueue>(bursts: usize) -> anyhow::Result<()> {
     let mut daemon = start_with(Way::Switch, &["--sandbox", "off"])?;
     let plan = Plan::of(PACKET_LENS[0] as usize);
-    let mut pair = Pair::<Q>::attach(sockets(&daemon), &plan)?;
+    let mut pair = Pair::<DriverEnd<Q>>::attach(sockets(&daemon), &plan)?;
     (0..bursts).try_for_each(|_| pair.burst(plan.burst))?;
     daemon.stop()?;
     Ok(())
@@ -141,8 +159,11 @@ fn rows() -> Vec<(Vec<String>, Row)> {
     let mut rows = Vec::new();
     for packet_len in PACKET_LENS {
         for format in [Format::Split, Format::Packed] {
-            for way in [Way::Cable, Way::Switch, Way::OneProcessor, Way::Testpmd] {
-                if way == Way::Testpmd && packet_len > peer::PACKET_LEN_MAX {
+            for way in [Way::Cable, Way::Switch, Way::OneProcessor, Way::Testpmd, Way::Ovs] {
+                let is_short = packet_len <= peer::PACKET_LEN_MAX;
+                // It takes seconds to start, and is measured with the usual rings.
+                let is_usual = way != Way::Ovs || format == Format::Split;
+                if way.is_peer() && !(is_short && is_usual) {
                     continue;
                 }
                 let name = match way {
@@ -150,6 +171,7 @@ fn rows() -> Vec<(Vec<String>, Row)> {
                     Way::Switch => "three ports",
                     Way::OneProcessor => "three ports, one processor",
                     Way::Testpmd => "DPDK testpmd, two ports",
+                    Way::Ovs => "Open vSwitch with DPDK, three ports",
                 };
                 let name = [&packet_len.to_string(), format_name(format), name].map(String::from);
                 rows.push((name.to_vec(), Row { way, format, packet_len }));
@@ -167,7 +189,7 @@ fn measure_one<Q: DriverQueue>(
 ) -> anyhow::Result<[Option<f64>; 6]> {
     let daemon = keeping_to(&[of_worker], || start(row.way))??;
     let plan = Plan::of(row.packet_len as usize);
-    let mut pair = Pair::<Q>::attach(sockets(&daemon), &plan)?;
+    let mut pair = Pair::<DriverEnd<Q>>::attach(sockets(&daemon), &plan)?;
     let mut copying = Copying::new(&plan)?;
     // All of the buffers are touched for the first time.
     pair.exchange(plan.burst, duration / 4)?;
@@ -213,7 +235,7 @@ fn effort(daemon: &RingwayProcess) -> anyhow::Result<[f64; 2]> {
     Ok([count("packets")?, count("system_calls")?])
 }
 
-fn method(options: &Options) -> [String; 6] {
+fn method(options: &Options) -> [String; 7] {
     let bursts = PACKET_LENS.map(|len| Plan::of(len as usize).burst.to_string()).join(", ");
     [
         options.rounds(),
@@ -228,11 +250,13 @@ fn method(options: &Options) -> [String; 6] {
         "One copy is of as many bytes, between places as far apart and over as much memory as \
          the guests' buffers have, on the worker's processor while the worker sleeps."
             .into(),
-        "testpmd passes on what comes at one port to the other. It always polls: its time is what \
-         it counts itself for rounds with packets, and what other programs took meanwhile."
+        "testpmd passes on what comes at one port to the other. It and Open vSwitch always poll: \
+         their time is what they count themselves for rounds with packets, and what other programs \
+         took meanwhile."
             .into(),
         "Three ports: the third is idle, and the way of each packet is looked up. One processor: \
          the guests are on the worker's, so that packets and rings are in its caches."
             .into(),
+        closed::METHOD.into(),
     ]
 }

@@ -121,6 +121,10 @@ fn every_packet_from_guest_to_guest_has_its_price() {
             assert!(row[column]["median"].as_f64() > Some(0.0), "{row}");
         }
     }
+    let all = report["tables"][1]["rows"].as_array().expect("rows");
+    assert!(all.len() >= 6 && all.iter().all(|row| row[3]["median"].as_f64() > Some(0.0)));
+    // What has no row is named.
+    assert!(json.contains("missing: vde_switch"), "{json}");
 }
 
 #[test]

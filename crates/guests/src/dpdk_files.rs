@@ -70,6 +70,15 @@ impl DpdkFiles {
         self.unpacked.as_ref().is_none_or(|unpacked| unpacked.drivers.iter().any(is_tap))
     }
 
+    /// Lets another program find the libraries as well, behind its own, and load the drivers.
+    pub(crate) fn lend_to(&self, command: &mut Command, own: &Path) {
+        let Some(unpacked) = &self.unpacked else { return };
+        let drivers = unpacked.drivers.iter().map(|path| path.display().to_string());
+        command.env("LD_PRELOAD", drivers.collect::<Vec<_>>().join(":"));
+        let libraries = format!("{}:{}", own.display(), unpacked.libraries.display());
+        command.env("LD_LIBRARY_PATH", libraries);
+    }
+
     /// The program with its libraries and drivers, `preload` beside them, and no arguments yet.
     ///
     /// The drivers are preloaded because DPDK refuses to load any from below a directory that

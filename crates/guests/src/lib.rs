@@ -34,3 +34,4 @@ pub mod testpmd;
 pub mod traffic;
 pub mod uml;
 pub mod uml_files;
+pub mod vde;

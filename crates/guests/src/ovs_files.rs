@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub(crate) const SWITCH: &str = "usr/lib/openvswitch-switch/ovs-vswitchd";
+/// The same with DPDK.
+pub(crate) const DPDK_SWITCH: &str = "usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+pub(crate) const ASK: &str = "usr/bin/ovs-appctl";
 pub(crate) const DATABASE: &str = "usr/sbin/ovsdb-server";
 pub(crate) const TOOL: &str = "usr/bin/ovsdb-tool";
 pub(crate) const CONTROL: &str = "usr/bin/ovs-vsctl";
@@ -21,6 +24,16 @@ impl OvsFiles {
     pub fn find(root: &Path) -> Option<Self> {
         let mut files = [SWITCH, DATABASE, TOOL, CONTROL, SCHEMA].iter();
         files.all(|file| root.join(file).is_file()).then(|| Self(root.to_path_buf()))
+    }
+
+    /// Whether it can be started with DPDK.
+    pub fn has_dpdk(&self) -> bool {
+        self.0.join(DPDK_SWITCH).is_file()
+    }
+
+    /// Where its libraries are.
+    pub(crate) fn libraries(&self) -> PathBuf {
+        self.0.join(LIBRARIES)
     }
 
     /// One of the files.

@@ -35,7 +35,9 @@ pub enum Needs {
     /// User Mode Linux, taps, and Open vSwitch.
     UmlAndOvs,
     Dpdk,
-    /// The same, and the driver's test; no tap.
+    /// The same, and other switches.
+    Switches,
+    /// DPDK, and the driver's test; no tap.
     DpdkDevice,
     /// QEMU and the bare-metal example.
     Unikernel,
@@ -83,6 +85,11 @@ impl Needs {
                 taps().or_else(no_ovs).or_else(|| uml::missing(&uml).map(advise))
             }
             Self::Dpdk => taps().or_else(dpdk),
+            Self::Switches => {
+                let all = ovs.is_some_and(|ovs| ovs.has_dpdk()) && Download::Vde.is_there(paths);
+                let missing = || advise("no Open vSwitch with DPDK, or no vde_switch".to_string());
+                taps().or_else(dpdk).or_else(|| (!all).then(missing))
+            }
             Self::DpdkDevice => dpdk(),
             Self::Unikernel => taps().or_else(unikernel),
         })

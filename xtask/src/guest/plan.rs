@@ -5,8 +5,8 @@ use std::time::Duration;
 use ringway_guests::stage::Stage;
 
 use super::needs::Needs::{
-    self, Dpdk, DpdkDevice, NewestKernel, NewestQemu, NewestUml, Qemu, Uml, UmlAndFrr, UmlAndOvs,
-    UmlAndQemu, Unikernel,
+    self, Dpdk, DpdkDevice, NewestKernel, NewestQemu, NewestUml, Qemu, Switches, Uml, UmlAndFrr,
+    UmlAndOvs, UmlAndQemu, Unikernel,
 };
 use super::scenarios_bench::Case;
 use super::scenarios_unikernel::{self, DeviceCase, UnikernelCase};
@@ -48,7 +48,7 @@ const MEASUREMENTS: [(&str, Needs, u64, Case); 7] = [
     ("bench_nat", Uml, 180, scenarios_bench::ROUTERS),
     ("bench_pacing", Uml, 240, scenarios_bench::PACING),
     ("bench_ring", Dpdk, 180, scenarios_bench::RINGS),
-    ("bench_switch", Dpdk, 180, scenarios_bench::SWITCH),
+    ("bench_switch", Switches, 180, scenarios_bench::SWITCH),
     (SANITY, Qemu, 180, scenarios_bench::QEMU),
 ];
 

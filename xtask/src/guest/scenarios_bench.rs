@@ -18,8 +18,8 @@ use crate::paths::Paths;
 const LIMIT: Duration = Duration::from_secs(230);
 
 /// What is measured, the rows that its first tables must have, how many numbers of each of them
-/// must be above zero, and how many tables.
-pub struct Case(&'static str, &'static str, usize, usize);
+/// must be above zero, how many tables; and the same of one more table behind them.
+pub struct Case(&'static str, &'static str, usize, usize, Option<(&'static str, usize)>);
 
 /// Two guests on ringway's switch, beside a bridge.
 pub const GUESTS: Case = Case(
@@ -27,17 +27,19 @@ pub const GUESTS: Case = Case(
     "ringway's switch|Linux bridge, two vector taps",
     9,
     1,
+    None,
 );
 
 /// The same with a QEMU guest, beside QEMU's own tap.
 pub const QEMU: Case =
-    Case("guest --here --quick --pairs qemu --json", "ringway + tap|QEMU's own tap", 9, 1);
+    Case("guest --here --quick --pairs qemu --json", "ringway + tap|QEMU's own tap", 9, 1, None);
 
 pub const PACING: Case = Case(
     "pacing --here --quick --pairs uml --json",
     "adaptive|adaptive again|timer:50us|timer:150us|timer:250us|every|on-empty|coalesce:16/50us",
     7,
     1,
+    None,
 );
 
 /// Ringway's router beside a tap; QEMU's guests take half a minute more.
@@ -46,14 +48,20 @@ pub const ROUTERS: Case = Case(
     "ringway nat:|ringway tap:, routed by the kernel",
     10,
     1,
+    None,
 );
 
-/// DPDK's program in the place of ringway.
+/// DPDK's program and Open vSwitch in the place of ringway, and a closed loop through all switches.
 pub const SWITCH: Case = Case(
-    "switch --seconds 0.02 --repeats 1 --json",
-    "two ports|three ports|DPDK testpmd, two ports",
+    "switch --here --seconds 0.02 --repeats 1 --json",
+    "two ports|three ports|DPDK testpmd, two ports|Open vSwitch with DPDK, three ports",
     5,
     1,
+    Some((
+        "ringway|ringway, always polling|DPDK testpmd, two ports|Open vSwitch with DPDK|\
+         Open vSwitch in user space, taps|Linux bridge, taps|vde_switch",
+        3,
+    )),
 );
 
 /// Three techniques of the history.
@@ -62,6 +70,7 @@ pub const HISTORY: Case = Case(
     "150 µs timer|mergeable buffers, host's GSO off|packed ring",
     2,
     1,
+    None,
 );
 
 /// Both formats and directions, DPDK's rows, too; Mpps and Gb/s.
@@ -71,16 +80,24 @@ pub const RINGS: Case = Case(
      ringway × DPDK",
     2,
     4,
+    None,
 );
 
-pub fn measure(stage: &Stage, Case(words, names, numbers, tables): &Case) -> anyhow::Result<()> {
+pub fn measure(
+    stage: &Stage,
+    Case(words, names, numbers, tables, last): &Case,
+) -> anyhow::Result<()> {
     let mut command = ringway_bench(&Paths::new());
     command.args(words.split(' ')).env(KERNEL_VARIABLE, &stage.programs.kernel);
     let (status, text) = Console::start(stage, "bench", command)?.wait_end(0, LIMIT)?;
     ensure!(status.success(), "ringway bench {words}: {status}:\n{text}");
     let report: Value = serde_json::from_str(&text).with_context(|| text.clone())?;
-    let names: Vec<&str> = names.split('|').collect();
-    let checked = (0..*tables).try_for_each(|at| check(&report["tables"][at], &names, *numbers));
+    let last = last.map(|(names, numbers)| (*tables, names, numbers));
+    let mut all = (0..*tables).map(|at| (at, *names, *numbers)).chain(last);
+    let checked = all.try_for_each(|(at, names, numbers)| {
+        let names: Vec<&str> = names.split('|').collect();
+        check(&report["tables"][at], &names, numbers)
+    });
     checked.with_context(|| report["left_out"].to_string())
 }
 

@@ -43,11 +43,15 @@ pub use pairing::{Options, Pairing};
 /// All of it ends within this, however long each number is measured.
 const TOTAL_LIMIT: Duration = Duration::from_secs(2 * 3600);
 
+/// Why there are no namespaces with taps here, if so.
+pub fn why_no_namespaces() -> Option<String> {
+    namespaces::missing().or_else(namespaces::missing_taps)
+}
+
 /// Starts this program again with the same arguments and `flag`, in namespaces of its own, and
 /// waits for it.
 pub fn in_namespaces(flag: &str) -> anyhow::Result<()> {
-    let missing = namespaces::missing().or_else(namespaces::missing_taps);
-    if let Some(why) = missing {
+    if let Some(why) = why_no_namespaces() {
         bail!("{why}: run it as root, or let users create namespaces and open /dev/net/tun");
     }
     let mut command = namespaces::unshare();
@@ -67,12 +71,19 @@ fn ended(status: ExitStatus) -> String {
     }
 }
 
-/// A report, and a directory. This process is the first of its namespaces.
-fn begin(kind: &str, options: &Options, method: &[String]) -> anyhow::Result<(Report, TempDir)> {
-    options.check()?;
+/// Prepares the network of this process, the first of its namespaces; a directory that goes with
+/// it.
+pub fn settle() -> anyhow::Result<TempDir> {
     let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
     stage::end_with_parent(directory.path());
     net::prepare()?;
+    Ok(directory)
+}
+
+/// A report, and a directory. This process is the first of its namespaces.
+fn begin(kind: &str, options: &Options, method: &[String]) -> anyhow::Result<(Report, TempDir)> {
+    options.check()?;
+    let directory = settle()?;
     let mut report = Report::begin(kind, &options.amount.command, method)?;
     report.machine.versions.extend(programs::versions(&programs::OF_GUESTS));
     Ok((report, directory))

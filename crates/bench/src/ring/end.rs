@@ -90,6 +90,11 @@ impl Template {
     }
 }
 
+/// Whether a packet is one of these.
+pub(crate) fn is_ours(packet: &[u8]) -> bool {
+    packet.get(12..14) == Some(&ETHER_TYPE)
+}
+
 /// What one side has done, to be looked at by another thread. On a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]

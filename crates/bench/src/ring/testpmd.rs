@@ -24,8 +24,8 @@ use crate::programs;
 pub(super) const PACKET_LEN_MAX: usize = 9000;
 
 /// Bytes of a buffer beyond the packet: headroom, and what the device's header needs.
-const BUFFER_EXTRA: usize = 256;
-const BUFFER_LEN_MIN: usize = 2176;
+pub(crate) const BUFFER_EXTRA: u32 = 256;
+pub(crate) const BUFFER_LEN_MIN: u32 = 2176;
 
 /// Starts it on the socket `s` of a directory, and lets it forward. As a device it waits for its
 /// driver, as a driver it attaches.
@@ -48,7 +48,7 @@ pub(super) fn start(
         ("testpmd-device", format!("net_vhost0,iface={socket},queues=1"))
     };
     let forward = if setup.direction.is_sender(side) { "txonly" } else { "rxonly" };
-    let buffer_len = (packet_len + BUFFER_EXTRA).max(BUFFER_LEN_MIN);
+    let buffer_len = (u32::try_from(packet_len)? + BUFFER_EXTRA).max(BUFFER_LEN_MIN);
     let options = format!(
         "--disable-link-check --mbuf-size={buffer_len} --txd={queue_size} --rxd={queue_size} \
          --txpkts={packet_len} --max-pkt-len={} --forward-mode={forward}",

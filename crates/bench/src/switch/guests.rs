@@ -1,4 +1,4 @@
-//! Two guests in user space, driven by one thread: bursts go from the first to the second.
+//! Two guests in user space, driven by one thread: packets go from the first to the second.
 //!
 //! How: the first keeps its packets where they are and writes only their headers, the second reads
 //! only the first bytes of what it gets, as far as a driver has to: what is measured is the worker.
@@ -30,7 +30,13 @@ const FIRST_BURST: usize = 16;
 const FIRST_BURSTS: usize = 8;
 
 /// Longest wait for packets that must come.
-const LIMIT: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Time from one such packet to the next.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// Without packets for so long, those on the way are lost.
+const SILENCE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
@@ -57,31 +63,77 @@ impl Plan {
 }
 
 #[derive(Debug)]
-pub(super) struct Pair<Q> {
-    sender: DriverEnd<Q>,
-    receiver: DriverEnd<Q>,
+pub(super) struct Pair<E> {
+    sender: E,
+    receiver: E,
     packet: Template,
 }
 
-impl<Q: DriverQueue> Pair<Q> {
-    /// Attaches them to two ports. Each sends something, after which a switch knows
-    /// where both are.
+/// Packets that have arrived, those that were lost, and the time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrived {
+    pub packets: f64,
+    pub lost: f64,
+    pub seconds: f64,
+}
+
+impl<Q: DriverQueue> Pair<DriverEnd<Q>> {
+    /// Attaches them to two ports.
     pub fn attach(sockets: [PathBuf; 2], plan: &Plan) -> anyhow::Result<Self> {
         let payload = Payload::InPlace { len: plan.packet_len };
         let attach = |socket: &Path| {
             let end = DriverEnd::attach(socket, QUEUE_SIZE, payload);
             end.with_context(|| socket.display().to_string())
         };
-        let (mut sender, mut receiver) = (attach(&sockets[0])?, attach(&sockets[1])?);
-        burst(&mut receiver, &mut sender, &Template::answer(64)?, 1)?;
-        let mut pair = Self { sender, receiver, packet: Template::new(plan.packet_len)? };
+        Self::new([attach(&sockets[0])?, attach(&sockets[1])?], plan.packet_len)
+    }
+}
+
+impl<E: End> Pair<E> {
+    /// Each sends something, after which a switch knows where both are.
+    pub fn new([mut sender, mut receiver]: [E; 2], packet_len: usize) -> anyhow::Result<Self> {
+        introduce(&mut receiver, &mut sender)?;
+        let mut pair = Self { sender, receiver, packet: Template::new(packet_len)? };
         (0..FIRST_BURSTS).try_for_each(|_| pair.burst(FIRST_BURST))?;
         Ok(pair)
+    }
+
+    pub fn into_ends(self) -> [E; 2] {
+        [self.sender, self.receiver]
     }
 
     /// So many packets, sent at once and received.
     pub fn burst(&mut self, count: usize) -> anyhow::Result<()> {
         burst(&mut self.sender, &mut self.receiver, &self.packet, count)
+    }
+
+    /// So many packets on the way at all times, for so long. Where a switch loses some, there is
+    /// silence after a while; then new ones take their place.
+    pub fn keep_on_the_way(&mut self, count: usize, duration: Duration) -> anyhow::Result<Arrived> {
+        let began = Instant::now();
+        let (mut on_the_way, mut packets, mut lost) = (0, 0, 0);
+        let mut last = began;
+        while began.elapsed() < duration {
+            let before = on_the_way;
+            while on_the_way < count && self.sender.send(&self.packet).map_err(broke_the_rules)? {
+                on_the_way += 1;
+            }
+            if on_the_way > before {
+                self.sender.flush_sent();
+            }
+            let arrived = receive(&mut self.receiver, on_the_way)?;
+            (packets, on_the_way) = (packets + arrived, on_the_way - arrived);
+            if arrived > 0 {
+                last = Instant::now();
+                continue;
+            }
+            if last.elapsed() > SILENCE {
+                (lost, on_the_way, last) = (lost + on_the_way, 0, Instant::now());
+            }
+            std::thread::yield_now();
+        }
+        let [packets, lost] = [packets, lost].map(|count| u32::try_from(count).map(f64::from));
+        Ok(Arrived { packets: packets?, lost: lost?, seconds: began.elapsed().as_secs_f64() })
     }
 
     /// Bursts of so many for so long; how many packets that were.
@@ -96,13 +148,24 @@ impl<Q: DriverQueue> Pair<Q> {
     }
 }
 
+/// Sends a packet again and again until one arrives: a switch may not have noticed yet that both
+/// ends are there.
+fn introduce<E: End>(from: &mut E, to: &mut E) -> anyhow::Result<()> {
+    let (began, packet) = (Instant::now(), Template::answer(64)?);
+    while began.elapsed() < LIMIT {
+        if from.send(&packet).map_err(broke_the_rules)? {
+            from.flush_sent();
+        }
+        std::thread::sleep(AGAIN);
+        if receive(to, 1)? > 0 {
+            return Ok(());
+        }
+    }
+    bail!("no packet arrives")
+}
+
 /// Sends so many packets and receives them all.
-fn burst<Q: DriverQueue>(
-    from: &mut DriverEnd<Q>,
-    to: &mut DriverEnd<Q>,
-    packet: &Template,
-    count: usize,
-) -> anyhow::Result<()> {
+fn burst<E: End>(from: &mut E, to: &mut E, packet: &Template, count: usize) -> anyhow::Result<()> {
     let deadline = Instant::now() + LIMIT;
     let (mut sent, mut received) = (0, 0);
     while received < count {
@@ -126,7 +189,7 @@ fn burst<Q: DriverQueue>(
 }
 
 /// Receives what is there, and no more than so many packets; how many that were.
-fn receive<Q: DriverQueue>(end: &mut DriverEnd<Q>, count_max: usize) -> anyhow::Result<usize> {
+fn receive<E: End>(end: &mut E, count_max: usize) -> anyhow::Result<usize> {
     let mut received = 0;
     // They stay where they are.
     while received < count_max && end.receive(&mut []).map_err(broke_the_rules)?.is_some() {

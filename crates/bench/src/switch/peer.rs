@@ -1,8 +1,9 @@
 //! DPDK's testpmd in the daemon's place: two vhost-user devices, and what comes at one goes out at
 //! the other.
 //!
-//! Limits: packets that fit one of its buffers here; it looks nothing up.
+//! Limits: packets that fit one of its buffers; it looks nothing up.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -14,10 +15,38 @@ use super::guests::{Pair, Plan, QUEUE_SIZE};
 use super::{COLUMNS, Row, values};
 use crate::machine::keeping_to;
 use crate::programs;
-use crate::ring::testpmd::{cost_ns, forget_cost};
+use crate::ring::driver::DriverEnd;
+use crate::ring::testpmd::{BUFFER_EXTRA, BUFFER_LEN_MIN, cost_ns, forget_cost};
 
 /// Longest packet, in bytes.
 pub(super) const PACKET_LEN_MAX: u32 = 1518;
+
+/// Starts it with two devices, on a processor, for packets of up to so many bytes.
+pub(super) fn start(
+    directory: &Path,
+    processor: usize,
+    packet_len_max: u32,
+) -> anyhow::Result<Testpmd> {
+    let stage = programs::stage(directory, "ringway".into(), Some(programs::dpdk()?));
+    let device = |(number, socket): (usize, PathBuf)| {
+        let socket = socket.display();
+        ["--vdev".to_string(), format!("net_vhost{number},iface={socket},queues=1")]
+    };
+    let devices: Vec<String> =
+        sockets(directory).into_iter().enumerate().flat_map(device).collect();
+    let buffer_len = (packet_len_max + BUFFER_EXTRA).max(BUFFER_LEN_MIN);
+    let options = format!(
+        "--disable-link-check --txd={QUEUE_SIZE} --rxd={QUEUE_SIZE} --forward-mode=io \
+         --mbuf-size={buffer_len} --max-pkt-len={packet_len_max}"
+    );
+    let setting = Setting { name: "testpmd", processor, device: &devices, options: &options };
+    keeping_to(&[processor], || Testpmd::start_at(&stage, &setting))?
+}
+
+/// Where its two devices are.
+pub(super) fn sockets(directory: &Path) -> [PathBuf; 2] {
+    ["a", "b"].map(|name| directory.join(name))
+}
 
 /// On the guests' processor: a value for each column.
 pub(super) fn measure<Q: DriverQueue>(
@@ -26,24 +55,11 @@ pub(super) fn measure<Q: DriverQueue>(
     duration: Duration,
 ) -> anyhow::Result<[Option<f64>; COLUMNS.len()]> {
     let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
-    let sockets = ["a", "b"].map(|name| directory.path().join(name));
-    let stage = programs::stage(directory.path(), "ringway".into(), Some(programs::dpdk()?));
-    let device = |number: usize| {
-        let socket = sockets[number].display();
-        ["--vdev".to_string(), format!("net_vhost{number},iface={socket},queues=1")]
-    };
-    let options = format!(
-        "--disable-link-check --txd={QUEUE_SIZE} --rxd={QUEUE_SIZE} --forward-mode=io \
-         --max-pkt-len={PACKET_LEN_MAX}"
-    );
-    let device = [device(0), device(1)].concat();
-    let setting =
-        Setting { name: "testpmd", processor: of_worker, device: &device, options: &options };
-    let mut program = keeping_to(&[of_worker], || Testpmd::start_at(&stage, &setting))??;
+    let mut program = start(directory.path(), of_worker, PACKET_LEN_MAX)?;
     program.run("set record-core-cycles on")?;
     program.forward(true)?;
     let plan = Plan::of(row.packet_len as usize);
-    let mut pair = Pair::<Q>::attach(sockets, &plan)?;
+    let mut pair = Pair::<DriverEnd<Q>>::attach(sockets(directory.path()), &plan)?;
     pair.exchange(plan.burst, duration / 4)?;
     forget_cost(&mut program)?;
     let packets = pair.exchange(plan.burst, duration)?;

@@ -32,11 +32,14 @@ use router::Router;
 
 pub use client::ClientArgs;
 
+/// Routers whose versions the report has, and their packages.
+const ROUTERS: [(&str, &str); 2] = [("passt", "passt"), ("gvproxy", "gvproxy")];
+
 pub fn measure_nat(options: &Options) -> anyhow::Result<Report> {
     let with_machine = |pairing: &Pairing| *pairing != Pairing::UmlPair;
     ensure!(options.pairings.iter().all(with_machine), "routers are not between guests");
     let (mut report, directory) = begin("nat", options, &method(options))?;
-    report.machine.versions.extend(programs::router_versions(&["passt", "gvproxy"]));
+    report.machine.versions.extend(programs::peer_versions(&ROUTERS));
     let stage = programs::stage(directory.path(), programs::ringway()?, None);
     let machine = nat_lab::start_machine(&stage)?;
     let client = client::offer(&stage)?;

@@ -93,7 +93,7 @@ impl Router {
             Self::PasstVhost => start_passt(stage, &["--vhost-user"]),
             Self::PasstStream => start_passt(stage, &[]),
             Self::Gvproxy => {
-                let mut command = programs::router("gvproxy")?.command();
+                let mut command = programs::peer("gvproxy")?.command();
                 let socket = format!("unix://{}", socket(stage).display());
                 command.args(["-listen-qemu", &socket]);
                 start(stage, "gvproxy", command)
@@ -146,7 +146,7 @@ fn start_ringway(stage: &Stage, pairing: Pairing, up: &str) -> anyhow::Result<Be
 
 /// In the foreground, IPv4 only.
 fn start_passt(stage: &Stage, options: &[&str]) -> anyhow::Result<Beside> {
-    let mut command = programs::router("passt")?.command();
+    let mut command = programs::peer("passt")?.command();
     command.args(["-f", "-4", "-s"]).arg(socket(stage)).args(options);
     start(stage, "passt", command)
 }

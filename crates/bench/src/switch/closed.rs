@@ -1,0 +1,267 @@
+//! A closed loop through every switch that one may have: two guests, of which one sends to the
+//! other, with a number of packets on the way at all times. What counts is what arrives.
+//!
+//! How: each switch has three ports, of which one is idle, and a processor of its own; the guests
+//! are on another, driven by one thread. Behind a switch that knows vhost-user they are drivers on
+//! rings; behind any other they are programs that call the system for each packet, as the programs
+//! that run virtual machines do.
+//!
+//! Limits: needs namespaces for what has taps; what a bridge does the kernel does where packets are
+//! written, on the guests' processor.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use ringway_guests::net;
+use ringway_guests::ovs::Ovs;
+use ringway_guests::vde::{self, Vde};
+use ringway_host::{Tap, TapOptions};
+use ringway_testkit::RingwayProcess;
+use ringway_virtq::SplitDriver;
+
+use super::ends::{CallEnd, Way};
+use super::guests::{Arrived, Pair, Plan};
+use super::ovs::{self, BRIDGE as OVS_BRIDGE, PORTS};
+use super::{peer, sockets};
+use crate::daemon::NO_DAEMON;
+use crate::machine::keeping_to;
+use crate::options::Options;
+use crate::programs;
+use crate::progress::in_turns;
+use crate::report::grid::{Column, Grid};
+use crate::report::{Cell, Report};
+use crate::ring::driver::DriverEnd;
+use crate::ring::end::End;
+
+/// Packets on the way, by their bytes: as many as a ring of 256 entries takes; or what a raw socket
+/// has room for.
+const ON_RINGS: [(usize, usize); 3] = [(64, 256), (1518, 256), (9000, 64)];
+const BY_CALLS: [(usize, usize); 3] = [(64, 64), (1518, 32), (9000, 8)];
+
+/// Longest of them.
+const PACKET_LEN_MAX: u32 = 9000;
+
+/// Names of a bridge and of the ports at it.
+const BRIDGE: &str = "rwb";
+const TAPS: [&str; 3] = ["rwa0", "rwa1", "rwa2"];
+
+/// Frames of that length have this MTU.
+const MTU: u16 = 9000;
+
+const COLUMNS: [Column; 4] = [("on the way", 0), ("Mpps", 3), ("Gb/s", 2), ("lost, %", 2)];
+
+pub(super) const METHOD: &str = "\
+    Closed loop: a switch with three ports (testpmd: two), one of them idle, on the worker's \
+    processor; so many packets are on the way at all times. Guests of ringway, testpmd and Open \
+    vSwitch with DPDK have split rings; the others' are programs that write each packet to a tap \
+    or a socket. A bridge works on the guests' processor. vde_switch carries no long packets.";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Switch {
+    Ringway,
+    Polling,
+    Testpmd,
+    OvsDpdk,
+    OvsTaps,
+    Bridge,
+    Vde,
+}
+
+impl Switch {
+    const ALL: [Self; 7] = [
+        Self::Ringway,
+        Self::Polling,
+        Self::Testpmd,
+        Self::OvsDpdk,
+        Self::OvsTaps,
+        Self::Bridge,
+        Self::Vde,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ringway => "ringway",
+            Self::Polling => "ringway, always polling",
+            Self::Testpmd => "DPDK testpmd, two ports",
+            Self::OvsDpdk => "Open vSwitch with DPDK",
+            Self::OvsTaps => "Open vSwitch in user space, taps",
+            Self::Bridge => "Linux bridge, taps",
+            Self::Vde => "vde_switch",
+        }
+    }
+}
+
+/// Measures all of them; `has_taps`: this process has a network of its own.
+pub(super) fn measure(
+    options: &Options,
+    processors: [usize; 2],
+    has_taps: bool,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let title = "Closed loop, three ports";
+    let mut grid = Grid::new(title, &["bytes", "switch"], &COLUMNS).plotted("Mpps", &[1]);
+    let rows = Switch::ALL.map(|switch| (vec![switch.name().to_string()], switch));
+    let [of_guests, of_switch] = processors;
+    in_turns(options.repeats, &rows, |round, name, &switch, _| {
+        let of_taps = matches!(switch, Switch::OvsTaps | Switch::Bridge);
+        if of_taps && !has_taps {
+            report.leave_out(&format!("{}: no namespaces with taps here", name[0]));
+            return Ok(());
+        }
+        let mut found = |(packet_len, count): (usize, usize), arrived: Arrived| {
+            let name = [packet_len.to_string(), switch.name().to_string()];
+            grid.add(&name, round, &values(packet_len, count, arrived).map(Some));
+        };
+        let one = || measure_one(switch, of_switch, options.duration, &mut found);
+        match keeping_to(&[of_guests], one)? {
+            Err(why) if switch != Switch::Ringway => {
+                report.leave_out(&format!("missing: {}: {why:#}", name[0]));
+                Ok(())
+            }
+            other => other,
+        }
+    })?;
+    let base = |row: &[String]| Some(vec![row[0].clone(), Switch::Ringway.name().to_string()]);
+    let mut table = grid.table_with(&[("÷ ringway", 1)], base);
+    // Switches took turns; readers compare them length by length.
+    let place = |row: &Vec<_>| ON_RINGS.iter().position(|(len, _)| shown(row) == len.to_string());
+    table.rows.sort_by_key(place);
+    report.tables.push(table);
+    Ok(())
+}
+
+fn shown(row: &[Cell]) -> String {
+    row.first().map(Cell::show).unwrap_or_default()
+}
+
+// A packet's length, and how many there are, are far below 2^53.
+#[allow(clippy::cast_precision_loss)]
+fn values(packet_len: usize, count: usize, arrived: Arrived) -> [f64; COLUMNS.len()] {
+    let rate = arrived.packets / arrived.seconds;
+    let lost = arrived.lost / (arrived.lost + arrived.packets);
+    [count as f64, rate / 1e6, rate * packet_len as f64 * 8.0 / 1e9, lost * 100.0]
+}
+
+/// Is told of packets of a length, so many on the way.
+type Found<'a> = dyn FnMut((usize, usize), Arrived) + 'a;
+
+/// Starts a switch and sends packets of each length through it.
+fn measure_one(
+    switch: Switch,
+    processor: usize,
+    duration: Duration,
+    found: &mut Found<'_>,
+) -> anyhow::Result<()> {
+    let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
+    let (directory, packet_len_max) = (directory.path(), PACKET_LEN_MAX as usize);
+    match switch {
+        Switch::Ringway | Switch::Polling => {
+            let ports = PORTS.map(|port| (port, ""));
+            let words = ["--workers", "1", "--poll", "always"];
+            let words = &words[..if switch == Switch::Polling { 4 } else { 2 }];
+            let start = || RingwayProcess::start_with(&ports, words).context(NO_DAEMON);
+            let daemon = keeping_to(&[processor], start)??;
+            on_rings(|| sockets(&daemon), duration, found)
+        }
+        Switch::Testpmd => {
+            let mut testpmd = peer::start(directory, processor, PACKET_LEN_MAX)?;
+            testpmd.forward(true)?;
+            on_rings(|| peer::sockets(directory), duration, found)
+        }
+        Switch::OvsDpdk => {
+            let _ovs = ovs::start(directory, processor, PACKET_LEN_MAX)?;
+            on_rings(|| peer::sockets(directory), duration, found)
+        }
+        Switch::OvsTaps => {
+            let [first, second, _third] = taps()?;
+            let stage = programs::stage(directory, "ringway".into(), None);
+            let _ovs = keeping_to(&[processor], || Ovs::start(&stage, OVS_BRIDGE, &TAPS))??;
+            by_calls([first, second].map(Way::Tap), packet_len_max, duration, found)
+        }
+        Switch::Bridge => {
+            let [first, second, _third] = taps()?;
+            let _bridge = Bridge::new()?;
+            by_calls([first, second].map(Way::Tap), packet_len_max, duration, found)
+        }
+        Switch::Vde => {
+            let stage = programs::stage(directory, "ringway".into(), None);
+            let program = programs::peer("vde_switch")?;
+            let vde = keeping_to(&[processor], || Vde::start(&stage, &program))??;
+            let port = |name: &str| vde.port(&directory.join(name));
+            let [first, second, _third] = [port("a")?, port("b")?, port("c")?];
+            by_calls([first, second].map(Way::Vde), vde::PACKET_LEN_MAX, duration, found)
+        }
+    }
+}
+
+/// Guests with rings, new ones for each length.
+fn on_rings(
+    sockets: impl Fn() -> [PathBuf; 2],
+    duration: Duration,
+    found: &mut Found<'_>,
+) -> anyhow::Result<()> {
+    for row in ON_RINGS {
+        let mut pair = Pair::<DriverEnd<SplitDriver>>::attach(sockets(), &Plan::of(row.0))?;
+        loop_through(&mut pair, row, duration, found)?;
+    }
+    Ok(())
+}
+
+fn by_calls(
+    ways: [Way; 2],
+    packet_len_max: usize,
+    duration: Duration,
+    found: &mut Found<'_>,
+) -> anyhow::Result<()> {
+    let mut ends = ways.map(CallEnd::new);
+    for row in BY_CALLS.into_iter().filter(|row| row.0 <= packet_len_max) {
+        let mut pair = Pair::new(ends, row.0)?;
+        loop_through(&mut pair, row, duration, found)?;
+        ends = pair.into_ends();
+    }
+    Ok(())
+}
+
+fn loop_through<E: End>(
+    pair: &mut Pair<E>,
+    row: (usize, usize),
+    duration: Duration,
+    found: &mut Found<'_>,
+) -> anyhow::Result<()> {
+    let (_, count) = row;
+    pair.keep_on_the_way(count, duration / 4)?;
+    let arrived = pair.keep_on_the_way(count, duration)?;
+    ensure!(arrived.packets > 0.0, "nothing arrived");
+    found(row, arrived);
+    Ok(())
+}
+
+/// Taps that vanish with what is returned.
+fn taps() -> anyhow::Result<[Box<Tap>; 3]> {
+    let tap = |name: &str| {
+        let tap = Tap::open(&TapOptions { name: name.into(), mtu: Some(MTU) })?;
+        anyhow::Ok(Box::new(tap))
+    };
+    Ok([tap(TAPS[0])?, tap(TAPS[1])?, tap(TAPS[2])?])
+}
+
+/// A bridge with all taps at it.
+struct Bridge;
+
+impl Bridge {
+    fn new() -> anyhow::Result<Self> {
+        net::ip(&format!("link add {BRIDGE} type bridge"))?;
+        let bridge = Self;
+        net::ip(&format!("link set {BRIDGE} up"))?;
+        TAPS.iter().try_for_each(|tap| net::ip(&format!("link set {tap} master {BRIDGE} up")))?;
+        Ok(bridge)
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = net::ip(&format!("link delete {BRIDGE}"));
+    }
+}

@@ -1,0 +1,87 @@
+//! Open vSwitch with DPDK in the daemon's place: three ports, one of them idle.
+//!
+//! Limits: split rings; it always polls; its time is what it counts itself for rounds with packets.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use ringway_guests::ovs::{DpdkSetting, Ovs};
+use ringway_guests::stage::Stage;
+use ringway_guests::testpmd::number_after;
+use ringway_virtq::SplitDriver;
+
+use super::copying::Copying;
+use super::guests::{Pair, Plan};
+use super::{COLUMNS, Row, peer, values};
+use crate::machine::keeping_to;
+use crate::programs;
+use crate::ring::driver::DriverEnd;
+
+pub(super) const BRIDGE: &str = "rwo";
+pub(super) const PORTS: [&str; 3] = ["a", "b", "c"];
+
+/// Starts it on a processor, with ports for packets of up to so many bytes; their sockets are where
+/// [`peer::sockets`] says.
+pub(super) fn start(
+    directory: &Path,
+    processor: usize,
+    packet_len_max: u32,
+) -> anyhow::Result<(Ovs, Stage)> {
+    let stage = programs::stage(directory, "ringway".into(), Some(programs::dpdk()?));
+    let packet_len_max = packet_len_max as usize;
+    let setting = DpdkSetting { ports: &PORTS, processor, packet_len_max };
+    let ovs = Ovs::start_dpdk(&stage, BRIDGE, &setting)?;
+    Ok((ovs, stage))
+}
+
+/// On the guests' processor: a value for each column.
+pub(super) fn measure(
+    row: Row,
+    of_worker: usize,
+    duration: Duration,
+) -> anyhow::Result<[Option<f64>; COLUMNS.len()]> {
+    let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
+    let (ovs, stage) = start(directory.path(), of_worker, peer::PACKET_LEN_MAX)?;
+    let plan = Plan::of(row.packet_len as usize);
+    let mut pair = Pair::<DriverEnd<SplitDriver>>::attach(peer::sockets(directory.path()), &plan)?;
+    pair.exchange(plan.burst, duration / 4)?;
+    ovs.ask(&stage, "dpif-netdev/pmd-stats-clear")?;
+    let packets = pair.exchange(plan.burst, duration)?;
+    ensure!(packets > 0.0, "nothing arrived");
+    let shown = ovs.ask(&stage, "dpif-netdev/pmd-perf-show")?;
+    let packet_ns = cost_ns(&shown).with_context(|| format!("no cost in:\n{shown}"))?;
+    let (copies, ns) =
+        keeping_to(&[of_worker], || anyhow::Ok(Copying::new(&plan)?.run(duration)))??;
+    Ok(values(row.packet_len, packet_ns, ns / copies, None))
+}
+
+/// Ns of its processor per packet, in rounds with packets.
+fn cost_ns(shown: &str) -> Option<f64> {
+    let seconds: f64 = number_after(shown, "Measurement duration:")?;
+    let share_of = |of: &str| {
+        let (before, _) = shown.split_once(of)?;
+        before.rsplit('(').next()?.trim().parse::<f64>().ok().map(|percent| percent / 100.0)
+    };
+    let used = share_of("% of total cycles")?;
+    let (_, busy) = shown.split_once("busy iterations:")?;
+    let busy: f64 = number_after(busy, "(")?;
+    let packets: f64 = number_after(shown, "Rx packets:")?;
+    (packets > 0.0).then(|| seconds * used * busy / 100.0 * 1e9 / packets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cost_of_a_packet_is_what_busy_rounds_took() {
+        let shown = "Measurement duration: 2.000 s\n\
+                     - Used TSC cycles:    2683155410  ( 50.0 % of total cycles)\n\
+                     - idle iterations:      11933864  ( 80.0 % of used cycles)\n\
+                     - busy iterations:             7  ( 20.0 % of used cycles)\n\
+                     Rx packets:                    1000000  (958 Kpps, 231 cycles/pkt)\n";
+        assert_eq!(cost_ns(shown), Some(200.0));
+        assert_eq!(cost_ns("Rx packets: 0"), None);
+    }
+}
