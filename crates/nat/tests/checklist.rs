@@ -179,6 +179,73 @@ fn sources_that_are_not_the_guests_own_are_refused_and_counted() {
     assert!(lab.host.fakes.is_empty());
 }
 
+/// The frame of a guest whose question is whether an address of IPv6 is free.
+fn trial(address: Ipv6Addr) -> Vec<u8> {
+    let message = [&[135, 0, 0, 0, 0, 0, 0, 0][..], &address.octets()].concat();
+    let mut frame = packet6([0xff02, 0, 0, 0, 0, 0, 0, 1], 58, &message);
+    frame[..6].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 1]);
+    frame[21] = 255;
+    frame[22..38].fill(0);
+    frame
+}
+
+/// Whom the router knows by that address.
+fn holder(lab: &Lab, address: Ipv6Addr) -> Vec<String> {
+    let stations = lab.nat.stations(lab.now).into_iter();
+    let theirs = stations.filter(|station| station.addresses.contains(&address.into()));
+    theirs.map(|station| station.port).collect()
+}
+
+/// Who tries or uses an address of IPv6 first keeps it, whatever another guest sends from there.
+#[test]
+fn an_address_of_ipv6_stays_with_the_first_guest_that_has_it() {
+    let mut lab = with_other(Limits::default());
+    let plan = Plan { domains: vec!["internal".to_owned()], ..plan() };
+    assert!(lab.nat.set_plan(&plan));
+    lab.send(&trial(guest6()));
+    assert_eq!(holder(&lab, guest6()), ["vm0"]);
+    let question = b"\x07\x07\x01\0\0\x01\0\0\0\0\0\0\x03vm0\x08internal\0\0\x1c\0\x01";
+    let [dns, gateway] = [plan.dns6(), plan.gateway6()].map(|it| it.unwrap().segments());
+    let mut solicitation = packet6(gateway, 58, &[133, 0, 0, 0, 0, 0, 0, 0]);
+    solicitation[21] = 255;
+    let frames = [
+        packet6(REMOTE_6, 17, &udp(4000, 7, b"x")),
+        syn6(REMOTE_6.into(), (4000, 80)),
+        packet6(REMOTE_6, 58, &[128, 0, 0, 0, 0, 1, 0, 1]),
+        packet6(REMOTE_6, 44, &[17, 0, 0, 1, 0, 0, 7, 7, 0, 0, 0, 0, 0, 0, 0, 0]),
+        packet6(dns, 17, &udp(4000, 53, question)),
+        packet6(gateway, 58, &[128, 0, 0, 0, 0, 1, 0, 1]),
+        solicitation,
+    ];
+    (lab.sender, lab.verdicts) = (OTHER, Vec::new());
+    for frame in &frames {
+        lab.send(frame);
+    }
+    lab.send(&trial(guest6()));
+    assert_eq!(count(&lab, Refusal::SpoofedSource), frames.len(), "{:?}", lab.verdicts);
+    assert!(lab.host.fakes.is_empty() && lab.frames_for(OTHER).is_empty());
+    assert_eq!(holder(&lab, guest6()), ["vm0"]);
+    // Its own guest still has it, and loses it by an hour of silence, or by going.
+    (lab.sender, lab.verdicts) = (GUEST, Vec::new());
+    lab.send(&frames[0]);
+    lab.sender = OTHER;
+    lab.now = lab.now.plus(3_599_000_000_000);
+    lab.send(&frames[0]);
+    lab.now = lab.now.plus(1_000_000_000);
+    lab.send(&frames[0]);
+    lab.sender = GUEST;
+    lab.send(&frames[0]);
+    let spoofed = Verdict::Refused(Refusal::SpoofedSource);
+    assert_eq!(lab.verdicts, [Verdict::Done, spoofed, Verdict::Done, spoofed]);
+    assert_eq!(holder(&lab, guest6()), ["vm1"]);
+    while lab.nat.remove_guest(OTHER, &mut ringway_nat::Actions::new()) {}
+    lab.send(&frames[0]);
+    assert_eq!(
+        (lab.verdicts.pop(), holder(&lab, guest6())),
+        (Some(Verdict::Done), vec!["vm0".into()])
+    );
+}
+
 /// A guest that asks with ever new MAC addresses gets a few, and others still get theirs.
 #[test]
 fn a_guest_that_takes_all_leases_leaves_some_to_others() {

@@ -123,11 +123,10 @@ impl Nat {
             Carried::Ip(ip) => ip.part.is_none() && self.services.is_for_us(ip),
         };
         if is_ours {
-            self.learn_neighbour(packet.guest, &frame);
-            return self.answer(packet, now);
+            return self.for_us(packet, &frame, now);
         }
         let Carried::Ip(ip) = frame.carried else { return Verdict::Done };
-        if ip.part.is_none() && self.answers_name(packet.guest, &frame, &ip) {
+        if ip.part.is_none() && self.answers_name(packet.guest, &frame, &ip, now) {
             return Verdict::Done;
         }
         let incoming = Incoming { guest: packet.guest, mac: frame.source, ip, now };
@@ -138,6 +137,18 @@ impl Nat {
             Ok(()) => Verdict::Done,
             Err(why) => Verdict::Refused(why),
         }
+    }
+
+    /// The router answers it itself. A guest that asks for a lease may name an address that
+    /// another one has by now: it is told so.
+    fn for_us(&mut self, packet: FromGuest<'_>, frame: &Frame<'_>, now: Nanos) -> Verdict {
+        if let Carried::Ip(ip) = &frame.carried {
+            if ip.protocol != UDP && self.is_of_another(packet.guest, ip.from, now) {
+                return Verdict::Refused(Refusal::SpoofedSource);
+            }
+            self.learn_neighbour(packet.guest, frame.source, ip, now);
+        }
+        self.answer(packet, now)
     }
 
     fn answer(&mut self, packet: FromGuest<'_>, now: Nanos) -> Verdict {
@@ -157,17 +168,15 @@ impl Nat {
 
     /// Who asks for its neighbours has that address; who asks whether an address is free will
     /// have that one (RFC 4862 §5.4).
-    fn learn_neighbour(&mut self, guest: Guest, frame: &Frame<'_>) {
+    fn learn_neighbour(&mut self, guest: Guest, mac: MacAddress, ip: &Ip<'_>, now: Nanos) {
         const SOLICITATION: u8 = 135;
         const TARGET_AT: usize = 8;
-        let Carried::Ip(Ip { from: IpAddr::V6(from), payload, .. }) = frame.carried else { return };
-        let is_trial = from.is_unspecified() && payload.first() == Some(&SOLICITATION);
-        let target = array::<16>(payload, TARGET_AT).filter(|_| is_trial);
+        let IpAddr::V6(from) = ip.from else { return };
+        let is_trial = from.is_unspecified() && ip.payload.first() == Some(&SOLICITATION);
+        let target = array::<16>(ip.payload, TARGET_AT).filter(|_| is_trial);
         let address = target.map_or(from, Ipv6Addr::from);
-        if self.is_source_right(guest, IpAddr::V6(address))
-            && let Some(guest) = self.guest_mut(guest)
-        {
-            guest.learn(address, frame.source);
+        if self.is_for_guests(address.into()) && !self.is_of_another(guest, address.into(), now) {
+            self.learn(guest, (address, mac), now);
         }
     }
 
@@ -207,24 +216,16 @@ impl Nat {
         if destination != self.plan().mac() {
             return Err(Refusal::NotForUs);
         }
-        if !self.is_source_right(incoming.guest, from) {
+        let is_right = self.is_for_guests(from)
+            && !self.is_of_another(incoming.guest, from, incoming.now)
+            && self.guest_mut(incoming.guest).is_some();
+        if !is_right {
             return Err(Refusal::SpoofedSource);
         }
-        if let (IpAddr::V6(from), Some(guest)) = (from, self.guest_mut(incoming.guest)) {
-            guest.learn(from, incoming.mac);
+        if let IpAddr::V6(from) = from {
+            self.learn(incoming.guest, (from, incoming.mac), incoming.now);
         }
         Ok(())
-    }
-
-    fn is_source_right(&self, guest: Guest, from: IpAddr) -> bool {
-        let Some(Some(state)) = self.guests.get(usize::from(guest.0)) else { return false };
-        let plan = self.plan();
-        let is_leased = match from {
-            IpAddr::V4(from) if from == plan.prefix4.broadcast() => true,
-            IpAddr::V4(from) => self.services.leases().is_of_another(&state.name, from),
-            IpAddr::V6(_) => false,
-        };
-        plan.is_inside(from) && !plan.is_ours(from) && !is_leased
     }
 
     fn tcp(&mut self, incoming: &Incoming<'_>, actions: &mut Actions) -> Result<(), Refusal> {

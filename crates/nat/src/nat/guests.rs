@@ -24,7 +24,15 @@ pub(super) struct GuestState {
     new_flows: Rate,
     errors: Rate,
     /// IPv6 addresses that it has used, the last one first.
-    addresses6: Vec<(Ipv6Addr, MacAddress)>,
+    addresses6: Vec<Address6>,
+}
+
+/// An IPv6 address of a guest, with the station that has used it last, and when.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Address6 {
+    pub address: Ipv6Addr,
+    pub mac: MacAddress,
+    used: Nanos,
 }
 
 impl GuestState {
@@ -53,27 +61,39 @@ impl GuestState {
         }
     }
 
-    /// It has used that address, which is one of its network.
-    pub fn learn(&mut self, address: Ipv6Addr, mac: MacAddress) {
+    /// It has used that address, which is one of its network and no other guest's.
+    pub fn learn(&mut self, address: Ipv6Addr, mac: MacAddress, used: Nanos) {
         let known = &mut self.addresses6;
-        match known.iter().position(|(known, _)| *known == address) {
+        let now = Address6 { address, mac, used };
+        match known.iter().position(|known| known.address == address) {
             Some(place) => {
                 known[..=place].rotate_right(1);
-                known[0].1 = mac;
+                known[0] = now;
             }
             None => {
                 known.truncate(ADDRESSES_MAX - 1);
-                known.insert(0, (address, mac));
+                known.insert(0, now);
             }
         }
     }
 
+    /// Another guest has it now.
+    pub fn forget(&mut self, address: Ipv6Addr) {
+        self.addresses6.retain(|known| known.address != address);
+    }
+
+    /// When it has used that address last, if it has.
+    pub fn used(&self, address: Ipv6Addr) -> Option<Nanos> {
+        let known = self.addresses6.iter().find(|known| known.address == address);
+        known.map(|known| known.used)
+    }
+
     pub fn addresses6(&self) -> impl Iterator<Item = Ipv6Addr> {
-        self.stations6().iter().map(|(address, _)| *address)
+        self.stations6().iter().map(|known| known.address)
     }
 
     /// The same, with the station that has used each last.
-    pub fn stations6(&self) -> &[(Ipv6Addr, MacAddress)] {
+    pub fn stations6(&self) -> &[Address6] {
         &self.addresses6
     }
 

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use ringway_net::{MacAddress, Nanos};
 
+use super::guests::Address6;
 use super::{Nat, State};
 use crate::table::{FlowId, FlowKey, Guest};
 
@@ -61,17 +62,14 @@ impl Nat {
         });
         let mut all: Vec<Station> = leases.collect();
         for guest in self.guests.iter().flatten() {
-            for (address, mac) in guest.stations6() {
-                let is_it = |it: &&mut Station| it.port == guest.name && it.mac == *mac;
-                let (address, port) = (IpAddr::V6(*address), guest.name.clone());
+            for Address6 { address, mac, .. } in guest.stations6().iter().copied() {
+                let is_it = |it: &&mut Station| it.port == guest.name && it.mac == mac;
+                let (address, port) = (IpAddr::V6(address), guest.name.clone());
                 match all.iter_mut().find(is_it) {
                     Some(station) => station.addresses.push(address),
-                    None => all.push(Station {
-                        port,
-                        mac: *mac,
-                        addresses: vec![address],
-                        leased_ns: None,
-                    }),
+                    None => {
+                        all.push(Station { port, mac, addresses: vec![address], leased_ns: None })
+                    }
                 }
             }
         }

@@ -9,6 +9,7 @@ mod open;
 mod outside;
 mod parts;
 mod sockets;
+mod sources;
 mod to_guest;
 
 use std::hash::{BuildHasher, RandomState};

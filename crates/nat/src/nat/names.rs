@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use ringway_net::Nanos;
+
 use super::Nat;
 use super::guests::GuestState;
 use crate::dhcp::is_host_name;
@@ -21,8 +23,17 @@ struct Known<'a> {
 
 impl Nat {
     /// Answers a question for the name or the address of a guest; `false`: it is something else.
-    pub(super) fn answers_name(&mut self, guest: Guest, frame: &Frame<'_>, ip: &Ip<'_>) -> bool {
+    pub(super) fn answers_name(
+        &mut self,
+        guest: Guest,
+        frame: &Frame<'_>,
+        ip: &Ip<'_>,
+        now: Nanos,
+    ) -> bool {
         let Some(answer) = self.named(ip) else { return false };
+        if self.is_of_another(guest, ip.from, now) {
+            return false;
+        }
         let ports = [word(ip.payload, 0), Some(DNS_PORT)].map(|port| port.unwrap_or(0));
         let stations = Stations { from: self.plan().mac(), to: frame.source };
         let from = SocketAddr::new(ip.to, ports[1]);
