@@ -3,8 +3,12 @@
 mod common;
 
 use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 
 use common::{Ringway, wait_for};
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 fn nat(ringway: &Ringway) -> Value {
@@ -87,4 +91,74 @@ fn places_of_datagrams_come_and_go() {
     }
     ringway.told(&["port", "set", "net", "forward=default"]);
     UdpSocket::bind(at).expect("its place is free");
+}
+
+/// No guest has an address here: who is let in is sent away again.
+#[track_caller]
+fn assert_served(path: &Path) {
+    let mut stream = UnixStream::connect(path).expect("it listens");
+    stream.set_read_timeout(Some(common::LIMIT)).expect("a timeout");
+    let read = std::io::Read::read(&mut stream, &mut [0]);
+    assert!(matches!(read, Ok(0)), "a data plane takes it: {read:?}");
+}
+
+/// They are made, opened by others, moved and removed while data planes end and are replaced.
+#[test]
+fn unix_sockets_lead_into_guests() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let [one, two] = ["one.sock", "two.sock"].map(|name| directory.path().join(name));
+    let forward = |path: &Path, to: u16| format!("forward=unix:{}:vm0:{to}", path.display());
+    let mode = |path: &Path| path.metadata().expect("a file").permissions().mode() & 0o777;
+    let router = format!("net=nat:,{},socket_mode=0620", forward(&one, 80));
+    let mut ringway = Ringway::run(directory.path(), &["--port", &router]);
+    assert_eq!(mode(&one), 0o620);
+    assert_served(&one);
+    assert_eq!(nat(&ringway)["forwards"][0], format!("unix {} to vm0:80", one.display()));
+    let shown = ringway.told(&["port", "show", "net", "--json"]);
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    let (forward_shown, path) = (&shown["forwards"][0], one.to_str().expect("a text"));
+    let parts = [&forward_shown["protocol"], &forward_shown["at"], &forward_shown["state"]];
+    assert_eq!(parts, ["unix", path, "bound"]);
+    // It stays with the next data plane, and with the next supervisor.
+    kill_process(ringway.data_plane(), Signal::KILL).expect("it runs");
+    assert_served(&one);
+    ringway.told(&["upgrade"]);
+    assert_served(&one);
+    ringway.told(&["port", "set", "net", "socket_mode=0600"]);
+    assert_eq!(mode(&one), 0o600);
+    ringway.told(&["port", "set", "net", &forward(&one, 81)]);
+    assert_eq!(nat(&ringway)["forwards"][0], format!("unix {} to vm0:81", one.display()));
+    // What cannot be followed changes nothing.
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("an address");
+    let both = format!("{}+tcp:{taken}:vm0:80", forward(&two, 80));
+    assert!(ringway.refused(&["port", "set", "net", &both]).contains("in use"));
+    assert!(!two.exists());
+    assert_served(&one);
+    let nowhere = forward(&directory.path().join("none/x.sock"), 80);
+    let refused = ringway.refused(&["port", "set", "net", &nowhere]);
+    assert!(refused.contains("none/x.sock: its directory does not exist"), "{refused}");
+    ringway.told(&["port", "set", "net", &forward(&two, 80)]);
+    assert!(!one.exists());
+    assert_served(&two);
+    ringway.told(&["port", "remove", "net"]);
+    assert!(!two.exists());
+    ringway.told(&["port", "add", &format!("net=nat:,{}", forward(&two, 80))]);
+    assert_served(&two);
+    ringway.must_end_soon(common::LIMIT);
+    assert!(!two.exists());
+}
+
+#[test]
+fn a_unix_socket_that_is_in_use_is_made_when_it_is_free() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("web.sock");
+    let taken = UnixListener::bind(&path).expect("a socket");
+    let router = format!("net=nat:,forward=unix:{}:vm0:80", path.display());
+    let ringway = Ringway::run(directory.path(), &["--port", &router]);
+    assert!(ringway.told(&["port", "show", "net"]).contains("not made yet: the log says why"));
+    ringway.assert_logged("a running instance listens here");
+    drop(taken);
+    wait_for("the socket", || (count(&nat(&ringway)["forwards"]) == 1).then_some(()));
+    assert_served(&path);
 }

@@ -41,7 +41,7 @@ pub use memory::signal_bus::install_bus_guard;
 pub use memory::{GUEST_LEN_MAX, GuestMemory, MemoryError, MemoryRequest};
 pub use nat::NatPort;
 pub use nat::clients::tell_address;
-pub use nat::listeners::{Forward, Listener};
+pub use nat::listeners::{Forward, Listener, Place};
 pub use nat::options::NatOptions;
 pub use nat::snapshot::{FLOWS_SHOWN_MAX, NatLook, NatSnapshot};
 pub use os::call_guard::CallGuard;

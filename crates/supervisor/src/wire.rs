@@ -32,7 +32,7 @@ pub const REASON_LEN_MAX: usize = 1024;
 pub const PIECE_LEN_MAX: usize = 60 * 1024;
 /// Most ranges of slots that one request drops.
 pub const DROPS_MAX: usize = 1024;
-/// Most queues of a tap.
+/// Most queues of a tap, and most Unix sockets of a router.
 pub const TAP_FDS_MAX: usize = 64;
 
 /// Most stations that are told of at once.

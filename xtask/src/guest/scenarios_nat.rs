@@ -3,6 +3,8 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -38,6 +40,7 @@ const LEASE_SCRIPT: &str = r#"printf '%s\n' '#!/bin/sh' '[ "$1" = bound ] || exi
 /// Lengths of transfers, in bytes.
 const LEN_UML: usize = 16 << 20;
 const LEN_QEMU: usize = 4 << 20;
+const LEN_UNIX: u32 = 4 << 20;
 
 fn must(guest: &mut Console, line: &str) -> anyhow::Result<String> {
     Side::Guest(guest).must(line)
@@ -134,9 +137,11 @@ pub fn stress(stage: &Stage) -> anyhow::Result<()> {
 pub fn forward(stage: &Stage) -> anyhow::Result<()> {
     let stage = &nat_lab::without_rights(stage)?;
     let machine = nat_lab::MACHINE;
+    let web = stage.file("web.sock");
     let to = |guest: &str| {
         let datagrams = "tcp:*:5201:vm0:5201+udp:*:5201:vm0:5201";
-        format!("forward=tcp:*:8080:{guest}:80+tcp:8081:vm1:80+tcp:8082:vm1:80+{datagrams}")
+        let unix = format!("unix:{}:{guest}:80", web.display());
+        format!("forward=tcp:*:8080:{guest}:80+tcp:8081:vm1:80+tcp:8082:vm1:80+{unix}+{datagrams}")
     };
     let options = format!(",{}", to("vm0"));
     let ringway = nat_lab::start(stage, &ports(stage, &["vm0", "vm1"], &options))?;
@@ -159,10 +164,12 @@ pub fn forward(stage: &Stage) -> anyhow::Result<()> {
     let here = "for port in 8081 8082; do echo x | busybox nc 127.0.0.1 $port; done";
     let answers = nat_lab::on_machine(ringway.id(), here)?;
     ensure!(answers.matches("10.0.2.16/").count() == 2, "{answers}");
+    through_unix_socket(&web, "10.0.2.15/")?;
     datagrams_in(stage, &mut guests[0])?;
     stage.step("other ways, while it runs");
     ringway.set("net", &to("vm1"))?;
     asks(&format!("{machine}:8080"), 16)?;
+    through_unix_socket(&web, "10.0.2.16/")?;
     let refused =
         ringway.set("net", "forward=tcp:10.9.9.9:80:vm0:80").expect_err("no such address");
     ensure!(format!("{refused:#}").contains("10.9.9.9:80"), "{refused:#}");
@@ -170,6 +177,25 @@ pub fn forward(stage: &Stage) -> anyhow::Result<()> {
     ringway.set("net", "forward=default")?;
     ensure!(ask(&format!("{machine}:8080")).is_err(), "nothing listens any more");
     finish(stage, ringway)
+}
+
+/// A guest's greeting, and what it sends back of more than any buffer on the way holds.
+fn through_unix_socket(path: &Path, greeting: &str) -> anyhow::Result<()> {
+    let mut stream = UnixStream::connect(path)?;
+    let sent: Vec<u8> = (0..LEN_UNIX).map(|at| (at % 251) as u8).collect();
+    let (mut writer, bytes) = (stream.try_clone()?, sent.clone());
+    let writer = std::thread::spawn(move || {
+        writer.write_all(&bytes)?;
+        writer.shutdown(Shutdown::Write)
+    });
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    writer.join().map_err(|_| anyhow::anyhow!("the writer"))??;
+    let end = answer.iter().position(|byte| *byte == b'\n').context("a greeting")? + 1;
+    let line = String::from_utf8_lossy(&answer[..end]);
+    ensure!(line.contains(greeting), "{line}");
+    ensure!(answer[end..] == sent, "{} bytes came back", answer.len() - end);
+    Ok(())
 }
 
 /// Two clients at once, both ways, and none gets what is another's.

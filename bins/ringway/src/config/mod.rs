@@ -12,6 +12,7 @@ pub mod document;
 pub mod error;
 pub mod file;
 pub mod flags;
+pub mod forward;
 pub mod json;
 pub mod labels;
 pub mod literal;

@@ -1,11 +1,12 @@
 //! The options of a router (`nat:`): each is set and written by itself.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::IpAddr;
+use std::path::Path;
 
-use ringway_host::Forward;
-use ringway_nat::{MTU_MIN, Plan, Prefix4, Prefix6, Protocol};
+use ringway_nat::{MTU_MIN, Plan, Prefix4, Prefix6};
 
 use super::error::{Origin, SpecError};
+use super::forward::{ForwardSpec, SOCKETS_MAX};
 use super::literal::Literal;
 
 /// Between the items of a list on a command line.
@@ -19,9 +20,6 @@ const DOMAIN: &str = "internal";
 
 /// Domains that fit into a lease.
 const DOMAINS_MAX: usize = 8;
-
-/// Ports of one range.
-const FORWARDS_MAX: u16 = 256;
 
 /// Numbers below this one are never leased to guests.
 const NUMBER_FREE_MAX: u8 = 15;
@@ -43,21 +41,6 @@ pub struct NatSpec {
     pub dns: Dns,
     /// Ports of this machine that lead into guests.
     pub forwards: Vec<ForwardSpec>,
-}
-
-/// Ports of this machine that lead into a guest: `tcp:[ADDRESS:]PORT[-PORT]:GUEST:PORT`, or `udp:`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ForwardSpec {
-    /// As it was written.
-    text: String,
-    protocol: Protocol,
-    /// Where the machine listens; empty: on its loopback.
-    addresses: Vec<IpAddr>,
-    /// Its ports, from the first to the last.
-    ports: (u16, u16),
-    guest: String,
-    /// The guest's port for the first one.
-    to: u16,
 }
 
 /// Who answers the guests' questions for names.
@@ -119,6 +102,11 @@ impl NatField {
                 let forwards: Result<_, _> =
                     items().map(|item| ForwardSpec::parse(origin, item)).collect();
                 nat.forwards = forwards?;
+                let sockets = nat.sockets().count();
+                if sockets > SOCKETS_MAX {
+                    let wrong = format!("{sockets} Unix sockets are too many");
+                    return Err(origin.wrong(wrong, format!("write {SOCKETS_MAX} at most")));
+                }
             }
             Self::Dns => {
                 nat.dns = match text {
@@ -141,7 +129,7 @@ impl NatField {
             Self::Range => list(nat.range.clone()),
             Self::Host => nat.host.map(|host| Literal::Text(host.to_string())),
             Self::Domain => list(nat.domains.clone()),
-            Self::Forward => list(nat.forwards.iter().map(|it| it.text.clone()).collect()),
+            Self::Forward => list(nat.forwards.iter().map(|it| it.text().to_owned()).collect()),
             Self::Dns => match &nat.dns {
                 Dns::Host => None,
                 Dns::Off => Some(Literal::Switch(false)),
@@ -181,6 +169,11 @@ impl NatSpec {
     /// The guests' networks that were named.
     pub fn ranges(&self) -> &[String] {
         &self.range
+    }
+
+    /// Unix sockets that lead into guests.
+    pub fn sockets(&self) -> impl Iterator<Item = &Path> {
+        self.forwards.iter().filter_map(ForwardSpec::socket)
     }
 
     /// The same with everything said that depends on the machine: the networks, with `local6` if no
@@ -239,71 +232,6 @@ impl NatSpec {
     }
 }
 
-impl ForwardSpec {
-    fn parse(origin: &Origin, text: &str) -> Result<Self, SpecError> {
-        Self::read(text).ok_or_else(|| {
-            let advice = "write tcp:[ADDRESS:]PORT[-PORT]:GUEST:PORT, or udp:, such as \
-                          tcp:8080:vm0:80";
-            origin.wrong(format!("{text:?} says no port that leads into a guest"), advice)
-        })
-    }
-
-    fn read(text: &str) -> Option<Self> {
-        let (protocol, rest) = match text.split_once(':')? {
-            ("tcp", rest) => (Protocol::Tcp, rest),
-            ("udp", rest) => (Protocol::Udp, rest),
-            _ => return None,
-        };
-        let (rest, to) = rest.rsplit_once(':')?;
-        let (listen, guest) = rest.rsplit_once(':')?;
-        let (address, ports) = listen
-            .rsplit_once(':')
-            .map_or((None, listen), |(address, ports)| (Some(address), ports));
-        let addresses = match address {
-            None => Vec::new(),
-            Some("*") => vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
-            Some(address) => {
-                let inside = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-                let is_right = |it: &IpAddr| it.is_ipv6() == inside.is_some();
-                vec![inside.unwrap_or(address).parse().ok().filter(is_right)?]
-            }
-        };
-        let port = |text: &str| text.parse().ok().filter(|port: &u16| *port > 0);
-        let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
-        let (ports, to) = ((port(first)?, port(last)?), port(to)?);
-        let more = ports.1.checked_sub(ports.0).filter(|more| *more < FORWARDS_MAX)?;
-        to.checked_add(more)?;
-        (!guest.is_empty()).then(|| Self {
-            text: text.to_owned(),
-            protocol,
-            addresses,
-            ports,
-            guest: guest.to_owned(),
-            to,
-        })
-    }
-
-    /// One for each address and port.
-    pub fn forwards(&self) -> impl Iterator<Item = Forward> + '_ {
-        let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
-        let addresses =
-            if self.addresses.is_empty() { loopback.to_vec() } else { self.addresses.clone() };
-        addresses.into_iter().flat_map(move |address| {
-            (self.ports.0..=self.ports.1).zip(self.to..).map(move |(port, to)| Forward {
-                protocol: self.protocol,
-                at: SocketAddr::new(address, port),
-                guest: self.guest.clone(),
-                to,
-            })
-        })
-    }
-
-    /// Whether the machine may lack one of the addresses.
-    pub fn is_by_default(&self) -> bool {
-        self.addresses.is_empty()
-    }
-}
-
 fn address(origin: &Origin, text: &str) -> Result<IpAddr, SpecError> {
     text.parse().map_err(|_| {
         let wrong = format!("{text:?} is not an address");
@@ -345,20 +273,6 @@ mod tests {
     }
 
     #[test]
-    fn forwards_are_one_for_each_address_and_port() {
-        let all = |text: &str| -> Vec<String> {
-            let nat = parse(&format!("net=nat:,forward={text}")).unwrap().nat;
-            let forwards = nat.forwards.iter().flat_map(super::ForwardSpec::forwards);
-            forwards.map(|it| format!("{} {} {}", it.at, it.guest, it.to)).collect()
-        };
-        assert_eq!(all("tcp:8080:vm0:80"), ["127.0.0.1:8080 vm0 80", "[::1]:8080 vm0 80"]);
-        assert_eq!(all("udp:5353:a:53"), ["127.0.0.1:5353 a 53", "[::1]:5353 a 53"]);
-        assert_eq!(all("tcp:*:22:a:22"), ["0.0.0.0:22 a 22", "[::]:22 a 22"]);
-        let several = all("tcp:10.0.0.1:90-91:a:9+tcp:[fd1::1]:7:b:8");
-        assert_eq!(several, ["10.0.0.1:90 a 9", "10.0.0.1:91 a 10", "[fd1::1]:7 b 8"]);
-    }
-
-    #[test]
     fn mistakes_are_told() {
         for (typed, part) in [
             ("net=nat:10.0.2.0/24", "range=10.0.2.0/24"),
@@ -371,6 +285,8 @@ mod tests {
             ("net=nat:,forward=tcp:0:vm0:80", "leads into a guest"),
             ("net=nat:,forward=tcp:80-70:vm0:80", "leads into a guest"),
             ("net=nat:,forward=tcp:::1:80:vm0:80", "leads into a guest"),
+            ("net=nat:,forward=unix:web.sock:vm0:80", "leads into a guest"),
+            ("net=nat:,forward=unix:/run/web.sock:vm0", "leads into a guest"),
             ("net=nat:,domain=a..b", "name of a domain"),
             ("net=nat:,mtu=600", "mtu=1280"),
             ("net=nat:,queues=2", "queues"),

@@ -48,7 +48,7 @@ pub struct PortOption {
 pub enum Ports {
     /// Those with a virtual machine.
     Guests,
-    /// Those whose socket a virtual machine connects to.
+    /// Those that make Unix sockets to which others connect.
     Listening,
     /// Taps.
     Taps,
@@ -221,7 +221,7 @@ impl Ports {
     pub fn name(self) -> &'static str {
         match self {
             Self::Guests => "guests",
-            Self::Listening => "`vm`",
+            Self::Listening => "`vm`, `nat`",
             Self::Taps => "taps",
             Self::Routers => "`nat`",
             Self::All => "all",

@@ -291,11 +291,12 @@ pub const OPTIONS: &[PortOption] = &[
     ),
     router(
         "forward",
-        "list of tcp:PORT:GUEST:PORT or udp:…",
+        "list of tcp:PORT:GUEST:PORT, udp:… or unix:PATH:GUEST:PORT",
         "none",
         NatField::Forward,
-        "ports of this machine that lead into guests; also tcp:ADDRESS:PORT-PORT:GUEST:PORT, and \
-         udp:, where the address may be * or [IPv6]; without one: loopback",
+        "ports and Unix sockets of this machine that lead into guests; also \
+         tcp:ADDRESS:PORT-PORT:GUEST:PORT, and udp:, where the address may be * or [IPv6]; without \
+         one: loopback",
     ),
     feature("packed", Features::RING_PACKED, "packed rings"),
     feature("mrg_rxbuf", Features::MRG_RXBUF, "a packet may span several receive buffers"),

@@ -58,8 +58,8 @@ impl PortSpec {
             Ports::Guests if !self.kind.is_guest() => {
                 Some(format!("{key} belongs to guests, and a {} is none", self.kind.name()))
             }
-            Ports::Listening if !matches!(self.kind, PortKind::Vm { .. }) => {
-                Some(format!("{key} belongs to vm, which makes a socket"))
+            Ports::Listening if !matches!(self.kind, PortKind::Vm { .. } | PortKind::Nat) => {
+                Some(format!("{key} belongs to vm and nat, which make sockets"))
             }
             Ports::Taps if !self.kind.is_tap() => {
                 Some(format!("{key} belongs to taps, and a {} is none", self.kind.name()))

@@ -1,22 +1,29 @@
 //! A router for guests: what it is told, where it listens, and whether there is a way to IPv6.
 
 use std::cell::Cell;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use ringway_host::{Command, Forward, Listener, NatCommand, NatOptions, NatPort, tell_address};
+use anyhow::{Context, anyhow};
+use ringway_host::{
+    Command, Forward, Listener, NatCommand, NatOptions, NatPort, Place, tell_address,
+};
 use ringway_nat::{Prefix6, Protocol};
 use ringway_switch::PortId;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, getsockname, socket_with,
+};
 use rustix::process::{Resource, getrlimit};
 use tracing::{error, info};
 
 use super::{DataPlane, Port};
-use crate::config::nat::{Dns, ForwardSpec};
+use crate::config::forward::ForwardSpec;
+use crate::config::nat::Dns;
 
 /// How often this is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -37,7 +44,9 @@ pub(super) struct NatState {
     /// Where it listens for guests.
     forwards: Vec<Forward>,
     /// Where it cannot yet, and why; tried again whenever this machine is looked at.
-    failed: Vec<(Forward, Errno)>,
+    failed: Vec<(Forward, String)>,
+    /// Unix sockets that the supervisor has made, as long as they may still be needed.
+    passed: Vec<OwnedFd>,
 }
 
 impl NatState {
@@ -47,8 +56,13 @@ impl NatState {
     }
 
     /// Where it is to listen and cannot, and why.
-    pub(super) fn failed(&self) -> impl Iterator<Item = (&Forward, Errno)> {
-        self.failed.iter().map(|(forward, why)| (forward, *why))
+    pub(super) fn failed(&self) -> impl Iterator<Item = (&Forward, &str)> {
+        self.failed.iter().map(|(forward, why)| (forward, why.as_str()))
+    }
+
+    /// What the supervisor has made is there.
+    pub(super) fn take_sockets(&mut self, passed: Vec<OwnedFd>) {
+        self.passed = passed;
     }
 }
 
@@ -71,7 +85,8 @@ impl DataPlane {
     /// # Errors
     /// The operating system refuses something.
     pub(super) fn attach_nat(&mut self, id: PortId) -> anyhow::Result<()> {
-        let Some(port) = self.ports.get(&id) else { return Ok(()) };
+        let Some(port) = self.ports.get_mut(&id) else { return Ok(()) };
+        let passed = std::mem::take(&mut port.nat.passed);
         let (name, is_up, options) = (port.spec.name.clone(), port.spec.is_link_up, options(port));
         let wanted = port.spec.nat.forwards.clone();
         self.start_nat(id, options.clone())?;
@@ -83,7 +98,7 @@ impl DataPlane {
             port.nat = NatState { told: Some(options), look_at, ..NatState::default() };
         }
         // One that fails hinders nothing else, and is tried again.
-        let (added, failed) = listen_where_possible(&wanted, &[]);
+        let (added, failed) = listen_where_possible(&wanted, &[], passed);
         for (forward, why) in &failed {
             let again = LOOK_EVERY.as_secs();
             error!(port = name, "listening at {}: {why}: tried again every {again} s", forward.at);
@@ -106,17 +121,19 @@ impl DataPlane {
 
     /// Listens where it was not possible before.
     fn listen_again(&mut self, id: PortId) {
-        let Some(port) = self.ports.get(&id).filter(|port| !port.nat.failed.is_empty()) else {
+        let Some(port) = self.ports.get_mut(&id).filter(|port| !port.nat.failed.is_empty()) else {
             return;
         };
-        let (added, failed) = listen_where_possible(&port.spec.nat.forwards, &port.nat.forwards);
+        let passed = std::mem::take(&mut port.nat.passed);
+        let (wanted, known) = (&port.spec.nat.forwards, &port.nat.forwards);
+        let (added, failed) = listen_where_possible(wanted, known, passed);
         for listener in &added {
             info!(port = port.spec.name, "listening at {} at last", listener.forward.at);
         }
         self.add_listeners(id, added, failed);
     }
 
-    fn add_listeners(&mut self, id: PortId, added: Vec<Listener>, failed: Vec<(Forward, Errno)>) {
+    fn add_listeners(&mut self, id: PortId, added: Vec<Listener>, failed: Vec<(Forward, String)>) {
         let Some(port) = self.ports.get_mut(&id) else { return };
         port.nat.failed = failed;
         let mut known = std::mem::take(&mut port.nat.forwards);
@@ -148,13 +165,14 @@ impl DataPlane {
     /// # Errors
     /// One place is taken, or not allowed; then nothing has changed.
     pub(super) fn follow_forwards(&mut self, id: PortId) -> anyhow::Result<()> {
-        let Some(port) = self.ports.get(&id) else { return Ok(()) };
+        let Some(port) = self.ports.get_mut(&id) else { return Ok(()) };
+        let passed = std::mem::take(&mut port.nat.passed);
         let known = &port.nat.forwards;
-        let (added, failed) = listen_where_possible(&port.spec.nat.forwards, known);
+        let (added, failed) = listen_where_possible(&port.spec.nat.forwards, known, passed);
         // What could not be had before is no reason to refuse anything else.
         let is_old = |new: &Forward| port.nat.failed.iter().any(|(it, _)| it.is_at_place_of(new));
         if let Some((forward, why)) = failed.iter().find(|(forward, _)| !is_old(forward)) {
-            return Err(*why).with_context(|| format!("listening at {}", forward.at));
+            return Err(anyhow!("{why}")).with_context(|| format!("listening at {}", forward.at));
         }
         let wanted = port.spec.nat.forwards.iter().flat_map(ForwardSpec::forwards);
         let is_known =
@@ -223,30 +241,46 @@ impl DataPlane {
     }
 }
 
-/// Listens where it has not been listened yet; where that fails, and why.
+/// Listens where it has not been listened yet; where that fails, and why. `passed`: Unix sockets.
 fn listen_where_possible(
     specs: &[ForwardSpec],
     known: &[Forward],
-) -> (Vec<Listener>, Vec<(Forward, Errno)>) {
+    mut passed: Vec<OwnedFd>,
+) -> (Vec<Listener>, Vec<(Forward, String)>) {
     let (mut listeners, mut failed) = (Vec::new(), Vec::new());
     for spec in specs {
         for forward in spec.forwards() {
             if known.iter().any(|known| known.is_at_place_of(&forward)) {
                 continue;
             }
-            match bind(&forward) {
+            let bound = match &forward.at {
+                Place::Address(at) => bind(*at, forward.protocol).map_err(Some),
+                Place::Unix(path) => take_bound_to(path, &mut passed).ok_or(None),
+            };
+            match bound {
                 Ok(fd) => listeners.push(Listener { forward, fd }),
                 // Not every machine has a loopback of IPv6.
-                Err(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT) if spec.is_by_default() => {}
-                Err(why) => failed.push((forward, why)),
+                Err(Some(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT)) if spec.is_by_default() => {}
+                Err(Some(why)) => failed.push((forward, why.to_string())),
+                Err(None) => failed.push((forward, "not made yet: the log says why".to_owned())),
             }
         }
     }
     (listeners, failed)
 }
 
-fn bind(forward: &Forward) -> rustix::io::Result<OwnedFd> {
-    let (at, is_stream) = (forward.at, forward.protocol == Protocol::Tcp);
+/// The socket that the supervisor has made at that path.
+fn take_bound_to(path: &Path, passed: &mut Vec<OwnedFd>) -> Option<OwnedFd> {
+    let is_it = |fd: &OwnedFd| {
+        let name = getsockname(fd).ok().and_then(|name| SocketAddrUnix::try_from(name).ok());
+        name.is_some_and(|name| name.path_bytes() == Some(path.as_os_str().as_bytes()))
+    };
+    let at = passed.iter().position(is_it)?;
+    Some(passed.swap_remove(at))
+}
+
+fn bind(at: SocketAddr, protocol: Protocol) -> rustix::io::Result<OwnedFd> {
+    let is_stream = protocol == Protocol::Tcp;
     let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let kind = if is_stream { SocketType::STREAM } else { SocketType::DGRAM };

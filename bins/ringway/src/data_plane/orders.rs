@@ -52,7 +52,8 @@ impl DataPlane {
             }
             ToData::Change { order, port, spec } => {
                 let spec = spec_text::read_port(spec).ok_or(BadMessage::Value)?;
-                let outcome = self.change_port(PortId(port), spec);
+                // Of Unix sockets that did not come, the port says that they are missing.
+                let outcome = self.change_port(PortId(port), spec, fds);
                 self.finished(order, outcome);
             }
             ToData::Link { order, port, link, spec } => {

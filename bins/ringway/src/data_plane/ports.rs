@@ -109,10 +109,16 @@ impl DataPlane {
             }
             return Ok(());
         }
+        if is_router {
+            port.nat.take_sockets(fds);
+            match &mut self.replay {
+                Some(replay) => replay.routers.push(id),
+                None => self.attach_nat(id)?,
+            }
+            return Ok(());
+        }
         match &mut self.replay {
-            Some(replay) if is_router => replay.routers.push(id),
             Some(replay) => replay.taps.push((id, fds)),
-            None if is_router => self.attach_nat(id)?,
             None => self.attach_tap(id, fds)?,
         }
         Ok(())
@@ -153,8 +159,14 @@ impl DataPlane {
     ///
     /// # Errors
     /// They cannot be followed; then nothing has changed.
-    pub(super) fn change_port(&mut self, id: PortId, spec: PortSpec) -> anyhow::Result<bool> {
+    pub(super) fn change_port(
+        &mut self,
+        id: PortId,
+        spec: PortSpec,
+        sockets: Vec<OwnedFd>,
+    ) -> anyhow::Result<bool> {
         let port = self.ports.get_mut(&id).context("the port is gone")?;
+        port.nat.take_sockets(sockets);
         let before = std::mem::replace(&mut port.spec, spec);
         let now = port.spec.clone();
         let mut done = match now.rules != before.rules {

@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 
 use anyhow::{Context, ensure};
-use ringway_host::{Command, Forward, NatCommand};
+use ringway_host::{Command, Forward, NatCommand, Place};
 use ringway_nat::{FlowLook, Protocol, Station};
 use ringway_switch::PortId;
 
@@ -32,7 +32,7 @@ impl DataPlane {
         let is_asked = |it: &&Forward| guest.as_ref().is_none_or(|name| *name == it.guest);
         let bound = port.nat.bound().filter(is_asked).map(|it| shown(it, None));
         let failed = port.nat.failed().filter(|(it, _)| is_asked(it));
-        let failed = failed.map(|(it, why)| shown(it, Some(why.to_string())));
+        let failed = failed.map(|(it, why)| shown(it, Some(why.to_owned())));
         Ok(PortShowReply {
             version: PROTOCOL_VERSION,
             ok: true,
@@ -72,7 +72,7 @@ fn shown_guest(station: Station) -> ShownGuest {
 
 fn shown(forward: &Forward, error: Option<String>) -> ShownForward {
     ShownForward {
-        protocol: protocol_name(forward.protocol).to_owned(),
+        protocol: kind_name(forward).to_owned(),
         at: forward.at.to_string(),
         guest: forward.guest.clone(),
         to: forward.to,
@@ -81,7 +81,15 @@ fn shown(forward: &Forward, error: Option<String>) -> ShownForward {
     }
 }
 
-pub(super) fn protocol_name(protocol: Protocol) -> &'static str {
+/// What it forwards, in a word.
+pub(super) fn kind_name(forward: &Forward) -> &'static str {
+    match forward.at {
+        Place::Address(_) => protocol_name(forward.protocol),
+        Place::Unix(_) => "unix",
+    }
+}
+
+fn protocol_name(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Tcp => "tcp",
         Protocol::Udp => "udp",

@@ -9,7 +9,7 @@ use ringway_host::{
 use ringway_net::{Counters, DropReason, Features};
 use ringway_virtq::Format;
 
-use super::router::protocol_name;
+use super::router::kind_name;
 use super::sandbox::Sandbox;
 use super::{DataPlane, Port};
 use crate::control::{
@@ -67,8 +67,8 @@ impl DataPlane {
 }
 
 fn forward_text(forward: &Forward) -> String {
-    let protocol = protocol_name(forward.protocol);
-    format!("{protocol} {} to {}:{}", forward.at, forward.guest, forward.to)
+    let kind = kind_name(forward);
+    format!("{kind} {} to {}:{}", forward.at, forward.guest, forward.to)
 }
 
 fn worker_stats(worker: &WorkerSnapshot) -> WorkerStats {

@@ -161,6 +161,7 @@ impl Supervisor {
         }
         for id in self.ids() {
             self.plane_has_closed(id);
+            self.close_other_sockets(id);
             if self.ports.get(&id).is_some_and(super::ports::Port::is_leaving) {
                 self.finish_leaving(id);
             }

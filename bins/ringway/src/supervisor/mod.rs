@@ -14,6 +14,7 @@ mod control_socket;
 mod death;
 mod departed;
 mod fd_store;
+mod forward_sockets;
 mod front_end;
 mod journal;
 mod knocks;

@@ -45,8 +45,10 @@ impl Supervisor {
             Order::Change { port, before, from_file, asked } => {
                 if let Some(why) = &done.refusal {
                     self.take_back(port, *before, from_file.map(|spec| *spec));
+                    self.close_other_sockets(port);
                     return self.refuse_change(port, &asked, why);
                 }
+                self.close_other_sockets(port);
                 info!(port = self.name(port), "changed");
                 self.changed(&asked, done.is_told);
             }

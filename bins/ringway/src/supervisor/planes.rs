@@ -203,7 +203,7 @@ impl Supervisor {
             };
             let message = |order| ToData::Port { order, port: id.0, spec };
             let order = Order::Open { port: id, asked };
-            let message = (message, port.tap.sent());
+            let message = (message, port.sent());
             Self::order(&mut plane, &mut self.next_order, order, message);
             let Some(link) = port.vm.as_ref().and_then(|vm| vm.link.as_ref()) else { continue };
             let (link_number, spec) = (link.number, link.spec.clone());

@@ -15,7 +15,9 @@ use ringway_supervisor::wire::{Offence, ToData};
 use ringway_switch::{PORTS_MAX, PortId};
 use tracing::{error, info, warn};
 
+use super::forward_sockets::ForwardSockets;
 use super::order::{Asked, Order};
+use super::plane::Sent;
 use super::tap_port::TapState;
 use super::vm_port::VmPort;
 use super::{LINK_DOWN_GRACE, Supervisor, Wake};
@@ -36,6 +38,8 @@ pub(super) struct Port {
     pub(super) failure: Option<String>,
     pub(super) vm: Option<VmPort>,
     pub(super) tap: TapState,
+    /// Unix sockets that lead into guests, of a router.
+    pub(super) sockets: ForwardSockets,
     /// Lines that its front-end is the reason for.
     pub(super) chatter: Chatter,
     /// It was removed, and goes for good then.
@@ -56,6 +60,7 @@ impl Port {
             failure: None,
             vm: None,
             tap: TapState::default(),
+            sockets: ForwardSockets::default(),
             chatter: Chatter::new(),
             leaves_at: None,
             is_served: false,
@@ -102,6 +107,12 @@ impl Port {
     /// It does not work. What it had open is closed.
     pub(super) fn fail(&mut self, why: String) {
         (self.failure, self.vm, self.tap) = (Some(why), None, TapState::default());
+        self.sockets = ForwardSockets::default();
+    }
+
+    /// What the data plane gets of it.
+    pub(super) fn sent(&self) -> Vec<Sent> {
+        self.tap.sent().into_iter().chain(self.sockets.sent()).collect()
     }
 
     /// Its front-end has kept others waiting.
@@ -179,7 +190,7 @@ impl Supervisor {
             return;
         }
         let Some(port) = self.ports.get(&id) else { return };
-        let (fds, spec) = (port.tap.sent(), &port.spec);
+        let (fds, spec) = (port.sent(), &port.spec);
         let Ok(spec) = spec_text::port(spec, port.tap.name(), &self.identity) else { return };
         let message = |order| ToData::Port { order, port: id.0, spec };
         let order = Order::Open { port: id, asked: asked.clone() };
@@ -207,6 +218,8 @@ impl Supervisor {
         spec_text::port(&port.spec, None, &self.identity)?;
         host_routes::check(port.spec.nat.ranges())?;
         if !port.spec.kind.is_guest() {
+            let name = &port.spec.name;
+            port.sockets.open(&port.spec, |why| error!(port = name, "{why:#}: tried again"));
             // The data plane of a ringway that was killed just now may still have it.
             let is_start = !self.planes.is_begun();
             let patience = if is_start { TAP_PATIENCE } else { Duration::ZERO };
@@ -234,6 +247,7 @@ impl Supervisor {
         info!(port = port.spec.name, "removed");
         let grace = if port.is_linked() { LINK_DOWN_GRACE } else { Duration::ZERO };
         port.leaves_at = Some(Instant::now() + grace);
+        port.sockets = ForwardSockets::default();
         if let Some(vm) = &mut port.vm {
             if let Some(listener) = vm.listener().filter(|_| vm.is_watched) {
                 let _ = self.poller.remove(listener.as_fd());
@@ -325,11 +339,20 @@ impl Supervisor {
         }
         let (before, from_file) = (Box::new(before), from_file.map(Box::new));
         let order = Order::Change { port: id, before, from_file, asked: asked.clone() };
-        let is_served = self.ports.get(&id).is_some_and(|port| port.failure.is_none());
-        if !(is_served && self.order_now(order, message, vec![])) {
+        let sockets = self.ports.get(&id).filter(|port| port.failure.is_none());
+        let sockets = sockets.map(|port| port.sockets.sent().collect());
+        if !sockets.is_some_and(|sockets| self.order_now(order, message, sockets)) {
+            self.close_other_sockets(id);
             self.changed(&asked, false);
         }
         Ok(())
+    }
+
+    /// A change is over: Unix sockets that lead nowhere any more go.
+    pub(super) fn close_other_sockets(&mut self, id: PortId) {
+        if let Some(port) = self.ports.get_mut(&id) {
+            port.sockets.close_others(&port.spec);
+        }
     }
 
     /// What is the supervisor's of a change.
@@ -342,6 +365,7 @@ impl Supervisor {
         if let Some(mtu) = now.mtu.filter(|_| now.mtu != before.mtu && !is_router) {
             port.tap.set_mtu(mtu)?;
         }
+        port.sockets.follow(now, before)?;
         match &port.vm {
             // Its file may be gone, which hinders no other change.
             Some(vm) if now.socket_access() != before.socket_access() => vm.permit(now),

@@ -60,28 +60,39 @@ impl Supervisor {
         self.has_routers().then_some(self.looked_around + LOOK_EVERY)
     }
 
-    /// Tells routers when this machine's resolvers have changed.
+    /// Tells routers when this machine's resolvers have changed, or when a Unix socket was made that
+    /// could not be made before.
     pub(super) fn look_around(&mut self) {
         if self.next_look_around().is_none_or(|at| at > Instant::now()) {
             return;
         }
         self.looked_around = Instant::now();
         let now = resolvers::of_this_machine();
-        if std::mem::replace(&mut self.resolvers, now.clone()) == now {
-            return;
+        let have_changed = std::mem::replace(&mut self.resolvers, now.clone()) != now;
+        if have_changed {
+            tracing::info!("resolvers: {now:?}");
         }
-        tracing::info!("resolvers: {now:?}");
         for id in self.ids() {
-            let Some(port) = self.ports.get(&id) else { continue };
-            if port.spec.kind != PortKind::Nat || port.is_leaving() {
+            let Some(port) = self.ports.get_mut(&id) else { continue };
+            if port.spec.kind != PortKind::Nat || port.is_leaving() || port.failure.is_some() {
                 continue;
             }
-            let Ok(spec) = spec_text::port(&port.spec, None, &self.identity) else { continue };
-            let message = |order| ToData::Change { order, port: id.0, spec };
-            let before = Box::new(port.spec.clone());
-            let asked = Asked::default();
-            let order = Order::Change { port: id, before, from_file: None, asked };
-            self.order_now(order, message, vec![]);
+            // Why not was said the first time.
+            let is_more = port.sockets.open(&port.spec, |_| ());
+            if have_changed || is_more {
+                self.tell_router(id);
+            }
         }
+    }
+
+    fn tell_router(&mut self, id: PortId) {
+        let Some(port) = self.ports.get(&id) else { return };
+        let Ok(spec) = spec_text::port(&port.spec, None, &self.identity) else { return };
+        let message = |order| ToData::Change { order, port: id.0, spec };
+        let before = Box::new(port.spec.clone());
+        let asked = Asked::default();
+        let order = Order::Change { port: id, before, from_file: None, asked };
+        let sockets = port.sockets.sent().collect();
+        self.order_now(order, message, sockets);
     }
 }

@@ -17,6 +17,7 @@ use super::activation::Sockets;
 use super::control_client::ClientId;
 use super::control_socket::ControlSocket;
 use super::fd_store::{self, FdStore, Passed};
+use super::forward_sockets::ForwardSockets;
 use super::front_end::FrontEnd;
 use super::journal::Watched;
 use super::peer::Peer;
@@ -136,6 +137,7 @@ impl Supervisor {
         if let Some(tap) = &record.tap {
             port.tap = TapState::resume(tap, fds)?;
         }
+        port.sockets = ForwardSockets::resume(&record.sockets, fds)?;
         port.tap.reopen_at = record.reopens.then(Instant::now);
         if let Some(vm) = record.vm.as_ref() {
             port.vm = Some(VmPort::resume(&self.identity, &port.spec, vm, fds)?);

@@ -167,27 +167,7 @@ impl VmPort {
     /// The operating system refuses; then nothing has changed.
     pub(super) fn permit(&self, spec: &PortSpec) -> anyhow::Result<()> {
         let Way::Listen(listener) = &self.way else { return Ok(()) };
-        listener.permit(spec.socket_access()).map_err(|why| {
-            let SocketError::Permission { part, .. } = &why else { return anyhow!("{why}") };
-            let named = |account: &Option<Account>| {
-                account.as_ref().map_or("default", |account| &account.name).to_owned()
-            };
-            let (typed, advice) = match part {
-                FilePart::Mode => {
-                    let mode = spec.socket_access().mode;
-                    (format!("socket_mode={mode:04o}"), "check that the file is ringway's own")
-                }
-                FilePart::User => (
-                    format!("socket_user={}", named(&spec.socket_user)),
-                    "start ringway as root, or name a group that its user is in: socket_group",
-                ),
-                FilePart::Group => (
-                    format!("socket_group={}", named(&spec.socket_group)),
-                    "use a group that ringway's user is in, or start ringway as root",
-                ),
-            };
-            anyhow!("{typed}: {why}: {advice}")
-        })
+        permit(listener, spec)
     }
 
     /// No front-end may connect any more; a guest that is connected stays.
@@ -265,8 +245,36 @@ impl VmPort {
     }
 }
 
+/// Says who may open the file of a socket.
+///
+/// # Errors
+/// The operating system refuses; then nothing has changed.
+pub(super) fn permit(listener: &Listener, spec: &PortSpec) -> anyhow::Result<()> {
+    listener.permit(spec.socket_access()).map_err(|why| {
+        let SocketError::Permission { part, .. } = &why else { return anyhow!("{why}") };
+        let named = |account: &Option<Account>| {
+            account.as_ref().map_or("default", |account| &account.name).to_owned()
+        };
+        let (typed, advice) = match part {
+            FilePart::Mode => {
+                let mode = spec.socket_access().mode;
+                (format!("socket_mode={mode:04o}"), "check that the file is ringway's own")
+            }
+            FilePart::User => (
+                format!("socket_user={}", named(&spec.socket_user)),
+                "start ringway as root, or name a group that its user is in: socket_group",
+            ),
+            FilePart::Group => (
+                format!("socket_group={}", named(&spec.socket_group)),
+                "use a group that ringway's user is in, or start ringway as root",
+            ),
+        };
+        anyhow!("{typed}: {why}: {advice}")
+    })
+}
+
 /// Listens at `socket`; the error says all in one line.
-fn listen(socket: &Path) -> anyhow::Result<Listener> {
+pub(super) fn listen(socket: &Path) -> anyhow::Result<Listener> {
     places::prepare(socket)?;
     let directory = socket.parent().filter(|parent| !parent.as_os_str().is_empty());
     if directory.is_some_and(|directory| !directory.is_dir()) {

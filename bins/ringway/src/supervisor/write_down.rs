@@ -118,6 +118,7 @@ fn port_record<'a>(id: u16, port: &'a Port, fds: &mut Fds<'a>) -> PortRecord {
     (record.failure, record.is_served) = (port.failure.clone(), port.is_served);
     record.replayed = port.replayed;
     record.tap = port.tap.record(fds);
+    record.sockets = port.sockets.record(fds);
     record.reopens = port.tap.reopen_at.is_some();
     record.vm = port.vm.as_ref().map(|vm| VmRecord {
         listener: vm.listener().map(|listener| ListenerRecord::of(listener, fds)),

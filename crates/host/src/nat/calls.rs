@@ -25,6 +25,9 @@ const CONTROL_WORDS: usize = 10;
 const NUMBER_LEN: libc::socklen_t = 4;
 const _: () = assert!(size_of::<libc::c_int>() == NUMBER_LEN as usize);
 
+/// Bytes of a Unix socket that are taken at once.
+const READ_OVER_LEN: usize = 16 << 10;
+
 /// Most bytes that are stepped over.
 pub(crate) const SKIPPED_LEN_MAX: u32 = 256 << 10;
 
@@ -235,6 +238,28 @@ pub(crate) fn discard(fd: BorrowedFd<'_>, len: usize) -> io::Result<usize> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
     // SAFETY: with MSG_TRUNC a stream's bytes are counted and not written anywhere (tcp(7)).
     length(unsafe { libc::recv(fd.as_raw_fd(), std::ptr::null_mut(), len, flags) })
+}
+
+/// Takes bytes off the receive queue of a Unix socket, where the kernel steps over none; how many.
+pub(crate) fn read_over(fd: BorrowedFd<'_>, len: usize) -> usize {
+    let (mut bytes, mut taken) = ([0; READ_OVER_LEN], 0);
+    // Each turn takes a byte at least.
+    while taken < len {
+        let room = bytes.len().min(len - taken);
+        count_system_call();
+        match rustix::io::read(fd, &mut bytes[..room]) {
+            Ok(0) | Err(_) => break,
+            Ok(read) => taken += read,
+        }
+    }
+    taken
+}
+
+/// Nothing that takes long to close comes by a Unix socket. Kernels before 6.16 take it along and
+/// drop it.
+pub(crate) fn refuse_fds(fd: BorrowedFd<'_>) {
+    const PASS_RIGHTS: libc::c_int = 83;
+    let _ = set_option(fd, (libc::SOL_SOCKET, PASS_RIGHTS), 0);
 }
 
 fn length(len: isize) -> io::Result<usize> {

@@ -3,8 +3,10 @@
 //! Limits: [`ACCEPTS_MAX`] connections of one listener in a visit. Where the process has no file
 //! descriptor left a listener rests, because it stays readable.
 
-use std::net::SocketAddr;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 
 use ringway_nat::{Client, FlowId, Protocol};
 use rustix::io::Errno;
@@ -20,13 +22,49 @@ const ACCEPTS_MAX: usize = 16;
 /// Of words that epoll carries: no flow has such a place in the table.
 const FIRST_TOKEN: u64 = 0xffff_0000;
 
-/// A port of this machine that leads into a guest.
+/// Ports that clients of Unix sockets get, in place of one of their own.
+const LOCAL_PORTS: std::ops::RangeInclusive<u16> = 1024..=65_535;
+
+/// Where this machine listens for a guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// At that address and port.
+    Address(SocketAddr),
+    /// At that Unix socket; another process has made it.
+    Unix(PathBuf),
+}
+
+impl Place {
+    /// Its address and port.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Address(address) => Some(*address),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// Whether it is a Unix socket.
+    pub fn is_local(&self) -> bool {
+        self.address().is_none()
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// A port or a Unix socket of this machine that leads into a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forward {
     /// Connections, or datagrams.
     pub protocol: Protocol,
-    /// Where the machine listens.
-    pub at: SocketAddr,
+    /// Where the machine listens; at a Unix socket for connections only.
+    pub at: Place,
     /// Behind which port of the switch the guest is.
     pub guest: String,
     /// The guest's port.
@@ -36,7 +74,7 @@ pub struct Forward {
 impl Forward {
     /// Whether both listen at the same place.
     pub fn is_at_place_of(&self, other: &Self) -> bool {
-        (self.protocol, self.at) == (other.protocol, other.at)
+        (self.protocol, &self.at) == (other.protocol, &other.at)
     }
 }
 
@@ -69,6 +107,8 @@ pub(crate) struct Listeners {
     waiting: Vec<Waiting>,
     /// No file descriptor was left.
     is_resting: bool,
+    /// The port that the last client of a Unix socket got.
+    last_local: u16,
 }
 
 impl Listeners {
@@ -112,7 +152,7 @@ impl Listeners {
             waiting.is_readable = false;
             return None;
         }
-        let client = clients::next(fd.as_fd(), forward.at);
+        let client = forward.at.address().and_then(|bound| clients::next(fd.as_fd(), bound));
         waiting.is_readable = client.is_some();
         Some((client?, forward))
     }
@@ -186,7 +226,13 @@ impl Listeners {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             match acceptfrom_with(&listener.fd, flags) {
                 Ok((fd, from)) => {
-                    let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+                    let from = match &listener.forward.at {
+                        Place::Address(_) => from.and_then(|from| from.try_into().ok()),
+                        Place::Unix(_) => {
+                            self.last_local = port_behind(self.last_local);
+                            Some((Ipv4Addr::LOCALHOST, self.last_local).into())
+                        }
+                    };
                     let Some(from) = from else { continue };
                     taken.push((fd, from, listener.forward.clone()));
                 }
@@ -201,4 +247,9 @@ impl Listeners {
         }
         false
     }
+}
+
+/// The next one, and behind the last one the first.
+fn port_behind(port: u16) -> u16 {
+    port.wrapping_add(1).max(*LOCAL_PORTS.start())
 }

@@ -36,6 +36,7 @@ mod tests {
     use std::io::Write;
     use std::net::{Shutdown, TcpListener, TcpStream};
     use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
 
     use ringway_nat::Read;
     use ringway_virtq::SharedSlice;
@@ -51,7 +52,7 @@ mod tests {
         let far = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
         let (near, _) = listener.accept().expect("it came");
         near.set_nonblocking(true).expect("a socket");
-        let mut socket = Socket::accepted(OwnedFd::from(near)).expect("options");
+        let mut socket = Socket::accepted(OwnedFd::from(near), false).expect("options");
         if !has_offsets {
             socket.forget_offsets();
         }
@@ -102,6 +103,36 @@ mod tests {
             socket.consume(6);
             assert_eq!(read((&mut socket, &mut vectors), 0, &into), Read::End);
         }
+    }
+
+    /// There the kernel steps over nothing that it does not copy.
+    #[test]
+    fn a_unix_socket_is_read_like_any_other() {
+        let (near, mut far) = UnixStream::pair().expect("sockets");
+        near.set_nonblocking(true).expect("a socket");
+        let mut socket = Socket::accepted(OwnedFd::from(near), true).expect("options");
+        let mut vectors = Vectors::new(Skipped::new(true));
+        assert!(socket.room() > 64 << 10);
+        let scratch = Scratch::new(16);
+        let into = [scratch.bytes()];
+        for part in ["hel", "lo ", "world"] {
+            far.write_all(part.as_bytes()).expect("it is open");
+        }
+        for (at, golden) in [(0, "hello"), (5, " worl"), (0, "hello"), (3, "lo wo"), (9, "ld")] {
+            let len = golden.len();
+            let golden_len = u32::try_from(len).expect("short");
+            assert_eq!(read((&mut socket, &mut vectors), at, &into), Read::Bytes(golden_len));
+            let mut bytes = [0; 5];
+            scratch.bytes().read(0, &mut bytes);
+            assert_eq!(&bytes[..len], golden.as_bytes(), "{at}");
+        }
+        socket.consume(6);
+        assert_eq!(read((&mut socket, &mut vectors), 0, &into), Read::Bytes(5));
+        assert_eq!(socket.peek(&mut vectors, (5, &into, 0, 5)), Ok(Read::Empty));
+        far.shutdown(Shutdown::Write).expect("it is open");
+        assert_eq!(read((&mut socket, &mut vectors), 5, &into), Read::End);
+        socket.consume(5);
+        assert_eq!(read((&mut socket, &mut vectors), 0, &into), Read::End);
     }
 
     #[test]

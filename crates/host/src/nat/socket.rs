@@ -16,7 +16,8 @@ use rustix::net::{
     AddressFamily, SocketFlags, SocketType, connect, ipproto, shutdown, socket_with,
 };
 
-use crate::nat::calls::{Vectors, discard, is_writable, option, queued, send_window, set_option};
+use crate::nat::calls::{Vectors, discard, is_writable, option, queued, read_over, refuse_fds};
+use crate::nat::calls::{send_window, set_option};
 use crate::nat::clients::WayBack;
 use crate::nat::listeners::Listener;
 use crate::nat::peek::{PEEK_OFF, has_ended};
@@ -35,6 +36,8 @@ pub(crate) struct Socket {
     pub(crate) flow: FlowId,
     pub(crate) protocol: Protocol,
     is_ipv4: bool,
+    /// Its other end is a process of this machine, on a Unix socket.
+    is_local: bool,
     pub(crate) is_connecting: bool,
     /// It took less than it was given: the kernel says when it takes more.
     pub(crate) is_blocked: bool,
@@ -62,17 +65,8 @@ impl Socket {
     pub(crate) fn open(flow: FlowId, protocol: Protocol, to: SocketAddr) -> Result<Self, Failure> {
         let fd = open(protocol, to.is_ipv4()).map_err(failure)?;
         let mut socket = Self {
-            fd,
-            flow,
-            protocol,
-            is_ipv4: to.is_ipv4(),
             is_connecting: protocol == Protocol::Tcp,
-            is_blocked: false,
-            peek_at: None,
-            hops: 0,
-            is_whole_only: None,
-            way: None,
-            question: None,
+            ..Self::new(fd, flow, (protocol, to.is_ipv4()))
         };
         socket.prepare().map_err(|why| failure(errno(&why)))?;
         socket.connect(to)?;
@@ -83,20 +77,9 @@ impl Socket {
     ///
     /// # Errors
     /// The operating system refuses something.
-    pub(crate) fn accepted(fd: OwnedFd) -> io::Result<Self> {
-        let mut socket = Self {
-            fd,
-            flow: FlowId::from_u64(u64::MAX),
-            protocol: Protocol::Tcp,
-            is_ipv4: true,
-            is_connecting: false,
-            is_blocked: false,
-            peek_at: None,
-            hops: 0,
-            is_whole_only: None,
-            way: None,
-            question: None,
-        };
+    pub(crate) fn accepted(fd: OwnedFd, is_local: bool) -> io::Result<Self> {
+        let flow = FlowId::from_u64(u64::MAX);
+        let mut socket = Self { is_local, ..Self::new(fd, flow, (Protocol::Tcp, true)) };
         socket.prepare()?;
         Ok(socket)
     }
@@ -110,26 +93,37 @@ impl Socket {
         listener: &Listener,
         client: &Client,
     ) -> io::Result<Self> {
-        Ok(Self {
-            fd: listener.fd.try_clone()?,
+        let bound = listener.forward.at.address().ok_or(Errno::OPNOTSUPP)?;
+        let (fd, kind) = (listener.fd.try_clone()?, (Protocol::Udp, client.from.is_ipv4()));
+        Ok(Self { way: Some(WayBack::to(client, bound)), ..Self::new(fd, flow, kind) })
+    }
+
+    fn new(fd: OwnedFd, flow: FlowId, (protocol, is_ipv4): (Protocol, bool)) -> Self {
+        Self {
+            fd,
             flow,
-            protocol: Protocol::Udp,
-            is_ipv4: client.from.is_ipv4(),
+            protocol,
+            is_ipv4,
+            is_local: false,
             is_connecting: false,
             is_blocked: false,
             peek_at: None,
             hops: 0,
             is_whole_only: None,
-            way: Some(WayBack::to(client, listener.forward.at)),
+            way: None,
             question: None,
-        })
+        }
     }
 
     fn prepare(&mut self) -> io::Result<()> {
         let fd = self.fd.as_fd();
         if self.protocol == Protocol::Tcp {
-            set_option(fd, (libc::IPPROTO_TCP, libc::TCP_NODELAY), 1)?;
-            set_option(fd, (libc::IPPROTO_TCP, libc::TCP_SYNCNT), SYN_COUNT)?;
+            if self.is_local {
+                refuse_fds(fd);
+            } else {
+                set_option(fd, (libc::IPPROTO_TCP, libc::TCP_NODELAY), 1)?;
+                set_option(fd, (libc::IPPROTO_TCP, libc::TCP_SYNCNT), SYN_COUNT)?;
+            }
             self.peek_at = set_option(fd, PEEK_OFF, 0).ok().map(|()| 0);
             return Ok(());
         }
@@ -160,7 +154,10 @@ impl Socket {
     /// How much a stream takes: what the other end does, as far as it fits into the send buffer.
     pub(crate) fn room(&mut self) -> u32 {
         let fd = self.fd.as_fd();
-        let window = send_window(fd).unwrap_or(WINDOW_UNKNOWN);
+        let window = match self.is_local {
+            true => u32::MAX,
+            false => send_window(fd).unwrap_or(WINDOW_UNKNOWN),
+        };
         let buffer = option(fd, (libc::SOL_SOCKET, libc::SO_SNDBUF)).unwrap_or(0);
         let buffer = u32::try_from(buffer).unwrap_or(0) / 4 * 3;
         let free = buffer.saturating_sub(queued(fd));
@@ -313,7 +310,10 @@ impl Socket {
     /// Takes bytes off the receive queue that the guest has.
     pub(crate) fn consume(&mut self, len: u32) {
         // The kernel moves the place where it peeks by as many.
-        let taken = discard(self.fd.as_fd(), len as usize).unwrap_or(0);
+        let taken = match self.is_local {
+            true => read_over(self.fd.as_fd(), len as usize),
+            false => discard(self.fd.as_fd(), len as usize).unwrap_or(0),
+        };
         let taken = u32::try_from(taken).unwrap_or(0);
         self.peek_at = self.peek_at.map(|at| at.saturating_sub(taken));
     }
@@ -373,7 +373,7 @@ mod tests {
     fn what_the_kernel_holds_of_a_connection_is_limited_both_ways() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut socket = Socket::accepted(near.into()).unwrap();
+        let mut socket = Socket::accepted(near.into(), false).unwrap();
         assert!(socket.room() > 16 << 10);
         socket.limit_buffers(4 << 10);
         for name in [libc::SO_RCVBUF, libc::SO_SNDBUF] {

@@ -138,7 +138,7 @@ impl Sockets {
     pub(crate) fn strangers(&self) -> Vec<FlowId> {
         let is_stranger = |socket: &&Socket| {
             let at = socket.way.map(|way| way.bound());
-            let is_it = |it: &Forward| it.protocol == Protocol::Udp && Some(it.at) == at;
+            let is_it = |it: &Forward| it.protocol == Protocol::Udp && it.at.address() == at;
             at.is_some() && !self.listeners.forwards().any(is_it)
         };
         self.list.iter().flatten().filter(is_stranger).map(|socket| socket.flow).collect()

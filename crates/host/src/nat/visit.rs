@@ -111,7 +111,7 @@ impl NatPort {
 
     /// A connection from outside: one that no guest can have is reset.
     fn take_in(&mut self, (fd, from, forward): Taken) {
-        let Ok(mut socket) = Socket::accepted(fd) else { return };
+        let Ok(mut socket) = Socket::accepted(fd, forward.at.is_local()) else { return };
         let is_it = |guest: &&Guest| self.nat.name_of(**guest) == Some(&forward.guest);
         let guest = self.guests.iter().find(is_it).filter(|_| self.sockets.has_room());
         let to = (forward.to, from);

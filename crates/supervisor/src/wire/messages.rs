@@ -62,11 +62,12 @@ messages! {
     /// What holds for all ports; the first message.
     1 Config { settings: Bytes<SETTINGS_LEN_MAX> }
     /// A port, or one whose tap was opened anew, with the queues of its tap, and behind them a
-    /// socket to ask about the interface with. Its place exists already.
+    /// socket to ask about the interface with; or a router with the Unix sockets that lead into
+    /// its guests. Its place exists already.
     2 Port { order: u32, port: u16, spec: Bytes<SPEC_LEN_MAX> }
     /// The port goes.
     3 Remove { order: u32, port: u16 }
-    /// The port has other options.
+    /// The port has other options; a router's Unix sockets, as with `Port`.
     4 Change { order: u32, port: u16, spec: Bytes<SPEC_LEN_MAX> }
     /// A front-end has come. The options are those of the moment it came, also in a replay.
     5 Link { order: u32, port: u16, link: u32, spec: Bytes<SPEC_LEN_MAX> }
@@ -132,6 +133,7 @@ impl ToData {
     pub fn fds(&self) -> RangeInclusive<usize> {
         match self {
             Self::Port { .. } => 0..=TAP_FDS_MAX + 1,
+            Self::Change { .. } => 0..=TAP_FDS_MAX,
             Self::Slot { .. } | Self::Frame { .. } => 0..=FDS_MAX,
             Self::Go { is_last: true, .. } => 0..=1,
             // A file of captures, and a socket that says when they are to end.

@@ -23,6 +23,9 @@ pub(in crate::supervisor) struct PortRecord {
     pub(in crate::supervisor) replayed: u64,
     pub(in crate::supervisor) vm: Option<VmRecord>,
     pub(in crate::supervisor) tap: Option<TapRecord>,
+    /// Unix sockets that lead into guests.
+    #[serde(default)]
+    pub(in crate::supervisor) sockets: Vec<ListenerRecord>,
     /// Its tap is to be opened again.
     pub(in crate::supervisor) reopens: bool,
 }
@@ -85,6 +88,7 @@ impl PortRecord {
             replayed: 0,
             vm: None,
             tap: None,
+            sockets: vec![],
             reopens: false,
         }
     }

@@ -1,0 +1,165 @@
+//! Where this machine listens for guests: one item of a router's option `forward`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use ringway_host::{Forward, Place};
+use ringway_nat::Protocol;
+use ringway_supervisor::wire::TAP_FDS_MAX;
+
+use super::error::{Origin, SpecError};
+use super::values::SOCKET_PATH_LEN_MAX;
+
+/// Ports of one range.
+const FORWARDS_MAX: u16 = 256;
+
+/// Unix sockets of one router: they travel to the data plane as queues of a tap do.
+pub const SOCKETS_MAX: usize = TAP_FDS_MAX;
+
+/// Ports of this machine that lead into a guest: `tcp:[ADDRESS:]PORT[-PORT]:GUEST:PORT`, or `udp:`;
+/// or a Unix socket that does: `unix:/PATH:GUEST:PORT`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForwardSpec {
+    /// As it was written.
+    text: String,
+    listens: Listens,
+    guest: String,
+    /// The guest's port, for the first one.
+    to: u16,
+}
+
+/// Where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Listens {
+    Ports {
+        protocol: Protocol,
+        /// Empty: on the machine's loopback.
+        addresses: Vec<IpAddr>,
+        /// From the first to the last.
+        ports: (u16, u16),
+    },
+    Unix(PathBuf),
+}
+
+impl ForwardSpec {
+    pub(super) fn parse(origin: &Origin, text: &str) -> Result<Self, SpecError> {
+        Self::read(text).ok_or_else(|| {
+            let advice = "write tcp:[ADDRESS:]PORT[-PORT]:GUEST:PORT, or udp:, such as \
+                          tcp:8080:vm0:80, or unix:/PATH:GUEST:PORT";
+            origin.wrong(format!("{text:?} says no port that leads into a guest"), advice)
+        })
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let (kind, rest) = text.split_once(':')?;
+        let (rest, to) = rest.rsplit_once(':')?;
+        let (place, guest) = rest.rsplit_once(':')?;
+        let to = port(to)?;
+        let listens = match kind {
+            "tcp" => Listens::ports(Protocol::Tcp, place)?,
+            "udp" => Listens::ports(Protocol::Udp, place)?,
+            "unix" => Listens::unix(place)?,
+            _ => return None,
+        };
+        to.checked_add(listens.more())?;
+        let (text, guest) = (text.to_owned(), guest.to_owned());
+        (!guest.is_empty()).then_some(Self { text, listens, guest, to })
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// One for each address and port.
+    pub fn forwards(&self) -> Vec<Forward> {
+        let forward = |protocol, at, to| Forward { protocol, at, guest: self.guest.clone(), to };
+        match &self.listens {
+            Listens::Unix(path) => {
+                vec![forward(Protocol::Tcp, Place::Unix(path.clone()), self.to)]
+            }
+            Listens::Ports { protocol, addresses, ports } => {
+                let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+                let addresses = if addresses.is_empty() { &loopback[..] } else { addresses };
+                let of_address = |address: &IpAddr| {
+                    let address = *address;
+                    (ports.0..=ports.1).zip(self.to..).map(move |(port, to)| {
+                        forward(*protocol, Place::Address(SocketAddr::new(address, port)), to)
+                    })
+                };
+                addresses.iter().flat_map(of_address).collect()
+            }
+        }
+    }
+
+    /// Whether the machine may lack one of the addresses.
+    pub fn is_by_default(&self) -> bool {
+        matches!(&self.listens, Listens::Ports { addresses, .. } if addresses.is_empty())
+    }
+
+    /// Its Unix socket.
+    pub fn socket(&self) -> Option<&Path> {
+        match &self.listens {
+            Listens::Unix(path) => Some(path),
+            Listens::Ports { .. } => None,
+        }
+    }
+}
+
+impl Listens {
+    fn ports(protocol: Protocol, place: &str) -> Option<Self> {
+        let (address, ports) =
+            place.rsplit_once(':').map_or((None, place), |(address, ports)| (Some(address), ports));
+        let addresses = match address {
+            None => Vec::new(),
+            Some("*") => vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
+            Some(address) => {
+                let inside = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+                let is_right = |it: &IpAddr| it.is_ipv6() == inside.is_some();
+                vec![inside.unwrap_or(address).parse().ok().filter(is_right)?]
+            }
+        };
+        let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+        let ports = (port(first)?, port(last)?);
+        ports.1.checked_sub(ports.0).filter(|more| *more < FORWARDS_MAX)?;
+        Some(Self::Ports { protocol, addresses, ports })
+    }
+
+    /// A whole path: the supervisor and the data plane need not be in the same directory.
+    fn unix(place: &str) -> Option<Self> {
+        let is_fine = place.starts_with('/') && place.len() <= SOCKET_PATH_LEN_MAX;
+        is_fine.then(|| Self::Unix(place.into()))
+    }
+
+    /// How many ports there are behind the first one.
+    fn more(&self) -> u16 {
+        match self {
+            Self::Ports { ports, .. } => ports.1 - ports.0,
+            Self::Unix(_) => 0,
+        }
+    }
+}
+
+fn port(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|port| *port > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forwards_are_one_for_each_address_and_port() {
+        let all = |texts: &str| -> Vec<String> {
+            let specs = texts.split('+').map(|text| ForwardSpec::read(text).expect(text));
+            let forwards = specs.flat_map(|spec| spec.forwards());
+            forwards.map(|it| format!("{} {} {}", it.at, it.guest, it.to)).collect()
+        };
+        assert_eq!(all("tcp:8080:vm0:80"), ["127.0.0.1:8080 vm0 80", "[::1]:8080 vm0 80"]);
+        assert_eq!(all("udp:5353:a:53"), ["127.0.0.1:5353 a 53", "[::1]:5353 a 53"]);
+        assert_eq!(all("tcp:*:22:a:22"), ["0.0.0.0:22 a 22", "[::]:22 a 22"]);
+        let several = all("tcp:10.0.0.1:90-91:a:9+tcp:[fd1::1]:7:b:8");
+        assert_eq!(several, ["10.0.0.1:90 a 9", "10.0.0.1:91 a 10", "[fd1::1]:7 b 8"]);
+        assert_eq!(all("unix:/run/a:b.sock:vm0:80"), ["/run/a:b.sock vm0 80"]);
+    }
+}
