@@ -40,7 +40,7 @@ pub use memory::backing::remember_mounts;
 pub use memory::signal_bus::install_bus_guard;
 pub use memory::{GUEST_LEN_MAX, GuestMemory, MemoryError, MemoryRequest};
 pub use nat::NatPort;
-pub use nat::clients::tell_address;
+pub use nat::clients::tell_of_datagrams;
 pub use nat::listeners::{Forward, Listener, Place};
 pub use nat::options::NatOptions;
 pub use nat::snapshot::{FLOWS_SHOWN_MAX, NatLook, NatSnapshot};

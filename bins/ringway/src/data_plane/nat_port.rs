@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use ringway_host::{
-    Command, Forward, Listener, NatCommand, NatOptions, NatPort, Place, tell_address,
+    Command, Forward, Listener, NatCommand, NatOptions, NatPort, Place, tell_of_datagrams,
 };
 use ringway_nat::{Prefix6, Protocol};
 use ringway_switch::PortId;
@@ -294,7 +294,7 @@ fn bind(at: SocketAddr, protocol: Protocol) -> rustix::io::Result<OwnedFd> {
     if is_stream {
         rustix::net::listen(&fd, BACKLOG)?;
     } else {
-        tell_address(&fd, at.is_ipv4()).map_err(|_| Errno::IO)?;
+        tell_of_datagrams(&fd, at.is_ipv4()).map_err(|_| Errno::IO)?;
     }
     Ok(fd)
 }

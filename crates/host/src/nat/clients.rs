@@ -12,7 +12,7 @@ use crate::nat::calls::{Way, set_option};
 use crate::os::system_calls::count_system_call;
 
 /// Bytes of the longer one of both kinds of addresses, `sockaddr_in6`.
-const NAME_LEN: usize = 28;
+pub(crate) const NAME_LEN: usize = 28;
 const NAME4_LEN: usize = 16;
 /// Of `in_pktinfo` and `in6_pktinfo`.
 const INFO4_LEN: usize = 12;
@@ -27,6 +27,7 @@ pub(crate) struct WayBack {
     name_len: usize,
     info: [u8; INFO6_LEN],
     info_len: usize,
+    client: SocketAddr,
     bound: SocketAddr,
 }
 
@@ -34,7 +35,8 @@ impl WayBack {
     /// Back to the client of a socket bound to `bound`.
     pub(crate) fn to(client: &Client, bound: SocketAddr) -> Self {
         let (name, info) = ([0; NAME_LEN], [0; INFO6_LEN]);
-        let mut way = Self { name, name_len: NAME4_LEN, info, info_len: INFO4_LEN, bound };
+        let (name_len, info_len) = (NAME4_LEN, INFO4_LEN);
+        let mut way = Self { name, name_len, info, info_len, client: client.from, bound };
         way.name[2..4].copy_from_slice(&client.from.port().to_be_bytes());
         match (client.from, client.at.ip()) {
             (SocketAddr::V4(to), IpAddr::V4(at)) => {
@@ -59,6 +61,12 @@ impl WayBack {
     /// Where the socket listens.
     pub(crate) fn bound(&self) -> SocketAddr {
         self.bound
+    }
+
+    /// Whether it is the way to that client of a socket bound to `bound`.
+    pub(crate) fn is_to(&self, client: SocketAddr, bound: SocketAddr) -> bool {
+        let parts = |client: SocketAddr| (client.ip(), client.port());
+        self.bound == bound && parts(self.client) == parts(client)
     }
 
     /// Where it goes, and from which address.
@@ -86,16 +94,16 @@ fn info_option(is_ipv4: bool) -> (libc::c_int, libc::c_int) {
     }
 }
 
-/// The kernel tells of each datagram to which address it came.
+/// The kernel tells of each datagram to which address it came, and of those that do not arrive.
 ///
 /// # Errors
 /// It does not.
-pub fn tell_address(fd: impl AsFd, is_ipv4: bool) -> io::Result<()> {
-    let option = match is_ipv4 {
-        true => info_option(true),
-        false => (libc::SOL_IPV6, libc::IPV6_RECVPKTINFO),
+pub fn tell_of_datagrams(fd: impl AsFd, is_ipv4: bool) -> io::Result<()> {
+    let options = match is_ipv4 {
+        true => [info_option(true), (libc::SOL_IP, libc::IP_RECVERR)],
+        false => [(libc::SOL_IPV6, libc::IPV6_RECVPKTINFO), (libc::SOL_IPV6, libc::IPV6_RECVERR)],
     };
-    set_option(fd.as_fd(), option, 1)
+    options.into_iter().try_for_each(|option| set_option(fd.as_fd(), option, 1))
 }
 
 /// Who has sent the datagram that comes next to a socket bound to `bound`; it stays.
@@ -109,10 +117,16 @@ pub(crate) fn next(fd: BorrowedFd<'_>, bound: SocketAddr) -> Option<Client> {
     message.msg_namelen = libc::socklen_t::try_from(size_of_val(&name)).unwrap_or(0);
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control) as _;
-    count_system_call();
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-    // SAFETY: the kernel writes at most as many bytes as the two areas have, which are ours.
-    if unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) } < 0 {
+    let mut peek = || {
+        count_system_call();
+        // SAFETY: the kernel writes at most as many bytes as the two areas have, which are ours.
+        unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) }
+    };
+    // What the kernel heard of a datagram to some client comes first, once.
+    let is_there = peek() >= 0
+        || io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock && peek() >= 0;
+    if !is_there {
         return None;
     }
     let from = address(name.map(u32::to_ne_bytes).as_flattened())?;
@@ -141,7 +155,7 @@ fn used(info: &[u8], is_ipv4: bool) -> Option<IpAddr> {
 }
 
 /// The address in a `sockaddr`.
-fn address(name: &[u8]) -> Option<SocketAddr> {
+pub(crate) fn address(name: &[u8]) -> Option<SocketAddr> {
     let port = u16::from_be_bytes(*name.get(2..)?.first_chunk()?);
     match i32::from(u16::from_ne_bytes(*name.first_chunk()?)) {
         libc::AF_INET => Some((Ipv4Addr::from(*name.get(4..)?.first_chunk::<4>()?), port).into()),
@@ -169,7 +183,7 @@ mod tests {
                 continue;
             };
             let bound = listener.local_addr().unwrap();
-            tell_address(&listener, bound.is_ipv4()).unwrap();
+            tell_of_datagrams(&listener, bound.is_ipv4()).unwrap();
             let at = SocketAddr::new(used.parse().unwrap(), bound.port());
             let from = if bound.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
             let client = UdpSocket::bind(from).unwrap();
@@ -181,7 +195,9 @@ mod tests {
             let mut vectors = Vectors::new(Skipped::new(true));
             let mut bytes = *b"back";
             vectors.begin().add_own(&mut bytes);
-            vectors.send(listener.as_fd(), None, Some(WayBack::to(&found, bound).parts())).unwrap();
+            let way = WayBack::to(&found, bound);
+            assert!(way.is_to(found.from, bound) && !way.is_to(at, bound));
+            vectors.send(listener.as_fd(), None, Some(way.parts())).unwrap();
             // A connected socket hears only the address that it is connected to.
             let mut got = [0; 9];
             assert_eq!(client.recv(&mut got).unwrap(), 4);

@@ -1,11 +1,12 @@
 //! What the kernel heard of datagrams that did not arrive (ip(7), `IP_RECVERR`).
 
 use std::mem;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use ringway_nat::Problem;
 
+use crate::nat::clients::{NAME_LEN, address};
 use crate::os::system_calls::count_system_call;
 
 /// Room for the report: its header, itself, and the address of who made it.
@@ -21,19 +22,24 @@ pub(crate) struct Report {
     /// Who says so.
     pub(crate) from: Option<IpAddr>,
     pub(crate) problem: Problem,
+    /// Where it was to go.
+    pub(crate) to: Option<SocketAddr>,
 }
 
 /// Takes the oldest report; `None`: there is none. `Some(None)`: one of no interest.
 #[expect(clippy::option_option, reason = "an end, and one that is stepped over")]
 pub(crate) fn next(fd: BorrowedFd<'_>) -> Option<Option<Report>> {
+    let mut name = [0u32; NAME_LEN / 4];
     let mut control = [0u64; CONTROL_WORDS];
     // SAFETY: all-zero bytes are a valid `msghdr`: no address, no data.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_name = name.as_mut_ptr().cast();
+    message.msg_namelen = libc::socklen_t::try_from(size_of_val(&name)).unwrap_or(0);
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control) as _;
     count_system_call();
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    // SAFETY: the kernel writes at most `msg_controllen` bytes of control data, which is ours.
+    // SAFETY: the kernel writes at most as many bytes as the two areas have, which are ours.
     let done = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) };
     if done < 0 {
         return None;
@@ -48,7 +54,8 @@ pub(crate) fn next(fd: BorrowedFd<'_>) -> Option<Option<Report>> {
             if is_report {
                 let len = (*header).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
                 let bytes = std::slice::from_raw_parts(libc::CMSG_DATA(header), len);
-                return Some(parse(bytes));
+                let to = address(name.map(u32::to_ne_bytes).as_flattened());
+                return Some(parse(bytes).map(|report| Report { to, ..report }));
             }
             header = libc::CMSG_NXTHDR(&raw const message, header);
         }
@@ -66,7 +73,7 @@ fn parse(bytes: &[u8]) -> Option<Report> {
         ORIGIN_ICMP6 => problem6(kind, code, mtu)?,
         _ => return None,
     };
-    Some(Report { from: offender(bytes.get(16..)?), problem })
+    Some(Report { from: offender(bytes.get(16..)?), problem, to: None })
 }
 
 fn offender(address: &[u8]) -> Option<IpAddr> {
@@ -119,8 +126,11 @@ mod tests {
         set_option(socket.as_fd(), (libc::SOL_IP, libc::IP_RECVERR), 1).unwrap();
         socket.connect(closed).unwrap();
         socket.send(b"?").unwrap();
-        let report =
-            Report { from: Some([127, 0, 0, 1].into()), problem: Problem::PortUnreachable };
+        let report = Report {
+            from: Some([127, 0, 0, 1].into()),
+            problem: Problem::PortUnreachable,
+            to: Some(closed),
+        };
         assert_eq!(next(socket.as_fd()), Some(Some(report)));
         assert_eq!(next(socket.as_fd()), None);
     }

@@ -137,6 +137,13 @@ impl Listeners {
         self.list.get(number)
     }
 
+    /// The one at that address.
+    pub(crate) fn bound_to(&self, protocol: Protocol, bound: SocketAddr) -> Option<&Listener> {
+        let is_it = |forward: &Forward| forward.at == Place::Address(bound);
+        let mut of_protocol = self.list.iter().filter(|it| it.forward.protocol == protocol);
+        of_protocol.find(|listener| is_it(&listener.forward))
+    }
+
     /// Numbers of those that datagrams may have come to, the next of which has no flow yet.
     pub(crate) fn readable(&self) -> impl Iterator<Item = usize> + use<> {
         let is_it = |waiting: &Waiting| waiting.is_readable && waiting.flow.is_none();

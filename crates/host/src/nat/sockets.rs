@@ -10,7 +10,6 @@ use rustix::io::Errno;
 
 use crate::nat::calls::{Skipped, Vectors};
 use crate::nat::clients::WayBack;
-use crate::nat::error_queue;
 use crate::nat::listeners::{Forward, Listener, Listeners, Taken};
 use crate::nat::own_addresses::OwnAddresses;
 use crate::nat::resolvers::Resolvers;
@@ -19,9 +18,6 @@ use crate::os::poller::{Events, PollEvent, Poller};
 
 /// Sockets with news that are looked at in one visit; the others come with the next one.
 const EVENTS_MAX: usize = 64;
-
-/// Reports of datagrams that did not arrive, taken from one socket at a time.
-const REPORTS_MAX: usize = 8;
 
 /// The sockets, by their flow's place in the table.
 #[derive(Debug)]
@@ -144,6 +140,12 @@ impl Sockets {
         self.list.iter().flatten().filter(is_stranger).map(|socket| socket.flow).collect()
     }
 
+    /// The flow of that client of a socket bound to `bound`.
+    pub(crate) fn flow_to(&self, client: SocketAddr, bound: SocketAddr) -> Option<FlowId> {
+        let is_it = |socket: &&Socket| socket.way.is_some_and(|way| way.is_to(client, bound));
+        self.list.iter().flatten().find(is_it).map(|socket| socket.flow)
+    }
+
     fn put(&mut self, socket: Socket) {
         let Some(place) = self.list.get_mut(socket.flow.index()) else { return };
         let before = place.replace(socket);
@@ -262,9 +264,9 @@ impl Sockets {
         let segment_len = Some(packet.header.gso_size).filter(|size| is_cut && *size > 0);
         let way = socket.way;
         let mut sent = vectors.send(socket.as_fd(), segment_len, way.as_ref().map(WayBack::parts));
-        // What the kernel heard of earlier ones comes first.
+        // What the kernel heard of earlier ones comes first; of other clients' it may be anything.
         if let Err(why) = &sent
-            && errno(why) == Errno::CONNREFUSED
+            && (errno(why) == Errno::CONNREFUSED || way.is_some())
         {
             sent = vectors.send(socket.as_fd(), segment_len, way.as_ref().map(WayBack::parts));
         }
@@ -317,22 +319,5 @@ impl Sockets {
         if event.readable && !socket.is_connecting {
             news.push((flow, Event::Readable));
         }
-    }
-
-    /// What the kernel heard of datagrams that did not arrive.
-    pub(crate) fn take_reports(&mut self, flow: FlowId, news: &mut News) {
-        let place = self.list.get_mut(flow.index()).and_then(Option::as_mut);
-        let Some(socket) = place.filter(|socket| socket.flow == flow) else { return };
-        for _ in 0..REPORTS_MAX {
-            let Some(report) = error_queue::next(socket.as_fd()) else { break };
-            let Some(report) = report else { continue };
-            if let Some(question) = &socket.question {
-                self.resolvers.failed(question);
-            }
-            let event = Event::Report { from: report.from, problem: report.problem };
-            news.push((flow, event));
-        }
-        // One that is left there wakes the worker again and again.
-        let _ = socket.take_error();
     }
 }

@@ -89,7 +89,11 @@ impl NatPort {
         self.sockets.go_on();
         for event in self.events.iter() {
             match Listeners::number(event.token) {
-                Some(number) if self.sockets.listeners.note(number) => {}
+                Some(number) if self.sockets.listeners.note(number) => {
+                    if event.hang_up {
+                        self.sockets.take_client_reports(number, &mut news);
+                    }
+                }
                 Some(number) => must_rest |= self.sockets.accept(number, &mut taken),
                 None => self.sockets.on_event(&event, &mut news),
             }

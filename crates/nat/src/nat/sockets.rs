@@ -8,6 +8,7 @@ use super::{Nat, State};
 use crate::actions::Actions;
 use crate::errors::{error, quote};
 use crate::frame::{ICMP, ICMPV6, Stations, TCP, UDP};
+use crate::reach::{Reach, reach};
 use crate::socket::{Close, Event, Failure, Problem};
 use crate::table::{FlowId, Protocol};
 use crate::tcp::{Phase, Todo};
@@ -89,9 +90,10 @@ impl Nat {
             _ if key.from.is_ipv4() => Some(IpAddr::V4(plan.gateway4())),
             _ => plan.gateway6().map(IpAddr::V6),
         };
-        // Only addresses that the guest may see: those of the host's own networks are none of it.
+        // Only addresses that the guest may see: loopback and its own networks are none of it.
         let from = from.filter(|from| from.is_ipv4() == key.from.is_ipv4());
-        let Some(from) = from.filter(|from| !plan.is_inside(*from)).or(gateway) else { return };
+        let is_shown = |from: &IpAddr| reach(plan, *from) == Reach::Allowed;
+        let Some(from) = from.filter(is_shown).or(gateway) else { return };
         if let Some(guest) = self.guest_mut(key.guest) {
             let quote = quote(key.from, key.to, protocol, seq);
             guest.refuse(now, || error(stations, (from, key.from.ip()), problem, &quote));

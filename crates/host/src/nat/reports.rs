@@ -1,0 +1,71 @@
+//! What the kernel heard of datagrams that did not arrive, as news of their flows. A socket that
+//! listens has those of all its clients, told apart by where each datagram was to go.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+use ringway_nat::{Event, FlowId, Protocol};
+
+use crate::nat::calls::option;
+use crate::nat::error_queue::{self, Report};
+use crate::nat::sockets::{News, Sockets};
+
+/// Reports taken from the socket of one flow at a time.
+const REPORTS_MAX: usize = 8;
+
+/// The same of a socket with many flows.
+const CLIENT_REPORTS_MAX: usize = 64;
+
+impl Sockets {
+    /// Of the datagrams of that flow.
+    pub(crate) fn take_reports(&mut self, flow: FlowId, news: &mut News) {
+        let Some((socket, _)) = self.of(flow) else { return };
+        if let Some(bound) = socket.way.map(|way| way.bound()) {
+            return self.take_reports_at(bound, news);
+        }
+        let mut reports = Vec::new();
+        for _ in 0..REPORTS_MAX {
+            let Some(report) = error_queue::next(socket.as_fd()) else { break };
+            reports.extend(report);
+        }
+        // One that is left there wakes the worker again and again.
+        let _ = socket.take_error();
+        let question = socket.question.take();
+        for report in reports {
+            if let Some(question) = &question {
+                self.resolvers.failed(question);
+            }
+            news.push((flow, event(&report)));
+        }
+        if let Some((socket, _)) = self.of(flow) {
+            socket.question = question;
+        }
+    }
+
+    /// Of the datagrams to clients of the listener with that number.
+    pub(crate) fn take_client_reports(&mut self, number: usize, news: &mut News) {
+        let listener = self.listeners.at(number);
+        let bound = listener.and_then(|listener| listener.forward.at.address());
+        if let Some(bound) = bound {
+            self.take_reports_at(bound, news);
+        }
+    }
+
+    fn take_reports_at(&mut self, bound: SocketAddr, news: &mut News) {
+        let Some(listener) = self.listeners.bound_to(Protocol::Udp, bound) else { return };
+        for _ in 0..CLIENT_REPORTS_MAX {
+            let Some(report) = error_queue::next(listener.fd.as_fd()) else { break };
+            let Some((report, to)) = report.and_then(|report| Some((report, report.to?))) else {
+                continue;
+            };
+            if let Some(flow) = self.flow_to(to, bound) {
+                news.push((flow, event(&report)));
+            }
+        }
+        let _ = option(listener.fd.as_fd(), (libc::SOL_SOCKET, libc::SO_ERROR));
+    }
+}
+
+fn event(report: &Report) -> Event {
+    Event::Report { from: report.from, problem: report.problem }
+}
