@@ -54,7 +54,7 @@ pub enum Command {
     Port(PortCommand),
     /// Show which addresses the switch knows, and behind which ports
     Fdb(FdbArgs),
-    /// Say what holds a port back, with the figure that says so and what to do
+    /// Say what holds a port or a flow back, with the figure that says so and what to do
     Why(WhyArgs),
     /// Write the packets of a port to a file, as pcapng, or into a pipe
     #[command(after_long_help = FILTER_HELP)]

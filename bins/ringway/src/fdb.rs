@@ -1,6 +1,7 @@
 //! `ringway fdb`: which addresses a running ringway knows, page by page.
 
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::bail;
 
@@ -17,7 +18,7 @@ const PAGES_MAX: usize = 1024;
 /// # Errors
 /// No ringway answers, or it refuses.
 pub fn fdb(args: &FdbArgs) -> anyhow::Result<()> {
-    let reply = all(args)?;
+    let reply = all(&args.ask.control_or_default(), args.port.as_deref(), args.vlan)?;
     let text = match args.ask.json {
         true => serde_json::to_string(&reply)? + "\n",
         false if reply.addresses.is_empty() => {
@@ -28,12 +29,15 @@ pub fn fdb(args: &FdbArgs) -> anyhow::Result<()> {
     Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
 
-fn all(args: &FdbArgs) -> anyhow::Result<FdbReply> {
-    let control = args.ask.control_or_default();
-    let mut question = FdbQuestion { name: args.port.clone(), vlan: args.vlan, after: 0 };
+/// All addresses that a running ringway knows, of one port or VLAN or of all.
+///
+/// # Errors
+/// No ringway answers, or it refuses.
+pub fn all(control: &Path, port: Option<&str>, vlan: Option<u16>) -> anyhow::Result<FdbReply> {
+    let mut question = FdbQuestion { name: port.map(str::to_owned), vlan, after: 0 };
     let mut addresses = Vec::new();
     for _ in 0..PAGES_MAX {
-        let reply: FdbReply = ask(&control, &Request::Fdb(question.clone()))?;
+        let reply: FdbReply = ask(control, &Request::Fdb(question.clone()))?;
         addresses.extend(reply.addresses);
         let Some(next) = reply.next else {
             addresses.sort_unstable();

@@ -88,7 +88,7 @@ fn main() -> ExitCode {
         Command::Attach(args) => Ok(attach::attach(&args)),
         Command::AttachHost(command) => Ok(attach_host::attach_host(&command)),
         Command::Capture(args) => capture::capture(&args),
-        Command::Why(args) => Ok(why::why(&args)),
+        Command::Why(args) => why::why(&args),
         Command::Trace(args) => trace::trace(&args),
         Command::Reload(args) => Ok(change_command::reload(&args)),
         Command::Log(args) => Ok(change_command::log(&args)),

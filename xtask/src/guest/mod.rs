@@ -30,6 +30,7 @@ mod scenarios_restart_dpdk;
 mod scenarios_restart_memory;
 mod scenarios_uml;
 mod scenarios_unikernel;
+mod scenarios_why;
 mod scene;
 mod services;
 mod switches;

@@ -15,7 +15,7 @@ use super::{
     scenarios_coalesce, scenarios_control, scenarios_dpdk, scenarios_driver, scenarios_evpn,
     scenarios_front_ends, scenarios_nat, scenarios_offload, scenarios_ovs, scenarios_pairs,
     scenarios_pairs_qemu, scenarios_poll, scenarios_qemu, scenarios_restart,
-    scenarios_restart_dpdk, scenarios_restart_memory, scenarios_uml,
+    scenarios_restart_dpdk, scenarios_restart_memory, scenarios_uml, scenarios_why,
 };
 use crate::unikernel::MachineType;
 
@@ -56,11 +56,12 @@ const MEASUREMENTS: [(&str, Needs, u64, Case); 7] = [
 type Simple = fn(&Stage) -> anyhow::Result<()>;
 
 /// Scenarios with two User Mode Linux guests and nothing special.
-const TWO_UML: [(&str, Simple); 4] = [
+const TWO_UML: [(&str, Simple); 5] = [
     ("uml_queue_pairs", scenarios_pairs::pairs),
     ("uml_control", scenarios_control::control),
     ("uml_mixed_offloads", scenarios_offload::mixed),
     ("uml_capture", scenarios_capture_pair::compare),
+    ("uml_why", scenarios_why::why),
 ];
 
 /// All of them, in the order in which they run.

@@ -76,8 +76,14 @@ pub struct FdbArgs {
 /// `ringway why`
 #[derive(Debug, Args)]
 pub struct WhyArgs {
-    /// The port's name
+    /// The port's name; of a flow, where it comes from: a port or an address
+    #[arg(value_name = "PORT")]
     pub port: String,
+    /// Where the flow goes: a port, a MAC address, or ADDRESS[:NUMBER] that a port is known to have
+    pub to: Option<String>,
+    /// More about its packets, as for `ringway trace`: vlan=7 proto=tcp dst_port=80
+    #[arg(value_name = "FIELD=VALUE")]
+    pub fields: Vec<String>,
     /// Which ringway, and how to print.
     #[command(flatten)]
     pub ask: AskArgs,

@@ -8,7 +8,7 @@ use crate::args::TraceArgs;
 use crate::config::SpecError;
 use crate::control::client::ask;
 use crate::control::{Request, TraceQuestion, TraceReply, request_stats};
-use fields::Fields;
+pub use fields::Fields;
 
 /// Prints what would become of the packet; the outer error is a mistake in what was typed.
 ///

@@ -58,6 +58,12 @@ impl Look<'_> {
         count(self.port).saturating_sub(self.earlier().map_or(0, count))
     }
 
+    /// Addresses that have moved to the port between the looks.
+    pub fn moved_addresses(&self) -> u64 {
+        let before = self.earlier().map_or(0, |earlier| earlier.moved_addresses);
+        self.port.moved_addresses.saturating_sub(before)
+    }
+
     /// Packets and bytes that went that way between the looks.
     pub fn moved(&self, way: Way) -> (u64, u64) {
         let of = |port: &PortStats| (Self::of(port, way).packets, Self::of(port, way).bytes);

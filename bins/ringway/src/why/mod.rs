@@ -1,75 +1,120 @@
-//! `ringway why`: what holds a port back, from two looks at the statistics, a second apart.
+//! `ringway why`: what holds a port or a flow back, from two looks at the statistics, a second
+//! apart.
 
+mod ends;
 mod findings;
+mod flow;
 mod look;
+mod refusals;
 mod rules;
+mod way;
 
 use std::io::Write;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::Context;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::args::WhyArgs;
-use crate::control::{PROTOCOL_VERSION, PortStats, StatsReply, request_stats};
+use crate::config::SpecError;
+use crate::control::{ListedPort, PROTOCOL_VERSION, StatsReply, request_stats};
 use crate::port_command::ports;
 use crate::units;
 use findings::findings;
-use look::{Finding, Look};
+use look::{Finding, Look, Way};
 
 /// Time between the two looks.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Prints what holds a port back, the weightiest first.
+/// Prints what holds a port or a flow back, the weightiest first; the outer error is a mistake in
+/// what was typed.
 ///
 /// # Errors
 /// No ringway answers, or it has no such port.
-pub fn why(args: &WhyArgs) -> anyhow::Result<()> {
+pub fn why(args: &WhyArgs) -> Result<anyhow::Result<()>, Vec<SpecError>> {
+    let text = match &args.to {
+        Some(to) => flow::flow(args, to)?,
+        None => of_port(args),
+    };
+    Ok(text.and_then(|text| Ok(std::io::stdout().write_all(text.as_bytes())?)))
+}
+
+fn of_port(args: &WhyArgs) -> anyhow::Result<String> {
     let control = args.ask.control_or_default();
-    let before = request_stats(&control)?;
-    let listed = ports(&control)?.ports;
-    let has_name = |name: &str| name == args.port;
-    let is_it = |port: &&PortStats| has_name(&port.name);
-    let known = before.ports.iter().any(|port| has_name(&port.name));
+    let begun = Looks::begin(&control)?;
+    let known = begun.ports.iter().any(|port| port.name == args.port);
     let unknown = || format!("{}: there is no port called {:?}", control.display(), args.port);
     known.then_some(()).with_context(unknown)?;
     sleep(PERIOD);
-    let now = request_stats(&control)?;
-    let port = now.ports.iter().find(is_it).with_context(unknown)?;
-    let is_listed = |listed: &&_| is_named(listed, &args.port);
-    let options = listed.iter().find(is_listed).map(|listed| listed.port.clone());
-    let look = Look { before: &before, now: &now, port, options: &options.unwrap_or_default() };
-    let found = findings(&look);
-    let text = match args.ask.json {
+    let looks = Looks::end(&control, begun)?;
+    let found = looks.findings(&args.port, None).with_context(unknown)?;
+    match args.ask.json {
         true => {
             let reply = json!({
                 "version": PROTOCOL_VERSION, "ok": true, "port": args.port, "findings": found,
             });
-            reply.to_string() + "\n"
+            Ok(reply.to_string() + "\n")
         }
-        false => text(port, &before, &now, &found),
-    };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+        false => Ok(text(&args.port, &looks, &found)),
+    }
 }
 
-fn is_named(listed: &crate::control::ListedPort, name: &str) -> bool {
+/// Two looks at the statistics, and how the ports were configured between them.
+struct Looks {
+    before: StatsReply,
+    now: StatsReply,
+    listed: Vec<ListedPort>,
+}
+
+impl Looks {
+    fn begin(control: &Path) -> anyhow::Result<StatsReply> {
+        Ok(request_stats(control)?)
+    }
+
+    fn end(control: &Path, before: StatsReply) -> anyhow::Result<Self> {
+        let listed = ports(control)?.ports;
+        Ok(Self { before, now: request_stats(control)?, listed })
+    }
+
+    /// What holds a port back; of a flow, other ports than its other end do not count.
+    fn findings(&self, name: &str, other: Option<Option<&str>>) -> anyhow::Result<Vec<Finding>> {
+        let is_listed = |listed: &&ListedPort| is_named(listed, name);
+        let options = self.listed.iter().find(is_listed).map(|listed| listed.port.clone());
+        let options: Map<String, Value> = options.unwrap_or_default();
+        let mut now = self.now.clone();
+        now.ports.retain(|port| {
+            other.is_none_or(|other| port.name == name || Some(port.name.as_str()) == other)
+        });
+        let port = now.ports.iter().find(|port| port.name == name);
+        let port = port.with_context(|| format!("{name}: the port was removed"))?;
+        Ok(findings(&Look { before: &self.before, now: &now, port, options: &options }))
+    }
+
+    /// How fast a port was between the looks.
+    fn rate(&self, name: &str, way: Way) -> Option<String> {
+        let bytes = |report: &StatsReply| {
+            let port = report.ports.iter().find(|port| port.name == name)?;
+            Some(match way {
+                Way::ToGuest => port.to_guest.bytes,
+                Way::FromGuest => port.from_guest.bytes,
+            })
+        };
+        let passed_ms = self.now.uptime_ms.saturating_sub(self.before.uptime_ms).max(1);
+        let moved = bytes(&self.now)?.saturating_sub(bytes(&self.before)?);
+        let bits = units::approximate(moved) * 8000.0;
+        Some(units::bits_per_second(bits / units::approximate(passed_ms)))
+    }
+}
+
+fn is_named(listed: &ListedPort, name: &str) -> bool {
     listed.port.get("name").and_then(|it| it.as_str()) == Some(name)
 }
 
-fn text(port: &PortStats, before: &StatsReply, now: &StatsReply, found: &[Finding]) -> String {
-    let passed_ms = now.uptime_ms.saturating_sub(before.uptime_ms).max(1);
-    let earlier = before.ports.iter().find(|earlier| earlier.name == port.name);
-    let rate = |now: u64, before: u64| {
-        let bits = units::approximate(now.saturating_sub(before)) * 8000.0;
-        units::bits_per_second(bits / units::approximate(passed_ms))
-    };
-    let name = &port.name;
-    let rates = earlier.map(|earlier| {
-        let to = rate(port.to_guest.bytes, earlier.to_guest.bytes);
-        let from = rate(port.from_guest.bytes, earlier.from_guest.bytes);
-        format!(" ({to} to the guest, {from} from it)")
-    });
+fn text(name: &str, looks: &Looks, found: &[Finding]) -> String {
+    let rates = looks.rate(name, Way::ToGuest).zip(looks.rate(name, Way::FromGuest));
+    let rates = rates.map(|(to, from)| format!(" ({to} to the guest, {from} from it)"));
     let rates = rates.unwrap_or_default();
     if found.is_empty() {
         return format!("{name}: nothing holds it back{rates}\n");

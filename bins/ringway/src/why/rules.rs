@@ -2,10 +2,13 @@
 //! thing, or nothing.
 
 use super::look::{Finding, Look, Way};
+use super::refusals::refusal;
 use crate::units;
 
 /// Nothing passes at all.
-const ALL: u64 = 100;
+pub const ALL: u64 = 100;
+/// What is for one of two places goes now to one, now to the other.
+pub const HALF: u64 = 50;
 /// Part of its rate limit, or of a processor, that is nearly all of it, in percent.
 const NEARLY_ALL: u64 = 90;
 
@@ -17,6 +20,7 @@ pub const RULES: &[fn(&Look<'_>) -> Option<Finding>] = &[
     waiting,
     not_started,
     same_mac,
+    moved,
     no_buffers,
     rate_to_guest,
     rate_from_guest,
@@ -129,56 +133,36 @@ fn rate(look: &Look<'_>, way: Way, what: &'static str, keys: [&str; 2]) -> Optio
 
 fn locked(look: &Look<'_>) -> Option<Finding> {
     let [mac, ip] = ["spoofed_mac", "spoofed_ip"].map(|it| look.dropped(Way::FromGuest, it));
-    let (dropped, weight) = look.drops(Way::FromGuest, &["spoofed_mac", "spoofed_ip"])?;
     let reason = if mac >= ip { "spoofed_mac" } else { "spoofed_ip" };
-    let advice = match reason {
-        "spoofed_mac" => {
-            "the guest uses a MAC address that is another port's, or not its \
-                          locked_mac: see `ringway fdb`"
-        }
-        _ => "the guest uses an IP address that is not in its locked_ips: add it there",
-    };
-    Some(Finding {
-        weight,
-        what: "locked addresses",
-        figure: look.drop_figure(dropped, reason),
-        advice: advice.to_owned(),
-    })
+    refused_as(look, &["spoofed_mac", "spoofed_ip"], reason)
 }
 
 fn storm(look: &Look<'_>) -> Option<Finding> {
-    let (dropped, weight) = look.drops(Way::FromGuest, &["storm"])?;
-    Some(Finding {
-        weight,
-        what: "the storm limit",
-        figure: look.drop_figure(dropped, "storm"),
-        advice: format!(
-            "see what it broadcasts: ringway capture {} --filter multicast; or raise storm",
-            look.port.name
-        ),
-    })
+    refused_as(look, &["storm"], "storm")
 }
 
 fn isolated(look: &Look<'_>) -> Option<Finding> {
-    let (dropped, weight) = look.drops(Way::FromGuest, &["isolated"])?;
-    Some(Finding {
-        weight,
-        what: "isolation",
-        figure: look.drop_figure(dropped, "isolated"),
-        advice: "isolated ports reach uplinks only: mark the other port with uplink=on, or take \
-                 isolated=on back"
-            .to_owned(),
-    })
+    refused_as(look, &["isolated"], "isolated")
 }
 
 fn vlan(look: &Look<'_>) -> Option<Finding> {
-    let (dropped, weight) = look.drops(Way::FromGuest, &["vlan"])?;
-    Some(Finding {
-        weight,
-        what: "the VLAN",
-        figure: look.drop_figure(dropped, "vlan"),
-        advice: "it sends tags that the port may not have, or the other port is not in its VLAN: \
-                 see vlan, trunk and native of both"
+    refused_as(look, &["vlan"], "vlan")
+}
+
+/// The switch has refused packets from the guest for one of these reasons, mostly for the last.
+fn refused_as(look: &Look<'_>, reasons: &[&str], reason: &str) -> Option<Finding> {
+    let (dropped, weight) = look.drops(Way::FromGuest, reasons)?;
+    let (what, advice) = refusal(reason, &look.port.name);
+    Some(Finding { weight, what, figure: look.drop_figure(dropped, reason), advice })
+}
+
+fn moved(look: &Look<'_>) -> Option<Finding> {
+    let moved = look.moved_addresses();
+    (moved > 0).then(|| Finding {
+        weight: HALF,
+        what: "addresses move to it from other ports",
+        figure: format!("{} in {} ms", units::counted(moved, "move"), look.passed_ms()),
+        advice: "two stations use one address: see `ringway fdb`, and give one of them another"
             .to_owned(),
     })
 }

@@ -1,0 +1,178 @@
+//! The ends of a flow: from what was typed to a port and addresses.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use ringway_net::MacAddress;
+use serde_json::Value;
+
+use crate::control::{FdbEntry, ListedPort, PortStats};
+use crate::fdb;
+use crate::port_command::ports;
+
+/// One end of a flow.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct End {
+    /// What was typed.
+    pub typed: String,
+    /// The port that it is behind, as far as that is known.
+    pub port: Option<String>,
+    /// Its MAC address, as far as that is known.
+    pub mac: Option<MacAddress>,
+    /// Its IP address, if that was typed.
+    pub ip: Option<IpAddr>,
+    /// Its number in TCP or UDP, if that was typed.
+    pub number: Option<u16>,
+}
+
+/// What a running ringway knows about where addresses are.
+pub struct Known<'a> {
+    pub ports: &'a [PortStats],
+    pub listed: Vec<ListedPort>,
+    pub addresses: Vec<FdbEntry>,
+}
+
+impl<'a> Known<'a> {
+    /// Asks for it.
+    ///
+    /// # Errors
+    /// No ringway answers.
+    pub fn ask(control: &Path, stats: &'a [PortStats]) -> anyhow::Result<Self> {
+        let addresses = fdb::all(control, None, None)?.addresses;
+        Ok(Self { ports: stats, listed: ports(control)?.ports, addresses })
+    }
+
+    /// Both ends of a flow. What a port with locked addresses would send comes from one of them.
+    ///
+    /// # Errors
+    /// As for [`end`](Self::end).
+    pub fn ends(&self, from: &str, to: &str) -> anyhow::Result<[End; 2]> {
+        let [mut from, mut to] = [self.end(from)?, self.end(to)?];
+        from.ip = from.ip.or_else(|| self.locked_ip(&from, to.ip));
+        to.ip = to.ip.or_else(|| self.locked_ip(&to, from.ip));
+        Ok([from, to])
+    }
+
+    fn locked_ip(&self, end: &End, other: Option<IpAddr>) -> Option<IpAddr> {
+        let of_port = |port: &&ListedPort| name(port) == end.port;
+        let ips: Vec<IpAddr> = locked_ips(self.listed.iter().find(of_port)?).collect();
+        let is_like = |ip: &&IpAddr| other.is_none_or(|other| other.is_ipv6() == ip.is_ipv6());
+        ips.iter().find(is_like).or(ips.first()).copied()
+    }
+
+    /// The end that was meant: the name of a port, or an address.
+    ///
+    /// # Errors
+    /// There is no such port, or no port is known to have that IP address.
+    fn end(&self, typed: &str) -> anyhow::Result<End> {
+        let end = End { typed: typed.to_owned(), ..End::default() };
+        if self.ports.iter().any(|port| port.name == typed) {
+            let (port, mac) = (Some(typed.to_owned()), self.mac_of(typed));
+            return Ok(End { port, mac, ..end });
+        }
+        if let Ok(mac) = typed.parse::<MacAddress>() {
+            return Ok(End { port: self.port_of(mac), mac: Some(mac), ..end });
+        }
+        let alone = typed.parse::<IpAddr>().map(|ip| (ip, None));
+        let both = || typed.parse::<SocketAddr>().map(|both| (both.ip(), Some(both.port())));
+        let Ok((ip, number)) = alone.or_else(|_| both()) else {
+            bail!("there is no port called {typed:?}, and it is no address");
+        };
+        let unknown = || {
+            format!(
+                "{ip}: no port is known to have it (no router leased it, and it is in no \
+                 locked_ips): write the port, and src_ip=… or dst_ip=…"
+            )
+        };
+        let port = self.port_of_ip(ip).with_context(unknown)?;
+        Ok(End { mac: self.mac_of(&port), port: Some(port), ip: Some(ip), number, ..end })
+    }
+
+    /// The address of the guest of a port, or the one that was last heard there.
+    fn mac_of(&self, name: &str) -> Option<MacAddress> {
+        let port = self.ports.iter().find(|port| port.name == name)?;
+        let own = port.mac.as_ref().and_then(|mac| mac.parse().ok());
+        let there = self.addresses.iter().filter(|entry| entry.port == name);
+        own.or_else(|| there.min_by_key(|entry| entry.age_s)?.mac.parse().ok())
+    }
+
+    fn port_of(&self, mac: MacAddress) -> Option<String> {
+        let is_it = |text: &str| text.parse() == Ok(mac);
+        let there = self.addresses.iter().find(|entry| is_it(&entry.mac));
+        let own = || self.ports.iter().find(|port| port.mac.as_deref().is_some_and(is_it));
+        there.map(|entry| entry.port.clone()).or_else(|| Some(own()?.name.clone()))
+    }
+
+    fn port_of_ip(&self, ip: IpAddr) -> Option<String> {
+        let is_it = |text: &str| text.parse() == Ok(ip);
+        let leases = self.ports.iter().filter_map(|port| port.nat.as_ref()).map(|nat| &nat.leases);
+        let leased = leases.flatten().find(|(_, ips)| ips.iter().any(|text| is_it(text)));
+        let has = |port: &&ListedPort| locked_ips(port).any(|locked| locked == ip);
+        let locked = || name(self.listed.iter().find(has)?);
+        leased.map(|(port, _)| port.clone()).or_else(locked)
+    }
+}
+
+fn name(port: &ListedPort) -> Option<String> {
+    Some(port.port.get("name")?.as_str()?.to_owned())
+}
+
+fn locked_ips(port: &ListedPort) -> impl Iterator<Item = IpAddr> {
+    let ips = port.port.get("locked_ips").and_then(Value::as_array).into_iter().flatten();
+    ips.filter_map(|ip| ip.as_str()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::NatStats;
+
+    fn known(ports: &[PortStats]) -> Known<'_> {
+        let locked = r#"{"name":"b","vm":"b.sock","locked_ips":["10.0.0.2","fd00::2"]}"#;
+        let port = serde_json::from_str(locked).expect("JSON");
+        let listed = vec![ListedPort { port, state: "waiting".into(), mac: None, socket: None }];
+        let entry = |port: &str, number, age_s| FdbEntry {
+            port: port.into(),
+            mac: MacAddress::local(number).to_string(),
+            age_s: Some(age_s),
+            vlan: None,
+            kind: "learned".into(),
+        };
+        Known { ports, listed, addresses: vec![entry("up", 7, 9), entry("up", 8, 1)] }
+    }
+
+    #[test]
+    fn ends_are_ports_and_addresses_that_are_known() {
+        let port = |name: &str, mac: Option<u32>| PortStats {
+            name: name.into(),
+            mac: mac.map(|number| MacAddress::local(number).to_string()),
+            ..PortStats::default()
+        };
+        let leases = [("a".to_owned(), vec!["10.0.2.15".to_owned()])].into();
+        let nat = Some(NatStats { leases, ..NatStats::default() });
+        let net = PortStats { nat, ..port("net", None) };
+        let ports = [port("a", Some(1)), port("b", Some(2)), port("up", None), net];
+        let known = known(&ports);
+        for (typed, port, mac) in [
+            ("a", Some("a"), Some(1)),
+            // What was heard last is where packets go.
+            ("up", Some("up"), Some(8)),
+            ("net", Some("net"), None),
+            ("52:54:00:00:00:07", Some("up"), Some(7)),
+            ("52:54:00:00:00:02", Some("b"), Some(2)),
+            ("52:54:00:00:00:09", None, Some(9)),
+            ("10.0.2.15", Some("a"), Some(1)),
+            ("10.0.0.2:80", Some("b"), Some(2)),
+            ("[fd00::2]:80", Some("b"), Some(2)),
+        ] {
+            let end = known.end(typed).expect(typed);
+            assert_eq!((end.port.as_deref(), end.mac), (port, mac.map(MacAddress::local)));
+        }
+        assert_eq!(known.end("10.0.0.2:80").expect("b").number, Some(80));
+        for (typed, why) in [("10.0.0.9", "no port is known to have it"), ("c", "no port called")] {
+            let error = known.end(typed).expect_err(typed).to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}
