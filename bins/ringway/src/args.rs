@@ -1,6 +1,7 @@
 //! The command line as typed. Values with a meaning of their own (ports) stay text here and are
 //! checked in [`config`](crate::config), so that all mistakes can be told at once.
 
+mod back_end;
 mod demo;
 mod questions;
 
@@ -16,6 +17,7 @@ use crate::outcome::EXIT_HELP;
 use crate::places;
 use crate::qemu_version::QemuVersion;
 use crate::run_help::{WIDTH, run_help};
+pub use back_end::BackEndArgs;
 pub use demo::{DemoArgs, KeepArgs};
 pub use questions::{
     CaptureArgs, FdbArgs, LogArgs, MetricsArgs, ReloadArgs, StatsArgs, TopArgs, TraceArgs, WhyArgs,
@@ -77,6 +79,8 @@ pub enum Command {
     Demo(DemoArgs),
     /// Measure ringway beside its peers and beside the limit of this machine (`ringway-bench`)
     Bench(crate::bench::BenchArgs),
+    /// Be the back-end of one guest, as the programs are started that QEMU's manual describes
+    VhostUserNet(BackEndArgs),
     /// Print completions for a shell: source them, or put them where it looks
     Completions {
         /// Which shell.
@@ -311,6 +315,7 @@ impl Command {
             Self::Demo(args) => args.json,
             Self::Bench(args) => args.is_json(),
             Self::Run(_)
+            | Self::VhostUserNet(_)
             | Self::Capture(_)
             | Self::Metrics(_)
             | Self::Completions { .. }

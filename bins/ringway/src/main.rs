@@ -10,6 +10,7 @@
 mod args;
 mod attach;
 mod attach_host;
+mod back_end;
 mod bench;
 mod bridge_fdb;
 mod capture;
@@ -49,7 +50,7 @@ mod units;
 mod upgrade;
 mod why;
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -67,7 +68,12 @@ use sandbox::Sandbox;
 const LAST_LINES: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
-    let command = match Arguments::try_parse() {
+    let words = back_end::words();
+    if back_end::is_asked(&words) {
+        println!("{}", back_end::CAPABILITIES);
+        return ExitCode::SUCCESS;
+    }
+    let command = match Arguments::try_parse_from(words) {
         Ok(arguments) => arguments.command,
         Err(error) => return outcome::unparsed(&error),
     };
@@ -75,7 +81,13 @@ fn main() -> ExitCode {
     let checked = match command {
         Command::Run(args) => {
             return match args.config().and_then(|config| Ok((config, filter()?))) {
-                Ok((config, filter)) => run_daemon(config, args.over(), filter),
+                Ok((config, filter)) => run_daemon(config, args.over(), filter, None),
+                Err(wrong) => errors.reject(&wrong),
+            };
+        }
+        Command::VhostUserNet(args) => {
+            return match back_end::back_end(&args).and_then(|it| Ok((it, filter()?))) {
+                Ok((it, filter)) => run_daemon(it.config, it.over, filter, it.socket),
                 Err(wrong) => errors.reject(&wrong),
             };
         }
@@ -126,14 +138,21 @@ fn filter() -> Result<EnvFilter, Vec<SpecError>> {
     log_filter::from_environment().map_err(|error| vec![error])
 }
 
-/// The daemon, whose last words go the way of its log: nothing waits for them for long.
-fn run_daemon(config: RunConfig, over: Vec<LowOption>, filter: EnvFilter) -> ExitCode {
+/// The daemon, whose last words go the way of its log: nothing waits for them for long. `given` is
+/// the socket of a back-end's guest.
+fn run_daemon(
+    config: RunConfig,
+    over: Vec<LowOption>,
+    filter: EnvFilter,
+    given: Option<OwnedFd>,
+) -> ExitCode {
     let (kept, sockets) = supervisor::run::TakenOver::from_service_manager();
     match kept {
         Ok(None) => {}
         Ok(Some(taken)) => return go_on(Ok(taken), filter),
         Err(error) => eprintln!("what the service manager has kept is of no use: {error:#}"),
     }
+    let sockets = sockets.with_given(back_end::PORT, given);
     // First of all: capabilities are each thread's own.
     let entered = enter(config.settings.sandbox, filter);
     let (sandbox, log) = match entered {

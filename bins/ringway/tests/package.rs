@@ -35,6 +35,8 @@ zsh -fc 'autoload -U compinit; compinit -u -d /tmp/zcompdump; echo "zsh: $_comps
 for page in ringway ringway-capture; do man -l /usr/share/man/man1/$page.1.gz >/page; done
 apparmor_parser --skip-kernel-load --skip-cache /etc/apparmor.d/usr.bin.ringway
 echo a good profile
+back_end=$(sed -n 's/.*"binary": "\(.*\)".*/\1/p' /usr/share/qemu/vhost-user/50-ringway.json)
+$back_end --print-capabilities
 unit=/lib/systemd/system/ringway.service
 install -d -o ringway -g ringway /run/ringway
 start=$(sed -n 's/^ExecStart=//p' $unit)
@@ -81,7 +83,7 @@ fn a_package_is_installed_used_upgraded_and_purged() {
         "path=/run/ringway/ringway/vm0.sock",
         "bash: capture\n",
         "zsh: _ringway\n",
-        "a good profile\n",
+        "a good profile\n{\"type\":\"net\"}\n",
         "upgraded: packets waited ",
         "# mine\n",
         "all of it is gone\n",

@@ -1,5 +1,5 @@
 //! Sockets that a service manager listens on for ringway (sd_listen_fds(3)): the one that is called
-//! `control`, and those that are called as ports.
+//! `control`, and those that are called as ports. And the one that a back-end was given.
 //!
 //! Their files belong to the manager: it says who may open them, and ringway does not remove them.
 
@@ -15,22 +15,46 @@ const CONTROL: &str = "control";
 
 /// Sockets that no port has taken.
 #[derive(Debug, Default)]
-pub struct Sockets(BTreeMap<String, OwnedFd>);
+pub struct Sockets {
+    passed: BTreeMap<String, OwnedFd>,
+    /// For the port of that name; wherever it is.
+    given: Option<(String, OwnedFd)>,
+}
+
+/// A Unix stream socket.
+#[derive(Debug)]
+pub(super) enum Passed {
+    Listening(OwnedFd),
+    /// To the only front-end that the port will ever have.
+    Connected(OwnedFd),
+}
 
 impl Sockets {
     pub(super) fn new(sockets: Vec<(String, OwnedFd)>) -> Self {
-        Self(sockets.into_iter().collect())
+        Self { passed: sockets.into_iter().collect(), given: None }
+    }
+
+    /// That socket is for the port of that name.
+    #[must_use]
+    pub fn with_given(mut self, name: &str, socket: Option<OwnedFd>) -> Self {
+        self.given = socket.map(|socket| (name.to_owned(), socket));
+        self
     }
 
     /// The one of that port; it has to be at that path.
     ///
     /// # Errors
     /// It is no socket that listens there.
-    pub(super) fn port(&mut self, name: &str, path: &Path) -> anyhow::Result<Option<OwnedFd>> {
+    pub(super) fn port(&mut self, name: &str, path: &Path) -> anyhow::Result<Option<Passed>> {
+        if let Some((_, socket)) = self.given.take_if(|(given, _)| given == name) {
+            let listens = sockopt::socket_acceptconn(&socket).unwrap_or(false);
+            let kind = if listens { Passed::Listening } else { Passed::Connected };
+            return Ok(Some(kind(socket)));
+        }
         if name == CONTROL {
             return Ok(None);
         }
-        self.take(name, path)
+        Ok(self.take(name, path)?.map(Passed::Listening))
     }
 
     /// The control socket, which has to be at that path.
@@ -42,7 +66,7 @@ impl Sockets {
     }
 
     fn take(&mut self, name: &str, path: &Path) -> anyhow::Result<Option<OwnedFd>> {
-        let Some(socket) = self.0.remove(name) else { return Ok(None) };
+        let Some(socket) = self.passed.remove(name) else { return Ok(None) };
         check(&socket, path)
             .with_context(|| format!("the socket {name:?} of the service manager"))?;
         Ok(Some(socket))
@@ -50,7 +74,7 @@ impl Sockets {
 
     /// The names of those that have no port.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+        self.passed.keys().map(String::as_str)
     }
 }
 
@@ -59,13 +83,17 @@ fn check(socket: &OwnedFd, path: &Path) -> anyhow::Result<()> {
         && sockopt::socket_type(socket).is_ok_and(|it| it == SocketType::STREAM)
         && sockopt::socket_acceptconn(socket).is_ok_and(|it| it);
     ensure!(is_stream, "is no Unix socket that listens (ListenStream=PATH)");
-    let at = getsockname(socket).ok().and_then(|at| SocketAddrUnix::try_from(at).ok());
-    let at = at.as_ref().and_then(SocketAddrUnix::path_bytes);
-    let at = at.map(|bytes| PathBuf::from(String::from_utf8_lossy(bytes).into_owned()));
+    let at = path_of(socket);
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     match at {
         Some(at) if at == path => Ok(()),
         Some(at) => bail!("is at {}: the configuration says {}", at.display(), path.display()),
         None => bail!("has no path: the configuration says {}", path.display()),
     }
+}
+
+/// Where a socket is in the file system, if it is there.
+pub fn path_of(socket: &OwnedFd) -> Option<PathBuf> {
+    let at = SocketAddrUnix::try_from(getsockname(socket).ok()?).ok()?;
+    Some(PathBuf::from(String::from_utf8_lossy(at.path_bytes()?).into_owned()))
 }

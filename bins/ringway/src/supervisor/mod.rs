@@ -72,6 +72,7 @@ use peer::UserNames;
 use planes::Planes;
 use ports::Port;
 use requests::Question;
+use vm_port::VmPort;
 use wake::Wake;
 
 /// Events handled per turn of the loop.
@@ -274,6 +275,10 @@ impl Supervisor {
                 info!("stopping");
                 return Ok(Ending::Stop);
             }
+            if self.is_over() {
+                info!("stopping: the front-end that it was given has gone");
+                return Ok(Ending::Stop);
+            }
             if self.is_to_be_replaced() {
                 return Ok(Ending::Replace);
             }
@@ -357,6 +362,12 @@ impl Supervisor {
             self.drop_link(id, None);
         }
         self.planes.finish(LAST_WAIT);
+    }
+
+    /// Whether it is of no use any more.
+    fn is_over(&self) -> bool {
+        let vms = self.ports.values().filter(|port| !port.is_leaving());
+        vms.filter_map(|port| port.vm.as_ref()).any(VmPort::is_over)
     }
 
     fn any_linked(&self) -> bool {

@@ -11,7 +11,7 @@ use crate::config::{LowOption, RunConfig};
 use crate::log::Log;
 use crate::sandbox::Sandbox;
 
-pub use super::activation::Sockets;
+pub use super::activation::{Sockets, path_of as socket_path};
 use super::record::file;
 pub use super::take_over::TakenOver;
 use super::{Ending, Supervisor, replace};

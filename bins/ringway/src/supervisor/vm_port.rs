@@ -1,6 +1,7 @@
 //! A port for a virtual machine: listening or connecting, and the link while there is one.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use tracing::info;
 
 use super::Supervisor;
 use super::accept_backoff::{AcceptBackoff, RETRY_AFTER};
+use super::activation::Passed;
 use super::closing::Closing;
 use super::front_end::FrontEnd;
 use super::order::Order;
@@ -63,6 +65,8 @@ enum Way {
         socket: PathBuf,
         next_try: Instant,
     },
+    /// It was there from the start, and there is no other one: `None` once it is served.
+    Given(Option<Box<Connection>>),
     /// The port is being removed: no front-end may connect.
     Closed,
 }
@@ -91,14 +95,14 @@ impl VmPort {
         Ok(vm)
     }
 
-    /// One whose socket a service manager has made, and says who may open.
+    /// One whose socket a service manager or another program has made, and says who may open.
     ///
     /// # Errors
     /// The options say who may open it, too.
     pub(super) fn over(
         identity: &Identity,
         spec: &PortSpec,
-        socket: OwnedFd,
+        socket: Passed,
     ) -> anyhow::Result<Self> {
         let says_who =
             spec.socket_mode.is_some() || spec.socket_user.is_some() || spec.socket_group.is_some();
@@ -110,8 +114,16 @@ impl VmPort {
         }
         let PortKind::Vm { socket: path } = &spec.kind else { bail!("it listens nowhere") };
         let closing = Closing::start()?;
-        let listener = Listener::resume(socket, path, Made::BY_OTHERS)?;
-        let way = Way::Listen(listener.closed_by(&closing.closer));
+        let way = match socket {
+            Passed::Listening(socket) => {
+                let listener = Listener::resume(socket, path, Made::BY_OTHERS)?;
+                Way::Listen(listener.closed_by(&closing.closer))
+            }
+            Passed::Connected(socket) => {
+                let connection = Connection::new(UnixStream::from(socket))?;
+                Way::Given(Some(Box::new(connection.closed_by(&closing.closer))))
+            }
+        };
         Ok(Self::new(way, closing, identity.mac_of(spec)))
     }
 
@@ -134,6 +146,7 @@ impl VmPort {
             (None, PortKind::VmConnect { socket }) => {
                 Way::Connect { socket: socket.clone(), next_try: Instant::now() }
             }
+            (None, PortKind::Vm { .. }) => Way::Given(None),
             _ => bail!("port {} has no listener", spec.name),
         };
         Ok(Self {
@@ -178,8 +191,13 @@ impl VmPort {
     pub(super) fn listener(&self) -> Option<&Listener> {
         match &self.way {
             Way::Listen(listener) => Some(listener),
-            Way::Connect { .. } | Way::Closed => None,
+            Way::Connect { .. } | Way::Given(_) | Way::Closed => None,
         }
+    }
+
+    /// Whether the only front-end that it will ever have has gone.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.way, Way::Given(None)) && self.link.is_none()
     }
 
     /// Whether that is the front-end's end of a connection to this port.
@@ -193,6 +211,9 @@ impl VmPort {
     }
 
     fn try_connect(&mut self, now: Instant) -> Option<Connection> {
+        if let Way::Given(connection) = &mut self.way {
+            return connection.take().map(|connection| *connection);
+        }
         let Way::Connect { socket, next_try } = &mut self.way else { return None };
         let is_busy = self.link.is_some() || self.is_quarantined || self.closing.is_waited_for();
         if is_busy || *next_try > now {
@@ -215,7 +236,7 @@ impl VmPort {
         match &mut self.way {
             Way::Listen(_) => self.backoff.until = Some(until),
             Way::Connect { next_try, .. } => *next_try = until,
-            Way::Closed => {}
+            Way::Given(_) | Way::Closed => {}
         }
         pause
     }
@@ -240,6 +261,7 @@ impl VmPort {
             _ if self.link.is_some() || self.is_quarantined => None,
             _ if self.closing.is_waited_for() => None,
             Way::Connect { next_try, .. } => Some(*next_try),
+            Way::Given(connection) => connection.as_ref().map(|_| Instant::now()),
             Way::Listen(_) | Way::Closed => None,
         }
     }
