@@ -21,7 +21,8 @@ const DEMO_PACKAGES: [&str; 6] =
 
 /// What the tests need beyond that.
 const TEST_PACKAGES: &str = "valgrind xz-utils qemu-system-x86 busybox-static ethtool tcpdump \
-                             fping util-linux libc-bin tmux lintian zsh apparmor man-db";
+                             fping util-linux libc-bin tmux lintian zsh apparmor man-db \
+                             tshark";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum For {
