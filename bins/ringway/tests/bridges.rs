@@ -4,6 +4,7 @@
 mod common;
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use common::{Ringway, wait_for};
 use ringway_testkit::{AnyUserGuest, GuestOptions};
@@ -64,8 +65,23 @@ fn stations_come_and_leave_the_bridge_with_their_ports() {
     // Here again, and known again.
     ringway.told(&["port", "set", "c", "link=up"]);
     wait_for("it is back", || known(3).then_some(()));
+    come_back_at_once(&ringway, || known(3));
     ringway.told(&["port", "set", "up", "fdb=off"]);
     ringway.told(&["port", "remove", "c"]);
     assert!(known(3), "nothing is asked of the bridge");
     assert!(!ringway.log().contains("what bridges have learned"), "{}", ringway.log());
+}
+
+/// `c` goes and comes while so many do that the bridge is told of its going only afterwards.
+fn come_back_at_once(ringway: &Ringway, is_known: impl Fn() -> bool) {
+    for link in ["link=down", "link=up"].repeat(12) {
+        ringway.told(&["port", "set", "m", link]);
+    }
+    for link in ["link=down", "link=up"] {
+        ringway.told(&["port", "set", "c", link]);
+    }
+    let until = Instant::now() + Duration::from_millis(500);
+    while Instant::now() < until {
+        assert!(is_known(), "it has come back before its turn was to go");
+    }
 }

@@ -6,11 +6,13 @@
 use std::time::{Duration, Instant};
 
 use ringway_supervisor::wire::Station;
+use ringway_switch::VlanId;
 use tracing::{debug, warn};
 
 use super::Supervisor;
 use crate::bridge_fdb::{self, Netlink, TapPort};
 use crate::chatter::Chatter;
+use crate::config::PortSpec;
 
 /// Stations that wait.
 const WAITING_MAX: usize = 4096;
@@ -80,9 +82,10 @@ impl Supervisor {
     /// Asks the kernel, if the time has come.
     pub(super) fn tidy_bridges(&mut self) {
         let now = Instant::now();
-        let Some(stations) = self.departed.take(now) else { return };
-        let taps = self.synced_taps();
-        if taps.is_empty() {
+        let Some(mut stations) = self.departed.take(now) else { return };
+        let taps = self.taps(|spec| spec.syncs_fdb);
+        stations.retain(|station| !self.is_here(station));
+        if taps.is_empty() || stations.is_empty() {
             return;
         }
         match Netlink::open().and_then(|mut netlink| netlink.remove(&taps, &stations)) {
@@ -94,14 +97,20 @@ impl Supervisor {
         }
     }
 
-    fn synced_taps(&self) -> Vec<TapPort> {
-        let synced = self.ports.values().filter(|port| port.spec.syncs_fdb && !port.is_leaving());
+    /// It has come back while it waited. Limits: the address that a guest was told, or has to use.
+    fn is_here(&self, station: &Station) -> bool {
+        let its = |(vlan, address): (VlanId, [u8; 6])| Station { vlan: vlan.raw(), address };
+        self.ports.values().any(|port| port.station().map(its) == Some(*station))
+    }
+
+    /// Taps that ask for something and are there. One that is gone has taken its entries along.
+    pub(super) fn taps(&self, asks: impl Fn(&PortSpec) -> bool) -> Vec<TapPort> {
+        let asking = self.ports.values().filter(|port| asks(&port.spec) && !port.is_leaving());
         let tap = |port: &super::Port| {
-            // One that is gone has taken its entries along.
             let interface = bridge_fdb::interface(port.tap.name()?).ok()?;
             Some(TapPort { interface, vlan: port.spec.rules.policy().vlan })
         };
-        synced.filter_map(tap).collect()
+        asking.filter_map(tap).collect()
     }
 }
 

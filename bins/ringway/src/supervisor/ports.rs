@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use ringway_supervisor::wire::{Offence, ToData};
-use ringway_switch::{PORTS_MAX, PortId};
+use ringway_switch::{PORTS_MAX, PortId, VlanId};
 use tracing::{error, info, warn};
 
 use super::forward_sockets::ForwardSockets;
@@ -77,6 +77,15 @@ impl Port {
 
     pub(super) fn is_linked(&self) -> bool {
         self.vm.as_ref().is_some_and(VmPort::is_linked)
+    }
+
+    /// The address of a guest that is here, and its VLAN: what it was told, or has to use.
+    pub(super) fn station(&self) -> Option<(VlanId, [u8; 6])> {
+        let vm = self.vm.as_ref().filter(|vm| vm.is_linked())?;
+        let policy = self.spec.rules.policy();
+        let is_here = self.spec.is_link_up && !self.is_leaving();
+        let address = policy.locked_mac.unwrap_or(vm.mac).0;
+        Some((policy.vlan.of_untagged()?, address)).filter(|_| is_here)
     }
 
     pub(super) fn is_leaving(&self) -> bool {
