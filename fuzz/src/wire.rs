@@ -21,19 +21,34 @@ pub(crate) fn codec(data: &[u8]) {
     }
 }
 
-/// What the kernel tells of bridges: as it is, and with a length that fits.
+/// What the kernel tells of bridges: as it is, and as a message of any kind with a right length.
 pub(crate) fn bridge_fdb(data: &[u8]) {
     const NUMBER: u32 = 7;
     let _ = bridge_fdb::read(data, NUMBER);
-    let Some((&kind, rest)) = data.split_first() else { return };
-    let kind = [28u16, 3, 2, 29][usize::from(kind & 3)];
+    let Some((&[kind, family], rest)) = data.split_first_chunk() else { return };
+    // Every kind of message that netlink and its routing family have, the known ones more often.
+    let known = [28, 16, 3, 2, 29, 17];
+    let kind = known.get(usize::from(kind) % 128).copied().unwrap_or(u16::from(kind));
     let len = u32::try_from(16 + rest.len()).unwrap_or(u32::MAX);
     let head = [&len.to_ne_bytes()[..], &kind.to_ne_bytes(), &[2, 0], &NUMBER.to_ne_bytes()];
-    let bytes = [&head.concat()[..], &[0; 4], rest].concat();
+    let mut bytes = [&head.concat()[..], &[0; 4], rest].concat();
+    // Neighbours of a bridge, and of IPv4 and IPv6.
+    if let Some(place) = bytes.get_mut(16) {
+        *place = [7, 2, 10, family][usize::from(family & 3)];
+    }
     for said in bridge_fdb::read(&bytes, NUMBER).into_iter().flatten() {
-        if let bridge_fdb::Said::Entry(entry) = said {
-            // What is understood can be asked to go.
-            assert!(!bridge_fdb::remove(&entry, NUMBER).is_empty());
+        match said {
+            // What is understood can be asked to go, and to come.
+            bridge_fdb::Said::Entry(entry) => {
+                assert!(!bridge_fdb::remove(&entry, NUMBER).is_empty());
+            }
+            bridge_fdb::Said::Neighbour(neighbour) => {
+                let put = bridge_fdb::put_neighbour(&neighbour, NUMBER);
+                let again = bridge_fdb::read(&put, NUMBER).expect("our own message");
+                assert_eq!(again, [bridge_fdb::Said::Neighbour(neighbour)]);
+                assert!(!bridge_fdb::remove_neighbour(&neighbour, NUMBER).is_empty());
+            }
+            _ => {}
         }
     }
 }

@@ -21,8 +21,8 @@ fn stations_come_and_leave_the_bridge_with_their_ports() {
         "a=vm:a.sock,mac=52:54:00:00:00:01",
         "b=vm:b.sock,mac=52:54:00:00:00:02",
         "m=vm:m.sock,mtu=auto",
-        "c=vm:c.sock,locked_mac=52:54:00:00:00:03",
-        "up=tap:rwt0,fdb=sync",
+        "c=vm:c.sock,locked_mac=52:54:00:00:00:03,locked_ips=10.9.0.3+fd09::3",
+        "up=tap:rwt0,fdb=sync,neighbours=sync",
     ];
     let arguments: Vec<&str> = ports.iter().flat_map(|port| ["--port", port]).collect();
     let Some(ringway) = Ringway::run_in_namespace(directory.path(), &arguments) else {
@@ -55,16 +55,31 @@ fn stations_come_and_leave_the_bridge_with_their_ports() {
     // None of them sends anything.
     let [_a, b, _c] = ["a", "b", "c"].map(|name| guest(directory.path(), name));
     wait_for("all are known", || (1..=3).all(known).then_some(()));
+    let answers_for = |ip: &str| {
+        let told = ringway.inside(&["ip", "neigh", "show", "dev", "br0", "nud", "all"]);
+        told.lines().any(|line| line.starts_with(&format!("{ip} lladdr 52:54:00:00:00:03 ")))
+    };
+    let (both, none) =
+        (|| answers_for("10.9.0.3") && answers_for("fd09::3"), |ip| !answers_for(ip));
+    wait_for("its IP addresses", || both().then_some(()));
     ringway.told(&["port", "remove", "a"]);
     wait_for("one left", || (!known(1)).then_some(()));
     drop(b);
     wait_for("another one left", || (!known(2)).then_some(()));
     ringway.told(&["port", "set", "c", "link=down"]);
     wait_for("the last one left", || (!known(3)).then_some(()));
+    wait_for("no address", || (none("10.9.0.3") && none("fd09::3")).then_some(()));
+    let stay = "neigh add 10.9.0.9 lladdr 52:54:00:00:00:03 dev br0";
+    ringway.inside(&[&["ip"][..], &stay.split(' ').collect::<Vec<_>>()].concat());
     assert!(known(9), "it was configured");
     // Here again, and known again.
     ringway.told(&["port", "set", "c", "link=up"]);
-    wait_for("it is back", || known(3).then_some(()));
+    wait_for("it is back", || (known(3) && both()).then_some(()));
+    ringway.told(&["port", "set", "c", "locked_ips=10.9.0.4"]);
+    wait_for("another", || (none("10.9.0.3") && answers_for("10.9.0.4")).then_some(()));
+    ringway.told(&["port", "set", "up", "neighbours=off"]);
+    wait_for("none any more", || none("10.9.0.4").then_some(()));
+    assert!(answers_for("10.9.0.9"), "it was configured");
     come_back_at_once(&ringway, || known(3));
     ringway.told(&["port", "set", "up", "fdb=off"]);
     ringway.told(&["port", "remove", "c"]);

@@ -44,6 +44,13 @@ const PINGS: u32 = 150;
 /// Longer than anything but a mechanism that does not work: then it is 10 s and more.
 const SILENCE_MAX_MS: f64 = 2500.0;
 
+/// How often a guest moves to and fro, and a variable for another number. It is even.
+const MOVES: u32 = 20;
+const MOVES_VARIABLE: &str = "RINGWAY_EVPN_MOVES";
+
+/// Between the arrival of a guest and its departure elsewhere, and until it moves again.
+const OVERLAPS_MS: [u64; 7] = [0, 10, 40, 90, 0, 160, 250];
+
 /// Longest wait for what takes a second.
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -86,10 +93,15 @@ pub fn networks(stage: &Stage) -> anyhow::Result<()> {
     for (own, other) in [(0, 1), (1, 0)] {
         let flood = format!("[3]:[0]:[32]:[{}]", HOSTS[other]);
         fabric.wait_route(own, &flood, true).context("type 3")?;
-        for (_, name, _, last, _) in GUESTS.iter().filter(|guest| guest.0 == other) {
+        for (_, name, _, last, ip) in GUESTS.iter().filter(|guest| guest.0 == other) {
             let station = format!("[2]:[0]:[48]:[{}]", mac(*last));
             fabric.wait_route(own, &station, true).with_context(|| format!("type 2: {name}"))?;
+            let resident = format!("{station}:[32]:[{ip}]");
+            fabric.wait_route(own, &resident, true).with_context(|| format!("its IP: {name}"))?;
         }
+        // Questions for addresses go nowhere: the bridges have to answer them.
+        fabric.hosts[own].network.run("bridge link set dev vxlan10 bcast_flood off")?;
+        fabric.hosts[own].network.run("bridge link set dev vxlan20 bcast_flood off")?;
     }
     let mtu = fabric.must(0, "cat /sys/class/net/eth0/mtu")?;
     ensure!(mtu.trim() == MTU, "the guest's MTU is {mtu}");
@@ -125,11 +137,18 @@ pub fn moves(stage: &Stage) -> anyhow::Result<()> {
         stage.note(&format!("a silent guest moved {what}: at most {gap:.0} ms of silence"));
         ensure!(gap < SILENCE_MAX_MS, "{gap} ms of silence");
     }
+    stage.step("moves that overlap");
+    fabric.move_to_and_fro(stage)?;
     stage.step("a guest leaves");
-    let (left, begun) = (mac(3), Instant::now());
+    let left = mac(3);
     ensure!(fabric.hosts[0].knows(&left)?, "it was there");
+    let resident = format!("[2]:[0]:[48]:[{left}]:[32]:[{}]", MOVED.4);
+    fabric.wait_route(0, &resident, true)?;
+    let begun = Instant::now();
     fabric.hosts[1].ringway.remove("c")?;
-    wait("its address is gone", || Ok(!fabric.hosts[0].knows(&left)?))?;
+    fabric.wait_route(0, &resident, false)?;
+    wait("its address is gone", || Ok(!fabric.hosts[0].knows(&left)?))
+        .with_context(|| fabric.tables(&left))?;
     let ms = begun.elapsed().as_millis();
     stage.note(&format!("an address was gone on the other host {ms} ms after its port"));
     stage.step("a host is lost");
@@ -162,23 +181,38 @@ impl Host {
         let bgpd = told["bgpd"].as_str().context("no configuration of bgpd")?;
         let frr = Frr::start(stage, Some(&network), &name, bgpd)?;
         let mut ports = lines("ports");
-        for (_, port, vlan, last, _) in guests.iter().filter(|guest| guest.0 == at) {
+        for (_, port, vlan, last, ip) in guests.iter().filter(|guest| guest.0 == at) {
             // Silent, also when its link comes up.
             let options = "guest_announce=off,csum=on";
             let link = if *port == MOVED.1 { "down" } else { "up" };
             let (mac, place) = (mac(*last), socket(stage, port).display().to_string());
             ports.push(format!(
-                "{port}=vm:{place},vlan={vlan},locked_mac={mac},mac={mac},mtu=auto,link={link},\
-                 {options}"
+                "{port}=vm:{place},vlan={vlan},locked_mac={mac},locked_ips={ip},mac={mac},\
+                 mtu=auto,link={link},{options}"
             ));
         }
         let ringway = Ringway::start_named(&network.stage(stage)?, &name, &ports, &[])?;
         Ok(Self { network, frr, ringway })
     }
 
-    /// Whether a bridge of the host knows a station.
+    /// Whether a bridge of the host knows a station. What a VXLAN device has beside it (`self`) is
+    /// looked at for stations that the bridge does not know, and may be left over.
     fn knows(&self, mac: &str) -> anyhow::Result<bool> {
-        Ok(self.network.run("bridge fdb show")?.contains(mac))
+        Ok(!self.ports_of(mac)?.is_empty())
+    }
+
+    /// The ports of bridges behind which they know a station.
+    fn ports_of(&self, mac: &str) -> anyhow::Result<Vec<String>> {
+        let told = self.network.run("bridge fdb show")?;
+        let of_bridge = |line: &&str| line.starts_with(mac) && line.contains(" master ");
+        let port = |line: &str| Some(line.split_once(" dev ")?.1.split(' ').next()?.to_owned());
+        Ok(told.lines().filter(of_bridge).filter_map(port).collect())
+    }
+
+    /// Where FRR has a station of the first network: `local`, or `remote`, and which host that is.
+    fn place_of(&self, mac: &str) -> anyhow::Result<[Value; 2]> {
+        let mut told = self.frr.ask("zebra", &format!("show evpn mac vni 10010 mac {mac} json"))?;
+        Ok(["type", "remoteVtep"].map(|key| told[mac][key].take()))
     }
 }
 
@@ -247,6 +281,46 @@ impl Fabric {
         let total_ms = text.split_once(", time ").and_then(|(_, rest)| rest.split_once("ms"));
         let total_ms: f64 = total_ms.with_context(|| text.clone())?.0.parse()?;
         Ok(f64::from(longest_gap(&text) + 1) * total_ms / f64::from(PINGS))
+    }
+
+    /// `c` moves so often, and arrives each time before it has left; then all know where it is.
+    fn move_to_and_fro(&self, stage: &Stage) -> anyhow::Result<()> {
+        let count = std::env::var(MOVES_VARIABLE).map_or(Ok(MOVES), |text| text.parse())?;
+        let mut pauses = OVERLAPS_MS.iter().cycle().map(|ms| Duration::from_millis(*ms));
+        let (mut from, mut to) = ((1, "c"), (0, "e"));
+        for _ in 0..count / 2 * 2 {
+            self.hosts[to.0].ringway.set(to.1, "link=up")?;
+            sleep(pauses.next().unwrap_or_default());
+            self.hosts[from.0].ringway.set(from.1, "link=down")?;
+            sleep(pauses.next().unwrap_or_default());
+            (from, to) = (to, from);
+        }
+        let (mac, begun) = (mac(3), Instant::now());
+        let [other, own] = [&self.hosts[0], &self.hosts[1]];
+        let is_right = || {
+            let is_far = other.ports_of(&mac)? == ["vxlan10"]
+                && other.place_of(&mac)? == ["remote".into(), Value::from(HOSTS[1])];
+            let is_near = own.ports_of(&mac)? == ["up10"];
+            Ok(is_far && is_near && own.place_of(&mac)?[0] == "local")
+        };
+        wait("all know where it is", is_right).with_context(|| self.tables(&mac))?;
+        let ms = begun.elapsed().as_millis();
+        stage.note(&format!("{count} moves to and fro: all knew the place after {ms} ms"));
+        Ok(())
+    }
+
+    /// Where each host has a station, as the bridge and both daemons say.
+    fn tables(&self, mac: &str) -> String {
+        let zebra = format!("show evpn mac vni 10010 mac {mac} json");
+        let bgpd = format!("show bgp l2vpn evpn route vni 10010 mac {mac} json");
+        let table = |host: &Host| {
+            let fdb = host.network.run(&format!("bridge -s fdb show | grep {mac} || true"));
+            let fdb = fdb.unwrap_or_default();
+            let [zebra, bgpd] = [("zebra", &zebra), ("bgpd", &bgpd)]
+                .map(|(daemon, line)| host.frr.ask(daemon, line).unwrap_or_default());
+            format!("{fdb}\n{zebra}\n{bgpd}")
+        };
+        self.hosts.iter().map(table).collect::<Vec<_>>().join("\n\n")
     }
 
     fn finish(self) -> anyhow::Result<()> {

@@ -11,7 +11,7 @@ const VXLAN_LEN: u16 = 50;
 pub(super) fn given(args: &FrrArgs) -> Given {
     let commands = args.networks.iter().flat_map(|network| commands(args, *network));
     let port = |Network { vlan, .. }: &Network| {
-        format!("up{vlan}=tap:up{vlan},vlan={vlan},uplink=on,fdb=sync")
+        format!("up{vlan}=tap:up{vlan},vlan={vlan},uplink=on,fdb=sync,neighbours=sync")
     };
     Given {
         commands: commands.collect(),
@@ -76,7 +76,10 @@ mod tests {
         };
         let given = given(&args);
         assert_eq!(given.mtu, 8950);
-        assert_eq!(given.ports[1], "up4094=tap:up4094,vlan=4094,uplink=on,fdb=sync");
+        assert_eq!(
+            given.ports[1],
+            "up4094=tap:up4094,vlan=4094,uplink=on,fdb=sync,neighbours=sync"
+        );
         let vxlan = "ip link add vxlan10 type vxlan id 10010 dstport 4789 local 10.0.0.1 \
                      dev eth1 nolearning";
         assert!(given.commands.contains(&vxlan.to_string()), "{:?}", given.commands);

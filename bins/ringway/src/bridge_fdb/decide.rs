@@ -1,10 +1,12 @@
-//! What follows from what bridges have: which entries are of stations that have left, and the
-//! smallest MTU behind a tap.
+//! What follows from what bridges have: which entries are of stations that have left, which
+//! neighbours they lack and which are gone, and the smallest MTU behind a tap.
+
+use std::net::IpAddr;
 
 use ringway_supervisor::wire::Station;
 use ringway_switch::{Vlan, VlanId};
 
-use super::messages::{Entry, Link};
+use super::messages::{Entry, Link, Neighbour};
 
 /// A tap that is a port of a bridge, perhaps.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +40,53 @@ fn is_it(entry: &Entry, tap: &Vlan, station: &Station) -> bool {
     // What comes without a tag is in the bridge's own VLAN, whatever that is.
     let is_untagged = tap.of_untagged().is_some_and(|vlan| vlan.raw() == station.vlan);
     is_untagged && !is_tagged(entry.vlan)
+}
+
+/// A station and an IP address of its.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Resident {
+    pub vlan: VlanId,
+    pub address: [u8; 6],
+    pub ip: IpAddr,
+}
+
+/// The neighbours that the bridges behind taps are to have: each of those that are in the VLAN of
+/// what the tap carries without a tag.
+pub fn neighbours(links: &[Link], taps: &[TapPort], residents: &[Resident]) -> Vec<Neighbour> {
+    let of_tap = |tap: &TapPort| {
+        let bridge = bridge_of(links, tap.interface)?;
+        let vlan = tap.vlan.of_untagged()?;
+        let here = residents.iter().filter(move |it| it.vlan == vlan);
+        Some(here.map(move |it| Neighbour { interface: bridge, ip: it.ip, address: it.address }))
+    };
+    let mut all: Vec<_> = taps.iter().filter_map(of_tap).flatten().collect();
+    all.sort_unstable();
+    // A bridge has one station for each IP address.
+    all.dedup_by_key(|neighbour| (neighbour.interface, neighbour.ip));
+    all
+}
+
+/// The bridge that an interface is a port of.
+pub fn bridge_of(links: &[Link], interface: u32) -> Option<u32> {
+    links.iter().find(|link| link.interface == interface)?.bridge
+}
+
+/// What is to go from these bridges and what is to come, where there are the neighbours `present`
+/// that a ringway has put there.
+pub fn differences(
+    bridges: &[u32],
+    present: &[Neighbour],
+    wanted: &[Neighbour],
+) -> (Vec<Neighbour>, Vec<Neighbour>) {
+    let is_ours = |neighbour: &&Neighbour| bridges.contains(&neighbour.interface);
+    // What has only another station is replaced.
+    let is_left = |neighbour: &&Neighbour| {
+        let same = |it: &Neighbour| (it.interface, it.ip) == (neighbour.interface, neighbour.ip);
+        !wanted.iter().any(same)
+    };
+    let gone = present.iter().filter(is_ours).filter(is_left).copied().collect();
+    let new = wanted.iter().filter(|neighbour| !present.contains(neighbour)).copied().collect();
+    (gone, new)
 }
 
 /// The smallest MTU among these taps and what is in the same bridges.
@@ -76,6 +125,35 @@ mod tests {
         assert_eq!(left(20), [all[3], all[5]]);
         assert_eq!(left(7), all[3..4]);
         assert_eq!(left(8), []);
+    }
+
+    #[test]
+    fn bridges_get_the_neighbours_of_their_network_and_lose_those_that_have_left() {
+        let link = |interface, bridge| Link { interface, mtu: 1500, bridge };
+        let links = [link(1, Some(8)), link(2, Some(9)), link(3, None), link(9, None)];
+        let (ten, twenty) = (vlan(10), vlan(20));
+        let tap = |interface, vlan| TapPort { interface, vlan: Vlan::Access(vlan) };
+        let taps = [tap(1, ten), tap(2, twenty), tap(3, ten)];
+        let resident = |vlan, last: u8| Resident {
+            vlan,
+            address: [2, 0, 0, 0, 0, last],
+            ip: [10, 0, 0, last].into(),
+        };
+        let residents = [resident(twenty, 2), resident(ten, 1), resident(vlan(30), 3)];
+        let wanted = neighbours(&links, &taps, &residents);
+        let of = |interface, last: u8, ip: u8| Neighbour {
+            interface,
+            ip: [10, 0, 0, ip].into(),
+            address: [2, 0, 0, 0, 0, last],
+        };
+        assert_eq!(wanted, [of(8, 1, 1), of(9, 2, 2)]);
+        // Left behind, right, moved to another station, and of a bridge that is not ours.
+        let present = [of(8, 4, 4), of(8, 1, 1), of(9, 5, 2), of(7, 4, 4)];
+        let (gone, new) = differences(&[8, 9], &present, &wanted);
+        assert_eq!((&gone[..], &new[..]), (&present[..1], &wanted[1..]));
+        assert_eq!(differences(&[8, 9], &wanted, &wanted), (vec![], vec![]));
+        let twice = [resident(ten, 1), Resident { address: [4; 6], ..resident(ten, 1) }];
+        assert_eq!(neighbours(&links, &taps, &twice).len(), 1);
     }
 
     #[test]

@@ -1,15 +1,18 @@
 //! The forwarding database of bridges as the kernel tells it (rtnetlink(7), family `AF_BRIDGE`):
 //! requests and answers as bytes.
 
+use std::net::IpAddr;
+
 use anyhow::{Context, ensure};
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader,
-    NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REPLACE, NLM_F_REQUEST,
+    NetlinkBuffer, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netlink_packet_route::neighbour::{
-    NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
+use netlink_packet_route::route::RouteProtocol;
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 /// Most messages of one datagram: it has 32 KiB, and each its header.
@@ -28,11 +31,26 @@ pub struct Entry {
     pub is_learned: bool,
 }
 
+/// Whose neighbours these are, as `ip neighbour` shows it (`proto`): no other program has that
+/// number. So a ringway that is started again finds what the one before has left.
+const OWN: RouteProtocol = RouteProtocol::Other(117);
+
+/// A neighbour of a bridge: an IP address and its station, for which the bridge answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Neighbour {
+    /// The bridge.
+    pub interface: u32,
+    pub ip: IpAddr,
+    pub address: [u8; 6],
+}
+
 /// One thing that the kernel says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
     Entry(Entry),
     Link(Link),
+    /// One that a ringway has put there.
+    Neighbour(Neighbour),
     /// That was all; the tables have changed meanwhile, so some may be missing.
     Done {
         is_torn: bool,
@@ -75,6 +93,44 @@ pub fn remove(entry: &Entry, number: u32) -> Vec<u8> {
         message.attributes.push(NeighbourAttribute::Vlan(entry.vlan));
     }
     bytes(RouteNetlinkMessage::DelNeighbour(message), NLM_F_REQUEST | NLM_F_ACK, number)
+}
+
+/// Asks for all neighbours of all interfaces.
+pub fn neighbours(number: u32) -> Vec<u8> {
+    let message = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
+    bytes(message, NLM_F_REQUEST | NLM_F_DUMP, number)
+}
+
+/// Puts a neighbour there, in the place of any other that has its IP address.
+pub fn put_neighbour(neighbour: &Neighbour, number: u32) -> Vec<u8> {
+    let mut message = about_neighbour(neighbour);
+    // It stays until it is taken away, and the kernel asks it nothing.
+    message.header.state = NeighbourState::Noarp;
+    message.attributes.push(NeighbourAttribute::LinkLayerAddress(neighbour.address.to_vec()));
+    message.attributes.push(NeighbourAttribute::Protocol(OWN));
+    let flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE;
+    bytes(RouteNetlinkMessage::NewNeighbour(message), flags, number)
+}
+
+/// Takes a neighbour away.
+pub fn remove_neighbour(neighbour: &Neighbour, number: u32) -> Vec<u8> {
+    let message = RouteNetlinkMessage::DelNeighbour(about_neighbour(neighbour));
+    bytes(message, NLM_F_REQUEST | NLM_F_ACK, number)
+}
+
+fn about_neighbour(neighbour: &Neighbour) -> NeighbourMessage {
+    let mut message = NeighbourMessage::default();
+    message.header.ifindex = neighbour.interface;
+    (message.header.family, message.attributes) = match neighbour.ip {
+        IpAddr::V4(ip) => {
+            (AddressFamily::Inet, vec![NeighbourAttribute::Destination(NeighbourAddress::Inet(ip))])
+        }
+        IpAddr::V6(ip) => (
+            AddressFamily::Inet6,
+            vec![NeighbourAttribute::Destination(NeighbourAddress::Inet6(ip))],
+        ),
+    };
+    message
 }
 
 fn about(interface: u32) -> NeighbourMessage {
@@ -125,7 +181,11 @@ fn meaning(message: NetlinkMessage<RouteNetlinkMessage>, number: u32) -> Said {
             Some(code) => Said::Refused(code.get().saturating_neg()),
         },
         NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewNeighbour(message)) => {
-            entry(&message).map_or(Said::Other, Said::Entry)
+            match (entry(&message), own_neighbour(&message)) {
+                (Some(entry), _) => Said::Entry(entry),
+                (None, Some(neighbour)) => Said::Neighbour(neighbour),
+                (None, None) => Said::Other,
+            }
         }
         NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(message)) => {
             link(&message).map_or(Said::Other, Said::Link)
@@ -163,6 +223,23 @@ fn entry(message: &NeighbourMessage) -> Option<Entry> {
     let is_learned = is_aging && !is_put_there;
     let is_bridge = header.family == AddressFamily::Bridge;
     is_bridge.then_some(Entry { interface: header.ifindex, address: address?, vlan, is_learned })
+}
+
+fn own_neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
+    let (mut ip, mut address, mut is_own) = (None, None, false);
+    for attribute in &message.attributes {
+        match attribute {
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(it)) => ip = Some((*it).into()),
+            NeighbourAttribute::Destination(NeighbourAddress::Inet6(it)) => ip = Some((*it).into()),
+            NeighbourAttribute::LinkLayerAddress(bytes) => {
+                address = bytes.as_slice().try_into().ok()
+            }
+            NeighbourAttribute::Protocol(protocol) => is_own = *protocol == OWN,
+            _ => {}
+        }
+    }
+    let interface = message.header.ifindex;
+    is_own.then_some(Neighbour { interface, ip: ip?, address: address? })
 }
 
 #[cfg(test)]
@@ -219,14 +296,33 @@ mod tests {
         assert_eq!(list(7)[4..8], [30, 0, 1, 3]);
     }
 
+    /// The kernel tells a neighbour as it was told of it.
+    #[test]
+    fn own_neighbours_are_told_from_others() {
+        for ip in ["10.0.0.1", "fd00::1"] {
+            let ip = ip.parse().expect("an address");
+            let neighbour = Neighbour { interface: 3, ip, address: [2, 0, 0, 0, 0, 1] };
+            let bytes = put_neighbour(&neighbour, 7);
+            assert_eq!((&bytes[20..24], bytes[24]), (&3u32.to_ne_bytes()[..], 0x40));
+            assert_eq!(read(&bytes, 7).expect("one"), [Said::Neighbour(neighbour)]);
+            let mut of_other = bytes.clone();
+            let at = bytes.windows(2).rposition(|pair| pair == [117, 0]).expect("a protocol");
+            of_other[at] = 11;
+            assert_eq!(read(&of_other, 7).expect("one"), [Said::Other]);
+            assert_eq!(remove_neighbour(&neighbour, 7)[4..6], 29u16.to_ne_bytes());
+        }
+    }
+
     #[test]
     fn no_bytes_are_too_strange() {
-        let whole = [told(2, 2), told(4, 0)].concat();
+        let ip = "fd00::1".parse().expect("an address");
+        let neighbour = Neighbour { interface: 3, ip, address: [2, 0, 0, 0, 0, 1] };
+        let whole = [told(2, 2), told(4, 0), put_neighbour(&neighbour, 7)].concat();
         for len in 0..whole.len() {
             let _ = read(&whole[..len], 7);
         }
         for at in 0..whole.len() {
-            for value in [0, 1, 0x7f, 0xff] {
+            for value in 0..=0xff {
                 let mut bytes = whole.clone();
                 bytes[at] = value;
                 let _ = read(&bytes, 7);

@@ -1,5 +1,6 @@
 //! What bridges behind taps have learned: stations that have left ringway are taken out of it at
-//! once. Otherwise a bridge, and a whole fabric behind it, would send to them for 300 s.
+//! once. Otherwise a bridge, and a whole fabric behind it, would send to them for 300 s. And what
+//! they may answer for: IP addresses of guests, as neighbours of the bridge.
 //!
 //! Only what a bridge has learned itself at the port that the tap is; nothing that was configured,
 //! or that another program has put there. Limits: bridges in this network namespace; the list of
@@ -19,8 +20,8 @@ use rustix::net::{
 };
 
 use decide::left;
-pub use decide::{TapPort, smallest_mtu};
-use messages::{Entry, Link, Said};
+pub use decide::{Resident, TapPort, bridge_of, differences, neighbours, smallest_mtu};
+use messages::{Entry, Link, Neighbour, Said};
 
 /// Longest wait for an answer of the kernel, which gives it within the call that asks.
 const ANSWER_MAX: std::time::Duration = std::time::Duration::from_secs(1);
@@ -71,9 +72,33 @@ impl Netlink {
     pub fn remove(&mut self, taps: &[TapPort], stations: &[Station]) -> anyhow::Result<usize> {
         let left = left(&self.list()?, taps, stations);
         for entry in &left {
-            self.remove_one(entry)?;
+            let request = messages::remove(entry, self.next_number());
+            self.carry_out(&request)?;
         }
         Ok(left.len())
+    }
+
+    /// Makes the neighbours of these bridges those that are wanted, as far as a ringway has put
+    /// them there; how many came and went.
+    ///
+    /// # Errors
+    /// The kernel refuses, or does not answer.
+    pub fn sync(&mut self, bridges: &[u32], wanted: &[Neighbour]) -> anyhow::Result<usize> {
+        let request = messages::neighbours(self.next_number());
+        // A list that is torn only leads to one change more, or later.
+        let (said, _) = self.ask_for_all(&request)?;
+        let own = |said| if let Said::Neighbour(own) = said { Some(own) } else { None };
+        let present: Vec<Neighbour> = said.into_iter().filter_map(own).collect();
+        let (gone, new) = differences(bridges, &present, wanted);
+        for neighbour in &gone {
+            let request = messages::remove_neighbour(neighbour, self.next_number());
+            self.carry_out(&request)?;
+        }
+        for neighbour in &new {
+            let request = messages::put_neighbour(neighbour, self.next_number());
+            self.carry_out(&request)?;
+        }
+        Ok(gone.len() + new.len())
     }
 
     /// All interfaces.
@@ -121,17 +146,17 @@ impl Netlink {
         bail!("the kernel's list does not end")
     }
 
-    /// One that is gone is no error: it was too old, or another host has the station now.
-    fn remove_one(&mut self, entry: &Entry) -> anyhow::Result<()> {
-        let request = messages::remove(entry, self.next_number());
-        self.send(&request)?;
+    /// What is gone already is no error: it was too old, or another host has the station now.
+    fn carry_out(&self, request: &[u8]) -> anyhow::Result<()> {
+        self.send(request)?;
         for _ in 0..DATAGRAMS_MAX {
             for said in self.receive()? {
                 match said {
                     Said::Acknowledged => return Ok(()),
                     Said::Refused(number) if number == Errno::NOENT.raw_os_error() => return Ok(()),
                     Said::Refused(number) => return Err(refusal(number)),
-                    Said::Entry(_) | Said::Link(_) | Said::Done { .. } | Said::Other => {}
+                    Said::Entry(_) | Said::Link(_) | Said::Neighbour(_) => {}
+                    Said::Done { .. } | Said::Other => {}
                 }
             }
         }

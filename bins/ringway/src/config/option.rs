@@ -84,6 +84,7 @@ pub(super) enum Field {
     Mirror,
     Announce,
     Fdb,
+    Neighbours,
     Offloads,
     Labels,
     FeatureOnRequest(Features),
@@ -121,10 +122,8 @@ impl PortOption {
                 let is_on = text.map(|text| parse_switch(origin, self.key, text)).transpose()?;
                 spec.announces = is_on.unwrap_or(true);
             }
-            Field::Fdb => {
-                let is_on = text.map(|text| parse_sync(origin, self.key, text)).transpose()?;
-                spec.syncs_fdb = is_on.unwrap_or(false);
-            }
+            Field::Fdb => spec.syncs_fdb = parse_sync(origin, self.key, text)?,
+            Field::Neighbours => spec.syncs_neighbours = parse_sync(origin, self.key, text)?,
             Field::Labels => {
                 let labels = text.map(|text| labels::parse(origin, text)).transpose()?;
                 spec.labels = labels.unwrap_or_default();
@@ -177,6 +176,7 @@ impl PortOption {
             }
             Field::Announce => (!spec.announces).then_some(Literal::Switch(false)),
             Field::Fdb => spec.syncs_fdb.then(|| Literal::Text("sync".into())),
+            Field::Neighbours => spec.syncs_neighbours.then(|| Literal::Text("sync".into())),
             Field::Labels => labels::written(&spec.labels),
             Field::Offloads => (!spec.offloads).then_some(Literal::Switch(false)),
             Field::Mirror => spec.mirror.clone().map(Literal::Text),

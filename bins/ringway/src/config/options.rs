@@ -209,6 +209,17 @@ pub const OPTIONS: &[PortOption] = &[
         )
     },
     PortOption {
+        ports: Ports::Taps,
+        ..option(
+            "neighbours",
+            "sync or off",
+            "off",
+            Field::Neighbours,
+            "the bridge behind the tap knows the locked_ips of guests that are here, and answers \
+             for them",
+        )
+    },
+    PortOption {
         ports: Ports::Guests,
         ..option(
             "notify",

@@ -98,6 +98,8 @@ pub struct PortSpec {
     pub announces: bool,
     /// Whether stations that leave are taken out of the bridge behind a tap.
     pub syncs_fdb: bool,
+    /// Whether the bridge behind a tap is told the IP addresses of guests.
+    pub syncs_neighbours: bool,
     /// Whether checksums and segments may be left undone in packets that leave by it.
     pub offloads: bool,
     /// What is noted at it.
@@ -164,6 +166,7 @@ impl PortSpec {
             mirror: None,
             announces: true,
             syncs_fdb: false,
+            syncs_neighbours: false,
             offloads: true,
             labels: Labels::new(),
         }

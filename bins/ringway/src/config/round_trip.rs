@@ -62,7 +62,11 @@ prop_compose! {
         let is_listening = matches!(plain.kind, PortKind::Vm { .. });
         let account = |id: u32| Account { name: id.to_string(), id };
         match plain.kind.is_guest() {
-            false if plain.kind.is_tap() => PortSpec { syncs_fdb: !announces, ..plain },
+            false if plain.kind.is_tap() => PortSpec {
+                syncs_fdb: !announces,
+                syncs_neighbours: off & 2 == 0,
+                ..plain
+            },
             false => plain,
             true => PortSpec {
                 mac: mac.map(|[a, b, c, d, e]| MacAddress([0x52, a, b, c, d, e])),

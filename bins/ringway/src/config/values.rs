@@ -247,12 +247,12 @@ pub fn parse_switch(origin: &Origin, key: &str, text: &str) -> Result<bool, Spec
     }
 }
 
-/// `sync` or `off`.
-pub fn parse_sync(origin: &Origin, key: &str, text: &str) -> Result<bool, SpecError> {
+/// `sync` or `off`, which is the default.
+pub fn parse_sync(origin: &Origin, key: &str, text: Option<&str>) -> Result<bool, SpecError> {
     match text {
-        "sync" => Ok(true),
-        "off" => Ok(false),
-        _ => {
+        Some("sync") => Ok(true),
+        None | Some("off") => Ok(false),
+        Some(text) => {
             let wrong = format!("{key} can be sync or off, and not {text:?}");
             let [sync, off] = ["sync", "off"].map(|value| origin.assign(key, value));
             Err(origin.wrong(wrong, format!("write {sync} or {off}")))

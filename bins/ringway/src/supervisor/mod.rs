@@ -19,6 +19,7 @@ mod front_end;
 mod journal;
 mod knocks;
 mod messages;
+mod neighbours;
 mod order;
 mod orders;
 mod peer;
@@ -67,6 +68,7 @@ use control_socket::ControlSocket;
 use departed::Departed;
 use fd_store::FdStore;
 use journal::Watched;
+use neighbours::Neighbours;
 use order::Order;
 use peer::UserNames;
 use planes::Planes;
@@ -144,6 +146,7 @@ pub struct Supervisor {
     resolvers: Vec<std::net::IpAddr>,
     looked_around: Instant,
     departed: Departed,
+    neighbours: Neighbours,
 }
 
 impl Supervisor {
@@ -234,6 +237,7 @@ impl Supervisor {
             resolvers: crate::resolvers::of_this_machine(),
             looked_around: Instant::now(),
             departed: Departed::new(),
+            neighbours: Neighbours::new(),
         })
     }
 
@@ -268,6 +272,7 @@ impl Supervisor {
             self.reopen_due_taps();
             self.look_around();
             self.tidy_bridges();
+            self.tell_bridges();
             self.finish_leaving_ports();
             self.drop_slow_control_clients();
             self.give_up_questions();
@@ -297,6 +302,7 @@ impl Supervisor {
             self.next_reopening(),
             self.next_look_around(),
             self.departed.due(),
+            self.neighbours.due(),
             self.control.next_deadline(),
             self.next_listening(),
             self.next_refusal(),
@@ -361,6 +367,7 @@ impl Supervisor {
         for id in self.ids() {
             self.drop_link(id, None);
         }
+        self.take_neighbours_along();
         self.planes.finish(LAST_WAIT);
     }
 

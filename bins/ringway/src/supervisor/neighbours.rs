@@ -1,0 +1,185 @@
+//! Bridges behind taps that ask for it (`neighbours=sync`) know the IP addresses of the guests that
+//! are here. So they, and all hosts of a fabric, answer for them instead of asking everywhere.
+//!
+//! How: what is wanted is compared with what the bridges have, when it changes, soon after, and now
+//! and then: whatever was lost, or was changed by others, is right after the next look. (Routes of a
+//! guest's old place, and their end, may come after the guest.) A ringway that ends takes its
+//! neighbours along; what one that was killed has left, the next one finds.
+//!
+//! Limits: one ringway for each bridge; `locked_ips` only; the untagged VLAN of each tap.
+
+use std::time::{Duration, Instant};
+
+use tracing::{debug, warn};
+
+use super::Supervisor;
+use crate::bridge_fdb::{self, Netlink, Resident, TapPort, bridge_of};
+use crate::chatter::Chatter;
+
+/// As often as this at most: a guest cannot keep the supervisor busy by coming and going.
+const SOONEST: Duration = Duration::from_millis(100);
+
+/// After a change, and twice as long each time that nothing was to be done; as often as the second
+/// at least.
+const AGAIN: Duration = Duration::from_millis(250);
+const LATEST: Duration = Duration::from_secs(10);
+
+/// After a failure.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What bridges are to be told.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Wanted {
+    taps: Vec<TapPort>,
+    residents: Vec<Resident>,
+}
+
+/// What they were told.
+#[derive(Debug)]
+pub(super) struct Neighbours {
+    wanted: Wanted,
+    /// Those that have been told something.
+    bridges: Vec<u32>,
+    due: Option<Instant>,
+    last: Option<Instant>,
+    /// Until the next look.
+    pause: Duration,
+    chatter: Chatter,
+}
+
+impl Neighbours {
+    pub(super) fn new() -> Self {
+        let (wanted, bridges) = (Wanted::default(), Vec::new());
+        let (due, last, chatter) = (None, None, Chatter::new());
+        Self { wanted, bridges, due, last, pause: AGAIN, chatter }
+    }
+
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// So it is now.
+    fn note(&mut self, wanted: Wanted, now: Instant) {
+        if wanted != self.wanted {
+            (self.wanted, self.pause) = (wanted, AGAIN);
+            self.due = Some(self.last.map_or(now, |last| now.max(last + SOONEST)));
+        }
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| due <= now)
+    }
+
+    /// They were told of so many changes, or could not be.
+    fn have_been_told(&mut self, changes: Option<usize>, now: Instant) {
+        let pause = match changes {
+            None => RETRY_AFTER,
+            Some(0) => self.pause,
+            Some(_) => AGAIN,
+        };
+        (self.last, self.pause) = (Some(now), LATEST.min(2 * pause));
+        // Where nothing is wanted any more, that was the last time.
+        let is_over = changes.is_some() && self.wanted.taps.is_empty();
+        self.due = Some(now + pause).filter(|_| !is_over);
+    }
+}
+
+impl Supervisor {
+    /// Asks the kernel, if something has changed or the time has come.
+    pub(super) fn tell_bridges(&mut self) {
+        let taps = self.taps(|spec| spec.syncs_neighbours);
+        let residents = if taps.is_empty() { Vec::new() } else { self.residents() };
+        let now = Instant::now();
+        self.neighbours.note(Wanted { taps, residents }, now);
+        if !self.neighbours.is_due(now) {
+            return;
+        }
+        let done = self.sync_neighbours();
+        self.neighbours.have_been_told(done.as_ref().ok().copied(), now);
+        match done {
+            Ok(0) => {}
+            Ok(count) => debug!("{count} neighbours of bridges have come or gone"),
+            Err(why) => {
+                let why = format!("bridges do not know where guests are: {why:#}");
+                self.neighbours.chatter.say_of(None, || warn!("{why}"));
+            }
+        }
+    }
+
+    /// No guest is here any more.
+    pub(super) fn take_neighbours_along(&mut self) {
+        if !self.neighbours.bridges.is_empty() {
+            self.neighbours.wanted.residents.clear();
+            let _ = self.sync_neighbours();
+        }
+    }
+
+    fn sync_neighbours(&mut self) -> anyhow::Result<usize> {
+        let (state, mut netlink) = (&mut self.neighbours, Netlink::open()?);
+        let (links, Wanted { taps, residents }) = (netlink.links()?, &state.wanted);
+        let bridges = taps.iter().filter_map(|tap| bridge_of(&links, tap.interface));
+        let bridges: Vec<u32> = bridges.collect();
+        let all = [&bridges[..], &state.bridges].concat();
+        let neighbours = bridge_fdb::neighbours(&links, taps, residents);
+        let count = netlink.sync(&all, &neighbours)?;
+        state.bridges = bridges;
+        Ok(count)
+    }
+
+    fn residents(&self) -> Vec<Resident> {
+        let of_port = |port: &super::Port| {
+            let (vlan, address) = port.station()?;
+            let ips = port.spec.rules.policy().locked_ips.into_iter();
+            Some(ips.map(move |ip| Resident { vlan, address, ip }))
+        };
+        self.ports.values().filter_map(of_port).flatten().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringway_switch::{Vlan, VlanId};
+
+    fn wanted(last: u8) -> Wanted {
+        let (vlan, ip) = (VlanId::new(7).expect("a VLAN"), [10, 0, 0, last].into());
+        let residents = vec![Resident { vlan, address: [2; 6], ip }];
+        Wanted { taps: vec![TapPort { interface: 1, vlan: Vlan::None }], residents }
+    }
+
+    #[test]
+    fn bridges_are_told_of_changes_not_too_often_and_now_and_then() {
+        let (mut told, start) = (Neighbours::new(), Instant::now());
+        told.note(Wanted::default(), start);
+        assert_eq!(told.due(), None, "no tap asks");
+        told.note(wanted(1), start);
+        assert!(told.is_due(start));
+        told.have_been_told(Some(1), start);
+        told.note(wanted(2), start + SOONEST / 2);
+        assert_eq!(told.due(), Some(start + SOONEST));
+        told.have_been_told(Some(1), start + SOONEST);
+        told.note(wanted(2), start + 2 * SOONEST);
+        let (mut now, mut pauses) = (start + SOONEST, Vec::new());
+        for changes in [0, 0, 0, 0, 0, 0, 0, 1] {
+            let due = told.due().expect("there is more");
+            pauses.push(due - now);
+            now = due;
+            told.have_been_told(Some(changes), now);
+        }
+        pauses.push(told.due().expect("there is more") - now);
+        let doubled = [1, 2, 4, 8, 16, 32].map(|count| AGAIN * count);
+        assert_eq!((&pauses[..6], &pauses[6..]), (&doubled[..], &[LATEST, LATEST, AGAIN][..]));
+    }
+
+    #[test]
+    fn what_failed_is_tried_again_and_the_last_is_the_last() {
+        let (mut told, start) = (Neighbours::new(), Instant::now());
+        told.note(wanted(1), start);
+        told.have_been_told(None, start);
+        assert_eq!(told.due(), Some(start + RETRY_AFTER));
+        told.note(Wanted::default(), start + LATEST);
+        assert!(told.is_due(start + LATEST));
+        told.have_been_told(Some(1), start + LATEST);
+        assert_eq!(told.due(), None);
+    }
+}
