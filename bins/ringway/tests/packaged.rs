@@ -93,3 +93,70 @@ fn the_dashboard_asks_for_metrics_that_there_are() {
     let missing: Vec<_> = asked.difference(&there).collect();
     assert!(missing.is_empty() && asked.len() >= 12, "{missing:?} of {asked:?}");
 }
+
+/// A guest as libvirt describes it, as far as its network goes.
+const DOMAIN: &str = r#"<domain type='qemu'><name>web 1</name><devices>
+    <interface type='vhostuser'>
+      <mac address='52:54:00:00:00:07'/>
+      <source type='unix' path='DIR/web1.sock' mode='client'>
+        <reconnect enabled='yes' timeout='1'/>
+      </source>
+      <model type='virtio'/>
+    </interface>
+    <interface type="vhostuser"><source type="unix" mode="server" path="DIR/web2.sock"/></interface>
+    <interface type='network'><mac address='52:54:00:00:00:08'/><source network='x'/></interface>
+    <interface type='vhostuser'><source type='unix' path='DIR/own.sock' mode='client'/></interface>
+</devices></domain>"#;
+
+#[test]
+fn libvirts_hook_makes_ports_for_a_guest_and_takes_them_away() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path();
+    let ringway = Ringway::run(place, &["--port", "own=vm:own.sock"]);
+    let programs = Path::new(env!("CARGO_BIN_EXE_ringway")).parent().expect("a directory");
+    let path = std::env::var("PATH").expect("a path");
+    let hook = |operation: &str, part: &str| {
+        let xml = place.join("xml");
+        fs::write(&xml, DOMAIN.replace("DIR", &place.display().to_string())).expect("a file");
+        let output = Command::new(root().join("packaging/ringway-libvirt-hook"))
+            .args(["web 1", operation, part, "-"])
+            .env("PATH", format!("{}:{path}", programs.display()))
+            .env("RINGWAY_CONTROL", ringway.control())
+            .env("RINGWAY_LIBVIRT", place)
+            .stdin(fs::File::open(&xml).expect("a file"))
+            .output()
+            .expect("it starts");
+        assert!(output.stdout.is_empty(), "libvirt would take it for another guest");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(said) } else { Err(said) }
+    };
+    let ports = || {
+        let told: Value =
+            serde_json::from_str(&ringway.told(&["port", "list", "--json"])).expect("JSON");
+        let ports = told["ports"].as_array().expect("a list").iter();
+        ports.map(|port| port["port"].clone()).collect::<Vec<_>>()
+    };
+    fs::create_dir(place.join("libvirt.d")).expect("a directory");
+    fs::write(place.join("libvirt"), "OPTIONS=vlan=7\n").expect("a file");
+    for (operation, part) in
+        [("prepare", "begin"), ("start", "begin"), ("started", "begin"), ("reconnect", "begin")]
+    {
+        hook(operation, part).expect(operation);
+    }
+    let made = ports();
+    let of = |name: &str| made.iter().find(|port| port["name"] == name).expect(name);
+    assert_eq!(made.len(), 3);
+    let (one, two) = (of("web1"), of("web2"));
+    assert_eq!((&one["mac"], &one["vlan"]), (&"52:54:00:00:00:07".into(), &7.into()));
+    assert!(one["vm"].is_string() && two["vm-connect"].is_string());
+    assert_eq!(two["label"], serde_json::json!(["libvirt:web_1"]));
+    let why = hook("migrate", "begin").expect_err("it cannot be migrated");
+    assert!(why.contains("cannot be migrated while it runs"), "{why}");
+    for (operation, part) in [("stopped", "end"), ("release", "end"), ("release", "end")] {
+        hook(operation, part).expect(operation);
+    }
+    assert_eq!(ports().len(), 1, "what the hook has not made stays");
+    fs::write(place.join("libvirt.d/web 1"), "OPTIONS=vlan=sideways\n").expect("a file");
+    let why = hook("prepare", "begin").expect_err("libvirt does not start the guest then");
+    assert!(why.contains("sideways"), "{why}");
+}
