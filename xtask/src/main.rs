@@ -107,6 +107,7 @@ fn main() -> ExitCode {
 /// `./x package`: the program with its units, manual pages and completions.
 fn package(paths: &Paths) -> anyhow::Result<()> {
     check::build_ringway(paths)?;
+    shell::run(paths.cargo("build").args(["--release", "-p", "ringway-cni"]))?;
     let mut build = shell::command(&[paths.root.join("packaging/build-deb")]);
     build.arg(paths.target.join("release/ringway")).arg(env!("CARGO_PKG_VERSION"));
     shell::run(build.arg(paths.target.join("package")))

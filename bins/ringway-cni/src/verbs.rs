@@ -112,10 +112,16 @@ impl Verbs<'_> {
         if let Some(file) = &self.configuration.runtime_config.device_info_file {
             let _ = std::fs::remove_file(file);
         }
-        match self.find(&name)? {
-            Some(_) => self.remove(&name),
-            None => Ok(()),
+        if self.find(&name)?.is_some() {
+            return self.remove(&name);
         }
+        // Of a ringway that was killed.
+        if let (Kind::Socket, Some(directory)) =
+            (self.configuration.attachment, &self.configuration.socket_directory)
+        {
+            let _ = std::fs::remove_file(format!("{directory}/{name}.sock"));
+        }
+        Ok(())
     }
 
     /// Another call may have done it at the same time.

@@ -2,6 +2,7 @@
 //! (`cargo test --workspace` builds both).
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -90,27 +91,63 @@ impl Bench {
         all
     }
 
+    /// Of a network whose plugin for addresses is there.
+    fn with_addresses(&self, more: Value) -> Value {
+        let (place, plugin) = (self.directory.path(), self.directory.path().join("pool"));
+        std::fs::write(&plugin, IPAM.replace("DIR", &place.display().to_string()))
+            .expect("written");
+        std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).expect("changed");
+        let mut configuration = self.configuration("blue", more);
+        configuration["ipam"] = json!({ "type": "pool" });
+        configuration
+    }
+
+    fn command(&self, verb: &str, container: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ringway-cni"));
+        command.env("CNI_COMMAND", verb).env("CNI_CONTAINERID", container);
+        command.env("CNI_IFNAME", "net1").env_remove("CNI_NETNS");
+        // What a plugin for addresses calls is found, too.
+        command.env("CNI_PATH", self.directory.path());
+        command
+    }
+
     fn start(&self, verb: &str, (container, configuration): (&str, &Value)) -> Child {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_ringway-cni"))
-            .env("CNI_COMMAND", verb)
-            .env("CNI_CONTAINERID", container)
-            .env("CNI_IFNAME", "net1")
-            .env("CNI_PATH", self.directory.path())
-            .env_remove("CNI_NETNS")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("it starts");
-        let mut stdin = child.stdin.take().expect("piped");
-        let _ = stdin.write_all(configuration.to_string().as_bytes());
-        child
+        begin(self.command(verb, container), configuration)
+    }
+
+    /// For a container in the namespace of that process.
+    fn ask_for(&self, process: u32, verb: &str, what: (&str, &Value)) -> (bool, Value) {
+        let mut command = self.command(verb, what.0);
+        command.env("CNI_NETNS", format!("/proc/{process}/ns/net"));
+        answer(begin(command, what.1))
     }
 
     fn ask(&self, verb: &str, what: (&str, &Value)) -> (bool, Value) {
-        let output: Output = self.start(verb, what).wait_with_output().expect("it ends");
-        let value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
-        (output.status.success(), value)
+        answer(self.start(verb, what))
     }
+
+    /// What attachments have left, if anything.
+    fn left_over(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.directory.path()).expect("a directory");
+        let names = entries.map(|entry| entry.expect("an entry").file_name().into_string());
+        let names = names.map(|name| name.expect("a name"));
+        names.filter(|name| name.starts_with("cni-") || name.starts_with("given-")).collect()
+    }
+}
+
+/// Starts the plugin with what it reads.
+fn begin(mut command: Command, configuration: &Value) -> Child {
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut stdin = child.stdin.take().expect("piped");
+    let _ = stdin.write_all(configuration.to_string().as_bytes());
+    child
+}
+
+/// Whether it succeeds, and what it prints.
+fn answer(child: Child) -> (bool, Value) {
+    let output: Output = child.wait_with_output().expect("it ends");
+    (output.status.success(), serde_json::from_slice(&output.stdout).unwrap_or(Value::Null))
 }
 
 #[test]
@@ -159,49 +196,60 @@ fn what_is_not_known_any_more_is_collected_in_its_own_network_only() {
 }
 
 /// A plugin for addresses: one script, that keeps a file while it has given one.
-const IPAM: &str = "#!/bin/sh\n\
-    case $CNI_COMMAND in\n\
-    ADD) touch DIR/given; echo '{\"ips\":[{\"address\":\"10.1.0.2/24\"}],\"routes\":[]}' ;;\n\
-    DEL) rm -f DIR/given ;;\n\
-    esac\n";
+const IPAM: &str = r#"#!/bin/sh
+case $CNI_COMMAND in
+ADD) touch DIR/given-$CNI_CONTAINERID
+    echo '{"ips":[{"address":"10.1.0.'${CNI_CONTAINERID#c}'/24"}],"routes":[]}' ;;
+DEL) rm -f DIR/given-$CNI_CONTAINERID ;;
+esac
+"#;
 
 #[test]
 fn addresses_are_asked_for_and_given_back() {
-    use std::os::unix::fs::PermissionsExt;
     let Some(program) = Ringway::program() else { return };
     let bench = Bench::new();
     let place = bench.directory.path();
-    std::fs::write(place.join("pool"), IPAM.replace("DIR", &place.display().to_string()))
-        .expect("written");
-    std::fs::set_permissions(place.join("pool"), std::fs::Permissions::from_mode(0o755))
-        .expect("changed");
-    let blue = bench.configuration("blue", json!({ "ipam": { "type": "pool" } }));
-    let given = place.join("given");
+    let blue = bench.with_addresses(json!({}));
+    let given = place.join("given-c1");
     let (ok, _) = bench.ask("ADD", ("c1", &blue));
     assert!(!ok && !given.exists(), "no ringway runs: the address is given back");
     let _ringway = Ringway::start(&program, &bench);
     let (ok, result) = bench.ask("ADD", ("c1", &blue));
     assert!(ok && given.exists(), "{result}");
-    assert_eq!(result["ips"][0], json!({ "address": "10.1.0.2/24", "interface": 0 }));
+    assert_eq!(result["ips"][0], json!({ "address": "10.1.0.1/24", "interface": 0 }));
     assert!(bench.ask("DEL", ("c1", &blue)).0 && !given.exists());
 }
+
+/// Attachments that come and go, each with a plugin killed at another moment; a variable for more.
+const ROUNDS: u32 = 40;
+const ROUNDS_VARIABLE: &str = "RINGWAY_CNI_ROUNDS";
+
+/// In one of so many rounds ringway is killed, too.
+const RINGWAY_KILLED_EVERY: u32 = 8;
 
 #[test]
 fn killed_in_between_nothing_stays_and_nothing_is_in_the_way() {
     let Some(program) = Ringway::program() else { return };
     let bench = Bench::new();
-    let ringway = Ringway::start(&program, &bench);
-    let blue = bench.configuration("blue", json!({}));
+    let rounds =
+        std::env::var(ROUNDS_VARIABLE).map_or(ROUNDS, |text| text.parse().expect("rounds"));
+    let mut ringway = Ringway::start(&program, &bench);
+    let blue = bench.with_addresses(json!({}));
     let whole = {
         let begun = Instant::now();
         assert!(bench.ask("ADD", ("c0", &blue)).0 && bench.ask("DEL", ("c0", &blue)).0);
         begun.elapsed()
     };
-    for step in 0..40 {
-        let (container, after) = (format!("c{step}"), whole * step / 40);
+    for step in 0..rounds {
+        let (container, after) = (format!("c{step}"), whole * (step % 40) / 40);
+        let is_killed = step % RINGWAY_KILLED_EVERY == RINGWAY_KILLED_EVERY / 2;
         for verb in ["ADD", "DEL"] {
             let mut child = bench.start(verb, (&container, &blue));
             std::thread::sleep(after.min(Duration::from_millis(50)));
+            if is_killed {
+                drop(ringway);
+                ringway = Ringway::start(&program, &bench);
+            }
             let _ = child.kill();
             child.wait().expect("a child");
         }
@@ -209,9 +257,98 @@ fn killed_in_between_nothing_stays_and_nothing_is_in_the_way() {
         assert!(bench.ask("DEL", (&container, &blue)).0, "{step}");
         assert!(bench.ask("ADD", (&container, &blue)).0, "{step}");
         assert!(bench.ask("CHECK", (&container, &blue)).0, "{step}");
+        if is_killed {
+            drop(ringway);
+            ringway = Ringway::start(&program, &bench);
+        }
         assert!(bench.ask("DEL", (&container, &blue)).0, "{step}");
     }
-    assert_eq!(ringway.count(), 0);
+    assert_eq!((ringway.count(), bench.left_over()), (0, vec![]));
+}
+
+/// Names this test, which starts itself once more in namespaces of its own.
+const INSIDE: &str = "RINGWAY_CNI_INSIDE";
+
+#[test]
+fn a_tap_becomes_an_interface_of_its_container() {
+    if std::env::var_os(INSIDE).is_some() {
+        return taps_of_two_containers();
+    }
+    let namespaces = ["--map-root-user", "--net", "--mount", "--pid", "--fork", "--mount-proc"];
+    let unshare = |program: &Path| {
+        let mut command = Command::new("unshare");
+        command.args(namespaces).arg("--kill-child").arg(program);
+        command
+    };
+    let has_them = unshare(Path::new("true")).status().is_ok_and(|status| status.success());
+    if !has_them || !Path::new("/dev/net/tun").exists() || Ringway::program().is_none() {
+        return println!("skipped: no namespaces, no /dev/net/tun, or ringway is not built");
+    }
+    let mut itself = unshare(&std::env::current_exe().expect("a path"));
+    itself.args(["--exact", "a_tap_becomes_an_interface_of_its_container", "--nocapture"]);
+    assert!(itself.env(INSIDE, "1").status().expect("it starts").success());
+}
+
+/// A container: a process in a network namespace of its own.
+struct Container(Child);
+
+impl Container {
+    fn start() -> Self {
+        let mut command = Command::new("unshare");
+        let child = command.args(["--net", "sleep", "60"]).spawn().expect("it starts");
+        let own = std::fs::read_link("/proc/self/ns/net").expect("a namespace");
+        let place = format!("/proc/{}/ns/net", child.id());
+        let deadline = Instant::now() + LIMIT;
+        while std::fs::read_link(&place).is_ok_and(|its| its == own) {
+            assert!(Instant::now() < deadline, "it is not apart");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Self(child)
+    }
+
+    /// Runs a command there; what it prints, if it succeeds.
+    fn run(&self, words: &str) -> Option<String> {
+        let place = format!("--net=/proc/{}/ns/net", self.0.id());
+        let output = Command::new("nsenter").arg(place).args(words.split(' ')).output();
+        let output = output.expect("it starts");
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn taps_of_two_containers() {
+    let program = Ringway::program().expect("it is built");
+    let bench = Bench::new();
+    let ringway = Ringway::start(&program, &bench);
+    let blue = bench.with_addresses(json!({ "attachment": "tap" }));
+    let (ok, why) = bench.ask("ADD", ("c1", &blue));
+    assert!(!ok && why["code"] == 4 && ringway.count() == 0, "it has no namespace: {why}");
+    let containers = ["c1", "c2"].map(|name| {
+        let container = Container::start();
+        let (ok, result) = bench.ask_for(container.0.id(), "ADD", (name, &blue));
+        assert!(ok, "{result}");
+        let shown = container.run("ip -o link show dev net1").expect("an interface");
+        let mac = result["interfaces"][0]["mac"].as_str().expect("an address");
+        assert!(shown.contains(mac) && shown.contains("mtu 1450") && shown.contains("UP"));
+        (name, container)
+    });
+    let ping = "ping -c 3 -i 0.1 -W 5 10.1.0.2";
+    assert!(containers[0].1.run(ping).is_some(), "one container reaches the other");
+    for (name, container) in &containers {
+        let process = container.0.id();
+        assert!(bench.ask_for(process, "CHECK", (name, &blue)).0);
+        for _ in 0..2 {
+            assert!(bench.ask_for(process, "DEL", (name, &blue)).0);
+        }
+        assert_eq!(container.run("ip -o link show dev net1"), None, "it goes with the port");
+    }
+    assert_eq!((ringway.count(), bench.left_over()), (0, vec![]));
 }
 
 #[test]

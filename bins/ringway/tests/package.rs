@@ -79,6 +79,9 @@ setpriv --reuid ringway --regid ringway --init-groups $start 2>/log & ringway=$!
 unset XDG_RUNTIME_DIR
 until grep -q ready /log; do kill -0 $ringway || { cat /log; exit 1; }; sleep 0.1; done
 ringway stats
+cni() { echo '{"cniVersion":"1.1.0","name":"blue"}' | CNI_COMMAND=$1 /usr/lib/cni/ringway-cni; }
+cni VERSION
+cni STATUS && echo containers too
 ringway port add vm0=vm:
 ringway attach vm0 --for qemu
 ringway metrics | grep 'ringway_port_state{port="vm0",state="waiting"} 1'
@@ -106,6 +109,9 @@ fn a_package_is_installed_used_upgraded_and_purged() {
     if !rustix::process::geteuid().is_root() || Command::new("dpkg-deb").output().is_err() {
         return println!("skipped: needs root, and dpkg-deb");
     }
+    if !Path::new(env!("CARGO_BIN_EXE_ringway")).with_file_name("ringway-cni").is_file() {
+        return println!("skipped: ringway-cni is not built");
+    }
     let packages = tempfile::tempdir().expect("a directory");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/build-deb");
     for version in ["0.1.0", "0.2.0"] {
@@ -131,6 +137,7 @@ fn a_package_is_installed_used_upgraded_and_purged() {
         "running for 0 s, 0 ports",
         "path=/run/ringway/ringway/vm0.sock",
         "bash: capture\n",
+        "containers too\n",
         "zsh: _ringway\n",
         "a good profile\n{\"type\":\"net\"}\n",
         "exposure level for ringway.service: 0.6 SAFE",
