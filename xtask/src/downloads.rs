@@ -1,5 +1,5 @@
 //! What is unpacked below `target/guest` and never installed: guests' kernels, DPDK's `testpmd`,
-//! Prometheus, FRR, Open vSwitch and VDE (which would be servers of this machine), and what the
+//! Prometheus, FRR, Open vSwitch, OVN and VDE (which would be servers of this machine), and what the
 //! distribution's newest release has, other routers for guests among it.
 //!
 //! How: packages come from the lists of this machine, or, for the newest release, from what is
@@ -42,6 +42,9 @@ const FRR_PACKAGE: &str = "frr";
 /// With the libraries that few other programs need.
 const OVS_PACKAGES: [&str; 5] =
     ["openvswitch-switch", "openvswitch-switch-dpdk", "openvswitch-common", "libxdp1", "libbpf1"];
+/// The same of OVN, which is another source.
+const OVN_PACKAGES: [&str; 5] =
+    ["ovn-common", "ovn-central", "ovn-host", "libunbound8", "libevent-2.1-7"];
 const VDE_PACKAGE: &str = "vde-switch";
 
 /// What can be looked for if something of it cannot be had.
@@ -56,6 +59,7 @@ pub enum Download {
     Ovs,
     /// A switch that is only measured.
     Vde,
+    Ovn,
     NewestKernel,
     NewestUml,
     NewestQemu,
@@ -65,7 +69,8 @@ pub enum Download {
 }
 
 use Download::{
-    Dpdk, Frr, Gvproxy, Kernel, NewestKernel, NewestQemu, NewestUml, Ovs, Passt, Prometheus, Vde,
+    Dpdk, Frr, Gvproxy, Kernel, NewestKernel, NewestQemu, NewestUml, Ovn, Ovs, Passt, Prometheus,
+    Vde,
 };
 
 const OF_NEWEST: [Download; 5] = [NewestKernel, NewestUml, NewestQemu, Passt, Gvproxy];
@@ -85,6 +90,7 @@ impl Download {
             Frr => "frr",
             Ovs => "ovs",
             Vde => "vde",
+            Ovn => "ovn",
             NewestKernel => "kernel-newest",
             NewestUml => "uml-newest",
             NewestQemu => "qemu-newest",
@@ -101,6 +107,7 @@ impl Download {
             Frr => "FRR",
             Ovs => "Open vSwitch",
             Vde => "vde_switch",
+            Ovn => "OVN",
             NewestKernel => "the newest release's kernel",
             NewestUml => "the newest release's User Mode Linux",
             NewestQemu => "the newest release's QEMU, its libraries and its firmware",
@@ -118,6 +125,7 @@ impl Download {
             Frr => frr(paths).is_some(),
             Ovs => ovs(paths).is_some_and(|files| files.has_dpdk()),
             Vde => OwnLoader::find(&directory, VDE).is_some(),
+            Ovn => ovs(paths).is_some_and(|files| files.has_ovn()),
             NewestUml => uml_files::find(&directory).is_some(),
             NewestQemu => qemu_files::find(&directory).is_some(),
             Passt => OwnLoader::find(&directory, PASST).is_some(),
@@ -133,6 +141,7 @@ impl Download {
             Frr => apt.with_dependencies(FRR_PACKAGE),
             Ovs => Ok(OVS_PACKAGES.map(String::from).to_vec()),
             Vde => Ok(vec![VDE_PACKAGE.to_string()]),
+            Ovn => Ok(OVN_PACKAGES.map(String::from).to_vec()),
             // What it is linked with is all that it needs.
             NewestUml => Ok(["user-mode-linux", "libc6"].map(String::from).to_vec()),
             NewestQemu => apt.with_dependencies("qemu-system-x86"),
@@ -157,7 +166,7 @@ impl Download {
                 // What it becomes on a processor that has these instructions.
                 use_own_loader(&unpacked.root, "passt.avx2")?;
             }
-            Kernel | NewestKernel | Dpdk | Prometheus | Frr | Ovs | Vde => {}
+            Kernel | NewestKernel | Dpdk | Prometheus | Frr | Ovs | Ovn | Vde => {}
         }
         unpacked.move_to(&directory)?;
         if self == Dpdk {
@@ -194,9 +203,12 @@ pub fn frr(paths: &Paths) -> Option<FrrFiles> {
     FrrFiles::find(&Frr.directory(paths)).or_else(|| FrrFiles::find(Path::new("/")))
 }
 
-/// Open vSwitch, if it is there or installed.
+/// Open vSwitch, if it is there or installed, and OVN.
 pub fn ovs(paths: &Paths) -> Option<OvsFiles> {
-    OvsFiles::find(&Ovs.directory(paths)).or_else(|| OvsFiles::find(Path::new("/")))
+    let installed = Path::new("/");
+    let found = OvsFiles::find(&Ovs.directory(paths)).or_else(|| OvsFiles::find(installed))?;
+    let unpacked = found.clone().with_ovn(&Ovn.directory(paths));
+    Some(if unpacked.has_ovn() { unpacked } else { found.with_ovn(installed) })
 }
 
 /// Tells tests where Prometheus is, if it is.

@@ -52,6 +52,7 @@ pub fn prepare(paths: &Paths, purpose: For) -> anyhow::Result<bool> {
             Download::Prometheus,
             Download::Frr,
             Download::Ovs,
+            Download::Ovn,
             Download::Vde,
         ];
         for what in all {

@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use crate::ovs_files::{ASK, CONTROL, DATABASE, DPDK_SWITCH, OvsFiles, SCHEMA, SWITCH, TOOL};
+use crate::ovs_files::{
+    ASK, CONTROL, CONTROLLER, DATABASE, DPDK_SWITCH, NETWORK_SCHEMAS, NORTHBOUND, NORTHD, OvsFiles,
+    SCHEMA, SWITCH, TOOL,
+};
 use crate::process::Process;
 use crate::shell;
 use crate::stage::Stage;
@@ -100,21 +103,12 @@ impl Ovs {
 
     fn start_database(stage: &Stage) -> anyhow::Result<Self> {
         let files = stage.programs.ovs.clone().context("Open vSwitch is not there")?;
-        let place = |name: &str| stage.file(name).display().to_string();
-        let (file, socket) = (place("ovs.database"), place("db.sock"));
-        let schema = files.place(SCHEMA);
-        shell::output(files.command(&stage.directory, TOOL).arg("create").arg(&file).arg(schema))?;
-        let mut command = files.command(&stage.directory, DATABASE);
-        command.arg(&file).arg(format!("--remote=punix:{socket}"));
-        command.arg(format!("--unixctl={}", place("db.ctl")));
-        let mut database = Process::start(stage, "ovsdb-server", command)?;
-        let limit = Duration::from_secs(LIMIT_S);
-        database.wait_until("listening", limit, |_| Path::new(&socket).exists())?;
-        Ok(Self { files, control: place("switch.ctl"), daemons: vec![database] })
+        let daemons = vec![database(stage, &files, "db", SCHEMA)?];
+        Ok(Self { files, control: place(stage, "switch.ctl"), daemons })
     }
 
     fn start_switch(&mut self, stage: &Stage, mut command: Command) -> anyhow::Result<()> {
-        command.arg(format!("unix:{}", stage.file("db.sock").display()));
+        command.arg(at(stage, "db"));
         command.arg(format!("--unixctl={}", self.control));
         self.daemons.push(Process::start(stage, "ovs-vswitchd", command)?);
         Ok(())
@@ -137,8 +131,76 @@ impl Ovs {
     /// A command to the database, without arguments yet.
     fn command(&self, stage: &Stage) -> Command {
         let mut command = self.files.command(&stage.directory, CONTROL);
-        command.arg(format!("--db=unix:{}", stage.file("db.sock").display()));
+        command.arg(format!("--db={}", at(stage, "db")));
         command.arg(format!("--timeout={LIMIT_S}"));
         command
     }
+
+    /// Starts it with OVN on this host alone, and `interface` as a port of that name in OVN.
+    ///
+    /// # Errors
+    /// It does not come up: the text has what it printed.
+    pub fn start_ovn(stage: &Stage, interface: &str) -> anyhow::Result<Self> {
+        let mut ovs = Self::start_database(stage)?;
+        let command = ovs.files.command(&stage.directory, SWITCH);
+        ovs.start_switch(stage, command)?;
+        for (name, schema) in ["north", "south"].iter().zip(NETWORK_SCHEMAS) {
+            ovs.daemons.push(database(stage, &ovs.files, name, schema)?);
+        }
+        let [north, south] = ["north", "south"].map(|name| at(stage, name));
+        let mut command = ovs.files.command(&stage.directory, NORTHD);
+        command.arg(format!("--ovnnb-db={north}")).arg(format!("--ovnsb-db={south}"));
+        command.arg(format!("--unixctl={}", place(stage, "northd.ctl")));
+        ovs.daemons.push(Process::start(stage, "ovn-northd", command)?);
+        let ids = format!(
+            "external_ids:system-id=here external_ids:ovn-remote={south} \
+             external_ids:ovn-encap-type=geneve external_ids:ovn-encap-ip=127.0.0.1 \
+             external_ids:ovn-bridge-datapath-type=netdev"
+        );
+        let ids: Vec<&str> =
+            ["set", "Open_vSwitch", "."].into_iter().chain(ids.split(' ')).collect();
+        shell::output(ovs.command(stage).args(ids))?;
+        let line = format!(
+            "add-br br-int -- set bridge br-int datapath_type=netdev fail_mode=secure -- add-port \
+             br-int {interface} -- set interface {interface} external_ids:iface-id={interface}"
+        );
+        shell::output(ovs.command(stage).args(line.split(' ')))?;
+        let mut command = ovs.files.command(&stage.directory, CONTROLLER);
+        command.arg(at(stage, "db"));
+        ovs.daemons.push(Process::start(stage, "ovn-controller", command)?);
+        Ok(ovs)
+    }
+
+    /// Changes OVN's networks, and waits until all switches follow.
+    ///
+    /// # Errors
+    /// It refuses, or they do not follow.
+    pub fn network(&self, stage: &Stage, words: &[&str]) -> anyhow::Result<()> {
+        let mut command = self.files.command(&stage.directory, NORTHBOUND);
+        command.arg(format!("--db={}", at(stage, "north"))).args(["--timeout=20", "--wait=hv"]);
+        shell::output(command.args(words)).map(drop)
+    }
+}
+
+fn place(stage: &Stage, name: &str) -> String {
+    stage.file(name).display().to_string()
+}
+
+/// How the database of that name is reached.
+fn at(stage: &Stage, name: &str) -> String {
+    format!("unix:{}", place(stage, &format!("{name}.sock")))
+}
+
+fn database(stage: &Stage, files: &OvsFiles, name: &str, schema: &str) -> anyhow::Result<Process> {
+    let file = place(stage, &format!("{name}.database"));
+    let schema = files.place(schema);
+    shell::output(files.command(&stage.directory, TOOL).arg("create").arg(&file).arg(schema))?;
+    let mut command = files.command(&stage.directory, DATABASE);
+    command.arg(&file).arg(format!("--remote=p{}", at(stage, name)));
+    command.arg(format!("--unixctl={}", place(stage, &format!("{name}.ctl"))));
+    let mut database = Process::start(stage, &format!("ovsdb-server-{name}"), command)?;
+    let socket = stage.file(&format!("{name}.sock"));
+    let limit = Duration::from_secs(LIMIT_S);
+    database.wait_until("listening", limit, |_| Path::new(&socket).exists())?;
+    Ok(database)
 }

@@ -34,6 +34,8 @@ pub enum Needs {
     UmlAndFrr,
     /// User Mode Linux, taps, and Open vSwitch.
     UmlAndOvs,
+    /// The same, and OVN.
+    UmlAndOvn,
     Dpdk,
     /// The same, and other switches.
     Switches,
@@ -80,8 +82,12 @@ impl Needs {
                 let bridges = namespaces::missing_bridges().or_else(no_frr);
                 taps().or(bridges).or_else(|| uml::missing(&uml).map(advise))
             }
-            Self::UmlAndOvs => {
-                let no_ovs = || ovs.is_none().then(|| advise("no Open vSwitch".to_string()));
+            Self::UmlAndOvs | Self::UmlAndOvn => {
+                let ovs = ovs.filter(|files| self == Self::UmlAndOvs || files.has_ovn());
+                let no_ovs = || {
+                    let what = "Open vSwitch, or OVN, is not unpacked";
+                    ovs.is_none().then(|| advise(what.to_string()))
+                };
                 taps().or_else(no_ovs).or_else(|| uml::missing(&uml).map(advise))
             }
             Self::Dpdk => taps().or_else(dpdk),

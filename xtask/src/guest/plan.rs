@@ -6,7 +6,7 @@ use ringway_guests::stage::Stage;
 
 use super::needs::Needs::{
     self, Dpdk, DpdkDevice, NewestKernel, NewestQemu, NewestUml, Qemu, Switches, Uml, UmlAndFrr,
-    UmlAndOvs, UmlAndQemu, Unikernel,
+    UmlAndOvn, UmlAndOvs, UmlAndQemu, Unikernel,
 };
 use super::scenarios_bench::Case;
 use super::scenarios_unikernel::{self, DeviceCase, UnikernelCase};
@@ -62,6 +62,14 @@ const TWO_UML: [(&str, Simple); 5] = [
     ("uml_mixed_offloads", scenarios_offload::mixed),
     ("uml_capture", scenarios_capture_pair::compare),
     ("uml_why", scenarios_why::why),
+];
+
+/// Scenarios in which others switch, too.
+const MANY_HOSTS: [(&str, Needs, Simple); 4] = [
+    ("ovs_userspace", UmlAndOvs, scenarios_ovs::userspace),
+    ("ovn_children", UmlAndOvn, scenarios_ovs::children),
+    ("evpn_networks", UmlAndFrr, scenarios_evpn::networks),
+    ("evpn_moves", UmlAndFrr, scenarios_evpn::moves),
 ];
 
 /// All of them, in the order in which they run.
@@ -133,9 +141,9 @@ pub fn scenarios() -> Vec<Scenario> {
         let run = move |stage: &Stage| scenarios_bench::measure(stage, &case);
         add(name, needs, seconds, Box::new(run));
     }
-    add("ovs_userspace", UmlAndOvs, 90, Box::new(scenarios_ovs::userspace));
-    add("evpn_networks", UmlAndFrr, 120, Box::new(scenarios_evpn::networks));
-    add("evpn_moves", UmlAndFrr, 120, Box::new(scenarios_evpn::moves));
+    for (name, needs, run) in MANY_HOSTS {
+        add(name, needs, 120, Box::new(run));
+    }
     all.extend(scenarios_nat::ALL.map(routed));
     all
 }

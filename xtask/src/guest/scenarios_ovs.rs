@@ -1,5 +1,5 @@
-//! A guest behind a tap that Open vSwitch reads with a raw socket, so that nothing may be left
-//! undone in its packets (`offloads=off`).
+//! Guests behind a tap that Open vSwitch reads with a raw socket: nothing may be left undone in
+//! their packets (`offloads=off`). And OVN, which switches and filters between them.
 
 use anyhow::ensure;
 use ringway_guests::ovs::Ovs;
@@ -7,7 +7,7 @@ use ringway_guests::ringway::Way;
 use ringway_guests::stage::Stage;
 use ringway_guests::{iperf, net, traffic, uml};
 
-use super::scene::{GUEST, HERE, MTU, Scene, TAP, port, socket};
+use super::scene::{ADDRESSES, GUEST, HERE, MTU, Scene, TAP, port, socket};
 
 /// The bridge, as an interface.
 const BRIDGE: &str = "br0";
@@ -39,5 +39,52 @@ pub fn userspace(stage: &Stage) -> anyhow::Result<()> {
         ensure!(moved.mean_len() <= SEGMENT_LEN_MAX, "{moved}: not cut");
     }
     stage.note(&format!("TCP with Open vSwitch: {:.2} and {:.2} Gb/s", rates[0], rates[1]));
+    scene.finish()
+}
+
+/// Each guest is a port of OVN of its own behind one tap, told apart by VLANs: OVN switches between
+/// guests of the same ringway, and its rules hold between them.
+pub fn children(stage: &Stage) -> anyhow::Result<()> {
+    net::create_tap(TAP)?;
+    net::ip(&format!("link set {TAP} up"))?;
+    stage.step("OVN");
+    let ovs = Ovs::start_ovn(stage, TAP)?;
+    let stations = [0, 1].map(|at| format!("52:54:00:00:20:0{at} {}", ADDRESSES[at]));
+    let words = format!(
+        "ls-add sw0 -- lsp-add sw0 {TAP} -- lsp-add sw0 c0 {TAP} 101 -- \
+        lsp-add sw0 c1 {TAP} 102 -- lsp-set-addresses c0 FIRST -- lsp-set-addresses c1 SECOND"
+    );
+    let word = |word| match word {
+        "FIRST" => stations[0].as_str(),
+        "SECOND" => stations[1].as_str(),
+        word => word,
+    };
+    ovs.network(stage, &words.split_whitespace().map(word).collect::<Vec<_>>())?;
+    let options =
+        [0, 1].map(|at| format!(",vlan=10{},isolated=on,mac=52:54:00:00:20:0{at}", at + 1));
+    let up = [format!("up=tap:{TAP},trunk=all,uplink=on,offloads=off")];
+    let mut scene = Scene::two_guests(stage, [&options[0], &options[1]], &up, &[])?;
+    let ping = format!("ping -c 3 -i 0.2 -W 5 {}", ADDRESSES[1]);
+    scene.must(0, &ping)?;
+    stage.step("TCP through OVN");
+    scene.must(1, "iperf3 -s -D")?;
+    let rate = traffic::tcp(&mut scene.side(0), ADDRESSES[1], 1, "")?.gigabits();
+    stage.note(&format!("TCP between guests through OVN: {rate:.2} Gb/s"));
+    stage.step("a rule between two guests");
+    ovs.network(
+        stage,
+        &["acl-add", "sw0", "to-lport", "1000", "outport == \"c1\" && icmp4", "drop"],
+    )?;
+    let quick = format!("ping -c 2 -i 0.2 -W 1 {}", ADDRESSES[1]);
+    let (status, text) = scene.side(0).run(&quick)?;
+    ensure!(status != 0, "a rule of OVN drops that: {text}");
+    traffic::tcp(&mut scene.side(0), ADDRESSES[1], 1, "")?;
+    ovs.network(stage, &["acl-del", "sw0"])?;
+    scene.must(0, &ping)?;
+    stage.step("with offloads");
+    scene.ringway.set("up", "offloads=on")?;
+    let line = format!("iperf3 -c {} -t 1 --connect-timeout 1500", ADDRESSES[1]);
+    let (status, _) = scene.side(0).run(&line)?;
+    ensure!(status != 0, "TCP works with offloads, too: docs/many-hosts.md says otherwise");
     scene.finish()
 }
