@@ -2,8 +2,8 @@
 //! are here. So they, and all hosts of a fabric, answer for them instead of asking everywhere.
 //!
 //! How: what is wanted is compared with what the bridges have, when it changes, soon after, and now
-//! and then: whatever was lost, or was changed by others, is right after the next look. (Routes of a
-//! guest's old place, and their end, may come after the guest.) A ringway that ends takes its
+//! and then: whatever was lost, or was changed by others, is right after the next look. (Routes of
+//! a guest's old place, and their end, may come after the guest.) A ringway that ends takes its
 //! neighbours along; what one that was killed has left, the next one finds.
 //!
 //! Limits: one ringway for each bridge; `locked_ips` only; the untagged VLAN of each tap.
