@@ -40,6 +40,7 @@ const BUFFERS_LEN: u64 = 8 << 20;
 
 /// Bursts of packets that go through a daemon.
 const BURSTS: usize = 16;
+const MORE_BURSTS: usize = 80;
 
 /// What is counted: its name in tables, the function, how the program is told, and packets.
 ///
@@ -66,7 +67,7 @@ pub fn count(arguments: &[&str]) -> anyhow::Result<Counts> {
     in_turns(1, &rows, |_, name, (_, function, more, packets), _| {
         let instructions = callgrind(
             &[arguments, &[&*name[0]], more].concat(),
-            function,
+            Some(function),
             more.contains(&"--worker"),
         )?;
         // Both are far below 2^53.
@@ -77,11 +78,27 @@ pub fn count(arguments: &[&str]) -> anyhow::Result<Counts> {
     Ok(counts)
 }
 
+/// All that a worker of so many does for a packet, wakes up and sleeps for included: what a run
+/// takes beyond a shorter one. The others own nothing that has packets.
+pub fn of_a_worker(workers: usize) -> anyhow::Result<f64> {
+    let workers = workers.to_string();
+    let count = |bursts: usize| {
+        let bursts = bursts.to_string();
+        let words = ["instructions", "--run", "split", "--worker", "--workers", &workers];
+        callgrind(&[&words[..], &["--bursts", &bursts]].concat(), None, true)
+    };
+    let (fewer, more) = (count(BURSTS)?, count(MORE_BURSTS)?);
+    let packets = (MORE_BURSTS - BURSTS) * switch::BURST;
+    // Both are far below 2^53.
+    #[allow(clippy::cast_precision_loss)]
+    Ok(more.saturating_sub(fewer) as f64 / packets as f64)
+}
+
 /// Moves packets from guest to guest through a daemon, which is counted under valgrind.
-pub fn run_worker(format: Format) -> anyhow::Result<()> {
+pub fn run_worker(format: Format, workers: usize, bursts: usize) -> anyhow::Result<()> {
     match format {
-        Format::Split => switch::carry::<SplitDriver>(BURSTS),
-        Format::Packed => switch::carry::<PackedDriver>(BURSTS),
+        Format::Split => switch::carry::<SplitDriver>(workers, bursts),
+        Format::Packed => switch::carry::<PackedDriver>(workers, bursts),
     }
 }
 

@@ -92,7 +92,7 @@ enum What {
     Rxbuf(RxbufArgs),
     /// 2 to 64 ports, 1 to 8 queue pairs: what a packet, a port and being idle cost
     #[command(mut_args(|arg| SCALE.defaults(arg)))]
-    Scale(AmountArgs),
+    Scale(ScaleArgs),
     /// What a packet from guest to guest costs a worker, beside one copy of it
     #[command(mut_args(|arg| SWITCH.defaults(arg)))]
     Switch(SwitchArgs),
@@ -175,6 +175,16 @@ struct HistoryArgs {
     here: bool,
 }
 
+/// `ringway bench scale`
+#[derive(Debug, Args)]
+struct ScaleArgs {
+    #[command(flatten)]
+    amount: AmountArgs,
+    /// So many workers instead: what one more brings, and a prediction for 16
+    #[arg(long, value_delimiter = ',', value_name = "COUNT")]
+    workers: Vec<usize>,
+}
+
 /// `ringway bench rxbuf`
 #[derive(Debug, Args)]
 struct RxbufArgs {
@@ -236,7 +246,13 @@ fn measure(what: What) -> anyhow::Result<()> {
         What::Nat(args) => args.amount.show(&guest::measure_nat(&args.options(&NAT)?)?),
         What::NatClient(args) => args.run(),
         What::History(args) => args.measure(),
-        What::Scale(args) => args.show(&scale::measure(&args.options(&SCALE)?)?),
+        What::Scale(ScaleArgs { amount, workers }) => {
+            let options = amount.options(&SCALE)?;
+            amount.show(&match workers[..] {
+                [] => scale::measure(&options)?,
+                _ => scale::workers::measure(&options, &workers)?,
+            })
+        }
         What::Switch(args) => args.measure(),
         What::Rxbuf(RxbufArgs { amount, tcp }) => {
             let of = if tcp { rxbuf::tcp::compute } else { rxbuf::measure };

@@ -4,9 +4,10 @@
 //! reverse. All guests are driven by this one thread, which polls; what is counted is the daemon's
 //! own processor time, also for system calls and wake-ups.
 //!
-//! Limits: one worker, which all queue pairs of a guest share.
+//! Limits: one worker, which all queue pairs of a guest share; several are in [`workers`].
 
 mod guests;
+pub mod workers;
 
 use std::time::Duration;
 

@@ -128,10 +128,10 @@ pub fn measure(options: &Options, has_taps: bool) -> anyhow::Result<Report> {
 
 pub(crate) const BURST: usize = guests::QUEUE_SIZE as usize;
 
-/// Sends bursts of packets of 64 bytes from guest to guest by a switch, through a daemon that
-/// begins and ends with it.
-pub(crate) fn carry<Q: DriverQueue>(bursts: usize) -> anyhow::Result<()> {
-    let mut daemon = start_with(Way::Switch, &["--sandbox", "off"])?;
+/// Sends bursts of packets of 64 bytes from guest to guest by a switch with so many workers,
+/// through a daemon that begins and ends with it.
+pub(crate) fn carry<Q: DriverQueue>(workers: usize, bursts: usize) -> anyhow::Result<()> {
+    let mut daemon = start_with(Way::Switch, workers, &["--sandbox", "off"])?;
     let plan = Plan::of(PACKET_LENS[0] as usize);
     let mut pair = Pair::<DriverEnd<Q>>::attach(sockets(&daemon), &plan)?;
     (0..bursts).try_for_each(|_| pair.burst(plan.burst))?;
@@ -144,13 +144,14 @@ fn sockets(daemon: &RingwayProcess) -> [PathBuf; 2] {
 }
 
 fn start(way: Way) -> anyhow::Result<RingwayProcess> {
-    start_with(way, &[])
+    start_with(way, 1, &[])
 }
 
-fn start_with(way: Way, more: &[&str]) -> anyhow::Result<RingwayProcess> {
+fn start_with(way: Way, workers: usize, more: &[&str]) -> anyhow::Result<RingwayProcess> {
     let ports = &[("a", ""), ("b", ""), ("c", "")];
     let ports = if way == Way::Cable { &ports[..2] } else { ports };
-    let never_polls = ["--workers", "1", "--poll", "never"];
+    let workers = workers.to_string();
+    let never_polls = ["--workers", &workers, "--poll", "never"];
     RingwayProcess::start_with(ports, &[&never_polls, more].concat()).context(NO_DAEMON)
 }
 

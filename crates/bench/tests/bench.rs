@@ -106,6 +106,25 @@ fn every_number_of_ports_is_measured_on_a_daemon() {
 }
 
 #[test]
+fn workers_are_counted_and_sixteen_are_predicted() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("skipped: no valgrind");
+        return;
+    }
+    let json = bench(&["scale", "--workers", "1", "--seconds", "0.02", "--repeats", "1", "--json"]);
+    let report: Value = serde_json::from_str(&json).expect("JSON");
+    let rows = report["tables"][0]["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 2, "{json}");
+    if json.contains("instructions: ") {
+        println!("skipped: a busy machine is too slow for valgrind: {}", report["left_out"]);
+        return;
+    }
+    let instructions = rows.iter().filter_map(|row| row[3]["median"].as_f64());
+    assert!(instructions.filter(|count| *count > 200.0).count() == 2, "{json}");
+    assert!(json.contains("Predicted for 16 workers"), "{json}");
+}
+
+#[test]
 fn every_packet_from_guest_to_guest_has_its_price() {
     if std::thread::available_parallelism().is_ok_and(|processors| processors.get() < 2) {
         println!("skipped: two processors are needed");

@@ -11,17 +11,18 @@ use crate::programs;
 /// Under what the data plane of ringway runs.
 const UNDER_VARIABLE: &str = "RINGWAY_DATA_PLANE_UNDER";
 
-/// What callgrind counts in one function of this program, or of the daemon that it starts.
+/// What callgrind counts in one function of this program, or of the daemon that it starts; `None`:
+/// in all of it.
 pub(super) fn callgrind(
     arguments: &[&str],
-    function: &str,
+    function: Option<&str>,
     is_daemon: bool,
 ) -> anyhow::Result<u64> {
     let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
     let log = format!("--log-file={}/%p", directory.path().display());
-    let toggle = format!("--toggle-collect={function}");
-    let valgrind =
-        ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", &toggle, &log];
+    let toggle = function.map(|function| format!("--toggle-collect={function}"));
+    let mut valgrind = vec!["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", &log];
+    valgrind.extend(toggle.as_deref());
     let this = env::current_exe()?;
     // Of ringway its data plane alone: valgrind does not know all that a supervisor asks of Linux.
     let (program, before) = match is_daemon {
@@ -44,7 +45,7 @@ pub(super) fn callgrind(
     for log in fs::read_dir(directory.path())? {
         counted += collected(&fs::read_to_string(log?.path())?).unwrap_or(0);
     }
-    ensure!(counted > 0, "valgrind: nothing was counted in {function}");
+    ensure!(counted > 0, "valgrind: nothing was counted in {function:?}");
     Ok(counted)
 }
 

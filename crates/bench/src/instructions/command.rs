@@ -27,6 +27,11 @@ pub(crate) struct InstructionsArgs {
     /// Through a daemon, whose worker is counted (internal)
     #[arg(long, hide = true, requires = "run")]
     worker: bool,
+    /// With so many workers, and so many bursts (internal)
+    #[arg(long, hide = true, requires = "worker", default_value_t = 1)]
+    workers: usize,
+    #[arg(long, hide = true, requires = "worker", default_value_t = super::BURSTS)]
+    bursts: usize,
     /// Into receive buffers whose length the driver chooses (internal)
     #[arg(long, hide = true, requires = "run")]
     tuned: bool,
@@ -35,7 +40,7 @@ pub(crate) struct InstructionsArgs {
 impl InstructionsArgs {
     pub fn count(&self) -> anyhow::Result<()> {
         match self.run {
-            Some(format) if self.worker => return run_worker(format),
+            Some(format) if self.worker => return run_worker(format, self.workers, self.bursts),
             Some(format) => return run(format, self.tuned),
             None => {}
         }

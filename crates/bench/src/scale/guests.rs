@@ -1,5 +1,6 @@
 //! Guests in user space, two and two of which send to each other, all driven by one thread.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -23,8 +24,8 @@ pub(super) struct Guests {
     guests: Vec<AnyUserGuest>,
     /// What each sends to its partner.
     packets: Vec<Vec<u8>>,
-    /// Of each guest.
-    queue_pairs: usize,
+    /// Of each guest, those that it sends on.
+    queue_pairs: Range<usize>,
     received: Vec<u8>,
     attach: Duration,
 }
@@ -56,7 +57,13 @@ impl Guests {
             packet
         };
         let packets = (0..guests.len()).map(packet).collect();
+        let queue_pairs = 0..queue_pairs;
         Ok(Self { guests, packets, queue_pairs, received: Vec::new(), attach })
+    }
+
+    /// They send on this pair alone.
+    pub fn use_only(&mut self, pair: usize) {
+        self.queue_pairs = pair..pair + 1;
     }
 
     /// The mean time that one of them took to attach, in ms.
@@ -88,7 +95,7 @@ impl Guests {
         let mut received = 0;
         while began.elapsed() < duration {
             for (guest, packet) in self.guests.iter_mut().zip(&self.packets) {
-                for pair in 0..self.queue_pairs {
+                for pair in self.queue_pairs.clone() {
                     guest.send_on(pair);
                     for _ in 0..BATCH {
                         if guest.send(packet)? != Sent::Done {
@@ -111,7 +118,7 @@ impl Guests {
     }
 
     fn receive_all(&mut self) -> anyhow::Result<usize> {
-        let here_max = self.queue_pairs * usize::from(QUEUE_SIZE);
+        let here_max = self.queue_pairs.end * usize::from(QUEUE_SIZE);
         let mut received = 0;
         for guest in &mut self.guests {
             let mut here = 0;
