@@ -21,8 +21,11 @@ const GIB: f64 = (1 << 30) as f64;
 /// What iperf3 is told for TCP from the guest that asks and to it, of one stream and of several.
 const TCP: [&str; 4] = ["", "-R", "-P 4", "-P 4 -R"];
 
+/// Pings when all is idle: how many, and the seconds in between, in which all goes to sleep.
+const COLD_PINGS: &str = "-c 10 -i 0.2";
+
 /// TCP, with what iperf3 is told in [`TCP`]; UDP that the guest's program receives; pings.
-pub(super) const RATES: [Column; 9] = [
+pub(super) const RATES: [Column; 10] = [
     ("TCP out, Gb/s", 2),
     ("TCP in, Gb/s", 2),
     ("4 streams out, Gb/s", 2),
@@ -32,6 +35,7 @@ pub(super) const RATES: [Column; 9] = [
     ("mean, ms", 3),
     ("max, ms", 3),
     ("deviation, ms", 3),
+    ("ping after 0.2 s of silence, mean, ms", 3),
 ];
 
 /// Processor time of the guests and of what is beside them, in the order of [`TCP`].
@@ -68,8 +72,10 @@ pub(super) fn take(rig: &mut Rig, options: &Options) -> Found {
     found.rates[4] = found.note("UDP", udp);
     let flood = flood(rig, options);
     if let Some(times) = found.note("flood", flood) {
-        found.rates[5..].copy_from_slice(&times.map(Some));
+        found.rates[5..9].copy_from_slice(&times.map(Some));
     }
+    let cold = pings(rig, &format!("-q {COLD_PINGS}"));
+    found.rates[9] = found.note("pings", cold).map(|[_, mean, ..]| mean);
     let rest = rig.rest();
     found.note("afterwards", rest);
     found
@@ -103,9 +109,13 @@ fn udp(rig: &mut Rig, options: &Options) -> anyhow::Result<f64> {
     Ok(packets / report.seconds / 1e3)
 }
 
-/// Least, mean, greatest and deviation, in ms.
 fn flood(rig: &mut Rig, options: &Options) -> anyhow::Result<[f64; 4]> {
-    let (address, pings) = (rig.address(), options.pings);
-    let (_, text) = rig.side().run(&format!("ping -f -q -w 20 -c {pings} {address}"))?;
+    pings(rig, &format!("-f -q -w 20 -c {}", options.pings))
+}
+
+/// Least, mean, greatest and deviation, in ms.
+fn pings(rig: &mut Rig, words: &str) -> anyhow::Result<[f64; 4]> {
+    let address = rig.address();
+    let (_, text) = rig.side().run(&format!("ping {words} {address}"))?;
     traffic::round_trips_ms(&text).with_context(|| format!("ping: {text}"))
 }

@@ -124,7 +124,7 @@ fn measure_one(
     let mut rates = Grid::new(name, &["through"], &RATES).plotted("Gb/s", &[0, 1, 2, 3]);
     let mut costs = Grid::new(format!("{name}: processor time"), &["through"], &COSTS);
     turns.take(&mut rigs, |rig| rig.plan.name(), figures::take, (&mut rates, &mut costs));
-    report.tables.extend([rates.table(), rates.ratios_of_first(&[0, 1, 2, 3, 4, 6])]);
+    report.tables.extend([rates.table(), rates.ratios_of_first(&[0, 1, 2, 3, 4, 6, 9])]);
     report.tables.push(costs.table());
 }
 
@@ -133,7 +133,8 @@ fn method(options: &Options) -> [String; 4] {
         format!("{} A flood has {} pings.", options.amount.rounds(), options.pings),
         sides::METHOD.into(),
         "Out is from the guest, in is to it. TCP and UDP: iperf3, with default settings; UDP is \
-         sent as fast as the sender can, and counted where the guest's program gets it."
+         sent as fast as the sender can, and counted where the guest's program gets it. Pings \
+         after a silence find all asleep: they show what the first packet takes."
             .into(),
         "Processor time: of the guest (all processes of QEMU or User Mode Linux) and of what runs \
          beside it, per GiB of TCP payload, in seconds. What a tap costs the kernel counts where \
