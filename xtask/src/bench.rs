@@ -9,6 +9,7 @@ use ringway_guests::shell;
 use crate::check::build_ringway;
 use crate::counts::Counts;
 use crate::downloads::{self, Download, KERNEL_VARIABLE};
+use crate::page;
 use crate::paths::Paths;
 use crate::setup::{self, For};
 
@@ -91,6 +92,8 @@ fn write_documents(paths: &Paths, wanted: &[(&str, &str)]) -> anyhow::Result<()>
             Err(why) => failed.push(format!("{kind}: not measured: {why:#}")),
         }
     }
+    page::write(&paths.root, false)?;
+    println!("{} has the verdict anew", page::PAGE);
     if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("\n")) }
 }
 

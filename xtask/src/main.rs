@@ -13,6 +13,7 @@ mod check;
 mod counts;
 mod downloads;
 mod guest;
+mod page;
 mod paths;
 mod setup;
 mod test_program;
