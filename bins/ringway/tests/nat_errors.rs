@@ -1,5 +1,5 @@
-//! Datagrams that do not arrive: guests and who is outside hear of each other's errors as far as the
-//! kernel lets an unprivileged process tell them.
+//! Datagrams that do not arrive: guests and who is outside hear of each other's errors as far as
+//! the kernel lets an unprivileged process tell them.
 
 mod common;
 

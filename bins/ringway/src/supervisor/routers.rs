@@ -60,8 +60,8 @@ impl Supervisor {
         self.has_routers().then_some(self.looked_around + LOOK_EVERY)
     }
 
-    /// Tells routers when this machine's resolvers have changed, or when a Unix socket was made that
-    /// could not be made before.
+    /// Tells routers when this machine's resolvers have changed, or when a Unix socket was made
+    /// that could not be made before.
     pub(super) fn look_around(&mut self) {
         if self.next_look_around().is_none_or(|at| at > Instant::now()) {
             return;
