@@ -37,7 +37,7 @@ pub use supervisor::supervisor;
 pub type Target = fn(&[u8]);
 
 /// All targets that must never fail, by name.
-pub const TARGETS: [(&str, Target); 29] = [
+pub const TARGETS: [(&str, Target); 30] = [
     ("codec", wire::codec),
     ("bridge_fdb", wire::bridge_fdb),
     ("session", |data| drop(session(data))),
@@ -60,6 +60,7 @@ pub const TARGETS: [(&str, Target); 29] = [
     ("nat_arp", router::arp),
     ("nat_neighbours", router::neighbours),
     ("nat_dhcp", router::dhcp),
+    ("nat_dhcp6", router::dhcp6),
     ("nat_names", router::names),
     ("nat_icmp", router::icmp),
     ("nat_datagrams", router::datagrams),

@@ -196,6 +196,19 @@ impl Plan {
         self.prefix6.map(|prefix| prefix.host(DNS))
     }
 
+    /// The IPv6 address of the station that has that IPv4 address: with the same number.
+    pub(crate) fn twin6(&self, leased: Ipv4Addr) -> Option<Ipv6Addr> {
+        let number = leased.to_bits() & !self.prefix4.mask().to_bits();
+        self.prefix6.map(|prefix| prefix.host(number))
+    }
+
+    /// The IPv4 address of the station that has that IPv6 address, if there may be one.
+    pub(crate) fn twin4(&self, address: Ipv6Addr) -> Option<Ipv4Addr> {
+        let bits = address.to_bits() & u128::from(u64::MAX);
+        let number = u32::try_from(bits).ok().filter(|it| self.prefix4.guests().contains(it))?;
+        Some(self.prefix4.host(number)).filter(|_| self.is_inside(address.into()))
+    }
+
     /// Whether the address is the router's.
     pub fn is_ours(&self, address: IpAddr) -> bool {
         let is_host = self.host == Some(address) && self.is_inside(address);
@@ -233,6 +246,16 @@ mod tests {
         assert_eq!(plan.prefix4.guests(), 15..255);
         assert!(plan.is_ours(IpAddr::V4(plan.dns4())) && plan.gateway6().is_none());
         assert!(!plan.is_ours(IpAddr::V6(Plan::GATEWAY_LINK_LOCAL)), "no IPv6");
+    }
+
+    #[test]
+    fn addresses_of_both_families_have_one_number() {
+        let plan = Plan { prefix6: Some(Prefix6::local(7)), ..Plan::default() };
+        let (leased, twin) = (Ipv4Addr::new(10, 0, 2, 15), "fd00::7:0:0:0:f".parse().unwrap());
+        assert_eq!((plan.twin6(leased), plan.twin4(twin)), (Some(twin), Some(leased)));
+        for other in ["fd00::8:0:0:0:f", "fd00::7:0:0:0:2", "fd00::7:0:0:0:ff", "fd00::7:0:1:0:f"] {
+            assert_eq!(plan.twin4(other.parse().unwrap()), None, "{other}");
+        }
     }
 
     #[test]

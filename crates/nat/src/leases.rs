@@ -25,6 +25,8 @@ struct Lease {
     address: Ipv4Addr,
     since: Nanos,
     until: Nanos,
+    /// Until when it comes without an IPv6 address.
+    without6_until: Nanos,
 }
 
 /// One lease, as it is shown.
@@ -108,7 +110,7 @@ impl Leases {
         let wish = wish.filter(|address| self.is_free(*address));
         let address = wish.or_else(|| self.lowest_free())?;
         let owner = Some((port.to_owned(), mac));
-        self.leases.push(Lease { owner, address, since: now, until });
+        self.leases.push(Lease { owner, address, since: now, until, without6_until: Nanos(0) });
         Some(address)
     }
 
@@ -122,6 +124,20 @@ impl Leases {
         if let Some(lease) = self.leases.iter_mut().find(|lease| lease.is_of(port, mac)) {
             (lease.owner, lease.until) = (None, now.plus(DECLINED_NS));
         }
+    }
+
+    /// A guest found the IPv6 address in use that comes with its lease: for ten minutes it gets
+    /// none.
+    pub fn decline6(&mut self, (port, mac): (&str, MacAddress), now: Nanos) {
+        if let Some(lease) = self.leases.iter_mut().find(|lease| lease.is_of(port, mac)) {
+            lease.without6_until = now.plus(DECLINED_NS);
+        }
+    }
+
+    /// Whether an IPv6 address comes with its lease.
+    pub fn has6(&self, (port, mac): (&str, MacAddress), now: Nanos) -> bool {
+        let lease = self.leases.iter().find(|lease| lease.is_of(port, mac));
+        lease.is_some_and(|lease| lease.without6_until <= now)
     }
 
     fn is_free(&self, address: Ipv4Addr) -> bool {

@@ -10,6 +10,7 @@ mod actions;
 mod addresses;
 mod datagrams;
 mod dhcp;
+mod dhcp6;
 mod emit;
 mod errors;
 mod fragments;

@@ -105,7 +105,8 @@ pub(crate) fn advertisement(plan: &Plan) -> Option<Vec<u8>> {
     let prefix = plan.prefix6?;
     let advert = NdiscRepr::RouterAdvert {
         hop_limit: 64,
-        flags: NdiscRouterFlags::empty(),
+        // DHCP has an address and the names, too.
+        flags: NdiscRouterFlags::MANAGED | NdiscRouterFlags::OTHER,
         router_lifetime: Duration::from_secs(if plan.routes6 { ROUTER_LIFETIME_S } else { 0 }),
         reachable_time: Duration::ZERO,
         retrans_time: Duration::ZERO,
@@ -267,6 +268,7 @@ mod tests {
         else {
             panic!("no advertisement");
         };
+        assert_eq!(bytes[5], 0xc0, "managed, other");
         assert_eq!((mtu, router_lifetime), (Some(1500), Duration::from_secs(1800)));
         assert_eq!(prefix_info.unwrap().prefix, plan.prefix6.unwrap().network());
         let dns = [&[25, 3, 0, 0, 0, 0, 7, 8][..], &plan.dns6().unwrap().octets()].concat();

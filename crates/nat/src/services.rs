@@ -6,6 +6,7 @@ use ringway_net::{MacAddress, Nanos};
 
 use crate::addresses::Plan;
 use crate::dhcp::Dhcp;
+use crate::dhcp6::{ALL_SERVERS, Dhcp6};
 use crate::frame::{self, ICMP, ICMPV6, Stations, UDP, UDP_HEADER_LEN};
 use crate::leases::Leases;
 use crate::neighbours::{self, Sender};
@@ -13,6 +14,8 @@ use crate::packet::{Carried, Frame, Ip, word};
 
 const DHCP_SERVER_PORT: u16 = 67;
 const DHCP_CLIENT_PORT: u16 = 68;
+const DHCP6_SERVER_PORT: u16 = 547;
+const DHCP6_CLIENT_PORT: u16 = 546;
 
 const ECHO_REQUEST: u8 = 8;
 const ECHO_REQUEST_6: u8 = 128;
@@ -59,7 +62,8 @@ impl Services {
             Carried::Arp(packet) => neighbours::arp(&self.plan, packet),
             Carried::Ip(ip) if ip.part.is_some() || !ip.is_all_here() => None,
             Carried::Ip(ip) => match ip.protocol {
-                UDP => self.dhcp(port, &ip, now),
+                UDP if ip.to.is_ipv4() => self.dhcp(port, &ip, now),
+                UDP => self.dhcp6((port, frame.source), &ip, now),
                 ICMP => self.echo4(frame.source, &ip),
                 ICMPV6 => self.icmp6(frame.source, &ip),
                 _ => None,
@@ -76,7 +80,8 @@ impl Services {
     pub(crate) fn is_for_us(&self, ip: &Ip<'_>) -> bool {
         let kind = ip.payload.first().copied();
         match ip.protocol {
-            UDP => ip.to.is_ipv4() && word(ip.payload, 2) == Some(DHCP_SERVER_PORT),
+            UDP if ip.to.is_ipv4() => word(ip.payload, 2) == Some(DHCP_SERVER_PORT),
+            UDP => is_for_servers6(ip),
             ICMP => kind == Some(ECHO_REQUEST) && self.plan.is_ours(ip.to),
             ICMPV6 => {
                 let is_echo = kind == Some(ECHO_REQUEST_6) && self.plan.is_ours(ip.to);
@@ -98,6 +103,20 @@ impl Services {
         let stations = Stations { from: self.plan.mac(), to: answer.to_mac };
         let from = (self.plan.gateway4(), DHCP_SERVER_PORT).into();
         Some(frame::udp(stations, from, (answer.to, DHCP_CLIENT_PORT).into(), &answer.bytes))
+    }
+
+    fn dhcp6(&mut self, who: (&str, MacAddress), ip: &Ip<'_>, now: Nanos) -> Option<Vec<u8>> {
+        let IpAddr::V6(from) = ip.from else { return None };
+        let is_asked = self.plan.prefix6.is_some() && is_for_servers6(ip);
+        if !is_asked || !from.is_unicast_link_local() {
+            return None;
+        }
+        let request = ip.payload.get(UDP_HEADER_LEN..usize::from(word(ip.payload, 4)?))?;
+        let dhcp = Dhcp6 { plan: &self.plan, who, now };
+        let answer = dhcp.answer(request, &mut self.leases)?;
+        let stations = Stations { from: self.plan.mac(), to: who.1 };
+        let server = (Plan::GATEWAY_LINK_LOCAL, DHCP6_SERVER_PORT).into();
+        Some(frame::udp(stations, server, (from, DHCP6_CLIENT_PORT).into(), &answer))
     }
 
     fn echo4(&self, mac: MacAddress, ip: &Ip<'_>) -> Option<Vec<u8>> {
@@ -124,6 +143,10 @@ impl Services {
     fn is_neighbour(&self, address: Ipv6Addr) -> bool {
         address.is_unicast_link_local() || self.plan.is_inside(address.into())
     }
+}
+
+fn is_for_servers6(ip: &Ip<'_>) -> bool {
+    ip.to == IpAddr::V6(ALL_SERVERS) && word(ip.payload, 2) == Some(DHCP6_SERVER_PORT)
 }
 
 #[cfg(test)]

@@ -170,6 +170,21 @@ pub(crate) fn dhcp(data: &[u8]) {
     });
 }
 
+/// DHCP of IPv6: a client and an association, perhaps with its server, and any options.
+pub(crate) fn dhcp6(data: &[u8]) {
+    play(data, |router, message| {
+        let (which, options) = choice(message);
+        let server = [&[0, 2, 0, 10, 0, 3, 0, 1][..], &router.nat.plan().mac().0].concat();
+        let server = if which & 0x10 == 0 { &[][..] } else { &server };
+        let head = [which & 0xf, 0, 0, which, 0, 1, 0, 2, 0, 3];
+        let association = [0, 3, 0, 12, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0];
+        let message = [&head[..], server, &association, options].concat();
+        let mut frame = ipv6(router, 0x40, UDP, 6, &udp(546, 547, &message));
+        frame[38..54].copy_from_slice(&[0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 2]);
+        frame
+    });
+}
+
 /// Questions for names, some of them for guests'.
 pub(crate) fn names(data: &[u8]) {
     play(data, |router, message| {

@@ -3,7 +3,7 @@
 mod messages;
 
 pub(crate) use messages::{
-    arp, datagrams, dhcp, fragments, frames, icmp, names, neighbours, packets, segments,
+    arp, datagrams, dhcp, dhcp6, fragments, frames, icmp, names, neighbours, packets, segments,
 };
 
 use std::collections::BTreeMap;

@@ -19,6 +19,7 @@ mod scenarios_driver;
 mod scenarios_evpn;
 mod scenarios_front_ends;
 mod scenarios_nat;
+mod scenarios_nat_forward;
 mod scenarios_offload;
 mod scenarios_ovs;
 mod scenarios_pairs;

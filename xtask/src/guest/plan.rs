@@ -13,8 +13,8 @@ use super::scenarios_unikernel::{self, DeviceCase, UnikernelCase};
 use super::{
     scenarios_attach, scenarios_bench, scenarios_capture_pair, scenarios_captures,
     scenarios_coalesce, scenarios_control, scenarios_dpdk, scenarios_driver, scenarios_evpn,
-    scenarios_front_ends, scenarios_nat, scenarios_offload, scenarios_ovs, scenarios_pairs,
-    scenarios_pairs_qemu, scenarios_poll, scenarios_qemu, scenarios_restart,
+    scenarios_front_ends, scenarios_nat, scenarios_nat_forward, scenarios_offload, scenarios_ovs,
+    scenarios_pairs, scenarios_pairs_qemu, scenarios_poll, scenarios_qemu, scenarios_restart,
     scenarios_restart_dpdk, scenarios_restart_memory, scenarios_uml, scenarios_why,
 };
 use crate::unikernel::MachineType;
@@ -145,6 +145,7 @@ pub fn scenarios() -> Vec<Scenario> {
         add(name, needs, 120, Box::new(run));
     }
     all.extend(scenarios_nat::ALL.map(routed));
+    all.push(routed(scenarios_nat_forward::FORWARD));
     all
 }
 

@@ -1,10 +1,6 @@
 //! The internet without root: Linux guests on a router (`nat:`) of a ringway that may do nothing,
 //! and servers behind it.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -25,11 +21,10 @@ const BOOT_LIMIT: Duration = Duration::from_secs(60);
 
 pub type Scenario = (&'static str, Needs, fn(&Stage) -> anyhow::Result<()>);
 
-pub const ALL: [Scenario; 4] = [
+pub const ALL: [Scenario; 3] = [
     ("nat_stress", Needs::Uml, stress),
     ("nat_uml", Needs::Uml, uml),
     ("nat_qemu", Needs::Qemu, qemu),
-    ("nat_forward", Needs::Uml, forward),
 ];
 
 /// A file that a guest runs for its lease.
@@ -37,17 +32,21 @@ const LEASE_SCRIPT: &str = r#"printf '%s\n' '#!/bin/sh' '[ "$1" = bound ] || exi
 'ip addr add $ip/$mask dev $interface' 'ip route add default via $router' \
 'echo "lease $ip $router $dns $mtu $search" > given' > lease && chmod +x lease"#;
 
+/// The same for IPv6.
+const LEASE6_SCRIPT: &str = r#"printf '%s\n' '#!/bin/sh' '[ "$reason" = BOUND6 ] || exit 0' \
+'echo "$new_ip6_address $new_dhcp6_name_servers $new_dhcp6_domain_search" > given6' \
+> lease6 && chmod +x lease6"#;
+
 /// Lengths of transfers, in bytes.
 const LEN_UML: usize = 16 << 20;
 const LEN_QEMU: usize = 4 << 20;
-const LEN_UNIX: u32 = 4 << 20;
 
-fn must(guest: &mut Console, line: &str) -> anyhow::Result<String> {
+pub(super) fn must(guest: &mut Console, line: &str) -> anyhow::Result<String> {
     Side::Guest(guest).must(line)
 }
 
 /// A guest's switch to the internet.
-fn ports(stage: &Stage, guests: &[&str], options: &str) -> Vec<String> {
+pub(super) fn ports(stage: &Stage, guests: &[&str], options: &str) -> Vec<String> {
     let mut ports: Vec<String> = guests.iter().map(|name| port(stage, name, "")).collect();
     ports.push(format!("net=nat:,dns={SERVER}{options}"));
     ports
@@ -59,8 +58,23 @@ pub fn uml(stage: &Stage) -> anyhow::Result<()> {
     let ringway = nat_lab::start(stage, &ports(stage, &["vm0"], ",domain=lab.internal"))?;
     let mut guest = boot_uml(stage, "vm0")?;
     check(stage, &mut guest, LEN_UML)?;
+    stateful(stage, &mut guest)?;
     shown(stage, &ringway)?;
     finish(stage, ringway)
+}
+
+/// An address of IPv6 by DHCP, with the number of the other one, and names.
+fn stateful(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
+    stage.step("a lease of IPv6");
+    ensure!(shell::missing(&["dhclient"]).is_none(), "dhclient is missing: see ./x setup");
+    must(guest, &LEASE6_SCRIPT.replace("\\\n", ""))?;
+    let files = "-cf /dev/null -sf $PWD/lease6 -lf $PWD/leases6 -pf $PWD/pid6";
+    must(guest, &format!(": > leases6; dhclient -6 -1 {files} eth0 2>&1"))?;
+    let given = must(guest, "busybox killall dhclient; cat given6")?;
+    let words: Vec<&str> = given.split_whitespace().collect();
+    let is_right = words.len() == 3 && words[0].starts_with("fd") && words[0].ends_with("::f");
+    ensure!(is_right && words[1].ends_with("::3") && words[2] == "lab.internal.", "{given:?}");
+    Ok(())
 }
 
 /// The guest and its flows, as `ringway port show` tells.
@@ -79,7 +93,7 @@ fn shown(stage: &Stage, ringway: &Ringway) -> anyhow::Result<()> {
 }
 
 /// With IPv6, which is a module there.
-fn boot_uml(stage: &Stage, name: &str) -> anyhow::Result<Console> {
+pub(super) fn boot_uml(stage: &Stage, name: &str) -> anyhow::Result<Console> {
     let mut guest = uml::start(stage, name, &socket(stage, name))?;
     guest.wait_ready(0, BOOT_LIMIT)?;
     let modules = uml::files(stage)?.modules;
@@ -133,100 +147,7 @@ pub fn stress(stage: &Stage) -> anyhow::Result<()> {
     finish(stage, ringway)
 }
 
-/// Connections from outside into two guests, while it changes which.
-pub fn forward(stage: &Stage) -> anyhow::Result<()> {
-    let stage = &nat_lab::without_rights(stage)?;
-    let machine = nat_lab::MACHINE;
-    let web = stage.file("web.sock");
-    let to = |guest: &str| {
-        let datagrams = "tcp:*:5201:vm0:5201+udp:*:5201:vm0:5201";
-        let unix = format!("unix:{}:{guest}:80", web.display());
-        format!("forward=tcp:*:8080:{guest}:80+tcp:8081:vm1:80+tcp:8082:vm1:80+{unix}+{datagrams}")
-    };
-    let options = format!(",{}", to("vm0"));
-    let ringway = nat_lab::start(stage, &ports(stage, &["vm0", "vm1"], &options))?;
-    let mut guests = [boot_uml(stage, "vm0")?, boot_uml(stage, "vm1")?];
-    for (guest, number) in guests.iter_mut().zip([15, 16]) {
-        configure(stage, guest, &format!("10.0.2.{number}"), "internal")?;
-        must(guest, "echo 'echo I am $(ip -4 -o addr show dev eth0); cat' > answer")?;
-        must(guest, "busybox nc -ll -p 80 -e sh ./answer >/dev/null 2>&1 & sleep 1")?;
-    }
-    let [first, _] = &mut guests;
-    guest_names(stage, first)?;
-    stage.step("from the provider, and from the machine itself");
-    let asks = |at: &str, number: u32| -> anyhow::Result<()> {
-        let answer = ask(at)?;
-        ensure!(answer.contains(&format!("10.0.2.{number}/")), "{at}: {answer:?}");
-        ensure!(answer.ends_with("over and out\n"), "{at}: {answer:?}");
-        Ok(())
-    };
-    asks(&format!("{machine}:8080"), 15)?;
-    let here = "for port in 8081 8082; do echo x | busybox nc 127.0.0.1 $port; done";
-    let answers = nat_lab::on_machine(ringway.id(), here)?;
-    ensure!(answers.matches("10.0.2.16/").count() == 2, "{answers}");
-    through_unix_socket(&web, "10.0.2.15/")?;
-    datagrams_in(stage, &mut guests[0])?;
-    stage.step("other ways, while it runs");
-    ringway.set("net", &to("vm1"))?;
-    asks(&format!("{machine}:8080"), 16)?;
-    through_unix_socket(&web, "10.0.2.16/")?;
-    let refused =
-        ringway.set("net", "forward=tcp:10.9.9.9:80:vm0:80").expect_err("no such address");
-    ensure!(format!("{refused:#}").contains("10.9.9.9:80"), "{refused:#}");
-    asks(&format!("{machine}:8080"), 16)?;
-    ringway.set("net", "forward=default")?;
-    ensure!(ask(&format!("{machine}:8080")).is_err(), "nothing listens any more");
-    finish(stage, ringway)
-}
-
-/// A guest's greeting, and what it sends back of more than any buffer on the way holds.
-fn through_unix_socket(path: &Path, greeting: &str) -> anyhow::Result<()> {
-    let mut stream = UnixStream::connect(path)?;
-    let sent: Vec<u8> = (0..LEN_UNIX).map(|at| (at % 251) as u8).collect();
-    let (mut writer, bytes) = (stream.try_clone()?, sent.clone());
-    let writer = std::thread::spawn(move || {
-        writer.write_all(&bytes)?;
-        writer.shutdown(Shutdown::Write)
-    });
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
-    writer.join().map_err(|_| anyhow::anyhow!("the writer"))??;
-    let end = answer.iter().position(|byte| *byte == b'\n').context("a greeting")? + 1;
-    let line = String::from_utf8_lossy(&answer[..end]);
-    ensure!(line.contains(greeting), "{line}");
-    ensure!(answer[end..] == sent, "{} bytes came back", answer.len() - end);
-    Ok(())
-}
-
-/// Two clients at once, both ways, and none gets what is another's.
-fn datagrams_in(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
-    stage.step("datagrams from the provider");
-    must(guest, "iperf3 -s -D >/dev/null 2>&1; sleep 1")?;
-    for option in ["", "-R"] {
-        let machine = nat_lab::MACHINE;
-        let line = format!("iperf3 -c {machine} -u -b 5M -l 1200 -t 2 -P 2 {option} --json");
-        let report = shell::command(&["sh", "-c", &line]).output()?;
-        let report: serde_json::Value = serde_json::from_slice(&report.stdout)?;
-        let sum = &report["end"]["sum"];
-        let count = |name: &str| sum[name].as_u64().unwrap_or(0);
-        let (packets, lost) = (count("packets"), count("lost_packets"));
-        stage.note(&format!("UDP from outside {option}: {packets} datagrams, {lost} lost"));
-        ensure!(packets > 1000 && lost * 20 < packets, "{packets}, {lost} lost: {report}");
-    }
-    Ok(())
-}
-
-/// Sends a line, ends its half, and gives what comes back.
-fn ask(at: &str) -> anyhow::Result<String> {
-    let mut stream = TcpStream::connect(at)?;
-    stream.write_all(b"over and out\n")?;
-    stream.shutdown(Shutdown::Write)?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
-}
-
-fn finish(stage: &Stage, ringway: Ringway) -> anyhow::Result<()> {
+pub(super) fn finish(stage: &Stage, ringway: Ringway) -> anyhow::Result<()> {
     let port = ringway.port("net")?;
     stage.note(&format!("net: {port}"));
     ringway.finish()
@@ -242,7 +163,7 @@ fn check(stage: &Stage, guest: &mut Console, len: usize) -> anyhow::Result<()> {
 }
 
 /// A lease, and addresses by advertisement.
-fn configure(
+pub(super) fn configure(
     stage: &Stage,
     guest: &mut Console,
     address: &str,
@@ -268,19 +189,6 @@ fn names(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
     ensure!(found.contains(SERVER) && found.contains(SERVER6), "{found}");
     let (status, text) = guest.run("busybox nslookup b.test 10.0.2.3", BOOT_LIMIT)?;
     ensure!(status != 0 && text.contains("NXDOMAIN"), "{text}");
-    Ok(())
-}
-
-/// Each guest by the name of its port: both families, and back.
-fn guest_names(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
-    stage.step("names of guests");
-    let found = must(guest, "busybox nslookup vm1.internal 10.0.2.3")?;
-    ensure!(found.contains("10.0.2.16") && found.contains("Address: fd"), "{found}");
-    must(guest, "ping -c 1 -W 5 10.0.2.16")?;
-    let found = must(guest, "busybox nslookup 10.0.2.16 10.0.2.3")?;
-    ensure!(found.contains("name = vm1.internal"), "{found}");
-    let found = must(guest, "busybox nslookup gateway.internal 10.0.2.3")?;
-    ensure!(found.contains("Address: 10.0.2.2"), "{found}");
     Ok(())
 }
 

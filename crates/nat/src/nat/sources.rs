@@ -1,5 +1,6 @@
-//! Which source addresses are a guest's own: the first guest that has an address keeps it, IPv4 by
-//! its lease, IPv6 by its use, as long as a lease holds after the last packet from there.
+//! Which source addresses are a guest's own: the first guest that has an address keeps it. It has
+//! those of its leases, of both families, and those of IPv6 that it uses, as long as a lease holds
+//! after the last packet from there.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -23,6 +24,10 @@ impl Nat {
         let IpAddr::V6(address) = address else {
             return self.is_leased_to_another(guest, address);
         };
+        let twin = self.plan().twin4(address);
+        if twin.is_some_and(|twin| self.is_leased_to_another(guest, twin.into())) {
+            return true;
+        }
         let own = self.guests.get(usize::from(guest.0)).and_then(Option::as_ref);
         // Each address is one guest's at most.
         if own.is_some_and(|own| own.used(address).is_some()) {
