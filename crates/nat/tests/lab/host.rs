@@ -121,6 +121,12 @@ impl Host {
         assert!(self.fakes.insert(flow.to_u64(), fake).is_none());
     }
 
+    /// Whether no application has anything to do.
+    pub fn is_idle(&self) -> bool {
+        let is_idle = |fake: &Fake| fake.outgoing.is_empty() && fake.buffer.is_empty();
+        self.pending.is_empty() && self.fakes.values().all(is_idle)
+    }
+
     pub fn news(&mut self, random: &mut Random) -> Vec<(FlowId, Event)> {
         let mut events = std::mem::take(&mut self.pending);
         for fake in self.fakes.values_mut().filter(|fake| fake.closed.is_none()) {
