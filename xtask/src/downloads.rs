@@ -1,6 +1,6 @@
 //! What is unpacked below `target/guest` and never installed: guests' kernels, DPDK's `testpmd`,
-//! Prometheus, FRR, Open vSwitch, OVN and VDE (which would be servers of this machine), and what the
-//! distribution's newest release has, other routers for guests among it.
+//! Prometheus, FRR, Open vSwitch, OVN and VDE (which would be servers of this machine), and what
+//! the distribution's newest release has, other routers for guests among it.
 //!
 //! How: packages come from the lists of this machine, or, for the newest release, from what is
 //! called `stable` on the mirror that this machine's packages come from, with lists of their own:

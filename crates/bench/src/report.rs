@@ -7,6 +7,7 @@ pub(crate) mod grid;
 pub mod html;
 mod plot;
 pub mod text;
+pub(crate) mod verdict;
 
 use serde::Serialize;
 

@@ -6,22 +6,27 @@
 
 use std::fmt::Write;
 
+use super::verdict::is_ours;
 use super::{Cell, Plot, Table};
 use crate::spread::Spread;
 
 /// What a page with plots needs. Where there is no room beside the bars, names and numbers stand
 /// above them.
-pub(super) const STYLE: &str = "figure{margin:1.5rem 0}figcaption,figure h3{font-size:1rem;\
-margin:.8rem 0 .3rem}figcaption{font-weight:bold}figure h3{font-weight:normal;border-bottom:\
-1px solid #ddd}.b{display:grid;grid-template-columns:12rem 1fr 11rem;gap:0 .6rem;align-items:\
-center}.b>:last-child{text-align:right}.s{position:relative;height:1rem;background:#f5f5f5}\
-.s *{position:absolute;height:100%}.s u{height:2px;top:calc(50% - 1px);background:#222}\
-@media(max-width:45rem){.b{grid-template-columns:1fr auto;margin-bottom:.3rem}.s{grid-row:2;\
-grid-column:1/-1}}";
+pub(super) const STYLE: &str = "\
+figure{margin:1.5rem 0}figcaption,figure h3{font-size:1rem;margin:.8rem 0 .3rem}figcaption{\
+font-weight:bold}figure h3{font-weight:normal;border-bottom:1px solid var(--line)}.b{\
+display:grid;grid-template-columns:12rem 1fr 11rem;gap:0 .6rem;align-items:center}\
+.b>:last-child{text-align:right}.s{position:relative;height:1rem;background:var(--field)}\
+.s *{position:absolute;height:100%}.s u{height:2px;top:calc(50% - 1px);\
+background:var(--text)}@media(max-width:45rem){.b{grid-template-columns:1fr auto;\
+margin-bottom:.3rem}.s{grid-row:2;grid-column:1/-1}}";
 
 /// Told apart also by people who do not see all colours (after Okabe and Ito).
-const COLORS: [&str; 8] =
-    ["#808080", "#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#f0e442"];
+const COLORS: [&str; 7] =
+    ["#808080", "#56b4e9", "#009e73", "#e69f00", "#cc79a7", "#0072b2", "#f0e442"];
+
+/// Of ringway alone, in every plot.
+const OURS: &str = "#d55e00";
 
 pub(super) fn figure(table: &Table, plot: &Plot) -> String {
     let cells = table.rows.iter().flat_map(|row| plot.columns.iter().map(|&column| &row[column]));
@@ -47,18 +52,21 @@ pub(super) fn figure(table: &Table, plot: &Plot) -> String {
 }
 
 /// What is shown, with its unit; of a single series, also which.
-fn caption(table: &Table, Plot { unit, columns }: &Plot) -> String {
+pub(super) fn caption(table: &Table, Plot { unit, columns }: &Plot) -> String {
     let title = &table.title;
-    let unit = if title.ends_with(unit) { String::new() } else { format!(", {unit}") };
+    let shown = if title.ends_with(unit) { String::new() } else { format!(", {unit}") };
     match columns[..] {
-        [only] => format!("{title}{unit}: {}", table.columns[only]),
-        _ => format!("{title}{unit}"),
+        [only] if table.columns[only] != *unit => {
+            format!("{title}{shown}: {}", table.columns[only])
+        }
+        _ => format!("{title}{shown}"),
     }
 }
 
 /// One bar with its name and its number; `how` is its colour, and the end of the scale.
 fn row(text: &mut String, name: &str, cell: &Cell, how: (usize, f64)) {
-    let (value, color) = (cell.spread(), COLORS[how.0 % COLORS.len()]);
+    let color = if is_ours(name) { OURS } else { COLORS[how.0 % COLORS.len()] };
+    let value = cell.spread();
     let bar = value.map_or(String::new(), |spread| bar(spread, color, how.1));
     let digits = value.map_or(0, |spread| digits(spread.median));
     let (name, number) = (escape(name), Cell::number(value, digits).show());
