@@ -103,11 +103,11 @@ fn verdict(root: &Path, behind_it: &str) -> anyhow::Result<String> {
     let (aims, _) = aims.context("no table of aims")?;
     let marks = ['✓', '~', '✗'].map(|mark| aims.matches(&format!(" {mark}")).count());
     let [reached, open, missed] = marks;
+    let with_aim = reached + open + missed;
     let mut text = format!(
-        "Of {all} comparisons with what users would have instead, ringway is ahead in {ahead}, level \
-         (within 5 %)\nin {level}, and behind in {behind}. Of {} numbers with an aim (below), \
-         {reached} reach it, {missed} miss it, and {open} lie on\nboth sides.\n\n```\n",
-        reached + open + missed
+        "Of {all} comparisons with what users would have instead, ringway is ahead in {ahead}, \
+         level (within 5 %)\nin {level}, and behind in {behind}. Of {with_aim} numbers with an aim \
+         (below), {reached} reach it, {missed} miss it, and {open} lie on\nboth sides.\n\n```\n"
     );
     for (label, ratio) in found {
         writeln!(text, "{label:<46}{} {ratio:.2}", bar(ratio))?;
@@ -155,8 +155,8 @@ mod tests {
 
     #[test]
     fn a_cell_is_found_by_its_row_and_head() {
-        let text = "### one\n\n| of | TCP out, Gb/s | x |\n|---|---|---|\n| a ÷ b | 1.5 (1–2) | 2 |\n\
-                    \n### two\n\n| of | x |\n|---|---|\n| a ÷ b | 7 |\n";
+        let text = "### one\n\n| of | TCP out, Gb/s | x |\n|---|---|---|\n\
+                    | a ÷ b | 1.5 (1–2) | 2 |\n\n### two\n\n| of | x |\n|---|---|\n| a ÷ b | 7 |\n";
         assert_eq!(cell(text, "one", "a ÷ b", "TCP out"), Some(1.5));
         assert_eq!(cell(text, "two", "a ÷ b | 7", "x"), Some(7.0));
         assert_eq!(cell(text, "one", "b", "x"), None);

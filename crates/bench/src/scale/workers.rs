@@ -95,8 +95,9 @@ fn prediction(rate_of_one: Option<f64>, one: f64, (most, of_most): (usize, f64))
     format!(
         "Predicted for {PREDICTED} workers, and as many processors for guests: {times:.1} times as \
          many packets as one{rate}. Each further worker adds {each:.1} instructions to the \
-         {one:.0} of a packet (repeats differ by more), and no two workers store to a common line (`cargo test -p ringway-host --test workers`). It is less where guests have \
-         fewer queue pairs than there are workers, so that packets cross and are copied twice, or \
+         {one:.0} of a packet (repeats differ by more), and no two workers store to a common line \
+         (`cargo test -p ringway-host --test workers`). It is less where guests have fewer queue \
+         pairs than there are workers, so that packets cross and are copied twice, or \
          where the processors run out of memory bandwidth."
     )
 }
