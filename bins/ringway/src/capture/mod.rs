@@ -3,14 +3,18 @@
 //! Workers write into a ring in memory, which is read here every few milliseconds. What comes
 //! faster than it is read is lost, and counted.
 //!
-//! Limits: packets of several workers are in the order of their times only within one reading.
+//! Where the data plane ends or is replaced, the next one is asked for the same.
+//!
+//! Limits: packets of several workers are in the order of their times only within one reading. What
+//! passes while one data plane follows another is not in the file.
 
 mod describe;
 mod output;
 mod pcapng;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -19,14 +23,19 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::args::CaptureArgs;
 use crate::config::SpecError;
-use crate::control::client::ask_for_fds;
-use crate::control::{CaptureQuestion, CaptureReply, Request};
+use crate::control::client::{ControlError, ask_for_fds};
+use crate::control::{CaptureQuestion, CaptureReply, ListedPort, Request};
+use crate::port_command::ports;
 use crate::units;
 use output::{Ended, Output};
 use pcapng::Blocks;
 
 /// Time between two readings.
 const PERIOD: Duration = Duration::from_millis(5);
+
+/// How long another data plane may take to come, and how often it is asked meanwhile.
+const FOLLOWS_WITHIN: Duration = Duration::from_secs(10);
+const ASKED_EVERY: Duration = Duration::from_millis(50);
 
 /// Captures until a limit is reached, a signal comes, or the other side ends; the outer error is a
 /// mistake in what was typed.
@@ -51,16 +60,49 @@ pub fn capture(args: &CaptureArgs) -> Result<anyhow::Result<()>, Vec<SpecError>>
 fn run(args: &CaptureArgs, question: CaptureQuestion) -> anyhow::Result<()> {
     let output = Output::open(&args.file)?;
     let signals = catch_signals()?;
-    let request = Request::Capture(question.clone());
-    let (reply, fds): (CaptureReply, _) = ask_for_fds(&args.control_or_default(), &request)?;
-    let Ok([file, plane]) = <[OwnedFd; 2]>::try_from(fds) else {
-        bail!("the answer came without file descriptors: none is left");
-    };
-    let reader = CaptureReader::open(file).context("the file of captures")?;
-    let blocks = Blocks::new(&question, &reply.description)?;
+    let asked = Asked { control: args.control_or_default(), question };
+    let (reply, reader, plane) = asked.begin()?;
+    let blocks = Blocks::new(&asked.question, &reply.description)?;
     let until = args.time.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let left = Left { packets: args.count, bytes: args.bytes, until };
-    Session { reader, blocks, output, plane, signals, left, packets: 0 }.run(&args.port)
+    let counts = Counts::default();
+    Session { asked, reader, blocks, output, plane, signals, left, counts }.run(&args.port)
+}
+
+/// Which ringway is asked, and for what.
+struct Asked {
+    control: PathBuf,
+    question: CaptureQuestion,
+}
+
+impl Asked {
+    fn begin(&self) -> anyhow::Result<(CaptureReply, CaptureReader, OwnedFd)> {
+        let request = Request::Capture(self.question.clone());
+        let (reply, fds) = ask_for_fds(&self.control, &request)?;
+        let Ok([file, plane]) = <[OwnedFd; 2]>::try_from(fds) else {
+            bail!("the answer came without file descriptors: none is left");
+        };
+        Ok((reply, CaptureReader::open(file).context("the file of captures")?, plane))
+    }
+
+    /// Whether the port was removed, or the whole ringway ended.
+    fn is_over(&self) -> bool {
+        let is_it = |port: &ListedPort| {
+            port.port.get("name").and_then(|name| name.as_str()) == Some(&self.question.name)
+        };
+        match ports(&self.control) {
+            Ok(listed) => !listed.ports.iter().any(is_it),
+            Err(why) => matches!(why, ControlError::NotRunning(_)),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    packets: u64,
+    lost: u64,
+    /// Data planes that have followed.
+    followed: u64,
 }
 
 /// What may still come.
@@ -84,6 +126,7 @@ enum End {
 }
 
 struct Session {
+    asked: Asked,
     reader: CaptureReader,
     blocks: Blocks,
     output: Output,
@@ -91,7 +134,7 @@ struct Session {
     plane: OwnedFd,
     signals: UnixStream,
     left: Left,
-    packets: u64,
+    counts: Counts,
 }
 
 impl Session {
@@ -101,19 +144,26 @@ impl Session {
             let over = self.wait()?;
             // What is there when it ends is written as well.
             end = self.read_and_write().err().or(over);
+            if matches!(end, Some(End::Gone)) {
+                end = self.follow()?;
+            }
         }
-        let lost = self.reader.lost();
+        let lost = self.counts.lost + self.reader.lost();
         if !matches!(end, Some(End::Refused(_) | End::Unread)) {
-            self.blocks.finish(self.packets, lost)?;
+            self.blocks.finish(self.counts.packets, lost)?;
             if let Err(End::Refused(why)) = self.write() {
                 end = Some(End::Refused(why));
             }
         }
-        let counted = units::counted(self.packets, "packet");
+        let counted = units::counted(self.counts.packets, "packet");
         let mut told = format!("{port}: {counted}");
         if lost > 0 {
             let lost = units::count(lost);
             told += &format!("; {lost} were lost, because they came faster than they were written");
+        }
+        if self.counts.followed > 0 {
+            let times = units::counted(self.counts.followed, "time");
+            told += &format!("; the data plane changed {times}, what passed then is not there");
         }
         match end {
             Some(End::Refused(why)) => bail!("{why:#}: the capture ends; {told}, all readable"),
@@ -127,20 +177,44 @@ impl Session {
         }
     }
 
+    /// Another data plane goes on with the capture; `Some`: none does.
+    fn follow(&mut self) -> anyhow::Result<Option<End>> {
+        let begun = Instant::now();
+        while begun.elapsed() < FOLLOWS_WITHIN {
+            if let Ok((_, reader, plane)) = self.asked.begin() {
+                self.counts.lost += self.reader.lost();
+                self.counts.followed += 1;
+                (self.reader, self.plane) = (reader, plane);
+                return Ok(None);
+            }
+            if self.asked.is_over() {
+                break;
+            }
+            if let Some(end) = self.wait_for(&[self.signals.as_fd()], ASKED_EVERY)? {
+                return Ok(Some(end));
+            }
+        }
+        Ok(Some(End::Gone))
+    }
+
     /// Until the next reading; `Some`: it is the last one.
     fn wait(&self) -> anyhow::Result<Option<End>> {
-        let fds = [&self.plane.as_fd(), &self.signals.as_fd()];
-        let mut fds = fds.map(|fd| PollFd::new(fd, PollFlags::IN));
-        let timeout = Timespec::try_from(PERIOD).ok();
+        self.wait_for(&[self.signals.as_fd(), self.plane.as_fd()], PERIOD)
+    }
+
+    /// Of the signals, and the other end if it is named.
+    fn wait_for(&self, fds: &[BorrowedFd<'_>], time: Duration) -> anyhow::Result<Option<End>> {
+        let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        let timeout = Timespec::try_from(time).ok();
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(why) => return Err(why).context("waiting for packets"),
         }
-        let is_ready = |at: usize| !fds[at].revents().is_empty();
+        let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
         let is_late = self.left.until.is_some_and(|until| Instant::now() >= until);
-        Ok(if is_ready(1) || is_late {
+        Ok(if is_ready(0) || is_late {
             Some(End::Wanted)
-        } else if is_ready(0) {
+        } else if is_ready(1) {
             Some(End::Gone)
         } else {
             None
@@ -175,7 +249,7 @@ impl Session {
         let bytes_max = self.left.bytes.map(|max| max.saturating_sub(self.output.written()));
         let is_added = self.blocks.packet(record, bytes, bytes_max);
         if is_added {
-            self.packets += 1;
+            self.counts.packets += 1;
             self.left.packets = self.left.packets.map(|left| left - 1);
         }
         is_added
@@ -188,7 +262,7 @@ impl Session {
             Ok(()) => Ok(()),
             Err(Ended::Unread) => Err(End::Unread),
             Err(Ended::Refused { why, blocks_lost }) => {
-                self.packets = self.packets.saturating_sub(blocks_lost);
+                self.counts.packets = self.counts.packets.saturating_sub(blocks_lost);
                 Err(End::Refused(why))
             }
         }
