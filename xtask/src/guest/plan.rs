@@ -144,8 +144,7 @@ pub fn scenarios() -> Vec<Scenario> {
     for (name, needs, run) in MANY_HOSTS {
         add(name, needs, 120, Box::new(run));
     }
-    all.extend(scenarios_nat::ALL.map(routed));
-    all.push(routed(scenarios_nat_forward::FORWARD));
+    all.extend(scenarios_nat::ALL.into_iter().chain([scenarios_nat_forward::FORWARD]).map(routed));
     all
 }
 

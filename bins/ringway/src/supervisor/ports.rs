@@ -357,13 +357,6 @@ impl Supervisor {
         Ok(())
     }
 
-    /// A change is over: Unix sockets that lead nowhere any more go.
-    pub(super) fn close_other_sockets(&mut self, id: PortId) {
-        if let Some(port) = self.ports.get_mut(&id) {
-            port.sockets.close_others(&port.spec);
-        }
-    }
-
     /// What is the supervisor's of a change.
     fn change_end(port: &mut Port, before: &PortSpec) -> anyhow::Result<()> {
         let now = &port.spec;
