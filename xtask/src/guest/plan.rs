@@ -149,7 +149,7 @@ pub fn scenarios() -> Vec<Scenario> {
 }
 
 fn routed((name, needs, run): scenarios_nat::Scenario) -> Scenario {
-    let limit = Duration::from_secs(240);
+    let limit = Duration::from_secs(240) + scenarios_nat::minutes();
     Scenario { name: name.to_string(), needs, limit, run: Box::new(run) }
 }
 

@@ -1,15 +1,16 @@
 //! The internet without root: Linux guests on a router (`nat:`) of a ringway that may do nothing,
 //! and servers behind it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use ringway_guests::console::Console;
 use ringway_guests::process::Process;
 use ringway_guests::ringway::Ringway;
 use ringway_guests::stage::Stage;
 use ringway_guests::traffic::{self, Side};
 use ringway_guests::{qemu, shell, uml};
+use serde_json::Value;
 
 use super::needs::Needs;
 use super::scene::{port, socket};
@@ -18,6 +19,15 @@ use ringway_guests::nat_lab::{
 };
 
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
+
+/// One segment of more than so many may be sent again; mostly none is.
+const AGAIN_MIN: u64 = 5_000;
+
+/// Segments that a guest got, sent, sent again, and got again.
+const COUNTS: &str = r#"busybox awk '/^Tcp:/ {n = $11 " " $12 " " $13} \
+/^TcpExt:/ && at {m = $at} /^TcpExt:/ \
+{for (i = 1; i <= NF; i++) if ($i == "DelayedACKLost") at = i} \
+END {print n, m}' /proc/net/snmp /proc/net/netstat"#;
 
 pub type Scenario = (&'static str, Needs, fn(&Stage) -> anyhow::Result<()>);
 
@@ -57,10 +67,53 @@ pub fn uml(stage: &Stage) -> anyhow::Result<()> {
     let stage = &nat_lab::without_rights(stage)?;
     let ringway = nat_lab::start(stage, &ports(stage, &["vm0"], ",domain=lab.internal"))?;
     let mut guest = boot_uml(stage, "vm0")?;
-    check(stage, &mut guest, LEN_UML)?;
+    configure(stage, &mut guest, "10.0.2.15", "lab.internal")?;
+    rounds(stage, &ringway, || check(stage, &mut guest, LEN_UML))?;
+    little_is_sent_again(stage, &mut guest)?;
     stateful(stage, &mut guest)?;
     shown(stage, &ringway)?;
     finish(stage, ringway)
+}
+
+/// Until so many minutes have passed; once if nothing is said.
+fn rounds(
+    stage: &Stage,
+    ringway: &Ringway,
+    mut round: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let until = Instant::now() + minutes();
+    for number in 1.. {
+        round()?;
+        let stats: Value = serde_json::from_str(&ringway.told(&["stats", "net", "--json"])?)?;
+        let nat = &stats["ports"][0]["nat"];
+        let sockets = nat["sockets"].as_u64().context("sockets")?;
+        stage.note(&format!("round {number}: {sockets} sockets, flows {}", nat["flows"]));
+        // Those of datagrams of the last two minutes, and of connections that are over.
+        ensure!(sockets < 1200, "{nat}");
+        if Instant::now() >= until {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// How long routers are to be used.
+pub fn minutes() -> Duration {
+    let minutes = std::env::var("RINGWAY_NAT_MINUTES").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(minutes.unwrap_or(0) * 60)
+}
+
+/// Of all segments so far, both ways: a window that is not kept shows here. What came to the guest
+/// and was there already is counted there.
+fn little_is_sent_again(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
+    let text = must(guest, &COUNTS.replace("\\\n", ""))?;
+    let numbers: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
+    let [got, sent, sent_again, got_again] = numbers?[..] else { bail!("{text:?}") };
+    for (way, all, again) in [("out", sent, sent_again), ("in", got, got_again)] {
+        stage.note(&format!("{way}: {again} of {all} segments were sent again"));
+        ensure!(all > 20_000 && again * AGAIN_MIN < all, "{way}: {again} of {all} sent again");
+    }
+    Ok(())
 }
 
 /// An address of IPv6 by DHCP, with the number of the other one, and names.
@@ -79,14 +132,13 @@ fn stateful(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
 
 /// The guest and its flows, as `ringway port show` tells.
 fn shown(stage: &Stage, ringway: &Ringway) -> anyhow::Result<()> {
-    let shown: serde_json::Value =
-        serde_json::from_str(&ringway.told(&["port", "show", "net", "--json"])?)?;
+    let shown: Value = serde_json::from_str(&ringway.told(&["port", "show", "net", "--json"])?)?;
     let guest = &shown["guests"][0];
     stage.note(&format!("shown: {guest}, {} flows", shown["flows_count"]));
     let addresses = guest["addresses"].as_array().map_or(0, Vec::len);
     ensure!(guest["addresses"][0] == "10.0.2.15" && addresses > 1, "{shown}");
     let flows = shown["flows"].as_array().context("flows")?;
-    let is_echo = |flow: &&serde_json::Value| flow["protocol"] == "echo";
+    let is_echo = |flow: &&Value| flow["protocol"] == "echo";
     let echo = flows.iter().find(is_echo).context("the pings' flow")?;
     ensure!(echo["from_guest_bytes"].as_u64() > Some(0), "{echo}");
     Ok(())
@@ -108,6 +160,7 @@ pub fn qemu(stage: &Stage) -> anyhow::Result<()> {
     let stage = &nat_lab::without_rights(stage)?;
     let ringway = nat_lab::start(stage, &ports(stage, &["vm0", "vm1"], ",domain=lab.internal"))?;
     let mut guest = qemu::boot(stage, &socket(stage, "vm0"), &qemu::Machine::default())?;
+    configure(stage, &mut guest, "10.0.2.15", "lab.internal")?;
     check(stage, &mut guest, LEN_QEMU)?;
     finish(stage, ringway)
 }
@@ -118,10 +171,16 @@ pub fn stress(stage: &Stage) -> anyhow::Result<()> {
     let ringway = nat_lab::start(stage, &ports(stage, &["vm0"], ""))?;
     let mut guest = boot_uml(stage, "vm0")?;
     configure(stage, &mut guest, "10.0.2.15", "internal")?;
+    rounds(stage, &ringway, || stress_once(stage, &mut guest))?;
+    little_is_sent_again(stage, &mut guest)?;
+    finish(stage, ringway)
+}
+
+fn stress_once(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
     stage.step("a gibibyte out");
     let make = "(dd if=/dev/zero bs=1M count=1024 2>/dev/null; echo end)";
-    let expected = run(&mut guest, &format!("{make} | sha256sum"))?;
-    run(&mut guest, &format!("{make} | bash -c 'cat >/dev/tcp/{SERVER}/{KEEPER}'"))?;
+    let expected = run(guest, &format!("{make} | sha256sum"))?;
+    run(guest, &format!("{make} | bash -c 'cat >/dev/tcp/{SERVER}/{KEEPER}'"))?;
     let mut got = String::new();
     while got.is_empty() {
         std::thread::sleep(Duration::from_millis(50));
@@ -130,21 +189,20 @@ pub fn stress(stage: &Stage) -> anyhow::Result<()> {
     ensure!(got == expected, "the server got {got:?}, not {expected:?}");
     stage.step("a gibibyte in");
     let len = 1 << 30;
-    let got = run(&mut guest, &format!("curl -s http://{SERVER}:{SOURCE}/{len} | sha256sum"))?;
+    let got = run(guest, &format!("curl -s http://{SERVER}:{SOURCE}/{len} | sha256sum"))?;
     ensure!(got == nat_lab::source_sum(len)?, "the guest got {got:?}");
     stage.step("10,000 short connections");
     let begun = std::time::Instant::now();
     let one = format!("exec 3<>/dev/tcp/{SERVER}/{ECHO}; echo $i >&3; read -u 3 r; exec 3<&-");
     let short = format!("bash -c 'for i in $(seq 10000); do {one}; [ $r = $i ] || exit 1; done'");
-    run(&mut guest, &short)?;
+    run(guest, &short)?;
     stage.note(&format!("10,000 connections in {:.1} s", begun.elapsed().as_secs_f64()));
     stage.step("1,000 connections at once");
     let open = format!("exec {{fd}}<>/dev/tcp/{SERVER}/{ECHO} || exit 1; all+=($fd)");
     let use_all = "for fd in ${all[@]}; do echo $fd >&$fd; done; \
                    for fd in ${all[@]}; do read -u $fd r; [ $r = $fd ] || exit 1; done";
     let script = format!("for i in $(seq 1000); do {open}; done; {use_all}");
-    run(&mut guest, &format!("bash -c 'ulimit -n 4096; {script}'"))?;
-    finish(stage, ringway)
+    run(guest, &format!("bash -c 'ulimit -n 4096; {script}'")).map(drop)
 }
 
 pub(super) fn finish(stage: &Stage, ringway: Ringway) -> anyhow::Result<()> {
@@ -154,7 +212,6 @@ pub(super) fn finish(stage: &Stage, ringway: Ringway) -> anyhow::Result<()> {
 }
 
 fn check(stage: &Stage, guest: &mut Console, len: usize) -> anyhow::Result<()> {
-    configure(stage, guest, "10.0.2.15", "lab.internal")?;
     names(stage, guest)?;
     rates(stage, guest)?;
     streams(stage, guest, len)?;
