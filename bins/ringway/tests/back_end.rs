@@ -140,3 +140,38 @@ fn it_serves_a_path_a_socket_that_listens_and_one_that_is_connected() {
     drop(guest);
     assert!(end(&mut child).success(), "it ends with its front-end");
 }
+
+/// The firmware of a virtual machine asks for an address, and gets it from the router.
+#[test]
+fn the_guest_of_a_qemu_is_on_the_router_that_comes_along() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let here = directory.path();
+    let mut child = Command::new(PROGRAM)
+        .args(["vhost-user-net", "--socket-path=vm0.sock"])
+        .current_dir(here)
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    wait_for("a socket", || here.join("vm0.sock").exists().then_some(()));
+    let machine = "-m 256M -machine memory-backend=m -display none -serial none -monitor none \
+                   -object memory-backend-memfd,id=m,size=256M,share=on -boot n \
+                   -chardev socket,id=c,path=vm0.sock -netdev vhost-user,id=n,chardev=c \
+                   -device virtio-net-pci,netdev=n,vectors=0";
+    let mut qemu = Command::new("qemu-system-x86_64");
+    let qemu = qemu.args(machine.split_whitespace()).current_dir(here);
+    match qemu.stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
+        Ok(mut qemu) => {
+            let leased = wait_for("an address", || {
+                let mut show = Command::new(PROGRAM);
+                show.args(["port", "show", "net", "--control", "vm0.sock.control"]);
+                let shown = show.current_dir(here).output().ok()?.stdout;
+                String::from_utf8(shown).ok().filter(|text| text.contains("10.0.2.15"))
+            });
+            assert!(leased.contains("vm0"), "{leased}");
+            qemu.kill().expect("it runs");
+            qemu.wait().expect("it ends");
+        }
+        Err(why) => println!("skipped: qemu-system-x86_64: {why}"),
+    }
+    assert!(stop(&mut child).success());
+}
