@@ -148,7 +148,11 @@ fn the_lines_that_the_demonstration_ends_with_work() {
         .output()
         .expect("it ends");
     let report: Value = serde_json::from_slice(&demo.stdout).expect("JSON");
-    let line = |key: &str| report["attach"][key].as_str().expect("a line").to_owned();
+    // Where it is may be out of the script's sight.
+    let program = env!("CARGO_BIN_EXE_ringway");
+    let line = |key: &str| {
+        report["attach"][key].as_str().expect("a line").replace(program, "/mnt/ringway")
+    };
     let script = format!(
         "{STRICT}printf '#!/bin/sh\\necho \"$@\"\\n' > qemu-system-x86_64\n\
          chmod +x qemu-system-x86_64\n\
