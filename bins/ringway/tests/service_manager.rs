@@ -134,8 +134,10 @@ fn front_ends_stay_when_the_supervisor_is_killed() {
             between.exchange(&mut guests, 50).expect("undisturbed");
         }
         ringway.kill();
-        // The whole, and each front-end, once.
-        assert_eq!(heard().kept.len(), 3);
+        // Each front-end once, and the whole; twice in the moment when a new one takes its place.
+        let names: Vec<String> = heard().kept.keys().cloned().collect();
+        let wholes = names.iter().filter(|name| name.starts_with("whole-")).count();
+        assert!(names.len() - wholes == 2 && [1, 2].contains(&wholes), "{names:?}");
         ringway = start();
         between.exchange(&mut guests, 50).expect("they go on");
         assert_eq!(ringway.names(), ["a", "b", "c"]);
