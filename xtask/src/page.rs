@@ -40,7 +40,7 @@ const DPDK_TAP: &str = "ringway + tap ÷ DPDK vhost + tap";
 const UML_TAP: &str = "ringway + tap ÷ UML's vector tap";
 const BRIDGE: &str = "ringway's switch ÷ Linux bridge, two vector taps";
 
-const LINES: [Line; 20] = [
+const LINES: [Line; 17] = [
     Line("TCP out, UML ÷ its own tap", "guest", UML, UML_TAP, "TCP out"),
     Line("TCP in, UML ÷ its own tap", "guest", UML, UML_TAP, "TCP in"),
     Line("TCP out, emulated guest ÷ QEMU's own tap", "guest", QEMU, QEMU_TAP, "TCP out"),
@@ -49,9 +49,6 @@ const LINES: [Line; 20] = [
     Line("TCP in, emulated guest ÷ DPDK vhost + tap", "guest", QEMU, DPDK_TAP, "TCP in"),
     Line("TCP out, two UML guests ÷ Linux bridge", "guest", UML_PAIR, BRIDGE, "TCP out"),
     Line("TCP in, two UML guests ÷ Linux bridge", "guest", UML_PAIR, BRIDGE, "TCP in"),
-    Line("requests/s, UML ÷ its own tap", "guest", UML, UML_TAP, "requests"),
-    Line("requests/s, two UML guests ÷ Linux bridge", "guest", UML_PAIR, BRIDGE, "requests"),
-    Line("requests/s, emulated guest ÷ QEMU's tap", "guest", QEMU, QEMU_TAP, "requests"),
     Line("64-byte UDP in, emulated guest ÷ QEMU's tap", "guest", QEMU, QEMU_TAP, "64-byte UDP"),
     Line(
         "64 bytes in, DPDK's driver ÷ DPDK's device",
