@@ -19,7 +19,7 @@ const WATCHED: Duration = Duration::from_millis(1500);
 const BUSY_TICKS: u64 = 20;
 
 #[test]
-fn who_knocks_while_no_descriptor_is_left_is_served_later() {
+fn a_front_end_that_connects_while_no_descriptor_is_left_is_served_later() {
     let directory = tempfile::tempdir().expect("a directory");
     let ringway = Ringway::run(directory.path(), &["--port", "vm0=vm:vm0.sock"]);
     let socket = directory.path().join("vm0.sock");
@@ -29,7 +29,7 @@ fn who_knocks_while_no_descriptor_is_left_is_served_later() {
     };
     // One that was used for the last question may still be open.
     let before = limit(3);
-    let knocking = UnixStream::connect(&socket).expect("it listens");
+    let connecting = UnixStream::connect(&socket).expect("it listens");
     let asking = UnixStream::connect(ringway.control()).expect("it listens");
     let ticks = ringway.ticks();
     sleep(WATCHED);
@@ -37,7 +37,7 @@ fn who_knocks_while_no_descriptor_is_left_is_served_later() {
     let log = ringway.log();
     assert_eq!(log.matches("trying again").count(), 2, "one line for each socket: {log}");
     assert!(log.contains("Too many open files"), "{log}");
-    drop((knocking, asking));
+    drop((connecting, asking));
     limit(before.current.expect("a limit"));
     wait_for("a guest", || AnyUserGuest::attach(&socket, &GuestOptions::default()).ok());
     assert_eq!(ringway.names(), ["vm0"]);

@@ -151,7 +151,7 @@ fn libvirts_hook_makes_ports_for_a_guest_and_takes_them_away() {
     assert!(one["vm"].is_string() && two["vm-connect"].is_string());
     assert_eq!(two["label"], serde_json::json!(["libvirt:web_1"]));
     let why = hook("migrate", "begin").expect_err("it cannot be migrated");
-    assert!(why.contains("cannot be migrated while it runs"), "{why}");
+    assert!(why.contains("ringway cannot migrate a guest that runs"), "{why}");
     for (operation, part) in [("stopped", "end"), ("release", "end"), ("release", "end")] {
         hook(operation, part).expect(operation);
     }

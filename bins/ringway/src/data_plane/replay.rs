@@ -100,7 +100,7 @@ impl DataPlane {
                 self.complain(id, format_args!("the router cannot be opened: {why:#}"));
             }
         }
-        self.worker.send_all(|| Command::LetIn);
+        self.worker.send_all(|| Command::DeliverHandedOver);
         self.remember_addresses();
         self.start_all_at_last(sending, &positions);
         for discard in replay.discards {

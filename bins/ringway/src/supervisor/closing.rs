@@ -137,7 +137,7 @@ impl Supervisor {
                     port.chatter.say(name, || info!(port = name, "closed after {took:.1?}"));
                 }
                 self.watch_link(id);
-                self.serve_knocks(id);
+                self.serve_listener(id);
             } else if vm.closing.must_be_told(now) {
                 port.complain(format_args!(
                     "{SLOW}: the port serves no front-end until that is done"
@@ -150,6 +150,6 @@ impl Supervisor {
     /// sent is still being closed, when that is done.
     pub(super) fn listen_to_the_next(&mut self, id: PortId) {
         self.waits_for_closing(id);
-        self.serve_knocks(id);
+        self.serve_listener(id);
     }
 }

@@ -131,7 +131,7 @@ impl Supervisor {
         error!(port = name, "{why}");
         vm.quarantine(why);
         self.drop_link(id, None);
-        self.serve_knocks(id);
+        self.serve_listener(id);
     }
 
     /// A user wants it to be tried again.
@@ -139,7 +139,7 @@ impl Supervisor {
         self.restarts.release(id.0);
         let vm = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut());
         if vm.is_some_and(VmPort::release) {
-            self.serve_knocks(id);
+            self.serve_listener(id);
         }
     }
 

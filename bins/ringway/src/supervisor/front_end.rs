@@ -302,7 +302,7 @@ impl Supervisor {
         self.is_holding = is_holding;
         for id in self.ids() {
             self.watch_link(id);
-            self.serve_knocks(id);
+            self.serve_listener(id);
         }
         self.watch_clients();
         if !is_holding {

@@ -17,7 +17,7 @@ mod fd_store;
 mod forward_sockets;
 mod front_end;
 mod journal;
-mod knocks;
+mod listening;
 mod messages;
 mod neighbours;
 mod order;

@@ -123,7 +123,7 @@ impl Supervisor {
         supervisor.resume_clients(&whole, &mut fds);
         for id in supervisor.ids() {
             supervisor.watch_link(id);
-            supervisor.serve_knocks(id);
+            supervisor.serve_listener(id);
         }
         supervisor.answer_upgrade(whole.asked);
         Ok(supervisor)

@@ -34,7 +34,7 @@ pub struct WorkerPeers {
     outgoing: Vec<Option<Outgoing>>,
     incoming: Vec<Incoming>,
     /// What comes in stays in the rings: receivers are not there yet.
-    is_waiting: bool,
+    holds_arrivals: bool,
 }
 
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl WorkerPeers {
         for index in 0..size {
             let wake_flag = Arc::new(WakeFlag::new()?);
             let (outgoing, incoming) = (Vec::new(), Vec::new());
-            all.push(Self { index, size, wake_flag, outgoing, incoming, is_waiting: false });
+            all.push(Self { index, size, wake_flag, outgoing, incoming, holds_arrivals: false });
         }
         for from in 0..all.len() {
             for to in 0..all.len() {
@@ -103,7 +103,7 @@ impl WorkerPeers {
     }
 
     /// From now on what is handed over is in the journal; all queues have stopped. What is in its
-    /// rings waits until it is [let in](Self::let_in). `None`: it is in memory of this process.
+    /// rings waits until [`Self::begin_delivery`]. `None`: it is in memory of this process.
     pub(crate) fn use_journal(&mut self, journal: Option<&Arc<Journal>>) {
         let (own, size) = (self.index, self.size);
         let ring = |from, to| {
@@ -122,12 +122,12 @@ impl WorkerPeers {
                 incoming.consumer.move_to(memory);
             }
         }
-        self.is_waiting = journal.is_some();
+        self.holds_arrivals = journal.is_some();
     }
 
     /// Packets of other workers are taken from now on.
-    pub(crate) fn let_in(&mut self) {
-        self.is_waiting = false;
+    pub(crate) fn begin_delivery(&mut self) {
+        self.holds_arrivals = false;
     }
 
     /// Copies a packet into the ring of another worker. `Refused`: that one is stuck.
@@ -198,7 +198,7 @@ impl WorkerPeers {
         waited_for.clone().for_each(|worker| self.ask_for_room(worker));
         self.wake_flag.going_to_sleep();
         let has_more = self.incoming.iter().any(|incoming| incoming.consumer.has_more());
-        let has_arrivals = has_more && !self.is_waiting;
+        let has_arrivals = has_more && !self.holds_arrivals;
         !has_arrivals && !waited_for.into_iter().any(|worker| self.has_room(worker))
     }
 
@@ -211,7 +211,7 @@ impl WorkerPeers {
 
     /// How many rings may be taken from; `peek` and the others take a number below that.
     pub(crate) fn incoming_count(&self) -> usize {
-        if self.is_waiting { 0 } else { self.incoming.len() }
+        if self.holds_arrivals { 0 } else { self.incoming.len() }
     }
 
     /// The next packet of a ring.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, fence};
 
-use ringway_net::{NetHeader, PACKET_LEN_MAX, Packet};
+use ringway_net::{PACKET_LEN_MAX, Packet};
 use ringway_virtq::SharedSlice;
 
 use crate::memory::ring_words::{
@@ -30,17 +30,7 @@ pub(crate) struct OwnLine<T>(pub(crate) T);
 /// A packet for a queue of another worker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HandedOver {
-    /// The port that it comes from.
-    pub(crate) from: u16,
-    /// The receiving port.
-    pub(crate) port: u16,
-    /// Its queue pair.
-    pub(crate) pair: u16,
-    /// Which of the ports that have had that number.
-    pub(crate) generation: u8,
-    pub(crate) header: NetHeader,
-    /// Bytes in `payload`.
-    pub(crate) len: u32,
+    pub(crate) entry: Entry,
     pub(crate) payload: [SharedSlice; 1],
     /// So many of its segments were delivered before.
     pub(crate) segments_done: usize,
@@ -170,10 +160,10 @@ impl Consumer {
         if self.next == published {
             return None;
         }
-        let Entry { from, port, pair, generation, header, len, at } = self.memory.entry(self.next);
-        let payload = [self.memory.bytes(at, len as usize)?];
+        let entry = self.memory.entry(self.next);
+        let payload = [self.memory.bytes(entry.at, entry.len as usize)?];
         let segments_done = self.segments_done[self.next % PACKETS_MAX];
-        Some(HandedOver { from, port, pair, generation, header, len, payload, segments_done })
+        Some(HandedOver { entry, payload, segments_done })
     }
 
     /// The packet peeked at has arrived, or was dropped.

@@ -16,6 +16,7 @@ use crate::forward::budget::{BUDGET_UNITS, UNIT_LEN};
 use crate::forward::completion::Completion;
 use crate::forward::observed::grown;
 use crate::journal::worker_line::{Busy, WorkerLine};
+use crate::memory::ring_words::Entry;
 use crate::pace::Flush;
 use crate::peers::WorkerPeers;
 use crate::peers::ring::HandedOver;
@@ -48,8 +49,9 @@ impl Arrivals<'_> {
             let mut work = 0;
             while work < BUDGET_UNITS {
                 let Some(packet) = peers.peek(at) else { break };
-                work += 1 + packet.len / UNIT_LEN;
-                self.note(Some(Busy { port: PortId(packet.port), pair: packet.pair }));
+                let Entry { port, pair, len, .. } = packet.entry;
+                work += 1 + len / UNIT_LEN;
+                self.note(Some(Busy { port: PortId(port), pair }));
                 let left_at = self.deliver(&packet);
                 has_found |= left_at.is_none();
                 peers.settle(at, left_at);
@@ -74,22 +76,23 @@ impl Arrivals<'_> {
 
     /// `Some`: the packet waits, and so many of its segments were delivered.
     pub(crate) fn deliver(&mut self, handed: &HandedOver) -> Option<usize> {
-        let port = self.ports.ports.get(usize::from(handed.port));
+        let entry = &handed.entry;
+        let port = self.ports.ports.get(usize::from(entry.port));
         // It was meant for a port that is gone.
-        if port.is_none_or(|port| port.generation != handed.generation) {
+        if port.is_none_or(|port| port.generation != entry.generation) {
             return None;
         }
-        self.ports.note_sender(PortId(handed.from), self.schedule.turn_at);
-        let slot = self.ports.slot_of(PortId(handed.port), handed.pair)?;
+        self.ports.note_sender(PortId(entry.from), self.schedule.turn_at);
+        let slot = self.ports.slot_of(PortId(entry.port), entry.pair)?;
         let pair = self.ports.at(slot);
         if let Some(backlog) = &mut pair.room.backlog {
-            if backlog.add(handed.len as usize) {
+            if backlog.add(entry.len as usize) {
                 return Some(handed.segments_done);
             }
             pair.count_drop(DropReason::NoRoom);
             return None;
         }
-        let packet = Packet { header: &handed.header, payload: &handed.payload, len: handed.len };
+        let packet = Packet { header: &entry.header, payload: &handed.payload, len: entry.len };
         let mut position = handed.segments_done;
         for _ in 0..RACES_MAX {
             let pair = self.ports.at(slot);
@@ -113,11 +116,11 @@ impl Arrivals<'_> {
             }
             if let (Some(observers), Some(before)) = (&mut self.observers, before) {
                 let dropped = grown(&before, &self.ports.at(slot).drops());
-                observers.given((PortId(handed.port), handed.pair), &packet, dropped);
+                observers.given((PortId(entry.port), entry.pair), &packet, dropped);
             }
             return None;
         }
-        self.schedule.begin_backlog(self.ports.at(slot), handed.len as usize);
+        self.schedule.begin_backlog(self.ports.at(slot), entry.len as usize);
         Some(position)
     }
 

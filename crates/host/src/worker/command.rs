@@ -251,7 +251,7 @@ pub enum Command {
         done: Answer<()>,
     },
     /// What the next data plane has to know is noted here from now on. Before any queue starts.
-    /// Packets of other workers wait until [`LetIn`](Self::LetIn).
+    /// Packets of other workers wait until [`DeliverHandedOver`](Self::DeliverHandedOver).
     SetJournal {
         /// The journal. `None`: nothing is noted any more, and the line is given back, because
         /// another data plane will have it; after all queues have stopped.
@@ -260,7 +260,7 @@ pub enum Command {
         done: Answer<Result<(), Unfit>>,
     },
     /// The receiving queues run: what other workers have handed over is delivered.
-    LetIn,
+    DeliverHandedOver,
     /// Queues of a port that start from now on are noted in the journal, and continue where they
     /// were left if an earlier data plane has noted them.
     NoteRings {

@@ -94,7 +94,7 @@ impl Worker {
             Command::SetJournal { journal, done } => _ = done.send(self.set_journal(journal)),
             Command::NoteRings { port, link } => self.ports.port(port).link = link,
             Command::StopReading { done } => _ = done.send(self.stop_reading()),
-            Command::LetIn => self.peers.let_in(),
+            Command::DeliverHandedOver => self.peers.begin_delivery(),
             Command::CatchUp { done } => _ = done.send(()),
             Command::Stop => {}
         }

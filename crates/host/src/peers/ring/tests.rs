@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
+use ringway_net::NetHeader;
 use ringway_testkit::Rng;
 
 use super::*;
@@ -23,8 +24,11 @@ fn put(producer: &mut Producer, number: u16, len: usize) -> bool {
 }
 
 fn check(got: &HandedOver, number: u16, len: usize) {
-    assert_eq!((got.port, got.pair, got.len as usize), (number, number ^ 1, len));
-    assert_eq!((got.header.csum_start, got.generation), (number, number.to_le_bytes()[0]));
+    assert_eq!((got.entry.port, got.entry.pair, got.entry.len as usize), (number, number ^ 1, len));
+    assert_eq!(
+        (got.entry.header.csum_start, got.entry.generation),
+        (number, number.to_le_bytes()[0])
+    );
     let mut bytes = vec![0; len];
     got.payload[0].read(0, &mut bytes);
     let is_good = |(at, &byte): (usize, &u8)| byte == byte_at(at, number);
@@ -184,11 +188,11 @@ fn the_next_data_plane_finds_what_was_staged_and_not_delivered() {
             }
             for _ in 0..rng.below(40) {
                 let Some(got) = consumer.peek() else { break };
-                check(&got, got.port, len(got.port));
+                check(&got, got.entry.port, len(got.entry.port));
                 if rng.one_in(5) {
                     consumer.leave(0);
                 } else {
-                    assert!(missing.remove(&got.port), "{} twice", got.port);
+                    assert!(missing.remove(&got.entry.port), "{} twice", got.entry.port);
                     consumer.done();
                 }
                 if rng.one_in(8) {
@@ -200,8 +204,8 @@ fn the_next_data_plane_finds_what_was_staged_and_not_delivered() {
         let (_, mut consumer) = left(&journal);
         let mut found = BTreeSet::new();
         while let Some(got) = consumer.peek() {
-            check(&got, got.port, len(got.port));
-            found.insert(got.port);
+            check(&got, got.entry.port, len(got.entry.port));
+            found.insert(got.entry.port);
             consumer.done();
         }
         assert_eq!(found, missing);
@@ -229,7 +233,9 @@ fn a_ring_that_cannot_be_is_empty() {
         let (mut producer, mut consumer) = left(&journal);
         let mut count = 0;
         while let Some(got) = consumer.peek() {
-            assert!(got.payload[0].len() == got.len as usize && got.len <= PACKET_LEN_MAX);
+            assert!(
+                got.payload[0].len() == got.entry.len as usize && got.entry.len <= PACKET_LEN_MAX
+            );
             consumer.done();
             count += 1;
         }

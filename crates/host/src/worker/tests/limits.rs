@@ -7,6 +7,7 @@ use ringway_switch::RateLimit;
 use ringway_virtq::{Areas, Broken, Why};
 
 use super::*;
+use crate::memory::ring_words::Entry;
 use crate::peers::ring::HandedOver;
 use crate::port::hold_credit::{HOLD_MAX_NS, Taken};
 use crate::worker::announce::AnnounceTo;
@@ -151,9 +152,8 @@ fn what_was_handed_over_for_a_port_that_is_gone_reaches_no_other() {
     let payload = [bench.guests[0].memory.slice(0, 60).unwrap()];
     for generation in [0, 1] {
         let header = NetHeader::default();
-        let (port, pair, len, segments_done) = (1, 0, 60, 0);
-        let handed =
-            HandedOver { from: 0, port, pair, generation, header, len, payload, segments_done };
+        let entry = Entry { from: 0, port: 1, pair: 0, generation, header, len: 60, at: 0 };
+        let handed = HandedOver { entry, payload, segments_done: 0 };
         let Worker { ports, schedule, buffers, .. } = &mut bench.worker;
         let completion = &mut buffers.completion;
         let mut arrivals = Arrivals { ports, schedule, completion, observers: None, journal: None };

@@ -68,7 +68,9 @@ impl<D: DriverQueue> TwoWorkers<D> {
                 self.case.start::<D>(worker, (port, pair), queue, areas);
             }
         }
-        self.workers.iter_mut().for_each(|(worker, _)| worker.carry_out(Command::LetIn));
+        self.workers
+            .iter_mut()
+            .for_each(|(worker, _)| worker.carry_out(Command::DeliverHandedOver));
     }
 
     fn serve(&mut self) {

@@ -27,7 +27,7 @@ const GRACE: Duration = Duration::from_millis(100);
 
 impl VmPort {
     /// Whether the port has a use for the next front-end now, to serve it or to refuse it.
-    fn wants_knocks(&self) -> bool {
+    fn wants_connection(&self) -> bool {
         let is_able =
             self.listener().is_some() && self.backoff.until.is_none() && !self.is_quarantined;
         is_able && self.next.is_none() && (self.is_linked() || !self.closing.is_waited_for())
@@ -49,7 +49,7 @@ impl VmPort {
 }
 
 impl Supervisor {
-    /// A front-end knocks.
+    /// A front-end connects.
     pub(super) fn accept(&mut self, id: PortId) {
         let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) else { return };
         // It may have been told of before it was not watched any more.
@@ -57,7 +57,7 @@ impl Supervisor {
         match listener.accept() {
             Ok(Some(connection)) if vm.is_linked() => {
                 vm.next = Some(Newcomer { connection, refuse_at: Instant::now() + GRACE });
-                self.serve_knocks(id);
+                self.serve_listener(id);
             }
             Ok(Some(connection)) => self.link(id, connection),
             Ok(None) => {}
@@ -84,7 +84,7 @@ impl Supervisor {
             match vm.next.take() {
                 Some(next) if self.refused.is_idle() => {
                     self.refuse(id, next.connection);
-                    self.serve_knocks(id);
+                    self.serve_listener(id);
                 }
                 next => {
                     vm.next = next.map(|next| Newcomer { refuse_at: now + RETRY_AFTER, ..next });
@@ -113,17 +113,17 @@ impl Supervisor {
 
     /// Links the front-end whose turn has come, and watches the listener exactly while there is a
     /// use for those that connect.
-    pub(super) fn serve_knocks(&mut self, id: PortId) {
+    pub(super) fn serve_listener(&mut self, id: PortId) {
         let Some(port) = self.ports.get_mut(&id) else { return };
         let Some(vm) = &mut port.vm else { return };
         if !self.is_holding
             && let Some(next) = vm.take_next()
         {
             self.link(id, next);
-            return self.serve_knocks(id);
+            return self.serve_listener(id);
         }
         let Some(listener) = vm.listener() else { return };
-        let outcome = match (vm.is_watched, !self.is_holding && vm.wants_knocks()) {
+        let outcome = match (vm.is_watched, !self.is_holding && vm.wants_connection()) {
             (false, true) => self.poller.add(listener.as_fd(), Wake::Listener(id).token()),
             (true, false) => self.poller.remove(listener.as_fd()),
             _ => return,
@@ -142,7 +142,7 @@ impl Supervisor {
         if vm.backoff.begin() {
             warn!(port = port.spec.name, "{why}: trying again every {RETRY_AFTER:?}");
         }
-        self.serve_knocks(id);
+        self.serve_listener(id);
     }
 
     /// When the next listener that could not accept is to be listened to again.
@@ -160,7 +160,7 @@ impl Supervisor {
         for id in self.ids() {
             let vm = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut());
             if vm.is_some_and(|vm| vm.backoff.ends(now)) {
-                self.serve_knocks(id);
+                self.serve_listener(id);
             }
         }
     }
