@@ -20,7 +20,9 @@ const UML_VARIABLE: &str = "RINGWAY_GUEST_UML";
 pub enum Needs {
     /// User Mode Linux, and what its guests run.
     Uml,
-    /// The same of the distribution's newest release.
+    /// The same, and a client of DHCP.
+    UmlAndDhcp,
+    /// User Mode Linux of the distribution's newest release.
     NewestUml,
     /// QEMU, the guests' kernel, and what goes into their initramfs.
     Qemu,
@@ -75,6 +77,10 @@ impl Needs {
         let unikernel = || shell::missing(&[unikernel::PROGRAM, "ping", "ip"]).map(advise);
         namespaces::missing().or_else(|| match self {
             Self::Uml | Self::NewestUml => uml::missing(&uml).map(advise),
+            Self::UmlAndDhcp => {
+                let client = shell::missing(&["dhclient"]).map(advise);
+                client.or_else(|| uml::missing(&uml).map(advise))
+            }
             Self::Qemu | Self::NewestQemu | Self::NewestKernel => taps().or_else(qemu),
             Self::UmlAndQemu => taps().or_else(qemu).or_else(|| uml::missing(&uml).map(advise)),
             Self::UmlAndFrr => {

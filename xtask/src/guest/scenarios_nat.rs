@@ -33,7 +33,7 @@ pub type Scenario = (&'static str, Needs, fn(&Stage) -> anyhow::Result<()>);
 
 pub const ALL: [Scenario; 3] = [
     ("nat_stress", Needs::Uml, stress),
-    ("nat_uml", Needs::Uml, uml),
+    ("nat_uml", Needs::UmlAndDhcp, uml),
     ("nat_qemu", Needs::Qemu, qemu),
 ];
 
@@ -119,7 +119,6 @@ fn little_is_sent_again(stage: &Stage, guest: &mut Console) -> anyhow::Result<()
 /// An address of IPv6 by DHCP, with the number of the other one, and names.
 fn stateful(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
     stage.step("a lease of IPv6");
-    ensure!(shell::missing(&["dhclient"]).is_none(), "dhclient is missing: see ./x setup");
     must(guest, &LEASE6_SCRIPT.replace("\\\n", ""))?;
     let files = "-cf /dev/null -sf $PWD/lease6 -lf $PWD/leases6 -pf $PWD/pid6";
     must(guest, &format!(": > leases6; dhclient -6 -1 {files} eth0 2>&1"))?;

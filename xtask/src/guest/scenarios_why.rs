@@ -1,8 +1,8 @@
 //! `ringway why` between real guests: what holds a port or a flow back is brought about, and is
 //! what the command names first.
 //!
-//! How: two User Mode Linux guests that ping each other, one of them everybody, as well; a third
-//! port waits. A question takes a second, so those about different ports are asked at once.
+//! How: two User Mode Linux guests that ping each other; one of them pings all stations, too. A
+//! third port waits. A question takes a second, so those about different ports are asked at once.
 //!
 //! Limits: what no Linux guest does (a broken ring) and what takes a processor (a saturated worker)
 //! is tested with guests in user space.
