@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{Ringway, wait_for};
+use ringway_driver::Sent;
 use ringway_testkit::{AnyUserGuest, GuestOptions, Traffic};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
@@ -51,6 +52,74 @@ fn kill(ringway: &Ringway) {
     kill_process(ringway.data_plane(), Signal::KILL).expect("it runs");
     let is_next = || stats(ringway)["data_plane"]["deaths"] == deaths + 1;
     wait_for("the next one", || is_next().then_some(()));
+}
+
+/// A packet to a group, or of those who ask for it.
+fn igmp(guest: &AnyUserGuest, protocol: u8, content: &[u8]) -> Vec<u8> {
+    let len = u8::try_from(20 + content.len()).expect("short");
+    let ip = [&[0x45, 0, 0, len, 0, 0, 0, 0, 1, protocol, 0, 0, 10, 0, 0, 1], &GROUP[..]].concat();
+    let to = [0x01, 0, 0x5e, 1, 2, 3];
+    let mut frame = [&to[..], &guest.mac(), &[8, 0], &ip, content].concat();
+    frame.resize(60, 0);
+    frame
+}
+
+fn send(guest: &mut AnyUserGuest, frame: &[u8]) {
+    wait_for("room", || {
+        let sent = guest.send(frame).expect("a device");
+        guest.flush();
+        matches!(sent, Sent::Done).then_some(())
+    });
+}
+
+/// How many packets of those have come, when one to all has come behind them.
+fn heard(guest: &mut AnyUserGuest, frame: &[u8]) -> usize {
+    let mut count = 0;
+    wait_for("what all get", || {
+        guest.flush();
+        while let Some((_, packet)) = guest.receive().expect("a device") {
+            count += usize::from(packet == frame);
+            if packet.starts_with(&[0xff; 6]) {
+                return Some(count);
+            }
+        }
+        None
+    })
+}
+
+const GROUP: [u8; 4] = [239, 1, 2, 3];
+
+/// The first guest asks for groups, the second one wants that one, the third one does not.
+#[test]
+fn groups_go_on_to_those_who_want_them() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["--port", "a=vm:a.sock", "--port", "b=vm:b.sock", "--port", "c=vm:c.sock"];
+    let ringway =
+        Ringway::run(directory.path(), &[&ports[..], &["--snoop-multicast", "on"]].concat());
+    let [mut a, mut b, mut c] = ["a", "b", "c"].map(|name| guest(directory.path(), name));
+    let to_all = [&[0xff; 6][..], &a.mac(), &[0x88, 0xb5], &[0; 46]].concat();
+    let to_group = igmp(&a, 17, &[9; 26]);
+    let reach = |[a, b, c]: [&mut AnyUserGuest; 3]| {
+        send(a, &to_group);
+        send(a, &to_all);
+        [heard(b, &to_group), heard(c, &to_group)]
+    };
+    assert_eq!(reach([&mut a, &mut b, &mut c]), [1, 1], "no query was heard");
+    let query = igmp(&a, 2, &[0x11, 0, 0, 0, 0, 0, 0, 0]);
+    send(&mut a, &query);
+    let report = igmp(&b, 2, &[&[0x16, 0, 0, 0], &GROUP[..]].concat());
+    send(&mut b, &report);
+    let only_b = || (reach([&mut a, &mut b, &mut c]) == [1, 0]).then_some(());
+    wait_for("the report", only_b);
+    // Until it is noted: a second, and a moment.
+    std::thread::sleep(Duration::from_millis(1500));
+    for is_upgrade in [false, true, false] {
+        match is_upgrade {
+            true => drop(ringway.told(&["upgrade"])),
+            false => kill(&ringway),
+        }
+        assert_eq!(reach([&mut a, &mut b, &mut c]), [1, 0]);
+    }
 }
 
 #[test]

@@ -32,7 +32,7 @@ mod worker;
 
 pub use capture::{CAPTURES_MAX, CaptureDirection, CaptureFile, CaptureOptions, ObserverCommand};
 pub use capture::{CaptureReader, CaptureRecord, DroppedBy, Impossible};
-pub use journal::addresses::NotedAddress;
+pub use journal::learned::NotedAddress;
 pub use journal::watch::{Beat, JournalWatch, Owner};
 pub use journal::worker_line::Busy;
 pub use journal::{JOURNAL_LAYOUT, Journal, Unfit};

@@ -168,18 +168,24 @@ impl Switch {
         }
         let now = GroupTick::of_ms(now_ns / NS_PER_MS);
         let groups = &self.shared.groups;
-        let heard = listen(vlan, frame, |message| match message {
-            Message::Join(group) => groups.join(from, group, now),
-            Message::Leave(group) => groups.leave(from, group, now),
-            Message::TooMany => groups.overflow(from, now),
+        let mut is_news = false;
+        let heard = listen(vlan, frame, |message| {
+            is_news |= match message {
+                Message::Join(group) => groups.join(from, group, now),
+                Message::Leave(group) => groups.leave(from, group, now),
+                Message::TooMany => groups.overflow(from, now),
+            };
         });
+        if let Heard::Query(family) = heard
+            && self.believes_queries(from)
+        {
+            is_news = groups.hear_query(from, vlan, family, now);
+        }
+        if is_news {
+            self.shared.macs.note_change();
+        }
         match heard {
-            Heard::Query(family) => {
-                if self.believes_queries(from) {
-                    groups.hear_query(from, vlan, family, now);
-                }
-                Audience::Everybody
-            }
+            Heard::Query(_) => Audience::Everybody,
             Heard::Report(family) if groups.has_querier(vlan, family, now) => {
                 Audience::Routers(now)
             }

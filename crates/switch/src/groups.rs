@@ -10,6 +10,8 @@
 //!
 //! Groups are told apart as Ethernet does: by 23 bits of IPv4 addresses, 32 bits of IPv6 ones.
 
+mod noted;
+
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
@@ -19,6 +21,8 @@ use ringway_net::MacAddress;
 use crate::copy::Copied;
 use crate::mac_table::mix;
 use crate::{PORTS_MAX, PortId, VlanId};
+
+pub use noted::{GROUP_NOTES_MAX, GroupNote};
 
 /// Memberships of one port.
 pub const GROUPS_PER_PORT_MAX: usize = 32;
@@ -149,10 +153,13 @@ impl GroupTick {
         at != 0 && self.0.saturating_sub(at) < AGE_MAX_TICKS
     }
 
-    fn note(self, at: &AtomicU32) {
+    /// Notes that it was then; whether it had not been lately.
+    fn note(self, at: &AtomicU32) -> bool {
+        let is_news = !self.is_lately(at);
         if at.load(Relaxed) != self.0 {
             at.store(self.0, Relaxed);
         }
+        is_news
     }
 }
 
@@ -169,10 +176,10 @@ impl GroupTable {
         }
     }
 
-    /// A query came in: there is a querier, and a router behind that port.
-    pub fn hear_query(&self, port: PortId, vlan: VlanId, family: Family, now: GroupTick) {
-        now.note(&self.routers[port.index()]);
-        now.note(&self.queriers[usize::from(vlan.raw())][family as usize]);
+    /// A query came in: there is a querier, and a router behind that port; whether that is news.
+    pub fn hear_query(&self, port: PortId, vlan: VlanId, family: Family, now: GroupTick) -> bool {
+        let is_new_router = now.note(&self.routers[port.index()]);
+        now.note(&self.queriers[usize::from(vlan.raw())][family as usize]) || is_new_router
     }
 
     /// Whether a querier asks for memberships; without one hosts stop reporting them.
@@ -187,30 +194,34 @@ impl GroupTable {
 
     /// Whether packets to that group go to that port.
     pub fn wants(&self, port: PortId, group: Group, now: GroupTick) -> bool {
-        let wanted = group.at(port);
-        let is_member = self.buckets[self.bucket_of(wanted)].iter().any(|slot| {
-            let word = slot.load(Relaxed);
-            word & !TICK_MASK == wanted && now.is_young(word)
-        });
+        let is_member = self.is_member(group.at(port), now);
         is_member || now.is_lately(&self.overflows[port.index()]) || self.has_router(port, now)
     }
 
-    /// The port reports the group.
-    pub fn join(&self, port: PortId, group: Group, now: GroupTick) {
-        if !self.refresh(port, group, now.stamp()) && !self.insert(port, group, now) {
-            self.overflow(port, now);
+    fn is_member(&self, wanted: u64, now: GroupTick) -> bool {
+        self.buckets[self.bucket_of(wanted)].iter().any(|slot| {
+            let word = slot.load(Relaxed);
+            word & !TICK_MASK == wanted && now.is_young(word)
+        })
+    }
+
+    /// The port reports the group; whether that is news.
+    pub fn join(&self, port: PortId, group: Group, now: GroupTick) -> bool {
+        if self.refresh(port, group, now.stamp()) {
+            return false;
         }
+        self.insert(group.at(port) | now.stamp(), now) || self.overflow(port, now)
     }
 
-    /// The port has left the group: it loses it soon unless it reports it again.
-    pub fn leave(&self, port: PortId, group: Group, now: GroupTick) {
+    /// The port has left the group: it loses it soon unless it reports it again; whether it had it.
+    pub fn leave(&self, port: PortId, group: Group, now: GroupTick) -> bool {
         let early = now.0.wrapping_sub(AGE_MAX_TICKS - LEAVE_TICKS);
-        self.refresh(port, group, u64::from(early) & TICK_MASK);
+        self.refresh(port, group, u64::from(early) & TICK_MASK)
     }
 
-    /// The port wants more groups than can be noted.
-    pub fn overflow(&self, port: PortId, now: GroupTick) {
-        now.note(&self.overflows[port.index()]);
+    /// The port wants more groups than can be noted; whether that is news.
+    pub fn overflow(&self, port: PortId, now: GroupTick) -> bool {
+        now.note(&self.overflows[port.index()])
     }
 
     /// Memberships that are noted for the port, old ones included.
@@ -243,19 +254,20 @@ impl GroupTable {
         false
     }
 
-    fn insert(&self, port: PortId, group: Group, now: GroupTick) -> bool {
+    /// A membership that is not there yet, with its stamp; `false`: it finds no place.
+    fn insert(&self, membership: u64, now: GroupTick) -> bool {
+        let port = port_in(membership);
         if self.owned_by(port) >= GROUPS_PER_PORT_MAX {
             self.sweep(now);
             if self.owned_by(port) >= GROUPS_PER_PORT_MAX {
                 return false;
             }
         }
-        let wanted = group.at(port);
-        let slots = &self.buckets[self.bucket_of(wanted)];
+        let slots = &self.buckets[self.bucket_of(membership & !TICK_MASK)];
         slots.iter().any(|slot| {
             let word = slot.load(Relaxed);
             let is_free = word == 0 || !now.is_young(word);
-            is_free && self.replace(slot, word, wanted | now.stamp())
+            is_free && self.replace(slot, word, membership)
         })
     }
 

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -9,7 +10,7 @@ use ringway_net::MacAddress;
 
 use crate::copy::Copied;
 use crate::entry::Tick;
-use crate::groups::GroupTable;
+use crate::groups::{GROUP_NOTES_MAX, GroupNote, GroupTable, GroupTick};
 use crate::mac_table::MacTable;
 use crate::meter::PortMeters;
 use crate::{AddressPage, KnownAddress, PORTS_MAX, PortId, VlanId};
@@ -65,7 +66,7 @@ impl Shared {
         count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Whether addresses have come, moved or gone since this was asked last.
+    /// Whether addresses or memberships have come, moved or gone since this was asked last.
     pub fn take_change(&self) -> bool {
         self.macs.take_change()
     }
@@ -77,6 +78,18 @@ impl Shared {
         if port.index() < PORTS_MAX && self.macs.port_of(vlan, address, seen).is_none() {
             self.macs.learn(port, vlan, address, seen);
         }
+    }
+
+    /// All that is known of multicast groups at that time of the switches' clock, as notes for a
+    /// table that comes after this one. Not for the data path.
+    pub fn group_notes(&self, now_ms: u64) -> Vec<GroupNote> {
+        self.groups.notes(GroupTick::of_ms(now_ms)).take(GROUP_NOTES_MAX).collect()
+    }
+
+    /// What a table before this one has noted is known; what is known already stays. `now_ms`: the
+    /// switches' clock. Not for the data path.
+    pub fn remember_group(&self, note: GroupNote, now_ms: u64) {
+        self.groups.remember(note, GroupTick::of_ms(now_ms));
     }
 
     /// At most `max` addresses that are `wanted`, from place `from` on, which is 0 or `next` of the
@@ -96,7 +109,6 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::AGE_MAX_MS;
-    use std::vec::Vec;
 
     #[test]
     fn what_was_heard_before_is_known_and_changes_are_told_once() {

@@ -6,7 +6,6 @@
 //! never touches a packet. It opens nothing: sockets, taps and front-ends' requests come from the
 //! supervisor, through the socket that is this process's standard input.
 
-mod addresses;
 mod announcement;
 pub mod attempt;
 mod captures;
@@ -14,6 +13,7 @@ mod closing;
 mod departed;
 mod effects;
 mod kicks;
+mod learned;
 mod link;
 mod mirrors;
 mod nat_port;
@@ -45,8 +45,8 @@ use tracing::{info, warn};
 
 use crate::channel::Channel;
 use crate::spec_text::{self, PlaneSettings};
-use addresses::Notes;
 use captures::Captures;
+use learned::Notes;
 use ports::Port;
 use replay::Replay;
 use sandbox::Sandbox;
@@ -253,7 +253,7 @@ impl DataPlane {
             self.announce_due();
             self.look_at_kicks();
             self.look_around();
-            self.note_due_addresses();
+            self.note_what_is_due();
         }
         self.end_closing();
         let deadlines = [

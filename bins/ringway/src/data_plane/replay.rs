@@ -101,7 +101,7 @@ impl DataPlane {
             }
         }
         self.worker.send_all(|| Command::DeliverHandedOver);
-        self.remember_addresses();
+        self.remember_learned();
         self.start_all_at_last(sending, &positions);
         for discard in replay.discards {
             self.discard_at_last(discard, &positions);

@@ -5,14 +5,15 @@
 //! was being served. docs/supervisor.md, "Journal", has its layout.
 //!
 //! How: the head says what is where; then come a line for each worker (`worker_line.rs`), a line
-//! for each ring (`ring_lines.rs`), room for the used entries of each ring, learned addresses
-//! (`addresses.rs`), counters (`counts.rs`), and the rings between workers. Only what is used takes
-//! memory. A file without that head, or of another size, is refused. Limits: numbers in it are only
-//! believed where they are checked; the order of stores is that of one process that ends, so it is
-//! no use after the machine has stopped.
+//! for each ring (`ring_lines.rs`), room for the used entries of each ring, what the switch has
+//! learned (`learned.rs`), counters (`counts.rs`), and the rings between workers. Only what is used
+//! takes memory. A file without that head, or of another size, is refused. Limits: numbers in it
+//! are only believed where they are checked; the order of stores is that of one process that ends,
+//! so it is no use after the machine has stopped.
 
-pub(crate) mod addresses;
 pub(crate) mod counts;
+pub(crate) mod learned;
+mod list;
 pub(crate) mod owner;
 pub(crate) mod ring_lines;
 pub(crate) mod watch;
@@ -28,15 +29,16 @@ use ringway_virtq::{Format, RingRecord, SIZE_MAX, SharedSlice};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::journal::addresses::LIST_LEN;
 use crate::journal::counts::{COUNTS_LEN, KEY_LEN, LINES_MAX};
+use crate::journal::learned::{ADDRESS_WORDS_MAX, GROUP_WORDS_MAX};
+use crate::journal::list::List;
 use crate::memory::Span;
 use crate::memory::ring_words::{RING_LEN, RingWords};
 
 /// What it begins with.
 const MAGIC: u64 = u64::from_le_bytes(*b"ringwayJ");
 /// The version of what is described here.
-pub const JOURNAL_LAYOUT: u16 = 3;
+pub const JOURNAL_LAYOUT: u16 = 4;
 /// Most workers, and most rings.
 const WORKERS_MAX: u32 = 64;
 const RINGS_MAX: u32 = 1 << 16;
@@ -110,14 +112,17 @@ impl Sizes {
         self.ring_at(self.rings).next_multiple_of(PAGE) + ROOM * number
     }
 
-    /// A word, and two lists behind its page.
     fn addresses_at(self) -> usize {
         self.entries_at(self.rings)
     }
 
+    fn groups_at(self) -> usize {
+        self.addresses_at() + List::len(ADDRESS_WORDS_MAX)
+    }
+
     /// Keys, and the lines behind them.
     fn counts_at(self) -> usize {
-        self.addresses_at() + PAGE + 2 * LIST_LEN
+        self.groups_at() + List::len(GROUP_WORDS_MAX)
     }
 
     /// The ring from a worker to another one; there is none to itself.
@@ -265,13 +270,13 @@ impl Journal {
         self.mapped.part(self.sizes.entries_at(number), ENTRIES_LEN)
     }
 
-    fn addresses_word(&self) -> SharedSlice {
-        self.mapped.part(self.sizes.addresses_at(), 8)
+    fn addresses_list(&self) -> List {
+        let at = self.sizes.addresses_at();
+        List { memory: self.mapped.part(at, List::len(ADDRESS_WORDS_MAX)) }
     }
 
-    fn addresses_list(&self, second: bool) -> SharedSlice {
-        let behind = PAGE + if second { LIST_LEN } else { 0 };
-        self.mapped.part(self.sizes.addresses_at() + behind, LIST_LEN)
+    fn groups_list(&self) -> List {
+        List { memory: self.mapped.part(self.sizes.groups_at(), List::len(GROUP_WORDS_MAX)) }
     }
 
     fn counts_key(&self, line: usize) -> u64 {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use ringway_device::{Queue, QueueId};
 use ringway_net::{Counters, DropReason, MacAddress};
-use ringway_switch::{MACS_MAX, PortId};
+use ringway_switch::{GROUP_NOTES_MAX, GroupNote, MACS_MAX, PortId};
 use ringway_virtq::{Areas, Position, QueueOptions, QueueSetup};
 
-use super::addresses::NotedAddress;
+use super::learned::NotedAddress;
 use super::ring_lines::{NotedRing, Past, RingName};
 use super::watch::{JournalWatch, Owner};
 use super::worker_line::{Busy, WorkerLine};
@@ -170,7 +170,21 @@ fn addresses_are_there_for_the_next_one_and_impossible_ones_are_not_believed() {
         let kept = &all[..all.len().min(MACS_MAX)];
         assert_eq!(Journal::open(&file).unwrap().addresses(), kept);
     }
-    let word = first.addresses_word();
-    word.store_u64(0, MACS_MAX as u64 + 1);
+    first.addresses_list().memory.store_u64(0, 2 * MACS_MAX as u64 + 1);
     assert_eq!(first.addresses(), []);
+}
+
+#[test]
+fn what_is_known_of_groups_is_there_for_the_next_one() {
+    let file = Journal::create(1, 1).unwrap();
+    let first = Journal::open(&file).unwrap();
+    assert_eq!(first.groups(), []);
+    for count in [3, 0, 5, GROUP_NOTES_MAX + 1] {
+        let all: Vec<_> = (0..count as u64).map(|at| GroupNote::from_word(at << 20)).collect();
+        first.note_groups(&all);
+        assert_eq!(Journal::open(&file).unwrap().groups(), all[..count.min(GROUP_NOTES_MAX)]);
+    }
+    first.groups_list().memory.store_u64(0, GROUP_NOTES_MAX as u64 + 1);
+    assert_eq!(first.groups(), []);
+    assert_eq!(first.addresses(), [], "they have places of their own");
 }

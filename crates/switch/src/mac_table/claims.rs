@@ -152,7 +152,12 @@ impl MacTable {
         self.claims.news.load(Relaxed) != 0
     }
 
-    /// Whether addresses have come, moved or gone since this was asked last.
+    /// What is learned beside this table has changed.
+    pub fn note_change(&self) {
+        self.claims.note_change();
+    }
+
+    /// Whether something has changed since this was asked last.
     pub fn take_change(&self) -> bool {
         self.claims.news.fetch_and(!CHANGED, Relaxed) & CHANGED != 0
     }

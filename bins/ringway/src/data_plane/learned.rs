@@ -1,10 +1,11 @@
-//! Learned addresses are noted in the journal, so that the next data plane need not flood.
+//! What the switch has learned is noted in the journal, so that the next data plane need not flood:
+//! addresses, and which ports want which multicast groups.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringway_host::{Journal, NotedAddress};
-use ringway_switch::{MACS_MAX, VlanId};
+use ringway_switch::{GroupNote, MACS_MAX, VlanId};
 
 use super::DataPlane;
 
@@ -16,7 +17,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// Where addresses are noted, and when next.
+/// Where it is noted, and when next.
 #[derive(Default)]
 pub(super) struct Notes {
     journal: Option<Arc<Journal>>,
@@ -42,29 +43,33 @@ impl DataPlane {
     }
 
     /// All ports are there: what the data plane before had learned is known again.
-    pub(super) fn remember_addresses(&mut self) {
+    pub(super) fn remember_learned(&mut self) {
         let Some(journal) = &self.notes.journal else { return };
         let now_ms = ringway_host::now().0 / NS_PER_MS;
+        let shared = self.worker.shared();
         for noted in journal.addresses().iter().filter(|it| self.ports.contains_key(&it.port)) {
             let NotedAddress { address, vlan, port, seen_ms } = *noted;
-            let seen_ms = seen_ms.min(now_ms);
-            self.worker.shared().remember(port, VlanId::new(vlan), address, seen_ms);
+            shared.remember(port, VlanId::new(vlan), address, seen_ms.min(now_ms));
+        }
+        let is_here = |note: &GroupNote| note.port().is_none_or(|id| self.ports.contains_key(&id));
+        for note in journal.groups().into_iter().filter(is_here) {
+            shared.remember_group(note, now_ms);
         }
     }
 
-    pub(super) fn note_due_addresses(&mut self) {
+    pub(super) fn note_what_is_due(&mut self) {
         if self.notes.next().is_some_and(|at| at <= Instant::now()) {
-            self.note_addresses();
+            self.note_learned();
         }
     }
 
     /// Nothing is noted any more: another process goes on.
     pub(super) fn leave_notes(&mut self) {
-        self.note_addresses();
+        self.note_learned();
         self.notes = Notes::default();
     }
 
-    fn note_addresses(&mut self) {
+    fn note_learned(&mut self) {
         let Some(journal) = &self.notes.journal else { return };
         let shared = self.worker.shared();
         shared.take_change();
@@ -78,6 +83,9 @@ impl DataPlane {
         });
         let noted: Vec<NotedAddress> = noted.collect();
         journal.note_addresses(&noted);
-        self.notes.due = (!noted.is_empty()).then(|| Instant::now() + AGAIN_AFTER);
+        let groups = shared.group_notes(now_ms);
+        journal.note_groups(&groups);
+        let is_any = !noted.is_empty() || !groups.is_empty();
+        self.notes.due = is_any.then(|| Instant::now() + AGAIN_AFTER);
     }
 }

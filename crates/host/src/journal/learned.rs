@@ -1,0 +1,73 @@
+//! What the switch has learned, for the data plane that comes after this one: addresses, and what
+//! it knows of multicast groups.
+//!
+//! Limits: what was learned since the last list is lost with the process.
+
+use ringway_net::MacAddress;
+use ringway_switch::{GROUP_NOTES_MAX, GroupNote, MACS_MAX, PortId};
+
+use crate::journal::Journal;
+
+/// Words of both lists.
+pub(super) const ADDRESS_WORDS_MAX: usize = ADDRESS_WORDS * MACS_MAX;
+pub(super) const GROUP_WORDS_MAX: usize = GROUP_NOTES_MAX;
+
+/// Words of one address.
+const ADDRESS_WORDS: usize = 2;
+
+const VLAN_BITS: u32 = 16;
+/// Of the word with the time; the port is above.
+const SEEN_BITS: u32 = 48;
+
+/// A station that was heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotedAddress {
+    /// Its address.
+    pub address: MacAddress,
+    /// In which VLAN; 0: in none.
+    pub vlan: u16,
+    /// Behind which port.
+    pub port: PortId,
+    /// When, by the monotonic clock, in milliseconds.
+    pub seen_ms: u64,
+}
+
+impl NotedAddress {
+    fn words(&self) -> [u64; ADDRESS_WORDS] {
+        let seen = self.seen_ms & ((1 << SEEN_BITS) - 1);
+        let key = self.address.to_u64() << VLAN_BITS | u64::from(self.vlan);
+        [key, u64::from(self.port.0) << SEEN_BITS | seen]
+    }
+
+    fn of_words([key, seen]: [u64; ADDRESS_WORDS]) -> Self {
+        Self {
+            address: MacAddress::from_u64(key >> VLAN_BITS),
+            vlan: (key & 0xffff) as u16,
+            port: PortId((seen >> SEEN_BITS) as u16),
+            seen_ms: seen & ((1 << SEEN_BITS) - 1),
+        }
+    }
+}
+
+impl Journal {
+    /// These, and no others, are known; more than the switch can have are left out.
+    pub fn note_addresses(&self, addresses: &[NotedAddress]) {
+        self.addresses_list().note(addresses.iter().flat_map(NotedAddress::words));
+    }
+
+    /// What was noted last; nothing if that cannot be.
+    pub fn addresses(&self) -> Vec<NotedAddress> {
+        let words = self.addresses_list().noted();
+        words.as_chunks().0.iter().map(|words| NotedAddress::of_words(*words)).collect()
+    }
+
+    /// That, and no more, is known of multicast groups.
+    pub fn note_groups(&self, groups: &[GroupNote]) {
+        self.groups_list().note(groups.iter().map(|note| note.word()));
+    }
+
+    /// What was noted of groups last; nothing if that cannot be.
+    pub fn groups(&self) -> Vec<GroupNote> {
+        self.groups_list().noted().into_iter().map(GroupNote::from_word).collect()
+    }
+}
