@@ -11,6 +11,7 @@
 use ringway_net::offload::complete;
 use ringway_net::{DropReason, PACKET_LEN_MAX, Packet, Put};
 
+use crate::memory::ring_words::SegmentsDone;
 use crate::port::queue_pair::{PayloadLifetime, QueuePair};
 
 /// The scratch space of one worker.
@@ -30,25 +31,38 @@ pub(crate) struct Completed {
     pub(crate) packets: usize,
 }
 
+impl Completed {
+    /// Of a packet that needs nothing done to it.
+    fn of(put: Put) -> Self {
+        Self { put, position: 0, packets: usize::from(put == Put::Done) }
+    }
+}
+
 impl Completion {
     pub(crate) fn new() -> Self {
         Self { bytes: vec![0; PACKET_LEN_MAX as usize].into_boxed_slice() }
     }
 
-    /// Hands a packet to a queue pair; of one that has to be completed, the segments from number
-    /// `position` on.
+    /// Hands a packet of another worker to a queue pair; of one that has to be completed, those
+    /// segments that have not arrived.
     pub(crate) fn put(
         &mut self,
         pair: &mut QueuePair,
         packet: &Packet<'_>,
-        position: usize,
         lifetime: PayloadLifetime,
+        segments_done: SegmentsDone,
     ) -> Completed {
-        let put = pair.put(packet, lifetime);
-        self.after(put, pair, packet, position)
+        match pair.put(packet, lifetime) {
+            Put::Unfinished => {
+                let note = |count| segments_done.set(count);
+                self.deliver(pair, packet, segments_done.get(), note)
+            }
+            put => Completed::of(put),
+        }
     }
 
-    /// The rest of it, after the receiver has answered.
+    /// What becomes of a packet of which the receiver has said that; of one that has to be
+    /// completed, the segments from number `position` on go there.
     pub(crate) fn after(
         &mut self,
         put: Put,
@@ -57,12 +71,19 @@ impl Completion {
         position: usize,
     ) -> Completed {
         match put {
-            Put::Unfinished => self.deliver(pair, packet, position),
-            put => Completed { put, position: 0, packets: usize::from(put == Put::Done) },
+            Put::Unfinished => self.deliver(pair, packet, position, |_| ()),
+            put => Completed::of(put),
         }
     }
 
-    fn deliver(&mut self, pair: &mut QueuePair, packet: &Packet<'_>, position: usize) -> Completed {
+    /// `note` is told how many segments have arrived, after each.
+    fn deliver(
+        &mut self,
+        pair: &mut QueuePair,
+        packet: &Packet<'_>,
+        position: usize,
+        note: impl Fn(usize),
+    ) -> Completed {
         let len = packet.copy_out(&mut self.bytes);
         let bytes = &mut self.bytes[..len];
         let Ok(mut segments) = complete(packet.header, bytes, pair.accepts_csum()) else {
@@ -77,7 +98,10 @@ impl Completion {
                 return Completed { put: Put::Done, position: 0, packets };
             };
             match pair.put_segment(&segment) {
-                Put::Done => packets += 1,
+                Put::Done => {
+                    packets += 1;
+                    note(position + 1);
+                }
                 // One reason, counted once, stands for the rest of the packet.
                 put => return Completed { put, position, packets },
             }

@@ -26,7 +26,9 @@ pub(crate) const STAGED_AT: usize = APART;
 pub(crate) const RELEASED_AT: usize = 2 * APART;
 /// Where the entries are, and the bytes behind them.
 const ENTRIES_AT: usize = 4096;
-const ENTRY_LEN: usize = 24;
+const ENTRY_LEN: usize = 32;
+/// Where an entry says how many segments of its packet have arrived, in bytes.
+const SEGMENTS_AT: usize = 24;
 const BYTES_AT: usize = (ENTRIES_AT + PACKETS_MAX * ENTRY_LEN).next_multiple_of(4096);
 /// Bytes of all of it: whole pages.
 pub(crate) const RING_LEN: usize = BYTES_AT + BYTES_MAX;
@@ -61,6 +63,24 @@ pub(crate) struct Entry {
     /// Its bytes, and where they begin.
     pub(crate) len: u32,
     pub(crate) at: usize,
+}
+
+/// How many segments of a packet have arrived, of one that waits for room for the others. The next
+/// data plane goes on from there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SegmentsDone(pub(crate) SharedSlice);
+
+impl SegmentsDone {
+    pub(crate) fn get(self) -> usize {
+        usize::try_from(self.0.load_u64(0)).unwrap_or(usize::MAX)
+    }
+
+    /// The receiver has as many, and has kept them.
+    pub(crate) fn set(self, count: usize) {
+        // PAIRS WITH: the end of this process
+        compiler_fence(Release);
+        self.0.store_u64(0, count as u64);
+    }
 }
 
 /// What is where in the memory of a ring.
@@ -144,9 +164,14 @@ impl RingWords {
         let head = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
         let tail = u64::from(u32::from_le_bytes([i, j, k, l]));
         let rest = tail << 32 | u64::from(entry.from) << AT_BITS | entry.at as u64;
-        for (at, word) in [(0, place), (8, head), (16, rest)] {
+        for (at, word) in [(0, place), (8, head), (16, rest), (SEGMENTS_AT, 0)] {
             self.memory.store_u64(self.entry_at(number) + at, word);
         }
+    }
+
+    pub(crate) fn segments_done(&self, number: usize) -> SegmentsDone {
+        let word = self.memory.slice(self.entry_at(number) + SEGMENTS_AT, 8);
+        SegmentsDone(word.expect("inside, as all entries are"))
     }
 
     /// Whether the packet has arrived, or was dropped.

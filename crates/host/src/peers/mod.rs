@@ -219,13 +219,10 @@ impl WorkerPeers {
         self.incoming[at].consumer.peek()
     }
 
-    /// The packet peeked at is done with, or stays for later with so many segments delivered.
-    pub(crate) fn settle(&mut self, at: usize, left_at: Option<usize>) {
+    /// The packet peeked at stays for later, or is done with.
+    pub(crate) fn settle(&mut self, at: usize, waits: bool) {
         let consumer = &mut self.incoming[at].consumer;
-        match left_at {
-            None => consumer.done(),
-            Some(segments_done) => consumer.leave(segments_done),
-        }
+        if waits { consumer.leave() } else { consumer.done() }
     }
 
     /// Gives back what is done with, and wakes the producer if it waits for that.
@@ -267,7 +264,7 @@ mod tests {
         let mut take = || {
             let taken = receiver.peek(0).is_some();
             if taken {
-                receiver.settle(0, None);
+                receiver.settle(0, false);
                 receiver.release(0);
             }
             taken

@@ -7,8 +7,7 @@
 //! behind while later ones go: the consumer marks what is done, and releases from the front.
 //!
 //! Limits: at most [`PACKETS_MAX`] packets and [`BYTES_MAX`] bytes at a time, all taken when the
-//! ring is made. A packet is never split over the end of the bytes. How many segments of one that
-//! was left were delivered is not known to the next data plane: they come twice.
+//! ring is made. A packet is never split over the end of the bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -18,7 +17,7 @@ use ringway_net::{PACKET_LEN_MAX, Packet};
 use ringway_virtq::SharedSlice;
 
 use crate::memory::ring_words::{
-    BYTES_MAX, Entry, Filled, PACKETS_MAX, PUBLISHED_AT, RELEASED_AT, STAGED_AT,
+    BYTES_MAX, Entry, Filled, PACKETS_MAX, PUBLISHED_AT, RELEASED_AT, STAGED_AT, SegmentsDone,
 };
 use crate::peers::ring_memory::RingMemory;
 
@@ -32,8 +31,7 @@ pub(crate) struct OwnLine<T>(pub(crate) T);
 pub(crate) struct HandedOver {
     pub(crate) entry: Entry,
     pub(crate) payload: [SharedSlice; 1],
-    /// So many of its segments were delivered before.
-    pub(crate) segments_done: usize,
+    pub(crate) segments_done: SegmentsDone,
 }
 
 /// The producer waits for room; written by both, only when the ring is full.
@@ -61,8 +59,6 @@ pub(crate) struct Consumer {
     first: usize,
     /// The next packet to offer.
     next: usize,
-    /// Of packets that were left.
-    segments_done: Box<[usize]>,
 }
 
 /// An empty ring.
@@ -142,7 +138,7 @@ impl Producer {
 impl Consumer {
     fn over(memory: RingMemory, wants_room: WantsRoom) -> Self {
         let first = memory.count(RELEASED_AT);
-        Self { memory, wants_room, first, next: first, segments_done: vec![0; PACKETS_MAX].into() }
+        Self { memory, wants_room, first, next: first }
     }
 
     /// Goes on with a ring that is empty, or recovered.
@@ -162,20 +158,17 @@ impl Consumer {
         }
         let entry = self.memory.entry(self.next);
         let payload = [self.memory.bytes(entry.at, entry.len as usize)?];
-        let segments_done = self.segments_done[self.next % PACKETS_MAX];
-        Some(HandedOver { entry, payload, segments_done })
+        Some(HandedOver { entry, payload, segments_done: self.memory.segments_done(self.next) })
     }
 
     /// The packet peeked at has arrived, or was dropped.
     pub(crate) fn done(&mut self) {
-        self.segments_done[self.next % PACKETS_MAX] = 0;
         self.memory.set_done(self.next);
         self.next += 1;
     }
 
-    /// The packet peeked at stays for later; so many of its segments were delivered.
-    pub(crate) fn leave(&mut self, segments_done: usize) {
-        self.segments_done[self.next % PACKETS_MAX] = segments_done;
+    /// The packet peeked at stays for later.
+    pub(crate) fn leave(&mut self) {
         self.next += 1;
     }
 

@@ -52,9 +52,9 @@ impl Arrivals<'_> {
                 let Entry { port, pair, len, .. } = packet.entry;
                 work += 1 + len / UNIT_LEN;
                 self.note(Some(Busy { port: PortId(port), pair }));
-                let left_at = self.deliver(&packet);
-                has_found |= left_at.is_none();
-                peers.settle(at, left_at);
+                let waits = self.deliver(&packet);
+                has_found |= !waits;
+                peers.settle(at, waits);
             }
             self.note(None);
             peers.release(at);
@@ -74,31 +74,30 @@ impl Arrivals<'_> {
         self.journal.iter().for_each(|line| line.set_busy(busy));
     }
 
-    /// `Some`: the packet waits, and so many of its segments were delivered.
-    pub(crate) fn deliver(&mut self, handed: &HandedOver) -> Option<usize> {
+    /// `true`: the packet waits for room.
+    pub(crate) fn deliver(&mut self, handed: &HandedOver) -> bool {
         let entry = &handed.entry;
         let port = self.ports.ports.get(usize::from(entry.port));
         // It was meant for a port that is gone.
         if port.is_none_or(|port| port.generation != entry.generation) {
-            return None;
+            return false;
         }
         self.ports.note_sender(PortId(entry.from), self.schedule.turn_at);
-        let slot = self.ports.slot_of(PortId(entry.port), entry.pair)?;
+        let Some(slot) = self.ports.slot_of(PortId(entry.port), entry.pair) else { return false };
         let pair = self.ports.at(slot);
         if let Some(backlog) = &mut pair.room.backlog {
             if backlog.add(entry.len as usize) {
-                return Some(handed.segments_done);
+                return true;
             }
             pair.count_drop(DropReason::NoRoom);
-            return None;
+            return false;
         }
         let packet = Packet { header: &entry.header, payload: &handed.payload, len: entry.len };
-        let mut position = handed.segments_done;
         for _ in 0..RACES_MAX {
             let pair = self.ports.at(slot);
             let lifetime = PayloadLifetime::CallOnly;
             let before = self.observers.is_some().then(|| pair.drops());
-            let completed = self.completion.put(pair, &packet, position, lifetime);
+            let completed = self.completion.put(pair, &packet, lifetime, handed.segments_done);
             if completed.packets > 0 {
                 self.schedule.dirty.add(slot);
             }
@@ -107,7 +106,6 @@ impl Arrivals<'_> {
                 Put::Refused | Put::Unfinished => {}
                 Put::NoRoom if pair.room.is_stuck => pair.count_drop(DropReason::NoRoom),
                 Put::NoRoom => {
-                    position = completed.position;
                     if self.is_asked_for_room(slot) {
                         break;
                     }
@@ -118,10 +116,10 @@ impl Arrivals<'_> {
                 let dropped = grown(&before, &self.ports.at(slot).drops());
                 observers.given((PortId(entry.port), entry.pair), &packet, dropped);
             }
-            return None;
+            return false;
         }
         self.schedule.begin_backlog(self.ports.at(slot), entry.len as usize);
-        Some(position)
+        true
     }
 
     /// Asks the receiver to say when it has room; `false`: it may have some already.

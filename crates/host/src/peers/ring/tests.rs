@@ -80,7 +80,7 @@ fn what_is_left_comes_again_and_in_order() {
     producer.publish();
     for number in 0..10 {
         check(&consumer.peek().unwrap(), number, 100);
-        if number % 3 == 0 { consumer.leave(0) } else { consumer.done() }
+        if number % 3 == 0 { consumer.leave() } else { consumer.done() }
     }
     consumer.release();
     assert!(consumer.peek().is_none());
@@ -104,7 +104,7 @@ fn one_that_is_left_crowds_the_ring_by_packets_or_bytes() {
         }
         producer.publish();
         consumer.peek();
-        consumer.leave(0);
+        consumer.leave();
         let mut looked_at = 1;
         while !consumer.is_crowded() {
             assert!(consumer.peek().is_some());
@@ -190,7 +190,7 @@ fn the_next_data_plane_finds_what_was_staged_and_not_delivered() {
                 let Some(got) = consumer.peek() else { break };
                 check(&got, got.entry.port, len(got.entry.port));
                 if rng.one_in(5) {
-                    consumer.leave(0);
+                    consumer.leave();
                 } else {
                     assert!(missing.remove(&got.entry.port), "{} twice", got.entry.port);
                     consumer.done();

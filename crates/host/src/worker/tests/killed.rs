@@ -11,6 +11,7 @@ mod between;
 
 use std::collections::BTreeSet;
 
+use ringway_net::{GsoType, NEEDS_CSUM, NetHeader};
 use ringway_testkit::Rng;
 use ringway_virtq::{Areas, Format, PackedDriver, kill_after};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -26,6 +27,11 @@ const NEVER: u64 = 1 << 40;
 const SLOT: u64 = 512;
 /// Ethernet header, then the number.
 const NUMBER_AT: usize = 14;
+/// Ethernet, IPv4 and TCP, and where the sequence number is.
+const HEADERS_LEN: usize = 54;
+const SEQUENCE_AT: usize = 38;
+/// Bytes of each segment, by which sequence numbers are counted.
+const SEGMENT_LEN: u16 = 20;
 /// Packets that a tap reads at once.
 const BATCH_MAX: usize = 64;
 /// Where the buffers are, from the start of the memory.
@@ -39,6 +45,8 @@ struct Case {
     guests: usize,
     /// Behind the guests there is a tap.
     has_tap: bool,
+    /// Packets that the receiver gets as so many segments; 1: as they are.
+    segments: u16,
     script: u64,
 }
 
@@ -112,9 +120,6 @@ impl<D: DriverQueue> Station<D> {
 
     /// Sends a packet of that number; `false`: there is no room.
     fn send(&mut self, to: MacAddress, from: MacAddress, number: u64, rng: &mut Rng) -> bool {
-        while let Some(used) = self.queues[1].pop_used().expect("a right device") {
-            self.free[1].push(used.id.0);
-        }
         let body = u32::try_from(60 + rng.below(100)).unwrap();
         let header = u32::try_from(HEADER_LEN).unwrap();
         let lens: &[u32] = match rng.below(3) {
@@ -122,11 +127,42 @@ impl<D: DriverQueue> Station<D> {
             1 => &[header, body],
             _ => &[header, 20, body - 20],
         };
-        let Some(at) = self.add(Queue::FromGuest, lens) else { return false };
         let frame = [&to.0[..], &from.0, &[0x88, 0xb5], &number.to_le_bytes()].concat();
+        self.send_frame(lens, &NetHeader::default(), &frame)
+    }
+
+    /// Sends a packet that the receiver gets as so many segments, the first one of that number;
+    /// `false`: there is no room.
+    fn send_long(&mut self, to: MacAddress, from: MacAddress, first: u64, segments: u16) -> bool {
+        let payload = SEGMENT_LEN * segments;
+        let sequence = (u32::try_from(first).unwrap() * u32::from(SEGMENT_LEN)).to_be_bytes();
+        let mut frame = [&to.0[..], &from.0, &[8, 0, 0x45, 0]].concat();
+        frame.extend((40 + payload).to_be_bytes());
+        frame.extend([0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 1, 0, 2]);
+        frame.extend(sequence);
+        frame.extend([0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0, 0, 0]);
+        frame.resize(HEADERS_LEN + usize::from(payload), 0);
+        let header = NetHeader {
+            flags: NEEDS_CSUM,
+            gso_type: GsoType::TcpV4.raw(),
+            hdr_len: u16::try_from(HEADERS_LEN).unwrap(),
+            gso_size: SEGMENT_LEN,
+            csum_start: 34,
+            csum_offset: 16,
+            ..NetHeader::default()
+        };
+        let len = u32::try_from(HEADER_LEN + frame.len()).unwrap();
+        self.send_frame(&[len], &header, &frame)
+    }
+
+    fn send_frame(&mut self, lens: &[u32], header: &NetHeader, frame: &[u8]) -> bool {
+        while let Some(used) = self.queues[1].pop_used().expect("a right device") {
+            self.free[1].push(used.id.0);
+        }
+        let Some(at) = self.add(Queue::FromGuest, lens) else { return false };
         let at = usize::try_from(at).unwrap();
-        self.bytes.write(at, &[0; HEADER_LEN]);
-        self.bytes.write(at + HEADER_LEN, &frame);
+        self.bytes.write(at, &header.encode());
+        self.bytes.write(at + HEADER_LEN, frame);
         self.queues[1].publish();
         true
     }
@@ -147,16 +183,25 @@ impl<D: DriverQueue> Station<D> {
             missing -= 1;
             if missing == 0 {
                 let frame = self.part.split_off(HEADER_LEN);
-                let number = frame[NUMBER_AT..].first_chunk().unwrap();
                 // Until a switch knows a station, all get what is for it.
                 if frame.starts_with(&self.mac.0) {
-                    self.received.push(u64::from_le_bytes(*number));
+                    self.received.push(number_of(&frame));
                 }
                 self.part.clear();
             }
         }
         assert_eq!(missing, 0, "part of a packet was shown");
     }
+}
+
+/// The number of a packet or segment.
+fn number_of(frame: &[u8]) -> u64 {
+    let number = frame[NUMBER_AT..].first_chunk().unwrap();
+    if frame[12..14] != [8, 0] {
+        return u64::from_le_bytes(*number);
+    }
+    let sequence = frame[SEQUENCE_AT..].first_chunk().unwrap();
+    u64::from(u32::from_be_bytes(*sequence) / u32::from(SEGMENT_LEN))
 }
 
 /// Guests, and a worker that is not the first one.
@@ -363,7 +408,7 @@ fn every_store<D: DriverQueue>(format: Features, size: u16) {
     for (script, features) in (0..).zip(all_features()) {
         let (size, guests) = if script % 8 == 7 { (32, 3) } else { (size, 2) };
         let (features, has_tap) = (features.union(format), false);
-        let case = Case { features, size, guests, has_tap, script };
+        let case = Case { features, size, guests, has_tap, segments: 1, script };
         let stores = Lives::<D>::new(case).run(4, &[]);
         for store in 0..stores {
             Lives::<D>::new(case).run(4, &[store]);
@@ -390,7 +435,7 @@ fn by_seed<D: DriverQueue>(format: Features) {
     for features in all_features().into_iter().map(|features| features.union(format)) {
         for guests in [2, 3] {
             let script = rng.bits();
-            let case = Case { features, size: 64, guests, has_tap: false, script };
+            let case = Case { features, size: 64, guests, has_tap: false, segments: 1, script };
             let kills: Vec<u64> = (0..12).map(|_| rng.below(200)).collect();
             Lives::<D>::new(case).run(40, &kills);
         }
@@ -412,7 +457,7 @@ fn killed_again_and_again_with_packed_rings() {
 fn with_a_tap<D: DriverQueue>(format: Features) {
     for (script, guests) in [(0, 1), (1, 1), (2, 2), (3, 2)] {
         let features = all_features()[if script % 2 == 0 { 0 } else { 7 }].union(format);
-        let case = Case { features, size: 32, guests, has_tap: true, script };
+        let case = Case { features, size: 32, guests, has_tap: true, segments: 1, script };
         let stores = Lives::<D>::new(case).run(6, &[]);
         for store in 0..stores {
             Lives::<D>::new(case).run(6, &[store]);

@@ -7,7 +7,7 @@ use ringway_switch::RateLimit;
 use ringway_virtq::{Areas, Broken, Why};
 
 use super::*;
-use crate::memory::ring_words::Entry;
+use crate::memory::ring_words::{Entry, SegmentsDone};
 use crate::peers::ring::HandedOver;
 use crate::port::hold_credit::{HOLD_MAX_NS, Taken};
 use crate::worker::announce::AnnounceTo;
@@ -153,11 +153,12 @@ fn what_was_handed_over_for_a_port_that_is_gone_reaches_no_other() {
     for generation in [0, 1] {
         let header = NetHeader::default();
         let entry = Entry { from: 0, port: 1, pair: 0, generation, header, len: 60, at: 0 };
-        let handed = HandedOver { entry, payload, segments_done: 0 };
+        let segments_done = SegmentsDone(bench.guests[0].memory.slice(64, 8).unwrap());
+        let handed = HandedOver { entry, payload, segments_done };
         let Worker { ports, schedule, buffers, .. } = &mut bench.worker;
         let completion = &mut buffers.completion;
         let mut arrivals = Arrivals { ports, schedule, completion, observers: None, journal: None };
-        assert_eq!(arrivals.deliver(&handed), None);
+        assert!(!arrivals.deliver(&handed));
         let flush = crate::pace::Flush::at_end();
         schedule.flush_dirty(crate::forward::VisitEnd::Idle, flush, ports);
         assert_eq!(bench.guests[1].receive(), usize::from(generation));
