@@ -15,10 +15,17 @@ const INPUT_LEN_MAX: u64 = 2048;
 const KEPT_MAX: usize = 64;
 
 /// Inputs that failed once, by target, in hexadecimal.
-const FAILED_ONCE: [(&str, &str); 2] = [
+const FAILED_ONCE: [(&str, &str); 3] = [
     // The device shortens a descriptor and then writes a header into its buffer.
     ("driver_split", "ff3b0800800400000000ffff0011000000003b0800"),
     ("driver_packed", "ff3b0800800400000000ffff0011000000003b0800"),
+    // A socket takes the few bytes that it gets, and the router asks how many more it takes.
+    (
+        "nat_segments",
+        "01000100000500003f04000004000000000100000500050300000000000000000000000000000001\
+         00000500000000000000000400000400000000010000050000000000000500050000000000000004\
+         000004000000003f0404010100",
+    ),
 ];
 
 /// Inputs that must lead to each effect of a session.

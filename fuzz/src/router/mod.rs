@@ -112,14 +112,19 @@ impl Router {
         self.receive();
     }
 
+    /// What a socket took may lead to the question how much it takes; that answer leads to none.
     fn carry_out(&mut self, actions: &mut Actions, frame: &[u8]) {
         for action in actions.drain() {
-            let answer = self.act(action, frame);
-            let Some((flow, event)) = answer else { continue };
-            let mut more = Actions::new();
-            self.nat.on_socket(flow, event, self.now, &mut more);
-            for action in more.drain() {
-                assert_eq!(self.act(action, &[]), None, "one answer leads to no other question");
+            let mut answer = self.act(action, frame);
+            while let Some((flow, event)) = answer.take() {
+                let mut more = Actions::new();
+                self.nat.on_socket(flow, event, self.now, &mut more);
+                for action in more.drain() {
+                    let next = self.act(action, &[]);
+                    let may_answer = matches!(event, Event::Sent(_)) && answer.is_none();
+                    assert!(next.is_none() || may_answer, "{event:?} leads to {action:?}");
+                    answer = answer.or(next);
+                }
             }
         }
     }
