@@ -22,6 +22,8 @@ const GUARDS_EVERY: u32 = 64;
 const DEVICE_AT: u64 = BASE + 0x400;
 /// Where the record of a ring is, from the start of the memory: its word, then its entries.
 const RECORD_AT: usize = 0x140;
+/// As much of it as comes from the beginning of an input: short ones would not reach it.
+const RECORD_LEN: usize = RingRecord::WORD_LEN + 2 * 16;
 
 thread_local! {
     static MEMORY: RefCell<Option<TestMemory>> = const { RefCell::new(None) };
@@ -59,7 +61,7 @@ pub(crate) fn transmitq(data: &[u8]) {
     });
 }
 
-/// Split: the input is also the record of which a device continues.
+/// Split: the input begins with the record of which a device continues.
 pub(crate) fn record_split(data: &[u8]) {
     record::<SplitDevice>(data);
 }
@@ -74,7 +76,9 @@ fn chain<Q: DeviceQueue>(data: &[u8]) {
 }
 
 fn record<Q: DeviceQueue>(data: &[u8]) {
+    let (record, data) = data.split_at(data.len().min(RECORD_LEN));
     with_memory(data, |memory| {
+        memory.region(0).write(RECORD_AT, record);
         let part = |at, len| memory.region(0).slice(at, len).unwrap_or(SharedSlice::EMPTY);
         let word = part(RECORD_AT, RingRecord::WORD_LEN);
         let entries_len = RingRecord::entries_len(Q::FORMAT, SIZE);
