@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -119,6 +120,82 @@ fn groups_go_on_to_those_who_want_them() {
             false => kill(&ringway),
         }
         assert_eq!(reach([&mut a, &mut b, &mut c]), [1, 0]);
+    }
+}
+
+/// What is not counted, but is so now, or was in the last second; and of the packets that may have
+/// come twice, those of the last start of a data plane.
+const NO_COUNTERS: [&str; 11] = [
+    "/data_plane/pid",
+    "/data_plane/replayed",
+    "/front_end/pid",
+    "/last_second/packets",
+    "/last_second/polled_ns",
+    "/last_second/system_calls",
+    "/last_second/wakeups",
+    "/nat/sockets",
+    "/timer_ns",
+    "/wakeups_last_second",
+    "/window",
+];
+
+/// All numbers, by their places; those of lists by the names of what is in them.
+fn numbers(value: &Value, place: &str, all: &mut BTreeMap<String, u64>) {
+    match value {
+        Value::Number(number) => {
+            _ = all.insert(place.to_owned(), number.as_u64().expect("a count"))
+        }
+        Value::Object(fields) => {
+            fields.iter().for_each(|(name, value)| numbers(value, &format!("{place}/{name}"), all));
+        }
+        Value::Array(values) => {
+            for value in values {
+                let keys = ["name", "worker", "queue", "direction", "pair"];
+                let name: Vec<_> =
+                    keys.iter().filter_map(|key| value.get(key)).map(Value::to_string).collect();
+                numbers(value, &format!("{place}/{}", name.join(" ")), all);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn no_counter_goes_back() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["a=vm:a.sock", "b=vm:b.sock", "net=nat:"].map(|port| ["--port", port]).concat();
+    let ringway = Ringway::run(directory.path(), &[&["--workers", "2"], &ports[..]].concat());
+    let mut guests = [guest(directory.path(), "a"), guest(directory.path(), "b")];
+    let mut between = Traffic::new([guests[0].mac(), guests[1].mac()], 1, 1514);
+    between.settle(&mut guests).expect("they hear each other");
+    // A station that moves from one to the other.
+    let roaming = [&[0xff; 6][..], &[2, 9, 9, 9, 9, 9], &[0x88, 0xb5], &[0; 46]].concat();
+    for round in 0..4 {
+        between.exchange(&mut guests, 50).expect("undisturbed");
+        guests.iter_mut().for_each(|guest| send(guest, &roaming));
+        guests[0].command(99, 99, &[]).expect("an answer");
+        let mut before = BTreeMap::new();
+        numbers(&stats(&ringway), "", &mut before);
+        match round % 2 {
+            0 => kill(&ringway),
+            _ => drop(ringway.told(&["upgrade"])),
+        }
+        let mut after = BTreeMap::new();
+        wait_for("all of them", || {
+            after.clear();
+            numbers(&stats(&ringway), "", &mut after);
+            before.keys().all(|place| after.contains_key(place)).then_some(())
+        });
+        for (place, count) in &before {
+            let is_counter = !NO_COUNTERS.iter().any(|end| place.ends_with(end));
+            assert!(!is_counter || after[place] >= *count, "{place}: {count}, then {after:?}");
+        }
+        let counted =
+            ["/moved_addresses", "/refused_commands", "/total/packets", "/cpu_ns", "/kicks"];
+        for end in counted.into_iter().chain(["/nat/refused/malformed"]) {
+            let is_any = before.iter().any(|(place, count)| place.ends_with(end) && *count > 0);
+            assert!(is_any, "{end}: {before:?}");
+        }
     }
 }
 

@@ -346,8 +346,9 @@ impl AnyGuestPort {
     }
 
     /// Goes on from what an earlier one has counted, without long packets: those are published.
-    pub fn add_counters(&mut self, [to, from]: &[Counters; 2]) {
+    pub fn add_counters(&mut self, [to, from]: &[Counters; 2], refused_commands: u64) {
         either!(self, port => {
+            port.refused_commands += refused_commands;
             let [first, second] = &mut port.counters;
             let first = port.to_guest.as_mut().map_or(first, |queue| &mut queue.counters);
             let second = port.from_guest.as_mut().map_or(second, |queue| &mut queue.counters);
@@ -355,8 +356,7 @@ impl AnyGuestPort {
         });
     }
 
-    /// Looks for requests among the packets to the guest, or no more (see
-    /// [`ringway_net::is_request`] and [`Requests`](crate::Requests)).
+    /// Looks for requests ([`ringway_net::is_request`]) among packets to the guest, or no more.
     pub fn watch_requests(&mut self, is_watching: bool) {
         either!(self, port => if let Some(to_guest) = &mut port.to_guest {
             to_guest.requests.watch(is_watching);

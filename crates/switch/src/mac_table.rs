@@ -158,6 +158,7 @@ impl MacTable {
         let change = self.change();
         self.ownership.members[port.index()].fetch_sub(1, Relaxed);
         self.release(port);
+        self.claims.forget_moves(port);
         change.remove_if(|value| value.port() == port);
         change.divide();
     }

@@ -203,6 +203,13 @@ impl Switch {
         if self.ports.contains(port) { self.shared.macs.moved_to(port) } else { 0 }
     }
 
+    /// So many more had moved there before this switch was made.
+    pub fn have_moved_to(&self, port: PortId, count: u64) {
+        if self.ports.contains(port) {
+            self.shared.macs.have_moved_to(port, count);
+        }
+    }
+
     /// Whether [`take_news`](Self::take_news) or [`Shared::take_change`] has something to tell.
     #[inline]
     pub fn has_news(&self) -> bool {

@@ -7,6 +7,7 @@
 
 use std::sync::PoisonError;
 
+use ringway_nat::Refusal;
 use ringway_net::{Counters, DropReason};
 use ringway_switch::PortId;
 
@@ -16,11 +17,15 @@ use crate::journal::Journal;
 pub(super) const LINES_MAX: usize = 2048;
 pub(super) const KEY_LEN: usize = 8;
 
-/// Bytes of a line: words of both directions.
+/// Bytes of a line.
 pub(super) const COUNTS_LEN: usize = 512;
-/// Packets, bytes, kicks, calls, and what was dropped by reason.
-const WORDS: usize = 4 + DropReason::ALL.len();
-const _: () = assert!(2 * WORDS * 8 <= COUNTS_LEN);
+/// Of each direction: packets, bytes, kicks, calls, and what was dropped by reason.
+const WAY_WORDS: usize = 4 + DropReason::ALL.len();
+/// Behind them: the controlq's kicks and calls, refused commands, moved addresses, and what a
+/// router has refused by reason.
+const OTHER_WORDS: usize = 4 + Refusal::ALL.len();
+const WORDS: usize = 2 * WAY_WORDS + OTHER_WORDS;
+const _: () = assert!(WORDS * 8 <= COUNTS_LEN);
 
 /// A key is in use; above the slot are the lowest bits of the generation that has claimed it last.
 const IN_USE: u64 = 1 << 63;
@@ -41,6 +46,59 @@ impl CountsOf {
     }
 }
 
+/// What one worker has counted at one queue pair of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Counts {
+    /// Into the end and out of it; not how many packets were long.
+    pub(crate) ways: [Counters; 2],
+    /// Kicks and calls of the controlq.
+    pub(crate) control: [u64; 2],
+    /// Commands of the guest that were answered with an error.
+    pub(crate) refused_commands: u64,
+    /// Addresses that have moved to the port; of its first pair.
+    pub(crate) moved_addresses: u64,
+    /// Packets that a router has refused, by reason.
+    pub(crate) nat_refused: [u64; Refusal::ALL.len()],
+}
+
+impl Counts {
+    /// What both have counted.
+    pub(crate) fn plus(&self, other: &Self) -> Self {
+        let (mine, theirs) = (self.words(), other.words());
+        Self::of_words(&std::array::from_fn(|at| mine[at].wrapping_add(theirs[at])))
+    }
+
+    fn words(&self) -> [u64; WORDS] {
+        let mut words = [0; WORDS];
+        let (ways, others) = words.split_at_mut(2 * WAY_WORDS);
+        for (words, counters) in ways.chunks_mut(WAY_WORDS).zip(&self.ways) {
+            let Counters { packets, bytes, kicks, calls, drops, .. } = counters;
+            words[..4].copy_from_slice(&[*packets, *bytes, *kicks, *calls]);
+            words[4..].copy_from_slice(drops);
+        }
+        let [kicks, calls] = self.control;
+        others[..4].copy_from_slice(&[kicks, calls, self.refused_commands, self.moved_addresses]);
+        others[4..].copy_from_slice(&self.nat_refused);
+        words
+    }
+
+    fn of_words(words: &[u64; WORDS]) -> Self {
+        let way = |at: usize| {
+            let drops = std::array::from_fn(|reason| words[at + 4 + reason]);
+            let [packets, bytes, kicks, calls] = std::array::from_fn(|word| words[at + word]);
+            Counters { packets, bytes, kicks, calls, long_packets: 0, drops }
+        };
+        let other = |at: usize| words[2 * WAY_WORDS + at];
+        Self {
+            ways: [way(0), way(WAY_WORDS)],
+            control: [other(0), other(1)],
+            refused_commands: other(2),
+            moved_addresses: other(3),
+            nat_refused: std::array::from_fn(|reason| other(4 + reason)),
+        }
+    }
+}
+
 /// The number of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CountsLine(usize);
@@ -48,13 +106,13 @@ pub(crate) struct CountsLine(usize);
 impl Journal {
     /// The line of a slot, and what data planes before this one have counted there. `None`: all are
     /// taken.
-    pub(crate) fn claim_counts(&self, of: CountsOf) -> Option<(CountsLine, [Counters; 2])> {
+    pub(crate) fn claim_counts(&self, of: CountsOf) -> Option<(CountsLine, Counts)> {
         let _one_at_a_time = self.claiming.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |key: u64| key & IN_USE != 0 && key & SLOT == of.word();
         let own = (0..LINES_MAX).find(|at| is_it(self.counts_key(*at)));
         let line = own.or_else(|| (0..LINES_MAX).find(|at| self.counts_key(*at) == 0))?;
         let is_left = own.is_some_and(|at| !self.is_claimed(self.counts_key(at)));
-        let past = if is_left { self.counts(line) } else { Default::default() };
+        let past = if is_left { self.counts(line) } else { Counts::default() };
         if own.is_none() {
             self.note_counts(CountsLine(line), &past);
         }
@@ -62,22 +120,17 @@ impl Journal {
         Some((CountsLine(line), past))
     }
 
-    /// What was counted in both directions; not how many packets were long.
-    pub(crate) fn note_counts(&self, CountsLine(line): CountsLine, counts: &[Counters; 2]) {
+    /// What was counted there.
+    pub(crate) fn note_counts(&self, CountsLine(line): CountsLine, counts: &Counts) {
         let words = self.counts_line(line);
-        for (at, word) in counts.iter().flat_map(words_of).enumerate() {
+        for (at, word) in counts.words().into_iter().enumerate() {
             words.store_u64(8 * at, word);
         }
     }
 
-    fn counts(&self, line: usize) -> [Counters; 2] {
+    fn counts(&self, line: usize) -> Counts {
         let words = self.counts_line(line);
-        std::array::from_fn(|direction| {
-            let word = |at: usize| words.load_u64(8 * (direction * WORDS + at));
-            let drops = std::array::from_fn(|reason| word(4 + reason));
-            let [packets, bytes, kicks, calls] = [0, 1, 2, 3].map(word);
-            Counters { packets, bytes, kicks, calls, long_packets: 0, drops }
-        })
+        Counts::of_words(&std::array::from_fn(|at| words.load_u64(8 * at)))
     }
 
     /// The port is gone: another one of its number begins anew.
@@ -108,9 +161,4 @@ impl Journal {
     fn is_claimed(&self, key: u64) -> bool {
         key & !SLOT & !IN_USE == self.generation_bits()
     }
-}
-
-fn words_of(counters: &Counters) -> impl Iterator<Item = u64> {
-    let Counters { packets, bytes, kicks, calls, drops, .. } = *counters;
-    [packets, bytes, kicks, calls].into_iter().chain(drops)
 }

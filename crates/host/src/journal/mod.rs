@@ -43,8 +43,9 @@ pub const JOURNAL_LAYOUT: u16 = 4;
 const WORKERS_MAX: u32 = 64;
 const RINGS_MAX: u32 = 1 << 16;
 
-/// Bytes of the head and of each line.
+/// Bytes of the head and of each ring's line, and of each worker's.
 const LINE: usize = 64;
+const WORKER_LEN: usize = 2 * LINE;
 /// Where the fields of the head are, in bytes.
 const LAYOUT_AT: usize = 8;
 const WORKERS_AT: usize = 12;
@@ -101,11 +102,11 @@ impl Sizes {
     }
 
     fn worker_at(number: usize) -> usize {
-        LINE * (1 + number)
+        LINE + WORKER_LEN * number
     }
 
     fn ring_at(self, number: usize) -> usize {
-        LINE * (1 + self.workers + number)
+        Self::worker_at(self.workers) + LINE * number
     }
 
     fn entries_at(self, number: usize) -> usize {
@@ -259,7 +260,8 @@ impl Journal {
     }
 
     fn worker_line(&self, number: usize) -> Option<SharedSlice> {
-        (number < self.sizes.workers).then(|| self.mapped.part(Sizes::worker_at(number), LINE))
+        let is_there = number < self.sizes.workers;
+        is_there.then(|| self.mapped.part(Sizes::worker_at(number), WORKER_LEN))
     }
 
     fn ring_line(&self, number: usize) -> SharedSlice {

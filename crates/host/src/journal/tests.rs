@@ -5,15 +5,17 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use ringway_device::{Queue, QueueId};
-use ringway_net::{Counters, DropReason, MacAddress};
+use ringway_net::{Counters, MacAddress};
 use ringway_switch::{GROUP_NOTES_MAX, GroupNote, MACS_MAX, PortId};
 use ringway_virtq::{Areas, Position, QueueOptions, QueueSetup};
 
+use super::counts::Counts;
 use super::learned::NotedAddress;
 use super::ring_lines::{NotedRing, Past, RingName};
 use super::watch::{JournalWatch, Owner};
 use super::worker_line::{Busy, WorkerLine};
 use super::*;
+use crate::worker::effort::Spent;
 
 fn name(port: u16, link: u32) -> RingName {
     let queue = QueueId { pair: 0, queue: Queue::FromGuest };
@@ -117,10 +119,40 @@ fn the_end_of_a_worker_is_seen_and_whom_it_served() {
     assert_eq!(watch.wait(0, second).unwrap(), Owner::Free);
 }
 
-fn counted(packets: u64) -> [Counters; 2] {
-    let mut to_end = Counters { packets, bytes: 60 * packets, ..Counters::default() };
-    (0..packets).for_each(|_| to_end.count_drop(DropReason::RateLimit));
-    [to_end, Counters { calls: packets, ..Counters::default() }]
+/// Every word is another one.
+fn counted(times: u64) -> Counts {
+    let way = |first: u64| Counters {
+        packets: times * first,
+        bytes: times * (first + 1),
+        kicks: times * (first + 2),
+        calls: times * (first + 3),
+        long_packets: 0,
+        drops: std::array::from_fn(|reason| times * (first + 4 + reason as u64)),
+    };
+    Counts {
+        ways: [way(1), way(100)],
+        control: [200 * times, 201 * times],
+        refused_commands: 202 * times,
+        moved_addresses: 203 * times,
+        nat_refused: std::array::from_fn(|reason| times * (300 + reason as u64)),
+    }
+}
+
+#[test]
+fn the_next_worker_goes_on_from_what_the_one_before_has_spent() {
+    let file = Journal::create(2, 1).unwrap();
+    let next = || {
+        let journal = Arc::new(Journal::open(&file).unwrap());
+        [0, 1].map(|worker| WorkerLine::unlocked(journal.clone(), worker).unwrap())
+    };
+    let spent = Spent::of_words(std::array::from_fn(|at| 7 + at as u64));
+    let [zero, one] = next();
+    assert_eq!((zero.spent(), one.spent()), (Spent::default(), Spent::default()));
+    zero.note_spent(&spent);
+    zero.set_busy(Some(Busy { port: PortId(7), pair: 3 }));
+    let [zero, one] = next();
+    assert_eq!((zero.spent(), one.spent()), (spent, Spent::default()));
+    assert_eq!(spent.plus(&spent).words(), spent.words().map(|word| 2 * word));
 }
 
 #[test]

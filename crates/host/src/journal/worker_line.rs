@@ -1,23 +1,25 @@
-//! The line of a worker: that it lives, that it moves on, and whom it serves.
+//! The line of a worker: that it lives, that it moves on, whom it serves, and what it has spent.
 //!
 //! How: three words, each stored by the worker alone: the lock of `owner.rs`; a number that goes up
 //! with each turn and is odd while the worker is awake; the queue pair that is being visited.
+//! Behind them, now and then, what it has counted of itself.
 //! Limits: the last visited port may be without fault, so one death says nothing.
 
 use std::sync::Arc;
 
-use ringway_net::Counters;
 use ringway_switch::PortId;
 use ringway_virtq::SharedSlice;
 
-use crate::journal::counts::{CountsLine, CountsOf};
+use crate::journal::counts::{Counts, CountsLine, CountsOf};
 use crate::journal::owner::OwnerLock;
-use crate::journal::{Journal, Unfit};
+use crate::journal::{Journal, LINE, Unfit};
+use crate::worker::effort::Spent;
 
 /// Where the fields of a line are, in bytes.
 pub(super) const OWNER_AT: usize = 0;
 pub(super) const BEAT_AT: usize = 8;
 pub(super) const BUSY_AT: usize = 16;
+const SPENT_AT: usize = LINE;
 
 /// A bit that no port has: something is visited.
 const IS_BUSY: u64 = 1 << 63;
@@ -103,8 +105,8 @@ impl WorkerLine {
         &mut self,
         slot: usize,
         (port, pair): (PortId, u16),
-        counts: &[Counters; 2],
-    ) -> Option<[Counters; 2]> {
+        counts: &Counts,
+    ) -> Option<Counts> {
         if self.counts.len() <= slot {
             self.counts.resize(slot + 1, None);
         }
@@ -115,9 +117,20 @@ impl WorkerLine {
         }
         let (line, past) = self.journal.claim_counts(of)?;
         self.counts[slot] = Some((of, line));
-        let [to, from] = counts;
-        self.journal.note_counts(line, &[past[0].plus(to), past[1].plus(from)]);
+        self.journal.note_counts(line, &past.plus(counts));
         Some(past)
+    }
+
+    /// What this worker, and those of its number before it, have spent.
+    pub(crate) fn note_spent(&self, spent: &Spent) {
+        for (at, word) in spent.words().into_iter().enumerate() {
+            self.line.store_u64(SPENT_AT + 8 * at, word);
+        }
+    }
+
+    /// What was noted last.
+    pub(crate) fn spent(&self) -> Spent {
+        Spent::of_words(std::array::from_fn(|at| self.line.load_u64(SPENT_AT + 8 * at)))
     }
 
     /// The port is gone.

@@ -6,6 +6,7 @@ use ringway_nat::{FlowLook, Guest, Refusal, Station};
 use ringway_net::Nanos;
 use ringway_switch::PortId;
 
+use crate::journal::counts::Counts;
 use crate::nat::NatPort;
 use crate::nat::listeners::Forward;
 
@@ -39,6 +40,21 @@ pub struct NatLook {
 }
 
 impl NatPort {
+    /// All that was counted; flows end with their data plane.
+    pub(crate) fn counts(&self) -> Counts {
+        let ways = [self.to_nat, self.from_nat];
+        Counts { ways, nat_refused: self.refused, ..Counts::default() }
+    }
+
+    /// Goes on from what a data plane before has counted.
+    pub(crate) fn add_counts(&mut self, past: &Counts) {
+        let Counts { ways: [to, from], nat_refused, .. } = past;
+        (self.to_nat, self.from_nat) = (self.to_nat.plus(to), self.from_nat.plus(from));
+        for (refused, past) in self.refused.iter_mut().zip(nat_refused) {
+            *refused += past;
+        }
+    }
+
     /// All, or only what is behind the port of that name.
     pub(crate) fn look(&self, name: Option<&str>, now: Nanos) -> NatLook {
         let is_asked = |guest: &&Guest| name.is_none() || self.nat.name_of(**guest) == name;

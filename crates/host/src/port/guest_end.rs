@@ -5,6 +5,7 @@ use ringway_net::moderation::Policy;
 use ringway_net::{Counters, Nanos};
 use ringway_virtq::Arm;
 
+use crate::journal::counts::Counts;
 use crate::memory::GuestMemory;
 use crate::os::clock::now;
 use crate::pace::{Flush, Pace};
@@ -28,6 +29,8 @@ pub(crate) struct GuestEnd {
     pub(crate) queues: AnyGuestPort,
     pub(crate) memory: GuestMemory,
     pub(crate) fds: [NotifyFds; Queue::ALL.len()],
+    /// What a data plane before has counted of the controlq.
+    control_before: [u64; 2],
     pub(crate) pace: Pace,
     /// A queue runs without a kick fd: when it is polled next.
     pub(crate) poll_at: Option<Nanos>,
@@ -65,6 +68,7 @@ impl GuestEnd {
             queues,
             memory,
             fds: std::array::from_fn(|_| NotifyFds::default()),
+            control_before: [0; 2],
             pace: Pace::new(policy),
             poll_at: None,
             late_look_at: None,
@@ -81,6 +85,25 @@ impl GuestEnd {
             counters.calls += self.fds[queue as usize].calls;
         }
         counters
+    }
+
+    /// All that was counted; addresses elsewhere.
+    pub(crate) fn counts(&self) -> Counts {
+        let refused_commands = self.queues.refused_commands();
+        let (ways, control) = (self.counters(), self.control_counts());
+        Counts { ways, control, refused_commands, ..Counts::default() }
+    }
+
+    /// Goes on from what a data plane before has counted.
+    pub(crate) fn add_counts(&mut self, past: &Counts) {
+        self.queues.add_counters(&past.ways, past.refused_commands);
+        self.control_before = past.control;
+    }
+
+    /// Kicks and calls of the controlq.
+    pub(crate) fn control_counts(&self) -> [u64; 2] {
+        let (fds, [kicks, calls]) = (&self.fds[Queue::Control as usize], self.control_before);
+        [kicks + fds.kicks.total(), calls + fds.calls]
     }
 
     /// Calls the guest about a queue; `true`: see [`call_again`](Self::call_again), later.

@@ -54,18 +54,23 @@ pub(crate) fn running_queues(
     is_held: bool,
     second: u64,
 ) -> Vec<QueueSnapshot> {
-    let [to_end, from_end] = guest.queues.counters();
-    let packets = [to_end.packets, from_end.packets, 0];
+    let [to, from] = guest.counters();
+    let [control_kicks, control_calls] = guest.control_counts();
+    let counts = [
+        (to.packets, to.kicks, to.calls),
+        (from.packets, from.kicks, from.calls),
+        (0, control_kicks, control_calls),
+    ];
     let running = Queue::ALL.into_iter().filter(|&queue| guest.queues.is_running(queue));
     let snapshots = running.map(|queue| {
-        let fds = &guest.fds[queue as usize];
+        let (packets, kicks, calls) = counts[queue as usize];
         QueueSnapshot {
             queue: QueueId { pair, queue },
             mode: mode(guest, queue, is_held),
-            packets: packets[queue as usize],
-            kicks: fds.kicks.total(),
-            kicks_last_second: fds.kicks.last_second(second),
-            calls: fds.calls,
+            packets,
+            kicks,
+            kicks_last_second: guest.fds[queue as usize].kicks.last_second(second),
+            calls,
         }
     });
     snapshots.collect()

@@ -6,6 +6,7 @@ use ringway_net::offload::Segment;
 use ringway_net::{Counters, DropReason, FromPair, Nanos, Packet, PacketSink, Put};
 use ringway_switch::PortId;
 
+use crate::journal::counts::Counts;
 use crate::nat::NatPort;
 use crate::os::page_faults::{FaultTime, Step};
 use crate::pace::Flush;
@@ -131,29 +132,31 @@ impl QueuePair {
         }
     }
 
-    /// What was counted into the end and out of it; `None`: there is nothing.
-    pub(crate) fn counts(&self) -> Option<[Counters; 2]> {
-        let [to_end, mut from_end] = match &self.end {
-            End::Guest(guest) => guest.counters(),
-            End::Tap(tap) => [tap.to_tap, tap.from_tap],
-            End::Nat(nat) => [nat.to_nat, nat.from_nat],
+    /// What was counted here, without addresses; `None`: there is nothing.
+    pub(crate) fn counts(&self) -> Option<Counts> {
+        let mut counts = match &self.end {
+            End::Guest(guest) => guest.counts(),
+            End::Tap(tap) => Counts { ways: [tap.to_tap, tap.from_tap], ..Counts::default() },
+            End::Nat(nat) => nat.counts(),
             End::Absent => return None,
         };
-        for (drops, refused) in from_end.drops.iter_mut().zip(self.refused) {
+        for (drops, refused) in counts.ways[1].drops.iter_mut().zip(self.refused) {
             *drops += refused;
         }
-        Some([to_end, from_end])
+        Some(counts)
     }
 
     /// Goes on from what a data plane before has counted.
-    pub(crate) fn add_counts(&mut self, past: [Counters; 2]) {
-        let [to_end, from_end] = match &mut self.end {
-            End::Guest(guest) => return guest.queues.add_counters(&past),
-            End::Tap(tap) => [&mut tap.to_tap, &mut tap.from_tap],
-            End::Nat(nat) => [&mut nat.to_nat, &mut nat.from_nat],
-            End::Absent => return,
-        };
-        (*to_end, *from_end) = (to_end.plus(&past[0]), from_end.plus(&past[1]));
+    pub(crate) fn add_counts(&mut self, past: &Counts) {
+        let [to, from] = &past.ways;
+        match &mut self.end {
+            End::Guest(guest) => guest.add_counts(past),
+            End::Tap(tap) => {
+                (tap.to_tap, tap.from_tap) = (tap.to_tap.plus(to), tap.from_tap.plus(from));
+            }
+            End::Nat(nat) => nat.add_counts(past),
+            End::Absent => {}
+        }
     }
 
     pub(crate) fn count_drop(&mut self, reason: DropReason) {

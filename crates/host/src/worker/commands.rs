@@ -106,6 +106,9 @@ impl Worker {
         self.peers.use_journal(None);
         let take = |journal| WorkerLine::take(journal, self.peers.index());
         self.journal = journal.map(take).transpose()?;
+        if let Some(line) = &self.journal {
+            self.effort.before = line.spent();
+        }
         self.peers.use_journal(self.journal.as_ref().map(|line| &line.journal));
         self.note_counts();
         Ok(())

@@ -48,7 +48,7 @@ pub struct WorkerSnapshot {
     pub is_polling: bool,
     /// Processor time that its thread has used, in nanoseconds.
     pub cpu_ns: u64,
-    /// Since its start.
+    /// So far, with what workers of its number have done in data planes before.
     pub total: Effort,
     /// In the last full second.
     pub last_second: Effort,
@@ -56,9 +56,45 @@ pub struct WorkerSnapshot {
     pub polling: PollCounters,
 }
 
+/// What a worker has counted of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Spent {
+    pub(crate) effort: Effort,
+    /// Looks, and what they have cost; `looked_ns` is that of the effort.
+    pub(crate) polling: PollCounters,
+    pub(crate) cpu_ns: u64,
+}
+
+impl Spent {
+    /// What both have spent.
+    pub(crate) fn plus(&self, other: &Self) -> Self {
+        let (mine, theirs) = (self.words(), other.words());
+        Self::of_words(std::array::from_fn(|at| mine[at].wrapping_add(theirs[at])))
+    }
+
+    /// For the journal.
+    pub(crate) fn words(&self) -> [u64; 8] {
+        let Effort { packets, system_calls, wakeups, looked_ns } = self.effort;
+        let PollCounters { in_vain_ns, hits, misses, .. } = self.polling;
+        [packets, system_calls, wakeups, looked_ns, in_vain_ns, hits, misses, self.cpu_ns]
+    }
+
+    /// From there.
+    pub(crate) fn of_words(words: [u64; 8]) -> Self {
+        let [packets, system_calls, wakeups, looked_ns, in_vain_ns, hits, misses, cpu_ns] = words;
+        Self {
+            effort: Effort { packets, system_calls, wakeups, looked_ns },
+            polling: PollCounters { looked_ns, in_vain_ns, hits, misses },
+            cpu_ns,
+        }
+    }
+}
+
 /// The counters of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct EffortMeter {
+    /// What workers of its number have spent in data planes before this one.
+    pub(crate) before: Spent,
     pub(crate) packets: u64,
     pub(crate) wakeups: u64,
     /// The second that `at_start` belongs to.

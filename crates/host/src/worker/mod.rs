@@ -52,7 +52,7 @@ use crate::worker::arrivals::Arrivals;
 use crate::worker::bridge::Bridge;
 use crate::worker::command::{Command, WorkerEvent};
 use crate::worker::control_channel::ControlChannel;
-use crate::worker::effort::{EffortMeter, WorkerSnapshot};
+use crate::worker::effort::{EffortMeter, Spent, WorkerSnapshot};
 use crate::worker::idle_polling::{IdlePolling, Pause};
 use crate::worker::poll_token::PollToken;
 use crate::worker::schedule::Schedule;
@@ -209,8 +209,10 @@ impl Worker {
     /// The next data plane goes on from what is counted here.
     #[cold]
     pub(crate) fn note_counts(&mut self) {
+        let spent = self.spent();
         if let Some(line) = &mut self.journal {
-            note_counts(&mut self.ports, line);
+            line.note_spent(&spent);
+            note_counts(&mut self.ports, &self.bridge.switch, line);
         }
     }
 
@@ -274,17 +276,26 @@ impl Worker {
 
     /// How the worker spends its time.
     pub(crate) fn effort(&mut self) -> WorkerSnapshot {
-        let polling = self.idle.policy.counters();
-        self.effort.roll(now(), polling.looked_ns);
+        self.effort.roll(now(), self.idle.policy.counters().looked_ns);
+        // What is told is noted, as of ports.
+        self.note_counts();
+        let Spent { effort: total, polling, cpu_ns } = self.spent();
         WorkerSnapshot {
             worker: self.peers.index(),
             options: self.idle.policy.options(),
             is_polling: self.idle.policy.is_wanted(),
-            cpu_ns: thread_time().0,
-            total: self.effort.total(polling.looked_ns),
+            cpu_ns,
+            total,
             last_second: self.effort.last_second(),
             polling,
         }
+    }
+
+    /// What it has spent, and those of its number in data planes before this one.
+    fn spent(&self) -> Spent {
+        let polling = self.idle.policy.counters();
+        let effort = self.effort.total(polling.looked_ns);
+        self.effort.before.plus(&Spent { effort, polling, cpu_ns: thread_time().0 })
     }
 }
 

@@ -30,18 +30,22 @@ pub(crate) fn snapshots(
 
 /// Notes in the journal what all slots have counted. What has just come goes on from what was
 /// counted there before.
-pub(crate) fn note_counts(ports: &mut Ports, line: &mut WorkerLine) {
+pub(crate) fn note_counts(ports: &mut Ports, switch: &Switch, line: &mut WorkerLine) {
     for (slot, pair) in ports.slots.iter_mut().enumerate() {
-        let Some(counts) = pair.counts() else { continue };
+        let Some(mut counts) = pair.counts() else { continue };
+        if pair.pair.pair == 0 {
+            counts.moved_addresses = switch.moved_to(pair.port);
+        }
         if let Some(past) = line.note_counts(slot, (pair.port, pair.pair.pair), &counts) {
-            pair.add_counts(past);
+            pair.add_counts(&past);
+            switch.have_moved_to(pair.port, past.moved_addresses);
         }
     }
 }
 
 /// What is in a slot, in the second with this number; `None` for nothing.
 fn snapshot(pair: &QueuePair, is_held: bool, second: u64) -> Option<PortSnapshot> {
-    let [to_end, from_end] = pair.counts()?;
+    let [to_end, from_end] = pair.counts()?.ways;
     Some(match &pair.end {
         End::Absent => return None,
         End::Tap(_) => PortSnapshot {

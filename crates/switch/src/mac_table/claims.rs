@@ -83,6 +83,11 @@ impl Claims {
         self.news.fetch_or(MOVED, Release);
     }
 
+    /// Another port of its number begins anew.
+    pub fn forget_moves(&self, port: PortId) {
+        self.moved_to[port.index()].store(0, Relaxed);
+    }
+
     /// The table has changed.
     pub fn note_change(&self) {
         self.news.fetch_or(CHANGED, Relaxed);
@@ -144,6 +149,11 @@ impl MacTable {
     /// How many addresses have moved from another port to this one.
     pub fn moved_to(&self, port: PortId) -> u64 {
         self.claims.moved_to[port.index()].load(Relaxed)
+    }
+
+    /// So many more had moved there before.
+    pub fn have_moved_to(&self, port: PortId, count: u64) {
+        self.claims.moved_to[port.index()].fetch_add(count, Relaxed);
     }
 
     /// Whether [`take_news`](Self::take_news) or [`take_change`](Self::take_change) has something.
