@@ -5,8 +5,11 @@
 //! time. A request that was in the data plane's hands in two faults in a row, or a port that was
 //! being served in three, is taken for the cause: the next start then need not wait. A process that
 //! was killed from outside blames nothing.
+//!
+//! Limits: which port was being served is what the data plane says. A guest that has taken it over
+//! can have another port blamed; so a port is blamed for a time only.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Waits before the first restart, the second, and so on; the last one stays.
@@ -33,6 +36,12 @@ pub const FAILING_WITHIN: Duration = Duration::from_secs(10);
 /// A port that was being served in so many faults in a row is served no more. Not fewer: a worker
 /// serves its ports in turn, so two faults of another cause meet the same of few ports easily.
 pub const BLAMED_AFTER: u32 = 3;
+
+/// How long a port is not served that is blamed for the first time; each further time it is twice
+/// as long, up to so many times.
+pub const QUARANTINED_FOR: Duration = Duration::from_secs(600);
+/// See [`QUARANTINED_FOR`]: 21 hours at most.
+pub const QUARANTINE_DOUBLED_MAX: u32 = 7;
 
 /// Signals by which a process ends for what it has done itself: ILL, ABRT, BUS, SEGV, SYS (Linux's
 /// numbers on all machines that this builds for).
@@ -87,15 +96,26 @@ pub struct Restarts {
     /// What the last fault may be blamed on: ports, each with the number of faults in a row, and
     /// requests.
     suspects: (BTreeMap<u16, u32>, Vec<RequestId>),
-    quarantined: BTreeSet<u16>,
+    quarantines: BTreeMap<u16, Quarantine>,
     /// When one was started last because the one before was killed from outside.
     killed: Option<Instant>,
 }
 
+/// A port that was blamed.
+#[derive(Debug, Clone, Copy)]
+struct Quarantine {
+    /// How often.
+    times: u32,
+    /// While it is not served.
+    until: Option<Instant>,
+}
+
 impl Restarts {
-    /// No deaths yet, and these ports are not served.
-    pub fn with_quarantined(ports: impl IntoIterator<Item = u16>) -> Self {
-        Self { quarantined: ports.into_iter().collect(), ..Self::default() }
+    /// No deaths yet, and these ports are not served, as if they had been blamed now.
+    pub fn with_quarantined(ports: impl IntoIterator<Item = u16>, now: Instant) -> Self {
+        let mut restarts = Self::default();
+        ports.into_iter().for_each(|port| _ = restarts.quarantine(port, now));
+        restarts
     }
 
     /// A data plane has ended. `busy`: the ports that its workers were serving, of the worker that
@@ -116,10 +136,9 @@ impl Restarts {
             verdict.refuse = self.blame_requests(in_hand);
             verdict.quarantine = self.blame_ports(busy);
         }
-        // What is blamed for the first time is gone when the next one starts.
-        let known = self.quarantined.len();
-        self.quarantined.extend(&verdict.quarantine);
-        if self.quarantined.len() == known {
+        // What has not been blamed yet is gone when the next one starts.
+        let blamed = verdict.quarantine.iter();
+        if blamed.filter(|port| self.quarantine(**port, now)).count() == 0 {
             verdict.start_at += WAITS[self.waits.min(WAITS.len() - 1)];
             self.waits = self.waits.saturating_add(1);
         }
@@ -139,6 +158,19 @@ impl Restarts {
         blamed.map(|(port, _)| *port).collect()
     }
 
+    /// `true`: it was served until now.
+    fn quarantine(&mut self, port: u16, now: Instant) -> bool {
+        let none = Quarantine { times: 0, until: None };
+        let quarantine = self.quarantines.entry(port).or_insert(none);
+        if quarantine.until.is_some() {
+            return false;
+        }
+        let doubled = quarantine.times.min(QUARANTINE_DOUBLED_MAX);
+        quarantine.until = Some(now + QUARANTINED_FOR * (1 << doubled));
+        quarantine.times += 1;
+        true
+    }
+
     /// Whether the next death is the first one that counts: the one after it starts at once,
     /// however it ended.
     pub fn is_first(&self, now: Instant) -> bool {
@@ -156,12 +188,36 @@ impl Restarts {
 
     /// Ports that are not served.
     pub fn quarantined(&self) -> impl Iterator<Item = u16> + '_ {
-        self.quarantined.iter().copied()
+        self.quarantines.iter().filter(|(_, it)| it.until.is_some()).map(|(port, _)| *port)
     }
 
-    /// The port is gone, or it is tried once more.
+    /// Until when a port is not served.
+    pub fn quarantined_until(&self, port: u16) -> Option<Instant> {
+        self.quarantines.get(&port)?.until
+    }
+
+    /// When the next port is to be served again.
+    pub fn next_release(&self) -> Option<Instant> {
+        self.quarantines.values().filter_map(|it| it.until).min()
+    }
+
+    /// Those whose time is over, which are served again.
+    pub fn take_released(&mut self, now: Instant) -> Vec<u16> {
+        let due =
+            self.quarantines.iter_mut().filter(|(_, it)| it.until.is_some_and(|at| at <= now));
+        let released: Vec<u16> = due
+            .map(|(port, quarantine)| {
+                quarantine.until = None;
+                *port
+            })
+            .collect();
+        released.iter().for_each(|port| _ = self.suspects.0.remove(port));
+        released
+    }
+
+    /// The port is gone, or a user wants it to be tried: it was never blamed.
     pub fn release(&mut self, port: u16) {
-        self.quarantined.remove(&port);
+        self.quarantines.remove(&port);
         self.suspects.0.remove(&port);
     }
 
@@ -173,8 +229,8 @@ impl Restarts {
 
     fn forget(&mut self, now: Instant) {
         if self.deaths.back().is_some_and(|last| now >= *last + FORGOTTEN_AFTER) {
-            let quarantined = std::mem::take(&mut self.quarantined);
-            *self = Self { quarantined, ..Self::default() };
+            let quarantines = std::mem::take(&mut self.quarantines);
+            *self = Self { quarantines, ..Self::default() };
         }
     }
 }
@@ -286,6 +342,25 @@ mod tests {
         assert!(!restarts.is_suspicious(later));
         let verdict = restarts.died(later, SEGV, &[1], &[(0, 1)]);
         assert_eq!((verdict.quarantine, verdict.refuse), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_quarantined_port_is_tried_again_each_time_later() {
+        let (mut now, mut restarts) = (Instant::now(), Restarts::default());
+        for times in 0..10 {
+            (0..BLAMED_AFTER).for_each(|_| drop(restarts.died(now, SEGV, &[1], &[])));
+            let pause = QUARANTINED_FOR * (1 << times.min(QUARANTINE_DOUBLED_MAX));
+            assert_eq!(restarts.next_release(), Some(now + pause));
+            assert_eq!(restarts.take_released(now + pause - ms(1)), []);
+            now += pause;
+            assert_eq!(restarts.take_released(now), [1]);
+            assert_eq!((restarts.quarantined().count(), restarts.next_release()), (0, None));
+        }
+        restarts.release(1);
+        (0..BLAMED_AFTER).for_each(|_| drop(restarts.died(now, SEGV, &[1], &[])));
+        assert_eq!(restarts.quarantined_until(1), Some(now + QUARANTINED_FOR));
+        let restarts = Restarts::with_quarantined(restarts.quarantined(), now + ms(5));
+        assert_eq!(restarts.next_release(), Some(now + ms(5) + QUARANTINED_FOR));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ringway_supervisor::restart::{End, Verdict};
 use ringway_switch::PortId;
-use tracing::error;
+use tracing::{error, info};
 
 use super::Supervisor;
 use super::order::Order;
@@ -116,8 +116,10 @@ impl Supervisor {
     }
 
     /// The data plane has ended three times while it served this port. No front-end is served there
-    /// until a user says so.
+    /// for some time, or until a user says so.
     fn quarantine(&mut self, id: PortId) {
+        let until = self.restarts.quarantined_until(id.0);
+        let pause = until.map_or(Duration::ZERO, |until| until - Instant::now());
         let Some(port) = self.ports.get_mut(&id) else { return };
         let name = port.spec.name.clone();
         let Some(vm) = &mut port.vm else {
@@ -125,8 +127,9 @@ impl Supervisor {
             return;
         };
         let why = format!(
-            "quarantined: the data plane ended three times while it served this port: \
-             \"ringway port set {name} link=up\" tries again"
+            "quarantined for {} minutes: the data plane ended three times while it served this \
+             port: \"ringway port set {name} link=up\" tries again now",
+            pause.as_secs().div_ceil(60)
         );
         error!(port = name, "{why}");
         vm.quarantine(why);
@@ -137,10 +140,27 @@ impl Supervisor {
     /// A user wants it to be tried again.
     pub(super) fn release(&mut self, id: PortId) {
         self.restarts.release(id.0);
+        self.serve_again(id);
+    }
+
+    /// Ports whose quarantine is over are tried again.
+    pub(super) fn release_due_ports(&mut self) {
+        for id in self.restarts.take_released(Instant::now()).into_iter().map(PortId) {
+            if self.serve_again(id) {
+                let name = self.ports.get(&id).map(|port| &port.spec.name);
+                info!(port = name, "its quarantine is over: it is tried again");
+            }
+        }
+    }
+
+    /// `false`: it was served already, or is no port for virtual machines.
+    fn serve_again(&mut self, id: PortId) -> bool {
         let vm = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut());
-        if vm.is_some_and(VmPort::release) {
+        let is_released = vm.is_some_and(VmPort::release);
+        if is_released {
             self.serve_listener(id);
         }
+        is_released
     }
 
     /// What was ordered is told to the next one with everything else.

@@ -5,8 +5,8 @@
 //! unmaps the memory of guests, and rings a bell.
 //!
 //! Limits: a data plane can write there, too, that it is dead, or which port it serves. Then it is
-//! ended and started again, and a port may be blamed without reason. While no data plane has the
-//! journal the thread looks every [`NOT_YET`].
+//! ended and started again, and a port may be blamed without reason, for a time. While no data
+//! plane has the journal the thread looks every [`NOT_YET`].
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -266,6 +266,7 @@ impl Supervisor {
     fn serve(&mut self) -> anyhow::Result<Ending> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         loop {
+            self.release_due_ports();
             self.connect_due_ports();
             self.listen_again();
             self.refuse_due_newcomers();
@@ -297,6 +298,7 @@ impl Supervisor {
         self.fd_store.give_sign_of_life();
         self.store();
         let deadlines = [
+            self.restarts.next_release(),
             self.next_try(),
             self.next_leaving(),
             self.next_reopening(),

@@ -96,7 +96,8 @@ impl Supervisor {
         let mut supervisor = Self::new(settings, identity, (control, journal), sandbox)?;
         supervisor.started_ms = whole.started_ms;
         (supervisor.file, supervisor.over) = (whole.file.take(), whole.over());
-        supervisor.restarts = Restarts::with_quarantined(whole.quarantined.iter().copied());
+        let quarantined = whole.quarantined.iter().copied();
+        supervisor.restarts = Restarts::with_quarantined(quarantined, Instant::now());
         supervisor.counts.deaths = whole.counts.deaths;
         supervisor.counts.upgrades = whole.counts.upgrades;
         supervisor.counts.forbidden_call = whole.counts.forbidden_call;
