@@ -9,7 +9,7 @@
 mod field;
 mod messages;
 
-pub use field::{Bytes, List, Text};
+pub use field::{Bytes, List, Text, pieces};
 pub use messages::{ToData, ToSupervisor};
 use thiserror::Error;
 

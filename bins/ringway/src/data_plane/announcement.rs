@@ -51,7 +51,7 @@ impl VmPort {
 impl DataPlane {
     /// When the next guest is to be asked.
     pub(super) fn next_announcement(&self) -> Option<Instant> {
-        let links = self.ports.values().filter_map(|port| port.vm.as_ref()?.link.as_ref());
+        let links = self.ports.values().filter_map(super::Port::link);
         links.filter_map(|link| link.announcement.due).min()
     }
 

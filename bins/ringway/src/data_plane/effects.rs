@@ -273,8 +273,8 @@ impl DataPlane {
 
     /// The queue of that index, as both sides count since features were negotiated.
     pub(super) fn queue_of(&self, id: PortId, index: u16) -> anyhow::Result<QueueId> {
-        let vm = self.ports.get(&id).and_then(|port| port.vm.as_ref());
-        let link = vm.and_then(|vm| vm.link.as_ref()).context("no front-end is connected")?;
+        let link = self.ports.get(&id).and_then(super::Port::link);
+        let link = link.context("no front-end is connected")?;
         let negotiated = link.negotiated.unwrap_or(Negotiated::NOTHING);
         let pairs = negotiated.queue_pairs(link.pairs);
         let queue = QueueId::from_index(index, pairs, negotiated.ctrl_vq);

@@ -152,7 +152,7 @@ impl DataPlane {
 
     /// When the next front-end will have been quiet for long enough.
     pub(super) fn next_look_at_kicks(&self) -> Option<Instant> {
-        let links = self.ports.values().filter_map(|port| port.vm.as_ref()?.link.as_ref());
+        let links = self.ports.values().filter_map(super::Port::link);
         links.filter_map(|link| link.kicks.next_look()).min()
     }
 

@@ -118,7 +118,7 @@ impl DataPlane {
     /// The port of a link that is still served.
     fn served(&self, number: u32) -> Option<PortId> {
         let id = *self.links.get(&number)?;
-        let link = self.ports.get(&id)?.vm.as_ref()?.link.as_ref()?;
+        let link = self.ports.get(&id)?.link()?;
         (link.number == number).then_some(id)
     }
 

@@ -1,6 +1,6 @@
 //! What the supervisor says, carried out.
 
-use ringway_supervisor::wire::{BadMessage, Bytes, Text, ToData, ToSupervisor};
+use ringway_supervisor::wire::{BadMessage, Bytes, Text, ToData, ToSupervisor, pieces};
 use ringway_switch::PortId;
 use tracing::error;
 
@@ -92,11 +92,9 @@ impl DataPlane {
             }
             ToData::Ask { ask, bytes } => {
                 let text = self.answer(&bytes.into_inner(), fds);
-                self.in_pieces(text.as_bytes(), |is_last, bytes| ToSupervisor::Answer {
-                    ask,
-                    is_last,
-                    bytes,
-                });
+                for (is_last, bytes) in pieces(text.as_bytes()) {
+                    self.tell(&ToSupervisor::Answer { ask, is_last, bytes });
+                }
             }
         }
         Ok(())
@@ -114,19 +112,8 @@ impl DataPlane {
     fn export(&mut self) {
         let positions = self.quiesce();
         let text = serde_json::to_vec(&positions).unwrap_or_default();
-        self.in_pieces(&text, |is_last, positions| ToSupervisor::Export { is_last, positions });
-    }
-
-    fn in_pieces<const MAX: usize>(
-        &self,
-        bytes: &[u8],
-        message: impl Fn(bool, Bytes<MAX>) -> ToSupervisor,
-    ) {
-        let count = bytes.len().div_ceil(MAX).max(1);
-        for at in 0..count {
-            let piece = &bytes[at * MAX..bytes.len().min((at + 1) * MAX)];
-            let piece = Bytes::new(piece.to_vec()).unwrap_or_default();
-            self.tell(&message(at + 1 == count, piece));
+        for (is_last, positions) in pieces(&text) {
+            self.tell(&ToSupervisor::Export { is_last, positions });
         }
     }
 

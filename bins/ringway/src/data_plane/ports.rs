@@ -12,6 +12,7 @@ use ringway_switch::{PORTS_MAX, PortId, PortPolicy};
 use tracing::warn;
 
 use super::DataPlane;
+use super::link::Link;
 use super::nat_port::NatState;
 use super::vm_port::VmPort;
 use crate::chatter::Chatter;
@@ -48,8 +49,13 @@ impl Port {
         self.chatter.say(name, || warn!(port = name, "{why:#}"));
     }
 
+    /// The front-end that is connected.
+    pub(super) fn link(&self) -> Option<&Link> {
+        self.vm.as_ref()?.link.as_ref()
+    }
+
     pub(super) fn is_linked(&self) -> bool {
-        self.vm.as_ref().is_some_and(VmPort::is_linked)
+        self.link().is_some()
     }
 
     pub(super) fn is_leaving(&self) -> bool {
@@ -65,6 +71,11 @@ impl DataPlane {
 
     pub(super) fn name(&self, id: PortId) -> &str {
         self.ports.get(&id).map_or("", |port| &port.spec.name)
+    }
+
+    /// The port of a virtual machine.
+    pub(super) fn vm(&mut self, id: PortId) -> Option<&mut VmPort> {
+        self.ports.get_mut(&id)?.vm.as_mut()
     }
 
     /// A port is there; or a tap was opened anew, and takes the place of the one before.

@@ -96,7 +96,7 @@ fn effort(effort: &Effort) -> EffortStats {
 }
 
 fn port_stats(port: &Port, snapshots: &[&PortSnapshot]) -> PortStats {
-    let link = port.vm.as_ref().and_then(|vm| vm.link.as_ref());
+    let link = port.link();
     let negotiated = link.and_then(|link| link.negotiated);
     let broken = snapshots.iter().flat_map(|snapshot| &snapshot.broken);
     let broken: Vec<String> = broken.map(|(queue, why)| format!("{queue}: {why}")).collect();

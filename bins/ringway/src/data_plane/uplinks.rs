@@ -26,14 +26,13 @@ impl Port {
     }
 
     fn receives(&self) -> bool {
-        let link = self.vm.as_ref().and_then(|vm| vm.link.as_ref());
-        link.is_some_and(|link| link.session.running().any(|index| index == 0))
+        self.link().is_some_and(|link| link.session.running().any(|index| index == 0))
     }
 
     /// The address that its guest has to use, or was told.
     fn own_address(&self) -> Option<MacAddress> {
         let locked = self.spec.rules.policy().locked_mac;
-        locked.or(self.vm.as_ref()?.link.as_ref().map(|link| link.mac))
+        locked.or(self.link().map(|link| link.mac))
     }
 }
 
@@ -50,8 +49,7 @@ impl DataPlane {
 
     /// A queue is about to stop.
     pub(super) fn note_stop(&mut self, id: PortId, queue: QueueId) {
-        let vm = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut());
-        if let Some(vm) = vm.filter(|_| queue == FIRST) {
+        if let Some(vm) = self.vm(id).filter(|_| queue == FIRST) {
             vm.announcer.goes_down();
         }
     }
@@ -82,7 +80,7 @@ impl DataPlane {
 
     fn comes_up(&mut self, id: PortId) {
         let heard = self.worker.shared().heard(id);
-        if let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) {
+        if let Some(vm) = self.vm(id) {
             vm.announcer.comes_up(now_ms(), heard);
         }
     }
@@ -101,8 +99,7 @@ impl DataPlane {
         let now_ms = now_ms();
         for id in self.ids() {
             let heard = self.worker.shared().heard(id);
-            let vm = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut());
-            if vm.is_some_and(|vm| vm.announcer.look(now_ms, heard)) {
+            if self.vm(id).is_some_and(|vm| vm.announcer.look(now_ms, heard)) {
                 self.announce(id, now_ms);
             }
         }

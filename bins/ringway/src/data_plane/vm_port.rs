@@ -144,7 +144,7 @@ impl DataPlane {
     pub(super) fn drop_torn_links(&mut self) {
         self.torn.drain();
         for id in self.ids() {
-            let link = self.ports.get(&id).and_then(|port| port.vm.as_ref()?.link.as_ref());
+            let link = self.ports.get(&id).and_then(super::Port::link);
             if link.is_some_and(|link| link.memory.torn()) {
                 self.let_go(id, None, TORN);
             }
@@ -154,7 +154,7 @@ impl DataPlane {
     /// Disconnects front-ends for which a call would have waited.
     pub(super) fn drop_blocking_links(&mut self) {
         for id in self.ids() {
-            let link = self.ports.get(&id).and_then(|port| port.vm.as_ref()?.link.as_ref());
+            let link = self.ports.get(&id).and_then(super::Port::link);
             if link.is_some_and(|link| link.callee.has_blocked()) {
                 self.drop_link(id);
             }
@@ -167,7 +167,7 @@ impl DataPlane {
     }
 
     pub(super) fn let_go(&mut self, id: PortId, offence: Option<Offence>, why: &str) {
-        let link = self.ports.get(&id).and_then(|port| port.vm.as_ref()?.link.as_ref());
+        let link = self.ports.get(&id).and_then(super::Port::link);
         let Some(link) = link.map(|link| link.number) else { return };
         let why = Text::cut(why);
         self.tell(&ToSupervisor::LetGo { link, offence, why });
@@ -176,7 +176,7 @@ impl DataPlane {
 
     /// Stops using anything of a front-end; the supervisor disconnects it.
     pub(super) fn drop_link(&mut self, id: PortId) {
-        let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) else { return };
+        let Some(vm) = self.vm(id) else { return };
         let Some(link) = vm.link.take() else { return };
         vm.announcer.goes_down();
         if let Some(watch) = &link.kicks.watch {
@@ -208,8 +208,8 @@ impl DataPlane {
 
     /// Watches the kicks of stopped queues again.
     pub(super) fn watch_kicks_again(&mut self, id: PortId) {
-        let vm = self.ports.get(&id).and_then(|port| port.vm.as_ref());
-        let watch = vm.and_then(|vm| vm.link.as_ref()?.kicks.watch.as_ref());
+        let link = self.ports.get(&id).and_then(super::Port::link);
+        let watch = link.and_then(|link| link.kicks.watch.as_ref());
         if let Some(watch) = watch {
             let _ = self.poller.add(watch.as_fd(), Wake::Kicks(id).token());
         }

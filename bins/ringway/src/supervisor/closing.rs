@@ -104,13 +104,12 @@ impl Supervisor {
     /// Whether nothing more is taken from the port's front-end, or from the next one, for now.
     pub(super) fn waits_for_closing(&mut self, id: PortId) -> bool {
         let bell = self.bell.clone();
-        let vm = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut());
-        vm.is_some_and(|vm| vm.closing.begin(bell))
+        self.vm(id).is_some_and(|vm| vm.closing.begin(bell))
     }
 
     /// The data plane has closed its copies, or is gone.
     pub(super) fn plane_has_closed(&mut self, id: PortId) {
-        if let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) {
+        if let Some(vm) = self.vm(id) {
             vm.closing.is_plane_closing = false;
         }
     }

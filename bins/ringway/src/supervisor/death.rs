@@ -12,6 +12,7 @@ use tracing::{error, info};
 use super::Supervisor;
 use super::order::Order;
 use super::plane::Plane;
+use super::ports::Port;
 use super::system_calls;
 use super::vm_port::VmPort;
 
@@ -155,8 +156,7 @@ impl Supervisor {
 
     /// `false`: it was served already, or is no port for virtual machines.
     fn serve_again(&mut self, id: PortId) -> bool {
-        let vm = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut());
-        let is_released = vm.is_some_and(VmPort::release);
+        let is_released = self.vm(id).is_some_and(VmPort::release);
         if is_released {
             self.serve_listener(id);
         }
@@ -182,7 +182,7 @@ impl Supervisor {
         for id in self.ids() {
             self.plane_has_closed(id);
             self.close_other_sockets(id);
-            if self.ports.get(&id).is_some_and(super::ports::Port::is_leaving) {
+            if self.ports.get(&id).is_some_and(Port::is_leaving) {
                 self.finish_leaving(id);
             }
         }
@@ -195,7 +195,7 @@ impl Supervisor {
             return;
         }
         for id in self.ids() {
-            let link = self.ports.get(&id).and_then(|port| port.vm.as_ref()?.link.as_ref());
+            let link = self.ports.get(&id).and_then(Port::link);
             if link.is_some_and(|link| link.kept.framer.outstanding().is_some()) {
                 self.complain(id, "disconnected: there is no data plane to answer its request");
                 self.drop_link(id, None);

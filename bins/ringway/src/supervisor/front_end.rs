@@ -63,9 +63,7 @@ impl Supervisor {
 
     /// The port of a front-end, by its number.
     fn port_of(&self, number: u32) -> Option<PortId> {
-        let is_it = |port: &super::Port| {
-            port.vm.as_ref().and_then(|vm| vm.link.as_ref()).is_some_and(|it| it.number == number)
-        };
+        let is_it = |port: &super::Port| port.link().is_some_and(|it| it.number == number);
         self.ports.iter().find(|(_, port)| is_it(port)).map(|(&id, _)| id)
     }
 
@@ -192,7 +190,7 @@ impl Supervisor {
 
     /// Since when the data plane has had the request that it has had for longest.
     pub(super) fn oldest_in_hand(&self) -> Option<Instant> {
-        let links = self.ports.values().filter_map(|port| port.vm.as_ref()?.link.as_ref());
+        let links = self.ports.values().filter_map(super::Port::link);
         links.filter_map(|link| link.in_hand).min()
     }
 
@@ -218,7 +216,7 @@ impl Supervisor {
         let Some(link) = self.front_end(id) else { return Ok(()) };
         let sent = reply.map_or(Ok(()), |bytes| link.connection.send(&bytes));
         drop(gone);
-        if let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) {
+        if let Some(vm) = self.vm(id) {
             vm.closing.is_plane_closing |= is_closing;
         }
         if let Err(why) = sent {
@@ -277,7 +275,7 @@ impl Supervisor {
         drop(link);
         let message = |order| ToData::Unlink { order, link: number };
         if self.order_now(Order::Unlink { port: id }, message, vec![])
-            && let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut())
+            && let Some(vm) = self.vm(id)
         {
             vm.closing.is_plane_closing = true;
         }
@@ -292,7 +290,7 @@ impl Supervisor {
 
     /// The data plane uses nothing of a front-end any more.
     pub(super) fn unlinked(&mut self, id: PortId, is_closing: bool) {
-        if let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) {
+        if let Some(vm) = self.vm(id) {
             vm.closing.is_plane_closing = is_closing;
         }
     }

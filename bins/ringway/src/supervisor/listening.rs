@@ -158,8 +158,7 @@ impl Supervisor {
             let _ = self.poller.add(self.control.as_fd(), Wake::Control.token());
         }
         for id in self.ids() {
-            let vm = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut());
-            if vm.is_some_and(|vm| vm.backoff.ends(now)) {
+            if self.vm(id).is_some_and(|vm| vm.backoff.ends(now)) {
                 self.serve_listener(id);
             }
         }

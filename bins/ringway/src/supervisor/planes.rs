@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringway_supervisor::wire::{Bytes, ToData};
+use ringway_supervisor::wire::{Bytes, ToData, pieces};
 
 use super::order::{Asked, Order};
 use super::plane::{Plane, Sent, Stage};
@@ -205,7 +205,7 @@ impl Supervisor {
             let order = Order::Open { port: id, asked };
             let message = (message, port.sent());
             Self::order(&mut plane, &mut self.next_order, order, message);
-            let Some(link) = port.vm.as_ref().and_then(|vm| vm.link.as_ref()) else { continue };
+            let Some(link) = port.link() else { continue };
             let (link_number, spec) = (link.number, link.spec.clone());
             let message = |order| ToData::Link { order, port: id.0, link: link_number, spec };
             let order = Order::Link { port: id };
@@ -226,13 +226,8 @@ impl Supervisor {
 
     /// Rings may start, there where those positions say.
     pub(super) fn go(plane: &mut Plane, positions: &[u8], journal: &Arc<OwnedFd>) {
-        const MAX: usize = ringway_supervisor::wire::PIECE_LEN_MAX;
         plane.enters(Stage::Going);
-        let count = positions.len().div_ceil(MAX).max(1);
-        for at in 0..count {
-            let piece = &positions[at * MAX..positions.len().min((at + 1) * MAX)];
-            let positions = Bytes::new(piece.to_vec()).unwrap_or_default();
-            let is_last = at + 1 == count;
+        for (is_last, positions) in pieces(positions) {
             let fds = is_last.then(|| Sent::Own(journal.clone()));
             plane.tell(&ToData::Go { is_last, positions }, fds.into_iter().collect());
         }

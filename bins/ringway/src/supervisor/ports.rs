@@ -16,6 +16,7 @@ use ringway_switch::{PORTS_MAX, PortId, VlanId};
 use tracing::{error, info, warn};
 
 use super::forward_sockets::ForwardSockets;
+use super::front_end::FrontEnd;
 use super::order::{Asked, Order};
 use super::plane::Sent;
 use super::tap_port::TapState;
@@ -75,8 +76,13 @@ impl Port {
         self.chatter.say(name, || warn!(port = name, "{why:#}"));
     }
 
+    /// The front-end that is connected.
+    pub(super) fn link(&self) -> Option<&FrontEnd> {
+        self.vm.as_ref()?.link.as_ref()
+    }
+
     pub(super) fn is_linked(&self) -> bool {
-        self.vm.as_ref().is_some_and(VmPort::is_linked)
+        self.link().is_some()
     }
 
     /// The address of a guest that is here, and its VLAN: what it was told, or has to use.
@@ -98,8 +104,7 @@ impl Port {
 
     /// Its front-end waits for the data plane.
     pub(super) fn is_owed(&self) -> bool {
-        let link = self.vm.as_ref().and_then(|vm| vm.link.as_ref());
-        link.is_some_and(|link| link.kept.framer.outstanding().is_some())
+        self.link().is_some_and(|link| link.kept.framer.outstanding().is_some())
     }
 
     /// What of it does not stay as it is, if anything.

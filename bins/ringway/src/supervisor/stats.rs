@@ -35,7 +35,7 @@ impl Supervisor {
     fn port_stats(&self, port: &Port, told: Option<PortStats>) -> PortStats {
         let told = told.unwrap_or_default();
         let vm = port.vm.as_ref();
-        let link = vm.and_then(|vm| vm.link.as_ref());
+        let link = port.link();
         let offence = vm.and_then(|vm| vm.closing.complaint().map(str::to_owned));
         let offence = offence.or_else(|| vm.and_then(|vm| vm.last_offence.clone()));
         let is_guest = port.spec.kind.is_guest();

@@ -306,6 +306,11 @@ pub(super) fn listen(socket: &Path) -> anyhow::Result<Listener> {
 }
 
 impl Supervisor {
+    /// The port of a virtual machine.
+    pub(super) fn vm(&mut self, id: PortId) -> Option<&mut VmPort> {
+        self.ports.get_mut(&id)?.vm.as_mut()
+    }
+
     pub(super) fn next_try(&self) -> Option<Instant> {
         let ports = self.ports.values().filter_map(|port| port.vm.as_ref()?.next_try());
         ports.filter(|_| !self.is_holding).min()

@@ -42,7 +42,7 @@ impl Supervisor {
         whole.asked = asked;
         let mut all = vec![fds.with(&whole)?];
         for (id, port) in &self.ports {
-            if let Some(link) = port.vm.as_ref().and_then(|vm| vm.link.as_ref()) {
+            if let Some(link) = port.link() {
                 all.push(link_record(id.0, link)?);
             }
         }
@@ -62,7 +62,7 @@ impl Supervisor {
             Err(why) => tracing::warn!("not kept: {why:#}"),
         }
         for (id, port) in &self.ports {
-            let Some(link) = port.vm.as_ref().and_then(|vm| vm.link.as_ref()) else { continue };
+            let Some(link) = port.link() else { continue };
             let key = format!("{LINK}{}", link.number);
             if let Ok(record) = link_record(id.0, link) {
                 store.keep(&key, record);
@@ -87,7 +87,7 @@ impl Supervisor {
             return;
         }
         let mut store = std::mem::take(&mut self.fd_store);
-        let link = self.ports.get(&id).and_then(|port| port.vm.as_ref()?.link.as_ref());
+        let link = self.ports.get(&id).and_then(Port::link);
         if let Some(link) = link
             && let Ok(record) = link_record(id.0, link)
         {

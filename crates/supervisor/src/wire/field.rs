@@ -50,6 +50,15 @@ impl<T, const MAX: usize> List<T, MAX> {
     }
 }
 
+/// Bytes in as many pieces as they need, at least one; `true` with the last one.
+pub fn pieces<const MAX: usize>(bytes: &[u8]) -> impl Iterator<Item = (bool, Bytes<MAX>)> {
+    let count = bytes.len().div_ceil(MAX).max(1);
+    (0..count).map(move |at| {
+        let piece = &bytes[at * MAX..bytes.len().min((at + 1) * MAX)];
+        (at + 1 == count, List(piece.to_vec()))
+    })
+}
+
 /// What is left to read of a message.
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
