@@ -212,14 +212,7 @@ const BUSY_AT: u64 = 64 + 16;
 fn fault(ringway: &Ringway, port: u64) {
     let pid = ringway.data_plane();
     let deaths = plane(ringway)["deaths"].as_u64().expect("a number");
-    let fds = format!("/proc/{}/fd", ringway.pid().as_raw_nonzero());
-    let is_journal = |path: &std::path::PathBuf| {
-        path.read_link().is_ok_and(|to| to.to_string_lossy().contains("ringway-journal"))
-    };
-    let mut fds = std::fs::read_dir(fds).expect("it runs").map(|fd| fd.expect("an fd").path());
-    let journal = fds.find(is_journal).expect("it has a journal");
-    let journal = std::fs::OpenOptions::new().write(true).open(journal).expect("ours");
-    journal.write_all_at(&(1 << 63 | port << 16).to_le_bytes(), BUSY_AT).expect("room");
+    ringway.journal().write_all_at(&(1 << 63 | port << 16).to_le_bytes(), BUSY_AT).expect("room");
     kill_process(pid, Signal::ABORT).expect("it runs");
     wait_for("the next one", || (plane(ringway)["deaths"] == deaths + 1).then_some(()));
     wait_for("the next one", || (!plane(ringway)["pid"].is_null()).then_some(()));

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{IntoRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
@@ -21,6 +22,9 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 
 /// Above all that the shell uses.
 const HIGH: i32 = 200;
+
+/// Where a journal says what its layout is.
+const LAYOUT_AT: u64 = 8;
 
 struct Manager {
     socket: UnixDatagram,
@@ -133,6 +137,11 @@ fn front_ends_stay_when_the_supervisor_is_killed() {
             ringway.told(&["upgrade"]);
             between.exchange(&mut guests, 50).expect("undisturbed");
         }
+        let has_other_layout = round == 1;
+        if has_other_layout {
+            let layout = 1u32.to_le_bytes();
+            ringway.journal().write_all_at(&layout, LAYOUT_AT).expect("room");
+        }
         ringway.kill();
         // Each front-end once, and the whole; twice in the moment when a new one takes its place.
         let names: Vec<String> = heard().kept.keys().cloned().collect();
@@ -141,6 +150,7 @@ fn front_ends_stay_when_the_supervisor_is_killed() {
         ringway = start();
         between.exchange(&mut guests, 50).expect("they go on");
         assert_eq!(ringway.names(), ["a", "b", "c"]);
+        assert_eq!(ringway.log().contains("the journal has layout 1"), has_other_layout);
         assert!(!ringway.log().contains("front-end connected"), "{}", ringway.log());
     }
     assert_eq!(between.lost(), 0);

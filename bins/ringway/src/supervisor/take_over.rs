@@ -78,6 +78,23 @@ impl TakenOver {
     }
 }
 
+/// The one that was there. One that cannot be used, such as one of another layout, is begun anew
+/// unless a data plane has it.
+fn journal(whole: &Whole, fds: &mut FoundFds) -> anyhow::Result<Watched> {
+    let found = match whole.journal {
+        Some(at) => Some(Watched::of(fds.take(at)?, whole.workers)),
+        None => None,
+    };
+    match found {
+        Some(Err(why)) if whole.plane.is_none() => {
+            warn!("{why:#}: begun anew: rings go on where they show it themselves");
+            Watched::create(whole.workers)
+        }
+        Some(journal) => journal,
+        None => Watched::create(whole.workers),
+    }
+}
+
 impl Supervisor {
     /// Goes on from there. Without a data plane that goes on one is started, and gets everything.
     ///
@@ -88,10 +105,7 @@ impl Supervisor {
         let settings = whole.settings()?;
         let control = ControlSocket::resume(&whole.control, &settings, &mut fds)?;
         let identity = Identity::of_parts(whole.machine.clone(), whole.instance()?);
-        let journal = match whole.journal {
-            Some(at) => Watched::of(fds.take(at)?, whole.workers)?,
-            None => Watched::create(whole.workers)?,
-        };
+        let journal = journal(&whole, &mut fds)?;
         let settings = (settings, whole.workers);
         let mut supervisor = Self::new(settings, identity, (control, journal), sandbox)?;
         supervisor.started_ms = whole.started_ms;

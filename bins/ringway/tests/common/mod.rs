@@ -42,6 +42,17 @@ impl Ringway {
         Self::start(command, directory, arguments)
     }
 
+    /// What its data planes note for each other.
+    pub fn journal(&self) -> File {
+        let fds = format!("/proc/{}/fd", self.pid().as_raw_nonzero());
+        let is_journal = |path: &PathBuf| {
+            path.read_link().is_ok_and(|to| to.to_string_lossy().contains("ringway-journal"))
+        };
+        let mut fds = std::fs::read_dir(fds).expect("it runs").map(|fd| fd.expect("an fd").path());
+        let journal = fds.find(is_journal).expect("it has a journal");
+        File::options().write(true).open(journal).expect("ours")
+    }
+
     /// Ends it at once, as the kernel does that has no memory left.
     pub fn kill(&mut self) {
         self.child.kill().expect("it runs");
