@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::{Ringway, wait_for};
+use ringway_testkit::frames::arp_request;
 use ringway_testkit::{AnyUserGuest, GuestOptions};
 
 fn guest(directory: &Path, name: &str) -> AnyUserGuest {
@@ -53,19 +54,20 @@ fn stations_come_and_leave_the_bridge_with_their_ports() {
     assert_eq!(m.expect("a port")["mtu"], 1400, "the smallest in the bridge");
     assert!(ringway.told(&["port", "list"]).contains("mtu=auto"));
     // None of them sends anything.
-    let [_a, b, _c] = ["a", "b", "c"].map(|name| guest(directory.path(), name));
+    let [mut a, mut b, _c] = ["a", "b", "c"].map(|name| guest(directory.path(), name));
     wait_for("all are known", || (1..=3).all(known).then_some(()));
-    let answers_for = |ip: &str| {
-        let told = ringway.inside(&["ip", "neigh", "show", "dev", "br0", "nud", "all"]);
-        told.lines().any(|line| line.starts_with(&format!("{ip} lladdr 52:54:00:00:00:03 ")))
-    };
+    let answers_for = |ip: &str| has_neighbour(&ringway, ip, 3);
     let (both, none) =
         (|| answers_for("10.9.0.3") && answers_for("fd09::3"), |ip| !answers_for(ip));
     wait_for("its IP addresses", || both().then_some(()));
+    addresses_are_seen(&ringway, &mut a, &mut b);
     ringway.told(&["port", "remove", "a"]);
     wait_for("one left", || (!known(1)).then_some(()));
+    wait_for("its address", || has_neighbour(&ringway, "10.9.0.1", 2).then_some(()));
     drop(b);
     wait_for("another one left", || (!known(2)).then_some(()));
+    wait_for("its addresses left", || (!has_neighbour(&ringway, "10.9.0.1", 2)).then_some(()));
+    assert!(!has_neighbour(&ringway, "10.9.0.2", 2));
     ringway.told(&["port", "set", "c", "link=down"]);
     wait_for("the last one left", || (!known(3)).then_some(()));
     wait_for("no address", || (none("10.9.0.3") && none("fd09::3")).then_some(()));
@@ -85,6 +87,33 @@ fn stations_come_and_leave_the_bridge_with_their_ports() {
     ringway.told(&["port", "remove", "c"]);
     assert!(known(3), "nothing is asked of the bridge");
     assert!(!ringway.log().contains("what bridges have learned"), "{}", ringway.log());
+}
+
+/// Whether the bridge answers for that address with the station of that number.
+fn has_neighbour(ringway: &Ringway, ip: &str, number: u8) -> bool {
+    let told = ringway.inside(&["ip", "neigh", "show", "dev", "br0", "nud", "all"]);
+    let start = format!("{ip} lladdr 52:54:00:00:00:{number:02x} ");
+    told.lines().any(|line| line.starts_with(&start))
+}
+
+/// Two guests that are locked to nothing say who they are; the second also that it is others.
+fn addresses_are_seen(ringway: &Ringway, a: &mut AnyUserGuest, b: &mut AnyUserGuest) {
+    say(a, [10, 9, 0, 1]);
+    wait_for("an address that was seen", || has_neighbour(ringway, "10.9.0.1", 1).then_some(()));
+    for last in [1, 3, 2] {
+        say(b, [10, 9, 0, last]);
+    }
+    wait_for("its own", || has_neighbour(ringway, "10.9.0.2", 2).then_some(()));
+    for number in [1, 3] {
+        assert!(has_neighbour(ringway, &format!("10.9.0.{number}"), number), "it is another's");
+    }
+}
+
+fn say(guest: &mut AnyUserGuest, ip: [u8; 4]) {
+    let frame = arp_request(guest.mac(), ip, ip);
+    let _ = guest.wait_room(Duration::ZERO);
+    let _ = guest.send(&frame).expect("a device");
+    guest.flush();
 }
 
 /// `c` goes and comes while so many do that the bridge is told of its going only afterwards.

@@ -9,6 +9,8 @@
 mod field;
 mod messages;
 
+use std::net::IpAddr;
+
 pub use field::{Bytes, List, Text, pieces};
 pub use messages::{ToData, ToSupervisor};
 use thiserror::Error;
@@ -37,6 +39,8 @@ pub const TAP_FDS_MAX: usize = 64;
 
 /// Most stations that are told of at once.
 pub const STATIONS_MAX: usize = 1024;
+/// Most IP addresses of a port that are told of.
+pub const SEEN_IPS_MAX: usize = 16;
 
 /// What is wrong with a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -111,6 +115,17 @@ pub struct Station {
     pub vlan: u16,
     /// Its MAC address.
     pub address: [u8; 6],
+}
+
+/// An IP address that a station was seen to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SeenIp {
+    /// The VLAN that the station is in; 0: none.
+    pub vlan: u16,
+    /// Its MAC address.
+    pub address: [u8; 6],
+    /// The IP address.
+    pub ip: IpAddr,
 }
 
 /// What a front-end did that keeps others waiting: its port accepts none for a while.

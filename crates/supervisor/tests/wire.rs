@@ -1,11 +1,14 @@
 //! Messages as bytes: there and back, and nothing else is accepted.
 
+use std::net::IpAddr;
+
 use proptest::prelude::*;
 use ringway_supervisor::frame::{FDS_MAX, FRAME_LEN_MAX};
 use ringway_supervisor::slots::{Keep, SLOT_LEN_MAX, SLOTS_MAX, SlotRange};
 use ringway_supervisor::wire::{
     BadMessage, Bytes, DROPS_MAX, Flaw, List, MESSAGE_LEN_MAX, Offence, PIECE_LEN_MAX,
-    REASON_LEN_MAX, SPEC_LEN_MAX, Station, TAP_FDS_MAX, Text, ToData, ToSupervisor, Versions,
+    REASON_LEN_MAX, SPEC_LEN_MAX, SeenIp, Station, TAP_FDS_MAX, Text, ToData, ToSupervisor,
+    Versions,
 };
 
 fn bytes<const MAX: usize>() -> impl Strategy<Value = Bytes<MAX>> {
@@ -126,6 +129,15 @@ fn to_supervisor() -> impl Strategy<Value = ToSupervisor> {
             let stations = stations.into_iter().map(|(vlan, address)| Station { vlan, address });
             ToSupervisor::Departed { stations: List::new(stations.collect()).unwrap() }
         }),
+        (any::<u16>(), prop::collection::vec(any::<(u16, [u8; 6], IpAddr)>(), 0..8)).prop_map(
+            |(port, ips)| {
+                let ips = ips.into_iter().map(|(vlan, address, ip)| {
+                    let ip = ip.to_canonical();
+                    SeenIp { vlan, address, ip }
+                });
+                ToSupervisor::SeenIps { port, ips: List::new(ips.collect()).unwrap() }
+            }
+        ),
     ]
 }
 

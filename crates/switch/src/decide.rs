@@ -11,6 +11,7 @@ use crate::frame::Frame;
 use crate::groups::{Group, GroupTick};
 use crate::guard;
 use crate::notes::{Notes, Step};
+use crate::own_ip::own_ip;
 use crate::snoop::{Heard, Message, listen};
 use crate::vlan::TagChange;
 use crate::{Learned, PortId, Switch, VlanId, WhenFull};
@@ -135,6 +136,9 @@ impl Switch {
         if learned == Learned::Fixed {
             return Err(DropReason::SpoofedMac);
         }
+        if self.notes_ips {
+            self.note_ip(from, (vlan, learned), frame, now_ns / NS_PER_MS);
+        }
         let (tci, has_more_tags) = (frame.tci, frame.has_more_tags);
         let traits = Traits { vlan, tci, has_more_tags };
         if frame.destination.is_for_bridges() {
@@ -159,6 +163,26 @@ impl Switch {
                 let audience = Audience::Station(frame.destination);
                 Ok(Decision::Flood(Flood { from, traits, audience }))
             }
+        }
+    }
+
+    /// The IP address that a station says is its own, if it says so here.
+    #[inline(never)]
+    fn note_ip(
+        &self,
+        from: PortId,
+        (vlan, learned): (VlanId, Learned),
+        frame: &Frame<'_>,
+        now_ms: u64,
+    ) {
+        let is_here = matches!(learned, Learned::Known | Learned::New | Learned::Moved);
+        if !is_here || self.uplinks.contains(from) || self.noting.contains(from) {
+            return;
+        }
+        if let Some(ip) = own_ip(frame)
+            && self.shared.ips.note(from, (vlan, frame.source), ip, now_ms)
+        {
+            self.shared.macs.note_change();
         }
     }
 

@@ -58,6 +58,9 @@ pub struct PortPolicy {
     /// The only IP addresses that it may use as its own, if there are any in the list: at most
     /// [`LOCKED_IPS_MAX`].
     pub locked_ips: Vec<IpAddr>,
+    /// What is behind it answers for stations: the IP addresses that those of other ports use,
+    /// which are no uplinks, are noted.
+    pub notes_ips: bool,
     /// Packets per second to group addresses (broadcast included) or to unknown stations that it
     /// may send; what is more is dropped. 0: no limit.
     pub storm_packets_per_second: u64,

@@ -11,15 +11,17 @@ use ringway_net::MacAddress;
 use crate::copy::Copied;
 use crate::entry::Tick;
 use crate::groups::{GROUP_NOTES_MAX, GroupNote, GroupTable, GroupTick};
+use crate::ip_table::IpTable;
 use crate::mac_table::MacTable;
 use crate::meter::PortMeters;
-use crate::{AddressPage, KnownAddress, PORTS_MAX, PortId, VlanId};
+use crate::{AddressPage, KnownAddress, PORTS_MAX, PortId, SeenIp, VlanId};
 
 /// Learned addresses, multicast memberships and the state of rate limits, for as many
 /// [`Switch`](crate::Switch)es as there are workers.
 pub struct Shared {
     pub(crate) macs: MacTable,
     pub(crate) groups: GroupTable,
+    pub(crate) ips: IpTable,
     pub(crate) meters: Box<[PortMeters]>,
     /// Packets of each port for all others.
     pub(crate) heard: Box<[AtomicU64]>,
@@ -37,6 +39,7 @@ impl Shared {
         Arc::new(Self {
             macs: MacTable::new(seed),
             groups: GroupTable::new(seed),
+            ips: IpTable::new(),
             meters: (0..PORTS_MAX).map(|_| PortMeters::default()).collect(),
             heard: (0..PORTS_MAX).map(|_| AtomicU64::new(0)).collect(),
         })
@@ -47,6 +50,7 @@ impl Shared {
         Arc::new(Self {
             macs: self.macs.copied(),
             groups: self.groups.copied(),
+            ips: self.ips.copied(),
             meters: self.meters.copied(),
             heard: self.heard.copied(),
         })
@@ -90,6 +94,12 @@ impl Shared {
     /// switches' clock. Not for the data path.
     pub fn remember_group(&self, note: GroupNote, now_ms: u64) {
         self.groups.remember(note, GroupTick::of_ms(now_ms));
+    }
+
+    /// IP addresses that stations were seen to use where a policy asks for that, each with the one
+    /// that has it. `now_ms`: the switches' clock. Not for the data path.
+    pub fn seen_ips(&self, now_ms: u64) -> Vec<SeenIp> {
+        self.ips.list(now_ms)
     }
 
     /// At most `max` addresses that are `wanted`, from place `from` on, which is 0 or `next` of the

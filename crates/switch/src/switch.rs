@@ -55,6 +55,9 @@ pub struct Switch {
     /// The time of the last packet.
     pub(crate) now: Tick,
     pub(crate) uplinks: PortSet,
+    /// For which IP addresses are noted.
+    pub(crate) noting: PortSet,
+    pub(crate) notes_ips: bool,
     /// Whose links are down: no station is there, a configured one neither.
     pub(crate) links_down: PortSet,
     pub(crate) rules: Box<[Rules]>,
@@ -86,6 +89,8 @@ impl Switch {
             snoops_multicast: false,
             now: Tick::default(),
             uplinks: PortSet::default(),
+            noting: PortSet::default(),
+            notes_ips: false,
             links_down: PortSet::default(),
             rules: alloc::vec![Rules::default(); PORTS_MAX].into_boxed_slice(),
         }
@@ -107,6 +112,8 @@ impl Switch {
             snoops_multicast: self.snoops_multicast,
             now: self.now,
             uplinks: self.uplinks,
+            noting: self.noting,
+            notes_ips: self.notes_ips,
             links_down: self.links_down,
             rules: self.rules.clone(),
         }
@@ -138,6 +145,7 @@ impl Switch {
         self.ports.remove(port);
         self.shared.macs.leave(port);
         self.shared.groups.forget(port);
+        self.shared.ips.forget(port);
         self.follow(port, PortPolicy::default());
         self.links_down.remove(port);
         true
@@ -173,6 +181,7 @@ impl Switch {
         if self.ports.contains(port) {
             self.shared.macs.forget(port);
             self.shared.groups.forget(port);
+            self.shared.ips.forget(port);
         }
     }
 
@@ -239,6 +248,7 @@ impl Switch {
         if old.vlan != policy.vlan {
             self.shared.macs.forget(port);
             self.shared.groups.forget(port);
+            self.shared.ips.forget(port);
         }
         let meters = &self.shared.meters[port.index()];
         if old.rate_to_guest != policy.rate_to_guest {
@@ -259,6 +269,8 @@ impl Switch {
         self.special.set(port, policy != PortPolicy::default());
         self.has_special = !self.special.is_empty();
         self.uplinks.set(port, policy.is_uplink);
+        self.noting.set(port, policy.notes_ips);
+        self.notes_ips = !self.noting.is_empty();
         self.rules[port.index()] = Rules {
             to_guest: Pace::new(&policy.rate_to_guest),
             from_guest: Pace::new(&policy.rate_from_guest),

@@ -289,3 +289,30 @@ fn policies_survive_every_cut_of_every_frame() {
     }
     assert!(bench.send(0, &frame).is_ok());
 }
+
+#[test]
+fn ip_addresses_are_noted_for_a_port_that_asks_and_not_of_it() {
+    let uplink = PortPolicy { notes_ips: true, ..access(10) };
+    let mut bench = Bench::new(&[access(10), access(10), uplink.clone(), access(20)]);
+    let request = |number: u32, last| {
+        ethernet(BROADCAST, mac(number), ARP, &arp(mac(number), [10, 0, 0, last]))
+    };
+    for (from, number) in [(0, 1), (2, 3), (3, 4)] {
+        bench.send(from, &request(number, u8::try_from(number).unwrap())).unwrap();
+    }
+    bench.send(1, &ethernet(mac(3), mac(2), ARP, &arp(mac(2), [10, 0, 0, 1]))).unwrap();
+    let found = |bench: &Bench| -> Vec<_> {
+        let seen = bench.switch.shared().seen_ips(bench.now_ns / NS_PER_MS);
+        seen.into_iter().map(|it| (it.port.0, it.vlan, it.address, it.ip)).collect()
+    };
+    let ip = |last| IpAddr::from([10, 0, 0, last]);
+    let first = (0, 10, mac(1), ip(1));
+    assert_eq!(found(&bench), [first, (3, 20, mac(4), ip(4))], "the second has another's");
+    bench.switch.set_link(PortId(0), false);
+    assert_eq!(found(&bench)[0], (1, 10, mac(2), ip(1)), "which it gets then");
+    bench.wait_ms(AGE_MAX_MS);
+    assert_eq!(found(&bench), []);
+    bench.switch.set_port(PortId(2), PortPolicy { notes_ips: false, ..uplink }).unwrap();
+    bench.send(1, &request(2, 2)).unwrap();
+    assert_eq!(found(&bench), [], "no port asks");
+}

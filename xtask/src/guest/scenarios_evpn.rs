@@ -35,6 +35,9 @@ const GUESTS: [Guest; 4] = [
     (1, "d", 20, 4, "172.16.0.4"),
 ];
 
+/// The guest that is locked to no IP address: its own is seen.
+const OPEN: &str = "d";
+
 /// The place to which `c` moves: the same addresses on the first host.
 const MOVED: Guest = (0, "e", 10, 3, "172.16.0.2");
 
@@ -90,6 +93,8 @@ fn mac(last: u8) -> String {
 pub fn networks(stage: &Stage) -> anyhow::Result<()> {
     let mut fabric = Fabric::start(stage, &GUESTS)?;
     stage.step("routes");
+    // It asks for an address that there is not, and so says which one is its own.
+    Side::Guest(&mut fabric.guests[3]).run("ping -c 1 -W 1 172.16.0.99")?;
     for (own, other) in [(0, 1), (1, 0)] {
         let flood = format!("[3]:[0]:[32]:[{}]", HOSTS[other]);
         fabric.wait_route(own, &flood, true).context("type 3")?;
@@ -185,9 +190,10 @@ impl Host {
             // Silent, also when its link comes up.
             let options = "guest_announce=off,csum=on";
             let link = if *port == MOVED.1 { "down" } else { "up" };
+            let ips = if *port == OPEN { "default" } else { *ip };
             let (mac, place) = (mac(*last), socket(stage, port).display().to_string());
             ports.push(format!(
-                "{port}=vm:{place},vlan={vlan},locked_mac={mac},locked_ips={ip},mac={mac},\
+                "{port}=vm:{place},vlan={vlan},locked_mac={mac},locked_ips={ips},mac={mac},\
                  mtu=auto,link={link},{options}"
             ));
         }

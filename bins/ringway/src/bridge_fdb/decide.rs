@@ -45,7 +45,8 @@ fn is_it(entry: &Entry, tap: &Vlan, station: &Station) -> bool {
 /// A station and an IP address of its.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Resident {
-    pub vlan: VlanId,
+    /// 0: none.
+    pub vlan: u16,
     pub address: [u8; 6],
     pub ip: IpAddr,
 }
@@ -55,7 +56,7 @@ pub struct Resident {
 pub fn neighbours(links: &[Link], taps: &[TapPort], residents: &[Resident]) -> Vec<Neighbour> {
     let of_tap = |tap: &TapPort| {
         let bridge = bridge_of(links, tap.interface)?;
-        let vlan = tap.vlan.of_untagged()?;
+        let vlan = tap.vlan.of_untagged()?.raw();
         let here = residents.iter().filter(move |it| it.vlan == vlan);
         Some(here.map(move |it| Neighbour { interface: bridge, ip: it.ip, address: it.address }))
     };
@@ -134,8 +135,8 @@ mod tests {
         let (ten, twenty) = (vlan(10), vlan(20));
         let tap = |interface, vlan| TapPort { interface, vlan: Vlan::Access(vlan) };
         let taps = [tap(1, ten), tap(2, twenty), tap(3, ten)];
-        let resident = |vlan, last: u8| Resident {
-            vlan,
+        let resident = |vlan: VlanId, last: u8| Resident {
+            vlan: vlan.raw(),
             address: [2, 0, 0, 0, 0, last],
             ip: [10, 0, 0, last].into(),
         };

@@ -215,8 +215,8 @@ pub const OPTIONS: &[PortOption] = &[
             "sync or off",
             "off",
             Field::Neighbours,
-            "the bridge behind the tap knows the locked_ips of guests that are here, and answers \
-             for them",
+            "the bridge behind the tap knows the IP addresses of guests that are here, and \
+             answers for them: their locked_ips, or what they were seen to use",
         )
     },
     PortOption {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use ringway_net::moderation::Policy;
 use ringway_net::{Features, MacAddress};
+use ringway_switch::PortPolicy;
 use ringway_vhost_user::Access;
 
 use super::error::{Origin, SpecError};
@@ -177,6 +178,11 @@ impl PortSpec {
         let several = if self.queues > 1 { Features::MQ } else { Features::empty() };
         let offloads = if self.offloads { Features::empty() } else { Features::GUEST_OFFLOADS };
         (Features::OFFERED | self.features_on | several) - self.features_off - offloads
+    }
+
+    /// What the switch is told: the rules, and what a tap asks for.
+    pub fn policy(&self) -> PortPolicy {
+        PortPolicy { notes_ips: self.syncs_neighbours, ..self.rules.policy() }
     }
 
     /// Who may open the socket's file.

@@ -29,7 +29,8 @@ impl DataPlane {
     }
 
     /// No packet of theirs goes anywhere any more.
-    pub(super) fn have_left(&self, Leaving(stations): Leaving) {
+    pub(super) fn have_left(&mut self, Leaving(stations): Leaving) {
+        self.told_ips.is_changed();
         if !stations.as_slice().is_empty() {
             self.tell(&ToSupervisor::Departed { stations });
         }

@@ -23,6 +23,7 @@ mod questions;
 mod replay;
 mod router;
 mod sandbox;
+mod seen_ips;
 mod stats;
 mod threads;
 mod trace;
@@ -120,6 +121,7 @@ pub struct DataPlane {
     /// come twice.
     replayed: u64,
     notes: Notes,
+    told_ips: seen_ips::Told,
 }
 
 /// A data plane that has heard from its supervisor, and has given up what it does not need.
@@ -210,6 +212,7 @@ impl DataPlane {
                     started: Instant::now(),
                     replayed: 0,
                     notes: Notes::default(),
+                    told_ips: seen_ips::Told::default(),
                 })
             }
             Err(why) => Err((channel, why)),
@@ -254,6 +257,7 @@ impl DataPlane {
             self.look_at_kicks();
             self.look_around();
             self.note_what_is_due();
+            self.tell_due_ips();
         }
         self.end_closing();
         let deadlines = [
@@ -262,6 +266,7 @@ impl DataPlane {
             self.next_look_at_kicks(),
             self.next_look_around(),
             self.notes.next(),
+            self.told_ips.next(),
         ];
         let soonest = deadlines.into_iter().flatten().min().filter(|_| is_serving);
         let timeout: Option<Duration> =
@@ -303,7 +308,10 @@ impl DataPlane {
                         vm.on_answers(state.announcements);
                     }
                 }
-                WorkerEvent::Learned => self.notes.is_changed(),
+                WorkerEvent::Learned => {
+                    self.notes.is_changed();
+                    self.told_ips.is_changed();
+                }
                 WorkerEvent::Address(news) => self.log_address(news),
                 WorkerEvent::Stalled { port } => self.drop_stalled_link(port),
             }

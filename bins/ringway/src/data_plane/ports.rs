@@ -90,13 +90,14 @@ impl DataPlane {
     ) -> anyhow::Result<()> {
         ensure!(usize::from(id.0) < PORTS_MAX, "there is no port {}", id.0);
         // Its rules hold from the first packet on.
-        let rules = self.worker.set_policy(id, spec.rules.policy());
+        let rules = self.worker.set_policy(id, spec.policy());
         let opened = rules.and_then(|()| self.attach_end(id, spec, fds));
         if opened.is_err() {
             let _ = self.worker.set_policy(id, PortPolicy::default());
             self.ports.remove(&id);
         }
         self.refresh_mirrors();
+        self.told_ips.is_changed();
         opened
     }
 
@@ -180,8 +181,8 @@ impl DataPlane {
         port.nat.take_sockets(sockets);
         let before = std::mem::replace(&mut port.spec, spec);
         let now = port.spec.clone();
-        let mut done = match now.rules != before.rules {
-            true => self.worker.set_policy(id, now.rules.policy()),
+        let mut done = match now.policy() != before.policy() {
+            true => self.worker.set_policy(id, now.policy()),
             false => Ok(()),
         };
         if done.is_ok() && now.nat.forwards != before.nat.forwards {
@@ -190,10 +191,11 @@ impl DataPlane {
         let port = self.ports.get_mut(&id).context("the port is gone")?;
         if let Err(why) = done {
             // Those hold already, so they are accepted.
-            let _ = self.worker.set_policy(id, before.rules.policy());
+            let _ = self.worker.set_policy(id, before.policy());
             port.spec = before;
             return Err(why);
         }
+        self.told_ips.is_changed();
         if now.nat != before.nat || now.mtu != before.mtu {
             self.tell_nat(id);
         }

@@ -5,11 +5,11 @@
 
 use std::time::{Duration, Instant};
 
-use ringway_supervisor::wire::Station;
+use ringway_supervisor::wire::{List, STATIONS_MAX, Station};
 use ringway_switch::VlanId;
 use tracing::{debug, warn};
 
-use super::Supervisor;
+use super::{Port, Supervisor};
 use crate::bridge_fdb::{self, Netlink, TapPort};
 use crate::chatter::Chatter;
 use crate::config::PortSpec;
@@ -75,8 +75,8 @@ impl Departed {
 
 impl Supervisor {
     /// They are behind no port any more.
-    pub(super) fn departed(&mut self, stations: Vec<Station>) {
-        self.departed.add(stations, Instant::now());
+    pub(super) fn departed(&mut self, stations: List<Station, STATIONS_MAX>) {
+        self.departed.add(stations.into_inner(), Instant::now());
     }
 
     /// Asks the kernel, if the time has come.
@@ -106,11 +106,21 @@ impl Supervisor {
     /// Taps that ask for something and are there. One that is gone has taken its entries along.
     pub(super) fn taps(&self, asks: impl Fn(&PortSpec) -> bool) -> Vec<TapPort> {
         let asking = self.ports.values().filter(|port| asks(&port.spec) && !port.is_leaving());
-        let tap = |port: &super::Port| {
+        let tap = |port: &Port| {
             let interface = bridge_fdb::interface(port.tap.name()?).ok()?;
             Some(TapPort { interface, vlan: port.spec.rules.policy().vlan })
         };
         asking.filter_map(tap).collect()
+    }
+}
+
+impl Port {
+    /// The address of a guest that is here, and its VLAN: what it was told, or has to use.
+    pub(super) fn station(&self) -> Option<(VlanId, [u8; 6])> {
+        let vm = self.vm.as_ref().filter(|_| self.is_here())?;
+        let policy = self.spec.rules.policy();
+        let address = policy.locked_mac.unwrap_or(vm.mac).0;
+        Some((policy.vlan.of_untagged()?, address))
     }
 }
 

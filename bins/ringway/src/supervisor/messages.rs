@@ -96,9 +96,8 @@ impl Supervisor {
                     plane.forbidden = Some(call);
                 }
             }
-            ToSupervisor::Departed { stations } if is_serving => {
-                self.departed(stations.into_inner());
-            }
+            ToSupervisor::Departed { stations } if is_serving => self.departed(stations),
+            ToSupervisor::SeenIps { port, ips } if is_serving => self.see_ips(PortId(port), ips),
             _ => anyhow::bail!("it does not serve"),
         }
         Ok(())
@@ -156,6 +155,7 @@ impl Supervisor {
         if let Some(plane) = self.planes.serving() {
             plane.enters(Stage::Running);
         }
+        self.forget_seen_ips();
         if let Some(since) = self.counts.down_since.take() {
             let ms = since.elapsed().as_millis();
             tracing::info!("a new data plane serves, {ms} ms after the end of the last one");

@@ -6,13 +6,16 @@
 //! a guest's old place, and their end, may come after the guest.) A ringway that ends takes its
 //! neighbours along; what one that was killed has left, the next one finds.
 //!
-//! Limits: one ringway for each bridge; `locked_ips` only; the untagged VLAN of each tap.
+//! Limits: one ringway for each bridge; the untagged VLAN of each tap. What guests were seen to use
+//! counts where they have no `locked_ips`; a data plane that is new sees it anew.
 
 use std::time::{Duration, Instant};
 
+use ringway_supervisor::wire::{List, SEEN_IPS_MAX, SeenIp};
+use ringway_switch::PortId;
 use tracing::{debug, warn};
 
-use super::Supervisor;
+use super::{Port, Supervisor};
 use crate::bridge_fdb::{self, Netlink, Resident, TapPort, bridge_of};
 use crate::chatter::Chatter;
 
@@ -127,23 +130,41 @@ impl Supervisor {
     }
 
     fn residents(&self) -> Vec<Resident> {
-        let of_port = |port: &super::Port| {
-            let (vlan, address) = port.station()?;
-            let ips = port.spec.rules.policy().locked_ips.into_iter();
-            Some(ips.map(move |ip| Resident { vlan, address, ip }))
-        };
-        self.ports.values().filter_map(of_port).flatten().collect()
+        self.ports.values().flat_map(residents_of).collect()
     }
+
+    /// The IP addresses that are used behind a port, as far as was seen.
+    pub(super) fn see_ips(&mut self, id: PortId, ips: List<SeenIp, SEEN_IPS_MAX>) {
+        if let Some(port) = self.ports.get_mut(&id) {
+            port.seen_ips = ips.into_inner();
+        }
+    }
+
+    /// A data plane serves that has seen nothing yet.
+    pub(super) fn forget_seen_ips(&mut self) {
+        self.ports.values_mut().for_each(|port| port.seen_ips.clear());
+    }
+}
+
+/// The IP addresses behind a port: those that it is locked to, or else those that were seen.
+fn residents_of(port: &Port) -> Vec<Resident> {
+    let locked = port.spec.rules.policy().locked_ips;
+    if locked.is_empty() {
+        let seen = port.seen_ips.iter().filter(|_| port.is_here());
+        let resident = |&SeenIp { vlan, address, ip }: &SeenIp| Resident { vlan, address, ip };
+        return seen.map(resident).collect();
+    }
+    let Some((vlan, address)) = port.station() else { return vec![] };
+    locked.into_iter().map(|ip| Resident { vlan: vlan.raw(), address, ip }).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringway_switch::{Vlan, VlanId};
+    use ringway_switch::Vlan;
 
     fn wanted(last: u8) -> Wanted {
-        let (vlan, ip) = (VlanId::new(7).expect("a VLAN"), [10, 0, 0, last].into());
-        let residents = vec![Resident { vlan, address: [2; 6], ip }];
+        let residents = vec![Resident { vlan: 7, address: [2; 6], ip: [10, 0, 0, last].into() }];
         Wanted { taps: vec![TapPort { interface: 1, vlan: Vlan::None }], residents }
     }
 

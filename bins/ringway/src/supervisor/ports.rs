@@ -11,8 +11,8 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ringway_supervisor::wire::{Offence, ToData};
-use ringway_switch::{PORTS_MAX, PortId, VlanId};
+use ringway_supervisor::wire::{Offence, SeenIp, ToData};
+use ringway_switch::{PORTS_MAX, PortId};
 use tracing::{error, info, warn};
 
 use super::forward_sockets::ForwardSockets;
@@ -49,6 +49,8 @@ pub(super) struct Port {
     pub(super) is_served: bool,
     /// Visits of it in which data planes ended: in each a packet may have come twice.
     pub(super) replayed: u64,
+    /// IP addresses that were seen to be used behind it.
+    pub(super) seen_ips: Vec<SeenIp>,
     /// Who asked for it, and has no answer yet because the data plane had ended.
     pub(super) asked: Option<Asked>,
 }
@@ -66,6 +68,7 @@ impl Port {
             leaves_at: None,
             is_served: false,
             replayed: 0,
+            seen_ips: Vec::new(),
             asked: None,
         }
     }
@@ -85,13 +88,9 @@ impl Port {
         self.link().is_some()
     }
 
-    /// The address of a guest that is here, and its VLAN: what it was told, or has to use.
-    pub(super) fn station(&self) -> Option<(VlanId, [u8; 6])> {
-        let vm = self.vm.as_ref().filter(|vm| vm.is_linked())?;
-        let policy = self.spec.rules.policy();
-        let is_here = self.spec.is_link_up && !self.is_leaving();
-        let address = policy.locked_mac.unwrap_or(vm.mac).0;
-        Some((policy.vlan.of_untagged()?, address)).filter(|_| is_here)
+    /// Whether a guest is there, and its link is up.
+    pub(super) fn is_here(&self) -> bool {
+        self.is_linked() && self.spec.is_link_up && !self.is_leaving()
     }
 
     pub(super) fn is_leaving(&self) -> bool {

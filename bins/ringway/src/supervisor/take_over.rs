@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use ringway_supervisor::restart::Restarts;
-use ringway_supervisor::wire::Bytes;
+use ringway_supervisor::wire::{Bytes, SeenIp};
 use ringway_switch::PortId;
 use ringway_vhost_user::Connection;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -149,6 +149,8 @@ impl Supervisor {
         let is_quarantined = self.restarts.quarantined().any(|port| port == record.id);
         (port.failure, port.is_served) = (record.failure.clone(), record.is_served);
         port.replayed = record.replayed;
+        let seen = record.seen_ips.iter();
+        port.seen_ips = seen.map(|&(vlan, address, ip)| SeenIp { vlan, address, ip }).collect();
         if let Some(tap) = &record.tap {
             port.tap = TapState::resume(tap, fds)?;
         }

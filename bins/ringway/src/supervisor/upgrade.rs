@@ -169,6 +169,7 @@ impl Supervisor {
         if let Some(plane) = self.planes.serving() {
             plane.enters(Stage::Running);
         }
+        self.forget_seen_ips();
         self.counts.upgrades += 1;
         if let Ok(program) = upgrade.program.try_clone() {
             let before = std::mem::replace(&mut self.program, program);

@@ -1,6 +1,8 @@
 //! The fields that messages are made of, each with its limit.
 
-use super::{BadMessage, Flaw, Offence, Station, Versions};
+use std::net::{IpAddr, Ipv6Addr};
+
+use super::{BadMessage, Flaw, Offence, SeenIp, Station, Versions};
 use crate::frame::FDS_MAX;
 use crate::slots::{Keep, SLOTS_MAX, SlotRange};
 
@@ -103,6 +105,20 @@ impl Field for [u8; 6] {
     }
 }
 
+/// IPv4 addresses as IPv6 writes them (RFC 4291 §2.5.5.2).
+impl Field for IpAddr {
+    const LEN_MAX: usize = 16;
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend(match self {
+            Self::V4(ip) => ip.to_ipv6_mapped().octets(),
+            Self::V6(ip) => ip.octets(),
+        });
+    }
+    fn take(reader: &mut Reader<'_>) -> Result<Self, BadMessage> {
+        reader.array::<16>().map(|octets| Ipv6Addr::from(octets).to_canonical())
+    }
+}
+
 impl Field for bool {
     const LEN_MAX: usize = 1;
     fn put(&self, out: &mut Vec<u8>) {
@@ -193,6 +209,7 @@ macro_rules! records {
 records! {
     Versions { first: u16, last: u16 } if |_| true;
     Station { vlan: u16, address: [u8; 6] } if |_| true;
+    SeenIp { vlan: u16, address: [u8; 6], ip: IpAddr } if |_| true;
     SlotRange { first: u16, last: u16 } if |it| it.first <= it.last && it.last < SLOTS_MAX;
     Keep { slot: u16, fds: u8 } if |it| it.slot < SLOTS_MAX && usize::from(it.fds) <= FDS_MAX;
 }

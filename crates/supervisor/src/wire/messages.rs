@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 use super::field::{Bytes, Field, List, Reader, Text};
 use super::{
     BadMessage, DROPS_MAX, Flaw, MESSAGE_FDS_MAX, MESSAGE_LEN_MAX, Offence, PIECE_LEN_MAX,
-    REASON_LEN_MAX, SETTINGS_LEN_MAX, SPEC_LEN_MAX, STATIONS_MAX, Station, TAP_FDS_MAX, Versions,
+    REASON_LEN_MAX, SEEN_IPS_MAX, SETTINGS_LEN_MAX, SPEC_LEN_MAX, STATIONS_MAX, SeenIp, Station,
+    TAP_FDS_MAX, Versions,
 };
 use crate::frame::{FDS_MAX, FRAME_LEN_MAX};
 use crate::slots::{Keep, SLOT_LEN_MAX, SlotRange};
@@ -124,6 +125,8 @@ messages! {
     140 Forbidden { call: u32 }
     /// These stations are behind no port any more.
     141 Departed { stations: List<Station, STATIONS_MAX> }
+    /// These IP addresses are used behind this port, as far as was seen.
+    142 SeenIps { port: u16, ips: List<SeenIp, SEEN_IPS_MAX> }
 }
 
 const _: () = assert!(FDS_MAX <= MESSAGE_FDS_MAX && TAP_FDS_MAX < MESSAGE_FDS_MAX);

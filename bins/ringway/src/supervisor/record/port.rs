@@ -1,5 +1,6 @@
 //! A port in a record.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
@@ -21,6 +22,9 @@ pub(in crate::supervisor) struct PortRecord {
     pub(in crate::supervisor) is_served: bool,
     #[serde(default)]
     pub(in crate::supervisor) replayed: u64,
+    /// IP addresses that were seen to be used behind it: VLAN, station, address.
+    #[serde(default)]
+    pub(in crate::supervisor) seen_ips: Vec<(u16, [u8; 6], IpAddr)>,
     pub(in crate::supervisor) vm: Option<VmRecord>,
     pub(in crate::supervisor) tap: Option<TapRecord>,
     /// Unix sockets that lead into guests.
@@ -86,6 +90,7 @@ impl PortRecord {
             failure: None,
             is_served: false,
             replayed: 0,
+            seen_ips: vec![],
             vm: None,
             tap: None,
             sockets: vec![],

@@ -1,0 +1,104 @@
+//! IP addresses that guests were seen to use: the supervisor hears of them, where a tap asks for
+//! that (`neighbours=sync`).
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use ringway_supervisor::wire::{List, SEEN_IPS_MAX, SeenIp, ToSupervisor};
+use ringway_switch::{IPS_PER_PORT_MAX, PortId, PortPolicy, VlanId};
+
+use super::DataPlane;
+use super::uplinks::now_ms;
+
+/// From the news that something was seen until it is told: a guest says several things at once.
+const SETTLED_AFTER: Duration = Duration::from_millis(100);
+
+/// Until the next look, for what is forgotten.
+const AGAIN_AFTER: Duration = Duration::from_secs(10);
+
+const _: () = assert!(IPS_PER_PORT_MAX <= SEEN_IPS_MAX);
+
+type OfPorts = BTreeMap<PortId, Vec<SeenIp>>;
+
+/// What was told, and when next.
+#[derive(Default)]
+pub(super) struct Told {
+    all: OfPorts,
+    due: Option<Instant>,
+}
+
+impl Told {
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Something may be different.
+    pub(super) fn is_changed(&mut self) {
+        let soon = Instant::now() + SETTLED_AFTER;
+        self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
+    }
+
+    /// The ports of which something else is to be told, with what is so now.
+    fn follow(&mut self, now: OfPorts) -> OfPorts {
+        let gone = self.all.keys().filter(|port| !now.contains_key(port));
+        let gone = gone.map(|port| (*port, Vec::new()));
+        let new = now.iter().filter(|(port, ips)| self.all.get(port) != Some(ips));
+        let changes = gone.chain(new.map(|(port, ips)| (*port, ips.clone()))).collect();
+        self.all = now;
+        changes
+    }
+}
+
+impl DataPlane {
+    pub(super) fn tell_due_ips(&mut self) {
+        if self.told_ips.due.is_none_or(|due| due > Instant::now()) {
+            return;
+        }
+        let asks = self.ports.values().any(|port| port.spec.syncs_neighbours);
+        let now = if asks { self.seen_ips() } else { OfPorts::new() };
+        self.told_ips.due = asks.then(|| Instant::now() + AGAIN_AFTER);
+        for (port, ips) in self.told_ips.follow(now) {
+            let ips = List::new(ips).unwrap_or_default();
+            self.tell(&ToSupervisor::SeenIps { port: port.0, ips });
+        }
+    }
+
+    /// Of ports that have no locked ones; and none that another port is locked to.
+    fn seen_ips(&self) -> OfPorts {
+        let mut locked = Vec::new();
+        for port in self.ports.values() {
+            let PortPolicy { locked_ips, vlan, .. } = port.spec.rules.policy();
+            let vlan = vlan.of_untagged().map(VlanId::raw);
+            locked.extend(locked_ips.into_iter().map(|ip| (ip, vlan)));
+        }
+        let mut all = OfPorts::new();
+        for seen in self.worker.shared().seen_ips(now_ms()) {
+            let Some(port) = self.ports.get(&seen.port) else { continue };
+            let is_open = port.spec.rules.policy().locked_ips.is_empty();
+            let is_locked = locked.contains(&(seen.ip, Some(seen.vlan)));
+            if port.spec.kind.is_guest() && is_open && !is_locked {
+                let seen_ip = SeenIp { vlan: seen.vlan, address: seen.address.0, ip: seen.ip };
+                all.entry(seen.port).or_default().push(seen_ip);
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_changed_is_told_of_each_port() {
+        let (mut told, [a, b]) = (Told::default(), [1, 2].map(PortId));
+        let seen = |last| vec![SeenIp { vlan: 0, address: [2; 6], ip: [10, 0, 0, last].into() }];
+        let all = |ports: &[(PortId, u8)]| -> OfPorts {
+            ports.iter().map(|(port, last)| (*port, seen(*last))).collect()
+        };
+        assert_eq!(told.follow(all(&[(a, 1), (b, 2)])), all(&[(a, 1), (b, 2)]));
+        assert_eq!(told.follow(all(&[(a, 1), (b, 3)])), all(&[(b, 3)]));
+        assert_eq!(told.follow(all(&[(b, 3)])), OfPorts::from([(a, vec![])]));
+        assert_eq!(told.follow(all(&[(b, 3)])), OfPorts::new());
+    }
+}
