@@ -33,6 +33,45 @@ fn a_machine_has_no_wrong_findings_by_itself() {
 }
 
 #[test]
+fn a_bridge_that_is_to_hear_of_guests_is_mended_by_what_is_said() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let Some(ringway) = Ringway::run_in_namespace(directory.path(), &["--port", "t=tap:rwt0"])
+    else {
+        println!("skipped: no network namespace or no /dev/net/tun here");
+        return;
+    };
+    let run = |line: &str| ringway.inside(&line.split(' ').collect::<Vec<_>>());
+    run("ip link add br0 type bridge");
+    run("ip link add vx0 type vxlan id 7 dstport 4789 local 127.0.0.1");
+    if !run("ip link show vx0").contains("vx0") {
+        println!("skipped: no VXLAN here");
+        return;
+    }
+    run("ip link set vx0 master br0");
+    let file = directory.path().join("bridge.toml");
+    let text = "[port.up]\ntap = \"rwt0\"\nfdb = \"sync\"\nneighbours = \"sync\"\n";
+    std::fs::write(&file, text).expect("written");
+    let program = env!("CARGO_BIN_EXE_ringway");
+    let file = file.display().to_string();
+    let mends = || -> Vec<String> {
+        let told = ringway.inside(&[program, "doctor", "--json", "--config", &file]);
+        let report: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+        let of_bridge = |it: &&serde_json::Value| it["what"] == "port up, bridge";
+        let findings = report["findings"].as_array().into_iter().flatten().filter(of_bridge);
+        findings.filter_map(|finding| Some(finding["mend"].as_str()?.to_owned())).collect()
+    };
+    for count in [1, 2] {
+        let said = mends();
+        assert_eq!(said.len(), count, "{said:?}");
+        for line in said {
+            let line = line.replace("BRIDGE", "br0");
+            run(line.strip_prefix("sudo ").expect("a command for root"));
+        }
+    }
+    assert_eq!(mends(), [""; 0]);
+}
+
+#[test]
 fn what_a_configuration_would_fail_for_is_found_with_what_mends_it() {
     let directory = tempfile::tempdir().expect("a directory");
     let directory = directory.path();

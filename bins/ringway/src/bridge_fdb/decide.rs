@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn bridges_get_the_neighbours_of_their_network_and_lose_those_that_have_left() {
-        let link = |interface, bridge| Link { interface, mtu: 1500, bridge };
+        let link = |interface, bridge| Link { interface, mtu: 1500, bridge, ..Link::default() };
         let links = [link(1, Some(8)), link(2, Some(9)), link(3, None), link(9, None)];
         let (ten, twenty) = (vlan(10), vlan(20));
         let tap = |interface, vlan| TapPort { interface, vlan: Vlan::Access(vlan) };
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_smallest_mtu_is_that_of_what_a_bridge_has() {
-        let link = |interface, mtu, bridge| Link { interface, mtu, bridge };
+        let link = |interface, mtu, bridge| Link { interface, mtu, bridge, ..Link::default() };
         let links = [
             link(1, 1500, Some(9)),
             link(2, 1450, Some(9)),

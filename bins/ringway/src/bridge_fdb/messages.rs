@@ -8,7 +8,9 @@ use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REPLACE, NLM_F_REQUEST,
     NetlinkBuffer, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
-use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_packet_route::link::{
+    InfoBridgePort, InfoData, InfoPortData, InfoVxlan, LinkAttribute, LinkInfo, LinkMessage,
+};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
@@ -70,12 +72,18 @@ pub fn list(number: u32) -> Vec<u8> {
 }
 
 /// An interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
     pub interface: u32,
+    pub name: String,
     pub mtu: u32,
     /// The bridge that it is a port of, if any.
     pub bridge: Option<u32>,
+    /// As a port of a bridge: the bridge answers for neighbours that it knows instead of asking
+    /// there (`neigh_suppress`).
+    pub suppresses: bool,
+    /// Of a VXLAN device: whether it learns by itself where stations are.
+    pub vxlan_learns: Option<bool>,
 }
 
 /// Asks for all interfaces.
@@ -195,15 +203,31 @@ fn meaning(message: NetlinkMessage<RouteNetlinkMessage>, number: u32) -> Said {
 }
 
 fn link(message: &LinkMessage) -> Option<Link> {
-    let (mut mtu, mut bridge) = (None, None);
+    let mut link = Link { interface: message.header.index, ..Link::default() };
     for attribute in &message.attributes {
         match attribute {
-            LinkAttribute::Mtu(number) => mtu = Some(*number),
-            LinkAttribute::Controller(number) => bridge = Some(*number),
+            LinkAttribute::IfName(name) => link.name.clone_from(name),
+            LinkAttribute::Mtu(number) => link.mtu = *number,
+            LinkAttribute::Controller(number) => link.bridge = Some(*number),
+            LinkAttribute::LinkInfo(details) => note_details(&mut link, details),
             _ => {}
         }
     }
-    Some(Link { interface: message.header.index, mtu: mtu?, bridge })
+    (link.mtu > 0).then_some(link)
+}
+
+fn note_details(link: &mut Link, details: &[LinkInfo]) {
+    for detail in details {
+        match detail {
+            LinkInfo::PortData(InfoPortData::BridgePort(port)) => {
+                link.suppresses = port.contains(&InfoBridgePort::NeighSupress(true));
+            }
+            LinkInfo::Data(InfoData::Vxlan(device)) => {
+                link.vxlan_learns = Some(device.contains(&InfoVxlan::Learning(true)));
+            }
+            _ => {}
+        }
+    }
 }
 
 fn entry(message: &NeighbourMessage) -> Option<Entry> {

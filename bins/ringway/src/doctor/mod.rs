@@ -1,5 +1,6 @@
 //! `ringway doctor`: what this machine can do, what is missing, and what mends it.
 
+mod bridges;
 mod finding;
 mod machine;
 mod ports;
@@ -22,7 +23,9 @@ use finding::{Finding, Verdict};
 pub fn doctor(args: &DoctorArgs) -> Result<anyhow::Result<()>, Vec<SpecError>> {
     let mut findings = machine::findings();
     if let Some(file) = &args.config {
-        findings.extend(ports::findings(&RunConfig::load(file, &[], places::control_socket())?));
+        let config = RunConfig::load(file, &[], places::control_socket())?;
+        findings.extend(ports::findings(&config));
+        findings.extend(bridges::findings(&config.ports));
     }
     let text = match args.json {
         true => json!({ "findings": findings }).to_string() + "\n",

@@ -16,8 +16,7 @@ use crate::places;
 
 pub fn findings(config: &RunConfig) -> Vec<Finding> {
     let control = listened_at("control socket", &config.settings.control);
-    let bridges = config.ports.iter().filter_map(bridge);
-    std::iter::once(control).chain(config.ports.iter().map(port)).chain(bridges).collect()
+    std::iter::once(control).chain(config.ports.iter().map(port)).collect()
 }
 
 fn port(port: &PortSpec) -> Finding {
@@ -33,27 +32,6 @@ fn port(port: &PortSpec) -> Finding {
         }
         PortKind::Tap { name } => tap(what, name),
         other => Finding::fine(what, format!("{}: shows when it runs", other.name())),
-    }
-}
-
-/// Whether a tap that is to be followed is in a bridge.
-fn bridge(port: &PortSpec) -> Option<Finding> {
-    let PortKind::Tap { name } = &port.kind else { return None };
-    let interface = Path::new("/sys/class/net").join(name);
-    if !port.syncs_fdb || !interface.exists() {
-        return None;
-    }
-    let what = format!("port {}, fdb", port.name);
-    match fs::read_link(interface.join("brport/bridge")) {
-        Ok(bridge) => {
-            let bridge = bridge.file_name().unwrap_or_default().display().to_string();
-            Some(Finding::fine(what, format!("{name} is a port of {bridge}")))
-        }
-        Err(_) => {
-            let mend = format!("sudo ip link set {name} master BRIDGE");
-            let found = format!("{name} is in no bridge: there is nothing to take stations out of");
-            Some(Finding::absent(what, found, mend))
-        }
     }
 }
 
