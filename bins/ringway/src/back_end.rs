@@ -9,6 +9,7 @@ use std::path::Path;
 
 use crate::args::BackEndArgs;
 use crate::config::error::Origin;
+use crate::config::port::LowPort;
 use crate::config::{LowConfig, LowOption, RunConfig, SpecError, flags, settings};
 use crate::places;
 use crate::supervisor::run::socket_path;
@@ -72,13 +73,19 @@ pub fn back_end(args: &BackEndArgs) -> Result<BackEnd, Vec<SpecError>> {
         }
     });
     let over = vec![settings::flag("control", &control)];
-    let guest = format!("{PORT}=vm:{}", path.replace(',', ",,"));
     let rest = if args.ports.is_empty() { vec![REST.to_owned()] } else { args.ports.clone() };
-    let parsed = [vec![guest], rest].concat().into_iter().map(|typed| flags::parse_port(&typed));
+    let parsed = std::iter::once(guest(&path, &args.options));
+    let parsed = parsed.chain(rest.iter().map(|typed| flags::parse_port(typed)));
     let ports = parsed.collect::<Result<Vec<_>, _>>().map_err(|error| vec![error])?;
     let low = LowConfig { settings: over.clone(), ports };
     let config = RunConfig::resolve(&low, places::control_socket())?;
     Ok(BackEnd { config, over, socket })
+}
+
+/// The port at that socket.
+fn guest(path: &str, options: &[String]) -> Result<LowPort, SpecError> {
+    let guest = flags::parse_port(&format!("{PORT}=vm:{}", path.replace(',', ",,")))?;
+    Ok(LowPort { options: flags::parse_options(options), ..guest })
 }
 
 fn inherited(number: i32) -> Result<OwnedFd, SpecError> {

@@ -96,6 +96,8 @@ fn what_it_cannot_use_ends_it_at_once() {
     assert!(text.starts_with("--fd 99: this program was not started with it: "), "{text}");
     assert!(of(&["--fd=5", "--socket-path=a"]).contains("cannot be used with"));
     assert!(of(&[]).contains("required"));
+    let text = of(&["--socket-path=a", "--option", "mtu=1400,rate=5"]);
+    assert!(text.starts_with("rate=5: there is no option called \"rate\""), "{text}");
     let mut no_directory = back_end(directory.path(), &["--socket-path=none/a.sock"]);
     assert_eq!(no_directory.status().expect("it starts").code(), Some(1));
 }
@@ -105,9 +107,17 @@ fn what_it_cannot_use_ends_it_at_once() {
 fn it_serves_a_path_a_socket_that_listens_and_one_that_is_connected() {
     let directory = tempfile::tempdir().expect("a directory");
     let here = directory.path();
-    let mut child = back_end(here, &["--socket-path=a.sock"]).spawn().expect("it starts");
+    let options = ["--option=rate_to_guest=20M,mtu=1400", "--option=vlan=7"];
+    let arguments = [&["--socket-path=a.sock"], &options[..]].concat();
+    let mut child = back_end(here, &arguments).spawn().expect("it starts");
     let first = guest(&here.join("a.sock"));
     wait_running(here, "a.sock.control");
+    let mut list = Command::new(PROGRAM);
+    let list = list.args(["port", "list", "--control", "a.sock.control"]).current_dir(here);
+    let listed = String::from_utf8(list.output().expect("it starts").stdout).expect("text");
+    for option in ["rate_to_guest=20", "mtu=1400", "vlan=7"] {
+        assert!(listed.contains(option), "{listed}");
+    }
     drop(first);
     let _second = guest(&here.join("a.sock"));
     assert!(stop(&mut child).success());

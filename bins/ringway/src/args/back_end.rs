@@ -16,6 +16,9 @@ pub struct BackEndArgs {
     /// Print what the back-end can do, as JSON; all else is ignored
     #[arg(long)]
     print_capabilities: bool,
+    /// Options of the guest's port, as behind its socket for `ringway run`; may be given many times
+    #[arg(long = "option", value_name = "KEY=VALUE[,KEY=VALUE…]")]
+    pub options: Vec<String>,
     /// Where the guest's packets go, as for `ringway run`; may be given many times [default:
     /// net=nat:, the internet by way of this machine's sockets]
     #[arg(long = "port", value_name = "NAME=KIND:ARG[,KEY=VALUE…]")]
