@@ -82,7 +82,7 @@ impl Netlink {
     /// them there; how many came and went.
     ///
     /// # Errors
-    /// The kernel refuses, or does not answer.
+    /// The kernel refuses one, or does not answer; all others are as wanted.
     pub fn sync(&mut self, bridges: &[u32], wanted: &[Neighbour]) -> anyhow::Result<usize> {
         let request = messages::neighbours(self.next_number());
         // A list that is torn only leads to one change more, or later.
@@ -90,15 +90,17 @@ impl Netlink {
         let own = |said| if let Said::Neighbour(own) = said { Some(own) } else { None };
         let present: Vec<Neighbour> = said.into_iter().filter_map(own).collect();
         let (gone, new) = differences(bridges, &present, wanted);
+        // One that the kernel does not want keeps no other from its place.
+        let mut refusal = None;
         for neighbour in &gone {
             let request = messages::remove_neighbour(neighbour, self.next_number());
-            self.carry_out(&request)?;
+            refusal = refusal.or(self.carry_out(&request).err());
         }
         for neighbour in &new {
             let request = messages::put_neighbour(neighbour, self.next_number());
-            self.carry_out(&request)?;
+            refusal = refusal.or(self.carry_out(&request).err());
         }
-        Ok(gone.len() + new.len())
+        refusal.map_or(Ok(gone.len() + new.len()), Err)
     }
 
     /// All interfaces.
