@@ -143,6 +143,8 @@ fn two_ports_with_one_address_and_mtus_that_differ_are_told() {
     assert!(figure.ends_with(" at b as well"), "{figure}");
     let (_directory, ringway, _guests) = scene([",mtu=9000", ",mtu=1500"]);
     assert_eq!(first(&found(&ringway, "a", None)), "the MTUs differ");
+    ringway.told(&["port", "set", "b", "vlan=7"]);
+    assert!(found(&ringway, "a", None).is_empty(), "they do not reach each other");
 }
 
 /// The guest of the third port, with rings to write into by hand.

@@ -107,6 +107,23 @@ impl Vlan {
         }
     }
 
+    /// Whether packets of one may come to the other.
+    pub fn has_common(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::None, Self::None) => true,
+            (Self::Access(vlan), Self::Access(other)) => vlan == other,
+            (Self::Access(vlan), Self::Trunk { tagged, native })
+            | (Self::Trunk { tagged, native }, Self::Access(vlan)) => {
+                tagged.contains(*vlan) || *native == Some(*vlan)
+            }
+            (Self::Trunk { tagged, native }, Self::Trunk { tagged: others, native: other }) => {
+                let own = tagged.iter().chain(*native);
+                own.into_iter().any(|vlan| others.contains(vlan) || *other == Some(vlan))
+            }
+            _ => false,
+        }
+    }
+
     /// How a packet of `vlan`, which came with that tag, goes out at this port; `None`: not at
     /// all.
     pub(crate) fn deliver(&self, vlan: VlanId, tci: Option<u16>) -> Option<TagChange> {

@@ -2,7 +2,6 @@
 //! supervisor finds out at that moment.
 
 use ringway_supervisor::wire::{Bytes, SPEC_LEN_MAX};
-use ringway_switch::Vlan;
 use tracing::warn;
 
 use super::Supervisor;
@@ -30,7 +29,7 @@ impl Supervisor {
         let taps = self
             .ports
             .values()
-            .filter(|port| !port.is_leaving() && has_common(&vlan, &port.spec.rules.policy().vlan));
+            .filter(|port| !port.is_leaving() && vlan.has_common(&port.spec.rules.policy().vlan));
         let interface = |port: &super::Port| bridge_fdb::interface(port.tap.name()?).ok();
         let taps: Vec<u32> = taps.filter_map(interface).collect();
         if taps.is_empty() {
@@ -40,22 +39,5 @@ impl Supervisor {
         let links = links.inspect_err(|why| warn!("the MTU of uplinks is not known: {why:#}"));
         let mtu = bridge_fdb::smallest_mtu(&links.ok()?, &taps)?;
         Some(u16::try_from(mtu).unwrap_or(u16::MAX))
-    }
-}
-
-/// Whether packets of one may come to the other.
-fn has_common(one: &Vlan, other: &Vlan) -> bool {
-    match (one, other) {
-        (Vlan::None, Vlan::None) => true,
-        (Vlan::Access(vlan), Vlan::Access(other)) => vlan == other,
-        (Vlan::Access(vlan), Vlan::Trunk { tagged, native })
-        | (Vlan::Trunk { tagged, native }, Vlan::Access(vlan)) => {
-            tagged.contains(*vlan) || *native == Some(*vlan)
-        }
-        (Vlan::Trunk { tagged, native }, Vlan::Trunk { tagged: others, native: other }) => {
-            let own = tagged.iter().chain(*native);
-            own.into_iter().any(|vlan| others.contains(vlan) || *other == Some(vlan))
-        }
-        _ => false,
     }
 }

@@ -15,10 +15,11 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::Context;
-use serde_json::{Map, Value, json};
+use ringway_switch::Vlan;
+use serde_json::{Map, Value};
 
 use crate::args::WhyArgs;
-use crate::config::SpecError;
+use crate::config::{PortSpec, SpecError, json};
 use crate::control::{ListedPort, PROTOCOL_VERSION, StatsReply, request_stats};
 use crate::port_command::ports;
 use crate::units;
@@ -52,7 +53,7 @@ fn of_port(args: &WhyArgs) -> anyhow::Result<String> {
     let found = looks.findings(&args.port, None).with_context(unknown)?;
     match args.ask.json {
         true => {
-            let reply = json!({
+            let reply = serde_json::json!({
                 "version": PROTOCOL_VERSION, "ok": true, "port": args.port, "findings": found,
             });
             Ok(reply.to_string() + "\n")
@@ -78,18 +79,28 @@ impl Looks {
         Ok(Self { before, now: request_stats(control)?, listed })
     }
 
-    /// What holds a port back; of a flow, other ports than its other end do not count.
+    /// What holds a port back. Ports that share no VLAN with it do not count; of a flow, only its
+    /// other end does.
     fn findings(&self, name: &str, other: Option<Option<&str>>) -> anyhow::Result<Vec<Finding>> {
         let is_listed = |listed: &&ListedPort| is_named(listed, name);
         let options = self.listed.iter().find(is_listed).map(|listed| listed.port.clone());
         let options: Map<String, Value> = options.unwrap_or_default();
+        let own = self.vlan_of(name);
+        let is_near = |port: &str| match other {
+            Some(other) => other == Some(port),
+            None => own.as_ref().zip(self.vlan_of(port)).is_none_or(|(a, b)| a.has_common(&b)),
+        };
         let mut now = self.now.clone();
-        now.ports.retain(|port| {
-            other.is_none_or(|other| port.name == name || Some(port.name.as_str()) == other)
-        });
+        now.ports.retain(|port| port.name == name || is_near(&port.name));
         let port = now.ports.iter().find(|port| port.name == name);
         let port = port.with_context(|| format!("{name}: the port was removed"))?;
         Ok(findings(&Look { before: &self.before, now: &now, port, options: &options }))
+    }
+
+    fn vlan_of(&self, name: &str) -> Option<Vlan> {
+        let listed = self.listed.iter().find(|listed| is_named(listed, name))?;
+        let spec = PortSpec::resolve(&json::read_port(&listed.port).ok()?).ok()?;
+        Some(spec.rules.policy().vlan)
     }
 
     /// How fast a port was between the looks.
