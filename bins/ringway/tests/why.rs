@@ -4,6 +4,8 @@
 mod common;
 
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -16,6 +18,9 @@ use serde_json::Value;
 
 /// Between two packets of a guest that keeps sending.
 const PAUSE: Duration = Duration::from_millis(2);
+
+/// How often something is asked that takes a while to come about.
+const QUESTIONS_MAX: usize = 5;
 
 fn guest(directory: &Path, name: &str) -> AnyUserGuest {
     let socket = directory.join(format!("{name}.sock"));
@@ -176,4 +181,28 @@ fn a_ring_that_a_guest_broke_is_told() {
     let found = found(&ringway, "c", None);
     assert_eq!(first(&found), "a ring is broken");
     assert!(found[0]["figure"].as_str().expect("text").starts_with("transmitq1: "));
+}
+
+/// Three guests say more than one worker can carry, on whatever part of the processors it gets.
+#[test]
+fn a_worker_that_always_has_something_to_do_is_told() {
+    let (directory, ringway, [a, b]) = scene(["", ""]);
+    let (guests, is_over) = ([a, b, guest(directory.path(), "c")], AtomicBool::new(false));
+    let is_told = std::thread::scope(|scope| {
+        for mut guest in guests {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let packet = frame(guest.mac(), [0xff; 6], 1000);
+                while !is_over.load(Relaxed) {
+                    let _: Sent = guest.send(&packet).expect("connected");
+                    guest.flush();
+                }
+            });
+        }
+        let what = |found: &Value| found["what"] == "a worker is saturated";
+        let is_told = (0..QUESTIONS_MAX).any(|_| found(&ringway, "a", None).iter().any(what));
+        is_over.store(true, Relaxed);
+        is_told
+    });
+    assert!(is_told);
 }

@@ -92,6 +92,10 @@ pub struct WorkerStats {
     /// Processor time that its thread has used, in nanoseconds.
     #[serde(default)]
     pub cpu_ns: u64,
+    /// Time for which it had nothing to do and slept, in nanoseconds; an older ringway does not
+    /// tell.
+    #[serde(default)]
+    pub slept_ns: Option<u64>,
     /// Since its start.
     pub total: EffortStats,
     /// In the last full second.

@@ -81,6 +81,7 @@ fn worker_stats(worker: &WorkerSnapshot) -> WorkerStats {
         poll_misses: worker.polling.misses,
         in_vain_ns: worker.polling.in_vain_ns,
         cpu_ns: worker.cpu_ns,
+        slept_ns: Some(worker.slept_ns),
         total: effort(&worker.total),
         last_second: effort(&worker.last_second),
     }

@@ -190,20 +190,28 @@ fn mtu(look: &Look<'_>) -> Option<Finding> {
     })
 }
 
-/// A worker that does nothing but carry packets has no time for more.
+/// A worker that is awake all the time has no time for more, also where it does not get a processor
+/// for all of it.
 fn worker(look: &Look<'_>) -> Option<Finding> {
     let passed_ns = look.passed_ms() * 1_000_000;
+    let percent = |ns: u64| (ns.saturating_mul(100) / passed_ns).min(100);
     let shares = look.now.workers.iter().filter_map(|now| {
         let before = look.before.workers.iter().find(|before| before.worker == now.worker)?;
-        let used_ns = now.cpu_ns.saturating_sub(before.cpu_ns);
+        let slept_ns = now.slept_ns?.saturating_sub(before.slept_ns?);
         let polled_ns = now.total.polled_ns.saturating_sub(before.total.polled_ns);
-        Some((used_ns.saturating_sub(polled_ns) * 100 / passed_ns, now.worker))
+        let busy = percent(passed_ns.saturating_sub(slept_ns + polled_ns));
+        let used = percent(now.cpu_ns.saturating_sub(before.cpu_ns).saturating_sub(polled_ns));
+        Some((busy, used, now.worker))
     });
-    let (share, number) = shares.max()?;
-    (share >= NEARLY_ALL).then(|| Finding {
-        weight: share.min(ALL),
+    let (busy, used, number) = shares.max()?;
+    let advice = match used >= NEARLY_ALL {
+        true => "give ports queues= and ringway --workers, or more of the machine to it",
+        false => "others use its processor: give the machine more of them, or ringway --pin",
+    };
+    (busy >= NEARLY_ALL).then(|| Finding {
+        weight: busy,
         what: "a worker is saturated",
-        figure: format!("worker {number} carries packets {share} % of the time"),
-        advice: "give ports queues= and ringway --workers, or more of the machine to it".to_owned(),
+        figure: format!("worker {number} has work {busy} % of the time, a processor {used} %"),
+        advice: advice.to_owned(),
     })
 }

@@ -48,6 +48,8 @@ pub struct WorkerSnapshot {
     pub is_polling: bool,
     /// Processor time that its thread has used, in nanoseconds.
     pub cpu_ns: u64,
+    /// Time for which it had nothing to do and slept in this data plane, in nanoseconds.
+    pub slept_ns: u64,
     /// So far, with what workers of its number have done in data planes before.
     pub total: Effort,
     /// In the last full second.
@@ -97,6 +99,7 @@ pub(crate) struct EffortMeter {
     pub(crate) before: Spent,
     pub(crate) packets: u64,
     pub(crate) wakeups: u64,
+    pub(crate) slept_ns: u64,
     /// The second that `at_start` belongs to.
     second: u64,
     at_start: Effort,

@@ -171,11 +171,14 @@ impl Worker {
 
     fn take_pause(&mut self, events: &mut Events) -> io::Result<()> {
         let pause = self.pause();
+        let mut sleeps_at = None;
         match pause {
             Pause::None => events.clear(),
             Pause::Wait(at_most) => {
                 if pause.is_sleep() {
-                    self.stalls.visit_over(now(), &mut self.ports);
+                    let now = now();
+                    sleeps_at = Some(now);
+                    self.stalls.visit_over(now, &mut self.ports);
                     self.stalls.waits();
                 }
                 self.journal.iter_mut().for_each(WorkerLine::asleep);
@@ -186,8 +189,9 @@ impl Worker {
         self.peers.wake_up();
         let turn_at = now();
         self.schedule.turn_at = turn_at;
-        if !pause.is_sleep() {
-            self.stalls.visit_over(turn_at, &mut self.ports);
+        match sleeps_at {
+            Some(at) => self.effort.slept_ns += turn_at.since(at),
+            None => self.stalls.visit_over(turn_at, &mut self.ports),
         }
         self.stalls.turn_begins(turn_at);
         if self.stalls.is_watching() {
@@ -285,6 +289,7 @@ impl Worker {
             options: self.idle.policy.options(),
             is_polling: self.idle.policy.is_wanted(),
             cpu_ns,
+            slept_ns: self.effort.slept_ns,
             total,
             last_second: self.effort.last_second(),
             polling,
