@@ -8,22 +8,20 @@ use std::sync::{Arc, mpsc};
 use ringway_device::QueueId;
 use ringway_foreign::UntrustedFd;
 use ringway_net::moderation::Policy;
-use ringway_net::{ControlState, Counters, FromPair, MacAddress, Negotiated, PollOptions};
+use ringway_net::{ControlState, FromPair, MacAddress, Negotiated, PollOptions};
 use ringway_switch::{AddressNews, PolicyError, PortId, PortPolicy};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 
 use crate::capture::ObserverCommand;
 use crate::journal::{Journal, Unfit};
 use crate::memory::GuestMemory;
-use crate::nat::snapshot::NatSnapshot;
 use crate::os::eventfd::{CallFd, Callee, KickFd};
-use crate::pace::PaceSnapshot;
-use crate::port::queue_mode::QueueSnapshot;
 use crate::tap::Tap;
 use crate::worker::announce::AnnounceTo;
 use crate::worker::effort::WorkerSnapshot;
 use crate::worker::look_command::LookCommand;
 use crate::worker::nat_command::NatCommand;
+use crate::worker::snapshot::PortSnapshot;
 
 /// Where the answer to a command goes.
 pub type Answer<T> = mpsc::SyncSender<T>;
@@ -345,34 +343,6 @@ pub enum WorkerEvent {
     Learned,
     /// An address has moved from one port to another, or belongs to another one; not all are told.
     Address(AddressNews),
-}
-
-/// Counters of one queue pair of a port, at one moment. A worker that owns no pair of a port has
-/// counters for it nevertheless: what it could not hand over.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortSnapshot {
-    /// Which port.
-    pub port: PortId,
-    /// Which pair.
-    pub pair: u16,
-    /// Into the end: to the guest, or to the tap.
-    pub to_end: Counters,
-    /// Out of the end.
-    pub from_end: Counters,
-    /// Queues that run; none of a tap.
-    pub queues: Vec<QueueSnapshot>,
-    /// Queues that the guest broke.
-    pub broken: Vec<(QueueId, Why)>,
-    /// The MAC address the guest uses, as far as it told.
-    pub mac: Option<MacAddress>,
-    /// How its queues are paced; empty for a tap.
-    pub pacing: Vec<PaceSnapshot>,
-    /// Commands of the guest that were answered with an error.
-    pub refused_commands: u64,
-    /// Addresses that have moved to the port from another one.
-    pub moved_addresses: u64,
-    /// What a router knows of its guests.
-    pub nat: Option<Box<NatSnapshot>>,
 }
 
 impl QueueFds {

@@ -22,10 +22,10 @@ use crate::tap::offloads::TapOffloads;
 use crate::worker::Worker;
 use crate::worker::announce::AnnounceTo;
 use crate::worker::announce::announce;
-use crate::worker::command::{Answer, Command, PortSnapshot};
+use crate::worker::command::{Answer, Command};
 use crate::worker::nat_command::NatCommand;
 use crate::worker::poll_token::PollToken;
-use crate::worker::snapshot::snapshots;
+use crate::worker::snapshot::{PortSnapshot, snapshots};
 
 impl Worker {
     /// A dropped answer means the control thread stopped waiting, which is its own business.

@@ -1,16 +1,46 @@
 //! Counters of everything a worker owns, at one moment.
 
 use ringway_device::{Queue, QueueId};
-use ringway_net::Counters;
-use ringway_switch::Switch;
+use ringway_net::{Counters, MacAddress};
+use ringway_switch::{PortId, Switch};
+use ringway_virtq::Why;
 
 use crate::journal::worker_line::WorkerLine;
+use crate::nat::snapshot::NatSnapshot;
+use crate::pace::PaceSnapshot;
 use crate::port::guest_end::GuestEnd;
-use crate::port::queue_mode::running_queues;
+use crate::port::queue_mode::{QueueSnapshot, running_queues};
 use crate::port::queue_pair::{End, QueuePair};
 use crate::port::table::Ports;
-use crate::worker::command::PortSnapshot;
 use crate::worker::holds::Holds;
+
+/// Counters of one queue pair of a port, at one moment. A worker that owns no pair of a port has
+/// counters for it nevertheless: what it could not hand over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortSnapshot {
+    /// Which port.
+    pub port: PortId,
+    /// Which pair.
+    pub pair: u16,
+    /// Into the end: to the guest, or to the tap.
+    pub to_end: Counters,
+    /// Out of the end.
+    pub from_end: Counters,
+    /// Queues that run; none of a tap.
+    pub queues: Vec<QueueSnapshot>,
+    /// Queues that the guest broke.
+    pub broken: Vec<(QueueId, Why)>,
+    /// The MAC address the guest uses, as far as it told.
+    pub mac: Option<MacAddress>,
+    /// How its queues are paced; empty for a tap.
+    pub pacing: Vec<PaceSnapshot>,
+    /// Commands of the guest that were answered with an error.
+    pub refused_commands: u64,
+    /// Addresses that have moved to the port from another one.
+    pub moved_addresses: u64,
+    /// What a router knows of its guests.
+    pub nat: Option<Box<NatSnapshot>>,
+}
 
 /// Counters of all slots, in the second with this number.
 pub(crate) fn snapshots(
