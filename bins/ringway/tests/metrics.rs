@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use common::{Ringway, wait_for};
+use ringway_testkit::{AnyUserGuest, GuestOptions};
 
 /// `ringway metrics --listen`; ends with the value.
 struct Server(Child);
@@ -104,6 +105,44 @@ fn a_socket_that_was_left_behind_is_replaced_and_one_in_use_is_not() {
     }
 }
 
+fn guest(directory: &Path, name: &str) -> AnyUserGuest {
+    let socket = directory.join(format!("{name}.sock"));
+    wait_for("a guest", || AnyUserGuest::attach(&socket, &GuestOptions::default()).ok())
+}
+
+#[test]
+fn waits_are_counted_where_it_is_asked_for() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let limited = "a=vm:a.sock,histograms=on,packets_from_guest=100,burst_from_guest_us=10000";
+    let ports = ["--port", limited, "--port", "b=vm:b.sock"];
+    let ringway = Ringway::run(directory.path(), &ports);
+    let (mut a, mut b) = (guest(directory.path(), "a"), guest(directory.path(), "b"));
+    let mut exchange = || {
+        for _ in 0..3 {
+            let _ = (a.send(&[0xff; 60]).expect("connected"), b.send(&[0xff; 60]));
+            a.flush();
+            b.flush();
+        }
+        let _ = (a.receive().expect("connected"), b.receive().expect("connected"));
+        ringway.told(&["metrics"])
+    };
+    for (wait, count) in [("call_delay", 1), ("visit_delay", 1), ("packet_hold", 2)] {
+        let line = format!("ringway_{wait}_seconds_count{{port=\"a\"}} ");
+        wait_for(wait, || {
+            let text = exchange();
+            let told = text.lines().find_map(|it| it.strip_prefix(&line)).expect("a histogram");
+            (told.parse::<u64>().expect("a number") >= count).then_some(())
+        });
+    }
+    assert!(!exchange().contains("_delay_seconds_count{port=\"b\"}"));
+    for (port, is_on) in [("a", "off"), ("b", "on")] {
+        ringway.told(&["port", "set", port, &format!("histograms={is_on}")]);
+    }
+    let text = exchange();
+    assert!(text.contains("ringway_visit_delay_seconds_bucket{le=\"+Inf\",port=\"b\"}"), "{text}");
+    assert!(!text.contains("_delay_seconds_count{port=\"a\"}"), "{text}");
+}
+
 /// Prometheus as a package of the distribution, unpacked.
 fn prometheus(program: &str) -> Option<PathBuf> {
     let unpacked = std::env::var_os("RINGWAY_PROMETHEUS")?;
@@ -117,7 +156,9 @@ fn promtool_finds_nothing_wrong_and_prometheus_reads_it() {
         return println!("skipped: no Prometheus: ./x setup unpacks it");
     };
     let directory = tempfile::tempdir().expect("a directory");
-    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
+    let ports = ["--port", "a=vm:a.sock", "--port", "b=vm:b.sock,histograms=on"];
+    let ringway = Ringway::run(directory.path(), &ports);
+    let _b = guest(directory.path(), "b");
     let mut lint = Command::new(promtool);
     lint.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut lint = lint.spawn().expect("it starts");

@@ -77,7 +77,7 @@ fn metrics(text: &str) -> BTreeSet<&str> {
 #[test]
 fn the_dashboard_asks_for_metrics_that_there_are() {
     let directory = tempfile::tempdir().expect("a directory");
-    let ports = ["--port", "a=vm:a.sock", "--port", "b=vm:b.sock,link=down"];
+    let ports = ["--port", "a=vm:a.sock,histograms=on", "--port", "b=vm:b.sock,link=down"];
     let ringway = Ringway::run(directory.path(), &ports);
     let socket = directory.path().join("a.sock");
     let guest = || AnyUserGuest::attach(&socket, &GuestOptions::default()).ok();

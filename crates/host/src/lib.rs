@@ -55,6 +55,7 @@ pub use os::poller::{Events, Interest, PollEvent, Poller};
 pub use pace::{Flush, Pace, PaceSnapshot};
 pub use peers::WorkerPeers;
 pub use port::queue_mode::{QueueMode, QueueSnapshot};
+pub use port::waits::WaitCounts;
 pub use tap::calls::{TapCalls, TapCallsError};
 pub use tap::ring::prepare_rings;
 pub use tap::watch::TapWatch;

@@ -86,6 +86,7 @@ pub(super) enum Field {
     Fdb,
     Neighbours,
     Offloads,
+    Histograms,
     Labels,
     FeatureOnRequest(Features),
 }
@@ -131,6 +132,10 @@ impl PortOption {
             Field::Offloads => {
                 let is_on = text.map(|text| parse_switch(origin, self.key, text)).transpose()?;
                 spec.offloads = is_on.unwrap_or(true);
+            }
+            Field::Histograms => {
+                let is_on = text.map(|text| parse_switch(origin, self.key, text)).transpose()?;
+                spec.has_histograms = is_on.unwrap_or(false);
             }
             Field::Notify => {
                 let policy = text.map(|text| parse_notify(origin, text)).transpose()?;
@@ -179,6 +184,7 @@ impl PortOption {
             Field::Neighbours => spec.syncs_neighbours.then(|| Literal::Text("sync".into())),
             Field::Labels => labels::written(&spec.labels),
             Field::Offloads => (!spec.offloads).then_some(Literal::Switch(false)),
+            Field::Histograms => spec.has_histograms.then_some(Literal::Switch(true)),
             Field::Mirror => spec.mirror.clone().map(Literal::Text),
             Field::Queues => (spec.queues != 1).then(|| Literal::Number(spec.queues.into())),
             Field::SocketMode => spec.socket_mode.map(|mode| Literal::Text(format!("{mode:04o}"))),

@@ -230,6 +230,16 @@ pub const OPTIONS: &[PortOption] = &[
         )
     },
     PortOption {
+        ports: Ports::Guests,
+        ..option(
+            "histograms",
+            "on or off",
+            "off",
+            Field::Histograms,
+            "how long packets wait is counted, for `ringway metrics` and `stats --json`",
+        )
+    },
+    PortOption {
         effect: Effect::NextConnection,
         ..option(
             "queues",

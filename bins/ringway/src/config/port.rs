@@ -103,6 +103,8 @@ pub struct PortSpec {
     pub syncs_neighbours: bool,
     /// Whether checksums and segments may be left undone in packets that leave by it.
     pub offloads: bool,
+    /// Whether it is counted how long packets of its guest wait.
+    pub has_histograms: bool,
     /// What is noted at it.
     pub labels: Labels,
 }
@@ -169,6 +171,7 @@ impl PortSpec {
             syncs_fdb: false,
             syncs_neighbours: false,
             offloads: true,
+            has_histograms: false,
             labels: Labels::new(),
         }
     }

@@ -80,6 +80,7 @@ prop_compose! {
                 mtu: plain.mtu.filter(|_| !auto),
                 has_mtu_of_uplinks: auto,
                 announces,
+                has_histograms: off & 4 == 0,
                 socket_mode: mode.filter(|_| is_listening).map(|mode| match (user, group) {
                     (None, None) => mode,
                     _ => mode | 0o660,

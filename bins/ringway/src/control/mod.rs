@@ -33,8 +33,9 @@ pub use client::request_stats;
 pub use fdb::{FDB_PAGE_MAX, FdbEntry, FdbQuestion, FdbReply};
 pub use router::{PortShowQuestion, PortShowReply, ShownFlow, ShownForward, ShownGuest};
 pub use stats::{
-    DataPlaneStats, DirectionStats, EffortStats, FrontEndStats, NatStats, PacingStats, PairStats,
-    PortStats, QueueStats, SandboxStats, StatsReply, WorkerStats,
+    DataPlaneStats, DirectionStats, EffortStats, FrontEndStats, HistogramStats, NatStats,
+    PacingStats, PairStats, PortStats, QueueStats, SandboxStats, StatsReply, WaitStats,
+    WorkerStats,
 };
 pub use trace::{TraceQuestion, TraceReceiver, TraceReply, TraceStep};
 
@@ -325,6 +326,7 @@ pub(crate) mod tests {
             }],
             refused_commands: 3,
             moved_addresses: 5,
+            waits: None,
             nat: None,
         };
         let last_second =

@@ -171,9 +171,34 @@ pub struct PortStats {
     /// Addresses that have moved to this port from another one.
     #[serde(default)]
     pub moved_addresses: u64,
+    /// How long packets of its guest wait, with `histograms=on`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<WaitStats>,
     /// Of a router: what it does for its guests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nat: Option<NatStats>,
+}
+
+/// How long packets of a guest wait.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitStats {
+    /// From when a packet was visible to the guest until the guest was called about it.
+    pub call_delay: HistogramStats,
+    /// From when the worker woke up for packets of the guest until it took them.
+    pub visit_delay: HistogramStats,
+    /// How long a packet of the guest was held: for room at its receiver, or for its rate.
+    pub packet_hold: HistogramStats,
+}
+
+/// How often something took how long.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistogramStats {
+    /// Up to where each count goes, in nanoseconds; the last count is of all that is longer.
+    pub bounds_ns: Vec<u64>,
+    /// How many were between two bounds; one more than there are bounds.
+    pub counts: Vec<u64>,
+    /// All times together, in nanoseconds.
+    pub sum_ns: u64,
 }
 
 /// What a router does for its guests.

@@ -6,7 +6,9 @@ use std::os::fd::AsFd;
 use anyhow::{Context, anyhow, ensure};
 use ringway_device::QueueId;
 use ringway_foreign::UntrustedFd;
-use ringway_host::{AnnounceTo, CallFd, GuestMemory, KickFd, MemoryRequest, NotifyFd, QueueFds};
+use ringway_host::{
+    AnnounceTo, CallFd, Command, GuestMemory, KickFd, MemoryRequest, NotifyFd, QueueFds,
+};
 use ringway_net::{Features, MacAddress, Negotiated};
 use ringway_switch::PortId;
 use ringway_vhost_user::{Applied, Effect, MemoryRegion};
@@ -249,12 +251,13 @@ impl DataPlane {
 
     fn attach(&mut self, id: PortId) -> anyhow::Result<()> {
         let port = self.ports.get_mut(&id).context("port")?;
-        let notify = port.spec.notify;
+        let (notify, is_on) = (port.spec.notify, port.spec.has_histograms);
         let vm = port.vm.as_mut().context("not a virtual machine's port")?;
         let link = vm.link.as_mut().context("no front-end is connected")?;
         let negotiated = link.negotiated.unwrap_or(Negotiated::NOTHING);
         let memory = link.memory.clone();
         self.worker.set_notify(id, notify);
+        self.worker.send_all(|| Command::CountWaits { port: id, is_on });
         link.running = Running::default();
         self.worker.attach_guest(id, negotiated, link.mac, (memory, link.pairs));
         Ok(())

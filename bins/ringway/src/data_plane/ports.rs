@@ -7,7 +7,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 
 use anyhow::{Context, ensure};
-use ringway_host::TapWatch;
+use ringway_host::{Command, TapWatch};
 use ringway_switch::{PORTS_MAX, PortId, PortPolicy};
 use tracing::warn;
 
@@ -201,6 +201,10 @@ impl DataPlane {
         }
         if now.notify != before.notify {
             self.worker.set_notify(id, now.notify);
+        }
+        if now.has_histograms != before.has_histograms {
+            let is_on = now.has_histograms;
+            self.worker.send_all(|| Command::CountWaits { port: id, is_on });
         }
         if now.offloads != before.offloads {
             self.worker.complete_for_tap(id, !now.offloads);

@@ -4,17 +4,18 @@
 use std::collections::BTreeMap;
 
 use ringway_host::{
-    Effort, Forward, NatSnapshot, PaceSnapshot, PortSnapshot, QueueSnapshot, WorkerSnapshot,
+    Effort, Forward, NatSnapshot, PaceSnapshot, PortSnapshot, QueueSnapshot, WaitCounts,
+    WorkerSnapshot,
 };
-use ringway_net::{Counters, DropReason, Features};
+use ringway_net::{Counters, DropReason, Features, HISTOGRAM_BOUNDS_NS, Histogram};
 use ringway_virtq::Format;
 
 use super::router::kind_name;
 use super::sandbox::Sandbox;
 use super::{DataPlane, Port};
 use crate::control::{
-    DataPlaneStats, DirectionStats, EffortStats, NatStats, PROTOCOL_VERSION, PacingStats,
-    PairStats, PortStats, QueueStats, StatsReply, WorkerStats,
+    DataPlaneStats, DirectionStats, EffortStats, HistogramStats, NatStats, PROTOCOL_VERSION,
+    PacingStats, PairStats, PortStats, QueueStats, StatsReply, WaitStats, WorkerStats,
 };
 
 impl DataPlane {
@@ -126,6 +127,7 @@ fn port_stats(port: &Port, snapshots: &[&PortSnapshot]) -> PortStats {
         queues: by_pair(snapshots).flat_map(|snapshot| &snapshot.queues).map(queue).collect(),
         pacing: by_pair(snapshots).flat_map(running).map(pacing).collect(),
         moved_addresses: first.map_or(0, |snapshot| snapshot.moved_addresses),
+        waits: waits(snapshots),
         nat: None,
         refused_commands: snapshots.iter().map(|snapshot| snapshot.refused_commands).sum(),
     }
@@ -204,6 +206,23 @@ fn pairs(snapshots: &[&PortSnapshot]) -> Vec<PairStats> {
     let mut stats: Vec<PairStats> = stats.collect();
     stats.sort_by_key(|stats| stats.pair);
     if stats.len() > 1 { stats } else { Vec::new() }
+}
+
+/// Of all pairs together; `None`: they are not counted.
+fn waits(snapshots: &[&PortSnapshot]) -> Option<WaitStats> {
+    let all: Vec<&WaitCounts> = snapshots.iter().filter_map(|it| it.waits.as_deref()).collect();
+    let sum = |of: fn(&WaitCounts) -> &Histogram| {
+        histogram(all.iter().fold(Histogram::default(), |sum, one| sum.plus(of(one))))
+    };
+    (!all.is_empty()).then(|| WaitStats {
+        call_delay: sum(|waits| &waits.call_delay),
+        visit_delay: sum(|waits| &waits.visit_delay),
+        packet_hold: sum(|waits| &waits.packet_hold),
+    })
+}
+
+fn histogram(Histogram { counts, sum_ns }: Histogram) -> HistogramStats {
+    HistogramStats { bounds_ns: HISTOGRAM_BOUNDS_NS.into(), counts: counts.into(), sum_ns }
 }
 
 fn direction(counters: &Counters) -> DirectionStats {

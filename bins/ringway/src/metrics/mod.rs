@@ -5,6 +5,7 @@
 //! others are hung up on; a request has at most [`REQUEST_LEN_MAX`] bytes; a scraper
 //! that neither sends nor reads for [`SCRAPER_LIMIT`] is hung up on.
 
+mod histograms;
 pub mod place;
 mod text;
 

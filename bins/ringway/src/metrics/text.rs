@@ -10,6 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::histograms;
 use crate::control::{DirectionStats, EffortStats, PortStats, QueueStats, StatsReply, WorkerStats};
 use crate::units;
 
@@ -31,6 +32,7 @@ pub fn open_metrics(report: &StatsReply) -> Result<String, fmt::Error> {
     ports(&mut registry, &report.ports);
     noted(&mut registry, &report.ports);
     queues(&mut registry, &report.ports);
+    histograms::waits(&mut registry, &report.ports);
     workers(&mut registry, &report.workers);
     let mut text = String::new();
     encode(&mut text, &registry)?;
@@ -196,6 +198,7 @@ fn gauges(
 mod tests {
     use super::*;
     use crate::control::tests::example;
+    use crate::control::{HistogramStats, WaitStats};
 
     #[test]
     fn names_end_in_their_units_and_every_count_has_its_labels() {
@@ -235,6 +238,28 @@ mod tests {
         let text = open_metrics(&report).expect("text");
         let line = "ringway_port_labels{port=\"vm0\",label_a_b_c=\"x:1\",label_tenant=\"\"} 1\n";
         assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn waits_are_histograms_of_the_ports_that_count_them() {
+        let mut report = example();
+        assert!(!open_metrics(&report).expect("text").contains("ringway_call_delay"));
+        let call_delay = HistogramStats {
+            bounds_ns: vec![1_000, 20_000],
+            counts: vec![4, 0, 2],
+            sum_ns: 50_000,
+        };
+        report.ports[0].waits = Some(WaitStats { call_delay, ..WaitStats::default() });
+        let text = open_metrics(&report).expect("text");
+        let lines = "# TYPE ringway_call_delay_seconds histogram\n\
+                     # UNIT ringway_call_delay_seconds seconds\n\
+                     ringway_call_delay_seconds_sum{port=\"vm0\"} 0.00005\n\
+                     ringway_call_delay_seconds_count{port=\"vm0\"} 6\n\
+                     ringway_call_delay_seconds_bucket{le=\"0.000001\",port=\"vm0\"} 4\n\
+                     ringway_call_delay_seconds_bucket{le=\"0.00002\",port=\"vm0\"} 4\n\
+                     ringway_call_delay_seconds_bucket{le=\"+Inf\",port=\"vm0\"} 6\n";
+        assert!(text.contains(lines), "{text}");
+        assert!(prometheus(&text).contains("# TYPE ringway_call_delay_seconds histogram\n"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::memory::GuestMemory;
 use crate::os::clock::now;
 use crate::pace::{Flush, Pace};
 use crate::port::notify_fds::NotifyFds;
+use crate::port::waits::Waits;
 
 /// Between two polls of a queue whose guest cannot kick, in nanoseconds.
 const POLL_PAUSE_NS: u64 = 1_000_000;
@@ -40,6 +41,8 @@ pub(crate) struct GuestEnd {
     pub(crate) is_armed: bool,
     /// Commands wait on its controlq that no kick will announce.
     pub(crate) has_commands: bool,
+    /// How long packets wait, if that is counted.
+    pub(crate) waits: Option<Box<Waits>>,
 }
 
 /// What a flush leaves to do.
@@ -74,6 +77,7 @@ impl GuestEnd {
             late_look_at: None,
             is_armed: false,
             has_commands: false,
+            waits: None,
         }
     }
 
@@ -158,6 +162,9 @@ impl GuestEnd {
         if is_time && !is_wanted {
             self.remind(queue, flush.now);
         }
+        if let Some(waits) = &mut self.waits {
+            waits.flushed(queue, moved.packets, (is_time, is_wanted), flush);
+        }
         let is_packets = queue == Queue::ToGuest;
         if is_packets && is_wanted {
             self.pace.called(flush.now);
@@ -202,6 +209,7 @@ impl GuestEnd {
 
     fn call_held(&mut self, held: [(Queue, bool); 2]) -> bool {
         let mut call_again = false;
+        self.waits.iter_mut().for_each(|waits| waits.forget());
         for (queue, is_held) in held {
             let calls = is_held && self.queues.must_call(queue);
             call_again |= calls && self.call(queue);
@@ -213,6 +221,7 @@ impl GuestEnd {
     pub(crate) fn flush_last(&mut self, queue: Queue) {
         self.queues.publish(queue);
         self.pace.stop(queue);
+        self.waits.iter_mut().for_each(|waits| waits.forget());
         if self.queues.must_call(queue) {
             self.call(queue);
         }

@@ -15,6 +15,7 @@ pub(crate) mod queue_pair;
 pub(crate) mod room;
 pub(crate) mod slot_list;
 pub(crate) mod table;
+pub(crate) mod waits;
 
 use ringway_net::moderation::Policy;
 use ringway_net::{FromPair, MacAddress, Packet};
@@ -33,6 +34,8 @@ pub(crate) struct Port {
     pub(crate) is_link_up: bool,
     /// How its guest is notified, from its next attachment on.
     pub(crate) notify: Policy,
+    /// Whether waits of its guest are counted.
+    pub(crate) counts_waits: bool,
     /// The address that its guest was told is its own.
     pub(crate) told_mac: Option<MacAddress>,
     /// The control thread was told that the guest has set something, and has not asked what.
@@ -49,6 +52,7 @@ impl Port {
             generation: 0,
             is_link_up: true,
             notify: Policy::default(),
+            counts_waits: false,
             told_mac: None,
             is_change_told: false,
             link: None,

@@ -14,6 +14,7 @@ use crate::port::Port;
 use crate::port::guest_end::GuestEnd;
 use crate::port::pair_map::PairOwner;
 use crate::port::queue_pair::{End, QueuePair};
+use crate::port::waits::Waits;
 
 /// Everything that one worker can send packets to.
 #[derive(Debug, Default)]
@@ -218,6 +219,18 @@ impl Ports {
             call_again |= self.at(slot).follow_policy(policy);
         }
         call_again
+    }
+
+    /// Whether waits of a guest are counted, of the one that is attached and of those that come.
+    pub(crate) fn count_waits(&mut self, port: PortId, is_on: bool) {
+        self.port(port).counts_waits = is_on;
+        for slot in self.slots_of(port) {
+            let Some(guest) = self.guest(slot) else { continue };
+            match is_on {
+                true => _ = guest.waits.get_or_insert_with(Box::<Waits>::default),
+                false => guest.waits = None,
+            }
+        }
     }
 
     /// What the guest has set, for the other workers.

@@ -241,6 +241,13 @@ pub enum Command {
         /// The policy.
         policy: Policy,
     },
+    /// Whether it is counted how long packets of a guest wait, also of the one that is attached.
+    CountWaits {
+        /// Which port.
+        port: PortId,
+        /// It is.
+        is_on: bool,
+    },
     /// The port does not exist any more: its tap is closed, its addresses are forgotten.
     RemovePort {
         /// Which port.

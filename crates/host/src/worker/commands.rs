@@ -14,6 +14,7 @@ use crate::memory::GuestMemory;
 use crate::nat::NatPort;
 use crate::nat::options::NatOptions;
 use crate::os::clock::now;
+use crate::port::Port;
 use crate::port::guest_end::GuestEnd;
 use crate::port::queue_pair::End;
 use crate::port::room::RoomAt;
@@ -87,6 +88,7 @@ impl Worker {
             Command::SetNotify { port, policy } => {
                 self.schedule.after_call(self.ports.set_notify(port, policy));
             }
+            Command::CountWaits { port, is_on } => self.ports.count_waits(port, is_on),
             Command::RemovePort { port, done } => {
                 self.remove_port(port);
                 let _ = done.send(());
@@ -139,13 +141,14 @@ impl Worker {
         self.ports.port(id).told_mac = Some(state.mac);
         let before = self.ports.counters_of(id);
         self.ports.place_pairs(id, state.queue_pairs_max, self.peers.worker_index());
-        let notify = self.ports.port(id).notify;
+        let Port { notify, counts_waits, .. } = *self.ports.port(id);
         for (number, slot) in self.ports.slots_of(id).into_iter().enumerate() {
             let counters = before.get(number).copied().unwrap_or_default();
             let queues = AnyGuestPort::new(negotiated, state.clone(), counters);
             let guest = GuestEnd::new(queues, memory.clone(), notify);
             self.ports.at(slot).end = End::Guest(Box::new(guest));
         }
+        self.ports.count_waits(id, counts_waits);
         self.join(id);
     }
 

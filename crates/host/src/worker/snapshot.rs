@@ -12,6 +12,7 @@ use crate::port::guest_end::GuestEnd;
 use crate::port::queue_mode::{QueueSnapshot, running_queues};
 use crate::port::queue_pair::{End, QueuePair};
 use crate::port::table::Ports;
+use crate::port::waits::WaitCounts;
 use crate::worker::holds::Holds;
 
 /// Counters of one queue pair of a port, at one moment. A worker that owns no pair of a port has
@@ -38,6 +39,8 @@ pub struct PortSnapshot {
     pub refused_commands: u64,
     /// Addresses that have moved to the port from another one.
     pub moved_addresses: u64,
+    /// How long packets of a guest wait, if that is counted.
+    pub waits: Option<Box<WaitCounts>>,
     /// What a router knows of its guests.
     pub nat: Option<Box<NatSnapshot>>,
 }
@@ -89,6 +92,7 @@ fn snapshot(pair: &QueuePair, is_held: bool, second: u64) -> Option<PortSnapshot
             pacing: Vec::new(),
             refused_commands: 0,
             moved_addresses: 0,
+            waits: None,
             nat: None,
         },
         End::Nat(nat) => PortSnapshot {
@@ -102,6 +106,7 @@ fn snapshot(pair: &QueuePair, is_held: bool, second: u64) -> Option<PortSnapshot
             pacing: Vec::new(),
             refused_commands: 0,
             moved_addresses: 0,
+            waits: None,
             nat: Some(Box::new(nat.snapshot())),
         },
         End::Guest(guest) => guest_snapshot(pair, guest, (to_end, from_end), is_held, second),
@@ -131,6 +136,7 @@ fn guest_snapshot(
         pacing: guest.pace.snapshot(pair, &to_end, &from_end).to_vec(),
         refused_commands: queues.refused_commands(),
         moved_addresses: 0,
+        waits: guest.waits.as_ref().map(|waits| Box::new(waits.counts)),
         nat: None,
     }
 }

@@ -16,6 +16,7 @@ use crate::os::clock::now;
 use crate::port::guest_end::GuestEnd;
 use crate::port::queue_pair::{End, PayloadLifetime};
 use crate::port::room::RoomAt;
+use crate::port::waits::Left;
 use crate::worker::Worker;
 use crate::worker::command::WorkerEvent;
 
@@ -102,6 +103,11 @@ impl Worker {
         let (visit, stalled_ns) = visit_end(&mut pair.end, pair.is_read, &mut fabric, bounce);
         let Delivery { work: done, packets, call_again, .. } = fabric.delivery;
         pair.faults.stalled_ns += stalled_ns;
+        if let End::Guest(guest) = &mut pair.end
+            && let Some(waits) = &mut guest.waits
+        {
+            waits.visited(now, self.schedule.turn_at, (packets, left_by(visit)));
+        }
         // A slot that has nothing more to send owes nothing.
         let is_more = visit == VisitEnd::More;
         pair.debt = if is_more { done.saturating_sub(BUDGET_UNITS) } else { 0 };
@@ -216,6 +222,14 @@ fn lifetime_of(end: &End, bounce: Option<SharedSlice>) -> PayloadLifetime {
         End::Guest(_) if bounce.is_none() => PayloadLifetime::UntilFlush,
         // A tap reads into one place, as does what is copied while the worker watches.
         End::Guest(_) | End::Tap(_) | End::Nat(_) | End::Absent => PayloadLifetime::CallOnly,
+    }
+}
+
+fn left_by(visit: VisitEnd) -> Left {
+    match visit {
+        VisitEnd::Idle => Left::Nothing,
+        VisitEnd::More => Left::More,
+        VisitEnd::Hold(_) | VisitEnd::Wait(_) => Left::Held,
     }
 }
 
