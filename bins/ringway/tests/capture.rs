@@ -213,6 +213,24 @@ fn filters_directions_and_limits_choose_and_end() {
 }
 
 #[test]
+fn one_packet_in_so_many_is_captured() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (ringway, mut a, mut b) = two_guests(directory.path(), &[]);
+    let file = directory.path().join("b.pcapng");
+    let arguments = ["b", file.to_str().expect("text"), "--sample", "5", "--count", "20"];
+    let mut child = begin(&ringway, &arguments);
+    let mut sent = 0;
+    while child.try_wait().expect("it is ours").is_none() {
+        let packet = frame(&a, &b, 1, 100);
+        send(&mut a, &packet);
+        sent += receive(&mut b, 1).len();
+    }
+    assert_eq!(read(&file).len(), 20);
+    // A hundred on average.
+    assert!(sent > 50, "{sent}");
+}
+
+#[test]
 fn a_packet_that_goes_no_further_says_why() {
     let directory = tempfile::tempdir().expect("a directory");
     let ports = ["--port", "c=vm:c.sock,isolated=on"];

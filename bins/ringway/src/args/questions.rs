@@ -156,6 +156,9 @@ pub struct CaptureArgs {
     /// Only the first so many bytes of each packet
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(14..))]
     pub snap: Option<u32>,
+    /// Only one packet in so many, on average
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub sample: Option<u32>,
     /// End after so many packets
     #[arg(long, value_name = "PACKETS")]
     pub count: Option<u64>,

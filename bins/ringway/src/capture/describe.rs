@@ -52,10 +52,12 @@ mod tests {
     fn what_is_left_undone_and_what_became_of_it_are_said() {
         let mut record = CaptureRecord {
             direction: CaptureDirection::FromGuest,
+            port: 0,
             pair: 0,
             time_ns: 0,
             header: NetHeader::default(),
             dropped: None,
+            stands_for: 1,
             packet_len: 60,
         };
         assert_eq!(comment(&record), "from guest, transmitq1");

@@ -47,7 +47,9 @@ pub fn capture(args: &CaptureArgs) -> Result<anyhow::Result<()>, Vec<SpecError>>
         name: args.port.clone(),
         direction: args.direction,
         snap: args.snap,
+        sample: args.sample,
         filter: args.filter.clone(),
+        ..CaptureQuestion::default()
     };
     if let Err(why) = question.parsed_filter() {
         let typed = format!("--filter {:?}", args.filter.as_deref().unwrap_or_default());

@@ -9,12 +9,18 @@ pub struct CaptureQuestion {
     /// The name of the port.
     #[serde(default)]
     pub name: String,
+    /// Instead: of all these ports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
     /// `to_guest` or `from_guest`; both without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<Direction>,
     /// Most bytes of a packet; all of them without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snap: Option<u32>,
+    /// One packet in so many, on average; all without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<u32>,
     /// What packets have to pass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
@@ -31,6 +37,11 @@ pub enum Direction {
 }
 
 impl CaptureQuestion {
+    /// The names of all ports.
+    pub fn ports(&self) -> &[String] {
+        if self.names.is_empty() { std::slice::from_ref(&self.name) } else { &self.names }
+    }
+
     /// The filter as a value.
     ///
     /// # Errors

@@ -363,7 +363,9 @@ pub(crate) mod tests {
             Request::Capture(CaptureQuestion {
                 name: "a".into(),
                 direction: Some(Direction::ToGuest),
+                names: vec!["b".into()],
                 snap: Some(96),
+                sample: Some(1000),
                 filter: Some("tcp port 80".into()),
             }),
             Request::Trace(TraceQuestion::new("a", &[0xff; 14])),

@@ -27,7 +27,7 @@ pub(super) struct Captures {
 }
 
 struct Capture {
-    port: PortId,
+    ports: Vec<PortId>,
     /// Closed by the client when it has enough.
     client: OwnedFd,
 }
@@ -38,7 +38,8 @@ impl DataPlane {
         question: &CaptureQuestion,
         fds: Vec<OwnedFd>,
     ) -> anyhow::Result<CaptureReply> {
-        let port = self.port_called(&question.name)?;
+        let ports: Vec<PortId> =
+            question.ports().iter().map(|name| self.port_called(name)).collect::<Result<_, _>>()?;
         let filter = question.parsed_filter().map_err(anyhow::Error::msg)?;
         ensure!(self.captures.running.len() < CAPTURES_MAX, "{CAPTURES_MAX} captures run: end one");
         let Ok([file, client]) = <[OwnedFd; 2]>::try_from(fds) else {
@@ -46,12 +47,13 @@ impl DataPlane {
         };
         let file = Arc::new(CaptureFile::open(file).context("the file of captures")?);
         let options = Arc::new(CaptureOptions {
-            port,
+            ports: ports.clone(),
             direction: question.direction.map(|direction| match direction {
                 Direction::ToGuest => CaptureDirection::ToGuest,
                 Direction::FromGuest => CaptureDirection::FromGuest,
             }),
             snap: question.snap.unwrap_or(PACKET_LEN_MAX),
+            sample: question.sample.unwrap_or(1),
             filter,
         });
         self.captures.next = self.captures.next.wrapping_add(1);
@@ -62,9 +64,10 @@ impl DataPlane {
             Command::Observe(ObserverCommand::Start { id, options, file })
         });
         self.worker.catch_up();
-        self.captures.running.insert(id, Capture { port, client });
-        info!(port = question.name, "captured from now on");
-        let kind = self.ports.get(&port).map(|port| port.spec.kind.to_string());
+        info!(port = self.names_of(&ports), "captured from now on");
+        let first = ports.first().and_then(|port| self.ports.get(port));
+        let kind = first.map(|port| port.spec.kind.to_string());
+        self.captures.running.insert(id, Capture { ports, client });
         let description = kind.unwrap_or_default();
         Ok(CaptureReply { version: PROTOCOL_VERSION, ok: true, description })
     }
@@ -76,12 +79,17 @@ impl DataPlane {
         self.worker.send_all(|| Command::Observe(ObserverCommand::End { id }));
         // What was under way is in the file when the client sees the end.
         self.worker.catch_up();
-        info!(port = self.name(capture.port), "captured no more");
+        info!(port = self.names_of(&capture.ports), "captured no more");
+    }
+
+    fn names_of(&self, ports: &[PortId]) -> String {
+        ports.iter().map(|port| self.name(*port)).collect::<Vec<_>>().join(", ")
     }
 
     /// The port goes.
     pub(super) fn end_captures_of(&mut self, port: PortId) {
-        let of_port = self.captures.running.iter().filter(|(_, capture)| capture.port == port);
+        let running = self.captures.running.iter();
+        let of_port = running.filter(|(_, capture)| capture.ports.contains(&port));
         for id in of_port.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.end_capture(id);
         }

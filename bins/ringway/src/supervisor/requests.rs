@@ -86,7 +86,8 @@ impl Supervisor {
                 known.map(|_| self.ask(client, About::Line(line.to_owned())))
             }
             Ok(Request::Capture(question)) => {
-                self.known(&question.name).and_then(|_| self.begin_capture(client, line))
+                let known = question.ports().iter().try_for_each(|name| self.known(name).map(drop));
+                known.and_then(|()| self.begin_capture(client, line))
             }
             Ok(Request::Upgrade { program }) => self.begin_upgrade(client, program.as_deref()),
         };

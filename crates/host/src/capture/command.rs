@@ -10,12 +10,14 @@ use super::record::CaptureDirection;
 /// What is captured.
 #[derive(Debug, Clone)]
 pub struct CaptureOptions {
-    /// Of this port.
-    pub port: PortId,
+    /// Of these ports; a record has the place in this list.
+    pub ports: Vec<PortId>,
     /// Only what goes that way.
     pub direction: Option<CaptureDirection>,
     /// Most bytes of a packet.
     pub snap: u32,
+    /// One packet in so many, on average; 1: all.
+    pub sample: u32,
     /// Only what passes.
     pub filter: Option<Filter>,
 }

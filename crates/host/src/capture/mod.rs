@@ -12,6 +12,7 @@ mod command;
 pub(crate) mod observers;
 mod reader;
 mod record;
+mod sampler;
 mod writer;
 
 use std::io;

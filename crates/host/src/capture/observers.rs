@@ -8,6 +8,7 @@ use ringway_net::{DropReason, Packet};
 use ringway_switch::{Filter, PEEK_LEN, PortId};
 
 use super::command::{CaptureOptions, ObserverCommand};
+use super::sampler::Sampler;
 use super::{CaptureDirection, CaptureRecord, CaptureWriter, DroppedBy};
 use crate::os::clock::now;
 
@@ -19,7 +20,29 @@ pub const CAPTURES_MAX: usize = 4;
 struct Capture {
     id: u32,
     options: Arc<CaptureOptions>,
+    /// By the number of a port: its place among those that are captured.
+    places: Vec<Option<u16>>,
+    sampler: Sampler,
     writer: CaptureWriter,
+}
+
+impl Capture {
+    fn new(id: u32, options: Arc<CaptureOptions>, writer: CaptureWriter) -> Self {
+        let mut places = Vec::new();
+        for (place, port) in (0..).zip(&options.ports) {
+            let at = usize::from(port.0);
+            places.resize(places.len().max(at + 1), None);
+            places[at] = Some(place);
+        }
+        let sampler = Sampler::new(options.sample, now().0);
+        Self { id, options, places, sampler, writer }
+    }
+
+    /// The place of a port whose packets in that direction are captured.
+    fn place_of(&self, port: PortId, direction: CaptureDirection) -> Option<u16> {
+        let is_it = self.options.direction.is_none_or(|only| only == direction);
+        self.places.get(usize::from(port.0)).copied().flatten().filter(|_| is_it)
+    }
 }
 
 /// All captures and mirrors of a worker.
@@ -62,7 +85,7 @@ impl Observers {
                 if self.captures.len() < CAPTURES_MAX
                     && let Some(writer) = CaptureWriter::new(file, worker)
                 {
-                    self.captures.push(Capture { id, options, writer });
+                    self.captures.push(Capture::new(id, options, writer));
                 }
             }
             ObserverCommand::Mirror { mirrors } => self.mirrors = mirrors,
@@ -72,7 +95,7 @@ impl Observers {
 
     /// The port goes, and its number may be another one's.
     pub(crate) fn forget(&mut self, port: PortId) {
-        self.captures.retain(|capture| capture.options.port != port);
+        self.captures.retain(|capture| !capture.options.ports.contains(&port));
         self.mirrors.retain(|(of, to)| *of != port && *to != port);
     }
 
@@ -110,16 +133,23 @@ impl Observers {
         packet: &Packet<'_>,
         dropped: Option<DroppedBy>,
     ) {
-        let is_it = |options: &CaptureOptions| {
-            options.port == port && options.direction.is_none_or(|only| only == direction)
-        };
-        for Capture { options, writer, .. } in &mut self.captures {
-            if !is_it(options) || !options.filter.as_ref().is_none_or(|it| passes(it, packet)) {
+        for capture in &mut self.captures {
+            let Some(place) = capture.place_of(port, direction) else { continue };
+            let Some(stands_for) = capture.sampler.take() else { continue };
+            let Capture { options, writer, .. } = capture;
+            if !options.filter.as_ref().is_none_or(|filter| passes(filter, packet)) {
                 continue;
             }
-            let header = *packet.header;
-            let (time_ns, packet_len) = (now().0, packet.len);
-            let record = CaptureRecord { direction, pair, time_ns, header, dropped, packet_len };
+            let record = CaptureRecord {
+                direction,
+                port: place,
+                pair,
+                time_ns: now().0,
+                header: *packet.header,
+                dropped,
+                stands_for,
+                packet_len: packet.len,
+            };
             writer.put(&record, packet, options.snap);
         }
     }

@@ -9,9 +9,11 @@ pub(super) const ALIGNMENT: usize = 8;
 
 const PACKET_LEN_AT: usize = 4;
 const KIND_AT: usize = 8;
+const PORT_AT: usize = 10;
 const PAIR_AT: usize = 12;
 const TIME_AT: usize = 16;
 const HEADER_AT: usize = 24;
+const STANDS_FOR_AT: usize = 36;
 
 /// Bits of the kind.
 const FROM_GUEST: u8 = 1;
@@ -42,6 +44,8 @@ pub enum DroppedBy {
 pub struct CaptureRecord {
     /// Which way it went.
     pub direction: CaptureDirection,
+    /// Which of the ports that are captured, from 0.
+    pub port: u16,
     /// The number of the queue pair, from 0.
     pub pair: u16,
     /// When, in nanoseconds of the monotonic clock.
@@ -50,6 +54,8 @@ pub struct CaptureRecord {
     pub header: NetHeader,
     /// It went no further, and why.
     pub dropped: Option<DroppedBy>,
+    /// Packets that it stands for: itself, and those that were left out since the last one.
+    pub stands_for: u32,
     /// Its bytes, of which perhaps not all were copied.
     pub packet_len: u32,
 }
@@ -68,9 +74,11 @@ impl CaptureRecord {
         put(0, &len.to_le_bytes());
         put(PACKET_LEN_AT, &self.packet_len.to_le_bytes());
         put(KIND_AT, &[kind | direction, reason]);
+        put(PORT_AT, &self.port.to_le_bytes());
         put(PAIR_AT, &self.pair.to_le_bytes());
         put(TIME_AT, &self.time_ns.to_le_bytes());
         put(HEADER_AT, &self.header.encode());
+        put(STANDS_FOR_AT, &self.stands_for.to_le_bytes());
         head
     }
 
@@ -89,17 +97,20 @@ impl CaptureRecord {
         };
         let record = Self {
             direction,
+            port: u16::from_le_bytes(array(head, PORT_AT)),
             pair: u16::from_le_bytes(array(head, PAIR_AT)),
             time_ns: u64::from_le_bytes(array(head, TIME_AT)),
             header: NetHeader::decode(&array::<HEADER_LEN>(head, HEADER_AT)),
             dropped,
+            stands_for: u32::from_le_bytes(array(head, STANDS_FOR_AT)),
             packet_len: u32::from_le_bytes(array(head, PACKET_LEN_AT)),
         };
         (record, u32::from_le_bytes(array(head, 0)))
     }
 }
 
-const _: () = assert!(HEADER_AT + HEADER_LEN <= HEAD_LEN && HEAD_LEN.is_multiple_of(ALIGNMENT));
+const _: () = assert!(HEADER_AT + HEADER_LEN <= STANDS_FOR_AT && STANDS_FOR_AT + 4 <= HEAD_LEN);
+const _: () = assert!(HEAD_LEN.is_multiple_of(ALIGNMENT));
 const _: () = assert!(DropReason::ALL.len() < NOT_DROPPED as usize);
 
 fn code(reason: DropReason) -> u8 {

@@ -26,10 +26,12 @@ fn record(number: u64, packet_len: u32) -> CaptureRecord {
             0 => CaptureDirection::FromGuest,
             _ => CaptureDirection::ToGuest,
         },
+        port: 258,
         pair: 3,
         time_ns: number,
         header: NetHeader { flags: NEEDS_CSUM, csum_start: 34, ..NetHeader::default() },
         dropped: dropped[(number % 3) as usize],
+        stands_for: 70_000,
         packet_len,
     }
 }
