@@ -40,6 +40,7 @@ mod resolvers;
 mod router_view;
 mod run_help;
 mod sandbox;
+mod signals;
 mod spec_text;
 mod stats;
 mod stats_view;

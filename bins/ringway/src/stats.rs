@@ -3,13 +3,13 @@
 //! Limits: with `--watch` it ends with an error when the ringway it watches is gone.
 
 use std::io::{self, IsTerminal, Read, Write};
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
 use crate::args::StatsArgs;
 use crate::control::{StatsReply, request_stats};
+use crate::signals::catch_signals;
 use crate::{layout, stats_view};
 
 /// Time between two reports.
@@ -36,6 +36,7 @@ pub fn stats(args: &StatsArgs) -> anyhow::Result<()> {
 
 fn watch(args: &StatsArgs) -> anyhow::Result<()> {
     let mut signals = catch_signals()?;
+    signals.set_read_timeout(Some(PERIOD))?;
     let mut before = None;
     loop {
         before = Some(show(args, before.as_ref())?);
@@ -68,17 +69,6 @@ fn show(args: &StatsArgs, before: Option<&StatsReply>) -> anyhow::Result<StatsRe
     let mut output = io::stdout().lock();
     output.write_all(text.as_bytes()).and_then(|()| output.flush())?;
     Ok(now)
-}
-
-/// SIGINT and SIGTERM make the returned stream readable; reading waits one period at most.
-fn catch_signals() -> anyhow::Result<UnixStream> {
-    let (read, write) = UnixStream::pair().context("socketpair")?;
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::low_level::pipe::register(signal, write.try_clone()?)
-            .context("catching signals")?;
-    }
-    read.set_read_timeout(Some(PERIOD))?;
-    Ok(read)
 }
 
 fn is_timeout(why: &io::Error) -> bool {

@@ -8,25 +8,24 @@
 //! Limits: packets of several workers are in the order of their times only within one reading. What
 //! passes while one data plane follows another is not in the file.
 
+pub mod asked;
 mod describe;
 mod output;
 mod pcapng;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use ringway_host::{CaptureReader, CaptureRecord};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::args::CaptureArgs;
 use crate::config::SpecError;
-use crate::control::client::{ControlError, ask_for_fds};
-use crate::control::{CaptureQuestion, CaptureReply, ListedPort, Request};
-use crate::port_command::ports;
+use crate::control::CaptureQuestion;
+use crate::signals::catch_signals;
 use crate::units;
+use asked::{Asked, first_ready};
 use output::{Ended, Output};
 use pcapng::Blocks;
 
@@ -69,34 +68,6 @@ fn run(args: &CaptureArgs, question: CaptureQuestion) -> anyhow::Result<()> {
     let left = Left { packets: args.count, bytes: args.bytes, until };
     let counts = Counts::default();
     Session { asked, reader, blocks, output, plane, signals, left, counts }.run(&args.port)
-}
-
-/// Which ringway is asked, and for what.
-struct Asked {
-    control: PathBuf,
-    question: CaptureQuestion,
-}
-
-impl Asked {
-    fn begin(&self) -> anyhow::Result<(CaptureReply, CaptureReader, OwnedFd)> {
-        let request = Request::Capture(self.question.clone());
-        let (reply, fds) = ask_for_fds(&self.control, &request)?;
-        let Ok([file, plane]) = <[OwnedFd; 2]>::try_from(fds) else {
-            bail!("the answer came without file descriptors: none is left");
-        };
-        Ok((reply, CaptureReader::open(file).context("the file of captures")?, plane))
-    }
-
-    /// Whether the port was removed, or the whole ringway ended.
-    fn is_over(&self) -> bool {
-        let is_it = |port: &ListedPort| {
-            port.port.get("name").and_then(|name| name.as_str()) == Some(&self.question.name)
-        };
-        match ports(&self.control) {
-            Ok(listed) => !listed.ports.iter().any(is_it),
-            Err(why) => matches!(why, ControlError::NotRunning(_)),
-        }
-    }
 }
 
 #[derive(Default)]
@@ -206,17 +177,11 @@ impl Session {
 
     /// Of the signals, and the other end if it is named.
     fn wait_for(&self, fds: &[BorrowedFd<'_>], time: Duration) -> anyhow::Result<Option<End>> {
-        let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        let timeout = Timespec::try_from(time).ok();
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(why) => return Err(why).context("waiting for packets"),
-        }
-        let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
+        let ready = first_ready(fds, time)?;
         let is_late = self.left.until.is_some_and(|until| Instant::now() >= until);
-        Ok(if is_ready(0) || is_late {
+        Ok(if ready == Some(0) || is_late {
             Some(End::Wanted)
-        } else if is_ready(1) {
+        } else if ready == Some(1) {
             Some(End::Gone)
         } else {
             None
@@ -269,14 +234,4 @@ impl Session {
             }
         }
     }
-}
-
-/// SIGINT and SIGTERM make the returned stream readable.
-fn catch_signals() -> anyhow::Result<UnixStream> {
-    let (read, write) = UnixStream::pair().context("socketpair")?;
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::low_level::pipe::register(signal, write.try_clone()?)
-            .context("catching signals")?;
-    }
-    Ok(read)
 }

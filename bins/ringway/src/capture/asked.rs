@@ -1,0 +1,59 @@
+//! A capture that a running ringway was asked for, and waiting for what comes of it.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use ringway_host::CaptureReader;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::control::client::{ControlError, ask_for_fds};
+use crate::control::{CaptureQuestion, CaptureReply, ListedPort, Request};
+use crate::port_command::ports;
+
+/// Which ringway is asked, and for what.
+pub struct Asked {
+    pub control: PathBuf,
+    pub question: CaptureQuestion,
+}
+
+impl Asked {
+    /// Begins it: the answer, its packets, and what is closed at the other end when it ends there.
+    ///
+    /// # Errors
+    /// It is refused, or the operating system refuses something.
+    pub fn begin(&self) -> anyhow::Result<(CaptureReply, CaptureReader, OwnedFd)> {
+        let request = Request::Capture(self.question.clone());
+        let (reply, fds) = ask_for_fds(&self.control, &request)?;
+        let Ok([file, plane]) = <[OwnedFd; 2]>::try_from(fds) else {
+            bail!("the answer came without file descriptors: none is left");
+        };
+        Ok((reply, CaptureReader::open(file).context("the file of captures")?, plane))
+    }
+
+    /// Whether the port was removed, or the whole ringway ended.
+    pub fn is_over(&self) -> bool {
+        let is_it = |port: &ListedPort| {
+            port.port.get("name").and_then(|name| name.as_str()) == Some(&self.question.name)
+        };
+        match ports(&self.control) {
+            Ok(listed) => !listed.ports.iter().any(is_it),
+            Err(why) => matches!(why, ControlError::NotRunning(_)),
+        }
+    }
+}
+
+/// Which of them can be read first within that time, or was closed at its other end.
+///
+/// # Errors
+/// The operating system refuses to wait.
+pub fn first_ready(fds: &[BorrowedFd<'_>], time: Duration) -> anyhow::Result<Option<usize>> {
+    let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    let timeout = Timespec::try_from(time).ok();
+    match poll(&mut fds, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(why) => return Err(why).context("waiting for packets"),
+    }
+    Ok(fds.iter().position(|fd| !fd.revents().is_empty()))
+}
