@@ -20,7 +20,8 @@ use crate::run_help::{WIDTH, run_help};
 pub use back_end::BackEndArgs;
 pub use demo::{DemoArgs, KeepArgs};
 pub use questions::{
-    CaptureArgs, FdbArgs, LogArgs, MetricsArgs, ReloadArgs, StatsArgs, TopArgs, TraceArgs, WhyArgs,
+    CaptureArgs, FdbArgs, LogArgs, MetricsArgs, ReloadArgs, SflowArgs, StatsArgs, TopArgs,
+    TraceArgs, WhyArgs,
 };
 use questions::{FIELDS_HELP, FILTER_HELP};
 
@@ -51,6 +52,8 @@ pub enum Command {
     Top(TopArgs),
     /// Print what a running ringway has counted as OpenMetrics, or serve it to Prometheus
     Metrics(MetricsArgs),
+    /// Send samples of packets, and counters, to a collector of sFlow
+    Sflow(SflowArgs),
     /// Add, remove, change and list the ports of a running ringway
     #[command(subcommand)]
     Port(PortCommand),
@@ -318,6 +321,7 @@ impl Command {
             | Self::VhostUserNet(_)
             | Self::Capture(_)
             | Self::Metrics(_)
+            | Self::Sflow(_)
             | Self::Completions { .. }
             | Self::Manual { .. }
             | Self::Keep(_)

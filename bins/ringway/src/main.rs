@@ -40,6 +40,7 @@ mod resolvers;
 mod router_view;
 mod run_help;
 mod sandbox;
+mod sflow;
 mod signals;
 mod spec_text;
 mod stats;
@@ -97,6 +98,7 @@ fn main() -> ExitCode {
         Command::Stats(args) => Ok(stats::stats(&args)),
         Command::Top(args) => Ok(top::top(&args)),
         Command::Metrics(args) => Ok(metrics::metrics(&args)),
+        Command::Sflow(args) => Ok(sflow::sflow(&args)),
         Command::Port(command) => port_command::port(&command),
         Command::Attach(args) => Ok(attach::attach(&args)),
         Command::AttachHost(command) => Ok(attach_host::attach_host(&command)),

@@ -1,5 +1,6 @@
 //! Commands that ask a running ringway what it sees and knows.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -53,6 +54,41 @@ pub struct MetricsArgs {
 }
 
 impl MetricsArgs {
+    /// The control socket that was asked for, or the usual one.
+    pub fn control_or_default(&self) -> PathBuf {
+        self.control.clone().unwrap_or_else(places::control_socket_to_ask)
+    }
+}
+
+/// `ringway sflow`
+#[derive(Debug, Args)]
+pub struct SflowArgs {
+    /// Where samples are sent to, such as 192.0.2.1:6343
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub collector: SocketAddr,
+    /// The ports whose packets are sampled, both ways; without them: all, where packets come in
+    #[arg(value_name = "PORT")]
+    pub ports: Vec<String>,
+    /// One packet in so many is sampled, on average
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub rate: u32,
+    /// Counters are sent every so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub every: u64,
+    /// By which address a collector knows this machine [default: the one that it is sent from]
+    #[arg(long, value_name = "ADDRESS")]
+    pub agent: Option<IpAddr>,
+    /// End after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub time: Option<u64>,
+    /// The control socket of the ringway to ask [default: as for `ringway run`]
+    #[arg(long, value_name = "SOCKET")]
+    control: Option<PathBuf>,
+}
+
+impl SflowArgs {
     /// The control socket that was asked for, or the usual one.
     pub fn control_or_default(&self) -> PathBuf {
         self.control.clone().unwrap_or_else(places::control_socket_to_ask)
