@@ -193,6 +193,22 @@ fn a_closed_window_is_probed_and_data_waits_for_it() {
 }
 
 #[test]
+fn a_full_window_waits_for_the_guest() {
+    let mut script = Script::open();
+    let flow = script.socket().flow;
+    script.send_with_window(3000);
+    script.feed(&[7; 1000]);
+    script.said(5);
+    assert!(!script.lab.nat.waits_for_guest(flow), "there is room for more segments");
+    script.feed(&[7; 9000]);
+    script.said(5);
+    assert!(script.lab.nat.waits_for_guest(flow));
+    script.ack = script.ack.wrapping_add(1000);
+    script.send_with_window(3000);
+    assert!(!script.lab.nat.waits_for_guest(flow));
+}
+
+#[test]
 fn a_window_that_shrinks_to_nothing_takes_back_what_is_on_the_way() {
     let mut script = Script::open();
     script.feed(&[7; 3000]);

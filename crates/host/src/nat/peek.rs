@@ -33,12 +33,12 @@ pub(crate) fn has_ended(fd: BorrowedFd<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read as _, Write};
     use std::net::{Shutdown, TcpListener, TcpStream};
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
-    use ringway_nat::Read;
+    use ringway_nat::{Close, Read};
     use ringway_virtq::SharedSlice;
 
     use super::*;
@@ -92,17 +92,32 @@ mod tests {
                 scratch.bytes().read(0, &mut bytes);
                 assert_eq!(bytes, golden.as_bytes());
             }
-            socket.consume(5);
+            assert_eq!(socket.acknowledge(5), has_offsets, "it is taken off later, or at once");
             let into = [scratch.bytes()];
-            assert_eq!(read((&mut socket, &mut vectors), 5, &into), Read::Bytes(1));
-            let now = socket.peek(&mut vectors, (6, &into, 0, 5)).expect("open");
-            assert_eq!(now, Read::Empty, "nothing more yet");
+            for _ in ["before it is taken off", "and behind"] {
+                assert_eq!(read((&mut socket, &mut vectors), 5, &into), Read::Bytes(1));
+                let now = socket.peek(&mut vectors, (6, &into, 0, 5)).expect("open");
+                assert_eq!(now, Read::Empty, "nothing more yet");
+                socket.take_off();
+            }
             far.shutdown(Shutdown::Write).expect("it is open");
             assert_eq!(read((&mut socket, &mut vectors), 6, &into), Read::End);
             assert_eq!(read((&mut socket, &mut vectors), 3, &into), Read::Bytes(3), "again");
-            socket.consume(6);
+            socket.acknowledge(6);
             assert_eq!(read((&mut socket, &mut vectors), 0, &into), Read::End);
         }
+    }
+
+    #[test]
+    fn what_the_guest_has_makes_no_reset_of_an_end() {
+        let (mut socket, mut vectors, mut far) = pair(true);
+        let scratch = Scratch::new(16);
+        far.write_all(b"hello").expect("it is open");
+        let read = read((&mut socket, &mut vectors), 0, &[scratch.bytes()]);
+        assert_eq!(read, Read::Bytes(5));
+        socket.acknowledge(5);
+        socket.close(Close::Gracefully);
+        assert_eq!(far.read(&mut [0]).expect("no reset"), 0);
     }
 
     /// There the kernel steps over nothing that it does not copy.
@@ -126,12 +141,12 @@ mod tests {
             scratch.bytes().read(0, &mut bytes);
             assert_eq!(&bytes[..len], golden.as_bytes(), "{at}");
         }
-        socket.consume(6);
+        socket.acknowledge(6);
         assert_eq!(read((&mut socket, &mut vectors), 0, &into), Read::Bytes(5));
         assert_eq!(socket.peek(&mut vectors, (5, &into, 0, 5)), Ok(Read::Empty));
         far.shutdown(Shutdown::Write).expect("it is open");
         assert_eq!(read((&mut socket, &mut vectors), 5, &into), Read::End);
-        socket.consume(5);
+        socket.acknowledge(5);
         assert_eq!(read((&mut socket, &mut vectors), 0, &into), Read::End);
     }
 

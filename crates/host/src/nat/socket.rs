@@ -43,6 +43,8 @@ pub(crate) struct Socket {
     pub(crate) is_blocked: bool,
     /// Where the kernel peeks next; `None`: it always does at the front.
     peek_at: Option<u32>,
+    /// Bytes at the front of its receive queue that the guest has acknowledged.
+    acknowledged: u32,
     hops: u8,
     is_whole_only: Option<bool>,
     /// Where its datagrams go, if others listen on the same socket.
@@ -108,6 +110,7 @@ impl Socket {
             is_connecting: false,
             is_blocked: false,
             peek_at: None,
+            acknowledged: 0,
             hops: 0,
             is_whole_only: None,
             way: None,
@@ -271,6 +274,7 @@ impl Socket {
         vectors: &mut Vectors,
         (at, pieces, skip, len_max): (u32, &[SharedSlice], usize, usize),
     ) -> Result<Read, Failure> {
+        let at = at.saturating_add(self.acknowledged);
         self.peek_from(at)?;
         let stepped_over = if self.peek_at.is_some() { 0 } else { at };
         let had_ended = stepped_over > 0 && has_ended(self.fd.as_fd());
@@ -307,8 +311,24 @@ impl Socket {
         Ok(())
     }
 
-    /// Takes bytes off the receive queue that the guest has.
-    pub(crate) fn consume(&mut self, len: u32) {
+    /// The guest has so many bytes more: they may leave the receive queue, which takes a while, in
+    /// which the kernel lets the other end send. `true`: they are to be taken off soon.
+    pub(crate) fn acknowledge(&mut self, len: u32) -> bool {
+        let is_first = self.acknowledged == 0;
+        self.acknowledged = self.acknowledged.saturating_add(len);
+        // What is stepped over has to be short where the kernel peeks at the front only.
+        if self.peek_at.is_none() {
+            self.take_off();
+        }
+        is_first && self.acknowledged > 0
+    }
+
+    /// Takes off the receive queue what the guest has.
+    pub(crate) fn take_off(&mut self) {
+        let len = std::mem::take(&mut self.acknowledged);
+        if len == 0 {
+            return;
+        }
         // The kernel moves the place where it peeks by as many.
         let taken = match self.is_local {
             true => read_over(self.fd.as_fd(), len as usize),
@@ -323,7 +343,9 @@ impl Socket {
         let _ = shutdown(&self.fd, rustix::net::Shutdown::Write);
     }
 
-    pub(crate) fn close(self, how: Close) {
+    pub(crate) fn close(mut self, how: Close) {
+        // What is left in the receive queue would make it a reset.
+        self.take_off();
         if how == Close::Reset && self.protocol == Protocol::Tcp {
             let _ = set_socket_linger(&self.fd, Some(Duration::ZERO));
         }

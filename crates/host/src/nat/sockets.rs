@@ -31,6 +31,8 @@ pub(crate) struct Sockets {
     /// Most of them.
     max: usize,
     count: usize,
+    /// Flows of whose receive queue something is to be taken off.
+    acknowledged: Vec<FlowId>,
 }
 
 /// News of a flow; at most so many at once.
@@ -51,6 +53,7 @@ impl Sockets {
             listeners: Listeners::default(),
             max,
             count: 0,
+            acknowledged: Vec::with_capacity(flows),
         })
     }
 
@@ -171,8 +174,8 @@ impl Sockets {
         match action {
             Action::Open { flow, protocol, to } => self.open(flow, (protocol, to), now, news),
             Action::Consume { flow, len } => {
-                if let Some((socket, _)) = self.of(flow) {
-                    socket.consume(len);
+                if self.of(flow).is_some_and(|(socket, _)| socket.acknowledge(len)) {
+                    self.acknowledged.push(flow);
                 }
             }
             Action::Send { flow, skip, len } => {
@@ -207,6 +210,16 @@ impl Sockets {
                     socket.close(how);
                     self.count -= 1;
                 }
+            }
+        }
+    }
+
+    /// Takes off receive queues what guests have acknowledged, after they were given what is behind
+    /// it: meanwhile they are busy with that.
+    pub(crate) fn take_off(&mut self) {
+        while let Some(flow) = self.acknowledged.pop() {
+            if let Some((socket, _)) = self.of(flow) {
+                socket.take_off();
             }
         }
     }

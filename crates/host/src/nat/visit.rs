@@ -51,9 +51,13 @@ enum Turn {
 /// Moves what there is, as far as the budget goes.
 pub(crate) fn visit_nat(port: &mut NatPort, fabric: &mut Fabric<'_>) -> VisitEnd {
     port.begin(fabric);
-    if !fabric.is_link_up {
-        return VisitEnd::Idle;
-    }
+    let visit = if fabric.is_link_up { give_turns(port, fabric) } else { VisitEnd::Idle };
+    port.sockets.take_off();
+    visit
+}
+
+/// Frames for each guest in turn.
+fn give_turns(port: &mut NatPort, fabric: &mut Fabric<'_>) -> VisitEnd {
     let mut is_over = false;
     while !is_over {
         is_over = true;
@@ -180,6 +184,10 @@ impl NatPort {
                     }
                     fabric.delivery.work += 1 + len / UNIT_LEN;
                     self.emitted(&emit, read);
+                    // Waiting for more packets would only delay its acknowledgement.
+                    if len > 0 && self.nat.waits_for_guest(flow) {
+                        fabric.delivery.call_again |= pair.flush_to(Flush::short()).call_again;
+                    }
                     return Turn::Goes;
                 }
                 Filled::Long(message) => {

@@ -178,6 +178,13 @@ impl Nat {
         }
     }
 
+    /// Whether the flow goes on only when its guest has acknowledged what is on the way: its window
+    /// is full.
+    pub fn waits_for_guest(&self, flow: FlowId) -> bool {
+        let state = self.table.entry(flow).map(|entry| &entry.state);
+        matches!(state, Some(State::Tcp(tcp)) if tcp.waits_for_guest())
+    }
+
     /// When [`Self::timer`] has something to do.
     pub fn deadline(&self) -> Option<Nanos> {
         let advertise_at = self.plan().prefix6.map(|_| self.advertise_at);

@@ -258,6 +258,12 @@ impl Tcp {
         self.fin_at.is_none() && self.window.min(self.in_flight_max) > self.in_flight()
     }
 
+    /// Whether nothing more may go to the guest before it acknowledges what is on the way.
+    pub fn waits_for_guest(&self) -> bool {
+        let room = self.window.min(self.in_flight_max).saturating_sub(self.in_flight());
+        self.in_flight() > 0 && room < u32::from(self.mss)
+    }
+
     /// Bytes to the guest that it has not acknowledged.
     fn in_flight(&self) -> u32 {
         self.next.since(self.una)
