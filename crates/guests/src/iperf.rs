@@ -15,7 +15,7 @@ use crate::shell;
 /// # Errors
 /// There is no iperf3, or its port is taken.
 pub fn start_server(stage: &Stage) -> anyhow::Result<Process> {
-    start(stage, shell::command(&["iperf3", "-s", "--forceflush"]))
+    start(stage, "iperf3-server", shell::command(&["iperf3", "-s", "--forceflush"]))
 }
 
 /// Starts a server that listens at one address of this side only.
@@ -23,11 +23,22 @@ pub fn start_server(stage: &Stage) -> anyhow::Result<Process> {
 /// # Errors
 /// There is no iperf3, or its port is taken.
 pub fn start_server_at(stage: &Stage, address: &str) -> anyhow::Result<Process> {
-    start(stage, shell::command(&["iperf3", "-s", "--forceflush", "-B", address]))
+    let words = ["iperf3", "-s", "--forceflush", "-B", address];
+    start(stage, "iperf3-server", shell::command(&words))
 }
 
-fn start(stage: &Stage, command: Command) -> anyhow::Result<Process> {
-    let mut server = Process::start(stage, "iperf3-server", command)?;
+/// The same at another port: a server serves one client at a time.
+///
+/// # Errors
+/// There is no iperf3, or the port is taken.
+pub fn start_server_on(stage: &Stage, address: &str, port: u16) -> anyhow::Result<Process> {
+    let (name, port) = (format!("iperf3-server-{port}"), port.to_string());
+    let words = ["iperf3", "-s", "--forceflush", "-B", address, "-p", &port];
+    start(stage, &name, shell::command(&words))
+}
+
+fn start(stage: &Stage, name: &str, command: Command) -> anyhow::Result<Process> {
+    let mut server = Process::start(stage, name, command)?;
     let is_listening = |process: &mut Process| process.printed().contains("Server listening");
     server.wait_until("listening", Duration::from_secs(10), is_listening)?;
     Ok(server)

@@ -10,6 +10,7 @@
 
 mod client;
 mod figures;
+mod four;
 mod rig;
 mod router;
 
@@ -27,6 +28,7 @@ use crate::progress::Progress;
 use crate::report::Report;
 use crate::report::grid::Grid;
 use figures::{COSTS, RATES};
+use four::Four;
 use rig::Rig;
 use router::Router;
 
@@ -44,13 +46,21 @@ pub fn measure_nat(options: &Options) -> anyhow::Result<Report> {
     let machine = nat_lab::start_machine(&stage)?;
     let client = client::offer(&stage)?;
     let _server = iperf::start_server_at(&stage, nat_lab::SERVER)?;
-    let steps = options.pairings.len() * Router::ALL.len() * options.amount.repeats;
+    let _servers = four::start_servers(&stage)?;
+    let with_four = usize::from(options.pairings.contains(&Pairing::QemuHost));
+    let rows = options.pairings.len() * Router::ALL.len() + with_four * four::ROUTERS.len();
+    let steps = rows * options.amount.repeats;
     let mut progress = Progress::start(steps);
     for &pairing in &options.pairings {
         let at = Place { pairing, machine: &machine, directory: directory.path(), client: &client };
         match pairing.why_not() {
             Some(why) => report.leave_out(&format!("{}: {why}", pairing.name())),
-            None => measure_one(&at, options, &mut report, &mut progress),
+            None => {
+                measure_one(&at, options, &mut report, &mut progress);
+                if pairing == Pairing::QemuHost {
+                    measure_four(&at, options, &mut report, &mut progress);
+                }
+            }
         }
     }
     progress.end();
@@ -85,7 +95,27 @@ fn measure_one(at: &Place<'_>, options: &Options, report: &mut Report, progress:
     report.tables.push(costs.table());
 }
 
-fn method(options: &Options) -> [String; 5] {
+/// The same of four guests together, whose routers are started when the others have ended.
+fn measure_four(at: &Place<'_>, options: &Options, report: &mut Report, progress: &mut Progress) {
+    let name = format!("{}: four guests together", at.pairing.name());
+    let (mut rigs, mut turns) = (Vec::new(), Turns { name: &name, options, report, progress });
+    for router in four::ROUTERS {
+        turns.progress.note(&format!("booting: {name}, {}", router.name()));
+        match Four::boot(router, at) {
+            Ok(four) => {
+                four.commands().iter().for_each(|command| turns.report.add_command(command));
+                rigs.push(four);
+            }
+            Err(why) => turns.leave_out(router.name(), &why),
+        }
+    }
+    let mut rates = Grid::new(name.as_str(), &["router"], &four::RATES);
+    let mut costs = Grid::new(format!("{name}: what it costs"), &["router"], &four::COSTS);
+    turns.take(&mut rigs, |four| four.router.name(), four::take, (&mut rates, &mut costs));
+    report.tables.extend([rates.table(), rates.ratios_of_first(&[0, 1]), costs.table()]);
+}
+
+fn method(options: &Options) -> [String; 6] {
     [
         format!("{} A flood has {} pings.", options.amount.rounds(), options.pings),
         sides::METHOD.into(),
@@ -97,6 +127,9 @@ fn method(options: &Options) -> [String; 5] {
             .into(),
         "Connections: one at a time, each with one byte there and back. Ringway lets a guest open \
          10,000 at once and 5,000 a second from then on. Round trips: one byte on one connection."
+            .into(),
+        "Four guests together ask at the same time, and what they move is added up: one ringway \
+         has all four, and each passt one."
             .into(),
         format!(
             "What a router takes per GB (10⁹ bytes) of TCP payload: the processor time of what \

@@ -58,14 +58,12 @@ impl Rig {
     fn configure(&mut self, pairing: Pairing) -> anyhow::Result<()> {
         let fixed = self.router.fixed(pairing);
         let mut side = self.side();
-        side.must("ip link set eth0 up").context("the guest has no device")?;
         if let Some([address, gateway]) = fixed {
+            side.must("ip link set eth0 up").context("the guest has no device")?;
             side.must(&format!("ip addr add {address}/24 dev eth0"))?;
             return side.must(&format!("ip route add default via {gateway}")).map(drop);
         }
-        let script = LEASE_SCRIPT.trim_end().replace('\n', "' '");
-        side.must(&format!("printf '%s\\n' '{script}' > lease && chmod +x lease"))?;
-        side.must("busybox udhcpc -q -n -i eth0 -s ./lease -O mtu -t 10 -T 1").map(drop)
+        lease(&mut side)
     }
 
     /// Where commands run.
@@ -92,4 +90,12 @@ impl Rig {
         let process = self.beside.process().map_or(self.guest.id(), |(_, id)| id);
         Ok(Usage::look(process)?.memory_kib)
     }
+}
+
+/// Lets a guest ask its router for an address, and go by it.
+pub(super) fn lease(side: &mut Side<'_>) -> anyhow::Result<()> {
+    side.must("ip link set eth0 up").context("the guest has no device")?;
+    let script = LEASE_SCRIPT.trim_end().replace('\n', "' '");
+    side.must(&format!("printf '%s\\n' '{script}' > lease && chmod +x lease"))?;
+    side.must("busybox udhcpc -q -n -i eth0 -s ./lease -O mtu -t 10 -T 1").map(drop)
 }

@@ -101,6 +101,23 @@ impl Router {
         }
     }
 
+    /// Starts it for several guests, whose sockets are in a directory each: one of ours for all, or
+    /// one for each.
+    pub fn start_for(self, stages: &[Stage]) -> anyhow::Result<Vec<Beside>> {
+        match (self, stages) {
+            (Self::Nat, [first, ..]) => {
+                let guest = |(at, stage)| format!("vm{at}=vm:{}", socket(stage).display());
+                let guests = stages.iter().enumerate().map(guest);
+                let ports: Vec<String> = guests.chain(["net=nat:".to_string()]).collect();
+                Ok(vec![Beside::Ringway(Ringway::start(first, &ports)?)])
+            }
+            (Self::PasstVhost, _) => {
+                stages.iter().map(|stage| start_passt(stage, &["--vhost-user"])).collect()
+            }
+            _ => bail!("{}: not for several guests", self.name()),
+        }
+    }
+
     fn not_for_uml(self) -> &'static str {
         match self {
             Self::User => "it is a part of QEMU",
@@ -131,7 +148,7 @@ impl Router {
     }
 }
 
-fn socket(stage: &Stage) -> std::path::PathBuf {
+pub(super) fn socket(stage: &Stage) -> std::path::PathBuf {
     stage.file("vm.sock")
 }
 
