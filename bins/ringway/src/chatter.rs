@@ -3,6 +3,7 @@
 //! A front-end that connects a thousand times a second, or breaks a queue and sets it up again,
 //! would fill the disk with lines that say the same.
 
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use tracing::warn;
@@ -64,6 +65,11 @@ impl Chatter {
             }
             Verdict::LeaveOut => {}
         }
+    }
+
+    /// Warns of what the port's front-end or guest has done, unless too much was said about it.
+    pub(super) fn complain(&mut self, port: &str, why: impl Display) {
+        self.say(port, || warn!(port, "{why:#}"));
     }
 
     /// Says a line about an address that turned up at the port, unless one was said lately: two

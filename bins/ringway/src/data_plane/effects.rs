@@ -218,10 +218,10 @@ impl DataPlane {
         }
     }
 
-    /// See [`Port::complain`](super::ports::Port::complain).
+    /// See [`Chatter::complain`](crate::chatter::Chatter::complain).
     pub(super) fn complain(&mut self, id: PortId, why: impl fmt::Display) {
         if let Some(port) = self.ports.get_mut(&id) {
-            port.complain(why);
+            port.chatter.complain(&port.spec.name, why);
         }
     }
 

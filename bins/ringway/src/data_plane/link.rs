@@ -188,7 +188,7 @@ impl DataPlane {
         let link = port.vm.as_mut().and_then(|vm| vm.link.as_mut())?;
         let outcome = link.session.handle(message);
         if let Some(why) = &outcome.refused {
-            port.complain(format_args!("refused: {why}"));
+            port.chatter.complain(&port.spec.name, format_args!("refused: {why}"));
         }
         let applied = self.apply(id, outcome.effects);
         let reply = self.link_of(id)?.session.complete(outcome.pending, applied.clone());

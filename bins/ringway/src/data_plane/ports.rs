@@ -3,13 +3,11 @@
 //! A port that goes with a guest connected is seen by that guest as a link that goes down: it stays
 //! without packets until the supervisor disconnects the guest.
 
-use std::fmt;
 use std::os::fd::OwnedFd;
 
 use anyhow::{Context, ensure};
 use ringway_host::{Command, TapWatch};
 use ringway_switch::{PORTS_MAX, PortId, PortPolicy};
-use tracing::warn;
 
 use super::DataPlane;
 use super::link::Link;
@@ -41,12 +39,6 @@ impl Port {
             chatter: Chatter::new(),
             is_leaving: false,
         }
-    }
-
-    /// Logs something about its front-end or guest, unless that was done often enough.
-    pub(super) fn complain(&mut self, why: impl fmt::Display) {
-        let name = &self.spec.name;
-        self.chatter.say(name, || warn!(port = name, "{why:#}"));
     }
 
     /// The front-end that is connected.

@@ -138,9 +138,8 @@ impl Supervisor {
                 self.watch_link(id);
                 self.serve_listener(id);
             } else if vm.closing.must_be_told(now) {
-                port.complain(format_args!(
-                    "{SLOW}: the port serves no front-end until that is done"
-                ));
+                let why = format_args!("{SLOW}: the port serves no front-end until that is done");
+                port.chatter.complain(&port.spec.name, why);
             }
         }
     }

@@ -73,12 +73,6 @@ impl Port {
         }
     }
 
-    /// Logs something about its front-end or guest, unless that was done often enough.
-    pub(super) fn complain(&mut self, why: impl fmt::Display) {
-        let name = &self.spec.name;
-        self.chatter.say(name, || warn!(port = name, "{why:#}"));
-    }
-
     /// The front-end that is connected.
     pub(super) fn link(&self) -> Option<&FrontEnd> {
         self.vm.as_ref()?.link.as_ref()
@@ -132,7 +126,8 @@ impl Port {
     pub(super) fn hold_off(&mut self, offence: Offence, why: &str) {
         let Some(vm) = &mut self.vm else { return };
         let pause: Duration = vm.hold_off(offence, why);
-        self.complain(format_args!("{why}: the port accepts no front-end for {pause:?}"));
+        let why = format_args!("{why}: the port accepts no front-end for {pause:?}");
+        self.chatter.complain(&self.spec.name, why);
     }
 }
 
@@ -146,10 +141,10 @@ impl Supervisor {
         self.ports.get(&id).map_or("", |port| &port.spec.name)
     }
 
-    /// See [`Port::complain`].
+    /// See [`Chatter::complain`].
     pub(super) fn complain(&mut self, id: PortId, why: impl fmt::Display) {
         if let Some(port) = self.ports.get_mut(&id) {
-            port.complain(why);
+            port.chatter.complain(&port.spec.name, why);
         }
     }
 

@@ -338,7 +338,9 @@ impl Supervisor {
         let Some(port) = self.ports.get_mut(&id) else { return };
         let spec = match told {
             Ok(spec) => spec,
-            Err(why) => return port.complain(format_args!("link: {why}")),
+            Err(why) => {
+                return port.chatter.complain(&port.spec.name, format_args!("link: {why}"));
+            }
         };
         let Some(vm) = &mut port.vm else { return };
         let name = &port.spec.name;
