@@ -95,7 +95,7 @@ enum What {
     Scale(ScaleArgs),
     /// What a packet from guest to guest costs a worker, beside one copy of it
     #[command(mut_args(|arg| SWITCH.defaults(arg)))]
-    Switch(SwitchArgs),
+    Switch(AmountArgs),
     /// Instructions per packet, counted by valgrind: does not depend on what else the machine does
     Instructions(InstructionsArgs),
 }
@@ -121,6 +121,9 @@ struct AmountArgs {
     /// Also write a page with plots
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Measure here and now, without namespaces around it (internal)
+    #[arg(long, hide = true)]
+    here: bool,
 }
 
 /// How much a command measures if nothing is said: seconds and rounds, as they would be typed; and
@@ -144,19 +147,6 @@ struct GuestArgs {
     /// Who talks with whom
     #[arg(long, value_delimiter = ',', value_name = "WHO", default_value = "qemu,uml,uml-pair")]
     pairs: Vec<Pairing>,
-    /// Measure here and now, without namespaces around it (internal)
-    #[arg(long, hide = true)]
-    here: bool,
-}
-
-/// `ringway bench switch`
-#[derive(Debug, Args)]
-struct SwitchArgs {
-    #[command(flatten)]
-    amount: AmountArgs,
-    /// Measure here and now, without namespaces around it (internal)
-    #[arg(long, hide = true)]
-    here: bool,
 }
 
 /// `ringway bench history`
@@ -170,9 +160,6 @@ struct HistoryArgs {
     /// Only rows whose names contain one of these words
     #[arg(long, value_delimiter = ',', value_name = "WORDS", requires = "guest")]
     rows: Vec<String>,
-    /// Measure here and now, without namespaces around it (internal)
-    #[arg(long, hide = true, requires = "guest")]
-    here: bool,
 }
 
 /// `ringway bench scale`
@@ -238,7 +225,7 @@ fn fail(is_json: bool, error: &str, status: u8) -> ExitCode {
 fn measure(what: What) -> anyhow::Result<()> {
     match what {
         What::Ring(args) => args.amount.show(&ring::measure(&args.options()?)?),
-        What::Guest(args) | What::Pacing(args) | What::Nat(args) if !args.here => {
+        What::Guest(args) | What::Pacing(args) | What::Nat(args) if !args.amount.here => {
             guest::in_namespaces(HERE)
         }
         What::Guest(args) => args.amount.show(&guest::measure(&args.options(&GUEST)?)?),
@@ -253,7 +240,7 @@ fn measure(what: What) -> anyhow::Result<()> {
                 _ => scale::workers::measure(&options, &workers)?,
             })
         }
-        What::Switch(args) => args.measure(),
+        What::Switch(amount) => measure_switch(&amount),
         What::Rxbuf(RxbufArgs { amount, tcp }) => {
             let of = if tcp { rxbuf::tcp::compute } else { rxbuf::measure };
             amount.show(&of(&amount.options(&RXBUF)?)?)
@@ -306,17 +293,13 @@ impl GuestArgs {
     }
 }
 
-impl SwitchArgs {
-    /// In namespaces, for taps; where there are none, without what needs them.
-    fn measure(&self) -> anyhow::Result<()> {
-        if !self.here && guest::why_no_namespaces().is_none() {
-            return guest::in_namespaces(HERE);
-        }
-        if self.here {
-            guest::settle()?;
-        }
-        self.amount.show(&switch::measure(&self.amount.options(&SWITCH)?, self.here)?)
+/// In namespaces, for taps; where there are none, without what needs them.
+fn measure_switch(amount: &AmountArgs) -> anyhow::Result<()> {
+    if !amount.here && guest::why_no_namespaces().is_none() {
+        return guest::in_namespaces(HERE);
     }
+    let _directory = amount.here.then(guest::settle).transpose()?;
+    amount.show(&switch::measure(&amount.options(&SWITCH)?, amount.here)?)
 }
 
 impl HistoryArgs {
@@ -324,16 +307,13 @@ impl HistoryArgs {
         let Some(pairing) = self.guest else {
             return self.amount.show(&history::measure(&self.amount.options(&HISTORY)?)?);
         };
-        if !self.here {
+        if !self.amount.here {
             return guest::in_namespaces(HERE);
         }
-        let (quick, pairings) = (self.amount.quick, vec![pairing]);
-        let args = GuestArgs { amount: self.amount.clone(), pairs: pairings, here: true };
+        let args = GuestArgs { amount: self.amount.clone(), pairs: vec![pairing] };
         let mut options = args.options(&HISTORY)?;
-        if quick || self.amount.seconds < 1.0 {
-            options.amount.duration = Duration::from_secs(1);
-        }
-        if quick {
+        options.amount.duration = options.amount.duration.max(Duration::from_secs(1));
+        if self.amount.quick {
             options.amount.repeats = QUICK_ROUNDS;
         } else if !typed().contains("--repeats") {
             options.amount.repeats = ROUNDS;

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{anyhow, ensure};
+use anyhow::{Context, anyhow, ensure};
 use ringway_virtq::{
     DeviceQueue, DriverQueue, Format, PackedDevice, PackedDriver, SplitDevice, SplitDriver,
 };
@@ -15,6 +15,7 @@ use super::host::Host;
 use super::technique::Technique;
 use crate::machine::pin;
 use crate::mirror::Mirror;
+use crate::spread::Spread;
 
 /// Longest wait for the first that counts.
 const FIRST_LIMIT: Duration = Duration::from_secs(10);
@@ -71,7 +72,9 @@ fn on<D: DriverQueue + Send, V: DeviceQueue + Send>(
         anyhow::Ok(([guest?, host?].concat(), elapsed))
     })?;
     if parts.contains(&Part::Ping) {
-        return Ok(summary(&times).ok_or_else(|| anyhow!("nothing came back"))?.to_vec());
+        let Spread { low, mean, high, deviation, .. } =
+            Spread::of(times).context("nothing came back")?;
+        return Ok(vec![low, mean, high, deviation]);
     }
     let packets = common.counted.load(Ordering::Relaxed);
     ensure!(packets > 0, "nothing moved");
@@ -79,16 +82,6 @@ fn on<D: DriverQueue + Send, V: DeviceQueue + Send>(
     #[allow(clippy::cast_precision_loss)]
     let bits = packets as f64 * packet_len as f64 * 8.0;
     Ok(vec![bits / elapsed.as_secs_f64() / 1e9])
-}
-
-/// Shortest, mean, longest, and standard deviation; `None`: there are none.
-fn summary(times: &[f64]) -> Option<[f64; 4]> {
-    let count = f64::from(u32::try_from(times.len()).ok()?);
-    let shortest = times.iter().copied().reduce(f64::min)?;
-    let longest = times.iter().copied().reduce(f64::max)?;
-    let mean = times.iter().sum::<f64>() / count;
-    let variance = times.iter().map(|time| (time - mean).powi(2)).sum::<f64>() / count;
-    Some([shortest, mean, longest, variance.sqrt()])
 }
 
 #[cfg(test)]
@@ -137,11 +130,5 @@ pub(super) mod tests {
         let out = super::super::traffic(&technique)[0];
         let found = measure(&technique, out, two_processors(), Duration::from_millis(50));
         assert!(found.as_ref().is_ok_and(|found| found[0] > 0.0), "{found:?}");
-    }
-
-    #[test]
-    fn times_are_summed_up() {
-        assert_eq!(summary(&[1.0, 3.0]), Some([1.0, 2.0, 3.0, 1.0]));
-        assert_eq!(summary(&[]), None);
     }
 }
