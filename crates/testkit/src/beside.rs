@@ -101,6 +101,27 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
+/// Does `act` while a thread repeats `step`, which it does once more after that; what became of
+/// both.
+fn while_repeating<T>(
+    mut step: impl FnMut() -> Result<(), String> + Send,
+    act: impl FnOnce() -> T,
+) -> (thread::Result<Result<(), String>>, T) {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let repeated = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                step()?;
+            }
+            step()
+        });
+        let stop = StopOnDrop(&over);
+        let acted = act();
+        drop(stop);
+        (repeated.join(), acted)
+    })
+}
+
 /// Runs `hostile` while two other guests, at `a` and `b`, exchange verified traffic. `hostile` may
 /// do what it likes at `h` and `p`, and closes everything before it returns. Then nothing of
 /// it may be left, and the port `h` must serve a good guest again.
@@ -121,21 +142,8 @@ pub fn beside_good_guests(
     }
     traffic.settle(&mut guests)?;
     let before = Footprint::of(ringway.pid())?;
-    let over = AtomicBool::new(false);
-    let (good, bad) = thread::scope(|scope| {
-        let good = scope.spawn(|| {
-            loop {
-                traffic.exchange(&mut guests, 100).map_err(|error| error.to_string())?;
-                if over.load(Ordering::Relaxed) {
-                    return Ok::<(), String>(());
-                }
-            }
-        });
-        let stop = StopOnDrop(&over);
-        let bad = hostile(&ringway);
-        drop(stop);
-        (good.join(), bad)
-    });
+    let exchange = || traffic.exchange(&mut guests, 100).map_err(|error| error.to_string());
+    let (good, bad) = while_repeating(exchange, || hostile(&ringway));
     assert!(ringway.is_running()?, "{}", ringway.log());
     bad?;
     before.wait_until_again(ringway.pid())?;
