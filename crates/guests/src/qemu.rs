@@ -1,4 +1,4 @@
-//! A QEMU guest under software emulation, with a vhost-user device and perhaps one on a tap.
+//! A QEMU guest under software emulation, with one device.
 //!
 //! Limits: one processor; QEMU before version 8 gets a device without MSI-X, with which it would
 //! crash.
@@ -27,11 +27,8 @@ const PROCESSOR_WITHOUT_CX16: &str = "qemu64,-cx16";
 /// Guest memory, shared with ringway.
 const MEMORY: &str = "256M";
 
-/// Hardware address of the vhost-user device.
+/// Hardware address of the device.
 pub const MAC: &str = "52:54:00:12:34:01";
-
-/// Hardware address of the device on QEMU's own tap.
-pub const TAP_MAC: &str = "52:54:00:12:34:02";
 
 /// The first version that does not crash with MSI-X under software emulation.
 const VERSION_WITH_VECTORS: u32 = 8;
@@ -43,8 +40,6 @@ pub struct Machine<'a> {
     pub device_options: &'a str,
     /// Options of its other end, such as `,queues=2`.
     pub netdev_options: &'a str,
-    /// The tap of a second device, which QEMU serves itself.
-    pub tap: Option<&'a str>,
     /// Where its [`Monitor`] is.
     pub monitor: Option<&'a Path>,
     /// How much memory it has, such as `1G`; nothing: 256 MiB.
@@ -84,7 +79,7 @@ pub fn boot(stage: &Stage, socket: &Path, machine: &Machine<'_>) -> anyhow::Resu
     arguments.extend(machine.monitor.into_iter().flat_map(Monitor::arguments));
     let more = [["-object", &memory], ["-chardev", &chardev], ["-device", &device]];
     arguments.extend(more.as_flattened().iter().map(ToString::to_string));
-    boot_with(stage, arguments, machine.tap)
+    boot_with(stage, arguments)
 }
 
 /// Starts a guest whose only device is on a tap that QEMU serves itself, and waits until it obeys.
@@ -95,7 +90,7 @@ pub fn boot_on_tap(stage: &Stage, tap: &str) -> anyhow::Result<Console> {
     let netdev = format!("tap,id=n0,ifname={tap},script=no,downscript=no,vnet_hdr=on");
     let device = format!("virtio-net-pci,netdev=n0,mac={MAC}");
     let words = ["-m", MEMORY, "-netdev", &netdev, "-device", &device];
-    boot_with(stage, words.map(String::from).to_vec(), None)
+    boot_with(stage, words.map(String::from).to_vec())
 }
 
 /// Starts a guest whose only device has this other end (as after `-netdev`, with the id `n0`) and
@@ -108,18 +103,14 @@ pub fn boot_on(stage: &Stage, netdev: &str) -> anyhow::Result<Console> {
     let device = format!("virtio-net-pci,netdev=n0,mac={MAC}");
     let words = ["-m", MEMORY, "-machine", "memory-backend=mem", "-object", &memory];
     let words = [&words[..], &["-netdev", netdev, "-device", &device]].concat();
-    boot_with(stage, words.into_iter().map(String::from).collect(), None)
+    boot_with(stage, words.into_iter().map(String::from).collect())
 }
 
 /// The same with these arguments for its memory and its device, which is the last of them.
 ///
 /// # Errors
 /// Something is not installed, or the guest does not boot.
-pub fn boot_with(
-    stage: &Stage,
-    mut arguments: Vec<String>,
-    tap: Option<&str>,
-) -> anyhow::Result<Console> {
+pub fn boot_with(stage: &Stage, mut arguments: Vec<String>) -> anyhow::Result<Console> {
     let kernel = kernel_files::find(&stage.programs.kernel).context("no kernel for guests")?;
     let qemu = qemu_files::find(&stage.programs.qemu).context("no QEMU")?;
     let initramfs = stage.file("initramfs");
@@ -135,12 +126,7 @@ pub fn boot_with(
     if let Some(device) = arguments.last_mut() {
         device.push_str(&format!(",romfile={vectors}"));
     }
-    command.args(&arguments);
-    if let Some(tap) = tap {
-        let netdev = format!("tap,id=n1,ifname={tap},script=no,downscript=no,vnet_hdr=on");
-        let device = format!("virtio-net-pci,netdev=n1,mac={TAP_MAC},romfile={vectors}");
-        command.args(["-netdev", &netdev, "-device", &device]);
-    }
+    command.args(arguments);
     let guest = Console::start(stage, "guest", command)?;
     guest.wait_ready(0, BOOT_LIMIT)?;
     Ok(guest)

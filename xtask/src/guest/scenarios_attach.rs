@@ -56,7 +56,7 @@ pub fn qemu(stage: &Stage) -> anyhow::Result<()> {
     let version = files.major_version()?.to_string();
     let arguments = scene.ringway.attach_with("vm0", "qemu", &["--qemu-version", &version])?;
     stage.step(&format!("QEMU {version}: {}", arguments.join(" ")));
-    let mut guest = qemu::boot_with(stage, arguments, None)?;
+    let mut guest = qemu::boot_with(stage, arguments)?;
     qemu::set_up(&mut guest, MAC, ADDRESSES[1], MTU)?;
     ping(&mut guest, ADDRESSES[0])?;
     scene.guests.push(guest);
@@ -82,7 +82,7 @@ pub fn readme(stage: &Stage) -> anyhow::Result<()> {
     let mut guests = Vec::new();
     for ((arguments, mac), address) in arguments.into_iter().zip(&macs).zip(ADDRESSES) {
         stage.step(&arguments.join(" "));
-        let mut guest = qemu::boot_with(stage, arguments, None)?;
+        let mut guest = qemu::boot_with(stage, arguments)?;
         qemu::set_up(&mut guest, mac, address, MTU)?;
         // The next one is called the same.
         fs::rename(stage.logs.join("guest.log"), stage.logs.join(format!("{address}.log")))?;

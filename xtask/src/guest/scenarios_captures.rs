@@ -133,7 +133,7 @@ fn boot(stage: &Stage, socket: &std::path::Path) -> anyhow::Result<Console> {
         format!("-device virtio-net-pci,netdev=n0,mac={},packed=on", qemu::MAC),
     ];
     let words = arguments.iter().flat_map(|words| words.split(' ')).map(str::to_string);
-    qemu::boot_with(stage, words.collect(), None)
+    qemu::boot_with(stage, words.collect())
 }
 
 /// Whether tcpdump has written every packet that passed its filter.
