@@ -51,7 +51,7 @@ impl Process {
         Self::spawn(name, log, command.stdin(Stdio::null()))
     }
 
-    /// Starts it with its input and output in our hands; errors it prints go to `NAME.err`.
+    /// Starts it with its input and output in our hands; errors it prints go to `NAME-errors.log`.
     ///
     /// # Errors
     /// No such program, or no log file.

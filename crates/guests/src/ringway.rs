@@ -21,9 +21,32 @@ pub struct Ringway {
     /// Dropped before the process ends.
     _last_statistics: LastStatistics,
     process: Process,
+    client: Client,
+    sockets: Vec<PathBuf>,
+}
+
+/// Asks a ringway over its control socket.
+#[derive(Debug, Clone)]
+struct Client {
     binary: PathBuf,
     control: PathBuf,
-    sockets: Vec<PathBuf>,
+}
+
+impl Client {
+    fn question(&self, words: &[&str]) -> Command {
+        let mut command = shell::command(&[&self.binary]);
+        command.args(words).arg("--control").arg(&self.control);
+        command
+    }
+
+    fn told(&self, words: &[&str]) -> anyhow::Result<String> {
+        shell::output(&mut self.question(words))
+    }
+
+    fn told_json(&self, words: &[&str]) -> anyhow::Result<Value> {
+        let text = self.told(&[words, &["--json"]].concat())?;
+        serde_json::from_str(&text).with_context(|| format!("ringway {}: {text}", words.join(" ")))
+    }
 }
 
 impl Ringway {
@@ -63,18 +86,14 @@ impl Ringway {
         command.args(more);
         let mut sockets: Vec<PathBuf> = ports.iter().filter_map(|port| socket(port)).collect();
         sockets.push(control.clone());
-        let process = Process::start(stage, name, command)?;
+        let mut process = Process::start(stage, name, command)?;
+        let client = Client { binary, control };
         let file = stage.logs.join(format!("{name}.statistics"));
-        let (program, socket) = (binary.clone(), control.clone());
-        let last_statistics = LastStatistics { binary: program, control: socket, file };
-        let mut ringway =
-            Self { _last_statistics: last_statistics, process, binary, control, sockets };
-        let wanted = ports.len();
-        let (binary, control) = (ringway.binary.clone(), ringway.control.clone());
-        ringway.process.wait_until("listening", LIMIT, |_| {
-            ask(&binary, &control).is_ok_and(|stats| ports_of(&stats).len() == wanted)
+        let _last_statistics = LastStatistics { client: client.clone(), file };
+        process.wait_until("listening", LIMIT, |_| {
+            client.told_json(&["stats"]).is_ok_and(|stats| ports_of(&stats).len() == ports.len())
         })?;
-        Ok(ringway)
+        Ok(Self { _last_statistics, process, client, sockets })
     }
 
     /// How it was started, as one would type it.
@@ -92,7 +111,7 @@ impl Ringway {
     /// # Errors
     /// It does not answer, or has no such port.
     pub fn port(&self, name: &str) -> anyhow::Result<Port> {
-        let stats = ask(&self.binary, &self.control)?;
+        let stats = self.client.told_json(&["stats"])?;
         let port = ports_of(&stats).iter().find(|port| port["name"] == name);
         Ok(Port(port.ok_or_else(|| anyhow!("ringway: no port {name} in {stats}"))?.clone()))
     }
@@ -107,7 +126,7 @@ impl Ringway {
     /// # Errors
     /// It does not say which process that is.
     pub fn kill_data_plane(&self) -> anyhow::Result<()> {
-        let stats = ask(&self.binary, &self.control)?;
+        let stats = self.client.told_json(&["stats"])?;
         let pid = stats["data_plane"]["pid"].as_u64().context("there is no data plane")?;
         shell::run(shell::command(&["kill", "-KILL"]).arg(pid.to_string()))
     }
@@ -117,8 +136,7 @@ impl Ringway {
     /// # Errors
     /// It refuses.
     pub fn upgrade(&self) -> anyhow::Result<()> {
-        let mut command = shell::command(&[&self.binary]);
-        shell::output(command.args(["upgrade", "--control"]).arg(&self.control)).map(drop)
+        self.told(&["upgrade"]).map(drop)
     }
 
     /// What it says about its workers; at least one.
@@ -126,7 +144,7 @@ impl Ringway {
     /// # Errors
     /// It does not answer.
     pub fn workers(&self) -> anyhow::Result<Vec<Value>> {
-        let stats = ask(&self.binary, &self.control)?;
+        let stats = self.client.told_json(&["stats"])?;
         let workers = stats["workers"].as_array().filter(|workers| !workers.is_empty());
         Ok(workers.ok_or_else(|| anyhow!("ringway: no worker in {stats}"))?.clone())
     }
@@ -149,11 +167,9 @@ impl Ringway {
         program: &str,
         more: &[&str],
     ) -> anyhow::Result<Vec<String>> {
-        let mut command = shell::command(&[&self.binary]);
-        command.args(["attach", port, "--for", program, "--memory", "256", "--json"]).args(more);
-        let text = shell::output(command.arg("--control").arg(&self.control))?;
-        let given: Value = serde_json::from_str(&text).with_context(|| text.clone())?;
-        let arguments = given["arguments"].as_array().with_context(|| text.clone())?.iter();
+        let words = ["attach", port, "--for", program, "--memory", "256"];
+        let given = self.client.told_json(&[&words, more].concat())?;
+        let arguments = given["arguments"].as_array().with_context(|| given.to_string())?.iter();
         Ok(arguments.filter_map(Value::as_str).map(str::to_owned).collect())
     }
 
@@ -170,14 +186,20 @@ impl Ringway {
     /// # Errors
     /// It refuses.
     pub fn told(&self, question: &[&str]) -> anyhow::Result<String> {
-        shell::output(&mut self.question(question))
+        self.client.told(question)
+    }
+
+    /// The same as JSON.
+    ///
+    /// # Errors
+    /// It refuses, or prints something else.
+    pub fn told_json(&self, question: &[&str]) -> anyhow::Result<Value> {
+        self.client.told_json(question)
     }
 
     /// The command that asks it this.
     pub fn question(&self, words: &[&str]) -> Command {
-        let mut command = shell::command(&[&self.binary]);
-        command.args(words).arg("--control").arg(&self.control);
-        command
+        self.client.question(words)
     }
 
     /// Removes a port.
@@ -185,9 +207,7 @@ impl Ringway {
     /// # Errors
     /// It refuses.
     pub fn remove(&self, name: &str) -> anyhow::Result<()> {
-        let mut command = shell::command(&[&self.binary]);
-        command.args(["port", "remove", name, "--control"]).arg(&self.control);
-        shell::output(&mut command).map(drop)
+        self.told(&["port", "remove", name]).map(drop)
     }
 
     /// Ends it as a failing machine would: it cannot clean up.
@@ -212,15 +232,13 @@ impl Ringway {
 /// Writes what ringway counts if it still runs when this is dropped: something else has failed.
 #[derive(Debug)]
 struct LastStatistics {
-    binary: PathBuf,
-    control: PathBuf,
+    client: Client,
     file: PathBuf,
 }
 
 impl Drop for LastStatistics {
     fn drop(&mut self) {
-        let mut command = shell::command(&[&self.binary]);
-        if let Ok(text) = shell::output(command.args(["stats", "--control"]).arg(&self.control)) {
+        if let Ok(text) = self.client.told(&["stats"]) {
             // Without the file, the failure itself is still reported.
             let _ = std::fs::write(&self.file, text);
         }
@@ -231,12 +249,6 @@ impl Drop for LastStatistics {
 fn socket(port: &str) -> Option<PathBuf> {
     let (_, rest) = port.split_once("=vm:")?;
     rest.split(',').next().map(PathBuf::from)
-}
-
-fn ask(binary: &PathBuf, control: &PathBuf) -> anyhow::Result<Value> {
-    let mut command = shell::command(&[binary]);
-    let text = shell::output(command.args(["stats", "--json", "--control"]).arg(control))?;
-    serde_json::from_str(&text).with_context(|| format!("ringway stats: {text}"))
 }
 
 fn ports_of(stats: &Value) -> &[Value] {

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-/// Where programs are, also those for administrators, which are not on everybody's `PATH`.
+/// Where programs are, also those for administrators, which are not on the `PATH` of every user.
 const DIRECTORIES: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 

@@ -70,7 +70,7 @@ impl Stage {
         println!("{:6.2} s: {text}", self.started.elapsed().as_secs_f64());
     }
 
-    /// Says something that everybody wants to know.
+    /// Says something that is shown even when the scenario passes.
     pub fn note(&self, text: &str) {
         println!("{NOTE}{text}");
     }

@@ -84,8 +84,7 @@ fn rounds(
     let until = Instant::now() + minutes();
     for number in 1.. {
         round()?;
-        let stats: Value = serde_json::from_str(&ringway.told(&["stats", "net", "--json"])?)?;
-        let nat = &stats["ports"][0]["nat"];
+        let nat = &ringway.told_json(&["stats", "net"])?["ports"][0]["nat"];
         let sockets = nat["sockets"].as_u64().context("sockets")?;
         stage.note(&format!("round {number}: {sockets} sockets, flows {}", nat["flows"]));
         // Those of datagrams of the last two minutes, and of connections that are over.
@@ -131,7 +130,7 @@ fn stateful(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
 
 /// The guest and its flows, as `ringway port show` tells.
 fn shown(stage: &Stage, ringway: &Ringway) -> anyhow::Result<()> {
-    let shown: Value = serde_json::from_str(&ringway.told(&["port", "show", "net", "--json"])?)?;
+    let shown = ringway.told_json(&["port", "show", "net"])?;
     let guest = &shown["guests"][0];
     stage.note(&format!("shown: {guest}, {} flows", shown["flows_count"]));
     let addresses = guest["addresses"].as_array().map_or(0, Vec::len);
