@@ -8,7 +8,8 @@ use ringway_guests::shell;
 
 use crate::check::build_ringway;
 use crate::counts::Counts;
-use crate::downloads::{self, Download, KERNEL_VARIABLE};
+use crate::downloads::Download::{self, Dpdk, Gvproxy, Ovs, Passt, Vde};
+use crate::downloads::KERNEL_VARIABLE;
 use crate::page;
 use crate::paths::Paths;
 use crate::setup::{self, For};
@@ -126,8 +127,9 @@ pub fn ringway_bench(paths: &Paths) -> Command {
     }
     command.env(BINARY_VARIABLE, paths.ringway());
     command.env(KERNEL_VARIABLE, Download::Kernel.directory(paths));
-    downloads::name_dpdk_to(&mut command, paths);
-    downloads::name_peers_to(&mut command, paths);
+    for peer in [Dpdk, Ovs, Vde, Passt, Gvproxy] {
+        peer.name_to(&mut command, paths);
+    }
     command
 }
 

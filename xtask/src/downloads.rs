@@ -6,7 +6,8 @@
 //! called `stable` on the mirror that this machine's packages come from, with lists of their own:
 //! neither the machine's lists nor its sources change. What is of a newer release brings along the
 //! loader and the libraries that it was built for. `testpmd` is in `dpdk-dev`, which depends on all
-//! of DPDK: what this machine does not have of that is unpacked, too (33 MB).
+//! of DPDK: what this machine does not have of that is unpacked, too (33 MB). passt becomes
+//! `passt.avx2` on a processor that has these instructions.
 //!
 //! Limits: what was unpacked before stays, whatever the lists have now. Where there is no newer
 //! release, the scenarios that need it are left out.
@@ -25,30 +26,8 @@ use ringway_guests::{kernel_files, qemu_files, shell, uml_files};
 use crate::apt::Apt;
 use crate::paths::Paths;
 
-/// Name the directories of a kernel and of DPDK to programs that look for them.
+/// Names the directory of a kernel to programs that look for it.
 pub const KERNEL_VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
-const DPDK_VARIABLE: &str = "RINGWAY_DPDK";
-const PROMETHEUS_VARIABLE: &str = "RINGWAY_PROMETHEUS";
-const PASST_VARIABLE: &str = "RINGWAY_PASST";
-const GVPROXY_VARIABLE: &str = "RINGWAY_GVPROXY";
-const OVS_VARIABLE: &str = "RINGWAY_OVS";
-const VDE_VARIABLE: &str = "RINGWAY_VDE";
-
-/// The package that depends on the current cloud kernel, and the one with `testpmd`.
-const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
-const DPDK_PACKAGE: &str = "dpdk-dev";
-const PROMETHEUS_PACKAGE: &str = "prometheus";
-const FRR_PACKAGE: &str = "frr";
-/// With the libraries that few other programs need.
-const OVS_PACKAGES: [&str; 5] =
-    ["openvswitch-switch", "openvswitch-switch-dpdk", "openvswitch-common", "libxdp1", "libbpf1"];
-/// The same of OVN, which is another source.
-const OVN_PACKAGES: [&str; 5] =
-    ["ovn-common", "ovn-central", "ovn-host", "libunbound8", "libevent-2.1-7"];
-const VDE_PACKAGE: &str = "vde-switch";
-
-/// What can be looked for if something of it cannot be had.
-pub const PACKAGES: [&str; 4] = [KERNEL_PACKAGE, DPDK_PACKAGE, PROMETHEUS_PACKAGE, FRR_PACKAGE];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Download {
@@ -73,47 +52,72 @@ use Download::{
     Vde,
 };
 
+/// What is unpacked, of the lists of this machine and of those of the newest release.
+pub const OF_MACHINE: [Download; 7] = [Kernel, Dpdk, Prometheus, Frr, Ovs, Ovn, Vde];
 const OF_NEWEST: [Download; 5] = [NewestKernel, NewestUml, NewestQemu, Passt, Gvproxy];
 
-/// The names of these packages, of their programs and of the directories of both.
-const PASST: &str = "passt";
-const GVPROXY: &str = "gvproxy";
-/// The program of that package.
-const VDE: &str = "vde_switch";
+/// Packages, with a blank between them.
+#[derive(Clone, Copy)]
+enum Packages {
+    /// These alone, with the libraries that few other programs need.
+    These(&'static str),
+    /// This one, and what it depends on and is not there.
+    Whole(&'static str),
+    /// The one that this one, of the current kernel, depends on.
+    KernelOf(&'static str),
+}
+
+use Packages::{KernelOf, These, Whole};
+
+/// A directory, what is in it for readers, its packages, and programs that get the loader that they
+/// were built for.
+type Row = (&'static str, &'static str, Packages, &'static [&'static str]);
+
+const OVS_PACKAGES: &str =
+    "openvswitch-switch openvswitch-switch-dpdk openvswitch-common libxdp1 libbpf1";
+const OVN_PACKAGES: &str = "ovn-common ovn-central ovn-host libunbound8 libevent-2.1-7";
+const KERNEL: Packages = KernelOf("linux-image-cloud-amd64");
+/// What it is linked with is all that it needs.
+const UML: Packages = These("user-mode-linux libc6");
+const QEMU_NAME: &str = "the newest release's QEMU, its libraries and its firmware";
+const PASST: &[&str] = &["passt", "passt.avx2"];
 
 impl Download {
+    fn row(self) -> Row {
+        match self {
+            Kernel => ("kernel", "the guests' kernel", KERNEL, &[]),
+            Dpdk => ("dpdk", "DPDK's testpmd", Whole("dpdk-dev"), &[]),
+            Prometheus => ("prometheus", "Prometheus", These("prometheus"), &[]),
+            Frr => ("frr", "FRR", Whole("frr"), &[]),
+            Ovs => ("ovs", "Open vSwitch", These(OVS_PACKAGES), &[]),
+            Vde => ("vde", "vde_switch", These("vde-switch"), &[]),
+            Ovn => ("ovn", "OVN", These(OVN_PACKAGES), &[]),
+            NewestKernel => ("kernel-newest", "the newest release's kernel", KERNEL, &[]),
+            NewestUml => {
+                ("uml-newest", "the newest release's User Mode Linux", UML, &[uml_files::PROGRAM])
+            }
+            NewestQemu => {
+                ("qemu-newest", QEMU_NAME, Whole("qemu-system-x86"), &[qemu_files::PROGRAM])
+            }
+            Passt => ("passt", "the newest release's passt", These("passt libc6"), PASST),
+            Gvproxy => {
+                ("gvproxy", "the newest release's gvproxy", These("gvproxy libc6"), &["gvproxy"])
+            }
+        }
+    }
+
     pub fn directory(self, paths: &Paths) -> PathBuf {
-        paths.guest().join(match self {
-            Kernel => "kernel",
-            Dpdk => "dpdk",
-            Prometheus => "prometheus",
-            Frr => "frr",
-            Ovs => "ovs",
-            Vde => "vde",
-            Ovn => "ovn",
-            NewestKernel => "kernel-newest",
-            NewestUml => "uml-newest",
-            NewestQemu => "qemu-newest",
-            Passt => PASST,
-            Gvproxy => GVPROXY,
-        })
+        paths.guest().join(self.row().0)
     }
 
     pub fn name(self) -> &'static str {
-        match self {
-            Kernel => "the guests' kernel",
-            Dpdk => "DPDK's testpmd",
-            Prometheus => "Prometheus",
-            Frr => "FRR",
-            Ovs => "Open vSwitch",
-            Vde => "vde_switch",
-            Ovn => "OVN",
-            NewestKernel => "the newest release's kernel",
-            NewestUml => "the newest release's User Mode Linux",
-            NewestQemu => "the newest release's QEMU, its libraries and its firmware",
-            Passt => "the newest release's passt",
-            Gvproxy => "the newest release's gvproxy",
-        }
+        self.row().1
+    }
+
+    /// What can be looked for if it cannot be had.
+    pub fn wanted(self) -> &'static str {
+        let (_, _, These(names) | Whole(names) | KernelOf(names), _) = self.row();
+        names
     }
 
     pub fn is_there(self, paths: &Paths) -> bool {
@@ -124,29 +128,12 @@ impl Download {
             Prometheus => directory.join("usr/bin/promtool").is_file(),
             Frr => frr(paths).is_some(),
             Ovs => ovs(paths).is_some_and(|files| files.has_dpdk()),
-            Vde => OwnLoader::find(&directory, VDE).is_some(),
             Ovn => ovs(paths).is_some_and(|files| files.has_ovn()),
             NewestUml => uml_files::find(&directory).is_some(),
             NewestQemu => qemu_files::find(&directory).is_some(),
-            Passt => OwnLoader::find(&directory, PASST).is_some(),
-            Gvproxy => OwnLoader::find(&directory, GVPROXY).is_some(),
-        }
-    }
-
-    fn packages(self, apt: &Apt) -> anyhow::Result<Vec<String>> {
-        match self {
-            Kernel | NewestKernel => Ok(vec![apt.kernel_of(KERNEL_PACKAGE)?]),
-            Dpdk => apt.with_dependencies(DPDK_PACKAGE),
-            Prometheus => Ok(vec![PROMETHEUS_PACKAGE.to_string()]),
-            Frr => apt.with_dependencies(FRR_PACKAGE),
-            Ovs => Ok(OVS_PACKAGES.map(String::from).to_vec()),
-            Vde => Ok(vec![VDE_PACKAGE.to_string()]),
-            Ovn => Ok(OVN_PACKAGES.map(String::from).to_vec()),
-            // What it is linked with is all that it needs.
-            NewestUml => Ok(["user-mode-linux", "libc6"].map(String::from).to_vec()),
-            NewestQemu => apt.with_dependencies("qemu-system-x86"),
-            Passt => Ok([PASST, "libc6"].map(String::from).to_vec()),
-            Gvproxy => Ok([GVPROXY, "libc6"].map(String::from).to_vec()),
+            Vde => OwnLoader::find(&directory, "vde_switch").is_some(),
+            Passt => OwnLoader::find(&directory, "passt").is_some(),
+            Gvproxy => OwnLoader::find(&directory, "gvproxy").is_some(),
         }
     }
 
@@ -155,19 +142,14 @@ impl Download {
             return Ok(());
         }
         println!("downloading {}", self.name());
-        let (packages, directory) = (self.packages(apt)?, self.directory(paths));
+        let (directory, (_, _, packages, programs)) = (self.directory(paths), self.row());
+        let packages = match packages {
+            These(names) => names.split(' ').map(String::from).collect(),
+            Whole(name) => apt.with_dependencies(name)?,
+            KernelOf(name) => vec![apt.kernel_of(name)?],
+        };
         let unpacked = apt.unpacked(&packages, &directory)?;
-        match self {
-            NewestUml => use_own_loader(&unpacked.root, uml_files::PROGRAM)?,
-            NewestQemu => use_own_loader(&unpacked.root, qemu_files::PROGRAM)?,
-            Gvproxy => use_own_loader(&unpacked.root, GVPROXY)?,
-            Passt => {
-                use_own_loader(&unpacked.root, PASST)?;
-                // What it becomes on a processor that has these instructions.
-                use_own_loader(&unpacked.root, "passt.avx2")?;
-            }
-            Kernel | NewestKernel | Dpdk | Prometheus | Frr | Ovs | Ovn | Vde => {}
-        }
+        programs.iter().try_for_each(|program| use_own_loader(&unpacked.root, program))?;
         unpacked.move_to(&directory)?;
         if self == Dpdk {
             let mut help = DpdkFiles::unpacked(&directory)?.command(&[]);
@@ -178,6 +160,15 @@ impl Download {
         }
         ensure!(self.is_there(paths), "{}: not in {}", self.name(), packages.join(" "));
         Ok(())
+    }
+
+    /// Tells a program where it is, if it is, by a variable that is called after its directory.
+    pub fn name_to(self, command: &mut Command, paths: &Paths) {
+        // Of DPDK the benchmark finds out itself what it can do.
+        if self.is_there(paths) || (self == Dpdk && dpdk(paths).is_some()) {
+            let variable = format!("RINGWAY_{}", self.row().0.to_uppercase());
+            command.env(variable, self.directory(paths));
+        }
     }
 }
 
@@ -209,33 +200,4 @@ pub fn ovs(paths: &Paths) -> Option<OvsFiles> {
     let found = OvsFiles::find(&Ovs.directory(paths)).or_else(|| OvsFiles::find(installed))?;
     let unpacked = found.clone().with_ovn(&Ovn.directory(paths));
     Some(if unpacked.has_ovn() { unpacked } else { found.with_ovn(installed) })
-}
-
-/// Tells tests where Prometheus is, if it is.
-pub fn name_prometheus_to(command: &mut Command, paths: &Paths) {
-    if Prometheus.is_there(paths) {
-        command.env(PROMETHEUS_VARIABLE, Prometheus.directory(paths));
-    }
-}
-
-/// Tells the benchmark where other routers and switches are, if they are.
-pub fn name_peers_to(command: &mut Command, paths: &Paths) {
-    let peers = [
-        (PASST_VARIABLE, Passt),
-        (GVPROXY_VARIABLE, Gvproxy),
-        (OVS_VARIABLE, Ovs),
-        (VDE_VARIABLE, Vde),
-    ];
-    for (variable, peer) in peers {
-        if peer.is_there(paths) {
-            command.env(variable, peer.directory(paths));
-        }
-    }
-}
-
-/// Tells a program where that is, if it is complete.
-pub fn name_dpdk_to(command: &mut Command, paths: &Paths) {
-    if dpdk(paths).is_some() {
-        command.env(DPDK_VARIABLE, Dpdk.directory(paths));
-    }
 }

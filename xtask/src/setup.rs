@@ -46,16 +46,7 @@ pub fn prepare(paths: &Paths, purpose: For) -> anyhow::Result<bool> {
         complete = install(&missing)?;
     }
     if purpose == For::Test {
-        let all = [
-            Download::Kernel,
-            Download::Dpdk,
-            Download::Prometheus,
-            Download::Frr,
-            Download::Ovs,
-            Download::Ovn,
-            Download::Vde,
-        ];
-        for what in all {
+        for what in downloads::OF_MACHINE {
             complete &= unpack(paths, what);
         }
         // Not every distribution has them.
@@ -77,8 +68,7 @@ fn unpack(paths: &Paths, what: Download) -> bool {
         result = what.prepare(paths, &apt);
     }
     if let Err(error) = &result {
-        let packages = downloads::PACKAGES.join(" ");
-        let advice = format!("apt-get update && apt-get download {packages}");
+        let advice = format!("apt-get update && apt-get download {}", what.wanted());
         println!("{}: {error:#}: check as root that this works: {advice}", what.name());
     }
     result.is_ok()

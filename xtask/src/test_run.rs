@@ -15,7 +15,7 @@ use anyhow::{Context, anyhow, bail};
 use crate::bench;
 use crate::check::build_ringway;
 use crate::counts::Counts;
-use crate::downloads;
+use crate::downloads::Download;
 use crate::guest;
 use crate::paths::Paths;
 use crate::setup::{self, For};
@@ -92,7 +92,7 @@ fn workspace_tests(paths: &Paths, names: &[String]) -> Command {
     let mut command = paths.cargo("test");
     command.args(["--workspace", "--no-fail-fast", "--"]).args(names);
     command.env("RINGWAY_BIN", paths.ringway());
-    downloads::name_prometheus_to(&mut command, paths);
+    Download::Prometheus.name_to(&mut command, paths);
     command
 }
 
