@@ -38,6 +38,10 @@ const UML_PAIR: &str = "User Mode Linux ↔ User Mode Linux: ratios";
 const QEMU_TAP: &str = "ringway + tap ÷ QEMU's own tap";
 const DPDK_TAP: &str = "ringway + tap ÷ DPDK vhost + tap";
 const UML_TAP: &str = "ringway + tap ÷ UML's vector tap";
+const IN: &str = "host → guest, split ring";
+const OUT: &str = "guest → host, split ring";
+const DPDK_DRIVER: &str = "64 | DPDK × ringway";
+const BY_DPDK: &str = "× DPDK × DPDK";
 const BRIDGE: &str = "ringway's switch ÷ Linux bridge, two vector taps";
 
 const LINES: [Line; 17] = [
@@ -50,20 +54,8 @@ const LINES: [Line; 17] = [
     Line("TCP out, two UML guests ÷ Linux bridge", "guest", UML_PAIR, BRIDGE, "TCP out"),
     Line("TCP in, two UML guests ÷ Linux bridge", "guest", UML_PAIR, BRIDGE, "TCP in"),
     Line("64-byte UDP in, emulated guest ÷ QEMU's tap", "guest", QEMU, QEMU_TAP, "64-byte UDP"),
-    Line(
-        "64 bytes in, DPDK's driver ÷ DPDK's device",
-        "ring",
-        "host → guest, split ring",
-        "64 | DPDK × ringway",
-        "× DPDK × DPDK",
-    ),
-    Line(
-        "64 bytes out, the same",
-        "ring",
-        "guest → host, split ring",
-        "64 | DPDK × ringway",
-        "× DPDK × DPDK",
-    ),
+    Line("64 bytes in, DPDK's driver ÷ DPDK's device", "ring", IN, DPDK_DRIVER, BY_DPDK),
+    Line("64 bytes out, the same", "ring", OUT, DPDK_DRIVER, BY_DPDK),
     Line("TCP out, nat: ÷ passt", "nat", QEMU, "ringway nat: ÷ passt, vhost-user", "TCP out"),
     Line("TCP in, nat: ÷ passt", "nat", QEMU, "ringway nat: ÷ passt, vhost-user", "TCP in"),
     Line("TCP out, nat: ÷ QEMU's own", "nat", QEMU, "ringway nat: ÷ QEMU user", "TCP out"),
