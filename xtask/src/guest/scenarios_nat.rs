@@ -12,7 +12,6 @@ use ringway_guests::traffic::{self, Side};
 use ringway_guests::{qemu, shell, uml};
 use serde_json::Value;
 
-use super::needs::Needs;
 use super::scene::{port, socket};
 use ringway_guests::nat_lab::{
     self, ECHO, KEEPER, NAME, NARROW, RESET, SERVER, SERVER6, SINK, SOURCE,
@@ -28,14 +27,6 @@ const COUNTS: &str = r#"busybox awk '/^Tcp:/ {n = $11 " " $12 " " $13} \
 /^TcpExt:/ && at {m = $at} /^TcpExt:/ \
 {for (i = 1; i <= NF; i++) if ($i == "DelayedACKLost") at = i} \
 END {print n, m}' /proc/net/snmp /proc/net/netstat"#;
-
-pub type Scenario = (&'static str, Needs, fn(&Stage) -> anyhow::Result<()>);
-
-pub const ALL: [Scenario; 3] = [
-    ("nat_stress", Needs::Uml, stress),
-    ("nat_uml", Needs::UmlAndDhcp, uml),
-    ("nat_qemu", Needs::Qemu, qemu),
-];
 
 /// A file that a guest runs for its lease.
 const LEASE_SCRIPT: &str = r#"printf '%s\n' '#!/bin/sh' '[ "$1" = bound ] || exit 0' \

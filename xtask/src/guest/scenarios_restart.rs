@@ -34,8 +34,7 @@ const TRAFFIC: [(&str, &str); 3] =
 /// Names how often all of that is done: 12 rounds are 180 crashes and 108 upgrades.
 const ROUNDS: &str = "RINGWAY_RESTART_ROUNDS";
 
-/// Longest time for guest and round.
-const BOOT_LIMIT: Duration = Duration::from_secs(140);
+/// Longest time for a round.
 const ROUND_LIMIT: Duration = Duration::from_secs(100);
 
 /// From one to the next.
@@ -95,9 +94,9 @@ pub(super) fn rounds() -> u32 {
     named.unwrap_or(1)
 }
 
-/// The longest time of one scenario.
+/// The longest time for all rounds.
 pub fn limit() -> Duration {
-    BOOT_LIMIT + ROUND_LIMIT * rounds()
+    ROUND_LIMIT * rounds()
 }
 
 /// What is done in each kind of traffic, and how often.
