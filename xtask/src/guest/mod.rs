@@ -10,7 +10,6 @@ mod plan;
 mod runner;
 mod scenarios_attach;
 mod scenarios_bench;
-mod scenarios_capture_pair;
 mod scenarios_captures;
 mod scenarios_coalesce;
 mod scenarios_control;

@@ -11,11 +11,11 @@ use super::needs::Needs::{
 use super::scenarios_bench::measure;
 use super::scenarios_unikernel::{self, DeviceCase, UnikernelCase};
 use super::{
-    scenarios_attach, scenarios_bench, scenarios_capture_pair, scenarios_captures,
-    scenarios_coalesce, scenarios_control, scenarios_dpdk, scenarios_driver, scenarios_evpn,
-    scenarios_front_ends, scenarios_nat, scenarios_nat_forward, scenarios_offload, scenarios_ovs,
-    scenarios_pairs, scenarios_pairs_qemu, scenarios_poll, scenarios_qemu, scenarios_restart,
-    scenarios_restart_dpdk, scenarios_restart_memory, scenarios_uml, scenarios_why,
+    scenarios_attach, scenarios_bench, scenarios_captures, scenarios_coalesce, scenarios_control,
+    scenarios_dpdk, scenarios_driver, scenarios_evpn, scenarios_front_ends, scenarios_nat,
+    scenarios_nat_forward, scenarios_offload, scenarios_ovs, scenarios_pairs, scenarios_pairs_qemu,
+    scenarios_poll, scenarios_qemu, scenarios_restart, scenarios_restart_dpdk,
+    scenarios_restart_memory, scenarios_uml, scenarios_why,
 };
 use crate::unikernel::MachineType;
 
@@ -61,7 +61,7 @@ const ROWS: [Row; 47] = [
     ("uml_queue_pairs", Uml, 120, scenarios_pairs::pairs),
     ("uml_control", Uml, 120, scenarios_control::control),
     ("uml_mixed_offloads", Uml, 120, scenarios_offload::mixed),
-    ("uml_capture", Uml, 120, scenarios_capture_pair::compare),
+    ("uml_capture", Uml, 120, scenarios_captures::pair),
     ("uml_why", Uml, 120, scenarios_why::why),
     ("uml_poll", Uml, 180, scenarios_poll::poll),
     ("uml_coalesce", Uml, 120, |stage| scenarios_coalesce::coalesce(stage, false)),

@@ -1,18 +1,19 @@
-//! Two Linux guests that differ in everything, and what one captured on its way out compared with
-//! what the other captured on its way in.
+//! What was captured in one place, compared with what was captured in another one.
 //!
-//! How: User Mode Linux with split rings, jumbo packets, two queue pairs and every offload; QEMU
-//! with packed rings, an ordinary MTU, one pair and no offload at all; two workers between them.
-//! Both run tcpdump. A test of the host crate then lets this machine's kernel segment what was
-//! sent, and compares that with what was received, byte for byte.
+//! How: guests run tcpdump, and ringway captures its ports. What a guest puts together again on
+//! arrival (GRO) is turned off.
 //!
-//! Limits: IPv4. Packets that the emulated guest is too slow for are dropped and sent again.
+//! Limits: TCP over IPv4.
 
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use pcap_file::pcap::PcapReader;
+use pcap_file::pcapng::{Block, PcapNgReader};
 use ringway_guests::console::Console;
+use ringway_guests::process::Process;
 use ringway_guests::ringway::Way;
 use ringway_guests::stage::Stage;
 use ringway_guests::traffic;
@@ -33,8 +34,9 @@ const PLAIN: usize = 1;
 const RICH_OPTIONS: &str = ",packed=off,mtu=9000,queues=2";
 const PLAIN_OPTIONS: &str = ",csum=off,guest_csum=off";
 
-/// A server of its own for what is captured.
+/// What is captured, by a server of its own.
 const PORT: u16 = 5202;
+const FILTER: &str = "tcp port 5202";
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -43,7 +45,118 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// filter").
 const CAPTURES_MAX: usize = 3;
 
-/// TCP both ways, then a transfer that both guests capture.
+/// The end of a guest's capture, after what is still on its way to it.
+const STOP: &str = "sleep 1; kill -INT $capture; wait $capture";
+
+/// Fewer packets of a way prove nothing, nor do packets that are all short.
+const PACKETS_MIN: usize = 20;
+const LONG: usize = 10_000;
+
+/// Where the source address is in an IPv4 packet behind an Ethernet header.
+const SOURCE_AT: std::ops::Range<usize> = 26..30;
+
+/// Starts captures in all guests.
+fn start_captures(scene: &mut Scene<'_>, filter: &str) -> anyhow::Result<()> {
+    let options = "-Z root -i eth0 -s 0 -B 8192 -U --immediate-mode -w packets";
+    scene.on_all(&format!("tcpdump {options} '{filter}' 2>tcpdump.log & capture=$!"))?;
+    scene.on_all("until grep -q listening tcpdump.log; do sleep 0.1; done")
+}
+
+/// Brings the capture of a User Mode Linux guest here.
+fn fetch(scene: &mut Scene<'_>, guest: usize, file: &str) -> anyhow::Result<()> {
+    let here = scene.stage.directory.display();
+    let mount = format!("mkdir here && mount -t hostfs none here -o {here}");
+    scene.must(guest, &format!("{mount} && cp packets here/{file} && umount here")).map(drop)
+}
+
+/// What captures of two ports have is what the guests at them have captured themselves: one sends
+/// the other a transfer, and each way the packets are compared byte for byte and in order.
+pub fn pair(stage: &Stage) -> anyhow::Result<()> {
+    let mut scene = Scene::two_guests(stage, [""; 2], &[], &[])?;
+    scene.on_all("ethtool -K eth0 gro off")?;
+    scene.must(1, &format!("iperf3 -s -D -p {PORT}"))?;
+    stage.step("captures");
+    let mut captures = [capture_port(&scene, "vm0")?, capture_port(&scene, "vm1")?];
+    start_captures(&mut scene, FILTER)?;
+    scene.must(0, &format!("iperf3 -c {} -p {PORT} -n 2M", ADDRESSES[1]))?;
+    scene.on_all(STOP)?;
+    stage.step("comparison");
+    for (guest, capture) in captures.iter_mut().enumerate() {
+        ensure!(capture.terminate(LIMIT)?.success(), "{}", capture.printed());
+        let file = format!("guest{guest}.pcap");
+        fetch(&mut scene, guest, &file)?;
+        let ours = read_pcapng(&stage.file(&format!("vm{guest}.pcapng")))?;
+        let theirs = read_pcap(&stage.file(&file))?;
+        for (number, address) in ADDRESSES.iter().enumerate() {
+            let way = format!("at vm{guest} from guest {number}");
+            let [ours, theirs] = [&ours, &theirs].map(|packets| from(packets, address));
+            same(&ours, &theirs).context(way)?;
+        }
+    }
+    scene.finish()
+}
+
+/// Starts one of a port, and waits until it has a packet.
+fn capture_port(scene: &Scene<'_>, port: &str) -> anyhow::Result<Process> {
+    let file = scene.stage.file(&format!("{port}.pcapng"));
+    let text = file.display().to_string();
+    let command = scene.ringway.question(&["capture", port, &text, "--filter", FILTER]);
+    let mut process = Process::start(scene.stage, &format!("capture-{port}"), command)?;
+    let is_there = |_: &mut Process| fs::metadata(&file).is_ok_and(|file| file.len() > 0);
+    process.wait_until("captures", LIMIT, is_there)?;
+    Ok(process)
+}
+
+fn same(ours: &[&[u8]], theirs: &[&[u8]]) -> anyhow::Result<()> {
+    let longest = ours.iter().map(|packet| packet.len()).max();
+    ensure!(ours.len() >= PACKETS_MIN, "only {} packets", ours.len());
+    let first = ours.iter().zip(theirs).position(|(ours, theirs)| ours != theirs);
+    if let Some(at) = first {
+        bail!("packet {at} differs:\n{:02x?}\n{:02x?}", beginning(ours[at]), beginning(theirs[at]));
+    }
+    ensure!(ours.len() == theirs.len(), "{} packets, and {}", ours.len(), theirs.len());
+    println!("{} packets are the same, the longest has {longest:?} bytes", ours.len());
+    Ok(())
+}
+
+fn beginning(packet: &[u8]) -> &[u8] {
+    &packet[..packet.len().min(80)]
+}
+
+/// Those of that IPv4 address.
+fn from<'a>(packets: &'a [Vec<u8>], address: &str) -> Vec<&'a [u8]> {
+    let address: Vec<u8> = address.split('.').filter_map(|part| part.parse().ok()).collect();
+    let is_it = |packet: &&[u8]| packet.get(SOURCE_AT) == Some(&address);
+    packets.iter().map(Vec::as_slice).filter(is_it).collect()
+}
+
+fn read_pcapng(path: &Path) -> anyhow::Result<Vec<Vec<u8>>> {
+    let (mut reader, mut packets) = (PcapNgReader::new(File::open(path)?)?, Vec::new());
+    while let Some(block) = reader.next_block() {
+        if let (Block::EnhancedPacket(packet), _) = block? {
+            packets.push(packet.data.to_vec());
+        }
+    }
+    ensure!(packets.iter().any(|packet| packet.len() > LONG), "no segmentation offload");
+    Ok(packets)
+}
+
+fn read_pcap(path: &Path) -> anyhow::Result<Vec<Vec<u8>>> {
+    let (mut reader, mut packets) = (PcapReader::new(File::open(path)?)?, Vec::new());
+    while let Some(packet) = reader.next_packet() {
+        packets.push(packet?.data().to_vec());
+    }
+    Ok(packets)
+}
+
+/// Two Linux guests that differ in everything, and what one captured on its way out compared with
+/// what the other captured on its way in.
+///
+/// User Mode Linux has split rings, jumbo packets, two queue pairs and every offload; QEMU has
+/// packed rings, an ordinary MTU, one pair and no offload at all; two workers are between them. A
+/// test of the host crate lets this machine's kernel segment what was sent, and compares that with
+/// what was received, byte for byte. Packets that the emulated guest is too slow for are dropped
+/// and sent again.
 pub fn compare(stage: &Stage) -> anyhow::Result<()> {
     let mut scene = start(stage)?;
     for (name, options) in [("rich to plain", ""), ("plain to rich", "-R")] {
@@ -95,16 +208,11 @@ fn capture(scene: &mut Scene<'_>) -> anyhow::Result<()> {
 
 /// What is said by captures that are not whole.
 fn transfer(scene: &mut Scene<'_>) -> anyhow::Result<Vec<String>> {
-    let options = "-Z root -i eth0 -s 0 -B 8192 -U --immediate-mode -w packets";
-    let expression = format!("tcp dst port {PORT}");
-    scene.on_all(&format!("tcpdump {options} '{expression}' 2>tcpdump.log & capture=$!"))?;
-    scene.on_all("until grep -q listening tcpdump.log; do sleep 0.1; done")?;
-    let transfer = format!("iperf3 -c {} -p {PORT} -n 1M", ADDRESSES[PLAIN]);
-    scene.must(RICH, &transfer)?;
+    start_captures(scene, &format!("tcp dst port {PORT}"))?;
+    scene.must(RICH, &format!("iperf3 -c {} -p {PORT} -n 1M", ADDRESSES[PLAIN]))?;
     let mut lost = Vec::new();
-    // What is still on its way to a capture gets there.
     for guest in [RICH, PLAIN] {
-        scene.must(guest, "sleep 1; kill -INT $capture; wait $capture")?;
+        scene.must(guest, STOP)?;
         let said = scene.must(guest, "cat tcpdump.log")?;
         if !is_whole(&said)? {
             lost.push(said.lines().skip(1).collect::<Vec<_>>().join(", "));
@@ -115,15 +223,12 @@ fn transfer(scene: &mut Scene<'_>) -> anyhow::Result<Vec<String>> {
 
 fn bring(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     scene.stage.step("captures leave the guests");
-    let here = scene.stage.directory.display();
-    let fetch = format!("mkdir here && mount -t hostfs none here -o {here}");
-    scene.must(RICH, &format!("{fetch} && cp packets here/sent.pcap && umount here"))?;
-    scene.must(PLAIN, "stty raw -echo </dev/ttyS1 && cat packets >/dev/ttyS1")?;
-    Ok(())
+    fetch(scene, RICH, "sent.pcap")?;
+    scene.must(PLAIN, "stty raw -echo </dev/ttyS1 && cat packets >/dev/ttyS1").map(drop)
 }
 
 /// A guest whose second serial port is the file of its capture.
-fn boot(stage: &Stage, socket: &std::path::Path) -> anyhow::Result<Console> {
+fn boot(stage: &Stage, socket: &Path) -> anyhow::Result<Console> {
     let received: PathBuf = stage.file("received.pcap");
     let arguments = [
         "-m 256M -object memory-backend-memfd,id=mem,size=256M,share=on".to_string(),
