@@ -49,17 +49,12 @@ pub fn children(stage: &Stage) -> anyhow::Result<()> {
     net::ip(&format!("link set {TAP} up"))?;
     stage.step("OVN");
     let ovs = Ovs::start_ovn(stage, TAP)?;
-    let stations = [0, 1].map(|at| format!("52:54:00:00:20:0{at} {}", ADDRESSES[at]));
-    let words = format!(
-        "ls-add sw0 -- lsp-add sw0 {TAP} -- lsp-add sw0 c0 {TAP} 101 -- \
-        lsp-add sw0 c1 {TAP} 102 -- lsp-set-addresses c0 FIRST -- lsp-set-addresses c1 SECOND"
-    );
-    let word = |word| match word {
-        "FIRST" => stations[0].as_str(),
-        "SECOND" => stations[1].as_str(),
-        word => word,
-    };
-    ovs.network(stage, &words.split_whitespace().map(word).collect::<Vec<_>>())?;
+    ovs.network(stage, &["ls-add", "sw0", "--", "lsp-add", "sw0", TAP])?;
+    for (child, tag, at) in [("c0", "101", 0), ("c1", "102", 1)] {
+        let station = format!("52:54:00:00:20:0{at} {}", ADDRESSES[at]);
+        let add = ["lsp-add", "sw0", child, TAP, tag, "--", "lsp-set-addresses", child, &station];
+        ovs.network(stage, &add)?;
+    }
     let options =
         [0, 1].map(|at| format!(",vlan=10{},isolated=on,mac=52:54:00:00:20:0{at}", at + 1));
     let up = [format!("up=tap:{TAP},trunk=all,uplink=on,offloads=off")];
