@@ -13,9 +13,8 @@ use super::scenarios_unikernel::{self, DeviceCase, UnikernelCase};
 use super::{
     scenarios_attach, scenarios_bench, scenarios_captures, scenarios_coalesce, scenarios_control,
     scenarios_dpdk, scenarios_driver, scenarios_evpn, scenarios_front_ends, scenarios_nat,
-    scenarios_nat_forward, scenarios_offload, scenarios_ovs, scenarios_pairs, scenarios_pairs_qemu,
-    scenarios_poll, scenarios_qemu, scenarios_restart, scenarios_restart_dpdk,
-    scenarios_restart_memory, scenarios_uml, scenarios_why,
+    scenarios_nat_forward, scenarios_offload, scenarios_ovs, scenarios_pairs, scenarios_poll,
+    scenarios_qemu, scenarios_restart, scenarios_restart_dpdk, scenarios_uml, scenarios_why,
 };
 use crate::unikernel::MachineType;
 
@@ -58,7 +57,7 @@ const ROWS: [Row; 47] = [
     ("uml_pair_packed", Uml, 120, |stage| scenarios_uml::pair(stage, true, None)),
     ("uml_pair_jumbo", Uml, 120, |stage| scenarios_uml::pair(stage, false, Some(9000))),
     ("uml_pair_packed_jumbo", Uml, 120, |stage| scenarios_uml::pair(stage, true, Some(9000))),
-    ("uml_queue_pairs", Uml, 120, scenarios_pairs::pairs),
+    ("uml_queue_pairs", Uml, 120, scenarios_pairs::uml),
     ("uml_control", Uml, 120, scenarios_control::control),
     ("uml_mixed_offloads", Uml, 120, scenarios_offload::mixed),
     ("uml_capture", Uml, 120, scenarios_captures::pair),
@@ -77,13 +76,13 @@ const ROWS: [Row; 47] = [
     ("qemu_newest_program", NewestQemu, 150, |stage| {
         scenarios_qemu::tap(stage, [false, true, true])
     }),
-    ("qemu_queue_pairs", Qemu, 180, |stage| scenarios_pairs_qemu::pairs(stage, false)),
-    ("qemu_queue_pairs_newest", NewestQemu, 180, |stage| scenarios_pairs_qemu::pairs(stage, true)),
+    ("qemu_queue_pairs", Qemu, 180, |stage| scenarios_pairs::qemu(stage, false)),
+    ("qemu_queue_pairs_newest", NewestQemu, 180, |stage| scenarios_pairs::qemu(stage, true)),
     ("qemu_reboot", Qemu, 120, scenarios_qemu::reboot),
     ("qemu_reconnect", Qemu, 120, scenarios_qemu::reconnect),
     ("restart_uml", Uml, 140, scenarios_restart::uml),
     ("restart_dpdk", Dpdk, 140, scenarios_restart_dpdk::dpdk),
-    ("restart_memory", Qemu, 180, scenarios_restart_memory::qemu),
+    ("restart_memory", Qemu, 180, scenarios_restart::memory),
     ("restart_qemu_split", Qemu, 140, |stage| scenarios_restart::qemu(stage, false)),
     ("restart_qemu_packed", Qemu, 140, |stage| scenarios_restart::qemu(stage, true)),
     ("bench_guest", Uml, 180, |stage| measure(stage, &scenarios_bench::GUESTS)),

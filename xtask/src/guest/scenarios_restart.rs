@@ -16,11 +16,7 @@ use ringway_guests::stage::Stage;
 use ringway_guests::traffic::{self, Side};
 use ringway_guests::{qemu, shell, uml};
 
-use super::scene::{self, Scene};
-
-const HERE: &str = "10.97.0.1";
-const GUEST: &str = "10.97.0.2";
-const MTU: u32 = 1500;
+use super::scene::{GUEST, HERE, MTU, Scene, format_name, socket};
 
 /// How often the data plane is killed, and how often it is upgraded, in each kind of traffic.
 const CRASHES: u32 = 5;
@@ -52,6 +48,22 @@ const LOST_PER_UPGRADE_MAX: u32 = 1;
 
 /// Pings of the last half second that may still be on the way when ping ends.
 const LATE_MAX: u32 = 100;
+
+/// Names how much memory the guest touches, in MiB: 4096 needs as much, and half a minute.
+const MEMORY: &str = "RINGWAY_RESTART_MEMORY_MIB";
+const MEMORY_DEFAULT_MIB: u32 = 512;
+
+/// What the guest has beside that, in MiB.
+const REST_MIB: u32 = 512;
+
+/// Written by one command, which has a time limit.
+const PART_MIB: u32 = 256;
+
+const KILLS: usize = 5;
+const MEMORY_PAUSE: Duration = Duration::from_millis(500);
+
+/// In the log, with the time in front of it.
+const SERVES: &str = "a new data plane serves, ";
 
 /// What happens to the data plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,48 +119,70 @@ pub(super) fn each() -> impl Iterator<Item = (What, u32)> {
 
 /// A QEMU guest with split or packed rings.
 pub fn qemu(stage: &Stage, packed: bool) -> anyhow::Result<()> {
-    let options = format!(",mac={}", qemu::MAC);
-    let scene = Scene::with_tap(stage, &options, (HERE, MTU))?;
     let device_options = if packed { ",packed=on" } else { "" };
     let machine = qemu::Machine { device_options, ..qemu::Machine::default() };
-    let mut guest = qemu::boot(stage, &scene::socket(stage, "vm0"), &machine)?;
-    qemu::set_up(&mut guest, qemu::MAC, GUEST, MTU)?;
-    undisturbed(stage, &scene.ringway, &mut guest)?;
-    scene.ringway.port("vm0")?.check_negotiated(scene::format_name(packed), &[])?;
-    drop(guest);
+    let mut scene = Scene::qemu(stage, &machine, "", MTU, &[])?;
+    undisturbed(&mut scene)?;
+    scene.port(0)?.check_negotiated(format_name(packed), &[])?;
     scene.finish()
 }
 
 /// A User Mode Linux guest, which would never connect again.
 pub fn uml(stage: &Stage) -> anyhow::Result<()> {
-    let scene = Scene::with_tap(stage, "", (HERE, MTU))?;
-    let mut guest = uml::start(stage, "vm0", &scene::socket(stage, "vm0"))?;
-    uml::wait_booted(&mut guest, GUEST)?;
-    undisturbed(stage, &scene.ringway, &mut guest)?;
-    drop(guest);
+    let mut scene = Scene::with_tap(stage, "", (HERE, MTU))?;
+    scene.guests.push(uml::start(stage, "vm0", &socket(stage, "vm0"))?);
+    uml::wait_booted(&mut scene.guests[0], GUEST)?;
+    undisturbed(&mut scene)?;
     scene.finish()
 }
 
-fn must(guest: &mut Console, line: &str) -> anyhow::Result<String> {
-    Side::Guest(guest).must(line)
+/// The data plane is killed while it serves a guest that has touched much memory: the kernel unmaps
+/// all of it before it tells of the death, and the next one must not wait for that. How long it
+/// took is told and not judged; a machine that does something else is slow.
+pub fn memory(stage: &Stage) -> anyhow::Result<()> {
+    let named = std::env::var(MEMORY).ok().and_then(|mib| mib.parse().ok());
+    let touched_mib: u32 = named.unwrap_or(MEMORY_DEFAULT_MIB);
+    let memory = format!("{}M", touched_mib + REST_MIB);
+    let machine = qemu::Machine { memory: &memory, ..qemu::Machine::default() };
+    let mut scene = Scene::qemu(stage, &machine, "", MTU, &[])?;
+    stage.step(&format!("the guest touches {touched_mib} MiB"));
+    scene.must(0, &format!("mount -o remount,size={touched_mib}M /tmp"))?;
+    for part in 0..touched_mib / PART_MIB {
+        let line = format!("dd if=/dev/zero of=/tmp/part{part} bs=1M count={}", PART_MIB - 1);
+        scene.must(0, &line)?;
+    }
+    for _ in 0..KILLS {
+        scene.ringway.kill_data_plane()?;
+        thread::sleep(MEMORY_PAUSE);
+        Side::Here.must(&format!("ping -c 1 -W 5 {GUEST}"))?;
+    }
+    scene.must(0, &format!("ping -c 3 -i 0.2 {HERE}"))?;
+    let printed = scene.ringway.printed();
+    let times = printed.lines().filter_map(|line| line.split_once(SERVES));
+    let times_ms = times.map(|(_, rest)| rest.split(' ').next().unwrap_or_default());
+    let times_ms: Vec<&str> = times_ms.collect();
+    ensure!(times_ms.len() == KILLS, "{} data planes were started", times_ms.len());
+    stage.note(&format!("the next one served after {} ms", times_ms.join(", ")));
+    check_stayed(&scene.ringway).context("after all")?;
+    scene.finish()
 }
 
-fn undisturbed(stage: &Stage, ringway: &Ringway, guest: &mut Console) -> anyhow::Result<()> {
-    let _server = iperf::start_server(stage)?;
-    traffic::tcp(&mut Side::Guest(guest), HERE, 1, "")?;
-    let changes = |guest: &mut Console| must(guest, "cat /sys/class/net/eth0/carrier_changes");
-    let before = changes(guest)?;
+fn undisturbed(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let _server = iperf::start_server(scene.stage)?;
+    traffic::tcp(&mut scene.side(0), HERE, 1, "")?;
+    let changes = "cat /sys/class/net/eth0/carrier_changes";
+    let before = scene.must(0, changes)?;
     for (number, (what, times)) in (1..).zip(each()) {
         for (at, (traffic, option)) in (0..).zip(TRAFFIC) {
-            stage.step(&format!("{times} times {what:?} under ping and {traffic}"));
+            scene.stage.step(&format!("{times} times {what:?} under ping and {traffic}"));
             // Each has a log of its own.
             let name = format!("ping{number}_{at}");
-            let seen = repeat(stage, (ringway, what, times), guest, (&name, option))?;
-            seen.check(stage, (what, times), traffic)?;
+            let seen = repeat(scene, (what, times), (&name, option))?;
+            seen.check(scene.stage, (what, times), traffic)?;
         }
     }
-    ensure!(changes(guest)? == before, "the guest saw its link change");
-    check_stayed(ringway)
+    ensure!(scene.must(0, changes)? == before, "the guest saw its link change");
+    check_stayed(&scene.ringway)
 }
 
 /// The front-end's connection is the first one, and all is well.
@@ -175,9 +209,8 @@ pub(super) fn disturb(ringway: &Ringway, what: What, times: u32) -> anyhow::Resu
 
 /// Pings live through it, and one TCP connection, or numbered packets in both directions.
 fn repeat(
-    stage: &Stage,
-    (ringway, what, times): (&Ringway, What, u32),
-    guest: &mut Console,
+    scene: &mut Scene<'_>,
+    (what, times): (What, u32),
     (name, option): (&str, &str),
 ) -> anyhow::Result<Seen> {
     let seconds = 2 + times * if what == What::Crash { 1 } else { 2 };
@@ -186,7 +219,8 @@ fn repeat(
     let count = pings.to_string();
     let command =
         shell::command(&["ping", "-n", "-D", "-i", &interval, "-c", &count, "-W", "2", GUEST]);
-    let mut ping = Process::start(stage, name, command)?;
+    let mut ping = Process::start(scene.stage, name, command)?;
+    let (ringway, guest) = (&scene.ringway, &mut scene.guests[0]);
     let is_over = AtomicBool::new(false);
     let udp_lost = thread::scope(|scope| {
         let disturber = scope.spawn(|| -> anyhow::Result<()> {
