@@ -16,7 +16,7 @@ use ringway_guests::{shell, traffic};
 
 use super::begin;
 use super::pairing::{Options, Pairing};
-use super::rig::{Carrier, Plan, Rig};
+use super::rig::{Plan, Rig};
 use super::sides;
 use super::slices::{self, FPING, SETTLE, SLICE, Slice};
 use crate::progress::Progress;
@@ -98,7 +98,7 @@ fn boot(pairing: Pairing, directory: &Path, progress: &Progress) -> anyhow::Resu
     let has_tap = pairing != Pairing::UmlPair;
     ensure!(has_tap, "policies are compared at a tap, and there is none between");
     progress.note(&format!("booting: {}", pairing.name()));
-    Rig::boot(Plan { pairing, carrier: Carrier::Ringway }, directory)
+    Rig::boot(Plan::all(pairing)[0], directory)
 }
 
 /// One round with a guest; what fails is left out and named.

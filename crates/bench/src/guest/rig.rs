@@ -16,6 +16,8 @@ use ringway_guests::testpmd::Testpmd;
 use ringway_guests::traffic::Side;
 use ringway_guests::{iperf, net, qemu, uml};
 
+use super::history::device::Device;
+use super::history::rows::Technique;
 use super::pairing::Pairing;
 use super::sides::Sides;
 use crate::machine::{keeping_to, processors};
@@ -37,12 +39,16 @@ pub(super) enum Carrier {
     Own,
     /// DPDK's vhost-user device and its tap.
     Dpdk,
+    /// What a row of the history says, with a tap: a device of this program, or ringway itself.
+    Row(Technique),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Plan {
     pub pairing: Pairing,
     pub carrier: Carrier,
+    /// One that no other plan has.
+    pub number: u8,
 }
 
 impl Plan {
@@ -53,7 +59,8 @@ impl Plan {
             Pairing::QemuHost => &[Carrier::Ringway, Carrier::Own, Carrier::Dpdk],
             Pairing::UmlHost | Pairing::UmlPair => &[Carrier::Ringway, Carrier::Own],
         };
-        carriers.iter().map(|&carrier| Self { pairing, carrier }).collect()
+        let plan = |(&carrier, number)| Self { pairing, carrier, number };
+        carriers.iter().zip(10 * pairing as u8 + 1..).map(plan).collect()
     }
 
     pub fn name(self) -> &'static str {
@@ -64,20 +71,16 @@ impl Plan {
             (Carrier::Own, Pairing::UmlHost) => "UML's vector tap",
             (Carrier::Own, Pairing::UmlPair) => "Linux bridge, two vector taps",
             (Carrier::Dpdk, _) => "DPDK vhost + tap",
+            (Carrier::Row(_), _) => "row of the history",
         }
     }
 
-    /// A number below 256 that no other plan has.
-    fn number(self) -> u8 {
-        10 * self.pairing as u8 + self.carrier as u8 + 1
-    }
-
     fn tap(self, end: u8) -> String {
-        format!("rw{}t{end}", self.number())
+        format!("rw{}t{end}", self.number)
     }
 
     fn address(self, end: u8) -> String {
-        format!("10.90.{}.{end}", self.number())
+        format!("10.90.{}.{end}", self.number)
     }
 }
 
@@ -99,13 +102,14 @@ enum BackEnd {
     None,
     Ringway(Ringway),
     Dpdk(Testpmd),
+    Device(Device),
 }
 
 impl BackEnd {
     /// How it was started, and its number.
     fn process(&self) -> Option<(&str, u32)> {
         match self {
-            Self::None => None,
+            Self::None | Self::Device(_) => None,
             Self::Ringway(ringway) => Some((ringway.command(), ringway.id())),
             Self::Dpdk(testpmd) => Some((testpmd.command(), testpmd.id())),
         }
@@ -119,7 +123,7 @@ impl Rig {
     }
 
     fn boot_with(plan: Plan, sides: &Sides, directory: &Path) -> anyhow::Result<Self> {
-        let directory = directory.join(plan.number().to_string());
+        let directory = directory.join(plan.number.to_string());
         fs::create_dir_all(&directory)?;
         let dpdk = if plan.carrier == Carrier::Dpdk { Some(programs::dpdk()?) } else { None };
         let stage = programs::stage(&directory, programs::ringway()?, dpdk);
@@ -186,12 +190,18 @@ impl Rig {
         [self.guests().map(Console::id).collect(), back_end.into_iter().collect()]
     }
 
+    /// The device of this program that it is on, if it is on one.
+    pub fn device(&mut self) -> Option<&mut Device> {
+        if let BackEnd::Device(device) = &mut self.back_end { Some(device) } else { None }
+    }
+
     /// Its turn begins: packets can move.
     pub fn work(&mut self) -> anyhow::Result<()> {
-        if let BackEnd::Dpdk(testpmd) = &mut self.back_end {
-            testpmd.forward(true)?;
+        match &mut self.back_end {
+            BackEnd::Dpdk(testpmd) => testpmd.forward(true),
+            BackEnd::Device(device) => device.check(),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Its turn is over: what would take a processor without packets stands still.
@@ -219,7 +229,10 @@ impl Plan {
     fn carry(self, stage: &Stage) -> anyhow::Result<BackEnd> {
         let (tap, is_pair) = (self.tap(2), self.pairing == Pairing::UmlPair);
         let back_end = match self.carrier {
-            Carrier::Ringway => {
+            Carrier::Row(technique) if !technique.is_ringway => {
+                BackEnd::Device(Device::start(&self.socket(stage, 2), &tap, technique)?)
+            }
+            Carrier::Ringway | Carrier::Row(_) => {
                 let port = |&end: &u8| {
                     let name = if is_pair { format!("vm{end}") } else { "vm".into() };
                     let socket = self.socket(stage, end);
@@ -238,7 +251,7 @@ impl Plan {
                     net::create_tap(&self.tap(end))?;
                 }
                 if is_pair {
-                    let bridge = format!("rw{}b", self.number());
+                    let bridge = format!("rw{}b", self.number);
                     net::ip(&format!("link add {bridge} type bridge"))?;
                     net::ip(&format!("link set {bridge} up"))?;
                     for &end in self.ends() {
@@ -266,21 +279,26 @@ impl Plan {
 
     fn start_guest(self, stage: &Stage, end: u8) -> anyhow::Result<Console> {
         let (socket, tap) = (self.socket(stage, end), self.tap(end));
-        let name = format!("uml{}{end}", self.number());
+        let name = format!("uml{}{end}", self.number);
         match (self.pairing, self.carrier) {
             (Pairing::QemuHost, Carrier::Own) => qemu::boot_on_tap(stage, &tap),
+            (Pairing::QemuHost, Carrier::Row(technique)) => {
+                let device_options = &technique.qemu_options();
+                qemu::boot(stage, &socket, &qemu::Machine { device_options, ..Default::default() })
+            }
             (Pairing::QemuHost, _) => qemu::boot(stage, &socket, &qemu::Machine::default()),
-            (_, Carrier::Ringway) => uml::start(stage, &name, &socket),
-            _ => uml::start_on_tap(stage, &name, &tap),
+            (_, Carrier::Own) => uml::start_on_tap(stage, &name, &tap),
+            _ => uml::start(stage, &name, &socket),
         }
     }
 
     fn set_up_guest(self, guest: &mut Console, end: u8) -> anyhow::Result<()> {
-        let (address, has_ringway) = (self.address(end), self.carrier == Carrier::Ringway);
+        let address = self.address(end);
         if self.pairing == Pairing::QemuHost {
             return qemu::set_up(guest, qemu::MAC, &address, MTU);
         }
-        uml::wait_booted_with(guest, if has_ringway { "eth0" } else { "vec0" }, &address)
+        let device = if self.carrier == Carrier::Own { "vec0" } else { "eth0" };
+        uml::wait_booted_with(guest, device, &address)
     }
 }
 

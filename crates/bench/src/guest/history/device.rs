@@ -49,7 +49,7 @@ const WORK: u64 = 2;
 
 /// What a device knows of its guest.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Found {
+pub(in super::super) struct Found {
     /// Packets of the MTU that the receive ring holds now.
     pub capacity: u32,
     pub accepted: Features,
@@ -57,7 +57,7 @@ pub(super) struct Found {
 
 /// The thread of a device; it ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Device {
+pub(in super::super) struct Device {
     bell: Arc<EventFd>,
     /// For questions, each with a way for the answer; gone: the thread ends.
     questions: Option<Sender<Sender<Found>>>,

@@ -6,9 +6,9 @@
 //!
 //! Limits: what a guest of today does not let one switch is named with the reason ([`rows`]).
 
-mod device;
+pub(super) mod device;
 mod rig;
-mod rows;
+pub(super) mod rows;
 
 use anyhow::ensure;
 use ringway_net::Features;
@@ -18,7 +18,7 @@ use super::{begin, sides};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::report::grid::{Column, Grid};
-use rig::Rig;
+use rig::Row;
 use rows::{NOT_SWITCHED, STEPS};
 
 const STREAMS: [Column; 2] = [("guest → host, Gb/s", 3), ("host → guest, Gb/s", 3)];
@@ -52,15 +52,15 @@ pub fn measure_history(options: &Options, words: &[String]) -> anyhow::Result<Re
     let is_wanted = |name| is_named(name) && !is_fixed(pairing, name);
     let rows: Vec<_> = rows.into_iter().filter(|row| is_wanted(row.0)).collect();
     let mut progress = Progress::start(rows.len() * options.amount.repeats);
-    let mut rigs = Vec::new();
-    for (number, (name, technique)) in rows.into_iter().enumerate() {
+    let mut booted = Vec::new();
+    for (number, (name, technique)) in (0..).zip(rows) {
         progress.note(&format!("booting: {name}"));
-        match Rig::boot((number, name, technique), pairing, directory.path()) {
-            Ok(rig) => rigs.push(rig),
+        match Row::boot((number, name, technique), pairing, directory.path()) {
+            Ok(row) => booted.push(row),
             Err(why) => leave_out(&mut report, &progress, &format!("{name}: {why:#}")),
         }
     }
-    measure_rows(&mut rigs, options, &mut report, &mut progress);
+    measure_rows(&mut booted, options, &mut report, &mut progress);
     progress.end();
     Ok(report)
 }
@@ -70,32 +70,32 @@ fn leave_out(report: &mut Report, progress: &Progress, why: &str) {
     report.leave_out(why);
 }
 
-fn measure_rows(rigs: &mut [Rig], options: &Options, report: &mut Report, progress: &mut Progress) {
+fn measure_rows(rows: &mut [Row], options: &Options, report: &mut Report, progress: &mut Progress) {
     let name = options.pairings[0].name();
     let head = ["switched on"];
     let mut streams =
         Grid::new(format!("{name}: streams"), &head, &STREAMS).plotted("Gb/s", &[0, 1]);
     let mut pings = Grid::new(format!("{name}: floods of pings"), &head, &PINGS);
     let mut capacity = Grid::new(format!("{name}: receive rings"), &head, &CAPACITY);
-    for rig in rigs.iter() {
-        rig.commands().iter().for_each(|command| report.add_command(command));
-        capacity.add(&[rig.name.into()], 0, &[rig.capacity]);
-        if rig.refused != Features::empty() {
-            let why = format!("{}: the guest does not accept {}", rig.name, rig.refused);
+    for row in rows.iter() {
+        row.rig.commands().iter().for_each(|command| report.add_command(command));
+        capacity.add(&[row.name.into()], 0, &[row.capacity]);
+        if row.refused != Features::empty() {
+            let why = format!("{}: the guest does not accept {}", row.name, row.refused);
             leave_out(report, progress, &why);
         }
     }
     for round in 0..options.amount.repeats {
-        for at in 0..rigs.len() {
-            let turn = (at + round) % rigs.len();
-            let rig = &mut rigs[turn];
-            progress.step(rig.name);
-            match rig.take(options) {
+        for at in 0..rows.len() {
+            let turn = (at + round) % rows.len();
+            let row = &mut rows[turn];
+            progress.step(row.name);
+            match row.take(options) {
                 Ok((rates, times)) => {
-                    streams.add(&[rig.name.into()], round, &rates);
-                    pings.add(&[rig.name.into()], round, &times);
+                    streams.add(&[row.name.into()], round, &rates);
+                    pings.add(&[row.name.into()], round, &times);
                 }
-                Err(why) => leave_out(report, progress, &format!("{}: {why:#}", rig.name)),
+                Err(why) => leave_out(report, progress, &format!("{}: {why:#}", row.name)),
             }
         }
     }

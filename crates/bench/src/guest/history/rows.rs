@@ -4,7 +4,7 @@ use ringway_net::Features;
 use ringway_net::moderation::Policy;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Technique {
+pub(in super::super) struct Technique {
     pub features: Features,
     /// Entries of each queue, where the guest lets one choose.
     pub queue_size: u16,
@@ -20,6 +20,16 @@ pub(super) struct Technique {
     pub policy: Policy,
     /// Ringway itself, with all that it has.
     pub is_ringway: bool,
+}
+
+impl Technique {
+    /// Options of QEMU's device.
+    pub fn qemu_options(&self) -> String {
+        let size = self.queue_size;
+        let is_packed = self.is_ringway || self.features.contains(Features::RING_PACKED);
+        let packed = if is_packed { ",packed=on" } else { "" };
+        format!(",rx_queue_size={size},tx_queue_size={size}{packed}")
+    }
 }
 
 const OFFLOADS: Features = Features::CSUM
