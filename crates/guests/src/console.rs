@@ -22,7 +22,7 @@ use super::stage::Stage;
 pub const READY: &str = "RINGWAY-READY";
 
 /// The rest of a guest's script: obeys commands for ever.
-pub const AGENT_LOOP: &str = "\
+pub(crate) const AGENT_LOOP: &str = "\
 stty -echo
 echo RINGWAY-READY
 while read -r number line; do

@@ -13,7 +13,7 @@ pub const DRIVERS: [&str; 4] =
     ["librte_bus_vdev", "librte_mempool_ring", "librte_net_virtio", "librte_net_vhost"];
 
 /// The driver for taps, which is only measured.
-pub const TAP_DRIVER: &str = "librte_net_tap";
+const TAP_DRIVER: &str = "librte_net_tap";
 
 const PROGRAM: &str = "dpdk-testpmd";
 
@@ -82,7 +82,7 @@ impl DpdkFiles {
     /// The program with its libraries and drivers, `preload` beside them, and no arguments yet.
     ///
     /// The drivers are preloaded because DPDK refuses to load any from below a directory that
-    /// everybody can write to, as `/tmp` is.
+    /// all users can write to, as `/tmp` is.
     pub fn command(&self, preload: &[&str]) -> Command {
         let mut command = Command::new(&self.testpmd);
         let mut loaded: Vec<String> = Vec::new();
@@ -109,7 +109,7 @@ pub fn libraries(directory: &Path) -> PathBuf {
 }
 
 /// A driver below such a directory.
-pub fn find_driver(directory: &Path, name: &str) -> Option<PathBuf> {
+fn find_driver(directory: &Path, name: &str) -> Option<PathBuf> {
     let prefix = format!("{name}.so.");
     let entries = fs::read_dir(libraries(directory)).ok()?.flatten();
     entries.map(|entry| entry.path()).find(|path| {

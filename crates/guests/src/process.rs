@@ -55,7 +55,7 @@ impl Process {
     ///
     /// # Errors
     /// No such program, or no log file.
-    pub fn start_piped(
+    pub(crate) fn start_piped(
         stage: &Stage,
         name: &str,
         mut command: Command,

@@ -1,8 +1,8 @@
 //! Guest memory for tests: one memory file, mapped here and handed to a device elsewhere.
 //!
 //! How: the file holds the regions with guard areas of a known pattern before, between and after
-//! them. A device maps only the regions; [`TestMemory::guards_intact`] shows whether anybody
-//! wrote past one by accident.
+//! them. A device maps only the regions; [`TestMemory::guards_intact`] shows whether a
+//! device wrote past one by accident.
 //!
 //! Limits: Linux only; regions are multiples of a page.
 
@@ -74,7 +74,7 @@ impl TestMemory {
     }
 
     /// Where a region starts in the file, in bytes.
-    pub fn file_offset(&self, region: usize) -> u64 {
+    pub(crate) fn file_offset(&self, region: usize) -> u64 {
         file_offset(&self.ranges, region)
     }
 

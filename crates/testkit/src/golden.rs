@@ -12,7 +12,7 @@ use std::{env, fs};
 static DOCUMENTS: Mutex<()> = Mutex::new(());
 
 /// Name of the environment variable that accepts tables as they are now.
-pub const ACCEPT_VARIABLE: &str = "RINGWAY_ACCEPT";
+const ACCEPT_VARIABLE: &str = "RINGWAY_ACCEPT";
 
 /// Compares `text` with the table `name` in `docs/document`; panics when they differ.
 pub fn compare(document: &str, name: &str, text: &str) {

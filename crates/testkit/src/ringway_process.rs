@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// Longest wait for anything a healthy ringway does.
-pub const WAIT_LIMIT: Duration = Duration::from_secs(10);
+const WAIT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Names the binary to test.
 pub const BINARY_VARIABLE: &str = "RINGWAY_BIN";

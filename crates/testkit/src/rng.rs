@@ -5,7 +5,7 @@
 use std::env;
 
 /// Name of the environment variable that replays a seed.
-pub const SEED_VARIABLE: &str = "RINGWAY_SEED";
+const SEED_VARIABLE: &str = "RINGWAY_SEED";
 
 /// A SplitMix64 generator.
 #[derive(Debug, Clone)]

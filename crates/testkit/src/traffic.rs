@@ -98,7 +98,7 @@ impl Traffic {
     /// From now on, packets may be missing (they are counted): the receivers share the switch
     /// with a port that floods it.
     #[must_use]
-    pub fn allow_loss(mut self) -> Self {
+    pub(crate) fn allow_loss(mut self) -> Self {
         self.loss_allowed = true;
         self
     }
@@ -216,7 +216,7 @@ impl Traffic {
 
     fn accept(&mut self, way: usize, packet: &[u8]) -> Result<(), TrafficError> {
         let way = &mut self.ways[way];
-        // What is flooded to everybody is none of our business.
+        // What is flooded to all ports is not counted here.
         let ours =
             packet.len() >= 12 && packet[..6] == way.link.to && packet[6..12] == way.link.from;
         if !ours {

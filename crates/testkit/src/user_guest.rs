@@ -248,11 +248,6 @@ impl<Q: DriverQueue> UserGuest<Q> {
         self.pairs[0].driver.rx.counters()
     }
 
-    /// Counters of the direction to the device.
-    pub fn tx_counters(&self) -> &Counters {
-        self.pairs[0].driver.tx.counters()
-    }
-
     /// What the receiveq has counted, with its memory.
     pub fn rx_statistics(&self) -> RxStatistics {
         self.pairs[0].driver.rx.statistics()

@@ -133,11 +133,6 @@ impl AnyUserGuest {
         either!(self, guest => guest.rx_counters())
     }
 
-    /// Counters of the direction to the device.
-    pub fn tx_counters(&self) -> &Counters {
-        either!(self, guest => guest.tx_counters())
-    }
-
     /// See [`UserGuest::rx_statistics`].
     pub fn rx_statistics(&self) -> RxStatistics {
         either!(self, guest => guest.rx_statistics())
