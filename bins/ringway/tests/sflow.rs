@@ -118,7 +118,9 @@ fn end(child: Child) -> String {
 fn a_collector_gets_packets_and_counters_whatever_comes_and_goes() {
     let directory = tempfile::tempdir().expect("a directory");
     let here = directory.path();
-    let ringway = Ringway::run(here, &["--port", "a=vm:a.sock", "--port", "b=vm:b.sock"]);
+    // The third has failed.
+    let ports = ["--port", "a=vm:a.sock", "--port", "b=vm:b.sock", "--port", "f=vm:/none/f.sock"];
+    let ringway = Ringway::run(here, &ports);
     let (mut a, _b) = (guest(here, "a"), guest(here, "b"));
     let mut collector = Collector::new();
     let child = collector.begin(&ringway, &["--rate", "1", "--every", "1"]);

@@ -140,9 +140,11 @@ impl Agent<'_> {
         Ok(())
     }
 
+    /// Of ports that have failed, the data plane knows nothing.
     fn wanted(&self, stats: &StatsReply) -> Vec<String> {
         let wanted = &self.args.ports;
-        let names = stats.ports.iter().map(|port| &port.name);
+        let ports = stats.ports.iter().filter(|port| port.state != "failed");
+        let names = ports.map(|port| &port.name);
         names.filter(|name| wanted.is_empty() || wanted.contains(name)).cloned().collect()
     }
 
