@@ -337,13 +337,13 @@ fn begin_unseen(ringway: &Ringway, file: &str) -> Child {
     child.stderr(Stdio::null()).spawn().expect("it starts")
 }
 
-/// On a file system with room for a few packets.
 /// Where the shells of tests have a file that is below cargo's directory for those.
 fn in_shell(path: &Path) -> String {
     let inside = path.strip_prefix(env!("CARGO_TARGET_TMPDIR")).expect("a file of tests");
     format!("/srv/{}", inside.display())
 }
 
+/// On a file system with room for a few packets.
 #[test]
 fn a_full_disk_ends_it_and_the_file_is_readable() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");

@@ -12,7 +12,7 @@ use super::{Looks, PERIOD};
 use crate::args::WhyArgs;
 use crate::config::SpecError;
 use crate::control::client::ask;
-use crate::control::{Request, TraceQuestion, TraceReply};
+use crate::control::{Request, TraceQuestion, TraceReply, request_stats};
 use crate::trace::Fields;
 use crate::units;
 
@@ -33,12 +33,12 @@ struct FlowFinding {
 struct FlowReply {
     version: u32,
     ok: bool,
-    from: Option<String>,
-    to: Option<String>,
+    from: String,
+    to: String,
     findings: Vec<FlowFinding>,
 }
 
-/// Looks at both ends, and sends a packet each way in thought.
+/// Looks at both ends, and asks what the switch would do with a packet each way.
 ///
 /// # Errors
 /// No ringway answers, or an end is not known. The outer error is a mistake in what was typed.
@@ -49,7 +49,7 @@ pub fn flow(args: &WhyArgs, to: &str) -> Result<anyhow::Result<String>, Vec<Spec
 
 fn run(args: &WhyArgs, to: &str) -> anyhow::Result<String> {
     let control = args.ask.control_or_default();
-    let begun = Looks::begin(&control)?;
+    let begun = request_stats(&control)?;
     let known = Known::ask(&control, &begun.ports)?;
     let ends = known.ends(&args.port, to)?;
     anyhow::ensure!(
@@ -73,7 +73,6 @@ fn run(args: &WhyArgs, to: &str) -> anyhow::Result<String> {
     let [from, to] = ends.map(|end| end.port.clone().unwrap_or(end.typed));
     match args.ask.json {
         true => {
-            let [from, to] = [Some(from), Some(to)];
             let version = crate::control::PROTOCOL_VERSION;
             let reply = FlowReply { version, ok: true, from, to, findings: found };
             Ok(serde_json::to_string(&reply)? + "\n")

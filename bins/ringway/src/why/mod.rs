@@ -2,7 +2,6 @@
 //! apart.
 
 mod ends;
-mod findings;
 mod flow;
 mod look;
 mod refusals;
@@ -23,8 +22,8 @@ use crate::config::{PortSpec, SpecError, json};
 use crate::control::{ListedPort, PROTOCOL_VERSION, StatsReply, request_stats};
 use crate::port_command::ports;
 use crate::units;
-use findings::findings;
 use look::{Finding, Look, Way};
+use rules::findings;
 
 /// Time between the two looks.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -44,7 +43,7 @@ pub fn why(args: &WhyArgs) -> Result<anyhow::Result<()>, Vec<SpecError>> {
 
 fn of_port(args: &WhyArgs) -> anyhow::Result<String> {
     let control = args.ask.control_or_default();
-    let begun = Looks::begin(&control)?;
+    let begun = request_stats(&control)?;
     let known = begun.ports.iter().any(|port| port.name == args.port);
     let unknown = || format!("{}: there is no port called {:?}", control.display(), args.port);
     known.then_some(()).with_context(unknown)?;
@@ -70,10 +69,6 @@ struct Looks {
 }
 
 impl Looks {
-    fn begin(control: &Path) -> anyhow::Result<StatsReply> {
-        Ok(request_stats(control)?)
-    }
-
     fn end(control: &Path, before: StatsReply) -> anyhow::Result<Self> {
         let listed = ports(control)?.ports;
         Ok(Self { before, now: request_stats(control)?, listed })

@@ -1,5 +1,4 @@
-//! The single things that can hold a port back. Each rule looks at two statistics and finds one
-//! thing, or nothing.
+//! From two statistics to what holds a port back. Each rule finds one thing, or nothing.
 
 use super::look::{Finding, Look, Way};
 use super::refusals::refusal;
@@ -13,7 +12,7 @@ pub const HALF: u64 = 50;
 const NEARLY_ALL: u64 = 90;
 
 /// All rules.
-pub const RULES: &[fn(&Look<'_>) -> Option<Finding>] = &[
+const RULES: &[fn(&Look<'_>) -> Option<Finding>] = &[
     failed,
     broken,
     link_down,
@@ -32,6 +31,13 @@ pub const RULES: &[fn(&Look<'_>) -> Option<Finding>] = &[
     mtu,
     worker,
 ];
+
+/// Everything that is found, the weightiest first.
+pub fn findings(look: &Look<'_>) -> Vec<Finding> {
+    let mut found: Vec<Finding> = RULES.iter().filter_map(|rule| rule(look)).collect();
+    found.sort_by_key(|finding| std::cmp::Reverse(finding.weight));
+    found
+}
 
 fn failed(look: &Look<'_>) -> Option<Finding> {
     let why = look.port.error.clone().filter(|_| look.port.state == "failed")?;
