@@ -8,12 +8,14 @@
 /// 300 s, so that two of them may be lost.
 pub const ANNOUNCE_EVERY_MS: u64 = 100_000;
 
-/// From the first announcement to the second, in milliseconds. The link of an uplink that came up
-/// just now may have carried nothing yet: Linux takes up to a second to notice a carrier.
-const AGAIN_AFTER_MS: u64 = 1_500;
+/// From each of the first announcements to the next, in milliseconds. A guest that arrived before
+/// it had left its old place may be known at neither; and the link of an uplink that came up just
+/// now may have carried nothing yet: Linux takes up to a second to notice a carrier.
+const AGAIN_AFTER_MS: [u64; 2] = [300, 1_200];
 
-/// So many in a row, as when a guest moves to and fro; and then one as often as that.
-const BURST: u64 = 20;
+/// So many in a row, as when a guest moves to and fro; and then one in that time, in milliseconds.
+const BURST: u64 = 30;
+const EVERY_MS: u64 = 1_500;
 
 /// The announcements of one port. Times are milliseconds of one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,7 +26,8 @@ pub struct Announcer {
     rate_ms: u64,
     /// So many packets it had sent that all uplinks have seen, at the last look.
     heard: u64,
-    is_first: bool,
+    /// Announcements since it came up, as far as that matters.
+    count: usize,
 }
 
 impl Announcer {
@@ -32,8 +35,8 @@ impl Announcer {
     /// [`Shared::heard`](crate::Shared::heard).
     pub fn comes_up(&mut self, now_ms: u64, heard: u64) {
         // A front-end that starts and stops its queues all the time floods no network.
-        let earliest_ms = self.rate_ms.saturating_sub((BURST - 1) * AGAIN_AFTER_MS);
-        (self.due_ms, self.heard, self.is_first) = (Some(now_ms.max(earliest_ms)), heard, true);
+        let earliest_ms = self.rate_ms.saturating_sub((BURST - 1) * EVERY_MS);
+        (self.due_ms, self.heard, self.count) = (Some(now_ms.max(earliest_ms)), heard, 0);
     }
 
     /// The guest receives nothing any more.
@@ -52,12 +55,13 @@ impl Announcer {
         if self.due_ms.is_none_or(|due_ms| due_ms > now_ms) {
             return false;
         }
-        let is_first = core::mem::replace(&mut self.is_first, false);
+        let is_first = self.count == 0;
         let is_silent = core::mem::replace(&mut self.heard, heard) == heard;
-        let pause_ms = if is_first { AGAIN_AFTER_MS } else { ANNOUNCE_EVERY_MS };
+        let pause_ms = AGAIN_AFTER_MS.get(self.count).copied().unwrap_or(ANNOUNCE_EVERY_MS);
+        self.count = AGAIN_AFTER_MS.len().min(self.count + 1);
         self.due_ms = Some(now_ms.saturating_add(pause_ms));
         if is_first || is_silent {
-            self.rate_ms = self.rate_ms.max(now_ms).saturating_add(AGAIN_AFTER_MS);
+            self.rate_ms = self.rate_ms.max(now_ms).saturating_add(EVERY_MS);
         }
         is_first || is_silent
     }
@@ -75,9 +79,12 @@ mod tests {
         announcer.comes_up(10, 7);
         assert_eq!(announcer.due_ms(), Some(10));
         assert!(announcer.look(10, 7) && !announcer.look(10, 7));
-        assert!(!announcer.look(10 + AGAIN_AFTER_MS - 1, 7));
-        assert!(announcer.look(10 + AGAIN_AFTER_MS, 7));
-        let mut now_ms = 10 + AGAIN_AFTER_MS;
+        let mut now_ms = 10;
+        for pause_ms in AGAIN_AFTER_MS {
+            now_ms += pause_ms;
+            assert!(!announcer.look(now_ms - 1, 7));
+            assert!(announcer.look(now_ms, 7));
+        }
         for (heard, is_announced) in [(7, true), (8, false), (8, true), (9, false)] {
             now_ms += ANNOUNCE_EVERY_MS;
             assert!(!announcer.look(now_ms - 1, heard));
@@ -96,7 +103,7 @@ mod tests {
             announcer.comes_up(now_ms, 0);
             count += u64::from(announcer.look(now_ms, 0));
         }
-        assert_eq!(count, BURST - 1 + 10_000_u64.div_ceil(AGAIN_AFTER_MS));
+        assert_eq!(count, BURST - 1 + 10_000_u64.div_ceil(EVERY_MS));
     }
 
     #[test]
@@ -104,6 +111,6 @@ mod tests {
         let mut announcer = Announcer::default();
         announcer.comes_up(0, 1);
         assert!(announcer.look(0, 2));
-        assert!(!announcer.look(AGAIN_AFTER_MS, 3), "it speaks itself");
+        assert!(!announcer.look(AGAIN_AFTER_MS[0], 3), "it speaks itself");
     }
 }
