@@ -20,6 +20,9 @@ use serde_json::Value;
 /// Longest wait for anything a healthy ringway does.
 const WAIT_LIMIT: Duration = Duration::from_secs(10);
 
+/// Directories that may be left of processes that were killed.
+const DIRECTORIES_MAX: usize = 1_000;
+
 /// Names the binary to test.
 pub const BINARY_VARIABLE: &str = "RINGWAY_BIN";
 
@@ -213,9 +216,15 @@ fn find_binary() -> io::Result<PathBuf> {
 /// A new directory of a short name: socket paths have about 100 bytes.
 fn new_directory() -> io::Result<PathBuf> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let name = format!("ringway-test-{}-{number}", std::process::id());
-    let directory = std::env::temp_dir().join(name);
-    fs::create_dir(&directory)?;
-    Ok(directory)
+    for _ in 0..DIRECTORIES_MAX {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ringway-test-{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        match fs::create_dir(&directory) {
+            // Of a process that was killed: in namespaces of its own it had the same number.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| directory),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
 }
