@@ -124,3 +124,22 @@ fn demo(paths: &Paths, options: &[String]) -> anyhow::Result<()> {
     let ringway = paths.target.join("release/ringway");
     shell::run(shell::command(&[ringway]).arg("demo").args(options))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_script_knows_every_command_and_lists_it() {
+        let script = std::fs::read_to_string(Paths::new().root.join("x")).expect("it is there");
+        let known = script.lines().find_map(|line| line.trim().strip_prefix("setup | "));
+        let known: Vec<&str> = known.expect("a list").trim_end_matches(')').split(" | ").collect();
+        let commands = Arguments::command();
+        for command in commands.get_subcommands().filter(|command| !command.is_hide_set()) {
+            let name = command.get_name();
+            assert!(name == "setup" || known.contains(&name), "{name} is not passed on");
+            assert!(script.contains(&format!("\n./x {name} ")), "{name} is not in its help");
+        }
+    }
+}
