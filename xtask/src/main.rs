@@ -57,7 +57,11 @@ enum Command {
     /// Format, lints, tidy rules and unit tests
     Check,
     /// Build a Debian package below target/package
-    Package,
+    Package {
+        /// Instead programs that need no shared library: target/package/static
+        #[arg(long = "static")]
+        is_static: bool,
+    },
     /// Build the bare-metal example and boot it under QEMU
     Unikernel(unikernel::Options),
     /// Measure ringway beside its peers; without options a quick look
@@ -89,7 +93,8 @@ fn main() -> ExitCode {
         Command::Test { names, list: false } => test_run::command(&paths, &names),
         Command::Test { names, list: true } => test_run::list(&paths, &names),
         Command::Check => check::command(&paths),
-        Command::Package => package(&paths),
+        Command::Package { is_static: false } => package(&paths),
+        Command::Package { is_static: true } => static_programs(&paths),
         Command::Unikernel(options) => unikernel::command(&paths, &options),
         Command::Bench { options } => bench::command(&paths, &options),
         Command::Fmt => check::format(&paths),
@@ -112,6 +117,25 @@ fn package(paths: &Paths) -> anyhow::Result<()> {
     let mut build = shell::command(&[paths.root.join("packaging/build-deb")]);
     build.arg(paths.target.join("release/ringway")).arg(env!("CARGO_PKG_VERSION"));
     shell::run(build.arg(paths.target.join("package")))
+}
+
+/// `./x package --static`: for a machine, or an image, without the libraries of this one.
+fn static_programs(paths: &Paths) -> anyhow::Result<()> {
+    const TARGET: &str = "x86_64-unknown-linux-gnu";
+    let (built, packed) = (paths.target.join("static"), paths.target.join("package/static"));
+    // With a target, flags hold for what is built for it, and not for build scripts and macros.
+    let mut build = paths.cargo("build");
+    build.args(["--release", "-p", "ringway", "-p", "ringway-cni", "--target", TARGET]);
+    build.arg("--target-dir").arg(&built).env("RUSTFLAGS", "-C target-feature=+crt-static");
+    shell::run(&mut build)?;
+    std::fs::create_dir_all(&packed)?;
+    for name in ["ringway", "ringway-cni"] {
+        let program = packed.join(name);
+        std::fs::copy(built.join(TARGET).join("release").join(name), &program)?;
+        shell::run(shell::command(&["strip"]).arg(&program))?;
+        println!("{}", program.display());
+    }
+    Ok(())
 }
 
 /// `./x demo`: sets up, builds, runs.

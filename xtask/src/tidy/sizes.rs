@@ -26,7 +26,7 @@ const PACING_LINES_MAX: usize = 1_500;
 
 /// What measures and checks, and is not shipped.
 const TOOLS: [&str; 2] = ["crates/bench/", "xtask/"];
-const TOOLS_LINES_MAX: usize = 15_950;
+const TOOLS_LINES_MAX: usize = 15_970;
 
 /// The worker's crate: files that lie in no folder, files with methods of `Worker`, fields.
 const HOST: &str = "crates/host/src/";
