@@ -2,12 +2,12 @@
 //! transmitq, the rest is taken from where it is.
 //!
 //! How: `send` copies a whole packet, `send_fragments` a start and then lists memory that the
-//! device sees; both stage, and `flush` publishes once for everything staged. What was sent in
-//! place must not change until its token comes out of `next_done`. Used buffers are reclaimed only
-//! when entries or memory become scarce, so the used ring is read once for many packets, and the
-//! device is never asked to call for them. A packet in one piece takes one descriptor; one in
-//! several pieces takes one ring entry and an indirect table where tables were negotiated, else a
-//! chain.
+//! device sees, `send_whole` copies nothing; all stage, and `flush` publishes once for everything
+//! staged. What was sent in place must not change until its token comes out of `next_done`. Used
+//! buffers are reclaimed only when entries or memory become scarce, so the used ring is read once
+//! for many packets, and the device is never asked to call for them. A packet in one piece takes
+//! one descriptor; one in several pieces takes one ring entry and an indirect table where tables
+//! were negotiated, else a chain.
 //!
 //! Limits: as many packets in flight as the queue has entries, and as many tokens; of those of
 //! which more than 2,048 bytes are copied, as many as fit 4 MiB.
@@ -21,7 +21,7 @@ use ringway_virtq::{Arm, Broken, BufferId, DriverQueue, SharedSlice};
 
 use crate::tx_memory::TxMemory;
 use crate::tx_options::{Sent, TxFragment, TxOptions};
-use crate::{Arena, ArenaFull, TxStatistics};
+use crate::{Arena, ArenaFull, Part, TxStatistics};
 
 /// Most fragments of one packet, beside its copied start.
 pub const TX_FRAGMENTS_MAX: usize = 18;
@@ -110,7 +110,42 @@ impl<Q: DriverQueue> NetTx<Q> {
         self.stage(header, start, fragments, Some(token))
     }
 
-    /// The next packet in fragments that the device is done with, in no particular order.
+    /// Stages one packet that lies whole in `place`, behind as many bytes as a header has, which is
+    /// written there: one descriptor, and nothing is copied. As with fragments, all of `place`
+    /// belongs to the device until [`next_done`](Self::next_done) returns `token`.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_whole(
+        &mut self,
+        header: &NetHeader,
+        place: Part,
+        token: u64,
+    ) -> Result<Sent, Broken> {
+        let len = place.memory.len().checked_sub(self.options.header_len);
+        let len = len.filter(|len| *len > 0).expect("room for a header, and a packet behind it");
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        self.check()?;
+        if self.outstanding == self.queue.size() {
+            return Ok(Sent::NoRoom);
+        }
+        if let Some(refused) = self.refuse(header, len) {
+            return Ok(refused);
+        }
+        if self.queue.free() <= self.reclaim_at {
+            self.reclaim()?;
+        }
+        let Some(id) = self.queue.next_id() else { return Ok(Sent::NoRoom) };
+        if !self.add(id, (place.device_address, len), &[]) {
+            return Ok(Sent::NoRoom);
+        }
+        // Before it is published.
+        self.write(place.memory, header, &[]);
+        self.note_staged(id, Some(token), len);
+        Ok(Sent::Done)
+    }
+
+    /// The next packet in place that the device is done with, in no particular order.
     pub fn next_done(&mut self) -> Option<u64> {
         let token = self.done.pop()?;
         self.outstanding -= 1;
@@ -211,17 +246,26 @@ impl<Q: DriverQueue> NetTx<Q> {
     ) -> Result<Sent, Broken> {
         self.check()?;
         let (start_len, len) = lengths(start, fragments);
-        if len > PACKET_LEN_MAX {
-            return Ok(self.drop_too_long());
-        }
-        if !self.options.may_send(header) {
-            self.counters.count_drop(DropReason::Offload);
-            return Ok(Sent::NotNegotiated);
+        if let Some(refused) = self.refuse(header, len) {
+            return Ok(refused);
         }
         match self.memory.is_short(start_len) {
             true => self.put((header, start), fragments, token, |memory, id| Some(memory.slot(id))),
             false => self.put_long(header, start, fragments, token),
         }
+    }
+
+    /// What becomes of a packet that may not be sent.
+    #[inline(always)]
+    fn refuse(&mut self, header: &NetHeader, len: u32) -> Option<Sent> {
+        if len > PACKET_LEN_MAX {
+            return Some(self.drop_too_long());
+        }
+        if !self.options.may_send(header) {
+            self.counters.count_drop(DropReason::Offload);
+            return Some(Sent::NotNegotiated);
+        }
+        None
     }
 
     fn drop_too_long(&mut self) -> Sent {
@@ -271,6 +315,12 @@ impl<Q: DriverQueue> NetTx<Q> {
         // Before it is published.
         self.write(place, header, start);
         self.memory.prefetch(self.queue.soon_id());
+        self.note_staged(id, token, len);
+        Ok(Sent::Done)
+    }
+
+    #[inline(always)]
+    fn note_staged(&mut self, id: BufferId, token: Option<u64>, len: u32) {
         if token.is_some() {
             self.tokens[usize::from(id.0)] = token;
             self.outstanding += 1;
@@ -279,7 +329,6 @@ impl<Q: DriverQueue> NetTx<Q> {
         self.counters.count(len);
         // No more than the queue has entries.
         self.unpublished += 1;
-        Ok(Sent::Done)
     }
 
     #[inline]

@@ -2,10 +2,10 @@
 //! back, and what may be asked of the device.
 
 use ringway_driver::{
-    Arena, DriverOptions, NetDriver, NetTx, RxOptions, RxScheme, Sent, TX_FRAGMENTS_MAX,
+    Arena, DriverOptions, NetDriver, NetTx, Part, RxOptions, RxScheme, Sent, TX_FRAGMENTS_MAX,
     TxFragment, TxOptions,
 };
-use ringway_net::{DropReason, Features, Negotiated, NetHeader, PACKET_LEN_MAX};
+use ringway_net::{DropReason, Features, HEADER_LEN, Negotiated, NetHeader, PACKET_LEN_MAX};
 use ringway_testkit::{DriverPair, PairShape, Ring, Rng, TestMemory};
 use ringway_virtq::{
     DeviceQueue, DriverQueue, Elements, PackedDevice, PackedDriver, Position, QueueOptions,
@@ -84,6 +84,43 @@ fn every_token_comes_back_once_and_no_more_are_taken_than_there_is_room_for() {
     let mut done: Vec<u64> = std::iter::from_fn(|| pair.driver.tx.next_done()).collect();
     done.sort_unstable();
     assert!(done.into_iter().eq(0..u64::from(SIZE)));
+}
+
+/// With what is before and behind it: nothing else changes.
+fn sends_whole_packets<D: DriverQueue, V: DeviceQueue>(indirect: bool) {
+    let mut pair = pair::<D, V>(indirect);
+    let (header_len, len) = (HEADER_LEN, 1_500);
+    let region = pair.memory.region(0);
+    // Behind all that the driver has carved.
+    let at = region.len() - 4096;
+    let all = region.slice(at, 4096).expect("inside");
+    let packet: Vec<u8> = (0..len).map(|at: usize| at.to_le_bytes()[0]).collect();
+    let memory = all.slice(52, header_len + len).expect("inside");
+    all.write(0, &[0xff; 64]);
+    memory.write(header_len, &packet);
+    let place = Part { memory, device_address: ringway_testkit::ARENA_AT + at as u64 + 52 };
+    for round in 0..3 * u64::from(SIZE) {
+        assert_eq!(pair.driver.tx.send_whole(&nothing(), place, round), Ok(Sent::Done));
+        assert_eq!(pair.driver.tx.queue().free(), SIZE - 1, "one descriptor");
+        let _ = pair.driver.tx.flush();
+        assert_eq!(pair.driver.tx.next_done(), None, "the device has not read it");
+        pair.take_all();
+        let (header, arrived) = pair.in_device.pop_front().expect("one packet");
+        assert!(header == nothing() && arrived == packet);
+        assert_eq!(pair.driver.tx.reclaim(), Ok(1));
+        assert_eq!(pair.driver.tx.next_done(), Some(round));
+    }
+    let mut before = [0; 52];
+    all.read(0, &mut before);
+    assert_eq!(before, [0xff; 52]);
+}
+
+#[test]
+fn whole_packets_are_sent_from_where_they_are_with_one_descriptor() {
+    for indirect in [false, true] {
+        sends_whole_packets::<SplitDriver, SplitDevice>(indirect);
+        sends_whole_packets::<PackedDriver, PackedDevice>(indirect);
+    }
 }
 
 #[test]
