@@ -9,7 +9,7 @@ use std::path::Path;
 
 use ringway_driver::rx_buffer::PAGE_LEN;
 use ringway_driver::{
-    Arena, DriverOptions, LINEAR_LEN_MAX, NetDriver, NetTx, RxOptions, RxScheme, Sent, TxFragment,
+    Arena, DriverOptions, LINEAR_LEN_MAX, NetDriver, NetTx, Part, RxOptions, RxScheme, Sent,
     TxOptions,
 };
 use ringway_net::{Features, HEADER_LEN, NetHeader};
@@ -25,6 +25,9 @@ pub(super) const RECEIVE_BUFFER: usize = PAGE_LEN as usize;
 const RECEIVEQ: usize = 0;
 const TRANSMITQ: usize = 1;
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// Bytes that testpmd writes of a packet that it sends: Ethernet, IPv4 and UDP headers.
 const WRITTEN: usize = 42;
 
@@ -34,8 +37,8 @@ pub(crate) enum Payload {
     /// In memory of our own: each, of `len` bytes, is copied, as a program's packets are.
     Own { len: usize },
     /// In memory that the device sees, as testpmd's are. A received packet stays where it is, and
-    /// only its header is read. A packet to send, of `len` bytes, lies there already, and its
-    /// first 42 bytes are written; a short one is copied whole.
+    /// only its header is read. A packet to send, of `len` bytes, lies there already behind room
+    /// for the header, and its first 42 bytes are written; a short one is copied whole.
     InPlace { len: usize },
 }
 
@@ -51,14 +54,13 @@ impl Payload {
 /// Packets that lie where the device sees them, and are sent again and again.
 #[derive(Debug)]
 struct Places {
-    /// Where the device sees the first one.
-    device_address: u64,
-    stride: u64,
-    /// Bytes of each that are not written anew.
-    rest_len: u32,
+    /// Each with its header, behind the one before; packets begin at a cache line.
+    all: Part,
+    stride: usize,
+    packet_len: usize,
     /// As many as can be in flight. All hold the same, so that one that is in use does no harm.
-    count: u64,
-    next: u64,
+    count: usize,
+    next: usize,
 }
 
 impl Places {
@@ -67,23 +69,25 @@ impl Places {
         if len <= LINEAR_LEN_MAX {
             return Ok(None);
         }
-        let stride = len.next_multiple_of(64);
-        let part = arena.carve(stride * usize::from(count), 64)?;
-        Ok(Some(Self {
-            device_address: part.device_address + WRITTEN as u64,
-            stride: stride as u64,
-            rest_len: u32::try_from(len - WRITTEN).unwrap_or(u32::MAX),
-            count: u64::from(count),
-            next: 0,
-        }))
+        let stride = (HEADER_LEN + len).next_multiple_of(LINE);
+        let count = usize::from(count);
+        let all = arena.carve(LINE + stride * count, LINE)?;
+        Ok(Some(Self { all, stride, packet_len: len, count, next: 0 }))
+    }
+
+    /// The next packet and its header.
+    fn place(&self) -> Part {
+        let at = LINE - HEADER_LEN + self.next * self.stride;
+        let memory = self.all.memory.slice(at, HEADER_LEN + self.packet_len);
+        let device_address = self.all.device_address + at as u64;
+        Part { memory: memory.expect("so many were carved"), device_address }
     }
 
     fn send<Q: DriverQueue>(&mut self, tx: &mut NetTx<Q>, packet: &[u8]) -> Result<Sent, Broken> {
         while tx.next_done().is_some() {}
-        let device_address = self.device_address + self.next * self.stride;
-        let rest = [TxFragment { device_address, len: self.rest_len }];
-        let start = &packet[..WRITTEN];
-        let sent = tx.send_fragments(&NetHeader::default(), start, &rest, self.next)?;
+        let place = self.place();
+        place.memory.write(HEADER_LEN, &packet[..WRITTEN]);
+        let sent = tx.send_whole(&NetHeader::default(), place, self.next as u64)?;
         match sent {
             Sent::Done => self.next = (self.next + 1) % self.count,
             // Without a free token it does not look for used ones.
