@@ -57,10 +57,10 @@ pub const SWITCHES: Switches = Switches {
 pub fn echo(stage: &Stage, switches: [bool; 3]) -> anyhow::Result<()> {
     let [packed, _, mergeable] = switches;
     let (mtu, jumbo) = if mergeable { (JUMBO, JUMBO_OPTIONS) } else { (MTU, "") };
-    let scene = Scene::with_tap(stage, "", (HERE, mtu))?;
+    // Nothing is announced, and no side asks who has which address: only our packets come.
+    let scene = Scene::with_tap(stage, ",announce=off", (HERE, mtu))?;
     let ringway = &scene.ringway;
     let socket = scene::socket(stage, "vm0");
-    // No side asks who has which address: only our packets are on the way.
     net::ip(&format!("neigh add {THERE} lladdr 52:54:00:96:00:02 dev {TAP} nud permanent"))?;
     stage.step("testpmd");
     let options = format!("--forward-mode=5tswap {jumbo}");
