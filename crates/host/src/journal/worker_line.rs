@@ -12,14 +12,15 @@ use ringway_virtq::SharedSlice;
 
 use crate::journal::counts::{Counts, CountsLine, CountsOf};
 use crate::journal::owner::OwnerLock;
-use crate::journal::{Journal, LINE, Unfit};
+use crate::journal::{Journal, Unfit, WORKER_LEN};
 use crate::worker::effort::Spent;
 
 /// Where the fields of a line are, in bytes.
 pub(super) const OWNER_AT: usize = 0;
 pub(super) const BEAT_AT: usize = 8;
 pub(super) const BUSY_AT: usize = 16;
-const SPENT_AT: usize = LINE;
+const SPENT_AT: usize = WORKER_LEN - 8 * Spent::WORDS;
+const _: () = assert!(SPENT_AT >= BUSY_AT + 8);
 
 /// A bit that no port has: something is visited.
 const IS_BUSY: u64 = 1 << 63;

@@ -48,7 +48,7 @@ pub struct WorkerSnapshot {
     pub is_polling: bool,
     /// Processor time that its thread has used, in nanoseconds.
     pub cpu_ns: u64,
-    /// Time for which it had nothing to do and slept in this data plane, in nanoseconds.
+    /// Time for which it had nothing to do and slept, in nanoseconds.
     pub slept_ns: u64,
     /// So far, with what workers of its number have done in data planes before.
     pub total: Effort,
@@ -65,9 +65,13 @@ pub(crate) struct Spent {
     /// Looks, and what they have cost; `looked_ns` is that of the effort.
     pub(crate) polling: PollCounters,
     pub(crate) cpu_ns: u64,
+    pub(crate) slept_ns: u64,
 }
 
 impl Spent {
+    /// Words in the journal.
+    pub(crate) const WORDS: usize = 9;
+
     /// What both have spent.
     pub(crate) fn plus(&self, other: &Self) -> Self {
         let (mine, theirs) = (self.words(), other.words());
@@ -75,19 +79,23 @@ impl Spent {
     }
 
     /// For the journal.
-    pub(crate) fn words(&self) -> [u64; 8] {
+    pub(crate) fn words(&self) -> [u64; Self::WORDS] {
         let Effort { packets, system_calls, wakeups, looked_ns } = self.effort;
         let PollCounters { in_vain_ns, hits, misses, .. } = self.polling;
-        [packets, system_calls, wakeups, looked_ns, in_vain_ns, hits, misses, self.cpu_ns]
+        let [cpu_ns, slept_ns] = [self.cpu_ns, self.slept_ns];
+        [packets, system_calls, wakeups, looked_ns, in_vain_ns, hits, misses, cpu_ns, slept_ns]
     }
 
     /// From there.
-    pub(crate) fn of_words(words: [u64; 8]) -> Self {
-        let [packets, system_calls, wakeups, looked_ns, in_vain_ns, hits, misses, cpu_ns] = words;
+    pub(crate) fn of_words(words: [u64; Self::WORDS]) -> Self {
+        let [packets, system_calls, wakeups, looked_ns, in_vain_ns, hits, misses, rest @ ..] =
+            words;
+        let [cpu_ns, slept_ns] = rest;
         Self {
             effort: Effort { packets, system_calls, wakeups, looked_ns },
             polling: PollCounters { looked_ns, in_vain_ns, hits, misses },
             cpu_ns,
+            slept_ns,
         }
     }
 }

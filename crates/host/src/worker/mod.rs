@@ -283,13 +283,13 @@ impl Worker {
         self.effort.roll(now(), self.idle.policy.counters().looked_ns);
         // What is told is noted, as of ports.
         self.note_counts();
-        let Spent { effort: total, polling, cpu_ns } = self.spent();
+        let Spent { effort: total, polling, cpu_ns, slept_ns } = self.spent();
         WorkerSnapshot {
             worker: self.peers.index(),
             options: self.idle.policy.options(),
             is_polling: self.idle.policy.is_wanted(),
             cpu_ns,
-            slept_ns: self.effort.slept_ns,
+            slept_ns,
             total,
             last_second: self.effort.last_second(),
             polling,
@@ -300,7 +300,8 @@ impl Worker {
     fn spent(&self) -> Spent {
         let polling = self.idle.policy.counters();
         let effort = self.effort.total(polling.looked_ns);
-        self.effort.before.plus(&Spent { effort, polling, cpu_ns: thread_time().0 })
+        let (cpu_ns, slept_ns) = (thread_time().0, self.effort.slept_ns);
+        self.effort.before.plus(&Spent { effort, polling, cpu_ns, slept_ns })
     }
 }
 
