@@ -20,7 +20,7 @@ use serde_json::Value;
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// How often something is asked that takes a while to come about.
-const QUESTIONS_MAX: usize = 5;
+const QUESTIONS_MAX: usize = 20;
 
 fn guest(directory: &Path, name: &str) -> AnyUserGuest {
     let socket = directory.join(format!("{name}.sock"));

@@ -1,4 +1,4 @@
-//! What the switch refuses, reason by reason: what it is called, and what to do.
+//! Why packets are dropped, reason by reason: what it is called, and what to do.
 
 /// For one of the reasons of `drops` in the statistics, at a port of this name.
 pub fn refusal(reason: &str, port: &str) -> (&'static str, String) {
@@ -29,6 +29,35 @@ pub fn refusal(reason: &str, port: &str) -> (&'static str, String) {
             "the VLAN",
             "it sends tags that the port may not have, or the other port is not in its VLAN: see \
              vlan, trunk and native of both"
+                .into(),
+        ),
+        "malformed" => (
+            "packets that make no sense",
+            "they are too short, or their virtio header does not fit them: see the guest's driver"
+                .into(),
+        ),
+        "no_route" => (
+            "packets that lead nowhere",
+            format!(
+                "they are for stations behind the port itself, or for bridges only: ringway \
+                 capture {port} --direction from-guest"
+            ),
+        ),
+        "offload" => (
+            "packets that cannot be completed",
+            "they are not what their virtio header says: see the driver of the guest that sends \
+             them"
+                .into(),
+        ),
+        "os" => (
+            "the operating system",
+            "it refuses packets: see whether the interface is up, and its MTU (ip link show)"
+                .into(),
+        ),
+        "filtered" => (
+            "the guest's own filters",
+            "it asks for no such packets: see its addresses and VLANs, and whether its interface \
+             is up"
                 .into(),
         ),
         _ => ("the switch", "see each rule that has a say in it: ringway trace --help".into()),

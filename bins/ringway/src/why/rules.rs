@@ -27,6 +27,7 @@ const RULES: &[fn(&Look<'_>) -> Option<Finding>] = &[
     storm,
     isolated,
     vlan,
+    other_drops,
     too_long,
     mtu,
     worker,
@@ -158,6 +159,26 @@ fn vlan(look: &Look<'_>) -> Option<Finding> {
 /// The switch has refused packets from the guest for one of these reasons, mostly for the last.
 fn refused_as(look: &Look<'_>, reasons: &[&str], reason: &str) -> Option<Finding> {
     let (dropped, weight) = look.drops(Way::FromGuest, reasons)?;
+    let (what, advice) = refusal(reason, &look.port.name);
+    Some(Finding { weight, what, figure: look.drop_figure(dropped, reason), advice })
+}
+
+/// Reasons for drops that no other rule looks at: at the sender, or at the receiver.
+const OTHER_DROPS: [(Way, &str); 5] = [
+    (Way::FromGuest, "malformed"),
+    (Way::FromGuest, "no_route"),
+    (Way::ToGuest, "offload"),
+    (Way::ToGuest, "os"),
+    (Way::ToGuest, "filtered"),
+];
+
+fn other_drops(look: &Look<'_>) -> Option<Finding> {
+    let found = OTHER_DROPS.iter().filter_map(|(way, reason)| {
+        let (dropped, weight) = look.drops(*way, &[reason])?;
+        // A guest need not want all that is sent to everyone.
+        (*reason != "filtered" || weight >= NEARLY_ALL).then_some((weight, dropped, *reason))
+    });
+    let (weight, dropped, reason) = found.max()?;
     let (what, advice) = refusal(reason, &look.port.name);
     Some(Finding { weight, what, figure: look.drop_figure(dropped, reason), advice })
 }
