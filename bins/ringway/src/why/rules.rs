@@ -175,7 +175,7 @@ const OTHER_DROPS: [(Way, &str); 5] = [
 fn other_drops(look: &Look<'_>) -> Option<Finding> {
     let found = OTHER_DROPS.iter().filter_map(|(way, reason)| {
         let (dropped, weight) = look.drops(*way, &[reason])?;
-        // A guest need not want all that is sent to everyone.
+        // A guest need not want all that is flooded to it.
         (*reason != "filtered" || weight >= NEARLY_ALL).then_some((weight, dropped, *reason))
     });
     let (weight, dropped, reason) = found.max()?;
