@@ -112,7 +112,7 @@ mod tests {
             (reply("goes to b", &[], &[]), vec![]),
             (reply("goes to c", &[], &[]), vec!["the address is behind another port"]),
             (reply("dropped: vlan", &[], &[]), vec!["the VLAN"]),
-            (reply("dropped: no_route", &[], &[]), vec!["the switch"]),
+            (reply("dropped: no_route", &[], &[]), vec!["packets that lead nowhere"]),
             (reply("dropped: no_route", &[("link", "down")], &[]), vec![]),
             (reply("waits for 5 µs", &[], &[]), vec!["the rate limit from the guest"]),
             (reply("goes to b", &[moves], &[]), vec!["its address was last seen at another port"]),
