@@ -10,6 +10,7 @@
 
 pub mod console;
 pub mod dpdk_files;
+pub mod fabric;
 pub mod frr;
 pub mod frr_files;
 pub mod hosts;
@@ -29,6 +30,7 @@ pub mod qemu;
 pub mod qemu_files;
 pub mod ringway;
 pub mod shell;
+pub mod silence;
 pub mod stage;
 pub mod testpmd;
 pub mod traffic;

@@ -75,6 +75,11 @@ impl Stage {
         println!("{NOTE}{text}");
     }
 
+    /// Where the guest of a port connects.
+    pub fn socket(&self, port: &str) -> PathBuf {
+        self.file(&format!("{port}.sock"))
+    }
+
     /// A path for a socket or a file of this scenario.
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.join(name)

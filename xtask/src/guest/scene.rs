@@ -147,7 +147,7 @@ impl<'a> Scene<'a> {
 
 /// Where the guest of a port connects.
 pub fn socket(stage: &Stage, port: &str) -> PathBuf {
-    stage.file(&format!("{port}.sock"))
+    stage.socket(port)
 }
 
 /// A port of this name, with options behind a comma.

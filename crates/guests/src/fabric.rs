@@ -1,0 +1,295 @@
+//! Two hosts and a route reflector, with bridges, VXLAN and FRR's EVPN between them, set up by what
+//! `ringway attach-host` prints.
+//!
+//! This namespace is the router between the hosts, and the reflector.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use crate::console::Console;
+use crate::frr::Frr;
+use crate::hosts::Network;
+use crate::ringway::Ringway;
+use crate::stage::Stage;
+use crate::traffic::Side;
+use crate::{net, shell, silence, uml};
+
+/// VLANs of ringway, and the networks that they are on the way.
+const NETWORKS: [&str; 2] = ["--network=10=10010", "--network=20=10020"];
+const REFLECTOR: &str = "10.255.0.3";
+/// The hosts' addresses.
+pub const HOSTS: [&str; 2] = ["10.255.0.1", "10.255.0.2"];
+
+/// The guests: host, name, VLAN, last byte of the MAC address, address.
+pub type Guest = (usize, &'static str, u16, u8, &'static str);
+/// Those of most scenarios.
+pub const GUESTS: [Guest; 4] = [
+    (0, "a", 10, 1, "172.16.0.1"),
+    (0, "b", 20, 2, "172.16.0.1"),
+    (1, "c", 10, 3, "172.16.0.2"),
+    (1, "d", 20, 4, "172.16.0.4"),
+];
+
+/// The guest that is locked to no IP address: its own is seen.
+const OPEN: &str = "d";
+
+/// The place to which `c` moves: the same addresses on the first host.
+pub const MOVED: Guest = (0, "e", 10, 3, "172.16.0.2");
+
+/// Longest time until a guest that has arrived is reached again, in milliseconds.
+pub const REACHED_MAX_MS: f64 = 300.0;
+
+/// Of a machine that stalls for longer than this nothing can be said.
+const STALL_MAX_MS: f64 = 2500.0;
+
+/// Longest wait for what takes a second.
+const LIMIT: Duration = Duration::from_secs(20);
+
+const REFLECTOR_CONFIGURATION: &str = "\
+router bgp 65000
+ bgp router-id 10.255.0.3
+ no bgp default ipv4-unicast
+ neighbor hosts peer-group
+ neighbor hosts remote-as 65000
+ neighbor hosts update-source 10.255.0.3
+ neighbor hosts advertisement-interval 0
+ neighbor 10.255.0.1 peer-group hosts
+ neighbor 10.255.0.2 peer-group hosts
+ address-family l2vpn evpn
+  neighbor hosts activate
+  neighbor hosts route-reflector-client
+";
+
+/// One host, with its routing daemons and its ringway.
+#[derive(Debug)]
+pub struct Host {
+    /// Its namespace.
+    pub network: Network,
+    /// Its daemons.
+    pub frr: Frr,
+    /// Its ringway.
+    pub ringway: Ringway,
+}
+
+/// All of it.
+#[derive(Debug)]
+pub struct Fabric {
+    _reflector: Frr,
+    /// Both hosts.
+    pub hosts: Vec<Host>,
+    /// In the order in which they were asked for.
+    pub guests: Vec<Console>,
+}
+
+/// The MAC address of a guest, by its last byte.
+pub fn mac(last: u8) -> String {
+    format!("52:54:00:00:10:{last:02x}")
+}
+
+impl Host {
+    /// With what `ringway attach-host` says about it, and ports for its guests.
+    fn start(stage: &Stage, at: usize, guests: &[Guest]) -> anyhow::Result<Self> {
+        let host = format!("h{}", at + 1);
+        let network = Network::create(stage, &host)?;
+        connect(&network, at)?;
+        let told = told(stage, at)?;
+        let lines = |key: &str| {
+            let lines = told[key].as_array().into_iter().flatten().filter_map(Value::as_str);
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        network.run(&format!("set -e\n{}", lines("commands").join("\n")))?;
+        let bgpd = told["bgpd"].as_str().context("no configuration of bgpd")?;
+        let frr = Frr::start(stage, Some(&network), &host, bgpd)?;
+        let mut ports = lines("ports");
+        for guest @ (_, name, ..) in guests.iter().filter(|guest| guest.0 == at) {
+            let (place, options) = (stage.socket(name), options(guest));
+            let link = if *name == MOVED.1 { "down" } else { "up" };
+            ports.push(format!("{name}=vm:{},{options},link={link}", place.display()));
+        }
+        let ringway = Ringway::start_named(&network.stage(stage)?, &host, &ports, &[])?;
+        Ok(Self { network, frr, ringway })
+    }
+
+    /// Whether a bridge of the host knows a station. What a VXLAN device has beside it (`self`) is
+    /// looked at for stations that the bridge does not know, and may be left over.
+    ///
+    /// # Errors
+    /// The host does not say.
+    pub fn knows(&self, mac: &str) -> anyhow::Result<bool> {
+        Ok(!self.ports_of(mac)?.is_empty())
+    }
+
+    /// The ports of bridges behind which they know a station.
+    ///
+    /// # Errors
+    /// The host does not say.
+    pub fn ports_of(&self, mac: &str) -> anyhow::Result<Vec<String>> {
+        let told = self.network.run("bridge fdb show")?;
+        let of_bridge = |line: &&str| line.starts_with(mac) && line.contains(" master ");
+        let port = |line: &str| Some(line.split_once(" dev ")?.1.split(' ').next()?.to_owned());
+        Ok(told.lines().filter(of_bridge).filter_map(port).collect())
+    }
+
+    /// Where FRR has a station of the first network: `local`, or `remote`, and which host that is.
+    ///
+    /// # Errors
+    /// It does not say.
+    pub fn place_of(&self, mac: &str) -> anyhow::Result<[Value; 2]> {
+        let mut told = self.frr.ask("zebra", &format!("show evpn mac vni 10010 mac {mac} json"))?;
+        Ok(["type", "remoteVtep"].map(|key| told[mac][key].take()))
+    }
+}
+
+/// Of a guest's port. The guest is silent, also when its link comes up.
+pub fn options((_, name, vlan, last, ip): &Guest) -> String {
+    let (mac, ips) = (mac(*last), if *name == OPEN { "default" } else { *ip });
+    format!(
+        "vlan={vlan},locked_mac={mac},locked_ips={ips},mac={mac},mtu=auto,guest_announce=off,\
+         csum=on"
+    )
+}
+
+/// What `ringway attach-host` prints for a host.
+fn told(stage: &Stage, at: usize) -> anyhow::Result<Value> {
+    let mut command = shell::command(&[&stage.programs.ringway]);
+    command.args(["attach-host", "frr", "--address", HOSTS[at], "--peer", REFLECTOR]);
+    command.args(["--underlay", "eth0", "--json"]).args(NETWORKS);
+    let text = shell::output(&mut command)?;
+    serde_json::from_str(&text).with_context(|| text.clone())
+}
+
+/// A link from this namespace to a host, with routes.
+fn connect(network: &Network, at: usize) -> anyhow::Result<()> {
+    let (id, host, link) = (network.id(), HOSTS[at], at + 1);
+    net::ip(&format!("link add u{link} type veth peer name eth0 netns {id}"))?;
+    net::ip(&format!("addr add 10.0.{link}.254/24 dev u{link}"))?;
+    net::ip(&format!("link set u{link} up"))?;
+    network.run(&format!(
+        "set -e\nip addr add {host}/32 dev lo\nip addr add 10.0.{link}.1/24 dev eth0\n\
+         ip link set eth0 up\nip route add 10.255.0.0/24 via 10.0.{link}.254"
+    ))?;
+    net::ip(&format!("route add {host}/32 via 10.0.{link}.1"))
+}
+
+impl Fabric {
+    /// Starts the hosts, with ports for these guests, and the guests.
+    ///
+    /// # Errors
+    /// Something does not come up.
+    pub fn start(stage: &Stage, guests: &[Guest]) -> anyhow::Result<Self> {
+        stage.step("two hosts and a reflector");
+        Frr::prepare(stage)?;
+        net::ip(&format!("addr add {REFLECTOR}/32 dev lo"))?;
+        std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
+        let reflector = Frr::start(stage, None, "reflector", REFLECTOR_CONFIGURATION)?;
+        let hosts = vec![Host::start(stage, 0, guests)?, Host::start(stage, 1, guests)?];
+        stage.step("guests");
+        let start = |(_, name, ..): &Guest| uml::start(stage, name, &stage.socket(name));
+        let mut consoles = guests.iter().map(start).collect::<anyhow::Result<Vec<_>>>()?;
+        for (console, (.., address)) in consoles.iter_mut().zip(guests) {
+            uml::wait_booted(console, address)?;
+        }
+        Ok(Self { _reflector: reflector, hosts, guests: consoles })
+    }
+
+    /// Runs a line in a guest that must succeed; what it printed.
+    ///
+    /// # Errors
+    /// It fails.
+    pub fn must(&mut self, guest: usize, line: &str) -> anyhow::Result<String> {
+        Side::Guest(&mut self.guests[guest]).must(line)
+    }
+
+    /// Waits until a host has a route whose name begins so, or has none.
+    ///
+    /// # Errors
+    /// It takes too long.
+    pub fn wait_route(&self, host: usize, name: &str, is_there: bool) -> anyhow::Result<()> {
+        wait(name, || Ok(self.hosts[host].frr.has_route(name)? == is_there))
+    }
+
+    /// What takes so long, as it says in milliseconds, is not too long: as long as that, and as
+    /// the machine stalls meanwhile, which two guests find out that have no part in it.
+    ///
+    /// # Errors
+    /// It is too long, or fails.
+    pub fn takes_less(
+        &mut self,
+        stage: &Stage,
+        (what, max_ms): (&str, f64),
+        takes_ms: impl FnOnce(&mut Self) -> anyhow::Result<f64>,
+    ) -> anyhow::Result<()> {
+        silence::start_pings(&mut self.guests[1], GUESTS[3].4)?;
+        let ms = takes_ms(self)?;
+        let stall_ms = silence::longest_silence_ms(&mut self.guests[1])?;
+        let text = format!("{what} {ms:.0} ms; others {stall_ms:.0} ms");
+        stage.note(&text);
+        ensure!(ms < max_ms + stall_ms && stall_ms < STALL_MAX_MS, "{text}; at most {max_ms} ms");
+        Ok(())
+    }
+
+    /// For how long at most the first guest hears nothing from the one that moves while something
+    /// happens, in milliseconds.
+    ///
+    /// # Errors
+    /// It fails, or none of them is ever answered.
+    pub fn silence_ms(
+        &mut self,
+        happens: impl FnOnce(&mut Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<f64> {
+        silence::start_pings(&mut self.guests[0], MOVED.4)?;
+        happens(self)?;
+        silence::longest_silence_ms(&mut self.guests[0])
+    }
+
+    /// Where each host has a station, as the bridge and both daemons say.
+    pub fn tables(&self, mac: &str) -> String {
+        let zebra = format!("show evpn mac vni 10010 mac {mac} json");
+        let bgpd = format!("show bgp l2vpn evpn route vni 10010 mac {mac} json");
+        let table = |host: &Host| {
+            let fdb = host.network.run(&format!("bridge -s fdb show | grep {mac} || true"));
+            let fdb = fdb.unwrap_or_default();
+            let [zebra, bgpd] = [("zebra", &zebra), ("bgpd", &bgpd)]
+                .map(|(daemon, line)| host.frr.ask(daemon, line).unwrap_or_default());
+            format!("{fdb}\n{zebra}\n{bgpd}")
+        };
+        self.hosts.iter().map(table).collect::<Vec<_>>().join("\n\n")
+    }
+
+    /// All end.
+    ///
+    /// # Errors
+    /// One of the two ringways leaves something behind.
+    pub fn finish(self) -> anyhow::Result<()> {
+        drop(self.guests);
+        for host in self.hosts {
+            host.ringway.finish()?;
+        }
+        Ok(())
+    }
+}
+
+/// Waits for something.
+///
+/// # Errors
+/// It takes too long, or fails.
+pub fn wait(what: &str, mut is_so: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    let deadline = Instant::now() + LIMIT;
+    while !is_so()? {
+        ensure!(Instant::now() < deadline, "{what}: not within {LIMIT:?}");
+        sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// What something takes, in milliseconds.
+///
+/// # Errors
+/// It fails.
+pub fn ms_until(happens: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    let begun = Instant::now();
+    happens().map(|()| begun.elapsed().as_secs_f64() * 1e3)
+}

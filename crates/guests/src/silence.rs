@@ -1,0 +1,71 @@
+//! For how long a guest hears nothing from another while something happens to that one.
+//!
+//! How: a ping every 20 ms, or as often as the guest can, and when each answer came.
+//!
+//! Limits: 3 seconds, or as long as the pings take; one at a time in a guest.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+
+use super::console::Console;
+use super::uml::must;
+
+/// Longest time for all pings, and between two looks.
+const LIMIT: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Lets a guest send pings, which go on in its background once one was answered.
+///
+/// # Errors
+/// None is.
+pub fn start_pings(guest: &mut Console, address: &str) -> anyhow::Result<()> {
+    let pings = format!("ping -n -D -i 0.02 -c 150 -W 1 {address}; date +[%s.%N]; echo over");
+    let until_answered = "until grep -qs time= pings; do sleep 0.02; done";
+    must(guest, &format!("rm -f pings; ({pings}) > pings 2>&1 & {until_answered}")).map(drop)
+}
+
+/// Waits until they are over; the longest silence in milliseconds.
+///
+/// # Errors
+/// They do not end, or say something else.
+pub fn longest_silence_ms(guest: &mut Console) -> anyhow::Result<f64> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let text = must(guest, "cat pings")?;
+        if text.contains("over") {
+            return silence_ms(&text).with_context(|| text.clone());
+        }
+        ensure!(Instant::now() < deadline, "pings go on for more than {LIMIT:?}:\n{text}");
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Between the answers and the end, which have their seconds in brackets.
+fn silence_ms(text: &str) -> Option<f64> {
+    let second = |line: &str| line.strip_prefix('[')?.split_once(']')?.0.parse::<f64>().ok();
+    let is_sign = |line: &&str| line.ends_with(']') || line.contains("time=");
+    let signs: Vec<f64> = text.lines().filter(is_sign).filter_map(second).collect();
+    signs.windows(2).map(|pair| (pair[1] - pair[0]) * 1e3).reduce(f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silence_is_between_two_answers() {
+        let begin = "PING 10.0.0.2 (10.0.0.2) 56(84) bytes of data.\n";
+        let answer = |second: f64| {
+            format!("[{second:.6}] 64 bytes from 10.0.0.2: icmp_seq=1 ttl=64 time=1.25 ms\n")
+        };
+        let lost = "[100.750000] From 10.0.0.1 icmp_seq=12 Destination Host Unreachable\n";
+        let end = "2 packets transmitted, 2 received, 0% packet loss, time 3000ms\n[102.0]\nover\n";
+        let silence = |lines: &[&str]| silence_ms(&lines.concat()).map(f64::round);
+        let [first, second] = [100.5, 101.75].map(answer);
+        assert_eq!(silence(&[begin, &first, lost, &second, end]), Some(1250.0));
+        assert_eq!(silence(&[begin, &second, end]), Some(250.0));
+        assert_eq!(silence(&[begin, &first, lost, end]), Some(1500.0));
+        assert_eq!(silence(&[begin, lost, end]), None);
+    }
+}
