@@ -8,6 +8,7 @@
 mod needs;
 mod plan;
 mod runner;
+mod scenarios_arrivals;
 mod scenarios_attach;
 mod scenarios_bench;
 mod scenarios_captures;

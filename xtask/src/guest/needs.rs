@@ -34,6 +34,8 @@ pub enum Needs {
     UmlAndQemu,
     /// User Mode Linux, taps and bridges, and routing daemons.
     UmlAndFrr,
+    /// The same, and DPDK.
+    UmlFrrAndDpdk,
     /// User Mode Linux, taps, and Open vSwitch.
     UmlAndOvs,
     /// The same, and OVN.
@@ -83,10 +85,12 @@ impl Needs {
             }
             Self::Qemu | Self::NewestQemu | Self::NewestKernel => taps().or_else(qemu),
             Self::UmlAndQemu => taps().or_else(qemu).or_else(|| uml::missing(&uml).map(advise)),
-            Self::UmlAndFrr => {
+            Self::UmlAndFrr | Self::UmlFrrAndDpdk => {
                 let no_frr = || frr.is_none().then(|| advise("FRR is not unpacked".to_string()));
                 let bridges = namespaces::missing_bridges().or_else(no_frr);
-                taps().or(bridges).or_else(|| uml::missing(&uml).map(advise))
+                let no_dpdk = if self == Self::UmlFrrAndDpdk { dpdk() } else { None };
+                let uml = || uml::missing(&uml).map(advise);
+                taps().or(bridges).or_else(uml).or(no_dpdk)
             }
             Self::UmlAndOvs | Self::UmlAndOvn => {
                 let ovs = ovs.filter(|files| self == Self::UmlAndOvs || files.has_ovn());

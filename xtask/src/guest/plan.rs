@@ -6,15 +6,16 @@ use ringway_guests::stage::Stage;
 
 use super::needs::Needs::{
     self, Dpdk, DpdkDevice, NewestKernel, NewestQemu, NewestUml, Qemu, Switches, Uml, UmlAndDhcp,
-    UmlAndFrr, UmlAndOvn, UmlAndOvs, UmlAndQemu, Unikernel,
+    UmlAndFrr, UmlAndOvn, UmlAndOvs, UmlAndQemu, UmlFrrAndDpdk, Unikernel,
 };
 use super::scenarios_bench::measure;
 use super::scenarios_unikernel::{self, DeviceCase, UnikernelCase};
 use super::{
-    scenarios_attach, scenarios_bench, scenarios_captures, scenarios_coalesce, scenarios_control,
-    scenarios_dpdk, scenarios_driver, scenarios_evpn, scenarios_front_ends, scenarios_nat,
-    scenarios_nat_forward, scenarios_offload, scenarios_ovs, scenarios_pairs, scenarios_poll,
-    scenarios_qemu, scenarios_restart, scenarios_restart_dpdk, scenarios_uml, scenarios_why,
+    scenarios_arrivals, scenarios_attach, scenarios_bench, scenarios_captures, scenarios_coalesce,
+    scenarios_control, scenarios_dpdk, scenarios_driver, scenarios_evpn, scenarios_front_ends,
+    scenarios_nat, scenarios_nat_forward, scenarios_offload, scenarios_ovs, scenarios_pairs,
+    scenarios_poll, scenarios_qemu, scenarios_restart, scenarios_restart_dpdk, scenarios_uml,
+    scenarios_why,
 };
 use crate::unikernel::MachineType;
 
@@ -51,7 +52,7 @@ fn longer(name: &str) -> Duration {
 /// A name, what it needs, the seconds after which it is killed, and what it does.
 type Row = (&'static str, Needs, u64, fn(&Stage) -> anyhow::Result<()>);
 
-const ROWS: [Row; 47] = [
+const ROWS: [Row; 48] = [
     ("dpdk_vhost", DpdkDevice, 90, scenarios_driver::vhost),
     ("uml_pair_split", Uml, 120, |stage| scenarios_uml::pair(stage, false, None)),
     ("uml_pair_packed", Uml, 120, |stage| scenarios_uml::pair(stage, true, None)),
@@ -97,6 +98,7 @@ const ROWS: [Row; 47] = [
     ("ovn_children", UmlAndOvn, 120, scenarios_ovs::children),
     ("evpn_networks", UmlAndFrr, 120, scenarios_evpn::networks),
     ("evpn_moves", UmlAndFrr, 120, scenarios_evpn::moves),
+    ("evpn_arrivals", UmlFrrAndDpdk, 150, scenarios_arrivals::arrivals),
     ("nat_stress", Uml, 240, scenarios_nat::stress),
     ("nat_uml", UmlAndDhcp, 240, scenarios_nat::uml),
     ("nat_qemu", Qemu, 240, scenarios_nat::qemu),
