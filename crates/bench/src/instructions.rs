@@ -17,13 +17,12 @@ use anyhow::bail;
 use ringway_device::{FromGuest, ToGuest};
 use ringway_driver::{NetDriver, RxOptions, RxScheme, Sent};
 use ringway_net::{Features, NetHeader, Packet, PacketSink, PacketSource, Put};
-use ringway_testkit::TestMemory;
+use ringway_testkit::{Mirror, MirrorOptions, TestMemory};
 use ringway_virtq::{
     DeviceQueue, DriverQueue, Format, PackedDevice, PackedDriver, SharedSlice, SplitDevice,
     SplitDriver,
 };
 
-use crate::mirror::{Mirror, Options};
 use crate::progress::in_turns;
 use crate::switch;
 
@@ -113,7 +112,7 @@ pub fn run(format: Format, tuned: bool) -> anyhow::Result<()> {
 }
 
 fn mirror<D: DriverQueue, V: DeviceQueue>(scheme: RxScheme) -> anyhow::Result<()> {
-    let mut mirror = Mirror::<D, V>::new(&Options {
+    let mut mirror = Mirror::<D, V>::new(&MirrorOptions {
         rx: RxOptions::of(scheme),
         tx_len_max: 1518,
         queue_size: QUEUE_SIZE,

@@ -16,7 +16,6 @@ mod guest;
 mod history;
 mod instructions;
 mod machine;
-mod mirror;
 mod options;
 mod programs;
 mod progress;
@@ -89,7 +88,7 @@ enum What {
     NatClient(guest::ClientArgs),
     /// Kinds of traffic × schemes of receive buffers, into a receiver with a limit on memory
     #[command(mut_args(|arg| RXBUF.defaults(arg)))]
-    Rxbuf(RxbufArgs),
+    Rxbuf(AmountArgs),
     /// 2 to 64 ports, 1 to 8 queue pairs: what a packet, a port and being idle cost
     #[command(mut_args(|arg| SCALE.defaults(arg)))]
     Scale(ScaleArgs),
@@ -172,16 +171,6 @@ struct ScaleArgs {
     workers: Vec<usize>,
 }
 
-/// `ringway bench rxbuf`
-#[derive(Debug, Args)]
-struct RxbufArgs {
-    #[command(flatten)]
-    amount: AmountArgs,
-    /// A stream of TCP over a path instead, computed in virtual time: the same on every machine
-    #[arg(long, conflicts_with_all = ["seconds", "repeats", "quick"])]
-    tcp: bool,
-}
-
 /// `ringway bench ring`
 #[derive(Debug, Args)]
 struct RingArgs {
@@ -241,10 +230,7 @@ fn measure(what: What) -> anyhow::Result<()> {
             })
         }
         What::Switch(amount) => measure_switch(&amount),
-        What::Rxbuf(RxbufArgs { amount, tcp }) => {
-            let of = if tcp { rxbuf::tcp::compute } else { rxbuf::measure };
-            amount.show(&of(&amount.options(&RXBUF)?)?)
-        }
+        What::Rxbuf(amount) => amount.show(&rxbuf::measure(&amount.options(&RXBUF)?)?),
         What::Instructions(args) => args.count(),
     }
 }

@@ -7,20 +7,17 @@
 //! scheme ties up per byte of payload, the less fits the limit.
 //!
 //! Limits: one thread, so no cache line moves between cores; what a smaller window costs over a
-//! network is not in the rate but in its own column, and in the model of [`tcp`].
-
-pub mod tcp;
+//! network is not in the rate but in its own column, and in a test of the driver with TCP.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use ringway_driver::{FRAGMENTS_MAX, Held, NetRx, RxOptions, RxScheme};
 use ringway_net::{Features, NetHeader, Packet, PacketSink, Put};
-use ringway_testkit::TestMemory;
+use ringway_testkit::{Mirror, MirrorOptions, TestMemory};
 use ringway_virtq::{SharedSlice, SplitDevice, SplitDriver};
 
 use crate::machine::{pin, processors};
-use crate::mirror::{Mirror, Options as MirrorOptions};
 use crate::options::Options;
 use crate::progress::in_turns;
 use crate::report::Report;

@@ -61,17 +61,6 @@ fn every_scheme_gets_every_kind_of_traffic_through() {
 }
 
 #[test]
-fn a_stream_of_tcp_through_every_scheme_is_computed() {
-    let json = bench(&["rxbuf", "--tcp", "--json"]);
-    let report: Value = serde_json::from_str(&json).expect("JSON");
-    let rows = report["tables"][0]["rows"].as_array().expect("rows");
-    assert_eq!(rows.len(), 18);
-    for row in rows {
-        assert!(row[2]["median"].as_f64() > Some(1.0), "{row}");
-    }
-}
-
-#[test]
 fn every_technique_of_the_history_is_measured() {
     let json = bench(&["history", "--seconds", "0.01", "--repeats", "2", "--json"]);
     let report: Value = serde_json::from_str(&json).expect("JSON");

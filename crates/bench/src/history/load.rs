@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure};
+use ringway_testkit::Mirror;
 use ringway_virtq::{SplitDevice, SplitDriver};
 
 use super::ends::{BATCH, Common, End, Part, play};
@@ -19,7 +20,6 @@ use super::guest::Guest;
 use super::host::Host;
 use super::technique::{SHORT_LEN, Technique, rows};
 use crate::machine::pin;
-use crate::mirror::Mirror;
 use crate::report::grid::Column;
 
 /// Of so many allocations one fails, where they fail.

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
+use ringway_testkit::Mirror;
 use ringway_virtq::{
     DeviceQueue, DriverQueue, Format, PackedDevice, PackedDriver, SplitDevice, SplitDriver,
 };
@@ -14,7 +15,6 @@ use super::guest::Guest;
 use super::host::Host;
 use super::technique::Technique;
 use crate::machine::pin;
-use crate::mirror::Mirror;
 use crate::spread::Spread;
 
 /// Longest wait for the first that counts.

@@ -3,9 +3,8 @@
 use ringway_driver::{RxOptions, RxScheme};
 use ringway_net::moderation::Policy;
 use ringway_net::{Features, PACKET_LEN_MAX};
+use ringway_testkit::MirrorOptions;
 use ringway_virtq::Format;
-
-use crate::mirror;
 
 /// Longest packet without segmentation offload, and with it, in bytes.
 pub(super) const SHORT_LEN: usize = 1514;
@@ -17,7 +16,7 @@ const ELEMENTS: u16 = 18;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Technique {
     /// Receive buffers, queue sizes and features.
-    pub rings: mirror::Options,
+    pub rings: MirrorOptions,
     pub format: Format,
     /// Longest packet, in bytes.
     pub packet_len: usize,
@@ -38,7 +37,7 @@ pub(super) struct Technique {
 }
 
 const BASELINE: Technique = Technique {
-    rings: mirror::Options {
+    rings: MirrorOptions {
         rx: RxOptions::BIG,
         tx_len_max: PACKET_LEN_MAX,
         queue_size: 128,

@@ -16,6 +16,7 @@ use anyhow::{anyhow, ensure};
 use ringway_driver::phy::offload;
 use ringway_driver::{Held, NetTx, RxOptions, RxScheme};
 use ringway_net::{ETHERNET_HEADER_LEN, Features, PACKET_LEN_MAX};
+use ringway_testkit::{Mirror, MirrorOptions};
 use ringway_virtq::{SplitDevice, SplitDriver};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{Checksum, Device, DeviceCapabilities, Medium, PacketMeta, RxToken, TxToken};
@@ -23,8 +24,7 @@ use smoltcp::socket::tcp::{Socket, SocketBuffer};
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, EthernetFrame, IpCidr, Ipv4Address, Ipv4Packet, TcpPacket};
 
-use super::RX_LIMIT;
-use crate::mirror::{Mirror, Options as MirrorOptions};
+use crate::RX_LIMIT;
 
 const MTU: usize = 1500;
 const PORT: u16 = 5001;
@@ -32,16 +32,16 @@ const QUEUE_SIZE: u16 = 256;
 /// Room for the largest buffers in every entry, and for what is held.
 const BUFFERS_LEN: u64 = 64 << 20;
 /// Bytes of each socket's buffers: more than the receiver ever allows to be on the way.
-pub(super) const SOCKET_LEN: usize = 4 << 20;
+pub const SOCKET_LEN: usize = 4 << 20;
 /// What a window is a multiple of, as a power of two, with sockets of that length.
 const WINDOW_SHIFT: u32 = SOCKET_LEN.ilog2() + 1 - 16;
 /// Packets that say how much memory payload takes.
 const RECENT: usize = 256;
 
-pub(super) const ADDRESSES: [Ipv4Address; 2] =
+pub const ADDRESSES: [Ipv4Address; 2] =
     [Ipv4Address::new(10, 0, 0, 1), Ipv4Address::new(10, 0, 0, 2)];
 
-pub(super) struct Stack {
+pub struct Stack {
     pub nic: Nic,
     interface: Interface,
     sockets: SocketSet<'static>,
@@ -49,7 +49,7 @@ pub(super) struct Stack {
 }
 
 /// The driver as smoltcp's device, and what its packets hold.
-pub(super) struct Nic {
+pub struct Nic {
     pub mirror: Mirror<SplitDriver, SplitDevice>,
     packet: Vec<u8>,
     /// What was received last, and that packet itself.
@@ -61,7 +61,7 @@ pub(super) struct Nic {
 
 /// What a packet was found in.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Arrived {
+pub struct Arrived {
     pub len: u32,
     pub truesize: u32,
     pub buffers: u16,
@@ -71,7 +71,7 @@ pub(super) struct Arrived {
 
 /// The memory of a socket, and the window that follows from it.
 #[derive(Default)]
-pub(super) struct SocketMemory {
+pub struct SocketMemory {
     held: Vec<Held>,
     truesize: u64,
     recent: VecDeque<(u32, u32)>,
@@ -245,7 +245,7 @@ impl Device for Nic {
     }
 }
 
-pub(super) struct Lent<'a>(&'a [u8]);
+pub struct Lent<'a>(&'a [u8]);
 
 impl RxToken for Lent<'_> {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, use_packet: F) -> R {
@@ -253,7 +253,7 @@ impl RxToken for Lent<'_> {
     }
 }
 
-pub(super) struct Room<'a> {
+pub struct Room<'a> {
     tx: &'a mut NetTx<SplitDriver>,
     window: u16,
     segment: Option<NonZeroU16>,

@@ -15,12 +15,12 @@ use ringway_net::{NetHeader, Packet, PacketSink, PacketSource, Put};
 use ringway_testkit::TestMemory;
 use smoltcp::time::Instant;
 
-use super::stack::{ADDRESSES, Arrived, Stack};
+use crate::stack::{ADDRESSES, Arrived, Stack};
 
 /// Copying a byte, in ps.
-pub(super) const BYTE_PS: u64 = 100;
+pub const BYTE_PS: u64 = 100;
 /// Another place to copy from, as long as copying so many bytes.
-pub(super) const FRAGMENT_COST_BYTES: u32 = 64;
+pub const FRAGMENT_COST_BYTES: u32 = 64;
 /// Window of a receiver that has said nothing yet.
 const FIRST_EDGE: u64 = 65_535;
 /// What is sent.
@@ -29,7 +29,7 @@ static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 const TURNS_MAX: u64 = 1 << 22;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Path {
+pub struct Path {
     pub scheme: RxScheme,
     /// Payload of packets, again and again, in bytes.
     pub payloads: &'static [usize],
@@ -40,7 +40,7 @@ pub(super) struct Path {
 
 /// What was found.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Found {
+pub struct Found {
     pub payload: u64,
     pub ns: u64,
     pub packets: u64,
@@ -89,7 +89,7 @@ fn cost_ps(arrived: &Arrived, coalesces: bool) -> u64 {
 }
 
 /// The stream, once `warm_up` bytes have been read, until `measured` more have.
-pub(super) fn run(path: Path, warm_up: u64, measured: u64) -> anyhow::Result<Found> {
+pub fn run(path: Path, warm_up: u64, measured: u64) -> anyhow::Result<Found> {
     let mut ends = [Stack::new(SENDER, RxScheme::Page)?, Stack::new(RECEIVER, path.scheme)?];
     ends[RECEIVER].listen()?;
     ends[SENDER].connect(ADDRESSES[RECEIVER])?;

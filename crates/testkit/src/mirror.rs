@@ -3,30 +3,40 @@
 //!
 //! Limits: one queue pair; neither side is notified.
 
-use anyhow::anyhow;
+use std::io;
+
 use ringway_device::{FromGuest, ToGuest};
 use ringway_driver::{Arena, DriverOptions, NetDriver, RxOptions, TxOptions};
 use ringway_net::{Counters, Features, Negotiated};
-use ringway_testkit::{Ring, TestMemory};
 use ringway_virtq::{Arm, DeviceQueue, DriverQueue, Format, Position, QueueSetup, Regions};
+
+use crate::{Ring, TestMemory};
 
 const BUFFERS_AT: u64 = 1 << 32;
 const RINGS_AT: u64 = 1 << 20;
 const RINGS_LEN: u64 = 1 << 20;
 
+/// A driver, and a device on its rings.
 #[derive(Debug)]
-pub(crate) struct Mirror<D, V> {
+pub struct Mirror<D, V> {
+    /// The driver.
     pub driver: NetDriver<D>,
+    /// The device's side of the receiveq.
     pub to_guest: ToGuest<V>,
+    /// The device's side of the transmitq.
     pub from_guest: FromGuest<V>,
+    /// All memory, for as long as it is used.
     pub _memory: TestMemory,
 }
 
+/// What both are like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Options {
+pub struct MirrorOptions {
+    /// How the driver receives.
     pub rx: RxOptions,
     /// Longest packet that the driver sends, in bytes.
     pub tx_len_max: u32,
+    /// Entries of each queue.
     pub queue_size: u16,
     /// Bytes for buffers, a multiple of a page.
     pub buffers_len: u64,
@@ -35,15 +45,19 @@ pub(crate) struct Options {
 }
 
 impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
-    pub fn new(options: &Options) -> anyhow::Result<Self> {
+    /// Both, with what they have negotiated; the driver's receive buffers are there.
+    ///
+    /// # Errors
+    /// There is no such memory, or it is too small.
+    pub fn new(options: &MirrorOptions) -> io::Result<Self> {
         let mut features = Features::OFFERED;
         features.set(Features::RING_PACKED, D::FORMAT == Format::Packed);
         features.set(Features::MRG_RXBUF, options.rx.mergeable);
         features -= options.without;
         let negotiated = Negotiated::new(features.drop_unmet());
-        let negotiated = negotiated.map_err(|why| anyhow!("features: {why}"))?;
+        let negotiated = negotiated.map_err(|why| io::Error::other(format!("features: {why}")))?;
         let memory = TestMemory::new(&[(BUFFERS_AT, options.buffers_len), (RINGS_AT, RINGS_LEN)])?;
-        let full = |_| anyhow!("the memory is full");
+        let full = |_| io::Error::other("the memory is full");
         let mut rings = Arena::new(memory.region(1), RINGS_AT);
         let mut carve =
             || Ring::carve(&mut rings, D::FORMAT, options.queue_size, negotiated.options);
@@ -66,16 +80,12 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
     }
 }
 
-fn start<V: DeviceQueue>(
-    ring: &Ring,
-    negotiated: &Negotiated,
-    regions: &Regions,
-) -> anyhow::Result<V> {
+fn start<V: DeviceQueue>(ring: &Ring, negotiated: &Negotiated, regions: &Regions) -> io::Result<V> {
     let setup = QueueSetup {
         size: ring.size,
         areas: ring.areas(),
         position: Position::FRESH,
         options: negotiated.options,
     };
-    V::start(&setup, regions).map_err(|broken| anyhow!("queue: {}", broken.0))
+    V::start(&setup, regions).map_err(|broken| io::Error::other(format!("queue: {}", broken.0)))
 }
