@@ -11,7 +11,6 @@
 #![forbid(unsafe_code)]
 
 mod backend;
-mod daemon;
 mod guest;
 mod history;
 mod instructions;

@@ -11,6 +11,9 @@ use ringway_guests::shell;
 use ringway_guests::stage::{Programs, Stage};
 use ringway_testkit::BINARY_VARIABLE;
 
+/// What to do where no ringway can be started.
+pub(crate) const NO_DAEMON: &str = "no daemon: RINGWAY_BIN can name the program";
+
 /// Names a directory with the files of DPDK's Debian packages in it, unpacked and not installed.
 const DPDK_VARIABLE: &str = "RINGWAY_DPDK";
 

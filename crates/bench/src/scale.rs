@@ -12,10 +12,10 @@ pub mod workers;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use ringway_testkit::RingwayProcess;
+use ringway_testkit::{RingwayProcess, Usage};
 
-use crate::daemon::{NO_DAEMON, Usage};
 use crate::options::Options;
+use crate::programs::NO_DAEMON;
 use crate::progress::in_turns;
 use crate::report::Report;
 use crate::report::grid::{Column, Grid};

@@ -24,13 +24,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use ringway_testkit::RingwayProcess;
+use ringway_testkit::{RingwayProcess, Usage};
 use ringway_virtq::{DriverQueue, Format, PackedDriver, SplitDriver};
 
-use crate::daemon::{NO_DAEMON, Usage};
 use crate::machine::{keeping_to, processors};
 use crate::options::{Options, format_name};
-use crate::programs;
+use crate::programs::{self, NO_DAEMON};
 use crate::progress::in_turns;
 use crate::report::Report;
 use crate::report::grid::{Column, Grid};

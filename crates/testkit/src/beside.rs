@@ -1,11 +1,10 @@
 //! Good guests beside something bad: what both end-to-end tests and hostile tests do.
 //!
 //! How: [`beside_good_guests`] has two guests exchange verified traffic while a test misbehaves on
-//! a third port, and afterwards wants that port to serve a good guest again. [`Footprint`] says
-//! what a process holds.
+//! a third port, and afterwards wants that port to serve a good guest again, and ringway to hold
+//! no more than before.
 
 use std::error::Error;
-use std::fs;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use ringway_net::Features;
 
-use crate::{AnyUserGuest, GuestOptions, RingwayProcess, Traffic};
+use crate::{AnyUserGuest, Footprint, GuestOptions, RingwayProcess, Traffic};
 
 /// Of a test.
 pub type Outcome = Result<(), Box<dyn Error>>;
@@ -159,56 +158,4 @@ pub fn beside_good_guests(
     assert_eq!(broken_queues(&ringway, "h")?, [""; 0]);
     assert!(ringway.stop()?.success(), "{}", ringway.log());
     Ok(())
-}
-
-/// What a process holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Footprint {
-    /// Open file descriptors.
-    pub fds: usize,
-    /// Mappings of guest memory.
-    pub guest_mappings: usize,
-}
-
-impl Footprint {
-    /// Of this process now.
-    ///
-    /// # Errors
-    /// It does not exist.
-    pub fn of(pid: u32) -> io::Result<Self> {
-        let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
-        Ok(Self {
-            fds: fs::read_dir(format!("/proc/{pid}/fd"))?.count(),
-            guest_mappings: maps.lines().filter(|line| line.contains("memfd:")).count(),
-        })
-    }
-
-    /// Waits until the process holds no more than this again.
-    ///
-    /// # Errors
-    /// It holds more for too long.
-    pub fn wait_until_again(self, pid: u32) -> Outcome {
-        let deadline = Instant::now() + SHOWN_LIMIT;
-        loop {
-            let now = Self::of(pid)?;
-            if now.fds <= self.fds && now.guest_mappings <= self.guest_mappings {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                return Err(format!("leaked: {self:?} before, {now:?} after").into());
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-/// Resident memory of a process in KiB, without what it shares with others.
-///
-/// # Errors
-/// It does not exist.
-pub fn resident_private_kib(pid: u32) -> io::Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    let number = line.and_then(|line| line.split_whitespace().next());
-    number.and_then(|text| text.parse().ok()).ok_or_else(|| io::Error::other("no RssAnon"))
 }

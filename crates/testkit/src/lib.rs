@@ -21,6 +21,7 @@ mod ringway_process;
 mod rng;
 mod traffic;
 pub mod unsegmented;
+mod usage;
 pub mod user_device;
 mod user_guest;
 
@@ -35,5 +36,6 @@ pub use rings::Ring;
 pub use ringway_process::{BINARY_VARIABLE, RingwayProcess};
 pub use rng::Rng;
 pub use traffic::{ARRIVAL_LIMIT, Traffic, TrafficError};
+pub use usage::{Footprint, Usage};
 pub use user_device::UserDevice;
 pub use user_guest::{AnyUserGuest, Arrived, UserGuest};

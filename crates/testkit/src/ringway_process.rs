@@ -131,7 +131,7 @@ impl RingwayProcess {
             .ok_or_else(|| io::Error::other(format!("no port {port} in {stats}")))
     }
 
-    /// Its process id.
+    /// The process id of its supervisor.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -12,10 +12,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
-use ringway_testkit::beside::{Footprint, Outcome, beside_good_guests, broken_queues};
+use ringway_testkit::beside::{Outcome, beside_good_guests, broken_queues};
 use ringway_testkit::{
-    Answer, FDS_MAX, QUEUE_SIZE, REGIONS, RawFrontEnd, RingwayProcess, Rng, USER_OFFSET, pair,
-    vring_addresses,
+    Answer, FDS_MAX, Footprint, QUEUE_SIZE, REGIONS, RawFrontEnd, RingwayProcess, Rng, USER_OFFSET,
+    pair, vring_addresses,
 };
 use ringway_virtq::Format;
 use rustix::event::{EventfdFlags, eventfd};
@@ -235,7 +235,7 @@ fn cve_2020_10726_the_same_setting_ten_thousand_times() -> Outcome {
                 assert!(answer.is_done(), "{answer:?}");
             }
         }
-        before.wait_until_again(ringway.pid())
+        Ok(before.wait_until_again(ringway.pid())?)
     })
 }
 

@@ -11,12 +11,14 @@ use std::time::{Duration, Instant};
 
 use ringway_net::{Features, HEADER_LEN, NetHeader};
 use ringway_testkit::beside::{
-    FRAME_LEN_MAX, Footprint, Outcome, QUEUE_NAMES, SHOWN_LIMIT, accepting, beside_good_guests,
-    broken_queues, resident_private_kib, verify_exchange, wait_for_broken,
+    FRAME_LEN_MAX, Outcome, QUEUE_NAMES, SHOWN_LIMIT, accepting, beside_good_guests, broken_queues,
+    verify_exchange, wait_for_broken,
 };
 use ringway_testkit::frames::{self, BROADCAST, Link, Stamp};
 use ringway_testkit::hostile::{AVAILABLE, INDIRECT, NEXT, RawDescriptor, WRITE};
-use ringway_testkit::{AnyUserGuest, GuestOptions, HostileGuest, RingwayProcess, Rng};
+use ringway_testkit::{
+    AnyUserGuest, Footprint, GuestOptions, HostileGuest, RingwayProcess, Rng, Usage,
+};
 use ringway_virtq::Format;
 
 const RECEIVEQ: usize = 0;
@@ -578,7 +580,7 @@ fn ten_thousand_repetitions_leave_nothing_behind() -> Outcome {
     let warm_up = HostileGuest::attach(&ringway.socket("h"), &options(FORMATS[0]))?;
     drop(warm_up);
     let empty = Footprint { guest_mappings: 0, ..Footprint::of(ringway.pid())? };
-    let mut resident_after_warm_up = 0;
+    let mut resident_after_warm_up = 0.0;
     for repetition in 0..REPETITIONS {
         let format = FORMATS[usize::try_from(repetition % 2)?];
         let guest = HostileGuest::attach(&ringway.socket("h"), &options(format))?;
@@ -592,14 +594,14 @@ fn ten_thousand_repetitions_leave_nothing_behind() -> Outcome {
         ];
         guest.offer(TRANSMITQ, &attacks[usize::try_from(repetition)? % attacks.len()]);
         if repetition == 500 {
-            resident_after_warm_up = resident_private_kib(ringway.pid())?;
+            resident_after_warm_up = Usage::look(ringway.pid())?.memory_kib;
         }
     }
     let fds = Footprint { fds: empty.fds, ..empty };
     let now = Footprint::of(ringway.pid())?;
     assert!(now.fds <= fds.fds + 16 && now.guest_mappings <= 4, "{fds:?} before, {now:?} after");
-    let resident = resident_private_kib(ringway.pid())?;
+    let resident = Usage::look(ringway.pid())?.memory_kib;
     println!("resident: {resident_after_warm_up} KiB after 500, {resident} KiB after all");
-    assert!(resident < resident_after_warm_up + 2048, "memory is lost");
+    assert!(resident < resident_after_warm_up + 2048.0, "memory is lost");
     Ok(())
 }

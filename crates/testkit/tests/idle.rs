@@ -5,7 +5,6 @@
 //! making is given further chances, and so is a machine that has others to serve.
 
 use std::error::Error;
-use std::fs;
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use ringway_testkit::beside::{
     FRAME_LEN_MAX, Outcome, accepting, beside_good_guests, verify_exchange,
 };
 use ringway_testkit::frames::{self, Link, Stamp};
-use ringway_testkit::{AnyUserGuest, GuestOptions, HostileGuest, RingwayProcess};
+use ringway_testkit::{AnyUserGuest, GuestOptions, HostileGuest, RingwayProcess, Usage};
 
 const GUESTS: usize = 16;
 /// How long no thread may wake up.
@@ -23,29 +22,12 @@ const IDLE: Duration = Duration::from_secs(2);
 const CHANCES: usize = 5;
 /// What the last packets left behind, timers of 10 ms, is over then.
 const SETTLED: Duration = Duration::from_millis(100);
-/// Clock ticks of [`IDLE`] on one core, at 100 per second.
-const IDLE_TICKS: u64 = 200;
+/// Half a percent of [`IDLE`] on one core.
+const IDLE_NS_MAX: f64 = 10e6;
 /// How long a guest misbehaves, or does not, in a row, and how often.
 const TURN: Duration = Duration::from_millis(100);
 const TURNS: usize = 5;
 const TRANSMITQ: usize = 1;
-
-/// What a process has done so far: how often its threads went to sleep, and its processor time in
-/// clock ticks.
-fn effort(pid: u32) -> io::Result<(u64, u64)> {
-    let wrong = || io::Error::other("/proc has another form");
-    let mut sleeps = 0;
-    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let status = fs::read_to_string(task?.path().join("status"))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        sleeps += line.and_then(|text| text.trim().parse::<u64>().ok()).ok_or_else(wrong)?;
-    }
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // Behind the name, which may contain anything: state is the first, then ten more.
-    let (_, fields) = stat.rsplit_once(')').ok_or_else(wrong)?;
-    let times = fields.split_whitespace().skip(11).take(2);
-    Ok((sleeps, times.filter_map(|time| time.parse::<u64>().ok()).sum()))
-}
 
 fn packed(is_packed: bool) -> GuestOptions {
     let mut accept = Features::OFFERED;
@@ -54,8 +36,8 @@ fn packed(is_packed: bool) -> GuestOptions {
 }
 
 /// No thread woke up, and all that took less than half a percent of one core.
-fn is_idle(&(sleeps, ticks): &(u64, u64)) -> bool {
-    sleeps == 0 && ticks * 200 < IDLE_TICKS
+fn is_idle(used: &Usage) -> bool {
+    used.wakeups < 1.0 && used.processor_ns < IDLE_NS_MAX
 }
 
 #[test]
@@ -75,15 +57,14 @@ fn an_idle_daemon_with_sixteen_guests_never_wakes_up() -> Outcome {
     thread::sleep(SETTLED);
     let mut seen = Vec::new();
     for _ in 0..CHANCES {
-        let before = effort(ringway.pid())?;
+        let before = Usage::look(ringway.pid())?;
         thread::sleep(IDLE);
-        let after = effort(ringway.pid())?;
-        seen.push((after.0 - before.0, after.1 - before.1));
+        seen.push(Usage::look(ringway.pid())?.since(&before));
         if seen.last().is_some_and(is_idle) {
             break;
         }
     }
-    println!("woken up, and clock ticks, in {IDLE:?}: {seen:?}");
+    println!("used in {IDLE:?}: {seen:?}");
     assert!(seen.last().is_some_and(is_idle), "a thread always wakes up, or works: {seen:?}");
     for pair in &mut pairs {
         verify_exchange(pair, 200, FRAME_LEN_MAX)?;

@@ -10,15 +10,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringway_net::Features;
-use ringway_testkit::beside::{Outcome, SHOWN_LIMIT, accepting, new_flow, resident_private_kib};
+use ringway_testkit::beside::{Outcome, SHOWN_LIMIT, accepting, new_flow};
 use ringway_testkit::frames::{self, BROADCAST, Link, Mac, Stamp};
-use ringway_testkit::{AnyUserGuest, GuestOptions, RingwayProcess, Traffic};
+use ringway_testkit::{AnyUserGuest, GuestOptions, RingwayProcess, Traffic, Usage};
 
 const GUESTS: usize = 64;
 /// Packets each way per pair.
 const PACKETS: u64 = 2;
 /// Resident memory of ringway per attached port, beyond guest memory.
-const IDLE_PORT_KIB_MAX: u64 = 2048;
+const IDLE_PORT_KIB_MAX: f64 = 2048.0;
 
 type Guests = Vec<Option<AnyUserGuest>>;
 
@@ -100,15 +100,15 @@ fn hears_nothing(guest: &mut AnyUserGuest) -> Outcome {
 #[test]
 fn sixty_four_guests_exchange_traffic_in_all_pairs() -> Outcome {
     let ringway = start()?;
-    let alone = resident_private_kib(ringway.pid())?;
+    let alone = Usage::look(ringway.pid())?;
     let mut guests: Guests = Vec::new();
     for at in 0..GUESTS {
         guests.push(Some(attach(&ringway, at)?));
     }
     introduce(&mut guests)?;
-    let per_port = (resident_private_kib(ringway.pid())? - alone) / GUESTS as u64;
-    println!("{per_port} KiB of private memory per attached idle port");
-    assert!(per_port <= IDLE_PORT_KIB_MAX, "{per_port} KiB per port");
+    let per_port = Usage::look(ringway.pid())?.since(&alone).memory_kib / GUESTS as f64;
+    println!("{per_port:.0} KiB of private memory per attached idle port");
+    assert!(per_port <= IDLE_PORT_KIB_MAX, "{per_port:.0} KiB per port");
     for one in 0..GUESTS {
         for other in one + 1..GUESTS {
             exchange(&mut guests, one, other, PACKETS)?;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use ringway_net::Features;
-use ringway_testkit::beside::{FRAME_LEN_MAX, Footprint, Outcome, accepting, new_flow};
-use ringway_testkit::{AnyUserGuest, GuestOptions, RingwayProcess, Traffic};
+use ringway_testkit::beside::{FRAME_LEN_MAX, Outcome, accepting, new_flow};
+use ringway_testkit::{AnyUserGuest, Footprint, GuestOptions, RingwayProcess, Traffic};
 
 const TWO_WORKERS: [&str; 2] = ["--workers", "2"];
 

@@ -13,13 +13,13 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
-use ringway_testkit::RingwayProcess;
+use ringway_testkit::{RingwayProcess, Usage};
 
 use super::guests::Guests;
-use crate::daemon::{NO_DAEMON, Usage};
 use crate::instructions;
 use crate::machine::processors;
 use crate::options::Options;
+use crate::programs::NO_DAEMON;
 use crate::progress::in_turns;
 use crate::report::Report;
 use crate::report::grid::{Column, Grid};

@@ -15,6 +15,7 @@ use ringway_guests::process::Process;
 use ringway_guests::stage::Stage;
 use ringway_guests::traffic::{self, Side};
 use ringway_guests::{namespaces, qemu};
+use ringway_testkit::Usage;
 
 use super::super::pairing::Options;
 use super::super::processor_time;
@@ -23,7 +24,6 @@ use super::super::turns;
 use super::Place;
 use super::rig::lease;
 use super::router::{Beside, Router, socket};
-use crate::daemon::Usage;
 use crate::machine::{keeping_to, processors};
 use crate::programs;
 use crate::report::grid::Column;

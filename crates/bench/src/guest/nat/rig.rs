@@ -7,13 +7,13 @@ use anyhow::Context;
 use ringway_guests::console::Console;
 use ringway_guests::namespaces;
 use ringway_guests::traffic::Side;
+use ringway_testkit::Usage;
 
 use super::super::pairing::Pairing;
 use super::super::processor_time;
 use super::super::sides::Sides;
 use super::Place;
 use super::router::{Beside, Router};
-use crate::daemon::Usage;
 use crate::machine::{keeping_to, processors};
 use crate::programs;
 
