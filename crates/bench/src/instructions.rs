@@ -46,13 +46,14 @@ const MORE_BURSTS: usize = 80;
 /// Of the worker its loop and the copy alone are counted, not what it does once for each visit of
 /// some packets: clocks, publishing, sleeping. So the number hardly depends on when it runs.
 type Part = (&'static str, &'static str, &'static [&'static str], usize);
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 7] = [
     ("driver_send", "*instructions*driver_send*", &[], BATCH * BATCHES),
     ("device_receive", "*instructions*device_receive*", &[], BATCH * BATCHES),
     ("device_send", "*instructions*device_send*", &[], BATCH * BATCHES),
     ("driver_receive", "*instructions*driver_receive*", &[], BATCH * BATCHES),
     ("driver_tuned", "*instructions*driver_receive*", &["--tuned"], BATCH * BATCHES),
     ("worker", "*Run*forward_run*", &["--worker"], BURSTS * switch::BURST),
+    ("worker_pieces", "*Run*forward_run*", &["--worker", "--in-two"], BURSTS * switch::BURST),
 ];
 
 /// Counts everything by running `arguments FORMAT` of this program under valgrind, which must lead
@@ -94,10 +95,10 @@ pub fn of_a_worker(workers: usize) -> anyhow::Result<f64> {
 }
 
 /// Moves packets from guest to guest through a daemon, which is counted under valgrind.
-pub fn run_worker(format: Format, workers: usize, bursts: usize) -> anyhow::Result<()> {
+pub fn run_worker(format: Format, load: (usize, usize), in_two: bool) -> anyhow::Result<()> {
     match format {
-        Format::Split => switch::carry::<SplitDriver>(workers, bursts),
-        Format::Packed => switch::carry::<PackedDriver>(workers, bursts),
+        Format::Split => switch::carry::<SplitDriver>(load, in_two),
+        Format::Packed => switch::carry::<PackedDriver>(load, in_two),
     }
 }
 

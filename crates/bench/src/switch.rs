@@ -42,6 +42,9 @@ const PACKET_LENS: [u32; 3] = [64, 1518, 65_536];
 /// Guests and copies take turns so often within one number.
 const TURNS: u32 = 4;
 
+const WAYS: [Way; 6] =
+    [Way::Cable, Way::Switch, Way::InTwo, Way::OneProcessor, Way::Testpmd, Way::Ovs];
+
 const HEADS: [&str; 3] = ["bytes", "ring", "daemon"];
 
 const COLUMNS: [Column; 6] = [
@@ -60,7 +63,9 @@ enum Way {
     Cable,
     /// There is a third port, so that each packet's way is looked up.
     Switch,
-    /// The same, and the guests are on the worker's processor: packets are in its caches.
+    /// The same, and packets are in two pieces behind an indirect table.
+    InTwo,
+    /// With a third port, and the guests are on the worker's processor: packets are in its caches.
     OneProcessor,
     /// DPDK's program instead of the daemon, with two vhost-user devices.
     Testpmd,
@@ -127,11 +132,12 @@ pub fn measure(options: &Options, has_taps: bool) -> anyhow::Result<Report> {
 
 pub(crate) const BURST: usize = guests::QUEUE_SIZE as usize;
 
-/// Sends bursts of packets of 64 bytes from guest to guest by a switch with so many workers,
-/// through a daemon that begins and ends with it.
-pub(crate) fn carry<Q: DriverQueue>(workers: usize, bursts: usize) -> anyhow::Result<()> {
+/// Sends packets of 64 bytes from guest to guest by a switch, through a daemon that begins and ends
+/// with it. `load`: its workers, and bursts of packets.
+pub(crate) fn carry<Q: DriverQueue>(load: (usize, usize), in_two: bool) -> anyhow::Result<()> {
+    let (workers, bursts) = load;
     let mut daemon = start_with(Way::Switch, workers, &["--sandbox", "off"])?;
-    let plan = Plan::of(PACKET_LENS[0] as usize);
+    let plan = Plan { in_two, ..Plan::of(PACKET_LENS[0] as usize) };
     let mut pair = Pair::<DriverEnd<Q>>::attach(sockets(&daemon), &plan)?;
     (0..bursts).try_for_each(|_| pair.burst(plan.burst))?;
     daemon.stop()?;
@@ -159,7 +165,7 @@ fn rows() -> Vec<(Vec<String>, Row)> {
     let mut rows = Vec::new();
     for packet_len in PACKET_LENS {
         for format in [Format::Split, Format::Packed] {
-            for way in [Way::Cable, Way::Switch, Way::OneProcessor, Way::Testpmd, Way::Ovs] {
+            for way in WAYS {
                 let is_short = packet_len <= peer::PACKET_LEN_MAX;
                 // It takes seconds to start, and is measured with the usual rings.
                 let is_usual = way != Way::Ovs || format == Format::Split;
@@ -169,6 +175,7 @@ fn rows() -> Vec<(Vec<String>, Row)> {
                 let name = match way {
                     Way::Cable => "two ports",
                     Way::Switch => "three ports",
+                    Way::InTwo => "three ports, in two pieces",
                     Way::OneProcessor => "three ports, one processor",
                     Way::Testpmd => "DPDK testpmd, two ports",
                     Way::Ovs => "Open vSwitch with DPDK, three ports",
@@ -188,7 +195,7 @@ fn measure_one<Q: DriverQueue>(
     duration: Duration,
 ) -> anyhow::Result<[Option<f64>; 6]> {
     let daemon = keeping_to(&[of_worker], || start(row.way))??;
-    let plan = Plan::of(row.packet_len as usize);
+    let plan = Plan { in_two: row.way == Way::InTwo, ..Plan::of(row.packet_len as usize) };
     let mut pair = Pair::<DriverEnd<Q>>::attach(sockets(&daemon), &plan)?;
     let mut copying = Copying::new(&plan)?;
     // All of the buffers are touched for the first time.
@@ -254,8 +261,9 @@ fn method(options: &Options) -> [String; 7] {
          their time is what they count themselves for rounds with packets, and what other programs \
          took meanwhile."
             .into(),
-        "Three ports: the third is idle, and the way of each packet is looked up. One processor: \
-         the guests are on the worker's, so that packets and rings are in its caches."
+        "Three ports: the third is idle, and the way of each packet is looked up. In two pieces: \
+         the first 42 bytes and the rest, behind an indirect table, as Linux sends long ones. One \
+         processor: the guests are on the worker's, so that packets and rings are in its caches."
             .into(),
         closed::METHOD.into(),
     ]

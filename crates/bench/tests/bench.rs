@@ -122,7 +122,7 @@ fn every_packet_from_guest_to_guest_has_its_price() {
     let json = bench(&["switch", "--seconds", "0.02", "--repeats", "1", "--json"]);
     let report: Value = serde_json::from_str(&json).expect("JSON");
     let rows = report["tables"][0]["rows"].as_array().expect("rows");
-    assert_eq!(rows.len(), 18);
+    assert_eq!(rows.len(), 24);
     for row in rows {
         // The cost of a packet and of a copy, and system calls.
         for column in 3..9 {

@@ -32,6 +32,9 @@ pub(crate) struct InstructionsArgs {
     workers: usize,
     #[arg(long, hide = true, requires = "worker", default_value_t = super::BURSTS)]
     bursts: usize,
+    /// In two pieces (internal)
+    #[arg(long, hide = true, requires = "worker")]
+    in_two: bool,
     /// Into receive buffers whose length the driver chooses (internal)
     #[arg(long, hide = true, requires = "run")]
     tuned: bool,
@@ -40,7 +43,9 @@ pub(crate) struct InstructionsArgs {
 impl InstructionsArgs {
     pub fn count(&self) -> anyhow::Result<()> {
         match self.run {
-            Some(format) if self.worker => return run_worker(format, self.workers, self.bursts),
+            Some(format) if self.worker => {
+                return run_worker(format, (self.workers, self.bursts), self.in_two);
+            }
             Some(format) => return run(format, self.tuned),
             None => {}
         }

@@ -10,7 +10,7 @@ use std::path::Path;
 use ringway_driver::rx_buffer::PAGE_LEN;
 use ringway_driver::{
     Arena, DriverOptions, LINEAR_LEN_MAX, NetDriver, NetTx, Part, RxOptions, RxScheme, Sent,
-    TxOptions,
+    TxFragment, TxOptions,
 };
 use ringway_net::{Features, HEADER_LEN, NetHeader};
 use ringway_testkit::{Attachment, GuestError, GuestOptions};
@@ -40,13 +40,15 @@ pub(crate) enum Payload {
     /// only its header is read. A packet to send, of `len` bytes, lies there already behind room
     /// for the header, and its first 42 bytes are written; a short one is copied whole.
     InPlace { len: usize },
+    /// The same behind an indirect table: those 42 bytes, copied, and the rest.
+    InTwo { len: usize },
 }
 
 impl Payload {
     /// The receive buffers for such packets: of a page, which take fewest steps, unless no page
     /// holds one whole; then as the driver chooses.
     fn receive_scheme(self) -> RxScheme {
-        let (Self::Own { len } | Self::InPlace { len }) = self;
+        let (Self::Own { len } | Self::InPlace { len } | Self::InTwo { len }) = self;
         if HEADER_LEN + len <= RECEIVE_BUFFER { RxScheme::Page } else { RxScheme::Adaptive }
     }
 }
@@ -58,6 +60,7 @@ struct Places {
     all: Part,
     stride: usize,
     packet_len: usize,
+    is_in_two: bool,
     /// As many as can be in flight. All hold the same, so that one that is in use does no harm.
     count: usize,
     next: usize,
@@ -65,14 +68,16 @@ struct Places {
 
 impl Places {
     /// For packets of `len` bytes; `None` if they are too short for it to be worth it.
-    fn carve(arena: &mut Arena, len: usize, count: u16) -> Result<Option<Self>, GuestError> {
-        if len <= LINEAR_LEN_MAX {
-            return Ok(None);
-        }
+    fn carve(arena: &mut Arena, payload: Payload, count: u16) -> Result<Option<Self>, GuestError> {
+        let (len, is_in_two) = match payload {
+            Payload::InTwo { len } => (len, true),
+            Payload::InPlace { len } if len > LINEAR_LEN_MAX => (len, false),
+            Payload::InPlace { .. } | Payload::Own { .. } => return Ok(None),
+        };
         let stride = (HEADER_LEN + len).next_multiple_of(LINE);
         let count = usize::from(count);
         let all = arena.carve(LINE + stride * count, LINE)?;
-        Ok(Some(Self { all, stride, packet_len: len, count, next: 0 }))
+        Ok(Some(Self { all, stride, packet_len: len, is_in_two, count, next: 0 }))
     }
 
     /// The next packet and its header.
@@ -85,9 +90,16 @@ impl Places {
 
     fn send<Q: DriverQueue>(&mut self, tx: &mut NetTx<Q>, packet: &[u8]) -> Result<Sent, Broken> {
         while tx.next_done().is_some() {}
-        let place = self.place();
-        place.memory.write(HEADER_LEN, &packet[..WRITTEN]);
-        let sent = tx.send_whole(&NetHeader::default(), place, self.next as u64)?;
+        let (place, header, start) = (self.place(), NetHeader::default(), &packet[..WRITTEN]);
+        let sent = if self.is_in_two {
+            let at = place.device_address + (HEADER_LEN + WRITTEN) as u64;
+            let len = u32::try_from(self.packet_len - WRITTEN).unwrap_or(u32::MAX);
+            let rest = TxFragment { device_address: at, len };
+            tx.send_fragments(&header, start, &[rest], self.next as u64)?
+        } else {
+            place.memory.write(HEADER_LEN, start);
+            tx.send_whole(&header, place, self.next as u64)?
+        };
         match sent {
             Sent::Done => self.next = (self.next + 1) % self.count,
             // Without a free token it does not look for used ones.
@@ -121,11 +133,11 @@ impl<Q: DriverQueue> DriverEnd<Q> {
         let scheme = if mergeable { payload.receive_scheme() } else { RxScheme::Big };
         let mut options = DriverOptions { rx: RxOptions::of(scheme), tx: TxOptions::default() };
         let mut places = None;
-        if let Payload::InPlace { len } = payload {
+        if !matches!(payload, Payload::Own { .. }) {
             // No more is ever copied.
             options.tx.packet_len_max = u32::try_from(LINEAR_LEN_MAX).unwrap_or(u32::MAX);
             let count = attachment.queues[TRANSMITQ].ring.size;
-            places = Places::carve(&mut attachment.arena, len, count)?;
+            places = Places::carve(&mut attachment.arena, payload, count)?;
         }
         let queue_options = attachment.negotiated.options;
         let receiveq = attachment.queues[RECEIVEQ].ring.start(queue_options);

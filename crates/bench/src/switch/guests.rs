@@ -41,6 +41,8 @@ const SILENCE: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     pub packet_len: usize,
+    /// Packets are in two pieces.
+    pub in_two: bool,
     /// Bytes from one of the receiver's buffers to the next; each holds a packet whole.
     pub buffer_len: usize,
     pub buffers_len: usize,
@@ -54,10 +56,10 @@ impl Plan {
         let entries = usize::from(QUEUE_SIZE);
         let burst = entries / len.div_ceil(page);
         if len <= page {
-            Self { packet_len, buffer_len: page, buffers_len: page * entries, burst }
+            Self { packet_len, in_two: false, buffer_len: page, buffers_len: page * entries, burst }
         } else {
             let buffer_len = len.next_multiple_of(PLACE_ALIGN);
-            Self { packet_len, buffer_len, buffers_len: per_entry * entries, burst }
+            Self { packet_len, in_two: false, buffer_len, buffers_len: per_entry * entries, burst }
         }
     }
 }
@@ -80,7 +82,8 @@ pub(super) struct Arrived {
 impl<Q: DriverQueue> Pair<DriverEnd<Q>> {
     /// Attaches them to two ports.
     pub fn attach(sockets: [PathBuf; 2], plan: &Plan) -> anyhow::Result<Self> {
-        let payload = Payload::InPlace { len: plan.packet_len };
+        let len = plan.packet_len;
+        let payload = if plan.in_two { Payload::InTwo { len } } else { Payload::InPlace { len } };
         let attach = |socket: &Path| {
             let end = DriverEnd::attach(socket, QUEUE_SIZE, payload);
             end.with_context(|| socket.display().to_string())
