@@ -2,86 +2,23 @@
 //! the kernel lets an unprivileged process tell them.
 
 mod common;
+#[path = "common/nat_guest.rs"]
+mod nat_guest;
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 
-use common::{LIMIT, Ringway, wait_for};
-use ringway_testkit::{AnyUserGuest, GuestOptions};
+use common::{Ringway, wait_for};
+use nat_guest::{Guest, UDP, datagram, socket, word};
+use ringway_testkit::GuestOptions;
 
-const GATEWAY: [u8; 6] = [0x52, 0x55, 10, 0, 2, 2];
-const ADDRESSES: [[u8; 4]; 2] = [[10, 0, 2, 15], [10, 0, 2, 2]];
 const ICMP: u8 = 1;
-const UDP: u8 = 17;
 const PORT_UNREACHABLE: [u8; 2] = [3, 3];
-
-/// A guest that makes its packets byte by byte.
-struct Guest(AnyUserGuest);
-
-impl Guest {
-    /// With the first address of the router's network.
-    fn new(directory: &Path) -> Self {
-        let socket = directory.join("a.sock");
-        let attach = || AnyUserGuest::attach(&socket, &GuestOptions::default()).ok();
-        let mut guest = Self(wait_for("a guest", attach));
-        let mut message = vec![1, 1, 6, 0, 0, 0, 0, 7];
-        message.resize(28, 0);
-        message.extend(guest.0.mac());
-        message.resize(236, 0);
-        // Who discovers and is in a hurry gets a lease at once.
-        message.extend([0x63, 0x82, 0x53, 0x63, 53, 1, 1, 80, 0, 255]);
-        guest.send([0xff; 6], [[0; 4], [255; 4]], UDP, &datagram([68, 67], &message));
-        guest.receive(UDP, |payload| payload[..4] == [0, 67, 0, 68]);
-        guest
-    }
-
-    fn send(&mut self, to: [u8; 6], ends: [[u8; 4]; 2], protocol: u8, payload: &[u8]) {
-        let mut frame = [&to[..], &self.0.mac(), &[8, 0]].concat();
-        let len = u16::try_from(20 + payload.len()).expect("short").to_be_bytes();
-        frame.extend([0x45, 0, len[0], len[1], 0, 0, 0, 0, 64, protocol, 0, 0]);
-        frame.extend(ends.as_flattened());
-        frame.extend(payload);
-        let _ = self.0.send(&frame).expect("a good device");
-        self.0.flush();
-    }
-
-    fn tell(&mut self, protocol: u8, payload: &[u8]) {
-        self.send(GATEWAY, ADDRESSES, protocol, payload);
-    }
-
-    /// The first IPv4 packet of that protocol, from its IP header on, whose payload is right.
-    #[track_caller]
-    fn receive(&mut self, protocol: u8, is_it: impl Fn(&[u8]) -> bool) -> Vec<u8> {
-        wait_for("a packet", || {
-            let (_, frame) = self.0.receive().expect("a good device")?;
-            let is_right = frame.len() > 42 && frame[12..14] == [8, 0] && frame[23] == protocol;
-            (is_right && is_it(&frame[34..])).then(|| frame[14..].to_vec())
-        })
-    }
-}
-
-fn datagram(ports: [u16; 2], data: &[u8]) -> Vec<u8> {
-    let len = u16::try_from(8 + data.len()).expect("short");
-    let words = [ports[0], ports[1], len, 0].map(u16::to_be_bytes);
-    [words.as_flattened(), data].concat()
-}
-
-fn word(bytes: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([bytes[at], bytes[at + 1]])
-}
 
 fn router(directory: &Path, options: &str) -> (Ringway, Guest) {
     let router = format!("net=nat:,{options}");
     let ringway = Ringway::run(directory, &["--port", "a=vm:a.sock", "--port", &router]);
-    (ringway, Guest::new(directory))
-}
-
-fn socket() -> (UdpSocket, SocketAddr) {
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
-    socket.set_read_timeout(Some(LIMIT)).expect("a timeout");
-    let at = socket.local_addr().expect("an address");
-    (socket, at)
+    (ringway, Guest::new(directory, "a", &GuestOptions::default()))
 }
 
 /// The answer to a client that has gone comes back as an error about it, and about no other

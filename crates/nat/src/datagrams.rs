@@ -21,6 +21,8 @@ const QUESTION_PORTS: [u16; 2] = [53, 123];
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Datagrams {
     pub is_readable: bool,
+    /// The last read gave several of one length: the next one may, too.
+    pub come_together: bool,
     sent: u8,
     received: u8,
     /// Who it comes from, where it came from outside: its datagrams come by a socket that other
@@ -51,7 +53,8 @@ impl Datagrams {
         self.sent = self.sent.saturating_add(1);
     }
 
-    pub fn receive(&mut self) {
+    pub fn receive(&mut self, are_several: bool) {
+        self.come_together = are_several;
         self.received = self.received.saturating_add(1);
         self.is_readable &= self.client.is_none();
     }

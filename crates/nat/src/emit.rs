@@ -25,6 +25,8 @@ pub struct Source {
     pub peek_at: Option<u32>,
     /// Most bytes to be read.
     pub len_max: u32,
+    /// Most bytes of one message; a longer one goes to the guest in parts.
+    pub one_len_max: u32,
     /// So many of them go to [`Emit::first_bytes`], the rest behind the head.
     pub first_len: usize,
 }
@@ -45,7 +47,10 @@ pub struct Emit {
     pub source: Option<Source>,
     pub(crate) content: Content,
     key: FlowKey,
-    mss: u16,
+    /// Data of one segment, where there may be several.
+    segment_len: Option<u16>,
+    /// Of datagrams: several may go in one frame.
+    takes_several: bool,
     bytes: [u8; EMIT_HEAD_LEN_MAX],
     len: usize,
 }
@@ -59,7 +64,7 @@ impl Emit {
         (guest_mss, our_mss): (u16, u16),
     ) -> Self {
         let mut emit = Self::new(flow, key, stations, Content::Segment(outgoing));
-        emit.mss = guest_mss;
+        emit.segment_len = Some(guest_mss);
         let options = if outgoing.is_syn() { options(our_mss, head.scale) } else { [0; 8] };
         let options_len = match (outgoing.is_syn(), head.scale) {
             (true, Some(_)) => 8,
@@ -69,34 +74,41 @@ impl Emit {
         emit.put(&tcp_header(&key, &head, options_len));
         emit.put(&options[..options_len]);
         if let Outgoing::Data { offset, len_max } = outgoing {
-            emit.source = Some(Source { peek_at: Some(offset), len_max, first_len: 0 });
+            emit.source =
+                Some(Source { peek_at: Some(offset), len_max, one_len_max: len_max, first_len: 0 });
         }
         emit
     }
 
-    /// A datagram of a flow, of at most so many bytes behind its IP header.
+    /// A datagram of a flow, of at most so many bytes behind its IP header; several together have
+    /// at most `max`.
     pub(crate) fn datagram(
         (flow, key): (FlowId, FlowKey),
         stations: Stations,
-        payload_len_max: u32,
+        (one_max, max): (u32, u32),
+        takes_several: bool,
     ) -> Self {
         let mut emit = Self::new(flow, key, stations, Content::Datagram);
-        let (len_max, first_len) = if key.protocol == Protocol::Echo {
+        let (ahead, first_len) = if key.protocol == Protocol::Echo {
             emit.put(&[0; ICMP_HEADER_LEN]);
-            (payload_len_max, ICMP_HEADER_LEN)
+            (0, ICMP_HEADER_LEN)
         } else {
             let ports = [key.to.port().to_be_bytes(), key.from.port().to_be_bytes()].concat();
             emit.put(&ports);
             emit.put(&[0; 4]);
-            (payload_len_max - 8, 0)
+            (8, 0)
         };
-        emit.source = Some(Source { peek_at: None, len_max, first_len });
+        let (len_max, one_len_max) = (max - ahead, one_max - ahead);
+        emit.source = Some(Source { peek_at: None, len_max, one_len_max, first_len });
+        emit.takes_several = takes_several;
         emit
     }
 
     fn new(flow: FlowId, key: FlowKey, stations: Stations, content: Content) -> Self {
         let bytes = [0; EMIT_HEAD_LEN_MAX];
-        let mut emit = Self { flow, source: None, content, key, mss: 0, bytes, len: 0 };
+        let (segment_len, takes_several) = (None, false);
+        let mut emit =
+            Self { flow, source: None, content, key, segment_len, takes_several, bytes, len: 0 };
         let ethertype = if key.from.is_ipv4() { TYPE_IPV4 } else { TYPE_IPV6 };
         emit.put(&stations.to.0);
         emit.put(&stations.from.0);
@@ -165,6 +177,28 @@ impl Emit {
         }
     }
 
+    /// Of datagrams: what was read is several of so many bytes, and a last one that may be shorter.
+    pub fn are_several(&mut self, len: u16) {
+        self.segment_len = Some(len).filter(|len| *len > 0);
+    }
+
+    /// Whether a message of so many bytes is no frame for the guest: it, or one of several in it,
+    /// is too long, or the guest does not take several.
+    pub fn must_be_cut(&self, read: u32) -> bool {
+        self.is_longer(read) || self.segment_len.is_some() && !self.takes_several
+    }
+
+    /// Whether the message, or one of several in it, is longer than a packet to the guest may be.
+    pub fn is_longer(&self, read: u32) -> bool {
+        let one = self.segment_len.map_or(read, u32::from);
+        self.source.is_some_and(|source| one > source.one_len_max)
+    }
+
+    /// Bytes of one segment or datagram, where there may be several.
+    pub fn segment_len(&self) -> Option<u16> {
+        self.segment_len
+    }
+
     /// Completes the head for so many bytes read, and makes the header for the guest.
     ///
     /// The checksum is left to the receiver, or to what completes it for those that want it.
@@ -193,16 +227,17 @@ impl Emit {
     }
 
     fn header(&self, behind: usize, csum_offset: u16) -> NetHeader {
-        let is_long = self.key.protocol == Protocol::Tcp && behind > usize::from(self.mss);
-        let gso = match (is_long, self.key.from.is_ipv4()) {
-            (false, _) => GsoType::None,
-            (true, true) => GsoType::TcpV4,
-            (true, false) => GsoType::TcpV6,
+        let segment_len = self.segment_len.filter(|len| behind > usize::from(*len));
+        let gso = match (segment_len, self.key.protocol, self.key.from.is_ipv4()) {
+            (None, ..) => GsoType::None,
+            (Some(_), Protocol::Tcp, true) => GsoType::TcpV4,
+            (Some(_), Protocol::Tcp, false) => GsoType::TcpV6,
+            (Some(_), Protocol::Udp | Protocol::Echo, _) => GsoType::UdpL4,
         };
         NetHeader {
             flags: NEEDS_CSUM,
             gso_type: gso.raw(),
-            gso_size: if is_long { self.mss } else { 0 },
+            gso_size: segment_len.unwrap_or(0),
             hdr_len: low_word(self.len),
             csum_start: low_word(self.transport_at()),
             csum_offset,

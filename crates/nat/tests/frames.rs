@@ -5,7 +5,7 @@ mod lab;
 
 use std::collections::VecDeque;
 
-use lab::packets::segment;
+use lab::packets::{REMOTE, packet, segment, udp};
 use lab::{GUEST, Lab, MAC, plan};
 use ringway_nat::Verdict;
 use ringway_nat::{Accepts, Action, Actions, Due, Emit, Event, FlowId, FromGuest, HEAD_LEN, Read};
@@ -31,7 +31,7 @@ fn emitted(lab: &mut Lab, emit: &Emit, read: Read) {
 }
 
 fn accepts(tso: bool) -> Accepts {
-    Accepts { tso4: tso, tso6: tso, len_max: 65_535 }
+    Accepts { tso4: tso, tso6: tso, uso4: tso, uso6: tso, len_max: 65_535 }
 }
 
 /// A connection up to the guest's first acknowledgement; its first sequence number to the guest.
@@ -91,6 +91,37 @@ fn long_segments_only_for_guests_that_take_them() {
     assert_eq!(again.head(), next.head(), "until it is told what became of it");
     let small = due(&mut lab, Accepts { len_max: 1526, ..accepts(true) }).unwrap();
     assert_eq!(small.source.unwrap().len_max, 1460, "what its buffers hold");
+}
+
+#[test]
+fn after_several_datagrams_several_more_are_expected() {
+    let mut lab = Lab::new(1);
+    lab.send(&packet(REMOTE, 17, &udp(4000, 7, b"x")));
+    let flow = lab.host.one().flow;
+    lab.tell(flow, Event::Readable);
+    for (several, expected) in [(false, 1472), (true, 1472), (true, 65_535 - 42), (false, 65_493)] {
+        let mut emit = due(&mut lab, accepts(true)).unwrap();
+        let source = emit.source.unwrap();
+        assert_eq!((source.len_max, source.one_len_max), (expected, 1472));
+        assert!(emit.is_longer(1473) && !emit.must_be_cut(1472));
+        emit.are_several(if several { 500 } else { 0 });
+        assert_eq!(emit.is_longer(4100), !several, "each counts");
+        let header = emit.finish(1300).unwrap();
+        let golden = NetHeader {
+            flags: NEEDS_CSUM,
+            gso_type: if several { GsoType::UdpL4.raw() } else { 0 },
+            gso_size: if several { 500 } else { 0 },
+            hdr_len: 42,
+            csum_start: 34,
+            csum_offset: 6,
+            ..NetHeader::default()
+        };
+        assert_eq!((header, header.check(42 + 1300)), (golden, Ok(())));
+        emitted(&mut lab, &emit, Read::Bytes(1300));
+    }
+    let mut emit = due(&mut lab, accepts(false)).unwrap();
+    emit.are_several(500);
+    assert!(emit.must_be_cut(1300) && !emit.is_longer(1300), "this guest takes none");
 }
 
 #[test]

@@ -248,7 +248,7 @@ impl Network {
     }
 
     fn receive_one(&mut self, guest: u16) -> bool {
-        let accepts = Accepts { tso4: true, tso6: true, len_max: 65_535 };
+        let accepts = Accepts { tso4: true, tso6: true, uso4: true, uso6: true, len_max: 65_535 };
         let emit = match self.nat.due(Guest(guest), accepts) {
             None => return false,
             Some(Due::Reply(_)) => {

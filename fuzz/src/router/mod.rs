@@ -164,7 +164,8 @@ impl Router {
 
     /// The guest takes what is due.
     fn receive(&mut self) {
-        let accepts = Accepts { tso4: true, tso6: false, len_max: FRAME_LEN_MAX };
+        let accepts =
+            Accepts { tso4: true, tso6: false, uso4: true, uso6: false, len_max: FRAME_LEN_MAX };
         for _ in 0..REPLIES_MAX + 2 * FLOWS_MAX as usize {
             let Some(due) = self.nat.due(GUEST, accepts) else { return };
             let mut emit = match due {

@@ -21,6 +21,9 @@ const SEND_WINDOW_AT: usize = 228;
 /// Room for the length of segments, and for the address that a datagram comes from.
 const CONTROL_WORDS: usize = 10;
 
+/// Several datagrams from one other end may come in one message (udp(7)).
+pub(crate) const UDP_GRO: (libc::c_int, libc::c_int) = (libc::SOL_UDP, libc::UDP_GRO);
+
 /// Bytes of an option that is a number.
 const NUMBER_LEN: libc::socklen_t = 4;
 const _: () = assert!(size_of::<libc::c_int>() == NUMBER_LEN as usize);
@@ -55,6 +58,8 @@ pub(crate) struct Vectors {
     /// What of a datagram did not fit into the pieces, and how much that was.
     overflow: Vec<u8>,
     overflow_len: usize,
+    /// A message that was put together.
+    pub(crate) gathered: Vec<u8>,
 }
 
 /// Longest datagram, in bytes.
@@ -67,7 +72,8 @@ unsafe impl Send for Vectors {}
 impl Vectors {
     pub(crate) fn new(skipped: Skipped) -> Self {
         let overflow = vec![0; DATAGRAM_LEN_MAX];
-        Self { pieces: Vec::with_capacity(VECTORS_MAX), skipped, overflow, overflow_len: 0 }
+        let pieces = Vec::with_capacity(VECTORS_MAX);
+        Self { pieces, skipped, overflow, overflow_len: 0, gathered: Vec::new() }
     }
 
     /// Begins a message anew, behind so many bytes that are of no interest. `None`: too many.
@@ -154,7 +160,8 @@ impl Vectors {
     }
 
     /// Receives a datagram into the pieces, which hold so many bytes, without waiting; what does
-    /// not fit goes to [`Self::overflow`]. Its whole length.
+    /// not fit is kept. Its whole length; and where the kernel has put several together
+    /// (`UDP_GRO`), that of each but the last one, else 0.
     ///
     /// # Errors
     /// Nothing was received.
@@ -162,17 +169,44 @@ impl Vectors {
         &mut self,
         fd: BorrowedFd<'_>,
         room: usize,
-    ) -> io::Result<usize> {
+    ) -> io::Result<(usize, u16)> {
         let vector = vector(self.overflow.as_mut_ptr(), self.overflow.len());
         self.pieces.push(vector);
-        let received = self.receive(fd, libc::MSG_TRUNC)?;
+        let mut message = self.message();
+        let mut control = Control::default();
+        message.msg_control = control.bytes.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control.bytes) as _;
+        count_system_call();
+        let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+        // SAFETY: vectors point into memory as in `receive`, the last one into ours, and the
+        // control data is ours.
+        let received = length(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) })?;
         self.overflow_len = received.saturating_sub(room).min(self.overflow.len());
-        Ok(received)
+        let is_told = message.msg_controllen > 0;
+        Ok((received, if is_told { control.segment_len() } else { 0 }))
     }
 
-    /// What of the last datagram did not fit.
-    pub(crate) fn overflow(&self) -> &[u8] {
-        &self.overflow[..self.overflow_len]
+    /// Puts together the first `len` bytes of the message that was received last: `first`, the
+    /// pieces behind their first `skip` bytes, and what did not fit.
+    pub(crate) fn gather(
+        &mut self,
+        (first, pieces): (&[u8], &[SharedSlice]),
+        mut skip: usize,
+        len: usize,
+    ) {
+        let message = &mut self.gathered;
+        message.clear();
+        message.extend(first);
+        let end = len - self.overflow_len;
+        for piece in pieces {
+            let (_, rest) = piece.split_at(skip.min(piece.len()));
+            skip -= piece.len() - rest.len();
+            let (taken, _) = rest.split_at(end.saturating_sub(message.len()).min(rest.len()));
+            let start = message.len();
+            message.resize(start + taken.len(), 0);
+            taken.read(0, &mut message[start..]);
+        }
+        message.extend(&self.overflow[..self.overflow_len]);
     }
 
     /// Receives into the pieces without waiting; a datagram's whole length, also of what did not
@@ -226,6 +260,18 @@ impl Control {
             libc::CMSG_DATA(header).copy_from_nonoverlapping(value.as_ptr(), value.len());
         }
         self.len = end;
+    }
+
+    /// What the kernel has said of several datagrams in one message: how long each is; else 0.
+    fn segment_len(&self) -> u16 {
+        // It is the first one: connected sockets are told of nothing else.
+        let header: *const libc::cmsghdr = self.bytes.as_ptr().cast();
+        // SAFETY: there is room for a header and a number; words are aligned like the header.
+        let (kind, len) = unsafe {
+            let len = libc::CMSG_DATA(header).cast::<libc::c_int>().read_unaligned();
+            (((*header).cmsg_level, (*header).cmsg_type), len)
+        };
+        if kind == UDP_GRO { u16::try_from(len).unwrap_or(0) } else { 0 }
     }
 }
 

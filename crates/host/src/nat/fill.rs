@@ -18,8 +18,9 @@ pub(crate) const FRAME_LEN_MAX: u32 = 14 + 65_535;
 pub(crate) enum Filled {
     /// This was read for it; so many bytes are in the guest's buffers.
     Read(Read, u32),
-    /// This was read, and is longer than a frame.
-    Long(Vec<u8>),
+    /// A message was read, and put together ([`Vectors::gathered`]), that is no frame for the guest
+    /// as it is: it is too long, or several.
+    Long,
     /// The guest has too few buffers now.
     NoRoom,
     /// Its buffers are never enough.
@@ -30,7 +31,13 @@ pub(crate) enum Filled {
 /// What a guest takes without help.
 pub(crate) fn accepts(guest: &GuestEnd) -> Accepts {
     let negotiated = guest.queues.negotiated();
-    Accepts { tso4: negotiated.guest_tso4, tso6: negotiated.guest_tso6, len_max: FRAME_LEN_MAX }
+    Accepts {
+        tso4: negotiated.guest_tso4,
+        tso6: negotiated.guest_tso6,
+        uso4: negotiated.guest_uso4,
+        uso6: negotiated.guest_uso6,
+        len_max: FRAME_LEN_MAX,
+    }
 }
 
 /// A frame of a flow, straight into the guest's buffers.
@@ -63,7 +70,7 @@ fn fill_queue<Q: DeviceQueue>(
     };
     let read = match read(emit, pieces, &mut socket) {
         Ok(Read::Bytes(read)) => read,
-        Ok(Read::TooLong) => return Filled::Long(long(emit, pieces, &socket)),
+        Ok(Read::TooLong) => return Filled::Long,
         Ok(read) => return Filled::Read(read, 0),
         Err(why) => return Filled::Failed(why),
     };
@@ -86,8 +93,8 @@ fn lens(emit: &Emit) -> (u32, u32) {
     let Some(source) = emit.source else { return (0, 0) };
     let most = source.len_max - u32::try_from(source.first_len).unwrap_or(0);
     // What is left of a datagram would be lost.
-    let least = if source.peek_at.is_some() { most.min(SEGMENT_LEN) } else { most };
-    (most, least)
+    let least = if source.peek_at.is_some() { SEGMENT_LEN } else { source.one_len_max };
+    (most, most.min(least))
 }
 
 /// What is read from the flow's socket goes behind the head.
@@ -102,27 +109,6 @@ pub(crate) fn read(
         None if emit.source.is_none() => Ok(Read::Bytes(0)),
         None => Ok(Read::Empty),
     }
-}
-
-/// The message that was too long for the pieces: what is in them, and the rest.
-pub(crate) fn long(
-    emit: &mut Emit,
-    pieces: &[SharedSlice],
-    socket: &Option<(&mut Socket, &mut Vectors)>,
-) -> Vec<u8> {
-    let behind = emit.source.map_or(0, |source| source.len_max as usize - source.first_len);
-    let (mut skip, mut message) = (emit.head().len(), emit.first_bytes().to_vec());
-    let end = message.len() + behind;
-    for piece in pieces {
-        let (_, rest) = piece.split_at(skip.min(piece.len()));
-        skip -= piece.len() - rest.len();
-        let (taken, _) = rest.split_at((end - message.len()).min(rest.len()));
-        let start = message.len();
-        message.resize(start + taken.len(), 0);
-        taken.read(0, &mut message[start..]);
-    }
-    message.extend(socket.as_ref().map_or(&[][..], |(_, vectors)| vectors.overflow()));
-    message
 }
 
 /// Writes the head into the first pieces.

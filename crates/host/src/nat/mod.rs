@@ -11,9 +11,11 @@
 
 pub(crate) mod calls;
 pub(crate) mod clients;
+pub(crate) mod datagram_options;
 pub(crate) mod error_queue;
 pub(crate) mod fill;
 pub(crate) mod listeners;
+pub(crate) mod long;
 pub(crate) mod options;
 pub(crate) mod outside;
 pub(crate) mod own_addresses;

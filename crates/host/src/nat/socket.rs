@@ -32,10 +32,10 @@ const WINDOW_UNKNOWN: u32 = 64 << 10;
 /// A flow's socket.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    fd: OwnedFd,
+    pub(crate) fd: OwnedFd,
     pub(crate) flow: FlowId,
     pub(crate) protocol: Protocol,
-    is_ipv4: bool,
+    pub(crate) is_ipv4: bool,
     /// Its other end is a process of this machine, on a Unix socket.
     is_local: bool,
     pub(crate) is_connecting: bool,
@@ -45,8 +45,8 @@ pub(crate) struct Socket {
     peek_at: Option<u32>,
     /// Bytes at the front of its receive queue that the guest has acknowledged.
     acknowledged: u32,
-    hops: u8,
-    is_whole_only: Option<bool>,
+    pub(crate) hops: u8,
+    pub(crate) is_whole_only: Option<bool>,
     /// Where its datagrams go, if others listen on the same socket.
     pub(crate) way: Option<WayBack>,
     /// The other end is a resolver.
@@ -134,6 +134,9 @@ impl Socket {
             true => (libc::SOL_IP, libc::IP_RECVERR),
             false => (libc::SOL_IPV6, libc::IPV6_RECVERR),
         };
+        if self.protocol == Protocol::Udp {
+            self.take_several(true);
+        }
         set_option(fd, is_heard, 1)
     }
 
@@ -201,43 +204,6 @@ impl Socket {
         }
     }
 
-    /// Says how datagrams go from now on.
-    pub(crate) fn set_way(&mut self, hops: u8, is_whole_only: bool) {
-        // Others use it too.
-        if self.way.is_some() {
-            return;
-        }
-        let fd = self.fd.as_fd();
-        let [hops_option, mtu_option] = match self.is_ipv4 {
-            true => [(libc::SOL_IP, libc::IP_TTL), (libc::SOL_IP, libc::IP_MTU_DISCOVER)],
-            false => [
-                (libc::SOL_IPV6, libc::IPV6_UNICAST_HOPS),
-                (libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER),
-            ],
-        };
-        // One that is not taken leaves the kernel's own way.
-        if self.hops != hops {
-            let _ = set_option(fd, hops_option, libc::c_int::from(hops));
-            self.hops = hops;
-        }
-        if self.is_whole_only != Some(is_whole_only) {
-            // The names of the two families stand for the same numbers.
-            let how = if is_whole_only { libc::IP_PMTUDISC_DO } else { libc::IP_PMTUDISC_DONT };
-            let _ = set_option(fd, mtu_option, how);
-            self.is_whole_only = Some(is_whole_only);
-        }
-    }
-
-    /// Most bytes of a packet on its way, as far as the kernel knows.
-    pub(crate) fn path_mtu(&self) -> u16 {
-        let name = match self.is_ipv4 {
-            true => (libc::SOL_IP, libc::IP_MTU),
-            false => (libc::SOL_IPV6, libc::IPV6_MTU),
-        };
-        let mtu = option(self.fd.as_fd(), name).and_then(|mtu| u16::try_from(mtu).ok());
-        mtu.unwrap_or(ringway_nat::MTU_MIN)
-    }
-
     /// Reads for a frame into the pieces behind its head.
     ///
     /// # Errors
@@ -257,8 +223,15 @@ impl Socket {
         let room = vectors.begin().add_own(emit.first_bytes()).add(pieces, head_len, behind);
         let room = room + source.first_len;
         match vectors.receive_datagram(self.fd.as_fd(), room) {
-            Ok(received) if received > room => Ok(Read::TooLong),
-            Ok(received) => Ok(Read::Bytes(u32::try_from(received).unwrap_or(u32::MAX))),
+            Ok((received, segment_len)) => {
+                let read = u32::try_from(received).unwrap_or(u32::MAX);
+                emit.are_several(segment_len);
+                if received <= room && !emit.must_be_cut(read) {
+                    return Ok(Read::Bytes(read));
+                }
+                vectors.gather((emit.first_bytes(), pieces), head_len, received);
+                Ok(Read::TooLong)
+            }
             Err(why) if is_later(&why) => Ok(Read::Empty),
             Err(why) => Err(failure(errno(&why))),
         }

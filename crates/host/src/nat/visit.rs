@@ -9,7 +9,7 @@ use ringway_virtq::Arm;
 use crate::forward::budget::{BUDGET_UNITS, UNIT_LEN};
 use crate::forward::{Fabric, VisitEnd};
 use crate::nat::NatPort;
-use crate::nat::fill::{FRAME_LEN_MAX, Filled, accepts, fill, long, read, write};
+use crate::nat::fill::{FRAME_LEN_MAX, Filled, accepts, fill, read, write};
 use crate::nat::listeners::{Listeners, Taken};
 use crate::nat::socket::Socket;
 use crate::pace::Flush;
@@ -39,7 +39,7 @@ const SILENT_NS_MAX: u64 = 1_000_000_000;
 
 /// What is left of a guest's turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+pub(crate) enum Turn {
     /// It may have more.
     Goes,
     /// It has nothing, or no room, of which it will tell.
@@ -140,7 +140,8 @@ impl NatPort {
         let slot = direct_slot(fabric, guest);
         let takes = slot.and_then(|slot| Some(accepts_of(fabric.receivers.slot(slot)?)));
         // What goes through memory of ours is completed for those that take less.
-        let copied = Accepts { tso4: true, tso6: true, len_max: FRAME_LEN_MAX };
+        let len_max = FRAME_LEN_MAX;
+        let copied = Accepts { tso4: true, tso6: true, uso4: true, uso6: true, len_max };
         match self.nat.due(guest, takes.flatten().unwrap_or(copied)) {
             None => Turn::Over,
             Some(Due::Reply(frame)) => {
@@ -190,10 +191,7 @@ impl NatPort {
                     }
                     return Turn::Goes;
                 }
-                Filled::Long(message) => {
-                    self.give_long(&emit, &message, fabric);
-                    return Turn::Goes;
-                }
+                Filled::Long => return self.give_long(guest, emit, fabric),
                 Filled::Failed(why) => {
                     self.failed(&emit, Event::Failed(why));
                     return Turn::Goes;
@@ -215,11 +213,7 @@ impl NatPort {
         let (head_len, flow) = (emit.head().len(), emit.flow);
         let mut socket = self.sockets.of(flow);
         let read = match read(&mut emit, &pieces, &mut socket) {
-            Ok(Read::TooLong) => {
-                let message = long(&mut emit, &pieces, &socket);
-                self.give_long(&emit, &message, fabric);
-                return Turn::Goes;
-            }
+            Ok(Read::TooLong) => return self.give_long(guest, emit, fabric),
             Ok(read) => read,
             Err(why) => {
                 self.failed(&emit, Event::Failed(why));
@@ -247,16 +241,8 @@ impl NatPort {
         turn
     }
 
-    /// A message that is longer than a frame goes to its guest in parts, which are due next.
-    fn give_long(&mut self, emit: &Emit, message: &[u8], fabric: &mut Fabric<'_>) {
-        let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
-        self.nat.cut(emit, message);
-        fabric.delivery.work += 1 + len / UNIT_LEN;
-        self.emitted(emit, Read::Bytes(len));
-    }
-
     /// Hands the frame in `scratch` to the port that the guest is behind.
-    fn deliver(
+    pub(crate) fn deliver(
         &mut self,
         guest: Guest,
         header: NetHeader,
@@ -306,7 +292,7 @@ impl NatPort {
         self.retry_at.get_or_insert(self.now.plus(self.silent_ns));
     }
 
-    fn emitted(&mut self, emit: &Emit, read: Read) {
+    pub(crate) fn emitted(&mut self, emit: &Emit, read: Read) {
         let is_shared = self.sockets.of(emit.flow).is_some_and(|(socket, _)| socket.way.is_some());
         if let (Read::Bytes(_), Some((socket, _))) = (read, self.sockets.of(emit.flow))
             && let Some(question) = &mut socket.question

@@ -22,6 +22,10 @@ pub struct Accepts {
     pub tso4: bool,
     /// The same over IPv6.
     pub tso6: bool,
+    /// Several UDP datagrams over IPv4 together.
+    pub uso4: bool,
+    /// The same over IPv6.
+    pub uso6: bool,
     /// Most bytes of a frame; what its buffers hold.
     pub len_max: u32,
 }
@@ -71,7 +75,7 @@ impl Nat {
             }
             (State::Datagrams(datagrams), Content::Datagram) => match read {
                 Read::Bytes(len) => {
-                    datagrams.receive();
+                    datagrams.receive(emit.segment_len().is_some());
                     entry.to_guest += u64::from(len);
                     entry.used = now;
                 }
@@ -117,8 +121,10 @@ impl Nat {
                 Some(Emit::segment(flow, stations, segment, mss))
             }
             State::Datagrams(datagrams) if datagrams.is_readable => {
-                let room = room.min(u32::from(self.plan().mtu) - ip_len);
-                (room >= 8).then(|| Emit::datagram(flow, stations, room))
+                let one = room.min(u32::from(self.plan().mtu) - ip_len);
+                let most = if datagrams.come_together { room } else { one };
+                let has_uso = if is_ipv4 { accepts.uso4 } else { accepts.uso6 };
+                (one >= 8).then(|| Emit::datagram(flow, stations, (one, most), has_uso))
             }
             State::Datagrams(_) => None,
         }

@@ -68,7 +68,7 @@ impl Lab {
             sockets: SocketSet::new(Vec::new()),
             wire,
             random: Random(seed),
-            accepts: Accepts { tso4: true, tso6: true, len_max: 65_535 },
+            accepts: Accepts { tso4: true, tso6: true, uso4: true, uso6: true, len_max: 65_535 },
             verdicts: Vec::new(),
             sender: GUEST,
             seen: Vec::new(),

@@ -1,0 +1,50 @@
+//! What is set of a socket for datagrams.
+
+use std::os::fd::AsFd;
+
+use crate::nat::calls::{UDP_GRO, option, set_option};
+use crate::nat::socket::Socket;
+
+impl Socket {
+    /// Whether the kernel may put several datagrams together. One that cannot gives each alone.
+    pub(crate) fn take_several(&self, are_taken: bool) {
+        let _ = set_option(self.fd.as_fd(), UDP_GRO, are_taken.into());
+    }
+
+    /// Says how datagrams go from now on.
+    pub(crate) fn set_way(&mut self, hops: u8, is_whole_only: bool) {
+        // Others use it too.
+        if self.way.is_some() {
+            return;
+        }
+        let fd = self.fd.as_fd();
+        let [hops_option, mtu_option] = match self.is_ipv4 {
+            true => [(libc::SOL_IP, libc::IP_TTL), (libc::SOL_IP, libc::IP_MTU_DISCOVER)],
+            false => [
+                (libc::SOL_IPV6, libc::IPV6_UNICAST_HOPS),
+                (libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER),
+            ],
+        };
+        // One that is not taken leaves the kernel's own way.
+        if self.hops != hops {
+            let _ = set_option(fd, hops_option, libc::c_int::from(hops));
+            self.hops = hops;
+        }
+        if self.is_whole_only != Some(is_whole_only) {
+            // The names of the two families stand for the same numbers.
+            let how = if is_whole_only { libc::IP_PMTUDISC_DO } else { libc::IP_PMTUDISC_DONT };
+            let _ = set_option(fd, mtu_option, how);
+            self.is_whole_only = Some(is_whole_only);
+        }
+    }
+
+    /// Most bytes of a packet on its way, as far as the kernel knows.
+    pub(crate) fn path_mtu(&self) -> u16 {
+        let name = match self.is_ipv4 {
+            true => (libc::SOL_IP, libc::IP_MTU),
+            false => (libc::SOL_IPV6, libc::IPV6_MTU),
+        };
+        let mtu = option(self.fd.as_fd(), name).and_then(|mtu| u16::try_from(mtu).ok());
+        mtu.unwrap_or(ringway_nat::MTU_MIN)
+    }
+}
