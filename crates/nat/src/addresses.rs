@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ringway_net::MacAddress;
 
+use crate::networks::Network;
+
 /// What the gateway, the DNS server and the first guest are in every network.
 const GATEWAY: u32 = 2;
 const DNS: u32 = 3;
@@ -148,6 +150,10 @@ pub struct Plan {
     pub lease_s: u32,
     /// The address by which guests reach services on the host's loopback; `None`: they do not.
     pub host: Option<IpAddr>,
+    /// Networks that guests reach although they lie in others that they do not.
+    pub allow: Vec<Network>,
+    /// Networks that guests do not reach, beside those that none does.
+    pub deny: Vec<Network>,
 }
 
 impl Default for Plan {
@@ -162,6 +168,8 @@ impl Default for Plan {
             domains: Vec::new(),
             lease_s: 3600,
             host: None,
+            allow: Vec::new(),
+            deny: Vec::new(),
         }
     }
 }

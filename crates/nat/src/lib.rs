@@ -19,6 +19,7 @@ mod leases;
 mod names;
 mod nat;
 mod neighbours;
+mod networks;
 mod packet;
 mod reach;
 mod services;
@@ -37,6 +38,7 @@ pub use nat::{
     Accepts, Due, FlowLook, FromGuest, MTU_MIN, Nat, REPLIES_MAX, Refusal, Station, Verdict,
     WHOLE_LEN_MAX,
 };
+pub use networks::{Network, NetworkError};
 pub use packet::HEAD_LEN;
 pub use services::Services;
 pub use socket::{Close, Event, Failure, Problem, Read};

@@ -3,7 +3,7 @@
 
 mod lab;
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use lab::host::Answer;
 use lab::packets::{REMOTE, REMOTE_6, dhcp, packet, packet6, tcp, udp};
@@ -103,6 +103,23 @@ fn metadata_and_link_local_addresses_are_out_of_reach() {
         assert_eq!(refused(&mut lab, &frame), Some(Refusal::Denied), "{to}");
     }
     assert!(lab.host.fakes.is_empty());
+}
+
+/// What is said anew holds for the next flow, and ends none.
+#[test]
+fn networks_that_are_denied_are_out_of_reach_of_new_flows() {
+    let mut lab = Lab::new(1);
+    lab.send(&syn(REMOTE, (4000, 80)));
+    let denied = Plan { deny: vec!["0.0.0.0/0".parse().unwrap()], ..plan() };
+    assert!(lab.nat.set_plan(&denied), "the same router");
+    assert_eq!(refused(&mut lab, &syn(REMOTE, (4001, 80))), Some(Refusal::Denied));
+    let question = packet(REMOTE, 17, &udp(4000, 123, b"x"));
+    assert_eq!(refused(&mut lab, &question), Some(Refusal::Denied));
+    assert_eq!(lab.nat.flows_of(GUEST), 1);
+    let but_one = Plan { allow: vec![IpAddr::from(REMOTE).to_string().parse().unwrap()], ..denied };
+    assert!(lab.nat.set_plan(&but_one));
+    lab.send(&syn(REMOTE, (4001, 80)));
+    assert_eq!(lab.nat.flows_of(GUEST), 2);
 }
 
 #[test]

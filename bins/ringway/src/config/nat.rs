@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use ringway_nat::{MTU_MIN, Plan, Prefix4, Prefix6};
+use ringway_nat::{MTU_MIN, Network, Plan, Prefix4, Prefix6};
 
 use super::error::{Origin, SpecError};
 use super::forward::{ForwardSpec, SOCKETS_MAX};
@@ -21,6 +21,9 @@ const DOMAIN: &str = "internal";
 /// Domains that fit into a lease.
 const DOMAINS_MAX: usize = 8;
 
+/// Networks that are looked at for each new flow.
+const NETWORKS_MAX: usize = 64;
+
 /// Numbers below this one are never leased to guests.
 const NUMBER_FREE_MAX: u8 = 15;
 
@@ -35,6 +38,10 @@ pub struct NatSpec {
     pub prefix6: Option<Prefix6>,
     /// The address by which guests reach the host's loopback.
     pub host: Option<IpAddr>,
+    /// Where guests may go, beside what holds without that.
+    pub allow: Vec<Network>,
+    /// Where they may not.
+    pub deny: Vec<Network>,
     /// Domains of the guests.
     pub domains: Vec<String>,
     /// Resolvers.
@@ -62,6 +69,10 @@ pub enum NatField {
     Range,
     /// `host`
     Host,
+    /// `allow`
+    Allow,
+    /// `deny`
+    Deny,
     /// `domain`
     Domain,
     /// `dns`
@@ -90,6 +101,8 @@ impl NatField {
                 }
             }
             Self::Host => nat.host = text.map(|text| address(origin, text)).transpose()?,
+            Self::Allow => nat.allow = networks(origin, items())?,
+            Self::Deny => nat.deny = networks(origin, items())?,
             Self::Domain => {
                 let domains: Result<_, _> = items().map(|item| domain(origin, item)).collect();
                 nat.domains = domains?;
@@ -128,6 +141,8 @@ impl NatField {
         match self {
             Self::Range => list(nat.range.clone()),
             Self::Host => nat.host.map(|host| Literal::Text(host.to_string())),
+            Self::Allow => list(nat.allow.iter().map(Network::to_string).collect()),
+            Self::Deny => list(nat.deny.iter().map(Network::to_string).collect()),
             Self::Domain => list(nat.domains.clone()),
             Self::Forward => list(nat.forwards.iter().map(|it| it.text().to_owned()).collect()),
             Self::Dns => match &nat.dns {
@@ -210,6 +225,8 @@ impl NatSpec {
                 domains => domains.to_vec(),
             },
             host: self.host,
+            allow: self.allow.clone(),
+            deny: self.deny.clone(),
             ..default
         }
     }
@@ -239,6 +256,24 @@ fn address(origin: &Origin, text: &str) -> Result<IpAddr, SpecError> {
     })
 }
 
+fn networks<'a>(
+    origin: &Origin,
+    items: impl Iterator<Item = &'a str>,
+) -> Result<Vec<Network>, SpecError> {
+    let network = |text: &str| {
+        text.parse::<Network>().map_err(|why| {
+            let advice = "write networks such as 10.0.0.0/8 and fd00::/8, or single addresses";
+            origin.wrong(format!("{text:?}: {why}"), advice)
+        })
+    };
+    let networks: Vec<Network> = items.map(network).collect::<Result<_, _>>()?;
+    if networks.len() > NETWORKS_MAX {
+        let wrong = format!("{} networks are too many", networks.len());
+        return Err(origin.wrong(wrong, format!("write {NETWORKS_MAX} at most")));
+    }
+    Ok(networks)
+}
+
 fn domain(origin: &Origin, text: &str) -> Result<String, SpecError> {
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     let is_label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(is_good);
@@ -252,6 +287,7 @@ fn domain(origin: &Origin, text: &str) -> Result<String, SpecError> {
 #[cfg(test)]
 mod tests {
     use super::super::{flags, port::PortSpec};
+    use super::{Literal, NatField};
 
     fn parse(typed: &str) -> Result<PortSpec, String> {
         let low = flags::parse_port(typed).map_err(|error| error.to_string())?;
@@ -281,6 +317,8 @@ mod tests {
             ("net=nat:,range=fd12::/48", "/48 is not /64"),
             ("net=nat:,host=10.0.2.15", "a guest may get"),
             ("net=nat:,host=here", "not an address"),
+            ("net=nat:,deny=10.0.0.1/8", "not a network"),
+            ("net=nat:,allow=here", "single addresses"),
             ("net=nat:,forward=8080:vm0:80", "tcp:8080:vm0:80"),
             ("net=nat:,forward=tcp:0:vm0:80", "leads into a guest"),
             ("net=nat:,forward=tcp:80-70:vm0:80", "leads into a guest"),
@@ -296,6 +334,13 @@ mod tests {
             let error = parse(typed).expect_err(typed);
             assert!(error.contains(part), "{typed}: {error}");
         }
+        let both = parse("net=nat:,deny=0.0.0.0/0+::/0,allow=9.9.9.9+fd00::/8").unwrap().nat;
+        let texts = |field: NatField| match field.value_of(&both) {
+            Some(Literal::List(texts)) => texts,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(texts(NatField::Deny), ["0.0.0.0/0", "::/0"]);
+        assert_eq!(texts(NatField::Allow), ["9.9.9.9/32", "fd00::/8"]);
         assert!(parse("net=nat:,host=10.0.2.2,dns=off,domain=lab.internal+b").is_ok());
     }
 }

@@ -296,6 +296,22 @@ pub const OPTIONS: &[PortOption] = &[
          flows",
     ),
     router(
+        "allow",
+        "list of networks",
+        "none",
+        NatField::Allow,
+        "networks or addresses that guests reach although they lie in others that they do not; the \
+         longest network decides; felt by new flows",
+    ),
+    router(
+        "deny",
+        "list of networks",
+        "none",
+        NatField::Deny,
+        "networks or addresses that guests do not reach, beside those that no guest does; felt by \
+         new flows",
+    ),
+    router(
         "domain",
         "list of domains",
         "internal",

@@ -1,0 +1,86 @@
+//! Networks that are named, of any length.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// A network, or a single address, that guests may or may not reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    pub(crate) len: u8,
+}
+
+impl Network {
+    pub(crate) const fn v4(a: u8, b: u8, c: u8, d: u8, len: u8) -> Self {
+        Self { address: IpAddr::V4(Ipv4Addr::new(a, b, c, d)), len }
+    }
+
+    pub(crate) const fn v6(high: u32, low: u16, len: u8) -> Self {
+        let bits = (high as u128) << 96 | low as u128;
+        Self { address: IpAddr::V6(Ipv6Addr::from_bits(bits)), len }
+    }
+
+    pub(crate) fn contains(self, address: IpAddr) -> bool {
+        let (differ, width) = match (self.address, address) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                (u128::from(own.to_bits() ^ other.to_bits()), 32)
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => (own.to_bits() ^ other.to_bits(), 128),
+            _ => return false,
+        };
+        differ.checked_shr(width - u32::from(self.len)).unwrap_or(0) == 0
+    }
+}
+
+impl FromStr for Network {
+    type Err = NetworkError;
+
+    fn from_str(text: &str) -> Result<Self, NetworkError> {
+        let (address, len) = text.split_once('/').map_or((text, None), |it| (it.0, Some(it.1)));
+        let address: IpAddr = address.parse().map_err(|_| NetworkError)?;
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        let len = len.map_or(Ok(width), str::parse).map_err(|_| NetworkError)?;
+        // Its own address is the first one in it.
+        let first = match address {
+            IpAddr::V4(it) => u128::from(it.to_bits()) << 96,
+            IpAddr::V6(it) => it.to_bits(),
+        };
+        let is_first = first.checked_shl(len.into()).unwrap_or(0) == 0;
+        if len <= width && is_first { Ok(Self { address, len }) } else { Err(NetworkError) }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.len)
+    }
+}
+
+/// A text is no network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NetworkError;
+
+impl fmt::Display for NetworkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a network without bits behind the prefix")
+    }
+}
+
+impl std::error::Error for NetworkError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_read_as_they_are_written() {
+        for text in ["0.0.0.0/0", "10.0.0.0/8", "10.1.2.3/32", "::/0", "fd00::/8", "fd00::1/128"] {
+            assert_eq!(text.parse::<Network>().unwrap().to_string(), text);
+        }
+        assert_eq!("10.1.2.3".parse::<Network>().unwrap().to_string(), "10.1.2.3/32");
+        for text in ["", "10.0.0.1/8", "10.0.0.0/33", "::1/64", "fd00::/129", "10.0.0.0/", "a/8"] {
+            assert_eq!(text.parse::<Network>(), Err(NetworkError), "{text}");
+        }
+    }
+}
