@@ -4,9 +4,14 @@ mod common;
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use common::{Ringway, wait_for};
+use ringway_driver::Sent;
 use ringway_net::Features;
+use ringway_testkit::frames::{self, Link, STAMPED_LEN_MIN, Stamp};
 use ringway_testkit::{AnyUserGuest, GuestOptions, Traffic};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
@@ -122,6 +127,105 @@ fn guests_go_on_when_the_data_plane_is_upgraded() {
         assert!(!gone.iter().any(|line| ringway.log().contains(line)), "{}", ringway.log());
         ringway.must_end_soon(std::time::Duration::from_secs(5));
         assert!(!ringway.control().exists() && !directory.path().join("a.sock").exists());
+    }
+}
+
+/// 100,000 packets a second, until it is over: what the second guest has received.
+#[derive(Debug)]
+struct Stream {
+    sent: u64,
+    /// The number that is expected next.
+    next: u64,
+    lost: u64,
+    /// Packets whose number had come before.
+    again: u64,
+    last_at: Instant,
+    longest_gap: Duration,
+}
+
+impl Stream {
+    const EVERY: Duration = Duration::from_micros(10);
+    const FLOW: u64 = 77;
+    /// Packets on their way: fewer than the receiver has buffers, which would have to be dropped.
+    const UNDER_WAY_MAX: u64 = 128;
+
+    /// A sender whose ring is full waits for room, as drivers do.
+    fn run(guests: &mut [AnyUserGuest; 2], is_over: &AtomicBool) -> Self {
+        let now = Instant::now();
+        let (mut stream, mut send_at) = (
+            Self { sent: 0, next: 0, lost: 0, again: 0, last_at: now, longest_gap: Duration::ZERO },
+            now,
+        );
+        let link = Link { from: guests[0].mac(), to: guests[1].mac() };
+        while !is_over.load(Ordering::Relaxed) {
+            while send_at <= Instant::now() && stream.sent - stream.next < Self::UNDER_WAY_MAX {
+                let stamp = Stamp { flow: Self::FLOW, sequence: stream.sent };
+                let packet = frames::udp(link, stamp, STAMPED_LEN_MIN);
+                if guests[0].send(&packet).expect("its device works") == Sent::NoRoom {
+                    send_at = Instant::now();
+                    break;
+                }
+                stream.sent += 1;
+                send_at += Self::EVERY;
+            }
+            guests[0].flush();
+            stream.receive(&mut guests[1]);
+        }
+        let until = Instant::now() + Duration::from_secs(5);
+        while stream.next < stream.sent && Instant::now() < until {
+            stream.receive(&mut guests[1]);
+        }
+        stream.lost += stream.sent - stream.next;
+        stream
+    }
+
+    fn receive(&mut self, guest: &mut AnyUserGuest) {
+        while let Some((_, packet)) = guest.receive().expect("its device works") {
+            let Some(stamp) = frames::read_stamp(&packet).filter(|it| it.flow == Self::FLOW) else {
+                continue;
+            };
+            let now = Instant::now();
+            self.longest_gap = self.longest_gap.max(now - self.last_at);
+            self.last_at = now;
+            self.again += u64::from(stamp.sequence < self.next);
+            self.lost += stamp.sequence.saturating_sub(self.next);
+            self.next = self.next.max(stamp.sequence + 1);
+        }
+        guest.flush();
+    }
+}
+
+/// So that there is load between two crashes.
+const BETWEEN_CRASHES: Duration = Duration::from_millis(500);
+
+/// `RINGWAY_HANDOFFS=100` lets as many happen; 10 take half a minute.
+#[test]
+fn nothing_is_lost_under_load() {
+    let times =
+        std::env::var("RINGWAY_HANDOFFS").map_or(10, |text| text.parse().expect("a number"));
+    for (accept, is_upgrade) in
+        [(SPLIT, true), (Features::OFFERED, true), (SPLIT, false), (Features::OFFERED, false)]
+    {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (ringway, mut guests, _) = two_guests(directory.path(), accept);
+        let is_over = AtomicBool::new(false);
+        let stream = thread::scope(|scope| {
+            let stream = scope.spawn(|| Stream::run(&mut guests, &is_over));
+            for _ in 0..times {
+                if is_upgrade {
+                    ringway.told(&["upgrade"]);
+                } else {
+                    kill(&ringway);
+                    thread::sleep(BETWEEN_CRASHES);
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+            stream.join().expect("both guests go on")
+        });
+        println!("{times} times, upgrade: {is_upgrade}: {stream:?}");
+        // One packet of the worker that was killed in a visit may come twice.
+        assert!(stream.lost == 0 && stream.again <= if is_upgrade { 0 } else { times });
+        assert!(stream.sent > 1_000 * times, "{stream:?}");
     }
 }
 
