@@ -38,6 +38,10 @@ pub fn control_socket() -> PathBuf {
 /// Where the service of a package takes orders.
 const SERVICE: &str = "/run/ringway/ringway.sock";
 
+/// What gives the service of a package the rights to make taps and to pin workers.
+pub const WIDE_SERVICE: &str = "sudo install -D -m 644 -t /etc/systemd/system/ringway.service.d \
+                                /usr/share/ringway/wide.conf";
+
 /// Where commands ask if nothing else is said: a ringway of this user's, or else the service.
 pub fn control_socket_to_ask() -> PathBuf {
     let own = control_socket();

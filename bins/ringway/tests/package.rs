@@ -86,11 +86,11 @@ ringway port add vm0=vm:
 ringway attach vm0 --for qemu
 ringway metrics | grep 'ringway_port_state{port="vm0",state="waiting"} 1'
 [ -z "$1" ] || sh -c "$1" || tail /guest?.log /log
-for line in 21:$unit 13:/lib/systemd/system/ringway-metrics.service; do
+for line in 15:$unit 13:/lib/systemd/system/ringway-metrics.service; do
     systemd-analyze security --offline=true --threshold=${line%%:*} ${line#*:} >/dev/null
 done
-mkdir -p /etc/systemd/system/ringway.service.d
-cp /usr/share/ringway/strict.conf /etc/systemd/system/ringway.service.d
+test -f /usr/share/ringway/wide.conf
+install -D -m 644 -t /etc/systemd/system/ringway.service.d /usr/share/ringway/strict.conf
 systemd-analyze security --offline=true --threshold=10 ringway.service | tail -1
 echo '# mine' >>/etc/ringway/ringway.toml
 dpkg -i /packages/ringway_0.2.0_*.deb
@@ -140,7 +140,7 @@ fn a_package_is_installed_used_upgraded_and_purged() {
         "containers too\n",
         "zsh: _ringway\n",
         "a good profile\n{\"type\":\"net\"}\n",
-        "exposure level for ringway.service: 0.6 SAFE",
+        "exposure level for ringway.service: 0.5 SAFE",
         "upgraded: packets waited ",
         "# mine\n",
         "all of it is gone\n",

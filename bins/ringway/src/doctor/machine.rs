@@ -4,17 +4,21 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Resource, geteuid, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::finding::Finding;
+use crate::places::WIDE_SERVICE;
 
 /// File descriptors that ten guests with some memory regions and queue pairs bring along.
 const FDS_WANTED: u64 = 4096;
 
 pub const TUN: &str = "/dev/net/tun";
+
+const SERVICE_OF_PACKAGE: &str = "/lib/systemd/system/ringway.service";
 
 pub fn findings() -> Vec<Finding> {
     let mut findings = vec![taps(), new_taps(), kvm(), files(), io_uring(), huge_pages()];
@@ -50,9 +54,17 @@ fn new_taps() -> Finding {
     if may_administer_networks() {
         return Finding::fine(WHAT, "this user may make them");
     }
+    Finding::absent(WHAT, "this user may only use a tap that is its own", make_tap("tap0"))
+}
+
+/// How this user gets that tap. A package that is installed has a service, too.
+pub fn make_tap(name: &str) -> String {
     let user = geteuid().as_raw();
-    let mend = format!("sudo ip tuntap add dev tap0 mode tap user {user}");
-    Finding::absent(WHAT, "this user may only use a tap that is its own", mend)
+    let service = match Path::new(SERVICE_OF_PACKAGE).exists() {
+        true => format!("; or, for the service: {WIDE_SERVICE}"),
+        false => String::new(),
+    };
+    format!("sudo ip tuntap add dev {name} mode tap user {user}{service}")
 }
 
 fn kvm() -> Finding {

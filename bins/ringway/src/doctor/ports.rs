@@ -10,7 +10,7 @@ use rustix::fs::{Access, access};
 use rustix::process::geteuid;
 
 use super::finding::Finding;
-use super::machine::{TUN, may_administer_networks};
+use super::machine::{TUN, make_tap, may_administer_networks};
 use crate::config::{PortKind, PortSpec, RunConfig};
 use crate::places;
 
@@ -73,8 +73,8 @@ fn tap(what: String, name: &str) -> Finding {
         if may_administer_networks() {
             return Finding::fine(what, format!("{name} will be made"));
         }
-        let mend = format!("sudo ip tuntap add dev {name} mode tap user {user}");
-        return Finding::wrong(what, format!("{name}: this user may not make it"), mend);
+        let found = format!("{name}: this user may not make it");
+        return Finding::wrong(what, found, make_tap(name));
     }
     let Some(owner) = read("owner") else {
         let mend = "choose the name of a tap, or one that is free";
@@ -83,8 +83,6 @@ fn tap(what: String, name: &str) -> Finding {
     if may_administer_networks() || owner.trim() == user.to_string() {
         return Finding::fine(what, format!("{name} is there"));
     }
-    let mend = format!(
-        "sudo ip tuntap del dev {name} mode tap; sudo ip tuntap add dev {name} mode tap user {user}"
-    );
+    let mend = format!("sudo ip tuntap del dev {name} mode tap; {}", make_tap(name));
     Finding::wrong(what, format!("{name}: not this user's"), mend)
 }

@@ -17,6 +17,7 @@ use super::order::Asked;
 use super::plane::Sent;
 use super::record::{Fds, FoundFds, TapRecord};
 use crate::config::{PortKind, PortSpec};
+use crate::places::WIDE_SERVICE;
 
 /// Between two attempts to open a tap that another process has.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -53,7 +54,7 @@ impl TapState {
         let queues = match &spec.kind {
             PortKind::Tap { name } => {
                 let options = TapOptions { name: name.clone(), mtu: spec.mtu };
-                open_when_free(&options, spec.queues.min(workers), patience).map_err(whole)?
+                open_when_free(&options, spec.queues.min(workers), patience).map_err(not_opened)?
             }
             PortKind::TapFd { fd } => vec![Tap::from_raw_fd_number(*fd).map_err(whole)?],
             PortKind::Vm { .. } | PortKind::VmConnect { .. } | PortKind::Nat => return Ok(()),
@@ -183,6 +184,17 @@ impl Supervisor {
                 }
             }
         }
+    }
+}
+
+/// As a service ringway is a user without rights, and its unit says how it gets them.
+fn not_opened(why: TapError) -> anyhow::Error {
+    let is_service = std::env::var_os("NOTIFY_SOCKET").is_some();
+    match &why {
+        TapError::PermissionDenied { .. } if is_service => anyhow::anyhow!(
+            "{why} (with the user of the service), or let the service make taps: {WIDE_SERVICE}"
+        ),
+        _ => whole(why),
     }
 }
 
