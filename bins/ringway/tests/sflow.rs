@@ -15,7 +15,7 @@ use ringway_testkit::{AnyUserGuest, GuestOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// What tshark prints of each datagram.
-const FIELDS: [&str; 9] = [
+const FIELDS: [&str; 10] = [
     "sflow_245.version",
     "sflow_245.agent",
     "eth.dst",
@@ -25,6 +25,7 @@ const FIELDS: [&str; 9] = [
     "sflow_245.ifindex",
     "sflow_245.ifinpkt",
     "sflow_245.header.frame_length",
+    "sflow.flow_sample.output_interface",
 ];
 
 fn guest(directory: &Path, name: &str) -> AnyUserGuest {
@@ -76,8 +77,12 @@ impl Collector {
     /// Sends until a packet of the guest was sampled.
     fn must_see(&mut self, guest: &mut AnyUserGuest, number: u8) {
         let packet = frame(guest, number);
+        self.must_see_packet(guest, &packet);
+    }
+
+    fn must_see_packet(&mut self, guest: &mut AnyUserGuest, packet: &[u8]) {
         wait_for("a sample", || {
-            let _ = guest.send(&packet).expect("connected");
+            let _ = guest.send(packet).expect("connected");
             guest.flush();
             self.has(&packet[..128]).then_some(())
         });
@@ -161,4 +166,31 @@ fn named_ports_are_sampled_both_ways_and_others_are_not() {
     end(child);
     let why = ringway.refused(&["sflow", "--collector", "127.0.0.1:6343", "nowhere"]);
     assert!(why.contains("there is no port called \"nowhere\""), "{why}");
+}
+
+#[test]
+fn a_sample_says_to_which_port_or_to_how_many_it_went() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let here = directory.path();
+    let ports = ["--port", "a=vm:a.sock", "--port", "b=vm:b.sock", "--port", "c=vm:c.sock"];
+    let ringway = Ringway::run(here, &ports);
+    let [mut a, mut b, _c] = ["a", "b", "c"].map(|name| guest(here, name));
+    let mut collector = Collector::new();
+    let child = collector.begin(&ringway, &["--rate", "1", "--every", "1"]);
+    collector.must_see(&mut b, 1);
+    // To the one that the switch knows now.
+    let mut packet = frame(&a, 2);
+    packet[..6].copy_from_slice(&b.mac());
+    collector.must_see_packet(&mut a, &packet);
+    end(child);
+    if Command::new("tshark").arg("--version").output().is_err() {
+        return println!("skipped: there is no tshark: ./x setup installs it");
+    }
+    let decoded = collector.decoded(&here.join("sflow.pcap"));
+    let outputs = decoded.lines().filter_map(|line| line.split('\t').nth(9));
+    let outputs: Vec<&str> = outputs.flat_map(|text| text.split(',')).collect();
+    // Of b, two ports; of a, the second.
+    for wanted in ["0x80000002", "0x00000002"] {
+        assert!(outputs.contains(&wanted), "{wanted} in\n{decoded}");
+    }
 }

@@ -278,6 +278,10 @@ impl<Q: DeviceQueue> PacketSource for FromGuest<Q> {
         }
     }
 
+    fn dropped(&self) -> [u64; DropReason::ALL.len()] {
+        self.counters.drops
+    }
+
     fn read_at_flush(&mut self) {
         self.ring.queue.keep_at_publish();
     }

@@ -30,7 +30,9 @@ mod tap;
 mod uml;
 mod worker;
 
-pub use capture::{CAPTURES_MAX, CaptureDirection, CaptureFile, CaptureOptions, ObserverCommand};
+pub use capture::{
+    CAPTURES_MAX, CaptureDirection, CaptureFile, CaptureOptions, CaptureOutput, ObserverCommand,
+};
 pub use capture::{CaptureReader, CaptureRecord, DroppedBy, Impossible};
 pub use journal::learned::NotedAddress;
 pub use journal::watch::{Beat, JournalWatch, Owner};

@@ -2,7 +2,7 @@
 
 use ringway_virtq::SharedSlice;
 
-use crate::{ETHERNET_HEADER_LEN, NetHeader};
+use crate::{DropReason, ETHERNET_HEADER_LEN, NetHeader};
 
 /// Longest packet without its header: 64 KiB of IP payload with Ethernet and VLAN headers.
 pub const PACKET_LEN_MAX: u32 = 65_550 + 8;
@@ -86,6 +86,9 @@ pub trait PacketSource {
 
     /// Remembers that number for as long as the packet is lent.
     fn set_segments_done(&mut self, count: usize);
+
+    /// What made no sense, or was too long, and so was never lent: how often so far, by reason.
+    fn dropped(&self) -> [u64; DropReason::ALL.len()];
 
     /// What is taken from now on until the next flush is read only then. If this process ends
     /// before, it has to be there again.

@@ -46,6 +46,7 @@ pub fn comment(record: &CaptureRecord) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringway_host::CaptureOutput;
     use ringway_net::{DropReason, NetHeader};
 
     #[test]
@@ -54,6 +55,7 @@ mod tests {
             direction: CaptureDirection::FromGuest,
             port: 0,
             pair: 0,
+            output: CaptureOutput::Unknown,
             time_ns: 0,
             header: NetHeader::default(),
             dropped: None,

@@ -34,8 +34,8 @@ const NOT_COUNTED: u32 = u32::MAX;
 pub enum Interface {
     Unknown,
     One(u32),
-    /// To several, and how many is not known.
-    Several,
+    /// To so many.
+    Several(u32),
     /// To none, for a reason by its number in the specification.
     Discarded(u32),
 }
@@ -218,7 +218,7 @@ impl Interface {
         match self {
             Self::Unknown => 0,
             Self::One(number) => number,
-            Self::Several => SEVERAL,
+            Self::Several(count) => SEVERAL | count,
             Self::Discarded(reason) => DISCARDED | reason,
         }
     }

@@ -4,8 +4,8 @@
 //! counters from the statistics. Interfaces have the numbers 1, 2, … in the order in which this
 //! process has met them; a collector gets their names with the counters.
 //!
-//! Limits: to which port the switch has sent a packet is known only where packets to ports are
-//! sampled as well. What passes while one data plane follows another is not sampled.
+//! Limits: the other port of a packet is known only if it is sampled as well, and only of what
+//! ports send. What passes while one data plane follows another is not sampled.
 
 mod datagram;
 
@@ -16,7 +16,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ringway_host::{CaptureDirection, CaptureReader, CaptureRecord, DroppedBy};
+use ringway_host::{CaptureDirection, CaptureOutput, CaptureReader, CaptureRecord, DroppedBy};
 use ringway_net::DropReason;
 
 use crate::args::SflowArgs;
@@ -211,7 +211,12 @@ impl Agent<'_> {
             // The data plane may say anything.
             if let Some(name) = names.get(usize::from(record.port)) {
                 let at = number_of(numbers, name);
-                let (input, output) = way(at, &record, &head);
+                let to = match record.output {
+                    CaptureOutput::One(place) => names.get(usize::from(place)),
+                    CaptureOutput::Unknown | CaptureOutput::Several(_) => None,
+                };
+                let to = to.map(|name| number_of(numbers, name));
+                let (input, output) = way(at, to, &record);
                 let sample = FlowSample {
                     at,
                     rate: args.rate,
@@ -253,15 +258,19 @@ fn number_of(numbers: &mut BTreeMap<String, u32>, name: &str) -> u32 {
 }
 
 /// Where a packet came from and went, as far as that is known at the port where it was seen.
-fn way(at: u32, record: &CaptureRecord, head: &[u8]) -> (Interface, Interface) {
-    let is_group = head.first().is_some_and(|byte| byte & 1 == 1);
+fn way(at: u32, to: Option<u32>, record: &CaptureRecord) -> (Interface, Interface) {
     let discarded = record.dropped.map(|dropped| {
         let (DroppedBy::Port(why) | DroppedBy::Receiver(why)) = dropped;
         Interface::Discarded(code_of(why))
     });
     match record.direction {
         CaptureDirection::FromGuest => {
-            let output = if is_group { Interface::Several } else { Interface::Unknown };
+            let output = match record.output {
+                CaptureOutput::Several(count) => Interface::Several(count.into()),
+                CaptureOutput::One(_) | CaptureOutput::Unknown => {
+                    to.map_or(Interface::Unknown, Interface::One)
+                }
+            };
             (Interface::One(at), discarded.unwrap_or(output))
         }
         CaptureDirection::ToGuest => (Interface::Unknown, discarded.unwrap_or(Interface::One(at))),

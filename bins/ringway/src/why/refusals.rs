@@ -51,7 +51,8 @@ pub fn refusal(reason: &str, port: &str) -> (&'static str, String) {
         ),
         "os" => (
             "the operating system",
-            "it refuses packets: see whether the interface is up, and its MTU (ip link show)"
+            "it does not read packets: their sender has taken their memory away, or it has no \
+             memory left itself"
                 .into(),
         ),
         "filtered" => (

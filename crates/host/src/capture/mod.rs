@@ -26,7 +26,7 @@ use crate::journal::Mapped;
 pub use command::{CaptureOptions, ObserverCommand};
 pub use observers::CAPTURES_MAX;
 pub use reader::{CaptureReader, Impossible};
-pub use record::{CaptureDirection, CaptureRecord, DroppedBy};
+pub use record::{CaptureDirection, CaptureOutput, CaptureRecord, DroppedBy};
 pub(crate) use writer::CaptureWriter;
 
 /// What a file of captures begins with.

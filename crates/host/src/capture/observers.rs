@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
-use ringway_net::{DropReason, Packet};
+use ringway_net::{DropReason, NetHeader, Packet};
 use ringway_switch::{Filter, PEEK_LEN, PortId};
 
 use super::command::{CaptureOptions, ObserverCommand};
 use super::sampler::Sampler;
-use super::{CaptureDirection, CaptureRecord, CaptureWriter, DroppedBy};
+use super::{CaptureDirection, CaptureOutput, CaptureRecord, CaptureWriter, DroppedBy};
 use crate::os::clock::now;
 
 /// Most captures at a time.
@@ -41,7 +41,21 @@ impl Capture {
     /// The place of a port whose packets in that direction are captured.
     fn place_of(&self, port: PortId, direction: CaptureDirection) -> Option<u16> {
         let is_it = self.options.direction.is_none_or(|only| only == direction);
-        self.places.get(usize::from(port.0)).copied().flatten().filter(|_| is_it)
+        self.place(port).filter(|_| is_it)
+    }
+
+    fn place(&self, port: PortId) -> Option<u16> {
+        self.places.get(usize::from(port.0)).copied().flatten()
+    }
+
+    fn output(&self, outcome: Outcome) -> CaptureOutput {
+        match outcome.reached {
+            0 | 1 => {
+                let place = outcome.to.and_then(|to| self.place(to));
+                place.map_or(CaptureOutput::Unknown, CaptureOutput::One)
+            }
+            count => CaptureOutput::Several(count),
+        }
     }
 }
 
@@ -51,10 +65,23 @@ pub(crate) struct Observers {
     captures: Vec<Capture>,
     /// Of which port, and where copies go.
     mirrors: Vec<(PortId, PortId)>,
-    /// Receivers that the packet in hand was given to, and why the last one dropped it.
+    /// Of the packet in hand.
+    outcome: Outcome,
+}
+
+/// What became of a packet that was taken from a port.
+#[derive(Debug, Clone, Copy, Default)]
+struct Outcome {
+    /// Ports that it was for, and those of them that have it.
     receivers: u32,
+    reached: u16,
+    /// The last of those that have it, and why the last of the others dropped it.
+    to: Option<PortId>,
     dropped: Option<DropReason>,
 }
+
+/// One side of a record: which port, and which of its queue pairs.
+type Side = (PortId, u16);
 
 impl Observers {
     /// `None`: there is neither.
@@ -75,7 +102,7 @@ impl Observers {
 
     /// A copy was given to the port for mirrors.
     pub(crate) fn copied(&mut self, to: (PortId, u16), packet: &Packet<'_>) {
-        self.note(to, CaptureDirection::ToGuest, packet, None);
+        self.note(to, CaptureDirection::ToGuest, packet, None, Outcome::default());
     }
 
     /// Starts a capture, if the file has a ring for this worker, or ends one.
@@ -99,43 +126,52 @@ impl Observers {
         self.mirrors.retain(|(of, to)| *of != port && *to != port);
     }
 
-    /// A packet was given to a port, or dropped there.
-    pub(crate) fn given(
-        &mut self,
-        (to, pair): (PortId, u16),
-        packet: &Packet<'_>,
-        dropped: Option<DropReason>,
-    ) {
-        self.receivers += 1;
-        self.dropped = dropped;
+    /// The packet in hand was given to a port, also of another worker, or dropped there.
+    pub(crate) fn went_to(&mut self, to: PortId, dropped: Option<DropReason>) {
+        self.outcome.receivers += 1;
+        match dropped {
+            Some(_) => self.outcome.dropped = dropped,
+            None => {
+                self.outcome.reached = self.outcome.reached.saturating_add(1);
+                self.outcome.to = Some(to);
+            }
+        }
+    }
+
+    /// A packet arrived at a port, or was dropped there.
+    pub(crate) fn given(&mut self, to: Side, packet: &Packet<'_>, dropped: Option<DropReason>) {
         let dropped = dropped.map(DroppedBy::Port);
-        self.note((to, pair), CaptureDirection::ToGuest, packet, dropped);
+        self.note(to, CaptureDirection::ToGuest, packet, dropped, Outcome::default());
+    }
+
+    /// What a port sent was no packet: none of its bytes are there.
+    pub(crate) fn refused(&mut self, from: Side, reason: DropReason) {
+        let packet = Packet { header: &NetHeader::ZERO, payload: &[], len: 0 };
+        let dropped = Some(DroppedBy::Port(reason));
+        self.note(from, CaptureDirection::FromGuest, &packet, dropped, Outcome::default());
     }
 
     /// A packet was taken from a port, and everything is done about it.
-    pub(crate) fn taken(
-        &mut self,
-        from: (PortId, u16),
-        packet: &Packet<'_>,
-        refused: Option<DropReason>,
-    ) {
+    pub(crate) fn taken(&mut self, from: Side, packet: &Packet<'_>, refused: Option<DropReason>) {
+        let outcome = std::mem::take(&mut self.outcome);
         // Of several receivers some have it.
-        let by_receiver = self.dropped.filter(|_| self.receivers == 1).map(DroppedBy::Receiver);
-        (self.receivers, self.dropped) = (0, None);
-        let dropped = refused.map(DroppedBy::Port).or(by_receiver);
-        self.note(from, CaptureDirection::FromGuest, packet, dropped);
+        let by_receiver = outcome.dropped.filter(|_| outcome.receivers == 1);
+        let dropped = refused.map(DroppedBy::Port).or(by_receiver.map(DroppedBy::Receiver));
+        self.note(from, CaptureDirection::FromGuest, packet, dropped, outcome);
     }
 
     fn note(
         &mut self,
-        (port, pair): (PortId, u16),
+        (port, pair): Side,
         direction: CaptureDirection,
         packet: &Packet<'_>,
         dropped: Option<DroppedBy>,
+        outcome: Outcome,
     ) {
         for capture in &mut self.captures {
             let Some(place) = capture.place_of(port, direction) else { continue };
             let Some(stands_for) = capture.sampler.take() else { continue };
+            let output = capture.output(outcome);
             let Capture { options, writer, .. } = capture;
             if !options.filter.as_ref().is_none_or(|filter| passes(filter, packet)) {
                 continue;
@@ -144,6 +180,7 @@ impl Observers {
                 direction,
                 port: place,
                 pair,
+                output,
                 time_ns: now().0,
                 header: *packet.header,
                 dropped,

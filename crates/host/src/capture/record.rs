@@ -11,6 +11,7 @@ const PACKET_LEN_AT: usize = 4;
 const KIND_AT: usize = 8;
 const PORT_AT: usize = 10;
 const PAIR_AT: usize = 12;
+const OUTPUT_AT: usize = 14;
 const TIME_AT: usize = 16;
 const HEADER_AT: usize = 24;
 const STANDS_FOR_AT: usize = 36;
@@ -18,6 +19,8 @@ const STANDS_FOR_AT: usize = 36;
 /// Bits of the kind.
 const FROM_GUEST: u8 = 1;
 const BY_RECEIVER: u8 = 2;
+/// Of an output: to several ports, and the rest is how many.
+const SEVERAL: u16 = 1 << 15;
 /// In place of a reason.
 const NOT_DROPPED: u8 = 0xff;
 
@@ -39,6 +42,35 @@ pub enum DroppedBy {
     Receiver(DropReason),
 }
 
+/// Where a packet went that a port sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CaptureOutput {
+    /// Nowhere, or to a port that is not captured.
+    Unknown,
+    /// To one of the ports that are captured, from 0.
+    One(u16),
+    /// To so many ports.
+    Several(u16),
+}
+
+impl CaptureOutput {
+    fn encode(self) -> u16 {
+        match self {
+            Self::Unknown => 0,
+            Self::One(place) => place.saturating_add(1) & !SEVERAL,
+            Self::Several(count) => count | SEVERAL,
+        }
+    }
+
+    fn decode(code: u16) -> Self {
+        match (code & SEVERAL, code & !SEVERAL) {
+            (0, 0) => Self::Unknown,
+            (0, number) => Self::One(number - 1),
+            (_, count) => Self::Several(count),
+        }
+    }
+}
+
 /// What is known of a packet beside its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CaptureRecord {
@@ -48,6 +80,8 @@ pub struct CaptureRecord {
     pub port: u16,
     /// The number of the queue pair, from 0.
     pub pair: u16,
+    /// Where it went, of what was taken from a port.
+    pub output: CaptureOutput,
     /// When, in nanoseconds of the monotonic clock.
     pub time_ns: u64,
     /// What the sender left undone.
@@ -76,6 +110,7 @@ impl CaptureRecord {
         put(KIND_AT, &[kind | direction, reason]);
         put(PORT_AT, &self.port.to_le_bytes());
         put(PAIR_AT, &self.pair.to_le_bytes());
+        put(OUTPUT_AT, &self.output.encode().to_le_bytes());
         put(TIME_AT, &self.time_ns.to_le_bytes());
         put(HEADER_AT, &self.header.encode());
         put(STANDS_FOR_AT, &self.stands_for.to_le_bytes());
@@ -99,6 +134,7 @@ impl CaptureRecord {
             direction,
             port: u16::from_le_bytes(array(head, PORT_AT)),
             pair: u16::from_le_bytes(array(head, PAIR_AT)),
+            output: CaptureOutput::decode(u16::from_le_bytes(array(head, OUTPUT_AT))),
             time_ns: u64::from_le_bytes(array(head, TIME_AT)),
             header: NetHeader::decode(&array::<HEADER_LEN>(head, HEADER_AT)),
             dropped,

@@ -28,6 +28,8 @@ fn record(number: u64, packet_len: u32) -> CaptureRecord {
         },
         port: 258,
         pair: 3,
+        output: [CaptureOutput::Unknown, CaptureOutput::One(255), CaptureOutput::Several(256)]
+            [(number % 3) as usize],
         time_ns: number,
         header: NetHeader { flags: NEEDS_CSUM, csum_start: 34, ..NetHeader::default() },
         dropped: dropped[(number % 3) as usize],

@@ -8,7 +8,7 @@ use crate::forward::budget::BUDGET_UNITS;
 use crate::forward::receivers::Receivers;
 use crate::forward::{Delivery, Fabric, Open, VisitEnd};
 use crate::port::pair_map::PairOwner;
-use crate::port::queue_pair::Drops;
+use crate::port::queue_pair::{Drops, PayloadLifetime};
 
 /// As [`forward`](crate::forward::forward), packet by packet.
 #[cold]
@@ -16,8 +16,13 @@ pub(crate) fn forward_observed<S: PacketSource>(
     source: &mut S,
     fabric: &mut Fabric<'_>,
 ) -> VisitEnd {
+    // A tap writes at once: only then is it known what becomes of a packet.
+    fabric.delivery.lifetime = PayloadLifetime::CallOnly;
     while fabric.delivery.work < BUDGET_UNITS {
-        let Some(packet) = source.peek() else { return VisitEnd::Idle };
+        let before = source.dropped();
+        let is_lent = source.peek().is_some();
+        fabric.note_dropped(&before, &source.dropped());
+        let Some(packet) = source.peek().filter(|_| is_lent) else { return VisitEnd::Idle };
         let open = Open::Routed(fabric.route(&packet));
         if let Some(visit) = fabric.deliver_one(source, open) {
             return visit;
@@ -49,9 +54,12 @@ impl Delivery<'_> {
         let dropped = grown(&before, &drops_of(receivers, slot));
         let is_here = matches!(owner, PairOwner::Here(_));
         if let Some(observers) = &mut self.observers
-            && (dropped.is_some() || is_taken && is_here)
+            && (dropped.is_some() || is_taken)
         {
-            observers.given((to, pair), packet, dropped);
+            observers.went_to(to, dropped);
+            if dropped.is_some() || is_here {
+                observers.given((to, pair), packet, dropped);
+            }
         }
         if is_taken {
             self.mirror(receivers, to, packet);
@@ -94,10 +102,20 @@ impl Fabric<'_> {
         self.delivery.mirror(&mut self.receivers, self.from, packet);
     }
 
+    /// What came between two looks at a source and was no packet.
+    fn note_dropped(&mut self, before: &Drops, now: &Drops) {
+        let from = (self.from, self.delivery.pair.pair);
+        let Some(observers) = &mut self.delivery.observers else { return };
+        for ((reason, before), now) in DropReason::ALL.into_iter().zip(before).zip(now) {
+            (*before..*now).for_each(|_| observers.refused(from, reason));
+        }
+    }
+
     /// A packet for that port goes no further.
     pub(super) fn drop_at(&mut self, to: PortId, packet: &Packet<'_>, reason: DropReason) {
         self.count_drop_at(to, reason);
         if let Some(observers) = &mut self.delivery.observers {
+            observers.went_to(to, Some(reason));
             observers.given((to, 0), packet, Some(reason));
         }
     }

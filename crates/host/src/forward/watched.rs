@@ -8,6 +8,7 @@ use ringway_virtq::{Arm, DeviceQueue, SharedSlice};
 use crate::forward::{Fabric, VisitEnd, forward};
 use crate::memory::pieces::gather;
 use crate::os::page_faults::Step;
+use crate::port::queue_pair::Drops;
 
 /// One packet of a queue, by way of a copy; and for how long the thread slept in its guest's
 /// memory.
@@ -76,6 +77,10 @@ impl<S: PacketSource> PacketSource for Watched<'_, S> {
 
     fn set_segments_done(&mut self, count: usize) {
         self.source.set_segments_done(count);
+    }
+
+    fn dropped(&self) -> Drops {
+        self.source.dropped()
     }
 
     fn pop(&mut self) {

@@ -212,6 +212,10 @@ impl PacketSource for Tap {
         self.segments_done = count;
     }
 
+    fn dropped(&self) -> [u64; DropReason::ALL.len()] {
+        self.from_tap.drops
+    }
+
     fn pop(&mut self) {
         self.segments_done = 0;
         if let Some(packet) = self.pending.take() {
