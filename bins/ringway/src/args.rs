@@ -3,6 +3,7 @@
 
 mod back_end;
 mod demo;
+mod foreground;
 mod questions;
 
 use std::path::PathBuf;
@@ -155,6 +156,8 @@ pub struct RunArgs {
     /// Whether rights are given up that are of no use; off: for debuggers [default: on]
     #[arg(long, value_name = "ON|OFF")]
     sandbox: Option<String>,
+    #[command(flatten)]
+    pub foreground: foreground::ForegroundArgs,
 }
 
 /// `ringway check-config`

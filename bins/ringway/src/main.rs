@@ -82,14 +82,15 @@ fn main() -> ExitCode {
     let errors = Errors::of(command.is_json());
     let checked = match command {
         Command::Run(args) => {
-            return match args.config().and_then(|config| Ok((config, filter()?))) {
-                Ok((config, filter)) => run_daemon(config, args.over(), filter, None),
+            let how = &args.foreground;
+            return match args.config().and_then(|config| Ok((config, how.filter()?))) {
+                Ok((config, filter)) => run_daemon((config, how.strict), args.over(), filter, None),
                 Err(wrong) => errors.reject(&wrong),
             };
         }
         Command::VhostUserNet(args) => {
             return match back_end::back_end(&args).and_then(|it| Ok((it, filter()?))) {
-                Ok((it, filter)) => run_daemon(it.config, it.over, filter, it.socket),
+                Ok((it, filter)) => run_daemon((it.config, false), it.over, filter, it.socket),
                 Err(wrong) => errors.reject(&wrong),
             };
         }
@@ -144,7 +145,7 @@ fn filter() -> Result<EnvFilter, Vec<SpecError>> {
 /// The daemon, whose last words go the way of its log: nothing waits for them for long. `given` is
 /// the socket of a back-end's guest.
 fn run_daemon(
-    config: RunConfig,
+    (config, is_strict): (RunConfig, bool),
     over: Vec<LowOption>,
     filter: EnvFilter,
     given: Option<OwnedFd>,
@@ -162,7 +163,7 @@ fn run_daemon(
         Ok(entered) => entered,
         Err(error) => return Errors::Text.finish(Err(error)),
     };
-    let outcome = supervisor::run::run(config, over, (sandbox, sockets), &log);
+    let outcome = supervisor::run::run((config, is_strict), over, (sandbox, sockets), &log);
     finish(&log, &outcome)
 }
 

@@ -172,6 +172,21 @@ fn a_processor_that_is_not_there_is_an_error_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_strict_one_ends_if_one_port_cannot_be_opened_and_a_quiet_one_says_only_that() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (a, b) = (format!("a=vm:{}", path("a.sock")), format!("b=vm:{}", path("none/b.sock")));
+    let words = ["run", "--control", &path("c.sock"), "--port", &a, "--port", &b];
+    let output = ringway(&[&words[..], &["--strict", "--quiet"]].concat());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("--strict: 1 port could not be opened"), "{text}");
+    assert!(text.contains("ERROR") && !text.contains("INFO"), "{text}");
+    let left = fs::read_dir(directory.path()).expect("the directory").count();
+    assert_eq!(left, 0, "sockets");
+}
+
+#[test]
 fn a_level_of_the_log_that_does_not_exist_is_an_error() {
     let directory = tempfile::tempdir().expect("directory");
     let output = Command::new(env!("CARGO_BIN_EXE_ringway"))

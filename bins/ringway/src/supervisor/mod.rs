@@ -62,7 +62,7 @@ use tracing::info;
 use crate::config::{LowOption, RunConfig, Settings};
 use crate::identity::Identity;
 use crate::sandbox::Sandbox;
-use crate::spec_text;
+use crate::{spec_text, units};
 use activation::Sockets;
 use control_socket::ControlSocket;
 use departed::Departed;
@@ -154,10 +154,10 @@ impl Supervisor {
     /// left out. `over` are the settings that count more than the file's whenever it is read.
     ///
     /// # Errors
-    /// No port at all could be opened, the control socket cannot be, or the data plane does not
-    /// work.
+    /// No port at all could be opened, or not each where that is wanted, the control socket cannot
+    /// be, or the data plane does not work.
     pub fn start(
-        config: RunConfig,
+        (config, is_strict): (RunConfig, bool),
         over: Vec<LowOption>,
         (sandbox, mut sockets): (Sandbox, Sockets),
     ) -> anyhow::Result<Self> {
@@ -178,9 +178,13 @@ impl Supervisor {
             tracing::warn!("the service manager listens for {name:?}, and no port is called that");
         }
         supervisor.wait_for_the_first()?;
-        let mut ports = supervisor.ports.values().peekable();
-        if ports.peek().is_some() && ports.all(|port| port.failure.is_some()) {
+        let ports = supervisor.ports.values();
+        let failed = ports.filter(|port| port.failure.is_some()).count();
+        if failed > 0 && failed == supervisor.ports.len() {
             bail!("no port could be opened");
+        }
+        if failed > 0 && is_strict {
+            bail!("--strict: {} could not be opened", units::counted(failed as u64, "port"));
         }
         Ok(supervisor)
     }
