@@ -102,7 +102,7 @@ impl Observers {
 
     /// A copy was given to the port for mirrors.
     pub(crate) fn copied(&mut self, to: (PortId, u16), packet: &Packet<'_>) {
-        self.note(to, CaptureDirection::ToGuest, packet, None, Outcome::default());
+        self.note(to, CaptureDirection::ToGuest, packet, (None, Outcome::default()));
     }
 
     /// Starts a capture, if the file has a ring for this worker, or ends one.
@@ -141,14 +141,14 @@ impl Observers {
     /// A packet arrived at a port, or was dropped there.
     pub(crate) fn given(&mut self, to: Side, packet: &Packet<'_>, dropped: Option<DropReason>) {
         let dropped = dropped.map(DroppedBy::Port);
-        self.note(to, CaptureDirection::ToGuest, packet, dropped, Outcome::default());
+        self.note(to, CaptureDirection::ToGuest, packet, (dropped, Outcome::default()));
     }
 
     /// What a port sent was no packet: none of its bytes are there.
     pub(crate) fn refused(&mut self, from: Side, reason: DropReason) {
         let packet = Packet { header: &NetHeader::ZERO, payload: &[], len: 0 };
         let dropped = Some(DroppedBy::Port(reason));
-        self.note(from, CaptureDirection::FromGuest, &packet, dropped, Outcome::default());
+        self.note(from, CaptureDirection::FromGuest, &packet, (dropped, Outcome::default()));
     }
 
     /// A packet was taken from a port, and everything is done about it.
@@ -157,7 +157,7 @@ impl Observers {
         // Of several receivers some have it.
         let by_receiver = outcome.dropped.filter(|_| outcome.receivers == 1);
         let dropped = refused.map(DroppedBy::Port).or(by_receiver.map(DroppedBy::Receiver));
-        self.note(from, CaptureDirection::FromGuest, packet, dropped, outcome);
+        self.note(from, CaptureDirection::FromGuest, packet, (dropped, outcome));
     }
 
     fn note(
@@ -165,8 +165,7 @@ impl Observers {
         (port, pair): Side,
         direction: CaptureDirection,
         packet: &Packet<'_>,
-        dropped: Option<DroppedBy>,
-        outcome: Outcome,
+        (dropped, outcome): (Option<DroppedBy>, Outcome),
     ) {
         for capture in &mut self.captures {
             let Some(place) = capture.place_of(port, direction) else { continue };
