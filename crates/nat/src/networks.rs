@@ -41,6 +41,10 @@ impl FromStr for Network {
         let address: IpAddr = address.parse().map_err(|_| NetworkError)?;
         let width = if address.is_ipv4() { 32 } else { 128 };
         let len = len.map_or(Ok(width), str::parse).map_err(|_| NetworkError)?;
+        // Packets to addresses of IPv4 that are written as IPv6 are looked at as IPv4.
+        if address != address.to_canonical() {
+            return Err(NetworkError);
+        }
         // Its own address is the first one in it.
         let first = match address {
             IpAddr::V4(it) => u128::from(it.to_bits()) << 96,
@@ -63,7 +67,7 @@ pub struct NetworkError;
 
 impl fmt::Display for NetworkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a network without bits behind the prefix")
+        f.write_str("not a network of IPv4 or IPv6 without bits behind its prefix")
     }
 }
 
@@ -79,7 +83,9 @@ mod tests {
             assert_eq!(text.parse::<Network>().unwrap().to_string(), text);
         }
         assert_eq!("10.1.2.3".parse::<Network>().unwrap().to_string(), "10.1.2.3/32");
-        for text in ["", "10.0.0.1/8", "10.0.0.0/33", "::1/64", "fd00::/129", "10.0.0.0/", "a/8"] {
+        let mapped = ["::ffff:0:0/96", "::ffff:10.0.0.0/104", "::ffff:10.0.0.1"];
+        let wrong = ["", "10.0.0.1/8", "10.0.0.0/33", "::1/64", "fd00::/129", "10.0.0.0/", "a/8"];
+        for text in wrong.into_iter().chain(mapped) {
             assert_eq!(text.parse::<Network>(), Err(NetworkError), "{text}");
         }
     }

@@ -47,7 +47,8 @@ pub(crate) fn reach(plan: &Plan, to: IpAddr) -> Reach {
     };
     match () {
         () if is_many => Reach::Many,
-        () if plan.is_inside(to) => Reach::Denied,
+        // Loopback is opened by `Plan::host` alone.
+        () if plan.is_inside(to) || meant.is_loopback() => Reach::Denied,
         () if is_allowed(plan, to) && is_allowed(plan, meant) => Reach::Allowed,
         () => Reach::Denied,
     }
@@ -108,7 +109,16 @@ mod tests {
     fn the_longest_network_that_is_named_decides() {
         let networks = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
         let plan = Plan {
-            allow: networks(&["10.1.0.0/16", "169.254.169.254", "0.0.0.0/0", "fd01::/16"]),
+            allow: networks(&[
+                "10.1.0.0/16",
+                "169.254.169.254",
+                "0.0.0.0/0",
+                "fd01::/16",
+                "8.8.4.4",
+                "127.0.0.0/8",
+                "::1",
+                "64:ff9b::/96",
+            ]),
             deny: networks(&["10.0.0.0/8", "10.1.2.0/24", "8.8.8.8/32", "::/0", "8.8.4.4"]),
             ..Plan::default()
         };
@@ -117,10 +127,14 @@ mod tests {
             ("10.1.9.1", Reach::Allowed),
             ("10.1.2.9", Reach::Denied),
             ("8.8.8.8", Reach::Denied),
+            ("8.8.4.4", Reach::Denied),
             ("9.9.9.9", Reach::Allowed),
             ("169.254.169.254", Reach::Allowed),
             ("169.254.169.253", Reach::Denied),
             ("127.0.0.1", Reach::Denied),
+            ("::1", Reach::Denied),
+            ("64:ff9b::7f00:1", Reach::Denied),
+            ("64:ff9b::909:909", Reach::Allowed),
             ("255.255.255.255", Reach::Many),
             ("10.0.2.16", Reach::Denied),
             ("2001:db8::1", Reach::Denied),
