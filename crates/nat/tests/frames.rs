@@ -5,7 +5,7 @@ mod lab;
 
 use std::collections::VecDeque;
 
-use lab::packets::{REMOTE, packet, segment, udp};
+use lab::packets::{REMOTE, REMOTE_6, packet, packet6, segment, udp};
 use lab::{GUEST, Lab, MAC, plan};
 use ringway_nat::Verdict;
 use ringway_nat::{Accepts, Action, Actions, Due, Emit, Event, FlowId, FromGuest, HEAD_LEN, Read};
@@ -95,33 +95,45 @@ fn long_segments_only_for_guests_that_take_them() {
 
 #[test]
 fn after_several_datagrams_several_more_are_expected() {
-    let mut lab = Lab::new(1);
-    lab.send(&packet(REMOTE, 17, &udp(4000, 7, b"x")));
-    let flow = lab.host.one().flow;
-    lab.tell(flow, Event::Readable);
-    for (several, expected) in [(false, 1472), (true, 1472), (true, 65_535 - 42), (false, 65_493)] {
-        let mut emit = due(&mut lab, accepts(true)).unwrap();
-        let source = emit.source.unwrap();
-        assert_eq!((source.len_max, source.one_len_max), (expected, 1472));
-        assert!(emit.is_longer(1473) && !emit.must_be_cut(1472));
-        emit.are_several(if several { 500 } else { 0 });
-        assert_eq!(emit.is_longer(4100), !several, "each counts");
-        let header = emit.finish(1300).unwrap();
-        let golden = NetHeader {
-            flags: NEEDS_CSUM,
-            gso_type: if several { GsoType::UdpL4.raw() } else { 0 },
-            gso_size: if several { 500 } else { 0 },
-            hdr_len: 42,
-            csum_start: 34,
-            csum_offset: 6,
-            ..NetHeader::default()
-        };
-        assert_eq!((header, header.check(42 + 1300)), (golden, Ok(())));
-        emitted(&mut lab, &emit, Read::Bytes(1300));
+    let [none, all] = [false, true].map(accepts);
+    let question = udp(4000, 7, b"x");
+    for (question, ip_len, takes) in [
+        (packet(REMOTE, 17, &question), 20, Accepts { uso4: true, ..none }),
+        (packet6(REMOTE_6, 17, &question), 40, Accepts { uso6: true, ..none }),
+    ] {
+        let mut lab = Lab::new(1);
+        lab.send(&question);
+        let flow = lab.host.one().flow;
+        lab.tell(flow, Event::Readable);
+        let (one, all_together) = (1500 - u32::from(ip_len) - 8, 65_535 - 22 - u32::from(ip_len));
+        let rounds = [(false, one), (true, one), (true, all_together), (false, all_together)];
+        for (several, expected) in rounds {
+            let mut emit = due(&mut lab, takes).unwrap();
+            let source = emit.source.unwrap();
+            assert_eq!((source.len_max, source.one_len_max), (expected, one));
+            assert!(emit.is_longer(one + 1) && !emit.must_be_cut(one));
+            emit.are_several(if several { 500 } else { 0 });
+            assert_eq!(emit.is_longer(4100), !several, "each counts");
+            assert!(!emit.must_be_cut(1300));
+            let header = emit.finish(1300).unwrap();
+            let golden = NetHeader {
+                flags: NEEDS_CSUM,
+                gso_type: if several { GsoType::UdpL4.raw() } else { 0 },
+                gso_size: if several { 500 } else { 0 },
+                hdr_len: 22 + ip_len,
+                csum_start: 14 + ip_len,
+                csum_offset: 6,
+                ..NetHeader::default()
+            };
+            let len = 22 + u32::from(ip_len) + 1300;
+            assert_eq!((header, header.check(len)), (golden, Ok(())));
+            emitted(&mut lab, &emit, Read::Bytes(1300));
+        }
+        let of_other_family = Accepts { uso4: !takes.uso4, uso6: !takes.uso6, ..all };
+        let mut emit = due(&mut lab, of_other_family).unwrap();
+        emit.are_several(500);
+        assert!(emit.must_be_cut(1300) && !emit.is_longer(1300), "this guest takes none");
     }
-    let mut emit = due(&mut lab, accepts(false)).unwrap();
-    emit.are_several(500);
-    assert!(emit.must_be_cut(1300) && !emit.is_longer(1300), "this guest takes none");
 }
 
 #[test]
