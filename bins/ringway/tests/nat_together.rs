@@ -42,6 +42,12 @@ impl Pair {
 
     /// The server sends these bytes, `each` in a datagram, as one packet.
     fn send(&mut self, bytes: &[u8], each: u16) {
+        self.post(bytes, each);
+        self.server.nic.flush();
+    }
+
+    /// The same, together with what it sends next.
+    fn post(&mut self, bytes: &[u8], each: u16) {
         let header = NetHeader {
             flags: NEEDS_CSUM,
             gso_type: GsoType::UdpL4.raw(),
@@ -51,7 +57,7 @@ impl Pair {
             csum_offset: 6,
             ..NetHeader::default()
         };
-        self.server.tell_with(&header, UDP, &datagram([53, self.port], bytes));
+        self.server.post_with(&header, UDP, &datagram([53, self.port], bytes));
     }
 
     /// What the client gets, with headers, until it has so many bytes.
@@ -120,7 +126,8 @@ fn guests_that_take_no_several_get_each_alone() {
     }
 }
 
-/// Each goes in parts; from then on they come one by one.
+/// Each goes in parts, also those that wait together in the socket while the first ones are cut;
+/// from then on they come one by one.
 #[test]
 fn several_that_are_longer_than_a_packet_are_cut() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -128,11 +135,16 @@ fn several_that_are_longer_than_a_packet_are_cut() {
     pair.send(&data(12_300, 0), 1000);
     assert_eq!(pair.receive(12_300).len(), 1);
     for round in 0..3 {
-        let sent = data(12_000, round);
-        pair.send(&sent, 4000);
+        let sent = data(24_000, round);
+        pair.post(&sent[..12_000], 4000);
+        pair.send(&sent[12_000..], 4000);
         let frames = pair.receive(sent.len());
-        assert_eq!(frames.len(), 9, "three of three parts");
-        let from = |frame: &[u8]| if word(frame, 20) & 0x1fff == 0 { DATA_AT } else { UDP_AT };
+        assert_eq!(frames.len(), 18, "six of three parts");
+        let is_first = |frame: &[u8]| word(frame, 20) & 0x1fff == 0;
+        let firsts = frames.iter().filter(|(_, it)| is_first(it));
+        let lens: Vec<u16> = firsts.map(|(_, it)| word(it, UDP_AT + 4)).collect();
+        assert_eq!(lens, [4008; 6], "round {round}");
+        let from = |frame: &[u8]| if is_first(frame) { DATA_AT } else { UDP_AT };
         let got: Vec<_> = frames.iter().flat_map(|(_, it)| it[from(it)..].to_vec()).collect();
         assert!(got == sent, "round {round}");
     }

@@ -32,6 +32,7 @@ impl Guest {
         message.extend([0x63, 0x82, 0x53, 0x63, 53, 1, 1, 80, 0, 255]);
         let packet = packet([[0; 4], [255; 4]], UDP, &datagram([68, 67], &message));
         guest.send(&NetHeader::default(), [0xff; 6], &packet);
+        guest.nic.flush();
         let lease = guest.receive(UDP, |payload| payload[..4] == [0, 67, 0, 68]);
         guest.address.copy_from_slice(&lease[44..48]);
         guest
@@ -40,16 +41,16 @@ impl Guest {
     fn send(&mut self, header: &NetHeader, to: [u8; 6], packet: &[u8]) {
         let frame = [&to[..], &self.nic.mac(), &[8, 0], packet].concat();
         let _ = self.nic.send_with(header, &frame).expect("a good device");
-        self.nic.flush();
     }
 
     /// Sends to the router's address.
     pub fn tell(&mut self, protocol: u8, payload: &[u8]) {
-        self.tell_with(&NetHeader::default(), protocol, payload);
+        self.post_with(&NetHeader::default(), protocol, payload);
+        self.nic.flush();
     }
 
-    /// The same with that header.
-    pub fn tell_with(&mut self, header: &NetHeader, protocol: u8, payload: &[u8]) {
+    /// The same with that header, and the router hears of it with the next one that is told.
+    pub fn post_with(&mut self, header: &NetHeader, protocol: u8, payload: &[u8]) {
         let packet = packet([self.address, [10, 0, 2, 2]], protocol, payload);
         self.send(header, GATEWAY, &packet);
     }

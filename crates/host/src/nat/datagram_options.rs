@@ -1,14 +1,32 @@
-//! What is set of a socket for datagrams.
+//! What is set of a socket for datagrams, and what follows from it.
 
+use std::io;
 use std::os::fd::AsFd;
 
-use crate::nat::calls::{UDP_GRO, option, set_option};
+use crate::nat::calls::{UDP_GRO, Vectors, option, set_option};
 use crate::nat::socket::Socket;
 
 impl Socket {
     /// Whether the kernel may put several datagrams together. One that cannot gives each alone.
     pub(crate) fn take_several(&self, are_taken: bool) {
         let _ = set_option(self.fd.as_fd(), UDP_GRO, are_taken.into());
+    }
+
+    /// As [`Vectors::receive_datagram`]. What was put together before it was said that datagrams
+    /// come alone may still wait in the socket, and the kernel tells of it only where it may put
+    /// them together.
+    pub(crate) fn receive_datagram(
+        &self,
+        vectors: &mut Vectors,
+        room: usize,
+    ) -> io::Result<(usize, u16)> {
+        if !self.comes_alone {
+            return vectors.receive_datagram(self.fd.as_fd(), room);
+        }
+        self.take_several(true);
+        let received = vectors.receive_datagram(self.fd.as_fd(), room);
+        self.take_several(false);
+        received
     }
 
     /// Says how datagrams go from now on.

@@ -51,6 +51,8 @@ pub(crate) struct Socket {
     pub(crate) way: Option<WayBack>,
     /// The other end is a resolver.
     pub(crate) question: Option<Question>,
+    /// Its datagrams are not put together from now on.
+    pub(crate) comes_alone: bool,
 }
 
 impl AsFd for Socket {
@@ -115,6 +117,7 @@ impl Socket {
             is_whole_only: None,
             way: None,
             question: None,
+            comes_alone: false,
         }
     }
 
@@ -222,7 +225,7 @@ impl Socket {
         }
         let room = vectors.begin().add_own(emit.first_bytes()).add(pieces, head_len, behind);
         let room = room + source.first_len;
-        match vectors.receive_datagram(self.fd.as_fd(), room) {
+        match self.receive_datagram(vectors, room) {
             Ok((received, segment_len)) => {
                 let read = u32::try_from(received).unwrap_or(u32::MAX);
                 emit.are_several(segment_len);
