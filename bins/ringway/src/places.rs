@@ -40,7 +40,8 @@ const SERVICE: &str = "/run/ringway/ringway.sock";
 
 /// What gives the service of a package the rights to make taps and to pin workers.
 pub const WIDE_SERVICE: &str = "sudo install -D -m 644 -t /etc/systemd/system/ringway.service.d \
-                                /usr/share/ringway/wide.conf";
+                                /usr/share/ringway/wide.conf && sudo systemctl daemon-reload && \
+                                sudo systemctl restart ringway";
 
 /// Where commands ask if nothing else is said: a ringway of this user's, or else the service.
 pub fn control_socket_to_ask() -> PathBuf {
