@@ -60,7 +60,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         if !self.has_room(len) {
             return None;
         }
-        self.lay_out_slot(len);
+        self.window.lay_out(&self.negotiated, len, &mut self.slot);
         Some(&self.slot)
     }
 
@@ -246,25 +246,6 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         Ok(true)
     }
 
-    /// Lists the window's pieces behind the header, up to `len` bytes.
-    fn lay_out_slot(&mut self, len: u32) {
-        self.slot.clear();
-        let mut skip = self.negotiated.header_len;
-        let mut left = len as usize;
-        for &piece in self.window.next_pieces(&self.negotiated) {
-            let (front, rest) = piece.split_at(piece.len().min(skip));
-            skip -= front.len();
-            let (rest, _) = rest.split_at(rest.len().min(left));
-            if !rest.is_empty() {
-                self.slot.push(rest);
-                left -= rest.len();
-            }
-            if left == 0 {
-                break;
-            }
-        }
-    }
-
     /// The hash of the packet that was written into the reserved room; what the guest makes of its
     /// memory meanwhile is reported to itself only.
     fn hash_of(&self, len: u32) -> HeaderHash {
@@ -312,11 +293,15 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         Put::Done
     }
 
-    /// The usual packet: in one piece, into one buffer, which is one piece as well. `None`: it is
-    /// not so, and nothing changed. `is_silent`: its header says nothing.
+    /// The usual packet, of so many bytes, into one buffer, which is one piece. `None`: it is not
+    /// so, and nothing changed. `is_silent`: its header says nothing.
     #[inline(always)]
-    fn put_whole(&mut self, packet: &Packet<'_>, is_silent: bool) -> Option<Put> {
-        let &[from] = packet.payload else { return None };
+    fn put_whole(
+        &mut self,
+        (packet, len): (&Packet<'_>, usize),
+        is_silent: bool,
+        copy_into: impl FnOnce(SharedSlice),
+    ) -> Option<Put> {
         let is_plain = self.negotiated.header_len == HEADER_LEN && self.ring.broken.is_none();
         if !is_plain || !self.window.is_used_up() {
             return None;
@@ -329,8 +314,8 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         if let Some(soon) = self.ring.queue.ahead(at, &self.ring.regions) {
             soon.prefetch_to_write(0);
         }
-        let behind_header = room.slice(HEADER_LEN, from.len())?;
-        let written = u32::try_from(HEADER_LEN + from.len()).ok()?;
+        let behind_header = room.slice(HEADER_LEN, len)?;
+        let written = u32::try_from(HEADER_LEN + len).ok()?;
         let num_buffers = 1;
         let header = match is_silent {
             // Nothing that would have to be put together.
@@ -338,7 +323,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             false => self.negotiated.to_guest(NetHeader { num_buffers, ..*packet.header }).encode(),
         };
         room.write_array(0, &header);
-        from.copy_to(behind_header);
+        copy_into(behind_header);
         self.ring.queue.add_used(head, written);
         self.ring.queue.keep();
         self.ring.queue.pop(head);
@@ -348,6 +333,18 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         Some(Put::Done)
     }
 
+    /// A packet in several pieces. Not part of the usual way, which would take longer with it.
+    #[inline(never)]
+    fn put_several(&mut self, packet: &Packet<'_>, is_silent: bool) -> Put {
+        let copy_into = |room| {
+            copy(packet.payload, &[room], 0);
+        };
+        match self.put_whole((packet, packet.len as usize), is_silent, copy_into) {
+            Some(put) => put,
+            None => self.put_pieces(packet),
+        }
+    }
+
     /// Any packet, into as many buffers as it takes.
     #[inline(never)]
     fn put_pieces(&mut self, packet: &Packet<'_>) -> Put {
@@ -355,7 +352,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             return self.no_room();
         }
         if self.hash.is_some() || self.requests.looks() {
-            self.lay_out_slot(packet.len);
+            self.window.lay_out(&self.negotiated, packet.len, &mut self.slot);
         }
         let rooms = self.window.next_pieces(&self.negotiated);
         if !copy(packet.payload, rooms, self.negotiated.header_len) {
@@ -387,7 +384,11 @@ impl<Q: DeviceQueue> PacketSink for ToGuest<Q> {
         if !is_silent && !self.negotiated.accepts(packet.header) {
             return Put::Unfinished;
         }
-        match self.put_whole(packet, is_silent) {
+        let &[from] = packet.payload else { return self.put_several(packet, is_silent) };
+        let copy_into = |room| {
+            from.copy_to(room);
+        };
+        match self.put_whole((packet, from.len()), is_silent, copy_into) {
             Some(put) => put,
             None => self.put_pieces(packet),
         }

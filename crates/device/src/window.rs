@@ -63,6 +63,25 @@ impl Window {
         }
     }
 
+    /// Lists in `slot` what of them is behind the header, up to `len` bytes.
+    pub fn lay_out(&self, negotiated: &Negotiated, len: u32, slot: &mut Vec<SharedSlice>) {
+        slot.clear();
+        let mut skip = negotiated.header_len;
+        let mut left = len as usize;
+        for &piece in self.next_pieces(negotiated) {
+            let (front, rest) = piece.split_at(piece.len().min(skip));
+            skip -= front.len();
+            let (rest, _) = rest.split_at(rest.len().min(left));
+            if !rest.is_empty() {
+                slot.push(rest);
+                left -= rest.len();
+            }
+            if left == 0 {
+                break;
+            }
+        }
+    }
+
     /// The next buffer, which from now on is used.
     #[inline]
     pub fn take(&mut self) -> Buffer {
