@@ -135,7 +135,9 @@ fn no_packet_is_overlooked_while_a_guest_has_no_room() {
             }
             let effort = rig.effort();
             assert_eq!(effort.packets, 20 * 2 * size);
-            let is_at_once = effort.system_calls < effort.packets / 2;
+            // A wake-up is two of them, and how many there are is up to the scheduler.
+            let reads_made = effort.system_calls.saturating_sub(2 * effort.wakeups);
+            let is_at_once = reads_made < effort.packets / 2;
             assert_eq!(is_at_once, reads == TapCalls::IoUring, "{effort:?}");
             rig.stop();
         });
