@@ -55,7 +55,7 @@ pub enum Command {
     Metrics(MetricsArgs),
     /// Send samples of packets, and counters, to a collector of sFlow
     Sflow(SflowArgs),
-    /// Add, remove, change and list the ports of a running ringway
+    /// Add, remove, change and list the ports of a running ringway (also `ls`, `rm`)
     #[command(subcommand)]
     Port(PortCommand),
     /// Show which addresses the switch knows, and behind which ports

@@ -52,6 +52,7 @@ mod units;
 mod upgrade;
 mod why;
 
+use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -70,7 +71,7 @@ use sandbox::Sandbox;
 const LAST_LINES: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
-    let words = back_end::words();
+    let words = spelled_out(back_end::words());
     if back_end::is_asked(&words) {
         println!("{}", back_end::CAPABILITIES);
         return ExitCode::SUCCESS;
@@ -136,6 +137,14 @@ fn main() -> ExitCode {
         Ok(outcome) => errors.finish(outcome),
         Err(wrong) => errors.reject(&wrong),
     }
+}
+
+/// `ringway ls` and `ringway rm` are commands of `ringway port`.
+fn spelled_out(mut words: Vec<OsString>) -> Vec<OsString> {
+    if words.get(1).is_some_and(|word| word == "ls" || word == "rm") {
+        words.insert(1, "port".into());
+    }
+    words
 }
 
 fn filter() -> Result<EnvFilter, Vec<SpecError>> {

@@ -80,8 +80,9 @@ fn short_names_of_commands_and_the_commit_are_there() {
     let directory = tempfile::tempdir().expect("a directory");
     let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
     assert_eq!(ringway.told(&["port", "ls"]), ringway.told(&["port", "list"]));
+    assert_eq!(ringway.told(&["ls"]), ringway.told(&["port", "list"]));
     assert!(ringway.told(&["show"]).contains("waiting"));
-    assert_eq!(ringway.told(&["port", "rm", "a"]), "a: removed\n");
+    assert_eq!(ringway.told(&["rm", "a"]), "a: removed\n");
     let version = Command::new(env!("CARGO_BIN_EXE_ringway")).arg("--version").output();
     let version = String::from_utf8(version.expect("it runs").stdout).expect("text");
     let commit = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output();
