@@ -14,12 +14,15 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError, TrySendError};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use tracing_subscriber::EnvFilter;
+use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, reload};
 
-use crate::log_filter;
+use crate::config::SpecError;
+use crate::log_filter::{self, LOG_VARIABLE};
+use crate::log_format::{FORMAT_VARIABLE, Format};
 
 /// Lines that wait to be written.
 const LINES_MAX: usize = 1024;
@@ -27,9 +30,17 @@ const LINES_MAX: usize = 1024;
 /// Pause between two attempts to queue the request to flush.
 const FLUSH_PAUSE: Duration = Duration::from_millis(1);
 
+/// What is logged, and what lines look like.
+#[derive(Debug)]
+pub struct Logging {
+    pub filter: EnvFilter,
+    pub format: Format,
+}
+
 /// The queue to the thread that writes.
 #[derive(Debug, Clone)]
 pub struct Log {
+    format: Format,
     queue: SyncSender<Entry>,
     lost: Arc<AtomicU64>,
 }
@@ -42,58 +53,74 @@ enum Entry {
 }
 
 /// What is logged now.
-struct Level {
+struct Current {
     text: String,
+    format: Format,
     replace: Box<dyn Fn(EnvFilter) -> bool + Send>,
 }
 
-static LEVEL: OnceLock<Mutex<Level>> = OnceLock::new();
+static CURRENT: OnceLock<Mutex<Current>> = OnceLock::new();
 
 /// From now on that is logged, as in `RINGWAY_LOG`; what was logged before. `None`: there is no
 /// log, or no such level.
 pub fn set_level(text: &str) -> Option<String> {
     let filter = log_filter::read(text).ok()?;
-    let mut level = LEVEL.get()?.lock().ok()?;
-    (level.replace)(filter).then(|| std::mem::replace(&mut level.text, text.to_owned()))
+    let mut current = CURRENT.get()?.lock().ok()?;
+    (current.replace)(filter).then(|| std::mem::replace(&mut current.text, text.to_owned()))
 }
 
-/// What is logged, if that was said while this process runs.
-pub fn level() -> Option<String> {
-    Some(LEVEL.get()?.lock().ok()?.text.clone())
+/// What processes have in their environment that log as this one does now.
+pub fn environment() -> impl Iterator<Item = (&'static str, String)> {
+    let current = CURRENT.get().and_then(|current| current.lock().ok());
+    let variables = current.map(|current| {
+        let format = current.format.name().to_owned();
+        [(LOG_VARIABLE, current.text.clone()), (FORMAT_VARIABLE, format)]
+    });
+    variables.into_iter().flatten()
+}
+
+impl Logging {
+    /// As the environment says.
+    ///
+    /// # Errors
+    /// It names something else than levels, or no format.
+    pub fn from_environment() -> Result<Self, Vec<SpecError>> {
+        let read = || {
+            let filter = log_filter::from_environment()?;
+            Ok(Self { filter, format: Format::from_environment()? })
+        };
+        read().map_err(|error| vec![error])
+    }
 }
 
 impl Log {
-    /// Starts the thread, and sends there what `filter` lets through of `tracing`.
+    /// Starts the thread, and sends there what is to be logged of `tracing`.
     ///
     /// # Errors
     /// The operating system has no thread left.
-    pub fn start(filter: EnvFilter) -> io::Result<Self> {
+    pub fn start(Logging { filter, format }: Logging) -> io::Result<Self> {
         let (queue, entries) = mpsc::sync_channel(LINES_MAX);
-        let log = Self { queue, lost: Arc::default() };
+        let log = Self { format, queue, lost: Arc::default() };
         let lost = log.lost.clone();
         std::thread::Builder::new()
             .name("ringway-log".into())
-            .spawn(move || write_all(&entries, &lost, &mut StandardError))?;
+            .spawn(move || write_all(&entries, &lost, format, &mut StandardError))?;
         let text = filter.to_string();
-        let subscriber = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(log.clone())
-            .with_ansi(log_filter::is_coloured())
-            .with_target(false)
-            // It would write to standard error by itself, and panic where that fails.
-            .log_internal_errors(false)
-            .with_filter_reloading();
-        let handle = subscriber.reload_handle();
+        let (filter, handle) = reload::Layer::new(filter);
         let replace = Box::new(move |filter| handle.reload(filter).is_ok());
         // There is one log in a process.
-        let _ = LEVEL.set(Mutex::new(Level { text, replace }));
-        subscriber.init();
+        let _ = CURRENT.set(Mutex::new(Current { text, format, replace }));
+        tracing_subscriber::registry().with(filter).with(format.layer(log.clone())).init();
         Ok(log)
     }
 
-    /// Queues text that is written as it is.
-    pub fn write_line(&self, line: &str) {
-        self.put(format!("{line}\n").into_bytes());
+    /// Queues what ends the process, whatever is logged; as text it is written as it is.
+    pub fn write_last(&self, why: &str) {
+        let line = match self.format {
+            Format::Text => format!("{why}\n"),
+            Format::Json | Format::Journal => self.format.line(Level::ERROR, why),
+        };
+        self.put(line.into_bytes());
     }
 
     /// Waits until everything so far is written, but no longer than that.
@@ -119,18 +146,25 @@ impl Log {
     }
 }
 
+/// Takes a line, and puts that in front of it.
+pub struct Lines<'a>(&'a Log, &'static str);
+
 impl<'a> MakeWriter<'a> for Log {
-    type Writer = &'a Self;
+    type Writer = Lines<'a>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        self
+        Lines(self, "")
+    }
+
+    fn make_writer_for(&'a self, what: &Metadata<'_>) -> Self::Writer {
+        Lines(self, self.format.prefix(*what.level()))
     }
 }
 
 /// `tracing_subscriber` writes each line with one call.
-impl Write for &Log {
+impl Write for Lines<'_> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.put(line.to_vec());
+        self.0.put([self.1.as_bytes(), line].concat());
         Ok(line.len())
     }
 
@@ -154,13 +188,13 @@ impl Write for StandardError {
 }
 
 /// Writes what comes through the queue until nothing can come any more.
-fn write_all(entries: &Receiver<Entry>, lost: &AtomicU64, to: &mut impl Write) {
+fn write_all(entries: &Receiver<Entry>, lost: &AtomicU64, format: Format, to: &mut impl Write) {
     loop {
         let entry = match entries.try_recv() {
             Ok(entry) => entry,
             Err(TryRecvError::Empty) => {
                 // All lines before those that were lost are written.
-                say_lost(lost, to);
+                say_lost(lost, format, to);
                 match entries.recv() {
                     Ok(entry) => entry,
                     Err(_) => return,
@@ -175,22 +209,20 @@ fn write_all(entries: &Receiver<Entry>, lost: &AtomicU64, to: &mut impl Write) {
                 }
             }
             Entry::Flush(done) => {
-                say_lost(lost, to);
+                say_lost(lost, format, to);
                 drop(done);
             }
         }
     }
 }
 
-fn say_lost(lost: &AtomicU64, to: &mut impl Write) {
+fn say_lost(lost: &AtomicU64, format: Format, to: &mut impl Write) {
     let count = lost.swap(0, Ordering::Relaxed);
     if count == 0 {
         return;
     }
-    let mut line = String::new();
-    // A clock that cannot be written leaves the line without a time.
-    let _ = SystemTime.format_time(&mut Writer::new(&mut line));
-    line.push_str(&format!("  WARN {count} lines of the log were lost before this one\n"));
+    let message = format!("{count} lines of the log were lost before this one");
+    let line = format.line(Level::WARN, &message);
     if to.write_all(line.as_bytes()).is_err() {
         lost.fetch_add(count, Ordering::Relaxed);
     }
@@ -230,7 +262,7 @@ mod tests {
         let (done, _is_done) = mpsc::sync_channel(0);
         queue.send(Entry::Flush(done)).expect("room");
         drop(queue);
-        write_all(&entries, lost, disk);
+        write_all(&entries, lost, Format::Text, disk);
     }
 
     #[test]
@@ -248,8 +280,8 @@ mod tests {
     #[test]
     fn nothing_waits_for_a_queue_that_is_full() {
         let (queue, entries) = mpsc::sync_channel(LINES_MAX);
-        let log = Log { queue, lost: Arc::default() };
-        (0..LINES_MAX + 7).for_each(|_| log.write_line("a line"));
+        let log = Log { format: Format::Text, queue, lost: Arc::default() };
+        (0..LINES_MAX + 7).for_each(|_| log.write_last("a line"));
         assert_eq!(log.lost.load(Ordering::Relaxed), 7);
         log.flush(Duration::from_millis(20));
         drop(entries);

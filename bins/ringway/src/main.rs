@@ -31,6 +31,7 @@ mod identity;
 mod layout;
 mod log;
 mod log_filter;
+mod log_format;
 mod metrics;
 mod outcome;
 mod places;
@@ -59,11 +60,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
 
 use args::{Arguments, Command, DataPlaneArgs};
-use config::{LowOption, RunConfig, SpecError};
-use log::Log;
+use config::{LowOption, RunConfig};
+use log::{Log, Logging};
 use outcome::Errors;
 use sandbox::Sandbox;
 
@@ -84,14 +84,15 @@ fn main() -> ExitCode {
     let checked = match command {
         Command::Run(args) => {
             let how = &args.foreground;
-            return match args.config().and_then(|config| Ok((config, how.filter()?))) {
-                Ok((config, filter)) => run_daemon((config, how.strict), args.over(), filter, None),
+            return match args.config().and_then(|config| Ok((config, how.logging()?))) {
+                Ok((config, what)) => run_daemon((config, how.strict), args.over(), what, None),
                 Err(wrong) => errors.reject(&wrong),
             };
         }
         Command::VhostUserNet(args) => {
-            return match back_end::back_end(&args).and_then(|it| Ok((it, filter()?))) {
-                Ok((it, filter)) => run_daemon((it.config, false), it.over, filter, it.socket),
+            let logging = Logging::from_environment;
+            return match back_end::back_end(&args).and_then(|it| Ok((it, logging()?))) {
+                Ok((it, what)) => run_daemon((it.config, false), it.over, what, it.socket),
                 Err(wrong) => errors.reject(&wrong),
             };
         }
@@ -113,8 +114,8 @@ fn main() -> ExitCode {
         Command::Upgrade(args) => Ok(upgrade::upgrade(&args)),
         Command::TakeOver { record: None } => Ok(check_record()),
         Command::TakeOver { record: Some(record) } => {
-            return match filter() {
-                Ok(filter) => take_over(record, filter),
+            return match Logging::from_environment() {
+                Ok(logging) => take_over(record, logging),
                 Err(wrong) => errors.reject(&wrong),
             };
         }
@@ -122,8 +123,8 @@ fn main() -> ExitCode {
             Ok(data_plane::attempt::attempt(what, !unfiltered))
         }
         Command::DataPlane(_) => {
-            return match filter() {
-                Ok(filter) => run_data_plane(filter),
+            return match Logging::from_environment() {
+                Ok(logging) => run_data_plane(logging),
                 Err(wrong) => errors.reject(&wrong),
             };
         }
@@ -147,27 +148,23 @@ fn spelled_out(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-fn filter() -> Result<EnvFilter, Vec<SpecError>> {
-    log_filter::from_environment().map_err(|error| vec![error])
-}
-
 /// The daemon, whose last words go the way of its log: nothing waits for them for long. `given` is
 /// the socket of a back-end's guest.
 fn run_daemon(
     (config, is_strict): (RunConfig, bool),
     over: Vec<LowOption>,
-    filter: EnvFilter,
+    logging: Logging,
     given: Option<OwnedFd>,
 ) -> ExitCode {
     let (kept, sockets) = supervisor::run::TakenOver::from_service_manager();
     match kept {
         Ok(None) => {}
-        Ok(Some(taken)) => return go_on(Ok(taken), filter),
+        Ok(Some(taken)) => return go_on(Ok(taken), logging),
         Err(error) => eprintln!("what the service manager has kept is of no use: {error:#}"),
     }
     let sockets = sockets.with_given(back_end::PORT, given);
     // First of all: capabilities are each thread's own.
-    let entered = enter(config.settings.sandbox, filter);
+    let entered = enter(config.settings.sandbox, logging);
     let (sandbox, log) = match entered {
         Ok(entered) => entered,
         Err(error) => return Errors::Text.finish(Err(error)),
@@ -177,19 +174,19 @@ fn run_daemon(
 }
 
 /// The sandbox of a supervisor, and its log.
-fn enter(sandbox: bool, filter: EnvFilter) -> anyhow::Result<(Sandbox, Log)> {
+fn enter(sandbox: bool, logging: Logging) -> anyhow::Result<(Sandbox, Log)> {
     let sandbox = if sandbox { Sandbox::enter()? } else { Sandbox::Off };
-    Ok((sandbox, Log::start(filter).context("starting the log's thread")?))
+    Ok((sandbox, Log::start(logging).context("starting the log's thread")?))
 }
 
 /// The daemon that takes the place of another program in this process.
-fn take_over(record: i32, filter: EnvFilter) -> ExitCode {
-    go_on(supervisor::run::found(record), filter)
+fn take_over(record: i32, logging: Logging) -> ExitCode {
+    go_on(supervisor::run::found(record), logging)
 }
 
 /// The daemon that goes on where another one was.
-fn go_on(found: anyhow::Result<supervisor::run::TakenOver>, filter: EnvFilter) -> ExitCode {
-    let entered = found.and_then(|taken| Ok((enter(taken.is_in_sandbox(), filter)?, taken)));
+fn go_on(found: anyhow::Result<supervisor::run::TakenOver>, logging: Logging) -> ExitCode {
+    let entered = found.and_then(|taken| Ok((enter(taken.is_in_sandbox(), logging)?, taken)));
     let ((sandbox, log), taken) = match entered {
         Ok(entered) => entered,
         Err(error) => return Errors::Text.finish(Err(error)),
@@ -205,13 +202,13 @@ fn check_record() -> anyhow::Result<()> {
 }
 
 /// The process that carries packets; its log goes where the supervisor's goes.
-fn run_data_plane(filter: EnvFilter) -> ExitCode {
+fn run_data_plane(logging: Logging) -> ExitCode {
     // First of all: much of the sandbox is each thread's own.
     let prepared = match data_plane::prepare() {
         Ok(prepared) => prepared,
         Err(error) => return Errors::Text.finish(Err(error)),
     };
-    let log = match Log::start(filter).context("starting the log's thread") {
+    let log = match Log::start(logging).context("starting the log's thread") {
         Ok(log) => log,
         Err(error) => return Errors::Text.finish(Err(error)),
     };
@@ -221,7 +218,7 @@ fn run_data_plane(filter: EnvFilter) -> ExitCode {
 
 fn finish(log: &Log, outcome: &anyhow::Result<()>) -> ExitCode {
     if let Err(error) = outcome {
-        log.write_line(&format!("{error:#}"));
+        log.write_last(&format!("{error:#}"));
     }
     log.flush(LAST_LINES);
     if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

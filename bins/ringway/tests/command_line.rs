@@ -182,6 +182,16 @@ fn a_strict_one_ends_if_one_port_cannot_be_opened_and_a_quiet_one_says_only_that
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("--strict: 1 port could not be opened"), "{text}");
     assert!(text.contains("ERROR") && !text.contains("INFO"), "{text}");
+    let output = ringway(&[&words[..], &["--strict", "--log-format", "json"]].concat());
+    let text = String::from_utf8_lossy(&output.stderr);
+    let last =
+        text.lines().last().and_then(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let last = last.unwrap_or_default();
+    assert_eq!(last["level"], "ERROR", "{text}");
+    assert_eq!(
+        last["message"], "ringway could not start: --strict: 1 port could not be opened",
+        "{text}"
+    );
     let left = fs::read_dir(directory.path()).expect("the directory").count();
     assert_eq!(left, 0, "sockets");
 }

@@ -1,10 +1,11 @@
 //! How `ringway run` behaves to those who start it.
 
 use clap::Args;
-use tracing_subscriber::EnvFilter;
 
 use crate::config::SpecError;
+use crate::log::Logging;
 use crate::log_filter;
+use crate::log_format::Format;
 
 /// What is no setting of a file.
 #[derive(Debug, Args)]
@@ -18,19 +19,27 @@ pub struct ForegroundArgs {
     /// Log warnings and errors only, as RINGWAY_LOG=warn does
     #[arg(short, long)]
     quiet: bool,
+    /// What lines of the log look like [default: text, or as the journal of systemd wants them if
+    /// standard error leads there]
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    log_format: Option<Format>,
 }
 
 impl ForegroundArgs {
-    /// What is logged.
+    /// What is logged, and how.
     ///
     /// # Errors
-    /// The environment names something else than levels.
-    pub fn filter(&self) -> Result<EnvFilter, Vec<SpecError>> {
+    /// The environment names something else than levels, or no format.
+    pub fn logging(&self) -> Result<Logging, Vec<SpecError>> {
         let filter = match (self.verbose, self.quiet) {
             (true, _) => log_filter::read("debug"),
             (_, true) => log_filter::read("warn"),
             _ => log_filter::from_environment(),
         };
-        filter.map_err(|error| vec![error])
+        let format = self.log_format.map_or_else(Format::from_environment, Ok);
+        match (filter, format) {
+            (Ok(filter), Ok(format)) => Ok(Logging { filter, format }),
+            (filter, format) => Err(filter.err().into_iter().chain(format.err()).collect()),
+        }
     }
 }

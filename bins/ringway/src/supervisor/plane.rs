@@ -128,7 +128,7 @@ impl Plane {
             .arg("data-plane")
             // Without it the C library counts processors for each of many threads, in a file.
             .env("MALLOC_ARENA_MAX", ARENAS_MAX)
-            .envs(crate::log::level().map(|level| (crate::log_filter::LOG_VARIABLE, level)))
+            .envs(crate::log::environment())
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .spawn()

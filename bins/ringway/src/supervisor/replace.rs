@@ -8,7 +8,8 @@
 //! Limits: the new program is waited for at most [`CHECKED_WITHIN`], and a moment without anything
 //! outstanding at most [`AT_REST_WITHIN`], for which front-ends and clients wait.
 
-use std::ffi::CString;
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -147,7 +148,12 @@ impl Supervisor {
         let file = file::write(&records)?;
         let arguments = ["ringway".to_owned(), COMMAND.to_owned(), file.as_raw_fd().to_string()];
         let arguments = arguments.map(CString::new).into_iter().collect::<Result<Vec<_>, _>>()?;
-        let environment = std::env::vars_os()
+        let logging = crate::log::environment().map(|(name, value)| (name.into(), value.into()));
+        // Of two with the same name the second one counts.
+        let environment: BTreeMap<OsString, OsString> =
+            std::env::vars_os().chain(logging).collect();
+        let environment = environment
+            .into_iter()
             .map(|(name, value)| CString::new([name.into_vec(), value.into_vec()].join(&b'=')));
         let environment = environment.collect::<Result<Vec<_>, _>>()?;
         info!("the new program takes the supervisor's place");
