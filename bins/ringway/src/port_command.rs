@@ -17,7 +17,7 @@ use crate::control::{
     ChangeReply, ListedPort, PortListReply, PortShowQuestion, PortShowReply, PortStats, Request,
     request_stats,
 };
-use crate::{layout, router_view, stats};
+use crate::{layout, place_users, router_view, stats};
 
 /// Carries out one command; the outer error is a mistake in what was typed.
 ///
@@ -82,7 +82,9 @@ fn show(args: &AskArgs, name: &str, guest: Option<&str>) -> anyhow::Result<()> {
         return stats::stats(&StatsArgs::of(name, args));
     }
     let question = PortShowQuestion { name: name.to_owned(), guest: guest.map(str::to_owned) };
-    let reply: PortShowReply = ask(&args.control_or_default(), &Request::PortShow(question))?;
+    let control = args.control_or_default();
+    let mut reply: PortShowReply = ask(&control, &Request::PortShow(question))?;
+    place_users::name_in(&mut reply.forwards, &control);
     print(args, &reply, || router_view::text(&reply, layout::width()))
 }
 
@@ -107,14 +109,23 @@ fn set(name: &str, typed: &[String], args: &AskArgs) -> Result<anyhow::Result<()
     };
     let options = flags::parse_options(typed);
     // A port that is not there is refused by the ringway that is asked, as for all other commands.
-    if let Some(mut spec) = reply.ports.iter().filter_map(spec_of).find(|spec| spec.name == name) {
+    let mut wanted = reply.ports.iter().filter_map(spec_of).find(|spec| spec.name == name);
+    if let Some(spec) = &mut wanted {
         let errors = spec.change(&options);
         if !errors.is_empty() {
             return Err(errors);
         }
     }
     let options = json::write_options(&options);
-    Ok(change(args, &Request::PortSet { name: name.into(), options }, name, "changed"))
+    let done = change(args, &Request::PortSet { name: name.into(), options }, name, "changed");
+    Ok(done.map_err(|why| match (why.downcast(), wanted) {
+        (Ok(ControlError::Refused(control, why)), Some(spec)) => {
+            let why = place_users::named_in(&why, &spec, &args.control_or_default());
+            ControlError::Refused(control, why).into()
+        }
+        (Ok(why), _) => why.into(),
+        (Err(why), _) => why,
+    }))
 }
 
 fn change(args: &AskArgs, request: &Request, name: &str, done: &str) -> anyhow::Result<()> {

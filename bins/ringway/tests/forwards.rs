@@ -20,6 +20,11 @@ fn count(list: &Value) -> usize {
     list.as_array().map_or(0, Vec::len)
 }
 
+/// What this process calls itself.
+fn program() -> String {
+    std::fs::read_to_string("/proc/self/comm").expect("a name").trim_end().to_owned()
+}
+
 #[test]
 fn a_place_that_is_taken_is_listened_at_when_it_is_free() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -37,14 +42,15 @@ fn a_place_that_is_taken_is_listened_at_when_it_is_free() {
     let shown: Value = serde_json::from_str(&shown).expect("JSON");
     let forward_shown = &shown["forwards"][0];
     assert_eq!((&forward_shown["state"], &forward_shown["to"]), (&"failed".into(), &80.into()));
-    assert!(forward_shown["error"].as_str().is_some_and(|why| why.contains("in use")), "{shown}");
+    let user = format!(": used by {} ({})", program(), std::process::id());
+    assert!(forward_shown["error"].as_str().is_some_and(|why| why.ends_with(&user)), "{shown}");
     assert_eq!((count(&shown["guests"]), &shown["flows_count"]), (0, &0.into()));
     assert!(ringway.told(&["port", "show", "net"]).contains("not yet: "), "for people too");
     // It hinders no other change; what is newly wanted and taken does.
     let other = TcpListener::bind("127.0.0.1:0").expect("a port");
     let wanted = format!("{forward}+tcp:{}:vm0:81", other.local_addr().expect("an address"));
     let refused = ringway.refused(&["port", "set", "net", &format!("forward={wanted}")]);
-    assert!(refused.contains("in use"), "{refused}");
+    assert!(refused.contains("in use") && refused.contains(&user), "{refused}");
     drop(other);
     ringway.told(&["port", "set", "net", &format!("forward={wanted}")]);
     assert_eq!(count(&nat(&ringway)["forwards"]), 1);

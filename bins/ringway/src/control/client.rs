@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use ringway_host::PeerCredentials;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -72,6 +73,11 @@ pub fn ask_for_fds<R: DeserializeOwned>(
     let mut fds = Vec::new();
     let line = exchange_for_fds(path, request, &mut fds).map_err(|why| io_error(path, why))?;
     Ok((parse_reply(&path.display().to_string(), &line)?, fds))
+}
+
+/// The process that made a control socket, as far as the kernel says. It may be gone.
+pub fn pid(path: &Path) -> Option<u32> {
+    PeerCredentials::of(connect(path).ok()?).ok()?.pid
 }
 
 fn exchange_for_fds(path: &Path, request: &Request, fds: &mut Vec<OwnedFd>) -> io::Result<String> {

@@ -11,12 +11,10 @@ use std::os::fd::AsFd;
 use ringway_host::PeerCredentials;
 
 use crate::control::FrontEndStats;
+use crate::process_names;
 
 /// Users whose names are kept.
 const NAMES_MAX: usize = 1024;
-
-/// Bytes of a program's name that are read; the kernel keeps 15.
-const PROGRAM_LEN_MAX: usize = 64;
 
 /// A process at the other end of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,9 +35,7 @@ impl UserNames {
         if self.0.len() >= NAMES_MAX {
             self.0.clear();
         }
-        let look_up = || nix::unistd::User::from_uid(uid.into()).ok().flatten();
-        let name = || look_up().map(|user| shown(&user.name));
-        self.0.entry(uid).or_insert_with(name).clone()
+        self.0.entry(uid).or_insert_with(|| process_names::user(uid)).clone()
     }
 }
 
@@ -47,11 +43,7 @@ impl Peer {
     /// `None`: the kernel does not say.
     pub(super) fn of(connection: impl AsFd, names: &mut UserNames) -> Option<Self> {
         let PeerCredentials { pid, user: uid, .. } = PeerCredentials::of(connection).ok()?;
-        let program = pid.and_then(|pid| std::fs::read(format!("/proc/{pid}/comm")).ok());
-        let program = program.map(|name| {
-            let name = &name[..name.len().min(PROGRAM_LEN_MAX)];
-            shown(String::from_utf8_lossy(name).trim_end_matches('\n'))
-        });
+        let program = pid.and_then(process_names::program);
         Some(Self { pid, uid, user: names.of(uid), program })
     }
 
@@ -67,11 +59,6 @@ impl fmt::Display for Peer {
     }
 }
 
-/// On one line, whatever it contains.
-fn shown(name: &str) -> String {
-    name.chars().map(|character| if character.is_control() { '?' } else { character }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
@@ -85,7 +72,6 @@ mod tests {
         assert_eq!(peer.pid, Some(std::process::id()));
         assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
         assert!(peer.program.is_some_and(|name| !name.is_empty() && !name.contains('\n')));
-        assert_eq!(shown("a\nb\x1b[31m"), "a?b?[31m");
     }
 
     #[test]
