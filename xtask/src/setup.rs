@@ -22,7 +22,7 @@ const DEMO_PACKAGES: [&str; 6] =
 /// What the tests need beyond that.
 const TEST_PACKAGES: &str = "valgrind xz-utils qemu-system-x86 busybox-static ethtool tcpdump \
                              fping util-linux libc-bin tmux lintian zsh apparmor man-db \
-                             tshark isc-dhcp-client chromium";
+                             tshark isc-dhcp-client chromium buildah";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum For {

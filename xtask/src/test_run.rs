@@ -23,6 +23,9 @@ use crate::tidy;
 
 const GUEST: &str = "guest::";
 
+/// Tests that are ignored need it.
+const STATIC: &str = "package/static/ringway";
+
 const LOOM_TEST: &str = "crates/virtq/tests/loom.rs";
 
 pub fn command(paths: &Paths, names: &[String]) -> anyhow::Result<()> {
@@ -91,6 +94,9 @@ fn run_all(paths: &Paths, names: &[String]) -> Counts {
 fn workspace_tests(paths: &Paths, names: &[String]) -> Command {
     let mut command = paths.cargo("test");
     command.args(["--workspace", "--no-fail-fast", "--"]).args(names);
+    if paths.target.join(STATIC).is_file() {
+        command.arg("--include-ignored");
+    }
     command.env("RINGWAY_BIN", paths.ringway());
     Download::Prometheus.name_to(&mut command, paths);
     command

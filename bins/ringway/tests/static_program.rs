@@ -1,10 +1,11 @@
-//! A program that needs no shared library (`./x package --static`) serves where there is nothing
-//! else. `RINGWAY_STATIC` names it: to build one takes minutes.
+//! A program that needs no shared library serves where there is nothing else, and in the image that
+//! is made of it. To build one takes minutes: `./x test` runs these tests on what the last
+//! `./x package --static` has built, and skips them where there is none.
 
 mod common;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 
 use common::wait_for;
@@ -21,6 +22,24 @@ exec chroot "$1" /ringway run --control /run/control.sock \
     --port vm0=vm:/run/vm0.sock --port net=nat:
 "#;
 
+/// With a directory for what `buildah` keeps, and for sockets: makes the image of a directory in
+/// which there is what was built, and runs it as it says itself.
+const IMAGE: &str = r#"
+set -eu
+ip link set lo up
+store="--root $1/storage --runroot $1/running --storage-driver vfs"
+buildah $store build --isolation chroot --network host -f "$3" -t ringway "$2"
+container=$(buildah $store from --pull-never ringway)
+entry() { buildah $store inspect --format '{{range .OCIv1.Config.Entrypoint}}{{.}} {{end}}' $1; }
+exec buildah $store run --isolation chroot --volume "$1/sockets:/run/ringway" $container -- \
+    $(entry $container) --port vm0=vm: --port net=nat:
+"#;
+
+fn program() -> PathBuf {
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../package/static/ringway");
+    built.canonicalize().expect("built by ./x package --static")
+}
+
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -35,17 +54,15 @@ fn said(output: &Output) -> String {
 }
 
 /// Asks the one that serves, from outside.
-fn asked(root: &Path, words: &[&str]) -> Option<String> {
-    let mut command = Command::new(root.join("ringway"));
-    let output = command.args(words).arg("--control").arg(root.join("run/control.sock")).output();
+fn asked(control: &Path, words: &[&str]) -> Option<String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
+    let output = command.args(words).arg("--control").arg(control).output();
     output.ok().filter(|output| output.status.success()).map(|output| said(&output))
 }
 
 #[test]
+#[ignore = "needs ./x package --static"]
 fn a_program_without_libraries_serves_guests_where_there_is_nothing_else() {
-    let Some(program) = std::env::var_os("RINGWAY_STATIC") else {
-        return println!("skipped: RINGWAY_STATIC names no program of `./x package --static`");
-    };
     let directory = tempfile::tempdir().expect("a directory");
     let root = directory.path();
     for name in ["proc", "run", "etc", "dev"] {
@@ -53,19 +70,42 @@ fn a_program_without_libraries_serves_guests_where_there_is_nothing_else() {
     }
     fs::write(root.join("etc/resolv.conf"), "nameserver 192.0.2.53\n").expect("a file");
     fs::write(root.join("dev/null"), "").expect("a file");
-    // As from the top of the tree.
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(program);
-    fs::copy(&program, root.join("ringway")).expect("the program");
+    fs::copy(program(), root.join("ringway")).expect("the program");
     let mut serve = Command::new("unshare");
     serve.args(["--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child"]);
     let served = serve.args(["sh", "-c", SERVE, "sh"]).arg(root).spawn();
     let _served = Ended(served.expect("unshare"));
-    let socket = root.join("run/vm0.sock");
+    serves_a_guest(&root.join("run/vm0.sock"), &root.join("run/control.sock"));
+}
+
+#[test]
+#[ignore = "needs ./x package --static"]
+fn an_image_with_nothing_else_serves_guests_on_a_volume() {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root || Command::new("buildah").arg("--version").output().is_err() {
+        return println!("skipped: needs root, and buildah");
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let (place, tree) = (directory.path(), directory.path().join("tree"));
+    let built = tree.join("target/package/static");
+    fs::create_dir_all(&built).expect("a directory");
+    fs::create_dir(place.join("sockets")).expect("a directory");
+    fs::copy(program(), built.join("ringway")).expect("the program");
+    let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/Containerfile");
+    let mut run = Command::new("unshare");
+    run.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    run.args(["sh", "-c", IMAGE, "sh"]).args([place, &tree, &recipe]);
+    let _ran = Ended(run.spawn().expect("unshare"));
+    let sockets = place.join("sockets");
+    serves_a_guest(&sockets.join("ringway/vm0.sock"), &sockets.join("ringway.sock"));
+}
+
+fn serves_a_guest(socket: &Path, control: &Path) {
     let _guest =
-        wait_for("a guest", || AnyUserGuest::attach(&socket, &GuestOptions::default()).ok());
+        wait_for("a guest", || AnyUserGuest::attach(socket, &GuestOptions::default()).ok());
     wait_for("it runs", || {
-        asked(root, &["port", "list"]).filter(|text| text.contains("running")).map(drop)
+        asked(control, &["port", "list"]).filter(|text| text.contains("running")).map(drop)
     });
-    let router = asked(root, &["port", "show", "net"]).expect("a router");
+    let router = asked(control, &["port", "show", "net"]).expect("a router");
     assert!(router.contains("0 flows"), "{router}");
 }
