@@ -1,8 +1,5 @@
 //! Why packets go no further: each reason is brought about on a real device, and is named by a
 //! capture of the port that drops them and by `ringway why`.
-//!
-//! Limits: what the kernel does not read (`os`) is memory that was taken away, and only then; the
-//! tests of taps have that.
 
 mod common;
 
@@ -13,9 +10,11 @@ use std::thread::{self, sleep};
 use std::time::Duration;
 
 use common::{Ringway, wait_for};
-use ringway_net::{Features, GsoType, NEEDS_CSUM, NetHeader};
-use ringway_testkit::hostile::{RawDescriptor, WRITE};
+use ringway_net::{Features, GsoType, HEADER_LEN, NEEDS_CSUM, NetHeader};
+use ringway_testkit::hostile::{NEXT, RawDescriptor, WRITE};
 use ringway_testkit::{AnyUserGuest, GuestOptions, HostileGuest};
+use ringway_virtq::Format;
+use rustix::fs::{fstat, ftruncate};
 use serde_json::Value;
 
 /// Between two packets of the guest that sends.
@@ -206,7 +205,7 @@ fn told(ringway: &Ringway, at: &str, mut send: impl FnMut()) -> (String, Value) 
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("packets.pcapng");
     let file_name = file.to_str().expect("text");
-    let mut capture = command(ringway, &["capture", at, file_name, "--time", "2"]);
+    let mut capture = command(ringway, &["capture", at, file_name, "--time", "2", "--snap", "64"]);
     let mut why = command(ringway, &["why", at, "--json"]);
     let is_running = |child: &mut Child| child.try_wait().expect("a child").is_none();
     while is_running(&mut capture) | is_running(&mut why) {
@@ -231,4 +230,40 @@ fn each_reason_is_named_by_a_capture_and_by_why() {
     for some in cases().chunks(AT_ONCE) {
         thread::scope(|scope| some.iter().for_each(|case| drop(scope.spawn(|| check(case)))));
     }
+}
+
+/// The guest takes memory away in which the end of its packet lies: the kernel cannot read that.
+#[test]
+fn what_the_kernel_refuses_is_named_by_both() {
+    const HEAD_LEN: u32 = 300;
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["--port", "a=vm:a.sock", "--port", "up=tap:rwt0"];
+    let Some(ringway) = Ringway::run_in_namespace(directory.path(), &ports) else {
+        return println!("skipped: no network namespace or no /dev/net/tun here");
+    };
+    let accept = Features::OFFERED.difference(Features::RING_PACKED);
+    let options = GuestOptions { accept, ..GuestOptions::default() };
+    let socket = directory.path().join("a.sock");
+    let guest = wait_for("a guest", || HostileGuest::attach(&socket, &options).ok());
+    let (head, memory) = (guest.scratch(), guest.memory());
+    head.memory.write(HEADER_LEN, &packet([2, 1, 1, 1, 1, 1], [0xff; 6]));
+    let (address, len) = *memory.ranges().last().expect("a region");
+    let len_before = fstat(memory.file()).expect("a file").st_size.cast_unsigned();
+    // The region of the rings is far longer than they are.
+    ftruncate(memory.file(), len_before - len / 4).expect("ours");
+    let pieces = [
+        RawDescriptor { address: head.device_address, len: HEAD_LEN, flags: NEXT, id: 1 },
+        RawDescriptor { address: address + len - 4096, len: 200, ..RawDescriptor::default() },
+    ];
+    let queue = guest.queue(1);
+    (0..).zip(pieces).for_each(|(at, piece)| queue.set_descriptor(at, Format::Split, piece));
+    let mut sent = 0_u16;
+    let (captured, why) = told(&ringway, "up", || {
+        queue.set_available(sent, 0);
+        sent = sent.wrapping_add(1);
+        queue.set_available_index(sent);
+        queue.kick();
+    });
+    assert!(captured.contains("dropped: os"), "no packet says so: {}", ringway.log());
+    assert_eq!(why["findings"][0]["what"], "the operating system", "{why}");
 }
