@@ -183,13 +183,25 @@ fn a_ring_that_a_guest_broke_is_told() {
     assert!(found[0]["figure"].as_str().expect("text").starts_with("transmitq1: "));
 }
 
-/// Three guests say more than one worker can carry, on whatever part of the processors it gets.
+/// Three guests say to all others more than one worker can carry, on whatever part of the
+/// processors it gets.
 #[test]
 fn a_worker_that_always_has_something_to_do_is_told() {
-    let (directory, ringway, [a, b]) = scene(["", ""]);
-    let (guests, is_over) = ([a, b, guest(directory.path(), "c")], AtomicBool::new(false));
+    const SILENT: u8 = 16;
+    let directory = tempfile::tempdir().expect("a directory");
+    let names = (0..SILENT + 3).map(|number| format!("p{number}"));
+    let ports: Vec<String> = names
+        .clone()
+        .flat_map(|name| ["--port".into(), format!("{name}=vm:{name}.sock")])
+        .collect();
+    let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
+    let ringway = Ringway::run(directory.path(), &ports);
+    let mut guests: Vec<AnyUserGuest> = names.map(|name| guest(directory.path(), &name)).collect();
+    // The others are there.
+    let talkers = guests.split_off(usize::from(SILENT));
+    let is_over = AtomicBool::new(false);
     let is_told = std::thread::scope(|scope| {
-        for mut guest in guests {
+        for mut guest in talkers {
             let is_over = &is_over;
             scope.spawn(move || {
                 let packet = frame(guest.mac(), [0xff; 6], 1000);
@@ -200,7 +212,7 @@ fn a_worker_that_always_has_something_to_do_is_told() {
             });
         }
         let what = |found: &Value| found["what"] == "a worker is saturated";
-        let is_told = (0..QUESTIONS_MAX).any(|_| found(&ringway, "a", None).iter().any(what));
+        let is_told = (0..QUESTIONS_MAX).any(|_| found(&ringway, "p0", None).iter().any(what));
         is_over.store(true, Relaxed);
         is_told
     });
