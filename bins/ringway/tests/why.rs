@@ -197,11 +197,11 @@ fn a_worker_that_always_has_something_to_do_is_told() {
     let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
     let ringway = Ringway::run(directory.path(), &ports);
     let mut guests: Vec<AnyUserGuest> = names.map(|name| guest(directory.path(), &name)).collect();
-    // The others are there.
-    let talkers = guests.split_off(usize::from(SILENT));
+    // The others only receive: each packet takes the worker longer.
+    let senders = guests.split_off(usize::from(SILENT));
     let is_over = AtomicBool::new(false);
     let is_told = std::thread::scope(|scope| {
-        for mut guest in talkers {
+        for mut guest in senders {
             let is_over = &is_over;
             scope.spawn(move || {
                 let packet = frame(guest.mac(), [0xff; 6], 1000);
