@@ -14,6 +14,7 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 
 use crate::nat::calls::discard;
 use crate::nat::clients;
+use crate::nat::datagram_options::set_datagrams_len;
 use crate::os::poller::Poller;
 
 /// Connections of one listener that are taken in one visit.
@@ -127,6 +128,11 @@ impl Listeners {
             listener.forward = now.unwrap_or(&listener.forward).clone();
             now.is_some()
         });
+        for listener in &added {
+            if listener.forward.protocol == Protocol::Udp {
+                set_datagrams_len(listener.fd.as_fd(), None);
+            }
+        }
         self.list.extend(added);
         // Each is looked at once more.
         self.waiting = vec![Waiting { is_readable: true, flow: None }; self.list.len()];

@@ -34,7 +34,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use ringway_nat::{
     Action, Actions, Event, FlowId, FromGuest, Guest, HEAD_LEN, Limits, Nat, Refusal,
 };
-use ringway_nat::{Protocol, Verdict, WHOLE_LEN_MAX};
+use ringway_nat::{Verdict, WHOLE_LEN_MAX};
 use ringway_net::{
     Counters, DropReason, Nanos, NetHeader, PACKET_LEN_MAX, Packet, PacketSink, Put,
 };
@@ -222,7 +222,7 @@ impl NatPort {
         let mut news = std::mem::take(&mut self.news);
         for action in actions.drain() {
             self.sockets.carry_out(action, packet, self.now, &mut news);
-            if let Action::Open { flow, protocol: Protocol::Tcp, .. } = action {
+            if let Action::Open { flow, .. } = action {
                 self.limit_buffers(flow);
             }
         }
@@ -232,10 +232,9 @@ impl NatPort {
     /// A guest with many connections gets less of the kernel's memory for each new one.
     fn limit_buffers(&mut self, flow: FlowId) {
         let guest = self.nat.guest_of(flow);
-        if let Some(len) = guest.and_then(|guest| self.nat.buffer_len_max(guest))
-            && let Some((socket, _)) = self.sockets.of(flow)
-        {
-            socket.limit_buffers(len);
+        let len_max = guest.and_then(|guest| self.nat.buffer_len_max(guest));
+        if let Some((socket, _)) = self.sockets.of(flow) {
+            socket.limit_buffers(len_max);
         }
     }
 

@@ -19,6 +19,7 @@ use rustix::net::{
 use crate::nat::calls::{Vectors, discard, is_writable, option, queued, read_over, refuse_fds};
 use crate::nat::calls::{send_window, set_option};
 use crate::nat::clients::WayBack;
+use crate::nat::datagram_options::set_datagrams_len;
 use crate::nat::listeners::Listener;
 use crate::nat::peek::{PEEK_OFF, has_ended};
 use crate::nat::resolvers::Question;
@@ -197,10 +198,14 @@ impl Socket {
         }
     }
 
-    /// The kernel holds at most so many bytes in each direction. Without this it grows its buffers
-    /// as the other end is fast.
-    pub(crate) fn limit_buffers(&self, len: u32) {
-        let len = libc::c_int::try_from(len).unwrap_or(libc::c_int::MAX);
+    /// The kernel holds at most so many bytes, of a stream in each direction. Without a limit it
+    /// grows the buffers of a stream as the other end is fast.
+    pub(crate) fn limit_buffers(&self, len_max: Option<u32>) {
+        let len = match (self.protocol, len_max) {
+            (Protocol::Tcp, Some(len)) => libc::c_int::try_from(len).unwrap_or(libc::c_int::MAX),
+            (Protocol::Udp, len_max) => return set_datagrams_len(self.fd.as_fd(), len_max),
+            _ => return,
+        };
         for name in [libc::SO_RCVBUF, libc::SO_SNDBUF] {
             // One that is not taken leaves the kernel's own limit.
             let _ = set_option(self.fd.as_fd(), (libc::SOL_SOCKET, name), len);
@@ -363,7 +368,8 @@ pub(crate) fn failure(why: Errno) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
+    use std::fs;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
 
     use super::*;
 
@@ -373,11 +379,25 @@ mod tests {
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut socket = Socket::accepted(near.into(), false).unwrap();
         assert!(socket.room() > 16 << 10);
-        socket.limit_buffers(4 << 10);
+        socket.limit_buffers(Some(4 << 10));
         for name in [libc::SO_RCVBUF, libc::SO_SNDBUF] {
             let len = option(socket.as_fd(), (libc::SOL_SOCKET, name)).unwrap();
             assert!(len <= 8 << 10, "{len}: the kernel doubles it for its own use");
         }
         assert!(socket.room() <= 6 << 10, "the window offered follows");
+    }
+
+    #[test]
+    fn a_socket_for_datagrams_holds_a_burst_and_less_of_a_guest_with_many_flows() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = server.local_addr().unwrap();
+        let socket = Socket::open(FlowId::from_u64(0), Protocol::Udp, to).unwrap();
+        let len = || option(socket.as_fd(), (libc::SOL_SOCKET, libc::SO_RCVBUF)).unwrap();
+        let most: i32 =
+            fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap().trim().parse().unwrap();
+        socket.limit_buffers(None);
+        assert_eq!(len(), 2 * most.min(512 << 10), "the kernel doubles it for its own use");
+        socket.limit_buffers(Some(64 << 10));
+        assert_eq!(len(), 2 * (64 << 10));
     }
 }
