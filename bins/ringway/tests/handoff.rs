@@ -13,6 +13,7 @@ use ringway_driver::Sent;
 use ringway_net::Features;
 use ringway_testkit::frames::{self, Link, STAMPED_LEN_MIN, Stamp};
 use ringway_testkit::{AnyUserGuest, GuestOptions, Traffic};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
@@ -231,6 +232,20 @@ fn nothing_is_lost_under_load() {
 
 /// Programs that are no data plane: one that ends at once, one that says nothing, one that is no
 /// program, and one that is not there.
+/// A pipe waits for a writer, for ever.
+#[test]
+fn what_is_no_program_keeps_nothing_waiting() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
+    let pipe = directory.path().join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).expect("a pipe");
+    for no_program in [pipe.as_path(), directory.path(), Path::new("/dev/zero")] {
+        let refused = ringway.refused(&["upgrade", no_program.to_str().expect("text")]);
+        assert!(refused.contains("no program: name a file that can be started"), "{refused}");
+    }
+    assert_eq!(ringway.names(), ["a"]);
+}
+
 #[test]
 fn the_old_one_goes_on_when_the_new_program_does_not_work() {
     let directory = tempfile::tempdir().expect("a directory");

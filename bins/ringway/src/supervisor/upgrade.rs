@@ -10,10 +10,11 @@
 //! When it has proved itself, the same program takes the place of the supervisor (`replace`).
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use rustix::fs::{Mode, OFlags, open};
 use tracing::{info, warn};
 
 use super::Supervisor;
@@ -85,8 +86,8 @@ impl Supervisor {
             Some(program) => PathBuf::from(program),
             None => own_program().map_err(|why| text(why.into()))?,
         };
-        let opened = File::open(&path);
-        let file = opened.map_err(|why| vec![format!("{}: {why}", path.display())])?;
+        let opened = open_program(&path);
+        let file = opened.map_err(|why| vec![format!("{}: {why:#}", path.display())])?;
         self.start_next_plane(&file).map_err(|why| vec![format!("{}: {why:#}", path.display())])?;
         info!(program = %path.display(), "upgrading");
         let (begun, step) = (Instant::now(), Step::Starting);
@@ -283,6 +284,14 @@ impl Planes {
     fn serving_number(&self) -> Option<u32> {
         self.serving.as_ref().map(|(number, _)| *number)
     }
+}
+
+/// Opens a program, and nothing else: a pipe would keep the supervisor waiting.
+fn open_program(path: &Path) -> anyhow::Result<File> {
+    let file = open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
+    let file = File::from(file);
+    ensure!(file.metadata()?.is_file(), "no program: name a file that can be started");
+    Ok(file)
 }
 
 /// Where the file of this process's own program is, or was before another one took its place.
