@@ -232,6 +232,27 @@ fn nothing_is_lost_under_load() {
 
 /// Programs that are no data plane: one that ends at once, one that says nothing, one that is no
 /// program, and one that is not there.
+/// Just before the new program takes the supervisor's place the old one reads nothing.
+#[test]
+fn a_signal_that_comes_while_the_supervisor_is_replaced_is_heeded() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("ringway.toml");
+    std::fs::write(&file, "[port.a]\nvm = 'a.sock'\n").expect("a file");
+    let mut ringway = Ringway::run(directory.path(), &["--config", "ringway.toml"]);
+    for (round, wait_ms) in [100, 125, 150, 175].into_iter().enumerate() {
+        std::thread::scope(|scope| {
+            let upgrade = scope.spawn(|| ringway.told(&["upgrade"]));
+            let count = |part: &str| ringway.log().matches(part).count();
+            wait_for("the upgrade", || (count("upgraded: ") > round).then_some(()));
+            std::thread::sleep(Duration::from_millis(wait_ms));
+            ringway.signal(Signal::HUP);
+            wait_for("a reload", || (count("read again") > round).then_some(()));
+            upgrade.join().expect("it is upgraded");
+        });
+    }
+    ringway.must_end_soon(Duration::from_secs(5));
+}
+
 /// A pipe waits for a writer, for ever.
 #[test]
 fn what_is_no_program_keeps_nothing_waiting() {

@@ -303,6 +303,10 @@ impl Supervisor {
             self.serve_listener(id);
         }
         self.watch_clients();
+        // Otherwise one that waits until then would wake the loop again and again.
+        let (poller, signals) = (&self.poller, self.reload_signals.as_fd());
+        let add = || poller.add(signals, Wake::Reload.token());
+        let _ = if is_holding { poller.remove(signals) } else { add() };
         if !is_holding {
             self.hand_over_all();
         }

@@ -333,7 +333,6 @@ impl Supervisor {
                     self.reload();
                     self.fd_store.tell("READY=1");
                 }
-                Some(Wake::Reload) => {}
                 Some(Wake::Bell) => drop(self.bell.drain()),
                 Some(Wake::Control) => self.accept_control_client(),
                 Some(Wake::ControlClient(client)) => self.serve_control_client(client),
@@ -342,7 +341,7 @@ impl Supervisor {
                 Some(Wake::Plane(plane)) => self.hear_plane(plane),
                 Some(Wake::PlaneEnd(plane)) => self.on_plane_end(plane),
                 Some(Wake::WorkerEnd) => self.on_worker_end(),
-                None => {}
+                Some(Wake::Reload) | None => {}
             }
         }
         Ok(true)

@@ -12,8 +12,9 @@ use std::collections::BTreeMap;
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::{Read, Seek};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ use anyhow::Context;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{info, warn};
 
@@ -191,6 +193,14 @@ fn complained(complaint: &mut File) -> Option<String> {
 fn signals() -> SigSet {
     let known = [SIGHUP, SIGINT, SIGTERM].map(nix::sys::signal::Signal::try_from);
     known.into_iter().flatten().collect()
+}
+
+/// A signal that the supervisor before had caught, and not heeded, comes again once it is let in.
+pub(super) fn send_again(caught: OwnedFd, signal: Signal) -> anyhow::Result<()> {
+    if UnixStream::from(caught).read(&mut [0]).is_ok_and(|count| count > 0) {
+        kill_process(getpid(), signal)?;
+    }
+    Ok(())
 }
 
 /// Lets signals in that came while a supervisor was replaced.

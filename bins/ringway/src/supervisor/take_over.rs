@@ -28,7 +28,7 @@ use super::record::{
 };
 use super::tap_port::TapState;
 use super::vm_port::VmPort;
-use super::{Supervisor, Wake};
+use super::{Supervisor, Wake, replace};
 use crate::control::{PROTOCOL_VERSION, UpgradeReply, reply_line};
 use crate::identity::Identity;
 use crate::sandbox::Sandbox;
@@ -136,6 +136,10 @@ impl Supervisor {
             }
         }
         supervisor.resume_clients(&whole, &mut fds);
+        if let Some([stop, reload]) = whole.caught {
+            replace::send_again(fds.take(stop)?, Signal::TERM)?;
+            replace::send_again(fds.take(reload)?, Signal::HUP)?;
+        }
         for id in supervisor.ids() {
             supervisor.watch_link(id);
             supervisor.serve_listener(id);

@@ -40,6 +40,7 @@ impl Supervisor {
         whole.plane = self.planes.record(&mut fds);
         whole.stored = self.fd_store.names();
         whole.asked = asked;
+        whole.caught = Some([&self.signals, &self.reload_signals].map(|it| fds.put(it.as_fd())));
         let mut all = vec![fds.with(&whole)?];
         for (id, port) in &self.ports {
             if let Some(link) = port.link() {

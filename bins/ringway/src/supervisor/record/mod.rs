@@ -113,6 +113,9 @@ pub(super) struct Whole {
     pub(super) stored: Vec<String>,
     /// Whom to answer that the supervisor was replaced.
     pub(super) asked: Option<AskedRecord>,
+    /// Streams with a byte for each signal that was caught: to stop, and to read the file again.
+    #[serde(default)]
+    pub(super) caught: Option<[FdAt; 2]>,
 }
 
 /// The data plane that goes on.
@@ -194,6 +197,7 @@ impl Whole {
             ended: None,
             stored: vec![],
             asked: None,
+            caught: None,
         }
     }
 
