@@ -97,6 +97,31 @@ fn the_file_of_a_configuration_says_it_too() {
     ringway.assert_logged(right);
 }
 
+/// A user who may write in its directory could have any file of ringway's user opened to others.
+#[test]
+fn a_file_in_the_place_of_the_control_socket_is_not_touched() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let [file, precious] = ["ringway.toml", "precious"].map(|name| directory.path().join(name));
+    let ports = "[port.a]\nvm = 'a.sock'\n";
+    fs::write(&file, ports).expect("a file");
+    fs::write(&precious, "data").expect("a file");
+    let ringway = Ringway::run(directory.path(), &["--config", "ringway.toml"]);
+    let (control, before) = (ringway.control(), owned(&precious));
+    assert_eq!(owned(&control).0, 0o600);
+    let mode = |mode: &str| {
+        fs::write(&file, format!("[ringway]\ncontrol_mode = '{mode}'\n{ports}")).expect("a file");
+        ringway.reload();
+    };
+    mode("0660");
+    assert_eq!(owned(&control).0, 0o660);
+    fs::remove_file(&control).expect("it was there");
+    std::os::unix::fs::symlink(&precious, &control).expect("a link");
+    mode("0666");
+    assert_eq!(owned(&precious), before);
+    ringway.assert_logged("the control socket stays as it is: ");
+    ringway.assert_logged("another file is there now");
+}
+
 /// In a namespace where no other user and no other group exists.
 #[test]
 fn what_the_system_refuses_is_told_and_changes_nothing() {

@@ -9,19 +9,16 @@
 //! turn, lines of at most [`LINE_LEN_MAX`] bytes. Nothing more is read from a client before it has
 //! read its answers.
 
-use std::fs::Permissions;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{anyhow, ensure};
 use ringway_host::PeerCredentials;
-use ringway_vhost_user::Made;
+use ringway_vhost_user::{Access, FilePart, Listener, Made, SocketError};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{SocketFlags, accept_with};
+use rustix::process::{getegid, geteuid};
 use tracing::warn;
 
 use super::accept_backoff::{AcceptBackoff, RETRY_AFTER};
@@ -30,7 +27,6 @@ use super::record::{ClientRecord, Fds, FoundFds, ListenerRecord};
 use super::{Supervisor, Wake};
 use crate::chatter::Chatter;
 use crate::config::Settings;
-use crate::config::settings::CONTROL_MODE;
 use crate::control::refusal;
 use crate::places;
 
@@ -45,10 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The listening socket and its clients.
 pub(super) struct ControlSocket {
-    listener: UnixListener,
-    path: PathBuf,
-    /// Device and inode of the file that was made.
-    file: (u64, u64),
+    listener: Listener,
     /// Its members may ask too.
     group: Option<u32>,
     clients: [Option<Client>; CLIENTS_MAX],
@@ -63,25 +56,25 @@ impl ControlSocket {
     /// Listens as the settings say; a socket file on which no process listens any more is replaced.
     pub(super) fn bind(settings: &Settings) -> anyhow::Result<Self> {
         let path = settings.control.as_path();
-        let shown = path.display();
         places::prepare(path)?;
-        if is_served(path) {
-            bail!("{shown}: another ringway listens here: choose another with --control SOCKET");
-        }
-        if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
-            std::fs::remove_file(path).with_context(|| format!("{shown}: cannot be replaced"))?;
-        }
-        let listener = UnixListener::bind(path)
-            .with_context(|| format!("{shown}: cannot listen: choose another with --control"))?;
-        listener.set_nonblocking(true)?;
-        let file = identity(path)?;
-        let group = settings.control_group.as_ref().map(|group| group.id);
-        let path = path.to_owned();
-        let (clients, backoff) = (Default::default(), AcceptBackoff::default());
-        let chatter = Chatter::new();
-        let socket = Self { listener, path, file, group, clients, serial: 0, backoff, chatter };
+        let shown = path.display();
+        let listener = Listener::bind(path).map_err(|why| match why {
+            SocketError::InUse { .. } => {
+                anyhow!(
+                    "{shown}: another ringway listens here: choose another with --control SOCKET"
+                )
+            }
+            why => anyhow!("{why}: choose another with --control SOCKET"),
+        })?;
+        let socket = Self::new(listener, settings);
         socket.permit(settings)?;
         Ok(socket)
+    }
+
+    fn new(listener: Listener, settings: &Settings) -> Self {
+        let group = settings.control_group.as_ref().map(|group| group.id);
+        let (clients, backoff) = (Default::default(), AcceptBackoff::default());
+        Self { listener, group, clients, serial: 0, backoff, chatter: Chatter::new() }
     }
 
     /// A socket that a service manager has made, and says who may open; its file stays.
@@ -104,18 +97,18 @@ impl ControlSocket {
         settings: &Settings,
         fds: &mut FoundFds,
     ) -> anyhow::Result<Self> {
-        let listener = UnixListener::from(fds.take(record.fd)?);
-        listener.set_nonblocking(true)?;
-        let group = settings.control_group.as_ref().map(|group| group.id);
-        let (clients, backoff) = (Default::default(), AcceptBackoff::default());
-        let (path, file, chatter) = (record.path.clone(), record.file, Chatter::new());
-        Ok(Self { listener, path, file, group, clients, serial: 0, backoff, chatter })
+        let mut made = record.made();
+        if made.made_for == (0, 0) && made.file != Made::BY_OTHERS.file {
+            // One of before wrote down no owner: it was the process's own.
+            made.made_for = (geteuid().as_raw(), getegid().as_raw());
+        }
+        let listener = Listener::resume(fds.take(record.fd)?, &record.path, made)?;
+        Ok(Self::new(listener, settings))
     }
 
     /// What the next supervisor needs of it.
     pub(super) fn record<'a>(&'a self, fds: &mut Fds<'a>) -> ListenerRecord {
-        let (fd, path) = (fds.put(self.as_fd()), self.path.clone());
-        ListenerRecord { fd, path, file: self.file, made_for: (0, 0) }
+        ListenerRecord::of(&self.listener, fds)
     }
 
     /// The same of its clients.
@@ -132,18 +125,25 @@ impl ControlSocket {
         self.serial = serial;
     }
 
-    /// Permissions of the socket's file: first for its owner alone, then for the group that was
-    /// named.
+    /// Says who may open the socket's file, unless that is a service manager's.
     fn permit(&self, settings: &Settings) -> anyhow::Result<()> {
-        let shown = self.path.display();
-        std::fs::set_permissions(&self.path, Permissions::from_mode(CONTROL_MODE))?;
-        if let Some(group) = &settings.control_group {
-            chown(&self.path, None, Some(group.id)).with_context(|| {
-                format!("{shown}: cannot be given to group {}: use one you are in", group.name)
-            })?;
+        if self.listener.made().file == Made::BY_OTHERS.file {
+            return Ok(());
         }
-        std::fs::set_permissions(&self.path, Permissions::from_mode(settings.file_mode()))
-            .with_context(|| format!("{shown}: permissions"))
+        let shown = self.listener.path().display();
+        let group = settings.control_group.as_ref();
+        let mode = settings.file_mode();
+        let access = Access { mode, user: None, group: group.map(|group| group.id) };
+        self.listener.permit(access).map_err(|why| match (why, group) {
+            (SocketError::Permission { part: FilePart::Group, source, .. }, Some(group)) => {
+                let name = &group.name;
+                anyhow!("{shown}: cannot be given to group {name}: {source}: use one you are in")
+            }
+            (SocketError::Replaced { .. }, _) => {
+                anyhow!("{shown}: another file is there now: start ringway again")
+            }
+            (why, _) => why.into(),
+        })
     }
 
     /// Changes who may ask. Clients that are connected stay.
@@ -173,43 +173,22 @@ impl ControlSocket {
         if in_group || is_trusted(&peer) {
             return None;
         }
-        let (user, own) = (peer.user, rustix::process::geteuid().as_raw());
+        let (user, own) = (peer.user, geteuid().as_raw());
         Some(format!("not permitted: user {user} is neither {own} nor root nor in control_group"))
     }
 }
 
-impl Drop for ControlSocket {
-    fn drop(&mut self) {
-        if identity(&self.path).is_ok_and(|file| file == self.file) {
-            // Removed by another process is as good.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Whether a process listens there. It may be too busy to accept at once.
-fn is_served(path: &Path) -> bool {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
-    let connected = probe.and_then(|probe| connect(&probe, &SocketAddrUnix::new(path)?));
-    matches!(connected, Ok(()) | Err(Errno::AGAIN))
-}
-
 /// No connection waits to be accepted (any more).
-fn is_passing(why: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
-    matches!(why.kind(), WouldBlock | Interrupted | ConnectionAborted)
-}
-
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
+fn is_passing(why: Errno) -> bool {
+    matches!(why, Errno::AGAIN | Errno::INTR | Errno::CONNABORTED)
 }
 
 impl Supervisor {
     pub(super) fn accept_control_client(&mut self) {
-        let stream = match self.control.listener.accept() {
-            Ok((stream, _)) => stream,
-            Err(why) if is_passing(&why) => return,
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let stream = match accept_with(&self.control.listener, flags) {
+            Ok(stream) => UnixStream::from(stream),
+            Err(why) if is_passing(why) => return,
             Err(why) => {
                 let _ = self.poller.remove(self.control.as_fd());
                 if self.control.backoff.begin() {
@@ -225,9 +204,7 @@ impl Supervisor {
         }
         let slot = self.free_control_slot();
         let token = Wake::ControlClient(u32::try_from(slot).unwrap_or(u32::MAX)).token();
-        let added =
-            stream.set_nonblocking(true).and_then(|()| self.poller.add(stream.as_fd(), token));
-        match added {
+        match self.poller.add(stream.as_fd(), token) {
             Ok(()) => {
                 self.control.serial += 1;
                 let client = Client::new(self.control.serial, stream, objection);
