@@ -2,10 +2,13 @@
 
 mod common;
 
+use std::io::Write;
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use common::{Client, Ringway, wait_for};
+use rustix::process::Signal;
 use serde_json::json;
 
 /// As the daemon's own limits.
@@ -68,6 +71,29 @@ fn nonsense_is_refused_and_the_next_question_answered() {
         assert!(client.line().contains("\"ok\":true"));
     }
     assert_eq!(ringway.names(), ["a"]);
+}
+
+/// As `nc -N` does.
+#[test]
+fn who_sends_nothing_more_still_gets_the_answers() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = ringway(&directory);
+    let fds = ringway.fds();
+    let question = |command: &str| json!({ "version": 1, "command": command }).to_string() + "\n";
+    let mut stream = UnixStream::connect(ringway.control()).expect("a control socket");
+    // It finds all of that at once.
+    ringway.signal(Signal::STOP);
+    let questions = question("stats") + &question("nonsense") + &question("port_list") + "{";
+    stream.write_all(questions.as_bytes()).expect("connected");
+    stream.shutdown(Shutdown::Write).expect("connected");
+    ringway.signal(Signal::CONT);
+    let mut client = Client::new(stream);
+    for part in ["\"uptime_ms\"", "\"ok\":false", "\"mac\""] {
+        let reply = client.line();
+        assert!(reply.contains(part), "{part}: {reply}");
+    }
+    assert_eq!(client.line(), "", "that is all");
+    wait_for("its end", || (ringway.fds() <= fds).then_some(()));
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub(super) struct Client {
     /// Why it may not ask; it hears that once it does.
     pub(super) objection: Option<String>,
     pub(super) input: Vec<u8>,
+    /// It sends nothing more, and still gets the answers to what it has asked.
+    has_ended: bool,
     pub(super) output: Vec<u8>,
     /// They go with the first bytes of the output.
     pub(super) fds: Vec<OwnedFd>,
@@ -61,6 +63,7 @@ impl Client {
             is_trusted,
             objection,
             input: Vec::new(),
+            has_ended: false,
             output: Vec::new(),
             fds: Vec::new(),
             heard_at: Instant::now(),
@@ -85,9 +88,9 @@ impl Client {
     /// read; an error ends the client.
     pub(super) fn receive(&mut self) -> io::Result<()> {
         let mut buffer = [0; 4096];
-        while self.output.is_empty() && self.input.len() <= LINE_LEN_MAX {
+        while self.output.is_empty() && self.input.len() <= LINE_LEN_MAX && !self.has_ended {
             match self.stream.read(&mut buffer) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(0) => self.has_ended = true,
                 Ok(n) => {
                     self.input.extend_from_slice(&buffer[..n]);
                     self.heard_at = Instant::now();
@@ -119,6 +122,11 @@ impl Client {
         self.output.extend_from_slice((refusal(&[why]) + "\n").as_bytes());
         let _ = self.send();
         Err(io::ErrorKind::InvalidData.into())
+    }
+
+    /// It has all that it will ever get.
+    pub(super) fn is_over(&self) -> bool {
+        self.has_ended && !self.has_line() && !self.is_waiting && self.output.is_empty()
     }
 
     pub(super) fn has_line(&self) -> bool {

@@ -272,7 +272,7 @@ impl Supervisor {
             }
         }
         let Some(client) = self.control_client(slot) else { return };
-        is_alive &= client.send().is_ok() && client.check_len().is_ok();
+        is_alive &= client.send().is_ok() && client.check_len().is_ok() && !client.is_over();
         if !is_alive {
             return self.drop_control_client(slot);
         }
@@ -299,7 +299,7 @@ impl Supervisor {
         client.fds = fds;
         client.output.extend_from_slice(reply.as_bytes());
         client.output.push(b'\n');
-        if client.send().is_err() {
+        if client.send().is_err() || client.is_over() {
             return self.drop_control_client(id.slot);
         }
         client.note_debt(Instant::now());
