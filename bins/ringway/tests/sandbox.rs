@@ -61,6 +61,19 @@ fn a_forbidden_call_is_named_in_the_log_and_in_statistics() {
     assert!(shown.contains(&format!("forbidden system call {forbidden}")), "{shown}");
 }
 
+/// Whichever thread it is in: by a signal, so that what was being served is blamed.
+#[test]
+fn a_panic_ends_the_data_plane_as_a_fault() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
+    command.env("RINGWAY_DATA_PLANE_TRIES", "panic").env("RUST_BACKTRACE", "1");
+    let ports = ["--port", "a=vm:a.sock", "--sandbox", "on"];
+    let ringway = Ringway::run_by(command, directory.path(), &ports);
+    ringway.assert_logged("panicked at ");
+    ringway.assert_logged("the data plane ended: SIGABRT (6): a new one");
+    assert!(!ringway.log().contains("SIGSYS"), "{}", ringway.log());
+}
+
 #[test]
 fn statistics_say_that_there_is_no_sandbox() {
     let directory = tempfile::tempdir().expect("a directory");

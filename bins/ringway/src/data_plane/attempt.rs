@@ -32,6 +32,8 @@ pub enum Attempt {
     Ptrace,
     /// To send a signal to it
     Kill,
+    /// To go on behind a panic
+    Panic,
 }
 
 /// Enters the sandbox, and tries; without the filter of system calls only what is left of it.
@@ -69,5 +71,6 @@ fn try_it(what: Attempt) -> anyhow::Result<()> {
             let parent = rustix::process::getppid().context("no parent")?;
             rustix::process::kill_process(parent, Signal::WINCH).context("kill")
         }
+        Attempt::Panic => panic!("tried"),
     }
 }

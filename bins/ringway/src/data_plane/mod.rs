@@ -148,6 +148,7 @@ pub fn prepare() -> anyhow::Result<Prepared> {
         bail!("the supervisor says something else first");
     };
     let settings = spec_text::read_settings(settings).context("the settings")?;
+    end_at_panics(settings.sandbox);
     // What opens files, or makes what may not be made later.
     settings.tap_writes.writes_from();
     settings.tap_reads.reads_from();
@@ -177,6 +178,19 @@ pub fn run(prepared: Prepared) -> anyhow::Result<()> {
             Ok(())
         }
     }
+}
+
+/// A panic of any thread ends the process by a signal, as other faults do, so that the supervisor
+/// knows whom to blame. In the sandbox there is no backtrace: files would be opened for it.
+fn end_at_panics(is_sandboxed: bool) {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        match is_sandboxed {
+            true => eprintln!("thread {:?} {panic}", std::thread::current().name().unwrap_or("")),
+            false => usual(panic),
+        }
+        std::process::abort();
+    }));
 }
 
 /// The supervisor decides when this process ends: what a terminal sends to both is for it.
