@@ -88,6 +88,23 @@ fn too_many_scrapers_are_hung_up_on() {
     assert!(hung_up < 20, "{hung_up}");
 }
 
+/// Who sends a byte now and then would keep a place for hours.
+#[test]
+fn slow_scrapers_do_not_keep_their_places() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
+    let place = free_place();
+    let _server = Server::at(&place, &ringway);
+    let mut slow = wait_for("the server", || TcpStream::connect(&place).ok());
+    slow.set_read_timeout(Some(Duration::from_millis(200))).expect("set");
+    slow.write_all(b"GET /metrics HTTP/1.1\r\nX: ").expect("sent");
+    wait_for("the end", || {
+        let _ = slow.write_all(b"x");
+        slow.read(&mut [0]).ok()
+    });
+    assert!(got(TcpStream::connect(&place).expect("connected"), SCRAPE).contains("200 OK"));
+}
+
 #[test]
 fn a_socket_that_was_left_behind_is_replaced_and_one_in_use_is_not() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -2,8 +2,9 @@
 //!
 //! It is a process of its own that asks over the control socket for each scrape: what listens to
 //! a network has no part in carrying packets. Limits: [`SCRAPERS_MAX`] scrapers at once, the
-//! others are hung up on; a request has at most [`REQUEST_LEN_MAX`] bytes; a scraper
-//! that neither sends nor reads for [`SCRAPER_LIMIT`] is hung up on.
+//! others are hung up on; a request has at most [`REQUEST_LEN_MAX`] bytes; a scraper that neither
+//! sends nor reads for [`SCRAPER_LIMIT`] is hung up on, and so is one that takes longer than
+//! twice that to ask, or to read the answer.
 
 mod histograms;
 pub mod place;
@@ -15,7 +16,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
@@ -130,15 +131,25 @@ impl Scraper {
 fn answer(stream: &mut (impl Read + Write), control: &Path) -> io::Result<()> {
     let mut request = Vec::new();
     let mut piece = [0; 1024];
+    let begun = Instant::now();
     let asked = loop {
         let len = stream.read(&mut piece)?;
         request.extend_from_slice(&piece[..len]);
+        let may_go_on = request.len() < REQUEST_LEN_MAX && begun.elapsed() < SCRAPER_LIMIT;
         match asked(&request) {
-            Asked::More if len > 0 && request.len() < REQUEST_LEN_MAX => {}
+            Asked::More if len > 0 && may_go_on => {}
             asked => break asked,
         }
     };
-    stream.write_all(reply(&asked, control).as_bytes())
+    let (reply, begun) = (reply(&asked, control), Instant::now());
+    let mut left = reply.as_bytes();
+    while !left.is_empty() && begun.elapsed() < SCRAPER_LIMIT {
+        match stream.write(left)? {
+            0 => break,
+            len => left = &left[len..],
+        }
+    }
+    Ok(())
 }
 
 /// What a request is about, as far as it has come.
