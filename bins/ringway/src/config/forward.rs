@@ -43,11 +43,27 @@ enum Listens {
 
 impl ForwardSpec {
     pub(super) fn parse(origin: &Origin, text: &str) -> Result<Self, SpecError> {
-        Self::read(text).ok_or_else(|| {
+        let spec = Self::read(text).ok_or_else(|| {
             let advice = "write tcp:[ADDRESS:]PORT[-PORT]:GUEST:PORT, or udp:, such as \
                           tcp:8080:vm0:80, or unix:/PATH:GUEST:PORT";
             origin.wrong(format!("{text:?} says no port that leads into a guest"), advice)
-        })
+        })?;
+        match spec.excess() {
+            Some((wrong, advice)) => Err(origin.wrong(format!("{text:?} {wrong}"), advice)),
+            None => Ok(spec),
+        }
+    }
+
+    /// What is too much of it, and what to do, if anything is.
+    fn excess(&self) -> Option<(String, String)> {
+        let more = self.listens.more();
+        if more >= FORWARDS_MAX {
+            let wrong = format!("is a range of {} ports", u32::from(more) + 1);
+            return Some((wrong, format!("write {FORWARDS_MAX} ports at most")));
+        }
+        let last = u16::MAX - more;
+        let wrong = format!("leads behind the guest's last port, {}", u16::MAX);
+        (self.to > last).then(|| (wrong, format!("write a guest's port of {last} at most")))
     }
 
     fn read(text: &str) -> Option<Self> {
@@ -61,7 +77,6 @@ impl ForwardSpec {
             "unix" => Listens::unix(place)?,
             _ => return None,
         };
-        to.checked_add(listens.more())?;
         let (text, guest) = (text.to_owned(), guest.to_owned());
         (!guest.is_empty()).then_some(Self { text, listens, guest, to })
     }
@@ -83,7 +98,7 @@ impl ForwardSpec {
                 let addresses = if addresses.is_empty() { &loopback[..] } else { addresses };
                 let of_address = |address: &IpAddr| {
                     let address = *address;
-                    (ports.0..=ports.1).zip(self.to..).map(move |(port, to)| {
+                    (ports.0..=ports.1).zip(self.to..=u16::MAX).map(move |(port, to)| {
                         forward(*protocol, Place::Address(SocketAddr::new(address, port)), to)
                     })
                 };
@@ -121,8 +136,7 @@ impl Listens {
         };
         let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
         let ports = (port(first)?, port(last)?);
-        ports.1.checked_sub(ports.0).filter(|more| *more < FORWARDS_MAX)?;
-        Some(Self::Ports { protocol, addresses, ports })
+        (ports.0 <= ports.1).then_some(Self::Ports { protocol, addresses, ports })
     }
 
     /// A whole path: the supervisor and the data plane need not be in the same directory.
@@ -161,5 +175,20 @@ mod tests {
         let several = all("tcp:10.0.0.1:90-91:a:9+tcp:[fd1::1]:7:b:8");
         assert_eq!(several, ["10.0.0.1:90 a 9", "10.0.0.1:91 a 10", "[fd1::1]:7 b 8"]);
         assert_eq!(all("unix:/run/a:b.sock:vm0:80"), ["/run/a:b.sock vm0 80"]);
+        assert_eq!(all("udp:[::1]:65534-65535:a:65534").len(), 2, "the last ports that there are");
+    }
+
+    #[test]
+    fn ranges_that_are_too_long_or_lead_too_far_are_told_apart() {
+        let wrong = |text: &str| {
+            let refused = ForwardSpec::parse(&Origin::flag(text), text);
+            refused.expect_err(text).to_string()
+        };
+        assert!(wrong("tcp:1-257:a:1").ends_with("range of 257 ports: write 256 ports at most"));
+        let far = wrong("tcp:1-2:a:65535");
+        assert!(far.ends_with("last port, 65535: write a guest's port of 65534 at most"), "{far}");
+        for text in ["tcp:2-1:a:1", "tcp:0:a:1", "tcp:1:a:65536", "tcp:1:a", "sctp:1:a:1"] {
+            assert!(wrong(text).contains("says no port that leads into a guest"), "{text}");
+        }
     }
 }
