@@ -23,6 +23,12 @@ const ROUTER_ADVERTISEMENT: u8 = 134;
 const NEIGHBOUR_SOLICITATION: u8 = 135;
 const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 const REDIRECT: u8 = 137;
+const GROUP_REPORT: u8 = 131;
+const GROUP_DONE: u8 = 132;
+const GROUP_REPORT_2: u8 = 143;
+/// What a station sends that has no address yet (RFC 4861, RFC 4862, RFC 3590).
+const WITHOUT_ADDRESS: [u8; 5] =
+    [ROUTER_SOLICITATION, NEIGHBOUR_SOLICITATION, GROUP_REPORT, GROUP_DONE, GROUP_REPORT_2];
 const SOURCE_LINK_ADDRESS: u8 = 1;
 const TARGET_LINK_ADDRESS: u8 = 2;
 /// Options of one neighbour discovery message that are looked at.
@@ -114,8 +120,9 @@ impl Lock<'_> {
     fn check_ipv6(&self, ip: &[u8]) -> Result<(), DropReason> {
         let source: [u8; 16] = array(ip, 8).ok_or(DropReason::SpoofedIp)?;
         let upper = ipv6::upper(ip).ok_or(DropReason::SpoofedIp)?;
-        // RFC 4862, RFC 3810: without an address yet, only neighbour discovery and group reports.
-        let is_unspecified = source == [0; 16] && upper.protocol == ICMPV6;
+        let kind = upper.bytes.first().filter(|_| upper.protocol == ICMPV6 && !upper.is_fragment);
+        let may_lack_address = kind.is_some_and(|kind| WITHOUT_ADDRESS.contains(kind));
+        let is_unspecified = source == [0; 16] && may_lack_address;
         if !is_unspecified && !self.allows_v6(source) {
             return Err(DropReason::SpoofedIp);
         }

@@ -172,6 +172,12 @@ fn locked_ips_hold_for_ipv6_and_neighbour_discovery() {
     assert_eq!(send(OWN_V6, ICMPV6, &discovery(135, other, 1, 1)), Ok(()), "asks for another");
     assert_eq!(send([0; 16], ICMPV6, &discovery(135, OWN_V6, 1, 1)[..24]), Ok(()), "is it free?");
     assert_eq!(send([0; 16], ICMPV6, &discovery(135, other, 1, 1)[..24]), spoofed, "and another?");
+    let report = [143, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(send([0; 16], 0, &hop_by_hop(ICMPV6, &report)), Ok(()), "has no address yet");
+    let too_big = [2, 0, 0, 0, 0, 0, 5, 0];
+    assert_eq!(send([0; 16], ICMPV6, &too_big), spoofed, "says something else");
+    let part = [&[ICMPV6, 0, 0, 8, 0, 0, 0, 7], &report[..]].concat();
+    assert_eq!(send([0; 16], 44, &part), spoofed, "or any part of it");
     assert_eq!(send(OWN_V6, ICMPV6, &discovery(136, OWN_V6, 2, 1)), Ok(()));
     assert_eq!(send(OWN_V6, ICMPV6, &discovery(136, other, 2, 1)), spoofed, "claims another");
     let link = Err(DropReason::SpoofedMac);
