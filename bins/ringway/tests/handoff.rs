@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use common::{Ringway, wait_for};
 use ringway_driver::Sent;
 use ringway_net::Features;
+use ringway_supervisor::watch::ANSWER_WITHIN;
 use ringway_testkit::frames::{self, Link, STAMPED_LEN_MIN, Stamp};
 use ringway_testkit::{AnyUserGuest, GuestOptions, Traffic};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -251,6 +252,23 @@ fn a_signal_that_comes_while_the_supervisor_is_replaced_is_heeded() {
         });
     }
     ringway.must_end_soon(Duration::from_secs(5));
+}
+
+/// As by Ctrl-Z and `fg`, while an answer is owed.
+#[test]
+fn a_stop_of_both_processes_is_no_fault() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (ringway, mut guests, mut between) = two_guests(directory.path(), SPLIT);
+    let (data_plane, mut client) = (ringway.data_plane(), ringway.connect());
+    kill_process(data_plane, Signal::STOP).expect("it runs");
+    client.send(b"{\"version\":1,\"command\":\"stats\"}\n").expect("connected");
+    thread::sleep(Duration::from_millis(100));
+    ringway.signal(Signal::STOP);
+    thread::sleep(ANSWER_WITHIN + Duration::from_secs(1));
+    ringway.signal(Signal::CONT);
+    kill_process(data_plane, Signal::CONT).expect("it runs");
+    between.exchange(&mut guests, 50).expect("they go on");
+    assert_eq!((plane(&ringway)["deaths"].as_u64(), ringway.data_plane()), (Some(0), data_plane));
 }
 
 /// A pipe waits for a writer, for ever.

@@ -1,4 +1,8 @@
 //! When a data plane that does not answer, or whose worker stands still, is ended.
+//!
+//! The process that looks may have stood still itself, and the data plane with it: both were
+//! stopped (Ctrl-Z, a frozen control group, a machine that was paused), or what was answered was
+//! not read. It sees that by looking later than it was told to, and begins to count anew.
 
 use std::time::{Duration, Instant};
 
@@ -10,6 +14,12 @@ pub const HEARTBEAT_WITHIN: Duration = Duration::from_secs(2);
 
 /// From SIGABRT, for the log, to SIGKILL.
 pub const KILL_AFTER: Duration = Duration::from_millis(100);
+
+/// Who looks so much later than it was told to has stood still.
+pub const LATE: Duration = Duration::from_millis(100);
+
+/// So often at most is counted anew: a busy machine may always be late.
+pub const ANEW_EVERY: Duration = Duration::from_secs(10);
 
 /// One worker as the journal shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +44,8 @@ pub enum Act {
 pub struct Watch {
     /// The last sign of life of each worker, and when it was new.
     beats: Vec<(Beat, Instant)>,
+    /// What stood still before counts from then on.
+    anew: Option<Instant>,
     aborted: Option<Instant>,
     is_killed: bool,
 }
@@ -59,14 +71,25 @@ impl Watch {
                 (*known, *since) = (*beat, now);
             }
         }
-        let awake = self.beats.iter().filter(|(beat, _)| !beat.is_asleep);
-        let limits = awake.map(|(_, since)| *since + HEARTBEAT_WITHIN);
-        let due = limits.chain(oldest.map(|since| since + ANSWER_WITHIN)).min();
+        let mut due = self.due(oldest);
+        let may_begin_anew = self.anew.is_none_or(|at| now >= at + ANEW_EVERY);
+        if may_begin_anew && due.is_some_and(|due| now > due + LATE) {
+            self.anew = Some(now);
+            due = self.due(oldest);
+        }
         if due.is_some_and(|due| now >= due) {
             self.aborted = Some(now);
             return (Some(Act::Abort), Some(now + KILL_AFTER));
         }
         (None, due)
+    }
+
+    /// When it has stood still for too long, if nothing happens until then.
+    fn due(&self, oldest: Option<Instant>) -> Option<Instant> {
+        let counted = |since: Instant| self.anew.map_or(since, |anew| since.max(anew));
+        let awake = self.beats.iter().filter(|(beat, _)| !beat.is_asleep);
+        let limits = awake.map(|(_, since)| counted(*since) + HEARTBEAT_WITHIN);
+        limits.chain(oldest.map(|since| counted(since) + ANSWER_WITHIN)).min()
     }
 }
 
@@ -104,6 +127,22 @@ mod tests {
             }
             assert_eq!(act_at, aborted.map(|at_ms| (Act::Abort, at_ms)), "row {at}");
         }
+    }
+
+    #[test]
+    fn a_stop_of_both_is_no_standing_still() {
+        let (start, mut watch) = (Instant::now(), Watch::default());
+        let awake = [Beat { count: 1, is_asleep: false }];
+        let again = start + HEARTBEAT_WITHIN;
+        assert_eq!(watch.look(start, Some(start), &awake), (None, Some(again)));
+        let back = start + Duration::from_secs(60);
+        let again = back + HEARTBEAT_WITHIN;
+        assert_eq!(watch.look(back, Some(start), &awake), (None, Some(again)), "a minute later");
+        let asleep = [Beat { is_asleep: true, ..awake[0] }];
+        let again = back + ANSWER_WITHIN;
+        assert_eq!(watch.look(back, Some(start), &asleep), (None, Some(again)));
+        let late = again + 2 * LATE;
+        assert_eq!(watch.look(late, Some(start), &asleep).0, Some(Act::Abort), "not so soon again");
     }
 
     #[test]
