@@ -85,7 +85,8 @@ fn listen(place: &Place, control: PathBuf) -> anyhow::Result<()> {
             let _ = scraper.answer(&control);
             drop(busy);
         };
-        thread::Builder::new().name("scraper".to_string()).spawn(answer)?;
+        // Without a thread the scraper is hung up on.
+        let _ = thread::Builder::new().name("scraper".to_string()).spawn(answer);
     }
     Ok(())
 }
