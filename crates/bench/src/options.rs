@@ -1,18 +1,43 @@
-//! What every measurement is told. Limits: what only one kind is told is its own affair.
+//! What every measurement is told, as it is typed. Limits: what only one kind is told is its own
+//! affair.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::ensure;
+use clap::Args;
 use ringway_virtq::Format;
 
 const DURATION_MIN: Duration = Duration::from_millis(10);
 
-#[derive(Debug, Clone)]
+/// Says that the namespaces are there.
+pub const HERE: &str = "--here";
+
+/// How much is measured, and how it is shown; each kind has defaults of its own.
+#[derive(Debug, Clone, Default, Args)]
+#[group(skip)]
 pub struct Options {
+    /// How long each number is measured
+    #[arg(long = "seconds", value_name = "SECONDS", value_parser = seconds, default_value = "1")]
     pub duration: Duration,
+    /// How often everything is measured
+    #[arg(long, default_value_t = 5)]
     pub repeats: usize,
-    /// The command line, for the report.
-    pub command: String,
+    /// A first impression
+    #[arg(long, conflicts_with_all = ["duration", "repeats"])]
+    pub quick: bool,
+    /// Print JSON
+    #[arg(long, conflicts_with = "markdown")]
+    pub json: bool,
+    /// Print Markdown
+    #[arg(long)]
+    pub markdown: bool,
+    /// Also write a page with plots
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Measure here and now, without namespaces around it (internal)
+    #[arg(long, hide = true)]
+    pub here: bool,
 }
 
 impl Options {
@@ -31,6 +56,18 @@ impl Options {
              median (lowest–highest); ratios are taken within a round."
         )
     }
+}
+
+/// The command line, as it would be typed to measure the same again.
+pub(crate) fn typed() -> String {
+    let words = std::env::args().skip(1);
+    let shown = ["--json", "--markdown", HERE];
+    let words = words.filter(|word| !shown.contains(&word.as_str()));
+    std::iter::once("ringway bench".to_string()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+fn seconds(typed: &str) -> anyhow::Result<Duration> {
+    Ok(Duration::try_from_secs_f64(typed.parse()?)?)
 }
 
 /// A ring format, as it is typed.

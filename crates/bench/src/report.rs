@@ -12,6 +12,7 @@ pub(crate) mod verdict;
 use serde::Serialize;
 
 use crate::machine::{Machine, date, processors};
+use crate::options::typed;
 use crate::spread::Spread;
 
 #[derive(Debug, Clone, Serialize)]
@@ -32,11 +33,11 @@ pub struct Report {
 
 impl Report {
     /// One that begins now, of this kind of measurement.
-    pub(crate) fn begin(kind: &str, command: &str, method: &[String]) -> anyhow::Result<Self> {
+    pub(crate) fn begin(kind: &str, method: &[String]) -> anyhow::Result<Self> {
         Ok(Self {
             title: format!("ringway bench {kind}"),
             date: date()?,
-            command: command.to_string(),
+            command: typed(),
             machine: Machine::look(),
             method: method.to_vec(),
             left_out: Vec::new(),

@@ -67,7 +67,7 @@ struct Found {
 }
 
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
-    let mut report = Report::begin("rxbuf", &options.command, &method(options))?;
+    let mut report = Report::begin("rxbuf", &method(options))?;
     if let Some(&first) = processors().first() {
         pin(first)?;
     }

@@ -35,7 +35,7 @@ const COLUMNS: [Column; 6] = [
 
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
     options.ensure_measurable()?;
-    let mut report = Report::begin("scale", &options.command, &method(options))?;
+    let mut report = Report::begin("scale", &method(options))?;
     let grid = Grid::new("Ports and queue pairs", &["ports", "queue pairs each"], &COLUMNS);
     let mut grid = grid.plotted("ns of the daemon", &[0]);
     let rows = SIZES.map(|size| (vec![size.0.to_string(), size.1.to_string()], size));

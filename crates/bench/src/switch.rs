@@ -100,7 +100,7 @@ pub fn measure(options: &Options, has_taps: bool) -> anyhow::Result<Report> {
     let [of_guests, of_worker, ..] = processors()[..] else {
         bail!("two processors are needed: one for the worker, one for the guests");
     };
-    let mut report = Report::begin("switch", &options.command, &method(options))?;
+    let mut report = Report::begin("switch", &method(options))?;
     report.machine.versions.extend(programs::peer_versions(&PEERS));
     report.leave_out(ELSEWHERE);
     let grid = Grid::new("From guest to guest", &HEADS, &COLUMNS);

@@ -110,7 +110,7 @@ fn udp(rig: &mut Rig, options: &Options) -> anyhow::Result<f64> {
 }
 
 fn flood(rig: &mut Rig, options: &Options) -> anyhow::Result<[f64; 4]> {
-    pings(rig, &format!("-f -q -w 20 -c {}", options.pings))
+    pings(rig, &format!("-f -q -w 20 -c {}", options.pings()))
 }
 
 /// Least, mean, greatest and deviation, in ms.

@@ -84,16 +84,16 @@ pub fn settle() -> anyhow::Result<TempDir> {
 fn begin(kind: &str, options: &Options, method: &[String]) -> anyhow::Result<(Report, TempDir)> {
     options.check()?;
     let directory = settle()?;
-    let mut report = Report::begin(kind, &options.amount.command, method)?;
+    let mut report = Report::begin(kind, method)?;
     report.machine.versions.extend(programs::versions(&programs::OF_GUESTS));
     Ok((report, directory))
 }
 
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
     let (mut report, directory) = begin("guest", options, &method(options))?;
-    let plans = options.pairings.iter().map(|&pairing| Plan::all(pairing).len());
+    let plans = options.pairs.iter().map(|&pairing| Plan::all(pairing).len());
     let mut progress = Progress::start(plans.sum::<usize>() * options.amount.repeats);
-    for &pairing in &options.pairings {
+    for &pairing in &options.pairs {
         match pairing.why_not() {
             Some(why) => report.leave_out(&format!("{}: {why}", pairing.name())),
             None => measure_one(pairing, options, directory.path(), (&mut report, &mut progress)),
@@ -130,7 +130,7 @@ fn measure_one(
 
 fn method(options: &Options) -> [String; 4] {
     [
-        format!("{} A flood has {} pings.", options.amount.rounds(), options.pings),
+        format!("{} A flood has {} pings.", options.amount.rounds(), options.pings()),
         sides::METHOD.into(),
         "Out is from the guest, in is to it. TCP and UDP: iperf3, with default settings; UDP is \
          sent as fast as the sender can, and counted where the guest's program gets it. Pings \

@@ -63,12 +63,12 @@ pub fn measure_pacing(options: &Options) -> anyhow::Result<Report> {
         let grid = Grid::new(pairing.name(), &["policy"], &FIGURES);
         grid.plotted("Gb/s", &[0, 1]).plotted("ms", &[2, 3, 4, 5, 6])
     };
-    let mut grids: Vec<Grid> = options.pairings.iter().map(grid).collect();
+    let mut grids: Vec<Grid> = options.pairs.iter().map(grid).collect();
     let steps = grids.len() * options.amount.repeats * (LOADS.len() + 1);
     let mut progress = Progress::start(steps);
     for round in 0..options.amount.repeats {
         // Guests of both kinds alternate, so that no kind has one part of the time to itself.
-        for (&pairing, grid) in options.pairings.iter().zip(&mut grids) {
+        for (&pairing, grid) in options.pairs.iter().zip(&mut grids) {
             let taken = boot(pairing, directory.path(), &progress).map(|mut rig| {
                 rig.commands().iter().for_each(|command| report.add_command(command));
                 take(&mut rig, options, round, (&mut report, &mut progress))
@@ -137,7 +137,7 @@ fn take(
     }
     progress.step(&format!("{name}, {}", FIGURES[2].0));
     for policy in order(round) {
-        match flood(rig, POLICIES[policy], options.pings / 4) {
+        match flood(rig, POLICIES[policy], options.pings() / 4) {
             Ok(mean_ms) => found[policy][2] = Some(mean_ms),
             Err(why) => report.leave_out(&format!("{name}, flood: {why:#}")),
         }
@@ -175,7 +175,7 @@ fn method(options: &Options) -> [String; 3] {
              {settle_ms} ms after it was told. Pings beside a stream: the same with 1,000 per \
              second from this machine (fping). Floods: {} pings from the guest under each policy. \
              A figure is the median of a round's slices.",
-            options.pings / 4
+            options.pings() / 4
         ),
         sides::METHOD.into(),
     ]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use ringway_guests::{qemu, uml};
 
 use crate::{options, programs};
@@ -21,13 +21,14 @@ pub enum Pairing {
     UmlPair,
 }
 
-#[derive(Debug, Clone)]
+/// `ringway bench guest`, `ringway bench pacing` and `ringway bench nat`
+#[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// How long each number is measured, how often, and by which command.
+    #[command(flatten)]
     pub amount: options::Options,
-    pub pings: u32,
-    /// Who talks with whom.
-    pub pairings: Vec<Pairing>,
+    /// Who talks with whom
+    #[arg(long, value_delimiter = ',', value_name = "WHO", default_value = "qemu,uml,uml-pair")]
+    pub pairs: Vec<Pairing>,
 }
 
 impl Pairing {
@@ -48,6 +49,11 @@ impl Pairing {
 }
 
 impl Options {
+    /// Echo requests in a flood.
+    pub(super) fn pings(&self) -> u32 {
+        if self.amount.quick { 2000 } else { 10_000 }
+    }
+
     /// Whole seconds, as iperf3 takes them.
     pub(super) fn seconds(&self) -> u64 {
         self.amount.duration.as_secs()
@@ -57,7 +63,7 @@ impl Options {
         let duration = self.amount.duration;
         let is_whole = duration.subsec_nanos() == 0 && duration <= Duration::from_secs(20);
         ensure!(is_whole && !duration.is_zero(), "{duration:?}: 1 to 20 whole seconds");
-        ensure!(self.amount.repeats > 0 && !self.pairings.is_empty(), "nothing to measure");
+        ensure!(self.amount.repeats > 0 && !self.pairs.is_empty(), "nothing to measure");
         Ok(())
     }
 }

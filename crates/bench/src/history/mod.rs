@@ -57,7 +57,7 @@ fn traffic(technique: &Technique) -> [Traffic; 5] {
 
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
     options.ensure_measurable()?;
-    let mut report = Report::begin("history", &options.command, &method(options))?;
+    let mut report = Report::begin("history", &method(options))?;
     let processors = report.two_processors();
     let mut streams = Grid::new("Streams", &["switched on"], &STREAMS).plotted("Gb/s", &[0, 1]);
     let title = format!("Round trips, one packet of {PING_LEN} bytes at a time");

@@ -19,10 +19,11 @@ pub(crate) mod testpmd;
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
+use clap::Args;
 use ringway_guests::dpdk_files::DpdkFiles;
 use ringway_virtq::Format;
 
-use crate::options::{self, format_name};
+use crate::options::{self, format, format_name};
 use crate::progress::in_turns;
 use crate::report::Report;
 use crate::report::grid::{Column, Grid};
@@ -31,7 +32,7 @@ use row::{Direction, LIMIT, PEERS, ROWS, Setup};
 use run::Throughput;
 
 /// Packet lengths in bytes, if nothing else is asked for.
-pub const PACKET_LENS: [usize; 5] = [64, 256, 1518, 9000, 65_536];
+const PACKET_LENS: [usize; 5] = [64, 256, 1518, 9000, 65_536];
 
 /// Entries of each queue, if nothing else is asked for: as many as drivers have by default.
 const QUEUE_SIZE: u16 = 256;
@@ -56,14 +57,22 @@ const THROUGHPUT: [Column; 5] = [
     ("× limit", 2),
 ];
 
-#[derive(Debug, Clone)]
+/// `ringway bench ring`
+#[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// How long each number is measured, how often, and by which command.
+    #[command(flatten)]
     pub amount: options::Options,
-    pub packet_lens: Vec<usize>,
-    pub formats: Vec<Format>,
-    /// Entries of each queue, a power of two from 8 to 1024; without, as many as suit the length.
-    pub queue_size: Option<u16>,
+    /// Packet lengths in bytes, 64 to 65536; with --quick 64 and 1518
+    #[arg(long = "sizes", value_delimiter = ',', value_name = "BYTES")]
+    #[arg(default_values_t = PACKET_LENS, default_value_if("quick", "true", "64,1518"))]
+    packet_lens: Vec<usize>,
+    /// Ring formats
+    #[arg(long, value_delimiter = ',', value_name = "FORMAT", default_value = "split,packed")]
+    #[arg(value_parser = format)]
+    formats: Vec<Format>,
+    /// Entries of each queue; without, 1024 for long packets that fit the shared cache, else 256
+    #[arg(long, value_name = "ENTRIES")]
+    queue_size: Option<u16>,
 }
 
 /// One number that is to be measured, again and again: its table, by number, and how.
@@ -71,7 +80,7 @@ type Task<'a> = (usize, Setup<'a>);
 
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
     check(options)?;
-    let mut report = Report::begin("ring", &options.amount.command, &method(options))?;
+    let mut report = Report::begin("ring", &method(options))?;
     let processors = report.two_processors();
     let dpdk = crate::programs::dpdk()
         .map_err(|why| report.leave_out(&format!("all pairs with DPDK: {why:#}")))
@@ -236,9 +245,9 @@ mod tests {
     use super::*;
 
     fn options() -> Options {
-        let (duration, command) = (Duration::from_millis(20), String::new());
+        let duration = Duration::from_millis(20);
         Options {
-            amount: options::Options { duration, repeats: 2, command },
+            amount: options::Options { duration, repeats: 2, ..Default::default() },
             packet_lens: vec![64, 65_536],
             formats: vec![Format::Split, Format::Packed],
             queue_size: None,

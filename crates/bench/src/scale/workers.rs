@@ -40,7 +40,7 @@ const COLUMNS: [Column; 3] =
 pub fn measure(options: &Options, workers: &[usize]) -> anyhow::Result<Report> {
     options.ensure_measurable()?;
     ensure!(!workers.contains(&0), "at least one worker");
-    let mut report = Report::begin("scale --workers", &options.command, &method(options))?;
+    let mut report = Report::begin("scale --workers", &method(options))?;
     let mut numbers = [workers, &COUNTED].concat();
     numbers.sort_unstable();
     numbers.dedup();

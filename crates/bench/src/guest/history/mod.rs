@@ -43,9 +43,9 @@ fn is_fixed(pairing: Pairing, name: &str) -> bool {
 
 /// Measures the rows whose names contain one of `words`, or all.
 pub fn measure_history(options: &Options, words: &[String]) -> anyhow::Result<Report> {
-    ensure!(options.pairings[0] != Pairing::UmlPair, "there is a tap at the other end");
+    ensure!(options.pairs[0] != Pairing::UmlPair, "there is a tap at the other end");
     let (mut report, directory) = begin("history", options, &method(options))?;
-    let pairing = options.pairings[0];
+    let pairing = options.pairs[0];
     NOT_SWITCHED.iter().for_each(|why| report.leave_out(why));
     let rows = rows::rows();
     let is_named = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word));
@@ -71,7 +71,7 @@ fn leave_out(report: &mut Report, progress: &Progress, why: &str) {
 }
 
 fn measure_rows(rows: &mut [Row], options: &Options, report: &mut Report, progress: &mut Progress) {
-    let name = options.pairings[0].name();
+    let name = options.pairs[0].name();
     let head = ["switched on"];
     let mut streams =
         Grid::new(format!("{name}: streams"), &head, &STREAMS).plotted("Gb/s", &[0, 1]);
@@ -104,7 +104,7 @@ fn measure_rows(rows: &mut [Row], options: &Options, report: &mut Report, progre
 
 fn method(options: &Options) -> Vec<String> {
     let mut method = vec![
-        format!("{} A flood has {} pings.", options.amount.rounds(), options.pings / 10),
+        format!("{} A flood has {} pings.", options.amount.rounds(), options.pings() / 10),
         sides::METHOD.into(),
         "Each row keeps what the rows above it have switched on, except that timers and ring sizes \
          replace each other. A real Linux guest for each row, on a device of this program with a \

@@ -44,7 +44,7 @@ impl Row {
     }
 
     pub fn take(&mut self, options: &Options) -> anyhow::Result<Figures> {
-        let (seconds, pings) = (u32::try_from(options.seconds())?, options.pings / 10);
+        let (seconds, pings) = (u32::try_from(options.seconds())?, options.pings() / 10);
         let (here, there) = (self.rig.address(), self.rig.guest_address());
         self.rig.work()?;
         let mut guest = self.rig.side();

@@ -116,6 +116,6 @@ fn idle_flows(rig: &mut Rig) -> anyhow::Result<[f64; 2]> {
 
 /// Least, mean, greatest and deviation, in ms.
 fn flood(rig: &mut Rig, options: &Options) -> anyhow::Result<[f64; 4]> {
-    let (_, text) = rig.side().run(&format!("ping -f -q -w 20 -c {} {SERVER}", options.pings))?;
+    let (_, text) = rig.side().run(&format!("ping -f -q -w 20 -c {} {SERVER}", options.pings()))?;
     traffic::round_trips_ms(&text).with_context(|| format!("ping: {text}"))
 }

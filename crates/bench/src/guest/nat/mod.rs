@@ -39,7 +39,7 @@ const ROUTERS: [(&str, &str); 2] = [("passt", "passt"), ("gvproxy", "gvproxy")];
 
 pub fn measure_nat(options: &Options) -> anyhow::Result<Report> {
     let with_machine = |pairing: &Pairing| *pairing != Pairing::UmlPair;
-    ensure!(options.pairings.iter().all(with_machine), "routers are not between guests");
+    ensure!(options.pairs.iter().all(with_machine), "routers are not between guests");
     let (mut report, directory) = begin("nat", options, &method(options))?;
     report.machine.versions.extend(programs::peer_versions(&ROUTERS));
     let stage = programs::stage(directory.path(), programs::ringway()?, None);
@@ -47,11 +47,11 @@ pub fn measure_nat(options: &Options) -> anyhow::Result<Report> {
     let client = client::offer(&stage)?;
     let _server = iperf::start_server_at(&stage, nat_lab::SERVER)?;
     let _servers = four::start_servers(&stage)?;
-    let with_four = usize::from(options.pairings.contains(&Pairing::QemuHost));
-    let rows = options.pairings.len() * Router::ALL.len() + with_four * four::ROUTERS.len();
+    let with_four = usize::from(options.pairs.contains(&Pairing::QemuHost));
+    let rows = options.pairs.len() * Router::ALL.len() + with_four * four::ROUTERS.len();
     let steps = rows * options.amount.repeats;
     let mut progress = Progress::start(steps);
-    for &pairing in &options.pairings {
+    for &pairing in &options.pairs {
         let at = Place { pairing, machine: &machine, directory: directory.path(), client: &client };
         match pairing.why_not() {
             Some(why) => report.leave_out(&format!("{}: {why}", pairing.name())),
@@ -117,7 +117,7 @@ fn measure_four(at: &Place<'_>, options: &Options, report: &mut Report, progress
 
 fn method(options: &Options) -> [String; 6] {
     [
-        format!("{} A flood has {} pings.", options.amount.rounds(), options.pings),
+        format!("{} A flood has {} pings.", options.amount.rounds(), options.pings()),
         sides::METHOD.into(),
         "A provider with servers, a machine behind one link, and on it a router for each guest, \
          none of which needs a right there but the tap. Every guest has the MTU that its router \
