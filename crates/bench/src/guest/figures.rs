@@ -5,12 +5,12 @@
 
 use anyhow::{Context, ensure};
 use ringway_guests::iperf::Report;
-use ringway_guests::traffic;
+use ringway_guests::traffic::{self, Side};
 
 use super::pairing::Options;
 use super::processor_time;
 use super::rig::Rig;
-use super::turns;
+use super::turns::{Compared, Found};
 use crate::report::grid::Column;
 
 /// Payload of a UDP packet whose Ethernet frame has 64 bytes.
@@ -50,72 +50,82 @@ pub(super) const COSTS: [Column; 8] = [
     ("beside it, 4 streams in, s/GiB", 2),
 ];
 
-/// What one turn found, in these orders.
-pub(super) type Found = turns::Found<{ RATES.len() }, { COSTS.len() }>;
-
-pub(super) fn take(rig: &mut Rig, options: &Options) -> Found {
-    let mut found = Found::default();
-    // Addresses are resolved and the path is warm.
-    let warm_up = format!("ping -c 3 -i 0.1 -W 10 {}", rig.address());
-    let ready = rig.work().and_then(|()| rig.side().must(&warm_up));
-    if found.note("before anything", ready).is_none() {
-        return found;
+impl Compared for Rig {
+    fn commands(&self) -> Vec<String> {
+        self.commands()
     }
-    for (at, words) in TCP.into_iter().enumerate() {
-        let figures = tcp(rig, options, words);
-        if let Some((rate, costs)) = found.note(&format!("TCP {words}"), figures) {
-            found.rates[at] = Some(rate);
-            found.costs[2 * at..][..2].copy_from_slice(&costs);
+
+    fn take(&mut self, options: &Options) -> Found {
+        let mut found = Found::nothing(&RATES, &COSTS);
+        let (address, seconds) = (self.address(), options.seconds());
+        // Addresses are resolved and the path is warm.
+        let warm_up = format!("ping -c 3 -i 0.1 -W 10 {address}");
+        let ready = self.work().and_then(|()| self.side().must(&warm_up));
+        if found.note("before anything", ready).is_none() {
+            return found;
         }
+        let processes = self.processes();
+        let times = || processes.each_ref().map(|programs| processor_time::seconds(programs));
+        for (at, words) in TCP.into_iter().enumerate() {
+            let figures = tcp(&mut self.side(), (&address, seconds, words), times);
+            if let Some((rate, seconds, moved)) = found.note(&format!("TCP {words}"), figures) {
+                found.rates[at] = Some(rate);
+                for side in [0, 1] {
+                    let cost = seconds[side] / (moved / GIB);
+                    found.costs[2 * at + side] = (!processes[side].is_empty()).then_some(cost);
+                }
+            }
+        }
+        let words = format!("-l {UDP_PAYLOAD_LEN} -R");
+        let udp = udp(&mut self.side(), (&address, seconds, &words));
+        found.rates[4] = found.note("UDP", udp);
+        let flood = pings(&mut self.side(), &flood_of(options.pings()), &address);
+        if let Some(times) = found.note("flood", flood) {
+            found.rates[5..9].copy_from_slice(&times.map(Some));
+        }
+        let cold = pings(&mut self.side(), &format!("-q {COLD_PINGS}"), &address);
+        found.rates[9] = found.note("pings", cold).map(|[_, mean, ..]| mean);
+        let rest = self.rest();
+        found.note("afterwards", rest);
+        found
     }
-    let udp = udp(rig, options);
-    found.rates[4] = found.note("UDP", udp);
-    let flood = flood(rig, options);
-    if let Some(times) = found.note("flood", flood) {
-        found.rates[5..9].copy_from_slice(&times.map(Some));
-    }
-    let cold = pings(rig, &format!("-q {COLD_PINGS}"));
-    found.rates[9] = found.note("pings", cold).map(|[_, mean, ..]| mean);
-    let rest = rig.rest();
-    found.note("afterwards", rest);
-    found
 }
 
-/// The rate, and the processor time of the guests and of what is beside them, per GiB.
-fn tcp(rig: &mut Rig, options: &Options, words: &str) -> anyhow::Result<(f64, [Option<f64>; 2])> {
-    let (processes, address) = (rig.processes(), rig.address());
-    let times = || processes.each_ref().map(|programs| processor_time::seconds(programs));
+/// What iperf3 is told: an address, for how many seconds, and more words.
+pub(super) type Asked<'a> = (&'a str, u64, &'a str);
+
+/// The rate of TCP in Gb/s, by how much each of `times` grew meanwhile, and the bytes that arrived.
+pub(super) fn tcp(
+    side: &mut Side<'_>,
+    (address, seconds, words): Asked<'_>,
+    times: impl Fn() -> [f64; 2],
+) -> anyhow::Result<(f64, [f64; 2], f64)> {
     let before = times();
-    let seconds = u32::try_from(options.seconds())?;
-    let report = traffic::tcp(&mut rig.side(), &address, seconds, words)?;
+    let report = traffic::tcp(side, address, u32::try_from(seconds)?, words)?;
     let after = times();
-    let moved_gib = report.bits_per_second * report.seconds / 8.0 / GIB;
-    let cost = |side: usize| {
-        let is_known = !processes[side].is_empty() && moved_gib > 0.0;
-        is_known.then(|| (after[side] - before[side]) / moved_gib)
-    };
-    Ok((report.gigabits(), [cost(0), cost(1)]))
+    let moved = report.bits_per_second * report.seconds / 8.0;
+    Ok((report.gigabits(), [0, 1].map(|of| after[of] - before[of]), moved))
 }
 
-/// Thousands of packets per second that the guest's program gets when the other side sends all it
-/// can.
-fn udp(rig: &mut Rig, options: &Options) -> anyhow::Result<f64> {
-    let (address, seconds) = (rig.address(), options.seconds());
-    let line = format!("iperf3 -J -c {address} -u -b 0 -l {UDP_PAYLOAD_LEN} -t {seconds} -R");
-    let text = traffic::iperf(&mut rig.side(), &line)?;
-    let report = Report::parse(&text)?;
+/// Thousands of packets per second that arrive when the other side sends all it can.
+pub(super) fn udp(
+    side: &mut Side<'_>,
+    (address, seconds, words): Asked<'_>,
+) -> anyhow::Result<f64> {
+    let line = format!("iperf3 -J -c {address} -u -b 0 -t {seconds} {words}");
+    let report = Report::parse(&traffic::iperf(side, &line)?)?;
     let packets = report.packets.context("iperf3: no packets")?;
     ensure!(report.seconds > 0.0, "iperf3: no time");
     Ok(packets / report.seconds / 1e3)
 }
 
-fn flood(rig: &mut Rig, options: &Options) -> anyhow::Result<[f64; 4]> {
-    pings(rig, &format!("-f -q -w 20 -c {}", options.pings()))
+/// Words for so many pings as fast as they come back.
+pub(super) fn flood_of(pings: u32) -> String {
+    format!("-f -q -w 20 -c {pings}")
 }
 
-/// Least, mean, greatest and deviation, in ms.
-fn pings(rig: &mut Rig, words: &str) -> anyhow::Result<[f64; 4]> {
-    let address = rig.address();
-    let (_, text) = rig.side().run(&format!("ping {words} {address}"))?;
+/// Least, mean, greatest and deviation of round trips, in ms.
+pub(super) fn pings(side: &mut Side<'_>, words: &str, to: &str) -> anyhow::Result<[f64; 4]> {
+    let (_, text) = side.run(&format!("ping {words} {to}"))?;
     traffic::round_trips_ms(&text).with_context(|| format!("ping: {text}"))
 }

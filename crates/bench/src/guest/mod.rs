@@ -109,23 +109,13 @@ fn measure_one(
     directory: &Path,
     (report, progress): (&mut Report, &mut Progress),
 ) {
-    let (mut rigs, name) = (Vec::new(), pairing.name());
+    let name = pairing.name();
+    let rates = Grid::new(name, &["through"], &RATES).plotted("Gb/s", &[0, 1, 2, 3]);
+    let costs = Grid::new(format!("{name}: processor time"), &["through"], &COSTS);
     let mut turns = Turns { name, options, report, progress };
-    for plan in Plan::all(pairing) {
-        turns.progress.note(&format!("booting: {name}, {}", plan.name()));
-        match Rig::boot(plan, directory) {
-            Ok(rig) => {
-                rig.commands().iter().for_each(|command| turns.report.add_command(command));
-                rigs.push(rig);
-            }
-            Err(why) => turns.leave_out(plan.name(), &why),
-        }
-    }
-    let mut rates = Grid::new(name, &["through"], &RATES).plotted("Gb/s", &[0, 1, 2, 3]);
-    let mut costs = Grid::new(format!("{name}: processor time"), &["through"], &COSTS);
-    turns.take(&mut rigs, |rig| rig.plan.name(), figures::take, (&mut rates, &mut costs));
-    report.tables.extend([rates.table(), rates.ratios_of_first(&[0, 1, 2, 3, 4, 6, 9])]);
-    report.tables.push(costs.table());
+    let plans = Plan::all(pairing).into_iter().map(|plan| (plan.name(), plan));
+    let rigs = turns.boot(plans, |plan| Rig::boot(plan, directory));
+    turns.compare(rigs, [rates, costs], &[0, 1, 2, 3, 4, 6, 9]);
 }
 
 fn method(options: &Options) -> [String; 4] {

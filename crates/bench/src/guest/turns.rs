@@ -1,28 +1,36 @@
-//! Rigs that are compared take turns; the figures of each turn go into two tables.
+//! What is compared is booted first, and takes turns; the figures of each turn go into two tables.
 
 use super::pairing::Options;
 use crate::progress::Progress;
 use crate::report::Report;
-use crate::report::grid::Grid;
+use crate::report::grid::{Column, Grid};
 
 /// What one turn found, in the order of the columns of both tables.
 #[derive(Debug, Clone)]
-pub(super) struct Found<const RATES: usize, const COSTS: usize> {
-    pub rates: [Option<f64>; RATES],
-    pub costs: [Option<f64>; COSTS],
-    pub failures: Vec<String>,
+pub(super) struct Found {
+    pub rates: Vec<Option<f64>>,
+    pub costs: Vec<Option<f64>>,
+    failures: Vec<String>,
 }
 
-impl<const RATES: usize, const COSTS: usize> Default for Found<RATES, COSTS> {
-    fn default() -> Self {
-        Self { rates: [None; RATES], costs: [None; COSTS], failures: Vec::new() }
+impl Found {
+    /// Nothing yet, for tables of these columns.
+    pub fn nothing(rates: &[Column], costs: &[Column]) -> Self {
+        let [rates, costs] = [rates, costs].map(|columns| vec![None; columns.len()]);
+        Self { rates, costs, failures: Vec::new() }
     }
-}
 
-impl<const RATES: usize, const COSTS: usize> Found<RATES, COSTS> {
     pub fn note<T>(&mut self, what: &str, result: anyhow::Result<T>) -> Option<T> {
         result.map_err(|why| self.failures.push(format!("{what}: {why:#}"))).ok()
     }
+}
+
+/// Running guests, and what carries their traffic.
+pub(super) trait Compared {
+    /// How its programs were started.
+    fn commands(&self) -> Vec<String>;
+
+    fn take(&mut self, options: &Options) -> Found;
 }
 
 /// What runs, told and measured.
@@ -34,36 +42,62 @@ pub(super) struct Turns<'a> {
 }
 
 impl Turns<'_> {
-    /// A rig that could not be started is left out, and named.
-    pub fn leave_out(&mut self, row: &str, why: &anyhow::Error) {
-        let why = format!("{}, {row}: {why:#}", self.name);
+    /// Says what is left out.
+    pub fn leave_out(&mut self, row: &str, why: &str) {
+        let why = format!("{}, {row}: {why}", self.name);
         self.progress.note(&why);
         self.report.leave_out(&why);
     }
 
+    /// Boots all of these, each behind the name of its row; but what cannot be started.
+    pub fn boot<P, C: Compared>(
+        &mut self,
+        all: impl IntoIterator<Item = (&'static str, P)>,
+        boot: impl Fn(P) -> anyhow::Result<C>,
+    ) -> Vec<(&'static str, C)> {
+        let mut booted = Vec::new();
+        for (row, plan) in all {
+            self.progress.note(&format!("booting: {}, {row}", self.name));
+            match boot(plan) {
+                Ok(rig) => {
+                    rig.commands().iter().for_each(|command| self.report.add_command(command));
+                    booted.push((row, rig));
+                }
+                Err(why) => self.leave_out(row, &format!("{why:#}")),
+            }
+        }
+        booted
+    }
+
     /// Every rig once in each round. The first one is the first row of the tables, but not always
     /// measured first.
-    pub fn take<R, const RATES: usize, const COSTS: usize>(
+    pub fn take<C: Compared>(
         &mut self,
-        rigs: &mut [R],
-        row: impl Fn(&R) -> &'static str,
-        measure: impl Fn(&mut R, &Options) -> Found<RATES, COSTS>,
-        (rates, costs): (&mut Grid, &mut Grid),
+        rigs: &mut [(&'static str, C)],
+        [rates, costs]: [&mut Grid; 2],
     ) {
         let count = rigs.len();
         for round in 0..self.options.amount.repeats {
             for at in 0..count {
-                let rig = &mut rigs[(at + round) % count];
-                let row = row(rig);
+                let (row, rig) = &mut rigs[(at + round) % count];
                 self.progress.step(&format!("{}, {row}", self.name));
-                let found = measure(rig, self.options);
-                for why in &found.failures {
-                    self.progress.note(&format!("{row}: {why}"));
-                    self.report.leave_out(&format!("{}, {row}: {why}", self.name));
-                }
-                rates.add(&[row.into()], round, &found.rates);
-                costs.add(&[row.into()], round, &found.costs);
+                let found = rig.take(self.options);
+                found.failures.iter().for_each(|why| self.leave_out(row, why));
+                rates.add(&[(*row).into()], round, &found.rates);
+                costs.add(&[(*row).into()], round, &found.costs);
             }
         }
+    }
+
+    /// Measures all, and makes the tables: rates, those of the first row by the others in these
+    /// columns, and costs.
+    pub fn compare<C: Compared>(
+        &mut self,
+        mut rigs: Vec<(&'static str, C)>,
+        [mut rates, mut costs]: [Grid; 2],
+        ratios: &[usize],
+    ) {
+        self.take(&mut rigs, [&mut rates, &mut costs]);
+        self.report.tables.extend([rates.table(), rates.ratios_of_first(ratios), costs.table()]);
     }
 }

@@ -14,6 +14,7 @@ use anyhow::ensure;
 use ringway_net::Features;
 
 use super::pairing::{Options, Pairing};
+use super::turns::Turns;
 use super::{begin, sides};
 use crate::progress::Progress;
 use crate::report::Report;
@@ -51,55 +52,25 @@ pub fn measure_history(options: &Options, words: &[String]) -> anyhow::Result<Re
     let is_named = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word));
     let is_wanted = |name| is_named(name) && !is_fixed(pairing, name);
     let rows: Vec<_> = rows.into_iter().filter(|row| is_wanted(row.0)).collect();
-    let mut progress = Progress::start(rows.len() * options.amount.repeats);
-    let mut booted = Vec::new();
-    for (number, (name, technique)) in (0..).zip(rows) {
-        progress.note(&format!("booting: {name}"));
-        match Row::boot((number, name, technique), pairing, directory.path()) {
-            Ok(row) => booted.push(row),
-            Err(why) => leave_out(&mut report, &progress, &format!("{name}: {why:#}")),
+    let (name, mut progress) =
+        (pairing.name(), Progress::start(rows.len() * options.amount.repeats));
+    let mut turns = Turns { name, options, report: &mut report, progress: &mut progress };
+    let rows = (0..).zip(rows).map(|(number, (name, technique))| (name, (number, technique)));
+    let mut rows = turns.boot(rows, |plan| Row::boot(plan, pairing, directory.path()));
+    let [mut streams, mut pings, mut capacity] =
+        [("streams", &STREAMS[..]), ("floods of pings", &PINGS), ("receive rings", &CAPACITY)]
+            .map(|(what, columns)| Grid::new(format!("{name}: {what}"), &["switched on"], columns));
+    for (name, row) in &rows {
+        capacity.add(&[(*name).into()], 0, &[row.capacity]);
+        if row.refused != Features::empty() {
+            turns.leave_out(name, &format!("the guest does not accept {}", row.refused));
         }
     }
-    measure_rows(&mut booted, options, &mut report, &mut progress);
+    turns.take(&mut rows, [&mut streams, &mut pings]);
+    let streams = streams.plotted("Gb/s", &[0, 1]);
+    report.tables.extend([streams.table_of_runs(), pings.table(), capacity.table()]);
     progress.end();
     Ok(report)
-}
-
-fn leave_out(report: &mut Report, progress: &Progress, why: &str) {
-    progress.note(why);
-    report.leave_out(why);
-}
-
-fn measure_rows(rows: &mut [Row], options: &Options, report: &mut Report, progress: &mut Progress) {
-    let name = options.pairs[0].name();
-    let head = ["switched on"];
-    let mut streams =
-        Grid::new(format!("{name}: streams"), &head, &STREAMS).plotted("Gb/s", &[0, 1]);
-    let mut pings = Grid::new(format!("{name}: floods of pings"), &head, &PINGS);
-    let mut capacity = Grid::new(format!("{name}: receive rings"), &head, &CAPACITY);
-    for row in rows.iter() {
-        row.rig.commands().iter().for_each(|command| report.add_command(command));
-        capacity.add(&[row.name.into()], 0, &[row.capacity]);
-        if row.refused != Features::empty() {
-            let why = format!("{}: the guest does not accept {}", row.name, row.refused);
-            leave_out(report, progress, &why);
-        }
-    }
-    for round in 0..options.amount.repeats {
-        for at in 0..rows.len() {
-            let turn = (at + round) % rows.len();
-            let row = &mut rows[turn];
-            progress.step(row.name);
-            match row.take(options) {
-                Ok((rates, times)) => {
-                    streams.add(&[row.name.into()], round, &rates);
-                    pings.add(&[row.name.into()], round, &times);
-                }
-                Err(why) => leave_out(report, progress, &format!("{}: {why:#}", row.name)),
-            }
-        }
-    }
-    report.tables.extend([streams.table_of_runs(), pings.table(), capacity.table()]);
 }
 
 fn method(options: &Options) -> Vec<String> {

@@ -4,20 +4,21 @@
 //! nevertheless.
 
 use anyhow::Context;
-use ringway_guests::iperf::Report;
 use ringway_guests::nat_lab::SERVER;
-use ringway_guests::traffic;
 
+use super::super::figures::{flood_of, pings, tcp, udp};
 use super::super::pairing::Options;
-use super::super::turns;
+use super::super::turns::{Compared, Found};
 use super::rig::Rig;
 use crate::report::grid::Column;
 
 /// Connections that are open at once for a look at the router's memory.
 pub(super) const FLOWS: u32 = 400;
 
-/// UDP as routers are asked for it.
-const UDP: &str = "-u -b 0 -l 1400";
+/// Of UDP as routers are asked for it.
+const UDP_PAYLOAD_LEN: u32 = 1400;
+
+const GB: f64 = 1e9;
 
 /// TCP, connections and UDP from the guest's point of view; pings.
 pub(super) const RATES: [Column; 10] = [
@@ -42,57 +43,45 @@ pub(super) const COSTS: [Column; 6] = [
     ("memory per idle flow, KiB", 2),
 ];
 
-/// What one turn found, in these orders.
-pub(super) type Found = turns::Found<{ RATES.len() }, { COSTS.len() }>;
-
-pub(super) fn take(rig: &mut Rig, options: &Options) -> Found {
-    let mut found = Found::default();
-    let warm_up = rig.side().must(&format!("ping -c 2 -i 0.1 -W 10 {SERVER}"));
-    if found.note("before anything", warm_up).is_none() {
-        return found;
+impl Compared for Rig {
+    fn commands(&self) -> Vec<String> {
+        self.commands()
     }
-    for (way, option) in ["", "-R"].into_iter().enumerate() {
-        let figures = tcp(rig, options, option);
-        if let Some((rate, costs)) = found.note(&format!("TCP {option}"), figures) {
-            found.rates[way] = Some(rate);
-            found.costs[2 * way..][..2].copy_from_slice(&costs.map(Some));
+
+    fn take(&mut self, options: &Options) -> Found {
+        let (mut found, seconds) = (Found::nothing(&RATES, &COSTS), options.seconds());
+        let warm_up = self.side().must(&format!("ping -c 2 -i 0.1 -W 10 {SERVER}"));
+        if found.note("before anything", warm_up).is_none() {
+            return found;
         }
+        for (way, option) in ["", "-R"].into_iter().enumerate() {
+            let times = self.times();
+            let figures = tcp(&mut self.side(), (SERVER, seconds, option), times);
+            if let Some((rate, seconds, moved)) = found.note(&format!("TCP {option}"), figures) {
+                found.rates[way] = Some(rate);
+                let costs = seconds.map(|seconds| Some(seconds / (moved / GB)));
+                found.costs[2 * way..][..2].copy_from_slice(&costs);
+            }
+        }
+        let memory = idle_flows(self);
+        if let Some(memory) = found.note("flows", memory) {
+            found.costs[4..].copy_from_slice(&memory.map(Some));
+        }
+        for (way, option) in ["", "-R"].into_iter().enumerate() {
+            let words = format!("-l {UDP_PAYLOAD_LEN} {option}");
+            let rate = udp(&mut self.side(), (SERVER, seconds, &words));
+            found.rates[4 + way] = found.note(&format!("UDP {option}"), rate);
+        }
+        for (at, what) in [(2, "connections"), (3, "round-trips")] {
+            let number = ask(self, what, seconds);
+            found.rates[at] = found.note(what, number);
+        }
+        let flood = pings(&mut self.side(), &flood_of(options.pings()), SERVER);
+        if let Some(times) = found.note("flood", flood) {
+            found.rates[6..].copy_from_slice(&times.map(Some));
+        }
+        found
     }
-    let memory = idle_flows(rig);
-    if let Some(memory) = found.note("flows", memory) {
-        found.costs[4..].copy_from_slice(&memory.map(Some));
-    }
-    for (way, option) in ["", "-R"].into_iter().enumerate() {
-        let rate = udp(rig, options, option);
-        found.rates[4 + way] = found.note(&format!("UDP {option}"), rate);
-    }
-    for (at, what) in [(2, "connections"), (3, "round-trips")] {
-        let number = ask(rig, what, options.seconds());
-        found.rates[at] = found.note(what, number);
-    }
-    let flood = flood(rig, options);
-    if let Some(times) = found.note("flood", flood) {
-        found.rates[6..].copy_from_slice(&times.map(Some));
-    }
-    found
-}
-
-/// The rate, and the processor time of router and guest per GB.
-fn tcp(rig: &mut Rig, options: &Options, option: &str) -> anyhow::Result<(f64, [f64; 2])> {
-    let before = rig.seconds();
-    let seconds = u32::try_from(options.seconds())?;
-    let report = traffic::tcp(&mut rig.side(), SERVER, seconds, option)?;
-    let after = rig.seconds();
-    let moved_gb = report.bits_per_second * report.seconds / 8e9;
-    Ok((report.gigabits(), [0, 1].map(|of| (after[of] - before[of]) / moved_gb)))
-}
-
-/// Thousands of packets per second that arrive.
-fn udp(rig: &mut Rig, options: &Options, option: &str) -> anyhow::Result<f64> {
-    let seconds = options.seconds();
-    let line = format!("iperf3 -J -c {SERVER} {UDP} -t {seconds} {option}");
-    let report = Report::parse(&traffic::iperf(&mut rig.side(), &line)?)?;
-    Ok(report.packets.context("iperf3: no packets")? / report.seconds / 1e3)
 }
 
 fn ask(rig: &mut Rig, what: &str, amount: u64) -> anyhow::Result<f64> {
@@ -112,10 +101,4 @@ fn idle_flows(rig: &mut Rig) -> anyhow::Result<[f64; 2]> {
     let after = rig.memory_kib()?;
     rig.side().must("wait $!").with_context(|| opened)?;
     Ok([before, (after - before) / f64::from(FLOWS)])
-}
-
-/// Least, mean, greatest and deviation, in ms.
-fn flood(rig: &mut Rig, options: &Options) -> anyhow::Result<[f64; 4]> {
-    let (_, text) = rig.side().run(&format!("ping -f -q -w 20 -c {} {SERVER}", options.pings()))?;
-    traffic::round_trips_ms(&text).with_context(|| format!("ping: {text}"))
 }

@@ -20,7 +20,7 @@ use ringway_testkit::Usage;
 use super::super::pairing::Options;
 use super::super::processor_time;
 use super::super::sides::Sides;
-use super::super::turns;
+use super::super::turns::{Compared, Found};
 use super::Place;
 use super::rig::lease;
 use super::router::{Beside, Router, socket};
@@ -41,8 +41,6 @@ pub(super) const RATES: [Column; 2] = [("TCP out, Gb/s", 3), ("TCP in, Gb/s", 3)
 pub(super) const COSTS: [Column; 3] =
     [("routers, out, s/GB", 2), ("routers, in, s/GB", 2), ("memory, KiB", 0)];
 
-type Found = turns::Found<{ RATES.len() }, { COSTS.len() }>;
-
 /// The servers of all guests.
 pub(super) fn start_servers(stage: &Stage) -> anyhow::Result<Vec<Process>> {
     PORTS.iter().map(|port| iperf::start_server_on(stage, SERVER, *port)).collect()
@@ -51,7 +49,6 @@ pub(super) fn start_servers(stage: &Stage) -> anyhow::Result<Vec<Process>> {
 /// The guests, and what runs beside them.
 #[derive(Debug)]
 pub(super) struct Four {
-    pub router: Router,
     guests: Vec<Console>,
     beside: Vec<Beside>,
 }
@@ -76,14 +73,9 @@ impl Four {
             anyhow::Ok((beside, guests))
         })?;
         let (beside, guests) = started?;
-        let mut four = Self { router, guests, beside };
+        let mut four = Self { guests, beside };
         four.guests.iter_mut().try_for_each(|guest| lease(&mut Side::Guest(guest)))?;
         Ok(four)
-    }
-
-    pub fn commands(&self) -> Vec<String> {
-        let beside = self.beside.iter().filter_map(Beside::process).map(|(command, _)| command);
-        beside.chain(self.guests.iter().map(Console::command)).map(str::to_string).collect()
     }
 
     fn routers(&self) -> Vec<u32> {
@@ -128,15 +120,21 @@ fn boot(stage: &Stage, number: u32) -> anyhow::Result<Console> {
     qemu::boot(stage, &socket(stage), &machine)
 }
 
-pub(super) fn take(four: &mut Four, options: &Options) -> Found {
-    let mut found = Found::default();
-    for (way, option) in ["", "-R"].into_iter().enumerate() {
-        let figures = four.tcp(options, option);
-        if let Some((rate, cost)) = found.note(&format!("TCP {option}"), figures) {
-            (found.rates[way], found.costs[way]) = (Some(rate), Some(cost));
-        }
+impl Compared for Four {
+    fn commands(&self) -> Vec<String> {
+        let beside = self.beside.iter().filter_map(Beside::process).map(|(command, _)| command);
+        beside.chain(self.guests.iter().map(Console::command)).map(str::to_string).collect()
     }
-    let memory = four.memory_kib();
-    found.costs[2] = found.note("memory", memory);
-    found
+
+    fn take(&mut self, options: &Options) -> Found {
+        let mut found = Found::nothing(&RATES, &COSTS);
+        for (way, option) in ["", "-R"].into_iter().enumerate() {
+            let figures = self.tcp(options, option);
+            if let Some((rate, cost)) = found.note(&format!("TCP {option}"), figures) {
+                (found.rates[way], found.costs[way]) = (Some(rate), Some(cost));
+            }
+        }
+        found.costs[2] = found.note("memory", self.memory_kib());
+        found
+    }
 }

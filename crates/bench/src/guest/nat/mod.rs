@@ -76,43 +76,24 @@ struct Place<'a> {
 }
 
 fn measure_one(at: &Place<'_>, options: &Options, report: &mut Report, progress: &mut Progress) {
-    let (mut rigs, name) = (Vec::new(), at.pairing.name());
+    let name = at.pairing.name();
+    let rates = Grid::new(name, &["router"], &RATES).plotted("Gb/s", &[0, 1]);
+    let costs = Grid::new(format!("{name}: what it costs"), &["router"], &COSTS);
     let mut turns = Turns { name, options, report, progress };
-    for router in Router::ALL {
-        turns.progress.note(&format!("booting: {name}, {}", router.name()));
-        match Rig::boot(router, at) {
-            Ok(rig) => {
-                rig.commands().iter().for_each(|command| turns.report.add_command(command));
-                rigs.push(rig);
-            }
-            Err(why) => turns.leave_out(router.name(), &why),
-        }
-    }
-    let mut rates = Grid::new(name, &["router"], &RATES).plotted("Gb/s", &[0, 1]);
-    let mut costs = Grid::new(format!("{name}: what it costs"), &["router"], &COSTS);
-    turns.take(&mut rigs, |rig| rig.router.name(), figures::take, (&mut rates, &mut costs));
-    report.tables.extend([rates.table(), rates.ratios_of_first(&[0, 1, 2, 3, 4, 5, 7])]);
-    report.tables.push(costs.table());
+    let routers = Router::ALL.map(|router| (router.name(), router));
+    let rigs = turns.boot(routers, |router| Rig::boot(router, at));
+    turns.compare(rigs, [rates, costs], &[0, 1, 2, 3, 4, 5, 7]);
 }
 
 /// The same of four guests together, whose routers are started when the others have ended.
 fn measure_four(at: &Place<'_>, options: &Options, report: &mut Report, progress: &mut Progress) {
     let name = format!("{}: four guests together", at.pairing.name());
-    let (mut rigs, mut turns) = (Vec::new(), Turns { name: &name, options, report, progress });
-    for router in four::ROUTERS {
-        turns.progress.note(&format!("booting: {name}, {}", router.name()));
-        match Four::boot(router, at) {
-            Ok(four) => {
-                four.commands().iter().for_each(|command| turns.report.add_command(command));
-                rigs.push(four);
-            }
-            Err(why) => turns.leave_out(router.name(), &why),
-        }
-    }
-    let mut rates = Grid::new(name.as_str(), &["router"], &four::RATES);
-    let mut costs = Grid::new(format!("{name}: what it costs"), &["router"], &four::COSTS);
-    turns.take(&mut rigs, |four| four.router.name(), four::take, (&mut rates, &mut costs));
-    report.tables.extend([rates.table(), rates.ratios_of_first(&[0, 1]), costs.table()]);
+    let rates = Grid::new(name.as_str(), &["router"], &four::RATES);
+    let costs = Grid::new(format!("{name}: what it costs"), &["router"], &four::COSTS);
+    let mut turns = Turns { name: &name, options, report, progress };
+    let routers = four::ROUTERS.map(|router| (router.name(), router));
+    let rigs = turns.boot(routers, |router| Four::boot(router, at));
+    turns.compare(rigs, [rates, costs], &[0, 1]);
 }
 
 fn method(options: &Options) -> [String; 6] {

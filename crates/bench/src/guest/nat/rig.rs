@@ -26,7 +26,7 @@ const LEASE_SCRIPT: &str = "#!/bin/sh\n[ \"$1\" = bound ] || exit 0\n\
 
 #[derive(Debug)]
 pub(super) struct Rig {
-    pub router: Router,
+    router: Router,
     /// How the client is started in the guest.
     pub client: String,
     is_qemu: bool,
@@ -76,13 +76,15 @@ impl Rig {
         beside.into_iter().chain([self.guest.command()]).map(str::to_string).collect()
     }
 
-    /// Seconds of processor time so far: of the router, and of the guest.
-    pub fn seconds(&self) -> [f64; 2] {
+    /// A clock of processor time in seconds: of the router, and of the guest.
+    pub fn times(&self) -> impl Fn() -> [f64; 2] + use<> {
         let beside: Vec<u32> = self.beside.process().iter().map(|(_, id)| *id).collect();
-        let guest = self.guest.id();
-        let of_network = if self.is_qemu { processor_time::of_first_thread(guest) } else { 0.0 };
-        let all = processor_time::seconds(&[guest]);
-        [processor_time::seconds(&beside) + of_network, all - of_network]
+        let (guest, is_qemu) = (self.guest.id(), self.is_qemu);
+        move || {
+            let of_network = if is_qemu { processor_time::of_first_thread(guest) } else { 0.0 };
+            let all = processor_time::seconds(&[guest]);
+            [processor_time::seconds(&beside) + of_network, all - of_network]
+        }
     }
 
     /// Memory that the router has for itself, in KiB.
