@@ -42,8 +42,14 @@ const PACKET_LENS: [u32; 3] = [64, 1518, 65_536];
 /// Guests and copies take turns so often within one number.
 const TURNS: u32 = 4;
 
-const WAYS: [Way; 6] =
-    [Way::Cable, Way::Switch, Way::InTwo, Way::OneProcessor, Way::Testpmd, Way::Ovs];
+const WAYS: [(Way, &str); 6] = [
+    (Way::Cable, "two ports"),
+    (Way::Switch, "three ports"),
+    (Way::InTwo, "three ports, in two pieces"),
+    (Way::OneProcessor, "three ports, one processor"),
+    (Way::Testpmd, "DPDK testpmd, two ports"),
+    (Way::Ovs, "Open vSwitch with DPDK, three ports"),
+];
 
 const HEADS: [&str; 3] = ["bytes", "ring", "daemon"];
 
@@ -94,6 +100,16 @@ struct Row {
     packet_len: u32,
 }
 
+/// The worker's processor, and for how long each number is measured.
+#[derive(Debug, Clone, Copy)]
+struct At {
+    of_worker: usize,
+    duration: Duration,
+}
+
+/// A value for each column.
+type Values = [Option<f64>; COLUMNS.len()];
+
 /// `has_taps`: this process is the first of namespaces of its own.
 pub fn measure(options: &Options, has_taps: bool) -> anyhow::Result<Report> {
     options.ensure_measurable()?;
@@ -114,7 +130,7 @@ pub fn measure(options: &Options, has_taps: bool) -> anyhow::Result<Report> {
             Format::Split => measure_one::<SplitDriver>,
             Format::Packed => measure_one::<PackedDriver>,
         };
-        let measured = || measure_one(*row, of_worker, options.duration);
+        let measured = || measure_one(*row, At { of_worker, duration: options.duration });
         match keeping_to(&[of_guests], measured)? {
             Ok(values) => grid.add(name, round, &values),
             // It may not be installed.
@@ -136,7 +152,7 @@ pub(crate) const BURST: usize = guests::QUEUE_SIZE as usize;
 /// with it. `load`: its workers, and bursts of packets.
 pub(crate) fn carry<Q: DriverQueue>(load: (usize, usize), in_two: bool) -> anyhow::Result<()> {
     let (workers, bursts) = load;
-    let mut daemon = start_with(Way::Switch, workers, &["--sandbox", "off"])?;
+    let mut daemon = start(Way::Switch, workers, &["--sandbox", "off"])?;
     let plan = Plan { in_two, ..Plan::of(PACKET_LENS[0] as usize) };
     let mut pair = Pair::<DriverEnd<Q>>::attach(sockets(&daemon), &plan)?;
     (0..bursts).try_for_each(|_| pair.burst(plan.burst))?;
@@ -148,11 +164,7 @@ fn sockets(daemon: &RingwayProcess) -> [PathBuf; 2] {
     ["a", "b"].map(|port| daemon.socket(port))
 }
 
-fn start(way: Way) -> anyhow::Result<RingwayProcess> {
-    start_with(way, 1, &[])
-}
-
-fn start_with(way: Way, workers: usize, more: &[&str]) -> anyhow::Result<RingwayProcess> {
+fn start(way: Way, workers: usize, more: &[&str]) -> anyhow::Result<RingwayProcess> {
     let ports = &[("a", ""), ("b", ""), ("c", "")];
     let ports = if way == Way::Cable { &ports[..2] } else { ports };
     let workers = workers.to_string();
@@ -165,21 +177,13 @@ fn rows() -> Vec<(Vec<String>, Row)> {
     let mut rows = Vec::new();
     for packet_len in PACKET_LENS {
         for format in [Format::Split, Format::Packed] {
-            for way in WAYS {
+            for (way, name) in WAYS {
                 let is_short = packet_len <= peer::PACKET_LEN_MAX;
                 // It takes seconds to start, and is measured with the usual rings.
                 let is_usual = way != Way::Ovs || format == Format::Split;
                 if way.is_peer() && !(is_short && is_usual) {
                     continue;
                 }
-                let name = match way {
-                    Way::Cable => "two ports",
-                    Way::Switch => "three ports",
-                    Way::InTwo => "three ports, in two pieces",
-                    Way::OneProcessor => "three ports, one processor",
-                    Way::Testpmd => "DPDK testpmd, two ports",
-                    Way::Ovs => "Open vSwitch with DPDK, three ports",
-                };
                 let name = [&packet_len.to_string(), format_name(format), name].map(String::from);
                 rows.push((name.to_vec(), Row { way, format, packet_len }));
             }
@@ -189,12 +193,8 @@ fn rows() -> Vec<(Vec<String>, Row)> {
 }
 
 /// On the guests' processor: a value for each column.
-fn measure_one<Q: DriverQueue>(
-    row: Row,
-    of_worker: usize,
-    duration: Duration,
-) -> anyhow::Result<[Option<f64>; 6]> {
-    let daemon = keeping_to(&[of_worker], || start(row.way))??;
+fn measure_one<Q: DriverQueue>(row: Row, At { of_worker, duration }: At) -> anyhow::Result<Values> {
+    let daemon = keeping_to(&[of_worker], || start(row.way, 1, &[]))??;
     let plan = Plan { in_two: row.way == Way::InTwo, ..Plan::of(row.packet_len as usize) };
     let mut pair = Pair::<DriverEnd<Q>>::attach(sockets(&daemon), &plan)?;
     let mut copying = Copying::new(&plan)?;
@@ -218,13 +218,7 @@ fn measure_one<Q: DriverQueue>(
     Ok(values(row.packet_len, packet_ns, copy_ns, Some(system_calls * 1e3)))
 }
 
-/// A value for each column.
-fn values(
-    packet_len: u32,
-    packet_ns: f64,
-    copy_ns: f64,
-    system_calls: Option<f64>,
-) -> [Option<f64>; COLUMNS.len()] {
+fn values(packet_len: u32, packet_ns: f64, copy_ns: f64, system_calls: Option<f64>) -> Values {
     let gigabits = 8.0 * f64::from(packet_len) / packet_ns;
     let share = copy_ns / packet_ns;
     let [packet, rate, gigabits, copy, share] =

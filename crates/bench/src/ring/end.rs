@@ -25,8 +25,8 @@ const SAMPLE_EVERY: u32 = 17;
 
 const SAMPLES_MAX: usize = 1 << 20;
 
-const HERE: Mac = [2, 0x72, 0x77, 0, 0, 1];
-const THERE: Mac = [2, 0x72, 0x77, 0, 0, 2];
+pub(crate) const HERE: Mac = [2, 0x72, 0x77, 0, 0, 1];
+pub(crate) const THERE: Mac = [2, 0x72, 0x77, 0, 0, 2];
 
 /// Free for experiments (IEEE 802).
 const ETHER_TYPE: [u8; 2] = [0x88, 0xb5];
@@ -62,11 +62,8 @@ impl Template {
         Self::with_addresses(len, [THERE, HERE])
     }
 
-    pub fn answer(len: usize) -> std::io::Result<Self> {
-        Self::with_addresses(len, [HERE, THERE])
-    }
-
-    fn with_addresses(len: usize, [to, from]: [Mac; 2]) -> std::io::Result<Self> {
+    /// From an address to another.
+    pub fn with_addresses(len: usize, [to, from]: [Mac; 2]) -> std::io::Result<Self> {
         let memory = TestMemory::new(&[(0, (len as u64).next_multiple_of(4096))])?;
         let mut bytes = [&to[..], &from, &ETHER_TYPE].concat();
         bytes.resize(len, 0x5a);
@@ -145,8 +142,8 @@ impl<'a> Work<'a> {
             }
             let began = (self.until_timed == 0).then(Instant::now);
             let moved = match self.sends {
-                true => send_batch(end, &self.packet),
-                false => receive_batch(end, &mut self.received),
+                true => send(end, &self.packet, BATCH),
+                false => receive(end, &mut self.received, BATCH),
             }?;
             if moved == 0 {
                 std::hint::spin_loop();
@@ -172,9 +169,10 @@ impl<'a> Work<'a> {
     }
 }
 
-fn send_batch(end: &mut impl End, packet: &Template) -> Result<usize, Broken> {
+/// Sends packets as long as there is room, and no more than so many; how many those were.
+pub(crate) fn send<E: End>(end: &mut E, packet: &Template, max: usize) -> Result<usize, Broken> {
     let mut sent = 0;
-    while sent < BATCH && end.send(packet)? {
+    while sent < max && end.send(packet)? {
         sent += 1;
     }
     if sent > 0 {
@@ -183,9 +181,10 @@ fn send_batch(end: &mut impl End, packet: &Template) -> Result<usize, Broken> {
     Ok(sent)
 }
 
-fn receive_batch(end: &mut impl End, into: &mut [u8]) -> Result<usize, Broken> {
+/// Receives what is there, and no more than so many packets; how many those were.
+pub(crate) fn receive<E: End>(end: &mut E, into: &mut [u8], max: usize) -> Result<usize, Broken> {
     let mut received = 0;
-    while received < BATCH && end.receive(into)?.is_some() {
+    while received < max && end.receive(into)?.is_some() {
         received += 1;
     }
     if received > 0 {

@@ -67,29 +67,15 @@ enum Switch {
     Vde,
 }
 
-impl Switch {
-    const ALL: [Self; 7] = [
-        Self::Ringway,
-        Self::Polling,
-        Self::Testpmd,
-        Self::OvsDpdk,
-        Self::OvsTaps,
-        Self::Bridge,
-        Self::Vde,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Ringway => "ringway",
-            Self::Polling => "ringway, always polling",
-            Self::Testpmd => "DPDK testpmd, two ports",
-            Self::OvsDpdk => "Open vSwitch with DPDK",
-            Self::OvsTaps => "Open vSwitch in user space, taps",
-            Self::Bridge => "Linux bridge, taps",
-            Self::Vde => "vde_switch",
-        }
-    }
-}
+const SWITCHES: [(&str, Switch); 7] = [
+    ("ringway", Switch::Ringway),
+    ("ringway, always polling", Switch::Polling),
+    ("DPDK testpmd, two ports", Switch::Testpmd),
+    ("Open vSwitch with DPDK", Switch::OvsDpdk),
+    ("Open vSwitch in user space, taps", Switch::OvsTaps),
+    ("Linux bridge, taps", Switch::Bridge),
+    ("vde_switch", Switch::Vde),
+];
 
 /// Measures all of them; `has_taps`: this process has a network of its own.
 pub(super) fn measure(
@@ -100,7 +86,7 @@ pub(super) fn measure(
 ) -> anyhow::Result<()> {
     let title = "Closed loop, three ports";
     let mut grid = Grid::new(title, &["bytes", "switch"], &COLUMNS).plotted("Mpps", &[1]);
-    let rows = Switch::ALL.map(|switch| (vec![switch.name().to_string()], switch));
+    let rows = SWITCHES.map(|(name, switch)| (vec![name.to_string()], switch));
     let [of_guests, of_switch] = processors;
     in_turns(options.repeats, &rows, |round, name, &switch, _| {
         let of_taps = matches!(switch, Switch::OvsTaps | Switch::Bridge);
@@ -109,7 +95,7 @@ pub(super) fn measure(
             return Ok(());
         }
         let mut found = |(packet_len, count): (usize, usize), arrived: Arrived| {
-            let name = [packet_len.to_string(), switch.name().to_string()];
+            let name = [packet_len.to_string(), name[0].clone()];
             grid.add(&name, round, &values(packet_len, count, arrived).map(Some));
         };
         let one = || measure_one(switch, of_switch, options.duration, &mut found);
@@ -121,7 +107,7 @@ pub(super) fn measure(
             other => other,
         }
     })?;
-    let base = |row: &[String]| Some(vec![row[0].clone(), Switch::Ringway.name().to_string()]);
+    let base = |row: &[String]| Some(vec![row[0].clone(), SWITCHES[0].0.to_string()]);
     let mut table = grid.table_with(&[("÷ ringway", 1)], base);
     // Switches took turns; readers compare them length by length.
     let place = |row: &Vec<_>| ON_RINGS.iter().position(|(len, _)| shown(row) == len.to_string());

@@ -10,13 +10,13 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use ringway_driver::rx_buffer::{ADAPTIVE_LEN_PER_ENTRY, PAGE_LEN};
 use ringway_net::HEADER_LEN;
 use ringway_virtq::{Broken, DriverQueue};
 
 use crate::ring::driver::{DriverEnd, Payload};
-use crate::ring::end::{End, Template};
+use crate::ring::end::{self, End, HERE, THERE, Template, send};
 
 /// Entries of each queue: as many as may be usual.
 pub(super) const QUEUE_SIZE: u16 = 1024;
@@ -55,12 +55,9 @@ impl Plan {
         let len = HEADER_LEN + packet_len;
         let entries = usize::from(QUEUE_SIZE);
         let burst = entries / len.div_ceil(page);
-        if len <= page {
-            Self { packet_len, in_two: false, buffer_len: page, buffers_len: page * entries, burst }
-        } else {
-            let buffer_len = len.next_multiple_of(PLACE_ALIGN);
-            Self { packet_len, in_two: false, buffer_len, buffers_len: per_entry * entries, burst }
-        }
+        let (buffer_len, per_entry) =
+            if len <= page { (page, page) } else { (len.next_multiple_of(PLACE_ALIGN), per_entry) };
+        Self { packet_len, in_two: false, buffer_len, buffers_len: per_entry * entries, burst }
     }
 }
 
@@ -107,7 +104,19 @@ impl<E: End> Pair<E> {
 
     /// So many packets, sent at once and received.
     pub fn burst(&mut self, count: usize) -> anyhow::Result<()> {
-        burst(&mut self.sender, &mut self.receiver, &self.packet, count)
+        let deadline = Instant::now() + LIMIT;
+        let (mut sent, mut received) = (0, 0);
+        while received < count {
+            let more = send(&mut self.sender, &self.packet, count - sent);
+            sent += more.map_err(broke_the_rules)?;
+            let arrived = receive(&mut self.receiver, count - received)?;
+            received += arrived;
+            if arrived == 0 {
+                ensure!(Instant::now() <= deadline, "{received} of {sent} packets arrived");
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
     }
 
     /// So many packets on the way at all times, for so long. Where a switch loses some, there is
@@ -117,13 +126,8 @@ impl<E: End> Pair<E> {
         let (mut on_the_way, mut packets, mut lost) = (0, 0, 0);
         let mut last = began;
         while began.elapsed() < duration {
-            let before = on_the_way;
-            while on_the_way < count && self.sender.send(&self.packet).map_err(broke_the_rules)? {
-                on_the_way += 1;
-            }
-            if on_the_way > before {
-                self.sender.flush_sent();
-            }
+            on_the_way += send(&mut self.sender, &self.packet, count - on_the_way)
+                .map_err(broke_the_rules)?;
             let arrived = receive(&mut self.receiver, on_the_way)?;
             (packets, on_the_way) = (packets + arrived, on_the_way - arrived);
             if arrived > 0 {
@@ -154,11 +158,9 @@ impl<E: End> Pair<E> {
 /// Sends a packet again and again until one arrives: a switch may not have noticed yet that both
 /// ends are there.
 fn introduce<E: End>(from: &mut E, to: &mut E) -> anyhow::Result<()> {
-    let (began, packet) = (Instant::now(), Template::answer(64)?);
+    let (began, packet) = (Instant::now(), Template::with_addresses(64, [HERE, THERE])?);
     while began.elapsed() < LIMIT {
-        if from.send(&packet).map_err(broke_the_rules)? {
-            from.flush_sent();
-        }
+        send(from, &packet, 1).map_err(broke_the_rules)?;
         std::thread::sleep(AGAIN);
         if receive(to, 1)? > 0 {
             return Ok(());
@@ -167,41 +169,9 @@ fn introduce<E: End>(from: &mut E, to: &mut E) -> anyhow::Result<()> {
     bail!("no packet arrives")
 }
 
-/// Sends so many packets and receives them all.
-fn burst<E: End>(from: &mut E, to: &mut E, packet: &Template, count: usize) -> anyhow::Result<()> {
-    let deadline = Instant::now() + LIMIT;
-    let (mut sent, mut received) = (0, 0);
-    while received < count {
-        let before = sent;
-        while sent < count && from.send(packet).map_err(broke_the_rules)? {
-            sent += 1;
-        }
-        if sent > before {
-            from.flush_sent();
-        }
-        let arrived = receive(to, count - received)?;
-        received += arrived;
-        if arrived == 0 {
-            if Instant::now() > deadline {
-                bail!("{received} of {sent} packets arrived");
-            }
-            std::thread::yield_now();
-        }
-    }
-    Ok(())
-}
-
-/// Receives what is there, and no more than so many packets; how many that were.
+/// Receives what is there, which stays where it is, and no more than so many packets.
 fn receive<E: End>(end: &mut E, count_max: usize) -> anyhow::Result<usize> {
-    let mut received = 0;
-    // They stay where they are.
-    while received < count_max && end.receive(&mut []).map_err(broke_the_rules)?.is_some() {
-        received += 1;
-    }
-    if received > 0 {
-        end.flush_received();
-    }
-    Ok(received)
+    end::receive(end, &mut [], count_max).map_err(broke_the_rules)
 }
 
 fn broke_the_rules(broken: Broken) -> anyhow::Error {

@@ -3,20 +3,15 @@
 //! Limits: split rings; it always polls; its time is what it counts itself for rounds with packets.
 
 use std::path::Path;
-use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use ringway_guests::ovs::{DpdkSetting, Ovs};
 use ringway_guests::stage::Stage;
 use ringway_guests::testpmd::number_after;
 use ringway_virtq::SplitDriver;
 
-use super::copying::Copying;
-use super::guests::{Pair, Plan};
-use super::{COLUMNS, Row, peer, values};
-use crate::machine::keeping_to;
+use super::{At, Row, Values, peer};
 use crate::programs;
-use crate::ring::driver::DriverEnd;
 
 pub(super) const BRIDGE: &str = "rwo";
 pub(super) const PORTS: [&str; 3] = ["a", "b", "c"];
@@ -36,24 +31,15 @@ pub(super) fn start(
 }
 
 /// On the guests' processor: a value for each column.
-pub(super) fn measure(
-    row: Row,
-    of_worker: usize,
-    duration: Duration,
-) -> anyhow::Result<[Option<f64>; COLUMNS.len()]> {
+pub(super) fn measure(row: Row, at: At) -> anyhow::Result<Values> {
     let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
-    let (ovs, stage) = start(directory.path(), of_worker, peer::PACKET_LEN_MAX)?;
-    let plan = Plan::of(row.packet_len as usize);
-    let mut pair = Pair::<DriverEnd<SplitDriver>>::attach(peer::sockets(directory.path()), &plan)?;
-    pair.exchange(plan.burst, duration / 4)?;
-    ovs.ask(&stage, "dpif-netdev/pmd-stats-clear")?;
-    let packets = pair.exchange(plan.burst, duration)?;
-    ensure!(packets > 0.0, "nothing arrived");
-    let shown = ovs.ask(&stage, "dpif-netdev/pmd-perf-show")?;
-    let packet_ns = cost_ns(&shown).with_context(|| format!("no cost in:\n{shown}"))?;
-    let (copies, ns) =
-        keeping_to(&[of_worker], || anyhow::Ok(Copying::new(&plan)?.run(duration)))??;
-    Ok(values(row.packet_len, packet_ns, ns / copies, None))
+    let (ovs, stage) = start(directory.path(), at.of_worker, peer::PACKET_LEN_MAX)?;
+    peer::exchange::<SplitDriver>(row, at, directory.path(), |exchange| {
+        ovs.ask(&stage, "dpif-netdev/pmd-stats-clear")?;
+        exchange()?;
+        let shown = ovs.ask(&stage, "dpif-netdev/pmd-perf-show")?;
+        cost_ns(&shown).with_context(|| format!("no cost in:\n{shown}"))
+    })
 }
 
 /// Ns of its processor per packet, in rounds with packets.

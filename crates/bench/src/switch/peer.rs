@@ -4,7 +4,6 @@
 //! Limits: packets that fit one of its buffers; it looks nothing up.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use ringway_guests::testpmd::{Setting, Testpmd};
@@ -12,7 +11,7 @@ use ringway_virtq::DriverQueue;
 
 use super::copying::Copying;
 use super::guests::{Pair, Plan, QUEUE_SIZE};
-use super::{COLUMNS, Row, values};
+use super::{At, Row, Values, values};
 use crate::machine::keeping_to;
 use crate::programs;
 use crate::ring::driver::DriverEnd;
@@ -49,24 +48,37 @@ pub(super) fn sockets(directory: &Path) -> [PathBuf; 2] {
 }
 
 /// On the guests' processor: a value for each column.
-pub(super) fn measure<Q: DriverQueue>(
-    row: Row,
-    of_worker: usize,
-    duration: Duration,
-) -> anyhow::Result<[Option<f64>; COLUMNS.len()]> {
+pub(super) fn measure<Q: DriverQueue>(row: Row, at: At) -> anyhow::Result<Values> {
     let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
-    let mut program = start(directory.path(), of_worker, PACKET_LEN_MAX)?;
+    let mut program = start(directory.path(), at.of_worker, PACKET_LEN_MAX)?;
     program.run("set record-core-cycles on")?;
     program.forward(true)?;
-    let plan = Plan::of(row.packet_len as usize);
-    let mut pair = Pair::<DriverEnd<Q>>::attach(sockets(directory.path()), &plan)?;
-    pair.exchange(plan.burst, duration / 4)?;
-    forget_cost(&mut program)?;
-    let packets = pair.exchange(plan.burst, duration)?;
-    ensure!(packets > 0.0, "nothing arrived");
-    let packet_ns = cost_ns(&mut program)?.context("testpmd says no cost")?;
+    let values = exchange::<Q>(row, at, directory.path(), |exchange| {
+        forget_cost(&mut program)?;
+        exchange()?;
+        cost_ns(&mut program)?.context("testpmd says no cost")
+    })?;
     program.forward(false)?;
-    let (copies, ns) =
-        keeping_to(&[of_worker], || anyhow::Ok(Copying::new(&plan)?.run(duration)))??;
+    Ok(values)
+}
+
+/// The same with any program at these sockets: `cost_ns` lets packets be exchanged, and says how
+/// many ns each has cost.
+pub(super) fn exchange<Q: DriverQueue>(
+    row: Row,
+    At { of_worker, duration }: At,
+    directory: &Path,
+    cost_ns: impl FnOnce(&mut dyn FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64>,
+) -> anyhow::Result<Values> {
+    let plan = Plan::of(row.packet_len as usize);
+    let mut pair = Pair::<DriverEnd<Q>>::attach(sockets(directory), &plan)?;
+    pair.exchange(plan.burst, duration / 4)?;
+    let packet_ns = cost_ns(&mut || {
+        let packets = pair.exchange(plan.burst, duration)?;
+        ensure!(packets > 0.0, "nothing arrived");
+        Ok(())
+    })?;
+    let copying = || anyhow::Ok(Copying::new(&plan)?.run(duration));
+    let (copies, ns) = keeping_to(&[of_worker], copying)??;
     Ok(values(row.packet_len, packet_ns, ns / copies, None))
 }
