@@ -76,24 +76,29 @@ impl Backend {
             self.link = Some((connection, Session::new(self.offer())));
             self.has_changed = true;
         }
-        while let Some((mut connection, mut session)) = self.link.take() {
+        let Some((mut connection, mut session)) = self.link.take() else { return Ok(()) };
+        loop {
             match connection.receive()? {
                 Received::Request(message) => {
                     let outcome = session.handle(message);
-                    let applied = self.apply(outcome.effects)?;
+                    let mut applied = Applied::OK;
+                    for effect in outcome.effects {
+                        self.apply(effect, &mut applied)?;
+                    }
                     if let Some(reply) = session.complete(outcome.pending, applied) {
                         connection.send(&reply)?;
                     }
-                    self.link = Some((connection, session));
                 }
                 Received::Nothing => {
                     self.link = Some((connection, session));
-                    break;
+                    return Ok(());
                 }
-                Received::Closed => self.forget(Negotiated::NOTHING),
+                Received::Closed => {
+                    self.forget(Negotiated::NOTHING);
+                    return Ok(());
+                }
             }
         }
-        Ok(())
     }
 
     fn offer(&self) -> Offer {
@@ -108,23 +113,13 @@ impl Backend {
         }
     }
 
-    fn apply(&mut self, effects: Vec<Effect>) -> anyhow::Result<Applied> {
-        let mut applied = Applied::OK;
-        for effect in effects {
-            match effect {
-                Effect::StopQueue { index } => {
-                    let stopped = Queue::from_index(index).and_then(|queue| self.port.stop(queue));
-                    applied.stopped.extend(stopped.map(|position| (index, position)));
-                }
-                other => self.apply_one(other)?,
-            }
-        }
-        Ok(applied)
-    }
-
-    fn apply_one(&mut self, effect: Effect) -> anyhow::Result<()> {
+    fn apply(&mut self, effect: Effect, applied: &mut Applied) -> anyhow::Result<()> {
         let callee = Callee::default();
         match effect {
+            Effect::StopQueue { index } => {
+                let stopped = Queue::from_index(index).and_then(|queue| self.port.stop(queue));
+                applied.stopped.extend(stopped.map(|position| (index, position)));
+            }
             Effect::Features(bits) => {
                 let accepted = Features::from_bits_retain(bits) - Features::PROTOCOL_FEATURES;
                 self.accepted = accepted;

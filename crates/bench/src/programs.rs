@@ -14,19 +14,8 @@ use ringway_testkit::BINARY_VARIABLE;
 /// What to do where no ringway can be started.
 pub(crate) const NO_DAEMON: &str = "no daemon: RINGWAY_BIN can name the program";
 
-/// Names a directory with the files of DPDK's Debian packages in it, unpacked and not installed.
-const DPDK_VARIABLE: &str = "RINGWAY_DPDK";
-
 /// Names a directory with the files of a kernel's Debian package in it, unpacked.
 const KERNEL_VARIABLE: &str = "RINGWAY_GUEST_KERNEL";
-
-/// Name directories with the files of these peers' Debian packages in them, unpacked.
-const PEER_VARIABLES: [(&str, &str); 4] = [
-    ("passt", "RINGWAY_PASST"),
-    ("gvproxy", "RINGWAY_GVPROXY"),
-    ("ovs", "RINGWAY_OVS"),
-    ("vde_switch", "RINGWAY_VDE"),
-];
 
 /// Another router or switch for guests, by its name: unpacked or installed.
 pub(crate) fn peer(name: &str) -> anyhow::Result<OwnLoader> {
@@ -38,10 +27,11 @@ pub(crate) fn ovs() -> Option<OvsFiles> {
     OvsFiles::find(&peer_root("ovs"))
 }
 
+/// Below which a peer's files are: where a variable that is called after it says, unpacked and not
+/// installed; or this machine's.
 fn peer_root(name: &str) -> PathBuf {
-    let variable = PEER_VARIABLES.iter().find(|(known, _)| *known == name);
-    let named = variable.and_then(|(_, variable)| env::var_os(variable));
-    named.map_or_else(root, PathBuf::from)
+    let name = name.trim_end_matches("_switch").to_uppercase();
+    env::var_os(format!("RINGWAY_{name}")).map_or_else(root, PathBuf::from)
 }
 
 /// Name and version of each of these peers that is unpacked, a name and a package: by their
@@ -71,9 +61,9 @@ pub(crate) fn ringway() -> anyhow::Result<PathBuf> {
 }
 
 pub(crate) fn dpdk() -> anyhow::Result<DpdkFiles> {
-    match env::var_os(DPDK_VARIABLE) {
-        Some(directory) => DpdkFiles::unpacked(Path::new(&directory)),
-        None => DpdkFiles::installed(),
+    match peer_root("dpdk") {
+        root if root == self::root() => DpdkFiles::installed(),
+        unpacked => DpdkFiles::unpacked(&unpacked),
     }
 }
 

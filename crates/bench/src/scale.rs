@@ -11,15 +11,14 @@ pub mod workers;
 
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
-use ringway_testkit::{RingwayProcess, Usage};
+use anyhow::ensure;
+use ringway_testkit::Usage;
 
 use crate::options::Options;
-use crate::programs::NO_DAEMON;
 use crate::progress::in_turns;
 use crate::report::Report;
 use crate::report::grid::{Column, Grid};
-use guests::Guests;
+use guests::{Guests, start};
 
 const SIZES: [(usize, usize); 9] =
     [(2, 1), (4, 1), (8, 1), (16, 1), (32, 1), (64, 1), (2, 2), (2, 4), (2, 8)];
@@ -48,10 +47,7 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
 }
 
 fn measure_one(ports: usize, pairs: usize, duration: Duration) -> anyhow::Result<[f64; 6]> {
-    let names: Vec<String> = (0..ports).map(|at| format!("g{at}")).collect();
-    let port_options = format!("queues={pairs}");
-    let named: Vec<(&str, &str)> = names.iter().map(|name| (&**name, &*port_options)).collect();
-    let daemon = RingwayProcess::start(&named).context(NO_DAEMON)?;
+    let (daemon, names) = start((ports, pairs), 1)?;
     let pid = daemon.pid();
     let alone = Usage::look(pid)?;
     let mut guests = Guests::attach(&daemon, &names, pairs)?;

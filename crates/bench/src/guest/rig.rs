@@ -19,7 +19,7 @@ use ringway_guests::{iperf, net, qemu, uml};
 use super::history::device::Device;
 use super::history::rows::Technique;
 use super::pairing::Pairing;
-use super::sides::Sides;
+use super::sides::{Beside, Sides};
 use crate::machine::{keeping_to, processors};
 use crate::programs;
 
@@ -92,28 +92,9 @@ pub(super) struct Rig {
     asking: Console,
     /// The other guest, if this machine is not the other side.
     answering: Option<Console>,
-    back_end: BackEnd,
+    beside: Beside,
     /// Of this machine, where it is the other side.
     _server: Option<Process>,
-}
-
-#[derive(Debug)]
-enum BackEnd {
-    None,
-    Ringway(Ringway),
-    Dpdk(Testpmd),
-    Device(Device),
-}
-
-impl BackEnd {
-    /// How it was started, and its number.
-    fn process(&self) -> Option<(&str, u32)> {
-        match self {
-            Self::None | Self::Device(_) => None,
-            Self::Ringway(ringway) => Some((ringway.command(), ringway.id())),
-            Self::Dpdk(testpmd) => Some((testpmd.command(), testpmd.id())),
-        }
-    }
 }
 
 impl Rig {
@@ -127,7 +108,7 @@ impl Rig {
         fs::create_dir_all(&directory)?;
         let dpdk = if plan.carrier == Carrier::Dpdk { Some(programs::dpdk()?) } else { None };
         let stage = programs::stage(&directory, programs::ringway()?, dpdk);
-        let back_end = plan.carry(&stage)?;
+        let beside = plan.carry(&stage)?;
         let mut guests = Vec::new();
         // All start before the first is waited for.
         for (number, &end) in plan.ends().iter().enumerate() {
@@ -142,7 +123,7 @@ impl Rig {
             Some(guest) => uml::must(guest, "iperf3 -s -D").map(|_| None)?,
             None => Some(iperf::start_server_at(&stage, &plan.address(1))?),
         };
-        let mut rig = Self { plan, asking, answering, back_end, _server: server };
+        let mut rig = Self { plan, asking, answering, beside, _server: server };
         rig.rest()?;
         Ok(rig)
     }
@@ -164,7 +145,7 @@ impl Rig {
 
     /// Guests are notified by this policy from now on, as after `notify=`.
     pub fn set_policy(&self, policy: &str) -> anyhow::Result<()> {
-        let BackEnd::Ringway(ringway) = &self.back_end else { bail!("only ringway has policies") };
+        let Beside::Ringway(ringway) = &self.beside else { bail!("only ringway has policies") };
         ensure!(self.answering.is_none(), "only one guest is told a policy");
         ringway.set("vm", &format!("notify={policy}"))
     }
@@ -179,34 +160,34 @@ impl Rig {
     }
 
     pub fn commands(&self) -> Vec<String> {
-        let back_end = self.back_end.process().map(|(command, _)| command);
-        let commands = back_end.into_iter().chain(self.guests().map(Console::command));
+        let beside = self.beside.process().map(|(command, _)| command);
+        let commands = beside.into_iter().chain(self.guests().map(Console::command));
         commands.map(str::to_string).collect()
     }
 
     /// The guests' processes, and those of what runs beside them.
     pub fn processes(&self) -> [Vec<u32>; 2] {
-        let back_end = self.back_end.process().map(|(_, id)| id);
-        [self.guests().map(Console::id).collect(), back_end.into_iter().collect()]
+        let beside = self.beside.process().map(|(_, id)| id);
+        [self.guests().map(Console::id).collect(), beside.into_iter().collect()]
     }
 
     /// The device of this program that it is on, if it is on one.
     pub fn device(&mut self) -> Option<&mut Device> {
-        if let BackEnd::Device(device) = &mut self.back_end { Some(device) } else { None }
+        if let Beside::Device(device) = &mut self.beside { Some(device) } else { None }
     }
 
     /// Its turn begins: packets can move.
     pub fn work(&mut self) -> anyhow::Result<()> {
-        match &mut self.back_end {
-            BackEnd::Dpdk(testpmd) => testpmd.forward(true),
-            BackEnd::Device(device) => device.check(),
+        match &mut self.beside {
+            Beside::Testpmd(testpmd) => testpmd.forward(true),
+            Beside::Device(device) => device.check(),
             _ => Ok(()),
         }
     }
 
     /// Its turn is over: what would take a processor without packets stands still.
     pub fn rest(&mut self) -> anyhow::Result<()> {
-        if let BackEnd::Dpdk(testpmd) = &mut self.back_end {
+        if let Beside::Testpmd(testpmd) = &mut self.beside {
             testpmd.forward(false)?;
         }
         // What is on its way arrives, so that no turn has the end of another's traffic in it.
@@ -226,11 +207,11 @@ impl Plan {
     }
 
     /// Starts what runs beside the guests, with this machine's end of it.
-    fn carry(self, stage: &Stage) -> anyhow::Result<BackEnd> {
+    fn carry(self, stage: &Stage) -> anyhow::Result<Beside> {
         let (tap, is_pair) = (self.tap(2), self.pairing == Pairing::UmlPair);
-        let back_end = match self.carrier {
+        let beside = match self.carrier {
             Carrier::Row(technique) if !technique.is_ringway => {
-                BackEnd::Device(Device::start(&self.socket(stage, 2), &tap, technique)?)
+                Beside::Device(Device::start(&self.socket(stage, 2), &tap, technique)?)
             }
             Carrier::Ringway | Carrier::Row(_) => {
                 let port = |&end: &u8| {
@@ -244,7 +225,7 @@ impl Plan {
                 };
                 let mut ports: Vec<String> = self.ends().iter().map(port).collect();
                 ports.extend((!is_pair).then(|| format!("up=tap:{tap}")));
-                BackEnd::Ringway(Ringway::start(stage, &ports)?)
+                Beside::Ringway(Ringway::start(stage, &ports)?)
             }
             Carrier::Own => {
                 for &end in self.ends() {
@@ -258,7 +239,7 @@ impl Plan {
                         net::ip(&format!("link set {} master {bridge} up", self.tap(end)))?;
                     }
                 }
-                BackEnd::None
+                Beside::None
             }
             Carrier::Dpdk => {
                 let has_tap = stage.programs.dpdk.as_ref().is_some_and(|dpdk| dpdk.has_tap());
@@ -267,14 +248,14 @@ impl Plan {
                 let vhost = format!("net_vhost0,iface={},queues=1", socket.display());
                 let net_tap = format!("net_tap0,iface={tap}");
                 let devices = ["--vdev", &vhost, "--vdev", &net_tap].map(String::from);
-                BackEnd::Dpdk(Testpmd::start_with(stage, &devices, DPDK_OPTIONS)?)
+                Beside::Testpmd(Testpmd::start_with(stage, &devices, DPDK_OPTIONS)?)
             }
         };
         if !is_pair {
             net::wait_exists(&tap, true, INTERFACE_LIMIT)?;
             net::set_up(&tap, &self.address(1), MTU)?;
         }
-        Ok(back_end)
+        Ok(beside)
     }
 
     fn start_guest(self, stage: &Stage, end: u8) -> anyhow::Result<Console> {

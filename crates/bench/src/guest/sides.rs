@@ -6,11 +6,39 @@
 //!
 //! Limits: with one processor everything shares it.
 
+use ringway_guests::process::Process;
+use ringway_guests::ringway::Ringway;
+use ringway_guests::testpmd::Testpmd;
+
+use super::history::device::Device;
 use super::pairing::Pairing;
 use crate::machine::keeping_to;
 
 pub(super) const METHOD: &str = "A guest keeps to one processor, what runs beside it to the \
      others; what is between two guests, one processor each, goes where the scheduler puts it.";
+
+/// What runs beside a guest.
+#[derive(Debug)]
+pub(super) enum Beside {
+    None,
+    Ringway(Ringway),
+    Testpmd(Testpmd),
+    Program(Process),
+    /// A thread of this program.
+    Device(Device),
+}
+
+impl Beside {
+    /// How it was started, and its number.
+    pub fn process(&self) -> Option<(&str, u32)> {
+        match self {
+            Self::None | Self::Device(_) => None,
+            Self::Ringway(ringway) => Some((ringway.command(), ringway.id())),
+            Self::Testpmd(testpmd) => Some((testpmd.command(), testpmd.id())),
+            Self::Program(process) => Some((process.command(), process.id())),
+        }
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sides {

@@ -8,6 +8,8 @@ use ringway_driver::Sent;
 use ringway_testkit::frames::BROADCAST;
 use ringway_testkit::{AnyUserGuest, GuestOptions, RingwayProcess};
 
+use crate::programs::NO_DAEMON;
+
 const PACKET_LEN: usize = 64;
 
 /// Packets that a guest sends at once on each of its queue pairs.
@@ -18,6 +20,18 @@ const QUEUE_SIZE: u16 = 64;
 
 /// Without packets for so long, there are none under way.
 const QUIET: Duration = Duration::from_millis(50);
+
+/// A daemon with so many ports of so many queue pairs each, and workers; and the ports' names.
+pub(super) fn start(
+    (ports, queue_pairs): (usize, usize),
+    workers: usize,
+) -> anyhow::Result<(RingwayProcess, Vec<String>)> {
+    let names: Vec<String> = (0..ports).map(|at| format!("g{at}")).collect();
+    let options = format!("queues={queue_pairs}");
+    let named: Vec<(&str, &str)> = names.iter().map(|name| (&**name, &*options)).collect();
+    let daemon = RingwayProcess::start_with(&named, &["--workers", &workers.to_string()]);
+    Ok((daemon.context(NO_DAEMON)?, names))
+}
 
 #[derive(Debug)]
 pub(super) struct Guests {

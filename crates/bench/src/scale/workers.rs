@@ -12,17 +12,17 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, ensure};
-use ringway_testkit::{RingwayProcess, Usage};
+use anyhow::{anyhow, ensure};
+use ringway_testkit::Usage;
 
-use super::guests::Guests;
+use super::guests::{Guests, start};
 use crate::instructions;
 use crate::machine::processors;
 use crate::options::Options;
-use crate::programs::NO_DAEMON;
 use crate::progress::in_turns;
 use crate::report::Report;
 use crate::report::grid::{Column, Grid};
+use crate::spread::Spread;
 
 /// As many are predicted: more than what fits most machines, and valgrind's patience.
 const PREDICTED: usize = 16;
@@ -76,8 +76,7 @@ pub fn measure(options: &Options, workers: &[usize]) -> anyhow::Result<Report> {
         Ok(())
     })?;
     report.tables.push(grid.table());
-    rate_of_one.sort_by(f64::total_cmp);
-    let rate_of_one = rate_of_one.get(rate_of_one.len() / 2).copied();
+    let rate_of_one = Spread::of(rate_of_one).map(|spread| spread.median);
     if let [(1, one), .., (most, of_most)] = counted[..] {
         report.method.push(prediction(rate_of_one, one, (most, of_most)));
     }
@@ -104,11 +103,7 @@ fn prediction(rate_of_one: Option<f64>, one: f64, (most, of_most): (usize, f64))
 
 /// Mpps of all together, and ns of the daemon for a packet.
 fn measure_one(workers: usize, duration: Duration) -> anyhow::Result<[f64; 2]> {
-    let names: Vec<String> = (0..2 * workers).map(|at| format!("g{at}")).collect();
-    let port_options = format!("queues={workers}");
-    let named: Vec<(&str, &str)> = names.iter().map(|name| (&**name, &*port_options)).collect();
-    let daemon = RingwayProcess::start_with(&named, &["--workers", &workers.to_string()]);
-    let daemon = daemon.context(NO_DAEMON)?;
+    let (daemon, names) = start((2 * workers, workers), workers)?;
     let all_attached = Barrier::new(workers);
     let drive = |pair: usize| {
         let guests = Guests::attach(&daemon, &names[2 * pair..2 * pair + 2], workers);

@@ -8,20 +8,21 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::net::TcpStream;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ringway_guests::nat_lab::{ECHO, SERVER};
+use ringway_guests::process::Process;
 use ringway_guests::shell;
 use ringway_guests::stage::Stage;
 use ringway_guests::traffic::Side;
 
-/// Where the provider has the program, and behind it the library.
-const PROGRAM_PORT: u16 = 7010;
+/// Where the provider has the program and the library.
+const FILES_PORT: u16 = 7010;
 
 /// A library that programs of Rust need, and those of the guest do not.
 const LIBRARY: &str = "libgcc_s.so.1";
@@ -31,9 +32,6 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// How long flows stay open for a look at the router.
 const FLOWS_STAY: Duration = Duration::from_secs(2);
-
-/// Longest request for a file, in bytes.
-const REQUEST_LEN_MAX: usize = 4096;
 
 /// `ringway bench nat-client`
 #[derive(Debug, Args)]
@@ -56,12 +54,12 @@ enum Asked {
 impl ClientArgs {
     /// Asks, and prints the number.
     pub fn run(&self) -> anyhow::Result<()> {
-        let until = Instant::now() + Duration::from_secs(self.amount.into());
         let began = Instant::now();
+        let goes_on = || began.elapsed() < Duration::from_secs(self.amount.into());
         let mut count = 0_u32;
         match self.what {
             Asked::Connections => {
-                while Instant::now() < until {
+                while goes_on() {
                     exchange(&mut connect()?)?;
                     count += 1;
                 }
@@ -69,7 +67,7 @@ impl ClientArgs {
             }
             Asked::RoundTrips => {
                 let mut stream = connect()?;
-                while Instant::now() < until {
+                while goes_on() {
                     exchange(&mut stream)?;
                     count += 1;
                 }
@@ -78,9 +76,8 @@ impl ClientArgs {
             Asked::Flows => {
                 let mut all = Vec::new();
                 for _ in 0..self.amount {
-                    let mut stream = connect()?;
-                    exchange(&mut stream)?;
-                    all.push(stream);
+                    all.push(connect()?);
+                    all.last_mut().map_or(Ok(()), exchange)?;
                 }
                 println!("{}", all.len());
                 thread::sleep(FLOWS_STAY);
@@ -107,20 +104,31 @@ fn exchange(stream: &mut TcpStream) -> anyhow::Result<()> {
 #[derive(Debug)]
 pub(super) struct Offer {
     here: PathBuf,
+    /// Serves it, and the library, to guests that do not see this machine's files.
+    _server: Option<Process>,
 }
 
-/// Lets the provider serve it.
-pub(super) fn offer(stage: &Stage) -> anyhow::Result<Offer> {
+/// Lets the provider serve it, if guests fetch it.
+pub(super) fn offer(stage: &Stage, is_fetched: bool) -> anyhow::Result<Offer> {
     let here = std::env::current_exe()?;
-    // Without what debuggers read it is a third as long.
-    let short = stage.file("client");
-    let mut strip = shell::command(&["strip", "-o"]);
-    let is_short = shell::output(strip.arg(&short).arg(&here)).is_ok();
-    serve(PROGRAM_PORT, if is_short { short } else { here.clone() })?;
-    if let Some(library) = library()? {
-        serve(PROGRAM_PORT + 1, library)?;
+    let mut server = None;
+    if is_fetched {
+        let files = stage.file("files");
+        fs::create_dir_all(&files)?;
+        // Without what debuggers read it is a third as long.
+        let mut strip = shell::command(&["strip", "-o"]);
+        if shell::output(strip.arg(files.join("client")).arg(&here)).is_err() {
+            fs::copy(&here, files.join("client"))?;
+        }
+        if let Some(library) = library()? {
+            fs::copy(library, files.join(LIBRARY))?;
+        }
+        let words = ["busybox", "httpd", "-f", "-p", &format!("{SERVER}:{FILES_PORT}"), "-h"];
+        let mut httpd = shell::command(&words);
+        httpd.arg(files);
+        server = Some(Process::start(stage, "httpd", httpd)?);
     }
-    Ok(Offer { here })
+    Ok(Offer { here, _server: server })
 }
 
 /// Where the library is that this process has loaded.
@@ -130,41 +138,14 @@ fn library() -> anyhow::Result<Option<PathBuf>> {
     Ok(path.map(PathBuf::from).find(|path| path.ends_with(LIBRARY)))
 }
 
-fn serve(port: u16, file: PathBuf) -> anyhow::Result<()> {
-    let listener = TcpListener::bind((SERVER, port)).context("a file for guests")?;
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            // A guest that goes away has no use for the rest.
-            let _ = answer(stream, &file);
-        }
-    });
-    Ok(())
-}
-
-fn answer(mut stream: TcpStream, file: &Path) -> anyhow::Result<()> {
-    let (mut request, mut byte) = (Vec::new(), [0]);
-    while !request.ends_with(b"\r\n\r\n") {
-        ensure!(request.len() < REQUEST_LEN_MAX, "a long request");
-        stream.read_exact(&mut byte)?;
-        request.push(byte[0]);
-    }
-    let bytes = fs::read(file)?;
-    write!(stream, "HTTP/1.0 200 OK\r\nContent-Length: {}\r\n\r\n", bytes.len())?;
-    stream.write_all(&bytes)?;
-    stream.shutdown(Shutdown::Write)?;
-    // Until the guest has all.
-    std::io::copy(&mut stream, &mut std::io::sink())?;
-    Ok(())
-}
-
 impl Offer {
     /// Brings it to a guest; how it is started there.
     pub fn bring(&self, side: &mut Side<'_>, is_fetched: bool) -> anyhow::Result<String> {
         if !is_fetched {
             return Ok(format!("{} nat-client", self.here.display()));
         }
-        for (port, file) in [(PROGRAM_PORT, "client"), (PROGRAM_PORT + 1, LIBRARY)] {
-            side.must(&format!("busybox wget -q -O {file} http://{SERVER}:{port}/"))?;
+        for file in ["client", LIBRARY] {
+            side.must(&format!("busybox wget -q http://{SERVER}:{FILES_PORT}/{file}"))?;
         }
         side.must("chmod +x client")?;
         Ok("LD_LIBRARY_PATH=. ./client nat-client".to_string())

@@ -19,11 +19,11 @@ use ringway_testkit::Usage;
 
 use super::super::pairing::Options;
 use super::super::processor_time;
-use super::super::sides::Sides;
+use super::super::sides::{Beside, Sides};
 use super::super::turns::{Compared, Found};
 use super::Place;
 use super::rig::lease;
-use super::router::{Beside, Router, socket};
+use super::router::{Router, socket};
 use crate::machine::{keeping_to, processors};
 use crate::programs;
 use crate::report::grid::Column;

@@ -44,10 +44,11 @@ pub fn measure_nat(options: &Options) -> anyhow::Result<Report> {
     report.machine.versions.extend(programs::peer_versions(&ROUTERS));
     let stage = programs::stage(directory.path(), programs::ringway()?, None);
     let machine = nat_lab::start_machine(&stage)?;
-    let client = client::offer(&stage)?;
+    let has_qemu = options.pairs.contains(&Pairing::QemuHost);
+    let client = client::offer(&stage, has_qemu)?;
     let _server = iperf::start_server_at(&stage, nat_lab::SERVER)?;
     let _servers = four::start_servers(&stage)?;
-    let with_four = usize::from(options.pairs.contains(&Pairing::QemuHost));
+    let with_four = usize::from(has_qemu);
     let rows = options.pairs.len() * Router::ALL.len() + with_four * four::ROUTERS.len();
     let steps = rows * options.amount.repeats;
     let mut progress = Progress::start(steps);

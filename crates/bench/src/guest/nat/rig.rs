@@ -11,9 +11,9 @@ use ringway_testkit::Usage;
 
 use super::super::pairing::Pairing;
 use super::super::processor_time;
-use super::super::sides::Sides;
+use super::super::sides::{Beside, Sides};
 use super::Place;
-use super::router::{Beside, Router};
+use super::router::Router;
 use crate::machine::{keeping_to, processors};
 use crate::programs;
 

@@ -14,6 +14,7 @@ use ringway_guests::stage::Stage;
 use ringway_guests::{net, qemu, uml};
 
 use super::super::pairing::Pairing;
+use super::super::sides::Beside;
 use crate::programs;
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -32,25 +33,6 @@ pub(super) enum Router {
     PasstVhost,
     PasstStream,
     Gvproxy,
-}
-
-/// What runs beside a guest.
-#[derive(Debug)]
-pub(super) enum Beside {
-    None,
-    Ringway(Ringway),
-    Program(Process),
-}
-
-impl Beside {
-    /// How it was started, and its number.
-    pub fn process(&self) -> Option<(&str, u32)> {
-        match self {
-            Self::None => None,
-            Self::Ringway(ringway) => Some((ringway.command(), ringway.id())),
-            Self::Program(process) => Some((process.command(), process.id())),
-        }
-    }
 }
 
 impl Router {
