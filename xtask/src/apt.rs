@@ -24,7 +24,6 @@ pub struct Apt {
 }
 
 impl Apt {
-    /// The lists that this machine has.
     pub fn of_machine() -> Self {
         Self::default()
     }
@@ -73,7 +72,6 @@ impl Apt {
         Ok(apt)
     }
 
-    /// The concrete package that a meta package for kernels depends on.
     pub fn kernel_of(&self, meta_package: &str) -> anyhow::Result<String> {
         let mut depends = self.command("apt-cache", "depends");
         let depends = shell::output(depends.arg(meta_package))?;
@@ -149,7 +147,6 @@ fn installed_packages(simulation: &str) -> Vec<String> {
     names.map(|(name, _)| name.to_string()).collect()
 }
 
-/// A value of `/etc/os-release`.
 fn value_of<'a>(os_release: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = os_release.lines().filter_map(|line| line.split_once('='));
     let value = lines.find(|(known, _)| *known == name)?.1.trim().trim_matches('"');

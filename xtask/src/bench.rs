@@ -14,7 +14,6 @@ use crate::page;
 use crate::paths::Paths;
 use crate::setup::{self, For};
 
-/// The name of the test that counts instructions.
 pub const INSTRUCTIONS: &str = "instructions";
 
 /// Names the `ringway` that is measured instead of the release build.
@@ -108,7 +107,6 @@ fn without_places(text: &str, root: &Path) -> String {
     std::iter::once(first).chain(parts.map(behind)).collect::<Vec<String>>().join("RUN")
 }
 
-/// Counts instructions and compares them with the committed counts.
 pub fn instructions(paths: &Paths) -> Counts {
     if shell::find_program("valgrind").is_none() {
         return Counts::skipped(INSTRUCTIONS, "no valgrind: run ./x setup");

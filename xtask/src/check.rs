@@ -18,7 +18,6 @@ pub fn format(paths: &Paths) -> anyhow::Result<()> {
     shell::run(paths.cargo("fmt").arg("--all"))
 }
 
-/// Builds the programs that are tested and shown: ringway, and its benchmark.
 pub fn build_ringway(paths: &Paths) -> anyhow::Result<()> {
     shell::run(paths.cargo("build").args(["--release", "-p", "ringway", "-p", "ringway-bench"]))
 }

@@ -12,7 +12,6 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// One test that passed or failed.
     pub fn one(passed: bool) -> Self {
         Self { passed: u64::from(passed), failed: u64::from(!passed), skipped: 0 }
     }

@@ -172,7 +172,6 @@ impl Download {
     }
 }
 
-/// Downloads and unpacks what is not there of the newest release.
 pub fn prepare_newest(paths: &Paths) -> anyhow::Result<()> {
     if OF_NEWEST.iter().all(|download| download.is_there(paths)) {
         return Ok(());

@@ -138,7 +138,6 @@ fn static_programs(paths: &Paths) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `./x demo`: sets up, builds, runs.
 fn demo(paths: &Paths, options: &[String]) -> anyhow::Result<()> {
     // What is missing was printed; the demonstration then uses guests of its own.
     if let Err(error) = setup::prepare(paths, setup::For::Demo) {

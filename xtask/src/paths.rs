@@ -7,7 +7,6 @@ use std::process::Command;
 #[derive(Debug, Clone)]
 pub struct Paths {
     pub root: PathBuf,
-    /// Where cargo puts what it builds.
     pub target: PathBuf,
     /// This program. Looked up at the start: the file may be replaced while it runs.
     pub program: PathBuf,

@@ -110,7 +110,6 @@ fn loom_tests(paths: &Paths, names: &[String]) -> Command {
     command
 }
 
-/// Runs tests, shows what they print, and adds up their results.
 fn run_cargo(command: &mut Command) -> Counts {
     let mut counts = Counts::default();
     let is_success = run_and_count(command, &mut counts).unwrap_or_else(|error| {

@@ -24,7 +24,6 @@ const MEMORY: &str = "128M";
 const SERVICES: [(&str, u16, u16); 4] =
     [("statistics", 0, 80), ("echo", 1, 7), ("sink", 2, 9), ("source", 3, 19)];
 
-/// Where its device is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MachineType {
     /// On PCI.
@@ -79,7 +78,6 @@ pub fn lint(paths: &Paths) -> anyhow::Result<()> {
     shell::run(format.arg("--check").current_dir(folder(paths))).context("examples/unikernel")
 }
 
-/// The image that was built last.
 pub fn image(paths: &Paths) -> PathBuf {
     paths.target.join("unikernel/x86_64-unknown-linux-gnu/release/unikernel")
 }

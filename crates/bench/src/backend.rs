@@ -18,7 +18,6 @@ use ringway_virtq::Arm;
 
 const MAC: MacAddress = MacAddress([2, 0x72, 0x77, 0, 0, 2]);
 
-/// The back-end: its socket, its front-end, and the device.
 pub(crate) struct Backend {
     listener: Listener,
     link: Option<(Connection, Session)>,
@@ -38,12 +37,10 @@ pub(crate) struct Backend {
     _channel: Option<Effect>,
 }
 
-/// How a queue is notified.
 #[derive(Debug, Default)]
 pub(crate) struct QueueFds {
     pub kick: Option<KickFd>,
     pub call: Option<CallFd>,
-    /// Entries of the queue.
     pub size: u16,
 }
 

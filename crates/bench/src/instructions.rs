@@ -31,7 +31,6 @@ use golden::Counts;
 
 /// Packets between two publications.
 const BATCH: usize = 32;
-/// Batches that are counted.
 const BATCHES: usize = 500;
 const PACKET_LEN: usize = 64;
 const QUEUE_SIZE: u16 = 256;

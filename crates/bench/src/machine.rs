@@ -13,7 +13,6 @@ use serde::Serialize;
 /// Names the commit that this program was built from, where that is known.
 const COMMIT_VARIABLE: &str = "RINGWAY_COMMIT";
 
-/// The machine, its system and the versions of everything that takes part.
 #[derive(Debug, Clone, Serialize)]
 pub struct Machine {
     /// The processor's name, and how many of them this process may use.
@@ -27,7 +26,6 @@ pub struct Machine {
     /// Processes ready to run when the measurement began, averaged over a minute: above the
     /// number of processors, nothing measured here means much.
     pub load: String,
-    /// Name and version of each program that takes part.
     pub versions: Vec<(String, String)>,
 }
 
@@ -64,7 +62,6 @@ fn field(text: &str, name: &str, behind: char) -> Option<String> {
     Some(line.split_once(behind)?.1.trim().trim_matches('"').to_string())
 }
 
-/// Keeps the calling thread on one processor.
 pub fn pin(processor: usize) -> io::Result<()> {
     keep_to(&[processor])
 }

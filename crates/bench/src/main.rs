@@ -102,7 +102,6 @@ const SCALE: Usual = Usual("1", "3", "0.2");
 const SWITCH: Usual = Usual("0.4", "5", "0.1");
 const RXBUF: Usual = Usual("0.5", "5", "0.05");
 
-/// `ringway bench history`
 #[derive(Debug, Args)]
 struct HistoryArgs {
     #[command(flatten)]
@@ -115,7 +114,6 @@ struct HistoryArgs {
     rows: Vec<String>,
 }
 
-/// `ringway bench scale`
 #[derive(Debug, Args)]
 struct ScaleArgs {
     #[command(flatten)]
@@ -147,7 +145,6 @@ fn fail(is_json: bool, error: &str, status: u8) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Measures and shows.
 fn measure(what: What) -> anyhow::Result<()> {
     match what {
         What::Ring(options) => show(&options.amount, &ring::measure(&options)?),
@@ -174,7 +171,6 @@ fn measure(what: What) -> anyhow::Result<()> {
 }
 
 impl Usual {
-    /// Gives its numbers to the arguments of a command.
     fn defaults(&self, arg: Arg) -> Arg {
         let Self(seconds, repeats, quick) = *self;
         match arg.get_id().as_str() {

@@ -70,7 +70,6 @@ fn seconds(typed: &str) -> anyhow::Result<Duration> {
     Ok(Duration::try_from_secs_f64(typed.parse()?)?)
 }
 
-/// A ring format, as it is typed.
 pub(crate) fn format(typed: &str) -> Result<Format, String> {
     match typed {
         "split" => Ok(Format::Split),
@@ -79,7 +78,6 @@ pub(crate) fn format(typed: &str) -> Result<Format, String> {
     }
 }
 
-/// What a ring format is called in options and tables.
 pub(crate) fn format_name(format: Format) -> &'static str {
     match format {
         Format::Split => "split",

@@ -22,7 +22,6 @@ pub(crate) fn peer(name: &str) -> anyhow::Result<OwnLoader> {
     OwnLoader::find(&peer_root(name), name).with_context(|| format!("{name} is not installed"))
 }
 
-/// Open vSwitch: unpacked or installed.
 pub(crate) fn ovs() -> Option<OvsFiles> {
     OvsFiles::find(&peer_root("ovs"))
 }
@@ -84,7 +83,6 @@ pub(crate) fn stage(directory: &Path, ringway: PathBuf, dpdk: Option<DpdkFiles>)
     Stage::new(programs, directory.to_path_buf(), directory)
 }
 
-/// What takes part where guests are measured.
 pub(crate) const OF_GUESTS: [&str; 3] = ["qemu-system-x86_64", "linux.uml", "iperf3"];
 
 /// Name and version of each program that is installed.

@@ -32,7 +32,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// One that begins now, of this kind of measurement.
     pub(crate) fn begin(kind: &str, method: &[String]) -> anyhow::Result<Self> {
         Ok(Self {
             title: format!("ringway bench {kind}"),
@@ -114,7 +113,6 @@ impl Cell {
         if let Self::Number { spread, .. } = self { Some(*spread) } else { None }
     }
 
-    /// The same, shown as min/avg/max/sd.
     pub fn whole(self) -> Self {
         match self {
             Self::Number { spread, digits, .. } => Self::Number { spread, digits, is_whole: true },

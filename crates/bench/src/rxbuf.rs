@@ -32,7 +32,6 @@ const BATCH: usize = 32;
 const BUFFERS_LEN: u64 = 64 << 20;
 /// Rounds without a packet until that is an error.
 const STALLED_ROUNDS_MAX: u32 = 1000;
-/// Longest packet of any kind of traffic, in bytes.
 const PACKET_LEN_MAX: usize = 65_226;
 
 /// Kinds of traffic: a name, and lengths in bytes that follow each other again and again.
@@ -61,7 +60,6 @@ struct Found {
     packets: u64,
     payload: u64,
     truesize: u64,
-    /// Buffer length at the end, in bytes.
     buffer_len: u32,
     seconds: f64,
 }

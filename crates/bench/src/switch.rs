@@ -75,18 +75,15 @@ enum Way {
     OneProcessor,
     /// DPDK's program instead of the daemon, with two vhost-user devices.
     Testpmd,
-    /// Open vSwitch with DPDK.
     Ovs,
 }
 
 impl Way {
-    /// Whether it is a program that may not be installed, instead of the daemon.
     fn is_peer(self) -> bool {
         matches!(self, Self::Testpmd | Self::Ovs)
     }
 }
 
-/// Where a guest and its host are measured.
 const ELSEWHERE: &str = "guest to host: `ringway bench guest` has QEMU's own, User Mode Linux's \
                          own and DPDK's, `ringway bench nat` passt and gvproxy";
 

@@ -43,7 +43,6 @@ use crate::paths::Paths;
 
 pub use runner::run_here;
 
-/// The names of all scenarios, in the order in which they run.
 pub fn names() -> Vec<String> {
     plan::scenarios().into_iter().map(|scenario| scenario.name).collect()
 }

@@ -22,7 +22,6 @@ use crate::unikernel::MachineType;
 pub struct Scenario {
     pub name: String,
     pub needs: Needs,
-    /// It is killed after this.
     pub limit: Duration,
     pub run: Run,
 }

@@ -20,7 +20,6 @@ use super::plan::{self, Scenario};
 use crate::counts::Counts;
 use crate::paths::Paths;
 
-/// Lines of each log that are shown when a scenario fails.
 const TAIL_LINES: usize = 40;
 
 /// Runs one scenario and says what became of it, in one piece: others may run beside it.

@@ -23,7 +23,6 @@ use ringway_guests::uml;
 const PLACES: [Guest; 2] = [MOVED, GUESTS[2]];
 const ADDRESS: &str = MOVED.4;
 
-/// Longest time until a guest obeys.
 const BOOT_LIMIT: Duration = Duration::from_secs(30);
 
 /// The guest says nothing when its link comes up, or says what its address is.

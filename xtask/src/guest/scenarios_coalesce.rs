@@ -28,7 +28,6 @@ struct Coalesce<'a> {
     is_newest: bool,
 }
 
-/// Sets everything that the guest's kernel knows how to set.
 pub fn coalesce(stage: &Stage, is_newest: bool) -> anyhow::Result<()> {
     let scene = Scene::two_guests(stage, ["", ""], &[], &[])?;
     let mut scene = Coalesce { scene, is_newest };

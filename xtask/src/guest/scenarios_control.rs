@@ -19,7 +19,6 @@ const STRANGER: &str = "52:54:00:77:77:77";
 const GROUP: [&str; 2] = ["239.7.7.7", "01:00:5e:07:07:07"];
 const PINGS: u64 = 5;
 
-/// The sender and the receiver.
 struct Pair<'a>(Scene<'a>);
 
 /// Goes through all commands that Linux knows how to send.

@@ -24,7 +24,6 @@ const ROUNDS: u32 = 20;
 const LINK_ROUNDS: u32 = 3;
 const KILL_ROUNDS: u32 = 3;
 
-/// Longest time until packets come back again.
 const RESUME_LIMIT: Duration = Duration::from_secs(20);
 
 /// Packets that must come back before the next round.

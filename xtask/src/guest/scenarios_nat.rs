@@ -46,7 +46,6 @@ pub(super) fn must(guest: &mut Console, line: &str) -> anyhow::Result<String> {
     Side::Guest(guest).must(line)
 }
 
-/// A guest's switch to the internet.
 pub(super) fn ports(stage: &Stage, guests: &[&str], options: &str) -> Vec<String> {
     let mut ports: Vec<String> = guests.iter().map(|name| port(stage, name, "")).collect();
     ports.push(format!("net=nat:,dns={SERVER}{options}"));
@@ -87,7 +86,6 @@ fn rounds(
     Ok(())
 }
 
-/// How long routers are to be used.
 pub fn minutes() -> Duration {
     let minutes = std::env::var("RINGWAY_NAT_MINUTES").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(minutes.unwrap_or(0) * 60)

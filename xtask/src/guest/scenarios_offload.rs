@@ -10,7 +10,6 @@ use ringway_guests::traffic::{self, Side};
 
 use super::scene::{self, ADDRESSES, MTU, OFFLOADED_LEN_MIN, Scene, TAP};
 
-/// The guests' and this side's addresses.
 const PLAIN: &str = ADDRESSES[0];
 const RICH: &str = ADDRESSES[1];
 const HERE: &str = "10.99.0.3";

@@ -9,7 +9,6 @@ use ringway_guests::{iperf, net, traffic, uml};
 
 use super::scene::{ADDRESSES, GUEST, HERE, MTU, Scene, TAP, port, socket};
 
-/// The bridge, as an interface.
 const BRIDGE: &str = "br0";
 
 /// A segment with its headers, and a little more.

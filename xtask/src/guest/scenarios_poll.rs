@@ -16,10 +16,8 @@ use serde_json::Value;
 
 use super::scene::{GUEST, HERE, MTU, Scene, TAP, port, set_up_tap, socket};
 
-/// How often an idle second is looked for.
 const IDLE_ATTEMPTS: u32 = 8;
 
-/// How many floods the worker that may poll gets to do so.
 const FLOOD_ATTEMPTS: u32 = 5;
 
 /// What may be polled for nothing beyond the budget, in nanoseconds: savings, and the look during

@@ -11,7 +11,6 @@ use ringway_guests::{iperf, net, qemu};
 use super::scene::{GUEST, HERE, MTU, Scene, TAP, format_name};
 use super::switches::Switches;
 
-/// MTU of jumbo packets, in bytes.
 const JUMBO: u32 = 9000;
 
 /// Longest time until traffic resumes.
@@ -27,7 +26,6 @@ pub const SWITCHES: Switches = Switches {
     values: ["off", "on"],
 };
 
-/// What a QEMU guest always has.
 const ALWAYS: [(&str, bool); 4] =
     [("GUEST_TSO4", true), ("HOST_TSO4", true), ("CSUM", true), ("GUEST_CSUM", true)];
 

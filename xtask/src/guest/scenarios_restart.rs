@@ -30,7 +30,6 @@ const TRAFFIC: [(&str, &str); 3] =
 /// Names how often all of that is done: 12 rounds are 180 crashes and 108 upgrades.
 const ROUNDS: &str = "RINGWAY_RESTART_ROUNDS";
 
-/// Longest time for a round.
 const ROUND_LIMIT: Duration = Duration::from_secs(100);
 
 /// From one to the next.
@@ -65,14 +64,12 @@ const MEMORY_PAUSE: Duration = Duration::from_millis(500);
 /// In the log, with the time in front of it.
 const SERVES: &str = "a new data plane serves, ";
 
-/// What happens to the data plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     Crash,
     Upgrade,
 }
 
-/// What became of pings, or of other numbered packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) lost: u32,
@@ -100,13 +97,11 @@ impl Seen {
     }
 }
 
-/// How often all of it is done.
 pub(super) fn rounds() -> u32 {
     let named = std::env::var(ROUNDS).ok().and_then(|rounds| rounds.parse().ok());
     named.unwrap_or(1)
 }
 
-/// The longest time for all rounds.
 pub fn limit() -> Duration {
     ROUND_LIMIT * rounds()
 }
@@ -117,7 +112,6 @@ pub(super) fn each() -> impl Iterator<Item = (What, u32)> {
     (0..rounds()).flat_map(move |_| each)
 }
 
-/// A QEMU guest with split or packed rings.
 pub fn qemu(stage: &Stage, packed: bool) -> anyhow::Result<()> {
     let device_options = if packed { ",packed=on" } else { "" };
     let machine = qemu::Machine { device_options, ..qemu::Machine::default() };
@@ -195,7 +189,6 @@ pub(super) fn check_stayed(ringway: &Ringway) -> anyhow::Result<()> {
     port.check_healthy(&["no_room", "link_down"])
 }
 
-/// Lets it happen so often.
 pub(super) fn disturb(ringway: &Ringway, what: What, times: u32) -> anyhow::Result<()> {
     for _ in 0..times {
         thread::sleep(PAUSE);

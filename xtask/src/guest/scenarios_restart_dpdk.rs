@@ -75,7 +75,6 @@ fn stream(ringway: &Ringway, what: What, times: u32) -> anyhow::Result<(Seen, u6
     Ok((Seen { lost: sent.saturating_sub(came), gap }, came.into()))
 }
 
-/// How many were sent until it is over.
 fn send(socket: &UdpSocket, is_over: &AtomicBool) -> anyhow::Result<u32> {
     let mut sent = 0_u32;
     let mut packet = [0; PACKET_LEN];

@@ -23,7 +23,6 @@ const GUEST: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 2);
 /// First of the ports that are forwarded with user networking.
 const FORWARDED: u16 = 8080;
 
-/// Longest time until the guest has an address.
 const BOOT_LIMIT: Duration = Duration::from_secs(30);
 
 const FLOOD_PACKETS: u32 = 2_000;

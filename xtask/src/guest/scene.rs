@@ -116,7 +116,6 @@ impl<'a> Scene<'a> {
         Side::Guest(&mut self.guests[guest])
     }
 
-    /// What ringway says about the port of the guest of this number.
     pub fn port(&self, guest: usize) -> anyhow::Result<Port> {
         self.ringway.port(&format!("vm{guest}"))
     }

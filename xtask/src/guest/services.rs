@@ -17,7 +17,6 @@ const SUM_LEN: usize = 8;
 pub struct Page(String);
 
 impl Page {
-    /// Asks for the page once, on a connection of its own.
     pub fn fetch(address: SocketAddr) -> anyhow::Result<Self> {
         let mut stream = connect(address)?;
         stream.write_all(b"GET / HTTP/1.1\r\nHost: unikernel\r\nConnection: close\r\n\r\n")?;
@@ -70,14 +69,12 @@ pub fn drain_source(address: SocketAddr, bytes: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sends a text to the echo service and compares.
 pub fn echo(address: SocketAddr) -> anyhow::Result<()> {
     let back = ask(address, b"once and for all")?;
     ensure!(back == "once and for all", "echo: {back:?}");
     Ok(())
 }
 
-/// Sends all of it, and reads what is answered.
 fn ask(address: SocketAddr, bytes: &[u8]) -> anyhow::Result<String> {
     let mut stream = connect(address)?;
     stream.write_all(bytes).with_context(|| format!("to {address}"))?;

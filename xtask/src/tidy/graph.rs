@@ -38,7 +38,6 @@ const CRATES: [(&str, &str, Option<&str>); 19] = [
     ("xtask", "guests", None),
 ];
 
-/// What the shipped binary must not contain.
 const NOT_SHIPPED: [&str; 2] = ["ringway-testkit", "ringway-bench"];
 
 /// Violations in the output of `cargo tree --prefix none` of the shipped binary.

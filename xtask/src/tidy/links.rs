@@ -8,10 +8,8 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-/// The book's list of pages.
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// What is wrong, of all texts with their names.
 pub fn complaints(root: &Path, texts: &[(String, String)]) -> Vec<String> {
     let documents = || texts.iter().filter(|(_, name)| name.ends_with(".md"));
     let mut found: Vec<String> = documents()

@@ -13,7 +13,6 @@ const DOCUMENT: &str = "docs/packet-path.md";
 /// Fewer steps than this cannot be a packet's way.
 const STEPS_MIN: usize = 10;
 
-/// Violations of the document of the tree at `root`.
 pub fn complaints(root: &Path) -> Vec<String> {
     match fs::read_to_string(root.join(DOCUMENT)) {
         Ok(text) => {
@@ -29,7 +28,6 @@ pub fn complaints(root: &Path) -> Vec<String> {
     }
 }
 
-/// A function and the file that should have it.
 #[derive(Debug, PartialEq, Eq)]
 struct Step<'a> {
     line: usize,

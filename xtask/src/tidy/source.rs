@@ -54,7 +54,6 @@ pub fn word_positions(line: &str, word: &str) -> Vec<usize> {
     line.match_indices(word).filter(whole).map(|(at, _)| at).collect()
 }
 
-/// Whether something is compiled for tests only.
 pub fn is_for_tests(attributes: &[Attribute]) -> bool {
     let is_cfg = |attribute: &&Attribute| attribute.path().is_ident("cfg");
     attributes.iter().filter(is_cfg).any(|attribute| {

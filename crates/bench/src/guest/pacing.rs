@@ -49,7 +49,6 @@ const FIGURES: [Column; 7] = [
     ("99th percentile, ms", 3),
 ];
 
-/// The figures of one round under each policy.
 type Found = [[Option<f64>; FIGURES.len()]; POLICIES.len()];
 
 /// What goes on at once: a stream, as iperf3 is told its direction, and pings or none. With the

@@ -8,7 +8,6 @@ use ringway_guests::{qemu, uml};
 
 use crate::{options, programs};
 
-/// Who talks with whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Pairing {
     /// Linux under QEMU, and this machine
@@ -21,7 +20,6 @@ pub enum Pairing {
     UmlPair,
 }
 
-/// `ringway bench guest`, `ringway bench pacing` and `ringway bench nat`
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     #[command(flatten)]
@@ -49,7 +47,6 @@ impl Pairing {
 }
 
 impl Options {
-    /// Echo requests in a flood.
     pub(super) fn pings(&self) -> u32 {
         if self.amount.quick { 2000 } else { 10_000 }
     }

@@ -25,7 +25,6 @@ use crate::programs;
 
 const INTERFACE_LIMIT: Duration = Duration::from_secs(10);
 
-/// What packets are told to be as long as at most, in bytes.
 const MTU: u32 = 1500;
 
 /// Options of DPDK's device and of the program: what comes in on one port goes out on the other.
@@ -171,7 +170,6 @@ impl Rig {
         [self.guests().map(Console::id).collect(), beside.into_iter().collect()]
     }
 
-    /// The device of this program that it is on, if it is on one.
     pub fn device(&mut self) -> Option<&mut Device> {
         if let Beside::Device(device) = &mut self.beside { Some(device) } else { None }
     }

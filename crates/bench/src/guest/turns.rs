@@ -14,7 +14,6 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Nothing yet, for tables of these columns.
     pub fn nothing(rates: &[Column], costs: &[Column]) -> Self {
         let [rates, costs] = [rates, costs].map(|columns| vec![None; columns.len()]);
         Self { rates, costs, failures: Vec::new() }
@@ -33,7 +32,6 @@ pub(super) trait Compared {
     fn take(&mut self, options: &Options) -> Found;
 }
 
-/// What runs, told and measured.
 pub(super) struct Turns<'a> {
     pub name: &'a str,
     pub options: &'a Options,
@@ -42,7 +40,6 @@ pub(super) struct Turns<'a> {
 }
 
 impl Turns<'_> {
-    /// Says what is left out.
     pub fn leave_out(&mut self, row: &str, why: &str) {
         let why = format!("{}, {row}: {why}", self.name);
         self.progress.note(&why);

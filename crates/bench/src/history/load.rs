@@ -42,7 +42,6 @@ pub(super) const ROWS: [(&str, &str, Option<u32>); 3] = [
     ("allocated on arrival, 1 % fail", "deferred packets", Some(FAILS_EVERY)),
 ];
 
-/// One round: the values of each row.
 pub(super) fn measure(
     processors: [usize; 2],
     duration: Duration,

@@ -33,7 +33,6 @@ const PING_LEN: usize = 98;
 const STREAMS: [Column; 3] =
     [("guest → host, Gb/s", 2), ("host → guest, Gb/s", 2), ("host → guest, 1514 bytes, Gb/s", 2)];
 
-/// Ratios to the row before, of each stream.
 const BEFORE: [(&str, usize); 3] = [
     ("guest → host, × before", 0),
     ("host → guest, × before", 1),

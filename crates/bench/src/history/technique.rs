@@ -15,10 +15,8 @@ const ELEMENTS: u16 = 18;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Technique {
-    /// Receive buffers, queue sizes and features.
     pub rings: MirrorOptions,
     pub format: Format,
-    /// Longest packet, in bytes.
     pub packet_len: usize,
     /// After the first packet the host waits so many microseconds before it takes what the guest
     /// has sent, and again for as long as that finds something.

@@ -9,7 +9,6 @@ use ringway_virtq::Format;
 use super::{count, golden, run, run_worker};
 use crate::options::format;
 
-/// `ringway bench instructions`
 #[derive(Debug, Args)]
 pub(crate) struct InstructionsArgs {
     /// Fail if a number is more than 3 % above the one in this file

@@ -50,7 +50,6 @@ pub fn render(report: &Report) -> String {
     page
 }
 
-/// What came out of each plot that has something to compare.
 fn verdicts(report: &Report) -> String {
     let plots = report.tables.iter().flat_map(|table| {
         let line = |plot| Some((plot::caption(table, plot), verdict::verdict(table, plot)?));

@@ -37,7 +37,6 @@ const EVEN_MAX: f64 = 100.0;
 /// Names of powers of ten that stand beside each other on a telephone.
 const LABELS_MAX: i32 = 6;
 
-/// What the length of a bar says.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Scale {
     /// From 0 to this.
@@ -61,7 +60,6 @@ impl Scale {
         Self::Logarithmic((least.log10() - 0.1).floor() as i32, top.log10().ceil() as i32)
     }
 
-    /// Where a value is, in percent of the scale.
     fn percent(self, value: f64) -> f64 {
         match self {
             Self::Even(top) => 100.0 * value / top,

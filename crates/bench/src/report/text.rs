@@ -18,7 +18,6 @@ pub fn terminal(report: &Report) -> String {
     text
 }
 
-/// In Markdown, with the title as a heading of the second level.
 pub fn markdown(report: &Report) -> String {
     let mut text = format!("## {}\n\n{}: `{}`\n\n", report.title, report.date, report.command);
     for line in about(report) {

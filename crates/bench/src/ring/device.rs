@@ -28,7 +28,6 @@ impl<'a, Q> DeviceEnd<'a, Q> {
     }
 }
 
-/// The back-end that this device is behind.
 pub(super) fn bind(socket: &Path) -> anyhow::Result<Backend> {
     let unwanted = Features::CTRL_VQ | Features::MTU;
     Backend::bind(socket, Features::OFFERED - unwanted, Arm::Never)

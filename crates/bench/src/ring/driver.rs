@@ -80,7 +80,6 @@ impl Places {
         Ok(Some(Self { all, stride, packet_len: len, is_in_two, count, next: 0 }))
     }
 
-    /// The next packet and its header.
     fn place(&self) -> Part {
         let at = LINE - HEADER_LEN + self.next * self.stride;
         let memory = self.all.memory.slice(at, HEADER_LEN + self.packet_len);
@@ -109,7 +108,6 @@ impl Places {
     }
 }
 
-/// A driver of one ring format on a device that is up.
 #[derive(Debug)]
 pub(crate) struct DriverEnd<Q> {
     driver: NetDriver<Q>,
@@ -119,7 +117,6 @@ pub(crate) struct DriverEnd<Q> {
 }
 
 impl<Q: DriverQueue> DriverEnd<Q> {
-    /// Attaches to the device that listens on `socket`.
     pub fn attach(socket: &Path, queue_size: u16, payload: Payload) -> Result<Self, GuestError> {
         let unwanted = Features::CTRL_VQ | Features::MTU;
         let mut accept = (Features::OFFERED - unwanted).drop_unmet();

@@ -31,7 +31,6 @@ pub(crate) const THERE: Mac = [2, 0x72, 0x77, 0, 0, 2];
 /// Free for experiments (IEEE 802).
 const ETHER_TYPE: [u8; 2] = [0x88, 0xb5];
 
-/// An end that packets go in and come out of.
 pub(crate) trait End {
     /// Puts one packet in. `false`: there is no room.
     fn send(&mut self, packet: &Template) -> Result<bool, Broken>;
@@ -62,7 +61,6 @@ impl Template {
         Self::with_addresses(len, [THERE, HERE])
     }
 
-    /// From an address to another.
     pub fn with_addresses(len: usize, [to, from]: [Mac; 2]) -> std::io::Result<Self> {
         let memory = TestMemory::new(&[(0, (len as u64).next_multiple_of(4096))])?;
         let mut bytes = [&to[..], &from, &ETHER_TYPE].concat();

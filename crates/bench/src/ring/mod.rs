@@ -57,7 +57,6 @@ const THROUGHPUT: [Column; 5] = [
     ("× limit", 2),
 ];
 
-/// `ringway bench ring`
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     #[command(flatten)]

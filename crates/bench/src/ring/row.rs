@@ -7,7 +7,6 @@ use ringway_virtq::Format;
 
 use super::driver::Payload;
 
-/// Who implements a side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Who {
     /// The plain ring, on both sides.
@@ -24,7 +23,6 @@ use Who::{Dpdk, InPlace, Limit, Ringway};
 pub(super) const DRIVER: usize = 0;
 pub(super) const DEVICE: usize = 1;
 
-/// A driver and a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Row(pub [Who; 2]);
 

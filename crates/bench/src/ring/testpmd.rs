@@ -81,7 +81,6 @@ pub(super) fn rate(testpmd: &mut Testpmd, duration: Duration) -> anyhow::Result<
     number_after(&text, "Rx-pps:").with_context(|| format!("testpmd: no rate in:\n{text}"))
 }
 
-/// Forgets the time that packets have cost so far.
 pub(crate) fn forget_cost(testpmd: &mut Testpmd) -> anyhow::Result<()> {
     testpmd.run("clear fwd stats all").map(drop)
 }

@@ -45,7 +45,6 @@ pub(super) struct Guests {
 }
 
 impl Guests {
-    /// Attaches one to each port, with so many queue pairs.
     pub fn attach(
         daemon: &RingwayProcess,
         names: &[String],
@@ -75,7 +74,6 @@ impl Guests {
         Ok(Self { guests, packets, queue_pairs, received: Vec::new(), attach })
     }
 
-    /// They send on this pair alone.
     pub fn use_only(&mut self, pair: usize) {
         self.queue_pairs = pair..pair + 1;
     }

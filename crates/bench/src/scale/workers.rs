@@ -36,7 +36,6 @@ const PROCESSORS_EACH: usize = 2;
 const COLUMNS: [Column; 3] =
     [("Mpps, all together", 3), ("daemon, ns/packet", 0), ("instructions/packet", 1)];
 
-/// Measures with these numbers of workers.
 pub fn measure(options: &Options, workers: &[usize]) -> anyhow::Result<Report> {
     options.ensure_measurable()?;
     ensure!(!workers.contains(&0), "at least one worker");

@@ -131,7 +131,6 @@ fn values(packet_len: usize, count: usize, arrived: Arrived) -> [f64; COLUMNS.le
 /// Is told of packets of a length, so many on the way.
 type Found<'a> = dyn FnMut((usize, usize), Arrived) + 'a;
 
-/// Starts a switch and sends packets of each length through it.
 fn measure_one(
     switch: Switch,
     processor: usize,
@@ -231,7 +230,6 @@ fn taps() -> anyhow::Result<[Box<Tap>; 3]> {
     Ok([tap(TAPS[0])?, tap(TAPS[1])?, tap(TAPS[2])?])
 }
 
-/// A bridge with all taps at it.
 struct Bridge;
 
 impl Bridge {

@@ -14,14 +14,12 @@ use rustix::io::{read, write};
 
 use crate::ring::end::{End, Template, is_ours};
 
-/// What packets go through.
 #[derive(Debug)]
 pub(super) enum Way {
     Tap(Box<Tap>),
     Vde(VdePort),
 }
 
-/// A guest's end, and memory for a packet.
 #[derive(Debug)]
 pub(super) struct CallEnd {
     way: Way,

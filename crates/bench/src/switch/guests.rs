@@ -77,7 +77,6 @@ pub(super) struct Arrived {
 }
 
 impl<Q: DriverQueue> Pair<DriverEnd<Q>> {
-    /// Attaches them to two ports.
     pub fn attach(sockets: [PathBuf; 2], plan: &Plan) -> anyhow::Result<Self> {
         let len = plan.packet_len;
         let payload = if plan.in_two { Payload::InTwo { len } } else { Payload::InPlace { len } };

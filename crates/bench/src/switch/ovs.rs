@@ -30,7 +30,6 @@ pub(super) fn start(
     Ok((ovs, stage))
 }
 
-/// On the guests' processor: a value for each column.
 pub(super) fn measure(row: Row, at: At) -> anyhow::Result<Values> {
     let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
     let (ovs, stage) = start(directory.path(), at.of_worker, peer::PACKET_LEN_MAX)?;

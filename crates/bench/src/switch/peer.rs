@@ -17,7 +17,6 @@ use crate::programs;
 use crate::ring::driver::DriverEnd;
 use crate::ring::testpmd::{BUFFER_EXTRA, BUFFER_LEN_MIN, cost_ns, forget_cost};
 
-/// Longest packet, in bytes.
 pub(super) const PACKET_LEN_MAX: u32 = 1518;
 
 /// Starts it with two devices, on a processor, for packets of up to so many bytes.
@@ -47,7 +46,6 @@ pub(super) fn sockets(directory: &Path) -> [PathBuf; 2] {
     ["a", "b"].map(|name| directory.join(name))
 }
 
-/// On the guests' processor: a value for each column.
 pub(super) fn measure<Q: DriverQueue>(row: Row, at: At) -> anyhow::Result<Values> {
     let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
     let mut program = start(directory.path(), at.of_worker, PACKET_LEN_MAX)?;

@@ -47,7 +47,6 @@ const BELL: u64 = 0;
 const MESSAGES: u64 = 1;
 const WORK: u64 = 2;
 
-/// What a device knows of its guest.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Found {
     /// Packets of the MTU that the receive ring holds now.
@@ -186,7 +185,6 @@ struct LastCall {
 }
 
 impl LastCall {
-    /// Calls the guest.
     fn call(&mut self, fds: &QueueFds) {
         self.wait_ns = CALLED_AGAIN_NS;
         self.send(fds);

@@ -23,7 +23,6 @@ pub(in super::super) struct Technique {
 }
 
 impl Technique {
-    /// Options of QEMU's device.
     pub fn qemu_options(&self) -> String {
         let size = self.queue_size;
         let is_packed = self.is_ringway || self.features.contains(Features::RING_PACKED);

@@ -33,7 +33,6 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// How long flows stay open for a look at the router.
 const FLOWS_STAY: Duration = Duration::from_secs(2);
 
-/// `ringway bench nat-client`
 #[derive(Debug, Args)]
 pub struct ClientArgs {
     what: Asked,
@@ -52,7 +51,6 @@ enum Asked {
 }
 
 impl ClientArgs {
-    /// Asks, and prints the number.
     pub fn run(&self) -> anyhow::Result<()> {
         let began = Instant::now();
         let goes_on = || began.elapsed() < Duration::from_secs(self.amount.into());
@@ -100,7 +98,6 @@ fn exchange(stream: &mut TcpStream) -> anyhow::Result<()> {
     stream.read_exact(&mut byte).context("no answer")
 }
 
-/// The program as guests get it.
 #[derive(Debug)]
 pub(super) struct Offer {
     here: PathBuf,

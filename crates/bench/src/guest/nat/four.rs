@@ -28,7 +28,6 @@ use crate::machine::{keeping_to, processors};
 use crate::programs;
 use crate::report::grid::Column;
 
-/// What is compared.
 pub(super) const ROUTERS: [Router; 2] = [Router::Nat, Router::PasstVhost];
 
 /// Where each guest's server is.
@@ -41,12 +40,10 @@ pub(super) const RATES: [Column; 2] = [("TCP out, Gb/s", 3), ("TCP in, Gb/s", 3)
 pub(super) const COSTS: [Column; 3] =
     [("routers, out, s/GB", 2), ("routers, in, s/GB", 2), ("memory, KiB", 0)];
 
-/// The servers of all guests.
 pub(super) fn start_servers(stage: &Stage) -> anyhow::Result<Vec<Process>> {
     PORTS.iter().map(|port| iperf::start_server_on(stage, SERVER, *port)).collect()
 }
 
-/// The guests, and what runs beside them.
 #[derive(Debug)]
 pub(super) struct Four {
     guests: Vec<Console>,

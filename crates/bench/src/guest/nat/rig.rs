@@ -66,7 +66,6 @@ impl Rig {
         lease(&mut side)
     }
 
-    /// Where commands run.
     pub fn side(&mut self) -> Side<'_> {
         Side::Guest(&mut self.guest)
     }
@@ -87,7 +86,6 @@ impl Rig {
         }
     }
 
-    /// Memory that the router has for itself, in KiB.
     pub fn memory_kib(&self) -> anyhow::Result<f64> {
         let process = self.beside.process().map_or(self.guest.id(), |(_, id)| id);
         Ok(Usage::look(process)?.memory_kib)

@@ -19,7 +19,6 @@ use crate::programs;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The MTU of taps.
 const MTU: u32 = 1500;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +55,6 @@ impl Router {
         (self == Self::Tap).then(|| [2, 1].map(|end| format!("10.90.{network}.{end}")))
     }
 
-    /// Starts it, and its guest.
     pub fn start(self, stage: &Stage, pairing: Pairing) -> anyhow::Result<Beside> {
         let is_uml = pairing == Pairing::UmlHost;
         let is_ours = matches!(self, Self::Nat | Self::Tap);
@@ -124,7 +122,6 @@ impl Router {
         }
     }
 
-    /// What its guest is called.
     fn guest(self) -> &'static str {
         if self == Self::Nat { "uml-nat" } else { "uml-tap" }
     }
