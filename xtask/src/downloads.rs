@@ -2,12 +2,10 @@
 //! Prometheus, FRR, Open vSwitch, OVN and VDE (which would be servers of this machine), and what
 //! the distribution's newest release has, other routers for guests among it.
 //!
-//! How: packages come from the lists of this machine, or, for the newest release, from what is
-//! called `stable` on the mirror that this machine's packages come from, with lists of their own:
-//! neither the machine's lists nor its sources change. What is of a newer release brings along the
-//! loader and the libraries that it was built for. `testpmd` is in `dpdk-dev`, which depends on all
-//! of DPDK: what this machine does not have of that is unpacked, too (33 MB). passt becomes
-//! `passt.avx2` on a processor that has these instructions.
+//! How: packages come from the lists of this machine, or of the newest release ([`Apt`]). What is
+//! of a newer release brings along the loader and the libraries that it was built for. `testpmd` is
+//! in `dpdk-dev`, which depends on all of DPDK: what this machine does not have of that is
+//! unpacked, too (33 MB). passt becomes `passt.avx2` on a processor that has these instructions.
 //!
 //! Limits: what was unpacked before stays, whatever the lists have now. Where there is no newer
 //! release, the scenarios that need it are left out.

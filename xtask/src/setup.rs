@@ -1,9 +1,7 @@
 //! `./x setup`: everything from Debian that the tree needs and this machine lacks.
 //!
-//! How: programs are installed as packages. The guests' kernel and DPDK's `testpmd` are only
-//! unpacked below `target/guest`: installing the first would touch how this machine boots, and the
-//! second would bring two hundred packages along. So are a kernel and a User Mode Linux of the
-//! distribution's newest release, which this machine may not have.
+//! How: programs are installed as packages. What would touch how this machine boots, or bring two
+//! hundred packages along, is only unpacked ([`downloads`]).
 //!
 //! Limits: needs root for installing; without it, says what to run.
 

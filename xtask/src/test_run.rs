@@ -1,8 +1,8 @@
 //! `./x test`: every test there is, and one last line with the numbers.
 //!
 //! How: cargo's tests, the models of the rings' memory ordering, the tidy rules, the count of
-//! instructions per packet, and the scenarios
-//! with real guests, in this order: cheapest first. All run, also after a failure.
+//! instructions per packet, and the scenarios with real guests: cheapest first. All run, also after
+//! a failure.
 //!
 //! Limits: with `CI=true` in the environment a skipped test counts as failed.
 

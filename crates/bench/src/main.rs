@@ -1,9 +1,8 @@
 //! The program `ringway-bench`, which `ringway bench` becomes: ringway beside its peers, and beside
 //! the limit of the machine.
 //!
-//! How: what was typed becomes options. Each kind of measurement ([`ring`], [`guest`], [`history`],
-//! [`rxbuf`], [`scale`], [`switch`]) fills a [`report::Report`], a plain value, which is then shown
-//! as a table, as Markdown, as JSON or as a page with plots. Everything compared is measured in the
+//! How: each kind of measurement fills a [`report::Report`], a plain value, which is then shown as
+//! a table, as Markdown, as JSON or as a page with plots. Everything compared is measured in the
 //! same run, one after the other and again from the start, so that what changes on the machine
 //! meanwhile changes all of it.
 //!

@@ -1,10 +1,7 @@
 //! `ringway bench rxbuf`: kinds of traffic × schemes of receive buffers, through a real ring, into
 //! a receiver that may only hold so much memory.
 //!
-//! How: the device puts packets in; the driver takes each out of the ring and holds it, as a socket
-//! would, until all that it holds reaches [`HELD_MAX`] bytes of memory, whole buffers counted
-//! (`truesize`). Then its application reads everything and gives the memory back. The more memory a
-//! scheme ties up per byte of payload, the less fits the limit.
+//! How: [`method`]. The more memory a scheme ties up per byte of payload, the less fits the limit.
 //!
 //! Limits: one thread, so no cache line moves between cores; what a smaller window costs over a
 //! network is not in the rate but in its own column, and in a test of the driver with TCP.

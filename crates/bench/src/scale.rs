@@ -1,8 +1,6 @@
 //! `ringway bench scale`: what one more port costs, and one more queue pair.
 //!
-//! How: a real daemon, and guests in user space, half of which send to the other half and the
-//! reverse. All guests are driven by this one thread, which polls; what is counted is the daemon's
-//! own processor time, also for system calls and wake-ups.
+//! How: [`method`]. All guests are driven by this one thread, which polls.
 //!
 //! Limits: one worker, which all queue pairs of a guest share; several are in [`workers`].
 

@@ -1,14 +1,8 @@
 //! `ringway bench switch`: what a packet from guest to guest costs one worker, beside one copy.
 //!
-//! How: a real daemon with one worker on a processor of its own, and two guests in user space on
-//! another one, driven by one thread: the first sends a burst, the second receives all of it, and
-//! so on. What it costs that packets travel between the processors shows beside the same with
-//! guests on the worker's own processor. In between, on the worker's processor, memory is copied
-//! that is as large and as far apart as the guests' buffers.
-//!
-//! DPDK's testpmd, which only passes on what comes, takes the daemon's place in other rows
-//! ([`peer`]). All other switches that one may have stand beside ringway's in a loop of their own
-//! ([`closed`]).
+//! How: [`method`]. What it costs that packets travel between processors shows beside the same with
+//! guests on the worker's own. DPDK's testpmd takes the daemon's place in other rows ([`peer`]);
+//! all other switches stand beside ringway's in a loop of their own ([`closed`]).
 //!
 //! Limits: two processors; the daemon never polls, for the processor time of one that does says
 //! nothing about packets. So a wake-up and its system calls are in the time of each burst.

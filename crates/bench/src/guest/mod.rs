@@ -1,8 +1,7 @@
 //! `ringway bench guest`: real Linux guests on ringway, and on what they would use instead.
 //!
 //! How: all that is compared is booted at once ([`rig`]) in namespaces that exist only for this,
-//! and measured in turns ([`figures`]): each once, then each again. What is not measured stands
-//! still. A guest has a processor of its own, what runs beside it has another ([`sides`]).
+//! and measured in turns ([`figures`]). What is not measured stands still.
 //!
 //! Limits: guests of one processor; needs namespaces and taps in them; what is missing is left out
 //! and named.

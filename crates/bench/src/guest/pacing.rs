@@ -1,13 +1,10 @@
 //! `ringway bench pacing`: the same guest under each policy of notification, real and in turns.
 //!
-//! How: one ringway and one guest for each round, whose port is told another policy before each
-//! turn: two guests of the same kind differ by more than two policies. What is compared is measured
-//! under the same stream and with the same pings, a fifth of a second under one policy and then
-//! under the next, many times over ([`slices`](super::slices)); floods of pings are whole turns.
-//! The first policy takes part twice: how far its rows are apart is what a ratio is worth here.
+//! How: [`method`]. One guest has all policies: two of the same kind differ by more than two
+//! policies; streams and pings go on while they change ([`slices`](super::slices)). The first
+//! policy takes part twice: how far its rows are apart is what a ratio is worth here.
 //!
-//! Limits: guests of one processor that talk with this machine; in a round each figure is the
-//! median of its slices.
+//! Limits: guests of one processor that talk with this machine.
 
 use std::path::Path;
 

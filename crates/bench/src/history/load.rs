@@ -1,11 +1,6 @@
 //! More packets than the guest takes, at a fixed load: how many are lost where a descriptor of a
 //! packet is allocated early and where it is allocated on arrival, and what happens when that
 //! fails.
-//!
-//! How: the load is one and a half times what the guest of the first row takes in this round.
-//! Every packet is received, was not allocated, or found no receive buffer, and is counted as that.
-//!
-//! Limits: as of `ringway bench history`.
 
 use std::sync::atomic::Ordering;
 use std::thread;

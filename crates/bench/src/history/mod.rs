@@ -1,14 +1,13 @@
 //! `ringway bench history`: what made virtio-net fast, one technique after the other, on this
 //! machine.
 //!
-//! How: each row switches one technique on ([`technique`]) and keeps all above it. A driver and a
-//! device work on one pair of rings in real memory, on two threads that sleep and are woken through
-//! eventfds ([`ends`], [`guest`], [`host`]); what only the past did, such as a lock around
-//! everything, is done here around them. Rows are measured one after the other, and all of it again
-//! for each repeat. [`load`] offers more than the guest can take.
+//! How: [`method`]. Each row switches one technique on ([`technique`]); a driver and a device work
+//! on one pair of rings in real memory ([`ends`], [`guest`], [`host`]), and what only the past did,
+//! such as a lock around everything, is done around them. [`load`] offers more than the guest
+//! takes.
 //!
-//! Limits: one queue pair, two processors; the tap is a copy to or from private memory; no guest
-//! kernel, so that a notification costs a wake-up but no exit.
+//! Limits: one queue pair, two processors; no guest kernel, so that a notification costs a wake-up
+//! but no exit.
 
 mod ends;
 mod guest;

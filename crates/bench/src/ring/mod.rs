@@ -1,10 +1,9 @@
 //! `ringway bench ring`: drivers and devices, ringway's and DPDK's, in all four pairs, beside the
-//! plainest ring that there can be. ringway's driver is measured twice on DPDK's device: once with
-//! copies, once at the work that DPDK's driver does.
+//! plainest ring that there can be.
 //!
-//! How: rows of the same format, direction and length are measured one right after the other. The
-//! limit is measured again right before and right after each, because a machine that is shared can
-//! be twice as fast a few seconds later; how deep its ring is, is tried before its own row.
+//! How: [`method`]. Rows of the same format, direction and length are measured one right after the
+//! other, and the limit beside each, because a machine that is shared can be twice as fast a few
+//! seconds later; how deep its ring is, is tried before its own row.
 //!
 //! Limits: one queue pair, two cores, both sides polling; one packet length at a time.
 

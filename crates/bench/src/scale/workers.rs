@@ -1,10 +1,7 @@
 //! `ringway bench scale --workers 1,2,…`: what one more worker brings, and costs the others.
 //!
-//! How: each worker has two guests of its own, driven by a thread of its own, which send on the
-//! queue pair that the worker owns; all of that needs two processors for each worker. Instructions
-//! are counted by valgrind, where one worker of so many has packets: what the others cost it is in
-//! them, on a machine of any size. That workers store to no common line is a test of its own
-//! (`crates/host/tests/workers.rs`).
+//! How: [`method`]. The two guests of each worker are driven by a thread of their own, so that each
+//! worker needs two processors. Instructions are counted by valgrind, on a machine of any size.
 //!
 //! Limits: memory bandwidth and caches that processors share are only in the rate.
 

@@ -1,13 +1,8 @@
 //! A closed loop through every switch that one may have: two guests, of which one sends to the
-//! other, with a number of packets on the way at all times. What counts is what arrives.
+//! other, with a number of packets on the way at all times ([`METHOD`]). What counts is what
+//! arrives.
 //!
-//! How: each switch has three ports, of which one is idle, and a processor of its own; the guests
-//! are on another, driven by one thread. Behind a switch that knows vhost-user they are drivers on
-//! rings; behind any other they are programs that call the system for each packet, as the programs
-//! that run virtual machines do.
-//!
-//! Limits: needs namespaces for what has taps; what a bridge does the kernel does where packets are
-//! written, on the guests' processor.
+//! Limits: needs namespaces for what has taps.
 
 use std::path::PathBuf;
 use std::time::Duration;

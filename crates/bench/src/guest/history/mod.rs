@@ -1,8 +1,7 @@
 //! `ringway bench history --guest`: the two tables of 2008 with a real Linux guest, row by row.
 //!
-//! How: each row has a guest of its own, on a device of this program that does as the row says
-//! ([`device`]), with a tap behind it; the last row has ringway itself. All are booted at once and
-//! measured in turns.
+//! How: [`method`]. Each row has a guest of its own, on a device of this program that does as the
+//! row says ([`device`]).
 //!
 //! Limits: what a guest of today does not let one switch is named with the reason ([`rows`]).
 

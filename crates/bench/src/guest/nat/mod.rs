@@ -1,10 +1,8 @@
 //! `ringway bench nat`: ringway's router beside those that users would have instead, and beside
 //! ringway with a tap and the kernel's routing, which needs root.
 //!
-//! How: a provider (this namespace, with servers), a machine behind one link ([`nat_lab`]), and on
-//! it all routers at once, each with a guest of its own ([`rig`]), measured in turns ([`figures`]).
-//! What asks in the guest is this program again ([`client`]), which a QEMU guest fetches through
-//! the router that is measured.
+//! How: [`method`]. The provider is this namespace, the machine another one ([`nat_lab`]); each
+//! router has a guest of its own ([`rig`]). What asks in it is this program again ([`client`]).
 //!
 //! Limits: as of `ringway bench guest`; IPv4.
 
