@@ -16,10 +16,9 @@ use ringway_guests::console::Console;
 use ringway_guests::process::Process;
 use ringway_guests::ringway::Way;
 use ringway_guests::stage::Stage;
-use ringway_guests::traffic;
 use ringway_guests::{qemu, uml};
 
-use super::scene::{ADDRESSES, MTU, Scene, port, socket};
+use super::scene::{ADDRESSES, MTU, Scene, port, rates};
 use crate::test_program::TestProgram;
 
 pub const PROGRAM: TestProgram = TestProgram { package: "ringway-host", name: "captures" };
@@ -159,10 +158,8 @@ fn read_pcap(path: &Path) -> anyhow::Result<Vec<Vec<u8>>> {
 /// and sent again.
 pub fn compare(stage: &Stage) -> anyhow::Result<()> {
     let mut scene = start(stage)?;
-    for (name, options) in [("rich to plain", ""), ("plain to rich", "-R")] {
-        let report = traffic::tcp(&mut scene.side(RICH), ADDRESSES[PLAIN], 1, options)?;
-        stage.note(&format!("{name}: {:.2} Gb/s", report.gigabits()));
-    }
+    let [out, back] = rates(&mut scene.side(RICH), ADDRESSES[PLAIN], 1, "")?;
+    stage.note(&format!("rich to plain: {out:.2} Gb/s; plain to rich: {back:.2} Gb/s"));
     capture(&mut scene)?;
     let features = ["CSUM", "GUEST_CSUM", "HOST_TSO4", "GUEST_TSO4", "MQ"];
     for (guest, format, has) in [(RICH, "split", true), (PLAIN, "packed", false)] {
@@ -181,8 +178,8 @@ fn start(stage: &Stage) -> anyhow::Result<Scene<'_>> {
     let ports = [port(stage, "vm0", RICH_OPTIONS), port(stage, "vm1", &plain_options)];
     let mut scene = Scene::start(stage, &ports, &["--workers", "2"])?;
     stage.step("two guests");
-    let mut rich = uml::start(stage, "vm0", &socket(stage, "vm0"))?;
-    let mut plain = boot(stage, &socket(stage, "vm1"))?;
+    let mut rich = uml::start(stage, "vm0", &stage.socket("vm0"))?;
+    let mut plain = boot(stage, &stage.socket("vm1"))?;
     uml::wait_booted(&mut rich, ADDRESSES[RICH])?;
     qemu::set_up(&mut plain, qemu::MAC, ADDRESSES[PLAIN], MTU)?;
     scene.guests = vec![rich, plain];

@@ -115,9 +115,9 @@ impl Pair<'_> {
     fn offloads(&mut self) -> anyhow::Result<()> {
         for (switch, is_whole) in [("on", true), ("off", false), ("on", true)] {
             self.on_receiver(&format!("ethtool -K eth0 rx-gro-hw {switch}"))?;
-            let before = self.0.port(1)?.moved(Way::To);
-            traffic::tcp(&mut self.0.side(0), ADDRESSES[1], 1, "")?;
-            let moved = self.0.port(1)?.moved(Way::To).since(before);
+            let moved = self.0.moved(1, Way::To, |scene| {
+                traffic::tcp(&mut scene.side(0), ADDRESSES[1], 1, "").map(drop)
+            })?;
             self.0.stage.step(&format!("offloads {switch}: {moved}"));
             ensure!(moved.packets > 100, "offloads {switch}: {moved}");
             ensure!((moved.mean_len() > 4000) == is_whole, "offloads {switch}: {moved}");

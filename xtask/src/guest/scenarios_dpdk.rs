@@ -16,7 +16,7 @@ use ringway_guests::ringway::{Port, Way};
 use ringway_guests::stage::Stage;
 use ringway_guests::testpmd::{Counted, Testpmd};
 
-use super::scene::{self, MTU, Scene, TAP, format_name};
+use super::scene::{MTU, Scene, TAP, format_name};
 use super::switches::Switches;
 
 const HERE: &str = "10.96.0.1";
@@ -60,7 +60,7 @@ pub fn echo(stage: &Stage, switches: [bool; 3]) -> anyhow::Result<()> {
     // Nothing is announced, and no side asks who has which address: only our packets come.
     let scene = Scene::with_tap(stage, ",announce=off", (HERE, mtu))?;
     let ringway = &scene.ringway;
-    let socket = scene::socket(stage, "vm0");
+    let socket = stage.socket("vm0");
     net::ip(&format!("neigh add {THERE} lladdr 52:54:00:96:00:02 dev {TAP} nud permanent"))?;
     stage.step("testpmd");
     let options = format!("--forward-mode=5tswap {jumbo}");

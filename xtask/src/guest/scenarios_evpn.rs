@@ -8,8 +8,10 @@ use ringway_guests::fabric::{
     Fabric, GUESTS, Guest, HOSTS, MOVED, REACHED_MAX_MS, mac, ms_until, wait,
 };
 use ringway_guests::stage::Stage;
-use ringway_guests::traffic::{self, Side};
+use ringway_guests::traffic::Side;
 use serde_json::Value;
+
+use super::scene::rates;
 
 /// What VXLAN leaves of 1500: ringway finds it out.
 const MTU: &str = "1450";
@@ -19,9 +21,8 @@ const MTU: &str = "1450";
 const GONE_MAX_MS: f64 = 1000.0;
 const SETTLED_MAX_MS: f64 = 2000.0;
 
-/// How often a guest moves to and fro, and a variable for another number. It is even.
+/// How often a guest moves to and fro: it ends where it was.
 const MOVES: u32 = 20;
-const MOVES_VARIABLE: &str = "RINGWAY_EVPN_MOVES";
 
 /// Between the arrival of a guest and its departure elsewhere, and until it moves again.
 const OVERLAPS_MS: [u64; 7] = [0, 10, 40, 90, 0, 160, 250];
@@ -59,9 +60,7 @@ pub fn networks(stage: &Stage) -> anyhow::Result<()> {
     }
     stage.step("TCP");
     fabric.must(2, "iperf3 -s -D")?;
-    let mut side = Side::Guest(&mut fabric.guests[0]);
-    let [out, back] = ["", "-R"].map(|way| traffic::tcp(&mut side, "172.16.0.2", 2, way));
-    let [out, back] = [out?.gigabits(), back?.gigabits()];
+    let [out, back] = rates(&mut Side::Guest(&mut fabric.guests[0]), "172.16.0.2", 2, "")?;
     stage.note(&format!("TCP between hosts: {out:.2} and {back:.2} Gb/s"));
     stage.step("a neighbour that others took away");
     let bridge = &fabric.hosts[1].network;
@@ -86,8 +85,8 @@ pub fn moves(stage: &Stage) -> anyhow::Result<()> {
         })?;
     }
     stage.step("moves that overlap");
-    let count = move_to_and_fro(&fabric)?;
-    let what = format!("after {count} moves to and fro all tables were right");
+    move_to_and_fro(&fabric)?;
+    let what = format!("after {MOVES} moves to and fro all tables were right");
     fabric.takes_less(stage, (&what, SETTLED_MAX_MS), |fabric| {
         ms_until(|| wait_settled(fabric, &mac(3)))
     })?;
@@ -134,19 +133,18 @@ fn knows_the_way(fabric: &Fabric, from: &Guest, to: &Guest, way: &str) -> anyhow
     Ok(())
 }
 
-/// `c` moves so often, and arrives each time before it has left; it ends where it was.
-fn move_to_and_fro(fabric: &Fabric) -> anyhow::Result<u32> {
-    let count: u32 = std::env::var(MOVES_VARIABLE).map_or(Ok(MOVES), |text| text.parse())?;
+/// `c` arrives each time before it has left.
+fn move_to_and_fro(fabric: &Fabric) -> anyhow::Result<()> {
     let mut pauses = OVERLAPS_MS.iter().cycle().map(|ms| Duration::from_millis(*ms));
     let (mut from, mut to) = ((1, "c"), (0, "e"));
-    for _ in 0..count / 2 * 2 {
+    for _ in 0..MOVES {
         fabric.hosts[to.0].ringway.set(to.1, "link=up")?;
         sleep(pauses.next().unwrap_or_default());
         fabric.hosts[from.0].ringway.set(from.1, "link=down")?;
         sleep(pauses.next().unwrap_or_default());
         (from, to) = (to, from);
     }
-    Ok(count)
+    Ok(())
 }
 
 /// The bridges and daemons of both hosts know that a guest is on the second one.

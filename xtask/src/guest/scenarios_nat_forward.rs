@@ -1,7 +1,7 @@
 //! Connections and datagrams from outside into guests behind a router.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -11,7 +11,8 @@ use ringway_guests::nat_lab;
 use ringway_guests::shell;
 use ringway_guests::stage::Stage;
 
-use super::scenarios_nat::{boot_uml, configure, finish, must, ports};
+use super::scenarios_nat::{boot_uml, configure, finish, must, ports, shows};
+use super::services::ask;
 
 /// What goes through a Unix socket, in bytes.
 const LEN_UNIX: u32 = 4 << 20;
@@ -19,7 +20,6 @@ const LEN_UNIX: u32 = 4 << 20;
 /// Connections from outside into two guests, while it changes which.
 pub fn forward(stage: &Stage) -> anyhow::Result<()> {
     let stage = &nat_lab::without_rights(stage)?;
-    let machine = nat_lab::MACHINE;
     let web = stage.file("web.sock");
     let to = |guest: &str| {
         let datagrams = "tcp:*:5201:vm0:5201+udp:*:5201:vm0:5201";
@@ -37,13 +37,14 @@ pub fn forward(stage: &Stage) -> anyhow::Result<()> {
     let [first, _] = &mut guests;
     guest_names(stage, first)?;
     stage.step("from the provider, and from the machine itself");
-    let asks = |at: &str, number: u32| -> anyhow::Result<()> {
-        let answer = ask(at)?;
-        ensure!(answer.contains(&format!("10.0.2.{number}/")), "{at}: {answer:?}");
-        ensure!(answer.ends_with("over and out\n"), "{at}: {answer:?}");
+    let at: SocketAddr = format!("{}:8080", nat_lab::MACHINE).parse()?;
+    let asks = |number: u32| -> anyhow::Result<()> {
+        let answer = ask(at, b"over and out\n")?;
+        let is_right = answer.contains(&format!("10.0.2.{number}/"));
+        ensure!(is_right && answer.ends_with("over and out\n"), "{at}: {answer:?}");
         Ok(())
     };
-    asks(&format!("{machine}:8080"), 15)?;
+    asks(15)?;
     let here = "for port in 8081 8082; do echo x | busybox nc 127.0.0.1 $port; done";
     let answers = nat_lab::on_machine(ringway.id(), here)?;
     ensure!(answers.matches("10.0.2.16/").count() == 2, "{answers}");
@@ -51,14 +52,14 @@ pub fn forward(stage: &Stage) -> anyhow::Result<()> {
     datagrams_in(stage, &mut guests[0])?;
     stage.step("other ways, while it runs");
     ringway.set("net", &to("vm1"))?;
-    asks(&format!("{machine}:8080"), 16)?;
+    asks(16)?;
     through_unix_socket(&web, "10.0.2.16/")?;
     let refused =
         ringway.set("net", "forward=tcp:10.9.9.9:80:vm0:80").expect_err("no such address");
     ensure!(format!("{refused:#}").contains("10.9.9.9:80"), "{refused:#}");
-    asks(&format!("{machine}:8080"), 16)?;
+    asks(16)?;
     ringway.set("net", "forward=default")?;
-    ensure!(ask(&format!("{machine}:8080")).is_err(), "nothing listens any more");
+    ensure!(ask(at, b"").is_err(), "nothing listens any more");
     finish(stage, ringway)
 }
 
@@ -99,25 +100,12 @@ fn datagrams_in(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sends a line, ends its half, and gives what comes back.
-fn ask(at: &str) -> anyhow::Result<String> {
-    let mut stream = TcpStream::connect(at)?;
-    stream.write_all(b"over and out\n")?;
-    stream.shutdown(Shutdown::Write)?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
-}
-
 /// Each guest by the name of its port: both families, and back.
 fn guest_names(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
     stage.step("names of guests");
-    let found = must(guest, "busybox nslookup vm1.internal 10.0.2.3")?;
-    ensure!(found.contains("10.0.2.16") && found.contains("Address: fd"), "{found}");
+    let nslookup = |name: &str| format!("busybox nslookup {name} 10.0.2.3");
+    shows(guest, &nslookup("vm1.internal"), &["10.0.2.16", "Address: fd"])?;
     must(guest, "ping -c 1 -W 5 10.0.2.16")?;
-    let found = must(guest, "busybox nslookup 10.0.2.16 10.0.2.3")?;
-    ensure!(found.contains("name = vm1.internal"), "{found}");
-    let found = must(guest, "busybox nslookup gateway.internal 10.0.2.3")?;
-    ensure!(found.contains("Address: 10.0.2.2"), "{found}");
-    Ok(())
+    shows(guest, &nslookup("10.0.2.16"), &["name = vm1.internal"])?;
+    shows(guest, &nslookup("gateway.internal"), &["Address: 10.0.2.2"])
 }

@@ -38,8 +38,7 @@ pub fn mixed(stage: &Stage) -> anyhow::Result<()> {
         ("tap to guest with everything", Side::Here, (RICH, "")),
     ] {
         stage.step(name);
-        let out = traffic::tcp(&mut side, address, 1, port)?.gigabits();
-        let back = traffic::tcp(&mut side, address, 1, &format!("{port} -R"))?.gigabits();
+        let [out, back] = scene::rates(&mut side, address, 1, port)?;
         stage.note(&format!("{name}: {out:.2} Gb/s out, {back:.2} Gb/s in"));
     }
     let names = ["GUEST_CSUM", "GUEST_TSO4", "GUEST_TSO6", "HOST_TSO4", "CSUM", "MRG_RXBUF"];
@@ -52,10 +51,10 @@ pub fn mixed(stage: &Stage) -> anyhow::Result<()> {
 /// The packets that one guest sends are far longer than those that the other receives.
 fn check_segments(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     scene.stage.step("segmentation on delivery");
-    let before = (scene.port(1)?.moved(Way::From), scene.port(0)?.moved(Way::To));
-    traffic::tcp(&mut scene.side(1), PLAIN, 1, "")?;
-    let sent = scene.port(1)?.moved(Way::From).since(before.0);
-    let received = scene.port(0)?.moved(Way::To).since(before.1);
+    let before = scene.port(0)?.moved(Way::To);
+    let sent = scene
+        .moved(1, Way::From, |scene| traffic::tcp(&mut scene.side(1), PLAIN, 1, "").map(drop))?;
+    let received = scene.port(0)?.moved(Way::To).since(before);
     scene.stage.note(&format!("sent {sent}; received {received}"));
     ensure!(sent.mean_len() > OFFLOADED_LEN_MIN, "{sent}: the sender does not leave it undone");
     ensure!(received.mean_len() <= PACKET_LEN_MAX, "{received}: unsegmented packets");

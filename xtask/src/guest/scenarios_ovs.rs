@@ -5,9 +5,9 @@ use anyhow::ensure;
 use ringway_guests::ovs::Ovs;
 use ringway_guests::ringway::Way;
 use ringway_guests::stage::Stage;
-use ringway_guests::{iperf, net, traffic, uml};
+use ringway_guests::{iperf, net, traffic};
 
-use super::scene::{ADDRESSES, GUEST, HERE, MTU, Scene, TAP, port, socket};
+use super::scene::{ADDRESSES, GUEST, HERE, MTU, Scene, TAP, port};
 
 const BRIDGE: &str = "br0";
 
@@ -24,10 +24,7 @@ pub fn userspace(stage: &Stage) -> anyhow::Result<()> {
     let _ovs = Ovs::start(stage, BRIDGE, &[TAP])?;
     net::set_up(BRIDGE, HERE, MTU)?;
     let _server = iperf::start_server(stage)?;
-    stage.step("guest");
-    let mut guest = uml::start(stage, "vm0", &socket(stage, "vm0"))?;
-    uml::wait_booted(&mut guest, GUEST)?;
-    scene.guests.push(guest);
+    scene.boot_uml(&[GUEST])?;
     scene.must(0, &format!("ping -c 5 -i 0.2 -W 5 {HERE}"))?;
     let mut rates = Vec::new();
     for option in ["", "-R"] {
@@ -65,10 +62,8 @@ pub fn children(stage: &Stage) -> anyhow::Result<()> {
     let rate = traffic::tcp(&mut scene.side(0), ADDRESSES[1], 1, "")?.gigabits();
     stage.note(&format!("TCP between guests through OVN: {rate:.2} Gb/s"));
     stage.step("a rule between two guests");
-    ovs.network(
-        stage,
-        &["acl-add", "sw0", "to-lport", "1000", "outport == \"c1\" && icmp4", "drop"],
-    )?;
+    let rule = ["acl-add", "sw0", "to-lport", "1000", "outport == \"c1\" && icmp4", "drop"];
+    ovs.network(stage, &rule)?;
     let quick = format!("ping -c 2 -i 0.2 -W 1 {}", ADDRESSES[1]);
     let (status, text) = scene.side(0).run(&quick)?;
     ensure!(status != 0, "a rule of OVN drops that: {text}");

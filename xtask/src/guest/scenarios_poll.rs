@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use ringway_guests::stage::Stage;
-use ringway_guests::{iperf, traffic, uml};
+use ringway_guests::{iperf, traffic};
 use serde_json::Value;
 
-use super::scene::{GUEST, HERE, MTU, Scene, TAP, port, set_up_tap, socket};
+use super::scene::{GUEST, HERE, MTU, Scene, TAP, port, rates, set_up_tap};
 
 const IDLE_ATTEMPTS: u32 = 8;
 
@@ -36,8 +36,7 @@ fn poll_as(stage: &Stage, mode: &str) -> anyhow::Result<()> {
     let ports = [port(stage, "vm0", ""), format!("up=tap:{TAP}")];
     let mut scene = Scene::start(stage, &ports, &["--poll", mode])?;
     set_up_tap(HERE, MTU)?;
-    scene.guests.push(uml::start(stage, mode, &socket(stage, "vm0"))?);
-    uml::wait_booted(&mut scene.guests[0], GUEST)?;
+    scene.boot_uml(&[GUEST])?;
     // It shall not talk unasked.
     scene.must(0, "echo 1 > /proc/sys/net/ipv6/conf/eth0/disable_ipv6; true")?;
     talk(&mut scene, mode)?;
@@ -56,8 +55,7 @@ fn flood(scene: &mut Scene<'_>) -> anyhow::Result<f64> {
 
 fn talk(scene: &mut Scene<'_>, mode: &str) -> anyhow::Result<()> {
     let ping_ms = flood(scene)?;
-    let out = traffic::tcp(&mut scene.side(0), HERE, 2, "")?.gigabits();
-    let back = traffic::tcp(&mut scene.side(0), HERE, 2, "-R")?.gigabits();
+    let [out, back] = rates(&mut scene.side(0), HERE, 2, "")?;
     let figures = format!("ping -f {ping_ms:.3} ms, out {out:.2} Gb/s, in {back:.2} Gb/s");
     scene.stage.note(&format!("--poll {mode}: {figures}"));
     Ok(())
@@ -72,11 +70,10 @@ fn check(scene: &mut Scene<'_>, mode: &str, started: Instant) -> anyhow::Result<
         return Ok(());
     }
     for _ in 1..FLOOD_ATTEMPTS {
-        if looks(&found) > 0 {
-            break;
+        if looks(&found) == 0 {
+            flood(scene)?;
+            found = worker(scene)?;
         }
-        flood(scene)?;
-        found = worker(scene)?;
     }
     let number = |key: &str| found[key].as_u64().map(u128::from);
     let percent = number("poll_budget_percent").context("no budget")?;

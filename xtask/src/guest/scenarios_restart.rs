@@ -14,9 +14,9 @@ use ringway_guests::process::Process;
 use ringway_guests::ringway::Ringway;
 use ringway_guests::stage::Stage;
 use ringway_guests::traffic::{self, Side};
-use ringway_guests::{qemu, shell, uml};
+use ringway_guests::{qemu, shell};
 
-use super::scene::{GUEST, HERE, MTU, Scene, format_name, socket};
+use super::scene::{GUEST, HERE, MTU, Scene, format_name};
 
 /// How often the data plane is killed, and how often it is upgraded, in each kind of traffic.
 const CRASHES: u32 = 5;
@@ -124,8 +124,7 @@ pub fn qemu(stage: &Stage, packed: bool) -> anyhow::Result<()> {
 /// A User Mode Linux guest, which would never connect again.
 pub fn uml(stage: &Stage) -> anyhow::Result<()> {
     let mut scene = Scene::with_tap(stage, "", (HERE, MTU))?;
-    scene.guests.push(uml::start(stage, "vm0", &socket(stage, "vm0"))?);
-    uml::wait_booted(&mut scene.guests[0], GUEST)?;
+    scene.boot_uml(&[GUEST])?;
     undisturbed(&mut scene)?;
     scene.finish()
 }

@@ -13,7 +13,7 @@ use ringway_guests::net;
 use ringway_guests::stage::Stage;
 use ringway_guests::traffic::{self, Side};
 
-use super::scene::{self, HERE, MTU, OFFLOADED_LEN_MIN, Scene, TAP, format_name};
+use super::scene::{HERE, MTU, OFFLOADED_LEN_MIN, Scene, TAP, format_name};
 use super::services::{self, Page};
 use crate::paths::Paths;
 use crate::unikernel::{self, Device, MAC, MachineType};
@@ -102,7 +102,7 @@ pub fn serve(stage: &Stage, case: &UnikernelCase) -> anyhow::Result<()> {
         }
         DeviceCase::Ringway => {
             let mut scene = Scene::with_tap(stage, &format!(",mac={MAC}"), (HERE, MTU))?;
-            let socket = scene::socket(stage, "vm0");
+            let socket = stage.socket("vm0");
             let chardev = format!("socket,id=c0,path={}", socket.display());
             let guest = boot(stage, case, "vhost-user,id=n0,chardev=c0", &chardev)?;
             all_traffic(stage, case)?;

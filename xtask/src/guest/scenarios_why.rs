@@ -16,7 +16,7 @@ use ringway_guests::shell;
 use ringway_guests::stage::Stage;
 use serde_json::Value;
 
-use super::scene::{ADDRESSES, Scene, port, socket};
+use super::scene::{ADDRESSES, Scene, port};
 
 /// How often something is asked that comes about slowly: a receive ring has to be full.
 const QUESTIONS_MAX: usize = 5;
@@ -79,7 +79,7 @@ fn same_address(scene: &mut Scene<'_>) -> anyhow::Result<()> {
 
 /// The second guest is stopped; a front-end without a guest is connected to the third port.
 fn without_buffers(scene: &mut Scene<'_>) -> anyhow::Result<()> {
-    let _front_end = UnixStream::connect(socket(scene.stage, "vm2"))?;
+    let _front_end = UnixStream::connect(scene.stage.socket("vm2"))?;
     shell::run(shell::command(&["kill", "-STOP"]).arg(scene.guests[1].id().to_string()))?;
     expect(
         &scene.ringway,

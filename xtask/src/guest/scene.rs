@@ -1,11 +1,10 @@
 //! How many scenarios begin and end, and what they ask their guests.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::ensure;
 use ringway_guests::console::Console;
-use ringway_guests::ringway::{Port, Ringway, Way};
+use ringway_guests::ringway::{Moved, Port, Ringway, Way};
 use ringway_guests::stage::Stage;
 use ringway_guests::traffic::{self, Side};
 use ringway_guests::{net, qemu, uml};
@@ -68,13 +67,20 @@ impl<'a> Scene<'a> {
     ) -> anyhow::Result<Self> {
         let guests = [port(stage, "vm0", options[0]), port(stage, "vm1", options[1])];
         let mut scene = Self::start(stage, &[&guests, ports].concat(), more)?;
-        stage.step("two guests");
-        let start = |name: &str| uml::start(stage, name, &socket(stage, name));
-        scene.guests = vec![start("vm0")?, start("vm1")?];
-        for (guest, address) in scene.guests.iter_mut().zip(ADDRESSES) {
-            uml::wait_booted(guest, address)?;
-        }
+        scene.boot_uml(&ADDRESSES)?;
         Ok(scene)
+    }
+
+    /// Boots a User Mode Linux guest at each of these addresses, on ports `vm0`, `vm1` and so on.
+    pub fn boot_uml(&mut self, addresses: &[&str]) -> anyhow::Result<()> {
+        self.stage.step("guests");
+        let start = |at: usize| {
+            let name = format!("vm{at}");
+            uml::start(self.stage, &name, &self.stage.socket(&name))
+        };
+        self.guests = (0..addresses.len()).map(start).collect::<anyhow::Result<_>>()?;
+        let mut booted = self.guests.iter_mut().zip(addresses);
+        booted.try_for_each(|(guest, address)| uml::wait_booted(guest, address))
     }
 
     /// With a QEMU guest at [`GUEST`] on a port with these options, an uplink whose end here has
@@ -90,7 +96,7 @@ impl<'a> Scene<'a> {
         let mut scene = Self::start(stage, &[guest, format!("up=tap:{TAP}")], more)?;
         set_up_tap(HERE, tap_mtu)?;
         stage.step("guest");
-        let mut guest = qemu::boot(stage, &socket(stage, "vm0"), machine)?;
+        let mut guest = qemu::boot(stage, &stage.socket("vm0"), machine)?;
         qemu::set_up(&mut guest, qemu::MAC, GUEST, MTU)?;
         scene.guests.push(guest);
         Ok(scene)
@@ -120,13 +126,25 @@ impl<'a> Scene<'a> {
         self.ringway.port(&format!("vm{guest}"))
     }
 
+    /// What a guest's port moves one way while something is done.
+    pub fn moved(
+        &mut self,
+        guest: usize,
+        way: Way,
+        act: impl FnOnce(&mut Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Moved> {
+        let before = self.port(guest)?.moved(way);
+        act(self)?;
+        Ok(self.port(guest)?.moved(way).since(before))
+    }
+
     /// TCP alone between a guest and an address, both ways, so that the mean length of packets
     /// tells whether they were segmented on the way.
     pub fn check_offloads(&mut self, guest: usize, address: &str) -> anyhow::Result<()> {
         for (way, option) in [(Way::From, ""), (Way::To, "-R")] {
-            let before = self.port(guest)?.moved(way);
-            traffic::tcp(&mut self.side(guest), address, 1, option)?;
-            let moved = self.port(guest)?.moved(way).since(before);
+            let moved = self.moved(guest, way, |scene| {
+                traffic::tcp(&mut scene.side(guest), address, 1, option).map(drop)
+            })?;
             self.stage.step(&format!("segmentation offload {way:?} the guest: {moved}"));
             let is_offloaded = moved.mean_len() > OFFLOADED_LEN_MIN;
             ensure!(is_offloaded, "{way:?}, {moved}: no segmentation offload");
@@ -144,14 +162,9 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Where the guest of a port connects.
-pub fn socket(stage: &Stage, port: &str) -> PathBuf {
-    stage.socket(port)
-}
-
 /// A port of this name, with options behind a comma.
 pub fn port(stage: &Stage, name: &str, options: &str) -> String {
-    format!("{name}=vm:{}{options}", socket(stage, name).display())
+    format!("{name}=vm:{}{options}", stage.socket(name).display())
 }
 
 /// This machine's end of the uplink, once it is there.
@@ -163,4 +176,15 @@ pub fn set_up_tap(address: &str, mtu: u32) -> anyhow::Result<()> {
 /// `packed` or `split`, as ringway says it.
 pub fn format_name(is_packed: bool) -> &'static str {
     if is_packed { "packed" } else { "split" }
+}
+
+/// Gb/s of TCP from a side and back to it, with these options.
+pub fn rates(
+    side: &mut Side<'_>,
+    address: &str,
+    seconds: u32,
+    options: &str,
+) -> anyhow::Result<[f64; 2]> {
+    let mut tcp = |way| traffic::tcp(side, address, seconds, &format!("{options}{way}"));
+    Ok([tcp("")?.gigabits(), tcp(" -R")?.gigabits()])
 }

@@ -75,7 +75,8 @@ pub fn echo(address: SocketAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn ask(address: SocketAddr, bytes: &[u8]) -> anyhow::Result<String> {
+/// Sends all of it, ends its half, and reads what is answered.
+pub fn ask(address: SocketAddr, bytes: &[u8]) -> anyhow::Result<String> {
     let mut stream = connect(address)?;
     stream.write_all(bytes).with_context(|| format!("to {address}"))?;
     stream.shutdown(Shutdown::Write)?;
