@@ -15,11 +15,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-use ringway_guests::dpdk_files::DpdkFiles;
-use ringway_guests::frr_files::FrrFiles;
-use ringway_guests::ovs_files::OvsFiles;
-use ringway_guests::own_loader::{OwnLoader, use_own_loader};
-use ringway_guests::{kernel_files, qemu_files, shell, uml_files};
+use ringway_guests::own_loader::use_own_loader;
+use ringway_guests::{
+    DpdkFiles, FrrFiles, OvsFiles, OwnLoader, kernel_files, qemu_files, shell, uml_files,
+};
 
 use crate::apt::Apt;
 use crate::paths::Paths;

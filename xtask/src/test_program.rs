@@ -7,9 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use ringway_guests::console::Console;
-use ringway_guests::shell;
-use ringway_guests::stage::Stage;
+use ringway_guests::{Console, Stage, shell};
 use serde_json::Value;
 
 use crate::paths::Paths;

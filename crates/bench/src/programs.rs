@@ -4,11 +4,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use ringway_guests::dpdk_files::DpdkFiles;
-use ringway_guests::ovs_files::OvsFiles;
-use ringway_guests::own_loader::OwnLoader;
-use ringway_guests::shell;
-use ringway_guests::stage::{Programs, Stage};
+use ringway_guests::stage::Programs;
+use ringway_guests::{DpdkFiles, OvsFiles, OwnLoader, Stage, shell};
 use ringway_testkit::BINARY_VARIABLE;
 
 /// What to do where no ringway can be started.

@@ -3,7 +3,7 @@
 //! How: a report has tables; a table knows the units of its columns, and which of them are drawn as
 //! bars, too. Every number keeps its spread. JSON is the report itself.
 
-pub(crate) mod grid;
+mod grid;
 pub mod html;
 mod plot;
 pub mod text;
@@ -14,6 +14,8 @@ use serde::Serialize;
 use crate::machine::{Machine, date, processors};
 use crate::options::typed;
 use crate::spread::Spread;
+
+pub(crate) use grid::{Column, Grid};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {

@@ -17,8 +17,7 @@ use ringway_virtq::{SharedSlice, SplitDevice, SplitDriver};
 use crate::machine::{pin, processors};
 use crate::options::Options;
 use crate::progress::in_turns;
-use crate::report::Report;
-use crate::report::grid::{Column, Grid};
+use crate::report::{Column, Grid, Report};
 
 /// Bytes of memory that the receiver holds at most: what Linux gives a socket by default.
 const HELD_MAX: u64 = 212_992;

@@ -14,8 +14,7 @@ use ringway_testkit::Usage;
 
 use crate::options::Options;
 use crate::progress::in_turns;
-use crate::report::Report;
-use crate::report::grid::{Column, Grid};
+use crate::report::{Column, Grid, Report};
 use guests::{Guests, start};
 
 const SIZES: [(usize, usize); 9] =

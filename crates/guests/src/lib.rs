@@ -37,3 +37,15 @@ pub mod traffic;
 pub mod uml;
 pub mod uml_files;
 pub mod vde;
+
+pub use console::Console;
+pub use dpdk_files::DpdkFiles;
+pub use frr_files::FrrFiles;
+pub use ovs::Ovs;
+pub use ovs_files::OvsFiles;
+pub use own_loader::OwnLoader;
+pub use process::Process;
+pub use ringway::{Port, Ringway, Way};
+pub use stage::Stage;
+pub use testpmd::Testpmd;
+pub use traffic::Side;

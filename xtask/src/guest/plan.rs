@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringway_guests::stage::Stage;
+use ringway_guests::Stage;
 
 use super::needs::Needs::{
     self, Dpdk, DpdkDevice, NewestKernel, NewestQemu, NewestUml, Qemu, Switches, Uml, UmlAndDhcp,

@@ -11,10 +11,9 @@ use std::process::{ExitCode, Stdio};
 use std::time::Instant;
 
 use anyhow::Context;
-use ringway_guests::namespaces::{self, unshare};
-use ringway_guests::net;
+use ringway_guests::namespaces::unshare;
 use ringway_guests::process::tail;
-use ringway_guests::stage::{self, Stage};
+use ringway_guests::{Stage, namespaces, net, stage};
 
 use super::plan::{self, Scenario};
 use crate::counts::Counts;

@@ -9,15 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use ringway_guests::console::Console;
 use ringway_guests::fabric::{
     Fabric, GUESTS, Guest, MOVED, REACHED_MAX_MS, mac, ms_until, options, wait,
 };
-use ringway_guests::ringway::Way;
-use ringway_guests::stage::Stage;
-use ringway_guests::testpmd::Testpmd;
-use ringway_guests::traffic::Side;
-use ringway_guests::uml;
+use ringway_guests::{Console, Side, Stage, Testpmd, Way, uml};
 
 /// The guest that comes, on the one host and on the other.
 const PLACES: [Guest; 2] = [MOVED, GUESTS[2]];

@@ -6,14 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use ringway_guests::{qemu_files, shell};
-
-use ringway_guests::console::Console;
-use ringway_guests::process::Process;
-use ringway_guests::stage::Stage;
-use ringway_guests::testpmd::Testpmd;
-use ringway_guests::traffic::Side;
-use ringway_guests::{qemu, uml};
+use ringway_guests::{Console, Process, Side, Stage, Testpmd, qemu, qemu_files, shell, uml};
 
 use super::scene::Scene;
 

@@ -6,8 +6,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use ringway_guests::console::Console;
-use ringway_guests::stage::Stage;
+use ringway_guests::{Console, Stage};
 use serde_json::Value;
 
 use crate::bench::ringway_bench;

@@ -12,11 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use pcap_file::pcap::PcapReader;
 use pcap_file::pcapng::{Block, PcapNgReader};
-use ringway_guests::console::Console;
-use ringway_guests::process::Process;
-use ringway_guests::ringway::Way;
-use ringway_guests::stage::Stage;
-use ringway_guests::{qemu, uml};
+use ringway_guests::{Console, Process, Stage, Way, qemu, uml};
 
 use super::scene::{ADDRESSES, MTU, Scene, port, rates};
 use crate::test_program::TestProgram;

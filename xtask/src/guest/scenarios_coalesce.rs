@@ -5,9 +5,8 @@
 //! of it.
 
 use anyhow::ensure;
-use ringway_guests::ringway::{Pacing, Port};
-use ringway_guests::stage::Stage;
-use ringway_guests::traffic;
+use ringway_guests::ringway::Pacing;
+use ringway_guests::{Port, Stage, traffic};
 
 use super::scene::{ADDRESSES, Scene};
 

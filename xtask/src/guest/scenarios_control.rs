@@ -4,10 +4,7 @@
 //! changes its mind, and ringway's counters say whether it got the packets.
 
 use anyhow::ensure;
-use ringway_guests::ringway::Way;
-use ringway_guests::stage::Stage;
-use ringway_guests::traffic;
-use ringway_guests::uml;
+use ringway_guests::{Stage, Way, traffic, uml};
 
 use super::scene::{ADDRESSES, Scene};
 

@@ -11,10 +11,8 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use ringway_guests::net;
-use ringway_guests::ringway::{Port, Way};
-use ringway_guests::stage::Stage;
-use ringway_guests::testpmd::{Counted, Testpmd};
+use ringway_guests::testpmd::Counted;
+use ringway_guests::{Port, Stage, Testpmd, Way, net};
 
 use super::scene::{MTU, Scene, TAP, format_name};
 use super::switches::Switches;

@@ -12,8 +12,7 @@ use std::env;
 use std::time::Duration;
 
 use anyhow::ensure;
-use ringway_guests::stage::Stage;
-use ringway_guests::testpmd::Testpmd;
+use ringway_guests::{Stage, Testpmd};
 
 use crate::test_program::TestProgram;
 

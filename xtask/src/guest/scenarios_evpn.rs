@@ -7,8 +7,7 @@ use anyhow::{Context, ensure};
 use ringway_guests::fabric::{
     Fabric, GUESTS, Guest, HOSTS, MOVED, REACHED_MAX_MS, mac, ms_until, wait,
 };
-use ringway_guests::stage::Stage;
-use ringway_guests::traffic::Side;
+use ringway_guests::{Side, Stage};
 use serde_json::Value;
 
 use super::scene::rates;

@@ -9,10 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use ringway_guests::monitor::Monitor;
-use ringway_guests::process::Process;
-use ringway_guests::stage::Stage;
-use ringway_guests::testpmd::Testpmd;
-use ringway_guests::{net, qemu, shell};
+use ringway_guests::{Process, Stage, Testpmd, net, qemu, shell};
 
 use super::scene::{self, GUEST, HERE, MTU, Scene, TAP, format_name};
 

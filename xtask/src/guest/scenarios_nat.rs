@@ -4,17 +4,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use ringway_guests::console::Console;
-use ringway_guests::ringway::Ringway;
-use ringway_guests::stage::Stage;
-use ringway_guests::traffic::{self, Side};
-use ringway_guests::{iperf, qemu, uml};
+use ringway_guests::nat_lab::{ECHO, KEEPER, NAME, NARROW, RESET, SERVER, SERVER6, SINK, SOURCE};
+use ringway_guests::{Console, Ringway, Side, Stage, iperf, nat_lab, qemu, traffic, uml};
 use serde_json::Value;
 
 use super::scene::{port, rates};
-use ringway_guests::nat_lab::{
-    self, ECHO, KEEPER, NAME, NARROW, RESET, SERVER, SERVER6, SINK, SOURCE,
-};
 
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
 

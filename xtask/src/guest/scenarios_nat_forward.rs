@@ -6,10 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
-use ringway_guests::console::Console;
-use ringway_guests::nat_lab;
-use ringway_guests::shell;
-use ringway_guests::stage::Stage;
+use ringway_guests::{Console, Stage, nat_lab, shell};
 
 use super::scenarios_nat::{boot_uml, configure, finish, must, ports, shows};
 use super::services::ask;

@@ -4,9 +4,7 @@
 //! checksum nor segmentation offload, and small receive buffers; the second has everything.
 
 use anyhow::ensure;
-use ringway_guests::ringway::Way;
-use ringway_guests::stage::Stage;
-use ringway_guests::traffic::{self, Side};
+use ringway_guests::{Side, Stage, Way, traffic};
 
 use super::scene::{self, ADDRESSES, MTU, OFFLOADED_LEN_MIN, Scene, TAP};
 

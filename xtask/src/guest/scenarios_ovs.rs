@@ -2,10 +2,7 @@
 //! their packets (`offloads=off`). And OVN, which switches and filters between them.
 
 use anyhow::ensure;
-use ringway_guests::ovs::Ovs;
-use ringway_guests::ringway::Way;
-use ringway_guests::stage::Stage;
-use ringway_guests::{iperf, net, traffic};
+use ringway_guests::{Ovs, Stage, Way, iperf, net, traffic};
 
 use super::scene::{ADDRESSES, GUEST, HERE, MTU, Scene, TAP, port};
 

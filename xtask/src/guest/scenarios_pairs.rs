@@ -1,10 +1,7 @@
 //! Several queue pairs and several workers: a Linux guest says which it uses, and packets follow.
 
 use anyhow::{Context, ensure};
-use ringway_guests::ringway::Way;
-use ringway_guests::stage::Stage;
-use ringway_guests::traffic::{self, Side};
-use ringway_guests::{iperf, qemu};
+use ringway_guests::{Side, Stage, Way, iperf, qemu, traffic};
 
 use super::scene::{self, ADDRESSES, HERE, MTU, Scene, TAP, format_name};
 

@@ -10,8 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use ringway_guests::stage::Stage;
-use ringway_guests::{iperf, traffic};
+use ringway_guests::{Stage, iperf, traffic};
 use serde_json::Value;
 
 use super::scene::{GUEST, HERE, MTU, Scene, TAP, port, rates, set_up_tap};

@@ -4,9 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
-use ringway_guests::stage::Stage;
-use ringway_guests::traffic::{self, Side};
-use ringway_guests::{iperf, net, qemu};
+use ringway_guests::{Side, Stage, iperf, net, qemu, traffic};
 
 use super::scene::{GUEST, HERE, MTU, Scene, TAP, format_name};
 use super::switches::Switches;

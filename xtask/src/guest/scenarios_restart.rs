@@ -8,13 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use ringway_guests::console::Console;
-use ringway_guests::iperf::{self, Report};
-use ringway_guests::process::Process;
-use ringway_guests::ringway::Ringway;
-use ringway_guests::stage::Stage;
-use ringway_guests::traffic::{self, Side};
-use ringway_guests::{qemu, shell};
+use ringway_guests::iperf::Report;
+use ringway_guests::{Console, Process, Ringway, Side, Stage, iperf, qemu, shell, traffic};
 
 use super::scene::{GUEST, HERE, MTU, Scene, format_name};
 

@@ -12,10 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use ringway_guests::net;
-use ringway_guests::ringway::Ringway;
-use ringway_guests::stage::Stage;
-use ringway_guests::testpmd::Testpmd;
+use ringway_guests::{Ringway, Stage, Testpmd, net};
 
 use super::scenarios_restart::{self as restart, Seen, What};
 use super::scene::{MTU, Scene, TAP};

@@ -1,9 +1,7 @@
 //! Two User Mode Linux guests on one ringway.
 
 use anyhow::ensure;
-use ringway_guests::ringway::Way;
-use ringway_guests::stage::Stage;
-use ringway_guests::traffic;
+use ringway_guests::{Stage, Way, traffic};
 
 use super::scene::{ADDRESSES, MTU, Scene, format_name};
 

@@ -8,10 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use ringway_guests::console::Console;
-use ringway_guests::net;
-use ringway_guests::stage::Stage;
-use ringway_guests::traffic::{self, Side};
+use ringway_guests::{Console, Side, Stage, net, traffic};
 
 use super::scene::{HERE, MTU, OFFLOADED_LEN_MIN, Scene, TAP, format_name};
 use super::services::{self, Page};

@@ -11,9 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 
 use anyhow::{Context, ensure};
-use ringway_guests::ringway::Ringway;
-use ringway_guests::shell;
-use ringway_guests::stage::Stage;
+use ringway_guests::{Ringway, Stage, shell};
 use serde_json::Value;
 
 use super::scene::{ADDRESSES, Scene, port};

@@ -3,11 +3,8 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use ringway_guests::console::Console;
-use ringway_guests::ringway::{Moved, Port, Ringway, Way};
-use ringway_guests::stage::Stage;
-use ringway_guests::traffic::{self, Side};
-use ringway_guests::{net, qemu, uml};
+use ringway_guests::ringway::Moved;
+use ringway_guests::{Console, Port, Ringway, Side, Stage, Way, net, qemu, traffic, uml};
 
 pub const TAP: &str = "tap0";
 

@@ -5,13 +5,13 @@
 
 use anyhow::{Context, ensure};
 use ringway_guests::iperf::Report;
-use ringway_guests::traffic::{self, Side};
+use ringway_guests::{Side, traffic};
 
 use super::pairing::Options;
 use super::processor_time;
 use super::rig::Rig;
 use super::turns::{Compared, Found};
-use crate::report::grid::Column;
+use crate::report::Column;
 
 /// Payload of a UDP packet whose Ethernet frame has 64 bytes.
 const UDP_PAYLOAD_LEN: u32 = 22;

@@ -28,8 +28,7 @@ use tempfile::TempDir;
 
 use crate::programs;
 use crate::progress::Progress;
-use crate::report::Report;
-use crate::report::grid::Grid;
+use crate::report::{Grid, Report};
 use figures::{COSTS, RATES};
 use rig::{Plan, Rig};
 use turns::Turns;

@@ -17,8 +17,7 @@ use super::rig::{Plan, Rig};
 use super::sides;
 use super::slices::{self, FPING, SETTLE, SLICE, Slice};
 use crate::progress::Progress;
-use crate::report::Report;
-use crate::report::grid::{Column, Grid};
+use crate::report::{Column, Grid, Report};
 use crate::spread::Spread;
 
 /// What is compared, as after `notify=`. The first is held against each other, and against itself.

@@ -8,13 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use ringway_guests::console::Console;
-use ringway_guests::process::Process;
-use ringway_guests::ringway::Ringway;
-use ringway_guests::stage::Stage;
-use ringway_guests::testpmd::Testpmd;
-use ringway_guests::traffic::Side;
-use ringway_guests::{iperf, net, qemu, uml};
+use ringway_guests::{Console, Process, Ringway, Side, Stage, Testpmd, iperf, net, qemu, uml};
 
 use super::history::device::Device;
 use super::history::rows::Technique;

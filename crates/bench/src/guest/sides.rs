@@ -6,9 +6,7 @@
 //!
 //! Limits: with one processor everything shares it.
 
-use ringway_guests::process::Process;
-use ringway_guests::ringway::Ringway;
-use ringway_guests::testpmd::Testpmd;
+use ringway_guests::{Process, Ringway, Testpmd};
 
 use super::history::device::Device;
 use super::pairing::Pairing;

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
-use ringway_guests::traffic::Side;
+use ringway_guests::Side;
 
 use super::rig::Rig;
 use super::sides::Sides;

@@ -2,8 +2,7 @@
 
 use super::pairing::Options;
 use crate::progress::Progress;
-use crate::report::Report;
-use crate::report::grid::{Column, Grid};
+use crate::report::{Column, Grid, Report};
 
 /// What one turn found, in the order of the columns of both tables.
 #[derive(Debug, Clone)]

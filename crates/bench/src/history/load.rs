@@ -15,7 +15,7 @@ use super::guest::Guest;
 use super::host::Host;
 use super::technique::{SHORT_LEN, Technique, rows};
 use crate::machine::pin;
-use crate::report::grid::Column;
+use crate::report::Column;
 
 /// Of so many allocations one fails, where they fail.
 const FAILS_EVERY: u32 = 100;

@@ -20,8 +20,7 @@ use anyhow::Context;
 
 use crate::options::Options;
 use crate::progress::in_turns;
-use crate::report::Report;
-use crate::report::grid::{Column, Grid};
+use crate::report::{Column, Grid, Report};
 use ends::Part;
 use run::Traffic;
 use technique::{SHORT_LEN, STEPS, Technique};

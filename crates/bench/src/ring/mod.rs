@@ -19,13 +19,12 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use clap::Args;
-use ringway_guests::dpdk_files::DpdkFiles;
+use ringway_guests::DpdkFiles;
 use ringway_virtq::Format;
 
 use crate::options::{self, format, format_name};
 use crate::progress::in_turns;
-use crate::report::Report;
-use crate::report::grid::{Column, Grid};
+use crate::report::{Column, Grid, Report};
 use driver::RECEIVE_BUFFER;
 use row::{Direction, LIMIT, PEERS, ROWS, Setup};
 use run::Throughput;

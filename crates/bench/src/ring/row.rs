@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringway_guests::dpdk_files::DpdkFiles;
+use ringway_guests::DpdkFiles;
 use ringway_virtq::Format;
 
 use super::driver::Payload;

@@ -11,7 +11,7 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use ringway_guests::testpmd::Testpmd;
+use ringway_guests::Testpmd;
 use ringway_virtq::{Broken, Format, PackedDriver, SplitDriver};
 
 use super::device;

@@ -14,8 +14,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use ringway_guests::dpdk_files::DpdkFiles;
-use ringway_guests::testpmd::{Setting, Testpmd, number_after};
+use ringway_guests::testpmd::{Setting, number_after};
+use ringway_guests::{DpdkFiles, Testpmd};
 use ringway_virtq::Format;
 
 use super::row::{DRIVER, Setup};

@@ -17,8 +17,7 @@ use crate::instructions;
 use crate::machine::processors;
 use crate::options::Options;
 use crate::progress::in_turns;
-use crate::report::Report;
-use crate::report::grid::{Column, Grid};
+use crate::report::{Column, Grid, Report};
 use crate::spread::Spread;
 
 /// As many are predicted: more than what fits most machines, and valgrind's patience.

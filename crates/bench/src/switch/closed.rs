@@ -8,9 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use ringway_guests::net;
-use ringway_guests::ovs::Ovs;
-use ringway_guests::vde::{self, Vde};
+use ringway_guests::vde::Vde;
+use ringway_guests::{Ovs, net, vde};
 use ringway_host::{Tap, TapOptions};
 use ringway_testkit::RingwayProcess;
 use ringway_virtq::SplitDriver;
@@ -23,8 +22,7 @@ use crate::machine::keeping_to;
 use crate::options::Options;
 use crate::programs::{self, NO_DAEMON};
 use crate::progress::in_turns;
-use crate::report::grid::{Column, Grid};
-use crate::report::{Cell, Report};
+use crate::report::{Cell, Column, Grid, Report};
 use crate::ring::driver::DriverEnd;
 use crate::ring::end::End;
 

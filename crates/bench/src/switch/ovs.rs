@@ -5,9 +5,9 @@
 use std::path::Path;
 
 use anyhow::Context;
-use ringway_guests::ovs::{DpdkSetting, Ovs};
-use ringway_guests::stage::Stage;
+use ringway_guests::ovs::DpdkSetting;
 use ringway_guests::testpmd::number_after;
+use ringway_guests::{Ovs, Stage};
 use ringway_virtq::SplitDriver;
 
 use super::{At, Row, Values, peer};

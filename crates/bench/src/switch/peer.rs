@@ -6,7 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use ringway_guests::testpmd::{Setting, Testpmd};
+use ringway_guests::Testpmd;
+use ringway_guests::testpmd::Setting;
 use ringway_virtq::DriverQueue;
 
 use super::copying::Copying;

@@ -16,8 +16,7 @@ use super::pairing::{Options, Pairing};
 use super::turns::Turns;
 use super::{begin, sides};
 use crate::progress::Progress;
-use crate::report::Report;
-use crate::report::grid::{Column, Grid};
+use crate::report::{Column, Grid, Report};
 use rig::Row;
 use rows::{NOT_SWITCHED, STEPS};
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ringway_guests::traffic::Side;
+use ringway_guests::Side;
 use ringway_net::Features;
 
 use super::super::figures::{flood_of, pings, tcp};

@@ -16,10 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ringway_guests::nat_lab::{ECHO, SERVER};
-use ringway_guests::process::Process;
-use ringway_guests::shell;
-use ringway_guests::stage::Stage;
-use ringway_guests::traffic::Side;
+use ringway_guests::{Process, Side, Stage, shell};
 
 /// Where the provider has the program and the library.
 const FILES_PORT: u16 = 7010;

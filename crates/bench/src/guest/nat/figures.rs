@@ -10,7 +10,7 @@ use super::super::figures::{flood_of, pings, tcp, udp};
 use super::super::pairing::Options;
 use super::super::turns::{Compared, Found};
 use super::rig::Rig;
-use crate::report::grid::Column;
+use crate::report::Column;
 
 /// Connections that are open at once for a look at the router's memory.
 pub(super) const FLOWS: u32 = 400;

@@ -8,13 +8,9 @@ use std::fs;
 use std::thread;
 
 use anyhow::anyhow;
-use ringway_guests::console::Console;
-use ringway_guests::iperf::{self, Report};
+use ringway_guests::iperf::Report;
 use ringway_guests::nat_lab::SERVER;
-use ringway_guests::process::Process;
-use ringway_guests::stage::Stage;
-use ringway_guests::traffic::{self, Side};
-use ringway_guests::{namespaces, qemu};
+use ringway_guests::{Console, Process, Side, Stage, iperf, namespaces, qemu, traffic};
 use ringway_testkit::Usage;
 
 use super::super::pairing::Options;
@@ -26,7 +22,7 @@ use super::rig::lease;
 use super::router::{Router, socket};
 use crate::machine::{keeping_to, processors};
 use crate::programs;
-use crate::report::grid::Column;
+use crate::report::Column;
 
 pub(super) const ROUTERS: [Router; 2] = [Router::Nat, Router::PasstVhost];
 

@@ -15,16 +15,14 @@ mod router;
 use std::path::Path;
 
 use anyhow::ensure;
-use ringway_guests::process::Process;
-use ringway_guests::{iperf, nat_lab};
+use ringway_guests::{Process, iperf, nat_lab};
 
 use super::pairing::{Options, Pairing};
 use super::turns::Turns;
 use super::{begin, sides};
 use crate::programs;
 use crate::progress::Progress;
-use crate::report::Report;
-use crate::report::grid::Grid;
+use crate::report::{Grid, Report};
 use figures::{COSTS, RATES};
 use four::Four;
 use rig::Rig;

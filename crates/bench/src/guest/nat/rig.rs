@@ -4,9 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::Context;
-use ringway_guests::console::Console;
-use ringway_guests::namespaces;
-use ringway_guests::traffic::Side;
+use ringway_guests::{Console, Side, namespaces};
 use ringway_testkit::Usage;
 
 use super::super::pairing::Pairing;

@@ -7,11 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
-use ringway_guests::console::Console;
-use ringway_guests::process::Process;
-use ringway_guests::ringway::Ringway;
-use ringway_guests::stage::Stage;
-use ringway_guests::{net, qemu, uml};
+use ringway_guests::{Console, Process, Ringway, Stage, net, qemu, uml};
 
 use super::super::pairing::Pairing;
 use super::super::sides::Beside;
