@@ -114,16 +114,15 @@ fn take(
         match slices::take(rig, (stream, has_pings), &POLICIES, &orders) {
             Ok(slices) => {
                 for (figures, slices) in found.iter_mut().zip(&slices) {
-                    let value = |value: fn(&Slice) -> Option<f64>| {
+                    let median = |value: &dyn Fn(&Slice) -> Option<f64>| {
                         Some(Spread::of(slices.iter().filter_map(value))?.median)
                     };
                     if has_pings {
-                        figures[figure] = value(Slice::mean_ms);
-                        figures[figure + 1] = value(Slice::percentile_ms);
-                    } else if stream.is_empty() {
-                        figures[figure] = value(|slice| Some(slice.gigabits[0]));
+                        figures[figure] = median(&Slice::mean_ms);
+                        figures[figure + 1] = median(&Slice::percentile_ms);
                     } else {
-                        figures[figure] = value(|slice| Some(slice.gigabits[1]));
+                        // Streams are the first figures.
+                        figures[figure] = median(&|slice| Some(slice.gigabits[figure]));
                     }
                 }
             }

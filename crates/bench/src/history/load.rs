@@ -52,7 +52,8 @@ pub(super) fn measure(
         }
         let run = run(&technique, fails_every, processors, offered, duration)?;
         // Every packet is somewhere.
-        ensure!(run.is_complete(), "packets are missing: {run:?}");
+        let sum = run.received + run.not_allocated;
+        ensure!(run.put.total_cmp(&sum).is_eq(), "packets are missing: {run:?}");
         *values = run.values();
     }
     Ok(found)
@@ -69,10 +70,6 @@ struct Run {
 }
 
 impl Run {
-    fn is_complete(&self) -> bool {
-        self.put.total_cmp(&(self.received + self.not_allocated)).is_eq()
-    }
-
     fn values(&self) -> [f64; COLUMNS.len()] {
         [
             self.offered / self.seconds / 1e3,

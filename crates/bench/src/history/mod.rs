@@ -25,6 +25,8 @@ use ends::Part;
 use run::Traffic;
 use technique::{SHORT_LEN, STEPS, Technique};
 
+pub(crate) use technique::{Step, steps};
+
 /// Length of a packet that goes there and back: an echo request of 56 bytes.
 const PING_LEN: usize = 98;
 

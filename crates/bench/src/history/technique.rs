@@ -57,9 +57,18 @@ const BASELINE: Technique = Technique {
 };
 
 /// What a row is called, what it switches on for readers, and what it changes.
-type Step = (&'static str, &'static str, fn(&mut Technique));
+pub(crate) type Step<T> = (&'static str, &'static str, fn(&mut T));
 
-pub(super) const STEPS: [Step; 19] = [
+/// Each step behind all above it.
+pub(crate) fn steps<T: Copy>(mut technique: T, steps: &[Step<T>]) -> Vec<(&'static str, T)> {
+    let row = |(name, _, change): &Step<T>| {
+        change(&mut technique);
+        (*name, technique)
+    };
+    steps.iter().map(row).collect()
+}
+
+pub(super) const STEPS: [Step<Technique>; 19] = [
     (
         "baseline",
         "packets of 1514 bytes; rings of 128 entries; every kick is followed at once; calls about \
@@ -121,12 +130,8 @@ pub(super) const STEPS: [Step; 19] = [
 ];
 
 pub(super) fn rows() -> Vec<(Vec<String>, Technique)> {
-    let mut technique = BASELINE;
-    let row = |(name, _, change): &Step| {
-        change(&mut technique);
-        (vec![(*name).to_string()], technique)
-    };
-    STEPS.iter().map(row).collect()
+    let rows = steps(BASELINE, &STEPS).into_iter();
+    rows.map(|(name, technique)| (vec![name.to_string()], technique)).collect()
 }
 
 #[cfg(test)]

@@ -65,12 +65,8 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// A side of ours, before it has begun.
-enum Ours {
-    Limit(LimitEnd),
-    Driver,
-    Device(Box<Backend>),
-}
+/// What a side of ours does until it is told to stop.
+type Does<'a> = Box<dyn FnOnce(&mut Work<'_>, &AtomicBool) -> anyhow::Result<()> + Send + 'a>;
 
 impl Setup<'_> {
     /// The depth at which the limit, which this is, is fastest now.
@@ -97,19 +93,26 @@ impl Setup<'_> {
             let [one, other] = LimitEnd::pair(self.packet_len, self.limit_depth)?;
             // The device listens before its driver comes.
             for (side, end) in [(DEVICE, one), (DRIVER, other)] {
-                let ours = match self.row.0[side] {
-                    Who::Limit => Ours::Limit(end),
+                let does: Does<'_> = match self.row.0[side] {
+                    Who::Limit => Box::new(move |work, stop| drive(end, work, stop)),
                     Who::Dpdk => {
                         programs[side] = Some(self.testpmd(side, directory)?);
                         continue;
                     }
                     _ if side == DEVICE => {
-                        Ours::Device(Box::new(device::bind(&directory.join("s"))?))
+                        let backend = device::bind(&directory.join("s"))?;
+                        Box::new(move |work, stop| serve(backend, work, stop))
                     }
-                    _ => Ours::Driver,
+                    _ => Box::new(|work, stop| self.attach(&directory.join("s"), work, stop)),
                 };
-                let run = move || self.run(ours, side, shared, directory);
-                threads[side] = Some(scope.spawn(run));
+                threads[side] = Some(scope.spawn(move || {
+                    let _stop = StopAtEnd(&shared.stop);
+                    pin(self.processors[side])?;
+                    let sends = self.direction.is_sender(side);
+                    let mut work = Work::new(sends, self.packet_len, &shared.sides[side])?;
+                    does(&mut work, &shared.stop)?;
+                    Ok(work.cost_ns())
+                }));
             }
             let watched = self.watch_both(shared, &mut programs);
             shared.stop.store(true, Ordering::Relaxed);
@@ -133,43 +136,16 @@ impl Setup<'_> {
         })
     }
 
-    /// Runs a side of ours until told to stop; what a packet costs it.
-    fn run(
-        &self,
-        ours: Ours,
-        side: usize,
-        shared: &Shared,
-        directory: &Path,
-    ) -> anyhow::Result<Option<f64>> {
-        let _stop = StopAtEnd(&shared.stop);
-        pin(self.processors[side])?;
-        let sends = self.direction.is_sender(side);
-        let mut work = Work::new(sends, self.packet_len, &shared.sides[side])?;
-        match ours {
-            Ours::Limit(mut end) => drive(&mut end, &mut work, &shared.stop)?,
-            Ours::Driver => {
-                let (socket, payload) = (directory.join("s"), self.row.payload(self.packet_len));
-                let (size, stop) = (self.queue_size, &shared.stop);
-                match self.format {
-                    Format::Split => {
-                        let mut end = DriverEnd::<SplitDriver>::attach(&socket, size, payload)?;
-                        drive(&mut end, &mut work, stop)?;
-                    }
-                    Format::Packed => {
-                        let mut end = DriverEnd::<PackedDriver>::attach(&socket, size, payload)?;
-                        drive(&mut end, &mut work, stop)?;
-                    }
-                }
+    fn attach(&self, at: &Path, work: &mut Work<'_>, stop: &AtomicBool) -> anyhow::Result<()> {
+        let (size, payload) = (self.queue_size, self.row.payload(self.packet_len));
+        match self.format {
+            Format::Split => {
+                drive(DriverEnd::<SplitDriver>::attach(at, size, payload)?, work, stop)
             }
-            Ours::Device(mut backend) => {
-                while !shared.stop.load(Ordering::Relaxed) {
-                    backend.serve()?;
-                    let done = device::rounds(&mut backend, &mut work, ROUNDS, &shared.stop);
-                    done.map_err(|why| broken(&why))?;
-                }
+            Format::Packed => {
+                drive(DriverEnd::<PackedDriver>::attach(at, size, payload)?, work, stop)
             }
         }
-        Ok(work.cost_ns())
     }
 
     fn testpmd(&self, side: usize, directory: &Path) -> anyhow::Result<Testpmd> {
@@ -250,9 +226,17 @@ impl Setup<'_> {
     }
 }
 
-fn drive(end: &mut impl End, work: &mut Work<'_>, stop: &AtomicBool) -> anyhow::Result<()> {
+fn drive(mut end: impl End, work: &mut Work<'_>, stop: &AtomicBool) -> anyhow::Result<()> {
     while !stop.load(Ordering::Relaxed) {
-        work.rounds(end, ROUNDS, stop).map_err(|why| broken(&why))?;
+        work.rounds(&mut end, ROUNDS, stop).map_err(|why| broken(&why))?;
+    }
+    Ok(())
+}
+
+fn serve(mut backend: Backend, work: &mut Work<'_>, stop: &AtomicBool) -> anyhow::Result<()> {
+    while !stop.load(Ordering::Relaxed) {
+        backend.serve()?;
+        device::rounds(&mut backend, work, ROUNDS, stop).map_err(|why| broken(&why))?;
     }
     Ok(())
 }

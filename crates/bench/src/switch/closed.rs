@@ -91,7 +91,8 @@ pub(super) fn measure(
             let name = [packet_len.to_string(), name[0].clone()];
             grid.add(&name, round, &values(packet_len, count, arrived).map(Some));
         };
-        let one = || measure_one(switch, of_switch, options.duration, &mut found);
+        let to = Loop { duration: options.duration, found: &mut found };
+        let one = || measure_one(switch, of_switch, to);
         match keeping_to(&[of_guests], one)? {
             Err(why) if switch != Switch::Ringway => {
                 report.leave_out(&format!("missing: {}: {why:#}", name[0]));
@@ -121,17 +122,16 @@ fn values(packet_len: usize, count: usize, arrived: Arrived) -> [f64; COLUMNS.le
     [count as f64, rate / 1e6, rate * packet_len as f64 * 8.0 / 1e9, lost * 100.0]
 }
 
-/// Is told of packets of a length, so many on the way.
-type Found<'a> = dyn FnMut((usize, usize), Arrived) + 'a;
-
-fn measure_one(
-    switch: Switch,
-    processor: usize,
+/// For how long each length is measured, and what is told of so many packets of it.
+struct Loop<'a> {
     duration: Duration,
-    found: &mut Found<'_>,
-) -> anyhow::Result<()> {
+    found: &'a mut dyn FnMut((usize, usize), Arrived),
+}
+
+fn measure_one(switch: Switch, processor: usize, mut to: Loop<'_>) -> anyhow::Result<()> {
     let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
     let (directory, packet_len_max) = (directory.path(), PACKET_LEN_MAX as usize);
+    let stage = programs::stage(directory, "ringway".into(), None);
     match switch {
         Switch::Ringway | Switch::Polling => {
             let ports = PORTS.map(|port| (port, ""));
@@ -139,79 +139,63 @@ fn measure_one(
             let words = &words[..if switch == Switch::Polling { 4 } else { 2 }];
             let start = || RingwayProcess::start_with(&ports, words).context(NO_DAEMON);
             let daemon = keeping_to(&[processor], start)??;
-            on_rings(|| sockets(&daemon), duration, found)
+            to.on_rings(|| sockets(&daemon))
         }
         Switch::Testpmd => {
             let mut testpmd = peer::start(directory, processor, PACKET_LEN_MAX)?;
             testpmd.forward(true)?;
-            on_rings(|| peer::sockets(directory), duration, found)
+            to.on_rings(|| peer::sockets(directory))
         }
         Switch::OvsDpdk => {
             let _ovs = ovs::start(directory, processor, PACKET_LEN_MAX)?;
-            on_rings(|| peer::sockets(directory), duration, found)
+            to.on_rings(|| peer::sockets(directory))
         }
         Switch::OvsTaps => {
             let [first, second, _third] = taps()?;
-            let stage = programs::stage(directory, "ringway".into(), None);
             let _ovs = keeping_to(&[processor], || Ovs::start(&stage, OVS_BRIDGE, &TAPS))??;
-            by_calls([first, second].map(Way::Tap), packet_len_max, duration, found)
+            to.by_calls([first, second].map(Way::Tap), packet_len_max)
         }
         Switch::Bridge => {
             let [first, second, _third] = taps()?;
             let _bridge = Bridge::new()?;
-            by_calls([first, second].map(Way::Tap), packet_len_max, duration, found)
+            to.by_calls([first, second].map(Way::Tap), packet_len_max)
         }
         Switch::Vde => {
-            let stage = programs::stage(directory, "ringway".into(), None);
             let program = programs::peer("vde_switch")?;
             let vde = keeping_to(&[processor], || Vde::start(&stage, &program))??;
             let port = |name: &str| vde.port(&directory.join(name));
             let [first, second, _third] = [port("a")?, port("b")?, port("c")?];
-            by_calls([first, second].map(Way::Vde), vde::PACKET_LEN_MAX, duration, found)
+            to.by_calls([first, second].map(Way::Vde), vde::PACKET_LEN_MAX)
         }
     }
 }
 
-/// Guests with rings, new ones for each length.
-fn on_rings(
-    sockets: impl Fn() -> [PathBuf; 2],
-    duration: Duration,
-    found: &mut Found<'_>,
-) -> anyhow::Result<()> {
-    for row in ON_RINGS {
-        let mut pair = Pair::<DriverEnd<SplitDriver>>::attach(sockets(), &Plan::of(row.0))?;
-        loop_through(&mut pair, row, duration, found)?;
+impl Loop<'_> {
+    /// Guests with rings, new ones for each length.
+    fn on_rings(&mut self, sockets: impl Fn() -> [PathBuf; 2]) -> anyhow::Result<()> {
+        ON_RINGS.into_iter().try_for_each(|row| {
+            let pair = Pair::<DriverEnd<SplitDriver>>::attach(sockets(), &Plan::of(row.0));
+            self.through(&mut pair?, row)
+        })
     }
-    Ok(())
-}
 
-fn by_calls(
-    ways: [Way; 2],
-    packet_len_max: usize,
-    duration: Duration,
-    found: &mut Found<'_>,
-) -> anyhow::Result<()> {
-    let mut ends = ways.map(CallEnd::new);
-    for row in BY_CALLS.into_iter().filter(|row| row.0 <= packet_len_max) {
-        let mut pair = Pair::new(ends, row.0)?;
-        loop_through(&mut pair, row, duration, found)?;
-        ends = pair.into_ends();
+    fn by_calls(&mut self, ways: [Way; 2], packet_len_max: usize) -> anyhow::Result<()> {
+        let mut ends = ways.map(CallEnd::new);
+        for row in BY_CALLS.into_iter().filter(|row| row.0 <= packet_len_max) {
+            let mut pair = Pair::new(ends, row.0)?;
+            self.through(&mut pair, row)?;
+            ends = pair.into_ends();
+        }
+        Ok(())
     }
-    Ok(())
-}
 
-fn loop_through<E: End>(
-    pair: &mut Pair<E>,
-    row: (usize, usize),
-    duration: Duration,
-    found: &mut Found<'_>,
-) -> anyhow::Result<()> {
-    let (_, count) = row;
-    pair.keep_on_the_way(count, duration / 4)?;
-    let arrived = pair.keep_on_the_way(count, duration)?;
-    ensure!(arrived.packets > 0.0, "nothing arrived");
-    found(row, arrived);
-    Ok(())
+    fn through<E: End>(&mut self, pair: &mut Pair<E>, row: (usize, usize)) -> anyhow::Result<()> {
+        pair.keep_on_the_way(row.1, self.duration / 4)?;
+        let arrived = pair.keep_on_the_way(row.1, self.duration)?;
+        ensure!(arrived.packets > 0.0, "nothing arrived");
+        (self.found)(row, arrived);
+        Ok(())
+    }
 }
 
 /// Taps that vanish with what is returned.

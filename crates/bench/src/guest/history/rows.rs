@@ -3,17 +3,16 @@
 use ringway_net::Features;
 use ringway_net::moderation::Policy;
 
+use crate::history::{Step, steps};
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Technique {
     pub features: Features,
     /// Entries of each queue, where the guest lets one choose.
     pub queue_size: u16,
-    /// After the first packet the device waits so many microseconds before it takes what the guest
-    /// has sent, and again for as long as that finds something.
+    // These three as without a guest ([`crate::history`]).
     pub timer_us: Option<u32>,
-    /// Kicks about new receive buffers are asked for only when there is none left.
     pub quiet_refill: bool,
-    /// The tap is read into memory of the device's, and copied to the guest from there.
     pub bounce: bool,
     /// The host leaves TCP for the guest in long packets, if the guest takes them.
     pub host_gso: bool,
@@ -51,10 +50,7 @@ const BASELINE: Technique = Technique {
     is_ringway: false,
 };
 
-/// What a row is called, what it switches on for readers, and what it changes.
-type Step = (&'static str, &'static str, fn(&mut Technique));
-
-pub(super) const STEPS: [Step; 17] = [
+pub(super) const STEPS: [Step<Technique>; 17] = [
     (
         "no offloads",
         "packets of 1514 bytes; 256 entries; every kick is followed at once; calls about \
@@ -110,12 +106,7 @@ pub(super) const STEPS: [Step; 17] = [
 ];
 
 pub(super) fn rows() -> Vec<(&'static str, Technique)> {
-    let mut technique = BASELINE;
-    let row = |(name, _, change): &Step| {
-        change(&mut technique);
-        (*name, technique)
-    };
-    STEPS.iter().map(row).collect()
+    steps(BASELINE, &STEPS)
 }
 
 /// What cannot be switched with a guest of today, and why.
