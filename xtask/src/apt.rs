@@ -1,6 +1,6 @@
 //! Packages that are downloaded and unpacked, never installed.
 //!
-//! How: `apt-get` with the package lists of this machine ([`Apt::of_machine`]), or with lists of
+//! How: `apt-get` with the package lists of this machine ([`Apt::default`]), or with lists of
 //! its own in another directory ([`Apt::of_newest`]): the machine's configuration stays as it is.
 //!
 //! Limits: Debian, or a distribution like it; the component `main`, the first mirror of apt's.
@@ -24,10 +24,6 @@ pub struct Apt {
 }
 
 impl Apt {
-    pub fn of_machine() -> Self {
-        Self::default()
-    }
-
     /// Lists of their own, kept in `directory`, of what `source` (in the form of a `.sources` file)
     /// names.
     fn apart(directory: &Path, source: &str) -> anyhow::Result<Self> {
@@ -216,6 +212,6 @@ mod tests {
         assert!(command.contains(&format!("Dir::State::lists={here}/lists")), "{command}");
         assert!(command.contains(&format!("Dir::Cache={here}/cache")), "{command}");
         assert!(command.contains("Dir::Etc::sourceparts=/dev/null"), "{command}");
-        assert!(Apt::of_machine().options.is_empty());
+        assert!(Apt::default().options.is_empty());
     }
 }

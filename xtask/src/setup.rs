@@ -39,10 +39,7 @@ pub fn command(paths: &Paths) -> anyhow::Result<()> {
 /// Makes sure that everything is there; `false`: something is missing, which was printed.
 pub fn prepare(paths: &Paths, purpose: For) -> anyhow::Result<bool> {
     let missing = missing_packages(&wanted_packages(purpose))?;
-    let mut complete = true;
-    if !missing.is_empty() {
-        complete = install(&missing)?;
-    }
+    let mut complete = missing.is_empty() || install(&missing)?;
     if purpose == For::Test {
         for what in downloads::OF_MACHINE {
             complete &= unpack(paths, what);
@@ -59,7 +56,7 @@ pub fn prepare(paths: &Paths, purpose: For) -> anyhow::Result<bool> {
 
 /// Unpacks something that is not installed; a failure is told and skips the tests that need it.
 fn unpack(paths: &Paths, what: Download) -> bool {
-    let apt = Apt::of_machine();
+    let apt = Apt::default();
     let mut result = what.prepare(paths, &apt);
     // Old package lists name files that are gone.
     if result.is_err() && shell::is_root() && update().is_ok() {

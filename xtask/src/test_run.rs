@@ -10,7 +10,8 @@ use std::env;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::Context;
+use ringway_guests::shell;
 
 use crate::bench;
 use crate::check::build_ringway;
@@ -59,11 +60,8 @@ pub fn list(paths: &Paths, names: &[String]) -> anyhow::Result<()> {
     if !only_guests(names) {
         let mut command = paths.cargo("test");
         command.args(["--workspace", "--", "--list"]).stderr(Stdio::null());
-        let output = command.output().context("cargo test")?;
-        if !output.status.success() {
-            bail!("the tests do not build: run cargo test --workspace --no-run");
-        }
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let why = "the tests do not build: run cargo test --workspace --no-run";
+        let text = shell::output(&mut command).context(why)?;
         let listed = text.lines().filter_map(|line| line.strip_suffix(": test"));
         all.extend(listed.map(str::to_string));
     }
@@ -112,26 +110,22 @@ fn loom_tests(paths: &Paths, names: &[String]) -> Command {
 
 fn run_cargo(command: &mut Command) -> Counts {
     let mut counts = Counts::default();
-    let is_success = run_and_count(command, &mut counts).unwrap_or_else(|error| {
-        println!("{error:#}");
-        false
-    });
+    let mut run = || -> anyhow::Result<bool> {
+        let mut child = command.stdout(Stdio::piped()).spawn().context("cargo test")?;
+        let stdout = child.stdout.take().context("cargo test: no output")?;
+        for line in BufReader::new(stdout).split(b'\n') {
+            let line = String::from_utf8_lossy(&line?).into_owned();
+            println!("{line}");
+            counts += Counts::from_line(&line);
+        }
+        Ok(child.wait()?.success())
+    };
+    let is_success = run().map_err(|error| println!("{error:#}")).unwrap_or(false);
     if !is_success && counts.failed == 0 {
         // It did not build, or ended before it could say what failed.
         counts += Counts::one(false);
     }
     counts
-}
-
-fn run_and_count(command: &mut Command, counts: &mut Counts) -> anyhow::Result<bool> {
-    let mut child = command.stdout(Stdio::piped()).spawn().context("cargo test")?;
-    let stdout = child.stdout.take().ok_or_else(|| anyhow!("cargo test: no output"))?;
-    for line in BufReader::new(stdout).split(b'\n') {
-        let line = String::from_utf8_lossy(&line?).into_owned();
-        println!("{line}");
-        *counts += Counts::from_line(&line);
-    }
-    Ok(child.wait()?.success())
 }
 
 /// Whether all names are those of scenarios, so that cargo's tests need not be built.
