@@ -3,7 +3,6 @@
 //! nothing came is told.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -208,19 +207,15 @@ fn repeat(
         shell::command(&["ping", "-n", "-D", "-i", &interval, "-c", &count, "-W", "2", GUEST]);
     let mut ping = Process::start(scene.stage, name, command)?;
     let (ringway, guest) = (&scene.ringway, &mut scene.guests[0]);
-    let is_over = AtomicBool::new(false);
     let udp_lost = thread::scope(|scope| {
-        let disturber = scope.spawn(|| -> anyhow::Result<()> {
-            disturb(ringway, what, times)?;
-            is_over.store(true, Ordering::Relaxed);
-            Ok(())
-        });
+        let disturber = scope.spawn(|| disturb(ringway, what, times));
         let carried = carry(guest, seconds, option);
+        let was_over = disturber.is_finished();
         let disturbed = disturber.join().map_err(|_| anyhow::anyhow!("it panicked"));
         disturbed?.context("the data plane")?;
+        ensure!(was_over, "iperf3 ended before the last {what:?}");
         carried.context("iperf3")
     })?;
-    ensure!(is_over.load(Ordering::Relaxed), "iperf3 ended before the last {what:?}");
     let limit = Duration::from_secs(u64::from(seconds) + 20);
     ping.wait_until("its end", limit, |it| it.printed().contains(" packets transmitted"))?;
     let printed = ping.printed();
