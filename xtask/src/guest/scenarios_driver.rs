@@ -8,12 +8,12 @@
 //!
 //! Limits: one queue pair per port.
 
-use std::env;
 use std::time::Duration;
 
 use anyhow::ensure;
 use ringway_guests::{Stage, Testpmd};
 
+use super::scene::asked_for;
 use crate::test_program::TestProgram;
 
 pub const PROGRAM: TestProgram = TestProgram { package: "ringway-testkit", name: "driver_daemon" };
@@ -32,8 +32,7 @@ const PORT_OPTIONS: &str = "queues=1,tso=1,legacy-ol-flags=1";
 const OPTIONS: &str = "--forward-mode=io --tx-offloads=0x8000";
 
 pub fn limit() -> Duration {
-    let gib: Option<u32> = env::var(GIB_VARIABLE).ok().and_then(|gib| gib.parse().ok());
-    LIMIT + LIMIT * gib.unwrap_or(0)
+    LIMIT + LIMIT * asked_for(GIB_VARIABLE).unwrap_or(0)
 }
 
 /// All schemes on both formats, in both directions.

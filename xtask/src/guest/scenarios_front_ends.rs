@@ -44,27 +44,18 @@ pub fn qemu(stage: &Stage, packed: bool) -> anyhow::Result<()> {
     let mut monitor = Monitor::connect(&monitor)?;
     let mut echo = Echo::start(stage)?;
     echo.wait_for_more().context("before anything")?;
-    for round in 1..=ROUNDS {
-        monitor.type_line("stop")?;
+    let pause = |monitor: &mut Monitor, [off, on]: [&str; 2]| -> anyhow::Result<()> {
+        monitor.type_line(off)?;
         thread::sleep(PAUSE);
-        monitor.type_line("cont")?;
-        echo.wait_for_more().with_context(|| format!("pause {round}"))?;
-    }
-    stage.step(&format!("{ROUNDS} pauses: {:?}", echo.counts()));
+        monitor.type_line(on).map(drop)
+    };
+    echo.live_through(stage, (ROUNDS, "pauses"), |_| pause(&mut monitor, ["stop", "cont"]))?;
     ask_about_queues(&mut scene, &mut monitor, &mut echo)?;
-    for round in 1..=LINK_ROUNDS {
-        monitor.type_line("set_link n0 off")?;
-        thread::sleep(PAUSE);
-        monitor.type_line("set_link n0 on")?;
-        echo.wait_for_more().with_context(|| format!("link {round}"))?;
-    }
-    stage.step(&format!("{LINK_ROUNDS} times without a link: {:?}", echo.counts()));
+    let [off, on] = ["set_link n0 off", "set_link n0 on"];
+    let links = (LINK_ROUNDS, "times without a link");
+    echo.live_through(stage, links, |_| pause(&mut monitor, [off, on]))?;
     echo.check_twice(0)?;
-    for round in 1..=KILL_ROUNDS {
-        scene.kill()?;
-        echo.wait_for_more().with_context(|| format!("kill {round}"))?;
-    }
-    stage.step(&format!("{KILL_ROUNDS} kills: {:?}", echo.counts()));
+    echo.live_through(stage, (KILL_ROUNDS, "kills"), |_| scene.kill())?;
     echo.check_twice(KILL_ROUNDS)?;
     scene.port(0)?.check_negotiated(format_name(packed), &[])?;
     scene.finish()
@@ -107,14 +98,13 @@ pub fn dpdk_server(stage: &Stage, packed: bool) -> anyhow::Result<()> {
     let testpmd = Testpmd::start(stage, &socket, &options, "--forward-mode=icmpecho")?;
     let mut echo = Echo::start(stage)?;
     echo.wait_for_more().context("before anything")?;
-    for round in 1..=ROUNDS {
-        scene.kill()?;
-        echo.wait_for_more().with_context(|| format!("kill {round}"))?;
-        if round == 1 {
+    echo.live_through(stage, (ROUNDS, "kills"), |round| {
+        // The packets that are waited for have come through the last one.
+        if round == 2 {
             scene.port(0)?.check_negotiated(format_name(packed), &[])?;
         }
-    }
-    stage.step(&format!("{ROUNDS} kills: {:?}", echo.counts()));
+        scene.kill()
+    })?;
     echo.check_twice(ROUNDS)?;
     scene.port(0)?.check_healthy(&["no_room", "link_down", "no_route"])?;
     testpmd.finish()?;
@@ -141,6 +131,21 @@ impl Echo {
         let enough = self.counts().came + ROUND_PACKETS;
         let is_so = |ping: &mut Process| Counts::of(&ping.printed()).came >= enough;
         self.0.wait_until("answered", RESUME_LIMIT, is_so)
+    }
+
+    /// Something happens so often, and packets come back each time.
+    fn live_through(
+        &mut self,
+        stage: &Stage,
+        (rounds, what): (u32, &str),
+        mut happens: impl FnMut(u32) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        for round in 1..=rounds {
+            happens(round)?;
+            self.wait_for_more().with_context(|| format!("{what}: {round}"))?;
+        }
+        stage.step(&format!("{rounds} {what}: {:?}", self.counts()));
+        Ok(())
     }
 
     fn counts(&self) -> Counts {

@@ -8,7 +8,7 @@ use ringway_guests::nat_lab::{ECHO, KEEPER, NAME, NARROW, RESET, SERVER, SERVER6
 use ringway_guests::{Console, Ringway, Side, Stage, iperf, nat_lab, qemu, traffic, uml};
 use serde_json::Value;
 
-use super::scene::{port, rates};
+use super::scene::{asked_for, port, rates};
 
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
 
@@ -80,8 +80,7 @@ fn rounds(
 }
 
 pub fn minutes() -> Duration {
-    let minutes = std::env::var("RINGWAY_NAT_MINUTES").ok().and_then(|text| text.parse().ok());
-    Duration::from_secs(minutes.unwrap_or(0) * 60)
+    Duration::from_secs(asked_for("RINGWAY_NAT_MINUTES").unwrap_or(0).into()) * 60
 }
 
 /// Of all segments so far, both ways: a window that is not kept shows here. What came to the guest

@@ -10,7 +10,7 @@ use anyhow::{Context, ensure};
 use ringway_guests::iperf::Report;
 use ringway_guests::{Console, Process, Ringway, Side, Stage, iperf, qemu, shell, traffic};
 
-use super::scene::{GUEST, HERE, MTU, Scene, format_name};
+use super::scene::{GUEST, HERE, MTU, Scene, asked_for, format_name};
 
 /// How often the data plane is killed, and how often it is upgraded, in each kind of traffic.
 const CRASHES: u32 = 5;
@@ -81,19 +81,15 @@ impl Seen {
     ) -> anyhow::Result<()> {
         let (lost, gap_ms) = (self.lost, self.gap.as_millis());
         stage.note(&format!("{what:?} {option}: {lost} lost in {times}, none for {gap_ms} ms"));
-        let each = match what {
-            What::Crash => LOST_PER_CRASH_MAX,
-            What::Upgrade => LOST_PER_UPGRADE_MAX,
-        };
-        let most = each * times;
+        let is_crash = what == What::Crash;
+        let most = times * if is_crash { LOST_PER_CRASH_MAX } else { LOST_PER_UPGRADE_MAX };
         ensure!(lost <= most, "{what:?}: {lost} lost, {most} may be");
         Ok(())
     }
 }
 
 pub(super) fn rounds() -> u32 {
-    let named = std::env::var(ROUNDS).ok().and_then(|rounds| rounds.parse().ok());
-    named.unwrap_or(1)
+    asked_for(ROUNDS).unwrap_or(1)
 }
 
 pub fn limit() -> Duration {
@@ -127,8 +123,7 @@ pub fn uml(stage: &Stage) -> anyhow::Result<()> {
 /// all of it before it tells of the death, and the next one must not wait for that. How long it
 /// took is told and not judged; a machine that does something else is slow.
 pub fn memory(stage: &Stage) -> anyhow::Result<()> {
-    let named = std::env::var(MEMORY).ok().and_then(|mib| mib.parse().ok());
-    let touched_mib: u32 = named.unwrap_or(MEMORY_DEFAULT_MIB);
+    let touched_mib = asked_for(MEMORY).unwrap_or(MEMORY_DEFAULT_MIB);
     let memory = format!("{}M", touched_mib + REST_MIB);
     let machine = qemu::Machine { memory: &memory, ..qemu::Machine::default() };
     let mut scene = Scene::qemu(stage, &machine, "", MTU, &[])?;
@@ -145,9 +140,8 @@ pub fn memory(stage: &Stage) -> anyhow::Result<()> {
     }
     scene.must(0, &format!("ping -c 3 -i 0.2 {HERE}"))?;
     let printed = scene.ringway.printed();
-    let times = printed.lines().filter_map(|line| line.split_once(SERVES));
-    let times_ms = times.map(|(_, rest)| rest.split(' ').next().unwrap_or_default());
-    let times_ms: Vec<&str> = times_ms.collect();
+    let time_ms = |line: &str| Some(line.split_once(SERVES)?.1.split(' ').next()?.to_string());
+    let times_ms: Vec<String> = printed.lines().filter_map(time_ms).collect();
     ensure!(times_ms.len() == KILLS, "{} data planes were started", times_ms.len());
     stage.note(&format!("the next one served after {} ms", times_ms.join(", ")));
     check_stayed(&scene.ringway).context("after all")?;
@@ -201,10 +195,8 @@ fn repeat(
 ) -> anyhow::Result<Seen> {
     let seconds = 2 + times * if what == What::Crash { 1 } else { 2 };
     let pings = seconds * 1000 / PING_EVERY_MS;
-    let interval = format!("0.{PING_EVERY_MS:03}");
-    let count = pings.to_string();
-    let command =
-        shell::command(&["ping", "-n", "-D", "-i", &interval, "-c", &count, "-W", "2", GUEST]);
+    let words = format!("ping -n -D -i 0.{PING_EVERY_MS:03} -c {pings} -W 2 {GUEST}");
+    let command = shell::command(&words.split(' ').collect::<Vec<_>>());
     let mut ping = Process::start(scene.stage, name, command)?;
     let (ringway, guest) = (&scene.ringway, &mut scene.guests[0]);
     let udp_lost = thread::scope(|scope| {
