@@ -15,7 +15,6 @@ const COMMIT_VARIABLE: &str = "RINGWAY_COMMIT";
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Machine {
-    /// The processor's name, and how many of them this process may use.
     pub processor: String,
     pub processors: usize,
     pub memory_bytes: u64,

@@ -73,7 +73,6 @@ pub(crate) fn root() -> PathBuf {
     PathBuf::from("/")
 }
 
-/// A directory for what is started, and for what it prints.
 pub(crate) fn stage(directory: &Path, ringway: PathBuf, dpdk: Option<DpdkFiles>) -> Stage {
     let (kernel, uml) = (kernel(), root());
     let programs = Programs { ringway, qemu: root(), kernel, uml, dpdk, frr: None, ovs: ovs() };

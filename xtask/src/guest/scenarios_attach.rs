@@ -42,7 +42,6 @@ pub fn uml(stage: &Stage) -> anyhow::Result<()> {
     scene.finish()
 }
 
-/// A QEMU guest with two queue pairs pings, with any version of QEMU.
 pub fn qemu(stage: &Stage) -> anyhow::Result<()> {
     let mut scene = start(stage, 2)?;
     let files = qemu_files::find(&stage.programs.qemu).context("no QEMU")?;

@@ -50,7 +50,6 @@ const LONG: usize = 10_000;
 /// Where the source address is in an IPv4 packet behind an Ethernet header.
 const SOURCE_AT: std::ops::Range<usize> = 26..30;
 
-/// Starts captures in all guests.
 fn start_captures(scene: &mut Scene<'_>, filter: &str) -> anyhow::Result<()> {
     let options = "-Z root -i eth0 -s 0 -B 8192 -U --immediate-mode -w packets";
     scene.on_all(&format!("tcpdump {options} '{filter}' 2>tcpdump.log & capture=$!"))?;
@@ -186,7 +185,6 @@ fn start(stage: &Stage) -> anyhow::Result<Scene<'_>> {
     Ok(scene)
 }
 
-/// A short transfer, captured by both, and the captures brought here.
 fn capture(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     scene.stage.step("captures");
     for number in 1..=CAPTURES_MAX {

@@ -18,7 +18,6 @@ const PINGS: u64 = 5;
 
 struct Pair<'a>(Scene<'a>);
 
-/// Goes through all commands that Linux knows how to send.
 pub fn control(stage: &Stage) -> anyhow::Result<()> {
     let mut pair = Pair(Scene::two_guests(stage, ["", ""], &[], &[])?);
     pair.on_sender(&format!("ip neigh add {UNKNOWN} lladdr {STRANGER} dev eth0"))?;

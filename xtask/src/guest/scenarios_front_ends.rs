@@ -34,7 +34,6 @@ const PING_EVERY: &str = "0.003";
 /// Packets that may be sent twice for each kill: what a ring held. None is at a pause.
 const TWICE_MAX: u64 = 256;
 
-/// Pauses a guest under load, asks for the state of its queues, takes its link away, kills ringway.
 pub fn qemu(stage: &Stage, packed: bool) -> anyhow::Result<()> {
     net::create_tap(TAP)?;
     let monitor = stage.file("monitor");

@@ -130,7 +130,6 @@ fn expect(scene: &mut Scene<'_>, pairs: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Packets so far through each pair, as each side counts them.
 fn counts(scene: &mut Scene<'_>) -> anyhow::Result<[(&'static str, Vec<u64>); 4]> {
     let text = scene.must(0, "ethtool -S eth0")?;
     let port = scene.port(0)?;

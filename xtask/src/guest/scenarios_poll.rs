@@ -23,7 +23,6 @@ const FLOOD_ATTEMPTS: u32 = 5;
 /// which they end.
 const SAVINGS_NS: u128 = 3_000_000;
 
-/// Lets a guest on each talk, and looks what the workers did.
 pub fn poll(stage: &Stage) -> anyhow::Result<()> {
     let _server = iperf::start_server(stage)?;
     ["never", "auto"].into_iter().try_for_each(|mode| poll_as(stage, mode))

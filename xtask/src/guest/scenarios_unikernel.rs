@@ -83,7 +83,6 @@ impl UnikernelCase {
     }
 }
 
-/// Boots it, and does everything that its device allows.
 pub fn serve(stage: &Stage, case: &UnikernelCase) -> anyhow::Result<()> {
     match case.device {
         DeviceCase::Tap => {

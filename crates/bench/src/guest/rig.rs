@@ -198,7 +198,6 @@ impl Plan {
         stage.file(&format!("vm{end}.sock"))
     }
 
-    /// Starts what runs beside the guests, with this machine's end of it.
     fn carry(self, stage: &Stage) -> anyhow::Result<Beside> {
         let (tap, is_pair) = (self.tap(2), self.pairing == Pairing::UmlPair);
         let beside = match self.carrier {

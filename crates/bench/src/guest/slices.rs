@@ -107,7 +107,6 @@ pub(super) fn take(
     Ok(seen)
 }
 
-/// The bytes of each slice, and when it was.
 fn measure(rig: &Rig, all: &[&str], orders: &[Vec<usize>]) -> anyhow::Result<Vec<Vec<Slice>>> {
     let mut seen = vec![Vec::new(); all.len()];
     let limit = (SETTLE + SLICE + TELLING) * u32::try_from(orders.concat().len())?;
@@ -135,7 +134,6 @@ fn gigabits(before: u64, after: u64, took: Duration) -> f64 {
     after.saturating_sub(before) as f64 * 8e-9 / took.as_secs_f64()
 }
 
-/// Gives a slice the round trips of what was sent in it.
 fn share(times: &[(f64, f64)], slice: &mut Slice) {
     let (begin, end) = slice.span;
     let within = times.iter().filter(|(sent, _)| (begin..end).contains(sent));

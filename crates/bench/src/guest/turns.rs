@@ -25,7 +25,6 @@ impl Found {
 
 /// Running guests, and what carries their traffic.
 pub(super) trait Compared {
-    /// How its programs were started.
     fn commands(&self) -> Vec<String>;
 
     fn take(&mut self, options: &Options) -> Found;

@@ -60,7 +60,6 @@ impl<'a> Common<'a> {
         !self.stop.load(Ordering::Relaxed)
     }
 
-    /// Does something with the lock held, if there is one.
     pub fn locked<T>(&self, work: impl FnOnce() -> T) -> T {
         let lock = || self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let _held = self.technique.lock.then(lock);

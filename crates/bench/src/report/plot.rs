@@ -143,7 +143,6 @@ fn row(text: &mut String, name: &str, cell: &Cell, how: (usize, Scale)) {
     );
 }
 
-/// The bar, and the line of its spread, in percent of the scale.
 fn bar(spread: Spread, color: &str, scale: Scale) -> String {
     let [low, median, high] =
         [spread.low, spread.median, spread.high].map(|value| scale.percent(value));

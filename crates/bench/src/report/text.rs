@@ -32,7 +32,6 @@ pub fn markdown(report: &Report) -> String {
     text
 }
 
-/// Machine, versions, method and gaps: one line each.
 pub(super) fn about(report: &Report) -> Vec<String> {
     let machine = &report.machine;
     let mut lines = vec![format!(

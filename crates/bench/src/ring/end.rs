@@ -127,7 +127,6 @@ impl<'a> Work<'a> {
         Ok(Self { sends, packet, received, counts, until_timed: SAMPLE_EVERY, costs })
     }
 
-    /// Runs that many rounds, or fewer if told to stop.
     pub fn rounds(
         &mut self,
         end: &mut impl End,

@@ -108,7 +108,6 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// The limit right before and right after, and the row in between.
 fn throughput(
     setup: &Setup<'_>,
     report: &mut Report,

@@ -96,7 +96,6 @@ fn prediction(rate_of_one: Option<f64>, one: f64, (most, of_most): (usize, f64))
     )
 }
 
-/// Mpps of all together, and ns of the daemon for a packet.
 fn measure_one(workers: usize, duration: Duration) -> anyhow::Result<[f64; 2]> {
     let (daemon, names) = start((2 * workers, workers), workers)?;
     let all_attached = Barrier::new(workers);

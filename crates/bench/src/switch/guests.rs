@@ -41,7 +41,6 @@ const SILENCE: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     pub packet_len: usize,
-    /// Packets are in two pieces.
     pub in_two: bool,
     /// Bytes from one of the receiver's buffers to the next; each holds a packet whole.
     pub buffer_len: usize,

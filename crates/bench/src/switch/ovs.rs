@@ -41,7 +41,6 @@ pub(super) fn measure(row: Row, at: At) -> anyhow::Result<Values> {
     })
 }
 
-/// Ns of its processor per packet, in rounds with packets.
 fn cost_ns(shown: &str) -> Option<f64> {
     let seconds: f64 = number_after(shown, "Measurement duration:")?;
     let share_of = |of: &str| {

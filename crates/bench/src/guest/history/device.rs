@@ -163,7 +163,6 @@ fn poller(backend: &Backend, tap: &Tap, bell: &EventFd) -> anyhow::Result<Poller
     Ok(poller)
 }
 
-/// What moves packets between the tap and the guest, and when.
 struct Mover {
     tap: Tap,
     technique: Technique,
@@ -173,7 +172,6 @@ struct Mover {
     /// Something woke the thread since the transmitq was last looked at.
     is_kicked: bool,
     calls: [LastCall; 2],
-    /// When there was a packet.
     busy_at: Nanos,
 }
 
@@ -348,9 +346,9 @@ impl Mover {
         let (mut given, mut short) = (0, false);
         while given < BATCH && !short {
             match self.give_one(to) {
-                Given::Done => given += 1,
-                Given::Nothing => break,
-                Given::NoRoom => short = true,
+                Some(Put::NoRoom) => short = true,
+                Some(_) => given += 1,
+                None => break,
             }
         }
         let moved = to.publish();
@@ -367,32 +365,24 @@ impl Mover {
         given == BATCH || (short && has_room)
     }
 
-    fn give_one<Q: DeviceQueue>(&mut self, to: &mut ToGuest<Q>) -> Given {
+    /// `None`: there is no packet.
+    fn give_one<Q: DeviceQueue>(&mut self, to: &mut ToGuest<Q>) -> Option<Put> {
         if self.technique.bounce || self.tap.is_lending() {
-            let Some(packet) = self.tap.peek() else { return Given::Nothing };
-            if to.put(&packet) == Put::NoRoom {
-                return Given::NoRoom;
+            let put = to.put(&self.tap.peek()?);
+            if put != Put::NoRoom {
+                self.tap.pop();
             }
-            self.tap.pop();
-            return Given::Done;
+            return Some(put);
         }
-        let Some(room) = to.reserve(self.tap.packet_len_max()) else { return Given::NoRoom };
+        let Some(room) = to.reserve(self.tap.packet_len_max()) else { return Some(Put::NoRoom) };
         match self.tap.read_into(room) {
-            Ok(Some((header, len))) => {
-                to.commit(header, len);
-                Given::Done
-            }
+            Ok(Some((header, len))) => to.commit(header, len),
             // Longer than was to be expected: copied next time.
-            Ok(None) if self.tap.is_lending() => Given::Done,
-            Ok(None) => Given::Nothing,
+            Ok(None) if self.tap.is_lending() => {}
+            Ok(None) => return None,
             // Something was lost; what waits behind it may be fine.
-            Err(_) => Given::Done,
+            Err(_) => {}
         }
+        Some(Put::Done)
     }
-}
-
-enum Given {
-    Done,
-    Nothing,
-    NoRoom,
 }

@@ -17,7 +17,6 @@ pub(in super::super) struct Technique {
     /// The host leaves TCP for the guest in long packets, if the guest takes them.
     pub host_gso: bool,
     pub policy: Policy,
-    /// Ringway itself, with all that it has.
     pub is_ringway: bool,
 }
 

@@ -15,12 +15,10 @@ use crate::report::Column;
 /// Connections that are open at once for a look at the router's memory.
 pub(super) const FLOWS: u32 = 400;
 
-/// Of UDP as routers are asked for it.
 const UDP_PAYLOAD_LEN: u32 = 1400;
 
 const GB: f64 = 1e9;
 
-/// TCP, connections and UDP from the guest's point of view; pings.
 pub(super) const RATES: [Column; 10] = [
     ("TCP out, Gb/s", 3),
     ("TCP in, Gb/s", 3),
