@@ -10,10 +10,11 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::process::LOOK_EVERY;
@@ -67,12 +68,19 @@ pub fn within<T>(id: u32, action: impl FnOnce() -> T) -> io::Result<T> {
     Ok(done)
 }
 
-/// Waits for the end; `None`: it took too long and was killed. Its standard input, if it is a pipe,
-/// stays open meanwhile: the end of it tells the program that we are gone.
+/// Starts a program and waits for its end. Its standard input stays open meanwhile: the end of it
+/// tells the program that we are gone.
 ///
 /// # Errors
-/// The operating system does not know it.
-pub fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
+/// It does not start, or it took too long and was killed.
+pub fn run(command: &mut Command, limit: Duration) -> anyhow::Result<ExitStatus> {
+    let mut child = command.stdin(Stdio::piped()).spawn().context("unshare")?;
+    let ended = wait(&mut child, limit)?;
+    ended.with_context(|| format!("killed: it took longer than {limit:?}"))
+}
+
+/// `None`: it took too long and was killed.
+fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
     let deadline = Instant::now() + limit;
     // `Child::wait` would close its standard input.
     loop {

@@ -16,6 +16,7 @@ use std::time::Duration;
 use crate::process::Process;
 use crate::ringway::Ringway;
 use crate::stage::Stage;
+use crate::traffic::Side;
 use crate::{net, shell};
 use anyhow::Context;
 
@@ -64,6 +65,26 @@ pub fn without_rights(stage: &Stage) -> anyhow::Result<Stage> {
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755))?;
     programs.ringway = wrapper;
     Ok(Stage::new(programs, stage.logs.clone(), &stage.directory))
+}
+
+/// A file that a guest runs for its lease: the guest goes by it, and writes down what it was given.
+const LEASE_SCRIPT: &str = r#"#!/bin/sh
+[ "$1" = bound ] || exit 0
+ip addr add $ip/$mask dev $interface
+[ -z "$mtu" ] || ip link set $interface mtu $mtu
+ip route add default via $router
+echo "lease $ip $router $dns $mtu $search" > given"#;
+
+/// Lets a guest ask its router for an address, and go by it; what it was given.
+///
+/// # Errors
+/// The guest has no device, or gets no address.
+pub fn lease(side: &mut Side<'_>) -> anyhow::Result<String> {
+    side.must("ip link set eth0 up").context("the guest has no device")?;
+    let script = LEASE_SCRIPT.replace('\n', "' '");
+    side.must(&format!("printf '%s\\n' '{script}' > lease && chmod +x lease"))?;
+    side.must("busybox udhcpc -q -n -i eth0 -s ./lease -O mtu -O search -O dns -t 10 -T 1")?;
+    side.must("cat given")
 }
 
 /// Ringway with these ports in its own network, the link to it, and the provider's servers.

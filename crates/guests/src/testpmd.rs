@@ -189,6 +189,12 @@ fn counted(text: &str) -> Option<Counted> {
     })
 }
 
+/// Words for its vhost-user device of this number on a socket, with more options.
+pub fn vhost(number: usize, socket: &Path, options: &str) -> [String; 2] {
+    let device = format!("net_vhost{number},iface={},queues=1{options}", socket.display());
+    ["--vdev".to_string(), device]
+}
+
 /// The number behind a name in what it prints.
 pub fn number_after<T: FromStr>(text: &str, name: &str) -> Option<T> {
     let (_, rest) = text.split_once(name)?;

@@ -7,7 +7,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context;
@@ -75,14 +75,10 @@ fn run_in_namespaces(paths: &Paths, scenario: &Scenario) -> anyhow::Result<()> {
     let mut command = unshare();
     command.arg(&paths.program);
     command.args(["guest-one", &scenario.name, "--directory"]).arg(directory.path());
-    // Nothing is ever written there: its end tells the scenario that we are gone.
-    command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
-    let mut child = command.spawn().context("unshare")?;
-    match namespaces::wait(&mut child, scenario.limit)? {
-        Some(status) if status.success() => Ok(()),
-        Some(status) => anyhow::bail!("{status}"),
-        None => anyhow::bail!("killed: it took longer than {:?}", scenario.limit),
-    }
+    command.stdout(log.try_clone()?).stderr(log);
+    let status = namespaces::run(&mut command, scenario.limit)?;
+    anyhow::ensure!(status.success(), "{status}");
+    Ok(())
 }
 
 fn log_of(logs: &Path) -> std::path::PathBuf {

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use ringway_guests::{Stage, Testpmd};
+use ringway_guests::{Stage, Testpmd, testpmd};
 
 use super::scene::asked_for;
 use crate::test_program::TestProgram;
@@ -26,7 +26,7 @@ const GIB_VARIABLE: &str = "RINGWAY_GIB";
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Of each port: it takes large packets from its guest, and hands offloads on.
-const PORT_OPTIONS: &str = "queues=1,tso=1,legacy-ol-flags=1";
+const PORT_OPTIONS: &str = ",tso=1,legacy-ol-flags=1";
 
 /// What comes in on one port goes out on the other, in several buffers if need be.
 const OPTIONS: &str = "--forward-mode=io --tx-offloads=0x8000";
@@ -38,12 +38,9 @@ pub fn limit() -> Duration {
 /// All schemes on both formats, in both directions.
 pub fn vhost(stage: &Stage) -> anyhow::Result<()> {
     stage.step("testpmd");
-    let ports = ["a.sock", "b.sock"].map(|name| stage.file(name)).into_iter().enumerate();
-    let ports = ports.flat_map(|(number, socket)| {
-        let port = format!("net_vhost{number},iface={},{PORT_OPTIONS}", socket.display());
-        ["--vdev".to_string(), port]
-    });
-    let testpmd = Testpmd::start_with(stage, &ports.collect::<Vec<_>>(), OPTIONS)?;
+    let port = |number, name: &str| testpmd::vhost(number, &stage.file(name), PORT_OPTIONS);
+    let ports = [port(0, "a.sock"), port(1, "b.sock")].concat();
+    let testpmd = Testpmd::start_with(stage, &ports, OPTIONS)?;
     stage.step("guests");
     PROGRAM.verify(stage, (BACKEND_VARIABLE, &stage.directory), limit())?;
     stage.step("counts");

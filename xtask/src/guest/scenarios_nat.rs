@@ -21,12 +21,7 @@ const COUNTS: &str = r#"busybox awk '/^Tcp:/ {n = $11 " " $12 " " $13} \
 {for (i = 1; i <= NF; i++) if ($i == "DelayedACKLost") at = i} \
 END {print n, m}' /proc/net/snmp /proc/net/netstat"#;
 
-/// A file that a guest runs for its lease.
-const LEASE_SCRIPT: &str = r#"printf '%s\n' '#!/bin/sh' '[ "$1" = bound ] || exit 0' \
-'ip addr add $ip/$mask dev $interface' 'ip route add default via $router' \
-'echo "lease $ip $router $dns $mtu $search" > given' > lease && chmod +x lease"#;
-
-/// The same for IPv6.
+/// A file that a guest runs for its lease of IPv6.
 const LEASE6_SCRIPT: &str = r#"printf '%s\n' '#!/bin/sh' '[ "$reason" = BOUND6 ] || exit 0' \
 'echo "$new_ip6_address $new_dhcp6_name_servers $new_dhcp6_domain_search" > given6' \
 > lease6 && chmod +x lease6"#;
@@ -221,10 +216,7 @@ pub(super) fn configure(
     domain: &str,
 ) -> anyhow::Result<()> {
     stage.step("a lease");
-    must(guest, "ip link set eth0 up")?;
-    must(guest, &LEASE_SCRIPT.replace("\\\n", ""))?;
-    must(guest, "busybox udhcpc -q -n -i eth0 -s ./lease -O mtu -O search -O dns -t 5 -T 1")?;
-    let given = must(guest, "cat given")?;
+    let given = nat_lab::lease(&mut Side::Guest(guest))?;
     let expected = format!("lease {address} 10.0.2.2 10.0.2.3 1500 {domain}");
     ensure!(given.trim() == expected.trim(), "{given:?}, not {expected:?}");
     let has_global = "until ip -6 addr show dev eth0 scope global | grep -qv tentative; do \

@@ -19,10 +19,9 @@ mod turns;
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use ringway_guests::{namespaces, net, stage};
 use tempfile::TempDir;
 
@@ -54,19 +53,12 @@ pub fn in_namespaces(flag: &str) -> anyhow::Result<()> {
     }
     let mut command = namespaces::unshare();
     command.arg(std::env::current_exe()?).args(std::env::args_os().skip(1)).arg(flag);
-    let mut child = command.stdin(Stdio::piped()).spawn().context("unshare")?;
-    match namespaces::wait(&mut child, TOTAL_LIMIT)? {
-        Some(status) => ensure!(status.success(), "{}", ended(status)),
-        None => bail!("killed: it took longer than {TOTAL_LIMIT:?}"),
+    let status = namespaces::run(&mut command, TOTAL_LIMIT)?;
+    if let Some(signal) = status.signal() {
+        bail!("the measurement was ended by signal {signal}");
     }
+    ensure!(status.success(), "the measurement failed: see above");
     Ok(())
-}
-
-fn ended(status: ExitStatus) -> String {
-    match status.signal() {
-        Some(signal) => format!("the measurement was ended by signal {signal}"),
-        None => "the measurement failed: see above".to_string(),
-    }
 }
 
 /// Prepares the network of this process, the first of its namespaces; a directory that goes with

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use ringway_guests::testpmd::vhost;
 use ringway_guests::{Console, Process, Ringway, Side, Stage, Testpmd, iperf, net, qemu, uml};
 
 use super::history::device::Device;
@@ -235,10 +236,8 @@ impl Plan {
             Carrier::Dpdk => {
                 let has_tap = stage.programs.dpdk.as_ref().is_some_and(|dpdk| dpdk.has_tap());
                 ensure!(has_tap, "DPDK's driver for taps (librte_net_tap) is not there");
-                let socket = self.socket(stage, 2);
-                let vhost = format!("net_vhost0,iface={},queues=1", socket.display());
-                let net_tap = format!("net_tap0,iface={tap}");
-                let devices = ["--vdev", &vhost, "--vdev", &net_tap].map(String::from);
+                let net_tap = ["--vdev".to_string(), format!("net_tap0,iface={tap}")];
+                let devices = [vhost(0, &self.socket(stage, 2), ""), net_tap].concat();
                 Beside::Testpmd(Testpmd::start_with(stage, &devices, DPDK_OPTIONS)?)
             }
         };

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use ringway_guests::testpmd::{Setting, number_after};
+use ringway_guests::testpmd::{Setting, number_after, vhost};
 use ringway_guests::{DpdkFiles, Testpmd};
 use ringway_virtq::Format;
 
@@ -36,16 +36,17 @@ pub(super) fn start(
     directory: &Path,
 ) -> anyhow::Result<Testpmd> {
     let Setup { queue_size, packet_len, processors, .. } = *setup;
-    let socket = directory.join("s").display().to_string();
+    let socket = directory.join("s");
     let packed = u8::from(setup.format == Format::Packed);
     let (name, device) = if side == DRIVER {
         let device = format!(
-            "net_virtio_user0,path={socket},queues=1,queue_size={queue_size},packed_vq={packed},\
-             in_order=1,mrg_rxbuf=1"
+            "net_virtio_user0,path={},queues=1,queue_size={queue_size},packed_vq={packed},\
+             in_order=1,mrg_rxbuf=1",
+            socket.display()
         );
-        ("testpmd-driver", device)
+        ("testpmd-driver", ["--vdev".to_string(), device])
     } else {
-        ("testpmd-device", format!("net_vhost0,iface={socket},queues=1"))
+        ("testpmd-device", vhost(0, &socket, ""))
     };
     let forward = if setup.direction.is_sender(side) { "txonly" } else { "rxonly" };
     let buffer_len = (u32::try_from(packet_len)? + BUFFER_EXTRA).max(BUFFER_LEN_MIN);
@@ -54,7 +55,6 @@ pub(super) fn start(
          --txpkts={packet_len} --max-pkt-len={} --forward-mode={forward}",
         packet_len.max(1518)
     );
-    let device = ["--vdev".to_string(), device];
     let setting = Setting { name, processor: processors[side], device: &device, options: &options };
     let stage = programs::stage(directory, "ringway".into(), Some(dpdk.clone()));
     let mut testpmd = Testpmd::start_at(&stage, &setting)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use ringway_guests::Testpmd;
-use ringway_guests::testpmd::Setting;
+use ringway_guests::testpmd::{Setting, vhost};
 use ringway_virtq::DriverQueue;
 
 use super::copying::Copying;
@@ -27,12 +27,8 @@ pub(super) fn start(
     packet_len_max: u32,
 ) -> anyhow::Result<Testpmd> {
     let stage = programs::stage(directory, "ringway".into(), Some(programs::dpdk()?));
-    let device = |(number, socket): (usize, PathBuf)| {
-        let socket = socket.display();
-        ["--vdev".to_string(), format!("net_vhost{number},iface={socket},queues=1")]
-    };
-    let devices: Vec<String> =
-        sockets(directory).into_iter().enumerate().flat_map(device).collect();
+    let [first, second] = sockets(directory);
+    let devices = [vhost(0, &first, ""), vhost(1, &second, "")].concat();
     let buffer_len = (packet_len_max + BUFFER_EXTRA).max(BUFFER_LEN_MIN);
     let options = format!(
         "--disable-link-check --txd={QUEUE_SIZE} --rxd={QUEUE_SIZE} --forward-mode=io \

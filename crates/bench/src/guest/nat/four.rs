@@ -10,7 +10,7 @@ use std::thread;
 use anyhow::anyhow;
 use ringway_guests::iperf::Report;
 use ringway_guests::nat_lab::SERVER;
-use ringway_guests::{Console, Process, Side, Stage, iperf, namespaces, qemu, traffic};
+use ringway_guests::{Console, Process, Side, Stage, iperf, namespaces, nat_lab, qemu, traffic};
 use ringway_testkit::Usage;
 
 use super::super::pairing::Options;
@@ -18,7 +18,6 @@ use super::super::processor_time;
 use super::super::sides::{Beside, Sides};
 use super::super::turns::{Compared, Found};
 use super::Place;
-use super::rig::lease;
 use super::router::{Router, socket};
 use crate::machine::{keeping_to, processors};
 use crate::programs;
@@ -67,7 +66,8 @@ impl Four {
         })?;
         let (beside, guests) = started?;
         let mut four = Self { guests, beside };
-        four.guests.iter_mut().try_for_each(|guest| lease(&mut Side::Guest(guest)))?;
+        let leases = four.guests.iter_mut().map(|guest| nat_lab::lease(&mut Side::Guest(guest)));
+        leases.collect::<anyhow::Result<Vec<_>>>()?;
         Ok(four)
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::Context;
-use ringway_guests::{Console, Side, namespaces};
+use ringway_guests::{Console, Side, namespaces, nat_lab};
 use ringway_testkit::Usage;
 
 use super::super::pairing::Pairing;
@@ -16,11 +16,6 @@ use crate::machine::{keeping_to, processors};
 use crate::programs;
 
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
-
-/// A file that a guest runs for its lease.
-const LEASE_SCRIPT: &str = "#!/bin/sh\n[ \"$1\" = bound ] || exit 0\n\
-     ip addr add $ip/$mask dev $interface\n[ -z \"$mtu\" ] || ip link set $interface mtu $mtu\n\
-     ip route add default via $router\n";
 
 #[derive(Debug)]
 pub(super) struct Rig {
@@ -61,7 +56,7 @@ impl Rig {
             side.must(&format!("ip addr add {address}/24 dev eth0"))?;
             return side.must(&format!("ip route add default via {gateway}")).map(drop);
         }
-        lease(&mut side)
+        nat_lab::lease(&mut side).map(drop)
     }
 
     pub fn side(&mut self) -> Side<'_> {
@@ -88,12 +83,4 @@ impl Rig {
         let process = self.beside.process().map_or(self.guest.id(), |(_, id)| id);
         Ok(Usage::look(process)?.memory_kib)
     }
-}
-
-/// Lets a guest ask its router for an address, and go by it.
-pub(super) fn lease(side: &mut Side<'_>) -> anyhow::Result<()> {
-    side.must("ip link set eth0 up").context("the guest has no device")?;
-    let script = LEASE_SCRIPT.trim_end().replace('\n', "' '");
-    side.must(&format!("printf '%s\\n' '{script}' > lease && chmod +x lease"))?;
-    side.must("busybox udhcpc -q -n -i eth0 -s ./lease -O mtu -t 10 -T 1").map(drop)
 }
