@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
-use ringway_guests::{Console, Stage, nat_lab, shell};
+use ringway_guests::{Console, Side, Stage, nat_lab, traffic};
 
 use super::scenarios_nat::{boot_uml, configure, finish, must, ports, shows};
 use super::services::ask;
@@ -86,8 +86,8 @@ fn datagrams_in(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
     for option in ["", "-R"] {
         let machine = nat_lab::MACHINE;
         let line = format!("iperf3 -c {machine} -u -b 5M -l 1200 -t 2 -P 2 {option} --json");
-        let report = shell::command(&["sh", "-c", &line]).output()?;
-        let report: serde_json::Value = serde_json::from_slice(&report.stdout)?;
+        let text = traffic::iperf(&mut Side::Here, &line)?;
+        let report: serde_json::Value = serde_json::from_str(&text)?;
         let sum = &report["end"]["sum"];
         let count = |name: &str| sum[name].as_u64().unwrap_or(0);
         let (packets, lost) = (count("packets"), count("lost_packets"));
