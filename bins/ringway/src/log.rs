@@ -164,13 +164,21 @@ impl<'a> MakeWriter<'a> for Log {
 /// `tracing_subscriber` writes each line with one call.
 impl Write for Lines<'_> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.put([self.1.as_bytes(), line].concat());
+        self.0.put(one_line([self.1.as_bytes(), line].concat()));
         Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// A path, or what else others have named, may have ends of lines in it: no line begins there.
+fn one_line(mut line: Vec<u8>) -> Vec<u8> {
+    let inside = line.len().saturating_sub(1);
+    let ends = line[..inside].iter_mut().filter(|byte| matches!(**byte, b'\n' | b'\r'));
+    ends.for_each(|byte| *byte = b'?');
+    line
 }
 
 /// Without the lock and the buffer of the standard library: a write that waits keeps nothing else
@@ -275,6 +283,12 @@ mod tests {
         assert_eq!(disk.lines[..2], ["one\n", "four\n"]);
         assert!(disk.lines[2].contains("WARN 2 lines of the log were lost"), "{:?}", disk.lines);
         assert_eq!((disk.lines.len(), lost.load(Ordering::Relaxed)), (3, 0));
+    }
+
+    #[test]
+    fn a_line_stays_one() {
+        assert_eq!(one_line(b"/a\nERROR b\r\n".to_vec()), b"/a?ERROR b?\n");
+        assert_eq!(one_line(vec![]), b"");
     }
 
     #[test]

@@ -97,6 +97,17 @@ fn who_sends_nothing_more_still_gets_the_answers() {
 }
 
 #[test]
+fn what_a_client_names_begins_no_line_of_the_log() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = ringway(&directory);
+    let port = json!({ "name": "b", "vm": "/nowhere\nERROR forged/b.sock" });
+    let request = json!({ "version": 1, "command": "port_add", "port": port });
+    assert_eq!(ringway.connect().ask(&request)["ok"], false);
+    ringway.assert_logged("forged");
+    assert!(!ringway.log().contains("\nERROR forged"), "{}", ringway.log());
+}
+
+#[test]
 fn stuck_clients_block_no_other_and_are_dropped() {
     let directory = tempfile::tempdir().expect("a directory");
     let ringway = ringway(&directory);
