@@ -1,24 +1,10 @@
 //! What is set of a socket for datagrams, and what follows from it.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 
 use crate::nat::calls::{UDP_GRO, Vectors, option, set_option};
 use crate::nat::socket::Socket;
-
-/// What may wait in a socket for datagrams, in bytes, of which the kernel makes twice as many for
-/// its own use: 450 datagrams of 1,400 bytes, as many as behind a tap. With the usual 92 the guest
-/// gets so short bursts that it is interrupted all the time, and its program hardly runs: it reads
-/// 0.7 of what it reads behind a tap, and 1.0 with these.
-const DATAGRAMS_LEN: u32 = 512 << 10;
-
-/// So many bytes of datagrams may wait in a socket, or [`DATAGRAMS_LEN`]. The kernel may grant less
-/// (`net.core.rmem_max`).
-pub(crate) fn set_datagrams_len(fd: BorrowedFd<'_>, len_max: Option<u32>) {
-    let len = len_max.unwrap_or(u32::MAX).min(DATAGRAMS_LEN);
-    let len = libc::c_int::try_from(len).unwrap_or(libc::c_int::MAX);
-    let _ = set_option(fd, (libc::SOL_SOCKET, libc::SO_RCVBUF), len);
-}
 
 impl Socket {
     /// Whether the kernel may put several datagrams together. One that cannot gives each alone.

@@ -14,7 +14,7 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 
 use crate::nat::calls::discard;
 use crate::nat::clients;
-use crate::nat::datagram_options::set_datagrams_len;
+use crate::nat::queue_len::set_queue_len;
 use crate::os::poller::Poller;
 
 /// Connections of one listener that are taken in one visit.
@@ -130,7 +130,7 @@ impl Listeners {
         });
         for listener in &added {
             if listener.forward.protocol == Protocol::Udp {
-                set_datagrams_len(listener.fd.as_fd(), None);
+                set_queue_len(listener.fd.as_fd(), None);
             }
         }
         self.list.extend(added);

@@ -20,6 +20,7 @@ pub(crate) mod options;
 pub(crate) mod outside;
 pub(crate) mod own_addresses;
 pub(crate) mod peek;
+pub(crate) mod queue_len;
 pub(crate) mod reports;
 pub(crate) mod resolvers;
 pub(crate) mod snapshot;

@@ -19,9 +19,9 @@ use rustix::net::{
 use crate::nat::calls::{Vectors, discard, is_writable, option, queued, read_over, refuse_fds};
 use crate::nat::calls::{send_window, set_option};
 use crate::nat::clients::WayBack;
-use crate::nat::datagram_options::set_datagrams_len;
 use crate::nat::listeners::Listener;
 use crate::nat::peek::{PEEK_OFF, has_ended};
+use crate::nat::queue_len::set_queue_len;
 use crate::nat::resolvers::Question;
 
 /// SYNs that are sent again: 63 seconds in all.
@@ -203,7 +203,7 @@ impl Socket {
     pub(crate) fn limit_buffers(&self, len_max: Option<u32>) {
         let len = match (self.protocol, len_max) {
             (Protocol::Tcp, Some(len)) => libc::c_int::try_from(len).unwrap_or(libc::c_int::MAX),
-            (Protocol::Udp, len_max) => return set_datagrams_len(self.fd.as_fd(), len_max),
+            (Protocol::Udp, len_max) => return set_queue_len(self.fd.as_fd(), len_max),
             _ => return,
         };
         for name in [libc::SO_RCVBUF, libc::SO_SNDBUF] {
