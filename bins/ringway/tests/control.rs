@@ -75,7 +75,7 @@ fn nonsense_is_refused_and_the_next_question_answered() {
 
 /// As `nc -N` does.
 #[test]
-fn who_sends_nothing_more_still_gets_the_answers() {
+fn a_client_that_sends_nothing_more_still_gets_the_answers() {
     let directory = tempfile::tempdir().expect("a directory");
     let ringway = ringway(&directory);
     let fds = ringway.fds();

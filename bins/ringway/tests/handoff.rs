@@ -231,8 +231,6 @@ fn nothing_is_lost_under_load() {
     }
 }
 
-/// Programs that are no data plane: one that ends at once, one that says nothing, one that is no
-/// program, and one that is not there.
 /// Just before the new program takes the supervisor's place the old one reads nothing.
 #[test]
 fn a_signal_that_comes_while_the_supervisor_is_replaced_is_heeded() {
@@ -285,6 +283,8 @@ fn what_is_no_program_keeps_nothing_waiting() {
     assert_eq!(ringway.names(), ["a"]);
 }
 
+/// Programs that are no data plane: one that ends at once, one that says nothing, one that is no
+/// program, and one that is not there.
 #[test]
 fn the_old_one_goes_on_when_the_new_program_does_not_work() {
     let directory = tempfile::tempdir().expect("a directory");

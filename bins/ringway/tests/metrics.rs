@@ -88,7 +88,7 @@ fn too_many_scrapers_are_hung_up_on() {
     assert!(hung_up < 20, "{hung_up}");
 }
 
-/// Who sends a byte now and then would keep a place for hours.
+/// A scraper that sends a byte now and then would keep a place for hours.
 #[test]
 fn slow_scrapers_do_not_keep_their_places() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -15,7 +15,7 @@ pub const HEARTBEAT_WITHIN: Duration = Duration::from_secs(2);
 /// From SIGABRT, for the log, to SIGKILL.
 pub const KILL_AFTER: Duration = Duration::from_millis(100);
 
-/// Who looks so much later than it was told to has stood still.
+/// A process that looks so much later than it was told to has stood still.
 pub const LATE: Duration = Duration::from_millis(100);
 
 /// So often at most is counted anew: a busy machine may always be late.

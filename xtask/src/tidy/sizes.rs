@@ -26,7 +26,7 @@ const PACING_LINES_MAX: usize = 1_500;
 
 /// What has rights that the data plane lacks: what hears others, and all of it (ADR 32).
 const SUPERVISOR_CORE: &str = "crates/supervisor/";
-const SUPERVISOR_CORE_LINES_MAX: usize = 1_470;
+const SUPERVISOR_CORE_LINES_MAX: usize = 1_483;
 const SUPERVISOR: &str = "bins/ringway/src/supervisor/";
 const SUPERVISOR_LINES_MAX: usize = 6_900;
 
