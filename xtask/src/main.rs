@@ -15,6 +15,7 @@ mod downloads;
 mod guest;
 mod page;
 mod paths;
+mod results;
 mod setup;
 mod test_program;
 mod test_run;

@@ -19,6 +19,7 @@ use crate::counts::Counts;
 use crate::downloads::Download;
 use crate::guest;
 use crate::paths::Paths;
+use crate::results::Results;
 use crate::setup::{self, For};
 use crate::tidy;
 
@@ -91,7 +92,7 @@ fn run_all(paths: &Paths, names: &[String]) -> Counts {
 
 fn workspace_tests(paths: &Paths, names: &[String]) -> Command {
     let mut command = paths.cargo("test");
-    command.args(["--workspace", "--no-fail-fast", "--"]).args(names);
+    command.args(["--workspace", "--no-fail-fast", "--", "--show-output"]).args(names);
     if paths.target.join(STATIC).is_file() {
         command.arg("--include-ignored");
     }
@@ -109,18 +110,18 @@ fn loom_tests(paths: &Paths, names: &[String]) -> Command {
 }
 
 fn run_cargo(command: &mut Command) -> Counts {
-    let mut counts = Counts::default();
+    let mut results = Results::default();
     let mut run = || -> anyhow::Result<bool> {
         let mut child = command.stdout(Stdio::piped()).spawn().context("cargo test")?;
         let stdout = child.stdout.take().context("cargo test: no output")?;
         for line in BufReader::new(stdout).split(b'\n') {
             let line = String::from_utf8_lossy(&line?).into_owned();
-            println!("{line}");
-            counts += Counts::from_line(&line);
+            results.read(&line).iter().for_each(|line| println!("{line}"));
         }
         Ok(child.wait()?.success())
     };
     let is_success = run().map_err(|error| println!("{error:#}")).unwrap_or(false);
+    let mut counts = results.counts;
     if !is_success && counts.failed == 0 {
         // It did not build, or ended before it could say what failed.
         counts += Counts::one(false);
