@@ -100,14 +100,13 @@ fn workers_are_counted_and_sixteen_are_predicted() {
         println!("skipped: no valgrind");
         return;
     }
-    let json = bench(&["scale", "--workers", "1", "--seconds", "0.02", "--repeats", "1", "--json"]);
+    let words = ["scale", "--workers", "1", "--seconds", "0.02", "--repeats", "1", "--json"];
+    // A busy machine may be too slow for valgrind once.
+    let mut tries = (0..3).map(|_| bench(&words));
+    let json = tries.find(|json| !json.contains("instructions: ")).expect("counted in time");
     let report: Value = serde_json::from_str(&json).expect("JSON");
     let rows = report["tables"][0]["rows"].as_array().expect("rows");
     assert_eq!(rows.len(), 2, "{json}");
-    if json.contains("instructions: ") {
-        println!("skipped: a busy machine is too slow for valgrind: {}", report["left_out"]);
-        return;
-    }
     let instructions = rows.iter().filter_map(|row| row[3]["median"].as_f64());
     assert!(instructions.filter(|count| *count > 200.0).count() == 2, "{json}");
     assert!(json.contains("Predicted for 16 workers"), "{json}");
