@@ -30,17 +30,19 @@ const DOCUMENTS: &str = "docs/measurements";
 /// How the directories of a run begin; six letters follow.
 const RUN_DIRECTORY: &str = "/tmp/rw-";
 
-/// What `./x bench docs` measures, what matters most first: the kind, its options, and its options
-/// in a quick look. All of it takes an hour, a quick look ten minutes.
-const KINDS: [(&str, &str, &str); 8] = [
-    ("ring", "--seconds 0.5 --repeats 3", "--quick"),
-    ("guest", "", "--quick"),
-    ("switch", "", "--quick"),
-    ("pacing", "", "--quick"),
-    ("nat", "--seconds 1 --repeats 3", "--quick"),
-    ("history", "", "--quick"),
-    ("rxbuf", "", "--quick"),
-    ("scale", "", "--quick"),
+/// What `./x bench docs` measures, what matters most first: its page, what the benchmark is told,
+/// to which a quick look adds `--quick`, and the title. All of it takes an hour and a half, a quick
+/// look a quarter of an hour.
+const KINDS: [(&str, &str, &str); 9] = [
+    ("ring", "ring --seconds 0.5 --repeats 3", "Drivers and devices on one ring"),
+    ("guest", "guest", "Linux guests"),
+    ("switch", "switch", "From guest to guest through a worker"),
+    ("pacing", "pacing", "Policies of notification, with real guests"),
+    ("nat", "nat --seconds 1 --repeats 3", "Routers for guests"),
+    ("history", "history", "What made virtio-net fast since 2008"),
+    ("history-uml", "history --guest uml", "The history with User Mode Linux"),
+    ("rxbuf", "rxbuf", "Schemes of receive buffers"),
+    ("scale", "scale", "Many ports and queue pairs"),
 ];
 
 /// `./x bench [ARGS]`: as `ringway bench ARGS`, with DPDK where it is unpacked; without arguments
@@ -64,28 +66,30 @@ pub fn command(paths: &Paths, options: &[String]) -> anyhow::Result<()> {
     shell::run(ringway_bench(paths).args(["guest", "--quick"]))
 }
 
-fn wanted(words: &[&str]) -> anyhow::Result<Vec<(&'static str, &'static str)>> {
+/// Pages, what the benchmark is told for each, and titles.
+fn wanted(words: &[&str]) -> anyhow::Result<Vec<(&'static str, String, &'static str)>> {
     let (quick, names): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| **word == "--quick");
     if let Some(unknown) = names.iter().find(|name| !KINDS.iter().any(|kind| kind.0 == **name)) {
         let kinds = KINDS.map(|(kind, ..)| kind).join(", ");
         bail!("{unknown}: not measured for {DOCUMENTS}; kinds: {kinds}");
     }
     let wanted = KINDS.iter().filter(|kind| names.is_empty() || names.contains(&kind.0));
-    let with = |&(kind, all, look)| (kind, if quick.is_empty() { all } else { look });
+    let with = |&(page, told, title)| (page, [&[told][..], &quick].concat().join(" "), title);
     Ok(wanted.map(with).collect())
 }
 
 /// Measures, and writes each kind as soon as it is there. What fails leaves its file as it was.
-fn write_documents(paths: &Paths, wanted: &[(&str, &str)]) -> anyhow::Result<()> {
+fn write_documents(paths: &Paths, wanted: &[(&str, String, &str)]) -> anyhow::Result<()> {
     let mut failed = Vec::new();
-    for (kind, options) in wanted {
-        println!("ringway bench {kind} {options}");
+    for (kind, told, title) in wanted {
+        println!("ringway bench {told}");
         let mut bench = ringway_bench(paths);
-        bench.arg(kind).args(options.split_whitespace()).arg("--markdown");
+        bench.args(told.split_whitespace()).arg("--markdown");
         match shell::output_beside(&mut bench) {
             Ok(text) => {
                 let file = format!("{DOCUMENTS}/{kind}.md");
-                let text = without_places(&text, &paths.root);
+                let tables = without_places(&text, &paths.root);
+                let text = headed(title, told, kind) + &tables;
                 std::fs::write(paths.root.join(&file), text).with_context(|| file.clone())?;
                 println!("{file} is written");
             }
@@ -95,6 +99,14 @@ fn write_documents(paths: &Paths, wanted: &[(&str, &str)]) -> anyhow::Result<()>
     page::write(&paths.root, false)?;
     println!("{} has the verdict anew", page::PAGE);
     if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("\n")) }
+}
+
+/// What stands above the tables of a page.
+fn headed(title: &str, told: &str, kind: &str) -> String {
+    format!(
+        "# {title}\n\nOne run of `ringway bench {told}`; what follows from it is in\n\
+         [performance.md](../performance.md). `./x bench docs {kind}` measures it anew.\n\n"
+    )
 }
 
 /// The same text without where this tree is, and without the names of directories that were gone
@@ -148,11 +160,15 @@ mod tests {
 
     #[test]
     fn kinds_are_measured_in_their_order_and_unknown_ones_are_refused() {
-        let wanted = |words: &[&str]| super::wanted(words).map_err(|error| error.to_string());
-        assert_eq!(wanted(&[]).map(|all| all.len()), Ok(KINDS.len()));
-        assert_eq!(wanted(&["scale", "guest"]), Ok(vec![("guest", ""), ("scale", "")]));
-        assert_eq!(wanted(&["--quick", "scale"]), Ok(vec![("scale", "--quick")]));
-        let refused = wanted(&["swich"]).expect_err("no such kind");
+        let wanted = |words: &[&str]| match super::wanted(words) {
+            Ok(all) => all.into_iter().map(|(_, told, _)| told).collect::<Vec<_>>().join(", "),
+            Err(why) => why.to_string(),
+        };
+        assert_eq!(wanted(&[]).split(", ").count(), KINDS.len());
+        assert_eq!(wanted(&["scale", "guest"]), "guest, scale");
+        let quick = ["--quick", "history-uml", "scale"];
+        assert_eq!(wanted(&quick), "history --guest uml --quick, scale --quick");
+        let refused = wanted(&["swich"]);
         assert!(refused.starts_with("swich: not measured") && refused.ends_with("rxbuf, scale"));
     }
 
