@@ -99,7 +99,7 @@ impl ControlSocket {
     ) -> anyhow::Result<Self> {
         let mut made = record.made();
         if made.made_for == (0, 0) && made.file != Made::BY_OTHERS.file {
-            // One of before wrote down no owner: it was the process's own.
+            // An older supervisor did not record the owner: it was the process's own.
             made.made_for = (geteuid().as_raw(), getegid().as_raw());
         }
         let listener = Listener::resume(fds.take(record.fd)?, &record.path, made)?;
