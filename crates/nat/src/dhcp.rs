@@ -176,6 +176,9 @@ impl Dhcp<'_> {
             options.put(KIND, &[kind.into()]);
         }
         options.put(SERVER, &self.plan.gateway4().octets());
+        if (request.kind, kind) == (Some(Kind::Discover), Some(Kind::Ack)) {
+            options.put(RAPID, &[]);
+        }
         if !is_nak {
             self.put_lease(&mut options, kind.is_some() && leased.is_some());
             self.put_network(&mut options);
@@ -409,7 +412,11 @@ mod tests {
     fn the_other_kinds() {
         let mut lab = Lab::new();
         let rapid = lab.ask(&request(Some(Kind::Discover), &[(RAPID, &[])])).unwrap();
-        assert_eq!(kind(&rapid), Kind::Ack);
+        assert_eq!(
+            (kind(&rapid), option(&rapid, RAPID)),
+            (Kind::Ack, Some(vec![])),
+            "RFC 4039 §3.1"
+        );
         assert_eq!(lab.ask(&request(Some(Kind::Decline), &[])), None);
         let next = lab.ask(&request(Some(Kind::Discover), &[])).unwrap();
         assert_eq!(leased(&next), Ipv4Addr::new(10, 0, 2, 16), "the declined one is not given");
