@@ -20,8 +20,9 @@ const DECLINED_NS: u64 = 600_000_000_000;
 
 #[derive(Debug, Clone)]
 struct Lease {
+    port: String,
     /// `None`: declined.
-    owner: Option<(String, MacAddress)>,
+    mac: Option<MacAddress>,
     address: Ipv4Addr,
     since: Nanos,
     until: Nanos,
@@ -40,11 +41,11 @@ pub(crate) struct Leased<'a> {
 
 impl Lease {
     fn is_of(&self, port: &str, mac: MacAddress) -> bool {
-        self.owner.as_ref().is_some_and(|(name, owner)| name == port && *owner == mac)
+        self.port == port && self.mac == Some(mac)
     }
 
     fn is_behind(&self, port: &str) -> bool {
-        self.owner.as_ref().is_some_and(|(name, _)| name == port)
+        self.port == port && self.mac.is_some()
     }
 }
 
@@ -69,8 +70,8 @@ impl Leases {
     /// All that have an owner.
     pub(crate) fn owned(&self) -> impl Iterator<Item = Leased<'_>> {
         self.leases.iter().filter_map(|lease| {
-            let (port, mac) = lease.owner.as_ref()?;
-            Some(Leased { port, mac: *mac, address: lease.address, since: lease.since })
+            let (port, mac) = (&lease.port, lease.mac?);
+            Some(Leased { port, mac, address: lease.address, since: lease.since })
         })
     }
 
@@ -88,7 +89,7 @@ impl Leases {
     /// The address and the station of the port's oldest lease.
     pub fn first_of(&self, port: &str) -> Option<(Ipv4Addr, MacAddress)> {
         let lease = self.leases.iter().find(|lease| lease.is_behind(port))?;
-        Some((lease.address, lease.owner.as_ref()?.1))
+        Some((lease.address, lease.mac?))
     }
 
     /// Leases an address: the one that it had, the one that it wishes, or the lowest free one.
@@ -109,8 +110,8 @@ impl Leases {
         let wish = wish.filter(|address| self.is_for_guests(*address));
         let wish = wish.filter(|address| self.is_free(*address));
         let address = wish.or_else(|| self.lowest_free())?;
-        let owner = Some((port.to_owned(), mac));
-        self.leases.push(Lease { owner, address, since: now, until, without6_until: Nanos(0) });
+        let (port, mac, without6_until) = (port.to_owned(), Some(mac), Nanos(0));
+        self.leases.push(Lease { port, mac, address, since: now, until, without6_until });
         Some(address)
     }
 
@@ -119,10 +120,11 @@ impl Leases {
         self.leases.retain(|lease| !lease.is_of(port, mac));
     }
 
-    /// A guest found its address in use: it is not handed out for ten minutes.
+    /// A guest found its address in use: it is not handed out for ten minutes, in which it counts
+    /// for the guest's port.
     pub fn decline(&mut self, port: &str, mac: MacAddress, now: Nanos) {
         if let Some(lease) = self.leases.iter_mut().find(|lease| lease.is_of(port, mac)) {
-            (lease.owner, lease.until) = (None, now.plus(DECLINED_NS));
+            (lease.mac, lease.until) = (None, now.plus(DECLINED_NS));
         }
     }
 
@@ -158,8 +160,8 @@ impl Leases {
 
     /// `None`: nothing that may go is over.
     fn make_room(&mut self, port: &str, now: Nanos) -> Option<()> {
-        self.leases.retain(|lease| lease.owner.is_some() || lease.until > now);
-        let of_port = self.leases.iter().filter(|lease| lease.is_behind(port)).count();
+        self.leases.retain(|lease| lease.mac.is_some() || lease.until > now);
+        let of_port = self.leases.iter().filter(|lease| lease.port == port).count();
         let is_port_full = of_port >= LEASES_PER_PORT_MAX;
         let is_network_full = self.leases.len() >= LEASES_MAX || self.lowest_free().is_none();
         if !is_port_full && !is_network_full {
@@ -232,6 +234,20 @@ mod tests {
         let after = NOW.plus(DECLINED_NS);
         let wish = Some(Ipv4Addr::new(10, 0, 2, 15));
         assert_eq!(all.lease(("c", mac), wish, after, after), wish);
+    }
+
+    #[test]
+    fn a_port_that_declines_everything_takes_no_address_of_others() {
+        let mut all = leases();
+        let leased = |all: &mut Leases, mac: u32, now: Nanos| {
+            all.lease(("a", MacAddress::local(mac)), None, now.plus(1), now)
+        };
+        for mac in 0..300 {
+            leased(&mut all, mac, NOW);
+            all.decline("a", MacAddress::local(mac), NOW);
+        }
+        assert_eq!(lease(&mut all, "b", 1, None), Some(23), "behind eight declined ones");
+        assert!(leased(&mut all, 1, NOW.plus(DECLINED_NS)).is_some(), "it has its share again");
     }
 
     #[test]
