@@ -10,7 +10,7 @@ use crate::networks::Network;
 /// What the gateway, the DNS server and the first guest are in every network.
 const GATEWAY: u32 = 2;
 const DNS: u32 = 3;
-pub(crate) const FIRST_GUEST: u32 = 15;
+const FIRST_GUEST: u32 = 15;
 
 /// Networks between these hold the gateway, the DNS server and at least one guest.
 const PREFIX4_LENS: std::ops::RangeInclusive<u8> = 8..=27;
@@ -229,6 +229,16 @@ impl Plan {
             IpAddr::V6(Self::GATEWAY_LINK_LOCAL) => self.prefix6.is_some(),
             IpAddr::V6(address) => Some(address) == self.gateway6() || Some(address) == self.dns6(),
         }
+    }
+
+    /// Whether the address is none of those that the router keeps for itself in a network of the
+    /// guests: the first ones.
+    pub fn may_be_a_guests(&self, address: IpAddr) -> bool {
+        let number = match address {
+            IpAddr::V4(address) => u128::from(address.to_bits() & !self.prefix4.mask().to_bits()),
+            IpAddr::V6(address) => address.to_bits() & u128::from(u64::MAX),
+        };
+        self.is_inside(address) && number >= u128::from(FIRST_GUEST)
     }
 
     /// Whether the address lies in a network of the guests.

@@ -24,9 +24,6 @@ const DOMAINS_MAX: usize = 8;
 /// Networks that are looked at for each new flow.
 const NETWORKS_MAX: usize = 64;
 
-/// Numbers below this one are never leased to guests.
-const NUMBER_FREE_MAX: u8 = 15;
-
 /// What is said about a router.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NatSpec {
@@ -238,12 +235,7 @@ impl NatSpec {
             return Some((format!("a router has no networks with an MTU of {mtu}"), advice));
         }
         let plan = self.plan(Prefix6::local(0), mtu);
-        let number = |host: IpAddr| match host {
-            IpAddr::V4(host) => host.octets()[3],
-            IpAddr::V6(host) => host.octets()[15],
-        };
-        let is_leased = |host: &IpAddr| plan.is_inside(*host) && number(*host) >= NUMBER_FREE_MAX;
-        let host = self.host.filter(is_leased)?;
+        let host = self.host.filter(|host| plan.may_be_a_guests(*host))?;
         let advice = format!("write host={} for example", plan.gateway4());
         Some((format!("a guest may get the address {host} of the host"), advice))
     }
@@ -316,6 +308,8 @@ mod tests {
             ("net=nat:,range=10.0.2.0/24+10.0.3.0/24", "one of that family"),
             ("net=nat:,range=fd12::/48", "/48 is not /64"),
             ("net=nat:,host=10.0.2.15", "a guest may get"),
+            ("net=nat:,range=10.9.0.0/16,host=10.9.1.5", "a guest may get"),
+            ("net=nat:,range=fd12::/64,host=fd12::1:0:5", "a guest may get"),
             ("net=nat:,host=here", "not an address"),
             ("net=nat:,deny=10.0.0.1/8", "not a network"),
             ("net=nat:,allow=here", "single addresses"),
@@ -342,5 +336,7 @@ mod tests {
         assert_eq!(texts(NatField::Deny), ["0.0.0.0/0", "::/0"]);
         assert_eq!(texts(NatField::Allow), ["9.9.9.9/32", "fd00::/8"]);
         assert!(parse("net=nat:,host=10.0.2.2,dns=off,domain=lab.internal+b").is_ok());
+        assert!(parse("net=nat:,range=10.0.2.32/27,host=10.0.2.34").is_ok(), "the gateway");
+        assert!(parse("net=nat:,range=fd12::/64,host=fd12::e").is_ok());
     }
 }
