@@ -4,7 +4,7 @@
 use std::fmt;
 
 /// Characters of a typed text that are shown of it.
-const TYPED_CHARS_MAX: usize = 400;
+pub(super) const TYPED_CHARS_MAX: usize = 400;
 
 /// One mistake: what was typed, what is wrong with it, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -22,7 +22,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::{Origin, SpecError, Syntax};
+use super::error::{Origin, SpecError, Syntax, TYPED_CHARS_MAX};
 use super::literal::Literal;
 use super::options::{self, OPTIONS};
 use super::port::{KINDS, LowOption, LowPort, PortSpec, needs_text};
@@ -71,7 +71,12 @@ fn text_in<'a>(shown: &str, bytes: &'a [u8]) -> Result<&'a str, SpecError> {
 
 /// Parses the text of a file that is called `shown`.
 pub fn parse(shown: &str, text: &str) -> (LowConfig, Vec<SpecError>) {
-    let mut reader = Reader { shown, text, low: LowConfig::default(), errors: Vec::new() };
+    let lines = text.split_inclusive('\n').scan(0, |end, line| {
+        *end += line.len();
+        Some((*end, line))
+    });
+    let (low, errors) = (LowConfig::default(), Vec::new());
+    let mut reader = Reader { shown, lines: lines.collect(), low, errors };
     match DeTable::parse(text) {
         Ok(table) => reader.file(table.get_ref()),
         Err(why) => {
@@ -131,7 +136,8 @@ fn quoted(text: &str) -> String {
 
 struct Reader<'a> {
     shown: &'a str,
-    text: &'a str,
+    /// Each with where it ends: looking for them anew for each key would take as long as the file.
+    lines: Vec<(usize, &'a str)>,
     low: LowConfig,
     errors: Vec<SpecError>,
 }
@@ -139,9 +145,10 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// File, line, and what stands there.
     fn origin(&self, at: usize) -> Origin {
-        let before = self.text.get(..at).unwrap_or(self.text);
-        let line = 1 + before.matches('\n').count();
-        let written = self.text.lines().nth(line - 1).unwrap_or_default().trim();
+        let before = self.lines.partition_point(|(end, _)| *end <= at);
+        let (line, written) = (before + 1, self.lines.get(before).map_or("", |(_, line)| line));
+        // All keys may be on one long line. No more of it is shown.
+        let written: String = written.trim().chars().take(TYPED_CHARS_MAX).collect();
         let typed = match written.is_empty() {
             true => format!("{}:{line}", self.shown),
             false => format!("{}:{line}: {written}", self.shown),
@@ -205,7 +212,7 @@ impl Reader<'_> {
             }
             let value = value.get_ref();
             if needs_text(key) && !matches!(value, DeValue::String(_)) {
-                let wrong = format!("{key} cannot be a {}", value.type_str());
+                let wrong = format!("{key} cannot be {}", with_article(value.type_str()));
                 self.errors.push(origin.wrong(wrong, "write a string, in quotes"));
                 continue;
             }
@@ -217,7 +224,7 @@ impl Reader<'_> {
 
     fn option(&mut self, origin: Origin, key: &str, value: &DeValue<'_>) -> Option<LowOption> {
         let Some(value) = text_of(value) else {
-            let wrong = format!("{key} cannot be a {}", value.type_str());
+            let wrong = format!("{key} cannot be {}", with_article(value.type_str()));
             let advice = "write a string, a whole number, true or false, or a list of these";
             self.errors.push(origin.wrong(wrong, advice));
             return None;
@@ -245,6 +252,11 @@ fn text_of(value: &DeValue<'_>) -> Option<String> {
         }
         DeValue::Float(_) | DeValue::Datetime(_) | DeValue::Table(_) => None,
     }
+}
+
+fn with_article(kind: &str) -> String {
+    let article = if kind.starts_with(['a', 'i']) { "an" } else { "a" };
+    format!("{article} {kind}")
 }
 
 fn unknown_table(origin: &Origin, key: &str) -> SpecError {
@@ -318,8 +330,25 @@ mod tests {
         assert!(errors("[port]\na = 1")[0].contains("a port is a table"));
         assert_eq!(
             errors("[port.a]\nvm = 5")[0],
-            "f.toml:2: vm = 5: vm cannot be a integer: write a string, in quotes"
+            "f.toml:2: vm = 5: vm cannot be an integer: write a string, in quotes"
         );
+    }
+
+    /// Who reads it answers no one else meanwhile.
+    #[test]
+    fn the_longest_file_is_read_in_a_moment() {
+        let mut text = "# nothing\n".repeat(80_000);
+        (0..10_000).for_each(|at| text.push_str(&format!("[port.p{at}]\nvm=''\n")));
+        let begun = std::time::Instant::now();
+        let (low, errors) = parse("f.toml", &text);
+        assert_eq!((low.ports.len(), errors.len()), (10_000, 0));
+        assert_eq!(low.ports[9_999].kinds[0].origin.typed, "f.toml:100000: vm=''");
+        // It took a minute when each key was looked for from the start.
+        assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+        let ports: Vec<_> = (0..10_000).map(|at| format!("p{at}={{vm=''}}")).collect();
+        let (low, errors) = parse("f.toml", &format!("port={{{}}}", ports.join(",")));
+        assert_eq!((low.ports.len(), errors.len()), (10_000, 0));
+        assert!(low.ports.iter().all(|port| port.origin.typed.len() < 1000), "each had the line");
     }
 
     #[test]
