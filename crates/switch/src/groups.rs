@@ -198,10 +198,16 @@ impl GroupTable {
         is_member || now.is_lately(&self.overflows[port.index()]) || self.has_router(port, now)
     }
 
+    /// One that is too old goes: it would look young again once the ticks have gone round.
     fn is_member(&self, wanted: u64, now: GroupTick) -> bool {
         self.buckets[self.bucket_of(wanted)].iter().any(|slot| {
             let word = slot.load(Relaxed);
-            word & !TICK_MASK == wanted && now.is_young(word)
+            let is_it = word & !TICK_MASK == wanted;
+            if is_it && !now.is_young(word) {
+                self.replace(slot, word, 0);
+                return false;
+            }
+            is_it
         })
     }
 
@@ -352,6 +358,10 @@ mod tests {
         assert!(!table.wants(VICTIM, group(2), at(start_ms + 9_000)));
         table.join(VICTIM, group(2), at(start_ms + 2_000));
         assert!(table.wants(VICTIM, group(2), at(start_ms + 100_000)));
+        // Ticks go round after 70 minutes.
+        let round_ms = (TICK_MASK + 1) << TICK_SHIFT;
+        assert!(!table.wants(VICTIM, group(1), at(start_ms + round_ms)));
+        assert_eq!(table.owned_by(VICTIM), 1, "it was forgotten");
     }
 
     #[test]
