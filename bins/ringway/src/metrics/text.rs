@@ -95,17 +95,20 @@ fn ports(registry: &mut Registry, ports: &[PortStats]) {
     counters(registry, "port_dropped_packets", "Packets dropped, by reason", drops);
 }
 
-/// One line for each port that has labels, to be joined with others by the name of the port.
+/// One line for each port that has labels, to be joined with others by the name of the port. Of
+/// keys that have the same name here the first one is there: with both, Prometheus takes nothing.
 fn noted(registry: &mut Registry, ports: &[PortStats]) {
     let family = Family::<Vec<(String, String)>, Gauge>::default();
     for port in ports.iter().filter(|port| !port.labels.is_empty()) {
-        let name = ("port".to_string(), port.name.clone());
-        let labels = port.labels.iter().map(|(key, value)| {
-            let is_fine = |character: char| character.is_ascii_alphanumeric();
-            let key = key.replace(|character| !is_fine(character), "_");
-            (format!("label_{key}"), value.clone())
-        });
-        family.get_or_create(&std::iter::once(name).chain(labels).collect()).set(1);
+        let mut labels = vec![("port".to_string(), port.name.clone())];
+        for (key, value) in &port.labels {
+            let name =
+                format!("label_{}", key.replace(|it: char| !it.is_ascii_alphanumeric(), "_"));
+            if labels.iter().all(|(other, _)| *other != name) {
+                labels.push((name, value.clone()));
+            }
+        }
+        family.get_or_create(&labels).set(1);
     }
     registry.register("port_labels", "What is noted at a port; always 1", family);
 }
@@ -233,7 +236,8 @@ mod tests {
     #[test]
     fn what_is_noted_at_a_port_is_on_a_line_of_its_own() {
         let mut report = example();
-        let labels = [("a.b/c", "x:1"), ("tenant", "")].map(|(key, it)| (key.into(), it.into()));
+        let labels = [("a.b/c", "x:1"), ("a/b.c", "the same name here"), ("tenant", "")];
+        let labels = labels.map(|(key, value)| (key.into(), value.into()));
         report.ports[0].labels = labels.into_iter().collect();
         let text = open_metrics(&report).expect("text");
         let line = "ringway_port_labels{port=\"vm0\",label_a_b_c=\"x:1\",label_tenant=\"\"} 1\n";
