@@ -17,11 +17,11 @@ use ringway_net::Features;
 use serde::Serialize;
 
 use crate::args::AttachArgs;
-use crate::config::error::nearest;
+use crate::config::error::no_port;
 use crate::config::{PortKind, PortSpec};
 use crate::control::ListedPort;
 use crate::front_end::FrontEnd;
-use crate::port_command::{ports, spec_of};
+use crate::port_command::{names, ports, spec_of};
 use crate::qemu_version::QemuVersion;
 
 /// Entries of each queue, the most that QEMU has: a guest may be late by so many packets, and long
@@ -70,12 +70,7 @@ pub fn attach(args: &AttachArgs) -> anyhow::Result<()> {
     let reply = ports(&args.ask.control_or_default())?;
     let is_it = |port: &&ListedPort| port.port.get("name").is_some_and(|it| *it == *args.port);
     let Some(port) = reply.ports.iter().find(is_it) else {
-        let names: Vec<String> = reply.ports.iter().filter_map(spec_of).map(|it| it.name).collect();
-        let advice = match nearest(&args.port, names.iter().map(String::as_str)) {
-            Some(name) => format!("did you mean {name}?"),
-            None => format!("use one of {}", names.join(" ")),
-        };
-        bail!("{}: there is no port called that: {advice}", args.port);
+        bail!(no_port(&args.port, names(&reply)));
     };
     let qemu = args.qemu_version.or_else(QemuVersion::installed);
     let attachment = Attachment::of(port, args.memory, qemu)?;

@@ -64,7 +64,7 @@ static CURRENT: OnceLock<Mutex<Current>> = OnceLock::new();
 /// From now on that is logged, as in `RINGWAY_LOG`; what was logged before. `None`: there is no
 /// log, or no such level.
 pub fn set_level(text: &str) -> Option<String> {
-    let filter = log_filter::read(text).ok()?;
+    let filter = log_filter::read(text, text).ok()?;
     let mut current = CURRENT.get()?.lock().ok()?;
     (current.replace)(filter).then(|| std::mem::replace(&mut current.text, text.to_owned()))
 }

@@ -31,17 +31,19 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 pub fn from_environment() -> Result<EnvFilter, SpecError> {
     let value = std::env::var_os(LOG_VARIABLE).filter(|value| !value.is_empty());
     let text = value.map_or(Ok(DEFAULT.to_string()), OsString::into_string);
-    let text = text.map_err(|value| wrong(&value.to_string_lossy(), "is not text", None))?;
-    read(&text)
+    let shown = |text: &str| format!("{LOG_VARIABLE}={text}");
+    let no_text = |value: OsString| wrong(&shown(&value.to_string_lossy()), "is not text", None);
+    let text = text.map_err(no_text)?;
+    read(&shown(&text), &text)
 }
 
-/// What is logged, from a text.
+/// What is logged, from a text that was typed so.
 ///
 /// # Errors
 /// It names something else than levels.
-pub fn read(text: &str) -> Result<EnvFilter, SpecError> {
-    check(text)?;
-    EnvFilter::try_new(text).map_err(|why| wrong(text, &why.to_string(), None))
+pub fn read(typed: &str, text: &str) -> Result<EnvFilter, SpecError> {
+    check(typed, text)?;
+    EnvFilter::try_new(text).map_err(|why| wrong(typed, &why.to_string(), None))
 }
 
 /// Whether lines of the log are coloured: on a terminal, unless that is not wanted.
@@ -50,23 +52,23 @@ pub fn is_coloured() -> bool {
     !is_refused && std::io::stderr().is_terminal()
 }
 
-fn check(text: &str) -> Result<(), SpecError> {
+fn check(typed: &str, text: &str) -> Result<(), SpecError> {
     for part in text.split(',') {
         let level = part.rsplit_once('=').map_or(part, |(_, level)| level).trim();
         if !LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level)) {
             let hint = nearest(&level.to_lowercase(), LEVELS);
-            return Err(wrong(text, &format!("{level:?} is not a level"), hint));
+            return Err(wrong(typed, &format!("{level:?} is not a level"), hint));
         }
     }
     Ok(())
 }
 
-fn wrong(text: &str, why: &str, hint: Option<&str>) -> SpecError {
+fn wrong(typed: &str, why: &str, hint: Option<&str>) -> SpecError {
     let advice = match hint {
         Some(word) => format!("did you mean {word}?"),
-        None => format!("write one of {}, such as {LOG_VARIABLE}=debug", LEVELS.join(" ")),
+        None => format!("write one of {}", LEVELS.join(" ")),
     };
-    SpecError::new(&format!("{LOG_VARIABLE}={text}"), why, advice)
+    SpecError::new(typed, why, advice)
 }
 
 #[cfg(test)]
@@ -76,12 +78,12 @@ mod tests {
     #[test]
     fn levels_alone_and_of_crates_are_known_and_nothing_else() {
         for text in ["info", "WARN", "off", "warn,ringway_host=debug", "ringway::daemon=trace"] {
-            assert_eq!(check(text), Ok(()), "{text}");
+            assert_eq!(check("", text), Ok(()), "{text}");
         }
         for text in ["bogus", "ringway_host", "warn,", "ringway_host=loud", ""] {
-            assert!(check(text).is_err(), "{text}");
+            assert!(check("", text).is_err(), "{text}");
         }
-        let error = check("inof").expect_err("no level").to_string();
+        let error = check("RINGWAY_LOG=inof", "inof").expect_err("no level").to_string();
         assert_eq!(error, "RINGWAY_LOG=inof: \"inof\" is not a level: did you mean info?");
     }
 }

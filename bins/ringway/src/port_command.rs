@@ -11,6 +11,7 @@ use anyhow::{Context, ensure};
 use serde::Serialize;
 
 use crate::args::{AskArgs, PortCommand, StatsArgs};
+use crate::config::error::no_port;
 use crate::config::{PortKind, PortSpec, SpecError, file, flags, json, labels};
 use crate::control::client::{ControlError, ask};
 use crate::control::{
@@ -50,12 +51,10 @@ fn list(
     as_file: bool,
     (name, wanted): (Option<&str>, &[String]),
 ) -> anyhow::Result<()> {
-    let control = args.control_or_default();
-    let mut reply = ports(&control)?;
+    let mut reply = ports(&args.control_or_default())?;
     if let Some(name) = name {
+        ensure!(names(&reply).any(|it| it == name), no_port(name, names(&reply)));
         reply.ports.retain(|port| port.port.get("name").and_then(|it| it.as_str()) == Some(name));
-        let at = control.display();
-        ensure!(!reply.ports.is_empty(), "{at}: there is no port called {name:?}");
     }
     let wanted: Vec<_> = wanted.iter().map(|text| label(text)).collect::<Result<_, _>>()?;
     reply.ports.retain(|port| has_labels(port, &wanted));
@@ -150,6 +149,11 @@ fn change(args: &AskArgs, request: &Request, name: &str, done: &str) -> anyhow::
 /// It does not answer.
 pub fn ports(control: &Path) -> Result<PortListReply, ControlError> {
     ask(control, &Request::PortList)
+}
+
+/// Their names.
+pub fn names(reply: &PortListReply) -> impl Iterator<Item = &str> {
+    reply.ports.iter().filter_map(|port| port.port.get("name")?.as_str())
 }
 
 /// What a listed port is configured to be.

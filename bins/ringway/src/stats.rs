@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 
 use crate::args::StatsArgs;
+use crate::config::error::no_port;
 use crate::control::{StatsReply, request_stats};
 use crate::signals::catch_signals;
 use crate::{layout, stats_view};
@@ -52,12 +53,10 @@ fn watch(args: &StatsArgs) -> anyhow::Result<()> {
 
 /// Asks, prints, and returns what was printed.
 fn show(args: &StatsArgs, before: Option<&StatsReply>) -> anyhow::Result<StatsReply> {
-    let control = args.ask.control_or_default();
-    let mut now = request_stats(&control)?;
+    let mut now = request_stats(&args.ask.control_or_default())?;
     if let Some(name) = &args.port {
+        ensure!(now.names().any(|it| it == name), no_port(name, now.names()));
         now.ports.retain(|port| port.name == *name);
-        let at = control.display();
-        ensure!(!now.ports.is_empty(), "{at}: there is no port called {name:?}");
     }
     let mut text = match args.ask.json {
         true => serde_json::to_string(&now)? + "\n",

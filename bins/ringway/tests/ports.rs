@@ -209,7 +209,14 @@ fn mistakes_are_told_as_they_were_typed_and_change_nothing() {
         (&["port", "set", "a", "mtu=1"], "mtu=1: \"1\" is not an MTU"),
         (&["port", "set", "a", "vm=b.sock"], "remove the port and add it again"),
         (&["port", "set", "a", "csum=off", "host_tso4=on"], "turn on csum"),
-        (&["attach", "b"], "there is no port called that: use one of a"),
+        (&["attach", "b"], "there is no port called \"b\": use one of a"),
+        (&["port", "list", "b"], "there is no port called \"b\": use one of a"),
+        (&["stats", "aa"], "there is no port called \"aa\": use one of a"),
+        (&["why", "b"], "there is no port called \"b\": use one of a"),
+        (&["why", "a", "b"], "use one of a (and it is no address)"),
+        (&["trace", "b"], "there is no port called \"b\": use one of a"),
+        (&["trace", "a", "dst=b"], "there is no port called \"b\": use one of a"),
+        (&["log", "loud"], "refused: loud: \"loud\" is not a level: write one of off error"),
     ] {
         let complaint = ringway.refused(typed);
         assert!(complaint.contains(part), "{typed:?}: {complaint}");

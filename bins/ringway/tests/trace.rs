@@ -130,7 +130,7 @@ fn each_rule_is_named_where_it_has_a_say() {
     let why = ringway.refused(&["trace", "a", "dst_prt=1"]);
     assert!(why.contains("did you mean dst_port?"), "{why}");
     let why = ringway.refused(&["trace", "d"]);
-    assert!(why.contains("d: its MAC address is not known"), "{why}");
+    assert!(why.contains("there is no port called \"d\": use one of"), "{why}");
 }
 
 #[test]

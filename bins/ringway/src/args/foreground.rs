@@ -32,8 +32,8 @@ impl ForegroundArgs {
     /// The environment names something else than levels, or no format.
     pub fn logging(&self) -> Result<Logging, Vec<SpecError>> {
         let filter = match (self.verbose, self.quiet) {
-            (true, _) => log_filter::read("debug"),
-            (_, true) => log_filter::read("warn"),
+            (true, _) => log_filter::read("--verbose", "debug"),
+            (_, true) => log_filter::read("--quiet", "warn"),
             _ => log_filter::from_environment(),
         };
         let format = self.log_format.map_or_else(Format::from_environment, Ok);

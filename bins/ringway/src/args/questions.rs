@@ -60,11 +60,16 @@ impl MetricsArgs {
     }
 }
 
+/// Names are not looked up.
+fn place(typed: &str) -> Result<SocketAddr, &'static str> {
+    typed.parse().map_err(|_| "write an address and a port, such as 192.0.2.1:6343")
+}
+
 /// `ringway sflow`
 #[derive(Debug, Args)]
 pub struct SflowArgs {
     /// Where samples are sent to, such as 192.0.2.1:6343
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = place)]
     pub collector: SocketAddr,
     /// The ports whose packets are sampled, both ways; without them: all, where packets come in
     #[arg(value_name = "PORT")]

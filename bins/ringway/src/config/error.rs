@@ -6,6 +6,9 @@ use std::fmt;
 /// Characters of a typed text that are shown of it.
 pub(super) const TYPED_CHARS_MAX: usize = 400;
 
+/// Names of ports in one error.
+const NAMES_SHOWN_MAX: usize = 16;
+
 /// One mistake: what was typed, what is wrong with it, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpecError {
@@ -102,6 +105,17 @@ fn one_line(text: &str) -> String {
         line.push('…');
     }
     line
+}
+
+/// What is to be said about the name of a port that is none of these.
+pub fn no_port<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.into_iter().collect();
+    let advice = match nearest(typed, names.iter().copied()) {
+        Some(near) => format!("did you mean {near}?"),
+        None if names.is_empty() => "there are none".to_string(),
+        None => format!("use one of {}", names[..names.len().min(NAMES_SHOWN_MAX)].join(" ")),
+    };
+    format!("there is no port called {typed:?}: {advice}")
 }
 
 /// The word that `typed` was probably meant to be, if one is near enough to be worth a hint.

@@ -29,6 +29,13 @@ pub struct StatsReply {
     pub workers: Vec<WorkerStats>,
 }
 
+impl StatsReply {
+    /// The names of all ports.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.ports.iter().map(|port| port.name.as_str())
+    }
+}
+
 /// The process that carries packets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataPlaneStats {

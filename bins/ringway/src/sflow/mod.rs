@@ -21,6 +21,7 @@ use ringway_net::DropReason;
 
 use crate::args::SflowArgs;
 use crate::capture::asked::{Asked, first_ready};
+use crate::config::error::no_port;
 use crate::control::client::ControlError;
 use crate::control::{
     CaptureQuestion, Direction, DirectionStats, PortStats, StatsReply, request_stats,
@@ -129,11 +130,10 @@ impl Agent<'_> {
 
     /// The ports at the start, of which none that was named may be missing.
     fn look_for_ports(&mut self) -> anyhow::Result<()> {
-        let control = self.args.control_or_default();
-        let stats = request_stats(&control)?;
+        let stats = request_stats(&self.args.control_or_default())?;
         let is_there = |name: &&String| stats.ports.iter().any(|port| port.name == **name);
         if let Some(missing) = self.args.ports.iter().find(|name| !is_there(name)) {
-            bail!("{}: there is no port called {missing:?}", control.display());
+            bail!(no_port(missing, stats.names()));
         }
         self.names = self.wanted(&stats);
         self.sampling = self.try_begin()?;

@@ -14,7 +14,7 @@ use super::control_client::ClientId;
 use super::order::Asked;
 use super::plane::Stage;
 use super::ports::Port;
-use crate::config::error::nearest;
+use crate::config::error::no_port;
 use crate::config::{PortSpec, SpecError, json, resolve_beside};
 use crate::control::{
     ListedPort, PROTOCOL_VERSION, PortListReply, Request, StatsReply, refusal, reply_line,
@@ -70,14 +70,16 @@ impl Supervisor {
                 let known = self.known(&question.name).and(guest);
                 known.map(|_| self.ask(client, About::Line(line.to_owned())))
             }
-            Ok(Request::Log(question)) => match log_filter::read(&question.level) {
-                Err(why) => Err(vec![why.to_string()]),
-                Ok(_) => {
-                    let line = Request::Log(question.clone()).to_line();
-                    self.ask(client, About::Log(line, question.level));
-                    Ok(())
+            Ok(Request::Log(question)) => {
+                match log_filter::read(&question.level, &question.level) {
+                    Err(why) => Err(vec![why.to_string()]),
+                    Ok(_) => {
+                        let line = Request::Log(question.clone()).to_line();
+                        self.ask(client, About::Log(line, question.level));
+                        Ok(())
+                    }
                 }
-            },
+            }
             Ok(Request::Reload) => self.read_again().map(|reply| {
                 self.answer_client(client, &reply_line(&reply));
             }),
@@ -180,7 +182,7 @@ impl Supervisor {
     ) -> Result<(), Refused> {
         let id = self.known(name)?;
         let options = json::read_options(options).map_err(texts)?;
-        let Some(port) = self.ports.get(&id) else { return Err(unknown(name)) };
+        let Some(port) = self.ports.get(&id) else { return self.known(name).map(drop) };
         let mut spec = port.spec.clone();
         let errors = spec.change(&options);
         if !errors.is_empty() {
@@ -197,17 +199,8 @@ impl Supervisor {
     }
 
     fn known(&self, name: &str) -> Result<PortId, Refused> {
-        self.find_port(name).ok_or_else(|| {
-            let names: Vec<&str> = self.specs().map(|spec| spec.name.as_str()).collect();
-            let advice = match nearest(name, names.iter().copied()) {
-                Some(near) => format!("did you mean {near}?"),
-                None if names.is_empty() => "there are none".to_string(),
-                None => {
-                    format!("use one of {}", names[..names.len().min(NAMES_SHOWN_MAX)].join(" "))
-                }
-            };
-            vec![format!("{}: {advice}", unknown(name).join(""))]
-        })
+        let names = || self.specs().map(|spec| spec.name.as_str());
+        self.find_port(name).ok_or_else(|| vec![no_port(name, names())])
     }
 
     fn list_ports(&self, told: StatsReply) -> PortListReply {
@@ -221,13 +214,6 @@ impl Supervisor {
         });
         PortListReply { version: PROTOCOL_VERSION, ok: true, ports: ports.collect() }
     }
-}
-
-/// Names of ports in one error.
-const NAMES_SHOWN_MAX: usize = 16;
-
-fn unknown(name: &str) -> Refused {
-    vec![format!("there is no port called {name:?}")]
 }
 
 fn texts(errors: Vec<SpecError>) -> Refused {

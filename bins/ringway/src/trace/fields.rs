@@ -129,6 +129,11 @@ impl Fields {
         Ok(())
     }
 
+    /// The port whose guest it is for, if that was typed.
+    pub fn to_port(&self) -> Option<&str> {
+        if let Destination::Port(name) = &self.dst { Some(name) } else { None }
+    }
+
     /// The packet that a port's guest would send.
     ///
     /// # Errors

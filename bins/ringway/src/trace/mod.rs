@@ -4,8 +4,11 @@ mod fields;
 
 use std::io::Write;
 
+use anyhow::ensure;
+
 use crate::args::TraceArgs;
 use crate::config::SpecError;
+use crate::config::error::no_port;
 use crate::control::client::ask;
 use crate::control::{Request, TraceQuestion, TraceReply, request_stats};
 pub use fields::Fields;
@@ -26,6 +29,9 @@ fn run(args: &TraceArgs, fields: &Fields) -> anyhow::Result<()> {
         let port = stats.ports.iter().find(|port| port.name == name)?;
         port.mac.as_ref()?.parse().ok()
     };
+    for name in [Some(&*args.port), fields.to_port()].into_iter().flatten() {
+        ensure!(stats.names().any(|it| it == name), no_port(name, stats.names()));
+    }
     let packet = fields.packet(&args.port, mac_of)?;
     let question = TraceQuestion::new(&args.port, &packet);
     let reply: TraceReply = ask(&control, &Request::Trace(question))?;

@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use ringway_net::MacAddress;
 use serde_json::Value;
 
+use crate::config::error::no_port;
 use crate::control::{FdbEntry, ListedPort, PortStats};
 use crate::fdb;
 use crate::port_command::ports;
@@ -77,7 +78,8 @@ impl<'a> Known<'a> {
         let alone = typed.parse::<IpAddr>().map(|ip| (ip, None));
         let both = || typed.parse::<SocketAddr>().map(|both| (both.ip(), Some(both.port())));
         let Ok((ip, number)) = alone.or_else(|_| both()) else {
-            bail!("there is no port called {typed:?}, and it is no address");
+            let names = self.ports.iter().map(|port| port.name.as_str());
+            bail!("{} (and it is no address)", no_port(typed, names));
         };
         let unknown = || {
             format!(

@@ -13,11 +13,12 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use ringway_switch::Vlan;
 use serde_json::{Map, Value};
 
 use crate::args::WhyArgs;
+use crate::config::error::no_port;
 use crate::config::{PortSpec, SpecError, json};
 use crate::control::{ListedPort, PROTOCOL_VERSION, StatsReply, request_stats};
 use crate::port_command::ports;
@@ -45,11 +46,11 @@ fn of_port(args: &WhyArgs) -> anyhow::Result<String> {
     let control = args.ask.control_or_default();
     let begun = request_stats(&control)?;
     let known = begun.ports.iter().any(|port| port.name == args.port);
-    let unknown = || format!("{}: there is no port called {:?}", control.display(), args.port);
-    known.then_some(()).with_context(unknown)?;
+    ensure!(known, no_port(&args.port, begun.names()));
     sleep(PERIOD);
     let looks = Looks::end(&control, begun)?;
-    let found = looks.findings(&args.port, None).with_context(unknown)?;
+    let gone = || no_port(&args.port, looks.now.names());
+    let found = looks.findings(&args.port, None).with_context(gone)?;
     match args.ask.json {
         true => {
             let reply = serde_json::json!({

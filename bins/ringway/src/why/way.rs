@@ -74,8 +74,10 @@ fn flooded(to: &End, port: &str, reply: &TraceReply) -> Vec<Finding> {
         weight: 1,
         what: "the address is not known",
         figure: "no packet came from it: what is for it goes to all".into(),
-        advice: "it is learned from its first packet; see what the station sends: ringway capture"
-            .into(),
+        advice: format!(
+            "it is learned from its first packet; see what comes: ringway capture {}",
+            to.port.as_deref().unwrap_or("PORT")
+        ),
     };
     refused.into_iter().chain([unknown]).collect()
 }
