@@ -38,9 +38,17 @@ fn fine(shown: &str, config: &RunConfig) -> String {
         true => " (on SIGHUP it is refused where there were some: see no_ports)",
         false => "",
     };
-    let warnings = Identity::here(&config.settings.control).shared_macs(config);
+    let warnings = warnings(config);
     let warnings = warnings.iter().map(|warning| format!("{shown}: warning: {warning}\n"));
     format!("{shown}: fine, {ports}{refused}\n") + &warnings.collect::<String>()
+}
+
+/// What is probably not meant.
+fn warnings(config: &RunConfig) -> Vec<String> {
+    let names: Vec<&str> = config.ports.iter().map(|port| port.name.as_str()).collect();
+    let lost = config.ports.iter().filter_map(|port| port.nat.lost_forward(&names));
+    let shared = Identity::here(&config.settings.control).shared_macs(config);
+    shared.into_iter().chain(lost).collect()
 }
 
 fn report(config: &RunConfig) -> String {
@@ -53,7 +61,7 @@ fn report(config: &RunConfig) -> String {
         "control_group": group,
         "snoop_multicast": settings.snoop_multicast,
     });
-    let warnings = Identity::here(&config.settings.control).shared_macs(config);
+    let warnings = warnings(config);
     let mut report = json!({ "ringway": settings, "ports": ports });
     if !warnings.is_empty() {
         report["warnings"] = warnings.into();

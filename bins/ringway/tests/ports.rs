@@ -295,6 +295,28 @@ fn two_ports_with_one_address_are_named() {
 }
 
 #[test]
+fn a_forward_that_leads_to_no_port_is_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "vm0=vm:a.sock", "--port", "n=nat:"]);
+    let forward = |guest: &str| {
+        format!("forward=unix:{}:{guest}:80", directory.path().join("web.sock").display())
+    };
+    let warning =
+        format!("{}: there is no port called \"vm1\": did you mean vm0?\n", forward("vm1"));
+    let told = ringway.told(&["port", "set", "n", &forward("vm1")]);
+    assert_eq!(told, format!("n: changed\nwarning: {warning}"));
+    let file = ringway.told(&["port", "list", "--toml"]);
+    std::fs::write(directory.path().join("file.toml"), file).expect("a file");
+    let checked = std::process::Command::new(env!("CARGO_BIN_EXE_ringway"))
+        .args(["check-config", "file.toml"])
+        .current_dir(directory.path())
+        .output()
+        .expect("it ends");
+    assert!(String::from_utf8_lossy(&checked.stdout).ends_with(&format!("warning: {warning}")));
+    assert_eq!(ringway.told(&["port", "set", "n", &forward("vm0")]), "n: changed\n");
+}
+
+#[test]
 fn what_is_noted_at_ports_is_kept_shown_and_asked_for() {
     let directory = tempfile::tempdir().expect("a directory");
     let ports = ["--port", "a=vm:a.sock,label=tenant:blue+rack:r1", "--port", "b=vm:b.sock"];

@@ -86,6 +86,11 @@ impl ForwardSpec {
         &self.text
     }
 
+    /// The port that its guest is behind.
+    pub fn guest(&self) -> &str {
+        &self.guest
+    }
+
     /// One for each address and port.
     pub fn forwards(&self) -> Vec<Forward> {
         let forward = |protocol, at, to| Forward { protocol, at, guest: self.guest.clone(), to };

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ringway_nat::{MTU_MIN, Network, Plan, Prefix4, Prefix6};
 
-use super::error::{Origin, SpecError};
+use super::error::{Origin, SpecError, no_port};
 use super::forward::{ForwardSpec, SOCKETS_MAX};
 use super::literal::Literal;
 
@@ -181,6 +181,13 @@ impl NatSpec {
     /// The guests' networks that were named.
     pub fn ranges(&self) -> &[String] {
         &self.range
+    }
+
+    /// What is to be said about the first forward that leads to none of these ports, if one does.
+    pub fn lost_forward(&self, names: &[&str]) -> Option<String> {
+        let lost = self.forwards.iter().find(|it| !names.contains(&it.guest()))?;
+        let why = no_port(lost.guest(), names.iter().copied());
+        Some(format!("forward={}: {why}", lost.text()))
     }
 
     /// Unix sockets that lead into guests.

@@ -186,7 +186,7 @@ impl Supervisor {
         let Some(id) = self.free_id() else { bail!("there are {PORTS_MAX} ports already") };
         let mut port = Port::new(spec, None);
         self.open_end(id, &mut port)?;
-        asked.warnings = self.warn_of_shared_mac(&port.spec).into_iter().collect();
+        asked.warnings = self.warnings_about(&port.spec);
         self.ports.insert(id, port);
         self.order_open(id, asked);
         Ok(())
@@ -207,13 +207,6 @@ impl Supervisor {
         {
             port.asked = Some(asked);
         }
-    }
-
-    /// Says that a port's guest has the address of another one's, if it has.
-    fn warn_of_shared_mac(&self, spec: &PortSpec) -> Option<String> {
-        let warning = self.identity.shared_mac(spec, self.specs())?;
-        warn!("{warning}");
-        Some(warning)
     }
 
     fn free_id(&self) -> Option<PortId> {
@@ -333,9 +326,10 @@ impl Supervisor {
         let differs = |option: &&_| differs(option, &before, now);
         let late = OPTIONS.iter().filter(|option| option.effect == Effect::NextConnection);
         asked.at_next_connection = late.filter(differs).map(|option| option.key).collect();
-        if now.mac != before.mac {
+        let is_led_elsewhere = now.nat.forwards != before.nat.forwards && asked.client.is_some();
+        if now.mac != before.mac || is_led_elsewhere {
             let spec = now.clone();
-            asked.warnings.extend(self.warn_of_shared_mac(&spec));
+            asked.warnings = self.warnings_about(&spec);
         }
         if asked.client.is_none() && !asked.at_next_connection.is_empty() {
             let late = asked.at_next_connection.join(" ");

@@ -198,6 +198,20 @@ impl Supervisor {
         changed.map_err(|why| vec![format!("{why:#}")])
     }
 
+    /// Says that a port's guest has the address of another one's, if it has.
+    pub(super) fn warn_of_shared_mac(&self, spec: &PortSpec) -> Option<String> {
+        let warning = self.identity.shared_mac(spec, self.specs())?;
+        warn!("{warning}");
+        Some(warning)
+    }
+
+    /// What is probably not meant about a port that was asked for.
+    pub(super) fn warnings_about(&self, spec: &PortSpec) -> Vec<String> {
+        let names: Vec<&str> = self.specs().map(|spec| spec.name.as_str()).collect();
+        let lost = spec.nat.lost_forward(&names);
+        self.warn_of_shared_mac(spec).into_iter().chain(lost).collect()
+    }
+
     fn known(&self, name: &str) -> Result<PortId, Refused> {
         let names = || self.specs().map(|spec| spec.name.as_str());
         self.find_port(name).ok_or_else(|| vec![no_port(name, names())])
