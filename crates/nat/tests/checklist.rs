@@ -325,6 +325,21 @@ fn the_bound_of_all_flows_takes_no_flow_from_another_guest() {
 }
 
 #[test]
+fn a_guest_gets_its_share_of_flows_where_others_have_all() {
+    let mut lab = with_other(Limits { flows: 20, ..Limits::default() });
+    for port in 0..20 {
+        lab.send(&packet(REMOTE, 17, &udp(4000 + port, 7, b"x")));
+    }
+    assert_eq!(lab.nat.flows_of(GUEST), 20);
+    other_connects(&mut lab);
+    lab.sender = OTHER;
+    for port in 0..40 {
+        lab.send(&of_other(packet(REMOTE, 17, &udp(4000 + port, 7, b"x"))));
+    }
+    assert_eq!((lab.nat.flows_of(OTHER), lab.nat.flows_of(GUEST)), (10, 10));
+}
+
+#[test]
 fn dead_addresses_stop_neither_other_protocols_nor_other_guests() {
     let mut lab = with_other(Limits::default());
     lab.host.answer = Answer::Silence;

@@ -86,6 +86,8 @@ impl NatPort {
         let has_offsets = peek::has_offsets();
         let in_flight = if has_offsets { u32::MAX } else { SKIPPED_LEN_MAX };
         let limits = Limits { guests: ports_max(), in_flight, ..Limits::default() };
+        // Where there are fewer sockets than flows, guests share those.
+        let limits = Limits { flows: limits.flows.min(options.sockets_max), ..limits };
         let max = options.sockets_max as usize;
         let skipped = Skipped::new(has_offsets);
         let mut sockets = Sockets::new(limits.flows as usize, max, skipped)?;

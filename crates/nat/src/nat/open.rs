@@ -36,7 +36,7 @@ impl Nat {
         if guest.connecting >= connecting_max {
             return Err(self.refuse_syn(incoming, &key, syn));
         }
-        let has_room = self.table.has_room(key.guest) || self.forget_closed(key.guest);
+        let has_room = self.has_its_share(key.guest, actions) || self.forget_closed(key.guest);
         let is_udp = |it: &FlowKey| it.protocol == Protocol::Udp;
         if !has_room && !self.evict(key.guest, is_udp, actions) {
             return Err(self.refuse_syn(incoming, &key, syn));
@@ -116,8 +116,22 @@ impl Nat {
             return self.evict(key.guest, is_alike, actions);
         }
         let protocol = key.protocol;
-        self.table.has_room(key.guest)
+        self.has_its_share(key.guest, actions)
             || self.evict(key.guest, |it| it.protocol == protocol, actions)
+    }
+
+    /// Whether there is room for one more flow of a guest. Where all guests together have as many
+    /// as there may be, it takes the place of the oldest one of the guest that has most.
+    fn has_its_share(&mut self, guest: Guest, actions: &mut Actions) -> bool {
+        let own = self.table.count_of(guest);
+        if !self.table.has_room(guest) && own < self.limits.flows_per_guest as usize {
+            let all = (0..self.limits.guests).map(Guest);
+            let most = all.max_by_key(|other| self.table.count_of(*other));
+            if let Some(most) = most.filter(|most| self.table.count_of(*most) > own + 1) {
+                self.evict(most, |_| true, actions);
+            }
+        }
+        self.table.has_room(guest)
     }
 
     /// The addresses at which the host's resolver is asked.
