@@ -120,6 +120,12 @@ impl Leases {
         self.leases.retain(|lease| !lease.is_of(port, mac));
     }
 
+    /// A port is gone: its leases stay only as long as no other needs them.
+    pub(crate) fn end(&mut self, port: &str) {
+        let its = self.leases.iter_mut().filter(|lease| lease.port == port);
+        its.for_each(|lease| lease.until = Nanos(0));
+    }
+
     /// A guest found its address in use: it is not handed out for ten minutes, in which it counts
     /// for the guest's port.
     pub fn decline(&mut self, port: &str, mac: MacAddress, now: Nanos) {

@@ -47,6 +47,11 @@ impl Services {
         self.plan = plan;
     }
 
+    /// A port is gone.
+    pub(crate) fn forget_port(&mut self, port: &str) {
+        self.leases.end(port);
+    }
+
     /// The leases.
     pub fn leases(&self) -> &Leases {
         &self.leases

@@ -283,6 +283,20 @@ fn a_guest_that_takes_all_leases_leaves_some_to_others() {
 }
 
 #[test]
+fn addresses_of_ports_that_are_gone_go_to_others() {
+    let mut lab = with_other(Limits::default());
+    lab.sender = OTHER;
+    for number in 0..600 {
+        let name = format!("pod{number}");
+        lab.nat.add_guest(OTHER, &name);
+        lab.send(&dhcp(1, 50, None));
+        let leased = lab.nat.services().leases().address_of(&name, MacAddress([2, 0, 0, 0, 0, 50]));
+        assert!(leased.is_some(), "{name}: the network has 240 addresses");
+        while lab.nat.remove_guest(OTHER, &mut ringway_nat::Actions::new()) {}
+    }
+}
+
+#[test]
 fn flows_beyond_the_bound_are_reset_and_other_guests_go_on() {
     let mut lab = with_other(Limits { flows_per_guest: 16, ..Limits::default() });
     for port in 0..40 {

@@ -142,8 +142,9 @@ impl Nat {
     /// Ends a flow of a port that goes, or forgets the port; to be called until it has.
     pub fn remove_guest(&mut self, guest: Guest, actions: &mut Actions) -> bool {
         let has_flows = self.end_a_flow(guest, actions);
-        if !has_flows && let Some(place) = self.guests.get_mut(usize::from(guest.0)) {
-            *place = None;
+        let place = self.guests.get_mut(usize::from(guest.0)).filter(|_| !has_flows);
+        if let Some(gone) = place.and_then(Option::take) {
+            self.services.forget_port(&gone.name);
         }
         has_flows
     }
