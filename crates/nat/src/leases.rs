@@ -81,13 +81,13 @@ impl Leases {
     }
 
     /// Whether that address belongs to another port than this one.
-    pub fn is_of_another(&self, port: &str, address: Ipv4Addr) -> bool {
+    pub(crate) fn is_of_another(&self, port: &str, address: Ipv4Addr) -> bool {
         let lease = self.leases.iter().find(|lease| lease.address == address);
         lease.is_some_and(|lease| !lease.is_behind(port))
     }
 
     /// The address and the station of the port's oldest lease.
-    pub fn first_of(&self, port: &str) -> Option<(Ipv4Addr, MacAddress)> {
+    pub(crate) fn first_of(&self, port: &str) -> Option<(Ipv4Addr, MacAddress)> {
         let lease = self.leases.iter().find(|lease| lease.is_behind(port))?;
         Some((lease.address, lease.mac?))
     }
@@ -128,7 +128,7 @@ impl Leases {
 
     /// A guest found its address in use: it is not handed out for ten minutes, in which it counts
     /// for the guest's port.
-    pub fn decline(&mut self, port: &str, mac: MacAddress, now: Nanos) {
+    pub(crate) fn decline(&mut self, port: &str, mac: MacAddress, now: Nanos) {
         if let Some(lease) = self.leases.iter_mut().find(|lease| lease.is_of(port, mac)) {
             (lease.mac, lease.until) = (None, now.plus(DECLINED_NS));
         }
@@ -136,14 +136,14 @@ impl Leases {
 
     /// A guest found the IPv6 address in use that comes with its lease: for ten minutes it gets
     /// none.
-    pub fn decline6(&mut self, (port, mac): (&str, MacAddress), now: Nanos) {
+    pub(crate) fn decline6(&mut self, (port, mac): (&str, MacAddress), now: Nanos) {
         if let Some(lease) = self.leases.iter_mut().find(|lease| lease.is_of(port, mac)) {
             lease.without6_until = now.plus(DECLINED_NS);
         }
     }
 
     /// Whether an IPv6 address comes with its lease.
-    pub fn has6(&self, (port, mac): (&str, MacAddress), now: Nanos) -> bool {
+    pub(crate) fn has6(&self, (port, mac): (&str, MacAddress), now: Nanos) -> bool {
         let lease = self.leases.iter().find(|lease| lease.is_of(port, mac));
         lease.is_some_and(|lease| lease.without6_until <= now)
     }

@@ -169,16 +169,6 @@ impl Nat {
         self.table.entry(flow).map(|entry| entry.key.guest)
     }
 
-    /// Whether more from the flow's socket could go to its guest. If not, the host need not wait
-    /// for news of it: the guest's acknowledgement comes first.
-    pub fn wants_read(&self, flow: FlowId) -> bool {
-        match self.table.entry(flow).map(|entry| &entry.state) {
-            Some(State::Tcp(tcp)) => tcp.wants_read(),
-            Some(State::Datagrams(_)) => true,
-            None => false,
-        }
-    }
-
     /// Whether the flow goes on only when its guest has acknowledged what is on the way: its window
     /// is full.
     pub fn waits_for_guest(&self, flow: FlowId) -> bool {

@@ -253,11 +253,6 @@ impl Tcp {
         self.phase == Phase::Gone
     }
 
-    /// Whether more from the socket could go to the guest: otherwise news of it may wait.
-    pub fn wants_read(&self) -> bool {
-        self.fin_at.is_none() && self.window.min(self.in_flight_max) > self.in_flight()
-    }
-
     /// Whether nothing more may go to the guest before it acknowledges what is on the way.
     pub fn waits_for_guest(&self) -> bool {
         let room = self.window.min(self.in_flight_max).saturating_sub(self.in_flight());
