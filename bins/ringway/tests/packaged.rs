@@ -103,7 +103,8 @@ const DOMAIN: &str = r#"<domain type='qemu'><name>web 1</name><devices>
       </source>
       <model type='virtio'/>
     </interface>
-    <interface type="vhostuser"><source type="unix" mode="server" path="DIR/web2.sock"/></interface>
+    <interface type="vhostuser">
+      <source type="unix" mode="server" path="DIR/a,b/web2.sock"/></interface>
     <interface type='network'><mac address='52:54:00:00:00:08'/><source network='x'/></interface>
     <interface type='vhostuser'><source type='unix' path='DIR/own.sock' mode='client'/></interface>
 </devices></domain>"#;
@@ -148,7 +149,8 @@ fn libvirts_hook_makes_ports_for_a_guest_and_takes_them_away() {
     assert_eq!(made.len(), 3);
     let (one, two) = (of("web1"), of("web2"));
     assert_eq!((&one["mac"], &one["vlan"]), (&"52:54:00:00:00:07".into(), &7.into()));
-    assert!(one["vm"].is_string() && two["vm-connect"].is_string());
+    let connects_to = two["vm-connect"].as_str().expect("a path");
+    assert!(one["vm"].is_string() && connects_to.ends_with("/a,b/web2.sock"));
     assert_eq!(two["label"], serde_json::json!(["libvirt:web_1"]));
     let why = hook("migrate", "begin").expect_err("it cannot be migrated");
     assert!(why.contains("ringway cannot migrate a guest that runs"), "{why}");
