@@ -1,10 +1,13 @@
 //! The listening end of a socket path.
 //!
 //! A path left over by a process that was killed is taken over; one that a process still listens
-//! on, or that is no socket at all, is left alone. Only its owner may open it, unless
+//! on, or that is no socket at all, is left alone. Of several processes that start at once, one has
+//! it: each locks the directory until it listens. Only its owner may open it, unless
 //! [`Listener::permit`] says otherwise: others would get answers, and the guest's packets. The path
 //! is removed again when the listener goes, unless another process has put another file there in
 //! the meantime.
+//!
+//! Limits: a directory that cannot be read, or that another process keeps locked, is not locked.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -12,9 +15,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use ringway_foreign::{DeferredDrop, Untrusted};
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chmod, chownat, fchmod, fstat, open};
+use rustix::fs::{
+    AtFlags, FlockOperation, Gid, Mode, OFlags, Uid, chmod, chownat, fchmod, flock, fstat, open,
+};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 
@@ -23,6 +29,13 @@ use crate::socket_error::{FilePart, SocketError};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
+
+/// How long the lock of a directory is waited for. Another ringway has it for a moment only, and
+/// others who have it for longer hinder no start.
+const LOCK_PATIENCE: Duration = Duration::from_millis(250);
+
+/// How often it is tried.
+const LOCK_EVERY: Duration = Duration::from_millis(1);
 
 /// Who may open the socket's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +88,8 @@ impl Listener {
     /// [`SocketError::InUse`], [`SocketError::NotASocket`], or the path cannot be used.
     pub fn bind(path: &Path) -> Result<Self, SocketError> {
         let failed = |what| move |source| SocketError::Path { path: path.to_owned(), what, source };
+        // Without it, a file that another process has just made looks as if it were left over.
+        let _lock = lock_directory(path);
         let listener = match listen(path) {
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
                 remove_stale(path)?;
@@ -189,6 +204,23 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket.into())
+}
+
+/// The lock of the directory in which the path is: the kernel ends it with its descriptor, however
+/// the process ends.
+fn lock_directory(path: &Path) -> Option<OwnedFd> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = open(directory.unwrap_or(Path::new(".")), flags, Mode::empty()).ok()?;
+    let until = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < until => {
+                std::thread::sleep(LOCK_EVERY);
+            }
+            outcome => return outcome.is_ok().then_some(directory),
+        }
+    }
 }
 
 /// Narrows the permissions first, so that the next owner and group have those of both at most.
@@ -359,6 +391,36 @@ mod tests {
         assert!(matches!(error, SocketError::InUse { .. }), "{error}");
         Connection::connect(&path).unwrap();
         drop(first);
+    }
+
+    #[test]
+    fn of_those_that_start_at_once_one_has_a_path() {
+        const STARTERS: usize = 4;
+        let folder = tempfile::tempdir().unwrap();
+        for round in 0..100 {
+            let path = folder.path().join(format!("vm{round}.sock"));
+            drop(UnixListener::bind(&path).unwrap()); // leaves the file behind
+            let (start, path) = (&std::sync::Barrier::new(STARTERS), &path);
+            let bind = move || {
+                start.wait();
+                Listener::bind(path)
+            };
+            let bound: Vec<_> = std::thread::scope(|scope| {
+                let starters: Vec<_> = (0..STARTERS).map(|_| scope.spawn(bind)).collect();
+                starters.into_iter().map(|starter| starter.join().unwrap()).collect()
+            });
+            let refused = bound.iter().filter(|it| matches!(it, Err(SocketError::InUse { .. })));
+            assert_eq!(refused.count(), STARTERS - 1, "round {round}: {bound:?}");
+            Connection::connect(path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_directory_that_others_keep_locked_can_be_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vm0.sock");
+        let _lock = lock_directory(&path).unwrap();
+        let _listener = Listener::bind(&path).unwrap();
     }
 
     #[test]
