@@ -8,7 +8,7 @@ mod questions;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 
 use crate::attach_host::AttachHostCommand;
 use crate::config::{LowConfig, LowOption, RunConfig, SpecError, flags, settings};
@@ -112,10 +112,10 @@ pub enum Command {
 
 /// `ringway run`
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("which").required(true).args(["ports", "config"])))]
 pub struct RunArgs {
     /// A port: its name, its kind and where it leads; may be given many times
     #[arg(long = "port", value_name = "NAME=KIND:ARG[,KEY=VALUE…]")]
-    #[arg(required_unless_present = "config", conflicts_with = "config")]
     ports: Vec<String>,
     /// The file with the ports and settings
     #[arg(long, value_name = "FILE")]
@@ -413,7 +413,9 @@ mod tests {
         let parsed = Arguments::try_parse_from(["ringway", "run", "--port", "a", "--port", "b"]);
         let Ok(Arguments { command: Command::Run(args) }) = parsed else { panic!("{parsed:?}") };
         assert_eq!(args.ports, ["a", "b"]);
-        assert!(Arguments::try_parse_from(["ringway", "run"]).is_err());
+        let bare = Arguments::try_parse_from(["ringway", "run"]).expect_err("no ports");
+        let says = |word: &str| bare.to_string().contains(word);
+        assert!(says("--port") && says("--config"), "{bare}");
     }
 
     #[test]
