@@ -9,7 +9,6 @@
 //! ringway the guest would have no network.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 
 use anyhow::bail;
 use clap::ValueEnum;
@@ -21,6 +20,7 @@ use crate::config::error::no_port;
 use crate::config::{PortKind, PortSpec};
 use crate::control::ListedPort;
 use crate::front_end::FrontEnd;
+use crate::outcome;
 use crate::port_command::{names, ports, spec_of};
 use crate::qemu_version::QemuVersion;
 
@@ -86,10 +86,13 @@ pub fn attach(args: &AttachArgs) -> anyhow::Result<()> {
         (true, None) => serde_json::to_string(&given)? + "\n",
         (false, program) => given.iter().map(|it| it.text(program.is_none())).collect(),
     };
-    std::io::stdout().write_all(text.as_bytes())?;
+    outcome::print(&text)?;
     // What is printed for one program can be pasted as it stands.
     if args.program.is_some() && !args.ask.json {
-        given.iter().flat_map(|it| &it.notes).for_each(|note| eprintln!("note: {note}"));
+        given
+            .iter()
+            .flat_map(|it| &it.notes)
+            .for_each(|note| outcome::say(&format!("note: {note}")));
     }
     Ok(())
 }

@@ -1,12 +1,11 @@
 //! `ringway reload` and `ringway log`: what is otherwise in a running ringway from now on.
 
-use std::io::Write;
-
 use serde::Serialize;
 
 use crate::args::{AskArgs, LogArgs, ReloadArgs};
 use crate::control::client::ask;
 use crate::control::{ConfigChange, LogQuestion, LogReply, ReloadReply, Request};
+use crate::outcome;
 
 /// Lets a ringway read its file again.
 ///
@@ -45,5 +44,5 @@ fn print(args: &AskArgs, reply: &impl Serialize, text: impl Fn() -> String) -> a
         true => serde_json::to_string(reply)? + "\n",
         false => text(),
     };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    outcome::print(&text)
 }

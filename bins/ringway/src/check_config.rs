@@ -3,14 +3,12 @@
 //! Limits: what depends on the machine (whether a directory exists, a tap may be opened) shows only
 //! when it runs.
 
-use std::io::Write;
-
 use serde_json::json;
 
 use crate::args::CheckConfigArgs;
 use crate::config::{RunConfig, SpecError, document, json, schema};
 use crate::identity::Identity;
-use crate::{places, units};
+use crate::{outcome, places, units};
 
 /// Checks a file and says that it is fine; the outer error is that it is not, the inner one that
 /// this could not be printed.
@@ -29,7 +27,7 @@ pub fn check_config(args: &CheckConfigArgs) -> Result<anyhow::Result<()>, Vec<Sp
             }
         }
     };
-    Ok(std::io::stdout().write_all(text.as_bytes()).map_err(Into::into))
+    Ok(outcome::print(&text))
 }
 
 fn fine(shown: &str, config: &RunConfig) -> String {

@@ -1,6 +1,5 @@
 //! `ringway fdb`: which addresses a running ringway knows, page by page.
 
-use std::io::Write;
 use std::path::Path;
 
 use anyhow::bail;
@@ -8,7 +7,7 @@ use anyhow::bail;
 use crate::args::FdbArgs;
 use crate::control::client::ask;
 use crate::control::{FdbEntry, FdbQuestion, FdbReply, Request};
-use crate::layout;
+use crate::{layout, outcome};
 
 /// More pages than any table has: a ringway that always has another one is none.
 const PAGES_MAX: usize = 1024;
@@ -26,7 +25,7 @@ pub fn fdb(args: &FdbArgs) -> anyhow::Result<()> {
         }
         false => table(&reply.addresses, layout::width()),
     };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    outcome::print(&text)
 }
 
 /// All addresses that a running ringway knows, of one port or VLAN or of all.

@@ -1,7 +1,6 @@
 //! `ringway completions` and `ringway manual`: what is made of the command line's own description.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Context;
@@ -10,6 +9,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 use crate::args::Arguments;
+use crate::outcome;
 
 /// Prints the completions for a shell.
 ///
@@ -18,7 +18,7 @@ use crate::args::Arguments;
 pub fn completions(shell: Shell) -> anyhow::Result<()> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "ringway", &mut text);
-    io::stdout().write_all(&text).context("writing the completions")
+    outcome::print(&String::from_utf8_lossy(&text))
 }
 
 /// Writes a manual page for ringway and for each of its commands into a directory.

@@ -75,8 +75,7 @@ const LAST_LINES: Duration = Duration::from_millis(500);
 fn main() -> ExitCode {
     let words = spelled_out(back_end::words());
     if back_end::is_asked(&words) {
-        println!("{}", back_end::CAPABILITIES);
-        return ExitCode::SUCCESS;
+        return Errors::Text.finish(outcome::print(&format!("{}\n", back_end::CAPABILITIES)));
     }
     let command = match Arguments::try_parse_from(words) {
         Ok(arguments) => arguments.command,
@@ -162,7 +161,9 @@ fn run_daemon(
     match kept {
         Ok(None) => {}
         Ok(Some(taken)) => return go_on(Ok(taken), logging),
-        Err(error) => eprintln!("what the service manager has kept is of no use: {error:#}"),
+        Err(error) => {
+            outcome::say(&format!("what the service manager has kept is of no use: {error:#}"));
+        }
     }
     let sockets = sockets.with_given(back_end::PORT, given);
     // First of all: capabilities are each thread's own.

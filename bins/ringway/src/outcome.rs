@@ -3,7 +3,10 @@
 //!
 //! Limits: results go to standard output and errors to standard error, in JSON, too.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
+
+use anyhow::Context;
 
 use crate::config::SpecError;
 use crate::control::refusal;
@@ -53,10 +56,32 @@ impl Errors {
     /// Writes errors to standard error.
     pub fn write(self, errors: &[String]) {
         match self {
-            Self::Text => errors.iter().for_each(|error| eprintln!("{error}")),
-            Self::Json => eprintln!("{}", refusal(errors)),
+            Self::Text => errors.iter().for_each(|error| say(error)),
+            Self::Json => say(&refusal(errors)),
         }
     }
+}
+
+/// Prints what was asked for.
+///
+/// # Errors
+/// Standard output does not take it.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    let mut output = io::stdout().lock();
+    printed(output.write_all(text.as_bytes()).and_then(|()| output.flush()))
+}
+
+/// A reader that has seen enough closes its end, as `head` does: that is no failure.
+fn printed(outcome: io::Result<()>) -> anyhow::Result<()> {
+    match outcome {
+        Err(why) if why.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome.context("standard output"),
+    }
+}
+
+/// Writes a line to standard error. Where that takes none, the line is lost, and nothing else.
+pub fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// The end of a command line that is no command, or asks for help only.
@@ -67,9 +92,10 @@ pub fn unparsed(error: &clap::Error) -> ExitCode {
         let text = text.split("\n\n").next().unwrap_or_default();
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         Errors::Json.write(&[lines.join(" ").trim_start_matches("error: ").to_string()]);
-    } else {
-        // Nothing can be done about a stream that takes no text.
-        let _ = error.print();
+    } else if let Err(why) = error.print()
+        && !error.use_stderr()
+    {
+        return Errors::Text.finish(printed(Err(why)));
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(EXIT_USAGE))
 }

@@ -4,7 +4,6 @@
 //! are; the daemon checks again.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
@@ -18,7 +17,7 @@ use crate::control::{
     ChangeReply, ListedPort, PortListReply, PortShowQuestion, PortShowReply, PortStats, Request,
     request_stats,
 };
-use crate::{layout, place_users, router_view, stats};
+use crate::{layout, outcome, place_users, router_view, stats};
 
 /// Carries out one command; the outer error is a mistake in what was typed.
 ///
@@ -175,7 +174,7 @@ fn print(args: &AskArgs, reply: &impl Serialize, text: impl Fn() -> String) -> a
         true => serde_json::to_string(reply)? + "\n",
         false => text(),
     };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    outcome::print(&text)
 }
 
 /// The daemon may have been started in another directory.

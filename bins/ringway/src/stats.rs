@@ -66,7 +66,8 @@ fn show(args: &StatsArgs, before: Option<&StatsReply>) -> anyhow::Result<StatsRe
         text = format!("{HOME}{}{CLEAR_REST}", text.replace('\n', CLEAR_LINE));
     }
     let mut output = io::stdout().lock();
-    output.write_all(text.as_bytes()).and_then(|()| output.flush())?;
+    let written = output.write_all(text.as_bytes()).and_then(|()| output.flush());
+    written.context("standard output")?;
     Ok(now)
 }
 

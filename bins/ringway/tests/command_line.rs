@@ -263,3 +263,35 @@ fn no_line_of_any_help_is_longer_than_100_columns() {
         }
     }
 }
+
+/// Some of which libraries print.
+#[test]
+fn output_that_is_not_taken_is_told_and_a_reader_that_has_enough_is_not() {
+    let run = |words: &[&str], stdout: Stdio, stderr: Stdio| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
+        command.args(words).current_dir(golden_directory().join("config"));
+        command.stdout(stdout).stderr(stderr).output().expect("the binary starts")
+    };
+    let full = || Stdio::from(fs::File::create("/dev/full").expect("a full disk"));
+    for words in [
+        &["help"][..],
+        &["--version"],
+        &["run", "--help"],
+        &["completions", "bash"],
+        &["check-config", "good.toml"],
+        &["vhost-user-net", "--print-capabilities"],
+    ] {
+        let output = run(words, full(), Stdio::piped());
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {told}");
+        assert!(told.starts_with("standard output: No space left"), "{words:?}: {told}");
+        let (_, closed) = std::io::pipe().expect("a pipe");
+        let output = run(words, closed.into(), Stdio::piped());
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*told), (Some(0), ""), "{words:?}");
+    }
+    for (words, status) in [(&["run", "--port", "?"][..], 2), (&["port", "list", "--json"], 1)] {
+        let words = [words, &["--control", "/nonexistent"]].concat();
+        assert_eq!(run(&words, Stdio::null(), full()).status.code(), Some(status), "{words:?}");
+    }
+}

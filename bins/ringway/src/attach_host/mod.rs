@@ -3,12 +3,13 @@
 
 mod frr;
 
-use std::io::Write as _;
 use std::net::Ipv4Addr;
 
 use clap::{Args, Subcommand};
 use ringway_switch::VlanId;
 use serde::Serialize;
+
+use crate::outcome;
 
 /// What carries packets and addresses between hosts.
 #[derive(Debug, Subcommand)]
@@ -113,5 +114,5 @@ pub fn attach_host(AttachHostCommand::Frr(args): &AttachHostCommand) -> anyhow::
         true => serde_json::to_string(&given)? + "\n",
         false => given.text(),
     };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    outcome::print(&text)
 }

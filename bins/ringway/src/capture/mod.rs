@@ -24,7 +24,7 @@ use crate::args::CaptureArgs;
 use crate::config::SpecError;
 use crate::control::CaptureQuestion;
 use crate::signals::catch_signals;
-use crate::units;
+use crate::{outcome, units};
 use asked::{Asked, first_ready};
 use output::{Ended, Output};
 use pcapng::Blocks;
@@ -144,7 +144,7 @@ impl Session {
                 bail!("the port or its data plane is gone: the capture ends; {told}")
             }
             Some(End::Wanted | End::Unread) | None => {
-                eprintln!("{told}");
+                outcome::say(&told);
                 Ok(())
             }
         }

@@ -19,14 +19,13 @@ mod report;
 mod switch;
 mod uml;
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
 use crate::args::DemoArgs;
-use crate::outcome::Errors;
+use crate::outcome::{self, Errors};
 use directory::DemoDirectory;
 use measured::Measured;
 use patience::{Interrupted, Patience};
@@ -80,10 +79,10 @@ fn try_demo(args: &DemoArgs) -> anyhow::Result<()> {
     progress.end();
     if args.keep_logs {
         let kept = directory.keep_logs().context("keeping the logs")?;
-        eprintln!("logs: {}", kept.display());
+        outcome::say(&format!("logs: {}", kept.display()));
     }
     let report = Report { elapsed_ms: elapsed_ms(started), ..outcome? };
-    print(&if args.json { report.json()? } else { report.text() })
+    outcome::print(&if args.json { report.json()? } else { report.text() })
 }
 
 fn choose(embedded: bool) -> Guests {
@@ -119,12 +118,4 @@ fn perform(stage: &Stage<'_>, guests: Guests) -> anyhow::Result<Report> {
 
 fn elapsed_ms(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
-}
-
-fn print(text: &str) -> anyhow::Result<()> {
-    let mut output = std::io::stdout().lock();
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        Err(why) if why.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        outcome => outcome.context("standard output"),
-    }
 }

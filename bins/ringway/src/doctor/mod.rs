@@ -5,14 +5,12 @@ mod finding;
 mod machine;
 mod ports;
 
-use std::io::Write;
-
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use serde_json::json;
 
 use crate::args::DoctorArgs;
 use crate::config::{RunConfig, SpecError};
-use crate::{layout, places, units};
+use crate::{layout, outcome, places, units};
 use finding::{Finding, Verdict};
 
 /// Looks, prints what was found, and ends well if `ringway run` with this file would; the outer
@@ -31,8 +29,7 @@ pub fn doctor(args: &DoctorArgs) -> Result<anyhow::Result<()>, Vec<SpecError>> {
         true => json!({ "findings": findings }).to_string() + "\n",
         false => table(&findings, layout::width()),
     };
-    let written = std::io::stdout().write_all(text.as_bytes()).context("writing the findings");
-    Ok(written.and_then(|()| verdict(&findings)))
+    Ok(outcome::print(&text).and_then(|()| verdict(&findings)))
 }
 
 fn verdict(findings: &[Finding]) -> anyhow::Result<()> {

@@ -22,6 +22,7 @@ use anyhow::Context;
 
 use crate::args::MetricsArgs;
 use crate::control::request_stats;
+use crate::outcome;
 use place::Place;
 
 const SCRAPERS_MAX: usize = 8;
@@ -43,10 +44,7 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub fn metrics(args: &MetricsArgs) -> anyhow::Result<()> {
     let control = args.control_or_default();
     match &args.listen {
-        None => {
-            let text = measured(&control)?;
-            io::stdout().write_all(text.as_bytes()).context("writing the metrics")
-        }
+        None => outcome::print(&measured(&control)?),
         Some(place) => listen(place, control).with_context(|| format!("listening at {place}")),
     }
 }
@@ -66,7 +64,7 @@ fn listen(place: &Place, control: PathBuf) -> anyhow::Result<()> {
             }))
         }
     };
-    eprintln!("metrics at {place}");
+    outcome::say(&format!("metrics at {place}"));
     let control: Arc<Path> = control.into();
     // As many copies of it as scrapers are being answered, and this one.
     let busy = Arc::new(());

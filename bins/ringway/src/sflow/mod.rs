@@ -27,7 +27,7 @@ use crate::control::{
     CaptureQuestion, Direction, DirectionStats, PortStats, StatsReply, request_stats,
 };
 use crate::signals::catch_signals;
-use crate::units;
+use crate::{outcome, units};
 use datagram::{Counted, CounterSample, Datagrams, FlowSample, HEAD_LEN_MAX, Interface};
 
 /// Time between two readings of samples, which wait no longer.
@@ -66,7 +66,7 @@ pub fn sflow(args: &SflowArgs) -> anyhow::Result<()> {
     agent.look_for_ports()?;
     agent.run()?;
     let told = units::counted(agent.samples, "packet");
-    eprintln!("{told} sampled; {} were lost", units::count(agent.lost_in_all()));
+    outcome::say(&format!("{told} sampled; {} were lost", units::count(agent.lost_in_all())));
     Ok(())
 }
 

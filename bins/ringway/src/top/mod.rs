@@ -7,7 +7,7 @@ mod rates;
 mod screen;
 mod state;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -20,7 +20,7 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use crate::args::TopArgs;
 use crate::control::client::ControlError;
 use crate::control::{StatsReply, request_stats};
-use crate::layout;
+use crate::{layout, outcome};
 use rates::Rates;
 use state::{Next, State};
 
@@ -59,12 +59,7 @@ fn once(args: &TopArgs, control: &Path, first: StatsReply) -> anyhow::Result<()>
         true => rates::json(&rates.rows) + "\n",
         false => screen::plain(&State::default(), &rates, layout::width()),
     };
-    let mut output = io::stdout().lock();
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        // The reader of the output has closed it, as `head` does.
-        Err(why) if why.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        outcome => outcome.context("writing the table"),
-    }
+    outcome::print(&text)
 }
 
 /// Asks every second, in a thread of its own: an answer may take seconds.

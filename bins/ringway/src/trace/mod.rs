@@ -2,8 +2,6 @@
 
 mod fields;
 
-use std::io::Write;
-
 use anyhow::ensure;
 
 use crate::args::TraceArgs;
@@ -11,6 +9,7 @@ use crate::config::SpecError;
 use crate::config::error::no_port;
 use crate::control::client::ask;
 use crate::control::{Request, TraceQuestion, TraceReply, request_stats};
+use crate::outcome;
 pub use fields::Fields;
 
 /// Prints what would become of the packet; the outer error is a mistake in what was typed.
@@ -39,7 +38,7 @@ fn run(args: &TraceArgs, fields: &Fields) -> anyhow::Result<()> {
         true => serde_json::to_string(&reply)? + "\n",
         false => text(&args.port, &reply),
     };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    outcome::print(&text)
 }
 
 fn text(port: &str, reply: &TraceReply) -> String {

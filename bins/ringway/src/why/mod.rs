@@ -8,7 +8,6 @@ mod refusals;
 mod rules;
 mod way;
 
-use std::io::Write;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
@@ -22,7 +21,7 @@ use crate::config::error::no_port;
 use crate::config::{PortSpec, SpecError, json};
 use crate::control::{ListedPort, PROTOCOL_VERSION, StatsReply, request_stats};
 use crate::port_command::ports;
-use crate::units;
+use crate::{outcome, units};
 use look::{Finding, Look, Way};
 use rules::findings;
 
@@ -39,7 +38,7 @@ pub fn why(args: &WhyArgs) -> Result<anyhow::Result<()>, Vec<SpecError>> {
         Some(to) => flow::flow(args, to)?,
         None => of_port(args),
     };
-    Ok(text.and_then(|text| Ok(std::io::stdout().write_all(text.as_bytes())?)))
+    Ok(text.and_then(|text| outcome::print(&text)))
 }
 
 fn of_port(args: &WhyArgs) -> anyhow::Result<String> {
