@@ -120,6 +120,12 @@ fn a_socket_that_was_left_behind_is_replaced_and_one_in_use_is_not() {
         assert!(!second.0.wait().expect("it ends").success());
         std::mem::forget(second);
     }
+    let file = directory.path().join("precious");
+    std::fs::write(&file, "data").expect("a file");
+    let mut other = Server::at(&file.display().to_string(), &ringway);
+    wait_for("its end", || other.0.try_wait().expect("a status"));
+    std::mem::forget(other);
+    assert_eq!(std::fs::read(&file).expect("it is still there"), b"data");
 }
 
 fn guest(directory: &Path, name: &str) -> AnyUserGuest {

@@ -10,15 +10,17 @@ mod histograms;
 pub mod place;
 mod text;
 
+use std::fs::{Metadata, remove_file, symlink_metadata};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::anyhow;
 
 use crate::args::MetricsArgs;
 use crate::control::request_stats;
@@ -45,7 +47,8 @@ pub fn metrics(args: &MetricsArgs) -> anyhow::Result<()> {
     let control = args.control_or_default();
     match &args.listen {
         None => outcome::print(&measured(&control)?),
-        Some(place) => listen(place, control).with_context(|| format!("listening at {place}")),
+        Some(place) => listen(place, control)
+            .map_err(|why| anyhow!("listening at {place}: {why}: choose another place")),
     }
 }
 
@@ -93,15 +96,19 @@ fn listen(place: &Place, control: PathBuf) -> anyhow::Result<()> {
 fn bind(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(why) if why.kind() == io::ErrorKind::AddrInUse && is_left_behind(path) => {
-            std::fs::remove_file(path)?;
+            remove_file(path)?;
             UnixListener::bind(path)
         }
         outcome => outcome,
     }
 }
 
+/// A file that is no socket refuses connections, too.
 fn is_left_behind(path: &Path) -> bool {
-    UnixStream::connect(path).is_err_and(|why| why.kind() == io::ErrorKind::ConnectionRefused)
+    let is_socket = |found: Metadata| found.file_type().is_socket();
+    symlink_metadata(path).is_ok_and(is_socket)
+        && UnixStream::connect(path)
+            .is_err_and(|why| why.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 enum Scraper {
