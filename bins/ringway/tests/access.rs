@@ -155,6 +155,35 @@ exit 0"#;
     }
 }
 
+/// What a user meets who may not write there, or whose path another user has.
+#[test]
+fn what_a_user_may_not_open_is_told_with_what_to_do() {
+    let script = r#"
+mkdir -m 555 /tmp/closed
+ringway run --port a=vm:/tmp/a.sock,socket_mode=0000 --control /tmp/c.sock 2>/dev/null & pid=$!
+ready $pid --control /tmp/c.sock
+ringway run --port a=vm:/tmp/closed/a.sock --control /tmp/d.sock
+ringway run --port a=vm:/tmp/a.sock --control /tmp/d.sock
+ringway run --port a=vm:/tmp/b.sock --control /tmp/closed/d.sock
+ringway run --port a=vm:/tmp/b.sock --control /tmp/c.sock
+end $pid
+exit 0"#;
+    let Some(output) = shell::run(User::Plain, script) else {
+        return println!("skipped: no namespaces here");
+    };
+    let errors = String::from_utf8_lossy(&output.stderr);
+    for right in [
+        "/tmp/closed/a.sock: cannot listen: Permission denied (os error 13): let this user write \
+         in its directory, or choose another path",
+        "/tmp/a.sock: another user's socket: remove it if nothing listens there, or choose",
+        "/tmp/closed/d.sock: cannot listen: Permission denied (os error 13): let this user write \
+         in its directory, or choose another path (--control SOCKET)",
+        "/tmp/c.sock: a running instance listens here: stop it or choose another path (--control",
+    ] {
+        assert!(errors.contains(right), "{right}\n{errors}");
+    }
+}
+
 /// From a source of names beside /etc/passwd, as LDAP would be: see `groups.rs`.
 #[test]
 fn users_are_those_of_the_whole_machine() {

@@ -203,7 +203,7 @@ fn mistakes_are_told_as_they_were_typed_and_change_nothing() {
         (&["port", "add", "b=vm:a.sock"], "is at "),
         (&["port", "add", "b=vm:control.sock"], "is the control socket"),
         (&["port", "add", "b=vm:b.sock,paked=off"], "did you mean packed?"),
-        (&["port", "add", "b=vm:no/such/directory.sock"], "its directory does not exist"),
+        (&["port", "add", "b=vm:no/such/directory.sock"], "make its directory first"),
         (&["port", "remove", "b"], "there is no port called \"b\": use one of a"),
         (&["port", "set", "bb", "mtu=1500"], "no port called \"bb\": use one of a"),
         (&["port", "set", "a", "mtu=1"], "mtu=1: \"1\" is not an MTU"),

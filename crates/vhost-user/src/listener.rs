@@ -37,6 +37,9 @@ const LOCK_PATIENCE: Duration = Duration::from_millis(250);
 /// How often it is tried.
 const LOCK_EVERY: Duration = Duration::from_millis(1);
 
+/// What is tried with a file on which no process listens.
+const REMOVE: &str = "remove the old socket";
+
 /// Who may open the socket's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
@@ -87,7 +90,6 @@ impl Listener {
     /// # Errors
     /// [`SocketError::InUse`], [`SocketError::NotASocket`], or the path cannot be used.
     pub fn bind(path: &Path) -> Result<Self, SocketError> {
-        let failed = |what| move |source| SocketError::Path { path: path.to_owned(), what, source };
         // Without it, a file that another process has just made looks as if it were left over.
         let _lock = lock_directory(path);
         let listener = match listen(path) {
@@ -97,8 +99,8 @@ impl Listener {
             }
             bound => bound,
         }
-        .map_err(failed("listen"))?;
-        let made = fs::symlink_metadata(path).map_err(failed("inspect"))?;
+        .map_err(failed(path, "listen"))?;
+        let made = fs::symlink_metadata(path).map_err(failed(path, "inspect"))?;
         let (file, made_for) = ((made.dev(), made.ino()), (made.uid(), made.gid()));
         Ok(Self { listener: listener.into(), path: path.to_owned(), file, made_for })
     }
@@ -125,13 +127,13 @@ impl Listener {
     /// # Errors
     /// [`SocketError::Permission`], and nothing has changed; or another file is there.
     pub fn permit(&self, access: Access) -> Result<(), SocketError> {
-        let failed =
-            |what| move |source| SocketError::Path { path: self.path.clone(), what, source };
         // By its descriptor: a user to whom the file was given may put a link in its place.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = open(&self.path, flags, Mode::empty()).map_err(io::Error::from);
-        let file = file.map_err(failed("inspect"))?;
-        let found = fstat(&file).map_err(io::Error::from).map_err(failed("inspect"))?;
+        let (what, advice) = ("inspect", "remove the port and add it again");
+        let failed = |source| SocketError::Path { path: self.path.clone(), what, source, advice };
+        let file = file.map_err(failed)?;
+        let found = fstat(&file).map_err(io::Error::from).map_err(failed)?;
         if (found.st_dev, found.st_ino) != self.file {
             return Err(SocketError::Replaced { path: self.path.clone() });
         }
@@ -261,17 +263,36 @@ fn file_identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
+/// The error of an operation on that path, with what to do.
+fn failed(path: &Path, what: &'static str) -> impl Fn(io::Error) -> SocketError {
+    move |source| {
+        let advice = match source.kind() {
+            _ if matches!(Errno::from_io_error(&source), Some(Errno::MFILE | Errno::NFILE)) => {
+                "allow more: LimitNOFILE= in the unit, or ulimit -n"
+            }
+            _ if what == REMOVE => "remove it as its owner, or choose another path",
+            ErrorKind::PermissionDenied => {
+                "let this user write in its directory, or choose another path"
+            }
+            ErrorKind::NotFound | ErrorKind::NotADirectory => {
+                "make its directory first, or choose another path"
+            }
+            _ => "choose another path",
+        };
+        SocketError::Path { path: path.to_owned(), what, source, advice }
+    }
+}
+
 /// Removes a socket file on which no process listens.
 fn remove_stale(path: &Path) -> Result<(), SocketError> {
-    let failed =
-        |what| move |source: io::Error| SocketError::Path { path: path.to_owned(), what, source };
-    let file = fs::symlink_metadata(path).map_err(failed("inspect"))?;
+    let file = fs::symlink_metadata(path).map_err(failed(path, "inspect"))?;
     if !file.file_type().is_socket() {
         return Err(SocketError::NotASocket { path: path.to_owned() });
     }
     match connect_at_once(path) {
-        Err(Errno::CONNREFUSED) => fs::remove_file(path).map_err(failed("remove the old socket")),
-        // Connected, or a full queue of waiting connections, or no right to know.
+        Err(Errno::CONNREFUSED) => fs::remove_file(path).map_err(failed(path, REMOVE)),
+        Err(Errno::ACCESS | Errno::PERM) => Err(SocketError::NotOurs { path: path.to_owned() }),
+        // Connected, or a full queue of waiting connections.
         _ => Err(SocketError::InUse { path: path.to_owned() }),
     }
 }
@@ -446,8 +467,21 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_cannot_be_used_names_itself() {
-        let error = Listener::bind(Path::new("/nonexistent/vm0.sock")).unwrap_err();
-        assert!(error.to_string().starts_with("/nonexistent/vm0.sock: cannot listen"), "{error}");
+    fn a_path_that_cannot_be_used_names_itself_and_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("file"), "").unwrap();
+        for (name, why, advice) in [
+            ("none/vm0.sock", "No such file", "make its directory first, or choose another path"),
+            ("file/vm0.sock", "Not a directory", "make its directory first, or"),
+        ] {
+            let path = folder.path().join(name);
+            let error = Listener::bind(&path).unwrap_err().to_string();
+            let begins = format!("{}: cannot listen: {why}", path.display());
+            assert!(error.starts_with(&begins) && error.contains(advice), "{error}");
+        }
+        let error = failed(folder.path(), "listen")(Errno::MFILE.into()).to_string();
+        assert!(
+            error.ends_with("(os error 24): allow more: LimitNOFILE= in the unit, or ulimit -n")
+        );
     }
 }

@@ -115,6 +115,7 @@ impl Connection {
             path: path.to_owned(),
             what: "connect",
             source: errno.into(),
+            advice: "start the program that listens there, or name another path",
         })?;
         Self::new(UnixStream::from(stream))
     }

@@ -22,6 +22,15 @@ pub enum SocketError {
         /// The path.
         path: PathBuf,
     },
+    /// The path is a socket that this user may not open: whether a process listens is not known.
+    #[error(
+        "{}: another user's socket: remove it if nothing listens there, or choose another path",
+        .path.display()
+    )]
+    NotOurs {
+        /// The path.
+        path: PathBuf,
+    },
     /// The path is something that must not be replaced.
     #[error("{}: exists and is not a socket: remove it or choose another path", .path.display())]
     NotASocket {
@@ -45,7 +54,7 @@ pub enum SocketError {
         source: io::Error,
     },
     /// An operation on a path failed.
-    #[error("{}: cannot {what}: {source}", .path.display())]
+    #[error("{}: cannot {what}: {source}: {advice}", .path.display())]
     Path {
         /// The path.
         path: PathBuf,
@@ -53,6 +62,8 @@ pub enum SocketError {
         what: &'static str,
         /// Why it failed.
         source: io::Error,
+        /// What to do.
+        advice: &'static str,
     },
     /// The peer speaks something else.
     #[error(transparent)]

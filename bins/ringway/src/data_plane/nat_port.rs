@@ -261,12 +261,23 @@ fn listen_where_possible(
                 Ok(fd) => listeners.push(Listener { forward, fd }),
                 // Not every machine has a loopback of IPv6.
                 Err(Some(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT)) if spec.is_by_default() => {}
-                Err(Some(why)) => failed.push((forward, why.to_string())),
+                Err(Some(why)) => failed.push((forward, with_advice(why))),
                 Err(None) => failed.push((forward, "not made yet: the log says why".to_owned())),
             }
         }
     }
     (listeners, failed)
+}
+
+/// Why it cannot be listened at a place, and what to do. One that is in use becomes free.
+fn with_advice(why: Errno) -> String {
+    match why {
+        Errno::ACCESS => format!(
+            "{why}: use 1024 or more, or lower it: sysctl net.ipv4.ip_unprivileged_port_start"
+        ),
+        Errno::ADDRNOTAVAIL => format!("{why}: use an address of this machine, or *"),
+        _ => why.to_string(),
+    }
 }
 
 /// The socket that the supervisor has made at that path.

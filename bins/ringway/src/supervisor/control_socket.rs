@@ -57,15 +57,7 @@ impl ControlSocket {
     pub(super) fn bind(settings: &Settings) -> anyhow::Result<Self> {
         let path = settings.control.as_path();
         places::prepare(path)?;
-        let shown = path.display();
-        let listener = Listener::bind(path).map_err(|why| match why {
-            SocketError::InUse { .. } => {
-                anyhow!(
-                    "{shown}: another ringway listens here: choose another with --control SOCKET"
-                )
-            }
-            why => anyhow!("{why}: choose another with --control SOCKET"),
-        })?;
+        let listener = Listener::bind(path).map_err(|why| anyhow!("{why} (--control SOCKET)"))?;
         let socket = Self::new(listener, settings);
         socket.permit(settings)?;
         Ok(socket)

@@ -298,10 +298,6 @@ pub(super) fn permit(listener: &Listener, spec: &PortSpec) -> anyhow::Result<()>
 /// Listens at `socket`; the error says all in one line.
 pub(super) fn listen(socket: &Path) -> anyhow::Result<Listener> {
     places::prepare(socket)?;
-    let directory = socket.parent().filter(|parent| !parent.as_os_str().is_empty());
-    if directory.is_some_and(|directory| !directory.is_dir()) {
-        bail!("{}: its directory does not exist: create it first", socket.display());
-    }
     Listener::bind(socket).map_err(|why| anyhow!("{why}"))
 }
 
