@@ -148,6 +148,10 @@ fn front_ends_stay_when_the_supervisor_is_killed() {
         let wholes = names.iter().filter(|name| name.starts_with("whole-")).count();
         assert!(names.len() - wholes == 2 && [1, 2].contains(&wholes), "{names:?}");
         ringway = start();
+        // Who looks for the process that listens finds the one that is there.
+        let client = UnixStream::connect(ringway.control()).expect("it listens");
+        let peer = rustix::net::sockopt::socket_peercred(&client).expect("a process");
+        assert_eq!(peer.pid, ringway.pid());
         between.exchange(&mut guests, 50).expect("they go on");
         assert_eq!(ringway.names(), ["a", "b", "c"]);
         assert_eq!(ringway.log().contains("the journal has layout 1"), has_other_layout);

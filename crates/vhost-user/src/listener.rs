@@ -109,10 +109,14 @@ impl Listener {
     /// [`made`](Self::made) the file.
     ///
     /// # Errors
-    /// It cannot be made non-blocking.
+    /// It is no socket that listens.
     pub fn resume(listener: OwnedFd, path: &Path, made: Made) -> Result<Self, SocketError> {
         let listener = UnixListener::from(listener);
         listener.set_nonblocking(true)?;
+        if made != Made::BY_OTHERS {
+            // From now on those who connect are told of this process, not of the one before.
+            rustix::net::listen(&listener, BACKLOG)?;
+        }
         let Made { file, made_for } = made;
         Ok(Self { listener: listener.into(), path: path.to_owned(), file, made_for })
     }
