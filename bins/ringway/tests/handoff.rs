@@ -351,6 +351,8 @@ fn the_first_router_brings_a_data_plane_that_may_open_sockets() {
     let (ringway, mut guests, mut between) = two_guests(directory.path(), SPLIT);
     let before = ringway.data_plane();
     ringway.told(&["port", "add", "net=nat:"]);
+    let told = ringway.told(&["upgrade"]);
+    assert!(told.starts_with("upgraded: packets waited "), "at once: {told}");
     wait_for("the router", || (ringway.state("net")? == "running").then_some(()));
     let plane_of_router = ringway.data_plane();
     assert_ne!(plane_of_router, before);

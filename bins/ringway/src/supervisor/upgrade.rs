@@ -38,6 +38,7 @@ const PROVED_AFTER: Duration = Duration::from_secs(1);
 pub(super) struct Upgrade {
     /// `None`: the supervisor itself wants another one.
     client: Option<ClientId>,
+    /// The new one; the one before, as soon as the next data plane serves.
     program: File,
     begun: Instant,
     step: Step,
@@ -54,10 +55,9 @@ enum Step {
         since: Instant,
         has_gone: bool,
     },
-    /// The next one serves. The program before it, and for how long packets waited.
+    /// The next one serves. For how long packets waited.
     Proving {
         since: Instant,
-        before: File,
         stall: Duration,
     },
 }
@@ -72,7 +72,7 @@ impl Supervisor {
     ) -> Result<(), Vec<String>> {
         let text = |why: anyhow::Error| vec![format!("{why:#}")];
         if self.upgrade.is_some() || self.replacing.is_some() {
-            return Err(vec!["another upgrade is under way: try again".into()]);
+            return Err(vec!["the data plane is being replaced: try again".into()]);
         }
         if !self.planes.is_running() {
             return Err(vec!["the data plane is being started anew: try again".into()]);
@@ -172,11 +172,14 @@ impl Supervisor {
         }
         self.forget_seen_ips();
         self.counts.upgrades += 1;
-        if let Ok(program) = upgrade.program.try_clone() {
-            let before = std::mem::replace(&mut self.program, program);
-            upgrade.step = Step::Proving { since: now, before, stall: now - since };
+        let stall = now - since;
+        if upgrade.client.is_some() {
+            std::mem::swap(&mut self.program, &mut upgrade.program);
+            upgrade.step = Step::Proving { since: now, stall };
+            self.upgrade = Some(upgrade);
+        } else {
+            info!("the data plane may open sockets from now on: packets waited {stall:.1?}");
         }
-        self.upgrade = Some(upgrade);
         self.hold(false);
         self.answer_routers(None);
         self.ask_again();
@@ -224,8 +227,8 @@ impl Supervisor {
     pub(super) fn upgrade_is_void(&mut self) {
         let Some(upgrade) = self.upgrade.take() else { return };
         match upgrade.step {
-            Step::Proving { before, .. } => {
-                self.program = before;
+            Step::Proving { .. } => {
+                self.program = upgrade.program;
                 self.refuse_upgrade(upgrade.client, "it has ended");
             }
             _ => {
