@@ -78,6 +78,13 @@ fn a_bad_file_changes_nothing() {
     ringway.reload();
     assert_eq!(ringway.names(), ["a", "mine"]);
     ringway.assert_logged("did you mean packed?");
+    // Who reads a pipe waits for who writes into it.
+    let place = path.join("ringway.toml");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mkfifoat(rustix::fs::CWD, &place, mode).expect("a pipe");
+    ringway.reload();
+    assert_eq!(ringway.names(), ["a", "mine"]);
+    ringway.assert_logged("ringway.toml: is no file any more");
 }
 
 #[test]

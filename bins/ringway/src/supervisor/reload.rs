@@ -37,6 +37,10 @@ impl Supervisor {
     pub(super) fn read_again(&mut self) -> Result<ReloadReply, Vec<String>> {
         let file = self.file.clone().ok_or_else(|| vec![NO_FILE.to_owned()])?;
         let shown = file.display();
+        // The supervisor would wait for who writes into a pipe.
+        if std::fs::metadata(&file).is_ok_and(|found| !found.is_file()) {
+            return Err(vec![format!("{shown}: is no file any more: put one there")]);
+        }
         let config = RunConfig::load(&file, &self.over, places::control_socket());
         let texts = |errors: Vec<SpecError>| errors.iter().map(ToString::to_string).collect();
         let config = config.map_err(|errors| -> Vec<String> { texts(errors) })?;
