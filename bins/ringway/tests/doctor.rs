@@ -81,6 +81,10 @@ fn what_a_configuration_would_fail_for_is_found_with_what_mends_it() {
     assert!(!fine && said.contains("mkdir -p ") && said.contains("1 cause above"), "{said}");
     let (fine, said) = verdict(directory, "[port.up]\ntap = \"lo\"\n");
     assert!(!fine && said.contains("lo is an interface, but no tap"), "{said}");
+    let (fine, said) = verdict(directory, "pin = \"0\"\n[port.a]\nvm = \"a.sock\"\n");
+    assert!(fine && said.contains("ok pin: "), "{said}");
+    let (fine, said) = verdict(directory, "pin = \"1023\"\n[port.a]\nvm = \"a.sock\"\n");
+    assert!(!fine && said.contains("processor 1023 does not exist"), "{said}");
     let _running = Ringway::run(directory, &["--port", "a=vm:a.sock"]);
     let (fine, said) = verdict(directory, "[port.a]\nvm = \"a.sock\"\n");
     assert!(!fine && said.contains("a process listens there already"), "{said}");

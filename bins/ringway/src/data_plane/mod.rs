@@ -25,7 +25,7 @@ mod router;
 mod sandbox;
 mod seen_ips;
 mod stats;
-mod threads;
+pub mod threads;
 mod trace;
 mod uplinks;
 mod vm_port;

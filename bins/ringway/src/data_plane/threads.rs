@@ -3,26 +3,32 @@
 use std::io::ErrorKind;
 use std::thread::JoinHandle;
 
-use anyhow::bail;
+use anyhow::anyhow;
 use ringway_host::{Worker, WorkerChannels};
 use tracing::error;
 
 use crate::places::WIDE_SERVICE;
 
-/// What was asked for and cannot be had is an error, and not a surprise. Tried by a thread that
-/// does nothing else: which processors may be used shows only in the attempt.
+/// What was asked for and cannot be had is an error, and not a surprise.
 pub(super) fn check_pins(pins: &[u16]) -> anyhow::Result<()> {
-    for &cpu in pins {
-        let tried = std::thread::spawn(move || ringway_host::pin_to(cpu)).join();
-        if let Ok(Err(why)) = tried {
-            if why.kind() == ErrorKind::PermissionDenied {
-                bail!("pin: {why}: leave it out, or let the service do it: {WIDE_SERVICE}");
+    refused_pin(pins).map_or(Ok(()), |(found, mend)| Err(anyhow!("pin: {found}: {mend}")))
+}
+
+/// The first processor that cannot be had: why, and what to do. Tried by a thread that does nothing
+/// else: which processors may be used shows only in the attempt.
+pub fn refused_pin(pins: &[u16]) -> Option<(String, String)> {
+    pins.iter().find_map(|&cpu| {
+        let why = std::thread::spawn(move || ringway_host::pin_to(cpu)).join().ok()?.err()?;
+        Some(match why.kind() {
+            ErrorKind::PermissionDenied => {
+                (why.to_string(), format!("leave it out, or let the service do it: {WIDE_SERVICE}"))
             }
-            let wrong = "does not exist, or this process may not use it";
-            bail!("pin: processor {cpu} {wrong}: {why}: choose another");
-        }
-    }
-    Ok(())
+            _ => {
+                let wrong = "does not exist, or this process may not use it";
+                (format!("processor {cpu} {wrong}: {why}"), "choose another".to_owned())
+            }
+        })
+    })
 }
 
 /// Starts one worker, on that processor if one is given.

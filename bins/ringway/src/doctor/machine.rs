@@ -18,7 +18,7 @@ const FDS_WANTED: u64 = 4096;
 
 pub const TUN: &str = "/dev/net/tun";
 
-const SERVICE_OF_PACKAGE: &str = "/lib/systemd/system/ringway.service";
+pub const SERVICE_OF_PACKAGE: &str = "/lib/systemd/system/ringway.service";
 
 pub fn findings() -> Vec<Finding> {
     let mut findings = vec![taps(), new_taps(), kvm(), files(), io_uring(), huge_pages()];

@@ -4,6 +4,7 @@ mod bridges;
 mod finding;
 mod machine;
 mod ports;
+mod service;
 
 use anyhow::ensure;
 use serde_json::json;
@@ -23,6 +24,7 @@ pub fn doctor(args: &DoctorArgs) -> Result<anyhow::Result<()>, Vec<SpecError>> {
     if let Some(file) = &args.config {
         let config = RunConfig::load(file, &[], places::control_socket())?;
         findings.extend(ports::findings(&config));
+        findings.extend(service::pin(file, &config.settings.pins));
         findings.extend(bridges::findings(&config.ports));
     }
     let text = match args.json {
