@@ -44,8 +44,8 @@ pub const SWITCH: Case = (
         (1, "two ports|three ports|DPDK testpmd, two ports|Open vSwitch with DPDK, three ports", 5),
         (
             1,
-            "ringway|ringway, always polling|DPDK testpmd, two ports|Open vSwitch with DPDK|\
-             Open vSwitch in user space, taps|Linux bridge, taps|vde_switch",
+            "ringway|DPDK testpmd, two ports|ringway, packed|DPDK testpmd, packed|\
+             Open vSwitch with DPDK|Open vSwitch in user space, taps|Linux bridge, taps|vde_switch",
             3,
         ),
     ],

@@ -12,7 +12,7 @@ use ringway_guests::vde::Vde;
 use ringway_guests::{Ovs, net, vde};
 use ringway_host::{Tap, TapOptions};
 use ringway_testkit::RingwayProcess;
-use ringway_virtq::SplitDriver;
+use ringway_virtq::{Format, PackedDriver, SplitDriver};
 
 use super::ends::{CallEnd, Way};
 use super::guests::{Arrived, Pair, Plan};
@@ -25,6 +25,9 @@ use crate::progress::in_turns;
 use crate::report::{Cell, Column, Grid, Report};
 use crate::ring::driver::DriverEnd;
 use crate::ring::end::End;
+
+type Split = Pair<DriverEnd<SplitDriver>>;
+type Packed = Pair<DriverEnd<PackedDriver>>;
 
 /// Packets on the way, by their bytes: as many as a ring of 256 entries takes; or what a raw socket
 /// has room for.
@@ -46,24 +49,27 @@ const COLUMNS: [Column; 4] = [("on the way", 0), ("Mpps", 3), ("Gb/s", 2), ("los
 pub(super) const METHOD: &str = "\
     Closed loop: a switch with three ports (testpmd: two), one of them idle, on the worker's \
     processor; so many packets are on the way at all times. Guests of ringway, testpmd and Open \
-    vSwitch with DPDK have split rings; the others' are programs that write each packet to a tap \
+    vSwitch with DPDK have rings, split if not said; the others' are programs that write to a tap \
     or a socket. A bridge works on the guests' processor. vde_switch carries no long packets.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Switch {
-    Ringway,
-    Polling,
-    Testpmd,
+    Ringway(Format),
+    Testpmd(Format),
     OvsDpdk,
     OvsTaps,
     Bridge,
     Vde,
 }
 
-const SWITCHES: [(&str, Switch); 7] = [
-    ("ringway", Switch::Ringway),
-    ("ringway, always polling", Switch::Polling),
-    ("DPDK testpmd, two ports", Switch::Testpmd),
+const RINGWAY: &str = "ringway";
+const PACKED: &str = "ringway, packed";
+
+const SWITCHES: [(&str, Switch); 8] = [
+    (RINGWAY, Switch::Ringway(Format::Split)),
+    ("DPDK testpmd, two ports", Switch::Testpmd(Format::Split)),
+    (PACKED, Switch::Ringway(Format::Packed)),
+    ("DPDK testpmd, packed", Switch::Testpmd(Format::Packed)),
     ("Open vSwitch with DPDK", Switch::OvsDpdk),
     ("Open vSwitch in user space, taps", Switch::OvsTaps),
     ("Linux bridge, taps", Switch::Bridge),
@@ -92,26 +98,22 @@ pub(super) fn measure(
             grid.add(&name, round, &values(packet_len, count, arrived).map(Some));
         };
         let to = Loop { duration: options.duration, found: &mut found };
-        let one = || measure_one(switch, of_switch, to);
-        match keeping_to(&[of_guests], one)? {
-            Err(why) if switch != Switch::Ringway => {
+        match keeping_to(&[of_guests], || measure_one(switch, of_switch, to))? {
+            Err(why) if !matches!(switch, Switch::Ringway(_)) => {
                 report.leave_out(&format!("missing: {}: {why:#}", name[0]));
                 Ok(())
             }
             other => other,
         }
     })?;
-    let base = |row: &[String]| Some(vec![row[0].clone(), SWITCHES[0].0.to_string()]);
+    let base_of = |switch: &str| if switch.ends_with("packed") { PACKED } else { RINGWAY };
+    let base = |row: &[String]| Some(vec![row[0].clone(), base_of(&row[1]).to_string()]);
     let mut table = grid.table_with(&[("÷ ringway", 1)], base);
     // Switches took turns; readers compare them length by length.
-    let place = |row: &Vec<_>| ON_RINGS.iter().position(|(len, _)| shown(row) == len.to_string());
-    table.rows.sort_by_key(place);
+    let is_of = |row: &[Cell], len: usize| row[0].show() == len.to_string();
+    table.rows.sort_by_key(|row| ON_RINGS.iter().position(|of| is_of(row, of.0)));
     report.tables.push(table);
     Ok(())
-}
-
-fn shown(row: &[Cell]) -> String {
-    row.first().map(Cell::show).unwrap_or_default()
 }
 
 // A packet's length, and how many there are, are far below 2^53.
@@ -133,22 +135,20 @@ fn measure_one(switch: Switch, processor: usize, mut to: Loop<'_>) -> anyhow::Re
     let (directory, packet_len_max) = (directory.path(), PACKET_LEN_MAX as usize);
     let stage = programs::stage(directory, "ringway".into(), None);
     match switch {
-        Switch::Ringway | Switch::Polling => {
+        Switch::Ringway(format) => {
             let ports = PORTS.map(|port| (port, ""));
-            let words = ["--workers", "1", "--poll", "always"];
-            let words = &words[..if switch == Switch::Polling { 4 } else { 2 }];
-            let start = || RingwayProcess::start_with(&ports, words).context(NO_DAEMON);
-            let daemon = keeping_to(&[processor], start)??;
-            to.on_rings(|| sockets(&daemon))
+            let start = || RingwayProcess::start_with(&ports, &["--workers", "1"]);
+            let daemon = keeping_to(&[processor], start)?.context(NO_DAEMON)?;
+            to.on_rings(format, || sockets(&daemon))
         }
-        Switch::Testpmd => {
+        Switch::Testpmd(format) => {
             let mut testpmd = peer::start(directory, processor, PACKET_LEN_MAX)?;
             testpmd.forward(true)?;
-            to.on_rings(|| peer::sockets(directory))
+            to.on_rings(format, || peer::sockets(directory))
         }
         Switch::OvsDpdk => {
             let _ovs = ovs::start(directory, processor, PACKET_LEN_MAX)?;
-            to.on_rings(|| peer::sockets(directory))
+            to.on_rings(Format::Split, || peer::sockets(directory))
         }
         Switch::OvsTaps => {
             let [first, second, _third] = taps()?;
@@ -172,10 +172,10 @@ fn measure_one(switch: Switch, processor: usize, mut to: Loop<'_>) -> anyhow::Re
 
 impl Loop<'_> {
     /// Guests with rings, new ones for each length.
-    fn on_rings(&mut self, sockets: impl Fn() -> [PathBuf; 2]) -> anyhow::Result<()> {
-        ON_RINGS.into_iter().try_for_each(|row| {
-            let pair = Pair::<DriverEnd<SplitDriver>>::attach(sockets(), &Plan::of(row.0));
-            self.through(&mut pair?, row)
+    fn on_rings(&mut self, of: Format, sockets: impl Fn() -> [PathBuf; 2]) -> anyhow::Result<()> {
+        ON_RINGS.into_iter().try_for_each(|row| match of {
+            Format::Split => self.through(&mut Split::attach(sockets(), &Plan::of(row.0))?, row),
+            Format::Packed => self.through(&mut Packed::attach(sockets(), &Plan::of(row.0))?, row),
         })
     }
 
