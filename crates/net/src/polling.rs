@@ -32,8 +32,7 @@ pub const WAKE_NS: u64 = 30_000;
 /// How long a look for an answer lasts at most, in nanoseconds: its sender has to wake up first.
 pub const ANSWER_NS_MAX: u64 = 10 * WAKE_NS;
 
-/// A pause is long from here on, in nanoseconds: it earns at least [`ANSWER_NS_MAX`] of the budget
-/// that is the default.
+/// A pause is long from here on, in nanoseconds: with the default budget it earns such a look.
 const LONG_PAUSE_NS: u64 = 5_000_000;
 
 /// A shorter pause in nanoseconds is none: no worker would have got to sleep in it.
@@ -279,11 +278,13 @@ impl Polling {
         self.stream_at = Some(now);
     }
 
-    /// Whether to yield the processor before the next look: beside a stream, unless the processor
-    /// is the worker's alone (ADR 20). Call [`yielded`](Self::yielded) afterwards.
+    /// Whether to yield the processor before the next look: beside a stream, and while an answer is
+    /// to come, unless it is the worker's alone (ADR 20). Call [`yielded`](Self::yielded) then.
     pub fn should_yield(&self, now: Nanos) -> bool {
         let is_stream = self.stream_at.is_some_and(|stream_at| now.since(stream_at) < STREAM_NS);
-        is_stream && self.options.mode == PollMode::Auto
+        let is_for_answer = matches!(self.state,
+            State::Looking { since, until, .. } if until.since(since) == ANSWER_NS_MAX);
+        (is_stream || is_for_answer) && self.options.mode == PollMode::Auto
     }
 
     /// The worker yielded at `began` and runs again `now`: whether to look after all. The time

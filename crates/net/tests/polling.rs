@@ -101,6 +101,8 @@ fn the_first_packet_after_a_long_pause_is_answered_soon() {
     assert!(!worker.polling.is_wanted(), "such traffic is no reason to poll");
 
     assert!(worker.pause(200_000_000, 10_000));
+    assert_eq!(worker.polling.idle(Nanos(worker.now)), Next::Look);
+    assert!(worker.polling.should_yield(Nanos(worker.now)), "its sender may need the processor");
     let before = worker.polling.counters().looked_ns;
     assert!(worker.pause(200_000_000, 10_000), "no answer comes");
     let looked_ns = worker.polling.counters().looked_ns - before;
