@@ -60,15 +60,13 @@ fn ping(guest: &mut Console, address: &str) -> anyhow::Result<()> {
     Side::Guest(guest).must(&format!("ping -c 3 {address}")).map(drop)
 }
 
-/// Two guests that were pasted from README talk: its lines, as a shell takes them, without a word
-/// changed but the port's name.
+/// Two guests that were pasted from README talk: its first lines, as a shell takes them.
 pub fn readme(stage: &Stage) -> anyhow::Result<()> {
     let shell = ReadmeShell::new(stage)?;
     let command = shell.command(line("ringway run ")?);
     let mut ringway = Process::start(stage, "ringway", command)?;
     ringway.wait_until("ready", SHORT_LIMIT, |it| it.printed().contains(" ready "))?;
-    let pasted = line("eval qemu-system-x86_64 ")?;
-    let arguments = [shell.qemu(pasted)?, shell.qemu(&pasted.replace("vm0", "vm1"))?];
+    let arguments = [shell.qemu("disk0.img")?, shell.qemu("disk1.img")?];
     let macs = [mac(&arguments[0])?, mac(&arguments[1])?];
     ensure!(macs[0] != macs[1], "two guests with one address: {}", macs[0]);
     let mut guests = Vec::new();
@@ -133,13 +131,15 @@ impl<'a> ReadmeShell<'a> {
         command
     }
 
-    /// What a line gives to QEMU, without the disk, which these guests have none of.
-    fn qemu(&self, line: &str) -> anyhow::Result<Vec<String>> {
-        shell::output(&mut self.command(line))?;
+    /// What the line with that disk gives to QEMU, without the disk, which these guests have none
+    /// of.
+    fn qemu(&self, disk: &str) -> anyhow::Result<Vec<String>> {
+        let pasted = line(&format!("eval qemu-system-x86_64 {disk} "))?;
+        shell::output(&mut self.command(pasted))?;
         let text = fs::read_to_string(self.stage.file("arguments"))?;
         let arguments: Vec<String> = text.lines().map(str::to_owned).collect();
-        let disk = arguments.first().context("no arguments")?;
-        ensure!(disk == "disk.img", "{disk}: not the disk");
+        let first = arguments.first().context("no arguments")?;
+        ensure!(first == disk, "{first}: not the disk");
         Ok(arguments[1..].to_vec())
     }
 }
