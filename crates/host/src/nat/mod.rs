@@ -16,6 +16,7 @@ pub(crate) mod error_queue;
 pub(crate) mod fill;
 pub(crate) mod listeners;
 pub(crate) mod long;
+pub(crate) mod one_by_one;
 pub(crate) mod options;
 pub(crate) mod outside;
 pub(crate) mod own_addresses;

@@ -272,17 +272,11 @@ impl Sockets {
         self.ask_another_resolver(flow, now);
         let Some((socket, vectors)) = self.of(flow) else { return };
         socket.set_way(hops, is_whole_only);
-        vectors.begin().add(packet.payload, skip as usize, len as usize);
         let is_cut = GsoType::from_raw(packet.header.gso_type) == Some(GsoType::UdpL4);
         let segment_len = Some(packet.header.gso_size).filter(|size| is_cut && *size > 0);
-        let way = socket.way;
-        let mut sent = vectors.send(socket.as_fd(), segment_len, way.as_ref().map(WayBack::parts));
-        // What the kernel heard of earlier ones comes first; of other clients' it may be anything.
-        if let Err(why) = &sent
-            && (errno(why) == Errno::CONNREFUSED || way.is_some())
-        {
-            sent = vectors.send(socket.as_fd(), segment_len, way.as_ref().map(WayBack::parts));
-        }
+        let (all, way) = ((packet.payload, skip as usize, len as usize), socket.way);
+        let way = way.as_ref().map(WayBack::parts);
+        let sent = vectors.send_datagrams(socket.as_fd(), all, segment_len, way);
         let problem = match sent.map_err(|why| errno(&why)) {
             Err(Errno::MSGSIZE) => Problem::TooBig(socket.path_mtu()),
             Err(Errno::NETUNREACH) => Problem::NetworkUnreachable,
