@@ -39,6 +39,10 @@ impl Resolvers {
         Some(SocketAddr::new(*self.list.get(self.at)?, DNS_PORT))
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.list.len()
+    }
+
     /// A question goes to the current one.
     pub(crate) fn question(&self, now: Nanos) -> Question {
         Question { at: self.at, asked: now, is_answered: false }

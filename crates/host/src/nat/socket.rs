@@ -144,11 +144,7 @@ impl Socket {
         set_option(fd, is_heard, 1)
     }
 
-    /// Connects; a socket for datagrams may be told another place later.
-    ///
-    /// # Errors
-    /// It cannot go there.
-    pub(crate) fn connect(&self, to: SocketAddr) -> Result<(), Failure> {
+    fn connect(&self, to: SocketAddr) -> Result<(), Failure> {
         match connect(&self.fd, &to) {
             Ok(()) | Err(Errno::INPROGRESS) => Ok(()),
             Err(why) => Err(failure(why)),

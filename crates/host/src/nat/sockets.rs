@@ -231,18 +231,15 @@ impl Sockets {
         now: Nanos,
         news: &mut News,
     ) {
-        let opened = self.address(to).and_then(|address| {
-            if !self.has_room() {
-                return Err(Failure::NoRoom);
+        let opened = match to {
+            // Guests reach this machine's own addresses only where that was said.
+            Target::Address(to) if self.own.contains(to.ip()) => {
+                Err(Failure::Unreachable(Problem::Prohibited))
             }
-            let mut socket = Socket::open(flow, protocol, address)?;
-            if to == Target::Resolver && protocol == Protocol::Udp {
-                socket.question = Some(self.resolvers.question(now));
-            }
-            let watched = self.poller.add_edge_both(socket.as_fd(), flow.to_u64());
-            watched.map_err(|_| Failure::NoRoom)?;
-            Ok(socket)
-        });
+            _ if !self.has_room() => Err(Failure::NoRoom),
+            Target::Address(to) | Target::Loopback(to) => self.open_to(flow, protocol, to),
+            Target::Resolver => self.open_to_resolver(flow, protocol, now),
+        };
         match opened {
             Ok(socket) => self.put(socket),
             Err(why) => {
@@ -254,17 +251,34 @@ impl Sockets {
         }
     }
 
-    /// Guests reach this machine's own addresses only where that was said.
-    fn address(&self, to: Target) -> Result<SocketAddr, Failure> {
-        let prohibited = Failure::Unreachable(Problem::Prohibited);
-        match to {
-            Target::Address(to) if self.own.contains(to.ip()) => Err(prohibited),
-            Target::Address(to) | Target::Loopback(to) => Ok(to),
-            Target::Resolver => {
-                let unreachable = Failure::Unreachable(Problem::PortUnreachable);
-                self.resolvers.current().ok_or(unreachable)
+    fn open_to(&self, flow: FlowId, protocol: Protocol, to: SocketAddr) -> Result<Socket, Failure> {
+        let socket = Socket::open(flow, protocol, to)?;
+        let watched = self.poller.add_edge_both(socket.as_fd(), flow.to_u64());
+        watched.map(|()| socket).map_err(|_| Failure::NoRoom)
+    }
+
+    /// Goes to the resolver that is asked now, or to the next one that is not out of reach.
+    fn open_to_resolver(
+        &mut self,
+        flow: FlowId,
+        protocol: Protocol,
+        now: Nanos,
+    ) -> Result<Socket, Failure> {
+        let mut opened = Err(Failure::Unreachable(Problem::PortUnreachable));
+        for _ in 0..self.resolvers.count() {
+            let Some(to) = self.resolvers.current() else { break };
+            let question = self.resolvers.question(now);
+            opened = self.open_to(flow, protocol, to);
+            match &mut opened {
+                Ok(socket) => {
+                    socket.question = (protocol == Protocol::Udp).then_some(question);
+                    break;
+                }
+                Err(Failure::NoRoom) => break,
+                Err(_) => self.resolvers.failed(&question),
             }
         }
+        opened
     }
 
     fn send_datagram(&mut self, action: Action, packet: &Packet<'_>, now: Nanos, news: &mut News) {
@@ -294,9 +308,10 @@ impl Sockets {
         let Some(socket) = place.filter(|socket| socket.flow == flow) else { return };
         let Some(question) = &mut socket.question else { return };
         if self.resolvers.asks_again(question, now)
-            && let Some(to) = self.resolvers.current()
+            // A new socket: the next one may be of the other family.
+            && let Ok(other) = self.open_to_resolver(flow, Protocol::Udp, now)
         {
-            let _ = socket.connect(to);
+            self.list[flow.index()] = Some(other);
         }
     }
 
@@ -326,5 +341,50 @@ impl Sockets {
         if event.readable && !socket.is_connecting {
             news.push((flow, Event::Readable));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, UdpSocket};
+
+    use super::*;
+
+    fn asking(resolvers: &[IpAddr]) -> (Sockets, FlowId) {
+        let mut sockets = Sockets::new(4, 4, Skipped::new(true)).unwrap();
+        sockets.resolvers.set(resolvers);
+        let (flow, mut news) = (FlowId::from_u64(0), News::new());
+        let open = Action::Open { flow, protocol: Protocol::Udp, to: Target::Resolver };
+        sockets.carry_out(open, None, Nanos(0), &mut news);
+        assert_eq!(news, []);
+        (sockets, flow)
+    }
+
+    fn asked(sockets: &mut Sockets, flow: FlowId) -> SocketAddr {
+        let (socket, _) = sockets.of(flow).unwrap();
+        UdpSocket::from(socket.fd.try_clone().unwrap()).peer_addr().unwrap()
+    }
+
+    /// No socket connects there.
+    const OUT_OF_REACH: IpAddr = IpAddr::V4(std::net::Ipv4Addr::BROADCAST);
+
+    #[test]
+    fn a_resolver_out_of_reach_is_not_asked() {
+        let (mut sockets, flow) = asking(&[OUT_OF_REACH, [127, 0, 0, 1].into()]);
+        assert_eq!(asked(&mut sockets, flow), ([127, 0, 0, 1], 53).into());
+    }
+
+    #[test]
+    fn a_silent_resolver_makes_room_for_one_of_the_other_family() {
+        let other: IpAddr = "::1".parse().unwrap();
+        if UdpSocket::bind((other, 0)).is_err() {
+            return println!("skipped: this machine has no such addresses");
+        }
+        let (mut sockets, flow) = asking(&[[127, 0, 0, 9].into(), OUT_OF_REACH, other]);
+        sockets.ask_another_resolver(flow, Nanos(1_000_000_000));
+        assert_eq!(asked(&mut sockets, flow), ([127, 0, 0, 9], 53).into());
+        sockets.ask_another_resolver(flow, Nanos(3_000_000_000));
+        assert_eq!(asked(&mut sockets, flow), (other, 53).into());
+        assert_eq!(sockets.count(), 1);
     }
 }
