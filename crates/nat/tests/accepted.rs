@@ -27,7 +27,10 @@ fn listen(lab: &mut Lab) -> SocketHandle {
 }
 
 fn accept(lab: &mut Lab, from: SocketAddr) {
-    let flow = lab.nat.accept(lab::GUEST, (80, from), 100_000, lab.now).expect("room for a flow");
+    let mut actions = Actions::new();
+    let flow = lab.nat.accept(GUEST, (80, from, 100_000), lab.now, &mut actions);
+    assert!(actions.is_empty());
+    let flow = flow.expect("room for a flow");
     lab.host.accepted(flow, from);
 }
 
@@ -106,7 +109,8 @@ fn a_guest_that_refuses_or_says_nothing_resets_who_connects() {
 #[test]
 fn a_guest_without_an_address_gets_no_connection() {
     let mut lab = Lab::new(1);
-    assert_eq!(lab.nat.accept(lab::GUEST, (80, CLIENT.into()), 1, lab.now), None);
+    let to = (80, CLIENT.into(), 1);
+    assert_eq!(lab.nat.accept(GUEST, to, lab.now, &mut Actions::new()), None);
 }
 
 /// Answers of the guest go to the client of its flow, and each datagram is told of by itself.

@@ -3,12 +3,15 @@
 
 mod lab;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use lab::host::Answer;
 use lab::packets::{REMOTE, REMOTE_6, dhcp, packet, packet6, tcp, udp};
 use lab::{GUEST, Lab, MAC, guest6, plan};
-use ringway_nat::{Close, Event, Guest, Limits, Nat, Plan, Protocol, Refusal, Target, Verdict};
+use ringway_nat::{
+    Action, Actions, Client, Close, Event, Guest, Limits, Nat, Plan, Protocol, Refusal, Target,
+    Verdict,
+};
 use ringway_net::MacAddress;
 
 const OTHER: Guest = Guest(4);
@@ -351,6 +354,36 @@ fn a_guest_gets_its_share_of_flows_where_others_have_all() {
         lab.send(&of_other(packet(REMOTE, 17, &udp(4000 + port, 7, b"x"))));
     }
     assert_eq!((lab.nat.flows_of(OTHER), lab.nat.flows_of(GUEST)), (10, 10));
+}
+
+#[test]
+fn what_comes_from_outside_gets_a_share_of_flows_where_other_guests_have_all() {
+    for is_stream in [true, false] {
+        let mut lab = with_other(Limits { flows: 20, ..Limits::default() });
+        for port in 0..20 {
+            lab.send(&packet(REMOTE, 17, &udp(4000 + port, 7, b"x")));
+        }
+        lab.sender = OTHER;
+        lab.send(&dhcp(1, 77, None));
+        let now = lab.now;
+        let mut accept = |port: u16| {
+            let (from, mut actions) = (SocketAddr::from(([198, 51, 100, 7], port)), Actions::new());
+            let flow = match is_stream {
+                true => lab.nat.accept(OTHER, (80, from, 1000), now, &mut actions),
+                false => {
+                    let to = (53, Client { from, at: ([192, 0, 2, 1], 53).into() });
+                    lab.nat.accept_datagram(OTHER, to, now, &mut actions)
+                }
+            };
+            let ended: Vec<_> = actions.drain().collect();
+            (flow, ended, [OTHER, GUEST].map(|guest| lab.nat.flows_of(guest)))
+        };
+        let (flow, ended, flows) = accept(5000);
+        assert!(flow.is_some() && matches!(ended[..], [Action::Close { .. }]), "{ended:?}");
+        assert_eq!(flows, [1, 19]);
+        let flows = (5001..5040).map(accept).last().map(|(_, _, flows)| flows);
+        assert_eq!(flows, Some([10, 10]));
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use lab::host::{Answer, Fake};
 use lab::packets::{REMOTE, packet, segment};
 use lab::{GUEST, Lab};
-use ringway_nat::Close;
+use ringway_nat::{Actions, Close};
 
 const FIN: u8 = 1;
 const SYN: u8 = 2;
@@ -428,7 +428,9 @@ fn a_connection_from_outside_is_asked_for_five_times_and_given_up() {
     lab::lease(&mut script.lab);
     let from = SocketAddr::from(([203, 0, 113, 5], 7777));
     let now = script.lab.now;
-    let flow = script.lab.nat.accept(GUEST, (80, from), 50_000, now).expect("a flow");
+    let mut actions = Actions::new();
+    let flow = script.lab.nat.accept(GUEST, (80, from, 50_000), now, &mut actions);
+    let flow = flow.expect("a flow");
     script.lab.host.accepted(flow, from);
     let all = script.said(40_000);
     assert_eq!((all.len(), all[0].flags), (5, SYN));

@@ -121,9 +121,12 @@ impl NatPort {
     fn take_in(&mut self, (fd, from, forward): Taken) {
         let Ok(mut socket) = Socket::accepted(fd, forward.at.is_local()) else { return };
         let is_it = |guest: &&Guest| self.nat.name_of(**guest) == Some(&forward.guest);
-        let guest = self.guests.iter().find(is_it).filter(|_| self.sockets.has_room());
-        let to = (forward.to, from);
-        match guest.and_then(|guest| self.nat.accept(*guest, to, socket.room(), self.now)) {
+        let guest = self.guests.iter().find(is_it).copied();
+        let (to, now, mut actions) = ((forward.to, from, socket.room()), self.now, Actions::new());
+        let flow = guest.and_then(|guest| self.nat.accept(guest, to, now, &mut actions));
+        // It may have the place of a flow that ends.
+        self.carry_out(&mut actions, None);
+        match flow {
             Some(flow) => {
                 self.sockets.adopt(flow, socket);
                 self.limit_buffers(flow);

@@ -122,7 +122,7 @@ impl Nat {
 
     /// Whether there is room for one more flow of a guest. Where all guests together have as many
     /// as there may be, it takes the place of the oldest one of the guest that has most.
-    fn has_its_share(&mut self, guest: Guest, actions: &mut Actions) -> bool {
+    pub(super) fn has_its_share(&mut self, guest: Guest, actions: &mut Actions) -> bool {
         let own = self.table.count_of(guest);
         if !self.table.has_room(guest) && own < self.limits.flows_per_guest as usize {
             let all = (0..self.limits.guests).map(Guest);

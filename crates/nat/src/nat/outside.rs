@@ -19,20 +19,21 @@ const PORTS_TRIED: u16 = 16;
 impl Nat {
     /// A connection from outside into the guest behind that port; `room`: what its socket takes.
     ///
+    /// The actions come before its socket: it may have the place of another flow.
     /// `None`: the guest has no address, or no room for one more flow.
     pub fn accept(
         &mut self,
         guest: Guest,
-        (port, from): (u16, SocketAddr),
-        room: u32,
+        (port, from, room): (u16, SocketAddr, u32),
         now: Nanos,
+        actions: &mut Actions,
     ) -> Option<FlowId> {
         let (key, mac) = self.key_from_outside((guest, Protocol::Tcp), port, from)?;
         let key = ports_of(key).find(|key| self.table.find(key).is_none())?;
         let mut tcp = Tcp::accepted(self.mss(true), self.isn(&key, now), room, now);
         tcp.limit_in_flight(self.limits.in_flight);
         let deadline = tcp.deadline();
-        if !self.table.has_room(guest) {
+        if !self.has_its_share(guest, actions) {
             self.forget_closed(guest);
         }
         let flow = self.table.insert(key, mac, State::Tcp(tcp), now)?;
@@ -60,7 +61,7 @@ impl Nat {
             None => {
                 let key = ports_of(key).find(|key| self.table.find(key).is_none())?;
                 // What comes from outside takes the place of nothing that the guest began.
-                if !self.table.has_room(guest) && !self.evict_client(guest, actions) {
+                if !self.has_its_share(guest, actions) && !self.evict_client(guest, actions) {
                     return None;
                 }
                 let datagrams = Datagrams::from_outside(client);
