@@ -75,12 +75,14 @@ impl Sockets {
         socket.filter(|socket| socket.flow == flow).map(|socket| (socket, &mut self.vectors))
     }
 
-    /// Closes all.
+    /// Closes all. New flows may have the names of those that were here.
     pub(crate) fn clear(&mut self) {
         for socket in self.list.iter_mut().filter_map(Option::take) {
             socket.close(Close::Reset);
         }
         self.count = 0;
+        self.acknowledged.clear();
+        self.listeners.forget_flow(|_| true);
     }
 
     /// Listens elsewhere.
@@ -349,6 +351,7 @@ mod tests {
     use std::net::{IpAddr, UdpSocket};
 
     use super::*;
+    use crate::nat::listeners::Place;
 
     fn asking(resolvers: &[IpAddr]) -> (Sockets, FlowId) {
         let mut sockets = Sockets::new(4, 4, Skipped::new(true)).unwrap();
@@ -363,6 +366,19 @@ mod tests {
     fn asked(sockets: &mut Sockets, flow: FlowId) -> SocketAddr {
         let (socket, _) = sockets.of(flow).unwrap();
         UdpSocket::from(socket.fd.try_clone().unwrap()).peer_addr().unwrap()
+    }
+
+    #[test]
+    fn datagrams_that_wait_for_a_flow_do_not_wait_for_one_of_another_table() {
+        let mut sockets = Sockets::new(4, 4, Skipped::new(true)).unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let at = Place::Address(socket.local_addr().unwrap());
+        let forward = Forward { protocol: Protocol::Udp, at, guest: "vm0".into(), to: 53 };
+        sockets.listen(&[], vec![Listener { forward, fd: socket.into() }]);
+        sockets.listeners.set_flow(0, Some(FlowId::from_u64(0)));
+        assert_eq!(sockets.listeners.readable().count(), 0);
+        sockets.clear();
+        assert!(sockets.listeners.readable().eq([0]));
     }
 
     /// No socket connects there.
