@@ -25,10 +25,9 @@ pub fn move_into(
         run_inside(&["addr", "add", address, "dev", interface])?;
     }
     run_inside(&["link", "set", interface, "up"])?;
-    let gateway = addresses["ips"][0]["gateway"].as_str();
     for route in addresses["routes"].as_array().into_iter().flatten() {
         let to = route["dst"].as_str().unwrap_or_default();
-        match route["gw"].as_str().or(gateway) {
+        match route["gw"].as_str().or_else(|| gateway_for(to, addresses)) {
             Some(via) => run_inside(&["route", "add", to, "via", via, "dev", interface])?,
             None => run_inside(&["route", "add", to, "dev", interface])?,
         };
@@ -38,6 +37,14 @@ pub fn move_into(
     Ok(words.nth(1).unwrap_or_default().to_string())
 }
 
+/// The first gateway of the family of a route that names none.
+fn gateway_for<'a>(to: &str, addresses: &'a Value) -> Option<&'a str> {
+    let is_six = to.contains(':');
+    let ips = addresses["ips"].as_array().into_iter().flatten();
+    let mut gateways = ips.filter_map(|ip| ip["gateway"].as_str());
+    gateways.find(|gateway| gateway.contains(':') == is_six)
+}
+
 fn run(words: &[&str]) -> Result<String, Failure> {
     let failure = |why: String| Failure::new(Code::Tap, format!("{}: {why}", words.join(" ")));
     let output = Command::new(words[0]).args(&words[1..]).output();
@@ -45,5 +52,21 @@ fn run(words: &[&str]) -> Result<String, Failure> {
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         false => Err(failure(String::from_utf8_lossy(&output.stderr).trim().to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_goes_by_a_gateway_of_its_own_family() {
+        let four = serde_json::json!({ "address": "10.1.0.5/24", "gateway": "10.1.0.1" });
+        let six = serde_json::json!({ "address": "fd1::5/64", "gateway": "fd1::1" });
+        let both = serde_json::json!({ "ips": [four, six] });
+        assert_eq!(gateway_for("0.0.0.0/0", &both), Some("10.1.0.1"));
+        assert_eq!(gateway_for("::/0", &both), Some("fd1::1"));
+        let only_four = serde_json::json!({ "ips": [four, { "address": "fd1::5/64" }] });
+        assert_eq!(gateway_for("::/0", &only_four), None);
     }
 }
