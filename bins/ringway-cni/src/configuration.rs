@@ -33,8 +33,9 @@ pub struct Configuration {
     pub ipam: Option<Ipam>,
     #[serde(default)]
     pub runtime_config: RuntimeConfiguration,
-    #[serde(rename = "cni.dev/valid-attachments", default)]
-    pub valid_attachments: Vec<Valid>,
+    /// Runtimes write null where there are none.
+    #[serde(rename = "cni.dev/valid-attachments")]
+    pub valid_attachments: Option<Vec<Valid>>,
 }
 
 fn default_control() -> String {
@@ -167,7 +168,15 @@ mod tests {
             "cni.dev/valid-attachments":[{"containerID":"c1","ifname":"net1"}]}"#;
         let read = Configuration::parse(text).expect("a configuration");
         assert_eq!((read.attachment, read.ipam()), (Kind::Tap, Some("host-local")));
-        assert_eq!((read.control.as_str(), read.valid_attachments.len()), (CONTROL, 1));
+        assert_eq!(read.control.as_str(), CONTROL);
+        assert_eq!(read.valid_attachments.map(|valid| valid.len()), Some(1));
+    }
+
+    #[test]
+    fn null_is_no_attachment() {
+        let text = r#"{"cniVersion":"1.1.0","name":"a","cni.dev/valid-attachments":null}"#;
+        let read = Configuration::parse(text).expect("a configuration");
+        assert!(read.valid_attachments.is_none());
     }
 
     #[test]

@@ -147,7 +147,7 @@ impl Verbs<'_> {
 
     /// Ports of this network that the runtime does not know any more go; no others.
     fn collect(&self) -> Result<(), Failure> {
-        let valid = &self.configuration.valid_attachments;
+        let valid = self.configuration.valid_attachments.as_deref().unwrap_or_default();
         for port in self.control.ports()? {
             let Some(key) = Key::of_port(&port) else { continue };
             let is_known = valid.iter().any(|it| {
