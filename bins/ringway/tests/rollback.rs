@@ -23,10 +23,11 @@ const RINGWAY: &str = env!("CARGO_BIN_EXE_ringway");
 
 /// What a bad program has done when it goes bad, and what the upgrade is answered if it ends, and
 /// if it hangs.
-const STEPS: [(&str, &str, &str); 6] = [
+const STEPS: [(&str, &str, &str); 7] = [
     ("start", "it ended: exit status 3", "it was not ready within 3s"),
     ("hello", "it ended: exit status 3", "it was not ready within 3s"),
     ("ready", "it ended: exit status 3", "it did not go on within 1s"),
+    ("twice", "it ended: SIGKILL (9)", ""),
     ("go", "it ended: exit status 3", "it did not go on within 1s"),
     ("serves", "it has ended", ""),
     ("checks", "the old supervisor goes on: this one cannot", "it did not say within 2s"),
@@ -109,6 +110,9 @@ fn be_bad() -> ! {
             Ok(ToData::Replayed {}) => {
                 tell(&ToSupervisor::Ready { refusal: None });
                 ends_at("ready");
+                if name.starts_with("twice") {
+                    tell(&ToSupervisor::Ready { refusal: None });
+                }
                 says_at(1);
             }
             Ok(ToData::Go { is_last: true, .. }) => {

@@ -36,6 +36,8 @@ impl Supervisor {
 
     fn take(&mut self, number: u32, message: ToSupervisor) -> anyhow::Result<()> {
         let is_serving = self.planes.is_serving(number);
+        let stage = self.planes.get(number).map(|plane| plane.stage);
+        anyhow::ensure!(stage.is_some_and(|it| it.takes(&message)), "it is not so far");
         match message {
             ToSupervisor::Hello { wire, journal } => self.hello(number, wire, journal),
             ToSupervisor::Ready { refusal: Some(why) } => {
@@ -121,12 +123,9 @@ impl Supervisor {
         let layout = Versions { first: Watched::LAYOUT, last: Watched::LAYOUT };
         match ours.common(wire) {
             Some(_) if layout.common(journal).is_none() => {
-                let Versions { first, last } = journal;
-                let why = "it knows layouts of the journal";
-                self.plane_refuses(
-                    number,
-                    &format!("{why} from {first} to {last}, and not {}", Watched::LAYOUT),
-                );
+                let (Versions { first, last }, ours) = (journal, Watched::LAYOUT);
+                let why = format!("it knows journals of layouts {first} to {last}, and not {ours}");
+                self.plane_refuses(number, &why);
             }
             Some(_) if self.planes.is_coming(number) => self.next_says_hello(),
             Some(_) => self.load(number),

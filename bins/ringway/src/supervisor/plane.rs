@@ -63,6 +63,18 @@ pub(super) enum Stage {
     Ending,
 }
 
+impl Stage {
+    /// Whether a data plane that is so far may say that: said again, it would never be late.
+    pub(super) fn takes(self, message: &ToSupervisor) -> bool {
+        match message {
+            ToSupervisor::Hello { .. } => self == Self::Starting,
+            ToSupervisor::Ready { refusal: None } => self == Self::Loading,
+            ToSupervisor::Running {} => self == Self::Going,
+            _ => true,
+        }
+    }
+}
+
 /// A file descriptor that goes to the data plane.
 #[derive(Debug, Clone)]
 pub(super) enum Sent {
@@ -286,5 +298,25 @@ impl Plane {
         if !ended {
             let _ = pidfd_send_signal(&pidfd, Signal::KILL);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringway_supervisor::wire::Versions;
+
+    #[test]
+    fn each_step_is_said_once_and_in_its_turn() {
+        use Stage::{Ending, Frozen, Going, Loading, Quiescing, Ready, Running, Starting};
+        let stages = [Starting, Loading, Ready, Going, Running, Quiescing, Frozen, Ending];
+        let versions = || Versions { first: 1, last: 1 };
+        let hello = ToSupervisor::Hello { wire: versions(), journal: versions() };
+        let ready = ToSupervisor::Ready { refusal: None };
+        let taken = |message| stages.into_iter().filter(move |stage| stage.takes(message));
+        assert!(taken(&hello).eq([Starting]));
+        assert!(taken(&ready).eq([Loading]));
+        assert!(taken(&ToSupervisor::Running {}).eq([Going]));
+        assert!(taken(&ToSupervisor::Forbidden { call: 1 }).eq(stages));
     }
 }
