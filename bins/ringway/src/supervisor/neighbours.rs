@@ -41,7 +41,7 @@ struct Wanted {
 #[derive(Debug)]
 pub(super) struct Neighbours {
     wanted: Wanted,
-    /// Those that have been told something.
+    /// Those that have been told something, and may have it.
     bridges: Vec<u32>,
     due: Option<Instant>,
     last: Option<Instant>,
@@ -67,6 +67,17 @@ impl Neighbours {
             (self.wanted, self.pause) = (wanted, AGAIN);
             self.due = Some(self.last.map_or(now, |last| now.max(last + SOONEST)));
         }
+    }
+
+    /// These were told. If one neighbour was refused, the others are there, and what was to go may
+    /// be there, too.
+    fn note_bridges(&mut self, mut bridges: Vec<u32>, is_done: bool) {
+        if !is_done {
+            bridges.extend(&self.bridges);
+            bridges.sort_unstable();
+            bridges.dedup();
+        }
+        self.bridges = bridges;
     }
 
     fn is_due(&self, now: Instant) -> bool {
@@ -124,9 +135,9 @@ impl Supervisor {
         let bridges: Vec<u32> = bridges.collect();
         let all = [&bridges[..], &state.bridges].concat();
         let neighbours = bridge_fdb::neighbours(&links, taps, residents);
-        let count = netlink.sync(&all, &neighbours)?;
-        state.bridges = bridges;
-        Ok(count)
+        let done = netlink.sync(&all, &neighbours);
+        state.note_bridges(bridges, done.is_ok());
+        done
     }
 
     fn residents(&self) -> Vec<Resident> {
@@ -202,5 +213,16 @@ mod tests {
         assert!(told.is_due(start + LATEST));
         told.have_been_told(Some(1), start + LATEST);
         assert_eq!(told.due(), None);
+    }
+
+    #[test]
+    fn bridges_that_refused_something_are_told_again_and_at_the_end() {
+        let mut told = Neighbours::new();
+        let steps: [(u32, bool, &[u32]); 4] =
+            [(8, false, &[8]), (9, false, &[8, 9]), (9, false, &[8, 9]), (9, true, &[9])];
+        for (bridge, is_done, left) in steps {
+            told.note_bridges(vec![bridge], is_done);
+            assert_eq!(told.bridges, left, "{bridge} {is_done}");
+        }
     }
 }
