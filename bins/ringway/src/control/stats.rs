@@ -140,7 +140,7 @@ pub struct PortStats {
     pub mtu: Option<u16>,
     /// Whether a front-end is connected, or the tap is open.
     pub connected: bool,
-    /// `waiting`, `connected`, `running`, `broken` or `failed`.
+    /// `waiting`, `connected`, `running`, `broken`, `failed` or `quarantined`.
     pub state: String,
     /// Why the port failed, or its last front-end was not to be served any more.
     pub error: Option<String>,

@@ -18,7 +18,7 @@ use crate::units;
 type Labels = Vec<(&'static str, String)>;
 
 /// The states that a port may be in.
-const STATES: [&str; 5] = ["waiting", "connected", "running", "broken", "failed"];
+const STATES: [&str; 6] = ["waiting", "connected", "running", "broken", "failed", "quarantined"];
 
 /// The report as text; ends with `# EOF`.
 ///
@@ -220,6 +220,17 @@ mod tests {
             assert!(text.contains(line), "{line} in\n{text}");
         }
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn each_port_is_in_one_state() {
+        for state in ["waiting", "connected", "running", "broken", "failed", "quarantined"] {
+            let mut report = example();
+            report.ports[0].state = state.to_string();
+            let text = open_metrics(&report).expect("text");
+            let lines = text.lines().filter(|it| it.starts_with("ringway_port_state{port=\"vm0\""));
+            assert_eq!(lines.filter(|line| line.ends_with(" 1")).count(), 1, "{state}");
+        }
     }
 
     #[test]

@@ -129,7 +129,7 @@ fn detail(frame: &mut Frame, area: Rect, row: &Row, rates: &Rates) {
 
 fn color(row: &Row) -> Color {
     match row.port.state.as_str() {
-        "broken" | "failed" => Color::Red,
+        "broken" | "failed" | "quarantined" => Color::Red,
         _ if row.to.drops + row.from.drops > 0.0 => Color::Yellow,
         "running" => Color::Reset,
         _ => Color::DarkGray,
