@@ -67,6 +67,11 @@ impl Watched {
         self.bell.drain();
     }
 
+    /// Before a data plane gets it that follows one which has ended.
+    pub(super) fn repair(&self, are_gone: bool) {
+        self.watch.repair(are_gone);
+    }
+
     pub(super) fn beats(&self) -> Vec<Beat> {
         let beats = (0..self.workers).filter_map(|worker| self.watch.beat(worker));
         beats.map(|beat| Beat { count: beat.number, is_asleep: !beat.is_awake }).collect()

@@ -45,6 +45,7 @@ impl Supervisor {
             }
             ToSupervisor::Ready { refusal: None } if is_serving => {
                 let positions = std::mem::take(&mut self.positions);
+                self.journal.repair(self.planes.others_are_gone());
                 if let Some(plane) = self.planes.serving() {
                     Self::go(plane, &positions, self.journal.file());
                 }

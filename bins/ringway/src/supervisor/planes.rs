@@ -121,8 +121,12 @@ impl Planes {
 
     /// There is one, which serves, and no other.
     pub(super) fn is_alone(&self) -> bool {
-        let is_told = self.current().is_some_and(Plane::is_told);
-        is_told && self.is_running() && self.coming.is_none() && self.ending.is_empty()
+        self.current().is_some_and(Plane::is_told) && self.is_running() && self.others_are_gone()
+    }
+
+    /// There is none beside the one that serves, or is about to.
+    pub(super) fn others_are_gone(&self) -> bool {
+        self.coming.is_none() && self.ending.is_empty()
     }
 
     /// It has ended.

@@ -144,6 +144,21 @@ impl Sizes {
         all.filter(|(from, to)| from != to)
     }
 
+    /// What a file of these sizes begins with.
+    fn head(self) -> [u8; GENERATION_AT] {
+        let mut head = [0; GENERATION_AT];
+        head[..LAYOUT_AT].copy_from_slice(&MAGIC.to_le_bytes());
+        let words = [
+            (LAYOUT_AT, JOURNAL_LAYOUT.into()),
+            (WORKERS_AT, self.workers as u64),
+            (RINGS_AT, self.rings as u64),
+        ];
+        for (at, word) in words {
+            head[at..at + 4].copy_from_slice(&word.to_le_bytes()[..4]);
+        }
+        head
+    }
+
     /// What the head of a file says, if that is what the file is.
     fn of(file: impl AsFd) -> Result<Self, Unfit> {
         let mut head = [0; LINE];
@@ -221,14 +236,7 @@ impl Journal {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create("ringway-journal", flags)?;
         rustix::fs::ftruncate(&file, sizes.len() as u64)?;
-        let mut head = [0; LINE];
-        head[..LAYOUT_AT].copy_from_slice(&MAGIC.to_le_bytes());
-        let words =
-            [(LAYOUT_AT, JOURNAL_LAYOUT.into()), (WORKERS_AT, workers.into()), (RINGS_AT, rings)];
-        for (at, word) in words {
-            head[at..at + 4].copy_from_slice(&word.to_le_bytes());
-        }
-        if rustix::io::pwrite(&file, &head, 0)? < LINE {
+        if rustix::io::pwrite(&file, &sizes.head(), 0)? < GENERATION_AT {
             return Err(io::Error::other("the head of a new journal was cut"));
         }
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;

@@ -13,7 +13,7 @@ use super::counts::Counts;
 use super::learned::NotedAddress;
 use super::ring_lines::{NotedRing, Past, RingName};
 use super::watch::{JournalWatch, Owner};
-use super::worker_line::{Busy, WorkerLine};
+use super::worker_line::{BEAT_AT, Busy, OWNER_AT, WorkerLine};
 use super::*;
 use crate::worker::effort::Spent;
 
@@ -117,6 +117,28 @@ fn the_end_of_a_worker_is_seen_and_whom_it_served() {
     assert!(matches!(other.join().unwrap(), Err(Unfit::Held(0))));
     drop(line);
     assert_eq!(watch.wait(0, second).unwrap(), Owner::Free);
+}
+
+#[test]
+fn whatever_a_data_plane_has_left_the_next_one_has_a_journal() {
+    let file = Journal::create(2, 1).unwrap();
+    let watch = JournalWatch::open(&file).unwrap();
+    let first = Journal::open(&file).unwrap();
+    let claim = first.claim_ring(&name(7, 1), &setup(0x1000)).unwrap();
+    first.note_ring(&NotedRing { line: claim.line, name: name(7, 1), setup: setup(0x1000) });
+    let line = Sizes::worker_at(0);
+    rustix::io::pwrite(&file, &[0xff; GENERATION_AT], 0).unwrap();
+    rustix::io::pwrite(&file, &1u32.to_le_bytes(), (line + OWNER_AT) as u64).unwrap();
+    rustix::io::pwrite(&file, &3u64.to_le_bytes(), (line + BEAT_AT) as u64).unwrap();
+    assert!(Journal::open(&file).is_err());
+    watch.repair(false);
+    assert!(!watch.beat(0).unwrap().is_awake);
+    assert_eq!(watch.owner(0), Owner::Alive, "it may be a process that still ends");
+    watch.repair(true);
+    let next = Arc::new(Journal::open(&file).unwrap());
+    let past = next.claim_ring(&name(7, 1), &setup(0x1000)).unwrap().past;
+    assert_eq!(past, Past::Left);
+    WorkerLine::take(next, 0).unwrap();
 }
 
 /// Every word is another one.

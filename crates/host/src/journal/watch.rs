@@ -44,7 +44,7 @@ pub struct Beat {
 #[derive(Debug)]
 pub struct JournalWatch {
     mapped: Mapped,
-    workers: usize,
+    sizes: Sizes,
 }
 
 impl JournalWatch {
@@ -55,7 +55,22 @@ impl JournalWatch {
     pub fn open(file: impl AsFd) -> Result<Self, Unfit> {
         let sizes = Sizes::of(&file)?;
         let mapped = Mapped::new(&file, Sizes::worker_at(sizes.workers))?;
-        Ok(Self { mapped, workers: sizes.workers })
+        Ok(Self { mapped, sizes })
+    }
+
+    /// Makes it fit for the next data plane, whatever one that was taken over has left there.
+    /// `are_gone`: no other process has it any more, so that a line that is still held was never
+    /// the kernel's to give back.
+    pub fn repair(&self, are_gone: bool) {
+        self.mapped.part(0, LINE).write_array(0, &self.sizes.head());
+        for line in (0..self.sizes.workers).map(Sizes::worker_at) {
+            self.mapped.part(line + BEAT_AT, 8).store_u64(0, 0);
+            let futex = futex_at(self.mapped.part(line + OWNER_AT, 4));
+            if are_gone && owner_of(futex.load(Ordering::Acquire)) == Owner::Alive {
+                futex.store(0, Ordering::Release);
+                let _ = futex::wake(futex, futex::Flags::empty(), u32::MAX >> 1);
+            }
+        }
     }
 
     /// Who holds the line of a worker.
@@ -103,7 +118,7 @@ impl JournalWatch {
 
     fn part(&self, worker: u16, at: usize, len: usize) -> Option<SharedSlice> {
         let worker = usize::from(worker);
-        (worker < self.workers).then(|| self.mapped.part(Sizes::worker_at(worker) + at, len))
+        (worker < self.sizes.workers).then(|| self.mapped.part(Sizes::worker_at(worker) + at, len))
     }
 }
 
