@@ -55,8 +55,8 @@ pub use nanos::Nanos;
 pub use negotiated::Negotiated;
 pub use packet::{PACKET_LEN_MAX, Packet, PacketSink, PacketSource, Put};
 pub use polling::{
-    ANSWER_NS_MAX, LOOK_NS_MAX, Next, POLL_BACKOFF_NS, PREEMPTED_NS, PollCounters, PollMode,
-    PollModeError, PollOptions, Polling, WAKE_NS,
+    LOOK_NS_MAX, Next, POLL_BACKOFF_NS, PREEMPTED_NS, PollCounters, PollMode, PollModeError,
+    PollOptions, Polling, WAKE_NS,
 };
 pub use queue_commands::{SetHash, SetSteering};
 pub use receive_filter::{ADDRESSES_MAX, FILTER_LEN, ReceiveFilter, ReceiveMode};

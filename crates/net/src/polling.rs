@@ -7,8 +7,6 @@
 //! something ([`Polling::found`]) and asks when it has nothing ([`Polling::idle`]); pauses are
 //! observed asleep as well as awake, so looking begins and ends by itself.
 //!
-//! Behind a packet that ended a long pause it looks longer: for the answer ([`ANSWER_NS_MAX`]).
-//!
 //! Beside a stream of long packets looking saves little, because pacing waits for several of them
 //! and then needs no notification. So there the worker yields the processor between looks
 //! ([`Polling::should_yield`]); if another thread runs on it, looking ends for [`POLL_BACKOFF_NS`].
@@ -28,12 +26,6 @@ pub const LOOK_NS_MAX: u64 = 2 * WAKE_NS;
 /// What waking a sleeping side takes, in nanoseconds, as measured on two virtual processors. Under
 /// KVM it is 4 to 12 µs, under emulation 60: the simulation finds no other value better (ADR 18).
 pub const WAKE_NS: u64 = 30_000;
-
-/// How long a look for an answer lasts at most, in nanoseconds: its sender has to wake up first.
-pub const ANSWER_NS_MAX: u64 = 10 * WAKE_NS;
-
-/// A pause is long from here on, in nanoseconds: with the default budget it earns such a look.
-const LONG_PAUSE_NS: u64 = 5_000_000;
 
 /// A shorter pause in nanoseconds is none: no worker would have got to sleep in it.
 const PAUSE_NS_MIN: u64 = 3_000;
@@ -145,8 +137,6 @@ pub struct Polling {
     state: State,
     /// How many of the recent pauses were short, of [`ALL`].
     short: u32,
-    /// The last packet ended a long pause.
-    is_answer_likely: bool,
     /// What is left of the budget, as of `credited`.
     credit_ns: u64,
     credited: Nanos,
@@ -177,7 +167,6 @@ impl Polling {
             options,
             state: State::Busy,
             short: 0,
-            is_answer_likely: false,
             credit_ns: 0,
             credited: now,
             stream_at: None,
@@ -191,8 +180,7 @@ impl Polling {
         match self.options.mode {
             PollMode::Always => true,
             PollMode::Never => false,
-            PollMode::Auto if self.options.budget_percent == 0 => false,
-            PollMode::Auto => self.short >= ALL / 2 || self.is_answer_likely,
+            PollMode::Auto => self.options.budget_percent > 0 && self.short >= ALL / 2,
         }
     }
 
@@ -226,15 +214,11 @@ impl Polling {
                 self.pay(pause_ns.saturating_sub(WAKE_NS));
                 self.observe(now, pause_ns, LOOK_NS_MAX);
             }
-            State::Asleep { since, is_counted } => {
-                let pause_ns = now.since(since);
-                if !is_counted {
-                    // A worker that slept sees a pause a wake-up longer than it was.
-                    self.observe(now, pause_ns, LOOK_NS_MAX + WAKE_NS);
-                }
-                self.is_answer_likely = pause_ns >= LONG_PAUSE_NS;
+            // A worker that slept sees a pause a wake-up longer than it was.
+            State::Asleep { since, is_counted: false } => {
+                self.observe(now, now.since(since), LOOK_NS_MAX + WAKE_NS);
             }
-            State::Busy => {}
+            State::Asleep { .. } | State::Busy => {}
         }
     }
 
@@ -261,12 +245,9 @@ impl Polling {
 
     fn begin(&mut self, now: Nanos) -> Next {
         self.earn(now);
-        let is_wanted = self.is_wanted();
-        let is_answer_likely = core::mem::take(&mut self.is_answer_likely);
-        let look_ns = if is_answer_likely { ANSWER_NS_MAX } else { LOOK_NS_MAX };
-        let is_paid = self.options.mode == PollMode::Always || self.credit_ns >= look_ns;
-        if is_wanted && is_paid {
-            self.state = State::Looking { since: now, last: now, until: now.plus(look_ns) };
+        let is_paid = self.options.mode == PollMode::Always || self.credit_ns >= LOOK_NS_MAX;
+        if self.is_wanted() && is_paid {
+            self.state = State::Looking { since: now, last: now, until: now.plus(LOOK_NS_MAX) };
             return Next::Look;
         }
         self.state = State::Asleep { since: now, is_counted: false };
@@ -278,13 +259,11 @@ impl Polling {
         self.stream_at = Some(now);
     }
 
-    /// Whether to yield the processor before the next look: beside a stream, and while an answer is
-    /// to come, unless it is the worker's alone (ADR 20). Call [`yielded`](Self::yielded) then.
+    /// Whether to yield the processor before the next look: beside a stream, unless the processor
+    /// is the worker's alone (ADR 20). Call [`yielded`](Self::yielded) afterwards.
     pub fn should_yield(&self, now: Nanos) -> bool {
         let is_stream = self.stream_at.is_some_and(|stream_at| now.since(stream_at) < STREAM_NS);
-        let is_for_answer = matches!(self.state,
-            State::Looking { since, until, .. } if until.since(since) == ANSWER_NS_MAX);
-        (is_stream || is_for_answer) && self.options.mode == PollMode::Auto
+        is_stream && self.options.mode == PollMode::Auto
     }
 
     /// The worker yielded at `began` and runs again `now`: whether to look after all. The time
@@ -309,7 +288,7 @@ impl Polling {
         } else {
             self.short -= self.short / 8;
         }
-        self.pay(end.since(since).min(ANSWER_NS_MAX));
+        self.pay(end.since(since).min(LOOK_NS_MAX));
         self.state = State::Asleep { since, is_counted: true };
         Next::Sleep
     }

@@ -5,7 +5,7 @@ mod common;
 use common::random;
 use ringway_net::Nanos;
 use ringway_net::{
-    ANSWER_NS_MAX, LOOK_NS_MAX, Next, POLL_BACKOFF_NS, PREEMPTED_NS, PollMode, PollOptions, Polling,
+    LOOK_NS_MAX, Next, POLL_BACKOFF_NS, PREEMPTED_NS, PollMode, PollOptions, Polling,
 };
 
 /// Between two looks of a worker that polls, in nanoseconds.
@@ -86,43 +86,6 @@ fn idle_costs_one_look_at_most() {
         assert!(worker.pause(u64::MAX / 2, 0));
         let looked_ns = worker.polling.counters().looked_ns - before;
         assert!(looked_ns <= LOOK_NS_MAX + STEP_NS, "{looked_ns} ns");
-    }
-}
-
-/// The answer to a packet that ended a long pause is looked for longer, and once only.
-#[test]
-fn the_first_packet_after_a_long_pause_is_answered_soon() {
-    let mut worker = Worker::new(PollMode::Auto, 10);
-    for _ in 0..50 {
-        assert!(worker.pause(200_000_000, 10_000), "nothing says when the first one comes");
-        assert!(!worker.pause(200_000, 10_000), "its answer is looked for");
-        assert!(worker.pause(200_000, 10_000), "what comes behind it is not");
-    }
-    assert!(!worker.polling.is_wanted(), "such traffic is no reason to poll");
-
-    assert!(worker.pause(200_000_000, 10_000));
-    assert_eq!(worker.polling.idle(Nanos(worker.now)), Next::Look);
-    assert!(worker.polling.should_yield(Nanos(worker.now)), "its sender may need the processor");
-    let before = worker.polling.counters().looked_ns;
-    assert!(worker.pause(200_000_000, 10_000), "no answer comes");
-    let looked_ns = worker.polling.counters().looked_ns - before;
-    assert!(looked_ns <= ANSWER_NS_MAX + STEP_NS, "{looked_ns} ns");
-}
-
-/// Where each packet ends a long pause and no answer comes, no look finds anything: all are paid
-/// from the budget, and polling as such does not begin.
-#[test]
-fn looks_for_answers_that_never_come_are_paid_for() {
-    for budget in [1, 10] {
-        let mut worker = Worker::new(PollMode::Auto, budget);
-        let start = worker.now;
-        worker.pauses(1_000, 5_000_000);
-        let spent = worker.polling.counters();
-        let allowed_ns = (worker.now - start) * u64::from(budget) / 100 + 2_000_000;
-        assert!(spent.in_vain_ns <= allowed_ns, "{spent:?}, {allowed_ns} allowed");
-        assert!(spent.misses > 0);
-        worker.pauses(2, 1_000_000);
-        assert!(!worker.polling.is_wanted());
     }
 }
 
@@ -228,7 +191,7 @@ fn the_budget_holds_for_any_traffic() {
         for _ in 0..5_000 {
             // Dense, request and response, around what a look lasts, sparse; each for a while.
             let longest =
-                [2_000, 40_000, 120_000, 12_000_000][(random(&mut state) >> 9 & 3) as usize];
+                [2_000, 40_000, 120_000, 2_000_000][(random(&mut state) >> 9 & 3) as usize];
             for _ in 0..random(&mut state) % 8 {
                 worker.pause(random(&mut state) % longest, random(&mut state) % 30_000);
             }
