@@ -284,14 +284,16 @@ fn two_ports_with_one_address_are_named() {
     ringway.assert_logged(&warning);
     let file = ringway.told(&["port", "list", "--toml"]);
     let file = format!("[ringway]\ncontrol = {:?}\n{file}", ringway.control());
-    std::fs::write(directory.path().join("file.toml"), file).expect("a file");
-    let checked = std::process::Command::new(env!("CARGO_BIN_EXE_ringway"))
-        .args(["check-config", "file.toml"])
-        .current_dir(directory.path())
-        .output()
-        .expect("it ends");
     let right = format!("file.toml: fine, 2 ports\nfile.toml: warning: {warning}\n");
-    assert_eq!(String::from_utf8_lossy(&checked.stdout), right);
+    assert_eq!(checked(directory.path(), &file), right);
+}
+
+/// What `check-config` says of a file.
+fn checked(directory: &std::path::Path, text: &str) -> String {
+    std::fs::write(directory.join("file.toml"), text).expect("a file");
+    let mut check = std::process::Command::new(env!("CARGO_BIN_EXE_ringway"));
+    let output = check.args(["check-config", "file.toml"]).current_dir(directory).output();
+    String::from_utf8_lossy(&output.expect("it ends").stdout).into_owned()
 }
 
 #[test]
@@ -306,13 +308,7 @@ fn a_forward_that_leads_to_no_port_is_named() {
     let told = ringway.told(&["port", "set", "n", &forward("vm1")]);
     assert_eq!(told, format!("n: changed\nwarning: {warning}"));
     let file = ringway.told(&["port", "list", "--toml"]);
-    std::fs::write(directory.path().join("file.toml"), file).expect("a file");
-    let checked = std::process::Command::new(env!("CARGO_BIN_EXE_ringway"))
-        .args(["check-config", "file.toml"])
-        .current_dir(directory.path())
-        .output()
-        .expect("it ends");
-    assert!(String::from_utf8_lossy(&checked.stdout).ends_with(&format!("warning: {warning}")));
+    assert!(checked(directory.path(), &file).ends_with(&format!("warning: {warning}")));
     assert_eq!(ringway.told(&["port", "set", "n", &forward("vm0")]), "n: changed\n");
 }
 

@@ -233,7 +233,7 @@ impl Plan {
 
     /// Whether the address is none of those that the router keeps for itself in a network of the
     /// guests: the first ones.
-    pub fn may_be_a_guests(&self, address: IpAddr) -> bool {
+    pub fn may_be_of_a_guest(&self, address: IpAddr) -> bool {
         let number = match address {
             IpAddr::V4(address) => u128::from(address.to_bits() & !self.prefix4.mask().to_bits()),
             IpAddr::V6(address) => address.to_bits() & u128::from(u64::MAX),

@@ -334,7 +334,7 @@ mod tests {
         );
     }
 
-    /// Who reads it answers no one else meanwhile.
+    /// The supervisor answers no client while it reads a file.
     #[test]
     fn the_longest_file_is_read_in_a_moment() {
         let mut text = "# nothing\n".repeat(80_000);

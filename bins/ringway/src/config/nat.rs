@@ -242,7 +242,7 @@ impl NatSpec {
             return Some((format!("a router has no networks with an MTU of {mtu}"), advice));
         }
         let plan = self.plan(Prefix6::local(0), mtu);
-        let host = self.host.filter(|host| plan.may_be_a_guests(*host))?;
+        let host = self.host.filter(|host| plan.may_be_of_a_guest(*host))?;
         let advice = format!("write host={} for example", plan.gateway4());
         Some((format!("a guest may get the address {host} of the host"), advice))
     }

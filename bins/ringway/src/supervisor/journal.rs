@@ -67,7 +67,7 @@ impl Watched {
         self.bell.drain();
     }
 
-    /// Before a data plane gets it that follows one which has ended.
+    /// To be called before a data plane gets it: see [`JournalWatch::repair`].
     pub(super) fn repair(&self, are_gone: bool) {
         self.watch.repair(are_gone);
     }

@@ -37,7 +37,7 @@ impl Supervisor {
     fn take(&mut self, number: u32, message: ToSupervisor) -> anyhow::Result<()> {
         let is_serving = self.planes.is_serving(number);
         let stage = self.planes.get(number).map(|plane| plane.stage);
-        anyhow::ensure!(stage.is_some_and(|it| it.takes(&message)), "it is not so far");
+        anyhow::ensure!(stage.is_some_and(|it| it.takes(&message)), "it says a step out of turn");
         match message {
             ToSupervisor::Hello { wire, journal } => self.hello(number, wire, journal),
             ToSupervisor::Ready { refusal: Some(why) } => {

@@ -64,7 +64,7 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    /// Whether a data plane that is so far may say that: said again, it would never be late.
+    /// Whether it may say that: a step that is said again would begin its time limit anew.
     pub(super) fn takes(self, message: &ToSupervisor) -> bool {
         match message {
             ToSupervisor::Hello { .. } => self == Self::Starting,

@@ -37,7 +37,7 @@ impl Supervisor {
     pub(super) fn read_again(&mut self) -> Result<ReloadReply, Vec<String>> {
         let file = self.file.clone().ok_or_else(|| vec![NO_FILE.to_owned()])?;
         let shown = file.display();
-        // The supervisor would wait for who writes into a pipe.
+        // Of a pipe the supervisor would wait for a writer.
         if std::fs::metadata(&file).is_ok_and(|found| !found.is_file()) {
             return Err(vec![format!("{shown}: is no file any more: put one there")]);
         }
