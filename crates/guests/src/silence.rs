@@ -20,12 +20,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// # Errors
 /// None is.
 pub fn start_pings(guest: &mut Console, address: &str) -> anyhow::Result<()> {
-    let pings = format!("ping -n -D -i 0.02 -c 150 -W 1 {address}; date +[%s.%N]; echo over");
+    let pings = format!("ping -n -D -O -i 0.02 -c 150 -W 1 {address}; echo over");
     let until_answered = "until grep -qs time= pings; do sleep 0.02; done";
     must(guest, &format!("rm -f pings; ({pings}) > pings 2>&1 & {until_answered}")).map(drop)
 }
 
-/// Waits until they are over; the longest silence in milliseconds.
+/// Waits until they are over; the longest silence in milliseconds. The log says between which
+/// answers that was.
 ///
 /// # Errors
 /// They do not end, or say something else.
@@ -41,12 +42,17 @@ pub fn longest_silence_ms(guest: &mut Console) -> anyhow::Result<f64> {
     }
 }
 
-/// Between the answers and the end, which have their seconds in brackets.
+/// Between two answers, or the last one and the last line that has a second, in brackets: ping says
+/// so of packets that are not answered (`-O`). What a program takes to start or end is no silence.
 fn silence_ms(text: &str) -> Option<f64> {
     let second = |line: &str| line.strip_prefix('[')?.split_once(']')?.0.parse::<f64>().ok();
-    let is_sign = |line: &&str| line.ends_with(']') || line.contains("time=");
-    let signs: Vec<f64> = text.lines().filter(is_sign).filter_map(second).collect();
-    signs.windows(2).map(|pair| (pair[1] - pair[0]) * 1e3).reduce(f64::max)
+    let timed: Vec<_> = text.lines().filter_map(|line| Some((second(line)?, line))).collect();
+    let is_answer = |(_, line): &&(f64, &str)| line.contains("time=");
+    let signs = timed.iter().filter(is_answer).chain(timed.last()).collect::<Vec<_>>();
+    let gap_ms = |pair: &[&(f64, &str)]| (pair[1].0 - pair[0].0) * 1e3;
+    let longest = signs.windows(2).max_by(|one, other| gap_ms(one).total_cmp(&gap_ms(other)))?;
+    println!("silent for {:.0} ms: {} .. {}", gap_ms(longest), longest[0].1, longest[1].1);
+    Some(gap_ms(longest))
 }
 
 #[cfg(test)]
@@ -60,12 +66,14 @@ mod tests {
             format!("[{second:.6}] 64 bytes from 10.0.0.2: icmp_seq=1 ttl=64 time=1.25 ms\n")
         };
         let lost = "[100.750000] From 10.0.0.1 icmp_seq=12 Destination Host Unreachable\n";
-        let end = "2 packets transmitted, 2 received, 0% packet loss, time 3000ms\n[102.0]\nover\n";
+        let open = "[102.000000] no answer yet for icmp_seq=13\n";
+        let end = "2 packets transmitted, 2 received, 0% packet loss, time 3000ms\nover\n";
         let silence = |lines: &[&str]| silence_ms(&lines.concat()).map(f64::round);
         let [first, second] = [100.5, 101.75].map(answer);
         assert_eq!(silence(&[begin, &first, lost, &second, end]), Some(1250.0));
-        assert_eq!(silence(&[begin, &second, end]), Some(250.0));
-        assert_eq!(silence(&[begin, &first, lost, end]), Some(1500.0));
+        assert_eq!(silence(&[begin, &second, open, end]), Some(250.0));
+        assert_eq!(silence(&[begin, &first, lost, open, end]), Some(1500.0));
+        assert_eq!(silence(&[begin, &first, lost, &second, open, end]), Some(1250.0));
         assert_eq!(silence(&[begin, lost, end]), None);
     }
 }
