@@ -1,11 +1,12 @@
-//! A Rust file taken apart: as it is, as only its code, and as a syntax tree.
+//! A Rust file taken apart: as it is, as only its code, as only what people read, and as a syntax
+//! tree.
 //!
-//! How: proc-macro2 finds the tokens. All but names, numbers and punctuation is blanked out, so
-//! that words that are left are code; lines stay. syn reads the tree.
+//! How: proc-macro2 finds the tokens. Names, numbers and punctuation are code; in the code all else
+//! is blank, and in the prose these are. Lines stay. syn reads the tree.
 //!
 //! Limits: of a file that is not Rust there is no tree; it does not compile either.
 
-use proc_macro2::{Span, TokenStream, TokenTree};
+use proc_macro2::{TokenStream, TokenTree};
 use syn::{Attribute, Item};
 
 pub struct Source {
@@ -14,6 +15,8 @@ pub struct Source {
     pub raw: Vec<String>,
     /// Its lines with comments and literals blanked out.
     pub code: Vec<String>,
+    /// Its lines with all but these blanked out.
+    pub prose: Vec<String>,
     /// How many lines, from the first, are not tests.
     pub production_lines: usize,
     pub items: Vec<Item>,
@@ -21,26 +24,22 @@ pub struct Source {
 
 impl Source {
     pub fn new(name: &str, text: &str) -> Self {
-        let raw: Vec<String> = text.lines().map(str::to_string).collect();
         let items = syn::parse_file(text).map_or(vec![], |file| file.items);
         let is_test = ["tests", "benches", "fuzz_targets"].iter().any(|folder| {
             name.contains(&format!("/{folder}/")) || name.ends_with(&format!("/{folder}.rs"))
         });
+        let [code, prose] = parts(text);
+        let [raw, code, prose] =
+            [text, &code, &prose].map(|text| text.lines().map(str::to_string).collect::<Vec<_>>());
         let production_lines =
             if is_test { 0 } else { first_test_line(&items).unwrap_or(raw.len()) };
-        Self { name: name.to_string(), code: blank(&raw, text), raw, production_lines, items }
+        Self { name: name.to_string(), raw, code, prose, production_lines, items }
     }
 
     pub fn production(&self) -> &[String] {
         let end = self.production_lines.min(self.code.len());
         self.code.get(..end).unwrap_or_default()
     }
-}
-
-/// Line and column, from 0, of where it begins.
-fn place(span: Span) -> (usize, usize) {
-    let start = span.start();
-    (start.line.saturating_sub(1), start.column)
 }
 
 /// Where `word` stands as a whole word.
@@ -62,50 +61,46 @@ pub fn is_for_tests(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// The line where the tests at the end of a file begin.
+/// The line, from 0, where the tests at the end of a file begin.
 fn first_test_line(items: &[Item]) -> Option<usize> {
     let line = |item: &Item| match item {
         Item::Mod(module) if module.content.is_some() && is_for_tests(&module.attrs) => {
             let is_mark = |attribute: &&Attribute| attribute.path().is_ident("cfg");
-            Some(place(module.attrs.iter().find(is_mark)?.pound_token.span).0)
+            let mark = module.attrs.iter().find(is_mark)?.pound_token.span;
+            mark.start().line.checked_sub(1)
         }
         _ => None,
     };
     items.iter().find_map(line)
 }
 
-/// Replaces comments and literals by blanks; lines stay lines.
-fn blank(raw: &[String], text: &str) -> Vec<String> {
-    let raw: Vec<Vec<char>> = raw.iter().map(|line| line.chars().collect()).collect();
-    let mut code: Vec<Vec<char>> = raw.iter().map(|line| vec![' '; line.len()]).collect();
-    show(text.parse().unwrap_or_default(), &raw, &mut code);
-    code.iter().map(|line| line.iter().collect()).collect()
-}
-
-fn show(tokens: TokenStream, raw: &[Vec<char>], code: &mut [Vec<char>]) {
-    for token in tokens {
-        let (line, column) = place(token.span());
-        let rest = raw.get(line).and_then(|line| line.get(column..)).unwrap_or_default();
-        // A comment in front of an item is an attribute to the compiler.
-        if rest.starts_with(&['/', '/']) || rest.starts_with(&['/', '*']) {
-            continue;
-        }
-        let text = token.to_string();
-        let mut put = |span: Span, text: &str| {
-            let (line, column) = place(span);
-            let places = code.get_mut(line).and_then(|line| line.get_mut(column..));
-            places.into_iter().flatten().zip(text.chars()).for_each(|(to, from)| *to = from);
-        };
-        match token {
-            TokenTree::Group(group) => {
-                put(group.span_open(), text.get(..1).unwrap_or_default());
-                put(group.span_close(), text.get(text.len() - 1..).unwrap_or_default());
-                show(group.stream(), raw, code);
+/// Code and prose.
+fn parts(text: &str) -> [String; 2] {
+    let blank = |byte: u8| if byte == b'\n' { byte } else { b' ' };
+    let mut code: Vec<u8> = text.bytes().map(blank).collect();
+    let mut prose = text.as_bytes().to_vec();
+    let mut streams = vec![text.parse::<TokenStream>().unwrap_or_default()];
+    while let Some(tokens) = streams.pop() {
+        for token in tokens {
+            let begins = &text[token.span().byte_range().start..];
+            let is_number = begins.starts_with(|it: char| it.is_ascii_digit());
+            let is_literal = matches!(token, TokenTree::Literal(_)) && !is_number;
+            // A comment in front of an item is an attribute to the compiler.
+            if is_literal || begins.starts_with("//") || begins.starts_with("/*") {
+                continue;
             }
-            TokenTree::Literal(_) if !text.starts_with(|first: char| first.is_ascii_digit()) => {}
-            other => put(other.span(), &text),
+            let spans = match &token {
+                TokenTree::Group(group) => [group.span_open(), group.span_close()],
+                _ => [token.span(); 2],
+            };
+            for range in spans.map(|span| span.byte_range()) {
+                code[range.clone()].copy_from_slice(&text.as_bytes()[range.clone()]);
+                prose[range].fill(b' ');
+            }
+            streams.extend(if let TokenTree::Group(it) = token { Some(it.stream()) } else { None });
         }
     }
+    [code, prose].map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]

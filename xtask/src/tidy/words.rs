@@ -46,27 +46,24 @@ pub fn read(text: &str) -> Result<Vec<Banned>, Vec<String>> {
 
 /// What comments and literals of a Rust file say.
 pub fn rust_file(source: &Source, banned: &[Banned]) -> Vec<String> {
-    let lines = source.raw.iter().zip(&source.code).map(|(raw, code)| prose(raw, code));
-    in_lines(&source.name, lines, banned)
+    in_lines(&source.name, &source.prose, banned)
 }
 
 pub fn document(name: &str, text: &str, banned: &[Banned]) -> Vec<String> {
     if name.starts_with(RECORDS) {
         return Vec::new();
     }
-    in_lines(name, text.lines().map(str::to_string), banned)
+    in_lines(name, text.lines(), banned)
 }
 
-/// What was blanked out of a line.
-fn prose(raw: &str, code: &str) -> String {
-    let hidden = |(raw, code): (char, char)| if code == ' ' { raw } else { ' ' };
-    raw.chars().zip(code.chars().chain(std::iter::repeat(' '))).map(hidden).collect()
-}
-
-fn in_lines(name: &str, lines: impl Iterator<Item = String>, banned: &[Banned]) -> Vec<String> {
+fn in_lines(
+    name: &str,
+    lines: impl IntoIterator<Item = impl AsRef<str>>,
+    banned: &[Banned],
+) -> Vec<String> {
     let mut complaints = Vec::new();
-    for (number, line) in lines.enumerate() {
-        let line = line.to_lowercase();
+    for (number, line) in lines.into_iter().enumerate() {
+        let line = line.as_ref().to_lowercase();
         let found = banned.iter().filter(|banned| !word_positions(&line, &banned.word).is_empty());
         complaints.extend(found.map(|Banned { word, instead }| {
             format!("{name}:{}: {word}: say {instead}", number + 1)
