@@ -38,9 +38,9 @@ const KINDS: [(&str, &str, &str); 10] = [
     ("switch", "switch", "From guest to guest through a worker"),
     ("pacing", "pacing", "Policies of notification, with real guests"),
     ("nat", "nat --seconds 1 --repeats 3", "Routers for guests"),
-    ("history", "history", "What made virtio-net fast since 2008"),
-    ("history-uml", "history --guest uml", "The history with User Mode Linux"),
-    ("history-qemu", "history --guest qemu", "The history with an emulated guest"),
+    ("history-uml", "history --guest uml", "Techniques since 2008: User Mode Linux"),
+    ("history-qemu", "history --guest qemu", "Techniques since 2008: an emulated guest"),
+    ("history", "history", "Techniques since 2008: without a guest"),
     ("rxbuf", "rxbuf", "Schemes of receive buffers"),
     ("scale", "scale", "Many ports and queue pairs"),
 ];

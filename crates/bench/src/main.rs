@@ -60,7 +60,8 @@ enum What {
     /// Linux guests on ringway, and on what they would use instead: taps, a bridge, DPDK
     #[command(mut_args(|arg| GUEST.defaults(arg)))]
     Guest(guest::Options),
-    /// What made virtio-net fast, from 2008 on: each technique switched on in turn
+    /// What made virtio-net fast, from 2008 on: each technique switched on in turn in real guests
+    /// (--guest), or what no guest of today lets one switch
     #[command(mut_args(|arg| HISTORY.defaults(arg)))]
     History(HistoryArgs),
     /// Policies of notification (`notify=`) in turns: TCP, pings, and pings beside TCP
@@ -105,7 +106,8 @@ const RXBUF: Usual = Usual("0.5", "5", "0.05");
 struct HistoryArgs {
     #[command(flatten)]
     amount: Options,
-    /// With real Linux guests on a tap, at least 1 s for each number: 10 rounds, 3 with --quick
+    /// Row by row with real Linux guests on a tap, at least 1 s for each number: 10 rounds, 3 with
+    /// --quick; without, with ringway's own driver
     #[arg(long, value_name = "WHO")]
     guest: Option<Pairing>,
     /// Only rows whose names contain one of these words

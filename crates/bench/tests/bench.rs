@@ -61,23 +61,21 @@ fn every_scheme_gets_every_kind_of_traffic_through() {
 }
 
 #[test]
-fn every_technique_of_the_history_is_measured() {
+fn what_no_guest_lets_one_switch_is_measured() {
     let json = bench(&["history", "--seconds", "0.01", "--repeats", "2", "--json"]);
     let report: Value = serde_json::from_str(&json).expect("JSON");
-    let overload = report["tables"][2]["rows"].as_array().expect("rows");
-    assert_eq!(overload.len(), 3);
-    assert!(overload.iter().all(|row| row[2]["median"].as_f64() > Some(0.0)), "{overload:?}");
-    // Behind the names, streams and their ratios, and round trips from either side.
-    for (table, count, numbers) in [(0, 19, 1..=6), (1, 2 * 19, 2..=5)] {
+    let names = |table: usize| {
         let rows = report["tables"][table]["rows"].as_array().expect("rows");
-        assert_eq!(rows.len(), count);
-        // The first row has no other before it.
-        for row in &rows[1..] {
-            for column in numbers.clone() {
-                assert!(row[column]["median"].as_f64() >= Some(0.0), "{row}");
-            }
-        }
-    }
+        // What arrives: of streams in the first number, under overload in the second.
+        let above = |row: &&Value| row[1 + table]["median"].as_f64() > Some(0.0);
+        let names = rows.iter().filter(above).filter_map(|row| row[0].as_str());
+        names.collect::<Vec<_>>().join("; ")
+    };
+    let streams = "a full ring ends the timer; full rings wait, too; \
+                   full rings wait, NOTIFY_ON_EMPTY";
+    let overload = "allocated with each receive buffer; allocated on arrival; \
+                    allocated on arrival, 1 % fail";
+    assert_eq!([names(0), names(1)], [streams, overload]);
 }
 
 #[test]

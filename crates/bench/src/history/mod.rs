@@ -1,126 +1,112 @@
-//! `ringway bench history`: what made virtio-net fast, one technique after the other, on this
-//! machine.
+//! `ringway bench history`: techniques since 2008 that no guest of today lets one switch, with
+//! ringway's own driver.
 //!
-//! How: [`method`]. Each row switches one technique on ([`technique`]); a driver and a device work
-//! on one pair of rings in real memory ([`ends`], [`guest`], [`host`]), and what only the past did,
-//! such as a lock around everything, is done around them. [`load`] offers more than the guest
-//! takes.
+//! How: [`method`]. A driver and a device work on one pair of rings in real memory, each on a
+//! processor of its own ([`on_two`]). What Linux guests do let one switch is measured with them
+//! (`--guest`).
 //!
-//! Limits: one queue pair, two processors; no guest kernel, so that a notification costs a wake-up
-//! but no exit.
+//! Limits: one queue pair, split rings; no guest kernel, so that a notification costs a wake-up but
+//! no exit.
 
-mod ends;
-mod guest;
-mod host;
-mod load;
-mod run;
-mod technique;
+mod overload;
+mod timer;
 
-use anyhow::Context;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
+use anyhow::{Context, anyhow};
+use ringway_device::{FromGuest, ToGuest};
+use ringway_driver::NetDriver;
+use ringway_testkit::{Mirror, MirrorOptions};
+use ringway_virtq::{Broken, SplitDevice, SplitDriver};
+
+use crate::machine::pin;
 use crate::options::Options;
 use crate::progress::in_turns;
-use crate::report::{Column, Grid, Report};
-use ends::Part;
-use run::Traffic;
-use technique::{SHORT_LEN, STEPS, Technique};
+use crate::report::{Grid, Report};
 
-pub(crate) use technique::{Step, steps};
+/// Bytes of the longest packet without segmentation offload.
+const PACKET_LEN: usize = 1514;
 
-/// Length of a packet that goes there and back: an echo request of 56 bytes.
-const PING_LEN: usize = 98;
+/// Packets between two publications.
+const BATCH: u64 = 64;
 
-const STREAMS: [Column; 3] =
-    [("guest → host, Gb/s", 2), ("host → guest, Gb/s", 2), ("host → guest, 1514 bytes, Gb/s", 2)];
-
-const BEFORE: [(&str, usize); 3] = [
-    ("guest → host, × before", 0),
-    ("host → guest, × before", 1),
-    ("host → guest, 1514 bytes, × before", 2),
-];
-
-const ROUND_TRIPS: [Column; 4] =
-    [("min, ms", 3), ("mean, ms", 3), ("max, ms", 3), ("deviation, ms", 3)];
-
-/// What is measured of each row: streams of the longest packets that it allows, one to the guest of
-/// packets that fit an ordinary MTU, and small packets one at a time.
-fn traffic(technique: &Technique) -> [Traffic; 5] {
-    [
-        ([Part::Source, Part::Sink], technique.packet_len),
-        ([Part::Sink, Part::Source], technique.packet_len),
-        ([Part::Sink, Part::Source], SHORT_LEN),
-        ([Part::Ping, Part::Echo], PING_LEN),
-        ([Part::Echo, Part::Ping], PING_LEN),
-    ]
-}
+type Driver = NetDriver<SplitDriver>;
+type Device<'a> = (&'a mut ToGuest<SplitDevice>, &'a mut FromGuest<SplitDevice>);
 
 pub fn measure(options: &Options) -> anyhow::Result<Report> {
     options.ensure_measurable()?;
     let mut report = Report::begin("history", &method(options))?;
-    let processors = report.two_processors();
-    let mut streams = Grid::new("Streams", &["switched on"], &STREAMS).plotted("Gb/s", &[0, 1]);
-    let title = format!("Round trips, one packet of {PING_LEN} bytes at a time");
-    let mut round_trips = Grid::new(title, &["switched on", "begun by"], &ROUND_TRIPS);
-    round_trips = round_trips.plotted("ms", &[1]);
-    in_turns(options.repeats, &technique::rows(), |round, name, technique, _| {
-        let mut rates = Vec::new();
-        for traffic in traffic(technique) {
-            let found = run::measure(technique, traffic, processors, options.duration);
-            let found = found.with_context(|| format!("{traffic:?}"))?.into_iter().map(Some);
-            let Some(begun_by) = traffic.0.iter().position(|part| *part == Part::Ping) else {
-                rates.extend(found);
-                continue;
-            };
-            let name = [&name[0], ["guest", "host"][begun_by]].map(String::from);
-            round_trips.add(&name, round, &found.collect::<Vec<_>>());
-        }
-        streams.add(name, round, &rates);
+    let (processors, duration) = (report.two_processors(), options.duration);
+    let streams = Grid::new("Streams to a host with a timer", &["host"], &timer::COLUMNS);
+    let mut streams = streams.plotted("Gb/s", &[0]);
+    let rows = timer::ROWS.map(|(name, technique)| (vec![name.to_string()], technique));
+    in_turns(options.repeats, &rows, |round, name, &technique, _| {
+        streams.add(name, round, &[Some(timer::measure(technique, processors, duration)?)]);
         Ok(())
     })?;
-    report.tables.push(streams.table_with(&BEFORE, before));
-    report.tables.push(round_trips.table());
-    let title = format!("Overload, packets of {SHORT_LEN} bytes to the guest");
-    let mut overload = Grid::new(title, &["descriptors"], &load::COLUMNS);
-    for round in 0..options.repeats {
-        let found = load::measure(processors, options.duration).context("overload")?;
-        for ((name, ..), values) in load::ROWS.iter().zip(found) {
+    report.tables.push(streams.table_with(&[("× before", 0)], |row| {
+        let at = rows.iter().position(|(name, _)| name == row)?.checked_sub(1)?;
+        Some(rows[at].0.clone())
+    }));
+    let mut overload = Grid::new("Overload", &["descriptors"], &overload::COLUMNS);
+    in_turns(options.repeats, &[(vec!["overload".into()], ())], |round, _, (), _| {
+        let found = overload::measure(processors, duration)?;
+        for ((name, ..), values) in overload::ROWS.iter().zip(found) {
             overload.add(&[(*name).into()], round, &values.map(Some));
         }
-    }
+        Ok(())
+    })?;
     report.tables.push(overload.table());
     Ok(report)
 }
 
-fn before(row: &[String]) -> Option<Vec<String>> {
-    let at = STEPS.iter().position(|step| row == [step.0])?;
-    Some(vec![STEPS[at.checked_sub(1)?].0.to_string()])
+fn method(options: &Options) -> [String; 4] {
+    [
+        options.rounds(),
+        format!(
+            "A driver and a device on two processors, split rings, packets of {PACKET_LEN} bytes. \
+             The other techniques since 2008 are measured with Linux guests (--guest uml, --guest \
+             qemu), schemes of receive buffers by `ringway bench rxbuf`."
+        ),
+        timer::METHOD.into(),
+        overload::METHOD.into(),
+    ]
 }
 
-fn method(options: &Options) -> Vec<String> {
-    let mut method = vec![
-        options.rounds(),
-        "Each row keeps what the rows above it have switched on, except that timers and ring sizes \
-         replace each other. A driver and a device on two processors, which sleep and wake each \
-         other through eventfds; the tap is private memory of the host's."
-            .into(),
-        "A ratio is to the row before.".into(),
-        "Overload: in each round one and a half times the packets that the guest takes with \
-         descriptors allocated early, at a fixed rate. Each packet is received, or found no \
-         buffer, or no memory for its descriptor: that the sum is right is checked."
-            .into(),
-    ];
-    method.extend(STEPS.iter().map(|(name, about, _)| format!("{name}: {about}.")));
-    method
+/// Lets both ends of new rings work, each on its processor, the guest until the host has ended;
+/// what they have found.
+fn on_two<G: Send, H: Send>(
+    rings: &MirrorOptions,
+    processors: [usize; 2],
+    guest: impl FnOnce(&mut Driver, &AtomicBool) -> anyhow::Result<G> + Send,
+    host: impl FnOnce(Device<'_>) -> anyhow::Result<H> + Send,
+) -> anyhow::Result<(G, H)> {
+    let Mirror { mut driver, mut to_guest, mut from_guest, _memory } = Mirror::new(rings)?;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let guest = scope.spawn(|| {
+            pin(processors[0])?;
+            guest(&mut driver, &stop)
+        });
+        let host = scope.spawn(|| {
+            pin(processors[1])?;
+            host((&mut to_guest, &mut from_guest))
+        });
+        let host = host.join();
+        stop.store(true, Ordering::Relaxed);
+        let guest = guest.join().map_err(|_| anyhow!("the guest panicked"))?;
+        let host = host.map_err(|_| anyhow!("the host panicked"))?;
+        Ok((guest.context("the guest")?, host.context("the host")?))
+    })
+}
+
+fn broken(why: Broken) -> anyhow::Error {
+    anyhow!("the peer broke the ring: {}", why.0)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_stand_beside_the_ones_before() {
-        let name = |at: usize| vec![STEPS[at].0.to_string()];
-        assert_eq!(before(&name(0)), None);
-        assert_eq!(before(&name(18)), Some(name(17)));
-    }
+fn two_processors() -> [usize; 2] {
+    let here = crate::machine::processors();
+    [here[0], here[here.len() - 1]]
 }

@@ -3,16 +3,20 @@
 use ringway_net::Features;
 use ringway_net::moderation::Policy;
 
-use crate::history::{Step, steps};
+/// What a row is called, what it switches on for readers, and what it changes.
+type Step = (&'static str, &'static str, fn(&mut Technique));
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Technique {
     pub features: Features,
     /// Entries of each queue, where the guest lets one choose.
     pub queue_size: u16,
-    // These three as without a guest ([`crate::history`]).
+    /// After a kick the host waits so many microseconds before it takes what the guest has sent,
+    /// and again for as long as that finds something.
     pub timer_us: Option<u32>,
+    /// The host asks for kicks about new receive buffers only when it has none left.
     pub quiet_refill: bool,
+    /// The tap is read into memory of the host's, and copied to the guest from there.
     pub bounce: bool,
     /// The host leaves TCP for the guest in long packets, if the guest takes them.
     pub host_gso: bool,
@@ -49,7 +53,7 @@ const BASELINE: Technique = Technique {
     is_ringway: false,
 };
 
-pub(super) const STEPS: [Step<Technique>; 17] = [
+pub(super) const STEPS: [Step; 17] = [
     (
         "no offloads",
         "packets of 1514 bytes; 256 entries; every kick is followed at once; calls about \
@@ -104,19 +108,29 @@ pub(super) const STEPS: [Step<Technique>; 17] = [
     ("ringway", "the program itself, with all that it offers", |to| to.is_ringway = true),
 ];
 
+/// Each step behind all above it.
 pub(super) fn rows() -> Vec<(&'static str, Technique)> {
-    steps(BASELINE, &STEPS)
+    let mut technique = BASELINE;
+    let row = |(name, _, change): &Step| {
+        change(&mut technique);
+        (*name, technique)
+    };
+    STEPS.iter().map(row).collect()
 }
 
 /// What cannot be switched with a guest of today, and why.
 pub(super) const NOT_SWITCHED: [&str; 6] = [
     "full rings end the timer: a guest of today does not kick a device that has asked for no \
-     kicks, also when the ring is full; every row with a timer is one without",
-    "NOTIFY_ON_EMPTY: the guest's driver does not accept it",
+     kicks, also when the ring is full; every row with a timer is one without; with ringway's own \
+     driver: `ringway bench history`",
+    "NOTIFY_ON_EMPTY: the guest's driver does not accept it; with ringway's own driver: `ringway \
+     bench history`",
     "rings of 128: QEMU has 256 at least, User Mode Linux 256 always",
     "no lock while the tap is read: one thread owns a device and its rings here",
-    "deferred packets: the guest allocates them when they arrive, since 2010",
-    "auto-tuned buffers: the guest's own, always on with mergeable buffers, since 2014",
+    "deferred packets: the guest allocates them when they arrive, since 2010; with ringway's own \
+     driver, under overload: `ringway bench history`",
+    "auto-tuned buffers: the guest's own, always on with mergeable buffers, since 2014; schemes of \
+     ringway's own driver: `ringway bench rxbuf`",
 ];
 
 #[cfg(test)]
