@@ -42,9 +42,10 @@ pub fn longest_silence_ms(guest: &mut Console) -> anyhow::Result<f64> {
     }
 }
 
-/// Between two answers, or the last one and the last line that has a second, in brackets: ping says
-/// so of packets that are not answered (`-O`). What a program takes to start or end is no silence.
-fn silence_ms(text: &str) -> Option<f64> {
+/// The longest time in milliseconds between two answers in what ping prints with the time in front
+/// of each, or between the last one and the last line: ping says so of packets that are not
+/// answered (`-O`). What a program takes to start or to end is no silence.
+pub fn silence_ms(text: &str) -> Option<f64> {
     let second = |line: &str| line.strip_prefix('[')?.split_once(']')?.0.parse::<f64>().ok();
     let timed: Vec<_> = text.lines().filter_map(|line| Some((second(line)?, line))).collect();
     let is_answer = |(_, line): &&(f64, &str)| line.contains("time=");

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use ringway_guests::iperf::Report;
-use ringway_guests::{Console, Process, Ringway, Side, Stage, iperf, qemu, shell, traffic};
+use ringway_guests::{
+    Console, Process, Ringway, Side, Stage, iperf, qemu, shell, silence, traffic,
+};
 
 use super::scene::{GUEST, HERE, MTU, Scene, asked_for, format_name};
 
@@ -212,7 +214,8 @@ fn repeat(
     ping.wait_until("its end", limit, |it| it.printed().contains(" packets transmitted"))?;
     let printed = ping.printed();
     let lost = lost(&printed).context("what ping says")? + udp_lost;
-    Ok(Seen { lost, gap: longest_gap(&printed) })
+    let gap_ms = silence::silence_ms(&printed).context("two answers")?;
+    Ok(Seen { lost, gap: Duration::from_secs_f64(gap_ms.max(0.0) / 1e3) })
 }
 
 /// How many numbered packets were lost; none where there are no numbers.
@@ -256,18 +259,6 @@ fn lost(printed: &str) -> Option<u32> {
     counted.checked_sub(u32::try_from(numbers.len()).ok()?)
 }
 
-/// Between two answers, which each have the time in front: `[1700000000.123456] 64 bytes from …`.
-fn longest_gap(printed: &str) -> Duration {
-    let times = printed.lines().filter_map(|line| {
-        let (seconds, rest) = line.strip_prefix('[')?.split_once("] ")?;
-        let (seconds, us) = seconds.split_once('.').filter(|_| rest.contains(" bytes from "))?;
-        Some(Duration::from_secs(seconds.parse().ok()?) + Duration::from_micros(us.parse().ok()?))
-    });
-    let times: Vec<Duration> = times.collect();
-    let gaps = times.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
-    gaps.max().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,13 +283,5 @@ mod tests {
         let printed = "Udp: InDatagrams RcvbufErrors SndbufErrors\nUdp: 9 7 3\n";
         assert_eq!(without_room(printed), Some(7));
         assert_eq!(without_room("Udp: InDatagrams"), None);
-    }
-
-    #[test]
-    fn the_longest_gap_is_between_two_answers() {
-        let answer = |at: &str| format!("[{at}] 64 bytes from 10.97.0.2: icmp_seq=1 ttl=64");
-        let lines = ["PING", &answer("7.900000"), &answer("8.150000"), "[9.0] no", &answer("8.2")];
-        assert_eq!(longest_gap(&lines.join("\n")), Duration::from_millis(250));
-        assert_eq!(longest_gap(""), Duration::ZERO);
     }
 }
