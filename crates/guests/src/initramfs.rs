@@ -49,11 +49,11 @@ ip link set lo up
 ping() { /bin/ping \"$@\"; }
 ";
 
-/// The archive, as QEMU takes it with `-initrd`.
+/// The archive, as QEMU takes it with `-initrd`, with these programs beside the usual ones.
 ///
 /// # Errors
 /// A program or a module is missing.
-pub fn build(kernel: &KernelFiles) -> anyhow::Result<Vec<u8>> {
+pub fn build(kernel: &KernelFiles, more: &[PathBuf]) -> anyhow::Result<Vec<u8>> {
     let mut archive = Archive::default();
     for folder in FOLDERS {
         archive.folder(folder);
@@ -67,10 +67,13 @@ pub fn build(kernel: &KernelFiles) -> anyhow::Result<Vec<u8>> {
     archive.file("etc/passwd", b"root:x:0:0::/tmp:/bin/sh\n");
     archive.file("init", format!("{prologue}{AGENT_LOOP}").as_bytes());
     // Before the links of busybox, which leave out names that are there.
-    for program in PROGRAMS.into_iter().chain(["busybox"]) {
-        let path = shell::find_program(program).ok_or_else(|| anyhow!("{program}: not found"))?;
-        archive.file(&format!("bin/{program}"), &read(&path)?);
-        for library in libraries(&path)? {
+    let find = |program| shell::find_program(program).with_context(|| format!("no {program}"));
+    let usual = PROGRAMS.into_iter().chain(["busybox"]).map(find);
+    for program in usual.chain(more.iter().cloned().map(Ok)) {
+        let program = program?;
+        let name = program.file_name().unwrap_or_default().display();
+        archive.file(&format!("bin/{name}"), &read(&program)?);
+        for library in libraries(&program)? {
             archive.file(library.trim_start_matches('/'), &read(Path::new(&library))?);
         }
     }

@@ -114,7 +114,7 @@ pub fn boot_with(stage: &Stage, mut arguments: Vec<String>) -> anyhow::Result<Co
     let kernel = kernel_files::find(&stage.programs.kernel).context("no kernel for guests")?;
     let qemu = qemu_files::find(&stage.programs.qemu).context("no QEMU")?;
     let initramfs = stage.file("initramfs");
-    fs::write(&initramfs, initramfs::build(&kernel)?)?;
+    fs::write(&initramfs, initramfs::build(&kernel, &stage.guest_programs)?)?;
     let has_vectors = qemu.major_version()? >= VERSION_WITH_VECTORS;
     let vectors = if has_vectors { "" } else { ",vectors=0" };
     let mut command = qemu.command();

@@ -36,6 +36,8 @@ pub struct Programs {
 pub struct Stage {
     /// What is started.
     pub programs: Programs,
+    /// Programs of this machine that QEMU guests have beside the usual ones.
+    pub guest_programs: Vec<PathBuf>,
     /// For sockets and scripts; short, empty, and removed afterwards.
     pub directory: PathBuf,
     /// For what the processes print.
@@ -46,7 +48,8 @@ pub struct Stage {
 impl Stage {
     /// Surroundings with these places, which exist.
     pub fn new(programs: Programs, logs: PathBuf, directory: &Path) -> Self {
-        Self { programs, directory: directory.to_path_buf(), logs, started: Instant::now() }
+        let (directory, guest_programs) = (directory.to_path_buf(), Vec::new());
+        Self { programs, guest_programs, directory, logs, started: Instant::now() }
     }
 
     /// Surroundings without programs.

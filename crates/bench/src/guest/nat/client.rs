@@ -1,8 +1,7 @@
 //! What asks in a guest: this program, which opens connections to the provider and sends bytes to
-//! and fro; and how it comes there.
+//! and fro.
 //!
-//! How: User Mode Linux sees the files of this machine. A QEMU guest fetches the program, and the
-//! one library that its other programs do not need, from the provider by HTTP.
+//! How: User Mode Linux sees the files of this machine; a QEMU guest has it in its initramfs.
 //!
 //! Limits: IPv4; a guest like this machine.
 
@@ -16,13 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ringway_guests::nat_lab::{ECHO, SERVER};
-use ringway_guests::{Process, Side, Stage, shell};
-
-/// Where the provider has the program and the library.
-const FILES_PORT: u16 = 7010;
-
-/// A library that programs of Rust need, and those of the guest do not.
-const LIBRARY: &str = "libgcc_s.so.1";
+use ringway_guests::{Stage, shell};
 
 /// Longest wait for an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -95,53 +88,12 @@ fn exchange(stream: &mut TcpStream) -> anyhow::Result<()> {
     stream.read_exact(&mut byte).context("no answer")
 }
 
-#[derive(Debug)]
-pub(super) struct Offer {
-    here: PathBuf,
-    /// Serves it, and the library, to guests that do not see this machine's files.
-    _server: Option<Process>,
-}
-
-/// Lets the provider serve it, if guests fetch it.
-pub(super) fn offer(stage: &Stage, is_fetched: bool) -> anyhow::Result<Offer> {
-    let here = std::env::current_exe()?;
-    let mut server = None;
-    if is_fetched {
-        let files = stage.file("files");
-        fs::create_dir_all(&files)?;
-        // Without what debuggers read it is a third as long.
-        let mut strip = shell::command(&["strip", "-o"]);
-        if shell::output(strip.arg(files.join("client")).arg(&here)).is_err() {
-            fs::copy(&here, files.join("client"))?;
-        }
-        if let Some(library) = library()? {
-            fs::copy(library, files.join(LIBRARY))?;
-        }
-        let words = ["busybox", "httpd", "-f", "-p", &format!("{SERVER}:{FILES_PORT}"), "-h"];
-        let mut httpd = shell::command(&words);
-        httpd.arg(files);
-        server = Some(Process::start(stage, "httpd", httpd)?);
+/// A copy without what debuggers read, which is a third as long.
+pub(super) fn copy(stage: &Stage) -> anyhow::Result<PathBuf> {
+    let (here, copy) = (std::env::current_exe()?, stage.file("client"));
+    let mut strip = shell::command(&["strip", "-o"]);
+    if shell::output(strip.arg(&copy).arg(&here)).is_err() {
+        fs::copy(&here, &copy)?;
     }
-    Ok(Offer { here, _server: server })
-}
-
-/// Where the library is that this process has loaded.
-fn library() -> anyhow::Result<Option<PathBuf>> {
-    let maps = fs::read_to_string("/proc/self/maps").context("/proc/self/maps")?;
-    let path = maps.lines().filter_map(|line| line.find('/').and_then(|at| line.get(at..)));
-    Ok(path.map(PathBuf::from).find(|path| path.ends_with(LIBRARY)))
-}
-
-impl Offer {
-    /// Brings it to a guest; how it is started there.
-    pub fn bring(&self, side: &mut Side<'_>, is_fetched: bool) -> anyhow::Result<String> {
-        if !is_fetched {
-            return Ok(format!("{} nat-client", self.here.display()));
-        }
-        for file in ["client", LIBRARY] {
-            side.must(&format!("busybox wget -q http://{SERVER}:{FILES_PORT}/{file}"))?;
-        }
-        side.must("chmod +x client")?;
-        Ok("LD_LIBRARY_PATH=. ./client nat-client".to_string())
-    }
+    Ok(copy)
 }

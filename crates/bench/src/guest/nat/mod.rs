@@ -41,7 +41,7 @@ pub fn measure_nat(options: &Options) -> anyhow::Result<Report> {
     let stage = programs::stage(directory.path(), programs::ringway()?, None);
     let machine = nat_lab::start_machine(&stage)?;
     let has_qemu = options.pairs.contains(&Pairing::QemuHost);
-    let client = client::offer(&stage, has_qemu)?;
+    let client = client::copy(&stage)?;
     let _server = iperf::start_server_at(&stage, nat_lab::SERVER)?;
     let _servers = four::start_servers(&stage)?;
     let with_four = usize::from(has_qemu);
@@ -69,7 +69,8 @@ struct Place<'a> {
     pairing: Pairing,
     machine: &'a Process,
     directory: &'a Path,
-    client: &'a client::Offer,
+    /// What asks in a guest.
+    client: &'a Path,
 }
 
 fn measure_one(at: &Place<'_>, options: &Options, report: &mut Report, progress: &mut Progress) {

@@ -32,7 +32,8 @@ impl Rig {
         let sides = Sides::of(at.pairing, &processors());
         let directory = at.directory.join(format!("{}{}", at.pairing as u8, router as u8));
         fs::create_dir_all(&directory)?;
-        let stage = programs::stage(&directory, programs::ringway()?, None);
+        let mut stage = programs::stage(&directory, programs::ringway()?, None);
+        stage.guest_programs.push(at.client.into());
         let started = namespaces::within(at.machine.id(), || {
             let beside = keeping_to(&sides.rest, || router.start(&stage, at.pairing))??;
             let guest = sides.guest(0, || router.start_guest(&stage, at.pairing))?;
@@ -41,10 +42,10 @@ impl Rig {
         let (beside, guest) = started?;
         guest.wait_ready(0, BOOT_LIMIT)?;
         let is_qemu = at.pairing == Pairing::QemuHost;
-        let client = String::new();
+        let name = at.client.file_name().filter(|_| is_qemu).unwrap_or(at.client.as_os_str());
+        let client = format!("{} nat-client", name.display());
         let mut rig = Self { router, client, is_qemu, guest, beside };
         rig.configure(at.pairing)?;
-        rig.client = at.client.bring(&mut rig.side(), is_qemu)?;
         Ok(rig)
     }
 
