@@ -79,7 +79,7 @@ fn measure_one(at: &Place<'_>, options: &Options, report: &mut Report, progress:
     let costs = Grid::new(format!("{name}: what it costs"), &["router"], &COSTS);
     let mut turns = Turns { name, options, report, progress };
     let routers = Router::ALL.map(|router| (router.name(), router));
-    let rigs = turns.boot(routers, |router| Rig::boot(router, at));
+    let rigs = turns.boot(routers, |router| Rig::boot(router, at, 1));
     turns.compare(rigs, [rates, costs], &[0, 1, 2, 3, 4, 5, 7]);
 }
 

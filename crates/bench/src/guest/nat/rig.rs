@@ -1,10 +1,9 @@
-//! One router with its guest, which has an address and the program that asks.
+//! A router with its guests, which have an address and the program that asks; or a router for each.
 
 use std::fs;
 use std::time::Duration;
 
-use anyhow::Context;
-use ringway_guests::{Console, Side, namespaces, nat_lab};
+use ringway_guests::{Console, Side, Stage, namespaces};
 use ringway_testkit::Usage;
 
 use super::super::pairing::Pairing;
@@ -19,69 +18,73 @@ const BOOT_LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct Rig {
-    router: Router,
-    /// How the client is started in the guest.
+    /// How the client is started in a guest.
     pub client: String,
     is_qemu: bool,
-    guest: Console,
-    beside: Beside,
+    pub guests: Vec<Console>,
+    beside: Vec<Beside>,
 }
 
 impl Rig {
-    pub fn boot(router: Router, at: &Place<'_>) -> anyhow::Result<Self> {
+    /// Boots so many guests.
+    pub fn boot(router: Router, at: &Place<'_>, count: usize) -> anyhow::Result<Self> {
         let sides = Sides::of(at.pairing, &processors());
-        let directory = at.directory.join(format!("{}{}", at.pairing as u8, router as u8));
-        fs::create_dir_all(&directory)?;
-        let mut stage = programs::stage(&directory, programs::ringway()?, None);
-        stage.guest_programs.push(at.client.into());
+        let stages = (0..count).map(|guest| {
+            let name = format!("{}{}{count}{guest}", at.pairing as u8, router as u8);
+            let directory = at.directory.join(name);
+            fs::create_dir_all(&directory)?;
+            let mut stage = programs::stage(&directory, programs::ringway()?, None);
+            stage.guest_programs.push(at.client.into());
+            Ok(stage)
+        });
+        let stages: Vec<Stage> = stages.collect::<anyhow::Result<_>>()?;
         let started = namespaces::within(at.machine.id(), || {
-            let beside = keeping_to(&sides.rest, || router.start(&stage, at.pairing))??;
-            let guest = sides.guest(0, || router.start_guest(&stage, at.pairing))?;
-            anyhow::Ok((beside, guest))
+            let beside = keeping_to(&sides.rest, || router.start(&stages, at.pairing))??;
+            let guests = stages.iter().zip(1..).map(|(stage, number)| {
+                sides.guest(0, || router.start_guest(stage, at.pairing, number))
+            });
+            anyhow::Ok((beside, guests.collect::<anyhow::Result<_>>()?))
         })?;
-        let (beside, guest) = started?;
-        guest.wait_ready(0, BOOT_LIMIT)?;
+        let (beside, guests) = started?;
         let is_qemu = at.pairing == Pairing::QemuHost;
         let name = at.client.file_name().filter(|_| is_qemu).unwrap_or(at.client.as_os_str());
         let client = format!("{} nat-client", name.display());
-        let mut rig = Self { router, client, is_qemu, guest, beside };
-        rig.configure(at.pairing)?;
+        let mut rig = Self { client, is_qemu, guests, beside };
+        for guest in &mut rig.guests {
+            guest.wait_ready(0, BOOT_LIMIT)?;
+            router.configure(&mut Side::Guest(guest), at.pairing)?;
+        }
         Ok(rig)
     }
 
-    fn configure(&mut self, pairing: Pairing) -> anyhow::Result<()> {
-        let fixed = self.router.fixed(pairing);
-        let mut side = self.side();
-        if let Some([address, gateway]) = fixed {
-            side.must("ip link set eth0 up").context("the guest has no device")?;
-            side.must(&format!("ip addr add {address}/24 dev eth0"))?;
-            return side.must(&format!("ip route add default via {gateway}")).map(drop);
-        }
-        nat_lab::lease(&mut side).map(drop)
-    }
-
+    /// The first guest.
     pub fn side(&mut self) -> Side<'_> {
-        Side::Guest(&mut self.guest)
+        Side::Guest(&mut self.guests[0])
     }
 
     pub fn commands(&self) -> Vec<String> {
-        let beside = self.beside.process().map(|(command, _)| command);
-        beside.into_iter().chain([self.guest.command()]).map(str::to_string).collect()
+        let beside = self.beside.iter().filter_map(Beside::process).map(|(command, _)| command);
+        beside.chain(self.guests.iter().map(Console::command)).map(str::to_string).collect()
     }
 
-    /// A clock of processor time in seconds: of the router, and of the guest.
+    pub fn routers(&self) -> Vec<u32> {
+        self.beside.iter().filter_map(Beside::process).map(|(_, id)| id).collect()
+    }
+
+    /// A clock of processor time in seconds: of the router, and of the first guest.
     pub fn times(&self) -> impl Fn() -> [f64; 2] + use<> {
-        let beside: Vec<u32> = self.beside.process().iter().map(|(_, id)| *id).collect();
-        let (guest, is_qemu) = (self.guest.id(), self.is_qemu);
+        let (routers, guest, is_qemu) = (self.routers(), self.guests[0].id(), self.is_qemu);
         move || {
             let of_network = if is_qemu { processor_time::of_first_thread(guest) } else { 0.0 };
             let all = processor_time::seconds(&[guest]);
-            [processor_time::seconds(&beside) + of_network, all - of_network]
+            [processor_time::seconds(&routers) + of_network, all - of_network]
         }
     }
 
+    /// What the routers have for themselves; the guest that is its own has all of it.
     pub fn memory_kib(&self) -> anyhow::Result<f64> {
-        let process = self.beside.process().map_or(self.guest.id(), |(_, id)| id);
-        Ok(Usage::look(process)?.memory_kib)
+        let routers = self.routers();
+        let processes = if routers.is_empty() { vec![self.guests[0].id()] } else { routers };
+        processes.into_iter().map(|id| Ok(Usage::look(id)?.memory_kib)).sum()
     }
 }

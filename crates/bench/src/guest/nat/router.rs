@@ -2,12 +2,12 @@
 //!
 //! Limits: what cannot be had for a kind of guest is an error that says why.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{bail, ensure};
-use ringway_guests::{Console, Process, Ringway, Stage, net, qemu, uml};
+use anyhow::{Context, bail, ensure};
+use ringway_guests::{Console, Process, Ringway, Side, Stage, nat_lab, net, qemu, uml};
 
 use super::super::pairing::Pairing;
 use super::super::sides::Beside;
@@ -46,51 +46,42 @@ impl Router {
     }
 
     /// The address and the gateway of its guest, where they are not leased.
-    pub fn fixed(self, pairing: Pairing) -> Option<[String; 2]> {
+    fn fixed(self, pairing: Pairing) -> Option<[String; 2]> {
         let network = 1 + pairing as u8;
         (self == Self::Tap).then(|| [2, 1].map(|end| format!("10.90.{network}.{end}")))
     }
 
-    pub fn start(self, stage: &Stage, pairing: Pairing) -> anyhow::Result<Beside> {
+    pub fn configure(self, guest: &mut Side<'_>, pairing: Pairing) -> anyhow::Result<()> {
+        if let Some([address, gateway]) = self.fixed(pairing) {
+            guest.must("ip link set eth0 up").context("the guest has no device")?;
+            guest.must(&format!("ip addr add {address}/24 dev eth0"))?;
+            return guest.must(&format!("ip route add default via {gateway}")).map(drop);
+        }
+        nat_lab::lease(guest).map(drop)
+    }
+
+    /// Starts it for guests whose sockets are in a directory each: one of ours for all, or one for
+    /// each.
+    pub fn start(self, stages: &[Stage], pairing: Pairing) -> anyhow::Result<Vec<Beside>> {
         let is_uml = pairing == Pairing::UmlHost;
         let is_ours = matches!(self, Self::Nat | Self::Tap);
         ensure!(is_ours || !is_uml, "User Mode Linux cannot use it: {}", self.not_for_uml());
         match self {
-            Self::User => Ok(Beside::None),
-            Self::Nat => start_ringway(stage, pairing, "net=nat:"),
+            Self::User => Ok(Vec::new()),
+            Self::Nat => start_ringway(stages, pairing, "net=nat:"),
             Self::Tap => {
                 let tap = format!("rwn{}", pairing as u8);
-                let beside = start_ringway(stage, pairing, &format!("up=tap:{tap}"))?;
+                let beside = start_ringway(stages, pairing, &format!("up=tap:{tap}"))?;
                 net::wait_exists(&tap, true, LIMIT)?;
                 let [_, gateway] = self.fixed(pairing).unwrap_or_default();
                 net::set_up(&tap, &gateway, MTU)?;
                 Ok(beside)
             }
-            Self::PasstVhost => start_passt(stage, &["--vhost-user"]),
-            Self::PasstStream => start_passt(stage, &[]),
-            Self::Gvproxy => {
-                let mut command = programs::peer("gvproxy")?.command();
-                let socket = format!("unix://{}", socket(stage).display());
-                command.args(["-listen-qemu", &socket]);
-                start(stage, "gvproxy", command)
-            }
-        }
-    }
-
-    /// Starts it for several guests, whose sockets are in a directory each: one of ours for all, or
-    /// one for each.
-    pub fn start_for(self, stages: &[Stage]) -> anyhow::Result<Vec<Beside>> {
-        match (self, stages) {
-            (Self::Nat, [first, ..]) => {
-                let guest = |(at, stage)| format!("vm{at}=vm:{}", socket(stage).display());
-                let guests = stages.iter().enumerate().map(guest);
-                let ports: Vec<String> = guests.chain(["net=nat:".to_string()]).collect();
-                Ok(vec![Beside::Ringway(Ringway::start(first, &ports)?)])
-            }
-            (Self::PasstVhost, _) => {
+            Self::PasstVhost => {
                 stages.iter().map(|stage| start_passt(stage, &["--vhost-user"])).collect()
             }
-            _ => bail!("{}: not for several guests", self.name()),
+            Self::PasstStream => stages.iter().map(|stage| start_passt(stage, &[])).collect(),
+            Self::Gvproxy => stages.iter().map(start_gvproxy).collect(),
         }
     }
 
@@ -102,12 +93,18 @@ impl Router {
         }
     }
 
-    pub fn start_guest(self, stage: &Stage, pairing: Pairing) -> anyhow::Result<Console> {
-        let socket = socket(stage);
+    pub fn start_guest(
+        self,
+        stage: &Stage,
+        pairing: Pairing,
+        number: usize,
+    ) -> anyhow::Result<Console> {
+        let (socket, device_options) = (socket(stage), &mac_option(pairing, number));
         match self {
             _ if pairing == Pairing::UmlHost => uml::start(stage, self.guest(), &socket),
             Self::Nat | Self::Tap | Self::PasstVhost => {
-                qemu::boot(stage, &socket, &qemu::Machine::default())
+                let machine = qemu::Machine { device_options, ..qemu::Machine::default() };
+                qemu::boot(stage, &socket, &machine)
             }
             Self::User => qemu::boot_on(stage, "user,id=n0"),
             Self::PasstStream | Self::Gvproxy => {
@@ -123,17 +120,30 @@ impl Router {
     }
 }
 
-pub(super) fn socket(stage: &Stage) -> std::path::PathBuf {
+fn socket(stage: &Stage) -> PathBuf {
     stage.file("vm.sock")
 }
 
-fn start_ringway(stage: &Stage, pairing: Pairing, up: &str) -> anyhow::Result<Beside> {
-    let mac = match pairing {
-        Pairing::QemuHost => format!(",mac={}", qemu::MAC),
+/// Each guest of QEMU has an address of its own: they may be on one switch.
+fn mac_option(pairing: Pairing, number: usize) -> String {
+    match pairing {
+        Pairing::QemuHost => format!(",mac=52:54:00:12:34:0{number}"),
         _ => String::new(),
+    }
+}
+
+fn start_ringway(stages: &[Stage], pairing: Pairing, up: &str) -> anyhow::Result<Vec<Beside>> {
+    let guest = |(number, stage)| {
+        format!("vm{number}=vm:{}{}", socket(stage).display(), mac_option(pairing, number))
     };
-    let guest = format!("vm=vm:{}{mac}", socket(stage).display());
-    Ok(Beside::Ringway(Ringway::start(stage, &[guest, up.to_string()])?))
+    let ports: Vec<String> = (1..).zip(stages).map(guest).chain([up.to_string()]).collect();
+    Ok(vec![Beside::Ringway(Ringway::start(&stages[0], &ports)?)])
+}
+
+fn start_gvproxy(stage: &Stage) -> anyhow::Result<Beside> {
+    let mut command = programs::peer("gvproxy")?.command();
+    command.args(["-listen-qemu", &format!("unix://{}", socket(stage).display())]);
+    start(stage, "gvproxy", command)
 }
 
 /// In the foreground, IPv4 only.
