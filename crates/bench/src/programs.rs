@@ -30,12 +30,18 @@ fn peer_root(name: &str) -> PathBuf {
     env::var_os(format!("RINGWAY_{name}")).map_or_else(root, PathBuf::from)
 }
 
-/// Name and version of each of these peers that is unpacked, a name and a package: by their
-/// packages, because not all of them say it.
+/// Name and version of each of these peers that is there, a name and a package: by their packages,
+/// because not all of them say it.
 pub(crate) fn peer_versions(peers: &[(&str, &str)]) -> Vec<(String, String)> {
     let version = |(name, package): &(&str, &str)| {
-        let packages = std::fs::read_to_string(peer_root(name).join("packages")).ok()?;
-        Some(((*package).to_string(), package_version(&packages, package)?.to_string()))
+        let version = match std::fs::read_to_string(peer_root(name).join("packages")) {
+            Ok(packages) => package_version(&packages, package)?.to_string(),
+            Err(_) => {
+                let query = ["dpkg-query", "-W", "-f", "${Version}", package];
+                shell::output(&mut shell::command(&query)).ok()?
+            }
+        };
+        Some(((*package).to_string(), version))
     };
     peers.iter().filter_map(version).collect()
 }

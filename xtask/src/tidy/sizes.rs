@@ -32,7 +32,7 @@ const SUPERVISOR_LINES_MAX: usize = 6_920;
 
 /// What measures and checks, and is not shipped.
 const TOOLS: [&str; 2] = ["crates/bench/", "xtask/"];
-const TOOLS_LINES_MAX: usize = 14_018;
+const TOOLS_LINES_MAX: usize = 14_009;
 
 /// The worker's crate: files that lie in no folder, files with methods of `Worker`, fields.
 const HOST: &str = "crates/host/src/";

@@ -23,6 +23,7 @@ use ringway_guests::DpdkFiles;
 use ringway_virtq::Format;
 
 use crate::options::{self, format, format_name};
+use crate::programs;
 use crate::progress::in_turns;
 use crate::report::{Column, Grid, Report};
 use driver::RECEIVE_BUFFER;
@@ -79,9 +80,12 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     check(options)?;
     let mut report = Report::begin("ring", &method(options))?;
     let processors = report.two_processors();
-    let dpdk = crate::programs::dpdk()
+    let dpdk = programs::dpdk()
         .map_err(|why| report.leave_out(&format!("all pairs with DPDK: {why:#}")))
         .ok();
+    if dpdk.is_some() {
+        report.machine.versions.extend(programs::peer_versions(&[("dpdk", "dpdk-dev")]));
+    }
     let (mut tables, tasks) = plan(options, processors, dpdk.as_ref());
     let mut limit_depth = u64::from(QUEUE_SIZE);
     in_turns(options.amount.repeats, &tasks, |round, name, (table, setup), progress| {
@@ -117,13 +121,9 @@ fn throughput(
         anyhow::Ok(rate.transpose()?.map(|found| found.per_second))
     };
     let before = limit()?;
-    let Throughput { per_second, cost_ns, commands, version } = setup.throughput()?;
+    let Throughput { per_second, cost_ns, commands } = setup.throughput()?;
     let after = limit()?;
     commands.iter().for_each(|command| report.add_command(command));
-    let versions = &mut report.machine.versions;
-    if versions.iter().all(|(name, _)| name != "DPDK") {
-        versions.extend(version.map(|version| ("DPDK".to_string(), version)));
-    }
     let limit = before.zip(after).map(|(before, after)| f64::midpoint(before, after));
     let bits = 8.0 * f64::from(u32::try_from(setup.packet_len)?);
     let [driver, device] = cost_ns;

@@ -42,7 +42,6 @@ pub(super) struct Throughput {
     pub cost_ns: [Option<f64>; 2],
     /// How DPDK's programs were started.
     pub commands: Vec<String>,
-    pub version: Option<String>,
 }
 
 /// The two sides' counters and the end of both.
@@ -123,9 +122,6 @@ impl Setup<'_> {
                 }
             }
             let mut found = watched?;
-            if programs.iter().any(Option::is_some) {
-                found.version = testpmd::version(directory);
-            }
             // The directory is another one each time.
             let place = format!("{}/", directory.display());
             found.commands.iter_mut().for_each(|it| *it = it.replace(&place, ""));

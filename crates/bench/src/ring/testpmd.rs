@@ -8,7 +8,6 @@
 //! must fit one of its buffers here. It sends without filling the payload in, and receives without
 //! copying it out.
 
-use std::fs;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -61,16 +60,6 @@ pub(super) fn start(
         .with_context(|| format!("DPDK's {name} does not start, or is kept waiting"))?;
     testpmd.run("set record-core-cycles on")?;
     Ok(testpmd)
-}
-
-/// Its version, from what the programs of a directory have printed.
-pub(super) fn version(directory: &Path) -> Option<String> {
-    fs::read_dir(directory).ok()?.flatten().find_map(|file| {
-        let printed = fs::read(file.path()).ok()?;
-        let printed = String::from_utf8_lossy(&printed);
-        let (_, rest) = printed.split_once("RTE Version: 'DPDK ")?;
-        rest.split_once('\'').map(|(version, _)| version.to_string())
-    })
 }
 
 /// Packets per second that it receives, over `duration`.
