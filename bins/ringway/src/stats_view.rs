@@ -204,7 +204,7 @@ fn packets_each(packets: u64, notifications: u64) -> String {
 /// The total, and where it comes from.
 fn drops(port: &PortStats) -> String {
     let directions = [("to guest", &port.to_guest), ("from guest", &port.from_guest)];
-    let total: u64 = directions.iter().flat_map(|(_, direction)| direction.drops.values()).sum();
+    let total = units::total(directions.iter().flat_map(|(_, it)| it.drops.values()));
     let mut text = units::count(total);
     for (name, direction) in directions {
         for (reason, &count) in direction.drops.iter().filter(|&(_, &count)| count > 0) {
@@ -217,7 +217,7 @@ fn drops(port: &PortStats) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::tests::example;
+    use crate::control::tests::{example, largest};
 
     const WIDE: usize = 250;
 
@@ -306,6 +306,12 @@ mod tests {
         assert!(text.contains("4.00 Mb/s"), "{text}");
         assert!(text.contains("1.50 kpackets/s"), "{text}");
         assert!(text.contains("0 b/s"), "{text}");
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_are_shown_all_the_same() {
+        let text = table(&largest(), Some(&example()), WIDE);
+        assert!(text.contains("18,446,744,073,709,551,615"), "{text}");
     }
 
     #[test]

@@ -13,6 +13,11 @@ pub fn count(number: u64) -> String {
     text
 }
 
+/// All together; of numbers that cannot be, as many as there may be.
+pub fn total<'a>(numbers: impl IntoIterator<Item = &'a u64>) -> u64 {
+    numbers.into_iter().copied().fold(0, u64::saturating_add)
+}
+
 /// A number of things: `1 port`, `1,234 ports`.
 pub fn counted(number: u64, thing: &str) -> String {
     let ending = if number == 1 { "" } else { "s" };

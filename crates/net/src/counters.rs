@@ -111,24 +111,32 @@ impl Counters {
         self.drops[reason as usize] += 1;
     }
 
-    /// What both have counted.
+    /// What both have counted; of numbers that cannot be, as many as there may be.
     #[must_use]
-    pub fn plus(mut self, other: &Self) -> Self {
-        self.packets += other.packets;
-        self.bytes += other.bytes;
-        self.long_packets += other.long_packets;
-        self.kicks += other.kicks;
-        self.calls += other.calls;
-        for (mine, theirs) in self.drops.iter_mut().zip(other.drops) {
-            *mine += theirs;
+    pub fn plus(self, other: &Self) -> Self {
+        Self {
+            packets: self.packets.saturating_add(other.packets),
+            bytes: self.bytes.saturating_add(other.bytes),
+            long_packets: self.long_packets.saturating_add(other.long_packets),
+            kicks: self.kicks.saturating_add(other.kicks),
+            calls: self.calls.saturating_add(other.calls),
+            drops: core::array::from_fn(|at| self.drops[at].saturating_add(other.drops[at])),
         }
-        self
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A data plane that was taken over can leave anything in the journal.
+    #[test]
+    fn counts_that_cannot_be_are_added_all_the_same() {
+        let mut most = Counters { packets: u64::MAX, bytes: u64::MAX, ..Counters::default() };
+        most.drops.fill(u64::MAX);
+        let sum = most.plus(&most);
+        assert_eq!((sum.packets, sum.bytes, sum.drops[0]), (u64::MAX, u64::MAX, u64::MAX));
+    }
 
     #[test]
     fn each_reason_has_its_own_counter() {

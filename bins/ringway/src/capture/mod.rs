@@ -121,7 +121,7 @@ impl Session {
                 end = self.follow()?;
             }
         }
-        let lost = self.counts.lost + self.reader.lost();
+        let lost = self.counts.lost.saturating_add(self.reader.lost());
         if !matches!(end, Some(End::Refused(_) | End::Unread)) {
             self.blocks.finish(self.counts.packets, lost)?;
             if let Err(End::Refused(why)) = self.write() {
@@ -155,7 +155,7 @@ impl Session {
         let begun = Instant::now();
         while begun.elapsed() < FOLLOWS_WITHIN {
             if let Ok((_, reader, plane)) = self.asked.begin() {
-                self.counts.lost += self.reader.lost();
+                self.counts.lost = self.counts.lost.saturating_add(self.reader.lost());
                 self.counts.followed += 1;
                 (self.reader, self.plane) = (reader, plane);
                 return Ok(None);

@@ -111,7 +111,7 @@ impl Blocks {
     pub fn finish(&mut self, packets: u64, lost: u64) -> anyhow::Result<()> {
         let now = Duration::try_from(clock_gettime(ClockId::Realtime)).context("the clock")?;
         let options = vec![
-            InterfaceStatisticsOption::IsbIfRecv(packets + lost),
+            InterfaceStatisticsOption::IsbIfRecv(packets.saturating_add(lost)),
             InterfaceStatisticsOption::IsbIfDrop(lost),
         ];
         let block = InterfaceStatisticsBlock { interface_id: 0, timestamp: now, options };

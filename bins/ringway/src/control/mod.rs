@@ -344,6 +344,47 @@ pub(crate) mod tests {
         }
     }
 
+    /// The same a second later, with each number as large as it may be: a data plane that was taken
+    /// over says what it likes.
+    pub(crate) fn largest() -> StatsReply {
+        let mut reply = example();
+        let port = &mut reply.ports[0];
+        for direction in [&mut port.to_guest, &mut port.from_guest] {
+            direction.drops = ["no_room", "malformed"].map(|it| (it.to_owned(), 1)).into();
+        }
+        port.queues.push(port.queues[0].clone());
+        let histogram = HistogramStats { bounds_ns: vec![1], counts: vec![1, 1], sum_ns: 1 };
+        port.waits = Some(WaitStats { call_delay: histogram, ..WaitStats::default() });
+        let mut value = serde_json::to_value(&reply).expect("JSON");
+        for place in numbers(&value, "") {
+            let before =
+                std::mem::replace(value.pointer_mut(&place).expect("there"), u64::MAX.into());
+            if serde_json::from_value::<StatsReply>(value.clone()).is_err() {
+                *value.pointer_mut(&place).expect("a number") = before;
+            }
+        }
+        let uptime_ms = reply.uptime_ms + 1000;
+        StatsReply { uptime_ms, ..serde_json::from_value(value).expect("a reply") }
+    }
+
+    /// Where they are.
+    fn numbers(value: &Value, place: &str) -> Vec<String> {
+        let inside = |(key, value): (String, &Value)| numbers(value, &format!("{place}/{key}"));
+        match value {
+            Value::Number(_) => vec![place.to_owned()],
+            Value::Array(all) => all
+                .iter()
+                .enumerate()
+                .map(|(at, it)| (at.to_string(), it))
+                .flat_map(inside)
+                .collect(),
+            Value::Object(all) => {
+                all.iter().map(|(key, it)| (key.clone(), it)).flat_map(inside).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     fn refused(line: &str) -> String {
         Request::parse(line).expect_err(line)
     }

@@ -17,6 +17,7 @@ use crate::control::{
     DataPlaneStats, DirectionStats, EffortStats, HistogramStats, NatStats, PROTOCOL_VERSION,
     PacingStats, PairStats, PortStats, QueueStats, StatsReply, WaitStats, WorkerStats,
 };
+use crate::units;
 
 impl DataPlane {
     pub(super) fn stats(&self) -> StatsReply {
@@ -129,7 +130,7 @@ fn port_stats(port: &Port, snapshots: &[&PortSnapshot]) -> PortStats {
         moved_addresses: first.map_or(0, |snapshot| snapshot.moved_addresses),
         waits: waits(snapshots),
         nat: None,
-        refused_commands: snapshots.iter().map(|snapshot| snapshot.refused_commands).sum(),
+        refused_commands: units::total(snapshots.iter().map(|it| &it.refused_commands)),
     }
 }
 
@@ -196,7 +197,8 @@ fn total<'a>(counters: impl Iterator<Item = &'a Counters>) -> Counters {
 /// Packets of each pair, where there are several.
 fn pairs(snapshots: &[&PortSnapshot]) -> Vec<PairStats> {
     let has_packets = |snapshot: &&&PortSnapshot| {
-        !snapshot.queues.is_empty() || snapshot.to_end.packets + snapshot.from_end.packets > 0
+        let packets = [snapshot.to_end.packets, snapshot.from_end.packets];
+        !snapshot.queues.is_empty() || packets != [0, 0]
     };
     let stats = snapshots.iter().filter(has_packets).map(|snapshot| PairStats {
         pair: snapshot.pair,

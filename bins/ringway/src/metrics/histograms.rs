@@ -48,9 +48,9 @@ impl EncodeMetric for Histograms {
         for (port, HistogramStats { bounds_ns, counts, sum_ns }) in &self.0 {
             let bounds = bounds_ns.iter().map(|bound_ns| seconds(*bound_ns));
             let bounds = bounds.chain(std::iter::once(f64::INFINITY));
-            let buckets: Vec<(f64, u64)> = bounds.zip(counts.iter().copied()).collect();
+            let buckets: Vec<(f64, u64)> = bounds.zip(possible(counts)).collect();
             let labels = [("port", port.as_str())];
-            let (sum, count) = (seconds(*sum_ns), counts.iter().sum());
+            let (sum, count) = (seconds(*sum_ns), units::total(counts));
             encoder
                 .encode_family(&labels)?
                 .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
@@ -65,6 +65,15 @@ impl EncodeMetric for Histograms {
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+}
+
+/// Counts that can be added up: what is too much of numbers that cannot be is left out.
+fn possible(counts: &[u64]) -> impl Iterator<Item = u64> {
+    counts.iter().scan(u64::MAX, |left, count| {
+        let count = (*count).min(*left);
+        *left -= count;
+        Some(count)
+    })
 }
 
 fn seconds(time_ns: u64) -> f64 {

@@ -200,7 +200,7 @@ fn gauges(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::tests::example;
+    use crate::control::tests::{example, largest};
     use crate::control::{HistogramStats, WaitStats};
 
     #[test]
@@ -220,6 +220,12 @@ mod tests {
             assert!(text.contains(line), "{line} in\n{text}");
         }
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_are_told_all_the_same() {
+        let text = open_metrics(&largest()).expect("text");
+        assert!(text.contains("18446744073709551615"), "{text}");
     }
 
     #[test]

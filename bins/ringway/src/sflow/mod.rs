@@ -199,7 +199,7 @@ impl Agent<'_> {
     }
 
     fn lost_in_all(&self) -> u64 {
-        self.lost + self.sampling.as_ref().map_or(0, |it| it.reader.lost())
+        self.lost.saturating_add(self.sampling.as_ref().map_or(0, |it| it.reader.lost()))
     }
 
     /// Adds the packets that were sampled.
@@ -305,7 +305,7 @@ fn counters(at: u32, port: &PortStats) -> CounterSample<'_> {
     let counted = |stats: &DirectionStats| Counted {
         bytes: stats.bytes,
         packets: stats.packets,
-        discards: stats.drops.values().sum(),
+        discards: units::total(stats.drops.values()),
     };
     CounterSample {
         at,
@@ -313,5 +313,16 @@ fn counters(at: u32, port: &PortStats) -> CounterSample<'_> {
         is_up: port.state == "running",
         input: counted(&port.from_guest),
         output: counted(&port.to_guest),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::tests::largest;
+
+    #[test]
+    fn counts_that_cannot_be_are_told_all_the_same() {
+        assert_eq!(counters(1, &largest().ports[0]).output.discards, u64::MAX);
     }
 }

@@ -80,7 +80,7 @@ fn row(port: &PortStats, now: &StatsReply, before: Option<&StatsReply>) -> Row {
     Row {
         to: rate(|port| &port.to_guest),
         from: rate(|port| &port.from_guest),
-        wakeups: port.queues.iter().map(|queue| queue.wakeups_last_second).sum(),
+        wakeups: units::total(port.queues.iter().map(|queue| &queue.wakeups_last_second)),
         port: port.clone(),
     }
 }
@@ -89,7 +89,7 @@ fn rate(now: &DirectionStats, before: &DirectionStats, passed_ms: u64) -> Rate {
     let per_second = |now: u64, before: u64| {
         units::approximate(now.saturating_sub(before)) * 1000.0 / units::approximate(passed_ms)
     };
-    let drops = |direction: &DirectionStats| direction.drops.values().sum();
+    let drops = |direction: &DirectionStats| units::total(direction.drops.values());
     Rate {
         bits: per_second(now.bytes, before.bytes) * 8.0,
         packets: per_second(now.packets, before.packets),
@@ -111,7 +111,7 @@ pub fn json(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::tests::example;
+    use crate::control::tests::{example, largest};
 
     fn after(ms: u64, bytes: u64) -> StatsReply {
         let mut reply = example();
@@ -120,6 +120,14 @@ mod tests {
         reply.ports[0].to_guest.packets += 10;
         reply.ports[0].to_guest.drops.insert("no_room".to_string(), 9);
         reply
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_have_rates_all_the_same() {
+        let mut rates = Rates::default();
+        rates.follow(example());
+        rates.follow(largest());
+        assert!(rates.rows[0].to.drops > 1e18 && rates.rows[0].wakeups > 1 << 60);
     }
 
     #[test]

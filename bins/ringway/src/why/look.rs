@@ -78,13 +78,14 @@ impl Look<'_> {
 
     /// How many were dropped, and which part of all that is; `None`: none.
     pub fn drops(&self, way: Way, reasons: &[&str]) -> Option<(u64, u64)> {
-        let dropped: u64 = reasons.iter().map(|reason| self.dropped(way, reason)).sum();
+        let dropped = reasons.iter().map(|reason| self.dropped(way, reason));
+        let dropped = dropped.fold(0, u64::saturating_add);
         // What came from the guest and went nowhere is counted as taken from it, too.
         let all = match way {
-            Way::ToGuest => dropped + self.moved(way).0,
+            Way::ToGuest => dropped.saturating_add(self.moved(way).0),
             Way::FromGuest => dropped.max(self.moved(way).0),
         };
-        (dropped > 0).then(|| (dropped, (dropped * 100 / all.max(1)).clamp(1, 100)))
+        (dropped > 0).then(|| (dropped, (dropped.saturating_mul(100) / all.max(1)).clamp(1, 100)))
     }
 
     /// `12 packets were dropped in a second (no_room)`.

@@ -220,13 +220,13 @@ fn mtu(look: &Look<'_>) -> Option<Finding> {
 /// A worker that is awake all the time has no time for more, also where it does not get a processor
 /// for all of it.
 fn worker(look: &Look<'_>) -> Option<Finding> {
-    let passed_ns = look.passed_ms() * 1_000_000;
+    let passed_ns = look.passed_ms().saturating_mul(1_000_000);
     let percent = |ns: u64| (ns.saturating_mul(100) / passed_ns).min(100);
     let shares = look.now.workers.iter().filter_map(|now| {
         let before = look.before.workers.iter().find(|before| before.worker == now.worker)?;
         let slept_ns = now.slept_ns?.saturating_sub(before.slept_ns?);
         let polled_ns = now.total.polled_ns.saturating_sub(before.total.polled_ns);
-        let busy = percent(passed_ns.saturating_sub(slept_ns + polled_ns));
+        let busy = percent(passed_ns.saturating_sub(slept_ns.saturating_add(polled_ns)));
         let used = percent(now.cpu_ns.saturating_sub(before.cpu_ns).saturating_sub(polled_ns));
         Some((busy, used, now.worker))
     });
@@ -241,4 +241,20 @@ fn worker(look: &Look<'_>) -> Option<Finding> {
         figure: format!("worker {number} has work {busy} % of the time, a processor {used} %"),
         advice: advice.to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Map;
+
+    use super::*;
+    use crate::control::tests::{example, largest};
+
+    #[test]
+    fn numbers_that_cannot_be_are_found_to_hold_back() {
+        let (before, now, options) = (example(), largest(), Map::new());
+        let look = Look { before: &before, now: &now, port: &now.ports[0], options: &options };
+        let found = findings(&look);
+        assert!(found.iter().any(|found| found.figure.contains("18,446,744")), "{found:?}");
+    }
 }

@@ -62,7 +62,8 @@ impl CaptureReader {
 
     /// Packets that found no room so far.
     pub fn lost(&self) -> u64 {
-        self.rings.iter().map(|ring| ring.memory.counts.load_u64(LOST_AT)).sum()
+        let lost = self.rings.iter().map(|ring| ring.memory.counts.load_u64(LOST_AT));
+        lost.fold(0, u64::saturating_add)
     }
 }
 

@@ -142,3 +142,14 @@ fn a_file_that_is_none_is_refused() {
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
     assert!(CaptureFile::open(&file).is_ok());
 }
+
+#[test]
+fn losses_that_cannot_be_are_told_all_the_same() {
+    let fd = CaptureFile::create(2).unwrap();
+    let file = Arc::new(CaptureFile::open(&fd).unwrap());
+    for ring in 0..2 {
+        let writer = CaptureWriter::new(file.clone(), ring).unwrap();
+        reader_counts(&writer).store_u64(LOST_AT, u64::MAX - 1);
+    }
+    assert_eq!(CaptureReader::open(&fd).unwrap().lost(), u64::MAX);
+}

@@ -27,6 +27,9 @@ const OTHER_WORDS: usize = 4 + Refusal::ALL.len();
 const WORDS: usize = 2 * WAY_WORDS + OTHER_WORDS;
 const _: () = assert!(WORDS * 8 <= COUNTS_LEN);
 
+/// Most that a data plane before can have counted. So much more is never counted.
+const PAST_MAX: u64 = 1 << 60;
+
 /// A key is in use; above the slot are the lowest bits of the generation that has claimed it last.
 const IN_USE: u64 = 1 << 63;
 const SLOT_BITS: u32 = 48;
@@ -130,7 +133,7 @@ impl Journal {
 
     fn counts(&self, line: usize) -> Counts {
         let words = self.counts_line(line);
-        Counts::of_words(&std::array::from_fn(|at| words.load_u64(8 * at)))
+        Counts::of_words(&std::array::from_fn(|at| words.load_u64(8 * at).min(PAST_MAX)))
     }
 
     /// The port is gone: another one of its number begins anew.

@@ -141,6 +141,16 @@ fn whatever_a_data_plane_has_left_the_next_one_has_a_journal() {
     WorkerLine::take(next, 0).unwrap();
 }
 
+#[test]
+fn counts_that_cannot_be_leave_room_to_count_on() {
+    let file = Journal::create(1, 1).unwrap();
+    let most = Counts { refused_commands: u64::MAX, moved_addresses: 5, ..counted(0) };
+    let next = || WorkerLine::unlocked(Arc::new(Journal::open(&file).unwrap()), 0).unwrap();
+    next().note_counts(0, (PortId(3), 0), &most);
+    let past = next().note_counts(0, (PortId(3), 0), &counted(0)).unwrap();
+    assert_eq!((past.refused_commands, past.moved_addresses), (1 << 60, 5));
+}
+
 /// Every word is another one.
 fn counted(times: u64) -> Counts {
     let way = |first: u64| Counters {
