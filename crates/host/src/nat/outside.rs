@@ -4,6 +4,7 @@
 use ringway_nat::{Actions, Event, Failure, Guest};
 
 use crate::nat::NatPort;
+use crate::nat::visit::RETRY_NS;
 
 /// Datagrams that no guest can have, dropped in one go; the others are with the next visit.
 const DROPPED_MAX: usize = 64;
@@ -18,6 +19,11 @@ impl NatPort {
                     break;
                 }
             }
+        }
+        // One that was taken in may have ended the flow that another listener's waits for.
+        if self.sockets.forget_ended_clients() {
+            let soon = self.now.plus(RETRY_NS);
+            self.retry_at = Some(self.retry_at.map_or(soon, |at| at.min(soon)));
         }
     }
 
@@ -42,5 +48,68 @@ impl NatPort {
         let flow = flow.filter(|flow| self.sockets.share(*flow, number, &client));
         self.sockets.listeners.set_flow(number, flow);
         flow.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use ringway_nat::{FromGuest, Plan, Protocol, Verdict};
+    use ringway_net::Nanos;
+    use ringway_switch::PortId;
+
+    use super::*;
+    use crate::nat::listeners::{Forward, Listener, Place};
+    use crate::nat::options::NatOptions;
+
+    /// A guest's question for an address.
+    fn discover() -> Vec<u8> {
+        let station = [2, 0, 0, 0, 0, 9];
+        let mut frame = [&[0xff; 6][..], &station, &[8, 0]].concat();
+        frame.extend([0x45, 0, 1, 16, 0, 0, 0, 0, 64, 17, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255]);
+        frame.extend([0, 68, 0, 67, 0, 252, 0, 0]);
+        let mut message = vec![1, 1, 6, 0, 0, 0, 0, 7];
+        message.resize(28, 0);
+        message.extend(station);
+        message.resize(236, 0);
+        message.extend([0x63, 0x82, 0x53, 0x63, 53, 1, 1, 255]);
+        [frame, message].concat()
+    }
+
+    fn listener(to: u16) -> (Listener, UdpSocket) {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        crate::tell_of_datagrams(&socket, true).unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.connect(socket.local_addr().unwrap()).unwrap();
+        let at = Place::Address(socket.local_addr().unwrap());
+        let forward = Forward { protocol: Protocol::Udp, at, guest: "vm0".into(), to };
+        (Listener { forward, fd: socket.into() }, client)
+    }
+
+    /// There is room for one flow, so each client takes the place of the other one.
+    #[test]
+    fn a_datagram_whose_flow_was_ended_by_another_one_is_looked_at_soon() {
+        let options = NatOptions { plan: Plan::default(), resolvers: vec![], sockets_max: 1 };
+        let mut port = NatPort::new(options).unwrap();
+        port.add_guest(PortId(0), "vm0");
+        let frame = discover();
+        let packet =
+            FromGuest { guest: Guest(0), head: &frame, len: u32::try_from(frame.len()).unwrap() };
+        let verdict = port.nat.from_guest(packet, Nanos(0), &mut Actions::new());
+        assert_eq!(verdict, Verdict::Done);
+        let [(one, first), (two, second)] = [53, 54].map(listener);
+        port.listen(&[], vec![one, two]);
+        for client in [first, second] {
+            assert_eq!(client.send(b"hello").unwrap(), 5);
+        }
+        for now in [0, 1, 2].map(|ms| Nanos(ms * 1_000_000)) {
+            (port.now, port.retry_at) = (now, None);
+            port.look_at_datagrams();
+            assert_eq!(port.nat.flows_of(Guest(0)), 1);
+            let at = port.wake_at().expect("a time");
+            assert!(at <= now.plus(1_000_000), "{at:?}");
+        }
     }
 }

@@ -126,13 +126,13 @@ impl Sockets {
         is_there
     }
 
-    /// What waits for a client whose flow is over is looked at again.
-    pub(crate) fn forget_ended_clients(&mut self) {
+    /// What waits for a client whose flow is over is looked at again; `true`: there is some.
+    pub(crate) fn forget_ended_clients(&mut self) -> bool {
         let list = &self.list;
         self.listeners.forget_flow(|flow| {
             let socket = list.get(flow.index()).and_then(Option::as_ref);
             socket.is_none_or(|socket| socket.flow != flow)
-        });
+        })
     }
 
     /// Flows of clients whose place is not listened at any more.

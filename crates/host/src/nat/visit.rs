@@ -27,7 +27,7 @@ const TIMERS_MAX: usize = 256;
 const RACES_MAX: usize = 3;
 
 /// When another worker's ring is tried again, in nanoseconds.
-const RETRY_NS: u64 = 1_000_000;
+pub(super) const RETRY_NS: u64 = 1_000_000;
 
 /// How long listeners rest where no file descriptor is left, in nanoseconds.
 const REST_NS: u64 = 100_000_000;
@@ -104,10 +104,10 @@ impl NatPort {
         }
         self.tell(news);
         taken.into_iter().for_each(|taken| self.take_in(taken));
-        self.look_at_datagrams();
         if must_rest {
             self.retry_at = Some(self.now.plus(REST_NS));
         }
+        self.look_at_datagrams();
         let mut actions = Actions::new();
         for _ in 0..TIMERS_MAX {
             if !self.nat.timer(self.now, &mut actions) {
