@@ -69,8 +69,13 @@ fn each_reason_why_there_is_no_tap_is_told() {
         let mtu = try_open("tap1", Some(67)).expect_err("a bad MTU").to_string();
         assert!(mtu.starts_with("tap1: MTU 67: "), "{mtu}");
         assert_eq!(interface_index("tap1"), 0, "nothing is left of the attempt");
+        wire::create_persistent("others0", FLAGS);
         // SAFETY: only this thread, which ends with the test, becomes an unprivileged user.
         assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) }, 0);
+        assert!(failure("lo").starts_with("lo: is not a tap"), "{}", failure("lo"));
+        assert!(failure("tun0").starts_with("tun0: is not a tap"), "{}", failure("tun0"));
+        let others = failure("others0");
+        assert!(others.starts_with("others0: permission denied"), "{others}");
         assert_eq!(
             failure("tap2"),
             "tap2: permission denied: run as root, grant CAP_NET_ADMIN, or create it first with: \

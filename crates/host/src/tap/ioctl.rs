@@ -104,6 +104,32 @@ pub(crate) fn interface_address(fd: BorrowedFd<'_>, name: &str) -> io::Result<[u
     Ok(std::array::from_fn(|at| address[at].to_ne_bytes()[0]))
 }
 
+/// `ETHTOOL_GDRVINFO`: whether an interface is a tap; `None`: the kernel does not say.
+pub(crate) fn is_tap(socket: BorrowedFd<'_>, name: &str) -> Option<bool> {
+    const GET_DRIVER_INFO: u32 = 3;
+    let mut info = DriverInfo { command: GET_DRIVER_INFO, ..DriverInfo::default() };
+    let mut request = interface_request(name);
+    request.ifr_ifru.ifru_data = (&raw mut info).cast();
+    match interface_call(socket, libc::SIOCETHTOOL, &mut request) {
+        Ok(()) => Some(info.driver.starts_with(b"tun\0") && info.bus.starts_with(b"tap\0")),
+        // It has no driver, such as the loopback.
+        Err(why) if why.raw_os_error() == Some(libc::EOPNOTSUPP) => Some(false),
+        Err(_) => None,
+    }
+}
+
+/// `struct ethtool_drvinfo`
+#[repr(C)]
+#[derive(Default)]
+struct DriverInfo {
+    command: u32,
+    driver: [u8; 32],
+    versions: [[u8; 32]; 2],
+    bus: [u8; 32],
+    others: [[u8; 32]; 2],
+}
+const _: () = assert!(mem::size_of::<DriverInfo>() == 196);
+
 /// Copies of an fd, by number, that this process was started with.
 pub(crate) fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
     if number < 0 {
@@ -216,7 +242,8 @@ fn interface_call(
     call: libc::Ioctl,
     request: &mut libc::ifreq,
 ) -> io::Result<()> {
-    // SAFETY: all callers pass calls that read and write exactly one `ifreq`.
+    // SAFETY: all callers pass calls that read and write exactly one `ifreq`, and what it points to
+    // if anything: a value of theirs, as long as the kernel writes.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), call, request) })
 }
 

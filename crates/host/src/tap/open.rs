@@ -77,8 +77,19 @@ impl Tap {
         let os = |what| move |source| TapError::Os { name: name.to_owned(), what, source };
         let interfaces = interface_socket().map_err(os("socket"))?;
         let exists = ioctl::interface_flags(interfaces.as_fd(), name).is_ok();
-        let fd = open_driver(name)?;
-        let name = attach(fd.as_fd(), name, queues)?;
+        let opened = open_driver(name).and_then(|fd| {
+            let name = attach(fd.as_fd(), name, queues)?;
+            Ok((fd, name))
+        });
+        let (fd, name) = opened.map_err(|why| match why {
+            // No permission helps then.
+            TapError::PermissionDenied { name }
+                if ioctl::is_tap(interfaces.as_fd(), &name) == Some(false) =>
+            {
+                TapError::NotATap { name }
+            }
+            why => why,
+        })?;
         prepare(fd.as_fd(), &name)?;
         bring_up(interfaces.as_fd(), &name, options.mtu.filter(|_| !exists), exists)?;
         Ok(Self::new(fd, name, Some(interfaces)))
