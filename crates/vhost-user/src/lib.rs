@@ -30,7 +30,7 @@ mod transport;
 
 pub use effect::{Applied, Effect, Outcome, PendingReply};
 pub use frontend::{Frontend, FrontendError, QueueStart};
-pub use listener::{Access, Listener, Made};
+pub use listener::{Access, Listener, Made, take_path};
 pub use message::{
     CONFIG_LEN_MAX, MemoryRange, MemoryRegion, Message, ProtocolFeatures, Reply, Request,
     VringAddress, VringFd, WhyMalformed,

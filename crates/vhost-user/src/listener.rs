@@ -90,16 +90,7 @@ impl Listener {
     /// # Errors
     /// [`SocketError::InUse`], [`SocketError::NotASocket`], or the path cannot be used.
     pub fn bind(path: &Path) -> Result<Self, SocketError> {
-        // Without it, a file that another process has just made looks as if it were left over.
-        let _lock = lock_directory(path);
-        let listener = match listen(path) {
-            Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                remove_stale(path)?;
-                listen(path)
-            }
-            bound => bound,
-        }
-        .map_err(failed(path, "listen"))?;
+        let listener = take_path(path, || listen(path))?;
         let made = fs::symlink_metadata(path).map_err(failed(path, "inspect"))?;
         let (file, made_for) = ((made.dev(), made.ino()), (made.uid(), made.gid()));
         Ok(Self { listener: listener.into(), path: path.to_owned(), file, made_for })
@@ -199,6 +190,23 @@ impl Drop for Listener {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Listens at a path by `listen`, where no other process does.
+///
+/// # Errors
+/// As of [`Listener::bind`].
+pub fn take_path<L>(path: &Path, listen: impl Fn() -> io::Result<L>) -> Result<L, SocketError> {
+    // Without it, a file that another process has just made looks as if it were left over.
+    let _lock = lock_directory(path);
+    let listener = match listen() {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            remove_stale(path)?;
+            listen()
+        }
+        bound => bound,
+    };
+    listener.map_err(failed(path, "listen"))
 }
 
 /// Listens, without waiting. The file has the socket's own mode from its first moment on, as far as

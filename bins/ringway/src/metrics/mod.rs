@@ -10,10 +10,8 @@ mod histograms;
 pub mod place;
 mod text;
 
-use std::fs::{Metadata, remove_file, symlink_metadata};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
+use ringway_vhost_user::{SocketError, take_path};
 
 use crate::args::MetricsArgs;
 use crate::control::request_stats;
@@ -47,21 +46,21 @@ pub fn metrics(args: &MetricsArgs) -> anyhow::Result<()> {
     let control = args.control_or_default();
     match &args.listen {
         None => outcome::print(&measured(&control)?),
-        Some(place) => listen(place, control)
-            .map_err(|why| anyhow!("listening at {place}: {why}: choose another place")),
+        Some(place) => listen(place, control),
     }
 }
 
 fn listen(place: &Place, control: PathBuf) -> anyhow::Result<()> {
     let connections: Box<dyn Iterator<Item = io::Result<Scraper>>> = match place {
         Place::Tcp(address) => {
-            let listener = TcpListener::bind(address)?;
+            let listener = TcpListener::bind(address)
+                .map_err(|why| anyhow!("listening at {place}: {why}: choose another place"))?;
             Box::new(std::iter::from_fn(move || {
                 Some(listener.accept().map(|it| Scraper::Tcp(it.0)))
             }))
         }
         Place::Unix(path) => {
-            let listener = bind(path)?;
+            let listener = bind(path).map_err(|why| anyhow!("{why}"))?;
             Box::new(std::iter::from_fn(move || {
                 Some(listener.accept().map(|it| Scraper::Unix(it.0)))
             }))
@@ -93,22 +92,8 @@ fn listen(place: &Place, control: PathBuf) -> anyhow::Result<()> {
 }
 
 /// A socket at that path; one that a process before has left there is replaced.
-fn bind(path: &Path) -> io::Result<UnixListener> {
-    match UnixListener::bind(path) {
-        Err(why) if why.kind() == io::ErrorKind::AddrInUse && is_left_behind(path) => {
-            remove_file(path)?;
-            UnixListener::bind(path)
-        }
-        outcome => outcome,
-    }
-}
-
-/// A file that is no socket refuses connections, too.
-fn is_left_behind(path: &Path) -> bool {
-    let is_socket = |found: Metadata| found.file_type().is_socket();
-    symlink_metadata(path).is_ok_and(is_socket)
-        && UnixStream::connect(path)
-            .is_err_and(|why| why.kind() == io::ErrorKind::ConnectionRefused)
+fn bind(path: &Path) -> Result<UnixListener, SocketError> {
+    take_path(path, || UnixListener::bind(path))
 }
 
 enum Scraper {
@@ -211,4 +196,32 @@ fn page(status: &str, kind: &str, text: &str) -> String {
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len}\r\n\
          Connection: close\r\n\r\n{text}"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    /// Each finds a socket that was left over; none takes that of another one for it.
+    #[test]
+    fn of_those_that_start_at_once_one_has_the_socket() {
+        const STARTERS: usize = 4;
+        let folder = tempfile::tempdir().expect("a directory");
+        for round in 0..100 {
+            let path = folder.path().join(round.to_string());
+            drop(UnixListener::bind(&path).expect("a socket"));
+            let (start, path) = (&Barrier::new(STARTERS), &path);
+            let start = move || {
+                start.wait();
+                bind(path)
+            };
+            let bound: Vec<_> = thread::scope(|scope| {
+                let starters: Vec<_> = (0..STARTERS).map(|_| scope.spawn(start)).collect();
+                starters.into_iter().map(|starter| starter.join().expect("it ends")).collect()
+            });
+            assert_eq!(bound.iter().filter(|it| it.is_ok()).count(), 1, "{round}: {bound:?}");
+        }
+    }
 }
