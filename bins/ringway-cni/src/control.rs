@@ -1,6 +1,6 @@
 //! Asking a running ringway (`docs/control-protocol.md`).
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -37,6 +37,18 @@ impl Control<'_> {
     pub fn ports(&self) -> Result<Vec<Port>, Failure> {
         let reply = self.ask(json!({ "version": 1, "command": "port_list" }))?;
         Ok(reply["ports"].as_array().into_iter().flatten().filter_map(port).collect())
+    }
+
+    /// The same; none where no ringway listens, because ports that were added end with it. One that
+    /// goes on with them after a kill is awaited: its service manager keeps the socket listening.
+    ///
+    /// # Errors
+    /// A ringway may be there, and does not answer.
+    pub fn ports_left(&self) -> Result<Vec<Port>, Failure> {
+        match UnixStream::connect(self.socket).map_err(|why| why.kind()) {
+            Err(ErrorKind::NotFound | ErrorKind::ConnectionRefused) => Ok(Vec::new()),
+            _ => self.ports(),
+        }
     }
 
     /// Adds a port.

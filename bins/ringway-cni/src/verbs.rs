@@ -105,14 +105,19 @@ impl Verbs<'_> {
             .map_err(|why| Failure::new(Code::Io, format!("{file}: {why}")))
     }
 
-    /// Twice is as good as once.
+    /// The port, if a ringway runs that has it.
+    fn find_left(&self, name: &str) -> Result<Option<Port>, Failure> {
+        Ok(self.control.ports_left()?.into_iter().find(|port| port.name == name))
+    }
+
+    /// Twice is as good as once, and what has ended by itself is gone.
     fn delete(&self) -> Result<(), Failure> {
         self.ask_ipam("DEL")?;
         let name = self.key().port();
         if let Some(file) = &self.configuration.runtime_config.device_info_file {
             let _ = std::fs::remove_file(file);
         }
-        if self.find(&name)?.is_some() {
+        if self.find_left(&name)?.is_some() {
             return self.remove(&name);
         }
         // Of a ringway that was killed.
@@ -124,9 +129,9 @@ impl Verbs<'_> {
         Ok(())
     }
 
-    /// Another call may have done it at the same time.
+    /// Another call may have done it at the same time, or ringway has ended.
     fn remove(&self, name: &str) -> Result<(), Failure> {
-        self.control.remove(name).or_else(|failure| match self.find(name)? {
+        self.control.remove(name).or_else(|failure| match self.find_left(name)? {
             Some(_) => Err(failure),
             None => Ok(()),
         })
@@ -148,7 +153,7 @@ impl Verbs<'_> {
     /// Ports of this network that the runtime does not know any more go; no others.
     fn collect(&self) -> Result<(), Failure> {
         let valid = self.configuration.valid_attachments.as_deref().unwrap_or_default();
-        for port in self.control.ports()? {
+        for port in self.control.ports_left()? {
             let Some(key) = Key::of_port(&port) else { continue };
             let is_known = valid.iter().any(|it| {
                 (it.container.as_str(), it.interface.as_str()) == (key.container, key.interface)

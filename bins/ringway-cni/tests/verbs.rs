@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -193,6 +193,40 @@ fn what_is_not_known_any_more_is_collected_in_its_own_network_only() {
     assert_eq!(ringway.count(), 2);
     assert!(bench.ask("CHECK", ("c2", &blue)).0 && bench.ask("CHECK", ("c1", &red)).0);
     assert!(!bench.ask("CHECK", ("c1", &blue)).0);
+}
+
+/// Ports that were added end with their ringway, so there is nothing left to fail about.
+#[test]
+fn what_has_ended_with_ringway_is_deleted_without_it() {
+    let Some(program) = Ringway::program() else { return };
+    let bench = Bench::new();
+    let blue = bench.with_addresses(json!({}));
+    for container in ["c1", "c2"] {
+        let ringway = Ringway::start(&program, &bench);
+        assert!(bench.ask("ADD", (container, &blue)).0 && ringway.count() == 1);
+        assert!(!bench.left_over().is_empty());
+        // Killed: the files of its sockets stay.
+        drop(ringway);
+        if container == "c2" {
+            std::fs::remove_file(&bench.control).expect("it is there");
+        }
+        let (ok, why) = bench.ask("DEL", (container, &blue));
+        assert!(ok && bench.left_over().is_empty(), "{why} {:?}", bench.left_over());
+        assert!(bench.ask("GC", ("", &blue)).0);
+        assert!(!bench.ask("CHECK", (container, &blue)).0);
+    }
+    let ringway = Ringway::start(&program, &bench);
+    assert_eq!(ringway.count(), 0, "the next one does not have them");
+}
+
+/// Where a socket listens, a service manager may keep it, and the ports, for the next ringway.
+#[test]
+fn a_ringway_that_does_not_answer_is_no_end_of_its_ports() {
+    let bench = Bench::new();
+    let kept = UnixListener::bind(&bench.control).expect("it listens");
+    std::thread::spawn(move || kept.incoming().for_each(drop));
+    let (ok, why) = bench.ask("DEL", ("c1", &bench.configuration("blue", json!({}))));
+    assert!(!ok && why["msg"].is_string(), "{why}");
 }
 
 /// A plugin for addresses: one script, that keeps a file while it has given one.
