@@ -247,7 +247,10 @@ pub enum WhyMalformed {
         came: usize,
     },
     /// File descriptors came with it that this process has no room for.
-    #[error("not all of its file descriptors could be received: this process may have no more")]
+    #[error(
+        "not all of its file descriptors could be received: ringway may have no more: allow more: \
+         LimitNOFILE= in its unit, or ulimit -Hn before it is started"
+    )]
     LostFds,
     /// A socket of a connection to this process: the connection would never be seen to end.
     #[error("it brings along a socket that is connected to ringway itself")]

@@ -23,6 +23,7 @@ use tracing::warn;
 
 use super::accept_backoff::{AcceptBackoff, RETRY_AFTER};
 use super::control_client::{Client, ClientId, is_trusted};
+use super::descriptors::with_advice;
 use super::record::{ClientRecord, Fds, FoundFds, ListenerRecord};
 use super::{Supervisor, Wake};
 use crate::chatter::Chatter;
@@ -184,7 +185,8 @@ impl Supervisor {
             Err(why) => {
                 let _ = self.poller.remove(self.control.as_fd());
                 if self.control.backoff.begin() {
-                    warn!("control socket: accept: {why}: trying again every {RETRY_AFTER:?}");
+                    let why = with_advice(format!("accept: {why}"), &why);
+                    warn!("control socket: {why}: trying again every {RETRY_AFTER:?}");
                 }
                 return;
             }

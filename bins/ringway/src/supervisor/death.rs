@@ -10,6 +10,7 @@ use ringway_switch::PortId;
 use tracing::{error, info};
 
 use super::Supervisor;
+use super::descriptors::explained;
 use super::order::Order;
 use super::plane::Plane;
 use super::ports::Port;
@@ -100,7 +101,7 @@ impl Supervisor {
         plane.suspects = Some(suspects);
         let orders = std::mem::take(&mut plane.orders);
         if let Err(why) = self.start_plane() {
-            error!("{why:#}");
+            error!("{}", explained(&why));
             self.start_at = Some(now);
         }
         self.settle_orders(orders);

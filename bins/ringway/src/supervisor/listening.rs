@@ -9,7 +9,6 @@
 //! front-ends have sent is closed by a thread of all ports, and while that takes long none is
 //! refused.
 
-use std::fmt;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -18,6 +17,7 @@ use ringway_vhost_user::Connection;
 use tracing::warn;
 
 use super::accept_backoff::RETRY_AFTER;
+use super::descriptors::with_advice;
 use super::peer::Peer;
 use super::vm_port::{Newcomer, VmPort};
 use super::{Supervisor, Wake};
@@ -61,7 +61,10 @@ impl Supervisor {
             }
             Ok(Some(connection)) => self.link(id, connection),
             Ok(None) => {}
-            Err(why) => self.stop_listening(id, format_args!("accept: {why}")),
+            Err(why) => {
+                let why = with_advice(format!("accept: {why}"), &why);
+                self.stop_listening(id, &why);
+            }
         }
     }
 
@@ -136,7 +139,7 @@ impl Supervisor {
     }
 
     /// For a while: a front-end that connects waits, and does not wake the supervisor.
-    pub(super) fn stop_listening(&mut self, id: PortId, why: fmt::Arguments<'_>) {
+    pub(super) fn stop_listening(&mut self, id: PortId, why: &str) {
         let Some(port) = self.ports.get_mut(&id) else { return };
         let Some(vm) = &mut port.vm else { return };
         if vm.backoff.begin() {

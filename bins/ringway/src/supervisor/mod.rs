@@ -13,6 +13,7 @@ mod control_client;
 mod control_socket;
 mod death;
 mod departed;
+mod descriptors;
 mod fd_store;
 mod forward_sockets;
 mod front_end;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use ringway_supervisor::wire::{Bytes, ToData, pieces};
 
+use super::descriptors::explained;
 use super::order::{Asked, Order};
 use super::plane::{Plane, Sent, Stage};
 use super::ports::Port;
@@ -258,7 +259,7 @@ impl Supervisor {
         if self.start_at.is_some_and(|at| at <= now)
             && let Err(why) = self.start_plane()
         {
-            tracing::error!("{why:#}");
+            tracing::error!("{}", explained(&why));
             self.start_at = Some(now + Duration::from_secs(1));
         }
     }

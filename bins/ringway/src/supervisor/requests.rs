@@ -11,6 +11,7 @@ use tracing::warn;
 use super::Supervisor;
 use super::captures::CaptureFds;
 use super::control_client::ClientId;
+use super::descriptors::explained;
 use super::order::Asked;
 use super::plane::Stage;
 use super::ports::Port;
@@ -163,7 +164,7 @@ impl Supervisor {
     }
 
     fn begin_capture(&mut self, client: ClientId, line: &str) -> Result<(), Refused> {
-        let fds = CaptureFds::new(self.workers).map_err(|why| vec![format!("{why:#}")])?;
+        let fds = CaptureFds::new(self.workers).map_err(|why| vec![explained(&why)])?;
         self.ask(client, About::Capture(line.to_owned(), fds));
         Ok(())
     }
@@ -171,7 +172,7 @@ impl Supervisor {
     fn add_port(&mut self, port: &Map<String, Value>, asked: Asked) -> Result<(), Refused> {
         let low = json::read_port(port).map_err(texts)?;
         let spec = resolve_beside(&low, self.specs(), &self.settings.control).map_err(texts)?;
-        self.open_port(spec, asked).map_err(|why| vec![format!("{why:#}")])
+        self.open_port(spec, asked).map_err(|why| vec![explained(&why)])
     }
 
     fn set_port(
@@ -195,7 +196,7 @@ impl Supervisor {
         drop(others);
         let from_file = self.ports.get(&id).and_then(|port| port.from_file.clone());
         let changed = self.change_port(id, spec, from_file, asked);
-        changed.map_err(|why| vec![format!("{why:#}")])
+        changed.map_err(|why| vec![explained(&why)])
     }
 
     /// Says that a port's guest has the address of another one's, if it has.

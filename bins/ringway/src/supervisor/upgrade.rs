@@ -19,6 +19,7 @@ use tracing::{info, warn};
 
 use super::Supervisor;
 use super::control_client::ClientId;
+use super::descriptors::explained;
 use super::plane::Stage;
 use super::planes::Planes;
 use ringway_supervisor::wire::ToData;
@@ -88,7 +89,8 @@ impl Supervisor {
         };
         let opened = open_program(&path);
         let file = opened.map_err(|why| vec![format!("{}: {why:#}", path.display())])?;
-        self.start_next_plane(&file).map_err(|why| vec![format!("{}: {why:#}", path.display())])?;
+        let refused = |why| vec![format!("{}: {}", path.display(), explained(&why))];
+        self.start_next_plane(&file).map_err(refused)?;
         info!(program = %path.display(), "upgrading");
         let (begun, step) = (Instant::now(), Step::Starting);
         self.upgrade = Some(Upgrade { client: Some(client), program: file, begun, step });
@@ -197,7 +199,7 @@ impl Supervisor {
             }
             self.retire_serving();
             if let Err(why) = self.start_plane() {
-                tracing::error!("{why:#}");
+                tracing::error!("{}", explained(&why));
                 self.start_at = Some(Instant::now());
             }
         }
