@@ -365,6 +365,34 @@ fn the_first_router_brings_a_data_plane_that_may_open_sockets() {
     assert!(!ringway.log().contains("front-end gone"), "{}", ringway.log());
 }
 
+/// One that was taken over can do so again and again: the program that mends it takes its place.
+#[test]
+fn a_data_plane_that_destroys_the_journal_is_upgraded() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (ringway, mut guests, mut between) = two_guests(directory.path(), SPLIT);
+    let (journal, is_over) = (ringway.journal(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                journal.write_all_at(&[0xff; JOURNAL_HEAD_LEN], 0).expect("room");
+            }
+        });
+        let upgraded = ringway.ask(&["upgrade"]);
+        is_over.store(true, Ordering::Relaxed);
+        assert!(upgraded.status.success(), "{upgraded:?}\n{}", ringway.log());
+    });
+    ringway.assert_logged("the new supervisor goes on");
+    between.exchange(&mut guests, 50).expect("they go on");
+    journal.write_all_at(&[0xff; JOURNAL_HEAD_LEN], 0).expect("room");
+    ringway.told(&["upgrade"]);
+    between.exchange(&mut guests, 50).expect("they go on");
+    assert_eq!(plane(&ringway)["deaths"], 0);
+    assert!(!ringway.log().contains("is not a journal"), "{}", ringway.log());
+}
+
+/// Bytes of the head that say what is where.
+const JOURNAL_HEAD_LEN: usize = 24;
+
 /// Where worker 0 notes which port it serves: bit 63, and the port in bits 16 to 31.
 const BUSY_AT: u64 = 64 + 16;
 

@@ -44,9 +44,20 @@ impl Watched {
         Self::of(Journal::create(workers, RINGS_MAX).context("the journal")?, workers)
     }
 
-    /// That journal, which a data plane may have.
+    /// That journal, which no data plane has.
     pub(super) fn of(file: OwnedFd, workers: u16) -> anyhow::Result<Self> {
-        let watch = Arc::new(JournalWatch::open(&file).context("the journal")?);
+        let watch = JournalWatch::open(&file).context("the journal")?;
+        Self::over(file, watch, workers)
+    }
+
+    /// That journal of [this layout](Self::LAYOUT), whatever a data plane has done to its head.
+    pub(super) fn resume(file: OwnedFd, workers: u16) -> anyhow::Result<Self> {
+        let watch = JournalWatch::resume(&file, workers, RINGS_MAX).context("the journal")?;
+        Self::over(file, watch, workers)
+    }
+
+    fn over(file: OwnedFd, watch: JournalWatch, workers: u16) -> anyhow::Result<Self> {
+        let watch = Arc::new(watch);
         let bell = Arc::new(EventFd::new().context("eventfd")?);
         let (watched, rung) = (watch.clone(), bell.clone());
         let thread = std::thread::Builder::new().name("ringway-watch".into());

@@ -81,11 +81,10 @@ impl TakenOver {
 /// The one that was there. One that cannot be used, such as one of another layout, is begun anew
 /// unless a data plane has it.
 fn journal(whole: &Whole, fds: &mut FoundFds) -> anyhow::Result<Watched> {
-    let found = match whole.journal {
-        Some(at) => Some(Watched::of(fds.take(at)?, whole.workers)),
-        None => None,
-    };
-    match found {
+    let found = whole.journal.map(|at| fds.take(at)).transpose()?;
+    let is_ours = whole.plane.is_some() && whole.journal_layout == Some(Watched::LAYOUT);
+    let open = if is_ours { Watched::resume } else { Watched::of };
+    match found.map(|file| open(file, whole.workers)) {
         Some(Err(why)) if whole.plane.is_none() => {
             warn!("{why:#}: begun anew: rings go on where they show it themselves");
             Watched::create(whole.workers)

@@ -156,6 +156,8 @@ impl Supervisor {
         if let Some(Upgrade { step: Step::Stopped { has_gone, .. }, .. }) = &mut self.upgrade {
             *has_gone = true;
         }
+        // The old one has said that it uses it no more.
+        self.journal.repair(true);
         if let Some(next) = self.planes.coming() {
             Self::go(next, &self.positions, self.journal.file());
         }

@@ -9,6 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::Supervisor;
 use super::front_end::FrontEnd;
+use super::journal::Watched;
 use super::planes;
 use super::ports::Port;
 use super::record::{
@@ -108,6 +109,7 @@ impl Supervisor {
         whole.counts = Counts { deaths, upgrades, forbidden_call };
         whole.quarantined = self.restarts.quarantined().collect();
         whole.journal = Some(fds.put(self.journal.file().as_fd()));
+        whole.journal_layout = Some(Watched::LAYOUT);
         let ports = self.ports.iter().filter(|(_, port)| !port.is_leaving());
         whole.ports = ports.map(|(id, port)| port_record(id.0, port, fds)).collect();
         Ok(whole)

@@ -175,11 +175,16 @@ impl Sizes {
             return Err(Unfit::Layout(word(LAYOUT_AT)));
         }
         let sizes = Self::new(word(WORKERS_AT), word(RINGS_AT)).ok_or(Unfit::NoJournal)?;
-        if u64::try_from(rustix::fs::fstat(&file)?.st_size).ok() != Some(sizes.len() as u64) {
+        sizes.checked(file)
+    }
+
+    /// Whether a file has the length of a journal of these sizes, and keeps it.
+    fn checked(self, file: impl AsFd) -> Result<Self, Unfit> {
+        if u64::try_from(rustix::fs::fstat(&file)?.st_size).ok() != Some(self.len() as u64) {
             return Err(Unfit::NoJournal);
         }
         match rustix::fs::fcntl_get_seals(&file)?.contains(SealFlags::SHRINK) {
-            true => Ok(sizes),
+            true => Ok(self),
             false => Err(Unfit::Unsealed),
         }
     }

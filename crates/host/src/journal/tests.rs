@@ -119,6 +119,20 @@ fn the_end_of_a_worker_is_seen_and_whom_it_served() {
     assert_eq!(watch.wait(0, second).unwrap(), Owner::Free);
 }
 
+/// The supervisor goes on while a data plane has the journal.
+#[test]
+fn a_destroyed_head_does_not_keep_a_supervisor_from_watching() {
+    let file = Journal::create(2, 1).unwrap();
+    let _line = WorkerLine::take(Arc::new(Journal::open(&file).unwrap()), 1).unwrap();
+    rustix::io::pwrite(&file, &[0xff; GENERATION_AT], 0).unwrap();
+    assert!(JournalWatch::open(&file).is_err());
+    let watch = JournalWatch::resume(&file, 2, 1).unwrap();
+    assert_eq!((watch.owner(0), watch.owner(1)), (Owner::Free, Owner::Alive));
+    for (workers, rings) in [(1, 1), (2, 2), (0, 1), (2, 0)] {
+        assert!(JournalWatch::resume(&file, workers, rings).is_err(), "{workers} {rings}");
+    }
+}
+
 #[test]
 fn whatever_a_data_plane_has_left_the_next_one_has_a_journal() {
     let file = Journal::create(2, 1).unwrap();

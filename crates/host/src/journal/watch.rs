@@ -53,14 +53,27 @@ impl JournalWatch {
     /// # Errors
     /// See [`Unfit`].
     pub fn open(file: impl AsFd) -> Result<Self, Unfit> {
-        let sizes = Sizes::of(&file)?;
-        let mapped = Mapped::new(&file, Sizes::worker_at(sizes.workers))?;
+        Self::map(&file, Sizes::of(&file)?)
+    }
+
+    /// The same of a journal that a data plane has, which may have destroyed its head: it was made
+    /// with so many workers and rings, in [this layout](super::JOURNAL_LAYOUT).
+    ///
+    /// # Errors
+    /// See [`Unfit`].
+    pub fn resume(file: impl AsFd, workers: u16, rings: u32) -> Result<Self, Unfit> {
+        let sizes = Sizes::new(workers.into(), rings).ok_or(Unfit::NoJournal)?;
+        Self::map(&file, sizes.checked(&file)?)
+    }
+
+    fn map(file: impl AsFd, sizes: Sizes) -> Result<Self, Unfit> {
+        let mapped = Mapped::new(file, Sizes::worker_at(sizes.workers))?;
         Ok(Self { mapped, sizes })
     }
 
     /// Makes it fit for the next data plane, whatever one that was taken over has left there.
-    /// `are_gone`: no other process has it any more, so that a line that is still held was never
-    /// the kernel's to give back.
+    /// `are_gone`: no other process uses it any more, or says that it does, so that a line that is
+    /// still held was never the kernel's to give back.
     pub fn repair(&self, are_gone: bool) {
         self.mapped.part(0, LINE).write_array(0, &self.sizes.head());
         for line in (0..self.sizes.workers).map(Sizes::worker_at) {

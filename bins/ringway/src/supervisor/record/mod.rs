@@ -104,6 +104,9 @@ pub(super) struct Whole {
     pub(super) ports: Vec<PortRecord>,
     pub(super) plane: Option<PlaneRecord>,
     pub(super) journal: Option<FdAt>,
+    /// How it was made; its head may say anything.
+    #[serde(default)]
+    pub(super) journal_layout: Option<u16>,
     pub(super) next: Numbers,
     pub(super) counts: Counts,
     pub(super) quarantined: Vec<u16>,
@@ -191,6 +194,7 @@ impl Whole {
             ports: vec![],
             plane: None,
             journal: None,
+            journal_layout: None,
             next: Numbers { plane: 0, order: 0, ask: 0, link: 0, client: 0 },
             counts: Counts::default(),
             quarantined: vec![],
