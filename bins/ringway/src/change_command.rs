@@ -10,12 +10,16 @@ use crate::outcome;
 /// Lets a ringway read its file again.
 ///
 /// # Errors
-/// No ringway answers, or the file is wrong.
+/// No ringway answers, the file is wrong, or not all that it says can be carried out.
 pub fn reload(args: &ReloadArgs) -> anyhow::Result<()> {
     let reply: ReloadReply = ask(&args.ask.control_or_default(), &Request::Reload)?;
-    print(&args.ask, &reply, || match reply.changes.as_slice() {
-        [] => "read again: it says the same as before\n".to_owned(),
-        changes => changes.iter().map(line).collect(),
+    print(&args.ask, &reply, || {
+        let changes: String = match reply.changes.as_slice() {
+            [] => "read again: it says the same as before\n".to_owned(),
+            changes => changes.iter().map(line).collect(),
+        };
+        let warnings = reply.warnings.iter().map(|warning| format!("warning: {warning}\n"));
+        changes + &warnings.collect::<String>()
     })
 }
 

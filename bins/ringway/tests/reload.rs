@@ -4,10 +4,12 @@
 mod common;
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::Path;
 
 use common::{Ringway, wait_for};
 use ringway_testkit::{AnyUserGuest, GuestOptions, Traffic};
+use serde_json::Value;
 
 fn write(directory: &Path, text: &str) {
     fs::write(directory.join("ringway.toml"), text).expect("the file");
@@ -174,4 +176,121 @@ fn a_file_that_became_empty_removes_nothing_unless_it_says_so() {
     write(path, "[ringway]\nno_ports = true\n");
     ringway.reload();
     assert!(ringway.names().is_empty());
+}
+
+/// What shows only when it is tried fails the command: some at once, some at the data plane.
+#[test]
+fn what_cannot_be_carried_out_fails_the_command_and_stays_as_it_was() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    write(path, &(port("a", "") + &port("b", "")));
+    let ringway = Ringway::run(path, &["--config", "ringway.toml"]);
+    ringway.told(&["port", "add", "mine=vm:mine.sock,static_macs=02:00:00:00:00:07"]);
+    let moved = "[port.a]\nvm = \"missing/a.sock\"\n".to_owned();
+    let refused = port("b", "static_macs = [\"02:00:00:00:00:07\"]");
+    let new = "[port.c]\nvm = \"missing/c.sock\"\n";
+    write(path, &(moved + &refused + new + &port("d", "")));
+    for _ in 0..2 {
+        let why = ringway.refused(&["reload"]);
+        assert!(why.contains("port a stays vm:"), "{why}");
+        assert!(why.contains("missing/a.sock"), "{why}");
+        assert!(why.contains("port b stays as it was: "), "{why}");
+        assert!(why.contains("1 of the static MAC addresses belong to another port"), "{why}");
+        assert!(why.contains("port c does not work: "), "{why}");
+        assert!(why.contains("missing/c.sock"), "{why}");
+        assert!(why.contains("everything else in ") && why.contains("is carried out"), "{why}");
+    }
+    assert_eq!(ringway.state("a").as_deref(), Some("waiting"));
+    assert!(path.join("a.sock").exists() && path.join("d.sock").exists());
+    let json = ringway.refused(&["reload", "--json"]);
+    assert!(json.starts_with("{\"") && json.contains("\"ok\":false"), "{json}");
+    fs::create_dir(path.join("missing")).expect("a directory");
+    ringway.told(&["port", "remove", "mine"]);
+    let told = ringway.told(&["reload"]);
+    assert!(told.contains("a: kind: vm:a.sock → vm:missing/a.sock"), "{told}");
+    assert!(told.contains("b: static_macs: default → 02:00:00:00:00:07"), "{told}");
+    assert!(!told.contains("workers"), "{told}");
+    assert!(!path.join("a.sock").exists() && path.join("missing/a.sock").exists());
+}
+
+/// A guest whose port cannot move keeps its link; ports can take each other's places.
+#[test]
+fn a_port_moves_when_its_new_place_is_there() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    write(path, &(port("a", "") + &port("b", "")));
+    let ringway = Ringway::run(path, &["--config", "ringway.toml"]);
+    let guest = AnyUserGuest::attach(&path.join("a.sock"), &GuestOptions::default());
+    let _guest = guest.expect("a guest");
+    wait_for("a link", || (ringway.state("a")? == "running").then_some(()));
+    write(path, &("[port.a]\nvm = \"missing/a.sock\"\n".to_owned() + &port("b", "")));
+    ringway.refused(&["reload"]);
+    assert_eq!(ringway.state("a").as_deref(), Some("running"));
+    let swapped = "[port.a]\nvm = \"b.sock\"\n[port.b]\nvm = \"a.sock\"\n";
+    write(path, swapped);
+    let told = ringway.told(&["reload"]);
+    assert_eq!(told.lines().count(), 2, "{told}");
+    assert_eq!(ringway.state("b").as_deref(), Some("waiting"));
+}
+
+#[test]
+fn what_stays_until_the_next_start_is_a_warning() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    write(path, &port("a", ""));
+    let ringway = Ringway::run(path, &["--config", "ringway.toml"]);
+    write(path, &("[ringway]\nworkers = 2\n".to_owned() + &port("a", "packed = false")));
+    let told = ringway.told(&["reload"]);
+    assert!(told.contains("warning: workers stays as it is until"), "{told}");
+    assert!(told.contains("for the next guest that connects: packed"), "{told}");
+    assert!(told.contains("a: packed: "), "{told}");
+    assert!(!told.contains("workers: "), "{told}");
+}
+
+fn forwards(ringway: &Ringway) -> [usize; 2] {
+    let stats: Value = serde_json::from_str(&ringway.told(&["stats", "--json"])).expect("JSON");
+    let bound = |port: &Value| port["nat"]["forwards"].as_array().map_or(0, Vec::len);
+    [bound(&stats["ports"][0]), bound(&stats["ports"][1])]
+}
+
+/// Routers are told one after the other: the first one is told when the second one has let go.
+#[test]
+fn places_of_forwards_move_between_routers() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    let taken = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
+    let [one, two] = taken.map(|it| it.local_addr().expect("an address").port());
+    let unix = path.join("web.sock").display().to_string();
+    let places = [
+        format!("\"tcp:127.0.0.1:{one}:vm0:80\", \"unix:{unix}:vm0:80\""),
+        format!("\"tcp:127.0.0.1:{two}:vm0:80\", \"udp:127.0.0.1:{two}:vm0:80\""),
+    ];
+    let file = |a: &str, b: &str| {
+        let router = |name: &str, vlan: u16, forwards: &str| {
+            let line = format!("forward = [{forwards}]\n");
+            let line = if forwards.is_empty() { "" } else { &line };
+            format!("[port.{name}]\nnat = \"\"\nvlan = {vlan}\n{line}")
+        };
+        write(path, &(router("a", 7, a) + &router("b", 8, b)));
+    };
+    write(path, "[ringway]\nno_ports = true\n");
+    let ringway = Ringway::run(path, &["--config", "ringway.toml"]);
+    file(&places[0], &places[1]);
+    // One data plane that may open sockets is started for both.
+    ringway.told(&["reload"]);
+    assert_eq!(forwards(&ringway), [2, 2]);
+    for round in 0..4 {
+        let [a, b] = [round % 2, (round + 1) % 2].map(|at| &places[at]);
+        file(b, a);
+        let told = ringway.told(&["reload"]);
+        assert_eq!(told.lines().count(), 2, "{told}");
+        assert_eq!(forwards(&ringway), [2, 2], "{}", ringway.log());
+        // All of one go to the other one.
+        file(&(a.clone() + ", " + b), "");
+        ringway.told(&["reload"]);
+        assert_eq!(forwards(&ringway), [4, 0]);
+        file("", &(a.clone() + ", " + b));
+        ringway.told(&["reload"]);
+        assert_eq!(forwards(&ringway), [0, 4]);
+    }
 }

@@ -117,6 +117,17 @@ impl ForwardSpec {
         matches!(&self.listens, Listens::Ports { addresses, .. } if addresses.is_empty())
     }
 
+    /// Whether both cannot be listened at at the same time, or perhaps not.
+    pub fn is_in_way_of(&self, other: &Self) -> bool {
+        let port = |at: &Place| at.address().map(|address| address.port());
+        let is_it = |one: &Forward, other: &Forward| {
+            let is_same_port = port(&one.at).is_some() && port(&one.at) == port(&other.at);
+            one.protocol == other.protocol && (is_same_port || one.at == other.at)
+        };
+        let others = other.forwards();
+        self.forwards().iter().any(|one| others.iter().any(|other| is_it(one, other)))
+    }
+
     /// Its Unix socket.
     pub fn socket(&self) -> Option<&Path> {
         match &self.listens {
@@ -181,6 +192,16 @@ mod tests {
         assert_eq!(several, ["10.0.0.1:90 a 9", "10.0.0.1:91 a 10", "[fd1::1]:7 b 8"]);
         assert_eq!(all("unix:/run/a:b.sock:vm0:80"), ["/run/a:b.sock vm0 80"]);
         assert_eq!(all("udp:[::1]:65534-65535:a:65534").len(), 2, "the last ports that there are");
+    }
+
+    #[test]
+    fn forwards_that_need_the_same_place_are_known() {
+        let read = |text| ForwardSpec::read(text).expect(text);
+        let clash = |one, other| read(one).is_in_way_of(&read(other));
+        assert!(clash("tcp:80-90:a:1", "tcp:*:85:b:2") && clash("tcp:80:a:1", "tcp:[::1]:80:b:1"));
+        assert!(clash("unix:/run/a:a:1", "unix:/run/a:b:2"));
+        assert!(!clash("tcp:80:a:1", "udp:80:a:1") && !clash("unix:/a:a:1", "unix:/b:a:1"));
+        assert!(!clash("tcp:80-90:a:1", "tcp:91:a:1") && !clash("unix:/a:a:1", "tcp:1:a:1"));
     }
 
     #[test]

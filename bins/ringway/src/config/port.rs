@@ -320,7 +320,8 @@ impl PortKind {
         }
     }
 
-    fn is_same_place(&self, other: &Self) -> bool {
+    /// Whether two ports cannot lead there.
+    pub fn is_same_place(&self, other: &Self) -> bool {
         match (self.socket(), other.socket()) {
             (Some(one), Some(other)) => is_same_path(one, other),
             // Two routers may serve two VLANs.

@@ -32,6 +32,9 @@ pub struct ReloadReply {
     pub ok: bool,
     /// What the file says otherwise than before.
     pub changes: Vec<ConfigChange>,
+    /// What is probably not meant, or comes later.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// One thing that a file says otherwise.

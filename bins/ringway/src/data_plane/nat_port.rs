@@ -179,6 +179,8 @@ impl DataPlane {
             |wanted: &Forward| known.iter().any(|forward| forward.is_at_place_of(wanted));
         let kept = wanted.filter(is_known).collect();
         let forwards = self.tell_listeners(id, kept, added);
+        // What is not listened at any more is free for another router from now on.
+        self.worker.catch_up();
         if let Some(port) = self.ports.get_mut(&id) {
             (port.nat.forwards, port.nat.failed) = (forwards, failed);
         }

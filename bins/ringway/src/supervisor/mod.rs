@@ -29,6 +29,7 @@ mod planes;
 mod ports;
 mod record;
 mod reload;
+mod reloading;
 mod replace;
 mod requests;
 mod routers;
@@ -63,6 +64,7 @@ use tracing::info;
 use crate::config::{LowOption, RunConfig, Settings};
 use crate::identity::Identity;
 use crate::sandbox::Sandbox;
+use crate::signals::catch;
 use crate::{spec_text, units};
 use activation::Sockets;
 use control_socket::ControlSocket;
@@ -70,7 +72,7 @@ use departed::Departed;
 use fd_store::FdStore;
 use journal::Watched;
 use neighbours::Neighbours;
-use order::Order;
+use order::{Asked, Order};
 use peer::UserNames;
 use planes::Planes;
 use ports::Port;
@@ -137,6 +139,7 @@ pub struct Supervisor {
     /// Where rings stand that the last data plane has stopped; JSON of its making.
     positions: Vec<u8>,
     questions: BTreeMap<u32, Question>,
+    reloads: Vec<reloading::Reloading>,
     next_order: u32,
     next_ask: u32,
     next_link: u32,
@@ -174,7 +177,8 @@ impl Supervisor {
         (supervisor.file, supervisor.over) = (config.file, over);
         supervisor.sockets = sockets;
         supervisor.start_plane()?;
-        config.ports.into_iter().for_each(|spec| supervisor.open_configured(spec));
+        let asked = Asked::default();
+        config.ports.into_iter().for_each(|spec| supervisor.open_configured(spec, &asked));
         for name in supervisor.sockets.names() {
             tracing::warn!("the service manager listens for {name:?}, and no port is called that");
         }
@@ -201,6 +205,9 @@ impl Supervisor {
         let signals = catch(&[SIGINT, SIGTERM])?;
         poller.add(signals.as_fd(), Wake::Signal.token())?;
         let reload_signals = catch(&[SIGHUP])?;
+        for caught in [&signals, &reload_signals] {
+            caught.set_nonblocking(true)?;
+        }
         poller.add(reload_signals.as_fd(), Wake::Reload.token())?;
         let bell = Arc::new(EventFd::new().context("eventfd")?);
         poller.add(bell.as_fd(), Wake::Bell.token())?;
@@ -234,6 +241,7 @@ impl Supervisor {
             fd_store: FdStore::of_environment(vec![]),
             positions: Vec::new(),
             questions: BTreeMap::new(),
+            reloads: Vec::new(),
             next_order: 0,
             next_ask: 0,
             next_link: 0,
@@ -282,6 +290,7 @@ impl Supervisor {
             self.finish_leaving_ports();
             self.drop_slow_control_clients();
             self.give_up_questions();
+            self.answer_reloads();
             if !self.turn(&mut events, None)? {
                 info!("stopping");
                 return Ok(Ending::Stop);
@@ -386,15 +395,4 @@ impl Supervisor {
     fn any_linked(&self) -> bool {
         self.ports.values().any(Port::is_linked)
     }
-}
-
-/// These signals make the returned stream readable.
-fn catch(signals: &[i32]) -> anyhow::Result<UnixStream> {
-    let (read, write) = UnixStream::pair().context("socketpair")?;
-    for &signal in signals {
-        signal_hook::low_level::pipe::register(signal, write.try_clone()?)
-            .context("catching signals")?;
-    }
-    read.set_nonblocking(true)?;
-    Ok(read)
 }

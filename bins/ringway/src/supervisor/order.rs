@@ -1,5 +1,8 @@
 //! Orders to the data plane, as values.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use ringway_switch::PortId;
 
 use super::control_client::ClientId;
@@ -10,10 +13,50 @@ use crate::config::PortSpec;
 pub(super) struct Asked {
     /// `None`: the file, or the command line.
     pub(super) client: Option<ClientId>,
+    /// What is said of the file that it is a part of.
+    pub(super) report: Option<Rc<Report>>,
     /// Options that only the next guest will see.
     pub(super) at_next_connection: Vec<&'static str>,
     /// What is probably not meant.
     pub(super) warnings: Vec<String>,
+}
+
+/// What is to be said of a file beside what has changed.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    failures: RefCell<Vec<String>>,
+    warnings: RefCell<Vec<String>>,
+}
+
+impl Report {
+    pub(super) fn failures(&self) -> Vec<String> {
+        self.failures.borrow().clone()
+    }
+
+    pub(super) fn warnings(&self) -> Vec<String> {
+        self.warnings.borrow().clone()
+    }
+}
+
+impl Asked {
+    /// What a file says; who asked is answered at its end.
+    pub(super) fn by(report: &Rc<Report>) -> Self {
+        Self { report: Some(report.clone()), ..Self::default() }
+    }
+
+    /// Something that the file says cannot be done, which the log says, too.
+    pub(super) fn has_failed(&self, why: impl FnOnce() -> String) {
+        if let Some(report) = &self.report {
+            report.failures.borrow_mut().push(why());
+        }
+    }
+
+    /// What is to be said although it was done, which the log says, too.
+    pub(super) fn warns(&self, of: impl IntoIterator<Item = String>) {
+        if let Some(report) = &self.report {
+            report.warnings.borrow_mut().extend(of);
+        }
+    }
 }
 
 /// An order that is not done yet.

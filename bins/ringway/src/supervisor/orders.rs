@@ -85,7 +85,9 @@ impl Supervisor {
             }
             return self.refuse_change(id, &asked, why);
         }
-        error!(port = port.spec.name, "{why}");
+        let name = &port.spec.name;
+        error!(port = name, "{why}");
+        asked.has_failed(|| format!("port {name} does not work: {why}"));
         port.fail(why.clone());
     }
 
@@ -105,7 +107,9 @@ impl Supervisor {
 
     fn refuse_change(&mut self, id: PortId, asked: &Asked, why: &str) {
         let Some(client) = asked.client else {
-            return error!(port = self.name(id), "{why}");
+            let name = self.name(id);
+            error!(port = name, "{why}");
+            return asked.has_failed(|| format!("port {name} stays as it was: {why}"));
         };
         self.control.chatter.say_of(None, || warn!("refused: {why}"));
         self.answer_client(client, &refusal(&[why.to_owned()]));

@@ -10,11 +10,12 @@ use std::fmt;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use ringway_supervisor::wire::{Offence, SeenIp, ToData};
 use ringway_switch::{PORTS_MAX, PortId};
 use tracing::{error, info, warn};
 
+use super::descriptors::explained;
 use super::forward_sockets::ForwardSockets;
 use super::front_end::FrontEnd;
 use super::order::{Asked, Order};
@@ -26,6 +27,9 @@ use crate::chatter::Chatter;
 use crate::config::options::{Effect, OPTIONS};
 use crate::config::{PortKind, PortSpec};
 use crate::{host_routes, spec_text};
+
+pub(super) const TOO_MANY: &str = "there are 256 ports already: remove one first";
+const _: () = assert!(PORTS_MAX == 256);
 
 /// At the start, for a tap that another process has.
 const TAP_PATIENCE: Duration = Duration::from_secs(1);
@@ -160,21 +164,24 @@ impl Supervisor {
     }
 
     /// Opens a port of the configuration. If that fails it is kept, with the reason.
-    pub(super) fn open_configured(&mut self, spec: PortSpec) {
+    pub(super) fn open_configured(&mut self, spec: PortSpec, asked: &Asked) {
         let from_file = self.file.is_some().then(|| spec.clone());
         let Some(id) = self.free_id() else {
-            return error!(port = spec.name, "there are {PORTS_MAX} ports already");
+            error!(port = spec.name, "{TOO_MANY}");
+            return asked.has_failed(|| format!("port {} does not work: {TOO_MANY}", spec.name));
         };
         let mut port = Port::new(spec, from_file);
-        self.warn_of_shared_mac(&port.spec);
+        asked.warns(self.warn_of_shared_mac(&port.spec));
         let opened = self.open_end(id, &mut port);
         if let Err(why) = &opened {
-            error!(port = port.spec.name, "{why:#}");
-            port.failure = Some(format!("{why:#}"));
+            let (name, why) = (&port.spec.name, explained(why));
+            error!(port = name, "{why}");
+            asked.has_failed(|| format!("port {name} does not work: {why}"));
+            port.failure = Some(why);
         }
         self.ports.insert(id, port);
         if opened.is_ok() {
-            self.order_open(id, Asked::default());
+            self.order_open(id, asked.clone());
         }
     }
 
@@ -183,7 +190,7 @@ impl Supervisor {
     /// # Errors
     /// It cannot be opened; nothing is left of it.
     pub(super) fn open_port(&mut self, spec: PortSpec, mut asked: Asked) -> anyhow::Result<()> {
-        let Some(id) = self.free_id() else { bail!("there are {PORTS_MAX} ports already") };
+        let id = self.free_id().context(TOO_MANY)?;
         let mut port = Port::new(spec, None);
         self.open_end(id, &mut port)?;
         asked.warnings = self.warnings_about(&port.spec);
@@ -209,13 +216,13 @@ impl Supervisor {
         }
     }
 
-    fn free_id(&self) -> Option<PortId> {
+    pub(super) fn free_id(&self) -> Option<PortId> {
         let count = u16::try_from(PORTS_MAX).unwrap_or(u16::MAX);
         (0..count).map(PortId).find(|id| !self.ports.contains_key(id))
     }
 
     /// Opens what is the supervisor's: the socket, or the tap.
-    fn open_end(&mut self, id: PortId, port: &mut Port) -> anyhow::Result<()> {
+    pub(super) fn open_end(&mut self, id: PortId, port: &mut Port) -> anyhow::Result<()> {
         spec_text::port(&port.spec, None, &self.identity)?;
         host_routes::check(port.spec.nat.ranges())?;
         if !port.spec.kind.is_guest() {
@@ -330,10 +337,13 @@ impl Supervisor {
         if now.mac != before.mac || is_led_elsewhere {
             let spec = now.clone();
             asked.warnings = self.warnings_about(&spec);
+            asked.warns(asked.warnings.iter().cloned());
         }
         if asked.client.is_none() && !asked.at_next_connection.is_empty() {
             let late = asked.at_next_connection.join(" ");
-            warn!(port = self.name(id), "for the next guest that connects: {late}");
+            let name = self.name(id);
+            warn!(port = name, "for the next guest that connects: {late}");
+            asked.warns([format!("port {name}: for the next guest that connects: {late}")]);
         }
         let message = |order| ToData::Change { order, port: id.0, spec: told };
         if self.ports.get(&id).is_some_and(|port| port.spec.is_link_up) {

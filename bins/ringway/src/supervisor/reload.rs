@@ -3,17 +3,21 @@
 //! Ports whose lines say the same as before are not touched, nor are ports that were added through
 //! the control socket; workers, their processors and the sandbox stay, which is said. A file with
 //! any mistake changes nothing, nor does one without any port, unless it says that it has none.
-//! What only shows when it is tried, such as a tap that may not be opened, is reported and leaves
-//! that port out, as at the start.
+//! What only shows when it is tried is reported: a port stays as it was, and a new one, such as a
+//! tap that may not be opened, is left out, as at the start.
 
+use std::rc::Rc;
+
+use anyhow::Context;
 use ringway_supervisor::wire::ToData;
+use ringway_switch::PortId;
 use tracing::{error, info, warn};
 
 use super::control_socket::ControlSocket;
-use super::order::Asked;
+use super::order::{Asked, Report};
+use super::ports::{Port, TOO_MANY};
 use super::{Supervisor, Wake};
-use crate::config::{PortSpec, RunConfig, Settings, SpecError, difference};
-use crate::control::{PROTOCOL_VERSION, ReloadReply};
+use crate::config::{PortSpec, RunConfig, Settings, SpecError};
 use crate::{places, spec_text};
 
 const NO_FILE: &str = "there is no file to read again: start with --config FILE";
@@ -24,17 +28,18 @@ impl Supervisor {
         let Some(file) = self.file.clone() else {
             return warn!("SIGHUP: {NO_FILE}");
         };
-        if let Err(errors) = self.read_again() {
+        if let Err(errors) = self.read_again(&Rc::default()) {
             errors.iter().for_each(|why| error!("{why}"));
             error!("{}: nothing has changed", file.display());
         }
     }
 
-    /// Reads the file again, and says what it says otherwise.
+    /// Reads the file again, and begins to carry out what it says otherwise; the report says what
+    /// cannot be.
     ///
     /// # Errors
     /// Everything that is wrong with it; nothing has changed then.
-    pub(super) fn read_again(&mut self) -> Result<ReloadReply, Vec<String>> {
+    pub(super) fn read_again(&mut self, report: &Rc<Report>) -> Result<(), Vec<String>> {
         let file = self.file.clone().ok_or_else(|| vec![NO_FILE.to_owned()])?;
         let shown = file.display();
         // Of a pipe the supervisor would wait for a writer.
@@ -47,12 +52,15 @@ impl Supervisor {
         if let Some(why) = self.objection(&config) {
             return Err(vec![format!("{shown}: {why}")]);
         }
-        let running = self.ports.values().filter(|port| !port.is_leaving());
-        let before: Vec<PortSpec> = running.filter_map(|port| port.from_file.clone()).collect();
-        let changes = difference((&before, &self.settings), (&config.ports, &config.settings));
-        self.take_over(config);
+        self.take_over(config, &Asked::by(report));
         info!("{shown}: read again");
-        Ok(ReloadReply { version: PROTOCOL_VERSION, ok: true, changes })
+        Ok(())
+    }
+
+    /// Ports as the file has them.
+    pub(super) fn ports_of_file(&self) -> Vec<PortSpec> {
+        let running = self.ports.values().filter(|port| !port.is_leaving());
+        running.filter_map(|port| port.from_file.clone()).collect()
     }
 
     /// Why a file without mistakes is not carried out all the same.
@@ -76,38 +84,64 @@ impl Supervisor {
         })
     }
 
-    fn take_over(&mut self, config: RunConfig) {
-        self.remove_surplus(&config.ports);
-        for spec in config.ports {
-            self.bring_about(spec);
+    fn take_over(&mut self, config: RunConfig, asked: &Asked) {
+        self.remove_surplus(|port| !config.ports.iter().any(|spec| spec.name == port.spec.name));
+        // One that takes the place of another one needs it first.
+        let late: Vec<&PortSpec> = config.ports.iter().filter(|it| self.must_wait(it)).collect();
+        self.remove_surplus(|port| late.iter().any(|spec| spec.name == port.spec.name));
+        self.release_places(&config.ports, asked);
+        let (moves, others): (Vec<_>, Vec<_>) =
+            config.ports.into_iter().partition(|spec| self.leads_elsewhere(spec));
+        for spec in moves.into_iter().chain(others) {
+            self.bring_about(spec, asked);
         }
-        self.change_settings(config.settings);
+        self.change_settings(config.settings, asked);
     }
 
-    /// Ports that are not in the file any more, or lead elsewhere, go first: their places may be
-    /// needed.
-    fn remove_surplus(&mut self, wanted: &[PortSpec]) {
+    /// Ports of the file that go first: their places may be needed.
+    fn remove_surplus(&mut self, is_surplus: impl Fn(&Port) -> bool) {
         for id in self.ids() {
             let Some(port) = self.ports.get(&id) else { continue };
-            let stays = |spec: &PortSpec| {
-                spec.name == port.spec.name && spec.kind == port.spec.kind && port.failure.is_none()
-            };
-            if port.from_file.is_some() && !port.is_leaving() && !wanted.iter().any(stays) {
+            if port.from_file.is_some() && !port.is_leaving() && is_surplus(port) {
                 self.remove_port(id, Asked::default());
             }
         }
     }
 
+    /// Whether the port of that name has to go before this one can be opened: it has failed, or
+    /// another one is still where this one leads.
+    fn must_wait(&self, spec: &PortSpec) -> bool {
+        let is_it = |port: &&Port| port.spec.name == spec.name && !port.is_leaving();
+        let has_failed = self.ports.values().find(is_it).is_some_and(|it| it.failure.is_some());
+        let is_there =
+            |other: &PortSpec| other.name != spec.name && other.kind.is_same_place(&spec.kind);
+        has_failed || self.leads_elsewhere(spec) && self.specs().any(is_there)
+    }
+
+    /// Whether the port of that name leads elsewhere.
+    fn leads_elsewhere(&self, spec: &PortSpec) -> bool {
+        self.specs().any(|port| port.name == spec.name && port.kind != spec.kind)
+    }
+
     /// A port that is there gets the file's options if those have changed; others are opened.
-    fn bring_about(&mut self, spec: PortSpec) {
-        let Some(id) = self.find_port(&spec.name) else { return self.open_configured(spec) };
-        let Some(port) = self.ports.get_mut(&id) else { return };
+    fn bring_about(&mut self, spec: PortSpec, asked: &Asked) {
+        let id = self.find_port(&spec.name);
+        let Some((id, port)) = id.and_then(|id| Some((id, self.ports.get_mut(&id)?))) else {
+            return self.open_configured(spec, asked);
+        };
+        if port.spec.kind != spec.kind {
+            let kind = port.spec.kind.to_string();
+            if let Err(why) = self.move_port(id, spec, asked) {
+                self.note_refusal(id, &format!("stays {kind}: {why:#}"), asked);
+            }
+            return;
+        }
         let before = port.from_file.replace(spec.clone());
         if before.as_ref() == Some(&spec) {
             return;
         }
-        if let Err(why) = self.change_port(id, spec, before.clone(), Asked::default()) {
-            error!(port = self.name(id), "{why:#}");
+        if let Err(why) = self.change_port(id, spec, before.clone(), asked.clone()) {
+            self.note_refusal(id, &format!("stays as it was: {why:#}"), asked);
             // The next time it may be possible, so the file still says something new.
             if let Some(port) = self.ports.get_mut(&id) {
                 port.from_file = before;
@@ -115,8 +149,29 @@ impl Supervisor {
         }
     }
 
-    fn change_settings(&mut self, mut settings: Settings) {
-        self.keep_what_stays(&mut settings);
+    /// Opens a port of the configuration that leads elsewhere than the one of its name, which goes
+    /// then.
+    ///
+    /// # Errors
+    /// It cannot be opened; the other one stays.
+    fn move_port(&mut self, from: PortId, spec: PortSpec, asked: &Asked) -> anyhow::Result<()> {
+        let id = self.free_id().context(TOO_MANY)?;
+        let mut port = Port::new(spec.clone(), Some(spec));
+        self.open_end(id, &mut port)?;
+        self.remove_port(from, Asked::default());
+        self.ports.insert(id, port);
+        self.order_open(id, asked.clone());
+        Ok(())
+    }
+
+    fn note_refusal(&self, id: PortId, how: &str, asked: &Asked) {
+        let name = self.name(id);
+        error!(port = name, "{how}");
+        asked.has_failed(|| format!("port {name} {how}"));
+    }
+
+    fn change_settings(&mut self, mut settings: Settings, asked: &Asked) {
+        self.keep_what_stays(&mut settings, asked);
         if settings == self.settings {
             return;
         }
@@ -131,7 +186,9 @@ impl Supervisor {
         match outcome {
             Ok(()) => self.settings = settings,
             Err(why) => {
-                error!("the control socket stays as it is: {why:#}");
+                let why = format!("the control socket stays as it is: {why:#}");
+                error!("{why}");
+                asked.has_failed(|| why);
                 let Settings { control, control_mode, control_group, .. } = self.settings.clone();
                 self.settings = Settings { control, control_mode, control_group, ..settings };
             }
@@ -140,7 +197,7 @@ impl Supervisor {
 
     /// Workers and the sandbox stay as they are while we run; a request for others is answered with
     /// a warning.
-    fn keep_what_stays(&self, wanted: &mut Settings) {
+    fn keep_what_stays(&self, wanted: &mut Settings, asked: &Asked) {
         let now = &self.settings;
         let changed = [
             ("workers", wanted.workers != now.workers),
@@ -148,7 +205,9 @@ impl Supervisor {
             ("sandbox", wanted.sandbox != now.sandbox),
         ];
         for (key, _) in changed.into_iter().filter(|(_, is_changed)| *is_changed) {
-            warn!("{key} stays as it is until ringway is started again");
+            let text = format!("{key} stays as it is until ringway is started again");
+            warn!("{text}");
+            asked.warns([text]);
         }
         (wanted.workers, wanted.pins) = (now.workers, now.pins.clone());
         wanted.sandbox = now.sandbox;

@@ -81,9 +81,7 @@ impl Supervisor {
                     }
                 }
             }
-            Ok(Request::Reload) => self.read_again().map(|reply| {
-                self.answer_client(client, &reply_line(&reply));
-            }),
+            Ok(Request::Reload) => self.begin_reload(client),
             Ok(Request::Trace(question)) => {
                 let known = self.known(&question.name);
                 known.map(|_| self.ask(client, About::Line(line.to_owned())))

@@ -8,7 +8,8 @@ use ringway_switch::PortId;
 
 use super::Supervisor;
 use super::order::{Asked, Finished, Order};
-use crate::config::PortKind;
+use crate::config::forward::ForwardSpec;
+use crate::config::{PortKind, PortSpec};
 use crate::{resolvers, spec_text};
 
 /// How often resolvers are looked at.
@@ -29,7 +30,9 @@ impl Supervisor {
         if !(is_router && is_sandboxed && may_not) {
             return false;
         }
-        match self.renew_plane() {
+        // One that was begun for another router gets this one, too.
+        let begun = if self.is_renewing() { Ok(()) } else { self.renew_plane() };
+        match begun {
             Ok(()) => {
                 if let Some(port) = self.ports.get_mut(&id) {
                     port.asked = Some(asked.clone());
@@ -52,6 +55,27 @@ impl Supervisor {
             let done =
                 Finished { is_told: false, is_closing: false, refusal: why.map(str::to_owned) };
             self.finish(Order::Open { port, asked }, &done);
+        }
+    }
+
+    /// Routers give up places that others get, so that these find them free.
+    pub(super) fn release_places(&mut self, wanted: &[PortSpec], asked: &Asked) {
+        for id in self.ids() {
+            let Some(port) = self.ports.get(&id).filter(|it| !it.is_leaving()) else { continue };
+            let is_own = |spec: &&PortSpec| spec.name == port.spec.name;
+            let Some(own) = wanted.iter().find(is_own) else { continue };
+            let moves = |forward: &ForwardSpec| {
+                let others = wanted.iter().filter(|spec| !is_own(spec));
+                let mut gained = others.flat_map(|spec| &spec.nat.forwards);
+                !own.nat.forwards.contains(forward) && gained.any(|it| it.is_in_way_of(forward))
+            };
+            let (mut spec, from_file) = (port.spec.clone(), port.from_file.clone());
+            spec.nat.forwards.retain(|forward| !moves(forward));
+            if spec != port.spec {
+                // What hinders it hinders the whole change, too, which says so.
+                let _ = self.change_port(id, spec, from_file, asked.clone());
+                self.close_other_sockets(id);
+            }
         }
     }
 

@@ -114,6 +114,12 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Another one of the same program is about to be given all that there is.
+    pub(super) fn is_renewing(&self) -> bool {
+        let is_early = |step: &Step| matches!(step, Step::Starting | Step::Resting);
+        self.upgrade.as_ref().is_some_and(|it| it.client.is_none() && is_early(&it.step))
+    }
+
     /// The next one speaks our version.
     pub(super) fn next_says_hello(&mut self) {
         if let Some(upgrade) = &mut self.upgrade {
