@@ -118,9 +118,9 @@ impl Verbs<'_> {
             let _ = std::fs::remove_file(file);
         }
         if self.find_left(&name)?.is_some() {
-            return self.remove(&name);
+            self.remove(&name)?;
         }
-        // Of a ringway that was killed.
+        // Of a ringway that was killed, perhaps just now.
         if let (Kind::Socket, Some(directory)) =
             (self.configuration.attachment, &self.configuration.socket_directory)
         {

@@ -231,6 +231,16 @@ fn a_port_moves_when_its_new_place_is_there() {
     let told = ringway.told(&["reload"]);
     assert_eq!(told.lines().count(), 2, "{told}");
     assert_eq!(ringway.state("b").as_deref(), Some("waiting"));
+    // The same place, spelled in another way.
+    write(path, &swapped.replace("\"b.sock\"", "\"./b.sock\""));
+    ringway.told(&["reload"]);
+    // The place is not free, because the port that is there cannot move.
+    write(path, "[port.a]\nvm = \"a.sock\"\n[port.b]\nvm = \"missing/b.sock\"\n");
+    let why = ringway.refused(&["reload"]);
+    assert!(why.contains("port a stays vm:") && why.contains("port b stays vm:"), "{why}");
+    assert_eq!(ringway.state("a").as_deref(), Some("waiting"));
+    assert_eq!(ringway.state("b").as_deref(), Some("waiting"));
+    assert!(path.join("a.sock").exists() && path.join("b.sock").exists());
 }
 
 #[test]
@@ -293,4 +303,8 @@ fn places_of_forwards_move_between_routers() {
         ringway.told(&["reload"]);
         assert_eq!(forwards(&ringway), [0, 4]);
     }
+    // Of a file that says nothing new nothing is carried out.
+    ringway.told(&["port", "set", "a", &format!("forward=tcp:127.0.0.2:{one}:vm0:80")]);
+    ringway.told(&["reload"]);
+    assert_eq!(forwards(&ringway), [1, 4]);
 }

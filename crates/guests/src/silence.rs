@@ -49,7 +49,8 @@ pub fn silence_ms(text: &str) -> Option<f64> {
     let second = |line: &str| line.strip_prefix('[')?.split_once(']')?.0.parse::<f64>().ok();
     let timed: Vec<_> = text.lines().filter_map(|line| Some((second(line)?, line))).collect();
     let is_answer = |(_, line): &&(f64, &str)| line.contains("time=");
-    let signs = timed.iter().filter(is_answer).chain(timed.last()).collect::<Vec<_>>();
+    let last = timed.last().filter(|last| !is_answer(last));
+    let signs = timed.iter().filter(is_answer).chain(last).collect::<Vec<_>>();
     let gap_ms = |pair: &[&(f64, &str)]| (pair[1].0 - pair[0].0) * 1e3;
     let longest = signs.windows(2).max_by(|one, other| gap_ms(one).total_cmp(&gap_ms(other)))?;
     println!("silent for {:.0} ms: {} .. {}", gap_ms(longest), longest[0].1, longest[1].1);

@@ -30,7 +30,7 @@ const SUPERVISOR_CORE_LINES_MAX: usize = 1_483;
 const SUPERVISOR: &str = "bins/ringway/src/supervisor/";
 const SUPERVISOR_LINES_MAX: usize = 7_210;
 
-/// What measures and checks, and is not shipped.
+/// What measures and checks, and is not shipped (ADR 33).
 const TOOLS: [&str; 2] = ["crates/bench/", "xtask/"];
 const TOOLS_LINES_MAX: usize = 14_009;
 

@@ -119,13 +119,14 @@ impl ForwardSpec {
 
     /// Whether both cannot be listened at at the same time, or perhaps not.
     pub fn is_in_way_of(&self, other: &Self) -> bool {
-        let port = |at: &Place| at.address().map(|address| address.port());
-        let is_it = |one: &Forward, other: &Forward| {
-            let is_same_port = port(&one.at).is_some() && port(&one.at) == port(&other.at);
-            one.protocol == other.protocol && (is_same_port || one.at == other.at)
-        };
-        let others = other.forwards();
-        self.forwards().iter().any(|one| others.iter().any(|other| is_it(one, other)))
+        match (&self.listens, &other.listens) {
+            (Listens::Unix(one), Listens::Unix(other)) => one == other,
+            (
+                Listens::Ports { protocol, ports, .. },
+                Listens::Ports { protocol: others, ports: its, .. },
+            ) => protocol == others && ports.0 <= its.1 && its.0 <= ports.1,
+            _ => false,
+        }
     }
 
     /// Its Unix socket.

@@ -14,6 +14,7 @@ use ringway_switch::PortId;
 use tracing::{error, info, warn};
 
 use super::control_socket::ControlSocket;
+use super::descriptors::explained;
 use super::order::{Asked, Report};
 use super::ports::{Port, TOO_MANY};
 use super::{Supervisor, Wake};
@@ -86,12 +87,17 @@ impl Supervisor {
 
     fn take_over(&mut self, config: RunConfig, asked: &Asked) {
         self.remove_surplus(|port| !config.ports.iter().any(|spec| spec.name == port.spec.name));
-        // One that takes the place of another one needs it first.
-        let late: Vec<&PortSpec> = config.ports.iter().filter(|it| self.must_wait(it)).collect();
-        self.remove_surplus(|port| late.iter().any(|spec| spec.name == port.spec.name));
+        self.remove_surplus(|port| port.failure.is_some());
         self.release_places(&config.ports, asked);
-        let (moves, others): (Vec<_>, Vec<_>) =
+        let (mut moves, others): (Vec<_>, Vec<_>) =
             config.ports.into_iter().partition(|spec| self.leads_elsewhere(spec));
+        // First those that wait for no other one. Where one stays, so do those that wait for it.
+        while let Some(at) = moves.iter().position(|spec| !self.waits(spec, &moves)) {
+            let spec = moves.remove(at);
+            self.bring_about(spec, asked);
+        }
+        // Ports that take each other's places are closed first.
+        self.remove_surplus(|port| moves.iter().any(|spec| spec.name == port.spec.name));
         for spec in moves.into_iter().chain(others) {
             self.bring_about(spec, asked);
         }
@@ -108,14 +114,12 @@ impl Supervisor {
         }
     }
 
-    /// Whether the port of that name has to go before this one can be opened: it has failed, or
-    /// another one is still where this one leads.
-    fn must_wait(&self, spec: &PortSpec) -> bool {
-        let is_it = |port: &&Port| port.spec.name == spec.name && !port.is_leaving();
-        let has_failed = self.ports.values().find(is_it).is_some_and(|it| it.failure.is_some());
-        let is_there =
-            |other: &PortSpec| other.name != spec.name && other.kind.is_same_place(&spec.kind);
-        has_failed || self.leads_elsewhere(spec) && self.specs().any(is_there)
+    /// Whether a port that is still to move is where this one leads: another one, or itself, if the
+    /// place is only spelled in another way.
+    fn waits(&self, spec: &PortSpec, moves: &[PortSpec]) -> bool {
+        let is_there = |it: &&PortSpec| it.kind.is_same_place(&spec.kind);
+        let is_to_move = |it: &PortSpec| moves.iter().any(|other| other.name == it.name);
+        self.specs().filter(is_there).any(is_to_move)
     }
 
     /// Whether the port of that name leads elsewhere.
@@ -132,7 +136,7 @@ impl Supervisor {
         if port.spec.kind != spec.kind {
             let kind = port.spec.kind.to_string();
             if let Err(why) = self.move_port(id, spec, asked) {
-                self.note_refusal(id, &format!("stays {kind}: {why:#}"), asked);
+                self.note_refusal(id, &format!("stays {kind}: {}", explained(&why)), asked);
             }
             return;
         }
@@ -141,7 +145,7 @@ impl Supervisor {
             return;
         }
         if let Err(why) = self.change_port(id, spec, before.clone(), asked.clone()) {
-            self.note_refusal(id, &format!("stays as it was: {why:#}"), asked);
+            self.note_refusal(id, &format!("stays as it was: {}", explained(&why)), asked);
             // The next time it may be possible, so the file still says something new.
             if let Some(port) = self.ports.get_mut(&id) {
                 port.from_file = before;

@@ -27,6 +27,9 @@ pub(super) struct Reloading {
 impl Supervisor {
     /// A client asks to read the file again.
     pub(super) fn begin_reload(&mut self, client: ClientId) -> Result<(), Vec<String>> {
+        if !self.reloads.is_empty() {
+            return Err(vec!["the file is just being carried out: reload once more".to_owned()]);
+        }
         let before = (self.ports_of_file(), self.settings.clone());
         let report = Rc::default();
         self.read_again(&report)?;

@@ -65,18 +65,32 @@ impl Supervisor {
             let is_own = |spec: &&PortSpec| spec.name == port.spec.name;
             let Some(own) = wanted.iter().find(is_own) else { continue };
             let moves = |forward: &ForwardSpec| {
-                let others = wanted.iter().filter(|spec| !is_own(spec));
-                let mut gained = others.flat_map(|spec| &spec.nat.forwards);
-                !own.nat.forwards.contains(forward) && gained.any(|it| it.is_in_way_of(forward))
+                let mut others = wanted.iter().filter(|spec| !is_own(spec));
+                !own.nat.forwards.contains(forward) && others.any(|it| self.gains(it, forward))
             };
-            let (mut spec, from_file) = (port.spec.clone(), port.from_file.clone());
+            let (mut spec, mut left) = (port.spec.clone(), port.from_file.clone());
             spec.nat.forwards.retain(|forward| !moves(forward));
-            if spec != port.spec {
-                // What hinders it hinders the whole change, too, which says so.
-                let _ = self.change_port(id, spec, from_file, asked.clone());
-                self.close_other_sockets(id);
+            left.iter_mut().for_each(|it| it.nat.forwards.retain(|forward| !moves(forward)));
+            if spec == port.spec {
+                continue;
             }
+            let from_file = port.from_file.clone();
+            // What hinders it hinders the whole change, too, which says so.
+            if self.change_port(id, spec, from_file, asked.clone()).is_ok()
+                && let Some(port) = self.ports.get_mut(&id)
+            {
+                // So the file as it was before says something else again.
+                port.from_file = left;
+            }
+            self.close_other_sockets(id);
         }
+    }
+
+    /// Whether the port of that name gets a place that this forward is in the way of.
+    fn gains(&self, wanted: &PortSpec, forward: &ForwardSpec) -> bool {
+        let own = self.specs().find(|spec| spec.name == wanted.name);
+        let has = |it: &&ForwardSpec| own.is_some_and(|own| own.nat.forwards.contains(it));
+        wanted.nat.forwards.iter().filter(|it| !has(it)).any(|it| it.is_in_way_of(forward))
     }
 
     /// When this machine's resolvers are looked at again.
@@ -98,7 +112,9 @@ impl Supervisor {
         }
         for id in self.ids() {
             let Some(port) = self.ports.get_mut(&id) else { continue };
-            if port.spec.kind != PortKind::Nat || port.is_leaving() || port.failure.is_some() {
+            // One that waits for another data plane is told when that is there.
+            let is_away = port.is_leaving() || port.failure.is_some() || port.asked.is_some();
+            if port.spec.kind != PortKind::Nat || is_away {
                 continue;
             }
             // Why not was said the first time.
@@ -114,8 +130,8 @@ impl Supervisor {
         let Ok(spec) = spec_text::port(&port.spec, None, &self.identity) else { return };
         let message = |order| ToData::Change { order, port: id.0, spec };
         let before = Box::new(port.spec.clone());
-        let asked = Asked::default();
-        let order = Order::Change { port: id, before, from_file: None, asked };
+        let (from_file, asked) = (port.from_file.clone().map(Box::new), Asked::default());
+        let order = Order::Change { port: id, before, from_file, asked };
         let sockets = port.sockets.sent().collect();
         self.order_now(order, message, sockets);
     }
