@@ -386,8 +386,8 @@ fn a_data_plane_that_destroys_the_journal_is_upgraded() {
     journal.write_all_at(&[0xff; JOURNAL_HEAD_LEN], 0).expect("room");
     ringway.told(&["upgrade"]);
     between.exchange(&mut guests, 50).expect("they go on");
+    // A data plane that finds the head destroyed once more goes on without a journal, and says so.
     assert_eq!(plane(&ringway)["deaths"], 0);
-    assert!(!ringway.log().contains("is not a journal"), "{}", ringway.log());
 }
 
 /// Bytes of the head that say what is where.
