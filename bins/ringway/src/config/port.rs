@@ -320,7 +320,7 @@ impl PortKind {
         }
     }
 
-    /// Whether two ports cannot lead there.
+    /// Whether it is the same place, which only one port can have.
     pub fn is_same_place(&self, other: &Self) -> bool {
         match (self.socket(), other.socket()) {
             (Some(one), Some(other)) => is_same_path(one, other),

@@ -139,7 +139,7 @@ pub struct Supervisor {
     /// Where rings stand that the last data plane has stopped; JSON of its making.
     positions: Vec<u8>,
     questions: BTreeMap<u32, Question>,
-    reloads: Vec<reloading::Reloading>,
+    reloading: Option<reloading::Reloading>,
     next_order: u32,
     next_ask: u32,
     next_link: u32,
@@ -241,7 +241,7 @@ impl Supervisor {
             fd_store: FdStore::of_environment(vec![]),
             positions: Vec::new(),
             questions: BTreeMap::new(),
-            reloads: Vec::new(),
+            reloading: None,
             next_order: 0,
             next_ask: 0,
             next_link: 0,
@@ -290,7 +290,7 @@ impl Supervisor {
             self.finish_leaving_ports();
             self.drop_slow_control_clients();
             self.give_up_questions();
-            self.answer_reloads();
+            self.answer_reload();
             if !self.turn(&mut events, None)? {
                 info!("stopping");
                 return Ok(Ending::Stop);

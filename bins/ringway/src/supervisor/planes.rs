@@ -270,7 +270,7 @@ impl Supervisor {
         let is_owed = self.upgrade.is_some()
             || self.replacing.is_some()
             || !self.questions.is_empty()
-            || !self.reloads.is_empty()
+            || self.reloading.is_some()
             || self.ports.values().any(Port::is_owed)
             || self
                 .planes

@@ -1,4 +1,4 @@
-//! What became of a file that was read again: who asked is answered when all of it was tried.
+//! What became of a file that was read again: its client is answered when all of it was tried.
 //!
 //! How: everything that was begun for it has a share in one [`Report`]; when no other share is
 //! left, all is done. Limits: after [`PATIENCE`] the answer says that it is not known yet.
@@ -27,22 +27,22 @@ pub(super) struct Reloading {
 impl Supervisor {
     /// A client asks to read the file again.
     pub(super) fn begin_reload(&mut self, client: ClientId) -> Result<(), Vec<String>> {
-        if !self.reloads.is_empty() {
+        if self.reloading.is_some() {
             return Err(vec!["the file is just being carried out: reload once more".to_owned()]);
         }
         let before = (self.ports_of_file(), self.settings.clone());
         let report = Rc::default();
         self.read_again(&report)?;
-        self.reloads.push(Reloading { client, report, before, since: Instant::now() });
+        self.reloading = Some(Reloading { client, report, before, since: Instant::now() });
         Ok(())
     }
 
-    /// Answers those whose file is carried out, as far as that was possible.
-    pub(super) fn answer_reloads(&mut self) {
+    /// Answers the client whose file is carried out, as far as that was possible.
+    pub(super) fn answer_reload(&mut self) {
         let now = Instant::now();
         let is_over =
             |it: &mut Reloading| Rc::strong_count(&it.report) == 1 || it.since + PATIENCE <= now;
-        for reloading in self.reloads.extract_if(.., is_over).collect::<Vec<_>>() {
+        if let Some(reloading) = self.reloading.take_if(is_over) {
             let reply = self.reload_reply(&reloading);
             self.answer_client(reloading.client, &reply);
         }
@@ -53,6 +53,7 @@ impl Supervisor {
         let mut failures = report.failures();
         if Rc::strong_count(report) > 1 {
             failures.push("the data plane does not answer yet: ask ringway stats".to_owned());
+            return refusal(&failures);
         }
         if !failures.is_empty() {
             let file = self.file.as_deref().unwrap_or("the file".as_ref()).display();
@@ -61,8 +62,7 @@ impl Supervisor {
             ));
             return refusal(&failures);
         }
-        let now = self.ports_of_file();
-        let changes = difference((ports, settings), (&now, &self.settings));
+        let changes = difference((ports, settings), (&self.ports_of_file(), &self.settings));
         let warnings = report.warnings();
         reply_line(&ReloadReply { version: PROTOCOL_VERSION, ok: true, changes, warnings })
     }

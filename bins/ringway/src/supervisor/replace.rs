@@ -114,7 +114,7 @@ impl Supervisor {
 
     /// Why this moment is not one to replace the supervisor, if it is not.
     fn hindrance(&self) -> Option<String> {
-        let is_owed = !self.questions.is_empty() || !self.reloads.is_empty();
+        let is_owed = !self.questions.is_empty() || self.reloading.is_some();
         if !self.planes.is_alone() || !self.is_at_rest() || is_owed {
             return Some("the data plane is busy".to_owned());
         }
