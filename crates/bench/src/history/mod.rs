@@ -8,6 +8,7 @@
 //! Limits: one queue pair, split rings; no guest kernel, so that a notification costs a wake-up but
 //! no exit.
 
+mod lock;
 mod overload;
 mod timer;
 
@@ -45,10 +46,14 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
         streams.add(name, round, &[Some(timer::measure(technique, processors, duration)?)]);
         Ok(())
     })?;
-    report.tables.push(streams.table_with(&[("× before", 0)], |row| {
-        let at = rows.iter().position(|(name, _)| name == row)?.checked_sub(1)?;
-        Some(rows[at].0.clone())
-    }));
+    report.tables.push(streams.table_with(BEFORE, |row| row_before(&rows, row)));
+    let mut locks = Grid::new("A lock around the device", &["lock"], &lock::COLUMNS);
+    let rows = lock::ROWS.map(|(name, is_held)| (vec![name.to_string()], is_held));
+    in_turns(options.repeats, &rows, |round, name, &is_held, _| {
+        locks.add(name, round, &lock::measure(is_held, processors, duration)?.map(Some));
+        Ok(())
+    })?;
+    report.tables.push(locks.table_with(BEFORE, |row| row_before(&rows, row)));
     let mut overload = Grid::new("Overload", &["descriptors"], &overload::COLUMNS);
     in_turns(options.repeats, &[(vec!["overload".into()], ())], |round, _, (), _| {
         let found = overload::measure(processors, duration)?;
@@ -61,7 +66,15 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-fn method(options: &Options) -> [String; 4] {
+/// A ratio of the first number to that of the row before.
+const BEFORE: &[(&str, usize)] = &[("× before", 0)];
+
+fn row_before<T>(rows: &[(Vec<String>, T)], row: &[String]) -> Option<Vec<String>> {
+    let at = rows.iter().position(|(name, _)| name == row)?;
+    Some(rows[at.checked_sub(1)?].0.clone())
+}
+
+fn method(options: &Options) -> [String; 5] {
     [
         options.rounds(),
         format!(
@@ -70,6 +83,7 @@ fn method(options: &Options) -> [String; 4] {
              qemu), schemes of receive buffers by `ringway bench rxbuf`."
         ),
         timer::METHOD.into(),
+        lock::METHOD.into(),
         overload::METHOD.into(),
     ]
 }

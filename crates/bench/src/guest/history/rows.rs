@@ -126,7 +126,8 @@ pub(super) const NOT_SWITCHED: [&str; 6] = [
     "NOTIFY_ON_EMPTY: the guest's driver does not accept it; with ringway's own driver: `ringway \
      bench history`",
     "rings of 128: QEMU has 256 at least, User Mode Linux 256 always",
-    "no lock while the tap is read: one thread owns a device and its rings here",
+    "no lock while the tap is read: one thread owns a device and its rings here; with ringway's \
+     own driver: `ringway bench history`",
     "deferred packets: the guest allocates them when they arrive, since 2010; with ringway's own \
      driver, under overload: `ringway bench history`",
     "auto-tuned buffers: the guest's own, always on with mergeable buffers, since 2014; schemes of \
