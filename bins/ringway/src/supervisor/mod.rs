@@ -90,7 +90,7 @@ const LINK_DOWN_GRACE: Duration = Duration::from_millis(200);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Longest wait for the data plane at the end.
-const LAST_WAIT: Duration = Duration::from_millis(500);
+const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// Why a supervisor does not serve any more.
 enum Ending {
