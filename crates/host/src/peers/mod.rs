@@ -77,7 +77,8 @@ impl WorkerPeers {
                 let [mine, other] = [from, to].map(|at| all[at].wake_flag.clone());
                 let outgoing = Outgoing { producer, wake_flag: other, is_stuck: false };
                 all[from].outgoing.push(Some(outgoing));
-                let incoming = Incoming { from: all[from].index, consumer, wake_flag: mine };
+                let from = all[from].index;
+                let incoming = Incoming { from, consumer, wake_flag: mine };
                 all[to].incoming.push(incoming);
             }
         }
@@ -103,24 +104,18 @@ impl WorkerPeers {
     }
 
     /// From now on what is handed over is in the journal; all queues have stopped. What is in its
-    /// rings waits until [`Self::begin_delivery`]. `None`: it is in memory of this process.
+    /// rings waits until [`Self::begin_delivery`]. `None`: it is in memory of this process, which
+    /// both ends of a ring have in common.
     pub(crate) fn use_journal(&mut self, journal: Option<&Arc<Journal>>) {
-        let (own, size) = (self.index, self.size);
-        let ring = |from, to| {
-            journal.map_or_else(
-                || Some(RingMemory::own()),
-                |journal| RingMemory::in_journal(journal, from, to),
-            )
-        };
-        for (to, outgoing) in (0..size).zip(&mut self.outgoing) {
-            if let Some((outgoing, memory)) = outgoing.as_mut().zip(ring(own, to)) {
-                outgoing.producer.move_to(memory);
+        let own = self.index;
+        let ring = |from, to| RingMemory::in_journal(journal?, from, to);
+        for (to, outgoing) in (0..self.size).zip(&mut self.outgoing) {
+            if let Some(outgoing) = outgoing {
+                outgoing.producer.move_to(ring(own, to));
             }
         }
         for incoming in &mut self.incoming {
-            if let Some(memory) = ring(incoming.from, own) {
-                incoming.consumer.move_to(memory);
-            }
+            incoming.consumer.move_to(ring(incoming.from, own));
         }
         self.holds_arrivals = journal.is_some();
     }
@@ -250,6 +245,29 @@ mod tests {
 
     use super::*;
     use crate::memory::scratch::Scratch;
+
+    /// A journal that cannot be used is left again, and one that another process will have, too.
+    #[test]
+    fn workers_that_leave_a_journal_hand_over_to_each_other_as_before() {
+        let mut all = WorkerPeers::of(2).unwrap();
+        let (mut receiver, mut sender) = (all.remove(1), all.remove(0));
+        let journal = Journal::open(Journal::create(2, 1).unwrap()).map(Arc::new).unwrap();
+        let bytes = Scratch::new(60);
+        let payload = [bytes.bytes()];
+        let packet = Packet { header: &NetHeader::ZERO, payload: &payload, len: 60 };
+        for journal in [None, None, Some(&journal), None] {
+            sender.use_journal(journal);
+            receiver.use_journal(journal);
+            receiver.begin_delivery();
+            for _ in 0..3 {
+                assert_eq!(sender.hand_over(1, (PortId(0), 0, 1), &packet), Put::Done);
+                sender.publish();
+                assert!(receiver.peek(0).is_some(), "in {journal:?}");
+                receiver.settle(0, false);
+                receiver.release(0);
+            }
+        }
+    }
 
     #[test]
     fn too_little_room_is_not_the_last_that_a_sleeper_hears_of() {

@@ -41,6 +41,8 @@ type WantsRoom = Arc<OwnLine<AtomicBool>>;
 #[derive(Debug)]
 pub(crate) struct Producer {
     memory: RingMemory,
+    /// What both sides have had at first.
+    own: RingMemory,
     wants_room: WantsRoom,
     /// The port that packets come from.
     pub(crate) from: u16,
@@ -54,6 +56,8 @@ pub(crate) struct Producer {
 #[derive(Debug)]
 pub(crate) struct Consumer {
     memory: RingMemory,
+    /// What both sides have had at first.
+    own: RingMemory,
     wants_room: WantsRoom,
     /// The oldest packet that is not released.
     first: usize,
@@ -63,20 +67,23 @@ pub(crate) struct Consumer {
 
 /// An empty ring.
 pub(crate) fn ring() -> (Producer, Consumer) {
-    let (memory, wants_room) = (RingMemory::own(), WantsRoom::default());
-    (Producer::over(memory.clone(), wants_room.clone()), Consumer::over(memory, wants_room))
+    let (own, wants_room) = (RingMemory::own(), WantsRoom::default());
+    let producer = Producer::over(own.clone(), own.clone(), wants_room.clone());
+    (producer, Consumer::over(own.clone(), own, wants_room))
 }
 
 impl Producer {
-    fn over(memory: RingMemory, wants_room: WantsRoom) -> Self {
+    fn over(memory: RingMemory, own: RingMemory, wants_room: WantsRoom) -> Self {
         let [staged, released] = [STAGED_AT, RELEASED_AT].map(|at| memory.count(at));
         let filled = Filled::of(&memory, released, staged).expect("checked, or empty");
-        Self { memory, wants_room, from: 0, staged, published: staged, filled }
+        Self { memory, own, wants_room, from: 0, staged, published: staged, filled }
     }
 
-    /// Goes on with a ring that is empty, or recovered.
-    pub(crate) fn move_to(&mut self, memory: RingMemory) {
-        *self = Self::over(memory, self.wants_room.clone());
+    /// Goes on in that memory, where the ring is empty or recovered; `None`: in the ring's own. The
+    /// other side has to do the same.
+    pub(crate) fn move_to(&mut self, memory: Option<RingMemory>) {
+        let own = self.own.clone();
+        *self = Self::over(memory.unwrap_or_else(|| own.clone()), own, self.wants_room.clone());
     }
 
     /// Copies a packet in; `false`: there is no room for it, and nothing changed.
@@ -136,14 +143,16 @@ impl Producer {
 }
 
 impl Consumer {
-    fn over(memory: RingMemory, wants_room: WantsRoom) -> Self {
+    fn over(memory: RingMemory, own: RingMemory, wants_room: WantsRoom) -> Self {
         let first = memory.count(RELEASED_AT);
-        Self { memory, wants_room, first, next: first }
+        Self { memory, own, wants_room, first, next: first }
     }
 
-    /// Goes on with a ring that is empty, or recovered.
-    pub(crate) fn move_to(&mut self, memory: RingMemory) {
-        *self = Self::over(memory, self.wants_room.clone());
+    /// Goes on in that memory, where the ring is empty or recovered; `None`: in the ring's own. The
+    /// other side has to do the same.
+    pub(crate) fn move_to(&mut self, memory: Option<RingMemory>) {
+        let own = self.own.clone();
+        *self = Self::over(memory.unwrap_or_else(|| own.clone()), own, self.wants_room.clone());
     }
 
     /// The next packet that is not done, if any was published. It must then be either

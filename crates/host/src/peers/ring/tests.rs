@@ -159,7 +159,7 @@ fn two_threads_lose_nothing() {
 /// What is left in a ring of a journal, from the packet of that number on.
 fn left(journal: &OwnedFd) -> (Producer, Consumer) {
     let journal = Arc::new(Journal::open(journal).unwrap());
-    let memory = || RingMemory::in_journal(&journal, 0, 1).unwrap();
+    let memory = || Some(RingMemory::in_journal(&journal, 0, 1).unwrap());
     let (mut producer, mut consumer) = ring();
     producer.move_to(memory());
     consumer.move_to(memory());
