@@ -53,6 +53,8 @@ struct Incoming {
     consumer: Consumer,
     /// Of the worker at the other end.
     wake_flag: Arc<WakeFlag>,
+    /// Work of the last turn beyond the budget, in units.
+    debt: u32,
 }
 
 impl WorkerPeers {
@@ -78,7 +80,7 @@ impl WorkerPeers {
                 let outgoing = Outgoing { producer, wake_flag: other, is_stuck: false };
                 all[from].outgoing.push(Some(outgoing));
                 let from = all[from].index;
-                let incoming = Incoming { from, consumer, wake_flag: mine };
+                let incoming = Incoming { from, consumer, wake_flag: mine, debt: 0 };
                 all[to].incoming.push(incoming);
             }
         }
@@ -226,6 +228,15 @@ impl WorkerPeers {
         if incoming.consumer.release() {
             incoming.wake_flag.wake();
         }
+    }
+
+    /// What packets of a ring have taken beyond their budget in the last turn.
+    pub(crate) fn debt(&self, at: usize) -> u32 {
+        self.incoming[at].debt
+    }
+
+    pub(crate) fn set_debt(&mut self, at: usize, debt: u32) {
+        self.incoming[at].debt = debt;
     }
 
     /// Whether what stayed for later takes up more than half of a ring.

@@ -35,28 +35,30 @@ pub(crate) struct Arrivals<'a> {
     /// Captures, if there are any.
     pub(crate) observers: Option<&'a mut Observers>,
     pub(crate) journal: Option<&'a WorkerLine>,
+    /// Done for packets of one worker in this turn, in units.
+    pub(crate) work: u32,
 }
 
 impl Arrivals<'_> {
-    /// Delivers what other workers have handed over, at most one budget of each; whether something
-    /// came.
+    /// Delivers what other workers have handed over, one budget of each: what a turn takes too much
+    /// is taken off the next one. Whether something came.
     pub(crate) fn take(&mut self, peers: &mut WorkerPeers) -> bool {
         if peers.incoming_count() == 0 {
             return false;
         }
         let mut has_found = false;
         for at in 0..peers.incoming_count() {
-            let mut work = 0;
-            while work < BUDGET_UNITS {
+            self.work = peers.debt(at);
+            while self.work < BUDGET_UNITS {
                 let Some(packet) = peers.peek(at) else { break };
-                let Entry { port, pair, len, .. } = packet.entry;
-                work += 1 + len / UNIT_LEN;
+                let Entry { port, pair, .. } = packet.entry;
                 self.note(Some(Busy { port: PortId(port), pair }));
                 let waits = self.deliver(&packet);
                 has_found |= !waits;
                 peers.settle(at, waits);
             }
             self.note(None);
+            peers.set_debt(at, self.work.saturating_sub(BUDGET_UNITS));
             peers.release(at);
             if peers.is_crowded(at) {
                 // What waits keeps other packets from the ring, so it does not wait any longer.
@@ -77,6 +79,7 @@ impl Arrivals<'_> {
     /// `true`: the packet waits for room.
     pub(crate) fn deliver(&mut self, handed: &HandedOver) -> bool {
         let entry = &handed.entry;
+        self.work += 1 + entry.len / UNIT_LEN;
         let port = self.ports.ports.get(usize::from(entry.port));
         // It was meant for a port that is gone.
         if port.is_none_or(|port| port.generation != entry.generation) {
@@ -99,6 +102,9 @@ impl Arrivals<'_> {
             let before = self.observers.is_some().then(|| pair.drops());
             let completed = self.completion.put(pair, &packet, lifetime, handed.segments_done);
             if completed.packets > 0 {
+                // One is counted already.
+                let cut = u32::try_from(completed.packets - 1).unwrap_or(BUDGET_UNITS);
+                self.work += cut;
                 self.schedule.dirty.add(slot);
             }
             match completed.put {

@@ -249,7 +249,7 @@ impl Worker {
         let Self { ports, schedule, .. } = self;
         let (completion, observers) = (&mut self.buffers.completion, self.observers.if_any());
         let journal = self.journal.as_ref();
-        let mut arrivals = Arrivals { ports, schedule, completion, observers, journal };
+        let mut arrivals = Arrivals { ports, schedule, completion, observers, journal, work: 0 };
         self.idle.has_found |= arrivals.take(&mut self.peers);
     }
 

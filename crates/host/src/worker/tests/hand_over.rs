@@ -6,9 +6,11 @@
 
 use std::thread::sleep;
 
+use ringway_net::{GsoType, NEEDS_CSUM, NetHeader};
 use ringway_switch::Shared;
 
 use super::*;
+use crate::forward::budget::BUDGET_UNITS;
 use crate::memory::ring_words::PACKETS_MAX;
 use crate::port::hold_credit::HOLD_MAX_NS;
 use crate::port::room::RoomAt;
@@ -32,12 +34,18 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
+        Self::with(Features::VERSION_1 | Features::CSUM)
+    }
+
+    /// With a sender that has these features.
+    fn with(features: Features) -> Self {
         let shared = Shared::new(7);
         let mut all = WorkerPeers::of(2).unwrap().into_iter();
         let [(one, one_end), (other, other_end)] =
             [(); 2].map(|()| worker(all.next().unwrap(), Switch::over(shared.clone())));
         let mut workers = [one, other];
-        let sender = Guest::attach_pair(&mut workers, SENDER, FromPair { pair: 1, of: 2 });
+        let pair = FromPair { pair: 1, of: 2 };
+        let sender = Guest::attach_with(&mut workers, SENDER, pair, features);
         let receiver = Guest::attach_pair(&mut workers, RECEIVER, FromPair { pair: 0, of: 1 });
         Self { workers, sender, receiver, sent: 0, _other_ends: [one_end, other_end] }
     }
@@ -190,4 +198,51 @@ fn a_packet_that_waits_no_longer_does_not_keep_its_worker_awake() {
     sender.end_timers();
     sender.visit_ready();
     assert_ne!(sleep_at_most(sender), Some(Duration::ZERO), "it never sleeps");
+}
+
+/// TCP over IPv4 that is to be cut into so many segments, of one byte each; and what its header
+/// says.
+fn unsegmented(segments: usize) -> (NetHeader, Vec<u8>) {
+    let mut packet = frame(mac(RECEIVER), mac(SENDER), 1);
+    packet.truncate(14);
+    packet[12..].copy_from_slice(&[8, 0]);
+    packet.resize(54 + segments, 0);
+    (packet[14], packet[23], packet[46]) = (0x45, 6, 0x50);
+    let header = NetHeader {
+        flags: NEEDS_CSUM,
+        gso_type: GsoType::TcpV4.raw(),
+        gso_size: 1,
+        csum_start: 34,
+        csum_offset: 16,
+        ..NetHeader::default()
+    };
+    (header, packet)
+}
+
+/// What a packet takes that is cut for its receiver counts in the worker that cuts it, too, and is
+/// taken off the next turns.
+#[test]
+fn what_is_cut_for_a_receiver_takes_no_more_turns_of_its_worker_than_what_is_whole() {
+    let (segments, packets) = (40, 6);
+    let mut pair = Pair::with(Features::VERSION_1 | Features::CSUM | Features::HOST_TSO4);
+    pair.receiver.post_all();
+    let (header, packet) = unsegmented(segments);
+    for id in 0..QUEUE_SIZE {
+        let at = SEND_AT + u64::from(id) * SEND_LEN;
+        pair.sender.memory.write(usize::try_from(at).unwrap(), &header.encode());
+    }
+    pair.sender.send(&packet, packets);
+    pair.workers[1].on_kick(SENDER_ID, Queue::FromGuest);
+    pair.visit_all();
+    let (mut got, mut turns) = (0, 0);
+    while got < segments * packets {
+        pair.workers[0].take_arrivals();
+        let now = pair.receiver.receive();
+        turns += 1;
+        assert!(now < BUDGET_UNITS as usize + segments, "{now} segments in one turn");
+        assert!(got + now < turns * BUDGET_UNITS as usize + segments, "more than in all turns");
+        assert!(turns < 20, "{got} of {}", segments * packets);
+        got += now;
+    }
+    assert_eq!(got, segments * packets);
 }

@@ -157,7 +157,8 @@ fn what_was_handed_over_for_a_port_that_is_gone_reaches_no_other() {
         let handed = HandedOver { entry, payload, segments_done };
         let Worker { ports, schedule, buffers, .. } = &mut bench.worker;
         let completion = &mut buffers.completion;
-        let mut arrivals = Arrivals { ports, schedule, completion, observers: None, journal: None };
+        let (observers, journal) = (None, None);
+        let mut arrivals = Arrivals { ports, schedule, completion, observers, journal, work: 0 };
         assert!(!arrivals.deliver(&handed));
         let flush = crate::pace::Flush::at_end();
         schedule.flush_dirty(crate::forward::VisitEnd::Idle, flush, ports);
