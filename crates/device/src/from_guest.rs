@@ -17,6 +17,10 @@ use ringway_virtq::{Regions, SharedSlice, Why};
 
 /// Buffers without a packet that one visit looks at; those behind them wait for the next one.
 const WASTED_MAX: u32 = 32;
+/// Packets that are discarded at a time.
+const DISCARDED_MAX: u32 = 256;
+/// So many elements count for a buffer more, in both.
+const COUNTED_ELEMENTS: usize = 64;
 
 /// The device side of one transmitq.
 #[derive(Debug)]
@@ -29,7 +33,7 @@ pub struct FromGuest<Q> {
     header: NetHeader,
     /// Buffers popped and not published.
     staged: Staged,
-    /// How many of those held no packet.
+    /// What those of them count that held no packet.
     wasted: u32,
     /// What went through, and what was dropped on the way in.
     pub counters: Counters,
@@ -105,14 +109,13 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         self.ring.broken
     }
 
-    /// Gives back as many packets as the ring can hold, without taking them; `true`: there are
-    /// more, or else the next one is told by a kick.
+    /// Gives back up to [`DISCARDED_MAX`] packets without taking them; `true`: there are more, or
+    /// else the next one is told by a kick.
     pub(crate) fn discard(&mut self) -> bool {
-        for _ in 0..self.ring.queue.size() {
-            if self.peek().is_none() {
-                break;
-            }
-            let Some(Lent { id, descriptors, .. }) = self.lent.take() else { break };
+        let mut discarded = 0;
+        while discarded < DISCARDED_MAX && self.peek().is_some() {
+            let Some(Lent { id, descriptors, only, .. }) = self.lent.take() else { break };
+            discarded += if only.is_empty() { count_of(self.elements.readable()) } else { 1 };
             self.counters.count_drop(DropReason::LinkDown);
             self.give_back(id, descriptors);
         }
@@ -171,8 +174,8 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         Some(Lent { id, descriptors, only, has_header, len, segments_done: 0 })
     }
 
-    /// Reads buffers, of any number of elements, until one holds a packet; at most [`WASTED_MAX`]
-    /// bad ones per visit.
+    /// Reads buffers, of any number of elements, until one holds a packet; bad ones for at most
+    /// [`WASTED_MAX`] per visit.
     #[inline(never)]
     fn find_any(&mut self) -> Result<(), Why> {
         while self.wasted < WASTED_MAX {
@@ -194,7 +197,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
                 }
                 Err(reason) => {
                     self.counters.count_drop(reason);
-                    self.wasted += 1;
+                    self.wasted += count_of(self.elements.readable());
                     self.give_back(id, descriptors);
                 }
             }
@@ -240,6 +243,11 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         self.ring.queue.keep();
         self.staged.packets += 1;
     }
+}
+
+/// What a buffer of these elements counts.
+fn count_of(elements: &[SharedSlice]) -> u32 {
+    1 + u32::try_from(elements.len() / COUNTED_ELEMENTS).unwrap_or(DISCARDED_MAX)
 }
 
 /// The length of a packet of so many bytes, if one may have it.

@@ -245,8 +245,8 @@ impl AnyGuestPort {
         either!(self, port => port.stop(queue))
     }
 
-    /// Gives back what the guest has sent, without taking it, as many packets as the ring can hold;
-    /// `true`: there are more. For a transmitq that is disabled.
+    /// Gives back what the guest has sent, without taking it, so much at a time that other guests
+    /// need not wait for it; `true`: there is more. For a transmitq that is disabled.
     pub fn discard(&mut self) -> bool {
         either!(self, port => port.discard())
     }

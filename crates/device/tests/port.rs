@@ -1,7 +1,7 @@
 //! A driver queue against the device's source and sink over one memory, both ring formats.
 #![allow(clippy::cast_possible_truncation, reason = "small numbers that the tests choose")]
 
-use ringway_device::{ControlQueue, FromGuest, ToGuest};
+use ringway_device::{AnyGuestPort, ControlQueue, FromGuest, Queue, ToGuest};
 use ringway_net::offload::Segment;
 use ringway_net::{
     ControlState, Counters, DropReason, Features, MacAddress, NEEDS_CSUM, Negotiated, NetHeader,
@@ -9,8 +9,8 @@ use ringway_net::{
 };
 use ringway_testkit::TestMemory;
 use ringway_virtq::{
-    Arm, BufferId, DeviceQueue, DriverQueue, Format, Layout, PackedDevice, PackedDriver, Position,
-    QueueSetup, Regions, SharedSlice, SplitDevice, SplitDriver, Used, Why,
+    Arm, BufferId, DeviceQueue, DriverQueue, ELEMENTS_MAX, Format, Layout, PackedDevice,
+    PackedDriver, Position, QueueSetup, Regions, SharedSlice, SplitDevice, SplitDriver, Used, Why,
 };
 
 const BASE: u64 = 0x10_0000;
@@ -39,14 +39,17 @@ impl<D: DriverQueue> Bench<D> {
         Self { memory, driver, negotiated }
     }
 
-    fn device<Q: DeviceQueue>(&self) -> Q {
-        let setup = QueueSetup {
+    fn setup(&self) -> QueueSetup {
+        QueueSetup {
             size: QUEUE_SIZE,
             areas: self.driver.areas(),
             position: Position::FRESH,
             options: self.negotiated.options,
-        };
-        Q::start(&setup, &self.regions()).unwrap()
+        }
+    }
+
+    fn device<Q: DeviceQueue>(&self) -> Q {
+        Q::start(&self.setup(), &self.regions()).unwrap()
     }
 
     fn regions(&self) -> Regions {
@@ -458,6 +461,74 @@ fn a_visit_ends_after_so_many_bad_buffers_or_commands<D: DriverQueue, Q: DeviceQ
     assert!(control.arm_kicks(Arm::Next), "there are more");
     control.visit(&mut state, |_| ());
     assert_eq!(bench.all_used().len(), 4);
+}
+
+/// Makes so many buffers available, each of as many elements of that length as one may have: all of
+/// them are in the same table.
+fn make_chains_available(bench: &Bench<SplitDriver>, count: u16, len: u32) {
+    const NEXT: u16 = 1;
+    const INDIRECT: u16 = 4;
+    let descriptor = |address: u64, len: u32, flags: u16, next: u16| {
+        [&address.to_le_bytes()[..], &len.to_le_bytes(), &flags.to_le_bytes(), &next.to_le_bytes()]
+            .concat()
+    };
+    let (elements, areas) = (ELEMENTS_MAX as u16, bench.driver.areas());
+    for at in 0..elements {
+        let flags = if at + 1 < elements { NEXT } else { 0 };
+        let element = descriptor(DATA_AT + 0x1_0000, len, flags, at + 1);
+        bench.write(DATA_AT + 16 * u64::from(at), &element);
+    }
+    for id in 0..count {
+        let table = descriptor(DATA_AT, 16 * u32::from(elements), INDIRECT, 0);
+        bench.write(areas.descriptor + 16 * u64::from(id), &table);
+        bench.write(areas.driver + 4 + 2 * u64::from(id), &id.to_le_bytes());
+    }
+    bench.write(areas.driver + 2, &count.to_le_bytes());
+}
+
+/// Or a guest would keep the worker from all others for a hundred times as long as by packets.
+#[test]
+fn what_is_done_about_no_packet_is_bounded_in_elements_too() {
+    let bench = Bench::<SplitDriver>::new(Features::INDIRECT_DESC);
+    make_chains_available(&bench, 40, 100);
+    let mut source = from_guest::<_, SplitDevice>(&bench);
+    let mut visits = 0;
+    while source.counters.drops[DropReason::TooLong as usize] < 40 {
+        assert!(source.peek().is_none(), "they are longer than any packet");
+        let given_back = source.publish().packets as usize;
+        assert!((1..=2).contains(&given_back), "{given_back} buffers in one visit");
+        visits += 1;
+        assert!(source.arm_kicks(Arm::Next) || visits == 20, "there are more");
+    }
+    assert_eq!(visits, 20);
+}
+
+/// A port whose transmitq runs.
+fn sending<D: DriverQueue>(bench: &Bench<D>) -> AnyGuestPort {
+    let state = ControlState::new(MacAddress::ZERO, &bench.negotiated);
+    let mut port = AnyGuestPort::new(bench.negotiated, state, [Counters::default(); 2]);
+    port.start(Queue::FromGuest, &bench.setup(), &bench.regions()).unwrap();
+    port
+}
+
+#[test]
+fn a_disabled_transmitq_is_emptied_in_pieces() {
+    let bench = Bench::<SplitDriver>::new(Features::INDIRECT_DESC);
+    make_chains_available(&bench, 40, 60);
+    let mut port = sending(&bench);
+    for used in [16, 32, 40] {
+        assert_eq!(port.discard(), used < 40, "whether there are more");
+        assert_eq!(port.counters()[1].drops[DropReason::LinkDown as usize], used);
+        let shown = bench.at(bench.driver.areas().device + 2, 2).load_u16(0);
+        assert_eq!(u64::from(shown), used);
+    }
+    let mut bench = Bench::<SplitDriver>::new(Features::empty());
+    (0..QUEUE_SIZE).for_each(|id| {
+        bench.driver.add(&[(DATA_AT, 12 + 60)], &[], BufferId(id)).unwrap();
+    });
+    bench.driver.publish();
+    assert!(!sending(&bench).discard(), "so many usual ones go at once");
+    assert_eq!(bench.all_used().len(), usize::from(QUEUE_SIZE));
 }
 
 fn a_buffer_shorter_than_the_header_breaks_the_transmitq<D: DriverQueue, Q: DeviceQueue>() {

@@ -217,6 +217,9 @@ impl DataPlane {
         let base = ringway_vhost_user::base_from_position(discarded.position, format);
         if let Ok(link) = self.linked(id) {
             link.session.stood_at(index, base, true);
+            if discarded.has_more {
+                link.kicks.look_again(index);
+            }
         }
     }
 
