@@ -4,7 +4,7 @@
 //! staged, and stays broken.
 
 use ringway_net::Counters;
-use ringway_virtq::{Areas, Arm, Broken, DeviceQueue, Elements, Position, Regions, Why};
+use ringway_virtq::{Areas, Arm, Broken, DeviceQueue, Position, Regions, Why};
 
 /// What a queue has published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -112,15 +112,13 @@ impl<Q: DeviceQueue> GuestRing<Q> {
     /// Asks for a kick at the next buffer behind all that are there. The device does not look at
     /// the buffers of a stopped queue, so a kick is the only sign that the guest wants it to go on.
     fn arm_behind_all(&mut self) {
-        let Self { queue, regions, .. } = self;
-        let (mut at, mut elements) = (queue.cursor(), Elements::new());
+        let mut at = self.queue.cursor();
         // A driver cannot make more available than the ring holds; one that tries is not waited
         // for.
-        for _ in 0..=queue.size() {
-            match queue.peek(&mut at, regions, &mut elements) {
-                Ok(Some(_)) => {}
-                Ok(None) if queue.arm_kicks_behind(at) => {}
-                Ok(None) | Err(_) => return,
+        for _ in 0..=self.queue.size() {
+            match self.queue.behind_available(at) {
+                Some(behind) if self.queue.arm_kicks_behind(behind) => at = behind,
+                _ => return,
             }
         }
     }

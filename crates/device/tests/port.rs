@@ -710,3 +710,29 @@ fn spec_5_1_6_4_the_hash_stands_behind_the_header<D: DriverQueue, Q: DeviceQueue
         assert_eq!(bench.read(buffer_at(0) + 20, 30), bytes[..30]);
     }
 }
+
+#[test]
+fn a_queue_that_stops_is_kicked_behind_whatever_is_available() {
+    stops_and_is_kicked::<SplitDriver>();
+    stops_and_is_kicked::<PackedDriver>();
+}
+
+/// A stopped queue goes on when its guest kicks, so the kick must not depend on what is in it; nor
+/// is all of that walked through, which would keep the worker from all others.
+fn stops_and_is_kicked<D: DriverQueue>() {
+    const OUTSIDE: u64 = 0xdead_0000;
+    let mut bench = Bench::<D>::new(Features::EVENT_IDX);
+    for id in 0..3 {
+        bench.driver.add(&[(OUTSIDE, 60), (OUTSIDE, 60)], &[], BufferId(id)).unwrap();
+    }
+    bench.driver.publish();
+    assert!(bench.driver.must_kick());
+    let mut port = sending(&bench);
+    assert!(port.stop(Queue::FromGuest).is_some());
+    bench.driver.add(&[(OUTSIDE, 60)], &[], BufferId(3)).unwrap();
+    bench.driver.publish();
+    assert!(bench.driver.must_kick(), "the next one is kicked");
+    bench.driver.add(&[(OUTSIDE, 60)], &[], BufferId(4)).unwrap();
+    bench.driver.publish();
+    assert!(!bench.driver.must_kick(), "the one behind it is not");
+}

@@ -337,6 +337,10 @@ pub trait DeviceQueue: Sized {
     /// kept, and are not enough. `true`: there is one already, look again.
     fn arm_kicks_behind(&mut self, at: Cursor) -> bool;
 
+    /// The place behind all buffers that are available from the cursor on, whatever they are.
+    /// `None`: no driver can have made so many available.
+    fn behind_available(&self, at: Cursor) -> Option<Cursor>;
+
     /// Where another device would continue. Staged but unpublished entries do not count.
     fn position(&self) -> Position;
 

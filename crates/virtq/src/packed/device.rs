@@ -8,11 +8,11 @@
 use crate::areas::Bound;
 use crate::chain::{IndirectTable, element};
 use crate::desc::{
-    Descriptor, Descriptors, INDIRECT, NEXT, PACKED_FLAGS, PACKED_ID, PACKED_LEN, USED, WRITE,
+    Descriptor, Descriptors, INDIRECT, NEXT, PACKED_FLAGS, PACKED_ID, PACKED_LEN, WRITE,
 };
 use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
 use crate::packed::event_word;
-use crate::packed::place::Place;
+use crate::packed::place::{Place, behind_available};
 use crate::packed::used_entry::{IS_READABLE, UsedEntry, left};
 use crate::queue::prefetch_distance;
 use crate::table::Table;
@@ -79,12 +79,6 @@ impl PackedDevice {
             is_first_call: true,
             armed: None,
         })
-    }
-
-    /// Whether the entry in that place, which the driver has made available there, is used since.
-    fn is_shown(&self, at: Place) -> bool {
-        let flags = self.ring.at(usize::from(at.at())).load_u16(PACKED_FLAGS);
-        (flags ^ at.used_flags()) & USED == 0
     }
 
     /// Whether the descriptor in that place is available, by its flags.
@@ -162,6 +156,16 @@ impl PackedDevice {
             self.armed = Some(word);
         }
     }
+
+    /// Asks for a kick there; what is available is to be looked for afterwards.
+    #[inline(always)]
+    fn arm_at(&mut self, place: Place) {
+        self.store_armed(match self.options.event_idx {
+            false => event_word(ENABLE, 0),
+            true => event_word(AT_POSITION, place.offset().to_bits()),
+        });
+        event::before_second_look();
+    }
 }
 
 impl DeviceQueue for PackedDevice {
@@ -192,7 +196,8 @@ impl DeviceQueue for PackedDevice {
         let (published, staged, behind) = left(&record, size)?;
         let mut queue = Self::start_at(setup, regions, record, [behind, published])?;
         (queue.staged, queue.is_mixed) = (staged, true);
-        if queue.is_shown(published) {
+        let flags = queue.ring.at(usize::from(published.at())).load_u16(PACKED_FLAGS);
+        if published.is_used_since(flags) {
             // Only the record was behind.
             (queue.published, queue.staged) = (behind, 0);
         }
@@ -359,25 +364,18 @@ impl DeviceQueue for PackedDevice {
             Arm::Next => 1,
             Arm::After(buffers) => buffers.clamp(1, self.size),
         };
-        self.store_armed(match self.options.event_idx {
-            false => event_word(ENABLE, 0),
-            true => {
-                let wanted_at = self.popped.advanced(entries - 1, self.size);
-                event_word(AT_POSITION, wanted_at.offset().to_bits())
-            }
-        });
-        event::before_second_look();
+        self.arm_at(self.popped.advanced(entries - 1, self.size));
         self.is_available(self.popped)
     }
 
     fn arm_kicks_behind(&mut self, at: Cursor) -> bool {
         let behind = Place::from_word(at.0);
-        self.store_armed(match self.options.event_idx {
-            false => event_word(ENABLE, 0),
-            true => event_word(AT_POSITION, behind.offset().to_bits()),
-        });
-        event::before_second_look();
+        self.arm_at(behind);
         self.is_available(behind)
+    }
+
+    fn behind_available(&self, at: Cursor) -> Option<Cursor> {
+        Some(Cursor(behind_available(&self.ring, Place::from_word(at.0)).word()))
     }
 
     fn position(&self) -> Position {

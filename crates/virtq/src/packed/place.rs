@@ -4,7 +4,7 @@
 //! what the AVAIL and USED flags of entries are that become available on this lap. Limits: a longer
 //! step than a lap leads out of the ring.
 
-use crate::desc::{AVAIL, USED};
+use crate::desc::{AVAIL, Descriptors, NEXT, PACKED_FLAGS, USED};
 use crate::event::RingOffset;
 use crate::packed::available_flags;
 
@@ -63,6 +63,11 @@ impl Place {
         self.available_flags() ^ USED
     }
 
+    /// Whether these are the flags of an entry that was available there, and is used since.
+    pub fn is_used_since(self, flags: u16) -> bool {
+        (flags ^ self.used_flags()) & USED == 0
+    }
+
     #[inline(always)]
     fn available_flags(self) -> u16 {
         (self.0 >> 16) as u16
@@ -93,6 +98,27 @@ impl Place {
     pub fn distance(self, from: Self, size: u16) -> u32 {
         self.offset().distance(from.offset(), size)
     }
+}
+
+/// The place behind all buffers that are available from there on: of a chain, the first descriptor
+/// says whether it is. At most a lap further, however far a driver says that it has come.
+pub(super) fn behind_available(ring: &Descriptors, from: Place) -> Place {
+    let (mut at, mut is_inside) = (from, false);
+    for _ in 0..=ring.last() {
+        let flags = ring.at(usize::from(at.at())).load_u16(PACKED_FLAGS);
+        if !is_inside && !at.is_available(flags) {
+            break;
+        }
+        is_inside = flags & NEXT != 0;
+        at = at.advanced(1, size_of(ring));
+    }
+    at
+}
+
+/// Entries of a ring: at most 2^15.
+#[allow(clippy::cast_possible_truncation, reason = "at most 2^15")]
+fn size_of(ring: &Descriptors) -> u16 {
+    ring.last() as u16 + 1
 }
 
 #[cfg(all(test, not(loom)))]

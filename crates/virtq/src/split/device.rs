@@ -360,6 +360,12 @@ impl DeviceQueue for SplitDevice {
         self.parts.driver.load_u16(INDEX) != behind
     }
 
+    fn behind_available(&self, _: Cursor) -> Option<Cursor> {
+        let index = self.parts.driver.load_u16(INDEX);
+        let is_possible = index.wrapping_sub(self.popped.value()) <= self.size();
+        is_possible.then(|| Cursor(u32::from(index)))
+    }
+
     fn position(&self) -> Position {
         Position { available: self.popped.value(), used: self.published, ..Position::FRESH }
     }
