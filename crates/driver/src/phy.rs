@@ -256,9 +256,9 @@ impl Transport {
             }
             EthernetProtocol::Ipv6 => {
                 let ip = Ipv6Packet::new_checked(frame.payload()).ok()?;
-                let (start, len) = (ip.header_len(), ip.total_len());
+                let (protocol, start) = behind_options(&ip, frame.payload())?;
                 let (source, destination) = (ip.src_addr().into(), ip.dst_addr().into());
-                Self { protocol: ip.next_header(), source, destination, start, end: len }
+                Self { protocol, source, destination, start, end: ip.total_len() }
             }
             _ => return None,
         };
@@ -278,6 +278,20 @@ impl Transport {
     fn csum_offset(&self) -> u16 {
         if self.protocol == IpProtocol::Tcp { TCP_CSUM_OFFSET } else { UDP_CSUM_OFFSET }
     }
+}
+
+/// What an IPv6 packet carries, and where: behind hop-by-hop options, as the stack sees it.
+fn behind_options<T: AsRef<[u8]>>(
+    ip: &Ipv6Packet<T>,
+    packet: &[u8],
+) -> Option<(IpProtocol, usize)> {
+    let (protocol, start) = (ip.next_header(), ip.header_len());
+    if protocol != IpProtocol::HopByHop {
+        return Some((protocol, start));
+    }
+    // RFC 8200 section 4.3: the next header, and how many more times eight bytes there are.
+    let &[next, more] = packet.get(start..)?.first_chunk()?;
+    Some((next.into(), start + 8 * (usize::from(more) + 1)))
 }
 
 /// Writes the pseudo-header sum where the checksum goes, and says in the header what the device

@@ -153,3 +153,29 @@ fn packets_without_a_valid_flag_are_checked() {
         }
     }
 }
+
+/// The stack steps over hop-by-hop options, so a checksum behind them counts as well.
+#[test]
+fn checksums_behind_hop_by_hop_options_are_checked_and_left_to_the_device() {
+    const IPV6_HEADER_LEN: usize = 40;
+    let unknown = NetHeader::default();
+    for protocol in [IpProtocol::Tcp, IpProtocol::Udp] {
+        let (mut bytes, start) = packet(protocol, addresses()[1]);
+        let ip = ETHERNET_HEADER_LEN;
+        assert_eq!(start, ip + IPV6_HEADER_LEN);
+        // Six bytes of padding.
+        bytes.splice(start..start, [protocol.into(), 0, 1, 4, 0, 0, 0, 0]);
+        bytes[ip + 6] = IpProtocol::HopByHop.into();
+        let len = u16::try_from(bytes.len() - start).unwrap();
+        bytes[ip + 4..ip + 6].copy_from_slice(&len.to_be_bytes());
+        assert!(is_sound(&unknown, &bytes));
+        let header = offload(&mut bytes, None);
+        assert_eq!(usize::from(header.csum_start), start + 8);
+        complete(&mut bytes, &header);
+        assert!(is_sound(&unknown, &bytes));
+        *bytes.last_mut().unwrap() ^= 1;
+        assert!(!is_sound(&unknown, &bytes), "{protocol}");
+        bytes[start + 1] = 0xff;
+        assert!(is_sound(&unknown, &bytes), "options that are longer than the packet");
+    }
+}
