@@ -246,7 +246,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
 }
 
 /// What a buffer of these elements counts.
-fn count_of(elements: &[SharedSlice]) -> u32 {
+pub(crate) fn count_of(elements: &[SharedSlice]) -> u32 {
     1 + u32::try_from(elements.len() / COUNTED_ELEMENTS).unwrap_or(DISCARDED_MAX)
 }
 

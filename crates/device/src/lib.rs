@@ -9,6 +9,7 @@ mod copy;
 mod from_guest;
 mod port;
 mod queue;
+mod receiving;
 mod requests;
 mod ring;
 mod to_guest;

@@ -178,6 +178,7 @@ macro_rules! either {
         }
     };
 }
+pub(crate) use either;
 
 impl AnyGuestPort {
     /// A port with no queue running; `counters` (to, from the guest) continue from an earlier one.
@@ -356,19 +357,6 @@ impl AnyGuestPort {
         });
     }
 
-    /// Looks for requests ([`ringway_net::is_request`]) among packets to the guest, or no more.
-    pub fn watch_requests(&mut self, is_watching: bool) {
-        either!(self, port => if let Some(to_guest) = &mut port.to_guest {
-            to_guest.requests.watch(is_watching);
-        });
-    }
-
-    /// Whether there was a request since the last time asked; `None`: it is not known.
-    #[inline]
-    pub fn take_request(&mut self) -> Option<bool> {
-        either!(self, port => port.to_guest.as_mut().and_then(|to| to.requests.take()))
-    }
-
     /// Why a queue is broken, if it is.
     pub fn broken(&self, queue: Queue) -> Option<Why> {
         either!(self, port => port.broken(queue))
@@ -382,11 +370,6 @@ impl AnyGuestPort {
     /// What the guest has set through the controlq.
     pub fn control_state(&self) -> &ControlState {
         either!(self, port => &port.control_state)
-    }
-
-    /// See [`ToGuest::never_fits`].
-    pub fn never_fits(&self) -> bool {
-        either!(self, port => port.to_guest.as_ref().is_some_and(ToGuest::never_fits))
     }
 
     /// Whether this queue runs.

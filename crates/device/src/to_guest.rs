@@ -6,6 +6,7 @@
 //! half. What was peeked and not needed simply stays in the window for the next packet.
 
 use crate::copy::{copy, write};
+use crate::from_guest::count_of;
 use crate::requests::Requests;
 use crate::ring::{GuestRing, Published, Staged};
 use crate::window::{Buffer, Window};
@@ -23,7 +24,7 @@ pub struct ToGuest<Q> {
     /// What the guest wants reported in front of each packet.
     hash: Option<ReceiveHash>,
     elements: Elements,
-    window: Window,
+    pub(crate) window: Window,
     slot: Vec<SharedSlice>,
     /// Packets committed and not published.
     staged: Staged,
@@ -222,6 +223,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             return Err(Why::WrongDirection);
         }
         let writable = self.elements.writable();
+        self.window.looked_at = self.window.looked_at.saturating_add(count_of(writable) - 1);
         let bytes = u32::try_from(self.elements.bytes()).unwrap_or(u32::MAX);
         if (bytes as usize) < self.negotiated.header_len {
             return Err(Why::NoHeader);

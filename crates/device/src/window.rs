@@ -15,6 +15,8 @@ pub(crate) struct Window {
     pub first: usize,
     /// Bytes of all buffers that are not used yet.
     pub bytes: u64,
+    /// What looking at buffers of many elements has taken, in packets, since this was last taken.
+    pub looked_at: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +36,7 @@ impl Window {
             pieces: Vec::with_capacity(ELEMENTS_MAX),
             first: 0,
             bytes: 0,
+            looked_at: 0,
         }
     }
 

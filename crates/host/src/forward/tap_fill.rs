@@ -16,10 +16,12 @@ use crate::tap::Tap;
 pub(crate) fn fill(tap: &mut Tap, pair: &mut QueuePair, work: &mut u32) -> VisitEnd {
     let slot = pair.slot;
     let End::Guest(guest) = &mut pair.end else { return VisitEnd::Idle };
-    match &mut guest.queues {
+    let visit = match &mut guest.queues {
         AnyGuestPort::Split(queues) => fill_queue(tap, queues, slot, work),
         AnyGuestPort::Packed(queues) => fill_queue(tap, queues, slot, work),
-    }
+    };
+    *work += guest.queues.take_looked_at();
+    visit
 }
 
 fn fill_queue<Q: DeviceQueue>(

@@ -122,6 +122,15 @@ impl QueuePair {
         put
     }
 
+    /// What looking at a guest's buffers has taken since the last time asked, in units.
+    #[inline]
+    pub(crate) fn take_looked_at(&mut self) -> u32 {
+        match &mut self.end {
+            End::Guest(guest) => guest.queues.take_looked_at(),
+            End::Tap(_) | End::Nat(_) | End::Absent => 0,
+        }
+    }
+
     /// Whether what is at the end takes partial checksums.
     pub(crate) fn accepts_csum(&self) -> bool {
         match &self.end {

@@ -1,5 +1,7 @@
 //! Shares of the worker's time: budgets of a visit, and what a port that floods takes from others.
 
+use ringway_virtq::ELEMENTS_MAX;
+
 use super::*;
 use crate::forward::budget::BUDGET_UNITS;
 use crate::forward::budget::UNIT_LEN;
@@ -116,4 +118,58 @@ fn a_port_that_floods_delays_another_pair_by_at_most_one_visit() {
         let visit = BUDGET_UNITS as usize + 2 + flooders + 4;
         assert!(copies <= alone + flooders * visit, "{copies} copies with {flooders} flooders");
     }
+}
+
+/// Posts as many buffers as there can be, each of as many elements as there can be, of which the
+/// first takes any packet; all are in one table.
+fn post_longest_chains(guest: &Guest) {
+    const NEXT_WRITE: u16 = 1 | 2;
+    const INDIRECT: u16 = 4;
+    let (elements, table) = (u16::try_from(ELEMENTS_MAX).unwrap(), RECEIVE_AT + 0x1_0000);
+    let write = |address: u64, bytes: &[u8]| {
+        guest.memory.write(usize::try_from(address - BASE).unwrap(), bytes);
+    };
+    let descriptor = |address: u64, len: u32, flags: u16, next: u16| {
+        let [address, len] = [address.to_le_bytes(), u64::from(len).to_le_bytes()];
+        [&address[..], &len[..4], &flags.to_le_bytes(), &next.to_le_bytes()].concat()
+    };
+    for at in 0..elements {
+        let flags = if at + 1 < elements { NEXT_WRITE } else { 2 };
+        let len = if at == 0 { RECEIVE_LEN } else { 1 };
+        let element = descriptor(BASE + RECEIVE_AT, len, flags, at + 1);
+        write(BASE + table + 16 * u64::from(at), &element);
+    }
+    let areas = guest.queues[0].areas();
+    for id in 0..QUEUE_SIZE {
+        let whole = descriptor(BASE + table, 16 * u32::from(elements), INDIRECT, 0);
+        write(areas.descriptor + 16 * u64::from(id), &whole);
+        write(areas.driver + 4 + 2 * u64::from(id), &id.to_le_bytes());
+    }
+    write(areas.driver + 2, &QUEUE_SIZE.to_le_bytes());
+}
+
+/// What a receiver makes the worker look at is the sender's share, as what the sender does.
+#[test]
+fn buffers_of_many_elements_take_from_the_share_of_who_sends_into_them() {
+    let (mut worker, _ends) = worker(WorkerPeers::of(1).unwrap().remove(0), Switch::new(7));
+    let features = Features::VERSION_1 | Features::INDIRECT_DESC;
+    let mut sender = Guest::attach(&mut worker, 0);
+    let pair = FromPair { pair: 0, of: 1 };
+    let receiver = Guest::attach_with(std::slice::from_mut(&mut worker), 1, pair, features);
+    post_longest_chains(&receiver);
+    while let Some(slot) = worker.schedule.ready.pop_front() {
+        worker.visit(slot);
+    }
+    sender.send(&frame(mac(1), mac(0), 1), usize::from(QUEUE_SIZE));
+    worker.on_kick(PortId(0), Queue::FromGuest);
+    let used_index = usize::try_from(receiver.queues[0].areas().device - BASE + 2).unwrap();
+    let (turns, mut received) = (12, 0);
+    for _ in 0..turns {
+        worker.schedule.ready.pop_front().into_iter().for_each(|slot| worker.visit(slot));
+        received = usize::from(receiver.memory.load_u16(used_index));
+    }
+    // Each counts for itself and for sixteen times 64 elements.
+    let (budget, units) = (BUDGET_UNITS as usize, 1 + ELEMENTS_MAX / 64);
+    assert_eq!(received, budget, "one visit of them");
+    assert!(received * units > turns * budget, "and they pay for it");
 }
