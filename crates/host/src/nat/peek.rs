@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketType, socket};
 
-use crate::nat::calls::set_option;
+use crate::nat::calls::{discard, set_option};
 use crate::os::system_calls::count_system_call;
 
 /// Where the kernel peeks next.
@@ -23,12 +23,39 @@ pub(crate) fn has_offsets() -> bool {
     })
 }
 
-/// Whether the other end has sent all that it will.
-pub(crate) fn has_ended(fd: BorrowedFd<'_>) -> bool {
-    const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-    count_system_call();
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::RDHUP)];
-    poll(&mut fds, Some(&AT_ONCE)).is_ok_and(|found| found > 0)
+/// Takes bytes off the receive queue, each read of which ends at an urgent one; how many.
+pub(crate) fn discard_all(fd: BorrowedFd<'_>, len: usize) -> usize {
+    let mut taken = 0;
+    // Each turn takes a byte at least.
+    while taken < len {
+        match discard(fd, len - taken) {
+            Ok(0) | Err(_) => break,
+            Ok(count) => taken += count,
+        }
+    }
+    taken
+}
+
+/// What else there is to know of a stream.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ahead {
+    /// The other end has sent all that it will.
+    pub(crate) has_ended: bool,
+    /// An urgent byte is in the receive queue.
+    pub(crate) has_urgent: bool,
+}
+
+impl Ahead {
+    /// Asks the kernel.
+    pub(crate) fn of(fd: BorrowedFd<'_>) -> Self {
+        const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+        const ENDED: PollFlags = PollFlags::RDHUP.union(PollFlags::HUP).union(PollFlags::ERR);
+        count_system_call();
+        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::RDHUP | PollFlags::PRI)];
+        let _ = poll(&mut fds, Some(&AT_ONCE));
+        let found = fds[0].revents();
+        Self { has_ended: found.intersects(ENDED), has_urgent: found.contains(PollFlags::PRI) }
+    }
 }
 
 #[cfg(test)]
@@ -40,6 +67,7 @@ mod tests {
 
     use ringway_nat::{Close, Read};
     use ringway_virtq::SharedSlice;
+    use rustix::net::{SendFlags, send};
 
     use super::*;
     use crate::memory::scratch::Scratch;
@@ -105,6 +133,55 @@ mod tests {
             assert_eq!(read((&mut socket, &mut vectors), 3, &into), Read::Bytes(3), "again");
             socket.acknowledge(6);
             assert_eq!(read((&mut socket, &mut vectors), 0, &into), Read::End);
+        }
+    }
+
+    /// All that comes, until there is so much of it. What is in front of an urgent byte is taken
+    /// off where the kernel peeks at the front only.
+    fn read_all((socket, vectors): (&mut Socket, &mut Vectors), len: usize) -> Vec<u8> {
+        let (scratch, mut all, mut taken) = (Scratch::new(16), Vec::new(), 0);
+        for _ in 0..1000 {
+            let at = u32::try_from(all.len() - taken).expect("short");
+            match socket.peek(vectors, (at, &[scratch.bytes()], 0, 5)).expect("open") {
+                Read::Bytes(len) => {
+                    let mut bytes = vec![0; len as usize];
+                    scratch.bytes().read(0, &mut bytes);
+                    all.extend(bytes);
+                }
+                _ if socket.takes_cut() => {
+                    socket.acknowledge(at);
+                    taken = all.len();
+                }
+                _ => std::thread::sleep(std::time::Duration::from_millis(1)),
+            }
+            if all.len() >= len {
+                break;
+            }
+        }
+        socket.acknowledge(u32::try_from(all.len() - taken).expect("short"));
+        socket.take_off();
+        all
+    }
+
+    /// The kernel ends each read at an urgent byte, and leaves it out unless it is told otherwise.
+    #[test]
+    fn what_is_sent_as_urgent_is_read_in_its_place() {
+        for has_offsets in [true, false] {
+            if has_offsets && !self::has_offsets() {
+                continue;
+            }
+            let (mut socket, mut vectors, mut far) = pair(has_offsets);
+            far.write_all(b"ab").expect("it is open");
+            send(&far, b"!", SendFlags::OOB).expect("it is open");
+            far.write_all(b"cd").expect("it is open");
+            assert_eq!(read_all((&mut socket, &mut vectors), 5), b"ab!cd", "{has_offsets}");
+            far.write_all(b"ef").expect("it is open");
+            assert_eq!(read_all((&mut socket, &mut vectors), 2), b"ef", "{has_offsets}");
+            // The end does not hide what is behind an urgent byte.
+            far.write_all(b"gh").expect("it is open");
+            send(&far, b"!", SendFlags::OOB).expect("it is open");
+            far.shutdown(Shutdown::Write).expect("it is open");
+            assert_eq!(read_all((&mut socket, &mut vectors), 3), b"gh!", "{has_offsets}");
         }
     }
 

@@ -16,11 +16,11 @@ use rustix::net::{
     AddressFamily, SocketFlags, SocketType, connect, ipproto, shutdown, socket_with,
 };
 
-use crate::nat::calls::{Vectors, discard, is_writable, option, queued, read_over, refuse_fds};
+use crate::nat::calls::{Vectors, is_writable, option, queued, read_over, refuse_fds};
 use crate::nat::calls::{send_window, set_option};
 use crate::nat::clients::WayBack;
 use crate::nat::listeners::Listener;
-use crate::nat::peek::{PEEK_OFF, has_ended};
+use crate::nat::peek::{Ahead, PEEK_OFF, discard_all};
 use crate::nat::queue_len::set_queue_len;
 use crate::nat::resolvers::Question;
 
@@ -46,6 +46,8 @@ pub(crate) struct Socket {
     peek_at: Option<u32>,
     /// Bytes at the front of its receive queue that the guest has acknowledged.
     acknowledged: u32,
+    /// A read ended at an urgent byte, and goes on when what is in front of it is taken off.
+    is_cut: bool,
     pub(crate) hops: u8,
     pub(crate) is_whole_only: Option<bool>,
     /// Where its datagrams go, if others listen on the same socket.
@@ -114,6 +116,7 @@ impl Socket {
             is_blocked: false,
             peek_at: None,
             acknowledged: 0,
+            is_cut: false,
             hops: 0,
             is_whole_only: None,
             way: None,
@@ -131,6 +134,8 @@ impl Socket {
                 set_option(fd, (libc::IPPROTO_TCP, libc::TCP_NODELAY), 1)?;
                 set_option(fd, (libc::IPPROTO_TCP, libc::TCP_SYNCNT), SYN_COUNT)?;
             }
+            // Otherwise an urgent byte is left out, and what is behind it is read elsewhere.
+            let _ = set_option(fd, (libc::SOL_SOCKET, libc::SO_OOBINLINE), 1);
             self.peek_at = set_option(fd, PEEK_OFF, 0).ok().map(|()| 0);
             return Ok(());
         }
@@ -254,7 +259,8 @@ impl Socket {
         let at = at.saturating_add(self.acknowledged);
         self.peek_from(at)?;
         let stepped_over = if self.peek_at.is_some() { 0 } else { at };
-        let had_ended = stepped_over > 0 && has_ended(self.fd.as_fd());
+        let asks = stepped_over > 0;
+        let ahead = if asks { Ahead::of(self.fd.as_fd()) } else { Ahead::default() };
         let Some(vectors) = vectors.begin_behind(stepped_over) else { return Ok(Read::Empty) };
         vectors.add(pieces, skip, len_max);
         let received = match vectors.receive(self.fd.as_fd(), libc::MSG_PEEK) {
@@ -264,8 +270,10 @@ impl Socket {
             Err(why) => return Err(failure(errno(&why))),
         };
         let received = received.saturating_sub(stepped_over);
+        self.is_cut = received == 0 && ahead.has_urgent;
         if received == 0 {
-            return Ok(if had_ended { Read::End } else { Read::Empty });
+            let is_end = ahead.has_ended && !ahead.has_urgent;
+            return Ok(if is_end { Read::End } else { Read::Empty });
         }
         self.peek_at = self.peek_at.map(|at| at.wrapping_add(received));
         Ok(Read::Bytes(received))
@@ -300,6 +308,11 @@ impl Socket {
         is_first && self.acknowledged > 0
     }
 
+    /// Whether there is more to read now that something was taken off.
+    pub(crate) fn takes_cut(&mut self) -> bool {
+        std::mem::take(&mut self.is_cut)
+    }
+
     /// Takes off the receive queue what the guest has.
     pub(crate) fn take_off(&mut self) {
         let len = std::mem::take(&mut self.acknowledged);
@@ -309,7 +322,7 @@ impl Socket {
         // The kernel moves the place where it peeks by as many.
         let taken = match self.is_local {
             true => read_over(self.fd.as_fd(), len as usize),
-            false => discard(self.fd.as_fd(), len as usize).unwrap_or(0),
+            false => discard_all(self.fd.as_fd(), len as usize),
         };
         let taken = u32::try_from(taken).unwrap_or(0);
         self.peek_at = self.peek_at.map(|at| at.saturating_sub(taken));

@@ -176,7 +176,11 @@ impl Sockets {
         match action {
             Action::Open { flow, protocol, to } => self.open(flow, (protocol, to), now, news),
             Action::Consume { flow, len } => {
-                if self.of(flow).is_some_and(|(socket, _)| socket.acknowledge(len)) {
+                let Some((socket, _)) = self.of(flow) else { return };
+                if socket.takes_cut() {
+                    news.push((flow, Event::Readable));
+                }
+                if socket.acknowledge(len) {
                     self.acknowledged.push(flow);
                 }
             }
