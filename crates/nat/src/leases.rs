@@ -157,11 +157,19 @@ impl Leases {
         self.prefix.contains(address) && self.prefix.guests().contains(&number)
     }
 
+    /// Walks all leases once: a guest may ask as often as it likes.
     fn lowest_free(&self) -> Option<Ipv4Addr> {
-        let mut numbers = self.prefix.guests().take(LEASES_MAX + 1);
-        numbers.find_map(|number| {
-            Some(self.prefix.host(number)).filter(|address| self.is_free(*address))
-        })
+        let numbers = self.prefix.guests();
+        let mut is_leased = [false; LEASES_MAX + 1];
+        for lease in &self.leases {
+            let number = lease.address.to_bits() & !self.prefix.mask().to_bits();
+            let place = number.checked_sub(numbers.start).and_then(|at| usize::try_from(at).ok());
+            if let Some(place) = place.and_then(|at| is_leased.get_mut(at)) {
+                *place = true;
+            }
+        }
+        let mut places = numbers.zip(is_leased);
+        places.find(|(_, is_leased)| !is_leased).map(|(number, _)| self.prefix.host(number))
     }
 
     /// `None`: nothing that may go is over.
@@ -254,6 +262,20 @@ mod tests {
         }
         assert_eq!(lease(&mut all, "b", 1, None), Some(23), "behind eight declined ones");
         assert!(leased(&mut all, 1, NOW.plus(DECLINED_NS)).is_some(), "it has its share again");
+    }
+
+    /// It took half a millisecond for each packet of a guest that asks all the time.
+    #[test]
+    fn a_guest_that_asks_without_end_costs_little_beside_many_leases() {
+        let mut all = Leases::new(Prefix4::new([10, 8, 0, 0].into(), 16).unwrap());
+        for number in 0..1000 {
+            assert!(lease(&mut all, &format!("pod{}", number / 4), number, None).is_some());
+        }
+        let begun = std::time::Instant::now();
+        for number in 0..20_000 {
+            lease(&mut all, "flood", 10_000 + number, None);
+        }
+        assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
     }
 
     #[test]
