@@ -80,10 +80,10 @@ impl Leases {
         self.leases.iter().find(|lease| lease.is_of(port, mac)).map(|lease| lease.address)
     }
 
-    /// Whether that address belongs to another port than this one.
-    pub(crate) fn is_of_another(&self, port: &str, address: Ipv4Addr) -> bool {
-        let lease = self.leases.iter().find(|lease| lease.address == address);
-        lease.is_some_and(|lease| !lease.is_behind(port))
+    /// The port to which that address belongs, unless the stations behind this one may use it.
+    pub(crate) fn other_holder(&self, port: &str, address: Ipv4Addr) -> Option<&str> {
+        let lease = self.leases.iter().find(|lease| lease.address == address)?;
+        (!lease.is_behind(port)).then_some(&lease.port)
     }
 
     /// The address and the station of the port's oldest lease.
@@ -218,7 +218,8 @@ mod tests {
         for bad in [0, 2, 3, 14, 16, 255] {
             assert!(lease(&mut all, "d", u32::from(bad), Some(bad)).unwrap() > 16, "{bad}");
         }
-        assert!(all.is_of_another("a", Ipv4Addr::new(10, 0, 2, 16)));
+        assert_eq!(all.other_holder("a", Ipv4Addr::new(10, 0, 2, 16)), Some("b"));
+        assert_eq!(all.other_holder("b", Ipv4Addr::new(10, 0, 2, 16)), None);
         let expected = (Ipv4Addr::new(10, 0, 2, 16), MacAddress::local(1));
         assert_eq!(all.first_of("b"), Some(expected));
     }

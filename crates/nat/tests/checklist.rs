@@ -299,6 +299,25 @@ fn addresses_of_ports_that_are_gone_go_to_others() {
     }
 }
 
+/// A guest with a fixed address is not kept from it by a port that was there before.
+#[test]
+fn an_address_of_a_port_that_is_gone_may_be_used_and_comes_back_with_the_port() {
+    let mut lab = with_other(Limits::default());
+    let question = packet(REMOTE, 17, &udp(4000, 123, b"x"));
+    lab.send(&dhcp(1, 9, None));
+    lab.sender = OTHER;
+    let refused_to_other = |lab: &mut Lab| {
+        lab.verdicts.clear();
+        lab.send(&question);
+        lab.verdicts.pop() == Some(Verdict::Refused(Refusal::SpoofedSource))
+    };
+    assert!(refused_to_other(&mut lab), "it is leased to the guest behind vm0");
+    while lab.nat.remove_guest(GUEST, &mut Actions::new()) {}
+    assert!(!refused_to_other(&mut lab), "vm0 is gone");
+    lab.nat.add_guest(GUEST, "vm0");
+    assert!(refused_to_other(&mut lab), "it is there again, and keeps its lease");
+}
+
 #[test]
 fn flows_beyond_the_bound_are_reset_and_other_guests_go_on() {
     let mut lab = with_other(Limits { flows_per_guest: 16, ..Limits::default() });

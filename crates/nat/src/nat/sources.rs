@@ -41,7 +41,9 @@ impl Nat {
     fn is_leased_to_another(&self, guest: Guest, address: IpAddr) -> bool {
         let IpAddr::V4(address) = address else { return false };
         let name = self.name_of(guest).unwrap_or_default();
-        self.services.leases().is_of_another(name, address)
+        let holder = self.services.leases().other_holder(name, address);
+        // That of a port that is gone is only kept for it.
+        holder.is_some_and(|holder| self.guests.iter().flatten().any(|it| it.name == holder))
     }
 
     /// The guest has used that address, which is no other guest's any more.
