@@ -37,6 +37,8 @@ pub(crate) struct Leased<'a> {
     pub mac: MacAddress,
     pub address: Ipv4Addr,
     pub since: Nanos,
+    /// Until when no other port may have the address.
+    pub until: Nanos,
 }
 
 impl Lease {
@@ -70,8 +72,8 @@ impl Leases {
     /// All that have an owner.
     pub(crate) fn owned(&self) -> impl Iterator<Item = Leased<'_>> {
         self.leases.iter().filter_map(|lease| {
-            let (port, mac) = (&lease.port, lease.mac?);
-            Some(Leased { port, mac, address: lease.address, since: lease.since })
+            let Lease { port, mac, address, since, until, .. } = lease;
+            Some(Leased { port, mac: (*mac)?, address: *address, since: *since, until: *until })
         })
     }
 
@@ -86,10 +88,11 @@ impl Leases {
         (!lease.is_behind(port)).then_some(&lease.port)
     }
 
-    /// The address and the station of the port's oldest lease.
-    pub(crate) fn first_of(&self, port: &str) -> Option<(Ipv4Addr, MacAddress)> {
-        let lease = self.leases.iter().find(|lease| lease.is_behind(port))?;
-        Some((lease.address, lease.mac?))
+    /// The port's leases that hold, or all where none does any more; the oldest first.
+    pub(crate) fn behind(&self, port: &str, now: Nanos) -> impl Iterator<Item = Leased<'_>> {
+        let is_it = move |lease: &Leased<'_>| lease.port == port;
+        let any_holds = self.owned().filter(is_it).any(|lease| lease.until > now);
+        self.owned().filter(is_it).filter(move |lease| !any_holds || lease.until > now)
     }
 
     /// Leases an address: the one that it had, the one that it wishes, or the lowest free one.
@@ -220,8 +223,8 @@ mod tests {
         }
         assert_eq!(all.other_holder("a", Ipv4Addr::new(10, 0, 2, 16)), Some("b"));
         assert_eq!(all.other_holder("b", Ipv4Addr::new(10, 0, 2, 16)), None);
-        let expected = (Ipv4Addr::new(10, 0, 2, 16), MacAddress::local(1));
-        assert_eq!(all.first_of("b"), Some(expected));
+        let first = all.behind("b", NOW).next().expect("a lease");
+        assert_eq!((first.address.octets()[3], first.mac), (16, MacAddress::local(1)));
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod lab;
 
 use std::net::SocketAddr;
 
+use lab::packets::dhcp;
 use lab::{GUEST, Lab};
 use ringway_nat::{Actions, Client, Close};
 use smoltcp::iface::SocketHandle;
@@ -111,6 +112,20 @@ fn a_guest_without_an_address_gets_no_connection() {
     let mut lab = Lab::new(1);
     let to = (80, CLIENT.into(), 1);
     assert_eq!(lab.nat.accept(GUEST, to, lab.now, &mut Actions::new()), None);
+}
+
+/// The station behind the port is another one since: it was given another MAC address.
+#[test]
+fn a_connection_goes_to_a_station_whose_lease_holds() {
+    let mut lab = leased(1);
+    lab.now = lab.now.plus(3_601_000_000_000);
+    lab.send(&dhcp(3, 77, Some([10, 0, 2, 16])));
+    lab.step();
+    lab.seen.clear();
+    accept(&mut lab, CLIENT.into());
+    lab.step();
+    let syn = lab.seen.iter().find(|frame| frame[23] == 6).expect("a SYN");
+    assert_eq!((&syn[..6], &syn[30..34]), (&[2, 0, 0, 0, 0, 77][..], &[10, 0, 2, 16][..]));
 }
 
 /// Answers of the guest go to the client of its flow, and each datagram is told of by itself.

@@ -2,8 +2,9 @@
 
 mod lab;
 
-use lab::{Lab, MAC, guest6, plan};
-use ringway_nat::{Nat, Plan, Target};
+use lab::packets::dhcp;
+use lab::{GUEST, Lab, MAC, guest6, plan};
+use ringway_nat::{Actions, Guest, Nat, Plan, Target};
 
 fn named() -> Lab {
     let mut lab = Lab::new(1);
@@ -78,4 +79,26 @@ fn only_questions_for_guests_are_answered_here() {
     lab.send(&ask4(&question(&["example", "org"], 1)));
     lab.step();
     assert_eq!(lab.host.one().to, Target::Resolver);
+}
+
+/// The station behind a port is another one since, and then the port is gone.
+#[test]
+fn a_name_leads_where_a_lease_holds_and_ends_with_its_port() {
+    let mut lab = named();
+    lab.send(&dhcp(1, 9, None));
+    lab.now = lab.now.plus(3_601_000_000_000);
+    lab.send(&dhcp(3, 77, Some([10, 0, 2, 16])));
+    lab.step();
+    let asked = ask4(&question(&["vm0", "internal"], 1));
+    lab.seen.clear();
+    lab.send(&asked);
+    lab.step();
+    let answer = lab.seen.iter().find(|frame| frame[23] == 17).expect("an answer");
+    assert_eq!((answer[49], answer.ends_with(&[10, 0, 2, 16])), (1, true), "{answer:?}");
+    while lab.nat.remove_guest(GUEST, &mut Actions::new()) {}
+    lab.sender = Guest(4);
+    lab.nat.add_guest(Guest(4), "vm1");
+    lab.send(&asked);
+    let answer = lab.frames_for(Guest(4)).pop().expect("an answer");
+    assert_eq!((answer[45] & 0xf, answer[49]), (3, 0), "there is no such guest: {answer:?}");
 }

@@ -19,6 +19,15 @@ const DNS_PORT: u16 = 53;
 struct Known<'a> {
     leases: &'a Leases,
     guests: &'a [Option<GuestState>],
+    now: Nanos,
+}
+
+impl Known<'_> {
+    fn addresses_of(&self, guest: &GuestState) -> impl Iterator<Item = IpAddr> {
+        let leases = self.leases.behind(&guest.name, self.now);
+        let leased = leases.map(|lease| IpAddr::V4(lease.address));
+        leased.chain(guest.addresses6().map(IpAddr::V6))
+    }
 }
 
 impl Nat {
@@ -30,7 +39,7 @@ impl Nat {
         ip: &Ip<'_>,
         now: Nanos,
     ) -> bool {
-        let Some(answer) = self.named(ip) else { return false };
+        let Some(answer) = self.named(ip, now) else { return false };
         if self.is_of_another(guest, ip.from, now) {
             return false;
         }
@@ -44,7 +53,7 @@ impl Nat {
         true
     }
 
-    fn named(&self, ip: &Ip<'_>) -> Option<Vec<u8>> {
+    fn named(&self, ip: &Ip<'_>, now: Nanos) -> Option<Vec<u8>> {
         let plan = self.plan();
         let is_asked = match ip.to {
             IpAddr::V4(to) => to == plan.dns4(),
@@ -54,23 +63,22 @@ impl Nat {
         if !(is_asked && is_question && plan.has_dns && plan.is_inside(ip.from)) {
             return None;
         }
-        let known = Known { leases: self.services.leases(), guests: &self.guests };
+        let known = Known { leases: self.services.leases(), guests: &self.guests, now };
         Question::parse(message(ip.payload)?)?.answer(plan, &known)
     }
 }
 
 impl Addresses for Known<'_> {
     fn of_guest(&self, name: &str) -> Vec<IpAddr> {
-        let leases = self.leases.all().filter(|(port, _)| port.eq_ignore_ascii_case(name));
-        let mut all: Vec<IpAddr> = leases.map(|(_, address)| address.into()).collect();
         let is_it = |guest: &&GuestState| guest.name.eq_ignore_ascii_case(name);
         let guests = self.guests.iter().flatten().filter(is_it);
-        all.extend(guests.flat_map(GuestState::addresses6).map(IpAddr::V6));
-        all
+        guests.flat_map(|guest| self.addresses_of(guest)).collect()
     }
 
     fn name_of(&self, address: IpAddr) -> Option<String> {
-        let leased = self.leases.all().find(|(_, leased)| IpAddr::V4(*leased) == address);
+        let is_here = |port: &str| self.guests.iter().flatten().any(|guest| guest.name == port);
+        let mut leases = self.leases.all().filter(|(port, _)| is_here(port));
+        let leased = leases.find(|(_, leased)| IpAddr::V4(*leased) == address);
         let has = |guest: &&GuestState| match address {
             IpAddr::V4(_) => false,
             IpAddr::V6(address) => guest.addresses6().any(|known| known == address),

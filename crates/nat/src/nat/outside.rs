@@ -28,7 +28,7 @@ impl Nat {
         now: Nanos,
         actions: &mut Actions,
     ) -> Option<FlowId> {
-        let (key, mac) = self.key_from_outside((guest, Protocol::Tcp), port, from)?;
+        let (key, mac) = self.key_from_outside((guest, Protocol::Tcp), port, from, now)?;
         let key = ports_of(key).find(|key| self.table.find(key).is_none())?;
         let mut tcp = Tcp::accepted(self.mss(true), self.isn(&key, now), room, now);
         tcp.limit_in_flight(self.limits.in_flight);
@@ -53,7 +53,7 @@ impl Nat {
         now: Nanos,
         actions: &mut Actions,
     ) -> Option<FlowId> {
-        let (key, mac) = self.key_from_outside((guest, Protocol::Udp), port, client.from)?;
+        let (key, mac) = self.key_from_outside((guest, Protocol::Udp), port, client.from, now)?;
         let is_its = |flow: &FlowId| self.client_of(*flow) == Some(client);
         let known = ports_of(key).filter_map(|key| self.table.find(&key)).find(is_its);
         let flow = match known {
@@ -101,16 +101,16 @@ impl Nat {
         (guest, protocol): (Guest, Protocol),
         port: u16,
         from: SocketAddr,
+        now: Nanos,
     ) -> Option<(FlowKey, MacAddress)> {
-        let name = self.name_of(guest)?;
-        let (address, mac) = self.services.leases().first_of(name)?;
+        let lease = self.services.leases().behind(self.name_of(guest)?, now).next()?;
         // What would not come back through the router is shown as the router itself.
         let shown = match from.ip().to_canonical() {
             IpAddr::V4(from) if reach(self.plan(), from.into()) == Reach::Allowed => from,
             _ => self.plan().gateway4(),
         };
         let to = SocketAddr::from((shown, from.port()));
-        Some((FlowKey { guest, protocol, from: (address, port).into(), to }, mac))
+        Some((FlowKey { guest, protocol, from: (lease.address, port).into(), to }, lease.mac))
     }
 }
 
