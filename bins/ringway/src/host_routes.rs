@@ -1,7 +1,7 @@
 //! Where this machine sends packets: the networks of a router's guests must not be among them, or
 //! guests and the machine would mean different hosts by the same address.
 //!
-//! How: the kernel's lists (proc(5)), without those routes that lead everywhere.
+//! How: the kernel's lists (proc(5)), without those routes that lead everywhere, or nowhere.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,6 +10,16 @@ use anyhow::bail;
 /// Lists of the kernel.
 const ROUTES4: &str = "/proc/net/route";
 const ROUTES6: &str = "/proc/net/ipv6_route";
+
+/// Routes to networks larger than that lead everywhere, or are a part of such a one: the halves of
+/// IPv4 of a tunnel, or all of IPv6 that is global.
+const LEN_MIN: u8 = 8;
+
+/// Of an IPv6 route that leads nowhere (linux/route.h).
+const RTF_REJECT: u32 = 0x200;
+
+/// In the place of the interface, of an IPv4 route that leads nowhere.
+const NO_INTERFACE: &str = "*";
 
 /// A network, and the interface that leads to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,21 +72,26 @@ fn routes4(text: &str) -> Vec<Route> {
         let number = |at: usize| u32::from_str_radix(words.get(at)?, 16).ok().map(u32::to_ne_bytes);
         let len = u8::try_from(u32::from_be_bytes(number(7)?).leading_ones()).ok()?;
         let network = IpAddr::V4(Ipv4Addr::from(number(1)?));
-        (len > 0).then(|| Route { network, len, interface: words[0].to_owned() })
+        let interface = words.first().filter(|name| **name != NO_INTERFACE)?;
+        (len >= LEN_MIN).then(|| Route { network, len, interface: (*interface).to_owned() })
     };
     text.lines().skip(1).filter_map(route).collect()
 }
 
-/// Destination, length of its prefix, and, as last word, the interface. Not what every interface
-/// has: link-local and multicast addresses.
+/// Destination, length of its prefix, and, as last words, flags and the interface. Not what every
+/// interface has: link-local and multicast addresses.
 fn routes6(text: &str) -> Vec<Route> {
     let route = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let network = Ipv6Addr::from(u128::from_str_radix(words.first()?, 16).ok()?);
         let len = u8::from_str_radix(words.get(1)?, 16).ok()?;
-        let is_everywhere = len == 0 || network.is_multicast() || network.is_unicast_link_local();
-        let interface = (*words.last()?).to_owned();
-        (!is_everywhere).then_some(Route { network: network.into(), len, interface })
+        let [.., flags, interface] = words[..] else { return None };
+        let leads_nowhere = u32::from_str_radix(flags, 16).ok()? & RTF_REJECT != 0;
+        let is_everywhere =
+            len < LEN_MIN || network.is_multicast() || network.is_unicast_link_local();
+        let interface = interface.to_owned();
+        let is_one = !is_everywhere && !leads_nowhere;
+        is_one.then_some(Route { network: network.into(), len, interface })
     };
     text.lines().filter_map(route).collect()
 }
@@ -106,6 +121,37 @@ mod tests {
         let expected =
             Route { network: "fd12::".parse().unwrap(), len: 48, interface: "eth0".into() };
         assert_eq!(routes6(&text), [expected]);
+    }
+
+    /// A tunnel for everything leaves the default route alone, and is before it by two halves of it
+    /// (OpenVPN's `def1`); IPv6 is all that is global. What is unreachable is reached by none.
+    #[test]
+    fn routes_to_nearly_everything_and_to_nowhere_are_none() {
+        let line = |interface: &str, network: &str, flags: &str, mask: &str| {
+            format!("{interface}\t{network}\t0\t{flags}\t0\t0\t0\t{mask}\t0\t0\t0\n")
+        };
+        let text = format!(
+            "Iface\n{}{}{}{}{}",
+            line("tun0", "00000000", "0003", "00000080"),
+            line("tun0", "00000080", "0003", "00000080"),
+            line("*", "0000000A", "0001", "000000FF"),
+            line("*", "000010AC", "0201", "0000F0FF"),
+            line("tun0", "0000080A", "0001", "0000FFFF"),
+        );
+        let line6 = |network: &str, len: &str, flags: &str| {
+            let rest = "00000000000000000000000000000000 00 00000000000000000000000000000000";
+            format!("{network} {len} {rest} 00000100 00000001 00000000 {flags}     tun0\n")
+        };
+        let text6 = line6("20000000000000000000000000000000", "03", "00000001")
+            + &line6("fc000000000000000000000000000000", "07", "00200200")
+            + &line6("fd120000000000000000000000000000", "30", "00000001");
+        let shown = |routes: Vec<Route>| -> Vec<String> {
+            routes.iter().map(|it| format!("{}/{}", it.network, it.len)).collect()
+        };
+        if cfg!(target_endian = "little") {
+            assert_eq!(shown(routes4(&text)), ["10.8.0.0/16"]);
+        }
+        assert_eq!(shown(routes6(&text6)), ["fd12::/48"]);
     }
 
     #[test]
