@@ -433,6 +433,22 @@ fn a_port_that_ends_the_data_plane_is_quarantined() {
     wait_for("the port", || (state(&ringway, "bad") == "running").then_some(()));
 }
 
+/// Its number is free when the port is removed, and with it the blame.
+#[test]
+fn a_port_in_the_place_of_a_quarantined_one_is_not_blamed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["--sandbox", "off", "--port", "a=vm:a.sock", "--port", "bad=vm:bad.sock"];
+    let ringway = Ringway::run(directory.path(), &ports);
+    let _bad = guest(directory.path(), "bad", SPLIT);
+    (0..3).for_each(|_| fault(&ringway, 1));
+    assert_eq!(state(&ringway, "bad"), "quarantined");
+    ringway.told(&["port", "remove", "bad"]);
+    ringway.told(&["port", "add", "good=vm:good.sock"]);
+    let _good = guest(directory.path(), "good", SPLIT);
+    ringway.told(&["upgrade"]);
+    assert_eq!(state(&ringway, "good"), "running", "{}", ringway.log());
+}
+
 fn state(ringway: &Ringway, port: &str) -> String {
     let stats: Value = serde_json::from_str(&ringway.told(&["stats", "--json"])).expect("JSON");
     let ports = stats["ports"].as_array().expect("ports");

@@ -293,6 +293,8 @@ impl Supervisor {
             return self.drop_link(id, None);
         }
         if let Some(port) = self.ports.remove(&id) {
+            // Another port that gets its number has done nothing yet.
+            self.restarts.release(id.0);
             self.close_port(&port);
         }
     }
