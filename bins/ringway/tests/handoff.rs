@@ -2,7 +2,9 @@
 
 mod common;
 
+use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -448,6 +450,45 @@ fn a_port_in_the_place_of_a_quarantined_one_is_not_blamed() {
     ringway.told(&["upgrade"]);
     assert_eq!(state(&ringway, "good"), "running", "{}", ringway.log());
 }
+
+/// After a fault the data plane gets requests one by one, and one of them ends with its front-end.
+#[test]
+fn a_front_end_does_not_wait_for_the_request_of_one_that_has_gone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["--port", "a=vm:a.sock", "--port", "b=vm:b.sock"];
+    let ringway = Ringway::run(directory.path(), &ports);
+    let connect = |name: &str| {
+        let stream = UnixStream::connect(directory.path().join(name)).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(3))).expect("a timeout");
+        stream
+    };
+    let [mut first, mut second] = ["a.sock", "b.sock"].map(connect);
+    let ask = |stream: &mut UnixStream| {
+        stream.write_all(&GET_FEATURES).expect("connected");
+        thread::sleep(NOTICED);
+    };
+    let signal = |signal| kill_process(ringway.data_plane(), signal).expect("it is there");
+    signal(Signal::STOP);
+    ask(&mut first);
+    signal(Signal::ABORT);
+    signal(Signal::CONT);
+    wait_for("the next one", || (plane(&ringway)["deaths"] == 1).then_some(()));
+    wait_for("the next one", || (!plane(&ringway)["pid"].is_null()).then_some(()));
+    first.read_exact(&mut [0; 20]).expect("an answer");
+    signal(Signal::STOP);
+    ask(&mut first);
+    ask(&mut second);
+    drop(first);
+    thread::sleep(NOTICED);
+    signal(Signal::CONT);
+    second.read_exact(&mut [0; 20]).expect("an answer");
+}
+
+/// A request of vhost-user without a payload; the answer has 20 bytes.
+const GET_FEATURES: [u8; 12] = [1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+
+/// So long after something was sent the supervisor has it.
+const NOTICED: Duration = Duration::from_millis(100);
 
 fn state(ringway: &Ringway, port: &str) -> String {
     let stats: Value = serde_json::from_str(&ringway.told(&["stats", "--json"])).expect("JSON");

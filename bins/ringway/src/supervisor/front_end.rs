@@ -132,15 +132,18 @@ impl Supervisor {
 
     /// Gives the data plane the request that is outstanding, if it can take it now.
     fn hand_over(&mut self, id: PortId) {
+        let is_waiting =
+            |link: &FrontEnd| link.in_hand.is_none() && link.kept.framer.outstanding().is_some();
+        if !self.ports.get(&id).and_then(super::Port::link).is_some_and(is_waiting) {
+            return;
+        }
         let is_one_by_one = self.restarts.is_suspicious(Instant::now());
         let is_any_in_hand = self.oldest_in_hand().is_some();
         if !self.planes.is_running() || is_one_by_one && is_any_in_hand {
             return;
         }
         let Some(link) = self.front_end(id) else { return };
-        let (None, Some((number, frame))) = (link.in_hand, link.kept.framer.outstanding()) else {
-            return;
-        };
+        let Some((number, frame)) = link.kept.framer.outstanding() else { return };
         let fds = frame.fds.clone();
         let has_lost_fds = frame.has_lost_fds;
         let (link_number, bytes) = (link.number, frame.bytes.clone());
@@ -170,7 +173,8 @@ impl Supervisor {
         vms.any(|vm| vm.is_reached_by(fd.as_fd()))
     }
 
-    /// Requests that no data plane has are given to the one that runs now.
+    /// Requests that no data plane has are given to the one that runs now, as far as it can take
+    /// them.
     pub(super) fn hand_over_all(&mut self) {
         for id in self.ids() {
             self.hand_over(id);
@@ -226,9 +230,7 @@ impl Supervisor {
         }
         self.waits_for_closing(id);
         self.watch_link(id);
-        if self.restarts.is_suspicious(Instant::now()) {
-            self.hand_over_all();
-        }
+        self.hand_over_all();
         Ok(())
     }
 
@@ -293,6 +295,8 @@ impl Supervisor {
         if let Some(vm) = self.vm(id) {
             vm.closing.is_plane_closing = is_closing;
         }
+        // Its last request may have been the one that others wait for.
+        self.hand_over_all();
     }
 
     /// A data plane stops reading requests, or all are read again.
