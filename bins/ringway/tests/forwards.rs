@@ -6,10 +6,11 @@ use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::time::Duration;
 
 use common::{Ringway, wait_for};
 use rustix::process::{Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn nat(ringway: &Ringway) -> Value {
     let stats: Value = serde_json::from_str(&ringway.told(&["stats", "--json"])).expect("JSON");
@@ -97,6 +98,71 @@ fn places_of_datagrams_come_and_go() {
     }
     ringway.told(&["port", "set", "net", "forward=default"]);
     UdpSocket::bind(at).expect("its place is free");
+}
+
+/// Two clients change a router at the same time. The first one's change is refused: what the second
+/// one has asked for is told as it is, done or not.
+#[test]
+fn a_change_that_is_refused_takes_no_later_one_back() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let [not, well] = [&taken, &free].map(|it| format!("tcp:{}:vm0:80", it.local_addr().unwrap()));
+    drop(free);
+    let ringway = Ringway::run(directory.path(), &["--port", "net=nat:"]);
+    let signal = |signal| kill_process(ringway.data_plane(), signal).expect("it runs");
+    let mut clients = [ringway.connect(), ringway.connect()];
+    for (options, is_done, forwards) in [
+        (json!({ "label": ["tenant:blue"] }), false, Value::Null),
+        (json!({ "forward": [well] }), true, json!([well])),
+    ] {
+        signal(Signal::STOP);
+        for (client, options) in clients.iter_mut().zip([json!({ "forward": [not] }), options]) {
+            let change = json!({
+                "version": 1, "command": "port_set", "name": "net", "options": options,
+            });
+            client.send(format!("{change}\n").as_bytes()).expect("connected");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        signal(Signal::CONT);
+        let done = clients.each_mut().map(|client| {
+            let answer: Value = serde_json::from_str(&client.line()).expect("JSON");
+            answer["ok"] == true
+        });
+        assert_eq!(done, [false, is_done]);
+        let listed = ringway.told(&["port", "list", "net", "--json"]);
+        let listed: Value = serde_json::from_str(&listed).expect("JSON");
+        assert_eq!(listed["ports"][0]["port"]["forward"], forwards, "{listed}");
+    }
+    assert_eq!(count(&nat(&ringway)["forwards"]), 1);
+}
+
+/// Its port is gone when that is told, and another one has its number.
+#[test]
+fn a_change_that_is_refused_changes_no_other_port() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let forward = format!("tcp:{}:vm0:80", taken.local_addr().expect("an address"));
+    let ringway = Ringway::run(directory.path(), &["--port", "net=nat:"]);
+    let signal = |signal| kill_process(ringway.data_plane(), signal).expect("it runs");
+    signal(Signal::STOP);
+    let requests = [
+        json!({ "command": "port_set", "name": "net", "options": { "forward": [forward] } }),
+        json!({ "command": "port_remove", "name": "net" }),
+        json!({ "command": "port_add", "port": { "name": "new", "nat": "", "vlan": 7 } }),
+    ];
+    let clients = requests.map(|mut request| {
+        let mut client = ringway.connect();
+        request["version"] = 1.into();
+        client.send(format!("{request}\n").as_bytes()).expect("connected");
+        std::thread::sleep(Duration::from_millis(100));
+        client
+    });
+    signal(Signal::CONT);
+    for mut client in clients {
+        assert!(client.line().contains("\"ok\""), "each is answered");
+    }
+    assert_eq!(ringway.names(), ["new"], "{}", ringway.log());
 }
 
 /// No guest has an address here: who is let in is sent away again.

@@ -8,6 +8,7 @@ use super::Supervisor;
 use super::order::{Asked, Finished, Order};
 use super::plane::{Plane, Sent};
 use super::ports::Port;
+use crate::config::PortSpec;
 use crate::control::{ChangeReply, PROTOCOL_VERSION, refusal, reply_line};
 
 impl Supervisor {
@@ -43,12 +44,17 @@ impl Supervisor {
         match order {
             Order::Open { port, asked } => self.opened(port, asked, done),
             Order::Change { port, before, from_file, asked } => {
-                if let Some(why) = &done.refusal {
+                // What it leaves may be what the next one goes back to.
+                let is_last = self.later_change(port, &before.name).is_none();
+                if done.refusal.is_some() {
                     self.take_back(port, *before, from_file.map(|spec| *spec));
+                }
+                if is_last {
                     self.close_other_sockets(port);
+                }
+                if let Some(why) = &done.refusal {
                     return self.refuse_change(port, &asked, why);
                 }
-                self.close_other_sockets(port);
                 info!(port = self.name(port), "changed");
                 self.changed(&asked, done.is_told);
             }
@@ -66,6 +72,43 @@ impl Supervisor {
             }
             Order::Unlink { port } => self.unlinked(port, done.is_closing),
             Order::LinksDown => self.links_down = Some(done.is_told),
+        }
+    }
+
+    /// A change of that port that was ordered later, and is not done yet.
+    fn later_change(&mut self, id: PortId, name: &str) -> Option<&mut Order> {
+        let is_it = |order: &&mut Order| match order {
+            Order::Change { port, before, .. } => *port == id && before.name == name,
+            _ => false,
+        };
+        let mut orders = self.planes.serving()?.orders.values_mut().map(|(order, _)| order);
+        orders.find(is_it)
+    }
+
+    /// The data plane has refused a change: everything is as before. Where another one was ordered
+    /// meanwhile, that decides, and goes back behind both if it is refused, too.
+    fn take_back(&mut self, id: PortId, before: PortSpec, from_file: Option<PortSpec>) {
+        if let Some(Order::Change { before: its, from_file: its_file, asked, .. }) =
+            self.later_change(id, &before.name)
+        {
+            let is_of_file = asked.client.is_none();
+            (**its, *its_file) = (before, from_file.clone().map(Box::new));
+            if let Some(port) = self.ports.get_mut(&id).filter(|_| !is_of_file) {
+                port.from_file = from_file;
+            }
+            return;
+        }
+        // Its number may be another port's by now.
+        let port = self.ports.get_mut(&id).filter(|port| port.spec.name == before.name);
+        let Some(port) = port else { return };
+        let refused = std::mem::replace(&mut port.spec, before);
+        let _ = Self::change_end(port, &refused);
+        if port.from_file.is_some() {
+            // The next time it may be possible, so the file still says something new.
+            port.from_file = from_file;
+        }
+        if let Some(vm) = &mut port.vm {
+            vm.mac = self.identity.mac_of(&port.spec);
         }
     }
 

@@ -363,7 +363,7 @@ impl Supervisor {
     }
 
     /// What is the supervisor's of a change.
-    fn change_end(port: &mut Port, before: &PortSpec) -> anyhow::Result<()> {
+    pub(super) fn change_end(port: &mut Port, before: &PortSpec) -> anyhow::Result<()> {
         let now = &port.spec;
         let is_router = now.kind == PortKind::Nat;
         if now.nat.ranges() != before.nat.ranges() {
@@ -377,20 +377,6 @@ impl Supervisor {
             // Its file may be gone, which hinders no other change.
             Some(vm) if now.socket_access() != before.socket_access() => vm.permit(now),
             _ => Ok(()),
-        }
-    }
-
-    /// The data plane has refused a change: everything is as before.
-    pub(super) fn take_back(&mut self, id: PortId, before: PortSpec, from_file: Option<PortSpec>) {
-        let Some(port) = self.ports.get_mut(&id) else { return };
-        let refused = std::mem::replace(&mut port.spec, before);
-        let _ = Self::change_end(port, &refused);
-        if port.from_file.is_some() {
-            // The next time it may be possible, so the file still says something new.
-            port.from_file = from_file;
-        }
-        if let Some(vm) = &mut port.vm {
-            vm.mac = self.identity.mac_of(&port.spec);
         }
     }
 }
