@@ -28,7 +28,7 @@ const PACING_LINES_MAX: usize = 1_500;
 const SUPERVISOR_CORE: &str = "crates/supervisor/";
 const SUPERVISOR_CORE_LINES_MAX: usize = 1_483;
 const SUPERVISOR: &str = "bins/ringway/src/supervisor/";
-const SUPERVISOR_LINES_MAX: usize = 7_228;
+const SUPERVISOR_LINES_MAX: usize = 7_263;
 
 /// What measures and checks, and is not shipped (ADR 33).
 const TOOLS: [&str; 2] = ["crates/bench/", "xtask/"];
