@@ -208,6 +208,7 @@ impl NatPort {
                 Filled::NoRoom => {}
             }
         }
+        self.try_again_later();
         Turn::Over
     }
 
