@@ -1,11 +1,13 @@
 //! controlq: every command is answered, because a guest that gets no answer waits for ever.
 
+use crate::from_guest::count_of;
 use crate::ring::GuestRing;
 use ringway_net::{Ack, Answer, CONTROL_LEN_MAX, ControlState, Negotiated, answer, copy_command};
 use ringway_virtq::{Areas, Arm, Broken, DeviceQueue, Elements, Regions, Why};
 
-/// Commands answered in one visit. Arming kicks afterwards says whether there are more.
-const COMMANDS_MAX: usize = 16;
+/// Commands answered in one visit; one of many elements counts for several. Arming kicks afterwards
+/// says whether there are more.
+const COMMANDS_MAX: u32 = 16;
 
 /// The device side of the controlq.
 #[derive(Debug)]
@@ -33,10 +35,10 @@ impl<Q: DeviceQueue> ControlQueue<Q> {
         if self.ring.broken.is_some() {
             return false;
         }
-        let mut answered = false;
-        for _ in 0..COMMANDS_MAX {
+        let mut answered = 0;
+        while answered < COMMANDS_MAX {
             match self.answer_next(state) {
-                Ok(true) => answered = true,
+                Ok(true) => answered += self.count(),
                 Ok(false) => break,
                 Err(why) => {
                     self.ring.broken = Some(why);
@@ -44,7 +46,7 @@ impl<Q: DeviceQueue> ControlQueue<Q> {
                 }
             }
         }
-        if !answered {
+        if answered == 0 {
             return false;
         }
         note(state);
@@ -84,6 +86,11 @@ impl<Q: DeviceQueue> ControlQueue<Q> {
     /// [`Broken`]: the areas are not in that memory.
     pub fn rebind(&mut self, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
         self.ring.rebind(areas, regions)
+    }
+
+    /// What the command counts that was answered last.
+    fn count(&self) -> u32 {
+        count_of(self.elements.readable()) + count_of(self.elements.writable()) - 1
     }
 
     fn answer_next(&mut self, state: &mut ControlState) -> Result<bool, Why> {

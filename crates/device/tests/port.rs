@@ -503,6 +503,23 @@ fn what_is_done_about_no_packet_is_bounded_in_elements_too() {
     assert_eq!(visits, 20);
 }
 
+/// The same of commands.
+#[test]
+fn what_is_answered_at_a_time_is_bounded_in_elements_too() {
+    let bench = Bench::<SplitDriver>::new(Features::INDIRECT_DESC | Features::CTRL_VQ);
+    make_chains_available(&bench, 3, 1);
+    // The last element is for the answer.
+    bench.write(DATA_AT + 16 * (ELEMENTS_MAX as u64 - 1) + 12, &2u16.to_le_bytes());
+    let device: SplitDevice = bench.device();
+    let mut control = ControlQueue::new(device, bench.regions(), bench.negotiated);
+    let mut state = ControlState::new(MacAddress::ZERO, &Negotiated::NOTHING);
+    for used in 1..=3 {
+        control.visit(&mut state, |_| ());
+        assert_eq!(control.refused(), used, "one takes as long as many others");
+        assert_eq!(control.arm_kicks(Arm::Next), used < 3, "whether there are more");
+    }
+}
+
 /// A port whose transmitq runs.
 fn sending<D: DriverQueue>(bench: &Bench<D>) -> AnyGuestPort {
     let state = ControlState::new(MacAddress::ZERO, &bench.negotiated);
