@@ -14,6 +14,7 @@ const NEARLY_ALL: u64 = 90;
 /// All rules.
 const RULES: &[fn(&Look<'_>) -> Option<Finding>] = &[
     failed,
+    quarantined,
     broken,
     link_down,
     waiting,
@@ -44,6 +45,19 @@ fn failed(look: &Look<'_>) -> Option<Finding> {
     let why = look.port.error.clone().filter(|_| look.port.state == "failed")?;
     let advice = "mend that; a tap is opened again when it is possible".to_owned();
     Some(Finding { weight: ALL, what: "the port could not be opened", figure: why, advice })
+}
+
+fn quarantined(look: &Look<'_>) -> Option<Finding> {
+    (look.port.state == "quarantined").then(|| Finding {
+        weight: ALL,
+        what: "the port is quarantined",
+        figure: look.port.error.clone().unwrap_or_else(|| "state: quarantined".to_owned()),
+        advice: format!(
+            "its guest may be the cause; it is tried again then, or at once: ringway port set {} \
+             link=up",
+            look.port.name
+        ),
+    })
 }
 
 fn broken(look: &Look<'_>) -> Option<Finding> {
@@ -249,6 +263,16 @@ mod tests {
 
     use super::*;
     use crate::control::tests::{example, largest};
+
+    #[test]
+    fn a_port_that_is_kept_from_its_guest_is_found() {
+        let (before, mut now, options) = (example(), example(), Map::new());
+        let why = "quarantined for 10 minutes";
+        (now.ports[0].state, now.ports[0].error) = ("quarantined".into(), Some(why.into()));
+        let look = Look { before: &before, now: &now, port: &now.ports[0], options: &options };
+        let found = findings(&look);
+        assert_eq!((found[0].what, &*found[0].figure), ("the port is quarantined", why));
+    }
 
     #[test]
     fn numbers_that_cannot_be_are_found_to_hold_back() {
