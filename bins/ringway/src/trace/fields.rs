@@ -71,7 +71,13 @@ impl Fields {
     /// Everything that is wrong with it.
     pub fn parse(typed: &[String]) -> Result<Self, Vec<SpecError>> {
         let mut fields = Self::default();
-        let errors = typed.iter().filter_map(|field| fields.set(field).err()).collect::<Vec<_>>();
+        let errors = typed.iter().filter_map(|field| fields.set(field).err());
+        let mut errors: Vec<SpecError> = errors.collect();
+        if errors.is_empty() && fields.is_of_two_families() {
+            let ip = typed.iter().rfind(|field| field.contains("_ip=")).map_or("", String::as_str);
+            let wrong = "a packet has addresses of one kind, which its type says, too";
+            errors.push(Origin::flag(ip).wrong(wrong, "write both for IPv4, or both for IPv6"));
+        }
         if errors.is_empty() { Ok(fields) } else { Err(errors) }
     }
 
@@ -129,6 +135,24 @@ impl Fields {
         Ok(())
     }
 
+    /// The addresses that were typed, of the sender and the receiver.
+    pub fn ips(&self) -> [Option<IpAddr>; 2] {
+        [self.src_ip, self.dst_ip]
+    }
+
+    /// Whether it is IPv6, as far as that was typed.
+    pub fn is_v6(&self) -> Option<bool> {
+        match self.ethertype {
+            Some(IPV6) => Some(true),
+            Some(IPV4 | ARP) => Some(false),
+            _ => self.src_ip.or(self.dst_ip).map(|ip| ip.is_ipv6()),
+        }
+    }
+
+    fn is_of_two_families(&self) -> bool {
+        self.ips().into_iter().flatten().any(|ip| Some(ip.is_ipv6()) != self.is_v6())
+    }
+
     /// The port whose guest it is for, if that was typed.
     pub fn to_port(&self) -> Option<&str> {
         if let Destination::Port(name) = &self.dst { Some(name) } else { None }
@@ -153,12 +177,10 @@ impl Fields {
         if let Some(vlan) = self.vlan {
             packet.extend([TPID, vlan.raw()].map(u16::to_be_bytes).concat());
         }
-        let is_v6 = [self.src_ip, self.dst_ip].into_iter().flatten().any(|ip| ip.is_ipv6());
-        let has_ip = self.src_ip.or(self.dst_ip).is_some() || self.protocol.is_some();
-        let by_itself = match (has_ip, is_v6) {
-            (false, _) => EXPERIMENTAL,
-            (true, false) => IPV4,
-            (true, true) => IPV6,
+        let by_itself = match self.is_v6() {
+            None if self.protocol.is_none() => EXPERIMENTAL,
+            None | Some(false) => IPV4,
+            Some(true) => IPV6,
         };
         let ethertype = self.ethertype.unwrap_or(by_itself);
         packet.extend(ethertype.to_be_bytes());
@@ -251,6 +273,22 @@ mod tests {
             let packet = packet(typed);
             assert!(Filter::parse(filter).expect(filter).passes(&packet), "{typed}: {packet:?}");
             assert_eq!(packet[6..12], MacAddress::local(1).0);
+        }
+    }
+
+    #[test]
+    fn a_packet_is_of_one_family() {
+        let is_one = |typed: &str| {
+            let typed: Vec<String> = typed.split(' ').map(str::to_owned).collect();
+            Fields::parse(&typed).is_ok()
+        };
+        assert!(is_one("src_ip=10.0.0.1 dst_ip=10.0.0.2") && is_one("type=ip6 dst_ip=fd00::1"));
+        for typed in [
+            "src_ip=10.0.0.1 dst_ip=fd00::1",
+            "type=ip6 src_ip=10.0.0.1",
+            "type=arp dst_ip=fd00::1",
+        ] {
+            assert!(!is_one(typed), "{typed}");
         }
     }
 

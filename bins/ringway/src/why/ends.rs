@@ -11,6 +11,7 @@ use crate::config::error::no_port;
 use crate::control::{FdbEntry, ListedPort, PortStats};
 use crate::fdb;
 use crate::port_command::ports;
+use crate::trace::Fields;
 
 /// One end of a flow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,22 +45,25 @@ impl<'a> Known<'a> {
         Ok(Self { ports: stats, listed: ports(control)?.ports, addresses })
     }
 
-    /// Both ends of a flow. What a port with locked addresses would send comes from one of them.
+    /// Both ends of a flow of such packets. What a port with locked addresses would send comes from
+    /// one of them.
     ///
     /// # Errors
     /// As for [`end`](Self::end).
-    pub fn ends(&self, from: &str, to: &str) -> anyhow::Result<[End; 2]> {
+    pub fn ends(&self, from: &str, to: &str, packets: &Fields) -> anyhow::Result<[End; 2]> {
         let [mut from, mut to] = [self.end(from)?, self.end(to)?];
-        from.ip = from.ip.or_else(|| self.locked_ip(&from, to.ip));
-        to.ip = to.ip.or_else(|| self.locked_ip(&to, from.ip));
+        let [source, destination] = packets.ips();
+        (from.ip, to.ip) = (source.or(from.ip), destination.or(to.ip));
+        let is_v6 = |other: &End| packets.is_v6().or(other.ip.map(|ip| ip.is_ipv6()));
+        from.ip = from.ip.or_else(|| self.locked_ip(&from, is_v6(&to)));
+        to.ip = to.ip.or_else(|| self.locked_ip(&to, is_v6(&from)));
         Ok([from, to])
     }
 
-    fn locked_ip(&self, end: &End, other: Option<IpAddr>) -> Option<IpAddr> {
+    fn locked_ip(&self, end: &End, is_v6: Option<bool>) -> Option<IpAddr> {
         let of_port = |port: &&ListedPort| name(port) == end.port;
-        let ips: Vec<IpAddr> = locked_ips(self.listed.iter().find(of_port)?).collect();
-        let is_like = |ip: &&IpAddr| other.is_none_or(|other| other.is_ipv6() == ip.is_ipv6());
-        ips.iter().find(is_like).or(ips.first()).copied()
+        let is_it = |ip: &IpAddr| is_v6.is_none_or(|is_v6| is_v6 == ip.is_ipv6());
+        locked_ips(self.listed.iter().find(of_port)?).find(is_it)
     }
 
     /// The end that was meant: the name of a port, or an address.
@@ -172,6 +176,15 @@ mod tests {
             assert_eq!((end.port.as_deref(), end.mac), (port, mac.map(MacAddress::local)));
         }
         assert_eq!(known.end("10.0.0.2:80").expect("b").number, Some(80));
+        for (field, source) in [
+            ("dst_ip=10.0.0.9", "10.0.0.2"),
+            ("dst_ip=fd00::9", "fd00::2"),
+            ("type=ip6", "fd00::2"),
+        ] {
+            let packets = Fields::parse(&[field.to_owned()]).expect("a field");
+            let [from, _] = known.ends("b", "a", &packets).expect("both");
+            assert_eq!(from.ip, source.parse().ok(), "of the packet's family");
+        }
         for (typed, why) in [("10.0.0.9", "no port is known to have it"), ("c", "no port called")] {
             let error = known.end(typed).expect_err(typed).to_string();
             assert!(error.contains(why), "{error}");

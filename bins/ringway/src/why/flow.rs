@@ -43,15 +43,15 @@ struct FlowReply {
 /// # Errors
 /// No ringway answers, or an end is not known. The outer error is a mistake in what was typed.
 pub fn flow(args: &WhyArgs, to: &str) -> Result<anyhow::Result<String>, Vec<SpecError>> {
-    Fields::parse(&args.fields)?;
-    Ok(run(args, to))
+    let packets = Fields::parse(&args.fields)?;
+    Ok(run(args, to, &packets))
 }
 
-fn run(args: &WhyArgs, to: &str) -> anyhow::Result<String> {
+fn run(args: &WhyArgs, to: &str, packets: &Fields) -> anyhow::Result<String> {
     let control = args.ask.control_or_default();
     let begun = request_stats(&control)?;
     let known = Known::ask(&control, &begun.ports)?;
-    let ends = known.ends(&args.port, to)?;
+    let ends = known.ends(&args.port, to, packets)?;
     anyhow::ensure!(
         ends[0].port.is_none() || ends[0].port != ends[1].port,
         "{} and {to} are behind the same port: their packets do not come by ringway",
