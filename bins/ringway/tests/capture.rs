@@ -196,20 +196,25 @@ fn filters_directions_and_limits_choose_and_end() {
     let output = counted.wait_with_output().expect("it ends");
     assert_eq!(String::from_utf8_lossy(&output.stderr), "b: 7 packets\n");
     assert_eq!(read(Path::new(&file("3"))).len(), 7);
+    std::fs::write(file("4"), [0; 100_000]).expect("written");
     let timed = begin(&ringway, &["b", &file("4"), "--time", "1"]);
     assert!(timed.wait_with_output().expect("it ends").status.success());
+    assert_eq!(read(Path::new(&file("4"))).len(), 0, "what was there before is not");
     let bounded = begin(&ringway, &["b", &file("5"), "--bytes", "1500"]);
     exchange(&mut a, &mut b);
     assert!(bounded.wait_with_output().expect("it ends").status.success());
     assert!((2..10).contains(&read(Path::new(&file("5"))).len()));
+    assert!(std::fs::metadata(file("5")).expect("a file").len() <= 1500);
     let refused = |arguments: &[&str]| {
         let output = ringway.ask(&[&["capture"], arguments].concat());
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let (code, why) = refused(&["a", &file("6"), "--filter", "prot 80"]);
     assert!(code == Some(2) && why.contains("column 1: \"prot\" is no word"), "{why}");
+    std::fs::write(file("6"), "another capture").expect("written");
     let (code, why) = refused(&["d", &file("6")]);
     assert!(code == Some(1) && why.contains("there is no port called \"d\""), "{why}");
+    assert_eq!(std::fs::read(file("6")).expect("a file"), b"another capture");
 }
 
 #[test]
@@ -307,6 +312,25 @@ fn tcpdump_reads_what_is_piped_into_it() {
     let packet = frame(&a, &b, 4, 100);
     send(&mut a, &packet);
     assert!(child.wait_with_output().expect("it ends").status.success());
+}
+
+#[test]
+fn a_reader_that_is_stuck_keeps_no_capture_from_its_end() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (ringway, mut a, mut b) = two_guests(directory.path(), &[]);
+    let mut child = begin(&ringway, &["a"]);
+    let _unread = child.stdout.take();
+    for number in 0..100 {
+        let packet = frame(&a, &b, number, 1514);
+        send(&mut a, &packet);
+        receive(&mut b, 1);
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    wait_for("its end", || child.try_wait().expect("it is ours"));
+    let why = child.wait_with_output().expect("it ends").stderr;
+    let why = String::from_utf8_lossy(&why);
+    assert!(why.contains("standard output: its reader takes nothing: the capture ends"), "{why}");
 }
 
 #[test]

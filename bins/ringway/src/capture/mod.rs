@@ -26,8 +26,8 @@ use crate::control::CaptureQuestion;
 use crate::signals::catch_signals;
 use crate::{outcome, units};
 use asked::{Asked, first_ready};
-use output::{Ended, Output};
-use pcapng::Blocks;
+use output::{Ended, Limits, Output};
+use pcapng::{Blocks, LAST_LEN_MAX};
 
 /// Time between two readings.
 const PERIOD: Duration = Duration::from_millis(5);
@@ -63,6 +63,7 @@ fn run(args: &CaptureArgs, question: CaptureQuestion) -> anyhow::Result<()> {
     let signals = catch_signals()?;
     let asked = Asked { control: args.control_or_default(), question };
     let (reply, reader, plane) = asked.begin()?;
+    output.empty()?;
     let blocks = Blocks::new(&asked.question, &reply.description)?;
     let until = args.time.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let left = Left { packets: args.count, bytes: args.bytes, until };
@@ -195,6 +196,7 @@ impl Session {
             true
         };
         let read = self.reader.read(take);
+        self.blocks.follow_clock();
         packets.sort_by_key(|(record, _)| record.time_ns);
         let mut is_full = false;
         for (record, bytes) in packets {
@@ -213,7 +215,8 @@ impl Session {
         if self.left.packets == Some(0) {
             return false;
         }
-        let bytes_max = self.left.bytes.map(|max| max.saturating_sub(self.output.written()));
+        let taken = self.output.written() + LAST_LEN_MAX;
+        let bytes_max = self.left.bytes.map(|max| max.saturating_sub(taken));
         let is_added = self.blocks.packet(record, bytes, bytes_max);
         if is_added {
             self.counts.packets += 1;
@@ -225,7 +228,8 @@ impl Session {
     /// Writes what is ready.
     fn write(&mut self) -> Result<(), End> {
         let (bytes, ends) = self.blocks.take();
-        match self.output.write(&bytes, &ends) {
+        let limits = Limits { signals: self.signals.as_fd(), until: self.left.until };
+        match self.output.write(&bytes, &ends, limits) {
             Ok(()) => Ok(()),
             Err(Ended::Unread) => Err(End::Unread),
             Err(Ended::Refused { why, blocks_lost }) => {

@@ -29,6 +29,12 @@ const QUEUE_OPTION: u16 = 6;
 /// `if_filter` in words.
 const FILTER_IN_WORDS: u8 = 0;
 
+/// Bytes of the last block, at most.
+pub const LAST_LEN_MAX: u64 = 64;
+
+/// Two clocks that differ by as much more or less than before were set, or slept.
+const STEP_MIN: Duration = Duration::from_millis(10);
+
 /// Blocks that wait to be written.
 pub struct Blocks {
     writer: PcapNgWriter<Vec<u8>>,
@@ -63,7 +69,16 @@ impl Blocks {
         let snaplen = question.snap.unwrap_or(0);
         writer.write_pcapng_block(InterfaceDescriptionBlock { linktype, snaplen, options })?;
         let ends = vec![writer.get_ref().len()];
-        Ok(Self { writer, ends, since_1970: since_1970()? })
+        Ok(Self { writer, ends, since_1970: Look::now()?.since_1970 })
+    }
+
+    /// To be called now and then: the calendar's clock may be set, and the other one may sleep.
+    pub fn follow_clock(&mut self) {
+        if let Ok(Look { since_1970, took }) = Look::now()
+            && took < STEP_MIN
+        {
+            self.since_1970 = moved(self.since_1970, since_1970);
+        }
     }
 
     /// Adds a packet, unless everything that waits would then have more than `bytes_max`.
@@ -126,8 +141,47 @@ impl Blocks {
     }
 }
 
-fn since_1970() -> anyhow::Result<Duration> {
-    let now = |clock| Duration::try_from(clock_gettime(clock)).context("the clock");
-    let (calendar, monotonic) = (now(ClockId::Realtime)?, now(ClockId::Monotonic)?);
-    Ok(calendar.saturating_sub(monotonic))
+/// A look that takes a moment moves no packet before the one in front of it.
+fn moved(before: Duration, now: Duration) -> Duration {
+    if now.abs_diff(before) < STEP_MIN { before } else { now }
+}
+
+/// A look at both clocks.
+struct Look {
+    since_1970: Duration,
+    took: Duration,
+}
+
+impl Look {
+    fn now() -> anyhow::Result<Self> {
+        let now = |clock| Duration::try_from(clock_gettime(clock)).context("the clock");
+        let (begun, calendar) = (now(ClockId::Monotonic)?, now(ClockId::Realtime)?);
+        let took = now(ClockId::Monotonic)?.saturating_sub(begun);
+        Ok(Self { since_1970: calendar.saturating_sub(begun), took })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_is_followed_and_what_a_look_takes_is_not() {
+        let at = Duration::from_millis;
+        for (now, wanted) in [(5000, 5000), (5003, 5000), (4998, 5000), (5100, 5100), (900, 900)] {
+            assert_eq!(moved(at(5000), at(now)), at(wanted));
+        }
+        let mut blocks = Blocks::new(&CaptureQuestion::default(), "").expect("a file");
+        blocks.since_1970 = Duration::ZERO;
+        blocks.follow_clock();
+        assert!(blocks.since_1970 > Duration::from_secs(1_000_000_000), "it was set");
+    }
+
+    #[test]
+    fn the_last_block_has_the_length_that_is_kept_for_it() {
+        let mut blocks = Blocks::new(&CaptureQuestion::default(), "").expect("a file");
+        blocks.take();
+        blocks.finish(u64::MAX, u64::MAX).expect("a block");
+        assert!(blocks.take().0.len() as u64 <= LAST_LEN_MAX);
+    }
 }
