@@ -102,7 +102,9 @@ fn show(
         }
         match reports.try_recv() {
             Ok(Ok(report)) => {
+                let detailed = state.detailed(&rates.rows).map(str::to_owned);
                 rates.follow(report);
+                state.stay_at(detailed.as_deref(), &rates.rows);
                 (trouble, is_new) = (None, true);
             }
             Ok(Err(error)) => (trouble, is_new) = (Some(error.to_string()), true),

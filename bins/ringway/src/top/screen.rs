@@ -52,7 +52,7 @@ pub fn draw(frame: &mut Frame, state: &State, rates: &Rates, trouble: Option<&st
 
 fn headline(rates: &Rates) -> String {
     let Some(report) = rates.report() else { return "waiting for the first report".to_string() };
-    let sum = |of: fn(&Row) -> f64| rates.rows.iter().map(of).sum::<f64>();
+    let sum = |of: fn(&Row) -> f64| rates.rows.iter().map(of).fold(0.0, |sum, one| sum + one);
     let polling = report.workers.iter().filter(|worker| worker.mode == "polling").count();
     format!(
         "ringway, {} s: {}, {} in, {}, {} of {} polling",
@@ -211,6 +211,17 @@ mod tests {
         let plain = plain(&State::default(), &rates(2), 80);
         assert!(plain.lines().all(|line| line.chars().count() <= 80), "{plain}");
         assert!(plain.contains("vm1            running"), "{plain}");
+    }
+
+    /// The sum of no numbers is -0 in the standard library.
+    #[test]
+    fn a_ringway_without_ports_moves_nothing() {
+        let mut reply = example();
+        reply.ports.clear();
+        let mut rates = Rates::default();
+        rates.follow(reply);
+        let head = headline(&rates);
+        assert!(head.contains("0 ports, 0 b/s in, 0 packets/s, "), "{head}");
     }
 
     #[test]

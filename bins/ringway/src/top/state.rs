@@ -89,6 +89,19 @@ impl State {
         Next::Go
     }
 
+    /// The name of the port that is shown with everything that is known, if one is.
+    pub fn detailed<'a>(&self, rows: &'a [Row]) -> Option<&'a str> {
+        let shown = self.shown(rows);
+        let marked = shown.get(self.marked.min(shown.len().saturating_sub(1)));
+        marked.filter(|_| self.is_detailed).map(|row| &*row.port.name)
+    }
+
+    /// Other rates have come, by which the order may be another one: that port stays marked.
+    pub fn stay_at(&mut self, name: Option<&str>, rows: &[Row]) {
+        let at = self.shown(rows).iter().position(|row| Some(&*row.port.name) == name);
+        self.marked = at.unwrap_or(self.marked);
+    }
+
     fn edit(&mut self, code: KeyCode) {
         match code {
             KeyCode::Enter => self.is_typing = false,
@@ -180,6 +193,20 @@ mod tests {
         assert!(state.is_detailed);
         assert_eq!(press(&mut state, &[KeyCode::Esc]), Next::Go);
         assert!(!state.is_detailed);
+    }
+
+    #[test]
+    fn details_stay_those_of_a_port_when_the_order_changes() {
+        let (mut state, mut rows) = (State::default(), rows());
+        press(&mut state, &[KeyCode::Char('s'), KeyCode::Char('s'), KeyCode::Enter]);
+        let before = state.detailed(&rows).map(str::to_owned);
+        assert_eq!(before.as_deref(), Some("up"));
+        rows[0].to.bits = 1e12;
+        state.stay_at(before.as_deref(), &rows);
+        assert_eq!((names(&state, &rows)[0].as_str(), state.detailed(&rows)), ("vm0", Some("up")));
+        rows.retain(|row| row.port.name != "up");
+        state.stay_at(Some("up"), &rows);
+        assert!(state.detailed(&rows).is_some(), "another one, where it is gone");
     }
 
     #[test]
