@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -67,6 +67,21 @@ fn scrapers_over_tcp_are_answered_whatever_others_do() {
     drop(ringway);
     let reply = asked(SCRAPE);
     assert!(reply.contains("503") && reply.contains("no ringway is listening here"), "{reply}");
+}
+
+#[test]
+fn a_port_that_the_kernel_chooses_is_told() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
+    command.args(["metrics", "--listen", "127.0.0.1:0", "--control"]).arg(ringway.control());
+    let mut server = Server(command.stderr(Stdio::piped()).spawn().expect("it starts"));
+    let mut told = String::new();
+    let said = server.0.stderr.take().expect("a pipe");
+    BufReader::new(said).read_line(&mut told).expect("a line");
+    let place = told.trim().trim_start_matches("metrics at http://").trim_end_matches("/metrics");
+    let reply = got(TcpStream::connect(place).expect(&told), SCRAPE);
+    assert!(reply.starts_with("HTTP/1.1 200 OK\r\n"), "{reply}");
 }
 
 #[test]

@@ -51,10 +51,13 @@ pub fn metrics(args: &MetricsArgs) -> anyhow::Result<()> {
 }
 
 fn listen(place: &Place, control: PathBuf) -> anyhow::Result<()> {
+    let mut at = place.clone();
     let connections: Box<dyn Iterator<Item = io::Result<Scraper>>> = match place {
         Place::Tcp(address) => {
             let listener = TcpListener::bind(address)
                 .map_err(|why| anyhow!("listening at {place}: {why}: choose another place"))?;
+            // Where any port was asked for, the kernel has chosen one.
+            at = listener.local_addr().map_or(at, Place::Tcp);
             Box::new(std::iter::from_fn(move || {
                 Some(listener.accept().map(|it| Scraper::Tcp(it.0)))
             }))
@@ -66,7 +69,7 @@ fn listen(place: &Place, control: PathBuf) -> anyhow::Result<()> {
             }))
         }
     };
-    outcome::say(&format!("metrics at {place}"));
+    outcome::say(&format!("metrics at {at}"));
     let control: Arc<Path> = control.into();
     // As many copies of it as scrapers are being answered, and this one.
     let busy = Arc::new(());
