@@ -51,6 +51,7 @@ struct Attachment {
     program_listens: bool,
     mac: String,
     mtu: Option<u16>,
+    has_mtu_of_uplinks: bool,
     packed: bool,
     /// Queue pairs.
     queues: u16,
@@ -61,6 +62,10 @@ struct Attachment {
 /// Why some programs are not asked for packed rings.
 const PACKED_NOTE: &str =
     "packed=on is left out: QEMU cannot go on with a packed ring when ringway was started again";
+
+/// Why a guest may not hear of its MTU.
+const MTU_NOTE: &str =
+    "mtu=auto: its guest is told only an MTU that is written here, as with mtu=1450 at the port";
 
 /// Prints what a port's guest needs.
 ///
@@ -110,6 +115,7 @@ impl Attachment {
             program_listens: matches!(kind, PortKind::VmConnect { .. }),
             mac,
             mtu: spec.mtu,
+            has_mtu_of_uplinks: spec.has_mtu_of_uplinks,
             packed: !spec.features_off.contains(Features::RING_PACKED),
             queues: spec.queues,
             memory_mib,
@@ -173,6 +179,7 @@ impl Attachment {
             "a guest with several ports needs -m, -object and -machine only once".to_string(),
         );
         notes.extend(self.packed.then(|| PACKED_NOTE.to_string()));
+        notes.extend(self.has_mtu_of_uplinks.then(|| MTU_NOTE.to_string()));
         Given { notes, ..Given::arguments("qemu", arguments.as_flattened(), &[]) }
     }
 
@@ -201,6 +208,7 @@ impl Attachment {
         );
         let mut notes = vec!["memoryBacking belongs below domain, interface below devices"];
         notes.extend(self.packed.then_some(PACKED_NOTE));
+        notes.extend(self.has_mtu_of_uplinks.then_some(MTU_NOTE));
         Given { xml: Some(xml), ..Given::arguments("libvirt", &[], &notes) }
     }
 
@@ -220,7 +228,8 @@ impl Attachment {
         }
         let memory = format!("size={}M,shared=on", self.memory_mib);
         let arguments = ["--memory".to_string(), memory, "--net".to_string(), net];
-        Ok(Given::arguments("cloud-hypervisor", &arguments, &[]))
+        let notes: &[&str] = if self.has_mtu_of_uplinks { &[MTU_NOTE] } else { &[] };
+        Ok(Given::arguments("cloud-hypervisor", &arguments, notes))
     }
 
     fn crosvm(&self) -> anyhow::Result<Given> {
@@ -342,6 +351,7 @@ mod tests {
             program_listens: false,
             mac: "52:54:00:00:00:01".into(),
             mtu: Some(9000),
+            has_mtu_of_uplinks: false,
             packed: true,
             queues: 1,
             memory_mib: 256,
@@ -385,6 +395,17 @@ mod tests {
         assert!(text(FrontEnd::Libvirt).contains("<driver queues='4' rx_queue_size="));
         assert!(text(FrontEnd::CloudHypervisor).contains(",num_queues=8"));
         assert!(text(FrontEnd::Dpdk).contains(",queues=4,"));
+    }
+
+    /// None of them offers the feature unless it was given a number.
+    #[test]
+    fn who_tells_no_mtu_that_ringway_finds_out_is_said() {
+        let auto = Attachment { mtu: None, has_mtu_of_uplinks: true, ..attachment("/s") };
+        for program in [FrontEnd::Qemu, FrontEnd::Libvirt, FrontEnd::CloudHypervisor] {
+            let said = |it: &Attachment| it.given(program).expect("possible").text(true);
+            assert!(said(&auto).contains("# mtu=auto: "), "{}", said(&auto));
+            assert!(!said(&attachment("/s")).contains("mtu=auto"));
+        }
     }
 
     #[test]
