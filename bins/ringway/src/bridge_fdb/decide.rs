@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use ringway_supervisor::wire::Station;
+use ringway_supervisor::wire::{SeenIp, Station};
 use ringway_switch::{Vlan, VlanId};
 
 use super::messages::{Entry, Link, Neighbour};
@@ -49,6 +49,15 @@ pub struct Resident {
     pub vlan: u16,
     pub address: [u8; 6],
     pub ip: IpAddr,
+    /// It may use no other; of others it is what they said.
+    pub is_locked: bool,
+}
+
+impl Resident {
+    /// That was seen to use the address.
+    pub fn seen(&SeenIp { vlan, address, ip }: &SeenIp) -> Self {
+        Self { vlan, address, ip, is_locked: false }
+    }
 }
 
 /// The neighbours that the bridges behind taps are to have: each of those that are in the VLAN of
@@ -58,13 +67,14 @@ pub fn neighbours(links: &[Link], taps: &[TapPort], residents: &[Resident]) -> V
         let bridge = bridge_of(links, tap.interface)?;
         let vlan = tap.vlan.of_untagged()?.raw();
         let here = residents.iter().filter(move |it| it.vlan == vlan);
-        Some(here.map(move |it| Neighbour { interface: bridge, ip: it.ip, address: it.address }))
+        Some(here.map(move |it| (bridge, it.ip, !it.is_locked, it.address)))
     };
     let mut all: Vec<_> = taps.iter().filter_map(of_tap).flatten().collect();
     all.sort_unstable();
-    // A bridge has one station for each IP address.
-    all.dedup_by_key(|neighbour| (neighbour.interface, neighbour.ip));
-    all
+    // A bridge has one station for each IP address: the one that is locked to it, if there is one.
+    all.dedup_by_key(|(bridge, ip, ..)| (*bridge, *ip));
+    let neighbour = |(interface, ip, _, address)| Neighbour { interface, ip, address };
+    all.into_iter().map(neighbour).collect()
 }
 
 /// The bridge that an interface is a port of.
@@ -139,6 +149,7 @@ mod tests {
             vlan: vlan.raw(),
             address: [2, 0, 0, 0, 0, last],
             ip: [10, 0, 0, last].into(),
+            is_locked: false,
         };
         let residents = [resident(twenty, 2), resident(ten, 1), resident(vlan(30), 3)];
         let wanted = neighbours(&links, &taps, &residents);
@@ -155,6 +166,9 @@ mod tests {
         assert_eq!(differences(&[8, 9], &wanted, &wanted), (vec![], vec![]));
         let twice = [resident(ten, 1), Resident { address: [4; 6], ..resident(ten, 1) }];
         assert_eq!(neighbours(&links, &taps, &twice).len(), 1);
+        let ours = Resident { address: [4; 6], is_locked: true, ..resident(ten, 1) };
+        let told = neighbours(&links, &taps, &[resident(ten, 1), ours]);
+        assert_eq!(told, [Neighbour { address: [4; 6], ..of(8, 1, 1) }], "what others say is less");
     }
 
     #[test]

@@ -162,11 +162,11 @@ fn residents_of(port: &Port) -> Vec<Resident> {
     let locked = port.spec.rules.policy().locked_ips;
     if locked.is_empty() {
         let seen = port.seen_ips.iter().filter(|_| port.is_here());
-        let resident = |&SeenIp { vlan, address, ip }: &SeenIp| Resident { vlan, address, ip };
-        return seen.map(resident).collect();
+        return seen.map(Resident::seen).collect();
     }
     let Some((vlan, address)) = port.station() else { return vec![] };
-    locked.into_iter().map(|ip| Resident { vlan: vlan.raw(), address, ip }).collect()
+    let resident = |ip| Resident { vlan: vlan.raw(), address, ip, is_locked: true };
+    locked.into_iter().map(resident).collect()
 }
 
 #[cfg(test)]
@@ -175,7 +175,8 @@ mod tests {
     use ringway_switch::Vlan;
 
     fn wanted(last: u8) -> Wanted {
-        let residents = vec![Resident { vlan: 7, address: [2; 6], ip: [10, 0, 0, last].into() }];
+        let ip = [10, 0, 0, last].into();
+        let residents = vec![Resident { vlan: 7, address: [2; 6], ip, is_locked: false }];
         Wanted { taps: vec![TapPort { interface: 1, vlan: Vlan::None }], residents }
     }
 
