@@ -3,9 +3,12 @@
 //! Limits: what depends on the machine (whether a directory exists, a tap may be opened) shows only
 //! when it runs.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use crate::args::CheckConfigArgs;
+use crate::config::error::no_port;
 use crate::config::{RunConfig, SpecError, document, json, schema};
 use crate::identity::Identity;
 use crate::{outcome, places, units};
@@ -46,7 +49,21 @@ fn warnings(config: &RunConfig) -> Vec<String> {
     let names: Vec<&str> = config.ports.iter().map(|port| port.name.as_str()).collect();
     let lost = config.ports.iter().filter_map(|port| port.nat.lost_forward(&names));
     let shared = Identity::here(&config.settings.control).shared_macs(config);
-    shared.into_iter().chain(lost).collect()
+    let mirrors = config.ports.iter().filter_map(|port| port.mirror.as_deref());
+    let absent = mirrors.filter(|name| !names.contains(name));
+    let absent = absent.map(|name| format!("mirror={name}: {}", no_port(name, names.clone())));
+    shared.into_iter().chain(lost).chain(absent).chain(second_forwards(config)).collect()
+}
+
+/// Forwards that listen where one before them does.
+fn second_forwards(config: &RunConfig) -> impl Iterator<Item = String> {
+    let mut places = BTreeSet::new();
+    let forwards = config.ports.iter().flat_map(|port| &port.nat.forwards);
+    let second = forwards.filter(move |spec| {
+        let mut all = spec.forwards().into_iter();
+        !all.all(|it| places.insert(format!("{:?} {}", it.protocol, it.at)))
+    });
+    second.map(|spec| format!("forward={}: one before it listens there already", spec.text()))
 }
 
 fn report(config: &RunConfig) -> String {
@@ -65,4 +82,29 @@ fn report(config: &RunConfig) -> String {
         report["warnings"] = warnings.into();
     }
     report.to_string() + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{LowConfig, flags};
+
+    fn said(typed: &[&str]) -> Vec<String> {
+        let ports = typed.iter().map(|typed| flags::parse_port(typed).expect("a port")).collect();
+        let low = LowConfig { settings: vec![], ports };
+        warnings(&RunConfig::resolve(&low, "control.sock".into()).expect("a configuration"))
+    }
+
+    #[test]
+    fn copies_that_go_nowhere_are_warned_of() {
+        let why = "mirror=nowhere: there is no port called \"nowhere\": use one of a b c";
+        assert_eq!(said(&["a=vm:a,mirror=b", "b=vm:b", "c=vm:c,mirror=nowhere"]), [why]);
+    }
+
+    #[test]
+    fn a_forward_that_can_never_listen_is_warned_of() {
+        let forwards = "tcp:8080:a:80+udp:8080:a:80+tcp:8090:a:80+tcp:127.0.0.1:8079-8080:a:81";
+        let why = "forward=tcp:127.0.0.1:8079-8080:a:81: one before it listens there already";
+        assert_eq!(said(&["a=vm:a", &format!("net=nat:,forward={forwards}")]), [why]);
+    }
 }
